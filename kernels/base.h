@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base.h - the ground floor, five duties and no sixth:
+ *   1 names of statuses and reasons     (public calls of berth.h, base.c)
+ *   2 filling errors
+ *   3 checked sizes
+ *   4 printable text from foreign bytes (berth_text_escape, base.c)
+ *   5 the fault switch of test builds   (fault.c)
+ */
+#ifndef BERTH_KERNELS_BASE_H
+#define BERTH_KERNELS_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader/berth.h"
+
+/* ---------------------------------------------------------- filling errors */
+
+/*
+ * What an error is about. Unset members are zero; the three numbers count only
+ * when their bit is in `has`. Used as a compound literal at the call:
+ *
+ *   return berthi_fail(error, BERTH_REASON_OFFSET,
+ *                      &(berthi_about){ .file = path, .tensor = name,
+ *                                       .tensor_length = length,
+ *                                       BERTHI_EXPECTED(at), BERTHI_ACTUAL(begin) },
+ *                      "a hole of %" PRIu64 " bytes before it", hole);
+ */
+typedef struct berthi_about {
+    const char *file;
+    const char *tensor;   /* raw bytes; escaped here */
+    size_t tensor_length; /* 0 with `tensor` set: an empty name */
+    int system_error;
+    uint32_t has;
+    uint64_t position;
+    uint64_t expected;
+    uint64_t actual;
+} berthi_about;
+
+/*
+ * Fills `error` (may be NULL; `about` too) and returns the status that belongs
+ * to `reason`. The message is cut at its capacity. Keeps errno.
+ */
+__attribute__((format(printf, 4, 5))) berth_status
+berthi_fail(berth_error *error, berth_reason reason, const berthi_about *about,
+            const char *format, ...);
+
+/*
+ * A failed system call: picks the reason from `system_error` (not_found,
+ * permission, link_loop, disk_full, no_memory, else io) and appends its words.
+ * `what` is what was being done: "opening", "reading the header".
+ */
+berth_status berthi_fail_system(berth_error *error, int system_error, const char *file,
+                                const char *what);
+
+/* Out of memory while `what`. */
+berth_status berthi_fail_memory(berth_error *error, const char *what);
+
+/* An argument the caller got wrong: `name` of the argument, what is wrong. */
+berth_status berthi_fail_argument(berth_error *error, const char *name, const char *wrong);
+
+/* The status a reason belongs to; BERTH_EINTERNAL for a number that is none. */
+berth_status berthi_reason_status(int32_t reason);
+
+/* Zeroes an error, NULL allowed: what every public call does first. */
+void berthi_error_clear(berth_error *error);
+
+/*
+ * Copies the caller's option struct of `given_size` bytes (its own struct_size)
+ * into `mine` of `my_size` bytes. Missing fields become zero; a longer struct
+ * is accepted only when its unknown tail is zero. NULL `given`: all zero.
+ */
+berth_status berthi_options_take(void *mine, size_t my_size, const void *given,
+                                 const char *name, berth_error *error);
+
+/* ------------------------------------------------------------ checked sizes */
+
+/* true and *out = a * b, or false on overflow (*out is then unspecified). */
+static inline bool
+berthi_can_mul(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+static inline bool
+berthi_can_add(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* Next multiple of `alignment` (a power of two); false on overflow. */
+static inline bool
+berthi_can_round_up(uint64_t value, uint64_t alignment, uint64_t *out)
+{
+    if (!berthi_can_add(value, alignment - 1, out))
+        return false;
+    *out &= ~(alignment - 1);
+    return true;
+}
+
+static inline uint64_t
+berthi_round_down(uint64_t value, uint64_t alignment)
+{
+    return value & ~(alignment - 1);
+}
+
+static inline uint64_t
+berthi_min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t
+berthi_max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ------------------------------------------------------------- fault switch */
+
+/*
+ * Test builds can make the n-th call of a kind fail, once or from then on.
+ * Release builds contain none of it.
+ */
+typedef enum berthi_fault_kind {
+    BERTHI_FAULT_MEMORY,
+    BERTHI_FAULT_SYSTEM,
+    BERTHI_FAULT_DEVICE,
+    BERTHI_FAULT_KIND_COUNT
+} berthi_fault_kind;
+
+#ifdef BERTH_TESTING
+/* True when this call must fail. Any thread. */
+bool berthi_fault_is_due(berthi_fault_kind kind);
+/* The `nth` call from now fails (0 = the next); `persistent`: all later too. */
+void berthi_fault_arm(berthi_fault_kind kind, uint64_t nth, bool persistent);
+void berthi_fault_disarm(void);
+/* Calls of this kind since the last arm or disarm; failures given. */
+uint64_t berthi_fault_calls(berthi_fault_kind kind);
+uint64_t berthi_fault_failures(berthi_fault_kind kind);
+#else
+#define berthi_fault_is_due(kind) false
+#endif
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger.c - counters of allocations; no lock, no allocation of its own. */
+#include "kernels/ledger.h"
+
+#include "kernels/base.h"
+
+static const char *const purpose_names[] = {
+#define PURPOSE_NAME(identifier, name) name,
+    BERTHI_PURPOSES(PURPOSE_NAME)
+#undef PURPOSE_NAME
+};
+
+const char *
+berthi_purpose_name(berthi_purpose purpose)
+{
+    return (unsigned)purpose < BERTHI_PURPOSE_COUNT ? purpose_names[purpose] : "unknown";
+}
+
+void
+berthi_ledger_init(berthi_ledger *ledger, uint64_t limit)
+{
+    ledger->limit = limit;
+    atomic_init(&ledger->current, 0);
+    atomic_init(&ledger->peak, 0);
+    atomic_init(&ledger->allocations, 0);
+    atomic_init(&ledger->frees, 0);
+    for (int i = 0; i < BERTHI_PURPOSE_COUNT; i++)
+        atomic_init(&ledger->by_purpose[i], 0);
+}
+
+bool
+berthi_ledger_can_take(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes)
+{
+    uint64_t current = atomic_load(&ledger->current);
+    uint64_t after;
+    uint64_t peak;
+
+    do {
+        if (!berthi_can_add(current, bytes, &after))
+            return false;
+        if (ledger->limit != 0 && after > ledger->limit)
+            return false;
+    } while (!atomic_compare_exchange_weak(&ledger->current, &current, after));
+    peak = atomic_load(&ledger->peak);
+    while (peak < after && !atomic_compare_exchange_weak(&ledger->peak, &peak, after))
+        continue;
+    atomic_fetch_add(&ledger->by_purpose[purpose], bytes);
+    atomic_fetch_add(&ledger->allocations, 1);
+    return true;
+}
+
+void
+berthi_ledger_give(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes)
+{
+    atomic_fetch_sub(&ledger->current, bytes);
+    atomic_fetch_sub(&ledger->by_purpose[purpose], bytes);
+    atomic_fetch_add(&ledger->frees, 1);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ledger.h - what is allocated, by tier and purpose.
+ *
+ * Every allocation of a context passes here: current, peak, totals. The ledger
+ * is the memory summary for users, the ceiling that is enforced, and the leak
+ * test: all zero after destroy. Counters are atomic; any thread.
+ */
+#ifndef BERTH_KERNELS_LEDGER_H
+#define BERTH_KERNELS_LEDGER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(IDENTIFIER, "name"): what an allocation is for. */
+#define BERTHI_PURPOSES(X)                                                                 \
+    X(OBJECT, "object")         /* contexts, checkpoints, jobs and what hangs on them */   \
+    X(HEADER, "header")         /* text of a header or index while it is parsed */         \
+    X(TENSORS, "tensors")       /* names, shapes, extents */                               \
+    X(DOCUMENT, "document")     /* config.json, state blobs, manifests */                  \
+    X(RING, "ring")             /* staging buffers */                                      \
+    X(CHUNKS, "chunks")         /* chunk and span tables of a job */                       \
+    X(SCRATCH, "scratch")
+
+typedef enum berthi_purpose {
+#define BERTHI_PURPOSE_ENUM(identifier, name) BERTHI_PURPOSE_##identifier,
+    BERTHI_PURPOSES(BERTHI_PURPOSE_ENUM)
+#undef BERTHI_PURPOSE_ENUM
+        BERTHI_PURPOSE_COUNT
+} berthi_purpose;
+
+typedef struct berthi_ledger {
+    uint64_t limit; /* 0: none; set before the first use, then constant */
+    _Atomic uint64_t current;
+    _Atomic uint64_t peak;
+    _Atomic uint64_t allocations;
+    _Atomic uint64_t frees;
+    _Atomic uint64_t by_purpose[BERTHI_PURPOSE_COUNT];
+} berthi_ledger;
+
+void berthi_ledger_init(berthi_ledger *ledger, uint64_t limit);
+
+/* Books `bytes`, or returns false and books nothing when the limit is passed. */
+bool berthi_ledger_can_take(berthi_ledger *ledger, berthi_purpose purpose,
+                            uint64_t bytes);
+/* Returns what was taken. */
+void berthi_ledger_give(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes);
+
+/* "header", ... */
+const char *berthi_purpose_name(berthi_purpose purpose);
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c - the context object, its allocations and its log. */
+#define _POSIX_C_SOURCE 200809L /* posix_memalign */
+
+#include "kernels/memory.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ORDINARY_ALIGNMENT 16u
+
+/* ------------------------------------------------------------- default hooks */
+
+static void *
+default_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
+{
+    void *memory = NULL;
+
+    (void)user;
+    (void)purpose;
+    if (posix_memalign(&memory, alignment, bytes) != 0)
+        return NULL;
+    return memory;
+}
+
+static void
+default_free(void *user, void *memory, size_t bytes, size_t alignment,
+             const char *purpose)
+{
+    (void)user;
+    (void)bytes;
+    (void)alignment;
+    (void)purpose;
+    free(memory);
+}
+
+/* ------------------------------------------------------------------ context */
+
+static berth_status
+check_options(const berth_context_options *options, berth_error *error)
+{
+    const berth_allocator *const allocator = options->allocator;
+
+    if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
+        return berthi_fail_argument(error, "options", "has half an allocator");
+    return BERTH_OK;
+}
+
+berth_status
+berth_context_create(const berth_context_options *options, berth_context **out_context,
+                     berth_error *error)
+{
+    berth_allocator allocator = { NULL, default_alloc, default_free };
+    berth_context_options mine;
+    berth_context *context;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (out_context == NULL)
+        return berthi_fail_argument(error, "out_context", "is NULL");
+    *out_context = NULL;
+    status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+    if (status == BERTH_OK)
+        status = check_options(&mine, error);
+    if (status != BERTH_OK)
+        return status;
+    if (mine.allocator != NULL)
+        allocator = *mine.allocator;
+
+    /* The context is the one block outside its own ledger. */
+    context = berthi_fault_is_due(BERTHI_FAULT_MEMORY)
+                  ? NULL
+                  : allocator.alloc(allocator.user, sizeof *context, ORDINARY_ALIGNMENT,
+                                    "context");
+    if (context == NULL)
+        return berthi_fail_memory(error, "creating a context");
+    memset(context, 0, sizeof *context);
+    context->allocator = allocator;
+    context->log = mine.log;
+    context->log_user = mine.log_user;
+    berthi_ledger_init(&context->ledger, mine.memory_limit);
+    if (pthread_mutex_init(&context->log_lock, NULL) != 0) {
+        allocator.free(allocator.user, context, sizeof *context, ORDINARY_ALIGNMENT,
+                       "context");
+        return berthi_fail_memory(error, "creating a context");
+    }
+    *out_context = context;
+    return BERTH_OK;
+}
+
+void
+berth_context_destroy(berth_context *context)
+{
+    if (context == NULL)
+        return;
+    const berth_allocator allocator = context->allocator;
+
+    pthread_mutex_destroy(&context->log_lock);
+    allocator.free(allocator.user, context, sizeof *context, ORDINARY_ALIGNMENT,
+                   "context");
+}
+
+void
+berth_context_memory(const berth_context *context, berth_memory_summary *summary)
+{
+    const berthi_ledger *const ledger = &context->ledger;
+
+    memset(summary, 0, sizeof *summary);
+    summary->current_bytes = atomic_load(&ledger->current);
+    summary->peak_bytes = atomic_load(&ledger->peak);
+    summary->allocations = atomic_load(&ledger->allocations);
+    summary->frees = atomic_load(&ledger->frees);
+}
+
+/* -------------------------------------------------------------- allocations */
+
+void *
+berthi_memory_aligned(berth_context *context, berthi_purpose purpose, uint64_t bytes,
+                      uint64_t alignment)
+{
+    /* A size of 0 would make NULL mean two things. */
+    const uint64_t size = bytes > 0 ? bytes : 1;
+    void *memory;
+
+    if (size > SIZE_MAX / 2 || berthi_fault_is_due(BERTHI_FAULT_MEMORY))
+        return NULL;
+    if (!berthi_ledger_can_take(&context->ledger, purpose, size))
+        return NULL;
+    memory = context->allocator.alloc(context->allocator.user, (size_t)size,
+                                      (size_t)alignment, berthi_purpose_name(purpose));
+    if (memory == NULL)
+        berthi_ledger_give(&context->ledger, purpose, size);
+    return memory;
+}
+
+void
+berthi_memory_free_aligned(berth_context *context, berthi_purpose purpose, void *memory,
+                           uint64_t bytes, uint64_t alignment)
+{
+    const uint64_t size = bytes > 0 ? bytes : 1;
+
+    if (memory == NULL)
+        return;
+    context->allocator.free(context->allocator.user, memory, (size_t)size,
+                            (size_t)alignment, berthi_purpose_name(purpose));
+    berthi_ledger_give(&context->ledger, purpose, size);
+}
+
+void *
+berthi_memory_alloc(berth_context *context, berthi_purpose purpose, uint64_t bytes)
+{
+    return berthi_memory_aligned(context, purpose, bytes, ORDINARY_ALIGNMENT);
+}
+
+void *
+berthi_memory_zalloc(berth_context *context, berthi_purpose purpose, uint64_t bytes)
+{
+    void *const memory = berthi_memory_alloc(context, purpose, bytes);
+
+    if (memory != NULL)
+        memset(memory, 0, (size_t)bytes);
+    return memory;
+}
+
+void *
+berthi_memory_array(berth_context *context, berthi_purpose purpose, uint64_t count,
+                    uint64_t size)
+{
+    uint64_t bytes;
+
+    if (!berthi_can_mul(count, size, &bytes))
+        return NULL;
+    return berthi_memory_alloc(context, purpose, bytes);
+}
+
+void
+berthi_memory_free(berth_context *context, berthi_purpose purpose, void *memory,
+                   uint64_t bytes)
+{
+    berthi_memory_free_aligned(context, purpose, memory, bytes, ORDINARY_ALIGNMENT);
+}
+
+/* -------------------------------------------------------------------- arena */
+
+struct berthi_arena_block {
+    berthi_arena_block *older;
+    uint64_t bytes; /* of the whole block, this struct included */
+};
+
+void
+berthi_arena_init(berthi_arena *arena, berth_context *context, berthi_purpose purpose,
+                  uint64_t block_bytes)
+{
+    memset(arena, 0, sizeof *arena);
+    arena->context = context;
+    arena->purpose = purpose;
+    arena->block_bytes = block_bytes;
+}
+
+static bool
+has_new_block(berthi_arena *arena, uint64_t bytes)
+{
+    uint64_t size;
+    berthi_arena_block *block;
+
+    if (!berthi_can_add(bytes, sizeof *block, &size))
+        return false;
+    size = berthi_max_u64(size, arena->block_bytes);
+    block = berthi_memory_alloc(arena->context, arena->purpose, size);
+    if (block == NULL)
+        return false;
+    block->older = arena->blocks;
+    block->bytes = size;
+    arena->blocks = block;
+    arena->used = sizeof *block;
+    arena->capacity = size;
+    return true;
+}
+
+void *
+berthi_arena_alloc(berthi_arena *arena, uint64_t bytes, uint64_t alignment)
+{
+    uint64_t begin;
+    uint64_t end;
+    void *piece;
+
+    if (!berthi_can_round_up(arena->used, alignment, &begin)
+        || !berthi_can_add(begin, bytes, &end))
+        return NULL;
+    if (arena->blocks == NULL || end > arena->capacity) {
+        if (!has_new_block(arena, bytes))
+            return NULL;
+        begin = arena->used; /* a block starts 16-byte aligned, its struct has 16 */
+        end = begin + bytes;
+    }
+    piece = (char *)arena->blocks + begin;
+    arena->used = end;
+    return piece;
+}
+
+char *
+berthi_arena_text(berthi_arena *arena, const char *text, uint64_t length)
+{
+    uint64_t bytes;
+    char *copy;
+
+    if (!berthi_can_add(length, 1, &bytes))
+        return NULL;
+    copy = berthi_arena_alloc(arena, bytes, 1);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, text, (size_t)length);
+    copy[length] = '\0';
+    return copy;
+}
+
+void
+berthi_arena_fini(berthi_arena *arena)
+{
+    while (arena->blocks != NULL) {
+        berthi_arena_block *const block = arena->blocks;
+
+        arena->blocks = block->older;
+        berthi_memory_free(arena->context, arena->purpose, block, block->bytes);
+    }
+    arena->used = 0;
+    arena->capacity = 0;
+}
+
+/* ---------------------------------------------------------------------- log */
+
+void
+berthi_log(berth_context *context, berth_log_level level, const char *format, ...)
+{
+    char line[1536];
+    va_list arguments;
+
+    if (context->log == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&context->log_lock);
+    context->log(context->log_user, (int32_t)level, line);
+    pthread_mutex_unlock(&context->log_lock);
+}

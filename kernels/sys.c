@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sys.c - system calls, one wrapper each; the only file that needs Linux's own headers. */
+#define _GNU_SOURCE
+
+#include "kernels/sys.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <linux/stat.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/base.h"
+
+_Static_assert(BERTHI_SYS_AT_CWD == AT_FDCWD, "the kernel's own number");
+_Static_assert(sizeof(off_t) == 8, "files are larger than 2 GiB");
+
+/* Ask before the call: true when a test wants it to fail with `failure`. */
+static bool
+is_faulty(int failure)
+{
+    if (!berthi_fault_is_due(BERTHI_FAULT_SYSTEM))
+        return false;
+    errno = failure;
+    return true;
+}
+
+/* ------------------------------------------------------------------- opening */
+
+static int
+open_with(int folder, const char *path, int flags, mode_t mode)
+{
+    int fd;
+
+    if (is_faulty(EIO))
+        return -1;
+    do
+        fd = openat(folder, path, flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+int
+berthi_sys_open_read(int folder, const char *path)
+{
+    return open_with(folder, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+}
+
+int
+berthi_sys_open_direct(int folder, const char *path)
+{
+    return open_with(folder, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_DIRECT, 0);
+}
+
+int
+berthi_sys_open_folder(int folder, const char *path)
+{
+    return open_with(folder, path, O_RDONLY | O_DIRECTORY, 0);
+}
+
+int
+berthi_sys_reopen_direct(int fd)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return berthi_sys_open_direct(AT_FDCWD, path);
+}
+
+int
+berthi_sys_open_beneath(int folder, const char *path)
+{
+    struct open_how how;
+    long fd;
+
+    if (is_faulty(EIO))
+        return -1;
+    memset(&how, 0, sizeof how);
+    how.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    do
+        fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
+    while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+    return (int)fd;
+}
+
+int
+berthi_sys_create(int folder, const char *path)
+{
+    return open_with(folder, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+}
+
+int
+berthi_sys_close(int fd)
+{
+    /* Linux has closed the descriptor whatever close says: never retried. */
+    return close(fd);
+}
+
+static int64_t
+nanoseconds(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void
+take_stat(const struct stat *from, berthi_sys_stat *out)
+{
+    memset(out, 0, sizeof *out);
+    out->kind = S_ISREG(from->st_mode)   ? BERTHI_SYS_REGULAR
+                : S_ISDIR(from->st_mode) ? BERTHI_SYS_FOLDER
+                : S_ISLNK(from->st_mode) ? BERTHI_SYS_LINK
+                                         : BERTHI_SYS_OTHER;
+    out->bytes = (uint64_t)from->st_size;
+    out->device = (uint64_t)from->st_dev;
+    out->inode = (uint64_t)from->st_ino;
+    out->mtime_ns = nanoseconds(from->st_mtim);
+    out->ctime_ns = nanoseconds(from->st_ctim);
+    out->mode = (uint32_t)from->st_mode & 07777u;
+}
+
+int
+berthi_sys_fstat(int fd, berthi_sys_stat *out)
+{
+    struct stat state;
+
+    if (is_faulty(EIO) || fstat(fd, &state) != 0)
+        return -1;
+    take_stat(&state, out);
+    return 0;
+}
+
+int
+berthi_sys_stat_at(int folder, const char *path, bool follow, berthi_sys_stat *out)
+{
+    struct stat state;
+
+    if (is_faulty(EIO)
+        || fstatat(folder, path, &state, follow ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+        return -1;
+    take_stat(&state, out);
+    return 0;
+}
+
+int64_t
+berthi_sys_readlink(int folder, const char *path, char *target, size_t capacity)
+{
+    ssize_t length;
+
+    if (is_faulty(EIO))
+        return -1;
+    length = readlinkat(folder, path, target, capacity - 1);
+    if (length >= 0)
+        target[length] = '\0';
+    return length;
+}
+
+/* statx has answered with direct alignment since Linux 6.1; older headers lack it. */
+#ifndef STATX_DIOALIGN
+#define STATX_DIOALIGN 0x00002000U
+#endif
+
+int
+berthi_sys_direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
+{
+    /* The kernel's struct: stx_dio_mem_align and _offset_align lie at 0x98, 0x9C. */
+    struct {
+        uint32_t mask;
+        unsigned char between[0x98 - 4];
+        uint32_t memory;
+        uint32_t offset;
+        unsigned char rest[0x100 - 0xA0];
+    } answer;
+
+    *memory = 0;
+    *offset = 0;
+    if (is_faulty(EIO))
+        return -1;
+    memset(&answer, 0, sizeof answer);
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &answer) != 0)
+        return -1;
+    if ((answer.mask & STATX_DIOALIGN) == 0) {
+        errno = ENOSYS;
+        return -1;
+    }
+    *memory = answer.memory;
+    *offset = answer.offset;
+    return 0;
+}
+
+/* ------------------------------------------------------------------- reading */
+
+int64_t
+berthi_sys_pread(int fd, void *buffer, uint64_t bytes, uint64_t offset)
+{
+    ssize_t got;
+
+    if (is_faulty(EIO))
+        return -1;
+    do
+        got = pread(fd, buffer, bytes, (off_t)offset);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+int
+berthi_sys_drop_cache(int fd, uint64_t offset, uint64_t bytes)
+{
+    /* Advice: a failure costs nothing, but it must not go unnoticed in tests. */
+    if (is_faulty(EIO))
+        return -1;
+    errno = posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    return errno == 0 ? 0 : -1;
+}
+
+int
+berthi_sys_advise_sequential(int fd)
+{
+    if (is_faulty(EIO))
+        return -1;
+    errno = posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return errno == 0 ? 0 : -1;
+}
+
+/* cachestat(2), Linux 6.5; the number is the same on every architecture. */
+#define SYS_CACHESTAT_NUMBER 451
+
+int64_t
+berthi_sys_cached_pages(int fd, uint64_t offset, uint64_t bytes)
+{
+    struct {
+        uint64_t offset;
+        uint64_t bytes;
+    } range = { offset, bytes };
+    struct {
+        uint64_t cached;
+        uint64_t dirty;
+        uint64_t writeback;
+        uint64_t evicted;
+        uint64_t recently_evicted;
+    } answer = { 0, 0, 0, 0, 0 };
+
+    if (is_faulty(ENOSYS))
+        return -1;
+    if (syscall(SYS_CACHESTAT_NUMBER, fd, &range, &answer, 0) != 0)
+        return -1;
+    return (int64_t)answer.cached;
+}
+
+int
+berthi_sys_list(int folder, int (*each)(void *user, const char *name), void *user)
+{
+    const struct dirent *entry;
+    DIR *stream;
+    int fd;
+    int failure;
+
+    /* An own descriptor: the stream closes it and moves its position. */
+    fd = open_with(folder, ".", O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return -1;
+    stream = fdopendir(fd);
+    if (stream == NULL) {
+        failure = errno;
+        close(fd);
+        errno = failure;
+        return -1;
+    }
+    for (;;) {
+        errno = 0;
+        entry = is_faulty(EIO) ? NULL : readdir(stream);
+        if (entry == NULL)
+            break;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (each(user, entry->d_name) != 0) {
+            errno = 0;
+            break;
+        }
+    }
+    failure = errno;
+    closedir(stream);
+    errno = failure;
+    return failure == 0 ? 0 : -1;
+}
+
+/* ------------------------------------------------------------------- writing */
+
+int64_t
+berthi_sys_pwrite(int fd, const void *buffer, uint64_t bytes, uint64_t offset)
+{
+    ssize_t done;
+
+    if (is_faulty(ENOSPC))
+        return -1;
+    do
+        done = pwrite(fd, buffer, bytes, (off_t)offset);
+    while (done < 0 && errno == EINTR);
+    return done;
+}
+
+int
+berthi_sys_fsync(int fd)
+{
+    if (is_faulty(EIO))
+        return -1;
+    return fsync(fd);
+}
+
+int
+berthi_sys_allocate(int fd, uint64_t bytes)
+{
+    if (is_faulty(ENOSPC))
+        return -1;
+    errno = posix_fallocate(fd, 0, (off_t)bytes);
+    return errno == 0 ? 0 : -1;
+}
+
+int
+berthi_sys_rename(int folder, const char *from, const char *to)
+{
+    if (is_faulty(EIO))
+        return -1;
+    return renameat(folder, from, folder, to);
+}
+
+int
+berthi_sys_unlink(int folder, const char *path)
+{
+    /* Clean-up after a failure must not fail on purpose: it would hide leaks. */
+    return unlinkat(folder, path, 0);
+}
+
+/* ------------------------------------------------------------------- process */
+
+uint64_t
+berthi_sys_page_bytes(void)
+{
+    const long bytes = sysconf(_SC_PAGESIZE);
+
+    return bytes > 0 ? (uint64_t)bytes : 4096;
+}
+
+uint32_t
+berthi_sys_process_id(void)
+{
+    return (uint32_t)getpid();
+}
+
+uint64_t
+berthi_sys_now_ns(void)
+{
+    struct timespec now = { 0, 0 };
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)nanoseconds(now);
+}
+
+int
+berthi_sys_random(void *buffer, size_t bytes)
+{
+    if (is_faulty(EIO))
+        return -1;
+    return getrandom(buffer, bytes, 0) == (ssize_t)bytes ? 0 : -1;
+}
+
+int
+berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes, void *(*run)(void *),
+                         void *user)
+{
+    pthread_attr_t attributes;
+    int failure;
+
+    if (berthi_fault_is_due(BERTHI_FAULT_SYSTEM))
+        return EAGAIN;
+    failure = pthread_attr_init(&attributes);
+    if (failure != 0)
+        return failure;
+    failure = pthread_attr_setstacksize(&attributes, stack_bytes);
+    if (failure == 0)
+        failure = pthread_create(thread, &attributes, run, user);
+    pthread_attr_destroy(&attributes);
+    return failure;
+}
+
+int
+berthi_sys_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    int failure;
+
+    if (berthi_fault_is_due(BERTHI_FAULT_SYSTEM))
+        return EAGAIN;
+    failure = pthread_condattr_init(&attributes);
+    if (failure != 0)
+        return failure;
+    failure = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (failure == 0)
+        failure = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failure;
+}
+
+int
+berthi_sys_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock,
+                                uint64_t deadline_ns)
+{
+    const struct timespec deadline = {
+        .tv_sec = (time_t)(deadline_ns / 1000000000u),
+        .tv_nsec = (long)(deadline_ns % 1000000000u),
+    };
+
+    return pthread_cond_timedwait(condition, lock, &deadline);
+}
+
+void *
+berthi_sys_library_open(const char *name)
+{
+    if (is_faulty(ENOENT))
+        return NULL;
+    return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+}
+
+void *
+berthi_sys_library_symbol(void *library, const char *name)
+{
+    if (is_faulty(ENOENT))
+        return NULL;
+    return dlsym(library, name);
+}
+
+void
+berthi_sys_library_close(void *library)
+{
+    if (library != NULL)
+        dlclose(library);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sys.h - the whole boundary to the operating system.
+ *
+ * Each wrapper does one system call, restarts it after EINTR where that is
+ * right, and can be made to fail in tests (errno is then EIO, or what fits the
+ * call). Results are those of the call: -1 and errno. Descriptors are close-on-
+ * exec. Nothing here allocates or keeps state.
+ */
+#ifndef BERTH_KERNELS_SYS_H
+#define BERTH_KERNELS_SYS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ------------------------------------------------------------------- opening */
+
+#define BERTHI_SYS_AT_CWD (-100) /* the kernel's AT_FDCWD */
+
+/* O_RDONLY, never blocks on a FIFO, never becomes the controlling terminal. */
+int berthi_sys_open_read(int folder, const char *path);
+/* The same with O_DIRECT. */
+int berthi_sys_open_direct(int folder, const char *path);
+/* A folder, for the `at` calls. */
+int berthi_sys_open_folder(int folder, const char *path);
+/* A second, independent open of what `fd` refers to, with O_DIRECT. */
+int berthi_sys_reopen_direct(int fd);
+/* Like open_read, but no component and no link may leave `folder`. */
+int berthi_sys_open_beneath(int folder, const char *path);
+/* O_CREAT|O_EXCL|O_NOFOLLOW|O_RDWR, mode 0666 less the umask. */
+int berthi_sys_create(int folder, const char *path);
+int berthi_sys_close(int fd);
+
+typedef enum berthi_sys_kind {
+    BERTHI_SYS_REGULAR,
+    BERTHI_SYS_FOLDER,
+    BERTHI_SYS_LINK,
+    BERTHI_SYS_OTHER /* FIFO, socket, device */
+} berthi_sys_kind;
+
+/* What tells one state of a file from another. */
+typedef struct berthi_sys_stat {
+    berthi_sys_kind kind;
+    uint64_t bytes;
+    uint64_t device;
+    uint64_t inode;
+    int64_t mtime_ns;
+    int64_t ctime_ns;
+    uint32_t mode; /* permission bits */
+} berthi_sys_stat;
+
+int berthi_sys_fstat(int fd, berthi_sys_stat *out);
+/* Follows links when `follow`. */
+int berthi_sys_stat_at(int folder, const char *path, bool follow, berthi_sys_stat *out);
+/* Length of the target, cut at capacity - 1, NUL added. */
+int64_t berthi_sys_readlink(int folder, const char *path, char *target, size_t capacity);
+
+/* Alignment that direct reads of `fd` need; 0 and 0: no direct reads. */
+int berthi_sys_direct_alignment(int fd, uint32_t *memory, uint32_t *offset);
+
+/* ------------------------------------------------------------------- reading */
+
+/* One pread; may be short; 0 at the end. */
+int64_t berthi_sys_pread(int fd, void *buffer, uint64_t bytes, uint64_t offset);
+/* Drops clean cached pages of the range (0 bytes: to the end). */
+int berthi_sys_drop_cache(int fd, uint64_t offset, uint64_t bytes);
+int berthi_sys_advise_sequential(int fd);
+/* Cached pages of a range, in pages; -1 with ENOSYS where the kernel cannot say. */
+int64_t berthi_sys_cached_pages(int fd, uint64_t offset, uint64_t bytes);
+
+/* Names of a folder: calls `each` until it returns non-zero, then stops. */
+int berthi_sys_list(int folder, int (*each)(void *user, const char *name), void *user);
+
+/* ------------------------------------------------------------------- writing */
+
+int64_t berthi_sys_pwrite(int fd, const void *buffer, uint64_t bytes, uint64_t offset);
+int berthi_sys_fsync(int fd);
+int berthi_sys_allocate(int fd, uint64_t bytes); /* EOPNOTSUPP: go on without */
+int berthi_sys_rename(int folder, const char *from, const char *to);
+int berthi_sys_unlink(int folder, const char *path);
+
+/* ------------------------------------------------------------------- process */
+
+uint64_t berthi_sys_page_bytes(void);
+uint32_t berthi_sys_process_id(void);
+/* Monotonic time. */
+uint64_t berthi_sys_now_ns(void);
+/* Unpredictable bytes, at most 256. */
+int berthi_sys_random(void *buffer, size_t bytes);
+/* A joinable thread with `stack_bytes` of stack; 0 or an errno. */
+int berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes,
+                             void *(*run)(void *), void *user);
+/* A condition variable on the monotonic clock; 0 or an errno. */
+int berthi_sys_condition_init(pthread_cond_t *condition);
+/* Waits until berthi_sys_now_ns() passes `deadline_ns`; 0 or ETIMEDOUT. */
+int berthi_sys_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock,
+                                    uint64_t deadline_ns);
+/* A symbol's library, opened lazily and privately; NULL when not there. */
+void *berthi_sys_library_open(const char *name);
+void *berthi_sys_library_symbol(void *library, const char *name);
+void berthi_sys_library_close(void *library);
+
+#endif

@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * berth.h - open, check and place large-language-model weights
+ *
+ * Order of use:  context -> checkpoint -> job.
+ *
+ * Ownership   A function that fills an `out_` pointer creates an object the
+ *             caller must destroy with the call named in its comment. Every
+ *             other pointer is borrowed for the duration of the call. Objects
+ *             are destroyed in the reverse of the order above.
+ * Failure     Every call that can fail returns a berth_status. On failure each
+ *             `out_` pointer is NULL and nothing has been kept: no memory, no
+ *             file, no thread. `error`, where there is one, may be NULL.
+ * Threads     A context may be shared by threads. A checkpoint never changes
+ *             after it was opened and may be shared. Of any other object: one
+ *             thread at a time, except where a call says "any thread".
+ * Process     The library prints nothing, installs no handlers, reads no
+ *             environment, keeps no globals and never ends the process.
+ * Sizes       are bytes, in uint64_t, unless a name says otherwise.
+ * Structs     Option structs start with their own size: fill them with their
+ *             `_init` function, then set what matters; zero means default.
+ *             Result structs end in reserved words, written as zero.
+ */
+#ifndef BERTH_LOADER_BERTH_H
+#define BERTH_LOADER_BERTH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BERTH_VERSION_MAJOR 0
+#define BERTH_VERSION_MINOR 1
+#define BERTH_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define BERTH_API __attribute__((visibility("default")))
+#else
+#define BERTH_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------ version */
+
+/* berth_version() returns "major.minor.patch" of the library in use. */
+BERTH_API const char *berth_version(void);
+
+/* --------------------------------------------------------- status and errors */
+
+/*
+ * The result of a call. Zero is success, a failure is negative: the negated
+ * exit code that the command line ends with for the same failure. Values are
+ * pinned; new classes take unused numbers.
+ */
+typedef int32_t berth_status;
+
+#define BERTH_OK 0
+#define BERTH_PENDING 1         /* not a failure: a wait ran into its timeout        */
+#define BERTH_EINTERNAL (-1)    /* berth contradicts itself: please report           */
+#define BERTH_EINVAL (-2)       /* the caller's arguments                            */
+#define BERTH_ENOENT (-3)       /* model not found or not readable                   */
+#define BERTH_EFORMAT (-4)      /* checkpoint incomplete or malformed                */
+#define BERTH_EINTEGRITY (-5)   /* bytes are not the bytes that were promised        */
+#define BERTH_ENOFIT (-6)       /* does not fit                                      */
+#define BERTH_ENOMEM (-7)       /* out of memory at run time                         */
+#define BERTH_ENODEV (-8)       /* no usable device or driver                        */
+#define BERTH_EIO (-9)          /* I/O error, disk full                              */
+#define BERTH_EUNSUPPORTED (-10) /* format or dtype that berth names but cannot use  */
+#define BERTH_EPOLICY (-11)     /* a gate the caller asked for                       */
+#define BERTH_ECANCELLED (-130) /* cancelled, nothing kept                           */
+
+/*
+ * Why, more finely than the status: each reason belongs to exactly one status.
+ * BERTH_REASONS(X) lists X(IDENTIFIER, number, status, "name", "advice"), the
+ * advice being the next step for the person in front of the machine.
+ */
+#define BERTH_REASONS(X)                                                                   \
+    X(NONE, 0, BERTH_OK, "none", "")                                                       \
+    X(INTERNAL, 1, BERTH_EINTERNAL, "internal", "report this to the authors of berth")     \
+    X(ARGUMENT, 2, BERTH_EINVAL, "argument", "correct the call")                           \
+    X(HEADER_TOO_SMALL, 10, BERTH_EFORMAT, "header_too_small", "download the file again")  \
+    X(HEADER_TOO_LARGE, 11, BERTH_EFORMAT, "header_too_large",                             \
+      "this is not a safetensors file, or it is damaged: download it again")               \
+    X(HEADER_LENGTH, 12, BERTH_EFORMAT, "header_length", "download the file again")        \
+    X(HEADER_UTF8, 13, BERTH_EFORMAT, "header_utf8",                                       \
+      "the header is damaged: download the file again or rewrite it")                      \
+    X(HEADER_JSON, 14, BERTH_EFORMAT, "header_json",                                       \
+      "the header is damaged: download the file again or rewrite it")                      \
+    X(OFFSET, 15, BERTH_EFORMAT, "offset", "the writer left a hole or an overlap: "        \
+                                           "rewrite the file")                             \
+    X(OVERFLOW, 16, BERTH_EFORMAT, "overflow", "the shape is impossible: do not trust "    \
+                                               "this file")                                \
+    X(SUBBYTE, 17, BERTH_EFORMAT, "subbyte", "the tensor does not end on a byte: "         \
+                                             "rewrite the file")                           \
+    X(SIZE_MISMATCH, 18, BERTH_EFORMAT, "size_mismatch",                                   \
+      "shape and bytes disagree: rewrite the file")                                        \
+    X(COVERAGE, 19, BERTH_EFORMAT, "coverage", "download the file again")                  \
+    X(DUPLICATE, 20, BERTH_EFORMAT, "duplicate", "rewrite the file with unique names")     \
+    X(NAME, 21, BERTH_EFORMAT, "name", "rename the tensor")                                \
+    X(RANK, 22, BERTH_EFORMAT, "rank", "no framework goes beyond 64 dimensions: "          \
+                                       "do not trust this file")                           \
+    X(STRICT, 23, BERTH_EPOLICY, "strict", "rewrite the file, or verify without --strict") \
+    X(IO, 30, BERTH_EIO, "io", "check the disk and the mount")                             \
+    X(NOT_FOUND, 31, BERTH_ENOENT, "not_found", "check the path")                          \
+    X(NOT_REGULAR, 32, BERTH_ENOENT, "not_regular", "name a regular file or a directory")  \
+    X(CHANGED, 33, BERTH_EIO, "changed", "let the writer finish, then try again")          \
+    X(TRUNCATED, 34, BERTH_EIO, "truncated", "let the writer finish, then try again")      \
+    X(PATH, 35, BERTH_EFORMAT, "path", "do not trust this index: a shard must lie in "     \
+                                       "the model's directory")                            \
+    X(PERMISSION, 36, BERTH_ENOENT, "permission", "check the permissions of the file and " \
+                                                  "of the directories above it")           \
+    X(DISK_FULL, 37, BERTH_EIO, "disk_full", "free space, then run the command again")     \
+    X(EXISTS, 38, BERTH_EINVAL, "exists", "choose another output or pass --force")         \
+    X(LINK_LOOP, 39, BERTH_ENOENT, "link_loop", "repair the symbolic links")               \
+    X(LFS_POINTER, 40, BERTH_EFORMAT, "lfs_pointer",                                       \
+      "the weights were not fetched: run `git lfs pull` in the repository")                \
+    X(HTML, 41, BERTH_EFORMAT, "html", "the download saved a web page: check access and "  \
+                                       "log in, then download again")                      \
+    X(JSON_BODY, 42, BERTH_EFORMAT, "json_body",                                           \
+      "the download saved an error message: check access, then download again")            \
+    X(ZIP, 43, BERTH_EUNSUPPORTED, "zip", "this is a PyTorch archive: convert it to "      \
+                                          "safetensors")                                   \
+    X(PICKLE, 44, BERTH_EUNSUPPORTED, "pickle", "pickles are never opened: convert to "    \
+                                                "safetensors")                             \
+    X(GGUF, 45, BERTH_EUNSUPPORTED, "gguf", "use the original safetensors weights")        \
+    X(OTHER_FORMAT, 46, BERTH_EUNSUPPORTED, "other_format", "convert it to safetensors")   \
+    X(ZERO_FILLED, 47, BERTH_EFORMAT, "zero_filled", "the file was allocated but never "   \
+                                                     "filled: download it again")          \
+    X(INCOMPLETE, 48, BERTH_EFORMAT, "incomplete", "a download is unfinished: run it "     \
+                                                   "again")                                \
+    X(INDEX_JSON, 60, BERTH_EFORMAT, "index_json", "download the index again")             \
+    X(INDEX_SHARD, 61, BERTH_EFORMAT, "index_shard", "download the missing shard")         \
+    X(INDEX_TENSOR, 62, BERTH_EFORMAT, "index_tensor",                                     \
+      "index and shards come from different versions: download all of them again")         \
+    X(INDEX_EXTRA, 63, BERTH_EPOLICY, "index_extra",                                       \
+      "index and shards come from different versions: download all of them again")         \
+    X(INDEX_TOTAL, 64, BERTH_EPOLICY, "index_total", "the index is stale: write it again") \
+    X(STRAY_SHARD, 65, BERTH_EPOLICY, "stray_shard", "remove the file if it is stale")     \
+    X(BOTH_FORMS, 66, BERTH_EPOLICY, "both_forms", "remove the one that is stale")         \
+    X(AMBIGUOUS, 67, BERTH_EINVAL, "ambiguous", "name one file, or pass --all")            \
+    X(MISSING_BLOB, 80, BERTH_EFORMAT, "missing_blob",                                     \
+      "the blob was pruned or is still being fetched: download the model again")           \
+    X(NO_SNAPSHOT, 81, BERTH_ENOENT, "no_snapshot", "download this revision")              \
+    X(BAD_REF, 82, BERTH_EFORMAT, "bad_ref", "the cache is damaged: download again")       \
+    X(COMPANION_MISSING, 90, BERTH_EFORMAT, "companion_missing",                           \
+      "the checkpoint was saved without its quantization state: save it again")            \
+    X(COMPANION_UNKNOWN, 91, BERTH_EFORMAT, "companion_unknown",                           \
+      "statistics without their weight: download or save the checkpoint again")            \
+    X(COMPANION_MISMATCH, 92, BERTH_EFORMAT, "companion_mismatch",                         \
+      "statistics and weight disagree: save the checkpoint again")                         \
+    X(STATE_JSON, 93, BERTH_EFORMAT, "state_json", "save the checkpoint again")            \
+    X(QUANT_METHOD, 94, BERTH_EUNSUPPORTED, "quant_method",                                \
+      "start from the original weights")                                                   \
+    X(QUANT_PLAIN, 95, BERTH_EFORMAT, "quant_plain",                                       \
+      "8-bit floats without scales: find the scales or the original weights")              \
+    X(CONFIG_JSON, 100, BERTH_EFORMAT, "config_json", "download config.json again")        \
+    X(DIGEST, 110, BERTH_EINTEGRITY, "digest", "quarantine the file and download it again") \
+    X(BLOB_DIGEST, 111, BERTH_EINTEGRITY, "blob_digest",                                   \
+      "quarantine the blob and download it again")                                         \
+    X(MANIFEST_JSON, 112, BERTH_EFORMAT, "manifest_json", "write the manifest again")      \
+    X(MANIFEST_ENTRY, 113, BERTH_EINTEGRITY, "manifest_entry",                             \
+      "manifest and checkpoint do not belong together")                                    \
+    X(NO_MEMORY, 120, BERTH_ENOMEM, "no_memory", "free memory or raise the limit")         \
+    X(NO_DEVICE, 121, BERTH_ENODEV, "no_device", "this build supports no GPU")             \
+    X(UNSUPPORTED, 122, BERTH_EUNSUPPORTED, "unsupported", "")                             \
+    X(CANCELLED, 130, BERTH_ECANCELLED, "cancelled", "")
+
+typedef enum berth_reason {
+#define BERTH_REASON_ENUM(identifier, number, status, name, advice)                        \
+    BERTH_REASON_##identifier = number,
+    BERTH_REASONS(BERTH_REASON_ENUM)
+#undef BERTH_REASON_ENUM
+        BERTH_REASON_COUNT_UNUSED = 0x7fffffff
+} berth_reason;
+
+#define BERTH_FILE_CAPACITY 1024
+#define BERTH_NAME_CAPACITY 136 /* 128 printable characters, a mark, NUL */
+#define BERTH_MESSAGE_CAPACITY 512
+
+/* Bits of berth_error.has: which of the three numbers mean something. */
+#define BERTH_HAS_POSITION 1u
+#define BERTH_HAS_EXPECTED 2u
+#define BERTH_HAS_ACTUAL 4u
+
+/*
+ * What went wrong, filled by the callee, owned by the caller, plain memory.
+ * No field holds raw bytes of a file: names are escaped and cut.
+ */
+typedef struct berth_error {
+    int32_t status;       /* berth_status                                          */
+    int32_t reason;       /* berth_reason                                          */
+    int32_t system_error; /* errno of the failed system call, or 0                 */
+    uint32_t has;         /* BERTH_HAS_ bits                                       */
+    uint64_t position;    /* byte position in the file                             */
+    uint64_t expected;    /* the two numbers that disagree                         */
+    uint64_t actual;
+    char file[BERTH_FILE_CAPACITY];       /* path as the caller would write it, or ""    */
+    char tensor[BERTH_NAME_CAPACITY];     /* escaped name of tensor or argument, or ""   */
+    char message[BERTH_MESSAGE_CAPACITY]; /* one sentence without the above              */
+    uint64_t reserved[4];
+} berth_error;
+
+/* "ok", "format", ...; "unknown" for a number that is none. Never NULL. */
+BERTH_API const char *berth_status_name(berth_status status);
+/* "header_json", ...; "unknown" for a number that is none. Never NULL. */
+BERTH_API const char *berth_reason_name(int32_t reason);
+/* The next step for a person; "" where there is none. Never NULL. */
+BERTH_API const char *berth_reason_advice(int32_t reason);
+
+/*
+ * berth_error_format() writes one line: file, tensor, position, message, the
+ * two numbers, the system's words, the reason, the next step. Returns the
+ * length the whole line needs, without the NUL; the text is cut to capacity.
+ */
+BERTH_API size_t berth_error_format(const berth_error *error, char *text, size_t capacity);
+
+/*
+ * berth_text_escape() turns bytes of unknown origin into printable ASCII-or-
+ * UTF-8 text: control characters, invalid UTF-8 and direction marks become
+ * \xNN or \u{...}. Cut at `capacity`, always ending in NUL when capacity > 0.
+ * Returns the length the whole text needs.
+ */
+BERTH_API size_t berth_text_escape(const char *bytes, size_t length, char *text,
+                                   size_t capacity);
+
+/* ------------------------------------------------------------------- sizes */
+
+#define BERTH_SIZE_CAPACITY 32
+
+/*
+ * berth_size_format() writes "1.50 GiB", "612 B". `text` holds
+ * BERTH_SIZE_CAPACITY characters. Returns `text`.
+ */
+BERTH_API const char *berth_size_format(uint64_t bytes, char *text);
+
+/*
+ * berth_size_parse() reads "20GiB", "20GB", "20480MiB", "1.5 GiB" or a bare
+ * integer (bytes). Any other number without a unit is refused.
+ * Returns BERTH_OK or BERTH_EINVAL; *out_bytes is then 0.
+ */
+BERTH_API berth_status berth_size_parse(const char *text, uint64_t *out_bytes,
+                                        berth_error *error);
+
+/* ------------------------------------------------------------------- dtypes */
+
+/* BERTH_DTYPES(X): X(IDENTIFIER, "name", bits), in the order files are laid out. */
+#define BERTH_DTYPES(X)                                                                    \
+    X(U64, "U64", 64)                                                                      \
+    X(I64, "I64", 64)                                                                      \
+    X(F64, "F64", 64)                                                                      \
+    X(C64, "C64", 64)                                                                      \
+    X(F32, "F32", 32)                                                                      \
+    X(U32, "U32", 32)                                                                      \
+    X(I32, "I32", 32)                                                                      \
+    X(BF16, "BF16", 16)                                                                    \
+    X(F16, "F16", 16)                                                                      \
+    X(U16, "U16", 16)                                                                      \
+    X(I16, "I16", 16)                                                                      \
+    X(F8_E5M2FNUZ, "F8_E5M2FNUZ", 8)                                                       \
+    X(F8_E4M3FNUZ, "F8_E4M3FNUZ", 8)                                                       \
+    X(F8_E8M0, "F8_E8M0", 8)                                                               \
+    X(F8_E4M3, "F8_E4M3", 8)                                                               \
+    X(F8_E5M2, "F8_E5M2", 8)                                                               \
+    X(I8, "I8", 8)                                                                         \
+    X(U8, "U8", 8)                                                                         \
+    X(F6_E3M2, "F6_E3M2", 6)                                                               \
+    X(F6_E2M3, "F6_E2M3", 6)                                                               \
+    X(F4, "F4", 4)                                                                         \
+    X(BOOL, "BOOL", 8)
+
+typedef enum berth_dtype {
+#define BERTH_DTYPE_ENUM(identifier, name, bits) BERTH_##identifier,
+    BERTH_DTYPES(BERTH_DTYPE_ENUM)
+#undef BERTH_DTYPE_ENUM
+        BERTH_DTYPE_COUNT
+} berth_dtype;
+
+/* "BF16", ...; "unknown" for a number that is none. Never NULL. */
+BERTH_API const char *berth_dtype_name(int32_t dtype);
+/* Bits of one element, 4 to 64; 0 for a number that is none. */
+BERTH_API uint32_t berth_dtype_bits(int32_t dtype);
+
+/*
+ * How the values of a tensor are stored. NATIVE is plain numbers of its dtype;
+ * STATISTICS marks a companion that only means something beside its weight.
+ */
+typedef enum berth_encoding {
+    BERTH_ENCODING_NATIVE = 0,
+    BERTH_ENCODING_NF4 = 1,        /* bitsandbytes 4-bit                              */
+    BERTH_ENCODING_FP4 = 2,
+    BERTH_ENCODING_INT8 = 3,       /* LLM.int8() rows                                 */
+    BERTH_ENCODING_FP8_BLOCK = 4,  /* 8-bit floats with block, row or tensor scales   */
+    BERTH_ENCODING_FP4_PACKED = 5, /* E2M1 pairs beside E8M0 scales                   */
+    BERTH_ENCODING_MXFP4 = 6,      /* gpt-oss: _blocks and _scales                    */
+    BERTH_ENCODING_FOREIGN = 7,    /* recognised by name, never decoded               */
+    BERTH_ENCODING_STATISTICS = 8
+} berth_encoding;
+
+/* "native", "nf4", ...; "unknown" for a number that is none. Never NULL. */
+BERTH_API const char *berth_encoding_name(int32_t encoding);
+
+/* ------------------------------------------------------------------ context */
+
+/* Memory hooks. Purposes name what an allocation is for ("header", "ring"). */
+typedef struct berth_allocator {
+    void *user;
+    /* `alignment` is a power of two. NULL means out of memory. Any thread. */
+    void *(*alloc)(void *user, size_t bytes, size_t alignment, const char *purpose);
+    /* Gets the size and alignment of the matching alloc. Any thread. */
+    void (*free)(void *user, void *memory, size_t bytes, size_t alignment,
+                 const char *purpose);
+} berth_allocator;
+
+typedef enum berth_log_level {
+    BERTH_LOG_DEBUG = 0,
+    BERTH_LOG_INFO = 1,
+    BERTH_LOG_WARNING = 2
+} berth_log_level;
+
+typedef struct berth_context_options {
+    size_t struct_size; /* set by berth_context_options_init() */
+    const berth_allocator *allocator; /* copied; NULL: the C library's              */
+    /* One whole line without newline. Any thread, never two at once per context.   */
+    void (*log)(void *user, int32_t level, const char *line);
+    void *log_user;
+    uint64_t memory_limit; /* ceiling of what the context allocates; 0: none        */
+} berth_context_options;
+
+static inline void
+berth_context_options_init(berth_context_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+typedef struct berth_context berth_context;
+
+/*
+ * berth_context_create() makes the object that carries hooks and accounts. It
+ * starts no thread and opens no file. `options` may be NULL.
+ * Free it with berth_context_destroy(), after everything made from it.
+ * Returns BERTH_OK, BERTH_EINVAL (options of a newer header) or BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_context_create(const berth_context_options *options,
+                                            berth_context **out_context,
+                                            berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_context_destroy(berth_context *context);
+
+/* What the context has allocated for everything made from it. */
+typedef struct berth_memory_summary {
+    uint64_t current_bytes;
+    uint64_t peak_bytes;
+    uint64_t allocations; /* ever made */
+    uint64_t frees;
+    uint64_t reserved[4];
+} berth_memory_summary;
+
+/* Any thread. */
+BERTH_API void berth_context_memory(const berth_context *context,
+                                    berth_memory_summary *summary);
+
+/* --------------------------------------------------------------------- host */
+
+#define BERTH_MAX_NUMA_NODES 64
+
+/*
+ * This machine as berth sees it. Unknown numbers are UINT64_MAX, never 0 and
+ * never a guess.
+ */
+typedef struct berth_host {
+    char cpu_name[64];
+    char cpu_level[16];         /* level in use: "scalar", "avx2", "avx512", "neon"   */
+    uint32_t cores;             /* this process may run on, affinity and quota applied */
+    uint32_t cores_online;
+    uint32_t numa_node_count;
+    uint32_t reserved32;
+    uint64_t numa_memory[BERTH_MAX_NUMA_NODES]; /* total bytes per node            */
+    uint64_t memory_total;      /* of the machine                                     */
+    uint64_t memory_available;  /* what this process can still take, limits applied   */
+    uint64_t memory_limit;      /* tightest ceiling over this process                 */
+    uint64_t memory_used;       /* of that ceiling, reclaimable cache left out        */
+    char memory_limit_source[256]; /* "machine", "cgroup v2 /a/b", "RLIMIT_AS", ...   */
+    uint64_t pinned_limit;      /* RLIMIT_MEMLOCK                                     */
+    char kernel[64];            /* "Linux 6.1.0"                                      */
+    int32_t has_io_uring;       /* 1: a ring could be set up                          */
+    int32_t has_libdeflate;     /* 1: crc32 at full speed                             */
+    int32_t has_libcrypto;      /* 1: SHA-256 of hub blobs can be checked             */
+    int32_t gpu_supported;      /* 0: this build drives no GPU                        */
+    uint64_t reserved[8];
+} berth_host;
+
+/*
+ * berth_host_get() asks the kernel; nothing is kept. What cannot be read is
+ * unknown and no error. Returns BERTH_OK or BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_host_get(berth_context *context, berth_host *host,
+                                      berth_error *error);
+
+/* ---------------------------------------------------------------- findings */
+
+typedef enum berth_severity {
+    BERTH_SEVERITY_NOTE = 0,
+    BERTH_SEVERITY_WARNING = 1,
+    BERTH_SEVERITY_ERROR = 2
+} berth_severity;
+
+/*
+ * Called for each thing that is wrong or remarkable; `details` is borrowed.
+ * During berth_checkpoint_open(): on the calling thread. During a job: on a
+ * thread of the job, never two at once.
+ */
+typedef void (*berth_finding_function)(void *user, int32_t severity,
+                                       const berth_error *details);
+
+/* --------------------------------------------------------------- checkpoint */
+
+typedef struct berth_open_options {
+    size_t struct_size;    /* set by berth_open_options_init()                        */
+    const char *hub_cache; /* folder of models--org--name; NULL: `org/name` is a path */
+    const char *variant;   /* "fp16" finds model.fp16.safetensors; NULL: none         */
+    berth_finding_function finding;
+    void *finding_user;
+    int32_t keep_going; /* 1: report every error as a finding before failing          */
+    int32_t strict;     /* 1: what berth itself would not write is an error           */
+    int32_t all_files;  /* 1: a folder with several unindexed files is one model      */
+    int32_t inside_only; /* 1: refuse links that leave the model's folder or cache    */
+} berth_open_options;
+
+static inline void
+berth_open_options_init(berth_open_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+typedef struct berth_checkpoint berth_checkpoint;
+
+/*
+ * berth_checkpoint_open() reads headers, index and configuration of the model
+ * at `path` and checks that every byte the headers promise is there. It reads
+ * no payload except companions of quantized tensors below 64 KiB.
+ *
+ * `path`: a directory with model.safetensors or an index and shards, a single
+ * .safetensors or .index.json file, a repository of the hub cache as
+ * `org/name` or `org/name@revision`, or one of the cache's own folders.
+ *
+ * The files stay open until berth_checkpoint_close(), so that later reads see
+ * the files that were checked. Any number of checkpoints may be open at once;
+ * with more shards than file descriptors they are reopened and compared.
+ *
+ * Returns BERTH_OK, or
+ *   BERTH_ENOENT        nothing there, or not readable
+ *   BERTH_EFORMAT       incomplete or malformed; error->reason says how
+ *   BERTH_EUNSUPPORTED  another kind of file, named
+ *   BERTH_EPOLICY       `strict` and not canonical
+ *   BERTH_EIO           the kernel failed to read, or the file changed
+ *   BERTH_ENOMEM, BERTH_EINVAL
+ */
+BERTH_API berth_status berth_checkpoint_open(berth_context *context, const char *path,
+                                             const berth_open_options *options,
+                                             berth_checkpoint **out_checkpoint,
+                                             berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_checkpoint_close(berth_checkpoint *checkpoint);
+
+/* Texts are borrowed from the checkpoint; "" where the files do not say. */
+typedef struct berth_checkpoint_summary {
+    const char *path;         /* as resolved: folder or file                          */
+    const char *architecture; /* config.json: first of "architectures"                */
+    const char *model_type;   /* config.json                                          */
+    const char *dtype;        /* config.json: "bfloat16", ...                         */
+    const char *quant_method; /* "bitsandbytes", "fp8", "mxfp4", ... or ""            */
+    const char *revision;     /* commit, when it came from the hub cache              */
+    uint32_t shard_count;
+    int32_t is_sharded;       /* 1: an index names the shards                         */
+    int32_t ties_embeddings;  /* config.json says so; -1: it does not say             */
+    int32_t is_adapter;       /* 1: adapter_model: not a model by itself              */
+    uint64_t tensor_count;
+    uint64_t tensor_bytes;    /* sum over tensors                                     */
+    uint64_t file_bytes;      /* sum over shards                                      */
+    uint64_t parameter_count; /* values of the model, packed ones unpacked            */
+    uint64_t quantized_count; /* weights with an encoding other than native           */
+    uint64_t reserved[6];
+} berth_checkpoint_summary;
+
+BERTH_API void berth_checkpoint_get(const berth_checkpoint *checkpoint,
+                                    berth_checkpoint_summary *summary);
+
+typedef struct berth_shard {
+    const char *file;      /* relative to the summary's path                         */
+    const char *target;    /* what a link points to, or ""                           */
+    const char *blob_sha256; /* 64 hex digits a hub blob promises, or ""             */
+    uint64_t file_bytes;
+    uint64_t header_bytes; /* N: the JSON with its padding                           */
+    uint64_t tensor_count;
+    uint64_t first_tensor; /* tensors of a shard follow each other                   */
+    uint64_t metadata_count;
+    uint64_t reserved[4];
+} berth_shard;
+
+/* Returns BERTH_EINVAL for an index that is out of range. */
+BERTH_API berth_status berth_checkpoint_shard(const berth_checkpoint *checkpoint,
+                                              uint32_t index, berth_shard *shard);
+
+/* One pair of a shard's __metadata__, in the order of its keys, bytes as stored. */
+BERTH_API berth_status berth_checkpoint_metadata(const berth_checkpoint *checkpoint,
+                                                 uint32_t shard, uint64_t index,
+                                                 const char **key, size_t *key_length,
+                                                 const char **value, size_t *value_length);
+
+#define BERTH_MAX_RANK 64
+#define BERTH_NO_TENSOR UINT64_MAX
+
+/* One tensor. Names are borrowed and end in NUL, but may hold any other byte. */
+typedef struct berth_tensor {
+    const char *name;
+    size_t name_length;
+    int32_t dtype;    /* berth_dtype                                                  */
+    int32_t encoding; /* berth_encoding                                               */
+    uint32_t rank;
+    uint32_t shard;
+    uint64_t shape[BERTH_MAX_RANK]; /* elements as stored                             */
+    uint64_t elements;
+    uint64_t bytes;
+    uint64_t file_offset; /* of the first byte, from the start of the file            */
+    uint64_t owner;       /* statistics: index of their weight; else BERTH_NO_TENSOR  */
+    uint64_t reserved[4];
+} berth_tensor;
+
+/*
+ * Tensors are numbered shard by shard, in the order of their bytes.
+ * Returns BERTH_EINVAL for an index that is out of range.
+ */
+BERTH_API berth_status berth_checkpoint_tensor(const berth_checkpoint *checkpoint,
+                                               uint64_t index, berth_tensor *tensor);
+
+/* The tensor's index, or BERTH_NO_TENSOR. Logarithmic. */
+BERTH_API uint64_t berth_checkpoint_find(const berth_checkpoint *checkpoint,
+                                         const char *name, size_t name_length);
+
+/* What a quantized weight was before, and where its statistics are. */
+typedef struct berth_quantized {
+    int32_t encoding;
+    int32_t dtype;        /* berth_dtype of the values; -1: the model's               */
+    uint32_t block_size;  /* nf4, fp4: elements; fp8: rows; mxfp4: 32                 */
+    uint32_t block_columns; /* fp8: columns; else 0                                   */
+    int32_t is_double;    /* absmax stored as 8-bit codes                             */
+    uint32_t rank;
+    uint64_t shape[BERTH_MAX_RANK]; /* of the values                                  */
+    uint64_t elements;
+    uint64_t total_bytes; /* weight and statistics                                    */
+    uint32_t companion_count;
+    uint32_t reserved32;
+    uint64_t companions[8]; /* tensor indexes                                         */
+    double offset;          /* double quantization                                    */
+    const char *method;     /* "bitsandbytes nf4", "gptq", ...                        */
+    uint64_t reserved[4];
+} berth_quantized;
+
+/* Returns BERTH_EINVAL if the tensor at `index` is not a quantized weight. */
+BERTH_API berth_status berth_checkpoint_quantized(const berth_checkpoint *checkpoint,
+                                                  uint64_t index,
+                                                  berth_quantized *quantized);
+
+/*
+ * berth_checkpoint_read() copies rows [first_row, first_row + row_count) of a
+ * tensor, bytes as stored, into `buffer`. Rows are slices of the first
+ * dimension; a scalar has one row. `row_count` UINT64_MAX means the rest.
+ * `size` must be exactly the bytes asked for.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (rows, size, or a row that does not begin and
+ * end on a byte), BERTH_EIO (also: the file changed since it was opened).
+ */
+BERTH_API berth_status berth_checkpoint_read(berth_checkpoint *checkpoint, uint64_t index,
+                                             uint64_t first_row, uint64_t row_count,
+                                             void *buffer, uint64_t size,
+                                             berth_error *error);
+
+/* --------------------------------------------------------------------- jobs */
+
+typedef struct berth_progress {
+    const char *phase;  /* "read", ...                                                */
+    const char *file;   /* being read; "" when there is none                          */
+    uint64_t done;      /* bytes, never decreasing, ends at exactly `total`           */
+    uint64_t total;
+    double seconds;     /* since the start                                            */
+    double rate;        /* bytes a second over the last seconds                       */
+    int32_t is_stalled; /* 1: nothing moved for more than 5 s                         */
+    int32_t reserved32;
+    uint64_t reserved[4];
+} berth_progress;
+
+/*
+ * At least every 250 ms while the job runs, on a thread of the job, never
+ * after the job was finished. Return other than 0 to cancel.
+ */
+typedef int (*berth_progress_function)(void *user, const berth_progress *progress);
+
+typedef struct berth_job berth_job;
+
+/* Any thread, any number of times. */
+BERTH_API void berth_job_cancel(berth_job *job);
+
+/* Where the job stands. Any thread. */
+BERTH_API void berth_job_poll(berth_job *job, berth_progress *progress);
+
+/*
+ * Waits until the job has ended or `milliseconds` have passed (-1: for ever).
+ * Returns BERTH_PENDING, or the status the job ended with. Any thread.
+ */
+BERTH_API berth_status berth_job_wait(berth_job *job, int64_t milliseconds);
+
+/*
+ * Waits for the end, gives everything back and returns the job's status, with
+ * its first error. A cancelled job returns BERTH_ECANCELLED, also when its
+ * last byte had been read. NULL is allowed: BERTH_OK.
+ */
+BERTH_API berth_status berth_job_finish(berth_job *job, berth_error *error);
+
+/* ------------------------------------------------------------------- verify */
+
+typedef enum berth_io {
+    BERTH_IO_AUTO = 0,     /* direct where bytes are cold, buffered where cached */
+    BERTH_IO_DIRECT = 1,
+    BERTH_IO_BUFFERED = 2
+} berth_io;
+
+typedef enum berth_manifest_mode {
+    BERTH_MANIFEST_NONE = 0,  /* read everything, check hub blobs                     */
+    BERTH_MANIFEST_CHECK = 1, /* compare with the manifest                            */
+    BERTH_MANIFEST_WRITE = 2  /* write one: temporary file, fsync, rename             */
+} berth_manifest_mode;
+
+typedef struct berth_verify_report {
+    uint64_t bytes_read;
+    uint64_t tensors_digested;
+    uint64_t blobs_checked;  /* SHA-256 compared                                      */
+    uint64_t blobs_unchecked; /* promised a SHA-256 that could not be computed        */
+    uint64_t mismatches;
+    double seconds;
+    char io_path[64]; /* "io_uring direct", "threads buffered", ...                   */
+    uint64_t reserved[8];
+} berth_verify_report;
+
+typedef struct berth_verify_options {
+    size_t struct_size;   /* set by berth_verify_options_init()                       */
+    int32_t manifest_mode;
+    int32_t io;           /* berth_io                                                 */
+    const char *manifest; /* path of the manifest file                                */
+    int32_t overwrite;    /* 1: replace an existing manifest                          */
+    uint32_t threads;     /* reader threads; 0: default                               */
+    uint64_t ring_bytes;  /* byte cap of the staging ring; 0: 32 MiB                  */
+    berth_progress_function progress;
+    void *progress_user;
+    berth_finding_function finding; /* mismatches, one each                           */
+    void *finding_user;
+    berth_verify_report *report; /* filled when the job ends; must outlive the job    */
+    int32_t no_uring;     /* 1: threads even where io_uring works                     */
+    int32_t no_blobs;     /* 1: do not check the SHA-256 of hub blobs                 */
+} berth_verify_options;
+
+static inline void
+berth_verify_options_init(berth_verify_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/*
+ * berth_verify_start() reads every byte of the checkpoint once, at the speed
+ * of the disk, with memory that does not depend on its size: crc32 of every
+ * tensor against the manifest (or into a new one), SHA-256 of hub blobs
+ * against their names. The checkpoint must outlive the job.
+ *
+ * A mismatch does not stop the job: each is a finding, and the job ends with
+ * BERTH_EINTEGRITY. Finish it with berth_job_finish().
+ */
+BERTH_API berth_status berth_verify_start(berth_context *context,
+                                          berth_checkpoint *checkpoint,
+                                          const berth_verify_options *options,
+                                          berth_job **out_job, berth_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conveyor.h - the one way payload moves: extents -> chunks -> readers -> ring
+ * of staging buffers -> consumer.
+ *
+ *   pieces ──▶ chunk table ──▶ readers ──▶ ring (stage.h) ──▶ consumer
+ *   (what)     (file order)    (reader.h)  free→filling→full→busy→free
+ *
+ * Back-pressure is the ring: readers wait for a free buffer, nothing else
+ * queues, so peak memory is ring + table, known before starting. The first
+ * failure stops the readers, drains the ring and is what run() returns.
+ */
+#ifndef BERTH_LOADER_CONVEYOR_H
+#define BERTH_LOADER_CONVEYOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/file.h"
+#include "loader/job.h"
+
+#define BERTHI_NO_TAG UINT64_MAX
+
+/* Bytes wanted: a tensor's extent, or a header (tag BERTHI_NO_TAG). */
+typedef struct berthi_piece {
+    uint64_t offset; /* in the file */
+    uint64_t bytes;
+    uint64_t tag;    /* the consumer's name for it */
+    uint32_t file;   /* number in the array of files */
+} berthi_piece;
+
+/* The part of a piece that lies in a chunk. */
+typedef struct berthi_span {
+    uint64_t tag;
+    uint64_t tag_offset; /* of the piece's bytes */
+    uint64_t bytes;
+    uint64_t chunk_offset;
+} berthi_span;
+
+/* A range of a file that one buffer holds. */
+typedef struct berthi_chunk {
+    uint64_t begin;
+    uint64_t end;
+    uint64_t first_span;
+    uint32_t span_count;
+    uint32_t file;
+    uint32_t number_in_file; /* 0, 1, 2, ... in file order */
+    bool is_last_of_file;
+} berthi_chunk;
+
+typedef struct berthi_chunks {
+    berth_context *context;
+    berthi_chunk *chunks;
+    uint64_t chunk_count;
+    berthi_span *spans;
+    uint64_t span_count;
+    uint64_t span_bytes; /* sum: every byte once */
+    uint64_t chunk_bytes;
+} berthi_chunks;
+
+/*
+ * Cuts pieces, sorted by (file, offset) and disjoint, at multiples of
+ * `chunk_bytes` (a power of two >= 4096) of the file. Gaps of up to `gap`
+ * bytes are read through. Empty pieces get no span.
+ */
+berth_status berthi_chunks_build(berth_context *context, const berthi_piece *pieces,
+                                 uint64_t piece_count, uint64_t chunk_bytes,
+                                 uint64_t gap, berthi_chunks *out, berth_error *error);
+void berthi_chunks_fini(berthi_chunks *chunks);
+
+/*
+ * Who takes the bytes. `bytes` points at the chunk's first byte; both calls
+ * run on the conveyor's worker threads. Any status but BERTH_OK stops the run.
+ */
+typedef struct berthi_consumer {
+    void *user;
+    /* Any order, several at once. */
+    berth_status (*consume)(void *user, const berthi_chunk *chunk,
+                            const berthi_span *spans, const uint8_t *bytes,
+                            berth_error *error);
+    /* Optional: chunks of a file one after the other, files independently. */
+    berth_status (*consume_in_order)(void *user, const berthi_chunk *chunk,
+                                     const uint8_t *bytes, berth_error *error);
+} berthi_consumer;
+
+typedef struct berthi_conveyor_options {
+    int32_t io;          /* berth_io */
+    bool no_uring;
+    uint32_t readers;    /* reader threads; 0: default */
+    uint32_t workers;    /* consumer threads; 0: one per usable core */
+    uint64_t ring_bytes; /* cap of the ring; at least 3 chunks are used */
+} berthi_conveyor_options;
+
+/* Taken once, at the boundaries of the stages. */
+typedef struct berthi_conveyor_stats {
+    uint64_t bytes_read;
+    uint64_t direct_bytes;
+    uint64_t buffered_bytes;
+    uint64_t read_ns;  /* summed over readers: time inside reads */
+    uint64_t wait_ns;  /* readers waiting for a free buffer */
+    uint64_t work_ns;  /* workers inside the consumer */
+    char path[64];     /* "io_uring direct", "threads buffered", ... */
+} berthi_conveyor_stats;
+
+/*
+ * Moves every chunk once. `job` gives progress (span bytes as they are
+ * consumed) and cancel; may be NULL. Checks the identity of each file after
+ * its last byte. All threads are joined on return.
+ */
+berth_status berthi_conveyor_run(berth_context *context, berth_job *job,
+                                 const berthi_file *files, uint32_t file_count,
+                                 const berthi_chunks *chunks,
+                                 const berthi_conveyor_options *options,
+                                 const berthi_consumer *consumer,
+                                 berthi_conveyor_stats *stats, berth_error *error);
+
+#endif

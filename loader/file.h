@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file.h - one open file of a checkpoint: descriptors, identity, exact reads.
+ *
+ * The identity (size, device, inode, mtime, ctime) is taken once from the open
+ * descriptor; the path is never opened again behind its back.
+ */
+#ifndef BERTH_LOADER_FILE_H
+#define BERTH_LOADER_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "kernels/sys.h"
+
+typedef struct berthi_file {
+    int fd;                    /* buffered; -1: not open                            */
+    const char *path;          /* for messages; borrowed, outlives the file         */
+    berthi_sys_stat identity;
+} berthi_file;
+
+/*
+ * Opens `relative` below `folder` (or BERTHI_SYS_AT_CWD); refuses everything
+ * but regular files (NOT_REGULAR). `is_inside`: no link may leave `folder`.
+ * `path` is what messages show. On failure the file is closed (fd -1).
+ */
+berth_status berthi_file_open(berthi_file *file, int folder, const char *relative,
+                              const char *path, bool is_inside, berth_error *error);
+/* Reads exactly `bytes`; the end before that is TRUNCATED, with its position. */
+berth_status berthi_file_read(const berthi_file *file, void *buffer, uint64_t bytes,
+                              uint64_t offset, const char *what, berth_error *error);
+/* CHANGED when size, mtime or ctime are no longer those of the opening. */
+berth_status berthi_file_check(const berthi_file *file, berth_error *error);
+/* -1 and closed are allowed. */
+void berthi_file_close(berthi_file *file);
+
+#endif

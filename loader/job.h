@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job.h - work in the background: one thread that runs it, progress, cancel,
+ * the first error. Verify, quantize, load: every long call is one of these.
+ *
+ * The job thread runs `run`; a ticker calls the progress hook at least every
+ * 250 ms meanwhile and notices stalls. finish() joins both.
+ */
+#ifndef BERTH_LOADER_JOB_H
+#define BERTH_LOADER_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "kernels/memory.h"
+
+typedef struct berthi_job_work {
+    /* Does the work on the job's thread; what it returns is the job's status. */
+    berth_status (*run)(berth_job *job, void *user, berth_error *error);
+    /* Frees `user`; called once, by finish or by a start that failed. May be NULL. */
+    void (*fini)(void *user);
+    void *user;
+    const char *phase; /* a constant */
+    uint64_t total;    /* bytes */
+    berth_progress_function progress;
+    void *progress_user;
+} berthi_job_work;
+
+berth_status berthi_job_start(berth_context *context, const berthi_job_work *work,
+                              berth_job **out_job, berth_error *error);
+
+/* From any thread of the work: */
+void berthi_job_advance(berth_job *job, uint64_t bytes);
+/* `file` must outlive the job. */
+void berthi_job_set_file(berth_job *job, const char *file);
+/* True after a cancel from outside: stop soon, return CANCELLED. */
+bool berthi_job_is_cancelled(const berth_job *job);
+/* The status and error of a cancelled job. */
+berth_status berthi_job_fail_cancelled(berth_error *error);
+
+#endif

@@ -448,8 +448,8 @@ typedef struct berth_checkpoint berth_checkpoint;
  * `org/name` or `org/name@revision`, or one of the cache's own folders.
  *
  * The files stay open until berth_checkpoint_close(), so that later reads see
- * the files that were checked. Any number of checkpoints may be open at once;
- * with more shards than file descriptors they are reopened and compared.
+ * the files that were checked: one descriptor a shard. Any number of
+ * checkpoints may be open at once.
  *
  * Returns BERTH_OK, or
  *   BERTH_ENOENT        nothing there, or not readable

@@ -1,0 +1,189 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What berth needs to be built: says what is missing, installs it, and tells how to link the optional libraries.
+#
+#   tests/deps.sh missing                prints the missing packages by this system's names; nothing when all are there
+#   tests/deps.sh install [ci]           installs what is missing; ci: what .ci/run needs beyond a build, too
+#   tests/deps.sh link PACKAGE LIBRARY   prints how to link an optional library, nothing when it is absent
+#
+# Reads CC, PKG_CONFIG, URING and LIBDEFLATE as the Makefile gives them.
+set -u
+CC=${CC:-cc}
+PKG_CONFIG=${PKG_CONFIG:-pkg-config}
+# `CC="ccache gcc"` is a command with an argument: what must exist is its first word.
+compiler=${CC%% *}
+
+have()
+{
+    command -v "$1" >/dev/null 2>&1
+}
+
+find_manager()
+{
+    for manager in apt-get dnf pacman zypper apk; do
+        have $manager && return
+    done
+    manager=unknown
+}
+
+# The package of this system that holds what berth calls by the first column.
+package_name()
+{
+    column=$(case $manager in apt-get) echo 2 ;; dnf) echo 3 ;; pacman) echo 4 ;; zypper) echo 5 ;; apk) echo 6 ;; *) echo 1 ;; esac)
+    name=$(awk -v want="$1" -v column="$column" '$1 == want { print $column }' <<TABLE
+compiler    gcc                gcc                   gcc         gcc              gcc
+libc        libc6-dev          glibc-devel           glibc       glibc-devel      musl-dev
+pkg-config  pkg-config         pkgconf-pkg-config    pkgconf     pkg-config       pkgconf
+zlib        zlib1g-dev         zlib-devel            zlib        zlib-devel       zlib-dev
+libcjson    libcjson-dev       cjson-devel           cjson       cJSON-devel      cjson-dev
+liburing    liburing-dev       liburing-devel        liburing    liburing-devel   liburing-dev
+libdeflate  libdeflate-dev     libdeflate-devel      libdeflate  libdeflate-devel libdeflate-dev
+clang       clang              clang                 clang       clang            clang
+clang-rt    libclang-rt-dev    compiler-rt           compiler-rt clang            compiler-rt
+llvm        llvm               llvm                  llvm        llvm             llvm
+cppcheck    cppcheck           cppcheck              cppcheck    cppcheck         cppcheck
+valgrind    valgrind           valgrind              valgrind    valgrind         valgrind
+cmake       cmake              cmake                 cmake       cmake            cmake
+python      python3-venv       python3               python      python3          python3
+TABLE
+    )
+    echo "${name:-$1}"
+}
+
+# Whether a library is there for the compiler; before there is one, whether its header lies where headers lie.
+have_library()
+{
+    if have "$PKG_CONFIG" && have "$compiler"; then
+        "$PKG_CONFIG" --exists "$1" 2>/dev/null
+    else
+        [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ]
+    fi
+}
+
+need()
+{
+    missing="$missing $(package_name "$1")"
+}
+
+# What no build goes without, and what the caller forced on.
+find_missing()
+{
+    missing=
+    if ! have "$compiler"; then
+        case $compiler in
+        cc | gcc) need compiler ;;
+        *) need "$compiler" ;;
+        esac
+    fi
+    if have "$compiler"; then
+        echo '#include <stdio.h>' | $CC -E - >/dev/null 2>&1 || need libc
+    elif [ ! -e /usr/include/stdio.h ]; then
+        need libc
+    fi
+    have "$PKG_CONFIG" || need pkg-config
+    have_library zlib zlib.h || need zlib
+    have_library libcjson cjson/cJSON.h || need libcjson
+    [ "${URING:-auto}" != 1 ] || have_library liburing liburing.h || need liburing
+    [ "${LIBDEFLATE:-auto}" != 1 ] || have_library libdeflate libdeflate.h || need libdeflate
+}
+
+find_missing_for_ci()
+{
+    have clang || need clang
+    have llvm-symbolizer || need llvm
+    have cppcheck || need cppcheck
+    have valgrind || need valgrind
+    have cmake || need cmake
+    python3 -c 'import venv, ensurepip' 2>/dev/null || need python
+    if have clang; then
+        echo 'int main(void) { return 0; }' | clang -x c -fsanitize=address -o /dev/null - 2>/dev/null || need clang-rt
+    else
+        need clang-rt
+    fi
+}
+
+# Sets `update` and `add` to the commands of this system's package manager.
+manager_commands()
+{
+    update=:
+    case $manager in
+    apt-get)
+        update="apt-get update -qq"
+        add="env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0"
+        ;;
+    dnf) add="dnf install -y -q" ;;
+    pacman) add="pacman -Sy --needed --noconfirm" ;;
+    zypper) add="zypper --non-interactive --quiet install" ;;
+    apk) add="apk add --quiet" ;;
+    *)
+        echo "berth: no package manager known to berth was found; install the development files of:$missing" >&2
+        exit 1
+        ;;
+    esac
+}
+
+install_missing()
+{
+    find_missing
+    have_library liburing liburing.h || need liburing
+    have_library libdeflate libdeflate.h || need libdeflate
+    [ "${1:-}" != ci ] || find_missing_for_ci
+    if [ -z "$missing" ]; then
+        echo "berth: everything needed is installed"
+        return 0
+    fi
+    manager_commands
+    become=
+    if [ "$(id -u)" -ne 0 ]; then
+        become="sudo -n"
+        if ! have sudo || ! sudo -n true 2>/dev/null; then
+            [ "$update" = : ] || update="sudo $update && "
+            [ "$update" != : ] || update=
+            echo "berth: installing packages needs root. Run:" >&2
+            echo "    ${update}sudo ${add#env DEBIAN_FRONTEND=noninteractive }$missing" | sed 's/ -o Dpkg::Use-Pty=0//' >&2
+            return 1
+        fi
+    fi
+    log=$(mktemp "${TMPDIR:-/tmp}/berth-deps.XXXXXX") || return 1
+    echo "berth: installing$missing"
+    # shellcheck disable=SC2086 # commands with arguments, a list of packages
+    if { $become $update && $become $add $missing; } </dev/null >"$log" 2>&1; then
+        rm -f "$log"
+        echo "berth: installed"
+        return 0
+    fi
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    echo "berth: this command failed: $add$missing" >&2
+    return 1
+}
+
+# A static archive is taken where it exists and its code may go into a shared library; else the shared library.
+link_library()
+{
+    "$PKG_CONFIG" --exists "$1" 2>/dev/null || return 0
+    archive=$($CC -print-file-name="lib$2.a")
+    case $archive in
+    /*)
+        if $CC -shared -o /dev/null -Wl,--whole-archive "$archive" -Wl,--no-whole-archive 2>/dev/null; then
+            echo "$archive"
+            return 0
+        fi
+        ;;
+    esac
+    "$PKG_CONFIG" --libs "$1"
+}
+
+find_manager
+case ${1:-} in
+missing)
+    find_missing
+    echo "${missing# }"
+    ;;
+install) install_missing "${2:-}" ;;
+link) link_library "$2" "$3" ;;
+*)
+    echo "usage: tests/deps.sh missing | install [ci] | link PACKAGE LIBRARY" >&2
+    exit 2
+    ;;
+esac

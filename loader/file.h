@@ -30,6 +30,13 @@ berth_status berthi_file_open(berthi_file *file, int folder, const char *relativ
 /* Reads exactly `bytes`; the end before that is TRUNCATED, with its position. */
 berth_status berthi_file_read(const berthi_file *file, void *buffer, uint64_t bytes,
                               uint64_t offset, const char *what, berth_error *error);
+/* The two ways in which a read of `what` goes wrong at `position`. */
+berth_status berthi_file_fail_truncated(const berthi_file *file, uint64_t position,
+                                        uint64_t expected_end, const char *what,
+                                        berth_error *error);
+berth_status berthi_file_fail_read(const berthi_file *file, int system_error,
+                                   uint64_t position, const char *what,
+                                   berth_error *error);
 /* CHANGED when size, mtime or ctime are no longer those of the opening. */
 berth_status berthi_file_check(const berthi_file *file, berth_error *error);
 /* -1 and closed are allowed. */

@@ -25,8 +25,10 @@ typedef struct berthi_job_work {
     uint64_t total;    /* bytes */
     berth_progress_function progress;
     void *progress_user;
+    uint64_t stall_ns; /* without movement, before it is called a stall; 0: 5 s */
 } berthi_job_work;
 
+/* Copies `work`. On failure `user` has been freed with `fini`. */
 berth_status berthi_job_start(berth_context *context, const berthi_job_work *work,
                               berth_job **out_job, berth_error *error);
 

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.c - opens files of a checkpoint, reads them exactly, notices changes. */
+#include "loader/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* Fails unless `state` is a regular file's. */
+static berth_status
+check_kind(const berthi_sys_stat *state, const char *path, berth_error *error)
+{
+    const berthi_about about = { .file = path };
+
+    if (state->kind == BERTHI_SYS_REGULAR)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_NOT_REGULAR, &about, "%s, not a regular file",
+                       state->kind == BERTHI_SYS_FOLDER ? "a directory"
+                                                        : "a pipe, socket or device");
+}
+
+static berth_status
+fail_open(berth_error *error, int failure, bool is_inside, const char *path)
+{
+    const berthi_about about = { .file = path, .system_error = failure };
+
+    if (is_inside && failure == EXDEV)
+        return berthi_fail(error, BERTH_REASON_PATH, &about,
+                           "a link leaves the model's directory");
+    return berthi_fail_system(error, failure, path, "opening");
+}
+
+berth_status
+berthi_file_open(berthi_file *file, int folder, const char *relative, const char *path,
+                 bool is_inside, berth_error *error)
+{
+    berth_status status;
+
+    memset(file, 0, sizeof *file);
+    file->fd = -1;
+    file->path = path;
+    /* Looked at before it is opened: opening alone can start a device. */
+    if (berthi_sys_stat_at(folder, relative, true, &file->identity) != 0)
+        return berthi_fail_system(error, errno, path, "opening");
+    status = check_kind(&file->identity, path, error);
+    if (status != BERTH_OK)
+        return status;
+
+    file->fd = is_inside ? berthi_sys_open_beneath(folder, relative)
+                         : berthi_sys_open_read(folder, relative);
+    if (file->fd < 0)
+        return fail_open(error, errno, is_inside, path);
+    /* What was opened is what counts: the name may point elsewhere by now. */
+    if (berthi_sys_fstat(file->fd, &file->identity) != 0)
+        status = berthi_fail_system(error, errno, path, "looking at the file");
+    else
+        status = check_kind(&file->identity, path, error);
+    if (status != BERTH_OK)
+        berthi_file_close(file);
+    return status;
+}
+
+berth_status
+berthi_file_fail_truncated(const berthi_file *file, uint64_t position,
+                           uint64_t expected_end, const char *what, berth_error *error)
+{
+    const berthi_about about = {
+        .file = file->path,
+        .has = BERTH_HAS_POSITION | BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+        .position = position,
+        .expected = expected_end,
+        .actual = position,
+    };
+
+    return berthi_fail(error, BERTH_REASON_TRUNCATED, &about,
+                       "%s: the file ended early, it was longer when it was opened", what);
+}
+
+berth_status
+berthi_file_fail_read(const berthi_file *file, int system_error, uint64_t position,
+                      const char *what, berth_error *error)
+{
+    const berth_status status =
+        berthi_fail_system(error, system_error, file->path, what);
+
+    if (error != NULL) {
+        error->has = BERTH_HAS_POSITION;
+        error->position = position;
+    }
+    return status;
+}
+
+berth_status
+berthi_file_read(const berthi_file *file, void *buffer, uint64_t bytes, uint64_t offset,
+                 const char *what, berth_error *error)
+{
+    uint64_t done = 0;
+
+    while (done < bytes) {
+        const int64_t got = berthi_sys_pread(file->fd, (char *)buffer + done,
+                                             bytes - done, offset + done);
+
+        if (got < 0)
+            return berthi_file_fail_read(file, errno, offset + done, what, error);
+        if (got == 0)
+            return berthi_file_fail_truncated(file, offset + done, offset + bytes, what,
+                                              error);
+        done += (uint64_t)got;
+    }
+    return BERTH_OK;
+}
+
+berth_status
+berthi_file_check(const berthi_file *file, berth_error *error)
+{
+    berthi_about about = { .file = file->path };
+    berthi_sys_stat now;
+
+    if (berthi_sys_fstat(file->fd, &now) != 0)
+        return berthi_fail_system(error, errno, file->path, "looking at the file");
+    if (now.bytes != file->identity.bytes) {
+        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+        about.expected = file->identity.bytes;
+        about.actual = now.bytes;
+        return berthi_fail(error, BERTH_REASON_CHANGED, &about,
+                           "the file's size changed while it was being read");
+    }
+    if (now.mtime_ns != file->identity.mtime_ns || now.ctime_ns != file->identity.ctime_ns
+        || now.inode != file->identity.inode)
+        return berthi_fail(error, BERTH_REASON_CHANGED, &about,
+                           "the file was written to while it was being read");
+    return BERTH_OK;
+}
+
+void
+berthi_file_close(berthi_file *file)
+{
+    if (file->fd >= 0)
+        berthi_sys_close(file->fd);
+    file->fd = -1;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fault.h"
+
+#include <inttypes.h>
+
+#include "kernels/base.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+/* More calls than any function under test makes: a loop that long never ends. */
+#define FAULT_RUNS_LIMIT 200000u
+
+/* One run; true when no failure was given any more. */
+static bool
+is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
+            fault_function function, void *user, fault_counts *counts)
+{
+    const int fds = fixture_open_fds();
+    berth_memory_summary memory;
+    berth_context *context = NULL;
+    berth_error error;
+    berth_status status;
+    uint64_t failures;
+
+    berthi_error_clear(&error);
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+        return true;
+    berthi_fault_arm(kind, nth, is_persistent);
+    status = function(user, context, &error);
+    failures = berthi_fault_failures(kind);
+    berthi_fault_disarm();
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+    CHECK_EQ(fixture_open_fds(), fds);
+    berth_context_destroy(context);
+    counts->runs++;
+    if (failures == 0) {
+        CHECK_EQ(status, BERTH_OK);
+        return true;
+    }
+    if (kind == BERTHI_FAULT_MEMORY) {
+        counts->memory++;
+        CHECK_EQ(status, BERTH_ENOMEM);
+    } else {
+        counts->system++;
+        CHECK_NE(status, BERTH_EINTERNAL);
+    }
+    if (status == BERTH_OK) {
+        counts->survived++;
+        return false;
+    }
+    CHECK_EQ(error.status, status);
+    CHECK_EQ(berthi_reason_status(error.reason), status);
+    CHECK_NE(error.message[0], '\0');
+    return false;
+}
+
+fault_counts
+fault_loop(const char *name, fault_function function, void *user)
+{
+    fault_counts counts = { 0, 0, 0, 0 };
+
+    for (int kind = BERTHI_FAULT_MEMORY; kind <= BERTHI_FAULT_SYSTEM; kind++) {
+        for (int is_persistent = 0; is_persistent < 2; is_persistent++) {
+            uint64_t nth = 0;
+
+            while (!is_last_run((berthi_fault_kind)kind, nth, is_persistent != 0, function,
+                                user, &counts))
+                if (!CHECK_LT(++nth, FAULT_RUNS_LIMIT))
+                    break;
+        }
+    }
+    T_NOTE("%s: %" PRIu64 " runs, %" PRIu64 " with an allocation failing, %" PRIu64
+           " with a system call failing, %" PRIu64 " survived",
+           name, counts.runs, counts.memory, counts.system, counts.survived);
+    return counts;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fault.h - a function run with the n-th allocation or system call failing,
+ * for n = 0, 1, 2 ... until it got through without a failure: once with that
+ * single failure, once with all later calls failing too.
+ *
+ * The function does the whole thing, set-up to clean-up, and returns the first
+ * status that was not BERTH_OK. It checks for itself that outputs are NULL.
+ *
+ * Checked here: a failed allocation gives BERTH_ENOMEM, a failed system call
+ * any failure; the error's status is the one returned and says something; the
+ * context's ledger and the open descriptors are afterwards what they were.
+ */
+#ifndef BERTH_TESTS_FAULT_H
+#define BERTH_TESTS_FAULT_H
+
+#include <stdint.h>
+
+#include "loader/berth.h"
+
+typedef berth_status (*fault_function)(void *user, berth_context *context,
+                                       berth_error *error);
+
+/* What a loop has counted. */
+typedef struct fault_counts {
+    uint64_t runs;
+    uint64_t memory;   /* runs in which an allocation failed            */
+    uint64_t system;   /* runs in which a system call failed            */
+    uint64_t survived; /* of both: runs that succeeded all the same     */
+} fault_counts;
+
+/*
+ * Runs both loops over `function` and prints the counts. A memory failure must
+ * never be survived; a system call may be, where it was advice only: the
+ * caller compares `survived` with what it knows.
+ */
+fault_counts fault_loop(const char *name, fault_function function, void *user);
+
+#endif

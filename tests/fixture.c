@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fixture.c - folders, files and damage; the writer is in fixture_write.c. */
+#define _XOPEN_SOURCE 700
+
+#include "tests/fixture.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Everything that lives as long as the program: texts, and the folder of folders. */
+typedef struct kept {
+    struct kept *next;
+    char text[];
+} kept;
+
+static kept *all_kept;
+static char root[64];
+static unsigned folder_count;
+static pid_t owner;
+
+static _Noreturn void
+die(const char *what, const char *path)
+{
+    fprintf(stderr, "fixture: %s %s: %s\n", what, path, strerror(errno));
+    exit(99);
+}
+
+static int
+remove_one(const char *path, const struct stat *state, int kind, struct FTW *place)
+{
+    (void)state;
+    (void)kind;
+    (void)place;
+    if (remove(path) != 0)
+        die("cannot remove", path);
+    return 0;
+}
+
+/* A test may have taken permissions away. */
+static int
+permit_one(const char *path, const struct stat *state, int kind, struct FTW *place)
+{
+    (void)state;
+    (void)place;
+    if (kind == FTW_D || kind == FTW_DNR)
+        (void)chmod(path, 0700);
+    return 0;
+}
+
+void
+fixture_remove(const char *path)
+{
+    struct stat state;
+
+    if (lstat(path, &state) != 0)
+        return;
+    nftw(path, permit_one, 32, FTW_PHYS);
+    nftw(path, remove_one, 32, FTW_PHYS | FTW_DEPTH);
+}
+
+static void
+clean_up(void)
+{
+    kept *each = all_kept;
+
+    if (owner != getpid())
+        return; /* a child of the test */
+    all_kept = NULL;
+    while (each != NULL) {
+        kept *next = each->next;
+
+        free(each);
+        each = next;
+    }
+    if (root[0] != '\0')
+        fixture_remove(root);
+    root[0] = '\0';
+}
+
+static void
+begin(void)
+{
+    const char *where = getenv("TMPDIR");
+
+    if (root[0] != '\0')
+        return;
+    snprintf(root, sizeof root, "%s/berth-test-XXXXXX",
+             where != NULL && strlen(where) < 40 ? where : "/tmp");
+    if (mkdtemp(root) == NULL)
+        die("cannot make", root);
+    owner = getpid();
+    atexit(clean_up);
+}
+
+const char *
+fixture_format(const char *format, ...)
+{
+    va_list arguments;
+    kept *text;
+    int length;
+
+    begin();
+    va_start(arguments, format);
+    length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    text = malloc(sizeof *text + (size_t)length + 1);
+    if (text == NULL)
+        die("no memory for", format);
+    va_start(arguments, format);
+    vsnprintf(text->text, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    text->next = all_kept;
+    all_kept = text;
+    return text->text;
+}
+
+const char *
+fixture_folder(void)
+{
+    const char *path;
+
+    begin();
+    path = fixture_format("%s/%u", root, folder_count++);
+    if (mkdir(path, 0777) != 0)
+        die("cannot make", path);
+    return path;
+}
+
+/* -------------------------------------------------------------------- files */
+
+void
+fixture_make_folder(const char *path)
+{
+    char *copy = strdup(path);
+
+    for (char *at = copy + 1;; at++) {
+        if (*at != '/' && *at != '\0')
+            continue;
+        const char was = *at;
+
+        *at = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+            die("cannot make", copy);
+        *at = was;
+        if (was == '\0')
+            break;
+    }
+    free(copy);
+}
+
+static void
+make_folders_above(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *copy;
+
+    if (slash == NULL || slash == path)
+        return;
+    copy = strdup(path);
+    copy[slash - path] = '\0';
+    fixture_make_folder(copy);
+    free(copy);
+}
+
+void
+fixture_write(const char *path, const void *bytes, size_t length)
+{
+    FILE *out;
+
+    make_folders_above(path);
+    unlink(path);
+    out = fopen(path, "wb");
+    if (out == NULL || fwrite(bytes, 1, length, out) != length || fclose(out) != 0)
+        die("cannot write", path);
+}
+
+void
+fixture_text(const char *path, const char *text)
+{
+    fixture_write(path, text, strlen(text));
+}
+
+uint64_t
+fixture_size(const char *path)
+{
+    struct stat state;
+
+    if (stat(path, &state) != 0)
+        die("cannot look at", path);
+    return (uint64_t)state.st_size;
+}
+
+void *
+fixture_read(const char *path, size_t *length)
+{
+    const size_t bytes = (size_t)fixture_size(path);
+    FILE *in = fopen(path, "rb");
+    char *text = malloc(bytes + 1);
+
+    if (in == NULL || text == NULL || fread(text, 1, bytes, in) != bytes)
+        die("cannot read", path);
+    fclose(in);
+    text[bytes] = '\0';
+    if (length != NULL)
+        *length = bytes;
+    return text;
+}
+
+void
+fixture_link(const char *target, const char *path)
+{
+    make_folders_above(path);
+    unlink(path);
+    if (symlink(target, path) != 0)
+        die("cannot link", path);
+}
+
+void
+fixture_copy(const char *from, const char *to)
+{
+    size_t length;
+    void *bytes = fixture_read(from, &length);
+
+    fixture_write(to, bytes, length);
+    free(bytes);
+}
+
+void
+fixture_copy_folder(const char *from, const char *to)
+{
+    DIR *stream = opendir(from);
+    const struct dirent *entry;
+
+    if (stream == NULL)
+        die("cannot list", from);
+    fixture_make_folder(to);
+    while ((entry = readdir(stream)) != NULL) {
+        const char *old = fixture_format("%s/%s", from, entry->d_name);
+        const char *new = fixture_format("%s/%s", to, entry->d_name);
+        struct stat state;
+        char target[4096];
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (lstat(old, &state) != 0)
+            die("cannot look at", old);
+        if (S_ISDIR(state.st_mode)) {
+            fixture_copy_folder(old, new);
+        } else if (S_ISLNK(state.st_mode)) {
+            const ssize_t length = readlink(old, target, sizeof target - 1);
+
+            target[length > 0 ? length : 0] = '\0';
+            fixture_link(target, new);
+        } else {
+            fixture_copy(old, new);
+        }
+    }
+    closedir(stream);
+}
+
+/* -------------------------------------------------------------------- damage */
+
+void
+fixture_truncate(const char *path, uint64_t by)
+{
+    if (truncate(path, (off_t)(fixture_size(path) - by)) != 0)
+        die("cannot truncate", path);
+}
+
+void
+fixture_extend(const char *path, uint64_t by)
+{
+    if (truncate(path, (off_t)(fixture_size(path) + by)) != 0)
+        die("cannot extend", path);
+}
+
+void
+fixture_flip(const char *path, uint64_t offset, unsigned mask)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte;
+
+    if (file == NULL || fseek(file, (long)offset, SEEK_SET) != 0)
+        die("cannot open", path);
+    byte = fgetc(file);
+    if (byte == EOF || fseek(file, (long)offset, SEEK_SET) != 0
+        || fputc(byte ^ (int)mask, file) == EOF || fclose(file) != 0)
+        die("cannot change", path);
+}
+
+/* ------------------------------------------------------------------- process */
+
+int
+fixture_open_fds(void)
+{
+    DIR *stream = opendir("/proc/self/fd");
+    int count = -1; /* the stream's own */
+
+    if (stream == NULL)
+        die("cannot list", "/proc/self/fd");
+    for (const struct dirent *entry = readdir(stream); entry != NULL;
+         entry = readdir(stream))
+        count += entry->d_name[0] != '.';
+    closedir(stream);
+    return count;
+}

@@ -1,49 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
 # berth: the only build file. `make help` lists the targets and variables.
 #
-# Sources are found by wildcard. Objects lie in build/<hash>/, where the hash stands for the compiler and everything
-# else that can change an object: switching compilers, sanitizers or flags needs no clean. Within it
+# Sources are found by wildcard. Objects lie in build/<hash>/, where the hash stands for the
+# compiler and everything else that can change an object: switching compilers, sanitizers or flags
+# needs no clean. Within it
 #   release/   library and tool as they are installed
-#   testing/   the library once more with -DBERTH_TESTING (fault switch, counters), and what the tests are made of
-# build/berth, build/libberth.a and build/libberth.so are links to the variant that `make` built last.
+#   testing/   the library once more with -DBERTH_TESTING (fault switch, counters), and the tests
+# build/berth, build/libberth.a and build/libberth.so are links to the variant that was built last.
+#
+#: make                 library, tool, man pages and completions, in build/
+#: make demo            a small model, made, inspected, verified, damaged and judged
+#: make check           every test; check-fast leaves out the slow programs and the installation
+#: make check-one T=M   tests/test_M alone; ARGS=WORD runs only its tests whose name contains WORD
+#: make san             every test under sanitizers (SAN=address,undefined unless given)
+#: make lint            layers, exported names, header dialects, static analysis
+#: make interop         the reference implementation as oracle (Python, in its own environment)
+#: make fuzz            the fuzz targets with libFuzzer (clang), in build/fuzz/
+#: make soak            runs them for EXECUTIONS inputs in all (45,000,000)
+#: make coverage        lines and branches of the parsers that the tests reach
+#: make bench           speeds against measured limits, into build/bench.json
+#: make deps            installs what the build needs with the system's package manager
+#: make install, make uninstall      below DESTDIR and PREFIX (/usr/local)
+#: make dist, make clean
+#:
+#: CC, CFLAGS, LDFLAGS  the compiler and what it is given beyond berth's own flags
+#: SAN=LIST             address,undefined or thread or (with CC=clang) memory
+#: CUDA, URING, LIBDEFLATE           auto: used where present; 1: must be present; 0: left out
+#: NVCC, ARCH           the CUDA compiler and its -arch
+#: WERROR=0             warnings are no errors; V=1 shows the commands
 
 SHELL := /bin/sh
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# All cores, unless -j is given or another make has given it.
+ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+endif
 
-# ---- what the user may set -----------------------------------------------------------------------------------------
+# ---- what the user may set ---------------------------------------------------------------------
 
 CFLAGS ?= -O2 -g
 NVCC ?= nvcc
 PKG_CONFIG ?= pkg-config
 PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
+CMAKEDIR = $(LIBDIR)/cmake/berth
+COMPLETIONS = $(DATADIR)/bash-completion/completions/berth.bash \
+    $(DATADIR)/zsh/site-functions/_berth $(DATADIR)/fish/vendor_completions.d/berth.fish
 # auto: used where present; 1: must be present; 0: left out
 CUDA ?= auto
 URING ?= auto
 LIBDEFLATE ?= auto
-# address,undefined or thread or, with CC=clang, memory
 SAN ?=
-# 0: warnings are no errors
 WERROR ?= 1
-# 1: count lines and branches; 1: libFuzzer's instrumentation; 1: show the commands
+V ?= 0
+# set by the targets coverage and fuzz: counted lines and branches, libFuzzer's instrumentation
 COVERAGE ?= 0
 FUZZER ?= 0
-V ?= 0
+
+comma := ,
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@echo '  $(1)'; )
 
 $(foreach name,CUDA URING LIBDEFLATE,$(if $(filter-out auto 0 1,$($(name))),\
     $(error $(name)=$($(name)): give auto, 1 or 0)))
 
-# ---- sources -------------------------------------------------------------------------------------------------------
+# ---- sources -----------------------------------------------------------------------------------
 
-VERSION := $(shell awk '/^.define BERTH_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $$3; dot = "." }' \
-    loader/berth.h)
+VERSION := $(shell awk '/^.define BERTH_VERSION_(MAJOR|MINOR|PATCH) / \
+    { printf "%s%s", dot, $$3; dot = "." }' loader/berth.h)
 MACHINE := $(shell uname -m)
 
 CUDA_SOURCES := $(wildcard kernels/*.cu kernels/device_cuda.c kernels/gemm_lt.c)
-FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c) $(if $(filter aarch64,$(MACHINE)),,%_neon.c)
-LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_SOURCES),$(wildcard $(addsuffix /*.c,kernels quant placement loader))))
+FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c) \
+    $(if $(filter aarch64,$(MACHINE)),,%_neon.c)
+LAYERS := kernels quant placement loader
+LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_SOURCES),$(wildcard $(LAYERS:=/*.c))))
 TOOL_SOURCES := $(sort $(wildcard tools/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
@@ -52,8 +90,8 @@ HELPERS := $(filter-out tests/test_% tests/make_%,$(TEST_SOURCES))
 FUZZERS := $(basename $(notdir $(sort $(wildcard tests/fuzz/fuzz_*.c))))
 BENCHES := $(basename $(notdir $(sort $(wildcard tests/bench/*.c))))
 
-# ---- what is missing on this machine -------------------------------------------------------------------------------
-# The goals of a fresh machine install it and start again; others stop here, before anything is compiled.
+# ---- what is missing on this machine -----------------------------------------------------------
+# The goals of a fresh machine install it and start again; others stop here, before compiling.
 
 IDLE_GOALS := help deps clean uninstall dist
 SETUP_GOALS := demo check check-fast
@@ -68,24 +106,26 @@ $(error These packages are still missing after `make deps`: $(MISSING))
 endif
 endif
 
-.PHONY: all check check-fast check-one lint bench fuzz soak interop coverage san demo deps install uninstall clean dist \
-    help FORCE
+.PHONY: all check check-fast check-one check-programs san demo lint interop bench fuzz soak \
+    fuzz-programs coverage coverage-run where install uninstall deps dist clean help FORCE
 
 ifneq ($(MISSING),)
 
-$(filter $(SETUP_GOALS),$(GOALS)):
-	@CC='$(CC)' URING=$(URING) LIBDEFLATE=$(LIBDEFLATE) sh tests/deps.sh install
+.NOTPARALLEL:
+$(filter $(SETUP_GOALS),$(GOALS)): deps
 	@$(MAKE) BERTH_SETUP=1 $@
 
 else # everything is there: from here to the end of the compiling rules
 
-# ---- CUDA ----------------------------------------------------------------------------------------------------------
+# ---- CUDA --------------------------------------------------------------------------------------
 # nvcc is looked for only when it is wanted and there is something to compile with it.
 
 ifneq ($(if $(filter 1,$(CUDA)),1,$(and $(filter auto,$(CUDA)),$(CUDA_SOURCES))),)
-NVCC_FOUND := $(or $(shell command -v $(NVCC) 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+NVCC_FOUND := $(or $(shell command -v $(NVCC) 2>/dev/null),\
+    $(and $(filter nvcc,$(NVCC)),$(wildcard /usr/local/cuda/bin/nvcc)))
 ifeq ($(CUDA)$(NVCC_FOUND),1)
-$(error CUDA=1, but $(NVCC) was not found: install the CUDA toolkit, name it with NVCC=/path/to/nvcc, or build with CUDA=0)
+$(error CUDA=1, but $(NVCC) was not found: install the CUDA toolkit, give NVCC=/path/to/nvcc, or \
+    build with CUDA=0)
 endif
 endif
 ifneq ($(and $(NVCC_FOUND),$(CUDA_SOURCES)),)
@@ -99,37 +139,40 @@ NVCC_FLAGS := -O2 $(addprefix -arch=,$(ARCH)) -I. -fmad=false \
 LIB_SOURCES += $(CUDA_SOURCES)
 CUDA_WORD := $(NVCC_FOUND)
 else
-CUDA_WORD := $(if $(CUDA_SOURCES),$(if $(filter 0,$(CUDA)),left out,nvcc not found),no GPU code in this version)
+CUDA_WORD := $(if $(CUDA_SOURCES),$(if $(filter 0,$(CUDA)),left out,nvcc not found),no sources)
 endif
 
-# ---- libraries -----------------------------------------------------------------------------------------------------
+# ---- libraries ---------------------------------------------------------------------------------
 
-link = $(if $(filter-out 0,$(1)),$(shell CC='$(CC)' PKG_CONFIG='$(PKG_CONFIG)' sh tests/deps.sh link lib$(2) $(2)))
+link = $(if $(filter-out 0,$(1)),$(shell CC='$(CC)' PKG_CONFIG='$(PKG_CONFIG)' \
+    sh tests/deps.sh link lib$(2) $(2)))
 URING_LINK := $(call link,$(URING),uring)
 DEFLATE_LINK := $(call link,$(LIBDEFLATE),deflate)
 CJSON_FLAGS := $(shell $(PKG_CONFIG) --cflags libcjson 2>/dev/null)
-LIBS := $(URING_LINK) $(DEFLATE_LINK) $(shell $(PKG_CONFIG) --libs libcjson zlib 2>/dev/null) $(CUDA_LIBS) -ldl -lm -pthread
-# For programs that link libberth.a: the same libraries by name.
-PRIVATE_LIBS := $(patsubst %.a,-l%,$(patsubst lib%,%,$(notdir $(filter %.a,$(LIBS))))) $(filter-out %.a,$(LIBS))
+LIBS := $(URING_LINK) $(DEFLATE_LINK) $(shell $(PKG_CONFIG) --libs libcjson zlib 2>/dev/null) \
+    $(CUDA_LIBS) -ldl -lm -pthread
+# For programs that link the installed libberth.a: the same libraries by name.
+PRIVATE_LIBS := $(patsubst lib%.a,-l%,$(notdir $(filter %.a,$(LIBS)))) $(filter-out %.a,$(LIBS))
 link_word = $(if $(1),$(if $(filter %.a,$(1)),static,shared),no)
 
-# ---- flags ---------------------------------------------------------------------------------------------------------
+# ---- flags -------------------------------------------------------------------------------------
 
-WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
+WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+    $(if $(filter 1,$(WERROR)),-Werror)
 INSTRUMENT := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
-    $(if $(filter 1,$(FUZZER)),-fsanitize=fuzzer-no-link) $(if $(filter 1,$(COVERAGE)),--coverage -O0)
+    $(if $(filter 1,$(FUZZER)),-fsanitize=fuzzer-no-link) \
+    $(if $(filter 1,$(COVERAGE)),--coverage -O0)
 # -ffp-contract=off stands last: how a number is rounded is not the user's or the compiler's choice.
-ALL_CFLAGS := -std=c11 $(WARNINGS) -I. $(CPPFLAGS) -fPIC -fvisibility=hidden -pthread $(CFLAGS) $(INSTRUMENT) -ffp-contract=off
+ALL_CFLAGS := -std=c11 $(WARNINGS) -I. $(CPPFLAGS) -fPIC -fvisibility=hidden -pthread \
+    $(CFLAGS) $(INSTRUMENT) -ffp-contract=off
 ALL_LDFLAGS := $(LDFLAGS) $(INSTRUMENT) -pthread
 
 COMPILER := $(shell $(CC) --version 2>/dev/null | head -n 1)
-HASH := $(shell printf '%s\n' '$(CC) $(COMPILER) $(MACHINE) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LIBS) $(CJSON_FLAGS) \
-    $(CUDA_FLAGS) $(NVCC_FLAGS) $(NVCC_FOUND)' | cksum | cut -d' ' -f1)
+HASH := $(shell printf '%s\n' '$(CC) $(COMPILER) $(MACHINE) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LIBS)' \
+    '$(CJSON_FLAGS) $(CUDA_FLAGS) $(NVCC_FOUND) $(NVCC_FLAGS)' | cksum | cut -d' ' -f1)
 B := build/$(HASH)
-Q := $(if $(filter 1,$(V)),,@)
-say = $(if $(filter 1,$(V)),,@echo '  $(1)';)
 
-# What one file gets beyond the others: its instruction set, or the optional library that only it may include.
+# What one file gets beyond the others: its instruction set, or the library that only it includes.
 file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter %_avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
@@ -137,12 +180,14 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter loader/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
     $(filter kernels/device%.c kernels/gemm_lt.c,$<),$(CUDA_FLAGS))
 
-# ---- compiling -----------------------------------------------------------------------------------------------------
+# ---- compiling ---------------------------------------------------------------------------------
 
-RELEASE := $(addsuffix .o,$(addprefix $(B)/release/,$(basename $(LIB_SOURCES))))
-TESTING := $(addsuffix .o,$(addprefix $(B)/testing/,$(basename $(LIB_SOURCES))))
-TOOL := $(addsuffix .o,$(addprefix $(B)/release/,$(basename $(TOOL_SOURCES))))
-TEST_HELPERS := $(addsuffix .o,$(addprefix $(B)/testing/,$(basename $(HELPERS))))
+objects = $(addsuffix .o,$(addprefix $(B)/$(1)/,$(basename $(2))))
+RELEASE := $(call objects,release,$(LIB_SOURCES))
+TESTING := $(call objects,testing,$(LIB_SOURCES))
+TOOL := $(call objects,release,$(TOOL_SOURCES))
+TEST_HELPERS := $(call objects,testing,$(HELPERS))
+BENCH_HELPERS := $(call objects,release,$(sort $(wildcard tests/fixture*.c)))
 TEST_PROGRAMS := $(addprefix $(B)/tests/,$(TESTS))
 MAKER_PROGRAMS := $(addprefix $(B)/tests/,$(MAKERS))
 REPLAY_PROGRAMS := $(addprefix $(B)/replay/,$(FUZZERS))
@@ -151,9 +196,11 @@ BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCHES))
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
-compile = $(if $(filter 1,$(V)),,@echo '  CC $<'; )mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(file_flags) $(1) -MMD -MP -c -o $@ $<
-archive = $(if $(filter 1,$(V)),,@echo '  AR $@'; )rm -f $@ && $(AR) rcD $@ $(filter %.o,$^)
-program = $(if $(filter 1,$(V)),,@echo '  LD $@'; )mkdir -p $(@D) && $(CC) $(ALL_LDFLAGS) $(1) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+compile = $(call say,CC $<)mkdir -p $(@D) && \
+    $(CC) $(ALL_CFLAGS) $(file_flags) $(1) -MMD -MP -c -o $@ $<
+archive = $(call say,AR $@)rm -f $@ && $(AR) rcD $@ $(filter %.o,$^)
+program = $(call say,LD $@)mkdir -p $(@D) && \
+    $(CC) $(ALL_LDFLAGS) $(1) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
 $(B)/release/%.o: %.c
 	$(call compile)
@@ -164,8 +211,8 @@ $(B)/release/%.o $(B)/testing/%.o: %.cu
 
 # An archive is made anew when the list of its sources changes, so that a deleted file leaves it.
 $(B)/sources: FORCE
-	$(Q)mkdir -p $(@D) && echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(HELPERS)' | cmp -s - $@ || \
-	    echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(HELPERS)' >$@
+	$(Q)mkdir -p $(@D) && echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(HELPERS)' >$@.new
+	$(Q)cmp -s $@.new $@ || cp $@.new $@
 $(B)/libberth.a: $(RELEASE) $(B)/sources
 	$(archive)
 $(B)/libberth-testing.a: $(TESTING) $(B)/sources
@@ -177,11 +224,11 @@ $(B)/libtest.a: $(TEST_HELPERS) $(B)/sources
 
 SONAME := libberth.so.$(firstword $(subst ., ,$(VERSION)))
 # A sanitizer's runtime is undefined in a shared library until a program brings it.
+SHARED := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=loader/berth.map \
+    $(if $(strip $(INSTRUMENT)),,-Wl$(comma)-z$(comma)defs)
 $(B)/libberth.so.$(VERSION): $(RELEASE) loader/berth.map
-	$(call program,-shared -Wl$(comma)-soname$(comma)$(SONAME) -Wl$(comma)--version-script=loader/berth.map \
-	    $(if $(strip $(INSTRUMENT)),,-Wl$(comma)-z$(comma)defs))
+	$(call program,$(SHARED))
 	$(Q)ln -sf $(@F) $(B)/$(SONAME) && ln -sf $(SONAME) $(B)/libberth.so
-comma := ,
 
 $(B)/berth: $(TOOL) $(B)/libberth.a
 	$(call program)
@@ -194,49 +241,128 @@ $(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(TEST_ARCHIVES)
 # A limit is measured by a program without any of berth in it.
 $(B)/bench/limit_%: $(B)/release/tests/bench/limit_%.o
 	$(call program)
-$(B)/bench/%: $(B)/release/tests/bench/%.o $(addprefix $(B)/release/,$(patsubst %.c,%.o,$(wildcard tests/fixture.c))) $(B)/libberth.a
+$(B)/bench/%: $(B)/release/tests/bench/%.o $(BENCH_HELPERS) $(B)/libberth.a
 	$(call program)
 .SECONDARY:
 
 -include $(wildcard $(B)/*/*/*.d $(B)/*/*/*/*.d)
 
-LIBRARIES := $(if $(LIB_SOURCES),$(B)/libberth.a $(if $(wildcard loader/berth.map),$(B)/libberth.so.$(VERSION)))
-PRODUCTS := $(LIBRARIES) $(if $(TOOL_SOURCES),$(B)/berth)
+PRODUCTS := $(if $(LIB_SOURCES),$(B)/libberth.a) \
+    $(if $(wildcard loader/berth.map),$(B)/libberth.so.$(VERSION)) \
+    $(if $(wildcard tools/main.c),$(B)/berth)
+DOCS := $(if $(wildcard tools/main.c),$(B)/docs)
 
 ifneq ($(if $(MAKELEVEL:0=),,$(filter all check demo install,$(GOALS))),)
-$(info berth $(VERSION): $(COMPILER)$(if $(SAN),, sanitizers $(SAN)); liburing $(call link_word,$(URING_LINK)), \
-    libdeflate $(call link_word,$(DEFLATE_LINK)), CUDA: $(CUDA_WORD))
+$(info berth $(VERSION): $(COMPILER)$(if $(SAN),$(comma) sanitizers $(SAN)); \
+    liburing: $(call link_word,$(URING_LINK)), libdeflate: $(call link_word,$(DEFLATE_LINK)), \
+    CUDA: $(CUDA_WORD))
 endif
 
-all: $(PRODUCTS)
-	$(Q)for f in $(notdir $(PRODUCTS)) $(if $(filter %.so.$(VERSION),$(PRODUCTS)),$(SONAME) libberth.so); do \
-	    ln -sfn $(HASH)/$$f build/$$f; done
+all: $(PRODUCTS) $(DOCS)
+	$(Q)for f in $(notdir $(PRODUCTS)) $(if $(filter %.so.$(VERSION),$(PRODUCTS)),$(SONAME) \
+	    libberth.so) $(if $(DOCS),man completions); do ln -sfn $(HASH)/$$f build/$$f; done
 
-# ---- tests ---------------------------------------------------------------------------------------------------------
+# Man pages and completions come from the tool's own option tables.
+$(B)/docs: $(B)/berth $(wildcard tools/man/*)
+	$(Q)rm -rf $(B)/man $(B)/completions && mkdir -p $(B)/man $(B)/completions
+	$(Q)for page in $(wildcard tools/man/*.[1-8]); do cp $$page $(B)/man/; done
+	$(Q)$(B)/berth --generate-man $(B)/man && $(B)/berth --generate-completions $(B)/completions || \
+	    echo 'berth: the tool made no man pages or completions'
+	$(Q)touch $@
+
+# ---- tests -------------------------------------------------------------------------------------
 # Scripts learn from these where the build lies and how it was made.
 
-export CC CFLAGS LDFLAGS SAN URING LIBDEFLATE VERSION
+export CC CFLAGS LDFLAGS SAN CUDA URING LIBDEFLATE WERROR PKG_CONFIG VERSION
 export BERTH := $(CURDIR)/$(B)/berth
 export BERTH_BUILD := $(CURDIR)/$(B)
 export BERTH_LIBS := $(LIBS)
+# A failed allocation is a status for berth, so it must be NULL for the sanitizer.
+export ASAN_OPTIONS ?= allocator_may_return_null=1
+export TSAN_OPTIONS ?= allocator_may_return_null=1
+export UBSAN_OPTIONS ?= print_stacktrace=1
 
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh)
-CHECK_BUILDS := $(PRODUCTS) $(TEST_PROGRAMS) $(MAKER_PROGRAMS) $(REPLAY_PROGRAMS)
+CHECK_BUILDS := all $(TEST_PROGRAMS) $(MAKER_PROGRAMS) $(REPLAY_PROGRAMS)
 
 check: $(CHECK_BUILDS)
-	$(Q)tests/run.sh $(TEST_PROGRAMS) $(REPLAY_PROGRAMS) $(CHECK_SCRIPTS) $(wildcard tests/install_test.sh)
+	$(Q)tests/run.sh $(TEST_PROGRAMS) $(REPLAY_PROGRAMS) $(CHECK_SCRIPTS) \
+	    tests/install_test.sh
 check-fast: $(CHECK_BUILDS)
-	$(Q)tests/run.sh $(filter-out %/test_big_%,$(TEST_PROGRAMS)) $(REPLAY_PROGRAMS) $(CHECK_SCRIPTS)
+	$(Q)tests/run.sh $(filter-out %/test_big_%,$(TEST_PROGRAMS)) $(REPLAY_PROGRAMS) \
+	    $(CHECK_SCRIPTS)
 check-one: $(B)/tests/test_$(T) $(MAKER_PROGRAMS)
 	$(Q)$(T_WRAP) $< $(ARGS)
+check-programs: $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
 san:
 	$(Q)$(MAKE) SAN=$(or $(SAN),address$(comma)undefined) check
 
+demo: all $(MAKER_PROGRAMS)
+	$(Q)tests/demo.sh
+lint: all
+	$(Q)LIB_SOURCES='$(LIB_SOURCES)' tests/lint.sh
+interop: all $(TEST_PROGRAMS) $(MAKER_PROGRAMS)
+	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
+	    tests/run.sh $(wildcard tests/interop/*.py)
+bench: all $(BENCH_PROGRAMS) $(MAKER_PROGRAMS)
+	$(Q)tests/bench/run.sh
+
+FUZZ_CC ?= clang
+fuzz:
+	$(Q)$(MAKE) CC=$(FUZZ_CC) FUZZER=1 SAN=address$(comma)undefined fuzz-programs
+fuzz-programs: $(FUZZ_PROGRAMS)
+	$(Q)ln -sfn $(HASH)/fuzz build/fuzz
+soak: fuzz
+	$(Q)tests/soak.sh
+coverage:
+	$(Q)$(MAKE) CC=gcc COVERAGE=1 coverage-run
+coverage-run: $(TEST_PROGRAMS) $(MAKER_PROGRAMS) $(REPLAY_PROGRAMS)
+	$(Q)tests/coverage.sh
+# Where the objects of these flags lie, for scripts.
+where:
+	@echo $(B)
+
+# ---- installing --------------------------------------------------------------------------------
+
+# The package files are filled in for the place they are installed to.
+fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+    -e 's|@VERSION@|$(VERSION)|g; s|@SONAME@|$(SONAME)|g' \
+    -e 's|@PRIVATE_LIBS@|$(strip $(PRIVATE_LIBS))|g' \
+    -e "s|@INCLUDE_FROM_LIB@|$$(realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')|g"
+
+install: all
+	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) \
+	    $(MANDIR)/man1 $(MANDIR)/man3 $(dir $(COMPLETIONS)))
+	$(Q)install -m 644 loader/berth.h $(DESTDIR)$(INCLUDEDIR)/berth.h
+	$(Q)install -m 644 $(B)/libberth.a $(DESTDIR)$(LIBDIR)/libberth.a
+	$(Q)install -m 755 $(B)/libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libberth.so.$(VERSION)
+	$(Q)ln -sf libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libberth.so
+	$(Q)install -m 755 $(B)/berth $(DESTDIR)$(BINDIR)/berth
+	$(Q)$(fill) loader/berth.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/berth.pc
+	$(Q)for f in berth-config berth-config-version; do \
+	    $(fill) loader/$$f.cmake.in >$(DESTDIR)$(CMAKEDIR)/$$f.cmake; done
+	$(Q)for n in 1 3; do for page in $(B)/man/*.$$n; do \
+	    [ ! -e $$page ] || install -m 644 $$page $(DESTDIR)$(MANDIR)/man$$n/; done; done
+	$(Q)for file in $(COMPLETIONS); do [ ! -e $(B)/completions/$${file##*/} ] || \
+	    install -m 644 $(B)/completions/$${file##*/} $(DESTDIR)$$file; done
+	@echo 'installed berth $(VERSION) below $(DESTDIR)$(PREFIX)'
+
 endif # nothing is missing
 
+uninstall:
+	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/berth $(INCLUDEDIR)/berth.h $(LIBDIR)/libberth.a \
+	    $(LIBDIR)/libberth.so $(LIBDIR)/libberth.so.* $(LIBDIR)/pkgconfig/berth.pc \
+	    $(MANDIR)/man1/berth.1 $(MANDIR)/man1/berth-*.1 $(MANDIR)/man3/berth.3 $(COMPLETIONS))
+	$(Q)rm -rf $(DESTDIR)$(CMAKEDIR)
 deps:
 	$(Q)CC='$(CC)' URING=$(URING) LIBDEFLATE=$(LIBDEFLATE) sh tests/deps.sh install
+# The same commit gives the same bytes: git takes the time of every file from it.
+dist:
+	$(Q)mkdir -p build && git archive --format=tar --prefix=berth-$(VERSION)/ HEAD | \
+	    gzip -n -9 >build/berth-$(VERSION).tar.gz
+	@echo 'build/berth-$(VERSION).tar.gz'
 clean:
 	$(Q)rm -rf build
 help:
-	$(Q)sed -n 's/^#: //p' Makefile
+	@sed -n 's/^#: \{0,1\}//p' Makefile

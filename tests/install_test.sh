@@ -1,0 +1,140 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs into a folder of its own and uses berth from there as a stranger would: pkg-config against
+# both libraries, CMake where there is one, the tool and its pages. Then uninstalls; nothing may stay.
+# Run by `make check` (BERTH_BUILD, CC and the other settings come from there).
+set -u
+# A make of our own: not a part of the one that runs the tests.
+unset MAKEFLAGS MAKELEVEL MFLAGS
+passed=0 failed=0 skipped=0
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-install.XXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT
+dest=$scratch/dest
+prefix=/opt/berth
+instrument=${SAN:+-fsanitize=$SAN}
+
+# try NAME COMMAND...: one test
+try()
+{
+    name=$1
+    shift
+    if "$@" >"$scratch/log" 2>&1; then
+        passed=$((passed + 1))
+        return 0
+    fi
+    failed=$((failed + 1))
+    echo "FAILED: $name"
+    sed 's/^/    /' "$scratch/log"
+    return 1
+}
+
+skip()
+{
+    skipped=$((skipped + 1))
+    echo "skipped: $1"
+}
+
+finish()
+{
+    echo "t: $passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+cat >"$scratch/user.c" <<'END'
+#include <berth.h>
+#include <stdio.h>
+#include <string.h>
+int main(void)
+{
+    char version[64];
+    snprintf(version, sizeof version, "%d.%d.%d", BERTH_VERSION_MAJOR, BERTH_VERSION_MINOR,
+             BERTH_VERSION_PATCH);
+    printf("%s\n", berth_version());
+    return strcmp(version, berth_version()) != 0;
+}
+END
+
+of_berth()
+{
+    PKG_CONFIG_PATH=$dest$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dest pkg-config "$@" berth
+}
+
+# shellcheck disable=SC2046,SC2086 # flags are lists
+use_shared()
+{
+    $CC $instrument $(of_berth --cflags) -o "$scratch/shared" "$scratch/user.c" $(of_berth --libs) &&
+        LD_LIBRARY_PATH=$dest$prefix/lib "$scratch/shared" &&
+        ldd "$scratch/shared" | grep -q 'libberth\.so\.[0-9]*$\|libberth\.so\.[0-9]* =>'
+}
+
+# shellcheck disable=SC2046,SC2086
+use_static()
+{
+    $CC $instrument $(of_berth --cflags) -o "$scratch/static" "$scratch/user.c" \
+        $(of_berth --static --libs | sed 's/-lberth/-l:libberth.a/') && "$scratch/static" &&
+        ! ldd "$scratch/static" | grep libberth
+}
+
+use_cmake()
+{
+    mkdir -p "$scratch/project" && cp "$scratch/user.c" "$scratch/project" || return 1
+    cat >"$scratch/project/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.10)
+project(user C)
+find_package(berth 0.1 REQUIRED)
+foreach(kind berth static)
+    add_executable(user_${kind} user.c)
+    target_link_libraries(user_${kind} berth::${kind})
+endforeach()
+END
+    cmake -S "$scratch/project" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$dest$prefix" \
+        -DCMAKE_C_FLAGS="$instrument" && cmake --build "$scratch/cmake" &&
+        "$scratch/cmake/user_berth" && "$scratch/cmake/user_static"
+}
+
+# A version that this one cannot stand for must be refused.
+refuse_version()
+{
+    sed -i 's/find_package(berth 0.1 /find_package(berth 99.0 /' "$scratch/project/CMakeLists.txt"
+    ! cmake -S "$scratch/project" -B "$scratch/refused" -DCMAKE_PREFIX_PATH="$dest$prefix"
+}
+
+has_all_files()
+{
+    for file in bin/berth include/berth.h lib/libberth.a lib/libberth.so "lib/libberth.so.${VERSION%%.*}" \
+        "lib/libberth.so.$VERSION" lib/pkgconfig/berth.pc lib/cmake/berth/berth-config.cmake \
+        lib/cmake/berth/berth-config-version.cmake share/man/man1/berth.1 \
+        share/bash-completion/completions/berth.bash share/zsh/site-functions/_berth \
+        share/fish/vendor_completions.d/berth.fish; do
+        [ -e "$dest$prefix/$file" ] || { echo "missing: $prefix/$file" && return 1; }
+    done
+}
+
+# Nothing of the build's own place may be written into what is installed.
+names_no_scratch()
+{
+    ! grep -rl "$scratch" "$dest$prefix/lib/pkgconfig" "$dest$prefix/lib/cmake"
+}
+
+is_empty()
+{
+    make uninstall DESTDIR="$dest" PREFIX=$prefix && [ -z "$(find "$dest" ! -type d)" ] ||
+        { find "$dest" ! -type d && return 1; }
+}
+
+try "make install" make install DESTDIR="$dest" PREFIX=$prefix || finish
+try "all files are there" has_all_files
+try "the installed files do not name the staging folder" names_no_scratch
+try "the version in berth.pc" [ "$(of_berth --modversion)" = "$VERSION" ]
+try "the tool runs" "$dest$prefix/bin/berth" --version
+try "a program with the shared library" use_shared
+try "a program with the static library" use_static
+if command -v cmake >/dev/null 2>&1; then
+    try "find_package(berth)" use_cmake
+    try "find_package refuses another version" refuse_version
+else
+    skip "find_package(berth): there is no cmake"
+fi
+try "make uninstall leaves nothing" is_empty
+finish

@@ -8,13 +8,17 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <linux/openat2.h>
 #include <linux/stat.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -126,6 +130,8 @@ take_stat(const struct stat *from, berthi_sys_stat *out)
     out->mtime_ns = nanoseconds(from->st_mtim);
     out->ctime_ns = nanoseconds(from->st_ctim);
     out->mode = (uint32_t)from->st_mode & 07777u;
+    out->user = (uint32_t)from->st_uid;
+    out->group = (uint32_t)from->st_gid;
 }
 
 int
@@ -162,6 +168,15 @@ berthi_sys_readlink(int folder, const char *path, char *target, size_t capacity)
     if (length >= 0)
         target[length] = '\0';
     return length;
+}
+
+int64_t
+berthi_sys_path_of(int fd, char *path, size_t capacity)
+{
+    char link[64];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return berthi_sys_readlink(AT_FDCWD, link, path, capacity);
 }
 
 /* statx has answered with direct alignment since Linux 6.1; older headers lack it. */
@@ -321,7 +336,9 @@ berthi_sys_allocate(int fd, uint64_t bytes)
 {
     if (is_faulty(ENOSPC))
         return -1;
-    errno = posix_fallocate(fd, 0, (off_t)bytes);
+    do
+        errno = posix_fallocate(fd, 0, (off_t)bytes);
+    while (errno == EINTR);
     return errno == 0 ? 0 : -1;
 }
 
@@ -334,6 +351,54 @@ berthi_sys_rename(int folder, const char *from, const char *to)
 }
 
 int
+berthi_sys_rename_new(int folder, const char *from, const char *to)
+{
+    if (is_faulty(EIO))
+        return -1;
+    return renameat2(folder, from, folder, to, RENAME_NOREPLACE);
+}
+
+int
+berthi_sys_set_mode(int fd, uint32_t mode)
+{
+    if (is_faulty(EPERM))
+        return -1;
+    return fchmod(fd, (mode_t)mode);
+}
+
+int
+berthi_sys_set_owner(int fd, uint32_t user, uint32_t group)
+{
+    if (is_faulty(EPERM))
+        return -1;
+    return fchown(fd, (uid_t)user, (gid_t)group);
+}
+
+int
+berthi_sys_lock(int fd)
+{
+    int result;
+
+    if (is_faulty(ENOLCK))
+        return -1;
+    do
+        result = flock(fd, LOCK_EX | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    return result;
+}
+
+int
+berthi_sys_free_bytes(int fd, uint64_t *out_bytes)
+{
+    struct statvfs state;
+
+    if (is_faulty(EIO) || fstatvfs(fd, &state) != 0)
+        return -1;
+    *out_bytes = (uint64_t)state.f_bavail * (uint64_t)state.f_frsize;
+    return 0;
+}
+
+int
 berthi_sys_unlink(int folder, const char *path)
 {
     /* Clean-up after a failure must not fail on purpose: it would hide leaks. */
@@ -341,6 +406,64 @@ berthi_sys_unlink(int folder, const char *path)
 }
 
 /* ------------------------------------------------------------------- process */
+
+int
+berthi_sys_limit(berthi_sys_limit_kind kind, uint64_t *out_bytes)
+{
+    struct rlimit limit;
+    int failure;
+
+    if (is_faulty(EPERM))
+        return -1;
+    if (kind == BERTHI_SYS_LIMIT_ADDRESS)
+        failure = getrlimit(RLIMIT_AS, &limit);
+    else if (kind == BERTHI_SYS_LIMIT_DATA)
+        failure = getrlimit(RLIMIT_DATA, &limit);
+    else if (kind == BERTHI_SYS_LIMIT_LOCKED)
+        failure = getrlimit(RLIMIT_MEMLOCK, &limit);
+    else
+        failure = getrlimit(RLIMIT_FSIZE, &limit);
+    if (failure != 0)
+        return -1;
+    *out_bytes = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)limit.rlim_cur;
+    return 0;
+}
+
+int
+berthi_sys_affinity(uint32_t *out_count)
+{
+    /* The raw call fills what the kernel knows and says how much that is; 65,536
+       processors are eight times the most that any kernel is built for. */
+    uint64_t mask[1024];
+    long bytes;
+
+    if (is_faulty(EPERM))
+        return -1;
+    memset(mask, 0, sizeof mask);
+    bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    if (bytes < 0)
+        return -1;
+    *out_count = 0;
+    for (size_t i = 0; i < sizeof mask / sizeof mask[0]; i++)
+        *out_count += (uint32_t)__builtin_popcountll(mask[i]);
+    return 0;
+}
+
+int
+berthi_sys_probe_uring(void)
+{
+    struct io_uring_params parameters;
+    long fd;
+
+    if (is_faulty(ENOSYS))
+        return -1;
+    memset(&parameters, 0, sizeof parameters);
+    fd = syscall(SYS_io_uring_setup, 1, &parameters);
+    if (fd < 0)
+        return -1;
+    close((int)fd);
+    return 0;
+}
 
 uint64_t
 berthi_sys_page_bytes(void)

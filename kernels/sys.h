@@ -49,6 +49,8 @@ typedef struct berthi_sys_stat {
     int64_t mtime_ns;
     int64_t ctime_ns;
     uint32_t mode; /* permission bits */
+    uint32_t user;
+    uint32_t group;
 } berthi_sys_stat;
 
 int berthi_sys_fstat(int fd, berthi_sys_stat *out);
@@ -56,6 +58,9 @@ int berthi_sys_fstat(int fd, berthi_sys_stat *out);
 int berthi_sys_stat_at(int folder, const char *path, bool follow, berthi_sys_stat *out);
 /* Length of the target, cut at capacity - 1, NUL added. */
 int64_t berthi_sys_readlink(int folder, const char *path, char *target, size_t capacity);
+
+/* Where an open file or folder lies now; as readlink. */
+int64_t berthi_sys_path_of(int fd, char *path, size_t capacity);
 
 /* Alignment that direct reads of `fd` need; 0 and 0: no direct reads. */
 int berthi_sys_direct_alignment(int fd, uint32_t *memory, uint32_t *offset);
@@ -79,10 +84,31 @@ int64_t berthi_sys_pwrite(int fd, const void *buffer, uint64_t bytes, uint64_t o
 int berthi_sys_fsync(int fd);
 int berthi_sys_allocate(int fd, uint64_t bytes); /* EOPNOTSUPP: go on without */
 int berthi_sys_rename(int folder, const char *from, const char *to);
+/* The same, but EEXIST when there is a `to`; EINVAL where the file system cannot. */
+int berthi_sys_rename_new(int folder, const char *from, const char *to);
+int berthi_sys_set_mode(int fd, uint32_t mode);
+int berthi_sys_set_owner(int fd, uint32_t user, uint32_t group);
+/* An exclusive lock until `fd` is closed; EWOULDBLOCK when another process has it. */
+int berthi_sys_lock(int fd);
+/* What an unprivileged writer can still take on the file system of `fd`. */
+int berthi_sys_free_bytes(int fd, uint64_t *out_bytes);
 int berthi_sys_unlink(int folder, const char *path);
 
 /* ------------------------------------------------------------------- process */
 
+typedef enum berthi_sys_limit_kind {
+    BERTHI_SYS_LIMIT_ADDRESS, /* RLIMIT_AS */
+    BERTHI_SYS_LIMIT_DATA,    /* RLIMIT_DATA */
+    BERTHI_SYS_LIMIT_LOCKED,  /* RLIMIT_MEMLOCK */
+    BERTHI_SYS_LIMIT_FILE     /* RLIMIT_FSIZE: writing beyond it is a signal */
+} berthi_sys_limit_kind;
+
+/* The soft limit in bytes; UINT64_MAX: there is none. */
+int berthi_sys_limit(berthi_sys_limit_kind kind, uint64_t *out_bytes);
+/* Processors this thread may run on. */
+int berthi_sys_affinity(uint32_t *out_count);
+/* 0 when the kernel lets this process set up an io_uring. */
+int berthi_sys_probe_uring(void);
 uint64_t berthi_sys_page_bytes(void);
 uint32_t berthi_sys_process_id(void);
 /* Monotonic time. */

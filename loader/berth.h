@@ -367,20 +367,20 @@ BERTH_API void berth_context_memory(const berth_context *context,
 #define BERTH_MAX_NUMA_NODES 64
 
 /*
- * This machine as berth sees it. Unknown numbers are UINT64_MAX, never 0 and
- * never a guess.
+ * This machine as berth sees it. Unknown numbers are UINT64_MAX (UINT32_MAX
+ * where they are 32 bits wide), never 0 and never a guess; unknown texts "".
  */
 typedef struct berth_host {
     char cpu_name[64];
     char cpu_level[16];         /* level in use: "scalar", "avx2", "avx512", "neon"   */
     uint32_t cores;             /* this process may run on, affinity and quota applied */
     uint32_t cores_online;
-    uint32_t numa_node_count;
-    uint32_t reserved32;
+    uint32_t numa_node_count;   /* entries of numa_memory; 0: unknown                 */
+    int32_t is_pinned_unlimited; /* 1: no RLIMIT_MEMLOCK; pinned_limit is UINT64_MAX   */
     uint64_t numa_memory[BERTH_MAX_NUMA_NODES]; /* total bytes per node            */
     uint64_t memory_total;      /* of the machine                                     */
     uint64_t memory_available;  /* what this process can still take, limits applied   */
-    uint64_t memory_limit;      /* tightest ceiling over this process                 */
+    uint64_t memory_limit;      /* of the ceiling that leaves this process least      */
     uint64_t memory_used;       /* of that ceiling, reclaimable cache left out        */
     char memory_limit_source[256]; /* "machine", "cgroup v2 /a/b", "RLIMIT_AS", ...   */
     uint64_t pinned_limit;      /* RLIMIT_MEMLOCK                                     */

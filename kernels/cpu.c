@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.c - asks the processor itself; the kernel's word is only in XCR0. */
+#include "kernels/cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define LEAF1_FMA (1u << 12)
+#define LEAF1_OSXSAVE (1u << 27)
+#define LEAF1_F16C (1u << 29)
+#define LEAF7_AVX2 (1u << 5)
+#define LEAF7_AVX512F (1u << 16)
+#define LEAF7_AVX512DQ (1u << 17)
+#define LEAF7_AVX512BW (1u << 30)
+#define LEAF7_AVX512VL (1u << 31)
+#define XCR0_YMM 0x06u    /* XMM and the upper halves of YMM */
+#define XCR0_ZMM 0xE6u    /* the above, masks, ZMM upper halves, ZMM16 to 31 */
+
+#define LEAF1_WANTED (LEAF1_FMA | LEAF1_OSXSAVE | LEAF1_F16C)
+#define LEAF7_AVX512_WANTED                                                                \
+    (LEAF7_AVX512F | LEAF7_AVX512DQ | LEAF7_AVX512BW | LEAF7_AVX512VL)
+
+berthi_cpu_level
+berthi_cpu_level_of(const berthi_cpu_facts *facts)
+{
+    if ((facts->leaf1_ecx & LEAF1_WANTED) != LEAF1_WANTED
+        || (facts->leaf7_ebx & LEAF7_AVX2) == 0 || (facts->xcr0 & XCR0_YMM) != XCR0_YMM)
+        return BERTHI_CPU_SCALAR;
+    if ((facts->leaf7_ebx & LEAF7_AVX512_WANTED) != LEAF7_AVX512_WANTED
+        || (facts->xcr0 & XCR0_ZMM) != XCR0_ZMM)
+        return BERTHI_CPU_AVX2;
+    return BERTHI_CPU_AVX512;
+}
+
+#if defined(__x86_64__)
+
+static uint64_t
+read_xcr0(void)
+{
+    uint32_t low;
+    uint32_t high;
+
+    /* The instruction by hand: its intrinsic needs a compiler flag. */
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+berthi_cpu_level
+berthi_cpu_best_level(void)
+{
+    berthi_cpu_facts facts = { 0, 0, 0 };
+    unsigned eax;
+    unsigned ebx;
+    unsigned ecx;
+    unsigned edx;
+
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        facts.leaf1_ecx = ecx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        facts.leaf7_ebx = ebx;
+    if (facts.leaf1_ecx & LEAF1_OSXSAVE)
+        facts.xcr0 = read_xcr0();
+    return berthi_cpu_level_of(&facts);
+}
+
+#elif defined(__aarch64__)
+
+berthi_cpu_level
+berthi_cpu_best_level(void)
+{
+    return BERTHI_CPU_NEON; /* part of the architecture */
+}
+
+#else
+
+berthi_cpu_level
+berthi_cpu_best_level(void)
+{
+    return BERTHI_CPU_SCALAR;
+}
+
+#endif
+
+bool
+berthi_cpu_has_level(berthi_cpu_level level)
+{
+    const berthi_cpu_level best = berthi_cpu_best_level();
+
+    return level == BERTHI_CPU_SCALAR || level == best
+           || (level == BERTHI_CPU_AVX2 && best == BERTHI_CPU_AVX512);
+}
+
+const char *
+berthi_cpu_level_name(berthi_cpu_level level)
+{
+    static const char *const names[] = {
+#define LEVEL_NAME(identifier, name) name,
+        BERTHI_CPU_LEVELS(LEVEL_NAME)
+#undef LEVEL_NAME
+    };
+
+    return (unsigned)level < BERTHI_CPU_LEVEL_COUNT ? names[level] : "unknown";
+}

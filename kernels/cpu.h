@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu.h - instruction-set levels: which of them this processor and this
+ * operating system can run. One file kernel_<level>.c stands behind each.
+ */
+#ifndef BERTH_KERNELS_CPU_H
+#define BERTH_KERNELS_CPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(IDENTIFIER, "name"), within an architecture from the slowest to the fastest. */
+#define BERTHI_CPU_LEVELS(X)                                                               \
+    X(SCALAR, "scalar")                                                                    \
+    X(AVX2, "avx2")     /* with FMA and F16C */                                            \
+    X(AVX512, "avx512") /* the above and F, BW, VL, DQ */                                  \
+    X(NEON, "neon")
+
+typedef enum berthi_cpu_level {
+#define BERTHI_CPU_LEVEL_ENUM(identifier, name) BERTHI_CPU_##identifier,
+    BERTHI_CPU_LEVELS(BERTHI_CPU_LEVEL_ENUM)
+#undef BERTHI_CPU_LEVEL_ENUM
+        BERTHI_CPU_LEVEL_COUNT
+} berthi_cpu_level;
+
+/* Registers of an x86-64 processor that say what it can do. */
+typedef struct berthi_cpu_facts {
+    uint32_t leaf1_ecx;
+    uint32_t leaf7_ebx;
+    uint64_t xcr0; /* register sets the operating system saves; 0 without OSXSAVE */
+} berthi_cpu_facts;
+
+/* The fastest level that the facts allow. */
+berthi_cpu_level berthi_cpu_level_of(const berthi_cpu_facts *facts);
+
+/* The fastest level of the processor that this runs on. */
+berthi_cpu_level berthi_cpu_best_level(void);
+/* Whether code of this level may run here; SCALAR may everywhere. */
+bool berthi_cpu_has_level(berthi_cpu_level level);
+/* "avx2", ...; "unknown" for a number that is none. */
+const char *berthi_cpu_level_name(berthi_cpu_level level);
+
+#endif

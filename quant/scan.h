@@ -44,9 +44,9 @@ typedef struct berthi_scan {
     uint64_t position;
     const char *problem;   /* NULL while all is well; a constant text */
     uint64_t problem_at;   /* byte position of the problem */
+    uint64_t is_object[2]; /* a bit per open container */
     uint32_t flags;
     uint32_t depth;        /* open containers */
-    uint64_t is_object[2]; /* a bit per open container */
     bool has_member;       /* the innermost container has had one: a comma is due */
 } berthi_scan;
 
@@ -54,11 +54,12 @@ typedef struct berthi_scan {
 typedef struct berthi_scan_text {
     const char *bytes;
     uint64_t length;
+    bool has_nul; /* U+0000 is in it: only an escape can bring it */
 } berthi_scan_text;
 
 void berthi_scan_init(berthi_scan *scan, char *text, uint64_t length, uint32_t flags);
 
-/* What comes next, white space skipped; reads nothing. */
+/* What comes next, after white space; reads nothing. */
 berthi_scan_kind berthi_scan_peek(berthi_scan *scan);
 
 /* Enters the object or array that comes next; anything else is a problem. */
@@ -74,7 +75,7 @@ bool berthi_scan_can_read_string(berthi_scan *scan, berthi_scan_text *out);
 bool berthi_scan_can_read_unsigned(berthi_scan *scan, uint64_t *out);
 /* Any number, as its text. */
 bool berthi_scan_can_read_number(berthi_scan *scan, berthi_scan_text *out);
-/* Any number, rounded to double independently of the locale. */
+/* Any number, rounded to the nearest double, independently of the locale. */
 bool berthi_scan_can_read_double(berthi_scan *scan, double *out);
 bool berthi_scan_can_read_bool(berthi_scan *scan, bool *out);
 bool berthi_scan_can_read_null(berthi_scan *scan);

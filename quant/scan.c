@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan.c - the JSON scanner: strings, containers, skipping. Numbers: scan_number.c */
+#include "quant/scan.h"
+
+#include <string.h>
+
+#include "kernels/utf8.h"
+
+#define IN_EVERY_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+void
+berthi_scan_init(berthi_scan *scan, char *text, uint64_t length, uint32_t flags)
+{
+    memset(scan, 0, sizeof *scan);
+    scan->text = text;
+    scan->length = length;
+    scan->flags = flags;
+}
+
+bool
+berthi_scan_refuse(berthi_scan *scan, const char *problem)
+{
+    if (scan->problem == NULL) {
+        scan->problem = problem;
+        scan->problem_at = scan->position;
+    }
+    return false;
+}
+
+bool
+berthi_scan_text_is(const berthi_scan_text *text, const char *word)
+{
+    const size_t length = strlen(word);
+
+    return text->length == length && memcmp(text->bytes, word, length) == 0;
+}
+
+static inline void
+skip_space(berthi_scan *scan)
+{
+    const char *const text = scan->text;
+    uint64_t at = scan->position;
+
+    while (at < scan->length
+           && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t'))
+        at++;
+    scan->position = at;
+}
+
+/* True when `byte` comes next, after white space; it stays where it is. */
+static inline bool
+is_next(berthi_scan *scan, char byte)
+{
+    skip_space(scan);
+    return scan->position < scan->length && scan->text[scan->position] == byte;
+}
+
+/* ------------------------------------------------------------------ strings */
+
+/* The eight bytes at `bytes`, the first one lowest: one load on most machines. */
+static inline uint64_t
+load_word(const char *bytes)
+{
+    uint64_t word = 0;
+
+    for (unsigned i = 0; i < 8; i++)
+        word |= (uint64_t)(unsigned char)bytes[i] << 8 * i;
+    return word;
+}
+
+static inline bool
+is_special(char byte)
+{
+    return byte == '"' || byte == '\\' || (unsigned char)byte < 0x20;
+}
+
+/*
+ * Position of the next quote, backslash or control character, or `length`.
+ * In a word, (x - 1) & ~x has the top bit of a byte set where x is zero, and
+ * (x - 0x20) & ~x where x is below 0x20. A borrow can set it falsely, but only
+ * above a byte where it is set rightly: the lowest one set is always right.
+ */
+static inline uint64_t
+find_special(const char *text, uint64_t at, uint64_t length)
+{
+    for (; length - at >= 8; at += 8) {
+        const uint64_t word = load_word(text + at);
+        const uint64_t quote = word ^ IN_EVERY_BYTE('"');
+        const uint64_t slash = word ^ IN_EVERY_BYTE('\\');
+        const uint64_t found = (((quote - IN_EVERY_BYTE(1)) & ~quote)
+                                | ((slash - IN_EVERY_BYTE(1)) & ~slash)
+                                | ((word - IN_EVERY_BYTE(0x20)) & ~word))
+                               & IN_EVERY_BYTE(0x80);
+
+        if (found != 0)
+            return at + (unsigned)__builtin_ctzll(found) / 8;
+    }
+    while (at < length && !is_special(text[at]))
+        at++;
+    return at;
+}
+
+static bool
+has_hex_digit(char byte, uint32_t *value)
+{
+    if (byte >= '0' && byte <= '9')
+        *value = *value << 4 | (uint32_t)(byte - '0');
+    else if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f')
+        *value = *value << 4 | (uint32_t)((byte | 0x20) - 'a' + 10);
+    else
+        return false;
+    return true;
+}
+
+/* True when a whole \uXXXX stands at `at`. */
+static bool
+has_unit(const berthi_scan *scan, uint64_t at, uint32_t *unit)
+{
+    *unit = 0;
+    if (scan->length - at < 6 || scan->text[at] != '\\' || scan->text[at + 1] != 'u')
+        return false;
+    for (uint64_t i = 2; i < 6; i++)
+        if (!has_hex_digit(scan->text[at + i], unit))
+            return false;
+    return true;
+}
+
+static size_t
+read_unit_escape(berthi_scan *scan, unsigned char bytes[4])
+{
+    uint64_t used = 6;
+    uint32_t point;
+
+    if (!has_unit(scan, scan->position, &point))
+        return berthi_scan_refuse(scan, "\\u without four hexadecimal digits");
+    if (point >= 0xD800 && point <= 0xDFFF) {
+        uint32_t low;
+
+        if (point >= 0xDC00 || !has_unit(scan, scan->position + used, &low)
+            || low < 0xDC00 || low > 0xDFFF)
+            return berthi_scan_refuse(scan, "an unpaired surrogate");
+        point = 0x10000 + ((point - 0xD800) << 10 | (low - 0xDC00));
+        used += 6;
+    }
+    scan->position += used;
+    return berthi_utf8_encode(point, bytes);
+}
+
+/* The escape at the position: decoded to 1 to 4 bytes, or 0 for a problem. */
+static size_t
+read_escape(berthi_scan *scan, unsigned char bytes[4])
+{
+    static const char letters[] = "\"\\/bfnrt";
+    static const char meanings[] = "\"\\/\b\f\n\r\t";
+    const uint64_t left = scan->length - scan->position;
+    const char letter = left < 2 ? '\0' : scan->text[scan->position + 1];
+    const char *place;
+
+    if (letter == 'u')
+        return read_unit_escape(scan, bytes);
+    place = memchr(letters, letter, sizeof letters - 1);
+    if (place == NULL)
+        return berthi_scan_refuse(scan, "an unknown escape");
+    bytes[0] = (unsigned char)meanings[place - letters];
+    scan->position += 2;
+    return 1;
+}
+
+/*
+ * The string whose quote is at the position. With `out` it is unescaped in
+ * place, which only makes it shorter; without, it is checked.
+ */
+static inline bool
+has_string(berthi_scan *scan, berthi_scan_text *out)
+{
+    char *const text = scan->text;
+    const uint64_t begin = scan->position + 1;
+    uint64_t end = begin; /* of what is unescaped */
+    bool has_nul = false;
+
+    scan->position = begin;
+    for (;;) {
+        const uint64_t from = scan->position;
+        const uint64_t to = find_special(text, from, scan->length);
+        unsigned char bytes[4];
+        size_t count;
+
+        if (out != NULL && end != from)
+            memmove(text + end, text + from, (size_t)(to - from));
+        end += to - from;
+        scan->position = to;
+        if (to == scan->length)
+            return berthi_scan_refuse(scan, "a string without end");
+        if (text[to] == '"')
+            break;
+        if (text[to] != '\\')
+            return berthi_scan_refuse(scan, "a control character in a string");
+        count = read_escape(scan, bytes);
+        if (count == 0)
+            return false;
+        has_nul = has_nul || bytes[0] == '\0';
+        if (out != NULL)
+            memcpy(text + end, bytes, count);
+        end += count;
+    }
+    scan->position++;
+    if (out != NULL)
+        *out = (berthi_scan_text){ text + begin, end - begin, has_nul };
+    return true;
+}
+
+/* --------------------------------------------------------------- containers */
+
+static bool
+can_enter(berthi_scan *scan, bool is_object)
+{
+    uint64_t *const word = &scan->is_object[scan->depth / 64];
+    const uint64_t bit = UINT64_C(1) << scan->depth % 64;
+
+    if (scan->depth == BERTHI_SCAN_DEPTH)
+        return berthi_scan_refuse(scan, "nested too deeply");
+    *word = is_object ? *word | bit : *word & ~bit;
+    scan->depth++;
+    scan->position++;
+    scan->has_member = false;
+    return true;
+}
+
+static inline bool
+is_in_object(const berthi_scan *scan)
+{
+    const uint32_t innermost = scan->depth - 1;
+
+    return scan->is_object[innermost / 64] >> innermost % 64 & 1;
+}
+
+/* True when another member or element follows; its comma is then read. */
+static inline bool
+has_next(berthi_scan *scan, char closing)
+{
+    if (scan->problem != NULL)
+        return false;
+    if (is_next(scan, closing)) {
+        scan->position++;
+        scan->depth--;
+        scan->has_member = true; /* the container was a member of the one around it */
+        return false;
+    }
+    if (scan->has_member) {
+        if (!is_next(scan, ','))
+            return berthi_scan_refuse(scan, "a comma or the end is missing");
+        scan->position++;
+    }
+    scan->has_member = true;
+    return true;
+}
+
+static inline bool
+has_next_key(berthi_scan *scan, berthi_scan_text *key)
+{
+    if (!has_next(scan, '}'))
+        return false;
+    if (!is_next(scan, '"'))
+        return berthi_scan_refuse(scan, "a key is missing");
+    if (!has_string(scan, key))
+        return false;
+    if (!is_next(scan, ':'))
+        return berthi_scan_refuse(scan, "a colon is missing");
+    scan->position++;
+    return true;
+}
+
+bool
+berthi_scan_can_enter_object(berthi_scan *scan)
+{
+    if (scan->problem != NULL)
+        return false;
+    if (!is_next(scan, '{'))
+        return berthi_scan_refuse(scan, "not an object");
+    return can_enter(scan, true);
+}
+
+bool
+berthi_scan_can_enter_array(berthi_scan *scan)
+{
+    if (scan->problem != NULL)
+        return false;
+    if (!is_next(scan, '['))
+        return berthi_scan_refuse(scan, "not an array");
+    return can_enter(scan, false);
+}
+
+bool
+berthi_scan_has_next_member(berthi_scan *scan, berthi_scan_text *key)
+{
+    return has_next_key(scan, key);
+}
+
+bool
+berthi_scan_has_next_element(berthi_scan *scan)
+{
+    return has_next(scan, ']');
+}
+
+bool
+berthi_scan_can_finish(berthi_scan *scan)
+{
+    if (scan->problem != NULL)
+        return false;
+    skip_space(scan);
+    if (scan->depth > 0 || scan->position < scan->length)
+        return berthi_scan_refuse(scan, "something stands behind the end");
+    return true;
+}
+
+/* ------------------------------------------------------------------- values */
+
+berthi_scan_kind
+berthi_scan_peek(berthi_scan *scan)
+{
+    char byte;
+
+    if (scan->problem != NULL)
+        return BERTHI_SCAN_NONE;
+    skip_space(scan);
+    if (scan->position == scan->length)
+        return BERTHI_SCAN_NONE;
+    byte = scan->text[scan->position];
+    switch (byte) {
+    case '{': return BERTHI_SCAN_OBJECT;
+    case '[': return BERTHI_SCAN_ARRAY;
+    case '"': return BERTHI_SCAN_STRING;
+    case 't': return BERTHI_SCAN_TRUE;
+    case 'f': return BERTHI_SCAN_FALSE;
+    case 'n': return BERTHI_SCAN_NULL;
+    case '-': return BERTHI_SCAN_NUMBER;
+    case 'N':
+    case 'I':
+        return scan->flags & BERTHI_SCAN_NONFINITE ? BERTHI_SCAN_NUMBER
+                                                   : BERTHI_SCAN_NONE;
+    default: return byte >= '0' && byte <= '9' ? BERTHI_SCAN_NUMBER : BERTHI_SCAN_NONE;
+    }
+}
+
+bool
+berthi_scan_can_read_string(berthi_scan *scan, berthi_scan_text *out)
+{
+    if (scan->problem != NULL)
+        return false;
+    if (!is_next(scan, '"'))
+        return berthi_scan_refuse(scan, "not a string");
+    return has_string(scan, out);
+}
+
+/* Reads the word when it comes next. */
+static bool
+has_word(berthi_scan *scan, const char *word)
+{
+    const size_t length = strlen(word);
+
+    skip_space(scan);
+    if (scan->length - scan->position < length
+        || memcmp(scan->text + scan->position, word, length) != 0)
+        return false;
+    scan->position += length;
+    return true;
+}
+
+bool
+berthi_scan_can_read_bool(berthi_scan *scan, bool *out)
+{
+    if (scan->problem != NULL)
+        return false;
+    *out = has_word(scan, "true");
+    if (!*out && !has_word(scan, "false"))
+        return berthi_scan_refuse(scan, "not true or false");
+    return true;
+}
+
+bool
+berthi_scan_can_read_null(berthi_scan *scan)
+{
+    if (scan->problem != NULL)
+        return false;
+    if (!has_word(scan, "null"))
+        return berthi_scan_refuse(scan, "not null");
+    return true;
+}
+
+/* ------------------------------------------------------------------ skipping */
+
+/* One value, or the opening of a container. */
+static inline bool
+can_begin_value(berthi_scan *scan)
+{
+    berthi_scan_text number;
+
+    switch (berthi_scan_peek(scan)) {
+    case BERTHI_SCAN_OBJECT: return can_enter(scan, true);
+    case BERTHI_SCAN_ARRAY: return can_enter(scan, false);
+    case BERTHI_SCAN_STRING: return has_string(scan, NULL);
+    case BERTHI_SCAN_NUMBER: return berthi_scan_can_read_number(scan, &number);
+    case BERTHI_SCAN_TRUE:
+        return has_word(scan, "true") || berthi_scan_refuse(scan, "not a value");
+    case BERTHI_SCAN_FALSE:
+        return has_word(scan, "false") || berthi_scan_refuse(scan, "not a value");
+    case BERTHI_SCAN_NULL:
+        return has_word(scan, "null") || berthi_scan_refuse(scan, "not a value");
+    case BERTHI_SCAN_NONE: break;
+    }
+    return berthi_scan_refuse(scan, "not a value");
+}
+
+bool
+berthi_scan_can_skip(berthi_scan *scan)
+{
+    const uint32_t floor = scan->depth;
+
+    do {
+        if (!can_begin_value(scan))
+            return false;
+        /* Closes what ends here; stops where the next value begins. */
+        while (scan->depth > floor
+               && !(is_in_object(scan) ? has_next_key(scan, NULL) : has_next(scan, ']')))
+            if (scan->problem != NULL)
+                return false;
+    } while (scan->depth > floor);
+    return true;
+}

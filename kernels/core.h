@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * core.h - the arithmetic on stored values, once, for host and device.
+ *
+ * Canonical is the CUDA back end of the published library: fast reciprocal,
+ * subnormals flushed, products and sums rounded separately. Loops, SIMD code
+ * and kernels may restructure the work; what they store must be what these
+ * functions return. Compile with -ffp-contract=off, never with fast-math.
+ *
+ *   flush(v)       a subnormal becomes zero of the same sign
+ *   reciprocal(x)  rcp.approx.ftz.f32; on the host the correctly rounded one
+ *   NaN            compares false with every threshold: its code is 0
+ */
+#ifndef BERTH_KERNELS_CORE_H
+#define BERTH_KERNELS_CORE_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/tables.h"
+
+#ifdef __CUDACC__
+#define BERTHI_CORE static __host__ __device__ __forceinline__
+#else
+#define BERTHI_CORE static inline
+#endif
+
+/* --------------------------------------------------------------------- bits */
+
+BERTHI_CORE uint32_t
+berthi_core_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+BERTHI_CORE float
+berthi_core_float(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ------------------------------------------- primitives with two spellings */
+
+BERTHI_CORE float
+berthi_core_flush(float value)
+{
+    const uint32_t bits = berthi_core_bits(value);
+
+    return (bits & 0x7F800000u) == 0 ? berthi_core_float(bits & 0x80000000u) : value;
+}
+
+BERTHI_CORE float
+berthi_core_multiply_flush(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    float product;
+
+    asm("mul.rn.ftz.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+    return product;
+#else
+    return berthi_core_flush(berthi_core_flush(a) * berthi_core_flush(b));
+#endif
+}
+
+/* Rounded on its own: never contracted with a neighbouring addition. */
+BERTHI_CORE float
+berthi_core_multiply(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+BERTHI_CORE float
+berthi_core_add(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+/*
+ * The result is subnormal, hence 0, above 2^126; a subnormal counts as 0 and
+ * gives infinity. The hardware's answer may be one ulp beside the correctly
+ * rounded one for some mantissas; see the sensitivity counts in the format
+ * description.
+ */
+BERTHI_CORE float
+berthi_core_reciprocal(float value)
+{
+#ifdef __CUDA_ARCH__
+    float reciprocal;
+
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
+    return reciprocal;
+#else
+    return berthi_core_flush(1.0f / berthi_core_flush(value));
+#endif
+}
+
+/* -------------------------------------------------------------- conversions */
+
+BERTHI_CORE float
+berthi_core_from_bf16(uint16_t stored)
+{
+    return berthi_core_float((uint32_t)stored << 16);
+}
+
+/* Nearest even; every NaN becomes 0x7FFF. */
+BERTHI_CORE uint16_t
+berthi_core_to_bf16(float value)
+{
+    const uint32_t bits = berthi_core_bits(value);
+
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+        return 0x7FFF;
+    return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+BERTHI_CORE float
+berthi_core_from_fp16(uint16_t stored)
+{
+    const uint32_t sign = (uint32_t)(stored & 0x8000u) << 16;
+    const uint32_t exponent = stored >> 10 & 0x1Fu;
+    const uint32_t mantissa = stored & 0x3FFu;
+
+    if (exponent == 0x1F)
+        return berthi_core_float(sign | 0x7F800000u | mantissa << 13);
+    if (exponent != 0)
+        return berthi_core_float(sign | (exponent + 112) << 23 | mantissa << 13);
+    /* Subnormal: mantissa * 2^-24, exact; the sign survives a zero mantissa. */
+    return berthi_core_float(sign | berthi_core_bits((float)mantissa * 0x1p-24f));
+}
+
+/* Nearest even, subnormals produced, overflow to infinity; NaN is 0x7FFF. */
+BERTHI_CORE uint16_t
+berthi_core_to_fp16(float value)
+{
+    const uint32_t bits = berthi_core_bits(value);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7FFFFFFFu;
+
+    if (magnitude > 0x7F800000u)
+        return 0x7FFF;
+    if (magnitude >= 0x477FF000u) /* 65520: half way to the first that is too large */
+        return (uint16_t)(sign | 0x7C00u);
+    if (magnitude < 0x38800000u) {
+        /* Below 2^-14: adding 0.5 leaves multiples of 2^-24 in the last bits. */
+        const float shifted = berthi_core_add(berthi_core_float(magnitude), 0.5f);
+
+        return (uint16_t)(sign | (berthi_core_bits(shifted) - 0x3F000000u));
+    }
+    return (uint16_t)(sign
+                      | (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13);
+}
+
+/* ------------------------------------------------------------------- absmax */
+
+/*
+ * Where the maximum of a block starts: a full block of NaN keeps this seed. A
+ * short block is padded with zeros, which take part.
+ */
+BERTHI_CORE float
+berthi_core_absmax_seed(bool is_full_block)
+{
+    return is_full_block ? berthi_core_float(0xFF7FFFFFu) : 0.0f;
+}
+
+/* NaN is ignored; a subnormal counts as 0. */
+BERTHI_CORE float
+berthi_core_absmax_step(float maximum, float value)
+{
+    return fmaxf(maximum, berthi_core_flush(fabsf(value)));
+}
+
+/* -------------------------------------------------------------- 4-bit codes */
+
+/* `scaled` is the value times the reciprocal of its block's absmax. */
+BERTHI_CORE uint32_t
+berthi_core_nf4_code(float scaled)
+{
+    uint32_t code = 0;
+
+    for (int k = 0; k < 15; k++)
+        code += scaled > berthi_core_float(berthi_nf4_thresholds[k]) ? 1u : 0u;
+    return code;
+}
+
+BERTHI_CORE uint32_t
+berthi_core_fp4_code(float scaled)
+{
+    const uint32_t sign = scaled < 0.0f ? 8u : 0u;
+    const float magnitude = fabsf(scaled);
+    uint32_t step = 0;
+
+    for (int k = 0; k < 7; k++)
+        step += magnitude > berthi_core_float(berthi_fp4_thresholds[k]) ? 1u : 0u;
+    return sign + berthi_fp4_codes[step];
+}
+
+BERTHI_CORE float
+berthi_core_nf4_value(uint32_t code, float absmax)
+{
+    return berthi_core_multiply_flush(berthi_core_float(berthi_nf4_values[code]), absmax);
+}
+
+BERTHI_CORE float
+berthi_core_fp4_value(uint32_t code, float absmax)
+{
+    return berthi_core_multiply_flush(berthi_core_float(berthi_fp4_values[code]), absmax);
+}
+
+/* -------------------------------------------------------------- 8-bit codes */
+
+BERTHI_CORE float
+berthi_core_map_value(const uint32_t *map, uint32_t code)
+{
+    return berthi_core_float(map[code]);
+}
+
+/*
+ * Nearest entry of a map; exactly on the midpoint of i and i + 1 the even one.
+ * `scaled` may be infinite; NaN gives 0.
+ */
+BERTHI_CORE uint32_t
+berthi_core_map_code(const uint32_t *map, float scaled)
+{
+    uint32_t code = 0;
+
+    for (uint32_t i = 0; i < 255; i++) {
+        const float sum
+            = berthi_core_add(berthi_core_float(map[i]), berthi_core_float(map[i + 1]));
+        const float midpoint = berthi_core_multiply(sum, 0.5f);
+
+        /* Monotone: passed once, passed for every lower midpoint. */
+        if (scaled > midpoint || (scaled == midpoint && (i & 1u) == 1))
+            code = i + 1;
+    }
+    return code;
+}
+
+BERTHI_CORE float
+berthi_core_map_decode(const uint32_t *map, uint32_t code, float absmax)
+{
+    return berthi_core_multiply_flush(berthi_core_float(map[code]), absmax);
+}
+
+/* First-level absmax out of its code: product and sum are rounded separately. */
+BERTHI_CORE float
+berthi_core_absmax_recover(const uint32_t *map, uint32_t code, float absmax2,
+                           float offset)
+{
+    return berthi_core_add(berthi_core_map_decode(map, code, absmax2), offset);
+}
+
+/* --------------------------------------------------------------- LLM.int8() */
+
+BERTHI_CORE float
+berthi_core_int8_scale(float row_maximum)
+{
+    return berthi_core_multiply_flush(127.0f, berthi_core_reciprocal(row_maximum));
+}
+
+/* Half to even; NaN (a row of zeros, infinity times zero) gives 0. */
+BERTHI_CORE int8_t
+berthi_core_int8_code(float value, float scale)
+{
+    const float scaled = berthi_core_multiply_flush(value, scale);
+
+    if (!(fabsf(scaled) < 1024.0f))
+        return 0;
+    return (int8_t)lrintf(scaled);
+}
+
+BERTHI_CORE float
+berthi_core_int8_value(int8_t code, float row_maximum)
+{
+    return berthi_core_multiply(berthi_core_multiply((float)code, row_maximum),
+                                berthi_core_float(BERTHI_INT8_INVERSE_BITS));
+}
+
+#endif

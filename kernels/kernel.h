@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel.h - what can be done to weights in one kind of memory: a table of
+ * operations per instruction-set level or device.
+ *
+ * An operation that a level does not have is a NULL entry: ask, then call.
+ * Arguments are described structs, counts 64-bit. Whatever the level, the
+ * bytes that come out are those of core.h; kernel_scalar.c is the oracle.
+ */
+#ifndef BERTH_KERNELS_KERNEL_H
+#define BERTH_KERNELS_KERNEL_H
+
+#include <stdint.h>
+
+#include "loader/berth.h"
+
+/* Values -> codes with one absmax per block; blocks run over the flat tensor. */
+typedef struct berthi_encode_arguments {
+    const void *values;
+    int32_t dtype;       /* of the values: BERTH_BF16, BERTH_F16 or BERTH_F32          */
+    uint32_t block_size; /* 4-bit: 32 to 4096, a power of two; 8-bit: any from 1       */
+    uint64_t count;      /* a chunk of a tensor: all but the last hold whole blocks    */
+    const uint32_t *map; /* 8-bit: the 256 bit patterns; else NULL                     */
+    uint8_t *codes;      /* 4-bit: (count + 1) / 2 bytes; 8-bit: count                 */
+    float *absmax;       /* one per block, the last one short                          */
+} berthi_encode_arguments;
+
+/* Codes -> values; reads exactly the codes, writes exactly `count` values. */
+typedef struct berthi_decode_arguments {
+    const uint8_t *codes;
+    const float *absmax;
+    uint64_t count;
+    uint32_t block_size;
+    int32_t dtype; /* of the values: BERTH_BF16, BERTH_F16 or BERTH_F32 */
+    const uint32_t *map;
+    void *values;
+} berthi_decode_arguments;
+
+/* First-level absmax -> 8-bit codes, second-level absmax and offset; and back. */
+typedef struct berthi_double_arguments {
+    const float *absmax;
+    uint64_t count;
+    uint8_t *codes;
+    float *absmax2; /* ceil(count / 256) */
+    float offset;   /* of berthi_core_mean */
+    float *scratch; /* 256 values */
+} berthi_double_arguments;
+
+/* LLM.int8(): rows of fp16-rounded values -> codes and row maxima. */
+typedef struct berthi_rows_arguments {
+    const void *values;
+    int32_t dtype;
+    uint64_t rows;
+    uint64_t columns;
+    int8_t *codes;
+    float *row_maximum;
+} berthi_rows_arguments;
+
+typedef struct berthi_rows_decode_arguments {
+    const int8_t *codes;
+    const float *row_maximum;
+    uint64_t rows;
+    uint64_t columns;
+    int32_t dtype;
+    void *values;
+} berthi_rows_decode_arguments;
+
+typedef struct berthi_operations {
+    const char *level;
+    void (*encode_nf4)(const berthi_encode_arguments *arguments);
+    void (*encode_fp4)(const berthi_encode_arguments *arguments);
+    void (*encode_map)(const berthi_encode_arguments *arguments);
+    void (*decode_nf4)(const berthi_decode_arguments *arguments);
+    void (*decode_fp4)(const berthi_decode_arguments *arguments);
+    void (*decode_map)(const berthi_decode_arguments *arguments);
+    void (*encode_double)(const berthi_double_arguments *arguments);
+    void (*decode_double)(const berthi_double_arguments *arguments, float *out_absmax);
+    void (*encode_rows)(const berthi_rows_arguments *arguments);
+    void (*decode_rows)(const berthi_rows_decode_arguments *arguments);
+} berthi_operations;
+
+/* The reference loops: every entry present, no instruction set assumed. */
+extern const berthi_operations berthi_scalar_operations;
+
+/*
+ * Levels with an instruction set of their own; call an entry only on a
+ * processor that has the level. Absent entries: take the scalar one.
+ */
+#ifdef __x86_64__
+extern const berthi_operations berthi_avx512_operations;
+#endif
+
+/*
+ * The mean of `count` > 0 values in the summation order of the published
+ * library's CUDA reduction: the order decides the last bit, and the bit is in
+ * the file. `processors` and `threads_per_processor` limit the grid above
+ * some 3 million values; 0 means 132 and 2048. `is_old_order` takes the order
+ * of PyTorch before 2.10. `partial` holds berthi_mean_scratch() values.
+ */
+typedef struct berthi_mean_arguments {
+    const float *values;
+    uint64_t count;
+    uint32_t processors;
+    uint32_t threads_per_processor;
+    int is_old_order;
+    float *partial;
+} berthi_mean_arguments;
+
+float berthi_mean(const berthi_mean_arguments *arguments);
+/* Values of scratch that berthi_mean() needs; at most some thousand. */
+uint64_t berthi_mean_scratch(uint64_t count, uint32_t processors,
+                             uint32_t threads_per_processor);
+
+#endif

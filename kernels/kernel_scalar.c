@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_scalar.c - plain loops over core.h: the oracle of every other level. */
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+
+/* ------------------------------------------------------------ typed elements */
+
+static float
+load_value(const void *values, int32_t dtype, uint64_t i)
+{
+    if (dtype == BERTH_F32)
+        return ((const float *)values)[i];
+    if (dtype == BERTH_BF16)
+        return berthi_core_from_bf16(((const uint16_t *)values)[i]);
+    return berthi_core_from_fp16(((const uint16_t *)values)[i]);
+}
+
+static void
+store_value(void *values, int32_t dtype, uint64_t i, float value)
+{
+    if (dtype == BERTH_F32)
+        ((float *)values)[i] = value;
+    else if (dtype == BERTH_BF16)
+        ((uint16_t *)values)[i] = berthi_core_to_bf16(value);
+    else
+        ((uint16_t *)values)[i] = berthi_core_to_fp16(value);
+}
+
+/* ------------------------------------------------------------------- encode */
+
+static float
+find_absmax(const berthi_encode_arguments *a, uint64_t first, uint64_t end)
+{
+    float maximum = berthi_core_absmax_seed(end - first == a->block_size);
+
+    for (uint64_t i = first; i < end; i++)
+        maximum = berthi_core_absmax_step(maximum, load_value(a->values, a->dtype, i));
+    return maximum;
+}
+
+typedef uint32_t code_function(const uint32_t *map, float scaled);
+
+static uint32_t
+nf4_code(const uint32_t *map, float scaled)
+{
+    (void)map;
+    return berthi_core_nf4_code(scaled);
+}
+
+static uint32_t
+fp4_code(const uint32_t *map, float scaled)
+{
+    (void)map;
+    return berthi_core_fp4_code(scaled);
+}
+
+static void
+put_nibble(uint8_t *codes, uint64_t i, uint32_t code)
+{
+    if (i % 2 == 0)
+        codes[i / 2] = (uint8_t)(code << 4); /* the first of a pair is the high one */
+    else
+        codes[i / 2] = (uint8_t)(codes[i / 2] | code);
+}
+
+static void
+encode_blocks(const berthi_encode_arguments *a, code_function *code_of, bool is_packed)
+{
+    for (uint64_t first = 0; first < a->count; first += a->block_size) {
+        const uint64_t left = a->count - first;
+        const uint64_t end = first + (left < a->block_size ? left : a->block_size);
+        const float absmax = find_absmax(a, first, end);
+        const float reciprocal = berthi_core_reciprocal(absmax);
+
+        a->absmax[first / a->block_size] = absmax;
+        for (uint64_t i = first; i < end; i++) {
+            const float value = load_value(a->values, a->dtype, i);
+            const float scaled = berthi_core_multiply_flush(value, reciprocal);
+            const uint32_t code = code_of(a->map, scaled);
+
+            if (is_packed)
+                put_nibble(a->codes, i, code);
+            else
+                a->codes[i] = (uint8_t)code;
+        }
+        /* An odd tensor is padded with a zero, scaled like its last block. */
+        if (is_packed && end == a->count && end % 2 == 1)
+            put_nibble(a->codes, end,
+                       code_of(a->map, berthi_core_multiply_flush(0.0f, reciprocal)));
+    }
+}
+
+static void
+encode_nf4(const berthi_encode_arguments *a)
+{
+    encode_blocks(a, nf4_code, true);
+}
+
+static void
+encode_fp4(const berthi_encode_arguments *a)
+{
+    encode_blocks(a, fp4_code, true);
+}
+
+static void
+encode_map(const berthi_encode_arguments *a)
+{
+    encode_blocks(a, berthi_core_map_code, false);
+}
+
+/* ------------------------------------------------------------------- decode */
+
+static uint32_t
+get_nibble(const uint8_t *codes, uint64_t i)
+{
+    return i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15u;
+}
+
+static void
+decode_nf4(const berthi_decode_arguments *a)
+{
+    for (uint64_t i = 0; i < a->count; i++)
+        store_value(
+            a->values, a->dtype, i,
+            berthi_core_nf4_value(get_nibble(a->codes, i), a->absmax[i / a->block_size]));
+}
+
+static void
+decode_fp4(const berthi_decode_arguments *a)
+{
+    for (uint64_t i = 0; i < a->count; i++)
+        store_value(
+            a->values, a->dtype, i,
+            berthi_core_fp4_value(get_nibble(a->codes, i), a->absmax[i / a->block_size]));
+}
+
+static void
+decode_map(const berthi_decode_arguments *a)
+{
+    for (uint64_t i = 0; i < a->count; i++)
+        store_value(
+            a->values, a->dtype, i,
+            berthi_core_map_decode(a->map, a->codes[i], a->absmax[i / a->block_size]));
+}
+
+/* ------------------------------------------------------ double quantization */
+
+#define DOUBLE_BLOCK 256u
+
+static void
+encode_double(const berthi_double_arguments *a)
+{
+    for (uint64_t first = 0; first < a->count; first += DOUBLE_BLOCK) {
+        const uint64_t left = a->count - first;
+        const uint64_t count = left < DOUBLE_BLOCK ? left : DOUBLE_BLOCK;
+
+        /* An ordinary subtraction: subnormals stay. */
+        for (uint64_t i = 0; i < count; i++)
+            a->scratch[i] = berthi_core_add(a->absmax[first + i], -a->offset);
+        encode_map(&(berthi_encode_arguments){
+            .values = a->scratch,
+            .dtype = BERTH_F32,
+            .block_size = DOUBLE_BLOCK,
+            .count = count,
+            .map = berthi_signed_map,
+            .codes = a->codes + first,
+            .absmax = a->absmax2 + first / DOUBLE_BLOCK,
+        });
+    }
+}
+
+static void
+decode_double(const berthi_double_arguments *a, float *out_absmax)
+{
+    for (uint64_t i = 0; i < a->count; i++)
+        out_absmax[i] = berthi_core_absmax_recover(berthi_signed_map, a->codes[i],
+                                                   a->absmax2[i / DOUBLE_BLOCK],
+                                                   a->offset);
+}
+
+/* --------------------------------------------------------------- LLM.int8() */
+
+/* Rows are cast to fp16 first, whatever their dtype. */
+static float
+load_fp16(const berthi_rows_arguments *a, uint64_t i)
+{
+    return berthi_core_from_fp16(
+        berthi_core_to_fp16(load_value(a->values, a->dtype, i)));
+}
+
+static void
+encode_rows(const berthi_rows_arguments *a)
+{
+    for (uint64_t row = 0; row < a->rows; row++) {
+        const uint64_t first = row * a->columns;
+        float maximum = 0.0f;
+        float scale;
+
+        for (uint64_t i = first; i < first + a->columns; i++)
+            maximum = berthi_core_absmax_step(maximum, load_fp16(a, i));
+        scale = berthi_core_int8_scale(maximum);
+        a->row_maximum[row] = maximum;
+        for (uint64_t i = first; i < first + a->columns; i++)
+            a->codes[i] = berthi_core_int8_code(load_fp16(a, i), scale);
+    }
+}
+
+static void
+decode_rows(const berthi_rows_decode_arguments *a)
+{
+    for (uint64_t i = 0; i < a->rows * a->columns; i++)
+        store_value(a->values, a->dtype, i,
+                    berthi_core_int8_value(a->codes[i], a->row_maximum[i / a->columns]));
+}
+
+const berthi_operations berthi_scalar_operations = {
+    .level = "scalar",
+    .encode_nf4 = encode_nf4,
+    .encode_fp4 = encode_fp4,
+    .encode_map = encode_map,
+    .decode_nf4 = decode_nf4,
+    .decode_fp4 = decode_fp4,
+    .decode_map = decode_map,
+    .encode_double = encode_double,
+    .decode_double = decode_double,
+    .encode_rows = encode_rows,
+    .decode_rows = decode_rows,
+};

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mean.c - the offset of double quantization, in one fixed order of additions.
+ *
+ * The grid of a GPU reduction, walked by one thread: `width` lanes a block,
+ * `blocks` blocks, four accumulators a lane, a tree over the lanes, and for
+ * several blocks the same again over their sums. Stored offsets depend on it,
+ * so nothing here may be reassociated.
+ */
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+
+#define MAX_WIDTH 512u
+#define WARP 32u
+
+typedef struct grid {
+    uint32_t width;  /* lanes of a block, a power of two */
+    uint64_t blocks;
+    bool is_vector;  /* four neighbours a load, or one */
+} grid;
+
+static uint64_t
+floor_power_of_two(uint64_t value)
+{
+    uint64_t power = 1;
+
+    while (power <= value / 2)
+        power *= 2;
+    return power;
+}
+
+static uint64_t
+divide_up(uint64_t value, uint64_t by)
+{
+    return value / by + (value % by != 0);
+}
+
+static grid
+plan_grid(const berthi_mean_arguments *a)
+{
+    const uint64_t processors = a->processors != 0 ? a->processors : 132;
+    const uint64_t threads = a->threads_per_processor != 0 ? a->threads_per_processor
+                                                           : 2048;
+    grid g = { .blocks = 1 };
+    uint64_t lanes;
+    uint64_t turns;
+
+    g.is_vector = a->is_old_order ? a->count > 128 : a->count >= 128;
+    lanes = floor_power_of_two(g.is_vector ? a->count / 4 : a->count);
+    g.width = (uint32_t)(lanes < MAX_WIDTH ? lanes : MAX_WIDTH);
+    turns = divide_up(a->count, g.width);
+    if (turns >= 256) {
+        const uint64_t resident = processors * (threads / g.width);
+        const uint64_t wanted = divide_up(turns, 16);
+        const uint64_t least = divide_up(turns, 256);
+
+        g.blocks = resident < wanted ? resident : wanted;
+        if (g.blocks < least)
+            g.blocks = least;
+    }
+    return g;
+}
+
+uint64_t
+berthi_mean_scratch(uint64_t count, uint32_t processors, uint32_t threads_per_processor)
+{
+    const berthi_mean_arguments a = { .count = count,
+                                      .processors = processors,
+                                      .threads_per_processor = threads_per_processor };
+
+    return plan_grid(&a).blocks;
+}
+
+/* Sum over the lanes of one block; `lane` is consumed. */
+static float
+sum_lanes(float *lane, uint32_t width, int is_old_order)
+{
+    uint32_t half = width;
+
+    while (half > WARP) {
+        half /= 2;
+        for (uint32_t k = 0; k < half; k++)
+            lane[k] = berthi_core_add(lane[k], lane[k + half]);
+    }
+    /* Within a warp every lane adds at once; one without a partner adds itself. */
+    for (uint32_t step = 1; step < half; step *= 2) {
+        const uint32_t offset = is_old_order ? step : half / 2 / step;
+        float before[WARP];
+
+        memcpy(before, lane, half * sizeof before[0]);
+        for (uint32_t k = 0; k < half; k++)
+            lane[k] = berthi_core_add(before[k], before[k + offset < half ? k + offset : k]);
+    }
+    return lane[0];
+}
+
+/* What lane `k` of block `c` gathers before the tree. */
+static float
+gather_lane(const berthi_mean_arguments *a, const grid *g, uint64_t c, uint32_t k)
+{
+    const uint64_t stride = g->width * g->blocks;
+    const uint64_t tail = a->count - a->count % 4;
+    float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+
+    if (g->is_vector) {
+        for (uint64_t i = c * g->width + k; 4 * i + 3 < a->count; i += stride)
+            for (int e = 0; e < 4; e++)
+                sum[e] = berthi_core_add(sum[e], a->values[4 * i + (uint64_t)e]);
+        if (c == 0 && tail + k < a->count)
+            sum[0] = berthi_core_add(sum[0], a->values[tail + k]);
+    } else {
+        uint32_t e = 0;
+
+        for (uint64_t i = k; i < a->count; i += g->width, e = (e + 1) % 4)
+            sum[e] = berthi_core_add(sum[e], a->values[i]);
+    }
+    return berthi_core_add(berthi_core_add(berthi_core_add(sum[0], sum[1]), sum[2]),
+                           sum[3]);
+}
+
+static float
+sum_blocks(const berthi_mean_arguments *a, const grid *g)
+{
+    float lane[MAX_WIDTH];
+
+    for (uint32_t k = 0; k < g->width; k++) {
+        lane[k] = 0.0f;
+        for (uint64_t c = k; c < g->blocks; c += g->width)
+            lane[k] = berthi_core_add(lane[k], a->partial[c]);
+    }
+    return sum_lanes(lane, g->width, a->is_old_order);
+}
+
+float
+berthi_mean(const berthi_mean_arguments *a)
+{
+    const grid g = plan_grid(a);
+    float sum;
+
+    for (uint64_t c = 0; c < g.blocks; c++) {
+        float lane[MAX_WIDTH];
+
+        for (uint32_t k = 0; k < g.width; k++)
+            lane[k] = gather_lane(a, &g, c, k);
+        a->partial[c] = sum_lanes(lane, g.width, a->is_old_order);
+    }
+    sum = g.blocks == 1 ? a->partial[0] : sum_blocks(a, &g);
+    /* The reduction multiplies by the reciprocal: not the same as a division. */
+    return berthi_core_multiply(sum, 1.0f / (float)a->count);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tables.h - the constants of the formats, as bit patterns of binary32.
+ *
+ * Bit patterns, because a decimal literal that a compiler rounds once more is
+ * another number. None of them is computed at run time: the published files
+ * hold these bits, whatever formula they once came from.
+ */
+#ifndef BERTH_KERNELS_TABLES_H
+#define BERTH_KERNELS_TABLES_H
+
+#include <stdint.h>
+
+/* NF4: value of each code, ascending; code = thresholds strictly below it. */
+extern const uint32_t berthi_nf4_values[16];
+extern const uint32_t berthi_nf4_thresholds[15];
+
+/*
+ * FP4: bit 3 is the sign. The step of |p| among the thresholds is mapped to
+ * the magnitude code. Code 8 is -0 when decoded; files store +0 in its place.
+ */
+extern const uint32_t berthi_fp4_values[16];
+extern const uint32_t berthi_fp4_thresholds[7];
+extern const uint8_t berthi_fp4_codes[8];
+
+/* Dynamic 8-bit maps, ascending. The signed one begins at -0.99297, not at -1. */
+extern const uint32_t berthi_signed_map[256];
+extern const uint32_t berthi_unsigned_map[256];
+
+/* LLM.int8(): 1/127 for a stored weight, and 1/127^2 for a product, as published. */
+#define BERTHI_INT8_INVERSE_BITS UINT32_C(0x3c010204)
+#define BERTHI_INT8_PRODUCT_BITS UINT32_C(0x38820610)
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every instruction-set level against the reference loops, byte for byte:
+ * exhaustive over bf16, around every threshold, over raw bit patterns, odd
+ * sizes, unaligned starts, with guard bytes behind every output.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+#include "tests/t.h"
+
+#define GUARD 64u
+
+/* ------------------------------------------------------------------- levels */
+
+static const berthi_operations *
+level_operations(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return &berthi_avx512_operations;
+#endif
+    return NULL;
+}
+
+static uint64_t
+next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static uint64_t
+element_bytes(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? 4 : 2;
+}
+
+/* ------------------------------------------------------- one comparison each */
+
+typedef void encode_function(const berthi_encode_arguments *arguments);
+typedef void decode_function(const berthi_decode_arguments *arguments);
+
+static bool
+is_same_encoding(encode_function *level, encode_function *scalar, const void *values,
+                 int32_t dtype, uint32_t block_size, uint64_t count)
+{
+    const uint64_t code_bytes = (count + 1) / 2;
+    const uint64_t absmax_bytes = (count + block_size - 1) / block_size * sizeof(float);
+    uint8_t *const a = malloc(2 * (code_bytes + absmax_bytes + 2 * GUARD));
+    uint8_t *const b = a + code_bytes + absmax_bytes + 2 * GUARD;
+    float *const absmax = malloc(2 * (absmax_bytes + GUARD));
+    float *const other = (float *)((uint8_t *)absmax + absmax_bytes + GUARD);
+    bool is_same;
+
+    memset(a, 0xA5, 2 * (code_bytes + absmax_bytes + 2 * GUARD));
+    memset(absmax, 0xA5, 2 * (absmax_bytes + GUARD));
+    scalar(&(berthi_encode_arguments){ values, dtype, block_size, count, NULL, a, absmax });
+    level(&(berthi_encode_arguments){ values, dtype, block_size, count, NULL, b, other });
+    is_same = memcmp(a, b, code_bytes + GUARD) == 0
+              && memcmp(absmax, other, absmax_bytes + GUARD) == 0;
+    if (!is_same)
+        for (uint64_t i = 0; i < count; i++)
+            if ((a[i / 2] ^ b[i / 2]) >> (i % 2 == 0 ? 4 : 0) & 15) {
+                T_NOTE("dtype %d block %u count %llu: element %llu: %02x, expected %02x",
+                       dtype, block_size, (unsigned long long)count,
+                       (unsigned long long)i, b[i / 2], a[i / 2]);
+                break;
+            }
+    free(a);
+    free(absmax);
+    return is_same;
+}
+
+static bool
+is_same_decoding(decode_function *level, decode_function *scalar, const uint8_t *codes,
+                 const float *absmax, int32_t dtype, uint32_t block_size, uint64_t count)
+{
+    const uint64_t bytes = count * element_bytes(dtype) + GUARD;
+    uint8_t *const a = malloc(2 * bytes);
+    bool is_same;
+
+    memset(a, 0xA5, 2 * bytes);
+    scalar(&(berthi_decode_arguments){ codes, absmax, count, block_size, dtype, NULL, a });
+    level(&(berthi_decode_arguments){ codes, absmax, count, block_size, dtype, NULL,
+                                      a + bytes });
+    is_same = memcmp(a, a + bytes, bytes) == 0;
+    free(a);
+    return is_same;
+}
+
+static void
+check_encoding(const void *values, int32_t dtype, uint32_t block_size, uint64_t count)
+{
+    const berthi_operations *const level = level_operations();
+
+    CHECK(is_same_encoding(level->encode_nf4, berthi_scalar_operations.encode_nf4, values,
+                           dtype, block_size, count));
+    CHECK(is_same_encoding(level->encode_fp4, berthi_scalar_operations.encode_fp4, values,
+                           dtype, block_size, count));
+}
+
+/* --------------------------------------------------------------------- tests */
+
+#define NEED_LEVEL                                                                         \
+    do {                                                                                   \
+        if (level_operations() == NULL)                                                    \
+            T_SKIP("this processor has no level beyond scalar");                           \
+    } while (0)
+
+/* Every absmax mantissa with every value that may stand beside it in a block. */
+static void
+test_every_bf16_pair(void)
+{
+    static const uint32_t exponents[] = { 0x3F, 0x40, 0x7E, 0x90, 0xFC, 0xFE };
+    uint16_t *const x = malloc(0x20000 * 2 + 4096);
+
+    NEED_LEVEL;
+    for (uint32_t mantissa = 0; mantissa < 128; mantissa++)
+        for (size_t e = 0; e < sizeof exponents / sizeof exponents[0]; e++) {
+            const uint16_t largest = (uint16_t)(exponents[e] << 7 | mantissa);
+            /* Smaller binades select the code of 0: twelve are enough, and subnormals. */
+            const uint32_t least = largest > 12 * 128 ? largest - 12u * 128 : 0;
+            uint64_t count = 0;
+
+            for (uint32_t v = least; v <= largest; v++) {
+                if (count % 64 == 0)
+                    x[count++] = largest;
+                x[count++] = (uint16_t)v;
+                x[count++] = (uint16_t)(v | 0x8000);
+                if (count % 64 == 63)
+                    x[count++] = (uint16_t)(v & 0x7F); /* a subnormal */
+            }
+            check_encoding(x, BERTH_BF16, 64, count);
+        }
+    free(x);
+}
+
+static uint64_t
+add_neighbours(float *x, uint64_t count, uint32_t bits)
+{
+    for (int32_t d = -600; d <= 600; d++) {
+        if (count % 64 == 0)
+            x[count++] = 1.0f;
+        x[count++] = berthi_core_float(bits + (uint32_t)d);
+        if (count % 64 != 0)
+            x[count++] = -berthi_core_float(bits + (uint32_t)d);
+    }
+    return count;
+}
+
+/* With absmax 1 the scaled value is the value itself. */
+static void
+test_around_every_threshold(void)
+{
+    float *const x = malloc(sizeof(float) * 22 * 1201 * 3);
+    uint64_t count = 0;
+
+    NEED_LEVEL;
+    for (int k = 0; k < 15; k++)
+        count = add_neighbours(x, count, berthi_nf4_thresholds[k] & 0x7FFFFFFFu);
+    for (int k = 0; k < 7; k++)
+        count = add_neighbours(x, count, berthi_fp4_thresholds[k]);
+    check_encoding(x, BERTH_F32, 64, count);
+    check_encoding(x, BERTH_F32, 4096, count);
+    free(x);
+}
+
+static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
+
+/* Any bits: NaN, infinities, subnormals, zero blocks, at any alignment. */
+static void
+test_raw_bits_at_all_sizes(void)
+{
+    enum { LARGEST = 3 * 4096 };
+    uint8_t *const x = malloc(LARGEST * 4 + 64);
+    uint64_t state = 0x9E3779B97F4A7C15u;
+
+    NEED_LEVEL;
+    for (int round = 0; round < 400; round++) {
+        const int32_t dtype = dtypes[round % 3];
+        const uint32_t block_size = 32u << next_random(&state) % 8;
+        const uint64_t count = next_random(&state) % (round % 5 == 0 ? LARGEST : 400) + 1;
+        const uint64_t mask = round % 4 == 0 ? ~UINT64_C(0) : UINT64_C(0xBFFFBFFFBFFFBFFF);
+        uint8_t *const start = x + element_bytes(dtype) * (next_random(&state) % 8);
+
+        for (uint64_t i = 0; i < LARGEST * 4 + 64; i += 8) {
+            const uint64_t bits = next_random(&state) & mask;
+
+            memcpy(x + i, &bits, 8);
+        }
+        if (round % 7 == 0)
+            memset(x, 0, 2048);
+        check_encoding(start, dtype, block_size, count);
+    }
+    free(x);
+}
+
+/* Ordinary weights: what models hold. */
+static void
+test_ordinary_weights(void)
+{
+    enum { COUNT = 1 << 16 };
+    float *const x = malloc(COUNT * sizeof(float));
+    uint16_t *const half = malloc(COUNT * 2);
+    uint64_t state = 7;
+
+    NEED_LEVEL;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        float sum = 0;
+
+        for (int k = 0; k < 4; k++)
+            sum += (float)(int64_t)(next_random(&state) >> 20) * 0x1p-44f - 0.5f;
+        x[i] = sum * 0.02f;
+    }
+    check_encoding(x, BERTH_F32, 64, COUNT - 1);
+    for (uint64_t i = 0; i < COUNT; i++)
+        half[i] = berthi_core_to_fp16(x[i]);
+    check_encoding(half, BERTH_F16, 64, COUNT);
+    for (uint64_t i = 0; i < COUNT; i++)
+        half[i] = berthi_core_to_bf16(x[i]);
+    check_encoding(half, BERTH_BF16, 128, COUNT);
+    free(x);
+    free(half);
+}
+
+static void
+check_decoding(const uint8_t *codes, const float *absmax, int32_t dtype, uint32_t block_size,
+               uint64_t count)
+{
+    const berthi_operations *const level = level_operations();
+
+    CHECK(is_same_decoding(level->decode_nf4, berthi_scalar_operations.decode_nf4, codes,
+                           absmax, dtype, block_size, count));
+    CHECK(is_same_decoding(level->decode_fp4, berthi_scalar_operations.decode_fp4, codes,
+                           absmax, dtype, block_size, count));
+}
+
+static void
+test_decoding(void)
+{
+    enum { LARGEST = 5000 };
+    uint8_t *const codes = malloc(LARGEST / 2 + 16);
+    float *const absmax = malloc((LARGEST / 32 + 1) * sizeof(float));
+    uint64_t state = 99;
+
+    NEED_LEVEL;
+    for (int round = 0; round < 600; round++) {
+        const uint32_t block_size = 32u << next_random(&state) % 8;
+        const uint64_t count = next_random(&state) % LARGEST + 1;
+
+        for (uint64_t i = 0; i < LARGEST / 2 + 16; i++)
+            codes[i] = (uint8_t)next_random(&state);
+        for (uint64_t i = 0; i < LARGEST / 32 + 1; i++) {
+            const uint32_t bits = (uint32_t)next_random(&state);
+
+            /* Any bits; small ones, whose products are flushed; ordinary ones. */
+            absmax[i] = berthi_core_float(round % 3 == 0   ? bits
+                                          : round % 3 == 1 ? bits & 0x037FFFFFu
+                                                           : (bits & 0x03FFFFFFu) + 0x3C000000u);
+        }
+        check_decoding(codes + next_random(&state) % 8, absmax, dtypes[round % 3 == 0 ? 0 : round / 3 % 3],
+                       block_size, count);
+    }
+    free(codes);
+    free(absmax);
+}
+
+/* Every absmax of bf16, every code, every dtype. */
+static void
+test_decoding_of_every_absmax(void)
+{
+    uint8_t codes[32];
+    float absmax[2];
+
+    NEED_LEVEL;
+    for (int i = 0; i < 32; i++)
+        codes[i] = (uint8_t)(i * 17);
+    for (uint32_t bits = 0; bits < 0x8000; bits++)
+        for (size_t d = 0; d < 3; d++) {
+            absmax[0] = absmax[1] = berthi_core_from_bf16((uint16_t)bits);
+            check_decoding(codes, absmax, dtypes[d], 64, 64);
+        }
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_every_bf16_pair);
+    T_RUN(test_around_every_threshold);
+    T_RUN(test_raw_bits_at_all_sizes);
+    T_RUN(test_ordinary_weights);
+    T_RUN(test_decoding);
+    T_RUN(test_decoding_of_every_absmax);
+    T_MAIN_END;
+}

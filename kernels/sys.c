@@ -394,6 +394,10 @@ berthi_sys_free_bytes(int fd, uint64_t *out_bytes)
 
     if (is_faulty(EIO) || fstatvfs(fd, &state) != 0)
         return -1;
+    if (state.f_blocks == 0) { /* a file system that does not count */
+        errno = ENOSYS;
+        return -1;
+    }
     *out_bytes = (uint64_t)state.f_bavail * (uint64_t)state.f_frsize;
     return 0;
 }

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_output.c - files that appear complete or not at all. */
+#define _GNU_SOURCE
+
+#include "loader/output.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+static berth_context *context;
+
+/* Entries of a folder; the last one's name goes into `name` (256 bytes) if set. */
+static int
+count_entries(const char *folder, char *name)
+{
+    DIR *const stream = opendir(folder);
+    const struct dirent *entry;
+    int count = 0;
+
+    while (stream != NULL && (entry = readdir(stream)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            count++;
+            if (name != NULL)
+                strcpy(name, entry->d_name);
+        }
+    if (stream != NULL)
+        closedir(stream);
+    return count;
+}
+
+static void
+check_content(const char *path, const char *expected)
+{
+    char *const text = fixture_read(path, NULL);
+
+    CHECK_STR(text, expected);
+    free(text);
+}
+
+/* Opens, writes and commits `text`; returns the first failure. */
+static berth_status
+write_text(berth_context *with, const char *path, const char *text, bool overwrite,
+           berth_error *error)
+{
+    berthi_output output;
+    berth_status status =
+        berthi_output_open(with, path, strlen(text), overwrite, &output, error);
+
+    if (status == BERTH_OK)
+        status = berthi_output_write(&output, text, strlen(text), 0, error);
+    if (status == BERTH_OK)
+        status = berthi_output_commit(&output, error);
+    else
+        berthi_output_discard(&output);
+    CHECK(output.context == NULL);
+    return status;
+}
+
+static void
+test_writes(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out.json", folder);
+    const mode_t mask = umask(0027);
+    struct stat state;
+    berth_error error;
+
+    CHECK_EQ(write_text(context, path, "hello", false, &error), BERTH_OK);
+    umask(mask);
+    check_content(path, "hello");
+    CHECK_EQ(count_entries(folder, NULL), 1);
+    CHECK_EQ(stat(path, &state), 0);
+    CHECK_EQ(state.st_mode & 07777, 0640);
+}
+
+static void
+test_nothing_to_write(void)
+{
+    const char *const path = fixture_format("%s/empty", fixture_folder());
+
+    CHECK_EQ(write_text(context, path, "", false, NULL), BERTH_OK);
+    CHECK_EQ(fixture_size(path), 0);
+}
+
+/* While it is written only the temporary name is there, with its whole size. */
+static void
+test_temporary_name(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const char *const start = fixture_format(".out.berth-%d-", (int)getpid());
+    char name[256] = "";
+    struct stat state;
+    berthi_output output;
+
+    T_REQUIRE(berthi_output_open(context, path, 100000, false, &output, NULL)
+              == BERTH_OK);
+    CHECK_EQ(count_entries(folder, name), 1);
+    CHECK_EQ(strncmp(name, start, strlen(start)), 0);
+    CHECK_EQ(strspn(name + strlen(start), "0123456789abcdef"), 8);
+    CHECK_STR(name + strlen(start) + 8, ".tmp");
+    CHECK_EQ(stat(fixture_format("%s/%s", folder, name), &state), 0);
+    CHECK_EQ(state.st_size, 100000);
+    CHECK_GE(state.st_blocks * 512, 100000);
+    CHECK(fcntl(output.fd, F_GETFD) & FD_CLOEXEC);
+    berthi_output_discard(&output);
+    CHECK_EQ(count_entries(folder, NULL), 0);
+    berthi_output_discard(&output); /* twice is allowed */
+}
+
+static void
+test_writes_in_any_order(void)
+{
+    const char *const path = fixture_format("%s/out", fixture_folder());
+    berthi_output output;
+
+    T_REQUIRE(berthi_output_open(context, path, 6, false, &output, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_output_write(&output, "def", 3, 3, NULL), BERTH_OK);
+    CHECK_EQ(berthi_output_write(&output, "", 0, 6, NULL), BERTH_OK);
+    CHECK_EQ(berthi_output_write(&output, "abc", 3, 0, NULL), BERTH_OK);
+    CHECK_EQ(berthi_output_commit(&output, NULL), BERTH_OK);
+    check_content(path, "abcdef");
+}
+
+static void
+test_our_own_mistakes(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    berth_error error;
+    berthi_output output;
+
+    T_REQUIRE(berthi_output_open(context, path, 6, false, &output, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_output_write(&output, "abc", 3, 4, &error), BERTH_EINTERNAL);
+    CHECK_EQ(berthi_output_write(&output, "abc", 3, 7, &error), BERTH_EINTERNAL);
+    CHECK_EQ(berthi_output_write(&output, "abc", 3, UINT64_MAX, &error),
+             BERTH_EINTERNAL);
+    CHECK_CONTAINS(error.message, "beyond the end");
+    CHECK_EQ(berthi_output_write(&output, "abcde", 5, 0, &error), BERTH_OK);
+    CHECK_EQ(berthi_output_commit(&output, &error), BERTH_EINTERNAL);
+    CHECK_CONTAINS(error.message, "not written completely");
+    CHECK_EQ(count_entries(folder, NULL), 0);
+}
+
+static void
+test_refuses_existing(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    berth_error error;
+
+    fixture_text(path, "old");
+    CHECK_EQ(write_text(context, path, "new", false, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    CHECK_STR(error.file, path);
+    check_content(path, "old");
+    /* A link is something, too, even one that points nowhere. */
+    fixture_link("nowhere", fixture_format("%s/link", folder));
+    CHECK_EQ(write_text(context, fixture_format("%s/link", folder), "new", false, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    CHECK_EQ(count_entries(folder, NULL), 2);
+}
+
+/* The file comes into being while ours is being written. */
+static void
+test_refuses_existing_at_the_last_moment(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    berth_error error;
+    berthi_output output;
+
+    T_REQUIRE(berthi_output_open(context, path, 3, false, &output, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_output_write(&output, "new", 3, 0, NULL), BERTH_OK);
+    fixture_text(path, "old");
+    CHECK_EQ(berthi_output_commit(&output, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    check_content(path, "old");
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
+static void
+test_overwrites(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    struct stat before;
+    struct stat after;
+
+    fixture_text(path, "old and longer");
+    CHECK_EQ(chmod(path, 0604), 0);
+    if (geteuid() == 0)
+        CHECK_EQ(chown(path, 12345, 54321), 0);
+    CHECK_EQ(stat(path, &before), 0);
+    CHECK_EQ(write_text(context, path, "new", true, NULL), BERTH_OK);
+    check_content(path, "new");
+    CHECK_EQ(stat(path, &after), 0);
+    CHECK_EQ(after.st_mode, before.st_mode);
+    CHECK_EQ(after.st_uid, before.st_uid);
+    CHECK_EQ(after.st_gid, before.st_gid);
+    CHECK_NE(after.st_ino, before.st_ino); /* never in place */
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
+/* Bits that make a program dangerous are not handed on. */
+static void
+test_mode_without_special_bits(void)
+{
+    const char *const path = fixture_format("%s/out", fixture_folder());
+    struct stat state;
+
+    fixture_text(path, "old");
+    CHECK_EQ(chmod(path, 06755), 0);
+    CHECK_EQ(write_text(context, path, "new", true, NULL), BERTH_OK);
+    CHECK_EQ(stat(path, &state), 0);
+    CHECK_EQ(state.st_mode & 07777, 0755);
+}
+
+static void
+test_replaces_a_link_not_its_target(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/link", folder);
+    struct stat state;
+
+    fixture_text(fixture_format("%s/target", folder), "target");
+    fixture_link("target", path);
+    CHECK_EQ(write_text(context, path, "new", true, NULL), BERTH_OK);
+    CHECK_EQ(lstat(path, &state), 0);
+    CHECK(S_ISREG(state.st_mode));
+    check_content(path, "new");
+    check_content(fixture_format("%s/target", folder), "target");
+}
+
+static void
+test_refuses_what_is_no_file(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const pipe = fixture_format("%s/pipe", folder);
+    const char *const inner = fixture_format("%s/inner", folder);
+    berth_error error;
+
+    CHECK_EQ(mkfifo(pipe, 0600), 0);
+    fixture_make_folder(inner);
+    CHECK_EQ(write_text(context, pipe, "x", true, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+    CHECK_CONTAINS(error.message, "pipe");
+    CHECK_EQ(write_text(context, inner, "x", true, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+    CHECK_CONTAINS(error.message, "directory");
+    CHECK_EQ(write_text(context, "/dev/null", "x", true, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+    CHECK_EQ(count_entries(folder, NULL), 2);
+}
+
+static void
+test_refuses_bad_names(void)
+{
+    static const char *const names[] = { "", "/", "a/", ".", "..", "/tmp/..", "/tmp/." };
+    berth_error error;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        CHECK_EQ(write_text(context, names[i], "x", true, &error), BERTH_EINVAL);
+        CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
+        CHECK_CONTAINS(error.message, "name of a file");
+    }
+    CHECK_EQ(write_text(context, "/nowhere/at/all", "x", false, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_NOT_FOUND);
+    CHECK_CONTAINS(error.message, "folder");
+}
+
+/* "name", "./name" and "/name" have their folder in the right place. */
+static void
+test_relative_paths(void)
+{
+    const char *const folder = fixture_folder();
+    char before[4096];
+
+    T_REQUIRE(getcwd(before, sizeof before) != NULL);
+    T_REQUIRE(chdir(folder) == 0);
+    CHECK_EQ(write_text(context, "plain", "1", false, NULL), BERTH_OK);
+    CHECK_EQ(write_text(context, "./dotted", "2", false, NULL), BERTH_OK);
+    CHECK_EQ(chdir(before), 0);
+    check_content(fixture_format("%s/plain", folder), "1");
+    check_content(fixture_format("%s/dotted", folder), "2");
+    if (geteuid() == 0 && access("/", W_OK) == 0) {
+        const char *const path = fixture_format("/berth-test-%d", (int)getpid());
+
+        CHECK_EQ(write_text(context, path, "3", false, NULL), BERTH_OK);
+        CHECK_EQ(unlink(path), 0);
+    }
+}
+
+static void
+test_refuses_the_hub_cache(void)
+{
+    static const char *const inside[] = {
+        "models--org--name/snapshots/0123", "models--org--name/snapshots/0123/sub",
+        "models--org--name/blobs",          "models--name/refs",
+        "models--name/trees",               "datasets--org--name/snapshots/0",
+        "models--name/.no_exist/0",         "spaces--org--name/blobs",
+    };
+    static const char *const outside[] = {
+        "models--org--name", "blobs", "snapshots/0123", "models/snapshots", "models--n/blob",
+        "models--n/blobs2", "x/models-/refs", "blobs/models--n", "xmodels--n/blobs",
+        "spaces-/blobs", "datasets-/blobs",
+    };
+    const char *const folder = fixture_folder();
+    berth_error error;
+
+    for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+        const char *const inner = fixture_format("%s/%s", folder, inside[i]);
+
+        fixture_make_folder(inner);
+        CHECK_EQ(write_text(context, fixture_format("%s/out", inner), "x", true, &error),
+                 BERTH_EINVAL);
+        CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
+        CHECK_CONTAINS(error.message, "hub cache");
+        CHECK_EQ(access(fixture_format("%s/out", inner), F_OK), -1);
+    }
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+        const char *const inner = fixture_format("%s/%s", folder, outside[i]);
+
+        fixture_make_folder(inner);
+        CHECK_EQ(write_text(context, fixture_format("%s/out", inner), "x", true, &error),
+                 BERTH_OK);
+    }
+    /* Through a link it is still the cache. */
+    fixture_link(fixture_format("%s/%s", folder, inside[0]),
+                 fixture_format("%s/way", folder));
+    CHECK_EQ(write_text(context, fixture_format("%s/way/out", folder), "x", true, &error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "hub cache");
+}
+
+static void
+test_too_large_for_the_disk(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const uint64_t bytes = UINT64_C(1) << 60;
+    berth_error error;
+    berthi_output output;
+
+    CHECK_EQ(berthi_output_open(context, path, bytes, false, &output, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+    CHECK_EQ(error.expected, bytes);
+    CHECK_LT(error.actual, bytes);
+    CHECK_EQ(count_entries(folder, NULL), 0);
+}
+
+/* Beyond RLIMIT_FSIZE is a signal: it has to be asked for, not met. */
+static void
+test_too_large_for_the_process(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    struct rlimit before;
+    struct rlimit limit;
+    berth_error error;
+    berthi_output output;
+
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 4096;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    CHECK_EQ(berthi_output_open(context, path, 4097, false, &output, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(error.actual, 4096);
+    CHECK_EQ(berthi_output_open(context, path, 4096, false, &output, &error), BERTH_OK);
+    berthi_output_discard(&output);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+/* A file system of 64 KiB, in a namespace of its own. */
+static void
+test_full_disk(void)
+{
+    const char *const folder = fixture_folder();
+    const pid_t child = fork();
+    int how;
+
+    if (child == 0) {
+        berthi_output output;
+        berth_error error;
+
+        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0
+            || mount("none", folder, "tmpfs", 0, "size=64k") != 0)
+            _exit(77);
+        fixture_text(fixture_format("%s/filler", folder), "x");
+        if (berthi_output_open(context, fixture_format("%s/out", folder), 65536, false,
+                               &output, &error) != BERTH_EIO
+            || error.reason != BERTH_REASON_DISK_FULL || error.actual >= 65536
+            || count_entries(folder, NULL) != 1)
+            _exit(1);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(child, &how, 0), child);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 77)
+        T_SKIP("this process may not mount");
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
+/* Left behind by a killed process: gone. Held by a live one, or other: stays. */
+static void
+test_removes_what_the_dead_left(void)
+{
+    static const char *const others[] = {
+        ".out.berth-12-0123456.tmp",  ".out.berth-12-012345678.tmp",
+        ".out.berth-x-01234567.tmp",  ".out.berth-12-0123456g.tmp",
+        "out.berth-12-01234567.tmp",  ".other.berth-12-01234567.tmp",
+        ".out.berth-12-01234567.tmp2", ".out.north-12-01234567.tmp",
+        ".out.berth-12_01234567.tmp",
+    };
+    const char *const folder = fixture_folder();
+    const char *const held = fixture_format("%s/.out.berth-1-aaaaaaaa.tmp", folder);
+    const size_t count = sizeof others / sizeof others[0];
+    int fd;
+
+    for (size_t i = 0; i < count; i++)
+        fixture_text(fixture_format("%s/%s", folder, others[i]), "x");
+    fixture_text(fixture_format("%s/.out.berth-12-01234567.tmp", folder), "x");
+    fixture_text(fixture_format("%s/.out.berth-99999-89abcdef.tmp", folder), "x");
+    fixture_text(held, "x");
+    fixture_make_folder(fixture_format("%s/.out.berth-1-bbbbbbbb.tmp", folder));
+    fd = open(held, O_RDWR | O_CLOEXEC);
+    CHECK_EQ(flock(fd, LOCK_EX), 0);
+    CHECK_EQ(write_text(context, fixture_format("%s/out", folder), "x", false, NULL),
+             BERTH_OK);
+    close(fd);
+    CHECK_EQ(access(held, F_OK), 0);
+    /* The others, the held one, the folder, and the output itself. */
+    CHECK_EQ(count_entries(folder, NULL), count + 3);
+    CHECK_EQ(access(fixture_format("%s/.out.berth-12-01234567.tmp", folder), F_OK), -1);
+}
+
+/* Two at once for one name: neither takes the other's file for a dead one's. */
+static void
+test_two_writers(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    berthi_output first;
+    berthi_output second;
+    berth_error error;
+
+    T_REQUIRE(berthi_output_open(context, path, 1, false, &first, NULL) == BERTH_OK);
+    T_REQUIRE(berthi_output_open(context, path, 1, false, &second, NULL) == BERTH_OK);
+    CHECK_EQ(count_entries(folder, NULL), 2);
+    CHECK_EQ(berthi_output_write(&first, "1", 1, 0, NULL), BERTH_OK);
+    CHECK_EQ(berthi_output_write(&second, "2", 1, 0, NULL), BERTH_OK);
+    CHECK_EQ(berthi_output_commit(&second, NULL), BERTH_OK);
+    CHECK_EQ(berthi_output_commit(&first, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    check_content(path, "2");
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
+/* Killed at any moment: the old file or the new one, never a part. */
+static void
+test_kill(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const size_t bytes = 20000;
+    char *const text = malloc(bytes + 1);
+    int written = 0;
+
+    T_REQUIRE(text != NULL);
+    for (int round = 0; round < 40; round++) {
+        const pid_t child = fork();
+        char *found;
+
+        memset(text, 'a' + round % 26, bytes);
+        text[bytes] = '\0';
+        if (child == 0) {
+            for (;;)
+                if (write_text(context, path, text, true, NULL) != BERTH_OK)
+                    _exit(1);
+        }
+        usleep((useconds_t)(round * 211 % 4000));
+        CHECK_EQ(kill(child, SIGKILL), 0);
+        CHECK_EQ(waitpid(child, NULL, 0), child);
+        if (access(path, F_OK) != 0)
+            continue;
+        written++;
+        found = fixture_read(path, NULL);
+        CHECK_EQ(strspn(found, (char[]){ found[0], '\0' }), bytes);
+        CHECK_EQ(strlen(found), bytes);
+        free(found);
+    }
+    CHECK_EQ(write_text(context, path, "end", true, NULL), BERTH_OK);
+    CHECK_EQ(count_entries(folder, NULL), 1);
+    T_NOTE("killed 40 times, a file was there %d times", written);
+    free(text);
+}
+
+/* ------------------------------------------------------------------- faults */
+
+typedef struct fault_case {
+    const char *folder;
+    bool overwrite;
+} fault_case;
+
+static berth_status
+write_once(void *user, berth_context *with, berth_error *error)
+{
+    const fault_case *const c = user;
+    const char *const path = fixture_format("%s/out", c->folder);
+    berth_status status;
+
+    if (c->overwrite)
+        fixture_text(path, "old");
+    else
+        fixture_remove(path);
+    status = write_text(with, path, "new", c->overwrite, error);
+    if (status == BERTH_OK) {
+        check_content(path, "new");
+        CHECK_EQ(count_entries(c->folder, NULL), 1);
+    } else if (c->overwrite) {
+        CHECK_EQ(count_entries(c->folder, NULL), 1);
+        if (strcmp(error->message, "flushing the folder failed") != 0)
+            check_content(path, "old");
+        else
+            check_content(path, "new");
+    } else {
+        CHECK_EQ(count_entries(c->folder, NULL), 0);
+    }
+    return status;
+}
+
+static void
+test_faults(void)
+{
+    fault_case c = { fixture_folder(), false };
+    fault_counts counts = fault_loop("new file", write_once, &c);
+
+    /*
+     * Once failing each of these is no harm: the folder's real path, the limit,
+     * free space, four looks for leftovers, the lock; and twice a temporary file
+     * that cannot be looked at is replaced by another.
+     */
+    CHECK_EQ(counts.survived, 10);
+    c.overwrite = true;
+    /* One more name in the folder, and the owner that could not be kept. */
+    counts = fault_loop("existing file", write_once, &c);
+    CHECK_EQ(counts.survived, 12);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
+        return 1;
+    T_RUN(test_writes);
+    T_RUN(test_nothing_to_write);
+    T_RUN(test_temporary_name);
+    T_RUN(test_writes_in_any_order);
+    T_RUN(test_our_own_mistakes);
+    T_RUN(test_refuses_existing);
+    T_RUN(test_refuses_existing_at_the_last_moment);
+    T_RUN(test_overwrites);
+    T_RUN(test_mode_without_special_bits);
+    T_RUN(test_replaces_a_link_not_its_target);
+    T_RUN(test_refuses_what_is_no_file);
+    T_RUN(test_refuses_bad_names);
+    T_RUN(test_relative_paths);
+    T_RUN(test_refuses_the_hub_cache);
+    T_RUN(test_too_large_for_the_disk);
+    T_RUN(test_too_large_for_the_process);
+    T_RUN(test_full_disk);
+    T_RUN(test_removes_what_the_dead_left);
+    T_RUN(test_two_writers);
+    T_RUN(test_kill);
+    T_RUN(test_faults);
+    berth_context_destroy(context);
+    T_MAIN_END;
+}

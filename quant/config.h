@@ -31,8 +31,8 @@ typedef struct berthi_config {
     bool has_quantization;      /* there is a quantization_config */
     const char *quant_method;   /* inferred as "bitsandbytes" from load_in_* */
     const char *quant_format;   /* "format" of compressed-tensors */
-    uint64_t block_rows;        /* weight_block_size [bm, bn]; 0: absent */
-    uint64_t block_columns;
+    uint32_t block_rows;        /* weight_block_size [bm, bn]; 0: absent */
+    uint32_t block_columns;
     uint64_t bits;              /* GPTQ, AWQ: of one packed value; 0: absent */
     bool loads_4bit;            /* bitsandbytes */
     bool loads_8bit;
@@ -43,7 +43,7 @@ typedef struct berthi_config {
 } berthi_config;
 
 /* Larger documents are refused: config.json has a few kilobytes. */
-#define BERTHI_CONFIG_LIMIT UINT64_C(16777216)
+#define BERTHI_CONFIG_LIMIT UINT64_C(16777216) /* = BERTHI_JSON_LIMIT */
 
 /*
  * Parses `bytes` of config.json. `file` is for messages. Every failure but

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state.c - the state blob, key by key; see state.h. */
+#include "quant/state.h"
+
+#include <string.h>
+
+#include "kernels/utf8.h"
+#include "quant/format.h"
+#include "quant/scan.h"
+
+/* Keys in the order in which upstream writes them; bits of a set. */
+enum {
+    KEY_QUANT_TYPE = 1u << 0,
+    KEY_BLOCKSIZE = 1u << 1,
+    KEY_DTYPE = 1u << 2,
+    KEY_SHAPE = 1u << 3,
+    KEY_NESTED_BLOCKSIZE = 1u << 4,
+    KEY_NESTED_DTYPE = 1u << 5,
+    KEY_NESTED_OFFSET = 1u << 6,
+    KEYS_ALWAYS = 0x0f,
+    KEYS_NESTED = 0x70
+};
+
+static const char *const key_names[] = {
+    "quant_type",       "blocksize",    "dtype",        "shape",
+    "nested_blocksize", "nested_dtype", "nested_offset"
+};
+
+#define KEY_COUNT (sizeof key_names / sizeof *key_names)
+
+/* The key's bit, or 0. */
+static unsigned
+key_of(const berthi_scan_text *text)
+{
+    for (unsigned i = 0; i < KEY_COUNT; i++)
+        if (berthi_scan_text_is(text, key_names[i]))
+            return 1u << i;
+    return 0;
+}
+
+static bool
+can_read_quant_type(berthi_scan *scan, berthi_state *out)
+{
+    berthi_scan_text text;
+
+    if (!berthi_scan_can_read_string(scan, &text))
+        return false;
+    if (berthi_scan_text_is(&text, "nf4"))
+        out->encoding = BERTH_ENCODING_NF4;
+    else if (berthi_scan_text_is(&text, "fp4"))
+        out->encoding = BERTH_ENCODING_FP4;
+    else
+        return berthi_scan_refuse(scan, "quant_type is neither nf4 nor fp4");
+    return true;
+}
+
+static bool
+can_read_block_size(berthi_scan *scan, berthi_state *out)
+{
+    uint64_t size;
+
+    if (!berthi_scan_can_read_unsigned(scan, &size))
+        return false;
+    if (!berthi_format_is_block_size(size))
+        return berthi_scan_refuse(scan, "blocksize is no power of two from 32 to 4096");
+    out->block_size = (uint32_t)size;
+    return true;
+}
+
+/* The name of a dtype that 4-bit values are decoded to. */
+static bool
+can_read_dtype(berthi_scan *scan, int32_t *out)
+{
+    berthi_scan_text text;
+
+    if (!berthi_scan_can_read_string(scan, &text))
+        return false;
+    *out = berthi_format_torch_dtype(text.bytes, text.length);
+    if (*out != BERTH_F16 && *out != BERTH_BF16 && *out != BERTH_F32)
+        return berthi_scan_refuse(scan,
+                                  "a dtype is none of float16, bfloat16, float32");
+    return true;
+}
+
+static bool
+can_read_shape(berthi_scan *scan, berthi_state *out)
+{
+    if (!berthi_scan_can_enter_array(scan))
+        return false;
+    while (berthi_scan_has_next_element(scan)) {
+        if (out->rank == BERTH_MAX_RANK)
+            return berthi_scan_refuse(scan, "shape has more than 64 dims");
+        if (!berthi_scan_can_read_unsigned(scan, &out->shape[out->rank]))
+            return false;
+        out->rank++;
+    }
+    if (scan->problem != NULL)
+        return false;
+    if (!berthi_format_can_count(out->shape, out->rank, &out->elements))
+        return berthi_scan_refuse(scan, "shape has more than 2^64 elements");
+    return true;
+}
+
+static bool
+can_read_nested_block_size(berthi_scan *scan)
+{
+    uint64_t size;
+
+    if (!berthi_scan_can_read_unsigned(scan, &size))
+        return false;
+    if (size != BERTHI_DOUBLE_BLOCK)
+        return berthi_scan_refuse(scan, "nested_blocksize is not 256");
+    return true;
+}
+
+static bool
+can_read_offset(berthi_scan *scan, berthi_state *out)
+{
+    double offset;
+
+    if (!berthi_scan_can_read_double(scan, &offset))
+        return false;
+    out->offset = (float)offset; /* exact for what upstream writes */
+    return true;
+}
+
+static bool
+can_read_value(berthi_scan *scan, unsigned key, berthi_state *out)
+{
+    switch (key) {
+    case KEY_QUANT_TYPE: return can_read_quant_type(scan, out);
+    case KEY_BLOCKSIZE: return can_read_block_size(scan, out);
+    case KEY_DTYPE: return can_read_dtype(scan, &out->dtype);
+    case KEY_SHAPE: return can_read_shape(scan, out);
+    case KEY_NESTED_BLOCKSIZE: return can_read_nested_block_size(scan);
+    case KEY_NESTED_DTYPE: return can_read_dtype(scan, &out->nested_dtype);
+    case KEY_NESTED_OFFSET: return can_read_offset(scan, out);
+    default: return berthi_scan_refuse(scan, "an unknown key");
+    }
+}
+
+/* What a finished blob lacks, or NULL. */
+static const char *
+missing_key(unsigned seen)
+{
+    const unsigned wanted = seen & KEYS_NESTED ? KEYS_ALWAYS | KEYS_NESTED : KEYS_ALWAYS;
+
+    for (unsigned i = 0; i < KEY_COUNT; i++)
+        if (wanted & ~seen & 1u << i)
+            return key_names[i];
+    return NULL;
+}
+
+/* All members; `seen` collects their keys. */
+static bool
+can_read_members(berthi_scan *scan, berthi_state *out, unsigned *seen)
+{
+    berthi_scan_text name;
+
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &name)) {
+        const unsigned key = key_of(&name);
+
+        if (*seen & key)
+            return berthi_scan_refuse(scan, "a key stands twice");
+        if (!can_read_value(scan, key, out))
+            return false;
+        *seen |= key;
+    }
+    return scan->problem == NULL && berthi_scan_can_finish(scan);
+}
+
+static berth_status
+refuse(berth_error *error, const berthi_about *about, uint64_t position,
+       const char *problem, const char *key)
+{
+    berthi_about where = *about;
+
+    where.has |= BERTH_HAS_POSITION;
+    where.position = position;
+    return berthi_fail(error, BERTH_REASON_STATE_JSON, &where,
+                       "the quantization state is unusable: %s%s", problem, key);
+}
+
+berth_status
+berthi_state_parse(char *text, uint64_t bytes, const berthi_about *about,
+                   berthi_state *out, berth_error *error)
+{
+    const uint64_t well_formed =
+        berthi_utf8_check((const unsigned char *)text, (size_t)bytes);
+    unsigned seen = 0;
+    const char *missing;
+    berthi_scan scan;
+
+    memset(out, 0, sizeof *out);
+    if (well_formed != bytes)
+        return refuse(error, about, well_formed, "not UTF-8", "");
+    berthi_scan_init(&scan, text, bytes, BERTHI_SCAN_NONFINITE);
+    if (!can_read_members(&scan, out, &seen))
+        return refuse(error, about, scan.problem_at, scan.problem, "");
+    missing = missing_key(seen);
+    if (missing != NULL)
+        return refuse(error, about, bytes, "it lacks ", missing);
+    out->is_double = (seen & KEYS_NESTED) != 0;
+    return BERTH_OK;
+}

@@ -87,6 +87,7 @@ extern const berthi_operations berthi_scalar_operations;
  * processor that has the level. Absent entries: take the scalar one.
  */
 #ifdef __x86_64__
+extern const berthi_operations berthi_avx2_operations;
 extern const berthi_operations berthi_avx512_operations;
 #endif
 

@@ -2,19 +2,16 @@
 /*
  * kernel_avx512.c - 4-bit codes with AVX-512 (F, BW, VL).
  *
- * Encoding works on whole blocks of ordinary numbers; a block that holds a
- * NaN or an infinity, or nothing above 2^-64, and the short block at the end
- * go to the reference loops, so the rare rules are written once. Neighbouring
- * thresholds are more than 1/15 apart, so rounding 15 p to an integer leaves
- * at most one threshold to compare with: two table look-ups instead of 15
- * comparisons. The bins come from the thresholds by that same rounding, which
- * is monotone, so the result equals the full comparison for every p.
+ * Encoding: neighbouring thresholds are more than 1/15 apart, so rounding 15 p
+ * to an integer leaves at most one threshold to compare with: two table
+ * look-ups instead of 15 comparisons. The bins come from the thresholds by
+ * that same rounding, which is monotone, so the result equals the full
+ * comparison for every p.
  *
  * Decoding multiplies the 16 values by a block's absmax, rounds them once, and
  * then only translates nibbles.
  */
-#include "kernels/core.h"
-#include "kernels/kernel.h"
+#include "kernels/simd_blocks.h"
 
 #include <immintrin.h>
 
@@ -29,7 +26,7 @@ typedef struct pairs {
     __m512 odd;
 } pairs;
 
-static inline pairs
+ALWAYS_INLINE pairs
 load_pairs(const void *values, int32_t dtype, uint64_t first)
 {
     if (dtype == BERTH_F32) {
@@ -56,7 +53,7 @@ load_pairs(const void *values, int32_t dtype, uint64_t first)
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */
-static inline uint32_t
+ALWAYS_INLINE uint32_t
 largest_16_bit(const uint16_t *values, uint32_t count)
 {
     const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
@@ -76,7 +73,7 @@ largest_16_bit(const uint16_t *values, uint32_t count)
     return ~(uint32_t)_mm_cvtsi128_si32(quarter) & 0xFFFFu;
 }
 
-static inline float
+ALWAYS_INLINE float
 find_absmax(const void *values, int32_t dtype, uint64_t first, uint32_t count)
 {
     if (dtype == BERTH_F32) {
@@ -93,13 +90,6 @@ find_absmax(const void *values, int32_t dtype, uint64_t first, uint32_t count)
 
     return dtype == BERTH_BF16 ? berthi_core_from_bf16((uint16_t)bits)
                                : berthi_core_from_fp16((uint16_t)bits);
-}
-
-/* Such a block needs none of the rules for special numbers; false for NaN. */
-static inline bool
-is_ordinary(float absmax)
-{
-    return absmax >= 0x1p-64f && absmax <= 3.402823466e38f;
 }
 
 /* ---------------------------------------------------------------- code tables */
@@ -149,7 +139,7 @@ make_bins(const uint32_t *thresholds, uint32_t count, const uint8_t *codes)
                    _mm512_loadu_si512(above),  _mm512_loadu_si512(above + 16) };
 }
 
-static inline __m512i
+ALWAYS_INLINE __m512i
 nf4_codes(const bins *b, __m512 values, __m512 reciprocal)
 {
     const __m512 scaled = _mm512_mul_ps(values, reciprocal);
@@ -164,10 +154,10 @@ nf4_codes(const bins *b, __m512 values, __m512 reciprocal)
 }
 
 /* Sign and magnitude apart; a product that is flushed has no sign. */
-static inline __m512i
+ALWAYS_INLINE __m512i
 fp4_codes(const bins *b, __m512 values, __m512 reciprocal)
 {
-    const __m512 smallest = _mm512_set1_ps(0x1p-126f);
+    const __m512 smallest = _mm512_set1_ps(SMALLEST_NORMAL);
     const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(values), smallest, _CMP_GE_OQ);
     const __m512 scaled = _mm512_maskz_mul_ps(normal, values, reciprocal);
     const __m512 magnitude = _mm512_abs_ps(scaled);
@@ -176,7 +166,7 @@ fp4_codes(const bins *b, __m512 values, __m512 reciprocal)
     const __mmask16 above = _mm512_cmp_ps_mask(
         magnitude, _mm512_permutexvar_ps(bin, b->threshold_low), _CMP_GT_OQ);
     const __mmask16 negative
-        = _mm512_cmp_ps_mask(scaled, _mm512_set1_ps(-0x1p-126f), _CMP_LE_OQ);
+        = _mm512_cmp_ps_mask(scaled, _mm512_set1_ps(-SMALLEST_NORMAL), _CMP_LE_OQ);
     const __m512i code
         = _mm512_mask_permutexvar_epi32(_mm512_permutexvar_epi32(bin, b->below_low), above,
                                         bin, b->above_low);
@@ -188,70 +178,34 @@ fp4_codes(const bins *b, __m512 values, __m512 reciprocal)
 
 typedef __m512i codes_function(const bins *b, __m512 values, __m512 reciprocal);
 
-static inline __attribute__((always_inline)) void
-encode_block(const berthi_encode_arguments *a, const bins *b, codes_function *codes_of,
-             int32_t dtype, uint64_t first, float absmax)
+ALWAYS_INLINE void
+encode_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
+             uint64_t first, float reciprocal, codes_function *codes_of)
 {
-    const __m512 reciprocal = _mm512_set1_ps(berthi_core_reciprocal(absmax));
+    const __m512 factor = _mm512_set1_ps(reciprocal);
 
     for (uint64_t i = first; i < first + a->block_size; i += STEP) {
         const pairs p = load_pairs(a->values, dtype, i);
-        const __m512i even = codes_of(b, p.even, reciprocal);
-        const __m512i odd = codes_of(b, p.odd, reciprocal);
+        const __m512i even = codes_of(tables, p.even, factor);
+        const __m512i odd = codes_of(tables, p.odd, factor);
         const __m512i bytes = _mm512_or_si512(_mm512_slli_epi32(even, 4), odd);
 
         _mm_storeu_si128((__m128i *)(a->codes + i / 2), _mm512_cvtepi32_epi8(bytes));
     }
 }
 
-typedef void encode_function(const berthi_encode_arguments *arguments);
-
-/* `count` elements from `first`, a block border, by the reference loops. */
-static void
-encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
-               uint64_t first, uint64_t count)
+ALWAYS_INLINE void
+encode_nf4_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
+                 uint64_t first, float reciprocal)
 {
-    const uint64_t element_bytes = a->dtype == BERTH_F32 ? 4 : 2;
-    berthi_encode_arguments part = *a;
-
-    part.values = (const uint8_t *)a->values + first * element_bytes;
-    part.count = count;
-    part.codes = a->codes + first / 2;
-    part.absmax = a->absmax + first / a->block_size;
-    reference(&part);
+    encode_block(a, tables, dtype, first, reciprocal, nf4_codes);
 }
 
-static inline __attribute__((always_inline)) void
-encode_typed(const berthi_encode_arguments *a, const bins *b, codes_function *codes_of,
-             encode_function *reference, int32_t dtype)
+ALWAYS_INLINE void
+encode_fp4_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
+                 uint64_t first, float reciprocal)
 {
-    uint64_t first = 0;
-
-    for (; a->count - first >= a->block_size; first += a->block_size) {
-        const float absmax = find_absmax(a->values, dtype, first, a->block_size);
-
-        if (!is_ordinary(absmax)) {
-            encode_plainly(a, reference, first, a->block_size);
-            continue;
-        }
-        a->absmax[first / a->block_size] = absmax;
-        encode_block(a, b, codes_of, dtype, first, absmax);
-    }
-    if (first < a->count)
-        encode_plainly(a, reference, first, a->count - first);
-}
-
-/* One copy per dtype, so that the loads carry no branch. */
-static inline __attribute__((always_inline)) void
-encode(const berthi_encode_arguments *a, const bins *b, codes_function *codes_of,
-       encode_function *reference)
-{
-    if (a->dtype == BERTH_BF16)
-        encode_typed(a, b, codes_of, reference, BERTH_BF16);
-    else if (a->dtype == BERTH_F16)
-        encode_typed(a, b, codes_of, reference, BERTH_F16);
-    else
-        encode_typed(a, b, codes_of, reference, BERTH_F32);
+    encode_block(a, tables, dtype, first, reciprocal, fp4_codes);
 }
 
 static void
@@ -259,7 +213,7 @@ encode_nf4(const berthi_encode_arguments *a)
 {
     const bins b = make_bins(berthi_nf4_thresholds, 15, NULL);
 
-    encode(a, &b, nf4_codes, berthi_scalar_operations.encode_nf4);
+    encode_all(a, &b, find_absmax, encode_nf4_block, berthi_scalar_operations.encode_nf4);
 }
 
 static void
@@ -267,20 +221,19 @@ encode_fp4(const berthi_encode_arguments *a)
 {
     const bins b = make_bins(berthi_fp4_thresholds, 7, berthi_fp4_codes);
 
-    encode(a, &b, fp4_codes, berthi_scalar_operations.encode_fp4);
+    encode_all(a, &b, find_absmax, encode_fp4_block, berthi_scalar_operations.encode_fp4);
 }
 
 /* ------------------------------------------------------------------- decode */
 
 /* The 16 values of a block: product rounded, then flushed. */
-static inline __m512
+ALWAYS_INLINE __m512
 scale_values(__m512 values, float absmax)
 {
     const __m512i sign = _mm512_set1_epi32((int)0x80000000);
-    const __m512 product
-        = _mm512_mul_ps(values, _mm512_set1_ps(berthi_core_flush(absmax)));
+    const __m512 product = _mm512_mul_ps(values, _mm512_set1_ps(absmax));
     const __mmask16 tiny
-        = _mm512_cmp_ps_mask(_mm512_abs_ps(product), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
+        = _mm512_cmp_ps_mask(_mm512_abs_ps(product), _mm512_set1_ps(SMALLEST_NORMAL), _CMP_LT_OQ);
 
     return _mm512_castsi512_ps(
         _mm512_mask_and_epi32(_mm512_castps_si512(product), tiny,
@@ -288,7 +241,7 @@ scale_values(__m512 values, float absmax)
 }
 
 /* To 16 bits, nearest even, twice over: vpermw then ignores the fifth bit. */
-static inline __m512i
+ALWAYS_INLINE __m512i
 round_values(__m512 values, int32_t dtype)
 {
     __m256i rounded;
@@ -306,7 +259,7 @@ round_values(__m512 values, int32_t dtype)
     return _mm512_broadcast_i64x4(rounded);
 }
 
-static inline void
+ALWAYS_INLINE void
 decode_block_16(const uint8_t *codes, __m512i table, uint16_t *out, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i += STEP) {
@@ -319,7 +272,7 @@ decode_block_16(const uint8_t *codes, __m512i table, uint16_t *out, uint32_t cou
     }
 }
 
-static inline void
+ALWAYS_INLINE void
 decode_block_32(const uint8_t *codes, __m512 table, float *out, uint32_t count)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16,
@@ -337,57 +290,31 @@ decode_block_32(const uint8_t *codes, __m512 table, float *out, uint32_t count)
     }
 }
 
-typedef void decode_function(const berthi_decode_arguments *arguments);
-
-static void
-decode_plainly(const berthi_decode_arguments *a, decode_function *reference,
-               uint64_t first, uint64_t count)
+ALWAYS_INLINE void
+decode_block(const berthi_decode_arguments *a, const uint32_t *values, uint64_t first,
+             float absmax)
 {
-    const uint64_t element_bytes = a->dtype == BERTH_F32 ? 4 : 2;
-    berthi_decode_arguments part = *a;
+    const uint8_t *const codes = a->codes + first / 2;
+    const __m512 scaled
+        = scale_values(_mm512_castsi512_ps(_mm512_loadu_si512(values)), absmax);
 
-    part.codes = a->codes + first / 2;
-    part.absmax = a->absmax + first / a->block_size;
-    part.count = count;
-    part.values = (uint8_t *)a->values + first * element_bytes;
-    reference(&part);
-}
-
-static void
-decode(const berthi_decode_arguments *a, const uint32_t *values, decode_function *reference)
-{
-    const __m512 table = _mm512_castsi512_ps(_mm512_loadu_si512(values));
-    uint64_t first = 0;
-
-    for (; a->count - first >= a->block_size; first += a->block_size) {
-        const float absmax = a->absmax[first / a->block_size];
-        const uint8_t *const codes = a->codes + first / 2;
-
-        if (!(fabsf(absmax) <= 3.402823466e38f)) { /* infinity times zero is a NaN */
-            decode_plainly(a, reference, first, a->block_size);
-            continue;
-        }
-        if (a->dtype == BERTH_F32)
-            decode_block_32(codes, scale_values(table, absmax), (float *)a->values + first,
-                            a->block_size);
-        else
-            decode_block_16(codes, round_values(scale_values(table, absmax), a->dtype),
-                            (uint16_t *)a->values + first, a->block_size);
-    }
-    if (first < a->count)
-        decode_plainly(a, reference, first, a->count - first);
+    if (a->dtype == BERTH_F32)
+        decode_block_32(codes, scaled, (float *)a->values + first, a->block_size);
+    else
+        decode_block_16(codes, round_values(scaled, a->dtype),
+                        (uint16_t *)a->values + first, a->block_size);
 }
 
 static void
 decode_nf4(const berthi_decode_arguments *a)
 {
-    decode(a, berthi_nf4_values, berthi_scalar_operations.decode_nf4);
+    decode_all(a, berthi_nf4_values, decode_block, berthi_scalar_operations.decode_nf4);
 }
 
 static void
 decode_fp4(const berthi_decode_arguments *a)
 {
-    decode(a, berthi_fp4_values, berthi_scalar_operations.decode_fp4);
+    decode_all(a, berthi_fp4_values, decode_block, berthi_scalar_operations.decode_fp4);
 }
 
 const berthi_operations berthi_avx512_operations = {

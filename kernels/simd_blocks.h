@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_blocks.h - what the instruction-set levels share: whole blocks of
+ * ordinary numbers go to the level's own code, everything rare to the
+ * reference loops, so that its rules are written once.
+ *
+ * Rare: a block with a NaN or an infinity, or with nothing above 2^-64 (its
+ * subnormals would count), and the short block at the end.
+ *
+ * Included by one file per level; the level's functions are inlined into the
+ * drivers, one copy per dtype.
+ */
+#ifndef BERTH_KERNELS_SIMD_BLOCKS_H
+#define BERTH_KERNELS_SIMD_BLOCKS_H
+
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#define LARGEST_FLOAT 0x1.fffffep127f
+#define SMALLEST_NORMAL 0x1p-126f
+
+typedef void encode_function(const berthi_encode_arguments *arguments);
+typedef void decode_function(const berthi_decode_arguments *arguments);
+
+/* Largest magnitude of `count` elements; NaN or infinity when one is there. */
+typedef float absmax_function(const void *values, int32_t dtype, uint64_t first,
+                              uint32_t count);
+/* The block at `first`, whole and ordinary; `tables` are the level's own. */
+typedef void encode_block_function(const berthi_encode_arguments *a, const void *tables,
+                                   int32_t dtype, uint64_t first, float reciprocal);
+/* The block at `first`, whole; `absmax` is finite. */
+typedef void decode_block_function(const berthi_decode_arguments *a, const uint32_t *values,
+                                   uint64_t first, float absmax);
+
+ALWAYS_INLINE uint64_t
+element_bytes(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? 4 : 2;
+}
+
+/* `count` elements from `first`, a block border, by the reference. */
+static void
+encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
+               uint64_t first, uint64_t count)
+{
+    berthi_encode_arguments part = *a;
+
+    part.values = (const uint8_t *)a->values + first * element_bytes(a->dtype);
+    part.count = count;
+    part.codes = a->codes + first / 2;
+    part.absmax = a->absmax + first / a->block_size;
+    reference(&part);
+}
+
+ALWAYS_INLINE void
+encode_typed(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
+             absmax_function *find_absmax, encode_block_function *encode_block,
+             encode_function *reference)
+{
+    uint64_t first = 0;
+
+    for (; a->count - first >= a->block_size; first += a->block_size) {
+        const float absmax = find_absmax(a->values, dtype, first, a->block_size);
+
+        if (!(absmax >= 0x1p-64f && absmax <= LARGEST_FLOAT)) {
+            encode_plainly(a, reference, first, a->block_size);
+            continue;
+        }
+        a->absmax[first / a->block_size] = absmax;
+        encode_block(a, tables, dtype, first, berthi_core_reciprocal(absmax));
+    }
+    if (first < a->count)
+        encode_plainly(a, reference, first, a->count - first);
+}
+
+/* One copy per dtype, so that the loads carry no branch. */
+ALWAYS_INLINE void
+encode_all(const berthi_encode_arguments *a, const void *tables,
+           absmax_function *find_absmax, encode_block_function *encode_block,
+           encode_function *reference)
+{
+    if (a->dtype == BERTH_BF16)
+        encode_typed(a, tables, BERTH_BF16, find_absmax, encode_block, reference);
+    else if (a->dtype == BERTH_F16)
+        encode_typed(a, tables, BERTH_F16, find_absmax, encode_block, reference);
+    else
+        encode_typed(a, tables, BERTH_F32, find_absmax, encode_block, reference);
+}
+
+static void
+decode_plainly(const berthi_decode_arguments *a, decode_function *reference,
+               uint64_t first, uint64_t count)
+{
+    berthi_decode_arguments part = *a;
+
+    part.codes = a->codes + first / 2;
+    part.absmax = a->absmax + first / a->block_size;
+    part.count = count;
+    part.values = (uint8_t *)a->values + first * element_bytes(a->dtype);
+    reference(&part);
+}
+
+ALWAYS_INLINE void
+decode_all(const berthi_decode_arguments *a, const uint32_t *values,
+           decode_block_function *decode_block, decode_function *reference)
+{
+    uint64_t first = 0;
+
+    for (; a->count - first >= a->block_size; first += a->block_size) {
+        const float absmax = a->absmax[first / a->block_size];
+
+        if (fabsf(absmax) <= LARGEST_FLOAT) /* infinity times zero is a NaN */
+            decode_block(a, values, first, berthi_core_flush(absmax));
+        else
+            decode_plainly(a, reference, first, a->block_size);
+    }
+    if (first < a->count)
+        decode_plainly(a, reference, first, a->count - first);
+}
+
+#endif

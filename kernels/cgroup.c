@@ -427,7 +427,7 @@ read_quota_text(int root, const group *g, char *text, size_t capacity)
     return reading == BERTHI_READING_OK ? reading : BERTHI_READING_UNKNOWN;
 }
 
-/* Cores that one level leaves, rounded up. */
+/* Cores that one level leaves, rounded up; left as they are unless OK. */
 static berthi_reading
 read_quota(int root, const group *g, uint64_t *out_cores)
 {
@@ -462,13 +462,11 @@ cores_of_hierarchy(int root, const char *controller, uint32_t cores)
     if (found == BERTHI_READING_ABSENT)
         return cores;
     do {
-        uint64_t of_level;
-        const berthi_reading reading = read_quota(root, &g, &of_level);
+        uint64_t of_level = UINT64_MAX;
 
-        if (reading == BERTHI_READING_UNKNOWN)
+        if (read_quota(root, &g, &of_level) == BERTHI_READING_UNKNOWN)
             return UINT32_MAX;
-        if (reading == BERTHI_READING_OK)
-            left = berthi_min_u64(left, of_level);
+        left = berthi_min_u64(left, of_level);
     } while (has_parent(&g));
     return (uint32_t)berthi_max_u64(left, 1); /* the kernel takes no quota of 0 */
 }

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What berth needs to be built: says what is missing, installs it, and tells how to link the optional libraries.
+# What berth needs to be built: says what is missing, installs it, tells how to link the optional
+# libraries.
 #
-#   tests/deps.sh missing                prints the missing packages by this system's names; nothing when all are there
-#   tests/deps.sh install [ci]           installs what is missing; ci: what .ci/run needs beyond a build, too
-#   tests/deps.sh link PACKAGE LIBRARY   prints how to link an optional library, nothing when it is absent
+#   tests/deps.sh missing                prints the missing packages by this system's names
+#   tests/deps.sh install [ci]           installs what is missing; ci: what .ci/run needs, too
+#   tests/deps.sh link PACKAGE LIBRARY   prints how to link an optional library, if it is there
 #
 # Reads CC, PKG_CONFIG, URING and LIBDEFLATE as the Makefile gives them.
 set -u
@@ -18,18 +19,20 @@ have()
     command -v "$1" >/dev/null 2>&1
 }
 
+# Sets `manager`, and `column`: where its names stand in the table below.
 find_manager()
 {
+    column=2
     for manager in apt-get dnf pacman zypper apk; do
         have $manager && return
+        column=$((column + 1))
     done
-    manager=unknown
+    manager=unknown column=1
 }
 
 # The package of this system that holds what berth calls by the first column.
 package_name()
 {
-    column=$(case $manager in apt-get) echo 2 ;; dnf) echo 3 ;; pacman) echo 4 ;; zypper) echo 5 ;; apk) echo 6 ;; *) echo 1 ;; esac)
     name=$(awk -v want="$1" -v column="$column" '$1 == want { print $column }' <<TABLE
 compiler    gcc                gcc                   gcc         gcc              gcc
 libc        libc6-dev          glibc-devel           glibc       glibc-devel      musl-dev
@@ -41,6 +44,7 @@ libdeflate  libdeflate-dev     libdeflate-devel      libdeflate  libdeflate-deve
 clang       clang              clang                 clang       clang            clang
 clang-rt    libclang-rt-dev    compiler-rt           compiler-rt clang            compiler-rt
 llvm        llvm               llvm                  llvm        llvm             llvm
+c++         g++                gcc-c++               gcc         gcc-c++          g++
 cppcheck    cppcheck           cppcheck              cppcheck    cppcheck         cppcheck
 valgrind    valgrind           valgrind              valgrind    valgrind         valgrind
 cmake       cmake              cmake                 cmake       cmake            cmake
@@ -50,7 +54,7 @@ TABLE
     echo "${name:-$1}"
 }
 
-# Whether a library is there for the compiler; before there is one, whether its header lies where headers lie.
+# Whether a library is there for the compiler; before there is one, whether its header is.
 have_library()
 {
     if have "$PKG_CONFIG" && have "$compiler"; then
@@ -90,33 +94,37 @@ find_missing()
 find_missing_for_ci()
 {
     have clang || need clang
+    have g++ || need c++
     have llvm-symbolizer || need llvm
     have cppcheck || need cppcheck
     have valgrind || need valgrind
     have cmake || need cmake
     python3 -c 'import venv, ensurepip' 2>/dev/null || need python
     if have clang; then
-        echo 'int main(void) { return 0; }' | clang -x c -fsanitize=address -o /dev/null - 2>/dev/null || need clang-rt
+        echo 'int main(void) { return 0; }' |
+            clang -x c -fsanitize=address -o /dev/null - 2>/dev/null || need clang-rt
     else
         need clang-rt
     fi
 }
 
-# Sets `update` and `add` to the commands of this system's package manager.
+# Sets `update` and `add` to the commands of this system's package manager, `become` to what runs
+# them.
 manager_commands()
 {
-    update=:
+    update=true become=
     case $manager in
     apt-get)
         update="apt-get update -qq"
-        add="env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0"
+        add="apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0"
+        become="env DEBIAN_FRONTEND=noninteractive"
         ;;
     dnf) add="dnf install -y -q" ;;
     pacman) add="pacman -Sy --needed --noconfirm" ;;
     zypper) add="zypper --non-interactive --quiet install" ;;
     apk) add="apk add --quiet" ;;
     *)
-        echo "berth: no package manager known to berth was found; install the development files of:$missing" >&2
+        echo "berth: no known package manager was found; install what gives:$missing" >&2
         exit 1
         ;;
     esac
@@ -133,14 +141,14 @@ install_missing()
         return 0
     fi
     manager_commands
-    become=
     if [ "$(id -u)" -ne 0 ]; then
-        become="sudo -n"
+        become="sudo -n $become"
         if ! have sudo || ! sudo -n true 2>/dev/null; then
-            [ "$update" = : ] || update="sudo $update && "
-            [ "$update" != : ] || update=
             echo "berth: installing packages needs root. Run:" >&2
-            echo "    ${update}sudo ${add#env DEBIAN_FRONTEND=noninteractive }$missing" | sed 's/ -o Dpkg::Use-Pty=0//' >&2
+            case $manager in
+            apt-get) echo "    sudo apt-get update && sudo apt-get install -y$missing" >&2 ;;
+            *) echo "    sudo $add$missing" >&2 ;;
+            esac
             return 1
         fi
     fi
@@ -158,17 +166,15 @@ install_missing()
     return 1
 }
 
-# A static archive is taken where it exists and its code may go into a shared library; else the shared library.
+# A static archive is taken where it exists and its code may go into a shared library.
 link_library()
 {
     "$PKG_CONFIG" --exists "$1" 2>/dev/null || return 0
     archive=$($CC -print-file-name="lib$2.a")
     case $archive in
     /*)
-        if $CC -shared -o /dev/null -Wl,--whole-archive "$archive" -Wl,--no-whole-archive 2>/dev/null; then
-            echo "$archive"
-            return 0
-        fi
+        $CC -shared -o /dev/null -Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
+            2>/dev/null && echo "$archive" && return
         ;;
     esac
     "$PKG_CONFIG" --libs "$1"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs into a folder of its own and uses berth from there as a stranger would: pkg-config against
-# both libraries, CMake where there is one, the tool and its pages. Then uninstalls; nothing may stay.
+# Installs into a folder of its own and uses berth from there as a stranger would: pkg-config
+# against both libraries, CMake where there is one, the tool and its pages. Then uninstalls; nothing
+# may stay.
 # Run by `make check` (BERTH_BUILD, CC and the other settings come from there).
 set -u
 # A make of our own: not a part of the one that runs the tests.
@@ -63,7 +64,8 @@ of_berth()
 # shellcheck disable=SC2046,SC2086 # flags are lists
 use_shared()
 {
-    $CC $instrument $(of_berth --cflags) -o "$scratch/shared" "$scratch/user.c" $(of_berth --libs) &&
+    $CC $instrument $(of_berth --cflags) -o "$scratch/shared" "$scratch/user.c" \
+        $(of_berth --libs) &&
         LD_LIBRARY_PATH=$dest$prefix/lib "$scratch/shared" &&
         ldd "$scratch/shared" | grep -q 'libberth\.so\.[0-9]*$\|libberth\.so\.[0-9]* =>'
 }
@@ -102,8 +104,9 @@ refuse_version()
 
 has_all_files()
 {
-    for file in bin/berth include/berth.h lib/libberth.a lib/libberth.so "lib/libberth.so.${VERSION%%.*}" \
-        "lib/libberth.so.$VERSION" lib/pkgconfig/berth.pc lib/cmake/berth/berth-config.cmake \
+    for file in bin/berth include/berth.h lib/libberth.a lib/libberth.so \
+        "lib/libberth.so.${VERSION%%.*}" "lib/libberth.so.$VERSION" \
+        lib/pkgconfig/berth.pc lib/cmake/berth/berth-config.cmake \
         lib/cmake/berth/berth-config-version.cmake share/man/man1/berth.1 \
         share/bash-completion/completions/berth.bash share/zsh/site-functions/_berth \
         share/fish/vendor_completions.d/berth.fish; do

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs test programs, one line each, and sums them up.
 #
-#   tests/run.sh PROGRAM...      from the root of the tree
+#   tests/run.sh PROGRAM...      from the root of the tree; Python programs run by BERTH_PYTHON
 #
-# A program says how it went on its last line: `t: P passed, F failed, S skipped`. One that does not say it, or ends
-# with a status other than 0, 1 or 77, has died and counts as one failed test. What a failing program printed is
-# shown; of the others only notes and the reasons of skips. The last line is `N passed, N failed, N skipped`.
+# A program says how it went on its last line: `t: P passed, F failed, S skipped`. One that does not
+# say it, or ends with a status other than 0, 1 or 77, has died and counts as one failed test. What
+# a failing program printed is shown; of the others only notes and the reasons of skips. The last
+# line is `N passed, N failed, N skipped`.
 #
 # T_WRAP     a command to run the programs under (valgrind -q ...)
 # T_TIMEOUT  seconds a program may take, default 600
@@ -19,14 +20,19 @@ passed=0 failed=0 skipped=0
 for program in "$@"; do
     name=$(basename "$program" .sh)
     case $program in *.sh) name=$(echo "$program" | sed 's|^tests/||; s|\.sh$||; s|/run$||') ;; esac
-    case $program in */*) command=$program ;; *) command=./$program ;; esac
+    case $program in
+    *.py) command="${BERTH_PYTHON:-python3} $program" ;;
+    */*) command=$program ;;
+    *) command=./$program ;;
+    esac
     start=$(date +%s.%N)
-    # shellcheck disable=SC2086 # T_WRAP is a command with arguments
-    timeout -k 10 "${T_TIMEOUT:-600}" ${T_WRAP:-} "$command" </dev/null >"$output" 2>&1
+    # shellcheck disable=SC2086 # commands with arguments
+    timeout -k 10 "${T_TIMEOUT:-600}" ${T_WRAP:-} $command </dev/null >"$output" 2>&1
     status=$?
     end=$(date +%s.%N)
     # shellcheck disable=SC2046
-    set -- $(sed -n 's/^t: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$output" | tail -n 1)
+    set -- $(grep -E '^t: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$output" | tail -n 1 |
+        tr -cd '0-9 ')
     p=${1:-0} f=${2:-0} s=${3:-0} why=
     case $status in
     0 | 77) [ $# -eq 3 ] || why="ended without its last line" ;;

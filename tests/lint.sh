@@ -1,0 +1,324 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The rules of the house that a compiler does not enforce. `make lint` runs all of them.
+#
+#   tests/lint.sh [CHECK]...      from the root of the tree; no argument: all checks
+#
+# A check prints what it refuses, one finding a line; no line, no finding. Each counts as one test.
+# BERTH_BUILD  the folder of this build's objects      LIB_SOURCES  the library's sources
+set -u
+export LC_ALL=C
+BERTH_BUILD=${BERTH_BUILD:-}
+LIB_SOURCES=${LIB_SOURCES:-}
+LAYERS="kernels quant placement loader"
+CC=${CC:-cc}
+DIALECT="-pedantic -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror"
+WARNINGS="-std=c11 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+    -Wvla -Werror -ffp-contract=off -I."
+CHECKS="dialects headers guards layers fences format words exports globals mutable process ground
+    compilers cppcheck scripts selftest"
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-lint.XXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT
+
+# The files of the tree, tracked or about to be; the work tree's own list where there is no git.
+tree_files()
+{
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git ls-files --cached --others --exclude-standard
+    else
+        find . -type f ! -path './build/*' ! -path './.git/*' | sed 's|^\./||'
+    fi | while read -r file; do
+        [ ! -e "$file" ] || echo "$file"
+    done | sort -u
+}
+tree_files >"$scratch/files"
+
+# What people wrote, without recorded inputs and expected outputs.
+own_files()
+{
+    grep -vE '^(LICENSE$|tests/data/|tests/fuzz/corpus/|tests/cli/.*/)' "$scratch/files"
+}
+
+sources_in()
+{
+    grep -E "^($(echo "$1" | tr ' ' '|'))/.*\.(c|h|cu|cuh)$" "$scratch/files"
+}
+
+objects()
+{
+    for source in $LIB_SOURCES; do
+        echo "$BERTH_BUILD/release/${source%.*}.o"
+    done
+}
+
+# "path/of/source symbol" for every symbol of the library's objects that nm's options select.
+symbols()
+{
+    for object in $(objects); do
+        name=${object#"$BERTH_BUILD"/release/}
+        nm "$@" "$object" | awk -v name="${name%.o}" 'NF > 1 { print name, $NF }'
+    done
+}
+
+compilers()
+{
+    for compiler in gcc clang; do
+        ! command -v $compiler >/dev/null 2>&1 || echo $compiler
+    done
+}
+
+# ---- the public header -------------------------------------------------------------------------
+
+# berth.h alone, twice, in every dialect that a user may compile it with.
+lint_dialects()
+{
+    printf '#include "loader/berth.h"\n#include "loader/berth.h"\nint used;\n' >"$scratch/user.c"
+    for compiler in $(compilers); do
+        for std in c99 c11 c17; do
+            $compiler -std=$std $DIALECT -I. -fsyntax-only -x c "$scratch/user.c" 2>&1
+        done
+        # A C compiler without its C++ half cannot say anything here.
+        echo | $compiler -x c++ -fsyntax-only - 2>/dev/null || continue
+        for std in c++11 c++14 c++17 c++20; do
+            $compiler -std=$std $DIALECT -I. -fsyntax-only -x c++ "$scratch/user.c" 2>&1
+        done
+    done
+}
+
+# The shared library's names are those mapped in berth.map and declared in berth.h, all with prefix.
+lint_exports()
+{
+    nm -D --defined-only "$BERTH_BUILD"/libberth.so |
+        awk 'NF > 2 && $2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$scratch/exported"
+    sed -n '/global:/,/local:/p' loader/berth.map | tr -d ' \t' | tr ';' '\n' |
+        grep -E '^[a-z_0-9*]+$' | sort >"$scratch/mapped"
+    awk '/^BERTH_API/ { text = ""; on = 1 }
+        on { text = text " " $0 }
+        on && /\(/ {
+            sub(/ *\(.*/, "", text); n = split(text, word, /[ *]+/); print word[n]; on = 0
+        }' loader/berth.h | sort >"$scratch/declared"
+    grep -v '^berth_' "$scratch/exported" | sed 's/^/exported without prefix: /'
+    for list in mapped declared; do
+        comm -23 "$scratch/exported" "$scratch/$list" | sed "s/^/exported, not $list: /"
+        comm -13 "$scratch/exported" "$scratch/$list" | sed "s/^/$list, not exported: /"
+    done
+}
+
+# ---- text --------------------------------------------------------------------------------------
+
+# Every header compiles on its own, under each compiler.
+lint_headers()
+{
+    for header in $(sources_in "$LAYERS tools tests" | grep '\.h$'); do
+        printf '#include "%s"\ntypedef int lint_unit;\n' "$header" >"$scratch/unit.c"
+        for compiler in $(compilers); do
+            # shellcheck disable=SC2086
+            $compiler $WARNINGS -fsyntax-only "$scratch/unit.c" 2>&1
+        done
+    done
+}
+
+lint_guards()
+{
+    for header in $(sources_in "$LAYERS tools tests" | grep '\.h$'); do
+        guard=BERTH_$(echo "$header" | tr 'a-z/.-' 'A-Z___')
+        grep -q "^#ifndef $guard\$" "$header" || echo "$header: the include guard is not $guard"
+    done
+}
+
+# An include never points upward; a tool sees the public header and its own. berth.h is vocabulary:
+# it includes only standard headers, so every layer may include it.
+lint_layers()
+{
+    for file in $(sources_in "$LAYERS tools"); do
+        awk -v file="$file" '
+            BEGIN {
+                split("kernels quant placement loader tools", name)
+                for (i in name) rank[name[i]] = i + 0
+                own = file; sub(/\/.*/, "", own)
+            }
+            function refuse(why) { print file ":" FNR ": " why }
+            /^[ \t]*#[ \t]*include[ \t]*"/ {
+                split($0, quoted, "\""); path = quoted[2]
+                folder = path; sub(/\/.*/, "", folder)
+                if (path == "loader/berth.h") next
+                if (path !~ /\//) refuse("\"" path "\" is not written from the root of the tree")
+                else if (!(folder in rank)) refuse(own " may not include " path)
+                else if (own == "tools" && folder != "tools")
+                    refuse("a tool includes " path "; it sees only loader/berth.h and tools/")
+                else if (rank[folder] > rank[own])
+                    refuse(own " may not include " path ": the include points upward")
+            }' "$file"
+    done
+    ! grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' loader/berth.h /dev/null
+}
+
+# refuse_include PATTERN ALLOWED: only files that match ALLOWED include headers that match PATTERN.
+refuse_include()
+{
+    sources_in "$LAYERS tools" | grep -vE "^($2)$" | xargs -r grep -nE \
+        "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]([a-z]+/)?($1)[>\"]" /dev/null |
+        sed "s#\$# (fenced: only $2)#"
+}
+
+lint_fences()
+{
+    refuse_include 'cJSON\.h' 'quant/json\.c'
+    refuse_include 'zlib\.h|libdeflate\.h' 'loader/digest\.c'
+    refuse_include 'liburing\.h' 'loader/reader_uring\.c'
+    refuse_include 'cuda[a-zA-Z_]*\.h|cublas[a-zA-Z_]*\.h' 'kernels/.*'
+    refuse_include 'assert\.h|signal\.h|setjmp\.h|locale\.h' 'tools/.*'
+}
+
+# Columns are characters: of a UTF-8 sequence only the first byte counts.
+lint_format()
+{
+    own_files | xargs -r awk '
+        FNR == 1 { code = FILENAME ~ /\.(c|h|cu|cuh)$/ }
+        FNR == 1 { script = FILENAME ~ /\.(sh|py)$|^Makefile$|^\.ci\// }
+        FNR == 1 && code && $0 != "/* SPDX-License-Identifier: Apache-2.0 */" {
+            print FILENAME ": the first line is not the SPDX line" }
+        FNR == 2 && script && last !~ /SPDX/ && !/^# SPDX-License-Identifier: Apache-2.0$/ {
+            print FILENAME ": the second line is not the SPDX line" }
+        { last = $0 }
+        /\t/ && FILENAME != "Makefile" { print FILENAME ":" FNR ": tab" }
+        /[ \t\r]$/ { print FILENAME ":" FNR ": trailing blank" }
+        code || script {
+            line = $0; gsub(/[\200-\277]/, "", line)
+            if (length(line) > 100) print FILENAME ":" FNR ": " length(line) " columns" }' /dev/null
+}
+
+# The words are spelled apart, or this line would be the first finding.
+lint_words()
+{
+    own_files | xargs -r grep -nwE 'TO''DO|FIX''ME|XX''X|HA''CK' /dev/null
+}
+
+lint_scripts()
+{
+    own_files | grep -E '\.sh$' | while read -r script; do
+        case $(head -n 1 "$script") in
+        *bash) bash -n "$script" 2>&1 ;;
+        *) sh -n "$script" 2>&1 ;;
+        esac
+    done
+}
+
+# ---- objects -----------------------------------------------------------------------------------
+
+# A static link cannot collide: what an object shares carries berth's prefix.
+lint_globals()
+{
+    symbols -g --defined-only | grep -vE ' berthi?_' | sed 's/ / defines a global without prefix: /'
+}
+
+# No state outside objects that the caller holds; constant tables with addresses in them are fine.
+lint_mutable()
+{
+    for object in $(objects); do
+        name=${object#"$BERTH_BUILD"/release/}
+        nm -f sysv "$object" | awk -F'|' -v name="${name%.o}" '
+            { gsub(/ /, "", $1); gsub(/ /, "", $7) }
+            ($7 ~ /^\.(data|bss|tdata|tbss)/ || $7 == "*COM*") && $7 !~ /^\.data\.rel\.ro/ {
+                print name " keeps mutable state: " $1 }'
+    done
+}
+
+# refer_to NAME...: what the library's objects need of these
+refer_to()
+{
+    symbols -u | grep -E " _*($(echo "$*" | tr -s ' ' '|'))\$"
+}
+
+# A library does not end, talk for, or rearrange the process it lives in.
+lint_process()
+{
+    {
+        refer_to abort exit Exit quick_exit atexit assert assert_fail assert_perror_fail \
+            longjmp longjmp_chk siglongjmp
+        refer_to printf fprintf vprintf vfprintf dprintf vdprintf printf_chk fprintf_chk \
+            vprintf_chk vfprintf_chk dprintf_chk puts fputs putchar fputc putc perror psignal \
+            stderr stdout stdin
+        refer_to signal sigaction sigprocmask sigaltstack raise kill alarm setitimer
+        refer_to getenv secure_getenv setenv unsetenv putenv clearenv environ setlocale \
+            newlocale uselocale
+        refer_to fork vfork system popen execve chdir fchdir umask
+    } | sed 's/ / refers to /'
+}
+
+# Memory and system calls go through the ground floor, which counts them and lets tests fail them.
+lint_ground()
+{
+    refer_to malloc calloc realloc reallocarray free aligned_alloc posix_memalign strdup strndup \
+        asprintf vasprintf | grep -v '^kernels/memory ' |
+        sed 's/ / allocates past kernels\/memory: /'
+    {
+        refer_to open open64 openat openat64 close read pread pread64 preadv preadv64 write pwrite \
+            pwrite64 fopen fopen64 fclose stat stat64 fstat fstat64 lstat lstat64 fstatat \
+            fstatat64 statx mmap mmap64 munmap madvise posix_fadvise posix_fadvise64
+        refer_to rename renameat unlink unlinkat mkdir mkdirat opendir fdopendir readdir readdir64 \
+            closedir fsync fdatasync ioctl fcntl fcntl64 readlink readlinkat realpath ftruncate \
+            ftruncate64 access faccessat pthread_create syscall
+    } | grep -v '^kernels/sys ' | sed 's/ / calls the system past kernels\/sys: /'
+}
+
+# ---- other eyes --------------------------------------------------------------------------------
+
+# Everything under both compilers, whichever one this build uses.
+lint_compilers()
+{
+    cjson=$(pkg-config --cflags libcjson 2>/dev/null)
+    for compiler in $(compilers); do
+        for file in $LIB_SOURCES \
+            $(grep -E '^(tools|tests|tests/fuzz|tests/bench)/[^/]*\.c$' "$scratch/files"); do
+            case $file in
+            *_avx2.c) level="-mavx2 -mfma -mf16c" ;;
+            *_avx512.c) level="-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c" ;;
+            *.cu) continue ;;
+            *) level= ;;
+            esac
+            # shellcheck disable=SC2086
+            $compiler $WARNINGS $level $cjson -fsyntax-only "$file" 2>&1
+        done
+    done
+}
+
+# Suppressed, each with its reason:
+#   missingIncludeSystem         what system headers declare is built in; reading them takes minutes
+#   normalCheckLevelMaxBranches  says only that a longer analysis exists
+lint_cppcheck()
+{
+    # shellcheck disable=SC2046
+    cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
+        --inline-suppr -I. --error-exitcode=1 --suppress=missingIncludeSystem \
+        --suppress=normalCheckLevelMaxBranches --template='{file}:{line}: {id}: {message}' -j 2 \
+        $(sources_in "$LAYERS tools" | grep '\.c$') 2>&1
+}
+
+# A lint that finds nothing may have looked at nothing.
+lint_selftest()
+{
+    tests/lint_selftest.sh 2>&1
+}
+
+passed=0 failed=0 skipped=0
+[ $# -gt 0 ] || set -- $CHECKS
+for check in "$@"; do
+    if [ "$check" = cppcheck ] && ! command -v cppcheck >/dev/null 2>&1; then
+        echo "lint: cppcheck: skipped: it is not installed"
+        skipped=$((skipped + 1))
+        continue
+    fi
+    "lint_$check" >"$scratch/findings"
+    if [ -s "$scratch/findings" ]; then
+        echo "lint: $check: FAILED"
+        sed 's/^/    /' "$scratch/findings"
+        failed=$((failed + 1))
+    else
+        echo "lint: $check: passed"
+        passed=$((passed + 1))
+    fi
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]

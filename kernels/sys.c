@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -60,24 +61,31 @@ berthi_sys_open_read(int folder, const char *path)
 }
 
 int
-berthi_sys_open_direct(int folder, const char *path)
-{
-    return open_with(folder, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_DIRECT, 0);
-}
-
-int
 berthi_sys_open_folder(int folder, const char *path)
 {
     return open_with(folder, path, O_RDONLY | O_DIRECTORY, 0);
 }
 
-int
-berthi_sys_reopen_direct(int fd)
+/* Through the process's own folder: the same file, whatever its name means by now. */
+static int
+reopen(int fd, int flags)
 {
     char path[64];
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return berthi_sys_open_direct(AT_FDCWD, path);
+    return open_with(AT_FDCWD, path, O_RDONLY | O_NOCTTY | flags, 0);
+}
+
+int
+berthi_sys_reopen_direct(int fd)
+{
+    return reopen(fd, O_DIRECT);
+}
+
+int
+berthi_sys_reopen_read(int fd)
+{
+    return reopen(fd, 0);
 }
 
 int
@@ -238,12 +246,54 @@ berthi_sys_drop_cache(int fd, uint64_t offset, uint64_t bytes)
 }
 
 int
-berthi_sys_advise_sequential(int fd)
+berthi_sys_advise_random(int fd)
 {
     if (is_faulty(EIO))
         return -1;
-    errno = posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    errno = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     return errno == 0 ? 0 : -1;
+}
+
+/* mincore() tells only owners the truth: to others every page is there. */
+static bool
+is_owner(int fd)
+{
+    struct stat state;
+
+    return fstat(fd, &state) == 0 && state.st_uid == geteuid();
+}
+
+/* Kernels before 6.5: a mapping that is never touched, looked at in pieces. */
+static int64_t
+count_by_mincore(int fd, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t page = berthi_sys_page_bytes();
+    const uint64_t begin = offset & ~(page - 1);
+    const uint64_t length = offset + bytes - begin;
+    unsigned char present[4096];
+    int64_t count = 0;
+    char *mapping;
+
+    if (is_faulty(ENOSYS))
+        return -1;
+    if (!is_owner(fd)) {
+        errno = ENOSYS;
+        return -1;
+    }
+    mapping = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, (off_t)begin);
+    if (mapping == MAP_FAILED)
+        return -1;
+    for (uint64_t at = 0; at < length && count >= 0; at += page * sizeof present) {
+        const uint64_t left = length - at;
+        const uint64_t piece = left < page * sizeof present ? left : page * sizeof present;
+
+        if (mincore(mapping + at, piece, present) != 0)
+            count = -1;
+        for (uint64_t i = 0; count >= 0 && i < (piece + page - 1) / page; i++)
+            count += present[i] & 1;
+    }
+    munmap(mapping, length);
+    return count;
 }
 
 /* cachestat(2), Linux 6.5; the number is the same on every architecture. */
@@ -264,10 +314,9 @@ berthi_sys_cached_pages(int fd, uint64_t offset, uint64_t bytes)
         uint64_t recently_evicted;
     } answer = { 0, 0, 0, 0, 0 };
 
-    if (is_faulty(ENOSYS))
-        return -1;
-    if (syscall(SYS_CACHESTAT_NUMBER, fd, &range, &answer, 0) != 0)
-        return -1;
+    if (is_faulty(ENOSYS)
+        || syscall(SYS_CACHESTAT_NUMBER, fd, &range, &answer, 0) != 0)
+        return count_by_mincore(fd, offset, bytes);
     return (int64_t)answer.cached;
 }
 
@@ -467,6 +516,34 @@ berthi_sys_probe_uring(void)
         return -1;
     close((int)fd);
     return 0;
+}
+
+int
+berthi_sys_event_create(void)
+{
+    if (is_faulty(EMFILE))
+        return -1;
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+int
+berthi_sys_event_signal(int fd)
+{
+    const uint64_t one = 1;
+
+    if (is_faulty(EIO))
+        return -1;
+    return write(fd, &one, sizeof one) == (ssize_t)sizeof one ? 0 : -1;
+}
+
+void
+berthi_sys_event_clear(int fd)
+{
+    uint64_t count;
+
+    /* Not set: nothing to clear, no failure. */
+    if (read(fd, &count, sizeof count) < 0)
+        return;
 }
 
 uint64_t

@@ -21,12 +21,12 @@
 
 /* O_RDONLY, never blocks on a FIFO, never becomes the controlling terminal. */
 int berthi_sys_open_read(int folder, const char *path);
-/* The same with O_DIRECT. */
-int berthi_sys_open_direct(int folder, const char *path);
 /* A folder, for the `at` calls. */
 int berthi_sys_open_folder(int folder, const char *path);
 /* A second, independent open of what `fd` refers to, with O_DIRECT. */
 int berthi_sys_reopen_direct(int fd);
+/* The same without. */
+int berthi_sys_reopen_read(int fd);
 /* Like open_read, but no component and no link may leave `folder`. */
 int berthi_sys_open_beneath(int folder, const char *path);
 /* O_CREAT|O_EXCL|O_NOFOLLOW|O_RDWR, mode 0666 less the umask. */
@@ -71,8 +71,12 @@ int berthi_sys_direct_alignment(int fd, uint32_t *memory, uint32_t *offset);
 int64_t berthi_sys_pread(int fd, void *buffer, uint64_t bytes, uint64_t offset);
 /* Drops clean cached pages of the range (0 bytes: to the end). */
 int berthi_sys_drop_cache(int fd, uint64_t offset, uint64_t bytes);
-int berthi_sys_advise_sequential(int fd);
-/* Cached pages of a range, in pages; -1 with ENOSYS where the kernel cannot say. */
+/* No read-ahead through this descriptor. */
+int berthi_sys_advise_random(int fd);
+/*
+ * Cached pages of a range that lies in the file; -1 where nobody can say. The
+ * question itself brings nothing into the cache.
+ */
 int64_t berthi_sys_cached_pages(int fd, uint64_t offset, uint64_t bytes);
 
 /* Names of a folder: calls `each` until it returns non-zero, then stops. */
@@ -109,6 +113,10 @@ int berthi_sys_limit(berthi_sys_limit_kind kind, uint64_t *out_bytes);
 int berthi_sys_affinity(uint32_t *out_count);
 /* 0 when the kernel lets this process set up an io_uring. */
 int berthi_sys_probe_uring(void);
+/* Something that wakes a thread which waits in the kernel: set until cleared. */
+int berthi_sys_event_create(void);
+int berthi_sys_event_signal(int fd);
+void berthi_sys_event_clear(int fd);
 uint64_t berthi_sys_page_bytes(void);
 uint32_t berthi_sys_process_id(void);
 /* Monotonic time. */

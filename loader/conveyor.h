@@ -60,8 +60,9 @@ typedef struct berthi_chunks {
 
 /*
  * Cuts pieces, sorted by (file, offset) and disjoint, at multiples of
- * `chunk_bytes` (a power of two >= 4096) of the file. Gaps of up to `gap`
- * bytes are read through. Empty pieces get no span.
+ * `chunk_bytes` (a power of two, 4 KiB to 1 GiB) of the file. Gaps of up to
+ * `gap` bytes within a chunk are read through. Empty pieces get no span, and
+ * each chunk has at least one. INTERNAL: pieces out of order; NO_MEMORY.
  */
 berth_status berthi_chunks_build(berth_context *context, const berthi_piece *pieces,
                                  uint64_t piece_count, uint64_t chunk_bytes,
@@ -69,12 +70,14 @@ berth_status berthi_chunks_build(berth_context *context, const berthi_piece *pie
 void berthi_chunks_fini(berthi_chunks *chunks);
 
 /*
- * Who takes the bytes. `bytes` points at the chunk's first byte; both calls
- * run on the conveyor's worker threads. Any status but BERTH_OK stops the run.
+ * Who takes the bytes. `bytes` points at the chunk's first byte and is valid
+ * during the call; both calls run on the conveyor's worker threads, for one
+ * chunk perhaps at the same time. Any status but BERTH_OK stops the run. At
+ * least one of the two is there.
  */
 typedef struct berthi_consumer {
     void *user;
-    /* Any order, several at once. */
+    /* Optional: any order, several at once. */
     berth_status (*consume)(void *user, const berthi_chunk *chunk,
                             const berthi_span *spans, const uint8_t *bytes,
                             berth_error *error);
@@ -88,7 +91,8 @@ typedef struct berthi_conveyor_options {
     bool no_uring;
     uint32_t readers;    /* reader threads; 0: default */
     uint32_t workers;    /* consumer threads; 0: one per usable core */
-    uint64_t ring_bytes; /* cap of the ring; at least 3 chunks are used */
+    uint64_t ring_bytes; /* cap of the ring, 0: 32 MiB; at least 3 chunks are used */
+    const struct berthi_reader_table *reader; /* this back end and no other; or NULL */
 } berthi_conveyor_options;
 
 /* Taken once, at the boundaries of the stages. */
@@ -96,8 +100,8 @@ typedef struct berthi_conveyor_stats {
     uint64_t bytes_read;
     uint64_t direct_bytes;
     uint64_t buffered_bytes;
-    uint64_t read_ns;  /* summed over readers: time inside reads */
-    uint64_t wait_ns;  /* readers waiting for a free buffer */
+    uint64_t read_ns;  /* summed over reads: from their beginning to their end */
+    uint64_t wait_ns;  /* no buffer was free for the next chunk */
     uint64_t work_ns;  /* workers inside the consumer */
     char path[64];     /* "io_uring direct", "threads buffered", ... */
 } berthi_conveyor_stats;

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stage.c - states of the staging buffers.
+ *
+ *            take()            fill()           has_work()
+ *     FREE ─────────▶ FILLING ────────▶ FULL ──────────────▶ BUSY
+ *      ▲               (reads)       (waits for a worker)     │  more calls of the
+ *      └──────────────────────────────────────────────────────┘  same chunk
+ *                    give_back() of its last call
+ *
+ * A chunk gets one call in any order, and one in file order when the consumer
+ * has such a call; both may run at once on two workers, neither writes. In-
+ * order calls go first: they are the ones that cannot be spread.
+ */
+#include "loader/stage.h"
+
+#include <string.h>
+
+berth_status
+berthi_stage_init(berthi_stage *stage, berth_context *context, uint64_t buffer_bytes,
+                  uint32_t capacity, uint32_t file_count,
+                  const bool has_call[BERTHI_STAGE_CALL_COUNT], berth_error *error)
+{
+    memset(stage, 0, sizeof *stage);
+    stage->context = context;
+    stage->buffer_bytes = buffer_bytes;
+    stage->capacity = capacity;
+    stage->limit = capacity;
+    stage->file_count = file_count;
+    memcpy(stage->has_call, has_call, sizeof stage->has_call);
+    stage->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    stage->has_work = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    stage->buffers = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT,
+                                          capacity * sizeof *stage->buffers);
+    stage->next_in_file = berthi_memory_zalloc(
+        context, BERTHI_PURPOSE_OBJECT, file_count * sizeof *stage->next_in_file);
+    if (stage->buffers == NULL || stage->next_in_file == NULL) {
+        berthi_stage_fini(stage);
+        return berthi_fail_memory(error, "the staging ring");
+    }
+    for (uint32_t i = 0; i < capacity; i++)
+        stage->buffers[i].number = i;
+    return BERTH_OK;
+}
+
+void
+berthi_stage_fini(berthi_stage *stage)
+{
+    for (uint32_t i = 0; i < stage->allocated; i++)
+        berthi_memory_free_aligned(stage->context, BERTHI_PURPOSE_RING,
+                                   stage->buffers[i].memory, stage->buffer_bytes,
+                                   BERTHI_STAGE_ALIGNMENT);
+    berthi_memory_free(stage->context, BERTHI_PURPOSE_OBJECT, stage->buffers,
+                       stage->capacity * sizeof *stage->buffers);
+    berthi_memory_free(stage->context, BERTHI_PURPOSE_OBJECT, stage->next_in_file,
+                       stage->file_count * sizeof *stage->next_in_file);
+    memset(stage, 0, sizeof *stage);
+}
+
+/* -------------------------------------------------------------------- filling */
+
+static berthi_stage_buffer *
+find_free(berthi_stage *stage)
+{
+    for (uint32_t i = 0; i < stage->allocated; i++)
+        if (stage->buffers[i].state == BERTHI_STAGE_FREE)
+            return &stage->buffers[i];
+    return NULL;
+}
+
+/* One buffer more, or a ring that stays as small as it is. */
+static berthi_stage_buffer *
+grow(berthi_stage *stage)
+{
+    berthi_stage_buffer *const buffer = &stage->buffers[stage->allocated];
+
+    buffer->memory = berthi_memory_aligned(stage->context, BERTHI_PURPOSE_RING,
+                                           stage->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
+    if (buffer->memory == NULL) {
+        stage->limit = stage->allocated;
+        berthi_log(stage->context, BERTH_LOG_INFO,
+                   "memory is short: going on with %u staging buffers instead of %u",
+                   (unsigned)stage->allocated, (unsigned)stage->capacity);
+        return NULL;
+    }
+    stage->allocated++;
+    return buffer;
+}
+
+berth_status
+berthi_stage_take(berthi_stage *stage, const berthi_chunk *chunk,
+                  berthi_stage_buffer **out_buffer, berth_error *error)
+{
+    berthi_stage_buffer *buffer;
+    bool is_empty;
+
+    pthread_mutex_lock(&stage->lock);
+    buffer = find_free(stage);
+    if (buffer == NULL && stage->allocated < stage->limit)
+        buffer = grow(stage);
+    is_empty = stage->allocated == 0;
+    stage->is_starved = buffer == NULL;
+    if (buffer != NULL) {
+        buffer->state = BERTHI_STAGE_FILLING;
+        buffer->chunk = chunk;
+    }
+    pthread_mutex_unlock(&stage->lock);
+    *out_buffer = buffer;
+    return is_empty ? berthi_fail_memory(error, "the first staging buffer") : BERTH_OK;
+}
+
+void
+berthi_stage_fill(berthi_stage *stage, berthi_stage_buffer *buffer)
+{
+    pthread_mutex_lock(&stage->lock);
+    buffer->state = BERTHI_STAGE_FULL;
+    for (int call = 0; call < BERTHI_STAGE_CALL_COUNT; call++)
+        buffer->calls[call] =
+            stage->has_call[call] ? BERTHI_STAGE_WAITING : BERTHI_STAGE_DONE;
+    /* Up to two calls have become possible. */
+    pthread_cond_broadcast(&stage->has_work);
+    pthread_mutex_unlock(&stage->lock);
+}
+
+uint32_t
+berthi_stage_held(berthi_stage *stage, uint32_t file)
+{
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&stage->lock);
+    for (uint32_t i = 0; i < stage->allocated; i++)
+        if (stage->buffers[i].state != BERTHI_STAGE_FREE
+            && stage->buffers[i].chunk->file == file)
+            count++;
+    pthread_mutex_unlock(&stage->lock);
+    return count;
+}
+
+void
+berthi_stage_close(berthi_stage *stage)
+{
+    pthread_mutex_lock(&stage->lock);
+    stage->is_closed = true;
+    pthread_cond_broadcast(&stage->has_work);
+    pthread_mutex_unlock(&stage->lock);
+}
+
+void
+berthi_stage_stop(berthi_stage *stage)
+{
+    pthread_mutex_lock(&stage->lock);
+    stage->is_stopped = true;
+    pthread_cond_broadcast(&stage->has_work);
+    pthread_mutex_unlock(&stage->lock);
+}
+
+/* ------------------------------------------------------------------ consuming */
+
+/* Lock held. */
+static bool
+can_call(const berthi_stage *stage, const berthi_stage_buffer *buffer,
+         berthi_stage_call call)
+{
+    if (buffer->state != BERTHI_STAGE_FULL && buffer->state != BERTHI_STAGE_BUSY)
+        return false;
+    if (buffer->calls[call] != BERTHI_STAGE_WAITING)
+        return false;
+    return call != BERTHI_STAGE_IN_ORDER
+           || buffer->chunk->number_in_file == stage->next_in_file[buffer->chunk->file];
+}
+
+/* The earliest chunk that can get this call; chunks lie in one table, in order. */
+static berthi_stage_buffer *
+find_callable(const berthi_stage *stage, berthi_stage_call call)
+{
+    berthi_stage_buffer *best = NULL;
+
+    for (uint32_t i = 0; i < stage->allocated; i++) {
+        berthi_stage_buffer *const buffer = &stage->buffers[i];
+
+        if (can_call(stage, buffer, call) && (best == NULL || buffer->chunk < best->chunk))
+            best = buffer;
+    }
+    return best;
+}
+
+static bool
+can_take_work(berthi_stage *stage, berthi_stage_work *work)
+{
+    work->call = BERTHI_STAGE_IN_ORDER;
+    work->buffer = find_callable(stage, work->call);
+    if (work->buffer == NULL) {
+        work->call = BERTHI_STAGE_ANY_ORDER;
+        work->buffer = find_callable(stage, work->call);
+    }
+    if (work->buffer == NULL)
+        return false;
+    work->buffer->state = BERTHI_STAGE_BUSY;
+    work->buffer->calls[work->call] = BERTHI_STAGE_RUNNING;
+    return true;
+}
+
+/* Everything that was read has been taken and given back. */
+static bool
+is_drained(const berthi_stage *stage)
+{
+    if (!stage->is_closed)
+        return false;
+    for (uint32_t i = 0; i < stage->allocated; i++)
+        if (stage->buffers[i].state != BERTHI_STAGE_FREE)
+            return false;
+    return true;
+}
+
+bool
+berthi_stage_has_work(berthi_stage *stage, berthi_stage_work *work)
+{
+    bool has_work = false;
+
+    pthread_mutex_lock(&stage->lock);
+    while (!stage->is_stopped && !is_drained(stage)) {
+        has_work = can_take_work(stage, work);
+        if (has_work)
+            break;
+        pthread_cond_wait(&stage->has_work, &stage->lock);
+    }
+    pthread_mutex_unlock(&stage->lock);
+    return has_work;
+}
+
+berthi_stage_outcome
+berthi_stage_give_back(berthi_stage *stage, const berthi_stage_work *work)
+{
+    berthi_stage_buffer *const buffer = work->buffer;
+    berthi_stage_outcome outcome = { .is_consumed = false };
+
+    pthread_mutex_lock(&stage->lock);
+    buffer->calls[work->call] = BERTHI_STAGE_DONE;
+    if (work->call == BERTHI_STAGE_IN_ORDER)
+        stage->next_in_file[buffer->chunk->file]++;
+    if (buffer->calls[BERTHI_STAGE_ANY_ORDER] == BERTHI_STAGE_DONE
+        && buffer->calls[BERTHI_STAGE_IN_ORDER] == BERTHI_STAGE_DONE) {
+        buffer->state = BERTHI_STAGE_FREE;
+        buffer->chunk = NULL;
+        outcome.is_consumed = true;
+        outcome.is_awaited = stage->is_starved;
+    }
+    /* The next of this file may be called, or the ring may have run dry. */
+    if (work->call == BERTHI_STAGE_IN_ORDER || is_drained(stage))
+        pthread_cond_broadcast(&stage->has_work);
+    pthread_mutex_unlock(&stage->lock);
+    return outcome;
+}

@@ -20,8 +20,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 find "$build" -name '*.gcda' -delete
 # shellcheck disable=SC2046 # a list of programs
-tests/run.sh $(ls "$build"/tests/test_* | grep -v /test_big_) $(ls "$build"/replay/fuzz_* 2>/dev/null) \
-    >"$scratch/run" || { cat "$scratch/run" && exit 1; }
+tests/run.sh $(find "$build/tests" "$build/replay" -type f ! -name 'test_big_*' 2>/dev/null |
+    grep -E '/(test|fuzz)_[^/]*$' | sort) >"$scratch/run" || { cat "$scratch/run" && exit 1; }
 tail -n 1 "$scratch/run" | sed 's/^/coverage: of a run with /'
 
 for file in $FILES; do
@@ -61,7 +61,8 @@ awk -v allow=$allow '
                 print "coverage: not understood in the list: " entry; bad++; continue
             }
             split(entry, part, ":"); key = part[1] ":" part[2]
-            split(part[3], word, " "); listed[key] = 1; lines[key] = word[1]; branches[key] = word[3]
+            listed[key] = 1
+            split(part[3], word, " "); lines[key] = word[1] + 0; branches[key] = word[3] + 0
         }
     }
     $1 == "total" { order[++files] = $2; all_lines[$2] = $3; all_branches[$2] = $4; next }
@@ -81,7 +82,8 @@ awk -v allow=$allow '
                 percent(file_branches[f], all_branches[f]), all_branches[f]
         }
         for (key in seen)
-            if (missed_lines[key] + 0 != lines[key] + 0 || missed_branches[key] + 0 != branches[key] + 0) {
+            if (missed_lines[key] + 0 != lines[key] + 0 ||
+                missed_branches[key] + 0 != branches[key] + 0) {
                 printf "coverage: %s: %d lines, %d branches are not reached%s\n%s", key,
                     missed_lines[key], missed_branches[key],
                     key in listed ? ", the list says otherwise" : "", seen[key]

@@ -5,7 +5,7 @@
 # EXECUTIONS  inputs in all, shared evenly by the targets (default 45000000)
 # JOBS        targets at a time (default: the processors)
 #
-# What a target finds new is kept in build/soak/NAME/; an input that breaks it lies in build/soak/ as
+# What a target finds new is kept in build/soak/NAME/; an input that breaks it lies beside as
 # NAME-crash-... and belongs, after the repair, into tests/fuzz/corpus/NAME/.
 set -u
 executions=${EXECUTIONS:-45000000}
@@ -27,9 +27,9 @@ soak()
     corpus=
     [ ! -d "tests/fuzz/corpus/$name" ] || corpus=tests/fuzz/corpus/$name
     # shellcheck disable=SC2086
-    "$1" -runs="$share" -seed=1 -timeout=10 -rss_limit_mb=2048 -artifact_prefix="build/soak/$name-" \
-        -print_final_stats=1 $dictionary "build/soak/$name" $corpus </dev/null \
-        >"build/soak/$name.log" 2>&1
+    "$1" -runs="$share" -seed=1 -timeout=10 -rss_limit_mb=2048 \
+        -artifact_prefix="build/soak/$name-" $dictionary "build/soak/$name" $corpus \
+        </dev/null >"build/soak/$name.log" 2>&1
     echo $? >"build/soak/$name.status"
 }
 

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.c - reads and writes the manifest; berth-manifest(5) describes it. */
+#include "loader/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/utf8.h"
+#include "loader/file.h"
+#include "loader/safetensors.h"
+#include "quant/scan.h"
+
+/* ------------------------------------------------------------------ reading */
+
+typedef struct reader {
+    berthi_scan scan;
+    const char *file;
+    const berthi_manifest_visitor *visitor;
+    berth_error *error;
+    berth_status status;     /* of what the scanner does not know about */
+    berthi_scan_text shard;  /* the one before, for the order; */
+    berthi_scan_text tensor; /* no bytes: there was none */
+} reader;
+
+/* The functions below return false after a failure: the scanner's or this one. */
+static bool
+stop(reader *r, berth_reason reason, const berthi_scan_text *name, const char *message)
+{
+    const berthi_about about = {
+        .file = r->file,
+        .tensor = name != NULL ? name->bytes : NULL,
+        .tensor_length = name != NULL ? (size_t)name->length : 0,
+        .has = BERTH_HAS_POSITION,
+        .position = r->scan.position,
+    };
+
+    r->status = berthi_fail(r->error, reason, &about, "%s", message);
+    return false;
+}
+
+/* Schema 1 has one order of members, so there is one that can come next. */
+static bool
+can_read_key(reader *r, const char *key)
+{
+    const berthi_about about = {
+        .file = r->file, .has = BERTH_HAS_POSITION, .position = r->scan.position
+    };
+    berthi_scan_text found;
+
+    if (berthi_scan_has_next_member(&r->scan, &found)) {
+        if (berthi_scan_text_is(&found, key))
+            return true;
+    } else if (r->scan.problem != NULL) {
+        return false;
+    }
+    r->status = berthi_fail(r->error, BERTH_REASON_MANIFEST_JSON, &about,
+                            "the next member should be \"%s\"", key);
+    return false;
+}
+
+static bool
+is_at_end(reader *r)
+{
+    const uint64_t position = r->scan.position;
+    berthi_scan_text found;
+
+    if (!berthi_scan_has_next_member(&r->scan, &found))
+        return r->scan.problem == NULL;
+    r->scan.position = position;
+    return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "the next member has no meaning");
+}
+
+/* A string of exactly eight digits of lower case. */
+static bool
+can_read_crc32(reader *r, uint32_t *out)
+{
+    berthi_scan_text text;
+
+    if (!berthi_scan_can_read_string(&r->scan, &text))
+        return false;
+    *out = 0;
+    for (uint64_t i = 0; i < text.length; i++) {
+        const char c = text.bytes[i];
+
+        if (c >= '0' && c <= '9')
+            *out = *out << 4 | (uint32_t)(c - '0');
+        else if (c >= 'a' && c <= 'f')
+            *out = *out << 4 | (uint32_t)(c - 'a' + 10);
+        else
+            return stop(r, BERTH_REASON_MANIFEST_JSON, NULL,
+                        "a crc32 with another character than 0-9, a-f");
+    }
+    if (text.length != 8)
+        return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "a crc32 without eight digits");
+    return true;
+}
+
+/* Names ascend strictly; `before` becomes `name`. */
+static bool
+is_in_order(reader *r, berthi_scan_text *before, const berthi_scan_text *name)
+{
+    if (before->bytes != NULL) {
+        const int order = berthi_name_compare(before->bytes, before->length, name->bytes,
+                                              name->length);
+
+        if (order == 0)
+            return stop(r, BERTH_REASON_DUPLICATE, name, "named twice");
+        if (order > 0)
+            return stop(r, BERTH_REASON_MANIFEST_JSON, name,
+                        "not in bytewise order of names");
+    }
+    *before = *name;
+    return true;
+}
+
+static bool
+can_read_tensors(reader *r)
+{
+    berthi_scan_text name;
+
+    r->tensor = (berthi_scan_text){ .bytes = NULL };
+    while (berthi_scan_has_next_member(&r->scan, &name)) {
+        berthi_manifest_tensor tensor = { name.bytes, name.length, 0 };
+
+        if (!can_read_crc32(r, &tensor.crc32) || !is_in_order(r, &r->tensor, &name))
+            return false;
+        r->status = r->visitor->tensor(r->visitor->user, &tensor, r->error);
+        if (r->status != BERTH_OK)
+            return false;
+    }
+    return r->scan.problem == NULL;
+}
+
+static bool
+can_read_shard(reader *r)
+{
+    berthi_manifest_shard shard;
+    berthi_scan_text file;
+
+    if (!berthi_scan_can_enter_object(&r->scan) || !can_read_key(r, "file")
+        || !berthi_scan_can_read_string(&r->scan, &file)
+        || !is_in_order(r, &r->shard, &file) || !can_read_key(r, "bytes")
+        || !berthi_scan_can_read_unsigned(&r->scan, &shard.bytes)
+        || !can_read_key(r, "header_crc32") || !can_read_crc32(r, &shard.header_crc32)
+        || !can_read_key(r, "tensor_crc32") || !berthi_scan_can_enter_object(&r->scan))
+        return false;
+    shard.file = file.bytes;
+    shard.file_length = file.length;
+    r->status = r->visitor->shard(r->visitor->user, &shard, r->error);
+    return r->status == BERTH_OK && can_read_tensors(r) && is_at_end(r);
+}
+
+/* A later version may mean anything by its members: nothing of it is used. */
+static bool
+can_read_version(reader *r)
+{
+    uint64_t version;
+
+    if (!can_read_key(r, "schema_version")
+        || !berthi_scan_can_read_unsigned(&r->scan, &version))
+        return false;
+    if (version == 0)
+        return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "there is no schema version 0");
+    if (version > BERTHI_MANIFEST_VERSION) {
+        const berthi_about about = {
+            .file = r->file,
+            .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+            .expected = BERTHI_MANIFEST_VERSION,
+            .actual = version,
+        };
+
+        r->status = berthi_fail(r->error, BERTH_REASON_UNSUPPORTED, &about,
+                                "schema_version %" PRIu64 " needs a newer berth", version);
+        return false;
+    }
+    return true;
+}
+
+static bool
+can_read_document(reader *r)
+{
+    berthi_scan_text writer;
+
+    if (!berthi_scan_can_enter_object(&r->scan) || !can_read_version(r)
+        || !can_read_key(r, "writer") || !berthi_scan_can_read_string(&r->scan, &writer)
+        || !can_read_key(r, "shards") || !berthi_scan_can_enter_array(&r->scan))
+        return false;
+    while (berthi_scan_has_next_element(&r->scan))
+        if (!can_read_shard(r))
+            return false;
+    return r->scan.problem == NULL && is_at_end(r) && berthi_scan_can_finish(&r->scan);
+}
+
+berth_status
+berthi_manifest_parse(char *text, uint64_t bytes, const char *file,
+                      const berthi_manifest_visitor *visitor, berth_error *error)
+{
+    const size_t valid = berthi_utf8_check((const unsigned char *)text, (size_t)bytes);
+    reader r = { .file = file, .visitor = visitor, .error = error, .status = BERTH_OK };
+
+    berthi_scan_init(&r.scan, text, bytes, 0);
+    if (valid < bytes) {
+        r.scan.position = valid;
+        stop(&r, BERTH_REASON_MANIFEST_JSON, NULL, "not UTF-8");
+    } else if (!can_read_document(&r) && r.status == BERTH_OK) {
+        r.scan.position = r.scan.problem_at;
+        stop(&r, BERTH_REASON_MANIFEST_JSON, NULL, r.scan.problem);
+    }
+    return r.status;
+}
+
+static berth_status
+read_text(const berthi_file *file, char *text, berth_error *error)
+{
+    const uint64_t bytes = file->identity.bytes;
+    berth_status status = berthi_file_read(file, text, bytes, 0, "reading the manifest",
+                                           error);
+
+    if (status == BERTH_OK)
+        status = berthi_file_check(file, error);
+    return status;
+}
+
+berth_status
+berthi_manifest_read(berth_context *context, const char *path,
+                     const berthi_manifest_visitor *visitor, berth_error *error)
+{
+    berthi_file file;
+    char *text = NULL;
+    uint64_t bytes = 0;
+    berth_status status =
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+
+    if (status != BERTH_OK)
+        return status;
+    bytes = file.identity.bytes;
+    if (bytes > BERTHI_MANIFEST_LIMIT) {
+        const berthi_about about = { .file = path,
+                                     .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+                                     .expected = BERTHI_MANIFEST_LIMIT,
+                                     .actual = bytes };
+
+        status = berthi_fail(error, BERTH_REASON_MANIFEST_JSON, &about,
+                             "larger than any manifest");
+        goto done;
+    }
+    text = berthi_memory_alloc(context, BERTHI_PURPOSE_DOCUMENT, bytes);
+    if (text == NULL) {
+        status = berthi_fail_memory(error, "reading the manifest");
+        goto done;
+    }
+    status = read_text(&file, text, error);
+    if (status == BERTH_OK)
+        status = berthi_manifest_parse(text, bytes, path, visitor, error);
+
+done:
+    berthi_memory_free(context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
+    berthi_file_close(&file);
+    return status;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static void
+flush(berthi_manifest_writer *w)
+{
+    if (w->status == BERTH_OK && w->put != NULL && w->used > 0)
+        w->status = w->put(w->user, w->buffer, w->used, w->offset, w->error);
+    w->offset += w->used;
+    w->used = 0;
+}
+
+static void
+add(berthi_manifest_writer *w, const char *text, size_t length)
+{
+    while (length > 0) {
+        const size_t room = (size_t)(sizeof w->buffer - w->used);
+        const size_t part = length < room ? length : room;
+
+        memcpy(w->buffer + w->used, text, part);
+        w->used += part;
+        text += part;
+        length -= part;
+        if (w->used == sizeof w->buffer)
+            flush(w);
+    }
+}
+
+static void
+add_text(berthi_manifest_writer *w, const char *text)
+{
+    add(w, text, strlen(text));
+}
+
+static bool
+is_plain(unsigned char byte)
+{
+    return byte >= 0x20 && byte != '"' && byte != '\\';
+}
+
+/* The same escapes as in the headers that safetensors writes. */
+static void
+add_escape(berthi_manifest_writer *w, unsigned char byte)
+{
+    static const char bytes[] = "\b\f\n\r\t\"\\";
+    static const char letters[] = "bfnrt\"\\";
+    const char *const place = memchr(bytes, byte, sizeof bytes - 1);
+    char escape[8];
+
+    if (place != NULL)
+        snprintf(escape, sizeof escape, "\\%c", letters[place - bytes]);
+    else
+        snprintf(escape, sizeof escape, "\\u%04x", byte);
+    add_text(w, escape);
+}
+
+static void
+add_string(berthi_manifest_writer *w, const char *bytes, uint64_t length)
+{
+    uint64_t from = 0;
+
+    add_text(w, "\"");
+    for (uint64_t i = 0; i < length; i++) {
+        if (is_plain((unsigned char)bytes[i]))
+            continue;
+        add(w, bytes + from, (size_t)(i - from));
+        add_escape(w, (unsigned char)bytes[i]);
+        from = i + 1;
+    }
+    add(w, bytes + from, (size_t)(length - from));
+    add_text(w, "\"");
+}
+
+static void
+close_shard(berthi_manifest_writer *w)
+{
+    if (w->shards > 0)
+        add_text(w, w->tensors > 0 ? "\n}}" : "}}");
+}
+
+void
+berthi_manifest_begin(berthi_manifest_writer *writer,
+                      berth_status (*put)(void *user, const char *bytes, uint64_t size,
+                                          uint64_t offset, berth_error *error),
+                      void *user, berth_error *error)
+{
+    memset(writer, 0, sizeof *writer);
+    writer->put = put;
+    writer->user = user;
+    writer->error = error;
+    add_text(writer, "{\n\"schema_version\": 1,\n\"writer\": \"berth ");
+    add_text(writer, berth_version());
+    add_text(writer, "\",\n\"shards\": [");
+}
+
+void
+berthi_manifest_add_shard(berthi_manifest_writer *writer,
+                          const berthi_manifest_shard *shard)
+{
+    char numbers[96];
+
+    close_shard(writer);
+    add_text(writer, writer->shards > 0 ? ",\n{\"file\": " : "\n{\"file\": ");
+    add_string(writer, shard->file, shard->file_length);
+    snprintf(numbers, sizeof numbers,
+             ", \"bytes\": %" PRIu64 ", \"header_crc32\": \"%08" PRIx32
+             "\", \"tensor_crc32\": {",
+             shard->bytes, shard->header_crc32);
+    add_text(writer, numbers);
+    writer->shards++;
+    writer->tensors = 0;
+}
+
+void
+berthi_manifest_add_tensor(berthi_manifest_writer *writer,
+                           const berthi_manifest_tensor *tensor)
+{
+    char digits[16];
+
+    add_text(writer, writer->tensors > 0 ? ",\n" : "\n");
+    add_string(writer, tensor->name, tensor->name_length);
+    snprintf(digits, sizeof digits, ": \"%08" PRIx32 "\"", tensor->crc32);
+    add_text(writer, digits);
+    writer->tensors++;
+}
+
+berth_status
+berthi_manifest_end(berthi_manifest_writer *writer, uint64_t *out_bytes)
+{
+    close_shard(writer);
+    add_text(writer, writer->shards > 0 ? "\n]\n}\n" : "]\n}\n");
+    flush(writer);
+    if (out_bytes != NULL)
+        *out_bytes = writer->offset;
+    return writer->status;
+}

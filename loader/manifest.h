@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manifest.h - berth.manifest.json: the crc32 of every header and tensor.
+ *
+ * Owns the format (berth-manifest(5), schema version 1): its writer, its strict
+ * reader. Both stream: neither holds a table of the tensors, and the text is
+ * the only memory that grows with them. What the digests mean for a checkpoint
+ * is verify's business.
+ *
+ * There is one order: shards by file, tensors by name, bytewise. The reader
+ * insists on it, so a repeated name cannot hide.
+ */
+#ifndef BERTH_LOADER_MANIFEST_H
+#define BERTH_LOADER_MANIFEST_H
+
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "kernels/memory.h"
+
+#define BERTHI_MANIFEST_VERSION 1u
+#define BERTHI_MANIFEST_NAME "berth.manifest.json"
+#define BERTHI_MANIFEST_LIMIT UINT64_C(1000000000)
+
+/* Texts are borrowed and may hold any character of UTF-8, NUL included. */
+typedef struct berthi_manifest_shard {
+    const char *file; /* relative to the model, as the index names it */
+    uint64_t file_length;
+    uint64_t bytes;        /* of the whole file */
+    uint32_t header_crc32; /* of its first 8 + N bytes */
+} berthi_manifest_shard;
+
+typedef struct berthi_manifest_tensor {
+    const char *name;
+    uint64_t name_length;
+    uint32_t crc32; /* of the bytes as stored */
+} berthi_manifest_tensor;
+
+/* ------------------------------------------------------------------ reading */
+
+/*
+ * Who is told: each shard, then its tensors. Any status but BERTH_OK ends the
+ * reading and is what it returns.
+ */
+typedef struct berthi_manifest_visitor {
+    void *user;
+    berth_status (*shard)(void *user, const berthi_manifest_shard *shard,
+                          berth_error *error);
+    berth_status (*tensor)(void *user, const berthi_manifest_tensor *tensor,
+                           berth_error *error);
+} berthi_manifest_visitor;
+
+/*
+ * Parses `bytes` of text, which are changed. `file` is for messages. Returns
+ * BERTH_OK, MANIFEST_JSON with the position, DUPLICATE, or UNSUPPORTED for a
+ * later schema version. What was visited before a failure was well-formed.
+ */
+berth_status berthi_manifest_parse(char *text, uint64_t bytes, const char *file,
+                                   const berthi_manifest_visitor *visitor,
+                                   berth_error *error);
+
+/* Reads the whole file first, then parses it. */
+berth_status berthi_manifest_read(berth_context *context, const char *path,
+                                  const berthi_manifest_visitor *visitor,
+                                  berth_error *error);
+
+/* ------------------------------------------------------------------ writing */
+
+#define BERTHI_MANIFEST_BUFFER 8192
+
+/*
+ * Takes shards and tensors in their order and hands on finished text. After a
+ * failure the calls do nothing; end() reports it.
+ */
+typedef struct berthi_manifest_writer {
+    /* `size` bytes at `offset`; NULL: only count. */
+    berth_status (*put)(void *user, const char *bytes, uint64_t size, uint64_t offset,
+                        berth_error *error);
+    void *user;
+    berth_error *error;
+    berth_status status;
+    uint64_t offset; /* bytes handed on */
+    uint64_t shards;
+    uint64_t tensors; /* of the current shard */
+    uint64_t used;
+    char buffer[BERTHI_MANIFEST_BUFFER];
+} berthi_manifest_writer;
+
+/* `error` may be NULL and is kept until the end. */
+void berthi_manifest_begin(berthi_manifest_writer *writer,
+                           berth_status (*put)(void *user, const char *bytes,
+                                               uint64_t size, uint64_t offset,
+                                               berth_error *error),
+                           void *user, berth_error *error);
+void berthi_manifest_add_shard(berthi_manifest_writer *writer,
+                               const berthi_manifest_shard *shard);
+void berthi_manifest_add_tensor(berthi_manifest_writer *writer,
+                                const berthi_manifest_tensor *tensor);
+/* *out_bytes (may be NULL): size of the text, which digests do not influence. */
+berth_status berthi_manifest_end(berthi_manifest_writer *writer, uint64_t *out_bytes);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_manifest.c - any bytes as a manifest
+ *
+ * What is accepted is printed, and the print must parse to the same shards and
+ * tensors and print to the same bytes; names ascend strictly.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/utf8.h"
+#include "loader/manifest.h"
+#include "loader/safetensors.h"
+
+#define REQUIRE(condition) \
+    do { \
+        if (!(condition)) \
+            __builtin_trap(); \
+    } while (0)
+
+typedef struct text {
+    char *bytes;
+    size_t length;
+    size_t capacity;
+} text;
+
+typedef struct pass {
+    berthi_manifest_writer writer;
+    char *shard; /* copies of the names before */
+    uint64_t shard_length;
+    char *tensor;
+    uint64_t tensor_length;
+} pass;
+
+static berth_status
+put(void *user, const char *bytes, uint64_t size, uint64_t offset, berth_error *error)
+{
+    text *const t = user;
+
+    (void)error;
+    REQUIRE(offset == t->length);
+    if (t->length + size > t->capacity) {
+        t->capacity = 2 * (t->length + (size_t)size);
+        t->bytes = realloc(t->bytes, t->capacity);
+        REQUIRE(t->bytes != NULL);
+    }
+    memcpy(t->bytes + t->length, bytes, (size_t)size);
+    t->length += (size_t)size;
+    return BERTH_OK;
+}
+
+static void
+check_order(char **before, uint64_t *before_length, const char *name, uint64_t length)
+{
+    char *const copy = malloc((size_t)length + 1);
+
+    REQUIRE(copy != NULL);
+    memcpy(copy, name, (size_t)length);
+    REQUIRE(berthi_utf8_check((const unsigned char *)copy, (size_t)length) == length);
+    REQUIRE(*before == NULL
+            || berthi_name_compare(*before, *before_length, copy, length) < 0);
+    free(*before);
+    *before = copy;
+    *before_length = length;
+}
+
+static berth_status
+see_shard(void *user, const berthi_manifest_shard *shard, berth_error *error)
+{
+    pass *const p = user;
+
+    (void)error;
+    check_order(&p->shard, &p->shard_length, shard->file, shard->file_length);
+    free(p->tensor);
+    p->tensor = NULL;
+    berthi_manifest_add_shard(&p->writer, shard);
+    return BERTH_OK;
+}
+
+static berth_status
+see_tensor(void *user, const berthi_manifest_tensor *tensor, berth_error *error)
+{
+    pass *const p = user;
+
+    (void)error;
+    REQUIRE(p->shard != NULL);
+    check_order(&p->tensor, &p->tensor_length, tensor->name, tensor->name_length);
+    berthi_manifest_add_tensor(&p->writer, tensor);
+    return BERTH_OK;
+}
+
+/* Parses a copy of the bytes and prints what was seen into `out`. */
+static berth_status
+parse_and_print(const uint8_t *data, size_t size, text *out)
+{
+    pass p = { .shard = NULL };
+    const berthi_manifest_visitor visitor = { &p, see_shard, see_tensor };
+    char *const copy = malloc(size + 1);
+    berth_error error = { .status = BERTH_OK };
+    berth_status status;
+
+    REQUIRE(copy != NULL);
+    if (size > 0)
+        memcpy(copy, data, size);
+    berthi_manifest_begin(&p.writer, put, out, NULL);
+    status = berthi_manifest_parse(copy, size, "fuzz", &visitor, &error);
+    REQUIRE(berthi_manifest_end(&p.writer, NULL) == BERTH_OK);
+    REQUIRE(status == error.status);
+    if (status != BERTH_OK) {
+        REQUIRE(status == BERTH_EFORMAT || status == BERTH_EUNSUPPORTED);
+        REQUIRE(error.message[0] != '\0');
+        REQUIRE((error.has & BERTH_HAS_POSITION) == 0 || error.position <= size);
+    }
+    free(copy);
+    free(p.shard);
+    free(p.tensor);
+    return status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    text first = { .length = 0 };
+    text second = { .length = 0 };
+
+    if (parse_and_print(data, size, &first) == BERTH_OK) {
+        REQUIRE(parse_and_print((const uint8_t *)first.bytes, first.length, &second)
+                == BERTH_OK);
+        REQUIRE(first.length == second.length);
+        REQUIRE(memcmp(first.bytes, second.bytes, first.length) == 0);
+    }
+    free(first.bytes);
+    free(second.bytes);
+    return 0;
+}

@@ -20,6 +20,7 @@
 
 #define BERTHI_HEADER_PREFIX 8u
 #define BERTHI_HEADER_LIMIT UINT64_C(100000000)
+#define BERTHI_MAX_RANK 64u
 
 /* One tensor: 40 bytes, and its name and shape in the table's text. */
 typedef struct berthi_entry {
@@ -35,18 +36,10 @@ typedef struct berthi_entry {
     uint32_t owner;       /* for the owner of the table; 0 here */
 } berthi_entry;
 
-/* A pair of __metadata__, offsets into the same text; sorted by key, bytewise. */
-typedef struct berthi_pair {
-    uint64_t key;
-    uint64_t value;
-    uint32_t key_length;
-    uint32_t value_length;
-} berthi_pair;
-
 /*
  * What a header says. `entries` are in order of (begin, end, name); `by_name`
  * holds their numbers in bytewise order of names, memcmp then length.
- * Everything is in three allocations of the exact size.
+ * Everything is in four allocations of the exact size.
  */
 typedef struct berthi_header {
     berth_context *context;
@@ -55,7 +48,7 @@ typedef struct berthi_header {
     berthi_entry *entries;
     uint32_t *by_name;
     uint64_t entry_count;
-    berthi_pair *pairs;
+    uint32_t *pairs; /* __metadata__: places in `text`, bytewise order of keys */
     uint64_t pair_count;
     uint64_t tensor_bytes;
     /* What strict mode asks about; false for everything berth writes. */
@@ -86,6 +79,17 @@ berth_status berthi_header_parse(berth_context *context, char *text, uint64_t by
                                  berthi_header *out, berth_error *error);
 /* All-zero is allowed. */
 void berthi_header_fini(berthi_header *header);
+
+/* A pair of __metadata__, borrowed from the header. Both end in NUL. */
+typedef struct berthi_pair {
+    const char *key;
+    const char *value; /* may contain NUL */
+    uint64_t key_length;
+    uint64_t value_length;
+} berthi_pair;
+
+/* The pair at `number` < pair_count. */
+berthi_pair berthi_header_pair(const berthi_header *header, uint64_t number);
 
 /* Name of an entry of a table with this text; ends in NUL. */
 static inline const char *

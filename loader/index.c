@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index.c - the JSON of an index -> tables of names and shards.
+ *
+ * As with headers, sizes are not known beforehand, so one pass over the text
+ * packs what it reads into records at the front of what it has already read:
+ *
+ *   name, NUL, shard, NUL      the shard left out when it is the one before
+ *
+ * which is shorter than the text of the member, `"NAME":"SHARD"`.
+ */
+#include "loader/index.h"
+
+#include <string.h>
+
+#include "kernels/utf8.h"
+#include "loader/safetensors.h"
+#include "loader/sort.h"
+#include "quant/scan.h"
+
+#define SUFFIX ".safetensors"
+#define MAX_SHARD_NAME 1024u
+#define MAX_COMPONENT 255u
+#define MAX_COMPONENTS 4u
+#define SHOWN_NAME 160u
+/* 2^64, the first double above every total */
+#define TOTAL_LIMIT 18446744073709551616.0
+
+/* ---------------------------------------------------------------- path rule */
+
+static const char *
+find_component_problem(const char *name, uint64_t length)
+{
+    if (length == 0)
+        return "has an empty component";
+    if (name[0] == '.' && (length == 1 || (length == 2 && name[1] == '.')))
+        return "has a component `.` or `..`";
+    return length > MAX_COMPONENT ? "has a component of more than 255 bytes" : NULL;
+}
+
+static const char *
+find_character_problem(const char *name, uint64_t length)
+{
+    if (berthi_utf8_check((const unsigned char *)name, (size_t)length) < length)
+        return "is not UTF-8";
+    for (uint64_t i = 0; i < length; i++) {
+        if ((unsigned char)name[i] < 0x20)
+            return "contains a control character";
+        if (name[i] == '\\' || name[i] == ':')
+            return "contains a backslash or a colon";
+    }
+    return NULL;
+}
+
+const char *
+berthi_shard_name_problem(const char *name, uint64_t length)
+{
+    const size_t suffix = sizeof SUFFIX - 1;
+    const char *problem;
+    uint64_t begin = 0;
+    uint32_t components = 1;
+
+    if (length == 0 || length > MAX_SHARD_NAME)
+        return "is not 1 to 1024 bytes long";
+    problem = find_character_problem(name, length);
+    if (problem != NULL)
+        return problem;
+    if (name[0] == '/')
+        return "is an absolute path";
+    for (uint64_t i = 0; i < length; i++)
+        if (name[i] == '/') {
+            problem = find_component_problem(name + begin, i - begin);
+            if (problem != NULL)
+                return problem;
+            begin = i + 1;
+            components++;
+        }
+    problem = find_component_problem(name + begin, length - begin);
+    if (problem != NULL)
+        return problem;
+    if (components > MAX_COMPONENTS)
+        return "has more than 4 components";
+    if (length < suffix || memcmp(name + length - suffix, SUFFIX, suffix) != 0)
+        return "does not end in " SUFFIX;
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ records */
+
+/* The first name to refuse, once the whole text has proved to be JSON. */
+typedef struct refusal {
+    bool is_set;
+    uint64_t position;
+    berthi_scan_text name;  /* of the tensor */
+    berthi_scan_text shard; /* what `problem` is about, if any */
+    const char *problem;    /* NULL: the name contains U+0000 */
+} refusal;
+
+/* Records and what has been counted about them. */
+typedef struct records {
+    uint64_t bytes;
+    uint64_t entry_count;
+    uint64_t name_bytes; /* NULs included */
+    uint64_t run_count;  /* stretches of names in the same shard */
+    berthi_scan_text shard; /* of the last record that names one */
+    refusal refusal;
+} records;
+
+typedef struct draft {
+    berthi_scan scan;
+    berthi_scan_text tensor; /* being read; bytes NULL: none */
+    records records;
+    bool has_map;
+    bool has_other; /* a root member that is no string: no bare map */
+    bool has_total;
+    uint64_t total;
+} draft;
+
+static berthi_scan_text
+put_text(draft *d, const berthi_scan_text *text)
+{
+    char *const out = d->scan.text + d->records.bytes;
+
+    memmove(out, text->bytes, (size_t)text->length);
+    out[text->length] = '\0';
+    d->records.bytes += text->length + 1;
+    return (berthi_scan_text){ out, text->length, text->has_nul };
+}
+
+static void
+refuse_later(draft *d, uint64_t position, const berthi_scan_text *name,
+             const berthi_scan_text *shard, const char *problem)
+{
+    if (!d->records.refusal.is_set)
+        d->records.refusal = (refusal){ true, position, *name, *shard, problem };
+}
+
+static void
+add_record(draft *d, const berthi_scan_text *shard)
+{
+    static const berthi_scan_text none = { "", 0, false };
+    records *const r = &d->records;
+    const uint64_t name_at = (uint64_t)(d->tensor.bytes - d->scan.text);
+    const uint64_t shard_at = (uint64_t)(shard->bytes - d->scan.text);
+    const berthi_scan_text name = put_text(d, &d->tensor);
+    const char *problem;
+
+    if (name.has_nul)
+        refuse_later(d, name_at, &name, &none, NULL);
+    r->entry_count++;
+    r->name_bytes += name.length + 1;
+    if (r->run_count > 0 && r->shard.length == shard->length
+        && memcmp(r->shard.bytes, shard->bytes, (size_t)shard->length) == 0) {
+        put_text(d, &none);
+        return;
+    }
+    r->run_count++;
+    r->shard = put_text(d, shard);
+    problem = berthi_shard_name_problem(r->shard.bytes, r->shard.length);
+    if (problem != NULL)
+        refuse_later(d, shard_at, &name, &r->shard, problem);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static bool
+can_read_pair(draft *d, const berthi_scan_text *key)
+{
+    berthi_scan_text shard;
+
+    d->tensor = *key;
+    if (!berthi_scan_can_read_string(&d->scan, &shard))
+        return false;
+    add_record(d, &shard);
+    d->tensor.bytes = NULL;
+    return true;
+}
+
+/* What looked like a bare map before it is forgotten. */
+static bool
+can_read_map(draft *d)
+{
+    berthi_scan *const scan = &d->scan;
+    berthi_scan_text key;
+
+    if (d->has_map)
+        return berthi_scan_refuse(scan, "a second weight_map");
+    d->has_map = true;
+    memset(&d->records, 0, sizeof d->records);
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!can_read_pair(d, &key))
+            return false;
+    return scan->problem == NULL;
+}
+
+/* Old writers give a float: taken when it is an integer all the same. */
+static bool
+can_read_total(draft *d)
+{
+    berthi_scan *const scan = &d->scan;
+    berthi_scan attempt = *scan;
+    double value;
+
+    d->has_total = berthi_scan_can_read_unsigned(&attempt, &d->total);
+    if (d->has_total) {
+        *scan = attempt;
+        return true;
+    }
+    if (berthi_scan_peek(scan) != BERTHI_SCAN_NUMBER)
+        return berthi_scan_can_skip(scan);
+    if (!berthi_scan_can_read_double(scan, &value))
+        return false;
+    if (value >= 0.0 && value < TOTAL_LIMIT && (double)(uint64_t)value == value) {
+        d->has_total = true;
+        d->total = (uint64_t)value;
+    }
+    return true;
+}
+
+static bool
+can_read_metadata(draft *d)
+{
+    berthi_scan *const scan = &d->scan;
+    berthi_scan_text key;
+
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!(berthi_scan_text_is(&key, "total_size") ? can_read_total(d)
+                                                      : berthi_scan_can_skip(scan)))
+            return false;
+    return scan->problem == NULL;
+}
+
+static bool
+can_read_root_member(draft *d, const berthi_scan_text *key)
+{
+    const berthi_scan_kind kind = berthi_scan_peek(&d->scan);
+
+    if (berthi_scan_text_is(key, "weight_map"))
+        return can_read_map(d);
+    if (kind == BERTHI_SCAN_STRING && !d->has_map)
+        return can_read_pair(d, key);
+    d->has_other = d->has_other || kind != BERTHI_SCAN_STRING;
+    if (kind == BERTHI_SCAN_OBJECT && berthi_scan_text_is(key, "metadata"))
+        return can_read_metadata(d);
+    return berthi_scan_can_skip(&d->scan);
+}
+
+static bool
+can_read_root(draft *d, char *text, uint64_t bytes)
+{
+    berthi_scan *const scan = &d->scan;
+    berthi_scan_text key;
+
+    memset(d, 0, sizeof *d);
+    berthi_scan_init(scan, text, bytes, 0);
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!can_read_root_member(d, &key))
+            return false;
+    if (!berthi_scan_can_finish(scan))
+        return false;
+    if (!d->has_map && d->has_other)
+        return berthi_scan_refuse(scan, "no weight_map");
+    return d->records.entry_count > 0 || berthi_scan_refuse(scan, "names no tensor");
+}
+
+/* ------------------------------------------------------------------- checks */
+
+/* A parse under way: what every step needs. */
+typedef struct parser {
+    const char *file;
+    berthi_index *index;
+    berth_error *error;
+    const char *records;
+    bool has_twins; /* two names are the same */
+} parser;
+
+static berth_status
+refuse_json(const parser *p, const draft *d)
+{
+    const berthi_about about = { .file = p->file, .tensor = d->tensor.bytes,
+                                 .tensor_length = (size_t)d->tensor.length,
+                                 .has = BERTH_HAS_POSITION,
+                                 .position = d->scan.problem_at };
+
+    return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about, "%s", d->scan.problem);
+}
+
+static berth_status
+check_refusal(const parser *p, const refusal *r)
+{
+    const berthi_about about = { .file = p->file, .tensor = r->name.bytes,
+                                 .tensor_length = (size_t)r->name.length,
+                                 .has = BERTH_HAS_POSITION, .position = r->position };
+    char shown[SHOWN_NAME];
+
+    if (!r->is_set)
+        return BERTH_OK;
+    if (r->problem == NULL)
+        return berthi_fail(p->error, BERTH_REASON_NAME, &about, "a name contains U+0000");
+    berth_text_escape(r->shard.bytes, (size_t)r->shard.length, shown, sizeof shown);
+    return berthi_fail(p->error, BERTH_REASON_PATH, &about, "the shard name \"%s\" %s",
+                       shown, r->problem);
+}
+
+static berth_status
+read_draft(const parser *p, char *text, uint64_t bytes, draft *d)
+{
+    berthi_about about = { .file = p->file };
+
+    if (bytes > BERTHI_INDEX_LIMIT) {
+        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+        about.expected = BERTHI_INDEX_LIMIT;
+        about.actual = bytes;
+        return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about,
+                           "the index is too large");
+    }
+    about.has = BERTH_HAS_POSITION;
+    about.position = berthi_utf8_check((const unsigned char *)text, (size_t)bytes);
+    if (about.position < bytes)
+        return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about,
+                           "the index is not UTF-8");
+    if (!can_read_root(d, text, bytes))
+        return refuse_json(p, d);
+    return check_refusal(p, &d->records.refusal);
+}
+
+/* ------------------------------------------------------------------- shards */
+
+static int
+compare_runs(void *user, uint32_t a, uint32_t b)
+{
+    const parser *const p = user;
+
+    return strcmp(p->records + a, p->records + b);
+}
+
+/* Places of all shard names in the records, in order of records. */
+static void
+find_runs(const parser *p, uint64_t run_count, uint32_t *runs)
+{
+    const char *at = p->records;
+
+    for (uint64_t i = 0; i < run_count;) {
+        at += strlen(at) + 1;
+        if (*at != '\0')
+            runs[i++] = (uint32_t)(at - p->records);
+        at += strlen(at) + 1;
+    }
+}
+
+/* Sorts the runs and leaves one of each name; returns the bytes of these names. */
+static uint64_t
+unite_runs(const parser *p, uint32_t *runs, uint64_t *run_count)
+{
+    uint64_t kept = 0;
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < *run_count; i++) {
+        const char *const name = p->records + runs[i];
+
+        if (kept > 0 && strcmp(p->records + runs[kept - 1], name) == 0)
+            continue;
+        bytes += strlen(name) + 1;
+        runs[kept++] = runs[i];
+    }
+    *run_count = kept;
+    return bytes;
+}
+
+/* Number of the shard with this name, which is one of them. */
+static uint32_t
+find_shard(const berthi_index *index, const char *name)
+{
+    uint32_t low = 0;
+    uint32_t high = index->shard_count;
+
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (strcmp(index->text + index->shards[middle], name) <= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ------------------------------------------------------------------- tables */
+
+/* Shard names go to the front of the text, in order. */
+static uint64_t
+fill_shards(const parser *p, const uint32_t *runs)
+{
+    uint64_t text = 0;
+
+    for (uint32_t i = 0; i < p->index->shard_count; i++) {
+        const char *const name = p->records + runs[i];
+        const uint64_t bytes = strlen(name) + 1;
+
+        p->index->shards[i] = text;
+        memcpy(p->index->text + text, name, (size_t)bytes);
+        text += bytes;
+    }
+    return text;
+}
+
+static void
+fill_entries(const parser *p, uint64_t text)
+{
+    berthi_index *const index = p->index;
+    const char *at = p->records;
+    uint32_t shard = 0;
+
+    for (uint64_t i = 0; i < index->entry_count; i++) {
+        const uint64_t length = strlen(at);
+
+        memcpy(index->text + text, at, (size_t)length + 1);
+        at += length + 1;
+        if (*at != '\0')
+            shard = find_shard(index, at);
+        at += strlen(at) + 1;
+        index->entries[i] = (berthi_index_entry){ text, (uint32_t)length, shard };
+        text += length + 1;
+    }
+}
+
+static berth_status
+build_tables(const parser *p, const records *r, const uint32_t *runs, uint64_t shard_count,
+             uint64_t shard_bytes)
+{
+    berthi_index *const index = p->index;
+    berth_context *const context = index->context;
+
+    index->entry_count = r->entry_count;
+    index->shard_count = (uint32_t)shard_count;
+    index->text_bytes = shard_bytes + r->name_bytes;
+    index->text = berthi_memory_alloc(context, BERTHI_PURPOSE_TENSORS, index->text_bytes);
+    index->entries = berthi_memory_array(context, BERTHI_PURPOSE_TENSORS,
+                                         index->entry_count, sizeof *index->entries);
+    index->shards = berthi_memory_array(context, BERTHI_PURPOSE_TENSORS, shard_count,
+                                        sizeof *index->shards);
+    if (index->text == NULL || index->entries == NULL || index->shards == NULL)
+        return berthi_fail_memory(p->error, "the tables of an index");
+    fill_entries(p, fill_shards(p, runs));
+    return BERTH_OK;
+}
+
+static berth_status
+build(parser *p, const records *r)
+{
+    berth_context *const context = p->index->context;
+    const uint64_t run_bytes = r->run_count * sizeof(uint32_t);
+    uint64_t shard_count = r->run_count;
+    berth_status status = BERTH_OK;
+    uint32_t *runs;
+
+    runs = berthi_memory_alloc(context, BERTHI_PURPOSE_SCRATCH, run_bytes);
+    if (runs == NULL)
+        return berthi_fail_memory(p->error, "the shards of an index");
+    find_runs(p, r->run_count, runs);
+    if (!berthi_sort_can_arrange(context, runs, r->run_count, compare_runs, p))
+        status = berthi_fail_memory(p->error, "sorting the shards of an index");
+    if (status == BERTH_OK) {
+        const uint64_t shard_bytes = unite_runs(p, runs, &shard_count);
+
+        status = build_tables(p, r, runs, shard_count, shard_bytes);
+    }
+    berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, runs, run_bytes);
+    return status;
+}
+
+static int
+compare_names(void *user, uint32_t a, uint32_t b)
+{
+    parser *const p = user;
+    const berthi_index_entry *const left = &p->index->entries[a];
+    const berthi_index_entry *const right = &p->index->entries[b];
+    const char *const text = p->index->text;
+    const int order = berthi_name_compare(text + left->name, left->name_length,
+                                          text + right->name, right->name_length);
+
+    p->has_twins = p->has_twins || order == 0;
+    return order;
+}
+
+static berth_status
+sort_entries(parser *p)
+{
+    berthi_index *const index = p->index;
+    const uint64_t order_bytes = index->entry_count * sizeof(uint32_t);
+    bool is_sorted;
+    uint32_t *order;
+
+    order = berthi_memory_alloc(index->context, BERTHI_PURPOSE_SCRATCH, order_bytes);
+    if (order == NULL)
+        return berthi_fail_memory(p->error, "sorting the names of an index");
+    berthi_sort_number(order, index->entry_count);
+    is_sorted = berthi_sort_can_arrange(index->context, order, index->entry_count,
+                                        compare_names, p);
+    if (is_sorted)
+        berthi_sort_apply(index->entries, sizeof *index->entries, order,
+                          index->entry_count);
+    berthi_memory_free(index->context, BERTHI_PURPOSE_SCRATCH, order, order_bytes);
+    return is_sorted ? BERTH_OK
+                     : berthi_fail_memory(p->error, "sorting the names of an index");
+}
+
+static berth_status
+check_names(parser *p)
+{
+    const berthi_index *const index = p->index;
+
+    if (!p->has_twins)
+        return BERTH_OK;
+    for (uint32_t i = 1; i < index->entry_count; i++)
+        if (compare_names(p, i - 1, i) == 0) {
+            const berthi_index_entry *const entry = &index->entries[i];
+            const berthi_about about = { .file = p->file,
+                                         .tensor = index->text + entry->name,
+                                         .tensor_length = entry->name_length };
+
+            return berthi_fail(p->error, BERTH_REASON_DUPLICATE, &about,
+                               "the index has this tensor more than once");
+        }
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------- public */
+
+void
+berthi_index_fini(berthi_index *index)
+{
+    berth_context *const context = index->context;
+
+    if (context == NULL)
+        return;
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, index->text, index->text_bytes);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, index->entries,
+                       index->entry_count * sizeof *index->entries);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, index->shards,
+                       index->shard_count * sizeof *index->shards);
+    memset(index, 0, sizeof *index);
+}
+
+berth_status
+berthi_index_parse(berth_context *context, char *text, uint64_t bytes, const char *file,
+                   berthi_index *out, berth_error *error)
+{
+    parser p = { .file = file, .index = out, .error = error, .records = text };
+    berth_status status;
+    draft d;
+
+    memset(out, 0, sizeof *out);
+    out->context = context;
+    status = read_draft(&p, text, bytes, &d);
+    if (status == BERTH_OK)
+        status = build(&p, &d.records);
+    if (status == BERTH_OK)
+        status = sort_entries(&p);
+    if (status == BERTH_OK)
+        status = check_names(&p);
+    if (status != BERTH_OK) {
+        berthi_index_fini(out);
+        return status;
+    }
+    out->has_total_size = d.has_total;
+    out->total_size = d.has_total ? d.total : 0;
+    return BERTH_OK;
+}

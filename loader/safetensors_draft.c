@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors_draft.c - the JSON of a header -> packed records. */
+#include "loader/safetensors_draft.h"
+
+#include <string.h>
+
+#include "loader/varint.h"
+#include "quant/format.h"
+
+#define SEEN_DTYPE 1u
+#define SEEN_SHAPE 2u
+#define SEEN_OFFSETS 4u
+#define SEEN_ALL 7u
+
+/* The members of a tensor. */
+typedef struct members {
+    int32_t dtype;
+    uint32_t seen;
+    uint64_t rank;
+    uint64_t begin;
+    uint64_t end;
+    uint64_t dims_bytes;
+    char dims[BERTHI_MAX_RANK * BERTHI_VARINT_CAPACITY]; /* base 128 */
+} members;
+
+static void
+clear_members(members *m)
+{
+    m->dtype = BERTHI_NO_DTYPE;
+    m->seen = 0;
+    m->rank = 0;
+    m->begin = 0;
+    m->end = 0;
+    m->dims_bytes = 0;
+}
+
+/* Dims beyond the limit are counted, but not kept: the tensor will be refused. */
+static inline void
+add_dim(members *m, uint64_t dim)
+{
+    if (m->rank < BERTHI_MAX_RANK)
+        m->dims_bytes =
+            (uint64_t)(berthi_varint_write(m->dims + m->dims_bytes, dim) - m->dims);
+    m->rank++;
+}
+
+/* ------------------------------------------------------------------ records */
+
+/* `name` lies in a record: its place in the JSON may be written over. */
+static void
+refuse_later(berthi_refusal *refusal, const berthi_scan_text *name, uint64_t position,
+             uint64_t actual)
+{
+    if (!refusal->is_set)
+        *refusal = (berthi_refusal){ true, name->bytes, name->length, position, actual };
+}
+
+/* The tensor that was read becomes a record, and its name part of it. */
+static void
+add_record(berthi_draft *draft, const members *m)
+{
+    const uint64_t name_length = draft->tensor.length;
+    char head[6 * BERTHI_VARINT_CAPACITY];
+    char *at = head;
+    char *out = draft->scan.text + draft->bytes;
+
+    at = berthi_varint_write(at, name_length);
+    at = berthi_varint_write(at, m->dims_bytes);
+    at = berthi_varint_write(at, (uint64_t)m->dtype);
+    at = berthi_varint_write(at, m->rank);
+    at = berthi_varint_write(at, m->begin);
+    at = berthi_varint_write(at, m->end);
+    /* The name first: head and name may overlap where the name came from. */
+    memmove(out + (at - head), draft->tensor.bytes, (size_t)name_length);
+    memcpy(out, head, (size_t)(at - head));
+    draft->tensor.bytes = out + (at - head);
+    out += (uint64_t)(at - head) + name_length;
+    *out++ = '\0';
+    memcpy(out, m->dims, (size_t)m->dims_bytes);
+    out += m->dims_bytes;
+    draft->bytes = (uint64_t)(out - draft->scan.text);
+    draft->entry_text += name_length + 1 + m->dims_bytes;
+    draft->entry_count++;
+}
+
+const char *
+berthi_draft_record(const char *at, berthi_record *record)
+{
+    at = berthi_varint_read(at, &record->name_length);
+    at = berthi_varint_read(at, &record->dims_bytes);
+    at = berthi_varint_read(at, &record->dtype);
+    at = berthi_varint_read(at, &record->rank);
+    at = berthi_varint_read(at, &record->begin);
+    at = berthi_varint_read(at, &record->end);
+    record->text = at;
+    return at + record->name_length + 1 + record->dims_bytes;
+}
+
+static void
+add_pair(berthi_draft *draft, const berthi_scan_text *key, const berthi_scan_text *value)
+{
+    const uint64_t position = (uint64_t)(key->bytes - draft->scan.text);
+    const berthi_scan_text moved = { draft->scan.text + draft->bytes, key->length,
+                                     key->has_nul };
+    char *out = draft->scan.text + draft->bytes;
+
+    memmove(out, key->bytes, (size_t)key->length);
+    if (key->has_nul)
+        refuse_later(&draft->name, &moved, position, 0);
+    out += key->length;
+    *out++ = '\0';
+    out = berthi_varint_write(out, value->length);
+    memmove(out, value->bytes, (size_t)value->length);
+    out += value->length;
+    *out++ = '\0';
+    draft->bytes = (uint64_t)(out - draft->scan.text);
+    draft->pair_count++;
+}
+
+/* --------------------------------------------------- tensors as berth writes */
+
+typedef struct cursor {
+    const char *at;
+    const char *end;
+} cursor;
+
+static inline bool
+has_literal(cursor *c, const char *literal, size_t length)
+{
+    if ((size_t)(c->end - c->at) < length || memcmp(c->at, literal, length) != 0)
+        return false;
+    c->at += length;
+    return true;
+}
+#define HAS_LITERAL(c, literal) has_literal(c, literal, sizeof literal - 1)
+
+/* 1 to 19 digits, which cannot overflow; longer ones are left to the scanner. */
+static inline bool
+has_integer(cursor *c, uint64_t *out)
+{
+    const char *const begin = c->at;
+    uint64_t value = 0;
+
+    while (c->at < c->end && (unsigned char)(*c->at - '0') <= 9)
+        value = value * 10 + (uint64_t)(*c->at++ - '0');
+    *out = value;
+    return c->at > begin && c->at - begin <= 19 && (*begin != '0' || c->at - begin == 1);
+}
+
+static inline bool
+has_dtype(cursor *c, int32_t *dtype)
+{
+    const char *const begin = c->at;
+
+    while (c->at < c->end && *c->at != '"')
+        c->at++;
+    *dtype = berthi_format_dtype(begin, (uint64_t)(c->at - begin));
+    return *dtype != BERTHI_NO_DTYPE;
+}
+
+static inline bool
+has_dims(cursor *c, members *m)
+{
+    uint64_t dim;
+
+    if (HAS_LITERAL(c, "]"))
+        return true;
+    do {
+        if (!has_integer(c, &dim))
+            return false;
+        add_dim(m, dim);
+    } while (HAS_LITERAL(c, ","));
+    return HAS_LITERAL(c, "]");
+}
+
+/*
+ * The members as every common writer puts them, in one go. False when they are
+ * written in another way; nothing is read then.
+ */
+static bool
+has_usual_members(berthi_scan *scan, members *m)
+{
+    cursor c = { scan->text + scan->position, scan->text + scan->length };
+
+    clear_members(m);
+    if (!HAS_LITERAL(&c, "{\"dtype\":\"") || !has_dtype(&c, &m->dtype)
+        || !HAS_LITERAL(&c, "\",\"shape\":[") || !has_dims(&c, m)
+        || !HAS_LITERAL(&c, ",\"data_offsets\":[") || !has_integer(&c, &m->begin)
+        || !HAS_LITERAL(&c, ",") || !has_integer(&c, &m->end) || !HAS_LITERAL(&c, "]}"))
+        return false;
+    scan->position = (uint64_t)(c.at - scan->text);
+    return true;
+}
+
+/* -------------------------------------------------------- tensors as JSON is */
+
+static bool
+can_read_dtype(berthi_scan *scan, members *m)
+{
+    berthi_scan_text name;
+
+    if (!berthi_scan_can_read_string(scan, &name))
+        return false;
+    m->dtype = berthi_format_dtype(name.bytes, name.length);
+    return m->dtype != BERTHI_NO_DTYPE || berthi_scan_refuse(scan, "an unknown dtype");
+}
+
+static bool
+can_read_shape(berthi_scan *scan, members *m)
+{
+    uint64_t dim;
+
+    if (!berthi_scan_can_enter_array(scan))
+        return false;
+    while (berthi_scan_has_next_element(scan)) {
+        if (!berthi_scan_can_read_unsigned(scan, &dim))
+            return false;
+        add_dim(m, dim);
+    }
+    return scan->problem == NULL;
+}
+
+static bool
+can_read_offsets(berthi_scan *scan, members *m)
+{
+    uint64_t *const values[] = { &m->begin, &m->end };
+
+    if (!berthi_scan_can_enter_array(scan))
+        return false;
+    for (size_t i = 0; i < 2; i++) {
+        if (!berthi_scan_has_next_element(scan))
+            return berthi_scan_refuse(scan, "data_offsets are not two numbers");
+        if (!berthi_scan_can_read_unsigned(scan, values[i]))
+            return false;
+    }
+    if (berthi_scan_has_next_element(scan))
+        return berthi_scan_refuse(scan, "data_offsets are not two numbers");
+    return scan->problem == NULL;
+}
+
+static uint32_t
+member_bit(const berthi_scan_text *key)
+{
+    if (berthi_scan_text_is(key, "dtype"))
+        return SEEN_DTYPE;
+    if (berthi_scan_text_is(key, "shape"))
+        return SEEN_SHAPE;
+    return berthi_scan_text_is(key, "data_offsets") ? SEEN_OFFSETS : 0;
+}
+
+static bool
+can_read_member(berthi_draft *draft, const berthi_scan_text *key, members *m)
+{
+    berthi_scan *const scan = &draft->scan;
+    const uint32_t bit = member_bit(key);
+
+    if ((m->seen & bit) != 0)
+        return berthi_scan_refuse(scan, "dtype, shape or data_offsets a second time");
+    m->seen |= bit;
+    switch (bit) {
+    case SEEN_DTYPE: return can_read_dtype(scan, m);
+    case SEEN_SHAPE: return can_read_shape(scan, m);
+    case SEEN_OFFSETS: return can_read_offsets(scan, m);
+    default: draft->has_unknown_member = true; return berthi_scan_can_skip(scan);
+    }
+}
+
+static bool
+can_read_members(berthi_draft *draft, members *m)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan_text key;
+
+    clear_members(m);
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!can_read_member(draft, &key, m))
+            return false;
+    if (m->seen != SEEN_ALL)
+        return berthi_scan_refuse(scan, "a tensor without dtype, shape or data_offsets");
+    return true;
+}
+
+static bool
+can_read_tensor(berthi_draft *draft, const berthi_scan_text *name)
+{
+    const uint64_t position = (uint64_t)(name->bytes - draft->scan.text);
+    members m;
+
+    draft->tensor = *name;
+    if (!has_usual_members(&draft->scan, &m) && !can_read_members(draft, &m))
+        return false;
+    if (m.begin < draft->last_begin
+        || (m.begin == draft->last_begin && m.end < draft->last_end))
+        draft->is_out_of_order = true;
+    draft->last_begin = m.begin;
+    draft->last_end = m.end;
+    add_record(draft, &m);
+    if (name->has_nul)
+        refuse_later(&draft->name, &draft->tensor, position, 0);
+    if (m.rank > BERTHI_MAX_RANK)
+        refuse_later(&draft->rank, &draft->tensor, position, m.rank);
+    draft->tensor.bytes = NULL;
+    return true;
+}
+
+/* --------------------------------------------------------------------- root */
+
+static bool
+can_read_pairs(berthi_draft *draft)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan_text key;
+    berthi_scan_text value;
+
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    draft->pair_begin = draft->bytes;
+    while (berthi_scan_has_next_member(scan, &key)) {
+        if (!berthi_scan_can_read_string(scan, &value))
+            return false;
+        add_pair(draft, &key, &value);
+    }
+    draft->pair_end = draft->bytes;
+    return scan->problem == NULL;
+}
+
+static bool
+can_read_metadata(berthi_draft *draft)
+{
+    berthi_scan *const scan = &draft->scan;
+
+    if (draft->has_metadata)
+        return berthi_scan_refuse(scan, "a second __metadata__");
+    draft->has_metadata = true;
+    if (berthi_scan_peek(scan) != BERTHI_SCAN_NULL)
+        return can_read_pairs(draft);
+    draft->has_null_metadata = true;
+    return berthi_scan_can_read_null(scan);
+}
+
+static bool
+has_only_spaces(const berthi_scan *scan)
+{
+    for (uint64_t i = scan->position; i < scan->length; i++)
+        if (scan->text[i] != ' ')
+            return false;
+    return true;
+}
+
+bool
+berthi_draft_can_read(berthi_draft *draft, char *text, uint64_t bytes)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan_text key;
+
+    memset(draft, 0, sizeof *draft);
+    berthi_scan_init(scan, text, bytes, 0);
+    draft->has_leading_space = bytes > 0 && text[0] != '{';
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key)) {
+        if (berthi_scan_text_is(&key, "__metadata__")) {
+            if (!can_read_metadata(draft))
+                return false;
+            continue;
+        }
+        if (!can_read_tensor(draft, &key))
+            return false;
+    }
+    draft->has_other_trailing = !has_only_spaces(scan);
+    return berthi_scan_can_finish(scan);
+}

@@ -66,7 +66,9 @@ FUZZER ?= 0
 
 comma := ,
 Q := $(if $(filter 1,$(V)),,@)
-say = $(if $(filter 1,$(V)),,@echo '  $(1)'; )
+# make -s says nothing but what the programs say.
+SILENT := $(findstring s,$(filter-out --%,$(firstword $(MAKEFLAGS))))
+say = $(if $(filter 1,$(V)),,@$(if $(SILENT),,echo '  $(1)'; ))
 
 $(foreach name,CUDA URING LIBDEFLATE,$(if $(filter-out auto 0 1,$($(name))),\
     $(error $(name)=$($(name)): give auto, 1 or 0)))
@@ -252,7 +254,7 @@ PRODUCTS := $(if $(LIB_SOURCES),$(B)/libberth.a) \
     $(if $(wildcard tools/main.c),$(B)/berth)
 DOCS := $(if $(wildcard tools/main.c),$(B)/docs)
 
-ifneq ($(if $(MAKELEVEL:0=),,$(filter all check demo install,$(GOALS))),)
+ifneq ($(if $(MAKELEVEL:0=)$(SILENT),,$(filter all check demo install,$(GOALS))),)
 $(info berth $(VERSION): $(COMPILER)$(if $(SAN),$(comma) sanitizers $(SAN)); \
     liburing: $(call link_word,$(URING_LINK)), libdeflate: $(call link_word,$(DEFLATE_LINK)), \
     CUDA: $(CUDA_WORD))
@@ -300,7 +302,7 @@ san:
 demo: all $(MAKER_PROGRAMS)
 	$(Q)tests/demo.sh
 lint: all
-	$(Q)LIB_SOURCES='$(LIB_SOURCES)' tests/lint.sh
+	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
 interop: all $(TEST_PROGRAMS) $(MAKER_PROGRAMS)
 	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
 	    tests/run.sh $(wildcard tests/interop/*.py)
@@ -346,7 +348,7 @@ install: all
 	    [ ! -e $$page ] || install -m 644 $$page $(DESTDIR)$(MANDIR)/man$$n/; done; done
 	$(Q)for file in $(COMPLETIONS); do [ ! -e $(B)/completions/$${file##*/} ] || \
 	    install -m 644 $(B)/completions/$${file##*/} $(DESTDIR)$$file; done
-	@echo 'installed berth $(VERSION) below $(DESTDIR)$(PREFIX)'
+	@$(if $(SILENT),,echo 'installed berth $(VERSION) below $(DESTDIR)$(PREFIX)')
 
 endif # nothing is missing
 

@@ -6,6 +6,7 @@
 #
 # A check prints what it refuses, one finding a line; no line, no finding. Each counts as one test.
 # BERTH_BUILD  the folder of this build's objects      LIB_SOURCES  the library's sources
+# LINT_FLAGS   where the headers of other libraries lie
 set -u
 export LC_ALL=C
 BERTH_BUILD=${BERTH_BUILD:-}
@@ -268,7 +269,6 @@ lint_ground()
 # Everything under both compilers, whichever one this build uses.
 lint_compilers()
 {
-    cjson=$(pkg-config --cflags libcjson 2>/dev/null)
     for compiler in $(compilers); do
         for file in $LIB_SOURCES \
             $(grep -E '^(tools|tests|tests/fuzz|tests/bench)/[^/]*\.c$' "$scratch/files"); do
@@ -279,7 +279,7 @@ lint_compilers()
             *) level= ;;
             esac
             # shellcheck disable=SC2086
-            $compiler $WARNINGS $level $cjson -fsyntax-only "$file" 2>&1
+            $compiler $WARNINGS $level ${LINT_FLAGS:-} -fsyntax-only "$file" 2>&1
         done
     done
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base.c - names of statuses and reasons, filling and formatting of errors. */
-#define _POSIX_C_SOURCE 200809L /* strerror_r with the POSIX result */
-
 #include "kernels/base.h"
 
 #include <errno.h>
@@ -9,6 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "kernels/sys.h"
 
 #define STRING_OF(number) #number
 #define VERSION_TEXT(major, minor, patch)                                                  \
@@ -104,15 +104,14 @@ berthi_error_clear(berth_error *error)
 static void
 copy_path(char *out, size_t capacity, const char *path)
 {
-    const size_t needed = berth_text_escape(path, strlen(path), out, capacity);
+    const size_t length = strlen(path);
+    /* No byte becomes more than four characters. */
+    const size_t keep = (capacity - 4) / 4;
 
-    if (needed >= capacity) {
-        const size_t length = strlen(path);
-        const size_t keep = length < capacity / 8 ? length : capacity / 8;
-
-        memcpy(out, "...", 3);
-        berth_text_escape(path + length - keep, keep, out + 3, capacity - 3);
-    }
+    if (berth_text_escape(path, length, out, capacity) < capacity)
+        return;
+    memcpy(out, "...", 3);
+    berth_text_escape(path + length - keep, keep, out + 3, capacity - 3);
 }
 
 /* At most 128 printable characters; a longer name ends in a mark. */
@@ -253,14 +252,8 @@ line_add_numbers(line *l, const berth_error *error)
         line_add(l, ", expected %" PRIu64, error->expected);
     if (error->has & BERTH_HAS_ACTUAL)
         line_add(l, ", found %" PRIu64, error->actual);
-    if (error->system_error != 0) {
-        char words[128] = "";
-
-        /* The POSIX strerror_r: locale-dependent words, but thread-safe. */
-        if (strerror_r(error->system_error, words, sizeof words) != 0)
-            snprintf(words, sizeof words, "error %d", error->system_error);
-        line_add(l, ": %s", words);
-    }
+    if (error->system_error != 0)
+        line_add(l, ": %s", berthi_sys_error_words(error->system_error));
 }
 
 size_t

@@ -546,6 +546,15 @@ berthi_sys_event_clear(int fd)
         return;
 }
 
+const char *
+berthi_sys_error_words(int system_error)
+{
+    /* Other than strerror() it neither translates nor writes anywhere. */
+    const char *const words = strerrordesc_np(system_error);
+
+    return words != NULL ? words : "unknown error";
+}
+
 uint64_t
 berthi_sys_page_bytes(void)
 {

@@ -117,6 +117,8 @@ int berthi_sys_probe_uring(void);
 int berthi_sys_event_create(void);
 int berthi_sys_event_signal(int fd);
 void berthi_sys_event_clear(int fd);
+/* What an errno means, in English whatever the locale; never NULL. */
+const char *berthi_sys_error_words(int system_error);
 uint64_t berthi_sys_page_bytes(void);
 uint32_t berthi_sys_process_id(void);
 /* Monotonic time. */

@@ -109,7 +109,8 @@ test_texts(void)
         { "model.layers.0.weight", 21, "model.layers.0.weight" },
         { "a\0b", 3, "a\\x00b" },
         { "\x1b[2J\r\n", 6, "\\x1b[2J\\x0d\\x0a" },
-        { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 9, "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80" },
+        { "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", 9,
+          "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80" },
         { "\xC3", 1, "\\xc3" },                       /* cut off */
         { "\xE2\x82", 2, "\\xe2\\x82" },
         { "\xC3\x28", 2, "\\xc3(" },                  /* broken off */

@@ -85,7 +85,8 @@ test_code_points(void)
     uint64_t count = 0;
 
     for (uint32_t point = 0; point <= 0x10FFFF; point++) {
-        const size_t expected = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+        const size_t expected =
+            point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
         unsigned char bytes[5] = { 0xAA, 0xAA, 0xAA, 0xAA, 0xAA };
         uint32_t back = 0;
 

@@ -15,7 +15,7 @@ LAYERS="kernels quant placement loader"
 CC=${CC:-cc}
 DIALECT="-pedantic -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror"
 WARNINGS="-std=c11 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-    -Wvla -Werror -ffp-contract=off -I."
+    -Wvla -Werror -O2 -ffp-contract=off -I."
 CHECKS="dialects headers guards layers fences format words exports globals mutable process ground
     compilers cppcheck scripts selftest"
 
@@ -69,6 +69,15 @@ compilers()
     done
 }
 
+# The instruction set that a file is for, by its name, as in the Makefile.
+level_of()
+{
+    case $1 in
+    *avx2.[ch]) echo "-mavx2 -mfma -mf16c" ;;
+    *avx512.[ch]) echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c" ;;
+    esac
+}
+
 # ---- the public header -------------------------------------------------------------------------
 
 # berth.h alone, twice, in every dialect that a user may compile it with.
@@ -114,8 +123,9 @@ lint_headers()
     for header in $(sources_in "$LAYERS tools tests" | grep '\.h$'); do
         printf '#include "%s"\ntypedef int lint_unit;\n' "$header" >"$scratch/unit.c"
         for compiler in $(compilers); do
-            # shellcheck disable=SC2086
-            $compiler $WARNINGS -fsyntax-only "$scratch/unit.c" 2>&1
+            # shellcheck disable=SC2046,SC2086
+            $compiler $WARNINGS $(level_of "$header") -DBERTH_TESTING -fsyntax-only \
+                "$scratch/unit.c" 2>&1
         done
     done
 }
@@ -273,13 +283,16 @@ lint_compilers()
         for file in $LIB_SOURCES \
             $(grep -E '^(tools|tests|tests/fuzz|tests/bench)/[^/]*\.c$' "$scratch/files"); do
             case $file in
-            *_avx2.c) level="-mavx2 -mfma -mf16c" ;;
-            *_avx512.c) level="-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c" ;;
             *.cu) continue ;;
-            *) level= ;;
+            tools/* | tests/bench/*) variants=release ;;
+            tests/*) variants=TESTING ;;
+            *) variants="release TESTING" ;;
             esac
-            # shellcheck disable=SC2086
-            $compiler $WARNINGS $level ${LINT_FLAGS:-} -fsyntax-only "$file" 2>&1
+            for variant in $variants; do
+                # shellcheck disable=SC2046,SC2086
+                $compiler $WARNINGS $(level_of "$file") ${LINT_FLAGS:-} -DBERTH_$variant \
+                    -fsyntax-only "$file" 2>&1
+            done
         done
     done
 }

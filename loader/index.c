@@ -340,17 +340,29 @@ compare_runs(void *user, uint32_t a, uint32_t b)
     return strcmp(p->records + a, p->records + b);
 }
 
+static const char *
+skip_text(const char *at)
+{
+    return at + strlen(at) + 1;
+}
+
+/* Behind the shard of a record; most have none. */
+static const char *
+skip_shard(const char *at)
+{
+    return *at == '\0' ? at + 1 : skip_text(at);
+}
+
 /* Places of all shard names in the records, in order of records. */
 static void
 find_runs(const parser *p, uint64_t run_count, uint32_t *runs)
 {
     const char *at = p->records;
 
-    for (uint64_t i = 0; i < run_count;) {
-        at += strlen(at) + 1;
+    for (uint64_t i = 0; i < run_count; at = skip_shard(at)) {
+        at = skip_text(at);
         if (*at != '\0')
             runs[i++] = (uint32_t)(at - p->records);
-        at += strlen(at) + 1;
     }
 }
 
@@ -424,7 +436,7 @@ fill_entries(const parser *p, uint64_t text)
         at += length + 1;
         if (*at != '\0')
             shard = find_shard(index, at);
-        at += strlen(at) + 1;
+        at = skip_shard(at);
         index->entries[i] = (berthi_index_entry){ text, (uint32_t)length, shard };
         text += length + 1;
     }

@@ -27,14 +27,6 @@ berthi_scan_refuse(berthi_scan *scan, const char *problem)
     return false;
 }
 
-bool
-berthi_scan_text_is(const berthi_scan_text *text, const char *word)
-{
-    const size_t length = strlen(word);
-
-    return text->length == length && memcmp(text->bytes, word, length) == 0;
-}
-
 static inline void
 skip_space(berthi_scan *scan)
 {
@@ -57,14 +49,16 @@ is_next(berthi_scan *scan, char byte)
 
 /* ------------------------------------------------------------------ strings */
 
-/* The eight bytes at `bytes`, the first one lowest: one load on most machines. */
+/* The eight bytes at `bytes`, the first one lowest. */
 static inline uint64_t
 load_word(const char *bytes)
 {
-    uint64_t word = 0;
+    uint64_t word;
 
-    for (unsigned i = 0; i < 8; i++)
-        word |= (uint64_t)(unsigned char)bytes[i] << 8 * i;
+    memcpy(&word, bytes, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
     return word;
 }
 

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define BERTHI_SCAN_DEPTH 127u
 
@@ -88,6 +89,12 @@ bool berthi_scan_can_finish(berthi_scan *scan);
 bool berthi_scan_refuse(berthi_scan *scan, const char *problem);
 
 /* True when `text` is exactly the NUL-terminated `word`. */
-bool berthi_scan_text_is(const berthi_scan_text *text, const char *word);
+static inline bool
+berthi_scan_text_is(const berthi_scan_text *text, const char *word)
+{
+    const size_t length = strlen(word);
+
+    return text->length == length && memcmp(text->bytes, word, length) == 0;
+}
 
 #endif

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "kernels/tables.h"
+#include "loader/berth.h"
 
 #ifdef __CUDACC__
 #define BERTHI_CORE static __host__ __device__ __forceinline__
@@ -167,6 +168,29 @@ berthi_core_to_fp16(float value)
                       | (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13);
 }
 
+/* Element i of an array of BERTH_BF16, BERTH_F16 or BERTH_F32, widened. */
+BERTHI_CORE float
+berthi_core_load(const void *values, int32_t dtype, uint64_t i)
+{
+    if (dtype == BERTH_F32)
+        return ((const float *)values)[i];
+    if (dtype == BERTH_BF16)
+        return berthi_core_from_bf16(((const uint16_t *)values)[i]);
+    return berthi_core_from_fp16(((const uint16_t *)values)[i]);
+}
+
+/* The same, rounded on the way in. */
+BERTHI_CORE void
+berthi_core_store(void *values, int32_t dtype, uint64_t i, float value)
+{
+    if (dtype == BERTH_F32)
+        ((float *)values)[i] = value;
+    else if (dtype == BERTH_BF16)
+        ((uint16_t *)values)[i] = berthi_core_to_bf16(value);
+    else
+        ((uint16_t *)values)[i] = berthi_core_to_fp16(value);
+}
+
 /* ------------------------------------------------------------------- absmax */
 
 /*
@@ -179,11 +203,16 @@ berthi_core_absmax_seed(bool is_full_block)
     return is_full_block ? berthi_core_float(0xFF7FFFFFu) : 0.0f;
 }
 
-/* NaN is ignored; a subnormal counts as 0. */
+/*
+ * NaN is ignored; a subnormal counts as 0. A comparison, not fmaxf: the C
+ * library lets a signaling NaN through.
+ */
 BERTHI_CORE float
 berthi_core_absmax_step(float maximum, float value)
 {
-    return fmaxf(maximum, berthi_core_flush(fabsf(value)));
+    const float magnitude = berthi_core_flush(fabsf(value));
+
+    return magnitude > maximum ? magnitude : maximum;
 }
 
 /* -------------------------------------------------------------- 4-bit codes */

@@ -36,6 +36,9 @@ typedef struct berthi_decode_arguments {
     void *values;
 } berthi_decode_arguments;
 
+#define BERTHI_DOUBLE_BLOCK 256u
+#define BERTHI_DOUBLE_SCRATCH 4096u /* values: several blocks for one set of tables */
+
 /* First-level absmax -> 8-bit codes, second-level absmax and offset; and back. */
 typedef struct berthi_double_arguments {
     const float *absmax;
@@ -43,7 +46,7 @@ typedef struct berthi_double_arguments {
     uint8_t *codes;
     float *absmax2; /* ceil(count / 256) */
     float offset;   /* of berthi_core_mean */
-    float *scratch; /* 256 values */
+    float *scratch; /* BERTHI_DOUBLE_SCRATCH values */
 } berthi_double_arguments;
 
 /* LLM.int8(): rows of fp16-rounded values -> codes and row maxima. */
@@ -81,6 +84,10 @@ typedef struct berthi_operations {
 
 /* The reference loops: every entry present, no instruction set assumed. */
 extern const berthi_operations berthi_scalar_operations;
+
+/* encode_double of any level: its own 8-bit codes, the one way to subtract. */
+void berthi_encode_double_by(const berthi_double_arguments *arguments,
+                             void (*encode_codes)(const berthi_encode_arguments *codes));
 
 /*
  * Levels with an instruction set of their own; call an entry only on a

@@ -11,9 +11,7 @@
  * Decoding multiplies the 16 values by a block's absmax, rounds them once, and
  * then only translates nibbles.
  */
-#include "kernels/simd_blocks.h"
-
-#include <immintrin.h>
+#include "kernels/avx512.h"
 
 #define STEP 32u            /* elements of one turn: 16 packed bytes */
 #define BINS_PER_UNIT 15.0f /* |p| <= 1 + 1 ulp: bins -15 to 15 */
@@ -48,48 +46,6 @@ load_pairs(const void *values, int32_t dtype, uint64_t first)
                             both, _mm512_set1_epi32((int)0xFFFF0000))) };
     return (pairs){ _mm512_cvtph_ps(_mm512_cvtepi32_epi16(both)),
                     _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16))) };
-}
-
-/* ------------------------------------------------------------------- absmax */
-
-/* Magnitudes are in the order of their bits: an integer maximum. */
-ALWAYS_INLINE uint32_t
-largest_16_bit(const uint16_t *values, uint32_t count)
-{
-    const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
-    __m512i largest = _mm512_setzero_si512();
-    __m256i half;
-    __m128i quarter;
-
-    for (uint32_t i = 0; i < count; i += STEP)
-        largest = _mm512_max_epu16(
-            largest, _mm512_and_si512(_mm512_loadu_si512(values + i), magnitude));
-    half = _mm256_max_epu16(_mm512_castsi512_si256(largest),
-                            _mm512_extracti64x4_epi64(largest, 1));
-    quarter = _mm_max_epu16(_mm256_castsi256_si128(half),
-                            _mm256_extracti128_si256(half, 1));
-    /* The one horizontal instruction finds a minimum. */
-    quarter = _mm_minpos_epu16(_mm_xor_si128(quarter, _mm_set1_epi16(-1)));
-    return ~(uint32_t)_mm_cvtsi128_si32(quarter) & 0xFFFFu;
-}
-
-ALWAYS_INLINE float
-find_absmax(const void *values, int32_t dtype, uint64_t first, uint32_t count)
-{
-    if (dtype == BERTH_F32) {
-        const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-        const uint32_t *const from = (const uint32_t *)values + first;
-        __m512i largest = _mm512_setzero_si512();
-
-        for (uint32_t i = 0; i < count; i += 16)
-            largest = _mm512_max_epu32(
-                largest, _mm512_and_si512(_mm512_loadu_si512(from + i), magnitude));
-        return berthi_core_float(_mm512_reduce_max_epu32(largest));
-    }
-    const uint32_t bits = largest_16_bit((const uint16_t *)values + first, count);
-
-    return dtype == BERTH_BF16 ? berthi_core_from_bf16((uint16_t)bits)
-                               : berthi_core_from_fp16((uint16_t)bits);
 }
 
 /* ---------------------------------------------------------------- code tables */
@@ -244,19 +200,7 @@ scale_values(__m512 values, float absmax)
 ALWAYS_INLINE __m512i
 round_values(__m512 values, int32_t dtype)
 {
-    __m256i rounded;
-
-    if (dtype == BERTH_BF16) {
-        const __m512i bits = _mm512_castps_si512(values);
-        const __m512i odd
-            = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-
-        rounded = _mm512_cvtepi32_epi16(_mm512_srli_epi32(
-            _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16));
-    } else {
-        rounded = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    }
-    return _mm512_broadcast_i64x4(rounded);
+    return _mm512_broadcast_i64x4(round_to_16_bit(values, dtype));
 }
 
 ALWAYS_INLINE void
@@ -323,4 +267,8 @@ const berthi_operations berthi_avx512_operations = {
     .encode_fp4 = encode_fp4,
     .decode_nf4 = decode_nf4,
     .decode_fp4 = decode_fp4,
+    .encode_map = berthi_avx512_encode_map,
+    .encode_double = berthi_avx512_encode_double,
+    .encode_rows = berthi_avx512_encode_rows,
+    .decode_rows = berthi_avx512_decode_rows,
 };

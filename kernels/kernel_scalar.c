@@ -3,29 +3,6 @@
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 
-/* ------------------------------------------------------------ typed elements */
-
-static float
-load_value(const void *values, int32_t dtype, uint64_t i)
-{
-    if (dtype == BERTH_F32)
-        return ((const float *)values)[i];
-    if (dtype == BERTH_BF16)
-        return berthi_core_from_bf16(((const uint16_t *)values)[i]);
-    return berthi_core_from_fp16(((const uint16_t *)values)[i]);
-}
-
-static void
-store_value(void *values, int32_t dtype, uint64_t i, float value)
-{
-    if (dtype == BERTH_F32)
-        ((float *)values)[i] = value;
-    else if (dtype == BERTH_BF16)
-        ((uint16_t *)values)[i] = berthi_core_to_bf16(value);
-    else
-        ((uint16_t *)values)[i] = berthi_core_to_fp16(value);
-}
-
 /* ------------------------------------------------------------------- encode */
 
 static float
@@ -34,7 +11,7 @@ find_absmax(const berthi_encode_arguments *a, uint64_t first, uint64_t end)
     float maximum = berthi_core_absmax_seed(end - first == a->block_size);
 
     for (uint64_t i = first; i < end; i++)
-        maximum = berthi_core_absmax_step(maximum, load_value(a->values, a->dtype, i));
+        maximum = berthi_core_absmax_step(maximum, berthi_core_load(a->values, a->dtype, i));
     return maximum;
 }
 
@@ -74,7 +51,7 @@ encode_blocks(const berthi_encode_arguments *a, code_function *code_of, bool is_
 
         a->absmax[first / a->block_size] = absmax;
         for (uint64_t i = first; i < end; i++) {
-            const float value = load_value(a->values, a->dtype, i);
+            const float value = berthi_core_load(a->values, a->dtype, i);
             const float scaled = berthi_core_multiply_flush(value, reciprocal);
             const uint32_t code = code_of(a->map, scaled);
 
@@ -120,7 +97,7 @@ static void
 decode_nf4(const berthi_decode_arguments *a)
 {
     for (uint64_t i = 0; i < a->count; i++)
-        store_value(
+        berthi_core_store(
             a->values, a->dtype, i,
             berthi_core_nf4_value(get_nibble(a->codes, i), a->absmax[i / a->block_size]));
 }
@@ -129,7 +106,7 @@ static void
 decode_fp4(const berthi_decode_arguments *a)
 {
     for (uint64_t i = 0; i < a->count; i++)
-        store_value(
+        berthi_core_store(
             a->values, a->dtype, i,
             berthi_core_fp4_value(get_nibble(a->codes, i), a->absmax[i / a->block_size]));
 }
@@ -138,35 +115,40 @@ static void
 decode_map(const berthi_decode_arguments *a)
 {
     for (uint64_t i = 0; i < a->count; i++)
-        store_value(
+        berthi_core_store(
             a->values, a->dtype, i,
             berthi_core_map_decode(a->map, a->codes[i], a->absmax[i / a->block_size]));
 }
 
 /* ------------------------------------------------------ double quantization */
 
-#define DOUBLE_BLOCK 256u
-
-static void
-encode_double(const berthi_double_arguments *a)
+void
+berthi_encode_double_by(const berthi_double_arguments *a,
+                        void (*encode_codes)(const berthi_encode_arguments *arguments))
 {
-    for (uint64_t first = 0; first < a->count; first += DOUBLE_BLOCK) {
+    for (uint64_t first = 0; first < a->count; first += BERTHI_DOUBLE_SCRATCH) {
         const uint64_t left = a->count - first;
-        const uint64_t count = left < DOUBLE_BLOCK ? left : DOUBLE_BLOCK;
+        const uint64_t count = left < BERTHI_DOUBLE_SCRATCH ? left : BERTHI_DOUBLE_SCRATCH;
 
         /* An ordinary subtraction: subnormals stay. */
         for (uint64_t i = 0; i < count; i++)
             a->scratch[i] = berthi_core_add(a->absmax[first + i], -a->offset);
-        encode_map(&(berthi_encode_arguments){
+        encode_codes(&(berthi_encode_arguments){
             .values = a->scratch,
             .dtype = BERTH_F32,
-            .block_size = DOUBLE_BLOCK,
+            .block_size = BERTHI_DOUBLE_BLOCK,
             .count = count,
             .map = berthi_signed_map,
             .codes = a->codes + first,
-            .absmax = a->absmax2 + first / DOUBLE_BLOCK,
+            .absmax = a->absmax2 + first / BERTHI_DOUBLE_BLOCK,
         });
     }
+}
+
+static void
+encode_double(const berthi_double_arguments *a)
+{
+    berthi_encode_double_by(a, encode_map);
 }
 
 static void
@@ -174,7 +156,7 @@ decode_double(const berthi_double_arguments *a, float *out_absmax)
 {
     for (uint64_t i = 0; i < a->count; i++)
         out_absmax[i] = berthi_core_absmax_recover(berthi_signed_map, a->codes[i],
-                                                   a->absmax2[i / DOUBLE_BLOCK],
+                                                   a->absmax2[i / BERTHI_DOUBLE_BLOCK],
                                                    a->offset);
 }
 
@@ -185,7 +167,7 @@ static float
 load_fp16(const berthi_rows_arguments *a, uint64_t i)
 {
     return berthi_core_from_fp16(
-        berthi_core_to_fp16(load_value(a->values, a->dtype, i)));
+        berthi_core_to_fp16(berthi_core_load(a->values, a->dtype, i)));
 }
 
 static void
@@ -209,7 +191,7 @@ static void
 decode_rows(const berthi_rows_decode_arguments *a)
 {
     for (uint64_t i = 0; i < a->rows * a->columns; i++)
-        store_value(a->values, a->dtype, i,
+        berthi_core_store(a->values, a->dtype, i,
                     berthi_core_int8_value(a->codes[i], a->row_maximum[i / a->columns]));
 }
 

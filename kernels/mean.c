@@ -94,28 +94,56 @@ sum_lanes(float *lane, uint32_t width, int is_old_order)
     return lane[0];
 }
 
-/* What lane `k` of block `c` gathers before the tree. */
-static float
-gather_lane(const berthi_mean_arguments *a, const grid *g, uint64_t c, uint32_t k)
+/*
+ * The four accumulators of every lane, lane by lane, are one row of the input:
+ * row after row is added, so memory is read in order.
+ */
+static void
+gather_rows(const berthi_mean_arguments *a, const grid *g, uint64_t c, float *sums)
 {
-    const uint64_t stride = g->width * g->blocks;
+    const uint64_t row = 4 * (uint64_t)g->width;
     const uint64_t tail = a->count - a->count % 4;
-    float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 
-    if (g->is_vector) {
-        for (uint64_t i = c * g->width + k; 4 * i + 3 < a->count; i += stride)
-            for (int e = 0; e < 4; e++)
-                sum[e] = berthi_core_add(sum[e], a->values[4 * i + (uint64_t)e]);
-        if (c == 0 && tail + k < a->count)
-            sum[0] = berthi_core_add(sum[0], a->values[tail + k]);
-    } else {
-        uint32_t e = 0;
+    memset(sums, 0, row * sizeof sums[0]);
+    for (uint64_t first = c * row; first < tail; first += row * g->blocks) {
+        const uint64_t count = tail - first < row ? tail - first : row;
 
-        for (uint64_t i = k; i < a->count; i += g->width, e = (e + 1) % 4)
-            sum[e] = berthi_core_add(sum[e], a->values[i]);
+        for (uint64_t j = 0; j < count; j++)
+            sums[j] = berthi_core_add(sums[j], a->values[first + j]);
     }
-    return berthi_core_add(berthi_core_add(berthi_core_add(sum[0], sum[1]), sum[2]),
-                           sum[3]);
+    for (uint64_t k = 0; c == 0 && tail + k < a->count; k++)
+        sums[4 * k] = berthi_core_add(sums[4 * k], a->values[tail + k]);
+}
+
+/* Fewer than a vector's worth: one block, lanes take turns with single values. */
+static void
+gather_singles(const berthi_mean_arguments *a, const grid *g, float *sums)
+{
+    memset(sums, 0, 4 * g->width * sizeof sums[0]);
+    for (uint64_t i = 0; i < a->count; i++) {
+        const uint64_t at = i % g->width * 4 + i / g->width % 4;
+
+        sums[at] = berthi_core_add(sums[at], a->values[i]);
+    }
+}
+
+static float
+sum_block(const berthi_mean_arguments *a, const grid *g, uint64_t c)
+{
+    float sums[4 * MAX_WIDTH];
+    float lane[MAX_WIDTH];
+
+    if (g->is_vector)
+        gather_rows(a, g, c, sums);
+    else
+        gather_singles(a, g, sums);
+    for (uint32_t k = 0; k < g->width; k++) {
+        const float *const four = sums + 4 * k;
+
+        lane[k] = berthi_core_add(
+            berthi_core_add(berthi_core_add(four[0], four[1]), four[2]), four[3]);
+    }
+    return sum_lanes(lane, g->width, a->is_old_order);
 }
 
 static float
@@ -137,13 +165,8 @@ berthi_mean(const berthi_mean_arguments *a)
     const grid g = plan_grid(a);
     float sum;
 
-    for (uint64_t c = 0; c < g.blocks; c++) {
-        float lane[MAX_WIDTH];
-
-        for (uint32_t k = 0; k < g.width; k++)
-            lane[k] = gather_lane(a, &g, c, k);
-        a->partial[c] = sum_lanes(lane, g.width, a->is_old_order);
-    }
+    for (uint64_t c = 0; c < g.blocks; c++)
+        a->partial[c] = sum_block(a, &g, c);
     sum = g.blocks == 1 ? a->partial[0] : sum_blocks(a, &g);
     /* The reduction multiplies by the reciprocal: not the same as a division. */
     return berthi_core_multiply(sum, 1.0f / (float)a->count);

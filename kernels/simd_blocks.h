@@ -40,8 +40,15 @@ element_bytes(int32_t dtype)
     return dtype == BERTH_F32 ? 4 : 2;
 }
 
+/* Bytes of the codes of `count` elements: a map means 8 bits, none 4. */
+ALWAYS_INLINE uint64_t
+code_bytes(const uint32_t *map, uint64_t count)
+{
+    return map != NULL ? count : count / 2;
+}
+
 /* `count` elements from `first`, a block border, by the reference. */
-static void
+ALWAYS_INLINE void
 encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
                uint64_t first, uint64_t count)
 {
@@ -49,7 +56,7 @@ encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
 
     part.values = (const uint8_t *)a->values + first * element_bytes(a->dtype);
     part.count = count;
-    part.codes = a->codes + first / 2;
+    part.codes = a->codes + code_bytes(a->map, first);
     part.absmax = a->absmax + first / a->block_size;
     reference(&part);
 }
@@ -89,7 +96,7 @@ encode_all(const berthi_encode_arguments *a, const void *tables,
         encode_typed(a, tables, BERTH_F32, find_absmax, encode_block, reference);
 }
 
-static void
+ALWAYS_INLINE void
 decode_plainly(const berthi_decode_arguments *a, decode_function *reference,
                uint64_t first, uint64_t count)
 {

@@ -277,6 +277,148 @@ test_decoding_of_every_absmax(void)
         }
 }
 
+/* ------------------------------------------------- 8-bit codes, rows, statistics */
+
+static void
+check_map(const void *values, int32_t dtype, const uint32_t *map, uint32_t block_size,
+          uint64_t count)
+{
+    const uint64_t blocks = (count + block_size - 1) / block_size;
+    uint8_t *const codes = calloc(2, count + GUARD);
+    float *const absmax = calloc(2, (blocks + 1) * sizeof(float));
+
+    berthi_scalar_operations.encode_map(&(berthi_encode_arguments){
+        values, dtype, block_size, count, map, codes, absmax });
+    level->encode_map(&(berthi_encode_arguments){ values, dtype, block_size, count, map,
+                                                  codes + count + GUARD,
+                                                  absmax + blocks + 1 });
+    CHECK_MEM(codes + count + GUARD, codes, count + GUARD);
+    CHECK_MEM(absmax + blocks + 1, absmax, (blocks + 1) * sizeof(float));
+    free(codes);
+    free(absmax);
+}
+
+/* Every border of both maps with its neighbours, and raw bits. */
+static void
+test_map_codes(void)
+{
+    static const uint32_t *const maps[] = { berthi_signed_map, berthi_unsigned_map };
+    float x[4096];
+    uint64_t state = 5;
+
+    if (level->encode_map == NULL)
+        T_SKIP("this level has no 8-bit codes");
+    for (int m = 0; m < 2; m++) {
+        uint64_t count = 0;
+
+        for (int i = 0; i < 255; i++) {
+            const float middle = (berthi_core_float(maps[m][i])
+                                  + berthi_core_float(maps[m][i + 1])) * 0.5f;
+            const float around[] = { nextafterf(middle, -2.0f), middle,
+                                     nextafterf(middle, 2.0f),
+                                     berthi_core_float(maps[m][i]) };
+
+            if (count % 256 == 0)
+                x[count++] = 1.0f;
+            for (int k = 0; k < 4; k++)
+                x[count++] = around[k];
+            while (count % 256 > 250)
+                x[count++] = 0.0f;
+        }
+        check_map(x, BERTH_F32, maps[m], 256, count);
+        for (int round = 0; round < 100; round++) {
+            for (int i = 0; i < 4096; i++) {
+                const uint32_t bits = (uint32_t)next_random(&state);
+
+                x[i] = berthi_core_float(round % 2 == 0 ? bits : bits & 0xBFFFFFFFu);
+            }
+            check_map(x, dtypes[round % 3], maps[m], round % 5 == 0 ? 100 : 256,
+                      next_random(&state) % 4096 + 1);
+        }
+    }
+}
+
+static void
+test_statistics(void)
+{
+    enum { COUNT = BERTHI_DOUBLE_SCRATCH + 1000 };
+    float x[COUNT];
+    float both[2][COUNT / 256 + 1];
+    float scratch[BERTHI_DOUBLE_SCRATCH];
+    uint8_t codes[2][COUNT];
+    uint64_t state = 11;
+
+    if (level->encode_double == NULL)
+        T_SKIP("this level has no double quantization");
+    for (int i = 0; i < COUNT; i++)
+        x[i] = 0.02f + (float)(next_random(&state) >> 40) * 0x1p-30f;
+    berthi_scalar_operations.encode_double(
+        &(berthi_double_arguments){ x, COUNT, codes[0], both[0], 0.027f, scratch });
+    level->encode_double(
+        &(berthi_double_arguments){ x, COUNT, codes[1], both[1], 0.027f, scratch });
+    CHECK_MEM(codes[1], codes[0], COUNT);
+    CHECK_MEM(both[1], both[0], sizeof both[0]);
+}
+
+static void
+check_rows(const void *values, int32_t dtype, uint64_t rows, uint64_t columns)
+{
+    const uint64_t count = rows * columns;
+    int8_t *const codes = calloc(2, count + GUARD);
+    float *const maximum = calloc(2, (rows + 1) * sizeof(float));
+    uint8_t *const out = calloc(2, count * 4 + GUARD);
+
+    berthi_scalar_operations.encode_rows(
+        &(berthi_rows_arguments){ values, dtype, rows, columns, codes, maximum });
+    level->encode_rows(&(berthi_rows_arguments){ values, dtype, rows, columns,
+                                                 codes + count + GUARD,
+                                                 maximum + rows + 1 });
+    CHECK_MEM(codes + count + GUARD, codes, count + GUARD);
+    CHECK_MEM(maximum + rows + 1, maximum, (rows + 1) * sizeof(float));
+    berthi_scalar_operations.decode_rows(&(berthi_rows_decode_arguments){
+        codes, maximum, rows, columns, dtype, out });
+    level->decode_rows(&(berthi_rows_decode_arguments){ codes, maximum, rows, columns, dtype,
+                                                        out + count * 4 + GUARD });
+    CHECK_MEM(out + count * 4 + GUARD, out, count * 4 + GUARD);
+    free(codes);
+    free(maximum);
+    free(out);
+}
+
+static void
+test_rows(void)
+{
+    enum { LARGEST = 12000 };
+    static uint8_t x[LARGEST * 4];
+    uint64_t state = 21;
+
+    if (level->encode_rows == NULL)
+        T_SKIP("this level has no rows");
+    for (int round = 0; round < 400; round++) {
+        const int32_t dtype = dtypes[round % 3];
+        const uint64_t columns = next_random(&state) % (round % 10 == 0 ? 3000 : 150) + 1;
+        const uint64_t rows = next_random(&state) % 4 + 1;
+
+        for (uint64_t i = 0; i < LARGEST; i++) {
+            const uint32_t bits = (uint32_t)next_random(&state);
+            const float plain = (float)(int32_t)bits * 0x1p-34f;
+
+            if (round % 2 == 0 && dtype == BERTH_F32)
+                memcpy(x + 4 * i, &plain, 4);
+            else if (round % 2 == 0)
+                memcpy(x + 2 * i,
+                       &(uint16_t){ dtype == BERTH_BF16 ? berthi_core_to_bf16(plain)
+                                                        : berthi_core_to_fp16(plain) },
+                       2);
+            else
+                memcpy(x + element_bytes(dtype) * i, &bits, element_bytes(dtype));
+        }
+        if (round % 6 == 0)
+            memset(x, 0, columns * element_bytes(dtype)); /* a row of zeros */
+        check_rows(x, dtype, rows, columns);
+    }
+}
+
 static void
 test_no_level(void)
 {
@@ -297,6 +439,9 @@ main(int argc, char **argv)
         T_RUN(test_ordinary_weights);
         T_RUN(test_decoding);
         T_RUN(test_decoding_of_every_absmax);
+        T_RUN(test_map_codes);
+        T_RUN(test_statistics);
+        T_RUN(test_rows);
     }
     if (level_count == 0)
         T_RUN(test_no_level);

@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reference loops against vectors of the real library: every case of
+ * tests/data/vectors.safetensors, and of the full recordings where they lie
+ * beside the project. Bits are compared, NaN with NaN.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+#include "loader/safetensors.h"
+#include "tests/t.h"
+
+/* ---------------------------------------------------------------- a vector file */
+
+typedef struct vectors {
+    berth_context *context;
+    berthi_header header;
+    uint8_t *bytes;
+    const uint8_t *data;
+} vectors;
+
+static bool
+has_opened(vectors *v, const char *path)
+{
+    FILE *const file = fopen(path, "rb");
+    berth_error error;
+    uint64_t header_bytes;
+    long size;
+
+    memset(v, 0, sizeof *v);
+    if (file == NULL)
+        return false;
+    fseek(file, 0, SEEK_END);
+    size = ftell(file);
+    rewind(file);
+    v->bytes = malloc((size_t)size);
+    if (v->bytes == NULL || fread(v->bytes, 1, (size_t)size, file) != (size_t)size)
+        abort();
+    fclose(file);
+    memcpy(&header_bytes, v->bytes, sizeof header_bytes);
+    if (berth_context_create(NULL, &v->context, &error) != BERTH_OK)
+        abort();
+    v->data = v->bytes + 8 + header_bytes;
+    return CHECK_EQ(berthi_header_parse(v->context, (char *)v->bytes + 8, header_bytes,
+                                        (uint64_t)size - 8 - header_bytes, path,
+                                        &v->header, &error),
+                    BERTH_OK);
+}
+
+static void
+close_vectors(vectors *v)
+{
+    berthi_header_fini(&v->header);
+    berth_context_destroy(v->context);
+    free(v->bytes);
+}
+
+/* Tensor `prefix` + `what`, or NULL. */
+static const berthi_entry *
+find(const vectors *v, const char *prefix, const char *what)
+{
+    char name[512];
+    uint64_t low = 0;
+    uint64_t high = v->header.entry_count;
+    const int length = snprintf(name, sizeof name, "%s.%s", prefix, what);
+
+    while (low < high) {
+        const uint64_t middle = (low + high) / 2;
+        const berthi_entry *const e = &v->header.entries[v->header.by_name[middle]];
+        const int order = berthi_name_compare(name, (uint64_t)length,
+                                              berthi_entry_name(v->header.text, e),
+                                              e->name_length);
+
+        if (order == 0)
+            return e;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+static const void *
+data_of(const vectors *v, const berthi_entry *entry)
+{
+    return v->data + entry->begin;
+}
+
+/* The first of two tensors that is there: canonical before the library's own. */
+static const void *
+either(const vectors *v, const char *prefix, const char *first, const char *second)
+{
+    const berthi_entry *entry = find(v, prefix, first);
+
+    if (entry == NULL)
+        entry = find(v, prefix, second);
+    return entry != NULL ? data_of(v, entry) : NULL;
+}
+
+/* Calls `test` for every prefix that has a tensor `prefix.marker`. */
+static unsigned
+each_case(const vectors *v, const char *group, const char *marker,
+          void (*test)(const vectors *v, const char *prefix))
+{
+    unsigned count = 0;
+
+    for (uint64_t i = 0; i < v->header.entry_count; i++) {
+        const berthi_entry *const e = &v->header.entries[v->header.by_name[i]];
+        char prefix[512];
+        char *dot;
+
+        snprintf(prefix, sizeof prefix, "%s", berthi_entry_name(v->header.text, e));
+        dot = strrchr(prefix, '.');
+        if (dot == NULL || strcmp(dot + 1, marker) != 0)
+            continue;
+        *dot = '\0';
+        if (strncmp(prefix, group, strlen(group)) != 0)
+            continue;
+        test(v, prefix);
+        count++;
+    }
+    return count;
+}
+
+static bool
+are_same_values(const void *a, const void *b, uint64_t count, int32_t dtype)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t x = 0;
+        uint32_t y = 0;
+        const size_t size = dtype == BERTH_F32 ? 4 : 2;
+        const uint32_t infinity = dtype == BERTH_F32    ? 0x7F800000u
+                                  : dtype == BERTH_BF16 ? 0x7F80u
+                                                        : 0x7C00u;
+        const uint32_t magnitude = dtype == BERTH_F32 ? 0x7FFFFFFFu : 0x7FFFu;
+
+        memcpy(&x, (const char *)a + i * size, size);
+        memcpy(&y, (const char *)b + i * size, size);
+        if (x != y && ((x & magnitude) <= infinity || (y & magnitude) <= infinity)) {
+            T_NOTE("element %llu: %08x, expected %08x", (unsigned long long)i, x, y);
+            return false;
+        }
+    }
+    return true;
+}
+
+static const struct {
+    const char *name;
+    const char *canonical;
+    int32_t dtype;
+} outputs[] = {
+    { "dequant_fp32", "dequant_fp32_canonical", BERTH_F32 },
+    { "dequant_bf16", "dequant_bf16_canonical", BERTH_BF16 },
+    { "dequant_fp16", "dequant_fp16_canonical", BERTH_F16 },
+};
+
+/* ----------------------------------------------------------- blocks, both ways */
+
+typedef struct block_operations {
+    void (*encode)(const berthi_encode_arguments *arguments);
+    void (*decode)(const berthi_decode_arguments *arguments);
+    bool is_packed;
+} block_operations;
+
+static void
+check_blocks(const vectors *v, const char *prefix, const block_operations *ops)
+{
+    const int64_t *const params = either(v, prefix, "params", "params");
+    const berthi_entry *const input = find(v, prefix, "input");
+    const char *const codes_name = ops->is_packed ? "packed" : "codes";
+    const void *const codes = either(v, prefix,
+                                     ops->is_packed ? "packed_canonical"
+                                                    : "codes_canonical",
+                                     codes_name);
+    const void *const absmax = either(v, prefix, "absmax_canonical", "absmax");
+    const uint64_t count = (uint64_t)params[1];
+    const uint32_t block = (uint32_t)params[0];
+    const uint64_t blocks = (count + block - 1) / block;
+    const uint64_t code_bytes = ops->is_packed ? (count + 1) / 2 : count;
+    const uint32_t *const map = ops->is_packed    ? NULL
+                                : params[2] != 0 ? berthi_unsigned_map
+                                                 : berthi_signed_map;
+    uint8_t *const got_codes = calloc(1, code_bytes + 1);
+    float *const got_absmax = calloc(blocks + 1, sizeof(float));
+    uint8_t *const got_values = malloc(count * 4 + 4);
+
+    T_REQUIRE(got_codes != NULL && got_absmax != NULL && got_values != NULL);
+    got_codes[code_bytes] = 0xA5;
+    ops->encode(&(berthi_encode_arguments){ data_of(v, input), input->dtype, block, count,
+                                            map, got_codes, got_absmax });
+    if (!CHECK_MEM(got_codes, codes, code_bytes) || !CHECK_EQ(got_codes[code_bytes], 0xA5)
+        || !CHECK_MEM(got_absmax, absmax, blocks * sizeof(float)))
+        T_NOTE("encode %s", prefix);
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        const void *const values = either(v, prefix, outputs[i].canonical, outputs[i].name);
+
+        if (values == NULL)
+            continue;
+        ops->decode(&(berthi_decode_arguments){
+            either(v, prefix, codes_name, codes_name),
+            either(v, prefix, "absmax", "absmax"), count, block, outputs[i].dtype, map,
+            got_values });
+        if (!CHECK(are_same_values(got_values, values, count, outputs[i].dtype)))
+            T_NOTE("decode %s %s", prefix, outputs[i].name);
+    }
+    free(got_codes);
+    free(got_absmax);
+    free(got_values);
+}
+
+static void
+check_nf4(const vectors *v, const char *prefix)
+{
+    check_blocks(v, prefix,
+                 &(block_operations){ berthi_scalar_operations.encode_nf4,
+                                      berthi_scalar_operations.decode_nf4, true });
+}
+
+static void
+check_fp4(const vectors *v, const char *prefix)
+{
+    check_blocks(v, prefix,
+                 &(block_operations){ berthi_scalar_operations.encode_fp4,
+                                      berthi_scalar_operations.decode_fp4, true });
+}
+
+static void
+check_map8(const vectors *v, const char *prefix)
+{
+    check_blocks(v, prefix,
+                 &(block_operations){ berthi_scalar_operations.encode_map,
+                                      berthi_scalar_operations.decode_map, false });
+}
+
+/* -------------------------------------------------------- double quantization */
+
+static float
+mean_of(const float *values, uint64_t count, int is_old_order)
+{
+    float *const partial = malloc(berthi_mean_scratch(count, 132, 2048) * sizeof(float));
+    float mean;
+
+    if (partial == NULL)
+        abort();
+    mean = berthi_mean(
+        &(berthi_mean_arguments){ values, count, 132, 2048, is_old_order, partial });
+    free(partial);
+    return mean;
+}
+
+static void
+check_double(const vectors *v, const char *prefix)
+{
+    const berthi_entry *const entry = find(v, prefix, "statistics");
+    const float *const statistics = data_of(v, entry);
+    const uint64_t count = berthi_entry_elements(v->header.text, entry);
+    const uint64_t blocks = (count + 255) / 256;
+    const float *const offset = either(v, prefix, "offset", "offset");
+    const float *const old_offset = either(v, prefix, "offset_old_order",
+                                           "offset_old_order");
+    uint8_t *const codes = malloc(count);
+    float *const floats = malloc((count + blocks + BERTHI_DOUBLE_SCRATCH) * sizeof(float));
+    berthi_double_arguments a;
+
+    T_REQUIRE(codes != NULL && floats != NULL);
+    CHECK_EQ(berthi_core_bits(mean_of(statistics, count, 0)), berthi_core_bits(*offset));
+    if (old_offset != NULL)
+        CHECK_EQ(berthi_core_bits(mean_of(statistics, count, 1)),
+                 berthi_core_bits(*old_offset));
+    a = (berthi_double_arguments){ statistics,     count,   codes,
+                                   floats + count, *offset, floats + count + blocks };
+    berthi_scalar_operations.encode_double(&a);
+    CHECK_MEM(codes, either(v, prefix, "codes", "codes"), count);
+    CHECK_MEM(a.absmax2, either(v, prefix, "nested_absmax", "nested_absmax"),
+              blocks * sizeof(float));
+    berthi_scalar_operations.decode_double(&a, floats);
+    CHECK_MEM(floats, either(v, prefix, "recovered", "recovered"), count * sizeof(float));
+    free(codes);
+    free(floats);
+}
+
+/* What the library made on a CPU must be read bit for bit, too. */
+static void
+check_double_of_cpu(const vectors *v, const char *prefix)
+{
+    const berthi_entry *const entry = find(v, prefix, "cpu_recovered");
+    const uint64_t count = berthi_entry_elements(v->header.text, entry);
+    float *const got = malloc(count * sizeof(float));
+    uint8_t *const codes = malloc(count);
+    float *const absmax2 = malloc((count / 256 + 1) * sizeof(float));
+
+    T_REQUIRE(got != NULL && codes != NULL && absmax2 != NULL);
+    memcpy(codes, either(v, prefix, "cpu_codes", "cpu_codes"), count);
+    memcpy(absmax2, either(v, prefix, "cpu_nested_absmax", "cpu_nested_absmax"),
+           (count + 255) / 256 * sizeof(float));
+    berthi_scalar_operations.decode_double(
+        &(berthi_double_arguments){
+            NULL, count, codes, absmax2,
+            *(const float *)either(v, prefix, "cpu_offset", "cpu_offset"), NULL },
+        got);
+    CHECK_MEM(got, data_of(v, entry), count * sizeof(float));
+    free(got);
+    free(codes);
+    free(absmax2);
+}
+
+/* ------------------------------------------------------------------ LLM.int8() */
+
+static void
+check_int8(const vectors *v, const char *prefix)
+{
+    const berthi_entry *const input = find(v, prefix, "input");
+    uint64_t shape[BERTH_MAX_RANK];
+    uint64_t count;
+    int8_t *codes;
+    float *maximum;
+    uint8_t *values;
+
+    /* Activations with outlier columns are another operation. */
+    if (find(v, prefix, "scb") == NULL || find(v, prefix, "columns") != NULL)
+        return;
+    berthi_entry_shape(v->header.text, input, shape);
+    count = shape[0] * shape[1];
+    codes = malloc(count);
+    maximum = malloc(shape[0] * sizeof(float));
+    values = malloc(count * 4);
+    T_REQUIRE(codes != NULL && maximum != NULL && values != NULL);
+    berthi_scalar_operations.encode_rows(&(berthi_rows_arguments){
+        data_of(v, input), input->dtype, shape[0], shape[1], codes, maximum });
+    CHECK_MEM(codes, either(v, prefix, "codes", "codes"), count);
+    CHECK_MEM(maximum, either(v, prefix, "scb", "scb"), shape[0] * sizeof(float));
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        berthi_scalar_operations.decode_rows(&(berthi_rows_decode_arguments){
+            codes, maximum, shape[0], shape[1], outputs[i].dtype, values });
+        CHECK(are_same_values(values, either(v, prefix, outputs[i].name, "?"), count,
+                              outputs[i].dtype));
+    }
+    free(codes);
+    free(maximum);
+    free(values);
+}
+
+/* ----------------------------------------------------------------------- mean */
+
+static float *
+mean_input(uint64_t count, uint64_t seed)
+{
+    float *const x = malloc(count * sizeof(float));
+
+    if (x == NULL)
+        abort();
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t hash = (uint32_t)((i + seed) * UINT64_C(2654435761));
+
+        x[i] = 0.03125f + (float)(hash >> 9) * 0x1p-29f;
+    }
+    return x;
+}
+
+static void
+check_means(const vectors *v, const char *prefix)
+{
+    const berthi_entry *const entry = find(v, prefix, "mean_current");
+    const float *const current = data_of(v, entry);
+    const float *const old = either(v, prefix, "mean_old", "mean_old");
+    const int64_t *const lengths = either(v, prefix, "L", "L");
+    const int64_t *const seed = either(v, prefix, "seed", "seed");
+    const uint64_t cases = berthi_entry_elements(v->header.text, entry);
+
+    for (uint64_t i = 0; i < cases; i++) {
+        const uint64_t count = (uint64_t)lengths[i];
+        float *const x = mean_input(count, (uint64_t)*seed);
+
+        if (count >= 8)
+            CHECK_MEM(x, either(v, prefix, "first8", "first8"), 8 * sizeof(float));
+        CHECK_EQ(berthi_core_bits(mean_of(x, count, 0)), berthi_core_bits(current[i]));
+        CHECK_EQ(berthi_core_bits(mean_of(x, count, 1)), berthi_core_bits(old[i]));
+        free(x);
+    }
+}
+
+/* -------------------------------------------------------------------- the tests */
+
+#define TRIMMED "tests/data/vectors.safetensors"
+#define FULL "../shared/golden/quant/vectors_"
+
+typedef void case_function(const vectors *v, const char *prefix);
+
+/* Runs the trimmed cases of a group, and all of the full recording if it is there. */
+static void
+run_group(const char *group, const char *marker, const char *full, unsigned least,
+          case_function *test)
+{
+    vectors v;
+    unsigned count;
+
+    T_REQUIRE(has_opened(&v, TRIMMED));
+    count = each_case(&v, group, marker, test);
+    CHECK_GE(count, least);
+    close_vectors(&v);
+    if (full == NULL || !has_opened(&v, full))
+        return;
+    count += each_case(&v, "", marker, test);
+    close_vectors(&v);
+    T_NOTE("%s: %u cases", group, count);
+}
+
+static void
+test_nf4_equals_the_library(void)
+{
+    run_group("nf4/", "params", FULL "nf4.safetensors", 50, check_nf4);
+}
+
+static void
+test_fp4_equals_the_library(void)
+{
+    run_group("fp4/", "params", FULL "fp4.safetensors", 50, check_fp4);
+}
+
+static void
+test_8_bit_equals_the_library(void)
+{
+    run_group("map8/", "params", FULL "blockwise8.safetensors", 14, check_map8);
+}
+
+static void
+test_double_quantization(void)
+{
+    run_group("double/", "statistics", FULL "doublequant.safetensors", 8, check_double);
+}
+
+static void
+test_double_quantization_made_on_a_cpu(void)
+{
+    run_group("double/", "cpu_recovered", FULL "doublequant.safetensors", 7,
+              check_double_of_cpu);
+}
+
+static void
+test_int8_rows(void)
+{
+    run_group("int8/", "codes", FULL "int8.safetensors", 8, check_int8);
+}
+
+static void
+test_mean_in_both_orders(void)
+{
+    run_group("mean", "L", NULL, 1, check_means);
+}
+
+/* fp16 both ways, every pattern; to fp16 at every rounding border. */
+static void
+test_fp16_conversions(void)
+{
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        const float value = berthi_core_from_fp16((uint16_t)h);
+        const bool is_nan = (h & 0x7FFF) > 0x7C00;
+
+        CHECK_EQ(berthi_core_to_fp16(value), is_nan ? 0x7FFF : h);
+        if ((h & 0x7FFF) < 0x7BFF) { /* a finite one with a finite neighbour */
+            const float next = berthi_core_from_fp16((uint16_t)(h + 1));
+            const float middle = (value + next) / 2; /* exact in fp32 */
+
+            CHECK_EQ(berthi_core_to_fp16(middle), h % 2 == 0 ? h : h + 1);
+            CHECK_EQ(berthi_core_to_fp16(nextafterf(middle, value)), h);
+            CHECK_EQ(berthi_core_to_fp16(nextafterf(middle, next)), h + 1);
+        }
+    }
+    CHECK_EQ(berthi_core_to_fp16(65519.996f), 0x7BFF);
+    CHECK_EQ(berthi_core_to_fp16(65520.0f), 0x7C00);
+    CHECK_EQ(berthi_core_to_fp16(-65520.0f), 0xFC00);
+}
+
+static void
+test_bf16_conversions(void)
+{
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        const float value = berthi_core_from_bf16((uint16_t)h);
+        const bool is_nan = (h & 0x7FFF) > 0x7F80;
+        const uint32_t up = (h << 16) + 0x8000u;
+
+        CHECK_EQ(berthi_core_to_bf16(value), is_nan ? 0x7FFF : h);
+        if ((h & 0x7FFF) < 0x7F80) {
+            CHECK_EQ(berthi_core_to_bf16(berthi_core_float(up - 1)), h);
+            CHECK_EQ(berthi_core_to_bf16(berthi_core_float(up)), h + (h & 1));
+            CHECK_EQ(berthi_core_to_bf16(berthi_core_float(up + 1)), h + 1);
+        }
+    }
+}
+
+static void
+test_flush_and_reciprocal(void)
+{
+    CHECK_EQ(berthi_core_bits(berthi_core_flush(berthi_core_float(0x007FFFFF))), 0);
+    CHECK_EQ(berthi_core_bits(berthi_core_flush(berthi_core_float(0x807FFFFF))),
+             0x80000000u);
+    CHECK_EQ(berthi_core_bits(berthi_core_flush(berthi_core_float(0x00800000))),
+             0x00800000u);
+    CHECK_EQ(berthi_core_bits(berthi_core_reciprocal(0.0f)), 0x7F800000u);
+    CHECK_EQ(berthi_core_bits(berthi_core_reciprocal(-0.0f)), 0xFF800000u);
+    CHECK_EQ(berthi_core_bits(berthi_core_reciprocal(berthi_core_float(1))), 0x7F800000u);
+    CHECK_EQ(berthi_core_bits(berthi_core_reciprocal(0x1p126f)), 0x00800000u);
+    CHECK_EQ(berthi_core_bits(berthi_core_reciprocal(0x1.000002p126f)), 0);
+    CHECK_EQ(berthi_core_bits(berthi_core_reciprocal(-INFINITY)), 0x80000000u);
+    CHECK(berthi_core_reciprocal(NAN) != berthi_core_reciprocal(NAN));
+    CHECK_EQ(berthi_core_bits(berthi_core_multiply_flush(0x1p-100f, -0x1p-100f)),
+             0x80000000u);
+}
+
+/* Quiet or signaling, first or last: the maximum of the others is kept. */
+static void
+test_absmax_ignores_every_nan(void)
+{
+    static const uint32_t nans[] = { 0x7FC00000, 0x7F800001, 0xFFBFFFFF, 0xFFFFFFFF };
+
+    for (int i = 0; i < 4; i++) {
+        const float nan = berthi_core_float(nans[i]);
+
+        CHECK_EQ(berthi_core_bits(berthi_core_absmax_step(3.0f, nan)), 0x40400000);
+        CHECK_EQ(berthi_core_bits(berthi_core_absmax_step(0.0f, nan)), 0);
+    }
+    CHECK_EQ(berthi_core_bits(berthi_core_absmax_step(1.0f, -3.0f)), 0x40400000);
+    CHECK_EQ(berthi_core_bits(berthi_core_absmax_step(1.0f, INFINITY)), 0x7F800000);
+    CHECK_EQ(berthi_core_bits(berthi_core_absmax_step(0.0f, berthi_core_float(0x007FFFFF))),
+             0);
+    CHECK_EQ(berthi_core_bits(berthi_core_absmax_step(berthi_core_absmax_seed(true), 0.0f)),
+             0);
+}
+
+/* A chunk that ends on a block gives the same bytes as the whole. */
+static void
+test_results_do_not_depend_on_the_cut(void)
+{
+    enum { COUNT = 64 * 7 + 13 };
+    float *const x = mean_input(COUNT, 3);
+    uint8_t whole[(COUNT + 1) / 2];
+    uint8_t cut[(COUNT + 1) / 2];
+    float whole_absmax[8];
+    float cut_absmax[8];
+
+    for (int first = 64; first < COUNT; first += 64) {
+        berthi_encode_arguments a = { x, BERTH_F32, 64, COUNT, NULL, whole, whole_absmax };
+
+        berthi_scalar_operations.encode_nf4(&a);
+        a.count = (uint64_t)first;
+        a.codes = cut;
+        a.absmax = cut_absmax;
+        berthi_scalar_operations.encode_nf4(&a);
+        a.values = x + first;
+        a.count = (uint64_t)(COUNT - first);
+        a.codes = cut + first / 2;
+        a.absmax = cut_absmax + first / 64;
+        berthi_scalar_operations.encode_nf4(&a);
+        CHECK_MEM(cut, whole, sizeof whole);
+        CHECK_MEM(cut_absmax, whole_absmax, sizeof whole_absmax);
+    }
+    free(x);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_nf4_equals_the_library);
+    T_RUN(test_fp4_equals_the_library);
+    T_RUN(test_8_bit_equals_the_library);
+    T_RUN(test_double_quantization);
+    T_RUN(test_double_quantization_made_on_a_cpu);
+    T_RUN(test_int8_rows);
+    T_RUN(test_mean_in_both_orders);
+    T_RUN(test_fp16_conversions);
+    T_RUN(test_bf16_conversions);
+    T_RUN(test_flush_and_reciprocal);
+    T_RUN(test_absmax_ignores_every_nan);
+    T_RUN(test_results_do_not_depend_on_the_cut);
+    T_MAIN_END;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * classify_foreign.c - weights of methods that berth names and never decodes:
+ * GPTQ, AWQ, compressed-tensors and whatever word config.json has
+ * (source-formats.md 5). Structure and sizes are plain safetensors.
+ */
+#include <string.h>
+
+#include "quant/classify_walk.h"
+#include "quant/format.h"
+
+#define PACKED_BITS 32u /* of an element of GPTQ's and AWQ's qweight */
+
+static const char *const decoded_methods[] = { "", "bitsandbytes", "fp8", "fbgemm_fp8",
+                                               "mxfp4" };
+
+bool
+berthi_classify_is_foreign(const berthi_walk *walk)
+{
+    const char *const method = walk->config->quant_method;
+
+    for (size_t i = 0; i < sizeof decoded_methods / sizeof *decoded_methods; i++)
+        if (strcmp(method, decoded_methods[i]) == 0)
+            return false;
+    return true;
+}
+
+/* "gptq", "compressed-tensors nvfp4-pack-quantized": kept as long as the records. */
+static const char *
+copy_method(berthi_walk *walk, const char *method, const char *format)
+{
+    const size_t length = strlen(method);
+    const size_t format_length = strlen(format);
+    char *const text = berthi_arena_alloc(&walk->out->arena,
+                                          length + 1 + format_length + 1, 1);
+
+    if (text == NULL) {
+        berthi_walk_stop(walk,
+                         berthi_fail_memory(walk->error, "listing quantized weights"));
+        return NULL;
+    }
+    memcpy(text, method, length + 1);
+    if (format_length > 0) {
+        text[length] = ' ';
+        memcpy(text + length + 1, format, format_length + 1);
+    }
+    return text;
+}
+
+/* What the weight's method is called: config.json's word before the sign's. */
+static const char *
+method_of(berthi_walk *walk, const char *sign)
+{
+    const berthi_config *const config = walk->config;
+
+    if (!berthi_classify_is_foreign(walk))
+        return sign;
+    if (walk->config_method == NULL)
+        walk->config_method = copy_method(walk, config->quant_method,
+                                          config->quant_format);
+    return walk->config_method;
+}
+
+/* Foreign layouts are not checked: what another weight has taken stays there. */
+static void
+collect(berthi_walk *walk, berthi_group *group, berthi_part prefix, const char *suffix)
+{
+    const berthi_member member =
+        berthi_walk_find(walk, group->weight.position, prefix, suffix);
+
+    if (member.is_there && !berthi_walk_is_claimed(walk, member.position))
+        berthi_walk_collect(walk, group, &member);
+}
+
+static void
+add(berthi_walk *walk, const berthi_group *group, const char *sign)
+{
+    const berthi_member *const weight = &group->weight;
+    const char *const method = method_of(walk, sign);
+    uint64_t shape[BERTH_MAX_RANK];
+    berthi_quantized *record;
+
+    if (method == NULL)
+        return;
+    berthi_walk_shape(walk, weight, shape);
+    record = berthi_walk_add(walk, group, BERTH_ENCODING_FOREIGN, shape,
+                             weight->tensor.rank);
+    if (record == NULL)
+        return;
+    record->method = method;
+    walk->foreign++;
+    if (walk->foreign_method == NULL)
+        walk->foreign_method = method;
+}
+
+/* M.qweight with its qzeros and scales; GPTQ has g_idx, AWQ has not. */
+void
+berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
+{
+    const berthi_part module = berthi_walk_module(weight);
+    const uint64_t bits = walk->config->bits;
+    berthi_member order;
+    berthi_group group;
+
+    if (weight->tensor.dtype != BERTH_I32)
+        return;
+    order = berthi_walk_find(walk, weight->position, module, "g_idx");
+    berthi_walk_group(walk, weight, &group);
+    collect(walk, &group, module, "qzeros");
+    collect(walk, &group, module, "scales");
+    collect(walk, &group, module, "g_idx");
+    add(walk, &group, order.is_there ? "gptq" : "awq");
+    if (bits >= 1 && bits < PACKED_BITS)
+        walk->out->parameter_count += weight->tensor.elements * PACKED_BITS / bits
+                                      - weight->tensor.elements;
+}
+
+/* P or P_packed with scales of whatever names, as compressed-tensors has them. */
+void
+berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight, const char *sign)
+{
+    static const char *const of_weight[] = { "_scale", "_scale_inv", "_scale_2",
+                                             "_global_scale", "_zero_point", "_g_idx",
+                                             "_shape" };
+    const berthi_part module = berthi_walk_module(weight);
+    berthi_part stem;
+    berthi_group group;
+
+    if (!berthi_walk_has_suffix(&weight->tensor, "_packed", &stem))
+        stem = berthi_walk_name(weight);
+    berthi_walk_group(walk, weight, &group);
+    for (size_t i = 0; i < sizeof of_weight / sizeof *of_weight; i++)
+        collect(walk, &group, stem, of_weight[i]);
+    if (berthi_walk_is_leaf(weight, "weight"))
+        collect(walk, &group, module, "scale");
+    add(walk, &group, sign);
+}

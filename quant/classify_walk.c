@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* classify_walk.c - names, claims, records and problems; see classify_walk.h. */
+#include "quant/classify_walk.h"
+
+#include <string.h>
+
+#include "quant/format.h"
+
+/* -------------------------------------------------------------------- names */
+
+void
+berthi_walk_get(const berthi_walk *walk, uint32_t position, berthi_member *out)
+{
+    out->is_there = true;
+    out->position = position;
+    walk->source->get(walk->source->user, position, &out->tensor);
+}
+
+void
+berthi_walk_shape(const berthi_walk *walk, const berthi_member *member, uint64_t *shape)
+{
+    walk->source->shape(walk->source->user, member->position, shape);
+}
+
+static int
+compare_bytes(const char *a, uint64_t a_length, const char *b, uint64_t b_length)
+{
+    const int order = memcmp(a, b, (size_t)berthi_min_u64(a_length, b_length));
+
+    if (order != 0)
+        return order;
+    return (a_length > b_length) - (a_length < b_length);
+}
+
+/* Order of a tensor's name against `prefix` + `suffix`, without joining them. */
+static int
+compare_name(const berthi_classify_tensor *tensor, berthi_part prefix,
+             const char *suffix, uint64_t suffix_length)
+{
+    if (tensor->name_length < prefix.length) {
+        const int order = memcmp(tensor->name, prefix.bytes, (size_t)tensor->name_length);
+
+        return order != 0 ? order : -1;
+    }
+    if (prefix.length > 0) {
+        const int order = memcmp(tensor->name, prefix.bytes, (size_t)prefix.length);
+
+        if (order != 0)
+            return order;
+    }
+    return compare_bytes(tensor->name + prefix.length, tensor->name_length - prefix.length,
+                         suffix, suffix_length);
+}
+
+/*
+ * Gallops away from `near` in steps of 1, 2, 4, ... until the name is passed,
+ * then halves what lies between: neighbours cost one look.
+ */
+berthi_member
+berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_part prefix,
+                 const char *suffix)
+{
+    const uint64_t length = strlen(suffix);
+    const int64_t count = (int64_t)walk->source->count;
+    int64_t below = -1;    /* its name is smaller than the one looked for */
+    int64_t above = count; /* its name is larger */
+    int64_t step = 1;
+    int64_t at = near;
+    berthi_member member;
+
+    while (above - below > 1) {
+        int order;
+
+        berthi_walk_get(walk, (uint32_t)at, &member);
+        order = compare_name(&member.tensor, prefix, suffix, length);
+        if (order == 0)
+            return member;
+        if (order < 0)
+            below = at;
+        else
+            above = at;
+        if (above == count && count - below > step)
+            at = below + step;
+        else if (below == -1 && above >= step)
+            at = above - step;
+        else
+            at = below + (above - below) / 2;
+        step *= 2;
+    }
+    memset(&member, 0, sizeof member);
+    return member;
+}
+
+berthi_part
+berthi_walk_name(const berthi_member *member)
+{
+    const berthi_part name = { member->tensor.name, member->tensor.name_length };
+
+    return name;
+}
+
+berthi_part
+berthi_walk_module(const berthi_member *member)
+{
+    berthi_part module = berthi_walk_name(member);
+
+    while (module.length > 0 && module.bytes[module.length - 1] != '.')
+        module.length--;
+    return module;
+}
+
+bool
+berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
+                       berthi_part *prefix)
+{
+    const uint64_t length = strlen(suffix);
+
+    if (tensor->name_length < length)
+        return false;
+    prefix->bytes = tensor->name;
+    prefix->length = tensor->name_length - length;
+    return memcmp(tensor->name + prefix->length, suffix, (size_t)length) == 0;
+}
+
+bool
+berthi_walk_is_leaf(const berthi_member *member, const char *leaf)
+{
+    berthi_part prefix;
+
+    return berthi_walk_has_suffix(&member->tensor, leaf, &prefix)
+           && (prefix.length == 0 || prefix.bytes[prefix.length - 1] == '.');
+}
+
+/* ------------------------------------------------------------------- claims */
+
+bool
+berthi_walk_is_claimed(const berthi_walk *walk, uint32_t position)
+{
+    return (walk->claimed[position / 64] >> position % 64 & 1) != 0;
+}
+
+/* False when it was claimed before. */
+static bool
+has_claimed(berthi_walk *walk, const berthi_member *member)
+{
+    if (berthi_walk_is_claimed(walk, member->position))
+        return false;
+    walk->claimed[member->position / 64] |= UINT64_C(1) << member->position % 64;
+    walk->out->parameter_count -= member->tensor.elements;
+    return true;
+}
+
+void
+berthi_walk_claim(berthi_walk *walk, const berthi_member *member)
+{
+    if (member->is_there)
+        has_claimed(walk, member);
+}
+
+void
+berthi_walk_group(berthi_walk *walk, const berthi_member *weight, berthi_group *group)
+{
+    group->weight = *weight;
+    group->companion_count = 0;
+    group->bytes = weight->tensor.bytes;
+    group->is_contested = weight->is_there && !has_claimed(walk, weight);
+}
+
+void
+berthi_walk_collect(berthi_walk *walk, berthi_group *group,
+                    const berthi_member *companion)
+{
+    if (!companion->is_there || group->companion_count == BERTHI_WALK_COMPANIONS)
+        return;
+    group->companions[group->companion_count++] = companion->position;
+    group->bytes += companion->tensor.bytes;
+    if (!has_claimed(walk, companion))
+        group->is_contested = true;
+}
+
+/* ------------------------------------------------------------------ records */
+
+/* Room for one more block in the table of blocks. */
+static bool
+has_block_room(berthi_walk *walk)
+{
+    berthi_classify_result *const out = walk->out;
+    const uint64_t used = out->count / BERTHI_CLASSIFY_BLOCK;
+    uint64_t capacity = out->block_capacity;
+    berthi_quantized **blocks;
+
+    if (used < capacity)
+        return true;
+    capacity = capacity == 0 ? 16 : capacity * 2;
+    blocks = berthi_memory_array(walk->context, BERTHI_PURPOSE_TENSORS, capacity,
+                                 sizeof *blocks);
+    if (blocks == NULL)
+        return false;
+    if (used > 0)
+        memcpy(blocks, out->blocks, (size_t)used * sizeof *blocks);
+    berthi_memory_free(walk->context, BERTHI_PURPOSE_TENSORS, out->blocks,
+                       out->block_capacity * sizeof *blocks);
+    out->blocks = blocks;
+    out->block_capacity = capacity;
+    return true;
+}
+
+/* The next record, unset; NULL when out of memory. */
+static berthi_quantized *
+new_record(berthi_walk *walk)
+{
+    berthi_classify_result *const out = walk->out;
+    berthi_quantized *block;
+
+    if (out->count % BERTHI_CLASSIFY_BLOCK == 0) {
+        if (!has_block_room(walk))
+            return NULL;
+        block = berthi_arena_alloc(&out->arena, BERTHI_CLASSIFY_BLOCK * sizeof *block, 8);
+        if (block == NULL)
+            return NULL;
+        out->blocks[out->count / BERTHI_CLASSIFY_BLOCK] = block;
+    }
+    block = out->blocks[out->count / BERTHI_CLASSIFY_BLOCK];
+    return &block[out->count % BERTHI_CLASSIFY_BLOCK];
+}
+
+/* `bytes` copied into the arena. */
+static void *
+keep(berthi_walk *walk, const void *bytes, uint64_t length, uint64_t alignment)
+{
+    void *const copy = berthi_arena_alloc(&walk->out->arena, length, alignment);
+
+    if (copy != NULL && length > 0)
+        memcpy(copy, bytes, (size_t)length);
+    return copy;
+}
+
+static void
+mark(const berthi_walk *walk, uint32_t position, berth_encoding encoding)
+{
+    walk->source->mark(walk->source->user, position, (int32_t)encoding, walk->out->count);
+}
+
+static void
+tell_contested(berthi_walk *walk, const berthi_member *weight)
+{
+    const berthi_about about = berthi_walk_about(walk, weight);
+    berth_error details;
+
+    berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
+                "it or one of its statistics belongs to another weight, too");
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+}
+
+berthi_quantized *
+berthi_walk_add(berthi_walk *walk, const berthi_group *group, berth_encoding encoding,
+                const uint64_t *shape, uint32_t rank)
+{
+    berthi_quantized *record;
+
+    if (group->is_contested) {
+        tell_contested(walk, &group->weight);
+        return NULL;
+    }
+    record = new_record(walk);
+    if (record == NULL)
+        goto no_memory;
+    memset(record, 0, sizeof *record);
+    record->shape = keep(walk, shape, rank * sizeof *shape, sizeof *shape);
+    record->companions = keep(walk, group->companions,
+                              group->companion_count * sizeof *group->companions,
+                              sizeof *group->companions);
+    if (record->shape == NULL || record->companions == NULL)
+        goto no_memory;
+    /* Checked where the shape came from: it cannot overflow here. */
+    berthi_format_can_count(shape, rank, &record->elements);
+    record->method = "";
+    record->total_bytes = group->bytes;
+    record->weight = group->weight.position;
+    record->encoding = (int16_t)encoding;
+    record->dtype = BERTHI_NO_DTYPE;
+    record->rank = (uint8_t)rank;
+    record->companion_count = (uint8_t)group->companion_count;
+    mark(walk, record->weight, encoding);
+    for (uint32_t i = 0; i < group->companion_count; i++)
+        mark(walk, group->companions[i], BERTH_ENCODING_STATISTICS);
+    walk->out->count++;
+    walk->out->parameter_count += record->elements;
+    return record;
+
+no_memory:
+    berthi_walk_stop(walk, berthi_fail_memory(walk->error, "listing quantized weights"));
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- problems */
+
+berthi_about
+berthi_walk_about(const berthi_walk *walk, const berthi_member *member)
+{
+    const berthi_about about = {
+        .file = walk->source->file(walk->source->user, member->position),
+        .tensor = member->tensor.name,
+        .tensor_length = (size_t)member->tensor.name_length,
+    };
+
+    return about;
+}
+
+void
+berthi_walk_stop(berthi_walk *walk, berth_status status)
+{
+    walk->status = status;
+    walk->is_stopped = true;
+}
+
+void
+berthi_walk_tell(berthi_walk *walk, berth_severity severity, const berth_error *details)
+{
+    const berthi_classify_source *const source = walk->source;
+
+    if (severity == BERTH_SEVERITY_ERROR) {
+        if (walk->status == BERTH_OK) {
+            walk->status = details->status;
+            if (walk->error != NULL)
+                *walk->error = *details;
+        }
+        if (!source->keep_going) {
+            walk->is_stopped = true;
+            return;
+        }
+    }
+    if (source->finding != NULL)
+        source->finding(source->finding_user, (int32_t)severity, details);
+}
+
+void
+berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
+                         const char *companion)
+{
+    const berthi_about about = berthi_walk_about(walk, weight);
+    berth_error details;
+
+    berthi_fail(&details, BERTH_REASON_COMPANION_MISSING, &about,
+                "its companion \"%s\" is missing", companion);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+}
+
+void
+berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
+                        berthi_part owner)
+{
+    const berthi_about about = berthi_walk_about(walk, companion);
+    char name[BERTH_NAME_CAPACITY];
+    berth_error details;
+
+    berth_text_escape(owner.bytes, (size_t)owner.length, name, sizeof name);
+    berthi_fail(&details, BERTH_REASON_COMPANION_UNKNOWN, &about,
+                "statistics of the weight \"%s\", which is not there", name);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+}
+
+void
+berthi_walk_tell_mismatch(berthi_walk *walk, const berthi_member *member,
+                          uint64_t expected, uint64_t actual, const char *what)
+{
+    berthi_about about = berthi_walk_about(walk, member);
+    berth_error details;
+
+    about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+    about.expected = expected;
+    about.actual = actual;
+    berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about, "%s", what);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+}
+
+void
+berthi_walk_tell_dtype(berthi_walk *walk, const berthi_member *member, const char *wanted)
+{
+    const berthi_about about = berthi_walk_about(walk, member);
+    berth_error details;
+
+    berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
+                "has dtype %s, not %s", berth_dtype_name(member->tensor.dtype), wanted);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+}
+
+char *
+berthi_walk_read(berthi_walk *walk, const berthi_member *member)
+{
+    const berthi_classify_source *const source = walk->source;
+    berth_status status;
+
+    if (walk->buffer == NULL)
+        walk->buffer = berthi_memory_alloc(walk->context, BERTHI_PURPOSE_DOCUMENT,
+                                           BERTHI_COMPANION_LIMIT);
+    if (walk->buffer == NULL) {
+        berthi_walk_stop(walk, berthi_fail_memory(walk->error, "reading statistics"));
+        return NULL;
+    }
+    status = source->read(source->user, member->position, walk->buffer,
+                          member->tensor.bytes, walk->error);
+    if (status != BERTH_OK) {
+        berthi_walk_stop(walk, status);
+        return NULL;
+    }
+    return walk->buffer;
+}

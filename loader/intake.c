@@ -28,10 +28,13 @@
 #define DRAIN_WAIT_NS UINT64_C(100000000)
 
 struct berthi_intake_source {
+    uint64_t first_chunk;
+    uint64_t chunk_count;
     uint64_t chunks_left; /* not read yet */
     uint64_t alignment;   /* of direct reads */
     int direct_fd;        /* -1: none */
     int buffered_fd;      /* -1: none of its own */
+    bool is_surveyed;     /* cached_shares of its chunks are known */
     bool is_prepared;     /* opened for direct reads, or not possible */
     bool is_refused;      /* a direct read failed: the next ones are buffered */
 };
@@ -75,13 +78,16 @@ has_tables(berthi_intake *intake)
     const uint64_t buffers = intake->stage->capacity;
     const uint64_t parts = buffers * intake->parts_per_buffer;
 
+    intake->cached_shares = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
+                                                 intake->chunks->chunk_count);
     intake->sources = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                            intake->file_count * sizeof *intake->sources);
     intake->transfers = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                              buffers * sizeof *intake->transfers);
     intake->parts = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                          parts * sizeof *intake->parts);
-    return intake->sources != NULL && intake->transfers != NULL && intake->parts != NULL;
+    return intake->cached_shares != NULL && intake->sources != NULL
+           && intake->transfers != NULL && intake->parts != NULL;
 }
 
 static void
@@ -91,8 +97,15 @@ fill_sources(berthi_intake *intake)
         intake->sources[i].direct_fd = -1;
         intake->sources[i].buffered_fd = -1;
     }
-    for (uint64_t i = 0; i < intake->chunks->chunk_count; i++)
-        intake->sources[intake->chunks->chunks[i].file].chunks_left++;
+    for (uint64_t i = 0; i < intake->chunks->chunk_count; i++) {
+        const berthi_chunk *const chunk = &intake->chunks->chunks[i];
+        berthi_intake_source *const source = &intake->sources[chunk->file];
+
+        if (chunk->number_in_file == 0)
+            source->first_chunk = i;
+        source->chunk_count++;
+        source->chunks_left++;
+    }
 }
 
 berth_status
@@ -160,6 +173,8 @@ berthi_intake_fini(berthi_intake *intake)
         const uint64_t buffers = intake->stage->capacity;
         const uint64_t parts = buffers * intake->parts_per_buffer;
 
+        berthi_memory_free(intake->context, BERTHI_PURPOSE_CHUNKS, intake->cached_shares,
+                           intake->chunks->chunk_count);
         berthi_memory_free(intake->context, BERTHI_PURPOSE_CHUNKS, intake->sources,
                            intake->file_count * sizeof *intake->sources);
         berthi_memory_free(intake->context, BERTHI_PURPOSE_CHUNKS, intake->transfers,
@@ -226,24 +241,44 @@ find_buffered_fd(berthi_intake *intake, uint32_t file)
 
     if (source->buffered_fd < 0) {
         source->buffered_fd = berthi_sys_reopen_read(intake->files[file].fd);
-        /* No read-ahead: it would make the next chunk look as if it were the user's. */
+        /* Requests are large and many: read-ahead would only fill the cache. */
         if (source->buffered_fd >= 0)
             (void)berthi_sys_advise_random(source->buffered_fd);
     }
     return source->buffered_fd >= 0 ? source->buffered_fd : intake->files[file].fd;
 }
 
-/* Per cent of the chunk that lie in the page cache; 0 where nobody can say. */
-static uint64_t
-cached_share(const berthi_intake *intake, const berthi_chunk *chunk)
+/* Per cent of the chunk's pages in the page cache; 0 where nobody can say. */
+static uint8_t
+measure_share(const berthi_intake *intake, const berthi_chunk *chunk)
 {
     const uint64_t page = berthi_sys_page_bytes();
-    const uint64_t pages =
-        (chunk->end - 1) / page - chunk->begin / page + 1;
+    const uint64_t pages = (chunk->end - 1) / page - chunk->begin / page + 1;
     const int64_t cached = berthi_sys_cached_pages(
         intake->files[chunk->file].fd, chunk->begin, chunk->end - chunk->begin);
 
-    return cached <= 0 ? 0 : (uint64_t)cached * 100 / pages;
+    if (cached <= 0)
+        return 0;
+    return (uint8_t)(berthi_min_u64((uint64_t)cached, pages) * 100 / pages);
+}
+
+/*
+ * How much of the chunk was cached before berth read anything of the file: of
+ * the whole file at once, because reading one chunk through the cache can
+ * bring in the next ones as well (read-ahead reaches many megabytes).
+ */
+static uint8_t
+cached_share(berthi_intake *intake, const berthi_chunk *chunk)
+{
+    berthi_intake_source *const source = &intake->sources[chunk->file];
+
+    if (!source->is_surveyed) {
+        source->is_surveyed = true;
+        for (uint64_t i = 0; i < source->chunk_count; i++)
+            intake->cached_shares[source->first_chunk + i] =
+                measure_share(intake, &intake->chunks->chunks[source->first_chunk + i]);
+    }
+    return intake->cached_shares[chunk - intake->chunks->chunks];
 }
 
 /* ------------------------------------------------------------------- reading */
@@ -318,7 +353,7 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
     berthi_intake_transfer *const transfer = &intake->transfers[buffer->number];
     berthi_intake_part *const parts =
         &intake->parts[(uint64_t)buffer->number * intake->parts_per_buffer];
-    const uint64_t share = cached_share(intake, chunk);
+    const uint8_t share = cached_share(intake, chunk);
     const bool is_direct = (intake->io == BERTH_IO_DIRECT
                             || (intake->io == BERTH_IO_AUTO && share < WARM_PER_CENT))
                            && has_direct(intake, chunk->file);

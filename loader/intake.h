@@ -35,6 +35,7 @@ typedef struct berthi_intake {
     bool is_cancelled;
     bool has_notice; /* said once that reads are not direct */
 
+    uint8_t *cached_shares;            /* one a chunk: per cent, before the first read */
     berthi_intake_source *sources;     /* one a file */
     berthi_intake_transfer *transfers; /* one a staging buffer */
     berthi_intake_part *parts;         /* parts_per_buffer for each */

@@ -13,12 +13,6 @@
 
 #define STACK_BYTES (256u * 1024u)
 
-/* A chain of reads, oldest first. */
-typedef struct read_list {
-    berthi_read *first;
-    berthi_read *last;
-} read_list;
-
 typedef struct thread_reader {
     berthi_reader reader;
     berth_context *context;
@@ -29,32 +23,11 @@ typedef struct thread_reader {
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t has_reads;
     pthread_cond_t has_results;
-    read_list waiting;
-    read_list finished;
+    berthi_read_list waiting;
+    berthi_read_list finished;
     bool is_woken;
     bool is_closing;
 } thread_reader;
-
-static void
-add_read(read_list *list, berthi_read *read)
-{
-    read->next = NULL;
-    if (list->first == NULL)
-        list->first = read;
-    else
-        list->last->next = read;
-    list->last = read;
-}
-
-static berthi_read *
-take_read(read_list *list)
-{
-    berthi_read *const read = list->first;
-
-    if (read != NULL)
-        list->first = read->next;
-    return read;
-}
 
 /* ------------------------------------------------------------------- threads */
 
@@ -75,13 +48,13 @@ run_reads(void *argument)
 
     pthread_mutex_lock(&pool->lock);
     for (;;) {
-        berthi_read *const read = take_read(&pool->waiting);
+        berthi_read *const read = berthi_read_list_take(&pool->waiting);
 
         if (read != NULL) {
             pthread_mutex_unlock(&pool->lock);
             perform(read);
             pthread_mutex_lock(&pool->lock);
-            add_read(&pool->finished, read);
+            berthi_read_list_add(&pool->finished, read);
             pthread_cond_signal(&pool->has_results);
         } else if (pool->is_closing) {
             break;
@@ -186,7 +159,7 @@ submit_to_threads(berthi_reader *reader, berthi_read *read)
     thread_reader *const pool = (thread_reader *)reader;
 
     pthread_mutex_lock(&pool->lock);
-    add_read(&pool->waiting, read);
+    berthi_read_list_add(&pool->waiting, read);
     pthread_cond_signal(&pool->has_reads);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -203,7 +176,7 @@ complete_from_threads(berthi_reader *reader, uint64_t deadline_ns)
         failure = berthi_sys_condition_wait_until(&pool->has_results, &pool->lock,
                                                   deadline_ns);
     pool->is_woken = false;
-    read = take_read(&pool->finished);
+    read = berthi_read_list_take(&pool->finished);
     pthread_mutex_unlock(&pool->lock);
     return read;
 }
@@ -226,10 +199,10 @@ cancel_threads(berthi_reader *reader)
     berthi_read *read;
 
     pthread_mutex_lock(&pool->lock);
-    while ((read = take_read(&pool->waiting)) != NULL) {
+    while ((read = berthi_read_list_take(&pool->waiting)) != NULL) {
         read->result = -ECANCELED;
         read->busy_ns = 0;
-        add_read(&pool->finished, read);
+        berthi_read_list_add(&pool->finished, read);
     }
     pthread_mutex_unlock(&pool->lock);
 }

@@ -33,6 +33,34 @@ typedef struct berthi_read {
     uint64_t busy_ns;  /* how long it took */
 } berthi_read;
 
+/* A chain of reads, oldest first; all zero: empty. */
+typedef struct berthi_read_list {
+    berthi_read *first;
+    berthi_read *last; /* unspecified when `first` is NULL */
+} berthi_read_list;
+
+static inline void
+berthi_read_list_add(berthi_read_list *list, berthi_read *read)
+{
+    read->next = NULL;
+    if (list->first == NULL)
+        list->first = read;
+    else
+        list->last->next = read;
+    list->last = read;
+}
+
+/* NULL when empty. */
+static inline berthi_read *
+berthi_read_list_take(berthi_read_list *list)
+{
+    berthi_read *const read = list->first;
+
+    if (read != NULL)
+        list->first = read->next;
+    return read;
+}
+
 typedef struct berthi_reader_options {
     uint32_t threads;      /* at most so many reader threads; at least 1 is needed */
     uint32_t depth;        /* at most so many reads in flight */

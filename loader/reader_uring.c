@@ -1,6 +1,335 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reader_uring.c - reads through io_uring; the only file that includes liburing.h. */
+/*
+ * reader_uring.c - reads through io_uring; the only file that includes
+ * liburing.h.
+ *
+ *   submit() ─▶ pending ─▶ prepared ─▶ in the kernel ─▶ finished ─▶ complete()
+ *                (no room   (in the     (counted by
+ *                 so far)    ring)       the caller)
+ *
+ * Only the driving thread touches the ring. Others wake it through an event
+ * descriptor on which one poll request is kept in the ring. When the kernel
+ * refuses to take requests for good, those it has not taken fail and those it
+ * has are waited for: each read comes back exactly once.
+ */
+#define _GNU_SOURCE /* what liburing.h needs */
+
 #include "loader/reader.h"
+
+#ifdef BERTH_HAVE_URING
+
+#include <errno.h>
+#include <liburing.h>
+#include <poll.h>
+#include <string.h>
+
+#include "kernels/sys.h"
+
+#define ENTRIES_MAX 4096u
+#define REFUSAL_LIMIT 64u /* submissions in a row, before the ring counts as broken */
+#define REFUSAL_PAUSE_NS UINT64_C(1000000)
+
+typedef struct ring_reader {
+    berthi_reader reader;
+    berth_context *context;
+    struct io_uring ring;
+    berthi_read_list pending;
+    berthi_read_list prepared;
+    berthi_read_list finished;
+    berthi_read listener; /* stands for the poll on event_fd */
+    int event_fd;
+    bool is_ring_open;
+    bool is_listening;
+    bool is_woken;
+    bool can_register; /* the table of buffers is there */
+    uint32_t refusals; /* in a row */
+    int failure;       /* errno that broke the ring; 0: it works */
+} ring_reader;
+
+/* Ask before a system call: true when a test wants it to fail. */
+static bool
+is_faulty(void)
+{
+    return berthi_fault_is_due(BERTHI_FAULT_SYSTEM);
+}
+
+/* -------------------------------------------------------------------- the ring */
+
+static void
+prepare(const ring_reader *r, struct io_uring_sqe *entry, berthi_read *read)
+{
+    if (read == &r->listener)
+        io_uring_prep_poll_add(entry, r->event_fd, POLLIN);
+    else if (read->buffer != BERTHI_READER_NO_BUFFER)
+        io_uring_prep_read_fixed(entry, read->fd, read->memory, read->bytes, read->offset,
+                                 (int)read->buffer);
+    else
+        io_uring_prep_read(entry, read->fd, read->memory, read->bytes, read->offset);
+    io_uring_sqe_set_data(entry, read);
+}
+
+static void
+finish(ring_reader *r, berthi_read *read, int64_t result)
+{
+    if (read == &r->listener) {
+        r->is_listening = false;
+        r->is_woken = true;
+        berthi_sys_event_clear(r->event_fd);
+        return;
+    }
+    read->result = is_faulty() ? -EIO : result;
+    read->busy_ns = berthi_sys_now_ns() - read->begin_ns;
+    berthi_read_list_add(&r->finished, read);
+}
+
+/* What the kernel has not taken fails; what it has taken comes back by itself. */
+static void
+break_ring(ring_reader *r, int failure)
+{
+    berthi_read *read;
+
+    r->failure = failure;
+    while ((read = berthi_read_list_take(&r->prepared)) != NULL)
+        finish(r, read, -failure);
+    while ((read = berthi_read_list_take(&r->pending)) != NULL)
+        finish(r, read, -failure);
+}
+
+/* True when the kernel took something, or there was nothing to take. */
+static bool
+can_enter(ring_reader *r)
+{
+    int taken;
+
+    if (r->prepared.first == NULL)
+        return true;
+    taken = is_faulty() ? -EAGAIN : io_uring_submit(&r->ring);
+    if (taken > 0) {
+        r->refusals = 0;
+        while (taken-- > 0)
+            (void)berthi_read_list_take(&r->prepared);
+        return true;
+    }
+    r->refusals++;
+    if ((taken != 0 && taken != -EAGAIN && taken != -EBUSY && taken != -EINTR)
+        || r->refusals > REFUSAL_LIMIT)
+        break_ring(r, taken != 0 ? -taken : EIO);
+    return false;
+}
+
+/* Moves waiting reads into the ring and the ring's into the kernel. */
+static void
+flush(ring_reader *r)
+{
+    if (r->failure != 0) {
+        break_ring(r, r->failure);
+        return;
+    }
+    if (!r->is_listening) {
+        r->is_listening = true;
+        berthi_read_list_add(&r->pending, &r->listener);
+    }
+    for (;;) {
+        struct io_uring_sqe *entry = NULL;
+
+        while (r->pending.first != NULL
+               && (entry = io_uring_get_sqe(&r->ring)) != NULL) {
+            berthi_read *const read = berthi_read_list_take(&r->pending);
+
+            prepare(r, entry, read);
+            berthi_read_list_add(&r->prepared, read);
+        }
+        if (!can_enter(r) || r->pending.first == NULL)
+            break;
+    }
+}
+
+static void
+reap(ring_reader *r)
+{
+    struct io_uring_cqe *event;
+
+    while (io_uring_peek_cqe(&r->ring, &event) == 0) {
+        berthi_read *const read = io_uring_cqe_get_data(event);
+        const int64_t result = event->res;
+
+        io_uring_cqe_seen(&r->ring, event);
+        finish(r, read, result);
+    }
+}
+
+static void
+wait_for_event(ring_reader *r, uint64_t deadline_ns)
+{
+    const uint64_t now_ns = berthi_sys_now_ns();
+    uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+    struct __kernel_timespec timeout;
+    struct io_uring_cqe *event;
+
+    /* The kernel has to be asked again soon. */
+    if (r->refusals > 0)
+        left_ns = berthi_min_u64(left_ns, REFUSAL_PAUSE_NS);
+    timeout.tv_sec = (long long)(left_ns / 1000000000u);
+    timeout.tv_nsec = (long long)(left_ns % 1000000000u);
+    (void)io_uring_wait_cqe_timeout(&r->ring, &event, &timeout);
+}
+
+/* ------------------------------------------------------------ from the driver */
+
+static void
+submit_to_ring(berthi_reader *reader, berthi_read *read)
+{
+    ring_reader *const r = (ring_reader *)reader;
+
+    read->begin_ns = berthi_sys_now_ns();
+    berthi_read_list_add(&r->pending, read);
+    flush(r);
+}
+
+static berthi_read *
+complete_from_ring(berthi_reader *reader, uint64_t deadline_ns)
+{
+    ring_reader *const r = (ring_reader *)reader;
+
+    flush(r);
+    reap(r);
+    if (r->finished.first == NULL && !r->is_woken) {
+        wait_for_event(r, deadline_ns);
+        reap(r);
+    }
+    r->is_woken = false;
+    return berthi_read_list_take(&r->finished);
+}
+
+static void
+wake_ring_driver(berthi_reader *reader)
+{
+    /* A lost signal delays the driver until its deadline, nothing more. */
+    (void)berthi_sys_event_signal(((ring_reader *)reader)->event_fd);
+}
+
+static void
+cancel_ring(berthi_reader *reader)
+{
+    ring_reader *const r = (ring_reader *)reader;
+    berthi_read *read;
+
+    while ((read = berthi_read_list_take(&r->pending)) != NULL)
+        finish(r, read, -ECANCELED);
+}
+
+static bool
+add_ring_buffer(berthi_reader *reader, uint32_t number, void *memory, uint64_t bytes)
+{
+    ring_reader *const r = (ring_reader *)reader;
+    const struct iovec buffer = { memory, (size_t)bytes };
+
+    return r->can_register && !is_faulty()
+           && io_uring_register_buffers_update_tag(&r->ring, number, &buffer, NULL, 1) == 1;
+}
+
+/* -------------------------------------------------------------- open and close */
+
+static void
+close_ring(berthi_reader *reader)
+{
+    ring_reader *const r = (ring_reader *)reader;
+
+    if (r->is_ring_open)
+        io_uring_queue_exit(&r->ring);
+    if (r->event_fd >= 0)
+        berthi_sys_close(r->event_fd);
+    berthi_memory_free(r->context, BERTHI_PURPOSE_OBJECT, r, sizeof *r);
+}
+
+/* Sets up the ring; 0 or a negated errno. */
+static int
+set_up(ring_reader *r, const berthi_reader_options *options)
+{
+    struct io_uring_params parameters;
+    uint32_t entries;
+    int failure;
+
+    memset(&parameters, 0, sizeof parameters);
+    parameters.flags = IORING_SETUP_CLAMP;
+    entries = (uint32_t)berthi_min_u64((uint64_t)options->depth + 1, ENTRIES_MAX);
+    if (is_faulty())
+        return -ENOSYS;
+    failure = io_uring_queue_init_params(entries, &r->ring, &parameters);
+    if (failure != 0)
+        return failure;
+    r->is_ring_open = true;
+    /* Without it a wait with a timeout is a request of its own (before 5.11). */
+    if ((parameters.features & IORING_FEAT_EXT_ARG) == 0)
+        return -ENOSYS;
+    r->event_fd = berthi_sys_event_create();
+    if (r->event_fd < 0)
+        return -errno;
+    r->can_register =
+        !is_faulty() && io_uring_register_buffers_sparse(&r->ring, options->buffer_count) == 0;
+    return 0;
+}
+
+/* Rings can be set up where reading through them is forbidden. */
+static int
+probe(ring_reader *r, const berthi_reader_options *options)
+{
+    uint8_t byte;
+    berthi_read read = {
+        .memory = &byte,
+        .offset = options->probe_offset,
+        .bytes = 1,
+        .buffer = BERTHI_READER_NO_BUFFER,
+        .fd = options->probe_fd,
+    };
+    const berthi_read *done = NULL;
+
+    submit_to_ring(&r->reader, &read);
+    while (done == NULL) /* the byte is on this stack: it must come back */
+        done = complete_from_ring(&r->reader, UINT64_MAX);
+    return done->result < 0 ? (int)done->result : 0;
+}
+
+static berth_status
+open_ring(berth_context *context, const berthi_reader_options *options,
+          berthi_reader **out_reader, berth_error *error)
+{
+    berthi_about about = { .system_error = 0 };
+    ring_reader *r;
+    int failure;
+
+    *out_reader = NULL;
+    r = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *r);
+    if (r == NULL)
+        return berthi_fail_memory(error, "the io_uring reader");
+    r->reader.table = &berthi_reader_uring;
+    r->context = context;
+    r->event_fd = -1;
+    failure = set_up(r, options);
+    if (failure == 0)
+        failure = probe(r, options);
+    if (failure != 0) {
+        close_ring(&r->reader);
+        about.system_error = -failure;
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                           "io_uring cannot be used");
+    }
+    *out_reader = &r->reader;
+    return BERTH_OK;
+}
+
+const berthi_reader_table berthi_reader_uring = {
+    .name = "io_uring",
+    .open = open_ring,
+    .add_buffer = add_ring_buffer,
+    .submit = submit_to_ring,
+    .complete = complete_from_ring,
+    .wake = wake_ring_driver,
+    .cancel = cancel_ring,
+    .close = close_ring,
+};
+
+#else /* a build without liburing */
 
 static berth_status
 open_ring(berth_context *context, const berthi_reader_options *options,
@@ -17,3 +346,5 @@ const berthi_reader_table berthi_reader_uring = {
     .name = "io_uring",
     .open = open_ring,
 };
+
+#endif

@@ -29,24 +29,36 @@ berthi_ledger_init(berthi_ledger *ledger, uint64_t limit)
 }
 
 bool
-berthi_ledger_can_take(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes)
+berthi_ledger_can_reserve(berthi_ledger *ledger, uint64_t bytes, uint64_t *out_current)
 {
     uint64_t current = atomic_load(&ledger->current);
     uint64_t after;
-    uint64_t peak;
 
     do {
-        if (!berthi_can_add(current, bytes, &after))
-            return false;
-        if (ledger->limit != 0 && after > ledger->limit)
+        if (!berthi_can_add(current, bytes, &after)
+            || (ledger->limit != 0 && after > ledger->limit))
             return false;
     } while (!atomic_compare_exchange_weak(&ledger->current, &current, after));
-    peak = atomic_load(&ledger->peak);
-    while (peak < after && !atomic_compare_exchange_weak(&ledger->peak, &peak, after))
+    *out_current = after;
+    return true;
+}
+
+void
+berthi_ledger_cancel(berthi_ledger *ledger, uint64_t bytes)
+{
+    atomic_fetch_sub(&ledger->current, bytes);
+}
+
+void
+berthi_ledger_take(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes,
+                   uint64_t current)
+{
+    uint64_t peak = atomic_load(&ledger->peak);
+
+    while (peak < current && !atomic_compare_exchange_weak(&ledger->peak, &peak, current))
         continue;
     atomic_fetch_add(&ledger->by_purpose[purpose], bytes);
     atomic_fetch_add(&ledger->allocations, 1);
-    return true;
 }
 
 void

@@ -32,7 +32,7 @@ typedef enum berthi_purpose {
 
 typedef struct berthi_ledger {
     uint64_t limit; /* 0: none; set before the first use, then constant */
-    _Atomic uint64_t current;
+    _Atomic uint64_t current; /* in use and reserved */
     _Atomic uint64_t peak;
     _Atomic uint64_t allocations;
     _Atomic uint64_t frees;
@@ -41,9 +41,20 @@ typedef struct berthi_ledger {
 
 void berthi_ledger_init(berthi_ledger *ledger, uint64_t limit);
 
-/* Books `bytes`, or returns false and books nothing when the limit is passed. */
-bool berthi_ledger_can_take(berthi_ledger *ledger, berthi_purpose purpose,
-                            uint64_t bytes);
+/*
+ * An allocation is reserved, tried, and then taken or cancelled, so that the
+ * limit holds at every moment and what failed never counts as used.
+ *
+ * Reserves `bytes`, or returns false and does nothing when that passes the limit.
+ * *out_current is all that is then in use and reserved.
+ */
+bool berthi_ledger_can_reserve(berthi_ledger *ledger, uint64_t bytes,
+                               uint64_t *out_current);
+/* The allocation failed: the reservation ends. */
+void berthi_ledger_cancel(berthi_ledger *ledger, uint64_t bytes);
+/* It succeeded: what was reserved, with `current` as told then, is in use. */
+void berthi_ledger_take(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes,
+                        uint64_t current);
 /* Returns what was taken. */
 void berthi_ledger_give(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes);
 

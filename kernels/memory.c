@@ -122,16 +122,19 @@ berthi_memory_aligned(berth_context *context, berthi_purpose purpose, uint64_t b
 {
     /* A size of 0 would make NULL mean two things. */
     const uint64_t size = bytes > 0 ? bytes : 1;
+    uint64_t current;
     void *memory;
 
     if (size > SIZE_MAX / 2 || berthi_fault_is_due(BERTHI_FAULT_MEMORY))
         return NULL;
-    if (!berthi_ledger_can_take(&context->ledger, purpose, size))
+    if (!berthi_ledger_can_reserve(&context->ledger, size, &current))
         return NULL;
     memory = context->allocator.alloc(context->allocator.user, (size_t)size,
                                       (size_t)alignment, berthi_purpose_name(purpose));
     if (memory == NULL)
-        berthi_ledger_give(&context->ledger, purpose, size);
+        berthi_ledger_cancel(&context->ledger, size);
+    else
+        berthi_ledger_take(&context->ledger, purpose, size, current);
     return memory;
 }
 

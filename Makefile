@@ -131,7 +131,6 @@ $(error CUDA=1, but $(NVCC) was not found: install the CUDA toolkit, give NVCC=/
 endif
 endif
 ifneq ($(and $(NVCC_FOUND),$(CUDA_SOURCES)),)
-HAVE_CUDA := 1
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_FOUND)))
 CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt

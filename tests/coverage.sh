@@ -70,6 +70,7 @@ awk -v allow=$allow '
         if ($1 == "line") { missed_lines[key]++; file_lines[file]++ }
         else { missed_branches[key]++; file_branches[file]++ }
         place = $3; kind = $1; $1 = $2 = $3 = ""
+        if (!(key in seen)) found[++keys] = key
         seen[key] = seen[key] sprintf("    %s:%s: %s not reached: %s\n", file, place, kind, $0)
     }
     function percent(missed, all) { return all ? 100 * (all - missed) / all : 100 }
@@ -80,7 +81,8 @@ awk -v allow=$allow '
                 percent(file_lines[f], all_lines[f]), all_lines[f],
                 percent(file_branches[f], all_branches[f]), all_branches[f]
         }
-        for (key in seen)
+        for (i = 1; i <= keys; i++) {
+            key = found[i]
             if (missed_lines[key] + 0 != lines[key] + 0 ||
                 missed_branches[key] + 0 != branches[key] + 0) {
                 printf "coverage: %s: %d lines, %d branches are not reached%s\n%s", key,
@@ -89,6 +91,7 @@ awk -v allow=$allow '
                 bad++
             } else
                 good++
+        }
         for (key in listed)
             if (!(key in seen) && lines[key] + branches[key] > 0) {
                 print "coverage: " key ": listed, but everything is reached"; bad++

@@ -66,6 +66,10 @@ prepare(const ring_reader *r, struct io_uring_sqe *entry, berthi_read *read)
     else
         io_uring_prep_read(entry, read->fd, read->memory, read->bytes, read->offset);
     io_uring_sqe_set_data(entry, read);
+    /* Cached bytes would be copied by this thread while it submits; the kernel's
+       own threads do it on all cores. */
+    if (read != &r->listener && !read->is_direct)
+        entry->flags |= IOSQE_ASYNC;
 }
 
 static void

@@ -7,9 +7,10 @@
  * The function does the whole thing, set-up to clean-up, and returns the first
  * status that was not BERTH_OK. It checks for itself that outputs are NULL.
  *
- * Checked here: a failed allocation gives BERTH_ENOMEM, a failed system call
- * any failure; the error's status is the one returned and says something; the
- * context's ledger and the open descriptors are afterwards what they were.
+ * Checked here: a failed allocation gives BERTH_ENOMEM, if any failure; a
+ * failed system call any; the error's status is the one returned and says
+ * something; the context's ledger and the open descriptors are afterwards what
+ * they were.
  */
 #ifndef BERTH_TESTS_FAULT_H
 #define BERTH_TESTS_FAULT_H
@@ -30,9 +31,9 @@ typedef struct fault_counts {
 } fault_counts;
 
 /*
- * Runs both loops over `function` and prints the counts. A memory failure must
- * never be survived; a system call may be, where it was advice only: the
- * caller compares `survived` with what it knows.
+ * Runs both loops over `function` and prints the counts. Few failures may be
+ * survived, those of advice and of what makes things faster only: the caller
+ * compares `survived` with what it knows.
  */
 fault_counts fault_loop(const char *name, fault_function function, void *user);
 

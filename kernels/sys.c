@@ -4,7 +4,6 @@
 
 #include "kernels/sys.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -92,6 +91,7 @@ int
 berthi_sys_open_beneath(int folder, const char *path)
 {
     struct open_how how;
+    int tries = 0;
     long fd;
 
     if (is_faulty(EIO))
@@ -99,9 +99,10 @@ berthi_sys_open_beneath(int folder, const char *path)
     memset(&how, 0, sizeof how);
     how.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    /* EAGAIN: somebody renames on the way; not for ever, or he decides when this ends. */
     do
         fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
-    while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+    while (fd < 0 && (errno == EINTR || errno == EAGAIN) && ++tries < 64);
     return (int)fd;
 }
 
@@ -320,41 +321,55 @@ berthi_sys_cached_pages(int fd, uint64_t offset, uint64_t bytes)
     return (int64_t)answer.cached;
 }
 
+/* What the kernel writes for each name; readdir() would allocate. */
+struct folder_entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes; /* of this entry */
+    unsigned char type;
+    char name[];
+};
+
+/* Calls `each` for the entries of one answer; its first non-zero result, or 0. */
+static int
+visit_entries(const char *answer, long bytes, int (*each)(void *user, const char *name),
+              void *user)
+{
+    const struct folder_entry *entry;
+
+    for (long at = 0; at < bytes; at += entry->bytes) {
+        const char *name;
+        int stop;
+
+        entry = (const struct folder_entry *)(const void *)(answer + at);
+        name = entry->name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+            continue;
+        stop = each(user, name);
+        if (stop != 0)
+            return stop;
+    }
+    return 0;
+}
+
 int
 berthi_sys_list(int folder, int (*each)(void *user, const char *name), void *user)
 {
-    const struct dirent *entry;
-    DIR *stream;
-    int fd;
+    _Alignas(8) char answer[8192];
+    long bytes;
     int failure;
+    /* An own descriptor, because the listing moves its position. */
+    const int fd = open_with(folder, ".", O_RDONLY | O_DIRECTORY, 0);
 
-    /* An own descriptor: the stream closes it and moves its position. */
-    fd = open_with(folder, ".", O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return -1;
-    stream = fdopendir(fd);
-    if (stream == NULL) {
-        failure = errno;
-        close(fd);
-        errno = failure;
-        return -1;
-    }
-    for (;;) {
-        errno = 0;
-        entry = is_faulty(EIO) ? NULL : readdir(stream);
-        if (entry == NULL)
-            break;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (each(user, entry->d_name) != 0) {
-            errno = 0;
-            break;
-        }
-    }
+    do
+        bytes = is_faulty(EIO) ? -1 : syscall(SYS_getdents64, fd, answer, sizeof answer);
+    while (bytes > 0 && visit_entries(answer, bytes, each, user) == 0);
     failure = errno;
-    closedir(stream);
+    close(fd);
     errno = failure;
-    return failure == 0 ? 0 : -1;
+    return bytes < 0 ? -1 : 0;
 }
 
 /* ------------------------------------------------------------------- writing */
@@ -383,12 +398,15 @@ berthi_sys_fsync(int fd)
 int
 berthi_sys_allocate(int fd, uint64_t bytes)
 {
+    int result;
+
     if (is_faulty(ENOSPC))
         return -1;
+    /* Not posix_fallocate(): that writes into every block where it cannot ask. */
     do
-        errno = posix_fallocate(fd, 0, (off_t)bytes);
-    while (errno == EINTR);
-    return errno == 0 ? 0 : -1;
+        result = fallocate(fd, 0, 0, (off_t)bytes);
+    while (result != 0 && errno == EINTR);
+    return result;
 }
 
 int

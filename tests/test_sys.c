@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_sys.c - each wrapper against the real kernel, and each made to fail. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/base.h"
+#include "kernels/sys.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+#define CWD BERTHI_SYS_AT_CWD
+#define SECOND_NS UINT64_C(1000000000)
+
+static const char *
+path_in(const char *folder, const char *name)
+{
+    return fixture_format("%s/%s", folder, name);
+}
+
+static bool
+is_close_on_exec(int fd)
+{
+    return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+/* ------------------------------------------------------------------- opening */
+
+static void
+test_open_read(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    char buffer[8];
+    int fd;
+
+    fixture_text(path_in(folder, "f"), "hello");
+    T_REQUIRE(at >= 0);
+    CHECK(is_close_on_exec(at));
+    fd = berthi_sys_open_read(at, "f");
+    T_REQUIRE(fd >= 0);
+    CHECK(is_close_on_exec(fd));
+    CHECK_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    CHECK_EQ(berthi_sys_pread(fd, buffer, sizeof buffer, 0), 5);
+    CHECK_EQ(berthi_sys_pread(fd, buffer, 2, 1), 2);
+    CHECK_MEM(buffer, "el", 2);
+    CHECK_EQ(berthi_sys_pread(fd, buffer, 2, 5), 0);
+    CHECK_EQ(berthi_sys_close(fd), 0);
+    CHECK_EQ(berthi_sys_close(fd), -1);
+
+    CHECK_EQ(berthi_sys_open_read(at, "absent"), -1);
+    CHECK_EQ(errno, ENOENT);
+    CHECK_EQ(berthi_sys_open_folder(at, "f"), -1);
+    CHECK_EQ(errno, ENOTDIR);
+    berthi_sys_close(at);
+}
+
+/* A FIFO without a writer opens at once: whoever asks can refuse it. */
+static void
+test_open_does_not_hang(void)
+{
+    const char *const fifo = path_in(fixture_folder(), "fifo");
+    berthi_sys_stat stat;
+    int fd;
+
+    T_REQUIRE(mkfifo(fifo, 0600) == 0);
+    fd = berthi_sys_open_read(CWD, fifo);
+    T_REQUIRE(fd >= 0);
+    CHECK_EQ(berthi_sys_fstat(fd, &stat), 0);
+    CHECK_EQ(stat.kind, BERTHI_SYS_OTHER);
+    berthi_sys_close(fd);
+    CHECK_EQ(berthi_sys_stat_at(CWD, fifo, true, &stat), 0);
+    CHECK_EQ(stat.kind, BERTHI_SYS_OTHER);
+}
+
+static void
+test_open_beneath(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, path_in(folder, "."));
+    const int model = (fixture_make_folder(path_in(folder, "model/sub")),
+                       berthi_sys_open_folder(at, "model"));
+    static const char *const outside[] = { "../secret", "out", "out-absolute",
+                                           "sub/../../secret", "/etc/passwd",
+                                           "up/secret" };
+    int fd;
+
+    fixture_text(path_in(folder, "secret"), "s");
+    fixture_text(path_in(folder, "model/f"), "f");
+    fixture_link("../secret", path_in(folder, "model/out"));
+    fixture_link("/etc/passwd", path_in(folder, "model/out-absolute"));
+    fixture_link("..", path_in(folder, "model/up"));
+    fixture_link("sub/../f", path_in(folder, "model/in"));
+    fixture_link("loop", path_in(folder, "model/loop"));
+    fd = berthi_sys_open_beneath(model, "in");
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        T_SKIP("this kernel has no openat2");
+    CHECK_GE(fd, 0);
+    CHECK(is_close_on_exec(fd));
+    berthi_sys_close(fd);
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+        CHECK_EQ(berthi_sys_open_beneath(model, outside[i]), -1);
+        CHECK_EQ(errno, EXDEV);
+    }
+    CHECK_EQ(berthi_sys_open_beneath(model, "loop"), -1);
+    CHECK_EQ(errno, ELOOP);
+    CHECK_EQ(berthi_sys_open_beneath(model, "absent"), -1);
+    CHECK_EQ(errno, ENOENT);
+    berthi_sys_close(model);
+    berthi_sys_close(at);
+}
+
+static void
+test_create(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = path_in(folder, "new");
+    const mode_t mask = umask(027);
+    int fd = berthi_sys_create(CWD, path);
+    berthi_sys_stat stat;
+
+    umask(mask);
+    T_REQUIRE(fd >= 0);
+    CHECK(is_close_on_exec(fd));
+    CHECK_EQ(berthi_sys_fstat(fd, &stat), 0);
+    CHECK_EQ(stat.mode, 0640);
+    CHECK_EQ(berthi_sys_create(CWD, path), -1);
+    CHECK_EQ(errno, EEXIST);
+    fixture_link("elsewhere", path_in(folder, "link"));
+    CHECK_EQ(berthi_sys_create(CWD, path_in(folder, "link")), -1);
+    CHECK_EQ(errno, EEXIST);
+    CHECK_EQ(berthi_sys_pwrite(fd, "abc", 3, 2), 3);
+    CHECK_EQ(berthi_sys_fsync(fd), 0);
+    CHECK_EQ(fixture_size(path), 5);
+    berthi_sys_close(fd);
+}
+
+static void
+test_reopen(void)
+{
+    const char *const path = path_in(fixture_folder(), "f");
+    char *const block = aligned_alloc(4096, 4096);
+    uint32_t memory = 1;
+    uint32_t offset = 1;
+    int direct;
+    int plain;
+    int fd;
+
+    T_REQUIRE(block != NULL);
+    memset(block, 'x', 4096);
+    fixture_write(path, block, 4096);
+    fd = berthi_sys_open_read(CWD, path);
+    /* The name may be gone: it is the file that is opened again. */
+    fixture_remove(path);
+    plain = berthi_sys_reopen_read(fd);
+    CHECK_GE(plain, 0);
+    CHECK_EQ(fcntl(plain, F_GETFL) & O_DIRECT, 0);
+    CHECK_EQ(berthi_sys_pread(plain, block, 10, 4090), 6);
+    berthi_sys_close(plain);
+    if (berthi_sys_direct_alignment(fd, &memory, &offset) == 0)
+        CHECK((memory & (memory - 1)) == 0 && (offset & (offset - 1)) == 0);
+    else
+        CHECK(memory == 0 && offset == 0);
+    direct = berthi_sys_reopen_direct(fd);
+    if (direct >= 0) {
+        CHECK(fcntl(direct, F_GETFL) & O_DIRECT);
+        CHECK(is_close_on_exec(direct));
+        block[0] = 0;
+        CHECK_EQ(berthi_sys_pread(direct, block, 4096, 0), 4096);
+        CHECK_EQ(block[0], 'x');
+        berthi_sys_close(direct);
+    }
+    berthi_sys_close(fd);
+    free(block);
+}
+
+static void
+test_stat(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = path_in(folder, "f");
+    struct timespec times[2] = { { 5, 6 }, { 1234567890, 987654321 } };
+    berthi_sys_stat one;
+    berthi_sys_stat two;
+    struct stat truth;
+    int fd;
+
+    fixture_text(path, "12345");
+    fixture_link("f", path_in(folder, "l"));
+    T_REQUIRE(utimensat(AT_FDCWD, path, times, 0) == 0 && stat(path, &truth) == 0);
+    fd = berthi_sys_open_read(CWD, path);
+    CHECK_EQ(berthi_sys_fstat(fd, &one), 0);
+    CHECK_EQ(one.kind, BERTHI_SYS_REGULAR);
+    CHECK_EQ(one.bytes, 5);
+    CHECK_EQ(one.device, truth.st_dev);
+    CHECK_EQ(one.inode, truth.st_ino);
+    CHECK_EQ(one.mtime_ns, INT64_C(1234567890987654321));
+    CHECK_EQ(one.ctime_ns,
+             (int64_t)truth.st_ctim.tv_sec * 1000000000 + truth.st_ctim.tv_nsec);
+    CHECK_EQ(one.mode, truth.st_mode & 07777);
+    CHECK_EQ(one.user, truth.st_uid);
+    CHECK_EQ(one.group, truth.st_gid);
+    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), true, &two), 0);
+    CHECK_MEM(&one, &two, sizeof one);
+    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), false, &two), 0);
+    CHECK_EQ(two.kind, BERTHI_SYS_LINK);
+    CHECK_EQ(berthi_sys_stat_at(CWD, folder, false, &two), 0);
+    CHECK_EQ(two.kind, BERTHI_SYS_FOLDER);
+    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "no"), true, &two), -1);
+    CHECK_EQ(errno, ENOENT);
+    CHECK_EQ(berthi_sys_set_mode(fd, 0600), 0);
+    CHECK_EQ(berthi_sys_fstat(fd, &two), 0);
+    CHECK_EQ(two.mode, 0600);
+    CHECK_EQ(berthi_sys_set_owner(fd, one.user, one.group), 0);
+    berthi_sys_close(fd);
+}
+
+static void
+test_links(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const link = path_in(folder, "link");
+    char target[16];
+    char where[4096];
+    int fd;
+
+    fixture_link("0123456789", link);
+    memset(target, '#', sizeof target);
+    CHECK_EQ(berthi_sys_readlink(CWD, link, target, sizeof target), 10);
+    CHECK_STR(target, "0123456789");
+    CHECK_EQ(berthi_sys_readlink(CWD, link, target, 11), 10);
+    CHECK_STR(target, "0123456789");
+    CHECK_EQ(berthi_sys_readlink(CWD, link, target, 5), 4);
+    CHECK_STR(target, "0123");
+    CHECK_EQ(berthi_sys_readlink(CWD, folder, target, 5), -1);
+    CHECK_EQ(errno, EINVAL);
+
+    fd = berthi_sys_open_folder(CWD, folder);
+    CHECK_EQ(berthi_sys_path_of(fd, where, sizeof where), (int64_t)strlen(folder));
+    CHECK_STR(where, folder);
+    berthi_sys_close(fd);
+}
+
+/* --------------------------------------------------------------------- lists */
+
+typedef struct names {
+    int count;
+    int stop_after;
+    uint64_t sum;
+} names;
+
+static int
+count_name(void *user, const char *name)
+{
+    names *const n = user;
+
+    n->count++;
+    n->sum += strtoull(name + strspn(name, "n"), NULL, 10);
+    return n->count == n->stop_after;
+}
+
+static void
+test_list(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    names all = { 0, -1, 0 };
+    names some = { 0, 3, 0 };
+    names none = { 0, -1, 0 };
+
+    CHECK_EQ(berthi_sys_list(at, count_name, &none), 0);
+    CHECK_EQ(none.count, 0);
+    /* More names, and longer ones, than one answer of the kernel holds. */
+    for (int i = 1; i <= 400; i++)
+        fixture_text(fixture_format("%s/%.*s%03d", folder, i % 60,
+                                    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+                                    i),
+                     "");
+    for (int round = 0; round < 2; round++) {
+        all = (names){ 0, -1, 0 };
+        CHECK_EQ(berthi_sys_list(at, count_name, &all), 0);
+        CHECK_EQ(all.count, 400);
+        CHECK_EQ(all.sum, 400 * 401 / 2);
+    }
+    CHECK_EQ(berthi_sys_list(at, count_name, &some), 0);
+    CHECK_EQ(some.count, 3);
+    CHECK_EQ(berthi_sys_list(-1, count_name, &some), -1);
+    CHECK_EQ(errno, EBADF);
+    CHECK_EQ(some.count, 3);
+    berthi_sys_close(at);
+}
+
+/* -------------------------------------------------------------------- writing */
+
+static void
+test_rename_and_unlink(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    size_t length;
+    char *text;
+
+    fixture_text(path_in(folder, "a"), "a");
+    fixture_text(path_in(folder, "b"), "b");
+    CHECK_EQ(berthi_sys_rename_new(at, "a", "b"), -1);
+    CHECK(errno == EEXIST || errno == EINVAL);
+    CHECK_EQ(berthi_sys_rename(at, "a", "b"), 0);
+    text = fixture_read(path_in(folder, "b"), &length);
+    CHECK_STR(text, "a");
+    free(text);
+    if (berthi_sys_rename_new(at, "b", "c") == 0)
+        CHECK_EQ(berthi_sys_rename(at, "c", "b"), 0);
+    CHECK_EQ(berthi_sys_unlink(at, "b"), 0);
+    CHECK_EQ(berthi_sys_unlink(at, "b"), -1);
+    CHECK_EQ(errno, ENOENT);
+    CHECK_EQ(berthi_sys_rename(at, "b", "c"), -1);
+    berthi_sys_close(at);
+}
+
+static void
+test_allocate(void)
+{
+    const char *const path = path_in(fixture_folder(), "f");
+    const int fd = berthi_sys_create(CWD, path);
+    struct stat truth;
+    uint64_t free_bytes = 0;
+
+    if (berthi_sys_allocate(fd, 1 << 20) == 0) {
+        T_REQUIRE(fstat(fd, &truth) == 0);
+        CHECK_EQ(truth.st_size, 1 << 20);
+        CHECK_GE(truth.st_blocks * 512, 1 << 20);
+    } else {
+        CHECK_EQ(errno, EOPNOTSUPP);
+    }
+    CHECK_EQ(berthi_sys_allocate(fd, UINT64_C(1) << 60), -1);
+    CHECK(errno == EFBIG || errno == ENOSPC || errno == EOPNOTSUPP);
+    CHECK_EQ(berthi_sys_free_bytes(fd, &free_bytes), 0);
+    CHECK_GT(free_bytes, 0);
+    berthi_sys_close(fd);
+}
+
+static void
+test_lock(void)
+{
+    const char *const path = path_in(fixture_folder(), "f");
+    const int one = berthi_sys_create(CWD, path);
+    const int two = berthi_sys_open_read(CWD, path);
+
+    CHECK_EQ(berthi_sys_lock(one), 0);
+    CHECK_EQ(berthi_sys_lock(two), -1);
+    CHECK_EQ(errno, EWOULDBLOCK);
+    berthi_sys_close(one);
+    CHECK_EQ(berthi_sys_lock(two), 0);
+    berthi_sys_close(two);
+}
+
+static void
+test_cache(void)
+{
+    const char *const path = path_in(fixture_folder(), "f");
+    const uint64_t page = berthi_sys_page_bytes();
+    const uint64_t bytes = 8 * page;
+    char *const block = calloc(1, bytes);
+    int64_t cached;
+    int fd;
+
+    T_REQUIRE(block != NULL);
+    fixture_write(path, block, bytes);
+    fd = berthi_sys_open_read(CWD, path);
+    CHECK_EQ(berthi_sys_advise_random(fd), 0);
+    CHECK_EQ(berthi_sys_pread(fd, block, bytes, 0), bytes);
+    cached = berthi_sys_cached_pages(fd, 0, bytes);
+    CHECK(cached == 8 || cached == -1);
+    CHECK_EQ(fsync(fd), 0); /* only clean pages are dropped */
+    CHECK_EQ(berthi_sys_drop_cache(fd, 0, 0), 0);
+    if (cached == 8) /* a file system in memory keeps them */
+        CHECK_LE(berthi_sys_cached_pages(fd, 0, bytes), 8);
+    CHECK_EQ(berthi_sys_drop_cache(-1, 0, 0), -1);
+    CHECK_EQ(errno, EBADF);
+    CHECK_EQ(berthi_sys_advise_random(-1), -1);
+    CHECK_EQ(errno, EBADF);
+    berthi_sys_close(fd);
+    free(block);
+}
+
+/* ------------------------------------------------------------------- process */
+
+static void
+test_limits(void)
+{
+    static const struct {
+        berthi_sys_limit_kind kind;
+        int resource;
+    } kinds[] = {
+        { BERTHI_SYS_LIMIT_ADDRESS, RLIMIT_AS },
+        { BERTHI_SYS_LIMIT_DATA, RLIMIT_DATA },
+        { BERTHI_SYS_LIMIT_LOCKED, RLIMIT_MEMLOCK },
+        { BERTHI_SYS_LIMIT_FILE, RLIMIT_FSIZE },
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct rlimit truth;
+        uint64_t bytes = 7;
+
+        T_REQUIRE(getrlimit((__rlimit_resource_t)kinds[i].resource, &truth) == 0);
+        CHECK_EQ(berthi_sys_limit(kinds[i].kind, &bytes), 0);
+        CHECK_EQ(bytes, truth.rlim_cur == RLIM_INFINITY ? UINT64_MAX : truth.rlim_cur);
+    }
+}
+
+/* Limits of its own, in a process of its own. */
+static void
+test_limits_are_told_apart(void)
+{
+    int status = -1;
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        const struct rlimit locked = { 4096, 4096 };
+        const struct rlimit file = { 8192, RLIM_INFINITY };
+        uint64_t a = 0;
+        uint64_t b = 0;
+
+        _exit(setrlimit(RLIMIT_MEMLOCK, &locked) == 0 && setrlimit(RLIMIT_FSIZE, &file) == 0
+                      && berthi_sys_limit(BERTHI_SYS_LIMIT_LOCKED, &a) == 0
+                      && berthi_sys_limit(BERTHI_SYS_LIMIT_FILE, &b) == 0 && a == 4096
+                      && b == 8192
+                  ? 0
+                  : 1);
+    }
+    T_REQUIRE(child > 0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+}
+
+static void
+test_process(void)
+{
+    uint32_t cores = 0;
+    cpu_set_t mask;
+    unsigned char random[2][256];
+
+    CHECK_EQ(berthi_sys_affinity(&cores), 0);
+    T_REQUIRE(sched_getaffinity(0, sizeof mask, &mask) == 0);
+    CHECK_EQ(cores, CPU_COUNT(&mask));
+    CHECK_EQ(berthi_sys_page_bytes(), sysconf(_SC_PAGESIZE));
+    CHECK_EQ(berthi_sys_process_id(), getpid());
+    memset(random, 0, sizeof random);
+    CHECK_EQ(berthi_sys_random(random[0], 256), 0);
+    CHECK_EQ(berthi_sys_random(random[1], 256), 0);
+    CHECK(memcmp(random[0], random[1], 256) != 0);
+}
+
+static void
+test_error_words(void)
+{
+    CHECK_STR(berthi_sys_error_words(ENOENT), "No such file or directory");
+    CHECK_STR(berthi_sys_error_words(EIO), "Input/output error");
+    CHECK_STR(berthi_sys_error_words(4711), "unknown error");
+    CHECK_STR(berthi_sys_error_words(-1), "unknown error");
+}
+
+static void *
+set_flag(void *user)
+{
+    *(int *)user = 1;
+    return user;
+}
+
+static void
+test_threads(void)
+{
+    pthread_t thread;
+    int flag = 0;
+    void *result = NULL;
+
+    T_REQUIRE(berthi_sys_thread_create(&thread, 256 * 1024, set_flag, &flag) == 0);
+    CHECK_EQ(pthread_join(thread, &result), 0);
+    CHECK(result == &flag);
+    CHECK_EQ(flag, 1);
+    CHECK_EQ(berthi_sys_thread_create(&thread, 1, set_flag, &flag), EINVAL);
+}
+
+static void
+test_waiting(void)
+{
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t condition;
+    const uint64_t begin = berthi_sys_now_ns();
+    struct timespec truth;
+    uint64_t end;
+
+    clock_gettime(CLOCK_MONOTONIC, &truth);
+    CHECK_LE(begin, (uint64_t)truth.tv_sec * SECOND_NS + (uint64_t)truth.tv_nsec);
+    CHECK_GT(begin + SECOND_NS, (uint64_t)truth.tv_sec * SECOND_NS);
+    T_REQUIRE(berthi_sys_condition_init(&condition) == 0);
+    pthread_mutex_lock(&lock);
+    CHECK_EQ(berthi_sys_condition_wait_until(&condition, &lock, begin), ETIMEDOUT);
+    while (berthi_sys_condition_wait_until(&condition, &lock, begin + SECOND_NS / 50) == 0)
+        continue;
+    end = berthi_sys_now_ns();
+    pthread_mutex_unlock(&lock);
+    CHECK_GE(end, begin + SECOND_NS / 50);
+    CHECK_LT(end, begin + 5 * SECOND_NS);
+    pthread_cond_destroy(&condition);
+}
+
+static void
+test_events(void)
+{
+    const int fd = berthi_sys_event_create();
+    uint64_t count = 0;
+
+    T_REQUIRE(fd >= 0);
+    CHECK(is_close_on_exec(fd));
+    berthi_sys_event_clear(fd); /* returns at once */
+    CHECK_EQ(berthi_sys_event_signal(fd), 0);
+    CHECK_EQ(berthi_sys_event_signal(fd), 0);
+    CHECK_EQ(read(fd, &count, sizeof count), 8);
+    CHECK_EQ(count, 2);
+    CHECK_EQ(berthi_sys_event_signal(fd), 0);
+    berthi_sys_event_clear(fd);
+    CHECK_EQ(read(fd, &count, sizeof count), -1);
+    CHECK_EQ(errno, EAGAIN);
+    berthi_sys_close(fd);
+}
+
+static void
+test_libraries(void)
+{
+    void *const library = berthi_sys_library_open("libm.so.6");
+
+    CHECK(berthi_sys_library_open("libno-such-library.so.9") == NULL);
+    T_REQUIRE(library != NULL);
+    CHECK(berthi_sys_library_symbol(library, "cos") != NULL);
+    CHECK(berthi_sys_library_symbol(library, "no_such_symbol") == NULL);
+    berthi_sys_library_close(library);
+    berthi_sys_library_close(NULL);
+}
+
+/* ------------------------------------------------------------------- faults */
+
+static int
+never(void *user, const char *name)
+{
+    (void)user;
+    (void)name;
+    return 0;
+}
+
+#define FAILS(call, failure_expected)                                                      \
+    do {                                                                                   \
+        int64_t result;                                                                    \
+                                                                                           \
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, false);                                   \
+        errno = 0;                                                                         \
+        result = (call);                                                                   \
+        CHECK_EQ(errno, failure_expected);                                                 \
+        CHECK_EQ(result, -1);                                                              \
+        CHECK_EQ(berthi_fault_failures(BERTHI_FAULT_SYSTEM), 1);                           \
+        berthi_fault_disarm();                                                             \
+    } while (0)
+
+static void
+test_every_call_can_fail(void)
+{
+    const char *const folder = fixture_folder();
+    const int before = fixture_open_fds();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    const int fd = berthi_sys_create(at, "f");
+    berthi_sys_stat stat;
+    uint64_t bytes;
+    uint32_t number;
+    uint32_t other;
+    char text[64];
+
+    FAILS(berthi_sys_open_read(at, "f"), EIO);
+    FAILS(berthi_sys_open_folder(CWD, folder), EIO);
+    FAILS(berthi_sys_reopen_direct(fd), EIO);
+    FAILS(berthi_sys_reopen_read(fd), EIO);
+    FAILS(berthi_sys_open_beneath(at, "f"), EIO);
+    FAILS(berthi_sys_create(at, "g"), EIO);
+    FAILS(berthi_sys_fstat(fd, &stat), EIO);
+    FAILS(berthi_sys_stat_at(at, "f", true, &stat), EIO);
+    FAILS(berthi_sys_readlink(at, "f", text, sizeof text), EIO);
+    FAILS(berthi_sys_path_of(fd, text, sizeof text), EIO);
+    FAILS(berthi_sys_direct_alignment(fd, &number, &other), EIO);
+    FAILS(berthi_sys_pread(fd, text, 1, 0), EIO);
+    FAILS(berthi_sys_drop_cache(fd, 0, 0), EIO);
+    FAILS(berthi_sys_advise_random(fd), EIO);
+    FAILS(berthi_sys_list(at, never, NULL), EIO);
+    FAILS(berthi_sys_pwrite(fd, "x", 1, 0), ENOSPC);
+    FAILS(berthi_sys_fsync(fd), EIO);
+    FAILS(berthi_sys_allocate(fd, 4096), ENOSPC);
+    FAILS(berthi_sys_rename(at, "f", "g"), EIO);
+    FAILS(berthi_sys_rename_new(at, "f", "g"), EIO);
+    FAILS(berthi_sys_set_mode(fd, 0600), EPERM);
+    FAILS(berthi_sys_set_owner(fd, 0, 0), EPERM);
+    FAILS(berthi_sys_lock(fd), ENOLCK);
+    FAILS(berthi_sys_free_bytes(fd, &bytes), EIO);
+    FAILS(berthi_sys_limit(BERTHI_SYS_LIMIT_DATA, &bytes), EPERM);
+    FAILS(berthi_sys_affinity(&number), EPERM);
+    FAILS(berthi_sys_probe_uring(), ENOSYS);
+    FAILS(berthi_sys_event_create(), EMFILE);
+    FAILS(berthi_sys_random(text, 8), EIO);
+    CHECK_EQ(fixture_size(path_in(folder, "f")), 0); /* nothing was done */
+    CHECK_EQ(berthi_sys_unlink(at, "g"), -1);
+    berthi_sys_close(fd);
+    berthi_sys_close(at);
+    CHECK_EQ(fixture_open_fds(), before);
+}
+
+static void
+test_list_fails_on_the_way(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    const int before = fixture_open_fds();
+
+    fixture_text(path_in(folder, "f"), "");
+    /* Opening, the first answer, the answer that says it was the last. */
+    for (uint64_t nth = 0; nth < 3; nth++) {
+        names all = { 0, -1, 0 };
+
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        CHECK_EQ(berthi_sys_list(at, count_name, &all), -1);
+        CHECK_EQ(errno, EIO);
+        CHECK_EQ(all.count, nth == 2);
+        berthi_fault_disarm();
+    }
+    CHECK_EQ(fixture_open_fds(), before);
+    berthi_sys_close(at);
+}
+
+/* Calls that answer with an errno or a pointer. */
+static void
+test_other_results_can_fail(void)
+{
+    pthread_cond_t condition;
+    pthread_t thread;
+    int flag = 0;
+
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    CHECK_EQ(berthi_sys_thread_create(&thread, 1 << 20, set_flag, &flag), EAGAIN);
+    CHECK_EQ(berthi_sys_condition_init(&condition), EAGAIN);
+    CHECK(berthi_sys_library_open("libm.so.6") == NULL);
+    CHECK_EQ(berthi_fault_failures(BERTHI_FAULT_SYSTEM), 3);
+    CHECK_EQ(berthi_sys_event_signal(-1), -1);
+    CHECK_EQ(errno, EIO);
+    berthi_fault_disarm();
+    CHECK_EQ(flag, 0);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_open_read);
+    T_RUN(test_open_does_not_hang);
+    T_RUN(test_open_beneath);
+    T_RUN(test_create);
+    T_RUN(test_reopen);
+    T_RUN(test_stat);
+    T_RUN(test_links);
+    T_RUN(test_list);
+    T_RUN(test_rename_and_unlink);
+    T_RUN(test_allocate);
+    T_RUN(test_lock);
+    T_RUN(test_cache);
+    T_RUN(test_limits);
+    T_RUN(test_limits_are_told_apart);
+    T_RUN(test_process);
+    T_RUN(test_error_words);
+    T_RUN(test_threads);
+    T_RUN(test_waiting);
+    T_RUN(test_events);
+    T_RUN(test_libraries);
+    T_RUN(test_every_call_can_fail);
+    T_RUN(test_list_fails_on_the_way);
+    T_RUN(test_other_results_can_fail);
+    T_MAIN_END;
+}

@@ -9,6 +9,10 @@
 
 #include <immintrin.h>
 
+/* product_avx512.c: entries of the level's table. */
+void berthi_avx512_multiply_nf4(const berthi_product_arguments *arguments);
+void berthi_avx512_multiply_fp4(const berthi_product_arguments *arguments);
+
 /* kernel8_avx512.c: entries of the level's table. */
 void berthi_avx512_encode_map(const berthi_encode_arguments *arguments);
 void berthi_avx512_encode_double(const berthi_double_arguments *arguments);

@@ -68,6 +68,32 @@ typedef struct berthi_rows_decode_arguments {
     void *values;
 } berthi_rows_decode_arguments;
 
+/*
+ * outputs[i][row] = sum over k of inputs[i][k] * weight[row][k], for the rows
+ * [first_row, end_row): a thread's share. The sums are within the bounds of
+ * the tests of the exact ones; run after run, and for an input alone or in a
+ * batch, their bits are the same.
+ */
+typedef struct berthi_product_arguments {
+    const uint8_t *codes;
+    const float *absmax;
+    uint32_t block_size;
+    uint32_t count;      /* inputs: 1 to 32 */
+    uint64_t rows;
+    uint64_t columns;
+    uint64_t first_row;
+    uint64_t end_row;
+    const float *inputs; /* count x columns */
+    float *outputs;      /* count x rows */
+    float *scratch;      /* berthi_product_scratch() values, own to the thread */
+} berthi_product_arguments;
+
+static inline uint64_t
+berthi_product_scratch(uint64_t columns, uint32_t count)
+{
+    return columns * count;
+}
+
 typedef struct berthi_operations {
     const char *level;
     void (*encode_nf4)(const berthi_encode_arguments *arguments);
@@ -80,6 +106,8 @@ typedef struct berthi_operations {
     void (*decode_double)(const berthi_double_arguments *arguments, float *out_absmax);
     void (*encode_rows)(const berthi_rows_arguments *arguments);
     void (*decode_rows)(const berthi_rows_decode_arguments *arguments);
+    void (*multiply_nf4)(const berthi_product_arguments *arguments);
+    void (*multiply_fp4)(const berthi_product_arguments *arguments);
 } berthi_operations;
 
 /* The reference loops: every entry present, no instruction set assumed. */

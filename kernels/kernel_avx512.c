@@ -271,4 +271,6 @@ const berthi_operations berthi_avx512_operations = {
     .encode_double = berthi_avx512_encode_double,
     .encode_rows = berthi_avx512_encode_rows,
     .decode_rows = berthi_avx512_decode_rows,
+    .multiply_nf4 = berthi_avx512_multiply_nf4,
+    .multiply_fp4 = berthi_avx512_multiply_fp4,
 };

@@ -195,6 +195,42 @@ decode_rows(const berthi_rows_decode_arguments *a)
                     berthi_core_int8_value(a->codes[i], a->row_maximum[i / a->columns]));
 }
 
+/* ----------------------------------------------------------------- products */
+
+typedef float value_function(uint32_t code, float absmax);
+
+/* Sums in double: what the other levels are measured against. */
+static void
+multiply(const berthi_product_arguments *a, value_function *value_of)
+{
+    for (uint64_t row = a->first_row; row < a->end_row; row++)
+        for (uint32_t i = 0; i < a->count; i++) {
+            const float *const input = a->inputs + i * a->columns;
+            double sum = 0.0;
+
+            for (uint64_t k = 0; k < a->columns; k++) {
+                const uint64_t at = row * a->columns + k;
+                const float weight
+                    = value_of(get_nibble(a->codes, at), a->absmax[at / a->block_size]);
+
+                sum += (double)weight * (double)input[k];
+            }
+            a->outputs[i * a->rows + row] = (float)sum;
+        }
+}
+
+static void
+multiply_nf4(const berthi_product_arguments *a)
+{
+    multiply(a, berthi_core_nf4_value);
+}
+
+static void
+multiply_fp4(const berthi_product_arguments *a)
+{
+    multiply(a, berthi_core_fp4_value);
+}
+
 const berthi_operations berthi_scalar_operations = {
     .level = "scalar",
     .encode_nf4 = encode_nf4,
@@ -207,4 +243,6 @@ const berthi_operations berthi_scalar_operations = {
     .decode_double = decode_double,
     .encode_rows = encode_rows,
     .decode_rows = decode_rows,
+    .multiply_nf4 = multiply_nf4,
+    .multiply_fp4 = multiply_fp4,
 };

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host_api.c - the host of berth.h: the machine, and the libraries the loader found. */
+#include "kernels/base.h"
+#include "kernels/host.h"
+#include "loader/digest.h"
+#include "loader/sha256.h"
+
+berth_status
+berth_host_get(berth_context *context, berth_host *host, berth_error *error)
+{
+    berthi_host_process process;
+
+    berthi_error_clear(error);
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (host == NULL)
+        return berthi_fail_argument(error, "host", "is NULL");
+    berthi_host_process_get(&process);
+    berthi_host_read("/", &process, host);
+    host->has_libdeflate = berthi_digest_is_fast();
+    host->has_libcrypto = berthi_sha256_is_there(context);
+    return BERTH_OK;
+}

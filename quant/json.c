@@ -77,14 +77,14 @@ sort_keys(berthi_scan_text *keys, uint64_t count)
     }
 }
 
-/* One of two equal keys, or NULL. */
+/* Of two equal keys the later one in the text, or NULL. */
 static const berthi_scan_text *
 find_repeated(berthi_scan_text *keys, uint64_t count)
 {
     sort_keys(keys, count);
     for (uint64_t i = 1; i < count; i++)
         if (compare_keys(&keys[i - 1], &keys[i]) == 0)
-            return &keys[i];
+            return keys[i].bytes > keys[i - 1].bytes ? &keys[i] : &keys[i - 1];
     return NULL;
 }
 

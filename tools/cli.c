@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.c - parses a command line by its option table; messages to stderr. */
+#include "tools/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/output.h"
+
+#define SHOWN_CAPACITY 256
+
+const cli_option cli_common_options[] = {
+    { "help", 'h', CLI_FLAG, offsetof(cli_common, wants_help), NULL, NULL, NULL,
+      "show examples, options and exit codes, then end" },
+    { "verbose", 'v', CLI_COUNTER, offsetof(cli_common, verbosity), NULL, NULL, NULL,
+      "more detail; twice: also the library's own messages" },
+    { "log", '\0', CLI_CHOICE, offsetof(cli_common, log_level),
+      "debug|info|warning|none", "BERTH_LOG", "warning",
+      "messages of the library on standard error, from this level up" },
+    { "no-color", '\0', CLI_FLAG, offsetof(cli_common, wants_no_colour), NULL, NULL, NULL,
+      "no colours, as with NO_COLOR or TERM=dumb" },
+    { "print-config", '\0', CLI_FLAG, offsetof(cli_common, wants_config), NULL, NULL, NULL,
+      "show each option's value and where it comes from, then end" },
+};
+const size_t cli_common_option_count =
+    sizeof cli_common_options / sizeof cli_common_options[0];
+
+/* ------------------------------------------------------------------ messages */
+
+static void
+print_message(const cli_command *command, const char *message, const char *hint)
+{
+    output out;
+
+    output_init(&out, STDERR_FILENO);
+    output_text(&out, "berth");
+    if (command != NULL)
+        output_format(&out, " %s", command->name);
+    output_format(&out, ": %s%s\n", message, hint);
+    output_flush(&out);
+}
+
+berth_status
+cli_usage_error(const cli_command *command, const char *format, ...)
+{
+    char message[1024];
+    char hint[64];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    snprintf(hint, sizeof hint, " (see `berth %s%s--help`)",
+             command != NULL ? command->name : "", command != NULL ? " " : "");
+    print_message(command, message, hint);
+    return BERTH_EINVAL;
+}
+
+berth_status
+cli_error(const cli_command *command, const berth_error *error)
+{
+    char message[4096];
+
+    berth_error_format(error, message, sizeof message);
+    print_message(command, message, "");
+    return error->status;
+}
+
+berth_status
+cli_failure(const cli_command *command, berth_status status, const char *format, ...)
+{
+    char message[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    print_message(command, message, "");
+    return status;
+}
+
+int
+cli_exit_code(berth_status status)
+{
+    return status < 0 ? -status : 0;
+}
+
+/* What a user typed may hold anything, too. */
+static const char *
+shown(const char *text, char buffer[SHOWN_CAPACITY])
+{
+    berth_text_escape(text, strlen(text), buffer, SHOWN_CAPACITY);
+    return buffer;
+}
+
+/* ------------------------------------------------------------------- nearest */
+
+static size_t
+smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Edits between two words, a swap of neighbours being one; 99 for long ones. */
+static size_t
+edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][32];
+    const size_t n = strlen(a);
+    const size_t m = strlen(b);
+
+    if (n > 31 || m > 31)
+        return 99;
+    for (size_t j = 0; j <= m; j++)
+        rows[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *const row = rows[i % 3];
+        const size_t *const above = rows[(i + 2) % 3];
+
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            row[j] = smaller(smaller(above[j], row[j - 1]) + 1,
+                             above[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = smaller(row[j], rows[(i + 1) % 3][j - 2] + 1);
+        }
+    }
+    return rows[n % 3][m];
+}
+
+const char *
+cli_nearest(const char *text, const void *words, size_t count, size_t stride)
+{
+    const char *nearest = NULL;
+    size_t best = strlen(text) / 3 + 1;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *word;
+        size_t distance;
+
+        memcpy(&word, (const char *)words + i * stride, sizeof word);
+        distance = edit_distance(text, word);
+        if (distance <= best) {
+            nearest = word;
+            best = distance - (distance > 0);
+        }
+    }
+    return nearest;
+}
+
+/* -------------------------------------------------------------------- tables */
+
+const cli_option *
+cli_option_at(const cli_command *command, size_t position)
+{
+    if (position < command->option_count)
+        return &command->options[position];
+    position -= command->option_count;
+    return position < cli_common_option_count ? &cli_common_options[position] : NULL;
+}
+
+static size_t
+position_of_name(const cli_command *command, const char *name, size_t length)
+{
+    const cli_option *option;
+    size_t i = 0;
+
+    for (; (option = cli_option_at(command, i)) != NULL; i++)
+        if (strlen(option->name) == length && memcmp(option->name, name, length) == 0)
+            break;
+    return i;
+}
+
+static size_t
+position_of_letter(const cli_command *command, char letter)
+{
+    const cli_option *option;
+    size_t i = 0;
+
+    for (; (option = cli_option_at(command, i)) != NULL; i++)
+        if (option->letter == letter)
+            break;
+    return i;
+}
+
+const char **
+cli_origin(cli_call *call, const char *name)
+{
+    return &call->origins[position_of_name(call->command, name, strlen(name))];
+}
+
+bool
+cli_is_given(const cli_call *call, const char *name)
+{
+    const char *const origin =
+        call->origins[position_of_name(call->command, name, strlen(name))];
+
+    return origin != NULL && strcmp(origin, CLI_GIVEN) == 0;
+}
+
+berth_status
+cli_refuse(const cli_call *call, const char *name, const char *why)
+{
+    if (!cli_is_given(call, name))
+        return BERTH_OK;
+    return cli_usage_error(call->command, "--%s has no effect %s", name, why);
+}
+
+const char *
+cli_choice_word(const char *choices, int32_t position, size_t *length)
+{
+    for (; position > 0; position--) {
+        choices = strchr(choices, '|');
+        if (choices == NULL)
+            return NULL;
+        choices++;
+    }
+    *length = strcspn(choices, "|");
+    return choices;
+}
+
+/* -------------------------------------------------------------------- values */
+
+static bool
+is_choice_stored(const char *choices, const char *text, int32_t *out)
+{
+    const char *word;
+    size_t length;
+
+    for (int32_t i = 0; (word = cli_choice_word(choices, i, &length)) != NULL; i++)
+        if (strlen(text) == length && memcmp(word, text, length) == 0) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool
+is_number_stored(const char *text, uint32_t *out)
+{
+    uint32_t number = 0;
+
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p < '0' || *p > '9' || number > 99999999)
+            return false;
+        number = number * 10 + (uint32_t)(*p - '0');
+    }
+    *out = number;
+    return number > 0;
+}
+
+/* `source` names where the value stands: "--io" or "BERTH_IO". */
+static berth_status
+store_value(const cli_call *call, const cli_option *option, const char *source,
+            const char *text)
+{
+    char *const field = (char *)call->arguments + option->offset;
+    char buffer[SHOWN_CAPACITY];
+    bool is_good = true;
+
+    switch (option->kind) {
+    case CLI_FLAG: *(bool *)(void *)field = true; break;
+    case CLI_COUNTER: ++*(uint32_t *)(void *)field; break;
+    case CLI_TEXT:
+    case CLI_OPTIONAL: *(const char **)(void *)field = text; break;
+    case CLI_NUMBER: is_good = is_number_stored(text, (uint32_t *)(void *)field); break;
+    case CLI_SIZE:
+        is_good = berth_size_parse(text, (uint64_t *)(void *)field, NULL) == BERTH_OK;
+        break;
+    case CLI_CHOICE:
+        is_good = is_choice_stored(option->value, text, (int32_t *)(void *)field);
+        break;
+    }
+    if (is_good)
+        return BERTH_OK;
+    return cli_usage_error(call->command, "%s: `%s` is not %s%s", source,
+                           shown(text, buffer),
+                           option->kind == CLI_NUMBER ? "a number from 1 up"
+                           : option->kind == CLI_SIZE ? "a size such as 64MiB"
+                                                      : "one of ",
+                           option->kind == CLI_CHOICE ? option->value : "");
+}
+
+static bool
+has_value(const cli_option *option)
+{
+    return option->kind != CLI_FLAG && option->kind != CLI_COUNTER;
+}
+
+/* ------------------------------------------------------------------- parsing */
+
+/* The words of a command line, read from front to back. */
+typedef struct words {
+    int count;
+    char **word;
+    int next;
+} words;
+
+static berth_status
+store_option(cli_call *call, size_t position, const char *source, const char *value,
+             words *w)
+{
+    const cli_option *const option = cli_option_at(call->command, position);
+
+    if (!has_value(option) && value != NULL)
+        return cli_usage_error(call->command, "%s takes no value", source);
+    if (value == NULL && option->kind == CLI_OPTIONAL)
+        value = "";
+    if (value == NULL && has_value(option)) {
+        if (w->next == w->count)
+            return cli_usage_error(call->command, "%s needs a value: %s", source,
+                                   option->value);
+        value = w->word[w->next++];
+    }
+    call->origins[position] = CLI_GIVEN;
+    return store_value(call, option, source, value);
+}
+
+static berth_status
+unknown_option(const cli_command *command, const char *name, size_t length)
+{
+    const char *nearest;
+    char word[32];
+    char buffer[SHOWN_CAPACITY];
+    const char *names[CLI_MAX_OPTIONS];
+    const cli_option *option;
+    size_t count = 0;
+
+    for (; (option = cli_option_at(command, count)) != NULL; count++)
+        names[count] = option->name;
+    snprintf(word, sizeof word, "%.*s", (int)smaller(length, sizeof word - 1), name);
+    nearest = cli_nearest(word, names, count, sizeof names[0]);
+    berth_text_escape(name, length, buffer, sizeof buffer);
+    return cli_usage_error(command, "unknown option `--%s`%s%s%s", buffer,
+                           nearest != NULL ? "; did you mean `--" : "",
+                           nearest != NULL ? nearest : "", nearest != NULL ? "`?" : "");
+}
+
+static berth_status
+parse_long(cli_call *call, const char *text, words *w)
+{
+    const size_t length = strcspn(text, "=");
+    const size_t position = position_of_name(call->command, text, length);
+    char source[SHOWN_CAPACITY];
+
+    if (cli_option_at(call->command, position) == NULL)
+        return unknown_option(call->command, text, length);
+    snprintf(source, sizeof source, "--%.*s", (int)length, text);
+    return store_option(call, position, source,
+                        text[length] == '=' ? text + length + 1 : NULL, w);
+}
+
+/* "-vv", "-j4", "-j 4" */
+static berth_status
+parse_letters(cli_call *call, const char *letters, words *w)
+{
+    for (; *letters != '\0'; letters++) {
+        const size_t position = position_of_letter(call->command, *letters);
+        const cli_option *const option = cli_option_at(call->command, position);
+        const char source[3] = { '-', *letters, '\0' };
+        char buffer[SHOWN_CAPACITY];
+        berth_status status;
+
+        if (option == NULL)
+            return cli_usage_error(call->command, "unknown option `%s`",
+                                   shown(source, buffer));
+        if (has_value(option) && letters[1] != '\0')
+            return store_option(call, position, source, letters + 1, w);
+        status = store_option(call, position, source, NULL, w);
+        if (status != BERTH_OK)
+            return status;
+    }
+    return BERTH_OK;
+}
+
+static berth_status
+store_operand(const cli_call *call, const char *text)
+{
+    cli_common *const common = call->arguments;
+    char buffer[SHOWN_CAPACITY];
+
+    if (common->operand_count == (call->command->operand != NULL ? 1 : 0))
+        return cli_usage_error(call->command, "unexpected argument `%s`",
+                               shown(text, buffer));
+    common->operands[common->operand_count++] = text;
+    return BERTH_OK;
+}
+
+static berth_status
+parse_words(cli_call *call, words *w)
+{
+    berth_status status = BERTH_OK;
+    bool is_over = false; /* `--` was seen */
+
+    while (w->next < w->count && status == BERTH_OK) {
+        const char *const word = w->word[w->next++];
+
+        if (is_over || word[0] != '-' || word[1] == '\0')
+            status = store_operand(call, word);
+        else if (strcmp(word, "--") == 0)
+            is_over = true;
+        else if (word[1] == '-')
+            status = parse_long(call, word + 2, w);
+        else
+            status = parse_letters(call, word + 1, w);
+    }
+    return status;
+}
+
+static berth_status
+store_defaults(cli_call *call)
+{
+    const cli_option *option;
+
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++)
+        if (option->fallback != NULL) {
+            const berth_status status =
+                store_value(call, option, option->name, option->fallback);
+
+            if (status != BERTH_OK)
+                return status;
+        }
+    return BERTH_OK;
+}
+
+static berth_status
+store_environment(cli_call *call)
+{
+    const cli_option *option;
+
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
+        const char *const text =
+            option->environment != NULL && call->origins[i] == NULL
+                ? call->environment(option->environment)
+                : NULL;
+        berth_status status;
+
+        if (text == NULL || text[0] == '\0')
+            continue;
+        status = store_value(call, option, option->environment, text);
+        if (status != BERTH_OK)
+            return status;
+        call->origins[i] = option->environment;
+    }
+    return BERTH_OK;
+}
+
+berth_status
+cli_parse(const cli_command *command, cli_environment environment, int argc, char **argv,
+          void *arguments, cli_call *call)
+{
+    cli_common *const common = arguments;
+    words w = { argc, argv, 0 };
+    berth_status status;
+
+    memset(arguments, 0, command->arguments_size);
+    memset(call, 0, sizeof *call);
+    call->command = command;
+    call->environment = environment;
+    call->arguments = arguments;
+    status = store_defaults(call);
+    if (status == BERTH_OK)
+        status = parse_words(call, &w);
+    if (status == BERTH_OK)
+        status = store_environment(call);
+    if (status == BERTH_OK && command->settle != NULL)
+        status = command->settle(call);
+    if (status != BERTH_OK || common->wants_help || common->wants_config)
+        return status;
+    if (common->operand_count < (command->operand != NULL ? 1 : 0))
+        return cli_usage_error(command, "missing %s", command->operand);
+    return BERTH_OK;
+}

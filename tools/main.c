@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c - berth: global options, the table of commands, the exit code. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <fcntl.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "tools/generate.h"
+#include "tools/help.h"
+#include "tools/interrupt.h"
+#include "tools/session.h"
+
+#define ARGUMENTS_CAPACITY 8192
+
+const cli_command *const all_commands[] = {
+    &inspect_command,
+    &verify_command,
+    &devices_command,
+    NULL,
+};
+
+static const char *
+environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* A file opened by the library must not become a closed standard stream. */
+static void
+occupy_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+            return;
+}
+
+static const cli_command *
+find_command(const char *name)
+{
+    for (size_t i = 0; all_commands[i] != NULL; i++)
+        if (strcmp(all_commands[i]->name, name) == 0)
+            return all_commands[i];
+    return NULL;
+}
+
+static berth_status
+unknown_command(const char *name)
+{
+    const char *names[sizeof all_commands / sizeof all_commands[0]];
+    const char *nearest;
+    char shown[256];
+    size_t count = 0;
+
+    for (; all_commands[count] != NULL; count++)
+        names[count] = all_commands[count]->name;
+    names[count++] = "help";
+    nearest = cli_nearest(name, names, count, sizeof names[0]);
+    berth_text_escape(name, strlen(name), shown, sizeof shown);
+    return cli_usage_error(NULL, "unknown %s `%s`%s%s%s",
+                           name[0] == '-' ? "option" : "command", shown,
+                           nearest != NULL ? "; did you mean `" : "",
+                           nearest != NULL ? nearest : "", nearest != NULL ? "`?" : "");
+}
+
+/* `berth --help`, `berth help`, `berth help COMMAND`; NULL: the overview. */
+static berth_status
+show_help(const char *name)
+{
+    const cli_command *const command = name != NULL ? find_command(name) : NULL;
+    session s;
+
+    if (name != NULL && command == NULL)
+        return unknown_command(name);
+    session_init(&s, NULL, environment);
+    if (command != NULL)
+        help_command(&s.out, &s.screen, command);
+    else
+        help_overview(&s.out, &s.screen, all_commands);
+    return session_end(&s, BERTH_OK);
+}
+
+static berth_status
+show_version(void)
+{
+    session s;
+
+    session_init(&s, NULL, environment);
+    output_format(&s.out, "berth %s\n", berth_version());
+    return session_end(&s, BERTH_OK);
+}
+
+static berth_status
+run_command(const cli_command *command, int argc, char **argv)
+{
+    _Alignas(max_align_t) char arguments[ARGUMENTS_CAPACITY];
+    const cli_common *const common = (const void *)arguments;
+    cli_call call;
+    session s;
+    berth_status status = cli_parse(command, environment, argc, argv, arguments, &call);
+
+    if (status != BERTH_OK)
+        return status;
+    session_init(&s, &call, environment);
+    if (common->wants_help)
+        help_command(&s.out, &s.screen, command);
+    else if (common->wants_config)
+        help_config(&s.out, &s.screen, &call);
+    else
+        status = command->run(&s);
+    return session_end(&s, status);
+}
+
+static berth_status
+run(int argc, char **argv)
+{
+    const char *const word = argc > 1 ? argv[1] : NULL;
+    const cli_command *command;
+
+    if (word == NULL)
+        return cli_usage_error(NULL, "missing command");
+    if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0)
+        return show_help(NULL);
+    if (strcmp(word, "help") == 0)
+        return show_help(argc > 2 ? argv[2] : NULL);
+    if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0)
+        return show_version();
+    if (strcmp(word, "--generate-man") == 0 && (argc == 3 || argc == 4))
+        return generate_man(argv[2], argc == 4 ? argv[3] : NULL);
+    if (strcmp(word, "--generate-completions") == 0 && argc == 3)
+        return generate_completions(argv[2]);
+    command = find_command(word);
+    if (command == NULL)
+        return unknown_command(word);
+    return run_command(command, argc - 2, argv + 2);
+}
+
+int
+main(int argc, char **argv)
+{
+    occupy_standard_streams();
+    setlocale(LC_CTYPE, ""); /* which characters the terminal has; nothing else */
+    interrupt_init();
+    return cli_exit_code(run(argc, argv));
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.c - buffered text to a descriptor; widths and cuts of escaped text. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "tools/output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/berth.h"
+
+void
+output_init(output *o, int fd)
+{
+    o->fd = fd;
+    o->system_error = 0;
+    o->used = 0;
+}
+
+static void
+wait_until_writable(int fd)
+{
+    struct pollfd poll_fd = { .fd = fd, .events = POLLOUT, .revents = 0 };
+
+    poll(&poll_fd, 1, -1);
+}
+
+void
+output_flush(output *o)
+{
+    size_t written = 0;
+
+    while (written < o->used && o->system_error == 0) {
+        const ssize_t n = write(o->fd, o->buffer + written, o->used - written);
+
+        if (n >= 0)
+            written += (size_t)n;
+        else if (errno == EAGAIN)
+            wait_until_writable(o->fd); /* somebody made our stdout non-blocking */
+        else if (errno != EINTR)
+            o->system_error = errno;
+    }
+    o->used = 0;
+}
+
+bool
+output_is_closed(const output *o)
+{
+    return o->system_error != 0;
+}
+
+void
+output_bytes(output *o, const char *bytes, size_t length)
+{
+    while (length > 0) {
+        const size_t space = OUTPUT_CAPACITY - o->used;
+        const size_t n = length < space ? length : space;
+
+        memcpy(o->buffer + o->used, bytes, n);
+        o->used += n;
+        bytes += n;
+        length -= n;
+        if (o->used == OUTPUT_CAPACITY)
+            output_flush(o);
+    }
+}
+
+void
+output_text(output *o, const char *text)
+{
+    output_bytes(o, text, strlen(text));
+}
+
+void
+output_format(output *o, const char *format, ...)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const size_t space = OUTPUT_CAPACITY - o->used;
+        va_list arguments;
+        int n;
+
+        va_start(arguments, format);
+        n = vsnprintf(o->buffer + o->used, space, format, arguments);
+        va_end(arguments);
+        if (n >= 0 && (size_t)n < space) {
+            o->used += (size_t)n;
+            return;
+        }
+        output_flush(o); /* an empty buffer holds it */
+    }
+}
+
+void
+output_repeat(output *o, const char *text, size_t count)
+{
+    while (count-- > 0)
+        output_text(o, text);
+}
+
+/* Bytes of the next piece of at most `most` bytes that splits no character. */
+static size_t
+piece_length(const char *bytes, size_t length, size_t most)
+{
+    size_t n = most;
+
+    if (length <= most)
+        return length;
+    while (n > most - 4 && ((unsigned char)bytes[n] & 0xC0) == 0x80)
+        n--;
+    return n;
+}
+
+void
+output_name(output *o, const char *bytes, size_t length)
+{
+    while (length > 0) {
+        char text[1024]; /* a byte becomes at most four, a character ten */
+        const size_t n = piece_length(bytes, length, 96);
+
+        berth_text_escape(bytes, n, text, sizeof text);
+        output_text(o, text);
+        bytes += n;
+        length -= n;
+    }
+}
+
+/* A quote is the only character that must be doubled. */
+static void
+output_csv_quoted(output *o, const char *bytes, size_t length)
+{
+    output_text(o, "\"");
+    while (length > 0) {
+        const char *const quote = memchr(bytes, '"', length);
+        const size_t n = quote != NULL ? (size_t)(quote - bytes) + 1 : length;
+
+        output_name(o, bytes, n);
+        if (quote != NULL)
+            output_text(o, "\"");
+        bytes += n;
+        length -= n;
+    }
+    output_text(o, "\"");
+}
+
+void
+output_csv(output *o, const char *bytes, size_t length)
+{
+    const bool must_quote = memchr(bytes, ',', length) != NULL
+                            || memchr(bytes, '"', length) != NULL
+                            || (length > 0 && (bytes[0] == ' ' || bytes[length - 1] == ' '));
+
+    if (must_quote)
+        output_csv_quoted(o, bytes, length);
+    else
+        output_name(o, bytes, length);
+}
+
+/* ------------------------------------------------------------------- texts */
+
+static bool
+is_continuation(char byte)
+{
+    return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+static uint32_t
+code_point(const char *text)
+{
+    const unsigned char *const u = (const unsigned char *)text;
+
+    if (u[0] < 0xE0)
+        return u[0] < 0x80 ? u[0] : (uint32_t)(u[0] & 0x1F) << 6 | (u[1] & 0x3F);
+    if (u[0] < 0xF0)
+        return (uint32_t)(u[0] & 0x0F) << 12 | (uint32_t)(u[1] & 0x3F) << 6 | (u[2] & 0x3F);
+    return 0x10000; /* beyond the first plane only its being there matters */
+}
+
+/* Wide East Asian blocks and symbols; combining marks take no column. */
+static size_t
+character_width(const char *text)
+{
+    const uint32_t point = code_point(text);
+
+    if (point >= 0x300 && point <= 0x36F)
+        return 0;
+    return (point >= 0x1100 && point <= 0x115F) || (point >= 0x2E80 && point <= 0xA4CF)
+                   || (point >= 0xAC00 && point <= 0xD7A3)
+                   || (point >= 0xF900 && point <= 0xFAFF)
+                   || (point >= 0xFE30 && point <= 0xFE6F)
+                   || (point >= 0xFF00 && point <= 0xFF60) || point >= 0x10000
+               ? 2
+               : 1;
+}
+
+size_t
+text_width(const char *text)
+{
+    size_t width = 0;
+
+    for (; *text != '\0'; text++)
+        if (!is_continuation(*text))
+            width += character_width(text);
+    return width;
+}
+
+/* Bytes of the longest start of `text` that takes at most `width` columns. */
+static size_t
+bytes_of_width(const char *text, size_t width)
+{
+    size_t i = 0;
+
+    while (text[i] != '\0') {
+        const size_t w = character_width(text + i);
+
+        if (w > width)
+            break;
+        width -= w;
+        for (i++; is_continuation(text[i]); i++)
+            continue;
+    }
+    return i;
+}
+
+void
+text_cut(char *text, size_t width, bool has_unicode)
+{
+    const char *const mark = has_unicode ? "\xE2\x80\xA6" : "~";
+    const size_t full = text_width(text);
+    size_t head;
+    size_t tail;
+
+    if (full <= width || width < 3)
+        return;
+    head = bytes_of_width(text, (width - 1) / 2);
+    tail = bytes_of_width(text, full - (width - 1 - (width - 1) / 2));
+    if (tail < head + strlen(mark))
+        return; /* nothing gained: the mark is as long as what it replaces */
+    memcpy(text + head, mark, strlen(mark));
+    memmove(text + head + strlen(mark), text + tail, strlen(text + tail) + 1);
+}
+
+char *
+text_escaped(const char *bytes, size_t length)
+{
+    const size_t capacity = berth_text_escape(bytes, length, NULL, 0) + 1;
+    char *const text = malloc(capacity);
+
+    if (text != NULL)
+        berth_text_escape(bytes, length, text, capacity);
+    return text;
+}
+
+const char *
+text_number(uint64_t number, char text[TEXT_NUMBER_CAPACITY])
+{
+    char digits[TEXT_NUMBER_CAPACITY];
+    const int n = snprintf(digits, sizeof digits, "%" PRIu64, number);
+    size_t out = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            text[out++] = ',';
+        text[out++] = digits[i];
+    }
+    text[out] = '\0';
+    return text;
+}
+
+const char *
+text_count(uint64_t number, char text[TEXT_NUMBER_CAPACITY])
+{
+    static const char units[] = " KMBT";
+    double value = (double)number;
+    size_t unit = 0;
+
+    while (value >= 999.995 && unit + 2 < sizeof units) {
+        value /= 1000;
+        unit++;
+    }
+    if (unit == 0)
+        snprintf(text, TEXT_NUMBER_CAPACITY, "%" PRIu64, number);
+    else
+        snprintf(text, TEXT_NUMBER_CAPACITY, "%.2f %c", value, units[unit]);
+    return text;
+}

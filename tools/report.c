@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - findings and verdict, for people and for programs. */
+#include "tools/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/help.h"
+
+static const char *
+severity_name(int32_t severity)
+{
+    return severity == BERTH_SEVERITY_ERROR     ? "error"
+           : severity == BERTH_SEVERITY_WARNING ? "warning"
+                                                : "note";
+}
+
+void
+report_begin(report *r, session *s, const char *model, bool is_json, bool is_quiet)
+{
+    memset(r, 0, sizeof *r);
+    r->s = s;
+    r->is_json = is_json;
+    r->is_quiet = is_quiet;
+    if (!is_json)
+        return;
+    json_begin(&r->w, &s->out, false);
+    json_object_begin(&r->w, NULL);
+    json_number(&r->w, "schema_version", 1);
+    json_text(&r->w, "model", model);
+    json_array_begin(&r->w, "findings");
+}
+
+/* ------------------------------------------------------------------ findings */
+
+static void
+write_number(json_writer *w, const char *key, const berth_error *e, uint32_t bit,
+             uint64_t number)
+{
+    if (e->has & bit)
+        json_number(w, key, number);
+    else
+        json_null(w, key);
+}
+
+static void
+write_finding(json_writer *w, int32_t severity, const berth_error *e)
+{
+    json_object_begin(w, NULL);
+    json_text(w, "severity", severity_name(severity));
+    json_text(w, "status", berth_status_name(e->status));
+    json_text(w, "reason", berth_reason_name(e->reason));
+    json_text(w, "file", e->file);
+    json_text(w, "tensor", e->tensor);
+    json_text(w, "message", e->message);
+    write_number(w, "position", e, BERTH_HAS_POSITION, e->position);
+    write_number(w, "expected", e, BERTH_HAS_EXPECTED, e->expected);
+    write_number(w, "actual", e, BERTH_HAS_ACTUAL, e->actual);
+    json_signed(w, "system_error", e->system_error);
+    json_text(w, "advice", berth_reason_advice(e->reason));
+    json_object_end(w);
+}
+
+static void
+print_finding(session *s, int32_t severity, const berth_error *e)
+{
+    const colour style = severity == BERTH_SEVERITY_ERROR     ? COLOUR_ERROR
+                         : severity == BERTH_SEVERITY_WARNING ? COLOUR_WARNING
+                                                              : COLOUR_NOTE;
+    char line[4096];
+
+    berth_error_format(e, line, sizeof line);
+    output_format(&s->out, "%s%s%s: ", colour_begin(&s->screen, style),
+                  severity_name(severity), colour_end(&s->screen, style));
+    output_text(&s->out, line);
+    output_text(&s->out, "\n");
+}
+
+void
+report_finding(void *user, int32_t severity, const berth_error *details)
+{
+    report *const r = user;
+
+    if (severity < BERTH_SEVERITY_NOTE || severity > BERTH_SEVERITY_ERROR)
+        return;
+    if (severity == BERTH_SEVERITY_ERROR && r->counts[severity] == 0)
+        r->first_error = *details;
+    r->counts[severity]++;
+    progress_hide(&r->s->progress);
+    if (r->is_json)
+        write_finding(&r->w, severity, details);
+    else if (!r->is_quiet || severity == BERTH_SEVERITY_ERROR)
+        print_finding(r->s, severity, details);
+    output_flush(&r->s->out);
+    progress_show(&r->s->progress);
+}
+
+void
+report_error(report *r, const berth_error *error)
+{
+    const berth_error *const first = &r->first_error;
+
+    if (r->counts[BERTH_SEVERITY_ERROR] > 0 && first->status == error->status
+        && first->reason == error->reason)
+        return;
+    report_finding(r, BERTH_SEVERITY_ERROR, error);
+}
+
+/* ------------------------------------------------------------------- verdict */
+
+static const char *
+verdict_name(berth_status status)
+{
+    return status == BERTH_OK            ? "ok"
+           : status == BERTH_ECANCELLED  ? "interrupted"
+                                         : "failed";
+}
+
+static void
+write_digest(json_writer *w, const report_facts *facts)
+{
+    const berth_verify_report *const d = facts->digest;
+
+    if (d == NULL) {
+        json_null(w, "digest");
+        return;
+    }
+    json_object_begin(w, "digest");
+    if (facts->manifest != NULL)
+        json_text(w, "manifest", facts->manifest);
+    else
+        json_null(w, "manifest");
+    json_bool(w, "manifest_written", facts->manifest_mode == BERTH_MANIFEST_WRITE);
+    json_number(w, "bytes_read", d->bytes_read);
+    json_number(w, "tensors_digested", d->tensors_digested);
+    json_number(w, "blobs_checked", d->blobs_checked);
+    json_number(w, "blobs_unchecked", d->blobs_unchecked);
+    json_number(w, "mismatches", d->mismatches);
+    json_real(w, "seconds", d->seconds);
+    json_text(w, "io_path", d->io_path);
+    json_object_end(w);
+}
+
+static void
+write_verdict(report *r, berth_status status, const report_facts *facts)
+{
+    json_array_end(&r->w);
+    json_text(&r->w, "verdict", verdict_name(status));
+    json_text(&r->w, "status", berth_status_name(status));
+    json_number(&r->w, "exit_code", (uint64_t)cli_exit_code(status));
+    json_number(&r->w, "errors", r->counts[BERTH_SEVERITY_ERROR]);
+    json_number(&r->w, "warnings", r->counts[BERTH_SEVERITY_WARNING]);
+    json_number(&r->w, "notes", r->counts[BERTH_SEVERITY_NOTE]);
+    if (facts->checkpoint != NULL) {
+        berth_checkpoint_summary m;
+
+        berth_checkpoint_get(facts->checkpoint, &m);
+        json_text(&r->w, "path", m.path);
+        json_text(&r->w, "revision", m.revision);
+        json_number(&r->w, "tensors", m.tensor_count);
+        json_number(&r->w, "shards", m.shard_count);
+        json_number(&r->w, "tensor_bytes", m.tensor_bytes);
+    }
+    write_digest(&r->w, facts);
+    json_object_end(&r->w);
+    json_end(&r->w);
+}
+
+static void
+print_word(session *s, const char *word, colour style)
+{
+    output_format(&s->out, "%s%s%s  ", colour_begin(&s->screen, style), word,
+                  colour_end(&s->screen, style));
+}
+
+static void
+print_structure(session *s, const berth_checkpoint *checkpoint)
+{
+    berth_checkpoint_summary m;
+    char number[TEXT_NUMBER_CAPACITY];
+    char size[BERTH_SIZE_CAPACITY];
+
+    berth_checkpoint_get(checkpoint, &m);
+    print_word(s, "ok", COLOUR_GOOD);
+    output_name(&s->out, m.path, strlen(m.path));
+    output_format(&s->out, ": %s tensors, ", text_number(m.tensor_count, number));
+    output_format(&s->out, "%s in %" PRIu32 " %s%s, each byte accounted for\n",
+                  berth_size_format(m.tensor_bytes, size), m.shard_count,
+                  m.is_sharded ? "shard" : "file", m.shard_count == 1 ? "" : "s");
+}
+
+/* "29 digests match FILE", or what was done instead. */
+static void
+print_manifest(session *s, const report_facts *facts)
+{
+    char number[TEXT_NUMBER_CAPACITY];
+
+    text_number(facts->digest->tensors_digested, number);
+    if (facts->manifest_mode == BERTH_MANIFEST_CHECK)
+        output_format(&s->out, "; %s digests match ", number);
+    else if (facts->manifest_mode == BERTH_MANIFEST_WRITE)
+        output_format(&s->out, "; %s digests written to ", number);
+    else
+        output_text(&s->out, "; no manifest to compare with (--write-manifest makes one)");
+    if (facts->manifest != NULL)
+        output_name(&s->out, facts->manifest, strlen(facts->manifest));
+}
+
+static void
+print_digest(session *s, const report_facts *facts)
+{
+    const berth_verify_report *const d = facts->digest;
+    char size[BERTH_SIZE_CAPACITY];
+    char rate[BERTH_SIZE_CAPACITY];
+
+    print_word(s, "ok", COLOUR_GOOD);
+    output_format(&s->out, "%s read", berth_size_format(d->bytes_read, size));
+    print_manifest(s, facts);
+    if (d->blobs_checked > 0)
+        output_format(&s->out, "; %" PRIu64 " blob%s match the SHA-256 of the hub",
+                      d->blobs_checked, d->blobs_checked == 1 ? "" : "s");
+    if (d->blobs_unchecked > 0)
+        output_format(&s->out, "; %" PRIu64 " blob%s not checked: libcrypto is missing",
+                      d->blobs_unchecked, d->blobs_unchecked == 1 ? "" : "s");
+    output_text(&s->out, "\n");
+    if (s->common->verbosity == 0)
+        return;
+    print_word(s, "io", COLOUR_DIM);
+    output_format(&s->out, "%s, %.3f s, %s/s\n", d->io_path, d->seconds,
+                  berth_size_format(d->seconds > 0
+                                        ? (uint64_t)((double)d->bytes_read / d->seconds)
+                                        : 0,
+                                    rate));
+}
+
+static void
+print_count(session *s, uint64_t count, const char *what)
+{
+    if (count > 0)
+        output_format(&s->out, "%" PRIu64 " %s%s, ", count, what, count == 1 ? "" : "s");
+}
+
+static void
+print_failure(const report *r, berth_status status)
+{
+    const int code = cli_exit_code(status);
+    session *const s = r->s;
+
+    print_word(s, status == BERTH_ECANCELLED ? "interrupted" : "FAILED", COLOUR_ERROR);
+    print_count(s, r->counts[BERTH_SEVERITY_ERROR], "error");
+    print_count(s, r->counts[BERTH_SEVERITY_WARNING], "warning");
+    output_format(&s->out, "exit code %d", code);
+    for (size_t i = 0; i < help_exit_code_count; i++)
+        if (help_exit_codes[i].code == code)
+            output_format(&s->out, ": %s", help_exit_codes[i].meaning);
+    output_text(&s->out, "\n");
+}
+
+void
+report_end(report *r, berth_status status, const report_facts *facts)
+{
+    if (r->is_json) {
+        write_verdict(r, status, facts);
+    } else if (!r->is_quiet && status != BERTH_OK) {
+        print_failure(r, status);
+    } else if (!r->is_quiet) {
+        print_structure(r->s, facts->checkpoint);
+        if (facts->digest != NULL)
+            print_digest(r->s, facts);
+    }
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c - streams, context, log, and the hub cache's place. */
+#include "tools/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void
+session_init(session *s, const cli_call *call, cli_environment environment)
+{
+    memset(s, 0, sizeof *s);
+    s->call = call;
+    s->common = call != NULL ? call->arguments : NULL;
+    screen_init(&s->screen, STDOUT_FILENO, environment,
+                call != NULL && s->common->wants_no_colour);
+    output_init(&s->out, STDOUT_FILENO);
+}
+
+/* The library's lines are whole and escaped; they must not run into a bar. */
+static void
+print_log_line(void *user, int32_t level, const char *line)
+{
+    static const char *const words[] = { "debug", "info", "warning" };
+    session *const s = user;
+    const int32_t lowest = s->common->verbosity >= 2 ? BERTH_LOG_DEBUG
+                                                     : s->common->log_level;
+    output out;
+
+    if (level < lowest || level < 0 || level > BERTH_LOG_WARNING)
+        return;
+    progress_hide(&s->progress);
+    output_init(&out, STDERR_FILENO);
+    output_format(&out, "berth: %s: ", words[level]);
+    output_text(&out, line);
+    output_text(&out, "\n");
+    output_flush(&out);
+    progress_show(&s->progress);
+}
+
+berth_status
+session_start(session *s, int progress_fd, progress_mode mode)
+{
+    berth_context_options options;
+    berth_error error;
+    screen progress_screen;
+
+    screen_init(&progress_screen, progress_fd, s->call->environment,
+                s->common->wants_no_colour);
+    if (!progress_init(&s->progress, progress_fd, &progress_screen, mode))
+        return cli_failure(s->call->command, BERTH_ENOMEM, "out of memory");
+    berth_context_options_init(&options);
+    options.log = print_log_line;
+    options.log_user = s;
+    if (berth_context_create(&options, &s->context, &error) != BERTH_OK) {
+        progress_fini(&s->progress);
+        return cli_error(s->call->command, &error);
+    }
+    return BERTH_OK;
+}
+
+berth_status
+session_end(session *s, berth_status status)
+{
+    const cli_command *const command = s->call != NULL ? s->call->command : NULL;
+
+    output_flush(&s->out);
+    if (s->context != NULL) {
+        berth_context_destroy(s->context);
+        progress_fini(&s->progress);
+    }
+    if (s->out.system_error == 0 || s->out.system_error == EPIPE || status != BERTH_OK)
+        return status;
+    return cli_failure(command, BERTH_EIO, "standard output: %s; free space, or write elsewhere",
+                       strerror(s->out.system_error));
+}
+
+/* -------------------------------------------------------------------- models */
+
+/* Where the hub's own library keeps its cache, by the variable that says so. */
+static const struct cache_place {
+    const char *variable;
+    const char *below;
+} cache_places[] = {
+    { "HUGGINGFACE_HUB_CACHE", "" },
+    { "HF_HOME", "/hub" },
+    { "XDG_CACHE_HOME", "/huggingface/hub" },
+    { "HOME", "/.cache/huggingface/hub" },
+};
+
+/* "~" as the hub's own library reads it; most shells have replaced it before. */
+static bool
+is_path_stored(const cli_call *call, const char *value, const char *below, char *text)
+{
+    const char *const home = value[0] == '~' && (value[1] == '/' || value[1] == '\0')
+                                 ? call->environment("HOME")
+                                 : NULL;
+    const int n = home != NULL
+                      ? snprintf(text, MODEL_PATH_CAPACITY, "%s%s%s", home, value + 1, below)
+                      : snprintf(text, MODEL_PATH_CAPACITY, "%s%s", value, below);
+
+    return n > 0 && n < MODEL_PATH_CAPACITY;
+}
+
+berth_status
+model_settle(cli_call *call, model_arguments *model)
+{
+    const char **const origin = cli_origin(call, "hub-cache");
+
+    if (model->hub_cache != NULL) {
+        if (cli_is_given(call, "hub-cache"))
+            return BERTH_OK;
+        if (is_path_stored(call, model->hub_cache, "", model->hub_cache_text))
+            model->hub_cache = model->hub_cache_text;
+        return BERTH_OK;
+    }
+    for (size_t i = 0; i < sizeof cache_places / sizeof cache_places[0]; i++) {
+        const char *const value = call->environment(cache_places[i].variable);
+
+        if (value == NULL || value[0] == '\0')
+            continue;
+        if (!is_path_stored(call, value, cache_places[i].below, model->hub_cache_text))
+            return cli_usage_error(call->command, "%s is too long",
+                                   cache_places[i].variable);
+        model->hub_cache = model->hub_cache_text;
+        *origin = cache_places[i].variable;
+        break;
+    }
+    return BERTH_OK;
+}
+
+void
+model_options_fill(berth_open_options *options, const model_arguments *model)
+{
+    options->hub_cache = model->hub_cache;
+    options->variant = model->variant;
+    options->all_files = model->wants_all;
+}

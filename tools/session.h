@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session.h - one run of one command: its streams, its context, and how a model
+ * is opened with the options that all commands share.
+ */
+#ifndef BERTH_TOOLS_SESSION_H
+#define BERTH_TOOLS_SESSION_H
+
+#include "loader/berth.h"
+#include "tools/cli.h"
+#include "tools/colour.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+
+typedef struct session {
+    const cli_call *call;
+    const cli_common *common;
+    screen screen; /* of standard output */
+    output out;    /* standard output: data, nothing else */
+    progress progress;
+    berth_context *context;
+} session;
+
+/* `call` may be NULL: for what is printed without a command. */
+void session_init(session *s, const cli_call *call, cli_environment environment);
+/*
+ * Makes s->context and the progress display on `progress_fd`; the library's
+ * log goes to standard error. What fails is printed.
+ */
+berth_status session_start(session *s, int progress_fd, progress_mode mode);
+/*
+ * Writes what is left and frees everything. Returns `status`, or BERTH_EIO if
+ * it was good but standard output could not be written.
+ */
+berth_status session_end(session *s, berth_status status);
+
+/* ------------------------------------------------------------------- models */
+
+#define MODEL_PATH_CAPACITY 4096
+
+/* The second member of the arguments of a command that opens a model. */
+typedef struct model_arguments {
+    const char *hub_cache;
+    const char *variant;
+    bool wants_all;
+    char hub_cache_text[MODEL_PATH_CAPACITY]; /* where hub_cache may point */
+} model_arguments;
+
+/* Rows of an option table; `member` is the model_arguments of struct `type`. */
+#define MODEL_OPTIONS(type, member)                                                        \
+    { "variant", '\0', CLI_TEXT, offsetof(type, member.variant), "NAME", NULL, NULL,      \
+      "open model.NAME.safetensors, such as fp16" },                                       \
+    { "all", '\0', CLI_FLAG, offsetof(type, member.wants_all), NULL, NULL, NULL,          \
+      "a folder of several files without an index is one model" },                         \
+    { "hub-cache", '\0', CLI_TEXT, offsetof(type, member.hub_cache), "DIR",               \
+      "HF_HUB_CACHE", NULL, "where `org/name` is looked up" }
+
+/* The settle function of such a command; `model` is a part of its arguments. */
+berth_status model_settle(cli_call *call, model_arguments *model);
+
+/* `options` beyond the shared ones are the caller's; initializes nothing else. */
+void model_options_fill(berth_open_options *options, const model_arguments *model);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.c - aligned columns. */
+#include "tools/table.h"
+
+#include <string.h>
+
+#define SMALLEST_FIRST_COLUMN 16
+
+void
+table_column_add(table *t, const char *title, bool is_right)
+{
+    t->columns[t->count++] = (table_column){ title, is_right, text_width(title) };
+}
+
+void
+table_measure(table *t, const table_cell *cells)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const size_t width = text_width(cells[i].text);
+
+        if (width > t->columns[i].width)
+            t->columns[i].width = width;
+    }
+}
+
+size_t
+table_width(const table *t)
+{
+    size_t width = t->count > 0 ? (t->count - 1) * TABLE_GAP : 0;
+
+    for (size_t i = 0; i < t->count; i++)
+        width += t->columns[i].width;
+    return width;
+}
+
+void
+table_fit(table *t, size_t width)
+{
+    const size_t all = table_width(t);
+    const size_t first = t->columns[0].width;
+    const size_t excess = all > width ? all - width : 0;
+
+    if (excess == 0 || first <= SMALLEST_FIRST_COLUMN)
+        return;
+    t->columns[0].width = first > excess + SMALLEST_FIRST_COLUMN ? first - excess
+                                                                 : SMALLEST_FIRST_COLUMN;
+}
+
+static void
+print_cell(const table_column *column, bool is_last, output *out, const screen *s,
+           const table_cell *cell)
+{
+    const size_t width = text_width(cell->text);
+    const size_t padding = width < column->width ? column->width - width : 0;
+
+    if (column->is_right)
+        output_repeat(out, " ", padding);
+    output_text(out, colour_begin(s, cell->style));
+    output_text(out, cell->text);
+    output_text(out, colour_end(s, cell->style));
+    if (!column->is_right && !is_last)
+        output_repeat(out, " ", padding);
+    if (!is_last)
+        output_repeat(out, " ", TABLE_GAP);
+}
+
+void
+table_print(const table *t, output *out, const screen *s, const table_cell *cells)
+{
+    for (size_t i = 0; i < t->count; i++)
+        print_cell(&t->columns[i], i + 1 == t->count, out, s, &cells[i]);
+}
+
+void
+table_print_title(const table *t, output *out, const screen *s)
+{
+    table_cell cells[TABLE_MAX_COLUMNS];
+
+    for (size_t i = 0; i < t->count; i++)
+        cells[i] = (table_cell){ t->columns[i].title, COLOUR_DIM };
+    table_print(t, out, s, cells);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tree.c - builds and folds the tree of modules. */
+#include "tools/tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/grow.h"
+
+/* A new node as the last child of `parent`; TREE_NONE when memory is out. */
+static uint32_t
+new_node(tree *t, uint32_t parent, const char *name, size_t name_length)
+{
+    tree_node *const nodes = t->count < TREE_NONE
+                                 ? grow(t->nodes, &t->capacity, t->count, 1, sizeof *nodes)
+                                 : NULL;
+    const uint32_t number = (uint32_t)t->count;
+
+    if (nodes == NULL)
+        return TREE_NONE;
+    t->nodes = nodes;
+    t->count++;
+    nodes[number] = (tree_node){
+        .name = name,
+        .name_length = name_length,
+        .parent = parent,
+        .first_child = TREE_NONE,
+        .last_child = TREE_NONE,
+        .next = TREE_NONE,
+        .form = FORM_NONE,
+        .repeat = 1,
+    };
+    if (parent == TREE_NONE)
+        return number;
+    if (nodes[parent].last_child == TREE_NONE)
+        nodes[parent].first_child = number;
+    else
+        nodes[nodes[parent].last_child].next = number;
+    nodes[parent].last_child = number;
+    return number;
+}
+
+bool
+tree_init(tree *t)
+{
+    memset(t, 0, sizeof *t);
+    return new_node(t, TREE_NONE, "", 0) != TREE_NONE;
+}
+
+void
+tree_fini(tree *t)
+{
+    free(t->nodes);
+    free(t->ranges);
+    memset(t, 0, sizeof *t);
+}
+
+static void
+add_sums(tree_sums *to, const tree_sums *from)
+{
+    to->tensors += from->tensors;
+    to->parameters += from->parameters;
+    to->bytes += from->bytes;
+    for (size_t i = 0; i < FORM_CLASSES; i++)
+        to->class_bytes[i] += from->class_bytes[i];
+}
+
+/* The names come in order: if the component is there, it is the last child. */
+static uint32_t
+enter_component(tree *t, uint32_t parent, const char *name, size_t length)
+{
+    const uint32_t last = t->nodes[parent].last_child;
+
+    if (last != TREE_NONE && t->nodes[last].name_length == length
+        && memcmp(t->nodes[last].name, name, length) == 0)
+        return last;
+    return new_node(t, parent, name, length);
+}
+
+bool
+tree_add(tree *t, const char *name, size_t name_length, uint32_t form_number,
+         const tree_sums *sums)
+{
+    const char *const end = name + name_length;
+    uint32_t node = 0;
+
+    for (int depth = 1; node != TREE_NONE; depth++) {
+        const char *const dot =
+            depth < TREE_MAX_DEPTH ? memchr(name, '.', (size_t)(end - name)) : NULL;
+
+        node = enter_component(t, node, name, (size_t)((dot != NULL ? dot : end) - name));
+        if (dot == NULL)
+            break;
+        name = dot + 1;
+    }
+    if (node == TREE_NONE)
+        return false;
+    t->nodes[node].form = form_number;
+    add_sums(&t->nodes[node].sums, sums);
+    return true;
+}
+
+/* --------------------------------------------------------------------- walks */
+
+uint32_t
+tree_next(const tree *t, uint32_t top, uint32_t node, bool is_closed)
+{
+    if (!is_closed && t->nodes[node].first_child != TREE_NONE)
+        return t->nodes[node].first_child;
+    while (node != top && t->nodes[node].next == TREE_NONE)
+        node = t->nodes[node].parent;
+    return node == top ? TREE_NONE : t->nodes[node].next;
+}
+
+static bool
+has_same_ranges(const tree *t, const tree_node *a, const tree_node *b)
+{
+    return a->range_count == b->range_count
+           && (a->range_count == 0
+               || memcmp(t->ranges + a->first_range, t->ranges + b->first_range,
+                         a->range_count * sizeof *t->ranges) == 0);
+}
+
+static bool
+is_same_node(const tree *t, const tree_node *a, const tree_node *b, bool is_top)
+{
+    return a->form == b->form && a->repeat == b->repeat
+           && (a->first_child == TREE_NONE) == (b->first_child == TREE_NONE)
+           && has_same_ranges(t, a, b)
+           && (is_top
+               || (a->name_length == b->name_length
+                   && (a->next == TREE_NONE) == (b->next == TREE_NONE)
+                   && memcmp(a->name, b->name, a->name_length) == 0));
+}
+
+/* Alike in everything but the names of the two themselves. */
+static bool
+is_same_module(const tree *t, uint32_t a, uint32_t b)
+{
+    uint32_t x = a;
+    uint32_t y = b;
+
+    while (x != TREE_NONE) {
+        if (!is_same_node(t, &t->nodes[x], &t->nodes[y], x == a))
+            return false;
+        x = tree_next(t, a, x, false);
+        y = tree_next(t, b, y, false);
+    }
+    return true;
+}
+
+/* Adds the sums of `from`, node by node, to those of the like module `to`. */
+static void
+merge_module(tree *t, uint32_t to, uint32_t from)
+{
+    uint32_t x = to;
+    uint32_t y = from;
+
+    while (x != TREE_NONE) {
+        add_sums(&t->nodes[x].sums, &t->nodes[y].sums);
+        x = tree_next(t, to, x, false);
+        y = tree_next(t, from, y, false);
+    }
+}
+
+/* ------------------------------------------------------------------- folding */
+
+typedef struct member {
+    uint64_t hash;
+    uint64_t number; /* the module's name, by value */
+    uint32_t node;
+} member;
+
+/* Scratch space for the numbered children of one module. */
+typedef struct members {
+    member *list;
+    size_t count;
+    size_t capacity;
+} members;
+
+static bool
+is_number_name(const tree_node *node, uint64_t *number)
+{
+    *number = 0;
+    if (node->name_length == 0 || node->name_length > 18
+        || (node->name[0] == '0' && node->name_length > 1))
+        return false;
+    for (size_t i = 0; i < node->name_length; i++) {
+        if (node->name[i] < '0' || node->name[i] > '9')
+            return false;
+        *number = *number * 10 + (uint64_t)(node->name[i] - '0');
+    }
+    return true;
+}
+
+static uint64_t
+mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 31;
+}
+
+/* Of the module without its own name and numbers; its children have theirs. */
+static uint64_t
+hash_module(const tree *t, uint32_t number)
+{
+    uint64_t hash = mix(1, t->nodes[number].form);
+
+    for (uint32_t c = t->nodes[number].first_child; c != TREE_NONE; c = t->nodes[c].next) {
+        const tree_node *const child = &t->nodes[c];
+
+        for (size_t i = 0; i < child->name_length; i++)
+            hash = mix(hash, (unsigned char)child->name[i]);
+        hash = mix(mix(hash, child->repeat), child->hash);
+    }
+    return hash;
+}
+
+static int
+compare_members(const void *a, const void *b)
+{
+    const member *const x = a;
+    const member *const y = b;
+
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static bool
+is_list_filled(const tree *t, uint32_t parent, members *m)
+{
+    m->count = 0;
+    for (uint32_t c = t->nodes[parent].first_child; c != TREE_NONE; c = t->nodes[c].next) {
+        member *const list = grow(m->list, &m->capacity, m->count, 1, sizeof *list);
+        uint64_t number;
+
+        if (list == NULL)
+            return false;
+        m->list = list;
+        if (is_number_name(&t->nodes[c], &number))
+            list[m->count++] = (member){ t->nodes[c].hash, number, c };
+    }
+    return true;
+}
+
+/* Appends `number` to the ranges of the node, which are the last of all. */
+static bool
+is_number_added(tree *t, tree_node *node, uint64_t number)
+{
+    tree_range *ranges;
+
+    if (node->range_count > 0 && t->ranges[t->range_count - 1].last + 1 == number) {
+        t->ranges[t->range_count - 1].last = number;
+        return true;
+    }
+    ranges = grow(t->ranges, &t->range_capacity, t->range_count, 1, sizeof *ranges);
+    if (ranges == NULL)
+        return false;
+    t->ranges = ranges;
+    if (node->range_count == 0)
+        node->first_range = t->range_count;
+    ranges[t->range_count++] = (tree_range){ number, number };
+    node->range_count++;
+    return true;
+}
+
+/* Folds members [first, end), all like the first. */
+static bool
+is_group_folded(tree *t, const members *m, size_t first, size_t end)
+{
+    tree_node *const node = &t->nodes[m->list[first].node];
+
+    for (size_t i = first; i < end; i++) {
+        if (!is_number_added(t, node, m->list[i].number))
+            return false;
+        if (i == first)
+            continue;
+        merge_module(t, m->list[first].node, m->list[i].node);
+        t->nodes[m->list[i].node].repeat = 0; /* gone */
+    }
+    node->repeat = (uint32_t)(end - first);
+    return true;
+}
+
+static void
+unlink_folded(tree *t, uint32_t parent)
+{
+    uint32_t *link = &t->nodes[parent].first_child;
+
+    while (*link != TREE_NONE) {
+        if (t->nodes[*link].repeat == 0)
+            *link = t->nodes[*link].next;
+        else
+            link = &t->nodes[*link].next;
+    }
+}
+
+static bool
+is_children_folded(tree *t, uint32_t parent, members *m)
+{
+    if (!is_list_filled(t, parent, m))
+        return false;
+    qsort(m->list, m->count, sizeof *m->list, compare_members);
+    for (size_t first = 0, end; first < m->count; first = end) {
+        for (end = first + 1; end < m->count && m->list[end].hash == m->list[first].hash
+                              && is_same_module(t, m->list[first].node, m->list[end].node);
+             end++)
+            continue;
+        if (end - first > 1 && !is_group_folded(t, m, first, end))
+            return false;
+    }
+    unlink_folded(t, parent);
+    return true;
+}
+
+bool
+tree_fold(tree *t)
+{
+    members m = { 0 };
+    bool is_done = true;
+
+    /* Children have higher numbers than their parents: each is complete in time. */
+    for (size_t i = t->count; i-- > 0 && is_done;) {
+        tree_node *const node = &t->nodes[i];
+
+        if (node->first_child != TREE_NONE)
+            is_done = is_children_folded(t, (uint32_t)i, &m);
+        node->hash = hash_module(t, (uint32_t)i);
+        if (node->parent != TREE_NONE)
+            add_sums(&t->nodes[node->parent].sums, &node->sums);
+    }
+    free(m.list);
+    return is_done;
+}

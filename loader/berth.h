@@ -490,7 +490,7 @@ BERTH_API void berth_checkpoint_get(const berth_checkpoint *checkpoint,
                                     berth_checkpoint_summary *summary);
 
 typedef struct berth_shard {
-    const char *file;      /* relative to the summary's path                         */
+    const char *file;      /* below the folder that the summary's path is or is in   */
     const char *target;    /* what a link points to, or ""                           */
     const char *blob_sha256; /* 64 hex digits a hub blob promises, or ""             */
     uint64_t file_bytes;

@@ -2,18 +2,45 @@
 /*
  * checkpoint.h - the opened model: one table of tensors over all shards.
  *
- * Owns names, shapes and extents (one text, one array of entries, one order by
- * name), the shards' files, and what config.json says. Immutable once open
- * has returned.
+ * Owns names, shapes and extents (table.h), the shards' files, what config.json
+ * says and which tensors are quantized. Immutable once open has returned, so
+ * that any number of threads may ask and read.
  */
 #ifndef BERTH_LOADER_CHECKPOINT_H
 #define BERTH_LOADER_CHECKPOINT_H
 
 #include "loader/file.h"
+#include "loader/locate.h"
 #include "loader/safetensors.h"
+#include "loader/shard.h"
+#include "loader/table.h"
+#include "quant/classify.h"
+#include "quant/config.h"
+
+struct berth_checkpoint {
+    berth_context *context;
+    berthi_location location; /* of all texts; its descriptors are closed after open */
+    const char *path;         /* folder or file, as resolved */
+    const char *quant_method;
+    berthi_config config;
+    berthi_shard *shards;
+    uint32_t shard_count;
+    bool is_sharded;
+    bool is_adapter;
+    /*
+     * Entries: `flags` is the berth_encoding, `owner` the number of the record
+     * in `quantized` unless that is NATIVE.
+     */
+    berthi_table table;
+    berthi_classify_result quantized;
+};
 
 /* The shard's open file, valid until the checkpoint is closed. */
 berth_status berthi_checkpoint_file(const berth_checkpoint *checkpoint, uint32_t shard,
                                     const berthi_file **out_file, berth_error *error);
+
+/* Finds quantized weights; the table is complete. Remarks go to `findings`. */
+berth_status berthi_checkpoint_classify(berth_checkpoint *checkpoint,
+                                        berthi_findings *findings, berth_error *error);
 
 #endif

@@ -20,24 +20,19 @@ is_name_byte(char byte)
            || (byte >= '0' && byte <= '9') || byte == '-' || byte == '_' || byte == '.';
 }
 
-/* What keeps `length` bytes from being an organisation or a name; NULL: nothing. */
-static const char *
-component_problem(const char *text, uint64_t length)
+/* An organisation or a name; `--` stands for the slash in the cache's folders. */
+static bool
+is_component(const char *text, uint64_t length)
 {
-    if (length == 0)
-        return "has an empty part";
-    if (length > COMPONENT_LIMIT)
-        return "has a part of more than 96 characters";
-    if (text[0] == '-' || text[0] == '.')
-        return "has a part that begins with `-` or `.`";
+    if (length == 0 || length > COMPONENT_LIMIT || text[0] == '-' || text[0] == '.')
+        return false;
     for (uint64_t i = 0; i < length; i++) {
         if (!is_name_byte(text[i]))
-            return "has a character that repositories never have";
-        /* `--` stands for the slash in the names of the cache's folders. */
+            return false;
         if (i > 0 && text[i] == text[i - 1] && (text[i] == '-' || text[i] == '.'))
-            return "has `--` or `..` in it";
+            return false;
     }
-    return NULL;
+    return true;
 }
 
 static const char *
@@ -82,17 +77,13 @@ berthi_hub_is_name(const char *text, berthi_hub_name *out, const char **out_prob
     if (slash != NULL) {
         out->organisation = text;
         out->organisation_length = (uint32_t)(slash - text);
-        *out_problem = component_problem(text, out->organisation_length);
+        if (!is_component(text, out->organisation_length))
+            return false;
     }
-    if (*out_problem == NULL)
-        *out_problem = component_problem(out->name, out->name_length);
-    if (*out_problem == NULL)
-        *out_problem = revision_problem(out->revision);
-    if (*out_problem == NULL)
-        return true;
-    if (mark == NULL)
-        *out_problem = NULL; /* some path that is not there */
-    return false;
+    if (!is_component(out->name, out->name_length))
+        return false;
+    *out_problem = revision_problem(out->revision);
+    return *out_problem == NULL;
 }
 
 /* ---------------------------------------------------------------------- hex */
@@ -128,35 +119,53 @@ berthi_hub_ref_commit(const char *text, uint64_t bytes)
 
 /* -------------------------------------------------------------------- paths */
 
+/* True when the last component of the `length` bytes names a repository's folder. */
+static bool
+is_home(const char *path, uint64_t length)
+{
+    static const char prefix[] = "models--";
+    uint64_t at = length;
+
+    while (at > 0 && path[at - 1] != '/')
+        at--;
+    return length - at > sizeof prefix - 1
+           && memcmp(path + at, prefix, sizeof prefix - 1) == 0;
+}
+
 uint64_t
 berthi_hub_home_length(const char *path, const char **out_commit)
 {
     static const char word[] = "/snapshots/";
-    const size_t word_length = sizeof word - 1;
+    uint64_t home_length = 0;
 
+    *out_commit = NULL;
     for (const char *at = strstr(path, word); at != NULL; at = strstr(at + 1, word)) {
-        const char *const commit = at + word_length;
-        const size_t length = strcspn(commit, "/");
+        const char *const commit = at + sizeof word - 1;
 
-        if (at > path && berthi_hub_is_hex(commit, length, BERTHI_HUB_COMMIT)) {
+        if (is_home(path, (uint64_t)(at - path))
+            && berthi_hub_is_hex(commit, strcspn(commit, "/"), BERTHI_HUB_COMMIT)) {
             *out_commit = commit;
-            return (uint64_t)(at - path);
+            home_length = (uint64_t)(at - path);
         }
     }
-    return 0;
+    return home_length;
 }
 
 const char *
 berthi_hub_blob_digest(const char *path)
 {
     static const char folder[] = "/blobs/";
+    const size_t folder_length = sizeof folder - 1;
     const size_t length = strlen(path);
-    const size_t tail = sizeof folder - 1 + BERTHI_HUB_DIGEST;
-    const char *const digest = path + length - BERTHI_HUB_DIGEST;
+    const char *digest;
 
-    if (length < tail || memcmp(path + length - tail, folder, sizeof folder - 1) != 0)
+    if (length < folder_length + BERTHI_HUB_DIGEST)
         return NULL;
-    return berthi_hub_is_hex(digest, BERTHI_HUB_DIGEST, BERTHI_HUB_DIGEST) ? digest : NULL;
+    digest = path + length - BERTHI_HUB_DIGEST;
+    if (memcmp(digest - folder_length, folder, folder_length) != 0
+        || !berthi_hub_is_hex(digest, BERTHI_HUB_DIGEST, BERTHI_HUB_DIGEST))
+        return NULL;
+    return digest;
 }
 
 /* --------------------------------------------------------------------- tree */

@@ -31,7 +31,8 @@ typedef struct berthi_hub_name {
 
 /*
  * True when `text` has the form of a repository. False with *out_problem NULL:
- * it is something else, such as a path; otherwise what is wrong with it.
+ * it is something else, such as a path; otherwise what is wrong with the
+ * revision behind a name that could be one.
  */
 bool berthi_hub_is_name(const char *text, berthi_hub_name *out,
                         const char **out_problem);
@@ -43,8 +44,9 @@ bool berthi_hub_is_hex(const char *text, uint64_t length, uint64_t digits);
 const char *berthi_hub_ref_commit(const char *text, uint64_t bytes);
 
 /*
- * If `path` ends in `/snapshots/<commit>` or in a folder below that, the length
- * of what stands before `/snapshots`; else 0. *out_commit is where it begins.
+ * If `path` is `.../models--*` + `/snapshots/<commit>`, or below that, the length
+ * of what stands before `/snapshots`; else 0. *out_commit is where the commit
+ * begins, or NULL.
  */
 uint64_t berthi_hub_home_length(const char *path, const char **out_commit);
 

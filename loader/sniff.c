@@ -32,11 +32,16 @@ has_magic(const uint8_t *head, uint64_t bytes, const magic *one)
 
 /* ------------------------------------------------------------- text look-alikes */
 
+static bool
+is_space(uint8_t byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
+
 static uint64_t
 skip_space(const uint8_t *head, uint64_t bytes, uint64_t at)
 {
-    while (at < bytes
-           && (head[at] == ' ' || head[at] == '\t' || head[at] == '\r' || head[at] == '\n'))
+    while (at < bytes && is_space(head[at]))
         at++;
     return at;
 }
@@ -89,8 +94,7 @@ static bool
 is_plain_text(const uint8_t *head, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++)
-        if ((head[i] < 0x20 && head[i] != '\t' && head[i] != '\r' && head[i] != '\n')
-            || head[i] >= 0x7f)
+        if ((head[i] < 0x20 && !is_space(head[i])) || head[i] >= 0x7f)
             return false;
     return bytes > 0;
 }
@@ -255,6 +259,22 @@ fail_look_alike(const berthi_sniff *sniff, const char *verdict, const char *file
                     verdict);
 }
 
+/* A sound header, and less data behind it than it promises. */
+static berth_status
+fail_short(uint64_t header_end, uint64_t file_bytes, const char *file, berth_error *error)
+{
+    const berthi_about about = {
+        .file = file,
+        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+        .expected = header_end + error->expected,
+        .actual = file_bytes,
+    };
+
+    return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
+                       "the last %" PRIu64 " bytes of the file are missing; bytes",
+                       about.expected - file_bytes);
+}
+
 berth_status
 berthi_sniff_explain(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
                      const char *file, berth_error *error)
@@ -262,6 +282,11 @@ berthi_sniff_explain(const uint8_t *head, uint64_t head_bytes, uint64_t file_byt
     char verdict[96] = "a safetensors file (";
     berthi_sniff sniff;
 
+    if (error->reason == BERTH_REASON_COVERAGE)
+        return error->actual < error->expected
+                   ? fail_short(promised_by_prefix(head, head_bytes), file_bytes, file,
+                                error)
+                   : error->status;
     berthi_sniff_look(head, head_bytes, &sniff);
     if (sniff.reason == BERTH_REASON_NONE)
         return error->status;

@@ -30,8 +30,9 @@ typedef struct berthi_sniff {
 void berthi_sniff_look(const uint8_t *head, uint64_t head_bytes, berthi_sniff *out);
 
 /*
- * Rewrites `error`, which refused `file` of `file_bytes`, when the first bytes
- * show a look-alike. Returns the status to give on: that of `error`.
+ * Rewrites `error`, with which the header's parser refused `file` of
+ * `file_bytes`, when the first bytes show a look-alike; COVERAGE of a file that
+ * is too short becomes INCOMPLETE. Returns the status of `error`.
  */
 berth_status berthi_sniff_explain(const uint8_t *head, uint64_t head_bytes,
                                   uint64_t file_bytes, const char *file,

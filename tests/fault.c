@@ -66,8 +66,8 @@ fault_loop(const char *name, fault_function function, void *user)
         for (int is_persistent = 0; is_persistent < 2; is_persistent++) {
             uint64_t nth = 0;
 
-            while (!is_last_run((berthi_fault_kind)kind, nth, is_persistent != 0, function,
-                                user, &counts))
+            while (!is_last_run((berthi_fault_kind)kind, nth, is_persistent != 0,
+                                function, user, &counts))
                 if (!CHECK_LT(++nth, FAULT_RUNS_LIMIT))
                     break;
         }

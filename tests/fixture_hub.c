@@ -139,8 +139,8 @@ move_file(const char *home, const char *commit, const char *from, const char *in
 
 /* Calls `each` for every file below `folder`; `inside` is the way down to it. */
 static void
-walk(const char *folder, const char *inside, void (*each)(void *, const char *, const char *),
-     void *user)
+walk(const char *folder, const char *inside,
+     void (*each)(void *, const char *, const char *), void *user)
 {
     DIR *stream = opendir(folder);
     const struct dirent *entry;
@@ -202,8 +202,8 @@ list_file(void *user, const char *path, const char *inside)
         return;
     target[length] = '\0';
     blob = strrchr(target, '/') + 1;
-    fprintf(out, "%s\"%s\":{\"size\":%llu,\"blob_id\":\"%.40s\"", ftell(out) > 29 ? "," : "",
-            inside, (unsigned long long)fixture_size(path), blob);
+    fprintf(out, "%s\"%s\":{\"size\":%llu,\"blob_id\":\"%.40s\"",
+            ftell(out) > 29 ? "," : "", inside, (unsigned long long)fixture_size(path), blob);
     if (strlen(blob) == 64)
         fprintf(out, ",\"lfs_sha256\":\"%s\",\"lfs_size\":%llu", blob,
                 (unsigned long long)fixture_size(path));

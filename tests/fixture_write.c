@@ -296,8 +296,8 @@ fixture_add_nf4(fixture_builder *builder, const char *name, uint64_t rows,
                     NULL);
         add_map(builder, fixture_format("%s.nested_quant_map", name), 256);
     }
-    fixture_add(builder, fixture_format("%s.quant_state.bitsandbytes__nf4", name), "U8", 1,
-                &state_length, state);
+    fixture_add(builder, fixture_format("%s.quant_state.bitsandbytes__nf4", name), "U8",
+                1, &state_length, state);
 }
 
 void
@@ -457,7 +457,8 @@ fixture_finish(fixture_builder *builder, const char *path)
         if (builder->tensors[i].is_sparse)
             fseek(out, (long)(8 + header_length + total), SEEK_SET);
     }
-    if (fflush(out) != 0 || ftruncate(fileno(out), (off_t)(8 + header_length + total)) != 0
+    if (fflush(out) != 0
+        || ftruncate(fileno(out), (off_t)(8 + header_length + total)) != 0
         || fclose(out) != 0)
         die(strerror(errno), path);
     destroy(builder);
@@ -528,8 +529,8 @@ fixture_index(const char *path, uint64_t total_size, const char *lines)
     out = fopen(path, "wb");
     if (out == NULL)
         die(strerror(errno), path);
-    fprintf(out, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
-            (unsigned long long)total_size);
+    fputs("{\n  \"metadata\": {\n    \"total_size\": ", out);
+    fprintf(out, "%llu\n  },\n  \"weight_map\": {", (unsigned long long)total_size);
     for (size_t i = 0; i < count; i++) {
         fputs(i == 0 ? "\n    " : ",\n    ", out);
         put_text(out, pairs[i].key);
@@ -574,6 +575,7 @@ fixture_model(const char *folder, const char *lines)
     }
     fclose(map_out);
     if (is_sharded)
-        fixture_index(fixture_format("%s/model.safetensors.index.json", folder), total, map);
+        fixture_index(fixture_format("%s/model.safetensors.index.json", folder), total,
+                      map);
     free(map);
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * findings.h - what an opening tells its caller: remarks as they come, and
+ * whether an error ends it or waits until all of them were found.
+ */
+#ifndef BERTH_LOADER_FINDINGS_H
+#define BERTH_LOADER_FINDINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+
+typedef struct berthi_findings {
+    berth_finding_function report; /* NULL: nobody listens */
+    void *user;
+    bool keep_going;
+    bool is_strict;
+    uint64_t errors;
+    berth_error first; /* of the errors */
+} berthi_findings;
+
+void berthi_findings_init(berthi_findings *findings, const berth_open_options *options);
+
+/* A note or a warning. */
+__attribute__((format(printf, 5, 6))) void
+berthi_findings_remark(berthi_findings *findings, berth_severity severity,
+                       berth_reason reason, const berthi_about *about,
+                       const char *format, ...);
+
+/*
+ * Takes note of a filled error. True when the opening is to go on looking: the
+ * caller asked for all errors, and this is not one that makes looking futile.
+ */
+bool berthi_findings_can_go_on(berthi_findings *findings, const berth_error *error);
+
+/* BERTH_OK, or the first error that was noted. */
+berth_status berthi_findings_result(const berthi_findings *findings, berth_error *error);
+
+/* Foreign bytes for the middle of a message: escaped, cut, in `text`. */
+#define BERTHI_SHOWN_CAPACITY 132
+const char *berthi_findings_shown(const char *bytes, uint64_t length,
+                                  char text[BERTHI_SHOWN_CAPACITY]);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* paths.h - texts of paths, built in an arena. */
+#ifndef BERTH_LOADER_PATHS_H
+#define BERTH_LOADER_PATHS_H
+
+#include <stdbool.h>
+
+#include "kernels/memory.h"
+
+/* printf into the arena; NULL: out of memory. */
+__attribute__((format(printf, 2, 3))) const char *
+berthi_arena_format(berthi_arena *arena, const char *format, ...);
+
+/* `folder`/`name`; `name` alone when `folder` is "". NULL: out of memory. */
+const char *berthi_path_join(berthi_arena *arena, const char *folder, const char *name);
+
+bool berthi_path_has_suffix(const char *path, const char *suffix);
+bool berthi_path_has_prefix(const char *path, const char *prefix);
+
+#endif

@@ -168,6 +168,30 @@ berthi_core_to_fp16(float value)
                       | (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13);
 }
 
+/* E4M3 without infinities: 0x7F and 0xFF are NaN, the largest number is 448. */
+BERTHI_CORE float
+berthi_core_from_e4m3(uint8_t stored)
+{
+    const uint32_t sign = (uint32_t)(stored & 0x80u) << 24;
+    const uint32_t exponent = stored >> 3 & 15u;
+    const uint32_t mantissa = stored & 7u;
+
+    if ((stored & 0x7Fu) == 0x7Fu)
+        return berthi_core_float(sign | 0x7FC00000u);
+    if (exponent != 0)
+        return berthi_core_float(sign | (exponent + 120) << 23 | mantissa << 20);
+    return berthi_core_float(sign | berthi_core_bits((float)mantissa * 0x1p-9f));
+}
+
+/* 2^(stored - 127); 0xFF is NaN, or infinity where the scale is stored as U8. */
+BERTHI_CORE float
+berthi_core_from_e8m0(uint8_t stored, bool is_u8)
+{
+    if (stored == 0xFF)
+        return berthi_core_float(is_u8 ? 0x7F800000u : 0x7FC00000u);
+    return berthi_core_float(stored != 0 ? (uint32_t)stored << 23 : 0x00400000u);
+}
+
 /* Element i of an array of BERTH_BF16, BERTH_F16 or BERTH_F32, widened. */
 BERTHI_CORE float
 berthi_core_load(const void *values, int32_t dtype, uint64_t i)

@@ -69,6 +69,32 @@ typedef struct berthi_rows_decode_arguments {
 } berthi_rows_decode_arguments;
 
 /*
+ * Rows [first_row, first_row + rows) of a weight that was stored quantized by
+ * somebody else -> values: number times scale, rounded to fp32 and then once
+ * to the wanted dtype. Scales are those of the whole tensor, row-major.
+ */
+typedef struct berthi_source_arguments {
+    const uint8_t *codes;   /* of the first row wanted */
+    const void *scales;
+    int32_t scale_dtype;    /* BERTH_F32, BERTH_BF16, BERTH_F8_E8M0, BERTH_U8 */
+    uint64_t rows;
+    uint64_t columns;       /* values of a row */
+    uint64_t first_row;
+    uint64_t block_rows;    /* values that share a scale; the last ones may be short */
+    uint64_t block_columns;
+    uint64_t scale_columns; /* of the grid */
+    int32_t dtype;          /* BERTH_BF16, BERTH_F16 or BERTH_F32 */
+    void *values;           /* rows x columns; MXFP4: columns x rows, transposed */
+} berthi_source_arguments;
+
+/* 8-bit floats (E4M3), a byte each. */
+void berthi_decode_e4m3(const berthi_source_arguments *arguments);
+/* E2M1 pairs, the first value in the low nibble. */
+void berthi_decode_e2m1(const berthi_source_arguments *arguments);
+/* The same for one expert of gpt-oss, all its rows, written transposed. */
+void berthi_decode_mxfp4(const berthi_source_arguments *arguments);
+
+/*
  * outputs[i][row] = sum over k of inputs[i][k] * weight[row][k], for the rows
  * [first_row, end_row): a thread's share. The sums are within the bounds of
  * the tests of the exact ones; run after run, and for an input alone or in a

@@ -26,6 +26,12 @@ const uint32_t berthi_fp4_thresholds[7] = {
 
 const uint8_t berthi_fp4_codes[8] = { 0, 1, 6, 7, 4, 5, 2, 3 };
 
+const uint32_t berthi_e2m1_values[16] = {
+    0x00000000, 0x3f000000, 0x3f800000, 0x3fc00000, 0x40000000, 0x40400000, 0x40800000,
+    0x40c00000, 0x80000000, 0xbf000000, 0xbf800000, 0xbfc00000, 0xc0000000, 0xc0400000,
+    0xc0800000, 0xc0c00000,
+};
+
 /* CRC-32 of the little-endian bytes: 1b137aeb. */
 const uint32_t berthi_signed_map[256] = {
     0xbf7e3333, 0xbf7a999a, 0xbf770000, 0xbf736666, 0xbf6fcccd, 0xbf6c3333, 0xbf68999a,

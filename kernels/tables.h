@@ -27,6 +27,9 @@ extern const uint8_t berthi_fp4_codes[8];
 extern const uint32_t berthi_signed_map[256];
 extern const uint32_t berthi_unsigned_map[256];
 
+/* E2M1, the 4-bit floats of packed sources, by code; code 8 is -0. */
+extern const uint32_t berthi_e2m1_values[16];
+
 /* LLM.int8(): 1/127 for a stored weight, and 1/127^2 for a product, as published. */
 #define BERTHI_INT8_INVERSE_BITS UINT32_C(0x3c010204)
 #define BERTHI_INT8_PRODUCT_BITS UINT32_C(0x38820610)

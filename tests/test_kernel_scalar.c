@@ -10,143 +10,8 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
-#include "loader/safetensors.h"
 #include "tests/t.h"
-
-/* ---------------------------------------------------------------- a vector file */
-
-typedef struct vectors {
-    berth_context *context;
-    berthi_header header;
-    uint8_t *bytes;
-    const uint8_t *data;
-} vectors;
-
-static bool
-has_opened(vectors *v, const char *path)
-{
-    FILE *const file = fopen(path, "rb");
-    berth_error error;
-    uint64_t header_bytes;
-    long size;
-
-    memset(v, 0, sizeof *v);
-    if (file == NULL)
-        return false;
-    fseek(file, 0, SEEK_END);
-    size = ftell(file);
-    rewind(file);
-    v->bytes = malloc((size_t)size);
-    if (v->bytes == NULL || fread(v->bytes, 1, (size_t)size, file) != (size_t)size)
-        abort();
-    fclose(file);
-    memcpy(&header_bytes, v->bytes, sizeof header_bytes);
-    if (berth_context_create(NULL, &v->context, &error) != BERTH_OK)
-        abort();
-    v->data = v->bytes + 8 + header_bytes;
-    return CHECK_EQ(berthi_header_parse(v->context, (char *)v->bytes + 8, header_bytes,
-                                        (uint64_t)size - 8 - header_bytes, path,
-                                        &v->header, &error),
-                    BERTH_OK);
-}
-
-static void
-close_vectors(vectors *v)
-{
-    berthi_header_fini(&v->header);
-    berth_context_destroy(v->context);
-    free(v->bytes);
-}
-
-/* Tensor `prefix` + `what`, or NULL. */
-static const berthi_entry *
-find(const vectors *v, const char *prefix, const char *what)
-{
-    char name[512];
-    uint64_t low = 0;
-    uint64_t high = v->header.entry_count;
-    const int length = snprintf(name, sizeof name, "%s.%s", prefix, what);
-
-    while (low < high) {
-        const uint64_t middle = (low + high) / 2;
-        const berthi_entry *const e = &v->header.entries[v->header.by_name[middle]];
-        const int order = berthi_name_compare(name, (uint64_t)length,
-                                              berthi_entry_name(v->header.text, e),
-                                              e->name_length);
-
-        if (order == 0)
-            return e;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
-}
-
-static const void *
-data_of(const vectors *v, const berthi_entry *entry)
-{
-    return v->data + entry->begin;
-}
-
-/* The first of two tensors that is there: canonical before the library's own. */
-static const void *
-either(const vectors *v, const char *prefix, const char *first, const char *second)
-{
-    const berthi_entry *entry = find(v, prefix, first);
-
-    if (entry == NULL)
-        entry = find(v, prefix, second);
-    return entry != NULL ? data_of(v, entry) : NULL;
-}
-
-/* Calls `test` for every prefix that has a tensor `prefix.marker`. */
-static unsigned
-each_case(const vectors *v, const char *group, const char *marker,
-          void (*test)(const vectors *v, const char *prefix))
-{
-    unsigned count = 0;
-
-    for (uint64_t i = 0; i < v->header.entry_count; i++) {
-        const berthi_entry *const e = &v->header.entries[v->header.by_name[i]];
-        char prefix[512];
-        char *dot;
-
-        snprintf(prefix, sizeof prefix, "%s", berthi_entry_name(v->header.text, e));
-        dot = strrchr(prefix, '.');
-        if (dot == NULL || strcmp(dot + 1, marker) != 0)
-            continue;
-        *dot = '\0';
-        if (strncmp(prefix, group, strlen(group)) != 0)
-            continue;
-        test(v, prefix);
-        count++;
-    }
-    return count;
-}
-
-static bool
-are_same_values(const void *a, const void *b, uint64_t count, int32_t dtype)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t x = 0;
-        uint32_t y = 0;
-        const size_t size = dtype == BERTH_F32 ? 4 : 2;
-        const uint32_t infinity = dtype == BERTH_F32    ? 0x7F800000u
-                                  : dtype == BERTH_BF16 ? 0x7F80u
-                                                        : 0x7C00u;
-        const uint32_t magnitude = dtype == BERTH_F32 ? 0x7FFFFFFFu : 0x7FFFu;
-
-        memcpy(&x, (const char *)a + i * size, size);
-        memcpy(&y, (const char *)b + i * size, size);
-        if (x != y && ((x & magnitude) <= infinity || (y & magnitude) <= infinity)) {
-            T_NOTE("element %llu: %08x, expected %08x", (unsigned long long)i, x, y);
-            return false;
-        }
-    }
-    return true;
-}
+#include "tests/vectors.h"
 
 static const struct {
     const char *name;
@@ -169,14 +34,14 @@ typedef struct block_operations {
 static void
 check_blocks(const vectors *v, const char *prefix, const block_operations *ops)
 {
-    const int64_t *const params = either(v, prefix, "params", "params");
-    const berthi_entry *const input = find(v, prefix, "input");
+    const int64_t *const params = vectors_either(v, prefix, "params", "params");
+    const berthi_entry *const input = vectors_find(v, prefix, "input");
     const char *const codes_name = ops->is_packed ? "packed" : "codes";
-    const void *const codes = either(v, prefix,
+    const void *const codes = vectors_either(v, prefix,
                                      ops->is_packed ? "packed_canonical"
                                                     : "codes_canonical",
                                      codes_name);
-    const void *const absmax = either(v, prefix, "absmax_canonical", "absmax");
+    const void *const absmax = vectors_either(v, prefix, "absmax_canonical", "absmax");
     const uint64_t count = (uint64_t)params[1];
     const uint32_t block = (uint32_t)params[0];
     const uint64_t blocks = (count + block - 1) / block;
@@ -190,21 +55,21 @@ check_blocks(const vectors *v, const char *prefix, const block_operations *ops)
 
     T_REQUIRE(got_codes != NULL && got_absmax != NULL && got_values != NULL);
     got_codes[code_bytes] = 0xA5;
-    ops->encode(&(berthi_encode_arguments){ data_of(v, input), input->dtype, block, count,
+    ops->encode(&(berthi_encode_arguments){ vectors_data(v, input), input->dtype, block, count,
                                             map, got_codes, got_absmax });
     if (!CHECK_MEM(got_codes, codes, code_bytes) || !CHECK_EQ(got_codes[code_bytes], 0xA5)
         || !CHECK_MEM(got_absmax, absmax, blocks * sizeof(float)))
         T_NOTE("encode %s", prefix);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        const void *const values = either(v, prefix, outputs[i].canonical, outputs[i].name);
+        const void *const values = vectors_either(v, prefix, outputs[i].canonical, outputs[i].name);
 
         if (values == NULL)
             continue;
         ops->decode(&(berthi_decode_arguments){
-            either(v, prefix, codes_name, codes_name),
-            either(v, prefix, "absmax", "absmax"), count, block, outputs[i].dtype, map,
+            vectors_either(v, prefix, codes_name, codes_name),
+            vectors_either(v, prefix, "absmax", "absmax"), count, block, outputs[i].dtype, map,
             got_values });
-        if (!CHECK(are_same_values(got_values, values, count, outputs[i].dtype)))
+        if (!CHECK(vectors_are_same(got_values, values, count, outputs[i].dtype)))
             T_NOTE("decode %s %s", prefix, outputs[i].name);
     }
     free(got_codes);
@@ -255,12 +120,12 @@ mean_of(const float *values, uint64_t count, int is_old_order)
 static void
 check_double(const vectors *v, const char *prefix)
 {
-    const berthi_entry *const entry = find(v, prefix, "statistics");
-    const float *const statistics = data_of(v, entry);
+    const berthi_entry *const entry = vectors_find(v, prefix, "statistics");
+    const float *const statistics = vectors_data(v, entry);
     const uint64_t count = berthi_entry_elements(v->header.text, entry);
     const uint64_t blocks = (count + 255) / 256;
-    const float *const offset = either(v, prefix, "offset", "offset");
-    const float *const old_offset = either(v, prefix, "offset_old_order",
+    const float *const offset = vectors_either(v, prefix, "offset", "offset");
+    const float *const old_offset = vectors_either(v, prefix, "offset_old_order",
                                            "offset_old_order");
     uint8_t *const codes = malloc(count);
     float *const floats = malloc((count + blocks + BERTHI_DOUBLE_SCRATCH) * sizeof(float));
@@ -274,11 +139,11 @@ check_double(const vectors *v, const char *prefix)
     a = (berthi_double_arguments){ statistics,     count,   codes,
                                    floats + count, *offset, floats + count + blocks };
     berthi_scalar_operations.encode_double(&a);
-    CHECK_MEM(codes, either(v, prefix, "codes", "codes"), count);
-    CHECK_MEM(a.absmax2, either(v, prefix, "nested_absmax", "nested_absmax"),
+    CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), count);
+    CHECK_MEM(a.absmax2, vectors_either(v, prefix, "nested_absmax", "nested_absmax"),
               blocks * sizeof(float));
     berthi_scalar_operations.decode_double(&a, floats);
-    CHECK_MEM(floats, either(v, prefix, "recovered", "recovered"), count * sizeof(float));
+    CHECK_MEM(floats, vectors_either(v, prefix, "recovered", "recovered"), count * sizeof(float));
     free(codes);
     free(floats);
 }
@@ -287,22 +152,22 @@ check_double(const vectors *v, const char *prefix)
 static void
 check_double_of_cpu(const vectors *v, const char *prefix)
 {
-    const berthi_entry *const entry = find(v, prefix, "cpu_recovered");
+    const berthi_entry *const entry = vectors_find(v, prefix, "cpu_recovered");
     const uint64_t count = berthi_entry_elements(v->header.text, entry);
     float *const got = malloc(count * sizeof(float));
     uint8_t *const codes = malloc(count);
     float *const absmax2 = malloc((count / 256 + 1) * sizeof(float));
 
     T_REQUIRE(got != NULL && codes != NULL && absmax2 != NULL);
-    memcpy(codes, either(v, prefix, "cpu_codes", "cpu_codes"), count);
-    memcpy(absmax2, either(v, prefix, "cpu_nested_absmax", "cpu_nested_absmax"),
+    memcpy(codes, vectors_either(v, prefix, "cpu_codes", "cpu_codes"), count);
+    memcpy(absmax2, vectors_either(v, prefix, "cpu_nested_absmax", "cpu_nested_absmax"),
            (count + 255) / 256 * sizeof(float));
     berthi_scalar_operations.decode_double(
         &(berthi_double_arguments){
             NULL, count, codes, absmax2,
-            *(const float *)either(v, prefix, "cpu_offset", "cpu_offset"), NULL },
+            *(const float *)vectors_either(v, prefix, "cpu_offset", "cpu_offset"), NULL },
         got);
-    CHECK_MEM(got, data_of(v, entry), count * sizeof(float));
+    CHECK_MEM(got, vectors_data(v, entry), count * sizeof(float));
     free(got);
     free(codes);
     free(absmax2);
@@ -313,7 +178,7 @@ check_double_of_cpu(const vectors *v, const char *prefix)
 static void
 check_int8(const vectors *v, const char *prefix)
 {
-    const berthi_entry *const input = find(v, prefix, "input");
+    const berthi_entry *const input = vectors_find(v, prefix, "input");
     uint64_t shape[BERTH_MAX_RANK];
     uint64_t count;
     int8_t *codes;
@@ -321,7 +186,7 @@ check_int8(const vectors *v, const char *prefix)
     uint8_t *values;
 
     /* Activations with outlier columns are another operation. */
-    if (find(v, prefix, "scb") == NULL || find(v, prefix, "columns") != NULL)
+    if (vectors_find(v, prefix, "scb") == NULL || vectors_find(v, prefix, "columns") != NULL)
         return;
     berthi_entry_shape(v->header.text, input, shape);
     count = shape[0] * shape[1];
@@ -330,13 +195,13 @@ check_int8(const vectors *v, const char *prefix)
     values = malloc(count * 4);
     T_REQUIRE(codes != NULL && maximum != NULL && values != NULL);
     berthi_scalar_operations.encode_rows(&(berthi_rows_arguments){
-        data_of(v, input), input->dtype, shape[0], shape[1], codes, maximum });
-    CHECK_MEM(codes, either(v, prefix, "codes", "codes"), count);
-    CHECK_MEM(maximum, either(v, prefix, "scb", "scb"), shape[0] * sizeof(float));
+        vectors_data(v, input), input->dtype, shape[0], shape[1], codes, maximum });
+    CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), count);
+    CHECK_MEM(maximum, vectors_either(v, prefix, "scb", "scb"), shape[0] * sizeof(float));
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         berthi_scalar_operations.decode_rows(&(berthi_rows_decode_arguments){
             codes, maximum, shape[0], shape[1], outputs[i].dtype, values });
-        CHECK(are_same_values(values, either(v, prefix, outputs[i].name, "?"), count,
+        CHECK(vectors_are_same(values, vectors_either(v, prefix, outputs[i].name, "?"), count,
                               outputs[i].dtype));
     }
     free(codes);
@@ -364,11 +229,11 @@ mean_input(uint64_t count, uint64_t seed)
 static void
 check_means(const vectors *v, const char *prefix)
 {
-    const berthi_entry *const entry = find(v, prefix, "mean_current");
-    const float *const current = data_of(v, entry);
-    const float *const old = either(v, prefix, "mean_old", "mean_old");
-    const int64_t *const lengths = either(v, prefix, "L", "L");
-    const int64_t *const seed = either(v, prefix, "seed", "seed");
+    const berthi_entry *const entry = vectors_find(v, prefix, "mean_current");
+    const float *const current = vectors_data(v, entry);
+    const float *const old = vectors_either(v, prefix, "mean_old", "mean_old");
+    const int64_t *const lengths = vectors_either(v, prefix, "L", "L");
+    const int64_t *const seed = vectors_either(v, prefix, "seed", "seed");
     const uint64_t cases = berthi_entry_elements(v->header.text, entry);
 
     for (uint64_t i = 0; i < cases; i++) {
@@ -376,7 +241,7 @@ check_means(const vectors *v, const char *prefix)
         float *const x = mean_input(count, (uint64_t)*seed);
 
         if (count >= 8)
-            CHECK_MEM(x, either(v, prefix, "first8", "first8"), 8 * sizeof(float));
+            CHECK_MEM(x, vectors_either(v, prefix, "first8", "first8"), 8 * sizeof(float));
         CHECK_EQ(berthi_core_bits(mean_of(x, count, 0)), berthi_core_bits(current[i]));
         CHECK_EQ(berthi_core_bits(mean_of(x, count, 1)), berthi_core_bits(old[i]));
         free(x);
@@ -398,14 +263,14 @@ run_group(const char *group, const char *marker, const char *full, unsigned leas
     vectors v;
     unsigned count;
 
-    T_REQUIRE(has_opened(&v, TRIMMED));
-    count = each_case(&v, group, marker, test);
+    T_REQUIRE(vectors_has_opened(&v, TRIMMED));
+    count = vectors_each(&v, group, marker, test);
     CHECK_GE(count, least);
-    close_vectors(&v);
-    if (full == NULL || !has_opened(&v, full))
+    vectors_close(&v);
+    if (full == NULL || !vectors_has_opened(&v, full))
         return;
-    count += each_case(&v, "", marker, test);
-    close_vectors(&v);
+    count += vectors_each(&v, "", marker, test);
+    vectors_close(&v);
     T_NOTE("%s: %u cases", group, count);
 }
 

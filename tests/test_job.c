@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_job.c - background work: status, progress, cancel, stalls, the end. */
+#define _GNU_SOURCE
+
+#include "loader/job.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/sys.h"
+#include "tests/fault.h"
+#include "tests/t.h"
+
+#define MS UINT64_C(1000000)
+
+static berth_context *context;
+
+/* What the work does, and what its hooks have seen. */
+typedef struct script {
+    uint64_t total;
+    uint64_t steps;       /* of total / steps bytes each */
+    uint64_t step_ns;     /* between them */
+    uint64_t unadvanced;  /* bytes the work does not report */
+    uint64_t cancel_at;   /* the hook cancels when so much is done */
+    uint64_t wait_ns;     /* before the first step */
+    berth_status status;  /* what the work returns when it was not cancelled */
+    _Atomic bool has_ended; /* finish() has returned: no hook may run */
+    _Atomic int fini_calls;
+    _Atomic uint64_t hook_calls;
+    _Atomic uint64_t longest_gap_ns;
+    _Atomic uint64_t last_call_ns;
+    _Atomic uint64_t last_done;
+    _Atomic bool was_stalled;
+    _Atomic bool went_wrong;
+} script;
+
+static int
+on_progress(void *user, const berth_progress *progress)
+{
+    script *const s = user;
+    const uint64_t now_ns = berthi_sys_now_ns();
+    const uint64_t before_ns = atomic_exchange(&s->last_call_ns, now_ns);
+    const uint64_t done_before = atomic_exchange(&s->last_done, progress->done);
+
+    if (before_ns != 0 && now_ns - before_ns > atomic_load(&s->longest_gap_ns))
+        atomic_store(&s->longest_gap_ns, now_ns - before_ns);
+    atomic_fetch_add(&s->hook_calls, 1);
+    if (progress->done < done_before || progress->done > progress->total
+        || progress->total != s->total || strcmp(progress->phase, "test") != 0
+        || progress->file == NULL || progress->rate < 0 || progress->seconds < 0
+        || atomic_load(&s->has_ended))
+        atomic_store(&s->went_wrong, true);
+    if (progress->is_stalled)
+        atomic_store(&s->was_stalled, true);
+    return s->cancel_at > 0 && progress->done >= s->cancel_at;
+}
+
+static void
+pause_ns(uint64_t ns)
+{
+    usleep((unsigned)(ns / 1000));
+}
+
+static berth_status
+run_script(berth_job *job, void *user, berth_error *error)
+{
+    const script *const s = user;
+
+    berthi_job_set_file(job, "a file");
+    pause_ns(s->wait_ns);
+    for (uint64_t i = 0; i < s->steps; i++) {
+        if (berthi_job_is_cancelled(job))
+            return berthi_job_fail_cancelled(error);
+        berthi_job_advance(job, (s->total - s->unadvanced) / s->steps);
+        pause_ns(s->step_ns);
+    }
+    if (s->status != BERTH_OK)
+        return berthi_fail(error, BERTH_REASON_IO, NULL, "the work's own failure");
+    return BERTH_OK;
+}
+
+static void
+fini_script(void *user)
+{
+    atomic_fetch_add(&((script *)user)->fini_calls, 1);
+}
+
+static berth_status
+start(script *s, uint64_t stall_ns, berth_job **job, berth_error *error)
+{
+    const berthi_job_work work = {
+        .run = run_script,
+        .fini = fini_script,
+        .user = s,
+        .phase = "test",
+        .total = s->total,
+        .progress = on_progress,
+        .progress_user = s,
+        .stall_ns = stall_ns,
+    };
+
+    berthi_error_clear(error);
+    return berthi_job_start(context, &work, job, error);
+}
+
+/* Starts and finishes; checks what holds for every job. */
+static berth_status
+run_job(script *s, berth_error *error)
+{
+    berth_job *job;
+    berth_status status;
+
+    if (!CHECK_EQ(start(s, 0, &job, error), BERTH_OK))
+        return BERTH_EINTERNAL;
+    status = berth_job_finish(job, error);
+    atomic_store(&s->has_ended, true);
+    CHECK_EQ(error->status, status);
+    CHECK_EQ(atomic_load(&s->fini_calls), 1);
+    CHECK(!atomic_load(&s->went_wrong));
+    return status;
+}
+
+static void
+test_runs_to_its_end(void)
+{
+    script s = { .total = 1000, .steps = 10, .step_ns = MS };
+    berth_error error;
+
+    CHECK_EQ(run_job(&s, &error), BERTH_OK);
+    CHECK_EQ(error.message[0], '\0');
+    CHECK_GE(atomic_load(&s.hook_calls), 2); /* at the start, at the end */
+    CHECK_EQ(atomic_load(&s.last_done), 1000);
+    CHECK(!atomic_load(&s.was_stalled));
+}
+
+/* What the work skipped is done when it says so. */
+static void
+test_ends_at_exactly_the_total(void)
+{
+    script less = { .total = 1000, .steps = 1, .unadvanced = 300 };
+    script none = { .total = 0, .steps = 0 };
+    berth_error error;
+
+    CHECK_EQ(run_job(&less, &error), BERTH_OK);
+    CHECK_EQ(atomic_load(&less.last_done), 1000);
+    CHECK_EQ(run_job(&none, &error), BERTH_OK);
+    CHECK_EQ(atomic_load(&none.last_done), 0);
+}
+
+static berth_status
+advance_too_far(berth_job *job, void *user, berth_error *error)
+{
+    berth_progress progress;
+
+    (void)user;
+    (void)error;
+    berthi_job_advance(job, 150);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.done, 100);
+    return BERTH_OK;
+}
+
+static void
+test_never_more_than_the_total(void)
+{
+    const berthi_job_work work = { .run = advance_too_far, .phase = "p", .total = 100 };
+    berth_job *job;
+
+    T_REQUIRE(berthi_job_start(context, &work, &job, NULL) == BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
+}
+
+static void
+test_failure_of_the_work(void)
+{
+    script s = { .total = 10, .steps = 1, .status = BERTH_EIO };
+    berth_error error;
+
+    CHECK_EQ(run_job(&s, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_IO);
+    CHECK_STR(error.message, "the work's own failure");
+    CHECK_EQ(berth_job_finish(NULL, &error), BERTH_OK);
+    CHECK_EQ(error.status, BERTH_OK);
+}
+
+static void
+test_hook_every_250_ms(void)
+{
+    script s = { .total = 100, .steps = 10, .step_ns = 50 * MS };
+    berth_error error;
+
+    CHECK_EQ(run_job(&s, &error), BERTH_OK);
+    CHECK_GE(atomic_load(&s.hook_calls), 3);
+    CHECK_LE(atomic_load(&s.hook_calls), 7);
+    /* 250 ms are promised; a loaded machine gets some more in this test. */
+    CHECK_LT(atomic_load(&s.longest_gap_ns), 1000 * MS);
+}
+
+static void
+test_hook_cancels(void)
+{
+    script s = { .total = 1000, .steps = 1000, .step_ns = 2 * MS, .cancel_at = 1 };
+    berth_error error;
+
+    CHECK_EQ(run_job(&s, &error), BERTH_ECANCELLED);
+    CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
+    CHECK_LT(atomic_load(&s.last_done), 1000);
+}
+
+/* The last report says 100 per cent, and its answer still counts. */
+static void
+test_cancelled_at_the_end(void)
+{
+    script s = { .total = 1000, .steps = 1, .cancel_at = 1000 };
+    script failed = { .total = 10, .steps = 1, .cancel_at = 5, .step_ns = 250 * MS,
+                      .status = BERTH_EIO };
+    berth_error error;
+
+    CHECK_EQ(run_job(&s, &error), BERTH_ECANCELLED);
+    CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
+    CHECK_EQ(atomic_load(&s.last_done), 1000);
+    /* Also when the work found something of its own after it. */
+    CHECK_EQ(run_job(&failed, &error), BERTH_ECANCELLED);
+}
+
+static void
+test_cancel_from_outside(void)
+{
+    script s = { .total = 1000, .steps = 1000, .step_ns = 5 * MS };
+    berth_error error;
+    berth_job *job;
+    uint64_t begin_ns;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, 0), BERTH_PENDING);
+    begin_ns = berthi_sys_now_ns();
+    CHECK_EQ(berth_job_wait(job, 30), BERTH_PENDING);
+    CHECK_GE(berthi_sys_now_ns() - begin_ns, 25 * MS);
+    berth_job_cancel(job);
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_wait(job, 10000), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, 1000 * MS);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_ECANCELLED);
+    CHECK_EQ(error.status, BERTH_ECANCELLED);
+    /* Cancelled: the last report is not that everything was done. */
+    CHECK_LT(atomic_load(&s.last_done), 1000);
+}
+
+/* What wait() has said once stays true. */
+static void
+test_cancel_after_the_end(void)
+{
+    script s = { .total = 10, .steps = 1 };
+    berth_progress progress;
+    berth_error error;
+    berth_job *job;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, -1), BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, INT64_MAX), BERTH_OK);
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_wait(job, 0), BERTH_OK);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.done, 10);
+    CHECK_EQ(progress.is_stalled, 0);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+}
+
+static void
+test_stall_is_noticed_and_ends(void)
+{
+    script s = { .total = 100, .steps = 3, .wait_ns = 300 * MS, .step_ns = 10 * MS };
+    berth_progress progress;
+    berth_error error;
+    berth_job *job;
+
+    T_REQUIRE(start(&s, 50 * MS, &job, &error) == BERTH_OK);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.is_stalled, 0);
+    pause_ns(150 * MS);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.is_stalled, 1);
+    CHECK_STR(progress.file, "a file");
+    CHECK_STR(progress.phase, "test");
+    CHECK_EQ(progress.total, 100);
+    CHECK_EQ(progress.done, 0);
+    CHECK(progress.seconds >= 0.15 && progress.seconds < 5.0);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK(atomic_load(&s.was_stalled));
+}
+
+static void
+test_default_patience(void)
+{
+    script s = { .total = 100, .steps = 1, .wait_ns = 100 * MS };
+    berth_error error;
+
+    CHECK_EQ(run_job(&s, &error), BERTH_OK);
+    CHECK(!atomic_load(&s.was_stalled));
+}
+
+/* A known pace; the rate is of the last seconds, here of the whole. */
+static void
+test_rate(void)
+{
+    script s = { .total = 30, .steps = 30, .step_ns = 10 * MS };
+    berth_progress progress;
+    berth_error error;
+    berth_job *job;
+    double pace;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    pause_ns(250 * MS);
+    berth_job_poll(job, &progress);
+    pace = (double)progress.done / progress.seconds;
+    CHECK(progress.rate > pace * 0.7 && progress.rate < pace * 1.5);
+    CHECK_EQ(berth_job_wait(job, -1), BERTH_OK);
+    berth_job_poll(job, &progress);
+    pace = 30.0 / progress.seconds;
+    CHECK(progress.rate > pace * 0.7 && progress.rate < pace * 1.5);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+}
+
+static void *
+wait_in_thread(void *job)
+{
+    return (void *)(intptr_t)(berth_job_wait(job, -1) == BERTH_OK);
+}
+
+static void
+test_several_wait(void)
+{
+    script s = { .total = 10, .steps = 1, .step_ns = 50 * MS };
+    pthread_t threads[3];
+    berth_error error;
+    berth_job *job;
+    void *result;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    for (int i = 0; i < 3; i++)
+        T_REQUIRE(pthread_create(&threads[i], NULL, wait_in_thread, job) == 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], &result);
+        CHECK(result != NULL);
+    }
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+}
+
+static berth_status
+do_nothing(berth_job *job, void *user, berth_error *error)
+{
+    (void)user;
+    (void)error;
+    berthi_job_advance(job, 0);
+    return BERTH_OK;
+}
+
+static void
+test_work_without_hooks(void)
+{
+    const berthi_job_work work = { .run = do_nothing, .phase = "p" };
+    berth_progress progress;
+    berth_job *job;
+
+    T_REQUIRE(berthi_job_start(context, &work, &job, NULL) == BERTH_OK);
+    berth_job_poll(job, &progress);
+    CHECK_STR(progress.file, "");
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
+}
+
+static _Atomic int fault_finis;
+
+static void
+count_fini(void *user)
+{
+    (void)user;
+    atomic_fetch_add(&fault_finis, 1);
+}
+
+static berth_status
+use_once(void *user, berth_context *own_context, berth_error *error)
+{
+    const berthi_job_work work = {
+        .run = do_nothing, .fini = count_fini, .user = user, .phase = "p"
+    };
+    berth_job *job = (berth_job *)user;
+    berth_status status;
+
+    atomic_store(&fault_finis, 0);
+    status = berthi_job_start(own_context, &work, &job, error);
+    if (status == BERTH_OK)
+        status = berth_job_finish(job, error);
+    else
+        CHECK(job == NULL);
+    CHECK_EQ(atomic_load(&fault_finis), 1);
+    return status;
+}
+
+static void
+test_every_call_can_fail(void)
+{
+    const fault_counts counts = fault_loop("job", use_once, context);
+
+    CHECK_EQ(counts.memory, 2 * 1);
+    CHECK_EQ(counts.system, 2 * 3); /* condition, runner, ticker */
+    CHECK_EQ(counts.survived, 0);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
+        return 1;
+    T_RUN(test_runs_to_its_end);
+    T_RUN(test_ends_at_exactly_the_total);
+    T_RUN(test_never_more_than_the_total);
+    T_RUN(test_failure_of_the_work);
+    T_RUN(test_hook_every_250_ms);
+    T_RUN(test_hook_cancels);
+    T_RUN(test_cancelled_at_the_end);
+    T_RUN(test_cancel_from_outside);
+    T_RUN(test_cancel_after_the_end);
+    T_RUN(test_stall_is_noticed_and_ends);
+    T_RUN(test_default_patience);
+    T_RUN(test_rate);
+    T_RUN(test_several_wait);
+    T_RUN(test_work_without_hooks);
+    T_RUN(test_every_call_can_fail);
+    berth_context_destroy(context);
+    T_MAIN_END;
+}

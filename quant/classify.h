@@ -80,7 +80,7 @@ typedef struct berthi_quantized {
     bool is_transposed_absmax; /* BF16 absmax [K/B, N]: quant-formats.md 8.8 */
 } berthi_quantized;
 
-#define BERTHI_CLASSIFY_BLOCK 256u /* records */
+#define BERTHI_CLASSIFY_BLOCK 64u /* records */
 
 typedef struct berthi_classify_result {
     berthi_arena arena; /* records and what they point to */

@@ -68,6 +68,21 @@ check_arguments(const cli_call *call)
 }
 
 static berth_status
+show_people(session *s, const inspection *i)
+{
+    const inspect_arguments *const arguments = s->call->arguments;
+    berth_status status = BERTH_OK;
+
+    if (arguments->wants_tensors)
+        status = inspect_print_tensors(s, i);
+    else
+        inspect_print(s, i, arguments->depth);
+    if (status == BERTH_OK && arguments->common.verbosity > 0)
+        inspect_print_shards(s, i);
+    return status;
+}
+
+static berth_status
 show(session *s, const inspection *i)
 {
     const inspect_arguments *const arguments = s->call->arguments;
@@ -76,10 +91,8 @@ show(session *s, const inspection *i)
         inspect_write_json(s, i, arguments->wants_tensors);
     else if (arguments->wants_csv)
         inspect_print_csv(s, i);
-    else if (arguments->wants_tensors)
-        return inspect_print_tensors(s, i);
     else
-        inspect_print(s, i, arguments->depth);
+        return show_people(s, i);
     return BERTH_OK;
 }
 

@@ -55,6 +55,9 @@ berth_status inspect_print_tensors(session *s, const inspection *i);
 void inspect_print_csv(session *s, const inspection *i);
 void inspect_write_json(session *s, const inspection *i, bool wants_tensors);
 
+/* Files, link targets and metadata: what -v adds. */
+void inspect_print_shards(session *s, const inspection *i);
+
 /* The block of facts that opens each view. */
 void inspect_print_head(session *s, const inspection *i);
 

@@ -9,7 +9,7 @@
 #include "tools/inspect.h"
 #include "tools/table.h"
 
-#define ROWS_OF_A_SCREEN 40
+#define ROWS_OF_A_SCREEN 44
 #define LABEL_CAPACITY 1024
 #define BAR_LEAST 8
 #define BAR_MOST 32
@@ -363,7 +363,7 @@ show_totals(view *v, const char *title, const inspect_total *totals, size_t coun
                  is_by_dtype ? berth_dtype_name((int32_t)n) : berth_encoding_name((int32_t)n));
         snprintf(tensors, sizeof tensors, "%s tensor%s",
                  text_number(totals[n].tensors, number), totals[n].tensors == 1 ? "" : "s");
-        show_row(v, label, v->has_shapes ? "" : tensors, tensors, &sums, COLOUR_NONE);
+        show_row(v, label, "", tensors, &sums, COLOUR_NONE);
     }
 }
 

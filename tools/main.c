@@ -55,9 +55,14 @@ unknown_command(const char *name)
     char shown[256];
     size_t count = 0;
 
-    for (; all_commands[count] != NULL; count++)
-        names[count] = all_commands[count]->name;
-    names[count++] = "help";
+    if (name[0] == '-') {
+        names[count++] = "--help";
+        names[count++] = "--version";
+    } else {
+        for (; all_commands[count] != NULL; count++)
+            names[count] = all_commands[count]->name;
+        names[count++] = "help";
+    }
     nearest = cli_nearest(name, names, count, sizeof names[0]);
     berth_text_escape(name, strlen(name), shown, sizeof shown);
     return cli_usage_error(NULL, "unknown %s `%s`%s%s%s",
@@ -114,6 +119,22 @@ run_command(const cli_command *command, int argc, char **argv)
     return session_end(&s, status);
 }
 
+/* `berth -v verify MODEL`: options that stand before the command go behind it. */
+static void
+bring_command_forward(int argc, char **argv)
+{
+    int at = 1;
+    char *command;
+
+    while (at < argc && argv[at][0] == '-')
+        at++;
+    if (at == argc || at == 1)
+        return;
+    command = argv[at];
+    memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv);
+    argv[1] = command;
+}
+
 static berth_status
 run(int argc, char **argv)
 {
@@ -132,9 +153,10 @@ run(int argc, char **argv)
         return generate_man(argv[2], argc == 4 ? argv[3] : NULL);
     if (strcmp(word, "--generate-completions") == 0 && argc == 3)
         return generate_completions(argv[2]);
-    command = find_command(word);
+    bring_command_forward(argc, argv);
+    command = find_command(argv[1]);
     if (command == NULL)
-        return unknown_command(word);
+        return unknown_command(argv[1]);
     return run_command(command, argc - 2, argv + 2);
 }
 

@@ -12,6 +12,7 @@
 /* product_avx512.c: entries of the level's table. */
 void berthi_avx512_multiply_nf4(const berthi_product_arguments *arguments);
 void berthi_avx512_multiply_fp4(const berthi_product_arguments *arguments);
+void berthi_avx512_dot_int8(const berthi_dot_arguments *arguments);
 
 /* kernel8_avx512.c: entries of the level's table. */
 void berthi_avx512_encode_map(const berthi_encode_arguments *arguments);

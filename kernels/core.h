@@ -338,6 +338,21 @@ berthi_core_int8_code(float value, float scale)
     return (int8_t)lrintf(scaled);
 }
 
+/*
+ * A sum of products of codes -> fp16: scaled by the maxima of input and weight
+ * row, then one fused multiply-add with the bias. Below 2^24 in magnitude the
+ * conversion of the sum is exact, above it rounds to nearest even.
+ */
+BERTHI_CORE uint16_t
+berthi_core_int8_output(int64_t sum, float input_maximum, float weight_maximum, float bias)
+{
+    const float scaled = berthi_core_multiply(
+        berthi_core_multiply((float)sum, input_maximum), weight_maximum);
+
+    return berthi_core_to_fp16(
+        fmaf(scaled, berthi_core_float(BERTHI_INT8_PRODUCT_BITS), bias));
+}
+
 BERTHI_CORE float
 berthi_core_int8_value(int8_t code, float row_maximum)
 {

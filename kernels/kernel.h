@@ -120,6 +120,53 @@ berthi_product_scratch(uint64_t columns, uint32_t count)
     return columns * count;
 }
 
+/*
+ * LLM.int8() activations: rows -> codes and row maxima, elements of magnitude
+ * `threshold` and above left out of both. With several rows a column that
+ * holds one is 0 everywhere, and `is_outlier` says which columns do.
+ */
+typedef struct berthi_activation_arguments {
+    const void *values;
+    int32_t dtype;
+    uint64_t rows;
+    uint64_t columns;
+    float threshold; /* 0: no outliers */
+    int8_t *codes;
+    float *row_maximum;
+    uint8_t *is_outlier; /* one per column, 0 or 1; may be NULL when threshold is 0 */
+} berthi_activation_arguments;
+
+void berthi_encode_activations(const berthi_activation_arguments *arguments);
+
+/* Sums of products of codes, for the rows [first_row, end_row) of the weight. */
+typedef struct berthi_dot_arguments {
+    const int8_t *weights; /* rows x columns */
+    const int8_t *inputs;  /* count x columns */
+    uint64_t rows;
+    uint64_t columns;
+    uint64_t first_row;
+    uint64_t end_row;
+    uint32_t count;
+    int64_t *sums;         /* count x rows */
+} berthi_dot_arguments;
+
+/*
+ * Sums -> outputs: scaled by both maxima, with one fused addition of the bias,
+ * through fp16; then what the outlier columns add, in the output's dtype.
+ */
+typedef struct berthi_int8_output_arguments {
+    const berthi_dot_arguments *dot; /* its sums are there */
+    const float *weight_maximum;     /* rows */
+    const float *input_maximum;      /* count */
+    const uint16_t *bias;            /* rows, fp16; NULL: none */
+    const void *inputs;              /* count x columns before encoding; for outliers */
+    const uint8_t *is_outlier;       /* NULL: none */
+    int32_t dtype;                   /* of inputs and outputs */
+    void *outputs;                   /* count x rows */
+} berthi_int8_output_arguments;
+
+void berthi_int8_output(const berthi_int8_output_arguments *arguments);
+
 typedef struct berthi_operations {
     const char *level;
     void (*encode_nf4)(const berthi_encode_arguments *arguments);
@@ -134,6 +181,7 @@ typedef struct berthi_operations {
     void (*decode_rows)(const berthi_rows_decode_arguments *arguments);
     void (*multiply_nf4)(const berthi_product_arguments *arguments);
     void (*multiply_fp4)(const berthi_product_arguments *arguments);
+    void (*dot_int8)(const berthi_dot_arguments *arguments);
 } berthi_operations;
 
 /* The reference loops: every entry present, no instruction set assumed. */

@@ -273,4 +273,5 @@ const berthi_operations berthi_avx512_operations = {
     .decode_rows = berthi_avx512_decode_rows,
     .multiply_nf4 = berthi_avx512_multiply_nf4,
     .multiply_fp4 = berthi_avx512_multiply_fp4,
+    .dot_int8 = berthi_avx512_dot_int8,
 };

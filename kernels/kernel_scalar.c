@@ -231,6 +231,21 @@ multiply_fp4(const berthi_product_arguments *a)
     multiply(a, berthi_core_fp4_value);
 }
 
+static void
+dot_int8(const berthi_dot_arguments *a)
+{
+    for (uint32_t i = 0; i < a->count; i++)
+        for (uint64_t row = a->first_row; row < a->end_row; row++) {
+            const int8_t *const x = a->inputs + i * a->columns;
+            const int8_t *const w = a->weights + row * a->columns;
+            int64_t sum = 0;
+
+            for (uint64_t k = 0; k < a->columns; k++)
+                sum += (int32_t)x[k] * (int32_t)w[k];
+            a->sums[i * a->rows + row] = sum;
+        }
+}
+
 const berthi_operations berthi_scalar_operations = {
     .level = "scalar",
     .encode_nf4 = encode_nf4,
@@ -245,4 +260,5 @@ const berthi_operations berthi_scalar_operations = {
     .decode_rows = decode_rows,
     .multiply_nf4 = multiply_nf4,
     .multiply_fp4 = multiply_fp4,
+    .dot_int8 = dot_int8,
 };

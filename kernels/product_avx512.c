@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * product_avx512.c - 4-bit weights times a few vectors, with AVX-512.
+ * product_avx512.c - 4-bit and 8-bit weights times a few vectors, with AVX-512.
  *
  * Traffic   every packed byte once, the inputs from cache. A block's table is
  *           the 16 values times its absmax; a weight is then one look-up.
@@ -158,4 +158,46 @@ berthi_avx512_multiply_fp4(const berthi_product_arguments *a)
         multiply(a, berthi_fp4_values);
     else
         berthi_scalar_operations.multiply_fp4(a);
+}
+
+/* ------------------------------------------------------------- 8-bit weights */
+
+/* Products of 127 * 127 in pairs: so many columns cannot overflow 32 bits. */
+#define DOT_COLUMNS (UINT64_C(1) << 16)
+
+ALWAYS_INLINE __m512i
+widen(const int8_t *codes)
+{
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)codes));
+}
+
+static int64_t
+dot(const int8_t *x, const int8_t *w, uint64_t columns)
+{
+    __m512i sums = _mm512_setzero_si512();
+    uint64_t k = 0;
+    int64_t sum;
+
+    for (; columns - k >= 32; k += 32)
+        sums = _mm512_add_epi32(sums, _mm512_madd_epi16(widen(x + k), widen(w + k)));
+    sum = _mm512_reduce_add_epi32(sums);
+    for (; k < columns; k++)
+        sum += (int32_t)x[k] * (int32_t)w[k];
+    return sum;
+}
+
+void
+berthi_avx512_dot_int8(const berthi_dot_arguments *a)
+{
+    for (uint64_t row = a->first_row; row < a->end_row; row++)
+        for (uint32_t i = 0; i < a->count; i++) {
+            const int8_t *const x = a->inputs + i * a->columns;
+            const int8_t *const w = a->weights + row * a->columns;
+            int64_t sum = 0;
+
+            for (uint64_t k = 0; k < a->columns; k += DOT_COLUMNS)
+                sum += dot(x + k, w + k,
+                           a->columns - k < DOT_COLUMNS ? a->columns - k : DOT_COLUMNS);
+            a->sums[i * a->rows + row] = sum;
+        }
 }

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* int8.c - LLM.int8() around the integer product: activations, outliers, output. */
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+
+/* ------------------------------------------------------------- activations */
+
+/* Rows are cast to fp16 first, whatever their dtype. */
+static float
+load_fp16(const berthi_activation_arguments *a, uint64_t i)
+{
+    return berthi_core_from_fp16(
+        berthi_core_to_fp16(berthi_core_load(a->values, a->dtype, i)));
+}
+
+/* The maximum compares in fp16, where the threshold itself may have moved. */
+static float
+find_row_maximum(const berthi_activation_arguments *a, uint64_t first)
+{
+    const float threshold = berthi_core_from_fp16(berthi_core_to_fp16(a->threshold));
+    float maximum = 0.0f;
+
+    for (uint64_t i = first; i < first + a->columns; i++) {
+        const float value = load_fp16(a, i);
+
+        if (!(a->threshold > 0.0f && fabsf(value) >= threshold))
+            maximum = berthi_core_absmax_step(maximum, value);
+    }
+    return maximum;
+}
+
+static void
+encode_row(const berthi_activation_arguments *a, uint64_t row)
+{
+    const uint64_t first = row * a->columns;
+    const float maximum = find_row_maximum(a, first);
+    const float scale = berthi_core_int8_scale(maximum);
+
+    a->row_maximum[row] = maximum;
+    for (uint64_t k = 0; k < a->columns; k++) {
+        const float value = load_fp16(a, first + k);
+        const bool is_outlier = a->threshold > 0.0f && fabsf(value) >= a->threshold;
+
+        a->codes[first + k] = is_outlier ? 0 : berthi_core_int8_code(value, scale);
+        if (is_outlier)
+            a->is_outlier[k] = 1;
+    }
+}
+
+void
+berthi_encode_activations(const berthi_activation_arguments *a)
+{
+    if (a->is_outlier != NULL)
+        memset(a->is_outlier, 0, a->columns);
+    for (uint64_t row = 0; row < a->rows; row++)
+        encode_row(a, row);
+    for (uint64_t k = 0; a->threshold > 0.0f && k < a->columns; k++)
+        for (uint64_t row = 0; a->is_outlier[k] != 0 && row < a->rows; row++)
+            a->codes[row * a->columns + k] = 0;
+}
+
+/* ------------------------------------------------------------------- output */
+
+static float
+round_to(float value, int32_t dtype)
+{
+    if (dtype == BERTH_BF16)
+        return berthi_core_from_bf16(berthi_core_to_bf16(value));
+    if (dtype == BERTH_F16)
+        return berthi_core_from_fp16(berthi_core_to_fp16(value));
+    return value;
+}
+
+/* What the outlier columns add to one output: weights rounded to the dtype. */
+static float
+sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
+{
+    const uint64_t columns = a->dot->columns;
+    float sum = 0.0f;
+
+    for (uint64_t k = 0; k < columns; k++)
+        if (a->is_outlier[k] != 0) {
+            const float weight = berthi_core_int8_value(a->dot->weights[row * columns + k],
+                                                        a->weight_maximum[row]);
+
+            sum = berthi_core_add(
+                sum, berthi_core_multiply(
+                         berthi_core_load(a->inputs, a->dtype, i * columns + k),
+                         round_to(weight, a->dtype)));
+        }
+    return round_to(sum, a->dtype);
+}
+
+void
+berthi_int8_output(const berthi_int8_output_arguments *a)
+{
+    const berthi_dot_arguments *const dot = a->dot;
+
+    for (uint32_t i = 0; i < dot->count; i++)
+        for (uint64_t row = dot->first_row; row < dot->end_row; row++) {
+            const uint64_t at = i * dot->rows + row;
+            const float bias = a->bias != NULL ? berthi_core_from_fp16(a->bias[row]) : 0.0f;
+            float value = berthi_core_from_fp16(
+                berthi_core_int8_output(dot->sums[at], a->input_maximum[i],
+                                        a->weight_maximum[row], bias));
+
+            if (a->is_outlier != NULL)
+                value = berthi_core_add(round_to(value, a->dtype),
+                                        sum_outliers(a, i, row));
+            berthi_core_store(a->outputs, a->dtype, at, value);
+        }
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * header_case.h - a header or a whole file, its verdict, and what must hold of
+ * every verdict: exact-size buffers, a filled error, nothing kept, tables that
+ * are dense, ordered and unique.
+ */
+#ifndef BERTH_TESTS_HEADER_CASE_H
+#define BERTH_TESTS_HEADER_CASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/safetensors.h"
+
+/* Header text and zero data behind it; `id` is for the report. */
+void header_case_check(const char *id, const char *header, uint64_t length,
+                       uint64_t data_bytes, berth_reason reason);
+/* A whole file, length prefix included. */
+void header_case_check_file(const char *id, const char *bytes, uint64_t length,
+                            berth_reason reason);
+/* One tensor; the name as it is, the others as JSON. */
+void header_case_check_entry(const char *id, const char *name, uint64_t name_length,
+                             const char *dtype, const char *shape, const char *offsets,
+                             uint64_t data_bytes, berth_reason reason);
+
+/*
+ * Verdict on a file as the library reaches it: length, then text. The header
+ * is copied to a buffer of exactly its size. `out` must be finished.
+ */
+berth_status header_case_parse(berth_context *context, const char *bytes,
+                               uint64_t length, berthi_header *out, berth_error *error);
+
+/* NULL, or the first thing wrong with the tables of an accepted header. */
+const char *header_case_table_problem(const berthi_header *header, uint64_t data_bytes);
+
+/* The headers of safetensors-format.md 17.11. */
+typedef enum header_load {
+    HEADER_LOAD_X01,
+    HEADER_LOAD_X02,
+    HEADER_LOAD_R1,
+    HEADER_LOAD_R2,
+    HEADER_LOAD_R3,
+    HEADER_LOAD_R4,
+    HEADER_LOAD_R6,
+    HEADER_LOAD_R7,
+    HEADER_LOAD_L09,
+    HEADER_LOAD_M22,
+    HEADER_LOAD_SHUFFLED, /* not in the list: names and extents in no order */
+    HEADER_LOAD_PAIRS,    /* not in the list: as many metadata pairs as fit */
+    HEADER_LOAD_COUNT
+} header_load;
+
+const char *header_load_name(header_load load);
+/* The text, with its counts divided by `divisor`; free() it. */
+char *header_load_create(header_load load, uint64_t divisor, uint64_t *out_length,
+                         uint64_t *out_data_bytes);
+
+#endif

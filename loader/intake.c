@@ -116,6 +116,7 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
 {
     berthi_reader_options reader_options;
     berth_status status;
+    bool has_all;
 
     memset(intake, 0, sizeof *intake);
     intake->context = context;
@@ -127,11 +128,13 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
     intake->stats = stats;
     intake->io = (berth_io)options->io;
     choose_sizes(intake);
-    if (!has_tables(intake)) {
+    has_all = has_tables(intake);
+    if (intake->sources != NULL)
+        fill_sources(intake); /* also what fini needs: no descriptor is 0 */
+    if (!has_all) {
         status = berthi_fail_memory(error, "the table of reads");
         goto fail;
     }
-    fill_sources(intake);
     reader_options = (berthi_reader_options){
         .threads = options->readers > 0 ? options->readers : DEFAULT_READERS,
         .depth = stage->capacity * intake->parts_per_buffer,

@@ -28,6 +28,9 @@ typedef struct sample {
     uint64_t done;
 } sample;
 
+/* Whichever comes first, a cancel or a commit, stays. */
+typedef enum decision { DECISION_OPEN, DECISION_CANCELLED, DECISION_COMMITTED } decision;
+
 struct berth_job {
     berth_context *context;
     berthi_job_work work;
@@ -36,7 +39,7 @@ struct berth_job {
 
     _Atomic uint64_t done;
     _Atomic uint64_t moved_ns; /* when `done` last grew */
-    _Atomic bool is_cancelled;
+    _Atomic int decided; /* decision */
     const char *_Atomic file;
 
     pthread_mutex_t lock;      /* everything below */
@@ -172,7 +175,7 @@ publish(berth_job *job, berth_status status, const berth_error *error)
     pthread_mutex_lock(&job->lock);
     job->status = status;
     job->error = *error;
-    if (atomic_load(&job->is_cancelled) && status != BERTH_ECANCELLED)
+    if (berthi_job_is_cancelled(job) && status != BERTH_ECANCELLED)
         job->status = berthi_job_fail_cancelled(&job->error);
     job->end_ns = berthi_sys_now_ns();
     job->is_ended = true;
@@ -189,7 +192,7 @@ run_job(void *argument)
 
     berthi_error_clear(&error);
     status = run_watched(job, &error);
-    if (status == BERTH_OK && !atomic_load(&job->is_cancelled)) {
+    if (status == BERTH_OK && !berthi_job_is_cancelled(job)) {
         const uint64_t done = atomic_load(&job->done);
 
         if (done < job->work.total) /* what was skipped for good reasons */
@@ -264,7 +267,23 @@ berthi_job_set_file(berth_job *job, const char *file)
 bool
 berthi_job_is_cancelled(const berth_job *job)
 {
-    return atomic_load(&job->is_cancelled);
+    return atomic_load(&job->decided) == DECISION_CANCELLED;
+}
+
+/* True when this was the first decision, or the same as the first. */
+static bool
+has_decided(berth_job *job, decision wanted)
+{
+    int found = DECISION_OPEN;
+
+    return atomic_compare_exchange_strong(&job->decided, &found, wanted)
+           || found == (int)wanted;
+}
+
+bool
+berthi_job_can_commit(berth_job *job)
+{
+    return has_decided(job, DECISION_COMMITTED);
 }
 
 berth_status
@@ -278,7 +297,7 @@ berthi_job_fail_cancelled(berth_error *error)
 void
 berth_job_cancel(berth_job *job)
 {
-    atomic_store(&job->is_cancelled, true);
+    (void)has_decided(job, DECISION_CANCELLED);
 }
 
 berth_status

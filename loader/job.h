@@ -38,6 +38,11 @@ void berthi_job_advance(berth_job *job, uint64_t bytes);
 void berthi_job_set_file(berth_job *job, const char *file);
 /* True after a cancel from outside: stop soon, return CANCELLED. */
 bool berthi_job_is_cancelled(const berth_job *job);
+/*
+ * Before the step that cannot be undone: false after a cancel, the step must
+ * not be taken. After true a cancel changes nothing any more.
+ */
+bool berthi_job_can_commit(berth_job *job);
 /* The status and error of a cancelled job. */
 berth_status berthi_job_fail_cancelled(berth_error *error);
 

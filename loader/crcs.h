@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * crcs.h - the crc32 of each header and tensor of a checkpoint: as they were
+ * read, or as a manifest promises them.
+ *
+ * Brings checkpoint and manifest together: what one has and the other lacks is
+ * found here, by one walk along both orders of names.
+ */
+#ifndef BERTH_LOADER_CRCS_H
+#define BERTH_LOADER_CRCS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "kernels/memory.h"
+
+typedef struct berthi_crcs {
+    berth_context *context;
+    const berth_checkpoint *checkpoint;
+    uint64_t tensor_count;
+    uint32_t shard_count;
+    _Atomic uint32_t *tensors; /* by number; 0 for those without bytes */
+    _Atomic uint32_t *headers; /* by shard: length and header */
+    uint8_t *has_tensor;       /* 1: the manifest has it; NULL before a read */
+    uint8_t *has_header;
+} berthi_crcs;
+
+/* All zero, as digests begin. On failure as after fini. */
+berth_status berthi_crcs_init(berthi_crcs *crcs, berth_context *context,
+                              const berth_checkpoint *checkpoint, berth_error *error);
+/* All-zero is allowed. */
+void berthi_crcs_fini(berthi_crcs *crcs);
+
+/*
+ * Fills from the manifest at `path`. `report` gets a MANIFEST_ENTRY for each
+ * shard or tensor that only one side has and for each shard of another size,
+ * in the order of names; of a shard that only one side has, no tensors.
+ */
+berth_status berthi_crcs_read(berthi_crcs *crcs, const char *path,
+                              void (*report)(void *user, const berth_error *details),
+                              void *user, berth_error *error);
+
+/*
+ * The text of a manifest with these digests, in pieces of some KiB, one behind
+ * the other. `put` NULL: *out_bytes only, which the digests do not influence.
+ */
+berth_status berthi_crcs_write(const berthi_crcs *crcs,
+                               berth_status (*put)(void *user, const char *bytes,
+                                                   uint64_t size, uint64_t offset,
+                                                   berth_error *error),
+                               void *user, uint64_t *out_bytes, berth_error *error);
+
+#endif

@@ -90,7 +90,7 @@ TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
 MAKERS := $(basename $(notdir $(filter tests/make_%,$(TEST_SOURCES))))
 HELPERS := $(filter-out tests/test_% tests/make_%,$(TEST_SOURCES))
 FUZZERS := $(basename $(notdir $(sort $(wildcard tests/fuzz/fuzz_*.c))))
-BENCHES := $(basename $(notdir $(sort $(wildcard tests/bench/*.c))))
+BENCHES := $(filter-out bench,$(basename $(notdir $(sort $(wildcard tests/bench/*.c)))))
 
 # ---- what is missing on this machine -----------------------------------------------------------
 # The goals of a fresh machine install it and start again; others stop here, before compiling.
@@ -188,7 +188,7 @@ RELEASE := $(call objects,release,$(LIB_SOURCES))
 TESTING := $(call objects,testing,$(LIB_SOURCES))
 TOOL := $(call objects,release,$(TOOL_SOURCES))
 TEST_HELPERS := $(call objects,testing,$(HELPERS))
-BENCH_HELPERS := $(call objects,release,$(sort $(wildcard tests/fixture*.c)))
+BENCH_HELPERS := $(call objects,release,$(wildcard tests/bench/bench.c))
 TEST_PROGRAMS := $(addprefix $(B)/tests/,$(TESTS))
 MAKER_PROGRAMS := $(addprefix $(B)/tests/,$(MAKERS))
 REPLAY_PROGRAMS := $(addprefix $(B)/replay/,$(FUZZERS))

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_verify - does `berth verify --digest` read at the speed of the disk?
+ *
+ *   bench_verify [-o ROWS] BERTH LIMITS MODEL CACHE
+ *
+ * BERTH is the tool, LIMITS the folder of limit_read and limit_sha, MODEL a
+ * sharded model of random bytes, CACHE a hub cache that holds bench/blob. Both
+ * are cold in each round: dropped from the page cache file by file, and that
+ * none of it is left is checked. Limit and tool take turns; before and after
+ * them stands the limit's whole grid, whose best depth is the one that is used.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/bench/bench.h"
+
+#define ROUNDS 5
+#define FILES_MAX 64
+
+typedef struct files {
+    const char *paths[FILES_MAX];
+    size_t count;
+    uint64_t bytes;
+} files;
+
+/* ---------------------------------------------------------------------- files */
+
+/* The shards below a folder. */
+static void
+find_files(const char *folder, files *out)
+{
+    DIR *const stream = opendir(folder);
+    const struct dirent *entry;
+
+    memset(out, 0, sizeof *out);
+    if (stream == NULL)
+        bench_die("%s: %s", folder, strerror(errno));
+    while ((entry = readdir(stream)) != NULL) {
+        struct stat state;
+        char *path;
+
+        if (strstr(entry->d_name, ".safetensors") == NULL
+            || strstr(entry->d_name, ".json") != NULL)
+            continue;
+        if (out->count == FILES_MAX || asprintf(&path, "%s/%s", folder, entry->d_name) < 0
+            || stat(path, &state) != 0)
+            bench_die("%s: too many files, or unreadable", folder);
+        out->paths[out->count++] = path;
+        out->bytes += (uint64_t)state.st_size;
+    }
+    closedir(stream);
+}
+
+/* Pages of the file that are in memory. */
+static size_t
+count_cached(int fd, size_t bytes)
+{
+    const size_t pages = (bytes + 4095) / 4096;
+    unsigned char *const is_there = malloc(pages);
+    void *const memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    size_t count = 0;
+
+    if (is_there == NULL || memory == MAP_FAILED || mincore(memory, bytes, is_there) != 0)
+        bench_die("asking for cached pages: %s", strerror(errno));
+    for (size_t i = 0; i < pages; i++)
+        count += is_there[i] & 1;
+    munmap(memory, bytes);
+    free(is_there);
+    return count;
+}
+
+static void
+make_cold(const files *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        const int fd = open(f->paths[i], O_RDONLY | O_CLOEXEC);
+        struct stat state;
+
+        if (fd < 0 || fstat(fd, &state) != 0)
+            bench_die("%s: %s", f->paths[i], strerror(errno));
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        if (count_cached(fd, (size_t)state.st_size) != 0)
+            bench_die("%s stays in the page cache", f->paths[i]);
+        close(fd);
+    }
+}
+
+/* --------------------------------------------------------------------- limits */
+
+static const char *limits;
+
+/* Bytes a second. `depth` 0: the whole grid; *out_depth is the best one then. */
+static double
+read_limit(const files *f, int depth, int *out_depth)
+{
+    static bench_result result;
+    const char *argv[FILES_MAX + 4];
+    char program[4096];
+    char number[16];
+    size_t count = 0;
+
+    snprintf(program, sizeof program, "%s/limit_read", limits);
+    argv[count++] = program;
+    if (depth > 0) {
+        snprintf(number, sizeof number, "%d", depth);
+        argv[count++] = "-d";
+        argv[count++] = number;
+    }
+    for (size_t i = 0; i < f->count; i++)
+        argv[count++] = f->paths[i];
+    argv[count] = NULL;
+    make_cold(f);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("limit_read ended with %d", result.status);
+    if (out_depth != NULL)
+        *out_depth = (int)bench_json_number(result.output, "depth");
+    return bench_json_number(result.output, "bytes_per_second");
+}
+
+/* Bytes a second of one thread; 0: there is no libcrypto. */
+static double
+sha_limit(void)
+{
+    static bench_result result;
+    char program[4096];
+    const char *const argv[] = { program, "-r", "3", NULL };
+
+    snprintf(program, sizeof program, "%s/limit_sha", limits);
+    bench_command(argv, &result);
+    if (result.status == 77)
+        return 0;
+    if (result.status != 0)
+        bench_die("limit_sha ended with %d", result.status);
+    return bench_json_number(result.output, "bytes_per_second");
+}
+
+/* -------------------------------------------------------------------- the tool */
+
+typedef struct samples {
+    double rate[ROUNDS];
+    double limit[2 * ROUNDS + 2];
+    size_t limit_count;
+    double peak_bytes;
+} samples;
+
+/* One run that must find nothing wrong and must have read every byte. */
+static void
+run_tool(const char *const *argv, const files *f, const char *proof, samples *s, int round)
+{
+    static bench_result result;
+
+    make_cold(f);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("%s ended with %d: %s", argv[0], result.status, result.output);
+    if (bench_json_number(result.output, proof) < 1)
+        bench_die("no %s in the tool's answer: %s", proof, result.output);
+    if (bench_json_number(result.output, "bytes_read") < 0.99 * (double)f->bytes)
+        bench_die("not every byte was read: %s", result.output);
+    s->rate[round] = (double)f->bytes / result.seconds / 1e9;
+    if ((double)result.peak_bytes > s->peak_bytes)
+        s->peak_bytes = (double)result.peak_bytes;
+}
+
+/* Grid, then tool and limit in turns, then the grid again. */
+static void
+measure(const char *const *argv, const files *f, const char *proof, samples *s)
+{
+    int depth = 0;
+
+    memset(s, 0, sizeof *s);
+    s->limit[s->limit_count++] = read_limit(f, 0, &depth) / 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        run_tool(argv, f, proof, s, round);
+        s->limit[s->limit_count++] = read_limit(f, depth, NULL) / 1e9;
+    }
+    s->limit[s->limit_count++] = read_limit(f, 0, NULL) / 1e9;
+}
+
+/* Every byte against a manifest of crc32. */
+static void
+report_digest(const char *berth, const char *model)
+{
+    char manifest[4096];
+    const char *const write[] = { berth, "verify", model, "--write-manifest", manifest,
+                                  "-f",  "--json", NULL };
+    const char *const check[] = { berth,    "verify", model,
+                                  "--manifest", manifest, "--json", NULL };
+    static bench_result result;
+    samples s;
+    files f;
+
+    snprintf(manifest, sizeof manifest, "%s.manifest.json", model);
+    find_files(model, &f);
+    bench_command(write, &result);
+    if (result.status != 0)
+        bench_die("writing a manifest ended with %d", result.status);
+    measure(check, &f, "tensors_digested", &s);
+    unlink(manifest);
+    bench_report(&(bench_row){ .name = "verify --digest, cold",
+                               .unit = "GB/s",
+                               .limit = bench_median(s.limit, s.limit_count),
+                               .target = 0.9,
+                               .is_higher_better = true,
+                               .samples = s.rate,
+                               .sample_count = ROUNDS });
+    bench_report(&(bench_row){ .name = "verify --digest, peak memory",
+                               .unit = "MiB",
+                               .value = s.peak_bytes / (1 << 20),
+                               .target = 64 });
+}
+
+/* A blob whose name is its SHA-256. */
+static void
+report_blob(const char *berth, const char *cache)
+{
+    const char *const check[] = { berth, "verify", "bench/blob", "--hub-cache", cache,
+                                  "--digest", "--json", NULL };
+    double hash = sha_limit() / 1e9;
+    char snapshot[4096];
+    double disk;
+    samples s;
+    files f;
+
+    if (hash == 0) {
+        bench_skip("verify --digest of a hub blob, cold", "no libcrypto on this machine");
+        return;
+    }
+    snprintf(snapshot, sizeof snapshot, "%s/models--bench--blob/snapshots/"
+                                        "0123456789abcdef0123456789abcdef01234567",
+             cache);
+    find_files(snapshot, &f);
+    measure(check, &f, "blobs_checked", &s);
+    hash = (hash + sha_limit() / 1e9) / 2;
+    disk = bench_median(s.limit, s.limit_count);
+    bench_report(&(bench_row){ .name = hash < disk
+                                           ? "verify --digest of a hub blob, against sha256"
+                                           : "verify --digest of a hub blob, against disk",
+                               .unit = "GB/s",
+                               .limit = hash < disk ? hash : disk,
+                               .target = 0.9,
+                               .is_higher_better = true,
+                               .samples = s.rate,
+                               .sample_count = ROUNDS });
+    bench_report(&(bench_row){ .name = "verify --digest of a hub blob, peak memory",
+                               .unit = "MiB",
+                               .value = s.peak_bytes / (1 << 20),
+                               .target = 64 });
+}
+
+int
+main(int argc, char **argv)
+{
+    const char *rows = NULL;
+    int option;
+
+    while ((option = getopt(argc, argv, "o:")) != -1)
+        if (option == 'o')
+            rows = optarg;
+        else
+            return 2;
+    if (optind != argc - 4)
+        bench_die("usage: bench_verify [-o ROWS] BERTH LIMITS MODEL CACHE");
+    bench_begin(rows);
+    limits = argv[optind + 1];
+    report_digest(argv[optind], argv[optind + 2]);
+    report_blob(argv[optind], argv[optind + 3]);
+    return 0;
+}

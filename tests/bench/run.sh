@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make bench: every row of the benchmark, into build/bench.json and, for people, to stdout.
+#
+# Limits and peers are measured in the same run. BENCH_DIR names a folder on the disk to be measured,
+# default /var/tmp; what is written there (6 GB) is removed at the end. BENCH_ONLY=open or verify
+# leaves the other part out.
+set -eu
+berth=${BERTH:?run this by make bench}
+programs=$BERTH_BUILD/bench
+place=${BENCH_DIR:-/var/tmp}
+commit=0123456789abcdef0123456789abcdef01234567
+data_mib=4096
+
+# What the environment says of berth or of a hub must not change what is measured.
+unset BERTH_IO BERTH_LOG BERTH_STAGING HF_HOME HF_HUB_CACHE 2>/dev/null || :
+
+work=$(mktemp -d "$place/berth-bench.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+rows=$work/rows
+: >"$rows"
+
+skip()
+{
+    printf '%-44s skipped: %s\n' "$1" "$2"
+    printf '{"name":"%s","skipped":"%s"}\n' "$1" "$2" >>"$rows"
+}
+
+has_space() # MIB
+{
+    [ "$(df -Pk "$work" | awk 'NR == 2 { print int($4 / 1024) }')" -ge "$1" ]
+}
+
+bench_open()
+{
+    for shape in llama70b deepseek many:250000 many:500000 many:1000000 \
+        X01 X02 R1 R2 R3 R4 R6 R7; do
+        "$programs/make_shapes" "$shape" "$work/$(echo "$shape" | tr -d :)"
+    done
+    if python=$(tests/interop/venv.sh 2>"$work/venv.log"); then
+        "$programs/bench_open" -o "$rows" -p "$python" "$work"
+    else
+        "$programs/bench_open" -o "$rows" -n "no Python environment with safetensors" "$work"
+    fi
+}
+
+bench_verify()
+{
+    cache=$work/hub
+    repository=$cache/models--bench--blob
+    "$programs/make_shapes" "random:$data_mib" "$work/random"
+    # One shard as a hub holds it: a blob named by its SHA-256, a link to it.
+    blob=$(sha256sum "$work/random/model-00001-of-000004.safetensors" | cut -d' ' -f1)
+    mkdir -p "$repository/blobs" "$repository/refs" "$repository/snapshots/$commit"
+    ln "$work/random/model-00001-of-000004.safetensors" "$repository/blobs/$blob"
+    ln -s "../../blobs/$blob" "$repository/snapshots/$commit/model.safetensors"
+    printf %s "$commit" >"$repository/refs/main"
+    "$programs/bench_verify" -o "$rows" "$berth" "$programs" "$work/random" "$cache"
+}
+
+status=0
+if [ "${BENCH_ONLY:-open}" = open ]; then
+    if has_space 2048; then
+        bench_open || status=1
+    else
+        skip "open and list" "less than 2 GB free in $place"
+    fi
+fi
+if [ "${BENCH_ONLY:-verify}" = verify ]; then
+    if ! has_space $((data_mib + 1024)); then
+        skip "verify --digest, cold" "less than 5 GB free in $place"
+    elif [ "$(stat -f -c %T "$work")" = tmpfs ]; then
+        skip "verify --digest, cold" "$place lies in memory: name a disk with BENCH_DIR"
+    else
+        bench_verify || status=1
+    fi
+fi
+
+{
+    printf '{"schema_version":1,"devices":'
+    "$berth" devices --json
+    printf ',"rows":[\n'
+    sed '$!s/$/,/' "$rows"
+    printf ']}\n'
+} >build/bench.json
+echo "build/bench.json: $(grep -c '"met":true' "$rows" || :) met," \
+    "$(grep -c '"met":false' "$rows" || :) missed, $(grep -c '"skipped":' "$rows" || :) skipped"
+exit $status

@@ -26,6 +26,7 @@
 #: CC, CFLAGS, LDFLAGS  the compiler and what it is given beyond berth's own flags
 #: SAN=LIST             address,undefined or thread or (with CC=clang) memory
 #: CUDA, URING, LIBDEFLATE           auto: used where present; 1: must be present; 0: left out
+#: BUILD_CC             the compiler of programs that the build runs (CC)
 #: NVCC, ARCH           the CUDA compiler and its -arch
 #: WERROR=0             warnings are no errors; V=1 shows the commands
 
@@ -42,6 +43,7 @@ endif
 # ---- what the user may set ---------------------------------------------------------------------
 
 CFLAGS ?= -O2 -g
+BUILD_CC ?= $(CC)
 NVCC ?= nvcc
 PKG_CONFIG ?= pkg-config
 PREFIX ?= /usr/local
@@ -83,7 +85,10 @@ CUDA_SOURCES := $(wildcard kernels/*.cu kernels/device_cuda.c kernels/gemm_lt.c)
 FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c) \
     $(if $(filter aarch64,$(MACHINE)),,%_neon.c)
 LAYERS := kernels quant placement loader
-LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_SOURCES),$(wildcard $(LAYERS:=/*.c))))
+# Programs that the build itself runs: they write C files into $(B)/generated/.
+GENERATORS := $(wildcard $(LAYERS:=/generate_*.c))
+LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_SOURCES) $(GENERATORS),\
+    $(wildcard $(LAYERS:=/*.c))))
 TOOL_SOURCES := $(sort $(wildcard tools/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
@@ -184,8 +189,8 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
 # ---- compiling ---------------------------------------------------------------------------------
 
 objects = $(addsuffix .o,$(addprefix $(B)/$(1)/,$(basename $(2))))
-RELEASE := $(call objects,release,$(LIB_SOURCES))
-TESTING := $(call objects,testing,$(LIB_SOURCES))
+RELEASE := $(call objects,release,$(LIB_SOURCES)) $(B)/release/generated/architectures.o
+TESTING := $(call objects,testing,$(LIB_SOURCES)) $(B)/testing/generated/architectures.o
 TOOL := $(call objects,release,$(TOOL_SOURCES))
 TEST_HELPERS := $(call objects,testing,$(HELPERS))
 BENCH_HELPERS := $(call objects,release,$(wildcard tests/bench/bench.c))
@@ -209,6 +214,18 @@ $(B)/testing/%.o: %.c
 	$(call compile,-DBERTH_TESTING)
 $(B)/release/%.o $(B)/testing/%.o: %.cu
 	$(Q)mkdir -p $(@D) && $(NVCC_FOUND) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+# The generator gets no sanitizer and none of the user's flags: it runs here and now.
+$(B)/generated/generate_architectures: quant/generate_architectures.c quant/catalogue.c \
+    quant/scan.c quant/scan_number.c kernels/utf8.c $(wildcard quant/catalogue.h quant/scan.h)
+	$(call say,BUILD $@)mkdir -p $(@D) && $(BUILD_CC) -std=c11 $(WARNINGS) -O1 -I. -o $@ \
+	    $(filter %.c,$^)
+$(B)/generated/architectures.c: quant/architectures.json $(B)/generated/generate_architectures
+	$(call say,GENERATE $@)$(B)/generated/generate_architectures <$< >$@
+$(B)/release/generated/%.o: $(B)/generated/%.c
+	$(call compile)
+$(B)/testing/generated/%.o: $(B)/generated/%.c
+	$(call compile,-DBERTH_TESTING)
 
 # An archive is made anew when the list of its sources changes, so that a deleted file leaves it.
 $(B)/sources: FORCE

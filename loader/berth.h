@@ -156,6 +156,16 @@ typedef int32_t berth_status;
     X(QUANT_PLAIN, 95, BERTH_EFORMAT, "quant_plain",                                       \
       "8-bit floats without scales: find the scales or the original weights")              \
     X(CONFIG_JSON, 100, BERTH_EFORMAT, "config_json", "download config.json again")        \
+    X(ARCHITECTURE, 101, BERTH_EFORMAT, "architecture",                                    \
+      "config.json and tensors describe no model that can be laid out: download both "     \
+      "again")                                                                             \
+    X(ARCHITECTURES_JSON, 102, BERTH_EFORMAT, "architectures_json",                        \
+      "give a description of model classes as it comes with berth")                        \
+    X(RULES, 103, BERTH_EINVAL, "rules", "correct the rule: see berth-rules(5)")           \
+    X(RULE_UNUSED, 104, BERTH_EINVAL, "rule_unused",                                       \
+      "correct the pattern, or mark the rule optional")                                    \
+    X(MIN_COVERAGE, 105, BERTH_EPOLICY, "min_coverage",                                    \
+      "the coverage report says which rule left out what")                                 \
     X(DIGEST, 110, BERTH_EINTEGRITY, "digest", "quarantine the file and download it again") \
     X(BLOB_DIGEST, 111, BERTH_EINTEGRITY, "blob_digest",                                   \
       "quarantine the blob and download it again")                                         \

@@ -20,7 +20,7 @@ const help_exit_code help_exit_codes[] = {
     { 9, "I/O error or disk full" },
     { 10, "unsupported format or dtype: convert" },
     { 11, "a policy that was asked for (--strict) is violated" },
-    { 130, "interrupted, nothing half-written left behind" },
+    { 130, "stopped by Ctrl-C, nothing half-written is left" },
 };
 const size_t help_exit_code_count = sizeof help_exit_codes / sizeof help_exit_codes[0];
 
@@ -191,7 +191,9 @@ value_text(const cli_call *call, const cli_option *option, char *text, size_t ca
     case CLI_TEXT:
     case CLI_OPTIONAL:
         word = *(const char *const *)field;
-        if (word != NULL)
+        if (word != NULL && word[0] == '\0')
+            snprintf(text, capacity, "yes");
+        else if (word != NULL)
             berth_text_escape(word, strlen(word), text, capacity);
         else
             snprintf(text, capacity, "-");

@@ -49,7 +49,7 @@ print_architecture(session *s, const inspection *i)
 
     print_label(s, "architecture");
     if (!has_architecture && m->model_type[0] == '\0')
-        output_text(&s->out, "not said: no config.json");
+        output_text(&s->out, "not said");
     print_name(s, has_architecture ? m->architecture : m->model_type);
     if (m->dtype[0] != '\0') {
         output_text(&s->out, ", ");

@@ -8,6 +8,8 @@
 #include "tools/inspect.h"
 #include "tools/table.h"
 
+#define WIDEST_NAME_COLUMN 96
+
 /* "U8 nf4", "F32 statistics", "BF16". */
 static const char *
 stored_type(const berth_tensor *tensor, char text[FORM_TYPE_CAPACITY])
@@ -69,6 +71,11 @@ inspect_print_tensors(session *s, const inspection *i)
     output_text(&s->out, "\n");
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) {
+            /* A row with a longer name is longer; the others need not follow it. */
+            if (t.columns[0].width > WIDEST_NAME_COLUMN)
+                t.columns[0].width = WIDEST_NAME_COLUMN;
+            if (s->screen.columns > 0)
+                table_fit(&t, s->screen.columns);
             table_print_title(&t, &s->out, &s->screen);
             output_text(&s->out, "\n");
         }

@@ -276,8 +276,9 @@ show_tree_rows(view *v, uint32_t depth, uint64_t least_bytes, uint64_t most_rows
     }
     if (left_out > 0) {
         char label[LABEL_CAPACITY];
+        char number[TEXT_NUMBER_CAPACITY];
 
-        snprintf(label, sizeof label, "%" PRIu64 " smaller ones", left_out);
+        snprintf(label, sizeof label, "%s more", text_number(left_out, number));
         show_row(v, label, "", "", &rest, COLOUR_DIM);
     }
 }
@@ -382,6 +383,8 @@ inspect_print(session *s, const inspection *i, uint32_t depth)
         depth = TREE_MAX_DEPTH;
     least = is_auto ? least_shown(&i->tree, counts[1]) : 0;
     inspect_print_head(s, i);
+    if (i->listing.count == 0)
+        return;
     set_columns(&v);
     for (int pass = 0; pass < 2; pass++) {
         v.is_printing = pass == 1;

@@ -55,9 +55,11 @@ print_cell(const table_column *column, bool is_last, output *out, const screen *
 
     if (column->is_right)
         output_repeat(out, " ", padding);
-    output_text(out, colour_begin(s, cell->style));
-    output_text(out, cell->text);
-    output_text(out, colour_end(s, cell->style));
+    if (width > 0) {
+        output_text(out, colour_begin(s, cell->style));
+        output_text(out, cell->text);
+        output_text(out, colour_end(s, cell->style));
+    }
     if (!column->is_right && !is_last)
         output_repeat(out, " ", padding);
     if (!is_last)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the cases of tests/cli share.
+# shellcheck shell=sh
+
+# flip FILE OFFSET: another byte at this place
+flip()
+{
+    old=$(od -An -tu1 -j "$2" -N 1 "$1" | tr -d ' ')
+    # shellcheck disable=SC2059 # the format is the byte
+    printf "\\$(printf %o $((old ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
+}
+
+# raw FILE HEADER BYTES: a safetensors file with this header and zeros behind it
+raw()
+{
+    n=$(printf %s "$2" | wc -c)
+    # shellcheck disable=SC2059
+    printf "\\$(printf %o $((n % 256)))\\$(printf %o $((n / 256)))\\0\\0\\0\\0\\0\\0" >"$1"
+    printf %s "$2" >>"$1"
+    head -c "$3" /dev/zero >>"$1"
+}
+
+# Times and rates differ from run to run.
+hide_times()
+{
+    sed -E 's/"(seconds)": [0-9.]+/"\1": T/; s/"(io_path)": "[^"]*"/"\1": "PATH"/'
+}
+
+# on_terminal COLUMNS COMMAND: what a terminal of this width would get, escapes made visible
+on_terminal()
+{
+    command -v script >/dev/null || { echo "no script(1)"; exit 77; }
+    TERM=xterm script -qec "stty cols $1; $2" /dev/null </dev/null | tr -d '\r' |
+        sed "s/$(printf '\033')/<ESC>/g"
+}

@@ -189,7 +189,7 @@ fill_values(tensor *to, const char *values)
 static void
 add_line(fixture_builder *builder, char *line)
 {
-    uint64_t shape[80];
+    uint64_t shape[80] = { 0 }; /* gcc cannot see that `rank` of them are set */
     uint32_t rank = 0;
     char *dims = strchr(line, ' ');
     char *name = dims == NULL ? NULL : strchr(dims + 1, ' ');

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* haul.c - see haul.h. */
+#define _GNU_SOURCE
+
+#include "tests/haul.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+/* -------------------------------------------------------------------- files */
+
+static void
+take_notice(void *user, int32_t level, const char *line)
+{
+    haul *const h = user;
+
+    (void)level;
+    atomic_fetch_add(&h->notices, 1);
+    snprintf(h->last_notice, sizeof h->last_notice, "%s", line);
+}
+
+const char *
+haul_path(const haul *h, uint32_t file)
+{
+    return fixture_format("%s/haul-%u", h->folder, (unsigned)file);
+}
+
+static void
+add_file(haul *h, uint32_t file, uint64_t size)
+{
+    const char *const path = haul_path(h, file);
+    uint64_t state = 88172645463325252u + file;
+
+    h->sizes[file] = size;
+    h->contents[file] = malloc(size + 1);
+    h->deliveries[file] = calloc(1, size + 1);
+    h->ordered[file] = calloc(1, size + 1);
+    if (!h->contents[file] || !h->deliveries[file] || !h->ordered[file])
+        exit(70);
+    for (uint64_t i = 0; i < size; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        h->contents[file][i] = (uint8_t)(state >> 56);
+    }
+    fixture_write(path, h->contents[file], size);
+    if (berthi_file_open(&h->files[file], BERTHI_SYS_AT_CWD, path, path, false, NULL) != 0)
+        exit(70);
+}
+
+void
+haul_begin(haul *h, const char *folder, const uint64_t *sizes, uint32_t count)
+{
+    berth_context_options options;
+
+    memset(h, 0, sizeof *h);
+    berth_context_options_init(&options);
+    options.log = take_notice;
+    options.log_user = h;
+    if (berth_context_create(&options, &h->context, NULL) != BERTH_OK)
+        exit(70);
+    h->folder = folder;
+    h->file_count = count;
+    h->chunk_bytes = 4096;
+    h->is_any = true;
+    for (uint32_t i = 0; i < count; i++)
+        add_file(h, i, sizes[i]);
+    atomic_store(&haul_reads, 0);
+}
+
+void
+haul_want(haul *h, uint32_t file, uint64_t offset, uint64_t bytes)
+{
+    h->pieces[h->piece_count] = (berthi_piece){ offset, bytes, h->piece_count, file };
+    h->piece_count++;
+}
+
+void
+haul_want_all(haul *h)
+{
+    for (uint32_t i = 0; i < h->file_count; i++)
+        haul_want(h, i, 0, h->sizes[i]);
+}
+
+void
+haul_reset(haul *h)
+{
+    for (uint32_t i = 0; i < h->file_count; i++) {
+        memset(h->deliveries[i], 0, h->sizes[i]);
+        memset(h->ordered[i], 0, h->sizes[i]);
+        h->ordered_up_to[i] = 0;
+        h->ordered_chunks[i] = 0;
+    }
+    atomic_store(&h->calls, 0);
+    atomic_store(&h->notices, 0);
+    atomic_store(&haul_reads, 0);
+}
+
+void
+haul_end(haul *h)
+{
+    berth_memory_summary memory;
+
+    for (uint32_t i = 0; i < h->file_count; i++) {
+        berthi_file_close(&h->files[i]);
+        fixture_remove(haul_path(h, i));
+        free(h->contents[i]);
+        free(h->deliveries[i]);
+        free(h->ordered[i]);
+    }
+    berth_context_memory(h->context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+    berth_context_destroy(h->context);
+}
+
+uint64_t
+haul_total(const haul *h)
+{
+    uint64_t total = 0;
+
+    for (uint64_t i = 0; i < h->piece_count; i++)
+        total += h->pieces[i].bytes;
+    return total;
+}
+
+uint64_t
+haul_cached(const haul *h, uint32_t file)
+{
+    const int64_t pages = berthi_sys_cached_pages(h->files[file].fd, 0, h->sizes[file]);
+
+    return pages < 0 ? UINT64_MAX : (uint64_t)pages * berthi_sys_page_bytes();
+}
+
+void
+haul_drop(const haul *h, uint32_t file)
+{
+    fsync(h->files[file].fd);
+    posix_fadvise(h->files[file].fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+/* ------------------------------------------------------------------ consuming */
+
+static void
+compare(haul *h, uint32_t file, uint64_t offset, const uint8_t *bytes, uint64_t count,
+        uint8_t *deliveries)
+{
+    if (offset + count > h->sizes[file]
+        || memcmp(bytes, h->contents[file] + offset, count) != 0) {
+        atomic_store(&h->has_wrong_bytes, true);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        deliveries[offset + i]++;
+}
+
+static berth_status
+consume(void *user, const berthi_chunk *chunk, const berthi_span *spans,
+        const uint8_t *bytes, berth_error *error)
+{
+    haul *const h = user;
+    const berth_status status = h->each ? h->each(h, chunk, false, error) : BERTH_OK;
+
+    atomic_fetch_add(&h->calls, 1);
+    for (uint32_t i = 0; i < chunk->span_count; i++) {
+        const uint64_t offset = chunk->begin + spans[i].chunk_offset;
+
+        if (offset != h->pieces[spans[i].tag].offset + spans[i].tag_offset)
+            atomic_store(&h->has_wrong_bytes, true);
+        compare(h, chunk->file, offset, bytes + spans[i].chunk_offset, spans[i].bytes,
+                h->deliveries[chunk->file]);
+    }
+    return status;
+}
+
+static berth_status
+consume_in_order(void *user, const berthi_chunk *chunk, const uint8_t *bytes,
+                 berth_error *error)
+{
+    haul *const h = user;
+    const uint32_t file = chunk->file;
+    const bool is_alone = atomic_fetch_add(&h->ordering[file], 1) == 0;
+    const berth_status status = h->each ? h->each(h, chunk, true, error) : BERTH_OK;
+
+    atomic_fetch_add(&h->calls, 1);
+    if (!is_alone || chunk->begin < h->ordered_up_to[file]
+        || chunk->number_in_file != h->ordered_chunks[file])
+        atomic_store(&h->has_wrong_order, true);
+    compare(h, file, chunk->begin, bytes, chunk->end - chunk->begin, h->ordered[file]);
+    h->ordered_up_to[file] = chunk->end;
+    h->ordered_chunks[file]++;
+    atomic_fetch_sub(&h->ordering[file], 1);
+    return status;
+}
+
+berth_status
+haul_run(haul *h, berth_job *job)
+{
+    const berthi_consumer consumer = {
+        .user = h,
+        .consume = h->is_any ? consume : NULL,
+        .consume_in_order = h->is_in_order ? consume_in_order : NULL,
+    };
+    berthi_chunks chunks;
+    berth_status status;
+
+    memset(&h->error, 0, sizeof h->error);
+    memset(&h->stats, 0xff, sizeof h->stats);
+    status = berthi_chunks_build(h->context, h->pieces, h->piece_count, h->chunk_bytes,
+                                 h->gap, &chunks, &h->error);
+    if (status == BERTH_OK)
+        status = berthi_conveyor_run(h->context, job, h->files, h->file_count, &chunks,
+                                     &h->options, &consumer, &h->stats, &h->error);
+    berthi_chunks_fini(&chunks);
+    return status;
+}
+
+/* True when [0, size) of `times` is 1 where something is wanted, else at most `rest`. */
+static bool
+is_right(const haul *h, uint32_t file, const uint8_t *times, uint8_t rest)
+{
+    uint64_t at = 0;
+
+    for (uint64_t p = 0; p <= h->piece_count; p++) {
+        const bool is_mine = p < h->piece_count && h->pieces[p].file == file;
+        const uint64_t begin = is_mine                 ? h->pieces[p].offset
+                               : p == h->piece_count ? h->sizes[file]
+                                                       : at;
+
+        for (; at < begin; at++)
+            if (times[at] > rest)
+                return false;
+        for (; is_mine && at < begin + h->pieces[p].bytes; at++)
+            if (times[at] != 1)
+                return false;
+    }
+    return true;
+}
+
+void
+haul_check(haul *h)
+{
+    CHECK(!atomic_load(&h->has_wrong_bytes));
+    CHECK(!atomic_load(&h->has_wrong_order));
+    for (uint32_t i = 0; i < h->file_count; i++) {
+        if (h->is_any)
+            CHECK(is_right(h, i, h->deliveries[i], 0));
+        if (h->is_in_order) /* gaps are part of what comes in order */
+            CHECK(is_right(h, i, h->ordered[i], 1));
+    }
+}
+
+/* --------------------------------------------------------------- misbehaviour */
+
+haul_tricks haul_trick;
+_Atomic uint64_t haul_reads;
+
+typedef struct trick_reader {
+    berthi_reader reader;
+    berth_context *context;
+    berthi_read_list finished;
+    uint64_t direct_reads;
+    _Atomic bool is_woken;
+} trick_reader;
+
+static berth_status
+open_tricks(berth_context *context, const berthi_reader_options *options,
+            berthi_reader **out_reader, berth_error *error)
+{
+    trick_reader *const r =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *r);
+
+    (void)options;
+    *out_reader = NULL;
+    if (r == NULL)
+        return berthi_fail_memory(error, "tricks");
+    r->reader.table = &haul_reader;
+    r->context = context;
+    *out_reader = &r->reader;
+    return BERTH_OK;
+}
+
+static int64_t
+read_with_tricks(trick_reader *r, const berthi_read *read)
+{
+    const uint64_t number =
+        haul_trick.only_direct ? r->direct_reads : atomic_load(&haul_reads);
+    const uint64_t block =
+        read->is_direct ? haul_trick.direct_block : haul_trick.buffered_block;
+    uint64_t bytes = read->bytes;
+    ssize_t got;
+
+    atomic_fetch_add(&haul_reads, 1);
+    r->direct_reads += read->is_direct;
+    if (haul_trick.failure != 0 && (read->is_direct || !haul_trick.only_direct)
+        && number >= haul_trick.failure_first
+        && number - haul_trick.failure_first < haul_trick.failure_count)
+        return -haul_trick.failure;
+    /* What a direct read must look like, on a file system that takes anything. */
+    if (read->is_direct
+        && (read->offset % 4096 != 0 || read->bytes % 4096 != 0
+            || (uintptr_t)read->memory % 4096 != 0))
+        return -EINVAL;
+    if (haul_trick.end != 0 && read->offset >= haul_trick.end)
+        return 0;
+    if (haul_trick.end != 0)
+        bytes = berthi_min_u64(bytes, haul_trick.end - read->offset);
+    if (block != 0)
+        bytes = berthi_min_u64(bytes, block);
+    got = pread(read->fd, read->memory, read->bytes, (off_t)read->offset);
+    if (got < 0)
+        return -errno;
+    if ((uint64_t)got <= bytes)
+        return got;
+    /* Whatever a device may have written there: only the result counts. */
+    memset(read->memory + bytes, 0xee, read->bytes - bytes);
+    return (int64_t)bytes;
+}
+
+static void
+submit_tricks(berthi_reader *reader, berthi_read *read)
+{
+    trick_reader *const r = (trick_reader *)reader;
+    berthi_read_list after = { read, read };
+
+    read->result = read_with_tricks(r, read);
+    read->busy_ns = 1;
+    if (!haul_trick.is_backward) {
+        berthi_read_list_add(&r->finished, read);
+        return;
+    }
+    read->next = r->finished.first;
+    if (r->finished.first != NULL)
+        after.last = r->finished.last;
+    r->finished = after;
+}
+
+static berthi_read *
+complete_tricks(berthi_reader *reader, uint64_t deadline_ns)
+{
+    trick_reader *const r = (trick_reader *)reader;
+    const struct timespec moment = { 0, 1000000 };
+    const struct timespec delay = { (time_t)(haul_trick.delay_ns / 1000000000u),
+                                    (long)(haul_trick.delay_ns % 1000000000u) };
+
+    if (r->finished.first != NULL && haul_trick.delay_ns > 0)
+        nanosleep(&delay, NULL);
+    while (r->finished.first == NULL && !atomic_exchange(&r->is_woken, false)
+           && berthi_sys_now_ns() < deadline_ns)
+        nanosleep(&moment, NULL);
+    return berthi_read_list_take(&r->finished);
+}
+
+static void
+wake_tricks(berthi_reader *reader)
+{
+    atomic_store(&((trick_reader *)reader)->is_woken, true);
+}
+
+static void
+cancel_tricks(berthi_reader *reader)
+{
+    trick_reader *const r = (trick_reader *)reader;
+
+    for (berthi_read *read = r->finished.first; read != NULL; read = read->next)
+        read->result = -ECANCELED;
+}
+
+static void
+close_tricks(berthi_reader *reader)
+{
+    trick_reader *const r = (trick_reader *)reader;
+
+    CHECK(r->finished.first == NULL);
+    berthi_memory_free(r->context, BERTHI_PURPOSE_OBJECT, r, sizeof *r);
+}
+
+const berthi_reader_table haul_reader = {
+    .name = "tricks",
+    .open = open_tricks,
+    .submit = submit_tricks,
+    .complete = complete_tricks,
+    .wake = wake_tricks,
+    .cancel = cancel_tricks,
+    .close = close_tricks,
+};

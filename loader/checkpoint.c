@@ -357,6 +357,7 @@ run(opening *o)
     if (!can_go_on(o, list_shards(o, &o->error)) || !has_opened_shards(o)
         || !has_read_shards(o) || !has_passed_preflight(o))
         return;
+    berthi_index_fini(&o->index); /* its names before the records of weights */
     /* With shards missing, statistics would seem to be missing, too. */
     if (o->findings.errors == 0
         && berthi_checkpoint_classify(c, &o->findings, &o->error) != BERTH_OK

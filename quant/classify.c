@@ -103,7 +103,10 @@ look_at_dtype(berthi_walk *walk, const berthi_member *member)
     case BERTH_F8_E4M3:
     case BERTH_F8_E5M2:
     case BERTH_F8_E4M3FNUZ:
-    case BERTH_F8_E5M2FNUZ: berthi_classify_float8(walk, member); break;
+    case BERTH_F8_E5M2FNUZ:
+        if (!berthi_classify_is_scaled(walk, member))
+            defer(walk, member);
+        break;
     case BERTH_I8:
     case BERTH_U8: defer(walk, member); break;
     case BERTH_F4:
@@ -113,7 +116,7 @@ look_at_dtype(berthi_walk *walk, const berthi_member *member)
     case BERTH_U16:
     case BERTH_I32:
     case BERTH_U32:
-        if (berthi_classify_is_foreign(walk))
+        if (walk->is_foreign)
             defer(walk, member);
         break;
     default: break;
@@ -161,6 +164,8 @@ look_again(berthi_walk *walk, const berthi_member *member)
     default:
         if (member->tensor.dtype == BERTH_I8 || member->tensor.dtype == BERTH_U8)
             berthi_classify_byte(walk, member);
+        else if (berthi_classify_is_float8(member->tensor.dtype))
+            berthi_classify_bare_float8(walk, member);
         else if (member->tensor.rank >= 2)
             berthi_classify_foreign(walk, member, "");
         break;
@@ -248,9 +253,7 @@ tell_dropped(berthi_walk *walk)
 static void
 tell_summary(berthi_walk *walk)
 {
-    const bool is_foreign = berthi_classify_is_foreign(walk);
-
-    if (walk->foreign > 0 || is_foreign)
+    if (walk->foreign > 0 || (walk->is_foreign && walk->out->count == 0))
         tell_foreign(walk);
     else if (walk->config->has_quantization && walk->out->count == 0)
         tell_unkept_promise(walk);
@@ -304,6 +307,8 @@ berthi_classify_run(berth_context *context, const berthi_classify_source *source
         berthi_config_init(&none, context);
         walk.config = &none;
     }
+    walk.is_foreign = berthi_classify_is_foreign(walk.config->quant_method);
+    walk.is_fp8 = strcmp(walk.config->quant_method, "fp8") == 0;
     berthi_arena_init(&out->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
     status = run(&walk);
     if (status != BERTH_OK)

@@ -15,10 +15,8 @@ static const char *const decoded_methods[] = { "", "bitsandbytes", "fp8", "fbgem
                                                "mxfp4" };
 
 bool
-berthi_classify_is_foreign(const berthi_walk *walk)
+berthi_classify_is_foreign(const char *method)
 {
-    const char *const method = walk->config->quant_method;
-
     for (size_t i = 0; i < sizeof decoded_methods / sizeof *decoded_methods; i++)
         if (strcmp(method, decoded_methods[i]) == 0)
             return false;
@@ -53,7 +51,7 @@ method_of(berthi_walk *walk, const char *sign)
 {
     const berthi_config *const config = walk->config;
 
-    if (!berthi_classify_is_foreign(walk))
+    if (!walk->is_foreign)
         return sign;
     if (walk->config_method == NULL)
         walk->config_method = copy_method(walk, config->quant_method,

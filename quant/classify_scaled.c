@@ -31,8 +31,8 @@ narrow(uint64_t value)
     return (uint32_t)berthi_min_u64(value, UINT32_MAX);
 }
 
-static bool
-is_float8(int32_t dtype)
+bool
+berthi_classify_is_float8(int32_t dtype)
 {
     return dtype == BERTH_F8_E4M3 || dtype == BERTH_F8_E5M2 || dtype == BERTH_F8_E4M3FNUZ
            || dtype == BERTH_F8_E5M2FNUZ;
@@ -49,17 +49,16 @@ typedef struct scale_pair {
 static scale_pair
 find_scales(const berthi_walk *walk, const berthi_member *weight)
 {
-    const berthi_part name = berthi_walk_name(weight);
-    const uint32_t near = weight->position;
     scale_pair found;
 
     memset(&found, 0, sizeof found);
-    found.inverse = berthi_walk_find(walk, near, name, "_scale_inv");
+    found.inverse = berthi_walk_find_after(walk, weight, "_scale_inv");
     if (found.inverse.is_there)
         return found;
-    found.plain = berthi_walk_find(walk, near, name, "_scale");
+    found.plain = berthi_walk_find_after(walk, weight, "_scale");
     if (!found.plain.is_there && berthi_walk_is_leaf(weight, "weight"))
-        found.inverse = berthi_walk_find(walk, near, berthi_walk_module(weight), "scale");
+        found.inverse = berthi_walk_find(walk, weight->position,
+                                         berthi_walk_module(weight), "scale");
     return found;
 }
 
@@ -67,17 +66,17 @@ find_scales(const berthi_walk *walk, const berthi_member *weight)
 static void
 collect_activations(berthi_walk *walk, berthi_group *group)
 {
-    const berthi_part module = berthi_walk_module(&group->weight);
-
     for (unsigned i = 0; i < 2; i++) {
         berthi_member member;
+        berthi_part module;
+        berthi_part other;
 
         if (walk->activations[i] == UINT32_MAX
             || berthi_walk_is_claimed(walk, walk->activations[i]))
             continue;
         berthi_walk_get(walk, walk->activations[i], &member);
-        const berthi_part other = berthi_walk_module(&member);
-
+        module = berthi_walk_module(&group->weight);
+        other = berthi_walk_module(&member);
         if (other.length != module.length
             || memcmp(other.bytes, module.bytes, (size_t)module.length) != 0)
             continue;
@@ -98,7 +97,7 @@ block_of(const berthi_walk *walk, const uint64_t *rows_columns, const uint64_t *
     if (config->block_rows != 0) {
         t.rows = config->block_rows;
         t.columns = config->block_columns;
-    } else if (strcmp(config->quant_method, "fp8") != 0 && grid[0] != 0 && grid[1] != 0
+    } else if (!walk->is_fp8 && grid[0] != 0 && grid[1] != 0
                && rows_columns[0] % grid[0] == 0 && rows_columns[1] % grid[1] == 0
                && rows_columns[0] != 0 && rows_columns[1] != 0) {
         t.rows = rows_columns[0] / grid[0];
@@ -225,59 +224,52 @@ add_float8(berthi_walk *walk, const berthi_member *weight, const uint64_t *shape
     record->block_columns = narrow(t->columns);
 }
 
-/* No scale at all: plain numbers only when nobody promised scales. */
-static void
-take_plain_float8(berthi_walk *walk, const berthi_member *weight)
-{
-    const berthi_about about = berthi_walk_about(walk, weight);
-    berth_error details;
-
-    berthi_walk_claim(walk, weight);
-    walk->out->parameter_count += weight->tensor.elements;
-    if (!walk->config->has_quantization) {
-        if (walk->plain_floats++ == 0)
-            walk->first_plain_float = weight->position;
-        return;
-    }
-    berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, &about,
-                "has dtype %s and no scales, though config.json promises quantization",
-                berth_dtype_name(weight->tensor.dtype));
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
-}
-
-void
-berthi_classify_float8(berthi_walk *walk, const berthi_member *weight)
+bool
+berthi_classify_is_scaled(berthi_walk *walk, const berthi_member *weight)
 {
     const scale_pair found = find_scales(walk, weight);
     uint64_t shape[BERTH_MAX_RANK];
     tile t;
 
+    if (!found.inverse.is_there && !found.plain.is_there)
+        return false;
     berthi_walk_shape(walk, weight, shape);
-    if (!found.inverse.is_there && !found.plain.is_there) {
-        if (berthi_classify_is_foreign(walk))
-            berthi_classify_foreign(walk, weight, "");
-        else
-            take_plain_float8(walk, weight);
-        return;
-    }
     if (weight->tensor.dtype != BERTH_F8_E4M3) {
         berthi_classify_foreign(walk, weight, berth_dtype_name(weight->tensor.dtype));
-        return;
-    }
-    if (found.plain.is_there) {
+    } else if (found.plain.is_there) {
         if (is_row_scale(walk, weight, shape, &found.plain, &t))
             add_float8(walk, weight, shape, &found.plain, &t);
         else
             berthi_classify_foreign(walk, weight, "fp8 with scales of another kind");
-        return;
-    }
-    if (is_inverse_scale(walk, &found.inverse)
-        && is_grid(walk, weight, shape, &found.inverse, &t)) {
+    } else if (is_inverse_scale(walk, &found.inverse)
+               && is_grid(walk, weight, shape, &found.inverse, &t)) {
         add_float8(walk, weight, shape, &found.inverse, &t);
-        return;
+    } else {
+        berthi_walk_claim(walk, weight);
+        berthi_walk_claim(walk, &found.inverse);
     }
-    berthi_walk_claim(walk, weight);
-    berthi_walk_claim(walk, &found.inverse);
+    return true;
+}
+
+/* No scale at all: plain numbers only when nobody promised scales. */
+void
+berthi_classify_bare_float8(berthi_walk *walk, const berthi_member *weight)
+{
+    const berthi_about about = berthi_walk_about(walk, weight);
+    berth_error details;
+
+    if (walk->is_foreign) {
+        if (weight->tensor.rank >= 2)
+            berthi_classify_foreign(walk, weight, "");
+    } else if (!walk->config->has_quantization) {
+        if (walk->plain_floats++ == 0)
+            walk->first_plain_float = weight->position;
+    } else {
+        berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, &about,
+                    "has dtype %s and no scales, though config.json promises quantization",
+                    berth_dtype_name(weight->tensor.dtype));
+        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+    }
 }
 
 /* --------------------------------------------------- bytes: packed FP4, others */
@@ -340,7 +332,7 @@ berthi_classify_byte(berthi_walk *walk, const berthi_member *weight)
     } else if (found.inverse.is_there || found.plain.is_there) {
         berthi_classify_foreign(walk, weight, is_signed ? "int8 with scales"
                                                         : "packed with scales");
-    } else if (berthi_classify_is_foreign(walk)) {
+    } else if (walk->is_foreign) {
         berthi_classify_foreign(walk, weight, "");
     } else if (is_signed && berthi_walk_is_leaf(weight, "weight")) {
         berthi_walk_claim(walk, weight);
@@ -420,12 +412,12 @@ berthi_classify_lone_scale(berthi_walk *walk, const berthi_member *scale,
 {
     const berthi_member weight = berthi_walk_find(walk, scale->position, owner, "");
 
-    if (berthi_classify_is_foreign(walk))
+    if (walk->is_foreign)
         return;
     if (!weight.is_there) {
         berthi_walk_claim(walk, scale);
         berthi_walk_tell_orphan(walk, scale, owner);
-    } else if (!is_float8(weight.tensor.dtype)
+    } else if (!berthi_classify_is_float8(weight.tensor.dtype)
                && !berthi_walk_is_claimed(walk, weight.position)) {
         berthi_walk_claim(walk, scale);
         berthi_walk_tell_dtype(walk, &weight, "one that scales belong to");
@@ -438,7 +430,7 @@ berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
                             berthi_part owner)
 {
     if (scales->tensor.dtype != BERTH_U8 || scales->tensor.rank != 3
-        || berthi_classify_is_foreign(walk))
+        || walk->is_foreign)
         return;
     berthi_walk_claim(walk, scales);
     berthi_walk_tell_orphan(walk, scales, owner);

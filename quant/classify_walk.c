@@ -52,23 +52,26 @@ compare_name(const berthi_classify_tensor *tensor, berthi_part prefix,
                          suffix, suffix_length);
 }
 
+/* Where a name can still be: behind `below` and before `above`. */
+typedef struct interval {
+    int64_t below;
+    int64_t above;
+} interval;
+
 /*
- * Gallops away from `near` in steps of 1, 2, 4, ... until the name is passed,
+ * Gallops away from `at` in steps of 1, 2, 4, ... until the name is passed,
  * then halves what lies between: neighbours cost one look.
  */
-berthi_member
-berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_part prefix,
-                 const char *suffix)
+static berthi_member
+gallop(const berthi_walk *walk, interval in, int64_t at, berthi_part prefix,
+       const char *suffix)
 {
     const uint64_t length = strlen(suffix);
     const int64_t count = (int64_t)walk->source->count;
-    int64_t below = -1;    /* its name is smaller than the one looked for */
-    int64_t above = count; /* its name is larger */
     int64_t step = 1;
-    int64_t at = near;
     berthi_member member;
 
-    while (above - below > 1) {
+    while (in.above - in.below > 1) {
         int order;
 
         berthi_walk_get(walk, (uint32_t)at, &member);
@@ -76,19 +79,37 @@ berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_part prefix,
         if (order == 0)
             return member;
         if (order < 0)
-            below = at;
+            in.below = at;
         else
-            above = at;
-        if (above == count && count - below > step)
-            at = below + step;
-        else if (below == -1 && above >= step)
-            at = above - step;
+            in.above = at;
+        if (in.above == count && count - in.below > step)
+            at = in.below + step;
+        else if (in.below == -1 && in.above >= step)
+            at = in.above - step;
         else
-            at = below + (above - below) / 2;
+            at = in.below + (in.above - in.below) / 2;
         step *= 2;
     }
     memset(&member, 0, sizeof member);
     return member;
+}
+
+berthi_member
+berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_part prefix,
+                 const char *suffix)
+{
+    const interval all = { -1, (int64_t)walk->source->count };
+
+    return gallop(walk, all, near, prefix, suffix);
+}
+
+berthi_member
+berthi_walk_find_after(const berthi_walk *walk, const berthi_member *member,
+                       const char *suffix)
+{
+    const interval after = { member->position, (int64_t)walk->source->count };
+
+    return gallop(walk, after, after.below + 1, berthi_walk_name(member), suffix);
 }
 
 berthi_part

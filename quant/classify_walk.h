@@ -19,6 +19,8 @@ typedef struct berthi_walk {
     berth_context *context;
     const berthi_classify_source *source;
     const berthi_config *config; /* never NULL */
+    bool is_foreign; /* it names a method that berth does not decode */
+    bool is_fp8;     /* it names FP8 with block scales */
     berthi_classify_result *out;
     uint64_t *claimed;  /* a bit per tensor: it belongs to a record or a problem */
     uint64_t *deferred; /* a bit per tensor: look again when all names were seen  */
@@ -64,6 +66,10 @@ void berthi_walk_shape(const berthi_walk *walk, const berthi_member *member,
 /* The tensor called `prefix` + `suffix`; fast when it is close to `near`. */
 berthi_member berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_part prefix,
                                const char *suffix);
+
+/* The tensor called as `member` with `suffix`, which is not empty, behind it. */
+berthi_member berthi_walk_find_after(const berthi_walk *walk, const berthi_member *member,
+                                     const char *suffix);
 
 /* The whole name; the name up to and with its last dot; whether it ends so. */
 berthi_part berthi_walk_name(const berthi_member *member);
@@ -124,7 +130,10 @@ void berthi_classify_lone_statistic(berthi_walk *walk, const berthi_member *memb
 void berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member);
 
 /* classify_scaled.c: 8-bit floats, packed FP4, MXFP4. */
-void berthi_classify_float8(berthi_walk *walk, const berthi_member *weight);
+bool berthi_classify_is_float8(int32_t dtype);
+/* An 8-bit float with scales: true, and dealt with. Without any it may be one itself. */
+bool berthi_classify_is_scaled(berthi_walk *walk, const berthi_member *weight);
+void berthi_classify_bare_float8(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_byte(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_mxfp4(berthi_walk *walk, const berthi_member *blocks,
                            berthi_part owner);
@@ -135,8 +144,8 @@ void berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
 
 /* classify_foreign.c: methods that are named and not decoded. */
 
-/* True when config.json names a method that berth does not decode. */
-bool berthi_classify_is_foreign(const berthi_walk *walk);
+/* True for a quant_method that berth names and does not decode. */
+bool berthi_classify_is_foreign(const char *method);
 void berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight);
 /* `sign` is the method unless config.json names a foreign one. */
 void berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight,

@@ -581,6 +581,22 @@ berthi_sys_page_bytes(void)
     return bytes > 0 ? (uint64_t)bytes : 4096;
 }
 
+void *
+berthi_sys_map(size_t bytes)
+{
+    /* Not made to fail: allocations have a switch of their own, above this. */
+    void *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+void
+berthi_sys_unmap(void *memory, size_t bytes)
+{
+    munmap(memory, bytes);
+}
+
 uint32_t
 berthi_sys_process_id(void)
 {

@@ -120,6 +120,9 @@ void berthi_sys_event_clear(int fd);
 /* What an errno means, in English whatever the locale; never NULL. */
 const char *berthi_sys_error_words(int system_error);
 uint64_t berthi_sys_page_bytes(void);
+/* Zeroed memory at the beginning of a page; NULL: there is none. */
+void *berthi_sys_map(size_t bytes);
+void berthi_sys_unmap(void *memory, size_t bytes);
 uint32_t berthi_sys_process_id(void);
 /* Monotonic time. */
 uint64_t berthi_sys_now_ns(void);

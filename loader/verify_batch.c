@@ -12,8 +12,8 @@
 #define CHUNK_BYTES_MIN (UINT64_C(64) << 10)
 /* The conveyor needs three chunks at least; with more of them reads overlap. */
 #define RING_CHUNKS 4u
-/* Whole shards up to one of these: 0.6 MB of tables. */
-#define BATCH_PIECES 8192u
+/* Whole shards up to one of these: at most some 3 MB of tables. */
+#define BATCH_PIECES 32768u
 #define BATCH_BYTES (UINT64_C(16) << 30)
 
 /* ------------------------------------------------------------------ digesting */

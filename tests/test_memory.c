@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_memory.c - contexts, the caller's allocator, arenas, the log. */
-#define _POSIX_C_SOURCE 200809L /* posix_memalign */
+#define _DEFAULT_SOURCE /* mincore, and posix_memalign */
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/memory.h"
 #include "tests/fault.h"
@@ -247,6 +249,47 @@ test_limit(void)
     berthi_memory_free(context, BERTHI_PURPOSE_HEADER, c, 400);
     berth_context_destroy(context);
     CHECK_EQ(s.wrong, 0);
+}
+
+/* AddressSanitizer keeps what was freed, to see whether it is used. */
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_QUARANTINE true
+#elif defined(__has_feature)
+#define HAS_QUARANTINE __has_feature(address_sanitizer)
+#else
+#define HAS_QUARANTINE false
+#endif
+
+/* From 1 MiB on, what is given back is gone from the process, whatever came before. */
+static void
+test_large_blocks_are_mapped(void)
+{
+    static const struct {
+        uint64_t bytes;
+        uint64_t alignment;
+        bool is_mapped;
+    } cases[] = { { 1 << 20, 16, true },          { (1 << 20) + 1, 4096, true },
+                  { (1 << 20) - 1, 4096, false }, { 1 << 20, 8192, false },
+                  { 40 << 20, 4096, true },       { 4096, 4096, false } };
+    berth_context *context;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        unsigned char *const memory = berthi_memory_aligned(
+            context, BERTHI_PURPOSE_RING, cases[i].bytes, cases[i].alignment);
+        const uintptr_t page = (uintptr_t)memory & ~(uintptr_t)4095;
+        unsigned char state;
+
+        T_REQUIRE(memory != NULL);
+        CHECK_EQ((uintptr_t)memory % cases[i].alignment, 0);
+        memset(memory, 0xA5, cases[i].bytes);
+        CHECK_EQ(mincore((void *)page, 4096, &state), 0);
+        berthi_memory_free_aligned(context, BERTHI_PURPOSE_RING, memory, cases[i].bytes,
+                                   cases[i].alignment);
+        if (cases[i].is_mapped && !HAS_QUARANTINE)
+            CHECK(mincore((void *)page, 4096, &state) == -1 && errno == ENOMEM);
+    }
+    berth_context_destroy(context);
 }
 
 static void
@@ -594,6 +637,7 @@ main(int argc, char **argv)
     T_RUN(test_hooks_and_ledger_agree);
     T_RUN(test_sizes_that_cannot_be);
     T_RUN(test_limit);
+    T_RUN(test_large_blocks_are_mapped);
     T_RUN(test_two_contexts);
     T_RUN(test_threads);
     T_RUN(test_arena_alignment);

@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu.h"
 #include "loader/berth.h"
 
 /* Values -> codes with one absmax per block; blocks run over the flat tensor. */
@@ -192,9 +193,12 @@ void berthi_encode_double_by(const berthi_double_arguments *arguments,
                              void (*encode_codes)(const berthi_encode_arguments *codes));
 
 /*
- * Levels with an instruction set of their own; call an entry only on a
- * processor that has the level. Absent entries: take the scalar one.
+ * All operations of a level, by the fastest code it has for each: what callers
+ * use. Ask berthi_cpu_has_level() first.
  */
+berthi_operations berthi_level_operations(berthi_cpu_level level);
+
+/* What the levels have of their own; absent entries are the reference's. */
 #ifdef __x86_64__
 extern const berthi_operations berthi_avx2_operations;
 extern const berthi_operations berthi_avx512_operations;

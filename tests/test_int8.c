@@ -66,14 +66,10 @@ test_no_threshold_is_a_row(void)
     CHECK_MEM(maximum[0], maximum[1], sizeof maximum[0]);
 }
 
-static const berthi_operations *
+static berthi_operations
 tested_level(void)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return &berthi_avx512_operations;
-#endif
-    return &berthi_scalar_operations;
+    return berthi_level_operations(berthi_cpu_best_level());
 }
 
 static void
@@ -93,7 +89,7 @@ test_sums_equal_the_library(void)
     for (int i = 0; i < 5 * 24; i++)
         CHECK_EQ(sums[i], expected[i]);
     memset(sums, 0, sizeof sums);
-    tested_level()->dot_int8(&a);
+    tested_level().dot_int8(&a);
     for (int i = 0; i < 5 * 24; i++)
         CHECK_EQ(sums[i], expected[i]);
 }
@@ -114,7 +110,7 @@ test_long_rows_do_not_overflow(void)
         memset(other, sign * 127, COLUMNS);
         berthi_scalar_operations.dot_int8(&a);
         a.sums = &sum[1];
-        tested_level()->dot_int8(&a);
+        tested_level().dot_int8(&a);
         CHECK_EQ(sum[0], (int64_t)sign * 127 * 127 * COLUMNS);
         CHECK_EQ(sum[1], sum[0]);
         free(other);
@@ -166,7 +162,7 @@ test_outliers_are_added_in_the_dtype(void)
     CHECK_EQ(is_outlier[0] + 2 * is_outlier[1] + 4 * is_outlier[2], 2);
     CHECK_EQ(codes[1], 0);
     CHECK_EQ(codes[4], 0);
-    tested_level()->dot_int8(&a);
+    tested_level().dot_int8(&a);
     berthi_int8_output(&(berthi_int8_output_arguments){
         &a, weight_maximum, maximum, bias, x, is_outlier, BERTH_F32, outputs });
     for (uint32_t i = 0; i < 2; i++)

@@ -24,9 +24,9 @@ static void
 find_levels(void)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (berthi_cpu_has_level(BERTHI_CPU_AVX2))
         levels[level_count++] = &berthi_avx2_operations;
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    if (berthi_cpu_has_level(BERTHI_CPU_AVX512))
         levels[level_count++] = &berthi_avx512_operations;
 #endif
 }
@@ -419,6 +419,34 @@ test_rows(void)
     }
 }
 
+/* Complete, each entry the level's own where there is one. */
+static void
+test_level_tables_are_complete(void)
+{
+    for (int i = 0; i < BERTHI_CPU_LEVEL_COUNT; i++) {
+        const berthi_operations all = berthi_level_operations((berthi_cpu_level)i);
+
+        CHECK(all.encode_nf4 != NULL && all.encode_fp4 != NULL && all.encode_map != NULL);
+        CHECK(all.decode_nf4 != NULL && all.decode_fp4 != NULL && all.decode_map != NULL);
+        CHECK(all.encode_double != NULL && all.decode_double != NULL);
+        CHECK(all.encode_rows != NULL && all.decode_rows != NULL && all.dot_int8 != NULL);
+        CHECK(all.multiply_nf4 != NULL && all.multiply_fp4 != NULL);
+    }
+    CHECK_STR(berthi_level_operations(BERTHI_CPU_SCALAR).level, "scalar");
+    CHECK(berthi_level_operations(BERTHI_CPU_SCALAR).encode_nf4
+          == berthi_scalar_operations.encode_nf4);
+#ifdef __x86_64__
+    CHECK_STR(berthi_level_operations(BERTHI_CPU_AVX512).level, "avx512");
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX512).multiply_fp4
+          == berthi_avx512_operations.multiply_fp4);
+    CHECK_STR(berthi_level_operations(BERTHI_CPU_AVX2).level, "avx2");
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX2).encode_nf4
+          == berthi_avx2_operations.encode_nf4);
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX2).encode_rows
+          == berthi_scalar_operations.encode_rows);
+#endif
+}
+
 static void
 test_no_level(void)
 {
@@ -429,6 +457,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_level_tables_are_complete);
     find_levels();
     for (size_t i = 0; i < level_count; i++) {
         level = levels[i];

@@ -12,15 +12,7 @@
 #include "kernels/kernel.h"
 #include "tests/t.h"
 
-static const berthi_operations *
-tested_level(void)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return &berthi_avx512_operations;
-#endif
-    return &berthi_scalar_operations;
-}
+static berthi_operations level; /* the best one of this processor */
 
 static float
 next_normal(uint64_t *state)
@@ -87,7 +79,7 @@ free_problem(problem *p)
 }
 
 static void
-run(const berthi_operations *level, const problem *p, bool is_fp4, uint64_t first,
+run(const berthi_operations *ops, const problem *p, bool is_fp4, uint64_t first,
     uint64_t end, float *outputs)
 {
     berthi_product_arguments a = p->a;
@@ -95,7 +87,7 @@ run(const berthi_operations *level, const problem *p, bool is_fp4, uint64_t firs
     a.first_row = first;
     a.end_row = end;
     a.outputs = outputs;
-    (is_fp4 ? level->multiply_fp4 : level->multiply_nf4)(&a);
+    (is_fp4 ? ops->multiply_fp4 : ops->multiply_nf4)(&a);
 }
 
 /* |y - exact| <= 2^-22 |exact| + 2^-18 sum |w x| */
@@ -147,7 +139,7 @@ test_products_are_within_their_bounds(void)
                 make_problem(&p, shapes[s].rows, shapes[s].columns, count,
                              shapes[s].block, is_fp4, s * 64 + count);
                 memset(outputs, 0xFF, (shapes[s].rows * count + 1) * sizeof(float));
-                run(tested_level(), &p, is_fp4, 0, shapes[s].rows, outputs);
+                run(&level, &p, is_fp4, 0, shapes[s].rows, outputs);
                 CHECK(is_within_bound(&p, outputs));
                 CHECK_EQ(berthi_core_bits(outputs[shapes[s].rows * count]), UINT32_MAX);
                 run(&berthi_scalar_operations, &p, is_fp4, 0, shapes[s].rows, outputs);
@@ -166,14 +158,14 @@ test_shares_of_rows_make_the_whole(void)
     problem p;
 
     make_problem(&p, ROWS, 192, COUNT, 64, false, 1);
-    run(tested_level(), &p, false, 0, ROWS, whole);
+    run(&level, &p, false, 0, ROWS, whole);
     for (uint64_t cut = 0; cut <= ROWS; cut++) {
         memset(parts, 0, sizeof parts);
-        run(tested_level(), &p, false, 0, cut, parts);
+        run(&level, &p, false, 0, cut, parts);
         for (uint64_t i = 0; i < COUNT; i++)
             for (uint64_t row = cut; row < ROWS; row++)
                 CHECK_EQ(berthi_core_bits(parts[i * ROWS + row]), 0);
-        run(tested_level(), &p, false, cut, ROWS, parts);
+        run(&level, &p, false, cut, ROWS, parts);
         CHECK_MEM(parts, whole, sizeof whole);
     }
     free_problem(&p);
@@ -188,13 +180,13 @@ test_an_input_alone_gives_the_same_bits(void)
     problem p;
 
     make_problem(&p, ROWS, COLUMNS, COUNT, 64, false, 2);
-    run(tested_level(), &p, false, 0, ROWS, batch);
+    run(&level, &p, false, 0, ROWS, batch);
     for (uint32_t i = 0; i < COUNT; i++) {
         problem one = p;
 
         one.a.count = 1;
         one.a.inputs = p.inputs + i * COLUMNS;
-        run(tested_level(), &one, false, 0, ROWS, alone);
+        run(&level, &one, false, 0, ROWS, alone);
         CHECK_MEM(alone, batch + i * ROWS, sizeof alone);
     }
     free_problem(&p);
@@ -204,6 +196,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    level = berthi_level_operations(berthi_cpu_best_level());
     T_RUN(test_products_are_within_their_bounds);
     T_RUN(test_shares_of_rows_make_the_whole);
     T_RUN(test_an_input_alone_gives_the_same_bits);

@@ -281,11 +281,11 @@ all: $(PRODUCTS) $(DOCS)
 	    libberth.so) $(if $(DOCS),man completions); do ln -sfn $(HASH)/$$f build/$$f; done
 
 # Man pages and completions come from the tool's own option tables.
-$(B)/docs: $(B)/berth $(wildcard tools/man/*)
+$(B)/docs: $(B)/berth loader/berth.h $(wildcard tools/man/*)
 	$(Q)rm -rf $(B)/man $(B)/completions && mkdir -p $(B)/man $(B)/completions
 	$(Q)for page in $(wildcard tools/man/*.[1-8]); do cp $$page $(B)/man/; done
-	$(Q)$(B)/berth --generate-man $(B)/man && $(B)/berth --generate-completions $(B)/completions || \
-	    echo 'berth: the tool made no man pages or completions'
+	$(Q)$(B)/berth --generate-man $(B)/man loader/berth.h
+	$(Q)$(B)/berth --generate-completions $(B)/completions
 	$(Q)touch $@
 
 # ---- tests -------------------------------------------------------------------------------------

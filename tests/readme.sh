@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Does the README tell the truth? Every code block of README.md by its kind:
+#
+#   ```c        compiled against this build without a warning, as ./example; linked static and shared
+#   ```console  each `$ command` is run, in order, in a folder like a clone after `make demo`;
+#               what it prints must be what stands below it
+#   ```sh       not run: each `make TARGET` must exist, and the rest be a shell's syntax
+#   ```text     neither code nor output
+#
+# Run by `make check` (BERTH, BERTH_BUILD, BERTH_LIBS and CC come from there).
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+BERTH=$(readlink -f "${BERTH:-$root/build/berth}")
+BERTH_BUILD=${BERTH_BUILD:-$(dirname "$BERTH")}
+readme=${1:-$root/README.md}
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-readme.XXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT
+passed=0 failed=0
+export LC_ALL=C.UTF-8 TERM=dumb
+
+# judge NAME COMMAND...: one test; what the command prints is its reason to fail
+judge()
+{
+    name=$1
+    shift
+    if "$@" >"$scratch/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $name"
+        sed 's/^/    /' "$scratch/log"
+    fi
+}
+
+# Blocks become files: 001.c, 002.console, ...
+awk -v folder="$scratch" '
+    /^```/ && !open { kind = substr($0, 4); open = 1; line = FNR
+        file = sprintf("%s/%03d.%s", folder, ++n, kind); printf "" >file; print line >(file ".line")
+        next }
+    /^```/ { open = 0; close(file); next }
+    open { print >file }
+    END { if (open) print "unclosed" >(folder "/unclosed") }' "$readme"
+judge "every block is closed" test ! -e "$scratch/unclosed"
+
+mkdir -p "$scratch/clone/build/demo"
+ln -s "$BERTH" "$scratch/clone/build/berth"
+"$BERTH_BUILD/tests/make_model" "$scratch/clone/build/demo/model" || exit 1
+
+compile()
+{
+    instrument=${SAN:+-fsanitize=$SAN}
+    # shellcheck disable=SC2086 # these are lists of words
+    ${CC:-cc} -std=c99 -pedantic -Wall -Wextra -Werror $instrument -I "$root/loader" -x c "$1" \
+        -x none -o "$scratch/shared" -L "$BERTH_BUILD" -lberth -Wl,-rpath,"$BERTH_BUILD" &&
+        ${CC:-cc} -std=c99 -pedantic -Wall -Wextra -Werror $instrument -I "$root/loader" -x c \
+            "$1" -x none -o "$scratch/clone/example" "$BERTH_BUILD/libberth.a" \
+            ${BERTH_LIBS:--lcjson -lz -ldl -lm -pthread}
+}
+
+# What a session at the prompt would look like.
+replay()
+{
+    cd "$scratch/clone" || return 1
+    grep '^\$ ' "$1" | cut -c3- | while IFS= read -r command; do
+        printf '$ %s\n' "$command"
+        sh -c "$command" </dev/null 2>&1
+    done >"$scratch/session"
+    diff -u "$1" "$scratch/session" | sed 1,2d >"$scratch/difference"
+    cat "$scratch/difference"
+    [ ! -s "$scratch/difference" ]
+}
+
+check_sh()
+{
+    sh -n "$1" || return 1
+    targets=$(sed -n 's/^\(sudo \)*make *//p' "$1" | sed 's/#.*//' | tr ' ' '\n' | grep -v =)
+    for target in $targets; do
+        grep -qE "^([a-z-]+ )*$target( [a-z-]+)*:" "$root/Makefile" ||
+            { echo "no target $target"; return 1; }
+    done
+}
+
+for block in "$scratch"/[0-9]*; do
+    case $block in *.line) continue ;; esac
+    name="README.md:$(cat "$block.line")"
+    case $block in
+    *.c) judge "$name: C" compile "$block" ;;
+    *.console) judge "$name: session" replay "$block" ;;
+    *.sh) judge "$name: sh" check_sh "$block" ;;
+    *.text) ;;
+    *) judge "$name: a block of an unknown kind" false ;;
+    esac
+done
+echo "t: $passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

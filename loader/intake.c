@@ -37,6 +37,7 @@ struct berthi_intake_source {
     bool is_surveyed;     /* cached_shares of its chunks are known */
     bool is_prepared;     /* opened for direct reads, or not possible */
     bool is_refused;      /* a direct read failed: the next ones are buffered */
+    bool is_buffered;     /* something was read through the page cache */
 };
 
 struct berthi_intake_part {
@@ -52,7 +53,6 @@ struct berthi_intake_transfer {
     uint32_t parts_left; /* 0: nothing in flight */
     bool is_registered;  /* the reader knows the buffer by its number */
     bool is_known;       /* it has been asked */
-    bool is_guest;       /* most of it was not in the page cache before */
     bool is_buffered;    /* some of it came through the page cache */
 };
 
@@ -284,6 +284,54 @@ cached_share(berthi_intake *intake, const berthi_chunk *chunk)
     return intake->cached_shares[chunk - intake->chunks->chunks];
 }
 
+/* Most of it was not cached before berth came: what is now is there for berth. */
+static bool
+is_guest(const berthi_intake *intake, uint64_t chunk)
+{
+    return intake->cached_shares[chunk] < GUEST_PER_CENT;
+}
+
+/* Drops the pages of chunks that follow each other without a gap. */
+static void
+drop(const berthi_intake *intake, uint64_t first, uint64_t last)
+{
+    /* Whole pages: of a page that is cut nothing would be dropped. */
+    const berthi_chunk *const chunks = intake->chunks->chunks;
+    const uint64_t page = berthi_sys_page_bytes();
+    const uint64_t begin = berthi_round_down(chunks[first].begin, page);
+    uint64_t end;
+
+    if (berthi_can_round_up(chunks[last].end, page, &end))
+        (void)berthi_sys_drop_cache(intake->files[chunks[first].file].fd, begin,
+                                    end - begin);
+}
+
+/*
+ * At the end of a file of which something was read through the cache: read-
+ * ahead can have brought back what had been dropped, and in blocks that reach
+ * over the borders of chunks, which are dropped as a whole or not at all.
+ */
+static void
+drop_all_guests(const berthi_intake *intake, const berthi_intake_source *source)
+{
+    const berthi_chunk *const chunks = intake->chunks->chunks;
+    const uint64_t end = source->first_chunk + source->chunk_count;
+    uint64_t first = source->first_chunk;
+
+    if (!source->is_buffered)
+        return;
+    while (first < end) {
+        uint64_t last = first;
+
+        while (last + 1 < end && is_guest(intake, first) && is_guest(intake, last + 1)
+               && chunks[last].end == chunks[last + 1].begin)
+            last++;
+        if (is_guest(intake, first))
+            drop(intake, first, last);
+        first = last + 1;
+    }
+}
+
 /* ------------------------------------------------------------------- reading */
 
 /* The file whose bytes are waited for longest. */
@@ -364,7 +412,6 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
     uint32_t count = 0;
 
     transfer->buffer = buffer;
-    transfer->is_guest = share < GUEST_PER_CENT;
     transfer->is_buffered = false;
     announce_buffer(intake, transfer);
     for (uint64_t begin = chunk->begin; begin < chunk->end; count++) {
@@ -384,26 +431,11 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
         submit(intake, &parts[i]);
 }
 
-/* Gives pages back that came into the cache only for this chunk. */
-static void
-drop_behind(const berthi_intake *intake, const berthi_intake_transfer *transfer)
-{
-    const berthi_chunk *const chunk = transfer->buffer->chunk;
-    /* Whole pages: of a page that is cut nothing would be dropped. */
-    const uint64_t page = berthi_sys_page_bytes();
-    const uint64_t begin = berthi_round_down(chunk->begin, page);
-    uint64_t end;
-
-    if (!transfer->is_guest || !transfer->is_buffered)
-        return;
-    if (berthi_can_round_up(chunk->end, page, &end))
-        (void)berthi_sys_drop_cache(intake->files[chunk->file].fd, begin, end - begin);
-}
-
 /* A part has arrived; with the last one the buffer is full. */
 static berth_status
 end_part(berthi_intake *intake, berthi_intake_transfer *transfer, berth_error *error)
 {
+    const uint64_t chunk = (uint64_t)(transfer->buffer->chunk - intake->chunks->chunks);
     const uint32_t file = transfer->buffer->chunk->file;
     berthi_intake_source *const source = &intake->sources[file];
     berth_status status;
@@ -411,10 +443,12 @@ end_part(berthi_intake *intake, berthi_intake_transfer *transfer, berth_error *e
     transfer->parts_left--;
     if (transfer->parts_left > 0)
         return BERTH_OK;
-    drop_behind(intake, transfer);
+    if (transfer->is_buffered && is_guest(intake, chunk))
+        drop(intake, chunk, chunk);
     show_file(intake);
     source->chunks_left--;
     if (source->chunks_left == 0) {
+        drop_all_guests(intake, source);
         close_source(source);
         /* Before anybody gets the last chunk: a changed file is never complete. */
         status = berthi_file_check(&intake->files[file], error);
@@ -459,6 +493,7 @@ count(berthi_intake *intake, berthi_intake_part *part, uint64_t bytes)
     } else {
         intake->stats->buffered_bytes += bytes;
         part->transfer->is_buffered = true;
+        intake->sources[part->transfer->buffer->chunk->file].is_buffered = true;
     }
 }
 

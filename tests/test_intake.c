@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_intake.c - direct or buffered, short and refused reads, the page cache. */
+#define _GNU_SOURCE
+
+#include "loader/intake.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/sys.h"
+#include "tests/fixture.h"
+#include "tests/haul.h"
+#include "tests/t.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+
+/* ------------------------------------------------------------ with tricks as reader */
+
+static const uint64_t sizes[] = { 1, 4096, 4097, 50000, 100001 };
+
+static void
+begin_tricks(haul *h, int io)
+{
+    haul_begin(h, fixture_folder(), sizes, 5);
+    haul_want_all(h);
+    h->chunk_bytes = 16384;
+    h->options.reader = &haul_reader;
+    h->options.io = io;
+    h->options.workers = 1;
+    haul_trick = (haul_tricks){ .direct_block = 0 };
+}
+
+static void
+check_run(haul *h)
+{
+    haul_reset(h);
+    if (!CHECK_EQ(haul_run(h, NULL), BERTH_OK))
+        T_NOTE("%s at %llu: %s", h->error.file, (unsigned long long)h->error.position,
+               h->error.message);
+    haul_check(h);
+}
+
+static uint64_t
+total_bytes(void)
+{
+    return 1 + 4096 + 4097 + 50000 + 100001;
+}
+
+/* Direct reads are whole pages in number and place: else the tricks refuse them. */
+static void
+test_direct_reads_are_widened(void)
+{
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    check_run(&h);
+    /* At a file's end a direct read gives what there is. */
+    CHECK_EQ(h.stats.direct_bytes, total_bytes());
+    CHECK_EQ(h.stats.bytes_read, total_bytes());
+    CHECK_EQ(h.stats.buffered_bytes, 0);
+    CHECK_STR(h.stats.path, "tricks direct");
+    CHECK_EQ(atomic_load(&h.notices), 0);
+    /* One read a chunk. */
+    CHECK_EQ(atomic_load(&haul_reads), 1 + 1 + 1 + 4 + 7);
+    haul_end(&h);
+}
+
+/* A piece in the middle: whole pages around it, and no others. */
+static void
+test_widened_by_less_than_a_page(void)
+{
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    h.piece_count = 0;
+    haul_want(&h, 3, 5000, 100);
+    haul_want(&h, 4, 12288, 4096);
+    haul_want(&h, 4, 20480 + 4095, 2);
+    check_run(&h);
+    CHECK_EQ(h.stats.direct_bytes, 4096 + 4096 + 8192);
+    CHECK_EQ(atomic_load(&haul_reads), 3);
+    haul_end(&h);
+}
+
+static void
+test_short_direct_reads(void)
+{
+    const uint64_t blocks[] = { 4096, 4608, 8192, 8704, 12800, 16383 };
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        haul_trick.direct_block = blocks[i];
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, 0);
+        CHECK_STR(h.stats.path, "tricks direct");
+    }
+    haul_end(&h);
+}
+
+/* A direct read that cannot get beyond its first page goes on through the cache. */
+static void
+test_direct_reads_that_get_nowhere(void)
+{
+    const uint64_t blocks[] = { 1, 511, 512, 4095 };
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        haul_trick.direct_block = blocks[i];
+        check_run(&h);
+        CHECK_GT(h.stats.buffered_bytes, 0);
+        CHECK_EQ(h.stats.bytes_read, h.stats.direct_bytes + h.stats.buffered_bytes);
+        /* What was read directly is not read again. */
+        CHECK_EQ(h.stats.bytes_read, total_bytes());
+        CHECK_STR(h.stats.path, "tricks direct and buffered");
+    }
+    haul_end(&h);
+}
+
+static void
+test_short_buffered_reads(void)
+{
+    const uint64_t blocks[] = { 1000, 4095, 4097, 9999 };
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_BUFFERED);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        haul_trick.buffered_block = blocks[i];
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, total_bytes());
+        CHECK_EQ(h.stats.direct_bytes, 0);
+    }
+    haul_end(&h);
+}
+
+/* Buffered reads take the bytes that are wanted, and in pieces. */
+static void
+test_buffered_pieces(void)
+{
+    const uint64_t size = 5 * MIB + 7;
+    const uint64_t chunk_bytes[] = { MIB / 2, 4 * MIB, 16 * MIB };
+    const uint64_t pieces[] = { 21, 6 + 5, 6 };
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want(&h, 0, 5, size - 5);
+    h.options.reader = &haul_reader;
+    h.options.io = BERTH_IO_BUFFERED;
+    haul_trick = (haul_tricks){ .direct_block = 0 };
+    /* 256 KiB at least, 1 MiB at most, an eighth of the chunk in between. */
+    for (int i = 0; i < 3; i++) {
+        h.chunk_bytes = chunk_bytes[i];
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, size - 5);
+        CHECK_EQ(atomic_load(&haul_reads), pieces[i]);
+    }
+    /* Direct reads of 4 MiB at most. */
+    h.options.io = BERTH_IO_DIRECT;
+    check_run(&h);
+    CHECK_EQ(atomic_load(&haul_reads), 2);
+    haul_end(&h);
+}
+
+static void
+test_direct_reads_refused(void)
+{
+    static const int failures[] = { EINVAL, EFAULT };
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    for (int f = 0; f < 2; f++)
+        for (uint64_t first = 0; first < 14; first++) {
+            haul_trick.failure = failures[f];
+            haul_trick.failure_first = first;
+            haul_trick.failure_count = UINT64_MAX;
+            haul_trick.only_direct = true;
+            check_run(&h);
+            CHECK_STR(h.stats.path, first == 0 ? "tricks buffered"
+                                               : "tricks direct and buffered");
+            /* Said once, however many files. */
+            CHECK_EQ(atomic_load(&h.notices), 1);
+            CHECK_CONTAINS(h.last_notice, "no direct reads here");
+            CHECK_CONTAINS(h.last_notice, "haul-");
+        }
+    haul_end(&h);
+}
+
+/* After a refusal a file is not asked again; another file is. */
+static void
+test_refusal_is_the_files(void)
+{
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    h.options.ring_bytes = 3 * 16384;
+    haul_trick.failure = EINVAL;
+    haul_trick.failure_first = 3; /* the first of file 3 */
+    haul_trick.failure_count = 1;
+    check_run(&h);
+    /* Four chunks, of which the first three were under way. */
+    CHECK_GE(h.stats.buffered_bytes, 16384 + 50000 - 3 * 16384);
+    CHECK_GE(h.stats.direct_bytes, 1 + 4096 + 4097 + 100001);
+    haul_end(&h);
+}
+
+static void
+test_reads_to_be_repeated(void)
+{
+    static const int failures[] = { EINTR, EAGAIN, ECANCELED };
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_BUFFERED);
+    h.piece_count = 0;
+    haul_want(&h, 3, 0, 16384); /* a single read */
+    for (int f = 0; f < 3; f++) {
+        haul_trick.failure = failures[f];
+        haul_trick.failure_count = 64;
+        check_run(&h);
+        CHECK_EQ(atomic_load(&haul_reads), 65);
+        /* But not for ever. */
+        haul_trick.failure_count = 65;
+        haul_reset(&h);
+        CHECK_EQ(haul_run(&h, NULL), BERTH_EIO);
+        CHECK_EQ(h.error.system_error, failures[f]);
+        CHECK_EQ(atomic_load(&h.calls), 0);
+    }
+    haul_end(&h);
+}
+
+static void
+test_read_errors_say_where(void)
+{
+    haul h;
+
+    begin_tricks(&h, BERTH_IO_DIRECT);
+    h.options.ring_bytes = 3 * 16384;
+    haul_trick.failure = EIO;
+    haul_trick.failure_count = 1;
+    for (uint64_t first = 0; first < 14; first++) {
+        const uint64_t in_third = first - 3;
+        const uint32_t file = first < 3 ? (uint32_t)first : first < 7 ? 3 : 4;
+        const uint64_t chunk = first < 3 ? 0 : first < 7 ? in_third : first - 7;
+
+        haul_trick.failure_first = first;
+        haul_reset(&h);
+        CHECK_EQ(haul_run(&h, NULL), BERTH_EIO);
+        CHECK_EQ(h.error.reason, BERTH_REASON_IO);
+        CHECK_EQ(h.error.system_error, EIO);
+        CHECK_EQ(h.error.has, BERTH_HAS_POSITION);
+        CHECK_EQ(h.error.position, chunk * 16384);
+        CHECK_STR(h.error.file, haul_path(&h, file));
+        CHECK_CONTAINS(h.error.message, "reading failed");
+        CHECK_LE(atomic_load(&h.calls), first);
+    }
+    haul_trick.failure = ESTALE;
+    haul_trick.failure_first = 0;
+    haul_reset(&h);
+    CHECK_EQ(haul_run(&h, NULL), BERTH_EIO);
+    CHECK_EQ(h.error.system_error, ESTALE);
+    haul_end(&h);
+}
+
+/* --------------------------------------------------------------------- no direct */
+
+/* Without alignment, without a second descriptor: buffered, and a notice. */
+static void
+test_direct_not_possible(void)
+{
+    const uint64_t size = 20000;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.reader = &haul_reader;
+    h.options.io = BERTH_IO_DIRECT;
+    haul_trick = (haul_tricks){ .direct_block = 0 };
+    h.options.workers = 1;
+    /* 0: the worker's thread; then per chunk the question what is cached, twice. */
+    for (uint64_t nth = 1; nth < 20; nth++) {
+        haul_reset(&h);
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        if (haul_run(&h, NULL) == BERTH_OK)
+            haul_check(&h);
+        else
+            CHECK_EQ(h.error.system_error, EIO);
+        berthi_fault_disarm();
+        if (atomic_load(&h.notices) == 1)
+            CHECK_STR(h.stats.path, "tricks buffered");
+        else
+            CHECK_STR(h.stats.path, "tricks direct");
+    }
+    haul_end(&h);
+}
+
+static void
+test_memory_files_are_buffered(void)
+{
+    const char *const folder = fixture_format("/dev/shm/berth-test-%d", (int)getpid());
+    const uint64_t two[] = { 20000, 30000 };
+    haul h;
+
+    if (access("/dev/shm", W_OK) != 0)
+        T_SKIP("no /dev/shm to write to");
+    fixture_make_folder(folder);
+    haul_begin(&h, folder, two, 2);
+    haul_want_all(&h);
+    h.options.no_uring = true;
+    check_run(&h);
+    CHECK_STR(h.stats.path, "threads buffered");
+    haul_end(&h);
+    fixture_remove(folder);
+}
+
+/* -------------------------------------------------------------------- page cache */
+
+/* Large enough for read-ahead to matter, small enough to be fast. */
+#define CACHE_FILE (24 * MIB)
+
+/* False when what is cached cannot be seen or dropped in this folder. */
+static bool
+can_see_cache(haul *h, bool needs_direct)
+{
+    uint32_t memory;
+    uint32_t offset;
+
+    haul_drop(h, 0);
+    if (haul_cached(h, 0) != 0)
+        return false;
+    return !needs_direct
+           || (berthi_sys_direct_alignment(h->files[0].fd, &memory, &offset) == 0
+               && offset != 0);
+}
+
+/* Brings [offset, offset + bytes) into the cache; no more than that. */
+static void
+warm(const haul *h, uint64_t offset, uint64_t bytes)
+{
+    static char buffer[64 * 1024];
+    const int fd = open(haul_path(h, 0), O_RDONLY);
+
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    for (uint64_t at = offset; at < offset + bytes; at += sizeof buffer)
+        CHECK_EQ(pread(fd, buffer, sizeof buffer, (off_t)at), (ssize_t)sizeof buffer);
+    close(fd);
+}
+
+static void
+begin_cached(haul *h, int io, int no_uring)
+{
+    const uint64_t size = CACHE_FILE;
+
+    haul_begin(h, fixture_folder(), &size, 1);
+    haul_want_all(h);
+    h->chunk_bytes = MIB;
+    h->options.ring_bytes = 8 * MIB;
+    h->options.io = io;
+    h->options.no_uring = no_uring != 0;
+}
+
+static void
+test_cold_is_direct_and_stays_cold(void)
+{
+    for (int no_uring = 0; no_uring < 2; no_uring++) {
+        haul h;
+
+        begin_cached(&h, BERTH_IO_AUTO, no_uring);
+        if (!can_see_cache(&h, true)) {
+            haul_end(&h);
+            T_SKIP("what is cached cannot be seen here, or there are no direct reads");
+        }
+        check_run(&h);
+        CHECK_EQ(h.stats.direct_bytes, CACHE_FILE);
+        CHECK_CONTAINS(h.stats.path, " direct");
+        CHECK_LT(haul_cached(&h, 0), CACHE_FILE / 20);
+        haul_end(&h);
+    }
+}
+
+static void
+test_warm_is_buffered_and_stays_warm(void)
+{
+    for (int no_uring = 0; no_uring < 2; no_uring++) {
+        haul h;
+
+        begin_cached(&h, no_uring ? BERTH_IO_AUTO : BERTH_IO_BUFFERED, no_uring);
+        if (!can_see_cache(&h, false)) {
+            haul_end(&h);
+            T_SKIP("what is cached cannot be seen here");
+        }
+        warm(&h, 0, CACHE_FILE);
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, CACHE_FILE);
+        CHECK_CONTAINS(h.stats.path, " buffered");
+        CHECK_EQ(haul_cached(&h, 0), CACHE_FILE);
+        haul_end(&h);
+    }
+}
+
+/* Also after an ordinary read whose read-ahead left its marks in the cache. */
+static void
+test_cold_buffered_is_dropped_behind(void)
+{
+    for (int round = 0; round < 4; round++) {
+        char bytes[100];
+        haul h;
+
+        begin_cached(&h, BERTH_IO_BUFFERED, round % 2);
+        if (!can_see_cache(&h, false)) {
+            haul_end(&h);
+            T_SKIP("what is cached cannot be seen here");
+        }
+        if (round / 2)
+            CHECK_EQ(pread(h.files[0].fd, bytes, sizeof bytes, 0), (ssize_t)sizeof bytes);
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, CACHE_FILE);
+        CHECK_LT(haul_cached(&h, 0), CACHE_FILE / 20);
+        haul_end(&h);
+    }
+}
+
+/* Half a file in the cache: each half is read as it is best, and left as it was. */
+static void
+test_half_warm(void)
+{
+    for (int no_uring = 0; no_uring < 2; no_uring++) {
+        haul h;
+
+        begin_cached(&h, BERTH_IO_AUTO, no_uring);
+        if (!can_see_cache(&h, true)) {
+            haul_end(&h);
+            T_SKIP("what is cached cannot be seen here, or there are no direct reads");
+        }
+        warm(&h, 8 * MIB, 12 * MIB);
+        /* 90 per cent are warm, 89 are not; what is between stays as it is. */
+        warm(&h, 2 * MIB, 960 * KIB);
+        warm(&h, 4 * MIB, 896 * KIB);
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, 13 * MIB);
+        CHECK_EQ(h.stats.direct_bytes, 11 * MIB);
+        CHECK_CONTAINS(h.stats.path, " direct and buffered");
+        CHECK_GE(haul_cached(&h, 0), 12 * MIB + 960 * KIB + 896 * KIB);
+        CHECK_LE(haul_cached(&h, 0), 15 * MIB);
+        haul_end(&h);
+    }
+}
+
+/* Read through the cache: mostly cached before stays, mostly not goes. */
+static void
+test_guests_and_residents(void)
+{
+    haul h;
+
+    begin_cached(&h, BERTH_IO_BUFFERED, 1);
+    if (!can_see_cache(&h, false)) {
+        haul_end(&h);
+        T_SKIP("what is cached cannot be seen here");
+    }
+    warm(&h, 4 * MIB, 512 * KIB);
+    warm(&h, 8 * MIB, 448 * KIB);
+    check_run(&h);
+    CHECK_EQ(berthi_sys_cached_pages(h.files[0].fd, 4 * MIB, MIB), 256);
+    CHECK_EQ(berthi_sys_cached_pages(h.files[0].fd, 8 * MIB, MIB), 0);
+    CHECK_LE(haul_cached(&h, 0), MIB + MIB / 2);
+    haul_end(&h);
+}
+
+/* Asked for direct reads, refused: the user's pages stay all the same. */
+static void
+test_refused_direct_reads_leave_warm_pages(void)
+{
+    haul h;
+
+    begin_cached(&h, BERTH_IO_DIRECT, 0);
+    h.options.reader = &haul_reader;
+    haul_trick = (haul_tricks){
+        .failure = EINVAL, .failure_count = UINT64_MAX, .only_direct = true
+    };
+    if (!can_see_cache(&h, false)) {
+        haul_end(&h);
+        T_SKIP("what is cached cannot be seen here");
+    }
+    warm(&h, 0, 4 * MIB);
+    check_run(&h);
+    CHECK_EQ(h.stats.direct_bytes, 0);
+    CHECK_GE(haul_cached(&h, 0), 4 * MIB);
+    CHECK_LT(haul_cached(&h, 0), 5 * MIB);
+    haul_end(&h);
+}
+
+/* The two ways of asking agree: cachestat, and mincore where it is not there. */
+static void
+test_what_is_cached(void)
+{
+    int64_t direct;
+    int64_t through_mapping;
+    haul h;
+
+    begin_cached(&h, BERTH_IO_AUTO, 0);
+    if (!can_see_cache(&h, false)) {
+        haul_end(&h);
+        T_SKIP("what is cached cannot be seen here");
+    }
+    warm(&h, 20 * MIB, MIB);
+    warm(&h, 128 * KIB, 64 * KIB);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t offset = i == 0 ? 0 : i == 1 ? 128 * KIB + 5000 : 20 * MIB;
+        const uint64_t bytes = i == 0 ? CACHE_FILE : i == 1 ? 4096 : 10;
+
+        direct = berthi_sys_cached_pages(h.files[0].fd, offset, bytes);
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, false);
+        through_mapping = berthi_sys_cached_pages(h.files[0].fd, offset, bytes);
+        berthi_fault_disarm();
+        CHECK_EQ(direct, i == 0 ? 256 + 16 : i == 1 ? 2 : 1);
+        CHECK_EQ(through_mapping, direct);
+    }
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    CHECK_EQ(berthi_sys_cached_pages(h.files[0].fd, 0, MIB), -1);
+    berthi_fault_disarm();
+    haul_end(&h);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_direct_reads_are_widened);
+    T_RUN(test_widened_by_less_than_a_page);
+    T_RUN(test_short_direct_reads);
+    T_RUN(test_direct_reads_that_get_nowhere);
+    T_RUN(test_short_buffered_reads);
+    T_RUN(test_buffered_pieces);
+    T_RUN(test_direct_reads_refused);
+    T_RUN(test_refusal_is_the_files);
+    T_RUN(test_reads_to_be_repeated);
+    T_RUN(test_read_errors_say_where);
+    T_RUN(test_direct_not_possible);
+    T_RUN(test_memory_files_are_buffered);
+    T_RUN(test_cold_is_direct_and_stays_cold);
+    T_RUN(test_warm_is_buffered_and_stays_warm);
+    T_RUN(test_cold_buffered_is_dropped_behind);
+    T_RUN(test_half_warm);
+    T_RUN(test_guests_and_residents);
+    T_RUN(test_refused_direct_reads_leave_warm_pages);
+    T_RUN(test_what_is_cached);
+    T_MAIN_END;
+}

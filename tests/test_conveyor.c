@@ -454,7 +454,7 @@ run_damaged(berth_io io, bool no_uring, void (*damage)(const char *path), uint32
     haul_begin(h, fixture_folder(), three, 3);
     haul_want(h, 0, 0, 50000);
     haul_want(h, 1, 0, 70000);
-    h->options.io = io;
+    h->options.io = (int32_t)io;
     h->options.no_uring = no_uring;
     damage(haul_path(h, which));
     status = haul_run(h, NULL);

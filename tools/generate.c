@@ -37,12 +37,19 @@ generate_file(const char *folder, const char *name,
     return BERTH_OK;
 }
 
-/* `text` with a backslash before each character of `special`. */
+/*
+ * `text` within single quotes of a shell's script: a backslash before each
+ * character of `special`, and quotes by leaving the quotes for a moment.
+ */
 static void
-write_escaped(output *out, const char *text, const char *special)
+write_quoted(output *out, const char *text, const char *special)
 {
-    for (; *text != '\0'; text++)
-        output_format(out, "%s%c", strchr(special, *text) != NULL ? "\\" : "", *text);
+    for (; *text != '\0'; text++) {
+        if (*text == '\'')
+            output_text(out, "'\\''");
+        else
+            output_format(out, "%s%c", strchr(special, *text) != NULL ? "\\" : "", *text);
+    }
 }
 
 /* The words of a choice, blanks between them. */
@@ -142,7 +149,7 @@ write_zsh_option(output *out, const cli_option *option)
         output_format(out, "'--%s%s", option->name,
                       option->kind == CLI_OPTIONAL ? "=-" : "");
     output_text(out, option->letter != '\0' ? "}'[" : "[");
-    write_escaped(out, option->help, "[]:\\");
+    write_quoted(out, option->help, "[]:\\");
     output_text(out, "]");
     if (option->kind == CLI_CHOICE) {
         output_text(out, ":word:(");
@@ -167,7 +174,7 @@ write_zsh(output *out, const void *user)
                      "    local -a commands=(\n");
     for (size_t i = 0; all_commands[i] != NULL; i++) {
         output_format(out, "        '%s:", all_commands[i]->name);
-        write_escaped(out, all_commands[i]->help, ":\\");
+        write_quoted(out, all_commands[i]->help, ":\\");
         output_text(out, "'\n");
     }
     output_text(out, "        'help:show the help of a command'\n    )\n"
@@ -209,7 +216,7 @@ write_fish_option(output *out, const cli_command *command, const cli_option *opt
         output_text(out, is_path(option) ? " -r -F" : " -x");
     }
     output_text(out, " -d '");
-    write_escaped(out, option->help, "'\\");
+    write_quoted(out, option->help, "\\");
     output_text(out, "'\n");
 }
 
@@ -234,7 +241,7 @@ write_fish(output *out, const void *user)
 
         output_format(out, "complete -c berth -n __fish_use_subcommand -a %s -d '",
                       all_commands[i]->name);
-        write_escaped(out, all_commands[i]->help, "'\\");
+        write_quoted(out, all_commands[i]->help, "\\");
         output_text(out, "'\n");
         for (size_t n = 0; (option = cli_option_at(all_commands[i], n)) != NULL; n++)
             write_fish_option(out, all_commands[i], option);

@@ -16,6 +16,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 BERTH=${BERTH:-$here/../../build/berth}
 BERTH=$(readlink -f "$BERTH")
 BERTH_BUILD=${BERTH_BUILD:-$(dirname "$BERTH")}
+if ! [ -x "$BERTH" ] || ! [ -x "$BERTH_BUILD/tests/make_model" ]; then
+    echo "FAILED: $BERTH or $BERTH_BUILD/tests/make_model is not built"
+    echo "t: 0 passed, 1 failed, 0 skipped"
+    exit 1
+fi
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-cli.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
 passed=0 failed=0 skipped=0
@@ -43,7 +48,7 @@ expect()
     file=$1/$2
     [ -e "$file" ] || file=$3
     cmp -s "$file" "$scratch/$2" && return 0
-    diff -u "$file" "$scratch/$2" | sed "1,2d; s/^/    $2: /"
+    diff -u "$file" "$scratch/$2" | sed "1,2d; s/^/    $2: /" | head -n 30
     return 1
 }
 

@@ -166,6 +166,7 @@ is_absence(const berth_error *error)
 typedef struct absences {
     berth_error first;
     uint32_t count;
+    bool has_more;    /* than `others` can hold */
     char others[192]; /* names, for the message */
 } absences;
 
@@ -179,14 +180,12 @@ add_absence(absences *all, const char *name, const berth_error *error)
         all->first = *error;
         return;
     }
-    if (used + 8 >= sizeof all->others)
-        return;
     berthi_findings_shown(name, strlen(name), shown);
-    if (used + strlen(shown) + 8 < sizeof all->others)
+    if (all->has_more || used + strlen(shown) + 2 >= sizeof all->others)
+        all->has_more = true;
+    else
         snprintf(all->others + used, sizeof all->others - used, "%s%s",
                  used > 0 ? ", " : "", shown);
-    else
-        snprintf(all->others + used, sizeof all->others - used, ", ...");
 }
 
 static void
@@ -196,8 +195,8 @@ finish_absences(absences *all, uint32_t shard_count)
 
     if (all->count > 1)
         snprintf(all->first.message + used, sizeof all->first.message - used,
-                 "; %u of %u shards are missing, also %s", all->count, shard_count,
-                 all->others);
+                 "; %u of %u shards are missing, also %s%s", all->count, shard_count,
+                 all->others, all->has_more ? ", ..." : "");
 }
 
 /* Opens all files; absent ones are collected, so that one error names them all. */

@@ -172,31 +172,50 @@ open_repository(berthi_location *location, const char *path, const char *hub_cac
 
 /* -------------------------------------------------------------- given paths */
 
-/* True when the open folder is laid out as a repository of the hub cache. */
-static bool
-is_repository(const berthi_location *location)
+/* Whether the open folder has a folder `name`. */
+static berth_status
+has_folder(const berthi_location *location, const char *name, bool *out_has,
+           berth_error *error)
 {
-    static const char *const beside[] = { "refs", "blobs" };
     berthi_sys_stat state;
 
-    if (berthi_sys_stat_at(location->folder, "snapshots", true, &state) != 0
-        || state.kind != BERTHI_SYS_FOLDER)
-        return false;
-    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++)
-        if (berthi_sys_stat_at(location->folder, beside[i], true, &state) == 0
-            && state.kind == BERTHI_SYS_FOLDER)
-            return true;
-    return false;
+    *out_has = false;
+    if (berthi_sys_stat_at(location->folder, name, true, &state) == 0)
+        *out_has = state.kind == BERTHI_SYS_FOLDER;
+    else if (errno != ENOENT)
+        return berthi_fail_system(error, errno, location->folder_path,
+                                  "looking into the folder");
+    return BERTH_OK;
+}
+
+/* Whether the open folder is laid out as a repository of the hub cache. */
+static berth_status
+find_out_repository(const berthi_location *location, bool *out_is, berth_error *error)
+{
+    bool has_refs = false;
+    bool has_blobs = false;
+    berth_status status = has_folder(location, "snapshots", out_is, error);
+
+    if (status != BERTH_OK || !*out_is)
+        return status;
+    status = has_folder(location, "refs", &has_refs, error);
+    if (status == BERTH_OK && !has_refs)
+        status = has_folder(location, "blobs", &has_blobs, error);
+    *out_is = has_refs || has_blobs;
+    return status;
 }
 
 static berth_status
 open_given_folder(berthi_location *location, const char *path, berth_error *error)
 {
-    const berth_status status = open_folder(location, BERTHI_SYS_AT_CWD, path, error);
+    berth_status status = open_folder(location, BERTHI_SYS_AT_CWD, path, error);
+    bool is_home = false;
 
+    if (status == BERTH_OK)
+        status = find_out_repository(location, &is_home, error);
     if (status != BERTH_OK)
         return status;
-    if (!is_repository(location))
+    if (!is_home)
         return note_home(location, error);
     location->home = location->folder;
     location->home_path = location->folder_path;

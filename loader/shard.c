@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loader/shard.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <string.h>
 
 #include "loader/hub.h"
@@ -21,7 +21,9 @@ note_target(berthi_shard *shard, berthi_location *location, berth_error *error)
 
     shard->target = "";
     if (length < 0)
-        return BERTH_OK;
+        return errno == EINVAL ? BERTH_OK /* no link */
+                               : berthi_fail_system(error, errno, shard->file.path,
+                                                    "reading a link");
     shard->target = berthi_arena_text(&location->arena, target, (uint64_t)length);
     return shard->target != NULL ? BERTH_OK : berthi_fail_memory(error, "a path");
 }

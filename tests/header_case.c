@@ -311,7 +311,7 @@ put_load(header_load load, uint64_t divisor, char *at, uint64_t *data_bytes)
         return put_shuffled(at, 1150000 / divisor);
     case HEADER_LOAD_PAIRS:
         *data_bytes = 0;
-        return put_pairs(at, 8500000 / divisor, "%06x\":\"\"");
+        return put_pairs(at, 8200000 / divisor, "%06x\":\"\"");
     case HEADER_LOAD_COUNT: break;
     }
     return at;

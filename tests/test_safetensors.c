@@ -3,7 +3,7 @@
  * test_safetensors.c - the verdict on every case of safetensors-format.md 17.
  *
  * Cases are named as there. The large ones are built smaller here and in full
- * in test_load_headers.c. What errors say is in test_header_details.c.
+ * in test_big_headers.c. What errors say is in test_header_details.c.
  */
 #include <inttypes.h>
 #include <stdio.h>

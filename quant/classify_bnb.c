@@ -439,12 +439,13 @@ berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member)
     const berthi_member weight =
         berthi_walk_find(walk, member->position, module, "weight");
 
-    if (member->tensor.dtype != BERTH_U8 || member->tensor.elements != 1)
-        return;
+    if (member->tensor.dtype != BERTH_U8 || member->tensor.elements != 1
+        || (weight.is_there && berthi_walk_is_claimed(walk, weight.position)))
+        return; /* another layout's, or told already */
     berthi_walk_claim(walk, member);
-    if (!weight.is_there)
-        berthi_walk_tell_orphan(walk, member, module);
-    else if (!berthi_walk_is_claimed(walk, weight.position))
-        berthi_walk_tell_missing(walk, &weight, "SCB");
     berthi_walk_claim(walk, &weight);
+    if (weight.is_there)
+        berthi_walk_tell_missing(walk, &weight, "SCB");
+    else
+        berthi_walk_tell_orphan(walk, member, module);
 }

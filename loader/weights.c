@@ -47,8 +47,8 @@ take_stem(berthi_location *location, const char *stem, const char *variant,
     const char *const word = variant != NULL ? variant : "";
     const char *single = berthi_arena_format(&location->arena, "%s%s%s" SINGLE_SUFFIX,
                                              stem, dot, word);
-    const char *index = berthi_arena_format(&location->arena,
-                                            "%s" INDEX_INFIX "%s%s.json", stem, dot, word);
+    const char *index = berthi_arena_format(
+        &location->arena, "%s" INDEX_INFIX "%s%s.json", stem, dot, word);
     bool has_single = false;
     bool has_index = false;
     berth_status status;

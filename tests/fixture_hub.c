@@ -203,7 +203,8 @@ list_file(void *user, const char *path, const char *inside)
     target[length] = '\0';
     blob = strrchr(target, '/') + 1;
     fprintf(out, "%s\"%s\":{\"size\":%llu,\"blob_id\":\"%.40s\"",
-            ftell(out) > 29 ? "," : "", inside, (unsigned long long)fixture_size(path), blob);
+            ftell(out) > 29 ? "," : "", inside, (unsigned long long)fixture_size(path),
+            blob);
     if (strlen(blob) == 64)
         fprintf(out, ",\"lfs_sha256\":\"%s\",\"lfs_size\":%llu", blob,
                 (unsigned long long)fixture_size(path));

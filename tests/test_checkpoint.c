@@ -508,8 +508,9 @@ test_quantized_others(void)
     check_statistics(&o, "x.weight.nested_quant_map", "x.weight");
     check_statistics(&o, "z.SCB", "z.weight");
     check_statistics(&o, "z.weight_format", "z.weight");
-    CHECK_EQ(berth_checkpoint_quantized(o.checkpoint, find(&o, "norm.weight"), &quantized),
-             BERTH_EINVAL);
+    CHECK_EQ(
+        berth_checkpoint_quantized(o.checkpoint, find(&o, "norm.weight"), &quantized),
+        BERTH_EINVAL);
     CHECK_EQ(quantized.elements, 0);
     CHECK_EQ(berth_checkpoint_quantized(o.checkpoint, find(&o, "z.SCB"), &quantized),
              BERTH_EINVAL);
@@ -536,9 +537,10 @@ ask_and_read(void *user)
             berth_error error;
 
             wrong += berth_checkpoint_tensor(checkpoint, i, &tensor) != BERTH_OK;
-            wrong += berth_checkpoint_find(checkpoint, tensor.name, tensor.name_length) != i;
-            wrong += berth_checkpoint_read(checkpoint, i, 0, UINT64_MAX, got, tensor.bytes,
-                                           &error)
+            wrong +=
+                berth_checkpoint_find(checkpoint, tensor.name, tensor.name_length) != i;
+            wrong += berth_checkpoint_read(checkpoint, i, 0, UINT64_MAX, got,
+                                           tensor.bytes, &error)
                      != BERTH_OK;
             fixture_payload(tensor.name, 0, expected, tensor.bytes);
             wrong += memcmp(expected, got, tensor.bytes) != 0;

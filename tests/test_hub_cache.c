@@ -176,10 +176,12 @@ test_hub_refusals(void)
     options.hub_cache = c.path;
     opened_refuse("org/other", &options, BERTH_REASON_NOT_FOUND,
                   "org/other: neither a file nor a folder, nor a repository in the hub");
-    opened_refuse("org/name@v2", &options, BERTH_REASON_NO_SNAPSHOT,
-                  fixture_format("%s/refs/v2: the hub cache has no such revision", c.home));
+    opened_refuse(
+        "org/name@v2", &options, BERTH_REASON_NO_SNAPSHOT,
+        fixture_format("%s/refs/v2: the hub cache has no such revision", c.home));
     opened_refuse("org/name@" FIXTURE_COMMIT_2, &options, BERTH_REASON_NO_SNAPSHOT,
-                  FIXTURE_COMMIT_2 ": the hub cache knows this revision but holds no files");
+                  FIXTURE_COMMIT_2
+                  ": the hub cache knows this revision but holds no files");
     fixture_hub_ref(c.path, "org/name", "gone", FIXTURE_COMMIT_2);
     opened_refuse("org/name@gone", &options, BERTH_REASON_NO_SNAPSHOT, FIXTURE_COMMIT_2);
     fixture_hub_ref(c.path, "org/name", "bad", "../../../etc");
@@ -187,12 +189,15 @@ test_hub_refusals(void)
                   "refs/bad: the ref does not hold a commit of 40 hex digits");
     fixture_hub_ref(c.path, "org/name", "empty", "");
     opened_refuse("org/name@empty", &options, BERTH_REASON_BAD_REF, "refs/empty");
-    opened_refuse("org/name@../x", &options, BERTH_REASON_ARGUMENT, "`path` has a revision");
-    opened_refuse("org/name@-x", &options, BERTH_REASON_ARGUMENT, "`path` has a revision");
+    opened_refuse("org/name@../x", &options, BERTH_REASON_ARGUMENT,
+                  "`path` has a revision");
+    opened_refuse("org/name@-x", &options, BERTH_REASON_ARGUMENT,
+                  "`path` has a revision");
     opened_refuse("org/name@a//b", &options, BERTH_REASON_ARGUMENT, "an empty part");
     opened_refuse("org/../name", &options, BERTH_REASON_NOT_FOUND, "opening failed");
     opened_refuse("../name", &options, BERTH_REASON_NOT_FOUND, "opening failed");
-    opened_refuse(c.path, &options, BERTH_REASON_NOT_FOUND, "a hub cache: name one of its");
+    opened_refuse(c.path, &options, BERTH_REASON_NOT_FOUND,
+                  "a hub cache: name one of its");
 }
 
 static void
@@ -211,7 +216,8 @@ test_hub_strange_refs(void)
     large[4096] = ' ';
     large[4097] = '\0';
     fixture_hub_ref(c.path, "org/name", "large", large);
-    opened_refuse("org/name@large", &options, BERTH_REASON_BAD_REF, "too large, found 4097");
+    opened_refuse("org/name@large", &options, BERTH_REASON_BAD_REF,
+                  "too large, found 4097");
     free(large);
     T_REQUIRE(mkfifo(in(c.home, "refs/pipe"), 0666) == 0);
     opened_refuse("org/name@pipe", &options, BERTH_REASON_NOT_REGULAR, "refs/pipe");
@@ -268,8 +274,9 @@ test_not_downloaded(void)
     fixture_hub_tree(c.path, "org/name", FIXTURE_COMMIT);
     fixture_remove(in(c.snapshot, SHARD_1));
     opened_refuse(c.snapshot, NULL, BERTH_REASON_INDEX_SHARD,
-                  SHARD_1 ": the index names this shard, but it is not there; it belongs to "
-                          "this revision but was not downloaded, expected 72 [");
+                  SHARD_1
+                  ": the index names this shard, but it is not there; it belongs to "
+                  "this revision but was not downloaded, expected 72 [");
     fixture_text(in(c.home, "blobs/12.incomplete"), "x");
     fixture_text(in(c.home, "blobs/34.5678.incomplete"), "x");
     opened_refuse(c.snapshot, NULL, BERTH_REASON_INCOMPLETE,
@@ -337,7 +344,8 @@ test_inside_only(void)
     fixture_link(in(outside, "x.safetensors"), in(folder, "model.safetensors"));
     CHECK_EQ(opened_accept(folder, &options), 2);
     options.inside_only = 1;
-    opened_refuse(folder, &options, BERTH_REASON_PATH, "a link leaves the model's directory");
+    opened_refuse(folder, &options, BERTH_REASON_PATH,
+                  "a link leaves the model's directory");
     put(folder, "inside.safetensors", 3);
     fixture_link("inside.safetensors", in(folder, "model.safetensors"));
     CHECK_EQ(opened_accept(folder, &options), 3);

@@ -137,7 +137,8 @@ test_arguments(void)
     berth_error error;
 
     T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
-    CHECK_EQ(berth_checkpoint_open(context, NULL, NULL, &checkpoint, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_checkpoint_open(context, NULL, NULL, &checkpoint, &error),
+             BERTH_EINVAL);
     CHECK(checkpoint == NULL);
     CHECK_CONTAINS(error.message, "`path` is NULL");
     checkpoint = (berth_checkpoint *)&options;
@@ -285,7 +286,8 @@ test_named_by_config(void)
     fixture_text(config, "{\"transformers_weights\": \"sub/deep.safetensors\"}");
     CHECK_EQ(opened_accept(folder, NULL), 3);
     fixture_text(config, "{\"transformers_weights\": \"gone.safetensors\"}");
-    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "config.json names these weights");
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND,
+                  "config.json names these weights");
     fixture_text(config, "{\"transformers_weights\": \"sub\"}");
     opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "sub: config.json names");
     fixture_text(in(folder, "w.bin"), "x");
@@ -324,9 +326,11 @@ test_variants(void)
     options.variant = "bf16";
     CHECK_EQ(opened_accept(folder, &options), 3);
     options.variant = "fp8";
-    opened_refuse(folder, &options, BERTH_REASON_NOT_FOUND, "none of the variant \"fp8\"");
+    opened_refuse(folder, &options, BERTH_REASON_NOT_FOUND,
+                  "none of the variant \"fp8\"");
     options.variant = "p16";
-    opened_refuse(folder, &options, BERTH_REASON_NOT_FOUND, "none of the variant \"p16\"");
+    opened_refuse(folder, &options, BERTH_REASON_NOT_FOUND,
+                  "none of the variant \"p16\"");
     options.variant = "";
     opened_refuse(folder, &options, BERTH_REASON_ARGUMENT, "`variant`");
     options.variant = "../x";
@@ -355,9 +359,10 @@ test_variant_of_another_stem(void)
 
     put(folder, "diffusion_pytorch_model.fp16.safetensors", 2);
     put(folder, "diffusion_pytorch_model.safetensors", 1);
-    opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS,
-                  "2 weight files and no index: diffusion_pytorch_model.fp16.safetensors, "
-                  "diffusion_pytorch_model.safetensors [");
+    opened_refuse(
+        folder, NULL, BERTH_REASON_AMBIGUOUS,
+        "2 weight files and no index: diffusion_pytorch_model.fp16.safetensors, "
+        "diffusion_pytorch_model.safetensors [");
     options.variant = "fp16";
     CHECK_EQ(opened_accept(folder, &options), 2);
 }
@@ -503,10 +508,12 @@ test_nothing_usable(void)
 {
     const char *folder = fixture_folder();
 
-    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "no *.safetensors in this folder");
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND,
+                  "no *.safetensors in this folder");
     fixture_text(in(folder, "training_args.bin"), "x");
     fixture_text(in(folder, "optimizer.pt"), "x");
-    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "no *.safetensors in this folder");
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND,
+                  "no *.safetensors in this folder");
     fixture_make_folder(in(folder, "models--org--name"));
     opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "a hub cache");
     fixture_text(in(folder, "model_index.json"), "{}");

@@ -147,7 +147,10 @@ typedef struct wrong_file {
     const char *words;
 } wrong_file;
 
-#define WRONG(bytes, reason, words) { bytes, sizeof bytes - 1, BERTH_REASON_##reason, words }
+#define WRONG(bytes, reason, words)                                                      \
+    {                                                                                    \
+        bytes, sizeof bytes - 1, BERTH_REASON_##reason, words                            \
+    }
 
 static const wrong_file wrong_files[] = {
     WRONG("version https://git-lfs.github.com/spec/v1\noid sha256:"
@@ -209,11 +212,13 @@ test_wrong_texts(void)
     fixture_write(in(folder, INDEX), "", 0);
     opened_refuse(folder, NULL, BERTH_REASON_INDEX_JSON, INDEX);
     T_REQUIRE(truncate(in(folder, INDEX), 100000001) == 0);
-    opened_refuse(folder, NULL, BERTH_REASON_INDEX_JSON,
-                  "larger than any file of its kind, expected 100000000, found 100000001");
+    opened_refuse(
+        folder, NULL, BERTH_REASON_INDEX_JSON,
+        "larger than any file of its kind, expected 100000000, found 100000001");
     fixture_text(in(folder, "config.json"), "{\"model_type\": 5}");
     opened_refuse(folder, NULL, BERTH_REASON_CONFIG_JSON, "config.json");
-    fixture_text(in(folder, "config.json"), "version https://git-lfs.github.com/spec/v1\n");
+    fixture_text(in(folder, "config.json"),
+                 "version https://git-lfs.github.com/spec/v1\n");
     opened_refuse(folder, NULL, BERTH_REASON_LFS_POINTER, "config.json");
     T_REQUIRE(truncate(in(folder, "config.json"), 16777217) == 0);
     opened_refuse(folder, NULL, BERTH_REASON_CONFIG_JSON, "found 16777217");
@@ -246,10 +251,11 @@ test_all_missing_are_named(void)
 
     fixture_remove(in(folder, SHARD_1));
     fixture_remove(in(folder, SHARD_3));
-    opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
-                  fixture_format("%s: the index names this shard, but it is not there; 2 of "
-                                 "3 shards are missing, also " SHARD_3 " [",
-                                 in(folder, SHARD_1)));
+    opened_refuse(
+        folder, NULL, BERTH_REASON_INDEX_SHARD,
+        fixture_format("%s: the index names this shard, but it is not there; 2 of "
+                       "3 shards are missing, also " SHARD_3 " [",
+                       in(folder, SHARD_1)));
     fixture_remove(in(folder, SHARD_2));
     opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
                   "3 of 3 shards are missing, also " SHARD_2 ", " SHARD_3 " [");
@@ -266,10 +272,11 @@ test_many_missing(void)
     for (int i = 10; i < 40; i++)
         lines = fixture_format("%st%d model-000%d-of-00099.safetensors\n", lines, i, i);
     put_index(folder, 0, lines);
-    opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
-                  "30 of 30 shards are missing, also model-00011-of-00099.safetensors, "
-                  "model-00012-of-00099.safetensors, model-00013-of-00099.safetensors, "
-                  "model-00014-of-00099.safetensors, model-00015-of-00099.safetensors, ... [");
+    opened_refuse(
+        folder, NULL, BERTH_REASON_INDEX_SHARD,
+        "30 of 30 shards are missing, also model-00011-of-00099.safetensors, "
+        "model-00012-of-00099.safetensors, model-00013-of-00099.safetensors, "
+        "model-00014-of-00099.safetensors, model-00015-of-00099.safetensors, ... [");
     options.keep_going = 1;
     opened_begin(&o, folder, &options);
     CHECK_EQ(o.finding_count, 30);
@@ -440,7 +447,8 @@ test_dropped(void)
         CHECK_EQ(tensor.encoding, BERTH_ENCODING_NATIVE);
         CHECK_EQ(tensor.shard, index / 2);
         fixture_payload(text, 0, expected, 8);
-        CHECK_EQ(berth_checkpoint_read(o.checkpoint, index, 0, 2, got, 8, NULL), BERTH_OK);
+        CHECK_EQ(berth_checkpoint_read(o.checkpoint, index, 0, 2, got, 8, NULL),
+                 BERTH_OK);
         CHECK_MEM(got, expected, 8);
     }
     opened_end(&o);
@@ -457,7 +465,8 @@ test_doubled_and_unnamed(void)
     fixture_file(in(folder, SHARD_2), "F32 2 b\nF32 2 z\n");
     put_index(folder, 32, "a " SHARD_1 "\nb " SHARD_2 "\n");
     opened_refuse(folder, NULL, BERTH_REASON_DUPLICATE,
-                  "tensor \"z\": also in " SHARD_1 ", and no index says which one counts");
+                  "tensor \"z\": also in " SHARD_1
+                  ", and no index says which one counts");
     options.keep_going = 1;
     opened_begin(&o, folder, &options);
     CHECK_EQ(opened_count(&o, BERTH_REASON_INDEX_EXTRA), 1);
@@ -530,8 +539,8 @@ static const strict_case strict_cases[] = {
       "white space before the header" },
     { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}\n\n", 8,
       "white space other than blanks after the header" },
-    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":[1,2,3]}}  ", 8,
-      "members that the format does not know" },
+    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":[1,2,3]}}  ",
+      8, "members that the format does not know" },
     { "{\"__metadata__\":null,\"a\":{\"dtype\":\"U8\",\"shape\":[8],"
       "\"data_offsets\":[0,8]}}",
       8, "metadata that is null" },

@@ -13,7 +13,10 @@ typedef struct sample {
     const char *what; /* part of the name */
 } sample;
 
-#define SAMPLE(bytes, reason, what) { bytes, sizeof bytes - 1, BERTH_REASON_##reason, what }
+#define SAMPLE(bytes, reason, what)                                                      \
+    {                                                                                    \
+        bytes, sizeof bytes - 1, BERTH_REASON_##reason, what                             \
+    }
 
 static const sample samples[] = {
     SAMPLE("version https://git-lfs.github.com/spec/v1\n", LFS_POINTER, "git-lfs"),

@@ -57,7 +57,8 @@ check_paths(const char *text)
     const char *const digest = berthi_hub_blob_digest(text);
 
     must((length > 0) == (commit != NULL));
-    must(commit == NULL || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
+    must(commit == NULL
+         || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
     must(length < strlen(text) || length == 0);
     must(digest == NULL || strlen(digest) == BERTHI_HUB_DIGEST);
 }
@@ -78,7 +79,8 @@ check_tree(const char *text, size_t length)
     must(listed.has_bytes || listed.bytes == 0);
     if (!listed.has_bytes)
         return;
-    snprintf(printed, sizeof printed, "{\"files\":{\"model.safetensors\":{\"size\":%llu}}}",
+    snprintf(printed, sizeof printed,
+             "{\"files\":{\"model.safetensors\":{\"size\":%llu}}}",
              (unsigned long long)listed.bytes);
     berthi_hub_tree_find(printed, strlen(printed), "model.safetensors", &again);
     must(again.is_readable && again.is_listed && again.bytes == listed.bytes);
@@ -89,7 +91,8 @@ check_sniff(const uint8_t *data, size_t size)
 {
     berthi_sniff sniff;
 
-    berthi_sniff_look(data, size < BERTHI_SNIFF_BYTES ? size : BERTHI_SNIFF_BYTES, &sniff);
+    berthi_sniff_look(data, size < BERTHI_SNIFF_BYTES ? size : BERTHI_SNIFF_BYTES,
+                      &sniff);
     must((sniff.reason == BERTH_REASON_NONE) == (sniff.what == NULL));
     must(sniff.reason == BERTH_REASON_LFS_POINTER || !sniff.has_promised_bytes);
     must(strlen(sniff.promised_sha256) == 0 || strlen(sniff.promised_sha256) == 64);
@@ -107,7 +110,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + 1, size - 1);
     text[size - 1] = '\0';
     commit = berthi_hub_ref_commit(text, size - 1);
-    must(commit == NULL || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
+    must(commit == NULL
+         || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
     switch (data[0] % 4) {
     case 0: check_name(text); break;
     case 1: check_paths(text); break;

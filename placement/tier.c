@@ -55,19 +55,18 @@ hundredths_of(uint64_t bytes, uint64_t unit_bytes)
 const char *
 berth_size_format(uint64_t bytes, char *text)
 {
-    uint64_t hundredths = 0;
-    unsigned power = 1;
+    const unsigned largest = sizeof binary_names / sizeof *binary_names - 1;
+    uint64_t hundredths;
+    unsigned power = 0;
 
     if (bytes < UINT64_C(1) << KIBI_BITS) {
         snprintf(text, BERTH_SIZE_CAPACITY, "%" PRIu64 " B", bytes);
         return text;
     }
-    for (; power < sizeof binary_names / sizeof *binary_names; power++) {
+    do { /* what rounds up to 1024.00 is 1.00 of the next unit */
+        power++;
         hundredths = hundredths_of(bytes, UINT64_C(1) << power * KIBI_BITS);
-        /* What rounds up to 1024.00 is 1.00 of the next unit. */
-        if (hundredths < (UINT64_C(100) << KIBI_BITS))
-            break;
-    }
+    } while (power < largest && hundredths >= UINT64_C(100) << KIBI_BITS);
     snprintf(text, BERTH_SIZE_CAPACITY, "%" PRIu64 ".%02u %s", hundredths / 100,
              (unsigned)(hundredths % 100), binary_names[power]);
     return text;
@@ -174,7 +173,8 @@ berth_size_parse(const char *text, uint64_t *out_bytes, berth_error *error)
     problem = parse(text, &bytes);
     if (problem != NULL) {
         berth_text_escape(text, strlen(text), name, sizeof name);
-        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL, "\"%s\" %s", name, problem);
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL, "\"%s\" %s", name,
+                           problem);
     }
     *out_bytes = bytes;
     return BERTH_OK;

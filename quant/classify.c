@@ -43,7 +43,7 @@ typedef struct word_row {
     uint8_t left_out;  /* bytes of the suffix that belong to the owner's name */
 } word_row;
 
-#define ROW(suffix, word, is_leaf, left_out)                                               \
+#define ROW(suffix, word, is_leaf, left_out) \
     { suffix, sizeof suffix - 1, word, is_leaf, left_out }
 
 static const word_row rows[] = {
@@ -185,7 +185,8 @@ walk_all(berthi_walk *walk)
             look_at(walk, &member);
     }
     for (uint32_t i = 0; i < count && !walk->is_stopped; i++) {
-        if ((walk->deferred[i / 64] >> i % 64 & 1) == 0 || berthi_walk_is_claimed(walk, i))
+        if ((walk->deferred[i / 64] >> i % 64 & 1) == 0
+            || berthi_walk_is_claimed(walk, i))
             continue;
         berthi_walk_get(walk, i, &member);
         look_again(walk, &member);
@@ -329,5 +330,6 @@ berthi_classify_fini(berthi_classify_result *result)
 const berthi_quantized *
 berthi_classify_record(const berthi_classify_result *result, uint32_t record)
 {
-    return &result->blocks[record / BERTHI_CLASSIFY_BLOCK][record % BERTHI_CLASSIFY_BLOCK];
+    return &result->blocks[record / BERTHI_CLASSIFY_BLOCK]
+                          [record % BERTHI_CLASSIFY_BLOCK];
 }

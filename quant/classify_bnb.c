@@ -171,8 +171,8 @@ is_consistent(berthi_walk *walk, const four_bit *w, const berthi_state *state,
                       "values of the code table"))
         return false;
     if (!is_absmax_transposed
-        && !is_vector(walk, &w->absmax, state->is_double ? BERTH_U8 : BERTH_F32, w->blocks,
-                      "absmax values do not fit shape and block size"))
+        && !is_vector(walk, &w->absmax, state->is_double ? BERTH_U8 : BERTH_F32,
+                      w->blocks, "absmax values do not fit shape and block size"))
         return false;
     return !state->is_double
            || (is_vector(walk, &w->nested_absmax, BERTH_F32, groups,
@@ -205,7 +205,8 @@ has_state(berthi_walk *walk, const berthi_member *member, berth_encoding encodin
     text = berthi_walk_read(walk, member);
     if (text == NULL)
         return false;
-    if (berthi_state_parse(text, member->tensor.bytes, &about, out, &details) != BERTH_OK) {
+    if (berthi_state_parse(text, member->tensor.bytes, &about, out, &details)
+        != BERTH_OK) {
         berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
         return false;
     }

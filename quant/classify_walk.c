@@ -48,8 +48,8 @@ compare_name(const berthi_classify_tensor *tensor, berthi_part prefix,
         if (order != 0)
             return order;
     }
-    return compare_bytes(tensor->name + prefix.length, tensor->name_length - prefix.length,
-                         suffix, suffix_length);
+    return compare_bytes(tensor->name + prefix.length,
+                         tensor->name_length - prefix.length, suffix, suffix_length);
 }
 
 /* Where a name can still be: behind `below` and before `above`. */

@@ -31,7 +31,8 @@ int32_t berthi_format_torch_dtype(const char *name, uint64_t length);
 const char *berthi_format_torch_name(int32_t dtype);
 
 /* Product of the dims (1 for a scalar); false on overflow. */
-bool berthi_format_can_count(const uint64_t *shape, uint32_t rank, uint64_t *out_elements);
+bool berthi_format_can_count(const uint64_t *shape, uint32_t rank,
+                             uint64_t *out_elements);
 /* Bytes of plain numbers; false on overflow or when they end inside a byte. */
 bool berthi_format_can_size(int32_t dtype, uint64_t elements, uint64_t *out_bytes);
 

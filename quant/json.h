@@ -24,7 +24,7 @@
 #include "kernels/memory.h"
 
 #define BERTHI_JSON_LIMIT UINT64_C(16777216) /* bytes of text */
-#define BERTHI_JSON_VALUES UINT64_C(262144)  /* values of all kinds: some 25 MiB of tree */
+#define BERTHI_JSON_VALUES UINT64_C(262144)  /* of all kinds: 25 MiB of tree */
 
 /* Flags: NaN, Infinity and -Infinity are numbers, as Python writes them. */
 #define BERTHI_JSON_NONFINITE 1u

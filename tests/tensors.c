@@ -313,7 +313,8 @@ tensors_run(tensors *t, berth_context *context, const char *config, bool keep_go
     berthi_config parsed;
 
     berthi_classify_fini(&t->result);
-    qsort(t->all, t->count, sizeof *t->all, compare_names);
+    if (t->count > 1)
+        qsort(t->all, t->count, sizeof *t->all, compare_names);
     for (uint32_t i = 0; i < t->count; i++) {
         t->all[i].encoding = BERTH_ENCODING_NATIVE;
         t->all[i].record = BERTHI_NO_RECORD;

@@ -244,7 +244,7 @@ test_strings_are_no_numbers(void)
 {
     berthi_json *const d = parse("[\"12\", \"NaN\", \"\\u00ff12\", \"\", \"-1,]}\\\"\\\\\", "
                                  "\"\\ud83d\\ude00\"]");
-    static const char *const texts[] = { "12", "NaN", "\xc3\xbf""12", "", "-1,]}\"\\",
+    static const char *const texts[] = { "12", "NaN", "\xc3\xbf\x31\x32", "", "-1,]}\"\\",
                                          "\xf0\x9f\x98\x80" };
     const berthi_json_value *v = berthi_json_first(berthi_json_root(d));
     unsigned i;

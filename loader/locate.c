@@ -223,17 +223,26 @@ open_given_folder(berthi_location *location, const char *path, berth_error *erro
     return open_revision(location, "main", error);
 }
 
+/* Length of the folder's path in front of `slash`; "/" keeps its slash. */
+static uint64_t
+folder_length(const char *path, const char *slash)
+{
+    if (slash == NULL)
+        return 0;
+    return slash == path ? 1 : (uint64_t)(slash - path);
+}
+
 /* A file: its folder, and the file's name in there. */
 static berth_status
 open_given_file(berthi_location *location, const char *path, berth_error *error)
 {
     const char *const slash = strrchr(path, '/');
+    const char *const name = slash != NULL ? slash + 1 : path;
     berth_status status;
 
-    location->file = berthi_arena_text(&location->arena, slash != NULL ? slash + 1 : path,
-                                       strlen(slash != NULL ? slash + 1 : path));
-    location->folder_path = berthi_arena_text(
-        &location->arena, path, slash != NULL ? (uint64_t)(slash - path) + 1 : 0);
+    location->file = berthi_arena_text(&location->arena, name, strlen(name));
+    location->folder_path =
+        berthi_arena_text(&location->arena, path, folder_length(path, slash));
     if (location->file == NULL || location->folder_path == NULL)
         return berthi_fail_memory(error, "a path");
     status = open_folder(location, BERTHI_SYS_AT_CWD,

@@ -124,7 +124,7 @@ test_index_path(void)
     T_REQUIRE(o.checkpoint != NULL);
     CHECK_EQ(o.summary.tensor_count, 3);
     CHECK_EQ(o.summary.is_sharded, 1);
-    CHECK_STR(o.summary.path, fixture_format("%s/", folder));
+    CHECK_STR(o.summary.path, folder);
     opened_end(&o);
 }
 
@@ -202,8 +202,10 @@ test_folder_as_file(void)
 {
     const char *folder = fixture_folder();
 
-    /* a folder of that name is no weight file, but something else may be */
     fixture_make_folder(in(folder, "model.safetensors"));
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_REGULAR,
+                  "model.safetensors: a directory, not a regular file");
+    /* a folder of that name is no weight file, but something else may be */
     put(folder, "other.safetensors", 2);
     opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 weight files");
     fixture_link("model.safetensors", in(folder, "linked.safetensors"));

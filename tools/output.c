@@ -239,6 +239,8 @@ text_cut(char *text, size_t width, bool has_unicode)
         return;
     head = bytes_of_width(text, (width - 1) / 2);
     tail = bytes_of_width(text, full - (width - 1 - (width - 1) / 2));
+    if (text_width(text + tail) > width - 1 - (width - 1) / 2)
+        tail += bytes_of_width(text + tail, 2); /* a wide character, half of it too much */
     if (tail < head + strlen(mark))
         return; /* nothing gained: the mark is as long as what it replaces */
     memcpy(text + head, mark, strlen(mark));

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_output.c - what reaches a descriptor: text, JSON, bars, progress. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tools/cli.h"
+#include "tools/draw.h"
+#include "tools/json.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+#include "tools/table.h"
+
+static const screen unicode = { .has_unicode = true };
+static const screen ascii = { .has_unicode = false };
+static const screen colourful = { .has_unicode = true, .has_colour = true };
+
+/* A file to write to, and everything written to it so far. */
+static const char *path;
+static output out;
+
+static void
+begin(void)
+{
+    path = fixture_format("%s/out", fixture_folder());
+    output_init(&out, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+}
+
+static const char *
+written(void)
+{
+    const char *text;
+    char *bytes;
+
+    output_flush(&out);
+    bytes = fixture_read(path, NULL);
+    text = fixture_format("%s", bytes);
+    free(bytes);
+    return text;
+}
+
+static void
+end(void)
+{
+    close(out.fd);
+}
+
+/* --------------------------------------------------------------------- output */
+
+static void
+test_output_is_complete(void)
+{
+    char *bytes;
+    size_t length;
+    size_t wrong = 0;
+
+    begin();
+    for (int i = 0; i < 20000; i++)
+        output_format(&out, "%06d\n", i);
+    output_flush(&out);
+    bytes = fixture_read(path, &length);
+    CHECK_EQ(length, 140000);
+    for (int i = 0; i < 20000; i++) {
+        char line[16];
+
+        snprintf(line, sizeof line, "%06d\n", i);
+        wrong += memcmp(bytes + (size_t)i * 7, line, 7) != 0;
+    }
+    CHECK_EQ(wrong, 0);
+    free(bytes);
+    end();
+}
+
+static void
+test_output_remembers_failure(void)
+{
+    output_init(&out, open("/dev/full", O_WRONLY | O_CLOEXEC));
+    output_text(&out, "x");
+    CHECK(!output_is_closed(&out));
+    output_flush(&out);
+    CHECK(output_is_closed(&out));
+    CHECK_EQ(out.system_error, ENOSPC);
+    end();
+    output_flush(&out);
+    CHECK_EQ(out.system_error, ENOSPC);
+}
+
+/* A name longer than the pieces it is escaped in, with a character at each cut. */
+static void
+test_output_name_is_never_cut(void)
+{
+    for (size_t shift = 0; shift < 4; shift++) {
+        char name[801] = "";
+
+        memset(name, 'a', shift);
+        for (size_t i = shift; i + 4 <= 800; i += 4)
+            memcpy(name + i, "\xE2\x82\xAC\n", 4);
+        begin();
+        output_name(&out, name, strlen(name));
+        CHECK_EQ(strlen(written()), shift + (strlen(name) - shift) / 4 * 7);
+        CHECK_CONTAINS(written(), "\xE2\x82\xAC\\x0a\xE2\x82\xAC\\x0a");
+        CHECK(strstr(written(), "\\xe2") == NULL);
+        end();
+    }
+}
+
+static void
+test_output_csv(void)
+{
+    static const struct {
+        const char *field;
+        const char *expected;
+    } cases[] = {
+        { "", "" },           { "plain", "plain" },     { "a,b", "\"a,b\"" },
+        { "\"", "\"\"\"\"" }, { "a\"b\"", "\"a\"\"b\"\"\"" }, { " a", "\" a\"" },
+        { "a ", "\"a \"" },   { "a\nb", "a\\x0ab" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        begin();
+        output_csv(&out, cases[i].field, strlen(cases[i].field));
+        CHECK_STR(written(), cases[i].expected);
+        end();
+    }
+}
+
+static void
+test_text_cut(void)
+{
+    char text[64];
+
+    CHECK_EQ(text_width(""), 0);
+    CHECK_EQ(text_width("a\xC3\xA9\xE6\x97\xA5\xF0\x9F\x98\x80"), 6);
+    CHECK_EQ(text_width("e\xCC\x81"), 1);
+    strcpy(text, "abcdefghij");
+    text_cut(text, 10, true);
+    CHECK_STR(text, "abcdefghij");
+    text_cut(text, 7, true);
+    CHECK_STR(text, "abc\xE2\x80\xA6hij");
+    strcpy(text, "abcdefghij");
+    text_cut(text, 6, false);
+    CHECK_STR(text, "ab~hij");
+    text_cut(text, 2, false);
+    CHECK_STR(text, "ab~hij");
+    strcpy(text, "\xE6\x97\xA5\xE6\x97\xA5\xE6\x97\xA5\xE6\x97\xA5");
+    text_cut(text, 6, true);
+    CHECK_LE(text_width(text), 6);
+}
+
+static void
+test_text_numbers(void)
+{
+    char text[TEXT_NUMBER_CAPACITY];
+
+    CHECK_STR(text_number(0, text), "0");
+    CHECK_STR(text_number(999, text), "999");
+    CHECK_STR(text_number(1000, text), "1,000");
+    CHECK_STR(text_number(UINT64_MAX, text), "18,446,744,073,709,551,615");
+    CHECK_STR(text_count(999, text), "999");
+    CHECK_STR(text_count(1000, text), "1.00 K");
+    CHECK_STR(text_count(999994, text), "999.99 K");
+    CHECK_STR(text_count(999995, text), "1.00 M");
+    CHECK_STR(text_count(70553706496, text), "70.55 B");
+    CHECK_STR(text_count(1000000000000000, text), "1000.00 T");
+}
+
+/* ----------------------------------------------------------------------- json */
+
+static void
+test_json_strings(void)
+{
+    static const struct {
+        const char *bytes;
+        const char *expected;
+    } cases[] = {
+        { "", "" },
+        { "a/b", "a/b" },
+        { "\"\\", "\\\"\\\\" },
+        { "\b\t\n\f\r\x01\x1b\x7f", "\\b\\t\\n\\f\\r\\u0001\\u001b\\u007f" },
+        { "\xC3\xA9\xE2\x80\xAE\xF0\x9F\x98\x80", "\\u00e9\\u202e\\ud83d\\ude00" },
+        { "\xF4\x8F\xBF\xBF", "\\udbff\\udfff" },
+        { "a\xFF", "a\\ufffd" },
+        { "\xC0\x80", "\\ufffd\\ufffd" },
+        { "\xED\xA0\x80", "\\ufffd\\ufffd\\ufffd" },
+        { "\xF4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd" },
+        { "\xE2\x82", "\\ufffd\\ufffd" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_writer w;
+
+        begin();
+        json_begin(&w, &out, true);
+        json_text(&w, NULL, cases[i].bytes);
+        CHECK_STR(written(), fixture_format("\"%s\"", cases[i].expected));
+        end();
+    }
+}
+
+static void
+write_document(json_writer *w)
+{
+    static const uint64_t numbers[] = { 1, UINT64_MAX };
+
+    json_object_begin(w, NULL);
+    json_number(w, "n", 1);
+    json_array_begin(w, "list");
+    json_bool(w, NULL, true);
+    json_object_begin(w, NULL);
+    json_object_end(w);
+    json_array_end(w);
+    json_array_begin(w, "empty");
+    json_array_end(w);
+    json_numbers(w, "numbers", numbers, 2);
+    json_known(w, "unknown", UINT64_MAX);
+    json_known(w, "known", 7);
+    json_signed(w, "minus", -5);
+    json_real(w, "real", 0.25);
+    json_real(w, "none", 1.0 / 0.0);
+    json_pair(w, "k\0e", 3, "v", 1);
+    json_object_end(w);
+    json_end(w);
+}
+
+static void
+test_json_document(void)
+{
+    json_writer w;
+
+    begin();
+    json_begin(&w, &out, true);
+    write_document(&w);
+    CHECK_STR(written(), "{\"n\":1,\"list\":[true,{}],\"empty\":[],"
+                         "\"numbers\":[1, 18446744073709551615],\"unknown\":null,"
+                         "\"known\":7,\"minus\":-5,\"real\":0.250,\"none\":null,"
+                         "\"k\\u0000e\":\"v\"}\n");
+    end();
+    begin();
+    json_begin(&w, &out, false);
+    write_document(&w);
+    CHECK_CONTAINS(written(), "{\n  \"n\": 1,\n  \"list\": [\n    true,\n    {}\n  ],\n"
+                              "  \"empty\": [],\n");
+    end();
+}
+
+/* ----------------------------------------------------------------------- bars */
+
+static void
+test_layout(void)
+{
+    const draw_part parts[] = { { 25, COLOUR_WIDE },
+                                { 0, COLOUR_HALF },
+                                { 25, COLOUR_BYTE } };
+    draw_layout layout;
+
+    draw_lay_out(parts, 3, 100, 10, &layout);
+    CHECK_EQ(layout.count, 2);
+    CHECK_EQ(layout.ends[0], 20);
+    CHECK_EQ(layout.ends[1], 40);
+    CHECK_EQ(layout.styles[1], COLOUR_BYTE);
+    draw_lay_out(parts, 1, 100000, 10, &layout);
+    CHECK_EQ(layout.ends[0], 1); /* there, therefore visible */
+    draw_lay_out(parts + 1, 1, 100, 10, &layout);
+    CHECK_EQ(layout.count, 0);
+    draw_lay_out(parts, 3, 50, 10, &layout);
+    CHECK_EQ(layout.ends[1], 80);
+    draw_lay_out(parts, 3, 10, 10, &layout);
+    CHECK_EQ(layout.ends[1], 80);
+}
+
+static void
+test_layout_merges_the_last_parts(void)
+{
+    draw_part parts[DRAW_MAX_PARTS + 2];
+    draw_layout layout;
+
+    for (size_t i = 0; i < DRAW_MAX_PARTS + 2; i++)
+        parts[i] = (draw_part){ 10, COLOUR_GOOD };
+    draw_lay_out(parts, DRAW_MAX_PARTS + 2, 100, 10, &layout);
+    CHECK_EQ(layout.count, DRAW_MAX_PARTS);
+    CHECK_EQ(layout.ends[DRAW_MAX_PARTS - 1], 80);
+}
+
+static const char *
+bar(const screen *s, uint64_t bytes, uint64_t more, bool is_framed)
+{
+    const draw_part parts[] = { { bytes, COLOUR_HALF }, { more, COLOUR_NIBBLE } };
+
+    begin();
+    draw_bar(&out, s, parts, 2, 80, 4, is_framed);
+    output_flush(&out);
+    end();
+    return written();
+}
+
+static void
+test_bars(void)
+{
+    CHECK_STR(bar(&unicode, 0, 0, false), "");
+    CHECK_STR(bar(&ascii, 0, 0, true), "....");
+    CHECK_STR(bar(&unicode, 80, 0, false), "\xE2\x96\x88\xE2\x96\x88\xE2\x96\x88\xE2\x96\x88");
+    CHECK_STR(bar(&unicode, 25, 0, false), "\xE2\x96\x88\xE2\x96\x8E");
+    CHECK_STR(bar(&ascii, 30, 0, true), "##..");
+    CHECK_STR(bar(&ascii, 25, 0, true), "#|..");
+    CHECK_STR(bar(&ascii, 60, 10, false), "####");
+    CHECK_STR(bar(&colourful, 20, 20, false),
+              "\033[34m\xE2\x96\x88\033[0m\033[32m\xE2\x96\x88\033[0m");
+    CHECK_STR(bar(&colourful, 20, 0, true),
+              "\033[34m\xE2\x96\x88\033[0m\033[2m\xE2\x96\x91\xE2\x96\x91\xE2\x96\x91\033[0m");
+}
+
+static void
+test_table(void)
+{
+    table t = { 0 };
+    const table_cell a[] = { { "a long name", COLOUR_NONE }, { "1", COLOUR_DIM },
+                             { "x", COLOUR_NONE } };
+    const table_cell b[] = { { "\xE6\x97\xA5", COLOUR_NONE }, { "10,000", COLOUR_NONE },
+                             { "", COLOUR_DIM } };
+
+    table_column_add(&t, "name", false);
+    table_column_add(&t, "n", true);
+    table_column_add(&t, "last", false);
+    table_measure(&t, a);
+    table_measure(&t, b);
+    CHECK_EQ(table_width(&t), 11 + 2 + 6 + 2 + 4);
+    begin();
+    table_print_title(&t, &out, &unicode);
+    output_text(&out, "\n");
+    table_print(&t, &out, &unicode, a);
+    output_text(&out, "\n");
+    table_print(&t, &out, &colourful, b);
+    CHECK_STR(written(), "name              n  last\n"
+                         "a long name       1  x\n"
+                         "\xE6\x97\xA5           10,000  ");
+    end();
+    t.columns[0].width = 40;
+    table_fit(&t, 44);
+    CHECK_EQ(t.columns[0].width, 30);
+    table_fit(&t, 10);
+    CHECK_EQ(t.columns[0].width, 16);
+    table_fit(&t, 200);
+    CHECK_EQ(t.columns[0].width, 16);
+}
+
+/* ------------------------------------------------------------------- progress */
+
+static berth_progress
+report_at(double seconds, uint64_t done)
+{
+    berth_progress report;
+
+    memset(&report, 0, sizeof report);
+    report.phase = "read";
+    report.file = "a\nb";
+    report.seconds = seconds;
+    report.done = done;
+    report.total = 4096;
+    report.rate = 512;
+    return report;
+}
+
+static const char *
+progress_of(progress_mode mode, const screen *s, const double *seconds, size_t count)
+{
+    progress p;
+    berth_progress report = report_at(0, 0);
+
+    begin();
+    CHECK(progress_init(&p, out.fd, s, mode));
+    for (size_t i = 0; i < count; i++) {
+        report = report_at(seconds[i], 1024 * (i + 1));
+        progress_update(&p, &report);
+    }
+    progress_end(&p, &report);
+    progress_fini(&p);
+    end();
+    return written();
+}
+
+static void
+test_progress_lines(void)
+{
+    static const double seconds[] = { 1, 4.9, 5, 9.9 };
+    static const double later[] = { 5.5, 10.4, 10.5, 3600 };
+
+    CHECK_STR(progress_of(PROGRESS_AUTO, &unicode, seconds, 4),
+              "berth: read  75%  3.00 KiB of 4.00 KiB  512 B/s  0:02 left\n");
+    CHECK_STR(progress_of(PROGRESS_AUTO, &unicode, later, 4),
+              "berth: read  25%  1.00 KiB of 4.00 KiB  512 B/s  0:06 left\n"
+              "berth: read  75%  3.00 KiB of 4.00 KiB  512 B/s  0:02 left\n"
+              "berth: read 100%  4.00 KiB of 4.00 KiB  512 B/s  0:00 left\n");
+    CHECK_STR(progress_of(PROGRESS_NEVER, &unicode, later, 4), "");
+}
+
+static void
+test_progress_bar(void)
+{
+    static const double seconds[] = { 0.5, 2 };
+
+    CHECK_STR(progress_of(PROGRESS_ALWAYS, &ascii, seconds, 1),
+              "\rread  #########..........................   25%  1.00 KiB of 4.00 KiB  "
+              "512 B/s\033[K\r\033[K");
+    CHECK_CONTAINS(progress_of(PROGRESS_ALWAYS, &ascii, seconds, 2),
+                   " 50%  2.00 KiB of 4.00 KiB  512 B/s  0:04 left\033[K\r\033[K");
+}
+
+static void
+test_progress_json(void)
+{
+    static const double seconds[] = { 0.25 };
+
+    CHECK_STR(progress_of(PROGRESS_JSON, &unicode, seconds, 1),
+              "{\"schema_version\":1,\"phase\":\"read\",\"file\":\"a\\nb\",\"done\":1024,"
+              "\"total\":4096,\"seconds\":0.250,\"rate\":512,\"stalled\":false}\n"
+              "{\"schema_version\":1,\"phase\":\"read\",\"file\":\"a\\nb\",\"done\":1024,"
+              "\"total\":4096,\"seconds\":0.250,\"rate\":512,\"stalled\":false}\n");
+}
+
+static void
+test_progress_gives_way(void)
+{
+    const berth_progress report = report_at(0.5, 2048);
+    progress p;
+
+    begin();
+    T_REQUIRE(progress_init(&p, out.fd, &ascii, PROGRESS_ALWAYS));
+    progress_hide(&p); /* nothing shown: nothing to clear */
+    progress_show(&p);
+    CHECK_STR(written(), "");
+    progress_update(&p, &report);
+    progress_hide(&p);
+    output_text(&out, "a line\n");
+    output_flush(&out);
+    progress_show(&p);
+    CHECK_CONTAINS(written(), "512 B/s\033[K\r\033[Ka line\n");
+    progress_fini(&p);
+    end();
+}
+
+/* -------------------------------------------------------------------- nearest */
+
+static void
+test_nearest(void)
+{
+    static const char *const words[] = { "inspect", "verify", "devices",
+                                         "longer-than-thirty-one-characters-a-word" };
+
+    CHECK_STR(cli_nearest("inspekt", words, 4, sizeof words[0]), "inspect");
+    CHECK_STR(cli_nearest("vreify", words, 4, sizeof words[0]), "verify");
+    CHECK_STR(cli_nearest("device", words, 4, sizeof words[0]), "devices");
+    CHECK_STR(cli_nearest("verify", words, 4, sizeof words[0]), "verify");
+    CHECK(cli_nearest("quantize", words, 4, sizeof words[0]) == NULL);
+    CHECK(cli_nearest("", words, 4, sizeof words[0]) == NULL);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_output_is_complete);
+    T_RUN(test_output_remembers_failure);
+    T_RUN(test_output_name_is_never_cut);
+    T_RUN(test_output_csv);
+    T_RUN(test_text_cut);
+    T_RUN(test_text_numbers);
+    T_RUN(test_json_strings);
+    T_RUN(test_json_document);
+    T_RUN(test_layout);
+    T_RUN(test_layout_merges_the_last_parts);
+    T_RUN(test_bars);
+    T_RUN(test_table);
+    T_RUN(test_progress_lines);
+    T_RUN(test_progress_bar);
+    T_RUN(test_progress_json);
+    T_RUN(test_progress_gives_way);
+    T_RUN(test_nearest);
+    T_MAIN_END;
+}

@@ -49,6 +49,7 @@ flip_bit()
 rm -rf $at && mkdir -p $at || exit 1
 say "A small checkpoint: a Llama of four layers in three shards, in $at/model"
 "$BERTH_BUILD/tests/make_model" $at/model || exit 1
+# shellcheck disable=SC2012 # names are our own
 ls -l $at/model | awk 'NF > 8 { printf "%10d  %s\n", $5, $NF }'
 
 say "What is in it, and where are its bytes?"

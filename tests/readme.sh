@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Does the README tell the truth? Every code block of README.md by its kind:
 #
-#   ```c        compiled against this build without a warning, as ./example; linked static and shared
+#   ```c        compiled against this build without a warning, static and shared, as ./example
 #   ```console  each `$ command` is run, in order, in a folder like a clone after `make demo`;
 #               what it prints must be what stands below it
 #   ```sh       not run: each `make TARGET` must exist, and the rest be a shell's syntax

@@ -381,7 +381,7 @@ test_extra(void)
         const uint64_t index = berth_checkpoint_find(o.checkpoint, &name, 1);
         berth_tensor tensor;
 
-        CHECK_EQ(index, (uint64_t)(i % 3 * 2 + i / 3));
+        CHECK_EQ(index, i % 3 * 2 + i / 3);
         CHECK_EQ(berth_checkpoint_tensor(o.checkpoint, index, &tensor), BERTH_OK);
         CHECK_EQ(tensor.name[0], name);
     }

@@ -76,7 +76,7 @@ fail(conveyor *c, berth_status status, const berth_error *error)
     if (is_first) {
         berthi_stage_stop(&c->stage);
         c->intake.reader->table->wake(c->intake.reader);
-    } else {
+    } else if (status != BERTH_ECANCELLED) { /* which several threads may notice */
         char line[BERTH_FILE_CAPACITY + BERTH_MESSAGE_CAPACITY];
 
         berth_error_format(error, line, sizeof line);

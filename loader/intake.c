@@ -23,6 +23,7 @@
 #define CACHED_READ_BYTES_MAX UINT64_C(1048576) /* into a core's own cache */
 #define WARM_PER_CENT 90u  /* cached: copying is faster than reading the disk again */
 #define GUEST_PER_CENT 50u /* cached before: less, and berth's pages are dropped again */
+#define UNKNOWN_PER_CENT 255u /* others' files: read as cold, left alone as warm */
 #define DEFAULT_READERS 16u
 #define RETRY_LIMIT 64u /* of reads that the kernel asks to repeat */
 #define DRAIN_WAIT_NS UINT64_C(100000000)
@@ -251,7 +252,7 @@ find_buffered_fd(berthi_intake *intake, uint32_t file)
     return source->buffered_fd >= 0 ? source->buffered_fd : intake->files[file].fd;
 }
 
-/* Per cent of the chunk's pages in the page cache; 0 where nobody can say. */
+/* Per cent of the chunk's pages in the page cache. */
 static uint8_t
 measure_share(const berthi_intake *intake, const berthi_chunk *chunk)
 {
@@ -260,8 +261,8 @@ measure_share(const berthi_intake *intake, const berthi_chunk *chunk)
     const int64_t cached = berthi_sys_cached_pages(
         intake->files[chunk->file].fd, chunk->begin, chunk->end - chunk->begin);
 
-    if (cached <= 0)
-        return 0;
+    if (cached < 0)
+        return UNKNOWN_PER_CENT;
     return (uint8_t)(berthi_min_u64((uint64_t)cached, pages) * 100 / pages);
 }
 
@@ -284,7 +285,7 @@ cached_share(berthi_intake *intake, const berthi_chunk *chunk)
     return intake->cached_shares[chunk - intake->chunks->chunks];
 }
 
-/* Most of it was not cached before berth came: what is now is there for berth. */
+/* Most of it was not cached before berth came: what is there now is berth's. */
 static bool
 is_guest(const berthi_intake *intake, uint64_t chunk)
 {
@@ -405,8 +406,9 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
     berthi_intake_part *const parts =
         &intake->parts[(uint64_t)buffer->number * intake->parts_per_buffer];
     const uint8_t share = cached_share(intake, chunk);
+    const bool is_cold = share < WARM_PER_CENT || share == UNKNOWN_PER_CENT;
     const bool is_direct = (intake->io == BERTH_IO_DIRECT
-                            || (intake->io == BERTH_IO_AUTO && share < WARM_PER_CENT))
+                            || (intake->io == BERTH_IO_AUTO && is_cold))
                            && has_direct(intake, chunk->file);
     const uint64_t step = is_direct ? intake->direct_bytes : intake->buffered_bytes;
     uint32_t count = 0;

@@ -245,8 +245,8 @@ berthi_stage_give_back(berthi_stage *stage, const berthi_stage_work *work)
         outcome.is_consumed = true;
         outcome.is_awaited = stage->is_starved;
     }
-    /* The next of this file may be called, or the ring may have run dry. */
-    if (work->call == BERTHI_STAGE_IN_ORDER || is_drained(stage))
+    /* The next ordered call of this file is for the worker that is here. */
+    if (is_drained(stage))
         pthread_cond_broadcast(&stage->has_work);
     pthread_mutex_unlock(&stage->lock);
     return outcome;

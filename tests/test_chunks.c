@@ -374,6 +374,16 @@ test_every_allocation_can_fail(void)
     CHECK_EQ(counts.survived, 0);
 }
 
+/* After all the others: tables are freed with the sizes they were allocated with. */
+static void
+test_nothing_is_left(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -391,6 +401,7 @@ main(int argc, char **argv)
     T_RUN(test_impossible_sizes);
     T_RUN(test_every_byte_once);
     T_RUN(test_every_allocation_can_fail);
+    T_RUN(test_nothing_is_left);
     berth_context_destroy(context);
     T_MAIN_END;
 }

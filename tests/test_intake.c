@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/sys.h"
@@ -492,6 +493,35 @@ test_refused_direct_reads_leave_warm_pages(void)
     haul_end(&h);
 }
 
+/* The kernel tells only owners what is cached: read as cold, left alone as warm. */
+static void
+test_somebody_elses_file(void)
+{
+    haul h;
+
+    if (geteuid() != 0)
+        T_SKIP("only root can become somebody else");
+    begin_cached(&h, BERTH_IO_BUFFERED, 1);
+    if (!can_see_cache(&h, true)) {
+        haul_end(&h);
+        T_SKIP("what is cached cannot be seen here, or there are no direct reads");
+    }
+    warm(&h, 4 * MIB, 4 * MIB);
+    CHECK_EQ(chmod(haul_path(&h, 0), 0644), 0);
+    T_REQUIRE(berthi_sys_fstat(h.files[0].fd, &h.files[0].identity) == 0);
+    T_REQUIRE(seteuid(65534) == 0);
+    if (haul_cached(&h, 0) == UINT64_MAX) {
+        check_run(&h);
+        CHECK_EQ(h.stats.buffered_bytes, CACHE_FILE);
+        h.options.io = BERTH_IO_AUTO;
+        check_run(&h);
+        CHECK_EQ(h.stats.direct_bytes, CACHE_FILE);
+    }
+    T_REQUIRE(seteuid(0) == 0);
+    CHECK_GE(haul_cached(&h, 0), 4 * MIB);
+    haul_end(&h);
+}
+
 /* The two ways of asking agree: cachestat, and mincore where it is not there. */
 static void
 test_what_is_cached(void)
@@ -546,6 +576,7 @@ main(int argc, char **argv)
     T_RUN(test_half_warm);
     T_RUN(test_guests_and_residents);
     T_RUN(test_refused_direct_reads_leave_warm_pages);
+    T_RUN(test_somebody_elses_file);
     T_RUN(test_what_is_cached);
     T_MAIN_END;
 }

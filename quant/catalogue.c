@@ -195,13 +195,16 @@ berthi_catalogue_tower(const berthi_catalogue *catalogue, const char *model_type
 }
 
 const berthi_catalogue_entry *
-berthi_catalogue_type_class(const berthi_catalogue *catalogue, const char *model_type)
+berthi_catalogue_type_class(const berthi_catalogue *catalogue, const char *model_type,
+                            const berthi_catalogue_entry *previous)
 {
     for (uint32_t i = 0; i < catalogue->type_count; i++) {
         const berthi_catalogue_type *const type = &catalogue->types[i];
+        const berthi_catalogue_entry *const entry = &catalogue->entries[type->entry];
 
-        if (is_text(catalogue, type->name, type->name_length, model_type))
-            return &catalogue->entries[type->entry];
+        if ((previous == NULL || entry > previous)
+            && is_text(catalogue, type->name, type->name_length, model_type))
+            return entry;
     }
     return NULL;
 }

@@ -91,8 +91,9 @@ const berthi_catalogue_entry *berthi_catalogue_class(const berthi_catalogue *cat
                                                      const char *name);
 const berthi_catalogue_entry *berthi_catalogue_tower(const berthi_catalogue *catalogue,
                                                      const char *model_type);
-/* The first class of this model_type, in the text's order. */
-const berthi_catalogue_entry *berthi_catalogue_type_class(const berthi_catalogue *catalogue,
-                                                          const char *model_type);
+/* The class of this model_type that comes after `previous` (NULL: the first one). */
+const berthi_catalogue_entry *
+berthi_catalogue_type_class(const berthi_catalogue *catalogue, const char *model_type,
+                            const berthi_catalogue_entry *previous);
 
 #endif

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * architecture.c - the order in which an architecture is made, and what is not
+ * names, values or trees: the description, ties, head, last parameter. See
+ * architecture_build.h.
+ */
+#include "quant/architecture.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "quant/architecture_build.h"
+
+#define ARENA_BLOCK 65536u
+
+/* -------------------------------------------------------- memory, failures */
+
+static void
+lack_memory(berthi_build *build)
+{
+    if (build->status == BERTH_OK)
+        build->status = berthi_fail_memory(build->error, "laying out the model");
+}
+
+void *
+berthi_build_alloc(berthi_build *build, uint64_t count, uint64_t size)
+{
+    uint64_t bytes = 0;
+    void *piece = NULL;
+
+    if (build->status != BERTH_OK)
+        return NULL;
+    if (berthi_can_mul(count, size, &bytes))
+        piece = berthi_arena_alloc(&build->made->arena, bytes, size == 1 ? 1 : 8);
+    if (piece == NULL)
+        lack_memory(build);
+    else
+        memset(piece, 0, (size_t)bytes);
+    return piece;
+}
+
+char *
+berthi_build_text(berthi_build *build, const char *bytes, uint64_t length)
+{
+    char *const copy = berthi_build_alloc(build, length + 1, 1);
+
+    if (copy != NULL && length > 0)
+        memcpy(copy, bytes, (size_t)length);
+    return copy;
+}
+
+build_text
+berthi_build_join(berthi_build *build, build_text path, build_text name)
+{
+    const uint64_t skipped = path.length + (path.length > 0);
+    char *const joined = berthi_build_alloc(build, skipped + name.length + 1, 1);
+
+    if (joined == NULL)
+        return (build_text){ "", 0 };
+    if (path.length > 0) {
+        memcpy(joined, path.bytes, (size_t)path.length);
+        joined[path.length] = '.';
+    }
+    memcpy(joined + skipped, name.bytes, (size_t)name.length);
+    return (build_text){ joined, skipped + name.length };
+}
+
+void
+berthi_build_refuse(berthi_build *build, const char *what)
+{
+    if (build->status == BERTH_OK)
+        build->status = berthi_fail(build->error, BERTH_REASON_ARCHITECTURES_JSON, NULL,
+                                    "the description of %s makes no sense: %s",
+                                    build->made->class_name, what);
+}
+
+void
+berthi_build_fail(berthi_build *build, build_text path, uint64_t number, uint64_t limit,
+                  const char *what)
+{
+    if (build->status == BERTH_OK)
+        build->status = berthi_fail(build->error, BERTH_REASON_ARCHITECTURE,
+                                    &(berthi_about){ .file = build->options->config_file,
+                                                     .tensor = path.bytes,
+                                                     .tensor_length = (size_t)path.length,
+                                                     .has = BERTH_HAS_EXPECTED
+                                                            | BERTH_HAS_ACTUAL,
+                                                     .expected = limit,
+                                                     .actual = number },
+                                    "%s", what);
+}
+
+/* ------------------------------------------------------------ the description */
+
+/* By class, else by model_type; in 4.x with what differed then. */
+static void
+choose_description(berthi_build *build)
+{
+    const berthi_architecture_options *const options = build->options;
+    const berthi_catalogue_entry *entry =
+        berthi_catalogue_class(build->catalogue, options->class_name);
+    berthi_architecture *const made = build->made;
+
+    made->is_named = entry != NULL;
+    if (entry == NULL)
+        entry = berthi_catalogue_type_class(build->catalogue, options->model_type, NULL);
+    made->is_approximate = !made->is_named;
+    made->class_name = "";
+    if (entry == NULL)
+        return;
+    made->class_name = berthi_build_text(build, build->catalogue->text + entry->name,
+                                         entry->name_length);
+    build->entry = berthi_build_describe(build, entry);
+    if (options->era == BERTHI_ERA_HF4)
+        build->older = berthi_json_get(build->entry, "v4");
+}
+
+/* A list of texts, copied. */
+static berthi_words
+copy_words(berthi_build *build, const char *member)
+{
+    const berthi_json_value *const list = berthi_build_member(build, member);
+    const char **words;
+    uint32_t count = 0;
+
+    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
+         at = berthi_json_next(at))
+        count++;
+    words = berthi_build_alloc(build, (uint64_t)count + 1, sizeof *words);
+    if (words == NULL)
+        return NULL;
+    count = 0;
+    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
+         at = berthi_json_next(at)) {
+        const char *word;
+
+        if (berthi_json_can_read_string(at, &word))
+            words[count++] = berthi_build_text(build, word, strlen(word));
+    }
+    return words;
+}
+
+/* ----------------------------------------------------------------------- ties */
+
+static build_text
+text_of(const char *word)
+{
+    return (build_text){ word, strlen(word) };
+}
+
+static build_text
+name_of(const berthi_parameter *parameter)
+{
+    return (build_text){ parameter->name, parameter->name_length };
+}
+
+/* "tie_word_embeddings" of a part of config.json; false: it says nothing. */
+static bool
+has_tie_flag(const berthi_build *build, const char *part, bool *out)
+{
+    return berthi_json_can_read_bool(
+        berthi_json_get(berthi_build_part(build, part), "tie_word_embeddings"), out);
+}
+
+/* Whether config.json, or the class's default, switches this tie on. */
+static bool
+is_active(const berthi_build *build, const char *target)
+{
+    const berthi_json_value *const by =
+        berthi_json_get(berthi_build_member(build, "tied_by"), target);
+    const char *part = "";
+    bool is_tied = false;
+
+    if (by != NULL) {
+        (void)berthi_json_can_read_string(berthi_json_first(by), &part);
+        (void)berthi_json_can_read_bool(berthi_json_next(berthi_json_first(by)), &is_tied);
+    } else {
+        (void)berthi_json_can_read_bool(berthi_build_member(build, "tie_default"),
+                                        &is_tied);
+    }
+    if (has_tie_flag(build, part, &is_tied) || *part != '\0')
+        return is_tied;
+    if (berthi_json_can_read_string(berthi_build_member(build, "tie_from"), &part))
+        (void)has_tie_flag(build, part, &is_tied);
+    return is_tied;
+}
+
+static void
+add_tie(berthi_build *build, build_text target, build_text source)
+{
+    berthi_architecture *const made = build->made;
+    const char *const target_copy = berthi_build_text(build, target.bytes, target.length);
+    const char *const source_copy = berthi_build_text(build, source.bytes, source.length);
+
+    if (source_copy != NULL)
+        made->ties[made->tie_count++] = (berthi_tie){ target_copy, source_copy };
+}
+
+static bool
+is_digit(char byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+static build_text
+join_texts(berthi_build *build, build_text a, build_text b)
+{
+    char *const joined = berthi_build_alloc(build, a.length + b.length + 1, 1);
+
+    if (joined == NULL)
+        return a;
+    memcpy(joined, a.bytes, (size_t)a.length);
+    memcpy(joined + a.length, b.bytes, (size_t)b.length);
+    return (build_text){ joined, a.length + b.length };
+}
+
+/* By the numbers in them; both match the same pattern. */
+static int
+compare_numbers(build_text a, build_text b)
+{
+    uint64_t i = 0;
+    uint64_t k = 0;
+
+    while (i < a.length && k < b.length) {
+        const uint64_t i_begin = i;
+        const uint64_t k_begin = k;
+        int order;
+
+        while (i < a.length && is_digit(a.bytes[i]))
+            i++;
+        while (k < b.length && is_digit(b.bytes[k]))
+            k++;
+        if (i - i_begin != k - k_begin)
+            return i - i_begin < k - k_begin ? -1 : 1;
+        order = memcmp(a.bytes + i_begin, b.bytes + k_begin, (size_t)(i - i_begin));
+        if (order != 0)
+            return order;
+        i++;
+        k++;
+    }
+    return 0;
+}
+
+/* All that match share the memory of the first one. */
+static void
+tie_alike(berthi_build *build, const char *pattern)
+{
+    const berthi_architecture *const made = build->made;
+    build_text first = { NULL, 0 };
+
+    for (uint32_t i = 0; i < made->parameter_count; i++) {
+        const build_text name = name_of(made->parameters[i]);
+
+        if (berthi_build_is_match(pattern, name.bytes, name.length)
+            && (first.bytes == NULL || compare_numbers(name, first) < 0))
+            first = name;
+    }
+    for (uint32_t i = 0; i < made->parameter_count; i++) {
+        const build_text name = name_of(made->parameters[i]);
+
+        if (name.bytes != first.bytes
+            && berthi_build_is_match(pattern, name.bytes, name.length))
+            add_tie(build, name, first);
+    }
+}
+
+/* The target of a source: each '*' is the number at the same place. */
+static build_text
+fill_pattern(berthi_build *build, const char *target, build_text source)
+{
+    build_text made = { "", 0 };
+    uint64_t at = 0;
+
+    while (*target != '\0' && build->status == BERTH_OK) {
+        const size_t plain = strcspn(target, "*");
+        uint64_t begin;
+
+        made = join_texts(build, made, (build_text){ target, plain });
+        target += plain;
+        if (*target == '\0')
+            break;
+        target++;
+        while (at < source.length && !is_digit(source.bytes[at]))
+            at++;
+        begin = at;
+        while (at < source.length && is_digit(source.bytes[at]))
+            at++;
+        made = join_texts(build, made, (build_text){ source.bytes + begin, at - begin });
+    }
+    return made;
+}
+
+static void
+tie_each(berthi_build *build, const char *target, const char *source)
+{
+    const berthi_architecture *const made = build->made;
+
+    for (uint32_t i = 0; i < made->parameter_count && build->status == BERTH_OK; i++) {
+        const build_text name = name_of(made->parameters[i]);
+
+        if (berthi_build_is_match(source, name.bytes, name.length))
+            add_tie(build, fill_pattern(build, target, name), name);
+    }
+}
+
+/* At most one for each line of the description and each parameter it matches. */
+static bool
+can_hold_ties(berthi_build *build, const berthi_json_value *list)
+{
+    const berthi_architecture *const made = build->made;
+    uint64_t lines = 0;
+    uint64_t count = 0;
+
+    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
+         at = berthi_json_next(at)) {
+        const char *source;
+
+        lines++;
+        if (!berthi_json_can_read_string(at, &source)) {
+            berthi_build_refuse(build, "\"tied\" holds something that is no text");
+            return false;
+        }
+        if (strchr(source, '*') != NULL)
+            for (uint32_t i = 0; i < made->parameter_count; i++)
+                count += berthi_build_is_match(source, made->parameters[i]->name,
+                                               made->parameters[i]->name_length);
+    }
+    build->made->ties = berthi_build_alloc(build, lines + count, sizeof(berthi_tie));
+    return build->made->ties != NULL;
+}
+
+/* Before the tree, which needs to know the targets; sources that lack get an alias. */
+static void
+find_ties(berthi_build *build)
+{
+    berthi_architecture *const made = build->made;
+    const berthi_json_value *const list = berthi_build_member(build, "tied");
+
+    if (!can_hold_ties(build, list))
+        return;
+    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
+         at = berthi_json_next(at)) {
+        const char *const target = berthi_json_key(at);
+        const char *source = "";
+
+        (void)berthi_json_can_read_string(at, &source);
+        if (!is_active(build, target))
+            continue;
+        if (strchr(target, '*') == NULL)
+            add_tie(build, text_of(target), text_of(source));
+        else if (strcmp(target, source) == 0)
+            tie_alike(build, source);
+        else
+            tie_each(build, target, source);
+    }
+    for (uint32_t i = 0; i < made->tie_count; i++) {
+        const berthi_parameter *const there =
+            berthi_build_find(build, text_of(made->ties[i].target));
+
+        if (there != NULL
+            && berthi_build_find(build, text_of(made->ties[i].source)) == NULL)
+            berthi_build_alias(build, text_of(made->ties[i].source), there);
+    }
+}
+
+/* The target as it is in the model, made where the checkpoint has none. */
+static berthi_parameter *
+place_target(berthi_build *build, build_text name)
+{
+    berthi_parameter *target = berthi_build_find(build, name);
+    uint64_t at = name.length;
+    berthi_module *module;
+
+    if (target == NULL) {
+        target = berthi_build_alloc(build, 1, sizeof *target);
+        if (target == NULL)
+            return NULL;
+        target->name = name.bytes;
+        target->name_length = name.length;
+        target->first_piece = BERTHI_NO_POSITION;
+    }
+    if (target->module != NULL)
+        return target;
+    while (at > 0 && name.bytes[at - 1] != '.')
+        at--;
+    module = berthi_build_reach(build, build->made->root,
+                                (build_text){ name.bytes, at > 0 ? at - 1 : 0 },
+                                BERTHI_MODULE_PLAIN);
+    if (module == NULL)
+        return NULL;
+    berthi_build_add(module, target, false);
+    return target;
+}
+
+/* After the tree: a target gets its place and what it shares with its source. */
+static void
+place_ties(berthi_build *build)
+{
+    const berthi_architecture *const made = build->made;
+
+    for (uint32_t i = 0; i < made->tie_count && build->status == BERTH_OK; i++) {
+        const char *const source_name = made->ties[i].source;
+        /* In the tree, not in the list: what a tie has placed may be a source. */
+        berthi_parameter *const source = (berthi_parameter *)berthi_architecture_find(
+            made, source_name, strlen(source_name));
+        berthi_parameter *target;
+
+        if (source == NULL)
+            continue;
+        target = place_target(build, text_of(made->ties[i].target));
+        if (target == NULL || target == source)
+            continue;
+        target->tie = source;
+        target->shape = source->shape;
+        target->rank = source->rank;
+        target->elements = source->elements;
+        target->dtype = source->dtype;
+        target->is_linear =
+            source->rank == 2
+            && berthi_build_is_linear(build, name_of(target), &target->is_linear_kind);
+        source->is_tie_source = true;
+    }
+}
+
+/* ------------------------------------------------------- head, last parameter */
+
+/* The parameter with the highest numbers among those that match. */
+static const berthi_parameter *
+find_highest(const berthi_architecture *made, const char *pattern)
+{
+    const berthi_parameter *best = NULL;
+
+    for (const berthi_module *module = made->root; module != NULL;
+         module = berthi_module_after(module))
+        for (const berthi_parameter *at = module->parameters; at != NULL; at = at->next)
+            if (berthi_build_is_match(pattern, at->name, at->name_length)
+                && (best == NULL || compare_numbers(name_of(best), name_of(at)) < 0))
+                best = at;
+    return best;
+}
+
+static const berthi_parameter *
+find_last(const berthi_architecture *made)
+{
+    const berthi_parameter *last = NULL;
+
+    for (const berthi_module *module = made->root; module != NULL;
+         module = berthi_module_after(module))
+        if (module->last_parameter != NULL)
+            last = module->last_parameter;
+    return last;
+}
+
+/* A linear layer registers its bias behind its weight, where it has one. */
+static const berthi_parameter *
+find_bias(berthi_build *build, const char *weight)
+{
+    static const char suffix[] = ".weight";
+    const size_t length = strlen(weight);
+    build_text bias;
+
+    if (length < strlen(suffix)
+        || strcmp(weight + length - strlen(suffix), suffix) != 0)
+        return NULL;
+    bias = berthi_build_join(build, (build_text){ weight, length - strlen(suffix) },
+                             text_of("bias"));
+    return berthi_architecture_find(build->made, bias.bytes, bias.length);
+}
+
+static void
+choose_last(berthi_build *build)
+{
+    berthi_architecture *const made = build->made;
+    const berthi_json_value *at = berthi_json_first(berthi_build_member(build, "last"));
+    const berthi_parameter *last;
+    const char *pattern;
+
+    if (made->era == BERTHI_ERA_HF4)
+        at = berthi_json_next(at);
+    if (berthi_json_can_read_string(at, &pattern)) {
+        last = find_bias(build, pattern);
+        if (last == NULL)
+            last = find_highest(made, pattern);
+        made->last_name = last != NULL
+                              ? berthi_build_text(build, last->name, last->name_length)
+                              : berthi_build_text(build, pattern, strlen(pattern));
+        return;
+    }
+    last = find_last(made);
+    made->last_name =
+        last != NULL ? berthi_build_text(build, last->name, last->name_length) : "";
+}
+
+static void
+choose_head(berthi_build *build)
+{
+    const char *head = "";
+
+    (void)berthi_json_can_read_string(berthi_build_member(build, "head"), &head);
+    build->made->head = berthi_build_text(build, head, strlen(head));
+}
+
+/* ------------------------------------------------------------------ the whole */
+
+static void
+build_all(berthi_build *build)
+{
+    berthi_architecture *const made = build->made;
+
+    choose_description(build);
+    if (build->status != BERTH_OK)
+        return;
+    berthi_build_names(build);
+    made->fp32 = copy_words(build, "fp32");
+    made->fp32_strict = copy_words(build, "fp32_strict");
+    if (build->status != BERTH_OK)
+        return;
+    if (build->entry == NULL) {
+        berthi_build_guess(build);
+    } else {
+        choose_head(build);
+        find_ties(build);
+        berthi_build_tree(build);
+    }
+    if (build->status == BERTH_OK)
+        place_ties(build);
+    if (build->status == BERTH_OK)
+        choose_last(build);
+    if (build->status == BERTH_OK)
+        berthi_build_mark_conv1d(build);
+}
+
+berth_status
+berthi_architecture_create(berth_context *context,
+                           const berthi_architecture_options *options,
+                           const berthi_model_source *source, berthi_architecture **out,
+                           berth_error *error)
+{
+    berthi_build build = { .context = context, .options = options, .source = source,
+                           .error = error };
+    berthi_architecture *made;
+
+    *out = NULL;
+    made = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *made);
+    if (made == NULL)
+        return berthi_fail_memory(error, "laying out the model");
+    berthi_arena_init(&made->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
+    made->era = options->era;
+    build.made = made;
+    build.catalogue =
+        options->catalogue != NULL ? options->catalogue : berthi_catalogue_builtin();
+    build_all(&build);
+    for (build_document *at = build.documents; at != NULL; at = at->next)
+        berthi_json_destroy(at->json);
+    if (build.status != BERTH_OK) {
+        berthi_architecture_destroy(made);
+        return build.status;
+    }
+    *out = made;
+    return BERTH_OK;
+}
+
+void
+berthi_architecture_destroy(berthi_architecture *architecture)
+{
+    berth_context *context;
+
+    if (architecture == NULL)
+        return;
+    context = architecture->arena.context;
+    berthi_arena_fini(&architecture->arena);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, architecture, sizeof *architecture);
+}
+
+/* --------------------------------------------------------------------- asking */
+
+const berthi_module *
+berthi_module_after(const berthi_module *module)
+{
+    if (module->children != NULL)
+        return module->children;
+    while (module != NULL && module->next == NULL)
+        module = module->parent;
+    return module != NULL ? module->next : NULL;
+}
+
+const berthi_module *
+berthi_module_block(const berthi_module *module)
+{
+    while (module != NULL && module->kind != BERTHI_MODULE_BLOCK)
+        module = module->parent;
+    return module;
+}
+
+static const berthi_parameter *
+find_own(const berthi_parameter *at, build_text name)
+{
+    while (at != NULL
+           && (at->name_length != name.length
+               || memcmp(at->name, name.bytes, (size_t)name.length) != 0))
+        at = at->next;
+    return at;
+}
+
+const berthi_parameter *
+berthi_architecture_find(const berthi_architecture *architecture, const char *name,
+                         uint64_t length)
+{
+    const build_text whole = { name, length };
+    const berthi_module *module = architecture->root;
+    const berthi_parameter *found;
+    uint64_t at = 0;
+
+    for (;;) {
+        uint64_t end = at;
+
+        while (end < length && name[end] != '.')
+            end++;
+        if (end == length)
+            break;
+        module = berthi_build_child(module, (build_text){ name + at, end - at });
+        if (module == NULL)
+            return NULL;
+        at = end + 1;
+    }
+    found = find_own(module->parameters, whole);
+    return found != NULL ? found : find_own(module->buffers, whole);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * architecture_build.h - an architecture while it is made; only for the files
+ * architecture*.c.
+ *
+ *   architecture.c          the order of things; ties, head, last parameter
+ *   architecture_names.c    names of the checkpoint -> parameters of the model
+ *   architecture_config.c   values and expressions of config.json; descriptions
+ *   architecture_tree.c     the description's nodes -> modules
+ *   architecture_linear.c   what is a linear layer, Conv1D, experts
+ *   architecture_guess.c    a tree without a description
+ *
+ * The first failure stays in `status`; afterwards calls do nothing and return
+ * NULL, so that only the end of each stage looks.
+ */
+#ifndef BERTH_QUANT_ARCHITECTURE_BUILD_H
+#define BERTH_QUANT_ARCHITECTURE_BUILD_H
+
+#include "quant/architecture.h"
+
+/* Modules nest as descriptions do, 10 deep in the deepest one. */
+#define BERTHI_BUILD_DEPTH 64u
+/* Elements of one list: the largest published models have some hundred layers. */
+#define BERTHI_BUILD_LIST 16384u
+
+/* A description that has been parsed. */
+typedef struct build_document {
+    const berthi_catalogue_entry *entry;
+    berthi_json *json;
+    struct build_document *next;
+} build_document;
+
+/* A set of class names: the "no_split" of one description. */
+typedef struct build_classes {
+    const berthi_json_value *names;
+    struct build_classes *next;
+} build_classes;
+
+typedef struct berthi_build {
+    berthi_architecture *made;
+    berth_context *context;
+    const berthi_architecture_options *options;
+    const berthi_model_source *source;
+    const berthi_catalogue *catalogue;
+    const berthi_json_value *entry;  /* the class's description; NULL: none */
+    const berthi_json_value *older;  /* what differs in 4.x; NULL: nothing, or not asked */
+    build_document *documents;
+    build_classes *no_split;
+    berth_status status;
+    berth_error *error;
+} berthi_build;
+
+/* Part of a parameter list in dotted order: [first, end). */
+typedef struct build_range {
+    uint32_t first;
+    uint32_t end;
+} build_range;
+
+/* A piece of text with a length. */
+typedef struct build_text {
+    const char *bytes;
+    uint64_t length;
+} build_text;
+
+/* -------------------------------------------------------------- architecture.c */
+
+/* Zeroed memory of the architecture; NULL after a failure. */
+void *berthi_build_alloc(berthi_build *build, uint64_t count, uint64_t size);
+/* A copy with a NUL; NULL after a failure. */
+char *berthi_build_text(berthi_build *build, const char *bytes, uint64_t length);
+/* "path.name"; `name` alone when the path is empty. */
+build_text berthi_build_join(berthi_build *build, build_text path, build_text name);
+/* The first failure: a description that makes no sense. */
+void berthi_build_refuse(berthi_build *build, const char *what);
+/* The first failure: an impossible model, told by a path and a number. */
+void berthi_build_fail(berthi_build *build, build_text path, uint64_t number,
+                       uint64_t limit, const char *what);
+
+/* -------------------------------------------------------- architecture_names.c */
+
+/*
+ * A '*' of the pattern stands for one or more digits. Returns the length of the
+ * part of `text` that the pattern has matched, or UINT64_MAX.
+ */
+uint64_t berthi_build_match(const char *pattern, const char *text, uint64_t length);
+/* The whole text. */
+bool berthi_build_is_match(const char *pattern, const char *text, uint64_t length);
+/* Fills parameters, parameter_of and next_piece. */
+void berthi_build_names(berthi_build *build);
+/* A parameter of this name; sorts the list again. Its pieces are those of `like`. */
+void berthi_build_alias(berthi_build *build, build_text name, const berthi_parameter *like);
+/* What lies below a path, in the whole list. */
+build_range berthi_build_below(const berthi_build *build, build_text path);
+/* A parameter of the list; NULL when there is none. */
+berthi_parameter *berthi_build_find(const berthi_build *build, build_text name);
+/* '.' before all other bytes. */
+int berthi_build_compare(build_text a, build_text b);
+/* Stable. */
+typedef int (*build_compare)(const void *a, const void *b);
+void berthi_build_sort(berthi_build *build, void **items, uint32_t count,
+                       build_compare compare);
+
+/* ------------------------------------------------------- architecture_config.c */
+
+/* A member of the class's description as it is in this era; NULL: not there. */
+const berthi_json_value *berthi_build_member(const berthi_build *build, const char *name);
+/* The parsed description of an entry; NULL after a failure. */
+const berthi_json_value *berthi_build_describe(berthi_build *build,
+                                               const berthi_catalogue_entry *entry);
+/* A value of config.json by dotted path, where older files had it too; NULL. */
+const berthi_json_value *berthi_build_config(const berthi_build *build, const char *path);
+/* The part of config.json at a dotted path; NULL where there is none. */
+const berthi_json_value *berthi_build_part(const berthi_build *build, const char *path);
+/* A number from an expression such as "head_dim*0.5"; false: not known. */
+bool berthi_build_can_evaluate(const berthi_build *build, const char *expression,
+                               double *out);
+/* A size of a buffer, from the expressions for it. `axis` of `rank`. */
+bool berthi_build_can_size(const berthi_build *build, build_text buffer, uint32_t axis,
+                           uint64_t *out);
+
+/* ------------------------------------------------------- architecture_linear.c */
+
+/* The dtype, and what can be said of a parameter before the tree is known. */
+void berthi_build_describe_parameter(const berthi_build *build,
+                                     berthi_parameter *parameter);
+/* True when a weight of two dimensions and this name belongs to a linear layer. */
+bool berthi_build_is_linear(const berthi_build *build, build_text name, bool *out_kind);
+/* Conv1D: needs to know the block. */
+void berthi_build_mark_conv1d(berthi_build *build);
+
+/* --------------------------------------------------------- architecture_tree.c */
+
+berthi_module *berthi_build_module(berthi_build *build, berthi_module *parent,
+                                   build_text name, berthi_module_kind kind);
+berthi_module *berthi_build_child(const berthi_module *module, build_text name);
+/* Everything below the module's path, with the modules in between. */
+void berthi_build_fill(berthi_build *build, berthi_module *module);
+/* The module of a dotted path below `module`, made where it is not there. */
+berthi_module *berthi_build_reach(berthi_build *build, berthi_module *module,
+                                  build_text path, berthi_module_kind kind);
+void berthi_build_add(berthi_module *module, berthi_parameter *parameter, bool is_buffer);
+void berthi_build_tree(berthi_build *build);
+
+/* -------------------------------------------------------- architecture_guess.c */
+
+void berthi_build_guess(berthi_build *build);
+
+#endif

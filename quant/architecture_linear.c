@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * architecture_linear.c - what kind of layer a parameter belongs to. See
+ * architecture_build.h.
+ *
+ * A description lists what is not exactly a linear layer ("not_linear"). Two
+ * things it does not say are in tables here: which of those are of a class
+ * derived from a linear layer (4.x and 5.0 to 5.4 quantize them, later releases
+ * do not; quant-formats.md 8.9), and which blocks hold GPT-2's Conv1D.
+ */
+#include <string.h>
+
+#include "quant/architecture_build.h"
+#include "quant/format.h"
+
+/* Weights of classes derived from a linear layer, by class of the model. */
+static const struct {
+    const char *class_prefix; /* "": any */
+    const char *suffix;       /* whole components */
+} linear_kinds[] = {
+    { "FalconFor", "self_attention.query_key_value.weight" }, /* FalconLinear */
+    { "FalconFor", "self_attention.dense.weight" },
+    { "FalconFor", "mlp.dense_h_to_4h.weight" },
+    { "FalconFor", "mlp.dense_4h_to_h.weight" },
+    { "Llama4For", "feed_forward.router.weight" },         /* Llama4Router */
+    { "PhimoeFor", "mlp.router.weight" },                  /* PhimoeTopKRouter */
+    { "IdeficsFor", "lm_head.weight" },                    /* IdeficsDecoupledLinear */
+    { "DeepseekV4For", "self_attn.o_a_proj.weight" },      /* DeepseekV4GroupedLinear */
+    { "", "out_proj.weight" }, /* of torch's attention: NonDynamicallyQuantizableLinear */
+};
+
+/* Linear layers in these are Conv1D, which stores its weight transposed. */
+static const struct {
+    const char *block; /* class of the block, or NULL */
+    const char *model; /* class of the model, or NULL */
+} conv1d_homes[] = {
+    { "GPT2Block", NULL },
+    { NULL, "OpenAIGPTLMHeadModel" },
+};
+static const char *const conv1d_names[] = {
+    "c_attn.weight",
+    "q_attn.weight",
+    "c_proj.weight",
+    "c_fc.weight",
+};
+
+static bool
+has_suffix(build_text name, const char *suffix)
+{
+    const uint64_t length = strlen(suffix);
+
+    return name.length >= length
+           && memcmp(name.bytes + name.length - length, suffix, (size_t)length) == 0
+           && (name.length == length || name.bytes[name.length - length - 1] == '.');
+}
+
+static bool
+has_word(build_text name, const char *word)
+{
+    const uint64_t length = strlen(word);
+
+    for (uint64_t i = 0; i + length <= name.length; i++)
+        if (memcmp(name.bytes + i, word, (size_t)length) == 0)
+            return true;
+    return false;
+}
+
+static bool
+is_linear_kind(const berthi_build *build, build_text name)
+{
+    const char *const class_name = build->made->class_name;
+
+    for (size_t i = 0; i < sizeof linear_kinds / sizeof *linear_kinds; i++)
+        if (strncmp(class_name, linear_kinds[i].class_prefix,
+                    strlen(linear_kinds[i].class_prefix)) == 0
+            && has_suffix(name, linear_kinds[i].suffix))
+            return true;
+    return false;
+}
+
+/* Without a description: what other linear layers are called, everything else is one. */
+static bool
+is_guessed_linear(build_text name)
+{
+    static const char *const others[] = { "embed", "wte", "wpe", "norm", "router" };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (has_word(name, others[i]))
+            return false;
+    return !has_suffix(name, "gate.weight");
+}
+
+bool
+berthi_build_is_linear(const berthi_build *build, build_text name, bool *out_kind)
+{
+    const berthi_json_value *at;
+    const char *pattern;
+
+    *out_kind = false;
+    if (build->entry == NULL)
+        return is_guessed_linear(name);
+    at = berthi_json_first(berthi_build_member(build, "not_linear"));
+    for (; at != NULL; at = berthi_json_next(at))
+        if (berthi_json_can_read_string(at, &pattern)
+            && berthi_build_is_match(pattern, name.bytes, name.length)) {
+            *out_kind = is_linear_kind(build, name);
+            return false;
+        }
+    return true;
+}
+
+static bool
+is_floating(int32_t dtype)
+{
+    return dtype == BERTH_F16 || dtype == BERTH_BF16 || dtype == BERTH_F32
+           || dtype == BERTH_F64;
+}
+
+/* Floating parameters take the dtype of the load; a few have one of their own. */
+static int32_t
+find_dtype(const berthi_build *build, const berthi_parameter *parameter)
+{
+    const berthi_json_value *at;
+
+    if (!is_floating(parameter->dtype))
+        return parameter->dtype;
+    at = berthi_json_first(berthi_build_member(build, "dtypes"));
+    for (; at != NULL; at = berthi_json_next(at)) {
+        const char *word;
+        int32_t dtype;
+
+        if (!berthi_build_is_match(berthi_json_key(at), parameter->name,
+                                   parameter->name_length)
+            || !berthi_json_can_read_string(at, &word))
+            continue;
+        dtype = berthi_format_torch_dtype(word, strlen(word));
+        if (dtype != BERTHI_NO_DTYPE)
+            return dtype;
+    }
+    return build->options->dtype;
+}
+
+void
+berthi_build_describe_parameter(const berthi_build *build, berthi_parameter *parameter)
+{
+    const build_text name = { parameter->name, parameter->name_length };
+
+    parameter->dtype = find_dtype(build, parameter);
+    parameter->is_linear = false;
+    parameter->is_linear_kind = false;
+    if (parameter->rank == 2 && name.length > strlen("weight") && has_suffix(name, "weight"))
+        parameter->is_linear =
+            berthi_build_is_linear(build, name, &parameter->is_linear_kind);
+    parameter->is_experts = !parameter->is_linear && has_word(name, "experts")
+                            && (parameter->rank == 3 || parameter->piece_count > 1);
+}
+
+static bool
+is_conv1d_home(const berthi_build *build, const berthi_parameter *parameter)
+{
+    const berthi_module *const block = berthi_module_block(parameter->module);
+
+    for (size_t i = 0; i < sizeof conv1d_homes / sizeof *conv1d_homes; i++) {
+        const char *const home = conv1d_homes[i].block;
+
+        if (home != NULL ? block != NULL && strcmp(block->class_name, home) == 0
+                         : strcmp(build->made->class_name, conv1d_homes[i].model) == 0)
+            return true;
+    }
+    return false;
+}
+
+void
+berthi_build_mark_conv1d(berthi_build *build)
+{
+    for (uint32_t i = 0; i < build->made->parameter_count; i++) {
+        berthi_parameter *const parameter = build->made->parameters[i];
+        const build_text name = { parameter->name, parameter->name_length };
+
+        if (!parameter->is_linear || parameter->module == NULL
+            || !is_conv1d_home(build, parameter))
+            continue;
+        for (size_t k = 0; k < sizeof conv1d_names / sizeof *conv1d_names; k++)
+            if (has_suffix(name, conv1d_names[k]))
+                parameter->is_conv1d = true;
+    }
+}

@@ -88,7 +88,7 @@ check "a shard is larger than the limit" [ "$largest" -gt $((limit_kib * 1024)) 
 
 for io in direct buffered; do
     drop_cache
-    run_limited "$berth" verify "$work/model" --io $io --write-manifest "$work/$io.json"
+    run_limited "$berth" verify "$work/model" --io $io "--write-manifest=$work/$io.json"
     check "--io $io: a manifest is written" [ "$status" -eq 0 ]
     if [ "$read_bytes" -gt 0 ]; then
         check "--io $io: every byte comes from the disk once" is_read_once "$read_bytes"

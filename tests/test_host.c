@@ -479,7 +479,8 @@ test_mount_lines(void)
     /* None of these is a mounted control group of version 2. */
     static const char *const lines[] = {
         "", "\n", "garbage\n", " - \n", " - cgroup2\n", "30 23 0:26 - cgroup2 c rw\n",
-        "30 23 0:26 / - cgroup2 c rw\n", "30 23 0:26 / /sys/fs/cgroup rw cgroup2 c rw\n",
+        "30 23 0:26 / - cgroup2 c rw\n", "30 23 0:26 /\n", "30 23\n", "30 - cgroup2 c\n",
+        "30 23 0:26 / /sys/fs/cgroup rw cgroup2 c rw\n",
         "30 23 0:26 relative /sys/fs/cgroup rw - cgroup2 c rw\n",
         "30 23 0:26 / relative rw - cgroup2 c rw\n",
         "30 23 0:26 / /sys/fs/cgroup rw - cgroup c rw,memory\n",
@@ -516,12 +517,37 @@ test_escaped_names(void)
     put("my groups\there/job/memory.current", "7\n");
     put("my groups\there/job/memory.stat", "inactive_file 0\n");
     CHECK_MEMORY(1000, 7, "cgroup v2 /x\\\\x2dy.slice/job");
-    /* No three octal digits: the backslash stands for itself. */
-    put("proc/self/cgroup", "0::/a\\04/\\400/\\08z/\\z\n");
-    put("proc/self/mountinfo",
-        "30 23 0:26 /a\\04/\\400/\\08z/\\z /m rw - cgroup2 c rw\n");
+}
+
+static void
+test_escapes_at_their_borders(void)
+{
+    static const struct {
+        const char *raw;  /* in the mount table */
+        const char *name; /* what it means */
+    } cases[] = {
+        { "\\001", "\x01" },    { "\\077", "\x3F" },     { "\\101", "A" },
+        { "\\170", "x" },       { "\\107", "G" },        { "\\377", "\xFF" },
+        { "\\300", "\xC0" },    { "\\040\\040", "  " },  { "\\134040", "\\040" },
+        { "\\1011", "A1" },     { "a\\1", "a\\1" },      { "a\\", "a\\" },
+        { "\\400", "\\400" },   { "\\/77", "\\/77" },    { "\\081", "\\081" },
+        { "\\0/1", "\\0/1" },   { "\\018", "\\018" },    { "\\01/", "\\01/" },
+        { "\\04", "\\04" },     { "x101", "x101" },      { "\\z", "\\z" },
+    };
+
+    begin_v2("/");
+    put("m/job/memory.max", "1000\n");
+    put("m/job/memory.current", "7\n");
+    put("m/job/memory.stat", "inactive_file 0\n");
     put("m/memory.max", "max\n");
-    CHECK_MEMORY(16 * GIB, 6 * GIB, "machine");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        /* Only when both files name the same group is its limit seen. */
+        put("proc/self/cgroup", fixture_format("0::/%s/job\n", cases[i].name));
+        put("proc/self/mountinfo",
+            fixture_format("30 23 0:26 /%s /m rw - cgroup2 c rw\n", cases[i].raw));
+        if (!CHECK_EQ(read_host(&no_limits).memory_limit, 1000))
+            T_NOTE("escaped as %s", cases[i].raw);
+    }
 }
 
 static void
@@ -650,6 +676,7 @@ test_cores_v2(void)
         { "0 100000", 1 },         { "18446744073709551615 1", 6 },
         { "1 18446744073709551615", 1 },
         { "max", UINT32_MAX },     { "100000", UINT32_MAX },
+        { "100000 1", 6 },         { "100000 ", UINT32_MAX },
         { "100000 0", UINT32_MAX }, { "100000 x", UINT32_MAX },
         { "100000  100000", UINT32_MAX },
         { "100000 100000 1", UINT32_MAX },
@@ -1140,6 +1167,7 @@ main(int argc, char **argv)
     T_RUN(test_choice_of_mount);
     T_RUN(test_mount_lines);
     T_RUN(test_escaped_names);
+    T_RUN(test_escapes_at_their_borders);
     T_RUN(test_long_and_hostile_names);
     T_RUN(test_v1);
     T_RUN(test_v1_hidden_ancestor);

@@ -210,32 +210,41 @@ write_number(const char *key, double number, bool is_known)
         fprintf(rows, "\"%s\":null,", key);
 }
 
+static void
+write_samples(const char *key, const double *samples, size_t count)
+{
+    fprintf(rows, ",\"%s\":[", key);
+    for (size_t i = 0; i < count; i++)
+        fprintf(rows, "%s%.9g", i ? "," : "", samples[i]);
+    fprintf(rows, "]");
+}
+
 /* Value as a share of the limit, or of the peer; 0 when there is neither. */
 static double
-ratio_of(const bench_row *row, double value)
+ratio_of(double value, double limit, double peer)
 {
-    return row->limit > 0 ? value / row->limit : row->peer > 0 ? value / row->peer : 0;
+    return limit > 0 ? value / limit : peer > 0 ? value / peer : 0;
 }
 
 static void
-write_row(const bench_row *row, double value, bool is_met)
+write_row(const bench_row *row, double value, double limit, bool is_met)
 {
     if (rows == NULL)
         return;
     fprintf(rows, "{\"name\":\"%s\",\"unit\":\"%s\",", row->name, row->unit);
     write_number("value", value, true);
-    write_number("limit", row->limit, row->limit > 0);
+    write_number("limit", limit, limit > 0);
     write_number("peer", row->peer, row->peer > 0);
     if (row->peer_note != NULL)
         fprintf(rows, "\"peer_note\":\"%s\",", row->peer_note);
-    write_number("ratio", ratio_of(row, value), row->limit > 0 || row->peer > 0);
+    write_number("ratio", ratio_of(value, limit, row->peer), limit > 0 || row->peer > 0);
     write_number("target", row->target, true);
-    fprintf(rows, "\"target_of\":\"%s\",\"better\":\"%s\",\"met\":%s,\"samples\":[",
-            row->limit > 0 ? "ratio" : "value", row->is_higher_better ? "higher" : "lower",
+    fprintf(rows, "\"target_of\":\"%s\",\"better\":\"%s\",\"met\":%s",
+            limit > 0 ? "ratio" : "value", row->is_higher_better ? "higher" : "lower",
             is_met ? "true" : "false");
-    for (size_t i = 0; i < row->sample_count; i++)
-        fprintf(rows, "%s%.9g", i ? "," : "", row->samples[i]);
-    fprintf(rows, "]}\n");
+    write_samples("samples", row->samples, row->sample_count);
+    write_samples("limit_samples", row->limit_samples, row->limit_sample_count);
+    fprintf(rows, "}\n");
     fflush(rows);
 }
 
@@ -244,14 +253,17 @@ bench_report(const bench_row *row)
 {
     const double value =
         row->sample_count > 0 ? bench_median(row->samples, row->sample_count) : row->value;
-    const double measured = row->limit > 0 ? value / row->limit : value;
+    const double limit = row->limit_sample_count > 0
+                             ? bench_median(row->limit_samples, row->limit_sample_count)
+                             : row->limit;
+    const double measured = limit > 0 ? value / limit : value;
     const bool is_met =
         row->is_higher_better ? measured >= row->target : measured <= row->target;
 
     printf("%-44s %10.4g %-12s", row->name, value, row->unit);
-    if (row->limit > 0)
-        printf(" limit %-8.4g %5.1f %% of it, to reach %.0f %%", row->limit,
-               100 * measured, 100 * row->target);
+    if (limit > 0)
+        printf(" limit %-8.4g %5.1f %% of it, to reach %.0f %%", limit, 100 * measured,
+               100 * row->target);
     else
         printf(" to reach %s %.4g", row->is_higher_better ? ">=" : "<=", row->target);
     if (row->peer > 0)
@@ -259,7 +271,7 @@ bench_report(const bench_row *row)
     else if (row->peer_note != NULL)
         printf(", no peer: %s", row->peer_note);
     printf("  %s\n", is_met ? "met" : "MISSED");
-    write_row(row, value, is_met);
+    write_row(row, value, limit, is_met);
 }
 
 void

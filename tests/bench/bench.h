@@ -63,13 +63,15 @@ typedef struct bench_row {
     const char *name;
     const char *unit;
     double value;       /* median of the samples, unless there are none: as given */
-    double limit;       /* what the machine allows, measured in this run; 0: none */
+    double limit;       /* what the machine allows, in this run; as value; 0: none */
     double peer;        /* what the other program needed, in this run; 0: none */
     const char *peer_note; /* why there is no peer, or NULL */
     double target;      /* of the value; with a limit, of value / limit */
     bool is_higher_better;
     const double *samples;
     size_t sample_count;
+    const double *limit_samples; /* what the limit is the median of; NULL: none */
+    size_t limit_sample_count;
 } bench_row;
 
 /* `json` is appended to; NULL: no file. */

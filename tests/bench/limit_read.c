@@ -3,12 +3,11 @@
  * limit_read - how fast can files be read directly? The limit that readers are
  * compared with: it links nothing of the library.
  *
- *   limit_read [-r ROUNDS] [-d DEPTH] FILE...
+ *   limit_read [-r ROUNDS] FILE...
  *
  * Reads all files one after the other, O_DIRECT, requests of 4 MiB, by 2, 4, 8
- * and 16 threads with one request each, or by DEPTH threads only, ROUNDS times
- * (default 1). Prints one line of JSON: the best depth's median rate and every
- * sample.
+ * and 16 threads with one request each, ROUNDS times (default 1). Prints one
+ * line of JSON: the best depth's median rate and every sample.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,12 +24,11 @@
 #include <unistd.h>
 
 #define REQUEST_BYTES (4u << 20)
-#define DEPTHS_MAX 4
+#define DEPTH_COUNT 4
 #define DEPTH_MAX 16
 #define ROUNDS_MAX 64
 
-static int depths[DEPTHS_MAX] = { 2, 4, 8, 16 };
-static int depth_count = DEPTHS_MAX;
+static const int depths[DEPTH_COUNT] = { 2, 4, 8, 16 };
 
 typedef struct source {
     int fd;
@@ -160,17 +158,17 @@ can_open(source *s, const char *path)
 }
 
 static void
-print(double samples[DEPTHS_MAX][ROUNDS_MAX], int rounds)
+print(double samples[DEPTH_COUNT][ROUNDS_MAX], int rounds)
 {
     int best = 0;
 
-    for (int d = 1; d < depth_count; d++)
+    for (int d = 1; d < DEPTH_COUNT; d++)
         if (median(samples[d], rounds) > median(samples[best], rounds))
             best = d;
     printf("{\"limit\":\"read\",\"request\":%u,\"depth\":%d,\"bytes_per_second\":%.0f,"
            "\"samples\":{",
            REQUEST_BYTES, depths[best], median(samples[best], rounds));
-    for (int d = 0; d < depth_count; d++) {
+    for (int d = 0; d < DEPTH_COUNT; d++) {
         printf("%s\"%d\":[", d ? "," : "", depths[d]);
         for (int r = 0; r < rounds; r++)
             printf("%s%.0f", r ? "," : "", samples[d][r]);
@@ -182,25 +180,17 @@ print(double samples[DEPTHS_MAX][ROUNDS_MAX], int rounds)
 int
 main(int argc, char **argv)
 {
-    double samples[DEPTHS_MAX][ROUNDS_MAX];
+    double samples[DEPTH_COUNT][ROUNDS_MAX];
     source *sources;
     int rounds = 1;
-    int option;
-    int first;
+    int first = 1;
 
-    while ((option = getopt(argc, argv, "r:d:")) != -1)
-        if (option == 'r') {
-            rounds = atoi(optarg);
-        } else if (option == 'd') {
-            depths[0] = atoi(optarg);
-            depth_count = 1;
-        } else {
-            return 2;
-        }
-    first = optind;
-    if (first >= argc || rounds < 1 || rounds > ROUNDS_MAX || depths[0] < 1
-        || depths[0] > DEPTH_MAX) {
-        fprintf(stderr, "usage: limit_read [-r ROUNDS] [-d DEPTH] FILE...\n");
+    if (argc > 2 && strcmp(argv[1], "-r") == 0) {
+        rounds = atoi(argv[2]);
+        first = 3;
+    }
+    if (first >= argc || rounds < 1 || rounds > ROUNDS_MAX) {
+        fprintf(stderr, "usage: limit_read [-r ROUNDS] FILE...\n");
         return 2;
     }
     sources = calloc((size_t)argc, sizeof *sources);
@@ -211,7 +201,7 @@ main(int argc, char **argv)
             return 3;
     /* Depths take turns: what the machine does meanwhile hits them alike. */
     for (int r = 0; r < rounds; r++)
-        for (int d = 0; d < depth_count; d++) {
+        for (int d = 0; d < DEPTH_COUNT; d++) {
             samples[d][r] = measure(sources, argc - first, depths[d]);
             if (samples[d][r] < 0) {
                 fprintf(stderr, "limit_read: %s\n", strerror((int)-samples[d][r]));

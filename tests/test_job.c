@@ -268,6 +268,43 @@ test_cancel_after_the_end(void)
     CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
 }
 
+/* What the work saw when it wanted to take a step that cannot be undone. */
+typedef struct commitment {
+    bool cancel_before;
+    bool cancel_after;
+    _Atomic bool was_allowed;
+} commitment;
+
+static berth_status
+run_commitment(berth_job *job, void *user, berth_error *error)
+{
+    commitment *const c = user;
+
+    if (c->cancel_before)
+        berth_job_cancel(job);
+    atomic_store(&c->was_allowed, berthi_job_can_commit(job));
+    if (c->cancel_after) {
+        berth_job_cancel(job);
+        CHECK(!berthi_job_is_cancelled(job));
+        CHECK(berthi_job_can_commit(job)); /* asked twice, answered the same */
+    }
+    return atomic_load(&c->was_allowed) ? BERTH_OK : berthi_job_fail_cancelled(error);
+}
+
+static void
+test_no_cancel_after_the_commit(void)
+{
+    for (int when = 0; when < 3; when++) {
+        commitment c = { .cancel_before = when == 1, .cancel_after = when == 2 };
+        const berthi_job_work work = { .run = run_commitment, .user = &c, .phase = "p" };
+        berth_job *job;
+
+        T_REQUIRE(berthi_job_start(context, &work, &job, NULL) == BERTH_OK);
+        CHECK_EQ(berth_job_finish(job, NULL), when == 1 ? BERTH_ECANCELLED : BERTH_OK);
+        CHECK_EQ(atomic_load(&c.was_allowed), when != 1);
+    }
+}
+
 static void
 test_stall_is_noticed_and_ends(void)
 {
@@ -423,6 +460,7 @@ main(int argc, char **argv)
     T_RUN(test_cancelled_at_the_end);
     T_RUN(test_cancel_from_outside);
     T_RUN(test_cancel_after_the_end);
+    T_RUN(test_no_cancel_after_the_commit);
     T_RUN(test_stall_is_noticed_and_ends);
     T_RUN(test_default_patience);
     T_RUN(test_rate);

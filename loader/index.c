@@ -1,273 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * index.c - the JSON of an index -> tables of names and shards.
- *
- * As with headers, sizes are not known beforehand, so one pass over the text
- * packs what it reads into records at the front of what it has already read:
- *
- *   name, NUL, shard, NUL      the shard left out when it is the one before
- *
- * which is shorter than the text of the member, `"NAME":"SHARD"`.
- */
+/* index.c - the gate of an index: text, and the tables of names and shards. */
 #include "loader/index.h"
 
 #include <string.h>
 
 #include "kernels/utf8.h"
+#include "loader/index_draft.h"
 #include "loader/safetensors.h"
 #include "loader/sort.h"
-#include "quant/scan.h"
 
-#define SUFFIX ".safetensors"
-#define MAX_SHARD_NAME 1024u
-#define MAX_COMPONENT 255u
-#define MAX_COMPONENTS 4u
 #define SHOWN_NAME 160u
-/* 2^64, the first double above every total */
-#define TOTAL_LIMIT 18446744073709551616.0
-
-/* ---------------------------------------------------------------- path rule */
-
-static const char *
-find_component_problem(const char *name, uint64_t length)
-{
-    if (length == 0)
-        return "has an empty component";
-    if (name[0] == '.' && (length == 1 || (length == 2 && name[1] == '.')))
-        return "has a component `.` or `..`";
-    return length > MAX_COMPONENT ? "has a component of more than 255 bytes" : NULL;
-}
-
-static const char *
-find_character_problem(const char *name, uint64_t length)
-{
-    if (berthi_utf8_check((const unsigned char *)name, (size_t)length) < length)
-        return "is not UTF-8";
-    for (uint64_t i = 0; i < length; i++) {
-        if ((unsigned char)name[i] < 0x20)
-            return "contains a control character";
-        if (name[i] == '\\' || name[i] == ':')
-            return "contains a backslash or a colon";
-    }
-    return NULL;
-}
-
-const char *
-berthi_shard_name_problem(const char *name, uint64_t length)
-{
-    const size_t suffix = sizeof SUFFIX - 1;
-    const char *problem;
-    uint64_t begin = 0;
-    uint32_t components = 1;
-
-    if (length == 0 || length > MAX_SHARD_NAME)
-        return "is not 1 to 1024 bytes long";
-    problem = find_character_problem(name, length);
-    if (problem != NULL)
-        return problem;
-    if (name[0] == '/')
-        return "is an absolute path";
-    for (uint64_t i = 0; i < length; i++)
-        if (name[i] == '/') {
-            problem = find_component_problem(name + begin, i - begin);
-            if (problem != NULL)
-                return problem;
-            begin = i + 1;
-            components++;
-        }
-    problem = find_component_problem(name + begin, length - begin);
-    if (problem != NULL)
-        return problem;
-    if (components > MAX_COMPONENTS)
-        return "has more than 4 components";
-    if (length < suffix || memcmp(name + length - suffix, SUFFIX, suffix) != 0)
-        return "does not end in " SUFFIX;
-    return NULL;
-}
-
-/* ------------------------------------------------------------------ records */
-
-/* The first name to refuse, once the whole text has proved to be JSON. */
-typedef struct refusal {
-    bool is_set;
-    uint64_t position;
-    berthi_scan_text name;  /* of the tensor */
-    berthi_scan_text shard; /* what `problem` is about, if any */
-    const char *problem;    /* NULL: the name contains U+0000 */
-} refusal;
-
-/* Records and what has been counted about them. */
-typedef struct records {
-    uint64_t bytes;
-    uint64_t entry_count;
-    uint64_t name_bytes; /* NULs included */
-    uint64_t run_count;  /* stretches of names in the same shard */
-    berthi_scan_text shard; /* of the last record that names one */
-    refusal refusal;
-} records;
-
-typedef struct draft {
-    berthi_scan scan;
-    berthi_scan_text tensor; /* being read; bytes NULL: none */
-    records records;
-    bool has_map;
-    bool has_other; /* a root member that is no string: no bare map */
-    bool has_total;
-    uint64_t total;
-} draft;
-
-static berthi_scan_text
-put_text(draft *d, const berthi_scan_text *text)
-{
-    char *const out = d->scan.text + d->records.bytes;
-
-    memmove(out, text->bytes, (size_t)text->length);
-    out[text->length] = '\0';
-    d->records.bytes += text->length + 1;
-    return (berthi_scan_text){ out, text->length, text->has_nul };
-}
-
-static void
-refuse_later(draft *d, uint64_t position, const berthi_scan_text *name,
-             const berthi_scan_text *shard, const char *problem)
-{
-    if (!d->records.refusal.is_set)
-        d->records.refusal = (refusal){ true, position, *name, *shard, problem };
-}
-
-static void
-add_record(draft *d, const berthi_scan_text *shard)
-{
-    static const berthi_scan_text none = { "", 0, false };
-    records *const r = &d->records;
-    const uint64_t name_at = (uint64_t)(d->tensor.bytes - d->scan.text);
-    const uint64_t shard_at = (uint64_t)(shard->bytes - d->scan.text);
-    const berthi_scan_text name = put_text(d, &d->tensor);
-    const char *problem;
-
-    if (name.has_nul)
-        refuse_later(d, name_at, &name, &none, NULL);
-    r->entry_count++;
-    r->name_bytes += name.length + 1;
-    if (r->run_count > 0 && r->shard.length == shard->length
-        && memcmp(r->shard.bytes, shard->bytes, (size_t)shard->length) == 0) {
-        put_text(d, &none);
-        return;
-    }
-    r->run_count++;
-    r->shard = put_text(d, shard);
-    problem = berthi_shard_name_problem(r->shard.bytes, r->shard.length);
-    if (problem != NULL)
-        refuse_later(d, shard_at, &name, &r->shard, problem);
-}
-
-/* ------------------------------------------------------------------ reading */
-
-static bool
-can_read_pair(draft *d, const berthi_scan_text *key)
-{
-    berthi_scan_text shard;
-
-    d->tensor = *key;
-    if (!berthi_scan_can_read_string(&d->scan, &shard))
-        return false;
-    add_record(d, &shard);
-    d->tensor.bytes = NULL;
-    return true;
-}
-
-/* What looked like a bare map before it is forgotten. */
-static bool
-can_read_map(draft *d)
-{
-    berthi_scan *const scan = &d->scan;
-    berthi_scan_text key;
-
-    if (d->has_map)
-        return berthi_scan_refuse(scan, "a second weight_map");
-    d->has_map = true;
-    memset(&d->records, 0, sizeof d->records);
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
-    while (berthi_scan_has_next_member(scan, &key))
-        if (!can_read_pair(d, &key))
-            return false;
-    return scan->problem == NULL;
-}
-
-/* Old writers give a float: taken when it is an integer all the same. */
-static bool
-can_read_total(draft *d)
-{
-    berthi_scan *const scan = &d->scan;
-    berthi_scan attempt = *scan;
-    double value;
-
-    d->has_total = berthi_scan_can_read_unsigned(&attempt, &d->total);
-    if (d->has_total) {
-        *scan = attempt;
-        return true;
-    }
-    if (berthi_scan_peek(scan) != BERTHI_SCAN_NUMBER)
-        return berthi_scan_can_skip(scan);
-    if (!berthi_scan_can_read_double(scan, &value))
-        return false;
-    if (value >= 0.0 && value < TOTAL_LIMIT && (double)(uint64_t)value == value) {
-        d->has_total = true;
-        d->total = (uint64_t)value;
-    }
-    return true;
-}
-
-static bool
-can_read_metadata(draft *d)
-{
-    berthi_scan *const scan = &d->scan;
-    berthi_scan_text key;
-
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
-    while (berthi_scan_has_next_member(scan, &key))
-        if (!(berthi_scan_text_is(&key, "total_size") ? can_read_total(d)
-                                                      : berthi_scan_can_skip(scan)))
-            return false;
-    return scan->problem == NULL;
-}
-
-static bool
-can_read_root_member(draft *d, const berthi_scan_text *key)
-{
-    const berthi_scan_kind kind = berthi_scan_peek(&d->scan);
-
-    if (berthi_scan_text_is(key, "weight_map"))
-        return can_read_map(d);
-    if (kind == BERTHI_SCAN_STRING && !d->has_map)
-        return can_read_pair(d, key);
-    d->has_other = d->has_other || kind != BERTHI_SCAN_STRING;
-    if (kind == BERTHI_SCAN_OBJECT && berthi_scan_text_is(key, "metadata"))
-        return can_read_metadata(d);
-    return berthi_scan_can_skip(&d->scan);
-}
-
-static bool
-can_read_root(draft *d, char *text, uint64_t bytes)
-{
-    berthi_scan *const scan = &d->scan;
-    berthi_scan_text key;
-
-    memset(d, 0, sizeof *d);
-    berthi_scan_init(scan, text, bytes, 0);
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
-    while (berthi_scan_has_next_member(scan, &key))
-        if (!can_read_root_member(d, &key))
-            return false;
-    if (!berthi_scan_can_finish(scan))
-        return false;
-    if (!d->has_map && d->has_other)
-        return berthi_scan_refuse(scan, "no weight_map");
-    return d->records.entry_count > 0 || berthi_scan_refuse(scan, "names no tensor");
-}
 
 /* ------------------------------------------------------------------- checks */
 
@@ -281,18 +23,19 @@ typedef struct parser {
 } parser;
 
 static berth_status
-refuse_json(const parser *p, const draft *d)
+refuse_json(const parser *p, const berthi_index_draft *draft)
 {
-    const berthi_about about = { .file = p->file, .tensor = d->tensor.bytes,
-                                 .tensor_length = (size_t)d->tensor.length,
+    const berthi_about about = { .file = p->file, .tensor = draft->tensor.bytes,
+                                 .tensor_length = (size_t)draft->tensor.length,
                                  .has = BERTH_HAS_POSITION,
-                                 .position = d->scan.problem_at };
+                                 .position = draft->scan.problem_at };
 
-    return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about, "%s", d->scan.problem);
+    return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about, "%s",
+                       draft->scan.problem);
 }
 
 static berth_status
-check_refusal(const parser *p, const refusal *r)
+check_refusal(const parser *p, const berthi_index_refusal *r)
 {
     const berthi_about about = { .file = p->file, .tensor = r->name.bytes,
                                  .tensor_length = (size_t)r->name.length,
@@ -309,7 +52,7 @@ check_refusal(const parser *p, const refusal *r)
 }
 
 static berth_status
-read_draft(const parser *p, char *text, uint64_t bytes, draft *d)
+read_draft(const parser *p, char *text, uint64_t bytes, berthi_index_draft *draft)
 {
     berthi_about about = { .file = p->file };
 
@@ -325,9 +68,9 @@ read_draft(const parser *p, char *text, uint64_t bytes, draft *d)
     if (about.position < bytes)
         return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about,
                            "the index is not UTF-8");
-    if (!can_read_root(d, text, bytes))
-        return refuse_json(p, d);
-    return check_refusal(p, &d->records.refusal);
+    if (!berthi_index_draft_can_read(draft, text, bytes))
+        return refuse_json(p, draft);
+    return check_refusal(p, &draft->records.refusal);
 }
 
 /* ------------------------------------------------------------------- shards */
@@ -443,8 +186,8 @@ fill_entries(const parser *p, uint64_t text)
 }
 
 static berth_status
-build_tables(const parser *p, const records *r, const uint32_t *runs, uint64_t shard_count,
-             uint64_t shard_bytes)
+build_tables(const parser *p, const berthi_index_records *r, const uint32_t *runs,
+             uint64_t shard_count, uint64_t shard_bytes)
 {
     berthi_index *const index = p->index;
     berth_context *const context = index->context;
@@ -464,7 +207,7 @@ build_tables(const parser *p, const records *r, const uint32_t *runs, uint64_t s
 }
 
 static berth_status
-build(parser *p, const records *r)
+build(parser *p, const berthi_index_records *r)
 {
     berth_context *const context = p->index->context;
     const uint64_t run_bytes = r->run_count * sizeof(uint32_t);
@@ -566,13 +309,13 @@ berthi_index_parse(berth_context *context, char *text, uint64_t bytes, const cha
 {
     parser p = { .file = file, .index = out, .error = error, .records = text };
     berth_status status;
-    draft d;
+    berthi_index_draft draft;
 
     memset(out, 0, sizeof *out);
     out->context = context;
-    status = read_draft(&p, text, bytes, &d);
+    status = read_draft(&p, text, bytes, &draft);
     if (status == BERTH_OK)
-        status = build(&p, &d.records);
+        status = build(&p, &draft.records);
     if (status == BERTH_OK)
         status = sort_entries(&p);
     if (status == BERTH_OK)
@@ -581,7 +324,7 @@ berthi_index_parse(berth_context *context, char *text, uint64_t bytes, const cha
         berthi_index_fini(out);
         return status;
     }
-    out->has_total_size = d.has_total;
-    out->total_size = d.has_total ? d.total : 0;
+    out->has_total_size = draft.has_total;
+    out->total_size = draft.has_total ? draft.total : 0;
     return BERTH_OK;
 }

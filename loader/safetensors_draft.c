@@ -26,11 +26,8 @@ typedef struct members {
 static void
 clear_members(members *m)
 {
-    m->dtype = BERTHI_NO_DTYPE;
     m->seen = 0;
     m->rank = 0;
-    m->begin = 0;
-    m->end = 0;
     m->dims_bytes = 0;
 }
 

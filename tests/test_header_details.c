@@ -224,6 +224,10 @@ test_order_of_problems(void)
         /* duplicate before offset and coverage */
         { "{" T("a", "U8", "[1]", "[5,6]") "," T("a", "U8", "[1]", "[7,8]") "}", 0,
           BERTH_REASON_DUPLICATE, "a" },
+        /* neighbours only */
+        { "{" T("b", "U8", "[0]", "[0,0]") "," T("c", "U8", "[0]", "[0,0]") ","
+          T("a", "U8", "[0]", "[0,0]") "," T("c", "U8", "[0]", "[0,0]") "}",
+          0, BERTH_REASON_DUPLICATE, "c" },
         /* the first in order of names */
         { "{" T("z", "U8", "[0]", "[0,0]") "," T("z", "U8", "[0]", "[0,0]") ","
           T("y", "U8", "[0]", "[0,0]") "," T("y", "U8", "[0]", "[0,0]") "}",

@@ -157,6 +157,8 @@ static const struct {
       BERTH_REASON_INDEX_JSON, "", "a number beyond the range of a double", AT, 26 },
     { "{\"metadata\":{\"x\":01},\"weight_map\":{\"t\":\"" A "\"}}", BERTH_REASON_INDEX_JSON, "",
       "a number with a leading zero", AT, 18 },
+    { MAP("\"t\":\"" A "\"},\"x\":{\"y\":NaN"), BERTH_REASON_INDEX_JSON, "", "not a value", AT,
+      45 },
     { "{\"x\":{\"y\":[}},\"weight_map\":{\"t\":\"" A "\"}}", BERTH_REASON_INDEX_JSON, "",
       "not a value", AT, 11 },
     { MAP("\"t\\u0000\":\"" A "\""), BERTH_REASON_NAME, "t\\x00", "a name contains U+0000", AT,

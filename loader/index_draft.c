@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* index_draft.c - the JSON of an index -> packed records. */
+#include "loader/index_draft.h"
+
+#include <string.h>
+
+/* 2^64, the first double above every total */
+#define TOTAL_LIMIT 18446744073709551616.0
+
+/* ------------------------------------------------------------------ records */
+
+static berthi_scan_text
+put_text(berthi_index_draft *draft, const berthi_scan_text *text)
+{
+    char *const out = draft->scan.text + draft->records.bytes;
+
+    memmove(out, text->bytes, (size_t)text->length);
+    out[text->length] = '\0';
+    draft->records.bytes += text->length + 1;
+    return (berthi_scan_text){ out, text->length, text->has_nul };
+}
+
+static void
+refuse_later(berthi_index_draft *draft, uint64_t position, const berthi_scan_text *name,
+             const berthi_scan_text *shard, const char *problem)
+{
+    if (!draft->records.refusal.is_set)
+        draft->records.refusal =
+            (berthi_index_refusal){ true, position, *name, *shard, problem };
+}
+
+static void
+add_record(berthi_index_draft *draft, const berthi_scan_text *shard)
+{
+    static const berthi_scan_text none = { "", 0, false };
+    berthi_index_records *const r = &draft->records;
+    const uint64_t name_at = (uint64_t)(draft->tensor.bytes - draft->scan.text);
+    const uint64_t shard_at = (uint64_t)(shard->bytes - draft->scan.text);
+    const berthi_scan_text name = put_text(draft, &draft->tensor);
+    const char *problem;
+
+    if (name.has_nul)
+        refuse_later(draft, name_at, &name, &none, NULL);
+    r->entry_count++;
+    r->name_bytes += name.length + 1;
+    if (r->run_count > 0 && r->shard.length == shard->length
+        && memcmp(r->shard.bytes, shard->bytes, (size_t)shard->length) == 0) {
+        put_text(draft, &none);
+        return;
+    }
+    r->run_count++;
+    r->shard = put_text(draft, shard);
+    problem = berthi_shard_name_problem(r->shard.bytes, r->shard.length);
+    if (problem != NULL)
+        refuse_later(draft, shard_at, &name, &r->shard, problem);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static bool
+can_read_pair(berthi_index_draft *draft, const berthi_scan_text *key)
+{
+    berthi_scan_text shard;
+
+    draft->tensor = *key;
+    if (!berthi_scan_can_read_string(&draft->scan, &shard))
+        return false;
+    add_record(draft, &shard);
+    draft->tensor.bytes = NULL;
+    return true;
+}
+
+/* What looked like a bare map before it is forgotten. */
+static bool
+can_read_map(berthi_index_draft *draft)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan_text key;
+
+    if (draft->has_map)
+        return berthi_scan_refuse(scan, "a second weight_map");
+    draft->has_map = true;
+    memset(&draft->records, 0, sizeof draft->records);
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!can_read_pair(draft, &key))
+            return false;
+    return scan->problem == NULL;
+}
+
+/* Old writers give a float: taken when it is an integer all the same. */
+static bool
+can_read_total(berthi_index_draft *draft)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan attempt = *scan;
+    double value;
+
+    draft->has_total = berthi_scan_can_read_unsigned(&attempt, &draft->total);
+    if (draft->has_total) {
+        *scan = attempt;
+        return true;
+    }
+    if (berthi_scan_peek(scan) != BERTHI_SCAN_NUMBER)
+        return berthi_scan_can_skip(scan);
+    if (!berthi_scan_can_read_double(scan, &value))
+        return false;
+    if (value >= 0.0 && value < TOTAL_LIMIT && (double)(uint64_t)value == value) {
+        draft->has_total = true;
+        draft->total = (uint64_t)value;
+    }
+    return true;
+}
+
+static bool
+can_read_metadata(berthi_index_draft *draft)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan_text key;
+
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!(berthi_scan_text_is(&key, "total_size") ? can_read_total(draft)
+                                                      : berthi_scan_can_skip(scan)))
+            return false;
+    return scan->problem == NULL;
+}
+
+static bool
+can_read_root_member(berthi_index_draft *draft, const berthi_scan_text *key)
+{
+    const berthi_scan_kind kind = berthi_scan_peek(&draft->scan);
+
+    if (berthi_scan_text_is(key, "weight_map"))
+        return can_read_map(draft);
+    if (kind == BERTHI_SCAN_STRING && !draft->has_map)
+        return can_read_pair(draft, key);
+    draft->has_other = draft->has_other || kind != BERTHI_SCAN_STRING;
+    if (kind == BERTHI_SCAN_OBJECT && berthi_scan_text_is(key, "metadata"))
+        return can_read_metadata(draft);
+    return berthi_scan_can_skip(&draft->scan);
+}
+
+bool
+berthi_index_draft_can_read(berthi_index_draft *draft, char *text, uint64_t bytes)
+{
+    berthi_scan *const scan = &draft->scan;
+    berthi_scan_text key;
+
+    memset(draft, 0, sizeof *draft);
+    berthi_scan_init(scan, text, bytes, 0);
+    if (!berthi_scan_can_enter_object(scan))
+        return false;
+    while (berthi_scan_has_next_member(scan, &key))
+        if (!can_read_root_member(draft, &key))
+            return false;
+    if (!berthi_scan_can_finish(scan))
+        return false;
+    if (!draft->has_map && draft->has_other)
+        return berthi_scan_refuse(scan, "no weight_map");
+    return draft->records.entry_count > 0 || berthi_scan_refuse(scan, "names no tensor");
+}

@@ -228,7 +228,7 @@ berthi_manifest_read(berth_context *context, const char *path,
 {
     berthi_file file;
     char *text = NULL;
-    uint64_t bytes = 0;
+    uint64_t bytes;
     berth_status status =
         berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
 
@@ -335,8 +335,8 @@ add_string(berthi_manifest_writer *w, const char *bytes, uint64_t length)
 static void
 close_shard(berthi_manifest_writer *w)
 {
-    if (w->shards > 0)
-        add_text(w, w->tensors > 0 ? "\n}}" : "}}");
+    if (w->has_shard)
+        add_text(w, w->has_tensor ? "\n}}" : "}}");
 }
 
 void
@@ -361,15 +361,15 @@ berthi_manifest_add_shard(berthi_manifest_writer *writer,
     char numbers[96];
 
     close_shard(writer);
-    add_text(writer, writer->shards > 0 ? ",\n{\"file\": " : "\n{\"file\": ");
+    add_text(writer, writer->has_shard ? ",\n{\"file\": " : "\n{\"file\": ");
     add_string(writer, shard->file, shard->file_length);
     snprintf(numbers, sizeof numbers,
              ", \"bytes\": %" PRIu64 ", \"header_crc32\": \"%08" PRIx32
              "\", \"tensor_crc32\": {",
              shard->bytes, shard->header_crc32);
     add_text(writer, numbers);
-    writer->shards++;
-    writer->tensors = 0;
+    writer->has_shard = true;
+    writer->has_tensor = false;
 }
 
 void
@@ -378,18 +378,18 @@ berthi_manifest_add_tensor(berthi_manifest_writer *writer,
 {
     char digits[16];
 
-    add_text(writer, writer->tensors > 0 ? ",\n" : "\n");
+    add_text(writer, writer->has_tensor ? ",\n" : "\n");
     add_string(writer, tensor->name, tensor->name_length);
     snprintf(digits, sizeof digits, ": \"%08" PRIx32 "\"", tensor->crc32);
     add_text(writer, digits);
-    writer->tensors++;
+    writer->has_tensor = true;
 }
 
 berth_status
 berthi_manifest_end(berthi_manifest_writer *writer, uint64_t *out_bytes)
 {
     close_shard(writer);
-    add_text(writer, writer->shards > 0 ? "\n]\n}\n" : "]\n}\n");
+    add_text(writer, writer->has_shard ? "\n]\n}\n" : "]\n}\n");
     flush(writer);
     if (out_bytes != NULL)
         *out_bytes = writer->offset;

@@ -13,6 +13,7 @@
 #ifndef BERTH_LOADER_MANIFEST_H
 #define BERTH_LOADER_MANIFEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/base.h"
@@ -80,8 +81,8 @@ typedef struct berthi_manifest_writer {
     berth_error *error;
     berth_status status;
     uint64_t offset; /* bytes handed on */
-    uint64_t shards;
-    uint64_t tensors; /* of the current shard */
+    bool has_shard;
+    bool has_tensor; /* in the current shard */
     uint64_t used;
     char buffer[BERTHI_MANIFEST_BUFFER];
 } berthi_manifest_writer;

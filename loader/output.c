@@ -261,8 +261,9 @@ create_temporary(berthi_output *output, berth_error *error)
 static berth_status
 allocate(const berthi_output *output, berth_error *error)
 {
-    if (output->bytes == 0 || berthi_sys_allocate(output->fd, output->bytes) == 0
-        || errno == EOPNOTSUPP || errno == EINVAL)
+    /* EINVAL: nothing to reserve, or a file system that knows no such thing. */
+    if (berthi_sys_allocate(output->fd, output->bytes) == 0 || errno == EOPNOTSUPP
+        || errno == EINVAL)
         return BERTH_OK;
     return fail_system(output, "reserving space", error);
 }

@@ -232,13 +232,13 @@ test_escapes(void)
     text out = { .length = 0 };
 
     berthi_manifest_begin(&writer, put_text, &out, NULL);
-    add_shard(&writer, "a\nb", 1, 2);
+    add_shard(&writer, "\na\nb", 1, 2);
     add_tensor(&writer, name, sizeof name - 1, 3);
     CHECK_EQ(berthi_manifest_end(&writer, NULL), BERTH_OK);
-    CHECK_CONTAINS(out.bytes, "{\"file\": \"a\\nb\",");
+    CHECK_CONTAINS(out.bytes, "{\"file\": \"\\na\\nb\",");
     CHECK_CONTAINS(out.bytes, "\n\"q\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\\u001f\x7f\xc3\xa9"
                               "\\u0000z\": \"00000003\"\n");
-    check_accepted(out.bytes, "#a\\x0ab 1 00000002;q\"\\\\/\\x08\\x0c\\x0a\\x0d\\x09\\x01"
+    check_accepted(out.bytes, "#\\x0aa\\x0ab 1 00000002;q\"\\\\/\\x08\\x0c\\x0a\\x0d\\x09\\x01"
                               "\\x1f\\x7f\xc3\xa9\\x00z 0 00000003;");
     free(out.bytes);
 }
@@ -269,7 +269,7 @@ test_counts_first(void)
 
     CHECK_EQ(write_many(&out, 0xFFFFFFFFu), bytes);
     CHECK_EQ(out.length, bytes);
-    CHECK_GT(out.calls, 10);
+    CHECK_EQ(out.calls, out.length / BERTHI_MANIFEST_BUFFER + 1);
     /* The same input gives the same bytes. */
     CHECK_EQ(write_many(&other, 0xFFFFFFFFu), bytes);
     CHECK_MEM(other.bytes, out.bytes, out.length);

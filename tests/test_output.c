@@ -8,12 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +25,49 @@
 #include "tests/t.h"
 
 static berth_context *context;
+
+/*
+ * These stand before the C library's: what a disk, a network file system or
+ * another process can do, and no test can bring about.
+ */
+static struct {
+    size_t write_bytes;      /* a pwrite takes at most so many; 0: all        */
+    int empty_writes;        /* so many of the next ones take nothing         */
+    int lock_error;          /* of the next flock; 0: none                    */
+    const char *lock_unlink; /* a folder to be emptied before the next flock  */
+    int rename_error;        /* of renameat2                                  */
+    uint64_t random_calls;   /* random numbers asked for: names tried         */
+} world;
+
+ssize_t
+getrandom(void *buffer, size_t size, unsigned flags)
+{
+    world.random_calls++;
+    return syscall(SYS_getrandom, buffer, size, flags);
+}
+
+ssize_t
+pwrite(int fd, const void *bytes, size_t size, off_t offset)
+{
+    if (world.empty_writes > 0) {
+        world.empty_writes--;
+        return 0;
+    }
+    if (world.write_bytes > 0 && size > world.write_bytes)
+        size = world.write_bytes;
+    return syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+int
+renameat2(int from_folder, const char *from, int to_folder, const char *to,
+          unsigned flags)
+{
+    if (world.rename_error != 0) {
+        errno = world.rename_error;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+}
 
 /* Entries of a folder; the last one's name goes into `name` (256 bytes) if set. */
 static int
@@ -40,6 +86,31 @@ count_entries(const char *folder, char *name)
     if (stream != NULL)
         closedir(stream);
     return count;
+}
+
+static void
+remove_entries(const char *folder)
+{
+    char name[256];
+
+    while (count_entries(folder, name) > 0)
+        unlink(fixture_format("%s/%s", folder, name));
+}
+
+int
+flock(int fd, int operation)
+{
+    const int error = world.lock_error;
+
+    if (world.lock_unlink != NULL)
+        remove_entries(world.lock_unlink);
+    world.lock_unlink = NULL;
+    world.lock_error = 0;
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
 }
 
 static void
@@ -134,6 +205,78 @@ test_writes_in_any_order(void)
     CHECK_EQ(berthi_output_write(&output, "abc", 3, 0, NULL), BERTH_OK);
     CHECK_EQ(berthi_output_commit(&output, NULL), BERTH_OK);
     check_content(path, "abcdef");
+}
+
+/* A write may take less than it was given, and go on. */
+static void
+test_short_writes(void)
+{
+    const char *const folder = fixture_folder();
+    berth_error error;
+
+    world.write_bytes = 3;
+    CHECK_EQ(write_text(context, fixture_format("%s/a", folder), "0123456789", false,
+                        &error), BERTH_OK);
+    world.write_bytes = 0;
+    check_content(fixture_format("%s/a", folder), "0123456789");
+    world.empty_writes = 1;
+    CHECK_EQ(write_text(context, fixture_format("%s/b", folder), "0123456789", false,
+                        &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_CONTAINS(error.message, "writing");
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
+/* The next writer takes our new file for a dead one's before we could lock it. */
+static void
+test_temporary_taken_away(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+
+    const uint64_t names = world.random_calls;
+
+    world.lock_unlink = folder;
+    CHECK_EQ(write_text(context, path, "gone, made anew", false, NULL), BERTH_OK);
+    CHECK(world.lock_unlink == NULL);
+    check_content(path, "gone, made anew");
+    fixture_remove(path);
+    world.lock_error = EWOULDBLOCK;
+    CHECK_EQ(write_text(context, path, "locked by it", false, NULL), BERTH_OK);
+    CHECK_EQ(world.lock_error, 0);
+    CHECK_EQ(world.random_calls, names + 4); /* two attempts each time */
+    check_content(path, "locked by it");
+    CHECK_EQ(count_entries(folder, NULL), 1);
+    fixture_remove(path);
+}
+
+/* File systems without locks, or without the rename that refuses to replace. */
+static void
+test_poor_file_systems(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const uint64_t names = world.random_calls;
+    berth_error error;
+
+    world.lock_error = ENOLCK;
+    CHECK_EQ(write_text(context, path, "kept", false, NULL), BERTH_OK);
+    CHECK_EQ(world.lock_error, 0);
+    CHECK_EQ(world.random_calls, names + 1); /* one attempt was enough */
+    fixture_remove(path);
+
+    world.rename_error = EINVAL;
+    CHECK_EQ(write_text(context, path, "new", false, &error), BERTH_OK);
+    check_content(path, "new");
+    CHECK_EQ(write_text(context, path, "newer", false, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    world.rename_error = EACCES;
+    fixture_remove(path);
+    CHECK_EQ(write_text(context, path, "new", false, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_PERMISSION);
+    CHECK_CONTAINS(error.message, "renaming");
+    world.rename_error = 0;
+    CHECK_EQ(count_entries(folder, NULL), 0);
 }
 
 static void
@@ -431,6 +574,7 @@ test_removes_what_the_dead_left(void)
     const char *const folder = fixture_folder();
     const char *const held = fixture_format("%s/.out.berth-1-aaaaaaaa.tmp", folder);
     const size_t count = sizeof others / sizeof others[0];
+    const int fds = fixture_open_fds();
     int fd;
 
     for (size_t i = 0; i < count; i++)
@@ -444,6 +588,7 @@ test_removes_what_the_dead_left(void)
     CHECK_EQ(write_text(context, fixture_format("%s/out", folder), "x", false, NULL),
              BERTH_OK);
     close(fd);
+    CHECK_EQ(fixture_open_fds(), fds);
     CHECK_EQ(access(held, F_OK), 0);
     /* The others, the held one, the folder, and the output itself. */
     CHECK_EQ(count_entries(folder, NULL), count + 3);
@@ -573,6 +718,9 @@ main(int argc, char **argv)
     T_RUN(test_nothing_to_write);
     T_RUN(test_temporary_name);
     T_RUN(test_writes_in_any_order);
+    T_RUN(test_short_writes);
+    T_RUN(test_temporary_taken_away);
+    T_RUN(test_poor_file_systems);
     T_RUN(test_our_own_mistakes);
     T_RUN(test_refuses_existing);
     T_RUN(test_refuses_existing_at_the_last_moment);

@@ -2,6 +2,7 @@
 /* test_sha256.c - SHA-256 through libcrypto, and life without libcrypto. */
 #include "loader/sha256.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,20 @@ test_any_cut(void)
     }
 }
 
+/* It is used exactly where it can be opened. */
+static void
+test_found(void)
+{
+    void *found = dlopen("libcrypto.so.3", RTLD_LAZY | RTLD_LOCAL);
+
+    if (found == NULL)
+        found = dlopen("libcrypto.so.1.1", RTLD_LAZY | RTLD_LOCAL);
+    CHECK_EQ(library != NULL, found != NULL);
+    CHECK_EQ(berthi_sha256_is_there(context), found != NULL);
+    if (found != NULL)
+        dlclose(found);
+}
+
 /* Not being there is no failure. */
 static void
 test_absent(void)
@@ -82,7 +97,6 @@ test_absent(void)
     berthi_sha256 *mine = library;
     berth_error error;
 
-    CHECK_EQ(berthi_sha256_is_there(context), library != NULL);
     berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
     CHECK_EQ(berthi_sha256_open(context, &mine, &error), BERTH_OK);
     CHECK_EQ(berthi_fault_calls(BERTHI_FAULT_SYSTEM), 2); /* version 3, then 1.1 */
@@ -97,6 +111,22 @@ test_absent(void)
     berthi_fault_disarm();
     berthi_sha256_close(NULL);
     berthi_sha256_destroy(NULL);
+}
+
+/* Whatever the tests above opened, only `library` is still there. */
+static void
+test_gives_back(void)
+{
+    berth_memory_summary before;
+    berth_memory_summary after;
+    berthi_sha256 *mine;
+
+    berth_context_memory(context, &before);
+    CHECK_EQ(before.allocations - before.frees, library != NULL ? 1 : 0);
+    CHECK_EQ(berthi_sha256_open(context, &mine, NULL), BERTH_OK);
+    berthi_sha256_close(mine);
+    berth_context_memory(context, &after);
+    CHECK_EQ(after.current_bytes, before.current_bytes);
 }
 
 static berth_status
@@ -138,9 +168,11 @@ main(int argc, char **argv)
     if (berth_context_create(NULL, &context, NULL) != BERTH_OK
         || berthi_sha256_open(context, &library, NULL) != BERTH_OK)
         return 1;
+    T_RUN(test_found);
     T_RUN(test_known_values);
     T_RUN(test_any_cut);
     T_RUN(test_absent);
+    T_RUN(test_gives_back);
     T_RUN(test_faults);
     berthi_sha256_close(library);
     berth_context_destroy(context);

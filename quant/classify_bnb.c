@@ -443,8 +443,6 @@ berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member)
     if (member->tensor.dtype != BERTH_U8 || member->tensor.elements != 1
         || (weight.is_there && berthi_walk_is_claimed(walk, weight.position)))
         return; /* another layout's, or told already */
-    berthi_walk_claim(walk, member);
-    berthi_walk_claim(walk, &weight);
     if (weight.is_there)
         berthi_walk_tell_missing(walk, &weight, "SCB");
     else

@@ -244,9 +244,6 @@ berthi_classify_is_scaled(berthi_walk *walk, const berthi_member *weight)
     } else if (is_inverse_scale(walk, &found.inverse)
                && is_grid(walk, weight, shape, &found.inverse, &t)) {
         add_float8(walk, weight, shape, &found.inverse, &t);
-    } else {
-        berthi_walk_claim(walk, weight);
-        berthi_walk_claim(walk, &found.inverse);
     }
     return true;
 }

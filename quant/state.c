@@ -38,104 +38,95 @@ key_of(const berthi_scan_text *text)
     return 0;
 }
 
-static bool
-can_read_quant_type(berthi_scan *scan, berthi_state *out)
+/*
+ * The readers below return nothing: the scanner keeps the first problem, and
+ * after it every call on it fails.
+ */
+
+static void
+read_quant_type(berthi_scan *scan, berthi_state *out)
 {
     berthi_scan_text text;
 
     if (!berthi_scan_can_read_string(scan, &text))
-        return false;
+        return;
     if (berthi_scan_text_is(&text, "nf4"))
         out->encoding = BERTH_ENCODING_NF4;
     else if (berthi_scan_text_is(&text, "fp4"))
         out->encoding = BERTH_ENCODING_FP4;
     else
-        return berthi_scan_refuse(scan, "quant_type is neither nf4 nor fp4");
-    return true;
+        berthi_scan_refuse(scan, "quant_type is neither nf4 nor fp4");
 }
 
-static bool
-can_read_block_size(berthi_scan *scan, berthi_state *out)
+static void
+read_block_size(berthi_scan *scan, berthi_state *out)
 {
     uint64_t size;
 
     if (!berthi_scan_can_read_unsigned(scan, &size))
-        return false;
+        return;
     if (!berthi_format_is_block_size(size))
-        return berthi_scan_refuse(scan, "blocksize is no power of two from 32 to 4096");
+        berthi_scan_refuse(scan, "blocksize is no power of two from 32 to 4096");
     out->block_size = (uint32_t)size;
-    return true;
 }
 
 /* The name of a dtype that 4-bit values are decoded to. */
-static bool
-can_read_dtype(berthi_scan *scan, int32_t *out)
+static void
+read_dtype(berthi_scan *scan, int32_t *out)
 {
     berthi_scan_text text;
 
     if (!berthi_scan_can_read_string(scan, &text))
-        return false;
+        return;
     *out = berthi_format_torch_dtype(text.bytes, text.length);
     if (*out != BERTH_F16 && *out != BERTH_BF16 && *out != BERTH_F32)
-        return berthi_scan_refuse(scan,
-                                  "a dtype is none of float16, bfloat16, float32");
-    return true;
+        berthi_scan_refuse(scan, "a dtype is none of float16, bfloat16, float32");
 }
 
-static bool
-can_read_shape(berthi_scan *scan, berthi_state *out)
+static void
+read_shape(berthi_scan *scan, berthi_state *out)
 {
-    if (!berthi_scan_can_enter_array(scan))
-        return false;
+    berthi_scan_can_enter_array(scan);
     while (berthi_scan_has_next_element(scan)) {
         if (out->rank == BERTH_MAX_RANK)
-            return berthi_scan_refuse(scan, "shape has more than 64 dims");
-        if (!berthi_scan_can_read_unsigned(scan, &out->shape[out->rank]))
-            return false;
-        out->rank++;
+            berthi_scan_refuse(scan, "shape has more than 64 dims");
+        else if (berthi_scan_can_read_unsigned(scan, &out->shape[out->rank]))
+            out->rank++;
     }
-    if (scan->problem != NULL)
-        return false;
     if (!berthi_format_can_count(out->shape, out->rank, &out->elements))
-        return berthi_scan_refuse(scan, "shape has more than 2^64 elements");
-    return true;
+        berthi_scan_refuse(scan, "shape has more than 2^64 elements");
 }
 
-static bool
-can_read_nested_block_size(berthi_scan *scan)
+static void
+read_nested_block_size(berthi_scan *scan)
 {
     uint64_t size;
 
-    if (!berthi_scan_can_read_unsigned(scan, &size))
-        return false;
-    if (size != BERTHI_DOUBLE_BLOCK)
-        return berthi_scan_refuse(scan, "nested_blocksize is not 256");
-    return true;
+    if (berthi_scan_can_read_unsigned(scan, &size) && size != BERTHI_DOUBLE_BLOCK)
+        berthi_scan_refuse(scan, "nested_blocksize is not 256");
 }
 
-static bool
-can_read_offset(berthi_scan *scan, berthi_state *out)
+static void
+read_offset(berthi_scan *scan, berthi_state *out)
 {
     double offset;
 
-    if (!berthi_scan_can_read_double(scan, &offset))
-        return false;
-    out->offset = (float)offset; /* exact for what upstream writes */
-    return true;
+    if (berthi_scan_can_read_double(scan, &offset))
+        out->offset = (float)offset; /* exact for what upstream writes */
 }
 
-static bool
-can_read_value(berthi_scan *scan, unsigned key, berthi_state *out)
+static void
+read_value(berthi_scan *scan, unsigned key, berthi_state *out)
 {
     switch (key) {
-    case KEY_QUANT_TYPE: return can_read_quant_type(scan, out);
-    case KEY_BLOCKSIZE: return can_read_block_size(scan, out);
-    case KEY_DTYPE: return can_read_dtype(scan, &out->dtype);
-    case KEY_SHAPE: return can_read_shape(scan, out);
-    case KEY_NESTED_BLOCKSIZE: return can_read_nested_block_size(scan);
-    case KEY_NESTED_DTYPE: return can_read_dtype(scan, &out->nested_dtype);
-    case KEY_NESTED_OFFSET: return can_read_offset(scan, out);
-    default: return berthi_scan_refuse(scan, "an unknown key");
+    case KEY_QUANT_TYPE: read_quant_type(scan, out); break;
+    case KEY_BLOCKSIZE: read_block_size(scan, out); break;
+    case KEY_DTYPE: read_dtype(scan, &out->dtype); break;
+    case KEY_SHAPE: read_shape(scan, out); break;
+    case KEY_NESTED_BLOCKSIZE: read_nested_block_size(scan); break;
+    case KEY_NESTED_DTYPE: read_dtype(scan, &out->nested_dtype); break;
+    case KEY_NESTED_OFFSET: read_offset(scan, out); break;
+    default: berthi_scan_refuse(scan, "an unknown key"); break;
     }
 }
 
@@ -151,24 +142,24 @@ missing_key(unsigned seen)
     return NULL;
 }
 
-/* All members; `seen` collects their keys. */
-static bool
-can_read_members(berthi_scan *scan, berthi_state *out, unsigned *seen)
+/* All members; returns the set of their keys. */
+static unsigned
+read_members(berthi_scan *scan, berthi_state *out)
 {
     berthi_scan_text name;
+    unsigned seen = 0;
 
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
+    berthi_scan_can_enter_object(scan);
     while (berthi_scan_has_next_member(scan, &name)) {
         const unsigned key = key_of(&name);
 
-        if (*seen & key)
-            return berthi_scan_refuse(scan, "a key stands twice");
-        if (!can_read_value(scan, key, out))
-            return false;
-        *seen |= key;
+        if (seen & key)
+            berthi_scan_refuse(scan, "a key stands twice");
+        read_value(scan, key, out);
+        seen |= key;
     }
-    return scan->problem == NULL && berthi_scan_can_finish(scan);
+    berthi_scan_can_finish(scan);
+    return seen;
 }
 
 static berth_status
@@ -189,15 +180,16 @@ berthi_state_parse(char *text, uint64_t bytes, const berthi_about *about,
 {
     const uint64_t well_formed =
         berthi_utf8_check((const unsigned char *)text, (size_t)bytes);
-    unsigned seen = 0;
     const char *missing;
+    unsigned seen;
     berthi_scan scan;
 
     memset(out, 0, sizeof *out);
     if (well_formed != bytes)
         return refuse(error, about, well_formed, "not UTF-8", "");
     berthi_scan_init(&scan, text, bytes, BERTHI_SCAN_NONFINITE);
-    if (!can_read_members(&scan, out, &seen))
+    seen = read_members(&scan, out);
+    if (scan.problem != NULL)
         return refuse(error, about, scan.problem_at, scan.problem, "");
     missing = missing_key(seen);
     if (missing != NULL)

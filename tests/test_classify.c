@@ -563,6 +563,10 @@ test_4bit_unreadable(void)
             CHECK_EQ(t->finding_count, 0);
         }
     }
+    tensors_add_int8(t, "b", 4, 4); /* an error that would come later */
+    tensors_remove(t, "b.weight");
+    CHECK_EQ(tensors_run(t, context, NULL, true), BERTH_EIO);
+    CHECK_EQ(t->finding_count, 0);
     tensors_destroy(t);
 }
 
@@ -606,6 +610,7 @@ test_int8_far_apart(void)
     tensors_add_int8(t, "q", 8, 2);
     check_clean(t, NULL);
     CHECK_EQ(t->result.count, 2);
+    CHECK_LE(t->gets, t->count + 100u); /* near or far, a look-up is a few looks */
     CHECK_STR(tensors_shape(tensors_record(t, "weight")), "4x4");
     CHECK_STR(tensors_shape(tensors_record(t, "q.weight")), "8x2");
     tensors_destroy(t);
@@ -646,6 +651,9 @@ test_int8_lookalikes(void)
     check_clean(t, NULL);
     CHECK_EQ(t->result.count, 0);
     CHECK_EQ(t->result.parameter_count, 4 + 16 + 1 + 3 + 3 + 16);
+    tensors_destroy(t);
+    t = tensors_create("I8 4x4 weight\n");
+    check_error(t, NULL, BERTH_REASON_COMPANION_MISSING, "weight", "SCB");
     tensors_destroy(t);
     t = tensors_create("I8 2x2x2 m.weight\n");
     check_error(t, NULL, BERTH_REASON_COMPANION_MISSING, "m.weight", "SCB");
@@ -735,6 +743,37 @@ test_keep_going(void)
     tensors_destroy(t);
 }
 
+/* What a name does not decide is found again wherever it stands. */
+static void
+test_second_round(void)
+{
+    for (unsigned at = 0; at < 200; at += 9) {
+        tensors *const t = tensors_create("");
+        const char *const name = fixture_format("l.%03u.weight", at);
+
+        for (unsigned i = 0; i < 200; i++)
+            tensors_add(t, fixture_format("%s l.%03u.weight\n",
+                                          i == at ? "I8 4x4" : "BF16 2", i));
+        check_error(t, NULL, BERTH_REASON_COMPANION_MISSING, name, "SCB");
+        tensors_destroy(t);
+    }
+}
+
+/* Without keep_going nothing is looked at behind the first error. */
+static void
+test_stops(void)
+{
+    tensors *const t = tensors_create("F32 4 a.SCB\n");
+
+    for (unsigned i = 0; i < 200; i++)
+        tensors_add(t, fixture_format("BF16 2 b.%u.weight\n", i));
+    CHECK_EQ(tensors_run(t, context, NULL, false), BERTH_EFORMAT);
+    CHECK_LT(t->gets, 40);
+    CHECK_EQ(tensors_run(t, context, NULL, true), BERTH_EFORMAT);
+    CHECK_GE(t->gets, 200);
+    tensors_destroy(t);
+}
+
 /* Without a finding hook and an error to fill, only the status is left. */
 static void
 test_no_hooks(void)
@@ -743,7 +782,11 @@ test_no_hooks(void)
     berthi_classify_source source = { .count = 0 };
     berthi_classify_result result;
 
+    memset(&result, 0x55, sizeof result);
     CHECK_EQ(berthi_classify_run(context, &source, NULL, &result, NULL), BERTH_OK);
+    CHECK_EQ(result.count, 0);
+    CHECK_EQ(result.parameter_count, 0);
+    CHECK(result.blocks == NULL);
     berthi_classify_fini(&result);
     source.count = UINT32_MAX;
     CHECK_EQ(berthi_classify_run(context, &source, NULL, &result, &t->error),
@@ -872,6 +915,8 @@ main(int argc, char **argv)
     T_RUN(test_int8_mismatch);
     T_RUN(test_int8_layouts);
     T_RUN(test_keep_going);
+    T_RUN(test_second_round);
+    T_RUN(test_stops);
     T_RUN(test_no_hooks);
     T_RUN(test_many);
     T_RUN(test_many_records);

@@ -234,6 +234,51 @@ test_fp8_without_scales(void)
     }
 }
 
+static void
+test_one_fp8_without_scales(void)
+{
+    tensors *const t = run("F8_E4M3 2x2 a.weight\n", NULL);
+
+    T_REQUIRE(t->finding_count == 1);
+    CHECK_CONTAINS(t->findings[0].message, "plain numbers: 1 tensors");
+    tensors_destroy(t);
+}
+
+/* An empty weight whose grid is not: nothing to divide by. */
+static void
+test_fp8_empty(void)
+{
+    check_error("F8_E4M3 0x256 a.weight\nF32 1x2 a.weight_scale_inv\n", NULL,
+                BERTH_REASON_COMPANION_MISMATCH, "a.weight_scale_inv", "scales do not fit");
+    check_error("F8_E4M3 256x0 a.weight\nF32 2x1 a.weight_scale_inv\n", NULL,
+                BERTH_REASON_COMPANION_MISMATCH, "a.weight_scale_inv", "scales do not fit");
+}
+
+/* The numbers of a mismatch are those that disagree. */
+static void
+check_numbers(const char *lines, uint64_t expected, uint64_t actual)
+{
+    tensors *const t = tensors_create(lines);
+
+    CHECK_EQ(tensors_run(t, context, NULL, false), BERTH_EFORMAT);
+    CHECK_EQ(t->error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+    CHECK_EQ(t->error.expected, expected);
+    CHECK_EQ(t->error.actual, actual);
+    tensors_destroy(t);
+}
+
+static void
+test_numbers(void)
+{
+    check_numbers("I8 64x64 a.weight\nF8_E8M0 64x3 a.weight_scale_inv\n", 128, 3);
+    check_numbers("I8 64x64 a.weight\nF8_E8M0 64x4x1 a.weight_scale_inv\n", 2, 3);
+    check_numbers("I8 64x64 a.weight\nF8_E8M0 60x4 a.weight_scale_inv\n", 64, 60);
+    check_numbers("U8 2x48x3x32 x_blocks\nU8 2x48x3 x_scales\n", 16, 32);
+    check_numbers("U8 2x48x3x16x1 x_blocks\nU8 2x48x3 x_scales\n", 16, 0);
+    check_numbers("U8 48x3x16 x_blocks\nU8 48x3 x_scales\n", 16, 0);
+    check_numbers("U8 2x48x3x16 x_blocks\nU8 288 x_scales\n", 3, 1);
+}
+
 /* Scales are no weights, whatever their dtype. */
 static void
 test_e8m0_is_no_weight(void)
@@ -588,6 +633,9 @@ main(int argc, char **argv)
     T_RUN(test_fp8_grid_mismatch);
     T_RUN(test_fp8_activation_scales);
     T_RUN(test_fp8_without_scales);
+    T_RUN(test_one_fp8_without_scales);
+    T_RUN(test_fp8_empty);
+    T_RUN(test_numbers);
     T_RUN(test_e8m0_is_no_weight);
     T_RUN(test_lone_scale);
     T_RUN(test_fp4_packed);

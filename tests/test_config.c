@@ -246,6 +246,10 @@ test_block_limits(void)
     CHECK_EQ(c.block_rows, UINT32_MAX);
     CHECK_EQ(c.block_columns, 1);
     berthi_config_fini(&c);
+    c = parse("{\"quantization_config\": {\"weight_block_size\": [1, 4294967295]}}");
+    CHECK_EQ(c.block_rows, 1);
+    CHECK_EQ(c.block_columns, UINT32_MAX);
+    berthi_config_fini(&c);
 }
 
 static void
@@ -329,7 +333,8 @@ test_weights_file_stays_inside(void)
                                            "./x",      "a//x",  "a/",     ".",    "a\\\\x",
                                            "c:x",      "a/./x", "/" };
     static const char *const inside[] = { "x",        "a/b.safetensors", "...", "..x",
-                                          "a/...b",   ".x",              "x.." };
+                                          "a/...b",   ".x",              "x..", "a.", ".a",
+                                          "a./b", "a/b./c" };
 
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         check_refused(fixture_format("{\"transformers_weights\": \"%s\"}", outside[i]),

@@ -240,6 +240,18 @@ test_block_sizes(void)
     CHECK(!berthi_format_is_block_size(UINT64_C(1) << 40));
 }
 
+static void
+test_slice_of_vector(void)
+{
+    const uint64_t shape[] = { 10 };
+    uint64_t offset;
+    uint64_t bytes;
+
+    CHECK_STR(berthi_format_slice(BERTH_F32, shape, 1, 3, 2, &offset, &bytes), NULL);
+    CHECK_EQ(offset, 12);
+    CHECK_EQ(bytes, 8);
+}
+
 /* The numbers of quant-formats.md 8.11. */
 static void
 test_plan_of_4bit(void)
@@ -355,6 +367,7 @@ main(int argc, char **argv)
     T_RUN(test_size);
     T_RUN(test_slice);
     T_RUN(test_slice_of_scalar);
+    T_RUN(test_slice_of_vector);
     T_RUN(test_slice_inside_bytes);
     T_RUN(test_slice_of_impossible_rows);
     T_RUN(test_block_sizes);

@@ -221,6 +221,23 @@ test_unsigned_is_exact(void)
 }
 
 static void
+test_numbers_end_at_space(void)
+{
+    berthi_json *const d = parse("[1\t,2\n,3\r,4 ,5]");
+    const berthi_json_value *v = berthi_json_first(berthi_json_root(d));
+    uint64_t expected;
+
+    for (expected = 1; v != NULL; expected++, v = berthi_json_next(v)) {
+        uint64_t n = 0;
+
+        CHECK(berthi_json_can_read_unsigned(v, &n));
+        CHECK_EQ(n, expected);
+    }
+    CHECK_EQ(expected, 6);
+    berthi_json_destroy(d);
+}
+
+static void
 test_nonfinite(void)
 {
     const char *const text = "{\"a\": NaN, \"b\": Infinity, \"c\":-Infinity,\"d\":[NaN]}";
@@ -545,6 +562,7 @@ main(int argc, char **argv)
     T_RUN(test_names_are_exact);
     T_RUN(test_root_of_any_kind);
     T_RUN(test_unsigned_is_exact);
+    T_RUN(test_numbers_end_at_space);
     T_RUN(test_nonfinite);
     T_RUN(test_strings_are_no_numbers);
     T_RUN(test_locale);

@@ -21,25 +21,9 @@
 #define READ_BYTES UINT64_C(4194304)          /* a direct read: link latency is hidden */
 #define CACHED_READ_BYTES_MIN UINT64_C(262144) /* a buffered one: its target fits */
 #define CACHED_READ_BYTES_MAX UINT64_C(1048576) /* into a core's own cache */
-#define WARM_PER_CENT 90u  /* cached: copying is faster than reading the disk again */
-#define GUEST_PER_CENT 50u /* cached before: less, and berth's pages are dropped again */
-#define UNKNOWN_PER_CENT 255u /* others' files: read as cold, left alone as warm */
 #define DEFAULT_READERS 16u
 #define RETRY_LIMIT 64u /* of reads that the kernel asks to repeat */
 #define DRAIN_WAIT_NS UINT64_C(100000000)
-
-struct berthi_intake_source {
-    uint64_t first_chunk;
-    uint64_t chunk_count;
-    uint64_t chunks_left; /* not read yet */
-    uint64_t alignment;   /* of direct reads */
-    int direct_fd;        /* -1: none */
-    int buffered_fd;      /* -1: none of its own */
-    bool is_surveyed;     /* cached_shares of its chunks are known */
-    bool is_prepared;     /* opened for direct reads, or not possible */
-    bool is_refused;      /* a direct read failed: the next ones are buffered */
-    bool is_buffered;     /* something was read through the page cache */
-};
 
 struct berthi_intake_part {
     berthi_read read; /* first: a read that comes back is its part */
@@ -79,31 +63,32 @@ has_tables(berthi_intake *intake)
     const uint64_t buffers = intake->stage->capacity;
     const uint64_t parts = buffers * intake->parts_per_buffer;
 
-    intake->cached_shares = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
-                                                 intake->chunks->chunk_count);
+    intake->shares = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
+                                          intake->chunks->chunk_count);
     intake->sources = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                            intake->file_count * sizeof *intake->sources);
     intake->transfers = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                              buffers * sizeof *intake->transfers);
     intake->parts = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                          parts * sizeof *intake->parts);
-    return intake->cached_shares != NULL && intake->sources != NULL
-           && intake->transfers != NULL && intake->parts != NULL;
+    return intake->shares != NULL && intake->sources != NULL && intake->transfers != NULL
+           && intake->parts != NULL;
 }
 
+/* Gives each source its chunks. */
 static void
 fill_sources(berthi_intake *intake)
 {
-    for (uint32_t i = 0; i < intake->file_count; i++) {
-        intake->sources[i].direct_fd = -1;
-        intake->sources[i].buffered_fd = -1;
-    }
+    for (uint32_t i = 0; i < intake->file_count; i++)
+        berthi_source_init(&intake->sources[i], &intake->files[i]);
     for (uint64_t i = 0; i < intake->chunks->chunk_count; i++) {
         const berthi_chunk *const chunk = &intake->chunks->chunks[i];
-        berthi_intake_source *const source = &intake->sources[chunk->file];
+        berthi_source *const source = &intake->sources[chunk->file];
 
-        if (chunk->number_in_file == 0)
-            source->first_chunk = i;
+        if (chunk->number_in_file == 0) {
+            source->chunks = chunk;
+            source->shares = intake->shares + i;
+        }
         source->chunk_count++;
         source->chunks_left++;
     }
@@ -117,7 +102,6 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
 {
     berthi_reader_options reader_options;
     berth_status status;
-    bool has_all;
 
     memset(intake, 0, sizeof *intake);
     intake->context = context;
@@ -129,13 +113,11 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
     intake->stats = stats;
     intake->io = (berth_io)options->io;
     choose_sizes(intake);
-    has_all = has_tables(intake);
-    if (intake->sources != NULL)
-        fill_sources(intake); /* also what fini needs: no descriptor is 0 */
-    if (!has_all) {
+    if (!has_tables(intake)) {
         status = berthi_fail_memory(error, "the table of reads");
         goto fail;
     }
+    fill_sources(intake);
     reader_options = (berthi_reader_options){
         .threads = options->readers > 0 ? options->readers : DEFAULT_READERS,
         .depth = stage->capacity * intake->parts_per_buffer,
@@ -154,30 +136,19 @@ fail:
     return status;
 }
 
-static void
-close_source(berthi_intake_source *source)
-{
-    if (source->direct_fd >= 0)
-        berthi_sys_close(source->direct_fd);
-    if (source->buffered_fd >= 0)
-        berthi_sys_close(source->buffered_fd);
-    source->direct_fd = -1;
-    source->buffered_fd = -1;
-}
-
 void
 berthi_intake_fini(berthi_intake *intake)
 {
     if (intake->reader != NULL)
         intake->reader->table->close(intake->reader);
-    if (intake->sources != NULL)
-        for (uint32_t i = 0; i < intake->file_count; i++)
-            close_source(&intake->sources[i]);
+    /* Without a reader nothing was opened, and sources may not be filled. */
+    for (uint32_t i = 0; intake->reader != NULL && i < intake->file_count; i++)
+        berthi_source_close(&intake->sources[i]);
     if (intake->stage != NULL) {
         const uint64_t buffers = intake->stage->capacity;
         const uint64_t parts = buffers * intake->parts_per_buffer;
 
-        berthi_memory_free(intake->context, BERTHI_PURPOSE_CHUNKS, intake->cached_shares,
+        berthi_memory_free(intake->context, BERTHI_PURPOSE_CHUNKS, intake->shares,
                            intake->chunks->chunk_count);
         berthi_memory_free(intake->context, BERTHI_PURPOSE_CHUNKS, intake->sources,
                            intake->file_count * sizeof *intake->sources);
@@ -189,8 +160,9 @@ berthi_intake_fini(berthi_intake *intake)
     memset(intake, 0, sizeof *intake);
 }
 
-/* -------------------------------------------------------- direct or buffered */
+/* ------------------------------------------------------------------- reading */
 
+/* Once for all files. */
 static void
 notice_buffered(berthi_intake *intake, const char *path)
 {
@@ -200,140 +172,20 @@ notice_buffered(berthi_intake *intake, const char *path)
     intake->has_notice = true;
 }
 
-/*
- * The alignment that direct reads of `fd` need, 0 if there can be none. Whole
- * pages are asked for even where less would do.
- */
-static uint64_t
-find_alignment(const berthi_intake *intake, int fd)
-{
-    uint32_t memory;
-    uint32_t offset;
-    uint64_t alignment;
-
-    if (berthi_sys_direct_alignment(fd, &memory, &offset) != 0)
-        return BERTHI_STAGE_ALIGNMENT; /* an older kernel: the first read will tell */
-    alignment = berthi_max_u64(offset, BERTHI_STAGE_ALIGNMENT);
-    if (memory == 0 || offset == 0 || memory > BERTHI_STAGE_ALIGNMENT
-        || (alignment & (alignment - 1)) != 0 || alignment > intake->chunks->chunk_bytes)
-        return 0;
-    return alignment;
-}
-
-/* True when the file can be read directly; opens it for that once. */
+/* How the chunk is to be read. */
 static bool
-has_direct(berthi_intake *intake, uint32_t file)
+is_direct(berthi_intake *intake, const berthi_chunk *chunk)
 {
-    berthi_intake_source *const source = &intake->sources[file];
+    berthi_source *const source = &intake->sources[chunk->file];
+    const bool is_warm = berthi_source_is_warm(source, chunk);
 
-    if (!source->is_prepared) {
-        source->is_prepared = true;
-        source->alignment = find_alignment(intake, intake->files[file].fd);
-        if (source->alignment != 0)
-            source->direct_fd = berthi_sys_reopen_direct(intake->files[file].fd);
-        if (source->direct_fd < 0)
-            notice_buffered(intake, intake->files[file].path);
-    }
-    return source->direct_fd >= 0 && !source->is_refused;
+    if (intake->io == BERTH_IO_BUFFERED || (intake->io == BERTH_IO_AUTO && is_warm))
+        return false;
+    if (berthi_source_has_direct(source, intake->chunks->chunk_bytes))
+        return true;
+    notice_buffered(intake, source->file->path);
+    return false;
 }
-
-/* A descriptor whose advice concerns nobody else; the file's own if need be. */
-static int
-find_buffered_fd(berthi_intake *intake, uint32_t file)
-{
-    berthi_intake_source *const source = &intake->sources[file];
-
-    if (source->buffered_fd < 0) {
-        source->buffered_fd = berthi_sys_reopen_read(intake->files[file].fd);
-        /* Requests are large and many: read-ahead would only fill the cache. */
-        if (source->buffered_fd >= 0)
-            (void)berthi_sys_advise_random(source->buffered_fd);
-    }
-    return source->buffered_fd >= 0 ? source->buffered_fd : intake->files[file].fd;
-}
-
-/* Per cent of the chunk's pages in the page cache. */
-static uint8_t
-measure_share(const berthi_intake *intake, const berthi_chunk *chunk)
-{
-    const uint64_t page = berthi_sys_page_bytes();
-    const uint64_t pages = (chunk->end - 1) / page - chunk->begin / page + 1;
-    const int64_t cached = berthi_sys_cached_pages(
-        intake->files[chunk->file].fd, chunk->begin, chunk->end - chunk->begin);
-
-    if (cached < 0)
-        return UNKNOWN_PER_CENT;
-    return (uint8_t)(berthi_min_u64((uint64_t)cached, pages) * 100 / pages);
-}
-
-/*
- * How much of the chunk was cached before berth read anything of the file: of
- * the whole file at once, because reading one chunk through the cache can
- * bring in the next ones as well (read-ahead reaches many megabytes).
- */
-static uint8_t
-cached_share(berthi_intake *intake, const berthi_chunk *chunk)
-{
-    berthi_intake_source *const source = &intake->sources[chunk->file];
-
-    if (!source->is_surveyed) {
-        source->is_surveyed = true;
-        for (uint64_t i = 0; i < source->chunk_count; i++)
-            intake->cached_shares[source->first_chunk + i] =
-                measure_share(intake, &intake->chunks->chunks[source->first_chunk + i]);
-    }
-    return intake->cached_shares[chunk - intake->chunks->chunks];
-}
-
-/* Most of it was not cached before berth came: what is there now is berth's. */
-static bool
-is_guest(const berthi_intake *intake, uint64_t chunk)
-{
-    return intake->cached_shares[chunk] < GUEST_PER_CENT;
-}
-
-/* Drops the pages of chunks that follow each other without a gap. */
-static void
-drop(const berthi_intake *intake, uint64_t first, uint64_t last)
-{
-    /* Whole pages: of a page that is cut nothing would be dropped. */
-    const berthi_chunk *const chunks = intake->chunks->chunks;
-    const uint64_t page = berthi_sys_page_bytes();
-    const uint64_t begin = berthi_round_down(chunks[first].begin, page);
-    uint64_t end;
-
-    if (berthi_can_round_up(chunks[last].end, page, &end))
-        (void)berthi_sys_drop_cache(intake->files[chunks[first].file].fd, begin,
-                                    end - begin);
-}
-
-/*
- * At the end of a file of which something was read through the cache: read-
- * ahead can have brought back what had been dropped, and in blocks that reach
- * over the borders of chunks, which are dropped as a whole or not at all.
- */
-static void
-drop_all_guests(const berthi_intake *intake, const berthi_intake_source *source)
-{
-    const berthi_chunk *const chunks = intake->chunks->chunks;
-    const uint64_t end = source->first_chunk + source->chunk_count;
-    uint64_t first = source->first_chunk;
-
-    if (!source->is_buffered)
-        return;
-    while (first < end) {
-        uint64_t last = first;
-
-        while (last + 1 < end && is_guest(intake, first) && is_guest(intake, last + 1)
-               && chunks[last].end == chunks[last + 1].begin)
-            last++;
-        if (is_guest(intake, first))
-            drop(intake, first, last);
-        first = last + 1;
-    }
-}
-
-/* ------------------------------------------------------------------- reading */
 
 /* The file whose bytes are waited for longest. */
 static void
@@ -374,7 +226,7 @@ submit(berthi_intake *intake, berthi_intake_part *part)
             end = part->end;
     }
     read->fd = read->is_direct ? intake->sources[file].direct_fd
-                               : find_buffered_fd(intake, file);
+                               : berthi_source_buffered_fd(&intake->sources[file]);
     read->memory = buffer->memory + begin % intake->chunks->chunk_bytes;
     read->offset = begin;
     read->bytes = (uint32_t)(end - begin);
@@ -405,12 +257,8 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
     berthi_intake_transfer *const transfer = &intake->transfers[buffer->number];
     berthi_intake_part *const parts =
         &intake->parts[(uint64_t)buffer->number * intake->parts_per_buffer];
-    const uint8_t share = cached_share(intake, chunk);
-    const bool is_cold = share < WARM_PER_CENT || share == UNKNOWN_PER_CENT;
-    const bool is_direct = (intake->io == BERTH_IO_DIRECT
-                            || (intake->io == BERTH_IO_AUTO && is_cold))
-                           && has_direct(intake, chunk->file);
-    const uint64_t step = is_direct ? intake->direct_bytes : intake->buffered_bytes;
+    const bool goes_direct = is_direct(intake, chunk);
+    const uint64_t step = goes_direct ? intake->direct_bytes : intake->buffered_bytes;
     uint32_t count = 0;
 
     transfer->buffer = buffer;
@@ -424,7 +272,7 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
         part->transfer = transfer;
         part->position = begin;
         part->end = begin + berthi_min_u64(room, chunk->end - begin);
-        part->read.is_direct = is_direct;
+        part->read.is_direct = goes_direct;
         begin = part->end;
     }
     transfer->parts_left = count;
@@ -437,23 +285,21 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
 static berth_status
 end_part(berthi_intake *intake, berthi_intake_transfer *transfer, berth_error *error)
 {
-    const uint64_t chunk = (uint64_t)(transfer->buffer->chunk - intake->chunks->chunks);
-    const uint32_t file = transfer->buffer->chunk->file;
-    berthi_intake_source *const source = &intake->sources[file];
+    const berthi_chunk *const chunk = transfer->buffer->chunk;
+    berthi_source *const source = &intake->sources[chunk->file];
     berth_status status;
 
     transfer->parts_left--;
     if (transfer->parts_left > 0)
         return BERTH_OK;
-    if (transfer->is_buffered && is_guest(intake, chunk))
-        drop(intake, chunk, chunk);
+    if (transfer->is_buffered)
+        berthi_source_drop(source, chunk);
     show_file(intake);
     source->chunks_left--;
     if (source->chunks_left == 0) {
-        drop_all_guests(intake, source);
-        close_source(source);
+        berthi_source_close(source);
         /* Before anybody gets the last chunk: a changed file is never complete. */
-        status = berthi_file_check(&intake->files[file], error);
+        status = berthi_file_check(source->file, error);
         if (status != BERTH_OK)
             return status;
     }

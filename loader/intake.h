@@ -15,9 +15,9 @@
 
 #include "loader/conveyor.h"
 #include "loader/reader.h"
+#include "loader/source.h"
 #include "loader/stage.h"
 
-typedef struct berthi_intake_source berthi_intake_source;
 typedef struct berthi_intake_transfer berthi_intake_transfer;
 typedef struct berthi_intake_part berthi_intake_part;
 
@@ -35,8 +35,8 @@ typedef struct berthi_intake {
     bool is_cancelled;
     bool has_notice; /* said once that reads are not direct */
 
-    uint8_t *cached_shares;            /* one a chunk: per cent, before the first read */
-    berthi_intake_source *sources;     /* one a file */
+    uint8_t *shares;                   /* of the sources: one a chunk */
+    berthi_source *sources;            /* one a file */
     berthi_intake_transfer *transfers; /* one a staging buffer */
     berthi_intake_part *parts;         /* parts_per_buffer for each */
     uint32_t parts_per_buffer;

@@ -226,6 +226,21 @@ ratio_of(double value, double limit, double peer)
     return limit > 0 ? value / limit : peer > 0 ? value / peer : 0;
 }
 
+/* How far the limit's samples lie apart, as a share of it: above 0.05 the machine
+   was not quiet and the row says little. */
+static double
+limit_spread(const bench_row *row, double limit)
+{
+    double least = limit;
+    double most = limit;
+
+    for (size_t i = 0; i < row->limit_sample_count; i++) {
+        least = row->limit_samples[i] < least ? row->limit_samples[i] : least;
+        most = row->limit_samples[i] > most ? row->limit_samples[i] : most;
+    }
+    return limit > 0 ? (most - least) / limit : 0;
+}
+
 static void
 write_row(const bench_row *row, double value, double limit, bool is_met)
 {
@@ -234,6 +249,7 @@ write_row(const bench_row *row, double value, double limit, bool is_met)
     fprintf(rows, "{\"name\":\"%s\",\"unit\":\"%s\",", row->name, row->unit);
     write_number("value", value, true);
     write_number("limit", limit, limit > 0);
+    write_number("limit_spread", limit_spread(row, limit), limit > 0);
     write_number("peer", row->peer, row->peer > 0);
     if (row->peer_note != NULL)
         fprintf(rows, "\"peer_note\":\"%s\",", row->peer_note);
@@ -270,6 +286,9 @@ bench_report(const bench_row *row)
         printf(", peer %.4g", row->peer);
     else if (row->peer_note != NULL)
         printf(", no peer: %s", row->peer_note);
+    if (limit_spread(row, limit) > 0.05)
+        printf(", limit varied by %.0f %%: not a quiet machine",
+               100 * limit_spread(row, limit));
     printf("  %s\n", is_met ? "met" : "MISSED");
     write_row(row, value, limit, is_met);
 }

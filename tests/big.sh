@@ -65,6 +65,7 @@ drop_cache()
 }
 
 # Once, and 1 % for headers and what a disk reads around them.
+# shellcheck disable=SC2317 # called by check
 is_read_once()
 {
     echo "note: $1 bytes read, $bytes in the files"

@@ -139,6 +139,11 @@ test_text_cut(void)
     CHECK_EQ(text_width(""), 0);
     CHECK_EQ(text_width("a\xC3\xA9\xE6\x97\xA5\xF0\x9F\x98\x80"), 6);
     CHECK_EQ(text_width("e\xCC\x81"), 1);
+    CHECK_EQ(text_width("\xCC\x80\xCD\xAF\xCD\xB0"), 1);         /* U+0300, U+036F, U+0370 */
+    CHECK_EQ(text_width("\xE1\x84\x80\xE1\x85\x9F\xE1\x85\xA0"), 5); /* U+1100 to U+1160 */
+    CHECK_EQ(text_width("\xE2\xBA\x80\xEA\x93\x8F\xEA\x93\x90"), 5); /* U+2E80, U+A4CF, +1 */
+    CHECK_EQ(text_width("\xEF\xB9\xAF\xEF\xB9\xB0"), 3);         /* U+FE6F, U+FE70 */
+    CHECK_EQ(text_width("\xEF\xBD\xA0\xEF\xBD\xA1"), 3);         /* U+FF60, U+FF61 */
     strcpy(text, "abcdefghij");
     text_cut(text, 10, true);
     CHECK_STR(text, "abcdefghij");
@@ -310,6 +315,7 @@ test_bars(void)
     CHECK_STR(bar(&ascii, 30, 0, true), "##..");
     CHECK_STR(bar(&ascii, 25, 0, true), "#|..");
     CHECK_STR(bar(&ascii, 60, 10, false), "####");
+    CHECK_STR(bar(&unicode, 2, 0, false), "\xE2\x96\x8F");
     CHECK_STR(bar(&colourful, 20, 20, false),
               "\033[34m\xE2\x96\x88\033[0m\033[32m\xE2\x96\x88\033[0m");
     CHECK_STR(bar(&colourful, 20, 0, true),
@@ -344,7 +350,11 @@ test_table(void)
     t.columns[0].width = 40;
     table_fit(&t, 44);
     CHECK_EQ(t.columns[0].width, 30);
+    table_fit(&t, 44);
+    CHECK_EQ(t.columns[0].width, 30);
     table_fit(&t, 10);
+    CHECK_EQ(t.columns[0].width, 16);
+    table_fit(&t, table_width(&t));
     CHECK_EQ(t.columns[0].width, 16);
     table_fit(&t, 200);
     CHECK_EQ(t.columns[0].width, 16);
@@ -410,6 +420,41 @@ test_progress_bar(void)
               "512 B/s\033[K\r\033[K");
     CHECK_CONTAINS(progress_of(PROGRESS_ALWAYS, &ascii, seconds, 2),
                    " 50%  2.00 KiB of 4.00 KiB  512 B/s  0:04 left\033[K\r\033[K");
+}
+
+static void
+test_progress_says_how_long(void)
+{
+    static const struct {
+        uint64_t total;
+        double rate;
+        int32_t is_stalled;
+        const char *end;
+    } cases[] = {
+        { 1024 + 60, 1, 0, "1 B/s  1:00 left\n" },
+        { 1024 + 3599, 1, 0, "1 B/s  59:59 left\n" },
+        { 1024 + 3600, 1, 0, "1 B/s  1:00:00 left\n" },
+        { 1024 + 359999, 1, 0, "1 B/s  99:59:59 left\n" },
+        { 1024 + 360000, 1, 0, "1 B/s\n" },
+        { 4096, 0, 0, "  0 B/s\n" },
+        { 4096, 0, 1, "  0 B/s  stalled\n" },
+        { 0, 0, 0, "berth: read 100%  0 B of 0 B  0 B/s\n" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        berth_progress report = report_at(6, cases[i].total > 0 ? 1024 : 0);
+        progress p;
+
+        report.total = cases[i].total;
+        report.rate = cases[i].rate;
+        report.is_stalled = cases[i].is_stalled;
+        begin();
+        CHECK(progress_init(&p, out.fd, &unicode, PROGRESS_AUTO));
+        progress_update(&p, &report);
+        progress_fini(&p);
+        CHECK_CONTAINS(written(), cases[i].end);
+        end();
+    }
 }
 
 static void
@@ -479,6 +524,7 @@ main(int argc, char **argv)
     T_RUN(test_table);
     T_RUN(test_progress_lines);
     T_RUN(test_progress_bar);
+    T_RUN(test_progress_says_how_long);
     T_RUN(test_progress_json);
     T_RUN(test_progress_gives_way);
     T_RUN(test_nearest);

@@ -57,41 +57,39 @@ add_record(berthi_index_draft *draft, const berthi_scan_text *shard)
 
 /* ------------------------------------------------------------------ reading */
 
-static bool
-can_read_pair(berthi_index_draft *draft, const berthi_scan_text *key)
+/* The scanner's first problem stays: it is looked for at the end only. */
+
+static void
+read_pair(berthi_index_draft *draft, const berthi_scan_text *key)
 {
     berthi_scan_text shard;
 
     draft->tensor = *key;
     if (!berthi_scan_can_read_string(&draft->scan, &shard))
-        return false;
+        return;
     add_record(draft, &shard);
     draft->tensor.bytes = NULL;
-    return true;
 }
 
 /* What looked like a bare map before it is forgotten. */
-static bool
-can_read_map(berthi_index_draft *draft)
+static void
+read_map(berthi_index_draft *draft)
 {
     berthi_scan *const scan = &draft->scan;
     berthi_scan_text key;
 
     if (draft->has_map)
-        return berthi_scan_refuse(scan, "a second weight_map");
+        berthi_scan_refuse(scan, "a second weight_map");
     draft->has_map = true;
     memset(&draft->records, 0, sizeof draft->records);
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
+    berthi_scan_can_enter_object(scan);
     while (berthi_scan_has_next_member(scan, &key))
-        if (!can_read_pair(draft, &key))
-            return false;
-    return scan->problem == NULL;
+        read_pair(draft, &key);
 }
 
 /* Old writers give a float: taken when it is an integer all the same. */
-static bool
-can_read_total(berthi_index_draft *draft)
+static void
+read_total(berthi_index_draft *draft)
 {
     berthi_scan *const scan = &draft->scan;
     berthi_scan attempt = *scan;
@@ -100,47 +98,48 @@ can_read_total(berthi_index_draft *draft)
     draft->has_total = berthi_scan_can_read_unsigned(&attempt, &draft->total);
     if (draft->has_total) {
         *scan = attempt;
-        return true;
-    }
-    if (berthi_scan_peek(scan) != BERTHI_SCAN_NUMBER)
-        return berthi_scan_can_skip(scan);
-    if (!berthi_scan_can_read_double(scan, &value))
-        return false;
-    if (value >= 0.0 && value < TOTAL_LIMIT && (double)(uint64_t)value == value) {
+    } else if (berthi_scan_peek(scan) != BERTHI_SCAN_NUMBER) {
+        berthi_scan_can_skip(scan);
+    } else if (berthi_scan_can_read_double(scan, &value) && value >= 0.0
+               && value < TOTAL_LIMIT && (double)(uint64_t)value == value) {
         draft->has_total = true;
         draft->total = (uint64_t)value;
     }
-    return true;
 }
 
-static bool
-can_read_metadata(berthi_index_draft *draft)
+static void
+read_metadata(berthi_index_draft *draft)
 {
     berthi_scan *const scan = &draft->scan;
     berthi_scan_text key;
 
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
-    while (berthi_scan_has_next_member(scan, &key))
-        if (!(berthi_scan_text_is(&key, "total_size") ? can_read_total(draft)
-                                                      : berthi_scan_can_skip(scan)))
-            return false;
-    return scan->problem == NULL;
+    berthi_scan_can_enter_object(scan);
+    while (berthi_scan_has_next_member(scan, &key)) {
+        if (berthi_scan_text_is(&key, "total_size"))
+            read_total(draft);
+        else
+            berthi_scan_can_skip(scan);
+    }
 }
 
-static bool
-can_read_root_member(berthi_index_draft *draft, const berthi_scan_text *key)
+static void
+read_root_member(berthi_index_draft *draft, const berthi_scan_text *key)
 {
     const berthi_scan_kind kind = berthi_scan_peek(&draft->scan);
 
-    if (berthi_scan_text_is(key, "weight_map"))
-        return can_read_map(draft);
-    if (kind == BERTHI_SCAN_STRING && !draft->has_map)
-        return can_read_pair(draft, key);
+    if (berthi_scan_text_is(key, "weight_map")) {
+        read_map(draft);
+        return;
+    }
+    if (kind == BERTHI_SCAN_STRING && !draft->has_map) {
+        read_pair(draft, key);
+        return;
+    }
     draft->has_other = draft->has_other || kind != BERTHI_SCAN_STRING;
     if (kind == BERTHI_SCAN_OBJECT && berthi_scan_text_is(key, "metadata"))
-        return can_read_metadata(draft);
-    return berthi_scan_can_skip(&draft->scan);
+        read_metadata(draft);
+    else
+        berthi_scan_can_skip(&draft->scan);
 }
 
 bool
@@ -151,11 +150,9 @@ berthi_index_draft_can_read(berthi_index_draft *draft, char *text, uint64_t byte
 
     memset(draft, 0, sizeof *draft);
     berthi_scan_init(scan, text, bytes, 0);
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
+    berthi_scan_can_enter_object(scan);
     while (berthi_scan_has_next_member(scan, &key))
-        if (!can_read_root_member(draft, &key))
-            return false;
+        read_root_member(draft, &key);
     if (!berthi_scan_can_finish(scan))
         return false;
     if (!draft->has_map && draft->has_other)

@@ -191,48 +191,47 @@ has_usual_members(berthi_scan *scan, members *m)
 
 /* -------------------------------------------------------- tensors as JSON is */
 
-static bool
-can_read_dtype(berthi_scan *scan, members *m)
+/*
+ * The scanner's first problem stays and makes all later calls fail: nothing
+ * below looks before the end whether something has failed.
+ */
+
+static void
+read_dtype(berthi_scan *scan, members *m)
 {
     berthi_scan_text name;
 
     if (!berthi_scan_can_read_string(scan, &name))
-        return false;
+        return;
     m->dtype = berthi_format_dtype(name.bytes, name.length);
-    return m->dtype != BERTHI_NO_DTYPE || berthi_scan_refuse(scan, "an unknown dtype");
+    if (m->dtype == BERTHI_NO_DTYPE)
+        berthi_scan_refuse(scan, "an unknown dtype");
 }
 
-static bool
-can_read_shape(berthi_scan *scan, members *m)
+static void
+read_shape(berthi_scan *scan, members *m)
 {
     uint64_t dim;
 
-    if (!berthi_scan_can_enter_array(scan))
-        return false;
-    while (berthi_scan_has_next_element(scan)) {
-        if (!berthi_scan_can_read_unsigned(scan, &dim))
-            return false;
-        add_dim(m, dim);
-    }
-    return scan->problem == NULL;
+    berthi_scan_can_enter_array(scan);
+    while (berthi_scan_has_next_element(scan))
+        if (berthi_scan_can_read_unsigned(scan, &dim))
+            add_dim(m, dim);
 }
 
-static bool
-can_read_offsets(berthi_scan *scan, members *m)
+static void
+read_offsets(berthi_scan *scan, members *m)
 {
     uint64_t *const values[] = { &m->begin, &m->end };
 
-    if (!berthi_scan_can_enter_array(scan))
-        return false;
+    berthi_scan_can_enter_array(scan);
     for (size_t i = 0; i < 2; i++) {
         if (!berthi_scan_has_next_element(scan))
-            return berthi_scan_refuse(scan, "data_offsets are not two numbers");
-        if (!berthi_scan_can_read_unsigned(scan, values[i]))
-            return false;
+            berthi_scan_refuse(scan, "data_offsets are not two numbers");
+        berthi_scan_can_read_unsigned(scan, values[i]);
     }
     if (berthi_scan_has_next_element(scan))
-        return berthi_scan_refuse(scan, "data_offsets are not two numbers");
-    return scan->problem == NULL;
+        berthi_scan_refuse(scan, "data_offsets are not two numbers");
 }
 
 static uint32_t
@@ -245,20 +244,20 @@ member_bit(const berthi_scan_text *key)
     return berthi_scan_text_is(key, "data_offsets") ? SEEN_OFFSETS : 0;
 }
 
-static bool
-can_read_member(berthi_draft *draft, const berthi_scan_text *key, members *m)
+static void
+read_member(berthi_draft *draft, const berthi_scan_text *key, members *m)
 {
     berthi_scan *const scan = &draft->scan;
     const uint32_t bit = member_bit(key);
 
     if ((m->seen & bit) != 0)
-        return berthi_scan_refuse(scan, "dtype, shape or data_offsets a second time");
+        berthi_scan_refuse(scan, "dtype, shape or data_offsets a second time");
     m->seen |= bit;
     switch (bit) {
-    case SEEN_DTYPE: return can_read_dtype(scan, m);
-    case SEEN_SHAPE: return can_read_shape(scan, m);
-    case SEEN_OFFSETS: return can_read_offsets(scan, m);
-    default: draft->has_unknown_member = true; return berthi_scan_can_skip(scan);
+    case SEEN_DTYPE: read_dtype(scan, m); break;
+    case SEEN_SHAPE: read_shape(scan, m); break;
+    case SEEN_OFFSETS: read_offsets(scan, m); break;
+    default: draft->has_unknown_member = true; berthi_scan_can_skip(scan);
     }
 }
 
@@ -269,25 +268,23 @@ can_read_members(berthi_draft *draft, members *m)
     berthi_scan_text key;
 
     clear_members(m);
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
+    berthi_scan_can_enter_object(scan);
     while (berthi_scan_has_next_member(scan, &key))
-        if (!can_read_member(draft, &key, m))
-            return false;
+        read_member(draft, &key, m);
     if (m->seen != SEEN_ALL)
-        return berthi_scan_refuse(scan, "a tensor without dtype, shape or data_offsets");
-    return true;
+        berthi_scan_refuse(scan, "a tensor without dtype, shape or data_offsets");
+    return scan->problem == NULL;
 }
 
-static bool
-can_read_tensor(berthi_draft *draft, const berthi_scan_text *name)
+static void
+read_tensor(berthi_draft *draft, const berthi_scan_text *name)
 {
     const uint64_t position = (uint64_t)(name->bytes - draft->scan.text);
     members m;
 
     draft->tensor = *name;
     if (!has_usual_members(&draft->scan, &m) && !can_read_members(draft, &m))
-        return false;
+        return;
     if (m.begin < draft->last_begin
         || (m.begin == draft->last_begin && m.end < draft->last_end))
         draft->is_out_of_order = true;
@@ -299,42 +296,38 @@ can_read_tensor(berthi_draft *draft, const berthi_scan_text *name)
     if (m.rank > BERTHI_MAX_RANK)
         refuse_later(&draft->rank, &draft->tensor, position, m.rank);
     draft->tensor.bytes = NULL;
-    return true;
 }
 
 /* --------------------------------------------------------------------- root */
 
-static bool
-can_read_pairs(berthi_draft *draft)
+static void
+read_pairs(berthi_draft *draft)
 {
     berthi_scan *const scan = &draft->scan;
     berthi_scan_text key;
     berthi_scan_text value;
 
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
+    berthi_scan_can_enter_object(scan);
     draft->pair_begin = draft->bytes;
-    while (berthi_scan_has_next_member(scan, &key)) {
-        if (!berthi_scan_can_read_string(scan, &value))
-            return false;
-        add_pair(draft, &key, &value);
-    }
+    while (berthi_scan_has_next_member(scan, &key))
+        if (berthi_scan_can_read_string(scan, &value))
+            add_pair(draft, &key, &value);
     draft->pair_end = draft->bytes;
-    return scan->problem == NULL;
 }
 
-static bool
-can_read_metadata(berthi_draft *draft)
+static void
+read_metadata(berthi_draft *draft)
 {
     berthi_scan *const scan = &draft->scan;
 
     if (draft->has_metadata)
-        return berthi_scan_refuse(scan, "a second __metadata__");
+        berthi_scan_refuse(scan, "a second __metadata__");
     draft->has_metadata = true;
-    if (berthi_scan_peek(scan) != BERTHI_SCAN_NULL)
-        return can_read_pairs(draft);
-    draft->has_null_metadata = true;
-    return berthi_scan_can_read_null(scan);
+    draft->has_null_metadata = berthi_scan_peek(scan) == BERTHI_SCAN_NULL;
+    if (draft->has_null_metadata)
+        berthi_scan_can_read_null(scan);
+    else
+        read_pairs(draft);
 }
 
 static bool
@@ -355,16 +348,12 @@ berthi_draft_can_read(berthi_draft *draft, char *text, uint64_t bytes)
     memset(draft, 0, sizeof *draft);
     berthi_scan_init(scan, text, bytes, 0);
     draft->has_leading_space = bytes > 0 && text[0] != '{';
-    if (!berthi_scan_can_enter_object(scan))
-        return false;
+    berthi_scan_can_enter_object(scan);
     while (berthi_scan_has_next_member(scan, &key)) {
-        if (berthi_scan_text_is(&key, "__metadata__")) {
-            if (!can_read_metadata(draft))
-                return false;
-            continue;
-        }
-        if (!can_read_tensor(draft, &key))
-            return false;
+        if (berthi_scan_text_is(&key, "__metadata__"))
+            read_metadata(draft);
+        else
+            read_tensor(draft, &key);
     }
     draft->has_other_trailing = !has_only_spaces(scan);
     return berthi_scan_can_finish(scan);

@@ -445,6 +445,24 @@ test_arena_block_borders(void)
     berth_context_destroy(context);
 }
 
+/* No byte is lost: pieces without alignment touch, the last one ends with its block. */
+static void
+test_arena_is_dense(void)
+{
+    strict s;
+    berth_context *const context = create_strict(&s, 0);
+    berthi_arena arena;
+    const char *first;
+
+    berthi_arena_init(&arena, context, BERTHI_PURPOSE_TENSORS, 256);
+    first = berthi_arena_text(&arena, "abc", 3);
+    CHECK(berthi_arena_text(&arena, "de", 2) == first + 4);
+    CHECK(berthi_arena_alloc(&arena, 256 - 16 - 7, 1) == first + 7);
+    CHECK_EQ(s.live, 2);
+    berthi_arena_fini(&arena);
+    berth_context_destroy(context);
+}
+
 static void
 test_arena_text(void)
 {
@@ -643,6 +661,7 @@ main(int argc, char **argv)
     T_RUN(test_arena_alignment);
     T_RUN(test_arena_pieces_are_apart);
     T_RUN(test_arena_block_borders);
+    T_RUN(test_arena_is_dense);
     T_RUN(test_arena_text);
     T_RUN(test_log);
     T_RUN(test_log_between_contexts);

@@ -278,6 +278,8 @@ test_not_downloaded(void)
                   ": the index names this shard, but it is not there; it belongs to "
                   "this revision but was not downloaded, expected 72 [");
     fixture_text(in(c.home, "blobs/12.incomplete"), "x");
+    opened_refuse(c.snapshot, NULL, BERTH_REASON_INCOMPLETE,
+                  "not there; 1 downloads are unfinished, expected 72 [");
     fixture_text(in(c.home, "blobs/34.5678.incomplete"), "x");
     opened_refuse(c.snapshot, NULL, BERTH_REASON_INCOMPLETE,
                   "not there; 2 downloads are unfinished, expected 72 [");

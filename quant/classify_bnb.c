@@ -352,29 +352,27 @@ static const char *const layouts[] = { "bitsandbytes int8", "bitsandbytes int8 (
                                        "bitsandbytes int8 (col_turing)",
                                        "bitsandbytes int8 (col_ampere)" };
 
-/* The stored layout, 0 without one, or a number beyond the table when told. */
-static unsigned
+/* The name of the stored layout, that of rows without one; NULL when told. */
+static const char *
 read_layout(berthi_walk *walk, const berthi_member *format)
 {
-    const unsigned count = sizeof layouts / sizeof *layouts;
     const char *byte;
     unsigned layout;
 
     if (!format->is_there)
-        return 0;
+        return layouts[0];
     if (format->tensor.dtype != BERTH_U8 || format->tensor.elements != 1) {
         berthi_walk_tell_dtype(walk, format, "one U8");
-        return count;
+        return NULL;
     }
     byte = berthi_walk_read(walk, format);
     if (byte == NULL)
-        return count;
+        return NULL;
     layout = (unsigned char)*byte;
-    if (layout >= count) {
-        berthi_walk_tell_mismatch(walk, format, 0, layout, "no layout has this number");
-        return count;
-    }
-    return layout;
+    if (layout < sizeof layouts / sizeof *layouts)
+        return layouts[layout];
+    berthi_walk_tell_mismatch(walk, format, 0, layout, "no layout has this number");
+    return NULL;
 }
 
 static bool
@@ -404,7 +402,8 @@ berthi_classify_int8(berthi_walk *walk, const berthi_member *scb)
     uint64_t shape[BERTH_MAX_RANK];
     berthi_quantized *record;
     berthi_group group;
-    unsigned layout;
+    const char *layout;
+    bool is_rows;
 
     berthi_walk_group(walk, &weight, &group);
     berthi_walk_collect(walk, &group, scb);
@@ -417,19 +416,20 @@ berthi_classify_int8(berthi_walk *walk, const berthi_member *scb)
     if (!is_int8(walk, &weight, scb, shape))
         return;
     layout = read_layout(walk, &format);
-    if (layout >= sizeof layouts / sizeof *layouts)
+    if (layout == NULL)
         return;
+    is_rows = layout == layouts[0];
     record = berthi_walk_add(walk, &group,
-                             layout == 0 ? BERTH_ENCODING_INT8 : BERTH_ENCODING_FOREIGN,
+                             is_rows ? BERTH_ENCODING_INT8 : BERTH_ENCODING_FOREIGN,
                              shape, 2);
     if (record == NULL)
         return;
-    record->method = layouts[layout];
-    if (layout != 0) {
-        walk->foreign++;
-        if (walk->foreign_method == NULL)
-            walk->foreign_method = layouts[layout];
-    }
+    record->method = layout;
+    if (is_rows)
+        return;
+    walk->foreign++;
+    if (walk->foreign_method == NULL)
+        walk->foreign_method = layout;
 }
 
 /* weight_format that no SCB has claimed. */

@@ -108,7 +108,7 @@ berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
     collect(walk, &group, module, "scales");
     collect(walk, &group, module, "g_idx");
     add(walk, &group, order.is_there ? "gptq" : "awq");
-    if (bits >= 1 && bits < PACKED_BITS)
+    if (bits != 0 && bits < PACKED_BITS)
         walk->out->parameter_count += weight->tensor.elements * PACKED_BITS / bits
                                       - weight->tensor.elements;
 }

@@ -325,6 +325,8 @@ test_refuses_repeated_keys(void)
     check_refused("{\"a\": 1, \"a\": 2}", 10, "a key stands twice");
     check_refused("{\"a\": 1, \"\\u0061\": 2}", 10, "a key stands twice");
     check_refused("[{\"x\": {\"b\": 1, \"a\": 2, \"b\": 3}}]", 25, "a key stands twice");
+    check_refused("{\"z\": 1, \"a\": 1, \"a\": 2}", 18, "a key stands twice");
+    check_refused("{\"a\": 1, \"a\": 2, \"z\": 1}", 10, "a key stands twice");
     check_refused("{\"\": 1, \"\": 2}", 9, "a key stands twice");
 }
 

@@ -244,14 +244,28 @@ line_add(line *l, const char *format, ...)
 }
 
 static void
+line_add_number(line *l, const berth_error *error, uint32_t bit, const char *before,
+                uint64_t number)
+{
+    if ((error->has & bit) == 0)
+        return;
+    if (error->has & BERTH_HAS_CRC32)
+        line_add(l, "%s%08" PRIx64, before, number);
+    else
+        line_add(l, "%s%" PRIu64, before, number);
+}
+
+static void
 line_add_numbers(line *l, const berth_error *error)
 {
     if (error->has & BERTH_HAS_POSITION)
         line_add(l, " at byte %" PRIu64, error->position);
-    if (error->has & BERTH_HAS_EXPECTED)
-        line_add(l, ", expected %" PRIu64, error->expected);
-    if (error->has & BERTH_HAS_ACTUAL)
-        line_add(l, ", found %" PRIu64, error->actual);
+    line_add_number(l, error, BERTH_HAS_EXPECTED, " (expected ", error->expected);
+    line_add_number(l, error, BERTH_HAS_ACTUAL,
+                    error->has & BERTH_HAS_EXPECTED ? ", found " : " (found ",
+                    error->actual);
+    if (error->has & (BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL))
+        line_add(l, error->has & BERTH_HAS_BYTES ? " bytes)" : ")");
     if (error->system_error != 0)
         line_add(l, ": %s", berthi_sys_error_words(error->system_error));
 }

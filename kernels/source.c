@@ -25,7 +25,7 @@ e4m3_number(const uint8_t *codes, uint64_t k)
 static float
 e2m1_number(const uint8_t *codes, uint64_t k)
 {
-    return berthi_core_float(berthi_e2m1_values[codes[k / 2] >> (k % 2 * 4) & 15u]);
+    return berthi_core_float(berthi_e2m1_values[(uint32_t)codes[k / 2] >> (k % 2 * 4) & 15u]);
 }
 
 /*

@@ -193,6 +193,8 @@ typedef enum berth_reason {
 #define BERTH_HAS_POSITION 1u
 #define BERTH_HAS_EXPECTED 2u
 #define BERTH_HAS_ACTUAL 4u
+#define BERTH_HAS_BYTES 8u /* expected and actual count bytes    */
+#define BERTH_HAS_CRC32 16u /* expected and actual are checksums */
 
 /*
  * What went wrong, filled by the callee, owned by the caller, plain memory.

@@ -284,7 +284,7 @@ check_total(opening *o, berth_error *error)
     static const char what[] = "the index gives another sum of tensor bytes";
     const berthi_about about = {
         .file = o->index_path,
-        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
         .expected = o->index.total_size,
         .actual = o->checkpoint->table.tensor_bytes,
     };

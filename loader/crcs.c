@@ -272,7 +272,8 @@ begin_shard(walk *w, uint32_t number, const berthi_manifest_shard *entry,
     if (shard.file_bytes != entry->bytes)
         report_entry(w,
                      &(berthi_about){ .file = w->shard_path,
-                                      .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+                                      .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                             | BERTH_HAS_BYTES,
                                       .expected = entry->bytes,
                                       .actual = shard.file_bytes },
                      "the manifest is about a file of another size");

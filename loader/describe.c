@@ -199,7 +199,7 @@ find_rows(const berth_checkpoint *c, const berthi_entry *entry, uint64_t first_r
                            "arguments `first_row`, `row_count`: %s", problem);
     if (bytes == size)
         return BERTH_OK;
-    sizes.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+    sizes.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
     sizes.expected = bytes;
     sizes.actual = size;
     return berthi_fail(error, BERTH_REASON_ARGUMENT, &sizes,

@@ -119,7 +119,7 @@ berthi_file_check(const berthi_file *file, berth_error *error)
     if (berthi_sys_fstat(file->fd, &now) != 0)
         return berthi_fail_system(error, errno, file->path, "looking at the file");
     if (now.bytes != file->identity.bytes) {
-        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
         about.expected = file->identity.bytes;
         about.actual = now.bytes;
         return berthi_fail(error, BERTH_REASON_CHANGED, &about,

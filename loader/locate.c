@@ -73,7 +73,8 @@ read_ref(berthi_location *location, const char *name, const char *shown, char *t
     *out_bytes = file.identity.bytes;
     if (file.identity.bytes > BERTHI_HUB_REF_LIMIT)
         status = berthi_fail(error, BERTH_REASON_BAD_REF,
-                             &(berthi_about){ .file = shown, .has = BERTH_HAS_ACTUAL,
+                             &(berthi_about){ .file = shown,
+                                              .has = BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
                                               .actual = file.identity.bytes },
                              "not a ref: too large");
     else

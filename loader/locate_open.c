@@ -168,7 +168,7 @@ fail_absent(berthi_location *location, const char *name, const char *shown,
         return fail_dangling(location, shown, target, (uint64_t)target_length, error);
     is_listed = berthi_location_is_listed(location, name, &about.expected);
     if (about.expected > 0)
-        about.has = BERTH_HAS_EXPECTED;
+        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_BYTES;
     unfinished = berthi_location_unfinished(location, name);
     if (unfinished > 0)
         return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
@@ -279,7 +279,8 @@ read_all(berthi_location *location, const berthi_file *file, uint64_t limit,
     if (bytes > limit)
         return berthi_fail(error, reason,
                            &(berthi_about){ .file = file->path,
-                                            .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+                                            .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                                   | BERTH_HAS_BYTES,
                                             .expected = limit, .actual = bytes },
                            "larger than any file of its kind");
     text = berthi_memory_alloc(location->context, BERTHI_PURPOSE_HEADER, bytes);

@@ -42,7 +42,7 @@ fail_full(const berthi_output *output, uint64_t available, const char *message,
 {
     const berthi_about about = {
         .file = output->path,
-        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
         .expected = output->bytes,
         .actual = available,
     };

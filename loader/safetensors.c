@@ -14,6 +14,7 @@
 #include "loader/varint.h"
 
 #define BOTH_NUMBERS (BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL)
+#define BOTH_SIZES (BOTH_NUMBERS | BERTH_HAS_BYTES)
 
 /* ------------------------------------------------------------ length prefix */
 
@@ -31,7 +32,7 @@ berth_status
 berthi_header_length(const uint8_t *prefix, uint64_t file_bytes, const char *file,
                      uint64_t *out_bytes, berth_error *error)
 {
-    berthi_about about = { .file = file, .has = BOTH_NUMBERS };
+    berthi_about about = { .file = file, .has = BOTH_SIZES };
 
     *out_bytes = 0;
     about.expected = BERTHI_HEADER_PREFIX;
@@ -340,7 +341,7 @@ check_extent(const parser *p, const berthi_entry *entry, uint64_t position)
     if (bits % 8 != 0)
         return berthi_fail(p->error, BERTH_REASON_SUBBYTE, &about,
                            "its bits do not fill whole bytes");
-    about.has = BOTH_NUMBERS;
+    about.has = BOTH_SIZES;
     about.expected = bits / 8;
     about.actual = entry->end - entry->begin;
     if (about.actual != about.expected)
@@ -352,7 +353,7 @@ check_extent(const parser *p, const berthi_entry *entry, uint64_t position)
 static berth_status
 check_coverage(const parser *p, uint64_t needed, uint64_t data_bytes)
 {
-    const berthi_about about = { .file = p->file, .has = BOTH_NUMBERS,
+    const berthi_about about = { .file = p->file, .has = BOTH_SIZES,
                                  .expected = needed, .actual = data_bytes };
 
     if (data_bytes < needed)

@@ -244,7 +244,7 @@ fail_look_alike(const berthi_sniff *sniff, const char *verdict, const char *file
 {
     const berthi_about about = {
         .file = file,
-        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
         .expected = expected,
         .actual = actual,
     };
@@ -252,11 +252,10 @@ fail_look_alike(const berthi_sniff *sniff, const char *verdict, const char *file
     if (sniff->has_promised_bytes && sniff->promised_sha256[0] != '\0')
         berthi_fail(error, sniff->reason, &about,
                     "%s instead of %s: it stands for %" PRIu64
-                    " bytes with sha256 %s; bytes",
+                    " bytes with sha256 %s",
                     sniff->what, verdict, sniff->promised_bytes, sniff->promised_sha256);
     else
-        berthi_fail(error, sniff->reason, &about, "%s instead of %s; bytes", sniff->what,
-                    verdict);
+        berthi_fail(error, sniff->reason, &about, "%s instead of %s", sniff->what, verdict);
 }
 
 /* A sound header, and less data behind it than it promises. */
@@ -265,13 +264,13 @@ fail_short(uint64_t header_end, uint64_t file_bytes, const char *file, berth_err
 {
     const berthi_about about = {
         .file = file,
-        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
         .expected = header_end + error->expected,
         .actual = file_bytes,
     };
 
     return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
-                       "the last %" PRIu64 " bytes of the file are missing; bytes",
+                       "the last %" PRIu64 " bytes of the file are missing",
                        about.expected - file_bytes);
 }
 
@@ -315,7 +314,7 @@ berthi_sniff_has_refused_text(const char *text, uint64_t bytes, const char *file
     fail_look_alike(&sniff, "a JSON document", file,
                     sniff.has_promised_bytes ? sniff.promised_bytes : 0, bytes, error);
     if (!sniff.has_promised_bytes && error != NULL)
-        error->has = BERTH_HAS_ACTUAL;
+        error->has = BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
     return true;
 }
 

@@ -428,7 +428,11 @@ format(const berth_error *error)
 static void
 test_format_all_combinations(void)
 {
-    for (unsigned bits = 0; bits < 128; bits++) {
+    static const char *const numbers[] = { "", " (expected 8",
+                                           " (found 18446744073709551615",
+                                           " (expected 8, found 18446744073709551615" };
+
+    for (unsigned bits = 0; bits < 256; bits++) {
         char expected[512];
         berth_error error;
 
@@ -437,7 +441,7 @@ test_format_all_combinations(void)
         error.position = 7;
         error.expected = 8;
         error.actual = UINT64_MAX;
-        error.has = bits & 7u;
+        error.has = (bits & 7u) | (bits & 128u ? BERTH_HAS_BYTES : 0);
         error.system_error = bits & 8 ? ENOENT : 0;
         if (bits & 16)
             strcpy(error.file, "a/b.safetensors");
@@ -447,13 +451,27 @@ test_format_all_combinations(void)
         snprintf(expected, sizeof expected, "%s%sit moved%s%s%s%s [%s]%s",
                  bits & 16 ? "a/b.safetensors: " : "",
                  bits & 32 ? "tensor \"lm_head\": " : "", bits & 1 ? " at byte 7" : "",
-                 bits & 2 ? ", expected 8" : "",
-                 bits & 4 ? ", found 18446744073709551615" : "",
+                 numbers[bits >> 1 & 3],
+                 bits & 128 && bits & 6 ? " bytes)" : bits & 6 ? ")" : "",
                  bits & 8 ? ": No such file or directory" : "",
                  bits & 64 ? "changed" : "cancelled",
                  bits & 64 ? "; let the writer finish, then try again" : "");
         CHECK_STR(format(&error), expected);
     }
+}
+
+static void
+test_format_checksums_in_hexadecimal(void)
+{
+    berth_error error;
+
+    berthi_fail(&error, BERTH_REASON_DIGEST,
+                &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                        | BERTH_HAS_CRC32,
+                                 .expected = 0x1A,
+                                 .actual = 0xFFFFFFFF },
+                "m");
+    CHECK_CONTAINS(format(&error), "m (expected 0000001a, found ffffffff) [digest]");
 }
 
 static void
@@ -474,7 +492,7 @@ test_format_cut_at_every_capacity(void)
                                  .actual = 3 },
                 "m");
     length = berth_error_format(&error, whole, sizeof whole);
-    CHECK_STR(whole, "f: tensor \"t\": m at byte 1, expected 2, found 3: "
+    CHECK_STR(whole, "f: tensor \"t\": m at byte 1 (expected 2, found 3): "
                      "Input/output error [size_mismatch]; "
                      "shape and bytes disagree: rewrite the file");
     CHECK_EQ(length, strlen(whole));
@@ -682,6 +700,7 @@ main(int argc, char **argv)
     T_RUN(test_fail_system);
     T_RUN(test_fail_memory_and_argument);
     T_RUN(test_format_all_combinations);
+    T_RUN(test_format_checksums_in_hexadecimal);
     T_RUN(test_format_cut_at_every_capacity);
     T_RUN(test_format_odd_errors);
     T_RUN(test_format_in_another_locale);

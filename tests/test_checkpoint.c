@@ -346,7 +346,7 @@ test_refused_reads(void)
              BERTH_EINVAL);
     CHECK_EQ(error.expected, 24);
     CHECK_EQ(error.actual, 23);
-    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);
     CHECK_STR(error.file, in(folder, SHARD_1));
     CHECK_EQ(berth_checkpoint_read(o.checkpoint, 6, 0, 1, buffer, 8, NULL), BERTH_EINVAL);
     CHECK_EQ(berth_checkpoint_read(NULL, 0, 0, 1, buffer, 8, &error), BERTH_EINVAL);

@@ -169,7 +169,7 @@ test_notices_changes(void)
     fixture_extend(path, 2);
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_CHANGED);
-    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);
     CHECK_EQ(error.expected, 10);
     CHECK_EQ(error.actual, 12);
     CHECK_STR(error.file, "p");

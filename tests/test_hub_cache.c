@@ -217,7 +217,7 @@ test_hub_strange_refs(void)
     large[4097] = '\0';
     fixture_hub_ref(c.path, "org/name", "large", large);
     opened_refuse("org/name@large", &options, BERTH_REASON_BAD_REF,
-                  "too large, found 4097");
+                  "too large (found 4097 bytes)");
     free(large);
     T_REQUIRE(mkfifo(in(c.home, "refs/pipe"), 0666) == 0);
     opened_refuse("org/name@pipe", &options, BERTH_REASON_NOT_REGULAR, "refs/pipe");
@@ -276,13 +276,13 @@ test_not_downloaded(void)
     opened_refuse(c.snapshot, NULL, BERTH_REASON_INDEX_SHARD,
                   SHARD_1
                   ": the index names this shard, but it is not there; it belongs to "
-                  "this revision but was not downloaded, expected 72 [");
+                  "this revision but was not downloaded (expected 72 bytes) [");
     fixture_text(in(c.home, "blobs/12.incomplete"), "x");
     opened_refuse(c.snapshot, NULL, BERTH_REASON_INCOMPLETE,
-                  "not there; 1 downloads are unfinished, expected 72 [");
+                  "not there; 1 downloads are unfinished (expected 72 bytes) [");
     fixture_text(in(c.home, "blobs/34.5678.incomplete"), "x");
     opened_refuse(c.snapshot, NULL, BERTH_REASON_INCOMPLETE,
-                  "not there; 2 downloads are unfinished, expected 72 [");
+                  "not there; 2 downloads are unfinished (expected 72 bytes) [");
     fixture_remove(in(c.home, "blobs/12.incomplete"));
     fixture_remove(in(c.home, "blobs/34.5678.incomplete"));
     fixture_text(fixture_format("%s/trees/" FIXTURE_COMMIT ".json", c.home),

@@ -502,7 +502,7 @@ test_too_large_for_the_disk(void)
 
     CHECK_EQ(berthi_output_open(context, path, bytes, false, &output, &error), BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
-    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);
     CHECK_EQ(error.expected, bytes);
     CHECK_LT(error.actual, bytes);
     CHECK_EQ(count_entries(folder, NULL), 0);

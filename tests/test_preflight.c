@@ -68,8 +68,8 @@ test_cut(void)
 
     fixture_truncate(in(folder, SHARD_3), 1);
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE,
-                  fixture_format("%s: the last 1 bytes of the file are missing; bytes, "
-                                 "expected %llu, found %llu [",
+                  fixture_format("%s: the last 1 bytes of the file are missing "
+                                 "(expected %llu, found %llu bytes) [",
                                  in(folder, SHARD_3), (unsigned long long)bytes,
                                  (unsigned long long)bytes - 1));
     fixture_truncate(in(folder, SHARD_3), 15);
@@ -158,12 +158,12 @@ static const wrong_file wrong_files[] = {
           "size 4976698672\n",
           LFS_POINTER,
           "stands for 4976698672 bytes with sha256 0123456789abcdef0123456789abcdef"
-          "0123456789abcdef0123456789abcdef; bytes, expected 4976698672, found 135"),
+          "0123456789abcdef0123456789abcdef (expected 4976698672, found 135 bytes)"),
     WRONG("<!DOCTYPE html>\n<html></html>", HTML, "a web page"),
     WRONG("{\"error\":\"Repository not found\"}", JSON_BODY, "a JSON text"),
     WRONG("PK\x03\x04\0\0\0\0\0\0\0\0", ZIP,
           "a zip archive, as PyTorch's .bin and .pt instead of a safetensors file "
-          "(header_length); bytes, expected 67324760, found 12"),
+          "(header_length) (expected 67324760, found 12 bytes)"),
     WRONG("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9", PICKLE, "a Python pickle"),
     WRONG("GGUF\x03\0\0\0\0\0\0\0", GGUF, "a GGUF file"),
     WRONG("\x93NUMPY\x01\0v\0", OTHER_FORMAT, "a NumPy array"),
@@ -214,7 +214,7 @@ test_wrong_texts(void)
     T_REQUIRE(truncate(in(folder, INDEX), 100000001) == 0);
     opened_refuse(
         folder, NULL, BERTH_REASON_INDEX_JSON,
-        "larger than any file of its kind, expected 100000000, found 100000001");
+        "larger than any file of its kind (expected 100000000, found 100000001");
     fixture_text(in(folder, "config.json"), "{\"model_type\": 5}");
     opened_refuse(folder, NULL, BERTH_REASON_CONFIG_JSON, "config.json");
     fixture_text(in(folder, "config.json"),
@@ -495,7 +495,8 @@ test_total(void)
     CHECK_STR(o.findings[0].details.file, in(folder, INDEX));
     CHECK_EQ(o.findings[0].details.expected, 47);
     CHECK_EQ(o.findings[0].details.actual, 48);
-    CHECK_EQ(o.findings[0].details.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+    CHECK_EQ(o.findings[0].details.has,
+             BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);
     opened_end(&o);
     opened_refuse(folder, &options, BERTH_REASON_INDEX_TOTAL, "expected 47, found 48");
     fixture_text(in(folder, INDEX), "{\"weight_map\": {\"a\": \"" SHARD_1 "\"}}");

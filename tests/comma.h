@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 /*
- * Sets it: one that is installed, else one that is compiled from the system's
- * definitions into a temporary folder. False where neither can be had; the
- * locale is then unchanged. End with setlocale(LC_ALL, "C").
+ * Sets it: one that is installed, else one that is compiled with the system's
+ * character sets into a temporary folder. False where neither can be had; the
+ * locale is then unchanged. End with setlocale(LC_NUMERIC, "C").
  */
 bool comma_is_set(void);
 

@@ -289,7 +289,7 @@ test_locale(void)
     CHECK(berthi_json_can_read_double(berthi_json_first(berthi_json_root(d)), &number));
     CHECK(number == 1.5);
     berthi_json_destroy(d);
-    setlocale(LC_ALL, "C");
+    setlocale(LC_NUMERIC, "C");
 }
 
 /* ------------------------------------------------------------------- the gate */

@@ -206,7 +206,7 @@ test_locale(void)
         T_SKIP("no locale with a decimal comma can be had");
     CHECK_EQ(parsed("1.5 GiB"), 3 * GIB / 2);
     CHECK_STR(berth_size_format(3 * GIB / 2, text), "1.50 GiB");
-    setlocale(LC_ALL, "C");
+    setlocale(LC_NUMERIC, "C");
 }
 
 int

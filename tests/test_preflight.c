@@ -781,6 +781,28 @@ test_lone_shard(void)
                   BERTH_REASON_COMPANION_MISSING, "w.weight");
 }
 
+/* Nothing stays marked of a classification that was given up. */
+static void
+test_lone_shard_is_plain(void)
+{
+    const char *path = in(fixture_folder(), "model-00001-of-00002.safetensors");
+    fixture_builder *builder = fixture_begin();
+    berth_tensor tensor;
+    opened o;
+
+    fixture_add_int8(builder, "a", 4, 8);
+    fixture_add_lines(builder, "U8 32x1 w.weight\nF32 1 w.weight.absmax\n");
+    fixture_finish(builder, path);
+    opened_begin(&o, path, NULL);
+    T_REQUIRE(o.checkpoint != NULL);
+    CHECK_EQ(o.summary.tensor_count, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        CHECK_EQ(berth_checkpoint_tensor(o.checkpoint, i, &tensor), BERTH_OK);
+        CHECK_EQ(tensor.encoding, BERTH_ENCODING_NATIVE);
+    }
+    opened_end(&o);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -812,5 +834,6 @@ main(int argc, char **argv)
     T_RUN(test_companions_of_missing_shards);
     T_RUN(test_companions_keep_going);
     T_RUN(test_lone_shard);
+    T_RUN(test_lone_shard_is_plain);
     T_MAIN_END;
 }

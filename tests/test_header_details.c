@@ -212,7 +212,7 @@ test_order_of_problems(void)
         /* UTF-8 before JSON, wherever it is */
         { "}\xff", 0, BERTH_REASON_HEADER_UTF8, "" },
         /* JSON before all that needs the whole text */
-        { "{" T("\\u0000", "F32", "[2]", "[0,8]") "," T("a", "F32", "[2]", "[0,8]") "," 
+        { "{" T("\\u0000", "F32", "[2]", "[0,8]") "," T("a", "F32", "[2]", "[0,8]") ","
           T("a", "F32", "[2]", "[0,8]") "}x",
           8, BERTH_REASON_HEADER_JSON, "" },
         /* name before duplicate, in both orders of the text */
@@ -307,7 +307,8 @@ test_tables(void)
 {
     parsed p = parse("{" T("b", "F32", "[2,3]", "[20,44]")
                      ",\"__metadata__\":{\"z\":\"1\",\"a\":\"x\\u0000y\",\"\":\"\"},"
-                     "\"a\\u002e\\\"\":{\"shape\":[4, 1 ],\"data_offsets\":[ 0,16],\"x\":[1],\"dtype\":\"I32\"},"
+                     "\"a\\u002e\\\"\":{\"shape\":[4, 1 ],\"data_offsets\":[ 0,16],\"x\":[1],"
+                     "\"dtype\":\"I32\"},"
                      T("\xc3\xa9", "F4", "[8]", "[16,20]")
                      "," T("B", "BOOL", "[]", "[44,45]") "}",
                      45);

@@ -100,6 +100,8 @@ haul_reset(haul *h)
     atomic_store(&h->calls, 0);
     atomic_store(&h->notices, 0);
     atomic_store(&haul_reads, 0);
+    atomic_store(&haul_buffers, 0);
+    atomic_store(&haul_misnamed, 0);
 }
 
 void
@@ -260,9 +262,15 @@ haul_check(haul *h)
 
 haul_tricks haul_trick;
 _Atomic uint64_t haul_reads;
+_Atomic uint64_t haul_buffers;
+_Atomic uint64_t haul_misnamed;
+
+#define TRICK_BUFFERS 64
 
 typedef struct trick_reader {
-    berthi_reader reader;
+    berthi_reader reader; /* first: what the callers see */
+    uint8_t *memory[TRICK_BUFFERS];
+    uint64_t bytes[TRICK_BUFFERS];
     berth_context *context;
     berthi_read_list finished;
     uint64_t direct_reads;
@@ -286,6 +294,31 @@ open_tricks(berth_context *context, const berthi_reader_options *options,
     return BERTH_OK;
 }
 
+static bool
+add_trick_buffer(berthi_reader *reader, uint32_t number, void *memory, uint64_t bytes)
+{
+    trick_reader *const r = (trick_reader *)reader;
+
+    atomic_fetch_add(&haul_buffers, 1);
+    if (!haul_trick.knows_buffers || number >= TRICK_BUFFERS || r->memory[number] != NULL)
+        return false;
+    r->memory[number] = memory;
+    r->bytes[number] = bytes;
+    return true;
+}
+
+static bool
+is_named_right(const trick_reader *r, const berthi_read *read)
+{
+    const uint32_t number = read->buffer;
+
+    if (!haul_trick.knows_buffers)
+        return number == BERTHI_READER_NO_BUFFER;
+    return number < TRICK_BUFFERS && r->memory[number] != NULL
+           && read->memory >= r->memory[number]
+           && read->memory + read->bytes <= r->memory[number] + r->bytes[number];
+}
+
 static int64_t
 read_with_tricks(trick_reader *r, const berthi_read *read)
 {
@@ -296,6 +329,8 @@ read_with_tricks(trick_reader *r, const berthi_read *read)
     uint64_t bytes = read->bytes;
     ssize_t got;
 
+    if (!is_named_right(r, read))
+        atomic_fetch_add(&haul_misnamed, 1);
     atomic_fetch_add(&haul_reads, 1);
     r->direct_reads += read->is_direct;
     if (haul_trick.failure != 0 && (read->is_direct || !haul_trick.only_direct)
@@ -384,6 +419,7 @@ close_tricks(berthi_reader *reader)
 const berthi_reader_table haul_reader = {
     .name = "tricks",
     .open = open_tricks,
+    .add_buffer = add_trick_buffer,
     .submit = submit_tricks,
     .complete = complete_tricks,
     .wake = wake_tricks,

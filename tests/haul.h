@@ -93,11 +93,15 @@ typedef struct haul_tricks {
     bool is_backward;        /* what was submitted last comes back first */
     uint64_t delay_ns;       /* each read takes so long */
     uint64_t end;            /* files end here for all reads; 0: where they end */
+    bool knows_buffers;      /* add_buffer() succeeds */
 } haul_tricks;
 
 extern haul_tricks haul_trick;
 extern const berthi_reader_table haul_reader;
 /* What the back end has done since haul_begin(). */
 extern _Atomic uint64_t haul_reads;
+/* Buffers it was told of; reads that named another buffer than theirs, or none. */
+extern _Atomic uint64_t haul_buffers;
+extern _Atomic uint64_t haul_misnamed;
 
 #endif

@@ -432,6 +432,33 @@ test_depth(void)
     free(text);
 }
 
+/* {"":{"": ... 1 ... }} */
+static char *
+make_nested_objects(unsigned depth)
+{
+    char *const text = malloc(depth * 5 + 2);
+    char *at = text;
+
+    for (unsigned i = 0; i < depth; i++, at += 4)
+        memcpy(at, "{\"\":", 4);
+    *at++ = '1';
+    memset(at, '}', depth);
+    at[depth] = '\0';
+    return text;
+}
+
+static void
+test_depth_of_objects(void)
+{
+    char *text = make_nested_objects(127);
+
+    berthi_json_destroy(parse(text));
+    free(text);
+    text = make_nested_objects(128);
+    check_refused(text, 4 * 127, "");
+    free(text);
+}
+
 static void
 test_size_limit(void)
 {
@@ -577,6 +604,7 @@ main(int argc, char **argv)
     T_RUN(test_repeated_key_in_any_place);
     T_RUN(test_refuses_nul);
     T_RUN(test_depth);
+    T_RUN(test_depth_of_objects);
     T_RUN(test_size_limit);
     T_RUN(test_value_limit);
     T_RUN(test_colons);

@@ -382,6 +382,30 @@ test_double_of_many_digits(void)
     check_double(json, 1.0 + 0x1p-52);
 }
 
+/* Integers around the largest double, by their digits alone. */
+static void
+test_long_integers(void)
+{
+    char json[1001];
+
+    memset(json, '9', sizeof json);
+    json[308] = '\0';
+    CHECK(is_json(json));
+    json[308] = '9';
+    json[309] = '\0';
+    CHECK(!is_json(json));
+    memcpy(json, "17976931348623157", 17); /* the largest double, cut: 309 digits */
+    memset(json + 17, '0', 309 - 17);
+    CHECK(is_json(json));
+    json[309] = '0';
+    json[310] = '\0';
+    CHECK(!is_json(json));
+    memset(json, '9', sizeof json);
+    json[1] = '.'; /* a thousand digits that all count, only two can decide */
+    json[1000] = '\0';
+    check_double(json, 10.0);
+}
+
 /* strtod() sets errno for tiny numbers; a caller must not see it. */
 static void
 test_double_keeps_errno(void)
@@ -684,6 +708,7 @@ main(int argc, char **argv)
     T_RUN(test_unsigned);
     T_RUN(test_doubles);
     T_RUN(test_double_of_many_digits);
+    T_RUN(test_long_integers);
     T_RUN(test_double_keeps_errno);
     T_RUN(test_number_texts);
     T_RUN(test_bool_and_null);

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * architecture.c - the order in which an architecture is made, and what is not
- * names, values or trees: the description, ties, head, last parameter. See
+ * names, values or trees: the description, head, last parameter. See
  * architecture_build.h.
  */
 #include "quant/architecture.h"
-
-#include <inttypes.h>
-#include <string.h>
 
 #include "quant/architecture_build.h"
 
@@ -140,288 +137,6 @@ copy_words(berthi_build *build, const char *member)
     return words;
 }
 
-/* ----------------------------------------------------------------------- ties */
-
-static build_text
-text_of(const char *word)
-{
-    return (build_text){ word, strlen(word) };
-}
-
-static build_text
-name_of(const berthi_parameter *parameter)
-{
-    return (build_text){ parameter->name, parameter->name_length };
-}
-
-/* "tie_word_embeddings" of a part of config.json; false: it says nothing. */
-static bool
-has_tie_flag(const berthi_build *build, const char *part, bool *out)
-{
-    return berthi_json_can_read_bool(
-        berthi_json_get(berthi_build_part(build, part), "tie_word_embeddings"), out);
-}
-
-/* Whether config.json, or the class's default, switches this tie on. */
-static bool
-is_active(const berthi_build *build, const char *target)
-{
-    const berthi_json_value *const by =
-        berthi_json_get(berthi_build_member(build, "tied_by"), target);
-    const char *part = "";
-    bool is_tied = false;
-
-    if (by != NULL) {
-        (void)berthi_json_can_read_string(berthi_json_first(by), &part);
-        (void)berthi_json_can_read_bool(berthi_json_next(berthi_json_first(by)), &is_tied);
-    } else {
-        (void)berthi_json_can_read_bool(berthi_build_member(build, "tie_default"),
-                                        &is_tied);
-    }
-    if (has_tie_flag(build, part, &is_tied) || *part != '\0')
-        return is_tied;
-    if (berthi_json_can_read_string(berthi_build_member(build, "tie_from"), &part))
-        (void)has_tie_flag(build, part, &is_tied);
-    return is_tied;
-}
-
-static void
-add_tie(berthi_build *build, build_text target, build_text source)
-{
-    berthi_architecture *const made = build->made;
-    const char *const target_copy = berthi_build_text(build, target.bytes, target.length);
-    const char *const source_copy = berthi_build_text(build, source.bytes, source.length);
-
-    if (source_copy != NULL)
-        made->ties[made->tie_count++] = (berthi_tie){ target_copy, source_copy };
-}
-
-static bool
-is_digit(char byte)
-{
-    return byte >= '0' && byte <= '9';
-}
-
-static build_text
-join_texts(berthi_build *build, build_text a, build_text b)
-{
-    char *const joined = berthi_build_alloc(build, a.length + b.length + 1, 1);
-
-    if (joined == NULL)
-        return a;
-    memcpy(joined, a.bytes, (size_t)a.length);
-    memcpy(joined + a.length, b.bytes, (size_t)b.length);
-    return (build_text){ joined, a.length + b.length };
-}
-
-/* By the numbers in them; both match the same pattern. */
-static int
-compare_numbers(build_text a, build_text b)
-{
-    uint64_t i = 0;
-    uint64_t k = 0;
-
-    while (i < a.length && k < b.length) {
-        const uint64_t i_begin = i;
-        const uint64_t k_begin = k;
-        int order;
-
-        while (i < a.length && is_digit(a.bytes[i]))
-            i++;
-        while (k < b.length && is_digit(b.bytes[k]))
-            k++;
-        if (i - i_begin != k - k_begin)
-            return i - i_begin < k - k_begin ? -1 : 1;
-        order = memcmp(a.bytes + i_begin, b.bytes + k_begin, (size_t)(i - i_begin));
-        if (order != 0)
-            return order;
-        i++;
-        k++;
-    }
-    return 0;
-}
-
-/* All that match share the memory of the first one. */
-static void
-tie_alike(berthi_build *build, const char *pattern)
-{
-    const berthi_architecture *const made = build->made;
-    build_text first = { NULL, 0 };
-
-    for (uint32_t i = 0; i < made->parameter_count; i++) {
-        const build_text name = name_of(made->parameters[i]);
-
-        if (berthi_build_is_match(pattern, name.bytes, name.length)
-            && (first.bytes == NULL || compare_numbers(name, first) < 0))
-            first = name;
-    }
-    for (uint32_t i = 0; i < made->parameter_count; i++) {
-        const build_text name = name_of(made->parameters[i]);
-
-        if (name.bytes != first.bytes
-            && berthi_build_is_match(pattern, name.bytes, name.length))
-            add_tie(build, name, first);
-    }
-}
-
-/* The target of a source: each '*' is the number at the same place. */
-static build_text
-fill_pattern(berthi_build *build, const char *target, build_text source)
-{
-    build_text made = { "", 0 };
-    uint64_t at = 0;
-
-    while (*target != '\0' && build->status == BERTH_OK) {
-        const size_t plain = strcspn(target, "*");
-        uint64_t begin;
-
-        made = join_texts(build, made, (build_text){ target, plain });
-        target += plain;
-        if (*target == '\0')
-            break;
-        target++;
-        while (at < source.length && !is_digit(source.bytes[at]))
-            at++;
-        begin = at;
-        while (at < source.length && is_digit(source.bytes[at]))
-            at++;
-        made = join_texts(build, made, (build_text){ source.bytes + begin, at - begin });
-    }
-    return made;
-}
-
-static void
-tie_each(berthi_build *build, const char *target, const char *source)
-{
-    const berthi_architecture *const made = build->made;
-
-    for (uint32_t i = 0; i < made->parameter_count && build->status == BERTH_OK; i++) {
-        const build_text name = name_of(made->parameters[i]);
-
-        if (berthi_build_is_match(source, name.bytes, name.length))
-            add_tie(build, fill_pattern(build, target, name), name);
-    }
-}
-
-/* At most one for each line of the description and each parameter it matches. */
-static bool
-can_hold_ties(berthi_build *build, const berthi_json_value *list)
-{
-    const berthi_architecture *const made = build->made;
-    uint64_t lines = 0;
-    uint64_t count = 0;
-
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *source;
-
-        lines++;
-        if (!berthi_json_can_read_string(at, &source)) {
-            berthi_build_refuse(build, "\"tied\" holds something that is no text");
-            return false;
-        }
-        if (strchr(source, '*') != NULL)
-            for (uint32_t i = 0; i < made->parameter_count; i++)
-                count += berthi_build_is_match(source, made->parameters[i]->name,
-                                               made->parameters[i]->name_length);
-    }
-    build->made->ties = berthi_build_alloc(build, lines + count, sizeof(berthi_tie));
-    return build->made->ties != NULL;
-}
-
-/* Before the tree, which needs to know the targets; sources that lack get an alias. */
-static void
-find_ties(berthi_build *build)
-{
-    berthi_architecture *const made = build->made;
-    const berthi_json_value *const list = berthi_build_member(build, "tied");
-
-    if (!can_hold_ties(build, list))
-        return;
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *const target = berthi_json_key(at);
-        const char *source = "";
-
-        (void)berthi_json_can_read_string(at, &source);
-        if (!is_active(build, target))
-            continue;
-        if (strchr(target, '*') == NULL)
-            add_tie(build, text_of(target), text_of(source));
-        else if (strcmp(target, source) == 0)
-            tie_alike(build, source);
-        else
-            tie_each(build, target, source);
-    }
-    for (uint32_t i = 0; i < made->tie_count; i++) {
-        const berthi_parameter *const there =
-            berthi_build_find(build, text_of(made->ties[i].target));
-
-        if (there != NULL
-            && berthi_build_find(build, text_of(made->ties[i].source)) == NULL)
-            berthi_build_alias(build, text_of(made->ties[i].source), there);
-    }
-}
-
-/* The target as it is in the model, made where the checkpoint has none. */
-static berthi_parameter *
-place_target(berthi_build *build, build_text name)
-{
-    berthi_parameter *target = berthi_build_find(build, name);
-    uint64_t at = name.length;
-    berthi_module *module;
-
-    if (target == NULL) {
-        target = berthi_build_alloc(build, 1, sizeof *target);
-        if (target == NULL)
-            return NULL;
-        target->name = name.bytes;
-        target->name_length = name.length;
-        target->first_piece = BERTHI_NO_POSITION;
-    }
-    if (target->module != NULL)
-        return target;
-    while (at > 0 && name.bytes[at - 1] != '.')
-        at--;
-    module = berthi_build_reach(build, build->made->root,
-                                (build_text){ name.bytes, at > 0 ? at - 1 : 0 },
-                                BERTHI_MODULE_PLAIN);
-    if (module == NULL)
-        return NULL;
-    berthi_build_add(module, target, false);
-    return target;
-}
-
-/* After the tree: a target gets its place and what it shares with its source. */
-static void
-place_ties(berthi_build *build)
-{
-    const berthi_architecture *const made = build->made;
-
-    for (uint32_t i = 0; i < made->tie_count && build->status == BERTH_OK; i++) {
-        const char *const source_name = made->ties[i].source;
-        /* In the tree, not in the list: what a tie has placed may be a source. */
-        berthi_parameter *const source = (berthi_parameter *)berthi_architecture_find(
-            made, source_name, strlen(source_name));
-        berthi_parameter *target;
-
-        if (source == NULL)
-            continue;
-        target = place_target(build, text_of(made->ties[i].target));
-        if (target == NULL || target == source)
-            continue;
-        target->tie = source;
-        target->shape = source->shape;
-        target->rank = source->rank;
-        target->elements = source->elements;
-        target->dtype = source->dtype;
-        target->is_linear =
-            source->rank == 2
-            && berthi_build_is_linear(build, name_of(target), &target->is_linear_kind);
-        source->is_tie_source = true;
-    }
-}
-
 /* ------------------------------------------------------- head, last parameter */
 
 /* The parameter with the highest numbers among those that match. */
@@ -434,7 +149,8 @@ find_highest(const berthi_architecture *made, const char *pattern)
          module = berthi_module_after(module))
         for (const berthi_parameter *at = module->parameters; at != NULL; at = at->next)
             if (berthi_build_is_match(pattern, at->name, at->name_length)
-                && (best == NULL || compare_numbers(name_of(best), name_of(at)) < 0))
+                && (best == NULL
+                    || berthi_build_compare_numbers(build_name(best), build_name(at)) < 0))
                 best = at;
     return best;
 }
@@ -463,7 +179,7 @@ find_bias(berthi_build *build, const char *weight)
         || strcmp(weight + length - strlen(suffix), suffix) != 0)
         return NULL;
     bias = berthi_build_join(build, (build_text){ weight, length - strlen(suffix) },
-                             text_of("bias"));
+                             build_word("bias"));
     return berthi_architecture_find(build->made, bias.bytes, bias.length);
 }
 
@@ -519,11 +235,11 @@ build_all(berthi_build *build)
         berthi_build_guess(build);
     } else {
         choose_head(build);
-        find_ties(build);
+        berthi_build_find_ties(build);
         berthi_build_tree(build);
     }
     if (build->status == BERTH_OK)
-        place_ties(build);
+        berthi_build_place_ties(build);
     if (build->status == BERTH_OK)
         choose_last(build);
     if (build->status == BERTH_OK)

@@ -3,10 +3,13 @@
  * architecture_build.h - an architecture while it is made; only for the files
  * architecture*.c.
  *
- *   architecture.c          the order of things; ties, head, last parameter
+ *   architecture.c          the order of things; head, last parameter
+ *   architecture_ties.c     names for one memory
  *   architecture_names.c    names of the checkpoint -> parameters of the model
  *   architecture_config.c   values and expressions of config.json; descriptions
  *   architecture_tree.c     the description's nodes -> modules
+ *   architecture_module.c   modules and what lies in them
+ *   architecture_buffer.c   buffers that no checkpoint holds
  *   architecture_linear.c   what is a linear layer, Conv1D, experts
  *   architecture_guess.c    a tree without a description
  *
@@ -15,6 +18,8 @@
  */
 #ifndef BERTH_QUANT_ARCHITECTURE_BUILD_H
 #define BERTH_QUANT_ARCHITECTURE_BUILD_H
+
+#include <string.h>
 
 #include "quant/architecture.h"
 
@@ -61,6 +66,36 @@ typedef struct build_text {
     const char *bytes;
     uint64_t length;
 } build_text;
+
+static inline build_text
+build_word(const char *word)
+{
+    return (build_text){ word, strlen(word) };
+}
+
+static inline build_text
+build_path(const berthi_module *module)
+{
+    return (build_text){ module->path, module->path_length };
+}
+
+static inline build_text
+build_name(const berthi_parameter *parameter)
+{
+    return (build_text){ parameter->name, parameter->name_length };
+}
+
+static inline bool
+build_is_same(build_text a, build_text b)
+{
+    return a.length == b.length && memcmp(a.bytes, b.bytes, (size_t)a.length) == 0;
+}
+
+static inline bool
+build_is_digit(char byte)
+{
+    return byte >= '0' && byte <= '9';
+}
 
 /* -------------------------------------------------------------- architecture.c */
 
@@ -128,7 +163,16 @@ bool berthi_build_is_linear(const berthi_build *build, build_text name, bool *ou
 /* Conv1D: needs to know the block. */
 void berthi_build_mark_conv1d(berthi_build *build);
 
-/* --------------------------------------------------------- architecture_tree.c */
+/* --------------------------------------------------------- architecture_ties.c */
+
+/* Before the tree, which needs to know the targets; sources that lack get an alias. */
+void berthi_build_find_ties(berthi_build *build);
+/* After the tree: a target gets its place and what it shares with its source. */
+void berthi_build_place_ties(berthi_build *build);
+/* By the numbers in two names that match one pattern. */
+int berthi_build_compare_numbers(build_text a, build_text b);
+
+/* ------------------------------------------------------- architecture_module.c */
 
 berthi_module *berthi_build_module(berthi_build *build, berthi_module *parent,
                                    build_text name, berthi_module_kind kind);
@@ -139,6 +183,23 @@ void berthi_build_fill(berthi_build *build, berthi_module *module);
 berthi_module *berthi_build_reach(berthi_build *build, berthi_module *module,
                                   build_text path, berthi_module_kind kind);
 void berthi_build_add(berthi_module *module, berthi_parameter *parameter, bool is_buffer);
+/* Takes a parameter out of its module, to become a buffer. */
+void berthi_build_remove(berthi_parameter *parameter);
+/* Everything below a block whose order is given: a list of patterns. */
+void berthi_build_fill_ordered(berthi_build *build, berthi_module *module,
+                               const berthi_json_value *order);
+bool berthi_build_has_below(const berthi_build *build, build_text path);
+/* Splits "a.b.c" into "a.b" and "c". */
+build_text berthi_build_split(build_text path, build_text *out_last);
+
+/* ------------------------------------------------------- architecture_buffer.c */
+
+/* A node's buffers: [name, dtype, shape, persistent] each. */
+void berthi_build_add_buffers(berthi_build *build, berthi_module *module,
+                              const berthi_json_value *list);
+
+/* --------------------------------------------------------- architecture_tree.c */
+
 void berthi_build_tree(berthi_build *build);
 
 /* -------------------------------------------------------- architecture_guess.c */

@@ -5,7 +5,6 @@
  * architecture_build.h.
  */
 #include <math.h>
-#include <string.h>
 
 #include "quant/architecture_build.h"
 #include "quant/scan.h"

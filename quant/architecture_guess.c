@@ -4,8 +4,6 @@
  * names alone: embeddings, then what else there is, then lists of layers, then
  * norms, then heads (placement.md 5.6, item 8). See architecture_build.h.
  */
-#include <string.h>
-
 #include "quant/architecture_build.h"
 
 /* What matches no word stands between embeddings and layers. */

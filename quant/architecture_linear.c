@@ -8,8 +8,6 @@
  * derived from a linear layer (4.x and 5.0 to 5.4 quantize them, later releases
  * do not; quant-formats.md 8.9), and which blocks hold GPT-2's Conv1D.
  */
-#include <string.h>
-
 #include "quant/architecture_build.h"
 #include "quant/format.h"
 
@@ -148,7 +146,8 @@ berthi_build_describe_parameter(const berthi_build *build, berthi_parameter *par
     parameter->dtype = find_dtype(build, parameter);
     parameter->is_linear = false;
     parameter->is_linear_kind = false;
-    if (parameter->rank == 2 && name.length > strlen("weight") && has_suffix(name, "weight"))
+    if (parameter->rank == 2 && name.length > strlen("weight")
+        && has_suffix(name, "weight"))
         parameter->is_linear =
             berthi_build_is_linear(build, name, &parameter->is_linear_kind);
     parameter->is_experts = !parameter->is_linear && has_word(name, "experts")

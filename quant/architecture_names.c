@@ -4,17 +4,9 @@
  * model: the bare model's prefix, renames of later releases, experts that are
  * fused (several tensors, one parameter). See architecture_build.h.
  */
-#include <string.h>
-
 #include "quant/architecture_build.h"
 
 /* ----------------------------------------------------------------- patterns */
-
-static bool
-is_digit(char byte)
-{
-    return byte >= '0' && byte <= '9';
-}
 
 uint64_t
 berthi_build_match(const char *pattern, const char *text, uint64_t length)
@@ -29,9 +21,9 @@ berthi_build_match(const char *pattern, const char *text, uint64_t length)
                 return UINT64_MAX;
             continue;
         }
-        if (!is_digit(text[at]))
+        if (!build_is_digit(text[at]))
             return UINT64_MAX;
-        while (at < length && is_digit(text[at]))
+        while (at < length && build_is_digit(text[at]))
             at++;
     }
     return at;
@@ -62,16 +54,10 @@ berthi_build_compare(build_text a, build_text b)
     return (a.length > b.length) - (a.length < b.length);
 }
 
-static build_text
-name_of(const berthi_parameter *parameter)
-{
-    return (build_text){ parameter->name, parameter->name_length };
-}
-
 static int
 compare_parameters(const void *a, const void *b)
 {
-    return berthi_build_compare(name_of(a), name_of(b));
+    return berthi_build_compare(build_name(a), build_name(b));
 }
 
 /* One pass of a merge sort: runs of `width` items become runs of twice that. */
@@ -148,7 +134,7 @@ find_bound(const berthi_build *build, build_text path, int limit)
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
 
-        if (compare_below(name_of(build->made->parameters[middle]), path) < limit)
+        if (compare_below(build_name(build->made->parameters[middle]), path) < limit)
             low = middle + 1;
         else
             high = middle;
@@ -171,7 +157,7 @@ berthi_build_find(const berthi_build *build, build_text name)
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
         berthi_parameter *const parameter = build->made->parameters[middle];
-        const int order = berthi_build_compare(name_of(parameter), name);
+        const int order = berthi_build_compare(build_name(parameter), name);
 
         if (order == 0)
             return parameter;

@@ -6,10 +6,7 @@
  *
  * Nodes call each other as deep as descriptions nest, at most BERTHI_BUILD_DEPTH.
  */
-#include <string.h>
-
 #include "quant/architecture_build.h"
-#include "quant/format.h"
 
 /* A node: the object it stands in, and what a sub-model of another type replaces. */
 typedef struct node {
@@ -28,394 +25,6 @@ typedef struct place {
 } place;
 
 static berthi_module *build_node(berthi_build *build, node n, const place *at);
-
-/* ------------------------------------------------------------------- modules */
-
-berthi_module *
-berthi_build_module(berthi_build *build, berthi_module *parent, build_text name,
-                    berthi_module_kind kind)
-{
-    berthi_module *const module = berthi_build_alloc(build, 1, sizeof *module);
-    build_text path = name;
-
-    if (module == NULL)
-        return NULL;
-    if (parent != NULL)
-        path = berthi_build_join(build, (build_text){ parent->path, parent->path_length },
-                                 name);
-    module->path = path.bytes;
-    module->path_length = path.length;
-    module->name = path.bytes + (path.length - name.length);
-    module->name_length = name.length;
-    module->kind = kind;
-    module->parent = parent;
-    if (parent != NULL) {
-        if (parent->last_child != NULL)
-            parent->last_child->next = module;
-        else
-            parent->children = module;
-        parent->last_child = module;
-    }
-    return module;
-}
-
-static build_text
-module_name(const berthi_module *module)
-{
-    return (build_text){ module->name, module->name_length };
-}
-
-static build_text
-module_path(const berthi_module *module)
-{
-    return (build_text){ module->path, module->path_length };
-}
-
-static bool
-is_same(build_text a, build_text b)
-{
-    return a.length == b.length && memcmp(a.bytes, b.bytes, (size_t)a.length) == 0;
-}
-
-static build_text
-text_of(const char *word)
-{
-    return (build_text){ word, strlen(word) };
-}
-
-berthi_module *
-berthi_build_child(const berthi_module *module, build_text name)
-{
-    berthi_module *child = module->last_child;
-
-    /* Names come in order: mostly it is the last one. */
-    if (child != NULL && is_same(module_name(child), name))
-        return child;
-    for (child = module->children; child != NULL; child = child->next)
-        if (is_same(module_name(child), name))
-            return child;
-    return NULL;
-}
-
-berthi_module *
-berthi_build_reach(berthi_build *build, berthi_module *module, build_text path,
-                   berthi_module_kind kind)
-{
-    while (path.length > 0 && module != NULL) {
-        build_text name = { path.bytes, 0 };
-        berthi_module *child;
-
-        while (name.length < path.length && name.bytes[name.length] != '.')
-            name.length++;
-        child = berthi_build_child(module, name);
-        if (child == NULL)
-            child = berthi_build_module(build, module, name, kind);
-        module = child;
-        name.length += name.length < path.length;
-        path.bytes += name.length;
-        path.length -= name.length;
-    }
-    return module;
-}
-
-/* Splits "a.b.c" into "a.b" and "c". */
-static build_text
-split_last(build_text path, build_text *out_last)
-{
-    uint64_t at = path.length;
-
-    while (at > 0 && path.bytes[at - 1] != '.')
-        at--;
-    *out_last = (build_text){ path.bytes + at, path.length - at };
-    return (build_text){ path.bytes, at > 0 ? at - 1 : 0 };
-}
-
-/* ---------------------------------------------------- parameters and buffers */
-
-void
-berthi_build_add(berthi_module *module, berthi_parameter *parameter, bool is_buffer)
-{
-    berthi_parameter **const first = is_buffer ? &module->buffers : &module->parameters;
-    berthi_parameter **const last =
-        is_buffer ? &module->last_buffer : &module->last_parameter;
-
-    parameter->module = module;
-    parameter->next = NULL;
-    parameter->is_buffer = is_buffer;
-    if (*last != NULL)
-        (*last)->next = parameter;
-    else
-        *first = parameter;
-    *last = parameter;
-}
-
-/* Takes a parameter out of its module, to become a buffer. */
-static void
-remove_parameter(berthi_parameter *parameter)
-{
-    berthi_module *const module = parameter->module;
-    berthi_parameter *before = NULL;
-    berthi_parameter *at = module->parameters;
-
-    while (at != NULL && at != parameter) {
-        before = at;
-        at = at->next;
-    }
-    if (at == NULL)
-        return;
-    if (before != NULL)
-        before->next = at->next;
-    else
-        module->parameters = at->next;
-    if (module->last_parameter == at)
-        module->last_parameter = before;
-}
-
-/* Below a module, with the modules in between. */
-static void
-put(berthi_build *build, berthi_module *module, berthi_parameter *parameter)
-{
-    const uint64_t skipped = module->path_length + (module->path_length > 0);
-    build_text last;
-    const build_text between =
-        split_last((build_text){ parameter->name + skipped,
-                                 parameter->name_length - skipped }, &last);
-    berthi_module *const owner =
-        berthi_build_reach(build, module, between, BERTHI_MODULE_INNER);
-
-    if (owner != NULL)
-        berthi_build_add(owner, parameter, false);
-}
-
-typedef struct ordered {
-    berthi_parameter *parameter;
-    uint32_t rank;
-} ordered;
-
-static int
-compare_ordered(const void *a, const void *b)
-{
-    const ordered *const left = a;
-    const ordered *const right = b;
-
-    return (left->rank > right->rank) - (left->rank < right->rank);
-}
-
-/* Place in the "unit_order" of the description; behind all of it when not there. */
-static uint32_t
-find_rank(const berthi_json_value *order, const berthi_parameter *parameter,
-          uint64_t skipped)
-{
-    uint32_t rank = 0;
-    const char *pattern;
-
-    for (; order != NULL; order = berthi_json_next(order), rank++)
-        if (berthi_json_can_read_string(order, &pattern)
-            && berthi_build_is_match(pattern, parameter->name + skipped,
-                                     parameter->name_length - skipped))
-            break;
-    return rank;
-}
-
-/* What lies below a block whose order matters, in that order. */
-static void
-fill_ordered(berthi_build *build, berthi_module *module, build_range below,
-             const berthi_json_value *order)
-{
-    const uint32_t count = below.end - below.first;
-    ordered *const items = berthi_build_alloc(build, count, sizeof *items);
-    void **const sorted = berthi_build_alloc(build, count, sizeof *sorted);
-
-    if (sorted == NULL)
-        return;
-    for (uint32_t i = 0; i < count; i++) {
-        items[i].parameter = build->made->parameters[below.first + i];
-        items[i].rank = find_rank(order, items[i].parameter, module->path_length + 1);
-        sorted[i] = &items[i];
-    }
-    berthi_build_sort(build, sorted, count, compare_ordered);
-    for (uint32_t i = 0; i < count && build->status == BERTH_OK; i++)
-        if (((const ordered *)sorted[i])->parameter->module == NULL)
-            put(build, module, ((const ordered *)sorted[i])->parameter);
-}
-
-void
-berthi_build_fill(berthi_build *build, berthi_module *module)
-{
-    const build_range below = berthi_build_below(build, module_path(module));
-
-    for (uint32_t i = below.first; i < below.end && build->status == BERTH_OK; i++)
-        if (build->made->parameters[i]->module == NULL)
-            put(build, module, build->made->parameters[i]);
-}
-
-static bool
-has_below(const berthi_build *build, build_text path)
-{
-    const build_range below = berthi_build_below(build, path);
-
-    return below.first < below.end;
-}
-
-/* ------------------------------------------------------------------- buffers */
-
-/* A buffer's description: [name, dtype, shape, persistent]. */
-typedef struct buffer {
-    const char *name;
-    const char *dtype;
-    const berthi_json_value *shape;
-    bool is_persistent;
-} buffer;
-
-static bool
-can_read_buffer(berthi_build *build, const berthi_json_value *value, buffer *out)
-{
-    const berthi_json_value *at = berthi_json_first(value);
-    bool is_good = berthi_json_can_read_string(at, &out->name);
-
-    at = berthi_json_next(at);
-    is_good = is_good && berthi_json_can_read_string(at, &out->dtype);
-    at = berthi_json_next(at);
-    out->shape = at;
-    at = berthi_json_next(at);
-    is_good = is_good && berthi_json_can_read_bool(at, &out->is_persistent);
-    if (!is_good)
-        berthi_build_refuse(build, "a buffer is not [name, dtype, shape, persistent]");
-    return is_good;
-}
-
-static int32_t
-buffer_dtype(berthi_build *build, const buffer *b)
-{
-    int32_t dtype;
-
-    if (strcmp(b->dtype, "model") == 0)
-        return build->options->dtype;
-    dtype = berthi_format_torch_dtype(b->dtype, strlen(b->dtype));
-    if (dtype == BERTHI_NO_DTYPE)
-        berthi_build_refuse(build, "a buffer of no dtype");
-    return dtype;
-}
-
-/* Tables by position are as long as the embedding of positions beside them. */
-static void
-take_position_count(const berthi_build *build, build_text path, uint64_t *out)
-{
-    build_text last;
-    const build_text parent = split_last(path, &last);
-    const build_range near = berthi_build_below(build, parent);
-
-    if (!is_same(last, text_of("position_ids")) && !is_same(last, text_of("token_type_ids")))
-        return;
-    for (uint32_t i = near.first; i < near.end; i++) {
-        const berthi_parameter *const p = build->made->parameters[i];
-        build_text weight;
-        build_text owner;
-
-        split_last(split_last((build_text){ p->name, p->name_length }, &weight), &owner);
-        if (weight.length < 6 || memcmp(weight.bytes + weight.length - 6, "weight", 6) != 0)
-            continue;
-        for (uint64_t k = 0; k + 8 <= owner.length; k++)
-            if (memcmp(owner.bytes + k, "position", 8) == 0 && p->rank > 0) {
-                *out = p->shape[0];
-                return;
-            }
-    }
-}
-
-static void
-take_shape(berthi_build *build, build_text path, const buffer *b, berthi_parameter *made)
-{
-    const berthi_json_value *at = berthi_json_first(b->shape);
-    uint64_t *shape;
-
-    while (at != NULL) {
-        made->rank++;
-        at = berthi_json_next(at);
-    }
-    shape = berthi_build_alloc(build, made->rank, sizeof *shape);
-    if (shape == NULL)
-        return;
-    at = berthi_json_first(b->shape);
-    for (uint32_t i = 0; i < made->rank; i++, at = berthi_json_next(at))
-        if (!berthi_json_can_read_unsigned(at, &shape[i]))
-            berthi_build_refuse(build, "a buffer's shape");
-        else
-            (void)berthi_build_can_size(build, path, i, &shape[i]);
-    if (made->rank > 0)
-        take_position_count(build, path, &shape[made->rank - 1]);
-    made->shape = shape;
-    if (!berthi_format_can_count(shape, made->rank, &made->elements))
-        berthi_build_fail(build, path, shape[0], 0, "a buffer of impossible size");
-}
-
-static berthi_parameter *
-make_buffer(berthi_build *build, build_text path, const buffer *b)
-{
-    berthi_parameter *const made = berthi_build_alloc(build, 1, sizeof *made);
-
-    if (made == NULL)
-        return NULL;
-    made->name = path.bytes;
-    made->name_length = path.length;
-    made->dtype = buffer_dtype(build, b);
-    made->first_piece = BERTHI_NO_POSITION;
-    take_shape(build, path, b, made);
-    return made;
-}
-
-/* 4.x has no unchanged copies of the rotary tables. */
-static bool
-is_absent_copy(const berthi_build *build, const buffer *b)
-{
-    static const char copy[] = "original_inv_freq";
-    const size_t length = strlen(b->name);
-
-    return build->options->era == BERTHI_ERA_HF4 && length >= strlen(copy)
-           && strcmp(b->name + length - strlen(copy), copy) == 0;
-}
-
-static void
-add_buffer(berthi_build *build, berthi_module *module, const buffer *b)
-{
-    const build_text path =
-        berthi_build_join(build, module_path(module), text_of(b->name));
-    berthi_parameter *tensor = berthi_build_find(build, path);
-    build_text last;
-    berthi_module *owner;
-
-    /* Checkpoints that lack one of the root's get it from the class. */
-    if (build->status != BERTH_OK || (tensor != NULL && tensor->is_buffer)
-        || (tensor == NULL && b->is_persistent && module->parent != NULL))
-        return;
-    if (tensor == NULL)
-        tensor = make_buffer(build, path, b);
-    else if (b->is_persistent)
-        tensor->dtype = buffer_dtype(build, b);
-    owner = berthi_build_reach(build, module, split_last(text_of(b->name), &last),
-                               BERTHI_MODULE_INNER);
-    if (build->status != BERTH_OK)
-        return;
-    if (tensor->module != NULL)
-        remove_parameter(tensor);
-    tensor->is_persistent = b->is_persistent;
-    tensor->is_linear = false;
-    berthi_build_add(owner, tensor, true);
-}
-
-static void
-add_buffers(berthi_build *build, berthi_module *module, const berthi_json_value *list)
-{
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        buffer b;
-
-        if (build->status != BERTH_OK || !can_read_buffer(build, at, &b))
-            return;
-        if (!is_absent_copy(build, &b))
-            add_buffer(build, module, &b);
-    }
-}
 
 /* --------------------------------------------------------------------- nodes */
 
@@ -463,12 +72,11 @@ build_block(berthi_build *build, const place *at, const char *class_name,
         return NULL;
     module->class_name = berthi_build_text(build, class_name, strlen(class_name));
     if (order != NULL && is_never_split(build, class_name))
-        fill_ordered(build, module, berthi_build_below(build, module_path(module)),
-                     berthi_json_first(order));
+        berthi_build_fill_ordered(build, module, order);
     else
         berthi_build_fill(build, module);
     if (build->status == BERTH_OK)
-        add_buffers(build, module, buffers);
+        berthi_build_add_buffers(build, module, buffers);
     return module;
 }
 
@@ -567,7 +175,7 @@ build_element(berthi_build *build, node n, const place *at, uint64_t index)
     const berthi_json_value *const blocks = berthi_json_get(n.object, "list");
     const berthi_json_value *const kinds = berthi_json_get(n.object, "ub_kinds");
     const berthi_json_value *buffers = berthi_json_get(n.object, "ub");
-    const build_text path = berthi_build_join(build, module_path(at->parent), at->name);
+    const build_text path = berthi_build_join(build, build_path(at->parent), at->name);
     const uint64_t kind = find_kind(build, path, berthi_json_get(n.object, "marks"), false,
                                     berthi_json_get(n.object, "seq"), index);
     const char *class_name;
@@ -587,8 +195,8 @@ build_element(berthi_build *build, node n, const place *at, uint64_t index)
         return;
     }
     if (berthi_json_first(kinds) != NULL)
-        buffers = element_at(element_at(kinds, find_kind(build, path, kinds, true, NULL, 0)),
-                             1);
+        buffers = element_at(
+            element_at(kinds, find_kind(build, path, kinds, true, NULL, 0)), 1);
     (void)build_block(build, at, class_name, buffers);
 }
 
@@ -596,7 +204,7 @@ build_element(berthi_build *build, node n, const place *at, uint64_t index)
 static void
 build_extra(berthi_build *build, berthi_module *module)
 {
-    const build_range below = berthi_build_below(build, module_path(module));
+    const build_range below = berthi_build_below(build, build_path(module));
     const uint64_t skipped = module->path_length + (module->path_length > 0);
 
     for (uint32_t i = below.first; i < below.end && build->status == BERTH_OK; i++) {
@@ -626,7 +234,7 @@ write_index(uint64_t index, char digits[24])
     do
         *--at = (char)('0' + index % 10);
     while ((index /= 10) > 0);
-    return text_of(at);
+    return build_word(at);
 }
 
 static berthi_module *
@@ -638,7 +246,7 @@ build_list(berthi_build *build, node n, const place *at)
 
     if (module == NULL)
         return NULL;
-    count = count_elements(build, n, module_path(module));
+    count = count_elements(build, n, build_path(module));
     for (uint64_t i = 0; i < count && build->status == BERTH_OK; i++) {
         char digits[24];
         const place element = { module, write_index(i, digits), at->depth + 1, true };
@@ -647,7 +255,7 @@ build_list(berthi_build *build, node n, const place *at)
     }
     if (build->status == BERTH_OK)
         build_extra(build, module);
-    add_buffers(build, module, n.buffers);
+    berthi_build_add_buffers(build, module, n.buffers);
     return module;
 }
 
@@ -663,7 +271,7 @@ add_parameters(berthi_build *build, berthi_module *module, const berthi_json_val
         if (!berthi_json_can_read_string(at, &name))
             continue;
         parameter = berthi_build_find(
-            build, berthi_build_join(build, module_path(module), text_of(name)));
+            build, berthi_build_join(build, build_path(module), build_word(name)));
         if (parameter != NULL && parameter->module == NULL)
             berthi_build_add(module, parameter, false);
     }
@@ -769,7 +377,8 @@ holds(const berthi_json_value *list, build_text word)
          at = berthi_json_next(at)) {
         const char *text;
 
-        if (berthi_json_can_read_string(at, &text) && is_same(text_of(text), word))
+        if (berthi_json_can_read_string(at, &text)
+            && build_is_same(build_word(text), word))
             return true;
     }
     return false;
@@ -785,7 +394,7 @@ find_node(const berthi_json_value *tree, build_text name)
 
         if ((berthi_json_can_read_string(at, &text)
              || berthi_json_can_read_string(berthi_json_get(at, "n"), &text))
-            && is_same(text_of(text), name))
+            && build_is_same(build_word(text), name))
             return at;
     }
     return NULL;
@@ -795,7 +404,7 @@ static bool
 has_tie_below(const berthi_build *build, build_text path)
 {
     for (uint32_t i = 0; i < build->made->tie_count; i++) {
-        const build_text target = text_of(build->made->ties[i].target);
+        const build_text target = build_word(build->made->ties[i].target);
 
         if (target.length > path.length && target.bytes[path.length] == '.'
             && memcmp(target.bytes, path.bytes, (size_t)path.length) == 0)
@@ -815,7 +424,7 @@ read_flag(const berthi_build *build, const berthi_json_value *optional, build_te
     bool truth = false;
     bool is_turned;
 
-    while (at != NULL && !is_same(text_of(berthi_json_key(at)), name))
+    while (at != NULL && !build_is_same(build_word(berthi_json_key(at)), name))
         at = berthi_json_next(at);
     if (!berthi_json_can_read_string(at, &flag))
         return -1;
@@ -832,11 +441,11 @@ static void
 build_child(berthi_build *build, const berthi_json_value *tree,
             const berthi_json_value *optional, place at)
 {
-    const build_text path = berthi_build_join(build, module_path(at.parent), at.name);
+    const build_text path = berthi_build_join(build, build_path(at.parent), at.name);
     const berthi_json_value *const known = find_node(tree, at.name);
     const int flag = read_flag(build, optional, at.name);
 
-    if (build->status != BERTH_OK || (flag == 0 && !has_below(build, path)))
+    if (build->status != BERTH_OK || (flag == 0 && !berthi_build_has_below(build, path)))
         return;
     if (!holds(berthi_json_get(optional, "only_sometimes"), at.name))
         at.is_known = (known != NULL && has_tie_below(build, path))
@@ -850,11 +459,11 @@ static void
 build_children(berthi_build *build, berthi_module *module, const berthi_json_value *tree,
                uint32_t depth)
 {
-    const berthi_json_value *const optional = find_optional(build, module_path(module));
+    const berthi_json_value *const optional = find_optional(build, build_path(module));
     const berthi_json_value *order = berthi_json_get(optional, "order");
 
     if (depth > BERTHI_BUILD_DEPTH) {
-        berthi_build_fail(build, module_path(module), depth, BERTHI_BUILD_DEPTH,
+        berthi_build_fail(build, build_path(module), depth, BERTHI_BUILD_DEPTH,
                           "sub-models inside each other without end");
         return;
     }
@@ -869,7 +478,7 @@ build_children(berthi_build *build, berthi_module *module, const berthi_json_val
         if (berthi_json_can_read_string(at, &name)
             || berthi_json_can_read_string(berthi_json_get(at, "n"), &name))
             build_child(build, tree, optional,
-                        (place){ module, text_of(name), depth + 1, false });
+                        (place){ module, build_word(name), depth + 1, false });
     }
     build_extra(build, module);
 }
@@ -884,11 +493,11 @@ build_plain(berthi_build *build, node n, const place *at)
         return NULL;
     if (n.children == NULL) {
         berthi_build_fill(build, module);
-        add_buffers(build, module, n.buffers);
+        berthi_build_add_buffers(build, module, n.buffers);
         return module;
     }
     add_parameters(build, module, n.parameters);
-    add_buffers(build, module, n.buffers);
+    berthi_build_add_buffers(build, module, n.buffers);
     if (build->status == BERTH_OK)
         build_children(build, module, n.children, at->depth);
     return module;
@@ -898,8 +507,8 @@ build_plain(berthi_build *build, node n, const place *at)
 static berthi_module *
 build_node(berthi_build *build, node n, const place *at)
 {
-    const build_text path = berthi_build_join(build, module_path(at->parent), at->name);
-    const bool has = has_below(build, path);
+    const build_text path = berthi_build_join(build, build_path(at->parent), at->name);
+    const bool has = berthi_build_has_below(build, path);
     const char *class_name;
 
     n = choose_model(build, n);
@@ -933,7 +542,7 @@ berthi_build_tree(berthi_build *build)
     if (made->root == NULL)
         return;
     add_parameters(build, made->root, berthi_build_member(build, "params"));
-    add_buffers(build, made->root, berthi_build_member(build, "buffers"));
+    berthi_build_add_buffers(build, made->root, berthi_build_member(build, "buffers"));
     if (build->status == BERTH_OK)
         build_children(build, made->root, berthi_build_member(build, "tree"), 0);
     for (module = made->root; module != NULL && build->status == BERTH_OK;

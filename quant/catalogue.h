@@ -43,7 +43,7 @@ typedef struct berthi_catalogue_type {
 typedef struct berthi_catalogue {
     const char *text;
     uint64_t bytes;
-    const berthi_catalogue_entry *entries; /* classes, then sub-models; in the text's order */
+    const berthi_catalogue_entry *entries; /* classes, then sub-models */
     const berthi_catalogue_type *types;
     uint32_t class_count;
     uint32_t tower_count; /* sub-models */

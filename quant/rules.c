@@ -388,7 +388,8 @@ berthi_rules_numbers(const berthi_rules *rules, berthi_cause cause)
 {
     switch (cause) {
     case BERTHI_CAUSE_KEEP: return rules->keep.count;
-    case BERTHI_CAUSE_RULE: return rules->options.file != NULL ? rules->options.file->count : 0;
+    case BERTHI_CAUSE_RULE:
+        return rules->options.file != NULL ? rules->options.file->count : 0;
     case BERTHI_CAUSE_SKIPPED: return rules->skips.count;
     default: return 1;
     }

@@ -181,7 +181,7 @@ can_read_shape(reading *r, word w, berthi_rule *rule)
             return refuse(r, "shape= with more than 8 axes");
         if (!can_read_axis(&w, &rule->axes[rule->axis_count++])
             || !can_separate(&w, 'x', &is_end))
-            return refuse(r, "shape= wants axes such as 4096, 1024+ or * with x between them");
+            return refuse(r, "shape= wants axes (4096, 1024+ or *) with x between them");
     }
     return true;
 }

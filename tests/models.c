@@ -130,7 +130,7 @@ model_read(berth_context *context, const char **text, model *out)
 char *
 model_file(const char *name)
 {
-    return fixture_read(fixture_format("tests/data/rules/%s", name), NULL);
+    return fixture_read(fixture_format("tests/data/models/%s", name), NULL);
 }
 
 void

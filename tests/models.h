@@ -37,7 +37,7 @@ typedef struct model {
 
 /* From a text; *text moves behind "end". False at its end. Free with model_fini(). */
 bool model_read(berth_context *context, const char **text, model *out);
-/* The text of tests/data/rules/NAME; free() it. */
+/* The text of tests/data/models/NAME; free() it. */
 char *model_file(const char *name);
 void model_fini(model *m);
 /* The position of the tensor; ends the program when there is none. */

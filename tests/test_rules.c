@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rules.c - which tensor gets which encoding: against what the real library
- * wrote and recorded (tests/data/rules), against each statement of
+ * wrote and recorded (tests/data/models), against each statement of
  * quant-formats.md 8.9 and 8.10 that was run, and the user's own rules.
  */
 #include "quant/rules.h"

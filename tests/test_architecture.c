@@ -1,0 +1,782 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_architecture.c - models laid out: against trees that the executable
+ * description of architectures.json made (tests/data/models/trees.txt), every
+ * class there is, and small descriptions of our own.
+ */
+#include "quant/architecture.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/format.h"
+#include "tests/fault.h"
+#include "tests/models.h"
+#include "tests/t.h"
+
+static berth_context *context;
+
+static model
+read_model(const char *text)
+{
+    model m;
+
+    CHECK(model_read(context, &text, &m));
+    return m;
+}
+
+/* ------------------------------------------------------------------ invariants */
+
+static bool
+is_end_of(const char *end, uint64_t end_length, const char *whole, uint64_t length)
+{
+    return end_length <= length
+           && memcmp(whole + length - end_length, end, (size_t)end_length) == 0;
+}
+
+static void
+check_module(const berthi_module *module, uint64_t *tensors)
+{
+    const berthi_module *child = module->children;
+    const berthi_parameter *last = NULL;
+
+    CHECK(is_end_of(module->name, module->name_length, module->path, module->path_length));
+    CHECK_EQ(module->kind == BERTHI_MODULE_BLOCK, module->class_name != NULL);
+    CHECK(!module->is_never_split || module->kind == BERTHI_MODULE_BLOCK);
+    for (; child != NULL; child = child->next) {
+        CHECK(child->parent == module);
+        CHECK(child->next != NULL || child == module->last_child);
+        CHECK_EQ(child->path_length, module->path_length + (module->path_length > 0)
+                                         + child->name_length);
+    }
+    for (const berthi_parameter *p = module->parameters; p != NULL; p = p->next) {
+        CHECK(p->module == module && !p->is_buffer);
+        last = p;
+        (*tensors)++;
+    }
+    CHECK(last == module->last_parameter);
+    last = NULL;
+    for (const berthi_parameter *p = module->buffers; p != NULL; p = p->next) {
+        CHECK(p->module == module && p->is_buffer && !p->is_linear);
+        last = p;
+        (*tensors)++;
+    }
+    CHECK(last == module->last_buffer);
+}
+
+/* Whatever the model: each tensor is in one place, and found there. */
+static void
+check_whole(const berthi_architecture *a, const model *m)
+{
+    uint64_t tensors = 0;
+    uint64_t modules = 0;
+
+    for (const berthi_module *at = a->root; at != NULL; at = berthi_module_after(at)) {
+        check_module(at, &tensors);
+        T_REQUIRE(CHECK_LT(++modules, 100000));
+    }
+    CHECK_GE(tensors, a->parameter_count);
+    for (uint32_t i = 0; i < a->parameter_count; i++) {
+        const berthi_parameter *const p = a->parameters[i];
+
+        T_REQUIRE(CHECK(p->module != NULL));
+        CHECK(berthi_architecture_find(a, p->name, p->name_length) == p);
+        CHECK(!p->is_conv1d || p->is_linear);
+        CHECK(!(p->is_linear && p->is_linear_kind));
+    }
+    CHECK_EQ(a->tensor_count, m->tensor_count);
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        uint32_t piece = a->parameter_of[i]->first_piece;
+        uint32_t pieces = 0;
+        bool is_among = false;
+
+        for (; piece != BERTHI_NO_POSITION; piece = a->next_piece[piece], pieces++)
+            is_among = is_among || piece == i;
+        CHECK(is_among);
+        CHECK_EQ(pieces, a->parameter_of[i]->piece_count);
+    }
+}
+
+/* ----------------------------------------------------------------------- trees */
+
+typedef struct report {
+    char *lines[4096];
+    uint32_t count;
+} report;
+
+__attribute__((format(printf, 2, 3))) static void
+say(report *r, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    T_REQUIRE(CHECK_LT(r->count, 4096));
+    r->lines[r->count] = malloc(strlen(line) + 1);
+    T_REQUIRE(CHECK(r->lines[r->count] != NULL));
+    strcpy(r->lines[r->count++], line);
+}
+
+static void
+end_report(report *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        free(r->lines[i]);
+    r->count = 0;
+}
+
+static const char *
+word_or_dash(const char *text)
+{
+    return *text != '\0' ? text : "-";
+}
+
+/* In 4.x a tied parameter is its source: whether it is linear means nothing. */
+static void
+report_tensor(report *r, const berthi_architecture *a, const berthi_parameter *p)
+{
+    const bool is_shared = p->tie != NULL;
+
+    say(r, "%c %.*s %s %" PRIu64 " %s %s%.*s", p->is_buffer ? 'B' : 'P',
+        (int)p->name_length, p->name, berthi_format_torch_name(p->dtype), p->elements,
+        is_shared && a->era == BERTHI_ERA_HF4 ? "x" : p->is_linear ? "1" : "0",
+        is_shared ? "tie:" : "-", is_shared ? (int)p->tie->name_length : 0,
+        is_shared ? p->tie->name : "");
+}
+
+static int
+compare_lines(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Modules as they are registered, then everything else sorted. */
+static void
+report_architecture(report *r, const berthi_architecture *a)
+{
+    uint32_t modules;
+
+    r->count = 0;
+    for (const berthi_module *at = a->root; at != NULL; at = berthi_module_after(at))
+        if (at->kind != BERTHI_MODULE_INNER
+            && (at->class_name == NULL || strcmp(at->class_name, "?") != 0))
+            say(r, "M %.*s %s %d", at->path_length > 0 ? (int)at->path_length : 1,
+                at->path_length > 0 ? at->path : "-",
+                at->class_name != NULL ? at->class_name : "-", at->is_never_split);
+    modules = r->count;
+    for (const berthi_module *at = a->root; at != NULL; at = berthi_module_after(at)) {
+        for (const berthi_parameter *p = at->parameters; p != NULL; p = p->next)
+            report_tensor(r, a, p);
+        for (const berthi_parameter *p = at->buffers; p != NULL; p = p->next)
+            report_tensor(r, a, p);
+    }
+    for (uint32_t i = 0; i < a->tie_count; i++)
+        say(r, "T %s %s", a->ties[i].target, a->ties[i].source);
+    say(r, "H %s", word_or_dash(a->head));
+    say(r, "L %s", word_or_dash(a->last_name));
+    qsort(r->lines + modules, r->count - modules, sizeof *r->lines, compare_lines);
+}
+
+/* The first line of the expectations is the era; the rest as reported, sorted alike. */
+static void
+check_tree(const model *m)
+{
+    static report r;
+    berthi_architecture *a;
+    berthi_era era = BERTHI_ERA_HF5;
+    uint32_t modules = 1;
+
+    T_REQUIRE(m->line_count > 1 && strncmp(m->lines[0], "era ", 4) == 0);
+    CHECK(berthi_era_can_parse(m->lines[0] + 4, &era));
+    while (modules < m->line_count && m->lines[modules][0] == 'M')
+        modules++;
+    qsort(m->lines + modules, m->line_count - modules, sizeof *m->lines, compare_lines);
+    a = model_architecture(context, m, era);
+    check_whole(a, m);
+    CHECK(a->is_named);
+    report_architecture(&r, a);
+    CHECK_EQ(r.count, m->line_count - 1);
+    for (uint32_t i = 0; i < r.count && i + 1 < m->line_count; i++)
+        if (!CHECK_STR(r.lines[i], m->lines[i + 1])) {
+            T_NOTE("%s %s", m->class_name, m->lines[0]);
+            break;
+        }
+    end_report(&r);
+    berthi_architecture_destroy(a);
+}
+
+static void
+test_trees(void)
+{
+    char *const text = model_file("trees.txt");
+    const char *at = text;
+    uint32_t trees = 0;
+    model m;
+
+    while (model_read(context, &at, &m)) {
+        check_tree(&m);
+        model_fini(&m);
+        trees++;
+    }
+    CHECK_EQ(trees, 29);
+    free(text);
+}
+
+/* ----------------------------------------------------------------- every class */
+
+static char *
+class_text(const berthi_catalogue_entry *entry)
+{
+    static char lines[65536];
+    const berthi_catalogue *const c = berthi_catalogue_builtin();
+    const berthi_json_origin origin = { BERTH_REASON_ARCHITECTURES_JSON, "" };
+    const berthi_json_value *at;
+    berthi_json *document;
+    berth_error error;
+    size_t length = (size_t)snprintf(lines, sizeof lines, "class %.*s\n",
+                                     (int)entry->name_length, c->text + entry->name);
+
+    CHECK_EQ(berthi_json_parse(context, c->text + entry->body, entry->body_length, 0,
+                               &origin, &document, &error), BERTH_OK);
+    at = berthi_json_first(berthi_json_get(berthi_json_root(document), "not_linear"));
+    for (; at != NULL; at = berthi_json_next(at)) {
+        const char *name = "";
+
+        CHECK(berthi_json_can_read_string(at, &name));
+        length += (size_t)snprintf(lines + length, sizeof lines - length, "BF16 4x4 ");
+        for (; *name != '\0'; name++)
+            lines[length++] = *name == '*' ? '2' : *name;
+        lines[length++] = '\n';
+    }
+    lines[length] = '\0';
+    berthi_json_destroy(document);
+    return lines;
+}
+
+/* Without a tensor, and with all that its description names. */
+static void
+test_every_class(void)
+{
+    const berthi_catalogue *const c = berthi_catalogue_builtin();
+    uint64_t modules = 0;
+
+    for (uint32_t i = 0; i < c->class_count; i++) {
+        model m = read_model(class_text(&c->entries[i]));
+        const uint32_t count = m.tensor_count;
+
+        for (int era = 0; era < 2 * BERTHI_ERA_COUNT; era++) {
+            berthi_architecture *a;
+
+            m.tensor_count = era % 2 == 0 ? count : 0;
+            m.source.count = m.tensor_count;
+            a = model_architecture(context, &m, (berthi_era)(era / 2));
+            CHECK_STR(a->class_name, m.class_name);
+            check_whole(a, &m);
+            for (const berthi_module *at = a->root; at != NULL; at = berthi_module_after(at))
+                modules++;
+            berthi_architecture_destroy(a);
+        }
+        m.tensor_count = count;
+        model_fini(&m);
+    }
+    T_NOTE("%" PRIu32 " classes, %" PRIu64 " modules", c->class_count, modules);
+}
+
+/* --------------------------------------------------------- names and the class */
+
+static const char *
+model_name(const berthi_architecture *a, const model *m, const char *name, char *out)
+{
+    const berthi_parameter *const p = a->parameter_of[model_position(m, name)];
+
+    snprintf(out, 256, "%.*s", (int)p->name_length, p->name);
+    return out;
+}
+
+static void
+test_names(void)
+{
+    char *const text = model_file("mixtral.txt");
+    model m = read_model(text);
+    berthi_architecture *a = model_architecture(context, &m, BERTHI_ERA_HF5);
+    const berthi_parameter *fused;
+    char name[256];
+
+    check_whole(a, &m);
+    CHECK_STR(model_name(a, &m, "model.layers.1.block_sparse_moe.gate.weight", name),
+              "model.layers.1.mlp.gate.weight");
+    CHECK_STR(model_name(a, &m, "model.layers.1.block_sparse_moe.experts.2.w2.weight", name),
+              "model.layers.1.mlp.experts.down_proj");
+    CHECK_STR(model_name(a, &m, "model.norm.weight", name), "model.norm.weight");
+    fused = berthi_architecture_find(a, "model.layers.1.mlp.experts.gate_up_proj", 39);
+    T_REQUIRE(CHECK(fused != NULL));
+    CHECK_EQ(fused->piece_count, 6);
+    CHECK_EQ(fused->elements, 6 * 48 * 64);
+    CHECK_EQ(fused->first_piece,
+             model_position(&m, "model.layers.1.block_sparse_moe.experts.0.w1.weight"));
+    CHECK_EQ(a->next_piece[fused->first_piece],
+             model_position(&m, "model.layers.1.block_sparse_moe.experts.0.w3.weight"));
+    CHECK(fused->is_experts && !fused->is_linear);
+    CHECK_STR(berthi_module_block(fused->module)->class_name, "MixtralDecoderLayer");
+    CHECK(berthi_module_block(fused->module)->is_never_split);
+    CHECK(berthi_module_block(a->root) == NULL);
+    CHECK(berthi_architecture_find(a, "model.layers.1.mlp.experts", 26) == NULL);
+    CHECK(berthi_architecture_find(a, "nothing", 7) == NULL);
+    CHECK(berthi_architecture_find(a, "model.nothing.weight", 20) == NULL);
+    CHECK(berthi_architecture_find(a, "", 0) == NULL);
+    berthi_architecture_destroy(a);
+    a = model_architecture(context, &m, BERTHI_ERA_HF4);
+    CHECK_STR(model_name(a, &m, "model.layers.1.block_sparse_moe.experts.2.w2.weight", name),
+              "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+    free(text);
+}
+
+/* A checkpoint of the bare model lacks the prefix. */
+static void
+test_bare_model(void)
+{
+    model m = read_model("class GPT2LMHeadModel\nBF16 8x4 wte.weight\n"
+                         "BF16 4x12 h.0.attn.c_attn.weight\nBF16 4 ln_f.bias\n");
+    berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
+    char name[256];
+
+    check_whole(a, &m);
+    CHECK_STR(model_name(a, &m, "h.0.attn.c_attn.weight", name),
+              "transformer.h.0.attn.c_attn.weight");
+    CHECK_EQ(a->parameter_of[model_position(&m, "h.0.attn.c_attn.weight")]->is_conv1d, true);
+    CHECK_EQ(a->is_approximate, false);
+    CHECK_EQ(a->tie_count, 1);
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+}
+
+static void
+test_class_choice(void)
+{
+    static const struct {
+        const char *class_name;
+        const char *model_type;
+        const char *chosen;
+        bool is_named;
+    } cases[] = {
+        { "LlamaForCausalLM", "mistral", "LlamaForCausalLM", true },
+        { "LlamaForSequenceClassification", "llama", "LlamaForCausalLM", false },
+        { "", "opt", "OPTForCausalLM", false },
+        { "Unknown", "unknown", "", false },
+        { "", "", "", false },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model m = read_model("dtype bfloat16\n");
+        berthi_architecture *a;
+
+        snprintf(m.class_name, sizeof m.class_name, "%s", cases[i].class_name);
+        snprintf(m.model_type, sizeof m.model_type, "%s", cases[i].model_type);
+        a = model_architecture(context, &m, BERTHI_ERA_HF5);
+        CHECK_STR(a->class_name, cases[i].chosen);
+        CHECK_EQ(a->is_named, cases[i].is_named);
+        CHECK_EQ(a->is_approximate, !cases[i].is_named);
+        berthi_architecture_destroy(a);
+        model_fini(&m);
+    }
+}
+
+/* What a description does not know is kept, behind what it knows. */
+static void
+test_unknown_tensors(void)
+{
+    model m = read_model("class LlamaForCausalLM\nBF16 4x4 model.layers.0.mlp.up.weight\n"
+                         "BF16 4x4 score.weight\nBF16 4 model.extra\n"
+                         "BF16 4 model.layers.bias\nBF16 4 model.more.deep.er\n");
+    berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
+    const berthi_parameter *score;
+
+    check_whole(a, &m);
+    CHECK_EQ(a->is_approximate, true);
+    score = berthi_architecture_find(a, "score.weight", 12);
+    T_REQUIRE(CHECK(score != NULL));
+    CHECK(score->is_linear);
+    CHECK(score->module == a->root->last_child);
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+}
+
+/* ------------------------------------------------------------- without a class */
+
+static void
+test_guess(void)
+{
+    static const char *const order[] = {
+        "", "net", "net.embed", "net.adapter", "net.blocks", "net.blocks.0",
+        "net.blocks.0.mlp", "net.blocks.0.mlp.experts", "net.blocks.0.mlp.experts.0",
+        "net.blocks.0.mlp.experts.1", "net.blocks.2", "net.blocks.2.x", "net.blocks.10",
+        "net.blocks.10.norm", "net.norm", "lm_head",
+    };
+    model m = read_model("class Unheard\nconfig {\"tie_word_embeddings\": true}\n"
+                         "BF16 8x4 lm_head.weight\nBF16 4 net.norm.weight\n"
+                         "BF16 4x4 net.blocks.10.norm.weight\nBF16 4x4 net.blocks.2.x.weight\n"
+                         "BF16 4x4 net.blocks.0.mlp.experts.0.weight\n"
+                         "BF16 4x4 net.blocks.0.mlp.experts.1.weight\n"
+                         "BF16 4x4 net.adapter.weight\nBF16 8x4 net.embed.weight\n");
+    berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
+    size_t i = 0;
+
+    check_whole(a, &m);
+    CHECK_EQ(a->is_approximate, true);
+    CHECK_STR(a->head, "lm_head");
+    CHECK_EQ(a->tie_count, 0); /* the head is there: nobody knows that it is tied */
+    for (const berthi_module *at = a->root; at != NULL; at = berthi_module_after(at), i++) {
+        T_REQUIRE(CHECK_LT(i, sizeof order / sizeof *order));
+        CHECK_EQ(at->path_length, strlen(order[i]));
+        CHECK_MEM(at->path, order[i], strlen(order[i]));
+        CHECK_EQ(at->kind == BERTHI_MODULE_BLOCK,
+                 strncmp(order[i], "net.blocks.", 11) == 0 && strchr(order[i] + 11, '.') == NULL);
+        CHECK_EQ(at->is_never_split, at->kind == BERTHI_MODULE_BLOCK);
+    }
+    CHECK_EQ(i, sizeof order / sizeof *order);
+    CHECK(a->parameter_of[model_position(&m, "net.adapter.weight")]->is_linear);
+    CHECK(a->parameter_of[model_position(&m, "net.blocks.2.x.weight")]->is_linear);
+    CHECK(!a->parameter_of[model_position(&m, "net.embed.weight")]->is_linear);
+    CHECK(!a->parameter_of[model_position(&m, "net.blocks.10.norm.weight")]->is_linear);
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+}
+
+static void
+test_guessed_tie(void)
+{
+    model m = read_model("class Unheard\nconfig {\"tie_word_embeddings\": true}\n"
+                         "BF16 8x4 net.embed.weight\nBF16 4 net.wte.bias\n");
+    berthi_architecture *a = model_architecture(context, &m, BERTHI_ERA_HF5);
+    const berthi_parameter *head;
+
+    check_whole(a, &m);
+    CHECK_STR(a->head, "lm_head");
+    T_REQUIRE(CHECK_EQ(a->tie_count, 1));
+    CHECK_STR(a->ties[0].source, "net.embed.weight");
+    head = berthi_architecture_find(a, "lm_head.weight", 14);
+    T_REQUIRE(CHECK(head != NULL));
+    CHECK(head->tie == a->parameter_of[0]);
+    CHECK(a->parameter_of[0]->is_tie_source);
+    CHECK_EQ(head->elements, 32);
+    CHECK_EQ(head->first_piece, BERTHI_NO_POSITION);
+    CHECK_STR(a->last_name, "lm_head.weight");
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+    /* Nothing at all. */
+    m = read_model("class Unheard\nconfig {}\n");
+    a = model_architecture(context, &m, BERTHI_ERA_HF4);
+    check_whole(a, &m);
+    CHECK_STR(a->head, "");
+    CHECK_STR(a->last_name, "");
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+}
+
+/* ------------------------------------------------------ descriptions of our own */
+
+/* A description of class X, and a model of it. */
+static berth_status
+lay_out(const char *description, const char *lines, model *m, berthi_catalogue **catalogue,
+        berthi_architecture **out, berth_error *error)
+{
+    char text[4096];
+    berthi_architecture_options options;
+
+    snprintf(text, sizeof text, "{\"architectures\": {\"X\": %s}}", description);
+    CHECK_EQ(berthi_catalogue_create(context, text, strlen(text), "x.json", catalogue, error),
+             BERTH_OK);
+    *m = read_model(lines);
+    snprintf(m->class_name, sizeof m->class_name, "X");
+    options = model_options(m, BERTHI_ERA_HF5);
+    options.catalogue = *catalogue;
+    return berthi_architecture_create(context, &options, &m->source, out, error);
+}
+
+static void
+end_layout(model *m, berthi_catalogue *catalogue, berthi_architecture *a)
+{
+    berthi_architecture_destroy(a);
+    berthi_catalogue_destroy(context, catalogue);
+    model_fini(m);
+}
+
+/* Elements of the buffer "r.t" whose size is the expression. */
+static uint64_t
+buffer_size(const char *expression, const char *defaults, const char *config)
+{
+    char description[1024];
+    char lines[1024];
+    berthi_catalogue *catalogue;
+    const berthi_parameter *t = NULL;
+    berthi_architecture *a;
+    uint64_t size = UINT64_MAX;
+    berth_error error;
+    model m;
+
+    snprintf(description, sizeof description,
+             "{\"base\": \"\", \"no_split\": [], \"tree\": [{\"n\": \"r\", \"k\": \"np\", "
+             "\"b\": [[\"t\", \"float32\", [7], false]]}], \"dims\": {\"r.t\": [\"%s\"]}, "
+             "\"defaults\": %s}", expression, defaults);
+    snprintf(lines, sizeof lines, "config %s\n", config);
+    if (CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_OK))
+        t = berthi_architecture_find(a, "r.t", 3);
+    if (CHECK(t != NULL))
+        size = t->elements;
+    end_layout(&m, catalogue, a);
+    return size;
+}
+
+static void
+test_expressions(void)
+{
+    static const struct {
+        const char *expression;
+        const char *defaults;
+        const char *config;
+        uint64_t size; /* 7: not known */
+    } cases[] = {
+        { "a", "{}", "{\"a\": 5}", 5 },
+        { "a", "{}", "{}", 7 },
+        { "a", "{}", "{\"a\": null}", 7 },
+        { "a", "{\"a\": 9}", "{}", 9 },
+        { "a", "{\"a\": 9}", "{\"a\": 5}", 5 },
+        { "a*0.5", "{}", "{\"a\": 5}", 3 },
+        { "a/b", "{}", "{\"a\": 9, \"b\": 2}", 5 },
+        { "a/b*4", "{}", "{\"a\": 6, \"b\": 3}", 8 },
+        { "2*3", "{}", "{}", 6 },
+        { "a+2", "{}", "{\"a\": 5}", 7 },
+        { "a+12", "{}", "{\"a\": 5}", 17 },
+        { "a-1", "{}", "{\"a\": 5}", 4 },
+        { "a-9", "{}", "{\"a\": 5}", 7 },
+        { "a/b", "{}", "{\"a\": 6, \"b\": 0}", 7 },
+        { "a*b", "{\"b\": \"c*2\", \"c\": 3}", "{\"a\": 2}", 12 },
+        { "a", "{\"a\": \"b\", \"b\": \"a\"}", "{}", 7 },
+        { "a", "{\"a\": \"a*a\"}", "{}", 7 },
+        { "a", "{}", "{\"a\": \"b\", \"b\": 4}", 4 },
+        { "a", "{}", "{\"a\": true}", 1 },
+        { "a", "{}", "{\"a\": [1]}", 7 },
+        { "a", "{}", "{\"a\": -1}", 7 },
+        { "a", "{}", "{\"a\": NaN}", 7 },
+        { "a", "{}", "{\"a\": 1e300}", 7 },
+        { "a", "{}", "{\"a\": 9007199254740992}", UINT64_C(9007199254740992) },
+        { "a*2", "{}", "{\"a\": 9007199254740992}", 7 },
+        { "a", "{}", "{\"a\": 0}", 0 },
+        { "s.a", "{}", "{\"s\": {\"a\": 5}}", 5 },
+        { "s.a", "{}", "{\"a\": 5}", 7 },
+        { "s.a", "{\"s.a\": 3}", "{\"s\": 1}", 3 },
+        { "text_config.a", "{}", "{\"a\": 5}", 5 },
+        { "text_config.a", "{}", "{\"a\": 5, \"text_config\": {}}", 7 },
+        { "x.text_config.a", "{}", "{\"x\": {\"a\": 5}}", 5 },
+        { "a", "{}", "{\"rope_parameters\": {\"a\": 5}, \"rope_scaling\": {\"a\": 4}}", 5 },
+        { "a", "{}", "{\"rope_scaling\": {\"a\": 4}}", 4 },
+        { "partial_rotary_factor*8", "{}", "{\"rotary_pct\": 0.25}", 2 },
+        { "partial_rotary_factor*8", "{}",
+          "{\"rotary_pct\": 0.25, \"partial_rotary_factor\": 0.5}", 4 },
+        { "", "{}", "{}", 7 },
+        { "*", "{}", "{}", 7 },
+        { "a*", "{}", "{\"a\": 5}", 7 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!CHECK_EQ(buffer_size(cases[i].expression, cases[i].defaults, cases[i].config),
+                      cases[i].size))
+            T_NOTE("%s %s %s", cases[i].expression, cases[i].defaults, cases[i].config);
+}
+
+static void
+check_refused(const char *description, const char *lines, berth_reason reason,
+              const char *why)
+{
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    model m;
+
+    CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_EFORMAT);
+    CHECK(a == NULL);
+    CHECK_EQ(error.reason, reason);
+    if (!CHECK_CONTAINS(error.message, why))
+        T_NOTE("%s", description);
+    end_layout(&m, catalogue, a);
+}
+
+static void
+test_bad_descriptions(void)
+{
+    static const struct {
+        const char *description;
+        const char *why;
+    } cases[] = {
+        { "{\"tree\": [{\"n\": \"a\", \"k\": \"np\", \"b\": [[\"t\"]]}]}", "a buffer is not" },
+        { "{\"buffers\": [[\"t\", \"float32\", [1], 0]]}", "a buffer is not" },
+        { "{\"buffers\": [[\"t\", \"float33\", [1], false]]}", "of no dtype" },
+        { "{\"buffers\": [[\"t\", \"float32\", [-1], false]]}", "a buffer's shape" },
+        { "{\"tree\": [{\"n\": \"a\", \"list\": [], \"len\": 1}]}", "without a class" },
+        { "{\"tree\": [{\"n\": \"a\", \"list\": [1], \"len\": 1}]}", "without a class" },
+        { "{\"tied\": {\"a\": 1}}", "no text" },
+        { "{\"base\": \"a\", \"tree\": [\"a\"], \"names\": [[\"a\"]]}", "no pair" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_refused(cases[i].description, "config {}\nBF16 4 b.c\n",
+                      BERTH_REASON_ARCHITECTURES_JSON, cases[i].why);
+}
+
+static void
+test_impossible_models(void)
+{
+    static const char list[] =
+        "{\"tree\": [{\"n\": \"a\", \"list\": [\"A\"], \"len\": \"n\"}]}";
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    model m;
+
+    CHECK_EQ(lay_out(list, "config {\"n\": 16384}\n", &m, &catalogue, &a, &error), BERTH_OK);
+    end_layout(&m, catalogue, a);
+    check_refused(list, "config {\"n\": 16385}\n", BERTH_REASON_ARCHITECTURE,
+                  "more elements than a list");
+    check_refused(list, "config {\"n\": 18446744073709551615}\n", BERTH_REASON_ARCHITECTURE,
+                  "more elements than a list");
+    check_refused(list, "config {}\nBF16 4 a.16384.x\n", BERTH_REASON_ARCHITECTURE,
+                  "more elements than a list");
+    check_refused(list, "config {}\nBF16 4 a.99999999999999999999999.x\n",
+                  BERTH_REASON_ARCHITECTURE, "more elements than a list");
+    CHECK_EQ(lay_out(list, "config {}\nBF16 4 a.16383.x\n", &m, &catalogue, &a, &error),
+             BERTH_OK);
+    end_layout(&m, catalogue, a);
+    check_refused("{\"buffers\": [[\"t\", \"int8\", [9007199254740992, 4096], false]]}",
+                  "config {}\n", BERTH_REASON_ARCHITECTURE, "impossible size");
+    /* A number that is none is no length. */
+    CHECK_EQ(lay_out(list, "config {\"n\": \"x\"}\n", &m, &catalogue, &a, &error), BERTH_OK);
+    CHECK(a->root->children != NULL && a->root->children->children == NULL);
+    end_layout(&m, catalogue, a);
+}
+
+/* A sub-model that config.json says holds itself. */
+static void
+test_endless_model(void)
+{
+    static const char text[] =
+        "{\"architectures\": {\"X\": {\"model_types\": [\"t\"], \"base\": \"a\", \"no_split\": "
+        "[], \"tree\": [{\"n\": \"a\", \"sub\": \"s\", \"sub_type\": \"other\", \"ch\": "
+        "[{\"n\": \"a\", \"sub\": \"s\", \"sub_type\": \"other\", \"ch\": [\"b\"]}]}]}}}";
+    char lines[1024] = "class X\nconfig {\"s\": {\"model_type\": \"t\"}}\nBF16 4 a";
+    berthi_architecture_options options;
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    model m;
+
+    for (int i = 0; i < 80; i++)
+        strcat(lines, ".a");
+    strcat(lines, ".b\n");
+    CHECK_EQ(berthi_catalogue_create(context, text, strlen(text), "x", &catalogue, &error),
+             BERTH_OK);
+    m = read_model(lines);
+    options = model_options(&m, BERTHI_ERA_HF5);
+    options.catalogue = catalogue;
+    CHECK_EQ(berthi_architecture_create(context, &options, &m.source, &a, &error),
+             BERTH_EFORMAT);
+    CHECK_CONTAINS(error.message, "without end");
+    CHECK_STR(error.file, "config.json");
+    end_layout(&m, catalogue, a);
+}
+
+static void
+test_renames(void)
+{
+    static const char description[] =
+        "{\"base\": \"\", \"no_split\": [], \"tree\": [{\"n\": \"n\", \"ch\": [\"x\"]}], "
+        "\"names\": [[\"a\", \"n.x\"], [\"a.*.c\", \"n.*.d.*.e\"], [\"a.*.c.f\", \"g\"], "
+        "[\"b*\", \"h\"]]}";
+    static const char *const expected[][2] = {
+        { "a", "n.x" },           { "a.q", "n.x.q" },      { "ab.q", "ab.q" },
+        { "a.7.c", "n.7.d.0.e" }, { "a.12.c.w", "n.12.d.0.e.w" },
+        { "a.12.cc", "n.x.12.cc" }, { "a.1.c.f.w", "g.w" }, { "b5.k", "h.k" },
+        { "bx.k", "bx.k" },
+    };
+    char lines[1024] = "config {}\n";
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    char name[256];
+    model m;
+
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        strcat(lines, "BF16 4 ");
+        strcat(lines, expected[i][0]);
+        strcat(lines, "\n");
+    }
+    T_REQUIRE(CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_OK));
+    check_whole(a, &m);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        CHECK_STR(model_name(a, &m, expected[i][0], name), expected[i][1]);
+    end_layout(&m, catalogue, a);
+}
+
+/* ---------------------------------------------------------------------- faults */
+
+static berth_status
+create_once(void *user, berth_context *fresh, berth_error *error)
+{
+    const model *const m = user;
+    const berthi_architecture_options options = model_options(m, BERTHI_ERA_HF5);
+    berthi_architecture *a;
+    const berth_status status =
+        berthi_architecture_create(fresh, &options, &m->source, &a, error);
+
+    CHECK_EQ(status == BERTH_OK, a != NULL);
+    berthi_architecture_destroy(a);
+    return status;
+}
+
+static void
+test_faults(void)
+{
+    char *const text = model_file("trees.txt");
+    const char *at = text;
+    model m;
+
+    while (model_read(context, &at, &m)) {
+        if (strcmp(m.class_name, "LlavaForConditionalGeneration") == 0
+            || strcmp(m.class_name, "Qwen4ExpForCausalLM") == 0
+            || strcmp(m.class_name, "DiffusionGemmaForBlockDiffusion") == 0)
+            CHECK_EQ(fault_loop(m.class_name, create_once, &m).survived, 0);
+        model_fini(&m);
+    }
+    free(text);
+    berthi_architecture_destroy(NULL);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
+        return 1;
+    T_RUN(test_trees);
+    T_RUN(test_every_class);
+    T_RUN(test_names);
+    T_RUN(test_bare_model);
+    T_RUN(test_class_choice);
+    T_RUN(test_unknown_tensors);
+    T_RUN(test_guess);
+    T_RUN(test_guessed_tie);
+    T_RUN(test_expressions);
+    T_RUN(test_bad_descriptions);
+    T_RUN(test_impossible_models);
+    T_RUN(test_endless_model);
+    T_RUN(test_renames);
+    T_RUN(test_faults);
+    berth_context_destroy(context);
+    T_MAIN_END;
+}

@@ -63,13 +63,13 @@ is_word(word w, const char *text)
 static bool
 is_blank(char byte)
 {
-    return byte == ' ' || byte == '\t';
+    return byte == ' ' || byte == '\t' || byte == '\r';
 }
 
 static bool
 is_line_end(const reading *r, const char *at)
 {
-    return at == r->end || *at == '\n' || (*at == '\r' && at + 1 < r->end && at[1] == '\n');
+    return at == r->end || *at == '\n';
 }
 
 /* The next word of this line; false at its end. */

@@ -21,10 +21,10 @@
  *   axis      = "*" | number | number "+"       any, exactly, at least
  *   comment   = "#" anything                    at the beginning or behind a blank
  *
- * Words are separated by blanks and tabs, lines by \n or \r\n. A blank, a tab
- * or a # that begins a word of a name is written as '?' in the glob. A line that
- * quantizes matches only what can be quantized so: 16- and 32-bit floats with at
- * least one element, matrices, and for nf4 and fp4 stacks of them (rank 3).
+ * Words are separated by blanks, tabs and \r, lines by \n. One of these in a name
+ * is written as '?' in the glob. A line that quantizes matches only what can be
+ * quantized so: 16- and 32-bit floats with at least one element, matrices, and
+ * for nf4 and fp4 stacks of them (rank 3).
  * UTF-8, no byte order mark, at most BERTHI_RULES_LIMIT bytes.
  */
 #ifndef BERTH_QUANT_RULES_FILE_H

@@ -183,15 +183,17 @@ test_limits(void)
     free(text);
 }
 
-/* "\r" ends a line only before "\n". */
+/* "\r" is a blank, so that "\r\n" ends a line as "\n" does. */
 static void
 test_returns(void)
 {
-    berthi_rules_file file = parse("keep a\rb\nkeep c\r");
+    berthi_rules_file file = parse("keep a\r\r\n\r\nfp4\rc\r \n");
 
     T_REQUIRE(CHECK_EQ(file.count, 2));
-    CHECK_STR(file.rules[0].glob, "a\rb");
-    CHECK_STR(file.rules[1].glob, "c\r");
+    CHECK_STR(file.rules[0].glob, "a");
+    CHECK_STR(file.rules[0].text, "keep a");
+    CHECK_STR(file.rules[1].text, "fp4 c");
+    CHECK_EQ(file.rules[1].line, 3);
     berthi_rules_file_fini(&file);
 }
 

@@ -323,14 +323,16 @@ test_matching(void)
     setting s = long_llama();
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const bool is_good =
-            CHECK_EQ(count_with(&s, BERTHI_ERA_HF4, cases[i].skips), cases[i].hf4)
-            & CHECK_EQ(count_with(&s, BERTHI_ERA_HF5_0, cases[i].skips), cases[i].hf5_14)
-            & CHECK_EQ(count_with(&s, BERTHI_ERA_HF5_14, cases[i].skips), cases[i].hf5_14)
-            & CHECK_EQ(count_with(&s, BERTHI_ERA_HF5, cases[i].skips), cases[i].hf5);
+        const uint32_t expected[] = {
+            [BERTHI_ERA_HF4] = cases[i].hf4,
+            [BERTHI_ERA_HF5_0] = cases[i].hf5_14,
+            [BERTHI_ERA_HF5_14] = cases[i].hf5_14,
+            [BERTHI_ERA_HF5] = cases[i].hf5,
+        };
 
-        if (!is_good)
-            T_NOTE("skips %s", cases[i].skips);
+        for (int era = 0; era < BERTHI_ERA_COUNT; era++)
+            if (!CHECK_EQ(count_with(&s, (berthi_era)era, cases[i].skips), expected[era]))
+                T_NOTE("%s: skips %s", berthi_era_name((berthi_era)era), cases[i].skips);
     }
     end_setting(&s);
 }

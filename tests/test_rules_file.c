@@ -137,8 +137,8 @@ test_refused(void)
         CHECK_EQ(error.has, BERTH_HAS_POSITION);
         CHECK_EQ(file.count, 0);
         CHECK(file.rules == NULL);
-        if (!(CHECK_EQ(error.position, cases[i].at)
-              & CHECK_CONTAINS(error.message, cases[i].why)))
+        CHECK_EQ(error.position, cases[i].at);
+        if (!CHECK_CONTAINS(error.message, cases[i].why))
             T_NOTE("%s", cases[i].text);
         berthi_rules_file_fini(&file);
     }

@@ -18,32 +18,33 @@ typedef struct setting {
     berthi_coverage coverage;
 } setting;
 
-/* All tensors decided and counted: two bytes a value, one stored when quantized. */
-static setting
-cover(const char *text, berthi_era era, const char *rules)
+/*
+ * All tensors decided and counted: two bytes a value, one stored when quantized.
+ * Into the caller's place: the rules point to their file.
+ */
+static void
+cover(setting *s, const char *text, berthi_era era, const char *rules)
 {
     berthi_rules_options options = { .era = era, .type = BERTH_ENCODING_NF4,
                                      .dtype = BERTH_BF16 };
-    setting s;
     berth_error error;
 
-    memset(&s, 0, sizeof s);
-    CHECK(model_read(context, &text, &s.m));
-    CHECK_EQ(berthi_rules_file_parse(context, rules, strlen(rules), "r", &s.file, &error),
+    memset(s, 0, sizeof *s);
+    CHECK(model_read(context, &text, &s->m));
+    CHECK_EQ(berthi_rules_file_parse(context, rules, strlen(rules), "r", &s->file, &error),
              BERTH_OK);
-    options.file = &s.file;
-    s.architecture = model_architecture(context, &s.m, era);
-    CHECK_EQ(berthi_rules_create(context, &options, s.architecture, &s.m.source, &s.rules,
-                                 &error), BERTH_OK);
-    CHECK_EQ(berthi_coverage_init(&s.coverage, context, s.rules, &error), BERTH_OK);
-    for (uint32_t i = 0; i < s.m.tensor_count; i++) {
-        const berthi_decision d = berthi_rules_decide(s.rules, i);
-        const uint64_t elements = s.m.tensors[i].elements;
+    options.file = &s->file;
+    s->architecture = model_architecture(context, &s->m, era);
+    CHECK_EQ(berthi_rules_create(context, &options, s->architecture, &s->m.source,
+                                 &s->rules, &error), BERTH_OK);
+    CHECK_EQ(berthi_coverage_init(&s->coverage, context, s->rules, &error), BERTH_OK);
+    for (uint32_t i = 0; i < s->m.tensor_count; i++) {
+        const berthi_decision d = berthi_rules_decide(s->rules, i);
+        const uint64_t elements = s->m.tensors[i].elements;
 
-        berthi_coverage_add(&s.coverage, &s.m.tensors[i], &d, 2 * elements,
+        berthi_coverage_add(&s->coverage, &s->m.tensors[i], &d, 2 * elements,
                             d.encoding == BERTH_ENCODING_NATIVE ? 2 * elements : elements);
     }
-    return s;
 }
 
 static void
@@ -73,9 +74,10 @@ detail(const setting *s, berthi_cause cause, uint32_t number)
 static void
 test_sums(void)
 {
-    setting s = cover(llama, BERTHI_ERA_HF5, "keep *.down_proj.weight\nfp4 *.nothing\n");
+    setting s;
     const berthi_coverage *const c = &s.coverage;
 
+    cover(&s, llama, BERTHI_ERA_HF5, "keep *.down_proj.weight\nfp4 *.nothing\n");
     CHECK_EQ(c->all.tensors, 5);
     CHECK_EQ(c->all.parameters, 1010);
     CHECK_EQ(c->all.source_bytes, 2020);
@@ -100,9 +102,10 @@ test_sums(void)
 static void
 test_gate(void)
 {
-    setting s = cover(llama, BERTHI_ERA_HF5, "keep *.down_proj.weight\n");
+    setting s;
     berth_error error;
 
+    cover(&s, llama, BERTHI_ERA_HF5, "keep *.down_proj.weight\n");
     CHECK_EQ(berthi_coverage_check(&s.coverage, s.rules, UINT64_C(297029702), &error),
              BERTH_OK);
     CHECK_EQ(berthi_coverage_check(&s.coverage, s.rules, UINT64_C(297029703), &error),
@@ -120,16 +123,17 @@ test_gate(void)
 static void
 test_warnings(void)
 {
-    setting s = cover(llama, BERTHI_ERA_HF5, "");
+    setting s;
 
+    cover(&s, llama, BERTHI_ERA_HF5, "");
     CHECK(berthi_coverage_warning(&s.coverage) == NULL); /* two of four */
     end(&s);
-    s = cover(llama, BERTHI_ERA_HF5, "keep *.down_proj.weight");
+    cover(&s, llama, BERTHI_ERA_HF5, "keep *.down_proj.weight");
     CHECK_STR(berthi_coverage_warning(&s.coverage),
               "fewer than half of the matrices were selected to be quantized");
     end(&s);
     /* Falcon in 5.5 and later. */
-    s = cover("class FalconForCausalLM\ntype falcon\nconfig {}\n"
+    cover(&s, "class FalconForCausalLM\ntype falcon\nconfig {}\n"
               "BF16 8x8 transformer.word_embeddings.weight\n"
               "BF16 8x8 transformer.h.0.self_attention.dense.weight\n",
               BERTHI_ERA_HF5, "");
@@ -137,12 +141,12 @@ test_warnings(void)
               "no weight was selected to be quantized");
     CHECK_EQ(berthi_coverage_share(&s.coverage), 0);
     end(&s);
-    s = cover("class LlamaForCausalLM\ntype llama\nconfig {}\n", BERTHI_ERA_HF5, "");
+    cover(&s, "class LlamaForCausalLM\ntype llama\nconfig {}\n", BERTHI_ERA_HF5, "");
     CHECK(berthi_coverage_warning(&s.coverage) == NULL);
     CHECK_EQ(berthi_coverage_share(&s.coverage), BERTHI_COVERAGE_ONE);
     end(&s);
     /* No matrix, nothing to warn of. */
-    s = cover("class LlamaForCausalLM\ntype llama\nconfig {}\nBF16 8 model.norm.weight\n"
+    cover(&s, "class LlamaForCausalLM\ntype llama\nconfig {}\nBF16 8 model.norm.weight\n"
               "I64 2x2 model.x.weight\nBF16 2x2 model.layers.0.y\n",
               BERTHI_ERA_HF5, "");
     CHECK_EQ(s.coverage.matrices, 0);

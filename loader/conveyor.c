@@ -156,8 +156,8 @@ choose_workers(const berthi_conveyor_options *options, const berthi_stage *stage
 {
     uint32_t count = options->workers;
 
-    if (count == 0 && berthi_sys_affinity(&count) != 0)
-        count = 1;
+    if (count == 0)
+        (void)berthi_sys_affinity(&count);
     /* Each chunk in the ring has two calls at most. */
     return (uint32_t)berthi_min_u64(berthi_max_u64(count, 1),
                                     (uint64_t)stage->capacity * BERTHI_STAGE_CALL_COUNT);

@@ -28,24 +28,27 @@ berthi_source_init(berthi_source *source, const berthi_file *file)
 
 /* ---------------------------------------------------------------- descriptors */
 
-/*
- * The alignment that direct reads need, 0 if there can be none. Whole pages are
- * asked for even where less would do.
- */
+uint64_t
+berthi_source_alignment(uint32_t memory, uint32_t offset, uint64_t chunk_bytes)
+{
+    /* Whole pages even where less would do. */
+    const uint64_t alignment = berthi_max_u64(offset, BERTHI_STAGE_ALIGNMENT);
+
+    if (memory == 0 || offset == 0 || memory > BERTHI_STAGE_ALIGNMENT
+        || (alignment & (alignment - 1)) != 0 || alignment > chunk_bytes)
+        return 0;
+    return alignment;
+}
+
 static uint64_t
 find_alignment(int fd, uint64_t chunk_bytes)
 {
     uint32_t memory;
     uint32_t offset;
-    uint64_t alignment;
 
     if (berthi_sys_direct_alignment(fd, &memory, &offset) != 0)
         return BERTHI_STAGE_ALIGNMENT; /* an older kernel: the first read will tell */
-    alignment = berthi_max_u64(offset, BERTHI_STAGE_ALIGNMENT);
-    if (memory == 0 || offset == 0 || memory > BERTHI_STAGE_ALIGNMENT
-        || (alignment & (alignment - 1)) != 0 || alignment > chunk_bytes)
-        return 0;
-    return alignment;
+    return berthi_source_alignment(memory, offset, chunk_bytes);
 }
 
 bool

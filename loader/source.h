@@ -41,6 +41,11 @@ bool berthi_source_is_warm(berthi_source *source, const berthi_chunk *chunk);
  * opened for that by the first call, unless it is refused.
  */
 bool berthi_source_has_direct(berthi_source *source, uint64_t chunk_bytes);
+/*
+ * The alignment of direct reads where the kernel asks for `memory` and
+ * `offset`, in windows of `chunk_bytes`; 0: there can be none.
+ */
+uint64_t berthi_source_alignment(uint32_t memory, uint32_t offset, uint64_t chunk_bytes);
 /* For reads through the page cache. Never fails: the file's own if need be. */
 int berthi_source_buffered_fd(berthi_source *source);
 /* A chunk has been read through the page cache: its pages go if it was a guest. */

@@ -209,6 +209,7 @@ haul_run(haul *h, berth_job *job)
         .consume = h->is_any ? consume : NULL,
         .consume_in_order = h->is_in_order ? consume_in_order : NULL,
     };
+    const int fds = fixture_open_fds();
     berthi_chunks chunks;
     berth_status status;
 
@@ -220,6 +221,7 @@ haul_run(haul *h, berth_job *job)
         status = berthi_conveyor_run(h->context, job, h->files, h->file_count, &chunks,
                                      &h->options, &consumer, &h->stats, &h->error);
     berthi_chunks_fini(&chunks);
+    CHECK_EQ(fixture_open_fds(), fds);
     return status;
 }
 

@@ -1,164 +1,296 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Decoders of weights that others stored quantized, against what the real
- * library decodes. The trimmed cases of tests/data begin at row 120 of their
- * tensor, so that a border of blocks of 128 rows lies inside.
- */
-#include <math.h>
+/* test_source.c - what is read how, and which pages are given back. */
+#define _GNU_SOURCE
+
+#include "loader/source.h"
+
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "kernels/core.h"
-#include "kernels/kernel.h"
+#include "tests/fixture.h"
 #include "tests/t.h"
-#include "tests/vectors.h"
 
-static vectors file;
-static bool is_full; /* the full recording: tensors from their first row */
+#define CHUNKS 6u
+#define CHUNK 65536u
+#define BYTES (CHUNKS * CHUNK)
 
-typedef struct grid {
-    uint64_t block_rows;
-    uint64_t block_columns;
-} grid;
+/* A file of six chunks, all of which lie in the page cache. */
+typedef struct rig {
+    berthi_file file;
+    berthi_chunk chunks[CHUNKS];
+    uint8_t shares[CHUNKS];
+    berthi_source source;
+    int fds;
+} rig;
 
+/* Page by page, so that each can be dropped by itself. */
 static void
-check(const char *name, void (*decode)(const berthi_source_arguments *arguments),
-      uint64_t values_per_byte, uint64_t first_row, grid blocks, const char *want,
-      int32_t dtype)
+warm(const char *path)
 {
-    const berthi_entry *const weight = vectors_find(&file, name, "weight");
-    const berthi_entry *const scales = vectors_find(&file, name, "weight_scale_inv");
-    const berthi_entry *const expected = vectors_find(&file, name, want);
-    uint64_t shape[BERTH_MAX_RANK];
-    uint64_t scale_shape[BERTH_MAX_RANK];
-    berthi_source_arguments a;
-    uint8_t *values;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char page[4096];
 
-    T_REQUIRE(weight != NULL && scales != NULL && expected != NULL);
-    berthi_entry_shape(file.header.text, weight, shape);
-    berthi_entry_shape(file.header.text, scales, scale_shape);
-    values = malloc(expected->end - expected->begin);
-    T_REQUIRE(values != NULL);
-    a = (berthi_source_arguments){ .codes = vectors_data(&file, weight),
-                                   .scales = vectors_data(&file, scales),
-                                   .scale_dtype = scales->dtype,
-                                   .rows = shape[0],
-                                   .columns = shape[1] * values_per_byte,
-                                   .first_row = is_full ? 0 : first_row,
-                                   .block_rows = blocks.block_rows,
-                                   .block_columns = blocks.block_columns,
-                                   .scale_columns = scale_shape[1],
-                                   .dtype = dtype,
-                                   .values = values };
-    decode(&a);
-    CHECK(vectors_are_same(values, vectors_data(&file, expected), shape[0] * a.columns,
-                           dtype));
-    free(values);
-}
-
-static const grid by_128 = { 128, 128 };
-
-static void
-test_fp8_blocks(void)
-{
-    check("fp8_f32", berthi_decode_e4m3, 1, 120, by_128, "f32", BERTH_F32);
-    check("fp8_f32", berthi_decode_e4m3, 1, 120, by_128, "bf16", BERTH_BF16);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    for (uint32_t at = 0; at < BYTES; at += sizeof page)
+        CHECK_EQ(pread(fd, page, sizeof page, at), (ssize_t)sizeof page);
+    close(fd);
 }
 
 static void
-test_fp8_partial_blocks(void)
+begin(rig *r)
 {
-    check("fp8_partial", berthi_decode_e4m3, 1, 120, by_128, "f32", BERTH_F32);
-    check("fp8_partial", berthi_decode_e4m3, 1, 120, by_128, "bf16", BERTH_BF16);
-}
+    const char *const path = fixture_format("%s/file", fixture_folder());
+    char *const bytes = calloc(1, BYTES);
 
-/* All 256 codes. */
-static void
-test_fp8_every_code(void)
-{
-    check("fp8_all", berthi_decode_e4m3, 1, 0, by_128, "f32", BERTH_F32);
-    check("fp8_all", berthi_decode_e4m3, 1, 0, by_128, "bf16", BERTH_BF16);
-}
-
-static void
-test_fp8_with_exponent_scales(void)
-{
-    check("fp8_ue8m0", berthi_decode_e4m3, 1, 120, by_128, "bf16", BERTH_BF16);
-}
-
-static void
-test_fp4_rows(void)
-{
-    check("fp4_packed", berthi_decode_e2m1, 2, 0, (grid){ 1, 32 }, "bf16", BERTH_BF16);
-}
-
-static void
-test_mxfp4_is_transposed(void)
-{
-    const berthi_entry *const blocks = vectors_find(&file, "mxfp4", "gate_up_proj_blocks");
-    const berthi_entry *const scales = vectors_find(&file, "mxfp4", "gate_up_proj_scales");
-    const berthi_entry *const expected = vectors_find(&file, "mxfp4.gate_up_proj", "bf16");
-    uint64_t shape[BERTH_MAX_RANK];
-    uint64_t columns;
-    uint16_t *values;
-
-    T_REQUIRE(blocks != NULL && scales != NULL && expected != NULL);
-    berthi_entry_shape(file.header.text, blocks, shape);
-    columns = shape[2] * 32;
-    values = malloc(shape[1] * columns * 2);
-    T_REQUIRE(values != NULL);
-    for (uint64_t e = 0; e < shape[0]; e++) {
-        const uint64_t count = shape[1] * columns;
-
-        berthi_decode_mxfp4(&(berthi_source_arguments){
-            .codes = (const uint8_t *)vectors_data(&file, blocks) + e * count / 2,
-            .scales = (const uint8_t *)vectors_data(&file, scales) + e * count / 32,
-            .scale_dtype = BERTH_U8,
-            .rows = shape[1],
-            .columns = columns,
-            .block_rows = 1,
-            .block_columns = 32,
-            .scale_columns = shape[2],
-            .dtype = BERTH_BF16,
-            .values = values });
-        CHECK_MEM(values, (const uint16_t *)vectors_data(&file, expected) + e * count,
-                  count * 2);
+    memset(r, 0, sizeof *r);
+    fixture_write(path, bytes, BYTES);
+    if (berthi_file_open(&r->file, BERTHI_SYS_AT_CWD, path, path, false, NULL) != BERTH_OK)
+        exit(70);
+    free(bytes);
+    warm(path);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        r->chunks[i].begin = i * CHUNK;
+        r->chunks[i].end = (i + 1) * CHUNK;
     }
-    free(values);
+    r->fds = fixture_open_fds();
+    memset(&r->source, 0xff, sizeof r->source); /* whatever was there before */
+    berthi_source_init(&r->source, &r->file);
+    r->source.chunks = r->chunks;
+    r->source.chunk_count = CHUNKS;
+    r->source.shares = r->shares;
 }
 
 static void
-test_exponent_scales(void)
+end(rig *r)
 {
-    CHECK_EQ(berthi_core_bits(berthi_core_from_e8m0(0, false)), 0x00400000);
-    CHECK_EQ(berthi_core_bits(berthi_core_from_e8m0(1, false)), 0x00800000);
-    CHECK_EQ(berthi_core_bits(berthi_core_from_e8m0(127, true)), 0x3F800000);
-    CHECK_EQ(berthi_core_bits(berthi_core_from_e8m0(254, true)), 0x7F000000);
-    CHECK(isnan(berthi_core_from_e8m0(255, false)));
-    CHECK(isinf(berthi_core_from_e8m0(255, true)));
+    berthi_source_close(&r->source);
+    CHECK_EQ(r->source.direct_fd, -1);
+    CHECK_EQ(r->source.buffered_fd, -1);
+    CHECK_EQ(fixture_open_fds(), r->fds);
+    berthi_source_close(&r->source);
+    CHECK_EQ(fixture_open_fds(), r->fds);
+    berthi_file_close(&r->file);
 }
 
 static void
-run_all(void)
+begin_counting(void)
 {
-    T_RUN(test_fp8_blocks);
-    T_RUN(test_fp8_partial_blocks);
-    T_RUN(test_fp8_every_code);
-    T_RUN(test_fp8_with_exponent_scales);
-    T_RUN(test_fp4_rows);
-    T_RUN(test_mxfp4_is_transposed);
-    vectors_close(&file);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, UINT64_MAX, false);
+}
+
+static uint64_t
+counted(void)
+{
+    const uint64_t calls = berthi_fault_calls(BERTHI_FAULT_SYSTEM);
+
+    berthi_fault_disarm();
+    return calls;
+}
+
+static void
+test_alignment(void)
+{
+    CHECK_EQ(berthi_source_alignment(4, 512, 65536), 4096);
+    CHECK_EQ(berthi_source_alignment(1, 1, 4096), 4096);
+    CHECK_EQ(berthi_source_alignment(4096, 4096, 4096), 4096);
+    CHECK_EQ(berthi_source_alignment(512, 16384, 16384), 16384);
+    /* Larger than a window, not a power of two, more than buffers have. */
+    CHECK_EQ(berthi_source_alignment(512, 16384, 8192), 0);
+    CHECK_EQ(berthi_source_alignment(512, 12288, 65536), 0);
+    CHECK_EQ(berthi_source_alignment(8192, 4096, 65536), 0);
+    /* No direct reads. */
+    CHECK_EQ(berthi_source_alignment(0, 0, 65536), 0);
+    CHECK_EQ(berthi_source_alignment(0, 512, 65536), 0);
+    CHECK_EQ(berthi_source_alignment(512, 0, 65536), 0);
+}
+
+static void
+test_descriptors(void)
+{
+    rig r;
+    int fd;
+
+    begin(&r);
+    CHECK_EQ(fixture_open_fds(), r.fds);
+    fd = berthi_source_buffered_fd(&r.source);
+    CHECK_NE(fd, r.file.fd);
+    CHECK_EQ(berthi_source_buffered_fd(&r.source), fd);
+    CHECK_EQ(fixture_open_fds(), r.fds + 1);
+    CHECK_EQ(fcntl(fd, F_GETFL) & (O_NONBLOCK | O_DIRECT | O_ACCMODE), O_RDONLY);
+    CHECK_EQ(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    if (berthi_source_has_direct(&r.source, CHUNK)) {
+        CHECK_EQ(fixture_open_fds(), r.fds + 2);
+        CHECK(berthi_source_has_direct(&r.source, CHUNK));
+        CHECK_EQ(fixture_open_fds(), r.fds + 2);
+        CHECK_EQ(fcntl(r.source.direct_fd, F_GETFL) & (O_NONBLOCK | O_DIRECT), O_DIRECT);
+        CHECK_GE(r.source.alignment, 4096);
+        r.source.is_refused = true;
+        CHECK(!berthi_source_has_direct(&r.source, CHUNK));
+    }
+    end(&r);
+}
+
+/* Whatever fails: a descriptor to read from is there, and nothing is asked again. */
+static void
+test_descriptors_that_cannot_be_had(void)
+{
+    rig r;
+
+    begin(&r);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, false); /* the second open */
+    CHECK_EQ(berthi_source_buffered_fd(&r.source), r.file.fd);
+    berthi_fault_disarm();
+    CHECK_NE(berthi_source_buffered_fd(&r.source), r.file.fd);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 1, false);
+    CHECK(!berthi_source_has_direct(&r.source, CHUNK));
+    berthi_fault_disarm();
+    CHECK(!berthi_source_has_direct(&r.source, CHUNK));
+    end(&r);
+    begin(&r);
+    begin_counting();
+    (void)berthi_source_buffered_fd(&r.source); /* open, advice */
+    CHECK_EQ(counted(), 2);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true); /* no advice without descriptor */
+    close(r.source.buffered_fd);
+    r.source.buffered_fd = -1;
+    CHECK_EQ(berthi_source_buffered_fd(&r.source), r.file.fd);
+    CHECK_EQ(counted(), 1);
+    end(&r);
+}
+
+static void
+test_warm(void)
+{
+    static const uint8_t shares[CHUNKS] = { 0, 50, 89, 90, 100, 255 };
+    rig r;
+
+    begin(&r);
+    r.source.is_surveyed = true;
+    memcpy(r.shares, shares, sizeof shares);
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        CHECK_EQ(berthi_source_is_warm(&r.source, &r.chunks[i]), i == 3 || i == 4);
+    end(&r);
+}
+
+static void
+test_survey(void)
+{
+    rig r;
+
+    begin(&r);
+    if (berthi_sys_cached_pages(r.file.fd, 0, BYTES) != (int64_t)(BYTES / 4096)) {
+        end(&r);
+        T_SKIP("what is cached cannot be seen here");
+    }
+    r.chunks[1].begin += 5; /* pages that are cut count as pages */
+    r.chunks[1].end -= 4096 + 5;
+    CHECK(berthi_source_is_warm(&r.source, &r.chunks[2]));
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        CHECK_EQ(r.shares[i], 100);
+    /* Once: what comes later changes nothing. */
+    posix_fadvise(r.file.fd, 0, 0, POSIX_FADV_DONTNEED);
+    CHECK(berthi_source_is_warm(&r.source, &r.chunks[5]));
+    r.source.is_surveyed = false;
+    CHECK(!berthi_source_is_warm(&r.source, &r.chunks[5]));
+    CHECK_EQ(r.shares[0], 0);
+    CHECK_EQ(r.shares[5], 0);
+    /* Where nobody can say: cold to read, but nobody's guest. */
+    r.source.is_surveyed = false;
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    CHECK(!berthi_source_is_warm(&r.source, &r.chunks[0]));
+    berthi_fault_disarm();
+    CHECK_EQ(r.shares[3], 255);
+    begin_counting();
+    berthi_source_drop(&r.source, &r.chunks[3]);
+    CHECK_EQ(counted(), 0);
+    end(&r);
+}
+
+static int64_t
+cached(const rig *r, uint32_t chunk)
+{
+    return berthi_sys_cached_pages(r->file.fd, chunk * CHUNK, CHUNK);
+}
+
+static void
+test_drop(void)
+{
+    rig r;
+
+    begin(&r);
+    if (cached(&r, 0) != CHUNK / 4096) {
+        end(&r);
+        T_SKIP("what is cached cannot be seen here");
+    }
+    r.shares[1] = 49;
+    r.shares[2] = 50;
+    /* Pages of which only a part was read go as well. */
+    r.chunks[1].begin += 4095;
+    r.chunks[1].end -= 4095;
+    berthi_source_drop(&r.source, &r.chunks[1]);
+    berthi_source_drop(&r.source, &r.chunks[2]);
+    CHECK_EQ(cached(&r, 0), CHUNK / 4096);
+    CHECK_EQ(cached(&r, 1), 0);
+    CHECK_EQ(cached(&r, 2), CHUNK / 4096);
+    end(&r);
+}
+
+/* One advice for each run of guests that lie side by side, none for residents. */
+static void
+test_drop_at_the_end(void)
+{
+    static const struct {
+        uint8_t shares[CHUNKS];
+        uint32_t gap_before; /* this chunk begins a page later; 0: none */
+        uint64_t runs;
+    } cases[] = {
+        { { 0, 0, 0, 0, 0, 0 }, 0, 1 },
+        { { 0, 0, 0, 0, 0, 0 }, 3, 2 },
+        { { 0, 0, 0, 0, 0, 0 }, 5, 2 },
+        { { 100, 0, 0, 100, 0, 255 }, 0, 2 },
+        { { 0, 100, 0, 100, 0, 100 }, 0, 3 },
+        { { 100, 100, 255, 100, 90, 50 }, 0, 0 },
+        { { 100, 100, 100, 100, 100, 0 }, 0, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig r;
+
+        begin(&r);
+        if (cached(&r, 0) != CHUNK / 4096) {
+            end(&r);
+            T_SKIP("what is cached cannot be seen here");
+        }
+        memcpy(r.shares, cases[i].shares, sizeof r.shares);
+        if (cases[i].gap_before > 0)
+            r.chunks[cases[i].gap_before].begin += 4096;
+        begin_counting();
+        berthi_source_close(&r.source);
+        CHECK_EQ(counted(), 0); /* nothing was read through the cache */
+        r.source.is_buffered = true;
+        begin_counting();
+        berthi_source_close(&r.source);
+        CHECK_EQ(counted(), cases[i].runs);
+        for (uint32_t c = 0; c < CHUNKS && cases[i].gap_before == 0; c++)
+            CHECK_EQ(cached(&r, c), cases[i].shares[c] < 50 ? 0 : CHUNK / 4096);
+        end(&r);
+    }
 }
 
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
-    T_RUN(test_exponent_scales);
-    if (vectors_has_opened(&file, "tests/data/sources.safetensors"))
-        run_all();
-    is_full = true;
-    if (vectors_has_opened(&file, "../shared/golden/quant/vectors_sources.safetensors"))
-        run_all();
+    T_RUN(test_alignment);
+    T_RUN(test_descriptors);
+    T_RUN(test_descriptors_that_cannot_be_had);
+    T_RUN(test_warm);
+    T_RUN(test_survey);
+    T_RUN(test_drop);
+    T_RUN(test_drop_at_the_end);
     T_MAIN_END;
 }

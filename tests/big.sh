@@ -84,7 +84,8 @@ trap 'exit 130' INT TERM
 make -s "$build/bench/make_shapes" || exit 1
 "$build/bench/make_shapes" "random:$mib" "$work/model" || exit 1
 bytes=$(cat "$work"/model/*.safetensors | wc -c)
-largest=$(wc -c "$work"/model/*.safetensors | awk '$2 != "total" { print $1 }' | sort -n | tail -n 1)
+largest=$(wc -c "$work"/model/*.safetensors | awk '$2 != "total" { print $1 }' |
+    sort -n | tail -n 1)
 check "a shard is larger than the limit" [ "$largest" -gt $((limit_kib * 1024)) ]
 
 for io in direct buffered; do

@@ -162,9 +162,9 @@ berthi_crcs_fini(berthi_crcs *crcs)
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, crcs->headers,
                        crcs->shard_count * sizeof *crcs->headers);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, crcs->has_tensor,
-                       crcs->tensor_count);
+                       crcs->tensor_count * sizeof *crcs->has_tensor);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, crcs->has_header,
-                       crcs->shard_count);
+                       crcs->shard_count * sizeof *crcs->has_header);
     memset(crcs, 0, sizeof *crcs);
 }
 
@@ -268,7 +268,7 @@ begin_shard(walk *w, uint32_t number, const berthi_manifest_shard *entry,
     w->shard_path = find_path(w->crcs, number);
     w->first_tensor = shard.first_tensor;
     atomic_store(&w->crcs->headers[number], entry->header_crc32);
-    w->crcs->has_header[number] = 1;
+    w->crcs->has_header[number] = true;
     if (shard.file_bytes != entry->bytes)
         report_entry(w,
                      &(berthi_about){ .file = w->shard_path,
@@ -313,7 +313,7 @@ see_tensor(void *user, const berthi_manifest_tensor *entry, berth_error *error)
     }
     number = w->first_tensor + w->tensors.order[w->tensors.next++];
     atomic_store(&w->crcs->tensors[number], entry->crc32);
-    w->crcs->has_tensor[number] = 1;
+    w->crcs->has_tensor[number] = true;
     return BERTH_OK;
 }
 
@@ -327,9 +327,11 @@ berthi_crcs_read(berthi_crcs *crcs, const char *path,
     berth_status status;
 
     crcs->has_tensor = berthi_memory_zalloc(crcs->context, BERTHI_PURPOSE_TENSORS,
-                                            crcs->tensor_count);
+                                            crcs->tensor_count
+                                                * sizeof *crcs->has_tensor);
     crcs->has_header = berthi_memory_zalloc(crcs->context, BERTHI_PURPOSE_TENSORS,
-                                            crcs->shard_count);
+                                            crcs->shard_count
+                                                * sizeof *crcs->has_header);
     if (crcs->has_tensor == NULL || crcs->has_header == NULL)
         return berthi_fail_memory(error, "the table of digests");
     status = rank_shards(crcs, &w.shards, error);

@@ -10,6 +10,7 @@
 #define BERTH_LOADER_CRCS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/base.h"
@@ -22,8 +23,8 @@ typedef struct berthi_crcs {
     uint32_t shard_count;
     _Atomic uint32_t *tensors; /* by number; 0 for those without bytes */
     _Atomic uint32_t *headers; /* by shard: length and header */
-    uint8_t *has_tensor;       /* 1: the manifest has it; NULL before a read */
-    uint8_t *has_header;
+    bool *has_tensor;          /* the manifest has it; NULL before a read */
+    bool *has_header;
 } berthi_crcs;
 
 /* All zero, as digests begin. On failure as after fini. */

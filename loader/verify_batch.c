@@ -230,7 +230,6 @@ berthi_verify_batch_run(berthi_verify_batch *batch, berth_job *job,
     };
     berth_status status;
 
-    memset(stats, 0, sizeof *stats);
     status = berthi_conveyor_run(batch->context, job, batch->files, batch->count,
                                  &batch->chunks, options, &consumer, stats, error);
     for (uint32_t i = 0; i < batch->count && status == BERTH_OK; i++)

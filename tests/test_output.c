@@ -33,11 +33,33 @@ static berth_context *context;
 static struct {
     size_t write_bytes;      /* a pwrite takes at most so many; 0: all        */
     int empty_writes;        /* so many of the next ones take nothing         */
-    int lock_error;          /* of the next flock; 0: none                    */
+    int lock_failures;       /* so many of the next flocks fail               */
+    int lock_error;          /* with this                                     */
     const char *lock_unlink; /* a folder to be emptied before the next flock  */
     int rename_error;        /* of renameat2                                  */
+    int allocate_error;      /* of fallocate                                  */
     uint64_t random_calls;   /* random numbers asked for: names tried         */
+    uint64_t wrong_closes;   /* of what was not open, or a standard stream    */
 } world;
+
+int
+close(int fd)
+{
+    const int result = (int)syscall(SYS_close, fd);
+
+    world.wrong_closes += fd < 3 || (result != 0 && errno == EBADF);
+    return result;
+}
+
+int
+fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    if (world.allocate_error != 0) {
+        errno = world.allocate_error;
+        return -1;
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
 
 ssize_t
 getrandom(void *buffer, size_t size, unsigned flags)
@@ -100,14 +122,12 @@ remove_entries(const char *folder)
 int
 flock(int fd, int operation)
 {
-    const int error = world.lock_error;
-
     if (world.lock_unlink != NULL)
         remove_entries(world.lock_unlink);
     world.lock_unlink = NULL;
-    world.lock_error = 0;
-    if (error != 0) {
-        errno = error;
+    if (world.lock_failures > 0) {
+        world.lock_failures--;
+        errno = world.lock_error;
         return -1;
     }
     return (int)syscall(SYS_flock, fd, operation);
@@ -235,6 +255,7 @@ test_temporary_taken_away(void)
     const char *const path = fixture_format("%s/out", folder);
 
     const uint64_t names = world.random_calls;
+    berth_error error;
 
     world.lock_unlink = folder;
     CHECK_EQ(write_text(context, path, "gone, made anew", false, NULL), BERTH_OK);
@@ -242,15 +263,25 @@ test_temporary_taken_away(void)
     check_content(path, "gone, made anew");
     fixture_remove(path);
     world.lock_error = EWOULDBLOCK;
+    world.lock_failures = 1;
     CHECK_EQ(write_text(context, path, "locked by it", false, NULL), BERTH_OK);
-    CHECK_EQ(world.lock_error, 0);
     CHECK_EQ(world.random_calls, names + 4); /* two attempts each time */
     check_content(path, "locked by it");
     CHECK_EQ(count_entries(folder, NULL), 1);
     fixture_remove(path);
+    /* Whoever does that again and again is no reason to try for ever. */
+    world.lock_failures = 100;
+    CHECK_EQ(write_text(context, path, "x", false, &error), BERTH_EIO);
+    CHECK_EQ(world.lock_failures, 92);
+    CHECK_CONTAINS(error.message, "created and kept");
+    world.lock_failures = 0;
+    CHECK_EQ(count_entries(folder, NULL), 0);
 }
 
-/* File systems without locks, or without the rename that refuses to replace. */
+/*
+ * File systems without locks, that reserve nothing or are full, or that lack the
+ * rename that refuses to replace.
+ */
 static void
 test_poor_file_systems(void)
 {
@@ -260,10 +291,21 @@ test_poor_file_systems(void)
     berth_error error;
 
     world.lock_error = ENOLCK;
+    world.lock_failures = 1;
     CHECK_EQ(write_text(context, path, "kept", false, NULL), BERTH_OK);
-    CHECK_EQ(world.lock_error, 0);
     CHECK_EQ(world.random_calls, names + 1); /* one attempt was enough */
     fixture_remove(path);
+
+    world.allocate_error = EOPNOTSUPP;
+    CHECK_EQ(write_text(context, path, "not reserved", false, NULL), BERTH_OK);
+    check_content(path, "not reserved");
+    fixture_remove(path);
+    world.allocate_error = ENOSPC;
+    CHECK_EQ(write_text(context, path, "x", false, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_CONTAINS(error.message, "reserving space");
+    world.allocate_error = 0;
+    CHECK_EQ(count_entries(folder, NULL), 0);
 
     world.rename_error = EINVAL;
     CHECK_EQ(write_text(context, path, "new", false, &error), BERTH_OK);
@@ -708,6 +750,13 @@ test_faults(void)
     CHECK_EQ(fault_loop("existing file", write_once, &c).survived, counts.survived + 1);
 }
 
+/* Over all tests above: nobody else's descriptor was closed. */
+static void
+test_closes(void)
+{
+    CHECK_EQ(world.wrong_closes, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -738,6 +787,7 @@ main(int argc, char **argv)
     T_RUN(test_two_writers);
     T_RUN(test_kill);
     T_RUN(test_faults);
+    T_RUN(test_closes);
     berth_context_destroy(context);
     T_MAIN_END;
 }

@@ -83,7 +83,7 @@ berthi_coverage_add(berthi_coverage *coverage, const berthi_model_tensor *tensor
 static uint64_t
 share_of(uint64_t part, uint64_t whole)
 {
-    uint64_t share = 0;
+    uint64_t share;
 
     if (whole == 0)
         return BERTHI_COVERAGE_ONE;
@@ -218,7 +218,7 @@ berthi_coverage_check(const berthi_coverage *coverage, const berthi_rules *rules
 const char *
 berthi_coverage_warning(const berthi_coverage *coverage)
 {
-    if (coverage->all.tensors == 0 || coverage->matrices == 0)
+    if (coverage->matrices == 0)
         return NULL;
     if (quantized(coverage) == 0)
         return "no weight was selected to be quantized";

@@ -246,6 +246,17 @@ test_faults(void)
     CHECK_EQ(counts.survived, 0);
 }
 
+/* The last test: nothing is left of the others. */
+static void
+test_all_given_back(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -259,6 +270,7 @@ main(int argc, char **argv)
     T_RUN(test_refused);
     T_RUN(test_too_large);
     T_RUN(test_faults);
+    T_RUN(test_all_given_back);
     berth_context_destroy(context);
     T_MAIN_END;
 }

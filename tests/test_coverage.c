@@ -170,7 +170,7 @@ test_parse(void)
     static const char *const bad[] = {
         "", "%", "95", "2", "1.1", "1.000000001", "101%", "100.1%", "0.1234567891",
         "0.00000001%", ".5", "5.", "-1%", "+1%", "95%%", "95% ", " 95%", "95  %", "9 5%",
-        "1e-1", "0,95", "x", "18446744073709551617%", "0.9.5", "5%x",
+        "1e-1", "10099%", "0.", "0.%", "1.a", "0,95", "x", "18446744073709551617%", "0.9.5", "5%x",
     };
     uint64_t share;
     berth_error error;
@@ -208,6 +208,17 @@ test_large(void)
     CHECK_EQ(berthi_coverage_share(&c), BERTHI_COVERAGE_ONE);
 }
 
+/* The last test: nothing is left of the others. */
+static void
+test_all_given_back(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -219,6 +230,7 @@ main(int argc, char **argv)
     T_RUN(test_warnings);
     T_RUN(test_parse);
     T_RUN(test_large);
+    T_RUN(test_all_given_back);
     berth_context_destroy(context);
     T_MAIN_END;
 }

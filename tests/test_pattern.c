@@ -111,6 +111,17 @@ test_refused(void)
     }
 }
 
+/* A match may end behind a dot, the first byte too. */
+static void
+test_ends(void)
+{
+    check_pattern("\\.", ".a", true, true, true);
+    check_pattern(".", ".a", true, true, true);
+    check_pattern(".", "ba", true, false, true);
+    check_pattern("b", "ba", true, false, true);
+    check_pattern("", "ba", true, false, true);
+}
+
 /* n alternatives of n optional letters: an engine that tries one path takes 2^n steps. */
 static void
 test_no_explosion(void)
@@ -292,6 +303,17 @@ test_eras(void)
     CHECK_EQ(era, BERTHI_ERA_HF4);
 }
 
+/* The last test: nothing is left of the others. */
+static void
+test_all_given_back(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -300,11 +322,13 @@ main(int argc, char **argv)
         return 1;
     T_RUN(test_matches);
     T_RUN(test_refused);
+    T_RUN(test_ends);
     T_RUN(test_no_explosion);
     T_RUN(test_limits);
     T_RUN(test_faults);
     T_RUN(test_globs);
     T_RUN(test_eras);
+    T_RUN(test_all_given_back);
     berth_context_destroy(context);
     T_MAIN_END;
 }

@@ -199,6 +199,46 @@ test_golden(void)
     CHECK_EQ(variants, 24);
 }
 
+static uint32_t
+count_skips(setting *s, berthi_era era)
+{
+    uint32_t count;
+
+    set_rules(s, (berthi_rules_options){ .era = era }, NULL);
+    (void)berthi_rules_skips(s->rules, &count);
+    return count;
+}
+
+/* No head, nothing tied, no last parameter: no entry, not one for "". */
+static void
+test_no_skips(void)
+{
+    setting s = read_setting("class Unheard\nconfig {}\n");
+
+    for (int era = 0; era < BERTHI_ERA_COUNT; era++)
+        CHECK_EQ(count_skips(&s, (berthi_era)era), 0);
+    end_setting(&s);
+}
+
+static void
+test_skip_hits(void)
+{
+    setting s = load_setting("llama.txt");
+    const berthi_skip *skips;
+    uint32_t count;
+
+    set_rules(&s, with_skips(&s, BERTHI_ERA_HF5, "o_proj,nothing,model.layers.0.self_attn"),
+              NULL);
+    (void)count_quantized(&s);
+    skips = berthi_rules_skips(s.rules, &count);
+    T_REQUIRE(CHECK_EQ(count, 3));
+    CHECK_EQ(skips[0].hits, 2);
+    CHECK_EQ(skips[1].hits, 0);
+    CHECK_EQ(skips[2].hits, 3); /* the first entry has taken the fourth */
+    CHECK_EQ(skips[0].origin, BERTHI_SKIP_USER);
+    end_setting(&s);
+}
+
 static int
 compare_texts(const void *a, const void *b)
 {
@@ -802,6 +842,17 @@ test_faults(void)
     berthi_rules_destroy(NULL);
 }
 
+/* The last test: nothing is left of the others. */
+static void
+test_all_given_back(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -810,6 +861,8 @@ main(int argc, char **argv)
         return 1;
     T_RUN(test_golden);
     T_RUN(test_recorded_skips);
+    T_RUN(test_no_skips);
+    T_RUN(test_skip_hits);
     T_RUN(test_matching);
     T_RUN(test_empty_entry);
     T_RUN(test_bad_entries);
@@ -827,6 +880,7 @@ main(int argc, char **argv)
     T_RUN(test_bad_globs);
     T_RUN(test_conv1d);
     T_RUN(test_faults);
+    T_RUN(test_all_given_back);
     berth_context_destroy(context);
     T_MAIN_END;
 }

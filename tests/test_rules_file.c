@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fault.h"
 #include "tests/t.h"
 
 static berth_context *context;
@@ -197,6 +198,48 @@ test_returns(void)
     berthi_rules_file_fini(&file);
 }
 
+/* The last test: nothing is left of the others. */
+static void
+test_all_given_back(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+}
+
+/* Rules beyond the first block of memory. */
+static berth_status
+parse_once(void *user, berth_context *fresh, berth_error *error)
+{
+    const char *const text = user;
+    berthi_rules_file file;
+    const berth_status status =
+        berthi_rules_file_parse(fresh, text, strlen(text), "r", &file, error);
+
+    CHECK_EQ(status == BERTH_OK, file.rules != NULL);
+    berthi_rules_file_fini(&file);
+    return status;
+}
+
+static void
+test_faults(void)
+{
+    char text[3 * 6000 + 1];
+    fault_counts counts;
+
+    /* A long glob: pattern, then text of the rule, in blocks of their own. */
+    memset(text, 'a', sizeof text);
+    memcpy(text, "keep ", 5);
+    memcpy(text + 6000, "\nfp4 ", 5);
+    memcpy(text + 12000, "\nnf4 ", 5);
+    text[sizeof text - 1] = '\0';
+    counts = fault_loop("rules file", parse_once, text);
+    CHECK_EQ(counts.memory, 2 * 8);
+    CHECK_EQ(counts.survived, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -209,6 +252,8 @@ main(int argc, char **argv)
     T_RUN(test_nul);
     T_RUN(test_limits);
     T_RUN(test_returns);
+    T_RUN(test_faults);
+    T_RUN(test_all_given_back);
     berth_context_destroy(context);
     T_MAIN_END;
 }

@@ -470,6 +470,11 @@ test_guessed_tie(void)
     CHECK_STR(a->last_name, "lm_head.weight");
     berthi_architecture_destroy(a);
     model_fini(&m);
+    m = read_model("class Unheard\nBF16 8x4 embed_out.weight\n");
+    a = model_architecture(context, &m, BERTHI_ERA_HF5);
+    CHECK_STR(a->head, "embed_out");
+    berthi_architecture_destroy(a);
+    model_fini(&m);
     /* Nothing at all. */
     m = read_model("class Unheard\nconfig {}\n");
     a = model_architecture(context, &m, BERTHI_ERA_HF4);
@@ -723,6 +728,158 @@ test_renames(void)
     end_layout(&m, catalogue, a);
 }
 
+/* A child that a flag of config.json switches on or off. */
+static void
+test_flags(void)
+{
+    static const char description[] =
+        "{\"base\": \"\", \"no_split\": [], \"tree\": [{\"n\": \"a\", \"ch\": [\"b\", "
+        "{\"n\": \"on\", \"k\": \"0\"}]}], \"optional\": {\"a\": {\"order\": [\"off\", "
+        "\"on\", \"b\"], \"only_sometimes\": [\"off\", \"on\"], \"when\": {\"on\": "
+        "\"f\", \"off\": \"!f\"}}}}";
+    static const struct {
+        const char *lines;
+        const char *children; /* of "a", in order */
+    } cases[] = {
+        { "config {\"f\": true}\nBF16 4 a.b.weight\n", "on b" },
+        { "config {\"f\": 1}\nBF16 4 a.b.weight\n", "on b" },
+        { "config {\"f\": false}\nBF16 4 a.b.weight\n", "off b" },
+        { "config {\"f\": 0}\nBF16 4 a.b.weight\n", "off b" },
+        { "config {}\nBF16 4 a.b.weight\n", "on b" },
+        { "config {\"f\": true}\nBF16 4 a.b.weight\nBF16 4 a.off.weight\n", "off on b" },
+        { "config {\"f\": false}\nBF16 4 a.b.weight\nBF16 4 a.on.weight\n", "off on b" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        berthi_catalogue *catalogue;
+        berthi_architecture *a;
+        char children[64] = "";
+        berth_error error;
+        model m;
+
+        T_REQUIRE(CHECK_EQ(lay_out(description, cases[i].lines, &m, &catalogue, &a, &error),
+                           BERTH_OK));
+        T_REQUIRE(CHECK(a->root->children != NULL));
+        for (const berthi_module *at = a->root->children->children; at != NULL; at = at->next)
+            snprintf(children + strlen(children), sizeof children - strlen(children), "%s%.*s",
+                     children[0] != '\0' ? " " : "", (int)at->name_length, at->name);
+        if (!CHECK_STR(children, cases[i].children))
+            T_NOTE("%s", cases[i].lines);
+        end_layout(&m, catalogue, a);
+    }
+}
+
+/* Kinds of elements by their marks: class and buffers. */
+static void
+test_kinds(void)
+{
+    static const char description[] =
+        "{\"base\": \"\", \"no_split\": [\"B\"], \"tree\": [{\"n\": \"l\", \"list\": "
+        "[\"A\", \"B\", \"C\"], \"len\": \"n\", \"marks\": [null, \"x.*.w\", \"y.w\"], "
+        "\"ub_kinds\": [[\"y.w\", [[\"t\", \"float32\", [3], false]]], [null, "
+        "[[\"t\", \"bool\", [5], false]]]]}]}";
+    static const char *const classes[] = { "A", "B", "C" };
+    static const uint64_t sizes[] = { 5, 5, 3 };
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    const berthi_module *at;
+    berth_error error;
+    model m;
+
+    T_REQUIRE(CHECK_EQ(lay_out(description, "config {}\nBF16 4 l.0.z.w\nBF16 4 l.1.x.7.w\n"
+                               "BF16 4 l.1.y.ww\nBF16 4 l.2.y.w\n", &m, &catalogue, &a,
+                               &error), BERTH_OK));
+    check_whole(a, &m);
+    at = a->root->children->children;
+    for (size_t i = 0; i < 3; i++, at = at->next) {
+        T_REQUIRE(CHECK(at != NULL && at->buffers != NULL));
+        CHECK_STR(at->class_name, classes[i]);
+        CHECK_EQ(at->is_never_split, i == 1);
+        CHECK_EQ(at->buffers->elements, sizes[i]);
+        CHECK_EQ(at->buffers->dtype, i == 2 ? BERTH_F32 : BERTH_BOOL);
+    }
+    CHECK(at == NULL);
+    end_layout(&m, catalogue, a);
+    /* Without marks: by the sequence, then the first one. */
+    T_REQUIRE(CHECK_EQ(lay_out("{\"tree\": [{\"n\": \"l\", \"list\": [\"A\", \"B\"], "
+                               "\"len\": 3, \"seq\": [1, 0]}]}", "config {}\n", &m,
+                               &catalogue, &a, &error), BERTH_OK));
+    at = a->root->children->children;
+    CHECK_STR(at->class_name, "B");
+    CHECK_STR(at->next->class_name, "A");
+    CHECK_STR(at->next->next->class_name, "A");
+    end_layout(&m, catalogue, a);
+}
+
+/* Ties over indices: all alike to the lowest number; each to that of its number. */
+static void
+test_star_ties(void)
+{
+    static const char description[] =
+        "{\"base\": \"\", \"no_split\": [], \"tie_default\": true, \"tree\": [], \"tied\": "
+        "{\"m.*.s.*.w\": \"m.*.s.*.w\", \"t.*.x.*.v\": \"m.*.s.*.v\"}}";
+    static const char lines[] =
+        "config {}\nBF16 4x4 m.10.s.1.w\nBF16 4x4 m.9.s.11.w\nBF16 4x4 m.9.s.2.w\n"
+        "BF16 4x4 m.10.s.0.w\nBF16 4x4 m.3.s.45.v\n";
+    static const char *const tied[] = { "m.10.s.1.w", "m.9.s.11.w", "m.10.s.0.w" };
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    const berthi_parameter *p;
+    berth_error error;
+    model m;
+
+    T_REQUIRE(CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_OK));
+    check_whole(a, &m);
+    CHECK_EQ(a->tie_count, 4);
+    for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {
+        p = berthi_architecture_find(a, tied[i], strlen(tied[i]));
+        T_REQUIRE(CHECK(p != NULL && p->tie != NULL));
+        CHECK(p->tie == a->parameter_of[2]); /* m.9.s.2.w */
+    }
+    CHECK(a->parameter_of[2]->tie == NULL);
+    CHECK(a->parameter_of[2]->is_tie_source);
+    p = berthi_architecture_find(a, "t.3.x.45.v", 10);
+    T_REQUIRE(CHECK(p != NULL));
+    CHECK(p->tie == a->parameter_of[4]);
+    CHECK_EQ(p->elements, 16);
+    CHECK(!berthi_architecture_find(a, "m.3.s.45.v", 10)->is_buffer);
+    end_layout(&m, catalogue, a);
+}
+
+/* The last parameter by a pattern: the highest numbers, and a bias where there is one. */
+static void
+test_last(void)
+{
+    static const struct {
+        const char *last;
+        const char *expected;
+    } cases[] = {
+        { "\"l.*.b.*.w\"", "l.10.b.9.w" },
+        { "\"h.weight\"", "h.bias" },
+        { "\"l.*.nothing\"", "l.*.nothing" },
+        { "\"k.weight\"", "k.weight" },
+        { "null", "h.weight" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char description[512];
+        berthi_catalogue *catalogue;
+        berthi_architecture *a;
+        berth_error error;
+        model m;
+
+        snprintf(description, sizeof description,
+                 "{\"base\": \"\", \"tree\": [{\"n\": \"l\", \"list\": [\"A\"], "
+                 "\"len\": 1}, \"k\", \"h\"], \"last\": [%s, null]}", cases[i].last);
+        T_REQUIRE(CHECK_EQ(lay_out(description, "config {}\nBF16 4 l.9.b.10.w\n"
+                                   "BF16 4 l.10.b.9.w\nBF16 4 l.10.b.3.w\nBF16 4 h.weight\n"
+                                   "BF16 4 h.bias\nBF16 4 k.weight\n", &m, &catalogue, &a,
+                                   &error), BERTH_OK));
+        CHECK_STR(a->last_name, cases[i].expected);
+        end_layout(&m, catalogue, a);
+    }
+}
+
 /* ---------------------------------------------------------------------- faults */
 
 static berth_status
@@ -787,6 +944,10 @@ main(int argc, char **argv)
     T_RUN(test_impossible_models);
     T_RUN(test_endless_model);
     T_RUN(test_renames);
+    T_RUN(test_flags);
+    T_RUN(test_kinds);
+    T_RUN(test_star_ties);
+    T_RUN(test_last);
     T_RUN(test_faults);
     T_RUN(test_all_given_back);
     berth_context_destroy(context);

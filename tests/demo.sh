@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # `make demo`: writes a small sharded checkpoint, looks at it, notes its digests, then damages
-# copies of it in three ways and shows what berth says. Ends green only if each verdict was the right one.
+# copies of it in three ways and shows what berth says. Ends green only if each verdict was the
+# right one.
 # Everything lies in build/demo and may be played with afterwards.
 set -u
 cd "$(dirname "$0")/.." || exit 1

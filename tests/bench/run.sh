@@ -3,8 +3,8 @@
 # make bench: every row of the benchmark, into build/bench.json and, for people, to stdout.
 #
 # Limits and peers are measured in the same run. BENCH_DIR names a folder on the disk to be
-# measured, default /var/tmp; what is written there (6 GB) is removed at the end. BENCH_ONLY=open or verify
-# leaves the other part out.
+# measured, default /var/tmp; what is written there (6 GB) is removed at the end.
+# BENCH_ONLY=open or verify leaves the other part out.
 set -eu
 berth=${BERTH:?run this by make bench}
 programs=$BERTH_BUILD/bench

@@ -193,16 +193,13 @@ has_folder(const berthi_location *location, const char *name, bool *out_has,
 static berth_status
 find_out_repository(const berthi_location *location, bool *out_is, berth_error *error)
 {
-    bool has_refs = false;
-    bool has_blobs = false;
     berth_status status = has_folder(location, "snapshots", out_is, error);
 
     if (status != BERTH_OK || !*out_is)
         return status;
-    status = has_folder(location, "refs", &has_refs, error);
-    if (status == BERTH_OK && !has_refs)
-        status = has_folder(location, "blobs", &has_blobs, error);
-    *out_is = has_refs || has_blobs;
+    status = has_folder(location, "refs", out_is, error);
+    if (status == BERTH_OK && !*out_is)
+        status = has_folder(location, "blobs", out_is, error);
     return status;
 }
 

@@ -351,7 +351,7 @@ berthi_preflight_index(const berthi_index *index, berthi_shard *shards,
     run(&p);
     if (p.extra_count + p.missing_count > 0)
         status = settle(&p, shards, error);
-    else if (p.ordered_count > 0)
+    else
         memcpy(table->by_name, p.ordered, (size_t)p.ordered_count * sizeof *p.ordered);
 done:
     berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, p.ordered, ordered_bytes);

@@ -49,8 +49,8 @@ take_stem(berthi_location *location, const char *stem, const char *variant,
                                              stem, dot, word);
     const char *index = berthi_arena_format(
         &location->arena, "%s" INDEX_INFIX "%s%s.json", stem, dot, word);
-    bool has_single = false;
-    bool has_index = false;
+    bool has_single;
+    bool has_index;
     berth_status status;
 
     if (single == NULL || index == NULL)

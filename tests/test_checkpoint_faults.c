@@ -183,9 +183,12 @@ open_refused(void *user, berth_context *context, berth_error *error)
     return status;
 }
 
-/* A model that is refused stays refused and leaks nothing, whatever else fails. */
+/*
+ * A model that is refused stays refused and leaks nothing, whatever else fails.
+ * `needs_memory`: without memory nothing else can be said of it.
+ */
 static void
-refuse_with_faults(const char *name, model *m)
+refuse_with_faults(const char *name, model *m, bool needs_memory)
 {
     uint64_t runs = 0;
 
@@ -197,10 +200,11 @@ refuse_with_faults(const char *name, model *m)
                 berth_memory_summary memory;
                 berth_error error;
                 uint64_t failures;
+                berth_status status;
 
                 T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
                 berthi_fault_arm((berthi_fault_kind)kind, nth, is_persistent != 0);
-                open_refused(m, context, &error);
+                status = open_refused(m, context, &error);
                 failures = berthi_fault_failures((berthi_fault_kind)kind);
                 berthi_fault_disarm();
                 berth_context_memory(context, &memory);
@@ -210,6 +214,8 @@ refuse_with_faults(const char *name, model *m)
                 runs++;
                 if (failures == 0)
                     break;
+                if (needs_memory && kind == BERTHI_FAULT_MEMORY)
+                    CHECK_EQ(status, BERTH_ENOMEM);
             }
     T_NOTE("%s: %llu runs", name, (unsigned long long)runs);
 }
@@ -228,22 +234,22 @@ test_refused(void)
     fixture_remove(in(snapshot, "model-00002-of-00003.safetensors"));
     fixture_remove(in(snapshot, "config.json"));
     m = make_model(snapshot);
-    refuse_with_faults("a shard that was not downloaded", &m);
+    refuse_with_faults("a shard that was not downloaded", &m, false);
     fixture_link("../../blobs/0", in(snapshot, "model-00002-of-00003.safetensors"));
-    refuse_with_faults("a dangling link", &m);
+    refuse_with_faults("a dangling link", &m, false);
     fixture_text(in(snapshot, "model-00002-of-00003.safetensors"), "<html></html>");
     m.options.keep_going = 1;
-    refuse_with_faults("a web page", &m);
+    refuse_with_faults("a web page", &m, false);
     m = make_model(fixture_folder());
     fixture_text(in(m.path, "a.bin"), "x");
-    refuse_with_faults("a pickle", &m);
+    refuse_with_faults("a pickle", &m, true);
     put_sharded(m.path);
     fixture_index(in(m.path, "model.safetensors.index.json"), 0,
                   "a model-00001-of-00003.safetensors\n"
                   "b model-00001-of-00003.safetensors\n"
                   "c model-00002-of-00003.safetensors\n");
     m.options.keep_going = 1;
-    refuse_with_faults("an index of another version", &m);
+    refuse_with_faults("an index of another version", &m, false);
 }
 
 int

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/hub.h"
+#include "loader/paths.h"
 #include "tests/t.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
@@ -264,6 +265,33 @@ test_unreadable_tree(void)
     check_unreadable("{\"other\": , \"files\": {\"a\": {}}}");
 }
 
+/* ---------------------------------------------------------------------- paths.h */
+
+static void
+test_path_texts(void)
+{
+    berth_context *context;
+    berthi_arena arena;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    berthi_arena_init(&arena, context, BERTHI_PURPOSE_OBJECT, 64);
+    CHECK_STR(berthi_arena_format(&arena, "%s", ""), "");
+    CHECK_STR(berthi_arena_format(&arena, "%d-%s", 5, "x"), "5-x");
+    CHECK_STR(berthi_path_join(&arena, "a", "b"), "a/b");
+    CHECK_STR(berthi_path_join(&arena, "a/", "b"), "a/b");
+    CHECK_STR(berthi_path_join(&arena, "/", "b"), "/b");
+    CHECK_STR(berthi_path_join(&arena, "", "b"), "b");
+    CHECK(berthi_path_has_suffix("a.json", ".json"));
+    CHECK(berthi_path_has_suffix(".json", ".json"));
+    CHECK(!berthi_path_has_suffix("json", ".json"));
+    CHECK(!berthi_path_has_suffix("a.jsox", ".json"));
+    CHECK(berthi_path_has_prefix("model", "model"));
+    CHECK(berthi_path_has_prefix("models", "model"));
+    CHECK(!berthi_path_has_prefix("mode", "model"));
+    berthi_arena_fini(&arena);
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -276,5 +304,6 @@ main(int argc, char **argv)
     T_RUN(test_blob_digests);
     T_RUN(test_tree);
     T_RUN(test_unreadable_tree);
+    T_RUN(test_path_texts);
     T_MAIN_END;
 }

@@ -415,6 +415,22 @@ test_nested_shards(void)
     opened_refuse(folder, &options, BERTH_REASON_INDEX_SHARD, "a/b/c/x.safetensors");
 }
 
+/* A process without standard input gets 0 for a descriptor like any other. */
+static void
+test_without_standard_input(void)
+{
+    const int saved = dup(0);
+
+    T_REQUIRE(saved > 0 && close(0) == 0);
+    test_hub_layouts();
+    test_dangling();
+    test_not_downloaded();
+    test_weights_not_downloaded();
+    test_inside_of_cache();
+    CHECK_EQ(dup2(saved, 0), 0);
+    close(saved);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -433,6 +449,7 @@ main(int argc, char **argv)
     T_RUN(test_inside_only);
     T_RUN(test_inside_of_cache);
     T_RUN(test_inside_of_lookalike);
+    T_RUN(test_without_standard_input);
     T_RUN(test_nested_shards);
     T_MAIN_END;
 }

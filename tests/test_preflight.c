@@ -323,6 +323,7 @@ static void
 test_misplaced(void)
 {
     const char *folder = make_three_shards();
+    opened o;
 
     put_index(folder, 48, "a " SHARD_1 "\nb " SHARD_2 "\nc " SHARD_3 "\n"
                           "d " SHARD_3 "\ne " SHARD_2 "\nf " SHARD_3 "\n");
@@ -330,6 +331,12 @@ test_misplaced(void)
                   fixture_format("%s: tensor \"d\": the index names it, but it is not in "
                                  "this shard: it is in " SHARD_1 " [",
                                  in(folder, SHARD_3)));
+    /* the first error ends it: nothing is told after that */
+    fixture_file(in(folder, "stray.safetensors"), "F32 1 z\n");
+    opened_begin(&o, folder, NULL);
+    CHECK_EQ(o.error.reason, BERTH_REASON_INDEX_TENSOR);
+    CHECK_EQ(o.finding_count, 0);
+    opened_end(&o);
 }
 
 static void

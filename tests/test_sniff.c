@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "loader/sniff.h"
@@ -74,6 +75,17 @@ static const sample samples[] = {
     SAMPLE("", NONE, NULL),
 };
 
+/* In memory that ends with the bytes. */
+static void
+look_at_exactly(const char *bytes, size_t length, berthi_sniff *out)
+{
+    char *memory = malloc(length + 1);
+
+    memcpy(memory + 1, bytes, length);
+    berthi_sniff_look((const uint8_t *)memory + 1, length, out);
+    free(memory);
+}
+
 static void
 test_kinds(void)
 {
@@ -81,7 +93,7 @@ test_kinds(void)
         const sample *const s = &samples[i];
         berthi_sniff sniff;
 
-        berthi_sniff_look((const uint8_t *)s->bytes, s->length, &sniff);
+        look_at_exactly(s->bytes, s->length, &sniff);
         if (!CHECK_EQ(sniff.reason, s->reason))
             T_NOTE("sample %zu: %s", i, s->bytes);
         if (s->what != NULL)
@@ -100,7 +112,7 @@ look_at_pointer(const char *lines)
     berthi_sniff sniff;
 
     strcat(text, lines);
-    berthi_sniff_look((const uint8_t *)text, strlen(text), &sniff);
+    look_at_exactly(text, strlen(text), &sniff);
     CHECK_EQ(sniff.reason, BERTH_REASON_LFS_POINTER);
     return sniff;
 }

@@ -132,7 +132,7 @@ read_lfs_pointer(const uint8_t *head, uint64_t bytes, berthi_sniff *out)
     uint64_t digits = 0;
     uint64_t value = 0;
 
-    while (oid > 0 && digits < 64 && oid + digits < bytes
+    while (oid > 0 && digits <= 64 && oid + digits < bytes
            && is_hex_digit(head[oid + digits]))
         digits++;
     if (digits == 64)
@@ -255,7 +255,8 @@ fail_look_alike(const berthi_sniff *sniff, const char *verdict, const char *file
                     " bytes with sha256 %s",
                     sniff->what, verdict, sniff->promised_bytes, sniff->promised_sha256);
     else
-        berthi_fail(error, sniff->reason, &about, "%s instead of %s", sniff->what, verdict);
+        berthi_fail(error, sniff->reason, &about, "%s instead of %s", sniff->what,
+                    verdict);
 }
 
 /* A sound header, and less data behind it than it promises. */

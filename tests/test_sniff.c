@@ -140,11 +140,12 @@ test_pointer(void)
 static void
 test_broken_pointer(void)
 {
-    /* 63 digits; a capital; nothing; a number without digits; one too large */
+    /* 63 digits; a capital; 65 digits; nothing; a number without digits; one too large */
     CHECK_STR(look_at_pointer("oid sha256:" "123456789abcdef0123456789abcdef"
                               "0123456789abcdef0123456789abcdef\n").promised_sha256, "");
     CHECK_STR(look_at_pointer("oid sha256:A123456789abcdef0123456789abcdef"
                               "0123456789abcdef0123456789abcdef\n").promised_sha256, "");
+    CHECK_STR(look_at_pointer("oid sha256:" OID "0\n").promised_sha256, "");
     CHECK_STR(look_at_pointer("").promised_sha256, "");
     CHECK(!look_at_pointer("size x\n").has_promised_bytes);
     CHECK(!look_at_pointer("x size 5\n").has_promised_bytes);

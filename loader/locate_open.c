@@ -98,7 +98,7 @@ berthi_location_is_listed(berthi_location *location, const char *name,
 {
     const char *tree;
     const char *path;
-    berthi_hub_listed listed = { false, false, false, 0 };
+    berthi_hub_listed listed = { .is_listed = false };
     berthi_file file;
     berth_error ignored;
     char *text;

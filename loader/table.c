@@ -47,15 +47,13 @@ grow(berth_context *context, void *memory, uint64_t used, uint64_t old, uint64_t
     return larger;
 }
 
+/* `bytes` are not fewer than the text has. */
 static bool
 can_hold_text(berthi_table *table, uint64_t bytes)
 {
-    char *text;
+    char *const text = grow(table->context, table->text, table->text_bytes,
+                            table->text_capacity, bytes);
 
-    if (bytes <= table->text_capacity)
-        return true;
-    text = grow(table->context, table->text, table->text_bytes, table->text_capacity,
-                bytes);
     if (text == NULL)
         return false;
     table->text = text;
@@ -72,8 +70,6 @@ can_hold_entries(berthi_table *table, uint64_t count)
     berthi_entry *entries;
     uint32_t *by_name;
 
-    if (count <= old)
-        return true;
     /* Both or none: the two share one capacity. */
     by_name =
         berthi_memory_array(context, BERTHI_PURPOSE_TENSORS, count, sizeof *by_name);

@@ -38,7 +38,7 @@ void berthi_table_init(berthi_table *table, berth_context *context);
 /* All-zero is allowed. */
 void berthi_table_fini(berthi_table *table);
 
-/* Makes room for as much in all. False: out of memory. */
+/* Makes room in a table that is empty. False: out of memory. */
 bool berthi_table_can_hold(berthi_table *table, uint64_t entries, uint64_t text_bytes);
 
 /*

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,6 +121,26 @@ haul_end(haul *h)
     CHECK_EQ(memory.current_bytes, 0);
     CHECK_EQ(memory.allocations, memory.frees);
     berth_context_destroy(h->context);
+}
+
+uint64_t
+haul_threads(void)
+{
+    struct stat state;
+
+    /* A folder's links: itself, its parent's entry, one for each folder in it. */
+    return stat("/proc/self/task", &state) == 0 ? (uint64_t)state.st_nlink - 2 : 0;
+}
+
+bool
+haul_has_threads(uint64_t count)
+{
+    const struct timespec moment = { 0, 1000000 };
+
+    /* A joined thread can be listed for a moment after its end. */
+    for (int i = 0; i < 1000 && haul_threads() != count; i++)
+        nanosleep(&moment, NULL);
+    return haul_threads() == count;
 }
 
 uint64_t
@@ -335,6 +356,8 @@ read_with_tricks(trick_reader *r, const berthi_read *read)
         atomic_fetch_add(&haul_misnamed, 1);
     atomic_fetch_add(&haul_reads, 1);
     r->direct_reads += read->is_direct;
+    if (haul_trick.fails_every_second && number % 2 == 0)
+        return -haul_trick.failure;
     if (haul_trick.failure != 0 && (read->is_direct || !haul_trick.only_direct)
         && number >= haul_trick.failure_first
         && number - haul_trick.failure_first < haul_trick.failure_count)

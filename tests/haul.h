@@ -72,6 +72,9 @@ berth_status haul_run(haul *h, berth_job *job);
 void haul_check(haul *h);
 void haul_end(haul *h);
 uint64_t haul_total(const haul *h);
+/* Threads of this process; true when they soon are `count`. */
+uint64_t haul_threads(void);
+bool haul_has_threads(uint64_t count);
 /* Cached bytes of a file; UINT64_MAX: nobody can say. */
 uint64_t haul_cached(const haul *h, uint32_t file);
 /* Drops a file from the page cache. */
@@ -94,6 +97,7 @@ typedef struct haul_tricks {
     uint64_t delay_ns;       /* each read takes so long */
     uint64_t end;            /* files end here for all reads; 0: where they end */
     bool knows_buffers;      /* add_buffer() succeeds */
+    bool fails_every_second; /* `failure` of reads 0, 2, 4 ... */
 } haul_tricks;
 
 extern haul_tricks haul_trick;

@@ -572,7 +572,8 @@ typedef struct job_run {
     _Atomic uint64_t last_done;
     _Atomic bool went_back;
     _Atomic bool was_stalled;
-    char stalled_file[256];
+    char stalled_file[256]; /* the first of a stall, and the last */
+    char last_file[256];
 } job_run;
 
 static int
@@ -586,6 +587,8 @@ on_progress(void *user, const berth_progress *progress)
         strncpy(r->stalled_file, progress->file, sizeof r->stalled_file - 1);
         atomic_store(&r->was_stalled, true);
     }
+    if (progress->is_stalled)
+        strncpy(r->last_file, progress->file, sizeof r->last_file - 1);
     return r->cancel_at > 0 && progress->done >= r->cancel_at;
 }
 
@@ -778,6 +781,7 @@ test_stall_names_the_file(void)
     CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
     CHECK(atomic_load(&r.was_stalled));
     CHECK_STR(r.stalled_file, haul_path(&h, 0));
+    CHECK_STR(r.last_file, haul_path(&h, 1));
     haul_end(&h);
 }
 

@@ -109,6 +109,11 @@ test_stays_inside(void)
     CHECK_EQ(error.system_error, EXDEV);
     CHECK_STR(error.file, "leaving");
     CHECK_EQ(refused(inner, "../outside", true, &error), BERTH_REASON_PATH);
+    /* Another failure is not a link that leaves; 0 is the look before. */
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 1, false);
+    CHECK_EQ(berthi_file_open(&file, fd, "staying", "p", true, &error), BERTH_EIO);
+    berthi_fault_disarm();
+    CHECK_EQ(error.reason, BERTH_REASON_IO);
     CHECK_EQ(berthi_file_open(&file, fd, "leaving", "", false, &error), BERTH_OK);
     berthi_file_close(&file);
     CHECK_EQ(berthi_file_open(&file, fd, "staying", "", true, &error), BERTH_OK);
@@ -151,6 +156,11 @@ test_reads_exactly(void)
     CHECK_EQ(error.has, BERTH_HAS_POSITION);
     CHECK_EQ(error.position, 2);
     CHECK_CONTAINS(error.message, "trying failed");
+    /* The second read of what the first one gave only a part of. */
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 1, false);
+    CHECK_EQ(berthi_file_read(&file, bytes, 5, 8, "trying", &error), BERTH_EIO);
+    berthi_fault_disarm();
+    CHECK_EQ(error.position, 10);
     CHECK_EQ(berthi_file_fail_read(&file, EIO, 2, "trying", NULL), BERTH_EIO);
     berthi_file_close(&file);
 }
@@ -217,6 +227,7 @@ use_once(void *user, berth_context *context, berth_error *error)
 
     (void)context;
     status = berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+    CHECK_EQ(file.fd >= 0, status == BERTH_OK);
     if (status == BERTH_OK)
         status = berthi_file_read(&file, bytes, 10, 0, "reading", error);
     if (status == BERTH_OK)

@@ -88,13 +88,15 @@ test_single(void)
     model m = make_model(folder);
 
     fixture_file(in(folder, "model.safetensors"), "@format pt\nF32 2x3 a\nU8 4 b\n");
-    fixture_file(in(folder, "stray.safetensors"), "U8 4 b\n");
+    /* names enough for more than one block of the arena */
+    for (int i = 0; i < 40; i++)
+        fixture_text(fixture_format("%s/%0200d.safetensors", folder, i), "");
     fixture_text(in(folder, "config.json"), FIXTURE_CONFIG);
     run_loop("single", &m);
     m = make_model(in(folder, "model.safetensors"));
     run_loop("file", &m);
-    fixture_remove(in(folder, "model.safetensors"));
-    m = make_model(folder);
+    m = make_model(fixture_folder());
+    fixture_file(in(m.path, "any.safetensors"), "U8 4 b\n");
     run_loop("only choice", &m);
 }
 
@@ -240,6 +242,9 @@ test_refused(void)
     fixture_text(in(snapshot, "model-00002-of-00003.safetensors"), "<html></html>");
     m.options.keep_going = 1;
     refuse_with_faults("a web page", &m, false);
+    m = make_model(fixture_folder());
+    fixture_text(in(m.path, "model.safetensors"), "<html></html>");
+    refuse_with_faults("a web page for a model", &m, true);
     m = make_model(fixture_folder());
     fixture_text(in(m.path, "a.bin"), "x");
     refuse_with_faults("a pickle", &m, true);

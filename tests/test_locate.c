@@ -337,6 +337,8 @@ test_variants(void)
     opened_refuse(folder, &options, BERTH_REASON_ARGUMENT, "`variant`");
     options.variant = "../x";
     opened_refuse(folder, &options, BERTH_REASON_ARGUMENT, "`variant`");
+    options.variant = "/b";
+    opened_refuse(folder, &options, BERTH_REASON_ARGUMENT, "`variant`");
     options.variant = "a/b";
     opened_refuse(folder, &options, BERTH_REASON_ARGUMENT, "`variant`");
     options.variant = "a b";

@@ -581,6 +581,7 @@ test_full_disk(void)
     const pid_t child = fork();
     int how;
 
+    T_REQUIRE(child >= 0);
     if (child == 0) {
         berthi_output output;
         berth_error error;
@@ -676,6 +677,7 @@ test_kill(void)
 
         memset(text, 'a' + round % 26, bytes);
         text[bytes] = '\0';
+        T_REQUIRE(child >= 0); /* kill(-1) would be everybody's end */
         if (child == 0) {
             for (;;)
                 if (write_text(context, path, text, true, NULL) != BERTH_OK)

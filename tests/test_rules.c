@@ -797,6 +797,8 @@ test_conv1d(void)
 
 /* --------------------------------------------------------------------- failures */
 
+#define LONG_SKIPS 32
+
 static berth_status
 do_everything(void *user, berth_context *fresh, berth_error *error)
 {
@@ -808,6 +810,9 @@ do_everything(void *user, berth_context *fresh, berth_error *error)
     berthi_rules_options options = { .era = BERTHI_ERA_HF5, .dtype = BERTH_BF16,
                                      .type = BERTH_ENCODING_NF4, .keep = keep,
                                      .keep_count = 1, .only = only, .only_count = 1 };
+    /* So long that they need blocks of memory of their own. */
+    char long_skip[1024];
+    const char *skips[LONG_SKIPS];
     berthi_architecture *architecture = NULL;
     berthi_rules *rules = NULL;
     berthi_rules_file file;
@@ -816,6 +821,13 @@ do_everything(void *user, berth_context *fresh, berth_error *error)
 
     CHECK(status == BERTH_OK || file.rules == NULL);
     options.file = &file;
+    memset(long_skip, 'a', sizeof long_skip);
+    long_skip[sizeof long_skip - 1] = '\0';
+    for (size_t i = 0; i < LONG_SKIPS; i++)
+        skips[i] = long_skip;
+    options.has_skips = true;
+    options.skips = skips;
+    options.skip_count = LONG_SKIPS;
     if (status == BERTH_OK)
         status = berthi_architecture_create(fresh, &layout, &m->source, &architecture, error);
     CHECK_EQ(status == BERTH_OK, architecture != NULL);

@@ -849,6 +849,7 @@ test_kill(void)
     for (int round = 0; round < 20; round++) {
         const pid_t child = fork();
 
+        T_REQUIRE(child >= 0); /* kill(-1) would be everybody's end */
         if (child == 0) {
             for (;;)
                 write_manifest(folder, NULL);

@@ -148,7 +148,7 @@ berthi_memory_aligned(berth_context *context, berthi_purpose purpose, uint64_t b
                       uint64_t alignment)
 {
     /* A size of 0 would make NULL mean two things. */
-    const uint64_t size = bytes > 0 ? bytes : 1;
+    const uint64_t size = berthi_max_u64(bytes, 1);
     uint64_t current;
     void *memory;
 
@@ -169,7 +169,7 @@ void
 berthi_memory_free_aligned(berth_context *context, berthi_purpose purpose, void *memory,
                            uint64_t bytes, uint64_t alignment)
 {
-    const uint64_t size = bytes > 0 ? bytes : 1;
+    const uint64_t size = berthi_max_u64(bytes, 1);
 
     if (memory == NULL)
         return;

@@ -232,7 +232,7 @@ typedef struct line {
 __attribute__((format(printf, 2, 3))) static void
 line_add(line *l, const char *format, ...)
 {
-    const size_t left = l->length < l->capacity ? l->capacity - l->length : 0;
+    const size_t left = l->capacity - (size_t)berthi_min_u64(l->length, l->capacity);
     va_list arguments;
     int written;
 
@@ -276,8 +276,6 @@ berth_error_format(const berth_error *error, char *text, size_t capacity)
     line l = { text, capacity, 0 };
     const char *const advice = berth_reason_advice(error->reason);
 
-    if (capacity > 0)
-        text[0] = '\0';
     if (error->file[0] != '\0')
         line_add(&l, "%s: ", error->file);
     if (error->tensor[0] != '\0')

@@ -238,6 +238,18 @@ test_numbers_end_at_space(void)
     berthi_json_destroy(d);
 }
 
+/* The text need not end in NUL: what stands behind it is not read. */
+static void
+test_numbers_end_with_the_text(void)
+{
+    berthi_json *const d = parse_bytes("12345", 2, 0);
+    uint64_t n = 0;
+
+    CHECK(berthi_json_can_read_unsigned(berthi_json_root(d), &n));
+    CHECK_EQ(n, 12);
+    berthi_json_destroy(d);
+}
+
 static void
 test_nonfinite(void)
 {
@@ -507,6 +519,24 @@ test_colons(void)
     berthi_json_destroy(d);
 }
 
+/* While cJSON works: the object and the text, each number with two quotes and a mark. */
+static void
+test_memory_of_numbers(void)
+{
+    static const char text[] = "[1,23,[-4.5e6],7]";
+    berth_context *own = NULL;
+    berthi_json *d = NULL;
+    berth_memory_summary memory;
+
+    T_REQUIRE(berth_context_create(NULL, &own, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_json_parse(own, text, sizeof text - 1, 0, &origin, &d, NULL), BERTH_OK);
+    berth_context_memory(own, &memory);
+    CHECK_EQ(memory.current_bytes, 2 * sizeof(void *));
+    CHECK_EQ(memory.peak_bytes, 2 * sizeof(void *) + sizeof text - 1 + 3 * 4);
+    berthi_json_destroy(d);
+    berth_context_destroy(own);
+}
+
 /* ------------------------------------------------------------------- failures */
 
 static berth_status
@@ -593,6 +623,7 @@ main(int argc, char **argv)
     T_RUN(test_root_of_any_kind);
     T_RUN(test_unsigned_is_exact);
     T_RUN(test_numbers_end_at_space);
+    T_RUN(test_numbers_end_with_the_text);
     T_RUN(test_nonfinite);
     T_RUN(test_strings_are_no_numbers);
     T_RUN(test_locale);
@@ -608,6 +639,7 @@ main(int argc, char **argv)
     T_RUN(test_size_limit);
     T_RUN(test_value_limit);
     T_RUN(test_colons);
+    T_RUN(test_memory_of_numbers);
     T_RUN(test_every_allocation_fails);
     T_RUN(test_every_allocation_of_cjson_fails);
     berth_context_memory(context, &memory);

@@ -720,6 +720,54 @@ test_int8_layouts(void)
 
 /* ---------------------------------------------------------------- going on, scale */
 
+/* A weight with two things wrong: the first is told, and nothing else of it. */
+static void
+test_one_error_a_weight(void)
+{
+    static const struct {
+        const char *out;
+        const char *in;
+        const char *also_out;
+        const char *also_in;
+        const char *why;
+        bool is_double;
+    } cases[] = {
+        { "a.w", "U8 9 a.w", "a.w.quant_map", "F32 15 a.w.quant_map", "packed codes",
+          false },
+        { "a.w", "I64 1040 a.w", "a.w.quant_map", "F32 15 a.w.quant_map",
+          "has dtype I64", false },
+        { "a.w.quant_map", "F16 16 a.w.quant_map", "a.w.absmax", "F32 259 a.w.absmax",
+          "has dtype F16", false },
+        { "a.w.quant_map", "F32 15 a.w.quant_map", "a.w.absmax", "F32 259 a.w.absmax",
+          "values of the code table", false },
+        { "a.w.absmax", "U8 259 a.w.absmax", "a.w.nested_absmax",
+          "F32 1 a.w.nested_absmax", "absmax values do not fit", true },
+        { "a.w.nested_absmax", "F32 1 a.w.nested_absmax", "a.w.nested_quant_map",
+          "F32 1 a.w.nested_quant_map", "second-level absmax", true },
+        { NULL, "F32 2 a.w.nested_absmax", "a.w", "U8 9 a.w", "nothing is nested", false },
+        { "a.w" STATE, "I8 90 a.w" STATE, "a.w", "U8 9 a.w", "not a vector of U8", false },
+        { "m.weight", "U8 4x8 m.weight", "m.SCB", "F16 3 m.SCB", "not I8", false },
+        { "m.weight", "I8 32 m.weight", "m.SCB", "F16 32 m.SCB", "rank of an int8", false },
+        { "m.SCB", "F32 3 m.SCB", "m.weight_format", "U8 2 m.weight_format", "row maxima",
+          false },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tensors *const t = tensors_create("");
+
+        tensors_add_4bit(t, "a.w", "nf4", 4, 64 * 65, cases[i].is_double);
+        tensors_add_int8(t, "m", 4, 8);
+        if (cases[i].out != NULL)
+            tensors_remove(t, cases[i].out);
+        tensors_remove(t, cases[i].also_out);
+        tensors_add(t, fixture_format("%s\n%s\n", cases[i].in, cases[i].also_in));
+        check_error(t, BNB, BERTH_REASON_COMPANION_MISMATCH,
+                    cases[i].out != NULL ? cases[i].out : "a.w.nested_absmax",
+                    cases[i].why);
+        tensors_destroy(t);
+    }
+}
+
 static void
 test_keep_going(void)
 {
@@ -914,6 +962,7 @@ main(int argc, char **argv)
     T_RUN(test_int8_lookalikes);
     T_RUN(test_int8_mismatch);
     T_RUN(test_int8_layouts);
+    T_RUN(test_one_error_a_weight);
     T_RUN(test_keep_going);
     T_RUN(test_second_round);
     T_RUN(test_stops);

@@ -35,21 +35,21 @@ berthi_cpu_level_of(const berthi_cpu_facts *facts)
 
 #if defined(__x86_64__)
 
-static uint64_t
+/* The lower half, which has every bit that is asked for. */
+static uint32_t
 read_xcr0(void)
 {
     uint32_t low;
-    uint32_t high;
 
     /* The instruction by hand: its intrinsic needs a compiler flag. */
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (uint64_t)high << 32 | low;
+    __asm__ volatile("xgetbv" : "=a"(low) : "c"(0) : "edx");
+    return low;
 }
 
 berthi_cpu_level
 berthi_cpu_best_level(void)
 {
-    berthi_cpu_facts facts = { 0, 0, 0 };
+    berthi_cpu_facts facts = { .xcr0 = 0 };
     unsigned eax;
     unsigned ebx;
     unsigned ecx;

@@ -27,7 +27,7 @@ typedef enum berthi_cpu_level {
 typedef struct berthi_cpu_facts {
     uint32_t leaf1_ecx;
     uint32_t leaf7_ebx;
-    uint64_t xcr0; /* register sets the operating system saves; 0 without OSXSAVE */
+    uint32_t xcr0; /* register sets the operating system saves; 0 without OSXSAVE */
 } berthi_cpu_facts;
 
 /* The fastest level that the facts allow. */

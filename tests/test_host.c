@@ -852,6 +852,7 @@ static void
 test_statm(void)
 {
     static const char *const bad[] = { "", "x", "1 2 3 4 5", "1 2 3 4 5 x", "1  2 3 4 5 6",
+                                       " 1 2 3 4 5 6",
                                        "1 2 3 4 5 99999999999999999999",
                                        "1 2 3 4 5 18446744073709551615" };
     berthi_host_process process = no_limits;
@@ -928,7 +929,7 @@ test_levels(void)
                                               : mask & AVX512 ? BERTHI_CPU_AVX2
                                                               : BERTHI_CPU_AVX512);
         facts = all;
-        facts.xcr0 &= ~(uint64_t)mask;
+        facts.xcr0 &= ~mask;
         CHECK_EQ(berthi_cpu_level_of(&facts), mask & 0x06   ? BERTHI_CPU_SCALAR
                                               : mask & 0xE0 ? BERTHI_CPU_AVX2
                                                             : BERTHI_CPU_AVX512);

@@ -90,7 +90,6 @@ berthi_procfs_close(berthi_procfs *file)
 {
     if (file->fd >= 0)
         berthi_sys_close(file->fd);
-    file->fd = -1;
     return reading_of_errno(file->failure);
 }
 

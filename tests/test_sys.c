@@ -442,6 +442,45 @@ test_limits_are_told_apart(void)
     CHECK_EQ(status, 0);
 }
 
+/* True when the kernel was asked for large pages where `memory` lies. */
+static bool
+is_for_large_pages(const void *memory)
+{
+    FILE *const maps = fopen("/proc/self/smaps", "r");
+    bool is_found = false;
+    bool is_large = false;
+    char line[512];
+
+    while (maps != NULL && !(is_found && is_large) && fgets(line, sizeof line, maps)) {
+        unsigned long begin;
+        unsigned long end;
+
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            is_found = begin <= (uintptr_t)memory && (uintptr_t)memory < end;
+        else if (strncmp(line, "VmFlags:", 8) == 0)
+            is_large = is_found && strstr(line, " hg") != NULL;
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return is_large;
+}
+
+static void
+test_mapping(void)
+{
+    const size_t bytes = 4 << 20;
+    unsigned char *const memory = berthi_sys_map(bytes);
+
+    T_REQUIRE(memory != NULL);
+    CHECK_EQ((uintptr_t)memory % berthi_sys_page_bytes(), 0);
+    CHECK_EQ(memory[0] + memory[bytes / 2] + memory[bytes - 1], 0);
+    memset(memory, 0xA5, bytes);
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0)
+        CHECK(is_for_large_pages(memory));
+    berthi_sys_unmap(memory, bytes);
+    CHECK(berthi_sys_map(SIZE_MAX / 2) == NULL);
+}
+
 static void
 test_process(void)
 {
@@ -678,6 +717,7 @@ main(int argc, char **argv)
     T_RUN(test_cache);
     T_RUN(test_limits);
     T_RUN(test_limits_are_told_apart);
+    T_RUN(test_mapping);
     T_RUN(test_process);
     T_RUN(test_error_words);
     T_RUN(test_threads);

@@ -13,6 +13,7 @@
 typedef struct dtype_row {
     const char *name;
     const char *torch; /* NULL: torch has none */
+    uint32_t length;   /* of `name` */
     uint32_t bits;
 } dtype_row;
 
@@ -41,7 +42,8 @@ typedef struct dtype_row {
 #define TORCH_BOOL "bool"
 
 static const dtype_row dtypes[BERTH_DTYPE_COUNT] = {
-#define DTYPE_ROW(identifier, name, bits) { name, TORCH_##identifier, bits },
+#define DTYPE_ROW(identifier, name, bits) \
+    { name, TORCH_##identifier, sizeof name - 1, bits },
     BERTH_DTYPES(DTYPE_ROW)
 #undef DTYPE_ROW
 };
@@ -104,7 +106,7 @@ int32_t
 berthi_format_dtype(const char *name, uint64_t length)
 {
     for (int32_t i = 0; i < BERTH_DTYPE_COUNT; i++)
-        if (is_word(dtypes[i].name, name, length))
+        if (dtypes[i].length == length && memcmp(dtypes[i].name, name, length) == 0)
             return i;
     return BERTHI_NO_DTYPE;
 }

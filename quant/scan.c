@@ -70,9 +70,10 @@ is_special(char byte)
 
 /*
  * Position of the next quote, backslash or control character, or `length`.
- * In a word, (x - 1) & ~x has the top bit of a byte set where x is zero, and
- * (x - 0x20) & ~x where x is below 0x20. A borrow can set it falsely, but only
- * above a byte where it is set rightly: the lowest one set is always right.
+ * In a word, x - 1 sets the top bit of a byte that was zero, and x - 0x20 of one
+ * below 0x20, among bytes below 0x80, which all three of them are. A borrow can
+ * set it falsely, but only above a byte where it is set rightly: the lowest one
+ * set is always right.
  */
 static inline uint64_t
 find_special(const char *text, uint64_t at, uint64_t length)
@@ -81,10 +82,9 @@ find_special(const char *text, uint64_t at, uint64_t length)
         const uint64_t word = load_word(text + at);
         const uint64_t quote = word ^ IN_EVERY_BYTE('"');
         const uint64_t slash = word ^ IN_EVERY_BYTE('\\');
-        const uint64_t found = (((quote - IN_EVERY_BYTE(1)) & ~quote)
-                                | ((slash - IN_EVERY_BYTE(1)) & ~slash)
-                                | ((word - IN_EVERY_BYTE(0x20)) & ~word))
-                               & IN_EVERY_BYTE(0x80);
+        const uint64_t found = ((quote - IN_EVERY_BYTE(1)) | (slash - IN_EVERY_BYTE(1))
+                                | (word - IN_EVERY_BYTE(0x20)))
+                               & ~word & IN_EVERY_BYTE(0x80);
 
         if (found != 0)
             return at + (unsigned)__builtin_ctzll(found) / 8;

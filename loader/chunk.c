@@ -18,6 +18,8 @@
 
 #define CHUNK_BYTES_MIN UINT64_C(4096)
 #define CHUNK_BYTES_MAX (UINT64_C(1) << 30)
+/* Rounded up to pages it is still a number. */
+#define FILE_END_MAX (UINT64_C(1) << 63)
 
 static berth_status
 fail_pieces(berth_error *error, uint64_t piece, const char *wrong)
@@ -109,6 +111,7 @@ begin_chunk(berthi_chunks *out, uint32_t file, uint64_t begin)
 
     memset(chunk, 0, sizeof *chunk);
     chunk->begin = begin;
+    chunk->origin = berthi_round_down(begin, out->chunk_bytes);
     chunk->file = file;
     chunk->first_span = out->span_count;
     if (before != NULL && before->file == file)
@@ -176,6 +179,7 @@ berthi_chunks_build(berth_context *context, const berthi_piece *pieces,
     memset(out, 0, sizeof *out);
     out->context = context;
     out->chunk_bytes = chunk_bytes;
+    out->is_ordered = true;
     if (chunk_bytes < CHUNK_BYTES_MIN || chunk_bytes > CHUNK_BYTES_MAX
         || (chunk_bytes & (chunk_bytes - 1)) != 0)
         return berthi_fail_argument(error, "chunk_bytes",
@@ -197,6 +201,71 @@ berthi_chunks_build(berth_context *context, const berthi_piece *pieces,
 no_memory:
     berthi_chunks_fini(out);
     return berthi_fail_memory(error, "the table of chunks");
+}
+
+/* Counts the pieces that are not empty, and the largest buffer they need. */
+static berth_status
+measure_list(const berthi_piece *pieces, uint64_t piece_count, berthi_chunks *out,
+             berth_error *error)
+{
+    for (uint64_t i = 0; i < piece_count; i++) {
+        const berthi_piece *const piece = &pieces[i];
+        uint64_t end;
+
+        if (!berthi_can_add(piece->offset, piece->bytes, &end) || end > FILE_END_MAX
+            || !berthi_can_add(out->span_bytes, piece->bytes, &out->span_bytes))
+            return fail_pieces(error, i, "ends beyond 2^63");
+        if (piece->bytes == 0)
+            continue;
+        out->chunk_count++;
+        /* Widened to whole pages on both sides, as direct reads are. */
+        end = berthi_round_down(end + CHUNK_BYTES_MIN - 1, CHUNK_BYTES_MIN)
+              - berthi_round_down(piece->offset, CHUNK_BYTES_MIN);
+        out->chunk_bytes = berthi_max_u64(out->chunk_bytes, end);
+    }
+    return BERTH_OK;
+}
+
+berth_status
+berthi_chunks_list(berth_context *context, const berthi_piece *pieces,
+                   uint64_t piece_count, berthi_chunks *out, berth_error *error)
+{
+    berth_status status;
+
+    memset(out, 0, sizeof *out);
+    out->context = context;
+    out->chunk_bytes = CHUNK_BYTES_MIN;
+    status = measure_list(pieces, piece_count, out, error);
+    if (status != BERTH_OK)
+        return status;
+    out->span_count = out->chunk_count;
+    out->chunks = berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, out->chunk_count,
+                                      sizeof *out->chunks);
+    out->spans = berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, out->span_count,
+                                     sizeof *out->spans);
+    if (out->chunks == NULL || out->spans == NULL) {
+        berthi_chunks_fini(out);
+        return berthi_fail_memory(error, "the table of chunks");
+    }
+    out->chunk_count = 0;
+    for (uint64_t i = 0; i < piece_count; i++) {
+        const berthi_piece *const piece = &pieces[i];
+
+        if (piece->bytes == 0)
+            continue;
+        out->spans[out->chunk_count] =
+            (berthi_span){ .tag = piece->tag, .bytes = piece->bytes };
+        out->chunks[out->chunk_count] = (berthi_chunk){
+            .begin = piece->offset,
+            .end = piece->offset + piece->bytes,
+            .origin = berthi_round_down(piece->offset, CHUNK_BYTES_MIN),
+            .first_span = out->chunk_count,
+            .span_count = 1,
+            .file = piece->file,
+        };
+        out->chunk_count++;
+    }
+    return BERTH_OK;
 }
 
 void

@@ -75,6 +75,8 @@ fail(conveyor *c, berth_status status, const berth_error *error)
     pthread_mutex_unlock(&c->lock);
     if (is_first) {
         berthi_stage_stop(&c->stage);
+        if (c->consumer->stop != NULL)
+            c->consumer->stop(c->consumer->user);
         c->intake.reader->table->wake(c->intake.reader);
     } else if (status != BERTH_ECANCELLED) { /* which several threads may notice */
         char line[BERTH_FILE_CAPACITY + BERTH_MESSAGE_CAPACITY];
@@ -103,8 +105,7 @@ static berth_status
 call_consumer(conveyor *c, const berthi_stage_work *work, berth_error *error)
 {
     const berthi_chunk *const chunk = work->buffer->chunk;
-    const uint8_t *const bytes =
-        work->buffer->memory + chunk->begin % c->chunks->chunk_bytes;
+    const uint8_t *const bytes = work->buffer->memory + (chunk->begin - chunk->origin);
 
     if (work->call == BERTHI_STAGE_IN_ORDER)
         return c->consumer->consume_in_order(c->consumer->user, chunk, bytes, error);
@@ -290,23 +291,12 @@ static berth_status
 check_unread(const conveyor *c, const berthi_file *files, uint32_t file_count,
              berth_error *error)
 {
-    uint64_t chunk = 0;
+    berth_status status = BERTH_OK;
 
-    for (uint32_t i = 0; i < file_count; i++) {
-        bool is_read = false;
-
-        while (chunk < c->chunks->chunk_count && c->chunks->chunks[chunk].file == i) {
-            is_read = true;
-            chunk++;
-        }
-        if (!is_read) {
-            const berth_status status = berthi_file_check(&files[i], error);
-
-            if (status != BERTH_OK)
-                return status;
-        }
-    }
-    return BERTH_OK;
+    for (uint32_t i = 0; i < file_count && status == BERTH_OK; i++)
+        if (c->intake.sources == NULL || c->intake.sources[i].chunks == NULL)
+            status = berthi_file_check(&files[i], error);
+    return status;
 }
 
 static void
@@ -377,6 +367,8 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
         status = c->status;
         if (status != BERTH_OK && error != NULL)
             *error = c->error;
+        if (status == BERTH_OK)
+            status = check_unread(c, files, file_count, error);
     }
     berthi_intake_fini(&c->intake);
     berthi_stage_fini(&c->stage);
@@ -391,7 +383,7 @@ berthi_conveyor_run(berth_context *context, berth_job *job, const berthi_file *f
                     berth_error *error)
 {
     conveyor c;
-    berth_status status = BERTH_OK;
+    berth_status status;
 
     memset(&c, 0, sizeof c);
     c.context = context;
@@ -399,9 +391,12 @@ berthi_conveyor_run(berth_context *context, berth_job *job, const berthi_file *f
     c.chunks = chunks;
     c.consumer = consumer;
     c.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (consumer->consume_in_order != NULL && !chunks->is_ordered)
+        return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
+                           "chunks without an order cannot be consumed in order");
     if (chunks->chunk_count > 0)
         status = run_chunks(&c, files, file_count, options, error);
-    if (status == BERTH_OK)
+    else
         status = check_unread(&c, files, file_count, error);
     if (status == BERTH_OK && job != NULL && berthi_job_is_cancelled(job))
         status = berthi_job_fail_cancelled(error);

@@ -41,10 +41,11 @@ typedef struct berthi_span {
 typedef struct berthi_chunk {
     uint64_t begin;
     uint64_t end;
+    uint64_t origin; /* byte of the file that lies first in the buffer */
     uint64_t first_span;
     uint32_t span_count;
     uint32_t file;
-    uint32_t number_in_file; /* 0, 1, 2, ... in file order */
+    uint32_t number_in_file; /* 0, 1, 2, ... in file order; 0 without such an order */
     bool is_last_of_file;
 } berthi_chunk;
 
@@ -55,7 +56,8 @@ typedef struct berthi_chunks {
     berthi_span *spans;
     uint64_t span_count;
     uint64_t span_bytes; /* sum: every byte once */
-    uint64_t chunk_bytes;
+    uint64_t chunk_bytes; /* of a buffer */
+    bool is_ordered;      /* by file, then offset: what consume_in_order needs */
 } berthi_chunks;
 
 /*
@@ -67,6 +69,14 @@ typedef struct berthi_chunks {
 berth_status berthi_chunks_build(berth_context *context, const berthi_piece *pieces,
                                  uint64_t piece_count, uint64_t chunk_bytes,
                                  uint64_t gap, berthi_chunks *out, berth_error *error);
+/*
+ * One chunk for each piece, in the order given: any order of files and offsets,
+ * overlaps too. Buffers are as large as the largest piece asks for. Empty pieces
+ * get no chunk. NO_MEMORY; INTERNAL for a piece that ends beyond 2^63.
+ */
+berth_status berthi_chunks_list(berth_context *context, const berthi_piece *pieces,
+                                uint64_t piece_count, berthi_chunks *out,
+                                berth_error *error);
 void berthi_chunks_fini(berthi_chunks *chunks);
 
 /*
@@ -84,6 +94,11 @@ typedef struct berthi_consumer {
     /* Optional: chunks of a file one after the other, files independently. */
     berth_status (*consume_in_order)(void *user, const berthi_chunk *chunk,
                                      const uint8_t *bytes, berth_error *error);
+    /*
+     * Optional: the run has failed or was cancelled. Whoever waits inside one of
+     * the calls above for another chunk must return. Any thread, once or twice.
+     */
+    void (*stop)(void *user);
 } berthi_consumer;
 
 typedef struct berthi_conveyor_options {

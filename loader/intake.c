@@ -7,8 +7,8 @@
  *   direct reads          [ widened to alignment A ]      A divides the window
  *   parts                 [ 4 MiB | 4 MiB | ... ]         each its own read
  *
- * A byte at file offset x lies at memory[x % chunk_bytes], whatever the way it
- * was read: the address is aligned whenever the offset is.
+ * A byte at file offset x lies at memory[x - origin], whatever the way it was
+ * read: the address is aligned whenever the offset is.
  */
 #include "loader/intake.h"
 
@@ -55,6 +55,9 @@ choose_sizes(berthi_intake *intake)
     intake->buffered_bytes = berthi_min_u64(cached, chunk_bytes);
     intake->direct_bytes = berthi_min_u64(READ_BYTES, chunk_bytes);
     intake->parts_per_buffer = (uint32_t)(chunk_bytes / intake->buffered_bytes);
+    /* Cut at multiples of the file: a chunk that begins between two has one more. */
+    if (!intake->chunks->is_ordered)
+        intake->parts_per_buffer++;
 }
 
 static bool
@@ -75,21 +78,21 @@ has_tables(berthi_intake *intake)
            && intake->parts != NULL;
 }
 
-/* Gives each source its chunks. */
+/* Gives each source the stretch of the table in which its chunks lie. */
 static void
 fill_sources(berthi_intake *intake)
 {
     for (uint32_t i = 0; i < intake->file_count; i++)
-        berthi_source_init(&intake->sources[i], &intake->files[i]);
+        berthi_source_init(&intake->sources[i], &intake->files[i], i);
     for (uint64_t i = 0; i < intake->chunks->chunk_count; i++) {
         const berthi_chunk *const chunk = &intake->chunks->chunks[i];
         berthi_source *const source = &intake->sources[chunk->file];
 
-        if (chunk->number_in_file == 0) {
+        if (source->chunks == NULL) {
             source->chunks = chunk;
             source->shares = intake->shares + i;
         }
-        source->chunk_count++;
+        source->chunk_count = (uint64_t)(chunk - source->chunks) + 1;
         source->chunks_left++;
     }
 }
@@ -172,6 +175,18 @@ notice_buffered(berthi_intake *intake, const char *path)
     intake->has_notice = true;
 }
 
+/* True when the chunk fits its buffer after it was widened. */
+static bool
+can_widen(const berthi_intake *intake, const berthi_source *source,
+          const berthi_chunk *chunk)
+{
+    uint64_t end;
+
+    return berthi_round_down(chunk->begin, source->alignment) >= chunk->origin
+           && berthi_can_round_up(chunk->end, source->alignment, &end)
+           && end - chunk->origin <= intake->chunks->chunk_bytes;
+}
+
 /* How the chunk is to be read. */
 static bool
 is_direct(berthi_intake *intake, const berthi_chunk *chunk)
@@ -181,7 +196,8 @@ is_direct(berthi_intake *intake, const berthi_chunk *chunk)
 
     if (intake->io == BERTH_IO_BUFFERED || (intake->io == BERTH_IO_AUTO && is_warm))
         return false;
-    if (berthi_source_has_direct(source, intake->chunks->chunk_bytes))
+    if (berthi_source_has_direct(source, intake->chunks->chunk_bytes)
+        && can_widen(intake, source, chunk))
         return true;
     notice_buffered(intake, source->file->path);
     return false;
@@ -221,13 +237,11 @@ submit(berthi_intake *intake, berthi_intake_part *part)
         const uint64_t alignment = intake->sources[file].alignment;
 
         begin = berthi_round_down(begin, alignment);
-        /* Within the window, hence no overflow but in the last window of all. */
-        if (!berthi_can_round_up(end, alignment, &end))
-            end = part->end;
+        (void)berthi_can_round_up(end, alignment, &end); /* it can: see can_widen() */
     }
     read->fd = read->is_direct ? intake->sources[file].direct_fd
                                : berthi_source_buffered_fd(&intake->sources[file]);
-    read->memory = buffer->memory + begin % intake->chunks->chunk_bytes;
+    read->memory = buffer->memory + (begin - buffer->chunk->origin);
     read->offset = begin;
     read->bytes = (uint32_t)(end - begin);
     read->buffer = transfer->is_registered ? buffer->number : BERTHI_READER_NO_BUFFER;

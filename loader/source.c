@@ -18,10 +18,11 @@
 #define UNKNOWN_PER_CENT 255u /* somebody else's file */
 
 void
-berthi_source_init(berthi_source *source, const berthi_file *file)
+berthi_source_init(berthi_source *source, const berthi_file *file, uint32_t number)
 {
     memset(source, 0, sizeof *source);
     source->file = file;
+    source->number = number;
     source->direct_fd = -1;
     source->buffered_fd = -1;
 }
@@ -100,7 +101,8 @@ survey(berthi_source *source)
 {
     source->is_surveyed = true;
     for (uint64_t i = 0; i < source->chunk_count; i++)
-        source->shares[i] = measure_share(source, &source->chunks[i]);
+        if (source->chunks[i].file == source->number)
+            source->shares[i] = measure_share(source, &source->chunks[i]);
 }
 
 bool
@@ -118,7 +120,8 @@ berthi_source_is_warm(berthi_source *source, const berthi_chunk *chunk)
 static bool
 is_guest(const berthi_source *source, const berthi_chunk *chunk)
 {
-    return source->shares[chunk - source->chunks] < RESIDENT_PER_CENT;
+    return chunk->file == source->number
+           && source->shares[chunk - source->chunks] < RESIDENT_PER_CENT;
 }
 
 /* Drops the pages of chunks that follow each other without a gap. */

@@ -16,11 +16,12 @@
 
 typedef struct berthi_source {
     const berthi_file *file;
-    const berthi_chunk *chunks; /* of this file, one after the other */
-    uint64_t chunk_count;
-    uint64_t chunks_left; /* not read yet */
+    const berthi_chunk *chunks; /* from its first to its last one; NULL: it has none */
+    uint64_t chunk_count; /* of these, others' among them */
+    uint64_t chunks_left; /* its own, not read yet */
     uint8_t *shares;      /* one a chunk: per cent that was cached before; borrowed */
     uint64_t alignment;   /* of direct reads */
+    uint32_t number;      /* of the file */
     int direct_fd;        /* -1: none */
     int buffered_fd;      /* -1: none of its own */
     bool is_surveyed;     /* `shares` are known */
@@ -30,20 +31,20 @@ typedef struct berthi_source {
 } berthi_source;
 
 /* Without chunks; acquires nothing. */
-void berthi_source_init(berthi_source *source, const berthi_file *file);
+void berthi_source_init(berthi_source *source, const berthi_file *file, uint32_t number);
 /* Descriptors are closed, guests dropped; may be called again. */
 void berthi_source_close(berthi_source *source);
 
 /* True when copying the chunk from the page cache is faster than the disk. */
 bool berthi_source_is_warm(berthi_source *source, const berthi_chunk *chunk);
 /*
- * True when the file can be read directly, in windows of `chunk_bytes`; it is
+ * True when the file can be read directly, in buffers of `chunk_bytes`; it is
  * opened for that by the first call, unless it is refused.
  */
 bool berthi_source_has_direct(berthi_source *source, uint64_t chunk_bytes);
 /*
  * The alignment of direct reads where the kernel asks for `memory` and
- * `offset`, in windows of `chunk_bytes`; 0: there can be none.
+ * `offset`, in buffers of `chunk_bytes`; 0: there can be none.
  */
 uint64_t berthi_source_alignment(uint32_t memory, uint32_t offset, uint64_t chunk_bytes);
 /* For reads through the page cache. Never fails: the file's own if need be. */

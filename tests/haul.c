@@ -222,6 +222,34 @@ consume_in_order(void *user, const berthi_chunk *chunk, const uint8_t *bytes,
     return status;
 }
 
+static void
+count_stop(void *user)
+{
+    haul *const h = user;
+
+    atomic_fetch_add(&h->stops, 1);
+}
+
+static berth_status
+list_shuffled(haul *h, berthi_chunks *chunks)
+{
+    berthi_piece pieces[HAUL_PIECES];
+    uint32_t random = h->shuffle;
+
+    memcpy(pieces, h->pieces, sizeof pieces);
+    for (uint64_t i = h->piece_count; i > 1; i--) {
+        uint64_t other;
+        berthi_piece piece;
+
+        random = random * UINT32_C(1664525) + UINT32_C(1013904223);
+        other = (random >> 8) % i;
+        piece = pieces[other];
+        pieces[other] = pieces[i - 1];
+        pieces[i - 1] = piece;
+    }
+    return berthi_chunks_list(h->context, pieces, h->piece_count, chunks, &h->error);
+}
+
 berth_status
 haul_run(haul *h, berth_job *job)
 {
@@ -229,6 +257,7 @@ haul_run(haul *h, berth_job *job)
         .user = h,
         .consume = h->is_any ? consume : NULL,
         .consume_in_order = h->is_in_order ? consume_in_order : NULL,
+        .stop = count_stop,
     };
     const int fds = fixture_open_fds();
     berthi_chunks chunks;
@@ -236,8 +265,10 @@ haul_run(haul *h, berth_job *job)
 
     memset(&h->error, 0, sizeof h->error);
     memset(&h->stats, 0xff, sizeof h->stats);
-    status = berthi_chunks_build(h->context, h->pieces, h->piece_count, h->chunk_bytes,
-                                 h->gap, &chunks, &h->error);
+    status = h->shuffle != 0 ? list_shuffled(h, &chunks)
+                             : berthi_chunks_build(h->context, h->pieces, h->piece_count,
+                                                   h->chunk_bytes, h->gap, &chunks,
+                                                   &h->error);
     if (status == BERTH_OK)
         status = berthi_conveyor_run(h->context, job, h->files, h->file_count, &chunks,
                                      &h->options, &consumer, &h->stats, &h->error);

@@ -42,6 +42,7 @@ struct haul {
     /* Settings, zero unless changed. */
     uint64_t chunk_bytes; /* 4096 */
     uint64_t gap;
+    uint32_t shuffle; /* not 0: pieces are a list, in an order of this seed */
     bool is_any;   /* the consumer has consume(); haul_begin() sets it */
     bool is_in_order;
     berthi_conveyor_options options;
@@ -54,6 +55,7 @@ struct haul {
     berthi_conveyor_stats stats;
     berth_error error;
     _Atomic uint64_t calls;
+    _Atomic uint64_t stops; /* of the consumer */
     _Atomic bool has_wrong_bytes;
     _Atomic bool has_wrong_order;
     _Atomic int notices; /* lines of the log */

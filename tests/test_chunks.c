@@ -34,6 +34,7 @@ check_chunk(const berthi_chunks *chunks, uint64_t number, uint32_t file, uint64_
     CHECK_EQ(chunk->end, end);
     CHECK_EQ(chunk->number_in_file, number_in_file);
     CHECK_EQ(chunk->is_last_of_file, is_last);
+    CHECK_EQ(chunk->origin, begin - begin % chunks->chunk_bytes);
 }
 
 static void
@@ -246,6 +247,67 @@ test_impossible_sizes(void)
     berthi_chunks_fini(&chunks);
 }
 
+/* ------------------------------------------------------------- in any order */
+
+static void
+test_list(void)
+{
+    const berthi_piece pieces[] = {
+        { 5000, 10, 1, 2 }, { 4095, 2, 2, 0 }, { 9, 0, 3, 1 }, { 0, 4096, 4, 0 }, { 100, 7, 5, 2 },
+    };
+    const uint64_t origins[] = { 4096, 0, 0, 0 };
+    const uint32_t from[] = { 0, 1, 3, 4 };
+    berthi_chunks chunks;
+    berth_error error;
+
+    T_REQUIRE(berthi_chunks_list(context, pieces, 5, &chunks, &error) == BERTH_OK);
+    CHECK_EQ(chunks.chunk_count, 4);
+    CHECK_EQ(chunks.span_count, 4);
+    CHECK_EQ(chunks.span_bytes, 10 + 2 + 4096 + 7);
+    CHECK_EQ(chunks.chunk_bytes, 8192); /* the second lies on two pages */
+    CHECK(!chunks.is_ordered);
+    for (uint64_t i = 0; i < 4; i++) {
+        const berthi_chunk *const chunk = &chunks.chunks[i];
+        const berthi_piece *const piece = &pieces[from[i]];
+
+        CHECK_EQ(chunk->begin, piece->offset);
+        CHECK_EQ(chunk->end, piece->offset + piece->bytes);
+        CHECK_EQ(chunk->origin, origins[i]);
+        CHECK_EQ(chunk->file, piece->file);
+        CHECK_EQ(chunk->first_span, i);
+        CHECK_EQ(chunk->span_count, 1);
+        CHECK_EQ(chunk->number_in_file, 0);
+        CHECK(!chunk->is_last_of_file);
+        check_span(&chunks, i, piece->tag, 0, piece->bytes, 0);
+    }
+    berthi_chunks_fini(&chunks);
+    T_REQUIRE(berthi_chunks_list(context, pieces + 2, 1, &chunks, &error) == BERTH_OK);
+    CHECK_EQ(chunks.chunk_count, 0);
+    CHECK_EQ(chunks.chunk_bytes, 4096);
+    berthi_chunks_fini(&chunks);
+}
+
+static void
+test_list_of_impossible_sizes(void)
+{
+    const uint64_t end = UINT64_C(1) << 63;
+    const berthi_piece around[] = { { UINT64_MAX, 2, 1, 0 } };
+    const berthi_piece behind[] = { { end, 1, 1, 0 } };
+    const berthi_piece last[] = { { end - 1, 1, 1, 0 }, { end, 0, 2, 0 } };
+    const berthi_piece sum[] = { { 0, end, 1, 0 }, { 0, end, 1, 0 } };
+    berthi_chunks chunks;
+    berth_error error;
+
+    CHECK_EQ(berthi_chunks_list(context, around, 1, &chunks, &error), BERTH_EINTERNAL);
+    CHECK_EQ(berthi_chunks_list(context, behind, 1, &chunks, &error), BERTH_EINTERNAL);
+    CHECK_CONTAINS(error.message, "piece 0");
+    CHECK_EQ(berthi_chunks_list(context, sum, 2, &chunks, &error), BERTH_EINTERNAL);
+    CHECK_CONTAINS(error.message, "piece 1");
+    T_REQUIRE(berthi_chunks_list(context, last, 2, &chunks, &error) == BERTH_OK);
+    CHECK_EQ(chunks.chunk_bytes, 4096);
+    berthi_chunks_fini(&chunks);
+}
+
 /* ------------------------------------------------------------ many, at random */
 
 static uint32_t seed;
@@ -399,6 +461,8 @@ main(int argc, char **argv)
     T_RUN(test_refuses_disorder);
     T_RUN(test_refuses_odd_chunks);
     T_RUN(test_impossible_sizes);
+    T_RUN(test_list);
+    T_RUN(test_list_of_impossible_sizes);
     T_RUN(test_every_byte_once);
     T_RUN(test_every_allocation_can_fail);
     T_RUN(test_nothing_is_left);

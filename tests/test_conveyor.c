@@ -64,6 +64,22 @@ run_kinds(haul *h)
 }
 
 static void
+run_any_order(haul *h)
+{
+    for (int way = 0; way < 6; way++) {
+        h->options.io = way % 3;
+        h->options.no_uring = way >= 3;
+        h->is_any = true;
+        h->is_in_order = false;
+        haul_reset(h);
+        if (!CHECK_EQ(haul_run(h, NULL), BERTH_OK))
+            T_NOTE("%s: %s", h->error.file, h->error.message);
+        haul_check(h);
+        CHECK_EQ(atomic_load(&h->stops), 0);
+    }
+}
+
+static void
 run_ways(haul *h)
 {
     for (int way = 0; way < 6; way++) {
@@ -129,6 +145,33 @@ test_pieces_and_gaps(void)
     run_ways(&h);
     h.chunk_bytes = 65536;
     run_ways(&h);
+    haul_end(&h);
+}
+
+/* Pieces in any order, files mixed; the next one may begin inside the same page. */
+static void
+test_lists_in_any_order(void)
+{
+    haul h;
+
+    haul_begin(&h, fixture_folder(), sizes, SIZE_COUNT);
+    for (uint32_t file = 0; file < SIZE_COUNT; file++)
+        for (uint64_t at = 0; at < sizes[file];) {
+            const uint64_t bytes = berthi_min_u64(sizes[file] - at, 4000 + 5000 * (file % 3));
+
+            haul_want(&h, file, at, bytes);
+            at += bytes;
+            if (h.piece_count == HAUL_PIECES)
+                break;
+        }
+    h.shuffle = 7;
+    run_any_order(&h);
+    h.shuffle = 8;
+    h.options.ring_bytes = UINT64_C(1) << 20;
+    run_any_order(&h);
+    h.is_in_order = true;
+    CHECK_EQ(haul_run(&h, NULL), BERTH_EINTERNAL);
+    CHECK_CONTAINS(h.error.message, "in order");
     haul_end(&h);
 }
 
@@ -383,6 +426,35 @@ fail_at(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error
         return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_DIGEST, &about, "chunk %u of file %u",
                        (unsigned)chunk->number_in_file, (unsigned)chunk->file);
+}
+
+/* Waits until it is told to stop: for a chunk that will never come. */
+static berth_status
+wait_for_stop(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
+{
+    (void)is_in_order;
+    if (chunk->begin > 0)
+        return BERTH_OK;
+    for (int i = 0; i < 5000 && atomic_load(&h->stops) == 0; i++)
+        pause_ns(MS);
+    return berthi_job_fail_cancelled(error);
+}
+
+static void
+test_who_waits_is_stopped(void)
+{
+    const uint64_t size = 64 * 4096;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.reader = &haul_reader;
+    h.options.workers = 2;
+    h.each = wait_for_stop;
+    haul_trick = (haul_tricks){ .failure = EIO, .failure_first = 5, .failure_count = 1 };
+    CHECK_EQ(haul_run(&h, NULL), BERTH_EIO);
+    CHECK_GE(atomic_load(&h.stops), 1);
+    haul_end(&h);
 }
 
 static void
@@ -897,12 +969,14 @@ main(int argc, char **argv)
     T_RUN(test_every_byte_once);
     T_RUN(test_every_byte_once_in_memory);
     T_RUN(test_pieces_and_gaps);
+    T_RUN(test_lists_in_any_order);
     T_RUN(test_nothing_to_do);
     T_RUN(test_memory_is_the_ring);
     T_RUN(test_few_descriptors);
     T_RUN(test_two_files_in_order_at_once);
     T_RUN(test_slow_order_in_a_small_ring);
     T_RUN(test_one_file_after_the_other);
+    T_RUN(test_who_waits_is_stopped);
     T_RUN(test_consumer_fails);
     T_RUN(test_later_failures_are_logged);
     T_RUN(test_truncated_while_reading);

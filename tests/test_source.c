@@ -58,7 +58,7 @@ begin(rig *r)
     }
     r->fds = fixture_open_fds();
     memset(&r->source, 0xff, sizeof r->source); /* whatever was there before */
-    berthi_source_init(&r->source, &r->file);
+    berthi_source_init(&r->source, &r->file, 0);
     r->source.chunks = r->chunks;
     r->source.chunk_count = CHUNKS;
     r->source.shares = r->shares;

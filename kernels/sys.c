@@ -128,7 +128,6 @@ nanoseconds(struct timespec t)
 static void
 take_stat(const struct stat *from, berthi_sys_stat *out)
 {
-    memset(out, 0, sizeof *out);
     out->kind = S_ISREG(from->st_mode)   ? BERTHI_SYS_REGULAR
                 : S_ISDIR(from->st_mode) ? BERTHI_SYS_FOLDER
                 : S_ISLNK(from->st_mode) ? BERTHI_SYS_LINK
@@ -193,17 +192,22 @@ berthi_sys_path_of(int fd, char *path, size_t capacity)
 #define STATX_DIOALIGN 0x00002000U
 #endif
 
+/* The kernel's struct: stx_dio_mem_align and _offset_align lie at 0x98, 0x9C. */
+struct direct_answer {
+    uint32_t mask;
+    unsigned char between[0x98 - 4];
+    uint32_t memory;
+    uint32_t offset;
+    unsigned char rest[0x100 - 0xA0];
+};
+_Static_assert(offsetof(struct direct_answer, memory) == 0x98, "the kernel's place");
+_Static_assert(offsetof(struct direct_answer, offset) == 0x9C, "the kernel's place");
+_Static_assert(sizeof(struct direct_answer) == 0x100, "all that the kernel writes");
+
 int
 berthi_sys_direct_alignment(int fd, uint32_t *memory, uint32_t *offset)
 {
-    /* The kernel's struct: stx_dio_mem_align and _offset_align lie at 0x98, 0x9C. */
-    struct {
-        uint32_t mask;
-        unsigned char between[0x98 - 4];
-        uint32_t memory;
-        uint32_t offset;
-        unsigned char rest[0x100 - 0xA0];
-    } answer;
+    struct direct_answer answer;
 
     *memory = 0;
     *offset = 0;
@@ -558,10 +562,9 @@ void
 berthi_sys_event_clear(int fd)
 {
     uint64_t count;
+    const ssize_t got = read(fd, &count, sizeof count);
 
-    /* Not set: nothing to clear, no failure. */
-    if (read(fd, &count, sizeof count) < 0)
-        return;
+    (void)got; /* not set: nothing to clear, no failure */
 }
 
 const char *
@@ -576,9 +579,7 @@ berthi_sys_error_words(int system_error)
 uint64_t
 berthi_sys_page_bytes(void)
 {
-    const long bytes = sysconf(_SC_PAGESIZE);
-
-    return bytes > 0 ? (uint64_t)bytes : 4096;
+    return (uint64_t)sysconf(_SC_PAGESIZE); /* which Linux always knows */
 }
 
 void *
@@ -610,7 +611,7 @@ berthi_sys_process_id(void)
 uint64_t
 berthi_sys_now_ns(void)
 {
-    struct timespec now = { 0, 0 };
+    struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)nanoseconds(now);

@@ -4,11 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +25,60 @@
 #define CWD BERTHI_SYS_AT_CWD
 #define SECOND_NS UINT64_C(1000000000)
 
+/*
+ * These stand before the C library's: a signal that comes at the right moment
+ * is nothing that a test can bring about.
+ */
+static int interruptions; /* so many of the next calls fail with EINTR */
+
+static bool
+is_interrupted(void)
+{
+    if (interruptions == 0)
+        return false;
+    interruptions--;
+    errno = EINTR;
+    return true;
+}
+
+int
+openat(int folder, const char *path, int flags, ...)
+{
+    va_list arguments;
+    mode_t mode;
+
+    va_start(arguments, flags);
+    mode = va_arg(arguments, mode_t);
+    va_end(arguments);
+    if (is_interrupted())
+        return -1;
+    return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+ssize_t
+pread(int fd, void *bytes, size_t size, off_t offset)
+{
+    return is_interrupted() ? -1 : syscall(SYS_pread64, fd, bytes, size, offset);
+}
+
+ssize_t
+pwrite(int fd, const void *bytes, size_t size, off_t offset)
+{
+    return is_interrupted() ? -1 : syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+int
+flock(int fd, int operation)
+{
+    return is_interrupted() ? -1 : (int)syscall(SYS_flock, fd, operation);
+}
+
+int
+fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    return is_interrupted() ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
 static const char *
 path_in(const char *folder, const char *name)
 {
@@ -30,6 +89,34 @@ static bool
 is_close_on_exec(int fd)
 {
     return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+typedef struct names {
+    int count;
+    int stop_after;
+    uint64_t sum;
+} names;
+
+static int
+count_name(void *user, const char *name)
+{
+    names *const n = user;
+
+    n->count++;
+    n->sum += strtoull(name + strspn(name, "n"), NULL, 10);
+    return n->count == n->stop_after;
+}
+
+/* Asks the kernel itself. */
+static bool
+is_uring_there(void)
+{
+    unsigned char parameters[256] = { 0 };
+    const long fd = syscall(SYS_io_uring_setup, 1, parameters);
+
+    if (fd >= 0)
+        close((int)fd);
+    return fd >= 0;
 }
 
 /* ------------------------------------------------------------------- opening */
@@ -143,6 +230,16 @@ test_create(void)
     berthi_sys_close(fd);
 }
 
+/* Whether statx() answers with the alignment of direct reads: a bit of its mask. */
+static bool
+can_say_alignment(int fd)
+{
+    uint32_t answer[64] = { 0 };
+
+    return syscall(SYS_statx, fd, "", AT_EMPTY_PATH, 0x2000u, answer) == 0
+           && (answer[0] & 0x2000u) != 0;
+}
+
 static void
 test_reopen(void)
 {
@@ -165,10 +262,17 @@ test_reopen(void)
     CHECK_EQ(fcntl(plain, F_GETFL) & O_DIRECT, 0);
     CHECK_EQ(berthi_sys_pread(plain, block, 10, 4090), 6);
     berthi_sys_close(plain);
-    if (berthi_sys_direct_alignment(fd, &memory, &offset) == 0)
+    errno = 0;
+    if (berthi_sys_direct_alignment(fd, &memory, &offset) == 0) {
         CHECK((memory & (memory - 1)) == 0 && (offset & (offset - 1)) == 0);
-    else
+        CHECK_EQ(can_say_alignment(fd), true);
+    } else {
         CHECK(memory == 0 && offset == 0);
+        CHECK_EQ(errno, ENOSYS);
+        CHECK_EQ(can_say_alignment(fd), false);
+    }
+    CHECK_EQ(berthi_sys_direct_alignment(-1, &memory, &offset), -1);
+    CHECK_EQ(errno, EBADF);
     direct = berthi_sys_reopen_direct(fd);
     if (direct >= 0) {
         CHECK(fcntl(direct, F_GETFL) & O_DIRECT);
@@ -180,6 +284,73 @@ test_reopen(void)
     }
     berthi_sys_close(fd);
     free(block);
+}
+
+/* Calls that are begun again after a signal, and one that then says "nothing". */
+static void
+test_interruptions(void)
+{
+    const char *const path = path_in(fixture_folder(), "f");
+    char byte = 0;
+    int fd;
+
+    interruptions = 2;
+    fd = berthi_sys_create(CWD, path);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(interruptions, 0);
+    interruptions = 2;
+    CHECK_EQ(berthi_sys_pwrite(fd, "x", 1, 0), 1);
+    CHECK_EQ(interruptions, 0);
+    interruptions = 2;
+    CHECK_EQ(berthi_sys_pread(fd, &byte, 1, 0), 1);
+    CHECK_EQ(byte, 'x');
+    CHECK_EQ(interruptions, 0);
+    interruptions = 2;
+    CHECK_EQ(berthi_sys_pread(fd, &byte, 1, 1), 0);
+    CHECK_EQ(berthi_sys_pwrite(fd, "", 0, 0), 0);
+    interruptions = 2;
+    CHECK_EQ(berthi_sys_lock(fd), 0);
+    CHECK_EQ(interruptions, 0);
+    interruptions = 2;
+    if (berthi_sys_allocate(fd, 8192) == 0)
+        CHECK_EQ(fixture_size(path), 8192);
+    else
+        CHECK_EQ(errno, EOPNOTSUPP);
+    CHECK_EQ(interruptions, 0);
+    berthi_sys_close(fd);
+}
+
+/* In a process whose standard input is closed, 0 is a descriptor like any other. */
+static void
+test_descriptor_zero(void)
+{
+    const char *const folder = fixture_folder();
+    int status = -1;
+    pid_t child;
+
+    fixture_text(path_in(folder, "f"), "x");
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        const int at = berthi_sys_open_folder(CWD, folder);
+        names all = { 0, -1, 0 };
+        int wrong = at < 0;
+
+        close(0);
+        errno = EINTR;
+        wrong += berthi_sys_open_read(at, "f") != 0;
+        close(0);
+        errno = EINTR;
+        wrong += berthi_sys_open_beneath(at, "f") != 0 && errno != ENOSYS && errno != EPERM;
+        close(0);
+        wrong += berthi_sys_list(at, count_name, &all) != 0 || all.count != 1;
+        wrong += berthi_sys_probe_uring() != 0 && is_uring_there();
+        wrong += berthi_sys_open_read(at, "f") != 0; /* and was closed each time */
+        _exit(wrong);
+    }
+    T_REQUIRE(child > 0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
 }
 
 static void
@@ -195,6 +366,8 @@ test_stat(void)
 
     fixture_text(path, "12345");
     fixture_link("f", path_in(folder, "l"));
+    if (geteuid() == 0)
+        CHECK_EQ(chown(path, 12345, 54321), 0);
     T_REQUIRE(utimensat(AT_FDCWD, path, times, 0) == 0 && stat(path, &truth) == 0);
     fd = berthi_sys_open_read(CWD, path);
     CHECK_EQ(berthi_sys_fstat(fd, &one), 0);
@@ -209,7 +382,9 @@ test_stat(void)
     CHECK_EQ(one.user, truth.st_uid);
     CHECK_EQ(one.group, truth.st_gid);
     CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), true, &two), 0);
-    CHECK_MEM(&one, &two, sizeof one);
+    CHECK_EQ(two.kind, BERTHI_SYS_REGULAR);
+    CHECK_EQ(two.inode, one.inode);
+    CHECK_EQ(two.device, one.device);
     CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), false, &two), 0);
     CHECK_EQ(two.kind, BERTHI_SYS_LINK);
     CHECK_EQ(berthi_sys_stat_at(CWD, folder, false, &two), 0);
@@ -250,22 +425,6 @@ test_links(void)
 }
 
 /* --------------------------------------------------------------------- lists */
-
-typedef struct names {
-    int count;
-    int stop_after;
-    uint64_t sum;
-} names;
-
-static int
-count_name(void *user, const char *name)
-{
-    names *const n = user;
-
-    n->count++;
-    n->sum += strtoull(name + strspn(name, "n"), NULL, 10);
-    return n->count == n->stop_after;
-}
 
 static void
 test_list(void)
@@ -329,8 +488,10 @@ test_allocate(void)
 {
     const char *const path = path_in(fixture_folder(), "f");
     const int fd = berthi_sys_create(CWD, path);
+    struct statvfs disk;
     struct stat truth;
     uint64_t free_bytes = 0;
+    int proc;
 
     if (berthi_sys_allocate(fd, 1 << 20) == 0) {
         T_REQUIRE(fstat(fd, &truth) == 0);
@@ -343,7 +504,14 @@ test_allocate(void)
     CHECK(errno == EFBIG || errno == ENOSPC || errno == EOPNOTSUPP);
     CHECK_EQ(berthi_sys_free_bytes(fd, &free_bytes), 0);
     CHECK_GT(free_bytes, 0);
+    T_REQUIRE(fstatvfs(fd, &disk) == 0); /* others write there, too: about as much */
+    CHECK_LT(free_bytes / 2, disk.f_bavail * disk.f_frsize);
+    CHECK_GT(free_bytes, disk.f_bavail * disk.f_frsize / 2);
     berthi_sys_close(fd);
+    proc = berthi_sys_open_folder(CWD, "/proc");
+    CHECK_EQ(berthi_sys_free_bytes(proc, &free_bytes), -1);
+    CHECK_EQ(errno, ENOSYS);
+    berthi_sys_close(proc);
 }
 
 static void
@@ -390,6 +558,74 @@ test_cache(void)
     free(block);
 }
 
+/* What the kernel's count says, and what looking at each page says. */
+static int64_t
+cached_by(bool is_by_page, int fd, uint64_t offset, uint64_t bytes)
+{
+    int64_t count;
+
+    if (is_by_page)
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, false);
+    count = berthi_sys_cached_pages(fd, offset, bytes);
+    berthi_fault_disarm();
+    return count;
+}
+
+/* Pages of the address space in use. */
+static long
+mapped_pages(void)
+{
+    char *const text = fixture_read("/proc/self/statm", NULL);
+    const long pages = strtol(text, NULL, 10);
+
+    free(text);
+    return pages;
+}
+
+/* Four pages of many, at both sides of where one look at the pages ends. */
+static void
+test_cached_pages(void)
+{
+    static const uint64_t written[] = { 0, 4095, 4096, 4099 };
+    static const struct {
+        uint64_t offset; /* in quarters of a page */
+        uint64_t bytes;
+        int64_t pages;
+    } cases[] = {
+        { 0, 4 * 4100, 4 }, { 0, 1, 1 },           { 0, 4, 1 },          { 4, 4, 0 },
+        { 3, 2, 1 },        { 4 * 4095, 4, 1 },    { 4 * 4095, 5, 2 },   { 4 * 4095 + 3, 2, 2 },
+        { 4 * 4094, 7, 1 }, { 4 * 4096, 4 * 4, 2 }, { 4, 4 * 4099, 3 },  { 1, 4 * 4096, 3 },
+    };
+    const char *const path = path_in(fixture_folder(), "f");
+    const uint64_t page = berthi_sys_page_bytes();
+    const int fd = berthi_sys_create(CWD, path);
+    const long before = mapped_pages();
+    bool is_exact[2];
+
+    T_REQUIRE(fd >= 0 && ftruncate(fd, (off_t)(4100 * page)) == 0);
+    for (size_t i = 0; i < 4; i++)
+        CHECK_EQ(berthi_sys_pwrite(fd, "x", 1, written[i] * page), 1);
+    /* Kernels without the count, and those that tell nobody about pages. */
+    for (int way = 0; way < 2; way++)
+        is_exact[way] = cached_by(way == 1, fd, 0, 4100 * page) == 4;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int way = 0; way < 2; way++)
+            if (is_exact[way]
+                && !CHECK_EQ(cached_by(way == 1, fd, cases[i].offset * page / 4,
+                                       cases[i].bytes * page / 4), cases[i].pages))
+                T_NOTE("case %zu, way %d", i, way);
+    CHECK_EQ(is_exact[1], true);
+    CHECK_LT(mapped_pages() - before, 4000); /* no look left its mapping behind */
+    CHECK_EQ(cached_by(true, -1, 0, page), -1);
+    CHECK_EQ(errno, ENOSYS);
+    if (geteuid() == 0) { /* of another's file the pages are not told */
+        CHECK_EQ(fchown(fd, 12345, 54321), 0);
+        CHECK_EQ(cached_by(true, fd, 0, page), -1);
+        CHECK_EQ(errno, ENOSYS);
+    }
+    berthi_sys_close(fd);
+}
+
 /* ------------------------------------------------------------------- process */
 
 static void
@@ -425,17 +661,27 @@ test_limits_are_told_apart(void)
     fflush(NULL);
     child = fork();
     if (child == 0) {
-        const struct rlimit locked = { 4096, 4096 };
-        const struct rlimit file = { 8192, RLIM_INFINITY };
-        uint64_t a = 0;
-        uint64_t b = 0;
+        static const struct {
+            berthi_sys_limit_kind kind;
+            int resource;
+            struct rlimit limit;
+        } cases[] = {
+            { BERTHI_SYS_LIMIT_LOCKED, RLIMIT_MEMLOCK, { 4096, 4096 } },
+            { BERTHI_SYS_LIMIT_FILE, RLIMIT_FSIZE, { 8192, 16384 } },
+            { BERTHI_SYS_LIMIT_DATA, RLIMIT_DATA, { 1 << 20, 1 << 29 } },
+            { BERTHI_SYS_LIMIT_ADDRESS, RLIMIT_AS, { 1 << 21, 1 << 30 } },
+        };
+        int wrong = 0;
 
-        _exit(setrlimit(RLIMIT_MEMLOCK, &locked) == 0 && setrlimit(RLIMIT_FSIZE, &file) == 0
-                      && berthi_sys_limit(BERTHI_SYS_LIMIT_LOCKED, &a) == 0
-                      && berthi_sys_limit(BERTHI_SYS_LIMIT_FILE, &b) == 0 && a == 4096
-                      && b == 8192
-                  ? 0
-                  : 1);
+        for (size_t i = 0; i < 4; i++)
+            wrong += setrlimit((__rlimit_resource_t)cases[i].resource, &cases[i].limit) != 0;
+        for (size_t i = 0; i < 4; i++) {
+            uint64_t bytes = 0;
+
+            wrong += berthi_sys_limit(cases[i].kind, &bytes) != 0
+                     || bytes != cases[i].limit.rlim_cur;
+        }
+        _exit(wrong);
     }
     T_REQUIRE(child > 0);
     CHECK_EQ(waitpid(child, &status, 0), child);
@@ -470,6 +716,7 @@ test_mapping(void)
 {
     const size_t bytes = 4 << 20;
     unsigned char *const memory = berthi_sys_map(bytes);
+    unsigned char resident[1024];
 
     T_REQUIRE(memory != NULL);
     CHECK_EQ((uintptr_t)memory % berthi_sys_page_bytes(), 0);
@@ -478,16 +725,21 @@ test_mapping(void)
     if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0)
         CHECK(is_for_large_pages(memory));
     berthi_sys_unmap(memory, bytes);
+    CHECK_EQ(mincore(memory, bytes, resident), -1);
+    CHECK_EQ(errno, ENOMEM);
     CHECK(berthi_sys_map(SIZE_MAX / 2) == NULL);
 }
 
 static void
 test_process(void)
 {
+    const int before = fixture_open_fds();
     uint32_t cores = 0;
     cpu_set_t mask;
     unsigned char random[2][256];
 
+    CHECK_EQ(berthi_sys_probe_uring() == 0, is_uring_there());
+    CHECK_EQ(fixture_open_fds(), before);
     CHECK_EQ(berthi_sys_affinity(&cores), 0);
     T_REQUIRE(sched_getaffinity(0, sizeof mask, &mask) == 0);
     CHECK_EQ(cores, CPU_COUNT(&mask));
@@ -569,6 +821,10 @@ test_events(void)
     CHECK_EQ(berthi_sys_event_signal(fd), 0);
     berthi_sys_event_clear(fd);
     CHECK_EQ(read(fd, &count, sizeof count), -1);
+    CHECK_EQ(errno, EAGAIN);
+    count = UINT64_MAX - 1; /* no more fits */
+    CHECK_EQ(write(fd, &count, sizeof count), 8);
+    CHECK_EQ(berthi_sys_event_signal(fd), -1);
     CHECK_EQ(errno, EAGAIN);
     berthi_sys_close(fd);
 }
@@ -708,6 +964,8 @@ main(int argc, char **argv)
     T_RUN(test_open_beneath);
     T_RUN(test_create);
     T_RUN(test_reopen);
+    T_RUN(test_interruptions);
+    T_RUN(test_descriptor_zero);
     T_RUN(test_stat);
     T_RUN(test_links);
     T_RUN(test_list);
@@ -715,6 +973,7 @@ main(int argc, char **argv)
     T_RUN(test_allocate);
     T_RUN(test_lock);
     T_RUN(test_cache);
+    T_RUN(test_cached_pages);
     T_RUN(test_limits);
     T_RUN(test_limits_are_told_apart);
     T_RUN(test_mapping);

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layout.h - which tensor of a new model goes into which shard, and where.
+ *
+ * Owns the division into shards (safetensors-format.md 12.3), the order inside
+ * a shard and the canonical header (11.1, 11.2), and the names of the shards
+ * (12.2). No I/O.
+ *
+ * Some lengths are guesses at first: a tensor is late until its length is set.
+ * The place of a tensor is final once all tensors before it in its shard have
+ * their length, and its shard once all before it in fill order have. Nothing is
+ * locked: one thread at a time.
+ */
+#ifndef BERTH_LOADER_LAYOUT_H
+#define BERTH_LOADER_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "kernels/memory.h"
+#include "quant/json_text.h"
+
+/*
+ * One tensor. Names are never put together: `name` and `suffix` are compared
+ * and printed one after the other. All texts and shapes are borrowed and stay
+ * with the caller until the layout is destroyed.
+ */
+typedef struct berthi_layout_tensor {
+    const char *name;      /* `name_length` bytes; need not end in NUL            */
+    const char *suffix;    /* ends in NUL; NULL: none                             */
+    const uint64_t *shape; /* NULL with rank 1: as many elements as `bytes` hold  */
+    uint64_t bytes;
+    uint32_t name_length;
+    uint32_t rank;
+    int32_t dtype;
+    bool is_late; /* `bytes` is a guess; needs a NULL shape and bytes of whole elements */
+    /* Filled by the layout. */
+    uint32_t shard;      /* from 0                                               */
+    uint32_t place;      /* among the tensors of the shard                       */
+    uint32_t text_bytes; /* of its header entry, without the numbers that change */
+    uint64_t offset;     /* in the payload of the shard                          */
+} berthi_layout_tensor;
+
+/* A pair of __metadata__; texts end in NUL. */
+typedef struct berthi_layout_pair {
+    const char *key;
+    const char *value;
+} berthi_layout_pair;
+
+typedef struct berthi_layout_options {
+    uint64_t max_shard_bytes; /* of payload; 0: no limit */
+    /* For every shard, in bytewise order of keys. NULL: no __metadata__ at all. */
+    const berthi_layout_pair *pairs;
+    uint32_t pair_count;
+    /*
+     * Shards are filled in the order given. Else in dot-natural order of names,
+     * as transformers does (quant-formats.md 8.5): split at dots, parts of digits
+     * as numbers and before other parts, these bytewise; equal numbers as text.
+     */
+    bool is_in_order;
+} berthi_layout_options;
+
+/* What nearly everybody wants in __metadata__: {"format":"pt"}. */
+extern const berthi_layout_pair berthi_layout_format[1];
+
+typedef struct berthi_layout berthi_layout;
+
+/*
+ * Checks `count` tensors, which stay with the caller and are filled, and
+ * divides them once. Refuses (reason) a name that no header can hold (NAME),
+ * the same name twice (DUPLICATE), a shape of too many dims (RANK) or that
+ * does not give `bytes` (SIZE_MISMATCH, SUBBYTE, OVERFLOW), a header that
+ * would be too long (HEADER_TOO_LARGE), more than 2^31 - 1 tensors or 2^63 - 1
+ * bytes. Free with berthi_layout_destroy().
+ *
+ * Without tensors there is one shard, an empty one.
+ */
+berth_status berthi_layout_create(berth_context *context, berthi_layout_tensor *tensors,
+                                  uint64_t count, const berthi_layout_options *options,
+                                  berthi_layout **out_layout, berth_error *error);
+/* NULL is allowed. */
+void berthi_layout_destroy(berthi_layout *layout);
+
+/*
+ * The length of a late tensor is known now; it is late no more. Places behind
+ * it in its shard that become final get their offset at once. Which tensor
+ * belongs to which shard, and the sizes of shards and headers, stay as they
+ * are until the next division.
+ */
+void berthi_layout_set_bytes(berthi_layout *layout, uint32_t tensor, uint32_t bytes);
+
+/*
+ * Divides again with the lengths known by now. Linear in the number of tensors
+ * from the first shard on that a set length can have changed; nothing when
+ * every length was guessed right. HEADER_TOO_LARGE leaves the layout as it was
+ * in no useful state: only destroy it. *out_first (may be NULL): the first
+ * shard that has other tensors than before, the number of shards if none has.
+ */
+berth_status berthi_layout_divide(berthi_layout *layout, uint32_t *out_first,
+                                  berth_error *error);
+
+/* True when `offset` of this tensor stays what it is while its shard does. */
+bool berthi_layout_is_place_known(const berthi_layout *layout, uint32_t tensor);
+
+/* ------------------------------------------------------------------- queries */
+
+uint64_t berthi_layout_tensor_count(const berthi_layout *layout);
+uint32_t berthi_layout_shard_count(const berthi_layout *layout);
+/* Sum of `bytes` of all tensors, by the latest division. */
+uint64_t berthi_layout_total_bytes(const berthi_layout *layout);
+
+typedef struct berthi_layout_shard {
+    const uint32_t *tensors; /* numbers, in the order of their bytes */
+    uint32_t tensor_count;
+    uint64_t header_bytes;  /* N: without the 8 bytes in front of the header */
+    uint64_t payload_bytes; /* the file has 8 + header_bytes + payload_bytes */
+} berthi_layout_shard;
+
+/* Borrowed until the next division. */
+berthi_layout_shard berthi_layout_shard_at(const berthi_layout *layout, uint32_t shard);
+
+/* Numbers of all tensors in the order in which shards are filled. */
+const uint32_t *berthi_layout_fill_order(const berthi_layout *layout);
+/* Numbers of all tensors in bytewise order of names. */
+const uint32_t *berthi_layout_name_order(const berthi_layout *layout);
+
+/* -------------------------------------------------------------------- output */
+
+#define BERTHI_LAYOUT_NAME 64u
+
+/* "model-00001-of-00002.safetensors", or "model.safetensors" of 1; ends in NUL. */
+void berthi_layout_shard_name(uint32_t shard, uint32_t shard_count,
+                              char out_name[BERTHI_LAYOUT_NAME]);
+
+/*
+ * The 8 bytes of length and the header of a shard, padded: 8 + header_bytes in
+ * all. No tensor of it is late, and it was divided since the last length was
+ * set; else INTERNAL. What `put` returns is returned.
+ */
+berth_status berthi_layout_write_header(const berthi_layout *layout, uint32_t shard,
+                                        berthi_json_put put, void *user,
+                                        berth_error *error);
+
+#endif

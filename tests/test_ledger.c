@@ -76,6 +76,21 @@ test_booking(void)
     check_ledger(&ledger, 151, 151, 5, 1);
 }
 
+/* Each counter begins at zero, and nothing behind the last one is touched. */
+static void
+test_borders(void)
+{
+    struct {
+        berthi_ledger ledger;
+        uint64_t behind;
+    } block;
+
+    memset(&block, 0xAA, sizeof block);
+    berthi_ledger_init(&block.ledger, 0);
+    check_ledger(&block.ledger, 0, 0, 0, 0);
+    CHECK_EQ(block.behind, UINT64_C(0xAAAAAAAAAAAAAAAA));
+}
+
 static void
 test_limit(void)
 {
@@ -170,6 +185,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_names);
     T_RUN(test_booking);
+    T_RUN(test_borders);
     T_RUN(test_limit);
     T_RUN(test_overflow);
     T_RUN(test_threads);

@@ -695,6 +695,116 @@ BERTH_API berth_status berth_verify_start(berth_context *context,
                                           const berth_verify_options *options,
                                           berth_job **out_job, berth_error *error);
 
+/* ------------------------------------------------------------------ convert */
+
+/* What became of some of the parameters, and why. Borrowed during the call. */
+typedef struct berth_coverage {
+    const char *cause; /* "linear layer", "skip list: lm_head (output head)", ...; escaped;
+                          "" in the lines that sum an encoding up                     */
+    int32_t encoding;  /* that these tensors got                                      */
+    int32_t reserved32;
+    uint64_t tensors;
+    uint64_t parameters;
+    uint64_t source_bytes; /* as plain values of the model's dtype                    */
+    uint64_t stored_bytes; /* as written, statistics included                         */
+    uint64_t reserved[4];
+} berth_coverage;
+
+/* First one line an encoding, then one line a cause. On the calling thread. */
+typedef void (*berth_coverage_function)(void *user, const berth_coverage *line);
+
+typedef struct berth_convert_report {
+    uint64_t bytes_read;
+    uint64_t bytes_written;
+    uint64_t bytes_resumed;    /* of shards that an earlier run had finished          */
+    uint64_t tensors_written;
+    uint64_t quantized;        /* weights with an encoding other than native          */
+    uint64_t parameters;
+    uint64_t coverage;         /* quantized parameters among all, in billionths       */
+    uint64_t nonfinite_values; /* NaN and infinities in what was quantized            */
+    uint64_t nonfinite_tensors;
+    uint64_t planned_bytes;    /* of the output, weights only                         */
+    uint64_t planned_memory;   /* what the job allocates at most                      */
+    uint32_t shards;
+    int32_t bottleneck;        /* 0 read, 1 convert, 2 write                          */
+    double read_seconds;       /* the ring was empty: everybody waited for reads      */
+    double convert_seconds;    /* summed over threads                                 */
+    double write_seconds;
+    double seconds;
+    char io_path[64];          /* "io_uring direct", ...                              */
+    uint64_t reserved[8];
+} berth_convert_report;
+
+typedef struct berth_convert_options {
+    size_t struct_size;    /* set by berth_convert_options_init()                     */
+    const char *output;    /* folder that is to hold the new checkpoint               */
+    int32_t type;          /* BERTH_ENCODING_NF4, _FP4 or _INT8; _NATIVE: dequantize  */
+    int32_t dtype;         /* load as BERTH_BF16, _F16 or _F32 first; -1: the model's */
+    int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */
+    uint32_t block_size;   /* 4-bit: 32 to 4096, a power of two; 0: 64                */
+    int32_t double_quant;  /* 1: absmax as 8-bit codes                                */
+    int32_t takes_experts; /* 1: experts that the model fuses are quantized, too      */
+    const char *like;      /* "hf5", "hf5.14", "hf5.0", "hf4": whose choice of layers;
+                              NULL: "hf5"                                             */
+    const char *const *skip_modules; /* instead of the automatic list, if has_skips   */
+    const char *const *keep;         /* globs on names: not quantized                 */
+    const char *const *only;         /* globs on names: nothing else is quantized     */
+    uint32_t skip_count;
+    uint32_t keep_count;
+    uint32_t only_count;
+    int32_t has_skips;
+    const char *rules;        /* path of a file of rules, berth-rules(5); NULL: none  */
+    const char *compute_dtype; /* for config.json; NULL: "float32"                    */
+    uint64_t min_coverage;    /* billionths of the parameters; less is BERTH_EPOLICY  */
+    uint64_t max_shard_bytes; /* 0: 5 GB                                              */
+    int32_t overwrite;        /* 1: replace what is there                             */
+    int32_t resume;           /* 1: go on with what an interrupted run has finished   */
+    int32_t reject_nonfinite; /* 1: NaN and infinities are BERTH_EPOLICY              */
+    int32_t dry_run;          /* 1: decide, count, report, write nothing              */
+    int32_t io;               /* berth_io                                             */
+    int32_t no_uring;
+    uint32_t readers;         /* reader threads; 0: default                           */
+    uint32_t workers;         /* that convert; 0: one a usable core                   */
+    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 128 MiB             */
+    berth_progress_function progress;
+    void *progress_user;
+    berth_finding_function finding; /* non-finite values, remarks on rules            */
+    void *finding_user;
+    berth_coverage_function coverage;
+    void *coverage_user;
+    berth_convert_report *report; /* filled as the job goes; must outlive it          */
+} berth_convert_options;
+
+static inline void
+berth_convert_options_init(berth_convert_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->dtype = -1;
+    options->storage = -1;
+}
+
+/*
+ * berth_convert_start() writes the checkpoint anew in another encoding, in the
+ * layout that transformers and bitsandbytes read as their own: quantized from
+ * plain or quantized weights, or dequantized. Decides what becomes of every
+ * tensor and calls `coverage` before it returns; then one pass over the
+ * weights, with memory that does not depend on their size.
+ *
+ * The output appears when it is complete: temporary files, flush, rename, the
+ * index last. What a run that was cancelled, killed or out of space has
+ * finished is kept for one with `resume`, which writes the same bytes.
+ * The checkpoint must outlive the job. Finish it with berth_job_finish().
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (options; an output that exists),
+ * BERTH_EUNSUPPORTED (an encoding that berth names but does not decode),
+ * BERTH_EPOLICY (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO.
+ */
+BERTH_API berth_status berth_convert_start(berth_context *context,
+                                           berth_checkpoint *checkpoint,
+                                           const berth_convert_options *options,
+                                           berth_job **out_job, berth_error *error);
+
 #ifdef __cplusplus
 }
 #endif

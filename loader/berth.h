@@ -130,6 +130,8 @@ typedef int32_t berth_status;
                                                      "filled: download it again")          \
     X(INCOMPLETE, 48, BERTH_EFORMAT, "incomplete", "a download is unfinished: run it "     \
                                                    "again")                                \
+    X(BUSY, 50, BERTH_EIO, "busy", "wait for the other process or choose another output")  \
+    X(JOURNAL, 51, BERTH_EFORMAT, "journal", "pass --force to begin anew")                 \
     X(INDEX_JSON, 60, BERTH_EFORMAT, "index_json", "download the index again")             \
     X(INDEX_SHARD, 61, BERTH_EFORMAT, "index_shard", "download the missing shard")         \
     X(INDEX_TENSOR, 62, BERTH_EFORMAT, "index_tensor",                                     \

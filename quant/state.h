@@ -10,6 +10,7 @@
 #define BERTH_QUANT_STATE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/base.h"
@@ -33,5 +34,20 @@ typedef struct berthi_state {
  */
 berth_status berthi_state_parse(char *text, uint64_t bytes, const berthi_about *about,
                                 berthi_state *out, berth_error *error);
+
+/* As many bytes as any state prints, and the NUL. */
+#define BERTHI_STATE_TEXT_MAX 2048u
+
+/*
+ * The blob as upstream writes it, byte for byte. Returns its length; the text
+ * is cut at `capacity` - 1 and ends in a NUL, as with snprintf.
+ */
+size_t berthi_state_print(const berthi_state *state, char *text, size_t capacity);
+
+/*
+ * The length before the offset is known: exact without one, else that with an
+ * offset of 20 characters, the usual number (18 to 22 occur).
+ */
+size_t berthi_state_guess(const berthi_state *state);
 
 #endif

@@ -187,8 +187,8 @@ typedef enum berth_reason {
         BERTH_REASON_COUNT_UNUSED = 0x7fffffff
 } berth_reason;
 
-#define BERTH_FILE_CAPACITY 1024
-#define BERTH_NAME_CAPACITY 136 /* 128 printable characters, a mark, NUL */
+#define BERTH_FILE_CAPACITY 5632 /* the longest path Linux takes, and a shard's name */
+#define BERTH_NAME_CAPACITY 136  /* 128 printable characters, a mark, NUL            */
 #define BERTH_MESSAGE_CAPACITY 512
 
 /* Bits of berth_error.has: which of the three numbers mean something. */
@@ -200,7 +200,8 @@ typedef enum berth_reason {
 
 /*
  * What went wrong, filled by the callee, owned by the caller, plain memory.
- * No field holds raw bytes of a file: names are escaped and cut.
+ * No field holds raw bytes of a file: names are escaped, and long ones are cut.
+ * A berth_finding has them whole.
  */
 typedef struct berth_error {
     int32_t status;       /* berth_status                                          */
@@ -421,13 +422,22 @@ typedef enum berth_severity {
     BERTH_SEVERITY_ERROR = 2
 } berth_severity;
 
+/* One thing that is wrong or remarkable. */
+typedef struct berth_finding {
+    int32_t severity;           /* berth_severity                                     */
+    uint32_t reserved32;
+    const berth_error *details;
+    const char *name;   /* of what details->tensor shows, whole: bytes as stored, no  */
+    size_t name_length; /* NUL behind them; NULL where it shows nothing               */
+    uint64_t reserved[4];
+} berth_finding;
+
 /*
- * Called for each thing that is wrong or remarkable; `details` is borrowed.
+ * Called for each finding, which is borrowed with all it points to.
  * During berth_checkpoint_open(): on the calling thread. During a job: on a
  * thread of the job, never two at once.
  */
-typedef void (*berth_finding_function)(void *user, int32_t severity,
-                                       const berth_error *details);
+typedef void (*berth_finding_function)(void *user, const berth_finding *finding);
 
 /* --------------------------------------------------------------- checkpoint */
 

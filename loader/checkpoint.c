@@ -92,8 +92,7 @@ read_config(opening *o, berth_error *error)
     status = parse_config(o, error);
     if (status != BERTH_OK && status != BERTH_ENOMEM && status != BERTH_EIO
         && o->checkpoint->location.file != NULL) {
-        if (o->findings.report != NULL)
-            o->findings.report(o->findings.user, BERTH_SEVERITY_WARNING, error);
+        berthi_findings_tell(&o->findings, BERTH_SEVERITY_WARNING, error);
         return BERTH_OK;
     }
     return status;
@@ -117,6 +116,8 @@ read_index(opening *o, berth_error *error)
     if (status != BERTH_OK)
         return status;
     status = berthi_index_parse(c->context, text, bytes, o->index_path, &o->index, error);
+    if (status != BERTH_OK)
+        berthi_findings_keep_name(&o->findings, o->index.blamed, o->index.blamed_length);
     /* Before the headers come: the two largest texts never meet. */
     berthi_memory_free(c->context, BERTHI_PURPOSE_HEADER, text, bytes);
     return status;
@@ -397,7 +398,7 @@ berth_checkpoint_open(berth_context *context, const char *path,
     status = berthi_options_take(&o.options, sizeof o.options, options, "options", error);
     if (status != BERTH_OK)
         return status;
-    berthi_findings_init(&o.findings, &o.options);
+    berthi_findings_init(&o.findings, context, &o.options);
     c = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *c);
     if (c == NULL)
         return berthi_fail_memory(error, "opening a checkpoint");
@@ -414,6 +415,7 @@ berth_checkpoint_open(berth_context *context, const char *path,
 
     berthi_index_fini(&o.index);
     berthi_location_close(&c->location);
+    berthi_findings_fini(&o.findings);
     status = berthi_findings_result(&o.findings, error);
     if (status != BERTH_OK)
         berth_checkpoint_close(c);

@@ -131,12 +131,13 @@ berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findin
 
     if (status == BERTH_OK)
         return note_method(checkpoint, error);
+    berthi_findings_keep_name(findings, checkpoint->quantized.blamed,
+                              checkpoint->quantized.blamed_length);
     if (is_lone && status == BERTH_EFORMAT) {
         forget_marks(checkpoint);
         checkpoint->quantized.parameter_count = count_elements(&checkpoint->table);
         checkpoint->quant_method = checkpoint->config.quant_method;
-        if (findings->report != NULL)
-            findings->report(findings->user, BERTH_SEVERITY_WARNING, error);
+        berthi_findings_tell(findings, BERTH_SEVERITY_WARNING, error);
         return BERTH_OK;
     }
     /* With keep_going, classify has reported all errors itself. */

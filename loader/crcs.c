@@ -177,7 +177,7 @@ berthi_crcs_fini(berthi_crcs *crcs)
 typedef struct walk {
     berthi_crcs *crcs;
     const char *path;
-    void (*report)(void *user, const berth_error *details);
+    berth_finding_function report;
     void *user;
     ranking shards;
     bool has_shard; /* the manifest's current shard is the checkpoint's, too: */
@@ -201,9 +201,13 @@ static void
 report_entry(const walk *w, const berthi_about *about, const char *message)
 {
     berth_error details;
+    const berth_finding finding = { .severity = BERTH_SEVERITY_ERROR,
+                                    .details = &details,
+                                    .name = about->tensor,
+                                    .name_length = about->tensor_length };
 
     berthi_fail(&details, BERTH_REASON_MANIFEST_ENTRY, about, "%s", message);
-    w->report(w->user, &details);
+    w->report(w->user, &finding);
 }
 
 static void
@@ -319,8 +323,7 @@ see_tensor(void *user, const berthi_manifest_tensor *entry, berth_error *error)
 
 berth_status
 berthi_crcs_read(berthi_crcs *crcs, const char *path,
-                 void (*report)(void *user, const berth_error *details), void *user,
-                 berth_error *error)
+                 berth_finding_function report, void *user, berth_error *error)
 {
     walk w = { .crcs = crcs, .path = path, .report = report, .user = user };
     const berthi_manifest_visitor visitor = { &w, see_shard, see_tensor };

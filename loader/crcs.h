@@ -39,8 +39,8 @@ void berthi_crcs_fini(berthi_crcs *crcs);
  * in the order of names; of a shard that only one side has, no tensors.
  */
 berth_status berthi_crcs_read(berthi_crcs *crcs, const char *path,
-                              void (*report)(void *user, const berth_error *details),
-                              void *user, berth_error *error);
+                              berth_finding_function report, void *user,
+                              berth_error *error);
 
 /*
  * The text of a manifest with these digests, in pieces of some KiB, one behind

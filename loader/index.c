@@ -2,6 +2,7 @@
 /* index.c - the gate of an index: text, and the tables of names and shards. */
 #include "loader/index.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/utf8.h"
@@ -22,6 +23,15 @@ typedef struct parser {
     bool has_twins; /* two names are the same */
 } parser;
 
+/* Fails because of the tensor that `about` names. */
+static berth_status
+blame(const parser *p, berth_reason reason, const berthi_about *about, const char *what)
+{
+    p->index->blamed = about->tensor;
+    p->index->blamed_length = about->tensor_length;
+    return berthi_fail(p->error, reason, about, "%s", what);
+}
+
 static berth_status
 refuse_json(const parser *p, const berthi_index_draft *draft)
 {
@@ -30,8 +40,7 @@ refuse_json(const parser *p, const berthi_index_draft *draft)
                                  .has = BERTH_HAS_POSITION,
                                  .position = draft->scan.problem_at };
 
-    return berthi_fail(p->error, BERTH_REASON_INDEX_JSON, &about, "%s",
-                       draft->scan.problem);
+    return blame(p, BERTH_REASON_INDEX_JSON, &about, draft->scan.problem);
 }
 
 static berth_status
@@ -41,14 +50,15 @@ check_refusal(const parser *p, const berthi_index_refusal *r)
                                  .tensor_length = (size_t)r->name.length,
                                  .has = BERTH_HAS_POSITION, .position = r->position };
     char shown[SHOWN_NAME];
+    char what[BERTH_MESSAGE_CAPACITY];
 
     if (!r->is_set)
         return BERTH_OK;
     if (r->problem == NULL)
-        return berthi_fail(p->error, BERTH_REASON_NAME, &about, "a name contains U+0000");
+        return blame(p, BERTH_REASON_NAME, &about, "a name contains U+0000");
     berth_text_escape(r->shard.bytes, (size_t)r->shard.length, shown, sizeof shown);
-    return berthi_fail(p->error, BERTH_REASON_PATH, &about, "the shard name \"%s\" %s",
-                       shown, r->problem);
+    snprintf(what, sizeof what, "the shard name \"%s\" %s", shown, r->problem);
+    return blame(p, BERTH_REASON_PATH, &about, what);
 }
 
 static berth_status
@@ -280,8 +290,8 @@ check_names(parser *p)
                                          .tensor = index->text + entry->name,
                                          .tensor_length = entry->name_length };
 
-            return berthi_fail(p->error, BERTH_REASON_DUPLICATE, &about,
-                               "the index has this tensor more than once");
+            return blame(p, BERTH_REASON_DUPLICATE, &about,
+                         "the index has this tensor more than once");
         }
     return BERTH_OK;
 }
@@ -303,6 +313,20 @@ berthi_index_fini(berthi_index *index)
     memset(index, 0, sizeof *index);
 }
 
+/* Gives up the tables, and moves the name to blame to where it outlives them. */
+static void
+abandon(berthi_index *index, char *text)
+{
+    const uint64_t length = index->blamed_length;
+    const bool has_name = index->blamed != NULL;
+
+    if (has_name)
+        memmove(text, index->blamed, (size_t)length);
+    berthi_index_fini(index);
+    index->blamed = has_name ? text : NULL;
+    index->blamed_length = length;
+}
+
 berth_status
 berthi_index_parse(berth_context *context, char *text, uint64_t bytes, const char *file,
                    berthi_index *out, berth_error *error)
@@ -321,7 +345,7 @@ berthi_index_parse(berth_context *context, char *text, uint64_t bytes, const cha
     if (status == BERTH_OK)
         status = check_names(&p);
     if (status != BERTH_OK) {
-        berthi_index_fini(out);
+        abandon(out, text);
         return status;
     }
     out->has_total_size = draft.has_total;

@@ -33,13 +33,17 @@ typedef struct berthi_index {
     uint32_t shard_count;
     bool has_total_size; /* an exact unsigned integer, or a float without fraction */
     uint64_t total_size;
+    const char *blamed; /* after a failure: the whole name that the error shows cut */
+    uint64_t blamed_length;
 } berthi_index;
 
 /*
  * Parses `bytes` of text, which are changed. An empty weight_map, a value that
  * is no string, a repeated name (reason DUPLICATE) or a shard name that breaks
  * the path rule (reason PATH) is an error. A bare map without "weight_map" is
- * accepted. Free with berthi_index_fini().
+ * accepted. Free with berthi_index_fini(). After a failure `out` is all zero,
+ * but for the name that is to blame, which lies in `text`; NULL when there is
+ * none.
  */
 berth_status berthi_index_parse(berth_context *context, char *text, uint64_t bytes,
                                 const char *file, berthi_index *out,

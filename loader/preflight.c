@@ -96,6 +96,16 @@ run(pass *p)
     }
 }
 
+/* ---------------------------------------------------------------------- errors */
+
+/* Tells an error: BERTH_OK when the pass goes on. */
+static berth_status
+go_on(const pass *p, const berthi_about *about, const berth_error *error)
+{
+    berthi_findings_keep_name(p->findings, about->tensor, about->tensor_length);
+    return berthi_findings_can_go_on(p->findings, error) ? BERTH_OK : error->status;
+}
+
 /* --------------------------------------------------------------------- missing */
 
 static berth_status
@@ -116,7 +126,7 @@ report_missing(const pass *p, const berthi_index_entry *entry, const char *found
         berthi_fail(error, BERTH_REASON_INDEX_TENSOR, &about,
                     "the index names it, but it is not in this shard: it is in %s",
                     berthi_findings_shown(found_in, strlen(found_in), shown));
-    return berthi_findings_can_go_on(p->findings, error) ? BERTH_OK : error->status;
+    return go_on(p, &about, error);
 }
 
 /* Missing and extra are both in order of names: what is in the wrong shard meets. */
@@ -165,7 +175,7 @@ report_unnamed(const pass *p, uint32_t number, berth_error *error)
         return BERTH_OK;
     }
     berthi_fail(error, BERTH_REASON_INDEX_EXTRA, &about, "%s", what);
-    return berthi_findings_can_go_on(p->findings, error) ? BERTH_OK : error->status;
+    return go_on(p, &about, error);
 }
 
 static berth_status
@@ -178,7 +188,7 @@ report_twice(const pass *p, uint32_t number, uint32_t other, berth_error *error)
     berthi_fail(error, BERTH_REASON_DUPLICATE, &about,
                 "also in %s, and no index says which one counts",
                 berthi_findings_shown(name, strlen(name), shown));
-    return berthi_findings_can_go_on(p->findings, error) ? BERTH_OK : error->status;
+    return go_on(p, &about, error);
 }
 
 static void

@@ -281,6 +281,15 @@ sort_tables(parser *p)
 
 /* ------------------------------------------------------------------- checks */
 
+/* Fails because of the tensor or key that `about` names. */
+static berth_status
+blame(const parser *p, berth_reason reason, const berthi_about *about, const char *what)
+{
+    p->header->blamed = about->tensor;
+    p->header->blamed_length = about->tensor_length;
+    return berthi_fail(p->error, reason, about, "%s", what);
+}
+
 static berth_status
 check_names(parser *p)
 {
@@ -295,8 +304,8 @@ check_names(parser *p)
 
             about.tensor = berthi_entry_name(header->text, entry);
             about.tensor_length = entry->name_length;
-            return berthi_fail(p->error, BERTH_REASON_DUPLICATE, &about,
-                               "the header has this tensor more than once");
+            return blame(p, BERTH_REASON_DUPLICATE, &about,
+                         "the header has this tensor more than once");
         }
     for (uint64_t i = 1; i < header->pair_count; i++)
         if (compare_keys(p, header->pairs[i - 1], header->pairs[i]) == 0) {
@@ -304,8 +313,8 @@ check_names(parser *p)
 
             about.tensor = pair.key;
             about.tensor_length = (size_t)pair.key_length;
-            return berthi_fail(p->error, BERTH_REASON_DUPLICATE, &about,
-                               "__metadata__ has this key more than once");
+            return blame(p, BERTH_REASON_DUPLICATE, &about,
+                         "__metadata__ has this key more than once");
         }
     return BERTH_OK;
 }
@@ -322,31 +331,28 @@ check_extent(const parser *p, const berthi_entry *entry, uint64_t position)
     about.expected = position;
     about.actual = entry->begin;
     if (entry->begin != position)
-        return berthi_fail(p->error, BERTH_REASON_OFFSET, &about,
-                           entry->begin > position
-                               ? "no tensor covers the bytes before it"
-                               : "it overlaps the tensor before it");
+        return blame(p, BERTH_REASON_OFFSET, &about,
+                     entry->begin > position ? "no tensor covers the bytes before it"
+                                             : "it overlaps the tensor before it");
     about.expected = entry->begin;
     about.actual = entry->end;
     if (entry->end < entry->begin)
-        return berthi_fail(p->error, BERTH_REASON_OFFSET, &about,
-                           "it ends before it begins");
+        return blame(p, BERTH_REASON_OFFSET, &about, "it ends before it begins");
     about.has = 0;
     if (!can_count_elements(text, entry, &bits)
         || !berthi_can_mul(bits, berth_dtype_bits(entry->dtype), &bits))
-        return berthi_fail(p->error, BERTH_REASON_OVERFLOW, &about,
-                           "its size in bits does not fit 64 bits");
+        return blame(p, BERTH_REASON_OVERFLOW, &about,
+                     "its size in bits does not fit 64 bits");
     about.has = BERTH_HAS_ACTUAL;
     about.actual = bits;
     if (bits % 8 != 0)
-        return berthi_fail(p->error, BERTH_REASON_SUBBYTE, &about,
-                           "its bits do not fill whole bytes");
+        return blame(p, BERTH_REASON_SUBBYTE, &about, "its bits do not fill whole bytes");
     about.has = BOTH_SIZES;
     about.expected = bits / 8;
     about.actual = entry->end - entry->begin;
     if (about.actual != about.expected)
-        return berthi_fail(p->error, BERTH_REASON_SIZE_MISMATCH, &about,
-                           "dtype and shape need another number of bytes");
+        return blame(p, BERTH_REASON_SIZE_MISMATCH, &about,
+                     "dtype and shape need another number of bytes");
     return BERTH_OK;
 }
 
@@ -394,8 +400,7 @@ refuse_json(const parser *p, const berthi_draft *draft)
                                  .has = BERTH_HAS_POSITION,
                                  .position = BERTHI_HEADER_PREFIX + draft->scan.problem_at };
 
-    return berthi_fail(p->error, BERTH_REASON_HEADER_JSON, &about, "%s",
-                       draft->scan.problem);
+    return blame(p, BERTH_REASON_HEADER_JSON, &about, draft->scan.problem);
 }
 
 /* What is JSON, but not for berth: names with U+0000, ranks that nobody has. */
@@ -412,12 +417,11 @@ check_refusals(const parser *p, const berthi_draft *draft)
     if (!refusal->is_set)
         return BERTH_OK;
     if (draft->name.is_set)
-        return berthi_fail(p->error, BERTH_REASON_NAME, &about,
-                           "a name or key contains U+0000");
+        return blame(p, BERTH_REASON_NAME, &about, "a name or key contains U+0000");
     about.has |= BOTH_NUMBERS;
     about.expected = BERTHI_MAX_RANK;
     about.actual = refusal->actual;
-    return berthi_fail(p->error, BERTH_REASON_RANK, &about, "it has too many dimensions");
+    return blame(p, BERTH_REASON_RANK, &about, "it has too many dimensions");
 }
 
 static berth_status
@@ -434,6 +438,20 @@ read_draft(const parser *p, char *text, uint64_t bytes, berthi_draft *draft)
     if (!berthi_draft_can_read(draft, text, bytes))
         return refuse_json(p, draft);
     return check_refusals(p, draft);
+}
+
+/* Gives up the tables, and moves the name to blame to where it outlives them. */
+static void
+abandon(berthi_header *header, char *text)
+{
+    const uint64_t length = header->blamed_length;
+    const bool has_name = header->blamed != NULL;
+
+    if (has_name)
+        memmove(text, header->blamed, (size_t)length);
+    berthi_header_fini(header);
+    header->blamed = has_name ? text : NULL;
+    header->blamed_length = length;
 }
 
 berth_status
@@ -457,6 +475,6 @@ berthi_header_parse(berth_context *context, char *text, uint64_t bytes,
     if (status == BERTH_OK)
         status = check_extents(&p, data_bytes);
     if (status != BERTH_OK)
-        berthi_header_fini(out);
+        abandon(out, text);
     return status;
 }

@@ -57,6 +57,8 @@ typedef struct berthi_header {
     bool has_unknown_member;
     bool has_null_metadata;
     bool is_out_of_order;    /* members not in order of offsets */
+    const char *blamed; /* after a failure: the whole name that the error shows cut */
+    uint64_t blamed_length;
 } berthi_header;
 
 /*
@@ -72,7 +74,8 @@ berth_status berthi_header_length(const uint8_t *prefix, uint64_t file_bytes,
  * section behind them (file size - 8 - bytes). `text` must stay valid during
  * the call only. `file` is for messages. Positions in errors count from the
  * start of the file. On success `out` is filled; free it with
- * berthi_header_fini(). On failure it is all zero.
+ * berthi_header_fini(). On failure it is all zero, but for the name that is to
+ * blame, which then lies in `text`; NULL when there is none.
  */
 berth_status berthi_header_parse(berth_context *context, char *text, uint64_t bytes,
                                  uint64_t data_bytes, const char *file,

@@ -126,7 +126,7 @@ explain(const berthi_file *file, berth_error *error)
 
 static berth_status
 parse_header(const berthi_shard *shard, berth_context *context, berthi_header *header,
-             berth_error *error)
+             berthi_findings *findings, berth_error *error)
 {
     const berthi_file *const file = &shard->file;
     const uint64_t bytes = shard->header_bytes;
@@ -141,6 +141,8 @@ parse_header(const berthi_shard *shard, berth_context *context, berthi_header *h
         status = berthi_header_parse(context, text, bytes,
                                      file->identity.bytes - BERTHI_HEADER_PREFIX - bytes,
                                      file->path, header, error);
+        if (status != BERTH_OK)
+            berthi_findings_keep_name(findings, header->blamed, header->blamed_length);
         if (status == BERTH_EFORMAT)
             status = explain(file, error);
     }
@@ -150,7 +152,7 @@ parse_header(const berthi_shard *shard, berth_context *context, berthi_header *h
 
 static berth_status
 read_header(berthi_shard *shard, berth_context *context, berthi_header *header,
-            berth_error *error)
+            berthi_findings *findings, berth_error *error)
 {
     const berthi_file *const file = &shard->file;
     uint8_t prefix[BERTHI_HEADER_PREFIX];
@@ -166,7 +168,7 @@ read_header(berthi_shard *shard, berth_context *context, berthi_header *header,
                                   &shard->header_bytes, error);
     if (status != BERTH_OK)
         return explain(file, error);
-    status = parse_header(shard, context, header, error);
+    status = parse_header(shard, context, header, findings, error);
     if (status == BERTH_OK)
         status = berthi_file_check(file, error);
     return status;
@@ -195,7 +197,7 @@ berthi_shard_read(berthi_shard *shard, uint32_t number, berthi_table *table,
                   berthi_findings *findings, berth_error *error)
 {
     berthi_header header;
-    berth_status status = read_header(shard, table->context, &header, error);
+    berth_status status = read_header(shard, table->context, &header, findings, error);
 
     if (status != BERTH_OK)
         goto done;

@@ -40,14 +40,14 @@ typedef struct verify {
 /* ---------------------------------------------------------------- mismatches */
 
 static void
-report_mismatch(void *user, const berth_error *details)
+report_mismatch(void *user, const berth_finding *finding)
 {
     verify *const v = user;
 
     if (v->report.mismatches++ == 0)
-        v->first = *details;
+        v->first = *finding->details;
     if (v->options.finding != NULL)
-        v->options.finding(v->options.finding_user, BERTH_SEVERITY_ERROR, details);
+        v->options.finding(v->options.finding_user, finding);
 }
 
 static void
@@ -55,6 +55,10 @@ compare_crc(verify *v, const berthi_about *where, uint32_t expected, uint32_t ac
 {
     berthi_about about = *where;
     berth_error details;
+    const berth_finding finding = { .severity = BERTH_SEVERITY_ERROR,
+                                    .details = &details,
+                                    .name = where->tensor,
+                                    .name_length = where->tensor_length };
 
     if (expected == actual)
         return;
@@ -64,7 +68,7 @@ compare_crc(verify *v, const berthi_about *where, uint32_t expected, uint32_t ac
     berthi_fail(&details, BERTH_REASON_DIGEST, &about,
                 "the %s has another crc32 than the manifest says",
                 about.tensor != NULL ? "tensor" : "header");
-    report_mismatch(v, &details);
+    report_mismatch(v, &finding);
 }
 
 static void
@@ -88,6 +92,8 @@ static void
 compare_blob(verify *v, const char *file, const berthi_blob *blob)
 {
     berth_error details;
+    const berth_finding finding = { .severity = BERTH_SEVERITY_ERROR,
+                                    .details = &details };
 
     if (blob->promised == NULL)
         return;
@@ -96,7 +102,7 @@ compare_blob(verify *v, const char *file, const berthi_blob *blob)
         return;
     berthi_fail(&details, BERTH_REASON_BLOB_DIGEST, &(berthi_about){ .file = file },
                 "the SHA-256 is %s, the blob's name says %s", blob->hex, blob->promised);
-    report_mismatch(v, &details);
+    report_mismatch(v, &finding);
 }
 
 /* In the order of the files, whatever the order of the threads was. */

@@ -207,7 +207,7 @@ tell_foreign(berthi_walk *walk)
     berthi_fail(&details, BERTH_REASON_QUANT_METHOD, NULL,
                 "quantized by \"%s\", which berth names and does not decode: %" PRIu64
                 " weights", name, walk->foreign);
-    berthi_walk_tell(walk, BERTH_SEVERITY_NOTE, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_NOTE, NULL, &details);
 }
 
 /* config.json promises what no tensor keeps: some writers leave it behind. */
@@ -222,7 +222,7 @@ tell_unkept_promise(berthi_walk *walk)
     berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, NULL,
                 "config.json promises quantization by \"%s\", but no tensor is quantized",
                 name);
-    berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, NULL, &details);
 }
 
 static void
@@ -237,7 +237,7 @@ tell_plain_floats(berthi_walk *walk)
     berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, &about,
                 "8-bit floats without scales are taken as plain numbers: %" PRIu64
                 " tensors, this is the first", walk->plain_floats);
-    berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &about, &details);
 }
 
 static void
@@ -248,7 +248,7 @@ tell_dropped(berthi_walk *walk)
     berthi_fail(&details, BERTH_REASON_NONE, NULL,
                 "%" PRIu64 " scales of activations are no part of the weights and are "
                 "left out when decoding", walk->dropped);
-    berthi_walk_tell(walk, BERTH_SEVERITY_NOTE, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_NOTE, NULL, &details);
 }
 
 static void
@@ -312,8 +312,13 @@ berthi_classify_run(berth_context *context, const berthi_classify_source *source
     walk.is_fp8 = strcmp(walk.config->quant_method, "fp8") == 0;
     berthi_arena_init(&out->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
     status = run(&walk);
-    if (status != BERTH_OK)
+    if (status != BERTH_OK) {
+        const berthi_classify_result failed = { .blamed = out->blamed,
+                                                .blamed_length = out->blamed_length };
+
         berthi_classify_fini(out);
+        *out = failed;
+    }
     return status;
 }
 

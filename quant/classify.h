@@ -88,6 +88,8 @@ typedef struct berthi_classify_result {
     uint64_t block_capacity;
     uint32_t count;           /* records */
     uint64_t parameter_count; /* values of the model, packed ones unpacked */
+    const char *blamed; /* after a failure: the whole name that the error shows cut, */
+    uint64_t blamed_length; /* borrowed from the source; NULL when there is none */
 } berthi_classify_result;
 
 /*
@@ -96,7 +98,8 @@ typedef struct berthi_classify_result {
  * Fails with COMPANION_MISSING, COMPANION_UNKNOWN, COMPANION_MISMATCH,
  * STATE_JSON, QUANT_PLAIN, NO_MEMORY, or as `read` did; `error` names the
  * weight. Methods that berth cannot decode are notes (QUANT_METHOD). On
- * success free `out` with berthi_classify_fini(); on failure it is all zero.
+ * success free `out` with berthi_classify_fini(); on failure it is all
+ * zero, but for the name that is to blame.
  */
 berth_status berthi_classify_run(berth_context *context,
                                  const berthi_classify_source *source,

@@ -99,7 +99,7 @@ is_complete(berthi_walk *walk, const four_bit *w, bool is_double)
 
         berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
                     "the quantization state says that nothing is nested");
-        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
         return false;
     }
     return true;
@@ -131,7 +131,7 @@ warn_transposed(berthi_walk *walk, const berthi_member *absmax)
     berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
                 "was saved as BF16 and transposed, after inference on a CPU: "
                 "the weight has lost accuracy");
-    berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &about, &details);
 }
 
 /* Bytes of any storage dtype that upstream has; the shape does not matter. */
@@ -199,7 +199,7 @@ has_state(berthi_walk *walk, const berthi_member *member, berth_encoding encodin
     if (member->tensor.bytes == 0 || member->tensor.bytes > BERTHI_COMPANION_LIMIT) {
         berthi_fail(&details, BERTH_REASON_STATE_JSON, &about,
                     "the quantization state is empty or too large");
-        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
         return false;
     }
     text = berthi_walk_read(walk, member);
@@ -207,13 +207,13 @@ has_state(berthi_walk *walk, const berthi_member *member, berth_encoding encodin
         return false;
     if (berthi_state_parse(text, member->tensor.bytes, &about, out, &details)
         != BERTH_OK) {
-        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
         return false;
     }
     if (out->encoding != (int32_t)encoding) {
         berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
                     "its name and its quant_type disagree");
-        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
         return false;
     }
     return true;
@@ -248,7 +248,7 @@ check_map(berthi_walk *walk, const berthi_member *map, berth_encoding encoding)
         berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
                     "is not the published table of %s, which is the one that decodes",
                     berth_encoding_name((int32_t)encoding));
-        berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &details);
+        berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &about, &details);
     }
 }
 
@@ -274,7 +274,7 @@ tell_unknown_children(berthi_walk *walk, const four_bit *w, int step)
             berthi_fail(&details, BERTH_REASON_COMPANION_UNKNOWN, &about,
                         "no companion of a 4-bit weight is called so");
             berthi_walk_claim(walk, &child);
-            berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+            berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
         }
     }
 }

@@ -265,7 +265,7 @@ berthi_classify_bare_float8(berthi_walk *walk, const berthi_member *weight)
         berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, &about,
                     "has dtype %s and no scales, but config.json promises quantization",
                     berth_dtype_name(weight->tensor.dtype));
-        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+        berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
     }
 }
 

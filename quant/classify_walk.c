@@ -270,7 +270,7 @@ tell_contested(berthi_walk *walk, const berthi_member *weight)
 
     berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
                 "it or one of its statistics belongs to another weight, too");
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
 berthi_quantized *
@@ -336,13 +336,22 @@ berthi_walk_stop(berthi_walk *walk, berth_status status)
 }
 
 void
-berthi_walk_tell(berthi_walk *walk, berth_severity severity, const berth_error *details)
+berthi_walk_tell(berthi_walk *walk, berth_severity severity, const berthi_about *about,
+                 const berth_error *details)
 {
     const berthi_classify_source *const source = walk->source;
+    const berth_finding finding = {
+        .severity = (int32_t)severity,
+        .details = details,
+        .name = about != NULL ? about->tensor : NULL,
+        .name_length = about != NULL ? about->tensor_length : 0,
+    };
 
     if (severity == BERTH_SEVERITY_ERROR) {
         if (walk->status == BERTH_OK) {
             walk->status = details->status;
+            walk->out->blamed = finding.name;
+            walk->out->blamed_length = finding.name_length;
             if (walk->error != NULL)
                 *walk->error = *details;
         }
@@ -352,7 +361,7 @@ berthi_walk_tell(berthi_walk *walk, berth_severity severity, const berth_error *
         }
     }
     if (source->finding != NULL)
-        source->finding(source->finding_user, (int32_t)severity, details);
+        source->finding(source->finding_user, &finding);
 }
 
 void
@@ -364,7 +373,7 @@ berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
 
     berthi_fail(&details, BERTH_REASON_COMPANION_MISSING, &about,
                 "its companion \"%s\" is missing", companion);
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
 void
@@ -378,7 +387,7 @@ berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
     berth_text_escape(owner.bytes, (size_t)owner.length, name, sizeof name);
     berthi_fail(&details, BERTH_REASON_COMPANION_UNKNOWN, &about,
                 "statistics of the weight \"%s\", which is not there", name);
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
 void
@@ -392,7 +401,7 @@ berthi_walk_tell_mismatch(berthi_walk *walk, const berthi_member *member,
     about.expected = expected;
     about.actual = actual;
     berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about, "%s", what);
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
 void
@@ -403,7 +412,7 @@ berthi_walk_tell_dtype(berthi_walk *walk, const berthi_member *member, const cha
 
     berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
                 "has dtype %s, not %s", berth_dtype_name(member->tensor.dtype), wanted);
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &details);
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
 char *

@@ -98,9 +98,9 @@ berthi_quantized *berthi_walk_add(berthi_walk *walk, const berthi_group *group,
 
 /* Where a member lies, for berthi_fail(). */
 berthi_about berthi_walk_about(const berthi_walk *walk, const berthi_member *member);
-/* Tells what `details` says; an error may stop the walk. */
+/* Tells what `details` says, filled with `about` or NULL; an error may stop the walk. */
 void berthi_walk_tell(berthi_walk *walk, berth_severity severity,
-                      const berth_error *details);
+                      const berthi_about *about, const berth_error *details);
 /* The weight lacks the companion that is called so. */
 void berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
                               const char *companion);

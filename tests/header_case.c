@@ -23,6 +23,19 @@ copy_exactly(const char *bytes, uint64_t length)
     return copy;
 }
 
+bool
+header_case_is_shown(const char *text, uint64_t bytes, const char *blamed,
+                     uint64_t blamed_length, const berth_error *error)
+{
+    const berthi_about about = { .tensor = blamed, .tensor_length = (size_t)blamed_length };
+    berth_error shown;
+
+    berthi_fail(&shown, BERTH_REASON_NONE, &about, "%s", "");
+    return strcmp(shown.tensor, error->tensor) == 0
+           && (blamed == NULL || (blamed >= text && blamed_length <= bytes
+                                  && blamed + blamed_length <= text + bytes));
+}
+
 berth_status
 header_case_parse(berth_context *context, const char *bytes, uint64_t length,
                   berthi_header *out, berth_error *error)
@@ -43,6 +56,12 @@ header_case_parse(berth_context *context, const char *bytes, uint64_t length,
     text = copy_exactly(bytes + 8, header_bytes);
     status = berthi_header_parse(context, text, header_bytes, length - 8 - header_bytes,
                                  FILE_NAME, out, error);
+    if (status != BERTH_OK) {
+        CHECK(header_case_is_shown(text, header_bytes, out->blamed, out->blamed_length,
+                                   error));
+        out->blamed = NULL;
+        out->blamed_length = 0;
+    }
     /* Nothing in the tables may refer to the text. */
     memset(text, 0xEE, header_bytes);
     free(text);

@@ -30,6 +30,10 @@ void header_case_check_entry(const char *id, const char *name, uint64_t name_len
 berth_status header_case_parse(berth_context *context, const char *bytes,
                                uint64_t length, berthi_header *out, berth_error *error);
 
+/* Whether the name to blame lies in the text and is the one that the error shows. */
+bool header_case_is_shown(const char *text, uint64_t bytes, const char *blamed,
+                          uint64_t blamed_length, const berth_error *error);
+
 /* NULL, or the first thing wrong with the tables of an accepted header. */
 const char *header_case_table_problem(const berthi_header *header, uint64_t data_bytes);
 

@@ -7,18 +7,35 @@
 #include "tests/fixture.h"
 #include "tests/t.h"
 
+void
+opened_check_finding(const berth_finding *finding)
+{
+    const berth_error *const details = finding->details;
+    const berthi_about about = { .tensor = finding->name,
+                                 .tensor_length = finding->name_length };
+    berth_error shown;
+
+    CHECK(finding->severity >= BERTH_SEVERITY_NOTE
+          && finding->severity <= BERTH_SEVERITY_ERROR);
+    CHECK_EQ(details->status, berthi_reason_status(details->reason));
+    CHECK_NE(details->message[0], '\0');
+    berthi_fail(&shown, BERTH_REASON_NONE, &about, "%s", "");
+    CHECK_STR(details->tensor, shown.tensor);
+    CHECK_EQ(finding->reserved32, 0);
+    for (size_t i = 0; i < sizeof finding->reserved / sizeof *finding->reserved; i++)
+        CHECK_EQ(finding->reserved[i], 0);
+}
+
 static void
-collect(void *user, int32_t severity, const berth_error *details)
+collect(void *user, const berth_finding *finding)
 {
     opened *const o = user;
 
-    CHECK(severity >= BERTH_SEVERITY_NOTE && severity <= BERTH_SEVERITY_ERROR);
-    CHECK_NE(details->reason, BERTH_REASON_NONE);
-    CHECK_EQ(details->status, berthi_reason_status(details->reason));
-    CHECK_NE(details->message[0], '\0');
+    opened_check_finding(finding);
+    CHECK_NE(finding->details->reason, BERTH_REASON_NONE);
     if (o->finding_count < OPENED_FINDINGS) {
-        o->findings[o->finding_count].severity = severity;
-        o->findings[o->finding_count].details = *details;
+        o->findings[o->finding_count].severity = finding->severity;
+        o->findings[o->finding_count].details = *finding->details;
     }
     o->finding_count++;
 }
@@ -83,8 +100,8 @@ void
 opened_refuse(const char *path, const berth_open_options *options, berth_reason reason,
               const char *words)
 {
-    char line[2048] = "opened";
     opened o;
+    char line[sizeof o.error + 512] = "opened";
 
     opened_begin(&o, path, options);
     CHECK_NE(o.status, BERTH_OK);

@@ -29,6 +29,9 @@ typedef struct opened {
     int fds;
 } opened;
 
+/* What holds of every finding: its name is the one that its details show. */
+void opened_check_finding(const berth_finding *finding);
+
 /* Opens `path`; `options` may be NULL. The findings are collected here. */
 void opened_begin(opened *o, const char *path, const berth_open_options *options);
 /* Closes; memory and descriptors must be what they were. */

@@ -10,6 +10,7 @@
 #include "kernels/tables.h"
 #include "quant/config.h"
 #include "quant/format.h"
+#include "tests/opened.h"
 
 static void *
 must(void *memory)
@@ -285,13 +286,14 @@ mark(void *user, uint64_t position, int32_t encoding, uint32_t record)
 }
 
 static void
-find(void *user, int32_t severity, const berth_error *details)
+find(void *user, const berth_finding *finding)
 {
     tensors *const t = user;
 
+    opened_check_finding(finding);
     if (t->finding_count < TENSORS_FINDINGS) {
-        t->severities[t->finding_count] = severity;
-        t->findings[t->finding_count] = *details;
+        t->severities[t->finding_count] = finding->severity;
+        t->findings[t->finding_count] = *finding->details;
     }
     t->finding_count++;
 }

@@ -14,10 +14,9 @@ typedef struct model {
 } model;
 
 static void
-ignore(void *user, int32_t severity, const berth_error *details)
+ignore(void *user, const berth_finding *finding)
 {
-    (void)severity;
-    CHECK_NE(details->message[0], '\0');
+    CHECK_NE(finding->details->message[0], '\0');
     ++*(uint64_t *)user;
 }
 

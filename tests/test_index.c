@@ -7,6 +7,7 @@
 
 #include "loader/index.h"
 #include "tests/fault.h"
+#include "tests/header_case.h"
 #include "tests/t.h"
 
 typedef struct parsed {
@@ -26,6 +27,9 @@ parse_bytes(const char *text, uint64_t length)
     CHECK_EQ(berth_context_create(NULL, &p.context, NULL), BERTH_OK);
     memcpy(copy, text, length);
     p.status = berthi_index_parse(p.context, copy, length, "dir/i", &p.index, &p.error);
+    CHECK(p.status == BERTH_OK
+          || header_case_is_shown(copy, length, p.index.blamed, p.index.blamed_length,
+                                  &p.error));
     if (length > 0)
         memset(copy, 0xEE, length); /* nothing may refer to the text */
     free(copy);

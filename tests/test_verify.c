@@ -20,6 +20,7 @@
 #include "loader/sha256.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/opened.h"
 #include "tests/t.h"
 
 #define MANIFEST "berth.manifest.json"
@@ -40,13 +41,14 @@ typedef struct told {
 } told;
 
 static void
-note_finding(void *user, int32_t severity, const berth_error *details)
+note_finding(void *user, const berth_finding *finding)
 {
     told *const t = user;
 
-    CHECK_EQ(severity, BERTH_SEVERITY_ERROR);
+    opened_check_finding(finding);
+    CHECK_EQ(finding->severity, BERTH_SEVERITY_ERROR);
     if (t->finding_count < MANY_FINDINGS)
-        t->findings[t->finding_count] = *details;
+        t->findings[t->finding_count] = *finding->details;
     t->finding_count++;
 }
 

@@ -62,7 +62,7 @@ cli_usage_error(const cli_command *command, const char *format, ...)
 berth_status
 cli_error(const cli_command *command, const berth_error *error)
 {
-    char message[4096];
+    char message[sizeof *error + 512]; /* all of its texts, numbers and advice */
 
     berth_error_format(error, message, sizeof message);
     print_message(command, message, "");

@@ -44,14 +44,13 @@ static const char *const inspect_description[] = {
 };
 
 static void
-count_finding(void *user, int32_t severity, const berth_error *details)
+count_finding(void *user, const berth_finding *finding)
 {
     inspection *const i = user;
 
-    (void)details;
-    if (severity == BERTH_SEVERITY_WARNING)
+    if (finding->severity == BERTH_SEVERITY_WARNING)
         i->warnings++;
-    else if (severity == BERTH_SEVERITY_NOTE)
+    else if (finding->severity == BERTH_SEVERITY_NOTE)
         i->notes++;
 }
 

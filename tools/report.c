@@ -45,14 +45,17 @@ write_number(json_writer *w, const char *key, const berth_error *e, uint32_t bit
 }
 
 static void
-write_finding(json_writer *w, int32_t severity, const berth_error *e)
+write_finding(json_writer *w, const berth_finding *finding)
 {
+    const berth_error *const e = finding->details;
+
     json_object_begin(w, NULL);
-    json_text(w, "severity", severity_name(severity));
+    json_text(w, "severity", severity_name(finding->severity));
     json_text(w, "status", berth_status_name(e->status));
     json_text(w, "reason", berth_reason_name(e->reason));
     json_text(w, "file", e->file);
-    json_text(w, "tensor", e->tensor);
+    json_bytes(w, "tensor", finding->name != NULL ? finding->name : "",
+               finding->name_length);
     json_text(w, "message", e->message);
     write_number(w, "position", e, BERTH_HAS_POSITION, e->position);
     write_number(w, "expected", e, BERTH_HAS_EXPECTED, e->expected);
@@ -68,7 +71,7 @@ print_finding(session *s, int32_t severity, const berth_error *e)
     const colour style = severity == BERTH_SEVERITY_ERROR     ? COLOUR_ERROR
                          : severity == BERTH_SEVERITY_WARNING ? COLOUR_WARNING
                                                               : COLOUR_NOTE;
-    char line[4096];
+    char line[sizeof *e + 512]; /* all of its texts, numbers and advice */
 
     berth_error_format(e, line, sizeof line);
     output_format(&s->out, "%s%s%s: ", colour_begin(&s->screen, style),
@@ -78,9 +81,11 @@ print_finding(session *s, int32_t severity, const berth_error *e)
 }
 
 void
-report_finding(void *user, int32_t severity, const berth_error *details)
+report_finding(void *user, const berth_finding *finding)
 {
     report *const r = user;
+    const int32_t severity = finding->severity;
+    const berth_error *const details = finding->details;
 
     if (severity < BERTH_SEVERITY_NOTE || severity > BERTH_SEVERITY_ERROR)
         return;
@@ -89,7 +94,7 @@ report_finding(void *user, int32_t severity, const berth_error *details)
     r->counts[severity]++;
     progress_hide(&r->s->progress);
     if (r->is_json)
-        write_finding(&r->w, severity, details);
+        write_finding(&r->w, finding);
     else if (!r->is_quiet || severity == BERTH_SEVERITY_ERROR)
         print_finding(r->s, severity, details);
     output_flush(&r->s->out);
@@ -100,11 +105,15 @@ void
 report_error(report *r, const berth_error *error)
 {
     const berth_error *const first = &r->first_error;
+    const berth_finding finding = { .severity = BERTH_SEVERITY_ERROR,
+                                    .details = error,
+                                    .name = error->tensor,
+                                    .name_length = strlen(error->tensor) };
 
     if (r->counts[BERTH_SEVERITY_ERROR] > 0 && first->status == error->status
         && first->reason == error->reason)
         return;
-    report_finding(r, BERTH_SEVERITY_ERROR, error);
+    report_finding(r, &finding);
 }
 
 /* ------------------------------------------------------------------- verdict */

@@ -29,7 +29,7 @@ typedef struct report_facts {
 /* `model` is what the user named. */
 void report_begin(report *r, session *s, const char *model, bool is_json, bool is_quiet);
 /* A berth_finding_function; `user` is the report. */
-void report_finding(void *user, int32_t severity, const berth_error *details);
+void report_finding(void *user, const berth_finding *finding);
 /* The error a call returned, unless it is the finding that was shown first. */
 void report_error(report *r, const berth_error *error);
 void report_end(report *r, berth_status status, const report_facts *facts);

@@ -9,6 +9,7 @@
 
 #include "loader/index.h"
 #include "tests/fuzz/json_text.h"
+#include "tests/header_case.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,6 +31,8 @@ parse(berth_context *context, const char *text, size_t length, berthi_index *out
     if (length > 0)
         memcpy(copy, text, length);
     status = berthi_index_parse(context, copy, length, "i", out, &error);
+    demand(status == BERTH_OK
+           || header_case_is_shown(copy, length, out->blamed, out->blamed_length, &error));
     free(copy);
     demand(status == BERTH_OK
            || (error.status == status && error.reason != 0 && error.position <= length));

@@ -74,6 +74,7 @@ typedef struct berthi_quantized {
     uint32_t block_columns;
     int16_t encoding;
     int16_t dtype;         /* of the values; -1: the model's */
+    int16_t nested_dtype;  /* counts only when is_double */
     uint8_t rank;
     uint8_t companion_count;
     bool is_double;

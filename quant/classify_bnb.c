@@ -317,6 +317,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_part 
     record->dtype = (int16_t)parsed.dtype;
     record->block_size = parsed.block_size;
     record->is_double = parsed.is_double;
+    record->nested_dtype = (int16_t)parsed.nested_dtype;
     record->offset = parsed.is_double ? (double)parsed.offset : 0.0;
     record->is_transposed_absmax = is_absmax_transposed;
 }

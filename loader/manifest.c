@@ -27,14 +27,14 @@ typedef struct reader {
 static bool
 stop(reader *r, berth_reason reason, const berthi_scan_text *name, const char *message)
 {
-    const berthi_about about = {
-        .file = r->file,
-        .tensor = name != NULL ? name->bytes : NULL,
-        .tensor_length = name != NULL ? (size_t)name->length : 0,
-        .has = BERTH_HAS_POSITION,
-        .position = r->scan.position,
+    berthi_about about = {
+        .file = r->file, .has = BERTH_HAS_POSITION, .position = r->scan.position
     };
 
+    if (name != NULL) {
+        about.tensor = name->bytes;
+        about.tensor_length = (size_t)name->length;
+    }
     r->status = berthi_fail(r->error, reason, &about, "%s", message);
     return false;
 }

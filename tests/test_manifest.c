@@ -515,6 +515,24 @@ test_refuses_huge_files(void)
     CHECK_LT(memory.peak_bytes, 1000000);
 }
 
+/* One of exactly that size is read: here, into more memory than there is. */
+static void
+test_largest_file(void)
+{
+    const char *const path = fixture_format("%s/m.json", fixture_folder());
+    berth_context *small = NULL;
+    berth_context_options options;
+    berth_error error;
+
+    berth_context_options_init(&options);
+    options.memory_limit = BERTHI_MANIFEST_LIMIT - 1;
+    T_REQUIRE(berth_context_create(&options, &small, NULL) == BERTH_OK);
+    fixture_text(path, "");
+    fixture_extend(path, BERTHI_MANIFEST_LIMIT);
+    CHECK_EQ(read_file(small, path, NULL, &error), BERTH_ENOMEM);
+    berth_context_destroy(small);
+}
+
 /* Processor time to read a manifest of so many shards, 10,000 tensors each. */
 static double
 seconds_to_parse(int shards)
@@ -593,6 +611,7 @@ main(int argc, char **argv)
     T_RUN(test_visitor_stops);
     T_RUN(test_reads_files);
     T_RUN(test_refuses_huge_files);
+    T_RUN(test_largest_file);
     T_RUN(test_many_tensors);
     T_RUN(test_faults);
     berth_context_destroy(context);

@@ -392,11 +392,32 @@ berthi_sys_pwrite(int fd, const void *buffer, uint64_t bytes, uint64_t offset)
 }
 
 int
-berthi_sys_fsync(int fd)
+berthi_sys_write_back(int fd, uint64_t offset, uint64_t bytes)
 {
     if (is_faulty(EIO))
         return -1;
-    return fsync(fd);
+    return sync_file_range(fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+int
+berthi_sys_wait_back(int fd, uint64_t offset, uint64_t bytes)
+{
+    if (is_faulty(EIO))
+        return -1;
+    return sync_file_range(fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WAIT_BEFORE);
+}
+
+int
+berthi_sys_fsync(int fd)
+{
+    int result;
+
+    if (is_faulty(EIO))
+        return -1;
+    do
+        result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    return result;
 }
 
 int
@@ -409,6 +430,19 @@ berthi_sys_allocate(int fd, uint64_t bytes)
     /* Not posix_fallocate(): that writes into every block where it cannot ask. */
     do
         result = fallocate(fd, 0, 0, (off_t)bytes);
+    while (result != 0 && errno == EINTR);
+    return result;
+}
+
+int
+berthi_sys_truncate(int fd, uint64_t bytes)
+{
+    int result;
+
+    if (is_faulty(EIO))
+        return -1;
+    do
+        result = ftruncate(fd, (off_t)bytes);
     while (result != 0 && errno == EINTR);
     return result;
 }
@@ -478,6 +512,21 @@ berthi_sys_unlink(int folder, const char *path)
 {
     /* Clean-up after a failure must not fail on purpose: it would hide leaks. */
     return unlinkat(folder, path, 0);
+}
+
+int
+berthi_sys_make_folder(int folder, const char *path)
+{
+    if (is_faulty(EIO))
+        return -1;
+    return mkdirat(folder, path, 0777);
+}
+
+int
+berthi_sys_remove_folder(int folder, const char *path)
+{
+    /* As above: clean-up. */
+    return unlinkat(folder, path, AT_REMOVEDIR);
 }
 
 /* ------------------------------------------------------------------- process */

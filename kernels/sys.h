@@ -85,8 +85,17 @@ int berthi_sys_list(int folder, int (*each)(void *user, const char *name), void 
 /* ------------------------------------------------------------------- writing */
 
 int64_t berthi_sys_pwrite(int fd, const void *buffer, uint64_t bytes, uint64_t offset);
+/* What is written but not on the disk begins its way there now. */
+int berthi_sys_write_back(int fd, uint64_t offset, uint64_t bytes);
+/*
+ * Waits until what was begun so is written. Both may report a failed write that
+ * fsync would otherwise have reported: it will not do so again.
+ */
+int berthi_sys_wait_back(int fd, uint64_t offset, uint64_t bytes);
 int berthi_sys_fsync(int fd);
 int berthi_sys_allocate(int fd, uint64_t bytes); /* EOPNOTSUPP: go on without */
+/* Cuts or extends to `bytes`. */
+int berthi_sys_truncate(int fd, uint64_t bytes);
 int berthi_sys_rename(int folder, const char *from, const char *to);
 /* The same, but EEXIST when there is a `to`; EINVAL where the file system cannot. */
 int berthi_sys_rename_new(int folder, const char *from, const char *to);
@@ -97,6 +106,9 @@ int berthi_sys_lock(int fd);
 /* What an unprivileged writer can still take on the file system of `fd`. */
 int berthi_sys_free_bytes(int fd, uint64_t *out_bytes);
 int berthi_sys_unlink(int folder, const char *path);
+/* Mode 0777 less the umask. */
+int berthi_sys_make_folder(int folder, const char *path);
+int berthi_sys_remove_folder(int folder, const char *path); /* an empty one */
 
 /* ------------------------------------------------------------------- process */
 

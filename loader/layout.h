@@ -29,12 +29,12 @@
 typedef struct berthi_layout_tensor {
     const char *name;      /* `name_length` bytes; need not end in NUL            */
     const char *suffix;    /* ends in NUL; NULL: none                             */
-    const uint64_t *shape; /* NULL with rank 1: as many elements as `bytes` hold  */
+    const uint64_t *shape; /* NULL: one dim, `bytes`; of an 8-bit dtype only       */
     uint64_t bytes;
     uint32_t name_length;
-    uint32_t rank;
+    uint32_t rank;         /* not looked at with a NULL shape                     */
     int32_t dtype;
-    bool is_late; /* `bytes` is a guess; needs a NULL shape and bytes of whole elements */
+    bool is_late;  /* `bytes` is a guess; needs a NULL shape                        */
     /* Filled by the layout. */
     uint32_t shard;      /* from 0                                               */
     uint32_t place;      /* among the tensors of the shard                       */
@@ -61,7 +61,7 @@ typedef struct berthi_layout_options {
     bool is_in_order;
 } berthi_layout_options;
 
-/* What nearly everybody wants in __metadata__: {"format":"pt"}. */
+/* What every file says at least (safetensors-format.md 12.5): {"format":"pt"}. */
 extern const berthi_layout_pair berthi_layout_format[1];
 
 typedef struct berthi_layout berthi_layout;
@@ -71,8 +71,10 @@ typedef struct berthi_layout berthi_layout;
  * divides them once. Refuses (reason) a name that no header can hold (NAME),
  * the same name twice (DUPLICATE), a shape of too many dims (RANK) or that
  * does not give `bytes` (SIZE_MISMATCH, SUBBYTE, OVERFLOW), a header that
- * would be too long (HEADER_TOO_LARGE), more than 2^31 - 1 tensors or 2^63 - 1
- * bytes. Free with berthi_layout_destroy().
+ * readers would refuse for its length (UNSUPPORTED), and more than 2^31 - 1
+ * tensors or 2^63 - 1 bytes (UNSUPPORTED). What the caller alone decides
+ * (dtype, lateness, pairs) is his contract: INTERNAL. Free with
+ * berthi_layout_destroy().
  *
  * Without tensors there is one shard, an empty one.
  */
@@ -91,11 +93,11 @@ void berthi_layout_destroy(berthi_layout *layout);
 void berthi_layout_set_bytes(berthi_layout *layout, uint32_t tensor, uint32_t bytes);
 
 /*
- * Divides again with the lengths known by now. Linear in the number of tensors
- * from the first shard on that a set length can have changed; nothing when
- * every length was guessed right. HEADER_TOO_LARGE leaves the layout as it was
- * in no useful state: only destroy it. *out_first (may be NULL): the first
- * shard that has other tensors than before, the number of shards if none has.
+ * Divides again with the lengths known by now: linear in the number of tensors,
+ * nothing when every length was guessed right. After a failure (NO_MEMORY, and
+ * UNSUPPORTED as above) the layout can only be destroyed. *out_first (may be
+ * NULL): the first shard that has other tensors than before; when none has, the
+ * number of shards.
  */
 berth_status berthi_layout_divide(berthi_layout *layout, uint32_t *out_first,
                                   berth_error *error);

@@ -67,9 +67,6 @@ void berthi_json_text_add_string(berthi_json_text *text, const char *bytes,
 /* Hands the rest on. *out_bytes (may be NULL): size of the text. */
 berth_status berthi_json_text_end(berthi_json_text *text, uint64_t *out_bytes);
 
-/* Bytes that add_escaped() writes; below 2^64 for any length in memory. */
-uint64_t berthi_json_text_escaped_bytes(const char *bytes, uint64_t length,
-                                        berthi_json_style style);
 /* Digits of a number in decimal: 1 to 20. */
 uint32_t berthi_json_text_digits(uint64_t number);
 

@@ -55,12 +55,12 @@ ranking_init(ranking *r, berth_context *context, uint64_t count, berth_error *er
 }
 
 static int
-compare_names(void *user, uint32_t a, uint32_t b)
+compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     const name *const names = user;
 
-    return berthi_name_compare(names[a].bytes, names[a].length, names[b].bytes,
-                               names[b].length);
+    return berthi_name_compare_behind(names[a].bytes, names[a].length, names[b].bytes,
+                                      names[b].length, shared);
 }
 
 static berth_status

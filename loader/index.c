@@ -86,10 +86,11 @@ read_draft(const parser *p, char *text, uint64_t bytes, berthi_index_draft *draf
 /* ------------------------------------------------------------------- shards */
 
 static int
-compare_runs(void *user, uint32_t a, uint32_t b)
+compare_runs(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     const parser *const p = user;
 
+    (void)shared;
     return strcmp(p->records + a, p->records + b);
 }
 
@@ -241,14 +242,15 @@ build(parser *p, const berthi_index_records *r)
 }
 
 static int
-compare_names(void *user, uint32_t a, uint32_t b)
+compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     parser *const p = user;
     const berthi_index_entry *const left = &p->index->entries[a];
     const berthi_index_entry *const right = &p->index->entries[b];
     const char *const text = p->index->text;
-    const int order = berthi_name_compare(text + left->name, left->name_length,
-                                          text + right->name, right->name_length);
+    const int order =
+        berthi_name_compare_behind(text + left->name, left->name_length,
+                                   text + right->name, right->name_length, shared);
 
     p->has_twins = p->has_twins || order == 0;
     return order;
@@ -284,7 +286,7 @@ check_names(parser *p)
     if (!p->has_twins)
         return BERTH_OK;
     for (uint32_t i = 1; i < index->entry_count; i++)
-        if (compare_names(p, i - 1, i) == 0) {
+        if (compare_names(p, i - 1, i, &(uint64_t){ 0 }) == 0) {
             const berthi_index_entry *const entry = &index->entries[i];
             const berthi_about about = { .file = p->file,
                                          .tensor = index->text + entry->name,

@@ -115,10 +115,11 @@ keep_name(void *user, const char *name)
 /* ------------------------------------------------------------------ sorting */
 
 static int
-compare_names(void *user, uint32_t a, uint32_t b)
+compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     const char *const *names = user;
 
+    (void)shared;
     return strcmp(names[a], names[b]);
 }
 

@@ -289,8 +289,9 @@ compact(const pass *p, berthi_shard *shards, uint64_t dropped, uint32_t *numbers
 /* ----------------------------------------------------------------- exceptions */
 
 static int
-compare_entries(void *user, uint32_t a, uint32_t b)
+compare_entries(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
+    (void)shared;
     return berthi_table_compare(user, a, b);
 }
 

@@ -64,6 +64,23 @@ berthi_name_compare(const char *a, uint64_t a_length, const char *b, uint64_t b_
     return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
 }
 
+int
+berthi_name_compare_behind(const char *a, uint64_t a_length, const char *b,
+                           uint64_t b_length, uint64_t *shared)
+{
+    const uint64_t length = berthi_min_u64(a_length, b_length);
+    uint64_t at = *shared;
+
+    while (length - at >= 8 && memcmp(a + at, b + at, 8) == 0)
+        at += 8;
+    while (at < length && a[at] == b[at])
+        at++;
+    *shared = at;
+    if (at < length)
+        return (unsigned char)a[at] < (unsigned char)b[at] ? -1 : 1;
+    return (a_length > b_length) - (a_length < b_length);
+}
+
 static const char *
 entry_dims(const char *text, const berthi_entry *entry)
 {
@@ -223,40 +240,42 @@ build_tables(parser *p, const berthi_draft *draft)
 /* ------------------------------------------------------------------- orders */
 
 static int
-compare_names(void *user, uint32_t a, uint32_t b)
+compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     parser *const p = user;
     const char *const text = p->header->text;
     const berthi_entry *const left = &p->header->entries[a];
     const berthi_entry *const right = &p->header->entries[b];
-    const int order =
-        berthi_name_compare(berthi_entry_name(text, left), left->name_length,
-                            berthi_entry_name(text, right), right->name_length);
+    const int order = berthi_name_compare_behind(
+        berthi_entry_name(text, left), left->name_length, berthi_entry_name(text, right),
+        right->name_length, shared);
 
     p->has_twins = p->has_twins || order == 0;
     return order;
 }
 
 static int
-compare_extents(void *user, uint32_t a, uint32_t b)
+compare_extents(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     parser *const p = user;
     const berthi_entry *const left = &p->header->entries[a];
     const berthi_entry *const right = &p->header->entries[b];
 
+    (void)shared;
     if (left->begin != right->begin)
         return left->begin < right->begin ? -1 : 1;
     if (left->end != right->end)
         return left->end < right->end ? -1 : 1;
-    return compare_names(user, a, b);
+    return compare_names(user, a, b, &(uint64_t){ 0 });
 }
 
 static int
-compare_keys(void *user, uint32_t a, uint32_t b)
+compare_keys(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     parser *const p = user;
     const int order = strcmp(p->header->text + a, p->header->text + b);
 
+    (void)shared;
     p->has_twins = p->has_twins || order == 0;
     return order;
 }
@@ -299,7 +318,9 @@ check_names(parser *p)
     if (!p->has_twins)
         return BERTH_OK;
     for (uint64_t i = 1; i < header->entry_count; i++)
-        if (compare_names(p, header->by_name[i - 1], header->by_name[i]) == 0) {
+        if (compare_names(p, header->by_name[i - 1], header->by_name[i],
+                          &(uint64_t){ 0 })
+            == 0) {
             const berthi_entry *const entry = &header->entries[header->by_name[i]];
 
             about.tensor = berthi_entry_name(header->text, entry);
@@ -308,7 +329,8 @@ check_names(parser *p)
                          "the header has this tensor more than once");
         }
     for (uint64_t i = 1; i < header->pair_count; i++)
-        if (compare_keys(p, header->pairs[i - 1], header->pairs[i]) == 0) {
+        if (compare_keys(p, header->pairs[i - 1], header->pairs[i], &(uint64_t){ 0 })
+            == 0) {
             const berthi_pair pair = berthi_header_pair(header, i);
 
             about.tensor = pair.key;

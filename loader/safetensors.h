@@ -109,5 +109,11 @@ uint64_t berthi_entry_elements(const char *text, const berthi_entry *entry);
 /* Bytewise, shorter first: the one order of names. */
 int berthi_name_compare(const char *a, uint64_t a_length, const char *b,
                         uint64_t b_length);
+/*
+ * The same for names that begin with *shared same bytes: reads them behind
+ * these. *shared ends as the number of all they have in common.
+ */
+int berthi_name_compare_behind(const char *a, uint64_t a_length, const char *b,
+                               uint64_t b_length, uint64_t *shared);
 
 #endif

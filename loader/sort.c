@@ -7,11 +7,22 @@
  * depth at which a perfectly balanced tree over all items would cut there, and
  * deeper borders are merged first. Depths on the stack only rise, so it holds
  * log2(n) + 2 stretches at most.
+ *
+ * Names of tensors begin alike. Each item knows how many bytes it shares with
+ * the one before it in its stretch. While two stretches are merged, the next
+ * item of each knows how many it shares with the last that was taken: the one
+ * that shares more is the smaller, and the other still shares with it what it
+ * did before. Only those that share the same have to be compared (Ng and
+ * Kakehi, 2008).
  */
 #include "loader/sort.h"
 
 #include <string.h>
 
+#include "kernels/base.h"
+
+#define SCRATCH_BYTES (sizeof(uint32_t) + sizeof(uint8_t)) /* an item and what it shares */
+#define SHARED_LIMIT UINT8_MAX /* more is not noted: the comparison finds it again */
 #define STACK_CAPACITY 36u /* log2(2^32) + 2, and two to spare */
 
 typedef struct stretch {
@@ -23,7 +34,8 @@ typedef struct stretch {
 typedef struct sorter {
     berth_context *context;
     uint32_t *items;
-    uint32_t *scratch; /* `count` items, once something must be merged */
+    uint8_t *shared;   /* one an item; that of the first of a stretch means nothing */
+    uint32_t *scratch; /* the same, `count` each, once something must be merged */
     uint64_t count;
     berthi_sort_compare compare;
     void *user;
@@ -38,14 +50,31 @@ berthi_sort_number(uint32_t *items, uint64_t count)
         items[i] = (uint32_t)i;
 }
 
-static void
-reverse(uint32_t *items, uint64_t begin, uint64_t end)
+/* Compares an item with the one before it and notes what they share. */
+static int
+compare_next(const sorter *s, uint64_t at)
 {
-    for (; begin + 1 < end; begin++) {
-        const uint32_t item = items[begin];
+    uint64_t shared = 0;
+    const int order = s->compare(s->user, s->items[at - 1], s->items[at], &shared);
 
-        items[begin] = items[--end];
-        items[end] = item;
+    s->shared[at] = (uint8_t)berthi_min_u64(shared, SHARED_LIMIT);
+    return order;
+}
+
+static void
+reverse(const sorter *s, uint64_t begin, uint64_t end)
+{
+    for (uint64_t a = begin, b = end - 1; a < b; a++, b--) {
+        const uint32_t item = s->items[a];
+
+        s->items[a] = s->items[b];
+        s->items[b] = item;
+    }
+    for (uint64_t a = begin + 1, b = end - 1; a < b; a++, b--) {
+        const uint8_t shared = s->shared[a];
+
+        s->shared[a] = s->shared[b];
+        s->shared[b] = shared;
     }
 }
 
@@ -60,17 +89,16 @@ find_stretch(const sorter *s, uint64_t begin)
 
     if (end == s->count)
         return end;
-    if (s->compare(s->user, s->items[begin], s->items[end]) <= 0) {
+    if (compare_next(s, end) <= 0) {
         do
             end++;
-        while (end < s->count
-               && s->compare(s->user, s->items[end - 1], s->items[end]) <= 0);
+        while (end < s->count && compare_next(s, end) <= 0);
         return end;
     }
     do
         end++;
-    while (end < s->count && s->compare(s->user, s->items[end - 1], s->items[end]) > 0);
-    reverse(s->items, begin, end);
+    while (end < s->count && compare_next(s, end) > 0);
+    reverse(s, begin, end);
     return end;
 }
 
@@ -101,17 +129,35 @@ merge_topmost(sorter *s)
     const stretch right = s->stack[--s->height];
     stretch *const merged = &s->stack[s->height - 1];
     const uint64_t left_count = merged->end - merged->begin;
-    const uint32_t *left = s->scratch;
-    const uint32_t *const left_end = left + left_count;
-    const uint32_t *next = s->items + right.begin;
-    const uint32_t *const next_end = s->items + right.end;
-    uint32_t *out = s->items + merged->begin;
+    uint8_t *const left_shared = (uint8_t *)(s->scratch + s->count);
+    uint64_t left = 0;
+    uint64_t next = right.begin;
+    uint64_t out = merged->begin;
 
-    memcpy(s->scratch, out, (size_t)left_count * sizeof *out);
-    while (left < left_end && next < next_end)
-        *out++ = s->compare(s->user, *left, *next) <= 0 ? *left++ : *next++;
+    memcpy(s->scratch, s->items + out, (size_t)left_count * sizeof *s->items);
+    memcpy(left_shared, s->shared + out, (size_t)left_count);
+    left_shared[left] = 0;
+    s->shared[next] = 0;
+    for (; left < left_count && next < right.end; out++) {
+        uint8_t *const of_left = &left_shared[left];
+        uint8_t *const of_next = &s->shared[next];
+        bool is_left = *of_left > *of_next;
+
+        if (*of_left == *of_next) {
+            uint64_t both = *of_left;
+
+            is_left = s->compare(s->user, s->scratch[left], s->items[next], &both) <= 0;
+            s->shared[out] = *of_left;
+            *(is_left ? of_next : of_left) = (uint8_t)berthi_min_u64(both, SHARED_LIMIT);
+        } else {
+            s->shared[out] = is_left ? *of_left : *of_next;
+        }
+        s->items[out] = is_left ? s->scratch[left++] : s->items[next++];
+    }
     /* What is left of the right side is in its place already. */
-    memcpy(out, left, (size_t)(left_end - left) * sizeof *out);
+    memcpy(s->items + out, s->scratch + left,
+           (size_t)(left_count - left) * sizeof *s->items);
+    memcpy(s->shared + out, left_shared + left, (size_t)(left_count - left));
     merged->end = right.end;
 }
 
@@ -120,7 +166,7 @@ has_scratch(sorter *s)
 {
     if (s->scratch == NULL)
         s->scratch = berthi_memory_array(s->context, BERTHI_PURPOSE_SCRATCH, s->count,
-                                         sizeof *s->scratch);
+                                         SCRATCH_BYTES);
     return s->scratch != NULL;
 }
 
@@ -147,8 +193,10 @@ berthi_sort_can_arrange(berth_context *context, uint32_t *items, uint64_t count,
 {
     sorter s = { .context = context, .items = items, .count = count, .compare = compare,
                  .user = user };
-    bool is_done = true;
+    bool is_done;
 
+    s.shared = berthi_memory_alloc(context, BERTHI_PURPOSE_SCRATCH, count);
+    is_done = s.shared != NULL;
     for (uint64_t begin = 0; begin < count && is_done;) {
         const uint64_t end = find_stretch(&s, begin);
 
@@ -157,8 +205,8 @@ berthi_sort_can_arrange(berth_context *context, uint32_t *items, uint64_t count,
     }
     while (is_done && s.height > 1)
         merge_topmost(&s);
-    berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, s.scratch,
-                       count * sizeof *s.scratch);
+    berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, s.scratch, count * SCRATCH_BYTES);
+    berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, s.shared, count);
     return is_done;
 }
 

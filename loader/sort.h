@@ -4,7 +4,8 @@
  *
  * A natural merge sort: one pass where everything is in order or in reverse
  * already, n log r steps for r ordered stretches, n log n whatever the input.
- * Headers and indexes come as a few stretches, and are never hashed.
+ * Headers and indexes come as a few stretches, and are never hashed. A name is
+ * read again only behind what is known to be the same: most steps read none.
  */
 #ifndef BERTH_LOADER_SORT_H
 #define BERTH_LOADER_SORT_H
@@ -16,19 +17,22 @@
 #include "kernels/memory.h"
 
 /*
- * Below, at or above zero as `a` stands before, beside or behind `b`. Whatever
- * stands side by side in the end has been compared: a function that notes a
- * zero in `user` finds all duplicates.
+ * Below, at or above zero as `a` stands before, beside or behind `b`. *shared
+ * counts bytes that both are known to begin with: who compares texts begins
+ * behind them and adds those that are the same. Others leave it alone.
+ *
+ * Equal items that stand side by side in the end have been compared: a function
+ * that notes a zero in `user` finds all duplicates.
  */
-typedef int (*berthi_sort_compare)(void *user, uint32_t a, uint32_t b);
+typedef int (*berthi_sort_compare)(void *user, uint32_t a, uint32_t b, uint64_t *shared);
 
 /* items[i] = i */
 void berthi_sort_number(uint32_t *items, uint64_t count);
 
 /*
- * Sorts `items`, equal ones staying in their order. Takes scratch memory of
- * the same size unless all of it is one stretch. False when there is none;
- * `items` is then in any order. At most 2^32 - 1 items.
+ * Sorts `items`, equal ones staying in their order. Takes a byte of memory an
+ * item, and five more unless all of it is one stretch. False when there is
+ * none; `items` is then in any order. At most 2^32 - 1 items.
  */
 bool berthi_sort_can_arrange(berth_context *context, uint32_t *items, uint64_t count,
                              berthi_sort_compare compare, void *user);

@@ -181,8 +181,9 @@ berthi_table_compare(const berthi_table *table, uint32_t a, uint32_t b)
 }
 
 static int
-compare_entries(void *user, uint32_t a, uint32_t b)
+compare_entries(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
+    (void)shared;
     return berthi_table_compare(user, a, b);
 }
 

@@ -107,7 +107,7 @@ typedef int32_t berth_status;
     X(NOT_REGULAR, 32, BERTH_ENOENT, "not_regular", "name a regular file or a directory")  \
     X(CHANGED, 33, BERTH_EIO, "changed", "let the writer finish, then try again")          \
     X(TRUNCATED, 34, BERTH_EIO, "truncated", "let the writer finish, then try again")      \
-    X(PATH, 35, BERTH_EFORMAT, "path", "do not trust this index: a shard must lie in "     \
+    X(PATH, 35, BERTH_EFORMAT, "path", "do not trust this model: its shards must lie in "  \
                                        "the model's directory")                            \
     X(PERMISSION, 36, BERTH_ENOENT, "permission", "check the permissions of the file and " \
                                                   "of the directories above it")           \

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "loader/findings.h"
+#include "loader/index.h"
 #include "loader/listing.h"
 #include "loader/paths.h"
 
@@ -301,17 +303,40 @@ take_what_is_there(berthi_location *location, const char *variant, bool all_file
     return take_several(location, names.singles, count, all_files, out, error);
 }
 
+/* The path rule for a shard, or for the index of shards that are called so. */
+static const char *
+find_path_problem(const char *named)
+{
+    static const char index[] = ".index.json";
+    uint64_t length = strlen(named);
+
+    if (berthi_path_has_suffix(named, index))
+        length -= sizeof index - 1;
+    return berthi_shard_name_problem(named, length);
+}
+
 /* What config.json names, and only that. */
 static berth_status
 take_named(berthi_location *location, const char *named, berthi_weights *out,
            berth_error *error)
 {
-    const char *const shown = berthi_location_path(location, named);
+    const char *const problem = find_path_problem(named);
+    const char *const shown =
+        berthi_location_path(location, problem != NULL ? "config.json" : named);
+    char name[BERTHI_SHOWN_CAPACITY];
     bool has_it;
     berth_status status;
 
     if (shown == NULL)
         return berthi_fail_memory(error, "a path");
+    if (problem != NULL && berthi_listing_is_pickle(named))
+        return berthi_fail(error, BERTH_REASON_PICKLE, &(berthi_about){ .file = shown },
+                           "\"transformers_weights\" is \"%s\", a pickle, which is never "
+                           "opened", berthi_findings_shown(named, strlen(named), name));
+    if (problem != NULL)
+        return berthi_fail(error, BERTH_REASON_PATH, &(berthi_about){ .file = shown },
+                           "\"transformers_weights\" is \"%s\", which %s",
+                           berthi_findings_shown(named, strlen(named), name), problem);
     status = berthi_location_has(location, named, &has_it, error);
     if (status != BERTH_OK)
         return status;
@@ -319,9 +344,6 @@ take_named(berthi_location *location, const char *named, berthi_weights *out,
         return berthi_fail(error, BERTH_REASON_NOT_FOUND,
                            &(berthi_about){ .file = shown },
                            "config.json names these weights, but they are not there");
-    if (berthi_listing_is_pickle(named))
-        return berthi_fail(error, BERTH_REASON_PICKLE, &(berthi_about){ .file = shown },
-                           "config.json names a pickle, which is never opened");
     return take_file(location, named, out, error);
 }
 

@@ -27,8 +27,9 @@ typedef struct berthi_weights {
  * Decides. `named` is config.json's transformers_weights, "" when it names
  * nothing; `variant` may be NULL. Remarks go to `findings`.
  *
- * Fails with NOT_FOUND, AMBIGUOUS, INCOMPLETE, ARGUMENT (variant), PICKLE,
- * GGUF or OTHER_FORMAT for weights of another kind, or as the system did.
+ * Fails with NOT_FOUND, AMBIGUOUS, INCOMPLETE, ARGUMENT (variant), PATH (what
+ * is named breaks the path rule), PICKLE, GGUF or OTHER_FORMAT for weights of
+ * another kind, or as the system did.
  */
 berth_status berthi_weights_find(berthi_location *location, const char *named,
                                  const char *variant, bool all_files,

@@ -168,40 +168,6 @@ take_quantization(reading *r, const berthi_json_value *object)
         config->quant_method = "bitsandbytes";
 }
 
-/* A name that could lead out of the folder, whatever is there. */
-static bool
-is_outside(const char *path)
-{
-    const char *part = path;
-
-    if (strpbrk(path, "\\:") != NULL)
-        return true;
-    for (;;) {
-        const size_t length = strcspn(part, "/");
-
-        /* An empty first part is an absolute path. */
-        if (length == 0 || (length == 1 && part[0] == '.')
-            || (length == 2 && part[0] == '.' && part[1] == '.'))
-            return true;
-        if (part[length] == '\0')
-            return false;
-        part += length + 1;
-    }
-}
-
-static void
-take_weights_file(reading *r, const berthi_json_value *root)
-{
-    berthi_config *const config = r->config;
-
-    take_text(r, root, "transformers_weights", &config->weights_file);
-    if (r->status == BERTH_OK && config->weights_file[0] != '\0'
-        && is_outside(config->weights_file))
-        r->status = berthi_fail(r->error, BERTH_REASON_PATH,
-                                &(berthi_about){ .file = r->file },
-                                "\"transformers_weights\" leaves the model's folder");
-}
-
 static void
 take_all(reading *r, const berthi_json_value *root)
 {
@@ -227,7 +193,7 @@ take_all(reading *r, const berthi_json_value *root)
     take_quantization(r, quantization);
     take_text(r, root, "transformers_version", &config->transformers_version);
     take_text(r, root, "expert_dtype", &config->expert_dtype);
-    take_weights_file(r, root);
+    take_text(r, root, "transformers_weights", &config->weights_file);
 }
 
 void

@@ -25,7 +25,7 @@ typedef struct berthi_config {
     int32_t dtype;              /* berth_dtype, or -1: absent, "auto" or unknown */
     int32_t ties_embeddings;    /* "tie_word_embeddings"; -1: absent */
     const char *transformers_version;
-    const char *weights_file;   /* "transformers_weights": a path inside the folder */
+    const char *weights_file;   /* "transformers_weights", nothing checked */
     const char *expert_dtype;   /* "fp4": DeepSeek's packed experts */
 
     bool has_quantization;      /* there is a quantization_config */
@@ -48,8 +48,8 @@ typedef struct berthi_config {
 /*
  * Parses `bytes` of config.json. `file` is for messages. Every failure but
  * NO_MEMORY is CONFIG_JSON, with the position when the text is no JSON and with
- * the member when its type is wrong; a weights_file that leaves the folder is
- * PATH. Free with berthi_config_fini(). On failure `out` is as after _init.
+ * the member when its type is wrong. Free with berthi_config_fini(). On failure
+ * `out` is as after _init.
  */
 berth_status berthi_config_parse(berth_context *context, const char *text, uint64_t bytes,
                                  const char *file, berthi_config *out,

@@ -67,7 +67,7 @@ static const struct {
     { 34, -9, "truncated",
       "let the writer finish, then try again" },
     { 35, -4, "path",
-      "do not trust this index: a shard must lie in the model's directory" },
+      "do not trust this model: its shards must lie in the model's directory" },
     { 36, -3, "permission",
       "check the permissions of the file and of the directories above it" },
     { 37, -9, "disk_full",

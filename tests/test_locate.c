@@ -290,13 +290,10 @@ test_named_by_config(void)
     fixture_text(config, "{\"transformers_weights\": \"gone.safetensors\"}");
     opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND,
                   "config.json names these weights");
-    fixture_text(config, "{\"transformers_weights\": \"sub\"}");
-    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "sub: config.json names");
-    fixture_text(in(folder, "w.bin"), "x");
-    fixture_text(config, "{\"transformers_weights\": \"w.bin\"}");
-    opened_refuse(folder, NULL, BERTH_REASON_PICKLE, "w.bin: config.json names a pickle");
-    fixture_text(config, "{\"transformers_weights\": \"../x.safetensors\"}");
-    opened_refuse(folder, NULL, BERTH_REASON_PATH, "config.json");
+    fixture_make_folder(in(folder, "sub/is.safetensors"));
+    fixture_text(config, "{\"transformers_weights\": \"sub/is.safetensors\"}");
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND,
+                  "sub/is.safetensors: config.json names");
     fixture_index(in(folder, "n.safetensors.index.json"), 8,
                   "named.safetensors.0 named.safetensors\n"
                   "named.safetensors.1 named.safetensors\n");
@@ -304,6 +301,58 @@ test_named_by_config(void)
     CHECK_EQ(opened_accept(folder, NULL), 2);
     /* a file that was named knows better than what lies beside it */
     CHECK_EQ(opened_accept(in(folder, "model.safetensors"), NULL), 1);
+}
+
+/* The path rule holds for what config.json names as for what an index names. */
+static void
+test_named_by_config_badly(void)
+{
+    static const struct {
+        const char *name; /* as in JSON */
+        const char *words;
+    } cases[] = {
+        { "/x.safetensors", "is \"/x.safetensors\", which is an absolute path" },
+        { "../x.safetensors", "which has a component `.` or `..`" },
+        { "a/../x.safetensors", "which has a component `.` or `..`" },
+        { "./x.safetensors", "which has a component `.` or `..`" },
+        { "a//x.safetensors", "which has an empty component" },
+        { "x.safetensors/", "which has an empty component" },
+        { "a\\\\x.safetensors", "which contains a backslash or a colon" },
+        { "c:x.safetensors", "which contains a backslash or a colon" },
+        { "a\\u001b[31m.safetensors",
+          "is \"a\\x1b[31m.safetensors\", which contains a control character" },
+        { "a/b/c/d/x.safetensors", "which has more than 4 components" },
+        { "sub", "which does not end in .safetensors" },
+        { "x.gguf", "which does not end in .safetensors" },
+        { "index.json", "which does not end in .safetensors" },
+        { "x.index.json", "which does not end in .safetensors" },
+        { "../x.safetensors.index.json", "which has a component `.` or `..`" },
+        { ".index.json", "which is not 1 to 1024 bytes long" },
+    };
+    const char *const folder = fixture_folder();
+    const char *const config = in(folder, "config.json");
+    char name[1100];
+
+    put(folder, "model.safetensors", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture_text(config, fixture_format("{\"transformers_weights\": \"%s\"}",
+                                            cases[i].name));
+        opened_refuse(folder, NULL, BERTH_REASON_PATH,
+                      fixture_format("%s: \"transformers_weights\" is \"", config));
+        opened_refuse(folder, NULL, BERTH_REASON_PATH, cases[i].words);
+    }
+    memset(name, 'x', sizeof name);
+    strcpy(name + 244, ".safetensors");
+    fixture_text(config, fixture_format("{\"transformers_weights\": \"%s\"}", name));
+    opened_refuse(folder, NULL, BERTH_REASON_PATH, "a component of more than 255 bytes");
+    memset(name, 'x', sizeof name);
+    strcpy(name + 1013, ".safetensors");
+    fixture_text(config, fixture_format("{\"transformers_weights\": \"%s\"}", name));
+    opened_refuse(folder, NULL, BERTH_REASON_PATH, "which is not 1 to 1024 bytes long");
+    /* Whether it is there or not, inside or outside. */
+    fixture_text(config, "{\"transformers_weights\": \"../w.bin\"}");
+    opened_refuse(folder, NULL, BERTH_REASON_PICKLE,
+                  "config.json: \"transformers_weights\" is \"../w.bin\", a pickle");
 }
 
 static void
@@ -567,6 +616,7 @@ main(int argc, char **argv)
     T_RUN(test_unreadable);
     T_RUN(test_both_forms);
     T_RUN(test_named_by_config);
+    T_RUN(test_named_by_config_badly);
     T_RUN(test_variants);
     T_RUN(test_variant_of_another_stem);
     T_RUN(test_only_choice);

@@ -36,6 +36,9 @@ static struct {
     int lock_failures;       /* so many of the next flocks fail               */
     int lock_error;          /* with this                                     */
     const char *lock_unlink; /* a folder to be emptied before the next flock  */
+    const char *lock_relink; /* whose one file is a link behind the next one  */
+    bool lock_frees_0;       /* the next flock closes the standard input      */
+    bool random_frees_0;     /* so does the next random number                */
     int rename_error;        /* of renameat2                                  */
     int allocate_error;      /* of fallocate                                  */
     uint64_t random_calls;   /* random numbers asked for: names tried         */
@@ -65,6 +68,9 @@ ssize_t
 getrandom(void *buffer, size_t size, unsigned flags)
 {
     world.random_calls++;
+    if (world.random_frees_0)
+        syscall(SYS_close, 0);
+    world.random_frees_0 = false;
     return syscall(SYS_getrandom, buffer, size, flags);
 }
 
@@ -119,12 +125,31 @@ remove_entries(const char *folder)
         unlink(fixture_format("%s/%s", folder, name));
 }
 
+/* The one file of the folder gets another name, and a link to it the old one. */
+static void
+replace_by_link(const char *folder)
+{
+    const char *const moved = fixture_format("%s/moved", folder);
+    char name[256];
+
+    if (count_entries(folder, name) != 1
+        || rename(fixture_format("%s/%s", folder, name), moved) != 0)
+        exit(1);
+    fixture_link("moved", fixture_format("%s/%s", folder, name));
+}
+
 int
 flock(int fd, int operation)
 {
     if (world.lock_unlink != NULL)
         remove_entries(world.lock_unlink);
     world.lock_unlink = NULL;
+    if (world.lock_relink != NULL)
+        replace_by_link(world.lock_relink);
+    world.lock_relink = NULL;
+    if (world.lock_frees_0)
+        syscall(SYS_close, 0);
+    world.lock_frees_0 = false;
     if (world.lock_failures > 0) {
         world.lock_failures--;
         errno = world.lock_error;
@@ -276,6 +301,59 @@ test_temporary_taken_away(void)
     CHECK_CONTAINS(error.message, "created and kept");
     world.lock_failures = 0;
     CHECK_EQ(count_entries(folder, NULL), 0);
+}
+
+/* A link in the place of our file is not our file. */
+static void
+test_temporary_became_a_link(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const uint64_t names = world.random_calls;
+    struct stat state;
+
+    world.lock_relink = folder;
+    CHECK_EQ(write_text(context, path, "a file", false, NULL), BERTH_OK);
+    CHECK(world.lock_relink == NULL);
+    CHECK_EQ(world.random_calls, names + 2);
+    CHECK_EQ(lstat(path, &state), 0);
+    CHECK(S_ISREG(state.st_mode));
+    check_content(path, "a file");
+}
+
+/* Writes in a process of its own; 0, or what went wrong first. */
+static int
+write_without_input(const char *folder, int where)
+{
+    const char *const path = fixture_format("%s/out", folder);
+    const pid_t child = fork();
+    int how = -1;
+
+    if (child == 0) {
+        if (where == 0)
+            syscall(SYS_close, 0);
+        world.random_frees_0 = where == 1;
+        world.lock_frees_0 = where == 2;
+        if (write_text(context, path, "x", true, NULL) != BERTH_OK)
+            _exit(1);
+        _exit(count_entries(folder, NULL) == 1 ? 0 : 2);
+    }
+    if (child < 0 || waitpid(child, &how, 0) != child || !WIFEXITED(how))
+        return -1;
+    return WEXITSTATUS(how);
+}
+
+/* Without a standard input 0 is the folder, our file, or what the dead left. */
+static void
+test_descriptor_zero(void)
+{
+    const char *const folder = fixture_folder();
+
+    for (int where = 0; where < 3; where++) {
+        fixture_text(fixture_format("%s/.out.berth-12-01234567.tmp", folder), "x");
+        fixture_text(fixture_format("%s/.out.berth-12-89abcdef.tmp", folder), "x");
+        CHECK_EQ(write_without_input(folder, where), 0);
+    }
 }
 
 /*
@@ -638,6 +716,32 @@ test_removes_what_the_dead_left(void)
     CHECK_EQ(access(fixture_format("%s/.out.berth-12-01234567.tmp", folder), F_OK), -1);
 }
 
+/* What cannot be looked at stays, and only that: stat, open and lock of each. */
+static void
+test_removes_the_other_dead(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    int kept_one = 0;
+    int kept_all = 0;
+
+    for (uint64_t nth = 0; nth < 60; nth++) {
+        berth_status status;
+        int kept = -1; /* the output itself */
+
+        for (int i = 0; i < 3; i++)
+            fixture_text(fixture_format("%s/.out.berth-12-0123456%d.tmp", folder, i), "x");
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        status = write_text(context, path, "x", true, NULL);
+        berthi_fault_disarm();
+        kept += count_entries(folder, NULL);
+        kept_one += status == BERTH_OK && kept == 1;
+        kept_all += status == BERTH_OK && kept == 3;
+    }
+    CHECK_EQ(kept_one, 3 * 3);
+    CHECK_EQ(kept_all, 2); /* the folder was not opened, or not read */
+}
+
 /* Two at once for one name: neither takes the other's file for a dead one's. */
 static void
 test_two_writers(void)
@@ -771,6 +875,8 @@ main(int argc, char **argv)
     T_RUN(test_writes_in_any_order);
     T_RUN(test_short_writes);
     T_RUN(test_temporary_taken_away);
+    T_RUN(test_temporary_became_a_link);
+    T_RUN(test_descriptor_zero);
     T_RUN(test_poor_file_systems);
     T_RUN(test_our_own_mistakes);
     T_RUN(test_refuses_existing);
@@ -786,6 +892,7 @@ main(int argc, char **argv)
     T_RUN(test_too_large_for_the_process);
     T_RUN(test_full_disk);
     T_RUN(test_removes_what_the_dead_left);
+    T_RUN(test_removes_the_other_dead);
     T_RUN(test_two_writers);
     T_RUN(test_kill);
     T_RUN(test_faults);

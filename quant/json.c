@@ -490,3 +490,12 @@ berthi_json_can_read_bool(const berthi_json_value *value, bool *out)
     *out = cJSON_IsTrue(item_of(value)) != 0;
     return true;
 }
+
+bool
+berthi_json_can_read_number(const berthi_json_value *value, const char **out)
+{
+    if (berthi_json_kind_of(value) != BERTHI_JSON_NUMBER)
+        return false;
+    *out = item_of(value)->valuestring + 1;
+    return true;
+}

@@ -79,5 +79,7 @@ bool berthi_json_can_read_string(const berthi_json_value *value, const char **ou
 bool berthi_json_can_read_unsigned(const berthi_json_value *value, uint64_t *out);
 bool berthi_json_can_read_double(const berthi_json_value *value, double *out);
 bool berthi_json_can_read_bool(const berthi_json_value *value, bool *out);
+/* Any number, as it stands in the text. */
+bool berthi_json_can_read_number(const berthi_json_value *value, const char **out);
 
 #endif

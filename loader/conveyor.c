@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/host.h"
 #include "kernels/sys.h"
 #include "loader/intake.h"
 #include "loader/stage.h"
@@ -155,12 +156,11 @@ run_worker(void *argument)
 static uint32_t
 choose_workers(const berthi_conveyor_options *options, const berthi_stage *stage)
 {
-    uint32_t count = options->workers;
+    const uint32_t count =
+        options->workers > 0 ? options->workers : berthi_host_worker_count();
 
-    if (count == 0)
-        (void)berthi_sys_affinity(&count);
     /* Each chunk in the ring has two calls at most. */
-    return (uint32_t)berthi_min_u64(berthi_max_u64(count, 1),
+    return (uint32_t)berthi_min_u64(count,
                                     (uint64_t)stage->capacity * BERTHI_STAGE_CALL_COUNT);
 }
 

@@ -105,7 +105,7 @@ typedef struct berthi_conveyor_options {
     int32_t io;          /* berth_io */
     bool no_uring;
     uint32_t readers;    /* reader threads; 0: default */
-    uint32_t workers;    /* consumer threads; 0: one per usable core */
+    uint32_t workers;    /* consumer threads; 0: berthi_host_worker_count() */
     uint64_t ring_bytes; /* cap of the ring, 0: 32 MiB; at least 3 chunks are used */
     const struct berthi_reader_table *reader; /* this back end and no other; or NULL */
 } berthi_conveyor_options;

@@ -6,12 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/host.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"
@@ -962,6 +964,65 @@ test_workers_cannot_be_started(void)
     haul_end(&h);
 }
 
+/* Threads of the process while the consumer runs: the tricks read without any. */
+static berth_status
+note_threads(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
+{
+    (void)chunk;
+    (void)is_in_order;
+    (void)error;
+    *(uint64_t *)h->user = haul_threads();
+    return BERTH_OK;
+}
+
+static uint64_t
+count_workers(uint32_t asked)
+{
+    const uint64_t size = 64 * 4096;
+    const uint64_t others = haul_threads();
+    uint64_t threads = 0;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    haul_trick = (haul_tricks){ .direct_block = 0 };
+    h.options.reader = &haul_reader;
+    h.options.workers = asked;
+    h.is_in_order = true; /* one call at a time: nobody writes beside note_threads() */
+    h.is_any = false;
+    h.each = note_threads;
+    h.user = &threads;
+    CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
+    haul_check(&h);
+    haul_end(&h);
+    return threads - others;
+}
+
+/* Nobody said how many: as many as there are cores for this process, and no more. */
+static void
+test_workers_by_default(void)
+{
+    cpu_set_t all;
+    cpu_set_t few;
+    size_t cpu = 0;
+
+    T_REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+    CHECK_EQ(count_workers(0), berthi_host_worker_count());
+    CHECK_EQ(count_workers(5), 5);
+    CPU_ZERO(&few);
+    for (uint32_t count = 1; count <= 2; count++) {
+        while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &all))
+            cpu++;
+        if (cpu == CPU_SETSIZE)
+            T_SKIP("one core: nothing to choose from");
+        CPU_SET(cpu++, &few);
+        T_REQUIRE(sched_setaffinity(0, sizeof few, &few) == 0);
+        CHECK_LE(berthi_host_worker_count(), count); /* fewer: a quota */
+        CHECK_EQ(count_workers(0), berthi_host_worker_count());
+        CHECK_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -992,5 +1053,6 @@ main(int argc, char **argv)
     T_RUN(test_statistics);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_workers_cannot_be_started);
+    T_RUN(test_workers_by_default);
     T_MAIN_END;
 }

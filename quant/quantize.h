@@ -26,7 +26,7 @@ typedef struct berthi_quantizer {
     uint64_t blocks;  /* 4-bit: first-level absmax */
 } berthi_quantizer;
 
-/* False where berthi_stored_refusal() has a reason, or there are no values. */
+/* False where berthi_stored_refusal() has a reason. */
 bool berthi_quantizer_can_init(berthi_quantizer *quantizer,
                                const berthi_operations *operations,
                                const berthi_storage *storage, const uint64_t *shape,
@@ -53,13 +53,13 @@ berthi_quantized_part berthi_quantizer_part(const berthi_quantizer *quantizer,
                                             uint64_t first, uint64_t count);
 
 /*
- * Encodes the piece [first, first + count). `values` are the piece's, of
- * storage.dtype; `codes` and `absmax` get what berthi_quantizer_part() says,
- * from their beginnings on. `absmax` are INT8's row maxima; NATIVE copies and
- * leaves it alone. All aligned as their types.
+ * Encodes a piece of `count` values, wherever it begins. `values` are the
+ * piece's, of storage.dtype; `codes` and `absmax` get what
+ * berthi_quantizer_part() says, from their beginnings on. `absmax` are INT8's
+ * row maxima; NATIVE copies and leaves it alone. All aligned as their types.
  */
 void berthi_quantizer_encode(const berthi_quantizer *quantizer, const void *values,
-                             uint64_t first, uint64_t count, void *codes, float *absmax);
+                             uint64_t count, void *codes, float *absmax);
 
 /* Values of scratch that berthi_quantizer_finish() needs; some thousand. */
 uint64_t berthi_quantizer_scratch(const berthi_quantizer *quantizer);
@@ -73,9 +73,6 @@ float berthi_quantizer_finish(const berthi_quantizer *quantizer, const float *ab
                               uint8_t *codes, float *absmax2, float *scratch);
 
 /* ------------------------------------------------------- values to values */
-
-/* True for BF16, F16 and F32. */
-bool berthi_quantize_is_number(int32_t dtype);
 
 /*
  * Values of one of BF16, F16, F32 as another: widened exactly, rounded once to

@@ -47,6 +47,9 @@ typedef struct berthi_stored {
 
 #define BERTHI_STORED_MAX 6u
 
+/* True for BF16, F16 and F32: what can be quantized, and decoded to. */
+bool berthi_stored_is_number(int32_t dtype);
+
 /*
  * NULL, or why a weight of this shape cannot be stored so: for 4-bit no values
  * or no dims, codes that do not fill whole elements of a wider `storage`; for

@@ -122,6 +122,8 @@ typedef struct berthi_layout_shard {
 /* Borrowed until the next division. */
 berthi_layout_shard berthi_layout_shard_at(const berthi_layout *layout, uint32_t shard);
 
+/* The caller's array. */
+const berthi_layout_tensor *berthi_layout_tensors(const berthi_layout *layout);
 /* Numbers of all tensors in the order in which shards are filled. */
 const uint32_t *berthi_layout_fill_order(const berthi_layout *layout);
 /* Numbers of all tensors in bytewise order of names. */

@@ -77,11 +77,34 @@ berthi_json_text_end(berthi_json_text *text, uint64_t *out_bytes)
 uint32_t
 berthi_json_text_digits(uint64_t number)
 {
-    uint32_t digits = 1;
+    static const uint64_t powers[] = {
+        UINT64_C(1),
+        UINT64_C(10),
+        UINT64_C(100),
+        UINT64_C(1000),
+        UINT64_C(10000),
+        UINT64_C(100000),
+        UINT64_C(1000000),
+        UINT64_C(10000000),
+        UINT64_C(100000000),
+        UINT64_C(1000000000),
+        UINT64_C(10000000000),
+        UINT64_C(100000000000),
+        UINT64_C(1000000000000),
+        UINT64_C(10000000000000),
+        UINT64_C(100000000000000),
+        UINT64_C(1000000000000000),
+        UINT64_C(10000000000000000),
+        UINT64_C(100000000000000000),
+        UINT64_C(1000000000000000000),
+        UINT64_C(10000000000000000000),
+    };
+    const uint32_t bits = 64 - (uint32_t)__builtin_clzll(number | 1);
+    /* log10(2) is a little more than 1233/4096: digits, or one less. */
+    const uint32_t digits = bits * 1233 >> 12;
 
-    for (; number >= 10; number /= 10)
-        digits++;
-    return digits;
+    return digits + (digits < sizeof powers / sizeof powers[0]
+                     && (number | 1) >= powers[digits]);
 }
 
 /* --------------------------------------------------------------------- escaping */

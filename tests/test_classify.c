@@ -14,6 +14,9 @@
 #define STATE ".quant_state.bitsandbytes__nf4"
 #define BNB "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\"}}"
 
+/* As classify.c takes them for many tensors. */
+#define LARGE_BLOCK (UINT64_C(2) << 20)
+
 static berth_context *context;
 
 /* Runs and expects one error about `tensor`, both with and without going on. */
@@ -870,11 +873,34 @@ test_many(void)
     CHECK_EQ(t->result.parameter_count, (uint64_t)weights * 65536);
     CHECK_LE(t->gets, 3 * (uint64_t)t->count);
     berth_context_memory(context, &memory);
-    CHECK_LE(memory.current_bytes, (uint64_t)weights * 104);
+    CHECK_LE(memory.current_bytes, (uint64_t)weights * 104 + LARGE_BLOCK);
     T_NOTE("%u tensors: %.2f gets and %.2f shapes each, %.1f bytes a record", t->count,
            (double)t->gets / t->count, (double)t->shapes / t->count,
            (double)memory.current_bytes / weights);
     tensors_destroy(t);
+}
+
+/* One record: a small block, and a large one beside many tensors. */
+static void
+test_blocks(void)
+{
+    const uint64_t shape[] = { 2, 2 };
+
+    for (unsigned many = 0; many < 2; many++) {
+        tensors *const t = tensors_create("F8_E4M3 2x2 weight\nF32 1x1 weight_scale_inv\n");
+        berth_memory_summary memory;
+        char name[16];
+
+        for (unsigned i = 2; i < 32767 + many; i++) {
+            snprintf(name, sizeof name, "a%u", i);
+            tensors_add_one(t, name, BERTH_F32, 2, shape, NULL);
+        }
+        CHECK_EQ(tensors_run(t, context, NULL, false), BERTH_OK);
+        CHECK_EQ(t->result.count, 1);
+        berth_context_memory(context, &memory);
+        CHECK_EQ(memory.current_bytes, (many ? LARGE_BLOCK : 65536) + 16 * sizeof(void *));
+        tensors_destroy(t);
+    }
 }
 
 /* ------------------------------------------------------------------------- faults */
@@ -968,6 +994,7 @@ main(int argc, char **argv)
     T_RUN(test_stops);
     T_RUN(test_no_hooks);
     T_RUN(test_many);
+    T_RUN(test_blocks);
     T_RUN(test_many_records);
     T_RUN(test_every_allocation_fails);
     berth_context_memory(context, &memory);

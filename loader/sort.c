@@ -50,6 +50,12 @@ berthi_sort_number(uint32_t *items, uint64_t count)
         items[i] = (uint32_t)i;
 }
 
+static uint8_t
+narrow(uint64_t shared)
+{
+    return (uint8_t)berthi_min_u64(shared, SHARED_LIMIT);
+}
+
 /* Compares an item with the one before it and notes what they share. */
 static int
 compare_next(const sorter *s, uint64_t at)
@@ -57,7 +63,7 @@ compare_next(const sorter *s, uint64_t at)
     uint64_t shared = 0;
     const int order = s->compare(s->user, s->items[at - 1], s->items[at], &shared);
 
-    s->shared[at] = (uint8_t)berthi_min_u64(shared, SHARED_LIMIT);
+    s->shared[at] = narrow(shared);
     return order;
 }
 
@@ -122,22 +128,50 @@ border_depth(const sorter *s, const stretch *left, const stretch *right)
     return depth;
 }
 
-/* The two topmost stretches become one. */
+/*
+ * The first place of `left` whose item stands behind the item at `next`, which
+ * then knows what it shares with the item before that place.
+ */
+static uint64_t
+find_overlap(const sorter *s, const stretch *left, uint64_t next)
+{
+    uint64_t low = left->begin;
+    uint64_t high = left->end;
+
+    s->shared[next] = 0;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        uint64_t both = 0;
+
+        if (s->compare(s->user, s->items[middle], s->items[next], &both) > 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+            s->shared[next] = narrow(both);
+        }
+    }
+    return low;
+}
+
+/*
+ * The two topmost stretches become one. Of numbered names only a few at their
+ * border are out of order: what lies before is left alone.
+ */
 static void
 merge_topmost(sorter *s)
 {
     const stretch right = s->stack[--s->height];
     stretch *const merged = &s->stack[s->height - 1];
-    const uint64_t left_count = merged->end - merged->begin;
     uint8_t *const left_shared = (uint8_t *)(s->scratch + s->count);
-    uint64_t left = 0;
     uint64_t next = right.begin;
-    uint64_t out = merged->begin;
+    uint64_t out = find_overlap(s, merged, next);
+    const uint64_t left_count = merged->end - out;
+    uint64_t left = 0;
 
+    if (out == merged->begin)
+        s->shared[out] = 0; /* nothing stands before it */
     memcpy(s->scratch, s->items + out, (size_t)left_count * sizeof *s->items);
     memcpy(left_shared, s->shared + out, (size_t)left_count);
-    left_shared[left] = 0;
-    s->shared[next] = 0;
     for (; left < left_count && next < right.end; out++) {
         uint8_t *const of_left = &left_shared[left];
         uint8_t *const of_next = &s->shared[next];
@@ -148,7 +182,7 @@ merge_topmost(sorter *s)
 
             is_left = s->compare(s->user, s->scratch[left], s->items[next], &both) <= 0;
             s->shared[out] = *of_left;
-            *(is_left ? of_next : of_left) = (uint8_t)berthi_min_u64(both, SHARED_LIMIT);
+            *(is_left ? of_next : of_left) = narrow(both);
         } else {
             s->shared[out] = is_left ? *of_left : *of_next;
         }

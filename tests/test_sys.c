@@ -3,13 +3,17 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -77,6 +81,18 @@ int
 fallocate(int fd, int mode, off_t offset, off_t size)
 {
     return is_interrupted() ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+int
+ftruncate(int fd, off_t size)
+{
+    return is_interrupted() ? -1 : (int)syscall(SYS_ftruncate, fd, size);
+}
+
+int
+fsync(int fd)
+{
+    return is_interrupted() ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
 static const char *
@@ -317,6 +333,13 @@ test_interruptions(void)
     else
         CHECK_EQ(errno, EOPNOTSUPP);
     CHECK_EQ(interruptions, 0);
+    interruptions = 2;
+    CHECK_EQ(berthi_sys_truncate(fd, 3), 0);
+    CHECK_EQ(interruptions, 0);
+    CHECK_EQ(fixture_size(path), 3);
+    interruptions = 2;
+    CHECK_EQ(berthi_sys_fsync(fd), 0);
+    CHECK_EQ(interruptions, 0);
     berthi_sys_close(fd);
 }
 
@@ -341,7 +364,8 @@ test_descriptor_zero(void)
         wrong += berthi_sys_open_read(at, "f") != 0;
         close(0);
         errno = EINTR;
-        wrong += berthi_sys_open_beneath(at, "f") != 0 && errno != ENOSYS && errno != EPERM;
+        wrong += berthi_sys_open_beneath(at, "f") != 0 && errno != ENOSYS
+                 && errno != EPERM;
         close(0);
         wrong += berthi_sys_list(at, count_name, &all) != 0 || all.count != 1;
         wrong += berthi_sys_probe_uring() != 0 && is_uring_there();
@@ -515,6 +539,54 @@ test_allocate(void)
 }
 
 static void
+test_write_back(void)
+{
+    const char *const path = path_in(fixture_folder(), "f");
+    const int fd = berthi_sys_create(CWD, path);
+
+    CHECK_EQ(berthi_sys_pwrite(fd, "abc", 3, 0), 3);
+    CHECK_EQ(berthi_sys_write_back(fd, 0, 3), 0);
+    CHECK_EQ(berthi_sys_wait_back(fd, 0, 3), 0);
+    CHECK_EQ(berthi_sys_write_back(-1, 0, 3), -1);
+    CHECK_EQ(errno, EBADF);
+    CHECK_EQ(berthi_sys_wait_back(-1, 0, 3), -1);
+    CHECK_EQ(errno, EBADF);
+    CHECK_EQ(berthi_sys_truncate(fd, 5), 0);
+    CHECK_EQ(fixture_size(path), 5);
+    CHECK_EQ(berthi_sys_truncate(fd, 1), 0);
+    CHECK_EQ(fixture_size(path), 1);
+    CHECK_EQ(berthi_sys_truncate(-1, 1), -1);
+    CHECK_EQ(errno, EBADF);
+    CHECK_EQ(berthi_sys_fsync(-1), -1);
+    CHECK_EQ(errno, EBADF);
+    berthi_sys_close(fd);
+}
+
+static void
+test_make_folder(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    const mode_t mask = umask(027);
+    berthi_sys_stat stat;
+
+    CHECK_EQ(berthi_sys_make_folder(at, "new"), 0);
+    umask(mask);
+    CHECK_EQ(berthi_sys_stat_at(at, "new", false, &stat), 0);
+    CHECK_EQ(stat.kind, BERTHI_SYS_FOLDER);
+    CHECK_EQ(stat.mode & 0777, 0750);
+    CHECK_EQ(berthi_sys_make_folder(at, "new"), -1);
+    CHECK_EQ(errno, EEXIST);
+    fixture_text(path_in(folder, "new/f"), "");
+    CHECK_EQ(berthi_sys_remove_folder(at, "new"), -1);
+    CHECK_EQ(errno, ENOTEMPTY);
+    CHECK_EQ(berthi_sys_unlink(at, "new/f"), 0);
+    CHECK_EQ(berthi_sys_remove_folder(at, "new"), 0);
+    CHECK_EQ(berthi_sys_stat_at(at, "new", false, &stat), -1);
+    berthi_sys_close(at);
+}
+
+static void
 test_lock(void)
 {
     const char *const path = path_in(fixture_folder(), "f");
@@ -592,15 +664,17 @@ test_cached_pages(void)
         uint64_t bytes;
         int64_t pages;
     } cases[] = {
-        { 0, 4 * 4100, 4 }, { 0, 1, 1 },           { 0, 4, 1 },          { 4, 4, 0 },
-        { 3, 2, 1 },        { 4 * 4095, 4, 1 },    { 4 * 4095, 5, 2 },   { 4 * 4095 + 3, 2, 2 },
-        { 4 * 4094, 7, 1 }, { 4 * 4096, 4 * 4, 2 }, { 4, 4 * 4099, 3 },  { 1, 4 * 4096, 3 },
+        { 0, 4 * 4100, 4 },     { 0, 1, 1 },         { 0, 4, 1 },
+        { 4, 4, 0 },            { 3, 2, 1 },         { 4 * 4095, 4, 1 },
+        { 4 * 4095 + 3, 2, 2 }, { 4 * 4095, 5, 2 },  { 4 * 4094, 7, 1 },
+        { 4 * 4096, 4 * 4, 2 }, { 4, 4 * 4099, 3 },  { 1, 4 * 4096, 3 },
     };
     const char *const path = path_in(fixture_folder(), "f");
     const uint64_t page = berthi_sys_page_bytes();
     const int fd = berthi_sys_create(CWD, path);
     const long before = mapped_pages();
     bool is_exact[2];
+    int writing;
 
     T_REQUIRE(fd >= 0 && ftruncate(fd, (off_t)(4100 * page)) == 0);
     for (size_t i = 0; i < 4; i++)
@@ -615,9 +689,16 @@ test_cached_pages(void)
                                        cases[i].bytes * page / 4), cases[i].pages))
                 T_NOTE("case %zu, way %d", i, way);
     CHECK_EQ(is_exact[1], true);
+    CHECK_EQ(cached_by(true, fd, 1, 1), 1);
+    CHECK_EQ(cached_by(true, fd, page - 1, 1), 1);
+    CHECK_EQ(cached_by(true, fd, page + 1, page - 1), 0);
     CHECK_LT(mapped_pages() - before, 4000); /* no look left its mapping behind */
     CHECK_EQ(cached_by(true, -1, 0, page), -1);
     CHECK_EQ(errno, ENOSYS);
+    writing = open(path, O_WRONLY | O_CLOEXEC); /* cannot be mapped */
+    CHECK_EQ(cached_by(true, writing, 0, page), -1);
+    CHECK_EQ(errno, EACCES);
+    close(writing);
     if (geteuid() == 0) { /* of another's file the pages are not told */
         CHECK_EQ(fchown(fd, 12345, 54321), 0);
         CHECK_EQ(cached_by(true, fd, 0, page), -1);
@@ -674,7 +755,8 @@ test_limits_are_told_apart(void)
         int wrong = 0;
 
         for (size_t i = 0; i < 4; i++)
-            wrong += setrlimit((__rlimit_resource_t)cases[i].resource, &cases[i].limit) != 0;
+            wrong += setrlimit((__rlimit_resource_t)cases[i].resource,
+                               &cases[i].limit) != 0;
         for (size_t i = 0; i < 4; i++) {
             uint64_t bytes = 0;
 
@@ -813,7 +895,8 @@ test_events(void)
 
     T_REQUIRE(fd >= 0);
     CHECK(is_close_on_exec(fd));
-    berthi_sys_event_clear(fd); /* returns at once */
+    CHECK_EQ(read(fd, &count, sizeof count), -1); /* not set */
+    berthi_sys_event_clear(fd);                   /* returns at once */
     CHECK_EQ(berthi_sys_event_signal(fd), 0);
     CHECK_EQ(berthi_sys_event_signal(fd), 0);
     CHECK_EQ(read(fd, &count, sizeof count), 8);
@@ -894,7 +977,11 @@ test_every_call_can_fail(void)
     FAILS(berthi_sys_advise_random(fd), EIO);
     FAILS(berthi_sys_list(at, never, NULL), EIO);
     FAILS(berthi_sys_pwrite(fd, "x", 1, 0), ENOSPC);
+    FAILS(berthi_sys_write_back(fd, 0, 1), EIO);
+    FAILS(berthi_sys_wait_back(fd, 0, 1), EIO);
     FAILS(berthi_sys_fsync(fd), EIO);
+    FAILS(berthi_sys_truncate(fd, 1), EIO);
+    FAILS(berthi_sys_make_folder(at, "h"), EIO);
     FAILS(berthi_sys_allocate(fd, 4096), ENOSPC);
     FAILS(berthi_sys_rename(at, "f", "g"), EIO);
     FAILS(berthi_sys_rename_new(at, "f", "g"), EIO);
@@ -936,6 +1023,95 @@ test_list_fails_on_the_way(void)
     berthi_sys_close(at);
 }
 
+/* From here on the kernel refuses a call; for a process that ends soon. */
+static bool
+is_refused_from_now(long number, int failure)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)failure),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = { sizeof filter / sizeof filter[0], filter };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+           && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static int
+exit_code_of(pid_t child)
+{
+    int status = -1;
+
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+enum { CANNOT_REFUSE = 77 };
+
+/* What the kernel itself refuses reaches the caller as it is. */
+#define REFUSED(number, failure, call)                                                     \
+    do {                                                                                   \
+        const pid_t child = fork();                                                        \
+        int code;                                                                          \
+                                                                                           \
+        if (child == 0) {                                                                  \
+            int64_t result;                                                                \
+                                                                                           \
+            if (!is_refused_from_now(number, failure))                                     \
+                _exit(CANNOT_REFUSE);                                                      \
+            errno = 0;                                                                     \
+            result = (call);                                                               \
+            _exit(result == -1 && errno == (failure) ? 0 : 1);                             \
+        }                                                                                  \
+        code = exit_code_of(child);                                                        \
+        if (code == CANNOT_REFUSE)                                                         \
+            T_SKIP("this process may not refuse calls");                                   \
+        CHECK_EQ(code, 0);                                                                 \
+    } while (0)
+
+static void
+test_what_the_kernel_refuses(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    const int fd = berthi_sys_create(at, "f");
+    uint64_t bytes;
+    uint32_t number;
+    uint32_t other;
+
+    fflush(NULL);
+    REFUSED(SYS_openat2, ENOSYS, berthi_sys_open_beneath(at, "f"));
+    /* Tried again, but not for ever. */
+    REFUSED(SYS_openat2, EAGAIN, berthi_sys_open_beneath(at, "f"));
+    REFUSED(SYS_openat2, EINTR, berthi_sys_open_beneath(at, "f"));
+    REFUSED(SYS_statx, ENOSYS, berthi_sys_direct_alignment(fd, &number, &other));
+    REFUSED(SYS_fadvise64, EIO, berthi_sys_drop_cache(fd, 0, 0));
+    REFUSED(SYS_fadvise64, EIO, berthi_sys_advise_random(fd));
+    REFUSED(SYS_getdents64, EIO, berthi_sys_list(at, never, NULL));
+    REFUSED(SYS_fsync, ENOSPC, berthi_sys_fsync(fd));
+    REFUSED(SYS_sync_file_range, EIO, berthi_sys_write_back(fd, 0, 1));
+    REFUSED(SYS_sync_file_range, EIO, berthi_sys_wait_back(fd, 0, 1));
+    REFUSED(SYS_ftruncate, EIO, berthi_sys_truncate(fd, 1));
+    REFUSED(SYS_fallocate, EOPNOTSUPP, berthi_sys_allocate(fd, 1));
+    REFUSED(SYS_fchmod, EPERM, berthi_sys_set_mode(fd, 0600));
+    REFUSED(SYS_fchown, EPERM, berthi_sys_set_owner(fd, 0, 0));
+    REFUSED(SYS_flock, ENOLCK, berthi_sys_lock(fd));
+    REFUSED(SYS_renameat2, EINVAL, berthi_sys_rename_new(at, "f", "g"));
+    REFUSED(SYS_fstatfs, EIO, berthi_sys_free_bytes(fd, &bytes));
+    REFUSED(SYS_prlimit64, EPERM, berthi_sys_limit(BERTHI_SYS_LIMIT_DATA, &bytes));
+    REFUSED(SYS_sched_getaffinity, EPERM, berthi_sys_affinity(&number));
+    REFUSED(SYS_io_uring_setup, EPERM, berthi_sys_probe_uring());
+    REFUSED(SYS_eventfd2, EMFILE, berthi_sys_event_create());
+    REFUSED(SYS_getrandom, EAGAIN, berthi_sys_random(&bytes, sizeof bytes));
+    /* The page by page look, which is all that older kernels have. */
+    REFUSED(SYS_mincore, ENOMEM, cached_by(true, fd, 0, 1));
+    berthi_sys_close(fd);
+    berthi_sys_close(at);
+}
+
 /* Calls that answer with an errno or a pointer. */
 static void
 test_other_results_can_fail(void)
@@ -971,6 +1147,8 @@ main(int argc, char **argv)
     T_RUN(test_list);
     T_RUN(test_rename_and_unlink);
     T_RUN(test_allocate);
+    T_RUN(test_write_back);
+    T_RUN(test_make_folder);
     T_RUN(test_lock);
     T_RUN(test_cache);
     T_RUN(test_cached_pages);
@@ -985,6 +1163,7 @@ main(int argc, char **argv)
     T_RUN(test_libraries);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_list_fails_on_the_way);
+    T_RUN(test_what_the_kernel_refuses);
     T_RUN(test_other_results_can_fail);
     T_MAIN_END;
 }

@@ -405,7 +405,7 @@ check_changed(found *f, berth_reason reason)
 {
     copy c;
 
-    CHECK_EQ(read_into(f, 0, &c), berthi_reason_status(reason));
+    CHECK_EQ(read_into(f, 0, &c), berthi_reason_status((int32_t)reason));
     CHECK_EQ(f->error.reason, reason);
     CHECK_CONTAINS(f->error.file, "/a");
     CHECK_EQ(c.size, 0);

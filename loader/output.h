@@ -4,11 +4,10 @@
  *
  *   open ──▶ write, write, ... ──▶ commit        discard at any point before
  *
- * The bytes go into `.<name>.berth-<pid>-<random>.tmp` in the same folder;
- * commit makes them durable, then renames. An existing file is never truncated
- * or written in place. A link at the name is replaced, not followed. What a
- * killed process left is removed by the next one that opens the same output:
- * a live one holds a lock on its temporary file.
+ * The bytes go into a temporary file in the same folder (temporary.h); commit
+ * makes them durable, then renames. An existing file is never truncated or
+ * written in place. A link at the name is replaced, not followed. What a killed
+ * process left is removed by the next one that opens the same output.
  */
 #ifndef BERTH_LOADER_OUTPUT_H
 #define BERTH_LOADER_OUTPUT_H
@@ -18,18 +17,17 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "loader/temporary.h"
 
 typedef struct berthi_output {
     berth_context *context; /* NULL: not open */
     berthi_arena texts;
-    const char *path;       /* as given, for messages */
-    const char *name;       /* in the folder */
+    berthi_target target;
     const char *temporary;  /* in the folder; NULL: there is none */
     uint64_t bytes;
     uint64_t written;
-    int folder;             /* descriptors; -1: not open */
-    int fd;
-    bool overwrite;
+    int fd;                 /* descriptor; -1: not open */
+    bool has_own_folder;    /* the folder's descriptor is closed with the output */
 } berthi_output;
 
 /*
@@ -41,6 +39,14 @@ typedef struct berthi_output {
  */
 berth_status berthi_output_open(berth_context *context, const char *path, uint64_t bytes,
                                 bool overwrite, berthi_output *out, berth_error *error);
+
+/*
+ * The same in a folder that somebody holds, locked and checked; `target` is
+ * copied, what it points to is borrowed.
+ */
+berth_status berthi_output_open_at(berth_context *context, const berthi_target *target,
+                                   uint64_t bytes, berthi_output *out,
+                                   berth_error *error);
 
 /* `size` bytes at `offset`; every byte is written once, in any order. */
 berth_status berthi_output_write(berthi_output *output, const void *bytes, uint64_t size,

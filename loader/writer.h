@@ -41,15 +41,16 @@ struct berthi_writer_file {
     bool is_finished;
 
     /* The writer's own. */
+    const char *path;       /* as the caller would write it */
     const char *temporary;  /* in the folder */
     int fd;                 /* -1: finished */
     bool is_published;      /* stands under its final name */
-    uint64_t written;       /* bytes that calls have written; atomic */
-    uint32_t *windows;      /* bytes written of each window; atomic */
-    uint64_t window_count;
-    uint64_t windows_begun; /* windows whose write-back has begun; atomic */
-    uint64_t note_capacity_bytes;
-    berthi_writer_file *next;
+    _Atomic bool has_failed; /* what was written may be lost: it cannot be finished */
+    _Atomic uint64_t written;
+    _Atomic uint32_t *windows; /* bytes written of each; behind them, in the order in */
+    uint64_t window_count;     /* which their write-back began, their numbers plus 1 */
+    _Atomic uint64_t begun;    /* windows whose write-back has begun */
+    berthi_writer_file *next;  /* names ascend */
 };
 
 typedef struct berthi_writer_options {

@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writer.c - the files of a set, one at a time: created, written, finished, dropped. */
+#include "loader/writer.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/output.h"
+#include "loader/paths.h"
+#include "loader/writer_state.h"
+
+/*
+ * Write-back begins when a window of a file has been written. A writer that is
+ * WINDOWS_BEHIND ahead of the disk waits for it and drops what has arrived: of
+ * a file at most 128 MiB are dirty or in the cache, and the flush at its end
+ * is as short.
+ */
+#define WINDOW_BYTES UINT64_C(8388608)
+#define WINDOWS_BEHIND 16u
+#define MOVE_BYTES UINT64_C(1048576)
+
+berthi_target
+berthi_writer_target(const berthi_writer *writer, const berthi_writer_file *file)
+{
+    return (berthi_target){ writer->folder, file->name, file->path, writer->overwrite };
+}
+
+/* ------------------------------------------------------------------- the set */
+
+static berthi_writer_file *
+find(const berthi_writer *writer, const char *name)
+{
+    for (berthi_writer_file *f = writer->files; f != NULL; f = f->next)
+        if (strcmp(f->name, name) == 0)
+            return f;
+    return NULL;
+}
+
+berthi_writer_file *
+berthi_writer_find(berthi_writer *writer, const char *name)
+{
+    berthi_writer_file *file;
+
+    pthread_mutex_lock(&writer->lock);
+    file = find(writer, name);
+    pthread_mutex_unlock(&writer->lock);
+    return file;
+}
+
+bool
+berthi_writer_is_complete(const berthi_writer *writer)
+{
+    return writer->is_publishing;
+}
+
+void
+berthi_writer_insert(berthi_writer *writer, berthi_writer_file *file)
+{
+    berthi_writer_file **place = &writer->files;
+
+    while (*place != NULL && strcmp((*place)->name, file->name) < 0)
+        place = &(*place)->next;
+    file->next = *place;
+    *place = file;
+}
+
+static void
+take_out(berthi_writer *writer, const berthi_writer_file *file)
+{
+    berthi_writer_file **place = &writer->files;
+
+    while (*place != file)
+        place = &(*place)->next;
+    *place = file->next;
+}
+
+/* Name and path anew; false: out of memory. */
+static bool
+can_name(berthi_writer *writer, berthi_writer_file *file, const char *name)
+{
+    const char *const copy = berthi_arena_text(&writer->texts, name, strlen(name));
+    const char *const path = berthi_path_join(&writer->texts, writer->path, name);
+
+    if (copy == NULL || path == NULL)
+        return false;
+    file->name = copy;
+    file->path = path;
+    return true;
+}
+
+berthi_writer_file *
+berthi_writer_make_file(berthi_writer *writer, const char *name)
+{
+    berthi_writer_file *const file =
+        berthi_arena_alloc(&writer->texts, sizeof *file, 8);
+
+    if (file == NULL)
+        return NULL;
+    memset(file, 0, sizeof *file);
+    file->fd = -1;
+    return can_name(writer, file, name) ? file : NULL;
+}
+
+/* A name that the set can take, and that nothing stands in the way of. */
+static berth_status
+check_name(const berthi_writer *writer, const char *name, berth_error *error)
+{
+    const berthi_about about = { .file = writer->path,
+                                 .tensor = name,
+                                 .tensor_length = strlen(name) };
+    const berthi_target target = { writer->folder, name, writer->path,
+                                   writer->overwrite };
+    const char *const problem = berthi_journal_name_problem(name, strlen(name));
+    berthi_sys_stat existing;
+    bool has_existing;
+
+    if (writer->is_publishing)
+        return berthi_fail(error, BERTH_REASON_INTERNAL, &about,
+                           "the output is being published already");
+    if (problem != NULL)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", problem);
+    if (find(writer, name) != NULL)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                           "the output has a file of this name");
+    return berthi_target_check(&target, &existing, &has_existing, error);
+}
+
+/* ------------------------------------------------------------------- creating */
+
+berth_status
+berthi_writer_check_space(berthi_writer *writer, uint64_t bytes, berth_error *error)
+{
+    return berthi_folder_check_space(writer->folder, bytes, writer->path, error);
+}
+
+static void
+free_windows(const berthi_writer *writer, berthi_writer_file *file)
+{
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_OBJECT, file->windows,
+                       2 * file->window_count * sizeof *file->windows);
+    file->windows = NULL;
+}
+
+static berth_status
+make_windows(const berthi_writer *writer, berthi_writer_file *file, berth_error *error)
+{
+    uint64_t bytes;
+
+    file->window_count = file->bytes / WINDOW_BYTES + (file->bytes % WINDOW_BYTES != 0);
+    if (!berthi_can_mul(file->window_count, 2 * sizeof *file->windows, &bytes))
+        return berthi_fail_memory(error, "creating an output");
+    file->windows = berthi_memory_zalloc(writer->context, BERTHI_PURPOSE_OBJECT, bytes);
+    return file->windows != NULL ? BERTH_OK
+                                 : berthi_fail_memory(error, "creating an output");
+}
+
+/* The part that needs the lock: a name that is free, and a file of that name. */
+static berth_status
+begin_file(berthi_writer *writer, const char *name, uint64_t bytes,
+           berthi_writer_file **out, berth_error *error)
+{
+    berthi_writer_file *file;
+    berthi_target target;
+    berth_status status = check_name(writer, name, error);
+
+    if (status != BERTH_OK)
+        return status;
+    file = berthi_writer_make_file(writer, name);
+    if (file == NULL)
+        return berthi_fail_memory(error, "creating an output");
+    file->bytes = bytes;
+    target = berthi_writer_target(writer, file);
+    status = berthi_target_check_space(&target, bytes, error);
+    if (status == BERTH_OK)
+        status = berthi_temporary_create(&target, &writer->texts, &file->temporary,
+                                         &file->fd, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_writer_insert(writer, file);
+    *out = file;
+    return BERTH_OK;
+}
+
+berth_status
+berthi_writer_create(berthi_writer *writer, const char *name, uint64_t bytes,
+                     berthi_writer_file **out, berth_error *error)
+{
+    berthi_writer_file *file = NULL;
+    berth_status status;
+
+    *out = NULL;
+    pthread_mutex_lock(&writer->lock);
+    status = begin_file(writer, name, bytes, &file, error);
+    pthread_mutex_unlock(&writer->lock);
+    if (status == BERTH_OK)
+        status = make_windows(writer, file, error);
+    if (status == BERTH_OK) {
+        const berthi_target target = berthi_writer_target(writer, file);
+
+        status = berthi_temporary_reserve(&target, file->fd, bytes, error);
+    }
+    if (status == BERTH_OK)
+        *out = file;
+    else
+        berthi_writer_drop(writer, file);
+    return status;
+}
+
+/* -------------------------------------------------------------------- writing */
+
+/* Advice that failed is no failure, bytes that were lost are. */
+static berth_status
+check_advice(const berthi_writer *writer, berthi_writer_file *file, int result,
+             berth_error *error)
+{
+    const berthi_target target = berthi_writer_target(writer, file);
+
+    if (result == 0 || (errno != EIO && errno != ENOSPC && errno != EDQUOT))
+        return BERTH_OK;
+    return berthi_temporary_fail_write(&target, errno, file->bytes, "writing", error);
+}
+
+static berth_status
+begin_write_back(const berthi_writer *writer, berthi_writer_file *file, uint64_t window,
+                 berth_error *error)
+{
+    _Atomic uint32_t *const order = file->windows + file->window_count;
+    uint64_t mine;
+    uint64_t behind;
+    berth_status status =
+        check_advice(writer, file,
+                     berthi_sys_write_back(file->fd, window * WINDOW_BYTES, WINDOW_BYTES),
+                     error);
+
+    if (status != BERTH_OK)
+        return status;
+    mine = atomic_fetch_add(&file->begun, 1);
+    if (mine < file->window_count)
+        atomic_store(&order[mine], (uint32_t)window + 1);
+    if (mine < WINDOWS_BEHIND || mine >= file->window_count)
+        return BERTH_OK;
+    /* 0: its thread has the number and has not noted it yet; it stays until finish. */
+    behind = atomic_load(&order[mine - WINDOWS_BEHIND]);
+    if (behind == 0)
+        return BERTH_OK;
+    behind = (behind - 1) * WINDOW_BYTES;
+    status = check_advice(writer, file,
+                          berthi_sys_wait_back(file->fd, behind, WINDOW_BYTES), error);
+    (void)berthi_sys_drop_cache(file->fd, behind, WINDOW_BYTES);
+    return status;
+}
+
+/* Counts what was written; a window that is now full begins its way to the disk. */
+static berth_status
+count_written(const berthi_writer *writer, berthi_writer_file *file, uint64_t size,
+              uint64_t offset, berth_error *error)
+{
+    const uint64_t end = offset + size;
+    berth_status status = BERTH_OK;
+
+    atomic_fetch_add(&file->written, size);
+    while (status == BERTH_OK && offset < end && offset / WINDOW_BYTES < file->window_count) {
+        const uint64_t window = offset / WINDOW_BYTES;
+        const uint64_t begin = window * WINDOW_BYTES;
+        const uint64_t length = berthi_min_u64(WINDOW_BYTES, file->bytes - begin);
+        const uint64_t part = berthi_min_u64(end, begin + WINDOW_BYTES) - offset;
+        const uint32_t before =
+            atomic_fetch_add(&file->windows[window], (uint32_t)part);
+
+        if (before + part == length)
+            status = begin_write_back(writer, file, window, error);
+        offset += part;
+    }
+    return status;
+}
+
+berth_status
+berthi_writer_write(berthi_writer *writer, berthi_writer_file *file, const void *bytes,
+                    uint64_t size, uint64_t offset, berth_error *error)
+{
+    const berthi_target target = berthi_writer_target(writer, file);
+    berth_status status;
+
+    /* Beyond the size that was announced lies what nobody checked. */
+    if (file->is_finished || offset > file->bytes || size > file->bytes - offset)
+        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+                                  "a write beyond the end", error);
+    status = berthi_temporary_write(&target, file->fd, bytes, size, offset, error);
+    if (status == BERTH_OK)
+        status = count_written(writer, file, size, offset, error);
+    if (status != BERTH_OK)
+        atomic_store(&file->has_failed, true);
+    return status;
+}
+
+/* ----------------------------------------------------------- reading, moving */
+
+static berth_status
+read_from(const berthi_writer_file *file, int fd, void *buffer, uint64_t size,
+          uint64_t offset, berth_error *error)
+{
+    for (uint64_t done = 0; done < size;) {
+        const int64_t got = berthi_sys_pread(fd, (char *)buffer + done, size - done,
+                                             offset + done);
+
+        if (got < 0)
+            return berthi_fail_system(error, errno, file->path, "reading");
+        if (got == 0)
+            return berthi_writer_fail(file->path, BERTH_REASON_TRUNCATED,
+                                      "ends before what was written", error);
+        done += (uint64_t)got;
+    }
+    return BERTH_OK;
+}
+
+berth_status
+berthi_writer_read(berthi_writer *writer, berthi_writer_file *file, void *buffer,
+                   uint64_t size, uint64_t offset, berth_error *error)
+{
+    berth_status status;
+    int fd;
+
+    if (!file->is_finished)
+        return read_from(file, file->fd, buffer, size, offset, error);
+    fd = berthi_sys_open_read(writer->folder,
+                              file->is_published ? file->name : file->temporary);
+    if (fd < 0)
+        return berthi_fail_system(error, errno, file->path, "opening");
+    status = read_from(file, fd, buffer, size, offset, error);
+    berthi_sys_close(fd);
+    return status;
+}
+
+/* Pieces in the order in which none is overwritten before it was moved. */
+static berth_status
+move_pieces(const berthi_writer *writer, berthi_writer_file *file, char *buffer,
+            uint64_t from, uint64_t to, uint64_t bytes, berth_error *error)
+{
+    const berthi_target target = berthi_writer_target(writer, file);
+    uint64_t done = 0;
+    berth_status status = BERTH_OK;
+
+    while (status == BERTH_OK && done < bytes) {
+        const uint64_t piece = berthi_min_u64(MOVE_BYTES, bytes - done);
+        const uint64_t at = to > from ? bytes - done - piece : done;
+
+        status = read_from(file, file->fd, buffer, piece, from + at, error);
+        if (status == BERTH_OK)
+            status = berthi_temporary_write(&target, file->fd, buffer, piece, to + at,
+                                            error);
+        done += piece;
+    }
+    return status;
+}
+
+berth_status
+berthi_writer_move(berthi_writer *writer, berthi_writer_file *file, uint64_t from,
+                   uint64_t to, uint64_t bytes, berth_error *error)
+{
+    uint64_t end;
+    char *buffer;
+    berth_status status;
+
+    if (file->is_finished || from > file->bytes || bytes > file->bytes - from
+        || !berthi_can_add(to, bytes, &end))
+        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+                                  "a move beyond the end", error);
+    if (from == to || bytes == 0)
+        return BERTH_OK;
+    buffer = berthi_memory_alloc(writer->context, BERTHI_PURPOSE_SCRATCH, MOVE_BYTES);
+    if (buffer == NULL)
+        return berthi_fail_memory(error, "moving bytes of an output");
+    status = move_pieces(writer, file, buffer, from, to, bytes, error);
+    if (status == BERTH_OK)
+        file->bytes = berthi_max_u64(file->bytes, end);
+    else
+        atomic_store(&file->has_failed, true);
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_SCRATCH, buffer, MOVE_BYTES);
+    return status;
+}
+
+/* ------------------------------------------------------------------ finishing */
+
+static berth_status
+put_journal(void *user, const char *bytes, uint64_t size, uint64_t offset,
+            berth_error *error)
+{
+    return berthi_output_write(user, bytes, size, offset, error);
+}
+
+static berth_status
+print_journal(berthi_writer *writer, const berthi_journal *journal, berth_error *error)
+{
+    const berthi_target target = { writer->folder, BERTHI_JOURNAL_NAME,
+                                   writer->journal_path, true };
+    berthi_output output;
+    uint64_t bytes;
+    berth_status status = berthi_journal_print(journal, NULL, NULL, &bytes, error);
+
+    if (status == BERTH_OK)
+        status = berthi_output_open_at(writer->context, &target, bytes, &output, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_journal_print(journal, put_journal, &output, NULL, error);
+    if (status == BERTH_OK)
+        status = berthi_output_commit(&output, error);
+    else
+        berthi_output_discard(&output);
+    return status;
+}
+
+berth_status
+berthi_writer_save(berthi_writer *writer, berth_error *error)
+{
+    berthi_journal journal = {
+        .job = writer->job,
+        .overwrite = writer->overwrite,
+        .is_publishing = writer->is_publishing,
+        .commit = writer->commit,
+        .stale = writer->stale,
+        .stale_count = writer->stale_count,
+    };
+    uint64_t count = 0;
+    berth_status status;
+
+    for (const berthi_writer_file *f = writer->files; f != NULL; f = f->next)
+        count += f->is_finished;
+    journal.files = berthi_memory_array(writer->context, BERTHI_PURPOSE_OBJECT, count,
+                                        sizeof *journal.files);
+    if (journal.files == NULL)
+        return berthi_fail_memory(error, "writing the journal");
+    for (const berthi_writer_file *f = writer->files; f != NULL; f = f->next)
+        if (f->is_finished)
+            journal.files[journal.file_count++] = (berthi_journal_file){
+                f->name, f->temporary, f->bytes, f->notes, f->note_count
+            };
+    status = print_journal(writer, &journal, error);
+    if (status == BERTH_OK)
+        writer->has_journal = true;
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_OBJECT, journal.files,
+                       count * sizeof *journal.files);
+    return status;
+}
+
+/* Notes it and tells the journal; as before on failure. */
+static berth_status
+list_file(berthi_writer *writer, berthi_writer_file *file, const uint32_t *notes,
+          uint64_t note_count, berth_error *error)
+{
+    uint64_t bytes;
+    uint32_t *copy = NULL;
+    berth_status status;
+
+    if (berthi_can_mul(note_count, sizeof *notes, &bytes))
+        copy = berthi_arena_alloc(&writer->texts, bytes, 8);
+    if (copy == NULL)
+        return berthi_fail_memory(error, "finishing an output");
+    if (note_count > 0)
+        memcpy(copy, notes, (size_t)bytes);
+    file->notes = copy;
+    file->note_count = note_count;
+    file->is_finished = true;
+    status = berthi_writer_save(writer, error);
+    file->is_finished = status == BERTH_OK;
+    return status;
+}
+
+static berth_status
+make_durable(berthi_writer_file *file, uint64_t bytes, berth_error *error)
+{
+    if (berthi_sys_truncate(file->fd, bytes) != 0)
+        return berthi_fail_system(error, errno, file->path, "cutting it to its size");
+    /* A failure is final: the kernel may have dropped what it could not write. */
+    if (berthi_sys_fsync(file->fd) != 0)
+        return berthi_fail_system(error, errno, file->path, "flushing");
+    (void)berthi_sys_drop_cache(file->fd, 0, 0);
+    file->bytes = bytes;
+    return BERTH_OK;
+}
+
+berth_status
+berthi_writer_finish(berthi_writer *writer, berthi_writer_file *file, uint64_t bytes,
+                     const uint32_t *notes, uint64_t note_count, berth_error *error)
+{
+    berth_status status;
+
+    if (file->is_finished || bytes > file->bytes
+        || atomic_load(&file->written) < bytes)
+        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+                                  "was not written completely", error);
+    if (atomic_load(&file->has_failed))
+        return berthi_writer_fail(file->path, BERTH_REASON_IO,
+                                  "something of it could not be written before", error);
+    status = make_durable(file, bytes, error);
+    if (status == BERTH_OK) {
+        pthread_mutex_lock(&writer->lock);
+        status = list_file(writer, file, notes, note_count, error);
+        pthread_mutex_unlock(&writer->lock);
+    }
+    if (status != BERTH_OK) {
+        atomic_store(&file->has_failed, true);
+        return status;
+    }
+    berthi_sys_close(file->fd);
+    file->fd = -1;
+    free_windows(writer, file);
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------ renaming, dropping, closing */
+
+berth_status
+berthi_writer_rename(berthi_writer *writer, berthi_writer_file *file, const char *name,
+                     berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (strcmp(file->name, name) == 0)
+        return BERTH_OK;
+    pthread_mutex_lock(&writer->lock);
+    status = check_name(writer, name, error);
+    if (status == BERTH_OK) {
+        take_out(writer, file);
+        if (!can_name(writer, file, name))
+            status = berthi_fail_memory(error, "renaming an output");
+        berthi_writer_insert(writer, file);
+    }
+    pthread_mutex_unlock(&writer->lock);
+    return status;
+}
+
+/* Unfinished or finished, but not published. */
+static void
+remove_file(const berthi_writer *writer, berthi_writer_file *file)
+{
+    berthi_sys_unlink(writer->folder, file->temporary);
+    if (file->fd >= 0)
+        berthi_sys_close(file->fd);
+    file->fd = -1;
+    free_windows(writer, file);
+}
+
+void
+berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file)
+{
+    if (file == NULL)
+        return;
+    pthread_mutex_lock(&writer->lock);
+    take_out(writer, file);
+    pthread_mutex_unlock(&writer->lock);
+    remove_file(writer, file);
+}
+
+/* Nothing is finished: as if nothing had begun. A folder with contents stays. */
+static void
+remove_folder(const berthi_writer *writer)
+{
+    const char *const slash = strrchr(writer->path, '/');
+
+    if (writer->has_journal)
+        berthi_sys_unlink(writer->folder, BERTHI_JOURNAL_NAME);
+    if (!writer->has_made_folder)
+        return;
+    if (writer->parent >= 0)
+        berthi_sys_remove_folder(writer->parent, slash != NULL ? slash + 1 : writer->path);
+    else
+        berthi_sys_remove_folder(BERTHI_SYS_AT_CWD, writer->path);
+}
+
+void
+berthi_writer_close(berthi_writer *writer)
+{
+    bool has_finished = false;
+
+    if (writer == NULL)
+        return;
+    for (berthi_writer_file *f = writer->files; f != NULL; f = f->next) {
+        has_finished = has_finished || f->is_finished;
+        if (!f->is_finished)
+            remove_file(writer, f);
+    }
+    if (!has_finished)
+        remove_folder(writer);
+    if (writer->parent >= 0)
+        berthi_sys_close(writer->parent);
+    if (writer->folder >= 0)
+        berthi_sys_close(writer->folder);
+    if (writer->has_lock)
+        pthread_mutex_destroy(&writer->lock);
+    berthi_arena_fini(&writer->texts);
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_OBJECT, writer, sizeof *writer);
+}

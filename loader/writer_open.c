@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writer_open.c - the folder of a set of files: made, locked, and what an earlier run left. */
+#include <errno.h>
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "kernels/utf8.h"
+#include "loader/file.h"
+#include "loader/paths.h"
+#include "loader/writer_state.h"
+
+#define TEXT_BLOCK_BYTES 4096u
+/* Each attempt fails only when another process has just removed the folder. */
+#define MAX_ATTEMPTS 8
+#define LINE_CAPACITY 160u /* of a job, in a message */
+
+berth_status
+berthi_writer_fail(const char *path, berth_reason reason, const char *message,
+                   berth_error *error)
+{
+    const berthi_about about = { .file = path };
+
+    return berthi_fail(error, reason, &about, "%s", message);
+}
+
+/* -------------------------------------------------------------------- folder */
+
+/* A new folder is as durable as the one it lies in says. */
+static berth_status
+flush_parent(berthi_writer *writer, berth_error *error)
+{
+    writer->parent = berthi_sys_open_folder(writer->folder, "..");
+    if (writer->parent < 0)
+        return berthi_fail_system(error, errno, writer->path,
+                                  "opening the folder above it");
+    return berthi_folder_flush(writer->parent, writer->path, error);
+}
+
+/* Opens the folder, which is made first if it is missing. */
+static berth_status
+open_or_make(berthi_writer *writer, berth_error *error)
+{
+    writer->folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, writer->path);
+    if (writer->folder >= 0)
+        return BERTH_OK;
+    if (errno != ENOENT)
+        return berthi_fail_system(error, errno, writer->path, "opening the folder");
+    if (berthi_sys_make_folder(BERTHI_SYS_AT_CWD, writer->path) == 0)
+        writer->has_made_folder = true;
+    else if (errno != EEXIST) /* somebody else made it just now */
+        return berthi_fail_system(error, errno, writer->path, "making the folder");
+    writer->folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, writer->path);
+    if (writer->folder < 0)
+        return berthi_fail_system(error, errno, writer->path, "opening the folder");
+    return writer->has_made_folder ? flush_parent(writer, error) : BERTH_OK;
+}
+
+/* False also when another process has removed the folder since it was opened. */
+static berth_status
+check_still_there(const berthi_writer *writer, bool *out_is_there, berth_error *error)
+{
+    berthi_sys_stat opened;
+    berthi_sys_stat named;
+
+    *out_is_there = false;
+    if (berthi_sys_fstat(writer->folder, &opened) != 0)
+        return berthi_fail_system(error, errno, writer->path, "looking at the folder");
+    if (berthi_sys_stat_at(BERTHI_SYS_AT_CWD, writer->path, true, &named) != 0) {
+        if (errno == ENOENT)
+            return BERTH_OK;
+        return berthi_fail_system(error, errno, writer->path, "looking at the folder");
+    }
+    *out_is_there = opened.inode == named.inode && opened.device == named.device;
+    return BERTH_OK;
+}
+
+static void
+close_folder(berthi_writer *writer)
+{
+    if (writer->folder >= 0)
+        berthi_sys_close(writer->folder);
+    if (writer->parent >= 0)
+        berthi_sys_close(writer->parent);
+    writer->folder = -1;
+    writer->parent = -1;
+    writer->has_made_folder = false;
+}
+
+/*
+ * File systems without locks let everybody in: names that nobody else has and
+ * renames keep the files right then, only the work is done twice.
+ */
+static berth_status
+take_folder(berthi_writer *writer, berth_error *error)
+{
+    bool is_there = false;
+    berth_status status = BERTH_OK;
+
+    for (int attempt = 0; attempt < MAX_ATTEMPTS && !is_there; attempt++) {
+        close_folder(writer);
+        status = open_or_make(writer, error);
+        if (status != BERTH_OK)
+            return status;
+        if (berthi_sys_lock(writer->folder) != 0 && errno == EWOULDBLOCK)
+            return berthi_writer_fail(writer->path, BERTH_REASON_BUSY,
+                                      "another process is writing to it", error);
+        status = check_still_there(writer, &is_there, error);
+        if (status != BERTH_OK)
+            return status;
+    }
+    if (!is_there)
+        return berthi_writer_fail(writer->path, BERTH_REASON_IO,
+                                  "is removed as often as it is made", error);
+    return berthi_folder_check(writer->folder, writer->path, error);
+}
+
+/* --------------------------------------------------------------------- texts */
+
+berth_status
+berthi_writer_read_text(berthi_writer *writer, const char *name, const char *path,
+                        uint64_t limit, berth_reason reason, char **out_text,
+                        uint64_t *out_bytes, berth_error *error)
+{
+    berthi_file file;
+    uint64_t bytes;
+    char *text = NULL;
+    berth_status status =
+        berthi_file_open(&file, writer->folder, name, path, false, error);
+
+    *out_text = NULL;
+    *out_bytes = 0;
+    if (status != BERTH_OK)
+        return status;
+    bytes = file.identity.bytes;
+    if (bytes > limit) {
+        status = berthi_writer_fail(path, reason, "is too large", error);
+        goto done;
+    }
+    text = berthi_memory_alloc(writer->context, BERTHI_PURPOSE_DOCUMENT, bytes);
+    if (text == NULL) {
+        status = berthi_fail_memory(error, "reading a text");
+        goto done;
+    }
+    status = berthi_file_read(&file, text, bytes, 0, "reading", error);
+    if (status == BERTH_OK) {
+        *out_text = text;
+        *out_bytes = bytes;
+        text = NULL;
+    }
+
+done:
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
+    berthi_file_close(&file);
+    return status;
+}
+
+/* ------------------------------------------------------------------- journal */
+
+static berth_status
+read_journal(berthi_writer *writer, berthi_journal *out, berth_error *error)
+{
+    char *text;
+    uint64_t bytes;
+    berth_status status =
+        berthi_writer_read_text(writer, BERTHI_JOURNAL_NAME, writer->journal_path,
+                                BERTHI_JOURNAL_LIMIT, BERTH_REASON_JOURNAL, &text, &bytes,
+                                error);
+
+    memset(out, 0, sizeof *out);
+    if (status == BERTH_OK)
+        status = berthi_journal_parse(text, bytes, writer->journal_path, &writer->texts,
+                                      out, error);
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
+    return status;
+}
+
+/* The line that begins at `text`, printable and cut. */
+static void
+show_line(const char *text, char *out)
+{
+    berth_text_escape(text, strcspn(text, "\n"), out, LINE_CAPACITY);
+}
+
+static berth_status
+check_job(const berthi_writer *writer, const berthi_journal *journal, berth_error *error)
+{
+    const berthi_about about = { .file = writer->path };
+    const char *mine = writer->job;
+    const char *found = journal->job;
+    char my_line[LINE_CAPACITY];
+    char found_line[LINE_CAPACITY];
+    size_t line = 0; /* where the first line begins that differs */
+
+    for (size_t i = 0; mine[i] == found[i]; i++) {
+        if (mine[i] == '\0')
+            return BERTH_OK;
+        if (mine[i] == '\n')
+            line = i + 1;
+    }
+    show_line(mine + line, my_line);
+    show_line(found + line, found_line);
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                       "holds an interrupted run of another command: there \"%s\", now "
+                       "\"%s\"; give what was given then, or --force to begin anew",
+                       found_line, my_line);
+}
+
+/* Whether `name` stands in the folder as a file of exactly `bytes` bytes. */
+static berth_status
+has_whole(const berthi_writer *writer, const char *name, uint64_t bytes, bool *out_has,
+          berth_error *error)
+{
+    berthi_sys_stat state;
+
+    *out_has = false;
+    if (berthi_sys_stat_at(writer->folder, name, false, &state) == 0)
+        *out_has = state.kind == BERTHI_SYS_REGULAR && state.bytes == bytes;
+    else if (errno != ENOENT)
+        return berthi_fail_system(error, errno, writer->path,
+                                  "looking for finished files");
+    return BERTH_OK;
+}
+
+/* Takes one file of the journal. What is not there any more is not finished. */
+static berth_status
+adopt_file(berthi_writer *writer, const berthi_journal_file *listed, bool is_publishing,
+           berth_error *error)
+{
+    berthi_writer_file *file;
+    bool is_temporary;
+    bool is_published = false;
+    berth_status status =
+        has_whole(writer, listed->temporary, listed->bytes, &is_temporary, error);
+
+    if (status == BERTH_OK && is_publishing && !is_temporary)
+        status = has_whole(writer, listed->name, listed->bytes, &is_published, error);
+    if (status != BERTH_OK || (!is_temporary && !is_published && !is_publishing))
+        return status;
+    file = berthi_writer_make_file(writer, listed->name);
+    if (file == NULL)
+        return berthi_fail_memory(error, "resuming an output");
+    if (!is_temporary && !is_published)
+        return berthi_writer_fail(file->path, BERTH_REASON_JOURNAL,
+                                  "was finished, and has been lost since", error);
+    file->temporary = listed->temporary;
+    file->bytes = listed->bytes;
+    file->notes = listed->notes;
+    file->note_count = listed->note_count;
+    file->is_finished = true;
+    file->is_published = is_published;
+    berthi_writer_insert(writer, file);
+    return BERTH_OK;
+}
+
+static berth_status
+resume(berthi_writer *writer, berth_error *error)
+{
+    berthi_journal journal;
+    berth_status status = read_journal(writer, &journal, error);
+
+    if (status == BERTH_OK)
+        status = check_job(writer, &journal, error);
+    if (status != BERTH_OK)
+        return status;
+    writer->overwrite = writer->overwrite || journal.overwrite;
+    writer->stale = journal.stale;
+    writer->stale_count = journal.stale_count;
+    for (uint64_t i = 0; status == BERTH_OK && i < journal.file_count; i++)
+        status = adopt_file(writer, &journal.files[i], journal.is_publishing, error);
+    if (status != BERTH_OK)
+        return status;
+    writer->has_journal = true;
+    writer->is_publishing = journal.is_publishing;
+    writer->commit = journal.commit;
+    return BERTH_OK;
+}
+
+/*
+ * Begins anew where a journal stands. A run that was publishing has put shards
+ * under final names: they are as stale as those of an old model.
+ */
+static berth_status
+begin_anew(berthi_writer *writer, berth_error *error)
+{
+    berthi_journal journal;
+    berth_error ignored;
+    const char **names;
+    berth_status status = read_journal(writer, &journal, &ignored);
+
+    if (status == BERTH_ENOMEM)
+        return berthi_fail_memory(error, "reading the journal");
+    if (status != BERTH_OK)
+        return BERTH_OK;
+    writer->has_journal = !journal.is_publishing;
+    writer->stale = journal.stale;
+    writer->stale_count = journal.stale_count;
+    if (!journal.is_publishing)
+        return BERTH_OK;
+    names = berthi_arena_alloc(&writer->texts, journal.file_count * sizeof *names, 8);
+    if (names == NULL)
+        return berthi_fail_memory(error, "reading the journal");
+    for (uint64_t i = 0; i < journal.file_count; i++)
+        names[i] = journal.files[i].name;
+    return berthi_writer_merge_stale(writer, names, journal.file_count, error);
+}
+
+/* Temporary files are no contents: what is dead of them goes. */
+static int
+is_contents(void *user, const char *name)
+{
+    bool *const has_contents = user;
+
+    *has_contents = !berthi_temporary_is_name(name, NULL);
+    return *has_contents;
+}
+
+static berth_status
+check_empty(const berthi_writer *writer, berth_error *error)
+{
+    bool has_contents = false;
+
+    if (berthi_sys_list(writer->folder, is_contents, &has_contents) != 0)
+        return berthi_fail_system(error, errno, writer->path, "listing the folder");
+    if (has_contents)
+        return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+                                  "is there already and not empty", error);
+    return BERTH_OK;
+}
+
+static bool
+is_listed(void *user, const char *name)
+{
+    const berthi_writer *const writer = user;
+
+    for (const berthi_writer_file *f = writer->files; f != NULL; f = f->next)
+        if (strcmp(f->temporary, name) == 0)
+            return true;
+    return false;
+}
+
+static berth_status
+look_around(berthi_writer *writer, bool is_resume, berth_error *error)
+{
+    berthi_sys_stat state;
+    berth_status status;
+
+    if (berthi_sys_stat_at(writer->folder, BERTHI_JOURNAL_NAME, false, &state) != 0) {
+        if (errno != ENOENT)
+            return berthi_fail_system(error, errno, writer->journal_path,
+                                      "looking for a journal");
+        status = writer->overwrite ? BERTH_OK : check_empty(writer, error);
+    } else if (is_resume) {
+        status = resume(writer, error);
+    } else if (writer->overwrite) {
+        status = begin_anew(writer, error);
+    } else {
+        status = berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+                                    "holds an interrupted run: --resume goes on with it, "
+                                    "--force begins anew",
+                                    error);
+    }
+    if (status == BERTH_OK)
+        berthi_temporary_remove_dead(writer->folder, NULL, is_listed, writer);
+    return status;
+}
+
+/* -------------------------------------------------------------------- opening */
+
+/* "out/" is "out"; "/" stays. */
+static berth_status
+keep_texts(berthi_writer *writer, const char *folder, const char *job, berth_error *error)
+{
+    uint64_t length = strlen(folder);
+    const size_t job_length = strlen(job);
+
+    if (berthi_utf8_check((const unsigned char *)job, job_length) < job_length)
+        return berthi_fail_argument(error, "job", "is not UTF-8");
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    writer->path = berthi_arena_text(&writer->texts, folder, length);
+    writer->job = berthi_arena_text(&writer->texts, job, job_length);
+    if (writer->path != NULL)
+        writer->journal_path =
+            berthi_path_join(&writer->texts, writer->path, BERTHI_JOURNAL_NAME);
+    if (writer->job == NULL || writer->journal_path == NULL)
+        return berthi_fail_memory(error, "opening an output");
+    return BERTH_OK;
+}
+
+berth_status
+berthi_writer_open(berth_context *context, const char *folder,
+                   const berthi_writer_options *options, berthi_writer **out,
+                   berth_error *error)
+{
+    berthi_writer *const writer =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *writer);
+    berth_status status;
+
+    *out = NULL;
+    if (writer == NULL)
+        return berthi_fail_memory(error, "opening an output");
+    writer->context = context;
+    writer->folder = -1;
+    writer->parent = -1;
+    writer->overwrite = options->overwrite;
+    writer->commit = "";
+    berthi_arena_init(&writer->texts, context, BERTHI_PURPOSE_OBJECT, TEXT_BLOCK_BYTES);
+    writer->has_lock = pthread_mutex_init(&writer->lock, NULL) == 0;
+    status = writer->has_lock ? keep_texts(writer, folder, options->job, error)
+                              : berthi_fail_memory(error, "opening an output");
+    if (status == BERTH_OK)
+        status = take_folder(writer, error);
+    if (status == BERTH_OK)
+        status = look_around(writer, options->resume, error);
+    if (status == BERTH_OK)
+        *out = writer;
+    else
+        berthi_writer_close(writer);
+    return status;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer_state.h - what the parts of the writer share: writer_open.c (folder,
+ * lock, an old journal), writer.c (files) and writer_publish.c.
+ */
+#ifndef BERTH_LOADER_WRITER_STATE_H
+#define BERTH_LOADER_WRITER_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/journal.h"
+#include "loader/temporary.h"
+#include "loader/writer.h"
+
+#define BERTHI_WRITER_INDEX "model.safetensors.index.json"
+#define BERTHI_WRITER_SINGLE "model.safetensors"
+
+struct berthi_writer {
+    berth_context *context;
+    const char *path; /* of the folder, without slashes at its end */
+    const char *journal_path;
+    const char *job;
+    int folder;       /* descriptor, locked; -1: not open */
+    int parent;       /* that of the folder around one that was made here; or -1 */
+    bool overwrite;
+    bool has_made_folder;
+    bool has_lock;      /* the mutex below exists */
+    bool has_journal;   /* a journal of this job stands in the folder */
+    bool is_publishing; /* all was finished, and `commit` is known */
+    const char *commit;
+    const char **stale; /* shards that go at the end; strictly ascending */
+    uint64_t stale_count;
+
+    pthread_mutex_t lock; /* over what follows, while files are written */
+    berthi_arena texts;
+    berthi_writer_file *files; /* names ascend */
+};
+
+berth_status berthi_writer_fail(const char *path, berth_reason reason,
+                                const char *message, berth_error *error);
+
+/* Where a file is to appear; borrows from both. */
+berthi_target berthi_writer_target(const berthi_writer *writer,
+                                   const berthi_writer_file *file);
+/* Puts a file into the list by its name. */
+void berthi_writer_insert(berthi_writer *writer, berthi_writer_file *file);
+/* A zeroed file of that name, not in the list; NULL: out of memory. */
+berthi_writer_file *berthi_writer_make_file(berthi_writer *writer, const char *name);
+
+/*
+ * Two lists of names, each strictly ascending, as one. `b` may hold anything:
+ * only what is a shard's name and no file of the set is taken from it.
+ */
+berth_status berthi_writer_merge_stale(berthi_writer *writer, const char *const *b,
+                                       uint64_t b_count, berth_error *error);
+
+/* The text of a file in the folder; free it as DOCUMENT. A larger one is `reason`. */
+berth_status berthi_writer_read_text(berthi_writer *writer, const char *name,
+                                     const char *path, uint64_t limit,
+                                     berth_reason reason, char **out_text,
+                                     uint64_t *out_bytes, berth_error *error);
+
+/* Replaces the journal by one that says what is finished now. */
+berth_status berthi_writer_save(berthi_writer *writer, berth_error *error);
+
+#endif

@@ -295,8 +295,6 @@ berthi_arena_fini(berthi_arena *arena)
         arena->blocks = block->older;
         berthi_memory_free(arena->context, arena->purpose, block, block->bytes);
     }
-    arena->used = 0;
-    arena->capacity = 0;
 }
 
 /* ---------------------------------------------------------------------- log */

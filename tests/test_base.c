@@ -624,6 +624,23 @@ test_options_from_a_newer_header(void)
     }
 }
 
+/* What lies behind the given size is the caller's own business. */
+static void
+test_options_end_with_their_size(void)
+{
+    large_options given;
+    small_options mine;
+
+    memset(&given, 0xAA, sizeof given);
+    given.struct_size = offsetof(large_options, two) + 1;
+    given.two = 0;
+    memset((unsigned char *)&given + given.struct_size, 0xAA, 4);
+    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", NULL), BERTH_OK);
+    given.struct_size++;
+    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", NULL),
+             BERTH_EINVAL);
+}
+
 static void
 test_options_without_size(void)
 {
@@ -713,6 +730,7 @@ main(int argc, char **argv)
     T_RUN(test_options_of_the_same_size);
     T_RUN(test_options_from_an_older_header);
     T_RUN(test_options_from_a_newer_header);
+    T_RUN(test_options_end_with_their_size);
     T_RUN(test_options_without_size);
     T_RUN(test_checked_sizes);
     T_RUN(test_rounding);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kernels/base.h"
 #include "kernels/cgroup.h"
@@ -1025,6 +1027,28 @@ test_line_borders(void)
             }
 }
 
+/* A first line longer than the room for it is cut; of what is not there, nothing. */
+static void
+test_first_lines(void)
+{
+    char text[8] = "#######";
+
+    tree = fixture_folder();
+    put("f", "abcdefgh\nsecond\n");
+    put("empty", "");
+    CHECK_EQ(berthi_procfs_line(BERTHI_SYS_AT_CWD, fixture_format("%s/f", tree), text, 5),
+             BERTHI_READING_OK);
+    CHECK_STR(text, "abcd");
+    CHECK_MEM(text + 5, "##", 3);
+    CHECK_EQ(berthi_procfs_line(BERTHI_SYS_AT_CWD, fixture_format("%s/no", tree), text, 8),
+             BERTHI_READING_ABSENT);
+    CHECK_STR(text, "");
+    memset(text, '#', sizeof text);
+    CHECK_EQ(berthi_procfs_line(BERTHI_SYS_AT_CWD, fixture_format("%s/empty", tree), text,
+                                8), BERTHI_READING_UNKNOWN);
+    CHECK_STR(text, "");
+}
+
 static void
 test_digits(void)
 {
@@ -1149,6 +1173,49 @@ test_this_process(void)
     berthi_fault_disarm();
 }
 
+/* Without a standard input 0 is a descriptor like any other, and is given back. */
+static void
+test_descriptor_zero(void)
+{
+    int status = -1;
+    pid_t child;
+
+    begin_v2("/a");
+    put("sys/fs/cgroup/a/cpu.max", "200000 100000\n");
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        berth_host host;
+        int wrong = 0;
+
+        close(0);
+        host = read_host(&no_limits); /* the folder is 0 */
+        wrong += host.cores != 2 || host.memory_total != 16 * GIB;
+        wrong += dup(1) != 0;
+        close(0);
+        wrong += berthi_host_worker_count() < 1;
+        wrong += dup(1) != 0;
+        _exit(wrong);
+    }
+    T_REQUIRE(child > 0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    child = fork();
+    if (child == 0) {
+        char text[64];
+        int wrong = 0;
+
+        close(0); /* the file is 0 */
+        wrong += berthi_procfs_line(BERTHI_SYS_AT_CWD, "/proc/self/statm", text,
+                                    sizeof text) != BERTHI_READING_OK;
+        wrong += dup(1) != 0;
+        _exit(wrong);
+    }
+    T_REQUIRE(child > 0);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -1186,8 +1253,10 @@ main(int argc, char **argv)
     T_RUN(test_level_names);
     T_RUN(test_lines);
     T_RUN(test_line_borders);
+    T_RUN(test_first_lines);
     T_RUN(test_digits);
     T_RUN(test_faults);
+    T_RUN(test_descriptor_zero);
     T_RUN(test_this_process);
     T_MAIN_END;
 }

@@ -32,7 +32,9 @@ static berth_context *context;
  */
 static struct {
     size_t write_bytes;      /* a pwrite takes at most so many; 0: all        */
+    uint64_t write_end;      /* where the last pwrite would have ended        */
     int empty_writes;        /* so many of the next ones take nothing         */
+    int flush_error;         /* of fsync on a folder                          */
     int lock_failures;       /* so many of the next flocks fail               */
     int lock_error;          /* with this                                     */
     const char *lock_unlink; /* a folder to be emptied before the next flock  */
@@ -64,6 +66,18 @@ fallocate(int fd, int mode, off_t offset, off_t size)
     return (int)syscall(SYS_fallocate, fd, mode, offset, size);
 }
 
+int
+fsync(int fd)
+{
+    struct stat state;
+
+    if (world.flush_error != 0 && fstat(fd, &state) == 0 && S_ISDIR(state.st_mode)) {
+        errno = world.flush_error;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
 ssize_t
 getrandom(void *buffer, size_t size, unsigned flags)
 {
@@ -81,6 +95,7 @@ pwrite(int fd, const void *bytes, size_t size, off_t offset)
         world.empty_writes--;
         return 0;
     }
+    world.write_end = (uint64_t)offset + size;
     if (world.write_bytes > 0 && size > world.write_bytes)
         size = world.write_bytes;
     return syscall(SYS_pwrite64, fd, bytes, size, offset);
@@ -263,6 +278,7 @@ test_short_writes(void)
     CHECK_EQ(write_text(context, fixture_format("%s/a", folder), "0123456789", false,
                         &error), BERTH_OK);
     world.write_bytes = 0;
+    CHECK_EQ(world.write_end, 10);
     check_content(fixture_format("%s/a", folder), "0123456789");
     world.empty_writes = 1;
     CHECK_EQ(write_text(context, fixture_format("%s/b", folder), "0123456789", false,
@@ -327,6 +343,7 @@ write_without_input(const char *folder, int where)
 {
     const char *const path = fixture_format("%s/out", folder);
     const pid_t child = fork();
+    berthi_output output;
     int how = -1;
 
     if (child == 0) {
@@ -336,7 +353,15 @@ write_without_input(const char *folder, int where)
         world.lock_frees_0 = where == 2;
         if (write_text(context, path, "x", true, NULL) != BERTH_OK)
             _exit(1);
-        _exit(count_entries(folder, NULL) == 1 ? 0 : 2);
+        if (count_entries(folder, NULL) != 1)
+            _exit(2);
+        if (where == 1 && open("/dev/null", O_RDONLY | O_CLOEXEC) != 0)
+            _exit(5); /* in the way of the folder */
+        world.random_frees_0 = where == 1;
+        if (berthi_output_open(context, path, 1, true, &output, NULL) != BERTH_OK)
+            _exit(3);
+        berthi_output_discard(&output);
+        _exit(count_entries(folder, NULL) == 1 ? 0 : 4);
     }
     if (child < 0 || waitpid(child, &how, 0) != child || !WIFEXITED(how))
         return -1;
@@ -397,6 +422,27 @@ test_poor_file_systems(void)
     CHECK_CONTAINS(error.message, "renaming");
     world.rename_error = 0;
     CHECK_EQ(count_entries(folder, NULL), 0);
+}
+
+/* Not every file system flushes folders; one that fails to is another matter. */
+static void
+test_folders_that_cannot_be_flushed(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    berth_error error;
+
+    world.flush_error = EINVAL;
+    CHECK_EQ(write_text(context, path, "never flushed", false, &error), BERTH_OK);
+    check_content(path, "never flushed");
+    world.flush_error = EIO;
+    CHECK_EQ(write_text(context, path, "replaced", true, &error), BERTH_EIO);
+    CHECK_STR(error.message, "flushing the folder failed");
+    check_content(path, "replaced"); /* which was the old file's end */
+    fixture_remove(path);
+    CHECK_EQ(write_text(context, path, "new", false, &error), BERTH_EIO);
+    CHECK_EQ(count_entries(folder, NULL), 0);
+    world.flush_error = 0;
 }
 
 static void
@@ -730,7 +776,7 @@ test_removes_the_other_dead(void)
         int kept = -1; /* the output itself */
 
         for (int i = 0; i < 3; i++)
-            fixture_text(fixture_format("%s/.out.berth-12-0123456%d.tmp", folder, i), "x");
+            fixture_text(fixture_format("%s/.out.berth-1-0123456%d.tmp", folder, i), "x");
         berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
         status = write_text(context, path, "x", true, NULL);
         berthi_fault_disarm();
@@ -879,6 +925,7 @@ main(int argc, char **argv)
     T_RUN(test_temporary_became_a_link);
     T_RUN(test_descriptor_zero);
     T_RUN(test_poor_file_systems);
+    T_RUN(test_folders_that_cannot_be_flushed);
     T_RUN(test_our_own_mistakes);
     T_RUN(test_refuses_existing);
     T_RUN(test_refuses_existing_at_the_last_moment);

@@ -529,7 +529,8 @@ test_memory_of_numbers(void)
     berth_memory_summary memory;
 
     T_REQUIRE(berth_context_create(NULL, &own, NULL) == BERTH_OK);
-    CHECK_EQ(berthi_json_parse(own, text, sizeof text - 1, 0, &origin, &d, NULL), BERTH_OK);
+    CHECK_EQ(berthi_json_parse(own, text, sizeof text - 1, 0, &origin, &d, NULL),
+             BERTH_OK);
     berth_context_memory(own, &memory);
     CHECK_EQ(memory.current_bytes, 2 * sizeof(void *));
     CHECK_EQ(memory.peak_bytes, 2 * sizeof(void *) + sizeof text - 1 + 3 * 4);

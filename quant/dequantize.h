@@ -33,7 +33,7 @@ typedef struct berthi_decoder {
     int32_t encoding;
     int32_t stored_dtype; /* NATIVE */
     uint64_t elements;    /* values of the weight */
-    /* INT8 and the scaled ones: `matrices` of rows x columns, as stored. */
+    /* As stored: `matrices` of rows x columns. */
     uint64_t matrices;
     uint64_t rows;
     uint64_t columns;
@@ -99,7 +99,7 @@ typedef struct berthi_decoder_span {
 berthi_decoder_span berthi_decoder_extent(const berthi_decoder *decoder, uint64_t first,
                                           uint64_t count);
 
-/* The largest `lead` of any piece; 0 when pieces begin at even values. */
+/* The largest `lead` of any piece: 1 for 4-bit encodings, mostly 0 for others. */
 uint64_t berthi_decoder_lead_max(const berthi_decoder *decoder);
 
 /*

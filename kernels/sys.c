@@ -631,24 +631,34 @@ berthi_sys_page_bytes(void)
     return (uint64_t)sysconf(_SC_PAGESIZE); /* which Linux always knows */
 }
 
+#define LARGE_PAGE ((size_t)2 << 20) /* on most hosts; elsewhere it does no harm */
+
+/* Whole large pages: where others end in small ones, the kernel may give none. */
+static size_t
+mapped_bytes(size_t bytes)
+{
+    return bytes < LARGE_PAGE ? bytes : (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+}
+
 void *
 berthi_sys_map(size_t bytes)
 {
+    const size_t mapped = mapped_bytes(bytes);
     /* Not made to fail: allocations have a switch of their own, above this. */
-    void *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+    void *const memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (memory == MAP_FAILED)
         return NULL;
     /* Fewer faults where the kernel has large pages; where it has not, nothing. */
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    (void)madvise(memory, mapped, MADV_HUGEPAGE);
     return memory;
 }
 
 void
 berthi_sys_unmap(void *memory, size_t bytes)
 {
-    munmap(memory, bytes);
+    munmap(memory, mapped_bytes(bytes));
 }
 
 uint32_t

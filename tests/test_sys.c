@@ -812,6 +812,31 @@ test_mapping(void)
     CHECK(berthi_sys_map(SIZE_MAX / 2) == NULL);
 }
 
+/* Small ones are of their own size, large ones end with a large page. */
+static void
+test_mapping_ends(void)
+{
+    static const struct {
+        size_t bytes;
+        size_t mapped;
+    } cases[] = { { 1 << 20, 1 << 20 },       { (2 << 20) - 4096, (2 << 20) - 4096 },
+                  { 2 << 20, 2 << 20 },       { (2 << 20) + 1, 4 << 20 },
+                  { (6 << 20) - 1, 6 << 20 }, { 6 << 20, 6 << 20 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        unsigned char *const memory = berthi_sys_map(cases[i].bytes);
+        unsigned char *const last = memory + cases[i].mapped - 4096;
+        unsigned char state[2];
+
+        T_REQUIRE(memory != NULL);
+        memory[cases[i].bytes - 1] = 1;
+        CHECK_EQ(mincore(last, 4096, state), 0);
+        berthi_sys_unmap(memory, cases[i].bytes);
+        CHECK(mincore(memory, 4096, state) == -1 && errno == ENOMEM);
+        CHECK(mincore(last, 4096, state) == -1 && errno == ENOMEM);
+    }
+}
+
 static void
 test_process(void)
 {
@@ -1155,6 +1180,7 @@ main(int argc, char **argv)
     T_RUN(test_limits);
     T_RUN(test_limits_are_told_apart);
     T_RUN(test_mapping);
+    T_RUN(test_mapping_ends);
     T_RUN(test_process);
     T_RUN(test_error_words);
     T_RUN(test_threads);

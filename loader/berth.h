@@ -258,6 +258,15 @@ BERTH_API const char *berth_size_format(uint64_t bytes, char *text);
 BERTH_API berth_status berth_size_parse(const char *text, uint64_t *out_bytes,
                                         berth_error *error);
 
+/*
+ * berth_share_parse() reads "95%", "99.5 %" or a share such as "0.95", with up
+ * to nine digits behind its point, as billionths. A bare number above 1 is
+ * refused: "95" may mean either.
+ * Returns BERTH_OK or BERTH_EINVAL; *out_share is then 0.
+ */
+BERTH_API berth_status berth_share_parse(const char *text, uint64_t *out_share,
+                                         berth_error *error);
+
 /* ------------------------------------------------------------------- dtypes */
 
 /* BERTH_DTYPES(X): X(IDENTIFIER, "name", bits), in the order files are laid out. */

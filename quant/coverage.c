@@ -156,13 +156,18 @@ can_parse(const char *text, uint64_t *out)
 }
 
 berth_status
-berthi_coverage_parse(const char *text, const char *option, uint64_t *out_share,
-                      berth_error *error)
+berth_share_parse(const char *text, uint64_t *out_share, berth_error *error)
 {
+    berthi_error_clear(error);
+    if (out_share == NULL)
+        return berthi_fail_argument(error, "out_share", "is NULL");
+    *out_share = 0;
+    if (text == NULL)
+        return berthi_fail_argument(error, "text", "is NULL");
     if (can_parse(text, out_share))
         return BERTH_OK;
     *out_share = 0;
-    return berthi_fail_argument(error, option, "wants a share: 95% or 0.95");
+    return berthi_fail_argument(error, "text", "is no share: write 95% or 0.95");
 }
 
 /* ------------------------------------------------------------------- judging */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * coverage.h - what share of a model is quantized, and what left out the rest.
+ * berth_share_parse() of berth.h is implemented here.
  */
 #ifndef BERTH_QUANT_COVERAGE_H
 #define BERTH_QUANT_COVERAGE_H
@@ -48,13 +49,6 @@ void berthi_coverage_add(berthi_coverage *coverage, const berthi_model_tensor *t
                          uint64_t stored_bytes);
 /* Quantized parameters among all, in billionths, rounded down; none of none is all. */
 uint64_t berthi_coverage_share(const berthi_coverage *coverage);
-/*
- * "95%", "99.5 %" or a share such as "0.95", up to nine digits after the point.
- * A bare number above 1 is refused: "95" may mean either. INVALID arguments name
- * `option`.
- */
-berth_status berthi_coverage_parse(const char *text, const char *option,
-                                   uint64_t *out_share, berth_error *error);
 /*
  * MIN_COVERAGE, with the share and what left out most, when less than `minimum`
  * is quantized. `rules` are those of the coverage.

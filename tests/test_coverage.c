@@ -176,20 +176,26 @@ test_parse(void)
     berth_error error;
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        CHECK_EQ(berthi_coverage_parse(good[i].text, "min-coverage", &share, &error),
-                 BERTH_OK);
+        CHECK_EQ(berth_share_parse(good[i].text, &share, &error), BERTH_OK);
         if (!CHECK_EQ(share, good[i].share))
             T_NOTE("%s", good[i].text);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         share = 7;
-        if (!CHECK_EQ(berthi_coverage_parse(bad[i], "min-coverage", &share, &error),
-                      BERTH_EINVAL))
+        if (!CHECK_EQ(berth_share_parse(bad[i], &share, &error), BERTH_EINVAL))
             T_NOTE("%s", bad[i]);
         CHECK_EQ(share, 0);
-        CHECK_CONTAINS(error.message, "min-coverage");
+        CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
         CHECK_CONTAINS(error.message, "95% or 0.95");
     }
+    share = 7;
+    CHECK_EQ(berth_share_parse(NULL, &share, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "`text` is NULL");
+    CHECK_EQ(share, 0);
+    CHECK_EQ(berth_share_parse("5%", NULL, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "`out_share` is NULL");
+    CHECK_EQ(berth_share_parse("5%", &share, NULL), BERTH_OK);
+    CHECK_EQ(share, 50000000);
 }
 
 /* Shares of models larger than any there is. */

@@ -252,6 +252,15 @@ is_number_stored(const char *text, uint32_t *out)
     return number > 0;
 }
 
+static bool
+is_added(const char *text, cli_list *list)
+{
+    if (list->count == CLI_MAX_ITEMS)
+        return false;
+    list->items[list->count++] = text;
+    return true;
+}
+
 /* `source` names where the value stands: "--io" or "BERTH_IO". */
 static berth_status
 store_value(const cli_call *call, const cli_option *option, const char *source,
@@ -270,6 +279,11 @@ store_value(const cli_call *call, const cli_option *option, const char *source,
     case CLI_SIZE:
         is_good = berth_size_parse(text, (uint64_t *)(void *)field, NULL) == BERTH_OK;
         break;
+    case CLI_LIST:
+        if (is_added(text, (cli_list *)(void *)field))
+            break;
+        return cli_usage_error(call->command, "%s: given more than %d times", source,
+                               CLI_MAX_ITEMS);
     case CLI_CHOICE:
         is_good = is_choice_stored(option->value, text, (int32_t *)(void *)field);
         break;
@@ -376,13 +390,26 @@ parse_letters(cli_call *call, const char *letters, words *w)
     return BERTH_OK;
 }
 
+/* The n-th word of "IN OUT" and what follows it; NULL beyond the last. */
+static const char *
+operand_name(const cli_command *command, uint32_t position)
+{
+    const char *name = command->operand;
+
+    for (; name != NULL && position > 0; position--) {
+        name = strchr(name, ' ');
+        name += name != NULL;
+    }
+    return name;
+}
+
 static berth_status
 store_operand(const cli_call *call, const char *text)
 {
     cli_common *const common = call->arguments;
     char buffer[SHOWN_CAPACITY];
 
-    if (common->operand_count == (call->command->operand != NULL ? 1 : 0))
+    if (operand_name(call->command, common->operand_count) == NULL)
         return cli_usage_error(call->command, "unexpected argument `%s`",
                                shown(text, buffer));
     common->operands[common->operand_count++] = text;
@@ -454,6 +481,7 @@ cli_parse(const cli_command *command, cli_environment environment, int argc, cha
 {
     cli_common *const common = arguments;
     words w = { argc, argv, 0 };
+    const char *missing;
     berth_status status;
 
     memset(arguments, 0, command->arguments_size);
@@ -470,7 +498,8 @@ cli_parse(const cli_command *command, cli_environment environment, int argc, cha
         status = command->settle(call);
     if (status != BERTH_OK || common->wants_help || common->wants_config)
         return status;
-    if (common->operand_count < (command->operand != NULL ? 1 : 0))
-        return cli_usage_error(command, "missing %s", command->operand);
+    missing = operand_name(command, common->operand_count);
+    if (missing != NULL)
+        return cli_usage_error(command, "missing %s", missing);
     return BERTH_OK;
 }

@@ -18,6 +18,7 @@
 
 #define CLI_MAX_OPERANDS 2
 #define CLI_MAX_OPTIONS 48
+#define CLI_MAX_ITEMS 64
 
 /* What an option takes, and the type of the field it is stored in. */
 typedef enum cli_kind {
@@ -27,8 +28,15 @@ typedef enum cli_kind {
     CLI_OPTIONAL, /* const char *, borrowed; "" when given without `=VALUE`        */
     CLI_NUMBER,   /* uint32_t, at least 1                                          */
     CLI_SIZE,     /* uint64_t, bytes                                               */
+    CLI_LIST,     /* cli_list: one more each time it is given                      */
     CLI_CHOICE    /* int32_t: position in `value`, a list such as "auto|direct"    */
 } cli_kind;
+
+/* The values of an option that may be given several times, borrowed. */
+typedef struct cli_list {
+    uint32_t count;
+    const char *items[CLI_MAX_ITEMS];
+} cli_list;
 
 typedef struct cli_option {
     const char *name; /* without the dashes */
@@ -64,7 +72,7 @@ typedef struct cli_command {
     const char *name;
     const char *help; /* one line for the list of commands */
     const char *const *description; /* paragraphs, ends with NULL */
-    const char *operand; /* "MODEL", or NULL: the command takes none */
+    const char *operand; /* "MODEL", "IN OUT", or NULL: the command takes none */
     const cli_option *options;
     size_t option_count;
     const cli_example *examples;

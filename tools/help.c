@@ -169,6 +169,24 @@ help_command(output *out, const screen *s, const cli_command *command)
 
 /* -------------------------------------------------------------------- config */
 
+/* "a, b", escaped, cut. */
+static void
+list_text(const cli_list *list, char *text, size_t capacity)
+{
+    size_t used = 0;
+
+    snprintf(text, capacity, "-");
+    for (uint32_t i = 0; i < list->count && used + 3 < capacity; i++) {
+        if (i > 0) {
+            memcpy(text + used, ", ", 3);
+            used += 2;
+        }
+        berth_text_escape(list->items[i], strlen(list->items[i]), text + used,
+                          capacity - used);
+        used += strlen(text + used);
+    }
+}
+
 /* The value of an option as its user would write it, escaped. */
 static void
 value_text(const cli_call *call, const cli_option *option, char *text, size_t capacity)
@@ -192,12 +210,13 @@ value_text(const cli_call *call, const cli_option *option, char *text, size_t ca
     case CLI_OPTIONAL:
         word = *(const char *const *)field;
         if (word != NULL && word[0] == '\0')
-            snprintf(text, capacity, "yes");
+            snprintf(text, capacity, "%s", option->kind == CLI_TEXT ? "''" : "yes");
         else if (word != NULL)
             berth_text_escape(word, strlen(word), text, capacity);
         else
             snprintf(text, capacity, "-");
         break;
+    case CLI_LIST: list_text(field, text, capacity); break;
     case CLI_CHOICE:
         word = cli_choice_word(option->value, *(const int32_t *)field, &length);
         snprintf(text, capacity, "%.*s", (int)length, word);

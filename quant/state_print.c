@@ -167,7 +167,8 @@ fraction_of(float value)
     mantissa = (bits & UINT64_C(0xFFFFFFFFFFFFF)) | UINT64_C(1) << 52;
     exponent = (int32_t)(bits >> 52) - 1075;
     halves = mantissa == UINT64_C(1) << 52 ? 2 : 1;
-    f.numerator = large_shifted(mantissa, (uint32_t)(exponent > 0 ? exponent : 0) + halves);
+    f.numerator = large_shifted(mantissa,
+                                (uint32_t)(exponent > 0 ? exponent : 0) + halves);
     f.denominator = large_shifted(1, (uint32_t)(exponent < 0 ? -exponent : 0) + halves);
     f.below = large_shifted(1, (uint32_t)(exponent > 0 ? exponent : 0));
     f.above = large_shifted(1, (uint32_t)(exponent > 0 ? exponent : 0) + halves - 1);

@@ -254,6 +254,7 @@ compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     return order;
 }
 
+/* `shared` is of names, so 0 unless the extents are the same. */
 static int
 compare_extents(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
@@ -261,12 +262,11 @@ compare_extents(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     const berthi_entry *const left = &p->header->entries[a];
     const berthi_entry *const right = &p->header->entries[b];
 
-    (void)shared;
     if (left->begin != right->begin)
         return left->begin < right->begin ? -1 : 1;
     if (left->end != right->end)
         return left->end < right->end ? -1 : 1;
-    return compare_names(user, a, b, &(uint64_t){ 0 });
+    return compare_names(user, a, b, shared);
 }
 
 static int

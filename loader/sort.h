@@ -19,7 +19,8 @@
 /*
  * Below, at or above zero as `a` stands before, beside or behind `b`. *shared
  * counts bytes that both are known to begin with: who compares texts begins
- * behind them and adds those that are the same. Others leave it alone.
+ * behind them and adds those that are the same. Others leave it alone, which is
+ * 0; so do those who put something before the texts, as long as it differs.
  *
  * Equal items that stand side by side in the end have been compared: a function
  * that notes a zero in `user` finds all duplicates.

@@ -529,6 +529,35 @@ test_name_order_behind(void)
         }
 }
 
+/* What is known to be the same is not read again. */
+static void
+test_name_order_reads_behind_only(void)
+{
+    uint64_t shared = 3;
+
+    CHECK_GT(berthi_name_compare_behind("aaazzz", 6, "bbbzz", 5, &shared), 0);
+    CHECK_EQ(shared, 5);
+}
+
+/* Tensors without bytes lie between others, by name. */
+static void
+test_order_of_empty_tensors(void)
+{
+    static const char *const expected[] = { "b", "aa", "ma", "mb", "c", "na", "nb", "nc",
+                                            "d" };
+    parsed p = parse("{" T("nc", "U8", "[0]", "[2,2]") "," T("c", "U8", "[1]", "[1,2]") ","
+                     T("nb", "U8", "[0]", "[2,2]") "," T("mb", "U8", "[0]", "[1,1]") ","
+                     T("b", "U8", "[1]", "[0,1]") "," T("d", "U8", "[1]", "[2,3]") ","
+                     T("ma", "U8", "[0]", "[1,1]") "," T("na", "U8", "[0]", "[2,2]") ","
+                     T("aa", "U8", "[0]", "[1,1]") "}", 3);
+
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(p.header.entry_count, 9);
+    for (size_t i = 0; i < 9; i++)
+        CHECK_STR(berthi_entry_name(p.header.text, &p.header.entries[i]), expected[i]);
+    finish(&p);
+}
+
 /* A failed parse may get no error to fill. */
 static void
 test_no_error_struct(void)
@@ -619,6 +648,8 @@ main(int argc, char **argv)
     T_RUN(test_strict_flags);
     T_RUN(test_name_compare);
     T_RUN(test_name_order_behind);
+    T_RUN(test_name_order_reads_behind_only);
+    T_RUN(test_order_of_empty_tensors);
     T_RUN(test_no_error_struct);
     T_RUN(test_allocations);
     T_RUN(test_refused_text_allocates_nothing);

@@ -60,11 +60,14 @@ write_words(output *out, const char *choices)
         output_bytes(out, *choices == '|' ? " " : choices, 1);
 }
 
-static bool
-is_path(const cli_option *option)
+/* What a shell completes a value with: `file`, `folder` or `other`. */
+static const char *
+choose_action(const cli_option *option, const char *file, const char *folder,
+              const char *other)
 {
-    return option->value != NULL
-           && (strcmp(option->value, "FILE") == 0 || strcmp(option->value, "DIR") == 0);
+    return strcmp(option->value, "FILE") == 0  ? file
+           : strcmp(option->value, "DIR") == 0 ? folder
+                                               : other;
 }
 
 /* ---------------------------------------------------------------------- bash */
@@ -75,9 +78,13 @@ write_bash_values(output *out, const cli_command *command)
     const cli_option *option;
 
     for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++) {
-        if (option->value == NULL || option->kind == CLI_OPTIONAL)
+        if (option->value == NULL)
             continue;
-        output_format(out, "    %s/--%s", command->name, option->name);
+        output_text(out, "    ");
+        /* Where a value may be left out, the next word is none. */
+        if (option->kind != CLI_OPTIONAL)
+            output_format(out, "%s/--%s|", command->name, option->name);
+        output_format(out, "%s/--%s=", command->name, option->name);
         if (option->letter != '\0')
             output_format(out, "|%s/-%c", command->name, option->letter);
         output_text(out, ") ");
@@ -86,7 +93,8 @@ write_bash_values(output *out, const cli_command *command)
             write_words(out, option->value);
             output_text(out, "'");
         } else {
-            output_format(out, "files=%s words=", is_path(option) ? "yes" : "no");
+            output_format(out, "files=%s words=",
+                          choose_action(option, "-f", "-d", ""));
         }
         output_text(out, " ;;\n");
     }
@@ -101,17 +109,25 @@ write_bash_options(output *out, const cli_command *command)
     for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++)
         output_format(out, "%s--%s%s", i > 0 ? " " : "", option->name,
                       option->kind == CLI_OPTIONAL ? "=" : "");
-    output_format(out, "' files=%s ;;\n", command->operand != NULL ? "yes" : "no");
+    output_format(out, "' files=%s ;;\n", command->operand != NULL ? "-f" : "");
 }
 
+/* bash makes words of their own of `=` and what stands behind it. */
 static void
 write_bash(output *out, const void *user)
 {
     (void)user;
     output_text(out, "# bash completion for berth, generated from its option tables\n"
                      "_berth()\n{\n"
-                     "    local current=${COMP_WORDS[COMP_CWORD]} words= files=no\n"
+                     "    local current=${COMP_WORDS[COMP_CWORD]} words= files= option\n"
                      "    local previous=${COMP_WORDS[COMP_CWORD - 1]}\n"
+                     "    if [[ $current == = ]]; then\n"
+                     "        option=$previous= current=\n"
+                     "    elif [[ $previous == = && $COMP_CWORD -gt 2 ]]; then\n"
+                     "        option=${COMP_WORDS[COMP_CWORD - 2]}=\n"
+                     "    else\n"
+                     "        option=$previous\n"
+                     "    fi\n"
                      "    local commands='");
     for (size_t i = 0; all_commands[i] != NULL; i++)
         output_format(out, "%s ", all_commands[i]->name);
@@ -119,7 +135,7 @@ write_bash(output *out, const void *user)
                      "    case $COMP_CWORD/${COMP_WORDS[1]} in\n"
                      "    1/*) words=\"$commands --help --version\" ;;\n"
                      "    */help) words=$commands ;;\n"
-                     "    *) case ${COMP_WORDS[1]}/$previous in\n");
+                     "    *) case ${COMP_WORDS[1]}/$option in\n");
     for (size_t i = 0; all_commands[i] != NULL; i++)
         write_bash_values(out, all_commands[i]);
     for (size_t i = 0; all_commands[i] != NULL; i++)
@@ -127,9 +143,9 @@ write_bash(output *out, const void *user)
     output_text(out,
                 "    esac ;;\n    esac\n"
                 "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
-                "    if [[ $files == yes && $current != -* ]]; then\n"
+                "    if [[ -n $files && $current != -* ]]; then\n"
                 "        compopt -o filenames\n"
-                "        mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+                "        mapfile -t COMPREPLY < <(compgen \"$files\" -- \"$current\")\n"
                 "    elif [[ ${COMPREPLY[*]} == *= ]]; then\n"
                 "        compopt -o nospace\n"
                 "    fi\n}\n"
@@ -138,17 +154,24 @@ write_bash(output *out, const void *user)
 
 /* ----------------------------------------------------------------------- zsh */
 
+/* The value may stand behind `=`; one that may be left out stands nowhere else. */
 static void
 write_zsh_option(output *out, const cli_option *option)
 {
+    const char *const sign = option->kind == CLI_OPTIONAL ? "=-"
+                             : option->value != NULL      ? "="
+                                                          : "";
+
     output_text(out, " \\\n            ");
+    if (option->kind == CLI_COUNTER)
+        output_text(out, "'*'");
+    else if (option->letter != '\0')
+        output_format(out, "'(-%c --%s)'", option->letter, option->name);
     if (option->letter != '\0')
-        output_format(out, "'(-%c --%s)'{-%c,--%s", option->letter, option->name,
-                      option->letter, option->name);
+        output_format(out, "{-%c%s,--%s%s}'[", option->letter,
+                      option->value != NULL ? "+" : "", option->name, sign);
     else
-        output_format(out, "'--%s%s", option->name,
-                      option->kind == CLI_OPTIONAL ? "=-" : "");
-    output_text(out, option->letter != '\0' ? "}'[" : "[");
+        output_format(out, "'--%s%s[", option->name, sign);
     write_quoted(out, option->help, "[]:\\");
     output_text(out, "]");
     if (option->kind == CLI_CHOICE) {
@@ -156,8 +179,8 @@ write_zsh_option(output *out, const cli_option *option)
         write_words(out, option->value);
         output_text(out, ")");
     } else if (option->value != NULL) {
-        output_format(out, ":%s:%s%s", option->kind == CLI_OPTIONAL ? ":" : "",
-                      option->value, is_path(option) ? ":_files" : ":");
+        output_format(out, "%s:%s:%s", option->kind == CLI_OPTIONAL ? ":" : "",
+                      option->value, choose_action(option, "_files", "_files -/", ""));
     }
     output_text(out, "'");
 }
@@ -169,7 +192,7 @@ write_zsh(output *out, const void *user)
     output_text(out, "#compdef berth\n"
                      "# zsh completion for berth, generated from its option tables\n"
                      "_berth() {\n"
-                     "    local context state line\n"
+                     "    local curcontext=$curcontext context state line\n"
                      "    typeset -A opt_args\n"
                      "    local -a commands=(\n");
     for (size_t i = 0; all_commands[i] != NULL; i++) {
@@ -196,7 +219,10 @@ write_zsh(output *out, const void *user)
             output_format(out, " \\\n            '1:%s:_files'", all_commands[i]->operand);
         output_text(out, " ;;\n");
     }
-    output_text(out, "        esac ;;\n    esac\n}\n_berth \"$@\"\n");
+    /* Loaded by its name it is called at once; read by `source`, it is registered. */
+    output_text(out, "        esac ;;\n    esac\n}\n"
+                     "if [[ ${funcstack[1]} == _berth ]]; then\n    _berth \"$@\"\n"
+                     "else\n    compdef _berth berth\nfi\n");
 }
 
 /* ---------------------------------------------------------------------- fish */
@@ -213,7 +239,8 @@ write_fish_option(output *out, const cli_command *command, const cli_option *opt
         write_words(out, option->value);
         output_text(out, "'");
     } else if (option->value != NULL && option->kind != CLI_OPTIONAL) {
-        output_text(out, is_path(option) ? " -r -F" : " -x");
+        output_text(out, choose_action(option, " -r -F",
+                                       " -x -a '(__fish_complete_directories)'", " -x"));
     }
     output_text(out, " -d '");
     write_quoted(out, option->help, "\\");
@@ -243,6 +270,9 @@ write_fish(output *out, const void *user)
                       all_commands[i]->name);
         write_quoted(out, all_commands[i]->help, "\\");
         output_text(out, "'\n");
+        if (all_commands[i]->operand == NULL)
+            output_format(out, "complete -c berth -n '__fish_seen_subcommand_from %s' -f\n",
+                          all_commands[i]->name);
         for (size_t n = 0; (option = cli_option_at(all_commands[i], n)) != NULL; n++)
             write_fish_option(out, all_commands[i], option);
     }

@@ -154,7 +154,8 @@ entry_problem(const berthi_header *header, const berthi_entry *entry,
 {
     uint64_t shape[BERTHI_MAX_RANK];
     const uint32_t rank = tensor->shape != NULL ? tensor->rank : 1;
-    const uint64_t *const expected = tensor->shape != NULL ? tensor->shape : &tensor->bytes;
+    const uint64_t *const expected =
+        tensor->shape != NULL ? tensor->shape : &tensor->bytes;
 
     berthi_entry_shape(header->text, entry, shape);
     if (strcmp(berthi_entry_name(header->text, entry), laid_name(tensor)) != 0)

@@ -204,8 +204,8 @@ test_orders(void)
                   < 0);
         CHECK_STR(laid_problem(layout, 0), NULL);
         berthi_layout_destroy(layout);
-        CHECK_EQ(berthi_layout_create(context, tensors, COUNT(natural), &in_order, &layout,
-                                      NULL),
+        CHECK_EQ(berthi_layout_create(context, tensors, COUNT(natural), &in_order,
+                                      &layout, NULL),
                  BERTH_OK);
         for (uint32_t i = 0; i < COUNT(natural); i++)
             CHECK_EQ(berthi_layout_fill_order(layout)[i], i);
@@ -505,7 +505,8 @@ test_names_refused(void)
     for (uint32_t cut = 0; cut <= 12; cut++) {
         tensors[0] = tensor_of("a", 1, 1);
         tensors[1] = tensor_of("__metadata__", 1, cut);
-        check_refused(tensors, 2, BERTH_REASON_NAME, "__metadata__", "a meaning of its own");
+        check_refused(tensors, 2, BERTH_REASON_NAME, "__metadata__",
+                      "a meaning of its own");
         tensors[1] = tensor_of("a", 1, cut % 2);
         check_refused(tensors, 2, BERTH_REASON_DUPLICATE, "a", "would have this name");
     }

@@ -14,7 +14,6 @@
 #include "tools/session.h"
 
 #define MANIFEST_NAME "berth.manifest.json"
-#define WAIT_MILLISECONDS 50 /* how late a Ctrl-C may be noticed */
 
 typedef struct verify_arguments {
     cli_common common;
@@ -162,29 +161,6 @@ choose_manifest(const session *s, const berth_checkpoint *checkpoint,
 
 /* ----------------------------------------------------------------------- job */
 
-static int
-on_progress(void *user, const berth_progress *now)
-{
-    session *const s = user;
-
-    progress_update(&s->progress, now);
-    return interrupt_is_wanted();
-}
-
-/* Waits for the job, looking out for Ctrl-C, and ends it. */
-static berth_status
-see_through(session *s, berth_job *job, berth_error *error)
-{
-    berth_progress last;
-
-    while (berth_job_wait(job, WAIT_MILLISECONDS) == BERTH_PENDING)
-        if (interrupt_is_wanted())
-            berth_job_cancel(job);
-    berth_job_poll(job, &last);
-    progress_end(&s->progress, &last);
-    return berth_job_finish(job, error);
-}
-
 static berth_status
 read_everything(session *s, berth_checkpoint *checkpoint, report *r, report_facts *facts,
                 berth_verify_options *options)
@@ -197,14 +173,14 @@ read_everything(session *s, berth_checkpoint *checkpoint, report *r, report_fact
     options->io = a->io;
     options->threads = a->jobs;
     options->ring_bytes = a->ring_bytes;
-    options->progress = on_progress;
+    options->progress = session_progress;
     options->progress_user = s;
     options->finding = report_finding;
     options->finding_user = r;
     interrupt_job_begin();
     status = berth_verify_start(s->context, checkpoint, options, &job, &error);
     if (status == BERTH_OK)
-        status = see_through(s, job, &error);
+        status = session_see_through(s, job, &error);
     interrupt_job_end();
     facts->digest = options->report;
     facts->manifest_mode = options->manifest_mode;

@@ -151,8 +151,8 @@ write_digest(json_writer *w, const report_facts *facts)
     json_object_end(w);
 }
 
-static void
-write_verdict(report *r, berth_status status, const report_facts *facts)
+void
+report_write_status(report *r, berth_status status)
 {
     json_array_end(&r->w);
     json_text(&r->w, "verdict", verdict_name(status));
@@ -161,6 +161,12 @@ write_verdict(report *r, berth_status status, const report_facts *facts)
     json_number(&r->w, "errors", r->counts[BERTH_SEVERITY_ERROR]);
     json_number(&r->w, "warnings", r->counts[BERTH_SEVERITY_WARNING]);
     json_number(&r->w, "notes", r->counts[BERTH_SEVERITY_NOTE]);
+}
+
+static void
+write_verdict(report *r, berth_status status, const report_facts *facts)
+{
+    report_write_status(r, status);
     if (facts->checkpoint != NULL) {
         berth_checkpoint_summary m;
 

@@ -30,6 +30,8 @@ typedef struct report_facts {
 void report_begin(report *r, session *s, const char *model, bool is_json, bool is_quiet);
 /* A berth_finding_function; `user` is the report. */
 void report_finding(void *user, const berth_finding *finding);
+/* The end of the findings and what they come to: the first half of the verdict. */
+void report_write_status(report *r, berth_status status);
 /* The error a call returned, unless it is the finding that was shown first. */
 void report_error(report *r, const berth_error *error);
 void report_end(report *r, berth_status status, const report_facts *facts);

@@ -7,6 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/interrupt.h"
+
+#define WAIT_MILLISECONDS 50 /* how late a Ctrl-C may be noticed */
+
 void
 session_init(session *s, const cli_call *call, cli_environment environment)
 {
@@ -74,6 +78,30 @@ session_end(session *s, berth_status status)
         return status;
     return cli_failure(command, BERTH_EIO, "standard output: %s; free space, or write elsewhere",
                        strerror(s->out.system_error));
+}
+
+/* ---------------------------------------------------------------------- jobs */
+
+int
+session_progress(void *user, const berth_progress *now)
+{
+    session *const s = user;
+
+    progress_update(&s->progress, now);
+    return interrupt_is_wanted();
+}
+
+berth_status
+session_see_through(session *s, berth_job *job, berth_error *error)
+{
+    berth_progress last;
+
+    while (berth_job_wait(job, WAIT_MILLISECONDS) == BERTH_PENDING)
+        if (interrupt_is_wanted())
+            berth_job_cancel(job);
+    berth_job_poll(job, &last);
+    progress_end(&s->progress, &last);
+    return berth_job_finish(job, error);
 }
 
 /* -------------------------------------------------------------------- models */

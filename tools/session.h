@@ -34,6 +34,13 @@ berth_status session_start(session *s, int progress_fd, progress_mode mode);
  */
 berth_status session_end(session *s, berth_status status);
 
+/* --------------------------------------------------------------------- jobs */
+
+/* A berth_progress_function, `user` being the session: Ctrl-C cancels. */
+int session_progress(void *user, const berth_progress *now);
+/* Waits for the job, looking out for Ctrl-C, and finishes it. */
+berth_status session_see_through(session *s, berth_job *job, berth_error *error);
+
 /* ------------------------------------------------------------------- models */
 
 #define MODEL_PATH_CAPACITY 4096

@@ -60,8 +60,8 @@ static void
 test_no_tensors(void)
 {
     check_header(NULL, 0, NULL, 0, "{}", 8);
-    check_header(NULL, 0, berthi_layout_format, 1, "{\"__metadata__\":{\"format\":\"pt\"}}",
-                 32);
+    check_header(NULL, 0, berthi_layout_format, 1,
+                 "{\"__metadata__\":{\"format\":\"pt\"}}", 32);
     /* The reference writes `{},"__metadata__":{}` here. */
     check_header(NULL, 0, berthi_layout_format, 0, "{}", 8);
 }
@@ -74,7 +74,8 @@ test_one_tensor(void)
     berthi_layout_tensor tensor = tensor_of("attn.0", BERTH_F32, shape + 1, 3);
 
     check_header(&tensor, 1, NULL, 0,
-                 "{\"attn.0\":{\"dtype\":\"F32\",\"shape\":[1,2,3],\"data_offsets\":[0,24]}}",
+                 "{\"attn.0\":{\"dtype\":\"F32\",\"shape\":[1,2,3],"
+                 "\"data_offsets\":[0,24]}}",
                  64);
     tensor = tensor_of("attn0", BERTH_F32, shape, 4);
     check_header(&tensor, 1, NULL, 0,
@@ -102,12 +103,13 @@ test_escapes(void)
     static const berthi_layout_pair pairs[] = { { "", "" },
                                                 { "\"k\n", "\\\001\xc3\xa9/" } };
     berthi_layout_tensor tensor =
-        tensor_of("q\"\\/\b\f\n\r\t\001\x7f\xc3\xa9\xf0\x9f\x98\x80\xe2\x80\xa8", BERTH_U8,
-                  one, 1);
+        tensor_of("q\"\\/\b\f\n\r\t\001\x7f\xc3\xa9\xf0\x9f\x98\x80\xe2\x80\xa8",
+                  BERTH_U8, one, 1);
 
     check_header(&tensor, 1, NULL, 0,
                  "{\"q\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80"
-                 "\xe2\x80\xa8\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                 "\xe2\x80\xa8\":{\"dtype\":\"U8\",\"shape\":[1],"
+                 "\"data_offsets\":[0,1]}}",
                  88);
     tensor = tensor_of("a", BERTH_U8, one, 1);
     check_header(&tensor, 1, pairs, 2,
@@ -116,9 +118,9 @@ test_escapes(void)
                  104);
 }
 
-#define ENTRY(name, dtype, begin, end)                                                    \
-    ",\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[1],\"data_offsets\":[" begin "," end \
-    "]}"
+#define ENTRY(name, dtype, begin, end)                                               \
+    ",\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[1],\"data_offsets\":[" begin \
+    "," end "]}"
 
 static void
 test_order(void)
@@ -235,7 +237,8 @@ test_too_large(void)
     CHECK_CONTAINS(error.message, "choose smaller shards");
     CHECK_EQ(error.expected, 100000000);
     CHECK_EQ(error.actual, 100000008);
-    CHECK_EQ(berthi_layout_create(context, tensors, 2, &halves, &layout, &error), BERTH_OK);
+    CHECK_EQ(berthi_layout_create(context, tensors, 2, &halves, &layout, &error),
+             BERTH_OK);
     CHECK_EQ(berthi_layout_shard_count(layout), 2);
     berthi_layout_destroy(layout);
     free(name);
@@ -270,7 +273,8 @@ test_name_too_long(void)
              BERTH_EUNSUPPORTED);
     CHECK_CONTAINS(error.message, "too long for any header");
     tensor.name_length -= 10;
-    CHECK_EQ(berthi_layout_create(context, &tensor, 1, &options, &layout, &error), BERTH_OK);
+    CHECK_EQ(berthi_layout_create(context, &tensor, 1, &options, &layout, &error),
+             BERTH_OK);
     berthi_layout_destroy(layout);
     free(name);
 }

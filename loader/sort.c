@@ -21,7 +21,8 @@
 
 #include "kernels/base.h"
 
-#define SCRATCH_BYTES (sizeof(uint32_t) + sizeof(uint8_t)) /* an item and what it shares */
+/* an item and what it shares */
+#define SCRATCH_BYTES (sizeof(uint32_t) + sizeof(uint8_t))
 #define SHARED_LIMIT UINT8_MAX /* more is not noted: the comparison finds it again */
 #define STACK_CAPACITY 36u /* log2(2^32) + 2, and two to spare */
 

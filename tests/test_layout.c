@@ -489,7 +489,7 @@ check_refused(berthi_layout_tensor *tensors, uint64_t count, berth_reason reason
     berth_error error;
 
     CHECK_EQ(berthi_layout_create(context, tensors, count, &options, &layout, &error),
-             berthi_reason_status(reason));
+             berthi_reason_status((int32_t)reason));
     CHECK(layout == NULL);
     CHECK_EQ(error.reason, reason);
     CHECK_STR(error.tensor, name);

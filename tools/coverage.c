@@ -12,7 +12,7 @@
 #include "tools/grow.h"
 #include "tools/table.h"
 
-#define SMALLEST_BAR 8
+#define SMALLEST_BAR 4
 #define LARGEST_BAR 24
 
 /* ---------------------------------------------------------------- collecting */

@@ -163,7 +163,7 @@ write_zsh_option(output *out, const cli_option *option)
                                                           : "";
 
     output_text(out, " \\\n            ");
-    if (option->kind == CLI_COUNTER)
+    if (option->kind == CLI_COUNTER || option->kind == CLI_LIST)
         output_text(out, "'*'");
     else if (option->letter != '\0')
         output_format(out, "'(-%c --%s)'", option->letter, option->name);
@@ -183,6 +183,18 @@ write_zsh_option(output *out, const cli_option *option)
                       option->value, choose_action(option, "_files", "_files -/", ""));
     }
     output_text(out, "'");
+}
+
+/* "IN OUT": each word is one; NULL: there is none. */
+static void
+write_zsh_operands(output *out, const char *names)
+{
+    for (int i = 1; names != NULL && names[0] != '\0'; i++) {
+        const int length = (int)strcspn(names, " ");
+
+        output_format(out, " \\\n            '%d:%.*s:_files'", i, length, names);
+        names += length + (names[length] == ' ');
+    }
 }
 
 static void
@@ -215,8 +227,7 @@ write_zsh(output *out, const void *user)
         output_format(out, "        %s) _arguments", all_commands[i]->name);
         for (size_t n = 0; (option = cli_option_at(all_commands[i], n)) != NULL; n++)
             write_zsh_option(out, option);
-        if (all_commands[i]->operand != NULL)
-            output_format(out, " \\\n            '1:%s:_files'", all_commands[i]->operand);
+        write_zsh_operands(out, all_commands[i]->operand);
         output_text(out, " ;;\n");
     }
     /* Loaded by its name it is called at once; read by `source`, it is registered. */

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "loader/journal.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -35,6 +36,9 @@ static struct {
     uint64_t write_end;      /* where the last pwrite would have ended        */
     int empty_writes;        /* so many of the next ones take nothing         */
     int flush_error;         /* of fsync on a folder                          */
+    int file_flush_error;    /* of fsync on a file                            */
+    int file_flushes;        /* files that were flushed                       */
+    int flushed_at_rename;   /* so many of them before the last renameat2     */
     int lock_failures;       /* so many of the next flocks fail               */
     int lock_error;          /* with this                                     */
     const char *lock_unlink; /* a folder to be emptied before the next flock  */
@@ -70,12 +74,16 @@ int
 fsync(int fd)
 {
     struct stat state;
+    int failure;
 
-    if (world.flush_error != 0 && fstat(fd, &state) == 0 && S_ISDIR(state.st_mode)) {
-        errno = world.flush_error;
+    if (fstat(fd, &state) != 0)
         return -1;
-    }
-    return (int)syscall(SYS_fsync, fd);
+    failure = S_ISDIR(state.st_mode) ? world.flush_error : world.file_flush_error;
+    world.file_flushes += !S_ISDIR(state.st_mode);
+    if (failure == 0)
+        return (int)syscall(SYS_fsync, fd);
+    errno = failure;
+    return -1;
 }
 
 ssize_t
@@ -105,6 +113,7 @@ int
 renameat2(int from_folder, const char *from, int to_folder, const char *to,
           unsigned flags)
 {
+    world.flushed_at_rename = world.file_flushes;
     if (world.rename_error != 0) {
         errno = world.rename_error;
         return -1;
@@ -422,6 +431,26 @@ test_poor_file_systems(void)
     CHECK_CONTAINS(error.message, "renaming");
     world.rename_error = 0;
     CHECK_EQ(count_entries(folder, NULL), 0);
+}
+
+/* What appears under the name is on the disk by then. */
+static void
+test_flushed_before_it_appears(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const int before = world.file_flushes;
+    berth_error error;
+
+    CHECK_EQ(write_text(context, path, "safe", false, &error), BERTH_OK);
+    CHECK_EQ(world.flushed_at_rename, before + 1);
+    CHECK_EQ(world.file_flushes, before + 1);
+    fixture_remove(path);
+    world.file_flush_error = EIO;
+    CHECK_EQ(write_text(context, path, "lost", false, &error), BERTH_EIO);
+    CHECK_STR(error.message, "flushing failed");
+    CHECK_EQ(count_entries(folder, NULL), 0);
+    world.file_flush_error = 0;
 }
 
 /* Not every file system flushes folders; one that fails to is another matter. */
@@ -789,6 +818,52 @@ test_removes_the_other_dead(void)
     CHECK_EQ(kept_all, 3);
 }
 
+/* In a folder that the caller holds, which stays open. */
+static void
+test_in_a_folder_that_is_held(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, folder);
+    berthi_target target = { .folder = at, .name = "out", .path = "shown/out" };
+    const int fds = fixture_open_fds();
+    berth_error error;
+    berthi_output output;
+
+    CHECK_EQ(berthi_output_open_at(context, &target, 3, &output, &error), BERTH_OK);
+    CHECK_EQ(count_entries(folder, NULL), 1);
+    CHECK_EQ(berthi_output_write(&output, "new", 3, 0, &error), BERTH_OK);
+    CHECK_EQ(berthi_output_commit(&output, &error), BERTH_OK);
+    CHECK(output.context == NULL);
+    check_content(fixture_format("%s/out", folder), "new");
+    CHECK_EQ(berthi_output_open_at(context, &target, 3, &output, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    CHECK_STR(error.file, "shown/out");
+    CHECK(output.context == NULL);
+    target.overwrite = true;
+    CHECK_EQ(berthi_output_open_at(context, &target, UINT64_C(1) << 60, &output, &error),
+             BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(count_entries(folder, NULL), 1);
+    CHECK_EQ(fixture_open_fds(), fds);
+    berthi_sys_close(at);
+}
+
+/* A resumed run comes back for what stands beside a journal. */
+static void
+test_keeps_what_a_journal_lists(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+
+    fixture_text(fixture_format("%s/.out.berth-12-01234567.tmp", folder), "x");
+    fixture_text(fixture_format("%s/" BERTHI_JOURNAL_NAME, folder), "{}");
+    CHECK_EQ(write_text(context, path, "x", true, NULL), BERTH_OK);
+    CHECK_EQ(count_entries(folder, NULL), 3);
+    fixture_remove(fixture_format("%s/" BERTHI_JOURNAL_NAME, folder));
+    CHECK_EQ(write_text(context, path, "x", true, NULL), BERTH_OK);
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
 /* Two at once for one name: neither takes the other's file for a dead one's. */
 static void
 test_two_writers(void)
@@ -925,6 +1000,7 @@ main(int argc, char **argv)
     T_RUN(test_temporary_became_a_link);
     T_RUN(test_descriptor_zero);
     T_RUN(test_poor_file_systems);
+    T_RUN(test_flushed_before_it_appears);
     T_RUN(test_folders_that_cannot_be_flushed);
     T_RUN(test_our_own_mistakes);
     T_RUN(test_refuses_existing);
@@ -941,6 +1017,8 @@ main(int argc, char **argv)
     T_RUN(test_full_disk);
     T_RUN(test_removes_what_the_dead_left);
     T_RUN(test_removes_the_other_dead);
+    T_RUN(test_in_a_folder_that_is_held);
+    T_RUN(test_keeps_what_a_journal_lists);
     T_RUN(test_two_writers);
     T_RUN(test_kill);
     T_RUN(test_faults);

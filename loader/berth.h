@@ -168,6 +168,8 @@ typedef int32_t berth_status;
       "correct the pattern, or mark the rule optional")                                    \
     X(MIN_COVERAGE, 105, BERTH_EPOLICY, "min_coverage",                                    \
       "the coverage report says which rule left out what")                                 \
+    X(NONFINITE, 106, BERTH_EPOLICY, "nonfinite",                                          \
+      "repair the weights, or convert them without --reject-nonfinite")                    \
     X(DIGEST, 110, BERTH_EINTEGRITY, "digest", "quarantine the file and download it again") \
     X(BLOB_DIGEST, 111, BERTH_EINTEGRITY, "blob_digest",                                   \
       "quarantine the blob and download it again")                                         \
@@ -177,6 +179,8 @@ typedef int32_t berth_status;
     X(NO_MEMORY, 120, BERTH_ENOMEM, "no_memory", "free memory or raise the limit")         \
     X(NO_DEVICE, 121, BERTH_ENODEV, "no_device", "this build supports no GPU")             \
     X(UNSUPPORTED, 122, BERTH_EUNSUPPORTED, "unsupported", "")                             \
+    X(OPEN_FILES, 123, BERTH_EIO, "open_files",                                            \
+      "raise the limit of open files, see `ulimit -n`")                                    \
     X(CANCELLED, 130, BERTH_ECANCELLED, "cancelled", "")
 
 typedef enum berth_reason {

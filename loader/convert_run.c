@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert_run.c - how a weight is cut into units.
+ *
+ *   straight   values in their order, each unit encoded by itself
+ *   turned     [rows, columns] -> [columns, rows]: units are rows as they lie in
+ *              the file; of each, the columns of the strip under way are put in
+ *              their new place, and a complete strip is encoded
+ *   copied     bytes
+ */
+#include <string.h>
+
+#include "loader/convert_batch.h"
+#include "quant/format.h"
+
+/* What a unit reads and what it makes of it both stay below. */
+#define UNIT_BYTES (UINT64_C(4) << 20)
+#define UNIT_VALUES (UINT64_C(2) << 20)
+/* One unit that has to be larger: rows of INT8, experts. */
+#define UNIT_VALUES_MAX (UINT64_C(256) << 20)
+#define ALIGNMENT 64u
+
+static uint64_t
+greatest_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* False when it is larger than any unit may be. */
+static bool
+can_multiple(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return berthi_can_mul(a / greatest_divisor(a, b), b, out) && *out <= UNIT_VALUES_MAX;
+}
+
+static uint32_t
+value_bytes(int32_t dtype)
+{
+    return berth_dtype_bits(dtype) / 8;
+}
+
+static uint64_t
+aligned(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* -------------------------------------------------------------------- initing */
+
+static bool
+can_decode(berthi_run *run, const berthi_convert *convert)
+{
+    const berthi_recipe_weight *const weight = run->weight;
+
+    if (run->record != NULL)
+        return berthi_decoder_can_init(&run->decoder, &convert->operations, run->record);
+    return berthi_decoder_can_init_native(
+        &run->decoder, convert->checkpoint->table.entries[weight->tensor].dtype,
+        weight->elements);
+}
+
+static bool
+can_encode(berthi_run *run, const berthi_convert *convert)
+{
+    const berthi_recipe_weight *const weight = run->weight;
+    uint64_t turned[2];
+    const uint64_t *shape = weight->shape;
+
+    if (weight->is_turned) {
+        turned[0] = shape[1];
+        turned[1] = shape[0];
+        shape = turned;
+    }
+    return berthi_quantizer_can_init(&run->quantizer, &convert->operations,
+                                     &weight->storage, shape, weight->rank);
+}
+
+/* ------------------------------------------------------------------- cutting */
+
+/* Rows as they are read are columns of what is stored. */
+static bool
+can_cut_turned(berthi_run *run)
+{
+    const berthi_recipe_weight *const weight = run->weight;
+    const uint64_t rows = weight->shape[0];
+    const uint64_t columns = weight->shape[1];
+    const uint64_t row_bytes = rows * value_bytes(weight->storage.dtype);
+    const uint64_t step = berthi_quantizer_step(&run->quantizer);
+    /* New rows that end where a piece may end. */
+    const uint64_t multiple = step / greatest_divisor(step, rows);
+    berthi_run_plan *const plan = &run->plan;
+    uint64_t fit = BERTHI_CONVERT_STRIP / berthi_max_u64(row_bytes, 1);
+
+    fit = berthi_max_u64(fit / multiple, 1) * multiple;
+    plan->strip = berthi_min_u64(fit, columns);
+    plan->strip_count = (columns + plan->strip - 1) / plan->strip;
+    plan->unit = berthi_max_u64(UNIT_VALUES / columns, 1) * columns;
+    plan->unit = berthi_min_u64(plan->unit, weight->elements);
+    return plan->unit <= UNIT_VALUES_MAX && plan->strip * row_bytes <= UNIT_VALUES_MAX * 4;
+}
+
+static bool
+can_cut_straight(berthi_run *run)
+{
+    const berthi_recipe_weight *const weight = run->weight;
+    berthi_run_plan *const plan = &run->plan;
+    uint64_t values = UNIT_VALUES;
+    uint64_t step;
+
+    if (!can_multiple(berthi_quantizer_step(&run->quantizer),
+                      berthi_decoder_step(&run->decoder), &step))
+        return false;
+    /* As many values as UNIT_BYTES hold, when they are wide. */
+    if (run->stored_bytes / UNIT_BYTES > weight->elements / UNIT_VALUES)
+        values = UNIT_BYTES / (run->stored_bytes / weight->elements);
+    plan->unit = berthi_max_u64(values / step, 1) * step;
+    plan->unit = berthi_min_u64(plan->unit, weight->elements);
+    plan->strip_count = 1;
+    return true;
+}
+
+/* Encoded by itself at a time: a unit, or of a strip as much. */
+static uint64_t
+piece_elements(const berthi_run *run)
+{
+    const uint64_t step = berthi_quantizer_step(&run->quantizer);
+
+    if (!run->weight->is_turned)
+        return run->plan.unit;
+    return berthi_max_u64(UNIT_VALUES / step, 1) * step;
+}
+
+static bool
+is_doubly_quantized(const berthi_storage *storage)
+{
+    return storage->is_double
+           && (storage->encoding == BERTH_ENCODING_NF4
+               || storage->encoding == BERTH_ENCODING_FP4);
+}
+
+static void
+measure(berthi_run *run, const berthi_convert *convert)
+{
+    const berthi_recipe_weight *const weight = run->weight;
+    const uint32_t bytes = value_bytes(weight->storage.dtype);
+    berthi_run_plan *const plan = &run->plan;
+    const uint32_t companions = berthi_decoder_companions(&run->decoder);
+    const uint64_t blocks = run->quantizer.blocks;
+    berthi_quantized_part part;
+
+    plan->piece = berthi_min_u64(piece_elements(run), weight->elements);
+    part = berthi_quantizer_part(&run->quantizer, 0, plan->piece);
+    plan->strip_units = (weight->elements + plan->unit - 1) / plan->unit;
+    plan->values_max = (plan->unit + berthi_decoder_lead_max(&run->decoder)) * bytes;
+    plan->codes_max = part.bytes;
+    plan->maxima_max = part.maxima;
+    for (uint32_t i = 0; i < companions; i++) {
+        const berthi_table *const table = &convert->checkpoint->table;
+        const berthi_entry *const entry =
+            &table->entries[table->by_name[run->record->companions[i]]];
+
+        plan->companion_bytes += aligned(entry->end - entry->begin);
+    }
+    plan->statistics_bytes = berthi_decoder_statistics_bytes(&run->decoder);
+    plan->memory = plan->companion_bytes + aligned(plan->statistics_bytes);
+    if (weight->is_turned)
+        plan->memory += aligned(plan->strip * weight->shape[0] * bytes);
+    if (is_doubly_quantized(&weight->storage))
+        plan->double_bytes =
+            aligned(blocks * sizeof(float)) + aligned(blocks)
+            + aligned((blocks / 256 + 1) * sizeof(float))
+            + aligned(berthi_quantizer_scratch(&run->quantizer) * sizeof(float));
+    plan->memory += plan->double_bytes;
+}
+
+static berth_status
+fail_cut(const berthi_convert *convert, const berthi_run *run, berth_error *error)
+{
+    const berthi_entry *const entry =
+        &convert->checkpoint->table.entries[run->weight->tensor];
+    const berthi_about about = {
+        .file = convert->checkpoint->shards[entry->shard].file.path,
+        .tensor = run->weight->name,
+        .tensor_length = run->weight->name_length,
+    };
+
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                       "has no pieces of at most %u million values that can be "
+                       "converted by themselves",
+                       (unsigned)(UNIT_VALUES_MAX >> 20));
+}
+
+berth_status
+berthi_run_init(const berthi_convert *convert, berthi_run *run,
+                const berthi_recipe_weight *weight, berth_error *error)
+{
+    const berthi_entry *const entry =
+        &convert->checkpoint->table.entries[weight->tensor];
+
+    memset(run, 0, sizeof *run);
+    run->weight = weight;
+    run->stored_bytes = entry->end - entry->begin;
+    if (weight->record != BERTHI_NO_RECORD)
+        run->record =
+            berthi_classify_record(&convert->checkpoint->quantized, weight->record);
+    if (weight->is_copied) {
+        run->plan.unit = UNIT_BYTES;
+        run->plan.strip_count = 1;
+        run->plan.strip_units = (run->stored_bytes + UNIT_BYTES - 1) / UNIT_BYTES;
+    } else if (weight->elements == 0) {
+        return BERTH_OK; /* nothing is read, nothing is written */
+    } else {
+        if (!can_decode(run, convert) || !can_encode(run, convert)
+            || !(weight->is_turned ? can_cut_turned(run)
+                                   : can_cut_straight(run)))
+            return fail_cut(convert, run, error);
+        measure(run, convert);
+    }
+    run->units_left = run->plan.strip_units * run->plan.strip_count;
+    run->strip_left = run->plan.strip_units;
+    return BERTH_OK;
+}
+
+/* --------------------------------------------------------------------- units */
+
+berthi_unit
+berthi_run_unit(const berthi_run *run, uint32_t number_of_run, uint64_t number)
+{
+    const berthi_run_plan *const plan = &run->plan;
+    const uint64_t first = number % plan->strip_units * plan->unit;
+    uint64_t all = run->weight->elements;
+
+    if (run->weight->is_copied)
+        all = run->stored_bytes;
+    return (berthi_unit){
+        .run = number_of_run,
+        .first = first,
+        .count = berthi_min_u64(plan->unit, all - first),
+        .strip = number / plan->strip_units,
+    };
+}
+
+berthi_decoder_span
+berthi_unit_span(const berthi_run *run, const berthi_unit *unit)
+{
+    if (run->weight->is_copied)
+        return (berthi_decoder_span){ .begin = unit->first, .bytes = unit->count };
+    return berthi_decoder_extent(&run->decoder, unit->first, unit->count);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recipe_decide.c - what each weight is to be stored as, and the sum of it. */
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/recipe_weight.h"
+#include "quant/format.h"
+
+#define CAUSE_CAPACITY 512u
+
+/* ------------------------------------------------------------------- decisions */
+
+static berth_status
+read_rules(berthi_recipe *recipe, const char *path, berth_error *error)
+{
+    berthi_file file;
+    char *text = NULL;
+    uint64_t bytes = 0;
+    berth_status status =
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+
+    if (status != BERTH_OK)
+        return status;
+    bytes = file.identity.bytes;
+    if (bytes > BERTHI_RULES_LIMIT)
+        status = berthi_fail(error, BERTH_REASON_RULES, &(berthi_about){ .file = path },
+                             "is larger than any file of rules");
+    if (status == BERTH_OK) {
+        text = berthi_memory_alloc(recipe->context, BERTHI_PURPOSE_DOCUMENT, bytes);
+        if (text == NULL)
+            status = berthi_fail_memory(error, "the file of rules");
+    }
+    if (status == BERTH_OK)
+        status = berthi_file_read(&file, text, bytes, 0, "reading the rules", error);
+    if (status == BERTH_OK)
+        status = berthi_rules_file_parse(recipe->context, text, bytes, path,
+                                         &recipe->rules_file, error);
+    berthi_memory_free(recipe->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
+    berthi_file_close(&file);
+    return status;
+}
+
+static berth_status
+make_rules(berthi_recipe *recipe, const berthi_model_source *source,
+           const berth_convert_options *options, berth_error *error)
+{
+    const berthi_rules_options rules = {
+        .era = recipe->era,
+        .type = options->type,
+        .dtype = recipe->dtype,
+        .has_skips = options->has_skips != 0,
+        .skips = options->skip_modules,
+        .skip_count = options->skip_count,
+        .takes_experts = options->takes_experts != 0,
+        .keep = options->keep,
+        .keep_count = options->keep_count,
+        .only = options->only,
+        .only_count = options->only_count,
+        .file = options->rules != NULL ? &recipe->rules_file : NULL,
+    };
+    berth_status status = BERTH_OK;
+
+    if (options->rules != NULL)
+        status = read_rules(recipe, options->rules, error);
+    if (status == BERTH_OK)
+        status = berthi_rules_create(recipe->context, &rules, recipe->architecture,
+                                     source, &recipe->rules, error);
+    if (status == BERTH_OK)
+        status = berthi_coverage_init(&recipe->coverage, recipe->context, recipe->rules,
+                                      error);
+    return status;
+}
+
+/* Floats become other floats; everything else stays. */
+static int32_t
+cast_dtype(int32_t stored, int32_t wanted)
+{
+    return berthi_recipe_is_floating(stored) && berthi_recipe_is_floating(wanted) ? wanted
+                                                                                  : stored;
+}
+
+/* How a weight is stored when nothing is to be quantized. */
+static berthi_storage
+plain_storage(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
+              uint32_t position, bool is_cast)
+{
+    const int32_t stored = berthi_recipe_values_dtype(recipe, weight);
+    const int32_t loaded = recipe->architecture->parameter_of[position]->dtype;
+
+    return (berthi_storage){ .encoding = BERTH_ENCODING_NATIVE,
+                             .dtype = is_cast ? cast_dtype(stored, loaded) : stored };
+}
+
+static berthi_storage
+decided_storage(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
+                const berth_convert_options *options, const berthi_decision *decision)
+{
+    const int32_t stored = berthi_recipe_values_dtype(recipe, weight);
+
+    return (berthi_storage){
+        .encoding = decision->encoding,
+        .dtype = cast_dtype(stored, decision->dtype),
+        .storage = options->storage,
+        .block_size = options->block_size,
+        .is_double = options->double_quant != 0,
+    };
+}
+
+/* bitsandbytes holds Conv1D as [columns, rows]; plain numbers are [rows, columns]. */
+static bool
+is_turned(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
+          uint32_t position)
+{
+    const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
+    const bool was_turned = record != NULL && record->encoding <= BERTH_ENCODING_INT8;
+    const bool will_be = weight->storage.encoding != BERTH_ENCODING_NATIVE;
+
+    return recipe->architecture->parameter_of[position]->is_conv1d && weight->rank == 2
+           && was_turned != will_be;
+}
+
+/* Blocks do not run across experts: then each can be taken out of the stack. */
+static bool
+is_cut_by_experts(const berthi_recipe_weight *weight, const berthi_decision *decision)
+{
+    return decision->is_per_expert && weight->shape[0] > 0
+           && weight->elements / weight->shape[0] % weight->storage.block_size != 0;
+}
+
+/* The encoding for which these are the stored bytes already. */
+static bool
+is_unchanged(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
+{
+    return weight->record == BERTHI_NO_RECORD
+           && weight->storage.encoding == BERTH_ENCODING_NATIVE
+           && weight->storage.dtype == berthi_recipe_entry(recipe, weight)->dtype;
+}
+
+static berth_status
+fail_storage(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
+             const char *why, berth_error *error)
+{
+    const berthi_about about = berthi_recipe_about(recipe, weight);
+
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                       "cannot be stored as %s: %s",
+                       berth_encoding_name(weight->storage.encoding), why);
+}
+
+/* Why the weight cannot be stored as it was decided; NULL: it can. */
+static const char *
+find_refusal(const berthi_recipe_weight *weight, const berthi_decision *decision)
+{
+    if (!berthi_stored_can_name(weight->name, weight->name_length,
+                                weight->storage.encoding))
+        return "its name does not end in \"weight\"";
+    if (is_cut_by_experts(weight, decision))
+        return "a block would hold values of two experts: choose a smaller block size";
+    return berthi_stored_refusal(&weight->storage, weight->shape, weight->rank);
+}
+
+static berth_status
+decide_by_rules(berthi_recipe *recipe, uint32_t position,
+                const berth_convert_options *options, berthi_decision *decision,
+                berth_error *error)
+{
+    berthi_recipe_weight *const weight = &recipe->weights[position];
+    const char *why;
+
+    *decision = berthi_rules_decide(recipe->rules, position);
+    weight->storage = decided_storage(recipe, weight, options, decision);
+    if (weight->storage.encoding == BERTH_ENCODING_NATIVE)
+        return BERTH_OK;
+    recipe->quantized_count++;
+    why = find_refusal(weight, decision);
+    return why == NULL ? BERTH_OK : fail_storage(recipe, weight, why, error);
+}
+
+/* As the library counts: 4-bit codes as two values a byte. */
+static uint64_t
+count_parameters(const berthi_recipe_weight *weight, const berthi_stored *first)
+{
+    const int32_t encoding = weight->storage.encoding;
+
+    if (encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4)
+        return first->bytes * 2;
+    return weight->elements;
+}
+
+/* Sums up what was decided for a weight. */
+static void
+count(berthi_recipe *recipe, uint32_t position, const berthi_decision *decision)
+{
+    berthi_recipe_weight *const weight = &recipe->weights[position];
+    berthi_stored stored[BERTHI_STORED_MAX];
+    berthi_model_tensor tensor;
+    uint64_t source_bytes = 0;
+    uint64_t stored_bytes = 0;
+
+    /* Turned or not: the same elements. */
+    weight->output_count =
+        berthi_stored_list(&weight->storage, weight->shape, weight->rank, stored);
+    recipe->output_capacity += weight->output_count;
+    recipe->parameters += count_parameters(weight, &stored[0]);
+    if (recipe->rules == NULL)
+        return;
+    for (uint32_t i = 0; i < weight->output_count; i++)
+        stored_bytes += stored[i].bytes;
+    berthi_recipe_get_tensor(recipe, position, &tensor);
+    (void)berthi_format_can_size(weight->storage.dtype, weight->elements, &source_bytes);
+    berthi_coverage_add(&recipe->coverage, &tensor, decision, source_bytes, stored_bytes);
+}
+
+static berth_status
+decide(berthi_recipe *recipe, uint32_t position, const berth_convert_options *options,
+       berth_error *error)
+{
+    berthi_recipe_weight *const weight = &recipe->weights[position];
+    berthi_decision decision;
+    berth_status status = BERTH_OK;
+
+    if (recipe->rules != NULL)
+        status = decide_by_rules(recipe, position, options, &decision, error);
+    else
+        weight->storage = plain_storage(recipe, weight, position, options->dtype >= 0);
+    if (status != BERTH_OK)
+        return status;
+    weight->is_turned = is_turned(recipe, weight, position);
+    weight->is_copied = is_unchanged(recipe, weight);
+    count(recipe, position, &decision);
+    return BERTH_OK;
+}
+
+static berth_status
+check_rules(const berthi_recipe *recipe, const berth_convert_options *options,
+            berth_error *error)
+{
+    berth_status status = berthi_rules_check(recipe->rules, error);
+
+    if (status == BERTH_OK && options->min_coverage > 0)
+        status = berthi_coverage_check(&recipe->coverage, recipe->rules,
+                                       options->min_coverage, error);
+    return status;
+}
+
+berth_status
+berthi_recipe_decide(berthi_recipe *recipe, const berthi_model_source *source,
+                     const berth_convert_options *options, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (options->type != BERTH_ENCODING_NATIVE)
+        status = make_rules(recipe, source, options, error);
+    for (uint32_t i = 0; i < recipe->weight_count && status == BERTH_OK; i++)
+        status = decide(recipe, i, options, error);
+    if (status == BERTH_OK && recipe->rules != NULL)
+        status = check_rules(recipe, options, error);
+    return status;
+}
+
+/* ------------------------------------------------------------------- reporting */
+
+static void
+tell_line(const berthi_coverage_line *from, int32_t encoding, const char *cause,
+          berth_coverage_function tell, void *user)
+{
+    const berth_coverage line = {
+        .cause = cause,
+        .encoding = encoding,
+        .tensors = from->tensors,
+        .parameters = from->parameters,
+        .source_bytes = from->source_bytes,
+        .stored_bytes = from->stored_bytes,
+    };
+
+    if (from->tensors > 0)
+        tell(user, &line);
+}
+
+void
+berthi_recipe_tell(const berthi_recipe *recipe, berth_coverage_function tell, void *user)
+{
+    const berthi_coverage *const coverage = &recipe->coverage;
+
+    if (recipe->rules == NULL || tell == NULL)
+        return;
+    for (int32_t i = BERTH_ENCODING_NATIVE; i <= BERTH_ENCODING_INT8; i++)
+        tell_line(&coverage->encodings[i], i, "", tell, user);
+    for (uint32_t i = 0; i < coverage->first[BERTHI_CAUSE_COUNT]; i++) {
+        const berthi_coverage_detail *const detail = &coverage->details[i];
+        char cause[CAUSE_CAPACITY];
+
+        if (detail->line.tensors == 0)
+            continue; /* its decision was never made */
+        berthi_rules_explain(recipe->rules, &detail->decision, cause, sizeof cause);
+        tell_line(&detail->line, detail->decision.encoding, cause, tell, user);
+    }
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recipe_weight.h - what recipe*.c ask about a weight. Only for them.
+ */
+#ifndef BERTH_LOADER_RECIPE_WEIGHT_H
+#define BERTH_LOADER_RECIPE_WEIGHT_H
+
+#include "loader/recipe.h"
+
+/* As it is stored in the checkpoint. */
+static inline const berthi_entry *
+berthi_recipe_entry(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
+{
+    return &recipe->checkpoint->table.entries[weight->tensor];
+}
+
+/* NULL: plain numbers. */
+static inline const berthi_quantized *
+berthi_recipe_record(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
+{
+    if (weight->record == BERTHI_NO_RECORD)
+        return NULL;
+    return berthi_classify_record(&recipe->checkpoint->quantized, weight->record);
+}
+
+/* For errors. */
+static inline berthi_about
+berthi_recipe_about(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
+{
+    const uint32_t shard = berthi_recipe_entry(recipe, weight)->shard;
+
+    return (berthi_about){ .file = recipe->checkpoint->shards[shard].file.path,
+                           .tensor = weight->name,
+                           .tensor_length = weight->name_length };
+}
+
+/* What can be quantized, and cast. */
+static inline bool
+berthi_recipe_is_floating(int32_t dtype)
+{
+    return dtype == BERTH_F32 || dtype == BERTH_BF16 || dtype == BERTH_F16;
+}
+
+/* Of the values: as stored, as the record says, or the model's. */
+static inline int32_t
+berthi_recipe_values_dtype(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
+{
+    const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
+
+    if (record == NULL)
+        return berthi_recipe_entry(recipe, weight)->dtype;
+    return record->dtype >= 0 ? record->dtype : recipe->dtype;
+}
+
+/* The weight as rules and architecture see it: `user` is the recipe. */
+void berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor *out);
+
+/* Reads the rules, if there are any, and decides for every weight. */
+berth_status berthi_recipe_decide(berthi_recipe *recipe,
+                                  const berthi_model_source *source,
+                                  const berth_convert_options *options,
+                                  berth_error *error);
+
+#endif

@@ -27,19 +27,19 @@
  * with the caller until the layout is destroyed.
  */
 typedef struct berthi_layout_tensor {
-    const char *name;      /* `name_length` bytes; need not end in NUL            */
-    const char *suffix;    /* ends in NUL; NULL: none                             */
+    const char *name;      /* `name_length` bytes; need not end in NUL             */
+    const char *suffix;    /* ends in NUL; NULL: none                              */
     const uint64_t *shape; /* NULL: one dim, `bytes`; of an 8-bit dtype only       */
     uint64_t bytes;
     uint32_t name_length;
-    uint32_t rank;         /* not looked at with a NULL shape                     */
+    uint32_t rank;         /* means nothing with a NULL shape                      */
     int32_t dtype;
-    bool is_late;  /* `bytes` is a guess; needs a NULL shape                        */
-    /* Filled by the layout. */
-    uint32_t shard;      /* from 0                                               */
-    uint32_t place;      /* among the tensors of the shard                       */
-    uint32_t text_bytes; /* of its header entry, without the numbers that change */
-    uint64_t offset;     /* in the payload of the shard                          */
+    bool is_late;          /* `bytes` is a guess; needs a NULL shape               */
+    /* Filled by the layout: */
+    uint32_t shard;        /* from 0                                               */
+    uint32_t place;        /* among the tensors of the shard                       */
+    uint32_t text_bytes;   /* of its header entry, without the numbers that change */
+    uint64_t offset;       /* in the payload of the shard                          */
 } berthi_layout_tensor;
 
 /* A pair of __metadata__; texts end in NUL. */
@@ -85,10 +85,10 @@ berth_status berthi_layout_create(berth_context *context, berthi_layout_tensor *
 void berthi_layout_destroy(berthi_layout *layout);
 
 /*
- * The length of a late tensor is known now; it is late no more. Places behind
- * it in its shard that become final get their offset at once. Which tensor
- * belongs to which shard, and the sizes of shards and headers, stay as they
- * are until the next division.
+ * The length of a late tensor is known now; it is late no more (one that was
+ * not keeps its length). Places behind it in its shard that become final get
+ * their offset at once. Which tensor belongs to which shard, and the sizes of
+ * shards and headers, stay as they are until the next division.
  */
 void berthi_layout_set_bytes(berthi_layout *layout, uint32_t tensor, uint32_t bytes);
 

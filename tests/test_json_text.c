@@ -146,6 +146,22 @@ test_numbers(void)
     }
 }
 
+/* Around every power of ten and of two. */
+static void
+test_digits(void)
+{
+    char text[24];
+
+    for (uint64_t ten = 1; ten <= UINT64_MAX / 10; ten *= 10)
+        for (uint64_t number = ten * 10 - 2; number < ten * 10 + 2; number++)
+            CHECK_EQ(berthi_json_text_digits(number),
+                     sprintf(text, "%" PRIu64, number));
+    for (unsigned i = 0; i < 64; i++)
+        for (uint64_t less = 0; less < 2; less++)
+            CHECK_EQ(berthi_json_text_digits((UINT64_C(1) << i) - less),
+                     sprintf(text, "%" PRIu64, (UINT64_C(1) << i) - less));
+}
+
 /* Pieces of every size around the buffer's: all arrives, in full buffers. */
 static void
 test_pieces(void)
@@ -223,6 +239,7 @@ main(int argc, char **argv)
     T_RUN(test_ascii);
     T_RUN(test_round_trip);
     T_RUN(test_numbers);
+    T_RUN(test_digits);
     T_RUN(test_pieces);
     T_RUN(test_count_only);
     T_RUN(test_failure);

@@ -166,7 +166,10 @@ reason_of_errno(int system_error)
 {
     switch (system_error) {
     case ENOENT:
+    case ENAMETOOLONG: /* nothing can be called so */
     case ENOTDIR: return BERTH_REASON_NOT_FOUND;
+    case EMFILE:
+    case ENFILE: return BERTH_REASON_OPEN_FILES;
     case EACCES:
     case EPERM: return BERTH_REASON_PERMISSION;
     case ELOOP: return BERTH_REASON_LINK_LOOP;

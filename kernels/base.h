@@ -49,7 +49,8 @@ berthi_fail(berth_error *error, berth_reason reason, const berthi_about *about,
 
 /*
  * A failed system call: picks the reason from `system_error` (not_found,
- * permission, link_loop, disk_full, no_memory, else io) and appends its words.
+ * permission, link_loop, open_files, disk_full, no_memory, else io) and appends
+ * its words.
  * `what` is what was being done: "opening", "reading the header".
  */
 berth_status berthi_fail_system(berth_error *error, int system_error, const char *file,

@@ -159,6 +159,8 @@ static const struct {
       "this build supports no GPU" },
     { 122, -10, "unsupported",
       "" },
+    { 123, -9, "open_files",
+      "raise the limit of open files, see `ulimit -n`" },
     { 130, -130, "cancelled",
       "" },
 };
@@ -380,7 +382,9 @@ test_fail_system(void)
         { ENOMEM, BERTH_ENOMEM, BERTH_REASON_NO_MEMORY },
         { EIO, BERTH_EIO, BERTH_REASON_IO },
         { EROFS, BERTH_EIO, BERTH_REASON_IO },
-        { EMFILE, BERTH_EIO, BERTH_REASON_IO },
+        { EMFILE, BERTH_EIO, BERTH_REASON_OPEN_FILES },
+        { ENFILE, BERTH_EIO, BERTH_REASON_OPEN_FILES },
+        { ENAMETOOLONG, BERTH_ENOENT, BERTH_REASON_NOT_FOUND },
         { 0, BERTH_EIO, BERTH_REASON_IO },
     };
 

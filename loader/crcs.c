@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/utf8.h"
 #include "loader/checkpoint.h"
 #include "loader/findings.h"
 #include "loader/manifest.h"
@@ -373,11 +374,16 @@ write_shard(const berthi_crcs *crcs, uint32_t number, berthi_manifest_writer *wr
     berth_status status;
 
     berth_checkpoint_shard(crcs->checkpoint, number, &shard);
+    entry.file = shard.file;
+    entry.file_length = strlen(shard.file);
+    if (berthi_utf8_check((const unsigned char *)entry.file, (size_t)entry.file_length)
+        < entry.file_length)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = find_path(crcs, number) },
+                           "its name is not UTF-8, so no manifest can hold it");
     status = rank_tensors(crcs, &shard, &tensors, error);
     if (status != BERTH_OK)
         return status;
-    entry.file = shard.file;
-    entry.file_length = strlen(shard.file);
     entry.bytes = shard.file_bytes;
     entry.header_crc32 = atomic_load(&crcs->headers[number]);
     berthi_manifest_add_shard(writer, &entry);

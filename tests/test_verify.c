@@ -268,6 +268,28 @@ test_single_file(void)
     CHECK_EQ(chdir(before), 0);
 }
 
+/* No JSON holds such a name: said before a byte is read, and nothing is left. */
+static void
+test_file_name_is_not_utf8(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const file = fixture_format("%s/\xC3\xA9\xFF.safetensors", folder);
+    const char *const manifest = fixture_format("%s/m", folder);
+    run r;
+
+    fixture_file(file, "F32 4 a\n");
+    prepare(&r, BERTH_MANIFEST_WRITE, manifest);
+    CHECK_EQ(verify_path(&r, folder), BERTH_EUNSUPPORTED);
+    CHECK_EQ(r.error.reason, BERTH_REASON_UNSUPPORTED);
+    CHECK_STR(r.error.file, fixture_format("%s/\xC3\xA9\\xff.safetensors", folder));
+    CHECK_CONTAINS(r.error.message, "is not UTF-8");
+    CHECK_EQ(r.report.bytes_read, 0);
+    CHECK(access(manifest, F_OK) != 0);
+    prepare(&r, BERTH_MANIFEST_NONE, NULL);
+    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    CHECK_GT(r.report.bytes_read, 0);
+}
+
 static void
 test_reading_only(void)
 {
@@ -1078,6 +1100,7 @@ main(int argc, char **argv)
     T_RUN(test_round_trip);
     T_RUN(test_named_manifest);
     T_RUN(test_single_file);
+    T_RUN(test_file_name_is_not_utf8);
     T_RUN(test_reading_only);
     T_RUN(test_result_is_independent);
     T_RUN(test_many_tensors);

@@ -199,7 +199,8 @@ print_structure(session *s, const berth_checkpoint *checkpoint)
     berth_checkpoint_get(checkpoint, &m);
     print_word(s, "ok", COLOUR_GOOD);
     output_name(&s->out, m.path, strlen(m.path));
-    output_format(&s->out, ": %s tensors, ", text_number(m.tensor_count, number));
+    output_format(&s->out, ": %s tensor%s, ", text_number(m.tensor_count, number),
+                  m.tensor_count == 1 ? "" : "s");
     output_format(&s->out, "%s in %" PRIu32 " %s%s, each byte accounted for\n",
                   berth_size_format(m.tensor_bytes, size), m.shard_count,
                   m.is_sharded ? "shard" : "file", m.shard_count == 1 ? "" : "s");
@@ -209,13 +210,14 @@ print_structure(session *s, const berth_checkpoint *checkpoint)
 static void
 print_manifest(session *s, const report_facts *facts)
 {
+    const bool is_one = facts->digest->tensors_digested == 1;
     char number[TEXT_NUMBER_CAPACITY];
 
     text_number(facts->digest->tensors_digested, number);
     if (facts->manifest_mode == BERTH_MANIFEST_CHECK)
-        output_format(&s->out, "; %s digests match ", number);
+        output_format(&s->out, "; %s digest%s ", number, is_one ? " matches" : "s match");
     else if (facts->manifest_mode == BERTH_MANIFEST_WRITE)
-        output_format(&s->out, "; %s digests written to ", number);
+        output_format(&s->out, "; %s digest%s written to ", number, is_one ? "" : "s");
     else
         output_text(&s->out, "; no manifest to compare with (--write-manifest makes one)");
     if (facts->manifest != NULL)
@@ -233,8 +235,8 @@ print_digest(session *s, const report_facts *facts)
     output_format(&s->out, "%s read", berth_size_format(d->bytes_read, size));
     print_manifest(s, facts);
     if (d->blobs_checked > 0)
-        output_format(&s->out, "; %" PRIu64 " blob%s match the SHA-256 of the hub",
-                      d->blobs_checked, d->blobs_checked == 1 ? "" : "s");
+        output_format(&s->out, "; %" PRIu64 " blob%s the SHA-256 of the hub",
+                      d->blobs_checked, d->blobs_checked == 1 ? " matches" : "s match");
     if (d->blobs_unchecked > 0)
         output_format(&s->out, "; %" PRIu64 " blob%s not checked: libcrypto is missing",
                       d->blobs_unchecked, d->blobs_unchecked == 1 ? "" : "s");

@@ -264,7 +264,7 @@ berthi_writer_publish(berthi_writer *writer, const char *commit_name, berth_erro
     if (status != BERTH_OK)
         return status;
     commit = berthi_writer_find(writer, writer->commit);
-    if (writer->overwrite && !commit->is_published) {
+    if (writer->overwrite) {
         status = take_over(writer, error);
         if (status == BERTH_OK)
             status = remove_commit_points(writer, error);

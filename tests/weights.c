@@ -22,13 +22,15 @@ weights_level(uint32_t i)
     return i < count ? &levels[i] : NULL;
 }
 
+/* SplitMix64: neighbouring seeds have nothing in common. */
 uint64_t
 weights_random(uint64_t *state)
 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state >> 11;
+    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return z ^ z >> 31;
 }
 
 void *
@@ -55,7 +57,7 @@ void *
 weights_values(int32_t dtype, uint64_t count, uint64_t seed, bool is_odd)
 {
     void *const values = weights_alloc(count * berth_dtype_bits(dtype) / 8);
-    uint64_t state = seed * 2654435761u + 1;
+    uint64_t state = seed;
 
     for (uint64_t i = 0; i < count; i++) {
         const uint64_t random = weights_random(&state);
@@ -81,7 +83,7 @@ typedef struct cut {
 static uint32_t
 make_cuts(uint64_t count, uint64_t step, uint64_t seed, cut cuts[PIECES])
 {
-    uint64_t state = seed + 1;
+    uint64_t state = seed;
     uint64_t first = 0;
     uint32_t pieces = 0;
 

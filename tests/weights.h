@@ -15,7 +15,7 @@
 /* Complete operations of level `i`, the reference first; NULL behind the last. */
 const berthi_operations *weights_level(uint32_t i);
 
-/* *state is not 0. */
+/* The next of a sequence that begins with any *state. */
 uint64_t weights_random(uint64_t *state);
 
 /*

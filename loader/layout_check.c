@@ -71,7 +71,6 @@ check_tensor(berthi_layout_tensor *tensor, berth_error *error)
     if (status == BERTH_OK)
         status = check_shape(tensor, error);
     tensor->shard = 0;
-    tensor->place = 0;
     tensor->offset = 0;
     if (status == BERTH_OK)
         status = check_name(tensor, error);

@@ -279,6 +279,34 @@ test_counts_first(void)
     free(other.bytes);
 }
 
+/* Texts that end around the end of the buffer: its last bytes come, too. */
+static void
+test_ends_of_the_buffer(void)
+{
+    static char name[2 * BERTHI_MANIFEST_BUFFER];
+    uint64_t length = BERTHI_MANIFEST_BUFFER;
+
+    memset(name, 'x', sizeof name);
+    for (int more = 0; more < 8; more++, length++) {
+        berthi_manifest_writer writer;
+        text out = { .length = 0 };
+        uint64_t bytes;
+
+        for (int counted = 1; counted >= 0; counted--) {
+            berthi_manifest_begin(&writer, counted ? NULL : put_text, &out, NULL);
+            add_shard(&writer, "s", 1, 2);
+            add_tensor(&writer, name, length, 3);
+            CHECK_EQ(berthi_manifest_end(&writer, &bytes), BERTH_OK);
+            if (counted && more == 0) /* now four bytes less than full */
+                length += BERTHI_MANIFEST_BUFFER - 4 - bytes % BERTHI_MANIFEST_BUFFER;
+        }
+        CHECK_EQ((bytes + 4) % BERTHI_MANIFEST_BUFFER, more);
+        CHECK_EQ(out.length, bytes);
+        CHECK_STR(out.bytes + out.length - 7, "}}\n]\n}\n");
+        free(out.bytes);
+    }
+}
+
 static void
 test_writer_keeps_the_first_failure(void)
 {
@@ -600,6 +628,7 @@ main(int argc, char **argv)
     T_RUN(test_empty);
     T_RUN(test_escapes);
     T_RUN(test_counts_first);
+    T_RUN(test_ends_of_the_buffer);
     T_RUN(test_writer_keeps_the_first_failure);
     T_RUN(test_accepts_any_white_space);
     T_RUN(test_refuses_versions);

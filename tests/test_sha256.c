@@ -22,6 +22,7 @@ static berthi_sha256 *library;
 /* ------------------------------------------------------------ what is kept open */
 
 static int open_libraries;
+static const char *opened_instead; /* whatever is asked for; NULL: what is */
 
 /* These stand before the C library's, and count. */
 void *
@@ -32,7 +33,7 @@ dlopen(const char *name, int flags)
     void *found;
 
     memcpy(&next, &symbol, sizeof next);
-    found = next(name, flags);
+    found = next(opened_instead != NULL ? opened_instead : name, flags);
     open_libraries += found != NULL;
     return found;
 }
@@ -207,6 +208,20 @@ test_absent(void)
     berthi_sha256_destroy(NULL);
 }
 
+/* Both names belong to something else: each is closed again, and once. */
+static void
+test_other_libraries(void)
+{
+    const int before = open_libraries;
+    berthi_sha256 *mine = library;
+
+    opened_instead = "libm.so.6";
+    CHECK_EQ(berthi_sha256_open(context, &mine, NULL), BERTH_OK);
+    opened_instead = NULL;
+    CHECK(mine == NULL);
+    CHECK_EQ(open_libraries, before);
+}
+
 /* Whatever the tests above opened, only `library` is still there. */
 static void
 test_gives_back(void)
@@ -345,6 +360,7 @@ main(int argc, char **argv)
     T_RUN(test_known_values);
     T_RUN(test_any_cut);
     T_RUN(test_absent);
+    T_RUN(test_other_libraries);
     T_RUN(test_gives_back);
     T_RUN(test_gives_back_to_libcrypto);
     T_RUN(test_libcrypto_fails);

@@ -97,10 +97,7 @@ berthi_quantizer_encode(const berthi_quantizer *q, const void *values, uint64_t 
     case BERTH_ENCODING_NF4: q->operations->encode_nf4(&blocks); break;
     case BERTH_ENCODING_FP4: q->operations->encode_fp4(&blocks); break;
     case BERTH_ENCODING_INT8: encode_rows(q, values, count, codes, absmax); break;
-    default:
-        if (count > 0)
-            memcpy(codes, values, berthi_quantizer_part(q, 0, count).bytes);
-        break;
+    default: memcpy(codes, values, berthi_quantizer_part(q, 0, count).bytes); break;
     }
 }
 

@@ -59,8 +59,9 @@ oracle_double(const made *m, uint64_t i)
     const uint64_t block = i / m->record.block_size;
     const uint8_t *const codes = m->companions[0].bytes;
     const uint32_t *const map = m->companions[2].bytes;
-    const float product = berthi_core_flush(
-        berthi_core_float(map[codes[block]]) * made_number(&m->companions[1], block / 256));
+    const float absmax2 = made_number(&m->companions[1], block / 256);
+    const float product =
+        berthi_core_flush(berthi_core_float(map[codes[block]]) * absmax2);
     const int32_t dtype = m->record.nested_dtype;
     const float sum = rounded(dtype, product) + (float)m->record.offset;
 

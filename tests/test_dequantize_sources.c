@@ -24,9 +24,10 @@ static float
 scale_of(const made *m, uint64_t i)
 {
     const berthi_companion *const c = &m->companions[0];
+    const uint8_t *const bytes = c->bytes;
 
     if (c->dtype == BERTH_F8_E8M0 || c->dtype == BERTH_U8)
-        return berthi_core_from_e8m0(((const uint8_t *)c->bytes)[i], c->dtype == BERTH_U8);
+        return berthi_core_from_e8m0(bytes[i], c->dtype == BERTH_U8);
     return made_number(c, i);
 }
 
@@ -148,7 +149,8 @@ test_fp4_packed(void)
         uint32_t block;
         uint64_t lead_max;
     } cases[] = { { { 1, 5, 64 }, 32, 1 }, { { 2, 3, 6 }, 2, 1 },  { { 2, 3, 6 }, 3, 5 },
-                  { { 1, 7, 30 }, 5, 9 },  { { 1, 1, 2 }, 1, 1 },  { { 2, 2, 40 }, 8, 1 } };
+                  { { 1, 7, 30 }, 5, 9 },  { { 1, 1, 2 }, 1, 1 },
+                  { { 2, 2, 40 }, 8, 1 } };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         berthi_decoder d;

@@ -134,7 +134,8 @@ test_native_in_pieces(void)
         uint64_t columns;
         uint64_t step;
     } cases[] = { { BERTH_BF16, 333, 1 }, { BERTH_I64, 33, 1 },    { BERTH_F4, 90, 2 },
-                  { BERTH_U8, 77, 1 },    { BERTH_F6_E2M3, 44, 4 }, { BERTH_BOOL, 3, 1 } };
+                  { BERTH_U8, 77, 1 },    { BERTH_F6_E2M3, 44, 4 },
+                  { BERTH_BOOL, 3, 1 } };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const berthi_storage storage = { .encoding = BERTH_ENCODING_NATIVE,

@@ -19,7 +19,8 @@ static const char *
 list(const berthi_storage *storage, const uint64_t *shape, uint32_t rank)
 {
     static const char *const roles[BERTHI_ROLE_COUNT] = {
-        "values", "codes", "absmax", "absmax2", "map2", "map", "state", "maximum", "format"
+        "values", "codes", "absmax",  "absmax2", "map2",
+        "map",    "state", "maximum", "format"
     };
     static char text[600];
     berthi_stored stored[BERTHI_STORED_MAX];

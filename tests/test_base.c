@@ -145,6 +145,8 @@ static const struct {
       "correct the pattern, or mark the rule optional" },
     { 105, -11, "min_coverage",
       "the coverage report says which rule left out what" },
+    { 106, -11, "nonfinite",
+      "repair the weights, or convert them without --reject-nonfinite" },
     { 110, -5, "digest",
       "quarantine the file and download it again" },
     { 111, -5, "blob_digest",

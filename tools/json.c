@@ -61,13 +61,22 @@ write_point(output *out, uint32_t point)
 
     if (point < sizeof brief / sizeof brief[0] && brief[point] != NULL)
         output_text(out, brief[point]);
-    else if (point >= 0x20 && point < 0x7F)
-        output_format(out, "%c", (char)point);
     else if (point < 0x10000)
         output_format(out, "\\u%04x", point);
     else
         output_format(out, "\\u%04x\\u%04x", 0xD800 + ((point - 0x10000) >> 10),
                       0xDC00 + ((point - 0x10000) & 0x3FF));
+}
+
+/* Bytes at the front that stand for themselves: mostly all of them. */
+static size_t
+plain_length(const unsigned char *u, size_t length)
+{
+    size_t n = 0;
+
+    while (n < length && u[n] >= 0x20 && u[n] < 0x7F && u[n] != '"' && u[n] != '\\')
+        n++;
+    return n;
 }
 
 static void
@@ -77,9 +86,15 @@ write_string(output *out, const char *bytes, size_t length)
 
     output_text(out, "\"");
     for (size_t i = 0; i < length;) {
+        const size_t plain = plain_length(u + i, length - i);
         uint32_t point = 0xFFFD;
-        const size_t n = decode(u + i, length - i, &point);
+        size_t n;
 
+        output_bytes(out, bytes + i, plain);
+        i += plain;
+        if (i == length)
+            break;
+        n = decode(u + i, length - i, &point);
         write_point(out, n > 0 ? point : 0xFFFD);
         i += n > 0 ? n : 1;
     }

@@ -125,10 +125,13 @@ berthi_file_check(const berthi_file *file, berth_error *error)
         return berthi_fail(error, BERTH_REASON_CHANGED, &about,
                            "the file's size changed while it was being read");
     }
-    if (now.mtime_ns != file->identity.mtime_ns || now.ctime_ns != file->identity.ctime_ns
-        || now.inode != file->identity.inode)
+    if (now.mtime_ns != file->identity.mtime_ns || now.inode != file->identity.inode)
         return berthi_fail(error, BERTH_REASON_CHANGED, &about,
                            "the file was written to while it was being read");
+    if (now.ctime_ns != file->identity.ctime_ns)
+        return berthi_fail(error, BERTH_REASON_CHANGED, &about,
+                           "the file changed while it was being read: its name, links, "
+                           "permissions or content");
     return BERTH_OK;
 }
 

@@ -206,12 +206,16 @@ test_compares_each_part_of_the_identity(void)
     T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, &error) == 0);
     file.identity.mtime_ns++;
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "written to");
     file.identity.mtime_ns--;
     file.identity.ctime_ns--;
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_CHANGED);
+    CHECK_CONTAINS(error.message, "its name, links, permissions or content");
     file.identity.ctime_ns++;
     file.identity.inode++;
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "written to");
     file.identity.inode--;
     CHECK_EQ(berthi_file_check(&file, NULL), BERTH_OK);
     berthi_file_close(&file);

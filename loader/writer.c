@@ -557,12 +557,13 @@ berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file)
 static void
 remove_folder(const berthi_writer *writer)
 {
-    const char *const slash = strrchr(writer->path, '/');
+    const char *slash;
 
     if (writer->has_journal)
         berthi_sys_unlink(writer->folder, BERTHI_JOURNAL_NAME);
     if (!writer->has_made_folder)
         return;
+    slash = strrchr(writer->path, '/');
     if (writer->parent >= 0)
         berthi_sys_remove_folder(writer->parent, slash != NULL ? slash + 1 : writer->path);
     else

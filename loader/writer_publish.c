@@ -77,32 +77,42 @@ add_shards(berthi_writer *writer, const berthi_index *index, berth_error *error)
     return berthi_writer_merge_stale(writer, names, index->shard_count, error);
 }
 
-/*
- * Notes what only the old model's index names. One that cannot be read says
- * nothing: its shards stay, which no index names then.
- */
 static berth_status
-note_stale(berthi_writer *writer, berth_error *error)
+read_index(berthi_writer *writer, berth_error *error)
 {
     berthi_index index;
-    berth_error ignored;
     char *text;
     uint64_t bytes;
     berth_status status =
         berthi_writer_read_text(writer, BERTHI_WRITER_INDEX, writer->path,
                                 BERTHI_INDEX_LIMIT, BERTH_REASON_INDEX_JSON, &text,
-                                &bytes, &ignored);
+                                &bytes, error);
 
-    if (status == BERTH_OK) {
-        status = berthi_index_parse(writer->context, text, bytes, writer->path, &index,
-                                    &ignored);
-        if (status == BERTH_OK)
-            status = add_shards(writer, &index, &ignored);
-        berthi_index_fini(&index);
-        berthi_memory_free(writer->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
-    }
-    return status == BERTH_ENOMEM ? berthi_fail_memory(error, "publishing an output")
-                                  : BERTH_OK;
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_index_parse(writer->context, text, bytes, writer->path, &index, error);
+    if (status == BERTH_OK)
+        status = add_shards(writer, &index, error);
+    berthi_index_fini(&index);
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
+    return status;
+}
+
+/*
+ * Notes what only the old model's index names. Where there is none, or nobody
+ * can say what it means, its shards stay: no index names them any more.
+ */
+static berth_status
+note_stale(berthi_writer *writer, berth_error *error)
+{
+    berth_error mine;
+    const berth_status status = read_index(writer, &mine);
+
+    if (status == BERTH_OK || status == BERTH_ENOENT || status == BERTH_EFORMAT)
+        return BERTH_OK;
+    if (error != NULL)
+        *error = mine;
+    return status;
 }
 
 /* ------------------------------------------------------------------ beginning */

@@ -290,6 +290,24 @@ test_state(void)
                     "\"bfloat16\", \"shape\": [2]}");
 }
 
+/* Printed and parsed again it is the same, to the last byte. */
+static void
+test_state_is_whole(void)
+{
+    const berthi_about place = { .file = "m" };
+    const uint64_t shape[] = { 2, 3, 4 };
+    char text[BERTHI_STATE_TEXT_MAX];
+    berthi_state state;
+    berthi_state parsed;
+    size_t length;
+
+    memset(&state, 0xA5, sizeof state);
+    berthi_stored_state(&fp4_double, shape, 3, 0.5f, &state);
+    length = berthi_state_print(&state, text, sizeof text);
+    T_REQUIRE(berthi_state_parse(text, length, &place, &parsed, NULL) == BERTH_OK);
+    CHECK_MEM(&state, &parsed, sizeof state);
+}
+
 static void
 test_numbers(void)
 {
@@ -309,6 +327,7 @@ main(int argc, char **argv)
     T_RUN(test_row_maxima_need_a_weight);
     T_RUN(test_constants);
     T_RUN(test_state);
+    T_RUN(test_state_is_whole);
     T_RUN(test_numbers);
     T_MAIN_END;
 }

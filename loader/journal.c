@@ -251,7 +251,8 @@ can_read_version(reader *r)
         return stop(r, "there is no schema version 0");
     if (version > BERTHI_JOURNAL_VERSION) {
         r->status = berthi_fail(r->error, BERTH_REASON_UNSUPPORTED, &about,
-                                "schema_version %" PRIu64 " needs a newer berth", version);
+                                "schema_version %" PRIu64 " needs a newer berth",
+                                version);
         return false;
     }
     return true;

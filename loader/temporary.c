@@ -116,7 +116,8 @@ berthi_folder_check(int folder, const char *path, berth_error *error)
 }
 
 berth_status
-berthi_folder_check_space(int folder, uint64_t bytes, const char *path, berth_error *error)
+berthi_folder_check_space(int folder, uint64_t bytes, const char *path,
+                          berth_error *error)
 {
     uint64_t available;
 

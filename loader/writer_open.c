@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writer_open.c - the folder of a set of files: made, locked, and what an earlier run left. */
+/* writer_open.c - the folder of a set: made, locked, and what an earlier run left. */
 #include <errno.h>
 #include <string.h>
 

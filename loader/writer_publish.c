@@ -90,7 +90,8 @@ read_index(berthi_writer *writer, berth_error *error)
 
     if (status != BERTH_OK)
         return status;
-    status = berthi_index_parse(writer->context, text, bytes, writer->path, &index, error);
+    status = berthi_index_parse(writer->context, text, bytes, writer->path, &index,
+                                error);
     if (status == BERTH_OK)
         status = add_shards(writer, &index, error);
     berthi_index_fini(&index);

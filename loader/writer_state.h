@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * writer_state.h - what the parts of the writer share: writer_open.c (folder,
- * lock, an old journal), writer.c (files) and writer_publish.c.
+ * lock, an old journal), writer.c (files), writer_bytes.c (their bytes) and
+ * writer_publish.c.
  */
 #ifndef BERTH_LOADER_WRITER_STATE_H
 #define BERTH_LOADER_WRITER_STATE_H
@@ -44,6 +45,10 @@ berth_status berthi_writer_fail(const char *path, berth_reason reason,
 /* Where a file is to appear; borrows from both. */
 berthi_target berthi_writer_target(const berthi_writer *writer,
                                    const berthi_writer_file *file);
+/* Counters of what is written; NULL is freed, too. */
+berth_status berthi_writer_make_windows(const berthi_writer *writer,
+                                        berthi_writer_file *file, berth_error *error);
+void berthi_writer_free_windows(const berthi_writer *writer, berthi_writer_file *file);
 /* Puts a file into the list by its name. */
 void berthi_writer_insert(berthi_writer *writer, berthi_writer_file *file);
 /* A zeroed file of that name, not in the list; NULL: out of memory. */

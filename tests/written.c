@@ -220,7 +220,8 @@ written_do(written_run *run, berth_context *context, berth_error *error)
 }
 
 berth_status
-written_text(berthi_writer *writer, const char *name, const char *text, berth_error *error)
+written_text(berthi_writer *writer, const char *name, const char *text,
+             berth_error *error)
 {
     berthi_writer_file *file;
     berth_status status = berthi_writer_create(writer, name, strlen(text), &file, error);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writer_bytes.c - the bytes of a file of a set: written, flushed early, read, moved. */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "kernels/sys.h"
+#include "loader/writer_state.h"
+
+/*
+ * Write-back begins when a window of a file has been written. A writer that is
+ * WINDOWS_BEHIND ahead of the disk waits for it and drops what has arrived: of
+ * a file at most 128 MiB are dirty or in the cache, and the flush at its end
+ * is as short.
+ */
+#define WINDOW_BYTES UINT64_C(8388608)
+#define WINDOWS_BEHIND 16u
+#define MOVE_BYTES UINT64_C(1048576)
+
+/* -------------------------------------------------------------------- windows */
+
+void
+berthi_writer_free_windows(const berthi_writer *writer, berthi_writer_file *file)
+{
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_OBJECT, file->windows,
+                       2 * file->window_count * sizeof *file->windows);
+    file->windows = NULL;
+}
+
+berth_status
+berthi_writer_make_windows(const berthi_writer *writer, berthi_writer_file *file,
+                           berth_error *error)
+{
+    uint64_t bytes;
+
+    file->window_count = file->bytes / WINDOW_BYTES + (file->bytes % WINDOW_BYTES != 0);
+    if (!berthi_can_mul(file->window_count, 2 * sizeof *file->windows, &bytes))
+        return berthi_fail_memory(error, "creating an output");
+    file->windows = berthi_memory_zalloc(writer->context, BERTHI_PURPOSE_OBJECT, bytes);
+    return file->windows != NULL ? BERTH_OK
+                                 : berthi_fail_memory(error, "creating an output");
+}
+
+/* -------------------------------------------------------------------- writing */
+
+/* Advice that failed is no failure, bytes that were lost are. */
+static berth_status
+check_advice(const berthi_writer *writer, berthi_writer_file *file, int result,
+             berth_error *error)
+{
+    const berthi_target target = berthi_writer_target(writer, file);
+
+    if (result == 0 || (errno != EIO && errno != ENOSPC && errno != EDQUOT))
+        return BERTH_OK;
+    return berthi_temporary_fail_write(&target, errno, file->bytes, "writing", error);
+}
+
+static berth_status
+begin_write_back(const berthi_writer *writer, berthi_writer_file *file, uint64_t window,
+                 berth_error *error)
+{
+    _Atomic uint32_t *const order = file->windows + file->window_count;
+    uint64_t mine;
+    uint64_t behind;
+    berth_status status =
+        check_advice(writer, file,
+                     berthi_sys_write_back(file->fd, window * WINDOW_BYTES, WINDOW_BYTES),
+                     error);
+
+    if (status != BERTH_OK)
+        return status;
+    mine = atomic_fetch_add(&file->begun, 1);
+    if (mine < file->window_count)
+        atomic_store(&order[mine], (uint32_t)window + 1);
+    if (mine < WINDOWS_BEHIND || mine >= file->window_count)
+        return BERTH_OK;
+    /* 0: its thread has the number and has not noted it yet; it stays until finish. */
+    behind = atomic_load(&order[mine - WINDOWS_BEHIND]);
+    if (behind == 0)
+        return BERTH_OK;
+    behind = (behind - 1) * WINDOW_BYTES;
+    status = check_advice(writer, file,
+                          berthi_sys_wait_back(file->fd, behind, WINDOW_BYTES), error);
+    (void)berthi_sys_drop_cache(file->fd, behind, WINDOW_BYTES);
+    return status;
+}
+
+/* Counts what was written; a window that is now full begins its way to the disk. */
+static berth_status
+count_written(const berthi_writer *writer, berthi_writer_file *file, uint64_t size,
+              uint64_t offset, berth_error *error)
+{
+    const uint64_t end = offset + size;
+    berth_status status = BERTH_OK;
+
+    atomic_fetch_add(&file->written, size);
+    while (status == BERTH_OK && offset < end
+           && offset / WINDOW_BYTES < file->window_count) {
+        const uint64_t window = offset / WINDOW_BYTES;
+        const uint64_t begin = window * WINDOW_BYTES;
+        const uint64_t length = berthi_min_u64(WINDOW_BYTES, file->bytes - begin);
+        const uint64_t part = berthi_min_u64(end, begin + WINDOW_BYTES) - offset;
+        const uint32_t before =
+            atomic_fetch_add(&file->windows[window], (uint32_t)part);
+
+        if (before + part == length)
+            status = begin_write_back(writer, file, window, error);
+        offset += part;
+    }
+    return status;
+}
+
+berth_status
+berthi_writer_write(berthi_writer *writer, berthi_writer_file *file, const void *bytes,
+                    uint64_t size, uint64_t offset, berth_error *error)
+{
+    const berthi_target target = berthi_writer_target(writer, file);
+    berth_status status;
+
+    /* Beyond the size that was announced lies what nobody checked. */
+    if (file->is_finished || offset > file->bytes || size > file->bytes - offset)
+        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+                                  "a write beyond the end", error);
+    status = berthi_temporary_write(&target, file->fd, bytes, size, offset, error);
+    if (status == BERTH_OK)
+        status = count_written(writer, file, size, offset, error);
+    if (status != BERTH_OK)
+        atomic_store(&file->has_failed, true);
+    return status;
+}
+
+/* ----------------------------------------------------------- reading, moving */
+
+static berth_status
+read_from(const berthi_writer_file *file, int fd, void *buffer, uint64_t size,
+          uint64_t offset, berth_error *error)
+{
+    for (uint64_t done = 0; done < size;) {
+        const int64_t got = berthi_sys_pread(fd, (char *)buffer + done, size - done,
+                                             offset + done);
+
+        if (got < 0)
+            return berthi_fail_system(error, errno, file->path, "reading");
+        if (got == 0)
+            return berthi_writer_fail(file->path, BERTH_REASON_TRUNCATED,
+                                      "ends before what was written", error);
+        done += (uint64_t)got;
+    }
+    return BERTH_OK;
+}
+
+berth_status
+berthi_writer_read(berthi_writer *writer, berthi_writer_file *file, void *buffer,
+                   uint64_t size, uint64_t offset, berth_error *error)
+{
+    berth_status status;
+    int fd;
+
+    if (!file->is_finished)
+        return read_from(file, file->fd, buffer, size, offset, error);
+    fd = berthi_sys_open_read(writer->folder,
+                              file->is_published ? file->name : file->temporary);
+    if (fd < 0)
+        return berthi_fail_system(error, errno, file->path, "opening");
+    status = read_from(file, fd, buffer, size, offset, error);
+    berthi_sys_close(fd);
+    return status;
+}
+
+/* Pieces in the order in which none is overwritten before it was moved. */
+static berth_status
+move_pieces(const berthi_writer *writer, berthi_writer_file *file, char *buffer,
+            uint64_t from, uint64_t to, uint64_t bytes, berth_error *error)
+{
+    const berthi_target target = berthi_writer_target(writer, file);
+    uint64_t done = 0;
+    berth_status status = BERTH_OK;
+
+    while (status == BERTH_OK && done < bytes) {
+        const uint64_t piece = berthi_min_u64(MOVE_BYTES, bytes - done);
+        const uint64_t at = to > from ? bytes - done - piece : done;
+
+        status = read_from(file, file->fd, buffer, piece, from + at, error);
+        if (status == BERTH_OK)
+            status = berthi_temporary_write(&target, file->fd, buffer, piece, to + at,
+                                            error);
+        done += piece;
+    }
+    return status;
+}
+
+berth_status
+berthi_writer_move(berthi_writer *writer, berthi_writer_file *file, uint64_t from,
+                   uint64_t to, uint64_t bytes, berth_error *error)
+{
+    uint64_t end;
+    char *buffer;
+    berth_status status;
+
+    if (file->is_finished || from > file->bytes || bytes > file->bytes - from
+        || !berthi_can_add(to, bytes, &end))
+        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+                                  "a move beyond the end", error);
+    if (from == to || bytes == 0)
+        return BERTH_OK;
+    buffer = berthi_memory_alloc(writer->context, BERTHI_PURPOSE_SCRATCH, MOVE_BYTES);
+    if (buffer == NULL)
+        return berthi_fail_memory(error, "moving bytes of an output");
+    status = move_pieces(writer, file, buffer, from, to, bytes, error);
+    if (status == BERTH_OK)
+        file->bytes = berthi_max_u64(file->bytes, end);
+    else
+        atomic_store(&file->has_failed, true);
+    berthi_memory_free(writer->context, BERTHI_PURPOSE_SCRATCH, buffer, MOVE_BYTES);
+    return status;
+}

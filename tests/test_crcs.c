@@ -8,57 +8,12 @@
 #include <string.h>
 
 #include "tests/fault.h"
+#include "tests/fence.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 
 #define SHARD_1 "model-00001-of-00002.safetensors"
 #define SHARD_2 "model-00002-of-00002.safetensors"
-
-/* ------------------------------------------------------ an allocator with a fence */
-
-#define FENCE 16u
-
-static uint64_t broken_fences;
-
-static void *
-fenced_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
-{
-    unsigned char *memory;
-
-    (void)user;
-    (void)alignment; /* none here needs more than malloc's */
-    (void)purpose;
-    memory = malloc(bytes + FENCE);
-    if (memory != NULL)
-        memset(memory, 0xA5, bytes + FENCE);
-    return memory;
-}
-
-static void
-fenced_free(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
-{
-    const unsigned char *const fence = (const unsigned char *)memory + bytes;
-
-    (void)user;
-    (void)alignment;
-    (void)purpose;
-    for (size_t i = 0; i < FENCE; i++)
-        broken_fences += fence[i] != 0xA5;
-    free(memory);
-}
-
-static berth_context *
-create_fenced(void)
-{
-    const berth_allocator allocator = { NULL, fenced_alloc, fenced_free };
-    berth_context_options options;
-    berth_context *context = NULL;
-
-    berth_context_options_init(&options);
-    options.allocator = &allocator;
-    CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK);
-    return context;
-}
 
 /* --------------------------------------------------------------------- helpers */
 
@@ -153,7 +108,7 @@ write_manifest(const berthi_crcs *crcs, const char *path)
 static void
 test_begins_with_zeros(void)
 {
-    berth_context *const context = create_fenced();
+    berth_context *const context = fence_context();
     berth_checkpoint *const checkpoint = open_model(context, make_model());
     berth_memory_summary before;
     berth_memory_summary after;
@@ -177,14 +132,14 @@ test_begins_with_zeros(void)
     CHECK_EQ(after.current_bytes, before.current_bytes);
     berth_checkpoint_close(checkpoint);
     berth_context_destroy(context);
-    CHECK_EQ(broken_fences, 0);
+    CHECK_EQ(fence_broken(), 0);
 }
 
 /* A failure leaves what fini leaves. */
 static void
 test_init_fails(void)
 {
-    berth_context *const context = create_fenced();
+    berth_context *const context = fence_context();
     berth_checkpoint *const checkpoint = open_model(context, make_model());
     berth_memory_summary before;
     berth_memory_summary after;
@@ -212,7 +167,7 @@ test_round_trip(void)
 {
     const char *const folder = make_model();
     const char *const path = fixture_format("%s/m.json", folder);
-    berth_context *const context = create_fenced();
+    berth_context *const context = fence_context();
     berth_checkpoint *const checkpoint = open_model(context, folder);
     told t = { "" };
     berthi_crcs one;
@@ -241,7 +196,7 @@ test_round_trip(void)
     berthi_crcs_fini(&two);
     berth_checkpoint_close(checkpoint);
     berth_context_destroy(context);
-    CHECK_EQ(broken_fences, 0);
+    CHECK_EQ(fence_broken(), 0);
 }
 
 /* The beginning of the shard that is called so in a plan. */
@@ -327,7 +282,7 @@ test_what_one_side_lacks(void)
     };
     const char *const folder = make_model();
     const char *const path = fixture_format("%s/m.json", folder);
-    berth_context *const context = create_fenced();
+    berth_context *const context = fence_context();
     berth_checkpoint *const checkpoint = open_model(context, folder);
 
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
@@ -343,7 +298,7 @@ test_what_one_side_lacks(void)
     }
     berth_checkpoint_close(checkpoint);
     berth_context_destroy(context);
-    CHECK_EQ(broken_fences, 0);
+    CHECK_EQ(fence_broken(), 0);
 }
 
 /* -------------------------------------------------------------------- failures */

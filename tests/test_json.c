@@ -13,6 +13,7 @@
 
 #include "tests/comma.h"
 #include "tests/fault.h"
+#include "tests/fence.h"
 #include "tests/t.h"
 
 static const berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, "dir/config.json" };
@@ -538,6 +539,25 @@ test_memory_of_numbers(void)
     berth_context_destroy(own);
 }
 
+/* Texts that end in a string, a number, a bracket: all fits where it is put. */
+static void
+test_room_for_the_end(void)
+{
+    static const char *const texts[] = { "\"x\"", "12", "[\"x\",1]", "[1,2]", "{\"a\":1}",
+                                         "\"\\\\\"", "true", "\"\"" };
+    berth_context *const own = fence_context();
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        berthi_json *d = NULL;
+
+        CHECK_EQ(berthi_json_parse(own, texts[i], strlen(texts[i]), 0, &origin, &d, NULL),
+                 BERTH_OK);
+        berthi_json_destroy(d);
+    }
+    berth_context_destroy(own);
+    CHECK_EQ(fence_broken(), 0);
+}
+
 /* ------------------------------------------------------------------- failures */
 
 static berth_status
@@ -641,6 +661,7 @@ main(int argc, char **argv)
     T_RUN(test_value_limit);
     T_RUN(test_colons);
     T_RUN(test_memory_of_numbers);
+    T_RUN(test_room_for_the_end);
     T_RUN(test_every_allocation_fails);
     T_RUN(test_every_allocation_of_cjson_fails);
     berth_context_memory(context, &memory);

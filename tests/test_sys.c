@@ -279,10 +279,12 @@ test_reopen(void)
     CHECK_EQ(berthi_sys_pread(plain, block, 10, 4090), 6);
     berthi_sys_close(plain);
     errno = 0;
-    if (berthi_sys_direct_alignment(fd, &memory, &offset) == 0) {
+    direct = berthi_sys_direct_alignment(fd, &memory, &offset);
+    if (direct == 0) {
         CHECK((memory & (memory - 1)) == 0 && (offset & (offset - 1)) == 0);
         CHECK_EQ(can_say_alignment(fd), true);
     } else {
+        CHECK_EQ(direct, -1);
         CHECK(memory == 0 && offset == 0);
         CHECK_EQ(errno, ENOSYS);
         CHECK_EQ(can_say_alignment(fd), false);

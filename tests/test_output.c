@@ -871,6 +871,9 @@ test_keeps_what_a_journal_lists(void)
     fixture_text(fixture_format("%s/" BERTHI_JOURNAL_NAME, folder), "{}");
     CHECK_EQ(write_text(context, path, "x", true, NULL), BERTH_OK);
     CHECK_EQ(count_entries(folder, NULL), 3);
+    fixture_link("nowhere", fixture_format("%s/" BERTHI_JOURNAL_NAME, folder));
+    CHECK_EQ(write_text(context, path, "x", true, NULL), BERTH_OK);
+    CHECK_EQ(count_entries(folder, NULL), 3); /* a link in its place is one, too */
     fixture_remove(fixture_format("%s/" BERTHI_JOURNAL_NAME, folder));
     CHECK_EQ(write_text(context, path, "x", true, NULL), BERTH_OK);
     CHECK_EQ(count_entries(folder, NULL), 1);

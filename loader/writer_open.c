@@ -101,9 +101,11 @@ take_folder(berthi_writer *writer, berth_error *error)
         status = open_or_make(writer, error);
         if (status != BERTH_OK)
             return status;
-        if (berthi_sys_lock(writer->folder) != 0 && errno == EWOULDBLOCK)
+        if (berthi_sys_lock(writer->folder) != 0 && errno == EWOULDBLOCK) {
+            writer->has_made_folder = false; /* it is the other one's by now */
             return berthi_writer_fail(writer->path, BERTH_REASON_BUSY,
                                       "another process is writing to it", error);
+        }
         status = check_still_there(writer, &is_there, error);
         if (status != BERTH_OK)
             return status;

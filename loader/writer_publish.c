@@ -118,21 +118,33 @@ note_stale(berthi_writer *writer, berth_error *error)
 
 /* ------------------------------------------------------------------ beginning */
 
-/* Nothing may be in the way, of the last file as little as of the first. */
+static berth_status
+check_target(const berthi_writer *writer, const char *name, const char *path,
+             berth_error *error)
+{
+    const berthi_target target = { writer->folder, name, path, writer->overwrite };
+    berthi_sys_stat existing;
+    bool has_existing;
+
+    return berthi_target_check(&target, &existing, &has_existing, error);
+}
+
+/*
+ * Nothing may be in the way, of the last file as little as of the first, nor of
+ * removing an old model's commit points.
+ */
 static berth_status
 check_targets(const berthi_writer *writer, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
     for (const berthi_writer_file *f = writer->files; f != NULL && status == BERTH_OK;
-         f = f->next) {
-        const berthi_target target = berthi_writer_target(writer, f);
-        berthi_sys_stat existing;
-        bool has_existing;
-
-        if (!f->is_published)
-            status = berthi_target_check(&target, &existing, &has_existing, error);
-    }
+         f = f->next)
+        status = check_target(writer, f->name, f->path, error);
+    if (status == BERTH_OK && writer->overwrite)
+        status = check_target(writer, BERTHI_WRITER_INDEX, writer->path, error);
+    if (status == BERTH_OK && writer->overwrite)
+        status = check_target(writer, BERTHI_WRITER_SINGLE, writer->path, error);
     return status;
 }
 

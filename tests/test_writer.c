@@ -32,6 +32,7 @@ static berth_context *context;
 static struct {
     int lock_error;            /* of the next flock                              */
     const char *lock_moves;    /* before the next flock this folder is renamed   */
+    const char *lock_taken;    /* before the next flock another one locks this   */
     const char *rename_refuses; /* renames to this name fail                     */
     bool has_no_noreplace;     /* an old file system                             */
 } world;
@@ -43,6 +44,12 @@ flock(int fd, int operation)
         CHECK_EQ(rename(world.lock_moves, fixture_format("%s-moved", world.lock_moves)),
                  0);
         world.lock_moves = NULL;
+    }
+    if (world.lock_taken != NULL) {
+        const int other = open(world.lock_taken, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        CHECK_EQ(syscall(SYS_flock, other, operation), 0); /* for as long as this runs */
+        world.lock_taken = NULL;
     }
     if (world.lock_error != 0) {
         errno = world.lock_error;
@@ -260,6 +267,19 @@ test_busy(void)
     check_content(folder, "a", "1");
 }
 
+/* The other one was faster with a folder that this one has made: it is not removed. */
+static void
+test_busy_with_a_new_folder(void)
+{
+    const char *const above = fixture_folder();
+    const char *const folder = fixture_format("%s/out", above);
+    berthi_writer *writer;
+
+    world.lock_taken = folder;
+    CHECK_EQ(open_as(folder, "job", false, false, &writer, NULL), BERTH_EIO);
+    CHECK(is_there(above, "out"));
+}
+
 /* Removed and made anew by another process between our opening and our lock. */
 static void
 test_folder_moves_away(void)
@@ -469,6 +489,30 @@ test_publish_refuses(void)
     check_content(folder, "c", "1");
 }
 
+/* An old commit point that cannot be removed is found before anything is. */
+static void
+test_publish_finds_a_folder(void)
+{
+    static const char *const names[] = { INDEX, "model.safetensors" };
+
+    for (size_t i = 0; i < 2; i++) {
+        const char *const folder = fixture_folder();
+        berthi_writer *writer;
+        berth_error error;
+
+        fixture_text(fixture_format("%s/%s", folder, names[1 - i]), "old");
+        fixture_make_folder(fixture_format("%s/%s", folder, names[i]));
+        T_REQUIRE(open_as(folder, "job", true, false, &writer, NULL) == BERTH_OK);
+        CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
+        CHECK_EQ(berthi_writer_publish(writer, "a", &error), BERTH_ENOENT);
+        CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+        CHECK_STR(error.file, folder);
+        CHECK(!berthi_writer_is_complete(writer));
+        berthi_writer_close(writer);
+        check_content(folder, names[1 - i], "old");
+    }
+}
+
 /* Mode and owner of what is replaced; links are replaced, not followed. */
 static void
 test_takes_over(void)
@@ -603,8 +647,23 @@ test_anew_after_publishing(void)
     CHECK(is_there(folder, JOURNAL));
     CHECK_EQ(access(lost, F_OK), -1);
     refuse(folder, false, true, BERTH_REASON_JOURNAL, "has been lost");
-    publish_over(folder, "s2.safetensors", "s2.safetensors");
+    /* Both the journal and an index name it; the new journal names it once. */
+    fixture_text(fixture_format("%s/%s", folder, INDEX),
+                 MAP("s1.safetensors", "s3.safetensors"));
+    fixture_text(fixture_format("%s/s3.safetensors", folder), "old");
+    T_REQUIRE(open_as(folder, "other", true, false, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(written_text(writer, "s2.safetensors", "2", NULL), BERTH_OK);
+    world.rename_refuses = "s2.safetensors";
+    CHECK_EQ(berthi_writer_publish(writer, "s2.safetensors", NULL), BERTH_ENOENT);
+    world.rename_refuses = NULL;
+    berthi_writer_close(writer);
+    CHECK(is_there(folder, "s1.safetensors"));
+    T_REQUIRE(open_as(folder, "other", false, true, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_writer_publish(writer, NULL, NULL), BERTH_OK);
+    berthi_writer_close(writer);
     CHECK(!is_there(folder, "s1.safetensors"));
+    CHECK(!is_there(folder, "s3.safetensors"));
+    check_content(folder, "s2.safetensors", "2");
     check_content(folder, "t.json", "{}");
 }
 
@@ -707,6 +766,7 @@ main(int argc, char **argv)
     T_RUN(test_relative_folder);
     T_RUN(test_refuses_what_is_not_empty);
     T_RUN(test_busy);
+    T_RUN(test_busy_with_a_new_folder);
     T_RUN(test_folder_moves_away);
     T_RUN(test_read_only);
     T_RUN(test_resumes);
@@ -715,6 +775,7 @@ main(int argc, char **argv)
     T_RUN(test_broken_journal);
     T_RUN(test_output_beside_a_journal);
     T_RUN(test_publish_refuses);
+    T_RUN(test_publish_finds_a_folder);
     T_RUN(test_takes_over);
     T_RUN(test_stale_shards);
     T_RUN(test_interrupted_publishing);

@@ -229,11 +229,13 @@ test_refuses_what_is_not_empty(void)
 
     fixture_text(fixture_format("%s/.x.berth-1-01234567.tmp", folder), "dead");
     fixture_text(held, "alive");
+    fixture_link("/etc/passwd", fixture_format("%s/.z.berth-1-01234567.tmp", folder));
     fd = open(held, O_RDONLY | O_CLOEXEC);
     CHECK_EQ(syscall(SYS_flock, fd, LOCK_EX), 0);
     CHECK_EQ(open_as(folder, "job", false, false, &writer, NULL), BERTH_OK);
     CHECK(!is_there(folder, ".x.berth-1-01234567.tmp"));
     CHECK(is_there(folder, ".y.berth-1-01234567.tmp"));
+    CHECK(is_there(folder, ".z.berth-1-01234567.tmp")); /* no file of berth's */
     berthi_writer_close(writer);
     close(fd);
     fixture_text(fixture_format("%s/notes.txt", folder), "mine");

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ static struct {
     unsigned advice_flags;
     int reserve_error;    /* of fallocate                                 */
     bool is_hollow;       /* written bytes go nowhere                     */
+    bool is_full;         /* no byte is free                              */
     _Atomic int begun[MAX_WINDOWS]; /* write-backs begun, by window       */
     _Atomic int waited[MAX_WINDOWS];
     _Atomic int dropped[MAX_WINDOWS];
@@ -95,6 +97,18 @@ fallocate(int fd, int mode, off_t offset, off_t size)
     if (world.is_hollow)
         return 0;
     return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+int
+fstatvfs(int fd, struct statvfs *out)
+{
+    if (fcntl(fd, F_GETFD) < 0)
+        return -1;
+    memset(out, 0, sizeof *out);
+    out->f_blocks = 1 << 20;
+    out->f_bavail = world.is_full ? 0 : 1 << 20;
+    out->f_frsize = 4096;
+    return 0;
 }
 
 int
@@ -308,6 +322,14 @@ test_failures_are_final(void)
     CHECK_EQ(berthi_writer_finish(writer, file, 4, NULL, 0, NULL), BERTH_EINTERNAL);
     CHECK_EQ(berthi_writer_finish(writer, file, 3, NULL, 0, &error), BERTH_EIO);
     CHECK_CONTAINS(error.message, "could not be written before");
+    world.write_error = ENOSPC;
+    world.is_full = true;
+    CHECK_EQ(berthi_writer_write(writer, file, "bc", 2, 1, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);
+    CHECK_EQ(error.expected, 2); /* missing */
+    CHECK_EQ(error.actual, 0);   /* free */
+    world.is_full = false;
     berthi_writer_drop(writer, file);
     CHECK(berthi_writer_find(writer, "a") == NULL);
 

@@ -4,7 +4,7 @@
 #
 # Limits and peers are measured in the same run. BENCH_DIR names a folder on the disk to be
 # measured, default /var/tmp; what is written there (6 GB) is removed at the end.
-# BENCH_ONLY=open or verify leaves the other part out.
+# BENCH_ONLY=open, verify, kernels or convert leaves the other parts out.
 set -eu
 berth=${BERTH:?run this by make bench}
 programs=$BERTH_BUILD/bench
@@ -59,7 +59,21 @@ bench_verify()
     "$programs/bench_verify" -o "$rows" "$berth" "$programs" "$work/random" "$cache"
 }
 
+# What bitsandbytes needs for the same, when it is there: seconds of its own.
+bench_kernels()
+{
+    if [ -x tests/bench/peer_bitsandbytes.sh ] \
+        && tests/bench/peer_bitsandbytes.sh >"$work/peer" 2>"$work/peer.log"; then
+        "$programs/bench_kernels" -o "$rows" -p "$work/peer" "$programs"
+    else
+        "$programs/bench_kernels" -o "$rows" "$programs"
+    fi
+}
+
 status=0
+if [ "${BENCH_ONLY:-kernels}" = kernels ]; then
+    bench_kernels || status=1
+fi
 if [ "${BENCH_ONLY:-open}" = open ]; then
     if has_space 2048; then
         bench_open || status=1

@@ -3,6 +3,8 @@
  * test_layout.c - orders, divisions, late lengths and refusals of layouts.
  * Headers as the reference writes them are in test_layout_header.c.
  */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+
 #include "loader/layout.h"
 
 #include <stdio.h>

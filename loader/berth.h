@@ -170,6 +170,8 @@ typedef int32_t berth_status;
       "the coverage report says which rule left out what")                                 \
     X(NONFINITE, 106, BERTH_EPOLICY, "nonfinite",                                          \
       "repair the weights, or convert them without --reject-nonfinite")                    \
+    X(DIFFERENCE, 107, BERTH_EPOLICY, "difference",                                        \
+      "the table of differences says which weights, and how far apart they are")           \
     X(DIGEST, 110, BERTH_EINTEGRITY, "digest", "quarantine the file and download it again") \
     X(BLOB_DIGEST, 111, BERTH_EINTEGRITY, "blob_digest",                                   \
       "quarantine the blob and download it again")                                         \
@@ -829,6 +831,401 @@ BERTH_API berth_status berth_convert_start(berth_context *context,
                                            berth_checkpoint *checkpoint,
                                            const berth_convert_options *options,
                                            berth_job **out_job, berth_error *error);
+
+/* --------------------------------------------------------------------- diff */
+
+typedef enum berth_diff_kind {
+    BERTH_DIFF_COMPARED = 0,
+    BERTH_DIFF_ONLY_A = 1, /* the other checkpoint has no weight of this name         */
+    BERTH_DIFF_ONLY_B = 2,
+    BERTH_DIFF_SHAPE = 3,  /* the values have other shapes: nothing was compared      */
+    BERTH_DIFF_DTYPE = 4   /* numbers that have no common values: I64 and BF16, ...   */
+} berth_diff_kind;
+
+/*
+ * Buckets of |a - b|, in powers of two of `unit`:
+ *   0        exactly equal
+ *   1        less than unit * 2^-24
+ *   2 ... 30 at least unit * 2^(i - 26), less than twice that
+ *   31       at least unit * 2^5
+ */
+#define BERTH_DIFF_BUCKETS 32
+
+/*
+ * Values of A against values of B, as 32-bit floats, where both are finite.
+ * Sums are made in double: a weight is cut into parts by nothing but its
+ * shapes and encodings, a part is summed pairwise, parts are added in their
+ * order. So they depend on neither threads nor buffers.
+ */
+typedef struct berth_diff_errors {
+    uint64_t count;       /* values compared                                          */
+    uint64_t different;   /* of them: not equal                                       */
+    uint64_t nonfinite;   /* pairs that are not the same NaN or infinity on both sides */
+    double maximum;       /* of |a - b|                                               */
+    double mean;          /* of |a - b|                                               */
+    double rms_a;         /* sqrt(mean of a^2)                                        */
+    double rms_error;     /* sqrt(mean of (a - b)^2)                                  */
+    double relative;      /* ||a - b|| / ||a||: 0 without error, infinite for a = 0   */
+    double snr;           /* -20 log10(relative), decibels: infinite without error    */
+    double unit;          /* largest power of two <= rms_a; 1 where that is 0         */
+    uint64_t histogram[BERTH_DIFF_BUCKETS];
+    uint64_t reserved[4];
+} berth_diff_errors;
+
+/* One side of a pair. Of the side that is not there everything is zero. */
+typedef struct berth_diff_side {
+    uint64_t tensor;     /* index in its checkpoint                                   */
+    int32_t encoding;    /* berth_encoding                                            */
+    int32_t dtype;       /* of the values; of the stored numbers where it is native   */
+    uint32_t block_size; /* as in berth_quantized; 0: native                          */
+    int32_t is_double;
+    uint32_t rank;
+    uint32_t reserved32;
+    uint64_t shape[BERTH_MAX_RANK]; /* of the values                                  */
+    uint64_t bytes;      /* weight and statistics                                     */
+    uint64_t nan;        /* values                                                    */
+    uint64_t infinite;
+    uint64_t reserved[4];
+} berth_diff_side;
+
+/* What was found out about one weight. */
+typedef struct berth_diff_tensor {
+    const char *name;    /* of its values, in A where A has it; ends at name_length   */
+    size_t name_length;
+    int32_t kind;        /* berth_diff_kind: the rest only where it was compared      */
+    int32_t is_turned;   /* 1: rows of one side are columns of the other              */
+    int32_t is_same;     /* 1: the same bytes, statistics included                    */
+    int32_t has_codes;   /* 1: the same encoding: `codes` counts                      */
+    int32_t has_same_statistics; /* 1: of the same encoding, with the same absmax, scales */
+    int32_t has_values;  /* 1: `errors` counts; 0: numbers compared by their bytes    */
+    int32_t is_rejected; /* 1: beyond a limit of the options                          */
+    int32_t reserved32;
+    uint64_t elements;
+    uint64_t codes;      /* that differ: stored numbers, two in a byte of 4-bit ones  */
+    berth_diff_side a;
+    berth_diff_side b;
+    berth_diff_errors errors;
+    uint64_t reserved[4];
+} berth_diff_tensor;
+
+/*
+ * One call a weight, in the order of names, all that is pointed to borrowed.
+ * On a thread of the job, never two at once.
+ */
+typedef void (*berth_diff_function)(void *user, const berth_diff_tensor *tensor);
+
+typedef struct berth_diff_report {
+    uint64_t compared;    /* weights                                                  */
+    uint64_t same;        /* of them: bytes, statistics included                      */
+    uint64_t equal;       /* of them: values, whatever the bytes                      */
+    uint64_t only_a;
+    uint64_t only_b;
+    uint64_t other_shape;
+    uint64_t other_dtype;
+    uint64_t rejected;    /* weights beyond a limit of the options                    */
+    uint64_t elements;    /* of what was compared                                     */
+    uint64_t codes;       /* that differ, where both sides have the same encoding     */
+    uint64_t nan_a;       /* values                                                   */
+    uint64_t nan_b;
+    uint64_t infinite_a;
+    uint64_t infinite_b;
+    berth_diff_errors errors; /* of all values; each in its weight's bucket; unit: 0  */
+    uint64_t worst;       /* tensor of A with the largest `relative`; BERTH_NO_TENSOR */
+    double worst_relative;
+    uint64_t bytes_read;
+    uint64_t planned_memory; /* what the job allocates at most, beside statistics     */
+    double seconds;
+    char io_path[64];     /* "io_uring direct", ...                                   */
+    uint64_t reserved[8];
+} berth_diff_report;
+
+typedef struct berth_diff_options {
+    size_t struct_size;       /* set by berth_diff_options_init()                     */
+    int32_t has_min_snr;      /* 1: a weight below min_snr is rejected                */
+    int32_t has_max_relative; /* 1: a weight above max_relative is rejected           */
+    double min_snr;           /* decibels                                             */
+    double max_relative;      /* 0: only equal values pass                            */
+    int32_t requires_same;    /* 1: a weight with other bytes is rejected             */
+    int32_t allows_missing;   /* 1: weights of one side only are never rejected       */
+    int32_t io;               /* berth_io                                             */
+    int32_t no_uring;
+    uint32_t readers;         /* reader threads; 0: default                           */
+    uint32_t workers;         /* that compare; 0: one a usable core                   */
+    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 64 MiB              */
+    berth_progress_function progress;
+    void *progress_user;
+    berth_diff_function tensor;
+    void *tensor_user;
+    berth_diff_report *report; /* filled when the job ends; must outlive it           */
+} berth_diff_options;
+
+static inline void
+berth_diff_options_init(berth_diff_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/*
+ * berth_diff_start() compares two checkpoints weight by weight, each decoded
+ * from whatever it is stored as; both are read once. Weights belong together by
+ * the names of their values: gpt-oss' `x_blocks` is `x`; a Conv1D that
+ * bitsandbytes holds turned is compared as the matrix it is.
+ *
+ * With one of the three limits, a weight that was not compared is rejected,
+ * too, and so is one whose NaN and infinities differ. The job goes on to the
+ * end and returns BERTH_EPOLICY, naming the first that was rejected. Memory
+ * does not depend on sizes, but for the statistics of one weight of each side.
+ * Both checkpoints must outlive the job; they may be the same. Finish it with
+ * berth_job_finish().
+ *
+ * Returns BERTH_OK, BERTH_EINVAL, BERTH_EUNSUPPORTED (an encoding that berth
+ * names but does not decode), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO.
+ */
+BERTH_API berth_status berth_diff_start(berth_context *context, berth_checkpoint *a,
+                                        berth_checkpoint *b,
+                                        const berth_diff_options *options,
+                                        berth_job **out_job, berth_error *error);
+
+/* ------------------------------------------------------------------- values */
+
+/*
+ * Weights in memory of the caller: no file, no object, any thread. Nothing is
+ * kept; large ones are worked on by several threads that end with the call.
+ * What comes out depends on neither their number nor the processor.
+ */
+
+/* What a tensor that belongs to a stored weight holds. Pinned. */
+typedef enum berth_role {
+    BERTH_ROLE_CODES = 1,
+    BERTH_ROLE_ABSMAX = 2,   /* 4-bit: F32 a block; doubly quantized: U8 codes        */
+    BERTH_ROLE_ABSMAX2 = 3,  /* second level: F32, one for 256 of the first           */
+    BERTH_ROLE_MAP2 = 4,     /* the same for all weights                              */
+    BERTH_ROLE_MAP = 5,      /* the same for all weights of an encoding               */
+    BERTH_ROLE_STATE = 6,    /* JSON, see berth_values_state()                        */
+    BERTH_ROLE_ROW_MAXIMUM = 7, /* INT8: F32 a row                                    */
+    BERTH_ROLE_ROW_FORMAT = 8   /* INT8: the same for all weights                     */
+} berth_role;
+
+/* How a weight is stored. */
+typedef struct berth_values_options {
+    size_t struct_size;    /* set by berth_values_options_init()                      */
+    int32_t encoding;      /* BERTH_ENCODING_NF4, _FP4 or _INT8                       */
+    int32_t dtype;         /* of the values: BERTH_BF16, _F16 or _F32                 */
+    const uint64_t *shape; /* of the values; INT8 and products: rows, columns         */
+    uint32_t rank;
+    uint32_t block_size;   /* 4-bit: 32 to 4096, a power of two; 0: 64                */
+    int32_t storage;       /* 4-bit: dtype that codes are stored as; -1: BERTH_U8     */
+    int32_t double_quant;  /* 4-bit, 1: absmax as 8-bit codes                         */
+    uint32_t threads;      /* 0: one a usable core                                    */
+    uint32_t reserved32;
+} berth_values_options;
+
+static inline void
+berth_values_options_init(berth_values_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->dtype = BERTH_BF16;
+    options->storage = -1;
+}
+
+#define BERTH_VALUES_PARTS 8
+
+/* One tensor that a weight is stored as. */
+typedef struct berth_values_part {
+    int32_t role;       /* berth_role                                                 */
+    int32_t dtype;
+    uint32_t rank;
+    int32_t is_late;    /* 1: STATE; `bytes` is a guess until the offset is known     */
+    uint64_t shape[2];
+    uint64_t bytes;
+    const char *suffix; /* behind the weight's name: ".absmax"; INT8's ".SCB" stands in
+                           the place of ".weight"; "" for the codes. A constant       */
+    uint64_t reserved[4];
+} berth_values_part;
+
+/*
+ * berth_values_list() says as which tensors such a weight is stored: *out_count
+ * of `parts`, the codes first. Neither values nor memory are needed.
+ * Returns BERTH_OK, or BERTH_EINVAL saying why no weight is stored so.
+ */
+BERTH_API berth_status berth_values_list(const berth_values_options *options,
+                                         berth_values_part parts[BERTH_VALUES_PARTS],
+                                         uint32_t *out_count, berth_error *error);
+
+/*
+ * berth_values_constant() writes a part whose bytes are the same for all
+ * weights: MAP, MAP2, ROW_FORMAT; `size` is its `bytes`.
+ */
+BERTH_API berth_status berth_values_constant(const berth_values_options *options,
+                                             int32_t role, void *buffer, uint64_t size,
+                                             berth_error *error);
+
+/*
+ * berth_values_state() writes the state of a 4-bit weight, which readers take
+ * shape, block size and dtype from. `offset` counts when doubly quantized.
+ * *out_length is the length of the whole text; up to `capacity` of it are
+ * written, without NUL.
+ */
+BERTH_API berth_status berth_values_state(const berth_values_options *options,
+                                          float offset, char *text, size_t capacity,
+                                          size_t *out_length, berth_error *error);
+
+/*
+ * A stored weight in the caller's memory. Sizes must be those that
+ * berth_values_list() gives; absmax and absmax2 are aligned as float where they
+ * hold F32. What a weight has not is NULL and 0.
+ */
+typedef struct berth_values_buffers {
+    size_t struct_size;  /* set by berth_values_buffers_init()                        */
+    void *codes;
+    uint64_t codes_bytes;
+    void *absmax;        /* ABSMAX or ROW_MAXIMUM                                     */
+    uint64_t absmax_bytes;
+    float *absmax2;      /* doubly quantized                                          */
+    uint64_t absmax2_bytes;
+    float offset;        /* doubly quantized: of the state                            */
+    uint32_t reserved32;
+} berth_values_buffers;
+
+static inline void
+berth_values_buffers_init(berth_values_buffers *buffers)
+{
+    memset(buffers, 0, sizeof *buffers);
+    buffers->struct_size = sizeof *buffers;
+}
+
+/*
+ * berth_values_quantize() writes codes, statistics and `offset` of `values`,
+ * which are of options->dtype and `size` bytes. The same bytes as in a
+ * checkpoint that berth_convert_start() writes. Takes four bytes a block from
+ * the context where it quantizes doubly.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (a size, an alignment, buffers that overlap;
+ * nothing was written), BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_values_quantize(berth_context *context,
+                                             const berth_values_options *options,
+                                             const void *values, uint64_t size,
+                                             berth_values_buffers *buffers,
+                                             berth_error *error);
+
+/* The way back: values of options->dtype. Returns as above. */
+BERTH_API berth_status berth_values_dequantize(berth_context *context,
+                                               const berth_values_options *options,
+                                               const berth_values_buffers *buffers,
+                                               void *values, uint64_t size,
+                                               berth_error *error);
+
+/*
+ * berth_values_recover() decodes both levels of a doubly quantized weight into
+ * the absmax that it has without: with them and double_quant 0, products need
+ * not do it again. `size`: 4 bytes a block.
+ */
+BERTH_API berth_status berth_values_recover(const berth_values_options *options,
+                                            const berth_values_buffers *buffers,
+                                            float *absmax, uint64_t size,
+                                            berth_error *error);
+
+#define BERTH_VALUES_INPUTS 32
+
+/* inputs x weight^T: outputs[i][row] = sum over k of inputs[i][k] weight[row][k] */
+typedef struct berth_values_product {
+    size_t struct_size;  /* set by berth_values_product_init()                        */
+    const void *inputs;  /* count x columns                                           */
+    void *outputs;       /* count x rows, of the same dtype                           */
+    uint64_t inputs_bytes;
+    uint64_t outputs_bytes;
+    uint32_t count;      /* 1 to BERTH_VALUES_INPUTS                                  */
+    int32_t dtype;       /* of both: BERTH_BF16, _F16 or _F32                         */
+    float threshold;     /* INT8: columns of inputs that reach it are multiplied as
+                            they are; 0: none                                         */
+    uint32_t reserved32;
+    const uint16_t *bias; /* INT8: F16, one a row, or NULL                            */
+    uint64_t bias_bytes;
+} berth_values_product;
+
+static inline void
+berth_values_product_init(berth_values_product *product)
+{
+    memset(product, 0, sizeof *product);
+    product->struct_size = sizeof *product;
+    product->dtype = BERTH_BF16;
+}
+
+/*
+ * berth_values_multiply() multiplies vectors by a weight where it lies. 4-bit:
+ * in 32-bit floats, rounded once at the end; INT8: as LLM.int8() does. An input
+ * gives the same bits alone or among others, but for INT8's outlier columns,
+ * which all inputs share. Takes memory for inputs and outputs from the context.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL, BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_values_multiply(berth_context *context,
+                                             const berth_values_options *options,
+                                             const berth_values_buffers *buffers,
+                                             const berth_values_product *product,
+                                             berth_error *error);
+
+/* ------------------------------------------------------------------- config */
+
+/*
+ * The values of a model's config.json. A key is a path: "hidden_size",
+ * "rope_scaling.type", "layer_types.3" (the fourth element). A backslash takes
+ * the next character as it is: "a\\.b" in C is the member "a.b".
+ */
+typedef struct berth_config berth_config;
+
+typedef enum berth_config_kind {
+    BERTH_CONFIG_ABSENT = 0,
+    BERTH_CONFIG_NULL = 1,
+    BERTH_CONFIG_BOOL = 2,
+    BERTH_CONFIG_NUMBER = 3,
+    BERTH_CONFIG_STRING = 4,
+    BERTH_CONFIG_ARRAY = 5,
+    BERTH_CONFIG_OBJECT = 6
+} berth_config_kind;
+
+/*
+ * berth_config_open() reads config.json beside the checkpoint's weights. It
+ * never changes afterwards, may be shared, and may outlive the checkpoint, not
+ * the context. Free it with berth_config_close().
+ * Returns BERTH_OK, BERTH_ENOENT (there is none), BERTH_EFORMAT (no JSON),
+ * BERTH_EIO, BERTH_ENOMEM, BERTH_EINVAL.
+ */
+BERTH_API berth_status berth_config_open(berth_context *context,
+                                         const berth_checkpoint *checkpoint,
+                                         berth_config **out_config, berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_config_close(berth_config *config);
+
+/* A berth_config_kind; ABSENT for keys that lead nowhere. */
+BERTH_API int32_t berth_config_kind_of(const berth_config *config, const char *key);
+
+/*
+ * What lies under `key`. BERTH_OK; BERTH_ENOENT where there is nothing, or null,
+ * so that a default applies; BERTH_EINVAL where there is something else, or a
+ * number that does not fit. Unless BERTH_OK the output is 0, or NULL.
+ */
+/* Borrowed until the config is closed; ends in NUL and holds no other. */
+BERTH_API berth_status berth_config_string(const berth_config *config, const char *key,
+                                           const char **out, berth_error *error);
+/* Whole numbers; 1.0 and 1e3 are whole, too. */
+BERTH_API berth_status berth_config_integer(const berth_config *config, const char *key,
+                                            int64_t *out, berth_error *error);
+/* NaN and the infinities as Python writes them are numbers. */
+BERTH_API berth_status berth_config_double(const berth_config *config, const char *key,
+                                           double *out, berth_error *error);
+BERTH_API berth_status berth_config_bool(const berth_config *config, const char *key,
+                                         int32_t *out, berth_error *error);
+/* Elements of an array, members of an object. */
+BERTH_API berth_status berth_config_length(const berth_config *config, const char *key,
+                                           uint64_t *out, berth_error *error);
+/* The name of the member of this number in an object, in the order of the file. */
+BERTH_API berth_status berth_config_member(const berth_config *config, const char *key,
+                                           uint64_t number, const char **out,
+                                           berth_error *error);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,7 @@ static berth_context *context;
 /* These stand before the C library's: what a disk can do, and no test can bring about. */
 static struct {
     size_t write_bytes;   /* a pwrite takes at most so many; 0: all       */
+    size_t read_bytes;    /* so does a pread                              */
     int interruptions;    /* so many of the next calls are interrupted    */
     int write_error;      /* of the next pwrite                           */
     int flush_error;      /* of the next fsync of a file                  */
@@ -68,6 +69,16 @@ pwrite(int fd, const void *bytes, size_t size, off_t offset)
     if (world.write_bytes > 0 && size > world.write_bytes)
         size = world.write_bytes;
     return syscall(SYS_pwrite64, fd, bytes, size, offset);
+}
+
+ssize_t
+pread(int fd, void *bytes, size_t size, off_t offset)
+{
+    if (is_interrupted())
+        return -1;
+    if (world.read_bytes > 0 && size > world.read_bytes)
+        size = world.read_bytes;
+    return syscall(SYS_pread64, fd, bytes, size, offset);
 }
 
 int
@@ -266,12 +277,15 @@ test_writes(void)
     CHECK_EQ(berthi_writer_write(writer, file, "abc", 3, 0, NULL), BERTH_OK);
     CHECK_EQ(berthi_writer_write(writer, file, "", 0, 9, NULL), BERTH_OK);
     world.write_bytes = 0;
+    world.read_bytes = 3;
+    world.interruptions = 1;
     CHECK_EQ(berthi_writer_write(writer, file, "xx", 2, 8, &error), BERTH_EINTERNAL);
     CHECK_EQ(berthi_writer_write(writer, file, "x", 1, UINT64_MAX, &error),
              BERTH_EINTERNAL);
     CHECK_CONTAINS(error.message, "beyond the end");
     CHECK_EQ(berthi_writer_read(writer, file, bytes, 7, 0, NULL), BERTH_OK);
     CHECK_STR(bytes, "abcdefg");
+    world.read_bytes = 0;
     world.interruptions = 1;
     CHECK_EQ(berthi_writer_finish(writer, file, 7, notes, 3, NULL), BERTH_OK);
     CHECK(file->is_finished);
@@ -391,6 +405,29 @@ test_write_back(void)
     calm();
 }
 
+/* A byte more than a window is two; what a move has added has none. */
+static void
+test_windows_of_small_files(void)
+{
+    berthi_writer *const writer = open_writer(fixture_folder(), false);
+    berthi_writer_file *file;
+
+    T_REQUIRE(writer != NULL);
+    world.is_hollow = true;
+    CHECK_EQ(berthi_writer_create(writer, "a", WINDOW + 1, &file, NULL), BERTH_OK);
+    write_hollow(writer, file, 0, WINDOW + 1);
+    CHECK_EQ(world.begun[0], 1);
+    CHECK_EQ(world.begun[1], 1);
+    calm();
+    CHECK_EQ(berthi_writer_create(writer, "b", WINDOW, &file, NULL), BERTH_OK);
+    CHECK_EQ(berthi_writer_move(writer, file, 0, 16, WINDOW, NULL), BERTH_OK);
+    CHECK_EQ(berthi_writer_write(writer, file, "0123456789abcdef", 16, WINDOW, NULL),
+             BERTH_OK);
+    CHECK_EQ(world.begun[0], 0);
+    CHECK_EQ(world.begun[1], 0);
+    berthi_writer_close(writer);
+}
+
 /* Lost bytes are told by whoever hears of them first; a kernel that cannot is fine. */
 static void
 test_write_back_fails(void)
@@ -464,6 +501,7 @@ test_moves(void)
     CHECK_EQ(berthi_writer_move(writer, file, 1001, 0, length, &error), BERTH_EINTERNAL);
     CHECK_EQ(berthi_writer_move(writer, file, length + 1001, 0, 0, NULL),
              BERTH_EINTERNAL);
+    CHECK_EQ(berthi_writer_move(writer, file, length + 1000, 0, 0, NULL), BERTH_OK);
     CHECK_EQ(berthi_writer_move(writer, file, 0, UINT64_MAX, 1, NULL), BERTH_EINTERNAL);
     CHECK_CONTAINS(error.message, "beyond the end");
     CHECK_EQ(berthi_writer_finish(writer, file, length, NULL, 0, NULL), BERTH_OK);
@@ -626,6 +664,7 @@ main(int argc, char **argv)
     T_RUN(test_writes);
     T_RUN(test_failures_are_final);
     T_RUN(test_write_back);
+    T_RUN(test_windows_of_small_files);
     T_RUN(test_write_back_fails);
     T_RUN(test_moves);
     T_RUN(test_move_fails);

@@ -24,268 +24,18 @@
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
 /* Smaller ones would be shorter than the tables beside a weight. */
 #define MIN_SHARD_BYTES UINT64_C(4096)
-/* Scratch of all workers: fewer work when units are large. */
-#define WORKERS_MEMORY (UINT64_C(96) << 20)
 
-/* ------------------------------------------------------------------- identity */
+const berthi_convert_sizes berthi_convert_default_sizes = {
+    .unit_bytes = UINT64_C(4) << 20,
+    .unit_values = UINT64_C(2) << 20,
+    .unit_values_max = UINT64_C(256) << 20,
+    .strip = UINT64_C(32) << 20,
+    .pool = UINT64_C(40) << 20,
+    .workers = UINT64_C(56) << 20,
+    .ring = UINT64_C(128) << 20,
+};
 
-static void
-spell_words(berthi_json_text *text, const char *name, const char *const *words,
-            uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        berthi_json_text_add_words(text, name);
-        berthi_json_text_add_words(text, " ");
-        berthi_json_text_add_escaped(text, words[i], strlen(words[i]), BERTHI_JSON_ASCII);
-        berthi_json_text_add_words(text, "\n");
-    }
-}
-
-static void
-spell_number(berthi_json_text *text, const char *name, uint64_t number)
-{
-    berthi_json_text_add_words(text, name);
-    berthi_json_text_add_words(text, " ");
-    berthi_json_text_add_number(text, number);
-    berthi_json_text_add_words(text, "\n");
-}
-
-/* The decisions, whatever rules, globs and release they come from. */
-static uint32_t
-digest_recipe(const berthi_convert *convert)
-{
-    const berthi_recipe *const recipe = &convert->recipe;
-    uint32_t crc = 0;
-
-    for (uint32_t i = 0; i < recipe->weight_count; i++) {
-        const berthi_recipe_weight *const weight = &recipe->weights[i];
-        const int32_t decided[] = { weight->storage.encoding, weight->storage.dtype,
-                                    weight->is_turned };
-
-        crc = berthi_digest_crc32(crc, weight->name, weight->name_length + 1);
-        crc = berthi_digest_crc32(crc, decided, sizeof decided);
-    }
-    return crc;
-}
-
-/* What a resumed run must be the same in, a line each. */
-static berth_status
-spell_identity(const berthi_convert *convert, berthi_json_put put, void *user,
-               uint64_t *out_bytes, berth_error *error)
-{
-    const berth_convert_options *const options = &convert->options;
-    const berth_checkpoint *const c = convert->checkpoint;
-    const char *const type = berth_encoding_name(options->type);
-    berthi_json_text text;
-
-    berthi_json_text_begin(&text, put, user, error);
-    spell_words(&text, "type", &type, 1);
-    if (options->type != BERTH_ENCODING_NATIVE) {
-        const char *const storage = berth_dtype_name(options->storage);
-
-        spell_number(&text, "block size", options->block_size);
-        spell_number(&text, "double quantization", options->double_quant != 0);
-        spell_words(&text, "storage", &storage, 1);
-        if (options->has_skips)
-            spell_number(&text, "modules to skip", options->skip_count);
-        spell_words(&text, "module to skip", options->skip_modules, options->skip_count);
-    }
-    if (options->compute_dtype != NULL)
-        spell_words(&text, "compute dtype", &options->compute_dtype, 1);
-    spell_number(&text, "bytes of a shard", options->max_shard_bytes);
-    spell_number(&text, "decisions", digest_recipe(convert));
-    for (uint32_t i = 0; i < c->shard_count; i++) {
-        spell_words(&text, "source", &c->shards[i].name, 1);
-        spell_number(&text, "bytes", c->shards[i].file.identity.bytes);
-        spell_number(&text, "modified",
-                     (uint64_t)c->shards[i].file.identity.mtime_ns);
-    }
-    return berthi_json_text_end(&text, out_bytes);
-}
-
-static berth_status
-put_identity(void *user, const char *bytes, uint64_t size, uint64_t offset,
-             berth_error *error)
-{
-    char *const text = user;
-
-    (void)error;
-    memcpy(text + offset, bytes, size);
-    return BERTH_OK;
-}
-
-static berth_status
-make_identity(berthi_convert *convert, berth_error *error)
-{
-    berth_status status =
-        spell_identity(convert, NULL, NULL, &convert->identity_bytes, error);
-
-    if (status != BERTH_OK)
-        return status;
-    convert->identity_bytes++; /* NUL */
-    convert->identity = berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_DOCUMENT,
-                                             convert->identity_bytes);
-    if (convert->identity == NULL)
-        return berthi_fail_memory(error, "starting a conversion");
-    return spell_identity(convert, put_identity, convert->identity, NULL, error);
-}
-
-/* --------------------------------------------------------------- one shard */
-
-/* The header of a shard, checked against a file or written into it. */
-typedef struct header_copy {
-    berthi_convert *convert;
-    berthi_writer_file *file;
-    bool is_check;
-    bool is_other; /* than what the file holds */
-    uint32_t crc;
-} header_copy;
-
-static berth_status
-put_header(void *user, const char *bytes, uint64_t size, uint64_t offset,
-           berth_error *error)
-{
-    header_copy *const copy = user;
-    char found[BERTHI_JSON_TEXT_BUFFER];
-    uint64_t done = 0;
-    berth_status status = BERTH_OK;
-
-    copy->crc = berthi_digest_crc32(copy->crc, bytes, (size_t)size);
-    if (!copy->is_check)
-        return berthi_writer_write(copy->convert->writer, copy->file, bytes, size, offset,
-                                   error);
-    while (done < size && status == BERTH_OK) {
-        const uint64_t part = berthi_min_u64(size - done, sizeof found);
-
-        status = berthi_writer_read(copy->convert->writer, copy->file, found, part,
-                                    offset + done, error);
-        if (status == BERTH_OK && memcmp(found, bytes + done, part) != 0)
-            copy->is_other = true;
-        done += part;
-    }
-    return status;
-}
-
-/*
- * Notes of a finished shard: how many late lengths, then each as output and
- * bytes, then the crc32 of each tensor in the order of their bytes.
- */
-static uint32_t *
-make_notes(const berthi_convert *convert, const berthi_layout_shard *shard,
-           uint64_t *out_count)
-{
-    const berthi_recipe *const recipe = &convert->recipe;
-    uint32_t *const notes =
-        berthi_memory_array(convert->context, BERTHI_PURPOSE_DOCUMENT,
-                            1 + (uint64_t)shard->tensor_count * 3, sizeof *notes);
-    uint64_t count = 1;
-
-    if (notes == NULL)
-        return NULL;
-    for (uint32_t i = 0; i < shard->tensor_count; i++) {
-        const uint32_t output = shard->tensors[i];
-
-        if (recipe->outputs[output].role != BERTHI_ROLE_STATE)
-            continue;
-        notes[count++] = output;
-        notes[count++] = (uint32_t)recipe->tensors[output].bytes;
-    }
-    notes[0] = (uint32_t)(count / 2);
-    for (uint32_t i = 0; i < shard->tensor_count; i++)
-        notes[count++] = atomic_load(&convert->crcs[shard->tensors[i]]);
-    *out_count = count;
-    return notes;
-}
-
-/* The payload lies at `payload`: puts the header before it and makes it last. */
-static berth_status
-complete(berthi_convert *convert, uint32_t number, berthi_writer_file *file,
-         uint64_t payload, berth_error *error)
-{
-    const berthi_layout_shard shard = berthi_layout_shard_at(convert->layout, number);
-    const uint64_t begin = BERTHI_HEADER_PREFIX + shard.header_bytes;
-    header_copy copy = { .convert = convert, .file = file };
-    uint32_t *notes;
-    uint64_t count = 0;
-    berth_status status = BERTH_OK;
-
-    if (begin != payload)
-        status = berthi_writer_move(convert->writer, file, payload, begin,
-                                    shard.payload_bytes, error);
-    if (status == BERTH_OK)
-        status = berthi_layout_write_header(convert->layout, number, put_header, &copy,
-                                            error);
-    if (status != BERTH_OK)
-        return status;
-    convert->done[number] = (berthi_convert_done){ file, copy.crc };
-    notes = make_notes(convert, &shard, &count);
-    if (notes == NULL)
-        return berthi_fail_memory(error, "finishing a shard");
-    status = berthi_writer_finish(convert->writer, file, begin + shard.payload_bytes,
-                                  notes, count, error);
-    berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, notes,
-                       (1 + (uint64_t)shard.tensor_count * 3) * sizeof *notes);
-    return status;
-}
-
-static berth_status
-fail_adoption(const berthi_writer_file *file, berth_error *error)
-{
-    return berthi_fail(error, BERTH_REASON_JOURNAL, &(berthi_about){ .file = file->name },
-                       "is not what the journal of the interrupted run says");
-}
-
-/* Takes over a shard that an earlier run has finished. */
-static berth_status
-adopt(berthi_convert *convert, uint32_t number, berthi_writer_file *file,
-      berth_error *error)
-{
-    const berthi_recipe *const recipe = &convert->recipe;
-    const uint64_t lates = file->note_count > 0 ? file->notes[0] : 0;
-    header_copy copy = { .convert = convert, .file = file, .is_check = true };
-    berthi_layout_shard shard;
-    berth_status status;
-
-    if (file->note_count < 1 + lates * 2)
-        return fail_adoption(file, error);
-    for (uint64_t i = 0; i < lates; i++) {
-        const uint32_t output = file->notes[1 + i * 2];
-
-        if (output >= recipe->output_count
-            || recipe->outputs[output].role != BERTHI_ROLE_STATE)
-            return fail_adoption(file, error);
-        if (recipe->tensors[output].is_late)
-            berthi_layout_set_bytes(convert->layout, output, file->notes[2 + i * 2]);
-    }
-    status = berthi_layout_divide(convert->layout, NULL, error);
-    if (status != BERTH_OK)
-        return status;
-    shard = berthi_layout_shard_at(convert->layout, number);
-    if (file->note_count != 1 + lates * 2 + shard.tensor_count
-        || file->bytes != BERTHI_HEADER_PREFIX + shard.header_bytes + shard.payload_bytes)
-        return fail_adoption(file, error);
-    status = berthi_layout_write_header(convert->layout, number, put_header, &copy, error);
-    if (status != BERTH_OK)
-        return status;
-    if (copy.is_other)
-        return fail_adoption(file, error);
-    for (uint32_t i = 0; i < shard.tensor_count; i++)
-        atomic_store(&convert->crcs[shard.tensors[i]], file->notes[1 + lates * 2 + i]);
-    convert->done[number] = (berthi_convert_done){ file, copy.crc };
-    convert->report.bytes_resumed += file->bytes;
-    return BERTH_OK;
-}
-
-/* True and *out set when an earlier run has finished this shard. */
-static bool
-has_finished(const berthi_convert *convert, uint32_t shard, berthi_writer_file **out)
-{
-    char name[BERTHI_LAYOUT_NAME];
-
-    berthi_layout_shard_name(shard, berthi_layout_shard_count(convert->layout), name);
-    *out = berthi_writer_find(convert->writer, name);
-    return *out != NULL && (*out)->is_finished;
-}
+/* ------------------------------------------------------------------ one shard */
 
 /* As often as the lengths that are found out change what belongs to the shard. */
 static berth_status
@@ -302,11 +52,14 @@ convert_anew(berthi_convert *convert, uint32_t shard, berth_error *error)
             return status;
         status = berthi_layout_divide(convert->layout, &first, error);
         if (status == BERTH_OK && first > shard)
-            status = complete(convert, shard, file, payload, error);
+            status = berthi_convert_complete(convert, shard, file, payload, error);
         if (status != BERTH_OK || first <= shard)
             berthi_writer_drop(convert->writer, file);
         if (status != BERTH_OK || first > shard)
             return status;
+        berthi_log(convert->context, BERTH_LOG_DEBUG,
+                   "shard %" PRIu32 " is converted once more: it gets other tensors",
+                   shard + 1);
         berthi_convert_drop_parcels(convert, true, shard);
     }
 }
@@ -343,10 +96,13 @@ make_shard(berthi_convert *convert, uint32_t shard, berth_error *error)
 
     if (!can_note(convert, shard))
         return berthi_fail_memory(error, "the list of finished shards");
-    if (has_finished(convert, shard, &file)) {
-        status = adopt(convert, shard, file, error);
+    file = berthi_convert_find_finished(convert, shard);
+    if (file != NULL) {
+        status = berthi_convert_adopt(convert, shard, file, error);
         if (status == BERTH_OK)
             status = berthi_convert_shard(convert, shard, true, &file, &payload, error);
+        if (status == BERTH_OK)
+            status = berthi_layout_divide(convert->layout, NULL, error);
     } else {
         status = convert_anew(convert, shard, error);
     }
@@ -401,11 +157,28 @@ publish(berthi_convert *convert, berth_error *error)
     return status;
 }
 
+/* Of what an earlier run has finished. */
+static uint64_t
+finished_bytes(const berthi_convert *convert)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < berthi_layout_shard_count(convert->layout); i++) {
+        const berthi_writer_file *const file = berthi_convert_find_finished(convert, i);
+
+        if (file != NULL)
+            bytes += file->bytes;
+    }
+    return bytes;
+}
+
 static berth_status
 write_everything(berthi_convert *convert, berth_error *error)
 {
-    const uint64_t bytes = convert->report.planned_bytes;
-    berth_status status = berthi_writer_check_space(convert->writer, bytes, error);
+    const uint64_t planned = convert->report.planned_bytes;
+    const uint64_t there = berthi_min_u64(finished_bytes(convert), planned);
+    berth_status status =
+        berthi_writer_check_space(convert->writer, planned - there, error);
 
     if (status == BERTH_OK)
         status = make_shards(convert, error);
@@ -439,6 +212,7 @@ fill_report(berthi_convert *convert, uint64_t begin_ns)
     report->bottleneck = convert->wait_ns * 2 < all_ns                      ? 0
                          : report->convert_seconds >= report->write_seconds ? 1
                                                                             : 2;
+    report->bytes_read += atomic_load(&convert->companions_read);
     report->bytes_written = atomic_load(&convert->written);
     report->shards = berthi_layout_shard_count(convert->layout);
     report->tensors_written = berthi_layout_tensor_count(convert->layout);
@@ -489,14 +263,25 @@ run_nothing(berth_job *job, void *user, berth_error *error)
 /* ---------------------------------------------------------------------- plan */
 
 static void
+drop_nonfinite(berthi_convert *convert)
+{
+    while (convert->nonfinite != NULL) {
+        berthi_convert_nonfinite *const first = convert->nonfinite;
+
+        convert->nonfinite = first->next;
+        berthi_memory_free(convert->context, BERTHI_PURPOSE_OBJECT, first, sizeof *first);
+    }
+}
+
+static void
 destroy_convert(void *user)
 {
     berthi_convert *const convert = user;
     berth_context *const context = convert->context;
 
     berthi_writer_close(convert->writer);
-    while (convert->parcels != NULL)
-        berthi_convert_drop_parcels(convert, true, convert->parcels->home);
+    berthi_convert_drop_all_parcels(convert);
+    drop_nonfinite(convert);
     berthi_memory_free(context, BERTHI_PURPOSE_DOCUMENT, convert->identity,
                        convert->identity_bytes);
     berthi_memory_free(context, BERTHI_PURPOSE_DOCUMENT, convert->done,
@@ -565,7 +350,7 @@ choose_workers(const berthi_convert *convert)
 {
     const uint32_t wanted = convert->options.workers > 0 ? convert->options.workers
                                                          : berthi_host_worker_count();
-    const uint64_t fit = WORKERS_MEMORY / berthi_max_u64(convert->unit_memory, 1);
+    const uint64_t fit = convert->sizes.workers / berthi_max_u64(convert->unit_memory, 1);
 
     return (uint32_t)berthi_max_u64(berthi_min_u64(wanted, fit), 1);
 }
@@ -575,14 +360,13 @@ plan(berthi_convert *convert)
 {
     berth_convert_report *const report = &convert->report;
     const berthi_recipe *const recipe = &convert->recipe;
-    const uint64_t ring =
-        convert->options.ring_bytes > 0 ? convert->options.ring_bytes : BERTHI_CONVERT_RING;
     berth_memory_summary memory;
 
     berth_context_memory(convert->context, &memory);
     convert->workers = choose_workers(convert);
     report->planned_bytes = berthi_layout_total_bytes(convert->layout);
-    report->planned_memory = memory.current_bytes + ring + convert->run_memory
+    report->planned_memory = memory.current_bytes + convert->ring_memory
+                             + convert->run_memory + convert->table_memory
                              + convert->workers * convert->unit_memory;
     report->quantized = recipe->quantized_count;
     report->parameters = recipe->parameters;
@@ -601,11 +385,13 @@ prepare(berthi_convert *convert, berth_error *error)
     status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,
                                 &convert->options, error);
     if (status == BERTH_OK)
-        status = berthi_convert_measure(convert, error);
+        status = berthi_convert_check_output(convert, error);
     if (status == BERTH_OK)
         status = lay_out(convert, error);
     if (status == BERTH_OK)
-        status = make_identity(convert, error);
+        status = berthi_convert_measure(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_convert_identify(convert, error);
     if (status != BERTH_OK)
         return status;
     plan(convert);
@@ -653,8 +439,8 @@ set_defaults(berth_convert_options *options)
 
 static berth_status
 create_convert(berth_context *context, const berth_checkpoint *checkpoint,
-               const berth_convert_options *options, berthi_convert **out,
-               berth_error *error)
+               const berth_convert_options *options, const berthi_convert_sizes *sizes,
+               berthi_convert **out, berth_error *error)
 {
     berthi_convert *const convert =
         berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *convert);
@@ -666,6 +452,7 @@ create_convert(berth_context *context, const berth_checkpoint *checkpoint,
     convert->context = context;
     convert->checkpoint = checkpoint;
     convert->options = *options;
+    convert->sizes = *sizes;
     convert->operations = berthi_level_operations(berthi_cpu_best_level());
     berthi_arena_init(&convert->texts, context, BERTHI_PURPOSE_OBJECT, 1024);
     status = prepare(convert, error);
@@ -677,15 +464,19 @@ create_convert(berth_context *context, const berth_checkpoint *checkpoint,
 }
 
 berth_status
-berth_convert_start(berth_context *context, berth_checkpoint *checkpoint,
-                    const berth_convert_options *options, berth_job **out_job,
-                    berth_error *error)
+berthi_convert_start(berth_context *context, berth_checkpoint *checkpoint,
+                     const berth_convert_options *options,
+                     const berthi_convert_sizes *sizes, berth_job **out_job,
+                     berth_error *error)
 {
     berth_convert_options mine;
+    berth_error ignored;
     const char *mistake;
     berthi_convert *convert;
     berth_status status;
 
+    if (error == NULL)
+        error = &ignored; /* what failed decides what is done next */
     berthi_error_clear(error);
     if (out_job == NULL)
         return berthi_fail_argument(error, "out_job", "is NULL");
@@ -701,7 +492,7 @@ berth_convert_start(berth_context *context, berth_checkpoint *checkpoint,
     mistake = find_mistake(&mine);
     if (mistake != NULL)
         return berthi_fail_argument(error, "options", mistake);
-    status = create_convert(context, checkpoint, &mine, &convert, error);
+    status = create_convert(context, checkpoint, &mine, sizes, &convert, error);
     if (status != BERTH_OK)
         return status;
     /* From here on the job owns it, also when it cannot be started. */
@@ -716,4 +507,13 @@ berth_convert_start(berth_context *context, berth_checkpoint *checkpoint,
                             .progress = mine.progress,
                             .progress_user = mine.progress_user },
         out_job, error);
+}
+
+berth_status
+berth_convert_start(berth_context *context, berth_checkpoint *checkpoint,
+                    const berth_convert_options *options, berth_job **out_job,
+                    berth_error *error)
+{
+    return berthi_convert_start(context, checkpoint, options,
+                                &berthi_convert_default_sizes, out_job, error);
 }

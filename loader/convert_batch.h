@@ -2,17 +2,26 @@
 /*
  * convert_batch.h - the runs and units of one shard while they are converted.
  * Only for convert_shard.c, which makes and drives them, and convert_unit.c,
- * which does the work of one.
+ * which does the work of one, with convert_begin.c and convert_end.c for the
+ * first and the last of a run.
+ *
+ * Who waits for whom. Units lie in the order of their runs, and are given to
+ * workers in that order (is_in_turn). A worker waits inside a unit
+ *   - for the memory of its run, until all runs before have theirs, and so many
+ *     of them have ended that there is room;
+ *   - for another unit of its run that has begun it, and is in the case above;
+ *   - for the strip before, when a weight is turned: for earlier units;
+ *   - for a place, until all runs before have announced their late lengths,
+ *     which they do when they end. A place that hangs on a later run even then
+ *     is not waited for: the bytes are kept as a parcel.
+ * So all wait for earlier units only: of the units that are not done the first
+ * waits for nothing, it is in a worker's hands or will be given to the next one,
+ * and after a failure `is_stopped` ends every wait. Nobody waits for ever.
  */
 #ifndef BERTH_LOADER_CONVERT_BATCH_H
 #define BERTH_LOADER_CONVERT_BATCH_H
 
 #include "loader/convert_job.h"
-
-/* Memory of runs that are under way; a larger one comes alone. */
-#define BERTHI_CONVERT_POOL (UINT64_C(64) << 20)
-/* Turned weights are put together in strips of at most so many bytes. */
-#define BERTHI_CONVERT_STRIP (UINT64_C(48) << 20)
 
 typedef enum berthi_run_phase {
     BERTHI_RUN_IDLE,
@@ -31,6 +40,7 @@ typedef struct berthi_run_plan {
     uint64_t statistics_bytes;
     uint64_t double_bytes; /* doubly quantized: both levels                    */
     uint64_t memory;      /* all that the run allocates                        */
+    uint64_t read_max;    /* bytes that a unit reads                           */
     uint64_t values_max;  /* bytes of values of one unit, its lead included    */
     uint64_t codes_max;   /* bytes and first-level absmax of one piece         */
     uint64_t maxima_max;
@@ -45,6 +55,7 @@ typedef struct berthi_run {
     berthi_quantizer quantizer; /* the same */
     berthi_run_phase phase;     /* under the batch's lock */
     uint64_t units_left;        /* of all; under the lock */
+    bool is_announced;          /* nobody waits for its lengths any more; the lock */
     uint64_t strip_number;      /* the one under way; under the lock */
     uint64_t strip_left;        /* units of it; under the lock */
     uint8_t *memory;            /* plan.memory bytes: what follows lies in it */
@@ -93,6 +104,9 @@ typedef struct berthi_batch {
     pthread_cond_t has_changed;
     bool is_stopped;
     uint64_t pool_used;
+    uint64_t next_to_begin;  /* run: all before it have their memory */
+    uint64_t announced;      /* runs before this one have announced their lengths */
+    uint64_t parcel_bytes;   /* sent by this shard */
     berthi_unit_scratch *scratch; /* free */
 } berthi_batch;
 
@@ -105,6 +119,18 @@ berthi_decoder_span berthi_unit_span(const berthi_run *run, const berthi_unit *u
 berth_status berthi_run_init(const berthi_convert *convert, berthi_run *run,
                              const berthi_recipe_weight *weight, berth_error *error);
 
+/* The first unit of a run begins it: memory, companions, statistics. */
+berth_status berthi_run_begin(berthi_batch *batch, berthi_run *run, berth_error *error);
+/* After its last unit, or instead of any: second level, state, constants. */
+berth_status berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error);
+void berthi_run_free(berthi_batch *batch, berthi_run *run);
+
+/* For errors. */
+berthi_about berthi_run_about(const berthi_batch *batch, const berthi_run *run);
+/* The output of this role; UINT32_MAX: the run has none. */
+uint32_t berthi_run_output(const berthi_batch *batch, const berthi_run *run,
+                           berthi_role role);
+
 /* The consumer of the conveyor: `spans[0].tag` is the unit. */
 berth_status berthi_unit_consume(void *batch, const berthi_chunk *chunk,
                                  const berthi_span *spans, const uint8_t *bytes,
@@ -112,12 +138,15 @@ berth_status berthi_unit_consume(void *batch, const berthi_chunk *chunk,
 void berthi_unit_stop(void *batch);
 
 void berthi_batch_free_scratch(berthi_batch *batch);
-void berthi_batch_free_run(berthi_batch *batch, berthi_run *run);
 
-/* Writes to an output of the shard, now, or keeps a parcel for a later shard. */
-berth_status berthi_batch_put(berthi_batch *batch, uint32_t output, uint64_t offset,
-                              const void *bytes, uint64_t size, berth_error *error);
-/* The length of a late tensor. */
-void berthi_batch_set_bytes(berthi_batch *batch, uint32_t output, uint64_t bytes);
+/*
+ * Bytes of the output in which the run has this role; nothing when it has none.
+ * Written now, or kept as a parcel where the place is not known.
+ */
+berth_status berthi_batch_put(berthi_batch *batch, const berthi_run *run, berthi_role role,
+                              uint64_t offset, const void *bytes, uint64_t size,
+                              berth_error *error);
+/* The run's lengths are known; `state_bytes` is that of its state, if it has one. */
+void berthi_batch_announce(berthi_batch *batch, berthi_run *run, uint64_t state_bytes);
 
 #endif

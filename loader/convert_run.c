@@ -13,11 +13,6 @@
 #include "loader/convert_batch.h"
 #include "quant/format.h"
 
-/* What a unit reads and what it makes of it both stay below. */
-#define UNIT_BYTES (UINT64_C(4) << 20)
-#define UNIT_VALUES (UINT64_C(2) << 20)
-/* One unit that has to be larger: rows of INT8, experts. */
-#define UNIT_VALUES_MAX (UINT64_C(256) << 20)
 #define ALIGNMENT 64u
 
 static uint64_t
@@ -32,11 +27,11 @@ greatest_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* False when it is larger than any unit may be. */
+/* The least common multiple; false when it is larger than `limit`. */
 static bool
-can_multiple(uint64_t a, uint64_t b, uint64_t *out)
+can_multiple(uint64_t a, uint64_t b, uint64_t limit, uint64_t *out)
 {
-    return berthi_can_mul(a / greatest_divisor(a, b), b, out) && *out <= UNIT_VALUES_MAX;
+    return berthi_can_mul(a / greatest_divisor(a, b), b, out) && *out <= limit;
 }
 
 static uint32_t
@@ -85,7 +80,7 @@ can_encode(berthi_run *run, const berthi_convert *convert)
 
 /* Rows as they are read are columns of what is stored. */
 static bool
-can_cut_turned(berthi_run *run)
+can_cut_turned(berthi_run *run, const berthi_convert_sizes *sizes)
 {
     const berthi_recipe_weight *const weight = run->weight;
     const uint64_t rows = weight->shape[0];
@@ -95,30 +90,31 @@ can_cut_turned(berthi_run *run)
     /* New rows that end where a piece may end. */
     const uint64_t multiple = step / greatest_divisor(step, rows);
     berthi_run_plan *const plan = &run->plan;
-    uint64_t fit = BERTHI_CONVERT_STRIP / berthi_max_u64(row_bytes, 1);
+    uint64_t fit = sizes->strip / row_bytes;
 
     fit = berthi_max_u64(fit / multiple, 1) * multiple;
     plan->strip = berthi_min_u64(fit, columns);
     plan->strip_count = (columns + plan->strip - 1) / plan->strip;
-    plan->unit = berthi_max_u64(UNIT_VALUES / columns, 1) * columns;
+    plan->unit = berthi_max_u64(sizes->unit_values / columns, 1) * columns;
     plan->unit = berthi_min_u64(plan->unit, weight->elements);
-    return plan->unit <= UNIT_VALUES_MAX && plan->strip * row_bytes <= UNIT_VALUES_MAX * 4;
+    return plan->unit <= sizes->unit_values_max
+           && plan->strip <= sizes->unit_values_max / rows;
 }
 
 static bool
-can_cut_straight(berthi_run *run)
+can_cut_straight(berthi_run *run, const berthi_convert_sizes *sizes)
 {
     const berthi_recipe_weight *const weight = run->weight;
     berthi_run_plan *const plan = &run->plan;
-    uint64_t values = UNIT_VALUES;
+    const uint64_t wide = run->stored_bytes / weight->elements; /* bytes of a value */
+    uint64_t values = sizes->unit_values;
     uint64_t step;
 
     if (!can_multiple(berthi_quantizer_step(&run->quantizer),
-                      berthi_decoder_step(&run->decoder), &step))
+                      berthi_decoder_step(&run->decoder), sizes->unit_values_max, &step))
         return false;
-    /* As many values as UNIT_BYTES hold, when they are wide. */
-    if (run->stored_bytes / UNIT_BYTES > weight->elements / UNIT_VALUES)
-        values = UNIT_BYTES / (run->stored_bytes / weight->elements);
+    if (wide > 0)
+        values = berthi_min_u64(values, sizes->unit_bytes / wide);
     plan->unit = berthi_max_u64(values / step, 1) * step;
     plan->unit = berthi_min_u64(plan->unit, weight->elements);
     plan->strip_count = 1;
@@ -127,13 +123,13 @@ can_cut_straight(berthi_run *run)
 
 /* Encoded by itself at a time: a unit, or of a strip as much. */
 static uint64_t
-piece_elements(const berthi_run *run)
+piece_elements(const berthi_run *run, const berthi_convert_sizes *sizes)
 {
     const uint64_t step = berthi_quantizer_step(&run->quantizer);
 
     if (!run->weight->is_turned)
         return run->plan.unit;
-    return berthi_max_u64(UNIT_VALUES / step, 1) * step;
+    return berthi_max_u64(sizes->unit_values / step, 1) * step;
 }
 
 static bool
@@ -154,9 +150,10 @@ measure(berthi_run *run, const berthi_convert *convert)
     const uint64_t blocks = run->quantizer.blocks;
     berthi_quantized_part part;
 
-    plan->piece = berthi_min_u64(piece_elements(run), weight->elements);
+    plan->piece = berthi_min_u64(piece_elements(run, &convert->sizes), weight->elements);
     part = berthi_quantizer_part(&run->quantizer, 0, plan->piece);
     plan->strip_units = (weight->elements + plan->unit - 1) / plan->unit;
+    plan->read_max = berthi_decoder_extent(&run->decoder, 0, plan->unit).bytes + 1;
     plan->values_max = (plan->unit + berthi_decoder_lead_max(&run->decoder)) * bytes;
     plan->codes_max = part.bytes;
     plan->maxima_max = part.maxima;
@@ -193,13 +190,14 @@ fail_cut(const berthi_convert *convert, const berthi_run *run, berth_error *erro
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
                        "has no pieces of at most %u million values that can be "
                        "converted by themselves",
-                       (unsigned)(UNIT_VALUES_MAX >> 20));
+                       (unsigned)(convert->sizes.unit_values_max >> 20));
 }
 
 berth_status
 berthi_run_init(const berthi_convert *convert, berthi_run *run,
                 const berthi_recipe_weight *weight, berth_error *error)
 {
+    const berthi_convert_sizes *const sizes = &convert->sizes;
     const berthi_entry *const entry =
         &convert->checkpoint->table.entries[weight->tensor];
 
@@ -210,15 +208,17 @@ berthi_run_init(const berthi_convert *convert, berthi_run *run,
         run->record =
             berthi_classify_record(&convert->checkpoint->quantized, weight->record);
     if (weight->is_copied) {
-        run->plan.unit = UNIT_BYTES;
+        run->plan.unit = sizes->unit_bytes;
         run->plan.strip_count = 1;
-        run->plan.strip_units = (run->stored_bytes + UNIT_BYTES - 1) / UNIT_BYTES;
+        run->plan.strip_units = run->stored_bytes / sizes->unit_bytes
+                                + (run->stored_bytes % sizes->unit_bytes != 0);
+        run->plan.read_max = berthi_min_u64(run->stored_bytes, sizes->unit_bytes);
     } else if (weight->elements == 0) {
         return BERTH_OK; /* nothing is read, nothing is written */
     } else {
         if (!can_decode(run, convert) || !can_encode(run, convert)
-            || !(weight->is_turned ? can_cut_turned(run)
-                                   : can_cut_straight(run)))
+            || !(weight->is_turned ? can_cut_turned(run, sizes)
+                                   : can_cut_straight(run, sizes)))
             return fail_cut(convert, run, error);
         measure(run, convert);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_shard.c - one shard: its runs and units, the conveyor, what is put where. */
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/sys.h"
@@ -12,23 +12,36 @@
 
 /* -------------------------------------------------------------------- writing */
 
+static void
+drop_parcel(berthi_convert *convert, berthi_convert_parcel **link)
+{
+    berthi_convert_parcel *const parcel = *link;
+
+    *link = parcel->next;
+    berthi_memory_free(convert->context, BERTHI_PURPOSE_SCRATCH, parcel,
+                       sizeof *parcel + parcel->size);
+}
+
+void
+berthi_convert_drop_all_parcels(berthi_convert *convert)
+{
+    while (convert->parcels != NULL)
+        drop_parcel(convert, &convert->parcels);
+}
+
 void
 berthi_convert_drop_parcels(berthi_convert *convert, bool is_home, uint32_t shard)
 {
     berthi_convert_parcel **link = &convert->parcels;
 
     while (*link != NULL) {
-        berthi_convert_parcel *const parcel = *link;
-        const uint32_t at =
-            is_home ? parcel->home : convert->recipe.tensors[parcel->output].shard;
+        const uint32_t at = is_home ? (*link)->home
+                                    : convert->recipe.tensors[(*link)->output].shard;
 
-        if (at != shard) {
-            link = &parcel->next;
-            continue;
-        }
-        *link = parcel->next;
-        berthi_memory_free(convert->context, BERTHI_PURPOSE_SCRATCH, parcel,
-                           sizeof *parcel + parcel->size);
+        if (at == shard)
+            drop_parcel(convert, link);
+        else
+            link = &(*link)->next;
     }
 }
 
@@ -42,6 +55,7 @@ keep_parcel(berthi_batch *batch, uint32_t output, uint64_t offset, const void *b
 
     if (parcel == NULL)
         return berthi_fail_memory(error, "keeping statistics for the next shard");
+    batch->parcel_bytes += size;
     *parcel = (berthi_convert_parcel){ .next = convert->parcels,
                                        .output = output,
                                        .home = batch->shard,
@@ -72,27 +86,48 @@ write_output(berthi_batch *batch, uint32_t output, uint64_t offset, const void *
     return status;
 }
 
-berth_status
-berthi_batch_put(berthi_batch *batch, uint32_t output, uint64_t offset, const void *bytes,
-                 uint64_t size, berth_error *error)
+/* Lock held. */
+static bool
+is_place_known(const berthi_batch *batch, uint32_t output)
 {
-    berthi_convert *const convert = batch->convert;
-    const berthi_layout_tensor *const tensor = &convert->recipe.tensors[output];
+    return berthi_layout_is_place_known(batch->convert->layout, output);
+}
+
+/* True when all runs before this one have announced their lengths. Lock held. */
+static bool
+has_heard_all(berthi_batch *batch, const berthi_run *run)
+{
+    const uint64_t number = (uint64_t)(run - batch->runs);
+
+    while (batch->announced < number && batch->runs[batch->announced].is_announced)
+        batch->announced++;
+    return batch->announced >= number;
+}
+
+berth_status
+berthi_batch_put(berthi_batch *batch, const berthi_run *run, berthi_role role,
+                 uint64_t offset, const void *bytes, uint64_t size, berth_error *error)
+{
+    const uint32_t output = berthi_run_output(batch, run, role);
+    const berthi_layout_tensor *tensor;
     berth_status status = BERTH_OK;
     bool is_written = false;
 
-    if (size == 0)
+    if (size == 0 || output == UINT32_MAX)
+        return BERTH_OK;
+    tensor = &batch->convert->recipe.tensors[output];
+    if (tensor->shard == batch->shard && batch->is_finished)
         return BERTH_OK;
     pthread_mutex_lock(&batch->lock);
-    if (tensor->shard > batch->shard) {
+    while (tensor->shard == batch->shard && !batch->is_stopped
+           && !is_place_known(batch, output) && !has_heard_all(batch, run))
+        pthread_cond_wait(&batch->has_changed, &batch->lock);
+    if (batch->is_stopped)
+        status = berthi_job_fail_cancelled(error);
+    else if (tensor->shard == batch->shard && is_place_known(batch, output))
+        is_written = true;
+    else
         status = keep_parcel(batch, output, offset, bytes, size, error);
-    } else if (!batch->is_finished) {
-        while (!batch->is_stopped && !berthi_layout_is_place_known(convert->layout, output))
-            pthread_cond_wait(&batch->has_changed, &batch->lock);
-        is_written = !batch->is_stopped;
-        if (!is_written)
-            status = berthi_job_fail_cancelled(error);
-    }
     pthread_mutex_unlock(&batch->lock);
     if (is_written)
         status = write_output(batch, output, offset, bytes, size, error);
@@ -100,16 +135,19 @@ berthi_batch_put(berthi_batch *batch, uint32_t output, uint64_t offset, const vo
 }
 
 void
-berthi_batch_set_bytes(berthi_batch *batch, uint32_t output, uint64_t bytes)
+berthi_batch_announce(berthi_batch *batch, berthi_run *run, uint64_t state_bytes)
 {
+    const uint32_t state = berthi_run_output(batch, run, BERTHI_ROLE_STATE);
+
     pthread_mutex_lock(&batch->lock);
-    if (batch->convert->recipe.tensors[output].is_late)
-        berthi_layout_set_bytes(batch->convert->layout, output, (uint32_t)bytes);
+    if (state != UINT32_MAX)
+        berthi_layout_set_bytes(batch->convert->layout, state, (uint32_t)state_bytes);
+    run->is_announced = true;
     pthread_cond_broadcast(&batch->has_changed);
     pthread_mutex_unlock(&batch->lock);
 }
 
-/* What earlier shards have left for this one. All its lengths are known now. */
+/* What has been left for this shard. All its lengths are known now. */
 static berth_status
 write_parcels(berthi_batch *batch, berth_error *error)
 {
@@ -117,29 +155,19 @@ write_parcels(berthi_batch *batch, berth_error *error)
     berth_status status = BERTH_OK;
 
     for (const berthi_convert_parcel *parcel = convert->parcels;
-         parcel != NULL && status == BERTH_OK; parcel = parcel->next)
-        if (convert->recipe.tensors[parcel->output].shard == batch->shard)
-            status = write_output(batch, parcel->output, parcel->offset, parcel + 1,
-                                  parcel->size, error);
+         parcel != NULL && status == BERTH_OK; parcel = parcel->next) {
+        if (convert->recipe.tensors[parcel->output].shard != batch->shard)
+            continue;
+        if (!is_place_known(batch, parcel->output))
+            return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
+                               "the place of a tensor is not known at the end");
+        status = write_output(batch, parcel->output, parcel->offset, parcel + 1,
+                              parcel->size, error);
+    }
     return status;
 }
 
 /* ------------------------------------------------------------- runs and units */
-
-/* The first shard that holds something of the weight, and the last. */
-static void
-find_shards(const berthi_convert *convert, const berthi_recipe_weight *weight,
-            uint32_t *first, uint32_t *last)
-{
-    *first = UINT32_MAX;
-    *last = 0;
-    for (uint32_t i = 0; i < weight->output_count; i++) {
-        const uint32_t shard = convert->recipe.tensors[weight->first_output + i].shard;
-
-        *first = shard < *first ? shard : *first;
-        *last = shard > *last ? shard : *last;
-    }
-}
 
 /* True when the weight is to be converted with this shard. */
 static bool
@@ -148,8 +176,16 @@ belongs(const berthi_batch *batch, const berthi_recipe_weight *weight)
     uint32_t first;
     uint32_t last;
 
-    find_shards(batch->convert, weight, &first, &last);
+    berthi_convert_find_shards(batch->convert, weight, &first, &last);
     return first == batch->shard && (!batch->is_finished || last > batch->shard);
+}
+
+static bool
+is_late(const berthi_batch *batch, const berthi_run *run)
+{
+    const uint32_t state = berthi_run_output(batch, run, BERTHI_ROLE_STATE);
+
+    return state != UINT32_MAX && batch->convert->recipe.tensors[state].is_late;
 }
 
 static berth_status
@@ -161,6 +197,7 @@ add_run(berthi_batch *batch, const berthi_recipe_weight *weight, berth_error *er
     if (status != BERTH_OK)
         return status;
     batch->run_count++;
+    run->is_announced = !is_late(batch, run);
     batch->unit_count += run->units_left;
     batch->values_max = berthi_max_u64(batch->values_max, run->plan.values_max);
     batch->codes_max = berthi_max_u64(batch->codes_max, run->plan.codes_max);
@@ -182,31 +219,51 @@ is_first_here(const berthi_batch *batch, const berthi_recipe_weight *weight,
 }
 
 /*
- * In the order of their own tensors' places: `is_own` the weights whose own
- * tensor is in the shard, then the others.
+ * The weight that is converted with this shard and for which this tensor of it
+ * stands: its own tensor, or the first one here. `is_own`: only where the own
+ * one is here, else only where it is not. NULL: none.
  */
-static berth_status
-add_runs(berthi_batch *batch, bool is_own, berth_error *error)
+static const berthi_recipe_weight *
+weight_of(const berthi_batch *batch, uint32_t output, bool is_own)
 {
     const berthi_recipe *const recipe = &batch->convert->recipe;
-    const berthi_layout_shard shard =
-        berthi_layout_shard_at(batch->convert->layout, batch->shard);
+    const berthi_recipe_weight *const weight =
+        &recipe->weights[recipe->outputs[output].weight];
+    const bool has_own = recipe->tensors[weight->first_output].shard == batch->shard;
+    const bool stands = has_own ? output == weight->first_output
+                                : is_first_here(batch, weight, output);
+
+    return has_own == is_own && stands && belongs(batch, weight) ? weight : NULL;
+}
+
+static uint64_t
+count_runs(const berthi_batch *batch, const berthi_layout_shard *shard)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < shard->tensor_count; i++)
+        count += weight_of(batch, shard->tensors[i], true) != NULL
+                 || weight_of(batch, shard->tensors[i], false) != NULL;
+    return count;
+}
+
+static berth_status
+add_runs(berthi_batch *batch, const berthi_layout_shard *shard, bool is_own,
+         berth_error *error)
+{
     berth_status status = BERTH_OK;
 
-    for (uint32_t i = 0; i < shard.tensor_count && status == BERTH_OK; i++) {
-        const berthi_recipe_output *const output = &recipe->outputs[shard.tensors[i]];
-        const berthi_recipe_weight *const weight = &recipe->weights[output->weight];
-        const bool has_own = recipe->tensors[weight->first_output].shard == batch->shard;
-        /* One of its tensors stands for the weight: its own, or the first one here. */
-        const bool stands = has_own ? shard.tensors[i] == weight->first_output
-                                    : is_first_here(batch, weight, shard.tensors[i]);
+    for (uint32_t i = 0; i < shard->tensor_count && status == BERTH_OK; i++) {
+        const berthi_recipe_weight *const weight =
+            weight_of(batch, shard->tensors[i], is_own);
 
-        if (has_own == is_own && stands && belongs(batch, weight))
+        if (weight != NULL)
             status = add_run(batch, weight, error);
     }
     return status;
 }
 
+/* In the order of their own tensors' places, then those whose own is elsewhere. */
 static berth_status
 list_runs(berthi_batch *batch, berth_error *error)
 {
@@ -214,14 +271,14 @@ list_runs(berthi_batch *batch, berth_error *error)
         berthi_layout_shard_at(batch->convert->layout, batch->shard);
     berth_status status;
 
-    batch->run_capacity = shard.tensor_count;
+    batch->run_capacity = count_runs(batch, &shard);
     batch->runs = berthi_memory_zalloc(batch->convert->context, BERTHI_PURPOSE_CHUNKS,
                                        batch->run_capacity * sizeof *batch->runs);
     if (batch->runs == NULL)
         return berthi_fail_memory(error, "the weights of a shard");
-    status = add_runs(batch, true, error);
+    status = add_runs(batch, &shard, true, error);
     if (status == BERTH_OK)
-        status = add_runs(batch, false, error);
+        status = add_runs(batch, &shard, false, error);
     return status;
 }
 
@@ -299,12 +356,13 @@ convey(berthi_batch *batch, const berthi_chunks *chunks, berth_error *error)
         .no_uring = options->no_uring != 0,
         .readers = options->readers,
         .workers = convert->workers,
-        .ring_bytes = options->ring_bytes > 0 ? options->ring_bytes : BERTHI_CONVERT_RING,
+        .ring_bytes = options->ring_bytes > 0 ? options->ring_bytes : convert->sizes.ring,
     };
     const berthi_consumer consumer = { .user = batch,
                                        .consume = berthi_unit_consume,
-                                       .stop = berthi_unit_stop };
-    berthi_conveyor_stats stats;
+                                       .stop = berthi_unit_stop,
+                                       .is_in_turn = true };
+    berthi_conveyor_stats stats = { .bytes_read = 0 };
     const berth_status status = berthi_conveyor_run(
         convert->context, convert->job, batch->files, convert->checkpoint->shard_count,
         chunks, &conveyor, &consumer, &stats, error);
@@ -339,6 +397,18 @@ run_units(berthi_batch *batch, berth_error *error)
     return status;
 }
 
+/* Weights without values have what all weights of their encoding have. */
+static berth_status
+end_empty_runs(berthi_batch *batch, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t i = 0; i < batch->run_count && status == BERTH_OK; i++)
+        if (batch->runs[i].plan.strip_units == 0)
+            status = berthi_run_end(batch, &batch->runs[i], error);
+    return status;
+}
+
 static berth_status
 create_file(berthi_batch *batch, berth_error *error)
 {
@@ -348,8 +418,7 @@ create_file(berthi_batch *batch, berth_error *error)
     uint64_t slack = 0;
     char name[BERTHI_LAYOUT_NAME];
 
-    berthi_layout_shard_name(batch->shard, berthi_layout_shard_count(convert->layout),
-                             name);
+    berthi_convert_name_shard(batch->shard, name);
     batch->payload = BERTHI_HEADER_PREFIX + shard.header_bytes;
     for (uint32_t i = 0; i < shard.tensor_count; i++) {
         atomic_store(&convert->crcs[shard.tensors[i]], 0);
@@ -368,7 +437,7 @@ finish_batch(berthi_batch *batch)
     berth_context *const context = convert->context;
 
     for (uint64_t i = 0; i < batch->run_count; i++)
-        berthi_batch_free_run(batch, &batch->runs[i]);
+        berthi_run_free(batch, &batch->runs[i]);
     berthi_batch_free_scratch(batch);
     berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, batch->runs,
                        batch->run_capacity * sizeof *batch->runs);
@@ -398,8 +467,14 @@ berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
         status = create_file(&batch, error);
     if (status == BERTH_OK && (batch.run_count > 0 || !is_finished))
         status = run_units(&batch, error);
+    if (status == BERTH_OK)
+        status = end_empty_runs(&batch, error);
     if (status == BERTH_OK && !is_finished)
         status = write_parcels(&batch, error);
+    if (batch.parcel_bytes > 0)
+        berthi_log(convert->context, BERTH_LOG_DEBUG,
+                   "shard %" PRIu32 ": %" PRIu64 " bytes were kept for their places",
+                   shard + 1, batch.parcel_bytes);
     if (status != BERTH_OK) {
         berthi_writer_drop(convert->writer, batch.file);
         batch.file = NULL;
@@ -407,31 +482,5 @@ berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
     *out_file = batch.file;
     *out_payload = batch.payload;
     finish_batch(&batch);
-    return status;
-}
-
-/* ---------------------------------------------------------------------- plans */
-
-berth_status
-berthi_convert_measure(berthi_convert *convert, berth_error *error)
-{
-    const berthi_recipe *const recipe = &convert->recipe;
-    uint64_t unit_memory = 0;
-    uint64_t run_memory = 0;
-    berth_status status = BERTH_OK;
-
-    for (uint32_t i = 0; i < recipe->weight_count && status == BERTH_OK; i++) {
-        const berthi_run_plan *plan;
-        berthi_run run;
-
-        status = berthi_run_init(convert, &run, &recipe->weights[i], error);
-        plan = &run.plan;
-        unit_memory = berthi_max_u64(unit_memory, plan->values_max + plan->codes_max
-                                                      + plan->maxima_max * sizeof(float));
-        run_memory = berthi_max_u64(run_memory, plan->memory);
-        convert->total += run.stored_bytes * plan->strip_count;
-    }
-    convert->unit_memory = unit_memory;
-    convert->run_memory = berthi_max_u64(run_memory, BERTHI_CONVERT_POOL);
     return status;
 }

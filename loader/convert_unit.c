@@ -15,170 +15,6 @@
 #include "loader/digest.h"
 #include "quant/state.h"
 
-
-static berthi_about
-about_run(const berthi_batch *batch, const berthi_run *run)
-{
-    const berth_checkpoint *const c = batch->convert->checkpoint;
-
-    return (berthi_about){
-        .file = c->shards[c->table.entries[run->weight->tensor].shard].file.path,
-        .tensor = run->weight->name,
-        .tensor_length = run->weight->name_length,
-    };
-}
-
-/* The output of this role; UINT32_MAX: the run has none. */
-static uint32_t
-find_output(const berthi_batch *batch, const berthi_run *run, berthi_role role)
-{
-    const berthi_recipe_output *const outputs = batch->convert->recipe.outputs;
-
-    for (uint32_t i = 0; i < run->weight->output_count; i++)
-        if (outputs[run->weight->first_output + i].role == (int32_t)role)
-            return run->weight->first_output + i;
-    return UINT32_MAX;
-}
-
-static bool
-is_double(const berthi_run *run)
-{
-    return run->absmax != NULL;
-}
-
-/* ---------------------------------------------------------------------- begin */
-
-/* Whoever begins a run later does not keep this one from ending. */
-static bool
-has_reserved(berthi_batch *batch, uint64_t bytes)
-{
-    while (!batch->is_stopped && batch->pool_used > 0
-           && bytes > BERTHI_CONVERT_POOL - berthi_min_u64(batch->pool_used,
-                                                           BERTHI_CONVERT_POOL))
-        pthread_cond_wait(&batch->has_changed, &batch->lock);
-    if (batch->is_stopped)
-        return false;
-    batch->pool_used += bytes;
-    return true;
-}
-
-static uint8_t *
-take(uint8_t **next, uint64_t bytes)
-{
-    uint8_t *const memory = *next;
-
-    *next += (bytes + 63) / 64 * 64;
-    return memory;
-}
-
-static berth_status
-read_companions(berthi_batch *batch, const berthi_run *run, uint8_t **next,
-                berthi_companion *companions, berth_error *error)
-{
-    const berth_checkpoint *const c = batch->convert->checkpoint;
-    const uint32_t count = berthi_decoder_companions(&run->decoder);
-    berth_status status = BERTH_OK;
-
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
-        const berthi_entry *const entry =
-            &c->table.entries[c->table.by_name[run->record->companions[i]]];
-        const berthi_shard *const shard = &c->shards[entry->shard];
-        const uint64_t bytes = entry->end - entry->begin;
-        uint8_t *const memory = take(next, bytes);
-
-        companions[i] = (berthi_companion){ memory, bytes, entry->dtype };
-        status = berthi_file_read(&shard->file, memory, bytes,
-                                  BERTHI_HEADER_PREFIX + shard->header_bytes
-                                      + entry->begin,
-                                  "reading the statistics of a weight", error);
-    }
-    return status;
-}
-
-/* Divides the run's memory; companions and statistics are filled. */
-static berth_status
-prepare(berthi_batch *batch, berthi_run *run, berth_error *error)
-{
-    const berthi_run_plan *const plan = &run->plan;
-    const uint64_t blocks = run->quantizer.blocks;
-    berthi_companion companions[8];
-    uint8_t *next = run->memory;
-    uint8_t *statistics;
-    berth_status status = read_companions(batch, run, &next, companions, error);
-
-    if (status != BERTH_OK)
-        return status;
-    statistics = take(&next, plan->statistics_bytes);
-    if (run->record != NULL
-        && !berthi_decoder_can_prepare(&run->decoder, companions, statistics)) {
-        const berthi_about about = about_run(batch, run);
-
-        return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
-                           "its statistics are not those of such a weight");
-    }
-    if (run->weight->is_turned)
-        run->strip = take(&next, plan->strip * run->weight->shape[0]
-                                     * (berth_dtype_bits(run->weight->storage.dtype) / 8));
-    if (plan->double_bytes > 0) {
-        run->codes = take(&next, blocks);
-        run->absmax2 = (float *)(void *)take(&next, (blocks / 256 + 1) * sizeof(float));
-        run->scratch = (float *)(void *)take(
-            &next, berthi_quantizer_scratch(&run->quantizer) * sizeof(float));
-        run->absmax = (float *)(void *)take(&next, blocks * sizeof(float));
-    }
-    return BERTH_OK;
-}
-
-static berth_status
-allocate(berthi_batch *batch, berthi_run *run, berth_error *error)
-{
-    bool has_room = true;
-    berth_status status = BERTH_OK;
-
-    pthread_mutex_lock(&batch->lock);
-    has_room = has_reserved(batch, run->plan.memory);
-    pthread_mutex_unlock(&batch->lock);
-    if (!has_room)
-        return berthi_job_fail_cancelled(error);
-    if (run->plan.memory > 0) {
-        run->memory = berthi_memory_aligned(batch->convert->context,
-                                            BERTHI_PURPOSE_SCRATCH, run->plan.memory, 64);
-        if (run->memory == NULL)
-            status = berthi_fail_memory(error, "converting a weight");
-    }
-    if (status == BERTH_OK && !run->weight->is_copied)
-        status = prepare(batch, run, error);
-    return status;
-}
-
-/* The first unit of a run begins it, the others wait for that. */
-static berth_status
-begin_run(berthi_batch *batch, berthi_run *run, berth_error *error)
-{
-    berth_status status = BERTH_OK;
-    bool is_first;
-    bool is_ready;
-
-    pthread_mutex_lock(&batch->lock);
-    is_first = run->phase == BERTHI_RUN_IDLE;
-    if (is_first)
-        run->phase = BERTHI_RUN_BEGINNING;
-    while (!is_first && run->phase != BERTHI_RUN_READY && !batch->is_stopped)
-        pthread_cond_wait(&batch->has_changed, &batch->lock);
-    is_ready = run->phase == BERTHI_RUN_READY;
-    pthread_mutex_unlock(&batch->lock);
-    if (!is_first)
-        return is_ready ? BERTH_OK : berthi_job_fail_cancelled(error);
-    status = allocate(batch, run, error);
-    if (status != BERTH_OK)
-        return status; /* the conveyor stops those who wait */
-    pthread_mutex_lock(&batch->lock);
-    run->phase = BERTHI_RUN_READY;
-    pthread_cond_broadcast(&batch->has_changed);
-    pthread_mutex_unlock(&batch->lock);
-    return BERTH_OK;
-}
-
 /* -------------------------------------------------------------------- scratch */
 
 static void
@@ -257,22 +93,23 @@ encode_piece(berthi_batch *batch, berthi_run *run, berthi_unit_scratch *scratch,
     const berthi_storage *const storage = &run->weight->storage;
     const berthi_quantized_part part =
         berthi_quantizer_part(&run->quantizer, first, count);
-    const bool is_int8 = storage->encoding == BERTH_ENCODING_INT8;
-    float *const maxima = is_double(run) ? run->absmax + part.first_maximum
-                                         : scratch->maxima;
-    uint32_t output;
+    const bool is_double = run->absmax != NULL;
+    float *const maxima = is_double ? run->absmax + part.first_maximum : scratch->maxima;
     berth_status status;
 
     if (storage->encoding == BERTH_ENCODING_NATIVE)
-        return berthi_batch_put(batch, find_output(batch, run, BERTHI_ROLE_VALUES),
-                                part.begin, values, part.bytes, error);
+        return berthi_batch_put(batch, run, BERTHI_ROLE_VALUES, part.begin, values,
+                                part.bytes, error);
     berthi_quantizer_encode(&run->quantizer, values, count, scratch->codes, maxima);
-    output = find_output(batch, run, BERTHI_ROLE_CODES);
-    status = berthi_batch_put(batch, output, part.begin, scratch->codes, part.bytes, error);
-    if (status != BERTH_OK || is_double(run))
+    status = berthi_batch_put(batch, run, BERTHI_ROLE_CODES, part.begin, scratch->codes,
+                              part.bytes, error);
+    if (status != BERTH_OK || is_double)
         return status;
-    output = find_output(batch, run, is_int8 ? BERTHI_ROLE_ROW_MAXIMUM : BERTHI_ROLE_ABSMAX);
-    return berthi_batch_put(batch, output, part.first_maximum * sizeof(float), maxima,
+    return berthi_batch_put(batch, run,
+                            storage->encoding == BERTH_ENCODING_INT8
+                                ? BERTHI_ROLE_ROW_MAXIMUM
+                                : BERTHI_ROLE_ABSMAX,
+                            part.first_maximum * sizeof(float), maxima,
                             part.maxima * sizeof(float), error);
 }
 
@@ -413,8 +250,8 @@ convert_unit(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
     berth_status status;
 
     if (run->weight->is_copied)
-        return berthi_batch_put(batch, find_output(batch, run, BERTHI_ROLE_VALUES),
-                                unit->first, bytes, unit->count, error);
+        return berthi_batch_put(batch, run, BERTHI_ROLE_VALUES, unit->first, bytes,
+                                unit->count, error);
     scratch = take_scratch(batch);
     if (scratch == NULL)
         return berthi_fail_memory(error, "converting a weight");
@@ -430,128 +267,6 @@ convert_unit(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
     return status;
 }
 
-/* ------------------------------------------------------------------------ end */
-
-static berth_status
-put_double(berthi_batch *batch, berthi_run *run, float *offset, berth_error *error)
-{
-    const uint64_t blocks = run->quantizer.blocks;
-    berth_status status;
-
-    *offset = berthi_quantizer_finish(&run->quantizer, run->absmax, run->codes,
-                                      run->absmax2, run->scratch);
-    status = berthi_batch_put(batch, find_output(batch, run, BERTHI_ROLE_ABSMAX2), 0,
-                              run->absmax2, (blocks + 255) / 256 * sizeof(float), error);
-    if (status == BERTH_OK)
-        status = berthi_batch_put(batch, find_output(batch, run, BERTHI_ROLE_ABSMAX), 0,
-                                  run->codes, blocks, error);
-    return status;
-}
-
-static berth_status
-put_state(berthi_batch *batch, berthi_run *run, float offset, berth_error *error)
-{
-    const berthi_recipe_weight *const weight = run->weight;
-    const uint32_t output = find_output(batch, run, BERTHI_ROLE_STATE);
-    const uint64_t turned[2] = { weight->shape[1], weight->shape[0] };
-    berthi_state state;
-    char text[BERTHI_STATE_TEXT_MAX];
-    size_t length;
-
-    berthi_stored_state(&weight->storage, weight->is_turned ? turned : weight->shape,
-                        weight->rank, offset, &state);
-    length = berthi_state_print(&state, text, sizeof text);
-    if (length >= sizeof text)
-        return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
-                           "a state of %zu characters", length);
-    berthi_batch_set_bytes(batch, output, length);
-    return berthi_batch_put(batch, output, 0, text, length, error);
-}
-
-static berth_status
-put_constants(berthi_batch *batch, const berthi_run *run, berth_error *error)
-{
-    static const berthi_role roles[] = { BERTHI_ROLE_MAP, BERTHI_ROLE_MAP2,
-                                         BERTHI_ROLE_ROW_FORMAT };
-    uint8_t bytes[BERTHI_STORED_CONSTANT_MAX];
-    berth_status status = BERTH_OK;
-
-    for (size_t i = 0; i < sizeof roles / sizeof roles[0] && status == BERTH_OK; i++) {
-        const uint32_t output = find_output(batch, run, roles[i]);
-
-        if (output != UINT32_MAX)
-            status = berthi_batch_put(
-                batch, output, 0, bytes,
-                berthi_stored_constant(roles[i], run->weight->storage.encoding, bytes),
-                error);
-    }
-    return status;
-}
-
-/* NaN and infinities are told in the order in which weights end. */
-static berth_status
-tell_nonfinite(berthi_batch *batch, const berthi_run *run, berth_error *error)
-{
-    berthi_convert *const convert = batch->convert;
-    const uint64_t nan = atomic_load(&run->nan);
-    const uint64_t infinite = atomic_load(&run->infinite);
-    const berthi_about about = about_run(batch, run);
-    berth_error details;
-    berth_status status;
-
-    if (nan + infinite == 0)
-        return BERTH_OK;
-    status = berthi_fail(&details, BERTH_REASON_NONFINITE, &about,
-                         "has %" PRIu64 " NaN and %" PRIu64 " infinite values", nan,
-                         infinite);
-    if (convert->options.reject_nonfinite) {
-        if (error != NULL)
-            *error = details;
-        return status;
-    }
-    pthread_mutex_lock(&batch->lock);
-    convert->report.nonfinite_tensors++;
-    convert->report.nonfinite_values += nan + infinite;
-    if (convert->options.finding != NULL)
-        convert->options.finding(convert->options.finding_user,
-                                 &(berth_finding){ .severity = BERTH_SEVERITY_WARNING,
-                                                   .details = &details,
-                                                   .name = run->weight->name,
-                                                   .name_length = run->weight->name_length });
-    pthread_mutex_unlock(&batch->lock);
-    return BERTH_OK;
-}
-
-void
-berthi_batch_free_run(berthi_batch *batch, berthi_run *run)
-{
-    berthi_memory_free_aligned(batch->convert->context, BERTHI_PURPOSE_SCRATCH,
-                               run->memory, run->plan.memory, 64);
-    run->memory = NULL;
-}
-
-static berth_status
-end_run(berthi_batch *batch, berthi_run *run, berth_error *error)
-{
-    const int32_t encoding = run->weight->storage.encoding;
-    float offset = 0;
-    berth_status status = tell_nonfinite(batch, run, error);
-
-    if (status == BERTH_OK && is_double(run))
-        status = put_double(batch, run, &offset, error);
-    if (status == BERTH_OK
-        && (encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4))
-        status = put_state(batch, run, offset, error);
-    if (status == BERTH_OK)
-        status = put_constants(batch, run, error);
-    berthi_batch_free_run(batch, run);
-    pthread_mutex_lock(&batch->lock);
-    batch->pool_used -= run->plan.memory;
-    pthread_cond_broadcast(&batch->has_changed);
-    pthread_mutex_unlock(&batch->lock);
-    return status;
-}
-
 /* ----------------------------------------------------------------------- calls */
 
 berth_status
@@ -562,7 +277,7 @@ berthi_unit_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
     const berthi_unit *const unit = &batch->units[spans[0].tag];
     berthi_run *const run = &batch->runs[unit->run];
     bool is_last;
-    berth_status status = begin_run(batch, run, error);
+    berth_status status = berthi_run_begin(batch, run, error);
 
     (void)chunk;
     if (status == BERTH_OK)
@@ -572,7 +287,7 @@ berthi_unit_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
     pthread_mutex_lock(&batch->lock);
     is_last = --run->units_left == 0;
     pthread_mutex_unlock(&batch->lock);
-    return is_last ? end_run(batch, run, error) : BERTH_OK;
+    return is_last ? berthi_run_end(batch, run, error) : BERTH_OK;
 }
 
 void

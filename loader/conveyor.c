@@ -362,6 +362,7 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
         c->lane_count = has_call[BERTHI_STAGE_IN_ORDER]
                             ? (uint32_t)berthi_min_u64(c->worker_capacity, LANES_MAX)
                             : 1;
+        c->stage.next_in_turn = c->consumer->is_in_turn ? c->chunks->chunks : NULL;
         run_threads(c);
         describe_path(c, c->stats.path);
         status = c->status;

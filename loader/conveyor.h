@@ -87,7 +87,7 @@ void berthi_chunks_fini(berthi_chunks *chunks);
  */
 typedef struct berthi_consumer {
     void *user;
-    /* Optional: any order, several at once. */
+    /* Optional: any order, several at once; in turn: begun in the order of the table. */
     berth_status (*consume)(void *user, const berthi_chunk *chunk,
                             const berthi_span *spans, const uint8_t *bytes,
                             berth_error *error);
@@ -99,6 +99,11 @@ typedef struct berthi_consumer {
      * the calls above for another chunk must return. Any thread, once or twice.
      */
     void (*stop)(void *user);
+    /*
+     * `consume` may then wait for chunks that come earlier: they have been given
+     * to somebody. Not together with consume_in_order.
+     */
+    bool is_in_turn;
 } berthi_consumer;
 
 typedef struct berthi_conveyor_options {

@@ -165,8 +165,9 @@ can_call(const berthi_stage *stage, const berthi_stage_buffer *buffer,
         return false;
     if (buffer->calls[call] != BERTHI_STAGE_WAITING)
         return false;
-    return call != BERTHI_STAGE_IN_ORDER
-           || buffer->chunk->number_in_file == stage->next_in_file[buffer->chunk->file];
+    if (call == BERTHI_STAGE_IN_ORDER)
+        return buffer->chunk->number_in_file == stage->next_in_file[buffer->chunk->file];
+    return stage->next_in_turn == NULL || buffer->chunk == stage->next_in_turn;
 }
 
 /* The earliest chunk that can get this call; chunks lie in one table, in order. */
@@ -195,6 +196,8 @@ can_take_work(berthi_stage *stage, berthi_stage_work *work)
     }
     if (work->buffer == NULL)
         return false;
+    if (work->call == BERTHI_STAGE_ANY_ORDER && stage->next_in_turn != NULL)
+        stage->next_in_turn++;
     work->buffer->state = BERTHI_STAGE_BUSY;
     work->buffer->calls[work->call] = BERTHI_STAGE_RUNNING;
     return true;

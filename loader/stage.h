@@ -63,6 +63,7 @@ typedef struct berthi_stage {
     pthread_mutex_t lock;    /* states and everything below */
     pthread_cond_t has_work; /* a call may be possible, or there will be none */
     uint32_t *next_in_file;  /* per file: number of the chunk whose turn it is */
+    const berthi_chunk *next_in_turn; /* of any-order calls; NULL: whatever is there */
     bool is_starved;         /* the last take() found none */
     bool is_closed;          /* nothing more will be filled */
     bool is_stopped;         /* no more calls */

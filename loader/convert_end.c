@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert_end.c - the end of a run: what is known only when all its values have
+ * been seen, and what is the same for all weights.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "loader/convert_batch.h"
+#include "quant/state.h"
+
+/* ---------------------------------------------------------- NaN and infinities */
+
+static bool
+is_noted(const berthi_convert *convert, uint32_t weight)
+{
+    for (const berthi_convert_nonfinite *f = convert->nonfinite; f != NULL; f = f->next)
+        if (f->weight == weight)
+            return true;
+    return false;
+}
+
+static berth_status
+fail_nonfinite(const berthi_convert *convert, const berthi_recipe_weight *weight,
+               uint64_t nan, uint64_t infinite, berth_error *error)
+{
+    const berth_checkpoint *const c = convert->checkpoint;
+    const berthi_about about = {
+        .file = c->shards[c->table.entries[weight->tensor].shard].file.path,
+        .tensor = weight->name,
+        .tensor_length = weight->name_length,
+    };
+
+    return berthi_fail(error, BERTH_REASON_NONFINITE, &about,
+                       "has %" PRIu64 " NaN and %" PRIu64 " infinite values", nan,
+                       infinite);
+}
+
+berth_status
+berthi_convert_note_nonfinite(berthi_convert *convert, uint32_t number, uint64_t nan,
+                              uint64_t infinite, berth_error *error)
+{
+    const berthi_recipe_weight *const weight = &convert->recipe.weights[number];
+    berthi_convert_nonfinite *found;
+    berth_error details;
+
+    if (is_noted(convert, number))
+        return BERTH_OK;
+    if (convert->options.reject_nonfinite)
+        return fail_nonfinite(convert, weight, nan, infinite, error);
+    found = berthi_memory_alloc(convert->context, BERTHI_PURPOSE_OBJECT, sizeof *found);
+    if (found == NULL)
+        return berthi_fail_memory(error, "the list of non-finite weights");
+    *found = (berthi_convert_nonfinite){ convert->nonfinite, number, nan, infinite };
+    convert->nonfinite = found;
+    convert->report.nonfinite_tensors++;
+    convert->report.nonfinite_values += nan + infinite;
+    (void)fail_nonfinite(convert, weight, nan, infinite, &details);
+    if (convert->options.finding != NULL)
+        convert->options.finding(convert->options.finding_user,
+                                 &(berth_finding){ .severity = BERTH_SEVERITY_WARNING,
+                                                   .details = &details,
+                                                   .name = weight->name,
+                                                   .name_length = weight->name_length });
+    return BERTH_OK;
+}
+
+static berth_status
+note_nonfinite(berthi_batch *batch, const berthi_run *run, berth_error *error)
+{
+    berthi_convert *const convert = batch->convert;
+    const uint64_t nan = atomic_load(&run->nan);
+    const uint64_t infinite = atomic_load(&run->infinite);
+    berth_status status;
+
+    if (nan + infinite == 0)
+        return BERTH_OK;
+    pthread_mutex_lock(&batch->lock);
+    status = berthi_convert_note_nonfinite(
+        convert, (uint32_t)(run->weight - convert->recipe.weights), nan, infinite, error);
+    pthread_mutex_unlock(&batch->lock);
+    return status;
+}
+
+/* ----------------------------------------------------------------- statistics */
+
+static bool
+is_4bit(const berthi_run *run)
+{
+    const int32_t encoding = run->weight->storage.encoding;
+
+    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
+}
+
+static berth_status
+print_state(const berthi_run *run, float offset, char text[BERTHI_STATE_TEXT_MAX],
+            size_t *out_length, berth_error *error)
+{
+    const berthi_recipe_weight *const weight = run->weight;
+    const uint64_t *shape = weight->shape;
+    uint64_t turned[2];
+    berthi_state state;
+
+    if (weight->is_turned) {
+        turned[0] = shape[1];
+        turned[1] = shape[0];
+        shape = turned;
+    }
+    berthi_stored_state(&weight->storage, shape, weight->rank, offset, &state);
+    *out_length = berthi_state_print(&state, text, BERTHI_STATE_TEXT_MAX);
+    if (*out_length < BERTHI_STATE_TEXT_MAX)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_INTERNAL, NULL, "a state of %zu characters",
+                       *out_length);
+}
+
+static berth_status
+put_double(berthi_batch *batch, const berthi_run *run, berth_error *error)
+{
+    const uint64_t blocks = run->quantizer.blocks;
+    const uint64_t outer = (blocks + BERTHI_DOUBLE_BLOCK - 1) / BERTHI_DOUBLE_BLOCK;
+    berth_status status = berthi_batch_put(batch, run, BERTHI_ROLE_ABSMAX2, 0,
+                                           run->absmax2, outer * sizeof(float), error);
+
+    if (status == BERTH_OK)
+        status = berthi_batch_put(batch, run, BERTHI_ROLE_ABSMAX, 0, run->codes, blocks,
+                                  error);
+    return status;
+}
+
+static berth_status
+put_constants(berthi_batch *batch, const berthi_run *run, berth_error *error)
+{
+    static const berthi_role roles[] = { BERTHI_ROLE_MAP, BERTHI_ROLE_MAP2,
+                                         BERTHI_ROLE_ROW_FORMAT };
+    uint8_t bytes[BERTHI_STORED_CONSTANT_MAX];
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0] && status == BERTH_OK; i++) {
+        const uint32_t size = berthi_stored_constant(
+            roles[i], run->weight->storage.encoding, bytes);
+
+        status = berthi_batch_put(batch, run, roles[i], 0, bytes, size, error);
+    }
+    return status;
+}
+
+/* Lengths are announced before anything is written: others may wait for them. */
+static berth_status
+put_statistics(berthi_batch *batch, berthi_run *run, berth_error *error)
+{
+    char text[BERTHI_STATE_TEXT_MAX];
+    size_t length = 0;
+    float offset = 0;
+    berth_status status = BERTH_OK;
+
+    if (run->absmax != NULL)
+        offset = berthi_quantizer_finish(&run->quantizer, run->absmax, run->codes,
+                                         run->absmax2, run->scratch);
+    if (is_4bit(run))
+        status = print_state(run, offset, text, &length, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_batch_announce(batch, run, length);
+    if (run->absmax != NULL)
+        status = put_double(batch, run, error);
+    if (status == BERTH_OK)
+        status = berthi_batch_put(batch, run, BERTHI_ROLE_STATE, 0, text, length, error);
+    if (status == BERTH_OK)
+        status = put_constants(batch, run, error);
+    return status;
+}
+
+void
+berthi_run_free(berthi_batch *batch, berthi_run *run)
+{
+    berthi_memory_free_aligned(batch->convert->context, BERTHI_PURPOSE_SCRATCH,
+                               run->memory, run->plan.memory, 64);
+    run->memory = NULL;
+}
+
+berth_status
+berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error)
+{
+    berth_status status = note_nonfinite(batch, run, error);
+
+    if (status == BERTH_OK)
+        status = put_statistics(batch, run, error);
+    if (run->memory == NULL)
+        return status;
+    berthi_run_free(batch, run);
+    pthread_mutex_lock(&batch->lock);
+    batch->pool_used -= run->plan.memory;
+    pthread_cond_broadcast(&batch->has_changed);
+    pthread_mutex_unlock(&batch->lock);
+    return status;
+}

@@ -54,7 +54,8 @@ choose_sizes(berthi_intake *intake)
     cached = berthi_min_u64(cached, CACHED_READ_BYTES_MAX);
     intake->buffered_bytes = berthi_min_u64(cached, chunk_bytes);
     intake->direct_bytes = berthi_min_u64(READ_BYTES, chunk_bytes);
-    intake->parts_per_buffer = (uint32_t)(chunk_bytes / intake->buffered_bytes);
+    intake->parts_per_buffer =
+        (uint32_t)((chunk_bytes - 1) / intake->buffered_bytes + 1);
     /* Cut at multiples of the file: a chunk that begins between two has one more. */
     if (!intake->chunks->is_ordered)
         intake->parts_per_buffer++;

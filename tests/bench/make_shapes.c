@@ -9,6 +9,7 @@
  *                scales, payload is a hole
  *   many:N       N small tensors in 10 shards
  *   random:MIB   one shard a GiB with bytes that nothing can guess or compress
+ *   llama1b      a Llama of 1.1 billion values, bell-shaped enough: 2.2 GB
  *   X01 ... R7   one file with a worst-case header (safetensors-format, 17.11)
  *
  * Beside FOLDER it leaves FOLDER.expected: what a listing must add up to.
@@ -69,6 +70,12 @@ repeat(text *t, const char *what, size_t count)
 
 /* --------------------------------------------------------------------- shards */
 
+typedef enum fill {
+    FILL_NOTHING,
+    FILL_BYTES,  /* any */
+    FILL_WEIGHTS /* BF16 of some hundredths */
+} fill;
+
 /* A model that is being counted, and then written. */
 typedef struct model {
     const char *folder;   /* NULL: only counted */
@@ -78,7 +85,7 @@ typedef struct model {
     uint64_t offset;      /* in the open one's data */
     text header;          /* of the open one */
     text map;             /* of the index */
-    bool is_random;       /* fill the holes */
+    fill how;             /* the holes */
     bench_listing listing;
 } model;
 
@@ -139,8 +146,17 @@ shard_name(const model *m, char *name, size_t capacity)
     return name;
 }
 
+/* Four values: sign and mantissa at random, exponents of 2^-13 to 2^-6. */
+static uint64_t
+like_weights(uint64_t bits)
+{
+    const uint64_t exponents = (bits >> 7 & UINT64_C(0x0007000700070007)) << 7;
+
+    return (bits & UINT64_C(0x807f807f807f807f)) + UINT64_C(0x3900390039003900) + exponents;
+}
+
 static void
-fill_randomly(int fd, uint64_t offset, uint64_t bytes, uint64_t state)
+fill_randomly(int fd, uint64_t offset, uint64_t bytes, uint64_t state, fill how)
 {
     static uint64_t block[1 << 17];
 
@@ -153,7 +169,7 @@ fill_randomly(int fd, uint64_t offset, uint64_t bytes, uint64_t state)
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            block[i] = state;
+            block[i] = how == FILL_WEIGHTS ? like_weights(state) : state;
         }
         write_all(fd, (const char *)block, now);
         bytes -= now;
@@ -171,8 +187,9 @@ end_shard(model *m)
 
     m->header.bytes[m->header.length - 1] = '}'; /* it was a comma */
     fd = write_file(m->folder, shard_name(m, name, sizeof name), &m->header, m->offset);
-    if (m->is_random)
-        fill_randomly(fd, 8 + m->header.length, m->offset, 88172645463325252u + m->shard);
+    if (m->how != FILL_NOTHING)
+        fill_randomly(fd, 8 + m->header.length, m->offset, 88172645463325252u + m->shard,
+                      m->how);
     close(fd);
     m->header.length = 0;
     m->offset = 0;
@@ -256,6 +273,27 @@ put_llama70b(model *m, uint64_t n)
     }
     put(m, "model.norm.weight", "BF16", 16, 8192, 0);
     put(m, "lm_head.weight", "BF16", 16, 128256, 8192);
+}
+
+/* TinyLlama's shape. */
+static void
+put_llama1b(model *m, uint64_t n)
+{
+    (void)n;
+    put(m, "model.embed_tokens.weight", "BF16", 16, 32000, 2048);
+    for (int layer = 0; layer < 22; layer++) {
+        put_layer(m, layer, "input_layernorm", 2048, 0);
+        put_layer(m, layer, "mlp.down_proj", 2048, 5632);
+        put_layer(m, layer, "mlp.gate_proj", 5632, 2048);
+        put_layer(m, layer, "mlp.up_proj", 5632, 2048);
+        put_layer(m, layer, "post_attention_layernorm", 2048, 0);
+        put_layer(m, layer, "self_attn.k_proj", 256, 2048);
+        put_layer(m, layer, "self_attn.o_proj", 2048, 2048);
+        put_layer(m, layer, "self_attn.q_proj", 2048, 2048);
+        put_layer(m, layer, "self_attn.v_proj", 256, 2048);
+    }
+    put(m, "model.norm.weight", "BF16", 16, 2048, 0);
+    put(m, "lm_head.weight", "BF16", 16, 32000, 2048);
 }
 
 /* A weight of 8-bit floats and its scales, one for 128 x 128 values. */
@@ -354,6 +392,11 @@ put_random(model *m, uint64_t mib)
 #define LLAMA_CONFIG                                                                       \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "              \
     "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false}\n"
+#define LLAMA1B_CONFIG                                                                     \
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "              \
+    "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false, \"hidden_size\": 2048, "       \
+    "\"intermediate_size\": 5632, \"num_hidden_layers\": 22, \"vocab_size\": 32000, "        \
+    "\"num_attention_heads\": 32, \"num_key_value_heads\": 4}\n"
 #define DEEPSEEK_CONFIG                                                                    \
     "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"deepseek_v3\", "   \
     "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false, "                      \
@@ -362,14 +405,14 @@ put_random(model *m, uint64_t mib)
 
 static void
 make_model(const char *folder, void (*put_all)(model *m, uint64_t n), uint64_t n,
-           uint32_t shard_count, bool is_random, const char *config)
+           uint32_t shard_count, fill how, const char *config)
 {
     model counted = { .shard_count = shard_count, .shard = 1 };
     model m = { .folder = folder, .shard_count = shard_count, .shard = 1 };
 
     put_all(&counted, n);
     m.total = counted.listing.bytes;
-    m.is_random = is_random;
+    m.how = how;
     put_all(&m, n);
     end_model(&m, config);
 }
@@ -453,13 +496,15 @@ main(int argc, char **argv)
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         bench_die("%s: %s", folder, strerror(errno));
     if (strcmp(shape, "llama70b") == 0)
-        make_model(folder, put_llama70b, 0, 15, false, LLAMA_CONFIG);
+        make_model(folder, put_llama70b, 0, 15, FILL_NOTHING, LLAMA_CONFIG);
     else if (strcmp(shape, "deepseek") == 0)
-        make_model(folder, put_deepseek, 0, 163, false, DEEPSEEK_CONFIG);
+        make_model(folder, put_deepseek, 0, 163, FILL_NOTHING, DEEPSEEK_CONFIG);
     else if (strncmp(shape, "many:", 5) == 0 && n >= 10)
-        make_model(folder, put_many, n, 10, false, LLAMA_CONFIG);
+        make_model(folder, put_many, n, 10, FILL_NOTHING, LLAMA_CONFIG);
     else if (strncmp(shape, "random:", 7) == 0 && n >= 1024)
-        make_model(folder, put_random, n, (uint32_t)(n / 1024), true, LLAMA_CONFIG);
+        make_model(folder, put_random, n, (uint32_t)(n / 1024), FILL_BYTES, LLAMA_CONFIG);
+    else if (strcmp(shape, "llama1b") == 0)
+        make_model(folder, put_llama1b, 0, 2, FILL_WEIGHTS, LLAMA1B_CONFIG);
     else
         make_worst(folder, shape);
     return 0;

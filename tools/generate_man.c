@@ -136,8 +136,8 @@ write_environment(output *out)
                 "network is ever used.\n"
                 ".TP\n.BR NO_COLOR \", \" TERM\nno colours when NO_COLOR is not empty or "
                 "TERM is dumb.\n"
-                ".TP\n.B BERTH_LOG\nas \\-\\-log.\n.TP\n.B BERTH_IO\nas \\-\\-io of\n"
-                ".BR berth\\-verify (1).\n");
+                ".TP\n.B BERTH_LOG\nas \\-\\-log.\n.TP\n.B BERTH_IO\nas \\-\\-io of the\n"
+                "commands that read weights.\n");
 }
 
 static void
@@ -145,7 +145,7 @@ write_main_page(output *out, const void *user)
 {
     (void)user;
     write_head(out, "BERTH", 1, "berth",
-               "open, inspect and check checkpoints of large language models");
+               "open, inspect, check and quantize checkpoints of large language models");
     output_text(out, ".SH SYNOPSIS\n.B berth\n\\fICOMMAND\\fR [\\fIOPTION\\fR]... "
                      "[\\fIARGUMENT\\fR]\n.SH COMMANDS\n");
     for (size_t i = 0; all_commands[i] != NULL; i++) {

@@ -19,7 +19,7 @@ const help_exit_code help_exit_codes[] = {
     { 8, "no usable device or driver" },
     { 9, "I/O error or disk full" },
     { 10, "unsupported format or dtype: convert" },
-    { 11, "a policy that was asked for (--strict) is violated" },
+    { 11, "a policy that was asked for (--strict, --min-coverage) is violated" },
     { 130, "stopped by Ctrl-C, nothing half-written is left" },
 };
 const size_t help_exit_code_count = sizeof help_exit_codes / sizeof help_exit_codes[0];
@@ -34,7 +34,8 @@ heading(output *out, const screen *s, const char *text)
 void
 help_overview(output *out, const screen *s, const cli_command *const *commands)
 {
-    heading(out, s, "berth - open, inspect and check checkpoints of large language models");
+    heading(out, s, "berth - open, inspect, check and quantize checkpoints of large language "
+                    "models");
     output_text(out, "\n");
     heading(out, s, "Examples");
     for (size_t i = 0; commands[i] != NULL; i++)
@@ -42,8 +43,8 @@ help_overview(output *out, const screen *s, const cli_command *const *commands)
     output_text(out, "\n");
     heading(out, s, "Commands");
     for (size_t i = 0; commands[i] != NULL; i++)
-        output_format(out, "  %-10s%s\n", commands[i]->name, commands[i]->help);
-    output_text(out, "  help      show the help of a command\n\n");
+        output_format(out, "  %-12s%s\n", commands[i]->name, commands[i]->help);
+    output_text(out, "  help        show the help of a command\n\n");
     heading(out, s, "Options");
     output_text(out, "  -h, --help     show this, or the help of a command\n"
                      "  -V, --version  show the version\n\n"

@@ -19,6 +19,8 @@
 const cli_command *const all_commands[] = {
     &inspect_command,
     &verify_command,
+    &quantize_command,
+    &dequantize_command,
     &devices_command,
     NULL,
 };

@@ -26,6 +26,14 @@ hide_times()
     sed -E 's/"(seconds)": [0-9.]+/"\1": T/; s/"(io_path)": "[^"]*"/"\1": "PATH"/'
 }
 
+# The same of what is converted; how many bytes are read depends on the files' way to memory.
+hide_rates()
+{
+    sed -E 's/^io  .*/io  .../; s/; [0-9.]+ [KMG]iB of memory/; M of memory/' |
+        sed -E 's/"((read_|convert_|write_)?seconds|bytes_read|planned_memory)": [0-9.]+/"\1": N/' |
+        sed -E 's/"(bottleneck|io_path)": "[^"]*"/"\1": "..."/'
+}
+
 # on_terminal COLUMNS COMMAND: what a terminal of this width would get, escapes made visible
 on_terminal()
 {

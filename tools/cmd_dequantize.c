@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_dequantize.c - `berth dequantize`: quantized weights as plain ones again. */
+#include "tools/commands.h"
+#include "tools/convert.h"
+
+static const cli_option dequantize_options[] = {
+    { "dtype", '\0', CLI_CHOICE, offsetof(convert_arguments, dtype), CONVERT_DTYPES, NULL,
+      "model", "of the plain weights; without it, what config.json says" },
+    CONVERT_OPTIONS,
+};
+
+static const cli_example dequantize_examples[] = {
+    { "berth dequantize ./model-nf4 ./model-bf16 --dtype bf16",
+      "plain weights that open without bitsandbytes" },
+    { "berth dequantize ./model-fp8 ./model --dry-run", "how large it would be" },
+    { "berth dequantize ./model-nf4 ./model --resume",
+      "go on after Ctrl-C, a full disk or a crash" },
+};
+
+static const char *const dequantize_description[] = {
+    "Writes the checkpoint IN anew in the folder OUT with plain weights: bitsandbytes "
+    "4-bit and 8-bit of all eras, 8-bit floats with scales, packed 4-bit floats. Transposed "
+    "weights are turned back, quantization_config goes, everything else stays.",
+    "The values are those that the quantized model computes with, rounded once; what "
+    "quantizing has lost does not come back.",
+    "OUT appears when it is complete. What an interrupted run has finished stays beside it "
+    "for --resume, which writes the same bytes; IN is never changed.",
+    NULL,
+};
+
+static berth_status
+dequantize_run(session *s)
+{
+    return convert_run(s, BERTH_ENCODING_NATIVE);
+}
+
+const cli_command dequantize_command = {
+    .name = "dequantize",
+    .help = "write a quantized checkpoint anew with plain weights",
+    .description = dequantize_description,
+    .operand = "IN OUT",
+    .options = dequantize_options,
+    .option_count = sizeof dequantize_options / sizeof dequantize_options[0],
+    .examples = dequantize_examples,
+    .example_count = sizeof dequantize_examples / sizeof dequantize_examples[0],
+    .arguments_size = sizeof(convert_arguments),
+    .settle = convert_settle,
+    .run = dequantize_run,
+};

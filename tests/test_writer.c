@@ -34,6 +34,7 @@ static struct {
     const char *lock_moves;    /* before the next flock this folder is renamed   */
     const char *lock_taken;    /* before the next flock another one locks this   */
     const char *rename_refuses; /* renames to this name fail                     */
+    const char *unlink_refuses; /* removing this fails                           */
     bool has_no_noreplace;     /* an old file system                             */
 } world;
 
@@ -77,6 +78,16 @@ rename_with(int folder, const char *from, const char *to, unsigned flags)
         return -1;
     }
     return (int)syscall(SYS_renameat2, folder, from, folder, to, flags);
+}
+
+int
+unlinkat(int folder, const char *name, int flags)
+{
+    if (world.unlink_refuses != NULL && strcmp(name, world.unlink_refuses) == 0) {
+        errno = EACCES;
+        return -1;
+    }
+    return (int)syscall(SYS_unlinkat, folder, name, flags);
 }
 
 int
@@ -678,6 +689,38 @@ test_interrupted_publishing(void)
     CHECK(!is_there(folder, JOURNAL));
 }
 
+/* An old index or the journal that cannot be removed: told, and done the next time. */
+static void
+test_publish_cannot_remove(void)
+{
+    const char *const folder = fixture_folder();
+    berthi_writer *writer;
+    berth_error error;
+
+    fixture_text(fixture_format("%s/%s", folder, INDEX), "old");
+    T_REQUIRE(open_as(folder, "job", true, false, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(written_text(writer, INDEX, "new", NULL), BERTH_OK);
+    CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
+    world.unlink_refuses = INDEX;
+    CHECK_EQ(berthi_writer_publish(writer, INDEX, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_PERMISSION);
+    CHECK_CONTAINS(error.message, "removing the old index");
+    check_content(folder, INDEX, "old");
+    CHECK(!is_there(folder, "a"));
+    world.unlink_refuses = JOURNAL;
+    CHECK_EQ(berthi_writer_publish(writer, NULL, &error), BERTH_ENOENT);
+    CHECK_CONTAINS(error.message, "removing the journal");
+    world.unlink_refuses = NULL;
+    berthi_writer_close(writer);
+    check_content(folder, INDEX, "new");
+    CHECK_EQ(open_as(folder, "job", false, true, &writer, NULL), BERTH_OK);
+    CHECK(berthi_writer_is_complete(writer));
+    CHECK_EQ(berthi_writer_publish(writer, NULL, NULL), BERTH_OK);
+    berthi_writer_close(writer);
+    check_content(folder, INDEX, "new");
+    CHECK(!is_there(folder, JOURNAL));
+}
+
 /* Begun anew after that, shards which have their names are in nobody's way. */
 static void
 test_anew_after_publishing(void)
@@ -835,6 +878,7 @@ main(int argc, char **argv)
     T_RUN(test_takes_over);
     T_RUN(test_stale_shards);
     T_RUN(test_interrupted_publishing);
+    T_RUN(test_publish_cannot_remove);
     T_RUN(test_anew_after_publishing);
     T_RUN(test_faults);
     T_RUN(test_faults_with_the_folder);

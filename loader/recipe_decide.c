@@ -237,9 +237,13 @@ check_rules(const berthi_recipe *recipe, const berth_convert_options *options,
 {
     berth_status status = berthi_rules_check(recipe->rules, error);
 
-    if (status == BERTH_OK && options->min_coverage > 0)
-        status = berthi_coverage_check(&recipe->coverage, recipe->rules,
-                                       options->min_coverage, error);
+    if (status != BERTH_OK || options->min_coverage == 0)
+        return status;
+    status = berthi_coverage_check(&recipe->coverage, recipe->rules, options->min_coverage,
+                                   error);
+    /* What left out too much is what its caller has to know now. */
+    if (status != BERTH_OK)
+        berthi_recipe_tell(recipe, options->coverage, options->coverage_user);
     return status;
 }
 

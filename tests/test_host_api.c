@@ -42,6 +42,7 @@ test_this_machine(void)
     CHECK_EQ(host.has_libdeflate, berthi_digest_is_fast());
     CHECK_EQ(host.has_libcrypto, berthi_sha256_is_there(context));
     CHECK_EQ(host.gpu_supported, 0);
+    CHECK_EQ(host.has_reciprocals, 0); /* until a table of them is recorded */
     CHECK_GE(host.cores, 1);
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.current_bytes, 0);

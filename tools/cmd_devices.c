@@ -130,6 +130,10 @@ print_people(session *s, const berth_host *host)
     print_label(s, "digests");
     output_format(&s->out, "libdeflate: %s, libcrypto: %s\n",
                   yes_or_no(host->has_libdeflate), yes_or_no(host->has_libcrypto));
+    print_label(s, "codes");
+    output_text(&s->out, host->has_reciprocals
+                             ? "reciprocals as recorded on a GPU\n"
+                             : "reciprocals correctly rounded: none recorded on a GPU\n");
     print_label(s, "GPU");
     output_text(&s->out, host->gpu_supported ? "supported\n"
                                              : "none: this build supports no GPU\n");
@@ -186,6 +190,7 @@ write_json(session *s, const berth_host *host)
     json_bool(&w, "libdeflate", host->has_libdeflate != 0);
     json_bool(&w, "libcrypto", host->has_libcrypto != 0);
     json_bool(&w, "gpu_supported", host->gpu_supported != 0);
+    json_bool(&w, "recorded_reciprocals", host->has_reciprocals != 0);
     json_array_begin(&w, "gpus");
     json_array_end(&w);
     json_object_end(&w);

@@ -222,6 +222,17 @@ json_real(json_writer *w, const char *key, double number)
 }
 
 void
+json_scientific(json_writer *w, const char *key, double number)
+{
+    if (!isfinite(number)) {
+        json_null(w, key);
+        return;
+    }
+    begin(w, key);
+    output_format(w->out, "%.5e", number);
+}
+
+void
 json_bool(json_writer *w, const char *key, bool value)
 {
     begin(w, key);

@@ -39,6 +39,8 @@ void json_known(json_writer *w, const char *key, uint64_t number);
 void json_signed(json_writer *w, const char *key, int64_t number);
 /* Three decimals; null where the value is not finite. */
 void json_real(json_writer *w, const char *key, double number);
+/* Six digits, whatever the magnitude; null where the value is not finite. */
+void json_scientific(json_writer *w, const char *key, double number);
 void json_bool(json_writer *w, const char *key, bool value);
 void json_null(json_writer *w, const char *key);
 /* An array on one line. */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/converted.h"
 
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -30,6 +34,7 @@ converted_begin(converted *c, const char *output, int32_t type)
 {
     memset(c, 0, sizeof *c);
     berth_convert_options_init(&c->options);
+    c->sizes = berthi_convert_default_sizes;
     c->options.output = output;
     c->options.type = type;
     c->options.report = &c->report;
@@ -37,6 +42,15 @@ converted_begin(converted *c, const char *output, int32_t type)
     c->options.finding_user = c;
     c->options.coverage = count_line;
     c->options.coverage_user = c;
+}
+
+void
+converted_shrink(converted *c, uint64_t unit_values)
+{
+    c->sizes.unit_values = unit_values;
+    c->sizes.unit_bytes = 2 * unit_values;
+    c->sizes.strip = 8 * unit_values;
+    c->sizes.pool = 16 * unit_values;
 }
 
 berth_status
@@ -50,7 +64,8 @@ converted_run_in(converted *c, berth_context *context, const char *path)
     c->lines = 0;
     c->findings = 0;
     if (status == BERTH_OK) {
-        status = berth_convert_start(context, checkpoint, &c->options, &job, &c->error);
+        status = berthi_convert_start(context, checkpoint, &c->options, &c->sizes, &job,
+                                      &c->error);
         CHECK_EQ(status == BERTH_OK, job != NULL);
     }
     if (status == BERTH_OK)
@@ -60,21 +75,127 @@ converted_run_in(converted *c, berth_context *context, const char *path)
     return status;
 }
 
+static void
+read_log(void *user, int32_t level, const char *line)
+{
+    converted *const c = user;
+
+    (void)level;
+    c->moves += strstr(line, "is moved: its header") != NULL;
+    c->redos += strstr(line, "converted once more") != NULL;
+    c->kept += strstr(line, "were kept for their places") != NULL;
+}
+
 berth_status
 converted_run(converted *c, const char *path)
 {
     const int fds = fixture_open_fds();
+    berth_context_options options;
     berth_memory_summary memory;
     berth_context *context;
     berth_status status;
 
-    status = berth_context_create(NULL, &context, &c->error);
+    berth_context_options_init(&options);
+    options.log = read_log;
+    options.log_user = c;
+    status = berth_context_create(&options, &context, &c->error);
     if (!CHECK_EQ(status, BERTH_OK))
         return status;
     status = converted_run_in(c, context, path);
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.current_bytes, 0);
+    c->peak = memory.peak_bytes;
     berth_context_destroy(context);
     CHECK_EQ(fixture_open_fds(), fds);
     return status;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+static bool
+is_same_file(const char *a, const char *b)
+{
+    size_t a_bytes;
+    size_t b_bytes;
+    char *const a_text = fixture_read(a, &a_bytes);
+    char *const b_text = fixture_read(b, &b_bytes);
+    const bool is_same = a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0;
+
+    free(a_text);
+    free(b_text);
+    return is_same;
+}
+
+uint32_t
+converted_count_files(const char *folder)
+{
+    DIR *const stream = opendir(folder);
+    uint32_t count = 0;
+
+    if (stream == NULL)
+        return 0;
+    for (const struct dirent *entry = readdir(stream); entry != NULL;
+         entry = readdir(stream))
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(stream);
+    return count;
+}
+
+bool
+converted_is_same(const char *folder, const char *other)
+{
+    DIR *const stream = opendir(folder);
+    bool is_same = CHECK(stream != NULL)
+                   && CHECK_EQ(converted_count_files(folder), converted_count_files(other));
+
+    if (stream == NULL)
+        return false;
+    for (const struct dirent *entry = readdir(stream); entry != NULL && is_same;
+         entry = readdir(stream)) {
+        char a[4096];
+        char b[4096];
+        struct stat state;
+
+        if (entry->d_name[0] == '.' && strchr("./", entry->d_name[1]) != NULL)
+            continue;
+        snprintf(a, sizeof a, "%s/%s", folder, entry->d_name);
+        snprintf(b, sizeof b, "%s/%s", other, entry->d_name);
+        is_same = CHECK_EQ(stat(b, &state), 0) && CHECK(is_same_file(a, b));
+        if (!is_same)
+            T_NOTE("%s is another", entry->d_name);
+    }
+    closedir(stream);
+    return is_same;
+}
+
+bool
+converted_is_verified(const char *folder)
+{
+    berth_verify_options options;
+    berth_verify_report report;
+    berth_context *context;
+    berth_checkpoint *checkpoint;
+    berth_job *job;
+    berth_error error;
+    berth_status status = berth_context_create(NULL, &context, &error);
+    char manifest[4096];
+
+    if (!CHECK_EQ(status, BERTH_OK))
+        return false;
+    snprintf(manifest, sizeof manifest, "%s/berth.manifest.json", folder);
+    berth_verify_options_init(&options);
+    options.manifest_mode = BERTH_MANIFEST_CHECK;
+    options.manifest = manifest;
+    options.report = &report;
+    status = berth_checkpoint_open(context, folder, NULL, &checkpoint, &error);
+    if (status == BERTH_OK) {
+        status = berth_verify_start(context, checkpoint, &options, &job, &error);
+        if (status == BERTH_OK)
+            status = berth_job_finish(job, &error);
+        berth_checkpoint_close(checkpoint);
+    }
+    if (status != BERTH_OK)
+        T_NOTE("%s: %s %s", folder, error.tensor, error.message);
+    berth_context_destroy(context);
+    return CHECK_EQ(status, BERTH_OK);
 }

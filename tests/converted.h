@@ -9,22 +9,53 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "loader/berth.h"
+#include "loader/convert.h"
 
 typedef struct converted {
     berth_convert_options options; /* converted_begin() fills it; `report` is ours */
+    berthi_convert_sizes sizes;
     berth_convert_report report;
     berth_error error;
     uint32_t findings;
     berth_error finding; /* the last one */
     uint32_t lines;      /* of coverage */
+    /* What the log of converted_run() tells, summed over all its calls: */
+    uint32_t moves; /* shards moved because of their headers */
+    uint32_t redos; /* shards that got other tensors */
+    uint32_t kept;  /* shards that kept bytes for their places */
+    uint64_t peak;  /* of the context, in the last call */
 } converted;
 
 /* To `output` in this encoding, everything else as it is by itself. */
 void converted_begin(converted *c, const char *output, int32_t type);
+/* Units of so many values, and everything else as small as that. */
+void converted_shrink(converted *c, uint64_t unit_values);
 /* Opens `path`, converts, closes; no memory and no descriptor is left. */
 berth_status converted_run(converted *c, const char *path);
 /* The same in a context of the caller's. */
 berth_status converted_run_in(converted *c, berth_context *context, const char *path);
+
+/*
+ * A folder with a random checkpoint of one to three shards: matrices of odd
+ * shapes and what is never quantized. `is_odd`: with NaN and the like in them;
+ * `has_strange_names`: some sort between a weight and its statistics.
+ */
+const char *converted_make_model(uint64_t seed, int layers, bool is_odd,
+                                 bool has_strange_names);
+
+/* False, and a note which file, unless both folders hold the same files. */
+bool converted_is_same(const char *folder, const char *other);
+/* The files of a folder, whatever they are. */
+uint32_t converted_count_files(const char *folder);
+/* Reads the output and compares it with its manifest. */
+bool converted_is_verified(const char *folder);
+
+/*
+ * The shards and the index that the same options must give, made by whole
+ * tensors at once with the reference operations, compared with those in the
+ * output. Returns the number of weights that were quantized or decoded; 0
+ * after a difference, which is noted.
+ */
+uint32_t converted_matches_oracle(const converted *c, const char *path);
 
 #endif

@@ -128,8 +128,8 @@ typedef int32_t berth_status;
     X(OTHER_FORMAT, 46, BERTH_EUNSUPPORTED, "other_format", "convert it to safetensors")   \
     X(ZERO_FILLED, 47, BERTH_EFORMAT, "zero_filled", "the file was allocated but never "   \
                                                      "filled: download it again")          \
-    X(INCOMPLETE, 48, BERTH_EFORMAT, "incomplete", "a download is unfinished: run it "     \
-                                                   "again")                                \
+    X(INCOMPLETE, 48, BERTH_EFORMAT, "incomplete", "it was not made completely: run the "  \
+                                                   "download or command again")            \
     X(BUSY, 50, BERTH_EIO, "busy", "wait for the other process or choose another output")  \
     X(JOURNAL, 51, BERTH_EFORMAT, "journal", "pass --force to begin anew")                 \
     X(INDEX_JSON, 60, BERTH_EFORMAT, "index_json", "download the index again")             \

@@ -6,11 +6,14 @@
 
 #include "loader/findings.h"
 #include "loader/index.h"
+#include "loader/journal.h"
 #include "loader/listing.h"
 #include "loader/paths.h"
 
 #define SINGLE_SUFFIX BERTHI_SINGLE_SUFFIX
 #define INDEX_INFIX BERTHI_INDEX_INFIX
+#define SINGLE_NAME "model" SINGLE_SUFFIX
+#define INDEX_NAME "model" INDEX_INFIX ".json"
 
 /* ------------------------------------------------------------------- choosing */
 
@@ -239,11 +242,11 @@ refuse_folder(berthi_location *location, const berthi_listing *names, const char
     if (variant != NULL && names->single_count + names->index_count > 0)
         return berthi_fail(error, BERTH_REASON_NOT_FOUND, &about,
                            "there are weights, but none of the variant \"%s\"", variant);
-    if (berthi_location_unfinished(location, "model" SINGLE_SUFFIX) > 0)
+    if (berthi_location_unfinished(location, SINGLE_NAME) > 0)
         return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
                            "no weights yet, but unfinished downloads");
-    if (berthi_location_is_listed(location, "model" SINGLE_SUFFIX, &bytes)
-        || berthi_location_is_listed(location, "model" INDEX_INFIX ".json", &bytes))
+    if (berthi_location_is_listed(location, SINGLE_NAME, &bytes)
+        || berthi_location_is_listed(location, INDEX_NAME, &bytes))
         return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
                            "the weights of this revision were not downloaded");
     if (names->pickle != NULL)
@@ -293,7 +296,7 @@ take_what_is_there(berthi_location *location, const char *variant, bool all_file
     if (names.index_count > 1 && variant == NULL)
         return berthi_fail(error, BERTH_REASON_AMBIGUOUS,
                            &(berthi_about){ .file = location->folder_path },
-                           "%u indexes, none of them model" INDEX_INFIX ".json",
+                           "%u indexes, none of them " INDEX_NAME,
                            names.index_count);
     count = keep_candidates(names.singles, names.single_count, variant);
     if (count == 0)
@@ -347,6 +350,34 @@ take_named(berthi_location *location, const char *named, berthi_weights *out,
     return take_file(location, named, out, error);
 }
 
+/*
+ * A journal without a commit file: what else lies here was left by a run that was
+ * broken off, and may be a part of a model that looks like a whole one.
+ */
+static berth_status
+check_finished(berthi_location *location, berth_error *error)
+{
+    static const char *const commits[] = { INDEX_NAME, SINGLE_NAME };
+    bool has_journal;
+    bool has_commit = false;
+    berth_status status =
+        berthi_location_has(location, BERTHI_JOURNAL_NAME, &has_journal, error);
+
+    if (status != BERTH_OK || !has_journal)
+        return status;
+    for (size_t i = 0; i < sizeof commits / sizeof commits[0] && !has_commit; i++) {
+        status = berthi_location_has(location, commits[i], &has_commit, error);
+        if (status != BERTH_OK)
+            return status;
+    }
+    if (has_commit)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_INCOMPLETE,
+                       &(berthi_about){ .file = location->folder_path },
+                       "an interrupted run of berth lies here: repeat that command with "
+                       "--resume");
+}
+
 static bool
 is_variant_word(const char *variant)
 {
@@ -373,6 +404,9 @@ berthi_weights_find(berthi_location *location, const char *named, const char *va
         return berthi_fail_argument(error, "variant", "is no word such as fp16");
     if (location->file != NULL)
         return take_file(location, location->file, out, error);
+    status = check_finished(location, error);
+    if (status != BERTH_OK)
+        return status;
     if (named[0] != '\0')
         return take_named(location, named, out, error);
     status = take_stem(location, "model", variant, findings, out, error);

@@ -27,6 +27,9 @@ typedef struct berthi_weights {
  * Decides. `named` is config.json's transformers_weights, "" when it names
  * nothing; `variant` may be NULL. Remarks go to `findings`.
  *
+ * Of a folder with a journal (journal.h) only a commit file is taken, or what it
+ * names: INCOMPLETE where there is none.
+ *
  * Fails with NOT_FOUND, AMBIGUOUS, INCOMPLETE, ARGUMENT (variant), PATH (what
  * is named breaks the path rule), PICKLE, GGUF or OTHER_FORMAT for weights of
  * another kind, or as the system did.

@@ -94,7 +94,7 @@ static const struct {
     { 47, -4, "zero_filled",
       "the file was allocated but never filled: download it again" },
     { 48, -4, "incomplete",
-      "a download is unfinished: run it again" },
+      "it was not made completely: run the download or command again" },
     { 50, -9, "busy",
       "wait for the other process or choose another output" },
     { 51, -4, "journal",

@@ -556,6 +556,45 @@ test_all_files_numbered(void)
     CHECK_EQ(opened_accept(folder, &options), 5);
 }
 
+/* What a run was broken off in is no model before its commit file is there. */
+static void
+test_interrupted(void)
+{
+    static const char why[] =
+        "an interrupted run of berth lies here: repeat that command with --resume";
+    const char *folder = fixture_folder();
+    berth_open_options options = defaults();
+    opened o;
+
+    fixture_text(in(folder, ".berth-journal.json"), "{}");
+    opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
+    put(folder, "model-00002-of-00002.safetensors", 2);
+    opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
+    options.all_files = 1;
+    opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
+    fixture_text(in(folder, "config.json"),
+                 "{\"transformers_weights\": \"model-00002-of-00002.safetensors\"}");
+    opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
+    fixture_remove(in(folder, "config.json"));
+    put(folder, "model.fp16.safetensors", 1);
+    options = defaults();
+    options.variant = "fp16";
+    opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
+    fixture_remove(in(folder, "model.fp16.safetensors"));
+
+    /* A file that is named is nothing but that file. */
+    opened_begin(&o, in(folder, "model-00002-of-00002.safetensors"), NULL);
+    CHECK_EQ(o.summary.tensor_count, 2);
+    opened_end(&o);
+    put(folder, "model.safetensors", 3);
+    CHECK_EQ(opened_accept(folder, NULL), 3);
+    fixture_remove(in(folder, "model.safetensors"));
+    fixture_model(folder, TWO_SHARDS);
+    CHECK_EQ(opened_accept(folder, NULL), 3);
+    fixture_remove(in(folder, INDEX));
+    opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
+}
+
 static void
 test_nothing_usable(void)
 {
@@ -625,6 +664,7 @@ main(int argc, char **argv)
     T_RUN(test_other_index);
     T_RUN(test_all_files);
     T_RUN(test_all_files_numbered);
+    T_RUN(test_interrupted);
     T_RUN(test_nothing_usable);
     T_RUN(test_other_kinds);
     T_MAIN_END;

@@ -17,6 +17,7 @@
 #ifndef BERTH_LOADER_SIDE_FILES_H
 #define BERTH_LOADER_SIDE_FILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/base.h"
@@ -57,5 +58,13 @@ berth_status berthi_side_files_read(berthi_location *location,
                                     const berthi_side_file *file,
                                     berthi_side_files_put put, void *user,
                                     berth_error *error);
+
+/*
+ * Copies one of them to the same name below `folder`, which exists; folders in
+ * between are made. It appears there whole, and is durable: see output.h.
+ */
+berth_status berthi_side_files_copy(berthi_location *location,
+                                    const berthi_side_file *file, const char *folder,
+                                    bool overwrite, berth_error *error);
 
 #endif

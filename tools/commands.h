@@ -9,6 +9,7 @@ extern const cli_command inspect_command;
 extern const cli_command verify_command;
 extern const cli_command quantize_command;
 extern const cli_command dequantize_command;
+extern const cli_command diff_command;
 extern const cli_command devices_command;
 
 /* All of them in the order of help, ending in NULL. */

@@ -21,6 +21,7 @@ const cli_command *const all_commands[] = {
     &verify_command,
     &quantize_command,
     &dequantize_command,
+    &diff_command,
     &devices_command,
     NULL,
 };

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_diff.c - `berth diff`: how far apart two checkpoints are, weight by weight. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "tools/diff.h"
+#include "tools/interrupt.h"
+
+typedef struct diff_arguments {
+    cli_common common;
+    model_arguments model;
+    const char *min_snr;
+    const char *max_relative;
+    bool wants_tensors;
+    bool is_strict;
+    bool allows_missing;
+    bool wants_json;
+    bool is_quiet;
+    uint32_t jobs;
+    int32_t io;
+    int32_t progress;
+    uint32_t progress_fd;
+    uint64_t ring_bytes;
+} diff_arguments;
+
+static const cli_option diff_options[] = {
+    { "tensors", '\0', CLI_FLAG, offsetof(diff_arguments, wants_tensors), NULL, NULL, NULL,
+      "one line a weight, those that are the same, too" },
+    { "strict", '\0', CLI_FLAG, offsetof(diff_arguments, is_strict), NULL, NULL, NULL,
+      "exit code 11 unless every weight is stored as the same bytes" },
+    { "min-snr", '\0', CLI_TEXT, offsetof(diff_arguments, min_snr), "DB", NULL, NULL,
+      "exit code 11 when a weight has less signal to noise, in decibels" },
+    { "max-relative", '\0', CLI_TEXT, offsetof(diff_arguments, max_relative), "X", NULL,
+      NULL, "exit code 11 when a weight's relative error is larger; 0: equal values" },
+    { "allow-missing", '\0', CLI_FLAG, offsetof(diff_arguments, allows_missing), NULL,
+      NULL, NULL, "the three above say nothing of weights that only one side has" },
+    { "jobs", 'j', CLI_NUMBER, offsetof(diff_arguments, jobs), "N", NULL, NULL,
+      "threads that compare; without it, one a core" },
+    { "io", '\0', CLI_CHOICE, offsetof(diff_arguments, io), "auto|direct|buffered",
+      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    { "ring", '\0', CLI_SIZE, offsetof(diff_arguments, ring_bytes), "SIZE", NULL, "64MiB",
+      "memory for bytes in flight" },
+    { "json", '\0', CLI_FLAG, offsetof(diff_arguments, wants_json), NULL, NULL, NULL,
+      "one JSON object; with --tensors also one a weight" },
+    { "quiet", 'q', CLI_FLAG, offsetof(diff_arguments, is_quiet), NULL, NULL, NULL,
+      "print errors only: the exit code is the answer" },
+    { "progress", '\0', CLI_CHOICE, offsetof(diff_arguments, progress), PROGRESS_WORDS,
+      NULL, "auto", "a bar on a terminal and a line every 5 s elsewhere; or as said" },
+    { "progress-fd", '\0', CLI_NUMBER, offsetof(diff_arguments, progress_fd), "N", NULL,
+      "2", "descriptor for progress" },
+    MODEL_OPTIONS(diff_arguments, model),
+};
+
+static const cli_example diff_examples[] = {
+    { "berth diff ./model ./model-nf4", "what quantizing has cost, and where it cost most" },
+    { "berth diff ./a ./b --tensors", "every weight on a line" },
+    { "berth diff ./a ./b --strict --quiet && echo same", "for scripts" },
+    { "berth diff ./model ./model-nf4 --min-snr 15",
+      "exit code 11 when a weight has lost more than that" },
+    { "berth diff ./model ./model-int8 --json | jq .errors.snr_db", "for programs" },
+};
+
+static const char *const diff_description[] = {
+    "Compares the weights of two checkpoints, whatever they are stored as: by bytes, and "
+    "where those differ by the values they stand for. Shows how many are the same, the "
+    "largest and the mean error, the error relative to the values, the ratio of signal to "
+    "noise, a histogram of the errors, and the weights that differ most.",
+    "A difference is no failure unless one of --strict, --min-snr and --max-relative says "
+    "so. A weight is what its values are called, so that the same model may be stored in "
+    "other encodings and other shards.",
+    NULL,
+};
+
+/* One run. */
+typedef struct comparison {
+    session *s;
+    const diff_arguments *a;
+    berth_diff_options options;
+    berth_diff_report report;
+    diff_ranking ranking;
+    json_writer w;
+} comparison;
+
+/* ----------------------------------------------------------------- arguments */
+
+/* A finite number, all of the text. */
+static berth_status
+parse_number(const cli_call *call, const char *option, const char *text, double *out)
+{
+    char shown[64];
+    char *end;
+
+    errno = 0;
+    *out = strtod(text, &end);
+    if (end != text && *end == '\0' && errno == 0 && *out - *out == 0)
+        return BERTH_OK;
+    berth_text_escape(text, strlen(text), shown, sizeof shown);
+    return cli_usage_error(call->command, "--%s: `%s` is not a number", option, shown);
+}
+
+static berth_status
+fill_limits(comparison *c)
+{
+    const cli_call *const call = c->s->call;
+    berth_diff_options *const options = &c->options;
+    berth_status status = BERTH_OK;
+
+    options->requires_same = c->a->is_strict;
+    options->allows_missing = c->a->allows_missing;
+    options->has_min_snr = c->a->min_snr != NULL;
+    options->has_max_relative = c->a->max_relative != NULL;
+    if (options->has_min_snr)
+        status = parse_number(call, "min-snr", c->a->min_snr, &options->min_snr);
+    if (status == BERTH_OK && options->has_max_relative)
+        status = parse_number(call, "max-relative", c->a->max_relative,
+                              &options->max_relative);
+    if (status == BERTH_OK && !options->requires_same && !options->has_min_snr
+        && !options->has_max_relative)
+        status = cli_refuse(call, "allow-missing",
+                            "without --strict, --min-snr or --max-relative");
+    return status;
+}
+
+static berth_status
+check_arguments(const cli_call *call)
+{
+    const diff_arguments *const a = call->arguments;
+    berth_status status = BERTH_OK;
+
+    if (a->wants_json)
+        status = cli_refuse(call, "quiet", "with --json");
+    if (status == BERTH_OK && a->is_quiet)
+        status = cli_refuse(call, "tensors", "with --quiet");
+    if (status == BERTH_OK && fcntl((int)a->progress_fd, F_GETFD) < 0)
+        status = cli_usage_error(call->command, "--progress-fd: descriptor %u is not open",
+                                 a->progress_fd);
+    return status;
+}
+
+/* ----------------------------------------------------------------------- job */
+
+static void
+on_tensor(void *user, const berth_diff_tensor *tensor)
+{
+    comparison *const c = user;
+
+    diff_rank(&c->ranking, tensor);
+    if (!c->a->wants_tensors)
+        return;
+    progress_hide(&c->s->progress);
+    if (c->a->wants_json)
+        diff_write_tensor(&c->w, tensor);
+    else
+        diff_print_tensor(c->s, tensor);
+    output_flush(&c->s->out);
+    progress_show(&c->s->progress);
+}
+
+static berth_status
+compare(comparison *c, berth_checkpoint *a, berth_checkpoint *b, berth_error *error)
+{
+    berth_diff_options *const options = &c->options;
+    berth_job *job = NULL;
+    berth_status status;
+
+    options->io = c->a->io;
+    options->workers = c->a->jobs;
+    options->ring_bytes = c->a->ring_bytes;
+    options->progress = session_progress;
+    options->progress_user = c->s;
+    options->tensor = on_tensor;
+    options->tensor_user = c;
+    options->report = &c->report;
+    interrupt_job_begin();
+    status = berth_diff_start(c->s->context, a, b, options, &job, error);
+    if (status == BERTH_OK)
+        status = session_see_through(c->s, job, error);
+    interrupt_job_end();
+    return status;
+}
+
+static berth_status
+open_model(const comparison *c, const char *path, berth_checkpoint **out,
+           berth_error *error)
+{
+    berth_open_options options;
+
+    berth_open_options_init(&options);
+    model_options_fill(&options, &c->a->model);
+    return berth_checkpoint_open(c->s->context, path, &options, out, error);
+}
+
+static void
+begin(comparison *c)
+{
+    if (!c->a->wants_json)
+        return;
+    json_begin(&c->w, &c->s->out, false);
+    json_object_begin(&c->w, NULL);
+    json_number(&c->w, "schema_version", 1);
+    json_text(&c->w, "a", c->a->common.operands[0]);
+    json_text(&c->w, "b", c->a->common.operands[1]);
+    if (c->a->wants_tensors)
+        json_array_begin(&c->w, "tensors");
+}
+
+/* Sums are shown of a comparison that came to its end. */
+static void
+end(comparison *c, berth_status status)
+{
+    const bool is_whole = status == BERTH_OK || status == BERTH_EPOLICY;
+
+    if (c->a->wants_json) {
+        if (c->a->wants_tensors)
+            json_array_end(&c->w);
+        json_text(&c->w, "status", berth_status_name(status));
+        json_number(&c->w, "exit_code", (uint64_t)cli_exit_code(status));
+        if (is_whole)
+            diff_write(&c->w, &c->report);
+        json_object_end(&c->w);
+        json_end(&c->w);
+    } else if (is_whole && !c->a->is_quiet) {
+        if (c->a->wants_tensors)
+            output_text(&c->s->out, "\n");
+        diff_print(c->s, &c->report, &c->ranking);
+    }
+    output_flush(&c->s->out);
+}
+
+static berth_status
+run(comparison *c)
+{
+    const cli_command *const command = c->s->call->command;
+    berth_checkpoint *a = NULL;
+    berth_checkpoint *b = NULL;
+    berth_error error;
+    berth_status status;
+
+    begin(c);
+    status = open_model(c, c->a->common.operands[0], &a, &error);
+    if (status == BERTH_OK)
+        status = open_model(c, c->a->common.operands[1], &b, &error);
+    if (status == BERTH_OK)
+        status = compare(c, a, b, &error);
+    berth_checkpoint_close(a);
+    berth_checkpoint_close(b);
+    end(c, status);
+    if (status != BERTH_OK)
+        return cli_error(command, &error);
+    if (c->ranking.is_out_of_memory)
+        return cli_failure(command, BERTH_ENOMEM, "out of memory");
+    return BERTH_OK;
+}
+
+static berth_status
+diff_run(session *s)
+{
+    const diff_arguments *const a = s->call->arguments;
+    const bool is_silent = a->is_quiet && a->progress == PROGRESS_AUTO;
+    comparison c = { .s = s, .a = a };
+    berth_status status = check_arguments(s->call);
+
+    berth_diff_options_init(&c.options);
+    if (status == BERTH_OK)
+        status = fill_limits(&c);
+    if (status == BERTH_OK)
+        status = session_start(s, (int)a->progress_fd,
+                               is_silent ? PROGRESS_NEVER : (progress_mode)a->progress);
+    if (status == BERTH_OK)
+        status = run(&c);
+    diff_ranking_fini(&c.ranking);
+    return status;
+}
+
+static berth_status
+diff_settle(cli_call *call)
+{
+    diff_arguments *const arguments = call->arguments;
+
+    return model_settle(call, &arguments->model);
+}
+
+const cli_command diff_command = {
+    .name = "diff",
+    .help = "how far apart the weights of two checkpoints are",
+    .description = diff_description,
+    .operand = "A B",
+    .options = diff_options,
+    .option_count = sizeof diff_options / sizeof diff_options[0],
+    .examples = diff_examples,
+    .example_count = sizeof diff_examples / sizeof diff_examples[0],
+    .arguments_size = sizeof(diff_arguments),
+    .settle = diff_settle,
+    .run = diff_run,
+};

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_output.c - what reaches a descriptor: text, JSON, bars, progress. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* a terminal of our own */
+#define _DEFAULT_SOURCE  /* struct winsize */
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tools/cli.h"
+#include "tools/colour.h"
 #include "tools/draw.h"
 #include "tools/json.h"
 #include "tools/output.h"
@@ -120,7 +125,8 @@ test_output_csv(void)
     } cases[] = {
         { "", "" },           { "plain", "plain" },     { "a,b", "\"a,b\"" },
         { "\"", "\"\"\"\"" }, { "a\"b\"", "\"a\"\"b\"\"\"" }, { " a", "\" a\"" },
-        { "a ", "\"a \"" },   { "a\nb", "a\\x0ab" },
+        { "a ", "\"a \"" },   { "a\nb", "a\\x0ab" },       { ",", "\",\"" },
+        { "\"\"", "\"\"\"\"\"\"" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -143,6 +149,10 @@ test_text_cut(void)
     CHECK_EQ(text_width("\xE1\x84\x80\xE1\x85\x9F\xE1\x85\xA0"), 5); /* U+1100 to U+1160 */
     CHECK_EQ(text_width("\xE2\xBA\x80\xEA\x93\x8F\xEA\x93\x90"), 5); /* U+2E80, U+A4CF, +1 */
     CHECK_EQ(text_width("\xEF\xB9\xAF\xEF\xB9\xB0"), 3);         /* U+FE6F, U+FE70 */
+    CHECK_EQ(text_width("\xEF\xBB\xBF\xEF\xBC\x80"), 3);         /* U+FEFF, U+FF00 */
+    CHECK_EQ(text_width("\xEA\xAF\xBF\xEA\xB0\x80"), 3);         /* U+ABFF, U+AC00 */
+    CHECK_EQ(text_width("\xDF\xBF\xE0\xA0\x80"), 2);             /* U+07FF, U+0800 */
+    CHECK_EQ(text_width("\xEF\xBF\xBF\xF0\x90\x80\x80"), 3);     /* U+FFFF, U+10000 */
     CHECK_EQ(text_width("\xEF\xBD\xA0\xEF\xBD\xA1"), 3);         /* U+FF60, U+FF61 */
     strcpy(text, "abcdefghij");
     text_cut(text, 10, true);
@@ -191,8 +201,22 @@ test_json_strings(void)
         { "\b\t\n\f\r\x01\x1b\x7f", "\\b\\t\\n\\f\\r\\u0001\\u001b\\u007f" },
         { "\xC3\xA9\xE2\x80\xAE\xF0\x9F\x98\x80", "\\u00e9\\u202e\\ud83d\\ude00" },
         { "\xF4\x8F\xBF\xBF", "\\udbff\\udfff" },
+        { "\x1f !#[]~", "\\u001f !#[]~" },
+        { "\xC2\x80\xDF\xBF\xE0\xA0\x80", "\\u0080\\u07ff\\u0800" },
+        { "\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF", "\\ud7ff\\ue000\\uffff" },
+        { "\xF0\x90\x80\x80\xF0\x90\x8F\xBF", "\\ud800\\udc00\\ud800\\udfff" },
         { "a\xFF", "a\\ufffd" },
+        { "a\x80z", "a\\ufffdz" },
+        { "\xBF\xBF", "\\ufffd\\ufffd" },
+        { "\xC3z", "\\ufffdz" },
+        { "\xC3\xFF", "\\ufffd\\ufffd" },
         { "\xC0\x80", "\\ufffd\\ufffd" },
+        { "\xC1\xBF", "\\ufffd\\ufffd" },
+        { "\xE0\x9F\xBF", "\\ufffd\\ufffd\\ufffd" },
+        { "\xED\xBF\xBF", "\\ufffd\\ufffd\\ufffd" },
+        { "\xF0\x8F\xBF\xBF", "\\ufffd\\ufffd\\ufffd\\ufffd" },
+        { "\xF7\xBF\xBF\xBF", "\\ufffd\\ufffd\\ufffd\\ufffd" },
+        { "\xF8\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd" },
         { "\xED\xA0\x80", "\\ufffd\\ufffd\\ufffd" },
         { "\xF4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd" },
         { "\xE2\x82", "\\ufffd\\ufffd" },
@@ -278,6 +302,8 @@ test_layout(void)
     CHECK_EQ(layout.ends[1], 80);
     draw_lay_out(parts, 3, 10, 10, &layout);
     CHECK_EQ(layout.ends[1], 80);
+    draw_lay_out(parts, 1, 0, 10, &layout);
+    CHECK_EQ(layout.ends[0], 80);
 }
 
 static void
@@ -358,6 +384,99 @@ test_table(void)
     CHECK_EQ(t.columns[0].width, 16);
     table_fit(&t, 200);
     CHECK_EQ(t.columns[0].width, 16);
+    t.columns[0].width = 3;
+    table_fit(&t, 4);
+    CHECK_EQ(t.columns[0].width, 3);
+    t.count = 0;
+    CHECK_EQ(table_width(&t), 0);
+}
+
+/* -------------------------------------------------------------------- screens */
+
+static const char *
+no_variables(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static const char *
+plain_terminal(const char *name)
+{
+    return strcmp(name, "TERM") == 0 ? "xterm" : "";
+}
+
+static const char *
+terminal_without_colours(const char *name)
+{
+    return strcmp(name, "TERM") == 0 ? "xterm" : "1";
+}
+
+static void
+test_screen_of_a_file(void)
+{
+    screen s;
+
+    begin();
+    screen_init(&s, out.fd, plain_terminal, false);
+    CHECK(!s.is_terminal && !s.can_redraw && !s.has_colour);
+    CHECK_EQ(s.columns, 0);
+    CHECK_EQ(screen_columns(out.fd), 0);
+    end();
+}
+
+/* A terminal of `columns`, of which only its slave is of interest. */
+static int
+open_terminal(unsigned short columns, int *master)
+{
+    const struct winsize size = { .ws_row = 24, .ws_col = columns };
+    int fd;
+
+    *master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (*master < 0 || grantpt(*master) != 0 || unlockpt(*master) != 0)
+        return -1;
+    fd = open(ptsname(*master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 && ioctl(fd, TIOCSWINSZ, &size) == 0 ? fd : -1;
+}
+
+static void
+test_screen_of_a_terminal(void)
+{
+    static const unsigned short columns[][2] = { { 0, 80 }, { 1, 1 }, { 132, 132 } };
+    screen s;
+
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        int master;
+        const int fd = open_terminal(columns[i][0], &master);
+
+        if (fd < 0)
+            T_SKIP("no terminal can be made here");
+        CHECK_EQ(screen_columns(fd), columns[i][1]);
+        screen_init(&s, fd, plain_terminal, false);
+        CHECK(s.is_terminal && s.can_redraw && s.has_colour);
+        CHECK_EQ(s.columns, columns[i][1]);
+        screen_init(&s, fd, plain_terminal, true);
+        CHECK(s.can_redraw && !s.has_colour);
+        screen_init(&s, fd, terminal_without_colours, false);
+        CHECK(s.can_redraw && !s.has_colour);
+        screen_init(&s, fd, no_variables, false);
+        CHECK(s.is_terminal && !s.can_redraw && !s.has_colour);
+        close(fd);
+        close(master);
+    }
+}
+
+static void
+test_colours(void)
+{
+    for (int c = 0; c < COLOUR_COUNT; c++) {
+        const bool is_some = c != COLOUR_NONE;
+
+        CHECK_STR(colour_begin(&unicode, (colour)c), "");
+        CHECK_STR(colour_end(&unicode, (colour)c), "");
+        CHECK_EQ(colour_begin(&colourful, (colour)c)[0] != '\0', is_some);
+        CHECK_STR(colour_end(&colourful, (colour)c), is_some ? "\033[0m" : "");
+    }
 }
 
 /* ------------------------------------------------------------------- progress */
@@ -490,6 +609,123 @@ test_progress_gives_way(void)
     end();
 }
 
+/* The bar has nine columns at least, and the line is never as wide as the screen. */
+static void
+test_progress_fits(void)
+{
+    static const char numbers[] = " 25%  1.00 KiB of 4.00 KiB  512 B/s";
+    static const char *const phases[] = { "a phase of thirty characters..",
+                                          "a phase of thirty characters..." };
+    berth_progress report = report_at(0.5, 1024);
+    progress p;
+
+    for (size_t i = 0; i < 2; i++) {
+        begin();
+        T_REQUIRE(progress_init(&p, out.fd, &unicode, PROGRESS_ALWAYS));
+        report.phase = phases[i];
+        progress_update(&p, &report);
+        progress_fini(&p);
+        CHECK_STR(written(), i == 0 ? fixture_format("\r%s  \u2588\u2588\u258e\u2591\u2591"
+                                                     "\u2591\u2591\u2591\u2591  %s\033[K",
+                                                     phases[i], numbers)
+                                    : fixture_format("\r%s\033[K", numbers));
+        end();
+    }
+}
+
+static void
+test_progress_on_a_narrow_terminal(void)
+{
+    static const char numbers[] = " 25%  1.00 KiB of 4.00 KiB  512 B/s";
+    const size_t length = sizeof numbers - 1;
+    const berth_progress report = report_at(0.5, 1024);
+    const screen s = { .is_terminal = true, .can_redraw = true };
+
+    for (size_t columns = length - 1; columns <= length + 1; columns++) {
+        char text[256] = "";
+        progress p;
+        int master;
+        const int fd = open_terminal((unsigned short)columns, &master);
+
+        if (fd < 0)
+            T_SKIP("no terminal can be made here");
+        T_REQUIRE(progress_init(&p, fd, &s, PROGRESS_AUTO));
+        progress_update(&p, &report);
+        progress_fini(&p);
+        CHECK_GT(read(master, text, sizeof text - 1), 0);
+        CHECK_STR(text, fixture_format("\r%.*s\033[K", (int)columns - 1, numbers));
+        close(fd);
+        close(master);
+    }
+}
+
+static void
+test_progress_ends_with_its_screen(void)
+{
+    const berth_progress report = report_at(0.5, 2048);
+    progress p;
+
+    begin();
+    T_REQUIRE(progress_init(&p, out.fd, &ascii, PROGRESS_ALWAYS));
+    progress_update(&p, &report);
+    progress_hide(&p);
+    progress_show(&p);
+    CHECK_EQ(p.mode, PROGRESS_ALWAYS);
+    CHECK(!p.is_shown);
+    progress_update(&p, &report);
+    end();
+    progress_hide(&p);
+    progress_show(&p);
+    CHECK_EQ(p.mode, PROGRESS_NEVER);
+    CHECK(!p.is_shown);
+    progress_fini(&p);
+}
+
+static void *
+update(void *user)
+{
+    const berth_progress report = report_at(6, 2048);
+
+    progress_update(user, &report);
+    return NULL;
+}
+
+static void *
+finish(void *user)
+{
+    const berth_progress report = report_at(6, 2048);
+
+    progress_end(user, &report);
+    return NULL;
+}
+
+/* While one has hidden it, the others wait. */
+static void
+test_progress_waits(void)
+{
+    static void *(*const functions[])(void *) = { update, finish };
+    const struct timespec moment = { .tv_sec = 0, .tv_nsec = 30000000 };
+
+    for (size_t i = 0; i < 2; i++) {
+        pthread_t thread;
+        progress p;
+
+        begin();
+        T_REQUIRE(progress_init(&p, out.fd, &ascii, PROGRESS_JSON));
+        progress_hide(&p);
+        T_REQUIRE(pthread_create(&thread, NULL, functions[i], &p) == 0);
+        nanosleep(&moment, NULL);
+        CHECK_STR(written(), "");
+        progress_show(&p);
+        pthread_join(thread, NULL);
+        CHECK_CONTAINS(written(), "\"phase\":\"read\"");
+        progress_hide(&p);
+        progress_show(&p);
+        progress_fini(&p);
+        end();
+    }
+}
+
 /* -------------------------------------------------------------------- nearest */
 
 static void
@@ -522,11 +758,18 @@ main(int argc, char **argv)
     T_RUN(test_layout_merges_the_last_parts);
     T_RUN(test_bars);
     T_RUN(test_table);
+    T_RUN(test_screen_of_a_file);
+    T_RUN(test_screen_of_a_terminal);
+    T_RUN(test_colours);
     T_RUN(test_progress_lines);
     T_RUN(test_progress_bar);
     T_RUN(test_progress_says_how_long);
     T_RUN(test_progress_json);
     T_RUN(test_progress_gives_way);
+    T_RUN(test_progress_fits);
+    T_RUN(test_progress_on_a_narrow_terminal);
+    T_RUN(test_progress_ends_with_its_screen);
+    T_RUN(test_progress_waits);
     T_RUN(test_nearest);
     T_MAIN_END;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_tree.c - natural order, forms, and the folded tree of modules. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "tests/t.h"
 #include "tools/listing.h"
@@ -36,7 +40,34 @@ test_order(void)
                 T_NOTE("`%s` and `%s`", names[i], names[j]);
 }
 
+/* Names have a length, not an end. */
+static void
+test_order_of_parts(void)
+{
+    CHECK_EQ(listing_compare("12", 1, "13", 1), 0);
+    CHECK_EQ(listing_compare("a00", 2, "a0x", 2), 0);
+    CHECK_EQ(sign(listing_compare("a1", 1, "a", 1)), 0);
+    CHECK_EQ(sign(listing_compare("a.b12", 4, "a.b1", 4)), 0);
+    CHECK_EQ(sign(listing_compare("a.", 2, "a\0", 2)), -1);
+    CHECK_EQ(sign(listing_compare("a\1", 2, "a.", 2)), 1);
+    CHECK_EQ(sign(listing_compare("a\xFF", 2, "az", 2)), 1);
+    CHECK_EQ(sign(listing_compare("a/", 2, "a0", 2)), -1);
+    CHECK_EQ(sign(listing_compare("a9", 2, "a:", 2)), -1);
+    CHECK_EQ(sign(listing_compare("x7.7", 4, "x7.8", 4)), -1);
+}
+
 /* ---------------------------------------------------------------------- forms */
+
+/* What the C library has handed out; 0 where it does not tell. */
+static size_t
+heap_in_use(void)
+{
+#if defined __GLIBC__ && __GLIBC_PREREQ(2, 33)
+    return mallinfo2().uordblks;
+#else
+    return 0;
+#endif
+}
 
 static berth_tensor
 tensor_of(int32_t dtype, uint32_t rank, uint64_t rows, uint64_t columns)
@@ -76,6 +107,97 @@ test_forms_are_kept_once(void)
     CHECK_EQ(form_intern(&t, &b, NULL), 1);
     CHECK_EQ(form_shape(&t, &t.forms[4 + 7])[1], 49);
     form_table_fini(&t);
+}
+
+/* At least half of the slots stay free. */
+static void
+grow_forms(void)
+{
+    form_table t = { 0 };
+
+    for (uint64_t i = 0; i < 65; i++) {
+        const berth_tensor tensor = tensor_of(BERTH_U8, 1, i, 0);
+
+        CHECK_EQ(t.slot_count, i == 0 ? 0 : 128);
+        CHECK_EQ(form_intern(&t, &tensor, NULL), i);
+    }
+    CHECK_EQ(t.slot_count, 256);
+    CHECK_EQ(t.dimension_count, 65);
+    form_table_fini(&t);
+}
+
+static void
+test_forms_grow(void)
+{
+    const size_t before = heap_in_use();
+
+    for (int i = 0; i < 100; i++)
+        grow_forms();
+    CHECK_LE(heap_in_use(), before + 100 * 65 * sizeof(uint64_t));
+}
+
+/* Everything but the name makes a form. */
+static void
+test_forms_differ(void)
+{
+    berth_tensor tensor = tensor_of(BERTH_U8, 1, 6, 0);
+    berth_quantized q = { .block_size = 1, .rank = 2, .shape = { 1, 6 } };
+    form_table t = { 0 };
+
+    CHECK_EQ(form_intern(&t, &tensor, &q), 0);
+    tensor.dtype = BERTH_BF16;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 1);
+    tensor.encoding = BERTH_ENCODING_FP4;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 2);
+    q.block_size = 2;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 3);
+    q.block_columns = 2;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 4);
+    q.is_double = 1;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 5);
+    q.rank = 1;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 6);
+    q.shape[0] = 2;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 7);
+    q.rank = 0;
+    CHECK_EQ(form_intern(&t, &tensor, &q), 8);
+    CHECK_EQ(form_intern(&t, &tensor, &q), 8);
+    form_table_fini(&t);
+}
+
+static void
+test_form_classes(void)
+{
+    static const struct {
+        int32_t dtype;
+        int32_t encoding;
+        form_class expected;
+        const char *text;
+    } cases[] = {
+        { BERTH_F64, BERTH_ENCODING_NATIVE, FORM_WIDE, "F64" },
+        { BERTH_F32, BERTH_ENCODING_NATIVE, FORM_WIDE, "F32" },
+        { BERTH_BF16, BERTH_ENCODING_NATIVE, FORM_HALF, "BF16" },
+        { BERTH_F8_E4M3, BERTH_ENCODING_NATIVE, FORM_BYTE, "F8_E4M3" },
+        { BERTH_F4, BERTH_ENCODING_NATIVE, FORM_NIBBLE, "F4" },
+        { BERTH_F32, BERTH_ENCODING_STATISTICS, FORM_WIDE, "F32" },
+        { BERTH_U8, BERTH_ENCODING_STATISTICS, FORM_BYTE, "U8" },
+        { BERTH_U8, BERTH_ENCODING_NF4, FORM_NIBBLE, "nf4" },
+        { BERTH_U8, BERTH_ENCODING_FP4, FORM_NIBBLE, "fp4" },
+        { BERTH_I8, BERTH_ENCODING_INT8, FORM_BYTE, "int8" },
+        { BERTH_F8_E4M3, BERTH_ENCODING_FP8_BLOCK, FORM_BYTE, "fp8" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const form f = { .dtype = cases[i].dtype, .encoding = cases[i].encoding };
+        char text[FORM_TYPE_CAPACITY];
+
+        CHECK_EQ(form_class_of(&f), cases[i].expected);
+        CHECK_STR(form_type_text(&f, text), cases[i].text);
+    }
+    CHECK_EQ(form_class_of_encoding(BERTH_ENCODING_NATIVE), FORM_HALF);
+    CHECK_EQ(form_class_of_encoding(BERTH_ENCODING_STATISTICS), FORM_WIDE);
+    CHECK_EQ(form_class_colour(FORM_WIDE), COLOUR_WIDE);
+    CHECK_EQ(form_class_colour(FORM_NIBBLE), COLOUR_NIBBLE);
 }
 
 static void
@@ -151,9 +273,10 @@ describe(const tree *t)
             n += (size_t)snprintf(text + n, sizeof text - n, "%.*s",
                                   (int)node->name_length, node->name);
         for (size_t r = 0; r < node->range_count; r++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%d-%d", r > 0 ? "/" : "",
-                                  (int)t->ranges[node->first_range + r].first,
-                                  (int)t->ranges[node->first_range + r].last);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRIu64 "-%" PRIu64,
+                                  r > 0 ? "/" : "",
+                                  t->ranges[node->first_range + r].first,
+                                  t->ranges[node->first_range + r].last);
         n += (size_t)snprintf(text + n, sizeof text - n, ":%d",
                               (int)node->sums.bytes);
     }
@@ -219,6 +342,112 @@ test_tree_folds_numbers_only(void)
     tree_fini(&t);
 }
 
+/* The description of what these names, all of one form, are folded to. */
+static const char *
+folded(const char *const *names, size_t count)
+{
+    static const uint32_t forms[16] = { 0 };
+    const char *text;
+    tree t;
+
+    build(&t, names, forms, count);
+    text = describe(&t);
+    for (size_t i = 0; i < t.count; i++)
+        CHECK(t.nodes[i].range_count == 0 || t.nodes[i].repeat > 1);
+    tree_fini(&t);
+    return text;
+}
+
+static void
+test_tree_folds_by_structure(void)
+{
+    static const char *const ranges[] = { "l.0.e.0", "l.0.e.1", "l.1.e.0", "l.1.e.2" };
+    static const char *const shorter[] = { "l.0.a.x", "l.0.b.x", "l.1.a.x" };
+    static const char *const longer[] = { "l.0.a.x", "l.1.a.x", "l.1.b.x" };
+    static const char *const named[] = { "l.0.aa", "l.1.ab", "l.2.aa", "l.3.aac" };
+    static const char *const inner[] = { "l.0.a", "l.1.a", "l.1.a.w" };
+    static const char *const outer[] = { "l.0.a", "l.0.a.w", "l.1.a" };
+    static const char *const next[] = { "l.0.a.x", "l.0.b", "l.1.a.x", "l.1.a.y" };
+
+    CHECK_STR(folded(ranges, 4), "l:400 0:200 e:200 0-1:200 1:200 e:200 0-0/2-2:200");
+    CHECK_STR(folded(shorter, 3), "l:300 0:200 a:100 x:100 b:100 x:100 1:100 a:100 x:100");
+    CHECK_STR(folded(longer, 3), "l:300 0:100 a:100 x:100 1:200 a:100 x:100 b:100 x:100");
+    CHECK_STR(folded(named, 4), "l:400 0-0/2-2:200 aa:200 1:100 ab:100 3:100 aac:100");
+    CHECK_STR(folded(inner, 3), "l:300 0:100 a:100 1:200 a:200 w:100");
+    CHECK_STR(folded(outer, 3), "l:300 0:200 a:200 w:100 1:100 a:100");
+    CHECK_STR(folded(next, 4), "l:400 0:200 a:100 x:100 b:100 1:200 a:200 x:100 y:100");
+}
+
+static void
+test_tree_folds_leaves(void)
+{
+    static const char *const names[] = { "0", "1", "2", "3" };
+    static const uint32_t forms[] = { 1, 1, 2, 1 };
+    tree t;
+
+    build(&t, names, forms, 4);
+    CHECK_STR(describe(&t), "0-1/3-3:300 2:100");
+    CHECK_EQ(t.nodes[1].repeat, 3);
+    CHECK_EQ(t.nodes[1].sums.tensors, 3);
+    CHECK_EQ(t.nodes[1].sums.parameters, 30);
+    CHECK_EQ(t.nodes[0].sums.tensors, 4);
+    tree_fini(&t);
+}
+
+/* A number has up to eighteen digits, and is what others would write. */
+static void
+test_tree_knows_numbers(void)
+{
+    static const char *const large[] = { "999999999999999998", "999999999999999999" };
+    static const char *const huge[] = { "1000000000000000000", "1000000000000000001" };
+    static const char *const others[] = { "", "/", "0", "1/", "1:", "1", ":", "9", "10" };
+
+    CHECK_STR(folded(large, 2), "999999999999999998-999999999999999999:200");
+    CHECK_STR(folded(huge, 2), "1000000000000000000:100 1000000000000000001:100");
+    CHECK_STR(folded(others, 9), ":100 /:100 0-1/9-10:400 1/:100 1::100 ::100");
+}
+
+static void
+test_tree_is_full(void)
+{
+    const tree_sums sums = { 1, 1, 1, { 0 } };
+    tree t;
+
+    T_REQUIRE(tree_init(&t));
+    t.count = TREE_NONE;
+    t.capacity = SIZE_MAX;
+    CHECK(!tree_add(&t, "a.b", 3, 0, &sums));
+    tree_fini(&t);
+}
+
+static void
+test_tree_frees(void)
+{
+    static const char *const names[] = { "0", "1" };
+    const size_t before = heap_in_use();
+
+    for (int i = 0; i < 100; i++)
+        CHECK_STR(folded(names, 2), "0-1:200");
+    CHECK_LE(heap_in_use(), before + 100 * 512);
+}
+
+static void
+test_tree_walks(void)
+{
+    static const char *const names[] = { "a.b.c", "a.b.d", "a.e", "f" };
+    static const uint32_t forms[] = { 0, 1, 2, 3 };
+    tree t;
+
+    build(&t, names, forms, 4);
+    CHECK_EQ(tree_next(&t, 0, 0, true), TREE_NONE);
+    CHECK_EQ(tree_next(&t, 0, 1, true), 6);
+    CHECK_EQ(tree_next(&t, 0, 2, true), 5);
+    CHECK_EQ(tree_next(&t, 1, 5, false), TREE_NONE);
+    CHECK_EQ(tree_next(&t, 2, 4, false), TREE_NONE);
+    CHECK_EQ(tree_next(&t, 0, 6, false), TREE_NONE);
+    tree_fini(&t);
+}
+
 static void
 test_tree_depth_is_bounded(void)
 {
@@ -250,13 +479,23 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_order);
+    T_RUN(test_order_of_parts);
     T_RUN(test_forms_are_kept_once);
+    T_RUN(test_forms_grow);
+    T_RUN(test_forms_differ);
+    T_RUN(test_form_classes);
     T_RUN(test_forms_of_quantized);
     T_RUN(test_shape_text);
     T_RUN(test_tree_sums);
     T_RUN(test_tree_folds_what_is_alike);
     T_RUN(test_tree_folds_within_folded);
     T_RUN(test_tree_folds_numbers_only);
+    T_RUN(test_tree_folds_by_structure);
+    T_RUN(test_tree_folds_leaves);
+    T_RUN(test_tree_knows_numbers);
+    T_RUN(test_tree_is_full);
+    T_RUN(test_tree_frees);
+    T_RUN(test_tree_walks);
     T_RUN(test_tree_depth_is_bounded);
     T_RUN(test_tree_empty);
     T_MAIN_END;

@@ -7,8 +7,8 @@ units_of(uint64_t bytes, uint64_t total, size_t columns)
 {
     const uint64_t all = (uint64_t)columns * DRAW_UNITS_PER_COLUMN;
 
-    if (total == 0 || bytes >= total)
-        return total == 0 ? 0 : all;
+    if (bytes >= total)
+        return all;
     return (uint64_t)((double)bytes / (double)total * (double)all + 0.5);
 }
 

@@ -17,7 +17,6 @@ form_table_fini(form_table *t)
     free(t->forms);
     free(t->dimensions);
     free(t->slots);
-    memset(t, 0, sizeof *t);
 }
 
 const uint64_t *
@@ -33,15 +32,12 @@ mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
+/* Of what differs in most models; the rest is left to is_same(). */
 static uint64_t
 hash_of(const form *f, const uint64_t *shape)
 {
-    uint64_t hash = mix(1, (uint32_t)f->dtype);
+    uint64_t hash = mix((uint32_t)f->dtype, f->rank);
 
-    hash = mix(hash, (uint32_t)f->encoding);
-    hash = mix(hash, f->block_size);
-    hash = mix(hash, f->block_columns);
-    hash = mix(hash, f->is_double);
     for (uint32_t i = 0; i < f->rank; i++)
         hash = mix(hash, shape[i]);
     return hash;
@@ -91,10 +87,10 @@ has_room(form_table *t, size_t dimensions)
 static bool
 has_slots(form_table *t)
 {
-    const size_t wanted = t->slot_count > 0 ? t->slot_count * 2 : 128;
+    const size_t wanted = t->slot_count == 0 ? 128 : t->slot_count * 2;
     uint32_t *slots;
 
-    if (t->slot_count > 0 && t->count * 2 < t->slot_count)
+    if (t->count * 2 < t->slot_count)
         return true;
     slots = malloc(wanted * sizeof *slots);
     if (slots == NULL)

@@ -6,7 +6,6 @@
 
 #include <signal.h>
 #include <stddef.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "loader/berth.h"
@@ -20,7 +19,7 @@ on_signal(int number)
     (void)number;
     if (!is_job_running)
         _exit(-BERTH_ECANCELLED);
-    was_signalled = 1;
+    was_signalled = true;
 }
 
 void
@@ -29,14 +28,12 @@ interrupt_init(void)
     static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct sigaction action;
+        /* SA_RESTART: the library need not know */
+        const struct sigaction ours = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+        struct sigaction present;
 
-        if (sigaction(numbers[i], NULL, &action) != 0 || action.sa_handler == SIG_IGN)
-            continue;
-        memset(&action, 0, sizeof action);
-        action.sa_handler = on_signal;
-        action.sa_flags = SA_RESTART; /* the library need not know */
-        sigaction(numbers[i], &action, NULL);
+        if (sigaction(numbers[i], NULL, &present) == 0 && present.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &ours, NULL);
     }
     signal(SIGPIPE, SIG_IGN); /* a reader that left is seen by write() */
 }
@@ -44,17 +41,17 @@ interrupt_init(void)
 void
 interrupt_job_begin(void)
 {
-    is_job_running = 1;
+    is_job_running = true;
 }
 
 void
 interrupt_job_end(void)
 {
-    is_job_running = 0;
+    is_job_running = false;
 }
 
 bool
 interrupt_is_wanted(void)
 {
-    return was_signalled != 0;
+    return was_signalled;
 }

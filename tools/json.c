@@ -32,24 +32,31 @@ new_line(json_writer *w)
 
 /* ---------------------------------------------------------------- characters */
 
-/* Bytes of the well-formed character at `u`, 0 if there is none. */
+/* The character at `u` and its bytes; of what is none, one byte. */
 static size_t
-decode(const unsigned char *u, size_t left, uint32_t *point)
+decode(const unsigned char *u, size_t left, uint32_t *out_point)
 {
-    static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    const size_t n = u[0] < 0x80 ? 1 : u[0] < 0xC0 ? 0 : u[0] < 0xE0 ? 2 : u[0] < 0xF0 ? 3 : 4;
+    static const uint32_t smallest[] = { 0, 0, 0, 0x800, 0x10000 };
+    const size_t n = u[0] < 0x80   ? 1
+                     : u[0] < 0xC2 ? 0
+                     : u[0] < 0xE0 ? 2
+                     : u[0] < 0xF0 ? 3
+                     : u[0] < 0xF8 ? 4
+                                   : 0;
+    uint32_t point = n == 1 ? u[0] : u[0] & (0x7Fu >> n);
 
-    if (n == 0 || n > left || u[0] > 0xF4)
-        return 0;
-    *point = n == 1 ? u[0] : u[0] & (0x7Fu >> n);
+    *out_point = 0xFFFD;
+    if (n == 0 || n > left)
+        return 1;
     for (size_t i = 1; i < n; i++) {
         if ((u[i] & 0xC0) != 0x80)
-            return 0;
-        *point = *point << 6 | (u[i] & 0x3F);
+            return 1;
+        point = point << 6 | (u[i] & 0x3F);
     }
-    return *point < smallest[n] || *point > 0x10FFFF || (*point >= 0xD800 && *point < 0xE000)
-               ? 0
-               : n;
+    if (point < smallest[n] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
+        return 1;
+    *out_point = point;
+    return n;
 }
 
 static void
@@ -64,8 +71,8 @@ write_point(output *out, uint32_t point)
     else if (point < 0x10000)
         output_format(out, "\\u%04x", point);
     else
-        output_format(out, "\\u%04x\\u%04x", 0xD800 + ((point - 0x10000) >> 10),
-                      0xDC00 + ((point - 0x10000) & 0x3FF));
+        output_format(out, "\\u%04x\\u%04x", 0xD7C0 + (point >> 10),
+                      0xDC00 + (point & 0x3FF));
 }
 
 /* Bytes at the front that stand for themselves: mostly all of them. */
@@ -87,16 +94,14 @@ write_string(output *out, const char *bytes, size_t length)
     output_text(out, "\"");
     for (size_t i = 0; i < length;) {
         const size_t plain = plain_length(u + i, length - i);
-        uint32_t point = 0xFFFD;
-        size_t n;
+        uint32_t point;
 
         output_bytes(out, bytes + i, plain);
         i += plain;
         if (i == length)
             break;
-        n = decode(u + i, length - i, &point);
-        write_point(out, n > 0 ? point : 0xFFFD);
-        i += n > 0 ? n : 1;
+        i += decode(u + i, length - i, &point);
+        write_point(out, point);
     }
     output_text(out, "\"");
 }

@@ -2,44 +2,37 @@
 /* listing.c - natural order. */
 #include "tools/listing.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool
-is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
+/* How many characters from the front on are those from `lowest` to `highest`. */
 static size_t
-digits(const char *text, size_t length)
+run_length(const char *text, size_t length, char lowest, char highest)
 {
     size_t n = 0;
 
-    while (n < length && is_digit(text[n]))
+    while (n < length && text[n] >= lowest && text[n] <= highest)
         n++;
     return n;
+}
+
+static int
+compare_sizes(size_t a, size_t b)
+{
+    return (a > b) - (a < b);
 }
 
 /* Runs of digits by value; of equal values the one with fewer zeros first. */
 static int
 compare_digits(const char *a, size_t a_count, const char *b, size_t b_count)
 {
-    size_t a_zeros = 0;
-    size_t b_zeros = 0;
-    int order;
+    const size_t a_zeros = run_length(a, a_count, '0', '0');
+    const size_t b_zeros = run_length(b, b_count, '0', '0');
+    int order = compare_sizes(a_count - a_zeros, b_count - b_zeros);
 
-    while (a_zeros < a_count && a[a_zeros] == '0')
-        a_zeros++;
-    while (b_zeros < b_count && b[b_zeros] == '0')
-        b_zeros++;
-    if (a_count - a_zeros != b_count - b_zeros)
-        return a_count - a_zeros < b_count - b_zeros ? -1 : 1;
-    order = memcmp(a + a_zeros, b + b_zeros, a_count - a_zeros);
-    if (order != 0)
-        return order;
-    return a_zeros < b_zeros ? -1 : a_zeros > b_zeros;
+    if (order == 0)
+        order = memcmp(a + a_zeros, b + b_zeros, a_count - a_zeros);
+    return order != 0 ? order : compare_sizes(a_zeros, b_zeros);
 }
 
 /* A component's end sorts before everything that could go on instead. */
@@ -56,9 +49,10 @@ listing_compare(const char *a, size_t a_length, const char *b, size_t b_length)
     size_t j = 0;
 
     while (i < a_length && j < b_length) {
-        if (is_digit(a[i]) && is_digit(b[j])) {
-            const size_t m = digits(a + i, a_length - i);
-            const size_t n = digits(b + j, b_length - j);
+        const size_t m = run_length(a + i, a_length - i, '0', '9');
+        const size_t n = run_length(b + j, b_length - j, '0', '9');
+
+        if (m > 0 && n > 0) {
             const int order = compare_digits(a + i, m, b + j, n);
 
             if (order != 0)
@@ -72,7 +66,7 @@ listing_compare(const char *a, size_t a_length, const char *b, size_t b_length)
             j++;
         }
     }
-    return i < a_length ? 1 : j < b_length ? -1 : 0;
+    return (i < a_length) - (j < b_length);
 }
 
 static int

@@ -77,23 +77,33 @@ output_text(output *o, const char *text)
     output_bytes(o, text, strlen(text));
 }
 
+/* False if the buffer has no room for it. */
+static bool
+is_formatted(output *o, const char *format, va_list arguments)
+{
+    const size_t space = OUTPUT_CAPACITY - o->used;
+    const int n = vsnprintf(o->buffer + o->used, space, format, arguments);
+
+    if (n < 0 || (size_t)n >= space)
+        return false;
+    o->used += (size_t)n;
+    return true;
+}
+
 void
 output_format(output *o, const char *format, ...)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        const size_t space = OUTPUT_CAPACITY - o->used;
-        va_list arguments;
-        int n;
+    va_list arguments;
+    va_list again;
 
-        va_start(arguments, format);
-        n = vsnprintf(o->buffer + o->used, space, format, arguments);
-        va_end(arguments);
-        if (n >= 0 && (size_t)n < space) {
-            o->used += (size_t)n;
-            return;
-        }
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    if (!is_formatted(o, format, arguments)) {
         output_flush(o); /* an empty buffer holds it */
+        is_formatted(o, format, again);
     }
+    va_end(again);
+    va_end(arguments);
 }
 
 void
@@ -101,6 +111,12 @@ output_repeat(output *o, const char *text, size_t count)
 {
     while (count-- > 0)
         output_text(o, text);
+}
+
+static bool
+is_continuation(char byte)
+{
+    return ((unsigned char)byte & 0xC0) == 0x80;
 }
 
 /* Bytes of the next piece of at most `most` bytes that splits no character. */
@@ -111,7 +127,7 @@ piece_length(const char *bytes, size_t length, size_t most)
 
     if (length <= most)
         return length;
-    while (n > most - 4 && ((unsigned char)bytes[n] & 0xC0) == 0x80)
+    while (n > most - 4 && is_continuation(bytes[n]))
         n--;
     return n;
 }
@@ -163,11 +179,8 @@ output_csv(output *o, const char *bytes, size_t length)
 
 /* ------------------------------------------------------------------- texts */
 
-static bool
-is_continuation(char byte)
-{
-    return ((unsigned char)byte & 0xC0) == 0x80;
-}
+/* Of all characters there only the width matters. */
+#define BEYOND_FIRST_PLANE 0x10000
 
 static uint32_t
 code_point(const char *text)
@@ -178,24 +191,28 @@ code_point(const char *text)
         return u[0] < 0x80 ? u[0] : (uint32_t)(u[0] & 0x1F) << 6 | (u[1] & 0x3F);
     if (u[0] < 0xF0)
         return (uint32_t)(u[0] & 0x0F) << 12 | (uint32_t)(u[1] & 0x3F) << 6 | (u[2] & 0x3F);
-    return 0x10000; /* beyond the first plane only its being there matters */
+    return BEYOND_FIRST_PLANE;
 }
 
 /* Wide East Asian blocks and symbols; combining marks take no column. */
 static size_t
 character_width(const char *text)
 {
+    static const struct {
+        uint32_t first;
+        uint32_t last;
+        size_t width;
+    } blocks[] = {
+        { 0x300, 0x36F, 0 },     { 0x1100, 0x115F, 2 }, { 0x2E80, 0xA4CF, 2 },
+        { 0xAC00, 0xD7A3, 2 },   { 0xF900, 0xFAFF, 2 }, { 0xFE30, 0xFE6F, 2 },
+        { 0xFF00, 0xFF60, 2 },   { BEYOND_FIRST_PLANE, BEYOND_FIRST_PLANE, 2 },
+    };
     const uint32_t point = code_point(text);
 
-    if (point >= 0x300 && point <= 0x36F)
-        return 0;
-    return (point >= 0x1100 && point <= 0x115F) || (point >= 0x2E80 && point <= 0xA4CF)
-                   || (point >= 0xAC00 && point <= 0xD7A3)
-                   || (point >= 0xF900 && point <= 0xFAFF)
-                   || (point >= 0xFE30 && point <= 0xFE6F)
-                   || (point >= 0xFF00 && point <= 0xFF60) || point >= 0x10000
-               ? 2
-               : 1;
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        if (point >= blocks[i].first && point <= blocks[i].last)
+            return blocks[i].width;
+    return 1;
 }
 
 size_t

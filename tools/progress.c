@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tools/draw.h"
 #include "tools/json.h"
@@ -17,6 +16,7 @@
 #define SECONDS_BETWEEN_LINES 5.0
 #define CLEAR_LINE "\r\033[K"
 #define LINE_CAPACITY 256
+#define TIME_CAPACITY 32
 
 bool
 progress_init(progress *p, int fd, const screen *s, progress_mode mode)
@@ -39,7 +39,14 @@ progress_fini(progress *p)
 static void
 clear(progress *p)
 {
-    if (p->is_shown && write(p->fd, CLEAR_LINE, strlen(CLEAR_LINE)) < 0)
+    output out;
+
+    if (!p->is_shown)
+        return;
+    output_init(&out, p->fd);
+    output_text(&out, CLEAR_LINE);
+    output_flush(&out);
+    if (output_is_closed(&out))
         p->mode = PROGRESS_NEVER; /* nobody is there to look */
     p->is_shown = false;
 }
@@ -56,7 +63,7 @@ percent(const berth_progress *report)
 
 /* "0:07 left", "1:02:03 left"; "" while nobody can know. */
 static const char *
-time_left(const berth_progress *report, char text[32])
+time_left(const berth_progress *report, char text[TIME_CAPACITY])
 {
     const double seconds = report->rate > 0
                                ? (double)(report->total - report->done) / report->rate
@@ -70,9 +77,10 @@ time_left(const berth_progress *report, char text[32])
         return text;
     whole = (unsigned)seconds;
     if (whole >= 3600)
-        snprintf(text, 32, "%u:%02u:%02u left", whole / 3600, whole / 60 % 60, whole % 60);
+        snprintf(text, TIME_CAPACITY, "%u:%02u:%02u left", whole / 3600, whole / 60 % 60,
+                 whole % 60);
     else
-        snprintf(text, 32, "%u:%02u left", whole / 60, whole % 60);
+        snprintf(text, TIME_CAPACITY, "%u:%02u left", whole / 60, whole % 60);
     return text;
 }
 
@@ -83,7 +91,7 @@ numbers_text(const berth_progress *report, char text[LINE_CAPACITY])
     char done[BERTH_SIZE_CAPACITY];
     char total[BERTH_SIZE_CAPACITY];
     char rate[BERTH_SIZE_CAPACITY];
-    char left[32];
+    char left[TIME_CAPACITY];
     const char *const time = time_left(report, left);
 
     snprintf(text, LINE_CAPACITY, "%3u%%  %s of %s  %s/s%s%s", percent(report),

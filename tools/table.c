@@ -36,14 +36,11 @@ table_width(const table *t)
 void
 table_fit(table *t, size_t width)
 {
-    const size_t all = table_width(t);
-    const size_t first = t->columns[0].width;
-    const size_t excess = all > width ? all - width : 0;
+    size_t *const first = &t->columns[0].width;
+    const size_t others = table_width(t) - *first;
 
-    if (excess == 0 || first <= SMALLEST_FIRST_COLUMN)
-        return;
-    t->columns[0].width = first > excess + SMALLEST_FIRST_COLUMN ? first - excess
-                                                                 : SMALLEST_FIRST_COLUMN;
+    while (*first > SMALLEST_FIRST_COLUMN && *first + others > width)
+        --*first;
 }
 
 static void
@@ -76,9 +73,9 @@ table_print(const table *t, output *out, const screen *s, const table_cell *cell
 void
 table_print_title(const table *t, output *out, const screen *s)
 {
-    table_cell cells[TABLE_MAX_COLUMNS];
+    for (size_t i = 0; i < t->count; i++) {
+        const table_cell title = { t->columns[i].title, COLOUR_DIM };
 
-    for (size_t i = 0; i < t->count; i++)
-        cells[i] = (table_cell){ t->columns[i].title, COLOUR_DIM };
-    table_print(t, out, s, cells);
+        print_cell(&t->columns[i], i + 1 == t->count, out, s, &title);
+    }
 }

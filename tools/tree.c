@@ -52,7 +52,6 @@ tree_fini(tree *t)
 {
     free(t->nodes);
     free(t->ranges);
-    memset(t, 0, sizeof *t);
 }
 
 static void
@@ -112,41 +111,36 @@ tree_next(const tree *t, uint32_t top, uint32_t node, bool is_closed)
     return node == top ? TREE_NONE : t->nodes[node].next;
 }
 
-static bool
-has_same_ranges(const tree *t, const tree_node *a, const tree_node *b)
+/* A total order in which alike nodes are equal; the names of tops do not matter. */
+static int
+compare_nodes(const tree *t, const tree_node *a, const tree_node *b, bool is_top)
 {
-    return a->range_count == b->range_count
-           && (a->range_count == 0
-               || memcmp(t->ranges + a->first_range, t->ranges + b->first_range,
-                         a->range_count * sizeof *t->ranges) == 0);
+    const size_t x[] = { a->form, a->first_child == TREE_NONE, a->range_count,
+                         is_top ? 0 : a->name_length, is_top || a->next == TREE_NONE };
+    const size_t y[] = { b->form, b->first_child == TREE_NONE, b->range_count,
+                         is_top ? 0 : b->name_length, is_top || b->next == TREE_NONE };
+    int order = memcmp(x, y, sizeof x);
+
+    if (order == 0 && a->range_count > 0)
+        order = memcmp(t->ranges + a->first_range, t->ranges + b->first_range,
+                       a->range_count * sizeof *t->ranges);
+    return order != 0 || is_top ? order : memcmp(a->name, b->name, a->name_length);
 }
 
-static bool
-is_same_node(const tree *t, const tree_node *a, const tree_node *b, bool is_top)
-{
-    return a->form == b->form && a->repeat == b->repeat
-           && (a->first_child == TREE_NONE) == (b->first_child == TREE_NONE)
-           && has_same_ranges(t, a, b)
-           && (is_top
-               || (a->name_length == b->name_length
-                   && (a->next == TREE_NONE) == (b->next == TREE_NONE)
-                   && memcmp(a->name, b->name, a->name_length) == 0));
-}
-
-/* Alike in everything but the names of the two themselves. */
-static bool
-is_same_module(const tree *t, uint32_t a, uint32_t b)
+/* 0: alike in everything but the names of the two themselves. */
+static int
+compare_modules(const tree *t, uint32_t a, uint32_t b)
 {
     uint32_t x = a;
     uint32_t y = b;
+    int order = 0;
 
-    while (x != TREE_NONE) {
-        if (!is_same_node(t, &t->nodes[x], &t->nodes[y], x == a))
-            return false;
+    while (x != TREE_NONE && order == 0) {
+        order = compare_nodes(t, &t->nodes[x], &t->nodes[y], x == a);
         x = tree_next(t, a, x, false);
         y = tree_next(t, b, y, false);
     }
-    return true;
+    return order;
 }
 
 /* Adds the sums of `from`, node by node, to those of the like module `to`. */
@@ -166,7 +160,7 @@ merge_module(tree *t, uint32_t to, uint32_t from)
 /* ------------------------------------------------------------------- folding */
 
 typedef struct member {
-    uint64_t hash;
+    const tree *tree;
     uint64_t number; /* the module's name, by value */
     uint32_t node;
 } member;
@@ -193,38 +187,14 @@ is_number_name(const tree_node *node, uint64_t *number)
     return true;
 }
 
-static uint64_t
-mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ hash >> 31;
-}
-
-/* Of the module without its own name and numbers; its children have theirs. */
-static uint64_t
-hash_module(const tree *t, uint32_t number)
-{
-    uint64_t hash = mix(1, t->nodes[number].form);
-
-    for (uint32_t c = t->nodes[number].first_child; c != TREE_NONE; c = t->nodes[c].next) {
-        const tree_node *const child = &t->nodes[c];
-
-        for (size_t i = 0; i < child->name_length; i++)
-            hash = mix(hash, (unsigned char)child->name[i]);
-        hash = mix(mix(hash, child->repeat), child->hash);
-    }
-    return hash;
-}
-
 static int
 compare_members(const void *a, const void *b)
 {
     const member *const x = a;
     const member *const y = b;
+    const int order = compare_modules(x->tree, x->node, y->node);
 
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    return x->number < y->number ? -1 : x->number > y->number;
+    return order != 0 ? order : (x->number > y->number) - (x->number < y->number);
 }
 
 static bool
@@ -239,7 +209,7 @@ is_list_filled(const tree *t, uint32_t parent, members *m)
             return false;
         m->list = list;
         if (is_number_name(&t->nodes[c], &number))
-            list[m->count++] = (member){ t->nodes[c].hash, number, c };
+            list[m->count++] = (member){ t, number, c };
     }
     return true;
 }
@@ -303,10 +273,10 @@ is_children_folded(tree *t, uint32_t parent, members *m)
         return false;
     qsort(m->list, m->count, sizeof *m->list, compare_members);
     for (size_t first = 0, end; first < m->count; first = end) {
-        for (end = first + 1; end < m->count && m->list[end].hash == m->list[first].hash
-                              && is_same_module(t, m->list[first].node, m->list[end].node);
-             end++)
-            continue;
+        end = first + 1;
+        while (end < m->count
+               && compare_modules(t, m->list[first].node, m->list[end].node) == 0)
+            end++;
         if (end - first > 1 && !is_group_folded(t, m, first, end))
             return false;
     }
@@ -326,7 +296,6 @@ tree_fold(tree *t)
 
         if (node->first_child != TREE_NONE)
             is_done = is_children_folded(t, (uint32_t)i, &m);
-        node->hash = hash_module(t, (uint32_t)i);
         if (node->parent != TREE_NONE)
             add_sums(&t->nodes[node->parent].sums, &node->sums);
     }

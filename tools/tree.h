@@ -43,7 +43,6 @@ typedef struct tree_node {
     uint32_t repeat; /* modules folded into this one, itself included */
     size_t first_range; /* of their numbers, when repeat > 1 */
     size_t range_count;
-    uint64_t hash;
     tree_sums sums; /* of everything below, over all repeats */
 } tree_node;
 

@@ -99,7 +99,7 @@ converted_run(converted *c, const char *path)
     options.log = read_log;
     options.log_user = c;
     status = berth_context_create(&options, &context, &c->error);
-    if (!CHECK_EQ(status, BERTH_OK))
+    if (status != BERTH_OK)
         return status;
     status = converted_run_in(c, context, path);
     berth_context_memory(context, &memory);

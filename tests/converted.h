@@ -53,9 +53,9 @@ bool converted_is_verified(const char *folder);
 /*
  * The shards and the index that the same options must give, made by whole
  * tensors at once with the reference operations, compared with those in the
- * output. Returns the number of weights that were quantized or decoded; 0
+ * output. Returns the number of weights that were quantized, decoded or cast; -1
  * after a difference, which is noted.
  */
-uint32_t converted_matches_oracle(const converted *c, const char *path);
+int32_t converted_matches_oracle(const converted *c, const char *path);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct oracle {
     berth_checkpoint *checkpoint;
     berthi_recipe recipe;
     uint8_t **data; /* one an output */
-    uint32_t changed;
+    int32_t changed;
 } oracle;
 
 static uint32_t
@@ -350,7 +350,7 @@ is_output(oracle *o, const converted *c)
     return is_same;
 }
 
-uint32_t
+int32_t
 converted_matches_oracle(const converted *c, const char *path)
 {
     berth_convert_options options = c->options;
@@ -365,14 +365,14 @@ converted_matches_oracle(const converted *c, const char *path)
         || !CHECK_EQ(berthi_recipe_init(&o.recipe, o.context, o.checkpoint, &options,
                                         &error),
                      BERTH_OK))
-        return 0;
+        return -1;
     o.data = calloc(o.recipe.output_count + 1, sizeof *o.data);
     if (o.data == NULL)
         abort();
     for (uint32_t i = 0; i < o.recipe.weight_count; i++)
         make_weight(&o, &o.recipe.weights[i]);
     if (!is_output(&o, c))
-        o.changed = 0;
+        o.changed = -1;
     for (uint32_t i = 0; i < o.recipe.output_count; i++)
         free(o.data[i]);
     free(o.data);

@@ -67,17 +67,17 @@ choose_options(converted *c, uint64_t *state)
 static bool
 is_right(converted *c, const char *model, totals *t)
 {
-    uint32_t weights;
+    int32_t weights;
     bool is_good = CHECK_EQ(converted_run(c, model), BERTH_OK);
 
-    weights = is_good ? converted_matches_oracle(c, model) : 0;
+    weights = is_good ? converted_matches_oracle(c, model) : -1;
     is_good = is_good && CHECK_GT(weights, 0) && CHECK_GT(c->report.quantized, 0)
               && converted_is_verified(c->options.output)
               && CHECK_LE(c->peak, c->report.planned_memory);
     if (!is_good)
         T_NOTE("%s: %s %s", describe(c), c->error.tensor, c->error.message);
     t->runs++;
-    t->weights += weights;
+    t->weights += weights > 0 ? (uint32_t)weights : 0;
     t->shards += c->report.shards;
     t->moves += c->moves;
     t->redos += c->redos;

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_convert_crash.c - a conversion that is killed, cancelled, runs out of
+ * memory or disk, or whose system calls fail: afterwards there is the old model,
+ * the new one, or none and a journal, and the same command with `resume` gives
+ * the files that an undisturbed run gives.
+ *
+ * The calls that change a file system stand here before the C library's: they
+ * count, and kill the process at a given one.
+ */
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/base.h"
+#include "kernels/sys.h"
+#include "tests/converted.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+/* ------------------------------------------------------------------- the world */
+
+static struct {
+    bool is_counting;
+    _Atomic uint64_t calls;
+    uint64_t kill_at; /* dies before this call; odd: halfway through it or after it */
+} world = { .kill_at = UINT64_MAX };
+
+/* Before a call: true when the process is to die halfway through it. */
+static bool
+is_last_call(void)
+{
+    uint64_t number;
+
+    if (!world.is_counting)
+        return false;
+    number = atomic_fetch_add(&world.calls, 1);
+    if (2 * number == world.kill_at)
+        raise(SIGKILL);
+    return 2 * number + 1 == world.kill_at;
+}
+
+static void
+die_if(bool is_last)
+{
+    if (is_last)
+        raise(SIGKILL);
+}
+
+int
+openat(int folder, const char *path, int flags, ...)
+{
+    va_list arguments;
+    mode_t mode;
+    bool is_last = false;
+    int fd;
+
+    va_start(arguments, flags);
+    mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    if ((flags & O_CREAT) != 0)
+        is_last = is_last_call();
+    fd = (int)syscall(SYS_openat, folder, path, flags, mode);
+    die_if(is_last);
+    return fd;
+}
+
+ssize_t
+pwrite(int fd, const void *bytes, size_t size, off_t offset)
+{
+    const bool is_last = is_last_call();
+    const ssize_t done =
+        syscall(SYS_pwrite64, fd, bytes, is_last ? size / 2 : size, offset);
+
+    die_if(is_last);
+    return done;
+}
+
+int
+fsync(int fd)
+{
+    const bool is_last = is_last_call();
+
+    (void)fd; /* nobody pulls the plug */
+    die_if(is_last);
+    return 0;
+}
+
+int
+ftruncate(int fd, off_t size)
+{
+    const bool is_last = is_last_call();
+    const int result = (int)syscall(SYS_ftruncate, fd, size);
+
+    die_if(is_last);
+    return result;
+}
+
+static int
+rename_with(int folder, const char *from, const char *to, unsigned flags)
+{
+    const bool is_last = is_last_call();
+    const int result = (int)syscall(SYS_renameat2, folder, from, folder, to, flags);
+
+    die_if(is_last);
+    return result;
+}
+
+int
+renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+    (void)to_folder;
+    return rename_with(from_folder, from, to, 0);
+}
+
+int
+renameat2(int from_folder, const char *from, int to_folder, const char *to,
+          unsigned flags)
+{
+    (void)to_folder;
+    return rename_with(from_folder, from, to, flags);
+}
+
+int
+unlinkat(int folder, const char *name, int flags)
+{
+    const bool is_last = is_last_call();
+    const int result = (int)syscall(SYS_unlinkat, folder, name, flags);
+
+    die_if(is_last);
+    return result;
+}
+
+int
+mkdirat(int folder, const char *name, mode_t mode)
+{
+    const bool is_last = is_last_call();
+    const int result = (int)syscall(SYS_mkdirat, folder, name, mode);
+
+    die_if(is_last);
+    return result;
+}
+
+/* ------------------------------------------------------------------ conversions */
+
+#define JOURNAL ".berth-journal.json"
+#define INDEX "model.safetensors.index.json"
+
+/* The model, and what comes out when nothing happens. */
+static struct {
+    const char *model;
+    const char *whole; /* new */
+    const char *old;   /* INT8, in more shards */
+} known;
+
+/* Shards that get other tensors, bytes kept for later ones, side files. */
+static void
+begin(converted *c, const char *output)
+{
+    converted_begin(c, output, BERTH_ENCODING_NF4);
+    c->options.double_quant = 1;
+    c->options.max_shard_bytes = 9000;
+    c->options.workers = 2;
+    c->options.readers = 2;
+    c->options.no_uring = 1;
+    c->options.io = BERTH_IO_BUFFERED;
+    converted_shrink(c, 4096);
+}
+
+static void
+make_known(void)
+{
+    converted c;
+
+    known.model = converted_make_model(20, 5, true, true);
+    fixture_text(fixture_format("%s/config.json", known.model), FIXTURE_CONFIG);
+    fixture_text(fixture_format("%s/tokenizer.json", known.model), "{\"a\": 1}\n");
+    known.whole = fixture_format("%s/whole", fixture_folder());
+    begin(&c, known.whole);
+    CHECK_EQ(converted_run(&c, known.model), BERTH_OK);
+    CHECK_GT(c.redos, 0);
+    CHECK_GT(c.kept, 0);
+    CHECK_GT(c.findings, 0);
+    known.old = fixture_format("%s/old", fixture_folder());
+    converted_begin(&c, known.old, BERTH_ENCODING_INT8);
+    c.options.max_shard_bytes = 7000;
+    CHECK_EQ(converted_run(&c, known.model), BERTH_OK);
+    T_NOTE("new model of %u files, old one of %u", converted_count_files(known.whole),
+           converted_count_files(known.old));
+}
+
+/* The folder above must be there; `resume` and `overwrite` as asked. */
+static berth_status
+convert(const char *output, bool overwrite, bool resume, berth_error *error)
+{
+    converted c;
+    berth_status status;
+
+    begin(&c, output);
+    c.options.overwrite = overwrite;
+    c.options.resume = resume;
+    status = converted_run(&c, known.model);
+    if (error != NULL)
+        *error = c.error;
+    return status;
+}
+
+typedef enum view { VIEW_NOTHING, VIEW_OLD, VIEW_NEW, VIEW_BROKEN } view;
+
+/* What the commit file promises must be there. */
+static bool
+has_all(const char *folder, const char *reference)
+{
+    static const char *const names[] = { INDEX, "config.json", "berth.manifest.json" };
+    char path[4096];
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t a_bytes;
+        size_t b_bytes;
+        char *a;
+        char *b;
+        bool is_same;
+
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        if (access(path, R_OK) != 0)
+            return false;
+        a = fixture_read(path, &a_bytes);
+        snprintf(path, sizeof path, "%s/%s", reference, names[i]);
+        b = fixture_read(path, &b_bytes);
+        is_same = a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0;
+        free(a);
+        free(b);
+        if (!is_same)
+            return false;
+    }
+    return converted_is_verified(folder);
+}
+
+static view
+look(const char *folder)
+{
+    if (access(fixture_format("%s/" INDEX, folder), F_OK) != 0)
+        return access(fixture_format("%s/model.safetensors", folder), F_OK) == 0
+                   ? VIEW_BROKEN
+                   : VIEW_NOTHING;
+    if (has_all(folder, known.whole))
+        return VIEW_NEW;
+    return has_all(folder, known.old) ? VIEW_OLD : VIEW_BROKEN;
+}
+
+static bool
+has_journal(const char *folder)
+{
+    return access(fixture_format("%s/" JOURNAL, folder), F_OK) == 0;
+}
+
+/* Old, new or nothing, and the same command goes on from there. */
+static bool
+is_recovered(const char *folder, bool had_old)
+{
+    const view seen = look(folder);
+    berth_error error;
+
+    if (!CHECK_NE(seen, VIEW_BROKEN)
+        || (had_old && !CHECK(seen != VIEW_NOTHING || has_journal(folder))))
+        return false;
+    if (seen != VIEW_NEW || has_journal(folder))
+        if (!CHECK_EQ(convert(folder, had_old, true, &error), BERTH_OK)) {
+            T_NOTE("%s %s", error.file, error.message);
+            return false;
+        }
+    return converted_is_same(known.whole, folder);
+}
+
+/* ---------------------------------------------------------------------- killed */
+
+/* A run in a child; false: it came to its end. */
+static bool
+is_killed(const char *folder, bool overwrite, bool resume, uint64_t kill_at)
+{
+    const pid_t child = fork();
+    int how = 0;
+
+    if (child == 0) {
+        world.kill_at = kill_at;
+        world.is_counting = true;
+        _exit(convert(folder, overwrite, resume, NULL) == BERTH_OK ? 0 : 1);
+    }
+    if (!CHECK_GT(child, 0) || !CHECK_EQ(waitpid(child, &how, 0), child))
+        return false;
+    if (WIFEXITED(how))
+        CHECK_EQ(WEXITSTATUS(how), 0);
+    return WIFSIGNALED(how);
+}
+
+static void
+kill_everywhere(bool had_old, uint64_t step)
+{
+    const char *const above = fixture_folder();
+    uint64_t points = 0;
+    bool was_killed = true;
+
+    for (uint64_t at = 0; was_killed; at += step) {
+        const char *const folder = fixture_format("%s/%d", above, (int)at);
+
+        if (had_old)
+            fixture_copy_folder(known.old, folder);
+        was_killed = is_killed(folder, had_old, false, at);
+        points += was_killed;
+        if (!is_recovered(folder, had_old)) {
+            T_NOTE("killed at point %d, %s", (int)at, folder);
+            return;
+        }
+        fixture_remove(folder);
+    }
+    CHECK_GE(points, 600 / step);
+    T_NOTE("killed at %d points of %s", (int)points,
+           had_old ? "an output that replaces another" : "a new output");
+}
+
+static void
+test_killed_at_every_call(void)
+{
+    kill_everywhere(false, 3);
+    kill_everywhere(true, 3);
+}
+
+/* The run that resumes dies, too, wherever it is. */
+static void
+test_killed_twice(void)
+{
+    const char *const above = fixture_folder();
+    int points = 0;
+
+    for (uint64_t first = 40; first < 700; first += 97) {
+        for (uint64_t second = 7; second < 500; second += 83) {
+            const char *const folder =
+                fixture_format("%s/%d-%d", above, (int)first, (int)second);
+
+            if (!is_killed(folder, false, false, first))
+                return;
+            points += is_killed(folder, false, true, second);
+            if (!is_recovered(folder, false)) {
+                T_NOTE("killed at %d and %d, %s", (int)first, (int)second, folder);
+                return;
+            }
+            fixture_remove(folder);
+        }
+    }
+    T_NOTE("killed twice at %d pairs of points", points);
+}
+
+static void
+test_killed_at_random(void)
+{
+    const char *const above = fixture_folder();
+    int killed = 0;
+
+    for (int round = 0; round < 200; round++) {
+        const char *const folder = fixture_format("%s/%d", above, round);
+        const bool had_old = round % 2 > 0;
+        pid_t child;
+        int how;
+
+        if (had_old)
+            fixture_copy_folder(known.old, folder);
+        child = fork();
+        T_REQUIRE(child >= 0);
+        if (child == 0)
+            _exit(convert(folder, had_old, false, NULL) == BERTH_OK ? 0 : 1);
+        usleep((useconds_t)(round * 7919 % 20000));
+        CHECK_EQ(kill(child, SIGKILL), 0);
+        T_REQUIRE(waitpid(child, &how, 0) == child);
+        killed += WIFSIGNALED(how);
+        if (!is_recovered(folder, had_old)) {
+            T_NOTE("round %d, %s", round, folder);
+            return;
+        }
+        fixture_remove(folder);
+    }
+    T_NOTE("killed %d times of 200 before the end", killed);
+}
+
+/* ----------------------------------------------------------------------- faults */
+
+static void
+fault_everywhere(berthi_fault_kind kind, bool is_persistent, uint64_t step)
+{
+    const char *const above = fixture_folder();
+    uint64_t failed = 0;
+    uint64_t survived = 0;
+    bool is_over = false;
+
+    for (uint64_t nth = 0; !is_over; nth += step) {
+        const char *const folder = fixture_format("%s/%d", above, (int)nth);
+        berth_error error;
+        berth_status status;
+
+        berthi_fault_arm(kind, nth, is_persistent);
+        status = convert(folder, false, false, &error);
+        is_over = berthi_fault_failures(kind) == 0;
+        berthi_fault_disarm();
+        failed += status != BERTH_OK;
+        survived += status == BERTH_OK && !is_over;
+        if (kind == BERTHI_FAULT_MEMORY)
+            CHECK(status == BERTH_OK || status == BERTH_ENOMEM);
+        CHECK_NE(status, BERTH_EINTERNAL);
+        if (is_over)
+            CHECK_EQ(status, BERTH_OK);
+        if (!is_recovered(folder, false)) {
+            T_NOTE("failure %d, %s: %s %s", (int)nth, folder, error.file, error.message);
+            return;
+        }
+        fixture_remove(folder);
+    }
+    CHECK_GT(failed, 50);
+    T_NOTE("%s%s: %d failures, %d survived",
+           kind == BERTHI_FAULT_MEMORY ? "memory" : "system calls",
+           is_persistent ? " from then on" : "", (int)failed, (int)survived);
+}
+
+static void
+test_failing_allocations(void)
+{
+    fault_everywhere(BERTHI_FAULT_MEMORY, false, 1);
+    fault_everywhere(BERTHI_FAULT_MEMORY, true, 5);
+}
+
+static void
+test_failing_system_calls(void)
+{
+    fault_everywhere(BERTHI_FAULT_SYSTEM, false, 1);
+    fault_everywhere(BERTHI_FAULT_SYSTEM, true, 11);
+}
+
+/* ---------------------------------------------------------------------- cancel */
+
+/* Cancelled from outside after so long; the time until it has ended. */
+static berth_status
+cancel_after(const char *output, useconds_t delay, bool resume, uint64_t *took_ns)
+{
+    converted c;
+    berth_context *context;
+    berth_checkpoint *checkpoint;
+    berth_job *job;
+    berth_error error;
+    berth_status status;
+    uint64_t begin_ns;
+
+    begin(&c, output);
+    c.options.resume = resume;
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    CHECK_EQ(berth_checkpoint_open(context, known.model, NULL, &checkpoint, &error),
+             BERTH_OK);
+    CHECK_EQ(berthi_convert_start(context, checkpoint, &c.options, &c.sizes, &job, &error),
+             BERTH_OK);
+    usleep(delay);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    status = berth_job_finish(job, &error);
+    *took_ns = berthi_sys_now_ns() - begin_ns;
+    if (status != BERTH_OK) {
+        CHECK_EQ(status, BERTH_ECANCELLED);
+        CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
+    }
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+    return status;
+}
+
+static void
+test_cancelled_from_outside(void)
+{
+    const char *const above = fixture_folder();
+    uint64_t longest = 0;
+    int cancelled = 0;
+
+    for (int round = 0; round < 120; round++) {
+        const char *const folder = fixture_format("%s/%d", above, round);
+        uint64_t took_ns;
+        const bool is_cancelled =
+            cancel_after(folder, (useconds_t)(round * 97 % 12000), false, &took_ns)
+            == BERTH_ECANCELLED;
+
+        cancelled += is_cancelled;
+        longest = took_ns > longest ? took_ns : longest;
+        if (is_cancelled && round % 3 == 0) {
+            (void)cancel_after(folder, (useconds_t)(round * 53 % 9000), true, &took_ns);
+            longest = took_ns > longest ? took_ns : longest;
+        }
+        if (!is_recovered(folder, false)) {
+            T_NOTE("round %d, %s", round, folder);
+            return;
+        }
+        fixture_remove(folder);
+    }
+    CHECK_GT(cancelled, 20);
+    CHECK_LT(longest, UINT64_C(400000000)); /* this machine may be busy */
+    T_NOTE("cancelled %d times of 120, the longest took %.1f ms", cancelled,
+           (double)longest * 1e-6);
+}
+
+static int
+count_down(void *user, const berth_progress *progress)
+{
+    int *const left = user;
+
+    (void)progress;
+    return (*left)-- <= 0;
+}
+
+static void
+test_cancelled_by_progress(void)
+{
+    const char *const folder = fixture_format("%s/out", fixture_folder());
+    converted c;
+    int calls = 0;
+
+    begin(&c, folder);
+    c.options.progress = count_down;
+    c.options.progress_user = &calls;
+    CHECK_EQ(converted_run(&c, known.model), BERTH_ECANCELLED);
+    CHECK(is_recovered(folder, false));
+}
+
+/* -------------------------------------------------------------------- full disk */
+
+/* In a child with a mount of its own: 0, 77 (may not mount), or what went wrong. */
+static int
+fill_disks(const char *folder, int *full)
+{
+    char size[64];
+
+    if (unshare(CLONE_NEWNS) != 0
+        || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        return 77;
+    for (int step = 0; step < 72; step++) {
+        berth_error error;
+        berth_status status;
+
+        snprintf(size, sizeof size, "size=%dk", 8 + 4 * step);
+        if (mount("none", folder, "tmpfs", 0, size) != 0)
+            return 77;
+        status = convert(folder, false, false, &error);
+        if (status != BERTH_OK) {
+            ++*full;
+            if (error.reason != BERTH_REASON_DISK_FULL || error.file[0] == '\0')
+                return 2;
+            if (look(folder) != VIEW_NOTHING)
+                return 3;
+            if (mount("none", folder, "tmpfs", MS_REMOUNT, "size=1m") != 0)
+                return 4;
+            if (convert(folder, false, true, &error) != BERTH_OK)
+                return 5;
+        }
+        if (!converted_is_same(known.whole, folder))
+            return 6;
+        if (umount(folder) != 0)
+            return 7;
+    }
+    return 0;
+}
+
+static void
+test_full_disk(void)
+{
+    const char *const folder = fixture_folder();
+    int pipes[2];
+    int full = 0;
+    int how;
+    pid_t child;
+
+    T_REQUIRE(pipe(pipes) == 0);
+    child = fork();
+    T_REQUIRE(child >= 0);
+    if (child == 0) {
+        const int result = fill_disks(folder, &full);
+
+        if (write(pipes[1], &full, sizeof full) != sizeof full)
+            _exit(9);
+        _exit(result);
+    }
+    CHECK_EQ(waitpid(child, &how, 0), child);
+    CHECK_EQ(read(pipes[0], &full, sizeof full), sizeof full);
+    close(pipes[0]);
+    close(pipes[1]);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 77)
+        T_SKIP("this process may not mount");
+    CHECK(WIFEXITED(how));
+    CHECK_EQ(WEXITSTATUS(how), 0);
+    CHECK_GE(full, 16);
+    T_NOTE("72 sizes of a disk, too small %d times", full);
+}
+
+int
+main(int argc, char **argv)
+{
+    if (access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 0);
+    T_MAIN_BEGIN(argc, argv);
+    make_known();
+    T_RUN(test_killed_at_every_call);
+    T_RUN(test_killed_twice);
+    T_RUN(test_killed_at_random);
+    T_RUN(test_failing_allocations);
+    T_RUN(test_failing_system_calls);
+    T_RUN(test_cancelled_from_outside);
+    T_RUN(test_cancelled_by_progress);
+    T_RUN(test_full_disk);
+    T_MAIN_END;
+}

@@ -144,13 +144,6 @@ add_side_files(berthi_convert *convert, berth_error *error)
         const berthi_side_file *const from = &files.files[i];
         text_file file;
 
-        /* The set is one folder: what lies below goes there before it appears. */
-        if (strchr(from->name, '/') != NULL) {
-            status = berthi_side_files_copy(
-                location, from, convert->options.output,
-                convert->options.overwrite != 0 || convert->options.resume != 0, error);
-            continue;
-        }
         status = create(convert, from->name, from->identity.bytes, &file, error);
         if (status != BERTH_OK)
             break;

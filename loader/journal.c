@@ -6,27 +6,17 @@
 #include <string.h>
 
 #include "kernels/utf8.h"
+#include "loader/paths.h"
 #include "loader/temporary.h"
 #include "quant/scan.h"
-
-#define NAME_LIMIT 255u /* bytes of a file name, as Linux has it */
 
 const char *
 berthi_journal_name_problem(const char *name, uint64_t length)
 {
-    if (length == 0 || length > NAME_LIMIT)
-        return "a file name has 1 to 255 bytes";
-    if (memchr(name, '/', (size_t)length) != NULL
-        || memchr(name, '\0', (size_t)length) != NULL)
-        return "a file name has no slash and no NUL";
-    if ((length == 1 && name[0] == '.') || (length == 2 && memcmp(name, "..", 2) == 0))
-        return "this is no file name";
     if (length == strlen(BERTHI_JOURNAL_NAME)
         && memcmp(name, BERTHI_JOURNAL_NAME, (size_t)length) == 0)
-        return "this is the name of the journal";
-    if (berthi_utf8_check((const unsigned char *)name, (size_t)length) < length)
-        return "a file name is UTF-8";
-    return NULL;
+        return "is that of the journal";
+    return berthi_path_problem(name, length);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -108,13 +98,19 @@ can_read_text(reader *r, const char **out)
 static bool
 can_read_name(reader *r, const char *before, const char **out)
 {
+    const berthi_about about = {
+        .file = r->file, .has = BERTH_HAS_POSITION, .position = r->scan.position
+    };
     const char *problem;
 
     if (!can_read_text(r, out))
         return false;
     problem = berthi_journal_name_problem(*out, strlen(*out));
-    if (problem != NULL)
-        return stop(r, problem);
+    if (problem != NULL) {
+        r->status = berthi_fail(r->error, BERTH_REASON_JOURNAL, &about,
+                                "a name that %s", problem);
+        return false;
+    }
     if (before != NULL && strcmp(before, *out) >= 0)
         return stop(r, "names do not ascend");
     return true;
@@ -180,7 +176,8 @@ can_read_file(reader *r, const char *before, berthi_journal_file *file)
         || !can_read_name(r, before, &file->name) || !can_read_key(r, "temporary")
         || !can_read_name(r, NULL, &file->temporary))
         return false;
-    if (!berthi_temporary_is_name(file->temporary, NULL))
+    if (!berthi_temporary_is_name(file->temporary, NULL)
+        || strchr(file->temporary, '/') != NULL)
         return stop(r, "not the name of a temporary file");
     return can_read_key(r, "bytes")
            && berthi_scan_can_read_unsigned(&r->scan, &file->bytes)
@@ -267,13 +264,14 @@ has_file(const berthi_journal *journal, const char *name)
     return false;
 }
 
-/* What is published last is one of the files; before, nothing is. */
+/* What is published last is one of the files, in no folder; before, nothing is. */
 static bool
 is_commit_valid(reader *r)
 {
     const berthi_journal *const j = r->journal;
 
-    if (j->is_publishing ? has_file(j, j->commit) : j->commit[0] == '\0')
+    if (j->is_publishing ? has_file(j, j->commit) && strchr(j->commit, '/') == NULL
+                         : j->commit[0] == '\0')
         return true;
     return stop(r, "the commit file is one of the files, while publishing");
 }

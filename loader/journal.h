@@ -22,8 +22,8 @@
 
 /* A finished file; texts end in NUL. */
 typedef struct berthi_journal_file {
-    const char *name;      /* final */
-    const char *temporary; /* where it is until it is published */
+    const char *name;      /* final; may lie in folders */
+    const char *temporary; /* where it is until it is published; in no folder */
     uint64_t bytes;
     const uint32_t *notes;
     uint64_t note_count;
@@ -56,7 +56,10 @@ berth_status berthi_journal_parse(char *text, uint64_t bytes, const char *file,
 berth_status berthi_journal_print(const berthi_journal *journal, berthi_json_put put,
                                   void *user, uint64_t *out_bytes, berth_error *error);
 
-/* What is wrong with a name of the set: NULL when nothing is. */
+/*
+ * What is wrong with a name of the set, as the end of a sentence: NULL when
+ * nothing is. It is the path rule, and the journal's own name is taken.
+ */
 const char *berthi_journal_name_problem(const char *name, uint64_t length);
 
 #endif

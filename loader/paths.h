@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* paths.h - texts of paths, built in an arena. */
+/* paths.h - texts of paths, built in an arena, and which of them stay inside. */
 #ifndef BERTH_LOADER_PATHS_H
 #define BERTH_LOADER_PATHS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "kernels/memory.h"
 
@@ -16,5 +17,11 @@ const char *berthi_path_join(berthi_arena *arena, const char *folder, const char
 
 bool berthi_path_has_suffix(const char *path, const char *suffix);
 bool berthi_path_has_prefix(const char *path, const char *prefix);
+
+/*
+ * The path rule (safetensors-format.md 12.6): what is wrong with a path below a
+ * model's folder, as the end of a sentence; NULL when nothing is.
+ */
+const char *berthi_path_problem(const char *path, uint64_t length);
 
 #endif

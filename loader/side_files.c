@@ -12,11 +12,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "kernels/utf8.h"
 #include "loader/paths.h"
 #include "loader/sort.h"
 
-#define DEPTH_LIMIT 8u /* folders below the model's */
+#define DEPTH_LIMIT 3u /* folders below the model's: the path rule */
 #define REAL_PATH_CAPACITY 4096u
 #define COPY_BYTES UINT64_C(65536)
 
@@ -150,7 +149,7 @@ fail_system(walking *w, int failure, const char *path, const char *what)
 }
 
 static void
-remark(walking *w, const char *path, const char *why)
+remark(walking *w, const char *path, const char *what, const char *why)
 {
     const char *const shown = berthi_location_path(w->location, path);
 
@@ -158,7 +157,7 @@ remark(walking *w, const char *path, const char *why)
         w->status = berthi_fail_memory(w->error, "a path");
     else
         berthi_findings_remark(w->findings, BERTH_SEVERITY_WARNING, BERTH_REASON_PATH,
-                               &(berthi_about){ .file = shown }, "left out: %s", why);
+                               &(berthi_about){ .file = shown }, "left out: %s%s", what, why);
 }
 
 /* ---------------------------------------------------------------------- links */
@@ -222,7 +221,7 @@ is_followed(walking *w, const char *path, berthi_sys_stat *out)
     bool is_good;
 
     if (status != BERTH_OK && w->error->reason == BERTH_REASON_PATH) {
-        remark(w, path, "a link that leaves the model's folder");
+        remark(w, path, "", "a link that leaves the model's folder");
         return false;
     }
     if (status != BERTH_OK) {
@@ -235,7 +234,7 @@ is_followed(walking *w, const char *path, berthi_sys_stat *out)
     is_good = is_at_home(w, &file);
     berthi_file_close(&file);
     if (!is_good)
-        remark(w, path, "a link that leaves the model's folder");
+        remark(w, path, "", "a link that leaves the model's folder");
     return is_good;
 }
 
@@ -286,7 +285,7 @@ visit_folder(walking *w, const char *name)
     if (path == NULL)
         return;
     if (w->folder->depth == DEPTH_LIMIT)
-        remark(w, path, "too many folders deep");
+        remark(w, path, "", "too many folders deep");
     else
         add_folder(w, path);
 }
@@ -311,11 +310,25 @@ visit_file(walking *w, const char *name, const berthi_sys_stat *state)
         add_file(w, path, &identity);
 }
 
+/* False for a name that no output of ours may have; that is remarked upon. */
+static bool
+is_good_name(walking *w, const char *name)
+{
+    const char *const problem = berthi_path_problem(name, strlen(name));
+    const char *path;
+
+    if (problem == NULL)
+        return true;
+    path = path_of(w, name);
+    if (path != NULL)
+        remark(w, path, "its name ", problem);
+    return false;
+}
+
 static int
 visit(void *user, const char *name)
 {
     walking *const w = user;
-    const size_t length = strlen(name);
     berthi_sys_stat state;
 
     if (name[0] == '.')
@@ -323,11 +336,8 @@ visit(void *user, const char *name)
     if (berthi_sys_stat_at(w->fd, name, false, &state) != 0) {
         if (errno != ENOENT)
             fail_system(w, errno, w->folder->path, "looking at its files");
-    } else if (berthi_utf8_check((const unsigned char *)name, length) != length) {
-        const char *const path = path_of(w, name);
-
-        if (path != NULL)
-            remark(w, path, "its name is not UTF-8");
+    } else if (!is_good_name(w, name)) {
+        return w->status != BERTH_OK;
     } else if (state.kind == BERTHI_SYS_FOLDER) {
         visit_folder(w, name);
     } else if (state.kind != BERTHI_SYS_OTHER) {

@@ -10,6 +10,7 @@
  *     that would describe the new weights wrongly; berth's manifests
  *   what is hidden (.git, .cache, .gitattributes, temporary files of berth and its
  *     journal), `original`, `__pycache__`, unfinished downloads
+ *   names that the path rule (paths.h) does not allow
  *   links that lead out of the folder: into a hub cache they are followed, others
  *     could bring along any file of the person who converts a model
  * Of a model that is one file only when config.json lies beside it.
@@ -17,7 +18,6 @@
 #ifndef BERTH_LOADER_SIDE_FILES_H
 #define BERTH_LOADER_SIDE_FILES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/base.h"
@@ -58,13 +58,5 @@ berth_status berthi_side_files_read(berthi_location *location,
                                     const berthi_side_file *file,
                                     berthi_side_files_put put, void *user,
                                     berth_error *error);
-
-/*
- * Copies one of them to the same name below `folder`, which exists; folders in
- * between are made. It appears there whole, and is durable: see output.h.
- */
-berth_status berthi_side_files_copy(berthi_location *location,
-                                    const berthi_side_file *file, const char *folder,
-                                    bool overwrite, berth_error *error);
 
 #endif

@@ -11,6 +11,8 @@
 #include "loader/paths.h"
 #include "loader/writer_state.h"
 
+#define STEM_BYTES 200u /* of a name, in that of its temporary file */
+
 berthi_target
 berthi_writer_target(const berthi_writer *writer, const berthi_writer_file *file)
 {
@@ -93,6 +95,26 @@ berthi_writer_make_file(berthi_writer *writer, const char *name)
     return can_name(writer, file, name) ? file : NULL;
 }
 
+/* True when `name` lies below `folder`, a name as well. */
+static bool
+is_above(const char *folder, const char *name)
+{
+    const size_t length = strlen(folder);
+
+    return strncmp(folder, name, length) == 0 && name[length] == '/';
+}
+
+/* True when the set's files leave no room for a file of that name. */
+static bool
+is_taken(const berthi_writer *writer, const char *name)
+{
+    for (const berthi_writer_file *f = writer->files; f != NULL; f = f->next)
+        if (strcmp(f->name, name) == 0 || is_above(f->name, name)
+            || is_above(name, f->name))
+            return true;
+    return false;
+}
+
 /* A name that the set can take, and that nothing stands in the way of. */
 static berth_status
 check_name(const berthi_writer *writer, const char *name, berth_error *error)
@@ -100,21 +122,17 @@ check_name(const berthi_writer *writer, const char *name, berth_error *error)
     const berthi_about about = { .file = writer->path,
                                  .tensor = name,
                                  .tensor_length = strlen(name) };
-    const berthi_target target = { writer->folder, name, writer->path,
-                                   writer->overwrite };
     const char *const problem = berthi_journal_name_problem(name, strlen(name));
-    berthi_sys_stat existing;
-    bool has_existing;
 
     if (writer->is_publishing)
         return berthi_fail(error, BERTH_REASON_INTERNAL, &about,
                            "the output is being published already");
     if (problem != NULL)
-        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", problem);
-    if (find(writer, name) != NULL)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "the name %s", problem);
+    if (is_taken(writer, name))
         return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
                            "the output has a file of this name");
-    return berthi_target_check(&target, &existing, &has_existing, error);
+    return berthi_writer_check_target(writer, name, writer->path, error);
 }
 
 /* ------------------------------------------------------------------- creating */
@@ -123,6 +141,24 @@ berth_status
 berthi_writer_check_space(berthi_writer *writer, uint64_t bytes, berth_error *error)
 {
     return berthi_folder_check_space(writer->folder, bytes, writer->path, error);
+}
+
+/*
+ * What a temporary name is made of: as much of the end of a name as leaves room
+ * for the rest, and no folder. Temporary files lie in the output's own folder.
+ */
+static const char *
+stem_of(const char *name)
+{
+    const char *const slash = strrchr(name, '/');
+    const char *stem = slash != NULL ? slash + 1 : name;
+    const size_t length = strlen(stem);
+
+    if (length > STEM_BYTES)
+        stem += length - STEM_BYTES;
+    while (((unsigned char)*stem & 0xc0u) == 0x80) /* not in the middle of a character */
+        stem++;
+    return stem;
 }
 
 /* The part that needs the lock: a name that is free, and a file of that name. */
@@ -142,6 +178,7 @@ begin_file(berthi_writer *writer, const char *name, uint64_t bytes,
     file->bytes = bytes;
     target = berthi_writer_target(writer, file);
     status = berthi_target_check_space(&target, bytes, error);
+    target.name = stem_of(name);
     if (status == BERTH_OK)
         status = berthi_temporary_create(&target, &writer->texts, &file->temporary,
                                          &file->fd, error);

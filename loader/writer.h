@@ -34,7 +34,7 @@ typedef struct berthi_writer berthi_writer;
  */
 typedef struct berthi_writer_file berthi_writer_file;
 struct berthi_writer_file {
-    const char *name;      /* final name in the folder */
+    const char *name;      /* final, below the folder: "a.json", "b/c.txt" */
     uint64_t bytes;        /* as created; once finished the final size */
     const uint32_t *notes; /* what the caller gave to finish, in its order */
     uint64_t note_count;
@@ -91,7 +91,8 @@ berth_status berthi_writer_check_space(berthi_writer *writer, uint64_t bytes,
 
 /*
  * Begins a file of `bytes` bytes; their space is checked and reserved. `name`
- * is a plain file name in UTF-8 that the set does not have (ARGUMENT).
+ * obeys the path rule (paths.h), and the set has neither a file nor a folder of
+ * that name (ARGUMENT). Its folders are made when it is published.
  */
 berth_status berthi_writer_create(berthi_writer *writer, const char *name, uint64_t bytes,
                                   berthi_writer_file **out, berth_error *error);
@@ -140,7 +141,7 @@ void berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file);
 
 /*
  * Gives every file its final name; all must be finished. `commit_name` is the
- * file that comes last; NULL: as the journal says. With `overwrite` the commit
+ * file that comes last and lies in no folder; NULL: as the journal says. With `overwrite` the commit
  * points of an old model go first, and afterwards the shards that only its
  * index named. On failure the journal stays: a resume publishes the rest.
  */

@@ -217,7 +217,7 @@ has_whole(const berthi_writer *writer, const char *name, uint64_t bytes, bool *o
     *out_has = false;
     if (berthi_sys_stat_at(writer->folder, name, false, &state) == 0)
         *out_has = state.kind == BERTHI_SYS_REGULAR && state.bytes == bytes;
-    else if (errno != ENOENT)
+    else if (errno != ENOENT && errno != ENOTDIR)
         return berthi_fail_system(error, errno, writer->path,
                                   "looking for finished files");
     return BERTH_OK;
@@ -301,8 +301,13 @@ begin_anew(berthi_writer *writer, berth_error *error)
     names = berthi_arena_alloc(&writer->texts, journal.file_count * sizeof *names, 8);
     if (names == NULL)
         return berthi_fail_memory(error, "reading the journal");
-    for (uint64_t i = 0; i < journal.file_count; i++)
+    for (uint64_t i = 0; i < journal.file_count && status == BERTH_OK; i++) {
         names[i] = journal.files[i].name;
+        /* Folders that were made and not used yet. */
+        status = berthi_writer_remove_stale(writer, names[i], false, error);
+    }
+    if (status != BERTH_OK)
+        return status;
     return berthi_writer_merge_stale(writer, names, journal.file_count, error);
 }
 

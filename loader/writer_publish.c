@@ -118,17 +118,6 @@ note_stale(berthi_writer *writer, berth_error *error)
 
 /* ------------------------------------------------------------------ beginning */
 
-static berth_status
-check_target(const berthi_writer *writer, const char *name, const char *path,
-             berth_error *error)
-{
-    const berthi_target target = { writer->folder, name, path, writer->overwrite };
-    berthi_sys_stat existing;
-    bool has_existing;
-
-    return berthi_target_check(&target, &existing, &has_existing, error);
-}
-
 /*
  * Nothing may be in the way, of the last file as little as of the first, nor of
  * removing an old model's commit points.
@@ -140,11 +129,11 @@ check_targets(const berthi_writer *writer, berth_error *error)
 
     for (const berthi_writer_file *f = writer->files; f != NULL && status == BERTH_OK;
          f = f->next)
-        status = check_target(writer, f->name, f->path, error);
+        status = berthi_writer_check_target(writer, f->name, f->path, error);
     if (status == BERTH_OK && writer->overwrite)
-        status = check_target(writer, BERTHI_WRITER_INDEX, writer->path, error);
+        status = berthi_writer_check_target(writer, BERTHI_WRITER_INDEX, writer->path, error);
     if (status == BERTH_OK && writer->overwrite)
-        status = check_target(writer, BERTHI_WRITER_SINGLE, writer->path, error);
+        status = berthi_writer_check_target(writer, BERTHI_WRITER_SINGLE, writer->path, error);
     return status;
 }
 
@@ -157,7 +146,8 @@ begin(berthi_writer *writer, const char *commit_name, berth_error *error)
         if (!f->is_finished)
             return berthi_writer_fail(f->path, BERTH_REASON_INTERNAL,
                                       "is to be published and not finished", error);
-    if (commit_name == NULL || berthi_writer_find(writer, commit_name) == NULL)
+    if (commit_name == NULL || strchr(commit_name, '/') != NULL
+        || berthi_writer_find(writer, commit_name) == NULL)
         return berthi_fail_argument(error, "commit_name", "is no file of the output");
     status = check_targets(writer, error);
     if (status == BERTH_OK && writer->overwrite)
@@ -234,8 +224,24 @@ publish_file(const berthi_writer *writer, berthi_writer_file *file, berth_error 
     berth_status status = BERTH_OK;
 
     if (!file->is_published)
+        status = berthi_writer_make_folders(writer, file->name, file->path, error);
+    if (!file->is_published && status == BERTH_OK)
         status = berthi_temporary_publish(&target, file->temporary, error);
     file->is_published = file->is_published || status == BERTH_OK;
+    return status;
+}
+
+/* Folders within first: a file that has left the output's own is in its new one. */
+static berth_status
+flush_all(const berthi_writer *writer, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (const berthi_writer_file *f = writer->files; f != NULL && status == BERTH_OK;
+         f = f->next)
+        status = berthi_writer_flush_folders(writer, f->name, error);
+    if (status == BERTH_OK)
+        status = berthi_folder_flush(writer->folder, writer->path, error);
     return status;
 }
 
@@ -249,7 +255,7 @@ publish_files(berthi_writer *writer, berthi_writer_file *commit, berth_error *er
         if (f != commit)
             status = publish_file(writer, f, error);
     if (status == BERTH_OK)
-        status = berthi_folder_flush(writer->folder, writer->path, error);
+        status = flush_all(writer, error);
     if (status == BERTH_OK)
         status = publish_file(writer, commit, error);
     if (status == BERTH_OK)
@@ -263,10 +269,12 @@ clean(berthi_writer *writer, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    for (uint64_t i = 0; i < writer->stale_count; i++)
+    for (uint64_t i = 0; i < writer->stale_count && status == BERTH_OK; i++)
         if (berthi_writer_find(writer, writer->stale[i]) == NULL)
-            (void)berthi_sys_unlink(writer->folder, writer->stale[i]);
-    if (writer->stale_count > 0)
+            status = berthi_writer_remove_stale(writer, writer->stale[i], true, error);
+    for (uint64_t i = 0; i < writer->stale_count && status == BERTH_OK; i++)
+        status = berthi_writer_flush_folders(writer, writer->stale[i], error);
+    if (writer->stale_count > 0 && status == BERTH_OK)
         status = berthi_folder_flush(writer->folder, writer->path, error);
     if (status != BERTH_OK)
         return status;

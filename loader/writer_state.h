@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * writer_state.h - what the parts of the writer share: writer_open.c (folder,
- * lock, an old journal), writer.c (files), writer_bytes.c (their bytes) and
- * writer_publish.c.
+ * lock, an old journal), writer.c (files), writer_bytes.c (their bytes),
+ * writer_folders.c (folders on the way to a file) and writer_publish.c.
  */
 #ifndef BERTH_LOADER_WRITER_STATE_H
 #define BERTH_LOADER_WRITER_STATE_H
@@ -45,6 +45,27 @@ berth_status berthi_writer_fail(const char *path, berth_reason reason,
 /* Where a file is to appear; borrows from both. */
 berthi_target berthi_writer_target(const berthi_writer *writer,
                                    const berthi_writer_file *file);
+
+/* ----------------------------------------------------------- writer_folders.c */
+
+/* EXISTS, NOT_REGULAR, ...: what stands in the way of a file; nothing is changed. */
+berth_status berthi_writer_check_target(const berthi_writer *writer, const char *name,
+                                        const char *path, berth_error *error);
+/* The folders that `name` lies in: all of them are there afterwards. */
+berth_status berthi_writer_make_folders(const berthi_writer *writer, const char *name,
+                                        const char *path, berth_error *error);
+/* Makes the names in them durable, but for the output's own. */
+berth_status berthi_writer_flush_folders(const berthi_writer *writer, const char *name,
+                                         berth_error *error);
+/*
+ * Removes a file, if `is_file`, and those of its folders that are empty then. What
+ * cannot be removed stays; what lies behind a link is not looked at.
+ */
+berth_status berthi_writer_remove_stale(const berthi_writer *writer, const char *name,
+                                        bool is_file, berth_error *error);
+
+/* --------------------------------------------------------------------- files */
+
 /* Counters of what is written; NULL is freed, too. */
 berth_status berthi_writer_make_windows(const berthi_writer *writer,
                                         berthi_writer_file *file, berth_error *error);

@@ -16,6 +16,7 @@
 #define MAX_OPERATIONS 512u
 #define MAX_ENTRIES 40
 #define MAX_INODES 40
+#define FOLDER (-1) /* the inode of an entry that is a folder */
 
 struct power_log {
     uint64_t count;
@@ -25,7 +26,7 @@ struct power_log {
 struct power_disk {
     struct {
         char name[POWER_NAME];
-        int inode; /* index below */
+        int inode; /* index below, or FOLDER */
     } entries[MAX_ENTRIES];
     int entry_count;
     struct {
@@ -194,6 +195,39 @@ set_length(power_disk *disk, int inode, uint64_t length)
     disk->inodes[inode].length = length;
 }
 
+/* The folder that a name lies in into `out`, "" for the outermost. */
+static void
+folder_of(const char *name, char *out)
+{
+    const char *const slash = strrchr(name, '/');
+    const size_t length = slash != NULL ? (size_t)(slash - name) : 0;
+
+    memcpy(out, name, length);
+    out[length] = '\0';
+}
+
+static bool
+has_folder_of(const power_disk *disk, const char *name)
+{
+    char folder[POWER_NAME];
+
+    folder_of(name, folder);
+    return folder[0] == '\0' || find_entry(disk, folder) >= 0;
+}
+
+/* And what lies in it: without the folder nothing leads there. */
+static void
+remove_folder(power_disk *disk, const char *name)
+{
+    const size_t length = strlen(name);
+
+    remove_entry(disk, name);
+    for (int i = disk->entry_count; i-- > 0;)
+        if (strncmp(disk->entries[i].name, name, length) == 0
+            && disk->entries[i].name[length] == '/')
+            disk->entries[i] = disk->entries[--disk->entry_count];
+}
+
 /* What a name led to, whether or not its creation has survived. */
 static uint64_t
 logged_inode(const power_log *log, uint64_t before, const char *name)
@@ -217,6 +251,8 @@ apply(power_disk *disk, const power_log *log, uint64_t at, uint64_t part)
 
     switch (o->kind) {
     case POWER_CREATE: set_entry(disk, o->name, find_inode(disk, o->inode)); break;
+    case POWER_MAKE_FOLDER: set_entry(disk, o->name, FOLDER); break;
+    case POWER_REMOVE_FOLDER: remove_folder(disk, o->name); break;
     case POWER_RENAME:
         inode = find_inode(disk, logged_inode(log, at, o->name));
         remove_entry(disk, o->name);
@@ -240,7 +276,22 @@ apply(power_disk *disk, const power_log *log, uint64_t at, uint64_t part)
 static bool
 is_of_folder(power_kind kind)
 {
-    return kind == POWER_CREATE || kind == POWER_RENAME || kind == POWER_UNLINK;
+    return kind == POWER_CREATE || kind == POWER_RENAME || kind == POWER_UNLINK
+           || kind == POWER_MAKE_FOLDER || kind == POWER_REMOVE_FOLDER;
+}
+
+/* True when the folder of `name` was flushed after `at` and before `end`. */
+static bool
+is_flushed(const power_log *log, const char *name, uint64_t at, uint64_t end)
+{
+    char folder[POWER_NAME];
+
+    folder_of(name, folder);
+    for (uint64_t i = at + 1; i < end; i++)
+        if (log->operations[i].kind == POWER_FLUSH_FOLDER
+            && strcmp(log->operations[i].name, folder) == 0)
+            return true;
+    return false;
 }
 
 /* True when a flush before `end` has made the operation durable. */
@@ -249,14 +300,13 @@ is_durable(const power_log *log, uint64_t at, uint64_t end)
 {
     const power_operation *const o = &log->operations[at];
 
-    for (uint64_t i = at + 1; i < end; i++) {
-        const power_operation *const f = &log->operations[i];
-
-        if (is_of_folder(o->kind)
-                ? f->kind == POWER_FLUSH_FOLDER
-                : f->kind == POWER_FLUSH_FILE && f->inode == o->inode)
+    if (is_of_folder(o->kind))
+        return is_flushed(log, o->name, at, end)
+               && (o->kind != POWER_RENAME || is_flushed(log, o->to, at, end));
+    for (uint64_t i = at + 1; i < end; i++)
+        if (log->operations[i].kind == POWER_FLUSH_FILE
+            && log->operations[i].inode == o->inode)
             return true;
-    }
     return false;
 }
 
@@ -292,6 +342,8 @@ power_lose(power_disk *disk, const power_disk *before, const power_log *log, uin
             if (o->kind == POWER_WRITE && file_chance == POWER_SOME)
                 part = random_below(disk, o->length + 1);
         }
+        if (is_name && !has_folder_of(disk, o->kind == POWER_RENAME ? o->to : o->name))
+            continue; /* the folder has not survived: nor has what was done in it */
         apply(disk, log, i, part);
     }
 }
@@ -316,29 +368,53 @@ load_file(power_disk *disk, const char *folder, const char *name)
     free(bytes);
 }
 
-void
-power_load(power_disk *disk, const char *folder)
+static void
+load_folder(power_disk *disk, const char *folder, const char *below)
 {
-    DIR *const stream = opendir(folder);
+    DIR *const stream = opendir(fixture_format("%s/%s", folder, below));
     const struct dirent *entry;
 
     if (stream == NULL)
         die("a folder that cannot be read");
-    while ((entry = readdir(stream)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            load_file(disk, folder, entry->d_name);
+    while ((entry = readdir(stream)) != NULL) {
+        const char *name;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        name = fixture_format("%s%s%s", below, below[0] != '\0' ? "/" : "",
+                              entry->d_name);
+        if (entry->d_type == DT_DIR) {
+            set_entry(disk, name, FOLDER);
+            load_folder(disk, folder, name);
+        } else {
+            load_file(disk, folder, name);
+        }
+    }
     closedir(stream);
+}
+
+void
+power_load(power_disk *disk, const char *folder)
+{
+    load_folder(disk, folder, "");
 }
 
 void
 power_store(const power_disk *disk, const char *folder)
 {
+    for (int i = 0; i < disk->entry_count; i++)
+        if (disk->entries[i].inode == FOLDER)
+            fixture_make_folder(
+                fixture_format("%s/%s", folder, disk->entries[i].name));
     for (int i = 0; i < disk->entry_count; i++) {
         const int inode = disk->entries[i].inode;
-        const size_t length = (size_t)disk->inodes[inode].length;
         char path[8192];
+        size_t length;
         int fd;
 
+        if (inode == FOLDER)
+            continue;
+        length = (size_t)disk->inodes[inode].length;
         snprintf(path, sizeof path, "%s/%s", folder, disk->entries[i].name);
         fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 || write(fd, disk->inodes[inode].bytes, length) != (ssize_t)length
@@ -367,7 +443,9 @@ power_digest(const power_disk *disk)
             hash_bytes(UINT64_C(14695981039346656037), name, strlen(name));
 
         /* A sum: the order of entries means nothing. */
-        sum += hash_bytes(hash, disk->inodes[inode].bytes, disk->inodes[inode].length);
+        sum += inode == FOLDER ? hash
+                               : hash_bytes(hash, disk->inodes[inode].bytes,
+                                            disk->inodes[inode].length);
     }
     return sum;
 }

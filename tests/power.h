@@ -5,7 +5,9 @@
  *
  * Made durable by a flush of the folder: names. By a flush of a file: its bytes.
  * Of everything else any part may be there, whatever came before or after it,
- * writes cut anywhere. A rename is one step. A file is known by its inode.
+ * writes cut anywhere. A rename is one step, from one folder to another, too:
+ * then it takes a flush of both, and the folder must have survived. A file is
+ * known by its inode. Names are those below the folder, "" itself, "a/b".
  */
 #ifndef BERTH_TESTS_POWER_H
 #define BERTH_TESTS_POWER_H
@@ -20,7 +22,9 @@ typedef enum power_kind {
     POWER_CREATE, /* name */
     POWER_RENAME, /* name, to */
     POWER_UNLINK, /* name */
-    POWER_FLUSH_FOLDER,
+    POWER_MAKE_FOLDER,   /* name */
+    POWER_REMOVE_FOLDER, /* name */
+    POWER_FLUSH_FOLDER,  /* name */
     POWER_WRITE,  /* offset, length, bytes */
     POWER_RESIZE, /* length */
     POWER_FLUSH_FILE
@@ -60,7 +64,7 @@ void power_note_bytes(power_log *log, power_kind kind, uint64_t inode, uint64_t 
 
 power_disk *power_disk_create(void);
 void power_disk_destroy(power_disk *disk);
-/* The files of a folder, as durable as they can be. */
+/* The files and folders of a folder, as durable as they can be. */
 void power_load(power_disk *disk, const char *folder);
 /* `disk`: `before`, and then the power goes before operation `end`. */
 void power_lose(power_disk *disk, const power_disk *before, const power_log *log,

@@ -624,7 +624,7 @@ publish_over(const char *folder, const char *shard, const char *commit)
     check_content(folder, shard, "new");
 }
 
-/* What only the old index names goes, if it is a shard that lies in the folder. */
+/* What only the old index names goes, and the folder that is empty without it. */
 static void
 test_stale_shards(void)
 {
@@ -645,7 +645,7 @@ test_stale_shards(void)
     publish_over(folder, "model.safetensors", "model.safetensors");
     CHECK(!is_there(folder, INDEX));
     CHECK(!is_there(folder, "s2.safetensors"));
-    check_content(folder, "sub/s4.safetensors", "nested");
+    CHECK(!is_there(folder, "sub"));
 
     publish_over(folder, "s1.safetensors", INDEX);
     CHECK(!is_there(folder, "model.safetensors"));
@@ -653,6 +653,136 @@ test_stale_shards(void)
     fixture_text(fixture_format("%s/%s", folder, INDEX), "no index");
     publish_over(folder, "s5.safetensors", INDEX);
     check_content(folder, "s1.safetensors", "new"); /* nobody knows whose it is */
+}
+
+/* Of stale shards in folders: nothing behind a link, and no folder that is in use. */
+static void
+test_stale_folders(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const other = fixture_folder();
+
+    fixture_text(fixture_format("%s/x.safetensors", other), "theirs");
+    fixture_link(other, fixture_format("%s/away", folder));
+    fixture_text(fixture_format("%s/a/b/y.safetensors", folder), "old");
+    fixture_text(fixture_format("%s/a/readme", folder), "kept");
+    fixture_text(fixture_format("%s/%s", folder, INDEX),
+                 MAP("away/x.safetensors", "a/b/y.safetensors"));
+    publish_over(folder, "s.safetensors", INDEX);
+    check_content(other, "x.safetensors", "theirs");
+    CHECK(is_there(folder, "away"));
+    CHECK(!is_there(folder, "a/b"));
+    check_content(folder, "a/readme", "kept");
+}
+
+/* ------------------------------------------------------------------- folders */
+
+/* Made when their files get their names, or used as they are. */
+static void
+test_folders(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const old = fixture_format("%s/a/b/old.txt", folder);
+    struct stat state;
+    berthi_writer *writer;
+    char bytes[8] = "";
+
+    fixture_text(old, "old");
+    CHECK_EQ(chmod(old, 0604), 0);
+    fixture_text(fixture_format("%s/a/theirs", folder), "theirs");
+    T_REQUIRE(open_as(folder, "job", true, false, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(written_text(writer, "a/b/old.txt", "new", NULL), BERTH_OK);
+    CHECK_EQ(written_text(writer, "c/d/e/new.txt", "deep", NULL), BERTH_OK);
+    CHECK_EQ(written_text(writer, "model.safetensors", "m", NULL), BERTH_OK);
+    CHECK(!is_there(folder, "c"));
+    check_content(folder, "a/b/old.txt", "old");
+    CHECK(strchr(berthi_writer_find(writer, "c/d/e/new.txt")->temporary, '/') == NULL);
+    berthi_writer_close(writer);
+
+    T_REQUIRE(open_as(folder, "job", false, true, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_writer_publish(writer, "c/d/e/new.txt", NULL), BERTH_EINVAL);
+    CHECK_EQ(berthi_writer_publish(writer, "model.safetensors", NULL), BERTH_OK);
+    CHECK_EQ(berthi_writer_read(writer, berthi_writer_find(writer, "c/d/e/new.txt"), bytes,
+                                4, 0, NULL), BERTH_OK);
+    CHECK_STR(bytes, "deep");
+    berthi_writer_close(writer);
+    check_content(folder, "a/b/old.txt", "new");
+    CHECK_EQ(stat(old, &state), 0);
+    CHECK_EQ(state.st_mode & 07777, 0604);
+    check_content(folder, "a/theirs", "theirs");
+    check_content(folder, "c/d/e/new.txt", "deep");
+}
+
+/* Nothing is written through a link, nor where a file stands. */
+static void
+test_folders_in_the_way(void)
+{
+    const char *const other = fixture_folder();
+
+    for (int is_link = 0; is_link < 2; is_link++) {
+        const char *const folder = fixture_folder();
+        const char *const place = fixture_format("%s/a", folder);
+        berthi_writer_file *file;
+        berthi_writer *writer;
+        berth_error error;
+
+        T_REQUIRE(open_as(folder, "job", true, false, &writer, NULL) == BERTH_OK);
+        CHECK_EQ(written_text(writer, "a/x.txt", "x", NULL), BERTH_OK);
+        CHECK_EQ(written_text(writer, "z", "z", NULL), BERTH_OK);
+        if (is_link)
+            fixture_link(other, place);
+        else
+            fixture_text(place, "file");
+        CHECK_EQ(berthi_writer_create(writer, "a/y.txt", 1, &file, &error), BERTH_ENOENT);
+        CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+        CHECK_EQ(berthi_writer_publish(writer, "z", &error), BERTH_ENOENT);
+        CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+        CHECK_STR(error.file, fixture_format("%s/a/x.txt", folder));
+        CHECK_STR(error.message, "lies in something that is no directory");
+        CHECK(!berthi_writer_is_complete(writer));
+        CHECK_EQ(unlink(place), 0);
+        CHECK_EQ(berthi_writer_publish(writer, "z", &error), BERTH_OK);
+        berthi_writer_close(writer);
+        check_content(folder, "a/x.txt", "x");
+        CHECK(!is_there(other, "x.txt"));
+    }
+}
+
+/* Put in the way while publishing: found again by the run that goes on. */
+static void
+test_folders_in_the_way_late(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const other = fixture_folder();
+    berthi_writer *writer;
+    berth_error error;
+
+    T_REQUIRE(open_as(folder, "job", true, false, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
+    CHECK_EQ(written_text(writer, "b/x.txt", "x", NULL), BERTH_OK);
+    CHECK_EQ(written_text(writer, "z", "z", NULL), BERTH_OK);
+    world.rename_refuses = "a";
+    CHECK_EQ(berthi_writer_publish(writer, "z", &error), BERTH_ENOENT);
+    world.rename_refuses = NULL;
+    berthi_writer_close(writer);
+    fixture_link(other, fixture_format("%s/b", folder));
+    T_REQUIRE(open_as(folder, "job", false, true, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_writer_publish(writer, NULL, &error), BERTH_ENOENT);
+    CHECK_EQ(error.reason, BERTH_REASON_NOT_REGULAR);
+    berthi_writer_close(writer);
+    CHECK(!is_there(other, "x.txt"));
+    CHECK(!is_there(folder, "z"));
+    CHECK_EQ(unlink(fixture_format("%s/b", folder)), 0);
+    /* A file there: what should be in it is in none, and not yet published. */
+    fixture_text(fixture_format("%s/b", folder), "file");
+    T_REQUIRE(open_as(folder, "job", false, true, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_writer_publish(writer, NULL, &error), BERTH_ENOENT);
+    berthi_writer_close(writer);
+    fixture_remove(fixture_format("%s/b", folder));
+    T_REQUIRE(open_as(folder, "job", false, true, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_writer_publish(writer, NULL, &error), BERTH_OK);
+    berthi_writer_close(writer);
+    check_content(folder, "b/x.txt", "x");
 }
 
 /*
@@ -730,6 +860,7 @@ test_anew_after_publishing(void)
     berthi_writer *writer;
 
     T_REQUIRE(open_as(folder, "job", false, false, &writer, NULL) == BERTH_OK);
+    CHECK_EQ(written_text(writer, "a/b/c.txt", "c", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "s1.safetensors", "1", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "t.json", "{}", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "u.json", "{}", NULL), BERTH_OK);
@@ -739,8 +870,10 @@ test_anew_after_publishing(void)
     lost = temporary_of(writer, folder, "u.json");
     berthi_writer_close(writer);
     CHECK(is_there(folder, "s1.safetensors"));
+    CHECK_EQ(unlink(fixture_format("%s/a/b/c.txt", folder)), 0); /* not there yet */
 
     CHECK_EQ(open_as(folder, "other", true, false, &writer, NULL), BERTH_OK);
+    CHECK(!is_there(folder, "a"));
     berthi_writer_close(writer); /* nothing done: the journal is not its own */
     CHECK(is_there(folder, JOURNAL));
     CHECK_EQ(access(lost, F_OK), -1);
@@ -877,6 +1010,10 @@ main(int argc, char **argv)
     T_RUN(test_publish_finds_a_folder);
     T_RUN(test_takes_over);
     T_RUN(test_stale_shards);
+    T_RUN(test_stale_folders);
+    T_RUN(test_folders);
+    T_RUN(test_folders_in_the_way);
+    T_RUN(test_folders_in_the_way_late);
     T_RUN(test_interrupted_publishing);
     T_RUN(test_publish_cannot_remove);
     T_RUN(test_anew_after_publishing);

@@ -37,6 +37,7 @@ static berth_context *context;
 /* What the disk and the outer world do. */
 static struct {
     power_log *log;     /* NULL: nothing is noted */
+    char folder[4096];  /* of which the log is: its real path */
     bool is_counting;
     uint64_t calls;     /* of all kinds below, since counting began */
     uint64_t kill_at;   /* dies before this call; odd: in the middle, or after it */
@@ -57,6 +58,21 @@ note_name(power_kind kind, int fd, const char *name, const char *to)
 {
     if (world.log != NULL)
         power_note(world.log, kind, inode_of(fd), name, to);
+}
+
+/* The open folder's name below the one that is logged; "..": it lies elsewhere. */
+static void
+note_flush(int fd)
+{
+    const size_t length = strlen(world.folder);
+    char path[4096] = "";
+    const char *name = "..";
+
+    if (readlink(fixture_format("/proc/self/fd/%d", fd), path, sizeof path - 1) > 0
+        && strncmp(path, world.folder, length) == 0
+        && (path[length] == '/' || path[length] == '\0'))
+        name = path + length + (path[length] == '/');
+    note_name(POWER_FLUSH_FOLDER, fd, name, "");
 }
 
 static void
@@ -154,9 +170,12 @@ fsync(int fd)
     if (!world.has_no_fsync)
         result = (int)syscall(SYS_fsync, fd);
     die_if(is_last);
-    if (fstat(fd, &state) == 0)
-        note_name(S_ISDIR(state.st_mode) ? POWER_FLUSH_FOLDER : POWER_FLUSH_FILE, fd, "",
-                  "");
+    if (world.log != NULL && fstat(fd, &state) == 0) {
+        if (S_ISDIR(state.st_mode))
+            note_flush(fd);
+        else
+            note_name(POWER_FLUSH_FILE, fd, "", "");
+    }
     return result;
 }
 
@@ -206,7 +225,8 @@ unlinkat(int folder, const char *name, int flags)
 
     die_if(is_last);
     if (result == 0)
-        note_name(POWER_UNLINK, folder, name, "");
+        note_name((flags & AT_REMOVEDIR) != 0 ? POWER_REMOVE_FOLDER : POWER_UNLINK, folder,
+                  name, "");
     return result;
 }
 
@@ -217,6 +237,8 @@ mkdirat(int folder, const char *name, mode_t mode)
     const int result = (int)syscall(SYS_mkdirat, folder, name, mode);
 
     die_if(is_last);
+    if (result == 0 && name[0] != '/') /* the output itself is made before it is logged */
+        note_name(POWER_MAKE_FOLDER, folder, name, "");
     return result;
 }
 
@@ -468,6 +490,7 @@ record_run(const char *folder, bool had_old, power_disk *before)
     if (had_old)
         written_make_old(folder);
     power_load(before, folder);
+    CHECK(realpath(folder, world.folder) != NULL);
     world.log = log;
     CHECK_EQ(written_do(&run, context, NULL), BERTH_OK);
     world.log = NULL;

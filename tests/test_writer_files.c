@@ -188,8 +188,10 @@ static void
 test_names(void)
 {
     const char *const folder = fixture_folder();
-    static const char *const bad[] = { "", ".", "..", "a/b", "/a", ".berth-journal.json",
+    static const char *const bad[] = { "", ".", "..", "a//b", "a/", "/a", "a/../b",
+                                       "a/b/c/d/e", "a:b", ".berth-journal.json",
                                        "a\xff" };
+    char name[256] = "";
     berthi_writer *const writer = open_writer(folder, false);
     berthi_writer_file *file;
     berth_error error;
@@ -210,6 +212,23 @@ test_names(void)
     CHECK_CONTAINS(error.message, "has a file of this name");
     CHECK_STR(error.file, folder);
     CHECK_STR(error.tensor, "a");
+    /* A file cannot be a folder, too. */
+    CHECK_EQ(berthi_writer_create(writer, "a/b", 1, &file, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "has a file of this name");
+    CHECK_EQ(berthi_writer_create(writer, "ab", 1, &file, &error), BERTH_OK);
+    CHECK_EQ(berthi_writer_create(writer, "c/d/e", 1, &file, &error), BERTH_OK);
+    CHECK_EQ(berthi_writer_create(writer, "c/d", 1, &file, &error), BERTH_EINVAL);
+    CHECK_EQ(berthi_writer_create(writer, "c", 1, &file, &error), BERTH_EINVAL);
+    CHECK_EQ(berthi_writer_create(writer, "c/de", 1, &file, &error), BERTH_OK);
+    /* Of a long name the temporary one has a part, which is UTF-8. */
+    for (size_t i = 0; i < 254; i += 2)
+        memcpy(name + i, "\xc3\xa9", 3);
+    name[254] = 'x';
+    CHECK_EQ(berthi_writer_create(writer, name, 1, &file, &error), BERTH_OK);
+    CHECK_STR(file->name, name);
+    CHECK_CONTAINS(file->temporary, ".\xc3\xa9");
+    CHECK_CONTAINS(file->temporary, fixture_format("%s.berth-", name + 56));
+    CHECK_EQ(strlen(file->temporary), 1 + 199 + strlen(strstr(file->temporary, ".berth-")));
     fixture_text(fixture_format("%s/there", folder), "x");
     CHECK_EQ(berthi_writer_create(writer, "there", 1, &file, &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
@@ -545,7 +564,7 @@ test_renames(void)
     CHECK_EQ(written_text(writer, "b", "2", NULL), BERTH_OK);
     a = berthi_writer_find(writer, "a");
     CHECK_EQ(berthi_writer_rename(writer, a, "b", &error), BERTH_EINVAL);
-    CHECK_EQ(berthi_writer_rename(writer, a, "x/y", &error), BERTH_EINVAL);
+    CHECK_EQ(berthi_writer_rename(writer, a, "x//y", &error), BERTH_EINVAL);
     CHECK_STR(a->name, "a");
     CHECK_EQ(berthi_writer_rename(writer, a, "a", &error), BERTH_OK);
     CHECK_EQ(berthi_writer_rename(writer, a, "c", &error), BERTH_OK);

@@ -35,6 +35,7 @@ static const content new_files[WRITTEN_FILES] = {
       { 0, 0, 0 }, 0 },
     { "config.json", "config.json", 300, NULL, { 0, 0, 0 }, 0 },
     { "berth.manifest.json", "berth.manifest.json", 513, NULL, { 5, 0, 0 }, 1 },
+    { "chat/more/tool.jinja", "chat/more/tool.jinja", 40, NULL, { 0, 0, 0 }, 0 },
     { INDEX, INDEX, 0,
       "{\"metadata\": {}, \"weight_map\": {\"a\": \"model-00001-of-00003.safetensors\", "
       "\"b\": \"model-00002-of-00003.safetensors\", "
@@ -44,11 +45,11 @@ static const content new_files[WRITTEN_FILES] = {
 
 static const content old_files[] = {
     { "model-00001-of-00003.safetensors", "", 2000, NULL, { 0, 0, 0 }, 0 },
-    { "model-00002-of-00002.safetensors", "", 100, NULL, { 0, 0, 0 }, 0 },
+    { "old/model-00002-of-00002.safetensors", "", 100, NULL, { 0, 0, 0 }, 0 },
     { "config.json", "", 300, NULL, { 0, 0, 0 }, 0 },
     { INDEX, "", 0,
       "{\"metadata\": {}, \"weight_map\": {\"a\": \"model-00001-of-00003.safetensors\", "
-      "\"b\": \"model-00002-of-00002.safetensors\"}}",
+      "\"b\": \"old/model-00002-of-00002.safetensors\"}}",
       { 0, 0, 0 }, 0 },
     { "README.md", "", 0, "nobody's", { 0, 0, 0 }, 0 },
 };
@@ -281,18 +282,29 @@ written_look(const char *folder)
     return is_old ? WRITTEN_OLD : is_new ? WRITTEN_NEW : WRITTEN_BROKEN;
 }
 
-bool
-written_is_clean(const char *folder, bool had_old)
+/* Files and folders in `folder`, at whatever depth. */
+static size_t
+count_entries(const char *folder)
 {
     DIR *const stream = opendir(folder);
     const struct dirent *entry;
     size_t count = 0;
 
-    while (stream != NULL && (entry = readdir(stream)) != NULL)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        count += 1 + count_entries(fixture_format("%s/%s", folder, entry->d_name));
+    }
     if (stream != NULL)
         closedir(stream);
+    return count;
+}
+
+bool
+written_is_clean(const char *folder, bool had_old)
+{
     if (had_old && !is_whole(folder, &old_files[OLD_FILES - 1], false))
         return false;
-    return written_look(folder) == WRITTEN_NEW && count == WRITTEN_FILES + had_old;
+    return written_look(folder) == WRITTEN_NEW
+           && count_entries(folder) == WRITTEN_FILES + WRITTEN_FOLDERS + had_old;
 }

@@ -3,10 +3,11 @@
  * written.h - one output of the writer with everything in it, to be broken off
  * anywhere and run again: the new model is the same whatever happened before.
  *
- * New model: three shards, config.json, berth.manifest.json and the index. One
- * shard is moved inside its file, all shards get other names at the end, one
- * file is dropped. Old model: an index, a shard under a name that the new model
- * has too, a shard under one of its own, config.json; README.md is nobody's.
+ * New model: three shards, config.json, a template two folders deep,
+ * berth.manifest.json and the index. One shard is moved inside its file, all
+ * shards get other names at the end, one file is dropped. Old model: an index, a
+ * shard under a name that the new model has too, a shard in a folder of its own,
+ * config.json; README.md is nobody's.
  */
 #ifndef BERTH_TESTS_WRITTEN_H
 #define BERTH_TESTS_WRITTEN_H
@@ -18,7 +19,8 @@
 #include "loader/writer.h"
 
 #define WRITTEN_JOB "quantize\nsource: a model\ntype: nf4"
-#define WRITTEN_FILES 6u
+#define WRITTEN_FILES 7u
+#define WRITTEN_FOLDERS 2u
 #define WRITTEN_BYTES 8192u /* more than any of the files has */
 
 /* What somebody sees who opens the folder as a model. */

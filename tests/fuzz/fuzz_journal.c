@@ -3,8 +3,8 @@
  * fuzz_journal.c - any bytes as a journal
  *
  * What is accepted is printed, and the print must parse to the same and print
- * to the same bytes; names ascend strictly and are plain, the commit file is
- * one of the files.
+ * to the same bytes; names ascend strictly and obey the path rule, temporary
+ * ones and that of the commit file, which is one of the files, have no folder.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -49,8 +49,10 @@ check(const berthi_journal *journal)
         check_name(journal->files[i].name, i > 0 ? journal->files[i - 1].name : NULL);
         check_name(journal->files[i].temporary, NULL);
         REQUIRE(berthi_temporary_is_name(journal->files[i].temporary, NULL));
+        REQUIRE(strchr(journal->files[i].temporary, '/') == NULL);
         has_commit = has_commit || strcmp(journal->files[i].name, journal->commit) == 0;
     }
+    REQUIRE(strchr(journal->commit, '/') == NULL);
     REQUIRE(journal->is_publishing ? has_commit : journal->commit[0] == '\0');
 }
 

@@ -351,7 +351,7 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(
 
 install: all
 	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) \
-	    $(MANDIR)/man1 $(MANDIR)/man3 $(dir $(COMPLETIONS)))
+	    $(addprefix $(MANDIR)/man,1 3 5) $(dir $(COMPLETIONS)))
 	$(Q)install -m 644 loader/berth.h $(DESTDIR)$(INCLUDEDIR)/berth.h
 	$(Q)install -m 644 $(B)/libberth.a $(DESTDIR)$(LIBDIR)/libberth.a
 	$(Q)install -m 755 $(B)/libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libberth.so.$(VERSION)
@@ -361,7 +361,7 @@ install: all
 	$(Q)$(fill) loader/berth.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/berth.pc
 	$(Q)for f in berth-config berth-config-version; do \
 	    $(fill) loader/$$f.cmake.in >$(DESTDIR)$(CMAKEDIR)/$$f.cmake; done
-	$(Q)for n in 1 3; do for page in $(B)/man/*.$$n; do \
+	$(Q)for n in 1 3 5; do for page in $(B)/man/*.$$n; do \
 	    [ ! -e $$page ] || install -m 644 $$page $(DESTDIR)$(MANDIR)/man$$n/; done; done
 	$(Q)for file in $(COMPLETIONS); do [ ! -e $(B)/completions/$${file##*/} ] || \
 	    install -m 644 $(B)/completions/$${file##*/} $(DESTDIR)$$file; done
@@ -372,7 +372,8 @@ endif # nothing is missing
 uninstall:
 	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/berth $(INCLUDEDIR)/berth.h $(LIBDIR)/libberth.a \
 	    $(LIBDIR)/libberth.so $(LIBDIR)/libberth.so.* $(LIBDIR)/pkgconfig/berth.pc \
-	    $(MANDIR)/man1/berth.1 $(MANDIR)/man1/berth-*.1 $(MANDIR)/man3/berth.3 $(COMPLETIONS))
+	    $(MANDIR)/man1/berth.1 $(MANDIR)/man1/berth-*.1 $(MANDIR)/man3/berth.3 \
+	    $(MANDIR)/man5/berth-*.5 $(COMPLETIONS))
 	$(Q)rm -rf $(DESTDIR)$(CMAKEDIR)
 deps:
 	$(Q)CC='$(CC)' URING=$(URING) LIBDEFLATE=$(LIBDEFLATE) sh tests/deps.sh install

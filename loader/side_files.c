@@ -157,7 +157,8 @@ remark(walking *w, const char *path, const char *what, const char *why)
         w->status = berthi_fail_memory(w->error, "a path");
     else
         berthi_findings_remark(w->findings, BERTH_SEVERITY_WARNING, BERTH_REASON_PATH,
-                               &(berthi_about){ .file = shown }, "left out: %s%s", what, why);
+                               &(berthi_about){ .file = shown }, "left out: %s%s", what,
+                               why);
 }
 
 /* ---------------------------------------------------------------------- links */

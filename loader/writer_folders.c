@@ -101,7 +101,8 @@ berthi_writer_flush_folders(const berthi_writer *writer, const char *name,
         if (fd < 0 && errno == ENOENT) /* removed: there is nothing to flush */
             return BERTH_OK;
         if (fd < 0)
-            return berthi_fail_system(error, errno, writer->path, "opening a folder of it");
+            return berthi_fail_system(error, errno, writer->path,
+                                      "opening a folder in it");
         status = berthi_folder_flush(fd, writer->path, error);
         berthi_sys_close(fd);
     }

@@ -131,9 +131,11 @@ check_targets(const berthi_writer *writer, berth_error *error)
          f = f->next)
         status = berthi_writer_check_target(writer, f->name, f->path, error);
     if (status == BERTH_OK && writer->overwrite)
-        status = berthi_writer_check_target(writer, BERTHI_WRITER_INDEX, writer->path, error);
+        status = berthi_writer_check_target(writer, BERTHI_WRITER_INDEX, writer->path,
+                                            error);
     if (status == BERTH_OK && writer->overwrite)
-        status = berthi_writer_check_target(writer, BERTHI_WRITER_SINGLE, writer->path, error);
+        status = berthi_writer_check_target(writer, BERTHI_WRITER_SINGLE, writer->path,
+                                            error);
     return status;
 }
 

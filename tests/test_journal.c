@@ -244,7 +244,8 @@ test_commit_file(void)
                  "\"commit\": \"b\", \"stale\": [], \"files\": [" FILE_OF("a") "]}",
            "the commit file");
     refuse(START "\"job\": \"\", \"state\": \"publishing\", \"overwrite\": false, "
-                 "\"commit\": \"a/b\", \"stale\": [], \"files\": [" FILE_OF("a/b") "]}",
+                 "\"commit\": \"a/b\", \"stale\": [], "
+                 "\"files\": [" FILE_OF("a/b") "]}",
            "the commit file");
 }
 

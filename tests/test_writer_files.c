@@ -228,7 +228,7 @@ test_names(void)
     CHECK_STR(file->name, name);
     CHECK_CONTAINS(file->temporary, ".\xc3\xa9");
     CHECK_CONTAINS(file->temporary, fixture_format("%s.berth-", name + 56));
-    CHECK_EQ(strlen(file->temporary), 1 + 199 + strlen(strstr(file->temporary, ".berth-")));
+    CHECK_EQ(strstr(file->temporary, ".berth-") - file->temporary, 1 + 199);
     fixture_text(fixture_format("%s/there", folder), "x");
     CHECK_EQ(berthi_writer_create(writer, "there", 1, &file, &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_EXISTS);

@@ -9,12 +9,12 @@
 # build/berth, build/libberth.a and build/libberth.so are links to the variant that was built last.
 #
 #: make                 library, tool, man pages and completions, in build/
-#: make demo            a small model, made, inspected, verified, damaged and judged
+#: make demo            a small model: inspected, damaged, quantized, killed, resumed, compared
 #: make check           every test; check-fast leaves out the slow programs and the installation
 #: make check-one T=M   tests/test_M alone; ARGS=WORD runs only its tests whose name contains WORD
 #: make san             every test under sanitizers (SAN=address,undefined unless given)
 #: make lint            layers, exported names, header dialects, static analysis
-#: make interop         the reference implementation as oracle (Python, in its own environment)
+#: make interop         the reference implementations as oracles (Python, in its own environments)
 #: make fuzz            the fuzz targets with libFuzzer (clang), in build/fuzz/
 #: make soak            runs them for EXECUTIONS inputs in all (45,000,000)
 #: make coverage        lines and branches of the parsers that the tests reach
@@ -321,7 +321,9 @@ lint: all
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
 interop: all $(TEST_PROGRAMS) $(MAKER_PROGRAMS)
 	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
-	    tests/run.sh $(wildcard tests/interop/*.py)
+	    { BERTH_MODELS_PYTHON=$$(tests/interop/venv.sh models) || :; } && \
+	    export BERTH_MODELS_PYTHON && \
+	    tests/run.sh $(wildcard tests/interop/compare_*.py tests/interop/quantize_*.py)
 bench: all $(BENCH_PROGRAMS) $(MAKER_PROGRAMS)
 	$(Q)tests/bench/run.sh
 

@@ -1,21 +1,43 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes the Python environment of the interop tests once, outside the clone, and prints its python.
-# BERTH_VENV names another place for it.
+# Makes a Python environment of the interop tests once, outside the clone, and prints its python.
+#
+#   tests/interop/venv.sh            safetensors alone; BERTH_VENV names another place for it
+#   tests/interop/venv.sh models     transformers and bitsandbytes, 5 GB; BERTH_MODELS_VENV
 set -eu
-requirements="safetensors==0.8.0 numpy==2.2.6"
+here=$(dirname "$0")
+what=${1:-interop}
+case $what in
+interop)
+    requirements="safetensors==0.8.0 numpy==2.2.6" options=
+    venv=${BERTH_VENV:-}
+    ;;
+models)
+    # torch's wheel asks for more than it needs to be imported: the list says what it does need.
+    requirements=$(sed 's/#.*//' "$here/models.txt") options=--no-deps
+    venv=${BERTH_MODELS_VENV:-}
+    ;;
+*)
+    echo "usage: tests/interop/venv.sh [models]" >&2
+    exit 2
+    ;;
+esac
 
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/berth
 # Another set of versions, or another Python, is another environment.
 key=$({ echo "$requirements" && python3 --version; } | cksum | cut -d' ' -f1)
-venv=${BERTH_VENV:-$cache/interop-$key}
+venv=${venv:-$cache/$what-$key}
 
 if [ ! -e "$venv/complete" ]; then
-    echo "interop: making a Python environment with $requirements in $venv" >&2
+    echo "interop: making a Python environment in $venv" >&2
     rm -rf "$venv"
     python3 -m venv "$venv" >&2
-    # shellcheck disable=SC2086 # a list
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements >&2
+    # shellcheck disable=SC2086 # lists
+    if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+        $options $requirements >&2; then
+        rm -rf "$venv"
+        exit 1
+    fi
     touch "$venv/complete"
 fi
 echo "$venv/bin/python"

@@ -121,7 +121,7 @@ berth_status berthi_run_init(const berthi_convert *convert, berthi_run *run,
 
 /* The first unit of a run begins it: memory, companions, statistics. */
 berth_status berthi_run_begin(berthi_batch *batch, berthi_run *run, berth_error *error);
-/* After its last unit, or instead of any: second level, state, constants. */
+/* After its last unit: second level, state, constants. */
 berth_status berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error);
 void berthi_run_free(berthi_batch *batch, berthi_run *run);
 

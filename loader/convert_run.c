@@ -214,7 +214,7 @@ berthi_run_init(const berthi_convert *convert, berthi_run *run,
                                 + (run->stored_bytes % sizes->unit_bytes != 0);
         run->plan.read_max = berthi_min_u64(run->stored_bytes, sizes->unit_bytes);
     } else if (weight->elements == 0) {
-        return BERTH_OK; /* nothing is read, nothing is written */
+        return BERTH_OK; /* no rule quantizes it: nothing is read or written */
     } else {
         if (!can_decode(run, convert) || !can_encode(run, convert)
             || !(weight->is_turned ? can_cut_turned(run, sizes)

@@ -397,18 +397,6 @@ run_units(berthi_batch *batch, berth_error *error)
     return status;
 }
 
-/* Weights without values have what all weights of their encoding have. */
-static berth_status
-end_empty_runs(berthi_batch *batch, berth_error *error)
-{
-    berth_status status = BERTH_OK;
-
-    for (uint64_t i = 0; i < batch->run_count && status == BERTH_OK; i++)
-        if (batch->runs[i].plan.strip_units == 0)
-            status = berthi_run_end(batch, &batch->runs[i], error);
-    return status;
-}
-
 static berth_status
 create_file(berthi_batch *batch, berth_error *error)
 {
@@ -467,8 +455,6 @@ berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
         status = create_file(&batch, error);
     if (status == BERTH_OK && (batch.run_count > 0 || !is_finished))
         status = run_units(&batch, error);
-    if (status == BERTH_OK)
-        status = end_empty_runs(&batch, error);
     if (status == BERTH_OK && !is_finished)
         status = write_parcels(&batch, error);
     if (batch.parcel_bytes > 0)

@@ -63,6 +63,17 @@ choose_options(converted *c, uint64_t *state)
     c->options.ring_bytes = 1 + below(state, 100000);
 }
 
+/* Several encodings in one model. */
+static void
+add_rules(converted *c)
+{
+    const char *const path = fixture_format("%s/rules", fixture_folder());
+
+    fixture_text(path, "int8 *.fc1.weight optional\nfp4 *.fc2.weight optional\n"
+                       "keep *.up.weight optional\nnf4 *.out.weight optional\n");
+    c->options.rules = path;
+}
+
 /* One conversion, with everything there is to say about it. */
 static bool
 is_right(converted *c, const char *model, totals *t)
@@ -107,6 +118,8 @@ check_random(uint64_t seed, int rounds, bool is_odd, bool has_strange_names)
 
         choose_options(&c, &state);
         c.options.double_quant = has_strange_names || c.options.double_quant;
+        if (round % 4 == 3)
+            add_rules(&c);
         if (!is_right(&c, model, &t)) {
             T_NOTE("round %d, model %s", round, model);
             break;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_stage.c - the ring's protocol: states, order, growth, the end. */
+#define _DEFAULT_SOURCE
+
 #include "loader/stage.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/fault.h"
 #include "tests/fixture.h"
@@ -476,6 +480,77 @@ test_every_allocation_can_fail(void)
     CHECK_EQ(counts.survived, 2); /* the second buffer is not needed */
 }
 
+/* In turn: what was read early waits, and what comes next goes to whoever asks. */
+static void
+test_calls_in_turn(void)
+{
+    berth_context *const context = new_context(0);
+    berthi_stage_buffer *first;
+    berthi_stage stage;
+    berthi_stage_work early;
+    berthi_stage_work late;
+
+    T_REQUIRE(berthi_stage_init(&stage, context, BYTES, 4, 2, any_only, NULL) == BERTH_OK);
+    stage.next_in_turn = chunks;
+    first = take(&stage, &chunks[0]);
+    put(&stage, &chunks[1]);
+    put(&stage, &chunks[2]);
+    berthi_stage_fill(&stage, first);
+    early = work_on(&stage, &chunks[0], BERTHI_STAGE_ANY_ORDER);
+    late = work_on(&stage, &chunks[1], BERTHI_STAGE_ANY_ORDER);
+    CHECK(berthi_stage_give_back(&stage, &late).is_consumed);
+    late = work_on(&stage, &chunks[2], BERTHI_STAGE_ANY_ORDER);
+    CHECK(berthi_stage_give_back(&stage, &late).is_consumed);
+    CHECK(berthi_stage_give_back(&stage, &early).is_consumed);
+    berthi_stage_close(&stage);
+    CHECK(!berthi_stage_has_work(&stage, &early));
+    berthi_stage_fini(&stage);
+    berth_context_destroy(context);
+}
+
+typedef struct turn {
+    berthi_stage *stage;
+    _Atomic int seen; /* number of the chunk plus 1 */
+} turn;
+
+static void *
+wait_for_turn(void *user)
+{
+    turn *const t = user;
+    berthi_stage_work work;
+
+    if (berthi_stage_has_work(t->stage, &work)) {
+        atomic_store(&t->seen, (int)(work.buffer->chunk - chunks) + 1);
+        berthi_stage_give_back(t->stage, &work);
+    }
+    return NULL;
+}
+
+/* A worker sleeps although there is a full buffer: it is not that one's turn. */
+static void
+test_a_turn_is_waited_for(void)
+{
+    berth_context *const context = new_context(0);
+    berthi_stage_buffer *first;
+    berthi_stage stage;
+    turn t = { .stage = &stage };
+    pthread_t thread;
+
+    T_REQUIRE(berthi_stage_init(&stage, context, BYTES, 4, 2, any_only, NULL) == BERTH_OK);
+    stage.next_in_turn = chunks;
+    first = take(&stage, &chunks[0]);
+    put(&stage, &chunks[1]);
+    T_REQUIRE(pthread_create(&thread, NULL, wait_for_turn, &t) == 0);
+    usleep(20000);
+    CHECK_EQ(atomic_load(&t.seen), 0);
+    berthi_stage_fill(&stage, first);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(atomic_load(&t.seen), 1);
+    berthi_stage_stop(&stage);
+    berthi_stage_fini(&stage);
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -490,5 +565,7 @@ main(int argc, char **argv)
     T_RUN(test_wakes_waiting_workers);
     T_RUN(test_ten_thousand_schedules);
     T_RUN(test_every_allocation_can_fail);
+    T_RUN(test_calls_in_turn);
+    T_RUN(test_a_turn_is_waited_for);
     T_MAIN_END;
 }

@@ -82,7 +82,7 @@ VERSION := $(shell awk '/^.define BERTH_VERSION_(MAJOR|MINOR|PATCH) / \
 MACHINE := $(shell uname -m)
 
 CUDA_SOURCES := $(wildcard kernels/*.cu kernels/device_cuda.c kernels/gemm_lt.c)
-FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c) \
+FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512bf16.c) \
     $(if $(filter aarch64,$(MACHINE)),,%_neon.c)
 LAYERS := kernels quant placement loader
 # Programs that the build itself runs: they write C files into $(B)/generated/.
@@ -180,7 +180,8 @@ B := build/$(HASH)
 
 # What one file gets beyond the others: its instruction set, or the library that only it includes.
 file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
-    $(filter %_avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)$(if \
+    $(filter %_avx512.c %_avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma \
+    -mf16c)$(if $(filter %_avx512bf16.c,$<), -mavx512bf16)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter loader/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \

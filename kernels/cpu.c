@@ -14,6 +14,7 @@
 #define LEAF7_AVX512DQ (1u << 17)
 #define LEAF7_AVX512BW (1u << 30)
 #define LEAF7_AVX512VL (1u << 31)
+#define LEAF7_1_AVX512BF16 (1u << 5)
 #define XCR0_YMM 0x06u    /* XMM and the upper halves of YMM */
 #define XCR0_ZMM 0xE6u    /* the above, masks, ZMM upper halves, ZMM16 to 31 */
 
@@ -30,7 +31,8 @@ berthi_cpu_level_of(const berthi_cpu_facts *facts)
     if ((facts->leaf7_ebx & LEAF7_AVX512_WANTED) != LEAF7_AVX512_WANTED
         || (facts->xcr0 & XCR0_ZMM) != XCR0_ZMM)
         return BERTHI_CPU_AVX2;
-    return BERTHI_CPU_AVX512;
+    return facts->leaf7_1_eax & LEAF7_1_AVX512BF16 ? BERTHI_CPU_AVX512BF16
+                                                   : BERTHI_CPU_AVX512;
 }
 
 #if defined(__x86_64__)
@@ -59,6 +61,8 @@ berthi_cpu_best_level(void)
         facts.leaf1_ecx = ecx;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         facts.leaf7_ebx = ebx;
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
+        facts.leaf7_1_eax = eax;
     if (facts.leaf1_ecx & LEAF1_OSXSAVE)
         facts.xcr0 = read_xcr0();
     return berthi_cpu_level_of(&facts);
@@ -87,8 +91,9 @@ berthi_cpu_has_level(berthi_cpu_level level)
 {
     const berthi_cpu_level best = berthi_cpu_best_level();
 
-    return level == BERTHI_CPU_SCALAR || level == best
-           || (level == BERTHI_CPU_AVX2 && best == BERTHI_CPU_AVX512);
+    if (level == BERTHI_CPU_NEON || best == BERTHI_CPU_NEON)
+        return level == BERTHI_CPU_SCALAR || level == best;
+    return level <= best;
 }
 
 const char *

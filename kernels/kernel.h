@@ -97,9 +97,10 @@ void berthi_decode_mxfp4(const berthi_source_arguments *arguments);
 
 /*
  * outputs[i][row] = sum over k of inputs[i][k] * weight[row][k], for the rows
- * [first_row, end_row): a thread's share. The sums are within the bounds of
- * the tests of the exact ones; run after run, and for an input alone or in a
- * batch, their bits are the same.
+ * [first_row, end_row): a thread's share. With bf16 inputs the 16 values that
+ * codes stand for count as rounded to bf16, on every level. The sums are
+ * within the bounds of the tests of the exact ones; run after run, and for an
+ * input alone or in a batch, their bits are the same.
  */
 typedef struct berthi_product_arguments {
     const uint8_t *codes;
@@ -110,15 +111,21 @@ typedef struct berthi_product_arguments {
     uint64_t columns;
     uint64_t first_row;
     uint64_t end_row;
-    const float *inputs; /* count x columns */
+    const void *inputs;  /* count x columns */
+    int32_t dtype;       /* of the inputs: BERTH_BF16, BERTH_F16 or BERTH_F32 */
     float *outputs;      /* count x rows */
     float *scratch;      /* berthi_product_scratch() values, own to the thread */
 } berthi_product_arguments;
 
+#define BERTHI_PRODUCT_CHUNK 128u /* columns that are worked on at once */
+
+/* Whole chunks, and what it takes to begin them on a cache line. */
 static inline uint64_t
 berthi_product_scratch(uint64_t columns, uint32_t count)
 {
-    return columns * count;
+    return (columns + BERTHI_PRODUCT_CHUNK - 1) / BERTHI_PRODUCT_CHUNK
+               * BERTHI_PRODUCT_CHUNK * count
+           + 16;
 }
 
 /*
@@ -202,6 +209,7 @@ berthi_operations berthi_level_operations(berthi_cpu_level level);
 #ifdef __x86_64__
 extern const berthi_operations berthi_avx2_operations;
 extern const berthi_operations berthi_avx512_operations;
+extern const berthi_operations berthi_avx512bf16_operations;
 #endif
 
 /*

@@ -2,6 +2,7 @@
 /* kernel_scalar.c - plain loops over core.h: the oracle of every other level. */
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "kernels/product.h"
 
 /* ------------------------------------------------------------------- encode */
 
@@ -197,23 +198,24 @@ decode_rows(const berthi_rows_decode_arguments *a)
 
 /* ----------------------------------------------------------------- products */
 
-typedef float value_function(uint32_t code, float absmax);
-
 /* Sums in double: what the other levels are measured against. */
 static void
-multiply(const berthi_product_arguments *a, value_function *value_of)
+multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
 {
+    float values[16];
+
+    berthi_product_values(value_bits, a->dtype, values);
     for (uint64_t row = a->first_row; row < a->end_row; row++)
         for (uint32_t i = 0; i < a->count; i++) {
-            const float *const input = a->inputs + i * a->columns;
             double sum = 0.0;
 
             for (uint64_t k = 0; k < a->columns; k++) {
                 const uint64_t at = row * a->columns + k;
-                const float weight
-                    = value_of(get_nibble(a->codes, at), a->absmax[at / a->block_size]);
+                const float weight = berthi_core_multiply_flush(
+                    values[get_nibble(a->codes, at)], a->absmax[at / a->block_size]);
 
-                sum += (double)weight * (double)input[k];
+                sum += (double)weight
+                       * (double)berthi_core_load(a->inputs, a->dtype, i * a->columns + k);
             }
             a->outputs[i * a->rows + row] = (float)sum;
         }
@@ -222,13 +224,13 @@ multiply(const berthi_product_arguments *a, value_function *value_of)
 static void
 multiply_nf4(const berthi_product_arguments *a)
 {
-    multiply(a, berthi_core_nf4_value);
+    multiply(a, berthi_nf4_values);
 }
 
 static void
 multiply_fp4(const berthi_product_arguments *a)
 {
-    multiply(a, berthi_core_fp4_value);
+    multiply(a, berthi_fp4_values);
 }
 
 static void

@@ -6,6 +6,8 @@ static const berthi_operations *
 own_operations(berthi_cpu_level level)
 {
 #ifdef __x86_64__
+    if (level == BERTHI_CPU_AVX512BF16)
+        return &berthi_avx512bf16_operations;
     if (level == BERTHI_CPU_AVX512)
         return &berthi_avx512_operations;
     if (level == BERTHI_CPU_AVX2)
@@ -15,16 +17,14 @@ own_operations(berthi_cpu_level level)
     return &berthi_scalar_operations;
 }
 
-berthi_operations
-berthi_level_operations(berthi_cpu_level level)
+/* Entries that `own` has replace those of `all`. */
+static void
+take_entries(berthi_operations *all, const berthi_operations *own)
 {
-    const berthi_operations *const own = own_operations(level);
-    berthi_operations all = berthi_scalar_operations;
-
-    all.level = own->level;
+    all->level = own->level;
 #define TAKE(entry)                                                                        \
     if (own->entry != NULL)                                                                \
-    all.entry = own->entry
+    all->entry = own->entry
     TAKE(encode_nf4);
     TAKE(encode_fp4);
     TAKE(encode_map);
@@ -39,5 +39,15 @@ berthi_level_operations(berthi_cpu_level level)
     TAKE(multiply_fp4);
     TAKE(dot_int8);
 #undef TAKE
+}
+
+berthi_operations
+berthi_level_operations(berthi_cpu_level level)
+{
+    berthi_operations all = berthi_scalar_operations;
+
+    if (level == BERTHI_CPU_AVX512BF16)
+        take_entries(&all, own_operations(BERTHI_CPU_AVX512));
+    take_entries(&all, own_operations(level));
     return all;
 }

@@ -402,7 +402,7 @@ BERTH_API void berth_context_memory(const berth_context *context,
  */
 typedef struct berth_host {
     char cpu_name[64];
-    char cpu_level[16];         /* level in use: "scalar", "avx2", "avx512", "neon"   */
+    char cpu_level[16];         /* level in use: "scalar", "avx2", "avx512", ... */
     uint32_t cores;             /* this process may run on, affinity and quota applied */
     uint32_t cores_online;
     uint32_t numa_node_count;   /* entries of numa_memory; 0: unknown                 */

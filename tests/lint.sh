@@ -74,7 +74,9 @@ level_of()
 {
     case $1 in
     *avx2.[ch]) echo "-mavx2 -mfma -mf16c" ;;
-    *avx512.[ch]) echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c" ;;
+    *avx512bf16.c)
+        echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mavx512bf16" ;;
+    *512.[ch]) echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c" ;;
     esac
 }
 

@@ -439,6 +439,11 @@ test_level_tables_are_complete(void)
     CHECK_STR(berthi_level_operations(BERTHI_CPU_AVX512).level, "avx512");
     CHECK(berthi_level_operations(BERTHI_CPU_AVX512).multiply_fp4
           == berthi_avx512_operations.multiply_fp4);
+    CHECK_STR(berthi_level_operations(BERTHI_CPU_AVX512BF16).level, "avx512bf16");
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX512BF16).multiply_nf4
+          == berthi_avx512bf16_operations.multiply_nf4);
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX512BF16).encode_rows
+          == berthi_avx512_operations.encode_rows);
     CHECK_STR(berthi_level_operations(BERTHI_CPU_AVX2).level, "avx2");
     CHECK(berthi_level_operations(BERTHI_CPU_AVX2).encode_nf4
           == berthi_avx2_operations.encode_nf4);

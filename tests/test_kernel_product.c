@@ -12,7 +12,7 @@
 #include "kernels/kernel.h"
 #include "tests/t.h"
 
-static berthi_operations level; /* the best one of this processor */
+static berthi_operations level; /* under test */
 
 static float
 next_normal(uint64_t *state)
@@ -28,20 +28,51 @@ next_normal(uint64_t *state)
 
 typedef struct problem {
     berthi_product_arguments a;
-    float *weights; /* as decoded */
+    float *exact;   /* as decoded */
+    float *weights; /* the same, with the values that codes stand for as inputs meet them */
     uint8_t *codes;
     float *absmax;
     float *inputs;
+    void *stored; /* the same in their dtype */
     float *scratch;
 } problem;
 
+/* The stored inputs; p->inputs then are what is stored. */
+static void
+store_inputs(problem *p, int32_t dtype, uint64_t count)
+{
+    p->stored = malloc(count * sizeof(float));
+    p->a.inputs = p->stored;
+    p->a.dtype = dtype;
+    for (uint64_t i = 0; i < count; i++) {
+        berthi_core_store(p->stored, dtype, i, p->inputs[i]);
+        p->inputs[i] = berthi_core_load(p->stored, dtype, i);
+    }
+}
+
+/* Each code's value is rounded when inputs are bf16, before its absmax. */
+static void
+round_weights(problem *p, const uint32_t *values, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t code = i % 2 == 0 ? p->codes[i / 2] >> 4 : p->codes[i / 2] & 15u;
+        float value = berthi_core_float(values[code]);
+
+        p->exact[i] = p->weights[i];
+        if (p->a.dtype == BERTH_BF16)
+            value = berthi_core_from_bf16(berthi_core_to_bf16(value));
+        p->weights[i] = value * p->absmax[i / p->a.block_size];
+    }
+}
+
 static void
 make_problem(problem *p, uint64_t rows, uint64_t columns, uint32_t count, uint32_t block,
-             bool is_fp4, uint64_t seed)
+             bool is_fp4, int32_t dtype, uint64_t seed)
 {
     const uint64_t n = rows * columns;
     uint64_t state = seed;
 
+    p->exact = malloc(n * sizeof(float));
     p->weights = malloc(n * sizeof(float));
     p->codes = malloc((n + 1) / 2);
     p->absmax = malloc((n / block + 1) * sizeof(float));
@@ -64,17 +95,20 @@ make_problem(problem *p, uint64_t rows, uint64_t columns, uint32_t count, uint32
                                        .rows = rows,
                                        .columns = columns,
                                        .end_row = rows,
-                                       .inputs = p->inputs,
                                        .scratch = p->scratch };
+    store_inputs(p, dtype, columns * count);
+    round_weights(p, is_fp4 ? berthi_fp4_values : berthi_nf4_values, n);
 }
 
 static void
 free_problem(problem *p)
 {
+    free(p->exact);
     free(p->weights);
     free(p->codes);
     free(p->absmax);
     free(p->inputs);
+    free(p->stored);
     free(p->scratch);
 }
 
@@ -116,6 +150,28 @@ is_within_bound(const problem *p, const float *outputs)
     return true;
 }
 
+/* Rounded codes move the whole little: 3e-3 of its norm is allowed. */
+static bool
+is_near_exact(const problem *p, const float *outputs)
+{
+    double error = 0;
+    double norm = 0;
+
+    for (uint32_t i = 0; i < p->a.count; i++)
+        for (uint64_t row = 0; row < p->a.rows; row++) {
+            double exact = 0;
+
+            for (uint64_t k = 0; k < p->a.columns; k++)
+                exact += (double)p->exact[row * p->a.columns + k]
+                         * (double)p->inputs[i * p->a.columns + k];
+            error += pow((double)outputs[i * p->a.rows + row] - exact, 2);
+            norm += exact * exact;
+        }
+    return sqrt(error) <= 3e-3 * sqrt(norm);
+}
+
+static const int32_t dtypes[] = { BERTH_F32, BERTH_BF16, BERTH_F16 };
+
 static const struct {
     uint64_t rows;
     uint64_t columns;
@@ -123,7 +179,8 @@ static const struct {
 } shapes[] = {
     { 1, 32, 32 },   { 7, 64, 64 },   { 33, 256, 64 },  { 5, 4096, 4096 },
     { 9, 384, 128 }, { 12, 96, 64 },  { 3, 45, 64 },    { 6, 1, 32 },
-    { 4, 100, 32 },  { 130, 128, 64 },
+    { 4, 100, 32 },  { 130, 128, 64 }, { 4, 224, 32 },  { 8, 192, 64 },
+    { 3, 2048, 32 }, { 5, 768, 256 },
 };
 
 static void
@@ -131,19 +188,20 @@ test_products_are_within_their_bounds(void)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (uint32_t count = 1; count <= 32; count = count < 9 ? count + 1 : count + 7)
-            for (int is_fp4 = 0; is_fp4 < 2; is_fp4++) {
+            for (uint64_t kind = 0; kind < 6; kind++) {
+                const bool is_fp4 = kind % 2 == 1;
                 float *const outputs
                     = malloc((shapes[s].rows * count + 1) * sizeof(float));
                 problem p;
 
                 make_problem(&p, shapes[s].rows, shapes[s].columns, count,
-                             shapes[s].block, is_fp4, s * 64 + count);
+                             shapes[s].block, is_fp4, dtypes[kind / 2],
+                             s * 64 + count + kind * 4096);
                 memset(outputs, 0xFF, (shapes[s].rows * count + 1) * sizeof(float));
                 run(&level, &p, is_fp4, 0, shapes[s].rows, outputs);
                 CHECK(is_within_bound(&p, outputs));
+                CHECK(shapes[s].columns < 64 || is_near_exact(&p, outputs));
                 CHECK_EQ(berthi_core_bits(outputs[shapes[s].rows * count]), UINT32_MAX);
-                run(&berthi_scalar_operations, &p, is_fp4, 0, shapes[s].rows, outputs);
-                CHECK(is_within_bound(&p, outputs));
                 free_problem(&p);
                 free(outputs);
             }
@@ -152,23 +210,26 @@ test_products_are_within_their_bounds(void)
 static void
 test_shares_of_rows_make_the_whole(void)
 {
-    enum { ROWS = 23, COUNT = 3 };
+    enum { ROWS = 23, COUNT = 7 };
     float whole[ROWS * COUNT];
     float parts[ROWS * COUNT];
-    problem p;
 
-    make_problem(&p, ROWS, 192, COUNT, 64, false, 1);
-    run(&level, &p, false, 0, ROWS, whole);
-    for (uint64_t cut = 0; cut <= ROWS; cut++) {
-        memset(parts, 0, sizeof parts);
-        run(&level, &p, false, 0, cut, parts);
-        for (uint64_t i = 0; i < COUNT; i++)
-            for (uint64_t row = cut; row < ROWS; row++)
-                CHECK_EQ(berthi_core_bits(parts[i * ROWS + row]), 0);
-        run(&level, &p, false, cut, ROWS, parts);
-        CHECK_MEM(parts, whole, sizeof whole);
+    for (size_t d = 0; d < 3; d++) {
+        problem p;
+
+        make_problem(&p, ROWS, 192, COUNT, 64, false, dtypes[d], 1);
+        run(&level, &p, false, 0, ROWS, whole);
+        for (uint64_t cut = 0; cut <= ROWS; cut++) {
+            memset(parts, 0, sizeof parts);
+            run(&level, &p, false, 0, cut, parts);
+            for (uint64_t i = 0; i < COUNT; i++)
+                for (uint64_t row = cut; row < ROWS; row++)
+                    CHECK_EQ(berthi_core_bits(parts[i * ROWS + row]), 0);
+            run(&level, &p, false, cut, ROWS, parts);
+            CHECK_MEM(parts, whole, sizeof whole);
+        }
+        free_problem(&p);
     }
-    free_problem(&p);
 }
 
 static void
@@ -177,28 +238,76 @@ test_an_input_alone_gives_the_same_bits(void)
     enum { ROWS = 11, COUNT = 21, COLUMNS = 320 };
     float batch[ROWS * COUNT];
     float alone[ROWS];
-    problem p;
 
-    make_problem(&p, ROWS, COLUMNS, COUNT, 64, false, 2);
-    run(&level, &p, false, 0, ROWS, batch);
-    for (uint32_t i = 0; i < COUNT; i++) {
-        problem one = p;
+    for (size_t d = 0; d < 3; d++) {
+        problem p;
 
-        one.a.count = 1;
-        one.a.inputs = p.inputs + i * COLUMNS;
-        run(&level, &one, false, 0, ROWS, alone);
-        CHECK_MEM(alone, batch + i * ROWS, sizeof alone);
+        make_problem(&p, ROWS, COLUMNS, COUNT, 64, false, dtypes[d], 2);
+        run(&level, &p, false, 0, ROWS, batch);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            problem one = p;
+
+            one.a.count = 1;
+            one.a.inputs = (const uint8_t *)p.stored
+                           + (uint64_t)i * COLUMNS * (dtypes[d] == BERTH_F32 ? 4 : 2);
+            run(&level, &one, false, 0, ROWS, alone);
+            CHECK_MEM(alone, batch + i * ROWS, sizeof alone);
+        }
+        free_problem(&p);
     }
-    free_problem(&p);
+}
+
+/* Codes that end where their memory ends, and scratch at any address. */
+static void
+test_unaligned_codes_and_scratch(void)
+{
+    enum { ROWS = 5, COLUMNS = 160, COUNT = 5 };
+    float expected[ROWS * COUNT];
+    float outputs[ROWS * COUNT];
+
+    for (size_t d = 0; d < 3; d++) {
+        const uint64_t places = berthi_product_scratch(COLUMNS, COUNT);
+        float *const scratch = malloc((places + 17) * sizeof(float));
+        problem p;
+
+        make_problem(&p, ROWS, COLUMNS, COUNT, 32, false, dtypes[d], 3);
+        run(&level, &p, false, 0, ROWS, expected);
+        for (uint64_t shift = 0; shift < 16; shift++) {
+            const uint64_t bytes = ROWS * COLUMNS / 2;
+            uint8_t *const moved = malloc(bytes + shift);
+            problem other = p;
+
+            memcpy(moved + shift, p.codes, bytes);
+            other.a.codes = moved + shift;
+            other.a.scratch = scratch + shift;
+            memset(scratch, 0xFF, (places + 17) * sizeof(float));
+            run(&level, &other, false, 0, ROWS, outputs);
+            CHECK_MEM(outputs, expected, sizeof expected);
+            CHECK_EQ(berthi_core_bits(scratch[shift + places]), UINT32_MAX);
+            free(moved);
+        }
+        free_problem(&p);
+        free(scratch);
+    }
 }
 
 int
 main(int argc, char **argv)
 {
+    static const berthi_cpu_level levels[]
+        = { BERTHI_CPU_SCALAR, BERTHI_CPU_AVX2, BERTHI_CPU_AVX512, BERTHI_CPU_AVX512BF16,
+            BERTHI_CPU_NEON };
+
     T_MAIN_BEGIN(argc, argv);
-    level = berthi_level_operations(berthi_cpu_best_level());
-    T_RUN(test_products_are_within_their_bounds);
-    T_RUN(test_shares_of_rows_make_the_whole);
-    T_RUN(test_an_input_alone_gives_the_same_bits);
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        if (!berthi_cpu_has_level(levels[i]))
+            continue;
+        level = berthi_level_operations(levels[i]);
+        T_NOTE("level %s", level.level);
+        T_RUN(test_products_are_within_their_bounds);
+        T_RUN(test_shares_of_rows_make_the_whole);
+        T_RUN(test_an_input_alone_gives_the_same_bits);
+        T_RUN(test_unaligned_codes_and_scratch);
+    }
     T_MAIN_END;
 }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/core.h"
 #include "kernels/kernel.h"
 #include "quant/quantize.h"
 #include "tests/bench/bench.h"
@@ -364,7 +365,8 @@ typedef struct product {
     berthi_operations operations;
     uint8_t *codes;
     float *absmax;
-    float *inputs;
+    void *inputs;
+    int32_t dtype;
     float *outputs;
     float *scratch[THREADS_MAX];
     uint32_t count;
@@ -379,7 +381,7 @@ multiply(void *user, uint32_t number, uint32_t threads)
         .codes = p->codes, .absmax = p->absmax, .block_size = BLOCK, .count = p->count,
         .rows = ROWS, .columns = COLUMNS, .first_row = (uint64_t)ROWS * number / threads,
         .end_row = (uint64_t)ROWS * (number + 1) / threads, .inputs = p->inputs,
-        .outputs = p->outputs, .scratch = p->scratch[number] });
+        .dtype = p->dtype, .outputs = p->outputs, .scratch = p->scratch[number] });
 }
 
 /* Some outputs, in double, one after the other. */
@@ -391,16 +393,20 @@ check_product(product *p)
     for (uint64_t r = 0; r < ROWS; r += ROWS / 16) {
         double sum = 0;
         double size = 0;
+        /* Against the exact values: those of bf16 inputs are rounded. */
+        const double bound = p->dtype == BERTH_BF16 ? 0x1p-9 : 1e-5;
 
         berthi_scalar_operations.decode_nf4(&(berthi_decode_arguments){
             .codes = p->codes + r * COLUMNS / 2, .absmax = p->absmax + r * COLUMNS / BLOCK,
             .count = COLUMNS, .block_size = BLOCK, .dtype = BERTH_F32, .values = row });
         for (uint64_t k = 0; k < COLUMNS; k++) {
-            sum += (double)row[k] * p->inputs[k];
-            size += (double)(row[k] < 0 ? -row[k] : row[k])
-                    * (p->inputs[k] < 0 ? -p->inputs[k] : p->inputs[k]);
+            const double term
+                = (double)row[k] * (double)berthi_core_load(p->inputs, p->dtype, k);
+
+            sum += term;
+            size += term < 0 ? -term : term;
         }
-        if (sum - p->outputs[r] > size * 1e-5 || p->outputs[r] - sum > size * 1e-5)
+        if (sum - p->outputs[r] > size * bound || p->outputs[r] - sum > size * bound)
             bench_die("a product is wrong: row %u", (unsigned)r);
     }
     free(row);
@@ -417,19 +423,47 @@ bench_product(product *p, uint32_t count, double *samples)
     return bench_median(samples, ROUNDS);
 }
 
+/* Of both input dtypes: how near to memory one is, and how many eight cost. */
 static void
-bench_products(const berthi_operations *operations, const char *folder)
+bench_products_of(product *p, int32_t dtype, const char *folder)
 {
     const double bytes = (double)ROWS * COLUMNS * (0.5 + 4.0 / BLOCK);
+    const char *const type = dtype == BERTH_BF16 ? "bf16" : "f32";
     limits limit = take_limits(folder);
-    product p = { .operations = *operations };
     double samples[ROUNDS];
+    char name[96];
     double one;
     double fused;
 
+    p->dtype = dtype;
+    for (uint64_t i = 0; i < 32u * COLUMNS; i++)
+        berthi_core_store(p->inputs, dtype, i, (float)(i * 40503u % 2001) * 0.001f - 1);
+    one = bench_product(p, 1, samples);
+    for (int i = 0; i < ROUNDS; i++)
+        samples[i] = bytes / samples[i] / 1e9;
+    snprintf(name, sizeof name, "NF4 product, 131072 x 8192, m = 1, %s, all cores", type);
+    bench_report(&(bench_row){ .name = name, .unit = "GB/s", .limit = limit.read_gbs,
+                               .target = 0.5, .is_higher_better = true,
+                               .samples = samples, .sample_count = ROUNDS,
+                               .peer_note = "read bandwidth is the limit" });
+    limit = take_limits(folder);
+    (void)bench_product(p, 8, samples);
+    fused = 2.0 * 8 * ROWS * COLUMNS / (limit.fma_gflops * 1e9);
+    snprintf(name, sizeof name, "NF4 product, m = 8, %s, all cores", type);
+    bench_report(&(bench_row){ .name = name, .unit = "s",
+                               .limit = one > fused ? one : fused, .target = 1.3,
+                               .samples = samples, .sample_count = ROUNDS,
+                               .peer_note = "the higher of m = 1 and the multiply-adds" });
+}
+
+static void
+bench_products(const berthi_operations *operations, const char *folder)
+{
+    product p = { .operations = *operations };
+
     p.codes = memory((uint64_t)ROWS * COLUMNS / 2);
     p.absmax = memory((uint64_t)ROWS * COLUMNS / BLOCK * sizeof *p.absmax);
-    p.inputs = memory(32u * COLUMNS * sizeof *p.inputs);
+    p.inputs = memory(32u * COLUMNS * sizeof(float));
     p.outputs = memory(32u * (uint64_t)ROWS * sizeof *p.outputs);
     for (uint32_t i = 0; i < usable_cores(); i++)
         p.scratch[i] = memory(berthi_product_scratch(COLUMNS, 32) * sizeof **p.scratch);
@@ -437,23 +471,8 @@ bench_products(const berthi_operations *operations, const char *folder)
         p.codes[i] = (uint8_t)(i * 2654435761u >> 13);
     for (uint64_t i = 0; i < (uint64_t)ROWS * COLUMNS / BLOCK; i++)
         p.absmax[i] = 0.01f + (float)(i % 97) * 0.001f;
-    for (uint64_t i = 0; i < 32u * COLUMNS; i++)
-        p.inputs[i] = (float)(i * 40503u % 2001) * 0.001f - 1;
-    one = bench_product(&p, 1, samples);
-    for (int i = 0; i < ROUNDS; i++)
-        samples[i] = bytes / samples[i] / 1e9;
-    bench_report(&(bench_row){ .name = "NF4 product, 131072 x 8192, m = 1, all cores",
-                               .unit = "GB/s", .limit = limit.read_gbs, .target = 0.5,
-                               .is_higher_better = true, .samples = samples,
-                               .sample_count = ROUNDS,
-                               .peer_note = "read bandwidth is the limit" });
-    limit = take_limits(folder);
-    (void)bench_product(&p, 8, samples);
-    fused = 2.0 * 8 * ROWS * COLUMNS / (limit.fma_gflops * 1e9);
-    bench_report(&(bench_row){ .name = "NF4 product, m = 8, all cores", .unit = "s",
-                               .limit = one > fused ? one : fused, .target = 1.3,
-                               .samples = samples, .sample_count = ROUNDS,
-                               .peer_note = "the higher of m = 1 and the multiply-adds" });
+    bench_products_of(&p, BERTH_BF16, folder);
+    bench_products_of(&p, BERTH_F32, folder);
 }
 
 /* ------------------------------------------------------------------------ main */

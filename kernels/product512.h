@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * product512.h - 4-bit weights times a few vectors in registers of 512 bits;
+ * included by the files of such levels, each with its own arithmetic.
+ *
+ * Chunks    128 columns, 64 packed bytes, one load. A lane of 32 bits holds
+ *           eight neighbouring weights, so that it lies within one block. A
+ *           position is the codes that the lowest bits of the lanes show;
+ *           shifting by four shows the next one. The inputs are arranged
+ *           once, in the order in which the positions meet them.
+ * Order     the sum of a chunk starts from 0, position after position; times
+ *           the absmax of each lane's block it is added to the total. Rows
+ *           and inputs that share a turn cannot change it.
+ * Turns     three rows share the loads of the inputs, up to four inputs the
+ *           look-ups of the weights.
+ */
+#ifndef BERTH_KERNELS_PRODUCT512_H
+#define BERTH_KERNELS_PRODUCT512_H
+
+#ifdef __AVX512BW__ /* a file without the level's flags sees nothing */
+
+#include "kernels/product.h"
+#include "kernels/simd_blocks.h"
+
+#include <immintrin.h>
+
+#define CHUNK BERTHI_PRODUCT_CHUNK
+
+/* Sums stay in registers only when the loops over them are gone. */
+#define UNROLL _Pragma("GCC unroll 8")
+
+/* Rows and inputs that share a turn: sums and totals of more do not fit 32 registers. */
+#define MOST_ROWS 3
+#define MOST_INPUTS 4
+#define PREFETCHED 4096u /* bytes of a row: so far ahead at least */
+
+/* The weights that the lowest bits of `codes` show. */
+typedef __m512i look_up_function(__m512i codes, __m512i table);
+/* sum + weights * inputs */
+typedef __m512 multiply_function(__m512 sum, __m512i weights, const void *inputs);
+
+typedef struct product_plan {
+    const berthi_product_arguments *a;
+    const uint8_t *arranged; /* [chunk][input][position][lane], 0 behind the last column */
+    __m512i table;
+    __m512i lane_block; /* block of a lane within its chunk */
+    uint32_t chunk_blocks; /* of a whole chunk */
+} product_plan;
+
+static inline product_plan
+make_product_plan(const berthi_product_arguments *a, const void *arranged, __m512i table)
+{
+    const __m512i lane
+        = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const uint32_t blocks = a->block_size < CHUNK ? CHUNK / a->block_size : 1;
+    const __m128i shift = _mm_cvtsi32_si128(blocks == 4 ? 2 : blocks == 2 ? 3 : 4);
+
+    return (product_plan){ a, arranged, table, _mm512_srl_epi32(lane, shift), blocks };
+}
+
+/* What of a chunk is there: its lanes of codes and its blocks. */
+typedef struct chunk_masks {
+    __mmask16 lanes;
+    __mmask16 blocks;
+} chunk_masks;
+
+/* Of a chunk of `count` columns, whole lanes and blocks. */
+ALWAYS_INLINE chunk_masks
+make_masks(const product_plan *p, uint64_t count)
+{
+    const uint64_t blocks = count >= CHUNK ? p->chunk_blocks : count / p->a->block_size;
+
+    return (chunk_masks){ (__mmask16)(count >= CHUNK ? 0xFFFFu : (1u << count / 8) - 1),
+                          (__mmask16)((1u << blocks) - 1) };
+}
+
+/* One chunk of a turn; `rows`, `inputs` and `positions` are constants. */
+ALWAYS_INLINE void
+add_chunk(const product_plan *p, const uint8_t *codes, uint64_t row_bytes,
+          const float *absmax, uint64_t row_blocks, const uint8_t *arranged,
+          uint64_t ahead, chunk_masks masks, __m512 totals[MOST_ROWS][MOST_INPUTS],
+          int rows, int inputs,
+          int positions, look_up_function *look_up, multiply_function *multiply)
+{
+    __m512 sums[MOST_ROWS][MOST_INPUTS];
+    __m512i shown[MOST_ROWS];
+
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *const from = codes + (uint64_t)r * row_bytes;
+
+        shown[r] = _mm512_maskz_loadu_epi32(masks.lanes, from);
+        _mm_prefetch((const char *)from + ahead, _MM_HINT_T1);
+        UNROLL
+        for (int i = 0; i < inputs; i++)
+            sums[r][i] = _mm512_setzero_ps();
+    }
+    UNROLL
+    for (int position = 0; position < positions; position++) {
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const __m512i weights = look_up(shown[r], p->table);
+
+            UNROLL
+            for (int i = 0; i < inputs; i++)
+                sums[r][i] = multiply(sums[r][i], weights,
+                                      arranged + (i * positions + position) * 64);
+            shown[r] = positions == 8 ? _mm512_srli_epi32(shown[r], 4)
+                                      : _mm512_srli_epi16(shown[r], 4);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const __m512 scale = _mm512_permutexvar_ps(
+            p->lane_block,
+            _mm512_maskz_loadu_ps(masks.blocks, absmax + (uint64_t)r * row_blocks));
+
+        UNROLL
+        for (int i = 0; i < inputs; i++)
+            totals[r][i] = _mm512_fmadd_ps(sums[r][i], scale, totals[r][i]);
+    }
+}
+
+/* `rows` rows from `row`, inputs [first, first + inputs). */
+ALWAYS_INLINE void
+multiply_tile(const product_plan *p, uint64_t row, uint32_t first, int rows, int inputs,
+              int positions, look_up_function *look_up, multiply_function *multiply)
+{
+    const berthi_product_arguments *const a = p->a;
+    const uint64_t row_blocks = a->columns / a->block_size;
+    const uint64_t row_bytes = a->columns / 2;
+    const uint64_t input_bytes = (uint64_t)positions * 64;
+    /* The same place of a later turn: so the ends of rows are no surprise. */
+    const uint64_t ahead = (PREFETCHED + row_bytes - 1) / row_bytes * row_bytes * (uint64_t)rows;
+    const uint8_t *codes = a->codes + row * row_bytes;
+    const float *const absmax = a->absmax + row * row_blocks;
+    const uint8_t *arranged = p->arranged + first * input_bytes;
+    chunk_masks masks = make_masks(p, CHUNK);
+    __m512 totals[MOST_ROWS][MOST_INPUTS];
+
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < inputs; i++)
+            totals[r][i] = _mm512_setzero_ps();
+    for (uint64_t k = 0; k < a->columns; k += CHUNK) {
+        if (a->columns - k < CHUNK)
+            masks = make_masks(p, a->columns - k);
+        add_chunk(p, codes, row_bytes, absmax + k / a->block_size, row_blocks, arranged,
+                  ahead, masks, totals, rows, inputs, positions, look_up, multiply);
+        codes += CHUNK / 2;
+        arranged += a->count * input_bytes;
+    }
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < inputs; i++)
+            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r]
+                = _mm512_reduce_add_ps(totals[r][i]);
+}
+
+/* Inputs of a turn for `rows` rows from `row`: fours, then two, then one. */
+ALWAYS_INLINE void
+multiply_turn(const product_plan *p, uint64_t row, int rows, int positions,
+              look_up_function *look_up, multiply_function *multiply)
+{
+    uint32_t first = 0;
+
+    for (; p->a->count - first >= 4; first += 4)
+        multiply_tile(p, row, first, rows, 4, positions, look_up, multiply);
+    for (; p->a->count - first >= 2; first += 2)
+        multiply_tile(p, row, first, rows, 2, positions, look_up, multiply);
+    if (first < p->a->count)
+        multiply_tile(p, row, first, rows, 1, positions, look_up, multiply);
+}
+
+ALWAYS_INLINE void
+multiply_all(const product_plan *p, int positions, look_up_function *look_up,
+             multiply_function *multiply)
+{
+    uint64_t row = p->a->first_row;
+
+    for (; p->a->end_row - row >= MOST_ROWS; row += MOST_ROWS)
+        multiply_turn(p, row, MOST_ROWS, positions, look_up, multiply);
+    for (; row < p->a->end_row; row++)
+        multiply_turn(p, row, 1, positions, look_up, multiply);
+}
+
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * product_avx512bf16.c - 4-bit weights times bf16 vectors where the processor
+ * multiplies pairs of them: four positions a chunk (product512.h). Products
+ * are exact, sums fp32; subnormals count as 0. Other inputs are the lower
+ * level's.
+ */
+#include "kernels/avx512.h"
+#include "kernels/product512.h"
+
+#define POSITIONS 4
+
+/* Position j of a word is its element j ^ 1: the first of a pair is the high nibble. */
+static uint16_t *
+arrange_inputs(const berthi_product_arguments *a)
+{
+    uint16_t *const arranged = berthi_product_aligned(a);
+    uint16_t *out = arranged;
+
+    for (uint64_t first = 0; first < a->columns; first += CHUNK)
+        for (uint32_t i = 0; i < a->count; i++) {
+            const uint16_t *const from = (const uint16_t *)a->inputs + i * a->columns;
+
+            for (uint64_t position = 0; position < POSITIONS; position++)
+                for (uint64_t word = 0; word < 32; word++) {
+                    const uint64_t k = first + word * 4 + (position ^ 1);
+
+                    *out++ = k < a->columns ? from[k] : 0;
+                }
+        }
+    return arranged;
+}
+
+/* Five bits are looked at, the fifth is another code's: the table is there twice. */
+ALWAYS_INLINE __m512i
+look_up(__m512i codes, __m512i table)
+{
+    return _mm512_permutexvar_epi16(codes, table);
+}
+
+ALWAYS_INLINE __m512
+add_products(__m512 sum, __m512i weights, const void *inputs)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)_mm512_load_si512(inputs));
+}
+
+static void
+multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
+{
+    uint16_t table[32];
+    product_plan p;
+
+    for (uint32_t i = 0; i < 32; i++)
+        table[i] = berthi_core_to_bf16(berthi_core_float(value_bits[i % 16]));
+    p = make_product_plan(a, arrange_inputs(a), _mm512_loadu_si512(table));
+    multiply_all(&p, POSITIONS, look_up, add_products);
+}
+
+static bool
+is_mine(const berthi_product_arguments *a)
+{
+    return a->dtype == BERTH_BF16 && berthi_product_has_whole_rows(a);
+}
+
+static void
+multiply_nf4(const berthi_product_arguments *a)
+{
+    if (is_mine(a))
+        multiply(a, berthi_nf4_values);
+    else
+        berthi_avx512_multiply_nf4(a);
+}
+
+static void
+multiply_fp4(const berthi_product_arguments *a)
+{
+    if (is_mine(a))
+        multiply(a, berthi_fp4_values);
+    else
+        berthi_avx512_multiply_fp4(a);
+}
+
+/* The rest is of the level below. */
+const berthi_operations berthi_avx512bf16_operations = {
+    .level = "avx512bf16",
+    .multiply_nf4 = multiply_nf4,
+    .multiply_fp4 = multiply_fp4,
+};

@@ -995,7 +995,8 @@ BERTH_API berth_status berth_diff_start(berth_context *context, berth_checkpoint
 /*
  * Weights in memory of the caller: no file, no object, any thread. Nothing is
  * kept; large ones are worked on by several threads that end with the call.
- * What comes out depends on neither their number nor the processor.
+ * What comes out does not depend on their number and, but for the last bits of
+ * products, not on the processor.
  */
 
 /* What a tensor that belongs to a stored weight holds. Pinned. */
@@ -1035,7 +1036,11 @@ berth_values_options_init(berth_values_options *options)
 
 #define BERTH_VALUES_PARTS 8
 
-/* One tensor that a weight is stored as. */
+/*
+ * One tensor that a weight is stored as. It is called as the weight without
+ * the last `cut` characters of its name ("weight", for those of INT8 beside its
+ * codes), then `suffix`.
+ */
 typedef struct berth_values_part {
     int32_t role;       /* berth_role                                                 */
     int32_t dtype;
@@ -1043,8 +1048,8 @@ typedef struct berth_values_part {
     int32_t is_late;    /* 1: STATE; `bytes` is a guess until the offset is known     */
     uint64_t shape[2];
     uint64_t bytes;
-    const char *suffix; /* behind the weight's name: ".absmax"; INT8's ".SCB" stands in
-                           the place of ".weight"; "" for the codes. A constant       */
+    uint64_t cut;
+    const char *suffix; /* ".absmax", "SCB", ...; "" for the codes. A constant        */
     uint64_t reserved[4];
 } berth_values_part;
 

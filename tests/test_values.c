@@ -1,0 +1,988 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_values.c - weights in the caller's memory: against the reference loops,
+ * against naive sums, and against the files that a conversion writes.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "tests/converted.h"
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tests/weights.h"
+
+static const int32_t encodings[] = { BERTH_ENCODING_NF4, BERTH_ENCODING_FP4,
+                                     BERTH_ENCODING_INT8 };
+static const int32_t numbers[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
+
+#define GUARD 0xA5u
+#define GUARD_BYTES 64u
+
+/* Memory of exactly `bytes`, with a guard on both sides. */
+static uint8_t *
+guarded(uint64_t bytes)
+{
+    uint8_t *const memory = weights_alloc(bytes + 2 * GUARD_BYTES);
+
+    memset(memory, GUARD, bytes + 2 * GUARD_BYTES);
+    return memory + GUARD_BYTES;
+}
+
+static void
+release(uint8_t *memory, uint64_t bytes)
+{
+    uint8_t *const begin = memory - GUARD_BYTES;
+
+    for (uint32_t i = 0; i < GUARD_BYTES; i++) {
+        CHECK_EQ(begin[i], GUARD);
+        CHECK_EQ(memory[bytes + i], GUARD);
+    }
+    free(begin);
+}
+
+/* A weight with buffers of its size. */
+typedef struct weight {
+    berth_context *context;
+    berth_values_options options;
+    uint64_t shape[2];
+    berth_values_part parts[BERTH_VALUES_PARTS];
+    uint32_t part_count;
+    berth_values_buffers buffers;
+    uint8_t *values;
+    uint64_t values_bytes;
+    uint64_t elements;
+    berth_error error;
+} weight;
+
+static const berth_values_part *
+part_of(const weight *w, int32_t role)
+{
+    for (uint32_t i = 0; i < w->part_count; i++)
+        if (w->parts[i].role == role)
+            return &w->parts[i];
+    return NULL;
+}
+
+static uint64_t
+part_bytes(const weight *w, int32_t role)
+{
+    return part_of(w, role) != NULL ? part_of(w, role)->bytes : 0;
+}
+
+static void
+begin(weight *w, int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns)
+{
+    memset(w, 0, sizeof *w);
+    CHECK_EQ(berth_context_create(NULL, &w->context, NULL), BERTH_OK);
+    w->shape[0] = rows;
+    w->shape[1] = columns;
+    w->elements = rows * columns;
+    berth_values_options_init(&w->options);
+    w->options.encoding = encoding;
+    w->options.dtype = dtype;
+    w->options.shape = w->shape;
+    w->options.rank = 2;
+}
+
+/* After the options are complete. */
+static void
+allocate(weight *w, uint64_t seed, bool is_odd)
+{
+    const int32_t first = w->options.encoding == BERTH_ENCODING_INT8
+                              ? BERTH_ROLE_ROW_MAXIMUM
+                              : BERTH_ROLE_ABSMAX;
+    void *values;
+
+    CHECK_EQ(berth_values_list(&w->options, w->parts, &w->part_count, &w->error), BERTH_OK);
+    berth_values_buffers_init(&w->buffers);
+    w->buffers.codes_bytes = part_bytes(w, BERTH_ROLE_CODES);
+    w->buffers.codes = guarded(w->buffers.codes_bytes);
+    w->buffers.absmax_bytes = part_bytes(w, first);
+    w->buffers.absmax = guarded(w->buffers.absmax_bytes);
+    w->buffers.absmax2_bytes = part_bytes(w, BERTH_ROLE_ABSMAX2);
+    if (w->buffers.absmax2_bytes > 0)
+        w->buffers.absmax2 = (float *)(void *)guarded(w->buffers.absmax2_bytes);
+    w->values_bytes = w->elements * berth_dtype_bits(w->options.dtype) / 8;
+    w->values = guarded(w->values_bytes);
+    values = weights_values(w->options.dtype, w->elements, seed, is_odd);
+    memcpy(w->values, values, w->values_bytes);
+    free(values);
+}
+
+static berth_status
+quantize(weight *w)
+{
+    return berth_values_quantize(w->context, &w->options, w->values, w->values_bytes,
+                                 &w->buffers, &w->error);
+}
+
+static void
+end(weight *w)
+{
+    berth_memory_summary memory;
+
+    release(w->buffers.codes, w->buffers.codes_bytes);
+    release(w->buffers.absmax, w->buffers.absmax_bytes);
+    if (w->buffers.absmax2 != NULL)
+        release((uint8_t *)w->buffers.absmax2, w->buffers.absmax2_bytes);
+    release(w->values, w->values_bytes);
+    berth_context_memory(w->context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    berth_context_destroy(w->context);
+}
+
+/* -------------------------------------------------------------------- queries */
+
+static void
+check_part(const weight *w, uint32_t i, int32_t role, int32_t dtype, uint64_t bytes,
+           uint64_t cut, const char *suffix)
+{
+    const berth_values_part *const part = &w->parts[i];
+
+    CHECK_EQ(part->role, role);
+    CHECK_EQ(part->dtype, dtype);
+    CHECK_EQ(part->bytes, bytes);
+    CHECK_EQ(part->cut, cut);
+    CHECK_STR(part->suffix, suffix);
+}
+
+static void
+test_list(void)
+{
+    weight w;
+    berth_error error;
+
+    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 3, 85);
+    CHECK_EQ(berth_values_list(&w.options, w.parts, &w.part_count, &error), BERTH_OK);
+    CHECK_EQ(w.part_count, 4);
+    check_part(&w, 0, BERTH_ROLE_CODES, BERTH_U8, 128, 0, "");
+    CHECK_EQ(w.parts[0].rank, 2);
+    CHECK_EQ(w.parts[0].shape[0], 128);
+    CHECK_EQ(w.parts[0].shape[1], 1);
+    check_part(&w, 1, BERTH_ROLE_ABSMAX, BERTH_F32, 16, 0, ".absmax");
+    CHECK_EQ(w.parts[1].rank, 1);
+    CHECK_EQ(w.parts[1].shape[0], 4);
+    check_part(&w, 2, BERTH_ROLE_MAP, BERTH_F32, 64, 0, ".quant_map");
+    CHECK_STR(w.parts[3].suffix, ".quant_state.bitsandbytes__nf4");
+    CHECK_EQ(w.parts[3].role, BERTH_ROLE_STATE);
+    CHECK_EQ(w.parts[3].is_late, 0);
+    w.options.double_quant = 1;
+    w.options.block_size = 32;
+    w.options.encoding = BERTH_ENCODING_FP4;
+    CHECK_EQ(berth_values_list(&w.options, w.parts, &w.part_count, &error), BERTH_OK);
+    CHECK_EQ(w.part_count, 6);
+    check_part(&w, 1, BERTH_ROLE_ABSMAX, BERTH_U8, 8, 0, ".absmax");
+    check_part(&w, 2, BERTH_ROLE_ABSMAX2, BERTH_F32, 4, 0, ".nested_absmax");
+    check_part(&w, 3, BERTH_ROLE_MAP2, BERTH_F32, 1024, 0, ".nested_quant_map");
+    CHECK_STR(w.parts[5].suffix, ".quant_state.bitsandbytes__fp4");
+    CHECK_EQ(w.parts[5].is_late, 1);
+    /* What INT8 does not know is ignored. */
+    w.options.encoding = BERTH_ENCODING_INT8;
+    CHECK_EQ(berth_values_list(&w.options, w.parts, &w.part_count, &error), BERTH_OK);
+    CHECK_EQ(w.part_count, 3);
+    check_part(&w, 0, BERTH_ROLE_CODES, BERTH_I8, 255, 0, "");
+    check_part(&w, 1, BERTH_ROLE_ROW_MAXIMUM, BERTH_F32, 12, 6, "SCB");
+    check_part(&w, 2, BERTH_ROLE_ROW_FORMAT, BERTH_U8, 1, 6, "weight_format");
+    CHECK_EQ(w.parts[2].rank, 0);
+    berth_context_destroy(w.context);
+}
+
+static void
+test_constants(void)
+{
+    const float thirds[] = { -1.0f, -0.6961928009986877f };
+    uint8_t bytes[1024];
+    size_t length;
+    char text[512];
+    weight w;
+
+    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 3, 85);
+    memset(bytes, GUARD, sizeof bytes);
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP, bytes, 64, &w.error),
+             BERTH_OK);
+    CHECK_MEM(bytes, thirds, sizeof thirds);
+    CHECK_EQ(bytes[64], GUARD);
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP, bytes, 63, &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(w.error.expected, 64);
+    CHECK_EQ(w.error.actual, 63);
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP, NULL, 64, &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP2, bytes, 1024, &w.error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "none of such a weight's parts");
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_CODES, bytes, 128, &w.error),
+             BERTH_EINVAL);
+    w.options.double_quant = 1;
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP2, bytes, 1024, &w.error),
+             BERTH_OK);
+    CHECK_MEM(bytes, berthi_signed_map, 1024);
+    CHECK_EQ(berth_values_state(&w.options, 0.5f, NULL, 0, &length, &w.error), BERTH_OK);
+    memset(text, 'x', sizeof text);
+    CHECK_EQ(berth_values_state(&w.options, 0.5f, text, sizeof text, &length, &w.error),
+             BERTH_OK);
+    CHECK_EQ(text[length], 'x');
+    text[length] = '\0';
+    CHECK_CONTAINS(text, "\"nested_offset\": 0.5");
+    CHECK_CONTAINS(text, "\"shape\": [3, 85]");
+    CHECK_EQ(text[length - 1], '}');
+    memset(text, 'x', sizeof text);
+    CHECK_EQ(berth_values_state(&w.options, 0.5f, text, 7, &length, &w.error), BERTH_OK);
+    CHECK_EQ(text[6] != 'x', true);
+    CHECK_EQ(text[7], 'x');
+    CHECK_EQ(berth_values_state(&w.options, 0.5f, NULL, 1, &length, &w.error), BERTH_EINVAL);
+    CHECK_EQ(berth_values_state(&w.options, 0.5f, text, 7, NULL, &w.error), BERTH_EINVAL);
+    w.options.encoding = BERTH_ENCODING_INT8;
+    CHECK_EQ(berth_values_state(&w.options, 0, text, sizeof text, &length, &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(length, 0);
+    CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_ROW_FORMAT, bytes, 1, &w.error),
+             BERTH_OK);
+    CHECK_EQ(bytes[0], 0);
+    berth_context_destroy(w.context);
+}
+
+/* ------------------------------------------------------ quantize, dequantize */
+
+/* The whole weight by the reference loops: codes, first-level absmax. */
+static void
+encode_plainly(const weight *w, uint8_t *codes, float *absmax)
+{
+    const berthi_operations *const scalar = &berthi_scalar_operations;
+    const uint32_t block = w->options.block_size > 0 ? w->options.block_size : 64;
+    const berthi_encode_arguments a = { w->values, w->options.dtype, block, w->elements,
+                                        NULL,      codes,            absmax };
+
+    if (w->options.encoding == BERTH_ENCODING_NF4)
+        scalar->encode_nf4(&a);
+    else if (w->options.encoding == BERTH_ENCODING_FP4)
+        scalar->encode_fp4(&a);
+    else
+        scalar->encode_rows(&(berthi_rows_arguments){ w->values, w->options.dtype,
+                                                      w->shape[0], w->shape[1],
+                                                      (int8_t *)codes, absmax });
+}
+
+static void
+decode_plainly(const weight *w, const float *absmax, void *values)
+{
+    const berthi_operations *const scalar = &berthi_scalar_operations;
+    const uint32_t block = w->options.block_size > 0 ? w->options.block_size : 64;
+    const berthi_decode_arguments a = { w->buffers.codes, absmax, w->elements, block,
+                                        w->options.dtype, NULL,   values };
+
+    if (w->options.encoding == BERTH_ENCODING_NF4)
+        scalar->decode_nf4(&a);
+    else if (w->options.encoding == BERTH_ENCODING_FP4)
+        scalar->decode_fp4(&a);
+    else
+        scalar->decode_rows(&(berthi_rows_decode_arguments){
+            w->buffers.codes, absmax, w->shape[0], w->shape[1], w->options.dtype, values });
+}
+
+/* Both levels, by the reference; returns the first. */
+static float *
+check_double(const weight *w, const float *absmax, uint64_t blocks)
+{
+    float *const partial = weights_alloc(berthi_mean_scratch(blocks, 0, 0) * sizeof(float));
+    float *const scratch = weights_alloc(BERTHI_DOUBLE_SCRATCH * sizeof(float));
+    uint8_t *const codes = weights_alloc(blocks);
+    float *const absmax2 = weights_alloc((blocks + 255) / 256 * sizeof(float));
+    float *const first = weights_alloc(blocks * sizeof(float));
+    const float offset = berthi_mean(
+        &(berthi_mean_arguments){ .values = absmax, .count = blocks, .partial = partial });
+    const berthi_double_arguments a = { absmax, blocks, codes, absmax2, offset, scratch };
+
+    berthi_scalar_operations.encode_double(&a);
+    CHECK_MEM(w->buffers.absmax, codes, blocks);
+    CHECK_MEM(w->buffers.absmax2, absmax2, (blocks + 255) / 256 * sizeof(float));
+    CHECK_MEM(&w->buffers.offset, &offset, sizeof offset);
+    berthi_scalar_operations.decode_double(&a, first);
+    free(partial);
+    free(scratch);
+    free(codes);
+    free(absmax2);
+    return first;
+}
+
+static void
+check_weight(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
+             uint32_t block, bool is_double, uint32_t threads)
+{
+    const uint64_t blocks = encoding == BERTH_ENCODING_INT8
+                                ? rows
+                                : (rows * columns + block - 1) / block;
+    float *absmax = weights_alloc(blocks * sizeof(float));
+    float *recovered;
+    uint8_t *codes;
+    uint8_t *values;
+    weight w;
+
+    begin(&w, encoding, dtype, rows, columns);
+    w.options.block_size = block;
+    w.options.double_quant = is_double;
+    w.options.threads = threads;
+    allocate(&w, rows + columns + threads, !is_double && threads % 2 == 1);
+    codes = weights_alloc(w.buffers.codes_bytes);
+    values = weights_alloc(w.values_bytes);
+    CHECK_EQ(quantize(&w), BERTH_OK);
+    encode_plainly(&w, codes, absmax);
+    CHECK_MEM(w.buffers.codes, codes, w.buffers.codes_bytes);
+    if (is_double) {
+        float *const first = check_double(&w, absmax, blocks);
+
+        free(absmax);
+        absmax = first;
+        recovered = (float *)(void *)guarded(blocks * sizeof(float));
+        CHECK_EQ(berth_values_recover(&w.options, &w.buffers, recovered,
+                                      blocks * sizeof(float), &w.error),
+                 BERTH_OK);
+        CHECK_MEM(recovered, absmax, blocks * sizeof(float));
+        release((uint8_t *)recovered, blocks * sizeof(float));
+    } else {
+        CHECK_MEM(w.buffers.absmax, absmax, blocks * sizeof(float));
+    }
+    decode_plainly(&w, absmax, values);
+    memset(w.values, GUARD, w.values_bytes);
+    CHECK_EQ(berth_values_dequantize(w.context, &w.options, &w.buffers, w.values,
+                                     w.values_bytes, &w.error),
+             BERTH_OK);
+    for (uint64_t i = 0; i < w.elements; i++) {
+        const float expected = berthi_core_load(values, dtype, i);
+        const float got = berthi_core_load(w.values, dtype, i);
+
+        if ((isnan(expected) && isnan(got))
+            || berthi_core_bits(expected) == berthi_core_bits(got))
+            continue;
+        CHECK_EQ(i, w.elements);
+        break;
+    }
+    free(absmax);
+    free(codes);
+    free(values);
+    end(&w);
+}
+
+static void
+test_round_trip(void)
+{
+    static const uint32_t threads[] = { 1, 2, 3, 16, 0 };
+    static const uint64_t shapes[][2] = { { 1, 1 },  { 1, 63 },   { 3, 85 },
+                                          { 64, 1 }, { 17, 129 }, { 5, 1 } };
+
+    for (size_t e = 0; e < 3; e++)
+        for (size_t d = 0; d < 3; d++) {
+            for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+                for (int is_double = 0; is_double < 2; is_double++)
+                    check_weight(encodings[e], numbers[d], shapes[s][0], shapes[s][1],
+                                 s % 2 == 0 ? 64 : 32,
+                                 is_double && encodings[e] != BERTH_ENCODING_INT8, 1);
+        }
+    /* Several parts, the last one short; odd counts. */
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++)
+        for (size_t e = 0; e < 3; e++)
+            check_weight(encodings[e], numbers[t % 3], 701, 1011, 64,
+                         t % 2 == 0 && encodings[e] != BERTH_ENCODING_INT8, threads[t]);
+    check_weight(BERTH_ENCODING_NF4, BERTH_BF16, 700, 1024, 4096, true, 2);
+}
+
+/* ------------------------------------------------------------------- products */
+
+typedef struct factors {
+    berth_values_product product;
+    uint8_t *inputs;
+    uint8_t *outputs;
+} factors;
+
+static void
+begin_product(factors *f, const weight *w, uint32_t count, int32_t dtype)
+{
+    const uint64_t each = (uint64_t)count * berth_dtype_bits(dtype) / 8;
+    void *values;
+
+    berth_values_product_init(&f->product);
+    f->product.count = count;
+    f->product.dtype = dtype;
+    f->product.inputs_bytes = w->shape[1] * each;
+    f->product.outputs_bytes = w->shape[0] * each;
+    f->inputs = guarded(f->product.inputs_bytes);
+    f->outputs = guarded(f->product.outputs_bytes);
+    values = weights_values(dtype, w->shape[1] * count, count + 77, false);
+    memcpy(f->inputs, values, f->product.inputs_bytes);
+    free(values);
+    f->product.inputs = f->inputs;
+    f->product.outputs = f->outputs;
+}
+
+static void
+end_product(factors *f)
+{
+    release(f->inputs, f->product.inputs_bytes);
+    release(f->outputs, f->product.outputs_bytes);
+}
+
+static berth_status
+multiply(weight *w, const factors *f)
+{
+    return berth_values_multiply(w->context, &w->options, &w->buffers, &f->product,
+                                 &w->error);
+}
+
+/* Against sums in double: the error of float sums, and one rounding at the end. */
+static void
+check_sums(const weight *w, const factors *f, const float *values)
+{
+    const int32_t dtype = f->product.dtype;
+    const double rounding = dtype == BERTH_F32 ? 0x1p-24 : dtype == BERTH_F16 ? 0x1p-11
+                                                                              : 0x1p-8;
+
+    for (uint32_t i = 0; i < f->product.count; i++)
+        for (uint64_t row = 0; row < w->shape[0]; row++) {
+            const double got =
+                (double)berthi_core_load(f->outputs, dtype, i * w->shape[0] + row);
+            double sum = 0;
+            double magnitude = 0;
+
+            for (uint64_t k = 0; k < w->shape[1]; k++) {
+                const double term =
+                    (double)values[row * w->shape[1] + k]
+                    * (double)berthi_core_load(f->inputs, dtype, i * w->shape[1] + k);
+
+                sum += term;
+                magnitude += fabs(term);
+            }
+            if (!CHECK(fabs(got - sum) <= magnitude * 0x1p-18 + fabs(sum) * rounding
+                                              + 0x1p-24)) {
+                T_NOTE("input %u row %llu: %.9g is not %.9g", i, (unsigned long long)row,
+                       got, sum);
+                return;
+            }
+        }
+}
+
+static void
+check_product(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
+              uint32_t count, bool is_double)
+{
+    float *values;
+    factors f;
+    weight w;
+    uint8_t *first;
+
+    begin(&w, encoding, BERTH_F32, rows, columns);
+    w.options.double_quant = is_double;
+    allocate(&w, rows * 3 + columns, false);
+    CHECK_EQ(quantize(&w), BERTH_OK);
+    values = weights_alloc(w.elements * sizeof *values);
+    CHECK_EQ(berth_values_dequantize(w.context, &w.options, &w.buffers, w.values,
+                                     w.values_bytes, &w.error),
+             BERTH_OK);
+    memcpy(values, w.values, w.values_bytes);
+    begin_product(&f, &w, count, dtype);
+    w.options.threads = 1;
+    CHECK_EQ(multiply(&w, &f), BERTH_OK);
+    check_sums(&w, &f, values);
+    first = weights_alloc(f.product.outputs_bytes);
+    memcpy(first, f.outputs, f.product.outputs_bytes);
+    for (uint32_t threads = 0; threads < 8; threads += 3) {
+        memset(f.outputs, GUARD, f.product.outputs_bytes);
+        w.options.threads = threads;
+        CHECK_EQ(multiply(&w, &f), BERTH_OK);
+        CHECK_MEM(f.outputs, first, f.product.outputs_bytes);
+    }
+    /* The last input alone. */
+    f.product.inputs = f.inputs + f.product.inputs_bytes / count * (count - 1);
+    f.product.inputs_bytes /= count;
+    f.product.outputs_bytes /= count;
+    f.product.count = 1;
+    CHECK_EQ(multiply(&w, &f), BERTH_OK);
+    CHECK_MEM(f.outputs, first + f.product.outputs_bytes * (count - 1),
+              f.product.outputs_bytes);
+    f.product.inputs_bytes *= count;
+    f.product.outputs_bytes *= count;
+    free(first);
+    free(values);
+    end_product(&f);
+    end(&w);
+}
+
+static void
+test_products(void)
+{
+    for (uint32_t count = 1; count <= 32; count += count < 5 ? 1 : 9)
+        for (size_t d = 0; d < 3; d++)
+            check_product(d == 1 ? BERTH_ENCODING_FP4 : BERTH_ENCODING_NF4, numbers[d], 37,
+                          192, count, d == 2);
+    check_product(BERTH_ENCODING_NF4, BERTH_BF16, 32, 128, 32, true);
+    check_product(BERTH_ENCODING_NF4, BERTH_BF16, 7, 65, 3, false);   /* cut rows */
+    check_product(BERTH_ENCODING_FP4, BERTH_F32, 1500, 512, 2, true); /* several shares */
+    check_product(BERTH_ENCODING_NF4, BERTH_F16, 1, 1, 1, false);
+}
+
+/* The same operations on the whole weight, by the reference. */
+static void
+check_int8(uint32_t count, int32_t dtype, float threshold, bool has_bias, uint32_t threads)
+{
+    const uint64_t rows = 1500;
+    const uint64_t columns = 301;
+    uint16_t bias[1500];
+    int8_t *const codes = weights_alloc(columns * count);
+    float *const maximum = weights_alloc(count * sizeof(float));
+    uint8_t *const is_outlier = weights_alloc(columns);
+    int64_t *const sums = weights_alloc(rows * count * sizeof(int64_t));
+    uint8_t *outputs;
+    factors f;
+    weight w;
+    berthi_dot_arguments dot = { .rows = rows, .columns = columns, .end_row = rows };
+
+    for (uint32_t i = 0; i < rows; i++)
+        bias[i] = berthi_core_to_fp16((float)i * 0.25f - 100);
+    begin(&w, BERTH_ENCODING_INT8, BERTH_F16, rows, columns);
+    w.options.threads = threads;
+    allocate(&w, 5, false);
+    CHECK_EQ(quantize(&w), BERTH_OK);
+    begin_product(&f, &w, count, dtype);
+    for (uint32_t i = 0; i < count; i++)
+        berthi_core_store(f.inputs, dtype, i * columns + 7 * i + 3, -60.0f);
+    f.product.threshold = threshold;
+    f.product.bias = has_bias ? bias : NULL;
+    f.product.bias_bytes = has_bias ? rows * 2 : 0;
+    CHECK_EQ(multiply(&w, &f), BERTH_OK);
+    berthi_encode_activations(&(berthi_activation_arguments){
+        f.inputs, dtype, count, columns, threshold, codes, maximum, is_outlier });
+    dot.weights = w.buffers.codes;
+    dot.inputs = codes;
+    dot.count = count;
+    dot.sums = sums;
+    berthi_scalar_operations.dot_int8(&dot);
+    outputs = weights_alloc(f.product.outputs_bytes);
+    berthi_int8_output(&(berthi_int8_output_arguments){
+        &dot, w.buffers.absmax, maximum, f.product.bias, f.inputs,
+        threshold > 0 ? is_outlier : NULL, dtype, outputs });
+    CHECK_MEM(f.outputs, outputs, f.product.outputs_bytes);
+    if (threshold > 0)
+        CHECK_EQ(is_outlier[3], 1);
+    free(outputs);
+    free(codes);
+    free(maximum);
+    free(is_outlier);
+    free(sums);
+    end_product(&f);
+    end(&w);
+}
+
+static void
+test_int8_products(void)
+{
+    check_int8(1, BERTH_F16, 6, true, 1);
+    check_int8(1, BERTH_BF16, 0, false, 2);
+    check_int8(5, BERTH_BF16, 6, true, 3);
+    check_int8(32, BERTH_F32, 6, false, 0);
+}
+
+/* ------------------------------------------------------------- files as oracle */
+
+/* What a conversion writes is what these calls say, part by part. */
+static void
+check_file(int32_t encoding, bool is_double)
+{
+    const char *const source = fixture_format("%s/in", fixture_folder());
+    const char *const output = fixture_format("%s/out", fixture_folder());
+    static const char name[] = "model.layers.0.mlp.up_proj.weight";
+    berth_checkpoint *checkpoint = NULL;
+    converted c;
+    weight w;
+
+    fixture_model(source, "[model.safetensors]\n"
+                          "BF16 96x67 model.layers.0.mlp.up_proj.weight\n"
+                          "BF16 67 model.norm.weight\n");
+    converted_begin(&c, output, encoding);
+    c.options.double_quant = is_double;
+    if (!CHECK_EQ(converted_run(&c, source), BERTH_OK))
+        T_NOTE("%s: %s", c.error.file, c.error.message);
+    begin(&w, encoding, BERTH_BF16, 96, 67);
+    w.options.double_quant = is_double;
+    allocate(&w, 1, false);
+    fixture_payload(name, 0, w.values, w.values_bytes);
+    CHECK_EQ(quantize(&w), BERTH_OK);
+    T_REQUIRE(berth_checkpoint_open(w.context, output, NULL, &checkpoint, NULL) == BERTH_OK);
+    for (uint32_t i = 0; i < w.part_count; i++) {
+        const berth_values_part *const part = &w.parts[i];
+        const char *const stored = fixture_format(
+            "%.*s%s", (int)(sizeof name - 1 - part->cut), name, part->suffix);
+        const uint64_t index = berth_checkpoint_find(checkpoint, stored, strlen(stored));
+        uint8_t expected[8192];
+        uint8_t got[8192];
+        size_t length = part->bytes;
+        berth_tensor tensor;
+
+        if (!CHECK_EQ(berth_checkpoint_tensor(checkpoint, index, &tensor), BERTH_OK)) {
+            T_NOTE("%s", stored);
+            continue;
+        }
+        switch (part->role) {
+        case BERTH_ROLE_CODES: memcpy(got, w.buffers.codes, length); break;
+        case BERTH_ROLE_ABSMAX:
+        case BERTH_ROLE_ROW_MAXIMUM: memcpy(got, w.buffers.absmax, length); break;
+        case BERTH_ROLE_ABSMAX2: memcpy(got, w.buffers.absmax2, length); break;
+        case BERTH_ROLE_STATE:
+            CHECK_EQ(berth_values_state(&w.options, w.buffers.offset, (char *)got,
+                                        sizeof got, &length, NULL),
+                     BERTH_OK);
+            break;
+        default:
+            CHECK_EQ(berth_values_constant(&w.options, part->role, got, length, NULL),
+                     BERTH_OK);
+            break;
+        }
+        CHECK_EQ(tensor.bytes, length);
+        CHECK_EQ(tensor.dtype, part->dtype);
+        CHECK_EQ(tensor.rank, part->rank);
+        if (part->rank > 0 && part->is_late == 0)
+            CHECK_MEM(tensor.shape, part->shape, part->rank * sizeof(uint64_t));
+        CHECK_EQ(berth_checkpoint_read(checkpoint, index, 0, UINT64_MAX, expected,
+                                       tensor.bytes, NULL),
+                 BERTH_OK);
+        CHECK_MEM(got, expected, length);
+    }
+    berth_checkpoint_close(checkpoint);
+    end(&w);
+}
+
+static void
+test_files(void)
+{
+    check_file(BERTH_ENCODING_NF4, false);
+    check_file(BERTH_ENCODING_NF4, true);
+    check_file(BERTH_ENCODING_FP4, true);
+    check_file(BERTH_ENCODING_INT8, false);
+}
+
+/* --------------------------------------------------------------------- errors */
+
+static void
+refuse_options(const weight *w, const char *words)
+{
+    berth_values_part parts[BERTH_VALUES_PARTS];
+    uint32_t count = 9;
+    berth_error error;
+
+    CHECK_EQ(berth_values_list(&w->options, parts, &count, &error), BERTH_EINVAL);
+    CHECK_EQ(count, 0);
+    CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
+    CHECK_CONTAINS(error.message, "`options`");
+    CHECK_CONTAINS(error.message, words);
+}
+
+static void
+test_refused_options(void)
+{
+    uint64_t many[BERTH_MAX_RANK + 1];
+    uint32_t count;
+    weight w;
+    weight good;
+
+    begin(&good, BERTH_ENCODING_NF4, BERTH_BF16, 4, 64);
+    w = good;
+    w.options.shape = w.shape;
+    w.options.encoding = BERTH_ENCODING_NATIVE;
+    refuse_options(&w, "none of nf4, fp4 and int8");
+    w.options.encoding = BERTH_ENCODING_MXFP4;
+    refuse_options(&w, "none of nf4, fp4 and int8");
+    w.options.encoding = -1;
+    refuse_options(&w, "none of nf4, fp4 and int8");
+    w.options = good.options;
+    w.options.dtype = BERTH_F64;
+    refuse_options(&w, "BF16, F16 and F32");
+    w.options.dtype = -7;
+    refuse_options(&w, "BF16, F16 and F32");
+    w.options = good.options;
+    w.options.shape = NULL;
+    refuse_options(&w, "no shape");
+    w.options = good.options;
+    w.options.rank = BERTH_MAX_RANK + 1;
+    w.options.shape = many;
+    refuse_options(&w, "more dims");
+    w.options = good.options;
+    w.options.rank = 0;
+    refuse_options(&w, "cannot be stored");
+    w.options = good.options;
+    w.options.block_size = 48;
+    refuse_options(&w, "cannot be stored");
+    w.options.block_size = 8192;
+    refuse_options(&w, "cannot be stored");
+    w.options = good.options;
+    w.options.storage = BERTH_C64;
+    refuse_options(&w, "cannot be stored");
+    w.options = good.options;
+    w.options.shape = w.shape;
+    w.shape[0] = 0;
+    refuse_options(&w, "without values");
+    w.shape[0] = UINT64_MAX;
+    refuse_options(&w, "cannot be stored");
+    w.shape[0] = UINT64_C(1) << 50;
+    refuse_options(&w, "more values than memory holds");
+    w.options.encoding = BERTH_ENCODING_INT8;
+    w.options.rank = 1;
+    refuse_options(&w, "only matrices");
+    w.options = good.options;
+    w.options.struct_size = 0;
+    refuse_options(&w, "struct_size");
+    CHECK_EQ(berth_values_list(NULL, w.parts, &count, NULL), BERTH_EINVAL);
+    CHECK_EQ(berth_values_list(&good.options, NULL, &count, NULL), BERTH_EINVAL);
+    CHECK_EQ(berth_values_list(&good.options, w.parts, NULL, NULL), BERTH_EINVAL);
+    berth_context_destroy(good.context);
+}
+
+/* Of each call that takes buffers: refused, and nothing written. */
+static void
+refuse_buffers(weight *w, const char *name, const char *words)
+{
+    uint8_t *const codes = weights_alloc(w->elements);
+    const uint8_t *const real = part_of(w, BERTH_ROLE_CODES) != NULL ? w->buffers.codes : NULL;
+
+    memcpy(codes, w->values, w->elements);
+    CHECK_EQ(quantize(w), BERTH_EINVAL);
+    CHECK_EQ(w->error.reason, BERTH_REASON_ARGUMENT);
+    CHECK_CONTAINS(w->error.message, fixture_format("`%s`", name));
+    CHECK_CONTAINS(w->error.message, words);
+    CHECK_MEM(w->values, codes, w->elements);
+    if (real != NULL && w->buffers.codes_bytes > 0)
+        CHECK_EQ(real[0], GUARD);
+    CHECK_EQ(berth_values_dequantize(w->context, &w->options, &w->buffers, w->values,
+                                     w->values_bytes, &w->error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(w->error.message, fixture_format("`%s`", name));
+    CHECK_MEM(w->values, codes, w->elements);
+    free(codes);
+}
+
+static void
+test_refused_buffers(void)
+{
+    berth_values_buffers good;
+    uint8_t *values;
+    weight w;
+
+    begin(&w, BERTH_ENCODING_NF4, BERTH_F32, 8, 64);
+    w.options.double_quant = 1;
+    allocate(&w, 3, false);
+    good = w.buffers;
+    values = w.values;
+    w.buffers.codes_bytes--;
+    refuse_buffers(&w, "codes", "another size");
+    CHECK_EQ(w.error.expected, 256);
+    CHECK_EQ(w.error.actual, 255);
+    w.buffers.codes_bytes = UINT64_MAX;
+    refuse_buffers(&w, "codes", "another size");
+    w.buffers = good;
+    w.buffers.absmax = NULL;
+    refuse_buffers(&w, "absmax", "NULL");
+    w.buffers = good;
+    w.buffers.absmax2_bytes = 0;
+    refuse_buffers(&w, "absmax2", "another size");
+    w.buffers = good;
+    w.buffers.absmax2 = (float *)((uintptr_t)good.absmax2 + 1);
+    refuse_buffers(&w, "absmax2", "aligned");
+    w.buffers = good;
+    w.buffers.absmax = (uint8_t *)good.codes + good.codes_bytes - good.absmax_bytes;
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "overlaps `codes`");
+    w.buffers = good;
+    w.buffers.codes = w.values;
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "`values`");
+    CHECK_CONTAINS(w.error.message, "overlaps `codes`");
+    w.buffers = good;
+    w.buffers.codes = (void *)(UINTPTR_MAX - 10);
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "end of memory");
+    w.buffers = good;
+    w.buffers.struct_size = offsetof(berth_values_buffers, offset);
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "offset");
+    w.buffers.struct_size = 0;
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    w.buffers = good;
+    w.values = values + 1;
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "aligned");
+    w.values = NULL;
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    w.values = values;
+    w.values_bytes--;
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "`values`");
+    w.values_bytes++;
+    w.options.double_quant = 0; /* with absmax of two levels */
+    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "`absmax`");
+    CHECK_EQ(berth_values_recover(&w.options, &w.buffers, (float *)(void *)w.values, 32,
+                                  &w.error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "double_quant");
+    w.options.double_quant = 1;
+    CHECK_EQ(berth_values_recover(&w.options, &w.buffers, (float *)(void *)w.values, 28,
+                                  &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_recover(&w.options, NULL, (float *)(void *)w.values, 32,
+                                  &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_quantize(NULL, &w.options, w.values, w.values_bytes, &w.buffers,
+                                   &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_quantize(w.context, NULL, w.values, w.values_bytes, &w.buffers,
+                                   &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_quantize(w.context, &w.options, w.values, w.values_bytes, NULL,
+                                   &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_dequantize(NULL, &w.options, &w.buffers, w.values,
+                                     w.values_bytes, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(quantize(&w), BERTH_OK); /* all of it was right but for what was changed */
+    end(&w);
+}
+
+static void
+refuse_product(weight *w, const factors *f, const char *words)
+{
+    CHECK_EQ(multiply(w, f), BERTH_EINVAL);
+    CHECK_EQ(w->error.reason, BERTH_REASON_ARGUMENT);
+    CHECK_CONTAINS(w->error.message, words);
+    CHECK_EQ(f->outputs[0], GUARD);
+}
+
+static void
+test_refused_products(void)
+{
+    const uint16_t bias[8] = { 0 };
+    factors f;
+    factors good;
+    weight w;
+
+    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 8, 64);
+    allocate(&w, 3, false);
+    CHECK_EQ(quantize(&w), BERTH_OK);
+    begin_product(&good, &w, 2, BERTH_BF16);
+    f = good;
+    f.product.count = 0;
+    refuse_product(&w, &f, "from 1 to 32");
+    f.product.count = 33;
+    refuse_product(&w, &f, "from 1 to 32");
+    f = good;
+    f.product.dtype = BERTH_I32;
+    refuse_product(&w, &f, "none of BF16");
+    f = good;
+    f.product.threshold = 6;
+    refuse_product(&w, &f, "only INT8");
+    f = good;
+    f.product.bias = bias;
+    f.product.bias_bytes = sizeof bias;
+    refuse_product(&w, &f, "only INT8");
+    f = good;
+    f.product.inputs_bytes--;
+    refuse_product(&w, &f, "another size");
+    f = good;
+    f.product.outputs_bytes++;
+    refuse_product(&w, &f, "another size");
+    f = good;
+    f.product.inputs = NULL;
+    refuse_product(&w, &f, "NULL");
+    f = good;
+    f.product.inputs = good.inputs + 1;
+    refuse_product(&w, &f, "aligned");
+    f = good;
+    f.product.outputs = (void *)(uintptr_t)f.product.inputs;
+    refuse_product(&w, &f, "overlaps");
+    f = good;
+    f.product.struct_size = 1;
+    refuse_product(&w, &f, "struct_size");
+    CHECK_EQ(berth_values_multiply(w.context, &w.options, &w.buffers, NULL, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_multiply(NULL, &w.options, &w.buffers, &good.product, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_multiply(w.context, &w.options, NULL, &good.product, NULL),
+             BERTH_EINVAL);
+    w.options.rank = 1;
+    w.shape[0] = 512;
+    refuse_product(&w, &good, "no matrix");
+    w.shape[0] = 8;
+    w.options.rank = 2;
+    CHECK_EQ(multiply(&w, &good), BERTH_OK);
+    end_product(&good);
+    end(&w);
+    begin(&w, BERTH_ENCODING_INT8, BERTH_BF16, 8, 64);
+    allocate(&w, 3, false);
+    begin_product(&good, &w, 2, BERTH_BF16);
+    f = good;
+    f.product.threshold = -1;
+    refuse_product(&w, &f, "below 0");
+    f.product.threshold = NAN;
+    refuse_product(&w, &f, "below 0");
+    f = good;
+    f.product.bias = bias;
+    f.product.bias_bytes = sizeof bias - 2;
+    refuse_product(&w, &f, "another size");
+    end_product(&good);
+    end(&w);
+}
+
+/* --------------------------------------------------------------------- faults */
+
+static berth_status
+fail_calls(void *user, berth_context *context, berth_error *error)
+{
+    weight *const w = user;
+    factors f;
+    berth_status status;
+
+    begin_product(&f, w, 2, BERTH_BF16);
+    status = berth_values_quantize(context, &w->options, w->values, w->values_bytes,
+                                   &w->buffers, error);
+    if (status == BERTH_OK)
+        status = berth_values_multiply(context, &w->options, &w->buffers, &f.product, error);
+    if (status == BERTH_OK)
+        status = berth_values_dequantize(context, &w->options, &w->buffers, w->values,
+                                         w->values_bytes, error);
+    end_product(&f);
+    return status;
+}
+
+static void
+test_faults(void)
+{
+    fault_counts counts;
+    weight w;
+
+    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 1100, 512); /* more than one part */
+    w.options.double_quant = 1;
+    w.options.threads = 3;
+    allocate(&w, 3, false);
+    counts = fault_loop("values", fail_calls, &w);
+    CHECK_GE(counts.memory, 4);
+    /* Threads that cannot be started are done without. */
+    CHECK_GE(counts.system, 3);
+    CHECK_EQ(counts.survived, counts.system);
+    end(&w);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_list);
+    T_RUN(test_constants);
+    T_RUN(test_round_trip);
+    T_RUN(test_products);
+    T_RUN(test_int8_products);
+    T_RUN(test_files);
+    T_RUN(test_refused_options);
+    T_RUN(test_refused_buffers);
+    T_RUN(test_refused_products);
+    T_RUN(test_faults);
+    T_MAIN_END;
+}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """berth against transformers and bitsandbytes on small random models of many classes.
 
-    quantize_made.py [CLASS...]          a dozen unless given; `all`: every class berth knows, by hand
+    quantize_made.py [CLASS...]     a dozen unless given; `all`: every class berth knows (an hour)
 
 Both quantize the same model: the same layers, names, dtypes, shapes and bytes (but for the codes of
 FP4 and the statistics of double quantization), the same config.json; the library opens berth's as
@@ -54,7 +54,13 @@ def can_compute(model):
 
 
 def check_logits(what, way, ours, theirs, plain):
-    one, other = (lib.logits(lib.in_float32(lib.load(path))) for path in (ours, theirs))
+    try:
+        other = lib.logits(lib.in_float32(lib.load(theirs)))
+    except RuntimeError:
+        print(f"note: {what}: the library does not compute with its own")
+        lib.load(ours)
+        return
+    one = lib.logits(lib.in_float32(lib.load(ours)))
     share = lib.rms(one - other) / max(lib.rms(other - plain), 1e-6)
     most = {"nf4": 0, "int8": 0, "nf4_dq": 0.02, "fp4": 0.5}[way]
     t.check(share <= most, f"{what}: logits {share:.3g} of the library's distance apart")

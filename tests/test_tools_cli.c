@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_cli.c - command lines parsed by a table that has an option of each kind. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "tools/cli.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tools/help.h"
+
+typedef struct arguments {
+    cli_common common;
+    bool flag;
+    uint32_t counter;
+    const char *text;
+    const char *optional;
+    uint32_t number;
+    uint64_t size;
+    cli_list list;
+    int32_t choice;
+} arguments;
+
+#define AT(member) offsetof(arguments, member)
+
+static const cli_option options[] = {
+    { "flag", 'f', CLI_FLAG, AT(flag), NULL, NULL, NULL, "a flag" },
+    { "counter", 'c', CLI_COUNTER, AT(counter), NULL, NULL, NULL, "a counter" },
+    { "text", 't', CLI_TEXT, AT(text), "FILE", "TRY_TEXT", NULL, "a text" },
+    { "optional", '\0', CLI_OPTIONAL, AT(optional), "FILE", NULL, NULL, "an optional text" },
+    { "number", 'n', CLI_NUMBER, AT(number), "N", "TRY_NUMBER", NULL, "a number" },
+    { "size", '\0', CLI_SIZE, AT(size), "SIZE", NULL, "1KiB", "a size" },
+    { "list", 'l', CLI_LIST, AT(list), "WORD", NULL, NULL, "a list" },
+    { "choice", '\0', CLI_CHOICE, AT(choice), "one|two|three", "TRY_CHOICE", "two",
+      "a choice" },
+};
+
+static const cli_example examples[] = { { "berth try a", "an example" } };
+static const char *const description[] = { "First.", "Second.", NULL };
+
+static const cli_command command = {
+    .name = "try",
+    .help = "a command of tests",
+    .description = description,
+    .operand = "IN OUT",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .examples = examples,
+    .example_count = 1,
+    .arguments_size = sizeof(arguments),
+};
+
+/* Pairs of names and values, ending in NULL. */
+static const char *const *variables;
+
+static const char *
+environment(const char *name)
+{
+    for (size_t n = 0; variables != NULL && variables[n] != NULL; n += 2)
+        if (strcmp(variables[n], name) == 0)
+            return variables[n + 1];
+    return NULL;
+}
+
+/* ------------------------------------------------------------- standard error */
+
+static int saved;
+static const char *path;
+
+static void
+catch_errors(void)
+{
+    int fd;
+
+    path = fixture_format("%s/stderr", fixture_folder());
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    saved = dup(STDERR_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+static const char *
+caught(void)
+{
+    char *const bytes = fixture_read(path, NULL);
+    const char *const text = fixture_format("%s", bytes);
+
+    free(bytes);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    return text;
+}
+
+/* --------------------------------------------------------------------- parsing */
+
+#define MOST_WORDS 80
+
+static cli_call call;
+static arguments a;
+
+static berth_status
+parse_words(const char *const *words)
+{
+    char *argv[MOST_WORDS];
+    int count = 0;
+
+    for (; words[count] != NULL; count++)
+        argv[count] = (char *)(uintptr_t)words[count];
+    return cli_parse(&command, environment, count, argv, &a, &call);
+}
+
+#define PARSE(...) parse_words((const char *const[]){ __VA_ARGS__, NULL })
+
+/* The message of a command line that is none; its status is BERTH_EINVAL. */
+static const char *
+refused(const char *const *words)
+{
+    static const char hint[] = " (see `berth try --help`)\n";
+    const char *text;
+    char *end;
+
+    catch_errors();
+    CHECK_EQ(parse_words(words), BERTH_EINVAL);
+    text = caught();
+    end = strstr(text, hint);
+    CHECK_EQ(strncmp(text, "berth try: ", 11), 0);
+    if (CHECK(end != NULL && end[sizeof hint - 1] == '\0'))
+        *end = '\0';
+    return text + 11;
+}
+
+#define REFUSED(...) refused((const char *const[]){ __VA_ARGS__, NULL })
+
+static void
+test_values(void)
+{
+    variables = NULL;
+    CHECK_EQ(PARSE("in", "-fcc", "--text", "x", "--optional=y", "-n4", "--size", "2KiB", "-l",
+                   "p", "--list=q", "--choice", "three", "out", "-t", "z", "-c"),
+             BERTH_OK);
+    CHECK_EQ(a.flag, true);
+    CHECK_EQ(a.counter, 3);
+    CHECK_STR(a.text, "z");
+    CHECK_STR(a.optional, "y");
+    CHECK_EQ(a.number, 4);
+    CHECK_EQ(a.size, 2048);
+    CHECK_EQ(a.list.count, 2);
+    CHECK_STR(a.list.items[0], "p");
+    CHECK_STR(a.list.items[1], "q");
+    CHECK_EQ(a.choice, 2);
+    CHECK_EQ(a.common.operand_count, 2);
+    CHECK_STR(a.common.operands[0], "in");
+    CHECK_STR(a.common.operands[1], "out");
+    CHECK(cli_is_given(&call, "flag") && cli_is_given(&call, "choice"));
+    CHECK(!cli_is_given(&call, "log"));
+}
+
+static void
+test_defaults(void)
+{
+    variables = NULL;
+    CHECK_EQ(PARSE("in", "out"), BERTH_OK);
+    CHECK(!a.flag && a.text == NULL && a.optional == NULL);
+    CHECK_EQ(a.counter, 0);
+    CHECK_EQ(a.number, 0);
+    CHECK_EQ(a.size, 1024);
+    CHECK_EQ(a.list.count, 0);
+    CHECK_EQ(a.choice, 1);
+    CHECK_EQ(a.common.log_level, BERTH_LOG_WARNING);
+    CHECK(!cli_is_given(&call, "size"));
+    CHECK_EQ(PARSE("in", "--optional", "out"), BERTH_OK);
+    CHECK_STR(a.optional, "");
+    CHECK(cli_is_given(&call, "optional"));
+}
+
+static void
+test_environment(void)
+{
+    static const char *const some[] = { "TRY_TEXT", "t", "TRY_NUMBER", "7",
+                                        "TRY_CHOICE", "one", NULL };
+    static const char *const empty[] = { "TRY_TEXT", "", "TRY_NUMBER", "", NULL };
+    static const char *const wrong[] = { "TRY_NUMBER", "x", NULL };
+
+    variables = some;
+    CHECK_EQ(PARSE("in", "out"), BERTH_OK);
+    CHECK_STR(a.text, "t");
+    CHECK_EQ(a.number, 7);
+    CHECK_EQ(a.choice, 0);
+    CHECK_STR(*cli_origin(&call, "text"), "TRY_TEXT");
+    CHECK(!cli_is_given(&call, "text"));
+    CHECK_EQ(PARSE("in", "out", "-n", "8"), BERTH_OK);
+    CHECK_EQ(a.number, 8);
+    CHECK_STR(*cli_origin(&call, "number"), CLI_GIVEN);
+    variables = empty;
+    CHECK_EQ(PARSE("in", "out"), BERTH_OK);
+    CHECK(a.text == NULL && *cli_origin(&call, "text") == NULL);
+    variables = wrong;
+    CHECK_STR(REFUSED("in", "out"), "TRY_NUMBER: `x` is not a number from 1 up");
+}
+
+static void
+test_operands(void)
+{
+    variables = NULL;
+    CHECK_EQ(PARSE("-", "--", "-f"), BERTH_OK);
+    CHECK_STR(a.common.operands[0], "-");
+    CHECK_STR(a.common.operands[1], "-f");
+    CHECK(!a.flag);
+    CHECK_EQ(PARSE("", ""), BERTH_OK);
+    CHECK_STR(REFUSED("-f"), "missing IN OUT");
+    CHECK_STR(REFUSED("in"), "missing OUT");
+    CHECK_STR(REFUSED("in", "out", "x\n"), "unexpected argument `x\\x0a`");
+    CHECK_STR(REFUSED("in", "out", "--", "--"), "unexpected argument `--`");
+    CHECK_EQ(PARSE("--help"), BERTH_OK);
+    CHECK_EQ(PARSE("--print-config"), BERTH_OK);
+    CHECK(a.common.wants_config && !a.common.wants_help);
+}
+
+static void
+test_refusals(void)
+{
+    variables = NULL;
+    CHECK_STR(REFUSED("--flag=x"), "--flag takes no value");
+    CHECK_STR(REFUSED("--flag="), "--flag takes no value");
+    CHECK_STR(REFUSED("--text"), "--text needs a value: FILE");
+    CHECK_STR(REFUSED("-ft"), "-t needs a value: FILE");
+    CHECK_STR(REFUSED("--number=0"), "--number: `0` is not a number from 1 up");
+    CHECK_STR(REFUSED("-n", ""), "-n: `` is not a number from 1 up");
+    CHECK_STR(REFUSED("-n/"), "-n: `/` is not a number from 1 up");
+    CHECK_STR(REFUSED("-n:"), "-n: `:` is not a number from 1 up");
+    CHECK_STR(REFUSED("-n", "1000000000"), "-n: `1000000000` is not a number from 1 up");
+    CHECK_STR(REFUSED("--size=x"), "--size: `x` is not a size such as 64MiB");
+    CHECK_STR(REFUSED("--choice=o"), "--choice: `o` is not one of one|two|three");
+    CHECK_STR(REFUSED("--choice=one|two"), "--choice: `one|two` is not one of one|two|three");
+    CHECK_STR(REFUSED("-x"), "unknown option `-x`");
+    CHECK_STR(REFUSED("-fx"), "unknown option `-x`");
+    CHECK_STR(REFUSED("--nummer=3"), "unknown option `--nummer`; did you mean `--number`?");
+    CHECK_STR(REFUSED("--flags"), "unknown option `--flags`; did you mean `--flag`?");
+    CHECK_STR(REFUSED("--fla"), "unknown option `--fla`; did you mean `--flag`?");
+    CHECK_STR(REFUSED("--something"), "unknown option `--something`");
+    CHECK_STR(REFUSED("--hepl"), "unknown option `--hepl`; did you mean `--help`?");
+    CHECK_STR(REFUSED("--an-option-of-more-than-thirty-one-characters"),
+              "unknown option `--an-option-of-more-than-thirty-one-characters`");
+    CHECK_EQ(PARSE("in", "out", "-n", "999999999"), BERTH_OK);
+    CHECK_EQ(a.number, 999999999);
+    CHECK_EQ(PARSE("in", "out", "-n", "1"), BERTH_OK);
+    CHECK_EQ(a.number, 1);
+    CHECK_EQ(PARSE("in", "out", "-n", "90"), BERTH_OK);
+    CHECK_EQ(a.number, 90);
+}
+
+static void
+test_long_lists(void)
+{
+    const char *words[CLI_MAX_ITEMS + 4] = { "in", "out" };
+
+    variables = NULL;
+    for (size_t n = 0; n < CLI_MAX_ITEMS; n++)
+        words[n + 2] = "-lx";
+    CHECK_EQ(parse_words(words), BERTH_OK);
+    CHECK_EQ(a.list.count, CLI_MAX_ITEMS);
+    words[CLI_MAX_ITEMS + 2] = "-lx";
+    CHECK_STR(refused(words), "-l: given more than 64 times");
+}
+
+static void
+test_no_effect(void)
+{
+    static const char *const some[] = { "TRY_NUMBER", "7", NULL };
+    const char *text;
+
+    variables = some;
+    CHECK_EQ(PARSE("in", "out", "-f"), BERTH_OK);
+    CHECK_EQ(cli_refuse(&call, "text", "here"), BERTH_OK);
+    CHECK_EQ(cli_refuse(&call, "number", "here"), BERTH_OK);
+    catch_errors();
+    CHECK_EQ(cli_refuse(&call, "flag", "here"), BERTH_EINVAL);
+    text = caught();
+    CHECK_STR(text, "berth try: --flag has no effect here (see `berth try --help`)\n");
+}
+
+/* -------------------------------------------------------------------- messages */
+
+static void
+test_messages(void)
+{
+    berth_error error;
+
+    memset(&error, 0, sizeof error);
+    error.status = BERTH_EIO;
+    memset(error.file, 'f', sizeof error.file - 1);
+    memset(error.tensor, 't', sizeof error.tensor - 1);
+    memset(error.message, 'm', sizeof error.message - 1);
+    error.reason = BERTH_REASON_HEADER_JSON;
+    catch_errors();
+    CHECK_EQ(cli_error(&command, &error), BERTH_EIO);
+    CHECK_CONTAINS(caught(), berth_reason_advice(error.reason));
+    catch_errors();
+    CHECK_EQ(cli_failure(NULL, BERTH_ENOMEM, "no %s", "room"), BERTH_ENOMEM);
+    CHECK_STR(caught(), "berth: no room\n");
+    catch_errors();
+    CHECK_EQ(cli_usage_error(NULL, "bad"), BERTH_EINVAL);
+    CHECK_STR(caught(), "berth: bad (see `berth --help`)\n");
+}
+
+static void
+test_exit_codes(void)
+{
+    CHECK_EQ(cli_exit_code(BERTH_OK), 0);
+    CHECK_EQ(cli_exit_code(1), 0);
+    CHECK_EQ(cli_exit_code(BERTH_EINVAL), 2);
+    CHECK_EQ(cli_exit_code(BERTH_ECANCELLED), 130);
+}
+
+static void
+test_choice_words(void)
+{
+    size_t length = 99;
+
+    CHECK_EQ(strncmp(cli_choice_word("ab|c", 0, &length), "ab|c", 4), 0);
+    CHECK_EQ(length, 2);
+    CHECK_STR(cli_choice_word("ab|c", 1, &length), "c");
+    CHECK_EQ(length, 1);
+    CHECK(cli_choice_word("ab|c", 2, &length) == NULL);
+}
+
+/* Distances: words of 31 characters are compared, one per three is forgiven. */
+static void
+test_nearest(void)
+{
+    static const struct {
+        const char *text;
+        const char *word;
+        bool is_near;
+    } cases[] = {
+        { "a", "b", true },          { "a", "bc", false },
+        { "ab", "cb", true },        { "ab", "cd", false },
+        { "ab", "ba", true },        { "abc", "cab", true },
+        { "abcd", "badc", true },    { "abcd", "dcba", false },
+        { "abc", "", false },        { "", "a", true },
+        { "abcdef", "abc", true },   { "abcde", "ab", false },
+        { "abcdefghijklmnopqrstuvwxyz01234", "abcdefghijklmnopqrstuvwxyz01235", true },
+        { "abcdefghijklmnopqrstuvwxyz012345", "abcdefghijklmnopqrstuvwxyz01234", false },
+        { "abcdefghijklmnopqrstuvwxyz01234", "abcdefghijklmnopqrstuvwxyz012345", false },
+    };
+    static const char *const words[] = { "abce", "abcd", "abcd" };
+
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
+        if (!CHECK_EQ(cli_nearest(cases[n].text, &cases[n].word, 1, sizeof(char *)) != NULL,
+                      cases[n].is_near))
+            T_NOTE("`%s` and `%s`", cases[n].text, cases[n].word);
+    CHECK(cli_nearest("abcd", words, 3, sizeof words[0]) == words[1]);
+    CHECK(cli_nearest("abcf", words, 3, sizeof words[0]) == words[0]);
+}
+
+/* ------------------------------------------------------------------------ help */
+
+static const screen plain = { .has_unicode = true };
+static output out;
+
+/* What was printed; nothing is ever flushed. */
+static const char *
+printed(void)
+{
+    out.buffer[out.used] = '\0';
+    return out.buffer;
+}
+
+static void
+test_help(void)
+{
+    output_init(&out, -1);
+    help_command(&out, &plain, &command);
+    CHECK_CONTAINS(printed(),
+                   "berth try - a command of tests\n\nExamples\n  berth try a\n"
+                   "      an example\n\nUsage\n  berth try [OPTION]... IN OUT\n\nFirst.\n\n"
+                   "Second.\n\nOptions\n"
+                   "  -f, --flag             a flag\n"
+                   "  -c, --counter          a counter\n"
+                   "  -t, --text FILE        a text [$TRY_TEXT]\n"
+                   "      --optional[=FILE]  an optional text\n"
+                   "  -n, --number N         a number [$TRY_NUMBER]\n"
+                   "      --size SIZE        a size [1KiB]\n"
+                   "  -l, --list WORD        a list\n"
+                   "      --choice WORD      a choice (one/two/three) [two][$TRY_CHOICE]\n"
+                   "  -h, --help             show examples, options and exit codes, then end\n");
+    CHECK_CONTAINS(printed(), "\nExit codes\n    0  success\n");
+}
+
+/* Lines have 79 characters at most. */
+static void
+test_wrapping(void)
+{
+    static char text[200];
+    static const char *const paragraphs[] = { text, NULL };
+    cli_command wide = command;
+
+    wide.description = paragraphs;
+    for (size_t length = 70; length < 90; length++) {
+        const char *line;
+
+        memset(text, 'x', length);
+        strcpy(text + length, " y  z");
+        output_init(&out, -1);
+        help_command(&out, &plain, &wide);
+        line = strstr(printed(), "\n\nxxx");
+        if (!CHECK(line != NULL))
+            continue;
+        line += 2 + length;
+        CHECK_EQ(strncmp(line, length <= 75   ? " y z\n\n"
+                               : length <= 77 ? " y\nz\n\n"
+                                              : "\ny z\n\n",
+                         6),
+                 0);
+    }
+}
+
+static void
+test_config(void)
+{
+    static const char *const some[] = { "TRY_NUMBER", "7", NULL };
+
+    variables = some;
+    CHECK_EQ(PARSE("-fcc", "--optional", "--text=", "--list=a\n", "-l", "b", "--print-config"),
+             BERTH_OK);
+    output_init(&out, -1);
+    help_config(&out, &plain, &call);
+    CHECK_STR(printed(), "option    value     from\n"
+                         "flag      yes       command line\n"
+                         "counter   2         command line\n"
+                         "text      ''        command line\n"
+                         "optional  yes       command line\n"
+                         "number    7         TRY_NUMBER\n"
+                         "size      1.00 KiB  default\n"
+                         "list      a\\x0a, b  command line\n"
+                         "choice    two       default\n"
+                         "verbose   0         default\n"
+                         "log       warning   default\n"
+                         "no-color  no        default\n");
+    variables = NULL;
+    CHECK_EQ(PARSE("in", "out", "--text=x\ny"), BERTH_OK);
+    output_init(&out, -1);
+    help_config(&out, &plain, &call);
+    CHECK_CONTAINS(printed(), "\ntext      x\\x0ay    command line\n");
+    CHECK_CONTAINS(printed(), "\nflag      no        default\n");
+    CHECK_CONTAINS(printed(), "\ncounter   0         default\n");
+    CHECK_CONTAINS(printed(), "\nnumber    auto      default\n");
+    CHECK_CONTAINS(printed(), "\noptional  -         default\n");
+    CHECK_CONTAINS(printed(), "\nlist      -         default\n");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_values);
+    T_RUN(test_defaults);
+    T_RUN(test_environment);
+    T_RUN(test_operands);
+    T_RUN(test_refusals);
+    T_RUN(test_long_lists);
+    T_RUN(test_no_effect);
+    T_RUN(test_messages);
+    T_RUN(test_exit_codes);
+    T_RUN(test_choice_words);
+    T_RUN(test_nearest);
+    T_RUN(test_help);
+    T_RUN(test_wrapping);
+    T_RUN(test_config);
+    T_MAIN_END;
+}

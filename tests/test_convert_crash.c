@@ -393,6 +393,78 @@ test_killed_at_random(void)
     T_NOTE("killed %d times of 200 before the end", killed);
 }
 
+/* ---------------------------------------------------------------- not resumed */
+
+/* The temporary file of the first finished shard. */
+static const char *
+find_finished(const char *folder)
+{
+    char *const journal = fixture_read(fixture_format("%s/" JOURNAL, folder), NULL);
+    const char *const begin = strstr(journal, "\".model-00001");
+    const char *const name =
+        begin == NULL ? NULL
+                      : fixture_format("%s/%.*s", folder, (int)strcspn(begin + 1, "\""),
+                                       begin + 1);
+
+    free(journal);
+    return name;
+}
+
+static void
+check_refused(const char *folder, const char *model, int32_t type, berth_reason reason,
+              const char *words)
+{
+    converted c;
+
+    begin(&c, folder);
+    c.options.type = type;
+    c.options.resume = 1;
+    CHECK_NE(converted_run(&c, model), BERTH_OK);
+    CHECK_STR(berth_reason_name(c.error.reason), berth_reason_name((int32_t)reason));
+    CHECK_CONTAINS(c.error.message, words);
+    CHECK(has_journal(folder));
+}
+
+/* Another command, another source, and a shard that somebody has changed. */
+static void
+test_what_is_not_resumed(void)
+{
+    const char *const folder = fixture_format("%s/out", fixture_folder());
+    const char *const other = fixture_folder();
+    const char *shard;
+
+    T_REQUIRE(is_killed(folder, false, false, 600));
+    shard = find_finished(folder);
+    T_REQUIRE(shard != NULL);
+    fixture_copy_folder(known.model, other);
+    fixture_remove(fixture_format("%s/config.json", other));
+    check_refused(folder, known.model, BERTH_ENCODING_FP4, BERTH_REASON_ARGUMENT, "fp4");
+    check_refused(folder, other, BERTH_ENCODING_NF4, BERTH_REASON_ARGUMENT,
+                  "another command");
+    fixture_flip(shard, 20, 1);
+    check_refused(folder, known.model, BERTH_ENCODING_NF4, BERTH_REASON_JOURNAL,
+                  "is not what the journal");
+    fixture_flip(shard, 20, 1);
+    CHECK(is_recovered(folder, false));
+}
+
+/* The same command with the other answer to NaN. */
+static void
+test_resumed_and_rejected(void)
+{
+    const char *const folder = fixture_format("%s/out", fixture_folder());
+    converted c;
+
+    T_REQUIRE(is_killed(folder, false, false, 600));
+    begin(&c, folder);
+    c.options.resume = 1;
+    c.options.reject_nonfinite = 1;
+    CHECK_EQ(converted_run(&c, known.model), BERTH_EPOLICY);
+    CHECK_EQ(c.error.reason, BERTH_REASON_NONFINITE);
+    CHECK_EQ(c.report.bytes_read, 0); /* the first shard's notes say so */
+    CHECK(is_recovered(folder, false));
+}
+
 /* ----------------------------------------------------------------------- faults */
 
 static void
@@ -614,6 +686,8 @@ main(int argc, char **argv)
     T_RUN(test_killed_at_every_call);
     T_RUN(test_killed_twice);
     T_RUN(test_killed_at_random);
+    T_RUN(test_what_is_not_resumed);
+    T_RUN(test_resumed_and_rejected);
     T_RUN(test_failing_allocations);
     T_RUN(test_failing_system_calls);
     T_RUN(test_cancelled_from_outside);

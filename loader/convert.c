@@ -288,6 +288,8 @@ destroy_convert(void *user)
                        convert->done_capacity * sizeof *convert->done);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, convert->crcs,
                        convert->recipe.output_count * sizeof *convert->crcs);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, convert->is_nonfinite,
+                       convert->recipe.weight_count * sizeof *convert->is_nonfinite);
     berthi_layout_destroy(convert->layout);
     berthi_recipe_fini(&convert->recipe);
     berthi_arena_fini(&convert->texts);
@@ -341,8 +343,12 @@ lay_out(berthi_convert *convert, berth_error *error)
     convert->crcs =
         berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
                              recipe->output_count * sizeof *convert->crcs);
-    return convert->crcs != NULL ? BERTH_OK
-                                 : berthi_fail_memory(error, "starting a conversion");
+    convert->is_nonfinite =
+        berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
+                             recipe->weight_count * sizeof *convert->is_nonfinite);
+    return convert->crcs != NULL && convert->is_nonfinite != NULL
+               ? BERTH_OK
+               : berthi_fail_memory(error, "starting a conversion");
 }
 
 static uint32_t

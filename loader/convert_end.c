@@ -11,15 +11,6 @@
 
 /* ---------------------------------------------------------- NaN and infinities */
 
-static bool
-is_noted(const berthi_convert *convert, uint32_t weight)
-{
-    for (const berthi_convert_nonfinite *f = convert->nonfinite; f != NULL; f = f->next)
-        if (f->weight == weight)
-            return true;
-    return false;
-}
-
 static berth_status
 fail_nonfinite(const berthi_convert *convert, const berthi_recipe_weight *weight,
                uint64_t nan, uint64_t infinite, berth_error *error)
@@ -44,7 +35,7 @@ berthi_convert_note_nonfinite(berthi_convert *convert, uint32_t number, uint64_t
     berthi_convert_nonfinite *found;
     berth_error details;
 
-    if (is_noted(convert, number))
+    if (convert->is_nonfinite[number])
         return BERTH_OK;
     if (convert->options.reject_nonfinite)
         return fail_nonfinite(convert, weight, nan, infinite, error);
@@ -53,6 +44,7 @@ berthi_convert_note_nonfinite(berthi_convert *convert, uint32_t number, uint64_t
         return berthi_fail_memory(error, "the list of non-finite weights");
     *found = (berthi_convert_nonfinite){ convert->nonfinite, number, nan, infinite };
     convert->nonfinite = found;
+    convert->is_nonfinite[number] = true;
     convert->report.nonfinite_tensors++;
     convert->report.nonfinite_values += nan + infinite;
     (void)fail_nonfinite(convert, weight, nan, infinite, &details);

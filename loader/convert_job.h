@@ -82,6 +82,7 @@ typedef struct berthi_convert {
     uint32_t done_capacity;
     berthi_convert_parcel *parcels;
     berthi_convert_nonfinite *nonfinite;
+    bool *is_nonfinite; /* one a weight: it is in that list */
     berth_convert_report report;
     _Atomic uint64_t write_ns;
     _Atomic uint64_t written;

@@ -184,60 +184,76 @@ is_within(int folder, const berthi_sys_stat *wanted)
     return is_found;
 }
 
-/* The output's folder, or the one in which it will be made; -1: neither is there. */
-static int
-open_nearest(const char *output, berthi_arena *texts, bool *out_exists)
+/* "a/b/" lies in "a/", "b" in ".". NULL: out of memory. */
+static const char *
+folder_above(const char *path, berthi_arena *texts)
 {
-    const int folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, output);
-    uint64_t length = strlen(output);
-    char *above;
+    uint64_t length = strlen(path);
 
-    *out_exists = folder >= 0;
-    if (folder >= 0 || errno != ENOENT)
-        return folder;
-    while (length > 0 && output[length - 1] == '/')
+    while (length > 0 && path[length - 1] == '/')
         length--;
-    while (length > 0 && output[length - 1] != '/')
+    while (length > 0 && path[length - 1] != '/')
         length--;
-    above = berthi_arena_text(texts, output, length);
-    if (above == NULL)
-        return -1;
-    return berthi_sys_open_folder(BERTHI_SYS_AT_CWD, length > 0 ? above : ".");
+    return length > 0 ? berthi_arena_text(texts, path, length) : ".";
 }
 
-static const char *
-find_overlap(int output, bool exists, const berthi_location *source)
+/*
+ * Opens the output's folder, or the one in which it will be made. *out_folder
+ * is -1 when it cannot be: the writer will say why.
+ */
+static berth_status
+open_nearest(const char *output, berthi_arena *texts, int *out_folder, bool *out_exists,
+             berth_error *error)
 {
+    const char *above;
+
+    *out_folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, output);
+    *out_exists = *out_folder >= 0;
+    if (*out_exists || errno != ENOENT)
+        return BERTH_OK;
+    above = folder_above(output, texts);
+    if (above == NULL)
+        return berthi_fail_memory(error, "starting a conversion");
+    *out_folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, above);
+    return BERTH_OK;
+}
+
+static berth_status
+check_overlap(int folder, bool exists, const char *output, const berthi_location *source,
+              berth_error *error)
+{
+    const berthi_about about = { .file = output };
     berthi_sys_stat source_state;
     berthi_sys_stat output_state;
+    const char *problem = NULL;
 
     if (berthi_sys_fstat(source->folder, &source_state) != 0
-        || berthi_sys_fstat(output, &output_state) != 0)
-        return NULL;
+        || berthi_sys_fstat(folder, &output_state) != 0)
+        return berthi_fail_system(error, errno, output, "looking at the folder");
     if (exists && is_same(&source_state, &output_state))
-        return "is the folder of the model that is read";
+        problem = "is the folder of the model that is read";
     /* Beside a file that was named there may be anything. */
-    if (source->file == NULL && is_within(output, &source_state))
-        return "lies in the folder of the model that is read";
-    if (exists && is_within(source->folder, &output_state))
-        return "holds the folder of the model that is read";
-    return NULL;
+    else if (source->file == NULL && is_within(folder, &source_state))
+        problem = "lies in the folder of the model that is read";
+    else if (exists && is_within(source->folder, &output_state))
+        problem = "holds the folder of the model that is read";
+    if (problem == NULL)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", problem);
 }
 
 berth_status
 berthi_convert_check_output(berthi_convert *convert, berth_error *error)
 {
     const char *const output = convert->options.output;
-    const berthi_about about = { .file = output };
-    const char *problem;
     bool exists;
-    const int folder = open_nearest(output, &convert->texts, &exists);
+    int folder;
+    berth_status status =
+        open_nearest(output, &convert->texts, &folder, &exists, error);
 
-    if (folder < 0)
-        return BERTH_OK; /* the writer says what is wrong */
-    problem = find_overlap(folder, exists, &convert->recipe.location);
+    if (status != BERTH_OK || folder < 0)
+        return status;
+    status = check_overlap(folder, exists, output, &convert->recipe.location, error);
     berthi_sys_close(folder);
-    if (problem == NULL)
-        return BERTH_OK;
-    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", problem);
+    return status;
 }

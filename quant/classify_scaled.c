@@ -258,7 +258,8 @@ berthi_classify_bare_float8(berthi_walk *walk, const berthi_member *weight)
     if (walk->is_foreign) {
         if (weight->tensor.rank >= 2)
             berthi_classify_foreign(walk, weight, "");
-    } else if (!walk->config->has_quantization) {
+    } else if (!walk->config->has_quantization
+               || strcmp(walk->config->quant_method, "bitsandbytes") == 0) {
         if (walk->plain_floats++ == 0)
             walk->first_plain_float = weight->position;
     } else {

@@ -236,6 +236,21 @@ test_nothing_to_do(void)
     CHECK_EQ(converted_matches_oracle(&c, empty), 0);
 }
 
+/* 8-bit floats are plain numbers, also beside what bitsandbytes quantizes. */
+static void
+test_plain_floats_of_8_bits(void)
+{
+    const char *const model = make("F8_E5M2 5 model.layers.0.tiny\nF8_E4M3 2x2 " B
+                                   "\nBF16 9x32 " A "\nBF16 3 model.norm.weight\n");
+    converted c;
+
+    fixture_text(fixture_format("%s/config.json", model), FIXTURE_CONFIG);
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_GT(converted_matches_oracle(&c, model), 0);
+    CHECK(converted_is_verified(c.options.output));
+}
+
 /* Experts in one tensor are left alone, or quantized one by one. */
 static void
 test_fused_experts(void)
@@ -345,6 +360,7 @@ main(int argc, char **argv)
     T_RUN(test_companions_are_counted);
     T_RUN(test_empty_weights);
     T_RUN(test_nothing_to_do);
+    T_RUN(test_plain_floats_of_8_bits);
     T_RUN(test_fused_experts);
     T_RUN(test_ties);
     T_RUN(test_resumed_reports);

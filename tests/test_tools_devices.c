@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_devices.c - what `berth devices` would say on other machines. */
+#include "tools/devices.h"
+
+#include <string.h>
+
+#include "tests/t.h"
+
+static session s;
+static berth_host host;
+
+static void
+begin(void)
+{
+    memset(&s, 0, sizeof s);
+    output_init(&s.out, -1);
+    memset(&host, 0, sizeof host);
+}
+
+/* What was printed since the last call; nothing is ever flushed. */
+static const char *
+printed(void)
+{
+    s.out.buffer[s.out.used] = '\0';
+    s.out.used = 0;
+    return s.out.buffer;
+}
+
+static void
+fill_unknown(void)
+{
+    begin();
+    strcpy(host.cpu_level, "scalar");
+    strcpy(host.memory_limit_source, "nothing");
+    strcpy(host.kernel, "k");
+    host.cores = UINT32_MAX;
+    host.cores_online = UINT32_MAX;
+    host.memory_total = UINT64_MAX;
+    host.memory_available = UINT64_MAX;
+    host.memory_limit = UINT64_MAX;
+    host.memory_used = UINT64_MAX;
+    host.pinned_limit = UINT64_MAX;
+}
+
+static void
+fill_known(void)
+{
+    begin();
+    strcpy(host.cpu_name, "a\nb");
+    strcpy(host.cpu_level, "avx2");
+    strcpy(host.memory_limit_source, "cgroup");
+    strcpy(host.kernel, "Linux\x1b");
+    host.cores = 3;
+    host.cores_online = 4;
+    host.numa_node_count = 2;
+    host.numa_memory[0] = 1024;
+    host.numa_memory[1] = UINT64_MAX;
+    host.memory_total = 2048;
+    host.memory_available = 1;
+    host.memory_limit = 2;
+    host.memory_used = 3;
+    host.pinned_limit = 4;
+    host.is_pinned_unlimited = 1;
+    host.has_io_uring = 1;
+    host.has_libdeflate = 1;
+    host.has_libcrypto = 1;
+    host.has_reciprocals = 1;
+    host.gpu_supported = 1;
+}
+
+static void
+test_people(void)
+{
+    fill_unknown();
+    devices_print(&s, &host);
+    CHECK_STR(printed(), "CPU       scalar in use\n"
+                         "cores     unknown usable of unknown\n"
+                         "NUMA      unknown\n"
+                         "memory    unknown available of unknown\n"
+                         "limit     unknown by nothing, unknown used\n"
+                         "locked    up to unknown (RLIMIT_MEMLOCK)\n"
+                         "system    k, io_uring: no\n"
+                         "digests   libdeflate: no, libcrypto: no\n"
+                         "codes     reciprocals correctly rounded: none recorded on a GPU\n"
+                         "GPU       none: this build supports no GPU\n");
+    fill_known();
+    devices_print(&s, &host);
+    CHECK_STR(printed(), "CPU       a\\x0ab, avx2 in use\n"
+                         "cores     3 usable of 4\n"
+                         "NUMA      2 nodes: 1.00 KiB, unknown\n"
+                         "memory    1 B available of 2.00 KiB\n"
+                         "limit     2 B by cgroup, 3 B used\n"
+                         "locked    no limit (RLIMIT_MEMLOCK)\n"
+                         "system    Linux\\x1b, io_uring: yes\n"
+                         "digests   libdeflate: yes, libcrypto: yes\n"
+                         "codes     reciprocals as recorded on a GPU\n"
+                         "GPU       supported\n");
+}
+
+/* More nodes than berth_host holds are counted, not shown. */
+static void
+test_nodes(void)
+{
+    const char *text;
+    size_t shown = 0;
+
+    begin();
+    host.numa_node_count = 1;
+    host.numa_memory[0] = 5;
+    devices_print(&s, &host);
+    CHECK_CONTAINS(printed(), "\nNUMA      1 node: 5 B\nmemory");
+    host.numa_node_count = BERTH_MAX_NUMA_NODES + 1;
+    for (size_t n = 0; n < BERTH_MAX_NUMA_NODES; n++)
+        host.numa_memory[n] = 5;
+    devices_print(&s, &host);
+    for (text = strstr(printed(), " nodes"); text != NULL; text = strstr(text + 1, " 5 B"))
+        shown++;
+    CHECK_EQ(shown, 1 + BERTH_MAX_NUMA_NODES);
+    devices_write_json(&s, &host);
+    shown = 0;
+    for (text = printed(); text != NULL; text = strstr(text + 1, "\"node\": "))
+        shown++;
+    CHECK_EQ(shown, 1 + BERTH_MAX_NUMA_NODES);
+}
+
+static void
+test_programs(void)
+{
+    const char *text;
+
+    fill_unknown();
+    devices_write_json(&s, &host);
+    text = printed();
+    CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"\",\n    \"level\": \"scalar\",\n"
+                         "    \"cores\": null,\n    \"cores_online\": null\n  },\n"
+                         "  \"numa_nodes\": [],\n  \"memory\": {\n    \"total\": null,\n"
+                         "    \"available\": null,\n    \"limit\": null,\n    \"used\": null,\n"
+                         "    \"limit_source\": \"nothing\",\n    \"locked_limit\": null,\n"
+                         "    \"locked_unlimited\": false\n  },\n  \"kernel\": \"k\",\n"
+                         "  \"io_uring\": false,\n  \"libdeflate\": false,\n"
+                         "  \"libcrypto\": false,\n  \"gpu_supported\": false,\n"
+                         "  \"recorded_reciprocals\": false,\n  \"gpus\": []\n}\n");
+    fill_known();
+    devices_write_json(&s, &host);
+    text = printed();
+    CHECK_EQ(strncmp(text, "{\n  \"schema_version\": 1,\n  \"berth_version\": \"", 44), 0);
+    CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"a\\nb\",\n    \"level\": \"avx2\",\n"
+                         "    \"cores\": 3,\n    \"cores_online\": 4\n  },\n"
+                         "  \"numa_nodes\": [\n    {\n      \"node\": 0,\n"
+                         "      \"memory\": 1024\n    },\n    {\n      \"node\": 1,\n"
+                         "      \"memory\": null\n    }\n  ],\n  \"memory\": {\n"
+                         "    \"total\": 2048,\n    \"available\": 1,\n    \"limit\": 2,\n"
+                         "    \"used\": 3,\n    \"limit_source\": \"cgroup\",\n"
+                         "    \"locked_limit\": 4,\n    \"locked_unlimited\": true\n  },\n"
+                         "  \"kernel\": \"Linux\\u001b\",\n  \"io_uring\": true,\n"
+                         "  \"libdeflate\": true,\n  \"libcrypto\": true,\n"
+                         "  \"gpu_supported\": true,\n  \"recorded_reciprocals\": true,\n");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_people);
+    T_RUN(test_nodes);
+    T_RUN(test_programs);
+    T_MAIN_END;
+}

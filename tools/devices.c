@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.c - a machine, for people and for programs. */
+#include "tools/devices.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/json.h"
+
+#define COUNT_CAPACITY 16
+
+/* -------------------------------------------------------------------- people */
+
+static const char *
+known_size(uint64_t bytes, char text[BERTH_SIZE_CAPACITY])
+{
+    return bytes == UINT64_MAX ? "unknown" : berth_size_format(bytes, text);
+}
+
+/* Unknown 32-bit numbers of berth_host are UINT32_MAX. */
+static uint64_t
+widen(uint32_t number)
+{
+    return number == UINT32_MAX ? UINT64_MAX : number;
+}
+
+static const char *
+known_count(uint32_t number, char text[COUNT_CAPACITY])
+{
+    snprintf(text, COUNT_CAPACITY, "%" PRIu32, number);
+    return number == UINT32_MAX ? "unknown" : text;
+}
+
+static void
+print_label(session *s, const char *label)
+{
+    output_format(&s->out, "%s%-10s%s", colour_begin(&s->screen, COLOUR_HEADING), label,
+                  colour_end(&s->screen, COLOUR_HEADING));
+}
+
+static void
+print_processor(session *s, const berth_host *host)
+{
+    char cores[COUNT_CAPACITY];
+    char online[COUNT_CAPACITY];
+
+    print_label(s, "CPU");
+    output_name(&s->out, host->cpu_name, strlen(host->cpu_name));
+    output_format(&s->out, "%s%s in use\n", host->cpu_name[0] != '\0' ? ", " : "",
+                  host->cpu_level);
+    print_label(s, "cores");
+    output_format(&s->out, "%s usable of %s\n", known_count(host->cores, cores),
+                  known_count(host->cores_online, online));
+    print_label(s, "NUMA");
+    if (host->numa_node_count == 0)
+        output_text(&s->out, "unknown");
+    else
+        output_format(&s->out, "%" PRIu32 " node%s", host->numa_node_count,
+                      host->numa_node_count == 1 ? "" : "s");
+    for (uint32_t i = 0; i < host->numa_node_count && i < BERTH_MAX_NUMA_NODES; i++) {
+        char size[BERTH_SIZE_CAPACITY];
+
+        output_format(&s->out, "%s %s", i == 0 ? ":" : ",",
+                      known_size(host->numa_memory[i], size));
+    }
+    output_text(&s->out, "\n");
+}
+
+static void
+print_memory(session *s, const berth_host *host)
+{
+    char total[BERTH_SIZE_CAPACITY];
+    char available[BERTH_SIZE_CAPACITY];
+    char limit[BERTH_SIZE_CAPACITY];
+    char used[BERTH_SIZE_CAPACITY];
+    char pinned[BERTH_SIZE_CAPACITY];
+
+    print_label(s, "memory");
+    output_format(&s->out, "%s available of %s\n",
+                  known_size(host->memory_available, available),
+                  known_size(host->memory_total, total));
+    print_label(s, "limit");
+    output_format(&s->out, "%s by %s, %s used\n", known_size(host->memory_limit, limit),
+                  host->memory_limit_source, known_size(host->memory_used, used));
+    print_label(s, "locked");
+    if (host->is_pinned_unlimited)
+        output_text(&s->out, "no limit (RLIMIT_MEMLOCK)\n");
+    else
+        output_format(&s->out, "up to %s (RLIMIT_MEMLOCK)\n",
+                      known_size(host->pinned_limit, pinned));
+}
+
+static const char *
+yes_or_no(int32_t value)
+{
+    return value ? "yes" : "no";
+}
+
+void
+devices_print(session *s, const berth_host *host)
+{
+    print_processor(s, host);
+    print_memory(s, host);
+    print_label(s, "system");
+    output_name(&s->out, host->kernel, strlen(host->kernel));
+    output_format(&s->out, ", io_uring: %s\n", yes_or_no(host->has_io_uring));
+    print_label(s, "digests");
+    output_format(&s->out, "libdeflate: %s, libcrypto: %s\n",
+                  yes_or_no(host->has_libdeflate), yes_or_no(host->has_libcrypto));
+    print_label(s, "codes");
+    output_text(&s->out, host->has_reciprocals
+                             ? "reciprocals as recorded on a GPU\n"
+                             : "reciprocals correctly rounded: none recorded on a GPU\n");
+    print_label(s, "GPU");
+    output_text(&s->out, host->gpu_supported ? "supported\n"
+                                             : "none: this build supports no GPU\n");
+}
+
+/* ------------------------------------------------------------------ programs */
+
+static void
+write_json_memory(json_writer *w, const berth_host *host)
+{
+    json_object_begin(w, "memory");
+    json_known(w, "total", host->memory_total);
+    json_known(w, "available", host->memory_available);
+    json_known(w, "limit", host->memory_limit);
+    json_known(w, "used", host->memory_used);
+    json_text(w, "limit_source", host->memory_limit_source);
+    json_known(w, "locked_limit", host->pinned_limit);
+    json_bool(w, "locked_unlimited", host->is_pinned_unlimited != 0);
+    json_object_end(w);
+}
+
+static void
+write_json_processor(json_writer *w, const berth_host *host)
+{
+    json_object_begin(w, "cpu");
+    json_text(w, "name", host->cpu_name);
+    json_text(w, "level", host->cpu_level);
+    json_known(w, "cores", widen(host->cores));
+    json_known(w, "cores_online", widen(host->cores_online));
+    json_object_end(w);
+    json_array_begin(w, "numa_nodes");
+    for (uint32_t i = 0; i < host->numa_node_count && i < BERTH_MAX_NUMA_NODES; i++) {
+        json_object_begin(w, NULL);
+        json_number(w, "node", i);
+        json_known(w, "memory", host->numa_memory[i]);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+void
+devices_write_json(session *s, const berth_host *host)
+{
+    json_writer w;
+
+    json_begin(&w, &s->out, false);
+    json_object_begin(&w, NULL);
+    json_number(&w, "schema_version", 1);
+    json_text(&w, "berth_version", berth_version());
+    write_json_processor(&w, host);
+    write_json_memory(&w, host);
+    json_text(&w, "kernel", host->kernel);
+    json_bool(&w, "io_uring", host->has_io_uring != 0);
+    json_bool(&w, "libdeflate", host->has_libdeflate != 0);
+    json_bool(&w, "libcrypto", host->has_libcrypto != 0);
+    json_bool(&w, "gpu_supported", host->gpu_supported != 0);
+    json_bool(&w, "recorded_reciprocals", host->has_reciprocals != 0);
+    json_array_begin(&w, "gpus");
+    json_array_end(&w);
+    json_object_end(&w);
+    json_end(&w);
+}

@@ -327,7 +327,8 @@ berthi_crcs_read(berthi_crcs *crcs, const char *path,
                  berth_finding_function report, void *user, berth_error *error)
 {
     walk w = { .crcs = crcs, .path = path, .report = report, .user = user };
-    const berthi_manifest_visitor visitor = { &w, see_shard, see_tensor };
+    const berthi_manifest_visitor visitor = { .user = &w, .shard = see_shard,
+                                              .tensor = see_tensor };
     berth_status status;
 
     crcs->has_tensor = berthi_memory_zalloc(crcs->context, BERTHI_PURPOSE_TENSORS,

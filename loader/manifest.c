@@ -19,7 +19,7 @@ typedef struct reader {
     const berthi_manifest_visitor *visitor;
     berth_error *error;
     berth_status status;     /* of what the scanner does not know about */
-    berthi_scan_text shard;  /* the one before, for the order; */
+    berthi_scan_text shard;  /* the one before, or source, for the order; */
     berthi_scan_text tensor; /* no bytes: there was none */
 } reader;
 
@@ -39,17 +39,22 @@ stop(reader *r, berth_reason reason, const berthi_scan_text *name, const char *m
     return false;
 }
 
-/* Schema 1 has one order of members, so there is one that can come next. */
+/*
+ * Schema 1 has one order of members, so there is one that can come next, or
+ * `optional` before it, if that is not NULL: *out_is_optional.
+ */
 static bool
-can_read_key(reader *r, const char *key)
+can_read_either(reader *r, const char *optional, const char *key, bool *out_is_optional)
 {
     const berthi_about about = {
         .file = r->file, .has = BERTH_HAS_POSITION, .position = r->scan.position
     };
     berthi_scan_text found;
 
+    *out_is_optional = false;
     if (berthi_scan_has_next_member(&r->scan, &found)) {
-        if (berthi_scan_text_is(&found, key))
+        *out_is_optional = optional != NULL && berthi_scan_text_is(&found, optional);
+        if (*out_is_optional || berthi_scan_text_is(&found, key))
             return true;
     } else if (r->scan.problem != NULL) {
         return false;
@@ -57,6 +62,14 @@ can_read_key(reader *r, const char *key)
     r->status = berthi_fail(r->error, BERTH_REASON_MANIFEST_JSON, &about,
                             "the next member should be \"%s\"", key);
     return false;
+}
+
+static bool
+can_read_key(reader *r, const char *key)
+{
+    bool is_optional;
+
+    return can_read_either(r, NULL, key, &is_optional);
 }
 
 static bool
@@ -115,7 +128,9 @@ is_in_order(reader *r, berthi_scan_text *before, const berthi_scan_text *name)
 }
 
 static bool
-can_read_tensors(reader *r)
+can_read_tensors(reader *r,
+                 berth_status (*tell)(void *user, const berthi_manifest_tensor *tensor,
+                                      berth_error *error))
 {
     berthi_scan_text name;
 
@@ -125,11 +140,22 @@ can_read_tensors(reader *r)
 
         if (!can_read_crc32(r, &tensor.crc32) || !is_in_order(r, &r->tensor, &name))
             return false;
-        r->status = r->visitor->tensor(r->visitor->user, &tensor, r->error);
+        if (tell != NULL)
+            r->status = tell(r->visitor->user, &tensor, r->error);
         if (r->status != BERTH_OK)
             return false;
     }
     return r->scan.problem == NULL;
+}
+
+/* What shards and sources begin with. */
+static bool
+can_read_file(reader *r, berthi_scan_text *out_file, uint64_t *out_bytes)
+{
+    return berthi_scan_can_enter_object(&r->scan) && can_read_key(r, "file")
+           && berthi_scan_can_read_string(&r->scan, out_file)
+           && is_in_order(r, &r->shard, out_file) && can_read_key(r, "bytes")
+           && berthi_scan_can_read_unsigned(&r->scan, out_bytes);
 }
 
 static bool
@@ -138,17 +164,58 @@ can_read_shard(reader *r)
     berthi_manifest_shard shard;
     berthi_scan_text file;
 
-    if (!berthi_scan_can_enter_object(&r->scan) || !can_read_key(r, "file")
-        || !berthi_scan_can_read_string(&r->scan, &file)
-        || !is_in_order(r, &r->shard, &file) || !can_read_key(r, "bytes")
-        || !berthi_scan_can_read_unsigned(&r->scan, &shard.bytes)
-        || !can_read_key(r, "header_crc32") || !can_read_crc32(r, &shard.header_crc32)
-        || !can_read_key(r, "tensor_crc32") || !berthi_scan_can_enter_object(&r->scan))
+    if (!can_read_file(r, &file, &shard.bytes) || !can_read_key(r, "header_crc32")
+        || !can_read_crc32(r, &shard.header_crc32) || !can_read_key(r, "tensor_crc32")
+        || !berthi_scan_can_enter_object(&r->scan))
         return false;
     shard.file = file.bytes;
     shard.file_length = file.length;
-    r->status = r->visitor->shard(r->visitor->user, &shard, r->error);
-    return r->status == BERTH_OK && can_read_tensors(r) && is_at_end(r);
+    if (r->visitor->shard != NULL)
+        r->status = r->visitor->shard(r->visitor->user, &shard, r->error);
+    return r->status == BERTH_OK && can_read_tensors(r, r->visitor->tensor)
+           && is_at_end(r);
+}
+
+static bool
+can_read_source(reader *r)
+{
+    berthi_manifest_source source;
+    berthi_scan_text file;
+
+    if (!can_read_file(r, &file, &source.bytes) || !can_read_key(r, "tensor_crc32")
+        || !berthi_scan_can_enter_object(&r->scan))
+        return false;
+    source.file = file.bytes;
+    source.file_length = file.length;
+    if (r->visitor->source != NULL)
+        r->status = r->visitor->source(r->visitor->user, &source, r->error);
+    return r->status == BERTH_OK && can_read_tensors(r, r->visitor->source_tensor)
+           && is_at_end(r);
+}
+
+static bool
+can_read_job(reader *r)
+{
+    berthi_scan_text text;
+
+    if (!berthi_scan_can_read_string(&r->scan, &text))
+        return false;
+    if (r->visitor->job != NULL)
+        r->status = r->visitor->job(r->visitor->user, text.bytes, text.length, r->error);
+    return r->status == BERTH_OK;
+}
+
+/* Shards or sources; the array comes next. */
+static bool
+can_read_files(reader *r, bool (*can_read_one)(reader *r))
+{
+    r->shard = (berthi_scan_text){ .bytes = NULL };
+    if (!berthi_scan_can_enter_array(&r->scan))
+        return false;
+    while (berthi_scan_has_next_element(&r->scan))
+        if (!can_read_one(r))
+            return false;
+    return r->scan.problem == NULL;
 }
 
 /* A later version may mean anything by its members: nothing of it is used. */
@@ -177,19 +244,34 @@ can_read_version(reader *r)
     return true;
 }
 
+/* The last member, if it is there, and the end. */
+static bool
+can_read_rest(reader *r)
+{
+    const uint64_t position = r->scan.position;
+    berthi_scan_text found;
+
+    if (!berthi_scan_has_next_member(&r->scan, &found))
+        return r->scan.problem == NULL;
+    if (berthi_scan_text_is(&found, "sources"))
+        return can_read_files(r, can_read_source) && is_at_end(r);
+    r->scan.position = position;
+    return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "the next member has no meaning");
+}
+
 static bool
 can_read_document(reader *r)
 {
     berthi_scan_text writer;
+    bool is_job;
 
     if (!berthi_scan_can_enter_object(&r->scan) || !can_read_version(r)
         || !can_read_key(r, "writer") || !berthi_scan_can_read_string(&r->scan, &writer)
-        || !can_read_key(r, "shards") || !berthi_scan_can_enter_array(&r->scan))
+        || !can_read_either(r, "job", "shards", &is_job)
+        || (is_job && (!can_read_job(r) || !can_read_key(r, "shards"))))
         return false;
-    while (berthi_scan_has_next_element(&r->scan))
-        if (!can_read_shard(r))
-            return false;
-    return r->scan.problem == NULL && is_at_end(r) && berthi_scan_can_finish(&r->scan);
+    return can_read_files(r, can_read_shard) && can_read_rest(r)
+           && berthi_scan_can_finish(&r->scan);
 }
 
 berth_status
@@ -333,10 +415,23 @@ add_string(berthi_manifest_writer *w, const char *bytes, uint64_t length)
 }
 
 static void
-close_shard(berthi_manifest_writer *w)
+close_file(berthi_manifest_writer *w)
 {
-    if (w->has_shard)
+    if (w->has_file)
         add_text(w, w->has_tensor ? "\n}}" : "}}");
+}
+
+/* Ends the part before and begins this one. */
+static void
+enter_part(berthi_manifest_writer *w, berthi_manifest_part part)
+{
+    close_file(w);
+    if (w->part != BERTHI_MANIFEST_HEAD)
+        add_text(w, w->has_file ? "\n]" : "]");
+    add_text(w, part == BERTHI_MANIFEST_SHARDS ? ",\n\"shards\": ["
+                                               : ",\n\"sources\": [");
+    w->part = part;
+    w->has_file = false;
 }
 
 void
@@ -351,25 +446,58 @@ berthi_manifest_begin(berthi_manifest_writer *writer,
     writer->error = error;
     add_text(writer, "{\n\"schema_version\": 1,\n\"writer\": \"berth ");
     add_text(writer, berth_version());
-    add_text(writer, "\",\n\"shards\": [");
+    add_text(writer, "\"");
+}
+
+void
+berthi_manifest_add_job(berthi_manifest_writer *writer, const char *text, uint64_t length)
+{
+    add_text(writer, ",\n\"job\": ");
+    add_string(writer, text, length);
+}
+
+/* A file of this part up to its size. */
+static void
+begin_file(berthi_manifest_writer *writer, berthi_manifest_part part, const char *file,
+           uint64_t file_length, uint64_t bytes)
+{
+    char number[48];
+
+    if (writer->part == BERTHI_MANIFEST_HEAD && part == BERTHI_MANIFEST_SOURCES)
+        enter_part(writer, BERTHI_MANIFEST_SHARDS); /* which never fails to be there */
+    if (writer->part != part)
+        enter_part(writer, part);
+    else
+        close_file(writer);
+    add_text(writer, writer->has_file ? ",\n{\"file\": " : "\n{\"file\": ");
+    add_string(writer, file, file_length);
+    snprintf(number, sizeof number, ", \"bytes\": %" PRIu64, bytes);
+    add_text(writer, number);
+    writer->has_file = true;
+    writer->has_tensor = false;
 }
 
 void
 berthi_manifest_add_shard(berthi_manifest_writer *writer,
                           const berthi_manifest_shard *shard)
 {
-    char numbers[96];
+    char digits[64];
 
-    close_shard(writer);
-    add_text(writer, writer->has_shard ? ",\n{\"file\": " : "\n{\"file\": ");
-    add_string(writer, shard->file, shard->file_length);
-    snprintf(numbers, sizeof numbers,
-             ", \"bytes\": %" PRIu64 ", \"header_crc32\": \"%08" PRIx32
-             "\", \"tensor_crc32\": {",
-             shard->bytes, shard->header_crc32);
-    add_text(writer, numbers);
-    writer->has_shard = true;
-    writer->has_tensor = false;
+    begin_file(writer, BERTHI_MANIFEST_SHARDS, shard->file, shard->file_length,
+               shard->bytes);
+    snprintf(digits, sizeof digits,
+             ", \"header_crc32\": \"%08" PRIx32 "\", \"tensor_crc32\": {",
+             shard->header_crc32);
+    add_text(writer, digits);
+}
+
+void
+berthi_manifest_add_source(berthi_manifest_writer *writer,
+                           const berthi_manifest_source *source)
+{
+    begin_file(writer, BERTHI_MANIFEST_SOURCES, source->file, source->file_length,
+               source->bytes);
+    add_text(writer, ", \"tensor_crc32\": {");
 }
 
 void
@@ -388,8 +516,10 @@ berthi_manifest_add_tensor(berthi_manifest_writer *writer,
 berth_status
 berthi_manifest_end(berthi_manifest_writer *writer, uint64_t *out_bytes)
 {
-    close_shard(writer);
-    add_text(writer, writer->has_shard ? "\n]\n}\n" : "]\n}\n");
+    if (writer->part == BERTHI_MANIFEST_HEAD)
+        enter_part(writer, BERTHI_MANIFEST_SHARDS);
+    close_file(writer);
+    add_text(writer, writer->has_file ? "\n]\n}\n" : "]\n}\n");
     flush(writer);
     if (out_bytes != NULL)
         *out_bytes = writer->offset;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest.h - berth.manifest.json: the crc32 of every header and tensor.
+ * manifest.h - berth.manifest.json: the crc32 of every header and tensor, and,
+ * of a checkpoint that was converted, what it was made of.
  *
  * Owns the format (berth-manifest(5), schema version 1): its writer, its strict
  * reader. Both stream: neither holds a table of the tensors, and the text is
@@ -37,10 +38,18 @@ typedef struct berthi_manifest_tensor {
     uint32_t crc32; /* of the bytes as stored */
 } berthi_manifest_tensor;
 
+/* A file that the checkpoint was made from. Its tensors are those that were read. */
+typedef struct berthi_manifest_source {
+    const char *file; /* relative to the source */
+    uint64_t file_length;
+    uint64_t bytes; /* of the whole file */
+} berthi_manifest_source;
+
 /* ------------------------------------------------------------------ reading */
 
 /*
- * Who is told: each shard, then its tensors. Any status but BERTH_OK ends the
+ * Who is told: the job, each shard, then its tensors, each source, then its
+ * tensors; NULL for what is of no interest. Any status but BERTH_OK ends the
  * reading and is what it returns.
  */
 typedef struct berthi_manifest_visitor {
@@ -49,6 +58,12 @@ typedef struct berthi_manifest_visitor {
                           berth_error *error);
     berth_status (*tensor)(void *user, const berthi_manifest_tensor *tensor,
                            berth_error *error);
+    berth_status (*job)(void *user, const char *text, uint64_t length,
+                        berth_error *error);
+    berth_status (*source)(void *user, const berthi_manifest_source *source,
+                           berth_error *error);
+    berth_status (*source_tensor)(void *user, const berthi_manifest_tensor *tensor,
+                                  berth_error *error);
 } berthi_manifest_visitor;
 
 /*
@@ -69,9 +84,15 @@ berth_status berthi_manifest_read(berth_context *context, const char *path,
 
 #define BERTHI_MANIFEST_BUFFER 8192
 
+typedef enum berthi_manifest_part {
+    BERTHI_MANIFEST_HEAD,
+    BERTHI_MANIFEST_SHARDS,
+    BERTHI_MANIFEST_SOURCES
+} berthi_manifest_part;
+
 /*
- * Takes shards and tensors in their order and hands on finished text. After a
- * failure the calls do nothing; end() reports it.
+ * Takes the job, shards and tensors, sources and tensors in their order and hands
+ * on finished text. After a failure the calls do nothing; end() reports it.
  */
 typedef struct berthi_manifest_writer {
     /* `size` bytes at `offset`; NULL: only count. */
@@ -81,8 +102,9 @@ typedef struct berthi_manifest_writer {
     berth_error *error;
     berth_status status;
     uint64_t offset; /* bytes handed on */
-    bool has_shard;
-    bool has_tensor; /* in the current shard */
+    berthi_manifest_part part;
+    bool has_file;   /* in the current part */
+    bool has_tensor; /* in the current file */
     uint64_t used;
     char buffer[BERTHI_MANIFEST_BUFFER];
 } berthi_manifest_writer;
@@ -93,8 +115,14 @@ void berthi_manifest_begin(berthi_manifest_writer *writer,
                                                uint64_t size, uint64_t offset,
                                                berth_error *error),
                            void *user, berth_error *error);
+/* What identifies the command and its source; UTF-8. Comes first, and need not come. */
+void berthi_manifest_add_job(berthi_manifest_writer *writer, const char *text,
+                             uint64_t length);
 void berthi_manifest_add_shard(berthi_manifest_writer *writer,
                                const berthi_manifest_shard *shard);
+void berthi_manifest_add_source(berthi_manifest_writer *writer,
+                                const berthi_manifest_source *source);
+/* Of the shard or source before. */
 void berthi_manifest_add_tensor(berthi_manifest_writer *writer,
                                 const berthi_manifest_tensor *tensor);
 /* *out_bytes (may be NULL): size of the text, which digests do not influence. */

@@ -91,12 +91,40 @@ see_tensor(void *user, const berthi_manifest_tensor *tensor, berth_error *error)
     return note(user, tensor->name, tensor->name_length, 0, tensor->crc32, error);
 }
 
+static berth_status
+see_job(void *user, const char *job, uint64_t length, berth_error *error)
+{
+    append(&((seen *)user)->lines, "!", 1);
+    return note(user, job, length, length, 0, error);
+}
+
+static berth_status
+see_source(void *user, const berthi_manifest_source *source, berth_error *error)
+{
+    append(&((seen *)user)->lines, "<", 1);
+    return note(user, source->file, source->file_length, source->bytes, 0, error);
+}
+
+static berth_status
+see_source_tensor(void *user, const berthi_manifest_tensor *tensor, berth_error *error)
+{
+    append(&((seen *)user)->lines, "-", 1);
+    return note(user, tensor->name, tensor->name_length, 0, tensor->crc32, error);
+}
+
+static berthi_manifest_visitor
+see(seen *s)
+{
+    return (berthi_manifest_visitor){ s, see_shard, see_tensor, see_job, see_source,
+                                      see_source_tensor };
+}
+
 /* Parses a copy of the text; `lines` may be NULL. */
 static berth_status
 parse(const char *document, size_t length, const char *lines, berth_error *error)
 {
     seen s = { .calls = 0 };
-    const berthi_manifest_visitor visitor = { &s, see_shard, see_tensor };
+    const berthi_manifest_visitor visitor = see(&s);
     char *const copy = malloc(length > 0 ? length : 1);
     berth_status status;
 
@@ -208,6 +236,104 @@ test_exact_text(void)
                    "two 0 ffffffff;#b 0 00000000;#c 18446744073709551615 00000010;"
                    " 0 00000000;");
     free(out.bytes);
+}
+
+#define PREFACE "{\"schema_version\": 1, \"writer\": \"w\", "
+#define SOURCE(file) "{\"file\":\"" file "\",\"bytes\":9,\"tensor_crc32\":{"
+#define NO_SHARDS HEAD "], \"sources\": ["
+
+static void
+test_of_a_conversion(void)
+{
+    const berthi_manifest_source first = { "m", 1, 77 };
+    const berthi_manifest_source second = { "n\"", 2, 0 };
+    berthi_manifest_writer writer;
+    text out = { .length = 0 };
+
+    berthi_manifest_begin(&writer, put_text, &out, NULL);
+    berthi_manifest_add_job(&writer, "type nf4\n", 9);
+    add_shard(&writer, "a", 5, 6);
+    add_tensor(&writer, "t", 1, 1);
+    berthi_manifest_add_source(&writer, &first);
+    add_tensor(&writer, "t", 1, 2);
+    add_tensor(&writer, "u", 1, 3);
+    berthi_manifest_add_source(&writer, &second);
+    CHECK_EQ(berthi_manifest_end(&writer, NULL), BERTH_OK);
+    CHECK_STR(out.bytes, fixture_format(
+        "{\n"
+        "\"schema_version\": 1,\n"
+        "\"writer\": \"berth %s\",\n"
+        "\"job\": \"type nf4\\n\",\n"
+        "\"shards\": [\n"
+        "{\"file\": \"a\", \"bytes\": 5, \"header_crc32\": \"00000006\", "
+        "\"tensor_crc32\": {\n"
+        "\"t\": \"00000001\"\n"
+        "}}\n"
+        "],\n"
+        "\"sources\": [\n"
+        "{\"file\": \"m\", \"bytes\": 77, \"tensor_crc32\": {\n"
+        "\"t\": \"00000002\",\n"
+        "\"u\": \"00000003\"\n"
+        "}},\n"
+        "{\"file\": \"n\\\"\", \"bytes\": 0, \"tensor_crc32\": {}}\n"
+        "]\n"
+        "}\n", berth_version()));
+    check_accepted(out.bytes, "!type nf4\\x0a 9 00000000;#a 5 00000006;t 0 00000001;"
+                              "<m 77 00000000;-t 0 00000002;-u 0 00000003;"
+                              "<n\" 0 00000000;");
+    free(out.bytes);
+
+    /* The shards are never left out. */
+    out = (text){ .length = 0 };
+    berthi_manifest_begin(&writer, put_text, &out, NULL);
+    berthi_manifest_add_source(&writer, &first);
+    CHECK_EQ(berthi_manifest_end(&writer, NULL), BERTH_OK);
+    CHECK_CONTAINS(out.bytes, "\",\n\"shards\": [],\n\"sources\": [\n{\"file\": \"m\", ");
+    check_accepted(out.bytes, "<m 77 00000000;");
+    free(out.bytes);
+}
+
+static void
+test_of_a_conversion_refuses(void)
+{
+    check_accepted(NO_SHARDS "]}", "");
+    check_accepted(NO_SHARDS SOURCE("a") "}}, " SOURCE("b") "}}]}",
+                   "<a 9 00000000;<b 9 00000000;");
+    /* A source may be called as a shard is. */
+    check_accepted(HEAD SHARD("a") "}}], \"sources\": [" SOURCE("a") "}}]}",
+                   "#a 9 00000001;<a 9 00000000;");
+    check_refused(HEAD "]", ", \"job\": \"j\"}", "the next member has no meaning");
+    check_refused(HEAD "], \"sources\": []", ", \"more\": 1}",
+                  "the next member has no meaning");
+    check_refused(HEAD "], \"sources\": ", "{}}", "");
+    check_refused(NO_SHARDS, "1]}", "");
+    check_refused(NO_SHARDS "{", "}]}", "the next member should be \"file\"");
+    check_refused(NO_SHARDS "{\"file\":\"a\",\"bytes\":9",
+                  ",\"header_crc32\":\"00000001\"}]}",
+                  "the next member should be \"tensor_crc32\"");
+    check_refused(NO_SHARDS SOURCE("a") "\"t\":\"0\"", "}}]}",
+                  "a crc32 without eight digits");
+    check_refused(NO_SHARDS SOURCE("a") "}", ", \"x\": 1}]}",
+                  "the next member has no meaning");
+    check_refused(NO_SHARDS SOURCE("b") "}}, {\"file\":\"a\"", ",\"bytes\":9}]}",
+                  "not in bytewise order of names");
+    check_refused(PREFACE "\"job\": ", "1, \"shards\": []}", "");
+    check_refused(PREFACE "\"job\": \"\"", ", \"job\": \"\"}",
+                  "the next member should be \"shards\"");
+    check_refused(PREFACE "\"job\": \"\"", "}", "the next member should be \"shards\"");
+}
+
+/* Who wants nothing is told nothing. */
+static void
+test_no_visitor(void)
+{
+    char document[] = "{\"schema_version\": 1, \"writer\": \"w\", \"job\": \"j\", "
+                      "\"shards\": [" SHARD("a") "\"t\":\"00000000\"}}], \"sources\": ["
+                      SOURCE("a") "\"t\":\"00000000\"}}]}";
+
+    CHECK_EQ(berthi_manifest_parse(document, strlen(document), "m",
+                                   &(berthi_manifest_visitor){ .user = NULL }, NULL),
+             BERTH_OK);
 }
 
 static void
@@ -471,7 +597,7 @@ test_visitor_stops(void)
 
     for (uint64_t at = 1; at <= 3; at++) {
         seen s = { .fails_at = at };
-        const berthi_manifest_visitor visitor = { &s, see_shard, see_tensor };
+        const berthi_manifest_visitor visitor = see(&s);
         char copy[sizeof document];
         berth_error error;
 
@@ -490,7 +616,7 @@ static berth_status
 read_file(berth_context *with, const char *path, const char *lines, berth_error *error)
 {
     seen s = { .calls = 0 };
-    const berthi_manifest_visitor visitor = { &s, see_shard, see_tensor };
+    const berthi_manifest_visitor visitor = see(&s);
     berth_status status;
 
     append(&s.lines, "", 0);
@@ -625,6 +751,9 @@ main(int argc, char **argv)
     if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
         return 1;
     T_RUN(test_exact_text);
+    T_RUN(test_of_a_conversion);
+    T_RUN(test_of_a_conversion_refuses);
+    T_RUN(test_no_visitor);
     T_RUN(test_empty);
     T_RUN(test_escapes);
     T_RUN(test_counts_first);

@@ -5,6 +5,7 @@
  * What is accepted is printed, and the print must parse to the same shards and
  * tensors and print to the same bytes; names ascend strictly.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ typedef struct pass {
     uint64_t shard_length;
     char *tensor;
     uint64_t tensor_length;
+    bool has_source;
 } pass;
 
 static berth_status
@@ -79,6 +81,35 @@ see_shard(void *user, const berthi_manifest_shard *shard, berth_error *error)
 }
 
 static berth_status
+see_source(void *user, const berthi_manifest_source *source, berth_error *error)
+{
+    pass *const p = user;
+
+    (void)error;
+    if (!p->has_source) { /* an order of their own */
+        free(p->shard);
+        p->shard = NULL;
+        p->has_source = true;
+    }
+    check_order(&p->shard, &p->shard_length, source->file, source->file_length);
+    free(p->tensor);
+    p->tensor = NULL;
+    berthi_manifest_add_source(&p->writer, source);
+    return BERTH_OK;
+}
+
+static berth_status
+see_job(void *user, const char *text_of_job, uint64_t length, berth_error *error)
+{
+    pass *const p = user;
+
+    (void)error;
+    REQUIRE(p->shard == NULL);
+    berthi_manifest_add_job(&p->writer, text_of_job, length);
+    return BERTH_OK;
+}
+
+static berth_status
 see_tensor(void *user, const berthi_manifest_tensor *tensor, berth_error *error)
 {
     pass *const p = user;
@@ -95,7 +126,8 @@ static berth_status
 parse_and_print(const uint8_t *data, size_t size, text *out)
 {
     pass p = { .shard = NULL };
-    const berthi_manifest_visitor visitor = { &p, see_shard, see_tensor };
+    const berthi_manifest_visitor visitor = { &p, see_shard, see_tensor, see_job,
+                                              see_source, see_tensor };
     char *const copy = malloc(size + 1);
     berth_error error = { .status = BERTH_OK };
     berth_status status;

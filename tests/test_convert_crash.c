@@ -163,6 +163,8 @@ static struct {
     const char *model;
     const char *whole; /* new */
     const char *old;   /* INT8, in more shards */
+    berth_convert_report report;
+    uint32_t findings;
 } known;
 
 /* Shards that get other tensors, bytes kept for later ones, side files. */
@@ -193,6 +195,9 @@ make_known(void)
     CHECK_GT(c.redos, 0);
     CHECK_GT(c.kept, 0);
     CHECK_GT(c.findings, 0);
+    CHECK_EQ(c.findings, c.report.nonfinite_tensors);
+    known.report = c.report;
+    known.findings = c.findings;
     known.old = fixture_format("%s/old", fixture_folder());
     converted_begin(&c, known.old, BERTH_ENCODING_INT8);
     c.options.max_shard_bytes = 7000;
@@ -465,6 +470,89 @@ test_resumed_and_rejected(void)
     CHECK(is_recovered(folder, false));
 }
 
+/* What finished shards had to tell is told again. */
+static void
+test_resumed_reports(void)
+{
+    const char *const folder = fixture_format("%s/out", fixture_folder());
+    converted c;
+
+    T_REQUIRE(is_killed(folder, false, false, 600));
+    begin(&c, folder);
+    c.options.resume = 1;
+    CHECK_EQ(converted_run(&c, known.model), BERTH_OK);
+    CHECK_GT(c.report.bytes_resumed, 0);
+    CHECK_LT(c.report.bytes_read, known.report.bytes_read);
+    CHECK_EQ(c.report.nonfinite_tensors, known.report.nonfinite_tensors);
+    CHECK_EQ(c.report.nonfinite_values, known.report.nonfinite_values);
+    CHECK_EQ(c.report.tensors_written, known.report.tensors_written);
+    CHECK_EQ(c.findings, known.findings);
+}
+
+/*
+ * Bytes, and weights whose states are shorter or longer than guessed: the last
+ * tensor that fits into the first shard, or the first that does not, is one.
+ */
+static const char *
+make_border_model(float value, uint64_t filler)
+{
+    const char *const folder = fixture_folder();
+    const uint64_t shape[2] = { 2, 3 };
+    const float values[6] = { value, value, value, value, value, value };
+    fixture_builder *const b = fixture_begin();
+
+    fixture_add(b, "model.a", "U8", 1, &filler, NULL);
+    for (int i = 0; i < 6; i++)
+        fixture_add(b, fixture_format("model.layers.%d.fc1.weight", i), "F32", 2, shape,
+                    values);
+    fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    fixture_text(fixture_format("%s/config.json", folder), FIXTURE_CONFIG);
+    return folder;
+}
+
+static uint64_t
+kill_at_border(float value, uint64_t filler, uint64_t step)
+{
+    const char *const model = make_border_model(value, filler);
+    const char *const above = fixture_folder();
+    const char *const whole = fixture_format("%s/whole", above);
+    const char *const known_model = known.model;
+    const char *const known_whole = known.whole;
+    uint64_t points = 0;
+    bool was_killed = true;
+
+    known.model = model;
+    known.whole = whole;
+    CHECK_EQ(convert(whole, false, false, NULL), BERTH_OK);
+    for (uint64_t at = 2 * step; was_killed; at += step) {
+        const char *const folder = fixture_format("%s/%d", above, (int)at);
+
+        was_killed = is_killed(folder, false, false, at);
+        points += was_killed;
+        if (!is_recovered(folder, false)) {
+            T_NOTE("%d bytes, killed at point %d, %s", (int)filler, (int)at, folder);
+            break;
+        }
+        fixture_remove(folder);
+    }
+    known.model = known_model;
+    known.whole = known_whole;
+    return points;
+}
+
+static void
+test_killed_where_a_guess_decides(void)
+{
+    uint64_t points = 0;
+
+    for (uint64_t filler = 9000 - 1290; filler < 9000 - 1200; filler += 6)
+        points += kill_at_border(0.5f, filler, 45);
+    for (uint64_t filler = 9000 - 1275; filler < 9000 - 1225; filler++)
+        points += kill_at_border(1.17e-25f, filler, 75);
+    CHECK_GT(points, 50);
+    T_NOTE("killed at %d points", (int)points);
+}
+
 /* ----------------------------------------------------------------------- faults */
 
 static void
@@ -713,6 +801,8 @@ main(int argc, char **argv)
     T_RUN(test_killed_at_random);
     T_RUN(test_what_is_not_resumed);
     T_RUN(test_resumed_and_rejected);
+    T_RUN(test_resumed_reports);
+    T_RUN(test_killed_where_a_guess_decides);
     T_RUN(test_failing_allocations);
     T_RUN(test_failing_system_calls);
     T_RUN(test_cancelled_from_outside);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_convert_limits.c - how much memory a conversion takes, how much it reads,
- * what a resumed run still knows; and tensors without a usual shape.
+ * test_convert_limits.c - how much memory a conversion takes, how much it reads;
+ * and tensors without a usual shape.
  */
 #define _GNU_SOURCE
 
@@ -301,53 +301,6 @@ test_ties(void)
     CHECK_EQ(converted_matches_oracle(&c, model), 3);
 }
 
-/* --------------------------------------------------------------------- resuming */
-
-static int
-cancel_late(void *user, const berth_progress *progress)
-{
-    (void)user;
-    return progress->done > 0;
-}
-
-/* What finished shards had to tell is told again. */
-static void
-test_resumed_reports(void)
-{
-    const char *const model = converted_make_model(20, 5, true, true);
-    uint32_t resumed = 0;
-    converted whole;
-
-    converted_begin(&whole, out(), BERTH_ENCODING_NF4);
-    whole.options.max_shard_bytes = 9000;
-    whole.options.double_quant = 1;
-    CHECK_EQ(converted_run(&whole, model), BERTH_OK);
-    CHECK_GT(whole.report.nonfinite_tensors, 3);
-    CHECK_EQ(whole.findings, whole.report.nonfinite_tensors);
-    for (int round = 0; round < 200 && resumed < 10; round++) {
-        converted c = whole;
-
-        c.options.output = out();
-        c.options.report = &c.report;
-        c.options.finding_user = &c;
-        c.options.coverage_user = &c;
-        c.options.progress = cancel_late;
-        c.options.workers = 1;
-        converted_shrink(&c, 64);
-        if (converted_run(&c, model) != BERTH_ECANCELLED)
-            continue;
-        c.options.progress = NULL;
-        c.options.resume = 1;
-        CHECK_EQ(converted_run(&c, model), BERTH_OK);
-        resumed += c.report.bytes_resumed > 0;
-        CHECK_EQ(c.report.nonfinite_tensors, whole.report.nonfinite_tensors);
-        CHECK_EQ(c.report.nonfinite_values, whole.report.nonfinite_values);
-        CHECK_EQ(c.findings, whole.findings);
-        CHECK(converted_is_same(whole.options.output, c.options.output));
-    }
-    T_NOTE("%u resumed runs found finished shards", resumed);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -363,6 +316,5 @@ main(int argc, char **argv)
     T_RUN(test_plain_floats_of_8_bits);
     T_RUN(test_fused_experts);
     T_RUN(test_ties);
-    T_RUN(test_resumed_reports);
     T_MAIN_END;
 }

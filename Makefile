@@ -320,7 +320,7 @@ demo: all $(MAKER_PROGRAMS)
 	$(Q)tests/demo.sh
 lint: all
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
-interop: all $(TEST_PROGRAMS) $(MAKER_PROGRAMS)
+interop: all $(MAKER_PROGRAMS)
 	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
 	    { BERTH_MODELS_PYTHON=$$(tests/interop/venv.sh models) || :; } && \
 	    export BERTH_MODELS_PYTHON && \

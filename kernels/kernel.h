@@ -195,9 +195,14 @@ typedef struct berthi_operations {
 /* The reference loops: every entry present, no instruction set assumed. */
 extern const berthi_operations berthi_scalar_operations;
 
-/* encode_double of any level: its own 8-bit codes, the one way to subtract. */
+/*
+ * encode_double of any level: its own 8-bit codes, the one way to subtract.
+ * `tables` are the level's, made once for all turns.
+ */
 void berthi_encode_double_by(const berthi_double_arguments *arguments,
-                             void (*encode_codes)(const berthi_encode_arguments *codes));
+                             void (*encode_codes)(const berthi_encode_arguments *codes,
+                                                  const void *tables),
+                             const void *tables);
 
 /*
  * All operations of a level, by the fastest code it has for each: what callers

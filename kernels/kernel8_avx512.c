@@ -1,101 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kernel8_avx512.c - 8-bit codes with AVX-512: blocks by a map, LLM.int8() rows.
- *
- * A map's code is a binary search over 255 borders in eight levels; a level's
- * border is picked from registers by the code found so far.
- */
+/* kernel8_avx512.c - 8-bit codes with AVX-512: blocks by a map, LLM.int8() rows. */
 #include "kernels/avx512.h"
+#include "kernels/map_bins.h"
 
-/* --------------------------------------------------------------- map search */
-
-/*
- * Borders of each level of the search, strict: a value on a midpoint takes the
- * even neighbour, so where that is the upper one the border lies an ulp lower.
- */
-typedef struct map_search {
-    __m512 levels[4]; /* of 1, 2, 4, 8 entries */
-    __m512 level16;
-    __m512 level32[2];
-    __m512 level64[4];
-    __m512 level128[8];
-} map_search;
-
-static float
-border_of(const uint32_t *map, uint32_t lower)
-{
-    const float sum = berthi_core_add(berthi_core_float(map[lower]),
-                                      berthi_core_float(map[lower + 1]));
-    const float midpoint = berthi_core_multiply(sum, 0.5f);
-
-    return lower % 2 == 0 ? midpoint : nextafterf(midpoint, -INFINITY);
-}
-
-/* Entry i of a level of `count` is the border below code (2 i + 1) 128 / count. */
-static void
-fill_level(const uint32_t *map, uint32_t count, __m512 *out)
-{
-    float entries[128] = { 0 };
-
-    for (uint32_t i = 0; i < count; i++)
-        entries[i] = border_of(map, (2 * i + 1) * (128 / count) - 1);
-    for (uint32_t i = 0; i < count; i += 16)
-        out[i / 16] = _mm512_loadu_ps(entries + i);
-}
+/* ------------------------------------------------------------------ maps */
 
 static void
-make_map_search(const uint32_t *map, map_search *s)
+encode_map_bins(const berthi_encode_arguments *a, const void *tables)
 {
-    for (uint32_t level = 0; level < 4; level++)
-        fill_level(map, 1u << level, &s->levels[level]);
-    fill_level(map, 16, &s->level16);
-    fill_level(map, 32, s->level32);
-    fill_level(map, 64, s->level64);
-    fill_level(map, 128, s->level128);
+    encode_all(a, tables, find_absmax, encode_map_block,
+               berthi_scalar_operations.encode_map);
 }
 
-ALWAYS_INLINE __m512i
-append_bit(__m512i code, __m512 values, __m512 border)
+void
+berthi_avx512_encode_map(const berthi_encode_arguments *a)
 {
-    const __m512i twice = _mm512_add_epi32(code, code);
-
-    return _mm512_mask_add_epi32(twice, _mm512_cmp_ps_mask(values, border, _CMP_GT_OQ), twice,
-                                 _mm512_set1_epi32(1));
+    encode_map_by(a, encode_map_bins);
 }
 
-/* Entry `code` of 32, 64 or 128 in registers. */
-ALWAYS_INLINE __m512
-pick_32(const __m512 *table, __m512i code)
+void
+berthi_avx512_encode_double(const berthi_double_arguments *a)
 {
-    return _mm512_permutex2var_ps(table[0], code, table[1]);
+    encode_double_by(a, encode_map_bins);
 }
 
-ALWAYS_INLINE __m512
-pick_64(const __m512 *table, __m512i code)
-{
-    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(code, _mm512_set1_epi32(32)),
-                                pick_32(table, code), pick_32(table + 2, code));
-}
-
-ALWAYS_INLINE __m512
-pick_128(const __m512 *table, __m512i code)
-{
-    return _mm512_mask_blend_ps(_mm512_test_epi32_mask(code, _mm512_set1_epi32(64)),
-                                pick_64(table, code), pick_64(table + 4, code));
-}
-
-ALWAYS_INLINE __m512i
-map_codes(const map_search *s, __m512 values)
-{
-    __m512i code = _mm512_setzero_si512();
-
-    for (int level = 0; level < 4; level++)
-        code = append_bit(code, values, _mm512_permutexvar_ps(code, s->levels[level]));
-    code = append_bit(code, values, _mm512_permutexvar_ps(code, s->level16));
-    code = append_bit(code, values, pick_32(s->level32, code));
-    code = append_bit(code, values, pick_64(s->level64, code));
-    return append_bit(code, values, pick_128(s->level128, code));
-}
+/* --------------------------------------------------------------- LLM.int8() */
 
 /* 16 elements, widened. */
 ALWAYS_INLINE __m512
@@ -110,41 +39,6 @@ load_16(const void *values, int32_t dtype, uint64_t first)
         return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
-
-ALWAYS_INLINE void
-encode_map_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
-                 uint64_t first, float reciprocal)
-{
-    const __m512 factor = _mm512_set1_ps(reciprocal);
-
-    for (uint64_t i = first; i < first + a->block_size; i += 16) {
-        const __m512 scaled = _mm512_mul_ps(load_16(a->values, dtype, i), factor);
-
-        _mm_storeu_si128((__m128i *)(a->codes + i),
-                         _mm512_cvtepi32_epi8(map_codes(tables, scaled)));
-    }
-}
-
-void
-berthi_avx512_encode_map(const berthi_encode_arguments *a)
-{
-    map_search s;
-
-    if (a->block_size % 32 != 0) {
-        berthi_scalar_operations.encode_map(a);
-        return;
-    }
-    make_map_search(a->map, &s);
-    encode_all(a, &s, find_absmax, encode_map_block, berthi_scalar_operations.encode_map);
-}
-
-void
-berthi_avx512_encode_double(const berthi_double_arguments *a)
-{
-    berthi_encode_double_by(a, berthi_avx512_encode_map);
-}
-
-/* --------------------------------------------------------------- LLM.int8() */
 
 /* What does not fill a register, with the scale of its row. */
 static void

@@ -7,6 +7,7 @@
  * Decoding multiplies the 16 values by a block's absmax, rounds them once, and
  * then translates nibbles by byte shuffles.
  */
+#include "kernels/map_bins.h"
 #include "kernels/simd_blocks.h"
 
 #include <immintrin.h>
@@ -377,10 +378,33 @@ decode_fp4(const berthi_decode_arguments *a)
     decode_all(a, berthi_fp4_values, decode_block, berthi_scalar_operations.decode_fp4);
 }
 
+/* --------------------------------------------------------------------- maps */
+
+static void
+encode_map_bins(const berthi_encode_arguments *a, const void *tables)
+{
+    encode_all(a, tables, find_absmax, encode_map_block,
+               berthi_scalar_operations.encode_map);
+}
+
+static void
+encode_map(const berthi_encode_arguments *a)
+{
+    encode_map_by(a, encode_map_bins);
+}
+
+static void
+encode_double(const berthi_double_arguments *a)
+{
+    encode_double_by(a, encode_map_bins);
+}
+
 const berthi_operations berthi_avx2_operations = {
     .level = "avx2",
     .encode_nf4 = encode_nf4,
     .encode_fp4 = encode_fp4,
     .decode_nf4 = decode_nf4,
     .decode_fp4 = decode_fp4,
+    .encode_map = encode_map,
+    .encode_double = encode_double,
 };

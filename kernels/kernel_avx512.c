@@ -60,10 +60,24 @@ typedef struct bins {
     __m512i above_high;
 } bins;
 
+/*
+ * Adding 1.5 * 2^23 leaves the rounded sum in the last bits, of which look-ups
+ * take five: the bin modulo 32.
+ */
+ALWAYS_INLINE __m512i
+bins_of(__m512 scaled)
+{
+    return _mm512_castps_si512(_mm512_fmadd_ps(scaled, _mm512_set1_ps(BINS_PER_UNIT),
+                                               _mm512_set1_ps(0x1.8p23f)));
+}
+
+/* From -16 to 15. */
 static int
 bin_of(float scaled)
 {
-    return _mm_cvtss_si32(_mm_set_ss(scaled * BINS_PER_UNIT));
+    const int bin = _mm512_cvtsi512_si32(bins_of(_mm512_set1_ps(scaled))) & 31;
+
+    return bin < 16 ? bin : bin - 32;
 }
 
 static bins
@@ -99,8 +113,7 @@ ALWAYS_INLINE __m512i
 nf4_codes(const bins *b, __m512 values, __m512 reciprocal)
 {
     const __m512 scaled = _mm512_mul_ps(values, reciprocal);
-    const __m512i bin
-        = _mm512_cvtps_epi32(_mm512_mul_ps(scaled, _mm512_set1_ps(BINS_PER_UNIT)));
+    const __m512i bin = bins_of(scaled);
     const __m512 threshold
         = _mm512_permutex2var_ps(b->threshold_low, bin, b->threshold_high);
     const __m512i below = _mm512_permutex2var_epi32(b->below_low, bin, b->below_high);
@@ -117,8 +130,7 @@ fp4_codes(const bins *b, __m512 values, __m512 reciprocal)
     const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(values), smallest, _CMP_GE_OQ);
     const __m512 scaled = _mm512_maskz_mul_ps(normal, values, reciprocal);
     const __m512 magnitude = _mm512_abs_ps(scaled);
-    const __m512i bin
-        = _mm512_cvtps_epi32(_mm512_mul_ps(magnitude, _mm512_set1_ps(BINS_PER_UNIT)));
+    const __m512i bin = bins_of(magnitude);
     const __mmask16 above = _mm512_cmp_ps_mask(
         magnitude, _mm512_permutexvar_ps(bin, b->threshold_low), _CMP_GT_OQ);
     const __mmask16 negative

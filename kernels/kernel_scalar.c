@@ -123,33 +123,53 @@ decode_map(const berthi_decode_arguments *a)
 
 /* ------------------------------------------------------ double quantization */
 
+/* An ordinary subtraction: subnormals stay. A known count makes vectors of it. */
+static inline __attribute__((always_inline)) void
+subtract(const float *restrict absmax, float offset, uint64_t count, float *restrict out)
+{
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = berthi_core_add(absmax[i], -offset);
+}
+
 void
 berthi_encode_double_by(const berthi_double_arguments *a,
-                        void (*encode_codes)(const berthi_encode_arguments *arguments))
+                        void (*encode_codes)(const berthi_encode_arguments *arguments,
+                                             const void *tables),
+                        const void *tables)
 {
     for (uint64_t first = 0; first < a->count; first += BERTHI_DOUBLE_SCRATCH) {
         const uint64_t left = a->count - first;
         const uint64_t count = left < BERTHI_DOUBLE_SCRATCH ? left : BERTHI_DOUBLE_SCRATCH;
 
-        /* An ordinary subtraction: subnormals stay. */
-        for (uint64_t i = 0; i < count; i++)
-            a->scratch[i] = berthi_core_add(a->absmax[first + i], -a->offset);
-        encode_codes(&(berthi_encode_arguments){
-            .values = a->scratch,
-            .dtype = BERTH_F32,
-            .block_size = BERTHI_DOUBLE_BLOCK,
-            .count = count,
-            .map = berthi_signed_map,
-            .codes = a->codes + first,
-            .absmax = a->absmax2 + first / BERTHI_DOUBLE_BLOCK,
-        });
+        if (count == BERTHI_DOUBLE_SCRATCH)
+            subtract(a->absmax + first, a->offset, BERTHI_DOUBLE_SCRATCH, a->scratch);
+        else
+            subtract(a->absmax + first, a->offset, count, a->scratch);
+        encode_codes(
+            &(berthi_encode_arguments){
+                .values = a->scratch,
+                .dtype = BERTH_F32,
+                .block_size = BERTHI_DOUBLE_BLOCK,
+                .count = count,
+                .map = berthi_signed_map,
+                .codes = a->codes + first,
+                .absmax = a->absmax2 + first / BERTHI_DOUBLE_BLOCK,
+            },
+            tables);
     }
+}
+
+static void
+encode_map_plainly(const berthi_encode_arguments *a, const void *tables)
+{
+    (void)tables;
+    encode_map(a);
 }
 
 static void
 encode_double(const berthi_double_arguments *a)
 {
-    berthi_encode_double_by(a, encode_map);
+    berthi_encode_double_by(a, encode_map_plainly, NULL);
 }
 
 static void

@@ -61,25 +61,52 @@ encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
     reference(&part);
 }
 
+/* Blocks whose maxima are found, and inverted, one after the other. */
+#define BATCH 16u
+#define BATCH_VALUES 2048u /* they stay in the first cache meanwhile */
+
+/* Largest magnitudes of `count` blocks, and the flushed reciprocals of ordinary ones. */
+ALWAYS_INLINE void
+prepare_blocks(const berthi_encode_arguments *a, int32_t dtype, uint64_t first,
+               uint32_t count, absmax_function *find_absmax, float *absmax,
+               float *reciprocal)
+{
+    for (uint32_t b = 0; b < BATCH; b++)
+        absmax[b] = 1.0f;
+    for (uint32_t b = 0; b < count; b++)
+        absmax[b] = find_absmax(a->values, dtype, first + (uint64_t)b * a->block_size,
+                                a->block_size);
+    for (uint32_t b = 0; b < BATCH; b++) /* a known count makes vectors of it */
+        reciprocal[b] = absmax[b] > 0x1p126f ? 0.0f : 1.0f / absmax[b];
+}
+
 ALWAYS_INLINE void
 encode_typed(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
              absmax_function *find_absmax, encode_block_function *encode_block,
              encode_function *reference)
 {
-    uint64_t first = 0;
+    const uint64_t whole = a->count - a->count % a->block_size;
+    const uint32_t most = a->block_size >= BATCH_VALUES ? 1 : BATCH_VALUES / a->block_size;
+    const uint32_t batch = most < BATCH ? most : BATCH;
+    float absmax[BATCH];
+    float reciprocal[BATCH];
 
-    for (; a->count - first >= a->block_size; first += a->block_size) {
-        const float absmax = find_absmax(a->values, dtype, first, a->block_size);
+    for (uint64_t first = 0; first < whole;) {
+        const uint64_t left = (whole - first) / a->block_size;
+        const uint32_t count = left < batch ? (uint32_t)left : batch;
 
-        if (!(absmax >= 0x1p-64f && absmax <= LARGEST_FLOAT)) {
-            encode_plainly(a, reference, first, a->block_size);
-            continue;
+        prepare_blocks(a, dtype, first, count, find_absmax, absmax, reciprocal);
+        for (uint32_t b = 0; b < count; b++, first += a->block_size) {
+            if (!(absmax[b] >= 0x1p-64f && absmax[b] <= LARGEST_FLOAT)) {
+                encode_plainly(a, reference, first, a->block_size);
+                continue;
+            }
+            a->absmax[first / a->block_size] = absmax[b];
+            encode_block(a, tables, dtype, first, reciprocal[b]);
         }
-        a->absmax[first / a->block_size] = absmax;
-        encode_block(a, tables, dtype, first, berthi_core_reciprocal(absmax));
     }
-    if (first < a->count)
-        encode_plainly(a, reference, first, a->count - first);
+    if (whole < a->count)
+        encode_plainly(a, reference, whole, a->count - whole);
 }
 
 /* One copy per dtype, so that the loads carry no branch. */

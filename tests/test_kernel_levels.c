@@ -338,6 +338,35 @@ test_map_codes(void)
     }
 }
 
+/* Two borders in a bin, or one below all bins: the codes stay the reference's. */
+static void
+test_other_maps(void)
+{
+    uint32_t map[256];
+    float x[512];
+    uint64_t state = 9;
+
+    if (level->encode_map == NULL)
+        T_SKIP("this level has no 8-bit codes");
+    for (int kind = 0; kind < 3; kind++) {
+        for (int i = 0; i < 256; i++) {
+            const float linear = (float)(i - 127) / 128.0f;
+
+            map[i] = berthi_core_bits(kind == 0   ? 0.5f + (float)i * 0x1p-20f
+                                      : kind == 1 ? linear * 0x1p-20f
+                                                  : linear);
+        }
+        for (int i = 0; i < 512; i++)
+            x[i] = (float)(int32_t)next_random(&state) * 0x1p-31f;
+        x[3] = -0.0f;
+        x[5] = 0.0f;
+        x[7] = 0x1p-40f;
+        x[9] = -0x1p-40f;
+        check_map(x, BERTH_F32, map, 256, 512);
+        check_map(x, BERTH_F32, berthi_signed_map, 64, 512);
+    }
+}
+
 static void
 test_statistics(void)
 {
@@ -474,6 +503,7 @@ main(int argc, char **argv)
         T_RUN(test_decoding);
         T_RUN(test_decoding_of_every_absmax);
         T_RUN(test_map_codes);
+        T_RUN(test_other_maps);
         T_RUN(test_statistics);
         T_RUN(test_rows);
     }

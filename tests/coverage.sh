@@ -9,9 +9,10 @@
 # More than is listed fails, and so does less: the list stays true. Blank lines and # are ignored.
 set -u
 export LC_ALL=C
-# The parsers and the index: everything that reads what a file says.
-FILES=$(ls quant/scan*.c quant/json.c quant/state*.c quant/config*.c quant/format.c \
-    loader/safetensors*.c loader/index*.c loader/manifest*.c loader/sniff*.c \
+# The parsers and the index: everything that reads what a file says, and what prints it anew.
+FILES=$(ls quant/scan*.c quant/json*.c quant/state*.c quant/config*.c quant/format.c \
+    quant/rules_file.c quant/glob.c loader/safetensors*.c loader/index*.c loader/manifest*.c \
+    loader/journal.c loader/paths.c loader/shard_name.c loader/layout_header.c loader/sniff*.c \
     kernels/utf8.c kernels/escape.c 2>/dev/null)
 
 build=$BERTH_BUILD

@@ -592,10 +592,11 @@ test_refuses_other_encodings(void)
 static void
 test_visitor_stops(void)
 {
-    static const char document[] = HEAD SHARD("a") "\"t\":\"0123abcd\"}}," SHARD("b")
-                                   "}}" TAIL;
+    static const char document[] =
+        PREFACE "\"job\": \"j\", \"shards\": [" SHARD("a") "\"t\":\"0123abcd\"}}," SHARD("b")
+        "}}], \"sources\": [" SOURCE("c") "\"t\":\"0123abcd\"}}" TAIL;
 
-    for (uint64_t at = 1; at <= 3; at++) {
+    for (uint64_t at = 1; at <= 6; at++) {
         seen s = { .fails_at = at };
         const berthi_manifest_visitor visitor = see(&s);
         char copy[sizeof document];

@@ -116,6 +116,8 @@ test_refused(void)
         { "keep * shape=4x", 7, "shape= wants" },
         { "keep * shape=4,4", 7, "shape= wants" },
         { "keep * shape=+", 7, "shape= wants" },
+        { "keep * shape=99999999999999999999999", 7, "shape= wants" },
+        { "keep * shape=18446744073709551616", 7, "shape= wants" },
         { "keep * shape=*+", 7, "shape= wants" },
         { "keep * shape=1x1x1x1x1x1x1x1x1", 7, "more than 8 axes" },
         { "keep * shape=1 shape=1", 15, "a second shape=" },

@@ -85,10 +85,12 @@ berthi_build_sort(berthi_build *build, void **items, uint32_t count, build_compa
     void **from = items;
     uint32_t i = 1;
 
+    if (build->status != BERTH_OK) /* there may be no list */
+        return;
     /* Most lists come in order. */
     while (i < count && compare(items[i - 1], items[i]) <= 0)
         i++;
-    if (build->status != BERTH_OK || i >= count)
+    if (i >= count)
         return;
     scratch = berthi_memory_array(build->context, BERTHI_PURPOSE_SCRATCH, count,
                                   sizeof *scratch);

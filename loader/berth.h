@@ -1164,9 +1164,10 @@ berth_values_product_init(berth_values_product *product)
 
 /*
  * berth_values_multiply() multiplies vectors by a weight where it lies. 4-bit:
- * in 32-bit floats, rounded once at the end; INT8: as LLM.int8() does. An input
+ * in 32-bit floats, rounded once at the end; with BF16 inputs the 16 values of
+ * the encoding count as rounded to BF16. INT8: as LLM.int8() does. An input
  * gives the same bits alone or among others, but for INT8's outlier columns,
- * which all inputs share. Takes memory for inputs and outputs from the context.
+ * which all inputs share. Takes memory beside both from the context.
  *
  * Returns BERTH_OK, BERTH_EINVAL, BERTH_ENOMEM.
  */

@@ -2,7 +2,7 @@
 /*
  * values_multiply.c - vectors times a weight in the caller's memory.
  *
- *   4-bit   inputs ─▶ floats ─▶ sums, a share of the rows at a time ─▶ dtype
+ *   4-bit   inputs ─▶ sums as floats, a share of the rows at a time ─▶ dtype
  *   INT8    inputs ─▶ codes, row maxima, outliers ─▶ sums ─▶ scaled, the same way
  */
 #include <math.h>
@@ -30,7 +30,6 @@ typedef struct multiplication {
     uint8_t *memory; /* what follows lies in it, where it is not the caller's */
     uint64_t memory_bytes;
     float *absmax;   /* doubly quantized: recovered */
-    const float *inputs;
     float *outputs;
     float *scratch;  /* one after the other for each thread */
     int8_t *codes;   /* INT8: of the inputs */
@@ -143,10 +142,8 @@ divide_4bit(multiplication *m, divider *d)
 
     if (m->values.storage.is_double)
         m->absmax = divide(d, m->values.blocks, sizeof(float));
-    if (m->product.dtype != BERTH_F32) {
-        m->inputs = divide(d, m->columns * count, sizeof(float));
+    if (m->product.dtype != BERTH_F32)
         m->outputs = divide(d, m->rows * count, sizeof(float));
-    }
     m->scratch = divide(d, berthi_product_scratch(m->columns, count),
                         sizeof(float) * m->threads);
 }
@@ -201,7 +198,8 @@ multiply_share(void *user, uint32_t worker, uint64_t part)
         .columns = m->columns,
         .first_row = first,
         .end_row = first + berthi_min_u64(m->share, m->rows - first),
-        .inputs = m->inputs,
+        .inputs = m->product.inputs,
+        .dtype = m->product.dtype,
         .outputs = m->outputs,
         .scratch = m->scratch
                    + worker * berthi_product_scratch(m->columns, m->product.count),
@@ -227,13 +225,8 @@ multiply_4bit(multiplication *m, const berth_values_options *options, berth_erro
         m->absmax = m->buffers.absmax;
     if (status != BERTH_OK)
         return status;
-    if (is_cast) {
-        berthi_quantize_cast(product->inputs, product->dtype, (float *)m->inputs,
-                             BERTH_F32, m->columns * product->count);
-    } else {
-        m->inputs = product->inputs;
+    if (!is_cast)
         m->outputs = product->outputs;
-    }
     berthi_values_run(m->threads, m->parts, multiply_share, m);
     if (is_cast)
         berthi_quantize_cast(m->outputs, BERTH_F32, product->outputs, product->dtype,

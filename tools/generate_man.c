@@ -71,6 +71,8 @@ write_option(output *out, const cli_option *option)
             output_bytes(out, *p == '|' ? " " : p, 1);
     }
     output_text(out, "\n");
+    if (option->fallback != NULL || option->environment != NULL)
+        output_text(out, ".br\n"); /* or it would end a sentence without a full stop */
     if (option->fallback != NULL) {
         output_text(out, "Default: ");
         write_roff(out, option->fallback);

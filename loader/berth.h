@@ -788,7 +788,7 @@ typedef struct berth_convert_options {
     uint64_t min_coverage;    /* billionths of the parameters; less is BERTH_EPOLICY  */
     uint64_t max_shard_bytes; /* 0: 5 GB                                              */
     int32_t overwrite;        /* 1: replace what is there                             */
-    int32_t resume;           /* 1: go on with what an interrupted run has finished   */
+    int32_t resume;           /* 1: go on with what the same command has finished     */
     int32_t reject_nonfinite; /* 1: NaN and infinities are BERTH_EPOLICY              */
     int32_t dry_run;          /* 1: decide, count, report, write nothing              */
     int32_t io;               /* berth_io                                             */

@@ -220,27 +220,40 @@ fill_report(berthi_convert *convert, uint64_t begin_ns)
         *convert->options.report = *report;
 }
 
+/* Goes on with what is there, if that is allowed, or begins. */
 static berth_status
-run_convert(berth_job *job, void *user, berth_error *error)
+run_writer(berthi_convert *convert, berth_error *error)
 {
-    berthi_convert *const convert = user;
-    const uint64_t begin_ns = berthi_sys_now_ns();
     const berthi_writer_options options = {
         .job = convert->identity,
         .overwrite = convert->options.overwrite != 0,
         .resume = convert->options.resume != 0,
     };
-    berth_status status;
+    berth_status status = berthi_writer_open(convert->context, convert->options.output,
+                                             &options, &convert->writer, error);
 
-    convert->job = job;
-    status = berthi_writer_open(convert->context, convert->options.output, &options,
-                                &convert->writer, error);
     if (status == BERTH_OK && berthi_writer_is_complete(convert->writer))
         status = berthi_writer_publish(convert->writer, NULL, error);
     else if (status == BERTH_OK)
         status = write_everything(convert, error);
     berthi_writer_close(convert->writer);
     convert->writer = NULL;
+    return status;
+}
+
+static berth_status
+run_convert(berth_job *job, void *user, berth_error *error)
+{
+    berthi_convert *const convert = user;
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    bool is_there = false;
+    berth_status status = BERTH_OK;
+
+    convert->job = job;
+    if (convert->options.resume != 0)
+        status = berthi_convert_find_result(convert, &is_there, error);
+    if (status == BERTH_OK && !is_there)
+        status = run_writer(convert, error);
     if (status == BERTH_ECANCELLED)
         status = berthi_fail(error, BERTH_REASON_CANCELLED, NULL,
                              "cancelled; finished shards are kept for --resume");

@@ -187,10 +187,14 @@ write_manifest(berthi_convert *convert, char *name,
                text_file *file, uint64_t *out_bytes, berth_error *error)
 {
     const uint32_t count = berthi_layout_shard_count(convert->layout);
+    const char *const job = berthi_convert_job_text(convert);
     berthi_manifest_writer writer;
     berth_status status = BERTH_OK;
 
+    if (job == NULL)
+        return berthi_fail_memory(error, "the manifest");
     berthi_manifest_begin(&writer, put, file, error);
+    berthi_manifest_add_job(&writer, job, strlen(job));
     for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
         const berthi_layout_shard shard = berthi_layout_shard_at(convert->layout, i);
         char file_name[BERTHI_LAYOUT_NAME];

@@ -155,6 +155,17 @@ berth_status berthi_convert_complete(berthi_convert *convert, uint32_t shard,
                                      berthi_writer_file *file, uint64_t payload,
                                      berth_error *error);
 
+/* ------------------------------------------------------------- convert_result.c */
+
+/*
+ * What the manifest says of the job: the identity, and how many weights have NaN
+ * or infinities, if there are some. NULL: out of memory.
+ */
+const char *berthi_convert_job_text(berthi_convert *convert);
+/* True when the output is complete, and the same job has made it. */
+berth_status berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
+                                        berth_error *error);
+
 /* -------------------------------------------------------------- convert_files.c */
 
 /* config.json, index, side files and manifest; their shards are finished. */

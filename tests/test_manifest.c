@@ -593,7 +593,8 @@ static void
 test_visitor_stops(void)
 {
     static const char document[] =
-        PREFACE "\"job\": \"j\", \"shards\": [" SHARD("a") "\"t\":\"0123abcd\"}}," SHARD("b")
+        PREFACE "\"job\": \"j\", \"shards\": [" SHARD("a") "\"t\":\"0123abcd\"}},"
+        SHARD("b")
         "}}], \"sources\": [" SOURCE("c") "\"t\":\"0123abcd\"}}" TAIL;
 
     for (uint64_t at = 1; at <= 6; at++) {

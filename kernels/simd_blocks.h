@@ -13,6 +13,8 @@
 #ifndef BERTH_KERNELS_SIMD_BLOCKS_H
 #define BERTH_KERNELS_SIMD_BLOCKS_H
 
+#include <string.h>
+
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 
@@ -97,6 +99,12 @@ encode_typed(const berthi_encode_arguments *a, const void *tables, int32_t dtype
 
         prepare_blocks(a, dtype, first, count, find_absmax, absmax, reciprocal);
         for (uint32_t b = 0; b < count; b++, first += a->block_size) {
+            if (absmax[b] == 0.0f) { /* pruned and padded weights have many */
+                memset(a->codes + code_bytes(a->map, first), 0,
+                       code_bytes(a->map, a->block_size));
+                a->absmax[first / a->block_size] = 0.0f;
+                continue;
+            }
             if (!(absmax[b] >= 0x1p-64f && absmax[b] <= LARGEST_FLOAT)) {
                 encode_plainly(a, reference, first, a->block_size);
                 continue;

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * row_blocks.h - LLM.int8() rows, what the levels share: whole turns of
+ * ordinary rows go to the level's own code, ends and everything rare to the
+ * reference. Included by one file per level, which inlines it.
+ */
+#ifndef BERTH_KERNELS_ROW_BLOCKS_H
+#define BERTH_KERNELS_ROW_BLOCKS_H
+
+#include "kernels/simd_blocks.h"
+
+#define ROW_TURN 32u /* values */
+
+/* Of a row with a finite maximum, `count` values from `first`, whole turns. */
+typedef void encode_row_function(const berthi_rows_arguments *a, int32_t dtype,
+                                 uint64_t first, uint64_t count, float scale);
+/* The same back; `maximum` is finite. */
+typedef void decode_row_function(const berthi_rows_decode_arguments *a, uint64_t first,
+                                 uint64_t count, float maximum);
+
+/* What does not fill a turn, with the scale of its row. */
+static inline void
+encode_row_end(const berthi_rows_arguments *a, uint64_t first, uint64_t end, float scale)
+{
+    for (uint64_t i = first; i < end; i++) {
+        const float value = berthi_core_load(a->values, a->dtype, i);
+
+        a->codes[i] = berthi_core_int8_code(
+            berthi_core_from_fp16(berthi_core_to_fp16(value)), scale);
+    }
+}
+
+/* Rounding keeps order: the maximum is rounded instead of every value. */
+ALWAYS_INLINE float
+row_maximum(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
+            absmax_function *absmax_of)
+{
+    const uint64_t whole = a->columns - a->columns % ROW_TURN;
+    float maximum = 0.0f;
+
+    for (uint64_t i = 0; i < whole;) {
+        const uint32_t count = whole - i > 1u << 20 ? 1u << 20 : (uint32_t)(whole - i);
+        const float largest = absmax_of(a->values, dtype, first + i, count);
+
+        if (!(largest <= LARGEST_FLOAT)) /* NaN is ignored, infinity is not: by the rules */
+            return NAN;
+        maximum = largest > maximum ? largest : maximum;
+        i += count;
+    }
+    for (uint64_t i = first + whole; i < first + a->columns; i++)
+        maximum = berthi_core_absmax_step(maximum, berthi_core_load(a->values, dtype, i));
+    return berthi_core_from_fp16(berthi_core_to_fp16(maximum));
+}
+
+ALWAYS_INLINE void
+encode_rows_typed(const berthi_rows_arguments *a, int32_t dtype,
+                  absmax_function *absmax_of, encode_row_function *encode_row)
+{
+    const uint64_t whole = a->columns - a->columns % ROW_TURN;
+
+    for (uint64_t row = 0; row < a->rows; row++) {
+        const uint64_t first = row * a->columns;
+        const float maximum = row_maximum(a, dtype, first, absmax_of);
+
+        if (maximum <= LARGEST_FLOAT) {
+            const float scale = berthi_core_int8_scale(maximum);
+
+            a->row_maximum[row] = maximum;
+            encode_row(a, dtype, first, whole, scale);
+            encode_row_end(a, first + whole, first + a->columns, scale);
+        } else {
+            berthi_scalar_operations.encode_rows(&(berthi_rows_arguments){
+                (const uint8_t *)a->values + first * element_bytes(dtype), dtype, 1,
+                a->columns, a->codes + first, a->row_maximum + row });
+        }
+    }
+}
+
+/* One copy per dtype, so that the loads carry no branch. */
+ALWAYS_INLINE void
+encode_rows_by(const berthi_rows_arguments *a, absmax_function *absmax_of,
+               encode_row_function *encode_row)
+{
+    if (a->dtype == BERTH_BF16)
+        encode_rows_typed(a, BERTH_BF16, absmax_of, encode_row);
+    else if (a->dtype == BERTH_F16)
+        encode_rows_typed(a, BERTH_F16, absmax_of, encode_row);
+    else
+        encode_rows_typed(a, BERTH_F32, absmax_of, encode_row);
+}
+
+ALWAYS_INLINE void
+decode_rows_by(const berthi_rows_decode_arguments *a, decode_row_function *decode_row)
+{
+    const uint64_t whole = a->columns - a->columns % ROW_TURN;
+
+    for (uint64_t row = 0; row < a->rows; row++) {
+        const uint64_t first = row * a->columns;
+        /* Infinity times zero is a NaN. */
+        const uint64_t done = fabsf(a->row_maximum[row]) <= LARGEST_FLOAT ? whole : 0;
+
+        decode_row(a, first, done, a->row_maximum[row]);
+        berthi_scalar_operations.decode_rows(&(berthi_rows_decode_arguments){
+            a->codes + first + done, a->row_maximum + row, 1, a->columns - done, a->dtype,
+            (uint8_t *)a->values + (first + done) * element_bytes(a->dtype) });
+    }
+}
+
+#endif

@@ -123,6 +123,11 @@ grow_forms(void)
     }
     CHECK_EQ(t.slot_count, 256);
     CHECK_EQ(t.dimension_count, 65);
+    for (uint64_t i = 0; i < 65; i++) {
+        const berth_tensor tensor = tensor_of(BERTH_U8, 1, i, 0);
+
+        CHECK_EQ(form_intern(&t, &tensor, NULL), i);
+    }
     form_table_fini(&t);
 }
 

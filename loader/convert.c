@@ -25,9 +25,14 @@
 /* Smaller ones would be shorter than the tables beside a weight. */
 #define MIN_SHARD_BYTES UINT64_C(4096)
 
+/*
+ * What a unit reads, widened to whole pages on both sides, and what it makes of
+ * that fill a buffer of 4 MiB and no more: the kernel gives memory in pages of
+ * 2 MiB where it can, and one byte behind the last would cost another.
+ */
 const berthi_convert_sizes berthi_convert_default_sizes = {
-    .unit_bytes = UINT64_C(4) << 20,
-    .unit_values = UINT64_C(2) << 20,
+    .unit_bytes = (UINT64_C(4) << 20) - 8192,
+    .unit_values = (UINT64_C(2) << 20) - 4096,
     .unit_values_max = UINT64_C(256) << 20,
     .strip = UINT64_C(32) << 20,
     .pool = UINT64_C(40) << 20,

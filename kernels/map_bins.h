@@ -2,10 +2,11 @@
 /*
  * map_bins.h - the code of an 8-bit map by one look-up and one comparison.
  *
- * A bin is a sign, an exponent and the first seven bits of a mantissa. No bin of
- * the published maps holds two borders between codes, so a bin's entry is the
- * border in it and the code below that. Bins are in the order of their values:
- * the result is that of the full search.
+ * A place is an integer in the order of the values, all of magnitude 2^-23 or
+ * less in one for each sign; a bin is a sign, an exponent and the first seven
+ * bits of a mantissa: the upper half of a place. No bin of the published maps
+ * holds two borders between codes, so a bin's entry is the border in it and
+ * the code below that: the result is that of the full search.
  *
  * Included by one file per level, which inlines it.
  */
@@ -14,18 +15,23 @@
 
 #include "kernels/simd_blocks.h"
 
-#define BIN_SHIFT 16u            /* seven bits of mantissa are left */
-#define BIN_LOWEST (104u << 7)   /* of 2^-23; what is below is in its bin */
-#define BINS (24u << 7)          /* up to 2: scaled values are at most 1 + 1 ulp */
-#define MAP_TURN 32u
+#define BIN_SHIFT 16u       /* seven bits of mantissa are left */
+#define LOWEST (104u << 23) /* the bits of 2^-23 */
+#define BINS (24u << 7)     /* up to 2: scaled values are at most 1 + 1 ulp */
+/*
+ * Values whose places are found before they are looked up; what is stored as a
+ * vector and soon loaded one by one stalls, so many. Other blocks: the least.
+ */
+#define MAP_TURN 128u
+#define MAP_TURN_LEAST 32u
 
 typedef struct map_bin {
-    int32_t border; /* as map_order(); the largest: none */
+    int32_t border; /* a place; the largest: none */
     uint32_t below;
 } map_bin;
 
 typedef struct map_bins {
-    map_bin bins[2 * BINS]; /* of positive, then of negative values */
+    map_bin bins[2 * BINS]; /* from the most negative one */
 } map_bins;
 
 /*
@@ -42,23 +48,21 @@ map_border(const uint32_t *map, uint32_t lower)
     return lower % 2 == 0 ? midpoint : nextafterf(midpoint, -INFINITY);
 }
 
-/* Integers in the order of the values; no NaN, and -0 below 0, which no border is. */
+/* Of a number below 2 in magnitude. */
 ALWAYS_INLINE int32_t
-map_order(float scaled)
+map_place(float scaled)
 {
     const uint32_t bits = berthi_core_bits(scaled);
+    const int32_t above = (int32_t)(bits & 0x7FFFFFFFu) - (int32_t)LOWEST;
+    const int32_t magnitude = above > 0 ? above : 0;
 
-    return (int32_t)(bits >> 31 != 0 ? bits ^ 0x7FFFFFFFu : bits);
+    return (int32_t)bits < 0 ? ~magnitude : magnitude;
 }
 
-ALWAYS_INLINE uint32_t
-map_bin_of(float scaled)
+ALWAYS_INLINE int32_t
+map_bin_of(int32_t place)
 {
-    const uint32_t bits = berthi_core_bits(scaled);
-    const int32_t magnitude = (int32_t)((bits & 0x7FFFFFFFu) >> BIN_SHIFT);
-    const int32_t lowest = (int32_t)BIN_LOWEST;
-
-    return (uint32_t)(magnitude > lowest ? magnitude - lowest : 0) + (bits >> 31) * BINS;
+    return (place >> BIN_SHIFT) + (int32_t)BINS;
 }
 
 /* False: two borders in a bin, one outside all, or one that is no number. */
@@ -71,48 +75,52 @@ map_bins_can_make(const uint32_t *map, map_bins *out)
         out->bins[i].border = INT32_MAX;
     for (uint32_t lower = 0; lower < 255; lower++) {
         const float border = map_border(map, lower);
-        map_bin *const bin = &out->bins[map_bin_of(border) % (2 * BINS)];
+        map_bin *bin;
 
-        if (!(fabsf(border) >= 0x1p-23f && fabsf(border) < 2.0f) || bin->border < INT32_MAX)
+        if (!(fabsf(border) > 0x1p-23f && fabsf(border) < 2.0f))
             return false;
-        bin->border = map_order(border);
+        bin = &out->bins[map_bin_of(map_place(border))];
+        if (bin->border != INT32_MAX)
+            return false;
+        bin->border = map_place(border);
     }
-    /* From the most negative bin to the most positive one. */
     for (uint32_t i = 0; i < 2 * BINS; i++) {
-        map_bin *const bin = &out->bins[i < BINS ? 2 * BINS - 1 - i : i - BINS];
-
-        bin->below = code;
-        code += bin->border < INT32_MAX ? 1u : 0u;
+        out->bins[i].below = code;
+        code += out->bins[i].border != INT32_MAX ? 1u : 0u;
     }
     return true;
 }
 
-/* A block, whole and ordinary, of a multiple of MAP_TURN values. */
+/* `turn` values from `first`; a constant, so that vectors are made of the loop. */
+ALWAYS_INLINE void
+encode_map_turn(const berthi_encode_arguments *a, const map_bins *table, int32_t dtype,
+                uint64_t first, float reciprocal, uint32_t turn)
+{
+    uint8_t *restrict codes = a->codes + first; /* alias of nothing here */
+    int32_t places[MAP_TURN];
+
+    for (uint32_t k = 0; k < turn; k++)
+        places[k] = map_place(berthi_core_load(a->values, dtype, first + k) * reciprocal);
+#pragma GCC unroll 16
+    for (uint32_t k = 0; k < turn; k++) {
+        const map_bin *const b = &table->bins[map_bin_of(places[k])];
+
+        codes[k] = (uint8_t)(b->below + (places[k] > b->border));
+    }
+}
+
+/* A block, whole and ordinary, of a multiple of MAP_TURN_LEAST values. */
 ALWAYS_INLINE void
 encode_map_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
                  uint64_t first, float reciprocal)
 {
-    const map_bins *const table = tables;
-    float scaled[MAP_TURN];
-    int32_t order[MAP_TURN];
-    uint32_t bin[MAP_TURN];
-    uint8_t *restrict codes = a->codes + first; /* alias of nothing here */
+    const uint64_t end = first + a->block_size;
 
-    for (uint64_t i = first; i < first + a->block_size; i += MAP_TURN) {
-        for (uint32_t k = 0; k < MAP_TURN; k++)
-            scaled[k] = berthi_core_load(a->values, dtype, i + k) * reciprocal;
-        for (uint32_t k = 0; k < MAP_TURN; k++)
-            bin[k] = map_bin_of(scaled[k]);
-        for (uint32_t k = 0; k < MAP_TURN; k++)
-            order[k] = map_order(scaled[k]);
-#pragma GCC unroll 8
-        for (uint32_t k = 0; k < MAP_TURN; k++) {
-            const map_bin *const b = &table->bins[bin[k]];
-
-            codes[k] = (uint8_t)(b->below + (order[k] > b->border));
-        }
-        codes += MAP_TURN;
-    }
+    if (a->block_size % MAP_TURN == 0)
+        for (; first < end; first += MAP_TURN)
+            encode_map_turn(a, tables, dtype, first, reciprocal, MAP_TURN);
+    for (; first < end; first += MAP_TURN_LEAST)
+        encode_map_turn(a, tables, dtype, first, reciprocal, MAP_TURN_LEAST);
 }
 
 /* Of whole calls: one per level, so that its code is there once. */
@@ -124,7 +132,7 @@ encode_map_by(const berthi_encode_arguments *a, encode_bins_function *encode)
 {
     map_bins table;
 
-    if (a->block_size % MAP_TURN == 0 && map_bins_can_make(a->map, &table))
+    if (a->block_size % MAP_TURN_LEAST == 0 && map_bins_can_make(a->map, &table))
         encode(a, &table);
     else
         berthi_scalar_operations.encode_map(a);

@@ -61,6 +61,12 @@ static const char *const quantize_description[] = {
     NULL,
 };
 
+static bool
+is_block_size(uint32_t size)
+{
+    return size >= 32 && size <= 4096 && (size & (size - 1)) == 0;
+}
+
 static berth_status
 check_arguments(const cli_call *call)
 {
@@ -74,6 +80,10 @@ check_arguments(const cli_call *call)
     for (size_t i = 0; i < sizeof of_4_bits / sizeof of_4_bits[0] && a->type == int8; i++)
         if (status == BERTH_OK)
             status = cli_refuse(call, of_4_bits[i], "with --type int8");
+    if (status == BERTH_OK && a->type != int8 && !is_block_size(a->block_size))
+        status = cli_usage_error(call->command,
+                                 "--block-size: %u is no power of two from 32 to 4096",
+                                 a->block_size);
     return status;
 }
 

@@ -42,6 +42,11 @@ check_arguments(const cli_call *call)
     if (a->is_resuming && a->may_overwrite)
         return cli_usage_error(call->command, "--resume and --force exclude each other: "
                                               "go on, or begin anew");
+    if (a->common.operands[1][0] == '\0')
+        return cli_usage_error(call->command, "OUT is empty");
+    if (a->max_shard_bytes < CONVERT_MIN_SHARD)
+        return cli_usage_error(call->command, "--max-shard-size: less than %d bytes",
+                               CONVERT_MIN_SHARD);
     if (a->is_dry)
         status = cli_refuse(call, "resume", "with --dry-run");
     if (status == BERTH_OK && a->wants_json)

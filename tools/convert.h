@@ -9,6 +9,7 @@
 #include "tools/session.h"
 
 #define CONVERT_MAX_SKIPS 256
+#define CONVERT_MIN_SHARD 4096 /* bytes; the library takes no less */
 
 /* Arguments of both; dequantize leaves those of quantizing at zero. */
 typedef struct convert_arguments {

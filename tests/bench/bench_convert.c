@@ -213,15 +213,6 @@ report(const char *name, const char *const *argv, const files *f, double other)
                                    .is_higher_better = true });
     else
         bench_skip(row, "no transformers with bitsandbytes on this machine");
-    snprintf(row, sizeof row, "quantize 2.2 GB to %s, warm", name);
-    bench_report(&(bench_row){ .name = row,
-                               .unit = "s",
-                               .target = 3,
-                               .samples = s.seconds,
-                               .sample_count = ROUNDS,
-                               .limit_samples = s.limit,
-                               .limit_sample_count = LIMITS,
-                               .peer_note = "for the record: the cold row counts" });
 }
 
 int

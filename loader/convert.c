@@ -399,11 +399,26 @@ plan(berthi_convert *convert)
         report->coverage = berthi_coverage_share(&recipe->coverage);
 }
 
+/* What is no model by itself would become one that nobody can use. */
+static berth_status
+check_model(const berthi_convert *convert, berth_error *error)
+{
+    const berthi_about about = { .file = convert->checkpoint->path };
+
+    if (!convert->checkpoint->is_adapter)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                       "is an adapter, not a model by itself: merge it into its model "
+                       "first");
+}
+
 static berth_status
 prepare(berthi_convert *convert, berth_error *error)
 {
-    berth_status status;
+    berth_status status = check_model(convert, error);
 
+    if (status != BERTH_OK)
+        return status;
     if (!can_copy_texts(convert))
         return berthi_fail_memory(error, "starting a conversion");
     status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,

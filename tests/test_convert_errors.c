@@ -270,6 +270,19 @@ test_foreign_methods(void)
 }
 
 static void
+test_adapters(void)
+{
+    const char *const folder = fixture_folder();
+    converted c;
+
+    fixture_file(fixture_format("%s/adapter_model.safetensors", folder),
+                 "F32 4x8 base_model.model.a.lora_A.weight\n");
+    fixture_text(fixture_format("%s/adapter_config.json", folder), "{}");
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    check_failure(&c, folder, BERTH_EUNSUPPORTED, BERTH_REASON_UNSUPPORTED, "", "adapter");
+}
+
+static void
 test_nonfinite_values(void)
 {
     const char *const model =
@@ -456,6 +469,7 @@ main(int argc, char **argv)
     T_RUN(test_output_in_the_hub_cache);
     T_RUN(test_dry_run_writes_nothing);
     T_RUN(test_foreign_methods);
+    T_RUN(test_adapters);
     T_RUN(test_nonfinite_values);
     T_RUN(test_source_that_changes);
     T_RUN(test_companions_that_do_not_fit);

@@ -141,9 +141,9 @@ void berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file);
 
 /*
  * Gives every file its final name; all must be finished. `commit_name` is the
- * file that comes last and lies in no folder; NULL: as the journal says. With `overwrite` the commit
- * points of an old model go first, and afterwards the shards that only its
- * index named. On failure the journal stays: a resume publishes the rest.
+ * file that comes last and lies in no folder; NULL: as the journal says. With
+ * `overwrite` the commit points of an old model go first, and afterwards the
+ * shards that only its index named. On failure the journal stays: a resume publishes the rest.
  */
 berth_status berthi_writer_publish(berthi_writer *writer, const char *commit_name,
                                    berth_error *error);

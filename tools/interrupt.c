@@ -5,21 +5,24 @@
 #include "tools/interrupt.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <unistd.h>
 
 #include "loader/berth.h"
 
-static volatile sig_atomic_t is_job_running;
-static volatile sig_atomic_t was_signalled;
+/* Asked on threads of the job too: lock-free, so that a handler may set them. */
+static atomic_int is_job_running;
+static atomic_int was_signalled;
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler must not meet a lock");
 
 static void
 on_signal(int number)
 {
     (void)number;
-    if (!is_job_running)
+    if (!atomic_load(&is_job_running))
         _exit(-BERTH_ECANCELLED);
-    was_signalled = true;
+    atomic_store(&was_signalled, true);
 }
 
 void
@@ -41,17 +44,17 @@ interrupt_init(void)
 void
 interrupt_job_begin(void)
 {
-    is_job_running = true;
+    atomic_store(&is_job_running, true);
 }
 
 void
 interrupt_job_end(void)
 {
-    is_job_running = false;
+    atomic_store(&is_job_running, false);
 }
 
 bool
 interrupt_is_wanted(void)
 {
-    return was_signalled;
+    return atomic_load(&was_signalled) != 0;
 }

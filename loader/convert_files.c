@@ -177,14 +177,12 @@ list_tensors(berthi_convert *convert, uint32_t shard, berthi_manifest_writer *wr
                                                .name_length = tensor->name_length + suffix,
                                                .crc32 = convert->crcs[order[i]] });
     }
-    return writer->status;
+    return writer->text.status;
 }
 
 static berth_status
 write_manifest(berthi_convert *convert, char *name,
-               berth_status (*put)(void *user, const char *bytes, uint64_t size,
-                                   uint64_t offset, berth_error *error),
-               text_file *file, uint64_t *out_bytes, berth_error *error)
+               berthi_json_put put, text_file *file, uint64_t *out_bytes, berth_error *error)
 {
     const uint32_t count = berthi_layout_shard_count(convert->layout);
     const char *const job = berthi_convert_job_text(convert);

@@ -345,73 +345,16 @@ done:
 /* ------------------------------------------------------------------ writing */
 
 static void
-flush(berthi_manifest_writer *w)
-{
-    if (w->status == BERTH_OK && w->put != NULL && w->used > 0)
-        w->status = w->put(w->user, w->buffer, w->used, w->offset, w->error);
-    w->offset += w->used;
-    w->used = 0;
-}
-
-static void
-add(berthi_manifest_writer *w, const char *text, size_t length)
-{
-    while (length > 0) {
-        const size_t room = (size_t)(sizeof w->buffer - w->used);
-        const size_t part = length < room ? length : room;
-
-        memcpy(w->buffer + w->used, text, part);
-        w->used += part;
-        text += part;
-        length -= part;
-        if (w->used == sizeof w->buffer)
-            flush(w);
-    }
-}
-
-static void
 add_text(berthi_manifest_writer *w, const char *text)
 {
-    add(w, text, strlen(text));
+    berthi_json_text_add_words(&w->text, text);
 }
 
-static bool
-is_plain(unsigned char byte)
-{
-    return byte >= 0x20 && byte != '"' && byte != '\\';
-}
-
-/* The same escapes as in the headers that safetensors writes. */
-static void
-add_escape(berthi_manifest_writer *w, unsigned char byte)
-{
-    static const char bytes[] = "\b\f\n\r\t\"\\";
-    static const char letters[] = "bfnrt\"\\";
-    const char *const place = memchr(bytes, byte, sizeof bytes - 1);
-    char escape[8];
-
-    if (place != NULL)
-        snprintf(escape, sizeof escape, "\\%c", letters[place - bytes]);
-    else
-        snprintf(escape, sizeof escape, "\\u%04x", byte);
-    add_text(w, escape);
-}
-
+/* As in the headers that safetensors writes. */
 static void
 add_string(berthi_manifest_writer *w, const char *bytes, uint64_t length)
 {
-    uint64_t from = 0;
-
-    add_text(w, "\"");
-    for (uint64_t i = 0; i < length; i++) {
-        if (is_plain((unsigned char)bytes[i]))
-            continue;
-        add(w, bytes + from, (size_t)(i - from));
-        add_escape(w, (unsigned char)bytes[i]);
-        from = i + 1;
-    }
-    add(w, bytes + from, (size_t)(length - from));
-    add_text(w, "\"");
+    berthi_json_text_add_string(&w->text, bytes, length, BERTHI_JSON_RAW);
 }
 
 static void
@@ -435,15 +378,13 @@ enter_part(berthi_manifest_writer *w, berthi_manifest_part part)
 }
 
 void
-berthi_manifest_begin(berthi_manifest_writer *writer,
-                      berth_status (*put)(void *user, const char *bytes, uint64_t size,
-                                          uint64_t offset, berth_error *error),
-                      void *user, berth_error *error)
+berthi_manifest_begin(berthi_manifest_writer *writer, berthi_json_put put, void *user,
+                      berth_error *error)
 {
-    memset(writer, 0, sizeof *writer);
-    writer->put = put;
-    writer->user = user;
-    writer->error = error;
+    writer->part = BERTHI_MANIFEST_HEAD;
+    writer->has_file = false;
+    writer->has_tensor = false;
+    berthi_json_text_begin(&writer->text, put, user, error);
     add_text(writer, "{\n\"schema_version\": 1,\n\"writer\": \"berth ");
     add_text(writer, berth_version());
     add_text(writer, "\"");
@@ -461,8 +402,6 @@ static void
 begin_file(berthi_manifest_writer *writer, berthi_manifest_part part, const char *file,
            uint64_t file_length, uint64_t bytes)
 {
-    char number[48];
-
     if (writer->part == BERTHI_MANIFEST_HEAD && part == BERTHI_MANIFEST_SOURCES)
         enter_part(writer, BERTHI_MANIFEST_SHARDS); /* which never fails to be there */
     if (writer->part != part)
@@ -471,8 +410,8 @@ begin_file(berthi_manifest_writer *writer, berthi_manifest_part part, const char
         close_file(writer);
     add_text(writer, writer->has_file ? ",\n{\"file\": " : "\n{\"file\": ");
     add_string(writer, file, file_length);
-    snprintf(number, sizeof number, ", \"bytes\": %" PRIu64, bytes);
-    add_text(writer, number);
+    add_text(writer, ", \"bytes\": ");
+    berthi_json_text_add_number(&writer->text, bytes);
     writer->has_file = true;
     writer->has_tensor = false;
 }
@@ -520,8 +459,5 @@ berthi_manifest_end(berthi_manifest_writer *writer, uint64_t *out_bytes)
         enter_part(writer, BERTHI_MANIFEST_SHARDS);
     close_file(writer);
     add_text(writer, writer->has_file ? "\n]\n}\n" : "]\n}\n");
-    flush(writer);
-    if (out_bytes != NULL)
-        *out_bytes = writer->offset;
-    return writer->status;
+    return berthi_json_text_end(&writer->text, out_bytes);
 }

@@ -19,6 +19,7 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "quant/json_text.h"
 
 #define BERTHI_MANIFEST_VERSION 1u
 #define BERTHI_MANIFEST_NAME "berth.manifest.json"
@@ -82,7 +83,7 @@ berth_status berthi_manifest_read(berth_context *context, const char *path,
 
 /* ------------------------------------------------------------------ writing */
 
-#define BERTHI_MANIFEST_BUFFER 8192
+#define BERTHI_MANIFEST_BUFFER BERTHI_JSON_TEXT_BUFFER
 
 typedef enum berthi_manifest_part {
     BERTHI_MANIFEST_HEAD,
@@ -95,26 +96,15 @@ typedef enum berthi_manifest_part {
  * on finished text. After a failure the calls do nothing; end() reports it.
  */
 typedef struct berthi_manifest_writer {
-    /* `size` bytes at `offset`; NULL: only count. */
-    berth_status (*put)(void *user, const char *bytes, uint64_t size, uint64_t offset,
-                        berth_error *error);
-    void *user;
-    berth_error *error;
-    berth_status status;
-    uint64_t offset; /* bytes handed on */
+    berthi_json_text text;
     berthi_manifest_part part;
     bool has_file;   /* in the current part */
     bool has_tensor; /* in the current file */
-    uint64_t used;
-    char buffer[BERTHI_MANIFEST_BUFFER];
 } berthi_manifest_writer;
 
-/* `error` may be NULL and is kept until the end. */
-void berthi_manifest_begin(berthi_manifest_writer *writer,
-                           berth_status (*put)(void *user, const char *bytes,
-                                               uint64_t size, uint64_t offset,
-                                               berth_error *error),
-                           void *user, berth_error *error);
+/* `put` NULL: only count. `error` may be NULL and is kept until the end. */
+void berthi_manifest_begin(berthi_manifest_writer *writer, berthi_json_put put, void *user,
+                           berth_error *error);
 /* What identifies the command and its source; UTF-8. Comes first, and need not come. */
 void berthi_manifest_add_job(berthi_manifest_writer *writer, const char *text,
                              uint64_t length);

@@ -9,6 +9,12 @@
 
 #include <immintrin.h>
 
+/* nf4_bf16_avx512.c: encode_nf4 of BERTH_BF16. */
+void berthi_avx512_encode_nf4_bf16(const berthi_encode_arguments *arguments);
+
+/* double_avx512.c: an entry of the level's table. */
+void berthi_avx512_encode_double(const berthi_double_arguments *arguments);
+
 /* product_avx512.c: entries of the level's table. */
 void berthi_avx512_multiply_nf4(const berthi_product_arguments *arguments);
 void berthi_avx512_multiply_fp4(const berthi_product_arguments *arguments);
@@ -16,7 +22,6 @@ void berthi_avx512_dot_int8(const berthi_dot_arguments *arguments);
 
 /* kernel8_avx512.c: entries of the level's table. */
 void berthi_avx512_encode_map(const berthi_encode_arguments *arguments);
-void berthi_avx512_encode_double(const berthi_double_arguments *arguments);
 void berthi_avx512_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_avx512_decode_rows(const berthi_rows_decode_arguments *arguments);
 
@@ -31,6 +36,7 @@ largest_16_bit(const uint16_t *values, uint32_t count)
     __m256i half;
     __m128i quarter;
 
+#pragma GCC unroll 2
     for (uint32_t i = 0; i < count; i += 32)
         largest = _mm512_max_epu16(
             largest, _mm512_and_si512(_mm512_loadu_si512(values + i), magnitude));

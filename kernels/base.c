@@ -273,6 +273,14 @@ line_add_numbers(line *l, const berth_error *error)
         line_add(l, ": %s", berthi_sys_error_words(error->system_error));
 }
 
+/* Of other reasons the name is that of a tier, a pin or a module. */
+static bool
+is_of_a_tensor(int32_t reason)
+{
+    return reason != BERTH_REASON_NO_FIT && reason != BERTH_REASON_ARGUMENT
+           && reason != BERTH_REASON_DEVICE_MAP;
+}
+
 size_t
 berth_error_format(const berth_error *error, char *text, size_t capacity)
 {
@@ -282,7 +290,8 @@ berth_error_format(const berth_error *error, char *text, size_t capacity)
     if (error->file[0] != '\0')
         line_add(&l, "%s: ", error->file);
     if (error->tensor[0] != '\0')
-        line_add(&l, "tensor \"%s\": ", error->tensor);
+        line_add(&l, "%s\"%s\": ", is_of_a_tensor(error->reason) ? "tensor " : "",
+                 error->tensor);
     line_add(&l, "%s", error->message);
     line_add_numbers(&l, error);
     line_add(&l, " [%s]", berth_reason_name(error->reason));

@@ -101,6 +101,26 @@ berthi_can_round_up(uint64_t value, uint64_t alignment, uint64_t *out)
     return true;
 }
 
+/* Of two that are not both 0. */
+static inline uint64_t
+berthi_greatest_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The least common multiple of two that are not 0; false: it is larger than `limit`. */
+static inline bool
+berthi_can_multiple(uint64_t a, uint64_t b, uint64_t limit, uint64_t *out)
+{
+    return berthi_can_mul(a / berthi_greatest_divisor(a, b), b, out) && *out <= limit;
+}
+
 static inline uint64_t
 berthi_round_down(uint64_t value, uint64_t alignment)
 {

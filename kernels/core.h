@@ -28,6 +28,8 @@
 #else
 #define BERTHI_CORE static inline
 #endif
+/* What reads tables.h, which lies in the host's memory; kernels are given tables. */
+#define BERTHI_CORE_TABLED static inline
 
 /* --------------------------------------------------------------------- bits */
 
@@ -124,16 +126,43 @@ berthi_core_from_bf16(uint16_t stored)
 BERTHI_CORE uint16_t
 berthi_core_to_bf16(float value)
 {
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    uint16_t stored;
+
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(stored) : "f"(value));
+    return stored;
+#else
     const uint32_t bits = berthi_core_bits(value);
 
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
         return 0x7FFF;
     return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
+
+/* Two of them, `low` in the low half. */
+BERTHI_CORE uint32_t
+berthi_core_to_bf16_pair(float low, float high)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return (uint32_t)berthi_core_to_bf16(high) << 16 | berthi_core_to_bf16(low);
+#endif
 }
 
 BERTHI_CORE float
 berthi_core_from_fp16(uint16_t stored)
 {
+#ifdef __CUDA_ARCH__
+    float value;
+
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored));
+    return value;
+#else
     const uint32_t sign = (uint32_t)(stored & 0x8000u) << 16;
     const uint32_t exponent = stored >> 10 & 0x1Fu;
     const uint32_t mantissa = stored & 0x3FFu;
@@ -144,12 +173,19 @@ berthi_core_from_fp16(uint16_t stored)
         return berthi_core_float(sign | (exponent + 112) << 23 | mantissa << 13);
     /* Subnormal: mantissa * 2^-24, exact; the sign survives a zero mantissa. */
     return berthi_core_float(sign | berthi_core_bits((float)mantissa * 0x1p-24f));
+#endif
 }
 
 /* Nearest even, subnormals produced, overflow to infinity; NaN is 0x7FFF. */
 BERTHI_CORE uint16_t
 berthi_core_to_fp16(float value)
 {
+#ifdef __CUDA_ARCH__
+    uint16_t stored;
+
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored) : "f"(value));
+    return stored;
+#else
     const uint32_t bits = berthi_core_bits(value);
     const uint32_t sign = bits >> 16 & 0x8000u;
     const uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -166,6 +202,20 @@ berthi_core_to_fp16(float value)
     }
     return (uint16_t)(sign
                       | (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13);
+#endif
+}
+
+BERTHI_CORE uint32_t
+berthi_core_to_fp16_pair(float low, float high)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return (uint32_t)berthi_core_to_fp16(high) << 16 | berthi_core_to_fp16(low);
+#endif
 }
 
 /* E4M3 without infinities: 0x7F and 0xFF are NaN, the largest number is 448. */
@@ -181,6 +231,13 @@ berthi_core_from_e4m3(uint8_t stored)
     if (exponent != 0)
         return berthi_core_float(sign | (exponent + 120) << 23 | mantissa << 20);
     return berthi_core_float(sign | berthi_core_bits((float)mantissa * 0x1p-9f));
+}
+
+/* Number `k` of E2M1 pairs, the first of a pair in the low nibble. */
+BERTHI_CORE_TABLED float
+berthi_core_e2m1(const uint8_t *codes, uint64_t k)
+{
+    return berthi_core_float(berthi_e2m1_values[(uint32_t)codes[k / 2] >> (k % 2 * 4) & 15u]);
 }
 
 /* 2^(stored - 127); 0xFF is NaN, or infinity where the scale is stored as U8. */
@@ -234,15 +291,32 @@ berthi_core_absmax_seed(bool is_full_block)
 BERTHI_CORE float
 berthi_core_absmax_step(float maximum, float value)
 {
+#ifdef __CUDA_ARCH__
+    asm("max.ftz.f32 %0, %0, %1;" : "+f"(maximum) : "f"(fabsf(value)));
+    return maximum;
+#else
     const float magnitude = berthi_core_flush(fabsf(value));
 
     return magnitude > maximum ? magnitude : maximum;
+#endif
+}
+
+/* Of the maxima of two parts of a block: neither is NaN or subnormal. */
+BERTHI_CORE float
+berthi_core_absmax_join(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    asm("max.ftz.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+#else
+    return b > a ? b : a;
+#endif
 }
 
 /* -------------------------------------------------------------- 4-bit codes */
 
 /* `scaled` is the value times the reciprocal of its block's absmax. */
-BERTHI_CORE uint32_t
+BERTHI_CORE_TABLED uint32_t
 berthi_core_nf4_code(float scaled)
 {
     uint32_t code = 0;
@@ -252,7 +326,7 @@ berthi_core_nf4_code(float scaled)
     return code;
 }
 
-BERTHI_CORE uint32_t
+BERTHI_CORE_TABLED uint32_t
 berthi_core_fp4_code(float scaled)
 {
     const uint32_t sign = scaled < 0.0f ? 8u : 0u;
@@ -264,13 +338,13 @@ berthi_core_fp4_code(float scaled)
     return sign + berthi_fp4_codes[step];
 }
 
-BERTHI_CORE float
+BERTHI_CORE_TABLED float
 berthi_core_nf4_value(uint32_t code, float absmax)
 {
     return berthi_core_multiply_flush(berthi_core_float(berthi_nf4_values[code]), absmax);
 }
 
-BERTHI_CORE float
+BERTHI_CORE_TABLED float
 berthi_core_fp4_value(uint32_t code, float absmax)
 {
     return berthi_core_multiply_flush(berthi_core_float(berthi_fp4_values[code]), absmax);
@@ -282,6 +356,21 @@ BERTHI_CORE float
 berthi_core_map_value(const uint32_t *map, uint32_t code)
 {
     return berthi_core_float(map[code]);
+}
+
+/*
+ * Where code `lower` of a map ends: what is strictly above takes the next one.
+ * A value on a midpoint takes the even neighbour, so where that is the upper one
+ * the border lies an ulp lower.
+ */
+BERTHI_CORE float
+berthi_core_map_border(const uint32_t *map, uint32_t lower)
+{
+    const float sum = berthi_core_add(berthi_core_float(map[lower]),
+                                      berthi_core_float(map[lower + 1]));
+    const float midpoint = berthi_core_multiply(sum, 0.5f);
+
+    return lower % 2 == 0 ? midpoint : nextafterf(midpoint, -INFINITY);
 }
 
 /*

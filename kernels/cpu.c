@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.c - asks the processor itself; the kernel's word is only in XCR0. */
+/*
+ * cpu.c - asks the processor itself; the kernel's word is only in XCR0. An
+ * AArch64 processor does not answer programs: there the kernel speaks for it.
+ */
 #include "kernels/cpu.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #define LEAF1_FMA (1u << 12)
@@ -22,6 +27,8 @@
 #define LEAF7_AVX512_WANTED                                                                \
     (LEAF7_AVX512F | LEAF7_AVX512DQ | LEAF7_AVX512BW | LEAF7_AVX512VL)
 
+#define HWCAP_DOT_PRODUCTS (UINT64_C(1) << 20) /* ASIMDDP */
+
 berthi_cpu_level
 berthi_cpu_level_of(const berthi_cpu_facts *facts)
 {
@@ -33,6 +40,12 @@ berthi_cpu_level_of(const berthi_cpu_facts *facts)
         return BERTHI_CPU_AVX2;
     return facts->leaf7_1_eax & LEAF7_1_AVX512BF16 ? BERTHI_CPU_AVX512BF16
                                                    : BERTHI_CPU_AVX512;
+}
+
+berthi_cpu_level
+berthi_cpu_arm_level_of(uint64_t capabilities)
+{
+    return capabilities & HWCAP_DOT_PRODUCTS ? BERTHI_CPU_NEONDOT : BERTHI_CPU_NEON;
 }
 
 #if defined(__x86_64__)
@@ -73,7 +86,7 @@ berthi_cpu_best_level(void)
 berthi_cpu_level
 berthi_cpu_best_level(void)
 {
-    return BERTHI_CPU_NEON; /* part of the architecture */
+    return berthi_cpu_arm_level_of(getauxval(AT_HWCAP));
 }
 
 #else
@@ -91,8 +104,9 @@ berthi_cpu_has_level(berthi_cpu_level level)
 {
     const berthi_cpu_level best = berthi_cpu_best_level();
 
-    if (level == BERTHI_CPU_NEON || best == BERTHI_CPU_NEON)
-        return level == BERTHI_CPU_SCALAR || level == best;
+    /* Levels of the other architecture stand on the other side of NEON. */
+    if ((level >= BERTHI_CPU_NEON) != (best >= BERTHI_CPU_NEON))
+        return level == BERTHI_CPU_SCALAR;
     return level <= best;
 }
 

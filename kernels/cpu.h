@@ -15,7 +15,8 @@
     X(AVX2, "avx2")     /* with FMA and F16C */                                            \
     X(AVX512, "avx512") /* the above and F, BW, VL, DQ */                                  \
     X(AVX512BF16, "avx512bf16") /* the above and products of bf16 pairs */                 \
-    X(NEON, "neon")
+    X(NEON, "neon") /* every AArch64 */                                                    \
+    X(NEONDOT, "neondot") /* the above and sums of four 8-bit products */
 
 typedef enum berthi_cpu_level {
 #define BERTHI_CPU_LEVEL_ENUM(identifier, name) BERTHI_CPU_##identifier,
@@ -34,6 +35,8 @@ typedef struct berthi_cpu_facts {
 
 /* The fastest level that the facts allow. */
 berthi_cpu_level berthi_cpu_level_of(const berthi_cpu_facts *facts);
+/* The same of an AArch64 processor, by what Linux says of it (AT_HWCAP). */
+berthi_cpu_level berthi_cpu_arm_level_of(uint64_t capabilities);
 
 /* The fastest level of the processor that this runs on. */
 berthi_cpu_level berthi_cpu_best_level(void);

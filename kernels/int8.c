@@ -39,11 +39,11 @@ encode_row(const berthi_activation_arguments *a, uint64_t row)
     a->row_maximum[row] = maximum;
     for (uint64_t k = 0; k < a->columns; k++) {
         const float value = load_fp16(a, first + k);
-        const bool is_outlier = a->threshold > 0.0f && fabsf(value) >= a->threshold;
 
-        a->codes[first + k] = is_outlier ? 0 : berthi_core_int8_code(value, scale);
-        if (is_outlier)
-            a->is_outlier[k] = 1;
+        if (a->threshold > 0.0f && fabsf(value) >= a->threshold)
+            a->is_outlier[k] = 1; /* its code is that of its column, later */
+        else
+            a->codes[first + k] = berthi_core_int8_code(value, scale);
     }
 }
 
@@ -71,6 +71,16 @@ round_to(float value, int32_t dtype)
     return value;
 }
 
+/* The first outlier column from `k` on, or `columns`: there are few, or none. */
+static uint64_t
+find_outlier(const berthi_int8_output_arguments *a, uint64_t k)
+{
+    const uint64_t columns = a->dot->columns;
+    const uint8_t *const found = memchr(a->is_outlier + k, 1, columns - k);
+
+    return found != NULL ? (uint64_t)(found - a->is_outlier) : columns;
+}
+
 /* What the outlier columns add to one output: weights rounded to the dtype. */
 static float
 sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
@@ -78,16 +88,14 @@ sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
     const uint64_t columns = a->dot->columns;
     float sum = 0.0f;
 
-    for (uint64_t k = 0; k < columns; k++)
-        if (a->is_outlier[k] != 0) {
-            const float weight = berthi_core_int8_value(a->dot->weights[row * columns + k],
-                                                        a->weight_maximum[row]);
+    for (uint64_t k = find_outlier(a, 0); k < columns; k = find_outlier(a, k + 1)) {
+        const float weight = berthi_core_int8_value(a->dot->weights[row * columns + k],
+                                                    a->weight_maximum[row]);
 
-            sum = berthi_core_add(
-                sum, berthi_core_multiply(
-                         berthi_core_load(a->inputs, a->dtype, i * columns + k),
-                         round_to(weight, a->dtype)));
-        }
+        sum = berthi_core_add(
+            sum, berthi_core_multiply(berthi_core_load(a->inputs, a->dtype, i * columns + k),
+                                      round_to(weight, a->dtype)));
+    }
     return round_to(sum, a->dtype);
 }
 

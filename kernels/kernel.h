@@ -10,6 +10,7 @@
 #ifndef BERTH_KERNELS_KERNEL_H
 #define BERTH_KERNELS_KERNEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/cpu.h"
@@ -88,9 +89,11 @@ typedef struct berthi_source_arguments {
     void *values;           /* rows x columns; MXFP4: columns x rows, transposed */
 } berthi_source_arguments;
 
+/* Scale `i` of the grid. */
+float berthi_source_scale(const berthi_source_arguments *arguments, uint64_t i);
 /* 8-bit floats (E4M3), a byte each. */
 void berthi_decode_e4m3(const berthi_source_arguments *arguments);
-/* E2M1 pairs, the first value in the low nibble. */
+/* E2M1 pairs, the first value in the low nibble; the reference's loop. */
 void berthi_decode_e2m1(const berthi_source_arguments *arguments);
 /* The same for one expert of gpt-oss, all its rows, written transposed. */
 void berthi_decode_mxfp4(const berthi_source_arguments *arguments);
@@ -187,6 +190,8 @@ typedef struct berthi_operations {
     void (*decode_double)(const berthi_double_arguments *arguments, float *out_absmax);
     void (*encode_rows)(const berthi_rows_arguments *arguments);
     void (*decode_rows)(const berthi_rows_decode_arguments *arguments);
+    void (*decode_e2m1)(const berthi_source_arguments *arguments);
+    void (*decode_mxfp4)(const berthi_source_arguments *arguments);
     void (*multiply_nf4)(const berthi_product_arguments *arguments);
     void (*multiply_fp4)(const berthi_product_arguments *arguments);
     void (*dot_int8)(const berthi_dot_arguments *arguments);
@@ -216,6 +221,10 @@ extern const berthi_operations berthi_avx2_operations;
 extern const berthi_operations berthi_avx512_operations;
 extern const berthi_operations berthi_avx512bf16_operations;
 #endif
+#ifdef __aarch64__
+extern const berthi_operations berthi_neon_operations;
+extern const berthi_operations berthi_neondot_operations;
+#endif
 
 /*
  * The mean of `count` > 0 values in the summation order of the published
@@ -234,6 +243,15 @@ typedef struct berthi_mean_arguments {
 } berthi_mean_arguments;
 
 float berthi_mean(const berthi_mean_arguments *arguments);
+
+/* The grid whose order it is: a kernel walks it with as many lanes and CTAs. */
+typedef struct berthi_mean_grid {
+    uint32_t width;  /* lanes of a block, a power of two up to 512 */
+    uint64_t blocks;
+    bool is_vector;  /* four neighbours a load, or one */
+} berthi_mean_grid;
+
+berthi_mean_grid berthi_mean_plan(const berthi_mean_arguments *arguments);
 /* Values of scratch that berthi_mean() needs; at most some thousand. */
 uint64_t berthi_mean_scratch(uint64_t count, uint32_t processors,
                              uint32_t threads_per_processor);

@@ -19,12 +19,6 @@ berthi_avx512_encode_map(const berthi_encode_arguments *a)
     encode_map_by(a, encode_map_bins);
 }
 
-void
-berthi_avx512_encode_double(const berthi_double_arguments *a)
-{
-    encode_double_by(a, encode_map_bins);
-}
-
 /* --------------------------------------------------------------- LLM.int8() */
 
 /* 16 elements, widened. */

@@ -7,11 +7,8 @@
  * Decoding multiplies the 16 values by a block's absmax, rounds them once, and
  * then translates nibbles by byte shuffles.
  */
-#include "kernels/map_bins.h"
-#include "kernels/row_blocks.h"
-#include "kernels/simd_blocks.h"
-
-#include <immintrin.h>
+#include "kernels/avx2.h"
+#include "kernels/source_blocks.h"
 
 #define STEP 32u /* elements of one turn: 16 packed bytes */
 
@@ -55,56 +52,6 @@ load_pairs(const void *values, int32_t dtype, uint64_t first)
 
     return (pairs){ _mm256_cvtph_ps(_mm256_castsi256_si128(apart)),
                     _mm256_cvtph_ps(_mm256_extracti128_si256(apart, 1)) };
-}
-
-/* ------------------------------------------------------------------- absmax */
-
-/* Magnitudes are in the order of their bits: an integer maximum. */
-ALWAYS_INLINE uint32_t
-largest_16_bit(const uint16_t *values, uint32_t count)
-{
-    const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
-    __m256i largest = _mm256_setzero_si256();
-    __m128i half;
-
-    for (uint32_t i = 0; i < count; i += 16)
-        largest = _mm256_max_epu16(
-            largest, _mm256_and_si256(
-                         _mm256_loadu_si256((const __m256i *)(values + i)), magnitude));
-    half = _mm_max_epu16(_mm256_castsi256_si128(largest),
-                         _mm256_extracti128_si256(largest, 1));
-    /* The one horizontal instruction finds a minimum. */
-    half = _mm_minpos_epu16(_mm_xor_si128(half, _mm_set1_epi16(-1)));
-    return ~(uint32_t)_mm_cvtsi128_si32(half) & 0xFFFFu;
-}
-
-ALWAYS_INLINE uint32_t
-largest_32_bit(const uint32_t *values, uint32_t count)
-{
-    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
-    __m256i largest = _mm256_setzero_si256();
-    __m128i half;
-
-    for (uint32_t i = 0; i < count; i += 8)
-        largest = _mm256_max_epu32(
-            largest, _mm256_and_si256(
-                         _mm256_loadu_si256((const __m256i *)(values + i)), magnitude));
-    half = _mm_max_epu32(_mm256_castsi256_si128(largest),
-                         _mm256_extracti128_si256(largest, 1));
-    half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0x4E));
-    half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xB1));
-    return (uint32_t)_mm_cvtsi128_si32(half);
-}
-
-ALWAYS_INLINE float
-find_absmax(const void *values, int32_t dtype, uint64_t first, uint32_t count)
-{
-    if (dtype == BERTH_F32)
-        return berthi_core_float(largest_32_bit((const uint32_t *)values + first, count));
-    const uint32_t bits = largest_16_bit((const uint16_t *)values + first, count);
-
-    return dtype == BERTH_BF16 ? berthi_core_from_bf16((uint16_t)bits)
-                               : berthi_core_from_fp16((uint16_t)bits);
 }
 
 /* ---------------------------------------------------------------- code search */
@@ -267,22 +214,6 @@ scale_values(const uint32_t *values, float absmax)
     return _mm256_andnot_ps(_mm256_andnot_ps(sign_bit, tiny), product);
 }
 
-/* To 16 bits, nearest even, in 32-bit lanes; values are finite or overflow. */
-ALWAYS_INLINE __m256i
-round_values(__m256 values, int32_t dtype)
-{
-    if (dtype == BERTH_BF16) {
-        const __m256i bits = _mm256_castps_si256(values);
-        const __m256i odd
-            = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-
-        return _mm256_srli_epi32(
-            _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd), 16);
-    }
-    return _mm256_cvtepu16_epi32(
-        _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-
 /* The rounded values as two tables of bytes, each in both halves. */
 typedef struct byte_tables {
     __m256i low;
@@ -305,21 +236,24 @@ make_byte_tables(__m256 first, __m256 second, int32_t dtype)
 
 /* The codes of 32 elements, a byte each, in order. */
 ALWAYS_INLINE __m256i
-load_codes(const uint8_t *codes)
+load_codes(const uint8_t *codes, bool is_low_first)
 {
     const __m128i mask = _mm_set1_epi8(15);
     const __m128i packed = _mm_loadu_si128((const __m128i *)codes);
-    const __m128i even = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
-    const __m128i odd = _mm_and_si128(packed, mask);
+    const __m128i upper = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
+    const __m128i lower = _mm_and_si128(packed, mask);
+    const __m128i even = is_low_first ? lower : upper;
+    const __m128i odd = is_low_first ? upper : lower;
 
     return _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
 }
 
 ALWAYS_INLINE void
-decode_block_16(const uint8_t *codes, byte_tables tables, uint16_t *out, uint32_t count)
+decode_block_16(const uint8_t *codes, byte_tables tables, uint16_t *out, uint32_t count,
+                bool is_low_first)
 {
     for (uint32_t i = 0; i < count; i += STEP) {
-        const __m256i code = load_codes(codes + i / 2);
+        const __m256i code = load_codes(codes + i / 2, is_low_first);
         const __m256i low = _mm256_shuffle_epi8(tables.low, code);
         const __m256i high = _mm256_shuffle_epi8(tables.high, code);
         const __m256i first = _mm256_unpacklo_epi8(low, high);  /* 0-7 and 16-23 */
@@ -334,16 +268,19 @@ decode_block_16(const uint8_t *codes, byte_tables tables, uint16_t *out, uint32_
 
 ALWAYS_INLINE void
 decode_block_32(const uint8_t *codes, __m256 first, __m256 second, float *out,
-                uint32_t count)
+                uint32_t count, bool is_low_first)
 {
+    /* High first: nibble 2j is the upper one of byte j. */
+    const __m256i shifts = is_low_first
+                               ? _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)
+                               : _mm256_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24);
+
     for (uint32_t i = 0; i < count; i += 8) {
         uint32_t packed;
         __m256i code;
 
         memcpy(&packed, codes + i / 2, sizeof packed);
-        /* Nibble 2j is the high one of byte j: shifts 4, 0, 12, 8, ... */
-        code = _mm256_srlv_epi32(_mm256_set1_epi32((int)packed),
-                                 _mm256_setr_epi32(4, 0, 12, 8, 20, 16, 28, 24));
+        code = _mm256_srlv_epi32(_mm256_set1_epi32((int)packed), shifts);
         _mm256_storeu_ps(
             out + i,
             _mm256_blendv_ps(_mm256_permutevar8x32_ps(first, code),
@@ -361,10 +298,11 @@ decode_block(const berthi_decode_arguments *a, const uint32_t *values, uint64_t 
     const __m256 high = scale_values(values + 8, absmax);
 
     if (a->dtype == BERTH_F32)
-        decode_block_32(codes, low, high, (float *)a->values + first, a->block_size);
+        decode_block_32(codes, low, high, (float *)a->values + first, a->block_size,
+                        false);
     else
         decode_block_16(codes, make_byte_tables(low, high, a->dtype),
-                        (uint16_t *)a->values + first, a->block_size);
+                        (uint16_t *)a->values + first, a->block_size, false);
 }
 
 static void
@@ -379,102 +317,53 @@ decode_fp4(const berthi_decode_arguments *a)
     decode_all(a, berthi_fp4_values, decode_block, berthi_scalar_operations.decode_fp4);
 }
 
-/* --------------------------------------------------------------------- maps */
+/* ------------------------------------------------------------- E2M1, scaled */
 
-static void
-encode_map_bins(const berthi_encode_arguments *a, const void *tables)
-{
-    encode_all(a, tables, find_absmax, encode_map_block,
-               berthi_scalar_operations.encode_map);
-}
-
-static void
-encode_map(const berthi_encode_arguments *a)
-{
-    encode_map_by(a, encode_map_bins);
-}
-
-static void
-encode_double(const berthi_double_arguments *a)
-{
-    encode_double_by(a, encode_map_bins);
-}
-
-/* --------------------------------------------------------------- LLM.int8() */
-
-/* Eight elements, widened. */
-ALWAYS_INLINE __m256
-load_8(const void *values, int32_t dtype, uint64_t first)
-{
-    if (dtype == BERTH_F32)
-        return _mm256_loadu_ps((const float *)values + first);
-    const __m128i half
-        = _mm_loadu_si128((const __m128i *)((const uint16_t *)values + first));
-
-    if (dtype == BERTH_F16)
-        return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-/* The codes of eight, as bytes in 32-bit lanes; 0x80000000, for NaN, becomes 0. */
-ALWAYS_INLINE __m256i
-row_codes(const void *values, int32_t dtype, uint64_t first, __m256 factor)
-{
-    const __m256 value = load_8(values, dtype, first);
-    const __m256 rounded
-        = dtype == BERTH_F16
-              ? value
-              : _mm256_cvtph_ps(_mm256_cvtps_ph(
-                    value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-
-    return _mm256_and_si256(_mm256_cvtps_epi32(_mm256_mul_ps(rounded, factor)),
-                            _mm256_set1_epi32(0xFF));
-}
-
+/* Subnormals stay. */
 ALWAYS_INLINE void
-encode_row_values(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
-                  uint64_t count, float scale)
+decode_scaled(const uint8_t *codes, const uint32_t *values, float scale, int32_t dtype,
+              void *out, uint32_t count)
 {
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const __m256 factor = _mm256_set1_ps(scale);
+    const __m256 low = _mm256_mul_ps(
+        _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)values)), factor);
+    const __m256 high = _mm256_mul_ps(
+        _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)(values + 8))), factor);
 
-    for (uint64_t i = first; i < first + count; i += 32) {
-        const __m256i low = _mm256_packus_epi32(row_codes(a->values, dtype, i, factor),
-                                                row_codes(a->values, dtype, i + 8, factor));
-        const __m256i high
-            = _mm256_packus_epi32(row_codes(a->values, dtype, i + 16, factor),
-                                  row_codes(a->values, dtype, i + 24, factor));
-
-        _mm256_storeu_si256(
-            (__m256i *)(a->codes + i),
-            _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
-    }
+    if (dtype == BERTH_F32)
+        decode_block_32(codes, low, high, out, count, true);
+    else
+        decode_block_16(codes, make_byte_tables(low, high, dtype), out, count, true);
 }
 
 static void
-encode_rows(const berthi_rows_arguments *a)
+decode_e2m1(const berthi_source_arguments *a)
 {
-    encode_rows_by(a, find_absmax, encode_row_values);
+    decode_e2m1_by(a, decode_scaled);
 }
 
 ALWAYS_INLINE void
-decode_row_values(const berthi_rows_decode_arguments *a, uint64_t first, uint64_t count,
-                  float maximum)
+decode_column(const uint8_t *nibbles, const uint32_t *values, const float *scales,
+              int32_t dtype, void *out)
 {
-    const __m256 inverse = _mm256_set1_ps(berthi_core_float(BERTHI_INT8_INVERSE_BITS));
-    const __m256 factor = _mm256_set1_ps(maximum);
+    /* Bit 3 is the sign: the other half of the table would only repeat the first. */
+    const __m256 table = _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)values));
+    const __m256i sign = _mm256_set1_epi32(INT32_MIN);
 
-    for (uint64_t i = first; i < first + count; i += 8) {
-        const __m256 codes = _mm256_cvtepi32_ps(
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(a->codes + i))));
-        const __m256 values = _mm256_mul_ps(_mm256_mul_ps(codes, factor), inverse);
+    for (uint32_t i = 0; i < TILE; i += 8) {
+        const __m256i code
+            = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(nibbles + i)));
+        const __m256 number = _mm256_xor_ps(
+            _mm256_permutevar8x32_ps(table, code),
+            _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(code, 28), sign)));
+        const __m256 value = _mm256_mul_ps(number, _mm256_loadu_ps(scales + i));
 
-        if (a->dtype == BERTH_F32) {
-            _mm256_storeu_ps((float *)a->values + i, values);
+        if (dtype == BERTH_F32) {
+            _mm256_storeu_ps((float *)out + i, value);
         } else {
-            const __m256i words = round_values(values, a->dtype);
+            const __m256i words = round_values(value, dtype);
 
-            _mm_storeu_si128((__m128i *)((uint16_t *)a->values + i),
+            _mm_storeu_si128((__m128i *)((uint16_t *)out + i),
                              _mm_packus_epi32(_mm256_castsi256_si128(words),
                                               _mm256_extracti128_si256(words, 1)));
         }
@@ -482,9 +371,9 @@ decode_row_values(const berthi_rows_decode_arguments *a, uint64_t first, uint64_
 }
 
 static void
-decode_rows(const berthi_rows_decode_arguments *a)
+decode_mxfp4(const berthi_source_arguments *a)
 {
-    decode_rows_by(a, decode_row_values);
+    decode_mxfp4_by(a, decode_column);
 }
 
 const berthi_operations berthi_avx2_operations = {
@@ -493,8 +382,13 @@ const berthi_operations berthi_avx2_operations = {
     .encode_fp4 = encode_fp4,
     .decode_nf4 = decode_nf4,
     .decode_fp4 = decode_fp4,
-    .encode_map = encode_map,
-    .encode_double = encode_double,
-    .encode_rows = encode_rows,
-    .decode_rows = decode_rows,
+    .encode_map = berthi_avx2_encode_map,
+    .encode_double = berthi_avx2_encode_double,
+    .encode_rows = berthi_avx2_encode_rows,
+    .decode_rows = berthi_avx2_decode_rows,
+    .decode_e2m1 = decode_e2m1,
+    .decode_mxfp4 = decode_mxfp4,
+    .multiply_nf4 = berthi_avx2_multiply_nf4,
+    .multiply_fp4 = berthi_avx2_multiply_fp4,
+    .dot_int8 = berthi_avx2_dot_int8,
 };

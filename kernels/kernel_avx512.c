@@ -12,8 +12,10 @@
  * then only translates nibbles.
  */
 #include "kernels/avx512.h"
+#include "kernels/source_blocks.h"
 
 #define STEP 32u            /* elements of one turn: 16 packed bytes */
+#define STREAMED (UINT64_C(32) << 20) /* bytes of values that go past the caches, at least */
 #define BINS_PER_UNIT 15.0f /* |p| <= 1 + 1 ulp: bins -15 to 15 */
 
 /* ------------------------------------------------------------------ loading */
@@ -181,6 +183,10 @@ encode_nf4(const berthi_encode_arguments *a)
 {
     const bins b = make_bins(berthi_nf4_thresholds, 15, NULL);
 
+    if (a->dtype == BERTH_BF16) {
+        berthi_avx512_encode_nf4_bf16(a);
+        return;
+    }
     encode_all(a, &b, find_absmax, encode_nf4_block, berthi_scalar_operations.encode_nf4);
 }
 
@@ -216,20 +222,33 @@ round_values(__m512 values, int32_t dtype)
 }
 
 ALWAYS_INLINE void
-decode_block_16(const uint8_t *codes, __m512i table, uint16_t *out, uint32_t count)
+store_vector(void *out, __m512i vector, bool is_streamed)
+{
+    if (is_streamed)
+        _mm512_stream_si512(out, vector);
+    else
+        _mm512_storeu_si512(out, vector);
+}
+
+ALWAYS_INLINE void
+decode_block_16(const uint8_t *codes, __m512i table, uint16_t *out, uint32_t count,
+                bool is_low_first, bool is_streamed)
 {
     for (uint32_t i = 0; i < count; i += STEP) {
         const __m512i byte
             = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
         const __m512i index
-            = _mm512_or_si512(_mm512_srli_epi32(byte, 4), _mm512_slli_epi32(byte, 16));
+            = is_low_first
+                  ? _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12))
+                  : _mm512_or_si512(_mm512_srli_epi32(byte, 4), _mm512_slli_epi32(byte, 16));
 
-        _mm512_storeu_si512(out + i, _mm512_permutexvar_epi16(index, table));
+        store_vector(out + i, _mm512_permutexvar_epi16(index, table), is_streamed);
     }
 }
 
 ALWAYS_INLINE void
-decode_block_32(const uint8_t *codes, __m512 table, float *out, uint32_t count)
+decode_block_32(const uint8_t *codes, __m512 table, float *out, uint32_t count,
+                bool is_low_first, bool is_streamed)
 {
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16,
                                          0);
@@ -238,39 +257,123 @@ decode_block_32(const uint8_t *codes, __m512 table, float *out, uint32_t count)
     for (uint32_t i = 0; i < count; i += STEP) {
         const __m512i byte
             = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
-        const __m512 even = _mm512_permutexvar_ps(_mm512_srli_epi32(byte, 4), table);
-        const __m512 odd = _mm512_permutexvar_ps(byte, table);
+        const __m512 upper = _mm512_permutexvar_ps(_mm512_srli_epi32(byte, 4), table);
+        const __m512 lower = _mm512_permutexvar_ps(byte, table);
+        const __m512 even = is_low_first ? lower : upper;
+        const __m512 odd = is_low_first ? upper : lower;
 
-        _mm512_storeu_ps(out + i, _mm512_permutex2var_ps(even, low, odd));
-        _mm512_storeu_ps(out + i + 16, _mm512_permutex2var_ps(even, high, odd));
+        store_vector(out + i, _mm512_castps_si512(_mm512_permutex2var_ps(even, low, odd)),
+                     is_streamed);
+        store_vector(out + i + 16,
+                     _mm512_castps_si512(_mm512_permutex2var_ps(even, high, odd)),
+                     is_streamed);
     }
 }
 
 ALWAYS_INLINE void
-decode_block(const berthi_decode_arguments *a, const uint32_t *values, uint64_t first,
-             float absmax)
+decode_block_to(const berthi_decode_arguments *a, const uint32_t *values, uint64_t first,
+                float absmax, bool is_streamed)
 {
     const uint8_t *const codes = a->codes + first / 2;
     const __m512 scaled
         = scale_values(_mm512_castsi512_ps(_mm512_loadu_si512(values)), absmax);
 
     if (a->dtype == BERTH_F32)
-        decode_block_32(codes, scaled, (float *)a->values + first, a->block_size);
+        decode_block_32(codes, scaled, (float *)a->values + first, a->block_size, false,
+                        is_streamed);
     else
         decode_block_16(codes, round_values(scaled, a->dtype),
-                        (uint16_t *)a->values + first, a->block_size);
+                        (uint16_t *)a->values + first, a->block_size, false, is_streamed);
+}
+
+ALWAYS_INLINE void
+decode_block(const berthi_decode_arguments *a, const uint32_t *values, uint64_t first,
+             float absmax)
+{
+    decode_block_to(a, values, first, absmax, false);
+}
+
+ALWAYS_INLINE void
+stream_block(const berthi_decode_arguments *a, const uint32_t *values, uint64_t first,
+             float absmax)
+{
+    decode_block_to(a, values, first, absmax, true);
+}
+
+/*
+ * Values that no cache keeps until somebody reads them go past the caches: so
+ * memory is not read for what is only written. A vector is a whole line.
+ */
+ALWAYS_INLINE void
+decode(const berthi_decode_arguments *a, const uint32_t *values, decode_function *reference)
+{
+    if (a->count * element_bytes(a->dtype) >= STREAMED
+        && (uintptr_t)a->values % sizeof(__m512i) == 0) {
+        decode_all(a, values, stream_block, reference);
+        _mm_sfence();
+    } else {
+        decode_all(a, values, decode_block, reference);
+    }
 }
 
 static void
 decode_nf4(const berthi_decode_arguments *a)
 {
-    decode_all(a, berthi_nf4_values, decode_block, berthi_scalar_operations.decode_nf4);
+    decode(a, berthi_nf4_values, berthi_scalar_operations.decode_nf4);
 }
 
 static void
 decode_fp4(const berthi_decode_arguments *a)
 {
-    decode_all(a, berthi_fp4_values, decode_block, berthi_scalar_operations.decode_fp4);
+    decode(a, berthi_fp4_values, berthi_scalar_operations.decode_fp4);
+}
+
+/* ------------------------------------------------------------- E2M1, scaled */
+
+/* Subnormals stay. */
+ALWAYS_INLINE void
+decode_scaled(const uint8_t *codes, const uint32_t *values, float scale, int32_t dtype,
+              void *out, uint32_t count)
+{
+    const __m512 scaled = _mm512_mul_ps(
+        _mm512_castsi512_ps(_mm512_loadu_si512(values)), _mm512_set1_ps(scale));
+
+    if (dtype == BERTH_F32)
+        decode_block_32(codes, scaled, out, count, true, false);
+    else
+        decode_block_16(codes, round_values(scaled, dtype), out, count, true, false);
+}
+
+static void
+decode_e2m1(const berthi_source_arguments *a)
+{
+    decode_e2m1_by(a, decode_scaled);
+}
+
+ALWAYS_INLINE void
+decode_column(const uint8_t *nibbles, const uint32_t *values, const float *scales,
+              int32_t dtype, void *out)
+{
+    const __m512 table = _mm512_castsi512_ps(_mm512_loadu_si512(values));
+
+    for (uint32_t i = 0; i < TILE; i += 16) {
+        const __m512i code
+            = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(nibbles + i)));
+        const __m512 value
+            = _mm512_mul_ps(_mm512_permutexvar_ps(code, table), _mm512_loadu_ps(scales + i));
+
+        if (dtype == BERTH_F32)
+            _mm512_storeu_ps((float *)out + i, value);
+        else
+            _mm256_storeu_si256((__m256i *)((uint16_t *)out + i),
+                                round_to_16_bit(value, dtype));
+    }
+}
+
+static void
+decode_mxfp4(const berthi_source_arguments *a)
+{
+    decode_mxfp4_by(a, decode_column);
 }
 
 const berthi_operations berthi_avx512_operations = {
@@ -283,6 +386,8 @@ const berthi_operations berthi_avx512_operations = {
     .encode_double = berthi_avx512_encode_double,
     .encode_rows = berthi_avx512_encode_rows,
     .decode_rows = berthi_avx512_decode_rows,
+    .decode_e2m1 = decode_e2m1,
+    .decode_mxfp4 = decode_mxfp4,
     .multiply_nf4 = berthi_avx512_multiply_nf4,
     .multiply_fp4 = berthi_avx512_multiply_fp4,
     .dot_int8 = berthi_avx512_dot_int8,

@@ -10,6 +10,18 @@ static const char *const purpose_names[] = {
 #undef PURPOSE_NAME
 };
 
+/* As users are told: of slabs it is booked what lies in them, when they are divided. */
+static const int8_t told_as[] = {
+    [BERTHI_PURPOSE_OBJECT] = BERTH_MEMORY_TABLES,
+    [BERTHI_PURPOSE_HEADER] = BERTH_MEMORY_TABLES,
+    [BERTHI_PURPOSE_TENSORS] = BERTH_MEMORY_TABLES,
+    [BERTHI_PURPOSE_DOCUMENT] = BERTH_MEMORY_TABLES,
+    [BERTHI_PURPOSE_RING] = BERTH_MEMORY_STAGING,
+    [BERTHI_PURPOSE_CHUNKS] = BERTH_MEMORY_TABLES,
+    [BERTHI_PURPOSE_SCRATCH] = BERTH_MEMORY_SCRATCH,
+    [BERTHI_PURPOSE_WEIGHTS] = -1,
+};
+
 const char *
 berthi_purpose_name(berthi_purpose purpose)
 {
@@ -26,6 +38,7 @@ berthi_ledger_init(berthi_ledger *ledger, uint64_t limit)
     atomic_init(&ledger->frees, 0);
     for (int i = 0; i < BERTHI_PURPOSE_COUNT; i++)
         atomic_init(&ledger->by_purpose[i], 0);
+    berthi_books_init(&ledger->books);
 }
 
 bool
@@ -59,6 +72,9 @@ berthi_ledger_take(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes
         continue;
     atomic_fetch_add(&ledger->by_purpose[purpose], bytes);
     atomic_fetch_add(&ledger->allocations, 1);
+    if (told_as[purpose] >= 0)
+        berthi_book_take(&ledger->books.books[BERTHI_BOOKS_HOST], told_as[purpose],
+                         bytes);
 }
 
 void
@@ -67,4 +83,7 @@ berthi_ledger_give(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes
     atomic_fetch_sub(&ledger->current, bytes);
     atomic_fetch_sub(&ledger->by_purpose[purpose], bytes);
     atomic_fetch_add(&ledger->frees, 1);
+    if (told_as[purpose] >= 0)
+        berthi_book_give(&ledger->books.books[BERTHI_BOOKS_HOST], told_as[purpose],
+                         bytes);
 }

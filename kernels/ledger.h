@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/books.h"
+
 /* X(IDENTIFIER, "name"): what an allocation is for. */
 #define BERTHI_PURPOSES(X)                                                                 \
     X(OBJECT, "object")         /* contexts, checkpoints, jobs and what hangs on them */   \
@@ -21,7 +23,8 @@
     X(DOCUMENT, "document")     /* config.json, state blobs, manifests */                  \
     X(RING, "ring")             /* staging buffers */                                      \
     X(CHUNKS, "chunks")         /* chunk and span tables of a job */                       \
-    X(SCRATCH, "scratch")
+    X(SCRATCH, "scratch")                                                                  \
+    X(WEIGHTS, "weights")       /* slabs: what a model's tensors lie in */
 
 typedef enum berthi_purpose {
 #define BERTHI_PURPOSE_ENUM(identifier, name) BERTHI_PURPOSE_##identifier,
@@ -37,6 +40,7 @@ typedef struct berthi_ledger {
     _Atomic uint64_t allocations;
     _Atomic uint64_t frees;
     _Atomic uint64_t by_purpose[BERTHI_PURPOSE_COUNT];
+    berthi_books books; /* what users are told; slabs are booked by who makes them */
 } berthi_ledger;
 
 void berthi_ledger_init(berthi_ledger *ledger, uint64_t limit);

@@ -13,6 +13,12 @@ own_operations(berthi_cpu_level level)
     if (level == BERTHI_CPU_AVX2)
         return &berthi_avx2_operations;
 #endif
+#ifdef __aarch64__
+    if (level == BERTHI_CPU_NEONDOT)
+        return &berthi_neondot_operations;
+    if (level == BERTHI_CPU_NEON)
+        return &berthi_neon_operations;
+#endif
     (void)level;
     return &berthi_scalar_operations;
 }
@@ -35,6 +41,8 @@ take_entries(berthi_operations *all, const berthi_operations *own)
     TAKE(decode_double);
     TAKE(encode_rows);
     TAKE(decode_rows);
+    TAKE(decode_e2m1);
+    TAKE(decode_mxfp4);
     TAKE(multiply_nf4);
     TAKE(multiply_fp4);
     TAKE(dot_int8);
@@ -48,6 +56,8 @@ berthi_level_operations(berthi_cpu_level level)
 
     if (level == BERTHI_CPU_AVX512BF16)
         take_entries(&all, own_operations(BERTHI_CPU_AVX512));
+    if (level == BERTHI_CPU_NEONDOT)
+        take_entries(&all, own_operations(BERTHI_CPU_NEON));
     take_entries(&all, own_operations(level));
     return all;
 }

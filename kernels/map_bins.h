@@ -34,20 +34,6 @@ typedef struct map_bins {
     map_bin bins[2 * BINS]; /* from the most negative one */
 } map_bins;
 
-/*
- * Strict: a value on a midpoint takes the even neighbour, so where that is the
- * upper one the border lies an ulp lower.
- */
-ALWAYS_INLINE float
-map_border(const uint32_t *map, uint32_t lower)
-{
-    const float sum = berthi_core_add(berthi_core_float(map[lower]),
-                                      berthi_core_float(map[lower + 1]));
-    const float midpoint = berthi_core_multiply(sum, 0.5f);
-
-    return lower % 2 == 0 ? midpoint : nextafterf(midpoint, -INFINITY);
-}
-
 /* Of a number below 2 in magnitude. */
 ALWAYS_INLINE int32_t
 map_place(float scaled)
@@ -74,7 +60,7 @@ map_bins_can_make(const uint32_t *map, map_bins *out)
     for (uint32_t i = 0; i < 2 * BINS; i++)
         out->bins[i].border = INT32_MAX;
     for (uint32_t lower = 0; lower < 255; lower++) {
-        const float border = map_border(map, lower);
+        const float border = berthi_core_map_border(map, lower);
         map_bin *bin;
 
         if (!(fabsf(border) > 0x1p-23f && fabsf(border) < 2.0f))

@@ -13,12 +13,6 @@
 #define MAX_WIDTH 512u
 #define WARP 32u
 
-typedef struct grid {
-    uint32_t width;  /* lanes of a block, a power of two */
-    uint64_t blocks;
-    bool is_vector;  /* four neighbours a load, or one */
-} grid;
-
 static uint64_t
 floor_power_of_two(uint64_t value)
 {
@@ -35,13 +29,13 @@ divide_up(uint64_t value, uint64_t by)
     return value / by + (value % by != 0);
 }
 
-static grid
-plan_grid(const berthi_mean_arguments *a)
+berthi_mean_grid
+berthi_mean_plan(const berthi_mean_arguments *a)
 {
     const uint64_t processors = a->processors != 0 ? a->processors : 132;
     const uint64_t threads = a->threads_per_processor != 0 ? a->threads_per_processor
                                                            : 2048;
-    grid g = { .blocks = 1 };
+    berthi_mean_grid g = { .blocks = 1 };
     uint64_t lanes;
     uint64_t turns;
 
@@ -68,7 +62,15 @@ berthi_mean_scratch(uint64_t count, uint32_t processors, uint32_t threads_per_pr
                                       .processors = processors,
                                       .threads_per_processor = threads_per_processor };
 
-    return plan_grid(&a).blocks;
+    return berthi_mean_plan(&a).blocks;
+}
+
+/* The upper half of the lanes onto the lower one; inlined with a constant where it pays. */
+static inline __attribute__((always_inline)) void
+fold_lanes(float *lane, uint32_t half)
+{
+    for (uint32_t k = 0; k < half; k++)
+        lane[k] = berthi_core_add(lane[k], lane[k + half]);
 }
 
 /* Sum over the lanes of one block; `lane` is consumed. */
@@ -77,10 +79,15 @@ sum_lanes(float *lane, uint32_t width, int is_old_order)
 {
     uint32_t half = width;
 
+    if (width == MAX_WIDTH) {
+        fold_lanes(lane, 256);
+        fold_lanes(lane, 128);
+        fold_lanes(lane, 64);
+        half = 64;
+    }
     while (half > WARP) {
         half /= 2;
-        for (uint32_t k = 0; k < half; k++)
-            lane[k] = berthi_core_add(lane[k], lane[k + half]);
+        fold_lanes(lane, half);
     }
     /* Within a warp every lane adds at once; one without a partner adds itself. */
     for (uint32_t step = 1; step < half; step *= 2) {
@@ -96,16 +103,23 @@ sum_lanes(float *lane, uint32_t width, int is_old_order)
 
 #define ROW (4 * MAX_WIDTH) /* of the widest: a known count makes vectors of the loop */
 
-/* Four rows, added to `sums` one after the other. */
-static void
-add_rows(float *restrict sums, const float *restrict first, const float *restrict second,
-         const float *restrict third, const float *restrict fourth)
+/* Four rows, added one after the other to `sums`, or to 0 when they are the first. */
+static inline __attribute__((always_inline)) void
+add_rows(float *restrict sums, const float *restrict values, uint64_t stride, bool is_first)
 {
     for (uint32_t j = 0; j < ROW; j++) {
-        const float two = berthi_core_add(berthi_core_add(sums[j], first[j]), second[j]);
+        const float sum = is_first ? 0.0f : sums[j];
+        const float two = berthi_core_add(berthi_core_add(sum, values[j]), values[j + stride]);
 
-        sums[j] = berthi_core_add(berthi_core_add(two, third[j]), fourth[j]);
+        sums[j] = berthi_core_add(berthi_core_add(two, values[j + 2 * stride]),
+                                  values[j + 3 * stride]);
     }
+}
+
+static bool
+has_four_rows(uint64_t tail, uint64_t first, uint64_t row, uint64_t stride)
+{
+    return row == ROW && first < tail && tail - first >= 3 * stride + ROW;
 }
 
 /*
@@ -113,20 +127,21 @@ add_rows(float *restrict sums, const float *restrict first, const float *restric
  * row after row is added, so memory is read in order.
  */
 static void
-gather_rows(const berthi_mean_arguments *a, const grid *g, uint64_t c, float *sums)
+gather_rows(const berthi_mean_arguments *a, const berthi_mean_grid *g, uint64_t c, float *sums)
 {
     const uint64_t row = 4 * (uint64_t)g->width;
     const uint64_t stride = row * g->blocks;
     const uint64_t tail = a->count - a->count % 4;
     uint64_t first = c * row;
 
-    memset(sums, 0, row * sizeof sums[0]);
-    for (; row == ROW && first < tail && tail - first >= 3 * stride + ROW;
-         first += 4 * stride) {
-        const float *const values = a->values + first;
-
-        add_rows(sums, values, values + stride, values + 2 * stride, values + 3 * stride);
+    if (has_four_rows(tail, first, row, stride)) {
+        add_rows(sums, a->values + first, stride, true);
+        first += 4 * stride;
+    } else {
+        memset(sums, 0, row * sizeof sums[0]);
     }
+    for (; has_four_rows(tail, first, row, stride); first += 4 * stride)
+        add_rows(sums, a->values + first, stride, false);
     for (; first < tail; first += stride) {
         const uint64_t count = tail - first < row ? tail - first : row;
 
@@ -139,7 +154,7 @@ gather_rows(const berthi_mean_arguments *a, const grid *g, uint64_t c, float *su
 
 /* Fewer than a vector's worth: one block, lanes take turns with single values. */
 static void
-gather_singles(const berthi_mean_arguments *a, const grid *g, float *sums)
+gather_singles(const berthi_mean_arguments *a, const berthi_mean_grid *g, float *sums)
 {
     memset(sums, 0, 4 * g->width * sizeof sums[0]);
     for (uint64_t i = 0; i < a->count; i++) {
@@ -149,8 +164,18 @@ gather_singles(const berthi_mean_arguments *a, const grid *g, float *sums)
     }
 }
 
+/* A lane's four accumulators, in their order. */
+static inline __attribute__((always_inline)) void
+add_fours(const float *restrict sums, float *restrict lane, uint32_t width)
+{
+    for (uint32_t k = 0; k < width; k++)
+        lane[k] = berthi_core_add(
+            berthi_core_add(berthi_core_add(sums[4 * k], sums[4 * k + 1]), sums[4 * k + 2]),
+            sums[4 * k + 3]);
+}
+
 static float
-sum_block(const berthi_mean_arguments *a, const grid *g, uint64_t c)
+sum_block(const berthi_mean_arguments *a, const berthi_mean_grid *g, uint64_t c)
 {
     float sums[4 * MAX_WIDTH];
     float lane[MAX_WIDTH];
@@ -159,17 +184,15 @@ sum_block(const berthi_mean_arguments *a, const grid *g, uint64_t c)
         gather_rows(a, g, c, sums);
     else
         gather_singles(a, g, sums);
-    for (uint32_t k = 0; k < g->width; k++) {
-        const float *const four = sums + 4 * k;
-
-        lane[k] = berthi_core_add(
-            berthi_core_add(berthi_core_add(four[0], four[1]), four[2]), four[3]);
-    }
+    if (g->width == MAX_WIDTH)
+        add_fours(sums, lane, MAX_WIDTH);
+    else
+        add_fours(sums, lane, g->width);
     return sum_lanes(lane, g->width, a->is_old_order);
 }
 
 static float
-sum_blocks(const berthi_mean_arguments *a, const grid *g)
+sum_blocks(const berthi_mean_arguments *a, const berthi_mean_grid *g)
 {
     float lane[MAX_WIDTH];
 
@@ -184,7 +207,7 @@ sum_blocks(const berthi_mean_arguments *a, const grid *g)
 float
 berthi_mean(const berthi_mean_arguments *a)
 {
-    const grid g = plan_grid(a);
+    const berthi_mean_grid g = berthi_mean_plan(a);
     float sum;
 
     for (uint64_t c = 0; c < g.blocks; c++)

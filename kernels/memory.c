@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/spare.h"
 #include "kernels/sys.h"
 
 #define ORDINARY_ALIGNMENT 16u
@@ -63,6 +64,12 @@ default_free(void *user, void *memory, size_t bytes, size_t alignment,
         free(memory);
 }
 
+bool
+berthi_memory_is_mapped(const berth_context *context, uint64_t bytes, uint64_t alignment)
+{
+    return context->allocator.alloc == default_alloc && is_mapped(bytes, alignment);
+}
+
 /* ------------------------------------------------------------------ context */
 
 static berth_status
@@ -107,6 +114,12 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     context->allocator = allocator;
     context->log = mine.log;
     context->log_user = mine.log_user;
+    context->spare_limit = mine.spare_bytes;
+    context->spare_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    context->trace = mine.trace;
+    context->trace_user = mine.trace_user;
+    context->level = berthi_cpu_best_level();
+    context->kept_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     berthi_ledger_init(&context->ledger, mine.memory_limit);
     if (pthread_mutex_init(&context->log_lock, NULL) != 0) {
         allocator.free(allocator.user, context, sizeof *context, ORDINARY_ALIGNMENT,
@@ -118,15 +131,49 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
 }
 
 void
+berthi_context_keep(berth_context *context, berthi_kept *kept)
+{
+    pthread_mutex_lock(&context->kept_lock);
+    kept->next = context->kept;
+    context->kept = kept;
+    pthread_mutex_unlock(&context->kept_lock);
+}
+
+void
+berthi_context_sweep(berth_context *context)
+{
+    pthread_mutex_lock(&context->kept_lock);
+    for (berthi_kept **at = &context->kept; *at != NULL;) {
+        berthi_kept *const next = (*at)->next;
+
+        if ((*at)->can_end(*at))
+            *at = next;
+        else
+            at = &(*at)->next;
+    }
+    pthread_mutex_unlock(&context->kept_lock);
+}
+
+void
 berth_context_destroy(berth_context *context)
 {
     if (context == NULL)
         return;
     const berth_allocator allocator = context->allocator;
 
+    (void)berth_context_trim(context);
+    pthread_mutex_destroy(&context->spare_lock);
+    pthread_mutex_destroy(&context->kept_lock);
     pthread_mutex_destroy(&context->log_lock);
     allocator.free(allocator.user, context, sizeof *context, ORDINARY_ALIGNMENT,
                    "context");
+}
+
+uint64_t
+berth_context_trim(berth_context *context)
+{
+    berthi_context_sweep(context);
+    return berthi_spare_trim(context);
 }
 
 void
@@ -143,17 +190,13 @@ berth_context_memory(const berth_context *context, berth_memory_summary *summary
 
 /* -------------------------------------------------------------- allocations */
 
-void *
-berthi_memory_aligned(berth_context *context, berthi_purpose purpose, uint64_t bytes,
-                      uint64_t alignment)
+static void *
+try_alloc(berth_context *context, berthi_purpose purpose, uint64_t size,
+          uint64_t alignment)
 {
-    /* A size of 0 would make NULL mean two things. */
-    const uint64_t size = berthi_max_u64(bytes, 1);
     uint64_t current;
     void *memory;
 
-    if (size > SIZE_MAX / 2 || berthi_fault_is_due(BERTHI_FAULT_MEMORY))
-        return NULL;
     if (!berthi_ledger_can_reserve(&context->ledger, size, &current))
         return NULL;
     memory = context->allocator.alloc(context->allocator.user, (size_t)size,
@@ -162,6 +205,23 @@ berthi_memory_aligned(berth_context *context, berthi_purpose purpose, uint64_t b
         berthi_ledger_cancel(&context->ledger, size);
     else
         berthi_ledger_take(&context->ledger, purpose, size, current);
+    return memory;
+}
+
+void *
+berthi_memory_aligned(berth_context *context, berthi_purpose purpose, uint64_t bytes,
+                      uint64_t alignment)
+{
+    /* A size of 0 would make NULL mean two things. */
+    const uint64_t size = berthi_max_u64(bytes, 1);
+    void *memory;
+
+    if (size > SIZE_MAX / 2 || berthi_fault_is_due(BERTHI_FAULT_MEMORY))
+        return NULL;
+    memory = try_alloc(context, purpose, size, alignment);
+    /* Nobody is refused what is merely kept. */
+    if (memory == NULL && context->spare_limit > 0 && berthi_spare_trim(context) > 0)
+        memory = try_alloc(context, purpose, size, alignment);
     return memory;
 }
 
@@ -214,6 +274,10 @@ berthi_memory_free(berth_context *context, berthi_purpose purpose, void *memory,
 
 /* -------------------------------------------------------------------- arena */
 
+#define MANY_TENSORS UINT64_C(32768)
+#define SMALL_BLOCK UINT64_C(65536)
+#define LARGE_BLOCK (UINT64_C(1) << 21)
+
 struct berthi_arena_block {
     berthi_arena_block *older;
     uint64_t bytes; /* of the whole block, this struct included */
@@ -247,6 +311,12 @@ has_new_block(berthi_arena *arena, uint64_t bytes)
     arena->used = sizeof *block;
     arena->capacity = size;
     return true;
+}
+
+uint64_t
+berthi_arena_block_for(uint64_t tensors)
+{
+    return tensors < MANY_TENSORS ? SMALL_BLOCK : LARGE_BLOCK;
 }
 
 void *

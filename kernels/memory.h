@@ -10,19 +10,49 @@
 #define BERTH_KERNELS_MEMORY_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/base.h"
+#include "kernels/cpu.h"
 #include "kernels/ledger.h"
+
+/* What could not be given back when it should have been: berthi_context_keep(). */
+typedef struct berthi_kept berthi_kept;
+struct berthi_kept {
+    berthi_kept *next;
+    /* True: it has been given back, and `kept` with it. Does not wait. */
+    bool (*can_end)(berthi_kept *kept);
+};
+
+typedef struct berthi_spare berthi_spare; /* spare.h */
 
 struct berth_context {
     berth_allocator allocator;
     void (*log)(void *user, int32_t level, const char *line);
     void *log_user;
+    berth_trace_function trace; /* NULL: nobody listens */
+    void *trace_user;
     pthread_mutex_t log_lock; /* one line at a time; held while `log` runs */
     berthi_ledger ledger;
+    berthi_cpu_level level; /* the fastest: asked once, virtual machines are slow to say */
+    pthread_mutex_t kept_lock;
+    berthi_kept *kept; /* under that lock */
+    uint64_t spare_limit; /* bytes of staging that are kept between jobs */
+    pthread_mutex_t spare_lock;
+    berthi_spare *spares; /* under that lock */
+    uint64_t spare_bytes; /* the same */
 };
+
+/*
+ * The context takes over what something that hangs still uses, such as memory that the
+ * kernel may write to. Each sweep gives back what can be by then, and so does the end of
+ * the context; what cannot be even then is left alone for good.
+ */
+void berthi_context_keep(berth_context *context, berthi_kept *kept);
+/* Any thread. */
+void berthi_context_sweep(berth_context *context);
 
 /*
  * `bytes` of memory, 16-byte aligned, uninitialised; NULL when out of memory.
@@ -38,6 +68,9 @@ void *berthi_memory_array(berth_context *context, berthi_purpose purpose, uint64
 /* A larger alignment, a power of two: staging buffers. Same free. */
 void *berthi_memory_aligned(berth_context *context, berthi_purpose purpose,
                             uint64_t bytes, uint64_t alignment);
+/* True when such memory is a mapping of berth's own. */
+bool berthi_memory_is_mapped(const berth_context *context, uint64_t bytes,
+                             uint64_t alignment);
 
 /* Purpose, size and alignment as allocated; NULL is allowed. */
 void berthi_memory_free(berth_context *context, berthi_purpose purpose, void *memory,
@@ -62,6 +95,11 @@ typedef struct berthi_arena {
 
 void berthi_arena_init(berthi_arena *arena, berth_context *context,
                        berthi_purpose purpose, uint64_t block_bytes);
+/*
+ * A block size for what hangs on so many tensors: where they are many, blocks are worth
+ * a large page each, which costs one fault instead of five hundred.
+ */
+uint64_t berthi_arena_block_for(uint64_t tensors);
 /* NULL when out of memory. Alignment 1, 2, 4, 8 or 16. */
 void *berthi_arena_alloc(berthi_arena *arena, uint64_t bytes, uint64_t alignment);
 /* Copies `length` bytes and adds a NUL. */

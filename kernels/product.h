@@ -35,4 +35,29 @@ berthi_product_aligned(const berthi_product_arguments *a)
     return (void *)(((uintptr_t)a->scratch + 63) / 64 * 64);
 }
 
+/* ------------------------------------------------------------- 8-bit weights */
+
+/* Products of 128 * 128: sums of so many fit 32 bits. */
+#define BERTHI_DOT_COLUMNS (UINT64_C(1) << 16)
+
+/* Of up to BERTHI_DOT_COLUMNS columns. */
+typedef int64_t berthi_dot_function(const int8_t *x, const int8_t *w, uint64_t columns);
+
+static inline __attribute__((always_inline)) void
+berthi_product_dot_rows(const berthi_dot_arguments *a, berthi_dot_function *dot)
+{
+    for (uint64_t row = a->first_row; row < a->end_row; row++)
+        for (uint32_t i = 0; i < a->count; i++) {
+            const int8_t *const x = a->inputs + i * a->columns;
+            const int8_t *const w = a->weights + row * a->columns;
+            int64_t sum = 0;
+
+            for (uint64_t k = 0; k < a->columns; k += BERTHI_DOT_COLUMNS)
+                sum += dot(x + k, w + k,
+                           a->columns - k < BERTHI_DOT_COLUMNS ? a->columns - k
+                                                               : BERTHI_DOT_COLUMNS);
+            a->sums[i * a->rows + row] = sum;
+        }
+}
+
 #endif

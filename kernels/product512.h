@@ -12,22 +12,19 @@
  *           the absmax of each lane's block it is added to the total. Rows
  *           and inputs that share a turn cannot change it.
  * Turns     three rows share the loads of the inputs, up to four inputs the
- *           look-ups of the weights.
+ *           look-ups of the weights. Sums and totals stay in registers: what
+ *           is stored in a chunk holds up later loads from like addresses.
  */
 #ifndef BERTH_KERNELS_PRODUCT512_H
 #define BERTH_KERNELS_PRODUCT512_H
 
 #ifdef __AVX512BW__ /* a file without the level's flags sees nothing */
 
-#include "kernels/product.h"
-#include "kernels/simd_blocks.h"
+#include "kernels/product_tiles.h"
 
 #include <immintrin.h>
 
 #define CHUNK BERTHI_PRODUCT_CHUNK
-
-/* Sums stay in registers only when the loops over them are gone. */
-#define UNROLL _Pragma("GCC unroll 8")
 
 /* Rows and inputs that share a turn: sums and totals of more do not fit 32 registers. */
 #define MOST_ROWS 3
@@ -37,15 +34,15 @@
 /* The weights that the lowest bits of `codes` show. */
 typedef __m512i look_up_function(__m512i codes, __m512i table);
 /* sum + weights * inputs */
-typedef __m512 multiply_function(__m512 sum, __m512i weights, const void *inputs);
+typedef __m512 multiply_function(__m512 sum, __m512i weights, __m512i inputs);
 
-typedef struct product_plan {
+struct product_plan {
     const berthi_product_arguments *a;
-    const uint8_t *arranged; /* [chunk][input][position][lane], 0 behind the last column */
+    const uint8_t *arranged; /* [chunk][position][input][lane], 0 behind the last column */
     __m512i table;
     __m512i lane_block; /* block of a lane within its chunk */
     uint32_t chunk_blocks; /* of a whole chunk */
-} product_plan;
+};
 
 static inline product_plan
 make_product_plan(const berthi_product_arguments *a, const void *arranged, __m512i table)
@@ -97,17 +94,25 @@ add_chunk(const product_plan *p, const uint8_t *codes, uint64_t row_bytes,
     }
     UNROLL
     for (int position = 0; position < positions; position++) {
+        __m512i weights[MOST_ROWS];
+
         UNROLL
         for (int r = 0; r < rows; r++) {
-            const __m512i weights = look_up(shown[r], p->table);
-
-            UNROLL
-            for (int i = 0; i < inputs; i++)
-                sums[r][i] = multiply(sums[r][i], weights,
-                                      arranged + (i * positions + position) * 64);
+            weights[r] = look_up(shown[r], p->table);
             shown[r] = positions == 8 ? _mm512_srli_epi32(shown[r], 4)
                                       : _mm512_srli_epi16(shown[r], 4);
         }
+        UNROLL
+        for (int i = 0; i < inputs; i++) {
+            __m512i input = _mm512_load_si512(arranged + (uint64_t)i * 64);
+
+            /* Loaded once, not by every product: a cycle has one load of this size. */
+            __asm__("" : "+v"(input));
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                sums[r][i] = multiply(sums[r][i], weights[r], input);
+        }
+        arranged += p->a->count * 64;
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -121,65 +126,45 @@ add_chunk(const product_plan *p, const uint8_t *codes, uint64_t row_bytes,
     }
 }
 
-/* `rows` rows from `row`, inputs [first, first + inputs). */
+/* A tile, by a level's arithmetic. */
 ALWAYS_INLINE void
-multiply_tile(const product_plan *p, uint64_t row, uint32_t first, int rows, int inputs,
-              int positions, look_up_function *look_up, multiply_function *multiply)
+multiply_tile_by(const product_plan *p, uint64_t row, uint32_t first, int rows, int inputs,
+                 int positions, look_up_function *look_up, multiply_function *multiply)
 {
     const berthi_product_arguments *const a = p->a;
     const uint64_t row_blocks = a->columns / a->block_size;
     const uint64_t row_bytes = a->columns / 2;
+    const int block_shift = __builtin_ctz(a->block_size);
     const uint64_t input_bytes = (uint64_t)positions * 64;
     /* The same place of a later turn: so the ends of rows are no surprise. */
     const uint64_t ahead = (PREFETCHED + row_bytes - 1) / row_bytes * row_bytes * (uint64_t)rows;
     const uint8_t *codes = a->codes + row * row_bytes;
     const float *const absmax = a->absmax + row * row_blocks;
-    const uint8_t *arranged = p->arranged + first * input_bytes;
+    const uint8_t *arranged = p->arranged + first * 64;
     chunk_masks masks = make_masks(p, CHUNK);
     __m512 totals[MOST_ROWS][MOST_INPUTS];
 
-    for (int r = 0; r < rows; r++)
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
         for (int i = 0; i < inputs; i++)
             totals[r][i] = _mm512_setzero_ps();
+    }
     for (uint64_t k = 0; k < a->columns; k += CHUNK) {
         if (a->columns - k < CHUNK)
             masks = make_masks(p, a->columns - k);
-        add_chunk(p, codes, row_bytes, absmax + k / a->block_size, row_blocks, arranged,
+        add_chunk(p, codes, row_bytes, absmax + (k >> block_shift), row_blocks, arranged,
                   ahead, masks, totals, rows, inputs, positions, look_up, multiply);
         codes += CHUNK / 2;
         arranged += a->count * input_bytes;
     }
-    for (int r = 0; r < rows; r++)
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
         for (int i = 0; i < inputs; i++)
             a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r]
                 = _mm512_reduce_add_ps(totals[r][i]);
-}
-
-/* Inputs of a turn for `rows` rows from `row`: fours, then two, then one. */
-ALWAYS_INLINE void
-multiply_turn(const product_plan *p, uint64_t row, int rows, int positions,
-              look_up_function *look_up, multiply_function *multiply)
-{
-    uint32_t first = 0;
-
-    for (; p->a->count - first >= 4; first += 4)
-        multiply_tile(p, row, first, rows, 4, positions, look_up, multiply);
-    for (; p->a->count - first >= 2; first += 2)
-        multiply_tile(p, row, first, rows, 2, positions, look_up, multiply);
-    if (first < p->a->count)
-        multiply_tile(p, row, first, rows, 1, positions, look_up, multiply);
-}
-
-ALWAYS_INLINE void
-multiply_all(const product_plan *p, int positions, look_up_function *look_up,
-             multiply_function *multiply)
-{
-    uint64_t row = p->a->first_row;
-
-    for (; p->a->end_row - row >= MOST_ROWS; row += MOST_ROWS)
-        multiply_turn(p, row, MOST_ROWS, positions, look_up, multiply);
-    for (; row < p->a->end_row; row++)
-        multiply_turn(p, row, 1, positions, look_up, multiply);
+    }
 }
 
 #endif

@@ -16,8 +16,8 @@ arrange_inputs(const berthi_product_arguments *a)
     float *out = arranged;
 
     for (uint64_t first = 0; first < a->columns; first += CHUNK)
-        for (uint32_t i = 0; i < a->count; i++)
-            for (uint64_t position = 0; position < POSITIONS; position++)
+        for (uint64_t position = 0; position < POSITIONS; position++)
+            for (uint32_t i = 0; i < a->count; i++)
                 for (uint64_t lane = 0; lane < 16; lane++) {
                     const uint64_t k = first + lane * 8 + (position ^ 1);
 
@@ -35,9 +35,15 @@ look_up(__m512i codes, __m512i table)
 }
 
 ALWAYS_INLINE __m512
-add_products(__m512 sum, __m512i weights, const void *inputs)
+add_products(__m512 sum, __m512i weights, __m512i inputs)
 {
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(weights), _mm512_load_ps(inputs), sum);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(weights), _mm512_castsi512_ps(inputs), sum);
+}
+
+ALWAYS_INLINE void
+multiply_tile(const product_plan *p, uint64_t row, uint32_t first, int rows, int inputs)
+{
+    multiply_tile_by(p, row, first, rows, inputs, POSITIONS, look_up, add_products);
 }
 
 static void
@@ -48,7 +54,7 @@ multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
 
     berthi_product_values(value_bits, a->dtype, values);
     p = make_product_plan(a, arrange_inputs(a), _mm512_loadu_si512(values));
-    multiply_all(&p, POSITIONS, look_up, add_products);
+    multiply_rows(&p, a, MOST_ROWS, multiply_tile);
 }
 
 void
@@ -70,9 +76,6 @@ berthi_avx512_multiply_fp4(const berthi_product_arguments *a)
 }
 
 /* ------------------------------------------------------------- 8-bit weights */
-
-/* Products of 127 * 127 in pairs: so many columns cannot overflow 32 bits. */
-#define DOT_COLUMNS (UINT64_C(1) << 16)
 
 ALWAYS_INLINE __m512i
 widen(const int8_t *codes)
@@ -98,15 +101,5 @@ dot(const int8_t *x, const int8_t *w, uint64_t columns)
 void
 berthi_avx512_dot_int8(const berthi_dot_arguments *a)
 {
-    for (uint64_t row = a->first_row; row < a->end_row; row++)
-        for (uint32_t i = 0; i < a->count; i++) {
-            const int8_t *const x = a->inputs + i * a->columns;
-            const int8_t *const w = a->weights + row * a->columns;
-            int64_t sum = 0;
-
-            for (uint64_t k = 0; k < a->columns; k += DOT_COLUMNS)
-                sum += dot(x + k, w + k,
-                           a->columns - k < DOT_COLUMNS ? a->columns - k : DOT_COLUMNS);
-            a->sums[i * a->rows + row] = sum;
-        }
+    berthi_product_dot_rows(a, dot);
 }

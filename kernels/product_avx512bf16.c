@@ -18,16 +18,16 @@ arrange_inputs(const berthi_product_arguments *a)
     uint16_t *out = arranged;
 
     for (uint64_t first = 0; first < a->columns; first += CHUNK)
-        for (uint32_t i = 0; i < a->count; i++) {
-            const uint16_t *const from = (const uint16_t *)a->inputs + i * a->columns;
+        for (uint64_t position = 0; position < POSITIONS; position++)
+            for (uint32_t i = 0; i < a->count; i++) {
+                const uint16_t *const from = (const uint16_t *)a->inputs + i * a->columns;
 
-            for (uint64_t position = 0; position < POSITIONS; position++)
                 for (uint64_t word = 0; word < 32; word++) {
                     const uint64_t k = first + word * 4 + (position ^ 1);
 
                     *out++ = k < a->columns ? from[k] : 0;
                 }
-        }
+            }
     return arranged;
 }
 
@@ -39,9 +39,15 @@ look_up(__m512i codes, __m512i table)
 }
 
 ALWAYS_INLINE __m512
-add_products(__m512 sum, __m512i weights, const void *inputs)
+add_products(__m512 sum, __m512i weights, __m512i inputs)
 {
-    return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)_mm512_load_si512(inputs));
+    return _mm512_dpbf16_ps(sum, (__m512bh)weights, (__m512bh)inputs);
+}
+
+ALWAYS_INLINE void
+multiply_tile(const product_plan *p, uint64_t row, uint32_t first, int rows, int inputs)
+{
+    multiply_tile_by(p, row, first, rows, inputs, POSITIONS, look_up, add_products);
 }
 
 static void
@@ -53,7 +59,7 @@ multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
     for (uint32_t i = 0; i < 32; i++)
         table[i] = berthi_core_to_bf16(berthi_core_float(value_bits[i % 16]));
     p = make_product_plan(a, arrange_inputs(a), _mm512_loadu_si512(table));
-    multiply_all(&p, POSITIONS, look_up, add_products);
+    multiply_rows(&p, a, MOST_ROWS, multiply_tile);
 }
 
 static bool

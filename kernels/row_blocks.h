@@ -52,6 +52,30 @@ row_maximum(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
     return berthi_core_from_fp16(berthi_core_to_fp16(maximum));
 }
 
+/*
+ * Values of a turn of encoding: meanwhile what of the next row lies at the same
+ * place is fetched, else memory would rest until that row's maximum is looked for.
+ */
+#define FETCH_TURN 256u
+#define FETCHED (UINT64_C(64) << 10) /* bytes of a row, so that it is still near then */
+
+ALWAYS_INLINE void
+encode_row_turns(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
+                 uint64_t count, float scale, encode_row_function *encode_row)
+{
+    const uint64_t bytes = element_bytes(dtype);
+    const bool has_next = a->columns * bytes <= FETCHED;
+
+    for (uint64_t i = first; i < first + count; i += FETCH_TURN) {
+        const uint64_t left = first + count - i;
+        const char *const next = (const char *)a->values + (i + a->columns) * bytes;
+
+        for (uint64_t k = 0; has_next && k < FETCH_TURN * bytes; k += 64)
+            __builtin_prefetch(next + k, 0, 2);
+        encode_row(a, dtype, i, left < FETCH_TURN ? left : FETCH_TURN, scale);
+    }
+}
+
 ALWAYS_INLINE void
 encode_rows_typed(const berthi_rows_arguments *a, int32_t dtype,
                   absmax_function *absmax_of, encode_row_function *encode_row)
@@ -66,7 +90,7 @@ encode_rows_typed(const berthi_rows_arguments *a, int32_t dtype,
             const float scale = berthi_core_int8_scale(maximum);
 
             a->row_maximum[row] = maximum;
-            encode_row(a, dtype, first, whole, scale);
+            encode_row_turns(a, dtype, first, whole, scale, encode_row);
             encode_row_end(a, first + whole, first + a->columns, scale);
         } else {
             berthi_scalar_operations.encode_rows(&(berthi_rows_arguments){

@@ -3,8 +3,8 @@
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 
-static float
-load_scale(const berthi_source_arguments *a, uint64_t i)
+float
+berthi_source_scale(const berthi_source_arguments *a, uint64_t i)
 {
     const uint8_t *const bytes = a->scales;
 
@@ -28,12 +28,6 @@ e4m3_number(const uint8_t *codes, uint64_t k)
     return berthi_core_from_e4m3(codes[k]);
 }
 
-static float
-e2m1_number(const uint8_t *codes, uint64_t k)
-{
-    return berthi_core_float(berthi_e2m1_values[(uint32_t)codes[k / 2] >> (k % 2 * 4) & 15u]);
-}
-
 /*
  * One row; value k goes to place first + k * step. Scale by scale, so that a
  * run of values meets one scale.
@@ -45,7 +39,7 @@ decode_row(const berthi_source_arguments *a, const uint8_t *codes, uint64_t row,
     const uint64_t scale_row = (a->first_row + row) / a->block_rows * a->scale_columns;
 
     for (uint64_t k = 0; k < a->columns;) {
-        const float scale = load_scale(a, scale_row + k / a->block_columns);
+        const float scale = berthi_source_scale(a, scale_row + k / a->block_columns);
         const uint64_t left = a->columns - k;
         const uint64_t end = k + (left < a->block_columns ? left : a->block_columns);
 
@@ -109,7 +103,7 @@ decode_by_tables(const berthi_source_arguments *a, uint64_t row, uint64_t end)
         const uint64_t left = a->columns - k;
 
         count = left < a->block_columns ? left : a->block_columns;
-        make_code_table(a, load_scale(a, scale_row + k / a->block_columns), &t);
+        make_code_table(a, berthi_source_scale(a, scale_row + k / a->block_columns), &t);
         for (uint64_t r = row; r < end; r++) {
             const uint64_t first = r * a->columns + k;
 
@@ -146,7 +140,7 @@ void
 berthi_decode_e2m1(const berthi_source_arguments *a)
 {
     for (uint64_t row = 0; row < a->rows; row++)
-        decode_row(a, a->codes + row * (a->columns / 2), row, e2m1_number,
+        decode_row(a, a->codes + row * (a->columns / 2), row, berthi_core_e2m1,
                    row * a->columns, 1);
 }
 
@@ -154,5 +148,5 @@ void
 berthi_decode_mxfp4(const berthi_source_arguments *a)
 {
     for (uint64_t row = 0; row < a->rows; row++)
-        decode_row(a, a->codes + row * (a->columns / 2), row, e2m1_number, row, a->rows);
+        decode_row(a, a->codes + row * (a->columns / 2), row, berthi_core_e2m1, row, a->rows);
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <linux/stat.h>
 #include <stdio.h>
@@ -87,6 +88,33 @@ berthi_sys_reopen_read(int fd)
     return reopen(fd, 0);
 }
 
+/* Whether the file lies below the folder: both are open, so nothing can be exchanged. */
+static bool
+is_beneath(int fd, int folder)
+{
+    char file_path[PATH_MAX];
+    char folder_path[PATH_MAX];
+    const int64_t file = berthi_sys_path_of(fd, file_path, sizeof file_path);
+    const int64_t length = berthi_sys_path_of(folder, folder_path, sizeof folder_path);
+
+    return length > 0 && length < file && folder_path[0] == '/'
+           && memcmp(file_path, folder_path, (size_t)length) == 0
+           && (file_path[length] == '/' || folder_path[length - 1] == '/');
+}
+
+/* Without openat2: opened like any other, and judged by where that is. */
+static int
+open_and_judge(int folder, const char *path)
+{
+    const int fd = berthi_sys_open_read(folder, path);
+
+    if (fd < 0 || is_beneath(fd, folder))
+        return fd;
+    close(fd);
+    errno = EXDEV;
+    return -1;
+}
+
 int
 berthi_sys_open_beneath(int folder, const char *path)
 {
@@ -103,6 +131,9 @@ berthi_sys_open_beneath(int folder, const char *path)
     do
         fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
     while (fd < 0 && (errno == EINTR || errno == EAGAIN) && ++tries < 64);
+    /* Linux before 5.6, emulators; EPERM: containers that do not know it. */
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        return open_and_judge(folder, path);
     return (int)fd;
 }
 
@@ -110,6 +141,26 @@ int
 berthi_sys_create(int folder, const char *path)
 {
     return open_with(folder, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+}
+
+int
+berthi_sys_create_nameless(int folder)
+{
+    if (is_faulty(EOPNOTSUPP))
+        return -1;
+    return open_with(folder, ".", O_TMPFILE | O_EXCL | O_RDWR, 0600);
+}
+
+int
+berthi_sys_create_private(int folder, const char *path)
+{
+    return open_with(folder, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+}
+
+int
+berthi_sys_create_or_open(int folder, const char *path)
+{
+    return open_with(folder, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
 }
 
 int
@@ -479,17 +530,43 @@ berthi_sys_set_owner(int fd, uint32_t user, uint32_t group)
     return fchown(fd, (uid_t)user, (gid_t)group);
 }
 
-int
-berthi_sys_lock(int fd)
+static int
+lock(int fd, int kind)
 {
     int result;
 
     if (is_faulty(ENOLCK))
         return -1;
     do
-        result = flock(fd, LOCK_EX | LOCK_NB);
+        result = flock(fd, kind | LOCK_NB);
     while (result != 0 && errno == EINTR);
     return result;
+}
+
+int
+berthi_sys_lock(int fd)
+{
+    return lock(fd, LOCK_EX);
+}
+
+int
+berthi_sys_lock_shared(int fd)
+{
+    return lock(fd, LOCK_SH);
+}
+
+int
+berthi_sys_unlock(int fd)
+{
+    return lock(fd, LOCK_UN);
+}
+
+int
+berthi_sys_check_writable(int folder)
+{
+    if (is_faulty(EACCES))
+        return -1;
+    return faccessat(folder, ".", W_OK | X_OK, AT_EACCESS);
 }
 
 int
@@ -514,12 +591,24 @@ berthi_sys_unlink(int folder, const char *path)
     return unlinkat(folder, path, 0);
 }
 
-int
-berthi_sys_make_folder(int folder, const char *path)
+static int
+make_folder(int folder, const char *path, mode_t mode)
 {
     if (is_faulty(EIO))
         return -1;
-    return mkdirat(folder, path, 0777);
+    return mkdirat(folder, path, mode);
+}
+
+int
+berthi_sys_make_folder(int folder, const char *path)
+{
+    return make_folder(folder, path, 0777);
+}
+
+int
+berthi_sys_make_private_folder(int folder, const char *path)
+{
+    return make_folder(folder, path, 0700);
 }
 
 int
@@ -633,11 +722,14 @@ berthi_sys_page_bytes(void)
 
 #define LARGE_PAGE ((size_t)2 << 20) /* on most hosts; elsewhere it does no harm */
 
-/* Whole large pages: where others end in small ones, the kernel may give none. */
+/*
+ * Whole large pages, from half of one on: where others end in small ones, the kernel may
+ * give none.
+ */
 static size_t
 mapped_bytes(size_t bytes)
 {
-    return bytes < LARGE_PAGE ? bytes : (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    return bytes < LARGE_PAGE / 2 ? bytes : (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
 }
 
 void *
@@ -661,6 +753,69 @@ berthi_sys_unmap(void *memory, size_t bytes)
     munmap(memory, mapped_bytes(bytes));
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+int
+berthi_sys_map_touch(void *memory, size_t bytes)
+{
+    if (is_faulty(ENOMEM))
+        return -1;
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
+        return 0; /* or nobody knows: an older kernel */
+    return -1;
+}
+
+void
+berthi_sys_map_small(void *memory, size_t bytes)
+{
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
+}
+
+void *
+berthi_sys_reserve(size_t bytes)
+{
+    void *memory;
+
+    if (is_faulty(ENOMEM))
+        return NULL;
+    memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                  0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+int
+berthi_sys_reserve_use(void *memory, size_t bytes)
+{
+    if (is_faulty(ENOMEM))
+        return -1;
+    if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0)
+        return -1;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return 0;
+}
+
+void
+berthi_sys_reserve_drop(void *memory, size_t bytes)
+{
+    /* Mapped anew, which gives pages and their commitment back at once. */
+    (void)mmap(memory, bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void
+berthi_sys_reserve_end(void *memory, size_t bytes)
+{
+    munmap(memory, bytes);
+}
+
+uint64_t
+berthi_sys_thread_id(void)
+{
+    return (uint64_t)syscall(SYS_gettid);
+}
+
 uint32_t
 berthi_sys_process_id(void)
 {
@@ -674,6 +829,26 @@ berthi_sys_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)nanoseconds(now);
+}
+
+uint64_t
+berthi_sys_thread_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)nanoseconds(now);
+}
+
+void
+berthi_sys_sleep(uint64_t ns)
+{
+    const struct timespec time = {
+        .tv_sec = (time_t)(ns / 1000000000u),
+        .tv_nsec = (long)(ns % 1000000000u),
+    };
+
+    (void)nanosleep(&time, NULL);
 }
 
 int

@@ -27,10 +27,19 @@ int berthi_sys_open_folder(int folder, const char *path);
 int berthi_sys_reopen_direct(int fd);
 /* The same without. */
 int berthi_sys_reopen_read(int fd);
-/* Like open_read, but no component and no link may leave `folder`. */
+/*
+ * Like open_read, but no component and no link may leave `folder`: EXDEV. Where
+ * there is no openat2 a way out and in again is none: what counts is the file.
+ */
 int berthi_sys_open_beneath(int folder, const char *path);
 /* O_CREAT|O_EXCL|O_NOFOLLOW|O_RDWR, mode 0666 less the umask. */
 int berthi_sys_create(int folder, const char *path);
+/* O_TMPFILE, mode 0600: has no name and never gets one; EOPNOTSUPP and others: cannot. */
+int berthi_sys_create_nameless(int folder);
+/* As create, mode 0600. */
+int berthi_sys_create_private(int folder, const char *path);
+/* As create, but one that is there is opened as it is. */
+int berthi_sys_create_or_open(int folder, const char *path);
 int berthi_sys_close(int fd);
 
 typedef enum berthi_sys_kind {
@@ -103,11 +112,19 @@ int berthi_sys_set_mode(int fd, uint32_t mode);
 int berthi_sys_set_owner(int fd, uint32_t user, uint32_t group);
 /* An exclusive lock until `fd` is closed; EWOULDBLOCK when another process has it. */
 int berthi_sys_lock(int fd);
+/* One that others may share, and that keeps the exclusive one out. */
+int berthi_sys_lock_shared(int fd);
+/* Gives either back before that. */
+int berthi_sys_unlock(int fd);
+/* 0 when this process may make files in `folder`; else -1: EACCES, EROFS, ... */
+int berthi_sys_check_writable(int folder);
 /* What an unprivileged writer can still take on the file system of `fd`. */
 int berthi_sys_free_bytes(int fd, uint64_t *out_bytes);
 int berthi_sys_unlink(int folder, const char *path);
 /* Mode 0777 less the umask. */
 int berthi_sys_make_folder(int folder, const char *path);
+/* Mode 0700 less the umask. */
+int berthi_sys_make_private_folder(int folder, const char *path);
 int berthi_sys_remove_folder(int folder, const char *path); /* an empty one */
 
 /* ------------------------------------------------------------------- process */
@@ -135,9 +152,26 @@ uint64_t berthi_sys_page_bytes(void);
 /* Zeroed memory at the beginning of a page; NULL: there is none. */
 void *berthi_sys_map(size_t bytes);
 void berthi_sys_unmap(void *memory, size_t bytes);
+/* Whole pages of a mapping are there from now on, if the kernel can; -1: not all. */
+int berthi_sys_map_touch(void *memory, size_t bytes);
+/* Pages of it that are not there yet are not going to be large ones. */
+void berthi_sys_map_small(void *memory, size_t bytes);
+/* Addresses without memory, in whole pages: whoever touches them dies; NULL: none. */
+void *berthi_sys_reserve(size_t bytes);
+/* Whole pages of them get zeroed memory. */
+int berthi_sys_reserve_use(void *memory, size_t bytes);
+/* They lose it, and are not to be touched again. */
+void berthi_sys_reserve_drop(void *memory, size_t bytes);
+void berthi_sys_reserve_end(void *memory, size_t bytes);
 uint32_t berthi_sys_process_id(void);
+/* Of the calling thread, as the system shows it. */
+uint64_t berthi_sys_thread_id(void);
 /* Monotonic time. */
 uint64_t berthi_sys_now_ns(void);
+/* Time that the calling thread has run. */
+uint64_t berthi_sys_thread_ns(void);
+/* At least so long, unless a signal comes. */
+void berthi_sys_sleep(uint64_t ns);
 /* Unpredictable bytes, at most 256. */
 int berthi_sys_random(void *buffer, size_t bytes);
 /* A joinable thread with `stack_bytes` of stack; 0 or an errno. */

@@ -8,7 +8,6 @@
 
 #include "quant/architecture_build.h"
 
-#define ARENA_BLOCK 65536u
 
 /* -------------------------------------------------------- memory, failures */
 
@@ -183,6 +182,68 @@ find_bias(berthi_build *build, const char *weight)
     return berthi_architecture_find(build->made, bias.bytes, bias.length);
 }
 
+static bool
+has_norm(const berthi_module *block)
+{
+    for (const berthi_module *at = block; at != NULL; at = berthi_module_after(at)) {
+        if (berthi_module_block(at) != block)
+            return false;
+        for (uint64_t i = 0; i + 4 <= at->name_length; i++)
+            if (memcmp(at->name + i, "norm", 4) == 0 || memcmp(at->name + i, "Norm", 4) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* What comes last in a layer without norms: the way back from a feed-forward part. */
+static const berthi_parameter *
+find_down(const berthi_module *block)
+{
+    static const char *const names[] = { "down_proj", "fc2" };
+
+    for (const berthi_module *at = block; at != NULL; at = berthi_module_after(at))
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (build_is_same((build_text){ at->name, at->name_length },
+                              build_word(names[i])))
+                return at->last_parameter;
+    return NULL;
+}
+
+/*
+ * The last parameter of a class that nobody describes; what matters is whether
+ * it is the weight of a linear layer, without a bias. Heads are made last, and
+ * in a layer the norms or what comes behind the attention.
+ */
+static const berthi_parameter *
+guess_last(berthi_build *build)
+{
+    static const char *const lasts[] = { "score.weight", "classifier.weight",
+                                         "text_projection.weight" };
+    const berthi_architecture *const made = build->made;
+    const berthi_parameter *last = find_last(made);
+    const berthi_parameter *bias;
+    const berthi_module *block;
+
+    for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++) {
+        const berthi_parameter *const head =
+            berthi_architecture_find(made, lasts[i], strlen(lasts[i]));
+
+        if (head != NULL) {
+            last = head;
+            break;
+        }
+    }
+    if (last == NULL)
+        return NULL;
+    bias = find_bias(build, last->name);
+    block = berthi_module_block(last->module);
+    if (bias != NULL)
+        return bias;
+    if (block == NULL || block->parent->kind != BERTHI_MODULE_LIST)
+        return last;
+    return has_norm(block) ? NULL : find_down(block);
+}
+
 static void
 choose_last(berthi_build *build)
 {
@@ -193,7 +254,7 @@ choose_last(berthi_build *build)
 
     if (made->era == BERTHI_ERA_HF4)
         at = berthi_json_next(at);
-    if (berthi_json_can_read_string(at, &pattern)) {
+    if (made->is_named && berthi_json_can_read_string(at, &pattern)) {
         last = find_bias(build, pattern);
         if (last == NULL)
             last = find_highest(made, pattern);
@@ -202,7 +263,7 @@ choose_last(berthi_build *build)
                               : berthi_build_text(build, pattern, strlen(pattern));
         return;
     }
-    last = find_last(made);
+    last = made->is_named ? find_last(made) : guess_last(build);
     made->last_name =
         last != NULL ? berthi_build_text(build, last->name, last->name_length) : "";
 }
@@ -229,6 +290,7 @@ build_all(berthi_build *build)
     berthi_build_names(build);
     made->fp32 = copy_words(build, "fp32");
     made->fp32_strict = copy_words(build, "fp32_strict");
+    made->no_placement = copy_words(build, "no_placement");
     if (build->status != BERTH_OK)
         return;
     if (build->entry == NULL) {
@@ -260,7 +322,8 @@ berthi_architecture_create(berth_context *context,
     made = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *made);
     if (made == NULL)
         return berthi_fail_memory(error, "laying out the model");
-    berthi_arena_init(&made->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
+    berthi_arena_init(&made->arena, context, BERTHI_PURPOSE_TENSORS,
+                      berthi_arena_block_for(source->count));
     made->era = options->era;
     build.made = made;
     build.catalogue =

@@ -124,6 +124,7 @@ typedef struct berthi_architecture {
     const char *last_name;  /* last parameter in registration order, ends in NUL */
     berthi_words fp32;        /* modules kept in float32 in a float16 model */
     berthi_words fp32_strict; /* the same, and in a bfloat16 model */
+    berthi_words no_placement; /* ends of parameters that device maps leave out */
 } berthi_architecture;
 
 /* What it is made from. */

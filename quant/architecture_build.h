@@ -5,7 +5,8 @@
  *
  *   architecture.c          the order of things; head, last parameter
  *   architecture_ties.c     names for one memory
- *   architecture_names.c    names of the checkpoint -> parameters of the model
+ *   architecture_names.c    tensors of the checkpoint -> parameters of the model
+ *   architecture_rename.c   their names there
  *   architecture_config.c   values and expressions of config.json; descriptions
  *   architecture_tree.c     the description's nodes -> modules
  *   architecture_module.c   modules and what lies in them
@@ -134,6 +135,32 @@ int berthi_build_compare(build_text a, build_text b);
 typedef int (*build_compare)(const void *a, const void *b);
 void berthi_build_sort(berthi_build *build, void **items, uint32_t count,
                        build_compare compare);
+
+/* ------------------------------------------------------ architecture_rename.c */
+
+typedef struct build_renaming build_renaming;
+
+/* How the description's class calls what is stored. */
+typedef struct build_renamings {
+    build_renaming *items;
+    uint32_t count;
+    bool has_numbers;  /* lines for one index only */
+    build_text prefix; /* that all names lack */
+} build_renamings;
+
+/* Digits of a name: [begin, end). */
+typedef struct build_index {
+    uint64_t begin;
+    uint64_t end;
+} build_index;
+
+build_renamings berthi_build_read_renamings(berthi_build *build);
+/*
+ * The name in the model. `*out_dropped` are digits of `name` that make no difference
+ * for it, whatever number they are; { 0, 0 }: there are none.
+ */
+build_text berthi_build_rename(berthi_build *build, const build_renamings *table,
+                               build_text name, build_index *out_dropped);
 
 /* ------------------------------------------------------- architecture_config.c */
 

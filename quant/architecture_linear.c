@@ -3,10 +3,12 @@
  * architecture_linear.c - what kind of layer a parameter belongs to. See
  * architecture_build.h.
  *
- * A description lists what is not exactly a linear layer ("not_linear"). Two
+ * A description lists what is not exactly a linear layer ("not_linear"). Three
  * things it does not say are in tables here: which of those are of a class
  * derived from a linear layer (4.x and 5.0 to 5.4 quantize them, later releases
- * do not; quant-formats.md 8.9), and which blocks hold GPT-2's Conv1D.
+ * do not; quant-formats.md 8.9), which blocks hold GPT-2's Conv1D, and how
+ * embeddings are called that a class has in other configurations or in another
+ * place than the class that is described.
  */
 #include "quant/architecture_build.h"
 #include "quant/format.h"
@@ -20,7 +22,7 @@ static const struct {
     { "FalconFor", "self_attention.dense.weight" },
     { "FalconFor", "mlp.dense_h_to_4h.weight" },
     { "FalconFor", "mlp.dense_4h_to_h.weight" },
-    { "Llama4For", "feed_forward.router.weight" },         /* Llama4Router */
+    { "Llama4", "feed_forward.router.weight" },            /* Llama4Router */
     { "PhimoeFor", "mlp.router.weight" },                  /* PhimoeTopKRouter */
     { "IdeficsFor", "lm_head.weight" },                    /* IdeficsDecoupledLinear */
     { "DeepseekV4For", "self_attn.o_a_proj.weight" },      /* DeepseekV4GroupedLinear */
@@ -30,16 +32,26 @@ static const struct {
 /* Linear layers in these are Conv1D, which stores its weight transposed. */
 static const struct {
     const char *block; /* class of the block, or NULL */
-    const char *model; /* class of the model, or NULL */
+    const char *model; /* begin of config.json's class, or NULL */
 } conv1d_homes[] = {
     { "GPT2Block", NULL },
-    { NULL, "OpenAIGPTLMHeadModel" },
+    { NULL, "OpenAIGPT" },
+    { NULL, "GPT2" },
+    { NULL, "ImageGPT" },
+    { NULL, "DecisionTransformer" },
 };
 static const char *const conv1d_names[] = {
     "c_attn.weight",
     "q_attn.weight",
     "c_proj.weight",
     "c_fc.weight",
+};
+
+/* Modules that are embeddings wherever they stand, and lists of such. */
+static const char *const embedding_names[] = {
+    "embed_tokens",       "embed_positions",         "shared", "word_embeddings", "embed",
+    "position_embedding", "token_type_embeddings",   "wte",    "position_embeddings",
+    "wpe",                "relative_attention_bias",
 };
 
 static bool
@@ -76,14 +88,65 @@ is_linear_kind(const berthi_build *build, build_text name)
     return false;
 }
 
-/* Without a description: what other linear layers are called, everything else is one. */
+/* The path of the module whose weight it is, without an index at its end. */
+static build_text
+find_module(build_text name)
+{
+    build_text last;
+    build_text module = berthi_build_split(name, &last);
+    const build_text list = berthi_build_split(module, &last);
+
+    return last.length > 0 && build_is_digit(last.bytes[0]) ? list : module;
+}
+
+static bool
+is_embedding(build_text name)
+{
+    const build_text module = find_module(name);
+
+    for (size_t i = 0; i < sizeof embedding_names / sizeof *embedding_names; i++)
+        if (has_suffix(module, embedding_names[i]))
+            return true;
+    return false;
+}
+
+/* The output of torch's attention, which is known by its other weight. */
+static bool
+is_torch_attention(const berthi_build *build, build_text name)
+{
+    static const char output[] = "out_proj.weight";
+    static const char input[] = "in_proj_weight";
+    const uint64_t kept = name.length - berthi_min_u64(name.length, strlen(output));
+    build_range near;
+
+    if (!has_suffix(name, output))
+        return false;
+    near = berthi_build_below(build, (build_text){ name.bytes, kept - (kept > 0) });
+    for (uint32_t i = near.first; i < near.end; i++) {
+        const build_text other = build_name(build->made->parameters[i]);
+
+        if (other.length == kept + strlen(input) && has_suffix(other, input))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Without a description: what other layers than linear ones are called, by the
+ * name of the module alone; everything else is one. Patches are embedded by
+ * linear layers, where that takes a matrix.
+ */
 static bool
 is_guessed_linear(build_text name)
 {
     static const char *const others[] = { "embed", "wte", "wpe", "norm", "router" };
+    build_text module;
 
+    (void)berthi_build_split(find_module(name), &module);
+    if (has_word(module, "patch_embed") || has_word(module, "linear"))
+        return true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (has_word(name, others[i]))
+        if (has_word(module, others[i]))
             return false;
     return !has_suffix(name, "gate.weight");
 }
@@ -95,6 +158,12 @@ berthi_build_is_linear(const berthi_build *build, build_text name, bool *out_kin
     const char *pattern;
 
     *out_kind = false;
+    if (is_embedding(name))
+        return false;
+    if (!build->made->is_named && is_torch_attention(build, name)) {
+        *out_kind = true;
+        return false;
+    }
     if (build->entry == NULL)
         return is_guessed_linear(name);
     at = berthi_json_first(berthi_build_member(build, "not_linear"));
@@ -162,8 +231,10 @@ is_conv1d_home(const berthi_build *build, const berthi_parameter *parameter)
     for (size_t i = 0; i < sizeof conv1d_homes / sizeof *conv1d_homes; i++) {
         const char *const home = conv1d_homes[i].block;
 
-        if (home != NULL ? block != NULL && strcmp(block->class_name, home) == 0
-                         : strcmp(build->made->class_name, conv1d_homes[i].model) == 0)
+        if (home != NULL
+                ? block != NULL && strcmp(block->class_name, home) == 0
+                : strncmp(build->options->class_name, conv1d_homes[i].model,
+                          strlen(conv1d_homes[i].model)) == 0)
             return true;
     }
     return false;

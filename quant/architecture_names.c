@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * architecture_names.c - names of the checkpoint become parameters of the
- * model: the bare model's prefix, renames of later releases, experts that are
- * fused (several tensors, one parameter). See architecture_build.h.
+ * architecture_names.c - tensors of the checkpoint become parameters of the model:
+ * several of them one parameter, where the model fuses experts. Patterns, order and
+ * search of names. See architecture_build.h.
  */
 #include "quant/architecture_build.h"
 
@@ -43,12 +43,31 @@ rank_of(char byte)
     return byte == '.' ? 0 : (unsigned)(unsigned char)byte + 1;
 }
 
+/* Bytes that both begin with, in whole words: names of one model share most of theirs. */
+static uint64_t
+skip_equal_words(const char *a, const char *b, uint64_t length)
+{
+    uint64_t at = 0;
+
+    while (length - at >= sizeof(uint64_t)) {
+        uint64_t word_a;
+        uint64_t word_b;
+
+        memcpy(&word_a, a + at, sizeof word_a);
+        memcpy(&word_b, b + at, sizeof word_b);
+        if (word_a != word_b)
+            break;
+        at += sizeof word_a;
+    }
+    return at;
+}
+
 int
 berthi_build_compare(build_text a, build_text b)
 {
     const uint64_t shorter = berthi_min_u64(a.length, b.length);
 
-    for (uint64_t i = 0; i < shorter; i++)
+    for (uint64_t i = skip_equal_words(a.bytes, b.bytes, shorter); i < shorter; i++)
         if (a.bytes[i] != b.bytes[i])
             return rank_of(a.bytes[i]) < rank_of(b.bytes[i]) ? -1 : 1;
     return (a.length > b.length) - (a.length < b.length);
@@ -70,6 +89,10 @@ merge_runs(void **from, void **to, uint32_t count, uint32_t width, build_compare
         uint64_t left = begin;
         uint64_t right = middle;
 
+        if (middle < end && compare(from[middle - 1], from[middle]) <= 0) {
+            memcpy(to + begin, from + begin, (end - begin) * sizeof *to);
+            continue; /* one run already, as most are */
+        }
         for (uint64_t at = begin; at < end; at++)
             to[at] = left < middle
                              && (right == end || compare(from[left], from[right]) <= 0)
@@ -171,270 +194,161 @@ berthi_build_find(const berthi_build *build, build_text name)
     return NULL;
 }
 
-/* ------------------------------------------------------------------ renaming */
-
-/* One line of the description's "names". */
-typedef struct renaming {
-    const char *from;
-    const char *to;
-    uint32_t dots;
-} renaming;
-
-typedef struct renamings {
-    renaming *items;
-    uint32_t count;
-} renamings;
-
-static uint32_t
-count_dots(const char *text)
-{
-    uint32_t dots = 0;
-
-    for (; *text != '\0'; text++)
-        dots += *text == '.';
-    return dots;
-}
-
-static uint32_t
-count_elements(const berthi_json_value *list)
-{
-    uint32_t count = 0;
-
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at))
-        count++;
-    return count;
-}
-
-/* Names changed in 5.0; before, the model's were the checkpoint's. */
-static renamings
-read_renamings(berthi_build *build)
-{
-    const berthi_json_value *const list = berthi_build_member(build, "names");
-    renamings table = { NULL, 0 };
-
-    if (list == NULL || build->options->era == BERTHI_ERA_HF4)
-        return table;
-    table.items = berthi_build_alloc(build, count_elements(list), sizeof *table.items);
-    if (table.items == NULL)
-        return table;
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        renaming *const r = &table.items[table.count++];
-
-        if (!berthi_json_can_read_string(berthi_json_first(at), &r->from)
-            || !berthi_json_can_read_string(berthi_json_next(berthi_json_first(at)),
-                                            &r->to)) {
-            berthi_build_refuse(build, "\"names\" holds no pair of texts");
-            return (renamings){ NULL, 0 };
-        }
-        r->dots = count_dots(r->from);
-    }
-    return table;
-}
-
-/* Length of what the pattern matches when that ends with a component, else UINT64_MAX. */
-static uint64_t
-match_components(const char *pattern, build_text name)
-{
-    const uint64_t matched = berthi_build_match(pattern, name.bytes, name.length);
-
-    if (matched != UINT64_MAX && matched < name.length && name.bytes[matched] != '.')
-        return UINT64_MAX;
-    return matched;
-}
-
-/* The most specific line that fits: the one with the most components. */
-static const renaming *
-find_renaming(const renamings *table, build_text name, uint64_t *out_matched)
-{
-    const renaming *best = NULL;
-
-    for (uint32_t i = 0; i < table->count; i++) {
-        const renaming *const r = &table->items[i];
-        uint64_t matched;
-
-        if (best != NULL && r->dots <= best->dots)
-            continue;
-        matched = match_components(r->from, name);
-        if (matched != UINT64_MAX) {
-            best = r;
-            *out_matched = matched;
-        }
-    }
-    return best;
-}
-
-/* The next component that is "*" in the pattern: what it stands for in the name. */
-static build_text
-take_index(const char **pattern, build_text *name)
-{
-    while (**pattern != '\0') {
-        const size_t length = strcspn(*pattern, ".");
-        const bool is_star = length == 1 && **pattern == '*';
-        uint64_t own = 0;
-        build_text component;
-
-        while (own < name->length && name->bytes[own] != '.')
-            own++;
-        component = (build_text){ name->bytes, own };
-        *pattern += length + ((*pattern)[length] == '.');
-        own += own < name->length;
-        name->bytes += own;
-        name->length -= own;
-        if (is_star)
-            return component;
-    }
-    return (build_text){ "0", 1 };
-}
-
-/* Writes the new name to `out`, if any; returns its length. */
-static uint64_t
-write_renamed(const renaming *r, build_text name, uint64_t matched, char *out)
-{
-    const build_text rest = { name.bytes + matched, name.length - matched };
-    const char *pattern = r->from;
-    const char *to = r->to;
-    build_text left = { name.bytes, matched };
-    uint64_t length = 0;
-
-    for (;;) {
-        const size_t component = strcspn(to, ".");
-        build_text piece = { to, component };
-
-        if (component == 1 && *to == '*')
-            piece = take_index(&pattern, &left);
-        if (out != NULL)
-            memcpy(out + length, piece.bytes, (size_t)piece.length);
-        length += piece.length;
-        to += component;
-        if (*to++ == '\0')
-            break;
-        if (out != NULL)
-            out[length] = '.';
-        length++;
-    }
-    if (out != NULL && rest.length > 0)
-        memcpy(out + length, rest.bytes, (size_t)rest.length);
-    return length + rest.length;
-}
-
-static build_text
-rename_one(berthi_build *build, const renamings *table, build_text name)
-{
-    uint64_t matched = 0;
-    const renaming *const r = find_renaming(table, name, &matched);
-    uint64_t length;
-    char *renamed;
-
-    if (r == NULL)
-        return name;
-    length = write_renamed(r, name, matched, NULL);
-    renamed = berthi_build_alloc(build, length + 1, 1);
-    if (renamed == NULL)
-        return name;
-    write_renamed(r, name, matched, renamed);
-    return (build_text){ renamed, length };
-}
-
-/* ---------------------------------------------------------- the bare model */
-
-/* True when the description has a top-level module or parameter of this name. */
-static bool
-is_top(const berthi_json_value *tree, build_text name)
-{
-    uint64_t length = 0;
-
-    while (length < name.length && name.bytes[length] != '.')
-        length++;
-    for (const berthi_json_value *at = berthi_json_first(tree); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *word;
-
-        if ((berthi_json_can_read_string(at, &word)
-             || berthi_json_can_read_string(berthi_json_get(at, "n"), &word))
-            && strlen(word) == length && memcmp(word, name.bytes, (size_t)length) == 0)
-            return true;
-    }
-    return false;
-}
-
-static build_text
-get_name(const berthi_build *build, uint32_t position)
-{
-    berthi_model_tensor tensor;
-
-    build->source->get(build->source->user, position, &tensor);
-    return (build_text){ tensor.name, tensor.name_length };
-}
-
-/* The prefix that the names lack, as those of a bare model do; "" for none. */
-static build_text
-find_prefix(berthi_build *build, const renamings *table)
-{
-    const berthi_json_value *const tree = berthi_build_member(build, "tree");
-    const char *base = "";
-    build_text prefix;
-
-    if (!berthi_json_can_read_string(berthi_build_member(build, "base"), &base))
-        return (build_text){ "", 0 };
-    prefix = (build_text){ base, strlen(base) };
-    if (!is_top(tree, prefix))
-        return (build_text){ "", 0 };
-    for (uint32_t i = 0; i < build->source->count && build->status == BERTH_OK; i++)
-        if (is_top(tree, rename_one(build, table, get_name(build, i))))
-            return (build_text){ "", 0 };
-    return prefix;
-}
-
 /* ---------------------------------------------------------------- parameters */
 
-static void
-take_tensor(berthi_build *build, uint32_t position, build_text name,
-            berthi_parameter *parameter)
-{
-    berthi_model_tensor tensor;
+/*
+ * A tensor whose index the model drops, as it fuses them: bytes before and behind the
+ * index, and what all such tensors become.
+ */
+typedef struct fused {
+    build_text head;
+    build_text tail;
+    berthi_parameter *parameter;
+} fused;
 
-    build->source->get(build->source->user, position, &tensor);
-    parameter->name = name.bytes;
-    parameter->name_length = name.length;
-    parameter->shape = tensor.shape;
-    parameter->rank = tensor.rank;
-    parameter->elements = tensor.elements;
-    parameter->dtype = tensor.dtype;
-    parameter->first_piece = position;
-    parameter->piece_count = 1;
+/* Experts come one after the other, each with a few tensors. */
+#define FUSED_COUNT 8u
+
+typedef struct naming {
+    berthi_build *build;
+    build_renamings renamings;
+    fused recent[FUSED_COUNT];
+    uint32_t fused_count; /* that have been kept, the oldest of them overwritten */
+} naming;
+
+static bool
+is_fused_like(const fused *f, build_text name)
+{
+    uint64_t at = f->head.length;
+    uint64_t end;
+
+    if (f->parameter == NULL || name.length <= f->head.length + f->tail.length)
+        return false;
+    end = name.length - f->tail.length;
+    if (memcmp(name.bytes + end, f->tail.bytes, (size_t)f->tail.length) != 0
+        || memcmp(name.bytes, f->head.bytes, (size_t)f->head.length) != 0)
+        return false;
+    while (at < end && build_is_digit(name.bytes[at]))
+        at++;
+    return at == end;
 }
 
-/*
- * Parameters of equal names become one, its pieces in the order of positions:
- * the sort is stable. Returns how many are left.
- */
-static uint32_t
-fuse_pieces(berthi_architecture *made, berthi_parameter **items, uint32_t count)
+/* What a tensor of this name becomes a part of, as others have; NULL: not known yet. */
+static berthi_parameter *
+find_fused(const naming *n, build_text name)
 {
-    uint32_t kept = 0;
-    uint32_t last_piece = 0;
+    for (uint32_t i = 0; i < FUSED_COUNT; i++)
+        if (is_fused_like(&n->recent[i], name))
+            return n->recent[i].parameter;
+    return NULL;
+}
 
-    for (uint32_t i = 0; i < count; i++) {
-        berthi_parameter *const piece = items[i];
-        berthi_parameter *const whole = kept > 0 ? items[kept - 1] : NULL;
-        const uint32_t position = piece->first_piece;
+/* Tensors of two names may become one parameter, too. */
+static berthi_parameter *
+find_renamed(const naming *n, build_text renamed)
+{
+    for (uint32_t i = 0; i < FUSED_COUNT; i++)
+        if (n->recent[i].parameter != NULL
+            && build_is_same(build_name(n->recent[i].parameter), renamed))
+            return n->recent[i].parameter;
+    return NULL;
+}
 
-        if (whole == NULL || compare_parameters(whole, piece) != 0) {
-            items[kept++] = piece;
-        } else {
-            made->next_piece[last_piece] = position;
-            whole->piece_count++;
-            /* Cannot overflow in a real file; saturated, it is at least absurd. */
-            if (!berthi_can_add(whole->elements, piece->elements, &whole->elements))
-                whole->elements = UINT64_MAX;
-        }
-        made->next_piece[position] = BERTHI_NO_POSITION;
-        made->parameter_of[position] = items[kept - 1];
-        last_piece = position;
+static void
+keep_fused(naming *n, build_text name, build_index index, berthi_parameter *parameter)
+{
+    n->recent[n->fused_count++ % FUSED_COUNT] = (fused){
+        .head = { name.bytes, index.begin },
+        .tail = { name.bytes + index.end, name.length - index.end },
+        .parameter = parameter,
+    };
+}
+
+static berthi_parameter *
+add_parameter(berthi_build *build, const berthi_model_tensor *tensor, build_text name)
+{
+    berthi_architecture *const made = build->made;
+    berthi_parameter *const parameter = berthi_build_alloc(build, 1, sizeof *parameter);
+
+    if (parameter == NULL)
+        return NULL;
+    parameter->name = name.bytes;
+    parameter->name_length = name.length;
+    parameter->shape = tensor->shape;
+    parameter->rank = tensor->rank;
+    parameter->dtype = tensor->dtype;
+    parameter->first_piece = BERTHI_NO_POSITION;
+    made->parameters[made->parameter_count++] = parameter;
+    return parameter;
+}
+
+static void
+add_elements(berthi_parameter *whole, uint64_t elements)
+{
+    /* Cannot overflow in a real file; saturated, it is at least absurd. */
+    if (!berthi_can_add(whole->elements, elements, &whole->elements))
+        whole->elements = UINT64_MAX;
+}
+
+/* What a tensor becomes, or becomes a part of. */
+static void
+take_tensor(naming *n, uint32_t position)
+{
+    berthi_build *const build = n->build;
+    build_index index = { 0, 0 };
+    berthi_parameter *parameter;
+    berthi_model_tensor tensor;
+    build_text name;
+    build_text renamed;
+
+    build->source->get(build->source->user, position, &tensor);
+    name = (build_text){ tensor.name, tensor.name_length };
+    parameter = find_fused(n, name);
+    if (parameter == NULL) {
+        renamed = berthi_build_rename(build, &n->renamings, name, &index);
+        if (index.end > 0)
+            parameter = find_renamed(n, renamed);
+        if (parameter == NULL)
+            parameter = add_parameter(build, &tensor, renamed);
+        if (parameter == NULL)
+            return;
+        if (index.end > 0)
+            keep_fused(n, name, index, parameter);
     }
-    return kept;
+    add_elements(parameter, tensor.elements);
+    build->made->parameter_of[position] = parameter;
+}
+
+/* Parameters of equal names become one, that of the first tensor: the sort is stable. */
+static void
+merge_equal(berthi_build *build)
+{
+    berthi_architecture *const made = build->made;
+    berthi_parameter **const items = made->parameters;
+    const uint32_t count = made->parameter_count;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (kept > 0 && compare_parameters(items[kept - 1], items[i]) == 0)
+            add_elements(items[kept - 1], items[i]->elements);
+        else
+            items[kept++] = items[i];
+    made->parameter_count = kept;
+    for (uint64_t i = 0; i < made->tensor_count && kept < count; i++)
+        made->parameter_of[i] = berthi_build_find(build, build_name(made->parameter_of[i]));
+}
+
+/* In the order of positions: from the last one on, each goes before those behind it. */
+static void
+link_pieces(berthi_architecture *made)
+{
+    for (uint32_t i = (uint32_t)made->tensor_count; i-- > 0;) {
+        berthi_parameter *const parameter = made->parameter_of[i];
+
+        made->next_piece[i] = parameter->first_piece;
+        parameter->first_piece = i;
+        parameter->piece_count++;
+    }
 }
 
 void
@@ -442,26 +356,20 @@ berthi_build_names(berthi_build *build)
 {
     const uint32_t count = build->source->count;
     berthi_architecture *const made = build->made;
-    const renamings table = read_renamings(build);
-    const build_text prefix = find_prefix(build, &table);
-    berthi_parameter *const all = berthi_build_alloc(build, count, sizeof *all);
+    naming n = { .build = build, .renamings = berthi_build_read_renamings(build) };
 
     made->tensor_count = count;
     made->parameters = berthi_build_alloc(build, count, sizeof *made->parameters);
     made->parameter_of = berthi_build_alloc(build, count, sizeof *made->parameter_of);
     made->next_piece = berthi_build_alloc(build, count, sizeof *made->next_piece);
-    for (uint32_t i = 0; i < count && build->status == BERTH_OK; i++) {
-        build_text name = get_name(build, i);
-
-        if (prefix.length > 0)
-            name = berthi_build_join(build, prefix, name);
-        take_tensor(build, i, rename_one(build, &table, name), &all[i]);
-        made->parameters[i] = &all[i];
-    }
-    berthi_build_sort(build, (void **)made->parameters, count, compare_parameters);
+    for (uint32_t i = 0; i < count && build->status == BERTH_OK; i++)
+        take_tensor(&n, i);
+    berthi_build_sort(build, (void **)made->parameters, made->parameter_count,
+                      compare_parameters);
     if (build->status != BERTH_OK)
         return;
-    made->parameter_count = fuse_pieces(made, made->parameters, count);
+    merge_equal(build);
+    link_pieces(made);
     for (uint32_t i = 0; i < made->parameter_count; i++)
         berthi_build_describe_parameter(build, made->parameters[i]);
 }

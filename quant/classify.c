@@ -14,11 +14,6 @@
 #include "quant/classify_walk.h"
 #include "quant/format.h"
 
-#define ARENA_BLOCK 65536u
-/* Records of this many tensors fill blocks that are worth a large page. */
-#define MANY_TENSORS 32768u
-#define LARGE_ARENA_BLOCK (UINT64_C(1) << 21)
-
 /* ------------------------------------------------------------------- names */
 
 /* What the end of a name says. */
@@ -314,7 +309,7 @@ berthi_classify_run(berth_context *context, const berthi_classify_source *source
     walk.is_foreign = berthi_classify_is_foreign(walk.config->quant_method);
     walk.is_fp8 = strcmp(walk.config->quant_method, "fp8") == 0;
     berthi_arena_init(&out->arena, context, BERTHI_PURPOSE_TENSORS,
-                      source->count < MANY_TENSORS ? ARENA_BLOCK : LARGE_ARENA_BLOCK);
+                      berthi_arena_block_for(source->count));
     status = run(&walk);
     if (status != BERTH_OK) {
         const berthi_classify_result failed = { .blamed = out->blamed,

@@ -227,6 +227,8 @@ gather_members(writing *w, const berthi_json_value *object, bool is_config)
 {
     const uint64_t first = w->member_count;
     const bool is_root = w->depth == 0;
+    /* Any other config may be one that transformers does not know as such. */
+    const bool is_model = is_root || berthi_json_get(object, "model_type") != NULL;
     bool has_dtype = false;
 
     for (const berthi_json_value *value = berthi_json_first(object); value != NULL;
@@ -239,7 +241,7 @@ gather_members(writing *w, const berthi_json_value *object, bool is_config)
     }
     if (is_root && w->what != NULL)
         add_member(w, QUANTIZATION, NULL);
-    if (is_root && w->dtype != NULL && !has_dtype)
+    if (is_config && is_model && w->dtype != NULL && !has_dtype)
         add_member(w, "dtype", NULL);
     sort_members(w->members + first, w->member_count - first);
 }
@@ -291,14 +293,16 @@ put_value(writing *w, const berthi_json_value *value, bool is_config)
         w->frames[w->depth++] = opened;
 }
 
+/* The config of a model inside: called so, or (encoder, decoder) typed so. */
 static bool
-is_config_key(const char *key)
+is_inner_config(const member *m)
 {
     static const char suffix[] = "_config";
-    const size_t length = strlen(key);
+    const size_t length = strlen(m->key);
 
-    return length >= sizeof suffix - 1
-           && strcmp(key + length - (sizeof suffix - 1), suffix) == 0;
+    return berthi_json_get(m->value, "model_type") != NULL
+           || (length >= sizeof suffix - 1
+               && strcmp(m->key + length - (sizeof suffix - 1), suffix) == 0);
 }
 
 static void
@@ -310,7 +314,7 @@ put_member(writing *w, const member *m, bool is_config)
     else if (m->value == NULL)
         put_quantization(w);
     else
-        put_value(w, m->value, is_config && is_config_key(m->key));
+        put_value(w, m->value, is_config && is_inner_config(m));
 }
 
 /* Ends the innermost container. */
@@ -364,15 +368,18 @@ put_document(writing *w, const berthi_json_value *root, berthi_json_put put, voi
 
 /* -------------------------------------------------------------------- checks */
 
-/* Members that can be open at once: each has a colon, two come from here. */
+/*
+ * Members that can be open at once: each has a colon, but for a dtype in every
+ * open object and the new quantization_config.
+ */
 static uint64_t
 member_capacity(const char *text, uint64_t bytes)
 {
-    uint64_t count = 2;
+    uint64_t count = 0;
 
     for (uint64_t i = 0; i < bytes; i++)
         count += text[i] == ':';
-    return berthi_min_u64(count, BERTHI_JSON_VALUES + 2);
+    return berthi_min_u64(count, BERTHI_JSON_VALUES) + BERTHI_SCAN_DEPTH + 1;
 }
 
 static berth_status

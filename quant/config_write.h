@@ -4,8 +4,9 @@
  *
  * Everything in it stays except what says how the weights are stored: the
  * quantization_config, and where it is asked for the dtype. Both are looked for
- * in the document itself and in the configs inside it: objects called
- * "..._config", which multimodal models have. A quantization_config is written
+ * in the document itself and in the configs inside it, which multimodal models
+ * have: objects called "..._config" or with a "model_type". These get a dtype
+ * where they have none, as the document does. A quantization_config is written
  * for the whole model only; `"expert_dtype": "fp4"` goes, too.
  *
  * The text is Python's json.dumps(indent=2, sort_keys=True) and a line feed.

@@ -79,6 +79,14 @@ berthi_coverage_add(berthi_coverage *coverage, const berthi_model_tensor *tensor
     }
 }
 
+void
+berthi_coverage_keep(berthi_coverage *coverage, const berthi_decision *decision)
+{
+    coverage->all.kept++;
+    coverage->encodings[decision->encoding].kept++;
+    coverage->details[coverage->first[decision->cause] + decision->number].line.kept++;
+}
+
 /* part / whole in billionths, rounded down; part <= whole. */
 static uint64_t
 share_of(uint64_t part, uint64_t whole)

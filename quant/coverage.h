@@ -22,6 +22,7 @@ typedef struct berthi_coverage_line {
     uint64_t parameters;
     uint64_t source_bytes; /* as values of the dtype that is loaded */
     uint64_t stored_bytes; /* as written, statistics included */
+    uint64_t kept;         /* tensors that are stored so already */
 } berthi_coverage_line;
 
 /* What one rule, glob or entry of the skip list has decided, or a cause without. */
@@ -47,6 +48,8 @@ void berthi_coverage_fini(berthi_coverage *coverage);
 void berthi_coverage_add(berthi_coverage *coverage, const berthi_model_tensor *tensor,
                          const berthi_decision *decision, uint64_t source_bytes,
                          uint64_t stored_bytes);
+/* The tensor that was added with this decision is stored so already. */
+void berthi_coverage_keep(berthi_coverage *coverage, const berthi_decision *decision);
 /* Quantized parameters among all, in billionths, rounded down; none of none is all. */
 uint64_t berthi_coverage_share(const berthi_coverage *coverage);
 /*

@@ -168,9 +168,27 @@ round_to(int32_t dtype, float value)
 }
 
 /*
- * Both levels -> absmax. The stored table decodes: published ones differ in
- * their first entry. Product and sum are rounded each, to the nested dtype too.
+ * Both levels -> absmax, for what shares a second level. Product and sum are rounded
+ * each, to the nested dtype too.
  */
+static void
+recover_block(const berthi_decoder *d, const uint32_t *map, const uint8_t *codes,
+              float absmax2, float *absmax, uint64_t count)
+{
+    if (d->nested_dtype == BERTH_F32) { /* nearly always: nothing more to round */
+        for (uint64_t i = 0; i < count; i++)
+            absmax[i] = berthi_core_absmax_recover(map, codes[i], absmax2, d->offset);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const float product
+            = round_to(d->nested_dtype, berthi_core_map_decode(map, codes[i], absmax2));
+
+        absmax[i] = round_to(d->nested_dtype, berthi_core_add(product, d->offset));
+    }
+}
+
+/* The stored table decodes: published ones differ in their first entry. */
 static bool
 can_prepare_double(berthi_decoder *d, const berthi_companion *companions, float *absmax)
 {
@@ -183,14 +201,9 @@ can_prepare_double(berthi_decoder *d, const berthi_companion *companions, float 
                          divide_up(d->blocks, BERTHI_DOUBLE_BLOCK))
         || !is_companion(&companions[2], BERTH_F32, MAP2_BYTES / sizeof *map))
         return false;
-    for (uint64_t i = 0; i < d->blocks; i++) {
-        const float product
-            = berthi_core_map_decode(map, codes[i], absmax2[i / BERTHI_DOUBLE_BLOCK]);
-
-        absmax[i] = round_to(d->nested_dtype,
-                             berthi_core_add(round_to(d->nested_dtype, product),
-                                             d->offset));
-    }
+    for (uint64_t i = 0; i < d->blocks; i += BERTHI_DOUBLE_BLOCK)
+        recover_block(d, map, codes + i, absmax2[i / BERTHI_DOUBLE_BLOCK], absmax + i,
+                      berthi_min_u64(d->blocks - i, BERTHI_DOUBLE_BLOCK));
     d->absmax = absmax;
     return true;
 }
@@ -457,7 +470,7 @@ decode_scaled(const berthi_decoder *d, piece *p)
         if (d->encoding == BERTH_ENCODING_FP8_BLOCK)
             berthi_decode_e4m3(&a);
         else
-            berthi_decode_e2m1(&a);
+            d->operations->decode_e2m1(&a);
         advance(p, r.rows * r.columns, d->encoding == BERTH_ENCODING_FP8_BLOCK ? 8 : 4);
     }
 }
@@ -473,7 +486,7 @@ decode_mxfp4(const berthi_decoder *d, piece *p)
                         .columns = d->columns };
         const berthi_source_arguments a = source_arguments(d, p, &r);
 
-        berthi_decode_mxfp4(&a);
+        d->operations->decode_mxfp4(&a);
         advance(p, expert, 4);
     }
 }

@@ -105,8 +105,10 @@ berth_encoding_name(int32_t encoding)
 int32_t
 berthi_format_dtype(const char *name, uint64_t length)
 {
+    /* Most of the same length end in another byte. */
     for (int32_t i = 0; i < BERTH_DTYPE_COUNT; i++)
-        if (dtypes[i].length == length && memcmp(dtypes[i].name, name, length) == 0)
+        if (dtypes[i].length == length && dtypes[i].name[length - 1] == name[length - 1]
+            && memcmp(dtypes[i].name, name, length) == 0)
             return i;
     return BERTHI_NO_DTYPE;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
+#include "kernels/device.h"
 #include "quant/format.h"
 
 static uint64_t
@@ -106,22 +107,21 @@ berthi_quantizer_encode(const berthi_quantizer *q, const void *values, uint64_t 
 uint64_t
 berthi_quantizer_scratch(const berthi_quantizer *q)
 {
-    return berthi_max_u64(BERTHI_DOUBLE_SCRATCH, berthi_mean_scratch(q->blocks, 0, 0));
+    return berthi_offset_scratch(q->blocks);
 }
 
 float
 berthi_quantizer_finish(const berthi_quantizer *q, const float *absmax, uint8_t *codes,
                         float *absmax2, float *scratch)
 {
-    const float offset = berthi_mean(&(berthi_mean_arguments){
-        .values = absmax, .count = q->blocks, .partial = scratch });
+    float offset;
 
-    q->operations->encode_double(&(berthi_double_arguments){ .absmax = absmax,
-                                                             .count = q->blocks,
-                                                             .codes = codes,
-                                                             .absmax2 = absmax2,
-                                                             .offset = offset,
-                                                             .scratch = scratch });
+    berthi_encode_offset(q->operations, &(berthi_offset_arguments){ .absmax = absmax,
+                                                                    .count = q->blocks,
+                                                                    .codes = codes,
+                                                                    .absmax2 = absmax2,
+                                                                    .offset = &offset,
+                                                                    .scratch = scratch });
     return offset;
 }
 
@@ -307,4 +307,23 @@ berthi_quantize_transpose(const berthi_matrix *m)
         transpose_all(m, 2);
     else
         transpose_all(m, 4);
+}
+
+void
+berthi_quantize_turn(const berthi_turning *turning, const void *values,
+                     uint64_t first_row, uint64_t row_count, uint64_t first_column,
+                     uint64_t column_count, void *strip)
+{
+    const uint32_t width = turning->element_bytes;
+    const berthi_matrix matrix = {
+        .from = (const uint8_t *)values + first_column * width,
+        .from_stride = turning->columns,
+        .to = (uint8_t *)strip + first_row * width,
+        .to_stride = turning->rows,
+        .rows = row_count,
+        .columns = column_count,
+        .element_bytes = width,
+    };
+
+    berthi_quantize_transpose(&matrix);
 }

@@ -105,4 +105,20 @@ typedef struct berthi_matrix {
 /* to[c][r] = from[r][c] */
 void berthi_quantize_transpose(const berthi_matrix *matrix);
 
+/* A weight that is read as [rows, columns] and stored as [columns, rows]. */
+typedef struct berthi_turning {
+    uint64_t rows;
+    uint64_t columns;
+    uint32_t element_bytes;
+} berthi_turning;
+
+/*
+ * Brings `row_count` rows as they are read, from `first_row` on, to their places in a
+ * strip: `column_count` rows of what is stored, from `first_column` on. Rows may come
+ * in any order and from any thread.
+ */
+void berthi_quantize_turn(const berthi_turning *turning, const void *values,
+                          uint64_t first_row, uint64_t row_count, uint64_t first_column,
+                          uint64_t column_count, void *strip);
+
 #endif

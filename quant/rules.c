@@ -26,6 +26,7 @@ struct berthi_rules {
     globs keep;
     globs only;
     uint64_t *rule_hits;
+    bool *is_quantized; /* by position: what was decided */
     berthi_skip_list skips;
     berthi_skip_list float32; /* parameters to be stored as such */
 };
@@ -88,9 +89,12 @@ take_options(berthi_rules *rules, const berthi_rules_options *options, berth_err
     if (status != BERTH_OK)
         return status;
     rules->rule_hits = berthi_arena_alloc(&rules->arena, count * sizeof(uint64_t), 8);
-    if (rules->rule_hits == NULL)
+    rules->is_quantized =
+        berthi_arena_alloc(&rules->arena, rules->source.count * sizeof(bool), 1);
+    if (rules->rule_hits == NULL || rules->is_quantized == NULL)
         return lack_memory(error);
     memset(rules->rule_hits, 0, count * sizeof(uint64_t));
+    memset(rules->is_quantized, 0, rules->source.count * sizeof(bool));
     return BERTH_OK;
 }
 
@@ -147,6 +151,7 @@ typedef struct candidate {
     berthi_model_tensor tensor;
     const berthi_parameter *parameter;
     berthi_decision decision;
+    bool is_kept_float32;
 } candidate;
 
 static bool
@@ -174,6 +179,15 @@ quantize(candidate *c, int32_t encoding, berthi_cause cause, uint32_t number)
     c->decision.number = number;
     c->decision.is_transposed = c->parameter->is_conv1d;
     c->decision.is_per_expert = c->tensor.rank == 3;
+}
+
+/* A layer that is quantized is made anew, without a dtype of its own. */
+static void
+quantize_layer(const berthi_rules *rules, candidate *c)
+{
+    quantize(c, rules->options.type, BERTHI_CAUSE_LINEAR, 0);
+    if (!c->is_kept_float32)
+        c->decision.dtype = rules->options.dtype;
 }
 
 /* What no encoding can do: NOT_FLOAT, SHAPE, or -1. */
@@ -293,9 +307,10 @@ follow_era(berthi_rules *rules, candidate *c)
         leave(c, (berthi_cause)obstacle, 0);
     else if ((skip = berthi_skip_list_find(&rules->skips, parameter)) != BERTHI_NO_SKIP)
         leave(c, BERTHI_CAUSE_SKIPPED, skip);
+    else if (is_layer)
+        quantize_layer(rules, c);
     else
-        quantize(c, rules->options.type,
-                 is_layer ? BERTHI_CAUSE_LINEAR : BERTHI_CAUSE_EXPERTS, 0);
+        quantize(c, rules->options.type, BERTHI_CAUSE_EXPERTS, 0);
 }
 
 /* Quantized only if one of the globs agrees. */
@@ -320,8 +335,10 @@ berthi_rules_decide(berthi_rules *rules, uint32_t position)
 
     rules->source.get(rules->source.user, position, &c.tensor);
     c.decision.dtype = c.parameter->dtype;
-    if (is_floating(c.decision.dtype)
-        && berthi_skip_list_find(&rules->float32, c.parameter) != BERTHI_NO_SKIP)
+    c.is_kept_float32 =
+        is_floating(c.decision.dtype)
+        && berthi_skip_list_find(&rules->float32, c.parameter) != BERTHI_NO_SKIP;
+    if (c.is_kept_float32)
         c.decision.dtype = BERTH_F32;
     keep = find_glob(&rules->keep, &c.tensor);
     if (keep != UINT32_MAX) {
@@ -331,6 +348,7 @@ berthi_rules_decide(berthi_rules *rules, uint32_t position)
         follow_era(rules, &c);
     }
     restrict_to_only(rules, &c);
+    rules->is_quantized[position] = c.decision.encoding != BERTH_ENCODING_NATIVE;
     return c.decision;
 }
 
@@ -373,6 +391,46 @@ berthi_rules_check(const berthi_rules *rules, berth_error *error)
                                                   .tensor_length = strlen(rule->glob) },
                                  what, error);
     }
+    return status;
+}
+
+/* The layers that loaders look at. Tied ones hold nothing of their own. */
+static uint32_t
+list_layers(const berthi_rules *rules, berthi_skip_layer *layers)
+{
+    static const char suffix[] = ".weight";
+    const size_t end = strlen(suffix);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < rules->source.count; i++) {
+        const berthi_parameter *const p = rules->architecture->parameter_of[i];
+
+        if (p->tie != NULL || !is_linear(rules, p) || p->name_length <= end
+            || memcmp(p->name + (p->name_length - end), suffix, end) != 0)
+            continue;
+        layers[count++] = (berthi_skip_layer){ .name = p->name,
+                                               .length = p->name_length - end,
+                                               .is_quantized = rules->is_quantized[i] };
+    }
+    return count;
+}
+
+berth_status
+berthi_rules_spell_skips(berthi_rules *rules, berthi_skip_words *out, berth_error *error)
+{
+    berth_context *const context = rules->arena.context;
+    const uint64_t capacity = rules->source.count;
+    berthi_skip_layer *const layers = berthi_memory_array(
+        context, BERTHI_PURPOSE_SCRATCH, capacity, sizeof *layers);
+    berth_status status;
+
+    memset(out, 0, sizeof *out);
+    if (layers == NULL)
+        return lack_memory(error);
+    status = berthi_skip_list_spell(&rules->skips, &rules->arena, layers,
+                                    list_layers(rules, layers), out, error);
+    berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, layers,
+                       capacity * sizeof *layers);
     return status;
 }
 

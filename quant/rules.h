@@ -115,6 +115,21 @@ berth_status berthi_rules_check(const berthi_rules *rules, berth_error *error);
 /* The skip list in force: users' entries as given, automatic ones sorted. */
 const berthi_skip *berthi_rules_skips(const berthi_rules *rules, uint32_t *out_count);
 
+/* What config.json has to say of modules to skip. */
+typedef struct berthi_skip_words {
+    const char *const *texts; /* live as long as the rules */
+    uint32_t count;
+    bool is_other;            /* not what the options say: to be written out */
+} berthi_skip_words;
+
+/*
+ * After all tensors have been decided: the list with which loaders quantize what
+ * was decided to be quantized, and nothing else. It is another one than that in
+ * force when globs or rules left layers plain, or took layers that it names.
+ */
+berth_status berthi_rules_spell_skips(berthi_rules *rules, berthi_skip_words *out,
+                                      berth_error *error);
+
 /* How many numbers a cause has: of rules, globs, entries; 1 where there are none. */
 uint32_t berthi_rules_numbers(const berthi_rules *rules, berthi_cause cause);
 

@@ -240,14 +240,13 @@ has_suffix(const char *name, uint64_t length, const char *suffix)
 }
 
 /* 4.x: the last component, the whole name, or a part that a dot follows. */
-static bool
-is_match_4x(const char *name, uint64_t length, const char *entry)
+bool
+berthi_skip_is_match_4x(const char *name, uint64_t length, const char *entry, uint64_t own)
 {
-    const uint64_t own = strlen(entry);
-
     if (own == length && memcmp(name, entry, (size_t)own) == 0)
         return true;
-    if (own < length && name[length - own - 1] == '.' && has_suffix(name, length, entry)
+    if (own < length && name[length - own - 1] == '.'
+        && memcmp(name + (length - own), entry, (size_t)own) == 0
         && memchr(entry, '.', (size_t)own) == NULL)
         return true;
     for (uint64_t i = 0; i + own < length; i++)
@@ -258,13 +257,27 @@ is_match_4x(const char *name, uint64_t length, const char *entry)
 
 /* 5.x: the pattern at the beginning, or the text at the end. */
 static bool
-is_match_5x(berthi_skip_list *list, uint32_t entry, const char *name, uint64_t length)
+is_match_5x(const berthi_skip_list *list, uint32_t entry, const char *name, uint64_t length)
 {
     const berthi_pattern_mode mode =
         list->era == BERTHI_ERA_HF5 ? BERTHI_PATTERN_WHOLE : BERTHI_PATTERN_BEGIN;
 
     return has_suffix(name, length, list->skips[entry].text)
            || berthi_pattern_is_match(list->patterns[entry], name, length, mode);
+}
+
+bool
+berthi_skip_list_is_match(const berthi_skip_list *list, uint32_t entry, const char *name,
+                          uint64_t length)
+{
+    const char *const text = list->skips[entry].text;
+
+    if (list->is_search)
+        return berthi_pattern_is_match(list->patterns[entry], name, length,
+                                       BERTHI_PATTERN_SEARCH);
+    if (list->era == BERTHI_ERA_HF4)
+        return berthi_skip_is_match_4x(name, length, text, strlen(text));
+    return is_match_5x(list, entry, name, length);
 }
 
 uint32_t
@@ -277,16 +290,7 @@ berthi_skip_list_find(berthi_skip_list *list, const berthi_parameter *parameter)
     if (!list->is_search && has_suffix(name, length, ".weight"))
         length -= strlen(".weight");
     for (uint32_t i = 0; i < list->count; i++) {
-        bool is_match;
-
-        if (list->is_search)
-            is_match = berthi_pattern_is_match(list->patterns[i], name, length,
-                                               BERTHI_PATTERN_SEARCH);
-        else if (list->era == BERTHI_ERA_HF4)
-            is_match = is_match_4x(name, length, list->skips[i].text);
-        else
-            is_match = is_match_5x(list, i, name, length);
-        if (is_match) {
+        if (berthi_skip_list_is_match(list, i, name, length)) {
             list->skips[i].hits++;
             return i;
         }

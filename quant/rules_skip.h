@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rules_skip.h - the skip list of a release of transformers, and what it
- * matches (quant-formats.md 8.9). Only for rules*.c.
+ * matches (quant-formats.md 8.9). For rules*.c, and for what counts as they do.
  */
 #ifndef BERTH_QUANT_RULES_SKIP_H
 #define BERTH_QUANT_RULES_SKIP_H
@@ -33,7 +33,27 @@ berth_status berthi_skip_list_float32(berthi_arena *arena,
 /* After failures, too. The entries are the arena's. */
 void berthi_skip_list_fini(berthi_skip_list *list);
 
+/* Whether the entry stands for the module (of a search list: the parameter). */
+bool berthi_skip_list_is_match(const berthi_skip_list *list, uint32_t entry,
+                               const char *name, uint64_t length);
+/* The same of 4.x, where an entry of `own` bytes is a text. */
+bool berthi_skip_is_match_4x(const char *name, uint64_t length, const char *entry,
+                             uint64_t own);
+
 /* The first entry that matches, and counts it; or BERTHI_NO_SKIP. */
 uint32_t berthi_skip_list_find(berthi_skip_list *list, const berthi_parameter *parameter);
+
+/* A linear layer, which loaders make a quantized one of unless it is listed. */
+typedef struct berthi_skip_layer {
+    const char *name; /* of the module; need not end in NUL */
+    uint64_t length;
+    bool is_quantized;
+    bool is_listed;   /* used while the list is spelt */
+} berthi_skip_layer;
+
+/* As berthi_rules_spell_skips() does it; texts are the arena's. */
+berth_status berthi_skip_list_spell(const berthi_skip_list *list, berthi_arena *arena,
+                                    berthi_skip_layer *layers, uint32_t count,
+                                    berthi_skip_words *out, berth_error *error);
 
 #endif

@@ -32,6 +32,14 @@ is_code_dtype(int32_t dtype)
 }
 
 bool
+berthi_stored_is_double(const berthi_storage *storage)
+{
+    return storage->is_double
+           && (storage->encoding == BERTH_ENCODING_NF4
+               || storage->encoding == BERTH_ENCODING_FP4);
+}
+
+bool
 berthi_stored_is_number(int32_t dtype)
 {
     return dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32;

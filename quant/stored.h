@@ -47,6 +47,9 @@ typedef struct berthi_stored {
 
 #define BERTHI_STORED_MAX 6u
 
+/* True when its absmax are stored as 8-bit codes: only 4-bit codes have such. */
+bool berthi_stored_is_double(const berthi_storage *storage);
+
 /* True for BF16, F16 and F32: what can be quantized, and decoded to. */
 bool berthi_stored_is_number(int32_t dtype);
 

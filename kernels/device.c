@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - which devices exist, and what operations are on host memory. */
+#include "kernels/device.h"
+
+#include <string.h>
+
+#include "kernels/device_words.h"
+
+/* -------------------------------------------------------------------- operations */
+
+uint64_t
+berthi_offset_scratch(uint64_t count)
+{
+    return berthi_max_u64(BERTHI_DOUBLE_SCRATCH, berthi_mean_scratch(count, 0, 0));
+}
+
+void
+berthi_encode_offset(const berthi_operations *operations,
+                     const berthi_offset_arguments *arguments)
+{
+    const float offset = berthi_mean(&(berthi_mean_arguments){
+        .values = arguments->absmax,
+        .count = arguments->count,
+        .partial = arguments->scratch,
+    });
+
+    operations->encode_double(&(berthi_double_arguments){
+        .absmax = arguments->absmax,
+        .count = arguments->count,
+        .codes = arguments->codes,
+        .absmax2 = arguments->absmax2,
+        .offset = offset,
+        .scratch = arguments->scratch,
+    });
+    *arguments->offset = offset;
+}
+
+bool
+berthi_operation_is_known(int32_t operation)
+{
+    return operation >= 0 && operation < BERTHI_OPERATION_COUNT;
+}
+
+void
+berthi_operation_run(const berthi_operations *operations, const berthi_launch *launch)
+{
+    switch (launch->operation) {
+    case BERTHI_OPERATION_ENCODE_NF4:
+        operations->encode_nf4(&launch->arguments.encode);
+        break;
+    case BERTHI_OPERATION_ENCODE_FP4:
+        operations->encode_fp4(&launch->arguments.encode);
+        break;
+    case BERTHI_OPERATION_ENCODE_ROWS:
+        operations->encode_rows(&launch->arguments.rows);
+        break;
+    case BERTHI_OPERATION_ENCODE_DOUBLE:
+        berthi_encode_offset(operations, &launch->arguments.offset);
+        break;
+    default: launch->arguments.call.call(launch->arguments.call.user); break;
+    }
+}
+
+/* ----------------------------------------------------------------------- devices */
+
+struct berth_devices {
+    berth_context *context;
+    uint64_t opened_ns; /* by the devices' clock */
+    berthi_sim *sim;    /* NULL: processors */
+    uint32_t count;
+    berthi_device *processors[BERTHI_DEVICES_LIMIT]; /* NULL beyond `count` */
+};
+
+static berth_status
+open_processors(berthi_devices *devices, uint32_t count, berth_error *error)
+{
+    while (devices->count < count) {
+        const uint32_t number = devices->count;
+        const berth_status status = berthi_device_cpu_open(
+            devices->context, &devices->processors[number], error);
+
+        if (status != BERTH_OK)
+            return status;
+        devices->processors[number]->number = number;
+        devices->count++;
+    }
+    return BERTH_OK;
+}
+
+static bool
+has_kind(const char *words, const char *kind)
+{
+    const size_t length = strlen(kind);
+
+    return strncmp(words, kind, length) == 0
+           && (words[length] == '\0' || strchr(":*;", words[length]) != NULL);
+}
+
+static berth_status
+open_simulated(berthi_devices *devices, const char *words, berth_error *error)
+{
+    const berth_status status =
+        berthi_sim_open(devices->context, words, &devices->sim, error);
+
+    if (status == BERTH_OK)
+        devices->count = berthi_sim_count(devices->sim);
+    return status;
+}
+
+static berth_status
+open_words(berthi_devices *devices, const char *words, berth_error *error)
+{
+    uint32_t count;
+
+    if (has_kind(words, "cuda"))
+        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                           "this build has no CUDA devices");
+    if (has_kind(words, "sim"))
+        return open_simulated(devices, words, error);
+    if (!has_kind(words, "cpu"))
+        return berthi_words_refuse(error, words, strlen(words),
+                                   "is none of cpu, sim:... and cuda");
+    if (!berthi_words_can_count(words + strlen("cpu"), strlen(words) - strlen("cpu"),
+                                &count))
+        return berthi_words_refuse(error, words, strlen(words),
+                                   "is neither cpu nor cpu*2, cpu*3, ... cpu*64");
+    return open_processors(devices, count, error);
+}
+
+static uint64_t
+now_ns(const berthi_devices *devices)
+{
+    berthi_device *const first = berthi_devices_at(devices, 0);
+
+    return first->table->now_ns(first);
+}
+
+berth_status
+berthi_devices_open(berth_context *context, const char *words, berthi_devices **out,
+                    berth_error *error)
+{
+    berthi_devices *const devices =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *devices);
+    berth_status status;
+
+    *out = NULL;
+    if (devices == NULL)
+        return berthi_fail_memory(error, "opening devices");
+    devices->context = context;
+    status = open_words(devices, words, error);
+    if (status != BERTH_OK) {
+        berthi_devices_close(devices);
+        return status;
+    }
+    devices->opened_ns = now_ns(devices);
+    *out = devices;
+    return BERTH_OK;
+}
+
+void
+berthi_devices_stop(berthi_devices *devices)
+{
+    for (uint32_t i = 0; devices != NULL && i < devices->count; i++) {
+        berthi_device *const device = berthi_devices_at(devices, i);
+
+        if (device->table->stop != NULL)
+            device->table->stop(device);
+    }
+}
+
+void
+berthi_devices_close(berthi_devices *devices)
+{
+    if (devices == NULL)
+        return;
+    berthi_devices_stop(devices);
+    berthi_context_sweep(devices->context);
+    for (uint32_t i = 0; i < BERTHI_DEVICES_LIMIT; i++)
+        berthi_device_cpu_close(devices->processors[i]);
+    berthi_sim_close(devices->sim);
+    berthi_memory_free(devices->context, BERTHI_PURPOSE_OBJECT, devices,
+                       sizeof *devices);
+}
+
+uint32_t
+berthi_devices_count(const berthi_devices *devices)
+{
+    return devices->count;
+}
+
+berthi_device *
+berthi_devices_at(const berthi_devices *devices, uint32_t number)
+{
+    return devices->sim != NULL ? berthi_sim_at(devices->sim, number)
+                                : devices->processors[number];
+}
+
+uint64_t
+berthi_devices_elapsed_ns(const berthi_devices *devices)
+{
+    return now_ns(devices) - devices->opened_ns;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h - something that holds weights and computes: its memory, copies,
+ * streams, events and operations. Nothing above kernels/ knows more of a GPU.
+ *
+ *   device_cpu.c   host memory, real arithmetic, everything done when asked
+ *   device_sim.c   a GPU that is not there: memory that is enforced, copies that
+ *                  happen late, links with a rate, a clock of its own; sim*.c
+ *   device.c       which devices exist
+ *
+ * A stream is a line of work that is done in order; streams know nothing of each
+ * other but what events tell them. An event stands for all work of a stream up
+ * to its record(); recorded again, it stands for the new place. Whoever waits for
+ * an event that was never recorded does not wait.
+ *
+ * Every call that can fail says so, and leaves nothing behind. What goes wrong
+ * in work that was only asked for is told by the next call that waits: await(),
+ * query(). A device that is lost (DEVICE_LOST) stays lost: every later call says
+ * the same, and giving back still works.
+ *
+ * Any thread may call; calls about one stream are in the order they are made.
+ */
+#ifndef BERTH_KERNELS_DEVICE_H
+#define BERTH_KERNELS_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernel.h"
+#include "kernels/memory.h"
+
+/* A device's own; the NULL stream is one, too. */
+typedef struct berthi_stream berthi_stream;
+typedef struct berthi_event berthi_event;
+typedef struct berthi_device berthi_device;
+
+typedef struct berthi_device_properties {
+    char name[32];          /* "cpu", "cuda:0", "sim:0": what `name` of a tier may be     */
+    char description[96];   /* "NVIDIA H200", "simulated, 24.0 GiB, 25 GB/s"              */
+    uint64_t memory_bytes;  /* of all                                                     */
+    uint64_t free_bytes;    /* that can still be allocated; UINT64_MAX: nobody knows      */
+    int32_t numa_node;      /* -1: unknown                                                */
+    bool is_host;           /* its memory is host memory: both can be read and written
+                               with plain loads and stores, nothing has to be copied      */
+    bool is_simulated;
+} berthi_device_properties;
+
+/* ------------------------------------------------------------------------ copies */
+
+typedef enum berthi_copy_kind {
+    BERTHI_COPY_TO_DEVICE,
+    BERTHI_COPY_TO_HOST,
+    BERTHI_COPY_WITHIN  /* the device's own memory */
+} berthi_copy_kind;
+
+/* No overlap. */
+typedef struct berthi_copy {
+    int32_t kind;     /* berthi_copy_kind */
+    bool is_pinned;   /* its host side has been pinned for this device; else the call
+                         returns only when the host side has been read or written */
+    void *to;
+    const void *from;
+    uint64_t bytes;
+    uint32_t layer;   /* for who listens: of the plan, and 1; 0: not known */
+} berthi_copy;
+
+/* -------------------------------------------------------------------- operations */
+
+/*
+ * What a device can be asked to compute. Pointers among the arguments are the
+ * device's memory, but those of tables (`map`), which are the host's.
+ */
+typedef enum berthi_operation {
+    BERTHI_OPERATION_ENCODE_NF4,    /* berthi_encode_arguments */
+    BERTHI_OPERATION_ENCODE_FP4,
+    BERTHI_OPERATION_ENCODE_ROWS,   /* berthi_rows_arguments   */
+    BERTHI_OPERATION_ENCODE_DOUBLE, /* berthi_offset_arguments */
+    BERTHI_OPERATION_CALL,          /* berthi_call_arguments   */
+    BERTHI_OPERATION_COUNT
+} berthi_operation;
+
+/* First-level absmax -> offset (their mean, in the published order), codes, absmax2. */
+typedef struct berthi_offset_arguments {
+    const float *absmax;
+    uint64_t count;
+    uint8_t *codes;
+    float *absmax2;
+    float *offset;  /* 1 */
+    float *scratch; /* berthi_offset_scratch() values */
+} berthi_offset_arguments;
+
+uint64_t berthi_offset_scratch(uint64_t count);
+/* On host memory: what the CPU does, and what every other device has to equal. */
+void berthi_encode_offset(const berthi_operations *operations,
+                          const berthi_offset_arguments *arguments);
+
+/*
+ * A function of the caller, in the order of the stream. On devices without host
+ * memory it gets what host memory holds for theirs: only simulated ones do.
+ * `seconds` is how long it takes there.
+ */
+typedef struct berthi_call_arguments {
+    void (*call)(void *user);
+    void *user;
+    double seconds;
+} berthi_call_arguments;
+
+/* Arguments are copied; what they point to is not. */
+typedef struct berthi_launch {
+    int32_t operation; /* berthi_operation */
+    union {
+        berthi_encode_arguments encode;
+        berthi_rows_arguments rows;
+        berthi_offset_arguments offset;
+        berthi_call_arguments call;
+    } arguments;
+} berthi_launch;
+
+/* What an operation is, done at once on host memory: by the CPU, and by simulations. */
+bool berthi_operation_is_known(int32_t operation);
+void berthi_operation_run(const berthi_operations *operations,
+                          const berthi_launch *launch);
+
+/* ------------------------------------------------------------------------- table */
+
+typedef struct berthi_device_table {
+    const char *kind; /* "cpu", "sim", "cuda" */
+    void (*describe)(berthi_device *device, berthi_device_properties *out);
+
+    /* A multiple of 256, uninitialised. NO_FIT: the device has not so much left. */
+    berth_status (*alloc)(berthi_device *device, uint64_t bytes, void **out,
+                          berth_error *error);
+    void (*free)(berthi_device *device, void *memory, uint64_t bytes);
+    /*
+     * Host memory that this device may copy from and to while the caller goes on;
+     * whole pages. Refused (NO_MEMORY): copies of it are not pinned, nothing else.
+     */
+    berth_status (*pin)(berthi_device *device, void *memory, uint64_t bytes,
+                        berth_error *error);
+    void (*unpin)(berthi_device *device, void *memory, uint64_t bytes);
+
+    berth_status (*stream_create)(berthi_device *device, berthi_stream **out,
+                                  berth_error *error);
+    /* Waits for what is under way in it; not for what can never happen. NULL is allowed. */
+    void (*stream_destroy)(berthi_device *device, berthi_stream *stream);
+    berth_status (*event_create)(berthi_device *device, berthi_event **out,
+                                 berth_error *error);
+    /* Also before it has passed; streams that wait for it go on waiting. */
+    void (*event_destroy)(berthi_device *device, berthi_event *event);
+
+    /* The event stands for what `stream` has been asked for so far. */
+    berth_status (*record)(berthi_device *device, berthi_event *event,
+                           berthi_stream *stream, berth_error *error);
+    /* Later work of `stream` begins when the event has passed. The host goes on. */
+    berth_status (*wait)(berthi_device *device, berthi_stream *stream,
+                         berthi_event *event, berth_error *error);
+    /* Has it passed? Fails as the work before it did. */
+    berth_status (*query)(berthi_device *device, berthi_event *event, bool *out_is_past,
+                          berth_error *error);
+    /* The host waits; BERTH_PENDING when `deadline_ns` (berthi_sys_now_ns) comes first. */
+    berth_status (*await)(berthi_device *device, berthi_event *event,
+                          uint64_t deadline_ns, berth_error *error);
+
+    berth_status (*copy)(berthi_device *device, const berthi_copy *copy,
+                         berthi_stream *stream, berth_error *error);
+    /* Zeroes. */
+    berth_status (*clear)(berthi_device *device, void *memory, uint64_t bytes,
+                          berthi_stream *stream, berth_error *error);
+    bool (*has_operation)(const berthi_device *device, int32_t operation);
+    berth_status (*launch)(berthi_device *device, const berthi_launch *launch,
+                           berthi_stream *stream, berth_error *error);
+    /*
+     * These bytes of an allocation, in which nothing is yet, are read by operations or
+     * copied to the host. Where a simulation keeps digests instead of bytes, it keeps
+     * them all the same; elsewhere nothing has to be done. NULL: nothing ever has.
+     */
+    berth_status (*keep)(berthi_device *device, void *memory, uint64_t bytes,
+                         berth_error *error);
+    /*
+     * crc32 of memory, when everything asked for so far has been done. Waits; for
+     * checks only.
+     */
+    berth_status (*digest)(berthi_device *device, const void *memory, uint64_t bytes,
+                           uint32_t *out_crc, berth_error *error);
+    /*
+     * Gives the device up: it is lost, and nothing of it touches memory any more. Also
+     * while something of it hangs. NULL: nothing of it is ever under way.
+     */
+    void (*stop)(berthi_device *device);
+    /* Its clock: monotonic time, or that of its simulation. */
+    uint64_t (*now_ns)(berthi_device *device);
+} berthi_device_table;
+
+/* What each kind's own state begins with. */
+struct berthi_device {
+    const berthi_device_table *table;
+    berth_context *context;
+    uint32_t number; /* of its kind */
+};
+
+/* ----------------------------------------------------------------------- devices */
+
+/*
+ * Devices of one machine: simulated ones share links and a clock.
+ *
+ *   "cpu"                     host memory; "cpu*2": two that share it
+ *   "sim:24GiB,h2d=25GB/s"    see berth-devices(5); several are parted by ";", and
+ *                             "sim:...*4" stands for four
+ *   "cuda", "cuda:1"          NO_DEVICE where this build or machine has none
+ */
+typedef struct berth_devices berthi_devices;
+
+berth_status berthi_devices_open(berth_context *context, const char *words,
+                                 berthi_devices **out, berth_error *error);
+/* They are given up; what waited for what hung on them can be given back. NULL is allowed. */
+void berthi_devices_stop(berthi_devices *devices);
+/*
+ * Everything made on them has been given back, or is kept by their context for what hangs
+ * (berthi_context_keep()), and is given back now. NULL is allowed.
+ */
+void berthi_devices_close(berthi_devices *devices);
+uint32_t berthi_devices_count(const berthi_devices *devices);
+berthi_device *berthi_devices_at(const berthi_devices *devices, uint32_t number);
+/* Of the clock that they share, since they were opened. */
+uint64_t berthi_devices_elapsed_ns(const berthi_devices *devices);
+
+/* The kinds. `out` gets one device a word of the kind; device.c parts the words. */
+berth_status berthi_device_cpu_open(berth_context *context, berthi_device **out,
+                                    berth_error *error);
+void berthi_device_cpu_close(berthi_device *device);
+
+/* A simulated machine: what its devices share. */
+typedef struct berthi_sim berthi_sim;
+
+berth_status berthi_sim_open(berth_context *context, const char *words, berthi_sim **out,
+                             berth_error *error);
+/* NULL is allowed. */
+void berthi_sim_close(berthi_sim *sim);
+uint32_t berthi_sim_count(const berthi_sim *sim);
+berthi_device *berthi_sim_at(berthi_sim *sim, uint32_t number);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel_arguments.h - what launchers hand to kernels: arguments, tables in the
+ * form that kernels look things up in, and how many CTAs cover a tensor.
+ *
+ * Plain data without a device: made on the host, tested there, and passed by
+ * value, so that no kernel waits for a table to arrive.
+ */
+#ifndef BERTH_KERNELS_KERNEL_ARGUMENTS_H
+#define BERTH_KERNELS_KERNEL_ARGUMENTS_H
+
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+
+/* ------------------------------------------------------------------ encoding */
+
+#define ENCODE_THREADS 256u
+#define ENCODE_LANE_LOG2 4u
+#define ENCODE_LANE (1u << ENCODE_LANE_LOG2) /* elements of a lane in a tile */
+#define ENCODE_TILE (ENCODE_THREADS * ENCODE_LANE)
+#ifndef ENCODE_TILES
+#define ENCODE_TILES 2u /* of a CTA: what is on its way at once */
+#endif
+#define ENCODE_CTA (ENCODE_TILES * ENCODE_TILE)
+
+/*
+ * A bin is 1/16 of the scaled values: [-1, 0) is in 1 to 16, [0, 1] in 17 to 33,
+ * what is one ulp beyond in 0 and 33, NaN in the last one. No two thresholds
+ * share a bin.
+ */
+#define ENCODE_BINS 64u
+#define ENCODE_NAN_BIN 63u
+#define ENCODE_COPIES 16u
+#define ENCODE_BINS_WORDS (2 * ENCODE_BINS * ENCODE_COPIES)
+#define ENCODE_BIN_SHIFT 7u /* a bin's number is its first copy's address / 128 */
+#define ENCODE_BIN_MASK ((ENCODE_BINS - 1) << ENCODE_BIN_SHIFT)
+
+typedef struct berthi_encode_kernel {
+    const void *values;
+    uint8_t *codes;
+    float *absmax;       /* double quantization: the second level */
+    const float *offset; /* of double quantization: subtracted from the values */
+    uint64_t count;
+    uint32_t block_log2; /* 5 to 12 */
+    uint32_t is_aligned; /* values and codes to 16 bytes: else one element at a time */
+    /* 4-bit: a threshold and a base for each bin. 8-bit: the borders of the codes. */
+    uint32_t table[256];
+} berthi_encode_kernel;
+
+/*
+ * A number whose bits from ENCODE_BIN_SHIFT on are the bin of `scaled`: added to
+ * one so large that fractions fall off, downwards, so that only what is below 0
+ * comes below the middle.
+ */
+BERTHI_CORE uint32_t
+berthi_bin_bits(float scaled)
+{
+    const float steps = (float)(16u << ENCODE_BIN_SHIFT);
+    const float middle = 12582912.0f + (float)(17u << ENCODE_BIN_SHIFT);
+
+#ifdef __CUDA_ARCH__
+    return berthi_core_bits(__fmaf_rd(scaled, steps, middle));
+#else
+    if (scaled != scaled)
+        return 0x7FFFFFFFu; /* the hardware's NaN */
+    return berthi_core_bits((float)(floor((double)scaled * (double)steps) + (double)middle));
+#endif
+}
+
+static inline uint32_t
+berthi_bin_of(float scaled)
+{
+    return (berthi_bin_bits(scaled) & ENCODE_BIN_MASK) >> ENCODE_BIN_SHIFT;
+}
+
+/* NF4: code = base + (scaled > threshold). */
+static inline void
+berthi_fill_nf4_bins(uint32_t *table)
+{
+    for (uint32_t bin = 0; bin < ENCODE_BINS; bin++) {
+        table[2 * bin] = 0x7F800000u;
+        table[2 * bin + 1] = 0;
+        for (uint32_t k = 0; k < 15 && bin < ENCODE_NAN_BIN; k++) {
+            const uint32_t its = berthi_bin_of(berthi_core_float(berthi_nf4_thresholds[k]));
+
+            if (its < bin)
+                table[2 * bin + 1]++;
+            else if (its == bin)
+                table[2 * bin] = berthi_nf4_thresholds[k];
+        }
+    }
+}
+
+/* FP4: sign and step = base + (magnitude > threshold). */
+static inline void
+berthi_fill_fp4_bins(uint32_t *table)
+{
+    for (uint32_t bin = 0; bin < ENCODE_BINS; bin++) {
+        const bool is_negative = bin < 17;
+
+        table[2 * bin] = 0x7F800000u;
+        table[2 * bin + 1] = is_negative ? 8 : 0;
+        for (uint32_t k = 0; k < 7 && bin < ENCODE_NAN_BIN; k++) {
+            const float threshold = berthi_core_float(berthi_fp4_thresholds[k]);
+            const uint32_t its = berthi_bin_of(is_negative ? -threshold : threshold);
+
+            if (its == bin)
+                table[2 * bin] = berthi_fp4_thresholds[k];
+            else if (is_negative ? its > bin : its < bin)
+                table[2 * bin + 1]++;
+        }
+    }
+}
+
+/* Ascending; the last one is never passed. */
+static inline void
+berthi_fill_borders(uint32_t *table, const uint32_t *map)
+{
+    for (uint32_t code = 0; code < 255; code++)
+        table[code] = berthi_core_bits(berthi_core_map_border(map, code));
+    table[255] = 0x7F800000u;
+}
+
+BERTHI_CORE uint64_t
+berthi_encode_ctas(uint64_t count)
+{
+    return count / ENCODE_CTA + (count % ENCODE_CTA != 0);
+}
+
+/* ------------------------------------------------------------------ decoding */
+
+#define DECODE_THREADS 512u
+#define DECODE_LANE 8u /* elements of a lane in a turn */
+/* The largest block: from turn to turn a lane's absmax is equally far away. */
+#define DECODE_TURN (DECODE_THREADS * DECODE_LANE)
+#ifndef DECODE_TURNS
+#define DECODE_TURNS 4u
+#endif
+#define DECODE_CTA (DECODE_TURNS * DECODE_TURN)
+
+typedef struct berthi_decode_kernel {
+    const uint8_t *codes;
+    void *values;
+    const float *absmax;         /* double quantization: the second level */
+    const uint8_t *absmax_codes; /* double quantization: the first one */
+    const float *offset;         /* double quantization */
+    uint64_t count;
+    uint32_t block_log2; /* 5 to 12 */
+    uint32_t is_aligned; /* codes to 8 bytes, values to 16: else one element at a time */
+    uint32_t table[256]; /* the values of the codes, 16 or 256 */
+    uint32_t map[256];   /* double quantization: of the absmax' codes, as it is stored */
+} berthi_decode_kernel;
+
+BERTHI_CORE uint64_t
+berthi_decode_ctas(uint64_t count)
+{
+    return count / DECODE_CTA + (count % DECODE_CTA != 0);
+}
+
+/* ---------------------------------------------------------------------- mean */
+
+#define MEAN_THREADS 512u
+
+/*
+ * One pass of the mean: values -> a sum per CTA, or the sums of CTAs -> one. The
+ * last pass, which is the first one of a single CTA, multiplies by `factor`.
+ */
+typedef struct berthi_mean_kernel {
+    const float *values;
+    uint64_t count;
+    float *sums;           /* one a CTA; of the last pass the mean */
+    float factor;          /* 1 / the number of values, rounded; 1 before the last pass */
+    uint32_t width;        /* berthi_mean_grid; the CTA has at least a warp */
+    uint32_t is_vector;
+    uint32_t is_aligned;   /* values to 16 bytes */
+    uint32_t is_old_order;
+} berthi_mean_kernel;
+
+#endif

@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_cuda.cu - the bodies as kernels of a GPU. */
+#include "kernels/dequantize.cuh"
+#include "kernels/mean.cuh"
+#include "kernels/quantize.cuh"

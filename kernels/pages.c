@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pages.c - one large page of each stretch is timed. */
+#include "kernels/pages.h"
+
+#include <string.h>
+
+#include "kernels/sys.h"
+
+#define PAGE_BYTES UINT64_C(2097152)
+#define STRETCH_BYTES (32 * PAGE_BYTES)
+#define SLOW_NS UINT64_C(1000000) /* small pages bring as much in this time */
+
+void
+berthi_pages_init(berthi_pages *pages, berth_context *context, void *memory,
+                  uint64_t bytes, uint64_t alignment)
+{
+    const uint64_t lead = -(uint64_t)(uintptr_t)memory % PAGE_BYTES;
+
+    memset(pages, 0, sizeof *pages);
+    pages->context = context;
+    if (!berthi_memory_is_mapped(context, bytes, alignment) || bytes < lead)
+        return;
+    pages->first = (uint8_t *)memory + lead;
+    pages->stretch_count = (bytes - lead) / STRETCH_BYTES;
+    if (pages->stretch_count > 0)
+        pages->is_known = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT,
+                                               pages->stretch_count);
+}
+
+void
+berthi_pages_fini(berthi_pages *pages)
+{
+    berthi_memory_free(pages->context, BERTHI_PURPOSE_OBJECT, (void *)pages->is_known,
+                       pages->stretch_count);
+    memset(pages, 0, sizeof *pages);
+}
+
+/* The last page of it: nobody has come as far. Time of others does not count. */
+static void
+look_at(uint8_t *stretch)
+{
+    const uint64_t begin_ns = berthi_sys_thread_ns();
+
+    if (berthi_sys_map_touch(stretch + (STRETCH_BYTES - PAGE_BYTES), PAGE_BYTES) != 0
+        || berthi_sys_thread_ns() - begin_ns > SLOW_NS)
+        berthi_sys_map_small(stretch, STRETCH_BYTES - PAGE_BYTES);
+}
+
+void
+berthi_pages_expect(berthi_pages *pages, const void *memory, uint64_t bytes)
+{
+    const uintptr_t first = (uintptr_t)pages->first;
+    const uintptr_t end = (uintptr_t)memory + bytes;
+    const uintptr_t begin = (uintptr_t)memory > first ? (uintptr_t)memory : first;
+
+    if (pages->is_known == NULL || begin >= end)
+        return;
+    for (uint64_t i = (begin - first) / STRETCH_BYTES;
+         i < pages->stretch_count && i * STRETCH_BYTES < end - first; i++)
+        if (atomic_exchange_explicit(&pages->is_known[i], 1, memory_order_relaxed) == 0)
+            look_at(pages->first + i * STRETCH_BYTES);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pages.h - large pages for memory that is written for the first time, where they come
+ * quickly.
+ *
+ * A large page saves 511 faults. But there are machines that take longer for it than for
+ * all of these: virtual ones whose memory comes from outside at the first touch,
+ * fragmented ones that move others out of the way. So of each stretch of a mapping one
+ * large page is timed, and where it was slow the rest of the stretch gets small ones.
+ */
+#ifndef BERTH_KERNELS_PAGES_H
+#define BERTH_KERNELS_PAGES_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "kernels/memory.h"
+
+typedef struct berthi_pages {
+    berth_context *context;
+    uint8_t *first;            /* of the stretches, which are whole large pages */
+    uint64_t stretch_count;
+    _Atomic uint8_t *is_known; /* of stretches; NULL: nothing is to be done */
+} berthi_pages;
+
+/*
+ * For memory of berthi_memory_aligned(), which nobody has written to. What is not a
+ * mapping of berth's own, or without memory for the table, is left as it is.
+ */
+void berthi_pages_init(berthi_pages *pages, berth_context *context, void *memory,
+                       uint64_t bytes, uint64_t alignment);
+/* A zeroed one is allowed. */
+void berthi_pages_fini(berthi_pages *pages);
+
+/* Before bytes of it are written. Any thread, beside others that write. */
+void berthi_pages_expect(berthi_pages *pages, const void *memory, uint64_t bytes);
+
+#endif

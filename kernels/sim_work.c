@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_work.c - what work touches, how long it takes, doing it; see sim.h. */
+#include <string.h>
+
+#include "kernels/digest.h"
+#include "kernels/sim.h"
+
+#define NS_OF_SECOND 1e9
+
+/* ---------------------------------------------------------------------- regions */
+
+static void
+add_region(berthi_sim_regions *list, const berthi_sim_region *region)
+{
+    if (region->bytes > 0)
+        list->items[list->count++] = *region;
+}
+
+/* One of a launch; `slot` is where the pointer stands in it. */
+static void
+add_argument(berthi_sim_regions *list, const berthi_launch *launch, size_t slot,
+             uint64_t bytes, bool is_read, bool is_written)
+{
+    berthi_sim_region region = {
+        .bytes = bytes, .slot = slot, .is_read = is_read, .is_written = is_written
+    };
+
+    memcpy(&region.memory, (const char *)launch + slot, sizeof region.memory);
+    add_region(list, &region);
+}
+
+#define SLOT(member) offsetof(berthi_launch, arguments.member)
+
+/* Operations take three dtypes. */
+static uint64_t
+value_bytes(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? 4 : 2;
+}
+
+static bool
+can_list_blocks(const berthi_launch *launch, berthi_sim_regions *list)
+{
+    const berthi_encode_arguments *const a = &launch->arguments.encode;
+    const uint64_t blocks = a->block_size > 0
+                                ? a->count / a->block_size
+                                      + (a->count % a->block_size != 0)
+                                : 0;
+    uint64_t bytes;
+
+    if (a->block_size == 0
+        || !berthi_can_mul(a->count, value_bytes(a->dtype), &bytes))
+        return false;
+    add_argument(list, launch, SLOT(encode.values), bytes, true, false);
+    add_argument(list, launch, SLOT(encode.codes), a->count / 2 + a->count % 2, false,
+                 true);
+    add_argument(list, launch, SLOT(encode.absmax), blocks * sizeof *a->absmax, false,
+                 true);
+    return true;
+}
+
+static bool
+can_list_rows(const berthi_launch *launch, berthi_sim_regions *list)
+{
+    const berthi_rows_arguments *const a = &launch->arguments.rows;
+    uint64_t count;
+    uint64_t bytes;
+    uint64_t maxima;
+
+    if (!berthi_can_mul(a->rows, a->columns, &count)
+        || !berthi_can_mul(count, value_bytes(a->dtype), &bytes)
+        || !berthi_can_mul(a->rows, sizeof *a->row_maximum, &maxima))
+        return false;
+    add_argument(list, launch, SLOT(rows.values), bytes, true, false);
+    add_argument(list, launch, SLOT(rows.codes), count, false, true);
+    add_argument(list, launch, SLOT(rows.row_maximum), maxima, false, true);
+    return true;
+}
+
+static bool
+can_list_offset(const berthi_launch *launch, berthi_sim_regions *list)
+{
+    const berthi_offset_arguments *const a = &launch->arguments.offset;
+    const uint64_t blocks =
+        a->count / BERTHI_DOUBLE_BLOCK + (a->count % BERTHI_DOUBLE_BLOCK != 0);
+    uint64_t bytes;
+
+    if (!berthi_can_mul(a->count, sizeof *a->absmax, &bytes))
+        return false;
+    add_argument(list, launch, SLOT(offset.absmax), bytes, true, false);
+    add_argument(list, launch, SLOT(offset.codes), a->count, false, true);
+    add_argument(list, launch, SLOT(offset.absmax2), blocks * sizeof *a->absmax2, false,
+                 true);
+    add_argument(list, launch, SLOT(offset.offset), sizeof *a->offset, false, true);
+    add_argument(list, launch, SLOT(offset.scratch),
+                 berthi_offset_scratch(a->count) * sizeof *a->scratch, true, true);
+    return true;
+}
+
+static void
+list_copy(const berthi_copy *copy, berthi_sim_regions *list)
+{
+    const berthi_sim_region to = {
+        .memory = copy->to, .bytes = copy->bytes, .is_written = true
+    };
+    const berthi_sim_region from = { .memory = (void *)(uintptr_t)copy->from,
+                                     .bytes = copy->bytes,
+                                     .is_read = true };
+
+    if (copy->kind != BERTHI_COPY_TO_HOST)
+        add_region(list, &to);
+    if (copy->kind != BERTHI_COPY_TO_DEVICE)
+        add_region(list, &from);
+}
+
+bool
+berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
+{
+    const berthi_launch *const launch = &item->work.launch;
+    const berthi_sim_region cleared = { .memory = item->work.clear.memory,
+                                        .bytes = item->work.clear.bytes,
+                                        .is_written = true };
+
+    out->count = 0;
+    if (item->kind == BERTHI_SIM_COPY)
+        list_copy(&item->work.copy, out);
+    if (item->kind == BERTHI_SIM_CLEAR)
+        add_region(out, &cleared);
+    if (item->kind != BERTHI_SIM_LAUNCH)
+        return true;
+    switch (launch->operation) {
+    case BERTHI_OPERATION_ENCODE_NF4:
+    case BERTHI_OPERATION_ENCODE_FP4: return can_list_blocks(launch, out);
+    case BERTHI_OPERATION_ENCODE_ROWS: return can_list_rows(launch, out);
+    case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(launch, out);
+    default: return true;
+    }
+}
+
+/* ---------------------------------------------------------------------- refusals */
+
+static const char *
+refuse_region(const berthi_sim_device *device, const berthi_sim_region *region,
+              berth_reason *reason)
+{
+    const berthi_sim_allocation *const a =
+        berthi_sim_memory_find(&device->memory, region->memory, region->bytes);
+
+    if (a == NULL)
+        return "lies outside of memory that is allocated";
+    if (region->is_read
+        && !berthi_sim_allocation_has_bytes(a, region->memory, region->bytes)) {
+        *reason = BERTH_REASON_UNSUPPORTED;
+        return "reads memory of which digests are kept, not bytes";
+    }
+    return NULL;
+}
+
+/* The host's side of a copy. */
+static const char *
+refuse_host(const berthi_sim_device *device, const berthi_copy *copy)
+{
+    const void *const host =
+        copy->kind == BERTHI_COPY_TO_DEVICE ? copy->from : copy->to;
+
+    if (copy->kind == BERTHI_COPY_WITHIN || !copy->is_pinned)
+        return NULL;
+    return berthi_sim_memory_is_pinned(&device->memory, host, copy->bytes)
+               ? NULL
+               : "is said to be pinned, and is not";
+}
+
+const char *
+berthi_sim_work_refusal(const berthi_sim_device *device, const berthi_sim_item *item,
+                        berth_reason *reason)
+{
+    berthi_sim_regions regions;
+    const char *problem = NULL;
+
+    *reason = BERTH_REASON_INTERNAL;
+    if (!berthi_sim_work_can_list(item, &regions))
+        return "has sizes that no memory has";
+    for (uint32_t i = 0; i < regions.count && problem == NULL; i++)
+        problem = refuse_region(device, &regions.items[i], reason);
+    if (problem == NULL && item->kind == BERTHI_SIM_COPY)
+        problem = refuse_host(device, &item->work.copy);
+    return problem;
+}
+
+/* ---------------------------------------------------------------------- duration */
+
+static double
+touched_bytes(const berthi_sim_item *item)
+{
+    berthi_sim_regions regions;
+    double bytes = 0;
+
+    (void)berthi_sim_work_can_list(item, &regions);
+    for (uint32_t i = 0; i < regions.count; i++)
+        bytes += (double)regions.items[i].bytes;
+    return bytes;
+}
+
+/* A copy that is not pinned goes through a buffer of the driver, at half the rate. */
+static double
+link_ns(const berthi_sim_device *device, const berthi_copy *copy, uint64_t rate)
+{
+    const double passes = copy->is_pinned ? 1 : 2;
+
+    return (double)device->words.latency_ns
+           + passes * (double)copy->bytes * NS_OF_SECOND / (double)rate;
+}
+
+void
+berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
+{
+    const berthi_sim_device_words *const words = &device->words;
+    double ns;
+
+    item->engine = BERTHI_SIM_COMPUTE;
+    if (item->kind == BERTHI_SIM_COPY && item->work.copy.kind != BERTHI_COPY_WITHIN) {
+        const bool is_to_device = item->work.copy.kind == BERTHI_COPY_TO_DEVICE;
+
+        item->engine = is_to_device ? BERTHI_SIM_TO_DEVICE : BERTHI_SIM_TO_HOST;
+        ns = link_ns(device, &item->work.copy,
+                     is_to_device ? words->rate_to_device : words->rate_to_host);
+    } else if (item->kind == BERTHI_SIM_LAUNCH
+               && item->work.launch.operation == BERTHI_OPERATION_CALL) {
+        ns = item->work.launch.arguments.call.seconds * NS_OF_SECOND;
+    } else {
+        ns = touched_bytes(item) * NS_OF_SECOND / (double)words->rate_memory;
+    }
+    if (words->jitter > 0)
+        ns += ns * (words->jitter / 100.0)
+              * ((double)(berthi_sim_random(device->sim) >> 11) * 0x1p-53);
+    item->duration_ns = ns < (double)(UINT64_C(1) << 62) ? (uint64_t)(ns + 0.5)
+                                                         : UINT64_C(1) << 62;
+}
+
+/* ------------------------------------------------------------------------- doing */
+
+/* What is written to memory that keeps digests goes here first. */
+typedef struct stand_in {
+    uint8_t *memory;
+    uint64_t bytes;
+    size_t slot; /* of the launch */
+    berthi_sim_digest *digest;
+    berthi_sim_range range;
+} stand_in;
+
+typedef struct doing {
+    berthi_sim_device *device;
+    const berthi_sim_item *item;
+    berthi_launch launch; /* with pointers to what stands in */
+    stand_in stand_ins[BERTHI_SIM_REGIONS];
+    uint32_t count;
+} doing;
+
+/* With the lock: which regions need something that stands in for them. */
+static void
+find_stand_ins(doing *d, const berthi_sim_regions *regions)
+{
+    for (uint32_t i = 0; i < regions->count; i++) {
+        const berthi_sim_region *const r = &regions->items[i];
+        berthi_sim_allocation *const a =
+            berthi_sim_memory_find(&d->device->memory, r->memory, r->bytes);
+
+        if (r->is_written && !berthi_sim_allocation_has_bytes(a, r->memory, r->bytes)) {
+            const uint64_t begin = (uint64_t)((uint8_t *)r->memory - a->own.memory);
+
+            d->stand_ins[d->count++] =
+                (stand_in){ .bytes = r->bytes,
+                            .slot = r->slot,
+                            .digest = &a->digest,
+                            .range = { .begin = begin, .end = begin + r->bytes } };
+        }
+    }
+}
+
+/* Without the lock. */
+static bool
+can_launch(doing *d)
+{
+    for (uint32_t i = 0; i < d->count; i++) {
+        stand_in *const s = &d->stand_ins[i];
+
+        s->memory = berthi_memory_alloc(d->device->sim->context, BERTHI_PURPOSE_SCRATCH,
+                                        s->bytes);
+        if (s->memory == NULL)
+            return false;
+        memcpy((char *)&d->launch + s->slot, &s->memory, sizeof s->memory);
+    }
+    berthi_operation_run(&d->device->sim->operations, &d->launch);
+    for (uint32_t i = 0; i < d->count; i++)
+        d->stand_ins[i].range.crc = berthi_digest_crc32(
+            0, d->stand_ins[i].memory, (size_t)d->stand_ins[i].bytes);
+    return true;
+}
+
+/* Without the lock. False: out of memory. */
+static bool
+can_do(doing *d)
+{
+    const berthi_copy *const copy = &d->item->work.copy;
+    const berthi_sim_stretch *const clear = &d->item->work.clear;
+
+    switch (d->item->kind) {
+    case BERTHI_SIM_COPY:
+        if (d->count > 0)
+            d->stand_ins[0].range.crc =
+                berthi_digest_crc32(0, copy->from, (size_t)copy->bytes);
+        else
+            memcpy(copy->to, copy->from, (size_t)copy->bytes);
+        return true;
+    case BERTHI_SIM_CLEAR:
+        if (d->count > 0)
+            d->stand_ins[0].range.is_zero = true;
+        else
+            memset(clear->memory, 0, (size_t)clear->bytes);
+        return true;
+    default: return can_launch(d);
+    }
+}
+
+void
+berthi_sim_work_do(berthi_sim_device *device, const berthi_sim_item *item)
+{
+    doing d = { .device = device, .item = item, .launch = item->work.launch };
+    berthi_sim_regions regions;
+    berth_reason reason;
+    const char *const problem = berthi_sim_work_refusal(device, item, &reason);
+    bool is_done;
+
+    if (problem != NULL) {
+        berthi_sim_fail_device(device, reason, "work that was under way %s", problem);
+        return;
+    }
+    (void)berthi_sim_work_can_list(item, &regions);
+    find_stand_ins(&d, &regions);
+    device->sim->touching++;
+    device->touching++;
+    pthread_mutex_unlock(&device->sim->lock);
+    is_done = can_do(&d);
+    pthread_mutex_lock(&device->sim->lock);
+    device->sim->touching--;
+    device->touching--;
+    for (uint32_t i = 0; i < d.count; i++) {
+        stand_in *const s = &d.stand_ins[i];
+
+        is_done = is_done && berthi_sim_digest_can_write(s->digest, &s->range);
+        berthi_memory_free(device->sim->context, BERTHI_PURPOSE_SCRATCH, s->memory,
+                           s->bytes);
+    }
+    if (!is_done)
+        berthi_sim_fail_device(device, BERTH_REASON_NO_MEMORY,
+                               "no memory to note what was written");
+    pthread_cond_broadcast(&device->sim->changed);
+}

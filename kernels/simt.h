@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simt.h - what the body of a kernel may use beside core.h: its place in the
+ * grid, shared memory, barriers, shuffles, wide loads and stores.
+ *
+ * Under nvcc each is one CUDA word. Everywhere else it is a call into a machine
+ * that runs the lanes of a CTA one after the other (tests/simt.c), so that a
+ * body is proved on any computer: in every order of lanes, with its shared
+ * memory fenced and its accesses checked. The library itself links no body.
+ *
+ *   SIMT_KERNEL(name, threads, type, call)   a kernel of `threads` lanes a CTA
+ *       whose argument is one `type`; `call` is made with `a`, a pointer to it
+ *   SIMT_SHARED(type, name, count)           `name` points to `count` of them in
+ *       the CTA's memory; every lane declares the same ones in the same order
+ *   simt_barrier()                           all lanes of the CTA
+ *   simt_shuffle*(value, ...)                all 32 lanes of a warp
+ *   simt_load*, simt_store*                  aligned to what they move
+ *
+ * Bodies keep to what C11 and CUDA C++ have in common. Variants are made by
+ * constants given to SIMT_INLINE functions.
+ */
+#ifndef BERTH_KERNELS_SIMT_H
+#define BERTH_KERNELS_SIMT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SIMT_WARP 32u
+
+/* 8 and 16 bytes that move at once. */
+typedef struct simt_two {
+    uint32_t word[2];
+} simt_two;
+
+typedef struct simt_four {
+    uint32_t word[4];
+} simt_four;
+
+#ifdef __CUDACC__
+
+#define SIMT_INLINE static __device__ __forceinline__
+/* Lanes that a processor holds, each with 64 registers; the oldest holds no more. */
+#define SIMT_RESIDENT 1024
+#define SIMT_UNROLL _Pragma("unroll")
+#define SIMT_NO_UNROLL _Pragma("unroll 1")
+#define SIMT_KERNEL(name, threads, type, call)                                        \
+    extern "C" __global__ void __launch_bounds__(threads, SIMT_RESIDENT / (threads))     \
+        name(const __grid_constant__ type argument)                                   \
+    {                                                                                 \
+        const type *const a = &argument;                                              \
+                                                                                      \
+        call;                                                                         \
+    }
+#define SIMT_SHARED(type, name, count)                                                \
+    __shared__ __align__(16) type name##_memory[count];                               \
+    type *const name = name##_memory
+
+SIMT_INLINE uint32_t
+simt_thread(void)
+{
+    return threadIdx.x;
+}
+
+SIMT_INLINE uint64_t
+simt_cta(void)
+{
+    return blockIdx.x;
+}
+
+SIMT_INLINE uint64_t
+simt_ctas(void)
+{
+    return gridDim.x;
+}
+
+SIMT_INLINE void
+simt_barrier(void)
+{
+    __syncthreads();
+}
+
+/* The value of the lane whose number differs in the bits of `mask`. */
+SIMT_INLINE float
+simt_shuffle_xor(float value, uint32_t mask)
+{
+    return __shfl_xor_sync(0xFFFFFFFFu, value, (int)mask);
+}
+
+/* The value of the lane `distance` further on; beyond the warp, one's own. */
+SIMT_INLINE float
+simt_shuffle_down(float value, uint32_t distance)
+{
+    return __shfl_down_sync(0xFFFFFFFFu, value, distance);
+}
+
+/* Memory that is read once: first to leave the cache. */
+SIMT_INLINE uint32_t
+simt_load4(const void *from)
+{
+    return __ldcs((const unsigned int *)from);
+}
+
+SIMT_INLINE simt_two
+simt_load8(const void *from)
+{
+    const uint2 v = __ldcs((const uint2 *)from);
+    const simt_two two = { { v.x, v.y } };
+
+    return two;
+}
+
+SIMT_INLINE simt_four
+simt_load16(const void *from)
+{
+    const uint4 v = __ldcs((const uint4 *)from);
+    const simt_four four = { { v.x, v.y, v.z, v.w } };
+
+    return four;
+}
+
+SIMT_INLINE void
+simt_store8(void *to, simt_two value)
+{
+    *(uint2 *)to = make_uint2(value.word[0], value.word[1]);
+}
+
+SIMT_INLINE void
+simt_store16(void *to, simt_four value)
+{
+    *(uint4 *)to = make_uint4(value.word[0], value.word[1], value.word[2], value.word[3]);
+}
+
+/* From shared memory. */
+SIMT_INLINE simt_two
+simt_shared_load8(const void *from)
+{
+    const uint2 v = *(const uint2 *)from;
+    const simt_two two = { { v.x, v.y } };
+
+    return two;
+}
+
+#else /* any other compiler: the lanes of tests/simt.c */
+
+#define SIMT_INLINE static inline __attribute__((always_inline, unused))
+#define SIMT_UNROLL
+#define SIMT_NO_UNROLL
+#define SIMT_KERNEL(name, threads, type, call)                                        \
+    static inline void name(const void *argument)                                     \
+    {                                                                                 \
+        const type *const a = (const type *)argument;                                 \
+                                                                                      \
+        call;                                                                         \
+    }
+#define SIMT_SHARED(type, name, count)                                                \
+    type *const name = (type *)berthi_simt_shared(sizeof(type) * (count))
+
+uint32_t berthi_simt_thread(void);
+uint64_t berthi_simt_cta(void);
+uint64_t berthi_simt_ctas(void);
+void *berthi_simt_shared(size_t bytes);
+void berthi_simt_barrier(void);
+/* What lane `from` of the warp gave to the same shuffle. */
+uint32_t berthi_simt_shuffle(uint32_t value, uint32_t from);
+/* Remembers an address that hardware would refuse. */
+void berthi_simt_access(const void *address, size_t bytes);
+
+SIMT_INLINE uint32_t
+simt_thread(void)
+{
+    return berthi_simt_thread();
+}
+
+SIMT_INLINE uint64_t
+simt_cta(void)
+{
+    return berthi_simt_cta();
+}
+
+SIMT_INLINE uint64_t
+simt_ctas(void)
+{
+    return berthi_simt_ctas();
+}
+
+SIMT_INLINE void
+simt_barrier(void)
+{
+    berthi_simt_barrier();
+}
+
+SIMT_INLINE float
+simt_shuffle(float value, uint32_t from)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    bits = berthi_simt_shuffle(bits, from);
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+SIMT_INLINE float
+simt_shuffle_xor(float value, uint32_t mask)
+{
+    return simt_shuffle(value, (simt_thread() % SIMT_WARP) ^ mask);
+}
+
+SIMT_INLINE float
+simt_shuffle_down(float value, uint32_t distance)
+{
+    const uint32_t own = simt_thread() % SIMT_WARP;
+
+    return simt_shuffle(value, own + distance < SIMT_WARP ? own + distance : own);
+}
+
+SIMT_INLINE uint32_t
+simt_load4(const void *from)
+{
+    uint32_t value;
+
+    berthi_simt_access(from, sizeof value);
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+SIMT_INLINE simt_two
+simt_load8(const void *from)
+{
+    simt_two value;
+
+    berthi_simt_access(from, sizeof value);
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+SIMT_INLINE simt_four
+simt_load16(const void *from)
+{
+    simt_four value;
+
+    berthi_simt_access(from, sizeof value);
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+SIMT_INLINE void
+simt_store8(void *to, simt_two value)
+{
+    berthi_simt_access(to, sizeof value);
+    memcpy(to, &value, sizeof value);
+}
+
+SIMT_INLINE void
+simt_store16(void *to, simt_four value)
+{
+    berthi_simt_access(to, sizeof value);
+    memcpy(to, &value, sizeof value);
+}
+
+SIMT_INLINE simt_two
+simt_shared_load8(const void *from)
+{
+    return simt_load8(from);
+}
+
+#endif
+
+#endif

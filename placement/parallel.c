@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parallel.c - rows and columns for a rank; see parallel.h. */
+#include "placement/parallel.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------- family */
+
+/* Their layers hold what `rules` name, and nothing that is fused. */
+static const char *const families[] = { "llama",       "mistral", "mixtral",   "qwen2",
+                                        "qwen2_moe",   "qwen3",   "qwen3_moe", "gemma",
+                                        "gemma2",      "granite", "smollm3",
+                                        "gemma3_text" };
+
+static bool
+is_known(const berthi_shape *shape)
+{
+    const char *const name = berthi_shape_family_name(shape);
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcmp(families[i], name) == 0)
+            return shape->is_known && !shape->has_tower && !shape->has_unknown_layers;
+    return false;
+}
+
+static berth_status
+fail_family(const berthi_shape *shape, berth_error *error)
+{
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "how %s is cut for tensor parallelism is not known: it is of "
+                       "llama, mistral, mixtral, qwen2, qwen3, gemma, granite, smollm3",
+                       shape == NULL ? "a model without config.json"
+                                     : berthi_shape_family_name(shape));
+}
+
+berth_status
+berthi_parallel_init(berthi_parallel *out, uint32_t rank, uint32_t ranks,
+                     const berthi_shape *shape, berth_error *error)
+{
+    if (ranks > BERTHI_PARALLEL_RANKS)
+        return berthi_fail_argument(error, "ranks", "is more than 1024");
+    if (rank >= ranks)
+        return berthi_fail_argument(error, "rank", "is not below ranks");
+    if (shape == NULL || !is_known(shape))
+        return fail_family(shape, error);
+    *out = (berthi_parallel){ .rank = rank,
+                              .ranks = ranks,
+                              .model_type = berthi_shape_family_name(shape),
+                              .heads = shape->kinds[0].heads,
+                              .kv_heads = shape->kinds[0].kv_heads };
+    for (uint32_t k = 1; k < shape->kind_count; k++)
+        if (shape->kinds[k].heads != out->heads
+            || shape->kinds[k].kv_heads != out->kv_heads)
+            return fail_family(shape, error);
+    return BERTH_OK;
+}
+
+/* --------------------------------------------------------------------------- rules */
+
+typedef enum rule {
+    RULE_UNKNOWN,
+    RULE_WHOLE,
+    RULE_HEADS,    /* rows, between heads */
+    RULE_KV_HEADS, /* the same, of keys and values */
+    RULE_OUTPUT,   /* columns, between heads */
+    RULE_ROWS,
+    RULE_COLUMNS,
+    RULE_WORDS     /* rows, even or not */
+} rule;
+
+typedef struct named_rule {
+    const char *module;
+    rule rule;
+} named_rule;
+
+static const named_rule rules[] = {
+    { "q_proj", RULE_HEADS },        { "k_proj", RULE_KV_HEADS },
+    { "v_proj", RULE_KV_HEADS },     { "o_proj", RULE_OUTPUT },
+    { "gate_proj", RULE_ROWS },      { "up_proj", RULE_ROWS },
+    { "down_proj", RULE_COLUMNS },   { "w1", RULE_ROWS },
+    { "w3", RULE_ROWS },             { "w2", RULE_COLUMNS },
+    { "embed_tokens", RULE_WORDS },  { "lm_head", RULE_WORDS },
+    { "gate", RULE_WHOLE },          { "shared_expert_gate", RULE_WHOLE },
+    { "rotary_emb", RULE_WHOLE },
+};
+
+/* The last part of the name but one: whose weight or bias it is. */
+static rule
+find_rule(const berthi_parallel_tensor *tensor)
+{
+    static const char norm[] = "norm";
+    uint64_t end = tensor->name_length;
+    uint64_t begin;
+    uint64_t length;
+
+    while (end > 0 && tensor->name[end - 1] != '.')
+        end--;
+    if (end == 0)
+        return RULE_UNKNOWN;
+    begin = --end;
+    while (begin > 0 && tensor->name[begin - 1] != '.')
+        begin--;
+    length = end - begin;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (strlen(rules[i].module) == length
+            && memcmp(rules[i].module, tensor->name + begin, length) == 0)
+            return rules[i].rule;
+    if (tensor->rank == 1 && length >= strlen(norm)
+        && memcmp(tensor->name + end - strlen(norm), norm, strlen(norm)) == 0)
+        return RULE_WHOLE;
+    return RULE_UNKNOWN;
+}
+
+/* ---------------------------------------------------------------------- one tensor */
+
+/* What is cut: of `units` that stay together. */
+typedef struct division {
+    uint64_t size;
+    uint64_t units;
+    const char *what; /* "rows" */
+    bool is_shared;   /* fewer units than ranks: a unit is on several */
+} division;
+
+static berth_status
+fail_uneven(const berthi_parallel *p, const division *d, const berthi_about *where,
+            berth_error *error)
+{
+    if (d->units == d->size)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, where,
+                           "has %" PRIu64 " %s, which %" PRIu32
+                           " ranks cannot share evenly",
+                           d->size, d->what, p->ranks);
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, where,
+                       "has %" PRIu64 " %s of %" PRIu64 " heads, which %" PRIu32
+                       " ranks cannot share evenly",
+                       d->size, d->what, d->units, p->ranks);
+}
+
+static berth_status
+divide_evenly(const berthi_parallel *p, const division *d, const berthi_about *where,
+              berthi_slice *out, berth_error *error)
+{
+    if (d->units == 0 || d->size % d->units != 0)
+        return fail_uneven(p, d, where, error);
+    if (d->units % p->ranks == 0) {
+        out->count = d->size / p->ranks;
+        out->first = p->rank * out->count;
+        return BERTH_OK;
+    }
+    if (!d->is_shared || p->ranks % d->units != 0)
+        return fail_uneven(p, d, where, error);
+    out->count = d->size / d->units;
+    out->first = p->rank / (p->ranks / d->units) * out->count;
+    return BERTH_OK;
+}
+
+/* floor(size * rank / ranks), without the product. */
+static uint64_t
+bound(uint64_t size, uint32_t rank, uint32_t ranks)
+{
+    return size / ranks * rank + size % ranks * rank / ranks;
+}
+
+static berth_status
+fail_unknown(const berthi_parallel *p, const berthi_about *where, berth_error *error)
+{
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, where,
+                       "is no tensor of %s that berth knows how to cut for tensor "
+                       "parallelism",
+                       p->model_type);
+}
+
+berth_status
+berthi_parallel_divide(const berthi_parallel *parallel,
+                       const berthi_parallel_tensor *tensor, const berthi_about *where,
+                       berthi_slice *out, berth_error *error)
+{
+    const rule how = find_rule(tensor);
+    const bool is_column = how == RULE_OUTPUT || how == RULE_COLUMNS;
+    const uint32_t dimension = is_column ? 1 : 0;
+    division d = { .what = is_column ? "columns" : "rows",
+                   .is_shared = how == RULE_KV_HEADS };
+
+    *out = (berthi_slice){ .along = BERTH_SLICING_NONE };
+    /* What is added to a sum over ranks is not cut: one rank adds it. */
+    if (how == RULE_WHOLE || (is_column && tensor->rank == 1))
+        return BERTH_OK;
+    if (how == RULE_UNKNOWN || tensor->rank == 0 || tensor->rank > 2)
+        return fail_unknown(parallel, where, error);
+    out->along = is_column ? BERTH_SLICING_COLUMNS : BERTH_SLICING_ROWS;
+    d.size = tensor->shape[dimension];
+    if (how == RULE_WORDS) {
+        out->first = bound(d.size, parallel->rank, parallel->ranks);
+        out->count = bound(d.size, parallel->rank + 1, parallel->ranks) - out->first;
+        return BERTH_OK;
+    }
+    d.units = how == RULE_HEADS || how == RULE_OUTPUT ? parallel->heads
+              : how == RULE_KV_HEADS                   ? parallel->kv_heads
+                                                        : d.size;
+    return divide_evenly(parallel, &d, where, out, error);
+}
+
+void
+berthi_parallel_shrink(const berthi_parallel *parallel, berthi_shape *shape)
+{
+    const uint64_t ranks = parallel->ranks;
+
+    shape->vocabulary = berthi_max_u64((shape->vocabulary + ranks - 1) / ranks, 1);
+    for (uint32_t k = 0; k < shape->kind_count; k++) {
+        berthi_layer *const kind = &shape->kinds[k];
+
+        kind->heads = berthi_max_u64(kind->heads / ranks, 1);
+        kind->kv_heads = berthi_max_u64(kind->kv_heads / ranks, 1);
+        kind->intermediate /= ranks;
+        kind->expert_intermediate /= ranks;
+        kind->shared_intermediate /= ranks;
+    }
+}
+
+/* ----------------------------------------------------------------------- any slice */
+
+bool
+berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape, uint32_t rank)
+{
+    const uint32_t dimension = slice->along == BERTH_SLICING_COLUMNS ? 1 : 0;
+
+    if (slice->along == BERTH_SLICING_NONE)
+        return true;
+    return rank > dimension && rank <= 2 && slice->first <= shape[dimension]
+           && slice->count <= shape[dimension] - slice->first;
+}
+
+void
+berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
+                   uint64_t *out)
+{
+    memcpy(out, shape, rank * sizeof *out);
+    if (slice->along != BERTH_SLICING_NONE)
+        out[slice->along == BERTH_SLICING_COLUMNS ? 1 : 0] = slice->count;
+}
+
+/* Blocks of 4 bits run along rows and on into the next one. */
+static const char *
+refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
+              const berthi_quantized *record)
+{
+    const uint64_t inner = rank > 1 ? shape[1] : 1;
+    const uint64_t block =
+        record->is_double ? record->block_size * UINT64_C(256) : record->block_size;
+    const uint64_t begin = slice->first * inner;
+    const uint64_t end = begin + slice->count * inner;
+
+    if (slice->along == BERTH_SLICING_COLUMNS)
+        return "is stored in blocks that run along its rows: columns of it would split "
+               "them, cut the checkpoint it was made of";
+    if (block == 0 || begin % block != 0
+        || (end % block != 0 && end != record->elements))
+        return "is stored in blocks that a cut here would split: cut the checkpoint it "
+               "was made of";
+    return NULL;
+}
+
+const char *
+berthi_slice_refusal(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
+                     int32_t dtype, const berthi_quantized *record)
+{
+    const uint64_t inner =
+        rank > 1 && slice->along == BERTH_SLICING_ROWS ? shape[1] : 1;
+    const uint64_t bits = berth_dtype_bits(dtype);
+
+    if (slice->along == BERTH_SLICING_NONE)
+        return NULL;
+    if (record == NULL) /* of 4 bits: eight numbers are whole bytes */
+        return slice->first % 8 * (inner % 8) * bits % 8 == 0
+                       && slice->count % 8 * (inner % 8) * bits % 8 == 0
+                       && (slice->along == BERTH_SLICING_ROWS
+                           || shape[1] % 8 * bits % 8 == 0)
+                   ? NULL
+                   : "has no whole bytes where it would be cut";
+    switch (record->encoding) {
+    case BERTH_ENCODING_NF4:
+    case BERTH_ENCODING_FP4:
+        if (!record->is_transposed_absmax)
+            return refuse_blocks(slice, shape, rank, record);
+        break;
+    case BERTH_ENCODING_INT8: return NULL;
+    default: break;
+    }
+    return "is stored in an encoding that is not cut: cut the checkpoint it was made of";
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parallel.h - what of each tensor one rank of tensor parallelism holds: which
+ * dimension is cut, and where.
+ *
+ *   queries, keys, values, gate, up     rows: a share of the outputs
+ *   output projection, down             columns: a share of the inputs
+ *   embedding, head                     rows: a share of the words
+ *   norms, routers, biases of sums      whole, on every rank
+ *
+ * As vLLM and the tp_plan of transformers cut them. Rows of queries, keys and values
+ * are cut between heads; with fewer heads of keys than ranks, each of these heads is
+ * on several ranks. Only families whose tensors are all known are cut.
+ *
+ * Pure: names, shapes and the numbers of config.json.
+ */
+#ifndef BERTH_PLACEMENT_PARALLEL_H
+#define BERTH_PLACEMENT_PARALLEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "placement/shape.h"
+#include "quant/classify.h"
+
+#define BERTHI_PARALLEL_RANKS 1024u /* at most */
+
+/* What of a tensor a berth holds. */
+typedef struct berthi_slice {
+    uint64_t first;
+    uint64_t count;
+    int32_t along; /* berth_slicing; NONE: all of it, the others are 0 */
+    uint32_t reserved;
+} berthi_slice;
+
+/* One rank of a model. */
+typedef struct berthi_parallel {
+    uint32_t rank;
+    uint32_t ranks;
+    const char *model_type;
+    uint64_t heads;
+    uint64_t kv_heads;
+} berthi_parallel;
+
+/* A tensor as it is stored, values unpacked. */
+typedef struct berthi_parallel_tensor {
+    const char *name; /* not ended by a NUL */
+    uint64_t name_length;
+    const uint64_t *shape;
+    uint32_t rank;
+} berthi_parallel_tensor;
+
+/*
+ * `shape` NULL: there is no config.json. Fails with ARGUMENT (no rank of so many) and
+ * UNSUPPORTED (a family that is not known well enough).
+ */
+berth_status berthi_parallel_init(berthi_parallel *out, uint32_t rank, uint32_t ranks,
+                                  const berthi_shape *shape, berth_error *error);
+/*
+ * The slice of this rank. `where` is for errors: UNSUPPORTED (a tensor that the family
+ * is not known to have), ARGUMENT (it cannot be shared evenly). Words need not be even.
+ */
+berth_status berthi_parallel_divide(const berthi_parallel *parallel,
+                                    const berthi_parallel_tensor *tensor,
+                                    const berthi_about *where, berthi_slice *out,
+                                    berth_error *error);
+/* What of the model one rank computes: heads, widths and words. */
+void berthi_parallel_shrink(const berthi_parallel *parallel, berthi_shape *shape);
+
+/* ----------------------------------------------------------------- any slice */
+
+/* True when the tensor has such rows or columns. */
+bool berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape,
+                            uint32_t rank);
+/* The shape of what the slice holds, of one that is inside. */
+void berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
+                        uint64_t *out);
+/*
+ * NULL, or why a tensor cannot be cut so: blocks or bytes would be. `record` NULL: plain
+ * numbers of `dtype`. The slice is inside.
+ */
+const char *berthi_slice_refusal(const berthi_slice *slice, const uint64_t *shape,
+                                 uint32_t rank, int32_t dtype,
+                                 const berthi_quantized *record);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan.h - the plan: what it is made from, what it holds, how it is made.
+ *
+ *   tensors, layers, tiers
+ *     │ plan_make.c     checks, sums of layers, rooms of tiers
+ *     ▼
+ *   homes of layers     plan_fit.c (home.h), or a device map that is followed
+ *     │ plan_place.c    stay or go (stream.h); host memory or disk
+ *     │ plan_experts.c  experts that stay, or slots that all of them share
+ *     ▼
+ *   berths              plan_lay.c: offsets, sums of tiers: counting is laying out
+ *     │ plan_predict.c  passes over the layers (stream.h), load, advice
+ *     │ plan_spread.c   the same with homes in proportion to room: is it faster?
+ *     ▼
+ *   struct berth_plan   plan_explain.c says why; plan_json.c writes and reads it
+ *
+ * Pure: no files, no devices, no clock. A plan belongs to its context and holds
+ * neither checkpoint nor names of it.
+ */
+#ifndef BERTH_PLACEMENT_PLAN_H
+#define BERTH_PLACEMENT_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "kernels/memory.h"
+#include "placement/home.h"
+#include "placement/parallel.h"
+#include "placement/stream.h"
+#include "placement/tier.h"
+
+#define BERTHI_NO_TIER UINT32_MAX
+#define BERTHI_NO_EXPERT UINT32_MAX
+
+/* ------------------------------------------------------------------------ input */
+
+/* One tensor of the checkpoint that is no statistics. */
+typedef struct berthi_plan_tensor {
+    const char *name;     /* as stored; borrowed, not ended by a NUL */
+    uint64_t bytes;       /* of its berth (slab.h) */
+    uint64_t scratch;     /* while it is quantized; 0: it is not */
+    uint32_t name_length;
+    uint32_t number;      /* of the checkpoint */
+    uint32_t layer;
+    uint32_t tie;         /* the tensor whose berth it shares; BERTHI_NO_TIE: none */
+    uint32_t tier;        /* it has to lie there; BERTHI_NO_TIER: anywhere */
+    uint8_t kind;         /* berthi_piece_kind; FIXED: wherever the layer's home is */
+    int8_t encoding;
+    int8_t dtype;
+    uint32_t expert;      /* its pieces go together; BERTHI_NO_EXPERT: alone */
+    berthi_slice slice;   /* that the berth holds */
+} berthi_plan_tensor;
+
+#define BERTHI_NO_TIE UINT32_MAX
+
+typedef struct berthi_plan_layer_input {
+    const char *name; /* of the module; borrowed */
+    uint64_t name_length;
+    uint64_t cache;   /* bytes of its KV cache, which lies on its home */
+    bool is_tied;     /* its tensors serve another layer, too */
+} berthi_plan_layer_input;
+
+typedef struct berthi_plan_tier_input {
+    berthi_tier tier;
+    uint64_t budget;        /* UINT64_MAX: no limit */
+    uint64_t reserve;       /* of it, kept free */
+    uint64_t link_rate;     /* GPU: from host memory; cpu, disk: from the disk */
+    uint64_t memory_rate;
+    int32_t link_source;    /* berth_rate_source */
+    int32_t memory_source;
+} berthi_plan_tier_input;
+
+typedef struct berthi_plan_input {
+    const berthi_plan_tensor *tensors; /* layers ascending, in a layer by name */
+    uint32_t tensor_count;
+    const berthi_plan_layer_input *layers; /* in the order of execution */
+    uint32_t layer_count;
+    const berthi_plan_tier_input *tiers; /* in the order of berthi_tier_compare() */
+    uint32_t tier_count;
+    uint64_t activations;    /* bytes on each device that computes */
+    uint64_t runtime;        /* what a GPU's runtime is expected to take of its reserve */
+    uint64_t disk_rate;      /* what is loaded comes from it, tier or not */
+    uint64_t staging;        /* of each GPU, in host memory */
+    uint32_t expert_count;   /* of a layer */
+    uint32_t experts_used;   /* of them by one token; 0: not known, all */
+    uint64_t tokens;         /* of one pass: sequences */
+    uint32_t slots;          /* 0: as many as are best */
+    bool no_offload;
+    bool is_mapped;          /* every tensor has a tier: it is followed, budgets or not */
+    berth_plan_summary summary; /* type, dtype, digest, ...: what is only passed on */
+} berthi_plan_input;
+
+/* ------------------------------------------------------------------------- plan */
+
+/* 32 bytes a tensor: there are plans of a hundred thousand. */
+typedef struct berthi_berth {
+    uint64_t offset; /* in the tier's slab */
+    uint64_t bytes;
+    uint32_t number; /* of the checkpoint */
+    uint32_t name;   /* behind the layer's prefix: offset in `texts` */
+    uint16_t layer;
+    uint8_t tier;
+    int8_t encoding;
+    int8_t dtype;
+    bool is_expert;
+    bool is_tied;    /* shares the berth of another; counts in no sum */
+    bool is_resident;
+} berthi_berth;
+
+#define BERTHI_PLAN_LAYERS 65535u
+
+typedef struct berthi_plan_layer {
+    berth_plan_layer out;      /* what berth.h says of it */
+    const char *prefix;        /* of the stored names of its tensors */
+    uint32_t prefix_length;
+} berthi_plan_layer;
+
+struct berth_plan {
+    berth_context *context;
+    berthi_arena arena;        /* layers, tiers, map, texts */
+    berth_plan_summary summary;
+    berth_plan_tier *tiers;
+    berthi_plan_layer *layers;
+    berthi_berth *berths;      /* in the order of the tensors */
+    berthi_slice *slices;      /* of berths; NULL: they hold whole tensors */
+    uint64_t berth_count;
+    const char *texts;         /* ends of names, each ended by a NUL, each once */
+    berth_map_line *map;
+};
+
+/*
+ * Makes a plan but for its map. Fails with ARGUMENT, NO_FIT (the tier, the bytes
+ * missing, the smallest change), UNSUPPORTED (more layers than a plan can have) or
+ * NO_MEMORY. Free with berthi_plan_free().
+ */
+berth_status berthi_plan_make(berth_context *context, const berthi_plan_input *input,
+                              berth_plan **out, berth_error *error);
+/* Memory for a plan of these counts, all zero but for the counts. */
+berth_status berthi_plan_alloc(berth_context *context, uint32_t tiers, uint32_t layers,
+                               uint64_t berths, berth_plan **out, berth_error *error);
+/* Memory for what berths hold: `slices`, all whole. */
+bool berthi_plan_can_slice(berth_plan *plan);
+/* What a berth holds. */
+static inline berthi_slice
+berthi_plan_slice(const berth_plan *plan, uint64_t berth)
+{
+    return plan->slices != NULL ? plan->slices[berth]
+                                : (berthi_slice){ .along = BERTH_SLICING_NONE };
+}
+/* NULL is allowed. */
+void berthi_plan_free(berth_plan *plan);
+
+/* Makes all sums anew, from berths, slots and what was asked for beside them. */
+void berthi_plan_sum(berth_plan *plan);
+/* All of a tier's parts but what is free. */
+uint64_t berthi_plan_taken(const berth_plan_tier *tier);
+
+/* The name of a berth's tensor, as snprintf() would write it. */
+uint64_t berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text,
+                          size_t capacity);
+/* The number behind ".experts." in a tensor's name; BERTHI_NO_EXPERT: there is none. */
+uint32_t berthi_plan_expert(const char *name, uint64_t length);
+/* One sentence. */
+void berthi_plan_explain(const berth_plan *plan, uint32_t layer, char *text,
+                         size_t capacity);
+
+/* ----------------------------------------------------------- parts of plan_make */
+
+/* A plan in the making. */
+typedef struct berthi_plan_work {
+    berth_context *context;
+    const berthi_plan_input *input;
+    berthi_arena arena;    /* all below */
+    uint32_t device_count; /* tiers that compute: the first ones */
+    uint32_t host;         /* tier; BERTHI_NO_TIER: none */
+    uint32_t disk;
+    uint32_t *homes;       /* of layers: tiers */
+    uint64_t *needed;      /* of layers: berthi_plan_need() */
+    berthi_home_layer *sums; /* of layers; NULL where a map is followed */
+    uint32_t *first;       /* of layers: tensors; one more at the end */
+    uint32_t *tier_of;     /* of tensors */
+    uint64_t staging;      /* in host memory, of all devices */
+    uint64_t *usable;      /* of tiers: budget less reserve and what has been taken */
+    berthi_stream_result *settled; /* of devices */
+    berth_plan *plan;
+} berthi_plan_work;
+
+/* Experts of a layer that one pass takes, at most. */
+uint32_t berthi_plan_experts(const berthi_plan_input *input);
+
+/* By how much a budget grows for so many bytes that can be used: its reserve, too. */
+uint64_t berthi_plan_raise(const berthi_plan_tier_input *tier, uint64_t bytes);
+/* NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. */
+berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
+                                uint64_t bytes, const char *why, berth_error *error);
+/* Homes of layers, or a refusal that says what would make it fit. */
+berth_status berthi_plan_find_homes(berthi_plan_work *work, berth_error *error);
+/* Bytes that a pass reads of a layer, wherever it is computed. */
+uint64_t berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
+                          uint32_t end);
+/* Seconds that a pass computes in a layer: its home's memory is read at its rate. */
+double berthi_plan_compute(const berthi_plan_work *work, uint32_t layer);
+
+/* What of each layer stays on its home, and where the rest goes. */
+berth_status berthi_plan_place(berthi_plan_work *work, berth_error *error);
+/* The tensors of one expert, or one tensor, from `i` to what is returned go as one. */
+uint32_t berthi_plan_group_end(const berthi_plan_work *work, uint32_t i);
+/* Bytes of all tensors that lie on a tier. */
+uint64_t berthi_plan_sum_on(const berthi_plan_work *work, uint32_t tier);
+/*
+ * Gives what a device has left to slots of experts, and the place of experts that stay,
+ * if there is room for them elsewhere and no more is brought then. Fails with NO_MEMORY.
+ */
+berth_status berthi_plan_divide_experts(berthi_plan_work *work, berth_error *error);
+/*
+ * Of the experts that are wanted and do not stay those that lie in slots, 0 to 1, if all
+ * are as likely: `layers` take `used` each, in turn, of `away` in all. As
+ * loader/lease_cache.c gives slots away: each layer has its share of them, but for what
+ * a layer needs that uses more than its share.
+ */
+double berthi_plan_expert_hits(uint64_t slots, uint64_t away, uint64_t layers,
+                               uint64_t used);
+/* Offsets, names, sums of tiers and layers. */
+berth_status berthi_plan_lay(berthi_plan_work *work, berth_error *error);
+/* Times, bytes over links, advice. */
+berth_status berthi_plan_predict(berthi_plan_work *work, berth_error *error);
+/* Takes other homes where they make a pass shorter. */
+berth_status berthi_plan_spread(berthi_plan_work *work, berth_error *error);
+/* What the caller knows and the planner does not ask. */
+void berthi_plan_pass_on(const berthi_plan_input *input, berth_plan *plan);
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_fit.c - homes of layers, and where there are none the smallest change that
+ * would make it fit: one tier with so many bytes more.
+ */
+#include <string.h>
+
+#include "placement/plan.h"
+#include "placement/slab.h"
+
+/* One tier that could be larger. */
+typedef struct change {
+    uint32_t tier;  /* BERTHI_NO_TIER: none helps */
+    uint64_t bytes; /* added to what can be used of it */
+    uint64_t raise; /* of its budget, whose reserve may grow with it */
+} change;
+
+/* -------------------------------------------------------------------------- try */
+
+static uint64_t
+more(uint64_t bytes, uint64_t added)
+{
+    uint64_t sum;
+
+    return berthi_can_add(bytes, added, &sum) ? sum : UINT64_MAX;
+}
+
+/* Finds homes as if the tier of the change were larger. */
+static berth_status
+find_with(const berthi_plan_work *work, const berthi_home_problem *given,
+          const change *changed, berthi_homes *out, berth_error *error)
+{
+    berthi_home_device devices[BERTHI_HOME_DEVICES];
+    berthi_home_problem problem = *given;
+
+    memcpy(devices, given->devices, given->device_count * sizeof *devices);
+    problem.devices = devices;
+    if (changed->tier < given->device_count)
+        devices[changed->tier].room = more(devices[changed->tier].room, changed->bytes);
+    else
+        problem.elsewhere = more(problem.elsewhere, changed->bytes);
+    return berthi_home_find(work->context, &problem, out, error);
+}
+
+/* All that could have to go anywhere, with slots: enough for any tier. */
+static uint64_t
+enough(const berthi_home_problem *problem)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t l = 0; l < problem->layer_count; l++) {
+        const berthi_home_layer *const layer = &problem->layers[l];
+
+        bytes += layer->fixed + 3 * layer->dense + layer->experts + layer->idle
+                 + layer->expert_slot;
+    }
+    for (uint32_t d = 0; d < problem->device_count; d++)
+        bytes += problem->devices[d].overhead;
+    return berthi_slab_round(bytes);
+}
+
+/* Bytes of a budget for each that can be used: its reserve grows with it. */
+static double
+share_of(const berthi_plan_tier_input *tier)
+{
+    const uint64_t usable = tier->budget - tier->reserve;
+
+    return usable > 0 ? (double)tier->budget / (double)usable : 1;
+}
+
+uint64_t
+berthi_plan_raise(const berthi_plan_tier_input *tier, uint64_t bytes)
+{
+    return berthi_slab_round((uint64_t)((double)bytes * share_of(tier)));
+}
+
+/* As much as a raise of so much gives, `most` at most. */
+static uint64_t
+bytes_for(const berthi_plan_tier_input *tier, uint64_t raise, uint64_t most)
+{
+    if (berthi_plan_raise(tier, most) <= raise)
+        return most;
+    return berthi_round_down((uint64_t)((double)raise / share_of(tier)),
+                             BERTHI_SLAB_ALIGNMENT);
+}
+
+/* Halves the stretch between too little and enough, in whole alignments. */
+static berth_status
+measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
+        change *best, berth_error *error)
+{
+    const berthi_plan_tier_input *const input = &work->input->tiers[tier];
+    berthi_homes found = { .homes = work->homes };
+    change tried = { .tier = tier,
+                     .bytes = bytes_for(input, best->raise, enough(problem)) };
+    uint64_t low = 0;
+    berth_status status = find_with(work, problem, &tried, &found, error);
+
+    if (status != BERTH_OK || !found.is_feasible)
+        return status;
+    *best = tried;
+    while (best->bytes - low > BERTHI_SLAB_ALIGNMENT) {
+        tried.bytes = low + berthi_slab_round((best->bytes - low) / 2);
+        status = find_with(work, problem, &tried, &found, error);
+        if (status != BERTH_OK)
+            return status;
+        if (found.is_feasible)
+            best->bytes = tried.bytes;
+        else
+            low = tried.bytes;
+    }
+    best->raise = berthi_plan_raise(input, best->bytes);
+    return BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------- refusal */
+
+berth_status
+berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier, uint64_t bytes,
+                   const char *why, berth_error *error)
+{
+    const berthi_plan_tier_input *const input = &work->input->tiers[tier];
+    const uint64_t raise = berthi_plan_raise(input, bytes);
+    char name[BERTHI_TIER_NAME];
+    char size[32];
+
+    (void)berthi_tier_name(&input->tier, name);
+    (void)berth_size_format(raise, size);
+    return berthi_fail(error, BERTH_REASON_NO_FIT,
+                       &(berthi_about){ .tensor = name,
+                                        .tensor_length = strlen(name),
+                                        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                               | BERTH_HAS_BYTES,
+                                        .expected = input->budget + raise,
+                                        .actual = input->budget },
+                       "is short of %s%s", size, why);
+}
+
+static berth_status
+refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
+       berth_error *error)
+{
+    change best = { .tier = BERTHI_NO_TIER, .raise = UINT64_MAX };
+    berth_status status = BERTH_OK;
+
+    for (uint32_t d = 0; d < problem->device_count && status == BERTH_OK; d++)
+        status = measure(work, problem, d, &best, error);
+    if (status == BERTH_OK && work->host != BERTHI_NO_TIER && !work->input->no_offload)
+        status = measure(work, problem, work->host, &best, error);
+    if (status != BERTH_OK)
+        return status;
+    if (best.tier == BERTHI_NO_TIER)
+        return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
+                           "no single tier can be large enough: give more to several");
+    return berthi_plan_refuse(work, best.tier, best.bytes,
+                              ": the smallest change that would do", error);
+}
+
+/* -------------------------------------------------------------------------- homes */
+
+static uint64_t
+room_elsewhere(const berthi_plan_work *work)
+{
+    uint64_t room = 0;
+
+    if (work->input->no_offload)
+        return 0;
+    if (work->host != BERTHI_NO_TIER)
+        room = work->usable[work->host];
+    return work->disk != BERTHI_NO_TIER ? more(room, work->usable[work->disk]) : room;
+}
+
+/* The same layers with embeddings that stay; false: not all can. */
+static bool
+can_stay(const berthi_home_problem *problem, berthi_home_layer *layers)
+{
+    uint64_t needed = 0;
+    uint64_t room = 0;
+
+    for (uint32_t l = 0; l < problem->layer_count; l++) {
+        berthi_home_layer *const layer = &layers[l];
+
+        *layer = problem->layers[l];
+        if (layer->is_away)
+            return false;
+        layer->fixed += layer->idle;
+        layer->idle = 0;
+        needed += layer->fixed + layer->dense + layer->experts;
+    }
+    for (uint32_t d = 0; d < problem->device_count; d++)
+        room = more(room, problem->devices[d].room);
+    return needed <= room;
+}
+
+/*
+ * Rows cost next to nothing to fetch, so that homes are found with embeddings outside.
+ * Where all stays on as few devices, with nothing to bring, those homes are taken.
+ */
+static berth_status
+bring_home(berthi_plan_work *work, const berthi_home_problem *given,
+           const berthi_homes *found, berth_error *error)
+{
+    const uint64_t bytes = given->layer_count * sizeof *work->homes;
+    berthi_home_layer *const layers = berthi_arena_alloc(
+        &work->arena, given->layer_count * sizeof *layers, sizeof(uint64_t));
+    berthi_homes all = { .homes = berthi_arena_alloc(&work->arena, bytes, 4) };
+    berthi_home_problem problem = *given;
+    berth_status status;
+
+    if (layers == NULL || all.homes == NULL)
+        return berthi_fail_memory(error, "finding homes of layers");
+    if (found->cost.nanoseconds > 0 || !can_stay(given, layers))
+        return BERTH_OK;
+    problem.layers = layers;
+    problem.elsewhere = 0;
+    status = berthi_home_find(work->context, &problem, &all, error);
+    if (status == BERTH_OK && all.is_feasible && all.cost.cuts <= found->cost.cuts)
+        memcpy(work->homes, all.homes, bytes);
+    return status;
+}
+
+berth_status
+berthi_plan_find_homes(berthi_plan_work *work, berth_error *error)
+{
+    const berthi_plan_input *const input = work->input;
+    berthi_home_device devices[BERTHI_HOME_DEVICES];
+    berthi_homes found = { .homes = work->homes };
+    berthi_home_problem problem = { .layers = work->sums,
+                                    .layer_count = input->layer_count,
+                                    .devices = devices,
+                                    .device_count = work->device_count,
+                                    .elsewhere = room_elsewhere(work) };
+    berth_status status;
+
+    for (uint32_t d = 0; d < work->device_count; d++)
+        devices[d] = (berthi_home_device){ .room = work->usable[d],
+                                           .overhead = input->activations,
+                                           .rate = input->tiers[d].link_rate };
+    if (input->expert_count > 0)
+        problem.expert_share = (uint32_t)berthi_min_u64(
+            ((uint64_t)berthi_plan_experts(input) << 32) / input->expert_count,
+            UINT32_MAX);
+    status = berthi_home_find(work->context, &problem, &found, error);
+    if (status != BERTH_OK)
+        return status;
+    if (!found.is_feasible)
+        return refuse(work, &problem, error);
+    work->plan->summary.is_proved = found.is_proved;
+    return bring_home(work, &problem, &found, error);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_json.h - a plan as text, berth-plan(5), both ways. No I/O. */
+#ifndef BERTH_PLACEMENT_PLAN_JSON_H
+#define BERTH_PLACEMENT_PLAN_JSON_H
+
+#include "placement/plan.h"
+#include "quant/json_text.h"
+
+#define BERTHI_PLAN_VERSION 1u
+#define BERTHI_PLAN_TEXT_LIMIT UINT64_C(1000000000) /* bytes */
+
+/* What is read back is the same plan, and printed again the same text. */
+berth_status berthi_plan_print(const berth_plan *plan, berthi_json_put put, void *user,
+                               berth_error *error);
+/*
+ * `text` is changed. Sums of tiers and layers are made anew from the berths. Fails with
+ * PLAN_JSON and a position, UNSUPPORTED or NO_MEMORY; free with berthi_plan_free().
+ */
+berth_status berthi_plan_parse(berth_context *context, char *text, uint64_t bytes,
+                               const char *file, berth_plan **out, berth_error *error);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_names.c - ends of tensors' names, each kept once; and whole names. */
+#include "placement/plan_names.h"
+
+#include <string.h>
+
+#define FIRST_TEXT 4096u
+#define FIRST_SLOTS 512u /* a power of two */
+
+/* Eight bytes at a time. */
+static uint64_t
+hash(const char *text, uint64_t length)
+{
+    uint64_t h = length;
+    uint64_t word;
+
+    for (; length >= sizeof word; text += sizeof word, length -= sizeof word) {
+        memcpy(&word, text, sizeof word);
+        h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 29;
+    }
+    word = 0;
+    memcpy(&word, text, (size_t)length);
+    h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 32;
+}
+
+void
+berthi_plan_names_init(berthi_plan_names *names, berthi_arena *arena)
+{
+    memset(names, 0, sizeof *names);
+    names->arena = arena;
+}
+
+/* Room for `length` bytes more and a NUL. */
+static bool
+has_text_room(berthi_plan_names *names, uint64_t length)
+{
+    const uint64_t needed = names->used + length + 1;
+    const uint64_t capacity = berthi_max_u64(2 * needed, FIRST_TEXT);
+    char *text;
+
+    if (needed <= names->capacity)
+        return true;
+    text = needed < UINT32_MAX ? berthi_arena_alloc(names->arena, capacity, 1) : NULL;
+    if (text == NULL)
+        return false;
+    if (names->used > 0)
+        memcpy(text, names->text, names->used);
+    names->text = text;
+    names->capacity = capacity;
+    return true;
+}
+
+/* Where a name is in the table, or the free slot where it would be. */
+static uint64_t
+find(const berthi_plan_names *names, const char *text, uint64_t length)
+{
+    uint64_t at = hash(text, length) & names->mask;
+
+    for (; names->slots[at] != 0; at = (at + 1) & names->mask) {
+        const char *const known = names->text + names->slots[at] - 1;
+
+        if (strncmp(known, text, length) == 0 && known[length] == '\0')
+            break;
+    }
+    return at;
+}
+
+/* A free slot for one more, and half of all. */
+static bool
+has_slot_room(berthi_plan_names *names)
+{
+    const uint64_t size = names->slots == NULL ? FIRST_SLOTS : 2 * (names->mask + 1);
+    uint32_t *slots;
+
+    if (names->slots != NULL && 2 * (names->count + 1) <= names->mask)
+        return true;
+    slots = berthi_arena_alloc(names->arena, size * sizeof *slots, 4);
+    if (slots == NULL)
+        return false;
+    memset(slots, 0, size * sizeof *slots);
+    names->slots = slots;
+    names->mask = size - 1;
+    for (uint64_t at = 0; at < names->used; at += strlen(names->text + at) + 1)
+        slots[find(names, names->text + at, strlen(names->text + at))] = (uint32_t)at + 1;
+    return true;
+}
+
+uint32_t
+berthi_plan_names_keep(berthi_plan_names *names, const char *text, uint64_t length)
+{
+    uint64_t at;
+
+    if (names->is_failed || !has_slot_room(names) || !has_text_room(names, length)) {
+        names->is_failed = true;
+        return 0;
+    }
+    at = find(names, text, length);
+    if (names->slots[at] == 0) {
+        names->slots[at] = (uint32_t)names->used + 1;
+        memcpy(names->text + names->used, text, length);
+        names->used += length;
+        names->text[names->used++] = '\0';
+        names->count++;
+    }
+    return names->slots[at] - 1;
+}
+
+bool
+berthi_plan_names_can_finish(const berthi_plan_names *names, berth_plan *plan)
+{
+    if (names->is_failed)
+        return false;
+    plan->texts = berthi_arena_text(&plan->arena, names->used > 0 ? names->text : "",
+                                    names->used);
+    return plan->texts != NULL;
+}
+
+uint64_t
+berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text, size_t capacity)
+{
+    const berthi_berth *const b = &plan->berths[berth];
+    const berthi_plan_layer *const layer = &plan->layers[b->layer];
+    const char *const end = plan->texts + b->name;
+    const uint64_t length = layer->prefix_length + strlen(end);
+    uint64_t used = 0;
+
+    if (capacity == 0)
+        return length;
+    while (used < layer->prefix_length && used + 1 < capacity) {
+        text[used] = layer->prefix[used];
+        used++;
+    }
+    for (const char *at = end; *at != '\0' && used + 1 < capacity; at++)
+        text[used++] = *at;
+    text[used] = '\0';
+    return length;
+}
+
+uint32_t
+berthi_plan_expert(const char *name, uint64_t length)
+{
+    static const char word[] = ".experts.";
+    const uint32_t size = sizeof word - 1;
+    const char *const end = name + length;
+    const char *at = memchr(name, '.', length);
+    uint64_t number = 0;
+
+    while (at != NULL && ((size_t)(end - at) <= size || memcmp(at, word, size) != 0))
+        at = memchr(at + 1, '.', (size_t)(end - at - 1));
+    if (at == NULL)
+        return BERTHI_NO_EXPERT;
+    for (at += size; at < end && *at >= '0' && *at <= '9' && number < UINT32_MAX; at++)
+        number = number * 10 + (uint64_t)(*at - '0');
+    return at < end && *at == '.' && at[-1] != '.' && number < BERTHI_NO_EXPERT
+               ? (uint32_t)number
+               : BERTHI_NO_EXPERT;
+}

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_parse.c - a plan out of its JSON. The text may be anybody's: every number is
+ * checked against those that it has to agree with, sums are made anew, and berths of
+ * one tier may not overlap.
+ */
+#include <string.h>
+
+#include "placement/link.h"
+#include "placement/plan_json.h"
+#include "placement/plan_names.h"
+#include "placement/plan_words.h"
+#include "placement/slab.h"
+#include "quant/format.h"
+#include "quant/members.h"
+
+/* Sums of so many berths stay below 2^63. */
+#define BYTES_LIMIT (UINT64_C(1) << 38)
+#define NO_OFFSET UINT64_MAX
+#define TEXT_BLOCK 65536u
+
+typedef struct parser {
+    berthi_members members;
+    berthi_arena arena;    /* texts that the plan does not keep */
+    berth_plan *plan;
+    berth_context *context;
+    berthi_plan_names names;
+    uint64_t berths;       /* read so far */
+} parser;
+
+/* ------------------------------------------------------------------------- words */
+
+static bool
+can_read_word(parser *p, const char *key, berthi_plan_words words, int32_t *out)
+{
+    const char *text;
+
+    if (!berthi_members_can_read_text(&p->members, key, &text))
+        return false;
+    if (berthi_plan_can_find_word(words, text, out))
+        return true;
+    return berthi_members_stop(&p->members, "an unknown word");
+}
+
+static bool
+can_read_dtype(parser *p, const char *key, int32_t *out)
+{
+    const char *text;
+
+    if (!berthi_members_can_read_text(&p->members, key, &text))
+        return false;
+    *out = berthi_format_dtype(text, strlen(text));
+    if (*out == BERTHI_NO_DTYPE)
+        return berthi_members_stop(&p->members, "an unknown dtype");
+    return true;
+}
+
+static bool
+can_read_encoding(parser *p, const char *key, int32_t *out)
+{
+    const char *text;
+
+    if (!berthi_members_can_read_text(&p->members, key, &text))
+        return false;
+    for (*out = 0; *out < BERTH_ENCODING_STATISTICS; ++*out)
+        if (strcmp(berth_encoding_name(*out), text) == 0)
+            return true;
+    return berthi_members_stop(&p->members, "an unknown encoding");
+}
+
+/* The name of a tier that has been listed. */
+static bool
+can_read_tier(parser *p, const char *key, uint32_t *out)
+{
+    const char *text;
+
+    if (!berthi_members_can_read_text(&p->members, key, &text))
+        return false;
+    for (*out = 0; *out < p->plan->summary.tier_count; ++*out)
+        if (strcmp(p->plan->tiers[*out].name, text) == 0)
+            return true;
+    return berthi_members_stop(&p->members, "a tier that is not in the list of tiers");
+}
+
+static bool
+can_read_32(parser *p, const char *key, uint32_t *out)
+{
+    uint64_t number;
+
+    if (!berthi_members_can_read_below(&p->members, key, UINT32_MAX + UINT64_C(1), &number))
+        return false;
+    *out = (uint32_t)number;
+    return true;
+}
+
+static bool
+can_read_flag(parser *p, const char *key, int32_t *out)
+{
+    bool value;
+
+    if (!berthi_members_can_read_bool(&p->members, key, &value))
+        return false;
+    *out = value;
+    return true;
+}
+
+/* -------------------------------------------------------------------------- head */
+
+static bool
+can_enter(parser *p, const char *key)
+{
+    return berthi_members_can_read_key(&p->members, key)
+           && berthi_scan_can_enter_object(&p->members.scan);
+}
+
+/* Which rank it is for; without it, all of the model. */
+static bool
+can_read_parallel(parser *p, berth_plan_summary *s)
+{
+    berthi_members *const m = &p->members;
+    bool is_there;
+
+    s->ranks = 1;
+    if (!berthi_members_can_find_key(m, "parallel", &is_there))
+        return false;
+    if (!is_there)
+        return true;
+    if (!berthi_scan_can_enter_object(&m->scan) || !can_read_32(p, "rank", &s->rank)
+        || !can_read_32(p, "ranks", &s->ranks))
+        return false;
+    if (s->ranks < 2 || s->ranks > BERTHI_PARALLEL_RANKS || s->rank >= s->ranks)
+        return berthi_members_stop(m, "there are 2 to 1024 ranks, counted from 0");
+    return berthi_members_is_at_end(m);
+}
+
+static bool
+can_read_head(parser *p, berth_plan_summary *s)
+{
+    berthi_members *const m = &p->members;
+    const char *writer;
+
+    return berthi_members_can_read_version(m, BERTHI_PLAN_VERSION)
+           && berthi_members_can_read_text(m, "writer", &writer)
+           && can_enter(p, "checkpoint") && can_read_32(p, "digest", &s->digest)
+           && berthi_members_can_read_number(m, "tensors", &s->berth_count)
+           && berthi_members_is_at_end(m) && can_enter(p, "weights")
+           && can_read_encoding(p, "type", &s->type)
+           && can_read_dtype(p, "dtype", &s->dtype)
+           && can_read_flag(p, "double_quant", &s->double_quant)
+           && can_read_32(p, "block_size", &s->block_size) && berthi_members_is_at_end(m)
+           && can_enter(p, "use")
+           && berthi_members_can_read_number(m, "context", &s->context)
+           && berthi_members_can_read_number(m, "batch", &s->batch)
+           && can_read_dtype(p, "cache_dtype", &s->cache_dtype)
+           && berthi_members_is_at_end(m) && can_enter(p, "planner")
+           && can_read_flag(p, "imitated", &s->is_imitated)
+           && can_read_flag(p, "proved", &s->is_proved) && berthi_members_is_at_end(m)
+           && can_read_parallel(p, s);
+}
+
+/* ------------------------------------------------------------------------- tiers */
+
+static bool
+can_read_name(parser *p, uint32_t number, berth_plan_tier *tier)
+{
+    berthi_tier before;
+    berthi_tier parsed;
+    const char *text;
+
+    if (!berthi_members_can_read_text(&p->members, "name", &text))
+        return false;
+    if (!berthi_tier_can_parse(text, strlen(text), &parsed))
+        return berthi_members_stop(&p->members, "not the name of a tier");
+    (void)berthi_tier_name(&parsed, tier->name);
+    tier->kind = parsed.kind;
+    if (strcmp(text, tier->name) != 0)
+        return berthi_members_stop(&p->members, "tiers are called \"cuda:0\", \"cpu\", "
+                                                "\"disk\"");
+    if (number == 0)
+        return true;
+    (void)berthi_tier_can_parse(tier[-1].name, strlen(tier[-1].name), &before);
+    if (berthi_tier_compare(&before, &parsed) >= 0)
+        return berthi_members_stop(&p->members, "tiers are out of order");
+    return true;
+}
+
+static bool
+can_read_bytes(parser *p, const char *key, uint64_t *out)
+{
+    return berthi_members_can_read_below(&p->members, key, UINT64_C(1) << 56, out);
+}
+
+/* Of devices whose layers have experts elsewhere. */
+static bool
+can_read_experts(parser *p, berth_plan_tier *tier)
+{
+    berthi_members *const m = &p->members;
+    bool has_experts;
+    const char *routing;
+    uint64_t slots;
+
+    if (!berthi_members_can_find_key(m, "expert_slot_count", &has_experts))
+        return false;
+    if (!has_experts)
+        return true;
+    if (!berthi_scan_can_read_unsigned(&m->scan, &slots)
+        || !berthi_members_can_read_below(m, "experts_away", UINT32_MAX,
+                                          &tier->experts_away)
+        || !berthi_members_can_read_below(m, "expert_hits", UINT64_C(1000000001),
+                                          &tier->expert_hits)
+        || !berthi_members_can_read_text(m, "routing", &routing))
+        return false;
+    if (slots > tier->experts_away)
+        return berthi_members_stop(m, "more slots than experts");
+    if (strcmp(routing, "uniform") != 0)
+        return berthi_members_stop(m, "the routing that is assumed is \"uniform\"");
+    tier->expert_slot_count = (uint32_t)slots;
+    return true;
+}
+
+static bool
+can_read_tier_line(parser *p, uint32_t number)
+{
+    berthi_members *const m = &p->members;
+    berth_plan_tier *const tier = &p->plan->tiers[number];
+    uint64_t slots;
+    uint64_t sum; /* made anew */
+
+    if (!berthi_scan_can_enter_object(&m->scan) || !can_read_name(p, number, tier)
+        || !berthi_members_can_read_limit(m, "budget", &tier->budget)
+        || !can_read_bytes(p, "reserve", &tier->reserve)
+        || !can_read_bytes(p, "reserve_needed", &tier->reserve_needed)
+        || !berthi_members_can_read_number(m, "weights", &sum)
+        || !can_read_bytes(p, "cache", &sum)
+        || !can_read_bytes(p, "activations", &tier->activations)
+        || !berthi_members_can_read_below(m, "slot_count", BERTHI_STREAM_SLOTS_MAX + 1,
+                                          &slots)
+        || !can_read_bytes(p, "slot_bytes", &tier->slot_bytes)
+        || !can_read_bytes(p, "expert_slots", &tier->expert_slots)
+        || !can_read_experts(p, tier)
+        || !can_read_bytes(p, "scratch", &tier->scratch)
+        || !can_read_bytes(p, "staging", &tier->staging))
+        return false;
+    tier->slot_count = (uint32_t)slots;
+    return berthi_members_can_read_limit(m, "free", &sum)
+           && berthi_members_can_read_number(m, "link_bytes", &tier->link_bytes)
+           && berthi_members_can_read_number(m, "link_rate", &tier->link_rate)
+           && can_read_word(p, "link_source", berthi_rate_source_name, &tier->link_source)
+           && berthi_members_can_read_number(m, "memory_rate", &tier->memory_rate)
+           && can_read_word(p, "memory_source", berthi_rate_source_name,
+                            &tier->memory_source)
+           && berthi_members_is_at_end(m);
+}
+
+static bool
+can_read_tiers(parser *p, berth_plan_summary *head)
+{
+    berthi_members *const m = &p->members;
+    uint64_t count;
+    uint32_t read = 0;
+
+    if (!berthi_members_can_enter_array(m, "tiers", &count))
+        return false;
+    if (count == 0 || count > BERTHI_TIER_LIMIT)
+        return berthi_members_stop(m, "there are 1 to 66 tiers");
+    if (berthi_plan_alloc(p->context, (uint32_t)count, 0, head->berth_count, &p->plan,
+                          m->error)
+        != BERTH_OK)
+        return berthi_members_stop_memory(m);
+    head->tier_count = (uint32_t)count;
+    p->plan->summary = *head;
+    if (head->ranks > 1 && !berthi_plan_can_slice(p->plan))
+        return berthi_members_stop_memory(m);
+    while (berthi_scan_has_next_element(&m->scan) && can_read_tier_line(p, read))
+        read++;
+    return m->status == BERTH_OK && m->scan.problem == NULL;
+}
+
+/* ------------------------------------------------------------------------ berths */
+
+static bool
+can_read_flag_if(parser *p, const char *key, bool *out)
+{
+    *out = false;
+    if (!berthi_members_can_find_key(&p->members, key, out))
+        return false;
+    return !*out || berthi_scan_can_read_bool(&p->members.scan, out);
+}
+
+static bool
+can_read_place(parser *p, berthi_berth *berth)
+{
+    berthi_members *const m = &p->members;
+    uint32_t tier;
+    bool has_offset;
+
+    berth->offset = NO_OFFSET;
+    if (!can_read_tier(p, "tier", &tier)
+        || !berthi_members_can_find_key(m, "offset", &has_offset))
+        return false;
+    berth->tier = (uint8_t)tier;
+    if (has_offset && !berthi_scan_can_read_unsigned(&m->scan, &berth->offset))
+        return false;
+    if (has_offset
+        && (berth->offset >= UINT64_C(1) << 56
+            || berth->offset % BERTHI_SLAB_ALIGNMENT != 0))
+        return berthi_members_stop(m, "an offset is a multiple of 256 below 2^56");
+    if (!berthi_members_can_read_below(m, "bytes", BYTES_LIMIT, &berth->bytes))
+        return false;
+    if (berth->bytes % BERTHI_SLAB_ALIGNMENT != 0)
+        return berthi_members_stop(m, "a berth's bytes are a multiple of 256");
+    return true;
+}
+
+/* What the berth holds; without it, all of the tensor. */
+static bool
+can_read_slice(parser *p, uint64_t number)
+{
+    berthi_members *const m = &p->members;
+    berthi_slice slice = { .along = BERTH_SLICING_NONE };
+    bool is_there;
+
+    if (!berthi_members_can_find_key(m, "slice", &is_there))
+        return false;
+    if (!is_there)
+        return true;
+    if (p->plan->slices == NULL)
+        return berthi_members_stop(m, "a slice without ranks");
+    if (!berthi_scan_can_enter_object(&m->scan)
+        || !can_read_word(p, "of", berthi_plan_slicing_word, &slice.along)
+        || !can_read_bytes(p, "first", &slice.first)
+        || !can_read_bytes(p, "count", &slice.count))
+        return false;
+    if (slice.along == BERTH_SLICING_NONE)
+        return berthi_members_stop(m, "a slice is of rows or columns");
+    p->plan->slices[number] = slice;
+    return berthi_members_is_at_end(m);
+}
+
+static bool
+can_read_berth(parser *p, uint32_t layer)
+{
+    berthi_members *const m = &p->members;
+    berthi_berth *const berth = &p->plan->berths[p->berths];
+    int32_t encoding;
+    int32_t dtype;
+    const char *name;
+
+    if (p->berths == p->plan->summary.berth_count)
+        return berthi_members_stop(m, "more berths than tensors");
+    if (!berthi_scan_can_enter_object(&m->scan)
+        || !berthi_members_can_read_text(m, "tensor", &name) || !can_read_place(p, berth)
+        || !can_read_encoding(p, "encoding", &encoding)
+        || !can_read_dtype(p, "dtype", &dtype) || !can_read_32(p, "number", &berth->number)
+        || !can_read_slice(p, p->berths)
+        || !can_read_flag_if(p, "expert", &berth->is_expert)
+        || !can_read_flag_if(p, "tied", &berth->is_tied) || !berthi_members_is_at_end(m))
+        return false;
+    berth->name = berthi_plan_names_keep(&p->names, name, strlen(name));
+    berth->layer = (uint16_t)layer;
+    berth->encoding = (int8_t)encoding;
+    berth->dtype = (int8_t)dtype;
+    p->berths++;
+    return true;
+}
+
+static bool
+can_read_layer(parser *p, uint32_t number)
+{
+    berthi_members *const m = &p->members;
+    berthi_plan_layer *const layer = &p->plan->layers[number];
+    berth_plan_layer *const out = &layer->out;
+    const char *reason;
+    uint64_t count;
+
+    m->arena = &p->plan->arena; /* these two stay */
+    if (!berthi_scan_can_enter_object(&m->scan)
+        || !berthi_members_can_read_text(m, "name", &out->name)
+        || !berthi_members_can_read_text(m, "prefix", &layer->prefix))
+        return false;
+    m->arena = &p->arena;
+    if (!can_read_tier(p, "home", &out->home)
+        || !can_read_word(p, "cause", berthi_plan_cause_word, &out->cause)
+        || !can_read_bytes(p, "cache", &out->cache_bytes)
+        || !berthi_members_can_read_number(m, "link_bytes", &out->link_bytes)
+        || !berthi_members_can_read_number(m, "missing", &out->missing)
+        || !berthi_members_can_read_text(m, "reason", &reason)
+        || !berthi_members_can_enter_array(m, "berths", &count))
+        return false;
+    if (p->plan->tiers[out->home].kind == BERTH_TIER_DISK)
+        return berthi_members_stop(m, "a disk computes no layer");
+    layer->prefix_length = (uint32_t)strlen(layer->prefix);
+    out->first_berth = p->berths;
+    while (berthi_scan_has_next_element(&m->scan))
+        if (!can_read_berth(p, number))
+            return false;
+    out->berth_count = p->berths - out->first_berth;
+    return berthi_members_is_at_end(m);
+}
+
+static bool
+can_read_layers(parser *p)
+{
+    berthi_members *const m = &p->members;
+    berth_plan *const plan = p->plan;
+    uint64_t count;
+
+    if (!berthi_members_can_enter_array(m, "layers", &count))
+        return false;
+    if (count == 0 || count > BERTHI_PLAN_LAYERS)
+        return berthi_members_stop(m, "there are 1 to 65535 layers");
+    plan->layers = berthi_arena_alloc(&plan->arena, count * sizeof *plan->layers, 16);
+    if (plan->layers == NULL)
+        return berthi_members_stop_memory(m);
+    berthi_plan_names_init(&p->names, &p->arena);
+    memset(plan->layers, 0, count * sizeof *plan->layers);
+    while (berthi_scan_has_next_element(&m->scan)) {
+        if (!can_read_layer(p, plan->summary.layer_count))
+            return false;
+        plan->summary.layer_count++;
+    }
+    if (m->scan.problem != NULL)
+        return false;
+    if (p->berths != plan->summary.berth_count)
+        return berthi_members_stop(m, "fewer berths than tensors");
+    if (!berthi_plan_names_can_finish(&p->names, plan))
+        return berthi_members_stop_memory(m);
+    return true;
+}
+
+/* --------------------------------------------------------------------------- end */
+
+static bool
+can_read_map(parser *p)
+{
+    berthi_members *const m = &p->members;
+    berth_plan *const plan = p->plan;
+    uint64_t count;
+
+    if (!berthi_members_can_enter_array(m, "map", &count))
+        return false;
+    plan->map = berthi_arena_alloc(&plan->arena, (count + 1) * sizeof *plan->map, 8);
+    if (plan->map == NULL)
+        return berthi_members_stop_memory(m);
+    while (berthi_scan_has_next_element(&m->scan)) {
+        berth_map_line *const line = &plan->map[plan->summary.map_count];
+
+        memset(line, 0, sizeof *line);
+        m->arena = &plan->arena;
+        if (!berthi_scan_can_enter_object(&m->scan)
+            || !berthi_members_can_read_text(m, "path", &line->path))
+            return false;
+        m->arena = &p->arena;
+        if (!can_read_tier(p, "tier", &line->tier) || !berthi_members_is_at_end(m))
+            return false;
+        plan->summary.map_count++;
+    }
+    return m->scan.problem == NULL;
+}
+
+static bool
+can_read_time(parser *p, const char *key, double *out)
+{
+    uint64_t nanoseconds;
+
+    if (!berthi_members_can_read_below(&p->members, key, UINT64_C(1) << 53, &nanoseconds))
+        return false;
+    *out = (double)nanoseconds / 1e9;
+    return true;
+}
+
+static bool
+can_read_prediction(parser *p, berth_plan_summary *s)
+{
+    berthi_members *const m = &p->members;
+    const char *advice;
+
+    if (!can_enter(p, "predicted") || !can_read_time(p, "nanoseconds", &s->seconds)
+        || !can_read_time(p, "first", &s->first_seconds)
+        || !can_read_time(p, "compute", &s->compute_seconds)
+        || !can_read_time(p, "link", &s->link_seconds)
+        || !can_read_time(p, "disk", &s->disk_seconds)
+        || !can_read_time(p, "load", &s->load_seconds)
+        || !can_read_time(p, "host", &s->host_seconds)
+        || !can_read_word(p, "bound", berthi_plan_bound_word, &s->bound)
+        || !can_read_tier(p, "bound_tier", &s->bound_tier)
+        || !berthi_members_can_read_number(m, "link_bytes", &s->link_bytes)
+        || !berthi_members_can_read_number(m, "disk_bytes", &s->disk_bytes)
+        || !berthi_members_can_read_text(m, "advice", &advice)
+        || !berthi_members_is_at_end(m))
+        return false;
+    if (strlen(advice) >= sizeof s->advice)
+        return berthi_members_stop(m, "the advice is too long");
+    memcpy(s->advice, advice, strlen(advice) + 1);
+    if (s->seconds > 0)
+        s->tokens_per_second = (double)(s->batch > 0 ? s->batch : 1) / s->seconds;
+    return true;
+}
+
+/* ----------------------------------------------------------------------- offsets */
+
+/* Berths without an offset go behind the others of their tier; tied ones to theirs. */
+static void
+append(berth_plan *plan)
+{
+    for (uint64_t i = 0; i < plan->summary.berth_count; i++) {
+        berthi_berth *const berth = &plan->berths[i];
+
+        if (berth->offset != NO_OFFSET)
+            plan->tiers[berth->tier].weights = berthi_max_u64(
+                plan->tiers[berth->tier].weights, berth->offset + berth->bytes);
+    }
+    for (uint64_t i = 0; i < plan->summary.berth_count; i++) {
+        berthi_berth *const berth = &plan->berths[i];
+
+        if (berth->offset != NO_OFFSET)
+            continue;
+        berth->offset = plan->tiers[berth->tier].weights;
+        plan->tiers[berth->tier].weights += berth->bytes;
+    }
+}
+
+static bool
+is_before(const berthi_berth *a, const berthi_berth *b)
+{
+    return a->tier != b->tier ? a->tier < b->tier : a->offset < b->offset;
+}
+
+/* Moves the element at `at` down to its place in a heap of `count`. */
+static void
+sink(const berthi_berth **heap, uint64_t at, uint64_t count)
+{
+    const berthi_berth *const moved = heap[at];
+
+    while (2 * at + 1 < count) {
+        uint64_t child = 2 * at + 1;
+
+        if (child + 1 < count && is_before(heap[child], heap[child + 1]))
+            child++;
+        if (!is_before(moved, heap[child]))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+/* By heaps: no memory, and no text makes it slow. */
+static void
+sort(const berthi_berth **items, uint64_t count)
+{
+    for (uint64_t i = count / 2; i > 0; i--)
+        sink(items, i - 1, count);
+    for (uint64_t i = count; i > 1; i--) {
+        const berthi_berth *const last = items[i - 1];
+
+        items[i - 1] = items[0];
+        items[0] = last;
+        sink(items, 0, i - 1);
+    }
+}
+
+/* Berths that hold bytes are apart; a tied one is the place of another, as a whole. */
+static void
+check_apart(parser *p)
+{
+    berth_plan *const plan = p->plan;
+    const uint64_t bytes = plan->summary.berth_count * sizeof(berthi_berth *);
+    const berthi_berth **const sorted = berthi_arena_alloc(&p->arena, bytes + 8, 8);
+    uint64_t count = 0;
+
+    if (sorted == NULL) {
+        (void)berthi_members_stop_memory(&p->members);
+        return;
+    }
+    for (uint64_t i = 0; i < plan->summary.berth_count; i++)
+        if (!plan->berths[i].is_tied && plan->berths[i].bytes > 0)
+            sorted[count++] = &plan->berths[i];
+    sort(sorted, count);
+    for (uint64_t i = 1; i < count; i++)
+        if (sorted[i]->tier == sorted[i - 1]->tier
+            && sorted[i]->offset < sorted[i - 1]->offset + sorted[i - 1]->bytes) {
+            (void)berthi_members_stop(&p->members, "two berths overlap");
+            break;
+        }
+}
+
+/* -------------------------------------------------------------------------- call */
+
+/* A berth's line has at least so many bytes: no memory is taken for fewer. */
+#define LINE_BYTES 64u
+
+static bool
+can_read(parser *p, char *text, uint64_t bytes)
+{
+    berthi_members *const m = &p->members;
+    berth_plan_summary head = { .tier_count = 0 };
+
+    if (!berthi_members_can_begin(m, text, bytes) || !can_read_head(p, &head))
+        return false;
+    if (head.berth_count > bytes / LINE_BYTES)
+        return berthi_members_stop(m, "more tensors than there is text for");
+    return can_read_tiers(p, &head) && can_read_layers(p) && can_read_map(p)
+           && can_read_prediction(p, &p->plan->summary) && berthi_members_is_at_end(m);
+}
+
+berth_status
+berthi_plan_parse(berth_context *context, char *text, uint64_t bytes, const char *file,
+                  berth_plan **out, berth_error *error)
+{
+    parser p = { .context = context,
+                 .members = { .file = file,
+                              .reason = BERTH_REASON_PLAN_JSON,
+                              .what = "reading a plan",
+                              .arena = &p.arena,
+                              .error = error } };
+    berth_status status;
+
+    *out = NULL;
+    berthi_arena_init(&p.arena, context, BERTHI_PURPOSE_SCRATCH, TEXT_BLOCK);
+    (void)can_read(&p, text, bytes);
+    status = berthi_members_end(&p.members);
+    if (status == BERTH_OK) {
+        append(p.plan);
+        check_apart(&p);
+        status = p.members.status;
+    }
+    if (status == BERTH_OK)
+        berthi_plan_sum(p.plan);
+    berthi_arena_fini(&p.arena);
+    if (status == BERTH_OK)
+        *out = p.plan;
+    else
+        berthi_plan_free(p.plan);
+    return status;
+}

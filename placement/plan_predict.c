@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_predict.c - how long a pass and the loading take; what would help most. */
+#include <stdio.h>
+
+#include "placement/plan.h"
+
+/* What one pass needs of a layer. */
+typedef struct demand {
+    uint64_t host;        /* of its unit, from host memory */
+    uint64_t disk;
+    uint64_t expert_host; /* of its experts that are away, all of them */
+    uint64_t expert_disk;
+} demand;
+
+/* Of the bytes of a layer's experts those that one pass is expected to take. */
+static uint64_t
+expected(const berthi_plan_input *input, uint64_t bytes)
+{
+    if (input->expert_count == 0)
+        return bytes;
+    return (uint64_t)((double)bytes * berthi_plan_experts(input) / input->expert_count);
+}
+
+/* Of these those that are not expected to lie in a slot. */
+static uint64_t
+missed(const berthi_plan_work *work, uint32_t layer, uint64_t bytes)
+{
+    return (uint64_t)((double)bytes
+                      * (1 - work->settled[work->homes[layer]].expert_hits));
+}
+
+uint64_t
+berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
+                 uint32_t end)
+{
+    uint64_t experts = 0;
+    uint64_t bytes = input->layers[layer].cache;
+
+    for (uint32_t i = first; i < end; i++) {
+        const berthi_plan_tensor *const tensor = &input->tensors[i];
+
+        if (tensor->tie != BERTHI_NO_TIE)
+            continue;
+        if (tensor->kind == BERTHI_PIECE_EXPERT)
+            experts += tensor->bytes;
+        else if (tensor->kind != BERTHI_PIECE_IDLE)
+            bytes += tensor->bytes;
+    }
+    return bytes + expected(input, experts);
+}
+
+double
+berthi_plan_compute(const berthi_plan_work *work, uint32_t layer)
+{
+    return (double)work->needed[layer]
+           / (double)work->input->tiers[work->homes[layer]].memory_rate;
+}
+
+/* Over a link, for each pass. Rows are fetched one by one, what is tied is no more. */
+static bool
+is_brought(const berthi_plan_work *work, uint32_t i)
+{
+    const berthi_plan_tensor *const tensor = &work->input->tensors[i];
+
+    return tensor->tie == BERTHI_NO_TIE && tensor->kind != BERTHI_PIECE_IDLE
+           && work->tier_of[i] >= work->device_count;
+}
+
+static demand
+sum_demand(const berthi_plan_work *work, uint32_t layer)
+{
+    const berthi_plan_input *const input = work->input;
+    demand d = { .host = 0 };
+
+    for (uint32_t i = work->first[layer]; i < work->first[layer + 1]; i++) {
+        const berthi_plan_tensor *const tensor = &input->tensors[i];
+        const bool is_disk = work->tier_of[i] == work->disk;
+
+        if (!is_brought(work, i))
+            continue;
+        if (tensor->kind == BERTHI_PIECE_EXPERT)
+            *(is_disk ? &d.expert_disk : &d.expert_host) += tensor->bytes;
+        else
+            *(is_disk ? &d.disk : &d.host) += tensor->bytes;
+    }
+    d.expert_host = missed(work, layer, expected(input, d.expert_host));
+    d.expert_disk = missed(work, layer, expected(input, d.expert_disk));
+    return d;
+}
+
+/* ------------------------------------------------------------------------ passes */
+
+static void
+fill_step(berthi_plan_work *work, uint32_t layer, berthi_stream_step *step)
+{
+    berth_plan *const plan = work->plan;
+    const demand d = sum_demand(work, layer);
+    const uint64_t disk = d.disk + d.expert_disk;
+    const uint64_t all = d.host + d.expert_host + disk;
+
+    *step = (berthi_stream_step){ .device = work->homes[layer],
+                                  .host_bytes = d.host,
+                                  .disk_bytes = d.disk,
+                                  .demand_host = d.expert_host,
+                                  .demand_disk = d.expert_disk,
+                                  .compute = berthi_plan_compute(work, layer) };
+    plan->layers[layer].out.link_bytes = all;
+    plan->tiers[work->homes[layer]].link_bytes += all;
+    plan->summary.link_bytes += all;
+    plan->summary.disk_bytes += disk;
+    if (work->disk != BERTHI_NO_TIER)
+        plan->tiers[work->disk].link_bytes += disk;
+}
+
+/* Layers that lie in host memory, read there instead of being brought. */
+static void
+compare_with_host(berthi_plan_work *work, double seconds)
+{
+    berth_plan_summary *const summary = &work->plan->summary;
+    const uint64_t host = summary->link_bytes - summary->disk_bytes;
+    uint64_t memory_rate;
+
+    if (work->host == BERTHI_NO_TIER || host == 0)
+        return;
+    memory_rate = work->input->tiers[work->host].memory_rate;
+    summary->host_seconds =
+        seconds + (double)host / (double)memory_rate + summary->disk_seconds;
+}
+
+/* A plan may be predicted twice. */
+static void
+forget(berth_plan *plan)
+{
+    plan->summary.link_bytes = 0;
+    plan->summary.disk_bytes = 0;
+    plan->summary.advice[0] = '\0';
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++)
+        plan->tiers[t].link_bytes = 0;
+}
+
+static berth_status
+run_passes(berthi_plan_work *work, berth_error *error)
+{
+    const berthi_plan_input *const input = work->input;
+    berth_plan_summary *const summary = &work->plan->summary;
+    berthi_stream_line lines[BERTHI_TIER_LIMIT];
+    berthi_stream_step *const steps = berthi_arena_alloc(
+        &work->arena, input->layer_count * sizeof *steps, 8);
+    berthi_stream_passes passes = { .steps = steps,
+                                    .step_count = input->layer_count,
+                                    .lines = lines,
+                                    .line_count = work->device_count,
+                                    .disk_rate = 1,
+                                    .ring_bytes = input->staging };
+    berthi_stream_time time;
+    berth_status status;
+
+    if (steps == NULL)
+        return berthi_fail_memory(error, "predicting times");
+    forget(work->plan);
+    for (uint32_t l = 0; l < input->layer_count; l++)
+        fill_step(work, l, &steps[l]);
+    for (uint32_t d = 0; d < work->device_count; d++)
+        lines[d] = (berthi_stream_line){ .rate = input->tiers[d].link_rate,
+                                         .slots = work->settled[d].slots };
+    if (work->disk != BERTHI_NO_TIER)
+        passes.disk_rate = input->tiers[work->disk].link_rate;
+    status = berthi_stream_run(work->context, &passes, &time, error);
+    if (status != BERTH_OK)
+        return status;
+    summary->seconds = time.seconds;
+    summary->first_seconds = time.first_seconds;
+    summary->compute_seconds = time.compute_seconds;
+    summary->link_seconds = time.link_seconds;
+    summary->disk_seconds = time.disk_seconds;
+    summary->bound = time.bound;
+    summary->bound_tier = time.busiest_line;
+    if (time.seconds > 0)
+        summary->tokens_per_second = (double)input->tokens / time.seconds;
+    compare_with_host(work, time.compute_seconds);
+    return BERTH_OK;
+}
+
+/* -------------------------------------------------------------------------- load */
+
+/* All of it once from the disk, each device's part over its link. */
+static double
+load_seconds(const berthi_plan_work *work)
+{
+    const berth_plan *const plan = work->plan;
+    const uint64_t disk_rate = work->disk != BERTHI_NO_TIER
+                                   ? work->input->tiers[work->disk].link_rate
+                                   : work->input->disk_rate;
+    uint64_t read = 0;
+    double most = 0;
+
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
+        const berth_plan_tier *const tier = &plan->tiers[t];
+
+        if (t == work->disk)
+            continue;
+        read += tier->weights;
+        if (tier->kind == BERTH_TIER_GPU
+            && (double)tier->weights / (double)tier->link_rate > most)
+            most = (double)tier->weights / (double)tier->link_rate;
+    }
+    if ((double)read / (double)disk_rate > most)
+        most = (double)read / (double)disk_rate;
+    return most;
+}
+
+/* ------------------------------------------------------------------------ advice */
+
+/* Bytes that are brought to a device; 0, too, where some of them are bound elsewhere. */
+static uint64_t
+sum_brought(const berthi_plan_work *work, uint32_t device)
+{
+    const berthi_plan_input *const input = work->input;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < input->tensor_count; i++) {
+        if (work->homes[input->tensors[i].layer] != device || !is_brought(work, i))
+            continue;
+        if (input->tensors[i].tier != BERTHI_NO_TIER)
+            return 0;
+        bytes += input->tensors[i].bytes;
+    }
+    return bytes;
+}
+
+/* A budget that keeps on the device what is brought to it now, in place of its slots. */
+static void
+advise(berthi_plan_work *work)
+{
+    berth_plan *const plan = work->plan;
+    berth_plan_summary *const summary = &plan->summary;
+    const uint32_t device = summary->bound_tier;
+    const berth_plan_tier *const tier = &plan->tiers[device];
+    const uint64_t brought = sum_brought(work, device);
+    const uint64_t room = tier->slots + tier->expert_slots + tier->free;
+    char size[32];
+
+    if (summary->bound == 0 || brought <= room)
+        return;
+    (void)berth_size_format(berthi_plan_raise(&work->input->tiers[device], brought - room),
+                            size);
+    (void)snprintf(summary->advice, sizeof summary->advice,
+                   "%s more on %s: nothing is streamed to it, a pass takes %.3g ms at least",
+                   size, tier->name, 1e3 * summary->compute_seconds);
+}
+
+berth_status
+berthi_plan_predict(berthi_plan_work *work, berth_error *error)
+{
+    const berth_status status = run_passes(work, error);
+
+    if (status != BERTH_OK)
+        return status;
+    work->plan->summary.load_seconds = load_seconds(work);
+    advise(work);
+    return BERTH_OK;
+}

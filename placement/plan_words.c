@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_words.c - words of a plan's JSON. */
+#include "placement/plan_words.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const char *
+find(const char *const *words, int32_t count, int32_t number)
+{
+    return number >= 0 && number < count ? words[number] : NULL;
+}
+
+const char *
+berthi_plan_cause_word(int32_t cause)
+{
+    static const char *const words[] = { "resident", "short", "pinned",
+                                         "mapped",   "tied",  "rows" };
+
+    return find(words, sizeof words / sizeof *words, cause);
+}
+
+const char *
+berthi_plan_bound_word(int32_t bound)
+{
+    static const char *const words[] = { "compute", "link", "disk" };
+
+    return find(words, sizeof words / sizeof *words, bound);
+}
+
+const char *
+berthi_plan_slicing_word(int32_t slicing)
+{
+    static const char *const words[] = { "all", "rows", "columns" };
+
+    return find(words, sizeof words / sizeof *words, slicing);
+}
+
+bool
+berthi_plan_can_find_word(berthi_plan_words words, const char *text, int32_t *out)
+{
+    for (int32_t i = 0; words(i) != NULL; i++)
+        if (strcmp(words(i), text) == 0) {
+            *out = i;
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_words.h - what a plan's JSON calls causes, bounds and slices. */
+#ifndef BERTH_PLACEMENT_PLAN_WORDS_H
+#define BERTH_PLACEMENT_PLAN_WORDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* "resident", "short", "pinned", "mapped", "tied", "rows"; NULL: no such number. */
+const char *berthi_plan_cause_word(int32_t cause);
+/* "compute", "link", "disk" */
+const char *berthi_plan_bound_word(int32_t bound);
+/* "all", "rows", "columns" */
+const char *berthi_plan_slicing_word(int32_t slicing);
+
+typedef const char *(*berthi_plan_words)(int32_t number);
+/* The number that `words` has for a text; of rates, berthi_rate_source_name. */
+bool berthi_plan_can_find_word(berthi_plan_words words, const char *text, int32_t *out);
+
+#endif

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape.c - config.json as numbers: what all layers share; see shape.h. */
+#include "placement/shape.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "placement/shape_read.h"
+#include "quant/format.h"
+
+#define ALIASES(name, ...) static const char *const name[] = { __VA_ARGS__, NULL }
+
+ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model");
+ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers");
+ALIASES(decoder_keys, "num_decoder_layers", "num_layers");
+ALIASES(encoder_keys, "num_layers");
+ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads");
+ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
+ALIASES(head_dim_keys, "head_dim", "d_kv");
+ALIASES(intermediate_keys, "intermediate_size", "n_inner", "ffn_dim", "d_ff",
+        "ffn_hidden_size");
+ALIASES(vocabulary_keys, "vocab_size");
+ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length");
+ALIASES(state_heads_keys, "linear_num_value_heads");
+ALIASES(nope_keys, "qk_nope_head_dim");
+ALIASES(rope_keys, "qk_rope_head_dim");
+ALIASES(value_dim_keys, "v_head_dim");
+
+/* ------------------------------------------------------------------- members */
+
+const berthi_json_value *
+berthi_shape_find(const berthi_json_value *object, const char *key)
+{
+    const berthi_json_value *const value = berthi_json_get(object, key);
+
+    return berthi_json_kind_of(value) == BERTHI_JSON_NULL ? NULL : value;
+}
+
+void
+berthi_shape_refuse(berthi_shape_reading *r, const char *key,
+                    const berthi_json_value *value, const char *wanted)
+{
+    const berthi_about about = { .file = r->file };
+    const char *text = NULL;
+
+    if (r->status != BERTH_OK)
+        return;
+    /* A number's text is digits, signs, points and letters: nothing to escape. */
+    if (berthi_json_can_read_number(value, &text))
+        r->status = berthi_fail(r->error, BERTH_REASON_CONFIG_JSON, &about,
+                                "member \"%s\" is %.40s, not %s", key, text, wanted);
+    else
+        r->status = berthi_fail(r->error, BERTH_REASON_CONFIG_JSON, &about,
+                                "member \"%s\" is %snot %s", key,
+                                value == NULL ? "missing, " : "", wanted);
+}
+
+static void
+refuse_range(berthi_shape_reading *r, const char *key, const berthi_json_value *value,
+             uint64_t least, uint64_t most)
+{
+    char wanted[80];
+
+    snprintf(wanted, sizeof wanted, "a whole number from %" PRIu64 " to %" PRIu64, least,
+             most);
+    berthi_shape_refuse(r, key, value, wanted);
+}
+
+uint64_t
+berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t least,
+                    uint64_t most, uint64_t fallback)
+{
+    const berthi_json_value *value = NULL;
+    uint64_t number;
+
+    for (; *keys != NULL; keys++) {
+        value = berthi_shape_find(r->model, *keys);
+        if (value != NULL)
+            break;
+    }
+    if (value == NULL)
+        return fallback;
+    if (berthi_json_can_read_unsigned(value, &number) && number >= least
+        && number <= most)
+        return number;
+    refuse_range(r, *keys, value, least, most);
+    return 0;
+}
+
+uint64_t
+berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
+                    uint64_t most, uint64_t fallback)
+{
+    return berthi_shape_number(r, (const char *const[]){ key, NULL }, least, most,
+                               fallback);
+}
+
+uint64_t
+berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
+                  uint64_t fallback)
+{
+    const uint64_t number = berthi_shape_number(r, keys, 1, most, fallback);
+
+    if (number == 0)
+        refuse_range(r, keys[0], NULL, 1, most);
+    return number;
+}
+
+bool
+berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback)
+{
+    const berthi_json_value *const value = berthi_shape_find(r->model, key);
+    bool is_true = fallback;
+
+    if (value != NULL && !berthi_json_can_read_bool(value, &is_true))
+        berthi_shape_refuse(r, key, value, "true or false");
+    return is_true;
+}
+
+/* ------------------------------------------------------------------ the model */
+
+/* The object of the language model: the first that is there, or the root. */
+static const berthi_json_value *
+find_model(const berthi_json_value *root)
+{
+    static const char *const nests[] = { "text_config", "llm_config", "language_config" };
+
+    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+        const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
+
+        if (berthi_json_kind_of(nest) == BERTHI_JSON_OBJECT)
+            return nest;
+    }
+    return root;
+}
+
+static bool
+has_object(const berthi_json_value *root, const char *key)
+{
+    return berthi_json_kind_of(berthi_json_get(root, key)) == BERTHI_JSON_OBJECT;
+}
+
+/* A text of the language model's object, or else of the root; "" without. */
+static const char *
+text_of(berthi_shape_reading *r, const char *key)
+{
+    const berthi_json_value *value = berthi_shape_find(r->model, key);
+    const char *text = "";
+
+    if (value == NULL)
+        value = berthi_shape_find(r->root, key);
+    if (value != NULL && !berthi_json_can_read_string(value, &text))
+        berthi_shape_refuse(r, key, value, "a string");
+    return text;
+}
+
+static int32_t
+dtype_of(berthi_shape_reading *r)
+{
+    const char *name = text_of(r, "dtype");
+    int32_t dtype;
+
+    if (name[0] == '\0')
+        name = text_of(r, "torch_dtype");
+    if (strncmp(name, "torch.", 6) == 0)
+        name += 6;
+    dtype = berthi_format_torch_dtype(name, strlen(name));
+    return dtype == BERTH_F32 || dtype == BERTH_F16 ? dtype : BERTH_BF16;
+}
+
+static bool
+ties(berthi_shape_reading *r, bool fallback)
+{
+    const berthi_json_value *const model = r->model;
+    bool is_tied;
+
+    is_tied = berthi_shape_flag(r, "tie_word_embeddings", fallback);
+    r->model = r->root; /* the outer one decides, where both are there */
+    is_tied = berthi_shape_flag(r, "tie_word_embeddings", is_tied);
+    r->model = model;
+    return is_tied;
+}
+
+static void
+read_biases(berthi_shape_reading *r, uint32_t flags)
+{
+    berthi_shape *const shape = r->shape;
+    const bool has_all = flags & BERTHI_FAMILY_USE_BIAS
+                         && berthi_shape_flag(r, "use_bias",
+                                              berthi_shape_flag(r, "bias",
+                                                                flags & BERTHI_FAMILY_MLP_BIAS));
+
+    shape->has_attention_bias
+        = flags & BERTHI_FAMILY_USE_BIAS
+              ? has_all
+              : berthi_shape_flag(r, "attention_bias", flags & BERTHI_FAMILY_QKV_BIAS);
+    shape->has_mlp_bias
+        = flags & BERTHI_FAMILY_USE_BIAS
+              ? has_all
+              : berthi_shape_flag(r, "mlp_bias", flags & BERTHI_FAMILY_MLP_BIAS);
+}
+
+/* ------------------------------------------------------- what all layers share */
+
+static void
+read_heads(berthi_shape_reading *r, const berthi_family *family)
+{
+    const uint64_t hidden = r->shape->hidden;
+    berthi_layer *const layer = &r->layer;
+    uint64_t fallback;
+
+    layer->heads = berthi_shape_need(r, head_keys, BERTHI_SHAPE_HEADS, family->heads);
+    if (layer->heads == 0)
+        return;
+    fallback = family->kv_heads > 0 ? family->kv_heads : layer->heads;
+    /* Falcon's first models and StarCoder have one, whatever else they say. */
+    if (berthi_shape_flag(r, "multi_query", false)
+        && !berthi_shape_flag(r, "new_decoder_architecture", false))
+        layer->kv_heads = 1;
+    else
+        layer->kv_heads = berthi_shape_number(r, kv_head_keys, 1, layer->heads, fallback);
+    fallback = family->head_dim > 0 ? family->head_dim : hidden / layer->heads;
+    layer->key_dim = berthi_shape_need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
+    layer->value_dim = layer->key_dim;
+    layer->attention = BERTHI_ATTENTION_HEADS;
+}
+
+/* DeepSeek's attention, where the file names the rank of its latents. */
+static void
+read_latent(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    berthi_layer *const layer = &r->layer;
+
+    shape->latent_rank
+        = berthi_shape_member(r, "kv_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
+    if (shape->latent_rank == 0)
+        return;
+    shape->query_rank = berthi_shape_member(r, "q_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
+    shape->rope_dim = berthi_shape_need(r, rope_keys, BERTHI_SHAPE_HEADS, 0);
+    layer->attention = BERTHI_ATTENTION_LATENT;
+    layer->kv_heads = layer->heads;
+    layer->key_dim = berthi_shape_need(r, nope_keys, BERTHI_SHAPE_HEADS, 0)
+                     + shape->rope_dim;
+    layer->value_dim = berthi_shape_need(r, value_dim_keys, BERTHI_SHAPE_HEADS, 0);
+}
+
+static uint64_t
+mamba_width(berthi_shape_reading *r, const char *expand_key, uint64_t fallback)
+{
+    const uint64_t expand = berthi_shape_member(r, expand_key, 1, 64, fallback);
+
+    return berthi_shape_member(r, "intermediate_size", 1, BERTHI_SHAPE_WIDTH,
+                               expand * r->shape->hidden);
+}
+
+/* "auto" is a sixteenth of the hidden size. */
+static uint64_t
+step_rank(berthi_shape_reading *r)
+{
+    const berthi_json_value *const value = berthi_shape_find(r->model, "time_step_rank");
+    const char *text;
+
+    if (berthi_json_can_read_string(value, &text))
+        return (r->shape->hidden + 15) / 16;
+    return berthi_shape_member(r, "time_step_rank", 1, BERTHI_SHAPE_WIDTH,
+                               (r->shape->hidden + 15) / 16);
+}
+
+static void
+read_delta(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    const uint64_t most = BERTHI_SHAPE_HEADS;
+    const uint64_t dim = berthi_shape_member(r, "linear_value_head_dim", 1, 4096, 128);
+
+    state->kind = BERTHI_STATE_DELTA;
+    state->value_heads = berthi_shape_need(r, state_heads_keys, 4096, 0);
+    state->inner = state->value_heads * dim;
+    state->key_heads = berthi_shape_member(r, "linear_num_key_heads", 1, 4096, 16);
+    state->key_dim = berthi_shape_member(r, "linear_key_head_dim", 1, 4096, 128);
+    state->kernel = berthi_shape_member(r, "linear_conv_kernel_dim", 1, most, 4);
+}
+
+static void
+read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_MAMBA2;
+    state->value_heads = berthi_shape_member(r, "mamba_n_heads", 1, 4096, 128);
+    state->key_heads = berthi_shape_member(r, "mamba_n_groups", 1, 4096, 1);
+    state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 256);
+    state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
+    state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
+}
+
+/* Layers without a cache that grows: how they are made, if the file has any. */
+static void
+read_state(berthi_shape_reading *r, uint32_t family_flags)
+{
+    berthi_state_layer *const state = &r->shape->state;
+
+    if (family_flags & BERTHI_FAMILY_ALL_STATE) {
+        state->kind = BERTHI_STATE_MAMBA;
+        state->inner = mamba_width(r, "expand", 2);
+        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
+        state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
+        state->step_rank = step_rank(r);
+    } else if (berthi_shape_find(r->model, state_heads_keys[0]) != NULL) {
+        read_delta(r, state);
+    } else if (berthi_shape_find(r->model, "conv_L_cache") != NULL) {
+        state->kind = BERTHI_STATE_CONVOLUTION;
+        state->inner = r->shape->hidden;
+        state->kernel = berthi_shape_member(r, "conv_L_cache", 1, 4096, 3);
+    } else if (berthi_shape_find(r->model, "mamba_d_state") != NULL) {
+        read_mamba2(r, state);
+    }
+}
+
+/* T5 says it in a word: "relu", "gated-gelu". */
+static uint64_t
+mlp_matrices(berthi_shape_reading *r, uint32_t flags)
+{
+    if (flags & BERTHI_FAMILY_ENCODER)
+        return strncmp(text_of(r, "feed_forward_proj"), "gated", 5) == 0 ? 3 : 2;
+    return flags & BERTHI_FAMILY_PLAIN_MLP ? 2 : 3;
+}
+
+static void
+read_model(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const berthi_family *const family = shape->family;
+    const bool is_plain = family->flags & BERTHI_FAMILY_PLAIN_MLP;
+    const bool has_encoder = family->flags & BERTHI_FAMILY_ENCODER;
+    uint64_t wide;
+
+    shape->hidden
+        = berthi_shape_need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
+    shape->layers = berthi_shape_need(r, has_encoder ? decoder_keys : layer_keys,
+                                      BERTHI_SHAPE_LAYERS, family->layers);
+    if (has_encoder)
+        shape->encoder_layers
+            = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
+    shape->vocabulary
+        = berthi_shape_need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
+    shape->positions = berthi_shape_number(r, position_keys, 0, BERTHI_SHAPE_TOKENS, 0);
+    if (family->flags & BERTHI_FAMILY_POSITIONS)
+        shape->learned_positions
+            = shape->positions + (family->flags & BERTHI_FAMILY_TWO_ROWS ? 2 : 0);
+    /* Falcon's later models have a norm for each half of the layer. */
+    shape->layer_norms
+        = family->norms + berthi_shape_flag(r, "new_decoder_architecture", false);
+    shape->mlp_matrices = mlp_matrices(r, family->flags);
+    read_state(r, family->flags);
+    read_biases(r, family->flags);
+    if (family->flags & BERTHI_FAMILY_ALL_STATE)
+        return;
+    read_heads(r, family);
+    read_latent(r);
+    wide = is_plain ? 4 * shape->hidden : family->intermediate;
+    r->layer.intermediate
+        = berthi_shape_need(r, intermediate_keys, BERTHI_SHAPE_WIDTH, wide);
+}
+
+berth_status
+berthi_shape_read(const berthi_json_value *config, const char *file, berthi_shape *out,
+                  berth_error *error)
+{
+    berthi_shape_reading r = { .root = config, .file = file, .error = error, .shape = out };
+
+    memset(out, 0, sizeof *out);
+    if (berthi_json_kind_of(config) != BERTHI_JSON_OBJECT)
+        return berthi_fail(error, BERTH_REASON_CONFIG_JSON, &(berthi_about){ .file = file },
+                           "not an object");
+    r.model = find_model(config);
+    out->family = berthi_family_find(text_of(&r, "model_type"), &out->is_known);
+    out->has_tower = has_object(config, "vision_config")
+                     || has_object(config, "audio_config");
+    out->is_quantized = has_object(config, "quantization_config")
+                        || has_object(r.model, "quantization_config");
+    out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES);
+    out->dtype = dtype_of(&r);
+    read_model(&r);
+    if (r.status == BERTH_OK)
+        berthi_shape_read_layers(&r);
+    if (r.status != BERTH_OK)
+        memset(out, 0, sizeof *out);
+    return r.status;
+}
+
+/* ---------------------------------------------------------------- of its family */
+
+const char *
+berthi_shape_family_name(const berthi_shape *shape)
+{
+    return shape->family->model_type;
+}
+
+bool
+berthi_shape_is_classic(const berthi_shape *shape)
+{
+    return shape->family->flags & BERTHI_FAMILY_CLASSIC;
+}

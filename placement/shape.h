@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape.h - the numbers of a model, out of config.json alone: kinds of layers,
+ * heads, widths, experts, windows, vocabulary; and the weights they make.
+ *
+ * Pure: a parsed config.json in, a struct of plain numbers out. config.json is
+ * untrusted: every number has a range, and one outside it is CONFIG_JSON naming
+ * its key. What the file leaves out comes from the defaults of the model_type's
+ * configuration class, of which shape_family.c knows some thirty; any other is
+ * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
+ *
+ * Multimodal models: the language model's numbers, from "text_config" (or
+ * "llm_config", "language_config"). Vision towers and projectors are not counted
+ * here: `has_tower` says that there is one, and their bytes need headers.
+ *
+ * Where there are headers, the list of weights comes from them and not from here;
+ * layers, heads and windows are needed all the same.
+ */
+#ifndef BERTH_PLACEMENT_SHAPE_H
+#define BERTH_PLACEMENT_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/base.h"
+#include "placement/shape_family.h"
+#include "quant/json.h"
+
+/* What a layer remembers of the tokens before. */
+typedef enum berthi_attention {
+    BERTHI_ATTENTION_NONE,   /* nothing: an encoder's layer                         */
+    BERTHI_ATTENTION_HEADS,  /* keys and values of its heads                        */
+    BERTHI_ATTENTION_LATENT, /* MLA: one latent and one rotary key a token          */
+    BERTHI_ATTENTION_STATE   /* linear attention, convolution: constant in size     */
+} berthi_attention;
+
+/* How a STATE layer is made. */
+typedef enum berthi_state_kind {
+    BERTHI_STATE_ABSENT,
+    BERTHI_STATE_DELTA,       /* gated delta net: Qwen3-Next                        */
+    BERTHI_STATE_CONVOLUTION, /* short convolution: LFM2                            */
+    BERTHI_STATE_MAMBA,
+    BERTHI_STATE_MAMBA2
+} berthi_state_kind;
+
+typedef struct berthi_state_layer {
+    int32_t kind;         /* berthi_state_kind                                      */
+    uint64_t inner;       /* width of the values                                    */
+    uint64_t key_heads;   /* DELTA; MAMBA2: groups                                  */
+    uint64_t value_heads; /* DELTA, MAMBA2                                          */
+    uint64_t key_dim;     /* DELTA: of a key; MAMBA, MAMBA2: state_size             */
+    uint64_t step_rank;   /* MAMBA: time_step_rank                                  */
+    uint64_t kernel;      /* positions of the convolution                           */
+} berthi_state_layer;
+
+/* Layers that are alike. Numbers that a layer has not are 0. */
+typedef struct berthi_layer {
+    uint64_t count;
+    int32_t attention;            /* berthi_attention                               */
+    bool is_encoder;
+    bool has_cross;               /* and reads an encoder's output                  */
+    uint64_t window;              /* tokens it looks back; 0: all                   */
+    uint64_t heads;               /* nq                                             */
+    uint64_t kv_heads;            /* nkv; latent: = nq                              */
+    uint64_t key_dim;             /* d of a query or key; latent: nope + rope       */
+    uint64_t value_dim;           /* d of a value                                   */
+    uint64_t state_elements;      /* STATE: of the recurrent state of a sequence    */
+    uint64_t convolution_elements; /* STATE: of its convolution's window            */
+    uint64_t intermediate;        /* i of the dense MLP; 0: none                    */
+    uint64_t experts;             /* routed ones; 0: dense                          */
+    uint64_t experts_used;        /* of them by one token                           */
+    uint64_t expert_intermediate; /* i of one                                       */
+    uint64_t shared_intermediate; /* of the experts every token takes, together     */
+} berthi_layer;
+
+/* Full, sliding, latent and state layers, each dense or with experts; an encoder. */
+#define BERTHI_LAYER_KINDS 12u
+/* Far beyond any model. */
+#define BERTHI_SHAPE_LAYERS 4096u
+
+typedef struct berthi_shape {
+    const berthi_family *family;
+    bool is_known;             /* the model_type has a row of its own               */
+    bool has_tower;            /* a vision or audio tower that is not counted       */
+    bool has_unknown_layers;   /* of a type not known here: counted as attention    */
+    bool is_quantized;         /* has a quantization_config                         */
+    bool ties_embeddings;
+    int32_t dtype;             /* berth_dtype; BERTH_BF16 where the file says none  */
+    uint64_t hidden;           /* h                                                 */
+    uint64_t vocabulary;       /* V                                                 */
+    uint64_t positions;        /* longest context it was made for; 0: not said      */
+    uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
+    uint64_t layers;           /* L, the decoder's                                  */
+    uint64_t encoder_layers;   /* 0: none                                           */
+    /* Latent attention; 0 without. */
+    uint64_t query_rank;       /* q_lora_rank; 0: queries have no latent            */
+    uint64_t latent_rank;      /* kv_lora_rank                                      */
+    uint64_t rope_dim;
+    berthi_state_layer state;  /* of the STATE layers                               */
+    uint64_t layer_norms;      /* on the hidden state, in a layer                   */
+    uint64_t mlp_matrices;     /* 3 where the MLP is gated, else 2                  */
+    bool has_attention_bias;
+    bool has_mlp_bias;
+    uint32_t kind_count;
+    berthi_layer kinds[BERTHI_LAYER_KINDS]; /* in order of their first layer */
+    uint8_t layer_kinds[BERTHI_SHAPE_LAYERS]; /* of each layer of the decoder */
+} berthi_shape;
+
+/*
+ * Reads config.json's root. `file` is for messages. Fails with CONFIG_JSON: no
+ * object, a number that is missing, of another type or out of its range, or a
+ * list of layers of another length; the message names the key.
+ */
+berth_status berthi_shape_read(const berthi_json_value *config, const char *file,
+                               berthi_shape *out, berth_error *error);
+
+/* "llama", ...: the row of the table; "other" where the model_type is unknown. */
+const char *berthi_shape_family_name(const berthi_shape *shape);
+
+/* Layers with dropout and norms with biases, as GPT-2 has them. */
+bool berthi_shape_is_classic(const berthi_shape *shape);
+
+/* ------------------------------------------------------------------- weights */
+
+typedef enum berthi_weight_role {
+    BERTHI_WEIGHT_LINEAR,    /* a matrix inside a layer: what is quantized          */
+    BERTHI_WEIGHT_EXPERT,    /* the same, of one expert                             */
+    BERTHI_WEIGHT_EMBEDDING, /* with tables of positions                            */
+    BERTHI_WEIGHT_HEAD,
+    BERTHI_WEIGHT_OTHER      /* norms, biases, routers                              */
+} berthi_weight_role;
+
+#define BERTHI_NO_LAYER UINT32_MAX
+
+/* Weights that are alike. */
+typedef struct berthi_weight {
+    const char *module; /* last part of its module's name: "q_proj"                 */
+    int32_t role;       /* berthi_weight_role                                       */
+    int32_t dtype;      /* of the values as they are stored                         */
+    uint32_t layer;     /* position in `kinds`, or BERTHI_NO_LAYER                  */
+    uint32_t rank;      /* 2: rows (outputs) and columns (inputs); else 1: elements */
+    uint64_t shape[2];
+    uint64_t count;     /* how many; of a kind: over all its layers                 */
+    uint64_t stack;     /* matrices that one tensor holds; 0: one                     */
+    uint64_t stored;    /* bytes of one tensor in its file, where that is quantized   */
+} berthi_weight;
+
+/* A layer of a kind has at most 30 different weights, the model 8 more. */
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 30u + 8u)
+
+typedef struct berthi_weight_list {
+    uint32_t count;
+    berthi_weight items[BERTHI_WEIGHT_KINDS];
+} berthi_weight_list;
+
+/*
+ * The weights of transformers' class for this model_type, tied ones once, in the
+ * order embeddings, layers by kind, final norm, head. Numbers of a shape that
+ * berthi_shape_read() has passed: no product here overflows.
+ */
+void berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape_family.c - the table of model types; see shape_family.h. */
+#include "placement/shape_family.h"
+
+#include <string.h>
+
+static const berthi_family_names llama = { "q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                           "gate_proj", "up_proj", "down_proj" };
+static const berthi_family_names phi3 = { "qkv_proj", NULL,           NULL,       "o_proj",
+                                          NULL,       "gate_up_proj", "down_proj" };
+static const berthi_family_names gpt_oss = { "q_proj", "k_proj",       "v_proj",   "o_proj",
+                                             NULL,     "gate_up_proj", "down_proj" };
+static const berthi_family_names phi = { "q_proj", "k_proj", "v_proj", "dense",
+                                         NULL,     "fc1",    "fc2" };
+static const berthi_family_names gpt2 = { "c_attn", NULL,   NULL, "c_proj",
+                                          NULL,     "c_fc", "c_proj" };
+static const berthi_family_names neox = { "query_key_value", NULL,
+                                          NULL,              "dense",
+                                          NULL,              "dense_h_to_4h",
+                                          "dense_4h_to_h" };
+static const berthi_family_names opt = { "q_proj", "k_proj", "v_proj", "out_proj",
+                                         NULL,     "fc1",    "fc2" };
+static const berthi_family_names star = { "q_proj", "k_proj", "v_proj", "o_proj",
+                                          NULL,     "c_fc",   "c_proj" };
+static const berthi_family_names t5 = { "q", "k", "v", "o", "wi_0", "wi", "wo" };
+static const berthi_family_names mixtral = { "q_proj", "k_proj", "v_proj", "o_proj",
+                                             "w1",     "w3",     "w2" };
+static const berthi_family_names lfm2 = { "q_proj", "k_proj", "v_proj", "out_proj",
+                                          "w1",     "w3",     "w2" };
+
+#define F(flag) BERTHI_FAMILY_##flag
+#define BIASES (F(QKV_BIAS) | F(OUT_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
+#define GPT2_FLAGS \
+    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
+
+/* Everybody else's: Llama's layer, and no defaults. */
+static const berthi_family other = { .model_type = "other", .names = &llama, .norms = 2 };
+
+static const berthi_family families[] = {
+    { .model_type = "llama", .names = &llama, .norms = 2, .heads = 32, .hidden = 4096,
+      .intermediate = 11008, .layers = 32, .vocabulary = 32000 },
+    { .model_type = "bamba", .names = &llama, .norms = 2 },
+    { .model_type = "cohere", .names = &llama, .flags = F(TIES), .norms = 1 },
+    { .model_type = "cohere2", .names = &llama, .flags = F(TIES), .norms = 1,
+      .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "deepseek_v2", .names = &llama, .norms = 2 },
+    { .model_type = "deepseek_v3", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
+    { .model_type = "falcon", .names = &neox, .norms = 1,
+      .flags = F(PLAIN_MLP) | F(NORM_BIAS) | F(TIES) | F(FUSED_QKV) | F(USE_BIAS) },
+    { .model_type = "gemma", .names = &llama, .flags = F(TIES), .norms = 2 },
+    { .model_type = "gemma2", .names = &llama, .flags = F(TIES), .norms = 4,
+      .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
+    { .model_type = "gemma3", .names = &llama, .flags = F(TIES) | F(HEAD_NORMS),
+      .norms = 4, .window = BERTHI_WINDOW_PATTERN, .pattern = 6, .heads = 8,
+      .kv_heads = 4, .head_dim = 256, .vocabulary = 262208 },
+    { .model_type = "gemma3_text", .names = &llama, .flags = F(TIES) | F(HEAD_NORMS),
+      .norms = 4, .window = BERTHI_WINDOW_PATTERN, .pattern = 6, .heads = 8,
+      .kv_heads = 4, .head_dim = 256, .vocabulary = 262208 },
+    { .model_type = "glm4_moe", .names = &llama, .norms = 2,
+      .flags = F(CORRECTION) | F(BIAS_QKV_ONLY) },
+    { .model_type = "gpt2", .names = &gpt2, .flags = GPT2_FLAGS, .norms = 2 },
+    { .model_type = "gpt_bigcode", .names = &gpt2, .flags = GPT2_FLAGS, .norms = 2 },
+    { .model_type = "gpt_neox", .names = &neox, .norms = 2,
+      .flags = F(PLAIN_MLP) | BIASES | F(CLASSIC) | F(FUSED_QKV) },
+    { .model_type = "gpt_oss", .names = &gpt_oss, .norms = 2,
+      .flags = F(QKV_BIAS) | F(OUT_BIAS) | F(SINKS) | F(EXPERT_BIAS) | F(FUSED_UP),
+      .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
+    { .model_type = "granite", .names = &llama, .norms = 2 },
+    { .model_type = "kimi_k2", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
+    { .model_type = "lfm2", .names = &lfm2, .flags = F(HEAD_NORMS) | F(TIES), .norms = 2 },
+    { .model_type = "llama4_text", .names = &llama, .flags = F(SHARED_IS_EXPERT),
+      .norms = 2, .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE), .norms = 1 },
+    { .model_type = "mistral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
+      .heads = 32, .kv_heads = 8, .hidden = 4096, .intermediate = 14336, .layers = 32,
+      .vocabulary = 32000 },
+    { .model_type = "mixtral", .names = &mixtral, .norms = 2,
+      .window = BERTHI_WINDOW_ALL },
+    { .model_type = "olmo2", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
+    { .model_type = "olmo3", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
+      .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "opt", .names = &opt, .norms = 2,
+      .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TWO_ROWS) | F(TIES) | F(CLASSIC) },
+    { .model_type = "phi", .names = &phi, .flags = F(PLAIN_MLP) | BIASES | F(HEAD_BIAS),
+      .norms = 1 },
+    { .model_type = "phi3", .names = &phi3, .flags = F(FUSED_QKV) | F(FUSED_UP),
+      .norms = 2, .window = BERTHI_WINDOW_ALL },
+    { .model_type = "qwen2", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_UPPER,
+      .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
+    { .model_type = "qwen2_moe", .names = &llama, .norms = 2,
+      .window = BERTHI_WINDOW_UPPER,
+      .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) | F(SHARED_GATE) },
+    { .model_type = "qwen2_5_vl", .names = &llama, .norms = 2,
+      .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
+    { .model_type = "qwen2_vl", .names = &llama, .norms = 2,
+      .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
+    { .model_type = "qwen3", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_UPPER,
+      .flags = F(HEAD_NORMS) },
+    { .model_type = "qwen3_moe", .names = &llama, .norms = 2,
+      .window = BERTHI_WINDOW_UPPER, .flags = F(HEAD_NORMS) },
+    { .model_type = "qwen3_next", .names = &llama, .norms = 2,
+      .flags = F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) },
+    { .model_type = "smollm3", .names = &llama, .flags = F(TIES), .norms = 2 },
+    { .model_type = "starcoder2", .names = &star, .norms = 2,
+      .window = BERTHI_WINDOW_ALL,
+      .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },
+    { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER), .norms = 2 },
+};
+
+const berthi_family *
+berthi_family_find(const char *model_type, bool *is_known)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        *is_known = strcmp(families[i].model_type, model_type) == 0;
+        if (*is_known)
+            return &families[i];
+    }
+    return &other;
+}

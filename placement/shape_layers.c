@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_layers.c - layer by layer: how far it looks back, and whether its MLP is
+ * one or many; equal layers become one kind.
+ */
+#include <string.h>
+
+#include "placement/shape_read.h"
+
+#define ALIASES(name, ...) static const char *const name[] = { __VA_ARGS__, NULL }
+
+ALIASES(expert_keys, "n_routed_experts", "num_local_experts", "num_experts",
+        "moe_num_experts");
+ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k");
+ALIASES(expert_width_keys, "moe_intermediate_size");
+ALIASES(pattern_keys, "sliding_window_pattern", "_sliding_window_pattern");
+
+/* A member that lists one value for each layer; NULL: it is not there. */
+typedef struct layer_list {
+    const char *key;
+    const berthi_json_value *next;
+} layer_list;
+
+typedef struct layer_rules {
+    layer_list types; /* "layer_types" */
+    layer_list mlps;  /* "mlp_layer_types" */
+    const berthi_json_value *dense; /* "mlp_only_layers": numbers of layers */
+    uint64_t window;  /* 0: none */
+    uint64_t pattern; /* all but every n-th layer; 0: not by pattern */
+    uint64_t first;   /* windows from this layer on */
+    uint64_t attention_every; /* every n-th layer, the others have a state; 0: all */
+    berthi_layer sparse; /* the numbers of the MLP with experts */
+    uint64_t first_sparse;
+    uint64_t sparse_every; /* layers whose number divides by it */
+    uint64_t sparse_step;  /* the n-th, 2n-th, ... counted from 1 */
+} layer_rules;
+
+/* ----------------------------------------------------------------------- lists */
+
+static layer_list
+open_list(berthi_shape_reading *r, const char *key)
+{
+    const berthi_json_value *const value = berthi_shape_find(r->model, key);
+    const layer_list list = { key, berthi_json_first(value) };
+    uint64_t count = 0;
+
+    for (const berthi_json_value *v = list.next; v != NULL; v = berthi_json_next(v))
+        count++;
+    if (value != NULL
+        && (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY
+            || (count != 0 && count != r->shape->layers)))
+        berthi_shape_refuse(r, key, NULL, "a list with one entry for each layer");
+    return list;
+}
+
+/* The word of the next layer; "" without a list. */
+static const char *
+take_word(berthi_shape_reading *r, layer_list *list)
+{
+    const char *word = "";
+
+    if (list->next == NULL)
+        return word;
+    if (!berthi_json_can_read_string(list->next, &word))
+        berthi_shape_refuse(r, list->key, NULL, "a list of strings");
+    list->next = berthi_json_next(list->next);
+    return word;
+}
+
+static const berthi_json_value *
+open_dense(berthi_shape_reading *r)
+{
+    const berthi_json_value *const value = berthi_shape_find(r->model, "mlp_only_layers");
+    uint64_t count = 0;
+    uint64_t number;
+
+    for (const berthi_json_value *v = berthi_json_first(value); v != NULL;
+         v = berthi_json_next(v))
+        if (++count > BERTHI_SHAPE_LAYERS || !berthi_json_can_read_unsigned(v, &number))
+            berthi_shape_refuse(r, "mlp_only_layers", NULL, "a list of layers");
+    return berthi_json_first(value);
+}
+
+static bool
+is_listed(const berthi_json_value *first, uint64_t layer)
+{
+    uint64_t number;
+
+    for (; first != NULL; first = berthi_json_next(first))
+        if (berthi_json_can_read_unsigned(first, &number) && number == layer)
+            return true;
+    return false;
+}
+
+/* ----------------------------------------------------------------------- rules */
+
+static void
+read_windows(berthi_shape_reading *r, layer_rules *rules)
+{
+    const berthi_family *const family = r->shape->family;
+    const uint64_t chunk
+        = berthi_shape_member(r, "attention_chunk_size", 1, BERTHI_SHAPE_TOKENS, 0);
+
+    rules->window
+        = berthi_shape_member(r, "sliding_window", 1, BERTHI_SHAPE_TOKENS, chunk);
+    /* With layer_types the list decides, layer by layer; so does the family without. */
+    if (family->window == BERTHI_WINDOW_PATTERN)
+        rules->pattern = berthi_shape_number(r, pattern_keys, 1, BERTHI_SHAPE_LAYERS,
+                                             family->pattern);
+    if (family->window == BERTHI_WINDOW_UPPER) {
+        rules->first
+            = berthi_shape_member(r, "max_window_layers", 0, BERTHI_SHAPE_LAYERS, 28);
+        if (!berthi_shape_flag(r, "use_sliding_window", false))
+            rules->window = 0;
+    }
+    if (family->window == BERTHI_WINDOW_NEVER && rules->types.next == NULL)
+        rules->window = 0;
+    if (r->shape->state.kind == BERTHI_STATE_DELTA)
+        rules->attention_every = berthi_shape_member(r, "full_attention_interval", 1,
+                                                     BERTHI_SHAPE_LAYERS, 4);
+}
+
+/* Of the layers with experts: numbers of the MLP, and which layers they are. */
+static void
+read_experts(berthi_shape_reading *r, layer_rules *rules)
+{
+    const uint64_t most = BERTHI_SHAPE_HEADS;
+    const uint64_t width = BERTHI_SHAPE_WIDTH;
+    const bool is_one = r->shape->family->flags & BERTHI_FAMILY_SHARED_IS_EXPERT;
+    berthi_layer *const sparse = &rules->sparse;
+    uint64_t shared;
+
+    sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
+    if (sparse->experts == 0)
+        return;
+    sparse->experts_used = berthi_shape_number(r, used_keys, 1, sparse->experts, 1);
+    sparse->expert_intermediate
+        = berthi_shape_number(r, expert_width_keys, 1, width, r->layer.intermediate);
+    shared = berthi_shape_member(r, "n_shared_experts", 0, most, is_one);
+    sparse->shared_intermediate
+        = berthi_shape_member(r, "shared_expert_intermediate_size", 0, width,
+                              shared * sparse->expert_intermediate);
+    /* Llama 4 gives the dense layers' width a name of its own. */
+    r->layer.intermediate = berthi_shape_member(r, "intermediate_size_mlp", 1, width,
+                                                r->layer.intermediate);
+    rules->first_sparse
+        = berthi_shape_member(r, "first_k_dense_replace", 0, BERTHI_SHAPE_LAYERS, 0);
+    rules->sparse_every
+        = berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
+    rules->sparse_step
+        = berthi_shape_member(r, "decoder_sparse_step", 1, BERTHI_SHAPE_LAYERS,
+                              berthi_shape_member(r, "interleave_moe_layer_step", 1,
+                                                  BERTHI_SHAPE_LAYERS, 1));
+    rules->dense = open_dense(r);
+}
+
+/* -------------------------------------------------------------------- one layer */
+
+static void
+make_state(const berthi_shape_reading *r, berthi_layer *layer)
+{
+    const berthi_state_layer *const state = &r->shape->state;
+    uint64_t channels = state->inner;
+
+    layer->attention = BERTHI_ATTENTION_STATE;
+    layer->heads = layer->kv_heads = layer->key_dim = layer->value_dim = 0;
+    if (state->kind == BERTHI_STATE_DELTA) {
+        layer->state_elements = state->inner * state->key_dim;
+        channels += 2 * state->key_heads * state->key_dim;
+    } else if (state->kind == BERTHI_STATE_MAMBA2) {
+        layer->state_elements = state->inner * state->key_dim;
+        channels += 2 * state->key_heads * state->key_dim;
+    } else if (state->kind == BERTHI_STATE_MAMBA) {
+        layer->state_elements = state->inner * state->key_dim;
+    }
+    layer->convolution_elements = channels * state->kernel;
+}
+
+static bool
+is_one_of(const char *word, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (strcmp(word, *words) == 0)
+            return true;
+    return false;
+}
+
+ALIASES(whole_words, "full_attention", "attention", "global_attention");
+ALIASES(window_words, "sliding_attention", "chunked_attention", "local_attention");
+ALIASES(state_words, "linear_attention", "conv", "mamba", "mamba2");
+
+/* As the list has it. */
+static void
+make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
+            berthi_layer *layer)
+{
+    if (is_one_of(word, window_words)) {
+        layer->window = rules->window;
+        if (layer->window == 0)
+            berthi_shape_refuse(r, "sliding_window", NULL,
+                                "a whole number, and \"layer_types\" has windows");
+    } else if (is_one_of(word, state_words)) {
+        if (r->shape->state.kind == BERTHI_STATE_ABSENT)
+            berthi_shape_refuse(r, "linear_num_value_heads", NULL,
+                                "a whole number, and \"layer_types\" has such layers");
+        make_state(r, layer);
+    } else if (!is_one_of(word, whole_words)) {
+        r->shape->has_unknown_layers = true;
+    }
+}
+
+/* By the rule of its family. */
+static void
+make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t number,
+           berthi_layer *layer)
+{
+    if (r->shape->state.kind == BERTHI_STATE_MAMBA
+        || (rules->attention_every > 0 && (number + 1) % rules->attention_every != 0))
+        make_state(r, layer);
+    else if (number >= rules->first
+             && (rules->pattern == 0 || (number + 1) % rules->pattern != 0))
+        layer->window = rules->window;
+}
+
+static bool
+is_sparse(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
+{
+    const char *const word = take_word(r, &rules->mlps);
+
+    if (rules->sparse.experts == 0)
+        return false;
+    if (word[0] != '\0')
+        return strcmp(word, "sparse") == 0;
+    return number >= rules->first_sparse && number % rules->sparse_every == 0
+           && (number + 1) % rules->sparse_step == 0 && !is_listed(rules->dense, number);
+}
+
+static berthi_layer
+make_layer(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
+{
+    const char *const word = take_word(r, &rules->types);
+    berthi_layer layer = r->layer;
+
+    layer.count = 1;
+    if (word[0] != '\0')
+        make_listed(r, rules, word, &layer);
+    else
+        make_ruled(r, rules, number, &layer);
+    if (is_sparse(r, rules, number)) {
+        layer.intermediate = 0;
+        layer.experts = rules->sparse.experts;
+        layer.experts_used = rules->sparse.experts_used;
+        layer.expert_intermediate = rules->sparse.expert_intermediate;
+        layer.shared_intermediate = rules->sparse.shared_intermediate;
+    }
+    return layer;
+}
+
+/* ------------------------------------------------------------------------ kinds */
+
+static bool
+is_alike(const berthi_layer *a, const berthi_layer *b)
+{
+    return a->attention == b->attention && a->is_encoder == b->is_encoder
+           && a->window == b->window && a->experts == b->experts;
+}
+
+/* Returns its kind. At most 2 windows, 2 attentions, 2 MLPs, an encoder: there is room. */
+static uint32_t
+add_layer(berthi_shape *shape, const berthi_layer *layer)
+{
+    for (uint32_t i = 0; i < shape->kind_count; i++) {
+        if (!is_alike(&shape->kinds[i], layer))
+            continue;
+        shape->kinds[i].count += layer->count;
+        return i;
+    }
+    shape->kinds[shape->kind_count] = *layer;
+    return shape->kind_count++;
+}
+
+void
+berthi_shape_read_layers(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    layer_rules rules = { .types = open_list(r, "layer_types"),
+                          .mlps = open_list(r, "mlp_layer_types") };
+
+    read_windows(r, &rules);
+    read_experts(r, &rules);
+    if (shape->encoder_layers > 0) {
+        berthi_layer encoder = r->layer;
+
+        encoder.count = shape->encoder_layers;
+        encoder.is_encoder = true;
+        encoder.attention = BERTHI_ATTENTION_NONE;
+        (void)add_layer(shape, &encoder);
+        r->layer.has_cross = true;
+    }
+    for (uint64_t i = 0; i < shape->layers && r->status == BERTH_OK; i++) {
+        const berthi_layer layer = make_layer(r, &rules, i);
+
+        shape->layer_kinds[i] = (uint8_t)add_layer(shape, &layer);
+    }
+}

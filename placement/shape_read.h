@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_read.h - members of config.json as numbers, between shape.c (the model)
+ * and shape_layers.c (its layers).
+ */
+#ifndef BERTH_PLACEMENT_SHAPE_READ_H
+#define BERTH_PLACEMENT_SHAPE_READ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "placement/shape.h"
+
+/* Far beyond any model, and small enough that products of two stay below 2^64. */
+#define BERTHI_SHAPE_WIDTH (UINT64_C(1) << 24)
+#define BERTHI_SHAPE_HEADS (UINT64_C(1) << 16)
+#define BERTHI_SHAPE_TOKENS (UINT64_C(1) << 40)
+
+/* A config.json on its way into `shape`; the first failure stays. */
+typedef struct berthi_shape_reading {
+    const berthi_json_value *root;
+    const berthi_json_value *model; /* the language model's object: root or inside */
+    const char *file;
+    berth_error *error;
+    berth_status status;
+    berthi_shape *shape;
+    berthi_layer layer; /* what all layers have in common; `intermediate` dense */
+} berthi_shape_reading;
+
+/* Other names of a number: the first that is there counts. Ends with NULL. */
+typedef const char *const *berthi_shape_keys;
+
+/* The member, or NULL when it is absent or null. */
+const berthi_json_value *berthi_shape_find(const berthi_json_value *object,
+                                           const char *key);
+/* `wanted` ends the sentence: member "x" is -1, not ... */
+void berthi_shape_refuse(berthi_shape_reading *r, const char *key,
+                         const berthi_json_value *value, const char *wanted);
+/* The number, at least `least` and at most `most`, or `fallback` when it is absent. */
+uint64_t berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys,
+                             uint64_t least, uint64_t most, uint64_t fallback);
+/* The same for one key. */
+uint64_t berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
+                             uint64_t most, uint64_t fallback);
+/* The same, and it has to be there: 0 after a failure. */
+uint64_t berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys,
+                           uint64_t most, uint64_t fallback);
+bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
+
+/* Fills shape->kinds from `r->layer` and the lists and rules of layers. */
+void berthi_shape_read_layers(berthi_shape_reading *r);
+
+#endif

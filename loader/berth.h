@@ -2,7 +2,7 @@
 /*
  * berth.h - open, check and place large-language-model weights
  *
- * Order of use:  context -> checkpoint -> job.
+ * Order of use:  context -> checkpoint -> plan -> model -> lease; jobs.
  *
  * Ownership   A function that fills an `out_` pointer creates an object the
  *             caller must destroy with the call named in its comment. Every
@@ -132,6 +132,7 @@ typedef int32_t berth_status;
                                                    "download or command again")            \
     X(BUSY, 50, BERTH_EIO, "busy", "wait for the other process or choose another output")  \
     X(JOURNAL, 51, BERTH_EFORMAT, "journal", "pass --force to begin anew")                 \
+    X(PARTS, 52, BERTH_ENOENT, "parts", "run the parts that are missing")                  \
     X(INDEX_JSON, 60, BERTH_EFORMAT, "index_json", "download the index again")             \
     X(INDEX_SHARD, 61, BERTH_EFORMAT, "index_shard", "download the missing shard")         \
     X(INDEX_TENSOR, 62, BERTH_EFORMAT, "index_tensor",                                     \
@@ -142,6 +143,8 @@ typedef int32_t berth_status;
     X(STRAY_SHARD, 65, BERTH_EPOLICY, "stray_shard", "remove the file if it is stale")     \
     X(BOTH_FORMS, 66, BERTH_EPOLICY, "both_forms", "remove the one that is stale")         \
     X(AMBIGUOUS, 67, BERTH_EINVAL, "ambiguous", "name one file, or pass --all")            \
+    X(STRAY_FILE, 69, BERTH_EPOLICY, "stray_file", "remove the file if it is stale")       \
+    X(PARTIAL, 68, BERTH_EPOLICY, "partial", "name the model's folder to take all of it")  \
     X(MISSING_BLOB, 80, BERTH_EFORMAT, "missing_blob",                                     \
       "the blob was pruned or is still being fetched: download the model again")           \
     X(NO_SNAPSHOT, 81, BERTH_ENOENT, "no_snapshot", "download this revision")              \
@@ -178,11 +181,31 @@ typedef int32_t berth_status;
     X(MANIFEST_JSON, 112, BERTH_EFORMAT, "manifest_json", "write the manifest again")      \
     X(MANIFEST_ENTRY, 113, BERTH_EINTEGRITY, "manifest_entry",                             \
       "manifest and checkpoint do not belong together")                                    \
+    X(PLAN_JSON, 114, BERTH_EFORMAT, "plan_json", "plan again, or correct the file: see "  \
+                                                  "berth-plan(5)")                         \
+    X(PLAN_CHECKPOINT, 115, BERTH_EINTEGRITY, "plan_checkpoint",                           \
+      "this plan was made for another checkpoint: plan again")                             \
+    X(DEVICE_MAP, 116, BERTH_EINVAL, "device_map", "correct the device map")               \
+    X(LINKS_JSON, 117, BERTH_EFORMAT, "links_json", "measure the links again, or correct "  \
+                                                    "the file: see berth-links(5)")        \
+    X(NO_FIT, 119, BERTH_ENOFIT, "no_fit", "give more memory, or choose a smaller "        \
+                                           "encoding")                                     \
     X(NO_MEMORY, 120, BERTH_ENOMEM, "no_memory", "free memory or raise the limit")         \
     X(NO_DEVICE, 121, BERTH_ENODEV, "no_device", "this build supports no GPU")             \
     X(UNSUPPORTED, 122, BERTH_EUNSUPPORTED, "unsupported", "")                             \
     X(OPEN_FILES, 123, BERTH_EIO, "open_files",                                            \
       "raise the limit of open files, see `ulimit -n`")                                    \
+    X(DEVICE, 124, BERTH_ENODEV, "device", "see the driver's log")                         \
+    X(DEVICE_LOST, 125, BERTH_ENODEV, "device_lost", "end what uses this device, and "     \
+                                                     "start again")                        \
+    X(LEASE, 126, BERTH_EINVAL, "lease", "acquire a layer before its release, once for "   \
+                                         "each")                                           \
+    X(SLOTS, 127, BERTH_ENOFIT, "slots", "release a layer first, or plan with more slots") \
+    X(TIMEOUT, 128, BERTH_EIO, "timeout", "check the disk and the device")                 \
+    X(ASLEEP, 129, BERTH_EINVAL, "asleep", "wake the model first")                         \
+    X(LEASED, 131, BERTH_EINVAL, "leased", "release the model's layers first")             \
+    X(MOVING, 132, BERTH_EINVAL, "moving", "wait for the end of the job that moves it")    \
+    X(EXPORTED, 133, BERTH_EINVAL, "exported", "delete the exported tensors first")         \
     X(CANCELLED, 130, BERTH_ECANCELLED, "cancelled", "")
 
 typedef enum berth_reason {
@@ -349,6 +372,58 @@ typedef enum berth_log_level {
     BERTH_LOG_WARNING = 2
 } berth_log_level;
 
+/* What was done. */
+typedef enum berth_trace_kind {
+    BERTH_TRACE_READ = 0,    /* a read, as it was asked of the system                 */
+    BERTH_TRACE_CHUNK = 1,   /* a worker with what one staging buffer holds           */
+    BERTH_TRACE_PLACE = 2,   /* a stretch of a tensor on its way into its berth       */
+    BERTH_TRACE_ENCODE = 3,  /* the arithmetic of it                                  */
+    BERTH_TRACE_COPY = 4,    /* between host memory and a device, or within one       */
+    BERTH_TRACE_COMPUTE = 5, /* a device: a call of the caller's                      */
+    BERTH_TRACE_WAIT = 6,    /* nothing: for a buffer, the disk, or a device          */
+    BERTH_TRACE_FILL = 7,    /* a slot: its copies are asked for                      */
+    BERTH_TRACE_ACQUIRE = 8,
+    BERTH_TRACE_RELEASE = 9,
+    BERTH_TRACE_KIND_COUNT = 10
+} berth_trace_kind;
+
+/* Where: in one lane nothing overlaps but what lies within something else. */
+typedef enum berth_trace_lane {
+    BERTH_LANE_THREAD = 0, /* `number` is the system's                                */
+    BERTH_LANE_READ = 1,   /* reads in flight: a lane for each at a time              */
+    BERTH_LANE_LINK = 2,   /* a copy engine of a device                               */
+    BERTH_LANE_ENGINE = 3, /* what computes of a device                               */
+    BERTH_LANE_STREAM = 4, /* of a device: waits; its work is told by engines         */
+    BERTH_LANE_COUNT = 5
+} berth_trace_lane;
+
+typedef struct berth_trace_event {
+    int32_t kind;        /* berth_trace_kind                                          */
+    int32_t lane;        /* berth_trace_lane                                          */
+    uint64_t number;     /* of the lane, among those of its kind                      */
+    const char *name;    /* of the lane, "worker"; "" where it is not known; for the
+                            duration of the call                                      */
+    uint64_t stream;     /* LINK, ENGINE: number of the stream whose work it is       */
+    uint64_t begin_ns;   /* monotonic time of the system, or                          */
+    uint64_t end_ns;
+    int32_t is_simulated; /* 1: of the clock of simulated devices, from 0 on          */
+    uint32_t layer;      /* of the plan; BERTH_NO_INDEX                               */
+    uint64_t tensor;     /* of the checkpoint; BERTH_NO_TENSOR                        */
+    uint64_t bytes;
+    uint32_t shard;      /* of the checkpoint; BERTH_NO_INDEX                         */
+    int32_t reserved32;
+    uint64_t reserved[4];
+} berth_trace_event;
+
+/*
+ * Gets each event when it has ended. From any thread, several at once, with locks held:
+ * it must be quick, and must not call berth but for what a checkpoint or a plan says.
+ */
+typedef void (*berth_trace_function)(void *user, const berth_trace_event *event);
+
+/* "read", ...; "unknown" for a number that is none. Never NULL. */
+BERTH_API const char *berth_trace_kind_name(int32_t kind);
+
 typedef struct berth_context_options {
     size_t struct_size; /* set by berth_context_options_init() */
     const berth_allocator *allocator; /* copied; NULL: the C library's              */
@@ -356,6 +431,11 @@ typedef struct berth_context_options {
     void (*log)(void *user, int32_t level, const char *line);
     void *log_user;
     uint64_t memory_limit; /* ceiling of what the context allocates; 0: none        */
+    uint64_t spare_bytes;  /* of staging kept for the next job, at most; 0: none      */
+    /* What everything made from the context does, as it happens; NULL: nobody asks, and
+       nothing is spent on it.                                                          */
+    berth_trace_function trace;
+    void *trace_user;
 } berth_context_options;
 
 static inline void
@@ -379,6 +459,13 @@ BERTH_API berth_status berth_context_create(const berth_context_options *options
 /* NULL is allowed. */
 BERTH_API void berth_context_destroy(berth_context *context);
 
+/*
+ * berth_context_trim() gives back what is kept for later: staging buffers (spare_bytes),
+ * and what reads that hung have come back from. Slots are parts of their model's slab and
+ * go with it. Returns the bytes of the buffers. Any thread; running jobs keep theirs.
+ */
+BERTH_API uint64_t berth_context_trim(berth_context *context);
+
 /* What the context has allocated for everything made from it. */
 typedef struct berth_memory_summary {
     uint64_t current_bytes;
@@ -391,6 +478,63 @@ typedef struct berth_memory_summary {
 /* Any thread. */
 BERTH_API void berth_context_memory(const berth_context *context,
                                     berth_memory_summary *summary);
+
+/* ------------------------------------------------------------------- memory */
+
+/* What memory is used for. */
+typedef enum berth_memory_purpose {
+    BERTH_MEMORY_WEIGHTS = 0, /* berths                                               */
+    BERTH_MEMORY_STAGING = 1, /* rings between files and devices                      */
+    BERTH_MEMORY_SLOTS = 2,   /* in which streamed layers take turns                  */
+    BERTH_MEMORY_SCRATCH = 3, /* while something is encoded, converted or compared    */
+    BERTH_MEMORY_TABLES = 4,  /* names, plans, jobs                                   */
+    BERTH_MEMORY_ALL = 5,
+    BERTH_MEMORY_PURPOSE_COUNT = 6
+} berth_memory_purpose;
+
+/*
+ * What a context, with all that was made from it, holds of one memory for one purpose,
+ * by berth's own accounts. Devices are told under their tier's name in the plan, all
+ * models of the context together; "cpu" is host memory.
+ *
+ * A model has one slab a tier, which its plan divides without holes: `fragmented_bytes`
+ * is 0 but for plans of others that leave some. Numbers of a moment at which others allocate are
+ * each right, and need not add up.
+ */
+typedef struct berth_memory {
+    char tier[32];             /* "cpu", "cuda:0"; "others" beyond 64 devices         */
+    int32_t purpose;           /* berth_memory_purpose                                */
+    int32_t reserved32;
+    uint64_t current_bytes;
+    uint64_t peak_bytes;       /* most at a time                                      */
+    uint64_t allocated_bytes;  /* in all                                              */
+    uint64_t freed_bytes;      /* of them                                             */
+    uint64_t slabs;            /* ALL: allocations that are divided                   */
+    uint64_t slab_bytes;       /* the same: as allocated                              */
+    uint64_t fragmented_bytes; /* of them, used for nothing                           */
+    uint64_t reserved[4];
+} berth_memory;
+
+/* Tiers with an account, 1 at least: the first is host memory. Any thread. */
+BERTH_API uint32_t berth_memory_tiers(const berth_context *context);
+/* BERTH_OK, or BERTH_EINVAL for a tier or a purpose that is none. Any thread. */
+BERTH_API berth_status berth_memory_get(const berth_context *context, uint32_t tier,
+                                        int32_t purpose, berth_memory *out);
+/* "weights", ...; "unknown" for a number that is none. Never NULL. */
+BERTH_API const char *berth_memory_purpose_name(int32_t purpose);
+
+typedef enum berth_memory_format {
+    BERTH_MEMORY_TEXT = 0, /* a table, for people                                     */
+    BERTH_MEMORY_JSON = 1  /* one object on one line                                  */
+} berth_memory_format;
+
+/*
+ * berth_memory_print() writes all accounts in which there has ever been something. It
+ * allocates nothing, so that it can be called when memory is out. Returns the length
+ * that all of it needs, without the NUL; the text is cut to capacity. Any thread.
+ */
+BERTH_API size_t berth_memory_print(const berth_context *context, int32_t format,
+                                    char *text, size_t capacity);
 
 /* --------------------------------------------------------------------- host */
 
@@ -656,6 +800,15 @@ BERTH_API void berth_job_poll(berth_job *job, berth_progress *progress);
 BERTH_API berth_status berth_job_wait(berth_job *job, int64_t milliseconds);
 
 /*
+ * A descriptor that poll() and its kin call readable once the job has ended: for event
+ * loops, which then call berth_job_finish() without waiting. The same one each time; it
+ * belongs to the job, which closes it. Any thread. Returns BERTH_OK, or BERTH_EIO when
+ * there are no descriptors left; *out_descriptor is then -1.
+ */
+BERTH_API berth_status berth_job_descriptor(berth_job *job, int *out_descriptor,
+                                            berth_error *error);
+
+/*
  * Waits for the end, gives everything back and returns the job's status, with
  * its first error. A cancelled job returns BERTH_ECANCELLED, also when its
  * last byte had been read. NULL is allowed: BERTH_OK.
@@ -673,7 +826,9 @@ typedef enum berth_io {
 typedef enum berth_manifest_mode {
     BERTH_MANIFEST_NONE = 0,  /* read everything, check hub blobs                     */
     BERTH_MANIFEST_CHECK = 1, /* compare with the manifest                            */
-    BERTH_MANIFEST_WRITE = 2  /* write one: temporary file, fsync, rename             */
+    BERTH_MANIFEST_WRITE = 2, /* write one: temporary file, fsync, rename             */
+    BERTH_MANIFEST_SOURCE = 3 /* compare with what the manifest of a checkpoint that was
+                                 made from this one says of it                        */
 } berth_manifest_mode;
 
 typedef struct berth_verify_report {
@@ -737,7 +892,8 @@ typedef struct berth_coverage {
     uint64_t parameters;
     uint64_t source_bytes; /* as plain values of the model's dtype                    */
     uint64_t stored_bytes; /* as written, statistics included                         */
-    uint64_t reserved[4];
+    uint64_t kept;         /* tensors that were stored so before: not encoded anew    */
+    uint64_t reserved[3];
 } berth_coverage;
 
 /* First one line an encoding, then one line a cause. On the calling thread. */
@@ -762,7 +918,16 @@ typedef struct berth_convert_report {
     double write_seconds;
     double seconds;
     char io_path[64];          /* "io_uring direct", ...                              */
-    uint64_t reserved[8];
+    uint32_t parts_finished;   /* of part_count, when this one ended; 0 without parts */
+    uint32_t parts_missing;
+    int32_t is_joined;         /* 1: the output is complete, and this one has put its
+                                  parts together                                      */
+    int32_t reserved32;
+    uint64_t output_bytes;     /* of all files, planned: what the disk must have room for */
+    uint64_t free_bytes;       /* there, found by a dry run; UINT64_MAX: nobody knows */
+    uint64_t kept;             /* of `quantized` those that were stored so before:
+                                  their bytes are copied, not decoded and encoded     */
+    uint64_t reserved[3];
 } berth_convert_report;
 
 typedef struct berth_convert_options {
@@ -784,13 +949,19 @@ typedef struct berth_convert_options {
     uint32_t only_count;
     int32_t has_skips;
     const char *rules;        /* path of a file of rules, berth-rules(5); NULL: none  */
-    const char *compute_dtype; /* for config.json; NULL: "float32"                    */
+    const char *compute_dtype; /* for config.json; NULL: what a quantized source says,
+                                  else "float32"                                      */
     uint64_t min_coverage;    /* billionths of the parameters; less is BERTH_EPOLICY  */
     uint64_t max_shard_bytes; /* 0: 5 GB                                              */
-    int32_t overwrite;        /* 1: replace what is there                             */
+    int32_t overwrite;        /* 1: replace what is there; files that berth did not write
+                                 stay                                                 */
     int32_t resume;           /* 1: go on with what the same command has finished     */
     int32_t reject_nonfinite; /* 1: NaN and infinities are BERTH_EPOLICY              */
-    int32_t dry_run;          /* 1: decide, count, report, write nothing              */
+    int32_t dry_run;          /* 1: decide, count, report, write nothing; an output that
+                                 cannot be written to fails as it would               */
+    uint32_t part_count;      /* jobs that share the work and `output`; 0: this alone */
+    uint32_t part;            /* which of them this is, from 1                        */
+    int32_t join;             /* 1: put together what the parts have finished         */
     int32_t io;               /* berth_io                                             */
     int32_t no_uring;
     uint32_t readers;         /* reader threads; 0: default                           */
@@ -798,7 +969,9 @@ typedef struct berth_convert_options {
     uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 128 MiB             */
     berth_progress_function progress;
     void *progress_user;
-    berth_finding_function finding; /* non-finite values, remarks on rules            */
+    berth_finding_function finding; /* non-finite values, files left out, and what may
+                                       not be meant: no config.json, one shard of
+                                       several, experts that int8 cannot hold         */
     void *finding_user;
     berth_coverage_function coverage;
     void *coverage_user;
@@ -818,13 +991,21 @@ berth_convert_options_init(berth_convert_options *options)
  * berth_convert_start() writes the checkpoint anew in another encoding, in the
  * layout that transformers and bitsandbytes read as their own: quantized from
  * plain or quantized weights, or dequantized. Decides what becomes of every
- * tensor and calls `coverage` before it returns; then one pass over the
- * weights, with memory that does not depend on their size.
+ * tensor, looks at every file that goes along and at the output's folder, and
+ * calls `coverage` before it returns; then one pass over the weights, with memory
+ * that does not depend on their size.
  *
  * The output appears when it is complete: temporary files, flush, rename, the
  * index last. What a run that was cancelled, killed or out of space has
  * finished is kept for one with `resume`, which writes the same bytes.
  * The checkpoint must outlive the job. Finish it with berth_job_finish().
+ *
+ * With `part_count`, several jobs, on any machines that see the same files, make
+ * one output, byte for byte what one alone makes. All options but `part` are the
+ * same in all. The last to finish puts the output together, where the file
+ * system has locks; a job with `join` does it whenever all parts are finished,
+ * and else fails with BERTH_ENOENT, naming what is missing. A part that was
+ * killed is started again alone, with `resume`.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options; an output that exists),
  * BERTH_EUNSUPPORTED (an encoding that berth names but does not decode),
@@ -990,6 +1171,316 @@ BERTH_API berth_status berth_diff_start(berth_context *context, berth_checkpoint
                                         const berth_diff_options *options,
                                         berth_job **out_job, berth_error *error);
 
+/* --------------------------------------------------------------------- plan */
+
+/*
+ * Where every byte of a model goes. A plan is a value: made once, never changed,
+ * shared by threads, turned into JSON and back without loss (berth-plan(5)). It
+ * holds no checkpoint and needs no device.
+ *
+ *   tier    a memory with a budget: "cuda:0", "cpu", "disk"
+ *   layer   tensors that are placed and run together: a decoder layer, the
+ *           embedding, the final norm, the head; in the order of execution
+ *   home    the device that computes a layer
+ *   berth   the planned place of one tensor: tier, offset, bytes, encoding. On its
+ *           home it is resident; elsewhere it is streamed: brought for each pass
+ *   slot    a buffer on the home that streamed layers take turns in
+ */
+typedef struct berth_plan berth_plan;
+
+#define BERTH_RESERVE_NONE UINT64_MAX
+#define BERTH_NO_INDEX UINT32_MAX
+
+typedef enum berth_tier_kind {
+    BERTH_TIER_GPU = 0,
+    BERTH_TIER_CPU = 1,
+    BERTH_TIER_DISK = 2
+} berth_tier_kind;
+
+typedef enum berth_rate_source {
+    BERTH_RATE_GUESSED = 0, /* by the generation of the bus, or the kind of device    */
+    BERTH_RATE_GIVEN = 1,
+    BERTH_RATE_MEASURED = 2
+} berth_rate_source;
+
+/* Why a layer is where it is. */
+typedef enum berth_plan_cause {
+    BERTH_PLAN_RESIDENT = 0,  /* all of it fits on its home                           */
+    BERTH_PLAN_SHORT = 1,     /* its home is short of bytes: some of it is streamed   */
+    BERTH_PLAN_PINNED = 2,    /* the caller's pin says so                             */
+    BERTH_PLAN_MAPPED = 3,    /* the device map that is followed says so              */
+    BERTH_PLAN_TIED = 4,      /* shares its bytes with another layer                  */
+    BERTH_PLAN_ROWS = 5       /* an embedding whose rows are fetched one by one       */
+} berth_plan_cause;
+
+/* What of a tensor a berth holds. */
+typedef enum berth_slicing {
+    BERTH_SLICING_NONE = 0,    /* all of it                                           */
+    BERTH_SLICING_ROWS = 1,    /* of its first dimension                              */
+    BERTH_SLICING_COLUMNS = 2  /* of its second                                       */
+} berth_slicing;
+
+typedef struct berth_plan_options {
+    size_t struct_size;    /* set by berth_plan_options_init()                        */
+    /* What is placed: as in berth_convert_options, NATIVE: as it is stored.          */
+    int32_t type;
+    int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored           */
+    int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */
+    uint32_t block_size;   /* 4-bit; 0: 64                                            */
+    int32_t double_quant;
+    int32_t takes_experts;
+    const char *like;      /* "hf5", "hf5.14", "hf5.0", "hf4"; NULL: "hf5"            */
+    const char *const *skip_modules;
+    const char *const *keep;
+    const char *const *only;
+    uint32_t skip_count;
+    uint32_t keep_count;
+    uint32_t only_count;
+    int32_t has_skips;
+    const char *rules;     /* path of a file of rules, berth-rules(5)                 */
+    /* Where it may go. */
+    const char *max_memory; /* "0=20GiB,cuda:1=90%,cpu=64GiB,disk=inf"; only tiers that
+                               are named are used. NULL: what is free on this machine,
+                               and the disk                                           */
+    const char *reserve;    /* bytes to keep free beside: "0=2GiB,cpu=4GiB"           */
+    uint64_t reserve_share; /* of every budget, in billionths; 0: a tenth;
+                               BERTH_RESERVE_NONE: nothing                            */
+    const char *const *pins; /* "lm_head=cuda:0", "model.layers.0-9=cpu"              */
+    uint32_t pin_count;
+    int32_t no_offload;     /* 1: all of it on devices that compute, or no plan       */
+    /* Whose map is followed; both NULL: berth's own planner decides. */
+    const char *mode;       /* "auto", "balanced", "balanced_low_0", "sequential": the map
+                               of from_pretrained() in the release `like`; max_memory is
+                               then read as it reads it                               */
+    const char *device_map; /* path of a map {"model.layers.0": 0, ...}: a line for every
+                               tensor, devices that max_memory names, if it is given  */
+    int32_t cpu_offload;    /* llm_int8_enable_fp32_cpu_offload                       */
+    int32_t buffer_offload; /* offload_buffers                                        */
+    const char *architectures; /* path of newer descriptions of model classes; NULL   */
+    /* What it is used for. */
+    uint64_t context;       /* tokens of a sequence that are kept; 0: no KV cache     */
+    uint64_t batch;         /* sequences at once                                      */
+    int32_t cache_dtype;    /* of the KV cache; -1: that of the model                 */
+    /* How it is streamed. */
+    uint32_t slots;         /* for each device, 1 to 8; 0: as many as are best        */
+    const char *links;      /* "0=gen4x16,disk=7GB/s": instead of guesses             */
+    const char *link_file;  /* path of measured ones, berth-links(5)                  */
+    uint64_t staging_bytes; /* pinned for each GPU; 0: 256 MiB                        */
+    berth_finding_function finding; /* what may not be meant                          */
+    void *finding_user;
+    const char *link_text;  /* what such a file holds: berth_bench_links(). Not together
+                               with link_file                                         */
+    /* Tensor parallelism, see berth_plan_create(). */
+    uint32_t rank;          /* from 0 on                                              */
+    uint32_t ranks;         /* 0, 1: the whole model                                  */
+    uint64_t reserved[6];
+} berth_plan_options;
+
+static inline void
+berth_plan_options_init(berth_plan_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->dtype = -1;
+    options->storage = -1;
+    options->cache_dtype = -1;
+    options->context = 4096;
+    options->batch = 1;
+}
+
+/*
+ * berth_plan_create() decides a berth for every tensor, from headers and
+ * config.json alone. The same input gives the same plan on every machine, but for
+ * budgets that are not given. `options` may be NULL: those of init. Free it with
+ * berth_plan_destroy().
+ *
+ * With `ranks` it is the plan of one rank of tensor parallelism, and berths hold slices,
+ * cut as vLLM and the tp_plan of transformers do: rows of projections to queries, keys,
+ * values, gate and up; columns of those to outputs and of down; rows of embedding and
+ * head, as even as they go; experts like MLPs; norms, routers and the biases of what is
+ * summed over ranks (which one rank adds) whole. Where there are fewer heads of keys than
+ * ranks, several ranks have the same one.
+ *
+ * A load reads rows as ranges, and of columns the rows that they lie in, once and in large
+ * pieces. Each rank encodes its slice by itself. Blocks of NF4 and FP4 run along rows:
+ * codes and absmax of rows that begin with a block of the whole weight are those of the
+ * whole; columns have blocks of their own. Second levels are of the slice, and row maxima
+ * of int8, too. What is stored quantized is never encoded again: 4-bit rows are cut
+ * between blocks (between 256 of them where they are doubly quantized), int8 anywhere,
+ * with the row maxima of the whole; all else is BERTH_EUNSUPPORTED. Columns are
+ * streamed from the disk only from `offload_dir` of a load, plain numbers or encoded.
+ * Slices are not held against a manifest.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (options, a map that does not cover the model, a tensor
+ * that ranks cannot share evenly), BERTH_ENOFIT (naming the tier, the bytes missing and
+ * the smallest change that would do), BERTH_EUNSUPPORTED, BERTH_EFORMAT, BERTH_ENOENT,
+ * BERTH_EIO, BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_plan_create(berth_context *context,
+                                         const berth_checkpoint *checkpoint,
+                                         const berth_plan_options *options,
+                                         berth_plan **out_plan, berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_plan_destroy(berth_plan *plan);
+
+typedef struct berth_plan_summary {
+    uint32_t tier_count;
+    uint32_t layer_count;
+    uint64_t berth_count;    /* tensors; tied ones share a berth and count once       */
+    uint32_t map_count;      /* lines of the device map                               */
+    uint32_t cuts;           /* neighbouring layers on two devices                    */
+    int32_t is_proved;       /* no better homes exist                                 */
+    int32_t is_imitated;     /* the map is that of a release of transformers          */
+    uint32_t digest;         /* crc32 of names, dtypes and shapes of the checkpoint   */
+    int32_t type;            /* berth_encoding of quantized weights                   */
+    int32_t dtype;
+    int32_t double_quant;
+    uint32_t block_size;
+    int32_t cache_dtype;
+    uint64_t context;
+    uint64_t batch;
+    uint64_t bytes;          /* of all berths                                         */
+    uint64_t resident_bytes; /* on the device that computes them                      */
+    uint64_t streamed_bytes; /* elsewhere                                             */
+    /* Predicted, for one token of each sequence. */
+    uint64_t link_bytes;     /* brought to devices                                    */
+    uint64_t disk_bytes;     /* of these, read from the disk                          */
+    double seconds;          /* when passes follow one another                        */
+    double first_seconds;    /* of the first pass                                     */
+    double compute_seconds;  /* memory is read at the rates of the tiers              */
+    double link_seconds;     /* the busiest link                                      */
+    double disk_seconds;
+    double load_seconds;     /* to fill all tiers                                     */
+    double host_seconds;     /* if layers that lie in host memory were computed there; 0:
+                                there are none                                        */
+    double tokens_per_second; /* batch / seconds                                      */
+    int32_t bound;           /* 0 compute, 1 a link, 2 the disk                       */
+    uint32_t bound_tier;     /* of that link                                          */
+    char advice[256];        /* the change that would help most; "" when none does    */
+    uint32_t rank;           /* of `ranks`: berths hold its slices                    */
+    uint32_t ranks;          /* 1: all of the model                                   */
+    uint64_t reserved[7];
+} berth_plan_summary;
+
+BERTH_API void berth_plan_get(const berth_plan *plan, berth_plan_summary *summary);
+
+/* What of a tier's budget goes where: the parts and `free` make up `budget`. */
+typedef struct berth_plan_tier {
+    char name[24];          /* "cuda:0" */
+    int32_t kind;           /* berth_tier_kind                                        */
+    uint32_t layers;        /* whose home it is                                       */
+    uint64_t berths;
+    uint64_t budget;        /* UINT64_MAX: no limit                                   */
+    uint64_t reserve;       /* kept free                                              */
+    uint64_t reserve_needed; /* what of it the runtime is expected to take            */
+    uint64_t weights;       /* berths, to the byte: the slab                          */
+    uint64_t cache;         /* KV cache of its layers                                 */
+    uint64_t activations;
+    uint64_t slots;         /* of dense layers: slot_count * slot_bytes               */
+    uint64_t slot_bytes;
+    uint64_t expert_slots;  /* all of them                                            */
+    uint64_t scratch;       /* while weights are quantized on it                      */
+    uint64_t staging;       /* pinned rings of the devices that it feeds              */
+    uint64_t free;
+    uint64_t link_bytes;    /* brought to it for a token                              */
+    uint64_t link_rate;     /* bytes a second                                         */
+    uint64_t memory_rate;
+    int32_t link_source;    /* berth_rate_source                                      */
+    int32_t memory_source;
+    uint32_t slot_count;
+    uint32_t expert_slot_count;
+    uint64_t experts_away;  /* that share them: of its layers, not resident           */
+    uint64_t expert_hits;   /* expected, in billionths of what is wanted of these; all
+                               are taken to be as likely                              */
+    uint64_t reserved[4];
+} berth_plan_tier;
+
+typedef struct berth_plan_layer {
+    const char *name;       /* "model.layers.0", escaped; lives as long as the plan   */
+    uint64_t first_berth;
+    uint64_t berth_count;
+    uint32_t home;          /* tier                                                   */
+    int32_t cause;          /* berth_plan_cause                                       */
+    uint64_t bytes;         /* of its berths                                          */
+    uint64_t resident_bytes;
+    uint64_t link_bytes;    /* brought for a token                                    */
+    uint64_t cache_bytes;   /* its part of the KV cache                               */
+    uint64_t missing;       /* SHORT: bytes by which its home is short                */
+    uint64_t reserved[4];
+} berth_plan_layer;
+
+typedef struct berth_berth {
+    uint32_t layer;
+    uint32_t tier;
+    uint64_t offset;        /* in the tier's slab, a multiple of 256                  */
+    uint64_t bytes;         /* all parts, each rounded up to a multiple of 256        */
+    uint64_t tensor;        /* of the checkpoint                                      */
+    int32_t encoding;       /* berth_encoding                                         */
+    int32_t dtype;          /* of the values                                          */
+    int32_t is_expert;
+    int32_t along;          /* berth_slicing: of what it holds                        */
+    uint64_t first;         /* row or column; 0 for all of a tensor                   */
+    uint64_t count;
+    uint64_t reserved[2];
+} berth_berth;
+
+/* A line of the plain device map; `path` is escaped. */
+typedef struct berth_map_line {
+    const char *path;       /* "" for the whole model; lives as long as the plan      */
+    uint32_t tier;
+    int32_t reserved32;
+} berth_map_line;
+
+/* BERTH_OK, or BERTH_EINVAL for a number that is none. */
+BERTH_API berth_status berth_plan_get_tier(const berth_plan *plan, uint32_t tier,
+                                           berth_plan_tier *out);
+BERTH_API berth_status berth_plan_get_layer(const berth_plan *plan, uint32_t layer,
+                                            berth_plan_layer *out);
+BERTH_API berth_status berth_plan_get_map(const berth_plan *plan, uint32_t line,
+                                          berth_map_line *out);
+/*
+ * Berths in the order of layers, in a layer by name. `name` (may be NULL) gets the
+ * tensor's name, cut at `capacity`, ended by a NUL.
+ */
+BERTH_API berth_status berth_plan_get_berth(const berth_plan *plan, uint64_t berth,
+                                            berth_berth *out, char *name,
+                                            size_t capacity);
+/* "streamed from cpu: cuda:1 is short of 412 MiB": one sentence, ended by a NUL. */
+BERTH_API berth_status berth_plan_explain(const berth_plan *plan, uint32_t layer,
+                                          char *text, size_t capacity);
+
+/* Takes the next piece of a text; other than 0 stops with BERTH_ECANCELLED. */
+typedef int (*berth_text_function)(void *user, const char *text, size_t length);
+
+/* The plan as JSON, berth-plan(5). */
+BERTH_API berth_status berth_plan_print(const berth_plan *plan, berth_text_function put,
+                                        void *user, berth_error *error);
+/*
+ * The other way round, from a file. Nothing in it is trusted: sizes, sums, offsets
+ * and names are checked among themselves, memory is taken for what is there. A berth
+ * without "offset" is put behind the others of its tier.
+ * Returns BERTH_OK, BERTH_EFORMAT (naming the place), BERTH_EUNSUPPORTED (a later
+ * version), BERTH_ENOENT, BERTH_EIO, BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_plan_open(berth_context *context, const char *path,
+                                       berth_plan **out_plan, berth_error *error);
+/* The same from memory; `file` is what messages call it. */
+BERTH_API berth_status berth_plan_parse(berth_context *context, const char *text,
+                                        size_t bytes, const char *file,
+                                        berth_plan **out_plan, berth_error *error);
+
+/*
+ * Holds a plan against a checkpoint, and against budgets as in `max_memory` (NULL:
+ * those of this machine; "": none). Each finding is told; returns BERTH_OK, or the
+ * status of the first: BERTH_EINTEGRITY (another checkpoint), BERTH_EFORMAT (a tensor
+ * without a berth, a berth of another size), BERTH_ENOFIT.
+ */
+BERTH_API berth_status berth_plan_check(const berth_plan *plan, berth_context *context,
+                                        const berth_checkpoint *checkpoint,
+                                        const char *max_memory,
+                                        berth_finding_function finding,
+                                        void *finding_user, berth_error *error);
+
 /* ------------------------------------------------------------------- values */
 
 /*
@@ -1001,6 +1492,7 @@ BERTH_API berth_status berth_diff_start(berth_context *context, berth_checkpoint
 
 /* What a tensor that belongs to a stored weight holds. Pinned. */
 typedef enum berth_role {
+    BERTH_ROLE_VALUES = 0,   /* plain numbers: the weight itself                      */
     BERTH_ROLE_CODES = 1,
     BERTH_ROLE_ABSMAX = 2,   /* 4-bit: F32 a block; doubly quantized: U8 codes        */
     BERTH_ROLE_ABSMAX2 = 3,  /* second level: F32, one for 256 of the first           */
@@ -1008,7 +1500,8 @@ typedef enum berth_role {
     BERTH_ROLE_MAP = 5,      /* the same for all weights of an encoding               */
     BERTH_ROLE_STATE = 6,    /* JSON, see berth_values_state()                        */
     BERTH_ROLE_ROW_MAXIMUM = 7, /* INT8: F32 a row                                    */
-    BERTH_ROLE_ROW_FORMAT = 8   /* INT8: the same for all weights                     */
+    BERTH_ROLE_ROW_FORMAT = 8,  /* INT8: the same for all weights                     */
+    BERTH_ROLE_COMPANION = 9 /* statistics of an encoding that berth does not make    */
 } berth_role;
 
 /* How a weight is stored. */
@@ -1177,6 +1670,721 @@ BERTH_API berth_status berth_values_multiply(berth_context *context,
                                              const berth_values_product *product,
                                              berth_error *error);
 
+/* ------------------------------------------------------------------ devices */
+
+/*
+ * What computes: the processor, or devices that are simulated where there are
+ * none. All of one object are one machine: simulated ones share its links and
+ * its clock.
+ *
+ *   "cpu"                    host memory
+ *   "sim:24GiB,h2d=25GB/s"   berth-devices(5); several are parted by ";"
+ *
+ * What a simulated device reports is no measurement: berth_device says which it
+ * is, and everything that berth prints of it says so, too.
+ */
+typedef struct berth_devices berth_devices;
+
+/*
+ * Free it with berth_devices_close(), after everything that was loaded on it.
+ * Returns BERTH_OK, BERTH_EINVAL (words), BERTH_ENODEV (no such device here),
+ * BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_devices_open(berth_context *context, const char *words,
+                                          berth_devices **out_devices,
+                                          berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_devices_close(berth_devices *devices);
+BERTH_API uint32_t berth_devices_count(const berth_devices *devices);
+
+typedef struct berth_device {
+    char name[32];         /* "cpu", "sim:0"                                          */
+    char description[96];
+    uint64_t memory_bytes;
+    uint64_t free_bytes;   /* UINT64_MAX: nobody knows                                */
+    int32_t numa_node;     /* -1: unknown                                             */
+    int32_t is_host;       /* 1: its memory is host memory                            */
+    int32_t is_simulated;
+    int32_t reserved32;
+    uint64_t reserved[4];
+} berth_device;
+
+/* BERTH_OK, or BERTH_EINVAL for a number that is none. */
+BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t number,
+                                         berth_device *out);
+
+/*
+ * A stream is a line of work of a device that is done in order. On "cuda" it is a
+ * cudaStream_t, of berth or of the caller; NULL is the device's own first stream.
+ */
+BERTH_API berth_status berth_stream_create(berth_devices *devices, uint32_t number,
+                                           void **out_stream, berth_error *error);
+/* Waits for what is under way. NULL is allowed. */
+BERTH_API void berth_stream_destroy(berth_devices *devices, uint32_t number,
+                                    void *stream);
+/*
+ * Calls `call` when everything that the stream was asked for before is done, on any
+ * thread; on a simulated device it takes `seconds` of its time. It must not call
+ * berth about this device.
+ */
+BERTH_API berth_status berth_stream_call(berth_devices *devices, uint32_t number,
+                                         void *stream, void (*call)(void *user),
+                                         void *user, double seconds, berth_error *error);
+/*
+ * The host waits for everything that the stream was asked for before, `milliseconds`
+ * at most (-1: for ever). Returns BERTH_PENDING when that is not enough, BERTH_ENODEV
+ * when some of it failed.
+ */
+BERTH_API berth_status berth_stream_wait(berth_devices *devices, uint32_t number,
+                                         void *stream, int64_t milliseconds,
+                                         berth_error *error);
+/* The clock that the devices share: simulated time, or time since they were opened. */
+BERTH_API double berth_devices_seconds(const berth_devices *devices);
+
+/* ------------------------------------------------------------------- slices */
+
+/*
+ * A range of a stored tensor along one of its dimensions: what one of several ranks
+ * needs. Of a weight [out, in] that computes a share of the outputs, rows (dimension 0);
+ * of one that takes a share of the inputs, columns (dimension 1).
+ */
+typedef struct berth_slice {
+    uint64_t tensor;    /* of the checkpoint                                          */
+    uint32_t dimension;
+    uint32_t reserved32;
+    uint64_t first;     /* of that dimension                                          */
+    uint64_t count;
+    uint64_t bytes;     /* of `memory`: the slice's rows one behind the other         */
+    void *memory;       /* the caller's                                               */
+    uint64_t reserved[2];
+} berth_slice;
+
+/*
+ * The share of part `part` of `parts`: [size * part / parts, size * (part + 1) / parts),
+ * rounded down. All but `memory` is filled. BERTH_OK, or BERTH_EINVAL (a tensor, part or
+ * dimension that is none; values of 4 bits that would be cut within a byte).
+ */
+BERTH_API berth_status berth_slice_divide(const berth_checkpoint *checkpoint,
+                                          uint64_t tensor, uint32_t dimension,
+                                          uint32_t part, uint32_t parts, berth_slice *out,
+                                          berth_error *error);
+/* Fills `bytes` of a range that the caller has chosen. The same statuses. */
+BERTH_API berth_status berth_slice_measure(const berth_checkpoint *checkpoint,
+                                           berth_slice *slice, berth_error *error);
+
+typedef struct berth_slices_report {
+    uint64_t bytes;      /* of all slices                                             */
+    uint64_t bytes_read;
+    double seconds;
+    char io_path[64];    /* "io_uring direct", ...                                    */
+    uint64_t reserved[4];
+} berth_slices_report;
+
+typedef struct berth_slices_options {
+    size_t struct_size;  /* set by berth_slices_options_init()                        */
+    int32_t io;          /* berth_io                                                  */
+    int32_t no_uring;
+    uint32_t readers;    /* reader threads; 0: default                                */
+    uint32_t workers;    /* that copy; 0: one a usable core                           */
+    uint64_t ring_bytes; /* byte cap of the staging ring; 0: 64 MiB                   */
+    berth_progress_function progress;
+    void *progress_user;
+    berth_slices_report *report; /* filled when the job ends; must outlive it         */
+    uint64_t reserved[4];
+} berth_slices_options;
+
+static inline void
+berth_slices_options_init(berth_slices_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/*
+ * berth_slices_start() reads slices into the caller's memory, in one pass over the
+ * files, whatever their number and order. Rows are read as ranges; of columns the rows
+ * that they lie in, once and in large pieces. Bytes are as stored: of a quantized weight
+ * codes and statistics are sliced like any tensors. `slices` are copied; checkpoint and
+ * memory must outlive the job, and memory of two slices must not overlap.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (a slice that is none, `bytes` that are not its),
+ * BERTH_ENOMEM. Finish the job with berth_job_finish(); it fails with BERTH_EIO and
+ * BERTH_ENOMEM, and what lies in the memory is then of no use.
+ */
+BERTH_API berth_status berth_slices_start(berth_context *context,
+                                          const berth_checkpoint *checkpoint,
+                                          const berth_slice *slices, uint32_t count,
+                                          const berth_slices_options *options,
+                                          berth_job **out_job, berth_error *error);
+
+/* --------------------------------------------------------------------- load */
+
+/* What a load did, and what held it up. */
+typedef struct berth_load_report {
+    uint64_t planned_bytes;   /* of all slabs, slots and scratch included             */
+    uint64_t allocated_bytes; /* the same, as allocated: equal                        */
+    uint64_t placed_bytes;    /* put into berths                                      */
+    uint64_t bytes_read;
+    uint64_t quantized_bytes; /* of `placed_bytes`: encoded on the way                */
+    uint64_t ring_bytes;      /* of staging, at most                                  */
+    double seconds;
+    double first_seconds;     /* until the first bytes lay in their berth             */
+    double read_seconds;      /* the ring was empty: everybody waited for reads       */
+    double place_seconds;     /* copying and encoding, summed over threads            */
+    double wait_seconds;      /* the ring was full: reads waited                      */
+    int32_t bottleneck;       /* 0 read, 1 copy and encode                            */
+    int32_t is_pinned;        /* 1: staging is; 0: refused, or no device asks for it  */
+    char io_path[64];         /* "io_uring direct", ...                               */
+    uint64_t verified_bytes;  /* held against a manifest, of so many stored tensors   */
+    uint64_t verified_tensors;
+    uint64_t mismatches;      /* LOAD_VERIFY_WARN: tensors that are others, and entries
+                                 that only manifest or checkpoint has                 */
+    uint64_t offloaded_bytes; /* written below `offload_dir`                          */
+    uint64_t reserved[4];
+} berth_load_report;
+
+/* What a load does with the crc32 of each stored tensor that it reads. */
+typedef enum berth_load_verify {
+    BERTH_LOAD_VERIFY_AUTO = 0,    /* holds it against the manifest, where there is one */
+    BERTH_LOAD_VERIFY_REQUIRE = 1, /* there has to be one, with all that is stored      */
+    BERTH_LOAD_VERIFY_WARN = 2,    /* where there is one: logged and counted, no failure */
+    BERTH_LOAD_VERIFY_NONE = 3     /* nothing: saves a pass over memory                 */
+} berth_load_verify;
+
+/*
+ * Where slabs lie: one for each memory of the plan, of exactly its bytes. Without these
+ * hooks host memory comes from the context's allocator, and device memory from the
+ * device. Staging, tables and scratch in host memory are the context's in any case.
+ */
+typedef struct berth_slab_memory {
+    void *user;
+    /*
+     * `device`: number of the plan's GPU; BERTH_NO_INDEX: host memory. `alignment` is a
+     * power of two. `purpose`: "slab", or "hold", what a slab lies in while its model
+     * sleeps. NULL: there is none; the load fails with BERTH_ENOFIT, for host memory
+     * BERTH_ENOMEM, and gives everything back. Any thread.
+     */
+    void *(*alloc)(void *user, uint32_t device, uint64_t bytes, uint64_t alignment,
+                   const char *purpose);
+    /* Gets what the matching alloc has got. Nothing uses the memory any more. */
+    void (*free)(void *user, uint32_t device, void *memory, uint64_t bytes,
+                 uint64_t alignment, const char *purpose);
+    int32_t is_pinned; /* 1: its host memory is pinned for the devices already        */
+    uint32_t reserved32;
+    uint64_t reserved[2];
+} berth_slab_memory;
+
+typedef struct berth_load_options {
+    size_t struct_size;      /* set by berth_load_options_init()                      */
+    berth_devices *devices;  /* one for each GPU of the plan, in its order; NULL: those
+                                that the plan names                                   */
+    int32_t io;              /* berth_io                                              */
+    int32_t no_uring;
+    uint32_t readers;        /* reader threads; 0: default                            */
+    uint32_t workers;        /* that copy and encode; 0: one a usable core            */
+    uint64_t ring_bytes;     /* byte cap of the staging ring; 0: the plan's           */
+    uint64_t wait_ms;        /* longest wait for a device or a disk that does not move;
+                                0: 60 s                                               */
+    berth_progress_function progress;
+    void *progress_user;
+    berth_load_report *report; /* filled when the job ends; must outlive it           */
+    int32_t verify;          /* berth_load_verify                                     */
+    int32_t is_source_of_manifest; /* 1: the checkpoint is what that of the manifest was
+                                made of: its digests of sources count                 */
+    const char *manifest;    /* copied; NULL: berth.manifest.json beside the model    */
+    const berth_slab_memory *slab_memory; /* copied; NULL: the context's, the devices' */
+    const char *offload_dir; /* copied; where layers of the disk are written that the
+                                checkpoint does not have as they are wanted; NULL: a
+                                plan with such layers is refused                      */
+    uint64_t reserved[4];
+} berth_load_options;
+
+static inline void
+berth_load_options_init(berth_load_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/* Weights in their berths, and what brings those that are not where they are needed. */
+typedef struct berth_model berth_model;
+
+/*
+ * berth_load_start() puts every tensor into its berth, in the background: one
+ * allocation a tier, of exactly the plan's bytes; one pass over the files; what the
+ * plan wants encoded is encoded on the way. All or nothing: whatever goes wrong, and
+ * after a cancel, everything is given back. It does not wait: memory is allocated by
+ * the job, too.
+ *
+ * A read that hangs for `wait_ms` is BERTH_EIO with its file and position, and so is a
+ * layer of such a disk. The buffers it is read into stay allocated until it comes back,
+ * which later jobs of the context see, and its end; one that ends before leaves them
+ * behind for good. A cancel waits five seconds at most for such reads.
+ *
+ * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
+ * it, every stored tensor that is read is held against its crc32 in the same pass. What
+ * stays on the disk is not read, and not checked.
+ *
+ * What a plan leaves on the disk is streamed from the files of the checkpoint, where it
+ * lies there as the plan wants it, and nothing is written. Only what it wants in another
+ * encoding or dtype is written, once, while it is loaded, to one file below
+ * `offload_dir`: packed as a slot takes it, each tensor with a crc32, which
+ * berth_check_start() compares. The file has no name, nobody else can open it, and it is
+ * gone with the model, also where the process is killed; where a file system has no such
+ * files it gets one for a moment, mode 0600, in a folder of mode 0700. A folder that is
+ * not there is made, mode 0700, and removed. Room is taken before anything is read:
+ * BERTH_EIO with the bytes that are needed and those that are free.
+ *
+ * Context, checkpoint, plan and devices must outlive the model. End it with
+ * berth_load_finish(); berth_job_finish() loads for nothing.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (options), BERTH_EINTEGRITY (a plan for another
+ * checkpoint), BERTH_ENOMEM. The job fails with BERTH_EINVAL (devices that are not those
+ * of the plan), BERTH_ENOFIT (a device has less than the plan takes), BERTH_ENODEV,
+ * BERTH_EUNSUPPORTED, BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY naming the tensor
+ * that is not what the manifest says, and with what reading a manifest fails with.
+ */
+BERTH_API berth_status berth_load_start(berth_context *context,
+                                        const berth_checkpoint *checkpoint,
+                                        const berth_plan *plan,
+                                        const berth_load_options *options,
+                                        berth_job **out_job, berth_error *error);
+/* Waits for the end. On failure *out_model is NULL; the job is gone in any case. */
+BERTH_API berth_status berth_load_finish(berth_job *job, berth_model **out_model,
+                                         berth_error *error);
+/*
+ * Leases are given back by this. Waits for copies under way. Where others still have
+ * tensors of it, berth_model_dlpack(), the last of them frees the model. NULL is allowed.
+ */
+BERTH_API void berth_model_destroy(berth_model *model);
+
+/* One stretch of memory of a tensor. */
+typedef struct berth_model_part {
+    const void *memory; /* NULL: it lies on the disk, or in a slot that is not leased */
+    uint64_t bytes;
+    int32_t role;       /* berth_role                                                 */
+    int32_t dtype;
+    uint64_t tensor;    /* COMPANION: of the checkpoint; else BERTH_NO_TENSOR         */
+} berth_model_part;
+
+#define BERTH_MODEL_PARTS 9
+
+/* A tensor as it lies now. */
+typedef struct berth_model_tensor {
+    const char *name;     /* of the stored tensor; of the checkpoint                  */
+    size_t name_length;
+    uint64_t tensor;      /* of the checkpoint                                        */
+    uint32_t layer;       /* of the plan                                              */
+    uint32_t tier;        /* of the plan: where its berth is                          */
+    uint32_t device;      /* number of the device that computes it                    */
+    int32_t is_resident;  /* 1: its berth is on that device                           */
+    int32_t is_expert;
+    int32_t encoding;     /* berth_encoding                                           */
+    int32_t dtype;        /* of the values                                            */
+    uint32_t block_size;
+    int32_t is_double;
+    float offset;         /* doubly quantized                                         */
+    uint32_t rank;
+    uint64_t shape[BERTH_MAX_RANK]; /* of the values; of a slice, its own             */
+    uint64_t elements;
+    uint32_t part_count;
+    uint32_t reserved32;
+    berth_model_part parts[BERTH_MODEL_PARTS];
+    uint64_t reserved[4];
+} berth_model_tensor;
+
+/*
+ * The tensor of this number of the plan's berths. Where it is streamed, `memory` is
+ * that of the slot while its layer, or expert, is leased. What lies in host memory can be read
+ * there at any time: `host` gets that place instead.
+ * BERTH_OK, or BERTH_EINVAL for a number that is none.
+ */
+BERTH_API berth_status berth_model_get_tensor(const berth_model *model, uint64_t berth,
+                                              berth_model_tensor *out);
+/* The same as it lies in host memory; BERTH_ENOENT where it does not. */
+BERTH_API berth_status berth_model_get_host(const berth_model *model, uint64_t berth,
+                                            berth_model_tensor *out);
+/* Number of the berth of a tensor by its name, or BERTH_NO_TENSOR. Logarithmic. */
+BERTH_API uint64_t berth_model_find(const berth_model *model, const char *name,
+                                    size_t name_length);
+/* crc32 of a tensor's parts one behind the other, as they lie on its tier. Waits. */
+BERTH_API berth_status berth_model_digest(berth_model *model, uint64_t berth,
+                                          uint32_t *out_crc, berth_error *error);
+
+struct DLManagedTensorVersioned; /* of a header of DLPack 1.0 or later */
+
+/*
+ * berth_model_dlpack() lends a part of a tensor, where it lies in its berth, to whatever
+ * takes DLPack: nothing is copied. It is read-only, of kDLCPU, kDLCUDAHost (pinned for
+ * GPUs) or kDLCUDA. Plain values, and codes that are a byte a value, have the weight's
+ * shape; packed codes and statistics are one row; dtypes that DLPack 1.0 has no word for
+ * are bytes. Call its deleter once, on any thread.
+ *
+ * The memory stays: the model cannot be moved meanwhile (BERTH_EINVAL, "exported"), and
+ * berth_model_destroy() gives it back with the last such tensor, until which context,
+ * checkpoint, plan and devices must live, too.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (no such berth or part; a model that is asleep or being
+ * moved), BERTH_EUNSUPPORTED (on the disk; on a simulated device), BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_model_dlpack(berth_model *model, uint64_t berth,
+                                          uint32_t part,
+                                          struct DLManagedTensorVersioned **out_tensor,
+                                          berth_error *error);
+
+typedef struct berth_check_report {
+    uint64_t tensors;     /* compared                                                 */
+    uint64_t bytes;       /* of them, as they lie                                     */
+    uint64_t bytes_read;  /* of the checkpoint                                        */
+    uint64_t mismatches;
+    double seconds;
+    uint64_t reserved[4];
+} berth_check_report;
+
+typedef struct berth_check_options {
+    size_t struct_size; /* set by berth_check_options_init()                          */
+    berth_progress_function progress;
+    void *progress_user;
+    berth_finding_function finding; /* every tensor that is another                   */
+    void *finding_user;
+    berth_check_report *report; /* filled when the job ends; must outlive it          */
+    uint64_t reserved[4];
+} berth_check_options;
+
+static inline void
+berth_check_options_init(berth_check_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/*
+ * berth_check_start() compares what lies in the berths with what should: it reads the
+ * checkpoint again, encodes what was encoded once more, piece by piece on the host, and
+ * holds the crc32 of each tensor against that of its berth, on whatever tier. The model
+ * must not be used otherwise meanwhile. Finish it with berth_job_finish(): BERTH_OK, or
+ * BERTH_EINTEGRITY naming the first tensor that is another; BERTH_EIO, BERTH_ENOMEM,
+ * BERTH_ENODEV.
+ */
+BERTH_API berth_status berth_check_start(berth_model *model,
+                                         const berth_check_options *options,
+                                         berth_job **out_job, berth_error *error);
+
+/*
+ * berth_layer_acquire() makes a layer usable on `stream`, of the device that is its
+ * home: work that the stream is asked for afterwards finds its bytes. A resident
+ * layer costs nothing. Of a streamed one the copy is under way or done: the stream
+ * waits for it, the caller does not, unless layers are asked for in another order
+ * than the plan's, or come from the disk and are not there yet.
+ *
+ * Several leases of a layer are counted. Layers that are leased at once need a slot
+ * each: BERTH_ENOFIT where the plan has not so many. Also BERTH_EIO (the disk),
+ * BERTH_ENODEV, BERTH_EINVAL. Any thread; leases of a layer on a stream by one.
+ */
+BERTH_API berth_status berth_layer_acquire(berth_model *model, uint32_t layer,
+                                           void *stream, berth_error *error);
+/*
+ * What `stream` was asked for so far is the last that uses the layer: behind it the
+ * slot is filled with the next layer. BERTH_EINVAL where it is not leased.
+ */
+BERTH_API berth_status berth_layer_release(berth_model *model, uint32_t layer,
+                                           void *stream, berth_error *error);
+
+/*
+ * Experts that a plan has apart lie in tensors of their own, which a layer's lease does
+ * not bring: which of them will be used is not known then.
+ *
+ * berth_experts_acquire() makes `count` experts of a layer, by their numbers, usable on
+ * `stream`, as berth_layer_acquire() does with what else the layer has; all of them, or
+ * none. Resident ones cost nothing. Others lie in slots of the layer's home, of which each
+ * layer has its share, and stay there until another one needs the slot: one
+ * that is still there costs no copy. A copy from pinned host memory is not waited for by
+ * the caller; the disk is.
+ *
+ * Leases are counted. Experts that are leased at once, by whomever, need a slot each:
+ * BERTH_ENOFIT where there are not so many. BERTH_EINVAL for a number that is none of
+ * the layer's, also where experts are stacked in one tensor, which comes with the layer.
+ * Also BERTH_EIO, BERTH_ENODEV. Any thread.
+ */
+BERTH_API berth_status berth_experts_acquire(berth_model *model, uint32_t layer,
+                                             const uint32_t *experts, uint32_t count,
+                                             void *stream, berth_error *error);
+/*
+ * What `stream` was asked for so far is the last that uses them. BERTH_EINVAL where one
+ * of them is not leased: then none has been released, as after any other failure.
+ */
+BERTH_API berth_status berth_experts_release(berth_model *model, uint32_t layer,
+                                             const uint32_t *experts, uint32_t count,
+                                             void *stream, berth_error *error);
+/*
+ * These are likely to be acquired next: begins to bring them, as far as slots are not
+ * leased. Waits for nothing; what goes wrong is told when they are acquired. BERTH_EINVAL.
+ */
+BERTH_API berth_status berth_experts_prefetch(berth_model *model, uint32_t layer,
+                                              const uint32_t *experts, uint32_t count,
+                                              berth_error *error);
+/*
+ * How many experts of a layer that are not resident can be leased at once; UINT32_MAX
+ * where all are, or it has none. 0: the plan has no slots, they are used where they lie
+ * (berth_model_get_host()). Not while a job moves the model.
+ */
+BERTH_API uint32_t berth_experts_slots(const berth_model *model, uint32_t layer);
+
+/* What leases of a layer's experts did, since the model was loaded, moved or woken. */
+typedef struct berth_expert_counts {
+    uint64_t acquired;      /* that are not resident                                  */
+    uint64_t hits;          /* of them, those that lay in a slot                      */
+    uint32_t slots;         /* that hold experts of this layer now                    */
+    uint32_t away;          /* experts that are not resident                          */
+    uint64_t reserved[2];
+} berth_expert_counts;
+
+/* All zero where the layer has none, or all are resident. As berth_experts_slots(). */
+BERTH_API void berth_experts_count(const berth_model *model, uint32_t layer,
+                                   berth_expert_counts *out);
+
+/* What leases did so far. Any thread. */
+typedef struct berth_lease_summary {
+    uint64_t acquired;      /* layers with something streamed                         */
+    uint64_t filled;        /* slots                                                  */
+    uint64_t copied_bytes;
+    uint64_t disk_bytes;    /* of them, read from the disk                            */
+    uint64_t order_misses;  /* layers asked for in another order                      */
+    uint64_t host_waits;    /* the caller had to wait                                 */
+    uint64_t experts_acquired; /* that are not resident                               */
+    uint64_t expert_hits;   /* of them, those that lay in a slot                      */
+    uint64_t experts_filled; /* slots                                                 */
+    uint64_t expert_bytes;  /* copied; layers are counted above                       */
+    uint64_t expert_disk_bytes; /* of them, read from the disk                        */
+    uint64_t reserved[3];
+} berth_lease_summary;
+
+BERTH_API void berth_model_leases(const berth_model *model, berth_lease_summary *out);
+
+/* --------------------------------------------------------------------- move */
+
+/*
+ * A model that is loaded goes to other places without being loaded again: what is in
+ * memory is copied, nothing is encoded a second time, handles, numbers of layers and
+ * berths stay what they are. Every one of these is a job: finish it with
+ * berth_job_finish().
+ *
+ *   sleep   devices are given back: slabs, slots and scratch. A copy of what lay in
+ *           the berths stays in host memory. Host memory of the plan stays as it is.
+ *   wake    slabs of exactly the plan's bytes again, filled from there
+ *   move    to another plan of the same tensors: layers are promoted and demoted
+ *   swap    one model sleeps, then the other wakes: within one budget
+ *
+ * With `discards` what the checkpoint holds byte by byte as its berth does is not kept
+ * in host memory but read again by the wake, host memory of the plan included; what was
+ * encoded by the load is always kept.
+ *
+ * The caller's streams have ended what they do with resident layers, and no streamed
+ * layer is leased. From start to finish nothing else may be asked of the model but its
+ * state; acquire, release and digest are refused then (MOVING), and while it is asleep
+ * (ASLEEP). Tensors of a model that sleeps have no memory.
+ *
+ * All or nothing: after a failure or a cancel the model is what it was before. Where
+ * memory was given back before other memory could be taken (swap, and move on a device
+ * that has no room for the old and the new slab) going back may fail, too, if somebody
+ * else has taken it meanwhile: the model is then asleep, with its old plan, and
+ * berth_model_wake_start() works once there is room.
+ */
+typedef enum berth_model_state {
+    BERTH_MODEL_AWAKE = 0,
+    BERTH_MODEL_ASLEEP = 1,
+    BERTH_MODEL_MOVING = 2 /* a job is at it */
+} berth_model_state;
+
+typedef struct berth_move_report {
+    uint64_t carried_bytes; /* from one memory to another                             */
+    uint64_t read_bytes;    /* of the checkpoint                                      */
+    uint64_t slab_bytes;    /* that the model has now, on devices and in host memory  */
+    uint64_t held_bytes;    /* of host memory, in which it sleeps                     */
+    double seconds;
+    uint64_t reserved[8];
+} berth_move_report;
+
+typedef struct berth_move_options {
+    size_t struct_size; /* set by berth_move_options_init()                           */
+    int32_t discards;   /* sleep, swap: 1: see above                                  */
+    int32_t reserved32;
+    berth_progress_function progress;
+    void *progress_user;
+    berth_move_report *report; /* filled when the job ends; must outlive it; of a swap:
+                                  of both models                                      */
+    uint64_t reserved[8];
+} berth_move_options;
+
+static inline void
+berth_move_options_init(berth_move_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/* A berth_model_state. Any thread, at any time. */
+BERTH_API int32_t berth_model_get_state(const berth_model *model);
+
+/*
+ * Returns BERTH_OK, BERTH_EINVAL (it is asleep, or being moved), BERTH_ENOMEM. The job
+ * fails with BERTH_EINVAL (a layer is leased), BERTH_ENOMEM (no host memory for the
+ * copy), BERTH_ENODEV, BERTH_EIO (a device that does not move), BERTH_ECANCELLED.
+ */
+BERTH_API berth_status berth_model_sleep_start(berth_model *model,
+                                               const berth_move_options *options,
+                                               berth_job **out_job, berth_error *error);
+/*
+ * Returns BERTH_OK, BERTH_EINVAL (it is awake, or being moved), BERTH_ENOMEM. The job
+ * fails with BERTH_ENOFIT (a device has less than the plan takes), BERTH_ENOMEM,
+ * BERTH_ENODEV, BERTH_EIO (of a shard, too), BERTH_ECANCELLED; the model then sleeps on.
+ */
+BERTH_API berth_status berth_model_wake_start(berth_model *model,
+                                              const berth_move_options *options,
+                                              berth_job **out_job, berth_error *error);
+/*
+ * `plan` is of the same checkpoint, options of encodings and devices; it differs in
+ * budgets, pins, slots, homes. A layer is promoted or demoted by a plan with a pin for
+ * it. It must outlive the model; the plan before is no longer used after success.
+ *
+ *   berth_plan_options options = as before;
+ *   const char *pins[] = { "model.layers.7=cpu" };
+ *
+ *   options.pins = pins;
+ *   options.pin_count = 1;
+ *   status = berth_plan_create(context, checkpoint, &options, &plan, &error);
+ *   if (status == BERTH_OK)
+ *       status = berth_model_move_start(model, plan, NULL, &job, &error);
+ *   if (status == BERTH_OK)
+ *       status = berth_job_finish(job, &error);
+ *
+ * A slab that is the same in both plans stays where it is. Else host memory has to hold
+ * the old and the new slab at once, and where a device cannot, a copy of what lies on
+ * the device. Returns BERTH_OK, BERTH_EINVAL (also: other tensors, encodings or
+ * devices), BERTH_EINTEGRITY (a plan of another checkpoint), BERTH_ENOFIT,
+ * BERTH_EUNSUPPORTED (what was encoded would have to lie on the disk), BERTH_ENOMEM;
+ * the job with these, and as sleep and wake.
+ */
+BERTH_API berth_status berth_model_move_start(berth_model *model, const berth_plan *plan,
+                                              const berth_move_options *options,
+                                              berth_job **out_job, berth_error *error);
+/*
+ * `model` sleeps, then `other` wakes: what both have of devices is never more than what
+ * one of them has. If `other` does not wake, `model` does again.
+ * Returns, and the job fails, as sleep and wake.
+ */
+BERTH_API berth_status berth_model_swap_start(berth_model *model, berth_model *other,
+                                              const berth_move_options *options,
+                                              berth_job **out_job, berth_error *error);
+
+/* -------------------------------------------------------------------- bench */
+
+/*
+ * What this machine can do: how fast its links are, measured the way that loads use
+ * them. Reads go through the readers and the ring of a load, copies through the devices'
+ * own streams.
+ */
+typedef struct berth_bench berth_bench;
+
+typedef enum berth_bench_kind {
+    BERTH_BENCH_READ_COLD = 0,     /* files of which nothing is in the page cache     */
+    BERTH_BENCH_READ_WARM = 1,     /* the beginning of them, from the page cache      */
+    BERTH_BENCH_COPY = 2,          /* within host memory, by `threads`                */
+    BERTH_BENCH_HOST_MEMORY = 3,   /* host memory is read, by `threads`               */
+    BERTH_BENCH_NF4 = 4,           /* bytes of BF16 in host memory, quantized         */
+    BERTH_BENCH_NF4_DOUBLE = 5,    /* the same, doubly                                */
+    BERTH_BENCH_TO_DEVICE = 6,
+    BERTH_BENCH_TO_HOST = 7,
+    BERTH_BENCH_DEVICE_MEMORY = 8, /* read and written by copies within it            */
+    BERTH_BENCH_TO_DEVICE_SHARED = 9 /* all devices are copied to: this one's part    */
+} berth_bench_kind;
+
+/* "read_cold", ...; NULL: no such number. */
+BERTH_API const char *berth_bench_kind_name(int32_t kind);
+
+/* One measurement. Rates are bytes a second. */
+typedef struct berth_bench_line {
+    int32_t kind;          /* berth_bench_kind                                        */
+    uint32_t device;       /* number of the device; BERTH_NO_INDEX: none              */
+    uint32_t threads;      /* of the host; 0: what loads use, or none                 */
+    int32_t is_pinned;     /* copies: the host's memory is                            */
+    int32_t is_simulated;  /* 1: no measurement of this machine                       */
+    int32_t reserved32;
+    uint64_t rate;         /* the better one; 0: not measured, `words` says why       */
+    uint64_t own_rate;     /* of this bench                                           */
+    uint64_t earlier_rate; /* of the earlier one; 0: there is none                    */
+    double drift;          /* between these two, as a share of the better one         */
+    uint64_t bytes;        /* moved for it                                            */
+    double seconds;        /* by the clock of the device, or of the host              */
+    char words[64];        /* "io_uring direct"; "3% cached"; why there is no rate    */
+    uint64_t reserved[4];
+} berth_bench_line;
+
+typedef struct berth_bench_options {
+    size_t struct_size;      /* set by berth_bench_options_init()                     */
+    const berth_checkpoint *checkpoint; /* its shards are read, nothing is written    */
+    const char *folder;      /* without a checkpoint: a file is made here that has no
+                                name, read, and gone. Both NULL: nothing is read      */
+    berth_devices *devices;  /* NULL: none                                            */
+    double seconds;          /* for all of it; 0: 4 s. Everything is measured once    */
+    uint64_t memory_bytes;   /* of the host, beside the ring; 0: 256 MiB, 1 MiB at least */
+    uint64_t file_bytes;     /* in `folder`; 0: 256 MiB                               */
+    uint64_t ring_bytes;     /* 0: 64 MiB, which is what loads have                   */
+    int32_t io;              /* berth_io                                              */
+    int32_t no_uring;
+    uint32_t readers;        /* reader threads; 0: default                            */
+    uint32_t reserved32;
+    uint64_t wait_ms;        /* longest wait for a device that does not move; 0: 60 s */
+    const berth_bench *earlier; /* of the same options: each line gets the better rate of
+                                the two, and how far they are apart                   */
+    berth_progress_function progress;
+    void *progress_user;
+    uint64_t reserved[8];
+} berth_bench_options;
+
+static inline void
+berth_bench_options_init(berth_bench_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+/*
+ * berth_bench_start() measures in the background. What a device refuses, such as pinned
+ * memory, is a line without a rate; a device that fails ends the job. Progress counts
+ * bytes that are expected to be moved.
+ *
+ * Host memory that is taken: memory_bytes and the ring; of each device, one after the
+ * other, up to half of memory_bytes. What `options` point to must outlive the job.
+ * Cached bytes of the files that are read are dropped from the page cache.
+ *
+ * End it with berth_bench_finish(). Returns BERTH_OK, BERTH_EINVAL (options; an earlier
+ * bench of others), BERTH_ENOMEM. The job fails with BERTH_EIO, BERTH_ENOENT (the
+ * folder), BERTH_ENODEV, BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_bench_start(berth_context *context,
+                                         const berth_bench_options *options,
+                                         berth_job **out_job, berth_error *error);
+/*
+ * Waits for the end. On failure *out_bench is NULL; the job is gone in any case. Free
+ * it with berth_bench_destroy().
+ */
+BERTH_API berth_status berth_bench_finish(berth_job *job, berth_bench **out_bench,
+                                          berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_bench_destroy(berth_bench *bench);
+
+BERTH_API uint32_t berth_bench_count(const berth_bench *bench);
+/* BERTH_OK, or BERTH_EINVAL for a number that is none. */
+BERTH_API berth_status berth_bench_get(const berth_bench *bench, uint32_t number,
+                                       berth_bench_line *out);
+/*
+ * What was measured as berth-links(5), for berth_plan_options.link_text or a file; lives
+ * as long as the bench. Device 0 is the tier "cuda:0", and so on. A device's link is what
+ * it gets of a link that several share, when all of them are copied to.
+ */
+BERTH_API const char *berth_bench_links(const berth_bench *bench);
+
 /* ------------------------------------------------------------------- config */
 
 /*
@@ -1235,6 +2443,282 @@ BERTH_API berth_status berth_config_length(const berth_config *config, const cha
 BERTH_API berth_status berth_config_member(const berth_config *config, const char *key,
                                            uint64_t number, const char **out,
                                            berth_error *error);
+
+/* ----------------------------------------------------------------- estimate */
+
+/*
+ * What a model needs, line by line, before it is loaded or even downloaded:
+ * weights, caches, activations, training. Numbers come from headers where there
+ * are any, else from config.json; nothing touches a device. The formulas, their
+ * sources and their limits are in berth-estimate(5).
+ */
+
+/* A model's numbers: layers, heads, widths, weights that are alike. */
+typedef struct berth_shape berth_shape;
+
+/*
+ * berth_shape_open() reads what berth_checkpoint_open() takes, or, where the
+ * weights or some of them are missing, config.json alone, and an index if there
+ * is one; `path` may also be a config.json, whatever it is called. It never
+ * changes afterwards and may be shared. Free it with berth_shape_close().
+ *
+ * Returns BERTH_OK, BERTH_ENOENT (no config.json; nothing there), BERTH_EFORMAT
+ * (config.json describes no model; files that are there are malformed),
+ * BERTH_EUNSUPPORTED (an adapter; another kind of file), BERTH_EIO, BERTH_ENOMEM,
+ * BERTH_EINVAL.
+ */
+BERTH_API berth_status berth_shape_open(berth_context *context, const char *path,
+                                        const berth_open_options *options,
+                                        berth_shape **out_shape, berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_shape_close(berth_shape *shape);
+
+/* Texts are borrowed from the shape; those of config.json are as they stand there. */
+typedef struct berth_shape_summary {
+    const char *path;        /* as resolved: folder or file                           */
+    const char *model_type;  /* "" where config.json does not say                     */
+    const char *family;      /* whose rules count the layers; "other": those of Llama */
+    int32_t has_headers;     /* 1: weights are those of the files                     */
+    int32_t dtype;           /* berth_dtype: bf16, f16 or f32                         */
+    uint64_t parameters;
+    uint64_t layers;
+    uint64_t encoder_layers;
+    uint64_t hidden;
+    uint64_t vocabulary;
+    uint64_t positions;      /* longest context it was made for; 0: not said          */
+    uint64_t experts;        /* most in a layer; 0: none                              */
+    uint64_t experts_used;   /* of them by a token                                    */
+    uint64_t tensor_bytes;   /* of all files, or as the index says; 0: unknown        */
+    uint64_t reserved[6];
+} berth_shape_summary;
+
+BERTH_API void berth_shape_get(const berth_shape *shape, berth_shape_summary *summary);
+
+typedef enum berth_train_method {
+    BERTH_TRAIN_FULL = 0,
+    BERTH_TRAIN_LORA = 1  /* QLoRA with a quantized type                              */
+} berth_train_method;
+
+typedef enum berth_train_precision {
+    BERTH_TRAIN_PURE = 0,     /* parameters and states in `dtype`                     */
+    BERTH_TRAIN_AUTOCAST = 1, /* f32 parameters, computed in `dtype`                  */
+    BERTH_TRAIN_MASTER = 2    /* parameters in `dtype` and an f32 copy                */
+} berth_train_precision;
+
+/* Training. A sequence has the estimate's `context`, a micro-batch its `batch`. */
+typedef struct berth_train_options {
+    size_t struct_size;        /* set by berth_train_options_init()                   */
+    int32_t method;            /* berth_train_method                                  */
+    int32_t precision;         /* berth_train_precision                               */
+    const char *optimizer;     /* see berth_optimizer_name(); NULL: "adamw_torch"     */
+    const char *lora_targets;  /* "q_proj,v_proj"; NULL: "all-linear"                 */
+    uint64_t lora_rank;        /* 0: 16                                               */
+    uint64_t checkpoint_every; /* layers between checkpoints; 0: no checkpointing     */
+    uint64_t accumulation;     /* micro-batches a step; 0: 1                          */
+    uint64_t loss_chunk;       /* positions whose logits are there at a time; 0: all  */
+    uint64_t prefetch;         /* batches uploaded ahead of time                      */
+    uint64_t workers;          /* of the loader; 0: no pinned buffers                 */
+    uint64_t prefetch_factor;  /* batches that each of them prepares                  */
+    int32_t accumulates_f32;   /* 1: gradients are f32                                */
+    int32_t has_fused_norms;   /* 1: norms keep their input only                      */
+    int32_t is_packed;         /* 1: no padding; needs the estimate's `tokens`        */
+    int32_t reserved32;
+} berth_train_options;
+
+static inline void
+berth_train_options_init(berth_train_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->workers = 2;
+    options->prefetch_factor = 2;
+}
+
+typedef struct berth_estimate_options {
+    size_t struct_size;      /* set by berth_estimate_options_init()                  */
+    const char *type;        /* of linear layers: "f32", "bf16", "f16", "int8", "nf4",
+                                "fp4"; NULL: "native", as they are stored             */
+    const char *cache_type;  /* "f32", "bf16", "f16", "fp8", "int8", "int4"; NULL: the
+                                dtype that is computed in                             */
+    int32_t dtype;           /* computed in: BERTH_BF16, _F16, _F32; -1: the model's  */
+    int32_t double_quant;    /* 4-bit, 1: absmax as 8-bit codes                       */
+    uint32_t block_size;     /* 4-bit; 0: 64                                          */
+    int32_t keeps_experts;   /* 1: experts are not quantized                          */
+    int32_t expands_latents; /* 1: MLA's cache as transformers keeps it               */
+    int32_t is_eager;        /* 1: attention without a fused kernel                   */
+    int32_t has_all_logits;  /* 1: of every position of the prompt                    */
+    uint32_t fragmentation_percent; /* of what comes and goes; 5 unless changed       */
+    uint64_t context;        /* tokens of a sequence, prompt and answer; 0: 4096, or the
+                                longest of `tokens`, or what the model is made for    */
+    uint64_t prompt;         /* of them computed at once; 0: all                      */
+    uint64_t source;         /* encoder-decoder: tokens of the encoder's input        */
+    uint64_t batch;          /* sequences; 0: 1                                       */
+    uint64_t runtime_bytes;  /* of a device's context; 512 MiB unless changed         */
+    uint64_t workspace_bytes; /* of cuBLASLt; 32 MiB unless changed                   */
+    const uint64_t *contexts; /* columns of the table; NULL: `context` alone          */
+    uint32_t context_count;
+    uint32_t budget_count;
+    const uint64_t *budgets; /* bytes of each device, in the order they are filled in;
+                                NULL: nothing is fitted                               */
+    uint64_t host_bytes;     /* that streamed layers may take; 0: as many as needed   */
+    uint32_t reserve_percent; /* of each budget, kept free; 10 unless changed         */
+    uint32_t reserved32;
+    const char *tokens;      /* text with a length of a sequence a line; NULL: none   */
+    uint64_t tokens_bytes;
+    const char *tokens_file; /* its name, for messages; NULL: none                    */
+    const berth_train_options *train; /* NULL: inference                              */
+} berth_estimate_options;
+
+static inline void
+berth_estimate_options_init(berth_estimate_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->dtype = -1;
+    options->fragmentation_percent = 5;
+    options->runtime_bytes = 536870912; /* 512 MiB */
+    options->workspace_bytes = 33554432;
+    options->reserve_percent = 10;
+}
+
+typedef struct berth_estimate berth_estimate;
+
+/*
+ * berth_estimate_create() answers everything the options ask for: the lines of
+ * one estimate, a table of types by contexts, with budgets what fits and what to
+ * do when it does not, with `tokens` what batches of them cost. `options` may be
+ * NULL. Keeps no reference to the shape. Free it with berth_estimate_destroy().
+ *
+ * That something does not fit is an answer: BERTH_OK. Returns BERTH_OK, or
+ *   BERTH_EINVAL        an option that is none or out of its range; lengths that
+ *                       are none; a sum beyond 2^64
+ *   BERTH_EUNSUPPORTED  another type than the files' own, which berth names but
+ *                       does not decode
+ *   BERTH_ENOMEM
+ */
+BERTH_API berth_status berth_estimate_create(berth_context *context,
+                                             const berth_shape *shape,
+                                             const berth_estimate_options *options,
+                                             berth_estimate **out_estimate,
+                                             berth_error *error);
+/* NULL is allowed. */
+BERTH_API void berth_estimate_destroy(berth_estimate *estimate);
+
+typedef struct berth_estimate_summary {
+    uint64_t device_bytes;   /* as if there were one device                           */
+    uint64_t host_bytes;
+    uint64_t usable_bytes;   /* of the budgets, less their reserves; 0: none given    */
+    uint64_t advised_bytes;  /* on the device after all of the advice                 */
+    uint64_t trained;        /* parameters; 0: inference                              */
+    uint64_t context;        /* as used                                               */
+    uint64_t batch;
+    int32_t has_budget;
+    int32_t fits;            /* 1: as it is                                           */
+    int32_t can_fit;         /* 1: as it is, or with the advice                       */
+    int32_t best_fit;        /* first of the fits that holds it; -1: none             */
+    uint32_t part_count;
+    uint32_t note_count;
+    uint32_t claim_count;
+    uint32_t fit_count;      /* rows of the table                                     */
+    uint32_t context_count;  /* its columns                                           */
+    uint32_t advice_count;
+    uint32_t length_count;   /* percentiles of `tokens`; 0: none given                */
+    uint32_t reserved32;
+    /* Of `tokens`; 0 without. */
+    uint64_t sequences;
+    uint64_t tokens;         /* = those of packed batches                             */
+    uint64_t shortest;
+    uint64_t longest;
+    uint64_t mean;           /* rounded down                                          */
+    uint64_t padded;         /* computed in batches of `batch`, in the list's order   */
+    uint64_t sorted;         /* the same in order of length                           */
+    uint64_t packs;          /* rows as long as the longest that hold all of them     */
+    uint64_t reserved[6];
+} berth_estimate_summary;
+
+BERTH_API void berth_estimate_get(const berth_estimate *estimate,
+                                  berth_estimate_summary *summary);
+
+typedef enum berth_place {
+    BERTH_PLACE_DEVICE = 0,
+    BERTH_PLACE_HOST = 1,
+    BERTH_PLACE_NONE = 2  /* no memory of its own: read, or part of another line      */
+} berth_place;
+
+/* One line. All texts of an estimate are ASCII and live as long as it. */
+typedef struct berth_estimate_part {
+    const char *key;     /* "kv_cache": for programs                                  */
+    const char *name;    /* "KV cache"                                                */
+    const char *dtype;   /* "bf16", "nf4", "8-bit"; "" where there is none            */
+    const char *basis;   /* "exact", "formula", "measured" or "estimate"              */
+    const char *reason;  /* the formula with its numbers                              */
+    int32_t place;       /* berth_place                                               */
+    int32_t reserved32;
+    uint64_t bytes;
+    uint64_t reserved[2];
+} berth_estimate_part;
+
+/* A figure that is published for such a model, and why ours is another. */
+typedef struct berth_estimate_claim {
+    const char *table;   /* "70B QLoRA on one 80 GB card"                             */
+    const char *what;
+    const char *reason;
+    uint64_t claimed;
+    uint64_t bytes;      /* ours, of the same part                                    */
+    uint64_t reserved[2];
+} berth_estimate_claim;
+
+/* One type of weights: a row of the table. What budgets have to say is 0 without. */
+typedef struct berth_estimate_fit {
+    const char *type;        /* "native", "nf4+double-quant"                          */
+    const uint64_t *bytes;   /* on the device, for each of the table's contexts       */
+    uint64_t context;        /* largest that fits; 0: none                            */
+    int32_t fits;            /* with the options' context                             */
+    int32_t is_capped;       /* 1: the model is made for no longer context            */
+    uint32_t devices;        /* fewest like the first that hold it; 0: no number does */
+    uint32_t reserved32;
+    uint64_t reserved[2];
+} berth_estimate_fit;
+
+/* One thing to do, on top of those before it. */
+typedef struct berth_estimate_advice {
+    const char *what;
+    const char *cost;
+    uint64_t saved;
+    uint64_t bytes;      /* on the device afterwards                                  */
+    int32_t fits;
+    int32_t reserved32;
+    uint64_t reserved[2];
+} berth_estimate_advice;
+
+/* A percentile of `tokens`, and the largest batch that fits, padded to it. */
+typedef struct berth_estimate_length {
+    const char *name;    /* "p50", "p95", "p99", "max"                                */
+    uint64_t tokens;
+    uint64_t batch;      /* 0: not even one sequence, or no budget                    */
+    uint64_t reserved[2];
+} berth_estimate_length;
+
+/* By number, below the summary's counts; BERTH_EINVAL, and zeroes, beyond. */
+BERTH_API berth_status berth_estimate_get_part(const berth_estimate *estimate,
+                                               uint32_t number, berth_estimate_part *out);
+BERTH_API berth_status berth_estimate_get_claim(const berth_estimate *estimate,
+                                                uint32_t number,
+                                                berth_estimate_claim *out);
+BERTH_API berth_status berth_estimate_get_fit(const berth_estimate *estimate,
+                                              uint32_t number, berth_estimate_fit *out);
+BERTH_API berth_status berth_estimate_get_advice(const berth_estimate *estimate,
+                                                 uint32_t number,
+                                                 berth_estimate_advice *out);
+BERTH_API berth_status berth_estimate_get_length(const berth_estimate *estimate,
+                                                 uint32_t number,
+                                                 berth_estimate_length *out);
+/* What the lines do not say; NULL beyond the last. */
+BERTH_API const char *berth_estimate_get_note(const berth_estimate *estimate,
+                                              uint32_t number);
+
+/* "adamw_torch", ...: optimizers known here, from 0; NULL beyond the last. */
+BERTH_API const char *berth_optimizer_name(uint32_t number);
 
 #ifdef __cplusplus
 }

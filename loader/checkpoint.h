@@ -39,6 +39,36 @@ struct berth_checkpoint {
 berth_status berthi_checkpoint_file(const berth_checkpoint *checkpoint, uint32_t shard,
                                     const berthi_file **out_file, berth_error *error);
 
+/* All of them into `out`: copies, the checkpoint keeps the descriptors. */
+void berthi_checkpoint_copy_files(const berth_checkpoint *checkpoint, berthi_file *out);
+
+/* Where the bytes of a tensor begin in its shard. */
+static inline uint64_t
+berthi_checkpoint_offset(const berth_checkpoint *checkpoint, const berthi_entry *entry)
+{
+    return BERTHI_HEADER_PREFIX + checkpoint->shards[entry->shard].header_bytes
+           + entry->begin;
+}
+
+/* For errors about the tensor of this number. */
+static inline berthi_about
+berthi_checkpoint_about(const berth_checkpoint *checkpoint, uint64_t number)
+{
+    const berthi_entry *const entry = &checkpoint->table.entries[number];
+
+    return (berthi_about){ .file = checkpoint->shards[entry->shard].file.path,
+                           .tensor = berthi_table_name(&checkpoint->table, number),
+                           .tensor_length = entry->name_length };
+}
+
+/*
+ * Bytes [offset, offset + bytes) of a tensor as it is stored, from the file as it was
+ * when it was opened. `what` is for errors.
+ */
+berth_status berthi_checkpoint_read(const berth_checkpoint *checkpoint, uint64_t number,
+                                    uint64_t offset, void *memory, uint64_t bytes,
+                                    const char *what, berth_error *error);
+
 /* Finds quantized weights; the table is complete. Remarks go to `findings`. */
 berth_status berthi_checkpoint_classify(berth_checkpoint *checkpoint,
                                         berthi_findings *findings, berth_error *error);

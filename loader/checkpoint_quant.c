@@ -47,10 +47,9 @@ read_companion(void *user, uint64_t position, void *buffer, uint64_t bytes,
 {
     const berth_checkpoint *const c = user;
     const berthi_entry *const entry = entry_at(c, position);
-    const berthi_shard *const shard = &c->shards[entry->shard];
 
-    return berthi_file_read(&shard->file, buffer, bytes,
-                            BERTHI_HEADER_PREFIX + shard->header_bytes + entry->begin,
+    return berthi_file_read(&c->shards[entry->shard].file, buffer, bytes,
+                            berthi_checkpoint_offset(c, entry),
                             "reading the statistics of a weight", error);
 }
 

@@ -104,14 +104,14 @@ can_count(const berthi_piece *pieces, uint64_t piece_count, uint64_t gap,
 }
 
 static void
-begin_chunk(berthi_chunks *out, uint32_t file, uint64_t begin)
+begin_chunk(berthi_chunks *out, uint32_t file, uint64_t begin, uint64_t origin)
 {
     berthi_chunk *const chunk = &out->chunks[out->chunk_count];
     const berthi_chunk *const before = out->chunk_count > 0 ? chunk - 1 : NULL;
 
     memset(chunk, 0, sizeof *chunk);
     chunk->begin = begin;
-    chunk->origin = berthi_round_down(begin, out->chunk_bytes);
+    chunk->origin = origin;
     chunk->file = file;
     chunk->first_span = out->span_count;
     if (before != NULL && before->file == file)
@@ -134,6 +134,14 @@ add_span(berthi_chunks *out, const berthi_piece *piece, uint64_t begin, uint64_t
     chunk->end = end;
 }
 
+static void
+mark_last(berthi_chunks *out)
+{
+    for (uint64_t i = 0; i < out->chunk_count; i++)
+        out->chunks[i].is_last_of_file = i + 1 == out->chunk_count
+                                         || out->chunks[i + 1].file != out->chunks[i].file;
+}
+
 /* The same walk as can_count(), writing. */
 static void
 fill_tables(const berthi_piece *pieces, uint64_t piece_count, uint64_t gap,
@@ -151,22 +159,21 @@ fill_tables(const berthi_piece *pieces, uint64_t piece_count, uint64_t gap,
         if (piece->bytes == 0)
             continue;
         if (!is_joined(&at, piece, out->chunk_bytes, gap))
-            begin_chunk(out, piece->file, begin);
+            begin_chunk(out, piece->file, begin,
+                        berthi_round_down(begin, out->chunk_bytes));
         while (begin < piece_end) {
             /* What is left of the window, without overflow in the last one. */
             const uint64_t room = out->chunk_bytes - begin % out->chunk_bytes;
             const uint64_t end = begin + berthi_min_u64(room, piece_end - begin);
 
             if (begin > piece->offset)
-                begin_chunk(out, piece->file, begin);
+                begin_chunk(out, piece->file, begin, begin);
             add_span(out, piece, begin, end);
             begin = end;
         }
         move_behind(&at, piece, out->chunk_bytes);
     }
-    for (uint64_t i = 0; i < out->chunk_count; i++)
-        out->chunks[i].is_last_of_file = i + 1 == out->chunk_count
-                                         || out->chunks[i + 1].file != out->chunks[i].file;
+    mark_last(out);
 }
 
 berth_status
@@ -180,6 +187,7 @@ berthi_chunks_build(berth_context *context, const berthi_piece *pieces,
     out->context = context;
     out->chunk_bytes = chunk_bytes;
     out->is_ordered = true;
+    out->is_windowed = true;
     if (chunk_bytes < CHUNK_BYTES_MIN || chunk_bytes > CHUNK_BYTES_MAX
         || (chunk_bytes & (chunk_bytes - 1)) != 0)
         return berthi_fail_argument(error, "chunk_bytes",
@@ -265,6 +273,99 @@ berthi_chunks_list(berth_context *context, const berthi_piece *pieces,
         };
         out->chunk_count++;
     }
+    return BERTH_OK;
+}
+
+/* ---------------------------------------------------------------- whole pieces */
+
+/* Of `chunk_bytes`, when the buffer begins at a page of the file. */
+static uint64_t
+room_needed(uint64_t begin, uint64_t end)
+{
+    return berthi_round_down(end + CHUNK_BYTES_MIN - 1, CHUNK_BYTES_MIN)
+           - berthi_round_down(begin, CHUNK_BYTES_MIN);
+}
+
+/* True when the piece joins the chunk [begin, at->end). */
+static bool
+is_packed(const position *at, uint64_t begin, const berthi_piece *piece,
+          uint64_t chunk_bytes, uint64_t gap)
+{
+    return at->is_open && at->file == piece->file && piece->offset - at->end <= gap
+           && room_needed(begin, piece->offset + piece->bytes) <= chunk_bytes;
+}
+
+static berth_status
+check_whole(const berthi_piece *pieces, uint64_t piece_count, berthi_chunks *out,
+            berth_error *error)
+{
+    for (uint64_t i = 0; i < piece_count; i++) {
+        const uint64_t end = pieces[i].offset + pieces[i].bytes;
+
+        if (end > FILE_END_MAX || room_needed(pieces[i].offset, end) > out->chunk_bytes)
+            return fail_pieces(error, i, "does not fit into a chunk");
+        out->span_count += pieces[i].bytes > 0;
+        out->span_bytes += pieces[i].bytes;
+    }
+    return BERTH_OK;
+}
+
+/* Counts chunks, or writes them with their spans. */
+static void
+pack(const berthi_piece *pieces, uint64_t piece_count, uint64_t gap, bool is_written,
+     berthi_chunks *out)
+{
+    position at = { .is_open = false };
+    uint64_t begin = 0;
+
+    out->chunk_count = 0;
+    for (uint64_t i = 0; i < piece_count; i++) {
+        const berthi_piece *const piece = &pieces[i];
+        const bool is_new =
+            piece->bytes > 0 && !is_packed(&at, begin, piece, out->chunk_bytes, gap);
+
+        if (piece->bytes == 0)
+            continue;
+        if (is_new)
+            begin = piece->offset;
+        if (is_new && is_written)
+            begin_chunk(out, piece->file, begin,
+                        berthi_round_down(begin, CHUNK_BYTES_MIN));
+        else
+            out->chunk_count += is_new;
+        if (is_written)
+            add_span(out, piece, piece->offset, piece->offset + piece->bytes);
+        move_behind(&at, piece, out->chunk_bytes);
+    }
+}
+
+berth_status
+berthi_chunks_pack(berth_context *context, const berthi_piece *pieces,
+                   uint64_t piece_count, uint64_t chunk_bytes, uint64_t gap,
+                   berthi_chunks *out, berth_error *error)
+{
+    berth_status status = check_pieces(pieces, piece_count, error);
+
+    memset(out, 0, sizeof *out);
+    out->context = context;
+    out->chunk_bytes = chunk_bytes;
+    out->is_ordered = true;
+    if (status == BERTH_OK)
+        status = check_whole(pieces, piece_count, out, error);
+    if (status != BERTH_OK)
+        return status;
+    pack(pieces, piece_count, gap, false, out);
+    out->spans = berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, out->span_count,
+                                     sizeof *out->spans);
+    out->chunks = berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, out->chunk_count,
+                                      sizeof *out->chunks);
+    if (out->chunks == NULL || out->spans == NULL) {
+        berthi_chunks_fini(out);
+        return berthi_fail_memory(error, "the table of chunks");
+    }
+    out->span_count = 0;
+    pack(pieces, piece_count, gap, true, out);
+    mark_last(out);
     return BERTH_OK;
 }
 

@@ -13,10 +13,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "kernels/host.h"
 #include "kernels/sys.h"
 #include "loader/convert_job.h"
-#include "loader/digest.h"
+#include "loader/part.h"
+#include "loader/writer_parts.h"
 #include "quant/format.h"
 #include "quant/json_text.h"
 
@@ -38,6 +40,8 @@ const berthi_convert_sizes berthi_convert_default_sizes = {
     .pool = UINT64_C(40) << 20,
     .workers = UINT64_C(56) << 20,
     .ring = UINT64_C(128) << 20,
+    .parcels = UINT64_C(64) << 20,
+    .patience_ns = UINT64_C(30000000000),
 };
 
 /* ------------------------------------------------------------------ one shard */
@@ -69,27 +73,26 @@ convert_anew(berthi_convert *convert, uint32_t shard, berth_error *error)
     }
 }
 
-/* Room for one more. */
-static bool
-can_note(berthi_convert *convert, uint32_t shard)
+berth_status
+berthi_convert_reserve_done(berthi_convert *convert, uint32_t shards, berth_error *error)
 {
     const uint32_t old = convert->done_capacity;
-    const uint32_t capacity = shard + 64;
+    const uint32_t capacity = shards + 63;
     berthi_convert_done *larger;
 
-    if (shard < old)
-        return true;
+    if (shards <= old)
+        return BERTH_OK;
     larger = berthi_memory_array(convert->context, BERTHI_PURPOSE_DOCUMENT, capacity,
                                  sizeof *larger);
     if (larger == NULL)
-        return false;
+        return berthi_fail_memory(error, "the list of finished shards");
     if (old > 0)
         memcpy(larger, convert->done, old * sizeof *larger);
     berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, convert->done,
                        old * sizeof *larger);
     convert->done = larger;
     convert->done_capacity = capacity;
-    return true;
+    return BERTH_OK;
 }
 
 static berth_status
@@ -97,10 +100,10 @@ make_shard(berthi_convert *convert, uint32_t shard, berth_error *error)
 {
     berthi_writer_file *file;
     uint64_t payload;
-    berth_status status;
+    berth_status status = berthi_convert_reserve_done(convert, shard + 1, error);
 
-    if (!can_note(convert, shard))
-        return berthi_fail_memory(error, "the list of finished shards");
+    if (status != BERTH_OK)
+        return status;
     file = berthi_convert_find_finished(convert, shard);
     if (file != NULL) {
         status = berthi_convert_adopt(convert, shard, file, error);
@@ -162,31 +165,21 @@ publish(berthi_convert *convert, berth_error *error)
     return status;
 }
 
-/* Of what an earlier run has finished. */
-static uint64_t
-finished_bytes(const berthi_convert *convert)
+static berth_status
+make_all_shards(berthi_convert *convert, berth_error *error)
 {
-    uint64_t bytes = 0;
+    const berth_status status = berthi_writer_check_space(
+        convert->writer, berthi_convert_missing_bytes(convert), error);
 
-    for (uint32_t i = 0; i < berthi_layout_shard_count(convert->layout); i++) {
-        const berthi_writer_file *const file = berthi_convert_find_finished(convert, i);
-
-        if (file != NULL)
-            bytes += file->bytes;
-    }
-    return bytes;
+    return status == BERTH_OK ? make_shards(convert, error) : status;
 }
 
 static berth_status
 write_everything(berthi_convert *convert, berth_error *error)
 {
-    const uint64_t planned = convert->report.planned_bytes;
-    const uint64_t there = berthi_min_u64(finished_bytes(convert), planned);
-    berth_status status =
-        berthi_writer_check_space(convert->writer, planned - there, error);
+    berth_status status = convert->part_of != NULL ? berthi_part_join(convert, error)
+                                                   : make_all_shards(convert, error);
 
-    if (status == BERTH_OK)
-        status = make_shards(convert, error);
     if (status == BERTH_OK)
         status = berthi_convert_add_files(convert, error);
     if (status == BERTH_OK)
@@ -225,25 +218,108 @@ fill_report(berthi_convert *convert, uint64_t begin_ns)
         *convert->options.report = *report;
 }
 
-/* Goes on with what is there, if that is allowed, or begins. */
 static berth_status
-run_writer(berthi_convert *convert, berth_error *error)
+open_writer(berthi_convert *convert, uint32_t part, berth_error *error)
 {
     const berthi_writer_options options = {
         .job = convert->identity,
         .overwrite = convert->options.overwrite != 0,
         .resume = convert->options.resume != 0,
+        .part_count = convert->options.part_count,
+        .part = part,
     };
-    berth_status status = berthi_writer_open(convert->context, convert->options.output,
-                                             &options, &convert->writer, error);
+
+    return berthi_writer_open(convert->context, convert->options.output, &options,
+                              &convert->writer, error);
+}
+
+static void
+close_writer(berthi_convert *convert)
+{
+    berthi_writer_close(convert->writer);
+    convert->writer = NULL;
+}
+
+/* Goes on with what is there, if that is allowed, or begins; or joins parts. */
+static berth_status
+run_writer(berthi_convert *convert, berth_error *error)
+{
+    berth_status status = open_writer(convert, 0, error);
 
     if (status == BERTH_OK && berthi_writer_is_complete(convert->writer))
         status = berthi_writer_publish(convert->writer, NULL, error);
     else if (status == BERTH_OK)
         status = write_everything(convert, error);
-    berthi_writer_close(convert->writer);
-    convert->writer = NULL;
+    convert->report.is_joined = status == BERTH_OK && convert->part_of != NULL;
+    close_writer(convert);
     return status;
+}
+
+/*
+ * Lets go of the folder; *out_is_last: everything is finished. Whoever finished
+ * while this part had the folder may have found it taken and gone: so this one
+ * counts again. Where it counts more than before, others have joined meanwhile.
+ */
+static berth_status
+leave(berthi_convert *convert, bool *out_is_last, berth_error *error)
+{
+    const berth_convert_report before = convert->report;
+    berth_status status = BERTH_OK;
+
+    *out_is_last = false;
+    if (!berthi_writer_can_let_go(convert->writer))
+        return BERTH_OK;
+    if (before.parts_missing > 0)
+        status = berthi_part_count(convert, error);
+    if (status != BERTH_OK || convert->report.parts_missing > before.parts_missing)
+        convert->report = before;
+    *out_is_last = status == BERTH_OK && convert->report.parts_missing == 0;
+    return status;
+}
+
+/*
+ * Joins, where this part was the last. Who finds the folder taken was not; of
+ * those that were, one gets it first, and has done everything for who comes next.
+ */
+static berth_status
+join_as_last(berthi_convert *convert, berth_error *error)
+{
+    const berth_convert_report before = convert->report;
+    berth_error details;
+    bool is_there = false;
+    berth_status status = berthi_part_forget(convert, &details);
+
+    if (status == BERTH_OK)
+        status = run_writer(convert, &details);
+    if (status == BERTH_OK)
+        return BERTH_OK;
+    if (details.reason == BERTH_REASON_EXISTS || details.reason == BERTH_REASON_PARTS)
+        (void)berthi_convert_find_result(convert, &is_there, NULL);
+    convert->report = before;
+    if (is_there || details.reason == BERTH_REASON_BUSY)
+        return BERTH_OK;
+    *error = details;
+    return status;
+}
+
+static berth_status
+run_part(berthi_convert *convert, berth_error *error)
+{
+    bool is_last = false;
+    berth_status status = open_writer(convert, convert->options.part, error);
+
+    if (status == BERTH_OK && berthi_writer_is_joining(convert->writer)) {
+        close_writer(convert);
+        return run_writer(convert, error);
+    }
+    if (status == BERTH_OK)
+        status = berthi_part_run(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_part_count(convert, error);
+    if (status == BERTH_OK)
+        status = leave(convert, &is_last, error);
+    close_writer(convert);
+    return is_last ? join_as_last(convert, error) : status;
 }
 
 static berth_status
@@ -255,10 +331,11 @@ run_convert(berth_job *job, void *user, berth_error *error)
     berth_status status = BERTH_OK;
 
     convert->job = job;
-    if (convert->options.resume != 0)
+    if (convert->options.resume != 0 || convert->options.join != 0)
         status = berthi_convert_find_result(convert, &is_there, error);
     if (status == BERTH_OK && !is_there)
-        status = run_writer(convert, error);
+        status = convert->options.part > 0 ? run_part(convert, error)
+                                           : run_writer(convert, error);
     if (status == BERTH_ECANCELLED)
         status = berthi_fail(error, BERTH_REASON_CANCELLED, NULL,
                              "cancelled; finished shards are kept for --resume");
@@ -308,6 +385,8 @@ destroy_convert(void *user)
                        convert->recipe.output_count * sizeof *convert->crcs);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, convert->is_nonfinite,
                        convert->recipe.weight_count * sizeof *convert->is_nonfinite);
+    berthi_convert_free_sources(convert);
+    berthi_part_free(convert);
     berthi_layout_destroy(convert->layout);
     berthi_recipe_fini(&convert->recipe);
     berthi_arena_fini(&convert->texts);
@@ -343,8 +422,8 @@ can_copy_texts(berthi_convert *convert)
     return is_complete;
 }
 
-static berth_status
-lay_out(berthi_convert *convert, berth_error *error)
+berth_status
+berthi_convert_divide_anew(berthi_convert *convert, berth_error *error)
 {
     berthi_recipe *const recipe = &convert->recipe;
     const berthi_layout_options options = {
@@ -352,10 +431,26 @@ lay_out(berthi_convert *convert, berth_error *error)
         .pairs = berthi_layout_format,
         .pair_count = 1,
     };
-    berth_status status;
 
-    status = berthi_layout_create(convert->context, recipe->tensors, recipe->output_count,
-                                  &options, &convert->layout, error);
+    berthi_layout *layout;
+    const berth_status status =
+        berthi_layout_create(convert->context, recipe->tensors, recipe->output_count,
+                             &options, &layout, error);
+
+    /* The one before stays after a failure: the report counts its shards. */
+    if (status != BERTH_OK)
+        return status;
+    berthi_layout_destroy(convert->layout);
+    convert->layout = layout;
+    return BERTH_OK;
+}
+
+static berth_status
+lay_out(berthi_convert *convert, berth_error *error)
+{
+    const berthi_recipe *const recipe = &convert->recipe;
+    const berth_status status = berthi_convert_divide_anew(convert, error);
+
     if (status != BERTH_OK)
         return status;
     convert->crcs =
@@ -365,6 +460,7 @@ lay_out(berthi_convert *convert, berth_error *error)
         berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
                              recipe->weight_count * sizeof *convert->is_nonfinite);
     return convert->crcs != NULL && convert->is_nonfinite != NULL
+                   && berthi_convert_can_list_sources(convert)
                ? BERTH_OK
                : berthi_fail_memory(error, "starting a conversion");
 }
@@ -393,6 +489,7 @@ plan(berthi_convert *convert)
                              + convert->run_memory + convert->table_memory
                              + convert->workers * convert->unit_memory;
     report->quantized = recipe->quantized_count;
+    report->kept = recipe->kept_count;
     report->parameters = recipe->parameters;
     report->shards = berthi_layout_shard_count(convert->layout);
     if (recipe->rules != NULL)
@@ -424,16 +521,21 @@ prepare(berthi_convert *convert, berth_error *error)
     status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,
                                 &convert->options, error);
     if (status == BERTH_OK)
-        status = berthi_convert_check_output(convert, error);
-    if (status == BERTH_OK)
         status = lay_out(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_convert_identify(convert, error);
+    if (status == BERTH_OK && (convert->options.part_count > 0 || convert->options.join))
+        status = berthi_part_assign(convert, error);
     if (status == BERTH_OK)
         status = berthi_convert_measure(convert, error);
     if (status == BERTH_OK)
-        status = berthi_convert_identify(convert, error);
+        status = berthi_convert_find_files(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_convert_check_output(convert, error);
     if (status != BERTH_OK)
         return status;
     plan(convert);
+    berthi_convert_remark(convert);
     berthi_recipe_tell(&convert->recipe, convert->options.coverage,
                        convert->options.coverage_user);
     return BERTH_OK;
@@ -462,6 +564,14 @@ find_mistake(const berth_convert_options *options)
         return "has shards of less than 4096 bytes";
     if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         return "has an unknown io";
+    if (options->part_count > BERTHI_WRITER_PARTS_MAX)
+        return "has more than 10000 parts";
+    if (options->part > options->part_count)
+        return "has a part above its part_count";
+    if (options->part > 0 && options->join)
+        return "is of a part and of a join";
+    if (options->part_count > 0 && options->part == 0 && !options->join)
+        return "has a part_count, and neither a part nor a join";
     return NULL;
 }
 
@@ -492,7 +602,7 @@ create_convert(berth_context *context, const berth_checkpoint *checkpoint,
     convert->checkpoint = checkpoint;
     convert->options = *options;
     convert->sizes = *sizes;
-    convert->operations = berthi_level_operations(berthi_cpu_best_level());
+    convert->operations = berthi_level_operations(convert->context->level);
     berthi_arena_init(&convert->texts, context, BERTHI_PURPOSE_OBJECT, 1024);
     status = prepare(convert, error);
     if (status == BERTH_OK)
@@ -542,7 +652,7 @@ berthi_convert_start(berth_context *context, berth_checkpoint *checkpoint,
                             .user = convert,
                             .phase = mine.type == BERTH_ENCODING_NATIVE ? "dequantize"
                                                                         : "quantize",
-                            .total = mine.dry_run ? 0 : convert->total,
+                            .total = mine.dry_run || mine.join ? 0 : convert->total,
                             .progress = mine.progress,
                             .progress_user = mine.progress_user },
         out_job, error);

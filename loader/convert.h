@@ -19,6 +19,8 @@ typedef struct berthi_convert_sizes {
     uint64_t pool;            /* memory of weights under way; a larger one comes alone */
     uint64_t workers;         /* scratch of all of them: fewer work on large units    */
     uint64_t ring;            /* staging ring, when the options leave it open         */
+    uint64_t parcels;         /* bytes that wait for lengths of other parts           */
+    uint64_t patience_ns;     /* how long such a length is waited for                 */
 } berthi_convert_sizes;
 
 /* With these a conversion stays within 256 MiB and what one weight needs. */

@@ -3,7 +3,7 @@
  * convert_batch.h - the runs and units of one shard while they are converted.
  * Only for convert_shard.c, which makes and drives them, and convert_unit.c,
  * which does the work of one, with convert_begin.c and convert_end.c for the
- * first and the last of a run.
+ * first and the last of a run, and convert_keep.c for statistics that stay.
  *
  * Who waits for whom. Units lie in the order of their runs, and are given to
  * workers in that order (is_in_turn). A worker waits inside a unit
@@ -13,7 +13,8 @@
  *   - for the strip before, when a weight is turned: for earlier units;
  *   - for a place, until all runs before have announced their late lengths,
  *     which they do when they end. A place that hangs on a later run even then
- *     is not waited for: the bytes are kept as a parcel.
+ *     is not waited for: the bytes are kept as a parcel;
+ *   - for the lengths of other parts, when too much is kept so (part_lengths.h).
  * So all wait for earlier units only: of the units that are not done the first
  * waits for nothing, it is in a worker's hands or will be given to the next one,
  * and after a failure `is_stopped` ends every wait. Nobody waits for ever.
@@ -22,12 +23,7 @@
 #define BERTH_LOADER_CONVERT_BATCH_H
 
 #include "loader/convert_job.h"
-
-typedef enum berthi_run_phase {
-    BERTHI_RUN_IDLE,
-    BERTHI_RUN_BEGINNING,
-    BERTHI_RUN_READY
-} berthi_run_phase;
+#include "loader/once.h"
 
 /* How a weight is cut: the same whether or not its memory is there. */
 typedef struct berthi_run_plan {
@@ -53,7 +49,7 @@ typedef struct berthi_run {
     berthi_run_plan plan;
     berthi_decoder decoder;     /* not of copied weights */
     berthi_quantizer quantizer; /* the same */
-    berthi_run_phase phase;     /* under the batch's lock */
+    berthi_once once;           /* it is begun; under the batch's lock */
     uint64_t units_left;        /* of all; under the lock */
     bool is_announced;          /* nobody waits for its lengths any more; the lock */
     uint64_t strip_number;      /* the one under way; under the lock */
@@ -88,6 +84,7 @@ typedef struct berthi_batch {
     berthi_convert *convert;
     uint32_t shard;
     bool is_finished;        /* nothing is written to this shard */
+    bool is_measuring;       /* nothing is written at all: only lengths are wanted */
     berthi_writer_file *file;
     uint64_t payload;        /* where the payload begins in the file */
     berthi_run *runs;
@@ -119,11 +116,24 @@ berthi_decoder_span berthi_unit_span(const berthi_run *run, const berthi_unit *u
 berth_status berthi_run_init(const berthi_convert *convert, berthi_run *run,
                              const berthi_recipe_weight *weight, berth_error *error);
 
+/* The entry of the record's companion of this number. */
+const berthi_entry *berthi_run_companion(const berthi_batch *batch, const berthi_run *run,
+                                         uint32_t number);
+/* Bytes of it; the file is as it was when it was opened. */
+berth_status berthi_companion_read(berthi_batch *batch, const berthi_entry *entry,
+                                   uint64_t offset, void *memory, uint64_t bytes,
+                                   berth_error *error);
+
 /* The first unit of a run begins it: memory, companions, statistics. */
 berth_status berthi_run_begin(berthi_batch *batch, berthi_run *run, berth_error *error);
 /* After its last unit: second level, state, constants. */
 berth_status berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error);
 void berthi_run_free(berthi_batch *batch, berthi_run *run);
+/*
+ * Of a kept weight, after its last unit: copies what it has of statistics, in
+ * pieces of the run's memory, and counts what is not finite among them.
+ */
+berth_status berthi_run_keep(berthi_batch *batch, berthi_run *run, berth_error *error);
 
 /* For errors. */
 berthi_about berthi_run_about(const berthi_batch *batch, const berthi_run *run);
@@ -139,6 +149,15 @@ void berthi_unit_stop(void *batch);
 
 void berthi_batch_free_scratch(berthi_batch *batch);
 
+/* It is converted, perhaps once more: its crc begins anew. Alone. */
+void berthi_run_forget_source(const berthi_batch *batch, const berthi_run *run);
+/* `bytes` are the unit's, once each. */
+void berthi_unit_digest(const berthi_batch *batch, const berthi_run *run,
+                        const berthi_unit *unit, const uint8_t *bytes);
+/* A companion has been read, and this is its crc. */
+void berthi_companion_digest(const berthi_batch *batch, const berthi_entry *entry,
+                             uint32_t crc);
+
 /*
  * Bytes of the output in which the run has this role; nothing when it has none.
  * Written now, or kept as a parcel where the place is not known.
@@ -147,6 +166,7 @@ berth_status berthi_batch_put(berthi_batch *batch, const berthi_run *run, berthi
                               uint64_t offset, const void *bytes, uint64_t size,
                               berth_error *error);
 /* The run's lengths are known; `state_bytes` is that of its state, if it has one. */
-void berthi_batch_announce(berthi_batch *batch, berthi_run *run, uint64_t state_bytes);
+berth_status berthi_batch_announce(berthi_batch *batch, berthi_run *run,
+                                   uint64_t state_bytes, berth_error *error);
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_begin.c - the beginning of a run: its memory, companions, statistics. */
+#include "kernels/digest.h"
 #include "loader/convert_batch.h"
+
+#define PAGE_BYTES 4096u
 
 berthi_about
 berthi_run_about(const berthi_batch *batch, const berthi_run *run)
@@ -64,36 +67,76 @@ take(uint8_t **next, uint64_t bytes)
 {
     uint8_t *const memory = *next;
 
-    *next += (bytes + 63) / 64 * 64;
+    if (bytes > 0) /* else there may be no memory at all */
+        *next += (bytes + 63) / 64 * 64;
     return memory;
+}
+
+const berthi_entry *
+berthi_run_companion(const berthi_batch *batch, const berthi_run *run, uint32_t number)
+{
+    const berthi_table *const table = &batch->convert->checkpoint->table;
+
+    return &table->entries[table->by_name[run->record->companions[number]]];
+}
+
+berth_status
+berthi_companion_read(berthi_batch *batch, const berthi_entry *entry, uint64_t offset,
+                      void *memory, uint64_t bytes, berth_error *error)
+{
+    const berth_checkpoint *const c = batch->convert->checkpoint;
+    const berth_status status = berthi_checkpoint_read(
+        c, (uint64_t)(entry - c->table.entries), offset, memory, bytes,
+        "reading the statistics of a weight", error);
+
+    atomic_fetch_add(&batch->convert->companions_read, bytes);
+    return status;
 }
 
 static berth_status
 read_companions(berthi_batch *batch, const berthi_run *run, uint8_t **next,
                 berthi_companion *companions, berth_error *error)
 {
-    const berth_checkpoint *const c = batch->convert->checkpoint;
     const uint32_t count = berthi_decoder_companions(&run->decoder);
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
-        const berthi_entry *const entry =
-            &c->table.entries[c->table.by_name[run->record->companions[i]]];
-        const berthi_shard *const shard = &c->shards[entry->shard];
-        const berthi_file *const file = &batch->files[entry->shard];
+        const berthi_entry *const entry = berthi_run_companion(batch, run, i);
         const uint64_t bytes = entry->end - entry->begin;
         uint8_t *const memory = take(next, bytes);
 
         companions[i] = (berthi_companion){ memory, bytes, entry->dtype };
-        status = berthi_file_read(file, memory, bytes,
-                                  BERTHI_HEADER_PREFIX + shard->header_bytes
-                                      + entry->begin,
-                                  "reading the statistics of a weight", error);
+        status = berthi_companion_read(batch, entry, 0, memory, bytes, error);
         if (status == BERTH_OK)
-            status = berthi_file_check(file, error);
-        atomic_fetch_add(&batch->convert->companions_read, bytes);
+            berthi_companion_digest(batch, entry, berthi_digest_crc32(0, memory, bytes));
     }
     return status;
+}
+
+/* Companions that only other readers decode with: tables, states. */
+static berth_status
+digest_rest(berthi_batch *batch, const berthi_run *run, berth_error *error)
+{
+    const uint32_t count = run->record != NULL ? run->record->companion_count : 0;
+    uint8_t page[PAGE_BYTES];
+    berth_status status;
+
+    for (uint32_t i = berthi_decoder_companions(&run->decoder); i < count; i++) {
+        const berthi_entry *const entry = berthi_run_companion(batch, run, i);
+        const uint64_t bytes = entry->end - entry->begin;
+        uint32_t crc = 0;
+
+        for (uint64_t at = 0; at < bytes; at += sizeof page) {
+            const uint64_t part = berthi_min_u64(bytes - at, sizeof page);
+
+            status = berthi_companion_read(batch, entry, at, page, part, error);
+            if (status != BERTH_OK)
+                return status;
+            crc = berthi_digest_crc32(crc, page, part);
+        }
+        berthi_companion_digest(batch, entry, crc);
+    }
+    return BERTH_OK;
 }
 
 /* Divides the run's memory; companions and statistics are filled. */
@@ -107,6 +150,8 @@ prepare(berthi_batch *batch, berthi_run *run, berth_error *error)
     uint8_t *statistics;
     berth_status status = read_companions(batch, run, &next, companions, error);
 
+    if (status == BERTH_OK)
+        status = digest_rest(batch, run, error);
     if (status != BERTH_OK)
         return status;
     statistics = take(&next, plan->statistics_bytes);
@@ -156,26 +201,13 @@ allocate(berthi_batch *batch, berthi_run *run, berth_error *error)
 berth_status
 berthi_run_begin(berthi_batch *batch, berthi_run *run, berth_error *error)
 {
-    berth_status status = BERTH_OK;
-    bool is_first;
-    bool is_ready;
+    berth_status status = berthi_once_enter(&run->once, &batch->lock, &batch->has_changed,
+                                            &batch->is_stopped, error);
 
-    pthread_mutex_lock(&batch->lock);
-    is_first = run->phase == BERTHI_RUN_IDLE;
-    if (is_first)
-        run->phase = BERTHI_RUN_BEGINNING;
-    while (!is_first && run->phase != BERTHI_RUN_READY && !batch->is_stopped)
-        pthread_cond_wait(&batch->has_changed, &batch->lock);
-    is_ready = run->phase == BERTHI_RUN_READY;
-    pthread_mutex_unlock(&batch->lock);
-    if (!is_first)
-        return is_ready ? BERTH_OK : berthi_job_fail_cancelled(error);
+    if (status != BERTH_PENDING)
+        return status;
     status = allocate(batch, run, error);
-    if (status != BERTH_OK)
-        return status; /* the conveyor stops those who wait */
-    pthread_mutex_lock(&batch->lock);
-    run->phase = BERTHI_RUN_READY;
-    pthread_cond_broadcast(&batch->has_changed);
-    pthread_mutex_unlock(&batch->lock);
-    return BERTH_OK;
+    if (status == BERTH_OK)
+        berthi_once_leave(&run->once, &batch->lock, &batch->has_changed);
+    return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loader/convert_batch.h"
+#include "loader/recipe_weight.h"
 #include "quant/state.h"
 
 /* ---------------------------------------------------------- NaN and infinities */
@@ -23,8 +24,9 @@ fail_nonfinite(const berthi_convert *convert, const berthi_recipe_weight *weight
     };
 
     return berthi_fail(error, BERTH_REASON_NONFINITE, &about,
-                       "has %" PRIu64 " NaN and %" PRIu64 " infinite values", nan,
-                       infinite);
+                       "has %" PRIu64 " NaN and %" PRIu64 " infinite values%s", nan,
+                       infinite,
+                       berthi_recipe_is_kept(weight) ? " among its statistics" : "");
 }
 
 berth_status
@@ -65,7 +67,7 @@ note_nonfinite(berthi_batch *batch, const berthi_run *run, berth_error *error)
     const uint64_t infinite = atomic_load(&run->infinite);
     berth_status status;
 
-    if (nan + infinite == 0)
+    if (nan + infinite == 0 || batch->is_measuring)
         return BERTH_OK;
     pthread_mutex_lock(&batch->lock);
     status = berthi_convert_note_nonfinite(
@@ -89,15 +91,10 @@ print_state(const berthi_run *run, float offset, char text[BERTHI_STATE_TEXT_MAX
             size_t *out_length, berth_error *error)
 {
     const berthi_recipe_weight *const weight = run->weight;
-    const uint64_t *shape = weight->shape;
     uint64_t turned[2];
+    const uint64_t *const shape = berthi_recipe_stored_shape(weight, turned);
     berthi_state state;
 
-    if (weight->is_turned) {
-        turned[0] = shape[1];
-        turned[1] = shape[0];
-        shape = turned;
-    }
     berthi_stored_state(&weight->storage, shape, weight->rank, offset, &state);
     *out_length = berthi_state_print(&state, text, BERTHI_STATE_TEXT_MAX);
     if (*out_length < BERTHI_STATE_TEXT_MAX)
@@ -146,15 +143,17 @@ put_statistics(berthi_batch *batch, berthi_run *run, berth_error *error)
     float offset = 0;
     berth_status status = BERTH_OK;
 
-    if (run->absmax != NULL)
+    if (berthi_recipe_is_kept(run->weight))
+        offset = (float)run->record->offset;
+    else if (run->absmax != NULL)
         offset = berthi_quantizer_finish(&run->quantizer, run->absmax, run->codes,
                                          run->absmax2, run->scratch);
     if (is_4bit(run))
         status = print_state(run, offset, text, &length, error);
     if (status != BERTH_OK)
         return status;
-    berthi_batch_announce(batch, run, length);
-    if (run->absmax != NULL)
+    status = berthi_batch_announce(batch, run, length, error);
+    if (status == BERTH_OK && run->absmax != NULL)
         status = put_double(batch, run, error);
     if (status == BERTH_OK)
         status = berthi_batch_put(batch, run, BERTHI_ROLE_STATE, 0, text, length, error);
@@ -174,8 +173,12 @@ berthi_run_free(berthi_batch *batch, berthi_run *run)
 berth_status
 berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error)
 {
-    berth_status status = note_nonfinite(batch, run, error);
+    berth_status status = BERTH_OK;
 
+    if (berthi_recipe_is_kept(run->weight))
+        status = berthi_run_keep(batch, run, error);
+    if (status == BERTH_OK)
+        status = note_nonfinite(batch, run, error);
     if (status == BERTH_OK)
         status = put_statistics(batch, run, error);
     if (run->memory == NULL)

@@ -2,10 +2,9 @@
 /* convert_files.c - what a new checkpoint has besides its shards. */
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "loader/convert_job.h"
-#include "loader/digest.h"
 #include "loader/index_write.h"
-#include "loader/manifest.h"
 #include "loader/side_files.h"
 #include "quant/config_write.h"
 #include "quant/format.h"
@@ -16,6 +15,7 @@
 typedef struct text_file {
     berthi_writer *writer;
     berthi_writer_file *file;
+    uint32_t crc; /* of what was put so far */
 } text_file;
 
 static berth_status
@@ -24,6 +24,7 @@ put_text(void *user, const char *bytes, uint64_t size, uint64_t offset,
 {
     text_file *const text = user;
 
+    text->crc = berthi_digest_crc32(text->crc, bytes, size);
     return berthi_writer_write(text->writer, text->file, bytes, size, offset, error);
 }
 
@@ -43,8 +44,7 @@ create(berthi_convert *convert, const char *name, uint64_t bytes, text_file *out
 
     if (old != NULL)
         berthi_writer_drop(convert->writer, old);
-    out->writer = convert->writer;
-    out->file = NULL;
+    *out = (text_file){ .writer = convert->writer };
     return berthi_writer_create(convert->writer, name, bytes, &out->file, error);
 }
 
@@ -61,27 +61,40 @@ finish(text_file *text, uint64_t bytes, berth_status status, berth_error *error)
 
 /* --------------------------------------------------------------- config.json */
 
+const char *
+berthi_convert_compute_dtype(const berthi_convert *convert)
+{
+    const berthi_config *const source = &convert->checkpoint->config;
+
+    if (convert->options.compute_dtype != NULL)
+        return convert->options.compute_dtype;
+    return source->compute_dtype[0] != '\0' ? source->compute_dtype : "float32";
+}
+
 static berth_status
 rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
                berth_error *error)
 {
     const berth_convert_options *const options = &convert->options;
     const berthi_recipe *const recipe = &convert->recipe;
+    const bool is_other = recipe->skips.is_other;
     const berthi_quantization what = {
         .encoding = options->type,
         .is_double = options->double_quant != 0 && options->type != BERTH_ENCODING_INT8,
         .storage = options->storage,
-        .compute_dtype = options->compute_dtype,
-        .has_skips = options->has_skips != 0,
-        .skips = options->skip_modules,
-        .skip_count = options->skip_count,
+        .compute_dtype = berthi_convert_compute_dtype(convert),
+        .has_skips = is_other || options->has_skips != 0,
+        .skips = is_other ? recipe->skips.texts : options->skip_modules,
+        .skip_count = is_other ? recipe->skips.count : options->skip_count,
     };
+    const bool is_quantized = options->type != BERTH_ENCODING_NATIVE;
+    /* transformers loads, which settles the dtype of every part. */
+    const int32_t dtype = is_quantized ? recipe->dtype : options->dtype;
 
     return berthi_config_rewrite(
         convert->context, recipe->config_text, recipe->config_bytes, CONFIG_NAME,
-        options->type != BERTH_ENCODING_NATIVE ? &what : NULL,
-        options->dtype >= 0 ? berthi_format_torch_name(options->dtype) : NULL, out_text,
-        out_bytes, error);
+        is_quantized ? &what : NULL, dtype >= 0 ? berthi_format_torch_name(dtype) : NULL,
+        out_text, out_bytes, error);
 }
 
 static berth_status
@@ -100,6 +113,7 @@ add_config(berthi_convert *convert, berth_error *error)
     status = create(convert, CONFIG_NAME, bytes, &file, error);
     if (status == BERTH_OK) {
         status = put_text(&file, text, bytes, 0, error);
+        convert->file_crcs[convert->side_files.count] = file.crc;
         status = finish(&file, bytes, status, error);
     }
     berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
@@ -130,27 +144,21 @@ add_index(berthi_convert *convert, berth_error *error)
 static berth_status
 add_side_files(berthi_convert *convert, berth_error *error)
 {
-    berthi_location *const location = &convert->recipe.location;
-    berthi_findings findings;
-    berthi_side_files files;
-    berth_status status;
+    const berthi_side_files *const files = &convert->side_files;
+    berth_status status = BERTH_OK;
 
-    berthi_findings_init(&findings, convert->context,
-                         &(berth_open_options){ .finding = convert->options.finding,
-                                                .finding_user =
-                                                    convert->options.finding_user });
-    status = berthi_side_files_find(location, &findings, &files, error);
-    for (uint32_t i = 0; status == BERTH_OK && i < files.count; i++) {
-        const berthi_side_file *const from = &files.files[i];
+    for (uint32_t i = 0; status == BERTH_OK && i < files->count; i++) {
+        const berthi_side_file *const from = &files->files[i];
         text_file file;
 
         status = create(convert, from->name, from->identity.bytes, &file, error);
         if (status != BERTH_OK)
             break;
-        status = berthi_side_files_read(location, from, put_bytes, &file, error);
+        status = berthi_side_files_read(&convert->recipe.location, from, put_bytes, &file,
+                                        error);
+        convert->file_crcs[i] = file.crc;
         status = finish(&file, from->identity.bytes, status, error);
     }
-    berthi_findings_fini(&findings);
     return status;
 }
 
@@ -180,6 +188,44 @@ list_tensors(berthi_convert *convert, uint32_t shard, berthi_manifest_writer *wr
     return writer->text.status;
 }
 
+static void
+list_file(const berthi_convert *convert, berthi_manifest_writer *writer, uint32_t i)
+{
+    const berthi_side_file *const file = &convert->side_files.files[i];
+
+    berthi_manifest_add_file(writer, &(berthi_manifest_file){
+                                         .file = file->name,
+                                         .file_length = strlen(file->name),
+                                         .bytes = file->identity.bytes,
+                                         .crc32 = convert->file_crcs[i] });
+}
+
+static void
+list_config(const berthi_convert *convert, berthi_manifest_writer *writer)
+{
+    if (convert->recipe.config_text != NULL)
+        berthi_manifest_add_file(
+            writer, &(berthi_manifest_file){
+                        .file = CONFIG_NAME,
+                        .file_length = strlen(CONFIG_NAME),
+                        .bytes = convert->config_bytes,
+                        .crc32 = convert->file_crcs[convert->side_files.count] });
+}
+
+/* In bytewise order; config.json is no side file. */
+static void
+list_files(const berthi_convert *convert, berthi_manifest_writer *writer)
+{
+    const berthi_side_files *const files = &convert->side_files;
+    uint32_t i = 0;
+
+    for (; i < files->count && strcmp(files->files[i].name, CONFIG_NAME) < 0; i++)
+        list_file(convert, writer, i);
+    list_config(convert, writer);
+    for (; i < files->count; i++)
+        list_file(convert, writer, i);
+}
+
 static berth_status
 write_manifest(berthi_convert *convert, char *name,
                berthi_json_put put, text_file *file, uint64_t *out_bytes, berth_error *error)
@@ -204,9 +250,12 @@ write_manifest(berthi_convert *convert, char *name,
                          .file_length = strlen(file_name),
                          .bytes = BERTHI_HEADER_PREFIX + shard.header_bytes
                                   + shard.payload_bytes,
-                         .header_crc32 = convert->done[i].header_crc });
+                         .header_crc32 =
+                             convert->done != NULL ? convert->done[i].header_crc : 0 });
         status = list_tensors(convert, i, &writer, name);
     }
+    berthi_convert_list_sources(convert, &writer);
+    list_files(convert, &writer);
     return berthi_manifest_end(&writer, out_bytes);
 }
 
@@ -248,6 +297,124 @@ add_manifest(berthi_convert *convert, berth_error *error)
     return status;
 }
 
+/* -------------------------------------------------------------------- planning */
+
+static berth_status
+find_side_files(berthi_convert *convert, berth_error *error)
+{
+    berthi_findings findings;
+    berth_status status;
+
+    berthi_findings_init(&findings, convert->context,
+                         &(berth_open_options){ .finding = convert->options.part > 1
+                                                               ? NULL /* the first tells */
+                                                               : convert->options.finding,
+                                                .finding_user =
+                                                    convert->options.finding_user });
+    status = berthi_side_files_find(&convert->recipe.location, &findings,
+                                    &convert->side_files, error);
+    berthi_findings_fini(&findings);
+    return status;
+}
+
+static berth_status
+count_config(berthi_convert *convert, berth_error *error)
+{
+    char *text;
+    berth_status status;
+
+    if (convert->recipe.config_text == NULL)
+        return BERTH_OK;
+    status = rewrite_config(convert, &text, &convert->config_bytes, error);
+    if (status == BERTH_OK)
+        berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, text,
+                           convert->config_bytes);
+    return status;
+}
+
+/* Room for the digests of side files and of config.json. */
+static berth_status
+make_crcs(berthi_convert *convert, berth_error *error)
+{
+    const uint64_t bytes =
+        (convert->side_files.count + UINT64_C(1)) * sizeof *convert->file_crcs;
+
+    convert->file_crcs = berthi_arena_alloc(&convert->texts, bytes, 4);
+    if (convert->file_crcs == NULL)
+        return berthi_fail_memory(error, "the list of files");
+    memset(convert->file_crcs, 0, (size_t)bytes);
+    return BERTH_OK;
+}
+
+/* Digests are as long before they are known. */
+static berth_status
+count_manifest(berthi_convert *convert, uint64_t *out_bytes, berth_error *error)
+{
+    const uint64_t capacity = longest_name(&convert->recipe);
+    char *const name =
+        berthi_memory_alloc(convert->context, BERTHI_PURPOSE_DOCUMENT, capacity);
+    berth_status status;
+
+    if (name == NULL)
+        return berthi_fail_memory(error, "the manifest");
+    status = write_manifest(convert, name, NULL, NULL, out_bytes, error);
+    berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, name, capacity);
+    return status;
+}
+
+berth_status
+berthi_convert_find_files(berthi_convert *convert, berth_error *error)
+{
+    uint64_t manifest = 0;
+    uint64_t index = 0;
+    berth_status status = find_side_files(convert, error);
+
+    if (status == BERTH_OK)
+        status = count_config(convert, error);
+    if (status == BERTH_OK)
+        status = make_crcs(convert, error);
+    if (status == BERTH_OK)
+        status = count_manifest(convert, &manifest, error);
+    if (status == BERTH_OK && berthi_layout_shard_count(convert->layout) > 1)
+        status = berthi_index_write(convert->layout, convert->recipe.parameters, NULL,
+                                    NULL, &index, error);
+    /* The journal says less than the manifest, and stands there twice when it is
+       replaced. */
+    convert->report.output_bytes = berthi_layout_total_bytes(convert->layout)
+                                   + convert->side_files.bytes
+                                   + convert->config_bytes + index + 3 * manifest;
+    return status;
+}
+
+static uint64_t
+finished_bytes(const berthi_convert *convert, const char *name)
+{
+    const berthi_writer_file *const file = berthi_writer_find(convert->writer, name);
+
+    return file != NULL && file->is_finished ? file->bytes : 0;
+}
+
+uint64_t
+berthi_convert_missing_bytes(const berthi_convert *convert)
+{
+    const berthi_side_files *const files = &convert->side_files;
+    uint64_t there = finished_bytes(convert, CONFIG_NAME)
+                     + finished_bytes(convert, BERTHI_CONVERT_INDEX)
+                     + finished_bytes(convert, BERTHI_MANIFEST_NAME);
+
+    for (uint32_t i = 0; i < files->count; i++)
+        there += finished_bytes(convert, files->files[i].name);
+    for (uint32_t i = 0; i < berthi_layout_shard_count(convert->layout); i++) {
+        const berthi_writer_file *const file = berthi_convert_find_finished(convert, i);
+
+        there += file != NULL ? file->bytes : 0;
+    }
+    return convert->report.output_bytes
+           - berthi_min_u64(there, convert->report.output_bytes);
+}
+
+/* --------------------------------------------------------------------- writing */
+
 berth_status
 berthi_convert_add_files(berthi_convert *convert, berth_error *error)
 {
@@ -259,5 +426,7 @@ berthi_convert_add_files(berthi_convert *convert, berth_error *error)
         status = add_manifest(convert, error);
     if (status == BERTH_OK)
         status = add_index(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_convert_note_stale(convert, error);
     return status;
 }

@@ -2,8 +2,9 @@
 /* convert_identity.c - what tells one conversion from another, as lines of a text. */
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "loader/convert_job.h"
-#include "loader/digest.h"
+#include "quant/era.h"
 #include "quant/json_text.h"
 
 static void
@@ -39,7 +40,8 @@ digest_recipe(const berthi_convert *convert)
         const uint32_t decided[] = { weight->name_length,
                                      (uint32_t)weight->storage.encoding,
                                      (uint32_t)weight->storage.dtype,
-                                     weight->is_turned };
+                                     weight->is_turned
+                                         + 2u * berthi_recipe_is_kept(weight) };
 
         crc = berthi_digest_crc32(crc, weight->name, weight->name_length);
         crc = berthi_digest_crc32(crc, decided, sizeof decided);
@@ -47,37 +49,84 @@ digest_recipe(const berthi_convert *convert)
     return crc;
 }
 
+static void
+spell_word(berthi_json_text *text, const char *name, const char *word)
+{
+    spell_words(text, name, &word, 1);
+}
+
+/* Their number first: a list that is longer is told as such. */
+static void
+spell_list(berthi_json_text *text, const char *names, const char *name,
+           const char *const *words, uint32_t count)
+{
+    spell_number(text, names, count);
+    spell_words(text, name, words, count);
+}
+
+static void
+spell_rules(berthi_json_text *text, const berthi_rules_file *file)
+{
+    spell_number(text, "rules", file->count);
+    for (uint32_t i = 0; i < file->count; i++)
+        spell_word(text, "rule", file->rules[i].text);
+}
+
+/* Which weights are quantized, and to what. */
+static void
+spell_quantization(berthi_json_text *text, const berthi_convert *convert)
+{
+    const berth_convert_options *const options = &convert->options;
+
+    if (options->type != BERTH_ENCODING_INT8) {
+        spell_number(text, "block size", options->block_size);
+        spell_number(text, "double quantization", options->double_quant != 0);
+        spell_word(text, "storage", berth_dtype_name(options->storage));
+    }
+    spell_word(text, "like", berthi_era_name(convert->recipe.era));
+    spell_number(text, "experts", options->takes_experts != 0);
+    if (options->has_skips)
+        spell_list(text, "modules to skip", "module to skip", options->skip_modules,
+                   options->skip_count);
+    else
+        spell_word(text, "modules to skip", "automatic");
+    spell_list(text, "globs to keep", "keep", options->keep, options->keep_count);
+    spell_list(text, "globs of the only ones", "only", options->only, options->only_count);
+    spell_rules(text, &convert->recipe.rules_file);
+    spell_word(text, "compute dtype", berthi_convert_compute_dtype(convert));
+}
+
+static void
+spell_source(berthi_json_text *text, const berth_checkpoint *c)
+{
+    for (uint32_t i = 0; i < c->shard_count; i++) {
+        spell_word(text, "source", c->shards[i].name);
+        spell_number(text, "bytes", c->shards[i].file.identity.bytes);
+        spell_number(text, "modified", (uint64_t)c->shards[i].file.identity.mtime_ns);
+    }
+}
+
+/*
+ * A line for each option, in words: of two jobs that differ the first line that
+ * does is shown. The decisions stand for whatever words leave out.
+ */
 static berth_status
 spell_identity(const berthi_convert *convert, berthi_json_put put, void *user,
                uint64_t *out_bytes, berth_error *error)
 {
     const berth_convert_options *const options = &convert->options;
-    const berth_checkpoint *const c = convert->checkpoint;
-    const char *const type = berth_encoding_name(options->type);
+    const bool is_plain = options->type == BERTH_ENCODING_NATIVE;
     berthi_json_text text;
 
     berthi_json_text_begin(&text, put, user, error);
-    spell_words(&text, "type", &type, 1);
-    if (options->type != BERTH_ENCODING_NATIVE) {
-        const char *const storage = berth_dtype_name(options->storage);
-
-        spell_number(&text, "block size", options->block_size);
-        spell_number(&text, "double quantization", options->double_quant != 0);
-        spell_words(&text, "storage", &storage, 1);
-        if (options->has_skips)
-            spell_number(&text, "modules to skip", options->skip_count);
-        spell_words(&text, "module to skip", options->skip_modules, options->skip_count);
-    }
-    if (options->compute_dtype != NULL)
-        spell_words(&text, "compute dtype", &options->compute_dtype, 1);
+    spell_word(&text, "type", is_plain ? "plain" : berth_encoding_name(options->type));
+    spell_word(&text, "dtype",
+               options->dtype >= 0 ? berth_dtype_name(options->dtype) : "of the model");
+    if (!is_plain)
+        spell_quantization(&text, convert);
     spell_number(&text, "bytes of a shard", options->max_shard_bytes);
+    spell_source(&text, convert->checkpoint);
     spell_number(&text, "decisions", digest_recipe(convert));
-    for (uint32_t i = 0; i < c->shard_count; i++) {
-        spell_words(&text, "source", &c->shards[i].name, 1);
-        spell_number(&text, "bytes", c->shards[i].file.identity.bytes);
-        spell_number(&text, "modified",
-                     (uint64_t)c->shards[i].file.identity.mtime_ns);
-    }
     return berthi_json_text_end(&text, out_bytes);
 }
 

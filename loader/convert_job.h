@@ -23,7 +23,9 @@
 #include "loader/conveyor.h"
 #include "loader/job.h"
 #include "loader/layout.h"
+#include "loader/manifest.h"
 #include "loader/recipe.h"
+#include "loader/side_files.h"
 #include "loader/writer.h"
 #include "quant/dequantize.h"
 #include "quant/quantize.h"
@@ -52,6 +54,19 @@ struct berthi_convert_nonfinite {
     uint64_t infinite;
 };
 
+/* A part (part.h) and a shard with which it converts something. */
+typedef struct berthi_part_share {
+    uint32_t shard;
+    uint32_t part;
+    uint32_t places_crc; /* of the lengths that it went by, as its notes say */
+} berthi_part_share;
+
+/* Of the source, one a tensor. */
+typedef struct berthi_convert_sources {
+    _Atomic uint32_t *crcs; /* crc32 so far, of those that are read and not copied */
+    bool *is_read;          /* something of the output is made of it */
+} berthi_convert_sources;
+
 /* A finished shard. */
 typedef struct berthi_convert_done {
     berthi_writer_file *file;
@@ -64,6 +79,9 @@ typedef struct berthi_convert {
     berth_convert_options options; /* texts are copied into `texts` */
     berthi_convert_sizes sizes;
     berthi_recipe recipe;
+    berthi_side_files side_files; /* as they were at the start; in the recipe's location */
+    uint32_t *file_crcs;          /* of them as they were copied; last of config.json    */
+    uint64_t config_bytes;        /* of the new config.json; 0: there is none            */
     berthi_layout *layout;
     berthi_writer *writer;
     berth_job *job;
@@ -78,8 +96,21 @@ typedef struct berthi_convert {
     uint64_t ring_memory;
     uint64_t table_memory; /* runs and units of a shard, parcels */
     _Atomic uint32_t *crcs; /* one an output: crc32 so far */
+    berthi_convert_sources sources;
     berthi_convert_done *done; /* one a shard */
     uint32_t done_capacity;
+    uint32_t *part_of; /* one a weight: who converts it, from 1; NULL: this job does */
+    uint32_t *guesses; /* one an output: of late ones what they were guessed at, else 0 */
+    uint32_t *lengths; /* one an output: of late ones what they have, once it is known */
+    bool *is_mixed;    /* one a shard: several parts have tensors in it */
+    bool is_exchanging; /* parts tell each other those lengths (part_lengths.h) */
+    uint64_t begun_ns;  /* when this part began */
+    uint64_t asked_ns;  /* when it last looked for lengths */
+    uint64_t heard_ns;  /* when it last heard of a length, or began a shard */
+    berthi_part_share *shares; /* all pairs, by shard */
+    uint32_t share_count;
+    uint32_t share_capacity;
+    uint32_t mixed_capacity;
     berthi_convert_parcel *parcels;
     berthi_convert_nonfinite *nonfinite;
     bool *is_nonfinite; /* one a weight: it is in that list */
@@ -91,6 +122,24 @@ typedef struct berthi_convert {
     uint64_t work_ns;
     uint64_t path_bytes; /* read on the way that report.io_path names */
 } berthi_convert;
+
+/* So much a late length can be longer than its guess. */
+#define BERTHI_CONVERT_LATE_SLACK 32u
+
+/* True unless the weight is another part's. */
+static inline bool
+berthi_convert_is_mine(const berthi_convert *convert, uint32_t weight)
+{
+    return convert->part_of == NULL || convert->part_of[weight] == convert->options.part;
+}
+
+/* -------------------------------------------------------------------- convert.c */
+
+/* The first division, by the lengths that `recipe.tensors` has now. */
+berth_status berthi_convert_divide_anew(berthi_convert *convert, berth_error *error);
+/* Room in `done` for that many shards. */
+berth_status berthi_convert_reserve_done(berthi_convert *convert, uint32_t shards,
+                                         berth_error *error);
 
 /* ----------------------------------------------------------- convert_identity.c */
 
@@ -111,9 +160,57 @@ berth_status berthi_convert_measure(berthi_convert *convert, berth_error *error)
 void berthi_convert_find_shards(const berthi_convert *convert,
                                 const berthi_recipe_weight *weight, uint32_t *first,
                                 uint32_t *last);
-/* ARGUMENT: the output is the source's folder, or one lies in the other. */
+
+/* ------------------------------------------------------------- convert_output.c */
+
+/*
+ * ARGUMENT: the output is the source's folder, or one lies in the other.
+ * NOT_REGULAR: something stands where a file is to be. Of a dry run also what the
+ * writer would refuse. Fills report.free_bytes of one; there are side files and
+ * report.output_bytes.
+ */
 berth_status berthi_convert_check_output(berthi_convert *convert,
                                          berth_error *error);
+
+/* -------------------------------------------------------------- convert_stale.c */
+
+/*
+ * Of a set that replaces another: what berth wrote with an older model and nobody
+ * has changed since goes when the new one is published. Other files that loaders
+ * would take for the new model's are remarked upon. All files are written.
+ */
+berth_status berthi_convert_note_stale(berthi_convert *convert, berth_error *error);
+
+/* ------------------------------------------------------------ convert_remarks.c */
+
+/* Tells what succeeds, and may not be what was meant. */
+void berthi_convert_remark(berthi_convert *convert);
+
+/* ---------------------------------------------------------------- convert_put.c */
+
+/* Where a shard is written: its file, and where the payload begins in it. */
+typedef struct berthi_convert_target {
+    berthi_writer_file *file;
+    uint64_t payload;
+} berthi_convert_target;
+
+/* The file of a shard that parts share. */
+berth_status berthi_convert_share(berthi_convert *convert, uint32_t shard,
+                                  berthi_convert_target *out, berth_error *error);
+/* True while a parcel for the shard has no place. */
+bool berthi_convert_has_unplaced(const berthi_convert *convert, uint32_t shard);
+/* What has been left for a shard. All its places are known now. */
+berth_status berthi_convert_write_parcels(berthi_convert *convert, uint32_t shard,
+                                          const berthi_convert_target *target,
+                                          berth_error *error);
+/*
+ * A part: writes the parcels for shards with which it converts nothing into the
+ * files that parts share, and flushes them.
+ */
+berth_status berthi_convert_send_parcels(berthi_convert *convert, berth_error *error);
+/* Those that a shard sent, or those for a shard. */
+void berthi_convert_drop_parcels(berthi_convert *convert, bool is_home, uint32_t shard);
+void berthi_convert_drop_all_parcels(berthi_convert *convert);
 
 /* -------------------------------------------------------------- convert_shard.c */
 
@@ -126,9 +223,12 @@ berth_status berthi_convert_check_output(berthi_convert *convert,
 berth_status berthi_convert_shard(berthi_convert *convert, uint32_t shard,
                                   bool is_finished, berthi_writer_file **out_file,
                                   uint64_t *out_payload, berth_error *error);
-/* Those that a shard sent, or those for a shard. */
-void berthi_convert_drop_parcels(berthi_convert *convert, bool is_home, uint32_t shard);
-void berthi_convert_drop_all_parcels(berthi_convert *convert);
+/*
+ * Reads the weights of another part whose lengths in this shard are not known,
+ * and finds these out; nothing is written.
+ */
+berth_status berthi_convert_measure_states(berthi_convert *convert, uint32_t shard,
+                                           uint32_t part, berth_error *error);
 
 /* ---------------------------------------------------------------- convert_end.c */
 
@@ -155,6 +255,46 @@ berth_status berthi_convert_complete(berthi_convert *convert, uint32_t shard,
                                      berthi_writer_file *file, uint64_t payload,
                                      berth_error *error);
 
+/* The journal of an earlier run does not fit this file. */
+berth_status berthi_convert_fail_adoption(const char *file,
+                                          berth_error *error);
+
+/* -------------------------------------------------------------- convert_notes.c */
+
+/* What the journal keeps of a finished shard, beside its name and size. */
+typedef struct berthi_convert_notes {
+    uint32_t *words;
+    uint64_t count;
+} berthi_convert_notes;
+
+/* The shard's bytes are complete. To be freed when it succeeds. */
+berth_status berthi_convert_make_notes(const berthi_convert *convert, uint32_t shard,
+                                       berthi_convert_notes *out, berth_error *error);
+void berthi_convert_free_notes(const berthi_convert *convert,
+                               berthi_convert_notes *notes);
+/*
+ * Makes everything as it was when the notes of this finished shard were made: the
+ * layout is divided again. All shards before it are taken over. JOURNAL: they are
+ * no notes of such a shard.
+ */
+berth_status berthi_convert_take_notes(berthi_convert *convert, uint32_t shard,
+                                       const berthi_writer_file *file,
+                                       berth_error *error);
+
+/* ------------------------------------------------------------ convert_sources.c */
+
+/* There is a recipe. False: out of memory. */
+bool berthi_convert_can_list_sources(berthi_convert *convert);
+void berthi_convert_free_sources(berthi_convert *convert);
+/*
+ * The tensors, 0 and on, whose crcs are computed while the weight is converted;
+ * BERTH_NO_TENSOR behind the last.
+ */
+uint64_t berthi_convert_source(const berthi_convert *convert,
+                               const berthi_recipe_weight *weight, uint32_t number);
+/* Everything is converted. */
+void berthi_convert_list_sources(berthi_convert *convert, berthi_manifest_writer *writer);
+
 /* ------------------------------------------------------------- convert_result.c */
 
 /*
@@ -168,6 +308,15 @@ berth_status berthi_convert_find_result(berthi_convert *convert, bool *out_is_th
 
 /* -------------------------------------------------------------- convert_files.c */
 
+/* For config.json: as asked for, else as a quantized source says. */
+const char *berthi_convert_compute_dtype(const berthi_convert *convert);
+/*
+ * Finds what goes along, and that it can be read. Fills side_files, and
+ * report.output_bytes with what everything takes on the disk; there is a layout.
+ */
+berth_status berthi_convert_find_files(berthi_convert *convert, berth_error *error);
+/* Of report.output_bytes what no earlier run has finished. There is a writer. */
+uint64_t berthi_convert_missing_bytes(const berthi_convert *convert);
 /* config.json, index, side files and manifest; their shards are finished. */
 berth_status berthi_convert_add_files(berthi_convert *convert, berth_error *error);
 

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_plan.c - what a conversion will need, and that its output is no source. */
-#include <errno.h>
-#include <string.h>
-
-#include "kernels/sys.h"
+/* convert_plan.c - the memory that a conversion will need. */
 #include "loader/convert_batch.h"
 
 #define RING_CHUNKS_MIN 3u   /* of the conveyor */
 #define PAGE_BYTES 4096u     /* a buffer begins and ends with whole ones */
-#define MAX_DEPTH 4096       /* of folders above a folder */
 /* Texts of journal, index and manifest; the conveyor's and the writer's tables. */
 #define OTHER_MEMORY (UINT64_C(8) << 20)
 
@@ -47,8 +42,11 @@ add_parcels(const berthi_convert *convert, const berthi_run *run, uint32_t first
     for (uint32_t i = 0; i < weight->output_count; i++) {
         const berthi_layout_tensor *const tensor =
             &convert->recipe.tensors[weight->first_output + i];
+        const uint64_t pieces = run->weight->is_copied
+                                    ? tensor->bytes / run->plan.unit
+                                    : run->units_left;
         const uint64_t bytes =
-            tensor->bytes + (run->units_left + 1) * sizeof(berthi_convert_parcel);
+            tensor->bytes + (pieces + 1) * sizeof(berthi_convert_parcel);
 
         if (i > 0) /* the weight's own tensor stays where its weight is */
             all += bytes;
@@ -90,7 +88,8 @@ add_run(berthi_convert *convert, const berthi_run *run)
     const uint64_t unit =
         plan->values_max + plan->codes_max + plan->maxima_max * sizeof(float);
 
-    convert->total += run->stored_bytes * plan->strip_count;
+    if (berthi_convert_is_mine(convert, (uint32_t)(run->weight - convert->recipe.weights)))
+        convert->total += run->stored_bytes * plan->strip_count;
     convert->unit_memory = berthi_max_u64(convert->unit_memory, unit);
     convert->run_memory = berthi_max_u64(convert->run_memory, plan->memory);
     convert->ring_memory = berthi_max_u64(
@@ -121,6 +120,8 @@ measure_weights(berthi_convert *convert, shard_needs *needs, berth_error *error)
     convert->table_memory = OTHER_MEMORY;
     if (berthi_layout_shard_count(convert->layout) > 1)
         convert->table_memory += extra;
+    if (convert->is_exchanging)
+        convert->table_memory += convert->sizes.parcels;
     return status;
 }
 
@@ -143,117 +144,5 @@ berthi_convert_measure(berthi_convert *convert, berth_error *error)
     if (status == BERTH_OK)
         convert->table_memory += largest_tables(needs, shard_count);
     berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, needs, bytes);
-    return status;
-}
-
-/* --------------------------------------------------------------------- folders */
-
-static bool
-is_same(const berthi_sys_stat *a, const berthi_sys_stat *b)
-{
-    return a->device == b->device && a->inode == b->inode;
-}
-
-/*
- * Whether `folder` is `wanted` or lies in it. What may not be looked at on the
- * way up lies in nothing.
- */
-static bool
-is_within(int folder, const berthi_sys_stat *wanted)
-{
-    berthi_sys_stat state;
-    berthi_sys_stat below = { .inode = 0 };
-    int at = berthi_sys_open_folder(folder, ".");
-    bool is_found = false;
-
-    for (int depth = 0; at >= 0 && depth < MAX_DEPTH && !is_found; depth++) {
-        int above;
-
-        if (berthi_sys_fstat(at, &state) != 0)
-            break;
-        is_found = is_same(&state, wanted);
-        if (depth > 0 && is_same(&state, &below))
-            break; /* the root */
-        below = state;
-        above = berthi_sys_open_folder(at, "..");
-        berthi_sys_close(at);
-        at = above;
-    }
-    if (at >= 0)
-        berthi_sys_close(at);
-    return is_found;
-}
-
-/* "a/b/" lies in "a/", "b" in ".". NULL: out of memory. */
-static const char *
-folder_above(const char *path, berthi_arena *texts)
-{
-    uint64_t length = strlen(path);
-
-    while (length > 0 && path[length - 1] == '/')
-        length--;
-    while (length > 0 && path[length - 1] != '/')
-        length--;
-    return length > 0 ? berthi_arena_text(texts, path, length) : ".";
-}
-
-/*
- * Opens the output's folder, or the one in which it will be made. *out_folder
- * is -1 when it cannot be: the writer will say why.
- */
-static berth_status
-open_nearest(const char *output, berthi_arena *texts, int *out_folder, bool *out_exists,
-             berth_error *error)
-{
-    const char *above;
-
-    *out_folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, output);
-    *out_exists = *out_folder >= 0;
-    if (*out_exists || errno != ENOENT)
-        return BERTH_OK;
-    above = folder_above(output, texts);
-    if (above == NULL)
-        return berthi_fail_memory(error, "starting a conversion");
-    *out_folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, above);
-    return BERTH_OK;
-}
-
-static berth_status
-check_overlap(int folder, bool exists, const char *output, const berthi_location *source,
-              berth_error *error)
-{
-    const berthi_about about = { .file = output };
-    berthi_sys_stat source_state;
-    berthi_sys_stat output_state;
-    const char *problem = NULL;
-
-    if (berthi_sys_fstat(source->folder, &source_state) != 0
-        || berthi_sys_fstat(folder, &output_state) != 0)
-        return berthi_fail_system(error, errno, output, "looking at the folder");
-    if (exists && is_same(&source_state, &output_state))
-        problem = "is the folder of the model that is read";
-    /* Beside a file that was named there may be anything. */
-    else if (source->file == NULL && is_within(folder, &source_state))
-        problem = "lies in the folder of the model that is read";
-    else if (exists && is_within(source->folder, &output_state))
-        problem = "holds the folder of the model that is read";
-    if (problem == NULL)
-        return BERTH_OK;
-    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", problem);
-}
-
-berth_status
-berthi_convert_check_output(berthi_convert *convert, berth_error *error)
-{
-    const char *const output = convert->options.output;
-    bool exists;
-    int folder;
-    berth_status status =
-        open_nearest(output, &convert->texts, &folder, &exists, error);
-
-    if (status != BERTH_OK || folder < 0)
-        return status;
-    status = check_overlap(folder, exists, output, &convert->recipe.location, error);
-    berthi_sys_close(folder);
     return status;
 }

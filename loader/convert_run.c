@@ -6,7 +6,8 @@
  *   turned     [rows, columns] -> [columns, rows]: units are rows as they lie in
  *              the file; of each, the columns of the strip under way are put in
  *              their new place, and a complete strip is encoded
- *   copied     bytes
+ *   copied     bytes; of a kept weight those of its codes, its statistics follow
+ *              the last of them (convert_keep.c)
  */
 #include <string.h>
 
@@ -14,25 +15,6 @@
 #include "quant/format.h"
 
 #define ALIGNMENT 64u
-
-static uint64_t
-greatest_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/* The least common multiple; false when it is larger than `limit`. */
-static bool
-can_multiple(uint64_t a, uint64_t b, uint64_t limit, uint64_t *out)
-{
-    return berthi_can_mul(a / greatest_divisor(a, b), b, out) && *out <= limit;
-}
 
 static uint32_t
 value_bytes(int32_t dtype)
@@ -88,7 +70,7 @@ can_cut_turned(berthi_run *run, const berthi_convert_sizes *sizes)
     const uint64_t row_bytes = rows * value_bytes(weight->storage.dtype);
     const uint64_t step = berthi_quantizer_step(&run->quantizer);
     /* New rows that end where a piece may end. */
-    const uint64_t multiple = step / greatest_divisor(step, rows);
+    const uint64_t multiple = step / berthi_greatest_divisor(step, rows);
     berthi_run_plan *const plan = &run->plan;
     uint64_t fit = sizes->strip / row_bytes;
 
@@ -110,8 +92,9 @@ can_cut_straight(berthi_run *run, const berthi_convert_sizes *sizes)
     uint64_t values = sizes->unit_values;
     uint64_t step;
 
-    if (!can_multiple(berthi_quantizer_step(&run->quantizer),
-                      berthi_decoder_step(&run->decoder), sizes->unit_values_max, &step))
+    if (!berthi_can_multiple(berthi_quantizer_step(&run->quantizer),
+                             berthi_decoder_step(&run->decoder), sizes->unit_values_max,
+                             &step))
         return false;
     if (wide > 0)
         values = berthi_min_u64(values, sizes->unit_bytes / wide);
@@ -130,14 +113,6 @@ piece_elements(const berthi_run *run, const berthi_convert_sizes *sizes)
     if (!run->weight->is_turned)
         return run->plan.unit;
     return berthi_max_u64(sizes->unit_values / step, 1) * step;
-}
-
-static bool
-is_doubly_quantized(const berthi_storage *storage)
-{
-    return storage->is_double
-           && (storage->encoding == BERTH_ENCODING_NF4
-               || storage->encoding == BERTH_ENCODING_FP4);
 }
 
 static void
@@ -168,7 +143,7 @@ measure(berthi_run *run, const berthi_convert *convert)
     plan->memory = plan->companion_bytes + aligned(plan->statistics_bytes);
     if (weight->is_turned)
         plan->memory += aligned(plan->strip * weight->shape[0] * bytes);
-    if (is_doubly_quantized(&weight->storage))
+    if (berthi_stored_is_double(&weight->storage))
         plan->double_bytes =
             aligned(blocks * sizeof(float)) + aligned(blocks)
             + aligned((blocks / 256 + 1) * sizeof(float))
@@ -193,6 +168,22 @@ fail_cut(const berthi_convert *convert, const berthi_run *run, berth_error *erro
                        (unsigned)(convert->sizes.unit_values_max >> 20));
 }
 
+/* So much of a kept weight's statistics is copied at a time. */
+static uint64_t
+largest_companion(const berthi_convert *convert, const berthi_run *run, uint64_t limit)
+{
+    const berthi_table *const table = &convert->checkpoint->table;
+    uint64_t largest = 0;
+
+    for (uint32_t i = 0; i < run->record->companion_count; i++) {
+        const berthi_entry *const entry =
+            &table->entries[table->by_name[run->record->companions[i]]];
+
+        largest = berthi_max_u64(largest, entry->end - entry->begin);
+    }
+    return aligned(berthi_min_u64(largest, limit));
+}
+
 berth_status
 berthi_run_init(const berthi_convert *convert, berthi_run *run,
                 const berthi_recipe_weight *weight, berth_error *error)
@@ -213,6 +204,8 @@ berthi_run_init(const berthi_convert *convert, berthi_run *run,
         run->plan.strip_units = run->stored_bytes / sizes->unit_bytes
                                 + (run->stored_bytes % sizes->unit_bytes != 0);
         run->plan.read_max = berthi_min_u64(run->stored_bytes, sizes->unit_bytes);
+        if (run->record != NULL)
+            run->plan.memory = largest_companion(convert, run, sizes->unit_bytes);
     } else if (weight->elements == 0) {
         return BERTH_OK; /* no rule quantizes it: nothing is read or written */
     } else {

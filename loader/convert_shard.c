@@ -1,171 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_shard.c - one shard: its runs and units, the conveyor, what is put where. */
+/* convert_shard.c - one shard: its runs and units, and the conveyor. */
 #include <inttypes.h>
-#include <string.h>
 
-#include "kernels/sys.h"
 #include "loader/convert_batch.h"
-#include "loader/digest.h"
-
-/* So much a late length can be longer than its guess. */
-#define LATE_SLACK 32u
-
-/* -------------------------------------------------------------------- writing */
-
-static void
-drop_parcel(berthi_convert *convert, berthi_convert_parcel **link)
-{
-    berthi_convert_parcel *const parcel = *link;
-
-    *link = parcel->next;
-    berthi_memory_free(convert->context, BERTHI_PURPOSE_SCRATCH, parcel,
-                       sizeof *parcel + parcel->size);
-}
-
-void
-berthi_convert_drop_all_parcels(berthi_convert *convert)
-{
-    while (convert->parcels != NULL)
-        drop_parcel(convert, &convert->parcels);
-}
-
-void
-berthi_convert_drop_parcels(berthi_convert *convert, bool is_home, uint32_t shard)
-{
-    berthi_convert_parcel **link = &convert->parcels;
-
-    while (*link != NULL) {
-        const uint32_t at = is_home ? (*link)->home
-                                    : convert->recipe.tensors[(*link)->output].shard;
-
-        if (at == shard)
-            drop_parcel(convert, link);
-        else
-            link = &(*link)->next;
-    }
-}
-
-static berth_status
-keep_parcel(berthi_batch *batch, uint32_t output, uint64_t offset, const void *bytes,
-            uint64_t size, berth_error *error)
-{
-    berthi_convert *const convert = batch->convert;
-    berthi_convert_parcel *const parcel = berthi_memory_alloc(
-        convert->context, BERTHI_PURPOSE_SCRATCH, sizeof *parcel + size);
-
-    if (parcel == NULL)
-        return berthi_fail_memory(error, "keeping statistics for the next shard");
-    batch->parcel_bytes += size;
-    *parcel = (berthi_convert_parcel){ .next = convert->parcels,
-                                       .output = output,
-                                       .home = batch->shard,
-                                       .offset = offset,
-                                       .size = size };
-    memcpy(parcel + 1, bytes, size);
-    convert->parcels = parcel;
-    return BERTH_OK;
-}
-
-/* The place is known. */
-static berth_status
-write_output(berthi_batch *batch, uint32_t output, uint64_t offset, const void *bytes,
-             uint64_t size, berth_error *error)
-{
-    berthi_convert *const convert = batch->convert;
-    const berthi_layout_tensor *const tensor = &convert->recipe.tensors[output];
-    const uint32_t crc = berthi_digest_crc32(0, bytes, (size_t)size);
-    const uint64_t begin_ns = berthi_sys_now_ns();
-    berth_status status;
-
-    atomic_fetch_xor(&convert->crcs[output],
-                     berthi_digest_shift(crc, tensor->bytes - offset - size));
-    status = berthi_writer_write(convert->writer, batch->file, bytes, size,
-                                 batch->payload + tensor->offset + offset, error);
-    atomic_fetch_add(&convert->write_ns, berthi_sys_now_ns() - begin_ns);
-    atomic_fetch_add(&convert->written, size);
-    return status;
-}
-
-/* Lock held. */
-static bool
-is_place_known(const berthi_batch *batch, uint32_t output)
-{
-    return berthi_layout_is_place_known(batch->convert->layout, output);
-}
-
-/* True when all runs before this one have announced their lengths. Lock held. */
-static bool
-has_heard_all(berthi_batch *batch, const berthi_run *run)
-{
-    const uint64_t number = (uint64_t)(run - batch->runs);
-
-    while (batch->announced < number && batch->runs[batch->announced].is_announced)
-        batch->announced++;
-    return batch->announced >= number;
-}
-
-berth_status
-berthi_batch_put(berthi_batch *batch, const berthi_run *run, berthi_role role,
-                 uint64_t offset, const void *bytes, uint64_t size, berth_error *error)
-{
-    const uint32_t output = berthi_run_output(batch, run, role);
-    const berthi_layout_tensor *tensor;
-    berth_status status = BERTH_OK;
-    bool is_written = false;
-
-    if (size == 0 || output == UINT32_MAX)
-        return BERTH_OK;
-    tensor = &batch->convert->recipe.tensors[output];
-    if (tensor->shard == batch->shard && batch->is_finished)
-        return BERTH_OK;
-    pthread_mutex_lock(&batch->lock);
-    while (tensor->shard == batch->shard && !batch->is_stopped
-           && !is_place_known(batch, output) && !has_heard_all(batch, run))
-        pthread_cond_wait(&batch->has_changed, &batch->lock);
-    if (batch->is_stopped)
-        status = berthi_job_fail_cancelled(error);
-    else if (tensor->shard == batch->shard && is_place_known(batch, output))
-        is_written = true;
-    else
-        status = keep_parcel(batch, output, offset, bytes, size, error);
-    pthread_mutex_unlock(&batch->lock);
-    if (is_written)
-        status = write_output(batch, output, offset, bytes, size, error);
-    return status;
-}
-
-void
-berthi_batch_announce(berthi_batch *batch, berthi_run *run, uint64_t state_bytes)
-{
-    const uint32_t state = berthi_run_output(batch, run, BERTHI_ROLE_STATE);
-
-    pthread_mutex_lock(&batch->lock);
-    if (state != UINT32_MAX)
-        berthi_layout_set_bytes(batch->convert->layout, state, (uint32_t)state_bytes);
-    run->is_announced = true;
-    pthread_cond_broadcast(&batch->has_changed);
-    pthread_mutex_unlock(&batch->lock);
-}
-
-/* What has been left for this shard. All its lengths are known now. */
-static berth_status
-write_parcels(berthi_batch *batch, berth_error *error)
-{
-    const berthi_convert *const convert = batch->convert;
-    berth_status status = BERTH_OK;
-
-    for (const berthi_convert_parcel *parcel = convert->parcels;
-         parcel != NULL && status == BERTH_OK; parcel = parcel->next) {
-        if (convert->recipe.tensors[parcel->output].shard != batch->shard)
-            continue;
-        if (!is_place_known(batch, parcel->output))
-            return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
-                               "the place of a tensor is not known at the end");
-        status = write_output(batch, parcel->output, parcel->offset, parcel + 1,
-                              parcel->size, error);
-    }
-    return status;
-}
+#include "loader/part.h"
+#include "loader/part_lengths.h"
 
 /* ------------------------------------------------------------- runs and units */
 
@@ -177,7 +16,9 @@ belongs(const berthi_batch *batch, const berthi_recipe_weight *weight)
     uint32_t last;
 
     berthi_convert_find_shards(batch->convert, weight, &first, &last);
-    return first == batch->shard && (!batch->is_finished || last > batch->shard);
+    return first == batch->shard && (!batch->is_finished || last > batch->shard)
+           && berthi_convert_is_mine(batch->convert,
+                                     (uint32_t)(weight - batch->convert->recipe.weights));
 }
 
 static bool
@@ -197,6 +38,7 @@ add_run(berthi_batch *batch, const berthi_recipe_weight *weight, berth_error *er
     if (status != BERTH_OK)
         return status;
     batch->run_count++;
+    berthi_run_forget_source(batch, run);
     run->is_announced = !is_late(batch, run);
     batch->unit_count += run->units_left;
     batch->values_max = berthi_max_u64(batch->values_max, run->plan.values_max);
@@ -282,6 +124,31 @@ list_runs(berthi_batch *batch, berth_error *error)
     return status;
 }
 
+/* The weights of a part whose lengths in this shard are not known. */
+static berth_status
+list_measured(berthi_batch *batch, uint32_t part, berth_error *error)
+{
+    const berthi_convert *const convert = batch->convert;
+    const berthi_layout_shard shard = berthi_layout_shard_at(convert->layout, batch->shard);
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < shard.tensor_count; i++)
+        batch->run_capacity += berthi_part_is_unknown(convert, shard.tensors[i], part);
+    batch->runs = berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_CHUNKS,
+                                       batch->run_capacity * sizeof *batch->runs);
+    if (batch->runs == NULL)
+        return berthi_fail_memory(error, "the weights of a shard");
+    for (uint32_t i = 0; i < shard.tensor_count && status == BERTH_OK; i++) {
+        const uint32_t output = shard.tensors[i];
+
+        if (berthi_part_is_unknown(convert, output, part))
+            status = add_run(
+                batch, &convert->recipe.weights[convert->recipe.outputs[output].weight],
+                error);
+    }
+    return status;
+}
+
 static berth_status
 list_units(berthi_batch *batch, berthi_piece *pieces, berth_error *error)
 {
@@ -291,8 +158,7 @@ list_units(berthi_batch *batch, berthi_piece *pieces, berth_error *error)
     for (uint32_t i = 0; i < batch->run_count; i++) {
         const berthi_run *const run = &batch->runs[i];
         const berthi_entry *const entry = &c->table.entries[run->weight->tensor];
-        const uint64_t begin =
-            BERTHI_HEADER_PREFIX + c->shards[entry->shard].header_bytes + entry->begin;
+        const uint64_t begin = berthi_checkpoint_offset(c, entry);
 
         for (uint64_t number = 0; number < run->units_left; number++, count++) {
             const berthi_unit unit = berthi_run_unit(run, i, number);
@@ -313,23 +179,16 @@ list_units(berthi_batch *batch, berthi_piece *pieces, berth_error *error)
 /* ---------------------------------------------------------------------- a run */
 
 static berth_status
-open_files(berthi_batch *batch, berth_error *error)
+list_files(berthi_batch *batch, berth_error *error)
 {
     const berth_checkpoint *const c = batch->convert->checkpoint;
-    berth_status status = BERTH_OK;
 
     batch->files = berthi_memory_array(batch->convert->context, BERTHI_PURPOSE_CHUNKS,
                                        c->shard_count, sizeof *batch->files);
     if (batch->files == NULL)
         return berthi_fail_memory(error, "the weights of a shard");
-    for (uint32_t i = 0; i < c->shard_count && status == BERTH_OK; i++) {
-        const berthi_file *file;
-
-        status = berthi_checkpoint_file(c, i, &file, error);
-        if (status == BERTH_OK)
-            batch->files[i] = *file;
-    }
-    return status;
+    berthi_checkpoint_copy_files(c, batch->files);
+    return BERTH_OK;
 }
 
 static void
@@ -363,9 +222,10 @@ convey(berthi_batch *batch, const berthi_chunks *chunks, berth_error *error)
                                        .stop = berthi_unit_stop,
                                        .is_in_turn = true };
     berthi_conveyor_stats stats = { .bytes_read = 0 };
+    /* What is only measured is no progress of this part. */
     const berth_status status = berthi_conveyor_run(
-        convert->context, convert->job, batch->files, convert->checkpoint->shard_count,
-        chunks, &conveyor, &consumer, &stats, error);
+        convert->context, batch->is_measuring ? NULL : convert->job, batch->files,
+        convert->checkpoint->shard_count, chunks, &conveyor, &consumer, &stats, error);
 
     note_stats(convert, &stats);
     return status;
@@ -411,11 +271,26 @@ create_file(berthi_batch *batch, berth_error *error)
     for (uint32_t i = 0; i < shard.tensor_count; i++) {
         atomic_store(&convert->crcs[shard.tensors[i]], 0);
         if (convert->recipe.tensors[shard.tensors[i]].is_late)
-            slack += LATE_SLACK;
+            slack += BERTHI_CONVERT_LATE_SLACK;
+    }
+    if (convert->part_of != NULL) {
+        berthi_convert_target target;
+        const berth_status status =
+            berthi_convert_share(convert, batch->shard, &target, error);
+
+        batch->file = target.file;
+        return status;
     }
     return berthi_writer_create(convert->writer, name,
                                 batch->payload + shard.payload_bytes + slack, &batch->file,
                                 error);
+}
+
+static void
+begin_batch(berthi_batch *batch)
+{
+    batch->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    batch->has_changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }
 
 static void
@@ -446,17 +321,19 @@ berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
     berth_status status;
 
     *out_file = NULL;
-    batch.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    batch.has_changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    begin_batch(&batch);
     status = list_runs(&batch, error);
     if (status == BERTH_OK)
-        status = open_files(&batch, error);
+        status = list_files(&batch, error);
     if (status == BERTH_OK && !is_finished)
         status = create_file(&batch, error);
     if (status == BERTH_OK && (batch.run_count > 0 || !is_finished))
         status = run_units(&batch, error);
+    if (status == BERTH_OK && !is_finished && convert->is_exchanging)
+        status = berthi_part_settle(convert, shard, error);
     if (status == BERTH_OK && !is_finished)
-        status = write_parcels(&batch, error);
+        status = berthi_convert_write_parcels(
+            convert, shard, &(berthi_convert_target){ batch.file, batch.payload }, error);
     if (batch.parcel_bytes > 0)
         berthi_log(convert->context, BERTH_LOG_DEBUG,
                    "shard %" PRIu32 ": %" PRIu64 " bytes were kept for their places",
@@ -467,6 +344,23 @@ berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
     }
     *out_file = batch.file;
     *out_payload = batch.payload;
+    finish_batch(&batch);
+    return status;
+}
+
+berth_status
+berthi_convert_measure_states(berthi_convert *convert, uint32_t shard, uint32_t part,
+                              berth_error *error)
+{
+    berthi_batch batch = { .convert = convert, .shard = shard, .is_measuring = true };
+    berth_status status;
+
+    begin_batch(&batch);
+    status = list_measured(&batch, part, error);
+    if (status == BERTH_OK)
+        status = list_files(&batch, error);
+    if (status == BERTH_OK)
+        status = run_units(&batch, error);
     finish_batch(&batch);
     return status;
 }

@@ -11,8 +11,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "kernels/sys.h"
-#include "loader/digest.h"
 #include "quant/state.h"
 
 /* -------------------------------------------------------------------- scratch */
@@ -151,21 +151,17 @@ static void
 turn(const berthi_run *run, const berthi_unit *unit, const uint8_t *values)
 {
     const berthi_recipe_weight *const weight = run->weight;
-    const uint32_t width = berth_dtype_bits(weight->storage.dtype) / 8;
-    const uint64_t rows = weight->shape[0];
-    const uint64_t columns = weight->shape[1];
-    const uint64_t first_column = unit->strip * run->plan.strip;
-    const berthi_matrix matrix = {
-        .from = values + first_column * width,
-        .from_stride = columns,
-        .to = run->strip + unit->first / columns * width,
-        .to_stride = rows,
-        .rows = unit->count / columns,
-        .columns = berthi_min_u64(run->plan.strip, columns - first_column),
-        .element_bytes = width,
+    const berthi_turning turning = {
+        .rows = weight->shape[0],
+        .columns = weight->shape[1],
+        .element_bytes = berth_dtype_bits(weight->storage.dtype) / 8,
     };
+    const uint64_t first = unit->strip * run->plan.strip;
 
-    berthi_quantize_transpose(&matrix);
+    berthi_quantize_turn(&turning, values, unit->first / turning.columns,
+                         unit->count / turning.columns, first,
+                         berthi_min_u64(run->plan.strip, turning.columns - first),
+                         run->strip);
 }
 
 /* The strip is complete: its rows are a stretch of the new values. */
@@ -250,8 +246,10 @@ convert_unit(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
     berth_status status;
 
     if (run->weight->is_copied)
-        return berthi_batch_put(batch, run, BERTHI_ROLE_VALUES, unit->first, bytes,
-                                unit->count, error);
+        return berthi_batch_put(batch, run,
+                                berthi_recipe_is_kept(run->weight) ? BERTHI_ROLE_CODES
+                                                                   : BERTHI_ROLE_VALUES,
+                                unit->first, bytes, unit->count, error);
     scratch = take_scratch(batch);
     if (scratch == NULL)
         return berthi_fail_memory(error, "converting a weight");
@@ -280,8 +278,13 @@ berthi_unit_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
     berth_status status = berthi_run_begin(batch, run, error);
 
     (void)chunk;
-    if (status == BERTH_OK)
-        status = convert_unit(batch, run, unit, bytes, error);
+    if (status != BERTH_OK)
+        return status;
+    if (!batch->is_measuring)
+        berthi_unit_digest(batch, run, unit, bytes);
+    else if (berthi_job_is_cancelled(batch->convert->job))
+        return berthi_job_fail_cancelled(error);
+    status = convert_unit(batch, run, unit, bytes, error);
     if (status != BERTH_OK)
         return status;
     pthread_mutex_lock(&batch->lock);

@@ -18,6 +18,7 @@
 
 #include "kernels/host.h"
 #include "kernels/sys.h"
+#include "kernels/trace.h"
 #include "loader/intake.h"
 #include "loader/stage.h"
 
@@ -26,6 +27,7 @@
 #define RING_CHUNKS_MIN 3u
 #define RING_CHUNKS_MAX 64u
 #define LANES_MAX 4u
+#define FIRST_CHUNKS 2u /* until one has arrived: so many share the disk */
 #define CANCEL_NS UINT64_C(50000000) /* at most so late is a cancel seen */
 
 /* Chunks of one file, or of all files when order does not matter. */
@@ -45,6 +47,7 @@ typedef struct conveyor {
 
     lane lanes[LANES_MAX];
     uint32_t lane_count;
+    uint64_t started;         /* chunks */
     uint64_t next_file_chunk; /* first chunk of the first file no lane has taken */
 
     pthread_t *workers;
@@ -140,6 +143,11 @@ run_worker(void *argument)
         berthi_error_clear(&error);
         status = call_consumer(c, &work, &error);
         atomic_fetch_add(&c->work_ns, berthi_sys_now_ns() - begin_ns);
+        if (berthi_trace_is_on(c->context))
+            berthi_trace_thread(c->context, BERTH_TRACE_CHUNK, "worker", begin_ns,
+                                span_bytes(c, chunk),
+                                (berthi_trace_of){ BERTH_NO_TENSOR, BERTH_NO_INDEX,
+                                                   chunk->file });
         if (status != BERTH_OK) {
             fail(c, status, &error);
             break;
@@ -246,17 +254,29 @@ start_chunks(conveyor *c, bool *has_more, berth_error *error)
     berth_status status = BERTH_OK;
     lane *l;
 
-    while ((l = choose_lane(c)) != NULL) {
+    while ((l = choose_lane(c)) != NULL
+           && (c->intake.filled > 0 || c->started < FIRST_CHUNKS)) {
         berthi_stage_buffer *buffer;
 
         status = berthi_stage_take(&c->stage, &c->chunks->chunks[l->next], &buffer, error);
         if (buffer == NULL)
             break;
         l->next++;
+        c->started++;
         berthi_intake_start(&c->intake, buffer);
     }
     *has_more = l != NULL;
     return status;
+}
+
+/* There was more to read, and no buffer for it. */
+static void
+end_wait(conveyor *c, uint64_t begin_ns)
+{
+    c->stats.wait_ns += berthi_sys_now_ns() - begin_ns;
+    if (berthi_trace_is_on(c->context))
+        berthi_trace_thread(c->context, BERTH_TRACE_WAIT, "reads", begin_ns, 0,
+                            BERTHI_TRACE_NOTHING);
 }
 
 /* Until every chunk is in the ring, or the run has failed. */
@@ -276,7 +296,7 @@ read_all(conveyor *c)
         if (status == BERTH_OK)
             status = berthi_intake_wait(&c->intake, begin_ns + CANCEL_NS, &error);
         if (has_more)
-            c->stats.wait_ns += berthi_sys_now_ns() - begin_ns;
+            end_wait(c, begin_ns);
         if (status != BERTH_OK)
             fail(c, status, &error);
     }
@@ -355,6 +375,7 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
                                error);
     if (status != BERTH_OK)
         return status;
+    c->stage.pins = options->pins;
     status = berthi_intake_init(&c->intake, c->context, c->job, files, file_count,
                                 c->chunks, options, &c->stage, &c->stats, error);
     if (status == BERTH_OK) {

@@ -58,6 +58,7 @@ typedef struct berthi_chunks {
     uint64_t span_bytes; /* sum: every byte once */
     uint64_t chunk_bytes; /* of a buffer */
     bool is_ordered;      /* by file, then offset: what consume_in_order needs */
+    bool is_windowed;     /* each lies between two multiples of chunk_bytes */
 } berthi_chunks;
 
 /*
@@ -77,6 +78,14 @@ berth_status berthi_chunks_build(berth_context *context, const berthi_piece *pie
 berth_status berthi_chunks_list(berth_context *context, const berthi_piece *pieces,
                                 uint64_t piece_count, berthi_chunks *out,
                                 berth_error *error);
+/*
+ * Pieces that stay whole, sorted and disjoint: as many of them in a chunk as fit into
+ * `chunk_bytes`, with gaps of up to `gap` bytes. Empty pieces get no span. INTERNAL:
+ * pieces out of order, or one that is larger than a chunk; NO_MEMORY.
+ */
+berth_status berthi_chunks_pack(berth_context *context, const berthi_piece *pieces,
+                                uint64_t piece_count, uint64_t chunk_bytes, uint64_t gap,
+                                berthi_chunks *out, berth_error *error);
 void berthi_chunks_fini(berthi_chunks *chunks);
 
 /*
@@ -106,6 +115,13 @@ typedef struct berthi_consumer {
     bool is_in_turn;
 } berthi_consumer;
 
+/* Memory of the ring is made fit for copies to devices; unpinned is what was pinned. */
+typedef struct berthi_ring_pins {
+    void *user;
+    bool (*can_pin)(void *user, void *memory, uint64_t bytes);
+    void (*unpin)(void *user, void *memory, uint64_t bytes);
+} berthi_ring_pins;
+
 typedef struct berthi_conveyor_options {
     int32_t io;          /* berth_io */
     bool no_uring;
@@ -113,6 +129,8 @@ typedef struct berthi_conveyor_options {
     uint32_t workers;    /* consumer threads; 0: berthi_host_worker_count() */
     uint64_t ring_bytes; /* cap of the ring, 0: 32 MiB; at least 3 chunks are used */
     const struct berthi_reader_table *reader; /* this back end and no other; or NULL */
+    const berthi_ring_pins *pins; /* NULL: plain memory */
+    uint64_t wait_ns;    /* no read comes back for so long: TIMEOUT; 0: patience */
 } berthi_conveyor_options;
 
 /* Taken once, at the boundaries of the stages. */
@@ -129,7 +147,8 @@ typedef struct berthi_conveyor_stats {
 /*
  * Moves every chunk once. `job` gives progress (span bytes as they are
  * consumed) and cancel; may be NULL. Checks the identity of each file after
- * its last byte. All threads are joined on return.
+ * its last byte. All threads are joined on return; only what a read that hangs still
+ * uses is left to the context (stranded.h).
  */
 berth_status berthi_conveyor_run(berth_context *context, berth_job *job,
                                  const berthi_file *files, uint32_t file_count,

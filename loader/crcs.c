@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "kernels/utf8.h"
 #include "loader/checkpoint.h"
 #include "loader/findings.h"
@@ -169,6 +170,52 @@ berthi_crcs_fini(berthi_crcs *crcs)
     memset(crcs, 0, sizeof *crcs);
 }
 
+/* ------------------------------------------------------------------ digests */
+
+void
+berthi_crcs_add(const berthi_crcs *crcs, uint64_t tensor, uint64_t offset,
+                const void *bytes, uint64_t size)
+{
+    const berthi_entry *const entry = &crcs->checkpoint->table.entries[tensor];
+    const uint64_t behind = entry->end - entry->begin - offset - size;
+
+    atomic_fetch_xor(
+        &crcs->tensors[tensor],
+        berthi_digest_shift(berthi_digest_crc32(0, bytes, (size_t)size), behind));
+}
+
+berth_status
+berthi_crcs_compare(const berthi_about *where, uint32_t promised, uint32_t actual,
+                    berth_error *error)
+{
+    berthi_about about = *where;
+
+    if (promised == actual)
+        return BERTH_OK;
+    about.has = BERTH_HAS_POSITION | BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                | BERTH_HAS_CRC32;
+    about.expected = promised;
+    about.actual = actual;
+    return berthi_fail(error, BERTH_REASON_DIGEST, &about,
+                       "the %s has another crc32 than the manifest says",
+                       about.tensor != NULL ? "tensor" : "header");
+}
+
+berth_status
+berthi_crcs_compare_tensor(const berthi_crcs *promised, const berthi_crcs *actual,
+                           uint64_t tensor, berth_error *error)
+{
+    const berth_checkpoint *const checkpoint = promised->checkpoint;
+    berthi_about where = berthi_checkpoint_about(checkpoint, tensor);
+
+    if (!promised->has_tensor[tensor])
+        return BERTH_OK;
+    where.position = berthi_checkpoint_offset(checkpoint,
+                                              &checkpoint->table.entries[tensor]);
+    return berthi_crcs_compare(&where, atomic_load(&promised->tensors[tensor]),
+                               atomic_load(&actual->tensors[tensor]), error);
+}
+
 /* ------------------------------------------------------------------ reading */
 
 /*
@@ -180,6 +227,7 @@ typedef struct walk {
     const char *path;
     berth_finding_function report;
     void *user;
+    bool is_source; /* the manifest is another checkpoint's, and says less */
     ranking shards;
     bool has_shard; /* the manifest's current shard is the checkpoint's, too: */
     const char *shard_path;
@@ -236,8 +284,9 @@ report_missing_tensor(walk *w)
 {
     const uint32_t number = w->tensors.order[w->tensors.next++];
 
-    report_tensor(w, &w->tensors.names[number],
-                  "the manifest has no entry for this tensor");
+    if (!w->is_source)
+        report_tensor(w, &w->tensors.names[number],
+                      "the manifest has no entry for this tensor");
 }
 
 static void
@@ -261,10 +310,9 @@ finish_shard(walk *w)
     w->has_shard = false;
 }
 
-/* The manifest's shard is the checkpoint's `number`. */
+/* The manifest's shard, of so many bytes, is the checkpoint's `number`. */
 static berth_status
-begin_shard(walk *w, uint32_t number, const berthi_manifest_shard *entry,
-            berth_error *error)
+begin_shard(walk *w, uint32_t number, uint64_t bytes, berth_error *error)
 {
     berth_shard shard;
 
@@ -272,17 +320,32 @@ begin_shard(walk *w, uint32_t number, const berthi_manifest_shard *entry,
     w->has_shard = true;
     w->shard_path = find_path(w->crcs, number);
     w->first_tensor = shard.first_tensor;
-    atomic_store(&w->crcs->headers[number], entry->header_crc32);
-    w->crcs->has_header[number] = true;
-    if (shard.file_bytes != entry->bytes)
+    if (shard.file_bytes != bytes)
         report_entry(w,
                      &(berthi_about){ .file = w->shard_path,
                                       .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
                                              | BERTH_HAS_BYTES,
-                                      .expected = entry->bytes,
+                                      .expected = bytes,
                                       .actual = shard.file_bytes },
                      "the manifest is about a file of another size");
     return rank_tensors(w->crcs, &shard, &w->tensors, error);
+}
+
+/* *out_number: which of the checkpoint's it is; UINT32_MAX: none. */
+static berth_status
+see_file(walk *w, const name *file, uint64_t bytes, uint32_t *out_number,
+         berth_error *error)
+{
+    *out_number = UINT32_MAX;
+    finish_shard(w);
+    while (ranking_compare(&w->shards, file) < 0)
+        report_missing_shard(w);
+    if (ranking_compare(&w->shards, file) != 0) {
+        report_unknown_shard(w, file);
+        return BERTH_OK;
+    }
+    *out_number = w->shards.order[w->shards.next++];
+    return begin_shard(w, *out_number, bytes, error);
 }
 
 static berth_status
@@ -290,14 +353,23 @@ see_shard(void *user, const berthi_manifest_shard *entry, berth_error *error)
 {
     const name file = { entry->file, entry->file_length };
     walk *const w = user;
+    uint32_t number;
+    const berth_status status = see_file(w, &file, entry->bytes, &number, error);
 
-    finish_shard(w);
-    while (ranking_compare(&w->shards, &file) < 0)
-        report_missing_shard(w);
-    if (ranking_compare(&w->shards, &file) == 0)
-        return begin_shard(w, w->shards.order[w->shards.next++], entry, error);
-    report_unknown_shard(w, &file);
-    return BERTH_OK;
+    if (number == UINT32_MAX)
+        return status;
+    atomic_store(&w->crcs->headers[number], entry->header_crc32);
+    w->crcs->has_header[number] = true;
+    return status;
+}
+
+static berth_status
+see_source(void *user, const berthi_manifest_source *entry, berth_error *error)
+{
+    const name file = { entry->file, entry->file_length };
+    uint32_t number;
+
+    return see_file(user, &file, entry->bytes, &number, error);
 }
 
 static berth_status
@@ -322,13 +394,10 @@ see_tensor(void *user, const berthi_manifest_tensor *entry, berth_error *error)
     return BERTH_OK;
 }
 
-berth_status
-berthi_crcs_read(berthi_crcs *crcs, const char *path,
-                 berth_finding_function report, void *user, berth_error *error)
+static berth_status
+read_manifest(berthi_crcs *crcs, walk *w, const berthi_manifest_visitor *visitor,
+              berth_error *error)
 {
-    walk w = { .crcs = crcs, .path = path, .report = report, .user = user };
-    const berthi_manifest_visitor visitor = { .user = &w, .shard = see_shard,
-                                              .tensor = see_tensor };
     berth_status status;
 
     crcs->has_tensor = berthi_memory_zalloc(crcs->context, BERTHI_PURPOSE_TENSORS,
@@ -339,17 +408,40 @@ berthi_crcs_read(berthi_crcs *crcs, const char *path,
                                                 * sizeof *crcs->has_header);
     if (crcs->has_tensor == NULL || crcs->has_header == NULL)
         return berthi_fail_memory(error, "the table of digests");
-    status = rank_shards(crcs, &w.shards, error);
+    status = rank_shards(crcs, &w->shards, error);
     if (status == BERTH_OK)
-        status = berthi_manifest_read(crcs->context, path, &visitor, error);
+        status = berthi_manifest_read(crcs->context, w->path, visitor, error);
     if (status == BERTH_OK) {
-        finish_shard(&w);
-        while (w.shards.next < w.shards.count)
-            report_missing_shard(&w);
+        finish_shard(w);
+        while (w->shards.next < w->shards.count)
+            report_missing_shard(w);
     }
-    ranking_fini(&w.tensors);
-    ranking_fini(&w.shards);
+    ranking_fini(&w->tensors);
+    ranking_fini(&w->shards);
     return status;
+}
+
+berth_status
+berthi_crcs_read(berthi_crcs *crcs, const char *path,
+                 berth_finding_function report, void *user, berth_error *error)
+{
+    walk w = { .crcs = crcs, .path = path, .report = report, .user = user };
+    const berthi_manifest_visitor visitor = { .user = &w, .shard = see_shard,
+                                              .tensor = see_tensor };
+
+    return read_manifest(crcs, &w, &visitor, error);
+}
+
+berth_status
+berthi_crcs_read_sources(berthi_crcs *crcs, const char *path,
+                         berth_finding_function report, void *user, berth_error *error)
+{
+    walk w = { .crcs = crcs, .path = path, .report = report, .user = user,
+               .is_source = true };
+    const berthi_manifest_visitor visitor = { .user = &w, .source = see_source,
+                                              .source_tensor = see_tensor };
+
+    return read_manifest(crcs, &w, &visitor, error);
 }
 
 /* ------------------------------------------------------------------ writing */

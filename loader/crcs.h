@@ -33,6 +33,17 @@ berth_status berthi_crcs_init(berthi_crcs *crcs, berth_context *context,
 /* All-zero is allowed. */
 void berthi_crcs_fini(berthi_crcs *crcs);
 
+/* Bytes of a tensor from `offset` on: pieces come in any order, from any thread. */
+void berthi_crcs_add(const berthi_crcs *crcs, uint64_t tensor, uint64_t offset,
+                     const void *bytes, uint64_t size);
+/* Of a header or tensor, `where` says which. DIGEST: they are not the same. */
+berth_status berthi_crcs_compare(const berthi_about *where, uint32_t promised,
+                                 uint32_t actual, berth_error *error);
+/* BERTH_OK, too, where nothing is promised of the tensor. */
+berth_status berthi_crcs_compare_tensor(const berthi_crcs *promised,
+                                        const berthi_crcs *actual, uint64_t tensor,
+                                        berth_error *error);
+
 /*
  * Fills from the manifest at `path`. `report` gets a MANIFEST_ENTRY for each
  * shard or tensor that only one side has and for each shard of another size,
@@ -41,6 +52,14 @@ void berthi_crcs_fini(berthi_crcs *crcs);
 berth_status berthi_crcs_read(berthi_crcs *crcs, const char *path,
                               berth_finding_function report, void *user,
                               berth_error *error);
+
+/*
+ * The same from what the manifest says of the source of another checkpoint, which
+ * this is: nothing of headers, and tensors that it does not name are not missed.
+ */
+berth_status berthi_crcs_read_sources(berthi_crcs *crcs, const char *path,
+                                      berth_finding_function report, void *user,
+                                      berth_error *error);
 
 /*
  * The text of a manifest with these digests, in pieces of some KiB, one behind

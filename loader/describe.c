@@ -64,6 +64,27 @@ berthi_checkpoint_file(const berth_checkpoint *checkpoint, uint32_t shard,
     return BERTH_OK;
 }
 
+void
+berthi_checkpoint_copy_files(const berth_checkpoint *checkpoint, berthi_file *out)
+{
+    for (uint32_t i = 0; i < checkpoint->shard_count; i++)
+        out[i] = checkpoint->shards[i].file;
+}
+
+berth_status
+berthi_checkpoint_read(const berth_checkpoint *checkpoint, uint64_t number,
+                       uint64_t offset, void *memory, uint64_t bytes, const char *what,
+                       berth_error *error)
+{
+    const berthi_entry *const entry = &checkpoint->table.entries[number];
+    const berthi_file *const file = &checkpoint->shards[entry->shard].file;
+    const berth_status status = berthi_file_read(
+        file, memory, bytes, berthi_checkpoint_offset(checkpoint, entry) + offset, what,
+        error);
+
+    return status == BERTH_OK ? berthi_file_check(file, error) : status;
+}
+
 berth_status
 berth_checkpoint_metadata(const berth_checkpoint *checkpoint, uint32_t shard,
                           uint64_t index, const char **key, size_t *key_length,
@@ -97,12 +118,6 @@ berth_checkpoint_metadata(const berth_checkpoint *checkpoint, uint32_t shard,
 
 /* -------------------------------------------------------------------- tensors */
 
-static uint64_t
-file_offset(const berth_checkpoint *c, const berthi_entry *entry)
-{
-    return BERTHI_HEADER_PREFIX + c->shards[entry->shard].header_bytes + entry->begin;
-}
-
 berth_status
 berth_checkpoint_tensor(const berth_checkpoint *checkpoint, uint64_t index,
                         berth_tensor *tensor)
@@ -123,7 +138,7 @@ berth_checkpoint_tensor(const berth_checkpoint *checkpoint, uint64_t index,
     berthi_entry_shape(c->table.text, entry, tensor->shape);
     tensor->elements = berthi_entry_elements(c->table.text, entry);
     tensor->bytes = entry->end - entry->begin;
-    tensor->file_offset = file_offset(c, entry);
+    tensor->file_offset = berthi_checkpoint_offset(c, entry);
     tensor->owner = BERTH_NO_TENSOR;
     if (entry->flags == BERTH_ENCODING_STATISTICS)
         tensor->owner =
@@ -141,8 +156,8 @@ berth_checkpoint_find(const berth_checkpoint *checkpoint, const char *name,
 static bool
 is_quantized(const berthi_entry *entry)
 {
-    return entry->flags != BERTH_ENCODING_NATIVE
-           && entry->flags != BERTH_ENCODING_STATISTICS;
+    return entry->flags != BERTH_ENCODING_NATIVE &&
+           entry->flags != BERTH_ENCODING_STATISTICS;
 }
 
 berth_status
@@ -212,7 +227,6 @@ berth_checkpoint_read(berth_checkpoint *checkpoint, uint64_t index, uint64_t fir
 {
     const berth_checkpoint *const c = checkpoint;
     const berthi_entry *entry;
-    const berthi_file *file;
     uint64_t offset;
     berth_status status;
 
@@ -224,12 +238,8 @@ berth_checkpoint_read(berth_checkpoint *checkpoint, uint64_t index, uint64_t fir
     if (buffer == NULL && size > 0)
         return berthi_fail_argument(error, "buffer", "is NULL");
     entry = &c->table.entries[index];
-    file = &c->shards[entry->shard].file;
     status = find_rows(c, entry, first_row, row_count, size, &offset, error);
-    if (status == BERTH_OK)
-        status = berthi_file_read(file, buffer, size, file_offset(c, entry) + offset,
-                                  "reading a tensor", error);
-    if (status == BERTH_OK)
-        status = berthi_file_check(file, error);
-    return status;
+    return status == BERTH_OK ? berthi_checkpoint_read(c, index, offset, buffer, size,
+                                                       "reading a tensor", error)
+                              : status;
 }

@@ -261,24 +261,15 @@ destroy_diff(void *user)
 static berth_status
 list_files(berthi_diff *diff, berth_error *error)
 {
-    berth_status status = BERTH_OK;
-    uint32_t at = 0;
-
     diff->file_count = diff->checkpoints[0]->shard_count + diff->checkpoints[1]->shard_count;
     diff->files = berthi_memory_array(diff->context, BERTHI_PURPOSE_CHUNKS,
                                       diff->file_count, sizeof *diff->files);
     if (diff->files == NULL)
         return berthi_fail_memory(error, "starting a comparison");
-    for (uint32_t side = 0; side < 2; side++)
-        for (uint32_t i = 0;
-             i < diff->checkpoints[side]->shard_count && status == BERTH_OK; i++) {
-            const berthi_file *file;
-
-            status = berthi_checkpoint_file(diff->checkpoints[side], i, &file, error);
-            if (status == BERTH_OK)
-                diff->files[at++] = *file;
-        }
-    return status;
+    berthi_checkpoint_copy_files(diff->checkpoints[0], diff->files);
+    berthi_checkpoint_copy_files(diff->checkpoints[1],
+                                 diff->files + diff->checkpoints[0]->shard_count);
+    return BERTH_OK;
 }
 
 /* What dequantizing would read the weights as. */
@@ -392,7 +383,7 @@ create_diff(berth_context *context, const berth_checkpoint *a, const berth_check
     diff->checkpoints[0] = a;
     diff->checkpoints[1] = b;
     diff->options = *options;
-    diff->operations = berthi_level_operations(berthi_cpu_best_level());
+    diff->operations = berthi_level_operations(diff->context->level);
     status = prepare(diff, error);
     if (status == BERTH_OK)
         *out = diff;

@@ -8,22 +8,17 @@
 #define BERTH_LOADER_DIFF_BATCH_H
 
 #include "loader/diff.h"
+#include "loader/once.h"
 
 /* Units of a batch, and runs: some megabytes of tables. */
 #define BERTHI_DIFF_BATCH 2048u
-
-typedef enum berthi_diff_phase {
-    BERTHI_DIFF_IDLE,
-    BERTHI_DIFF_BEGINNING, /* runs: statistics are read; units: one side is copied */
-    BERTHI_DIFF_READY
-} berthi_diff_phase;
 
 /* One weight, or as much of it as the batch has room for. */
 typedef struct berthi_diff_run {
     berthi_diff_pair pair;
     uint64_t first_unit; /* number in the weight */
     uint64_t unit_count; /* of the batch; 0: nothing is compared */
-    berthi_diff_phase phase;  /* under the lock, as the next */
+    berthi_once once;         /* it is begun; under the lock, as the next */
     uint64_t units_left;
     uint8_t *memory;     /* statistics of both sides */
     uint64_t memory_bytes;
@@ -35,7 +30,7 @@ typedef struct berthi_diff_unit {
     uint32_t run;
     uint64_t first; /* element */
     uint64_t count;
-    berthi_diff_phase phase; /* of what is parked; under the lock */
+    berthi_once once;        /* one side is parked; under the lock */
     uint32_t parked_side;
     uint8_t *parked;
     bool is_same;
@@ -70,7 +65,7 @@ typedef struct berthi_diff_batch {
     uint64_t unit_count;
     uint64_t piece_count;
 
-    pthread_mutex_t lock; /* everything below, phases and counters */
+    pthread_mutex_t lock; /* everything below, once and counters */
     pthread_cond_t has_changed;
     bool is_stopped;
     berthi_diff_scratch *scratch; /* free */

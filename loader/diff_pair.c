@@ -62,8 +62,7 @@ describe_side(const berthi_diff *diff, uint32_t number, berthi_diff_side *side)
     if (weight->record != BERTHI_NO_RECORD)
         side->record = berthi_classify_record(&c->quantized, weight->record);
     side->file = side->entry->shard + (number == 0 ? 0 : diff->checkpoints[0]->shard_count);
-    side->offset = BERTHI_HEADER_PREFIX + c->shards[side->entry->shard].header_bytes
-                   + side->entry->begin;
+    side->offset = berthi_checkpoint_offset(c, side->entry);
 }
 
 static bool

@@ -42,7 +42,7 @@ companion_of(const berthi_diff *diff, const berthi_diff_run *run, uint32_t side,
 
     return (companion){
         .file = entry->shard + (side == 0 ? 0 : diff->checkpoints[0]->shard_count),
-        .offset = BERTHI_HEADER_PREFIX + c->shards[entry->shard].header_bytes + entry->begin,
+        .offset = berthi_checkpoint_offset(c, entry),
         .bytes = entry->end - entry->begin,
         .dtype = entry->dtype,
     };
@@ -203,26 +203,13 @@ berthi_diff_end_run(berthi_diff_batch *batch, berthi_diff_run *run)
 berth_status
 berthi_diff_enter_run(berthi_diff_batch *batch, berthi_diff_run *run, berth_error *error)
 {
-    berth_status status;
-    bool is_first;
-    bool is_ready;
+    berth_status status = berthi_once_enter(&run->once, &batch->lock, &batch->has_changed,
+                                            &batch->is_stopped, error);
 
-    pthread_mutex_lock(&batch->lock);
-    is_first = run->phase == BERTHI_DIFF_IDLE;
-    if (is_first)
-        run->phase = BERTHI_DIFF_BEGINNING;
-    while (!is_first && run->phase != BERTHI_DIFF_READY && !batch->is_stopped)
-        pthread_cond_wait(&batch->has_changed, &batch->lock);
-    is_ready = run->phase == BERTHI_DIFF_READY;
-    pthread_mutex_unlock(&batch->lock);
-    if (!is_first)
-        return is_ready ? BERTH_OK : berthi_job_fail_cancelled(error);
+    if (status != BERTH_PENDING)
+        return status;
     status = berthi_diff_begin_run(batch, run, error);
-    if (status != BERTH_OK)
-        return status; /* the conveyor stops those who wait */
-    pthread_mutex_lock(&batch->lock);
-    run->phase = BERTHI_DIFF_READY;
-    pthread_cond_broadcast(&batch->has_changed);
-    pthread_mutex_unlock(&batch->lock);
-    return BERTH_OK;
+    if (status == BERTH_OK)
+        berthi_once_leave(&run->once, &batch->lock, &batch->has_changed);
+    return status;
 }

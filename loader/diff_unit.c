@@ -152,33 +152,19 @@ static bool
 has_parked(berthi_diff_batch *batch, berthi_diff_unit *unit, uint32_t side,
            const uint8_t *bytes, uint64_t size, berth_status *status, berth_error *error)
 {
-    bool is_first;
-    uint8_t *memory;
-
-    *status = BERTH_OK;
-    pthread_mutex_lock(&batch->lock);
-    is_first = unit->phase == BERTHI_DIFF_IDLE;
-    if (is_first)
-        unit->phase = BERTHI_DIFF_BEGINNING;
-    while (!is_first && unit->phase != BERTHI_DIFF_READY && !batch->is_stopped)
-        pthread_cond_wait(&batch->has_changed, &batch->lock);
-    if (!is_first && unit->phase != BERTHI_DIFF_READY)
-        *status = berthi_job_fail_cancelled(error);
-    pthread_mutex_unlock(&batch->lock);
-    if (!is_first)
+    *status = berthi_once_enter(&unit->once, &batch->lock, &batch->has_changed,
+                                &batch->is_stopped, error);
+    if (*status != BERTH_PENDING)
         return *status != BERTH_OK;
-    memory = take_parking(batch);
-    if (memory == NULL) {
+    *status = BERTH_OK;
+    unit->parked = take_parking(batch);
+    if (unit->parked == NULL) {
         *status = berthi_fail_memory(error, "comparing a weight");
         return true;
     }
-    memcpy(memory, bytes, size);
-    pthread_mutex_lock(&batch->lock);
-    unit->parked = memory;
+    memcpy(unit->parked, bytes, size);
     unit->parked_side = side;
-    unit->phase = BERTHI_DIFF_READY;
-    pthread_cond_broadcast(&batch->has_changed);
-    pthread_mutex_unlock(&batch->lock);
+    berthi_once_leave(&unit->once, &batch->lock, &batch->has_changed);
     return true;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host_api.c - the host of berth.h: the machine, and the libraries the loader found. */
 #include "kernels/base.h"
+#include "kernels/digest.h"
 #include "kernels/host.h"
-#include "loader/digest.h"
 #include "loader/sha256.h"
 
 berth_status

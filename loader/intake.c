@@ -17,6 +17,8 @@
 #include <string.h>
 
 #include "kernels/sys.h"
+#include "kernels/trace.h"
+#include "loader/stranded.h"
 
 #define READ_BYTES UINT64_C(4194304)          /* a direct read: link latency is hidden */
 #define CACHED_READ_BYTES_MIN UINT64_C(262144) /* a buffered one: its target fits */
@@ -24,6 +26,7 @@
 #define DEFAULT_READERS 16u
 #define RETRY_LIMIT 64u /* of reads that the kernel asks to repeat */
 #define DRAIN_WAIT_NS UINT64_C(100000000)
+#define HUNG_NS UINT64_C(5000000000) /* nobody who gives up waits longer for a read */
 
 struct berthi_intake_part {
     berthi_read read; /* first: a read that comes back is its part */
@@ -31,11 +34,13 @@ struct berthi_intake_part {
     uint64_t position; /* next byte wanted */
     uint64_t end;      /* last byte wanted, exclusive */
     uint32_t retries;
+    bool is_in_flight;
 };
 
 struct berthi_intake_transfer {
     berthi_stage_buffer *buffer;
     uint32_t parts_left; /* 0: nothing in flight */
+    uint32_t in_flight;  /* reads, of parts that nobody waits for any more, too */
     bool is_registered;  /* the reader knows the buffer by its number */
     bool is_known;       /* it has been asked */
     bool is_buffered;    /* some of it came through the page cache */
@@ -57,7 +62,7 @@ choose_sizes(berthi_intake *intake)
     intake->parts_per_buffer =
         (uint32_t)((chunk_bytes - 1) / intake->buffered_bytes + 1);
     /* Cut at multiples of the file: a chunk that begins between two has one more. */
-    if (!intake->chunks->is_ordered)
+    if (!intake->chunks->is_windowed)
         intake->parts_per_buffer++;
 }
 
@@ -75,8 +80,10 @@ has_tables(berthi_intake *intake)
                                              buffers * sizeof *intake->transfers);
     intake->parts = berthi_memory_zalloc(intake->context, BERTHI_PURPOSE_CHUNKS,
                                          parts * sizeof *intake->parts);
+    intake->stranded = berthi_stranded_prepare(intake->context, intake->stage->capacity,
+                                               intake->stage->buffer_bytes);
     return intake->shares != NULL && intake->sources != NULL && intake->transfers != NULL
-           && intake->parts != NULL;
+           && intake->parts != NULL && intake->stranded != NULL;
 }
 
 /* Gives each source the stretch of the table in which its chunks lie. */
@@ -116,6 +123,7 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
     intake->stage = stage;
     intake->stats = stats;
     intake->io = (berth_io)options->io;
+    intake->wait_ns = options->wait_ns > 0 ? options->wait_ns : UINT64_MAX;
     choose_sizes(intake);
     if (!has_tables(intake)) {
         status = berthi_fail_memory(error, "the table of reads");
@@ -140,14 +148,44 @@ fail:
     return status;
 }
 
+/* Reader, reads and the buffers they are read into stay until they have come back. */
+static void
+strand(berthi_intake *intake)
+{
+    const uint64_t parts =
+        (uint64_t)intake->stage->capacity * intake->parts_per_buffer * sizeof *intake->parts;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < intake->stage->capacity; i++)
+        if (intake->transfers[i].in_flight > 0) {
+            berthi_stranded_add(intake->stranded,
+                                berthi_stage_detach(intake->stage,
+                                                    &intake->stage->buffers[i]));
+            bytes += intake->stage->buffer_bytes;
+        }
+    berthi_log(intake->context, BERTH_LOG_WARNING,
+               "%u reads have not come back: %llu bytes of staging stay with them",
+               (unsigned)intake->in_flight, (unsigned long long)bytes);
+    berthi_stranded_leave(intake->stranded, intake->reader, intake->in_flight,
+                          intake->parts, parts);
+    intake->stranded = NULL;
+    intake->reader = NULL;
+    intake->parts = NULL;
+}
+
 void
 berthi_intake_fini(berthi_intake *intake)
 {
+    const bool has_sources = intake->reader != NULL;
+
+    if (intake->in_flight > 0)
+        strand(intake);
     if (intake->reader != NULL)
         intake->reader->table->close(intake->reader);
     /* Without a reader nothing was opened, and sources may not be filled. */
-    for (uint32_t i = 0; intake->reader != NULL && i < intake->file_count; i++)
+    for (uint32_t i = 0; has_sources && i < intake->file_count; i++)
         berthi_source_close(&intake->sources[i]);
+    berthi_stranded_free(intake->stranded);
     if (intake->stage != NULL) {
         const uint64_t buffers = intake->stage->capacity;
         const uint64_t parts = buffers * intake->parts_per_buffer;
@@ -246,7 +284,10 @@ submit(berthi_intake *intake, berthi_intake_part *part)
     read->offset = begin;
     read->bytes = (uint32_t)(end - begin);
     read->buffer = transfer->is_registered ? buffer->number : BERTHI_READER_NO_BUFFER;
-    intake->in_flight++;
+    if (intake->in_flight++ == 0)
+        intake->moved_ns = berthi_sys_now_ns();
+    intake->transfers[buffer->number].in_flight++;
+    part->is_in_flight = true;
     intake->reader->table->submit(intake->reader, read);
 }
 
@@ -310,15 +351,18 @@ end_part(berthi_intake *intake, berthi_intake_transfer *transfer, berth_error *e
     if (transfer->is_buffered)
         berthi_source_drop(source, chunk);
     show_file(intake);
-    source->chunks_left--;
-    if (source->chunks_left == 0) {
+    if (!intake->is_endless)
+        source->chunks_left--;
+    if (source->chunks_left == 0)
         berthi_source_close(source);
+    if (source->chunks_left == 0 || intake->is_endless) {
         /* Before anybody gets the last chunk: a changed file is never complete. */
         status = berthi_file_check(source->file, error);
         if (status != BERTH_OK)
             return status;
     }
     berthi_stage_fill(intake->stage, transfer->buffer);
+    intake->filled++;
     return BERTH_OK;
 }
 
@@ -347,9 +391,32 @@ handle_failure(berthi_intake *intake, berthi_intake_part *part, int failure,
                                  error);
 }
 
+/* Each part has one read in flight at a time: a lane of its own. */
+static void
+trace_read(const berthi_intake *intake, const berthi_intake_part *part, uint64_t bytes)
+{
+    const berthi_read *const read = &part->read;
+    const berth_trace_event event = {
+        .kind = BERTH_TRACE_READ,
+        .lane = BERTH_LANE_READ,
+        .number = berthi_sys_thread_id() << 16 | (uint64_t)(part - intake->parts),
+        .name = read->is_direct ? "direct read" : "buffered read",
+        .begin_ns = read->begin_ns,
+        .end_ns = read->begin_ns + read->busy_ns,
+        .bytes = bytes,
+    };
+
+    berthi_trace_tell(intake->context, &event,
+                      (berthi_trace_of){ .tensor = BERTH_NO_TENSOR,
+                                         .layer = BERTH_NO_INDEX,
+                                         .shard = part->transfer->buffer->chunk->file });
+}
+
 static void
 count(berthi_intake *intake, berthi_intake_part *part, uint64_t bytes)
 {
+    if (berthi_trace_is_on(intake->context))
+        trace_read(intake, part, bytes);
     intake->stats->bytes_read += bytes;
     if (part->read.is_direct) {
         intake->stats->direct_bytes += bytes;
@@ -393,30 +460,97 @@ handle_success(berthi_intake *intake, berthi_intake_part *part, uint64_t bytes,
     return end_part(intake, part->transfer, error);
 }
 
+/* -------------------------------------------------------------- hanging reads */
+
+/* When it is too late for a read to come back. */
+static uint64_t
+late_ns(const berthi_intake *intake, uint64_t wait_ns)
+{
+    uint64_t late;
+
+    return intake->in_flight > 0 && berthi_can_add(intake->moved_ns, wait_ns, &late)
+               ? late
+               : UINT64_MAX;
+}
+
+/* The first part, in the order of the chunks, that is waited for. */
+static const berthi_intake_part *
+find_first(const berthi_intake *intake)
+{
+    const uint64_t count = (uint64_t)intake->stage->capacity * intake->parts_per_buffer;
+    const berthi_intake_part *first = NULL;
+
+    for (uint64_t i = 0; i < count; i++) {
+        const berthi_intake_part *const part = &intake->parts[i];
+
+        if (part->is_in_flight
+            && (first == NULL
+                || part->transfer->buffer->chunk < first->transfer->buffer->chunk))
+            first = part;
+    }
+    return first;
+}
+
+static berth_status
+fail_late(berthi_intake *intake, berth_error *error)
+{
+    const berthi_intake_part *const part = find_first(intake);
+    const berthi_about about = {
+        .file = intake->files[part->transfer->buffer->chunk->file].path,
+        .has = BERTH_HAS_POSITION,
+        .position = part->position,
+    };
+
+    intake->is_late = true;
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
+                       "a read has not come back for %.1f seconds",
+                       1e-9 * (double)intake->wait_ns);
+}
+
 berth_status
 berthi_intake_wait(berthi_intake *intake, uint64_t deadline_ns, berth_error *error)
 {
-    berthi_read *const read =
-        intake->reader->table->complete(intake->reader, deadline_ns);
+    const bool is_watched = !intake->is_late && !intake->is_cancelled;
+    const uint64_t late = is_watched ? late_ns(intake, intake->wait_ns) : UINT64_MAX;
+    berthi_read *const read = intake->reader->table->complete(
+        intake->reader, berthi_min_u64(deadline_ns, late));
+    berthi_intake_part *const part = (berthi_intake_part *)read;
 
     if (read == NULL)
-        return BERTH_OK;
+        return late < UINT64_MAX && berthi_sys_now_ns() >= late ? fail_late(intake, error)
+                                                                 : BERTH_OK;
     intake->in_flight--;
+    if (!intake->is_cancelled || read->result != -ECANCELED) { /* it had not begun */
+        intake->moved_ns = berthi_sys_now_ns();
+        intake->is_late = false;
+    }
+    intake->transfers[part->transfer->buffer->number].in_flight--;
+    part->is_in_flight = false;
     intake->stats->read_ns += read->busy_ns;
     if (intake->is_cancelled)
         return BERTH_OK;
     if (read->result < 0)
-        return handle_failure(intake, (berthi_intake_part *)read, (int)-read->result,
-                              error);
-    return handle_success(intake, (berthi_intake_part *)read, (uint64_t)read->result,
-                          error);
+        return handle_failure(intake, part, (int)-read->result, error);
+    return handle_success(intake, part, (uint64_t)read->result, error);
 }
 
 void
 berthi_intake_drain(berthi_intake *intake)
 {
+    const uint64_t patience_ns = berthi_min_u64(intake->wait_ns, HUNG_NS);
+
     intake->is_cancelled = true;
     intake->reader->table->cancel(intake->reader);
-    while (intake->in_flight > 0)
-        (void)berthi_intake_wait(intake, berthi_sys_now_ns() + DRAIN_WAIT_NS, NULL);
+    for (;;) {
+        const uint64_t late = late_ns(intake, patience_ns);
+        const uint64_t now_ns = berthi_sys_now_ns();
+
+        if (intake->in_flight == 0)
+            return;
+        (void)berthi_intake_wait(intake, berthi_min_u64(late, now_ns + DRAIN_WAIT_NS),
+                                 NULL);
+        /* What was there all the same has been taken before. */
+        if (now_ns >= late && late == late_ns(intake, patience_ns))
+            return;
+    }
 }

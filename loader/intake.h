@@ -18,6 +18,7 @@
 #include "loader/source.h"
 #include "loader/stage.h"
 
+struct berthi_stranded;
 typedef struct berthi_intake_transfer berthi_intake_transfer;
 typedef struct berthi_intake_part berthi_intake_part;
 
@@ -32,13 +33,19 @@ typedef struct berthi_intake {
     berthi_reader *reader;
     berth_io io;
     uint32_t in_flight; /* reads */
+    uint64_t wait_ns;   /* the longest without one that comes back; UINT64_MAX: none */
+    uint64_t moved_ns;  /* when one came back, or was asked for where none was on its way */
+    bool is_late;       /* that has been said; until one comes back */
+    uint64_t filled;    /* buffers, so far */
     bool is_cancelled;
+    bool is_endless; /* set after init: chunks are read again and again, see below */
     bool has_notice; /* said once that reads are not direct */
 
     uint8_t *shares;                   /* of the sources: one a chunk */
     berthi_source *sources;            /* one a file */
     berthi_intake_transfer *transfers; /* one a staging buffer */
     berthi_intake_part *parts;         /* parts_per_buffer for each */
+    struct berthi_stranded *stranded;  /* prepared for reads that never come back */
     uint32_t parts_per_buffer;
     uint64_t direct_bytes;   /* of one direct read, at most */
     uint64_t buffered_bytes; /* of one buffered read, at most */
@@ -54,18 +61,28 @@ berth_status berthi_intake_init(berthi_intake *intake, berth_context *context,
                                 const berthi_conveyor_options *options,
                                 berthi_stage *stage, berthi_conveyor_stats *stats,
                                 berth_error *error);
-/* Nothing may be in flight. A zeroed intake is allowed. */
+/*
+ * Before the stage's fini. What is still in flight after a drain is left to the context,
+ * with the buffers that it is read into. A zeroed intake is allowed.
+ */
 void berthi_intake_fini(berthi_intake *intake);
 
-/* Starts the reads of the chunk that `buffer` was taken for. */
+/*
+ * Starts the reads of the chunk that `buffer` was taken for. Each chunk is read once, and
+ * each file is checked after the last one; where that is endless, after each.
+ */
 void berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer);
 /*
  * Waits for one read, until woken or `deadline_ns`, and carries on with what
- * it was for: the rest of a short one, the same again, or a full buffer.
+ * it was for: the rest of a short one, the same again, or a full buffer. Where none has
+ * come back for `wait_ns`: TIMEOUT with file and position, once.
  */
 berth_status berthi_intake_wait(berthi_intake *intake, uint64_t deadline_ns,
                                 berth_error *error);
-/* Gives up: returns when nothing is in flight. */
+/*
+ * Gives up: returns when nothing is in flight, or when no read has come back for
+ * `wait_ns` or five seconds, whichever is less.
+ */
 void berthi_intake_drain(berthi_intake *intake);
 
 #endif

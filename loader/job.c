@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job.c - the thread that runs a job and the ticker that reports on it.
+ * job.c - the thread that does a job's work and the one that watches it.
  *
- *   start ──▶ runner: work.run() ──▶ last report ──▶ status published ──▶ finish
- *                │  ▲
- *        ticker: report, sample the rate, every 200 ms
+ *   start ──▶ watcher: report, sample the rate, every 200 ms ──▶ last report ──▶ status
+ *                │  ▲                                              published ──▶ finish
+ *             worker: work.run()
  *
- * The runner owns the ticker: when the status is published no hook runs any
- * more. A cancel that comes before that moment decides the status; one that
- * comes later changes nothing.
+ * The watcher owns the worker: when the status is published no hook runs any more, and
+ * the thread that worked is gone. What the kernel does at its end can take long (a ring
+ * of io_uring is torn down then); finish() waits for the watcher alone, which has
+ * nothing left to do. A cancel that comes before that moment decides the status; one
+ * that comes later changes nothing.
  */
 #include "loader/job.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -35,8 +38,9 @@ struct berth_job {
     berth_context *context;
     berthi_job_work work;
     uint64_t start_ns;
-    pthread_t runner;
+    pthread_t watcher;
 
+    _Atomic uint64_t total;
     _Atomic uint64_t done;
     _Atomic uint64_t moved_ns; /* when `done` last grew */
     _Atomic int decided; /* decision */
@@ -44,8 +48,9 @@ struct berth_job {
 
     pthread_mutex_t lock;      /* everything below */
     pthread_cond_t has_changed; /* is_run_over, is_ended */
-    bool is_run_over;          /* the ticker's sign to stop */
+    bool is_run_over;          /* the watcher's sign to stop */
     bool is_ended;             /* status and error are final */
+    int descriptor;            /* readable then; -1: nobody asked for one */
     uint64_t end_ns;
     berth_status status;
     berth_error error;
@@ -98,8 +103,8 @@ berth_job_poll(berth_job *job, berth_progress *progress)
     pthread_mutex_unlock(&job->lock);
     progress->phase = job->work.phase;
     progress->file = file != NULL ? file : "";
-    progress->done = berthi_min_u64(done, job->work.total);
-    progress->total = job->work.total;
+    progress->total = atomic_load(&job->total);
+    progress->done = berthi_min_u64(done, progress->total);
     progress->seconds = (double)(now_ns - job->start_ns) / 1e9;
 }
 
@@ -116,10 +121,10 @@ report(berth_job *job)
         berth_job_cancel(job);
 }
 
-static void *
-run_ticker(void *argument)
+/* Until the work is over. */
+static void
+watch(berth_job *job)
 {
-    berth_job *const job = argument;
     uint64_t deadline_ns = berthi_sys_now_ns();
     bool is_over = false;
 
@@ -136,7 +141,6 @@ run_ticker(void *argument)
         is_over = job->is_run_over;
         pthread_mutex_unlock(&job->lock);
     }
-    return NULL;
 }
 
 /* ------------------------------------------------------------------- running */
@@ -149,24 +153,42 @@ fail_thread(berth_error *error, int failure)
     return berthi_fail(error, BERTH_REASON_NO_MEMORY, &about, "starting a thread failed");
 }
 
-/* Runs the work with the ticker beside it. */
-static berth_status
-run_watched(berth_job *job, berth_error *error)
-{
-    pthread_t ticker;
+/* The work on a thread of its own. */
+typedef struct running {
+    berth_job *job;
     berth_status status;
-    const int failure =
-        berthi_sys_thread_create(&ticker, STACK_BYTES, run_ticker, job);
+    berth_error error;
+} running;
 
-    if (failure != 0)
-        return fail_thread(error, failure);
-    status = job->work.run(job, job->work.user, error);
+static void *
+run_work(void *argument)
+{
+    running *const r = argument;
+    berth_job *const job = r->job;
+
+    r->status = job->work.run(job, job->work.user, &r->error);
     pthread_mutex_lock(&job->lock);
     job->is_run_over = true;
     pthread_cond_broadcast(&job->has_changed);
     pthread_mutex_unlock(&job->lock);
-    pthread_join(ticker, NULL);
-    return status;
+    return NULL;
+}
+
+static berth_status
+run_watched(berth_job *job, berth_error *error)
+{
+    running r = { .job = job };
+    pthread_t worker;
+    int failure;
+
+    berthi_error_clear(&r.error);
+    failure = berthi_sys_thread_create(&worker, STACK_BYTES, run_work, &r);
+    if (failure != 0)
+        return fail_thread(error, failure);
+    watch(job);
+    pthread_join(worker, NULL);
+    *error = r.error;
+    return r.status;
 }
 
 static void
@@ -180,6 +202,8 @@ publish(berth_job *job, berth_status status, const berth_error *error)
     job->end_ns = berthi_sys_now_ns();
     job->is_ended = true;
     pthread_cond_broadcast(&job->has_changed);
+    if (job->descriptor >= 0)
+        (void)berthi_sys_event_signal(job->descriptor);
     pthread_mutex_unlock(&job->lock);
 }
 
@@ -195,8 +219,8 @@ run_job(void *argument)
     if (status == BERTH_OK && !berthi_job_is_cancelled(job)) {
         const uint64_t done = atomic_load(&job->done);
 
-        if (done < job->work.total) /* what was skipped for good reasons */
-            berthi_job_advance(job, job->work.total - done);
+        if (done < atomic_load(&job->total)) /* what was skipped for good reasons */
+            berthi_job_advance(job, atomic_load(&job->total) - done);
         report(job);
     }
     publish(job, status, &error);
@@ -212,6 +236,7 @@ berthi_job_start(berth_context *context, const berthi_job_work *work, berth_job 
     int failure;
 
     *out_job = NULL;
+    berthi_context_sweep(context);
     job = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *job);
     if (job == NULL) {
         status = berthi_fail_memory(error, "starting a job");
@@ -222,8 +247,10 @@ berthi_job_start(berth_context *context, const berthi_job_work *work, berth_job 
     if (job->work.stall_ns == 0)
         job->work.stall_ns = STALL_NS;
     job->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    job->descriptor = -1;
     job->start_ns = berthi_sys_now_ns();
     atomic_init(&job->moved_ns, job->start_ns);
+    atomic_init(&job->total, work->total);
     job->samples[0].at_ns = job->start_ns;
 
     failure = berthi_sys_condition_init(&job->has_changed);
@@ -231,7 +258,7 @@ berthi_job_start(berth_context *context, const berthi_job_work *work, berth_job 
         status = fail_thread(error, failure);
         goto fail;
     }
-    failure = berthi_sys_thread_create(&job->runner, STACK_BYTES, run_job, job);
+    failure = berthi_sys_thread_create(&job->watcher, STACK_BYTES, run_job, job);
     if (failure != 0) {
         pthread_cond_destroy(&job->has_changed);
         status = fail_thread(error, failure);
@@ -247,6 +274,13 @@ fail:
     return status;
 }
 
+void *
+berthi_job_user(const berth_job *job,
+                berth_status (*run)(berth_job *job, void *user, berth_error *error))
+{
+    return job->work.run == run ? job->work.user : NULL;
+}
+
 /* -------------------------------------------------------- from inside the work */
 
 void
@@ -256,6 +290,12 @@ berthi_job_advance(berth_job *job, uint64_t bytes)
         return;
     atomic_fetch_add(&job->done, bytes);
     atomic_store(&job->moved_ns, berthi_sys_now_ns());
+}
+
+void
+berthi_job_set_total(berth_job *job, uint64_t total)
+{
+    atomic_store(&job->total, total);
 }
 
 void
@@ -327,6 +367,31 @@ berth_job_wait(berth_job *job, int64_t milliseconds)
 }
 
 berth_status
+berth_job_descriptor(berth_job *job, int *out_descriptor, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    berthi_error_clear(error);
+    if (out_descriptor == NULL)
+        return berthi_fail_argument(error, "out_descriptor", "is NULL");
+    *out_descriptor = -1;
+    if (job == NULL)
+        return berthi_fail_argument(error, "job", "is NULL");
+    pthread_mutex_lock(&job->lock);
+    if (job->descriptor < 0) {
+        job->descriptor = berthi_sys_event_create();
+        if (job->descriptor < 0)
+            status = berthi_fail_system(error, errno, NULL, "making a descriptor of a job");
+        else if (job->is_ended && berthi_sys_event_signal(job->descriptor) != 0)
+            status = berthi_fail_system(error, errno, NULL, "telling that a job has ended");
+    }
+    if (status == BERTH_OK)
+        *out_descriptor = job->descriptor;
+    pthread_mutex_unlock(&job->lock);
+    return status;
+}
+
+berth_status
 berth_job_finish(berth_job *job, berth_error *error)
 {
     berth_context *context;
@@ -335,15 +400,18 @@ berth_job_finish(berth_job *job, berth_error *error)
     berthi_error_clear(error);
     if (job == NULL)
         return BERTH_OK;
-    pthread_join(job->runner, NULL);
+    pthread_join(job->watcher, NULL);
     status = job->status;
     if (error != NULL)
         *error = job->error;
     if (job->work.fini != NULL)
         job->work.fini(job->work.user);
+    if (job->descriptor >= 0)
+        (void)berthi_sys_close(job->descriptor);
     pthread_cond_destroy(&job->has_changed);
     pthread_mutex_destroy(&job->lock);
     context = job->context;
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, job, sizeof *job);
+    berthi_context_sweep(context);
     return status;
 }

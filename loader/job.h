@@ -3,7 +3,7 @@
  * job.h - work in the background: one thread that runs it, progress, cancel,
  * the first error. Verify, quantize, load: every long call is one of these.
  *
- * The job thread runs `run`; a ticker calls the progress hook at least every
+ * One thread runs `run`; another calls the progress hook at least every
  * 250 ms meanwhile and notices stalls. finish() joins both.
  */
 #ifndef BERTH_LOADER_JOB_H
@@ -32,8 +32,14 @@ typedef struct berthi_job_work {
 berth_status berthi_job_start(berth_context *context, const berthi_job_work *work,
                               berth_job **out_job, berth_error *error);
 
+/* What was started with this `run`; NULL: something else was. */
+void *berthi_job_user(const berth_job *job,
+                      berth_status (*run)(berth_job *job, void *user, berth_error *error));
+
 /* From any thread of the work: */
 void berthi_job_advance(berth_job *job, uint64_t bytes);
+/* Of bytes, where it was not known at the start. Once, before anything has advanced. */
+void berthi_job_set_total(berth_job *job, uint64_t total);
 /* `file` must outlive the job. */
 void berthi_job_set_file(berth_job *job, const char *file);
 /* True after a cancel from outside: stop soon, return CANCELLED. */

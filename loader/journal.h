@@ -17,13 +17,15 @@
 #include "quant/json_text.h"
 
 #define BERTHI_JOURNAL_NAME ".berth-journal.json"
+/* What the files begin with that several processes share (writer_parts.h). */
+#define BERTHI_JOURNAL_PARTS ".berth-part-"
 #define BERTHI_JOURNAL_VERSION 1u
 #define BERTHI_JOURNAL_LIMIT UINT64_C(1000000000) /* bytes of text */
 
 /* A finished file; texts end in NUL. */
 typedef struct berthi_journal_file {
     const char *name;      /* final; may lie in folders */
-    const char *temporary; /* where it is until it is published; in no folder */
+    const char *temporary; /* or shared: where it is until it is published; in no folder */
     uint64_t bytes;
     const uint32_t *notes;
     uint64_t note_count;

@@ -35,12 +35,12 @@ compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 }
 
 static int
-compare_parts(void *user, uint32_t a, uint32_t b, uint64_t *shared)
+compare_fill(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
     const order *const o = user;
 
     (void)shared; /* the order of numbers is not that of their bytes */
-    return berthi_layout_name_compare_parts(&o->tensors[a], &o->tensors[b]);
+    return berthi_layout_name_compare_fill(&o->tensors[a], &o->tensors[b]);
 }
 
 /* From order of names: equal dtypes stay as they are. */
@@ -80,7 +80,7 @@ sort_tensors(berthi_layout *layout, bool is_in_order, berth_error *error)
     /* Nearly the same order. */
     memcpy(layout->by_fill, layout->by_name, layout->count * sizeof *layout->by_fill);
     if (!berthi_sort_can_arrange(layout->context, layout->by_fill, layout->count,
-                                 compare_parts, &o))
+                                 compare_fill, &o))
         return berthi_fail_memory(error, "sorting the names of tensors");
     return BERTH_OK;
 }

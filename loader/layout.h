@@ -25,14 +25,21 @@
  * One tensor. Names are never put together: `name` and `suffix` are compared
  * and printed one after the other. All texts and shapes are borrowed and stay
  * with the caller until the layout is destroyed.
+ *
+ * Tensors of one group are pieces of one tensor of the model: they go into one
+ * shard, where their bytes count as those of a single tensor. They follow each
+ * other in fill order (as they do with the same `fill_name`) and are not late.
  */
 typedef struct berthi_layout_tensor {
     const char *name;      /* `name_length` bytes; need not end in NUL             */
     const char *suffix;    /* ends in NUL; NULL: none                              */
+    const char *fill_name; /* counts instead of `name` in fill order; NULL: it does */
     const uint64_t *shape; /* NULL: one dim, `bytes`; of an 8-bit dtype only       */
     uint64_t bytes;
     uint32_t name_length;
+    uint32_t fill_name_length;
     uint32_t rank;         /* means nothing with a NULL shape                      */
+    uint32_t group;        /* from 1; 0: none                                      */
     int32_t dtype;
     bool is_late;          /* `bytes` is a guess; needs a NULL shape               */
     /* Filled by the layout: */
@@ -54,9 +61,10 @@ typedef struct berthi_layout_options {
     const berthi_layout_pair *pairs;
     uint32_t pair_count;
     /*
-     * Shards are filled in the order given. Else in dot-natural order of names,
-     * as transformers does (quant-formats.md 8.5): split at dots, parts of digits
-     * as numbers and before other parts, these bytewise; equal numbers as text.
+     * Shards are filled in the order given. Else in dot-natural order of names
+     * (`fill_name`, then group, then `name`), as transformers does (quant-formats.md
+     * 8.5): split at dots, parts of digits as numbers and before other parts, these
+     * bytewise; equal numbers as text.
      */
     bool is_in_order;
 } berthi_layout_options;

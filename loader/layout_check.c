@@ -41,7 +41,8 @@ check_contract(const berthi_layout_tensor *tensor, berth_error *error)
 {
     const uint32_t bits = berth_dtype_bits(tensor->dtype);
 
-    if (tensor->shape == NULL ? bits == 8 : bits > 0 && !tensor->is_late)
+    if ((tensor->shape == NULL ? bits == 8 : bits > 0 && !tensor->is_late)
+        && (tensor->group == 0 || !tensor->is_late))
         return BERTH_OK;
     return berthi_layout_name_fail(error, BERTH_REASON_INTERNAL, tensor,
                                    "a layout cannot hold such a tensor");

@@ -38,15 +38,33 @@ can_open_shard(berthi_layout *layout)
 typedef struct filling {
     uint32_t begin;  /* of the shard to be filled, in fill order */
     uint32_t closed; /* shards when it was begun */
-    uint32_t count;  /* tensors in it, oversize ones not among them */
+    uint32_t count;  /* units in it, oversize ones not among them */
     uint64_t bytes;
     uint32_t first_changed; /* shard with other tensors than before */
 } filling;
 
-static bool
-is_oversize(const berthi_layout *layout, const berthi_layout_tensor *tensor)
+/* What is not divided: a tensor, or those of a group; up to `end` in fill order. */
+typedef struct unit {
+    uint64_t bytes;
+    uint32_t end;
+    bool is_oversize;
+} unit;
+
+static unit
+unit_at(const berthi_layout *layout, uint32_t begin)
 {
-    return tensor->bytes > layout->max_shard_bytes;
+    const berthi_layout_tensor *const first = &layout->tensors[layout->by_fill[begin]];
+    unit u = { .bytes = first->bytes, .end = begin + 1 };
+
+    for (; first->group != 0 && u.end < layout->count; u.end++) {
+        const berthi_layout_tensor *const next = &layout->tensors[layout->by_fill[u.end]];
+
+        if (next->group != first->group)
+            break;
+        u.bytes += next->bytes;
+    }
+    u.is_oversize = u.bytes > layout->max_shard_bytes;
+    return u;
 }
 
 static void
@@ -61,7 +79,7 @@ assign(filling *f, berthi_layout_part *part, berthi_layout_tensor *tensor,
 }
 
 /*
- * A new shard with the tensors of fill order [begin, end): the oversize one, or
+ * A new shard with the tensors of fill order [begin, end): the oversize unit, or
  * those that are not.
  */
 static bool
@@ -77,11 +95,12 @@ can_add_shard(berthi_layout *layout, filling *f, uint32_t begin, uint32_t end,
     memset(part, 0, sizeof *part);
     part->fill_begin = f->begin;
     part->closed = f->closed;
-    for (uint32_t i = begin; i < end; i++) {
-        berthi_layout_tensor *const tensor = &layout->tensors[layout->by_fill[i]];
+    while (begin < end) {
+        const unit u = unit_at(layout, begin);
 
-        if (is_oversize(layout, tensor) == has_oversize)
-            assign(f, part, tensor, number);
+        for (; begin < u.end; begin++)
+            if (u.is_oversize == has_oversize)
+                assign(f, part, &layout->tensors[layout->by_fill[begin]], number);
     }
     return true;
 }
@@ -99,23 +118,23 @@ can_close(berthi_layout *layout, filling *f, uint32_t at)
     return true;
 }
 
-/* safetensors-format.md 12.3; an oversize tensor comes before what is pending. */
+/* safetensors-format.md 12.3; an oversize unit comes before what is pending. */
 static bool
 can_fill(berthi_layout *layout, filling *f)
 {
-    for (uint32_t at = f->begin; at < layout->count; at++) {
-        const berthi_layout_tensor *const tensor = &layout->tensors[layout->by_fill[at]];
+    unit u;
 
-        if (is_oversize(layout, tensor)) {
-            if (!can_add_shard(layout, f, at, at + 1, true))
+    for (uint32_t at = f->begin; at < layout->count; at = u.end) {
+        u = unit_at(layout, at);
+        if (u.is_oversize) {
+            if (!can_add_shard(layout, f, at, u.end, true))
                 return false;
             continue;
         }
-        if (tensor->bytes > layout->max_shard_bytes - f->bytes
-            && !can_close(layout, f, at))
+        if (u.bytes > layout->max_shard_bytes - f->bytes && !can_close(layout, f, at))
             return false;
         f->count++;
-        f->bytes += tensor->bytes;
+        f->bytes += u.bytes;
     }
     return (f->count == 0 && layout->shard_count > 0)
            || can_close(layout, f, layout->count);
@@ -164,7 +183,7 @@ uint64_t
 berthi_layout_part_text_bytes(const berthi_layout *layout, const berthi_layout_part *part)
 {
     const uint32_t members = part->count + (layout->pairs != NULL ? 1 : 0);
-    uint64_t bytes = layout->frame_bytes + (members > 0 ? members - 1 : 0);
+    uint64_t bytes = layout->frame_bytes + members - (members > 0); /* and commas */
 
     for (uint32_t i = 0; i < part->count; i++) {
         const berthi_layout_tensor *const tensor =

@@ -31,6 +31,20 @@ spell(const berthi_layout_tensor *tensor)
     return s;
 }
 
+/* As it counts in fill order. */
+static spelled
+spell_for_fill(const berthi_layout_tensor *tensor)
+{
+    spelled s = spell(tensor);
+
+    if (tensor->fill_name != NULL) {
+        s.name = tensor->fill_name;
+        s.length += tensor->fill_name_length - s.name_length;
+        s.name_length = tensor->fill_name_length;
+    }
+    return s;
+}
+
 static unsigned char
 byte_at(const spelled *s, uint64_t at)
 {
@@ -104,7 +118,7 @@ part_from(const spelled *s, uint64_t begin)
 }
 
 static int
-compare_parts(const part *a, const part *b)
+compare_part(const part *a, const part *b)
 {
     const uint64_t a_length = a->end - a->begin;
     const uint64_t b_length = b->end - b->begin;
@@ -124,35 +138,49 @@ compare_parts(const part *a, const part *b)
     return by_length;
 }
 
-int
-berthi_layout_name_compare_parts(const berthi_layout_tensor *a,
-                                 const berthi_layout_tensor *b)
+static int
+compare_parts(const spelled *x, const spelled *y)
 {
-    const spelled x = spell(a);
-    const spelled y = spell(b);
-    const uint64_t difference = find_difference(&x, &y, 0);
+    const uint64_t difference = find_difference(x, y, 0);
     uint64_t begin = difference;
     part p;
     part q;
 
     /* Whole parts in front of the difference are the same. */
-    while (begin > 0 && byte_at(&x, begin - 1) != '.')
+    while (begin > 0 && byte_at(x, begin - 1) != '.')
         begin--;
-    p = part_from(&x, begin);
-    q = part_from(&y, begin);
+    p = part_from(x, begin);
+    q = part_from(y, begin);
     for (;;) {
-        const bool is_last = p.end == x.length;
-        const int order = compare_parts(&p, &q);
+        const bool is_last = p.end == x->length;
+        const int order = compare_part(&p, &q);
 
         if (order != 0)
             return order;
-        if (is_last != (q.end == y.length))
+        if (is_last != (q.end == y->length))
             return is_last ? -1 : 1;
         if (is_last)
-            return compare_at(&x, &y, difference);
-        p = part_from(&x, p.end + 1);
-        q = part_from(&y, q.end + 1);
+            return compare_at(x, y, difference);
+        p = part_from(x, p.end + 1);
+        q = part_from(y, q.end + 1);
     }
+}
+
+int
+berthi_layout_name_compare_fill(const berthi_layout_tensor *a,
+                                const berthi_layout_tensor *b)
+{
+    spelled x = spell_for_fill(a);
+    spelled y = spell_for_fill(b);
+    const int order = compare_parts(&x, &y);
+
+    if (order != 0)
+        return order;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    x = spell(a);
+    y = spell(b);
+    return compare_parts(&x, &y);
 }
 
 /* ---------------------------------------------------------- checking, printing */

@@ -21,11 +21,13 @@
 int berthi_layout_name_compare(const berthi_layout_tensor *a,
                                const berthi_layout_tensor *b, uint64_t *shared);
 /*
- * Dot-natural: part by part between dots, digits as numbers and before others;
- * what is then equal, bytewise. 0 for the same name only.
+ * The order in which shards are filled: by the names that count there, then by
+ * group, then by their own names. Names are compared dot-naturally: part by part
+ * between dots, digits as numbers and before others; what is then equal,
+ * bytewise. 0 for the same name only.
  */
-int berthi_layout_name_compare_parts(const berthi_layout_tensor *a,
-                                     const berthi_layout_tensor *b);
+int berthi_layout_name_compare_fill(const berthi_layout_tensor *a,
+                                    const berthi_layout_tensor *b);
 
 /* NULL, or why no header can hold this name. */
 const char *berthi_layout_name_problem(const berthi_layout_tensor *tensor);

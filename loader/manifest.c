@@ -148,7 +148,7 @@ can_read_tensors(reader *r,
     return r->scan.problem == NULL;
 }
 
-/* What shards and sources begin with. */
+/* What shards, sources and other files begin with. */
 static bool
 can_read_file(reader *r, berthi_scan_text *out_file, uint64_t *out_bytes)
 {
@@ -193,6 +193,23 @@ can_read_source(reader *r)
            && is_at_end(r);
 }
 
+/* What is neither shard nor source. */
+static bool
+can_read_other(reader *r)
+{
+    berthi_manifest_file other;
+    berthi_scan_text file;
+
+    if (!can_read_file(r, &file, &other.bytes) || !can_read_key(r, "crc32")
+        || !can_read_crc32(r, &other.crc32))
+        return false;
+    other.file = file.bytes;
+    other.file_length = file.length;
+    if (r->visitor->file != NULL)
+        r->status = r->visitor->file(r->visitor->user, &other, r->error);
+    return r->status == BERTH_OK && is_at_end(r);
+}
+
 static bool
 can_read_job(reader *r)
 {
@@ -205,7 +222,7 @@ can_read_job(reader *r)
     return r->status == BERTH_OK;
 }
 
-/* Shards or sources; the array comes next. */
+/* Shards, sources or other files; the array comes next. */
 static bool
 can_read_files(reader *r, bool (*can_read_one)(reader *r))
 {
@@ -244,19 +261,31 @@ can_read_version(reader *r)
     return true;
 }
 
-/* The last member, if it is there, and the end. */
+/* The last members, as far as they are there, and the end. */
 static bool
 can_read_rest(reader *r)
 {
-    const uint64_t position = r->scan.position;
+    static const struct {
+        const char *key;
+        bool (*can_read_one)(reader *r);
+    } parts[] = { { "sources", can_read_source }, { "files", can_read_other } };
+    static const size_t count = sizeof parts / sizeof parts[0];
+    uint64_t position = r->scan.position;
     berthi_scan_text found;
 
-    if (!berthi_scan_has_next_member(&r->scan, &found))
-        return r->scan.problem == NULL;
-    if (berthi_scan_text_is(&found, "sources"))
-        return can_read_files(r, can_read_source) && is_at_end(r);
-    r->scan.position = position;
-    return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "the next member has no meaning");
+    for (size_t i = 0; berthi_scan_has_next_member(&r->scan, &found); i++) {
+        while (i < count && !berthi_scan_text_is(&found, parts[i].key))
+            i++;
+        if (i == count) {
+            r->scan.position = position;
+            return stop(r, BERTH_REASON_MANIFEST_JSON, NULL,
+                        "the next member has no meaning");
+        }
+        if (!can_read_files(r, parts[i].can_read_one))
+            return false;
+        position = r->scan.position;
+    }
+    return r->scan.problem == NULL;
 }
 
 static bool
@@ -360,7 +389,7 @@ add_string(berthi_manifest_writer *w, const char *bytes, uint64_t length)
 static void
 close_file(berthi_manifest_writer *w)
 {
-    if (w->has_file)
+    if (w->has_file && w->part != BERTHI_MANIFEST_FILES)
         add_text(w, w->has_tensor ? "\n}}" : "}}");
 }
 
@@ -371,8 +400,9 @@ enter_part(berthi_manifest_writer *w, berthi_manifest_part part)
     close_file(w);
     if (w->part != BERTHI_MANIFEST_HEAD)
         add_text(w, w->has_file ? "\n]" : "]");
-    add_text(w, part == BERTHI_MANIFEST_SHARDS ? ",\n\"shards\": ["
-                                               : ",\n\"sources\": [");
+    add_text(w, part == BERTHI_MANIFEST_SHARDS    ? ",\n\"shards\": ["
+                : part == BERTHI_MANIFEST_SOURCES ? ",\n\"sources\": ["
+                                                  : ",\n\"files\": [");
     w->part = part;
     w->has_file = false;
 }
@@ -402,7 +432,7 @@ static void
 begin_file(berthi_manifest_writer *writer, berthi_manifest_part part, const char *file,
            uint64_t file_length, uint64_t bytes)
 {
-    if (writer->part == BERTHI_MANIFEST_HEAD && part == BERTHI_MANIFEST_SOURCES)
+    if (writer->part == BERTHI_MANIFEST_HEAD && part != BERTHI_MANIFEST_SHARDS)
         enter_part(writer, BERTHI_MANIFEST_SHARDS); /* which never fails to be there */
     if (writer->part != part)
         enter_part(writer, part);
@@ -437,6 +467,16 @@ berthi_manifest_add_source(berthi_manifest_writer *writer,
     begin_file(writer, BERTHI_MANIFEST_SOURCES, source->file, source->file_length,
                source->bytes);
     add_text(writer, ", \"tensor_crc32\": {");
+}
+
+void
+berthi_manifest_add_file(berthi_manifest_writer *writer, const berthi_manifest_file *file)
+{
+    char digits[32];
+
+    begin_file(writer, BERTHI_MANIFEST_FILES, file->file, file->file_length, file->bytes);
+    snprintf(digits, sizeof digits, ", \"crc32\": \"%08" PRIx32 "\"}", file->crc32);
+    add_text(writer, digits);
 }
 
 void

@@ -46,11 +46,19 @@ typedef struct berthi_manifest_source {
     uint64_t bytes; /* of the whole file */
 } berthi_manifest_source;
 
+/* A file beside the weights that was written with them. */
+typedef struct berthi_manifest_file {
+    const char *file; /* relative to the model */
+    uint64_t file_length;
+    uint64_t bytes;
+    uint32_t crc32; /* of all of them */
+} berthi_manifest_file;
+
 /* ------------------------------------------------------------------ reading */
 
 /*
  * Who is told: the job, each shard, then its tensors, each source, then its
- * tensors; NULL for what is of no interest. Any status but BERTH_OK ends the
+ * tensors, each other file; NULL for what is of no interest. Any status but BERTH_OK ends the
  * reading and is what it returns.
  */
 typedef struct berthi_manifest_visitor {
@@ -65,6 +73,8 @@ typedef struct berthi_manifest_visitor {
                            berth_error *error);
     berth_status (*source_tensor)(void *user, const berthi_manifest_tensor *tensor,
                                   berth_error *error);
+    berth_status (*file)(void *user, const berthi_manifest_file *file,
+                         berth_error *error);
 } berthi_manifest_visitor;
 
 /*
@@ -88,12 +98,13 @@ berth_status berthi_manifest_read(berth_context *context, const char *path,
 typedef enum berthi_manifest_part {
     BERTHI_MANIFEST_HEAD,
     BERTHI_MANIFEST_SHARDS,
-    BERTHI_MANIFEST_SOURCES
+    BERTHI_MANIFEST_SOURCES,
+    BERTHI_MANIFEST_FILES
 } berthi_manifest_part;
 
 /*
- * Takes the job, shards and tensors, sources and tensors in their order and hands
- * on finished text. After a failure the calls do nothing; end() reports it.
+ * Takes the job, shards and tensors, sources and tensors, other files in their
+ * order and hands on finished text. After a failure the calls do nothing; end() reports it.
  */
 typedef struct berthi_manifest_writer {
     berthi_json_text text;
@@ -115,6 +126,8 @@ void berthi_manifest_add_source(berthi_manifest_writer *writer,
 /* Of the shard or source before. */
 void berthi_manifest_add_tensor(berthi_manifest_writer *writer,
                                 const berthi_manifest_tensor *tensor);
+void berthi_manifest_add_file(berthi_manifest_writer *writer,
+                              const berthi_manifest_file *file);
 /* *out_bytes (may be NULL): size of the text, which digests do not influence. */
 berth_status berthi_manifest_end(berthi_manifest_writer *writer, uint64_t *out_bytes);
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/sys.h"
@@ -219,11 +220,19 @@ const berthi_reader_table berthi_reader_threads = {
 
 /* -------------------------------------------------------------------- choice */
 
+#ifdef BERTH_TESTING
+const berthi_reader_table *_Atomic berthi_reader_instead;
+#endif
+
 berth_status
 berthi_reader_open(berth_context *context, const berthi_reader_table *wanted,
                    bool no_uring, const berthi_reader_options *options,
                    berthi_reader **out_reader, berth_error *error)
 {
+#ifdef BERTH_TESTING
+    if (wanted == NULL)
+        wanted = atomic_load(&berthi_reader_instead);
+#endif
     if (wanted != NULL)
         return wanted->open(context, options, out_reader, error);
     /* Whatever stops a ring from being set up must not stop the job. */

@@ -4,10 +4,11 @@
 
 #include <string.h>
 
+#include "loader/document.h"
 #include "quant/dequantize.h"
 
+#define ARENA_BLOCK 65536u
 #define CONFIG_NAME "config.json"
-#define TEXT_BLOCK_BYTES 65536u
 #define BLOCKS_SUFFIX "_blocks" /* of MXFP4: its values are called without it */
 
 /* ------------------------------------------------------------------ the source */
@@ -85,10 +86,11 @@ list_weights(berthi_recipe *recipe, berth_error *error)
     const berthi_table *const table = &recipe->checkpoint->table;
     berth_status status = BERTH_OK;
 
-    recipe->weight_capacity = (uint32_t)table->entry_count; /* below 2^32: classify */
+    for (uint64_t i = 0; i < table->entry_count; i++) /* below 2^32: classify */
+        recipe->weight_capacity += table->entries[i].flags != BERTH_ENCODING_STATISTICS;
     recipe->weights =
-        berthi_memory_zalloc(recipe->context, BERTHI_PURPOSE_TENSORS,
-                             recipe->weight_capacity * sizeof *recipe->weights);
+        berthi_memory_array(recipe->context, BERTHI_PURPOSE_TENSORS,
+                            recipe->weight_capacity, sizeof *recipe->weights);
     if (recipe->weights == NULL)
         return berthi_fail_memory(error, "the list of weights");
     for (uint64_t i = 0; i < table->entry_count && status == BERTH_OK; i++) {
@@ -97,9 +99,11 @@ list_weights(berthi_recipe *recipe, berth_error *error)
 
         if (entry->flags == BERTH_ENCODING_STATISTICS)
             continue;
-        weight->tensor = table->by_name[i];
-        weight->name = berthi_entry_name(table->text, entry);
-        weight->name_length = entry->name_length;
+        *weight = (berthi_recipe_weight){
+            .tensor = table->by_name[i],
+            .name = berthi_entry_name(table->text, entry),
+            .name_length = entry->name_length,
+        };
         recipe->weight_count++;
         status = entry->flags == BERTH_ENCODING_NATIVE
                      ? describe_native(recipe, weight, error)
@@ -145,25 +149,33 @@ first_dtype(const berthi_recipe *recipe)
     return BERTH_BF16;
 }
 
-/* Asked for, configured, or found; 4.x takes float16 whatever there is. */
+/*
+ * Asked for, configured, or found; 4.x takes float32 whatever there is, and float16
+ * for what is quantized.
+ */
 static int32_t
-choose_dtype(const berthi_recipe *recipe, int32_t wanted)
+choose_dtype(const berthi_recipe *recipe, const berth_convert_options *options)
 {
-    const int32_t configured = recipe->checkpoint->config.dtype;
+    const berthi_config *const config = &recipe->checkpoint->config;
+    const int32_t configured = config->dtype;
 
-    if (wanted >= 0)
-        return wanted;
+    if (options->dtype >= 0)
+        return options->dtype;
     if (recipe->era == BERTHI_ERA_HF4)
-        return BERTH_F16;
+        return options->type == BERTH_ENCODING_NATIVE && !config->has_quantization
+                   ? BERTH_F32
+                   : BERTH_F16;
     return berthi_recipe_is_floating(configured) ? configured : first_dtype(recipe);
 }
 
 static berth_status
 lay_out_model(berthi_recipe *recipe, const berthi_model_source *source,
-              const char *config_file, berth_error *error)
+              const berthi_catalogue *catalogue, const char *config_file,
+              berth_error *error)
 {
     const berthi_config *const config = &recipe->checkpoint->config;
     const berthi_architecture_options options = {
+        .catalogue = catalogue,
         .class_name = config->architecture,
         .model_type = config->model_type,
         .config = recipe->config != NULL ? berthi_json_root(recipe->config) : NULL,
@@ -178,7 +190,7 @@ lay_out_model(berthi_recipe *recipe, const berthi_model_source *source,
 
 /* ------------------------------------------------------------------ new tensors */
 
-/* Rows and columns of what is stored. */
+/* The same, as long as the recipe is there. */
 static const uint64_t *
 stored_shape(berthi_recipe *recipe, const berthi_recipe_weight *weight)
 {
@@ -187,11 +199,59 @@ stored_shape(berthi_recipe *recipe, const berthi_recipe_weight *weight)
     if (!weight->is_turned)
         return weight->shape;
     turned = berthi_arena_alloc(&recipe->arena, 2 * sizeof *turned, sizeof *turned);
-    if (turned != NULL) {
-        turned[0] = weight->shape[1];
-        turned[1] = weight->shape[0];
+    return turned != NULL ? berthi_recipe_stored_shape(weight, turned) : NULL;
+}
+
+/* The part of a name that begins at `at`; its end is after the dot. */
+static uint32_t
+part_end(const berthi_recipe_weight *weight, uint32_t at, bool *out_is_number)
+{
+    const uint32_t begin = at;
+
+    *out_is_number = true;
+    for (; at < weight->name_length && weight->name[at] != '.'; at++)
+        if (weight->name[at] < '0' || weight->name[at] > '9')
+            *out_is_number = false;
+    *out_is_number = *out_is_number && at > begin;
+    return at + (at < weight->name_length);
+}
+
+/* True when two names differ in parts that are numbers only. */
+static bool
+is_called_alike(const berthi_recipe_weight *a, const berthi_recipe_weight *b)
+{
+    uint32_t i = 0;
+    uint32_t k = 0;
+
+    while (i < a->name_length && k < b->name_length) {
+        bool is_number_a;
+        bool is_number_b;
+        const uint32_t i_end = part_end(a, i, &is_number_a);
+        const uint32_t k_end = part_end(b, k, &is_number_b);
+
+        if (is_number_a != is_number_b
+            || (!is_number_a
+                && (i_end - i != k_end - k
+                    || memcmp(a->name + i, b->name + k, i_end - i) != 0)))
+            return false;
+        i = i_end;
+        k = k_end;
     }
-    return turned;
+    return i == a->name_length && k == b->name_length;
+}
+
+/* As what the model calls it, it is put into a shard; less what is cut off. */
+static void
+name_for_fill(const berthi_recipe *recipe, uint32_t number, berthi_layout_tensor *tensor)
+{
+    const berthi_recipe_weight *const weight = &recipe->weights[number];
+    const berthi_parameter *const parameter = recipe->architecture->parameter_of[number];
+    const uint32_t cut = weight->name_length - tensor->name_length;
+
+    if (parameter->name_length <= cut || parameter->name_length > UINT32_MAX)
+        return;
+    tensor->fill_name = parameter->name;
+    tensor->fill_name_length = (uint32_t)parameter->name_length - cut;
 }
 
 static bool
@@ -223,9 +283,11 @@ can_add_output(berthi_recipe *recipe, uint32_t number, const berthi_stored *stor
         .shape = shape,
         .bytes = stored->bytes,
         .rank = stored->rank,
+        .group = weight->group,
         .dtype = stored->dtype,
         .is_late = stored->is_late,
     };
+    name_for_fill(recipe, number, &recipe->tensors[recipe->output_count]);
     recipe->outputs[recipe->output_count++] =
         (berthi_recipe_output){ .weight = number, .role = (int32_t)stored->role };
     return true;
@@ -242,10 +304,58 @@ add_outputs(berthi_recipe *recipe, uint32_t number, berth_error *error)
     if (shape == NULL)
         return berthi_fail_memory(error, "the list of new tensors");
     (void)berthi_stored_list(&weight->storage, shape, weight->rank, stored);
-    for (uint32_t i = 0; i < weight->output_count; i++)
+    for (uint32_t i = 0; i < weight->output_count; i++) {
+        berthi_recipe_finish_state(recipe, weight, &stored[i]);
         if (!can_add_output(recipe, number, &stored[i], shape))
             return berthi_fail_memory(error, "the list of new tensors");
+    }
     return BERTH_OK;
+}
+
+/* Kinds of pieces that a parameter consists of: gates and ups of experts are two. */
+#define PIECE_KINDS 8u
+
+/*
+ * Pieces of a parameter that transformers fuses. It writes them as views of one
+ * memory, which it does not divide: experts those of all that are called alike,
+ * "experts.*.up_proj.weight"; others all.
+ */
+static void
+group_pieces(berthi_recipe *recipe, const berthi_parameter *parameter, uint32_t *groups)
+{
+    const uint32_t *const next = recipe->architecture->next_piece;
+    const berthi_recipe_weight *kinds[PIECE_KINDS];
+    uint32_t count = 0;
+
+    for (uint32_t i = parameter->first_piece; i != BERTHI_NO_POSITION; i = next[i]) {
+        berthi_recipe_weight *const weight = &recipe->weights[i];
+        uint32_t kind = 0;
+
+        if (weight->storage.encoding != BERTH_ENCODING_NATIVE)
+            continue;
+        while (kind < count && parameter->is_experts
+               && !is_called_alike(weight, kinds[kind]))
+            kind++;
+        if (kind == PIECE_KINDS)
+            continue;
+        if (kind == count) {
+            kinds[count++] = weight;
+            weight->group = ++*groups;
+        } else {
+            weight->group = kinds[kind]->group;
+        }
+    }
+}
+
+static void
+find_groups(berthi_recipe *recipe)
+{
+    const berthi_architecture *const architecture = recipe->architecture;
+    uint32_t groups = 0;
+
+    for (uint32_t i = 0; i < architecture->parameter_count; i++)
+        if (architecture->parameters[i]->piece_count > 1)
+            group_pieces(recipe, architecture->parameters[i], &groups);
 }
 
 static berth_status
@@ -260,6 +370,7 @@ list_outputs(berthi_recipe *recipe, berth_error *error)
                                           capacity, sizeof *recipe->outputs);
     if (recipe->tensors == NULL || recipe->outputs == NULL)
         return berthi_fail_memory(error, "the list of new tensors");
+    find_groups(recipe);
     for (uint32_t i = 0; i < recipe->weight_count && status == BERTH_OK; i++)
         status = add_outputs(recipe, i, error);
     return status;
@@ -267,21 +378,45 @@ list_outputs(berthi_recipe *recipe, berth_error *error)
 
 /* ----------------------------------------------------------------------- calls */
 
+/* *out is to be destroyed; NULL without a path: the one that is built in. */
 static berth_status
-make(berthi_recipe *recipe, const berth_convert_options *options, berth_error *error)
+read_catalogue(berth_context *context, const char *path, berthi_catalogue **out,
+               berth_error *error)
+{
+    berthi_document document;
+    berth_status status;
+
+    *out = NULL;
+    if (path == NULL)
+        return BERTH_OK;
+    status = berthi_document_read(context, path, BERTHI_CATALOGUE_LIMIT,
+                                  BERTH_REASON_ARCHITECTURES_JSON,
+                                  "a file of model classes", &document, error);
+    if (status == BERTH_OK)
+        status = berthi_catalogue_create(context, document.text, document.bytes, path, out,
+                                         error);
+    berthi_document_fini(&document);
+    return status;
+}
+
+static berth_status
+make(berthi_recipe *recipe, const berth_convert_options *options,
+     const char *architectures, berth_error *error)
 {
     const berthi_model_source source = { recipe, recipe->weight_count,
                                          berthi_recipe_get_tensor };
     berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, "" };
+    berthi_catalogue *catalogue = NULL;
     berth_status status = read_config(recipe, &origin, error);
 
-    recipe->dtype = choose_dtype(recipe, options->dtype);
+    recipe->dtype = choose_dtype(recipe, options);
     if (status == BERTH_OK)
-        status = lay_out_model(recipe, &source, origin.file, error);
+        status = read_catalogue(recipe->context, architectures, &catalogue, error);
+    if (status == BERTH_OK)
+        status = lay_out_model(recipe, &source, catalogue, origin.file, error);
+    berthi_catalogue_destroy(recipe->context, catalogue);
     if (status == BERTH_OK)
         status = berthi_recipe_decide(recipe, &source, options, error);
-    if (status == BERTH_OK)
-        status = list_outputs(recipe, error);
     return status;
 }
 
@@ -289,6 +424,23 @@ berth_status
 berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
                    const berth_checkpoint *checkpoint,
                    const berth_convert_options *options, berth_error *error)
+{
+    berth_status status =
+        berthi_recipe_init_decided(recipe, context, checkpoint, options, NULL, error);
+
+    if (status == BERTH_OK) {
+        status = list_outputs(recipe, error);
+        if (status != BERTH_OK)
+            berthi_recipe_fini(recipe);
+    }
+    return status;
+}
+
+berth_status
+berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
+                             const berth_checkpoint *checkpoint,
+                             const berth_convert_options *options,
+                             const char *architectures, berth_error *error)
 {
     berth_status status;
 
@@ -303,10 +455,10 @@ berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
         return status;
     recipe->context = context;
     recipe->checkpoint = checkpoint;
-    berthi_arena_init(&recipe->arena, context, BERTHI_PURPOSE_TENSORS, TEXT_BLOCK_BYTES);
+    berthi_arena_init(&recipe->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
     status = list_weights(recipe, error);
     if (status == BERTH_OK)
-        status = make(recipe, options, error);
+        status = make(recipe, options, architectures, error);
     if (status != BERTH_OK)
         berthi_recipe_fini(recipe);
     return status;

@@ -3,8 +3,9 @@
  * recipe.h - what becomes of each weight of a checkpoint: as what it is read,
  * whether rows and columns change places, and as which tensors it is stored.
  *
- * Made from the checkpoint, its config.json and the caller's options; reads no
- * payload. Immutable afterwards, but for the fields of `outputs` that a layout
+ * Made from the checkpoint, its config.json and the caller's options; of the
+ * payload it reads one table of each doubly quantized weight that may be kept.
+ * Immutable afterwards, but for the fields of `outputs` that a layout
  * fills. Borrows the checkpoint.
  */
 #ifndef BERTH_LOADER_RECIPE_H
@@ -32,7 +33,9 @@ typedef struct berthi_recipe_weight {
     uint32_t record;       /* of the quantized; BERTHI_NO_RECORD: plain numbers */
     berthi_storage storage;
     bool is_turned;        /* [rows, columns] is read, [columns, rows] stored */
-    bool is_copied;        /* its bytes stay what they are */
+    bool is_copied;        /* its bytes stay what they are; of a quantized one those of
+                              its statistics, too: it is kept (recipe_keep.c)         */
+    uint32_t group;        /* with these it stays in one shard; 0: alone */
     uint32_t first_output;
     uint32_t output_count;
 } berthi_recipe_weight;
@@ -62,12 +65,21 @@ typedef struct berthi_recipe {
     uint32_t output_capacity;
     uint64_t parameters;      /* as an index counts them */
     uint64_t quantized_count;
+    uint64_t kept_count;      /* of the quantized: kept */
     /* NULL and zero when the model is dequantized. */
     berthi_rules_file rules_file;
     berthi_architecture *architecture;
     berthi_rules *rules;
+    berthi_skip_words skips; /* for config.json */
     berthi_coverage coverage;
 } berthi_recipe;
+
+/* Stored as it is asked for: codes and statistics go through as they are. */
+static inline bool
+berthi_recipe_is_kept(const berthi_recipe_weight *weight)
+{
+    return weight->is_copied && weight->record != BERTHI_NO_RECORD;
+}
 
 /*
  * Decides for every tensor. `options` are complete and checked for type, dtype,
@@ -80,6 +92,15 @@ berth_status berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
                                 const berth_checkpoint *checkpoint,
                                 const berth_convert_options *options,
                                 berth_error *error);
+/*
+ * Only decides: `tensors` and `outputs` stay empty. Model classes are those described
+ * in the file at this path; NULL: those built in. Fails with ARCHITECTURES_JSON, or as
+ * reading it does, too.
+ */
+berth_status berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
+                                        const berth_checkpoint *checkpoint,
+                                        const berth_convert_options *options,
+                                        const char *architectures, berth_error *error);
 /* All-zero is allowed. */
 void berthi_recipe_fini(berthi_recipe *recipe);
 

@@ -2,7 +2,7 @@
 /* recipe_decide.c - what each weight is to be stored as, and the sum of it. */
 #include <string.h>
 
-#include "kernels/sys.h"
+#include "loader/document.h"
 #include "loader/recipe_weight.h"
 #include "quant/format.h"
 
@@ -13,30 +13,15 @@
 static berth_status
 read_rules(berthi_recipe *recipe, const char *path, berth_error *error)
 {
-    berthi_file file;
-    char *text = NULL;
-    uint64_t bytes = 0;
+    berthi_document document;
     berth_status status =
-        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+        berthi_document_read(recipe->context, path, BERTHI_RULES_LIMIT, BERTH_REASON_RULES,
+                             "a file of rules", &document, error);
 
-    if (status != BERTH_OK)
-        return status;
-    bytes = file.identity.bytes;
-    if (bytes > BERTHI_RULES_LIMIT)
-        status = berthi_fail(error, BERTH_REASON_RULES, &(berthi_about){ .file = path },
-                             "is larger than any file of rules");
-    if (status == BERTH_OK) {
-        text = berthi_memory_alloc(recipe->context, BERTHI_PURPOSE_DOCUMENT, bytes);
-        if (text == NULL)
-            status = berthi_fail_memory(error, "the file of rules");
-    }
     if (status == BERTH_OK)
-        status = berthi_file_read(&file, text, bytes, 0, "reading the rules", error);
-    if (status == BERTH_OK)
-        status = berthi_rules_file_parse(recipe->context, text, bytes, path,
-                                         &recipe->rules_file, error);
-    berthi_memory_free(recipe->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
-    berthi_file_close(&file);
+        status = berthi_rules_file_parse(recipe->context, document.text, document.bytes,
+                                         path, &recipe->rules_file, error);
+    berthi_document_fini(&document);
     return status;
 }
 
@@ -107,13 +92,13 @@ decided_storage(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
 }
 
 /* bitsandbytes holds Conv1D as [columns, rows]; plain numbers are [rows, columns]. */
-static bool
-is_turned(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
-          uint32_t position)
+bool
+berthi_recipe_is_turned(const berthi_recipe *recipe, uint32_t position, int32_t encoding)
 {
+    const berthi_recipe_weight *const weight = &recipe->weights[position];
     const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
     const bool was_turned = record != NULL && record->encoding <= BERTH_ENCODING_INT8;
-    const bool will_be = weight->storage.encoding != BERTH_ENCODING_NATIVE;
+    const bool will_be = encoding != BERTH_ENCODING_NATIVE;
 
     return recipe->architecture->parameter_of[position]->is_conv1d && weight->rank == 2
            && was_turned != will_be;
@@ -127,12 +112,11 @@ is_cut_by_experts(const berthi_recipe_weight *weight, const berthi_decision *dec
            && weight->elements / weight->shape[0] % weight->storage.block_size != 0;
 }
 
-/* The encoding for which these are the stored bytes already. */
+/* Plain numbers that stay what they are. */
 static bool
 is_unchanged(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
 {
-    return weight->record == BERTHI_NO_RECORD
-           && weight->storage.encoding == BERTH_ENCODING_NATIVE
+    return weight->storage.encoding == BERTH_ENCODING_NATIVE
            && weight->storage.dtype == berthi_recipe_entry(recipe, weight)->dtype;
 }
 
@@ -176,12 +160,16 @@ decide_by_rules(berthi_recipe *recipe, uint32_t position,
     return why == NULL ? BERTH_OK : fail_storage(recipe, weight, why, error);
 }
 
-/* As the library counts: 4-bit codes as two values a byte. */
+/* As the library counts: no buffers, 4-bit codes as two values a byte. */
 static uint64_t
-count_parameters(const berthi_recipe_weight *weight, const berthi_stored *first)
+count_parameters(const berthi_recipe *recipe, uint32_t position,
+                 const berthi_stored *first)
 {
+    const berthi_recipe_weight *const weight = &recipe->weights[position];
     const int32_t encoding = weight->storage.encoding;
 
+    if (recipe->architecture->parameter_of[position]->is_buffer)
+        return 0;
     if (encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4)
         return first->bytes * 2;
     return weight->elements;
@@ -201,7 +189,8 @@ count(berthi_recipe *recipe, uint32_t position, const berthi_decision *decision)
     weight->output_count =
         berthi_stored_list(&weight->storage, weight->shape, weight->rank, stored);
     recipe->output_capacity += weight->output_count;
-    recipe->parameters += count_parameters(weight, &stored[0]);
+    recipe->parameters += count_parameters(recipe, position, &stored[0]);
+    recipe->kept_count += berthi_recipe_is_kept(weight);
     if (recipe->rules == NULL)
         return;
     for (uint32_t i = 0; i < weight->output_count; i++)
@@ -209,6 +198,8 @@ count(berthi_recipe *recipe, uint32_t position, const berthi_decision *decision)
     berthi_recipe_get_tensor(recipe, position, &tensor);
     (void)berthi_format_can_size(weight->storage.dtype, weight->elements, &source_bytes);
     berthi_coverage_add(&recipe->coverage, &tensor, decision, source_bytes, stored_bytes);
+    if (berthi_recipe_is_kept(weight))
+        berthi_coverage_keep(&recipe->coverage, decision);
 }
 
 static berth_status
@@ -225,10 +216,15 @@ decide(berthi_recipe *recipe, uint32_t position, const berth_convert_options *op
         weight->storage = plain_storage(recipe, weight, position, options->dtype >= 0);
     if (status != BERTH_OK)
         return status;
-    weight->is_turned = is_turned(recipe, weight, position);
-    weight->is_copied = is_unchanged(recipe, weight);
-    count(recipe, position, &decision);
-    return BERTH_OK;
+    weight->is_turned =
+        berthi_recipe_is_turned(recipe, position, weight->storage.encoding);
+    if (weight->record == BERTHI_NO_RECORD)
+        weight->is_copied = is_unchanged(recipe, weight);
+    else
+        status = berthi_recipe_can_keep(recipe, weight, &weight->is_copied, error);
+    if (status == BERTH_OK)
+        count(recipe, position, &decision);
+    return status;
 }
 
 static berth_status
@@ -259,6 +255,8 @@ berthi_recipe_decide(berthi_recipe *recipe, const berthi_model_source *source,
         status = decide(recipe, i, options, error);
     if (status == BERTH_OK && recipe->rules != NULL)
         status = check_rules(recipe, options, error);
+    if (status == BERTH_OK && recipe->rules != NULL)
+        status = berthi_rules_spell_skips(recipe->rules, &recipe->skips, error);
     return status;
 }
 
@@ -275,6 +273,7 @@ tell_line(const berthi_coverage_line *from, int32_t encoding, const char *cause,
         .parameters = from->parameters,
         .source_bytes = from->source_bytes,
         .stored_bytes = from->stored_bytes,
+        .kept = from->kept,
     };
 
     if (from->tensors > 0)

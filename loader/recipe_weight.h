@@ -52,8 +52,32 @@ berthi_recipe_values_dtype(const berthi_recipe *recipe, const berthi_recipe_weig
     return record->dtype >= 0 ? record->dtype : recipe->dtype;
 }
 
+/* Rows and columns of what is stored: those that are read, or `turned`. */
+static inline const uint64_t *
+berthi_recipe_stored_shape(const berthi_recipe_weight *weight, uint64_t turned[2])
+{
+    if (!weight->is_turned)
+        return weight->shape;
+    turned[0] = weight->shape[1];
+    turned[1] = weight->shape[0];
+    return turned;
+}
+
+/* True when a weight that is stored in `encoding` has its rows and columns exchanged. */
+bool berthi_recipe_is_turned(const berthi_recipe *recipe, uint32_t position,
+                             int32_t encoding);
+
 /* The weight as rules and architecture see it: `user` is the recipe. */
 void berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor *out);
+
+/* True when the quantized weight is stored already as its storage says. */
+berth_status berthi_recipe_can_keep(const berthi_recipe *recipe,
+                                    const berthi_recipe_weight *weight,
+                                    bool *out_can_keep, berth_error *error);
+/* Of a kept weight the state's length is known: it has its offset. Else nothing. */
+void berthi_recipe_finish_state(const berthi_recipe *recipe,
+                                const berthi_recipe_weight *weight,
+                                berthi_stored *stored);
 
 /* Reads the rules, if there are any, and decides for every weight. */
 berth_status berthi_recipe_decide(berthi_recipe *recipe,

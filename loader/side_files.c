@@ -98,6 +98,14 @@ is_replaced(const char *name)
     return is_one_of(name, names) || berthi_path_has_suffix(name, "berth.manifest.json");
 }
 
+/* A name that a file of the new model may have: no folder can have it, too. */
+static bool
+is_of_model(const char *name)
+{
+    return berthi_path_has_suffix(name, ".safetensors") || is_index(name)
+           || is_replaced(name);
+}
+
 static bool
 is_unfinished(const char *name)
 {
@@ -278,6 +286,7 @@ add_folder(walking *w, const char *path)
 static void
 visit_folder(walking *w, const char *name)
 {
+    const bool is_top = w->folder->depth == 0;
     const char *path;
 
     if (is_left_out_folder(name))
@@ -287,6 +296,8 @@ visit_folder(walking *w, const char *name)
         return;
     if (w->folder->depth == DEPTH_LIMIT)
         remark(w, path, "", "too many folders deep");
+    else if (is_top && is_of_model(name))
+        remark(w, path, "", "a folder with the name of a model's file");
     else
         add_folder(w, path);
 }
@@ -445,6 +456,19 @@ arrange(walking *w, berthi_side_files *out)
         out->bytes += sorted[i].identity.bytes;
 }
 
+/* What cannot be read is better known before hours of work than after them. */
+static void
+try_to_open(walking *w, const berthi_side_files *files)
+{
+    for (uint32_t i = 0; i < files->count && w->status == BERTH_OK; i++) {
+        berthi_file file;
+
+        w->status = open_file(w->location, files->files[i].name, &file, w->error);
+        if (w->status == BERTH_OK)
+            berthi_file_close(&file);
+    }
+}
+
 berth_status
 berthi_side_files_find(berthi_location *location, berthi_findings *findings,
                        berthi_side_files *out, berth_error *error)
@@ -460,6 +484,10 @@ berthi_side_files_find(berthi_location *location, berthi_findings *findings,
     walk(&w);
     if (w.status == BERTH_OK)
         arrange(&w, out);
+    if (w.status == BERTH_OK)
+        try_to_open(&w, out);
+    if (w.status != BERTH_OK)
+        memset(out, 0, sizeof *out);
     return w.status;
 }
 

@@ -38,9 +38,11 @@ typedef struct berthi_side_files {
 } berthi_side_files;
 
 /*
- * Finds them. The location is open, `error` is not NULL. What is left out though
- * its name says nothing against it is a warning. Fails with MISSING_BLOB for a
- * link to nowhere, as the system did, or with NO_MEMORY; *out is then empty.
+ * Finds them, and opens each once. The location is open, `error` is not NULL.
+ * What is left out though its name says nothing against it is a warning, and so is
+ * a folder that is called like a file of a model. Fails with MISSING_BLOB for a
+ * link to nowhere, as the system did (PERMISSION, ...), or with NO_MEMORY; *out is
+ * then empty.
  */
 berth_status berthi_side_files_find(berthi_location *location, berthi_findings *findings,
                                     berthi_side_files *out, berth_error *error);

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#include "kernels/spare.h"
+
 berth_status
 berthi_stage_init(berthi_stage *stage, berth_context *context, uint64_t buffer_bytes,
                   uint32_t capacity, uint32_t file_count,
@@ -43,13 +45,24 @@ berthi_stage_init(berthi_stage *stage, berth_context *context, uint64_t buffer_b
     return BERTH_OK;
 }
 
+uint8_t *
+berthi_stage_detach(berthi_stage *stage, berthi_stage_buffer *buffer)
+{
+    uint8_t *const memory = buffer->memory;
+
+    if (buffer->is_pinned)
+        stage->pins->unpin(stage->pins->user, memory, stage->buffer_bytes);
+    buffer->is_pinned = false;
+    buffer->memory = NULL;
+    return memory;
+}
+
 void
 berthi_stage_fini(berthi_stage *stage)
 {
     for (uint32_t i = 0; i < stage->allocated; i++)
-        berthi_memory_free_aligned(stage->context, BERTHI_PURPOSE_RING,
-                                   stage->buffers[i].memory, stage->buffer_bytes,
-                                   BERTHI_STAGE_ALIGNMENT);
+        berthi_spare_free(stage->context, berthi_stage_detach(stage, &stage->buffers[i]),
+                          stage->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
     berthi_memory_free(stage->context, BERTHI_PURPOSE_OBJECT, stage->buffers,
                        stage->capacity * sizeof *stage->buffers);
     berthi_memory_free(stage->context, BERTHI_PURPOSE_OBJECT, stage->next_in_file,
@@ -74,8 +87,8 @@ grow(berthi_stage *stage)
 {
     berthi_stage_buffer *const buffer = &stage->buffers[stage->allocated];
 
-    buffer->memory = berthi_memory_aligned(stage->context, BERTHI_PURPOSE_RING,
-                                           stage->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
+    buffer->memory = berthi_spare_alloc(stage->context, stage->buffer_bytes,
+                                        BERTHI_STAGE_ALIGNMENT);
     if (buffer->memory == NULL) {
         stage->limit = stage->allocated;
         berthi_log(stage->context, BERTH_LOG_INFO,
@@ -84,6 +97,9 @@ grow(berthi_stage *stage)
         return NULL;
     }
     stage->allocated++;
+    buffer->is_pinned =
+        stage->pins != NULL
+        && stage->pins->can_pin(stage->pins->user, buffer->memory, stage->buffer_bytes);
     return buffer;
 }
 
@@ -119,6 +135,15 @@ berthi_stage_fill(berthi_stage *stage, berthi_stage_buffer *buffer)
             stage->has_call[call] ? BERTHI_STAGE_WAITING : BERTHI_STAGE_DONE;
     /* Up to two calls have become possible. */
     pthread_cond_broadcast(&stage->has_work);
+    pthread_mutex_unlock(&stage->lock);
+}
+
+void
+berthi_stage_drop(berthi_stage *stage, berthi_stage_buffer *buffer)
+{
+    pthread_mutex_lock(&stage->lock);
+    buffer->state = BERTHI_STAGE_FREE;
+    buffer->chunk = NULL;
     pthread_mutex_unlock(&stage->lock);
 }
 

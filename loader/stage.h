@@ -44,6 +44,7 @@ typedef enum berthi_stage_progress {
 
 typedef struct berthi_stage_buffer {
     uint8_t *memory; /* NULL until it is first used */
+    bool is_pinned;
     uint32_t number; /* in the ring */
     berthi_stage_state state;
     const berthi_chunk *chunk; /* NULL: free */
@@ -59,6 +60,7 @@ typedef struct berthi_stage {
     uint32_t file_count;
     bool has_call[BERTHI_STAGE_CALL_COUNT];
     berthi_stage_buffer *buffers;
+    const berthi_ring_pins *pins; /* NULL: none; set before the first take() */
 
     pthread_mutex_t lock;    /* states and everything below */
     pthread_cond_t has_work; /* a call may be possible, or there will be none */
@@ -81,6 +83,11 @@ berth_status berthi_stage_init(berthi_stage *stage, berth_context *context,
                                uint32_t file_count,
                                const bool has_call[BERTHI_STAGE_CALL_COUNT],
                                berth_error *error);
+/*
+ * Memory of a buffer that is no longer the stage's, unpinned: reads into it have not come
+ * back. Only fini may follow.
+ */
+uint8_t *berthi_stage_detach(berthi_stage *stage, berthi_stage_buffer *buffer);
 /* No thread may use the stage any more. A zeroed stage is allowed. */
 void berthi_stage_fini(berthi_stage *stage);
 
@@ -95,6 +102,11 @@ berth_status berthi_stage_take(berthi_stage *stage, const berthi_chunk *chunk,
                                berthi_stage_buffer **out_buffer, berth_error *error);
 /* Its last byte has arrived: filling -> full. */
 void berthi_stage_fill(berthi_stage *stage, berthi_stage_buffer *buffer);
+/*
+ * A ring without workers: the thread that reads is done with a chunk, or will not get it;
+ * the buffer is free.
+ */
+void berthi_stage_drop(berthi_stage *stage, berthi_stage_buffer *buffer);
 /* Buffers that hold chunks of `file`. */
 uint32_t berthi_stage_held(berthi_stage *stage, uint32_t file);
 /* Nothing more comes: workers end when the last chunk is consumed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * values.h - weights in the caller's memory: checked arguments, and work that
- * several threads share. Only for values*.c.
+ * several threads share. Only for values*.c, and for what they are measured by.
  */
 #ifndef BERTH_LOADER_VALUES_H
 #define BERTH_LOADER_VALUES_H

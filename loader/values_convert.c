@@ -2,7 +2,6 @@
 /* values_convert.c - values to codes and back, in the caller's memory. */
 #include <string.h>
 
-#include "kernels/cpu.h"
 #include "loader/values.h"
 #include "quant/dequantize.h"
 #include "quant/quantize.h"
@@ -30,9 +29,9 @@ width_of(const conversion *c)
 
 /* Takes options, buffers and values; nothing is read or written. */
 static berth_status
-take(conversion *c, const berth_values_options *options,
-     const berth_values_buffers *buffers, bool is_quantized, const void *values,
-     uint64_t size, berth_error *error)
+take(conversion *c, const berth_context *context,
+     const berth_values_options *options, const berth_values_buffers *buffers,
+     bool is_quantized, const void *values, uint64_t size, berth_error *error)
 {
     berthi_values_range ranges[BERTHI_VALUES_RANGES];
     uint32_t count;
@@ -47,7 +46,7 @@ take(conversion *c, const berth_values_options *options,
         return status;
     ranges[count] = (berthi_values_range){ "values", values, size, c->values.value_bytes,
                                            width_of(c), !is_quantized };
-    c->operations = berthi_level_operations(berthi_cpu_best_level());
+    c->operations = berthi_level_operations(context->level);
     (void)berthi_quantizer_can_init(&c->quantizer, &c->operations, &c->values.storage,
                                     c->values.shape, c->values.rank);
     return berthi_values_check(ranges, count + 1, error);
@@ -134,7 +133,7 @@ berth_values_quantize(berth_context *context, const berth_values_options *option
     berthi_error_clear(error);
     if (context == NULL)
         return berthi_fail_argument(error, "context", "is NULL");
-    status = take(&c, options, buffers, true, values, size, error);
+    status = take(&c, context, options, buffers, true, values, size, error);
     if (status != BERTH_OK)
         return status;
     if (buffers->struct_size < offsetof(berth_values_buffers, offset) + sizeof offset)
@@ -219,7 +218,7 @@ berth_values_dequantize(berth_context *context, const berth_values_options *opti
     berthi_error_clear(error);
     if (context == NULL)
         return berthi_fail_argument(error, "context", "is NULL");
-    status = take(&c, options, buffers, false, values, size, error);
+    status = take(&c, context, options, buffers, false, values, size, error);
     if (status != BERTH_OK)
         return status;
     if (c.values.storage.is_double) {

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu.h"
 #include "loader/values.h"
 #include "quant/quantize.h"
 
@@ -81,9 +80,9 @@ check_ranges(const multiplication *m, berthi_values_range *ranges, uint32_t coun
 }
 
 static berth_status
-take(multiplication *m, const berth_values_options *options,
-     const berth_values_buffers *buffers, const berth_values_product *product,
-     berth_error *error)
+take(multiplication *m, const berth_context *context,
+     const berth_values_options *options, const berth_values_buffers *buffers,
+     const berth_values_product *product, berth_error *error)
 {
     berthi_values_range ranges[BERTHI_VALUES_RANGES];
     const char *mistake;
@@ -106,7 +105,7 @@ take(multiplication *m, const berth_values_options *options,
         return status;
     m->rows = m->values.shape[0];
     m->columns = m->values.shape[1];
-    m->operations = berthi_level_operations(berthi_cpu_best_level());
+    m->operations = berthi_level_operations(context->level);
     mistake = find_mistake(m);
     if (mistake != NULL)
         return berthi_fail_argument(error, "product", mistake);
@@ -295,7 +294,7 @@ berth_values_multiply(berth_context *context, const berth_values_options *option
     berthi_error_clear(error);
     if (context == NULL)
         return berthi_fail_argument(error, "context", "is NULL");
-    status = take(&m, options, buffers, product, error);
+    status = take(&m, context, options, buffers, product, error);
     if (status == BERTH_OK)
         status = allocate(&m, context, error);
     if (status != BERTH_OK)

@@ -50,42 +50,49 @@ report_mismatch(void *user, const berth_finding *finding)
         v->options.finding(v->options.finding_user, finding);
 }
 
+/* What a comparison has found. */
 static void
-compare_crc(verify *v, const berthi_about *where, uint32_t expected, uint32_t actual)
+note_comparison(verify *v, berth_status status, const char *tensor, size_t tensor_length,
+                const berth_error *details)
 {
-    berthi_about about = *where;
-    berth_error details;
-    const berth_finding finding = { .severity = BERTH_SEVERITY_ERROR,
-                                    .details = &details,
-                                    .name = where->tensor,
-                                    .name_length = where->tensor_length };
+    if (status != BERTH_OK)
+        report_mismatch(v, &(berth_finding){ .severity = BERTH_SEVERITY_ERROR,
+                                             .details = details,
+                                             .name = tensor,
+                                             .name_length = tensor_length });
+}
 
-    if (expected == actual)
-        return;
-    about.has = BERTH_HAS_POSITION | BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_CRC32;
-    about.expected = expected;
-    about.actual = actual;
-    berthi_fail(&details, BERTH_REASON_DIGEST, &about,
-                "the %s has another crc32 than the manifest says",
-                about.tensor != NULL ? "tensor" : "header");
-    report_mismatch(v, &finding);
+static bool
+is_comparing(const verify *v)
+{
+    return v->options.manifest_mode == BERTH_MANIFEST_CHECK
+           || v->options.manifest_mode == BERTH_MANIFEST_SOURCE;
 }
 
 static void
-compare_tensor(verify *v, const char *file, uint64_t number)
+compare_header(verify *v, const char *file, uint32_t shard)
+{
+    berth_error details;
+
+    if (v->promised.has_header[shard])
+        note_comparison(v,
+                        berthi_crcs_compare(&(berthi_about){ .file = file },
+                                            atomic_load(&v->promised.headers[shard]),
+                                            atomic_load(&v->actual.headers[shard]),
+                                            &details),
+                        NULL, 0, &details);
+}
+
+static void
+compare_tensor(verify *v, uint64_t number)
 {
     berth_tensor tensor;
+    berth_error details;
 
-    if (!v->promised.has_tensor[number])
-        return;
     berth_checkpoint_tensor(v->checkpoint, number, &tensor);
-    compare_crc(v,
-                &(berthi_about){ .file = file,
-                                 .tensor = tensor.name,
-                                 .tensor_length = tensor.name_length,
-                                 .position = tensor.file_offset },
-                atomic_load(&v->promised.tensors[number]),
-                atomic_load(&v->actual.tensors[number]));
+    note_comparison(
+        v, berthi_crcs_compare_tensor(&v->promised, &v->actual, number, &details),
+        tensor.name, tensor.name_length, &details);
 }
 
 static void
@@ -115,13 +122,10 @@ compare_batch(verify *v, const berthi_verify_batch *batch)
         berth_shard shard;
 
         berth_checkpoint_shard(v->checkpoint, number, &shard);
-        if (v->options.manifest_mode == BERTH_MANIFEST_CHECK) {
-            if (v->promised.has_header[number])
-                compare_crc(v, &(berthi_about){ .file = file },
-                            atomic_load(&v->promised.headers[number]),
-                            atomic_load(&v->actual.headers[number]));
+        if (is_comparing(v)) {
+            compare_header(v, file, number);
             for (uint64_t t = 0; t < shard.tensor_count; t++)
-                compare_tensor(v, file, shard.first_tensor + t);
+                compare_tensor(v, shard.first_tensor + t);
         }
         compare_blob(v, file, &batch->blobs[i]);
         if (v->options.manifest_mode != BERTH_MANIFEST_NONE)
@@ -209,12 +213,13 @@ prepare(verify *v, berth_error *error)
 
     if (mode != BERTH_MANIFEST_NONE)
         status = berthi_crcs_init(&v->actual, v->context, v->checkpoint, error);
-    if (status == BERTH_OK && mode == BERTH_MANIFEST_CHECK) {
+    if (status == BERTH_OK && is_comparing(v))
         status = berthi_crcs_init(&v->promised, v->context, v->checkpoint, error);
-        if (status == BERTH_OK)
-            status = berthi_crcs_read(&v->promised, v->manifest, report_mismatch, v,
-                                      error);
-    }
+    if (status == BERTH_OK && mode == BERTH_MANIFEST_CHECK)
+        status = berthi_crcs_read(&v->promised, v->manifest, report_mismatch, v, error);
+    if (status == BERTH_OK && mode == BERTH_MANIFEST_SOURCE)
+        status = berthi_crcs_read_sources(&v->promised, v->manifest, report_mismatch, v,
+                                          error);
     if (status == BERTH_OK && mode == BERTH_MANIFEST_WRITE) {
         status = berthi_crcs_write(&v->actual, NULL, NULL, &bytes, error);
         if (status == BERTH_OK)
@@ -305,7 +310,7 @@ static berth_status
 check_options(const berth_verify_options *options, berth_error *error)
 {
     if (options->manifest_mode < BERTH_MANIFEST_NONE
-        || options->manifest_mode > BERTH_MANIFEST_WRITE)
+        || options->manifest_mode > BERTH_MANIFEST_SOURCE)
         return berthi_fail_argument(error, "options", "has an unknown manifest_mode");
     if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         return berthi_fail_argument(error, "options", "has an unknown io");

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "loader/checkpoint.h"
-#include "loader/digest.h"
 
 #define CHUNK_BYTES (UINT64_C(4) << 20)
 #define CHUNK_BYTES_MIN (UINT64_C(64) << 10)
@@ -23,25 +23,18 @@ static void
 digest_span(const berthi_verify_batch *b, uint32_t file, const berthi_span *span,
             const uint8_t *bytes)
 {
-    const uint32_t crc = berthi_digest_crc32(0, bytes, (size_t)span->bytes);
-    const uint64_t end = span->tag_offset + span->bytes;
-    _Atomic uint32_t *sum;
-    uint64_t whole;
+    berth_shard shard;
+    uint64_t behind;
 
-    if (span->tag == BERTHI_NO_TAG) {
-        berth_shard shard;
-
-        berth_checkpoint_shard(b->checkpoint, b->first_shard + file, &shard);
-        whole = BERTHI_HEADER_PREFIX + shard.header_bytes;
-        sum = &b->crcs->headers[b->first_shard + file];
-    } else {
-        berth_tensor tensor;
-
-        berth_checkpoint_tensor(b->checkpoint, span->tag, &tensor);
-        whole = tensor.bytes;
-        sum = &b->crcs->tensors[span->tag];
+    if (span->tag != BERTHI_NO_TAG) {
+        berthi_crcs_add(b->crcs, span->tag, span->tag_offset, bytes, span->bytes);
+        return;
     }
-    atomic_fetch_xor(sum, berthi_digest_shift(crc, whole - end));
+    berth_checkpoint_shard(b->checkpoint, b->first_shard + file, &shard);
+    behind = BERTHI_HEADER_PREFIX + shard.header_bytes - span->tag_offset - span->bytes;
+    atomic_fetch_xor(
+        &b->crcs->headers[b->first_shard + file],
+        berthi_digest_shift(berthi_digest_crc32(0, bytes, (size_t)span->bytes), behind));
 }
 
 static berth_status

@@ -55,17 +55,19 @@ berthi_writer_insert(berthi_writer *writer, berthi_writer_file *file)
     while (*place != NULL && strcmp((*place)->name, file->name) < 0)
         place = &(*place)->next;
     file->next = *place;
+    file->is_listed = true;
     *place = file;
 }
 
 static void
-take_out(berthi_writer *writer, const berthi_writer_file *file)
+take_out(berthi_writer *writer, berthi_writer_file *file)
 {
     berthi_writer_file **place = &writer->files;
 
     while (*place != file)
         place = &(*place)->next;
     *place = file->next;
+    file->is_listed = false;
 }
 
 /* Name and path anew; false: out of memory. */
@@ -226,7 +228,7 @@ put_journal(void *user, const char *bytes, uint64_t size, uint64_t offset,
 static berth_status
 print_journal(berthi_writer *writer, const berthi_journal *journal, berth_error *error)
 {
-    const berthi_target target = { writer->folder, BERTHI_JOURNAL_NAME,
+    const berthi_target target = { writer->folder, writer->journal_name,
                                    writer->journal_path, true };
     berthi_output output;
     uint64_t bytes;
@@ -277,7 +279,7 @@ berthi_writer_save(berthi_writer *writer, berth_error *error)
     return status;
 }
 
-/* Notes it and tells the journal; as before on failure. */
+/* Notes it and tells the journal; as before on failure, but that it is in the set. */
 static berth_status
 list_file(berthi_writer *writer, berthi_writer_file *file, const uint32_t *notes,
           uint64_t note_count, berth_error *error)
@@ -295,6 +297,8 @@ list_file(berthi_writer *writer, berthi_writer_file *file, const uint32_t *notes
     file->notes = copy;
     file->note_count = note_count;
     file->is_finished = true;
+    if (file->is_shared && !file->is_listed)
+        berthi_writer_insert(writer, file);
     status = berthi_writer_save(writer, error);
     file->is_finished = status == BERTH_OK;
     return status;
@@ -320,13 +324,16 @@ berthi_writer_finish(berthi_writer *writer, berthi_writer_file *file, uint64_t b
     berth_status status;
 
     if (file->is_finished || bytes > file->bytes
-        || atomic_load(&file->written) < bytes)
+        || (!file->is_shared && atomic_load(&file->written) < bytes))
         return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
                                   "was not written completely", error);
     if (atomic_load(&file->has_failed))
         return berthi_writer_fail(file->path, BERTH_REASON_IO,
                                   "something of it could not be written before", error);
     status = make_durable(file, bytes, error);
+    /* Other parts trust the journal without looking for what it lists: names first. */
+    if (status == BERTH_OK && file->is_shared)
+        status = berthi_folder_flush(writer->folder, writer->path, error);
     if (status == BERTH_OK) {
         pthread_mutex_lock(&writer->lock);
         status = list_file(writer, file, notes, note_count, error);
@@ -364,11 +371,12 @@ berthi_writer_rename(berthi_writer *writer, berthi_writer_file *file, const char
     return status;
 }
 
-/* Unfinished or finished, but not published. */
+/* Unfinished or finished, but not published. What is shared is others', too. */
 static void
 remove_file(const berthi_writer *writer, berthi_writer_file *file)
 {
-    berthi_sys_unlink(writer->folder, file->temporary);
+    if (!file->is_shared)
+        berthi_sys_unlink(writer->folder, file->temporary);
     if (file->fd >= 0)
         berthi_sys_close(file->fd);
     file->fd = -1;
@@ -381,7 +389,8 @@ berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file)
     if (file == NULL)
         return;
     pthread_mutex_lock(&writer->lock);
-    take_out(writer, file);
+    if (file->is_listed)
+        take_out(writer, file);
     pthread_mutex_unlock(&writer->lock);
     remove_file(writer, file);
 }
@@ -393,7 +402,7 @@ remove_folder(const berthi_writer *writer)
     const char *slash;
 
     if (writer->has_journal)
-        berthi_sys_unlink(writer->folder, BERTHI_JOURNAL_NAME);
+        berthi_sys_unlink(writer->folder, writer->journal_name);
     if (!writer->has_made_folder)
         return;
     slash = strrchr(writer->path, '/');
@@ -416,8 +425,10 @@ berthi_writer_close(berthi_writer *writer)
         if (!f->is_finished)
             remove_file(writer, f);
     }
-    if (!has_finished)
+    if (!has_finished && !writer->is_recorded)
         remove_folder(writer);
+    if (writer->part_lock >= 0)
+        berthi_sys_close(writer->part_lock);
     if (writer->parent >= 0)
         berthi_sys_close(writer->parent);
     if (writer->folder >= 0)

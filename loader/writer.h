@@ -14,6 +14,8 @@
  * model whole, or the new model whole, or a folder without commit point whose
  * journal lets `resume` go on.
  *
+ * Several processes, on several machines, make one set as parts: writer_parts.h.
+ *
  * Threads: any for all calls but open, publish and close, which come alone. One
  * file is created, finished, renamed or dropped while nobody else uses it.
  */
@@ -45,6 +47,8 @@ struct berthi_writer_file {
     const char *temporary;  /* in the folder */
     int fd;                 /* -1: finished */
     bool is_published;      /* stands under its final name */
+    bool is_listed;         /* in the list of the set; a shared one once it is finished */
+    bool is_shared;         /* all parts write to it: it stays whoever drops it */
     _Atomic bool has_failed; /* what was written may be lost: it cannot be finished */
     _Atomic uint64_t written;
     _Atomic uint32_t *windows; /* bytes written of each; behind them, in the order in */
@@ -61,6 +65,12 @@ typedef struct berthi_writer_options {
     const char *job;
     bool overwrite; /* the folder may hold something; a journal is begun anew */
     bool resume;    /* go on where the journal of the same job ends, if there is one */
+    /*
+     * 0: one process writes the whole set. Else the number of parts that do, and
+     * which of them this one is, from 1; 0: the one that joins them.
+     */
+    uint32_t part_count;
+    uint32_t part;
 } berthi_writer_options;
 
 /*
@@ -71,6 +81,9 @@ typedef struct berthi_writer_options {
  * or has a journal (EXISTS, unless `overwrite` or `resume`), the journal of
  * another job (ARGUMENT) or a broken one (JOURNAL) with `resume`. Removes
  * temporary files that no journal lists and whose owner is dead.
+ *
+ * Parts are let in together, and nobody else; each has a journal of its own, to
+ * which the words above apply. The one that joins goes on with an earlier join.
  */
 berth_status berthi_writer_open(berth_context *context, const char *folder,
                                 const berthi_writer_options *options,
@@ -138,6 +151,13 @@ berth_status berthi_writer_rename(berthi_writer *writer, berthi_writer_file *fil
 
 /* Takes a file out of the set, finished or not, and removes it. NULL is allowed. */
 void berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file);
+
+/*
+ * Names that an older model's files have in the folder, strictly ascending; they
+ * outlive the writer. What is none of the set's is removed when the set is published.
+ */
+berth_status berthi_writer_add_stale(berthi_writer *writer, const char *const *names,
+                                     uint64_t count, berth_error *error);
 
 /*
  * Gives every file its final name; all must be finished. `commit_name` is the

@@ -87,9 +87,24 @@ close_folder(berthi_writer *writer)
 }
 
 /*
- * File systems without locks let everybody in: names that nobody else has and
- * renames keep the files right then, only the work is done twice.
+ * Parts are in it together. File systems without locks let everybody in: names
+ * that nobody else has and renames keep the files right then, only the work is
+ * done twice.
  */
+static berth_status
+lock_folder(berthi_writer *writer, berth_error *error)
+{
+    const int result = writer->part > 0 ? berthi_sys_lock_shared(writer->folder)
+                                        : berthi_sys_lock(writer->folder);
+
+    writer->is_locked = result == 0;
+    if (result == 0 || errno != EWOULDBLOCK)
+        return BERTH_OK;
+    writer->has_made_folder = false; /* it is the other one's by now */
+    return berthi_writer_fail(writer->path, BERTH_REASON_BUSY,
+                              "another process is writing to it", error);
+}
+
 static berth_status
 take_folder(berthi_writer *writer, berth_error *error)
 {
@@ -101,11 +116,9 @@ take_folder(berthi_writer *writer, berth_error *error)
         status = open_or_make(writer, error);
         if (status != BERTH_OK)
             return status;
-        if (berthi_sys_lock(writer->folder) != 0 && errno == EWOULDBLOCK) {
-            writer->has_made_folder = false; /* it is the other one's by now */
-            return berthi_writer_fail(writer->path, BERTH_REASON_BUSY,
-                                      "another process is writing to it", error);
-        }
+        status = lock_folder(writer, error);
+        if (status != BERTH_OK)
+            return status;
         status = check_still_there(writer, &is_there, error);
         if (status != BERTH_OK)
             return status;
@@ -158,22 +171,28 @@ done:
 
 /* ------------------------------------------------------------------- journal */
 
-static berth_status
-read_journal(berthi_writer *writer, berthi_journal *out, berth_error *error)
+berth_status
+berthi_writer_read_journal(berthi_writer *writer, const char *name, const char *path,
+                           berthi_journal *out, berth_error *error)
 {
     char *text;
     uint64_t bytes;
     berth_status status =
-        berthi_writer_read_text(writer, BERTHI_JOURNAL_NAME, writer->journal_path,
-                                BERTHI_JOURNAL_LIMIT, BERTH_REASON_JOURNAL, &text, &bytes,
-                                error);
+        berthi_writer_read_text(writer, name, path, BERTHI_JOURNAL_LIMIT,
+                                BERTH_REASON_JOURNAL, &text, &bytes, error);
 
     memset(out, 0, sizeof *out);
     if (status == BERTH_OK)
-        status = berthi_journal_parse(text, bytes, writer->journal_path, &writer->texts,
-                                      out, error);
+        status = berthi_journal_parse(text, bytes, path, &writer->texts, out, error);
     berthi_memory_free(writer->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
     return status;
+}
+
+static berth_status
+read_journal(berthi_writer *writer, berthi_journal *out, berth_error *error)
+{
+    return berthi_writer_read_journal(writer, writer->journal_name, writer->journal_path,
+                                      out, error);
 }
 
 /* The line that begins at `text`, printable and cut. */
@@ -207,10 +226,9 @@ check_job(const berthi_writer *writer, const berthi_journal *journal, berth_erro
                        found_line, my_line);
 }
 
-/* Whether `name` stands in the folder as a file of exactly `bytes` bytes. */
-static berth_status
-has_whole(const berthi_writer *writer, const char *name, uint64_t bytes, bool *out_has,
-          berth_error *error)
+berth_status
+berthi_writer_has_whole(const berthi_writer *writer, const char *name, uint64_t bytes,
+                        bool *out_has, berth_error *error)
 {
     berthi_sys_stat state;
 
@@ -231,11 +249,14 @@ adopt_file(berthi_writer *writer, const berthi_journal_file *listed, bool is_pub
     berthi_writer_file *file;
     bool is_temporary;
     bool is_published = false;
+    bool is_own;
     berth_status status =
-        has_whole(writer, listed->temporary, listed->bytes, &is_temporary, error);
+        berthi_writer_has_whole(writer, listed->temporary, listed->bytes, &is_temporary,
+                                error);
 
     if (status == BERTH_OK && is_publishing && !is_temporary)
-        status = has_whole(writer, listed->name, listed->bytes, &is_published, error);
+        status = berthi_writer_has_whole(writer, listed->name, listed->bytes,
+                                         &is_published, error);
     if (status != BERTH_OK || (!is_temporary && !is_published && !is_publishing))
         return status;
     file = berthi_writer_make_file(writer, listed->name);
@@ -250,6 +271,7 @@ adopt_file(berthi_writer *writer, const berthi_journal_file *listed, bool is_pub
     file->note_count = listed->note_count;
     file->is_finished = true;
     file->is_published = is_published;
+    file->is_shared = berthi_writer_is_of_parts(writer, listed->temporary, &is_own);
     berthi_writer_insert(writer, file);
     return BERTH_OK;
 }
@@ -311,27 +333,52 @@ begin_anew(berthi_writer *writer, berth_error *error)
     return berthi_writer_merge_stale(writer, names, journal.file_count, error);
 }
 
-/* Temporary files are no contents: what is dead of them goes. */
-static int
-is_contents(void *user, const char *name)
-{
-    bool *const has_contents = user;
+/* What a folder holds, but for temporary files: what is dead of them goes. */
+typedef struct contents {
+    const berthi_writer *writer;
+    bool has_files;
+    bool has_parts; /* of a set that is not this one */
+} contents;
 
-    *has_contents = !berthi_temporary_is_name(name, NULL);
-    return *has_contents;
+static int
+note_contents(void *user, const char *name)
+{
+    contents *const c = user;
+    bool is_own;
+
+    /* A lock alone is nothing that anybody has made. */
+    if (berthi_writer_is_of_parts(c->writer, name, &is_own))
+        c->has_parts = c->has_parts || (!is_own && !berthi_path_has_suffix(name, ".lock"));
+    else if (!berthi_temporary_is_name(name, NULL))
+        c->has_files = true;
+    return c->has_files;
 }
 
-static berth_status
-check_empty(const berthi_writer *writer, berth_error *error)
+berth_status
+berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
+                             berth_error *error)
 {
-    bool has_contents = false;
+    contents c = { .writer = writer };
 
-    if (berthi_sys_list(writer->folder, is_contents, &has_contents) != 0)
+    if (has_journal)
+        return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+                                  "holds an interrupted run: --resume goes on with it, "
+                                  "--force begins anew",
+                                  error);
+    if (berthi_sys_list(writer->folder, note_contents, &c) != 0)
         return berthi_fail_system(error, errno, writer->path, "listing the folder");
-    if (has_contents)
+    if (c.has_files)
         return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
                                   "is there already and not empty", error);
-    return BERTH_OK;
+    if (!c.has_parts)
+        return BERTH_OK;
+    return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+                              writer->prefix != NULL
+                                  ? "holds parts that another command has made: --force "
+                                    "begins anew"
+                                  : "holds parts of a model: --join puts them together, "
+                                    "--force begins anew",
+                              error);
 }
 
 static bool
@@ -346,29 +393,92 @@ is_listed(void *user, const char *name)
 }
 
 static berth_status
-look_around(berthi_writer *writer, bool is_resume, berth_error *error)
+find_journal(const berthi_writer *writer, const char *name, bool *out_is_there,
+             berth_error *error)
 {
     berthi_sys_stat state;
-    berth_status status;
 
-    if (berthi_sys_stat_at(writer->folder, BERTHI_JOURNAL_NAME, false, &state) != 0) {
-        if (errno != ENOENT)
-            return berthi_fail_system(error, errno, writer->journal_path,
-                                      "looking for a journal");
-        status = writer->overwrite ? BERTH_OK : check_empty(writer, error);
-    } else if (is_resume) {
+    *out_is_there = berthi_sys_stat_at(writer->folder, name, false, &state) == 0;
+    if (*out_is_there || errno == ENOENT)
+        return BERTH_OK;
+    return berthi_fail_system(error, errno, writer->journal_path, "looking for a journal");
+}
+
+static berth_status
+look_around(berthi_writer *writer, bool is_resume, berth_error *error)
+{
+    bool has_journal;
+    berth_status status =
+        find_journal(writer, BERTHI_JOURNAL_NAME, &has_journal, error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (!has_journal)
+        status = writer->overwrite ? BERTH_OK
+                                   : berthi_writer_check_contents(writer, false, error);
+    else if (is_resume)
         status = resume(writer, error);
-    } else if (writer->overwrite) {
+    else if (writer->overwrite)
         status = begin_anew(writer, error);
-    } else {
-        status = berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
-                                    "holds an interrupted run: --resume goes on with it, "
-                                    "--force begins anew",
-                                    error);
-    }
+    else
+        status = berthi_writer_check_contents(writer, true, error);
     if (status == BERTH_OK)
         berthi_temporary_remove_dead(writer->folder, NULL, is_listed, writer);
+    if (status == BERTH_OK && writer->overwrite && writer->prefix == NULL)
+        status = berthi_writer_remove_parts(writer, error);
     return status;
+}
+
+/* What another command has left is begun anew where that is allowed. */
+static berth_status
+look_around_joining(berthi_writer *writer, berth_error *error)
+{
+    berth_status status = look_around(writer, true, error);
+
+    if ((status == BERTH_EINVAL || status == BERTH_EFORMAT) && writer->overwrite)
+        status = begin_anew(writer, error);
+    return status;
+}
+
+/* A part looks at its own journal; what other parts do is their business. */
+static berth_status
+look_around_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
+{
+    bool has_journal;
+    bool has_own;
+    berth_status status =
+        find_journal(writer, BERTHI_JOURNAL_NAME, &has_journal, error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (has_journal && is_resume) {
+        writer->is_joining = true;
+        return BERTH_OK;
+    }
+    if (has_journal && !writer->overwrite)
+        return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+                                  "holds an interrupted run: --join goes on where parts "
+                                  "were put together, --force begins anew",
+                                  error);
+    if (!writer->overwrite)
+        status = berthi_writer_check_contents(writer, false, error);
+    if (status == BERTH_OK)
+        status = berthi_writer_lock_part(writer, error);
+    if (status == BERTH_OK)
+        status = find_journal(writer, writer->journal_name, &has_own, error);
+    if (status != BERTH_OK || !has_own)
+        return status;
+    if (is_resume)
+        return resume(writer, error);
+    if (!writer->overwrite)
+        return berthi_writer_fail(writer->journal_path, BERTH_REASON_EXISTS,
+                                  "this part has been begun before: --resume goes on with "
+                                  "it, --force begins it anew",
+                                  error);
+    if (berthi_sys_unlink(writer->folder, writer->journal_name) != 0 && errno != ENOENT)
+        return berthi_fail_system(error, errno, writer->journal_path,
+                                  "removing the journal");
+    return berthi_folder_flush(writer->folder, writer->path, error);
 }
 
 /* -------------------------------------------------------------------- opening */
@@ -379,6 +489,7 @@ keep_texts(berthi_writer *writer, const char *folder, const char *job, berth_err
 {
     uint64_t length = strlen(folder);
     const size_t job_length = strlen(job);
+    berth_status status = BERTH_OK;
 
     if (berthi_utf8_check((const unsigned char *)job, job_length) < job_length)
         return berthi_fail_argument(error, "job", "is not UTF-8");
@@ -386,12 +497,27 @@ keep_texts(berthi_writer *writer, const char *folder, const char *job, berth_err
         length--;
     writer->path = berthi_arena_text(&writer->texts, folder, length);
     writer->job = berthi_arena_text(&writer->texts, job, job_length);
-    if (writer->path != NULL)
-        writer->journal_path =
-            berthi_path_join(&writer->texts, writer->path, BERTHI_JOURNAL_NAME);
-    if (writer->job == NULL || writer->journal_path == NULL)
+    writer->journal_name = BERTHI_JOURNAL_NAME;
+    if (writer->path == NULL || writer->job == NULL)
         return berthi_fail_memory(error, "opening an output");
-    return BERTH_OK;
+    if (writer->part_count > 0)
+        status = berthi_writer_name_parts(writer, error);
+    if (status != BERTH_OK)
+        return status;
+    writer->journal_path =
+        berthi_path_join(&writer->texts, writer->path, writer->journal_name);
+    return writer->journal_path != NULL ? BERTH_OK
+                                        : berthi_fail_memory(error, "opening an output");
+}
+
+static berth_status
+look(berthi_writer *writer, bool is_resume, berth_error *error)
+{
+    if (writer->part_count == 0)
+        return look_around(writer, is_resume, error);
+    if (writer->part == 0)
+        return look_around_joining(writer, error);
+    return look_around_as_part(writer, is_resume, error);
 }
 
 berth_status
@@ -409,7 +535,10 @@ berthi_writer_open(berth_context *context, const char *folder,
     writer->context = context;
     writer->folder = -1;
     writer->parent = -1;
+    writer->part_lock = -1;
     writer->overwrite = options->overwrite;
+    writer->part_count = options->part_count;
+    writer->part = options->part;
     writer->commit = "";
     berthi_arena_init(&writer->texts, context, BERTHI_PURPOSE_OBJECT, TEXT_BLOCK_BYTES);
     writer->has_lock = pthread_mutex_init(&writer->lock, NULL) == 0;
@@ -418,7 +547,7 @@ berthi_writer_open(berth_context *context, const char *folder,
     if (status == BERTH_OK)
         status = take_folder(writer, error);
     if (status == BERTH_OK)
-        status = look_around(writer, options->resume, error);
+        status = look(writer, options->resume, error);
     if (status == BERTH_OK)
         *out = writer;
     else

@@ -19,16 +19,16 @@
 /* --------------------------------------------------------------- stale shards */
 
 static bool
-is_stale(berthi_writer *writer, const char *name)
+is_stale(berthi_writer *writer, const char *name, bool is_shard)
 {
     return berthi_journal_name_problem(name, strlen(name)) == NULL
-           && berthi_path_has_suffix(name, ".safetensors")
+           && (!is_shard || berthi_path_has_suffix(name, ".safetensors"))
            && berthi_writer_find(writer, name) == NULL;
 }
 
-berth_status
-berthi_writer_merge_stale(berthi_writer *writer, const char *const *b, uint64_t b_count,
-                          berth_error *error)
+static berth_status
+merge(berthi_writer *writer, const char *const *b, uint64_t b_count, bool are_shards,
+      berth_error *error)
 {
     const char **const a = writer->stale;
     const uint64_t a_count = writer->stale_count;
@@ -49,13 +49,27 @@ berthi_writer_merge_stale(berthi_writer *writer, const char *const *b, uint64_t 
 
         if (order <= 0)
             merged[count++] = a[i++];
-        else if (is_stale(writer, b[j]))
+        else if (is_stale(writer, b[j], are_shards))
             merged[count++] = b[j];
         j += order >= 0;
     }
     writer->stale = merged;
     writer->stale_count = count;
     return BERTH_OK;
+}
+
+berth_status
+berthi_writer_merge_stale(berthi_writer *writer, const char *const *b, uint64_t b_count,
+                          berth_error *error)
+{
+    return merge(writer, b, b_count, true, error);
+}
+
+berth_status
+berthi_writer_add_stale(berthi_writer *writer, const char *const *names, uint64_t count,
+                        berth_error *error)
+{
+    return merge(writer, names, count, false, error);
 }
 
 /* Shard names of an index, as texts that outlive it. */
@@ -276,7 +290,9 @@ clean(berthi_writer *writer, berth_error *error)
             status = berthi_writer_remove_stale(writer, writer->stale[i], true, error);
     for (uint64_t i = 0; i < writer->stale_count && status == BERTH_OK; i++)
         status = berthi_writer_flush_folders(writer, writer->stale[i], error);
-    if (writer->stale_count > 0 && status == BERTH_OK)
+    if (status == BERTH_OK && writer->prefix != NULL)
+        status = berthi_writer_remove_parts(writer, error);
+    if (status == BERTH_OK && (writer->stale_count > 0 || writer->prefix != NULL))
         status = berthi_folder_flush(writer->folder, writer->path, error);
     if (status != BERTH_OK)
         return status;

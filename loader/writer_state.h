@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer_state.h - what the parts of the writer share: writer_open.c (folder,
+ * writer_state.h - what the files of the writer share: writer_open.c (folder,
  * lock, an old journal), writer.c (files), writer_bytes.c (their bytes),
+ * writer_parts.c (several processes), writer_table.c (what they tell each other),
  * writer_folders.c (folders on the way to a file) and writer_publish.c.
  */
 #ifndef BERTH_LOADER_WRITER_STATE_H
@@ -16,13 +17,25 @@
 #include "loader/writer.h"
 
 #define BERTHI_WRITER_INDEX "model.safetensors.index.json"
+#define BERTHI_WRITER_LOCK_END ".lock" /* behind the name of a part's journal */
 #define BERTHI_WRITER_SINGLE "model.safetensors"
+#define BERTHI_WRITER_NAME 128u /* of what a part has for itself; ends in NUL */
 
 struct berthi_writer {
     berth_context *context;
     const char *path; /* of the folder, without slashes at its end */
+    const char *journal_name; /* in the folder */
     const char *journal_path;
     const char *job;
+    const char *prefix; /* of what parts share; NULL: there are none */
+    const char *set_job; /* with parts: of the whole set */
+    uint32_t seed;        /* with parts: of the checks in their table */
+    uint32_t part_count;
+    uint32_t part;      /* 0: all, or the one that joins */
+    int part_lock;      /* descriptor; -1: not open */
+    bool is_locked;     /* the file system has let us lock the folder */
+    bool is_joining;    /* a part finds that its set was being joined */
+    bool is_recorded;   /* the journal stays even if it lists no file */
     int folder;       /* descriptor, locked; -1: not open */
     int parent;       /* that of the folder around one that was made here; or -1 */
     bool overwrite;
@@ -41,6 +54,25 @@ struct berthi_writer {
 
 berth_status berthi_writer_fail(const char *path, berth_reason reason,
                                 const char *message, berth_error *error);
+
+/* ------------------------------------------------------------- writer_parts.c */
+
+/* The name of a part's journal. */
+void berthi_writer_name_journal(const berthi_writer *writer, uint32_t part,
+                                char out[BERTHI_WRITER_NAME]);
+/* The names of what parts share; job and journal_name become this part's. */
+berth_status berthi_writer_name_parts(berthi_writer *writer, berth_error *error);
+/* BUSY: another process is this part. */
+berth_status berthi_writer_lock_part(berthi_writer *writer, berth_error *error);
+/* True for files of parts: *out_is_own: of this job's. */
+bool berthi_writer_is_of_parts(const berthi_writer *writer, const char *name,
+                               bool *out_is_own);
+/* Removes the files of parts, those of this job only unless `overwrite`. */
+berth_status berthi_writer_remove_parts(berthi_writer *writer, berth_error *error);
+
+/* EXISTS when the folder may not be touched without being asked to. */
+berth_status berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
+                                          berth_error *error);
 
 /* Where a file is to appear; borrows from both. */
 berthi_target berthi_writer_target(const berthi_writer *writer,
@@ -82,6 +114,13 @@ berthi_writer_file *berthi_writer_make_file(berthi_writer *writer, const char *n
 berth_status berthi_writer_merge_stale(berthi_writer *writer, const char *const *b,
                                        uint64_t b_count, berth_error *error);
 
+/* Parses the journal `name`; texts belong to the writer. */
+berth_status berthi_writer_read_journal(berthi_writer *writer, const char *name,
+                                        const char *path, berthi_journal *out,
+                                        berth_error *error);
+/* Whether `name` stands in the folder as a file of exactly `bytes` bytes. */
+berth_status berthi_writer_has_whole(const berthi_writer *writer, const char *name,
+                                     uint64_t bytes, bool *out_has, berth_error *error);
 /* The text of a file in the folder; free it as DOCUMENT. A larger one is `reason`. */
 berth_status berthi_writer_read_text(berthi_writer *writer, const char *name,
                                      const char *path, uint64_t limit,

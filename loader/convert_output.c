@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert_output.c - what is wrong with an output's folder, before anything is
+ * read or written: that it is no source, that nothing lies in the way of a file,
+ * and for a conversion that is only tried, whatever else the writer would say.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/convert_job.h"
+#include "loader/journal.h"
+#include "loader/manifest.h"
+#include "loader/paths.h"
+#include "loader/temporary.h"
+#include "loader/writer_state.h"
+
+#define MAX_DEPTH 4096 /* of folders above a folder */
+
+/* The output's folder, or while there is none the one in which it will be made. */
+typedef struct nearest {
+    berthi_convert *convert;
+    const char *path;
+    int folder;
+    bool exists;
+} nearest;
+
+/* --------------------------------------------------------------------- overlap */
+
+static bool
+is_same(const berthi_sys_stat *a, const berthi_sys_stat *b)
+{
+    return a->device == b->device && a->inode == b->inode;
+}
+
+/*
+ * Whether `folder` is `wanted` or lies in it. What may not be looked at on the
+ * way up lies in nothing.
+ */
+static bool
+is_within(int folder, const berthi_sys_stat *wanted)
+{
+    berthi_sys_stat state;
+    berthi_sys_stat below = { .inode = 0 };
+    int at = berthi_sys_open_folder(folder, ".");
+    bool is_found = false;
+
+    for (int depth = 0; at >= 0 && depth < MAX_DEPTH && !is_found; depth++) {
+        int above;
+
+        if (berthi_sys_fstat(at, &state) != 0)
+            break;
+        is_found = is_same(&state, wanted);
+        if (depth > 0 && is_same(&state, &below))
+            break; /* the root */
+        below = state;
+        above = berthi_sys_open_folder(at, "..");
+        berthi_sys_close(at);
+        at = above;
+    }
+    if (at >= 0)
+        berthi_sys_close(at);
+    return is_found;
+}
+
+/* "a/b/" lies in "a/", "b" in ".". NULL: out of memory. */
+static const char *
+folder_above(const char *path, berthi_arena *texts)
+{
+    uint64_t length = strlen(path);
+
+    while (length > 0 && path[length - 1] == '/')
+        length--;
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    return length > 0 ? berthi_arena_text(texts, path, length) : ".";
+}
+
+static berth_status
+fail_with(const nearest *n, berth_reason reason, const char *message, berth_error *error)
+{
+    return berthi_fail(error, reason, &(berthi_about){ .file = n->path }, "%s", message);
+}
+
+static berth_status
+open_nearest(nearest *n, berth_error *error)
+{
+    const char *above;
+
+    n->folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, n->path);
+    n->exists = n->folder >= 0;
+    if (n->exists)
+        return BERTH_OK;
+    if (errno != ENOENT)
+        return berthi_fail_system(error, errno, n->path, "opening the folder");
+    above = folder_above(n->path, &n->convert->texts);
+    if (above == NULL)
+        return berthi_fail_memory(error, "starting a conversion");
+    n->folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, above);
+    return n->folder >= 0
+               ? BERTH_OK
+               : berthi_fail_system(error, errno, n->path, "making the folder");
+}
+
+static berth_status
+check_overlap(const nearest *n, berth_error *error)
+{
+    const berthi_location *const source = &n->convert->recipe.location;
+    berthi_sys_stat source_state;
+    berthi_sys_stat output_state;
+    const char *problem = NULL;
+
+    if (berthi_sys_fstat(source->folder, &source_state) != 0
+        || berthi_sys_fstat(n->folder, &output_state) != 0)
+        return berthi_fail_system(error, errno, n->path, "looking at the folder");
+    if (n->exists && is_same(&source_state, &output_state))
+        problem = "is the folder of the model that is read";
+    /* Beside a file that was named there may be anything. */
+    else if (source->file == NULL && is_within(n->folder, &source_state))
+        problem = "lies in the folder of the model that is read";
+    else if (n->exists && is_within(source->folder, &output_state))
+        problem = "holds the folder of the model that is read";
+    return problem == NULL ? BERTH_OK
+                           : fail_with(n, BERTH_REASON_ARGUMENT, problem, error);
+}
+
+/* ------------------------------------------------------------ what is in the way */
+
+/* Of a writer as much as looking takes. */
+static berthi_writer
+as_writer(const nearest *n)
+{
+    return (berthi_writer){ .folder = n->folder, .path = n->path, .overwrite = true };
+}
+
+static berth_status
+check_name(const nearest *n, const char *name, berth_error *error)
+{
+    const berthi_writer writer = as_writer(n);
+    const char *const path = berthi_path_join(&n->convert->texts, n->path, name);
+
+    if (path == NULL)
+        return berthi_fail_memory(error, "starting a conversion");
+    return berthi_writer_check_target(&writer, name, path, error);
+}
+
+/* A folder or a device under the name of a file is better found now than at the end. */
+static berth_status
+check_names(const nearest *n, berth_error *error)
+{
+    static const char *const names[] = { "config.json", BERTHI_CONVERT_INDEX,
+                                         BERTHI_MANIFEST_NAME };
+    const berthi_side_files *const files = &n->convert->side_files;
+    const uint32_t shards = berthi_layout_shard_count(n->convert->layout);
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && status == BERTH_OK; i++)
+        status = check_name(n, names[i], error);
+    for (uint32_t i = 0; i < files->count && status == BERTH_OK; i++)
+        status = check_name(n, files->files[i].name, error);
+    for (uint32_t i = 0; i < shards && status == BERTH_OK; i++) {
+        char name[BERTHI_LAYOUT_NAME];
+
+        berthi_layout_shard_name(i, shards, name);
+        status = check_name(n, name, error);
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------- dry runs */
+
+static berth_status
+check_contents(const nearest *n, berth_error *error)
+{
+    const berthi_writer writer = as_writer(n);
+    berthi_sys_stat state;
+    const bool has_journal =
+        berthi_sys_stat_at(n->folder, BERTHI_JOURNAL_NAME, false, &state) == 0;
+
+    return berthi_writer_check_contents(&writer, has_journal, error);
+}
+
+/* The space, of which some file system does not say how much there is. */
+static berth_status
+check_space(const nearest *n, berth_error *error)
+{
+    berth_convert_report *const report = &n->convert->report;
+
+    if (berthi_sys_free_bytes(n->folder, &report->free_bytes) != 0)
+        report->free_bytes = UINT64_MAX;
+    return berthi_folder_check_space(n->folder, report->output_bytes, n->path, error);
+}
+
+/* What the writer would say first, of a folder that nobody touches. */
+static berth_status
+try_folder(const nearest *n, berth_error *error)
+{
+    berth_status status = berthi_folder_check(n->folder, n->path, error);
+
+    if (status == BERTH_OK && n->exists && n->convert->options.overwrite == 0)
+        status = check_contents(n, error);
+    if (status == BERTH_OK && berthi_sys_check_writable(n->folder) != 0)
+        status = berthi_fail_system(error, errno, n->path,
+                                    n->exists ? "writing to the folder"
+                                              : "making the folder");
+    return status == BERTH_OK ? check_space(n, error) : status;
+}
+
+berth_status
+berthi_convert_check_output(berthi_convert *convert, berth_error *error)
+{
+    nearest n = { .convert = convert, .path = convert->options.output };
+    berth_status status = open_nearest(&n, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = check_overlap(&n, error);
+    if (status == BERTH_OK && n.exists && convert->options.overwrite != 0)
+        status = check_names(&n, error);
+    if (status == BERTH_OK && convert->options.dry_run != 0)
+        status = try_folder(&n, error);
+    berthi_sys_close(n.folder);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert_remarks.c - what a conversion does though it may not be what was meant:
+ * part of a model, a model that no loader knows, experts that stay as they are.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "loader/convert_job.h"
+#include "loader/findings.h"
+#include "loader/index.h"
+
+#define PLACE_DIGITS 5u /* of -00001-of-00003.safetensors */
+
+static void
+remark_config(berthi_convert *convert, berthi_findings *findings)
+{
+    const char *const path =
+        berthi_location_path(&convert->recipe.location, "config.json");
+    const bool is_plain = convert->options.type == BERTH_ENCODING_NATIVE;
+
+    if (convert->recipe.config_text != NULL)
+        return;
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_CONFIG_JSON,
+                           &(berthi_about){ .file = path },
+                           "there is none: layers are guessed from the names of their "
+                           "tensors, and loaders will not know %s",
+                           is_plain ? "the model" : "that the new weights are quantized");
+}
+
+/* ------------------------------------------------------------ a shard of several */
+
+static bool
+has_digits(const char *at, uint32_t *out)
+{
+    *out = 0;
+    for (uint32_t i = 0; i < PLACE_DIGITS; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return false;
+        *out = 10 * *out + (uint32_t)(at[i] - '0');
+    }
+    return true;
+}
+
+/* "any-00002-of-00003.safetensors" is one of 3; 1 for other names. */
+static uint32_t
+count_by_name(const char *name)
+{
+    static const char end[] = ".safetensors";
+    const size_t tail = 2 * PLACE_DIGITS + strlen("--of-") + strlen(end);
+    const size_t length = strlen(name);
+    const char *const at = name + length - tail; /* "-00002-of-..." */
+    uint32_t number;
+    uint32_t count;
+
+    if (length <= tail || strcmp(name + length - strlen(end), end) != 0 || at[0] != '-'
+        || !has_digits(at + 1, &number)
+        || strncmp(at + 1 + PLACE_DIGITS, "-of-", strlen("-of-")) != 0
+        || !has_digits(at + 1 + PLACE_DIGITS + strlen("-of-"), &count) || count == 0)
+        return 1;
+    return count;
+}
+
+/* How many shards the index has, if it names this file; else 1. */
+static uint32_t
+count_in_index(const berthi_index *index, const char *name)
+{
+    for (uint32_t i = 0; i < index->shard_count; i++)
+        if (strcmp(index->text + index->shards[i], name) == 0)
+            return index->shard_count;
+    return 1;
+}
+
+/* An index that cannot be read says nothing about the file that was named. */
+static uint32_t
+count_by_index(berthi_convert *convert, const char *name)
+{
+    berthi_location *const location = &convert->recipe.location;
+    berthi_index index;
+    berth_error ignored;
+    bool has_index = false;
+    char *text;
+    uint64_t bytes;
+    uint32_t count = 1;
+
+    if (berthi_location_has(location, BERTHI_CONVERT_INDEX, &has_index, &ignored) != BERTH_OK
+        || !has_index
+        || berthi_location_read(location, BERTHI_CONVERT_INDEX, BERTHI_INDEX_LIMIT,
+                                BERTH_REASON_INDEX_JSON, &text, &bytes, &ignored)
+               != BERTH_OK)
+        return 1;
+    if (berthi_index_parse(convert->context, text, bytes, BERTHI_CONVERT_INDEX, &index,
+                           &ignored)
+        == BERTH_OK)
+        count = count_in_index(&index, name);
+    berthi_index_fini(&index);
+    berthi_memory_free(convert->context, BERTHI_PURPOSE_HEADER, text, bytes);
+    return count;
+}
+
+static void
+remark_part(berthi_convert *convert, berthi_findings *findings)
+{
+    const char *const name = convert->recipe.location.file;
+    uint32_t count;
+
+    if (name == NULL)
+        return;
+    count = count_by_name(name);
+    if (count == 1)
+        count = count_by_index(convert, name);
+    if (count == 1)
+        return;
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_PARTIAL,
+                           &(berthi_about){ .file = convert->checkpoint->path },
+                           "is one of %" PRIu32 " shards: only what is in it is converted",
+                           count);
+}
+
+/* --------------------------------------------------------------------- experts */
+
+/* Stacks of matrices have no place in the layout of int8. */
+static void
+remark_experts(berthi_convert *convert, berthi_findings *findings)
+{
+    const berthi_recipe *const recipe = &convert->recipe;
+    const berthi_recipe_weight *first = NULL;
+    uint32_t count = 0;
+
+    if (convert->options.type != BERTH_ENCODING_INT8 || convert->options.takes_experts == 0)
+        return;
+    for (uint32_t i = 0; i < recipe->weight_count; i++) {
+        const berthi_recipe_weight *const weight = &recipe->weights[i];
+
+        if (!recipe->architecture->parameter_of[i]->is_experts || weight->rank != 3
+            || weight->storage.encoding != BERTH_ENCODING_NATIVE)
+            continue;
+        first = first == NULL ? weight : first;
+        count++;
+    }
+    if (first == NULL)
+        return;
+    berthi_findings_keep_name(findings, first->name, first->name_length);
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = convert->checkpoint->path,
+                                            .tensor = first->name,
+                                            .tensor_length = first->name_length },
+                           "is one of %" PRIu32 " stacks of experts that stay as they are: "
+                           "int8 is for matrices, nf4 and fp4 take experts",
+                           count);
+}
+
+void
+berthi_convert_remark(berthi_convert *convert)
+{
+    berthi_findings findings;
+
+    if (convert->options.part > 1) /* the first says it for all */
+        return;
+    berthi_findings_init(&findings, convert->context,
+                         &(berth_open_options){ .finding = convert->options.finding,
+                                                .finding_user =
+                                                    convert->options.finding_user });
+    remark_config(convert, &findings);
+    remark_part(convert, &findings);
+    remark_experts(convert, &findings);
+    berthi_findings_fini(&findings);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices_api.c - devices and streams of berth.h: arguments checked, then one call. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "kernels/sys.h"
+
+#define NS_OF_MS UINT64_C(1000000)
+
+/* ----------------------------------------------------------------------- devices */
+
+berth_status
+berth_devices_open(berth_context *context, const char *words, berth_devices **out_devices,
+                   berth_error *error)
+{
+    berthi_error_clear(error);
+    if (out_devices == NULL)
+        return berthi_fail_argument(error, "out_devices", "is NULL");
+    *out_devices = NULL;
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (words == NULL)
+        return berthi_fail_argument(error, "words", "is NULL");
+    return berthi_devices_open(context, words, out_devices, error);
+}
+
+void
+berth_devices_close(berth_devices *devices)
+{
+    berthi_devices_close(devices);
+}
+
+uint32_t
+berth_devices_count(const berth_devices *devices)
+{
+    return berthi_devices_count(devices);
+}
+
+berth_status
+berth_devices_get(const berth_devices *devices, uint32_t number, berth_device *out)
+{
+    berthi_device_properties properties;
+    berthi_device *device;
+
+    memset(out, 0, sizeof *out);
+    if (number >= berthi_devices_count(devices))
+        return BERTH_EINVAL;
+    device = berthi_devices_at(devices, number);
+    device->table->describe(device, &properties);
+    snprintf(out->name, sizeof out->name, "%s", properties.name);
+    snprintf(out->description, sizeof out->description, "%s", properties.description);
+    out->memory_bytes = properties.memory_bytes;
+    out->free_bytes = properties.free_bytes;
+    out->numa_node = properties.numa_node;
+    out->is_host = properties.is_host;
+    out->is_simulated = properties.is_simulated;
+    return BERTH_OK;
+}
+
+double
+berth_devices_seconds(const berth_devices *devices)
+{
+    return 1e-9 * (double)berthi_devices_elapsed_ns(devices);
+}
+
+/* ----------------------------------------------------------------------- streams */
+
+static berth_status
+find_device(berth_devices *devices, uint32_t number, berthi_device **out,
+            berth_error *error)
+{
+    *out = NULL;
+    if (devices == NULL)
+        return berthi_fail_argument(error, "devices", "is NULL");
+    if (number >= berthi_devices_count(devices))
+        return berthi_fail_argument(error, "number", "is that of no device");
+    *out = berthi_devices_at(devices, number);
+    return BERTH_OK;
+}
+
+berth_status
+berth_stream_create(berth_devices *devices, uint32_t number, void **out_stream,
+                    berth_error *error)
+{
+    berthi_stream *stream = NULL;
+    berthi_device *device;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (out_stream == NULL)
+        return berthi_fail_argument(error, "out_stream", "is NULL");
+    *out_stream = NULL;
+    status = find_device(devices, number, &device, error);
+    if (status == BERTH_OK)
+        status = device->table->stream_create(device, &stream, error);
+    *out_stream = stream;
+    return status;
+}
+
+void
+berth_stream_destroy(berth_devices *devices, uint32_t number, void *stream)
+{
+    berthi_device *device;
+
+    if (stream != NULL && find_device(devices, number, &device, NULL) == BERTH_OK)
+        device->table->stream_destroy(device, stream);
+}
+
+berth_status
+berth_stream_call(berth_devices *devices, uint32_t number, void *stream,
+                  void (*call)(void *user), void *user, double seconds,
+                  berth_error *error)
+{
+    const berthi_launch launch = {
+        .operation = BERTHI_OPERATION_CALL,
+        .arguments.call = { .call = call, .user = user, .seconds = seconds },
+    };
+    berthi_device *device;
+    berth_status status;
+
+    berthi_error_clear(error);
+    status = find_device(devices, number, &device, error);
+    if (status != BERTH_OK)
+        return status;
+    if (call == NULL)
+        return berthi_fail_argument(error, "call", "is NULL");
+    if (!isfinite(seconds) || seconds < 0)
+        return berthi_fail_argument(error, "seconds", "is no length of time");
+    if (!device->table->has_operation(device, BERTHI_OPERATION_CALL))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "this device calls no functions of the host");
+    return device->table->launch(device, &launch, stream, error);
+}
+
+/* `milliseconds` from now; UINT64_MAX: never. */
+static uint64_t
+deadline_of(int64_t milliseconds)
+{
+    uint64_t deadline;
+
+    if (milliseconds < 0 || !berthi_can_mul((uint64_t)milliseconds, NS_OF_MS, &deadline)
+        || !berthi_can_add(deadline, berthi_sys_now_ns(), &deadline))
+        return UINT64_MAX;
+    return deadline;
+}
+
+berth_status
+berth_stream_wait(berth_devices *devices, uint32_t number, void *stream,
+                  int64_t milliseconds, berth_error *error)
+{
+    const uint64_t deadline = deadline_of(milliseconds);
+    berthi_event *event = NULL;
+    berthi_device *device;
+    berth_status status;
+
+    berthi_error_clear(error);
+    status = find_device(devices, number, &device, error);
+    if (status == BERTH_OK)
+        status = device->table->event_create(device, &event, error);
+    if (status != BERTH_OK)
+        return status;
+    status = device->table->record(device, event, stream, error);
+    if (status == BERTH_OK)
+        status = device->table->await(device, event, deadline, error);
+    device->table->event_destroy(device, event);
+    return status;
+}

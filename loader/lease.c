@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease.c - acquire and release: who may use what lies in the slots.
+ *
+ * Both are a few comparisons and one or two calls of the device; the host waits only
+ * for the disk. A lease that would need a slot which only its caller can empty is
+ * refused, so callers with several leases cannot wait for themselves.
+ */
+#include "loader/lease.h"
+
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/lease_state.h"
+
+#define DEFAULT_RING_BYTES (UINT64_C(256) << 20)
+
+/* ------------------------------------------------------------------- begin, end */
+
+/* As the plan's, where it has one. */
+static uint64_t
+choose_ring(const berth_model *model, const berthi_lease_options *options)
+{
+    uint64_t ring = 0;
+    uint32_t devices = 0;
+
+    if (options->ring_bytes > 0)
+        return options->ring_bytes;
+    for (uint32_t t = 0; t < model->tier_count; t++) {
+        ring += model->plan->tiers[t].staging;
+        devices += model->tiers[t].kind == BERTH_TIER_GPU;
+    }
+    return ring > 0 && devices > 0 ? ring / devices : DEFAULT_RING_BYTES;
+}
+
+/* What comes first is on its way before anybody asks. */
+static berth_status
+begin_lines(berthi_leases *leases, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+        return BERTH_OK;
+    for (uint32_t i = 0; i < leases->line_count && status == BERTH_OK; i++) {
+        if (leases->lines[i].is_cache)
+            continue;
+        pthread_mutex_lock(&leases->lines[i].lock);
+        status = berthi_lease_pump(leases, &leases->lines[i], error);
+        pthread_mutex_unlock(&leases->lines[i].lock);
+    }
+    return status;
+}
+
+berth_status
+berthi_leases_create(berth_model *model, const berthi_lease_options *options,
+                     berthi_leases **out, berth_error *error)
+{
+    const uint64_t ring_bytes = choose_ring(model, options);
+    berthi_lease_options chosen = *options;
+    berthi_leases *leases;
+    berth_status status;
+
+    *out = NULL;
+    leases = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *leases);
+    if (leases == NULL)
+        return berthi_fail_memory(error, "the layers that are streamed");
+    leases->context = model->context;
+    leases->model = model;
+    berthi_arena_init(&leases->arena, model->context, BERTHI_PURPOSE_OBJECT,
+                      UINT64_C(16) << 10);
+    chosen.ring_bytes = ring_bytes;
+    status =
+        berthi_lease_units_list(leases, berthi_feeder_chunk_bytes(ring_bytes), error);
+    for (uint32_t i = 0; i < leases->line_count && status == BERTH_OK; i++)
+        status = berthi_lease_line_init(leases, &leases->lines[i], error);
+    if (status == BERTH_OK && leases->chunks.chunk_count > 0)
+        status = berthi_feeder_create(leases, &chosen, &leases->feeder, error);
+    if (status == BERTH_OK)
+        status = begin_lines(leases, error);
+    if (status != BERTH_OK || (leases->unit_count == 0 && !leases->has_experts)) {
+        berthi_leases_destroy(leases);
+        return status;
+    }
+    *out = leases;
+    return BERTH_OK;
+}
+
+void
+berthi_leases_destroy(berthi_leases *leases)
+{
+    if (leases == NULL)
+        return;
+    berthi_feeder_stop(leases->feeder);
+    for (uint32_t i = 0; i < leases->line_count; i++)
+        berthi_lease_line_fini(leases, &leases->lines[i]);
+    berthi_feeder_destroy(leases->feeder);
+    berthi_arena_fini(&leases->arena);
+    berthi_memory_free(leases->context, BERTHI_PURPOSE_OBJECT, leases, sizeof *leases);
+}
+
+/* ---------------------------------------------------------------------- failing */
+
+static berth_status
+check_layer(const berthi_leases *leases, uint32_t layer, berth_error *error)
+{
+    if (layer < leases->model->plan->summary.layer_count)
+        return BERTH_OK;
+    return berthi_fail_argument(error, "layer", "is none of the plan's");
+}
+
+static berth_status
+refuse_slots(const berthi_leases *leases, const berthi_lease_unit *unit,
+             berth_error *error)
+{
+    const berthi_lease_line *const line = &leases->lines[unit->line];
+    berthi_about about = berthi_lease_about(leases, unit);
+
+    return berthi_fail(error, BERTH_REASON_SLOTS, &about,
+                       "all %u slots of \"%s\" are leased", (unsigned)line->slot_count,
+                       leases->model->plan->tiers[line->tier].name);
+}
+
+static berth_status
+refuse_release(const berthi_leases *leases, const berthi_lease_unit *unit,
+               berth_error *error)
+{
+    berthi_about about = berthi_lease_about(leases, unit);
+
+    return berthi_fail(error, BERTH_REASON_LEASE, &about, "this layer is not leased");
+}
+
+/* ----------------------------------------------------------------------- acquire */
+
+static bool
+has_slot_to_give(const berthi_lease_line *line)
+{
+    for (uint32_t i = 0; i < line->slot_count; i++)
+        if (line->slots[i].leases == 0 && line->slots[i].waiters == 0)
+            return true;
+    return false;
+}
+
+/*
+ * The slot in which the unit is, or is going to be. NULL with BERTH_OK: the feeder is at
+ * another unit that somebody waits for.
+ */
+static berth_status
+find_or_fill(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
+             berthi_lease_slot **out_slot, berth_error *error)
+{
+    const bool is_in_order = number == line->expected;
+    berth_status status;
+
+    *out_slot = berthi_lease_find_slot(line, number);
+    if (*out_slot != NULL
+        && (is_in_order || (*out_slot)->leases > 0 || (*out_slot)->waiters > 0))
+        return BERTH_OK;
+    if (*out_slot == NULL && !has_slot_to_give(line))
+        return refuse_slots(leases, &leases->units[number], error);
+    line->summary.order_misses += !is_in_order;
+    line->expected = number;
+    line->is_halted = false;
+    berthi_lease_move_to(leases, line, number);
+    status = berthi_lease_pump(leases, line, error);
+    *out_slot = berthi_lease_find_slot(line, number);
+    return *out_slot != NULL ? BERTH_OK : status;
+}
+
+/* The same, until there is one. */
+static berth_status
+await_slot(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
+           uint64_t deadline_ns, berthi_lease_slot **out_slot, berth_error *error)
+{
+    berth_status status = find_or_fill(leases, line, number, out_slot, error);
+
+    while (status == BERTH_OK && *out_slot == NULL) {
+        if (berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns)
+            != 0)
+            return berthi_lease_fail_time(leases, &leases->units[number], error);
+        status = find_or_fill(leases, line, number, out_slot, error);
+    }
+    return status;
+}
+
+static berth_status
+lease(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
+      berthi_stream *stream, berth_error *error)
+{
+    const uint64_t deadline_ns = berthi_lease_feed_deadline(leases, line);
+    berthi_lease_slot *slot;
+    berth_status status = await_slot(leases, line, number, deadline_ns, &slot, error);
+
+    if (status == BERTH_OK)
+        status = berthi_lease_await_feeder(leases, line, slot, deadline_ns, error);
+    if (status == BERTH_OK && !BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_FULL_WAIT))
+        status = line->device->table->wait(line->device, stream, slot->full, error);
+    if (status != BERTH_OK)
+        return status;
+    if (number == line->expected)
+        line->expected = berthi_lease_unit_after(line, number);
+    slot->leases++;
+    line->summary.acquired++;
+    return BERTH_OK;
+}
+
+berth_status
+berthi_leases_acquire(berthi_leases *leases, uint32_t layer, berthi_stream *stream,
+                      berth_error *error)
+{
+    const berthi_lease_unit *const unit = berthi_lease_unit_of(leases, layer);
+    berthi_lease_line *line;
+    berth_status status;
+
+    if (unit == NULL)
+        return check_layer(leases, layer, error);
+    line = &leases->lines[unit->line];
+    pthread_mutex_lock(&line->lock);
+    status = lease(leases, line, (uint32_t)(unit - leases->units), stream, error);
+    pthread_mutex_unlock(&line->lock);
+    return status;
+}
+
+/* ----------------------------------------------------------------------- release */
+
+static berth_status
+end_lease(berthi_leases *leases, berthi_lease_line *line, const berthi_lease_unit *unit,
+          berthi_stream *stream, berth_error *error)
+{
+    berthi_lease_slot *const slot =
+        berthi_lease_find_slot(line, (uint32_t)(unit - leases->units));
+    berth_status status;
+
+    if (slot == NULL || slot->leases == 0)
+        return refuse_release(leases, unit, error);
+    status = berthi_lease_record_release(line, slot, stream, error);
+    if (status != BERTH_OK)
+        return status;
+    slot->leases--;
+    if (slot->leases > 0 || slot->waiters > 0)
+        return BERTH_OK;
+    berthi_lease_empty(line, slot);
+    /* What cannot be brought now is brought, or refused, when it is asked for. */
+    if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+        (void)berthi_lease_pump(leases, line, NULL);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_leases_release(berthi_leases *leases, uint32_t layer, berthi_stream *stream,
+                      berth_error *error)
+{
+    const berthi_lease_unit *const unit = berthi_lease_unit_of(leases, layer);
+    berthi_lease_line *line;
+    berth_status status;
+
+    if (unit == NULL)
+        return check_layer(leases, layer, error);
+    line = &leases->lines[unit->line];
+    pthread_mutex_lock(&line->lock);
+    status = end_lease(leases, line, unit, stream, error);
+    pthread_mutex_unlock(&line->lock);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- sleep */
+
+static berth_status
+refuse_leased(const berthi_leases *leases, const berthi_lease_slot *slot,
+              berth_error *error)
+{
+    berthi_about about = berthi_lease_about(leases, &leases->units[slot->unit]);
+
+    return berthi_fail(error, BERTH_REASON_LEASED, &about, "this layer is leased");
+}
+
+berth_status
+berthi_leases_settle(berthi_leases *leases, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < leases->line_count && status == BERTH_OK; i++) {
+        berthi_lease_line *const line = &leases->lines[i];
+        const berthi_lease_slot *leased = NULL;
+
+        pthread_mutex_lock(&line->lock);
+        for (uint32_t s = 0; s < line->slot_count; s++)
+            if (line->slots[s].leases > 0)
+                leased = &line->slots[s];
+        status = leased != NULL ? refuse_leased(leases, leased, error)
+                                : berthi_lease_line_settle(leases, line, error);
+        pthread_mutex_unlock(&line->lock);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------ asking */
+
+uint8_t *
+berthi_leases_find(berthi_leases *leases, uint64_t berth)
+{
+    const uint32_t layer = leases->model->plan->berths[berth].layer;
+    const berthi_lease_unit *const unit = berthi_lease_unit_of(leases, layer);
+    uint8_t *memory = NULL;
+    berthi_lease_line *line;
+    berthi_lease_slot *slot;
+    uint64_t offset;
+
+    if (leases->model->plan->berths[berth].is_expert)
+        return berthi_experts_find(leases, berth);
+    if (unit == NULL)
+        return NULL;
+    offset = berthi_lease_offset_of(unit, berth);
+    if (offset == UINT64_MAX)
+        return NULL;
+    line = &leases->lines[unit->line];
+    pthread_mutex_lock(&line->lock);
+    slot = berthi_lease_find_slot(line, (uint32_t)(unit - leases->units));
+    if (slot != NULL && slot->leases > 0)
+        memory = slot->memory + offset;
+    pthread_mutex_unlock(&line->lock);
+    return memory;
+}
+
+/* A line counts what it fills, whatever it is; experts are told apart here. */
+static berth_lease_summary
+count_line(const berthi_lease_line *line)
+{
+    berth_lease_summary sum = line->summary;
+
+    if (!line->is_cache)
+        return sum;
+    sum.experts_filled = sum.filled;
+    sum.expert_bytes = sum.copied_bytes;
+    sum.expert_disk_bytes = sum.disk_bytes;
+    sum.filled = sum.copied_bytes = sum.disk_bytes = 0;
+    return sum;
+}
+
+void
+berthi_leases_add(berth_lease_summary *sum, const berth_lease_summary *more)
+{
+    sum->acquired += more->acquired;
+    sum->filled += more->filled;
+    sum->copied_bytes += more->copied_bytes;
+    sum->disk_bytes += more->disk_bytes;
+    sum->order_misses += more->order_misses;
+    sum->host_waits += more->host_waits;
+    sum->experts_acquired += more->experts_acquired;
+    sum->expert_hits += more->expert_hits;
+    sum->experts_filled += more->experts_filled;
+    sum->expert_bytes += more->expert_bytes;
+    sum->expert_disk_bytes += more->expert_disk_bytes;
+}
+
+void
+berthi_leases_summary(berthi_leases *leases, berth_lease_summary *out)
+{
+    memset(out, 0, sizeof *out);
+    for (uint32_t i = 0; i < leases->line_count; i++) {
+        berthi_lease_line *const line = &leases->lines[i];
+        berth_lease_summary sum;
+
+        pthread_mutex_lock(&line->lock);
+        sum = count_line(line);
+        berthi_leases_add(out, &sum);
+        pthread_mutex_unlock(&line->lock);
+    }
+}

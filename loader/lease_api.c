@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lease_api.c - leases as berth.h has them; a model that streams nothing has none. */
+#include <string.h>
+
+#include "kernels/trace.h"
+#include "loader/lease.h"
+
+static berth_status
+check_arguments(const berth_model *model, uint32_t layer, berth_error *error)
+{
+    berthi_error_clear(error);
+    if (model == NULL)
+        return berthi_fail_argument(error, "model", "is NULL");
+    if (layer >= model->plan->summary.layer_count)
+        return berthi_fail_argument(error, "layer", "is none of the plan's");
+    return BERTH_OK;
+}
+
+/* What is done with a layer, while the model stays as it is. */
+typedef berth_status (*layer_call)(berthi_leases *leases, uint32_t layer,
+                                   berthi_stream *stream, berth_error *error);
+
+static berth_status
+call_layer(berth_model *model, uint32_t layer, berthi_stream *stream, layer_call call,
+           int32_t event, berth_error *error)
+{
+    berth_status status = check_arguments(model, layer, error);
+    uint64_t begin_ns;
+
+    if (status == BERTH_OK)
+        status = berthi_model_enter(model, error);
+    if (status != BERTH_OK)
+        return status;
+    begin_ns = berthi_trace_begin(model->context);
+    if (model->leases != NULL)
+        status = call(model->leases, layer, stream, error);
+    berthi_trace_end(model->context, event, "caller", begin_ns, 0,
+                     (berthi_trace_of){ BERTH_NO_TENSOR, layer, BERTH_NO_INDEX });
+    berthi_model_leave(model);
+    return status;
+}
+
+berth_status
+berth_layer_acquire(berth_model *model, uint32_t layer, void *stream, berth_error *error)
+{
+    return call_layer(model, layer, stream, berthi_leases_acquire, BERTH_TRACE_ACQUIRE,
+                      error);
+}
+
+berth_status
+berth_layer_release(berth_model *model, uint32_t layer, void *stream, berth_error *error)
+{
+    return call_layer(model, layer, stream, berthi_leases_release, BERTH_TRACE_RELEASE,
+                      error);
+}
+
+/* ------------------------------------------------------------------------ experts */
+
+/* What is done with them, while the model stays as it is. */
+typedef berth_status (*expert_call)(berthi_leases *leases, const berthi_expert_list *list,
+                                    berthi_stream *stream, berth_error *error);
+
+static berth_status
+prefetch(berthi_leases *leases, const berthi_expert_list *list, berthi_stream *stream,
+         berth_error *error)
+{
+    (void)stream;
+    return berthi_experts_prefetch(leases, list, error);
+}
+
+static berth_status
+call_experts(berth_model *model, const berthi_expert_list *list, berthi_stream *stream,
+             expert_call call, int32_t event, berth_error *error)
+{
+    berth_status status = check_arguments(model, list->layer, error);
+    uint64_t begin_ns;
+
+    if (status != BERTH_OK || list->count == 0)
+        return status;
+    if (list->numbers == NULL)
+        return berthi_fail_argument(error, "experts", "is NULL");
+    status = berthi_model_enter(model, error);
+    if (status != BERTH_OK)
+        return status;
+    begin_ns = berthi_trace_begin(model->context);
+    status = model->leases != NULL
+                 ? call(model->leases, list, stream, error)
+                 : berthi_fail_argument(error, "experts", "the layer has none");
+    berthi_trace_end(model->context, event, "caller", begin_ns, 0,
+                     (berthi_trace_of){ BERTH_NO_TENSOR, list->layer, BERTH_NO_INDEX });
+    berthi_model_leave(model);
+    return status;
+}
+
+berth_status
+berth_experts_acquire(berth_model *model, uint32_t layer, const uint32_t *experts,
+                      uint32_t count, void *stream, berth_error *error)
+{
+    return call_experts(model, &(berthi_expert_list){ layer, count, experts }, stream,
+                        berthi_experts_acquire, BERTH_TRACE_ACQUIRE, error);
+}
+
+berth_status
+berth_experts_release(berth_model *model, uint32_t layer, const uint32_t *experts,
+                      uint32_t count, void *stream, berth_error *error)
+{
+    return call_experts(model, &(berthi_expert_list){ layer, count, experts }, stream,
+                        berthi_experts_release, BERTH_TRACE_RELEASE, error);
+}
+
+berth_status
+berth_experts_prefetch(berth_model *model, uint32_t layer, const uint32_t *experts,
+                       uint32_t count, berth_error *error)
+{
+    return call_experts(model, &(berthi_expert_list){ layer, count, experts }, NULL,
+                        prefetch, BERTH_TRACE_ACQUIRE, error);
+}
+
+uint32_t
+berth_experts_slots(const berth_model *model, uint32_t layer)
+{
+    if (model->leases == NULL || layer >= model->plan->summary.layer_count)
+        return UINT32_MAX;
+    return berthi_experts_slots(model->leases, layer);
+}
+
+void
+berth_experts_count(const berth_model *model, uint32_t layer, berth_expert_counts *out)
+{
+    memset(out, 0, sizeof *out);
+    if (model->leases != NULL && layer < model->plan->summary.layer_count)
+        berthi_experts_count(model->leases, layer, out);
+}
+
+/* ------------------------------------------------------------------------- asking */
+
+void
+berth_model_leases(const berth_model *model, berth_lease_summary *out)
+{
+    memset(out, 0, sizeof *out);
+    if (model->leases != NULL)
+        berthi_leases_summary(model->leases, out);
+    berthi_leases_add(out, &model->leased);
+}

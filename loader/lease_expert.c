@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_expert.c - acquire, release and prefetch of experts.
+ *
+ * A call names experts of one layer; it gets all of them or none. Those that are
+ * resident cost nothing, those in a slot no copy. For the others slots are emptied that
+ * nobody uses; where there are not so many the call is refused before anything is given
+ * away, for who holds the slots may be the caller. While a call waits for the disk its
+ * slots are held: whatever else is asked for meanwhile, it gets what it waits for.
+ */
+#include <string.h>
+
+#include "loader/lease_state.h"
+
+/* Experts of one layer, as a call names them. */
+typedef struct request {
+    berthi_leases *leases;
+    berthi_lease_line *line; /* NULL: all are resident */
+    uint32_t layer;
+    const uint32_t *numbers;
+    uint32_t count;
+    uint32_t held;           /* of the first so many, those that are away */
+} request;
+
+/* ---------------------------------------------------------------------- requests */
+
+static berth_status
+refuse_number(const request *r, uint32_t number, berth_error *error)
+{
+    const char *const name = r->leases->model->plan->layers[r->layer].out.name;
+    const berthi_about about = { .tensor = name, .tensor_length = strlen(name) };
+
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                       "`experts`: %u is none of this layer's", (unsigned)number);
+}
+
+/* Its unit; NO_UNIT: it is resident. */
+static uint32_t
+unit_at(const request *r, uint32_t i)
+{
+    return berthi_lease_expert_of(r->leases, r->layer, r->numbers[i])->unit;
+}
+
+/* The slot of one that is away, has a slot or not; NULL, too: it is resident. */
+static berthi_lease_slot *
+slot_at(const request *r, uint32_t i)
+{
+    const uint32_t unit = unit_at(r, i);
+
+    return unit == BERTHI_NO_UNIT ? NULL : berthi_lease_cache_find(r->line, unit);
+}
+
+static berth_status
+begin(request *r, berthi_leases *leases, const berthi_expert_list *list,
+      berth_error *error)
+{
+    bool is_away = false;
+
+    *r = (request){ .leases = leases,
+                    .layer = list->layer,
+                    .numbers = list->numbers,
+                    .count = list->count };
+    for (uint32_t i = 0; i < r->count; i++) {
+        const berthi_lease_expert *const expert =
+            berthi_lease_expert_of(leases, r->layer, r->numbers[i]);
+
+        if (expert == NULL)
+            return refuse_number(r, r->numbers[i], error);
+        is_away |= expert->unit != BERTHI_NO_UNIT;
+    }
+    if (is_away)
+        r->line = &leases->lines[leases->experts[r->layer].line];
+    return BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------- holding */
+
+/* Nothing of the first `held` is given away meanwhile. */
+static void
+let_go(request *r)
+{
+    for (uint32_t i = 0; i < r->held; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        slot->waiters--;
+        berthi_lease_cache_note_use(r->line, slot);
+        if (slot->fill == BERTHI_LEASE_FAILED && slot->waiters == 0)
+            berthi_lease_empty(r->line, slot);
+    }
+    r->held = 0;
+}
+
+/* Slots that have to be emptied for the request. Marks those that it finds. */
+static uint32_t
+count_missing(const request *r)
+{
+    uint32_t missing = 0;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+        bool is_new = unit_at(r, i) != BERTHI_NO_UNIT && slot == NULL;
+
+        if (slot != NULL)
+            slot->mark = 1;
+        for (uint32_t k = 0; k < i && is_new; k++)
+            is_new = r->numbers[k] != r->numbers[i];
+        missing += is_new;
+    }
+    return missing;
+}
+
+/* Room for others beside those that are marked; takes the marks away. */
+static uint32_t
+count_room(const request *r)
+{
+    uint32_t room = berthi_lease_cache_room(r->line);
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        room -= slot->mark > 0 && !slot->is_used;
+        slot->mark = 0;
+    }
+    return room;
+}
+
+/* Those of the request that have slots keep them while others are emptied. */
+static void
+keep(const request *r, bool is_kept)
+{
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        if (is_kept && slot->mark == 0) {
+            slot->mark = 1;
+            slot->waiters++;
+        } else if (!is_kept && slot->mark > 0) {
+            slot->mark = 0;
+            slot->waiters--;
+        }
+        berthi_lease_cache_note_use(r->line, slot);
+    }
+}
+
+static berth_status
+fill(const request *r, uint32_t unit, berthi_lease_slot **out_slot, berth_error *error)
+{
+    const berthi_lease_unit *const about = &r->leases->units[unit];
+    berthi_lease_slot *const slot = berthi_lease_cache_take(r->line, about);
+    const berth_status status =
+        berthi_lease_begin_fill(r->leases, r->line, slot, unit, error);
+
+    *out_slot = slot;
+    if (status == BERTH_OK)
+        berthi_lease_cache_put(r->line, slot, about);
+    return status;
+}
+
+/* A slot for each, which the request holds; there is room. */
+static berth_status
+hold(request *r, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (; r->held < r->count; r->held++) {
+        const uint32_t unit = unit_at(r, r->held);
+        berthi_lease_slot *slot = slot_at(r, r->held);
+
+        if (unit == BERTHI_NO_UNIT)
+            continue;
+        if (slot != NULL) {
+            berthi_lease_cache_touch(slot);
+            slot->share->hits++;
+            r->line->summary.expert_hits++;
+        } else {
+            status = fill(r, unit, &slot, error);
+        }
+        if (status != BERTH_OK)
+            break;
+        slot->waiters++;
+        berthi_lease_cache_note_use(r->line, slot);
+    }
+    return status;
+}
+
+/* ----------------------------------------------------------------------- acquire */
+
+static berth_status
+refuse_slots(const request *r, uint32_t missing, uint32_t room, berth_error *error)
+{
+    const berth_plan *const plan = r->leases->model->plan;
+    const char *const name = plan->layers[r->layer].out.name;
+    const berthi_about about = { .tensor = name,
+                                 .tensor_length = strlen(name),
+                                 .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+                                 .expected = missing,
+                                 .actual = room };
+
+    return berthi_fail(error, BERTH_REASON_SLOTS, &about,
+                       "%u experts more than are leased: of %u slots of \"%s\" %u are free",
+                       (unsigned)missing, (unsigned)r->line->slot_count,
+                       plan->tiers[r->line->tier].name, (unsigned)room);
+}
+
+/* What it holds has come, and the stream waits for the copies. */
+static berth_status
+await(const request *r, uint64_t deadline_ns, berthi_stream *stream, berth_error *error)
+{
+    berthi_device *const device = r->line->device;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot != NULL)
+            status = berthi_lease_await_feeder(r->leases, r->line, slot, deadline_ns,
+                                               error);
+    }
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        const berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot != NULL && !BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_FULL_WAIT))
+            status = device->table->wait(device, stream, slot->full, error);
+    }
+    return status;
+}
+
+static berth_status
+lease(request *r, berthi_stream *stream, berth_error *error)
+{
+    const uint64_t deadline_ns = berthi_lease_feed_deadline(r->leases, r->line);
+    const uint32_t missing = count_missing(r);
+    const uint32_t room = count_room(r);
+    berth_status status;
+
+    if (missing > room)
+        return refuse_slots(r, missing, room, error);
+    keep(r, true);
+    status = hold(r, error);
+    keep(r, false);
+    if (status == BERTH_OK)
+        status = await(r, deadline_ns, stream, error);
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        slot->leases++;
+        slot->share->acquired++;
+        r->line->summary.experts_acquired++;
+    }
+    let_go(r);
+    return status;
+}
+
+/* What is done with experts that are away, with their line's lock. */
+typedef berth_status (*line_call)(request *r, berthi_stream *stream, berth_error *error);
+
+static berth_status
+with_line(berthi_leases *leases, const berthi_expert_list *list, berthi_stream *stream,
+          line_call call, berth_error *error)
+{
+    request r;
+    berth_status status = begin(&r, leases, list, error);
+
+    if (status != BERTH_OK || r.line == NULL)
+        return status;
+    pthread_mutex_lock(&r.line->lock);
+    status = call(&r, stream, error);
+    pthread_mutex_unlock(&r.line->lock);
+    return status;
+}
+
+berth_status
+berthi_experts_acquire(berthi_leases *leases, const berthi_expert_list *list,
+                       berthi_stream *stream, berth_error *error)
+{
+    return with_line(leases, list, stream, lease, error);
+}
+
+/* ---------------------------------------------------------------------- prefetch */
+
+/* As many as have room beside what is used and what the request has there already. */
+static void
+bring(request *r)
+{
+    uint32_t missing = count_missing(r);
+    const uint32_t room = count_room(r);
+
+    if (missing > room)
+        missing = room;
+    keep(r, true);
+    for (uint32_t i = 0; i < r->count && missing > 0; i++) {
+        berthi_lease_slot *slot = slot_at(r, i);
+
+        if (slot != NULL || unit_at(r, i) == BERTHI_NO_UNIT)
+            continue;
+        if (fill(r, unit_at(r, i), &slot, NULL) != BERTH_OK)
+            break;
+        slot->is_ahead = true;
+        slot->mark = 1; /* kept, as if it had been there */
+        slot->waiters++;
+        berthi_lease_cache_note_use(r->line, slot);
+        missing--;
+    }
+    keep(r, false);
+}
+
+berth_status
+berthi_experts_prefetch(berthi_leases *leases, const berthi_expert_list *list,
+                        berth_error *error)
+{
+    request r;
+    const berth_status status = begin(&r, leases, list, error);
+
+    if (status != BERTH_OK || r.line == NULL)
+        return status;
+    if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+        return BERTH_OK;
+    pthread_mutex_lock(&r.line->lock);
+    bring(&r);
+    pthread_mutex_unlock(&r.line->lock);
+    return BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------- release */
+
+static berth_status
+refuse_release(const request *r, uint32_t number, berth_error *error)
+{
+    const char *const name = r->leases->model->plan->layers[r->layer].out.name;
+    const berthi_about about = { .tensor = name, .tensor_length = strlen(name) };
+
+    return berthi_fail(error, BERTH_REASON_LEASE, &about,
+                       "expert %u of this layer is not leased", (unsigned)number);
+}
+
+/* Each as often as the request names it. */
+static berth_status
+check_leases(const request *r, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (unit_at(r, i) == BERTHI_NO_UNIT)
+            continue;
+        if (slot == NULL || slot->mark == slot->leases)
+            status = refuse_release(r, r->numbers[i], error);
+        else
+            slot->mark++;
+    }
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot != NULL)
+            slot->mark = 0;
+    }
+    return status;
+}
+
+/* On failure all are still leased: a release can be asked for again. */
+static berth_status
+end_leases(request *r, berthi_stream *stream, berth_error *error)
+{
+    berth_status status = check_leases(r, error);
+
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot != NULL)
+            status = berthi_lease_record_release(r->line, slot, stream, error);
+    }
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        slot->leases--;
+        berthi_lease_cache_note_use(r->line, slot);
+    }
+    return status;
+}
+
+berth_status
+berthi_experts_release(berthi_leases *leases, const berthi_expert_list *list,
+                       berthi_stream *stream, berth_error *error)
+{
+    return with_line(leases, list, stream, end_leases, error);
+}
+
+/* ------------------------------------------------------------------------ asking */
+
+uint32_t
+berthi_experts_slots(const berthi_leases *leases, uint32_t layer)
+{
+    const berthi_lease_experts *const experts = &leases->experts[layer];
+
+    for (uint32_t i = 0; i < experts->count; i++)
+        if (experts->experts[i].unit != BERTHI_NO_UNIT)
+            return leases->lines[experts->line].slot_count;
+    return UINT32_MAX;
+}
+
+void
+berthi_experts_count(berthi_leases *leases, uint32_t layer, berth_expert_counts *out)
+{
+    const berthi_lease_experts *const experts = &leases->experts[layer];
+    const berthi_lease_share *share;
+    berthi_lease_line *line;
+    uint32_t unit = BERTHI_NO_UNIT;
+
+    memset(out, 0, sizeof *out);
+    for (uint32_t i = 0; i < experts->count; i++) {
+        if (experts->experts[i].unit == BERTHI_NO_UNIT)
+            continue;
+        unit = experts->experts[i].unit;
+        out->away++;
+    }
+    if (unit == BERTHI_NO_UNIT)
+        return;
+    line = &leases->lines[experts->line];
+    share = &line->shares[leases->units[unit].share];
+    pthread_mutex_lock(&line->lock);
+    out->acquired = share->acquired;
+    out->hits = share->hits;
+    out->slots = share->once.count + share->again.count;
+    pthread_mutex_unlock(&line->lock);
+}
+
+uint8_t *
+berthi_experts_find(berthi_leases *leases, uint64_t berth)
+{
+    const berthi_table *const table = &leases->model->checkpoint->table;
+    const berthi_berth *const b = &leases->model->plan->berths[berth];
+    const uint32_t number = berthi_plan_expert(berthi_table_name(table, b->number),
+                                               table->entries[b->number].name_length);
+    const berthi_lease_expert *const expert =
+        berthi_lease_expert_of(leases, b->layer, number);
+    const berthi_lease_unit *unit;
+    uint8_t *memory = NULL;
+    berthi_lease_line *line;
+    berthi_lease_slot *slot;
+    uint64_t offset;
+
+    if (expert == NULL || expert->unit == BERTHI_NO_UNIT)
+        return NULL;
+    unit = &leases->units[expert->unit];
+    offset = berthi_lease_offset_of(unit, berth);
+    line = &leases->lines[unit->line];
+    pthread_mutex_lock(&line->lock);
+    slot = berthi_lease_cache_find(line, expert->unit);
+    if (slot != NULL && slot->leases > 0 && offset != UINT64_MAX)
+        memory = slot->memory + offset;
+    pthread_mutex_unlock(&line->lock);
+    return memory;
+}

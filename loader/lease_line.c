@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_line.c - the slots of one device: what comes into them, in which order.
+ *
+ * The cursor walks over the line's units, endlessly; each empty slot takes the next
+ * one that is in no slot. Copies of a line are asked for unit by unit: while the feeder
+ * is at one, those behind it wait, for the link would bring them first.
+ */
+#include <string.h>
+
+#include "loader/lease_state.h"
+
+/* ------------------------------------------------------------------------- order */
+
+uint32_t
+berthi_lease_unit_after(const berthi_lease_line *line, uint32_t unit)
+{
+    return unit + 1 == line->first_unit + line->unit_count ? line->first_unit : unit + 1;
+}
+
+/* Steps from one unit to another. */
+static uint32_t
+distance(const berthi_lease_line *line, uint32_t from, uint32_t to)
+{
+    return to >= from ? to - from : to + line->unit_count - from;
+}
+
+/* The one that has been empty for longest. */
+static berthi_lease_slot *
+find_empty(berthi_lease_line *line)
+{
+    berthi_lease_slot *best = NULL;
+
+    for (uint32_t i = 0; i < line->slot_count; i++) {
+        berthi_lease_slot *const slot = &line->slots[i];
+
+        if (slot->fill == BERTHI_LEASE_EMPTY
+            && (best == NULL || slot->emptied < best->emptied))
+            best = slot;
+    }
+    return best;
+}
+
+/* Takes the cursor to a unit that is in no slot; false: all are. */
+static bool
+has_next(berthi_lease_line *line)
+{
+    for (uint32_t i = 0; i < line->unit_count; i++) {
+        if (berthi_lease_find_slot(line, line->cursor) == NULL)
+            return true;
+        line->cursor = berthi_lease_unit_after(line, line->cursor);
+    }
+    return false;
+}
+
+berth_status
+berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, berth_error *error)
+{
+    berthi_lease_slot *slot;
+
+    while (!line->is_halted && line->feeding == NULL && (slot = find_empty(line)) != NULL
+           && has_next(line)) {
+        const berth_status status =
+            berthi_lease_begin_fill(leases, line, slot, line->cursor, error);
+
+        if (status != BERTH_OK) {
+            line->is_halted = true;
+            return status;
+        }
+        line->cursor = berthi_lease_unit_after(line, line->cursor);
+        if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+            break;
+    }
+    return BERTH_OK;
+}
+
+static bool
+is_used(const berthi_lease_slot *slot)
+{
+    return slot->leases > 0 || slot->waiters > 0;
+}
+
+void
+berthi_lease_move_to(berthi_leases *leases, berthi_lease_line *line, uint32_t unit)
+{
+    const berthi_lease_slot *const wanted = berthi_lease_find_slot(line, unit);
+    uint32_t room = 0; /* for units behind it */
+
+    for (uint32_t i = 0; i < line->slot_count; i++)
+        room += !is_used(&line->slots[i]);
+    for (uint32_t i = 0; i < line->slot_count; i++) {
+        berthi_lease_slot *const slot = &line->slots[i];
+
+        if (slot == wanted || is_used(slot) || slot->fill == BERTHI_LEASE_EMPTY)
+            continue;
+        /* What the feeder is at would keep `unit` waiting. */
+        if (distance(line, unit, slot->unit) >= room
+            || (wanted == NULL && line->feeding == slot))
+            berthi_lease_empty(line, slot);
+    }
+    line->cursor = unit;
+    line->is_moved = true;
+    berthi_feeder_wake(leases->feeder);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_slot.c - the slots of a line, whoever takes turns in them: copies into one,
+ * behind its last users; releases; units that the feeder is at.
+ */
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "kernels/trace.h"
+#include "loader/lease_state.h"
+
+/* In larger pieces nothing else would get a turn on the link. */
+#define COPY_BYTES (UINT64_C(64) << 20)
+
+/* The feeder, which knows file and position, is the first to say that a read hangs. */
+#define TELL_NS UINT64_C(50000000)
+
+#ifdef BERTH_TESTING
+_Atomic uint32_t berthi_lease_without;
+#endif
+
+/* ------------------------------------------------------------------- begin, end */
+
+static void
+give_back_slot(berthi_device *device, berthi_lease_slot *slot)
+{
+    device->table->event_destroy(device, slot->full);
+    for (uint32_t i = 0; i < BERTHI_LEASE_STREAMS; i++)
+        device->table->event_destroy(device, slot->released[i]);
+}
+
+static berth_status
+init_slot(const berthi_lease_line *line, berthi_lease_slot *slot, uint8_t *memory,
+          berth_error *error)
+{
+    berthi_device *const device = line->device;
+    berth_status status = device->table->event_create(device, &slot->full, error);
+
+    slot->memory = memory;
+    slot->unit = BERTHI_NO_UNIT;
+    for (uint32_t i = 0; i < BERTHI_LEASE_STREAMS && status == BERTH_OK; i++)
+        status = device->table->event_create(device, &slot->released[i], error);
+    return status;
+}
+
+static berth_status
+init_lock(berthi_lease_line *line, berth_error *error)
+{
+    const int failure = berthi_sys_condition_init(&line->changed);
+
+    if (failure != 0)
+        return berthi_fail_system(error, failure, NULL, "preparing to wait");
+    line->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    line->has_lock = true;
+    return BERTH_OK;
+}
+
+static berth_status
+init_slots(berthi_leases *leases, berthi_lease_line *line, berth_error *error)
+{
+    uint8_t *const slab = leases->model->tiers[line->tier].slab;
+    const uint64_t bytes = line->slot_count * sizeof *line->slots;
+    berth_status status = BERTH_OK;
+
+    line->slots = berthi_arena_alloc(&leases->arena, bytes, 8);
+    if (line->slots == NULL)
+        return berthi_fail_memory(error, "the slots of a device");
+    memset(line->slots, 0, bytes);
+    for (uint32_t i = 0; i < line->slot_count && status == BERTH_OK; i++)
+        status = init_slot(line, &line->slots[i],
+                           slab + line->slots_at + i * line->slot_bytes, error);
+    if (status == BERTH_OK && line->is_cache && !berthi_lease_cache_can_init(leases, line))
+        status = berthi_fail_memory(error, "the slots of a device");
+    return status;
+}
+
+berth_status
+berthi_lease_line_init(berthi_leases *leases, berthi_lease_line *line, berth_error *error)
+{
+    berthi_device *const device = line->device;
+    berth_status status = init_lock(line, error);
+
+    line->cursor = line->first_unit;
+    line->expected = line->first_unit;
+    if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_LAST_SLOT) && line->slot_count > 1)
+        line->slot_count--;
+    if (status == BERTH_OK)
+        status = device->table->stream_create(device, &line->stream, error);
+    if (status == BERTH_OK)
+        status = device->table->event_create(device, &line->spare, error);
+    return status == BERTH_OK ? init_slots(leases, line, error) : status;
+}
+
+uint64_t
+berthi_lease_deadline(const berthi_leases *leases)
+{
+    uint64_t deadline_ns;
+
+    return berthi_can_add(berthi_sys_now_ns(), leases->model->wait_ns, &deadline_ns)
+               ? deadline_ns
+               : UINT64_MAX;
+}
+
+uint64_t
+berthi_lease_feed_deadline(const berthi_leases *leases, const berthi_lease_line *line)
+{
+    const uint64_t deadline_ns = line->has_disk ? berthi_lease_deadline(leases) : 0;
+    uint64_t told_ns;
+
+    return berthi_can_add(deadline_ns, TELL_NS, &told_ns) ? told_ns : UINT64_MAX;
+}
+
+/* Nothing of a device that is lost or stands still is waited for any longer. */
+static void
+wait_for_copies(const berthi_leases *leases, berthi_lease_line *line)
+{
+    const berthi_device_table *const table = line->device->table;
+
+    if (table->record(line->device, line->spare, line->stream, NULL) == BERTH_OK)
+        (void)table->await(line->device, line->spare, berthi_lease_deadline(leases),
+                           NULL);
+}
+
+void
+berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line)
+{
+    if (line->device == NULL)
+        return;
+    if (line->stream != NULL && line->spare != NULL)
+        wait_for_copies(leases, line);
+    for (uint32_t i = 0; line->slots != NULL && i < line->slot_count; i++)
+        give_back_slot(line->device, &line->slots[i]);
+    line->device->table->event_destroy(line->device, line->spare);
+    line->device->table->stream_destroy(line->device, line->stream);
+    if (line->has_lock) {
+        pthread_cond_destroy(&line->changed);
+        pthread_mutex_destroy(&line->lock);
+    }
+}
+
+/* ----------------------------------------------------------------------- copies */
+
+berth_status
+berthi_lease_copy(berthi_lease_line *line, void *to, const void *from, uint64_t bytes,
+                  bool is_pinned, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t done = 0; done < bytes && status == BERTH_OK; done += COPY_BYTES) {
+        const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
+                                   .is_pinned = is_pinned,
+                                   .to = (uint8_t *)to + done,
+                                   .from = (const uint8_t *)from + done,
+                                   .bytes = berthi_min_u64(COPY_BYTES, bytes - done),
+                                   .layer = line->copied_layer };
+
+        status = line->device->table->copy(line->device, &copy, line->stream, error);
+    }
+    return status;
+}
+
+/* Its last users have left it before anything is copied into it. */
+static berth_status
+wait_for_users(berthi_lease_line *line, const berthi_lease_slot *slot, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_FREE_WAIT))
+        return BERTH_OK;
+    for (uint32_t i = 0; i < slot->released_count && status == BERTH_OK; i++)
+        status = line->device->table->wait(line->device, line->stream, slot->released[i],
+                                           error);
+    return status;
+}
+
+berth_status
+berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
+                         berth_error *error)
+{
+    const berthi_device_table *const table = line->device->table;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < line->slot_count && status == BERTH_OK; i++)
+        status = wait_for_users(line, &line->slots[i], error);
+    if (status == BERTH_OK)
+        status = table->record(line->device, line->spare, line->stream, error);
+    if (status == BERTH_OK)
+        status = table->await(line->device, line->spare, berthi_lease_deadline(leases),
+                              error);
+    return status != BERTH_PENDING
+               ? status
+               : berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                             "work that uses streamed layers does not end");
+}
+
+/* What lies in host memory; then, unless more comes from the disk, it is full. */
+static berth_status
+copy_moves(berthi_lease_line *line, berthi_lease_slot *slot,
+           const berthi_lease_unit *unit, berth_error *error)
+{
+    berth_status status = wait_for_users(line, slot, error);
+
+    for (uint32_t i = 0; i < unit->move_count && status == BERTH_OK; i++) {
+        const berthi_lease_move *const move = &unit->moves[i];
+
+        status = berthi_lease_copy(line, slot->memory + move->offset, move->from,
+                                   move->bytes, move->is_pinned, error);
+        if (status == BERTH_OK)
+            line->summary.copied_bytes += move->bytes;
+    }
+    if (status == BERTH_OK && unit->chunk_count == 0)
+        status = line->device->table->record(line->device, slot->full, line->stream,
+                                             error);
+    return status;
+}
+
+/* Behind those that the feeder is at. */
+static void
+append_feed(berthi_lease_line *line, berthi_lease_slot *slot)
+{
+    berthi_lease_slot **last = &line->feeding;
+
+    while (*last != NULL)
+        last = &(*last)->next_feed;
+    slot->next_feed = NULL;
+    *last = slot;
+}
+
+void
+berthi_lease_end_feed(berthi_lease_line *line, berthi_lease_slot *slot)
+{
+    berthi_lease_slot **at = &line->feeding;
+
+    while (*at != NULL && *at != slot)
+        at = &(*at)->next_feed;
+    if (*at != NULL)
+        *at = slot->next_feed;
+}
+
+berth_status
+berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
+                        berthi_lease_slot *slot, uint32_t number, berth_error *error)
+{
+    const berthi_lease_unit *const unit = &leases->units[number];
+    const uint64_t begin_ns = berthi_trace_begin(leases->context);
+    const uint64_t copied = line->summary.copied_bytes;
+    berth_status status;
+
+    line->copied_layer = unit->layer + 1;
+    status = copy_moves(line, slot, unit, error);
+    berthi_trace_end(leases->context, BERTH_TRACE_FILL, "", begin_ns,
+                     line->summary.copied_bytes - copied,
+                     (berthi_trace_of){ BERTH_NO_TENSOR, unit->layer, BERTH_NO_INDEX });
+    if (status != BERTH_OK)
+        return status;
+    slot->unit = number;
+    slot->released_count = 0;
+    if (unit->chunk_count == 0) {
+        slot->fill = BERTHI_LEASE_FULL;
+        line->summary.filled++;
+        return BERTH_OK;
+    }
+    slot->fill = BERTHI_LEASE_FILLING;
+    slot->feed_number = ++line->feed_count;
+    slot->feed_left = unit->chunk_count;
+    append_feed(line, slot);
+    berthi_feeder_wake(leases->feeder);
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------------- slots */
+
+berthi_lease_slot *
+berthi_lease_find_slot(berthi_lease_line *line, uint32_t unit)
+{
+    for (uint32_t i = 0; i < line->slot_count; i++)
+        if (line->slots[i].unit == unit && line->slots[i].fill != BERTHI_LEASE_FAILED)
+            return &line->slots[i];
+    return NULL;
+}
+
+void
+berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot)
+{
+    berthi_lease_end_feed(line, slot);
+    if (line->is_cache)
+        berthi_lease_cache_drop(line, slot);
+    slot->fill = BERTHI_LEASE_EMPTY;
+    slot->unit = BERTHI_NO_UNIT;
+    slot->emptied = ++line->emptied;
+}
+
+/* ------------------------------------------------------------------------ waiting */
+
+berthi_about
+berthi_lease_about(const berthi_leases *leases, const berthi_lease_unit *unit)
+{
+    const char *const name = leases->model->plan->layers[unit->layer].out.name;
+
+    return (berthi_about){ .tensor = name, .tensor_length = strlen(name) };
+}
+
+berth_status
+berthi_lease_fail_time(const berthi_leases *leases, const berthi_lease_unit *unit,
+                       berth_error *error)
+{
+    berthi_about about = berthi_lease_about(leases, unit);
+
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
+                       "this layer did not come from the disk in time");
+}
+
+berth_status
+berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
+                          berthi_lease_slot *slot, uint64_t deadline_ns,
+                          berth_error *error)
+{
+    uint64_t begin_ns;
+    int failure = 0;
+
+    if (slot->fill == BERTHI_LEASE_FULL)
+        return BERTH_OK;
+    begin_ns = berthi_trace_begin(leases->context);
+    line->summary.host_waits++;
+    slot->waiters++;
+    while (slot->fill == BERTHI_LEASE_FILLING && failure == 0)
+        failure =
+            berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns);
+    slot->waiters--;
+    berthi_trace_end(leases->context, BERTH_TRACE_WAIT, "caller", begin_ns, 0,
+                     BERTHI_TRACE_NOTHING);
+    if (slot->fill == BERTHI_LEASE_FULL)
+        return BERTH_OK;
+    if (slot->fill == BERTHI_LEASE_FILLING)
+        return berthi_lease_fail_time(leases, &leases->units[slot->unit], error);
+    if (error != NULL)
+        *error = line->error;
+    if (slot->waiters == 0)
+        berthi_lease_empty(line, slot);
+    return line->status;
+}
+
+/* ---------------------------------------------------------------------- releases */
+
+berth_status
+berthi_lease_record_release(berthi_lease_line *line, berthi_lease_slot *slot,
+                            berthi_stream *stream, berth_error *error)
+{
+    const berthi_device_table *const table = line->device->table;
+    uint32_t i = 0;
+    berth_status status;
+
+    while (i < slot->released_count && slot->streams[i] != stream)
+        i++;
+    if (i == BERTHI_LEASE_STREAMS) {
+        status = table->record(line->device, line->spare, stream, error);
+        return status == BERTH_OK
+                   ? table->wait(line->device, line->stream, line->spare, error)
+                   : status;
+    }
+    status = table->record(line->device, slot->released[i], stream, error);
+    if (status == BERTH_OK && i == slot->released_count) {
+        slot->streams[i] = stream;
+        slot->released_count++;
+    }
+    return status;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_state.h - what the parts of leases share: units, lines, slots, the feeder.
+ *
+ *   lease_units.c         plan -> units of layers: what is copied into a slot, from where
+ *   lease_expert_units.c  the same of experts
+ *   lease_slot.c          slots of one device: copies into them, their users
+ *   lease_line.c          layers take turns: which unit is next
+ *   lease.c               acquire, release: whose turn it is
+ *   lease_cache.c         experts stay: which one gives its slot away
+ *   lease_expert.c        acquire, release and prefetch of experts
+ *   lease_feed.c          the thread that brings units from the disk
+ *
+ * A line's lock guards all of the line but what never changes. The feeder's own
+ * things are its thread's. Nobody holds two locks.
+ */
+#ifndef BERTH_LOADER_LEASE_STATE_H
+#define BERTH_LOADER_LEASE_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/conveyor.h"
+#include "loader/lease.h"
+
+#define BERTHI_NO_UNIT UINT32_MAX
+#define BERTHI_LEASE_STREAMS 4u /* that can release one slot and need no waiting for */
+
+/* ------------------------------------------------------------------------- units */
+
+/* A berth in its unit. */
+typedef struct berthi_lease_item {
+    uint64_t berth;
+    uint64_t offset; /* in the slot */
+} berthi_lease_item;
+
+/* Bytes of a unit that lie in host memory, in one piece. */
+typedef struct berthi_lease_move {
+    const uint8_t *from;
+    uint64_t offset; /* in the slot */
+    uint64_t bytes;
+    bool is_pinned;
+} berthi_lease_move;
+
+typedef struct berthi_lease_unit {
+    uint32_t layer;
+    uint32_t expert;     /* of the layer; BERTHI_NO_EXPERT: the layer's own */
+    uint32_t line;
+    uint32_t share;      /* of the line's, of an expert: its layer's */
+    uint32_t item_count;
+    uint32_t move_count;
+    const berthi_lease_item *items; /* by berth */
+    const berthi_lease_move *moves;
+    uint64_t first_chunk; /* of what comes from the disk */
+    uint32_t chunk_count;
+    uint64_t bytes;
+} berthi_lease_unit;
+
+/* An expert of a layer. */
+typedef struct berthi_lease_expert {
+    uint32_t number;
+    uint32_t unit; /* NO_UNIT: all of it is resident */
+} berthi_lease_expert;
+
+/* Of one layer, by number. */
+typedef struct berthi_lease_experts {
+    const berthi_lease_expert *experts;
+    uint32_t count;
+    uint32_t line; /* of those that have units */
+} berthi_lease_experts;
+
+/* ------------------------------------------------------------------------- lines */
+
+typedef enum berthi_lease_fill {
+    BERTHI_LEASE_EMPTY,   /* its next copies wait for `released` */
+    BERTHI_LEASE_FILLING, /* the feeder is at it */
+    BERTHI_LEASE_FULL,    /* its copies have been asked for, `full` recorded */
+    BERTHI_LEASE_FAILED   /* the feeder could not; until the last waiter has seen it */
+} berthi_lease_fill;
+
+typedef struct berthi_lease_slot berthi_lease_slot;
+
+struct berthi_lease_slot {
+    uint8_t *memory;
+    berthi_lease_fill fill;
+    uint32_t unit;      /* NO_UNIT: EMPTY */
+    uint32_t leases;
+    uint32_t waiters;   /* for FULL; they are going to lease it */
+    uint64_t emptied;   /* the one that was emptied first is filled first */
+    berthi_event *full;
+    /* The newest release of each stream since the last fill. */
+    uint32_t released_count;
+    berthi_stream *streams[BERTHI_LEASE_STREAMS];
+    berthi_event *released[BERTHI_LEASE_STREAMS];
+    /* Of caches. */
+    struct berthi_lease_share *share; /* NULL: EMPTY */
+    struct berthi_lease_list *list;   /* that it is in, */
+    berthi_lease_slot *older;         /* between these */
+    berthi_lease_slot *newer;
+    bool is_used;         /* leased or waited for, as far as its share knows */
+    bool is_protected;    /* used again since it was filled */
+    bool is_ahead;        /* filled before it was asked for, and not used yet */
+    uint32_t mark;        /* of the call under way */
+    /* FILLING */
+    uint64_t feed_number; /* each has another */
+    uint32_t feed_left;   /* chunks that have not been copied */
+    berthi_lease_slot *next_feed;
+};
+
+/* Slots of a cache, the one used least recently first. */
+typedef struct berthi_lease_list {
+    berthi_lease_slot *oldest;
+    berthi_lease_slot *newest;
+    uint32_t count;
+} berthi_lease_list;
+
+/* Of a cache's slots those with experts of one layer. */
+typedef struct berthi_lease_share {
+    berthi_lease_list once;
+    berthi_lease_list again; /* protected ones */
+    uint32_t used;           /* of both, leased or waited for */
+    uint64_t acquired;       /* experts that are not resident */
+    uint64_t hits;           /* of them, those that lay in a slot */
+} berthi_lease_share;
+
+typedef struct berthi_lease_line {
+    berthi_device *device;
+    uint32_t tier;
+    uint32_t first_unit; /* its units lie together, in the order of the layers */
+    uint32_t unit_count;
+    uint32_t slot_count;
+    uint64_t slots_at;   /* in the tier's slab */
+    uint64_t slot_bytes;
+    bool has_disk;       /* some of its units do not lie in memory */
+    bool is_cache;       /* its units are experts: they come when they are asked for */
+    uint32_t share_count; /* of a cache: layers */
+    bool has_lock;
+
+    pthread_mutex_t lock;   /* all below */
+    pthread_cond_t changed; /* what is FILLING is no longer */
+    berthi_stream *stream;  /* of copies */
+    berthi_event *spare;    /* of a release that found no place in `released` */
+    berthi_lease_slot *slots;
+    uint64_t emptied;       /* slots, so far */
+    uint32_t cursor;        /* the unit that is filled next */
+    uint32_t expected;      /* the unit that is acquired next, if order is kept */
+    bool is_halted;         /* a fill failed: the next one is somebody's acquire */
+    berthi_lease_slot *feeding; /* slots that are FILLING, in their order */
+    uint64_t feed_count;    /* so far */
+    bool is_moved;          /* the feeder has not read what is wanted */
+    berth_status status;    /* why a feeding failed */
+    berth_error error;
+    uint32_t copied_layer;  /* of what is copied now, and 1 */
+    berth_lease_summary summary;
+    /* Of a cache. */
+    berthi_lease_share *shares;
+    berthi_lease_slot **slot_of; /* by unit, from the first one on; NULL: in none */
+    berthi_lease_list empty;
+    uint32_t used;               /* slots */
+} berthi_lease_line;
+
+/* ---------------------------------------------------------------------- together */
+
+typedef struct berthi_feeder berthi_feeder;
+
+struct berthi_leases {
+    berth_context *context;
+    berth_model *model;
+    berthi_arena arena;         /* tables */
+    uint32_t *unit_of;          /* of layers; NO_UNIT: all of it is resident */
+    berthi_lease_unit *units;   /* by line, then layer */
+    uint32_t unit_count;
+    berthi_lease_experts *experts; /* of layers */
+    bool has_experts;           /* some layer has */
+    berthi_lease_line *lines;
+    uint32_t line_count;
+    berthi_chunks chunks;       /* of all units of the disk: of layers, in their order; */
+    uint64_t layer_chunks;      /* so many; behind them those of experts */
+    uint32_t *unit_of_chunk;
+    berthi_file *files;         /* by shard; what is not read is not open */
+    uint32_t file_count;
+    berthi_feeder *feeder;      /* NULL: nothing comes from the disk */
+};
+
+/* Units, lines without their device's things, chunks of `chunk_bytes` at most. */
+berth_status berthi_lease_units_list(berthi_leases *leases, uint64_t chunk_bytes,
+                                     berth_error *error);
+/* The layer's expert of this number; NULL: it has none. */
+const berthi_lease_expert *berthi_lease_expert_of(const berthi_leases *leases,
+                                                  uint32_t layer, uint32_t number);
+/* Where a berth lies in the slot of its unit; UINT64_MAX: it is not in that unit. */
+uint64_t berthi_lease_offset_of(const berthi_lease_unit *unit, uint64_t berth);
+/* NO_UNIT where the plan has no unit for the layer. */
+const berthi_lease_unit *berthi_lease_unit_of(const berthi_leases *leases,
+                                              uint32_t layer);
+
+/* What failed for which layer. */
+berthi_about berthi_lease_about(const berthi_leases *leases,
+                                const berthi_lease_unit *unit);
+berth_status berthi_lease_fail_time(const berthi_leases *leases,
+                                    const berthi_lease_unit *unit, berth_error *error);
+/* From now on, the longest that is waited for something that does not move. */
+uint64_t berthi_lease_deadline(const berthi_leases *leases);
+/* The same for what the feeder brings: it is the first to say that a read hangs. */
+uint64_t berthi_lease_feed_deadline(const berthi_leases *leases,
+                                    const berthi_lease_line *line);
+
+/* Slots and what their device makes for them. */
+berth_status berthi_lease_line_init(berthi_leases *leases, berthi_lease_line *line,
+                                    berth_error *error);
+/* Waits for its copies. A line that is zero is allowed. */
+void berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line);
+
+/* ---- with the line's lock */
+
+/* Waits until its slots are no longer used by streams that have released them. */
+berth_status berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
+                                      berth_error *error);
+/* The slot of a unit; NULL: it has none. */
+berthi_lease_slot *berthi_lease_find_slot(berthi_lease_line *line, uint32_t unit);
+/*
+ * Asks for the copies of a unit into a slot, behind the slot's last users; what comes
+ * from the disk is left to the feeder. On failure the slot is as empty as before.
+ */
+berth_status berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
+                                     berthi_lease_slot *slot, uint32_t unit,
+                                     berth_error *error);
+/* Waits, as long as it is FILLING, until the feeder has brought it, or could not. */
+berth_status berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
+                                       berthi_lease_slot *slot, uint64_t deadline_ns,
+                                       berth_error *error);
+/*
+ * Notes where the stream leaves the slot. A stream too many is waited for by all later
+ * copies, not only by those into this slot.
+ */
+berth_status berthi_lease_record_release(berthi_lease_line *line, berthi_lease_slot *slot,
+                                         berthi_stream *stream, berth_error *error);
+/* The feeder is at it no longer. */
+void berthi_lease_end_feed(berthi_lease_line *line, berthi_lease_slot *slot);
+/* The one behind it, endlessly. */
+uint32_t berthi_lease_unit_after(const berthi_lease_line *line, uint32_t unit);
+/* Fills empty slots in the order of units, as far as it goes without waiting. */
+berth_status berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line,
+                               berth_error *error);
+/* What was in it is gone. */
+void berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot);
+/*
+ * The line goes on behind `unit`: what is not leased and does not follow it closely is
+ * given up.
+ */
+void berthi_lease_move_to(berthi_leases *leases, berthi_lease_line *line, uint32_t unit);
+/* One copy into a slot, in pieces. */
+berth_status berthi_lease_copy(berthi_lease_line *line, void *to, const void *from,
+                               uint64_t bytes, bool is_pinned, berth_error *error);
+
+/* ---- of caches, with the line's lock */
+
+/* Tables beside the slots, all of them empty; false: no memory. */
+bool berthi_lease_cache_can_init(berthi_leases *leases, berthi_lease_line *line);
+/* The slot of a unit, whatever is in it by now; NULL: it has none. */
+berthi_lease_slot *berthi_lease_cache_find(const berthi_lease_line *line, uint32_t unit);
+/* That can be taken for another expert. */
+uint32_t berthi_lease_cache_room(const berthi_lease_line *line);
+/* A slot's leases or waiters are others than before. */
+void berthi_lease_cache_note_use(berthi_lease_line *line, berthi_lease_slot *slot);
+/* What is in the slot is used again: it stays for longer. */
+void berthi_lease_cache_touch(berthi_lease_slot *slot);
+/*
+ * An empty slot for the unit: that of the expert which is missed least, of those that
+ * nobody uses; NULL: all are used.
+ */
+berthi_lease_slot *berthi_lease_cache_take(berthi_lease_line *line,
+                                           const berthi_lease_unit *unit);
+/* The unit is in the slot that was taken for it; nobody uses it yet. */
+void berthi_lease_cache_put(berthi_lease_line *line, berthi_lease_slot *slot,
+                            const berthi_lease_unit *unit);
+/* It no longer is: part of berthi_lease_empty(). */
+void berthi_lease_cache_drop(berthi_lease_line *line, berthi_lease_slot *slot);
+
+/* ------------------------------------------------------------------------ feeder */
+
+berth_status berthi_feeder_create(berthi_leases *leases,
+                                  const berthi_lease_options *options,
+                                  berthi_feeder **out, berth_error *error);
+/* Ends its thread; waits for reads unless they hang. NULL is allowed. */
+void berthi_feeder_stop(berthi_feeder *feeder);
+/* Stopped, and the streams of all lines have ended: nothing copies from its ring. */
+void berthi_feeder_destroy(berthi_feeder *feeder);
+/* A line wants something else. Any thread; NULL is allowed. */
+void berthi_feeder_wake(berthi_feeder *feeder);
+/* Of its buffers, for a ring of so many bytes. */
+uint64_t berthi_feeder_chunk_bytes(uint64_t ring_bytes);
+
+/* ------------------------------------------------------------------ without parts */
+
+/* Test builds leave out one part of the protocol, to see that tests notice. */
+#ifdef BERTH_TESTING
+#define BERTHI_LEASE_NO_PREFETCH 1u
+#define BERTHI_LEASE_NO_FULL_WAIT 2u
+#define BERTHI_LEASE_NO_FREE_WAIT 4u
+#define BERTHI_LEASE_NO_LAST_SLOT 8u
+#define BERTHI_LEASE_NO_SHARES 16u
+extern _Atomic uint32_t berthi_lease_without;
+#define BERTHI_LEASE_IS_WITHOUT(part) ((atomic_load(&berthi_lease_without) & (part)) != 0)
+#else
+#define BERTHI_LEASE_IS_WITHOUT(part) false
+#endif
+
+#endif

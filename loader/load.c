@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load.c - berth_load_start(): a model that is filled in the background, or not at all.
+ */
+#include <string.h>
+
+#include "kernels/host.h"
+#include "kernels/sys.h"
+#include "loader/lease.h"
+#include "loader/load_job.h"
+#include "loader/offload.h"
+#include "loader/plan_input.h"
+
+#define CHUNK_BYTES    (UINT64_C(8) << 20)
+#define RING_BYTES     (UINT64_C(64) << 20)
+#define RING_BYTES_MIN (UINT64_C(16) << 20)
+#define GAP_BYTES      (UINT64_C(1) << 20)
+/* Workers that wait for copies to a device: two keep its stream busy. */
+#define DEVICE_WORKERS 4u
+
+/* --------------------------------------------------------------------- begin, end */
+
+static berth_status
+list_files(berthi_load *load, berth_error *error)
+{
+    const berth_checkpoint *const c = load->checkpoint;
+
+    load->files = berthi_memory_array(load->context, BERTHI_PURPOSE_CHUNKS,
+                                      c->shard_count, sizeof *load->files);
+    if (load->files == NULL)
+        return berthi_fail_memory(error, "starting a load");
+    berthi_checkpoint_copy_files(c, load->files);
+    return BERTH_OK;
+}
+
+static berth_status
+open_streams(berthi_load *load, berth_error *error)
+{
+    const berth_model *const model = load->model;
+    berth_status status = BERTH_OK;
+
+    load->tiers = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_OBJECT,
+                                       model->tier_count * sizeof *load->tiers);
+    if (load->tiers == NULL)
+        return berthi_fail_memory(error, "starting a load");
+    for (uint32_t t = 0; t < model->tier_count; t++)
+        load->tiers[t].lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (uint32_t t = 0; t < model->tier_count && status == BERTH_OK; t++) {
+        berthi_device *const device = model->tiers[t].device;
+
+        if (model->tiers[t].kind == BERTH_TIER_GPU)
+            status = device->table->stream_create(device, &load->tiers[t].stream, error);
+        else
+            berthi_pages_init(&load->tiers[t].pages, load->context, model->tiers[t].slab,
+                              model->tiers[t].bytes, berthi_sys_page_bytes());
+    }
+    return status;
+}
+
+static void
+close_streams(berthi_load *load)
+{
+    for (uint32_t t = 0; load->tiers != NULL && t < load->model->tier_count; t++) {
+        berthi_device *const device = load->model->tiers[t].device;
+
+        if (load->tiers[t].stream != NULL)
+            device->table->stream_destroy(device, load->tiers[t].stream);
+        berthi_pages_fini(&load->tiers[t].pages);
+        pthread_mutex_destroy(&load->tiers[t].lock);
+    }
+    if (load->model != NULL)
+        berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->tiers,
+                           load->model->tier_count * sizeof *load->tiers);
+    load->tiers = NULL;
+}
+
+/* What only filling needs; the model stays. */
+static void
+end_filling(berthi_load *load)
+{
+    for (uint32_t i = 0; i < load->run_count && load->runs != NULL; i++)
+        berthi_load_run_fini(load, &load->runs[i]);
+    if (load->model != NULL)
+        berthi_load_free_hands(load);
+    berthi_load_verify_fini(load);
+    close_streams(load);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->runs,
+                       load->run_count * sizeof *load->runs);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->units,
+                       load->unit_count * sizeof *load->units);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->pieces,
+                       load->unit_count * sizeof *load->pieces);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->columns,
+                       load->columns_count * sizeof *load->columns);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->files,
+                       load->checkpoint->shard_count * sizeof *load->files);
+    load->runs = NULL;
+    load->columns = NULL;
+    load->units = NULL;
+    load->pieces = NULL;
+    load->files = NULL;
+}
+
+static void
+free_load(void *user)
+{
+    berthi_load *const load = user;
+
+    end_filling(load);
+    berthi_model_free(load->model);
+    berthi_offload_destroy(load->offload);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->offload_dir,
+                       load->offload_dir_bytes);
+    pthread_cond_destroy(&load->has_changed);
+    pthread_mutex_destroy(&load->lock);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load, sizeof *load);
+}
+
+/* ---------------------------------------------------------------------------- run */
+
+static bool
+can_pin_buffer(void *user, void *memory, uint64_t bytes)
+{
+    berthi_load *const load = user;
+    berth_error error;
+
+    if (berthi_model_can_pin(load->model, memory, bytes, &error))
+        return true;
+    if (!atomic_exchange(&load->has_unpinned, true))
+        berthi_log(load->context, BERTH_LOG_WARNING,
+                   "staging is not pinned, copies to devices are slower: %s",
+                   error.message);
+    return false;
+}
+
+static void
+unpin_buffer(void *user, void *memory, uint64_t bytes)
+{
+    const berthi_load *const load = user;
+
+    berthi_model_unpin(load->model, memory, bytes);
+}
+
+static uint32_t
+choose_workers(const berthi_load *load)
+{
+    const uint32_t cores = berthi_host_worker_count();
+
+    if (load->options.workers > 0)
+        return load->options.workers;
+    return load->model->devices != NULL && cores < DEVICE_WORKERS ? DEVICE_WORKERS
+                                                                  : cores;
+}
+
+static berth_status
+convey(berthi_load *load, berth_error *error)
+{
+    const berthi_ring_pins pins = {load, can_pin_buffer, unpin_buffer};
+    const berthi_conveyor_options options = {
+        .io = load->options.io,
+        .no_uring = load->options.no_uring != 0,
+        .readers = load->options.readers,
+        .workers = choose_workers(load),
+        .ring_bytes = load->ring_bytes,
+        .pins = load->model->devices != NULL ? &pins : NULL,
+        .wait_ns = load->model->wait_ns,
+    };
+    const berthi_consumer consumer = {.user = load,
+                                      .consume = berthi_load_consume,
+                                      .stop = berthi_load_stop,
+                                      .is_in_turn = true};
+    berthi_chunks chunks;
+    berth_status status =
+        berthi_chunks_pack(load->context, load->pieces, load->unit_count,
+                           load->chunk_bytes, GAP_BYTES, &chunks, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_conveyor_run(load->context, load->job, load->files,
+                                 load->checkpoint->shard_count, &chunks, &options,
+                                 &consumer, &load->stats, error);
+    berthi_chunks_fini(&chunks);
+    return status;
+}
+
+static void
+report(berthi_load *load)
+{
+    berth_load_report *const r = &load->report;
+    const double seconds = 1e-9 * (double)(berthi_sys_now_ns() - load->start_ns);
+    const double work = 1e-9 * (double)load->stats.work_ns;
+
+    r->allocated_bytes = berthi_model_bytes(load->model);
+    r->placed_bytes = atomic_load(&load->placed);
+    if (r->placed_bytes == load->total)
+        r->placed_bytes -= load->skipped;
+    r->bytes_read = load->stats.bytes_read;
+    r->quantized_bytes = load->quantized_bytes;
+    r->ring_bytes = load->ring_bytes;
+    r->verified_tensors = atomic_load(&load->verify.tensors);
+    r->verified_bytes = atomic_load(&load->verify.bytes);
+    r->mismatches = atomic_load(&load->verify.mismatches);
+    r->seconds = seconds;
+    r->first_seconds = 1e-9 * (double)atomic_load(&load->first_ns);
+    r->wait_seconds = 1e-9 * (double)load->stats.wait_ns;
+    r->place_seconds = work;
+    r->read_seconds = seconds > r->wait_seconds ? seconds - r->wait_seconds : 0;
+    r->bottleneck = r->wait_seconds > seconds / 2;
+    r->is_pinned = load->model->devices != NULL && !atomic_load(&load->has_unpinned);
+    memcpy(r->io_path, load->stats.path, sizeof r->io_path);
+    if (load->options.report != NULL)
+        *load->options.report = *r;
+}
+
+/* Every byte once. */
+static berth_status
+check_sum(const berthi_load *load, berth_error *error)
+{
+    const uint64_t placed = atomic_load(&load->placed);
+
+    if (placed == load->total)
+        return BERTH_OK;
+    return berthi_fail(
+        error, BERTH_REASON_INTERNAL,
+        &(berthi_about){.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                        .expected = load->total,
+                        .actual = placed},
+        "not every byte was placed once");
+}
+
+/* What is streamed is on its way before the first layer is asked for. */
+static berth_status
+begin_leases(berthi_load *load, berth_error *error)
+{
+    const berthi_lease_options options = {.io = load->options.io,
+                                          .no_uring = load->options.no_uring != 0,
+                                          .readers = load->options.readers,
+                                          .ring_bytes = load->ring_bytes};
+
+    load->model->lease_options = options;
+    return berthi_leases_create(load->model, &options, &load->model->leases, error);
+}
+
+/* Memory, and what goes where: on the job's thread, slabs are slow to come. */
+static berth_status
+prepare(berthi_load *load, berth_error *error)
+{
+    berth_status status = berthi_load_verify_init(load, error);
+
+    load->operations = berthi_level_operations(load->context->level);
+    if (status == BERTH_OK)
+        status = berthi_load_offload_open(load, error);
+    if (status == BERTH_OK)
+        status = berthi_model_create(load->context, load->checkpoint, load->plan,
+                                     &load->options, &load->model, error);
+    if (status == BERTH_OK)
+        status = list_files(load, error);
+    if (status == BERTH_OK)
+        status = open_streams(load, error);
+    if (status == BERTH_OK)
+        status = berthi_load_list(load, error);
+    return status;
+}
+
+/* The file is gone with the model. */
+static void
+give_offload(berthi_load *load)
+{
+    load->model->offload = load->offload;
+    load->offload = NULL;
+}
+
+static berth_status
+run_load(berth_job *job, void *user, berth_error *error)
+{
+    berthi_load *const load = user;
+    berth_status status = prepare(load, error);
+
+    load->job = job;
+    berthi_job_set_total(job, load->total);
+    if (status == BERTH_OK) {
+        status = convey(load, error);
+        if (status == BERTH_OK)
+            status = check_sum(load, error);
+        if (status == BERTH_OK && load->offload != NULL)
+            status = berthi_offload_end(load->offload, job, error);
+        report(load);
+    }
+    end_filling(load);
+    if (load->model != NULL)
+        give_offload(load);
+    if (status == BERTH_OK)
+        status = begin_leases(load, error);
+    if (status == BERTH_OK && !berthi_job_can_commit(job))
+        status = berthi_job_fail_cancelled(error);
+    if (status != BERTH_OK) { /* here: giving back can take long, and finish must not */
+        berthi_model_free(load->model);
+        load->model = NULL;
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------------- start */
+
+static void
+choose_sizes(berthi_load *load)
+{
+    uint64_t ring = load->options.ring_bytes;
+    uint64_t planned = 0;
+
+    for (uint32_t t = 0; t < load->plan->summary.tier_count; t++)
+        planned += load->plan->tiers[t].staging;
+    if (ring == 0)
+        ring = planned > 0 ? planned : RING_BYTES;
+    load->ring_bytes = berthi_max_u64(ring, RING_BYTES_MIN);
+    load->chunk_bytes = CHUNK_BYTES;
+    while (load->chunk_bytes > load->ring_bytes / 4)
+        load->chunk_bytes /= 2;
+}
+
+static berth_status
+check_plan(const berth_checkpoint *checkpoint, const berth_plan *plan, berth_error *error)
+{
+    const uint32_t digest = berthi_plan_digest(checkpoint);
+
+    if (digest == plan->summary.digest)
+        return BERTH_OK;
+    return berthi_fail(
+        error, BERTH_REASON_PLAN_CHECKPOINT,
+        &(berthi_about){.file = checkpoint->path,
+                        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_CRC32,
+                        .expected = plan->summary.digest,
+                        .actual = digest},
+        "names, dtypes or shapes are not those that were planned");
+}
+
+static berth_status
+check_options(const berth_load_options *options, berth_error *error)
+{
+    if (options->verify < BERTH_LOAD_VERIFY_AUTO ||
+        options->verify > BERTH_LOAD_VERIFY_NONE)
+        return berthi_fail_argument(error, "options", "has an unknown verify");
+    if (options->slab_memory != NULL &&
+        (options->slab_memory->alloc == NULL || options->slab_memory->free == NULL))
+        return berthi_fail_argument(error, "options", "has slab_memory without hooks");
+    if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
+        return berthi_fail_argument(error, "options", "has an unknown io");
+    return BERTH_OK;
+}
+
+static berth_status
+check_arguments(berth_context *context, const berth_checkpoint *checkpoint,
+                const berth_plan *plan, berth_job **out_job, berth_error *error)
+{
+    if (out_job == NULL)
+        return berthi_fail_argument(error, "out_job", "is NULL");
+    *out_job = NULL;
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (checkpoint == NULL)
+        return berthi_fail_argument(error, "checkpoint", "is NULL");
+    if (plan == NULL)
+        return berthi_fail_argument(error, "plan", "is NULL");
+    return BERTH_OK;
+}
+
+/* What the plan says that slabs are. */
+static uint64_t
+planned_bytes(const berth_plan *plan)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
+        const berth_plan_tier *const tier = &plan->tiers[t];
+
+        if (tier->kind != BERTH_TIER_DISK)
+            bytes += tier->weights + tier->slots + tier->expert_slots + tier->scratch;
+    }
+    return bytes;
+}
+
+static berth_status
+copy_offload_dir(berthi_load *load, const char *folder, berth_error *error)
+{
+    load->offload_dir_bytes = strlen(folder) + 1;
+    load->offload_dir = berthi_memory_alloc(load->context, BERTHI_PURPOSE_OBJECT,
+                                            load->offload_dir_bytes);
+    if (load->offload_dir == NULL)
+        return berthi_fail_memory(error, "starting a load");
+    memcpy(load->offload_dir, folder, load->offload_dir_bytes);
+    return BERTH_OK;
+}
+
+berth_status
+berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
+                 const berth_plan *plan, const berth_load_options *options,
+                 berth_job **out_job, berth_error *error)
+{
+    berth_load_options taken;
+    berthi_load *load;
+    berth_status status;
+
+    berthi_error_clear(error);
+    status = check_arguments(context, checkpoint, plan, out_job, error);
+    if (status == BERTH_OK)
+        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+    if (status == BERTH_OK)
+        status = check_options(&taken, error);
+    if (status == BERTH_OK)
+        status = check_plan(checkpoint, plan, error);
+    if (status != BERTH_OK)
+        return status;
+    load = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *load);
+    if (load == NULL)
+        return berthi_fail_memory(error, "starting a load");
+    load->context = context;
+    load->checkpoint = checkpoint;
+    load->plan = plan;
+    load->options = taken;
+    if (taken.slab_memory != NULL) {
+        load->slab_memory = *taken.slab_memory;
+        load->options.slab_memory = &load->slab_memory;
+    }
+    load->options.offload_dir = NULL;
+    load->start_ns = berthi_sys_now_ns();
+    load->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    load->has_changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    choose_sizes(load);
+    load->report.planned_bytes = planned_bytes(plan);
+    status = berthi_load_verify_choose(load, error);
+    if (status == BERTH_OK && taken.offload_dir != NULL)
+        status = copy_offload_dir(load, taken.offload_dir, error);
+    if (status != BERTH_OK) {
+        free_load(load);
+        return status;
+    }
+    return berthi_job_start(context,
+                            &(berthi_job_work){.run = run_load,
+                                               .fini = free_load,
+                                               .user = load,
+                                               .phase = "load",
+                                               .progress = taken.progress,
+                                               .progress_user = taken.progress_user},
+                            out_job, error);
+}
+
+berth_status
+berth_load_finish(berth_job *job, berth_model **out_model, berth_error *error)
+{
+    berth_model *model = NULL;
+    berthi_load *load;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (out_model == NULL)
+        return berthi_fail_argument(error, "out_model", "is NULL");
+    *out_model = NULL;
+    load = job != NULL ? berthi_job_user(job, run_load) : NULL;
+    if (load == NULL)
+        return berthi_fail_argument(error, "job", "is not a load");
+    if (berth_job_wait(job, -1) == BERTH_OK) {
+        model = load->model;
+        load->model = NULL;
+    }
+    status = berth_job_finish(job, error);
+    *out_model = model;
+    return status;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load_job.h - a model while it is filled. Only for load*.c.
+ *
+ *   load.c        options, the job, the report
+ *   load_units.c  berths -> units: what is read, in the order of the files
+ *   load_place.c  the consumer of the conveyor: bytes -> berth, on any worker
+ *   load_run.c    the first and the last unit of a weight that is encoded
+ *   load_offload.c  the same of weights that are written to a file
+ *   load_verify.c what a manifest promises of the bytes that pass
+ *
+ * A unit is a stretch of one stored tensor that goes to its place whole. Of what is
+ * copied it is bytes of a part; of what is encoded it is values, so cut that their
+ * codes are whole bytes and their blocks whole: units may be placed in any order.
+ *
+ * Host memory: a worker copies or encodes from the staging buffer into the slab.
+ * A device: the worker asks its stream for copies and operations and then waits for
+ * an event of its own, so that the staging buffer is free when it returns; the other
+ * workers keep the stream busy meanwhile. A piece of values and the operation that
+ * reads it are asked for together, under the tier's lock: all share one place on the
+ * device, and its stream is in order.
+ *
+ * Who waits for whom: units are given to workers in order. One that begins a weight
+ * waits for scratch until weights before it have ended; they need no scratch of
+ * others, so the first weight that is not done never waits.
+ */
+#ifndef BERTH_LOADER_LOAD_JOB_H
+#define BERTH_LOADER_LOAD_JOB_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/pages.h"
+#include "loader/conveyor.h"
+#include "loader/crcs.h"
+#include "loader/model.h"
+#include "loader/once.h"
+#include "quant/dequantize.h"
+#include "quant/quantize.h"
+
+#define BERTHI_NO_RUN UINT32_MAX
+
+/* A weight that is not copied: decoded, cast, encoded. */
+typedef struct berthi_load_run {
+    uint64_t berth;
+    uint32_t tier;
+    int32_t dtype;              /* of the values: as they are encoded */
+    bool is_direct;             /* stored as such values: no decoding */
+    bool is_double;
+    const berthi_quantized *record; /* NULL: plain numbers */
+    berthi_decoder decoder;
+    berthi_quantizer quantizer;
+    uint64_t elements;
+    berthi_cut cut;             /* of the stored tensor: where the values lie */
+    uint64_t unit;              /* elements of a unit */
+    uint64_t piece;             /* elements that are encoded at a time */
+    uint64_t values_bytes;      /* of decoded values of a unit; 0: is_direct */
+    berthi_turning turning;     /* rows 0: it is not turned */
+    uint8_t *turned;            /* all its values in their new order, while it is filled */
+    uint64_t turned_bytes;
+    uint8_t *codes;             /* where the parts of its berth lie */
+    float *absmax;              /* first level: its part, or scratch where doubled */
+    uint8_t *absmax_codes;      /* doubly quantized */
+    float *absmax2;
+    uint64_t absmax_bytes;      /* in scratch */
+    uint8_t *statistics;        /* of the record, prepared */
+    uint64_t statistics_bytes;
+    bool is_offloaded;          /* to a file: what of the above is not codes, in pieces */
+    uint64_t part_offset[BERTHI_SLAB_PARTS]; /* of an offloaded one, in its berth, */
+    uint64_t part_behind[BERTHI_SLAB_PARTS]; /* and bytes of it and the parts behind it */
+    uint8_t *statistics_out;    /* doubly quantized: all of its own, until it ends */
+    uint64_t statistics_out_bytes;
+    berthi_once once;           /* under the load's lock */
+    uint64_t units_left;        /* the same */
+} berthi_load_run;
+
+typedef struct berthi_load_unit {
+    uint32_t run;    /* NO_RUN: bytes of a part */
+    uint32_t tier;
+    uint32_t entry;  /* of the checkpoint: the stored tensor that it is of */
+    uint32_t berth;
+    uint64_t first;  /* elements; of bytes: where they go in the slab */
+    uint64_t count;  /* elements; bytes */
+    uint32_t columns; /* of a part: in the load's list; BERTHI_NO_COLUMNS: all it reads */
+} berthi_load_unit;
+
+#define BERTHI_NO_COLUMNS UINT32_MAX
+
+/* A part that is columns of its tensor. */
+typedef struct berthi_load_columns {
+    berthi_cut cut;
+    uint64_t place; /* in the slab */
+} berthi_load_columns;
+
+/* A weight's first-level absmax in the scratch of a tier. */
+typedef struct berthi_load_region {
+    uint64_t begin;
+    uint64_t bytes; /* 0: none */
+} berthi_load_region;
+
+#define BERTHI_LOAD_REGIONS 64u
+
+typedef struct berthi_load_tier {
+    berthi_stream *stream;  /* NULL: host memory */
+    berthi_pages pages;     /* of the slab in host memory */
+    pthread_mutex_t lock;   /* order of what the stream is asked for */
+    berthi_load_region regions[BERTHI_LOAD_REGIONS]; /* under the load's lock */
+} berthi_load_tier;
+
+/* What a worker needs at a time. */
+typedef struct berthi_load_hand berthi_load_hand;
+struct berthi_load_hand {
+    berthi_load_hand *next; /* free ones */
+    uint8_t *values;        /* decoded; NULL: nothing is */
+    uint8_t *packed;        /* a piece for a file; NULL: nothing is offloaded */
+    uint8_t *gathered;      /* of columns; NULL: there are none */
+    berthi_event **events;  /* of tiers; NULL where one is host memory */
+    bool *is_used;          /* of tiers: something was asked for */
+    berthi_copy pending;    /* not asked for yet: the next may go on behind it */
+    uint32_t pending_tier;
+    uint32_t layer;         /* of what is placed now, and 1: for copies */
+};
+
+/* crc32 of what passes, held against a manifest. */
+typedef struct berthi_load_verify {
+    berthi_arena texts;
+    const char *manifest;   /* path; NULL: nothing is to be verified */
+    bool is_on;
+    berthi_crcs promised;
+    berthi_crcs actual;
+    _Atomic uint64_t *left; /* of stored tensors: bytes to come; 0: none is promised */
+    uint64_t left_count;
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t tensors;
+    _Atomic uint64_t mismatches;
+    uint64_t entries;       /* that only one side has */
+    berth_error first;      /* of them */
+    bool is_other_file;     /* `first` says: another size */
+} berthi_load_verify;
+
+typedef struct berthi_load {
+    berth_context *context;
+    const berth_checkpoint *checkpoint;
+    const berth_plan *plan;
+    berth_load_options options;
+    berth_slab_memory slab_memory; /* what options point to */
+    char *offload_dir;             /* the same; NULL: nothing is written */
+    uint64_t offload_dir_bytes;
+    struct berthi_offload *offload; /* the model's, as soon as there is one */
+    berth_load_report report;
+    berth_job *job;
+    berth_model *model;
+    berthi_operations operations;
+    uint64_t start_ns;
+    berthi_load_tier *tiers;
+    berthi_load_run *runs;
+    uint32_t run_count;
+    berthi_load_unit *units;
+    uint64_t unit_count;
+    berthi_piece *pieces;
+    berthi_load_columns *columns;
+    uint32_t columns_count;
+    uint64_t total;         /* bytes of all pieces */
+    uint64_t skipped;       /* of them: between columns */
+    uint64_t gathered_max;  /* of a unit */
+    uint64_t piece_max;     /* the largest */
+    uint64_t chunk_bytes;
+    uint64_t ring_bytes;
+    uint64_t values_max;    /* of a hand */
+    uint64_t packed_max;    /* the same */
+    uint64_t quantized_bytes;
+    berthi_file *files;
+    berthi_conveyor_stats stats;
+    _Atomic uint64_t first_ns;
+    _Atomic uint64_t placed;
+    _Atomic bool has_unpinned; /* a staging buffer was refused */
+    berthi_load_verify verify;
+
+    pthread_mutex_t lock;
+    pthread_cond_t has_changed;
+    bool is_stopped;
+    berthi_load_hand *hands; /* free */
+} berthi_load;
+
+/* ----------------------------------------------------------------- load_units.c */
+
+/* What is to be read, and where it goes. Allocates runs, units and pieces. */
+berth_status berthi_load_list(berthi_load *load, berth_error *error);
+
+/* ----------------------------------------------------------------- load_place.c */
+
+berth_status berthi_load_consume(void *load, const berthi_chunk *chunk,
+                                 const berthi_span *spans, const uint8_t *bytes,
+                                 berth_error *error);
+void berthi_load_stop(void *load);
+void berthi_load_free_hands(berthi_load *load);
+/* For errors about a weight. */
+berthi_about berthi_load_about(const berthi_load *load, uint64_t berth);
+
+/* ------------------------------------------------------------------- load_run.c */
+
+/* Cuts the weight, and finds where its parts lie. UNSUPPORTED where it cannot. */
+berth_status berthi_load_run_init(const berthi_load *load, berthi_load_run *run,
+                                  uint64_t berth, const berthi_cargo *cargo,
+                                  berth_error *error);
+/* The first unit of a weight begins it, the others wait for that. */
+berth_status berthi_load_run_begin(berthi_load *load, berthi_load_run *run,
+                                   berth_error *error);
+/* After its last unit; what the tier's stream is asked for counts as done. */
+berth_status berthi_load_run_end(berthi_load *load, berthi_load_run *run,
+                                 berthi_load_hand *hand, berth_error *error);
+void berthi_load_run_fini(berthi_load *load, berthi_load_run *run);
+
+/* --------------------------------------------------------------- load_offload.c */
+
+/* Opens the file of what has to be written, if anything; sizes are reported. */
+berth_status berthi_load_offload_open(berthi_load *load, berth_error *error);
+/* Where parts of the weight go; memory of hands grows with it. */
+void berthi_load_offload_cut(berthi_load *load, berthi_load_run *run,
+                             const berthi_cargo *cargo);
+/* As encode_piece() and put_values() of load_place.c. */
+berth_status berthi_load_offload_piece(berthi_load *load, berthi_load_hand *hand,
+                                       const berthi_load_run *run, const uint8_t *values,
+                                       uint64_t first, uint64_t count,
+                                       berth_error *error);
+berth_status berthi_load_offload_values(berthi_load *load, const berthi_load_run *run,
+                                        const uint8_t *values, uint64_t first,
+                                        uint64_t count, berth_error *error);
+/* Of what is doubly quantized: memory before, and the second level behind all pieces. */
+berth_status berthi_load_offload_begin(berthi_load *load, berthi_load_run *run,
+                                       berth_error *error);
+berth_status berthi_load_offload_finish(berthi_load *load, const berthi_load_run *run,
+                                        berth_error *error);
+
+/* ---------------------------------------------------------------- load_verify.c */
+
+/* Which manifest: the options' texts are the caller's. */
+berth_status berthi_load_verify_choose(berthi_load *load, berth_error *error);
+/* Reads it, if there is one. Fails with what it says of other files. */
+berth_status berthi_load_verify_init(berthi_load *load, berth_error *error);
+/* All-zero is allowed. */
+void berthi_load_verify_fini(berthi_load *load);
+/* Bytes of a stored tensor have come; its last ones decide. EINTEGRITY (DIGEST). */
+berth_status berthi_load_verify_add(berthi_load *load, uint64_t entry, uint64_t offset,
+                                    const uint8_t *bytes, uint64_t size,
+                                    berth_error *error);
+
+#endif

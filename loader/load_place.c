@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load_place.c - units of a load on their way from the staging buffer to their berth. */
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "kernels/trace.h"
+#include "loader/load_job.h"
+
+berthi_about
+berthi_load_about(const berthi_load *load, uint64_t berth)
+{
+    return berthi_checkpoint_about(load->checkpoint, load->plan->berths[berth].number);
+}
+
+/* -------------------------------------------------------------------------- hands */
+
+static void
+free_hand(berthi_load *load, berthi_load_hand *hand)
+{
+    const uint32_t tiers = load->model->tier_count;
+
+    for (uint32_t t = 0; hand->events != NULL && t < tiers; t++)
+        if (hand->events[t] != NULL) {
+            berthi_device *const device = load->model->tiers[t].device;
+
+            device->table->event_destroy(device, hand->events[t]);
+        }
+    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand->events,
+                       tiers * sizeof *hand->events);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand->is_used,
+                       tiers * sizeof *hand->is_used);
+    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->values,
+                               load->values_max, BERTHI_SLAB_ALIGNMENT);
+    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->packed,
+                               load->packed_max, BERTHI_SLAB_ALIGNMENT);
+    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->gathered,
+                               load->gathered_max, BERTHI_SLAB_ALIGNMENT);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand, sizeof *hand);
+}
+
+void
+berthi_load_free_hands(berthi_load *load)
+{
+    while (load->hands != NULL) {
+        berthi_load_hand *const hand = load->hands;
+
+        load->hands = hand->next;
+        free_hand(load, hand);
+    }
+}
+
+static berth_status
+create_events(berthi_load *load, berthi_load_hand *hand, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t t = 0; t < load->model->tier_count && status == BERTH_OK; t++) {
+        berthi_device *const device = load->model->tiers[t].device;
+
+        if (load->tiers[t].stream != NULL)
+            status = device->table->event_create(device, &hand->events[t], error);
+    }
+    return status;
+}
+
+/* True when there is as much of it as any unit needs: none of 0 bytes. */
+static bool
+has_scratch(const berthi_load *load, uint64_t bytes, uint8_t **out)
+{
+    *out = bytes == 0 ? NULL
+                      : berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH, bytes,
+                                              BERTHI_SLAB_ALIGNMENT);
+    return bytes == 0 || *out != NULL;
+}
+
+static berth_status
+create_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
+{
+    const uint32_t tiers = load->model->tier_count;
+    berthi_load_hand *const hand =
+        berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH, sizeof *hand);
+    berth_status status;
+
+    if (hand == NULL)
+        return berthi_fail_memory(error, "placing a tensor");
+    hand->events = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH,
+                                        tiers * sizeof *hand->events);
+    hand->is_used = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH,
+                                         tiers * sizeof *hand->is_used);
+    if (!has_scratch(load, load->values_max, &hand->values)
+        || !has_scratch(load, load->packed_max, &hand->packed)
+        || !has_scratch(load, load->gathered_max, &hand->gathered)
+        || hand->events == NULL || hand->is_used == NULL)
+        status = berthi_fail_memory(error, "placing a tensor");
+    else
+        status = create_events(load, hand, error);
+    if (status == BERTH_OK)
+        *out = hand;
+    else
+        free_hand(load, hand);
+    return status;
+}
+
+/* One that is free, or a new one: never more than there are workers. */
+static berth_status
+take_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
+{
+    pthread_mutex_lock(&load->lock);
+    *out = load->hands;
+    if (*out != NULL)
+        load->hands = (*out)->next;
+    pthread_mutex_unlock(&load->lock);
+    return *out != NULL ? BERTH_OK : create_hand(load, out, error);
+}
+
+static void
+give_hand(berthi_load *load, berthi_load_hand *hand)
+{
+    pthread_mutex_lock(&load->lock);
+    hand->next = load->hands;
+    load->hands = hand;
+    pthread_mutex_unlock(&load->lock);
+}
+
+/* ------------------------------------------------------------------------- copies */
+
+static berth_status
+ask_for(berthi_load *load, berthi_load_hand *hand, uint32_t tier, const berthi_copy *copy,
+        berth_error *error)
+{
+    berthi_device *const device = load->model->tiers[tier].device;
+    berthi_load_tier *const lane = &load->tiers[tier];
+    berth_status status;
+
+    pthread_mutex_lock(&lane->lock);
+    status = device->table->copy(device, copy, lane->stream, error);
+    pthread_mutex_unlock(&lane->lock);
+    hand->is_used[tier] = true;
+    return status;
+}
+
+/* Asks for the copy that is pending. */
+static berth_status
+flush(berthi_load *load, berthi_load_hand *hand, berth_error *error)
+{
+    const berthi_copy copy = hand->pending;
+
+    if (copy.bytes == 0)
+        return BERTH_OK;
+    hand->pending.bytes = 0;
+    return ask_for(load, hand, hand->pending_tier, &copy, error);
+}
+
+/* Neighbours in the file are often neighbours in the slab: one copy for both. */
+static berth_status
+copy_to_device(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
+               const uint8_t *bytes, uint64_t size, berth_error *error)
+{
+    berthi_copy *const pending = &hand->pending;
+    berth_status status;
+
+    if (pending->bytes > 0 && hand->pending_tier == tier &&
+        (const uint8_t *)pending->from + pending->bytes == bytes &&
+        (uint8_t *)pending->to + pending->bytes == to) {
+        pending->bytes += size;
+        return BERTH_OK;
+    }
+    status = flush(load, hand, error);
+    hand->pending_tier = tier;
+    *pending = (berthi_copy){.kind = BERTHI_COPY_TO_DEVICE,
+                             .is_pinned = !atomic_load(&load->has_unpinned),
+                             .to = to,
+                             .from = bytes,
+                             .bytes = size,
+                             .layer = hand->layer};
+    return status;
+}
+
+static berth_status
+put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
+    const uint8_t *bytes, uint64_t size, berth_error *error)
+{
+    if (load->tiers[tier].stream != NULL)
+        return copy_to_device(load, hand, tier, to, bytes, size, error);
+    berthi_pages_expect(&load->tiers[tier].pages, to, size);
+    memcpy(to, bytes, size);
+    return BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------- encoding */
+
+static void
+describe_encode(const berthi_load_run *run, const berthi_quantized_part *part,
+                const void *values, uint64_t count, berthi_launch *out)
+{
+    const berthi_storage *const storage = &run->quantizer.storage;
+    uint8_t *const codes = run->codes + part->begin;
+    float *const maxima = run->absmax + part->first_maximum;
+
+    if (storage->encoding == BERTH_ENCODING_INT8) {
+        *out = (berthi_launch){.operation = BERTHI_OPERATION_ENCODE_ROWS,
+                               .arguments.rows = {.values = values,
+                                                  .dtype = run->dtype,
+                                                  .rows = part->maxima,
+                                                  .columns = run->quantizer.columns,
+                                                  .codes = (int8_t *)codes,
+                                                  .row_maximum = maxima}};
+        return;
+    }
+    *out = (berthi_launch){.operation = storage->encoding == BERTH_ENCODING_NF4
+                                            ? BERTHI_OPERATION_ENCODE_NF4
+                                            : BERTHI_OPERATION_ENCODE_FP4,
+                           .arguments.encode = {.values = values,
+                                                .dtype = run->dtype,
+                                                .block_size = storage->block_size,
+                                                .count = count,
+                                                .codes = codes,
+                                                .absmax = maxima}};
+}
+
+/* What an event is about. */
+static berthi_trace_of
+trace_of(const berthi_load *load, uint64_t berth)
+{
+    const berthi_berth *const b = &load->plan->berths[berth];
+
+    return (berthi_trace_of){b->number, b->layer,
+                             load->checkpoint->table.entries[b->number].shard};
+}
+
+/* A piece of values in host memory -> codes and maxima in the berth. */
+static berth_status
+encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
+             const uint8_t *values, bool is_staged, uint64_t first, uint64_t count,
+             berth_error *error)
+{
+    const berthi_quantized_part part =
+        berthi_quantizer_part(&run->quantizer, first, count);
+    const berthi_model_tier *const tier = &load->model->tiers[run->tier];
+    const berthi_device_table *const table = tier->device->table;
+    berthi_load_tier *const lane = &load->tiers[run->tier];
+    const berthi_copy copy = {
+        .kind = BERTHI_COPY_TO_DEVICE,
+        .is_pinned = is_staged && !atomic_load(&load->has_unpinned),
+        .to = tier->slab + tier->scratch,
+        .from = values,
+        .bytes = count * (berth_dtype_bits(run->dtype) / 8),
+        .layer = hand->layer,
+    };
+    berthi_launch launch;
+    berth_status status;
+
+    describe_encode(run, &part, lane->stream != NULL ? copy.to : values, count, &launch);
+    if (lane->stream == NULL) {
+        const uint64_t begin_ns = berthi_trace_begin(load->context);
+
+        berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
+        status = table->launch(tier->device, &launch, NULL, error);
+        berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
+                         copy.bytes, trace_of(load, run->berth));
+        return status;
+    }
+    pthread_mutex_lock(&lane->lock);
+    status = table->copy(tier->device, &copy, lane->stream, error);
+    if (status == BERTH_OK)
+        status = table->launch(tier->device, &launch, lane->stream, error);
+    pthread_mutex_unlock(&lane->lock);
+    hand->is_used[run->tier] = true;
+    return status;
+}
+
+/* The values of a unit: where they lie when they are what is wanted, else decoded. */
+static const uint8_t *
+read_values(const berthi_load_run *run, const berthi_load_unit *unit,
+            const uint8_t *bytes, berthi_load_hand *hand)
+{
+    const berthi_decoder_span span =
+        berthi_decoder_extent(&run->decoder, unit->first, unit->count);
+
+    if (run->is_direct)
+        return bytes;
+    berthi_decoder_decode(&run->decoder, unit->first, unit->count, bytes, run->dtype,
+                          hand->values);
+    return hand->values + span.lead * (berth_dtype_bits(run->dtype) / 8);
+}
+
+/* What lies in a hand, which is used for the next unit at once: not pending. */
+static berth_status
+put_from_hand(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
+              const uint8_t *bytes, uint64_t size, berth_error *error)
+{
+    const berthi_copy copy = {.kind = BERTHI_COPY_TO_DEVICE,
+                              .to = to,
+                              .from = bytes,
+                              .bytes = size,
+                              .layer = hand->layer};
+
+    if (load->tiers[tier].stream != NULL)
+        return ask_for(load, hand, tier, &copy, error);
+    berthi_pages_expect(&load->tiers[tier].pages, to, size);
+    memcpy(to, bytes, size);
+    return BERTH_OK;
+}
+
+/* Values that stay plain numbers. */
+static berth_status
+put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
+           const uint8_t *values, uint64_t first, uint64_t count, berth_error *error)
+{
+    const uint64_t width = berth_dtype_bits(run->dtype) / 8;
+
+    return put_from_hand(load, hand, run->tier, run->codes + first * width, values,
+                         count * width, error);
+}
+
+/* Values in their order, from `first` on: into the berth. */
+static berth_status
+encode_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
+              const uint8_t *values, bool is_staged, uint64_t first, uint64_t count,
+              berth_error *error)
+{
+    const uint64_t width = berth_dtype_bits(run->dtype) / 8;
+    berth_status status = BERTH_OK;
+
+    if (run->quantizer.storage.encoding == BERTH_ENCODING_NATIVE)
+        return run->is_offloaded
+                   ? berthi_load_offload_values(load, run, values, first, count, error)
+                   : put_values(load, hand, run, values, first, count, error);
+    for (uint64_t at = 0; at < count && status == BERTH_OK; at += run->piece) {
+        const uint8_t *const piece = values + at * width;
+        const uint64_t step = berthi_min_u64(run->piece, count - at);
+
+        status = run->is_offloaded
+                     ? berthi_load_offload_piece(load, hand, run, piece, first + at, step,
+                                                 error)
+                     : encode_piece(load, hand, run, piece, is_staged, first + at, step,
+                                    error);
+    }
+    return status;
+}
+
+/* The bytes that a unit's values are made of, together: in the hand where they are not. */
+static const uint8_t *
+gather_values(const berthi_load_run *run, const berthi_load_unit *unit,
+              const uint8_t *bytes, berthi_load_hand *hand)
+{
+    const berthi_decoder_span span =
+        berthi_decoder_extent(&run->decoder, unit->first, unit->count);
+
+    if (run->cut.rows == 1)
+        return bytes;
+    berthi_cut_gather(&run->cut, span.begin, span.bytes, bytes, hand->gathered);
+    return hand->gathered;
+}
+
+static berth_status
+encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
+            const berthi_load_unit *unit, const uint8_t *bytes, berth_error *error)
+{
+    const berthi_turning *const turning = &run->turning;
+    berth_status status = berthi_load_run_begin(load, run, error);
+    const uint8_t *values;
+    bool is_last;
+
+    if (status != BERTH_OK)
+        return status;
+    values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
+    if (turning->rows > 0)
+        berthi_quantize_turn(turning, values, unit->first / turning->columns,
+                             unit->count / turning->columns, 0, turning->columns,
+                             run->turned);
+    else
+        status = encode_values(load, hand, run, values, values == bytes, unit->first,
+                               unit->count, error);
+    if (status != BERTH_OK)
+        return status;
+    pthread_mutex_lock(&load->lock);
+    is_last = --run->units_left == 0;
+    pthread_mutex_unlock(&load->lock);
+    if (is_last && turning->rows > 0)
+        status = encode_values(load, hand, run, run->turned, false, 0, run->elements,
+                               error);
+    return is_last && status == BERTH_OK ? berthi_load_run_end(load, run, hand, error)
+                                         : status;
+}
+
+/* ----------------------------------------------------------------------- consumer */
+
+static berth_status
+verify_span(berthi_load *load, const berthi_span *span, const uint8_t *bytes,
+            berth_error *error)
+{
+    const uint32_t number = load->units[span->tag].entry;
+    const berthi_entry *const entry = &load->checkpoint->table.entries[number];
+    const uint64_t begin = berthi_checkpoint_offset(load->checkpoint, entry);
+
+    return berthi_load_verify_add(load, number, load->pieces[span->tag].offset - begin,
+                                  bytes, span->bytes, error);
+}
+
+static berth_status
+place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *unit,
+           const uint8_t *bytes, berth_error *error)
+{
+    uint8_t *const to = load->model->tiers[unit->tier].slab + unit->first;
+    const berthi_load_columns *columns;
+
+    if (unit->run != BERTHI_NO_RUN)
+        return encode_unit(load, hand, &load->runs[unit->run], unit, bytes, error);
+    if (unit->columns == BERTHI_NO_COLUMNS)
+        return put(load, hand, unit->tier, to, bytes, unit->count, error);
+    columns = &load->columns[unit->columns];
+    berthi_cut_gather(&columns->cut, unit->first - columns->place, unit->count, bytes,
+                      hand->gathered);
+    return put_from_hand(load, hand, unit->tier, to, hand->gathered, unit->count, error);
+}
+
+static berth_status
+fail_wait(const berthi_load *load, uint32_t tier, berth_error *error)
+{
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                       "%s has not finished its copies for %.0f seconds",
+                       load->plan->tiers[tier].name, 1e-9 * (double)load->model->wait_ns);
+}
+
+/* Waits for what the tier's stream was asked for until now. */
+static berth_status
+await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *error)
+{
+    berthi_device *const device = load->model->tiers[t].device;
+    const uint64_t begin_ns = berthi_trace_begin(load->context);
+    uint64_t deadline_ns;
+    berth_status status;
+
+    if (!berthi_can_add(berthi_sys_now_ns(), load->model->wait_ns, &deadline_ns))
+        deadline_ns = UINT64_MAX;
+    status = device->table->record(device, hand->events[t], load->tiers[t].stream, error);
+    if (status == BERTH_OK)
+        status = device->table->await(device, hand->events[t], deadline_ns, error);
+    berthi_trace_end(load->context, BERTH_TRACE_WAIT, "worker", begin_ns, 0,
+                     BERTHI_TRACE_NOTHING);
+    return status == BERTH_PENDING ? fail_wait(load, t, error) : status;
+}
+
+/*
+ * The staging buffer is free again when all that was asked for here is done: after a
+ * failure, too.
+ */
+static berth_status
+settle(berthi_load *load, berthi_load_hand *hand, berth_status status, berth_error *error)
+{
+    if (status == BERTH_OK)
+        status = flush(load, hand, error);
+    hand->pending.bytes = 0;
+    for (uint32_t t = 0; t < load->model->tier_count; t++) {
+        berth_error later;
+        berth_status result;
+
+        if (!hand->is_used[t] || hand->events[t] == NULL)
+            continue;
+        hand->is_used[t] = false;
+        result = await_tier(load, hand, t, status == BERTH_OK ? error : &later);
+        if (status == BERTH_OK)
+            status = result;
+    }
+    return status;
+}
+
+berth_status
+berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *spans,
+                    const uint8_t *bytes, berth_error *error)
+{
+    berthi_load *const load = user;
+    berthi_load_hand *hand;
+    uint64_t placed = 0;
+    uint64_t none = 0;
+    berth_status status = take_hand(load, &hand, error);
+
+    if (status != BERTH_OK)
+        return status;
+    for (uint32_t i = 0; i < chunk->span_count && status == BERTH_OK; i++) {
+        const berthi_load_unit *const unit = &load->units[spans[i].tag];
+        const uint8_t *const at = bytes + spans[i].chunk_offset;
+        const uint64_t begin_ns = berthi_trace_begin(load->context);
+
+        if (load->verify.is_on)
+            status = verify_span(load, &spans[i], at, error);
+        hand->layer = load->plan->berths[unit->berth].layer + 1u;
+        if (status == BERTH_OK)
+            status = place_unit(load, hand, unit, at, error);
+        placed += spans[i].bytes;
+        berthi_trace_end(load->context, BERTH_TRACE_PLACE, "worker", begin_ns,
+                         spans[i].bytes, trace_of(load, unit->berth));
+    }
+    status = settle(load, hand, status, error);
+    give_hand(load, hand);
+    if (status != BERTH_OK)
+        return status;
+    atomic_fetch_add(&load->placed, placed);
+    (void)atomic_compare_exchange_strong(&load->first_ns, &none,
+                                         berthi_sys_now_ns() - load->start_ns);
+    return BERTH_OK;
+}
+
+void
+berthi_load_stop(void *user)
+{
+    berthi_load *const load = user;
+
+    pthread_mutex_lock(&load->lock);
+    load->is_stopped = true;
+    pthread_cond_broadcast(&load->has_changed);
+    pthread_mutex_unlock(&load->lock);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load_verify.c - what a load reads, held against the digests of a manifest.
+ *
+ * A worker digests the bytes that it is about to place. Parts of a tensor come in any
+ * order; whoever has its last ones compares.
+ */
+#include <string.h>
+
+#include "loader/load_job.h"
+#include "loader/manifest.h"
+#include "loader/paths.h"
+
+static bool
+is_wanted(const berthi_load *load)
+{
+    return load->options.verify != BERTH_LOAD_VERIFY_NONE;
+}
+
+berth_status
+berthi_load_verify_choose(berthi_load *load, berth_error *error)
+{
+    berthi_load_verify *const v = &load->verify;
+    const char *const given = load->options.manifest;
+
+    berthi_arena_init(&v->texts, load->context, BERTHI_PURPOSE_OBJECT, 256);
+    if (!is_wanted(load))
+        return BERTH_OK;
+    v->manifest =
+        given != NULL
+            ? berthi_arena_text(&v->texts, given, strlen(given))
+            : berthi_path_join(&v->texts, load->checkpoint->location.folder_path,
+                               BERTHI_MANIFEST_NAME);
+    return v->manifest != NULL ? BERTH_OK : berthi_fail_memory(error, "starting a load");
+}
+
+/* ----------------------------------------------------------------------- manifest */
+
+/* `what` it means, then file, tensor, the two numbers. */
+static void
+warn(berthi_load *load, const char *what, const berth_error *details)
+{
+    char line[BERTH_FILE_CAPACITY + BERTH_MESSAGE_CAPACITY];
+
+    berth_error_format(details, line, sizeof line);
+    berthi_log(load->context, BERTH_LOG_WARNING, "%s: %s", what, line);
+}
+
+/* Manifest and checkpoint do not have the same files or tensors. */
+static void
+note_entry(void *user, const berth_finding *finding)
+{
+    berthi_load *const load = user;
+    berthi_load_verify *const v = &load->verify;
+    const bool is_other_file = (finding->details->has & BERTH_HAS_ACTUAL) != 0;
+
+    if (v->entries++ == 0 || (is_other_file && !v->is_other_file))
+        v->first = *finding->details;
+    v->is_other_file = v->is_other_file || is_other_file;
+    if (load->options.verify == BERTH_LOAD_VERIFY_WARN)
+        warn(load, "not verified", finding->details);
+}
+
+/* A file of another size is not what was promised; one that nobody promised may be. */
+static berth_status
+check_entries(berthi_load *load, berth_error *error)
+{
+    const berthi_load_verify *const v = &load->verify;
+    const int32_t mode = load->options.verify;
+
+    if (v->entries == 0 || mode == BERTH_LOAD_VERIFY_WARN)
+        return BERTH_OK;
+    if (mode == BERTH_LOAD_VERIFY_REQUIRE || v->is_other_file) {
+        if (error != NULL)
+            *error = v->first;
+        return v->first.status;
+    }
+    warn(load, "not verified, as other entries may be", &v->first);
+    return BERTH_OK;
+}
+
+/* Of what is cut not all bytes come: nothing is promised of a slice. */
+static void
+leave_slices(berthi_load *load)
+{
+    const berth_plan *const plan = load->plan;
+    const berthi_table *const table = &load->checkpoint->table;
+
+    for (uint64_t i = 0; i < plan->berth_count; i++) {
+        const uint32_t number = plan->berths[i].number;
+        const berthi_quantized *record;
+
+        if (berthi_plan_slice(plan, i).along == BERTH_SLICING_NONE
+            || number >= table->entry_count)
+            continue;
+        atomic_store(&load->verify.left[number], 0);
+        if (table->entries[number].flags == BERTH_ENCODING_NATIVE)
+            continue;
+        record = berthi_classify_record(&load->checkpoint->quantized,
+                                        table->entries[number].owner);
+        for (uint32_t k = 0; k < record->companion_count; k++)
+            atomic_store(&load->verify.left[table->by_name[record->companions[k]]], 0);
+    }
+}
+
+/* Tensors that are read as a whole, and that something is promised of. */
+static berth_status
+count_bytes(berthi_load *load, berth_error *error)
+{
+    const berthi_table *const table = &load->checkpoint->table;
+    berthi_load_verify *const v = &load->verify;
+
+    v->left_count = table->entry_count;
+    v->left = berthi_memory_array(load->context, BERTHI_PURPOSE_CHUNKS, v->left_count,
+                                  sizeof *v->left);
+    if (v->left == NULL)
+        return berthi_fail_memory(error, "the table of digests");
+    for (uint64_t i = 0; i < v->left_count; i++)
+        atomic_init(&v->left[i], v->promised.has_tensor[i]
+                                     ? table->entries[i].end - table->entries[i].begin
+                                     : 0);
+    leave_slices(load);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_load_verify_init(berthi_load *load, berth_error *error)
+{
+    const bool is_optional = load->options.verify != BERTH_LOAD_VERIFY_REQUIRE
+                             && load->options.manifest == NULL;
+    berthi_load_verify *const v = &load->verify;
+    berth_status status;
+
+    if (!is_wanted(load))
+        return BERTH_OK;
+    status = berthi_crcs_init(&v->promised, load->context, load->checkpoint, error);
+    if (status != BERTH_OK)
+        return status;
+    status = load->options.is_source_of_manifest != 0
+                 ? berthi_crcs_read_sources(&v->promised, v->manifest, note_entry, load,
+                                            error)
+                 : berthi_crcs_read(&v->promised, v->manifest, note_entry, load, error);
+    if (status == BERTH_ENOENT && is_optional) {
+        berthi_error_clear(error);
+        return BERTH_OK;
+    }
+    if (status == BERTH_OK)
+        status = check_entries(load, error);
+    if (status == BERTH_OK)
+        status = berthi_crcs_init(&v->actual, load->context, load->checkpoint, error);
+    if (status == BERTH_OK)
+        status = count_bytes(load, error);
+    v->is_on = status == BERTH_OK;
+    if (load->options.verify == BERTH_LOAD_VERIFY_WARN)
+        atomic_store(&v->mismatches, v->entries);
+    return status;
+}
+
+void
+berthi_load_verify_fini(berthi_load *load)
+{
+    berthi_load_verify *const v = &load->verify;
+
+    berthi_crcs_fini(&v->promised);
+    berthi_crcs_fini(&v->actual);
+    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, v->left,
+                       v->left_count * sizeof *v->left);
+    v->left = NULL;
+    berthi_arena_fini(&v->texts);
+}
+
+/* -------------------------------------------------------------------------- bytes */
+
+/* All of the tensor has come. */
+static berth_status
+compare(berthi_load *load, uint64_t entry, berth_error *error)
+{
+    berthi_load_verify *const v = &load->verify;
+    berth_error details;
+    const berth_status status =
+        berthi_crcs_compare_tensor(&v->promised, &v->actual, entry, &details);
+
+    atomic_fetch_add(&v->tensors, 1);
+    if (status == BERTH_OK)
+        return BERTH_OK;
+    atomic_fetch_add(&v->mismatches, 1);
+    if (load->options.verify == BERTH_LOAD_VERIFY_WARN) {
+        warn(load, "loaded all the same", &details);
+        return BERTH_OK;
+    }
+    if (error != NULL)
+        *error = details;
+    return status;
+}
+
+berth_status
+berthi_load_verify_add(berthi_load *load, uint64_t entry, uint64_t offset,
+                       const uint8_t *bytes, uint64_t size, berth_error *error)
+{
+    berthi_load_verify *const v = &load->verify;
+
+    if (atomic_load(&v->left[entry]) == 0)
+        return BERTH_OK;
+    berthi_crcs_add(&v->actual, entry, offset, bytes, size);
+    atomic_fetch_add(&v->bytes, size);
+    return atomic_fetch_sub(&v->left[entry], size) == size ? compare(load, entry, error)
+                                                           : BERTH_OK;
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.c - slabs of a plan on devices: made, asked about, given back. */
+#include "loader/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/lease.h"
+#include "loader/offload.h"
+
+#define DEFAULT_WAIT_NS UINT64_C(60000000000)
+#define MS_NS           UINT64_C(1000000)
+#define PAGE_BYTES      UINT64_C(4096)
+
+/* ----------------------------------------------------------------------- devices */
+
+static uint32_t
+count_gpus(const berth_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++)
+        count += plan->tiers[t].kind == BERTH_TIER_GPU;
+    return count;
+}
+
+/* Those that the plan names: "cuda:0;cuda:3". */
+static berth_status
+open_named(berth_model *model, berth_error *error)
+{
+    const berth_plan *const plan = model->plan;
+    const uint64_t capacity = plan->summary.tier_count * (sizeof plan->tiers->name + 1);
+    char *const words =
+        berthi_memory_zalloc(model->context, BERTHI_PURPOSE_DOCUMENT, capacity);
+    size_t used = 0;
+    berth_status status;
+
+    if (words == NULL)
+        return berthi_fail_memory(error, "opening devices");
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++)
+        if (plan->tiers[t].kind == BERTH_TIER_GPU)
+            used += (size_t)snprintf(words + used, capacity - used, "%s%s",
+                                     used > 0 ? ";" : "", plan->tiers[t].name);
+    status = berthi_devices_open(model->context, words, &model->devices, error);
+    model->owns_devices = status == BERTH_OK;
+    berthi_memory_free(model->context, BERTHI_PURPOSE_DOCUMENT, words, capacity);
+    return status;
+}
+
+static berth_status
+find_devices(berth_model *model, const berth_load_options *options, berth_error *error)
+{
+    const uint32_t gpus = count_gpus(model->plan);
+    berth_status status = BERTH_OK;
+
+    model->devices = options->devices;
+    if (gpus > 0 && model->devices == NULL)
+        status = open_named(model, error);
+    else if (model->devices != NULL && berthi_devices_count(model->devices) != gpus)
+        status = berthi_fail(
+            error, BERTH_REASON_ARGUMENT,
+            &(berthi_about){.tensor = "devices", .tensor_length = strlen("devices")},
+            "are %" PRIu32 ", and the plan has %" PRIu32 " GPUs",
+            berthi_devices_count(model->devices), gpus);
+    if (status == BERTH_OK)
+        status = berthi_device_cpu_open(model->context, &model->host, error);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- slabs */
+
+static uint32_t
+device_count(const berth_model *model)
+{
+    return model->devices != NULL ? berthi_devices_count(model->devices) : 0;
+}
+
+static void
+unpin_from(const berth_model *model, void *memory, uint64_t bytes, uint32_t count)
+{
+    while (count > 0) {
+        berthi_device *const device = berthi_devices_at(model->devices, --count);
+
+        device->table->unpin(device, memory, bytes);
+    }
+}
+
+bool
+berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
+                     berth_error *error)
+{
+    const uint32_t count = device_count(model);
+
+    for (uint32_t pinned = 0; pinned < count; pinned++) {
+        berthi_device *const device = berthi_devices_at(model->devices, pinned);
+
+        if (device->table->pin(device, memory, bytes, error) == BERTH_OK)
+            continue;
+        unpin_from(model, memory, bytes, pinned);
+        return false;
+    }
+    return true;
+}
+
+void
+berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes)
+{
+    unpin_from(model, memory, bytes, device_count(model));
+}
+
+bool
+berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes)
+{
+    berth_error error;
+
+    if (device_count(model) == 0)
+        return false;
+    if (berthi_model_can_pin(model, memory, bytes, &error))
+        return true;
+    berthi_log(model->context, BERTH_LOG_WARNING,
+               "host memory is not pinned, copies to devices are slower: %s",
+               error.message);
+    return false;
+}
+
+/* Parts of a slab, one behind the other: the plan's, to the byte. */
+static void
+measure(const berth_plan_tier *planned, berthi_model_tier *tier)
+{
+    tier->kind = planned->kind;
+    tier->slots = planned->weights;
+    tier->slot_bytes = planned->slot_bytes;
+    tier->slot_count = planned->slot_count;
+    tier->expert_slots = tier->slots + planned->slots;
+    tier->scratch = tier->expert_slots + planned->expert_slots;
+    tier->scratch_bytes = planned->scratch;
+    tier->bytes = tier->scratch + tier->scratch_bytes;
+}
+
+/* What the slab of a tier is divided into. */
+static berthi_slab_parts
+parts_of(const berth_plan *plan, uint32_t number, const berthi_model_tier *tier)
+{
+    berthi_slab_parts parts = { .bytes = tier->bytes,
+                                .slots = tier->scratch - tier->slots,
+                                .scratch = tier->scratch_bytes };
+
+    for (uint64_t i = 0; i < plan->berth_count; i++)
+        if (plan->berths[i].tier == number && !plan->berths[i].is_tied)
+            parts.weights += plan->berths[i].bytes;
+    return parts;
+}
+
+void
+berthi_model_describe(const berth_model *model, const berth_plan *plan,
+                      berthi_model_tier *tiers)
+{
+    uint32_t gpu = 0;
+
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
+        const berth_plan_tier *const planned = &plan->tiers[t];
+        berthi_model_tier *const tier = &tiers[t];
+
+        memset(tier, 0, sizeof *tier);
+        tier->number = BERTHI_NO_DEVICE;
+        tier->kind = planned->kind;
+        if (planned->kind == BERTH_TIER_DISK)
+            continue;
+        measure(planned, tier);
+        tier->device = model->host;
+        if (planned->kind == BERTH_TIER_GPU) {
+            tier->number = gpu++;
+            tier->device = berthi_devices_at(model->devices, tier->number);
+        }
+        memcpy(tier->name, planned->name, sizeof tier->name);
+        tier->parts = parts_of(plan, t, tier);
+    }
+}
+
+berth_status
+berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
+                         berth_error *error)
+{
+    void *slab = NULL;
+    berth_status status;
+
+    if (tier->bytes == 0)
+        return BERTH_OK;
+    status = berthi_model_alloc(model, tier->number, tier->bytes, "slab", &slab, error);
+    if (status != BERTH_OK)
+        return status;
+    tier->slab = slab;
+    berthi_books_take_slab(&model->context->ledger.books, tier->name, &tier->parts);
+    /* Operations read what lies there, and the offset is copied from it. */
+    if (tier->scratch_bytes > 0 && tier->device->table->keep != NULL)
+        status = tier->device->table->keep(tier->device, tier->slab + tier->scratch,
+                                           tier->scratch_bytes, error);
+    if (status != BERTH_OK)
+        berthi_model_free_slab(model, tier);
+    else if (tier->kind == BERTH_TIER_CPU)
+        tier->is_pinned = berthi_model_has_pinned(model, slab, tier->bytes);
+    return status;
+}
+
+void
+berthi_model_free_slab(const berth_model *model, berthi_model_tier *tier)
+{
+    if (tier->slab == NULL)
+        return;
+    if (tier->is_pinned)
+        berthi_model_unpin_host(model, tier->slab, tier->bytes);
+    berthi_model_dealloc(model, tier->number, tier->slab, tier->bytes, "slab");
+    berthi_books_give_slab(&model->context->ledger.books, tier->name, &tier->parts);
+    tier->slab = NULL;
+    tier->is_pinned = false;
+}
+
+/* As it is booked: all of it is weights in host memory. */
+static berthi_slab_parts
+parts_of_hold(const berthi_model_tier *tier)
+{
+    return (berthi_slab_parts){ .bytes = tier->hold_bytes, .weights = tier->hold_bytes };
+}
+
+berth_status
+berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
+                         uint64_t bytes, berth_error *error)
+{
+    berthi_books *const books = &model->context->ledger.books;
+    void *memory = NULL;
+    berthi_slab_parts parts;
+    berth_status status;
+
+    if (bytes == 0)
+        return BERTH_OK;
+    if (!berthi_can_round_up(bytes, PAGE_BYTES, &tier->hold_bytes))
+        return berthi_fail_memory(error, "a copy of a slab");
+    status = berthi_model_alloc(model, BERTHI_NO_DEVICE, tier->hold_bytes, "hold", &memory,
+                                error);
+    if (status != BERTH_OK)
+        return status;
+    tier->hold = memory;
+    parts = parts_of_hold(tier);
+    berthi_books_take_slab(books, books->books[BERTHI_BOOKS_HOST].tier, &parts);
+    if (tier->kind == BERTH_TIER_GPU)
+        tier->is_hold_pinned =
+            berthi_model_has_pinned(model, memory, tier->hold_bytes);
+    return BERTH_OK;
+}
+
+void
+berthi_model_free_hold(const berth_model *model, berthi_model_tier *tier)
+{
+    berthi_books *const books = &model->context->ledger.books;
+    const berthi_slab_parts parts = parts_of_hold(tier);
+
+    if (tier->is_hold_pinned)
+        berthi_model_unpin_host(model, tier->hold, tier->hold_bytes);
+    if (tier->hold != NULL) {
+        berthi_model_dealloc(model, BERTHI_NO_DEVICE, tier->hold, tier->hold_bytes,
+                             "hold");
+        berthi_books_give_slab(books, books->books[BERTHI_BOOKS_HOST].tier, &parts);
+    }
+    tier->hold = NULL;
+    tier->hold_bytes = 0;
+    tier->is_hold_pinned = false;
+    tier->is_held = false;
+    tier->has_discarded = false;
+}
+
+static berth_status
+allocate(berth_model *model, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    berthi_model_describe(model, model->plan, model->tiers);
+    for (uint32_t t = 0; t < model->tier_count && status == BERTH_OK; t++)
+        status = berthi_model_create_slab(model, &model->tiers[t], error);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- model */
+
+static berth_status
+list_berths(berth_model *model, berth_error *error)
+{
+    const uint64_t entries = model->checkpoint->table.entry_count;
+    const berth_plan *const plan = model->plan;
+
+    if (!berthi_can_round_up(plan->berth_count * sizeof *model->offsets, PAGE_BYTES,
+                             &model->offset_bytes))
+        return berthi_fail_memory(error, "the tensors of a model");
+    model->offsets = berthi_memory_aligned(model->context, BERTHI_PURPOSE_TENSORS,
+                                           model->offset_bytes, PAGE_BYTES);
+    model->berth_of = berthi_memory_alloc(model->context, BERTHI_PURPOSE_TENSORS,
+                                          entries * sizeof *model->berth_of);
+    model->tiers = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                        model->tier_count * sizeof *model->tiers);
+    if (model->offsets == NULL || model->berth_of == NULL || model->tiers == NULL)
+        return berthi_fail_memory(error, "the tensors of a model");
+    memset(model->offsets, 0, model->offset_bytes);
+    memset(model->berth_of, 0xFF, entries * sizeof *model->berth_of);
+    for (uint64_t i = 0; i < plan->berth_count; i++)
+        if (plan->berths[i].number < entries)
+            model->berth_of[plan->berths[i].number] = (uint32_t)i;
+    return BERTH_OK;
+}
+
+berth_status
+berthi_model_create(berth_context *context, const berth_checkpoint *checkpoint,
+                    const berth_plan *plan, const berth_load_options *options,
+                    berth_model **out, berth_error *error)
+{
+    berth_model *const model =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *model);
+    berth_status status;
+
+    *out = NULL;
+    if (model == NULL)
+        return berthi_fail_memory(error, "a model");
+    model->context = context;
+    model->checkpoint = checkpoint;
+    model->plan = plan;
+    model->tier_count = plan->summary.tier_count;
+    if (options->slab_memory != NULL)
+        model->memory = *options->slab_memory;
+    if (!berthi_can_mul(options->wait_ms, MS_NS, &model->wait_ns))
+        model->wait_ns = UINT64_MAX;
+    if (options->wait_ms == 0)
+        model->wait_ns = DEFAULT_WAIT_NS;
+    status = list_berths(model, error);
+    if (status == BERTH_OK)
+        status = find_devices(model, options, error);
+    if (status == BERTH_OK)
+        model->has_pinned_offsets =
+            berthi_model_is_pinned(model, model->offsets, model->offset_bytes);
+    if (status == BERTH_OK)
+        status = allocate(model, error);
+    if (status != BERTH_OK) {
+        berthi_model_free(model);
+        return status;
+    }
+    *out = model;
+    return BERTH_OK;
+}
+
+static void
+free_slabs(berth_model *model)
+{
+    for (uint32_t t = 0; model->tiers != NULL && t < model->tier_count; t++) {
+        berthi_model_free_slab(model, &model->tiers[t]);
+        berthi_model_free_hold(model, &model->tiers[t]);
+    }
+}
+
+void
+berthi_model_free(berth_model *model)
+{
+    berth_context *context;
+
+    if (model == NULL)
+        return;
+    context = model->context;
+    berthi_leases_destroy(model->leases);
+    berthi_offload_destroy(model->offload);
+    free_slabs(model);
+    if (model->has_pinned_offsets)
+        berthi_model_unpin(model, model->offsets, model->offset_bytes);
+    berthi_device_cpu_close(model->host);
+    if (model->owns_devices)
+        berthi_devices_close(model->devices);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->tiers,
+                       model->tier_count * sizeof *model->tiers);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->berth_of,
+                       model->checkpoint->table.entry_count * sizeof *model->berth_of);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->is_turned,
+                       model->checkpoint->table.entry_count * sizeof *model->is_turned);
+    berthi_memory_free_aligned(context, BERTHI_PURPOSE_TENSORS, model->offsets,
+                               model->offset_bytes, PAGE_BYTES);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model, sizeof *model);
+}
+
+uint64_t
+berthi_model_bytes(const berth_model *model)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t t = 0; t < model->tier_count; t++)
+        bytes += model->tiers[t].bytes;
+    return bytes;
+}

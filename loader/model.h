@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model.h - weights in their berths: one slab a tier, the devices they are on,
+ * and where each tensor lies.
+ *
+ *   slab of a tier   [ berths | slots | slots of experts | scratch ]
+ *                     as the plan says, to the byte
+ *
+ * Made by load*.c, which fills it; afterwards only slots change (lease.h). It
+ * borrows checkpoint, plan and, where the caller has opened them, devices.
+ */
+#ifndef BERTH_LOADER_MODEL_H
+#define BERTH_LOADER_MODEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/device.h"
+#include "loader/checkpoint.h"
+#include "loader/cut.h"
+#include "placement/plan.h"
+#include "placement/slab.h"
+#include "quant/stored.h"
+
+#define BERTHI_NO_DEVICE UINT32_MAX
+
+typedef struct berthi_model_tier {
+    char name[24];         /* of the plan's tier; in the books */
+    berthi_device *device; /* whose memory it is: "cpu" for host memory; NULL: the disk */
+    uint32_t number;       /* of `device` among the caller's; NO_DEVICE: the model's own */
+    int32_t kind;          /* berth_tier_kind */
+    uint8_t *slab;         /* NULL where `bytes` is 0 */
+    uint64_t bytes;
+    uint64_t slots;        /* where slots begin: slot_count times slot_bytes */
+    uint64_t slot_bytes;
+    uint32_t slot_count;
+    uint64_t expert_slots; /* where they begin */
+    uint64_t scratch;      /* where it begins */
+    uint64_t scratch_bytes;
+    berthi_slab_parts parts; /* as booked while there is a slab */
+    bool is_pinned;        /* host memory: pinned for every device that asks for it */
+    /* Of what sleeps, move.h. */
+    bool is_held;          /* its berths lie in the hold, too, or in the checkpoint */
+    bool has_discarded;    /* those that lie there do not lie in the hold */
+    bool is_hold_pinned;
+    uint8_t *hold;         /* host memory; NULL where it takes nothing */
+    uint64_t hold_bytes;   /* whole pages */
+} berthi_model_tier;
+
+/* What brings streamed layers, lease.h. */
+typedef struct berthi_lease_options {
+    int32_t io;          /* berth_io */
+    bool no_uring;
+    uint32_t readers;
+    uint64_t ring_bytes; /* of staging for what comes from the disk */
+} berthi_lease_options;
+
+struct berth_model {
+    berth_context *context;
+    const berth_checkpoint *checkpoint;
+    const berth_plan *plan;
+    berth_devices *devices;    /* of the plan's GPUs; NULL: there are none */
+    bool owns_devices;
+    berth_slab_memory memory;  /* the caller's hooks; `alloc` NULL: there are none */
+    berthi_device *host;       /* "cpu" */
+    berthi_model_tier *tiers;  /* of the plan */
+    uint32_t tier_count;
+    float *offsets;            /* of berths; what the second level is moved by */
+    uint64_t offset_bytes;     /* whole pages */
+    bool has_pinned_offsets;
+    uint32_t *berth_of;        /* of the checkpoint's tensors; BERTHI_NO_BERTH */
+    bool *is_turned;           /* of the checkpoint's tensors; NULL: none is */
+    uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
+    struct berthi_leases *leases; /* NULL: nothing is streamed */
+    struct berthi_offload *offload; /* NULL: the checkpoint has all that is on the disk */
+    berthi_lease_options lease_options; /* they begin with */
+    berth_lease_summary leased;   /* by leases that have ended */
+    _Atomic uint32_t gate;        /* calls about layers under way, and: */
+    _Atomic uint32_t exports;     /* tensors that others use, and: */
+};
+
+#define BERTHI_MODEL_MOVING (UINT32_C(1) << 31) /* a job has the model for itself */
+#define BERTHI_MODEL_ASLEEP (UINT32_C(1) << 30)
+#define BERTHI_MODEL_DESTROYED (UINT32_C(1) << 31) /* the last of `exports` frees it */
+
+#define BERTHI_NO_BERTH UINT32_MAX
+
+/* ---------------------------------------------------------------- cargo (cargo.c) */
+
+/* Where the bytes of one part of a berth come from. */
+typedef struct berthi_cargo_part {
+    uint64_t offset;  /* in the berth */
+    uint64_t bytes;
+    uint64_t entry;   /* of the checkpoint's table: as it is stored there */
+    berthi_cut cut;   /* what of it */
+    int32_t role;     /* berth_role */
+    int32_t dtype;
+} berthi_cargo_part;
+
+/*
+ * What a berth holds, and how it comes there: `is_copied` part by part as it is
+ * stored, else encoded from the values of entry 0.
+ */
+typedef struct berthi_cargo {
+    berthi_storage storage;
+    const berthi_quantized *record; /* as it is stored; NULL: plain numbers */
+    berthi_slice slice;
+    uint64_t shape[BERTH_MAX_RANK]; /* of the values, those of the slice */
+    uint32_t rank;
+    uint64_t elements;
+    berthi_cut cut;                 /* plain numbers: of the entry that they come from */
+    bool is_copied;
+    bool is_turned;                 /* its values are read as [shape[1], shape[0]] */
+    uint32_t part_count;
+    berthi_cargo_part parts[BERTH_MODEL_PARTS];
+} berthi_cargo;
+
+/* True where each part lies together in the checkpoint: it is copied, and no columns. */
+bool berthi_cargo_is_stored(const berthi_cargo *cargo);
+/*
+ * The cargo of a berth of the plan, where no weight is turned. EINTEGRITY: the plan is
+ * not for this checkpoint. UNSUPPORTED: berth does not bring such a weight, or such a
+ * slice of it, into that encoding while it loads.
+ */
+berth_status berthi_cargo_get(const berth_checkpoint *checkpoint, const berth_plan *plan,
+                              uint64_t berth, berthi_cargo *out, berth_error *error);
+/* The same of a model: `is_turned` counts. */
+berth_status berthi_model_cargo(const berth_model *model, uint64_t berth,
+                                berthi_cargo *out, berth_error *error);
+
+/* --------------------------------------------------------------- memory (model.c) */
+
+/*
+ * Opens devices where the caller has none, and allocates every slab; nothing is in
+ * them yet. On failure as after free.
+ */
+berth_status berthi_model_create(berth_context *context,
+                                 const berth_checkpoint *checkpoint,
+                                 const berth_plan *plan,
+                                 const berth_load_options *options, berth_model **out,
+                                 berth_error *error);
+/* Ends leases, gives slabs and devices back. NULL is allowed. */
+void berthi_model_free(berth_model *model);
+
+/*
+ * Pins whole pages for every device of the model, or for none: false, with the device's
+ * reason.
+ */
+bool berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
+                          berth_error *error);
+void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
+/* The same, with a warning where it is refused; false where no device asks for it. */
+bool berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes);
+
+/* Tiers of the plan, on the model's devices; none has a slab. */
+void berthi_model_describe(const berth_model *model, const berth_plan *plan,
+                           berthi_model_tier *tiers);
+/* Nothing where it has no bytes. On failure there is none. */
+berth_status berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
+                                      berth_error *error);
+/* Nothing where there is none. */
+void berthi_model_free_slab(const berth_model *model, berthi_model_tier *tier);
+/* Nothing for no bytes; pinned where the tier is a device's. */
+berth_status berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
+                                      uint64_t bytes, berth_error *error);
+void berthi_model_free_hold(const berth_model *model, berthi_model_tier *tier);
+
+/* ------------------------------------------------- whose memory (model_memory.c) */
+
+/*
+ * Memory for a slab of device `number`, of the host where it is BERTHI_NO_DEVICE: the
+ * caller's, or the device's own. NO_FIT, of host memory NO_MEMORY: there is none.
+ */
+berth_status berthi_model_alloc(const berth_model *model, uint32_t number, uint64_t bytes,
+                                const char *purpose, void **out, berth_error *error);
+/* As it was allocated; it is unpinned. */
+void berthi_model_dealloc(const berth_model *model, uint32_t number, void *memory,
+                          uint64_t bytes, const char *purpose);
+/* Its host memory: pinned by its owner, or now, if that is not refused. */
+bool berthi_model_has_pinned(const berth_model *model, void *memory, uint64_t bytes);
+/* What has been pinned here is not any more. */
+void berthi_model_unpin_host(const berth_model *model, void *memory, uint64_t bytes);
+
+/* Of all slabs. */
+uint64_t berthi_model_bytes(const berth_model *model);
+
+/* ---------------------------------------------------------------- gate (model_gate.c) */
+
+/*
+ * Before and after each call that uses layers; refused (EINVAL) while the model is
+ * asleep or a job moves it.
+ */
+berth_status berthi_model_enter(berth_model *model, berth_error *error);
+void berthi_model_leave(berth_model *model);
+/*
+ * A job begins to move it: EINVAL where one does, or others use what would move.
+ * `is_asleep`: what it has to be.
+ */
+berth_status berthi_model_begin_move(berth_model *model, bool is_asleep,
+                                     berth_error *error);
+/* Until calls that began before are over. */
+berth_status berthi_model_await_calls(berth_model *model, berth_error *error);
+void berthi_model_end_move(berth_model *model, bool is_asleep);
+
+/* Where a berth lies; NULL: on the disk. */
+static inline uint8_t *
+berthi_model_place(const berth_model *model, uint64_t berth)
+{
+    const berthi_berth *const b = &model->plan->berths[berth];
+    const berthi_model_tier *const tier = &model->tiers[b->tier];
+
+    return tier->slab != NULL ? tier->slab + b->offset : NULL;
+}
+
+#endif

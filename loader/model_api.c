@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_api.c - what berth.h says of a model: tensors, where they lie, their digests. */
+#include <string.h>
+
+#include "kernels/digest.h"
+#include "loader/lease.h"
+#include "loader/model.h"
+#include "loader/offload.h"
+
+#define READ_BYTES (UINT64_C(1) << 20)
+
+/* ------------------------------------------------------------------------ tensors */
+
+static uint32_t
+device_of(const berth_model *model, const berthi_berth *berth)
+{
+    const uint32_t home = model->plan->layers[berth->layer].out.home;
+
+    return model->tiers[home].number == BERTHI_NO_DEVICE ? BERTH_NO_INDEX
+                                                         : model->tiers[home].number;
+}
+
+static void
+describe(const berth_model *model, const berthi_berth *berth, const berthi_cargo *cargo,
+         berth_model_tensor *out)
+{
+    const berthi_table *const table = &model->checkpoint->table;
+
+    memset(out, 0, sizeof *out);
+    out->name = berthi_table_name(table, berth->number);
+    out->name_length = table->entries[berth->number].name_length;
+    out->tensor = berth->number;
+    out->layer = berth->layer;
+    out->tier = berth->tier;
+    out->device = device_of(model, berth);
+    out->is_resident = berth->is_resident;
+    out->is_expert = berth->is_expert;
+    out->encoding = cargo->storage.encoding;
+    out->dtype = cargo->storage.dtype;
+    out->block_size = cargo->storage.block_size;
+    out->is_double = cargo->storage.is_double;
+    out->rank = cargo->rank;
+    memcpy(out->shape, cargo->shape, cargo->rank * sizeof *out->shape);
+    out->elements = cargo->elements;
+    out->part_count = cargo->part_count;
+}
+
+/* `memory`: of the berth; NULL: it is not there now. */
+static berth_status
+describe_at(const berth_model *model, uint64_t number, const uint8_t *memory,
+            berth_model_tensor *out)
+{
+    const berthi_berth *const berth = &model->plan->berths[number];
+    berthi_cargo cargo;
+    const berth_status status = berthi_model_cargo(model, number, &cargo, NULL);
+
+    memset(out, 0, sizeof *out);
+    if (status != BERTH_OK)
+        return status;
+    describe(model, berth, &cargo, out);
+    out->offset = cargo.is_copied && cargo.record != NULL ? (float)cargo.record->offset
+                                                          : model->offsets[number];
+    for (uint32_t i = 0; i < cargo.part_count; i++)
+        out->parts[i] = (berth_model_part){
+            .memory = memory != NULL ? memory + cargo.parts[i].offset : NULL,
+            .bytes = cargo.parts[i].bytes,
+            .role = cargo.parts[i].role,
+            .dtype = cargo.parts[i].dtype,
+            .tensor = cargo.parts[i].role == BERTH_ROLE_COMPANION ? cargo.parts[i].entry
+                                                                  : BERTH_NO_TENSOR,
+        };
+    return BERTH_OK;
+}
+
+berth_status
+berth_model_get_tensor(const berth_model *model, uint64_t berth, berth_model_tensor *out)
+{
+    const uint8_t *memory;
+
+    memset(out, 0, sizeof *out);
+    if (berth >= model->plan->berth_count)
+        return BERTH_EINVAL;
+    memory = NULL;
+    if (model->plan->berths[berth].is_resident)
+        memory = berthi_model_place(model, berth);
+    else if (model->leases != NULL)
+        memory = berthi_leases_find(model->leases, berth);
+    return describe_at(model, berth, memory, out);
+}
+
+berth_status
+berth_model_get_host(const berth_model *model, uint64_t berth, berth_model_tensor *out)
+{
+    const berthi_model_tier *tier;
+
+    memset(out, 0, sizeof *out);
+    if (berth >= model->plan->berth_count)
+        return BERTH_EINVAL;
+    tier = &model->tiers[model->plan->berths[berth].tier];
+    if (tier->kind != BERTH_TIER_CPU || (tier->slab == NULL && tier->bytes > 0))
+        return BERTH_ENOENT;
+    return describe_at(model, berth, berthi_model_place(model, berth), out);
+}
+
+uint64_t
+berth_model_find(const berth_model *model, const char *name, size_t name_length)
+{
+    const uint64_t tensor =
+        berthi_table_find(&model->checkpoint->table, name, name_length);
+
+    if (tensor == BERTH_NO_TENSOR || model->berth_of[tensor] == BERTHI_NO_BERTH)
+        return BERTH_NO_TENSOR;
+    return model->berth_of[tensor];
+}
+
+/* ------------------------------------------------------------------------ digests */
+
+static berth_status
+digest_file(const berth_model *model, const berthi_cargo_part *part, uint8_t *buffer,
+            uint32_t *crc, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t at = 0; at < part->bytes && status == BERTH_OK; at += READ_BYTES) {
+        const uint64_t bytes = berthi_min_u64(READ_BYTES, part->bytes - at);
+
+        /* What lies on the disk is no columns: berth_load_start() refuses them. */
+        status = berthi_checkpoint_read(model->checkpoint, part->entry,
+                                        part->cut.first + at, buffer, bytes,
+                                        "reading a tensor", error);
+        if (status == BERTH_OK)
+            *crc = berthi_digest_crc32(*crc, buffer, bytes);
+    }
+    return status;
+}
+
+static berth_status
+digest_disk(const berth_model *model, uint64_t berth, const berthi_cargo *cargo,
+            uint32_t *out_crc, berth_error *error)
+{
+    uint8_t *buffer;
+    berth_status status = BERTH_OK;
+
+    if (berthi_offload_find(model->offload, berth) != BERTHI_NOT_OFFLOADED)
+        return berthi_offload_digest(model->offload, berth, cargo, out_crc, error);
+    buffer = berthi_memory_alloc(model->context, BERTHI_PURPOSE_SCRATCH, READ_BYTES);
+    if (buffer == NULL)
+        return berthi_fail_memory(error, "the digest of a tensor");
+    for (uint32_t i = 0; i < cargo->part_count && status == BERTH_OK; i++)
+        status = digest_file(model, &cargo->parts[i], buffer, out_crc, error);
+    berthi_memory_free(model->context, BERTHI_PURPOSE_SCRATCH, buffer, READ_BYTES);
+    return status;
+}
+
+static berth_status
+digest_memory(const berth_model *model, uint64_t berth, const berthi_cargo *cargo,
+              uint32_t *out_crc, berth_error *error)
+{
+    berthi_device *const device =
+        model->tiers[model->plan->berths[berth].tier].device;
+    const uint8_t *const memory = berthi_model_place(model, berth);
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < cargo->part_count && status == BERTH_OK; i++) {
+        uint32_t crc = 0;
+
+        if (cargo->parts[i].bytes == 0)
+            continue;
+        status = device->table->digest(device, memory + cargo->parts[i].offset,
+                                       cargo->parts[i].bytes, &crc, error);
+        *out_crc = berthi_digest_combine(*out_crc, crc, cargo->parts[i].bytes);
+    }
+    return status;
+}
+
+berth_status
+berth_model_digest(berth_model *model, uint64_t berth, uint32_t *out_crc,
+                   berth_error *error)
+{
+    berthi_cargo cargo;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (out_crc == NULL)
+        return berthi_fail_argument(error, "out_crc", "is NULL");
+    *out_crc = 0;
+    if (model == NULL)
+        return berthi_fail_argument(error, "model", "is NULL");
+    if (berth >= model->plan->berth_count)
+        return berthi_fail_argument(error, "berth", "is not that of a tensor");
+    status = berthi_model_enter(model, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_model_cargo(model, berth, &cargo, error);
+    if (status == BERTH_OK)
+        status = model->tiers[model->plan->berths[berth].tier].device == NULL
+                     ? digest_disk(model, berth, &cargo, out_crc, error)
+                     : digest_memory(model, berth, &cargo, out_crc, error);
+    berthi_model_leave(model);
+    return status;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model_gate.c - who may use a model: calls about its layers, any number at once, or one
+ * job that moves it.
+ */
+#include "kernels/sys.h"
+#include "loader/model.h"
+
+#define STATES  (BERTHI_MODEL_MOVING | BERTHI_MODEL_ASLEEP)
+#define NAP_NS  UINT64_C(50000)
+
+static berth_status
+refuse(uint32_t gate, berth_error *error)
+{
+    if ((gate & BERTHI_MODEL_MOVING) != 0)
+        return berthi_fail(error, BERTH_REASON_MOVING, NULL, "the model is being moved");
+    return berthi_fail(error, BERTH_REASON_ASLEEP, NULL, "the model is asleep");
+}
+
+berth_status
+berthi_model_enter(berth_model *model, berth_error *error)
+{
+    const uint32_t gate = atomic_fetch_add(&model->gate, 1);
+
+    if ((gate & STATES) == 0)
+        return BERTH_OK;
+    berthi_model_leave(model);
+    return refuse(gate, error);
+}
+
+void
+berthi_model_leave(berth_model *model)
+{
+    atomic_fetch_sub(&model->gate, 1);
+}
+
+berth_status
+berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
+{
+    const uint32_t wanted = is_asleep ? BERTHI_MODEL_ASLEEP : 0;
+    uint32_t gate = atomic_load(&model->gate);
+
+    do {
+        if ((gate & BERTHI_MODEL_MOVING) != 0
+            || ((gate & BERTHI_MODEL_ASLEEP) != 0 && !is_asleep))
+            return refuse(gate, error);
+        if ((gate & BERTHI_MODEL_ASLEEP) != wanted)
+            return berthi_fail_argument(error, "model", "is awake");
+    } while (!atomic_compare_exchange_weak(&model->gate, &gate,
+                                           gate | BERTHI_MODEL_MOVING));
+    if (atomic_load(&model->exports) == 0)
+        return BERTH_OK;
+    atomic_fetch_and(&model->gate, ~BERTHI_MODEL_MOVING);
+    return berthi_fail(error, BERTH_REASON_EXPORTED, NULL,
+                       "others use tensors of the model");
+}
+
+berth_status
+berthi_model_await_calls(berth_model *model, berth_error *error)
+{
+    const uint64_t start_ns = berthi_sys_now_ns();
+
+    while ((atomic_load(&model->gate) & ~STATES) != 0) {
+        if (berthi_sys_now_ns() - start_ns > model->wait_ns)
+            return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                               "calls that use the model's layers do not end");
+        berthi_sys_sleep(NAP_NS);
+    }
+    return BERTH_OK;
+}
+
+void
+berthi_model_end_move(berth_model *model, bool is_asleep)
+{
+    if (is_asleep)
+        atomic_fetch_or(&model->gate, BERTHI_MODEL_ASLEEP);
+    else
+        atomic_fetch_and(&model->gate, ~BERTHI_MODEL_ASLEEP);
+    atomic_fetch_and(&model->gate, ~BERTHI_MODEL_MOVING);
+}
+
+int32_t
+berth_model_get_state(const berth_model *model)
+{
+    const uint32_t gate = atomic_load(&model->gate);
+
+    if ((gate & BERTHI_MODEL_MOVING) != 0)
+        return BERTH_MODEL_MOVING;
+    return (gate & BERTHI_MODEL_ASLEEP) != 0 ? BERTH_MODEL_ASLEEP : BERTH_MODEL_AWAKE;
+}

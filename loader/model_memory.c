@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_memory.c - memory of slabs: of the device, or from the caller's hooks. */
+#include <inttypes.h>
+
+#include "kernels/sys.h"
+#include "loader/model.h"
+
+static uint64_t
+alignment_of(uint32_t number)
+{
+    return number == BERTHI_NO_DEVICE ? berthi_sys_page_bytes() : BERTHI_SLAB_ALIGNMENT;
+}
+
+static berthi_device *
+device_of(const berth_model *model, uint32_t number)
+{
+    return number == BERTHI_NO_DEVICE ? model->host
+                                      : berthi_devices_at(model->devices, number);
+}
+
+static berth_status
+fail_refused(uint32_t number, uint64_t bytes, berth_error *error)
+{
+    const berthi_about about = { .has = BERTH_HAS_EXPECTED | BERTH_HAS_BYTES,
+                                 .expected = bytes };
+
+    if (number == BERTHI_NO_DEVICE)
+        return berthi_fail(error, BERTH_REASON_NO_MEMORY, &about,
+                           "the caller has no host memory for a slab");
+    return berthi_fail(error, BERTH_REASON_NO_FIT, &about,
+                       "the caller has no memory of device %" PRIu32 " for a slab", number);
+}
+
+berth_status
+berthi_model_alloc(const berth_model *model, uint32_t number, uint64_t bytes,
+                   const char *purpose, void **out, berth_error *error)
+{
+    const berth_slab_memory *const hooks = &model->memory;
+    const uint64_t alignment = alignment_of(number);
+    berthi_device *const device = device_of(model, number);
+
+    *out = NULL;
+    if (hooks->alloc == NULL)
+        return device->table->alloc(device, bytes, out, error);
+    *out = hooks->alloc(hooks->user, number, bytes, alignment, purpose);
+    if (*out == NULL)
+        return fail_refused(number, bytes, error);
+    if ((uintptr_t)*out % alignment == 0)
+        return BERTH_OK;
+    hooks->free(hooks->user, number, *out, bytes, alignment, purpose);
+    *out = NULL;
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
+                       "the caller's memory for a slab does not begin at a multiple of "
+                       "%" PRIu64,
+                       alignment);
+}
+
+void
+berthi_model_dealloc(const berth_model *model, uint32_t number, void *memory,
+                     uint64_t bytes, const char *purpose)
+{
+    const berth_slab_memory *const hooks = &model->memory;
+    berthi_device *const device = device_of(model, number);
+
+    if (hooks->alloc == NULL)
+        device->table->free(device, memory, bytes);
+    else
+        hooks->free(hooks->user, number, memory, bytes, alignment_of(number), purpose);
+}
+
+bool
+berthi_model_has_pinned(const berth_model *model, void *memory, uint64_t bytes)
+{
+    if (model->memory.is_pinned != 0)
+        return model->devices != NULL;
+    return berthi_model_is_pinned(model, memory, bytes);
+}
+
+void
+berthi_model_unpin_host(const berth_model *model, void *memory, uint64_t bytes)
+{
+    if (model->memory.is_pinned == 0)
+        berthi_model_unpin(model, memory, bytes);
+}

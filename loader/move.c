@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* move.c - berth_model_sleep_start() and its kin: jobs that have a model for themselves.
+ */
+#include "loader/move.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/sys.h"
+
+typedef struct move move;
+
+struct move {
+    berth_context *context;
+    berth_model *model;
+    berth_model *other; /* that is woken when `model` sleeps; NULL */
+    berthi_replan replan;
+    berth_move_options options;
+    uint64_t start_ns;
+    bool is_asleep;     /* the model, when the job ends */
+    bool other_is_asleep;
+    bool has_ended;     /* others may use the models again */
+    berth_job *job;
+    berthi_carrier carrier;
+    berthi_carrier other_carrier;
+    berth_status (*work)(move *m, berth_error *error);
+};
+
+/* -------------------------------------------------------------------------- parts */
+
+/* Nobody uses the model any more; `carrier` is ready for it. */
+static berth_status
+take(move *m, berth_model *model, berthi_carrier *carrier, berth_error *error)
+{
+    berth_status status = berthi_model_await_calls(model, error);
+
+    if (status == BERTH_OK && model->leases != NULL)
+        status = berthi_leases_settle(model->leases, error);
+    return status == BERTH_OK ? berthi_carrier_init(carrier, model, m->job, error)
+                              : status;
+}
+
+static berth_status
+commit(const move *m, berth_error *error)
+{
+    return berthi_job_can_commit(m->job) ? BERTH_OK : berthi_job_fail_cancelled(error);
+}
+
+/* Behind the first error, which stays. */
+static void
+add_note(berth_error *error, const char *note)
+{
+    const size_t used = strlen(error->message);
+
+    snprintf(error->message + used, sizeof error->message - used, "%s", note);
+}
+
+/* After a failure, from whatever it has; a model that cannot be woken is asleep. */
+static bool
+can_wake_again(berthi_carrier *carrier, berth_error *error)
+{
+    berth_error later;
+    berth_status status;
+
+    carrier->is_undoing = true;
+    status = berthi_model_raise(carrier, &later);
+    if (status != BERTH_OK)
+        add_note(error, "; the model could not be brought back and is asleep");
+    berthi_hold_free(carrier->model);
+    return status == BERTH_OK;
+}
+
+/* ------------------------------------------------------------------------ the jobs */
+
+static berth_status
+do_sleep(move *m, berth_error *error)
+{
+    berth_status status = take(m, m->model, &m->carrier, error);
+
+    if (status == BERTH_OK)
+        status = berthi_model_hold(&m->carrier, m->options.discards != 0, error);
+    if (status == BERTH_OK)
+        status = commit(m, error);
+    m->is_asleep = status == BERTH_OK;
+    if (m->is_asleep)
+        berthi_model_drop(m->model);
+    else
+        berthi_hold_free(m->model);
+    return status;
+}
+
+static berth_status
+do_wake(move *m, berth_error *error)
+{
+    berth_status status = take(m, m->model, &m->carrier, error);
+
+    if (status == BERTH_OK)
+        status = berthi_model_raise(&m->carrier, error);
+    if (status == BERTH_OK)
+        status = commit(m, error);
+    m->is_asleep = status != BERTH_OK;
+    if (m->is_asleep)
+        berthi_model_drop(m->model);
+    else
+        berthi_hold_free(m->model);
+    return status;
+}
+
+static berth_status
+do_move(move *m, berth_error *error)
+{
+    berth_status status = take(m, m->model, &m->carrier, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_replan_run(&m->replan, &m->carrier, error);
+    if (status != BERTH_OK)
+        m->is_asleep = !can_wake_again(&m->carrier, error);
+    return status;
+}
+
+static berth_status
+do_swap(move *m, berth_error *error)
+{
+    berth_status status = take(m, m->model, &m->carrier, error);
+
+    if (status == BERTH_OK)
+        status = take(m, m->other, &m->other_carrier, error);
+    if (status == BERTH_OK)
+        status = berthi_model_hold(&m->carrier, m->options.discards != 0, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_model_drop(m->model);
+    status = berthi_model_raise(&m->other_carrier, error);
+    if (status == BERTH_OK)
+        status = commit(m, error);
+    if (status == BERTH_OK) {
+        berthi_hold_free(m->other);
+        m->other_is_asleep = false;
+        m->is_asleep = true;
+        return BERTH_OK;
+    }
+    berthi_model_drop(m->other);
+    m->is_asleep = !can_wake_again(&m->carrier, error);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------- job */
+
+static void
+sum_up(const berth_model *model, berth_move_report *report)
+{
+    for (uint32_t t = 0; model != NULL && t < model->tier_count; t++) {
+        const berthi_model_tier *const tier = &model->tiers[t];
+
+        report->slab_bytes += tier->slab != NULL ? tier->bytes : 0;
+        report->held_bytes += tier->hold != NULL ? tier->hold_bytes : 0;
+    }
+}
+
+static void
+report(const move *m)
+{
+    berth_move_report *const out = m->options.report;
+
+    if (out == NULL)
+        return;
+    memset(out, 0, sizeof *out);
+    sum_up(m->model, out);
+    sum_up(m->other, out);
+    out->carried_bytes = m->carrier.carried_bytes + m->other_carrier.carried_bytes;
+    out->read_bytes = m->carrier.read_bytes + m->other_carrier.read_bytes;
+    out->seconds = 1e-9 * (double)(berthi_sys_now_ns() - m->start_ns);
+}
+
+static void
+end(move *m)
+{
+    if (m->has_ended)
+        return;
+    m->has_ended = true;
+    berthi_carrier_fini(&m->carrier);
+    berthi_carrier_fini(&m->other_carrier);
+    if (m->other != NULL)
+        berthi_model_end_move(m->other, m->other_is_asleep);
+    berthi_model_end_move(m->model, m->is_asleep);
+}
+
+static berth_status
+run_move(berth_job *job, void *user, berth_error *error)
+{
+    move *const m = user;
+    berth_status status;
+
+    m->job = job;
+    status = m->work(m, error);
+    report(m);
+    end(m);
+    return status;
+}
+
+static void
+free_move(void *user)
+{
+    move *const m = user;
+
+    end(m);
+    berthi_replan_fini(&m->replan);
+    berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
+}
+
+/* -------------------------------------------------------------------------- start */
+
+static berth_status
+check_arguments(const berth_model *model, berth_job **out_job, berth_error *error)
+{
+    if (out_job == NULL)
+        return berthi_fail_argument(error, "out_job", "is NULL");
+    *out_job = NULL;
+    return model != NULL ? BERTH_OK : berthi_fail_argument(error, "model", "is NULL");
+}
+
+/* A model that is ours until end(). */
+static berth_status
+begin(berth_model *model, bool is_asleep, const berth_move_options *options, move **out,
+      berth_error *error)
+{
+    berth_move_options taken;
+    berth_status status =
+        berthi_options_take(&taken, sizeof taken, options, "options", error);
+    move *m;
+
+    *out = NULL;
+    if (status != BERTH_OK)
+        return status;
+    m = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *m);
+    if (m == NULL)
+        return berthi_fail_memory(error, "moving a model");
+    m->context = model->context;
+    m->model = model;
+    m->options = taken;
+    m->is_asleep = is_asleep;
+    m->start_ns = berthi_sys_now_ns();
+    status = berthi_model_begin_move(model, is_asleep, error);
+    if (status == BERTH_OK) {
+        *out = m;
+        return BERTH_OK;
+    }
+    berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
+    return status;
+}
+
+static berth_status
+start(move *m, const char *phase, uint64_t total, berth_job **out_job, berth_error *error)
+{
+    return berthi_job_start(m->context,
+                            &(berthi_job_work){ .run = run_move,
+                                                .fini = free_move,
+                                                .user = m,
+                                                .phase = phase,
+                                                .total = total,
+                                                .progress = m->options.progress,
+                                                .progress_user =
+                                                    m->options.progress_user },
+                            out_job, error);
+}
+
+/* What falling asleep carries. */
+static uint64_t
+awake_bytes(const berth_model *model, bool discards)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t t = 0; t < model->tier_count; t++)
+        if (berthi_hold_is_due(model, t, discards))
+            bytes += berthi_hold_bytes(model, t, discards);
+    return bytes;
+}
+
+berth_status
+berth_model_sleep_start(berth_model *model, const berth_move_options *options,
+                        berth_job **out_job, berth_error *error)
+{
+    berth_status status;
+    move *m;
+
+    berthi_error_clear(error);
+    status = check_arguments(model, out_job, error);
+    if (status == BERTH_OK)
+        status = begin(model, false, options, &m, error);
+    if (status != BERTH_OK)
+        return status;
+    m->work = do_sleep;
+    return start(m, "sleep", awake_bytes(model, m->options.discards != 0), out_job,
+                 error);
+}
+
+berth_status
+berth_model_wake_start(berth_model *model, const berth_move_options *options,
+                       berth_job **out_job, berth_error *error)
+{
+    berth_status status;
+    move *m;
+
+    berthi_error_clear(error);
+    status = check_arguments(model, out_job, error);
+    if (status == BERTH_OK)
+        status = begin(model, true, options, &m, error);
+    if (status != BERTH_OK)
+        return status;
+    m->work = do_wake;
+    return start(m, "wake", berthi_model_asleep_bytes(model), out_job, error);
+}
+
+berth_status
+berth_model_move_start(berth_model *model, const berth_plan *plan,
+                       const berth_move_options *options, berth_job **out_job,
+                       berth_error *error)
+{
+    berth_status status;
+    move *m;
+
+    berthi_error_clear(error);
+    status = check_arguments(model, out_job, error);
+    if (status == BERTH_OK && plan == NULL)
+        status = berthi_fail_argument(error, "plan", "is NULL");
+    if (status == BERTH_OK)
+        status = begin(model, false, options, &m, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_replan_init(&m->replan, model, plan, error);
+    if (status != BERTH_OK) {
+        free_move(m);
+        return status;
+    }
+    m->work = do_move;
+    return start(m, "move", m->replan.bytes, out_job, error);
+}
+
+berth_status
+berth_model_swap_start(berth_model *model, berth_model *other,
+                       const berth_move_options *options, berth_job **out_job,
+                       berth_error *error)
+{
+    berth_status status;
+    move *m;
+
+    berthi_error_clear(error);
+    status = check_arguments(model, out_job, error);
+    if (status == BERTH_OK && other == NULL)
+        status = berthi_fail_argument(error, "other", "is NULL");
+    if (status == BERTH_OK)
+        status = begin(model, false, options, &m, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_model_begin_move(other, true, error);
+    if (status != BERTH_OK) {
+        free_move(m);
+        return status;
+    }
+    m->other = other;
+    m->other_is_asleep = true;
+    m->work = do_swap;
+    return start(m, "swap",
+                 awake_bytes(model, m->options.discards != 0)
+                     + berthi_model_asleep_bytes(other),
+                 out_job, error);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * move.h - a model that is loaded, on its way to other places. Only for move*.c.
+ *
+ *   move.c        the jobs: sleep, wake, move to another plan, swap; who may use the
+ *                 model meanwhile
+ *   move_plan.c   from one plan to another: what may move, what lies where
+ *   move_hold.c   sleep and wake: slabs <-> holds
+ *   move_carry.c  bytes from one memory to another, piece by piece
+ *   move_read.c   bytes from the checkpoint
+ *
+ *   awake    each tier has its slab
+ *   held     a copy of what is in the slab, berth behind berth, lies in host memory too
+ *   asleep   a tier that is held has given its slab back
+ *
+ * Nothing is given back before its bytes lie elsewhere: in a hold, in a new slab, or in
+ * the checkpoint as the berth holds them. What was encoded is never encoded again.
+ *
+ * All or nothing: every step that can fail comes before the one that cannot be undone.
+ * Only where a device has no room for the old and the new slab of a plan at once, and
+ * where one model makes room for another, something is given back before: going back
+ * then takes memory that was just given back. Should even that fail, the model is
+ * asleep: its bytes are in the hold, and it can be woken when there is room.
+ */
+#ifndef BERTH_LOADER_MOVE_H
+#define BERTH_LOADER_MOVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/conveyor.h"
+#include "loader/lease.h"
+#include "loader/model.h"
+
+/* -------------------------------------------------------------- bytes (move_carry.c) */
+
+/* Where bytes lie. */
+typedef struct berthi_spot {
+    uint8_t *memory;
+    uint32_t device; /* of the model's; NO_DEVICE: host memory */
+    bool is_pinned;  /* host memory */
+} berthi_spot;
+
+typedef struct berthi_transfer {
+    berthi_spot from;
+    berthi_spot to;
+    uint64_t bytes;
+} berthi_transfer;
+
+typedef struct berthi_transfers {
+    berth_context *context;
+    berthi_transfer *at;
+    uint64_t count;
+    uint64_t capacity;
+} berthi_transfers;
+
+/* For `capacity` of them at most. */
+berth_status berthi_transfers_init(berthi_transfers *transfers, berth_context *context,
+                                   uint64_t capacity, berth_error *error);
+void berthi_transfers_fini(berthi_transfers *transfers);
+/* Behind the others; one that goes on where the last one ends becomes part of it. */
+void berthi_transfers_add(berthi_transfers *transfers, const berthi_spot *from,
+                          const berthi_spot *to, uint64_t bytes);
+
+/* Pieces of one transfer that a device has been asked for and has not done. */
+#define BERTHI_CARRY_DEPTH 4u
+
+typedef struct berthi_lane {
+    berthi_device *device;
+    berthi_stream *stream;
+    berthi_event *events[BERTHI_CARRY_DEPTH];
+    uint64_t asked; /* pieces */
+    uint64_t done;  /* of them, that were waited for */
+    bool is_unsettled; /* something was asked for that no event tells of */
+} berthi_lane;
+
+/* Carries for one model, on one thread. */
+typedef struct berthi_carrier {
+    berth_model *model;
+    berth_job *job;
+    bool is_undoing;     /* a cancel does not stop it, and it is no progress */
+    berthi_lane *lanes;  /* of the model's devices */
+    uint32_t lane_count;
+    uint64_t carried_bytes; /* in all */
+    uint64_t read_bytes;
+    uint8_t *bounce;     /* from device to device; NULL: not needed so far */
+    bool is_bounce_pinned;
+} berthi_carrier;
+
+berth_status berthi_carrier_init(berthi_carrier *carrier, berth_model *model,
+                                 berth_job *job, berth_error *error);
+/* Waits for what is under way. A carrier that is zero is allowed. */
+void berthi_carrier_fini(berthi_carrier *carrier);
+/* All of them, and waits until they are done; after a failure nothing is under way. */
+berth_status berthi_carrier_carry(berthi_carrier *carrier,
+                                  const berthi_transfers *transfers, berth_error *error);
+/* Asks for one copy of a piece's size at most; the caller settles. */
+berth_status berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
+                                const berthi_spot *to, uint64_t bytes,
+                                berth_error *error);
+/* Waits for all that was asked for. `status`: of the work so far, which comes first. */
+berth_status berthi_carrier_settle(berthi_carrier *carrier, berth_status status,
+                                   berth_error *error);
+bool berthi_carrier_is_cancelled(const berthi_carrier *carrier);
+
+/* --------------------------------------------------------- checkpoint (move_read.c) */
+
+/* What of a file is read, and where it is put. */
+typedef struct berthi_read {
+    berthi_spot to; /* memory NULL: nothing is read */
+    uint64_t first; /* byte of the stored tensor; of the offload's file */
+    uint64_t bytes;
+} berthi_read;
+
+/* Where tensors of the checkpoint, and berths of the offload, are to be put. */
+typedef struct berthi_reads {
+    berth_context *context;
+    berthi_read *reads; /* of entries, behind them of berths */
+    uint64_t entry_count;
+    uint64_t read_count;
+    uint64_t count;     /* that are read */
+    uint64_t bytes;
+} berthi_reads;
+
+berth_status berthi_reads_init(berthi_reads *reads, const berth_model *model,
+                               berth_error *error);
+void berthi_reads_fini(berthi_reads *reads);
+/* The parts of a berth that is as it is stored, or all of it, to its new place. */
+berth_status berthi_reads_add(berthi_reads *reads, const berth_model *model,
+                              uint64_t berth, const berthi_spot *to, berth_error *error);
+/* One pass over the files. */
+berth_status berthi_reads_run(const berthi_reads *reads, berthi_carrier *carrier,
+                              berth_error *error);
+
+/* True where the checkpoint, or the offload, has the very bytes of the berth. */
+bool berthi_move_is_stored(const berth_model *model, uint64_t berth);
+/* A berth with bytes of its own. */
+static inline bool
+berthi_move_has_bytes(const berthi_berth *berth)
+{
+    return !berth->is_tied && berth->bytes > 0;
+}
+/* In the slab of its tier, or what is in its place there. */
+berthi_spot berthi_move_spot(const berthi_model_tier *tier, uint64_t offset);
+
+/* -------------------------------------------------------------- holds (move_hold.c) */
+
+/* What of the model a hold of the tier takes, without what is discarded. */
+uint64_t berthi_hold_bytes(const berth_model *model, uint32_t tier, bool discards);
+/* True where the tier gives its slab back when the model sleeps. */
+bool berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards);
+
+/* A hold for the tier, and what has to be carried into it. */
+berth_status berthi_hold_create(berth_model *model, uint32_t tier, bool discards,
+                                berthi_transfers *transfers, berth_error *error);
+/* Of every tier that has its slab. */
+void berthi_hold_free(berth_model *model);
+/* The berth in the hold of its tier; `at` is where the tier's last one ended. */
+berthi_spot berthi_hold_spot(const berthi_model_tier *tier, uint64_t at);
+
+/* Holds for all tiers that are to sleep, filled. On failure there are none. */
+berth_status berthi_model_hold(berthi_carrier *carrier, bool discards,
+                               berth_error *error);
+/* Ends leases, gives the slabs of held tiers back. Cannot fail. */
+void berthi_model_drop(berth_model *model);
+/*
+ * Slabs for all tiers without one, filled from holds and checkpoint; leases begin. On
+ * failure as before. Holds stay: drop() undoes it, berthi_hold_free() makes it final.
+ */
+berth_status berthi_model_raise(berthi_carrier *carrier, berth_error *error);
+
+/* Bytes that waking carries and reads. */
+uint64_t berthi_model_asleep_bytes(const berth_model *model);
+/* Leases end; what they did stays counted. */
+void berthi_model_stop_leases(berth_model *model);
+
+/* --------------------------------------------------------------- plans (move_plan.c) */
+
+/* From the model's plan to another. */
+typedef struct berthi_replan {
+    berth_model *model;
+    const berth_plan *plan;   /* the new one */
+    berthi_model_tier *tiers; /* of it */
+    uint32_t tier_count;
+    uint32_t flag_count;      /* tiers of the new plan, for these: */
+    uint32_t *old_of;         /* the old plan's same memory; NO_TIER */
+    bool *is_kept;            /* the slab stays as it is */
+    bool *is_tight;           /* its device has no room for both slabs */
+    berthi_reads reads;
+    uint64_t bytes;           /* carried and read */
+} berthi_replan;
+
+/*
+ * EINVAL: not the same tensors in the same encodings, or other devices; UNSUPPORTED: a
+ * berth that was encoded would have to lie on the disk, or be encoded; NO_FIT.
+ */
+berth_status berthi_replan_init(berthi_replan *replan, berth_model *model,
+                                const berth_plan *plan, berth_error *error);
+void berthi_replan_fini(berthi_replan *replan);
+/* Carries the model over; leases begin. On failure it has its old plan and no leases. */
+berth_status berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier,
+                               berth_error *error);
+
+#endif

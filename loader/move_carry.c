@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * move_carry.c - bytes from one memory to another, in pieces.
+ *
+ * Each device has one stream, and a few pieces of it are under way at a time: enough
+ * to keep a link busy, few enough that a cancel is heard soon. Between two devices
+ * bytes go through a buffer in host memory.
+ */
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/move.h"
+
+#define PIECE_BYTES (UINT64_C(4) << 20)
+#define PAGE_BYTES  UINT64_C(4096)
+
+/* --------------------------------------------------------------------- transfers */
+
+berth_status
+berthi_transfers_init(berthi_transfers *transfers, berth_context *context,
+                      uint64_t capacity, berth_error *error)
+{
+    *transfers = (berthi_transfers){ .context = context, .capacity = capacity };
+    transfers->at = berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, capacity,
+                                        sizeof *transfers->at);
+    return transfers->at != NULL ? BERTH_OK
+                                 : berthi_fail_memory(error, "moving a model");
+}
+
+void
+berthi_transfers_fini(berthi_transfers *transfers)
+{
+    if (transfers->at != NULL)
+        berthi_memory_free(transfers->context, BERTHI_PURPOSE_CHUNKS, transfers->at,
+                           transfers->capacity * sizeof *transfers->at);
+    transfers->at = NULL;
+}
+
+static bool
+is_behind(const berthi_spot *spot, uint64_t bytes, const berthi_spot *next)
+{
+    return spot->device == next->device && spot->is_pinned == next->is_pinned
+           && spot->memory + bytes == next->memory;
+}
+
+void
+berthi_transfers_add(berthi_transfers *transfers, const berthi_spot *from,
+                     const berthi_spot *to, uint64_t bytes)
+{
+    if (transfers->count > 0) {
+        berthi_transfer *const last = &transfers->at[transfers->count - 1];
+
+        if (is_behind(&last->from, last->bytes, from)
+            && is_behind(&last->to, last->bytes, to)) {
+            last->bytes += bytes;
+            return;
+        }
+    }
+    transfers->at[transfers->count++] =
+        (berthi_transfer){ .from = *from, .to = *to, .bytes = bytes };
+}
+
+/* ------------------------------------------------------------------------- lanes */
+
+static berth_status
+init_lane(berthi_lane *lane, berthi_device *device, berth_error *error)
+{
+    berth_status status;
+
+    lane->device = device;
+    status = device->table->stream_create(device, &lane->stream, error);
+    for (uint32_t i = 0; i < BERTHI_CARRY_DEPTH && status == BERTH_OK; i++)
+        status = device->table->event_create(device, &lane->events[i], error);
+    return status;
+}
+
+static void
+fini_lane(berthi_lane *lane)
+{
+    if (lane->device == NULL)
+        return;
+    for (uint32_t i = 0; i < BERTHI_CARRY_DEPTH; i++)
+        lane->device->table->event_destroy(lane->device, lane->events[i]);
+    lane->device->table->stream_destroy(lane->device, lane->stream);
+}
+
+berth_status
+berthi_carrier_init(berthi_carrier *carrier, berth_model *model, berth_job *job,
+                    berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    *carrier = (berthi_carrier){ .model = model, .job = job };
+    if (model->devices == NULL)
+        return BERTH_OK;
+    carrier->lane_count = berthi_devices_count(model->devices);
+    carrier->lanes = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                          carrier->lane_count * sizeof *carrier->lanes);
+    if (carrier->lanes == NULL)
+        status = berthi_fail_memory(error, "moving a model");
+    for (uint32_t i = 0; i < carrier->lane_count && status == BERTH_OK; i++)
+        status = init_lane(&carrier->lanes[i], berthi_devices_at(model->devices, i),
+                           error);
+    if (status != BERTH_OK)
+        berthi_carrier_fini(carrier);
+    return status;
+}
+
+void
+berthi_carrier_fini(berthi_carrier *carrier)
+{
+    berth_model *const model = carrier->model;
+
+    if (carrier->lanes != NULL) {
+        for (uint32_t i = 0; i < carrier->lane_count; i++)
+            fini_lane(&carrier->lanes[i]);
+        berthi_memory_free(model->context, BERTHI_PURPOSE_OBJECT, carrier->lanes,
+                           carrier->lane_count * sizeof *carrier->lanes);
+    }
+    if (carrier->is_bounce_pinned)
+        berthi_model_unpin(model, carrier->bounce, PIECE_BYTES);
+    if (carrier->bounce != NULL)
+        berthi_memory_free_aligned(model->context, BERTHI_PURPOSE_RING,
+                                   carrier->bounce, PIECE_BYTES, PAGE_BYTES);
+    memset(carrier, 0, sizeof *carrier);
+}
+
+bool
+berthi_carrier_is_cancelled(const berthi_carrier *carrier)
+{
+    return !carrier->is_undoing && berthi_job_is_cancelled(carrier->job);
+}
+
+/* ----------------------------------------------------------------------- waiting */
+
+static berth_status
+fail_time(const berthi_carrier *carrier, berth_error *error)
+{
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                       "a device has not finished its copies for %.0f seconds",
+                       1e-9 * (double)carrier->model->wait_ns);
+}
+
+/* Until `done` pieces of the lane are done. */
+static berth_status
+await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done, berth_error *error)
+{
+    uint64_t deadline_ns;
+    berth_status status;
+
+    if (lane->done >= done)
+        return BERTH_OK;
+    if (!berthi_can_add(berthi_sys_now_ns(), carrier->model->wait_ns, &deadline_ns))
+        deadline_ns = UINT64_MAX;
+    status = lane->device->table->await(
+        lane->device, lane->events[(done - 1) % BERTHI_CARRY_DEPTH], deadline_ns, error);
+    lane->done = done;
+    lane->is_unsettled |= status != BERTH_OK;
+    return status == BERTH_PENDING ? fail_time(carrier, error) : status;
+}
+
+/* What an event does not tell of, the end of the stream does. */
+static void
+end_stream(berthi_lane *lane)
+{
+    if (!lane->is_unsettled)
+        return;
+    lane->device->table->stream_destroy(lane->device, lane->stream);
+    lane->stream = NULL;
+    lane->is_unsettled = false;
+}
+
+berth_status
+berthi_carrier_settle(berthi_carrier *carrier, berth_status status, berth_error *error)
+{
+    for (uint32_t i = 0; i < carrier->lane_count; i++) {
+        berthi_lane *const lane = &carrier->lanes[i];
+        berth_error later;
+        const berth_status result = await_lane(carrier, lane, lane->asked,
+                                               status == BERTH_OK ? error : &later);
+
+        if (status == BERTH_OK)
+            status = result;
+        end_stream(lane);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------- copies */
+
+static berth_status
+ask_lane(berthi_carrier *carrier, berthi_lane *lane, const berthi_copy *copy,
+         berth_error *error)
+{
+    const berthi_device_table *const table = lane->device->table;
+    berth_status status = BERTH_OK;
+
+    if (lane->stream == NULL)
+        status = table->stream_create(lane->device, &lane->stream, error);
+    if (status == BERTH_OK && lane->asked >= BERTHI_CARRY_DEPTH)
+        status = await_lane(carrier, lane, lane->asked + 1 - BERTHI_CARRY_DEPTH, error);
+    if (status == BERTH_OK)
+        status = table->copy(lane->device, copy, lane->stream, error);
+    if (status != BERTH_OK)
+        return status;
+    status = table->record(lane->device, lane->events[lane->asked % BERTHI_CARRY_DEPTH],
+                           lane->stream, error);
+    lane->is_unsettled |= status != BERTH_OK;
+    lane->asked += status == BERTH_OK;
+    return status;
+}
+
+static bool
+has_bounce(berthi_carrier *carrier)
+{
+    berth_model *const model = carrier->model;
+    berth_error error;
+
+    if (carrier->bounce == NULL) {
+        carrier->bounce = berthi_memory_aligned(model->context, BERTHI_PURPOSE_RING,
+                                                PIECE_BYTES, PAGE_BYTES);
+        carrier->is_bounce_pinned =
+            carrier->bounce != NULL
+            && berthi_model_can_pin(model, carrier->bounce, PIECE_BYTES, &error);
+    }
+    return carrier->bounce != NULL;
+}
+
+/* From one device to another; nothing of it is under way afterwards. */
+static berth_status
+ask_both(berthi_carrier *carrier, const berthi_spot *from, const berthi_spot *to,
+         uint64_t bytes, berth_error *error)
+{
+    berthi_spot between = { .device = BERTHI_NO_DEVICE };
+    berth_status status;
+
+    if (!has_bounce(carrier))
+        return berthi_fail_memory(error, "moving a model");
+    between.memory = carrier->bounce;
+    between.is_pinned = carrier->is_bounce_pinned;
+    status = berthi_carrier_ask(carrier, from, &between, bytes, error);
+    status = berthi_carrier_settle(carrier, status, error);
+    if (status == BERTH_OK)
+        status = berthi_carrier_ask(carrier, &between, to, bytes, error);
+    return berthi_carrier_settle(carrier, status, error);
+}
+
+berth_status
+berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
+                   const berthi_spot *to, uint64_t bytes, berth_error *error)
+{
+    const bool is_from_host = from->device == BERTHI_NO_DEVICE;
+    const bool is_to_host = to->device == BERTHI_NO_DEVICE;
+    const berthi_spot *const host = is_from_host ? from : to;
+    berthi_copy copy = {
+        .kind = BERTHI_COPY_WITHIN, .to = to->memory, .from = from->memory, .bytes = bytes
+    };
+
+    if (is_from_host && is_to_host) {
+        memcpy(to->memory, from->memory, bytes);
+        return BERTH_OK;
+    }
+    if (!is_from_host && !is_to_host && from->device != to->device)
+        return ask_both(carrier, from, to, bytes, error);
+    if (is_from_host || is_to_host) {
+        copy.kind = is_from_host ? BERTHI_COPY_TO_DEVICE : BERTHI_COPY_TO_HOST;
+        copy.is_pinned = host->is_pinned;
+    }
+    return ask_lane(carrier, &carrier->lanes[is_from_host ? to->device : from->device],
+                    &copy, error);
+}
+
+static berth_status
+carry(berthi_carrier *carrier, const berthi_transfer *transfer, berth_error *error)
+{
+    berthi_spot from = transfer->from;
+    berthi_spot to = transfer->to;
+    berth_status status = BERTH_OK;
+
+    for (uint64_t left = transfer->bytes; left > 0 && status == BERTH_OK;) {
+        const uint64_t bytes = berthi_min_u64(left, PIECE_BYTES);
+
+        if (berthi_carrier_is_cancelled(carrier))
+            return berthi_job_fail_cancelled(error);
+        status = berthi_carrier_ask(carrier, &from, &to, bytes, error);
+        from.memory += bytes;
+        to.memory += bytes;
+        left -= bytes;
+        carrier->carried_bytes += bytes;
+        if (!carrier->is_undoing)
+            berthi_job_advance(carrier->job, bytes);
+    }
+    return status;
+}
+
+berth_status
+berthi_carrier_carry(berthi_carrier *carrier, const berthi_transfers *transfers,
+                     berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t i = 0; i < transfers->count && status == BERTH_OK; i++)
+        status = carry(carrier, &transfers->at[i], error);
+    return berthi_carrier_settle(carrier, status, error);
+}

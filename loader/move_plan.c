@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * move_plan.c - a model from its plan to another one of the same tensors.
+ *
+ *   a slab that is the same in both plans   stays
+ *   a device with room for both             new slab, bytes, then the old one goes
+ *   a device without                        a hold, the old slab goes, new slab, bytes
+ *   a berth that was on the disk            is read
+ *   one that goes there                     is forgotten: the checkpoint has it
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/move.h"
+
+/* What devices hand memory out in: a slab that is given back gives so much more room. */
+#define GRANULE UINT64_C(2 << 20)
+
+/* ---------------------------------------------------------------------- agreement */
+
+static berth_status
+refuse_berth(const berthi_replan *replan, uint64_t berth, berth_reason reason,
+             const char *why, berth_error *error)
+{
+    const berth_model *const model = replan->model;
+    const uint64_t number = model->plan->berths[berth].number;
+    const berthi_about about = berthi_checkpoint_about(model->checkpoint, number);
+
+    return berthi_fail(error, reason, &about, "%s", why);
+}
+
+static bool
+is_same_berth(const berthi_berth *a, const berthi_berth *b)
+{
+    return a->number == b->number && a->layer == b->layer && a->encoding == b->encoding
+           && a->dtype == b->dtype && a->bytes == b->bytes && a->is_tied == b->is_tied;
+}
+
+static bool
+is_same_slice(const berth_plan *a, const berth_plan *b, uint64_t berth)
+{
+    const berthi_slice one = berthi_plan_slice(a, berth);
+    const berthi_slice other = berthi_plan_slice(b, berth);
+
+    return one.along == other.along && one.first == other.first
+           && one.count == other.count;
+}
+
+static berth_status
+check_same(const berthi_replan *replan, berth_error *error)
+{
+    const berth_plan_summary *const a = &replan->model->plan->summary;
+    const berth_plan_summary *const b = &replan->plan->summary;
+
+    if (a->digest != b->digest)
+        return berthi_fail(
+            error, BERTH_REASON_PLAN_CHECKPOINT,
+            &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                    | BERTH_HAS_CRC32,
+                             .expected = a->digest,
+                             .actual = b->digest },
+            "names, dtypes or shapes are not those of the model");
+    if (replan->model->plan->berth_count != replan->plan->berth_count
+        || a->layer_count != b->layer_count || a->type != b->type
+        || a->block_size != b->block_size || a->double_quant != b->double_quant)
+        return berthi_fail_argument(error, "plan", "wants other encodings or layers");
+    for (uint64_t i = 0; i < replan->plan->berth_count; i++)
+        if (!is_same_berth(&replan->model->plan->berths[i], &replan->plan->berths[i])
+            || !is_same_slice(replan->model->plan, replan->plan, i))
+            return refuse_berth(replan, i, BERTH_REASON_ARGUMENT,
+                                "has another berth in this plan than it was loaded into",
+                                error);
+    return BERTH_OK;
+}
+
+static berth_status
+check_devices(const berthi_replan *replan, berth_error *error)
+{
+    const berth_model *const model = replan->model;
+    const uint32_t count =
+        model->devices != NULL ? berthi_devices_count(model->devices) : 0;
+    uint32_t gpus = 0;
+
+    for (uint32_t t = 0; t < replan->plan->summary.tier_count; t++)
+        gpus += replan->plan->tiers[t].kind == BERTH_TIER_GPU;
+    if (gpus <= count)
+        return BERTH_OK;
+    return berthi_fail(
+        error, BERTH_REASON_ARGUMENT,
+        &(berthi_about){ .tensor = "plan", .tensor_length = strlen("plan") },
+        "has %" PRIu32 " GPUs, and the model %" PRIu32 " devices", gpus, count);
+}
+
+/* -------------------------------------------------------------------------- tiers */
+
+static uint32_t
+find_old(const berthi_replan *replan, const berthi_model_tier *tier)
+{
+    const berth_model *const model = replan->model;
+
+    for (uint32_t t = 0; t < model->tier_count; t++)
+        if (model->tiers[t].kind == tier->kind && model->tiers[t].number == tier->number)
+            return t;
+    return BERTHI_NO_TIER;
+}
+
+/* Parts and berths are where they are. */
+static bool
+is_same_slab(const berthi_replan *replan, uint32_t t)
+{
+    const berthi_model_tier *const new = &replan->tiers[t];
+    const uint32_t old_tier = replan->old_of[t];
+    const berthi_model_tier *const old = &replan->model->tiers[old_tier];
+
+    if (old->slab == NULL || old->slots != new->slots || old->slot_bytes != new->slot_bytes
+        || old->slot_count != new->slot_count || old->expert_slots != new->expert_slots
+        || old->scratch != new->scratch || old->bytes != new->bytes)
+        return false;
+    for (uint64_t i = 0; i < replan->plan->berth_count; i++) {
+        const berthi_berth *const a = &replan->model->plan->berths[i];
+        const berthi_berth *const b = &replan->plan->berths[i];
+
+        if (!berthi_move_has_bytes(a) || (a->tier != old_tier && b->tier != t))
+            continue;
+        if (a->tier != old_tier || b->tier != t || a->offset != b->offset)
+            return false;
+    }
+    return true;
+}
+
+static berth_status
+refuse_room(const berthi_replan *replan, uint32_t t, uint64_t room, berth_error *error)
+{
+    return berthi_fail(
+        error, BERTH_REASON_NO_FIT,
+        &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                         .expected = replan->tiers[t].bytes,
+                         .actual = room },
+        "%s has no room for its part of the plan, the model's own memory included",
+        replan->plan->tiers[t].name);
+}
+
+/* Host memory is asked for when it is taken: nobody knows what is free of it. */
+static berth_status
+measure_room(berthi_replan *replan, uint32_t t, berth_error *error)
+{
+    const berthi_model_tier *const tier = &replan->tiers[t];
+    const uint32_t old = replan->old_of[t];
+    const uint64_t given = old != BERTHI_NO_TIER ? replan->model->tiers[old].bytes : 0;
+    berthi_device_properties properties;
+    uint64_t room = 0;
+
+    if (tier->kind != BERTH_TIER_GPU || replan->is_kept[t])
+        return BERTH_OK;
+    tier->device->table->describe(tier->device, &properties);
+    if (properties.is_host || tier->bytes <= properties.free_bytes)
+        return BERTH_OK;
+    if (!berthi_can_round_up(given, GRANULE, &room)
+        || !berthi_can_add(properties.free_bytes, room, &room) || tier->bytes > room)
+        return refuse_room(replan, t, room, error);
+    replan->is_tight[t] = true;
+    return BERTH_OK;
+}
+
+static berth_status
+compare_tiers(berthi_replan *replan, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    berthi_model_describe(replan->model, replan->plan, replan->tiers);
+    for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++) {
+        replan->old_of[t] = find_old(replan, &replan->tiers[t]);
+        replan->is_kept[t] =
+            replan->old_of[t] != BERTHI_NO_TIER && is_same_slab(replan, t);
+        status = measure_room(replan, t, error);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------- berths */
+
+static bool
+is_disk(const berthi_model_tier *tiers, const berthi_berth *berth)
+{
+    return tiers[berth->tier].kind == BERTH_TIER_DISK;
+}
+
+/* What is on the disk in one of the plans has to be there as the berth holds it. */
+static berth_status
+list_berths(berthi_replan *replan, berth_error *error)
+{
+    const berth_model *const model = replan->model;
+
+    for (uint64_t i = 0; i < replan->plan->berth_count; i++) {
+        const berthi_berth *const old = &model->plan->berths[i];
+        const berthi_berth *const new = &replan->plan->berths[i];
+        const bool was_on_disk = is_disk(model->tiers, old);
+        const bool will_be = is_disk(replan->tiers, new);
+
+        if (!berthi_move_has_bytes(new) || was_on_disk == will_be) {
+            if (berthi_move_has_bytes(new) && !will_be && !replan->is_kept[new->tier])
+                replan->bytes += new->bytes;
+            continue;
+        }
+        if (!berthi_move_is_stored(model, i))
+            return refuse_berth(replan, i, BERTH_REASON_UNSUPPORTED,
+                                will_be ? "was encoded while it was loaded: no file has it"
+                                        : "lies on the disk and would have to be encoded",
+                                error);
+        if (was_on_disk)
+            replan->bytes += new->bytes;
+    }
+    for (uint32_t t = 0; t < replan->tier_count; t++)
+        if (replan->is_tight[t] && replan->old_of[t] != BERTHI_NO_TIER)
+            replan->bytes += berthi_hold_bytes(model, replan->old_of[t], false);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_replan_init(berthi_replan *replan, berth_model *model, const berth_plan *plan,
+                   berth_error *error)
+{
+    const uint32_t count = plan->summary.tier_count;
+    berth_context *const context = model->context;
+    berth_status status;
+
+    *replan = (berthi_replan){
+        .model = model, .plan = plan, .tier_count = count, .flag_count = count
+    };
+    replan->tiers = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT,
+                                         count * sizeof *replan->tiers);
+    replan->old_of = berthi_memory_zalloc(context, BERTHI_PURPOSE_CHUNKS,
+                                          count * sizeof *replan->old_of);
+    replan->is_kept = berthi_memory_zalloc(context, BERTHI_PURPOSE_CHUNKS, count);
+    replan->is_tight = berthi_memory_zalloc(context, BERTHI_PURPOSE_CHUNKS, count);
+    if (replan->tiers == NULL || replan->old_of == NULL || replan->is_kept == NULL
+        || replan->is_tight == NULL)
+        status = berthi_fail_memory(error, "moving a model");
+    else
+        status = check_same(replan, error);
+    if (status == BERTH_OK)
+        status = check_devices(replan, error);
+    if (status == BERTH_OK)
+        status = compare_tiers(replan, error);
+    if (status == BERTH_OK)
+        status = list_berths(replan, error);
+    if (status == BERTH_OK)
+        status = berthi_reads_init(&replan->reads, model, error);
+    if (status != BERTH_OK)
+        berthi_replan_fini(replan);
+    return status;
+}
+
+void
+berthi_replan_fini(berthi_replan *replan)
+{
+    const uint32_t count = replan->flag_count;
+    berth_context *context;
+
+    if (replan->model == NULL)
+        return;
+    context = replan->model->context;
+    berthi_reads_fini(&replan->reads);
+    berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, replan->is_tight, count);
+    berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, replan->is_kept, count);
+    berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, replan->old_of,
+                       count * sizeof *replan->old_of);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, replan->tiers,
+                       replan->tier_count * sizeof *replan->tiers);
+    memset(replan, 0, sizeof *replan);
+}
+
+/* ---------------------------------------------------------------------------- run */
+
+/* Holds for devices without room for two slabs, whose old slab then goes. */
+static berth_status
+make_room(berthi_replan *replan, berthi_carrier *carrier, berthi_transfers *transfers,
+          berth_error *error)
+{
+    berth_model *const model = replan->model;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++)
+        if (replan->is_tight[t])
+            status = berthi_hold_create(model, replan->old_of[t], false, transfers, error);
+    if (status == BERTH_OK)
+        status = berthi_carrier_carry(carrier, transfers, error);
+    for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++)
+        if (replan->is_tight[t])
+            berthi_model_free_slab(model, &model->tiers[replan->old_of[t]]);
+    return status;
+}
+
+static berth_status
+make_slabs(berthi_replan *replan, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++) {
+        berthi_model_tier *const tier = &replan->tiers[t];
+
+        if (replan->is_kept[t]) {
+            tier->slab = replan->model->tiers[replan->old_of[t]].slab;
+            tier->is_pinned = replan->model->tiers[replan->old_of[t]].is_pinned;
+        } else {
+            status = berthi_model_create_slab(replan->model, tier, error);
+        }
+    }
+    return status;
+}
+
+/* `at`: of the old tiers, where the berth before ended in its hold. */
+static berth_status
+list_one(berthi_replan *replan, uint64_t berth, uint64_t *at, berthi_transfers *transfers,
+         berth_error *error)
+{
+    const berth_model *const model = replan->model;
+    const berthi_berth *const old = &model->plan->berths[berth];
+    const berthi_berth *const new = &replan->plan->berths[berth];
+    const berthi_model_tier *const tier = &model->tiers[old->tier];
+    const berthi_spot from = tier->slab != NULL
+                                 ? berthi_move_spot(tier, old->offset)
+                                 : berthi_hold_spot(tier, at[old->tier]);
+    const berthi_spot to = berthi_move_spot(&replan->tiers[new->tier], new->offset);
+
+    at[old->tier] += old->bytes;
+    if (is_disk(replan->tiers, new) || replan->is_kept[new->tier])
+        return BERTH_OK;
+    if (is_disk(model->tiers, old))
+        return berthi_reads_add(&replan->reads, model, berth, &to, error);
+    berthi_transfers_add(transfers, &from, &to, new->bytes);
+    return BERTH_OK;
+}
+
+static berth_status
+list_all(berthi_replan *replan, berthi_transfers *transfers, berth_error *error)
+{
+    const berth_model *const model = replan->model;
+    const uint64_t bytes = model->tier_count * sizeof(uint64_t);
+    uint64_t *const at = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_CHUNKS,
+                                              bytes);
+    berth_status status = BERTH_OK;
+
+    if (at == NULL)
+        return berthi_fail_memory(error, "moving a model");
+    transfers->count = 0;
+    for (uint64_t i = 0; i < replan->plan->berth_count && status == BERTH_OK; i++)
+        if (berthi_move_has_bytes(&replan->plan->berths[i]))
+            status = list_one(replan, i, at, transfers, error);
+    berthi_memory_free(model->context, BERTHI_PURPOSE_CHUNKS, at, bytes);
+    return status;
+}
+
+/* The model has the other's plan and tiers; those it had are the replan's. */
+static void
+exchange(berthi_replan *replan)
+{
+    berth_model *const model = replan->model;
+    const berth_plan *const plan = model->plan;
+    berthi_model_tier *const tiers = model->tiers;
+    const uint32_t count = model->tier_count;
+
+    model->plan = replan->plan;
+    model->tiers = replan->tiers;
+    model->tier_count = replan->tier_count;
+    replan->plan = plan;
+    replan->tiers = tiers;
+    replan->tier_count = count;
+}
+
+/* Of the replan's tiers, slabs that the model does not have, and holds. */
+static void
+free_tiers(const berthi_replan *replan)
+{
+    const berth_model *const model = replan->model;
+
+    for (uint32_t t = 0; t < replan->tier_count; t++) {
+        berthi_model_tier *const tier = &replan->tiers[t];
+        bool stays = false;
+
+        for (uint32_t o = 0; o < model->tier_count && tier->slab != NULL; o++)
+            stays |= tier->slab == model->tiers[o].slab;
+        if (!stays)
+            berthi_model_free_slab(model, tier);
+        berthi_model_free_hold(model, tier);
+    }
+}
+
+/* The new slabs are whole: the model lives in them, unless it cannot begin to. */
+static berth_status
+begin(berthi_replan *replan, const berthi_carrier *carrier, berth_error *error)
+{
+    berth_model *const model = replan->model;
+    berth_status status;
+
+    exchange(replan);
+    status = berthi_leases_create(model, &model->lease_options, &model->leases, error);
+    if (status == BERTH_OK && !berthi_job_can_commit(carrier->job))
+        status = berthi_job_fail_cancelled(error);
+    if (status == BERTH_OK)
+        return BERTH_OK;
+    berthi_model_stop_leases(model);
+    exchange(replan);
+    return status;
+}
+
+berth_status
+berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier, berth_error *error)
+{
+    berth_model *const model = replan->model;
+    berthi_transfers transfers;
+    berth_status status = berthi_transfers_init(&transfers, model->context,
+                                                model->plan->berth_count, error);
+
+    berthi_model_stop_leases(model);
+    if (status == BERTH_OK)
+        status = make_room(replan, carrier, &transfers, error);
+    if (status == BERTH_OK)
+        status = make_slabs(replan, error);
+    if (status == BERTH_OK)
+        status = list_all(replan, &transfers, error);
+    if (status == BERTH_OK)
+        status = berthi_carrier_carry(carrier, &transfers, error);
+    if (status == BERTH_OK)
+        status = berthi_reads_run(&replan->reads, carrier, error);
+    if (status == BERTH_OK)
+        status = begin(replan, carrier, error);
+    free_tiers(replan);
+    berthi_transfers_fini(&transfers);
+    return status;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* offload.c - the file of berths that a load writes: made, filled, digested, gone. */
+#include "loader/offload.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/digest.h"
+#include "loader/temporary.h"
+
+#define READ_BYTES   (UINT64_C(1) << 20)
+#define WINDOW_BYTES (UINT64_C(16) << 20) /* on their way to the disk between two cancels */
+#define NAME_CAPACITY 48
+#define FILE_NAME "layers"
+/* Each attempt fails only when someone else met the same random number. */
+#define MAX_ATTEMPTS 8
+
+/* ---------------------------------------------------------------------- the table */
+
+static berthi_target
+target_of(const berthi_offload *offload, int folder)
+{
+    return (berthi_target){ .folder = folder, .name = "", .path = offload->path };
+}
+
+static berth_status
+fail_system(const berthi_offload *offload, const char *what, berth_error *error)
+{
+    return berthi_fail_system(error, errno, offload->path, what);
+}
+
+/* Which berths are written, and where. */
+static berth_status
+list_berths(berthi_offload *offload, const berth_checkpoint *checkpoint,
+            const berth_plan *plan, berth_error *error)
+{
+    for (uint64_t i = 0; i < plan->berth_count; i++) {
+        const berthi_berth *const berth = &plan->berths[i];
+        berthi_cargo cargo;
+        berth_status status;
+
+        offload->offsets[i] = BERTHI_NOT_OFFLOADED;
+        if (plan->tiers[berth->tier].kind != BERTH_TIER_DISK || berth->is_tied)
+            continue;
+        status = berthi_cargo_get(checkpoint, plan, i, &cargo, error);
+        if (status != BERTH_OK)
+            return status;
+        if (berthi_cargo_is_stored(&cargo) || berth->bytes == 0)
+            continue;
+        offload->offsets[i] = offload->bytes;
+        if (!berthi_can_add(offload->bytes, berth->bytes, &offload->bytes))
+            return berthi_fail_memory(error, "the layers of a folder");
+    }
+    return BERTH_OK;
+}
+
+static berth_status
+allocate(berthi_offload *offload, const char *folder, berth_error *error)
+{
+    berth_context *const context = offload->context;
+
+    offload->path = berthi_memory_alloc(context, BERTHI_PURPOSE_OBJECT,
+                                        offload->path_bytes);
+    offload->offsets =
+        berthi_memory_array(context, BERTHI_PURPOSE_TENSORS, offload->berth_count,
+                            sizeof *offload->offsets);
+    offload->crcs =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_TENSORS,
+                             offload->berth_count * sizeof *offload->crcs);
+    if (offload->path == NULL || offload->offsets == NULL || offload->crcs == NULL)
+        return berthi_fail_memory(error, "the layers of a folder");
+    memcpy(offload->path, folder, offload->path_bytes);
+    return BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------- the file */
+
+/* The name goes at once. */
+static berth_status
+create_and_unlink(berthi_offload *offload, int folder, berth_error *error)
+{
+    offload->file.fd = berthi_sys_create_private(folder, FILE_NAME);
+    if (offload->file.fd < 0)
+        return fail_system(offload, "creating the file of its layers", error);
+    if (berthi_sys_unlink(folder, FILE_NAME) != 0)
+        return fail_system(offload, "removing the name of a file", error);
+    return BERTH_OK;
+}
+
+/* Where a file cannot be made without a name. */
+static berth_status
+create_named(berthi_offload *offload, int folder, berth_error *error)
+{
+    char name[NAME_CAPACITY];
+    berth_status status = BERTH_OK;
+    uint32_t random;
+    int private;
+    int made = -1;
+
+    for (int i = 0; i < MAX_ATTEMPTS && made != 0; i++) {
+        if (berthi_sys_random(&random, sizeof random) != 0)
+            return fail_system(offload, "making a random name", error);
+        snprintf(name, sizeof name, ".berth-offload-%" PRIu32 "-%08" PRIx32,
+                 berthi_sys_process_id(), random);
+        made = berthi_sys_make_private_folder(folder, name);
+        if (made != 0 && errno != EEXIST)
+            break;
+    }
+    if (made != 0)
+        return fail_system(offload, "creating a folder in it", error);
+    private = berthi_sys_open_folder(folder, name);
+    if (private < 0)
+        status = fail_system(offload, "opening a folder in it", error);
+    else
+        status = create_and_unlink(offload, private, error);
+    if (private >= 0)
+        berthi_sys_close(private);
+    (void)berthi_sys_remove_folder(folder, name);
+    return status;
+}
+
+static bool
+has_no_nameless_files(int system_error)
+{
+    return system_error == EOPNOTSUPP || system_error == EISDIR || system_error == ENOENT
+           || system_error == EINVAL;
+}
+
+/* Room is asked for before it is taken, and taken before the first byte is read. */
+static berth_status
+create_in(berthi_offload *offload, int folder, berth_error *error)
+{
+    const berthi_target target = target_of(offload, folder);
+    berth_status status = berthi_target_check_space(&target, offload->bytes, error);
+
+    if (status != BERTH_OK)
+        return status;
+    offload->file.fd = berthi_sys_create_nameless(folder);
+    if (offload->file.fd < 0 && !has_no_nameless_files(errno))
+        return fail_system(offload, "creating the file of its layers", error);
+    if (offload->file.fd < 0)
+        status = create_named(offload, folder, error);
+    if (status == BERTH_OK)
+        status = berthi_temporary_reserve(&target, offload->file.fd, offload->bytes,
+                                          error);
+    if (status == BERTH_OK && berthi_sys_truncate(offload->file.fd, offload->bytes) != 0)
+        status = fail_system(offload, "creating the file of its layers", error);
+    return status;
+}
+
+/* A folder that is made here is not needed as soon as the file is there. */
+static berth_status
+create_file(berthi_offload *offload, berth_error *error)
+{
+    const bool is_new =
+        berthi_sys_make_private_folder(BERTHI_SYS_AT_CWD, offload->path) == 0;
+    berth_status status;
+    int folder;
+
+    if (!is_new && errno != EEXIST)
+        return fail_system(offload, "creating the folder", error);
+    folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, offload->path);
+    status = folder >= 0 ? create_in(offload, folder, error)
+                         : fail_system(offload, "opening the folder", error);
+    if (folder >= 0)
+        berthi_sys_close(folder);
+    if (is_new)
+        (void)berthi_sys_remove_folder(BERTHI_SYS_AT_CWD, offload->path);
+    return status;
+}
+
+berth_status
+berthi_offload_create(berth_context *context, const berth_checkpoint *checkpoint,
+                      const berth_plan *plan, const char *folder, berthi_offload **out,
+                      berth_error *error)
+{
+    berthi_offload *const offload =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *offload);
+    berth_status status;
+
+    *out = NULL;
+    if (offload == NULL)
+        return berthi_fail_memory(error, "the layers of a folder");
+    offload->context = context;
+    offload->berth_count = plan->berth_count;
+    offload->path_bytes = strlen(folder) + 1;
+    offload->file.fd = -1;
+    status = allocate(offload, folder, error);
+    offload->file.path = offload->path;
+    if (status == BERTH_OK)
+        status = list_berths(offload, checkpoint, plan, error);
+    if (status == BERTH_OK && offload->bytes > 0)
+        status = create_file(offload, error);
+    if (status == BERTH_OK && offload->bytes > 0)
+        *out = offload;
+    else
+        berthi_offload_destroy(offload);
+    return status;
+}
+
+void
+berthi_offload_destroy(berthi_offload *offload)
+{
+    berth_context *context;
+
+    if (offload == NULL)
+        return;
+    context = offload->context;
+    berthi_file_close(&offload->file);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, offload->crcs,
+                       offload->berth_count * sizeof *offload->crcs);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, offload->offsets,
+                       offload->berth_count * sizeof *offload->offsets);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, offload->path,
+                       offload->path_bytes);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, offload, sizeof *offload);
+}
+
+uint64_t
+berthi_offload_find(const berthi_offload *offload, uint64_t berth)
+{
+    return offload != NULL ? offload->offsets[berth] : BERTHI_NOT_OFFLOADED;
+}
+
+/* ------------------------------------------------------------------------- writing */
+
+/* Advice that failed is no failure, bytes that were lost are. */
+static berth_status
+check_advice(const berthi_offload *offload, int result, berth_error *error)
+{
+    if (result == 0 || (errno != EIO && errno != ENOSPC && errno != EDQUOT))
+        return BERTH_OK;
+    return fail_system(offload, "writing", error);
+}
+
+berth_status
+berthi_offload_write(berthi_offload *offload, const berthi_offload_bytes *b,
+                     berth_error *error)
+{
+    const berthi_target target = target_of(offload, offload->file.fd);
+    const uint64_t offset = offload->offsets[b->berth] + b->offset;
+    berth_status status = berthi_temporary_write(&target, offload->file.fd, b->bytes,
+                                                 b->size, offset, error);
+
+    if (status == BERTH_OK)
+        status = check_advice(
+            offload, berthi_sys_write_back(offload->file.fd, offset, b->size), error);
+    atomic_fetch_xor(&offload->crcs[b->berth],
+                     berthi_digest_shift(berthi_digest_crc32(0, b->bytes, b->size),
+                                         b->behind));
+    return status;
+}
+
+static berth_status
+end_window(const berthi_offload *offload, uint64_t at, berth_error *error)
+{
+    const int fd = offload->file.fd;
+    berth_status status =
+        check_advice(offload, berthi_sys_write_back(fd, at, WINDOW_BYTES), error);
+
+    if (status == BERTH_OK)
+        status = check_advice(offload, berthi_sys_wait_back(fd, at, WINDOW_BYTES), error);
+    (void)berthi_sys_drop_cache(fd, at, WINDOW_BYTES);
+    return status;
+}
+
+berth_status
+berthi_offload_end(berthi_offload *offload, const berth_job *job, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t at = 0; at < offload->bytes && status == BERTH_OK; at += WINDOW_BYTES)
+        status = berthi_job_is_cancelled(job) ? berthi_job_fail_cancelled(error)
+                                              : end_window(offload, at, error);
+    /* A file that loses bytes later than this loses them for whoever reads it. */
+    if (status == BERTH_OK && berthi_sys_fsync(offload->file.fd) != 0)
+        status = fail_system(offload, "flushing", error);
+    if (status == BERTH_OK
+        && berthi_sys_fstat(offload->file.fd, &offload->file.identity) != 0)
+        status = fail_system(offload, "looking at the file of its layers", error);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- reading */
+
+uint32_t
+berthi_offload_crc(const berthi_offload *offload, uint64_t berth, uint32_t otherwise)
+{
+    return berthi_offload_find(offload, berth) != BERTHI_NOT_OFFLOADED
+               ? atomic_load(&offload->crcs[berth])
+               : otherwise;
+}
+
+static berth_status
+digest_part(const berthi_offload *offload, uint64_t offset, uint64_t bytes,
+            uint8_t *buffer, uint32_t *crc, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t at = 0; at < bytes && status == BERTH_OK; at += READ_BYTES) {
+        const uint64_t step = berthi_min_u64(READ_BYTES, bytes - at);
+
+        status = berthi_file_read(&offload->file, buffer, step, offset + at,
+                                  "reading a layer", error);
+        if (status == BERTH_OK)
+            *crc = berthi_digest_crc32(*crc, buffer, step);
+    }
+    return status;
+}
+
+berth_status
+berthi_offload_digest(const berthi_offload *offload, uint64_t berth,
+                      const berthi_cargo *cargo, uint32_t *out_crc, berth_error *error)
+{
+    uint8_t *const buffer =
+        berthi_memory_alloc(offload->context, BERTHI_PURPOSE_SCRATCH, READ_BYTES);
+    berth_status status = BERTH_OK;
+
+    if (buffer == NULL)
+        return berthi_fail_memory(error, "the digest of a tensor");
+    for (uint32_t i = 0; i < cargo->part_count && status == BERTH_OK; i++)
+        status = digest_part(offload, offload->offsets[berth] + cargo->parts[i].offset,
+                             cargo->parts[i].bytes, buffer, out_crc, error);
+    berthi_memory_free(offload->context, BERTHI_PURPOSE_SCRATCH, buffer, READ_BYTES);
+    return status;
+}

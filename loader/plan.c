@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - plans as berth.h has them: made, asked, given back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/plan_input.h"
+#include "quant/format.h"
+
+/* ----------------------------------------------------------------------- options */
+
+static berth_status
+check_type(const berth_plan_options *options, berth_error *error)
+{
+    const int32_t type = options->type;
+
+    if (type < BERTH_ENCODING_NATIVE || type > BERTH_ENCODING_INT8)
+        return berthi_fail_argument(error, "type", "is none of native, nf4, fp4 and int8");
+    if (options->block_size != 0 && !berthi_format_is_block_size(options->block_size))
+        return berthi_fail_argument(error, "block_size",
+                                    "is no power of two from 32 to 4096");
+    if (options->double_quant != 0 && type != BERTH_ENCODING_NF4
+        && type != BERTH_ENCODING_FP4)
+        return berthi_fail_argument(error, "double_quant", "is for nf4 and fp4");
+    if (options->dtype >= 0 && !berthi_stored_is_number(options->dtype))
+        return berthi_fail_argument(error, "dtype", "is none of bf16, f16 and f32");
+    return BERTH_OK;
+}
+
+static berth_status
+check_use(const berth_plan_options *options, berth_error *error)
+{
+    if (options->slots > BERTHI_STREAM_SLOTS_MAX)
+        return berthi_fail_argument(error, "slots", "is none of 1 to 8");
+    if (options->reserve_share != BERTH_RESERVE_NONE
+        && options->reserve_share > UINT64_C(1000000000))
+        return berthi_fail_argument(error, "reserve_share", "is more than all");
+    if (options->mode != NULL && options->device_map != NULL)
+        return berthi_fail_argument(error, "mode", "and a device map exclude each other");
+    if (options->pin_count > 0 && (options->mode != NULL || options->device_map != NULL))
+        return berthi_fail_argument(error, "pins",
+                                    "are for berth's own planner: put them into the map");
+    if (options->pin_count > 0 && options->pins == NULL)
+        return berthi_fail_argument(error, "pins", "is NULL");
+    if (options->rank > 0 && options->rank >= options->ranks)
+        return berthi_fail_argument(error, "rank", "is not below ranks");
+    if (options->ranks > 1 && options->mode != NULL)
+        return berthi_fail_argument(error, "mode", "is for whole models, not for a rank");
+    return BERTH_OK;
+}
+
+/* --------------------------------------------------------------------------- map */
+
+/* Where most of a layer lies, rows of embeddings included. */
+static uint32_t
+tier_of_layer(const berth_plan *plan, uint32_t layer)
+{
+    const berth_plan_layer *const out = &plan->layers[layer].out;
+    uint64_t bytes[BERTHI_TIER_LIMIT] = { 0 };
+    uint32_t most = out->home;
+
+    for (uint64_t i = 0; i < out->berth_count; i++) {
+        const berthi_berth *const berth = &plan->berths[out->first_berth + i];
+
+        bytes[berth->tier] += berth->bytes;
+        if (bytes[berth->tier] > bytes[most])
+            most = berth->tier;
+    }
+    return most;
+}
+
+typedef struct placed {
+    const berthi_plan_source *source;
+    uint32_t *tiers; /* of layers */
+} placed;
+
+static berthi_tier
+tier_of(void *user, const berthi_parameter *what)
+{
+    const placed *const p = user;
+    uint32_t tier = 0;
+
+    if (what->first_piece != BERTHI_NO_POSITION) {
+        const uint32_t tensor = p->source->tensor_of[what->first_piece];
+
+        tier = p->tiers[p->source->tensors[tensor].layer];
+    } else if (what->tie != NULL && what->tie->first_piece != BERTHI_NO_POSITION) {
+        return tier_of(user, what->tie);
+    }
+    return p->source->tiers[tier].tier;
+}
+
+static berth_status
+copy_map(berth_plan *plan, const berthi_plan_source *source,
+         const berthi_device_map *map, berth_error *error)
+{
+    plan->map = berthi_arena_alloc(&plan->arena, (map->count + UINT64_C(1)) * sizeof *plan->map,
+                                   8);
+    if (plan->map == NULL)
+        return berthi_fail_memory(error, "the device map");
+    for (uint32_t i = 0; i < map->count; i++) {
+        const berthi_map_line *const line = &map->lines[i];
+        const uint64_t capacity = line->path_length * 4 + 1;
+        char *const path = berthi_arena_alloc(&plan->arena, capacity, 1);
+
+        if (path == NULL)
+            return berthi_fail_memory(error, "the device map");
+        (void)berth_text_escape(line->path, line->path_length, path, capacity);
+        plan->map[i] = (berth_map_line){ .path = path,
+                                         .tier = berthi_plan_find_tier(source,
+                                                                       &line->tier) };
+    }
+    plan->summary.map_count = map->count;
+    return BERTH_OK;
+}
+
+static berth_status
+make_map(berth_plan *plan, berthi_plan_source *source, berth_error *error)
+{
+    const uint32_t layers = plan->summary.layer_count;
+    placed p = { .source = source };
+    berthi_device_map map;
+    berth_status status;
+
+    if (source->has_map)
+        return copy_map(plan, source, &source->map, error);
+    p.tiers = berthi_arena_alloc(&source->arena, layers * sizeof *p.tiers, 4);
+    if (p.tiers == NULL)
+        return berthi_fail_memory(error, "the device map");
+    for (uint32_t l = 0; l < layers; l++)
+        p.tiers[l] = tier_of_layer(plan, l);
+    status = berthi_device_map_clean(source->context, source->recipe.architecture, tier_of,
+                                     &p, &map, error);
+    if (status == BERTH_OK)
+        status = copy_map(plan, source, &map, error);
+    berthi_device_map_fini(&map);
+    return status;
+}
+
+/* -------------------------------------------------------------------------- make */
+
+/* A map that is followed may ask for more than there is: said, not refused. */
+static void
+tell_missing(const berthi_plan_source *source, const berth_plan *plan)
+{
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
+        const berth_plan_tier *const tier = &plan->tiers[t];
+        const uint64_t taken = berthi_plan_taken(tier);
+        char size[32];
+
+        if (tier->budget == UINT64_MAX || taken <= tier->budget)
+            continue;
+        (void)berth_size_format(taken - tier->budget, size);
+        berthi_plan_warn(source, BERTH_REASON_NO_FIT,
+                         "the map asks for %s more than %s has", size, tier->name);
+    }
+}
+
+berth_status
+berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
+                  const berth_plan_options *options, berth_plan **out_plan,
+                  berth_error *error)
+{
+    berth_plan_options defaults;
+    berth_plan_options mine;
+    berthi_plan_source source;
+    berth_plan *plan = NULL;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (out_plan == NULL)
+        return berthi_fail_argument(error, "out_plan", "is NULL");
+    *out_plan = NULL;
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (checkpoint == NULL)
+        return berthi_fail_argument(error, "checkpoint", "is NULL");
+    berth_plan_options_init(&defaults);
+    status = berthi_options_take(&mine, sizeof mine, options != NULL ? options : &defaults,
+                                 "options", error);
+    if (status == BERTH_OK)
+        status = check_type(&mine, error);
+    if (status == BERTH_OK)
+        status = check_use(&mine, error);
+    if (status == BERTH_OK)
+        status = berthi_plan_source_init(&source, context, checkpoint, &mine, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_plan_make(context, &source.input, &plan, error);
+    if (status == BERTH_OK)
+        status = make_map(plan, &source, error);
+    if (status == BERTH_OK && source.has_map)
+        tell_missing(&source, plan);
+    berthi_plan_source_fini(&source);
+    if (status == BERTH_OK)
+        *out_plan = plan;
+    else
+        berthi_plan_free(plan);
+    return status;
+}
+
+void
+berth_plan_destroy(berth_plan *plan)
+{
+    berthi_plan_free(plan);
+}
+
+/* ----------------------------------------------------------------------- answers */
+
+void
+berth_plan_get(const berth_plan *plan, berth_plan_summary *summary)
+{
+    *summary = plan->summary;
+}
+
+berth_status
+berth_plan_get_tier(const berth_plan *plan, uint32_t tier, berth_plan_tier *out)
+{
+    if (tier >= plan->summary.tier_count)
+        return BERTH_EINVAL;
+    *out = plan->tiers[tier];
+    return BERTH_OK;
+}
+
+berth_status
+berth_plan_get_layer(const berth_plan *plan, uint32_t layer, berth_plan_layer *out)
+{
+    if (layer >= plan->summary.layer_count)
+        return BERTH_EINVAL;
+    *out = plan->layers[layer].out;
+    return BERTH_OK;
+}
+
+berth_status
+berth_plan_get_map(const berth_plan *plan, uint32_t line, berth_map_line *out)
+{
+    if (line >= plan->summary.map_count)
+        return BERTH_EINVAL;
+    *out = plan->map[line];
+    return BERTH_OK;
+}
+
+berth_status
+berth_plan_get_berth(const berth_plan *plan, uint64_t berth, berth_berth *out, char *name,
+                     size_t capacity)
+{
+    const berthi_berth *b;
+    berthi_slice slice;
+
+    if (berth >= plan->summary.berth_count)
+        return BERTH_EINVAL;
+    b = &plan->berths[berth];
+    slice = berthi_plan_slice(plan, berth);
+    *out = (berth_berth){ .layer = b->layer,
+                          .tier = b->tier,
+                          .offset = b->offset,
+                          .bytes = b->bytes,
+                          .tensor = b->number,
+                          .encoding = b->encoding,
+                          .dtype = b->dtype,
+                          .is_expert = b->is_expert,
+                          .along = slice.along,
+                          .first = slice.first,
+                          .count = slice.count };
+    if (name != NULL)
+        (void)berthi_plan_name(plan, berth, name, capacity);
+    return BERTH_OK;
+}
+
+berth_status
+berth_plan_explain(const berth_plan *plan, uint32_t layer, char *text, size_t capacity)
+{
+    if (layer >= plan->summary.layer_count)
+        return BERTH_EINVAL;
+    berthi_plan_explain(plan, layer, text, capacity);
+    return BERTH_OK;
+}

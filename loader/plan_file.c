@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_file.c - plans as text for the caller, and held against a checkpoint. */
+#include <string.h>
+
+#include "loader/document.h"
+#include "loader/findings.h"
+#include "loader/plan_input.h"
+#include "loader/recipe_weight.h"
+#include "placement/plan_json.h"
+#include "placement/slab.h"
+
+/* -------------------------------------------------------------------------- text */
+
+typedef struct handing {
+    berth_text_function put;
+    void *user;
+} handing;
+
+static berth_status
+hand_on(void *user, const char *bytes, uint64_t size, uint64_t offset, berth_error *error)
+{
+    const handing *const h = user;
+
+    (void)offset;
+    if (h->put(h->user, bytes, (size_t)size) == 0)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_CANCELLED, NULL, "stopped by the caller");
+}
+
+berth_status
+berth_plan_print(const berth_plan *plan, berth_text_function put, void *user,
+                 berth_error *error)
+{
+    handing h = { put, user };
+
+    berthi_error_clear(error);
+    if (plan == NULL)
+        return berthi_fail_argument(error, "plan", "is NULL");
+    if (put == NULL)
+        return berthi_fail_argument(error, "put", "is NULL");
+    return berthi_plan_print(plan, hand_on, &h, error);
+}
+
+berth_status
+berth_plan_open(berth_context *context, const char *path, berth_plan **out_plan,
+                berth_error *error)
+{
+    berthi_document document;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (out_plan == NULL)
+        return berthi_fail_argument(error, "out_plan", "is NULL");
+    *out_plan = NULL;
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (path == NULL)
+        return berthi_fail_argument(error, "path", "is NULL");
+    status = berthi_document_read(context, path, BERTHI_PLAN_TEXT_LIMIT,
+                                  BERTH_REASON_PLAN_JSON, "a plan", &document, error);
+    if (status == BERTH_OK)
+        status = berthi_plan_parse(context, document.text, document.bytes, path, out_plan,
+                                   error);
+    berthi_document_fini(&document);
+    return status;
+}
+
+static berth_status
+parse_copy(berth_context *context, const char *text, size_t bytes, const char *file,
+           berth_plan **out_plan, berth_error *error)
+{
+    char *const copy = berthi_memory_alloc(context, BERTHI_PURPOSE_DOCUMENT, bytes);
+    berth_status status;
+
+    if (copy == NULL)
+        return berthi_fail_memory(error, "reading a plan");
+    memcpy(copy, text, bytes);
+    status = berthi_plan_parse(context, copy, bytes, file, out_plan, error);
+    berthi_memory_free(context, BERTHI_PURPOSE_DOCUMENT, copy, bytes);
+    return status;
+}
+
+berth_status
+berth_plan_parse(berth_context *context, const char *text, size_t bytes, const char *file,
+                 berth_plan **out_plan, berth_error *error)
+{
+    berthi_error_clear(error);
+    if (out_plan == NULL)
+        return berthi_fail_argument(error, "out_plan", "is NULL");
+    *out_plan = NULL;
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (text == NULL)
+        return berthi_fail_argument(error, "text", "is NULL");
+    if (file == NULL)
+        return berthi_fail_argument(error, "file", "is NULL");
+    if (bytes > BERTHI_PLAN_TEXT_LIMIT)
+        return berthi_fail_argument(error, "bytes", "are more than a plan has");
+    return parse_copy(context, text, bytes, file, out_plan, error);
+}
+
+/* ------------------------------------------------------------------------- check */
+
+/* What a plan is held against, and the first thing that is wrong with it. */
+typedef struct checking {
+    const berth_plan *plan;
+    berthi_findings findings;
+    berth_error *error;
+    berth_status status;
+} checking;
+
+static void
+tell(checking *c, berth_reason reason, const berthi_about *about, const char *message)
+{
+    berth_error details;
+
+    (void)berthi_fail(&details, reason, about, "%s", message);
+    if (c->status == BERTH_OK) {
+        c->status = details.status;
+        if (c->error != NULL)
+            *c->error = details;
+    }
+    berthi_findings_tell(&c->findings, BERTH_SEVERITY_ERROR, &details);
+}
+
+static berthi_about
+about_weight(const berthi_recipe_weight *weight)
+{
+    return (berthi_about){ .tensor = weight->name, .tensor_length = weight->name_length };
+}
+
+/* Bytes of weight `w` as its berth says that it is stored. */
+static uint64_t
+bytes_of(const checking *c, const berthi_plan_source *source, uint32_t w,
+         const berthi_berth *berth)
+{
+    const berthi_plan_tensor *const stored = &source->tensors[source->tensor_of[w]];
+    berthi_recipe_weight weight = source->recipe.weights[w];
+    const berthi_storage storage = { .encoding = berth->encoding,
+                                     .dtype = berth->dtype,
+                                     .storage = BERTH_U8,
+                                     .block_size = c->plan->summary.block_size,
+                                     .is_double = c->plan->summary.double_quant != 0 };
+    berthi_slab_part parts[BERTHI_SLAB_PARTS];
+    uint64_t turned[2];
+    uint64_t sliced[BERTH_MAX_RANK];
+    uint32_t count;
+    uint64_t bytes;
+
+    if (berth->encoding == stored->encoding && berth->bytes == stored->bytes)
+        return stored->bytes;
+    weight.is_turned = berthi_recipe_is_turned(&source->recipe, w, berth->encoding);
+    berthi_slice_shape(&stored->slice, berthi_recipe_stored_shape(&weight, turned),
+                       weight.rank, sliced);
+    return berthi_slab_can_list(&storage, sliced, weight.rank, parts, &count, &bytes)
+               ? bytes
+               : stored->bytes;
+}
+
+/* A berth whose tensor has this name, and another has not. False: not so. */
+static bool
+is_of(checking *c, const berthi_recipe_weight *weight, uint64_t number, char *name,
+      size_t capacity, uint8_t *seen)
+{
+    const uint64_t length = berthi_plan_name(c->plan, number, name, capacity);
+
+    if (length != weight->name_length || length >= capacity
+        || memcmp(name, weight->name, length) != 0 || *seen != 0)
+        return false;
+    *seen = 1;
+    return true;
+}
+
+/* The plan's slice is the one that the model is cut into for its rank. */
+static bool
+is_slice_of_rank(const checking *c, const berthi_plan_source *source, uint32_t w,
+                 uint64_t number)
+{
+    const berthi_slice found = berthi_plan_slice(c->plan, number);
+    const berthi_slice *const due = &source->tensors[source->tensor_of[w]].slice;
+
+    return found.along == due->along && found.first == due->first
+           && found.count == due->count;
+}
+
+static void
+check_berths(checking *c, const berthi_plan_source *source, uint32_t *weight_of,
+             uint8_t *seen)
+{
+    const berth_plan *const plan = c->plan;
+    const uint64_t entries = source->checkpoint->table.entry_count;
+    char name[4096];
+
+    for (uint64_t i = 0; i < plan->summary.berth_count; i++) {
+        const berthi_berth *const berth = &plan->berths[i];
+        const uint32_t w = berth->number < entries ? weight_of[berth->number] : UINT32_MAX;
+        const berthi_recipe_weight *const weight =
+            w != UINT32_MAX ? &source->recipe.weights[w] : NULL;
+        berthi_about about;
+        uint64_t bytes;
+
+        if (weight == NULL || !is_of(c, weight, i, name, sizeof name, &seen[w])) {
+            (void)berthi_plan_name(plan, i, name, sizeof name);
+            tell(c, BERTH_REASON_PLAN_CHECKPOINT,
+                 &(berthi_about){ .tensor = name, .tensor_length = strlen(name) },
+                 "is not the tensor that the plan gives a berth");
+            continue;
+        }
+        if (!is_slice_of_rank(c, source, w, i)) {
+            about = about_weight(weight);
+            tell(c, BERTH_REASON_PLAN_JSON, &about,
+                 "has a berth for another slice than its rank has");
+            continue;
+        }
+        bytes = bytes_of(c, source, w, berth);
+        if (berth->is_tied || bytes == berth->bytes)
+            continue;
+        about = about_weight(weight);
+        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
+        about.expected = bytes;
+        about.actual = berth->bytes;
+        tell(c, BERTH_REASON_PLAN_JSON, &about, "has a berth of another size");
+    }
+}
+
+/* Every tensor has one berth, and that is as large as the tensor in its encoding. */
+static berth_status
+check_tensors(checking *c, berthi_plan_source *source)
+{
+    const uint64_t entries = source->checkpoint->table.entry_count;
+    const uint32_t count = source->recipe.weight_count;
+    uint32_t *const weight_of =
+        berthi_arena_alloc(&source->arena, (entries + 1) * sizeof *weight_of, 4);
+    uint8_t *const seen = berthi_arena_alloc(&source->arena, count + UINT64_C(1), 1);
+
+    if (weight_of == NULL || seen == NULL)
+        return berthi_fail_memory(c->error, "checking a plan");
+    memset(weight_of, 0xFF, (entries + 1) * sizeof *weight_of);
+    memset(seen, 0, count + UINT64_C(1));
+    for (uint32_t i = 0; i < count; i++)
+        weight_of[source->recipe.weights[i].tensor] = i;
+    check_berths(c, source, weight_of, seen);
+    for (uint32_t i = 0; i < count; i++) {
+        const berthi_about about = about_weight(&source->recipe.weights[i]);
+
+        if (seen[i] == 0)
+            tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about, "has no berth");
+    }
+    return BERTH_OK;
+}
+
+static void
+check_budget(checking *c, const berth_plan_tier *tier, uint64_t budget)
+{
+    const uint64_t taken = berthi_plan_taken(tier);
+
+    if (budget == UINT64_MAX || taken <= budget)
+        return;
+    tell(c, BERTH_REASON_NO_FIT,
+         &(berthi_about){ .tensor = tier->name,
+                          .tensor_length = strlen(tier->name),
+                          .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                          .expected = taken,
+                          .actual = budget },
+         "is asked for more than it may hold");
+}
+
+/* The plan's own budgets, and those given or found. */
+static void
+check_budgets(checking *c, const berthi_plan_input *given)
+{
+    for (uint32_t t = 0; t < c->plan->summary.tier_count; t++) {
+        const berth_plan_tier *const tier = &c->plan->tiers[t];
+        bool is_found = given == NULL;
+
+        check_budget(c, tier, tier->budget);
+        for (uint32_t i = 0; given != NULL && i < given->tier_count; i++) {
+            char name[BERTHI_TIER_NAME];
+
+            if (strcmp(berthi_tier_name(&given->tiers[i].tier, name), tier->name) != 0)
+                continue;
+            is_found = true;
+            if (given->tiers[i].budget < tier->budget)
+                check_budget(c, tier, given->tiers[i].budget);
+        }
+        if (!is_found && berthi_plan_taken(tier) > tier->reserve)
+            tell(c, BERTH_REASON_NO_FIT,
+                 &(berthi_about){ .tensor = tier->name,
+                                  .tensor_length = strlen(tier->name) },
+                 "is not here");
+    }
+}
+
+berth_status
+berth_plan_check(const berth_plan *plan, berth_context *context,
+                 const berth_checkpoint *checkpoint, const char *max_memory,
+                 berth_finding_function finding, void *finding_user, berth_error *error)
+{
+    const bool has_budgets = max_memory == NULL || max_memory[0] != '\0';
+    const berth_open_options listener = { .finding = finding,
+                                          .finding_user = finding_user };
+    checking c = { .plan = plan, .error = error };
+    berthi_plan_source source;
+    berth_plan_options options;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (plan == NULL)
+        return berthi_fail_argument(error, "plan", "is NULL");
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
+    if (checkpoint == NULL)
+        return berthi_fail_argument(error, "checkpoint", "is NULL");
+    berth_plan_options_init(&options);
+    options.max_memory = has_budgets ? max_memory : "disk=inf";
+    options.rank = plan->summary.rank;
+    options.ranks = plan->summary.ranks;
+    status = berthi_plan_source_init(&source, context, checkpoint, &options, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_findings_init(&c.findings, context, &listener);
+    if (berthi_plan_digest(checkpoint) != plan->summary.digest)
+        tell(&c, BERTH_REASON_PLAN_CHECKPOINT,
+             &(berthi_about){ .file = checkpoint->path,
+                              .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                     | BERTH_HAS_CRC32,
+                              .expected = plan->summary.digest,
+                              .actual = berthi_plan_digest(checkpoint) },
+             "names, dtypes or shapes are not those that were planned");
+    else
+        status = check_tensors(&c, &source);
+    check_budgets(&c, has_budgets ? &source.input : NULL);
+    berthi_findings_fini(&c.findings);
+    berthi_plan_source_fini(&source);
+    return status != BERTH_OK ? status : c.status;
+}

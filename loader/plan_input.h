@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_input.h - what the planner is told of a checkpoint: its tensors as berths,
+ * its layers in the order of execution, the tiers that may be used.
+ *
+ *   plan_input.c    the order of these
+ *   plan_tensors.c  recipe and architecture -> tensors and layers
+ *   plan_slices.c   what of each tensor one rank holds
+ *   plan_tiers.c    budgets, reserves, links, what lies beside the weights
+ *   plan_pins.c     "model.layers.0-9=cpu"
+ *   plan_map.c      a device map that is followed
+ */
+#ifndef BERTH_LOADER_PLAN_INPUT_H
+#define BERTH_LOADER_PLAN_INPUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/recipe.h"
+#include "placement/device_map.h"
+#include "placement/plan.h"
+#include "placement/shape.h"
+
+/* All that hangs together while a plan is made. */
+typedef struct berthi_plan_source {
+    berth_context *context;
+    const berth_checkpoint *checkpoint;
+    const berth_plan_options *options;
+    berthi_arena arena;      /* all lists of `input` */
+    berthi_recipe recipe;
+    berthi_device_map map;
+    bool has_map;
+    berthi_shape *shape;     /* NULL: no config.json */
+    berthi_slice *slices;    /* of the recipe's weights; NULL: all whole */
+    uint32_t *tensor_of;     /* of the recipe's weights: numbers in `tensors` */
+    berthi_plan_tensor *tensors;
+    berthi_plan_layer_input *layers;
+    const berthi_module **modules; /* of layers; NULL: outside of all */
+    berthi_plan_tier_input *tiers;
+    berthi_plan_input input; /* borrows all of the above */
+} berthi_plan_source;
+
+/* Fills `out->input`. Free with berthi_plan_source_fini(), after failures, too. */
+berth_status berthi_plan_source_init(berthi_plan_source *out, berth_context *context,
+                                     const berth_checkpoint *checkpoint,
+                                     const berth_plan_options *options,
+                                     berth_error *error);
+void berthi_plan_source_fini(berthi_plan_source *source);
+
+/* ------------------------------------------------------------------------ parts */
+
+/* Slices, where there are ranks; `shape` is that of one rank then. */
+berth_status berthi_plan_list_slices(berthi_plan_source *source, berth_error *error);
+/* Tensors and layers, in the order of execution. */
+berth_status berthi_plan_list_tensors(berthi_plan_source *source, berth_error *error);
+/* Budgets, reserves, rates; KV cache, activations, staging. */
+berth_status berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error);
+berth_status berthi_plan_measure_use(berthi_plan_source *source, berth_error *error);
+/*
+ * Where the map puts a weight of the recipe. What its class leaves out of maps, and
+ * buffers that maps of transformers lose, are loaded into host memory.
+ */
+berthi_tier berthi_plan_mapped_tier(const berthi_plan_source *source, uint32_t weight);
+/* Sets `tier` of the tensors that pins name; tiers and tensors are listed. */
+berth_status berthi_plan_pin(berthi_plan_source *source, berth_error *error);
+/* The number of a tier in the input; BERTHI_NO_TIER: it is not there. */
+uint32_t berthi_plan_find_tier(const berthi_plan_source *source, const berthi_tier *tier);
+/* A warning for the caller. */
+__attribute__((format(printf, 3, 4))) void
+berthi_plan_warn(const berthi_plan_source *source, berth_reason reason,
+                 const char *format, ...);
+
+/* crc32 of names, dtypes and shapes of all tensors, in bytewise order of names. */
+uint32_t berthi_plan_digest(const berth_checkpoint *checkpoint);
+
+#endif

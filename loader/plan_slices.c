@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_slices.c - what of each tensor of a checkpoint one rank holds. */
+#include <string.h>
+
+#include "loader/plan_input.h"
+#include "loader/recipe_weight.h"
+
+/* What is stored quantized stays so: it is cut where it can be, and not encoded anew. */
+static berth_status
+check_stored(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+             const berthi_slice *slice, const berthi_about *where, berth_error *error)
+{
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
+    const int32_t dtype = berthi_recipe_entry(&source->recipe, weight)->dtype;
+    const bool is_kept = source->options->type == BERTH_ENCODING_NATIVE
+                         || berthi_recipe_is_kept(weight);
+    const char *why = berthi_slice_refusal(slice, weight->shape, weight->rank, dtype, record);
+
+    if (slice->along == BERTH_SLICING_NONE)
+        return BERTH_OK;
+    if (record != NULL && !is_kept)
+        why = "is stored quantized, and slices of it are not encoded anew";
+    if (weight->is_turned)
+        why = "lies turned in its encoding, and slices of it are not";
+    return why == NULL ? BERTH_OK
+                       : berthi_fail(error, BERTH_REASON_UNSUPPORTED, where, "%s", why);
+}
+
+static berth_status
+divide(berthi_plan_source *source, const berthi_parallel *parallel, uint32_t number,
+       berth_error *error)
+{
+    const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+    const berthi_about where = berthi_recipe_about(&source->recipe, weight);
+    const berthi_parallel_tensor tensor = { .name = weight->name,
+                                            .name_length = weight->name_length,
+                                            .shape = weight->shape,
+                                            .rank = weight->rank };
+    berthi_slice *const slice = &source->slices[number];
+    const berth_status status =
+        berthi_parallel_divide(parallel, &tensor, &where, slice, error);
+
+    return status == BERTH_OK ? check_stored(source, weight, slice, &where, error) : status;
+}
+
+berth_status
+berthi_plan_list_slices(berthi_plan_source *source, berth_error *error)
+{
+    const berth_plan_options *const options = source->options;
+    const uint64_t count = source->recipe.weight_count;
+    berthi_parallel parallel;
+    berth_status status;
+
+    if (options->ranks <= 1)
+        return BERTH_OK;
+    status = berthi_parallel_init(&parallel, options->rank, options->ranks, source->shape,
+                                  error);
+    if (status != BERTH_OK)
+        return status;
+    source->slices =
+        berthi_arena_alloc(&source->arena, (count + 1) * sizeof *source->slices, 8);
+    if (source->slices == NULL)
+        return berthi_fail_memory(error, "listing slices");
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = divide(source, &parallel, i, error);
+    berthi_parallel_shrink(&parallel, source->shape);
+    return status;
+}

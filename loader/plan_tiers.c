@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_tiers.c - how many bytes of which memory a plan may use, how fast they are
+ * reached, and what has to lie beside the weights.
+ */
+#include <string.h>
+
+#include "kernels/host.h"
+#include "loader/plan_input.h"
+#include "loader/document.h"
+#include "placement/budget.h"
+#include "placement/estimate.h"
+#include "placement/link.h"
+#include "placement/slab.h"
+
+#define LINK_FILE_LIMIT (UINT64_C(1) << 20)
+#define STAGING_BYTES (UINT64_C(256) << 20)
+#define RESERVE_SHARE UINT64_C(100000000) /* a tenth, in billionths */
+#define BILLION UINT64_C(1000000000)
+
+/* ----------------------------------------------------------------------- budgets */
+
+/* What is there when nobody has said what may be used: this machine, and the disk. */
+static berth_status
+find_machine(berthi_tier_list *out)
+{
+    const berthi_tier_bytes disk = { .tier.kind = BERTHI_TIER_DISK,
+                                     .bytes = UINT64_MAX };
+    berthi_tier_bytes cpu = { .tier.kind = BERTHI_TIER_CPU };
+    berthi_host_process process;
+    berth_host host;
+
+    berthi_host_process_get(&process);
+    berthi_host_read("/", &process, &host);
+    cpu.bytes = host.memory_available;
+    (void)berthi_tier_list_can_add(out, &cpu);
+    (void)berthi_tier_list_can_add(out, &disk);
+    return BERTH_OK;
+}
+
+static uint64_t
+whole_bytes(double bytes)
+{
+    return bytes < 9.0e18 ? (uint64_t)bytes : UINT64_MAX;
+}
+
+/* As a release of transformers reads max_memory; it has always a disk. */
+static berth_status
+take_imitated(const char *text, berthi_tier_list *out, berth_error *error)
+{
+    const berthi_tier_bytes disk = { .tier.kind = BERTHI_TIER_DISK,
+                                     .bytes = UINT64_MAX };
+    berthi_budgets budgets;
+    const berth_status status = berthi_budgets_parse(text, &budgets, error);
+
+    if (status != BERTH_OK)
+        return status;
+    for (uint32_t i = 0; i < budgets.count; i++) {
+        const berthi_budget *const budget = &budgets.items[i];
+        berthi_tier_bytes item = { .bytes = whole_bytes(budget->bytes) };
+
+        if (budget->kind == BERTHI_BUDGET_DISK || budget->number < 0
+            || budget->number > UINT32_MAX)
+            continue;
+        item.tier.kind =
+            budget->kind == BERTHI_BUDGET_CPU ? BERTHI_TIER_CPU : BERTHI_TIER_GPU;
+        item.tier.number = (uint32_t)budget->number;
+        (void)berthi_tier_list_can_add(out, &item);
+    }
+    (void)berthi_tier_list_can_add(out, &disk);
+    return BERTH_OK;
+}
+
+static berth_status
+list_budgets(const berthi_plan_source *source, berthi_tier_list *out, berth_error *error)
+{
+    const berth_plan_options *const options = source->options;
+
+    memset(out, 0, sizeof *out);
+    if (options->max_memory == NULL)
+        return find_machine(out);
+    if (options->mode != NULL)
+        return take_imitated(options->max_memory, out, error);
+    return berthi_tier_list_parse(options->max_memory, out, error);
+}
+
+static berth_status
+fail_line(const berthi_plan_source *source, const berthi_map_line *line,
+          const char *problem, berth_error *error)
+{
+    const berthi_about about = { .file = source->options->device_map,
+                                 .tensor = line->path,
+                                 .tensor_length = (size_t)line->path_length };
+    char name[BERTHI_TIER_NAME];
+
+    return berthi_fail(error, BERTH_REASON_DEVICE_MAP, &about, "is put on %s, %s",
+                       berthi_tier_name(&line->tier, name), problem);
+}
+
+/*
+ * The devices of a map are there, with no limit that is known. Where budgets were
+ * given, a map from a file keeps to those.
+ */
+static berth_status
+add_mapped(const berthi_plan_source *source, berthi_tier_list *list, berth_error *error)
+{
+    const bool is_closed =
+        source->options->max_memory != NULL && source->options->device_map != NULL;
+    berthi_tier_bytes item = { .bytes = UINT64_MAX };
+
+    for (uint32_t i = 0; i < source->map.count; i++) {
+        const berthi_map_line *const line = &source->map.lines[i];
+
+        item.tier = line->tier;
+        if (berthi_tier_list_find(list, &item.tier) != NULL)
+            continue;
+        if (is_closed)
+            return fail_line(source, line, "which has no budget", error);
+        if (!berthi_tier_list_can_add(list, &item))
+            return fail_line(source, line, "a GPU too many: there is room for 64", error);
+    }
+    for (uint32_t i = 0; i < source->recipe.weight_count; i++) {
+        item.tier = berthi_plan_mapped_tier(source, i);
+        (void)berthi_tier_list_can_add(list, &item);
+    }
+    return BERTH_OK;
+}
+
+/* ---------------------------------------------------------------------- reserves */
+
+static uint64_t
+share_of(uint64_t bytes, uint64_t share)
+{
+    if (bytes == UINT64_MAX)
+        return 0;
+    return bytes / BILLION * share + bytes % BILLION * share / BILLION;
+}
+
+static uint64_t
+reserve_of(const berthi_plan_source *source, const berthi_tier_list *reserves,
+           const berthi_tier_bytes *budget)
+{
+    const uint64_t given = source->options->reserve_share;
+    const berthi_tier_bytes *const own =
+        berthi_tier_list_find(reserves, &budget->tier);
+    uint64_t bytes = 0;
+
+    if (source->has_map || budget->bytes == UINT64_MAX)
+        return 0;
+    if (given != BERTH_RESERVE_NONE)
+        bytes = share_of(budget->bytes, given == 0 ? RESERVE_SHARE : given);
+    if (own != NULL)
+        bytes += own->share > 0 ? share_of(budget->bytes, own->share) : own->bytes;
+    return berthi_min_u64(bytes, budget->bytes);
+}
+
+/* ------------------------------------------------------------------------- links */
+
+/* Parsing changes a text: the caller's is copied. */
+static berth_status
+copy_links(const berthi_plan_source *source, berthi_links *links, berth_error *error)
+{
+    const char *const given = source->options->link_text;
+    const uint64_t bytes = strlen(given);
+    char *text;
+    berth_status status;
+
+    if (source->options->link_file != NULL)
+        return berthi_fail_argument(error, "link_text", "is given beside link_file");
+    text = berthi_memory_alloc(source->context, BERTHI_PURPOSE_DOCUMENT, bytes);
+    if (text == NULL)
+        return berthi_fail_memory(error, "reading links");
+    memcpy(text, given, (size_t)bytes);
+    status = berthi_links_parse(text, bytes, "link_text", links, error);
+    berthi_memory_free(source->context, BERTHI_PURPOSE_DOCUMENT, text, bytes);
+    return status;
+}
+
+static berth_status
+read_links(const berthi_plan_source *source, berthi_links *links, berth_error *error)
+{
+    const berth_plan_options *const options = source->options;
+    berthi_document file = { .text = NULL };
+    berth_status status = BERTH_OK;
+
+    memset(links, 0, sizeof *links);
+    if (options->link_text != NULL)
+        status = copy_links(source, links, error);
+    if (status != BERTH_OK)
+        return status;
+    if (options->link_file != NULL) {
+        status = berthi_document_read(source->context, options->link_file,
+                                       LINK_FILE_LIMIT, BERTH_REASON_LINKS_JSON,
+                                       "the file of links", &file, error);
+        if (status == BERTH_OK)
+            status = berthi_links_parse(file.text, file.bytes, options->link_file, links,
+                                        error);
+        berthi_document_fini(&file);
+    }
+    if (status == BERTH_OK && options->links != NULL)
+        status = berthi_links_parse_words(options->links, links, error);
+    return status;
+}
+
+static void
+take_link(berthi_plan_tier_input *tier, const berthi_link *link, const berthi_link *disk)
+{
+    /* Host memory is filled from the disk; a GPU and the disk have a link of their own. */
+    const berthi_rate *const feed =
+        tier->tier.kind == BERTHI_TIER_CPU ? &disk->feed : &link->feed;
+
+    tier->link_rate = feed->bytes;
+    tier->link_source = feed->source;
+    tier->memory_rate = link->memory.bytes;
+    tier->memory_source = link->memory.source;
+}
+
+/* ------------------------------------------------------------------------- calls */
+
+uint32_t
+berthi_plan_find_tier(const berthi_plan_source *source, const berthi_tier *tier)
+{
+    for (uint32_t t = 0; t < source->input.tier_count; t++)
+        if (berthi_tier_compare(&source->tiers[t].tier, tier) == 0)
+            return t;
+    return BERTHI_NO_TIER;
+}
+
+static berth_status
+check_reserves(const berthi_plan_source *source, const berthi_tier_list *reserves,
+               berth_error *error)
+{
+    for (uint32_t i = 0; i < reserves->count; i++)
+        if (berthi_plan_find_tier(source, &reserves->items[i].tier) == BERTHI_NO_TIER)
+            return berthi_fail_argument(error, "reserve",
+                                        "names a tier that has no budget");
+    return BERTH_OK;
+}
+
+berth_status
+berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
+{
+    const berthi_tier disk_tier = { .kind = BERTHI_TIER_DISK };
+    const uint32_t cores = berthi_host_worker_count();
+    berthi_tier_list reserves = { .count = 0 };
+    berthi_tier_list list;
+    berthi_links links;
+    berthi_link disk;
+    berth_status status = list_budgets(source, &list, error);
+
+    if (status == BERTH_OK && source->options->reserve != NULL)
+        status = berthi_tier_list_parse(source->options->reserve, &reserves, error);
+    if (status == BERTH_OK)
+        status = read_links(source, &links, error);
+    if (status != BERTH_OK)
+        return status;
+    if (source->has_map)
+        status = add_mapped(source, &list, error);
+    if (status != BERTH_OK)
+        return status;
+    source->tiers = berthi_arena_alloc(
+        &source->arena, (list.count + UINT64_C(1)) * sizeof *source->tiers, 8);
+    if (source->tiers == NULL)
+        return berthi_fail_memory(error, "listing tiers");
+    disk = berthi_links_find(&links, &disk_tier, cores);
+    for (uint32_t t = 0; t < list.count; t++) {
+        const berthi_link link = berthi_links_find(&links, &list.items[t].tier, cores);
+
+        source->tiers[t] = (berthi_plan_tier_input){
+            .tier = list.items[t].tier,
+            .budget = list.items[t].bytes,
+            .reserve = reserve_of(source, &reserves, &list.items[t]),
+        };
+        take_link(&source->tiers[t], &link, &disk);
+    }
+    source->input.tiers = source->tiers;
+    source->input.tier_count = list.count;
+    source->input.disk_rate = disk.feed.bytes;
+    return check_reserves(source, &reserves, error);
+}
+
+/* --------------------------------------------------------------------------- use */
+
+/* The decoder's list: as many layers as config.json says, and no encoder. */
+static bool
+is_decoder(const berthi_plan_source *source, const berthi_module *block)
+{
+    uint64_t count = 0;
+
+    if (block == NULL || block->kind != BERTHI_MODULE_BLOCK || block->parent == NULL
+        || block->parent->kind != BERTHI_MODULE_LIST)
+        return false;
+    for (const berthi_module *m = block->parent->children; m != NULL; m = m->next)
+        count++;
+    for (const char *at = block->path; at + 7 <= block->path + block->path_length; at++)
+        if (memcmp(at, "encoder", 7) == 0)
+            return false;
+    return count == source->shape->layers;
+}
+
+static uint64_t
+number_of(const berthi_module *block)
+{
+    uint64_t number = 0;
+
+    for (uint64_t i = 0; i < block->name_length && number < BERTHI_SHAPE_LAYERS; i++)
+        number = number * 10 + (uint64_t)(block->name[i] - '0');
+    return number;
+}
+
+static int32_t
+cache_type(int32_t dtype)
+{
+    switch (dtype) {
+    case BERTH_F32: return BERTHI_CACHE_F32;
+    case BERTH_F16: return BERTHI_CACHE_F16;
+    case BERTH_F8_E4M3:
+    case BERTH_F8_E5M2: return BERTHI_CACHE_FP8;
+    default: return BERTHI_CACHE_BF16;
+    }
+}
+
+/* What a sequence keeps in each layer of the decoder, and what computing takes. */
+static berth_status
+measure_model(berthi_plan_source *source, berth_error *error)
+{
+    const berthi_estimate_model model = { .shape = source->shape };
+    const berth_plan_options *const given = source->options;
+    berthi_estimate_options options;
+    berthi_estimate estimate;
+    berth_status status;
+
+    berthi_estimate_options_init(&options, source->shape);
+    options.context = given->context;
+    options.batch = given->batch;
+    options.cache_type = cache_type(source->input.summary.cache_dtype);
+    status = berthi_estimate_inference(&model, &options, &estimate, error);
+    if (status != BERTH_OK)
+        return status;
+    source->input.activations =
+        berthi_slab_round(berthi_estimate_bytes(&estimate, BERTHI_PART_ACTIVATIONS)
+                          + berthi_estimate_bytes(&estimate, BERTHI_PART_SCORES)
+                          + berthi_estimate_bytes(&estimate, BERTHI_PART_LOGITS));
+    source->input.runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES
+                            + berthi_estimate_bytes(&estimate, BERTHI_PART_FRAGMENTATION);
+    for (uint32_t l = 0; l < source->input.layer_count; l++) {
+        const berthi_module *const block = source->modules[l];
+        uint64_t number;
+
+        if (!is_decoder(source, block))
+            continue;
+        number = number_of(block);
+        if (number < source->shape->layers)
+            source->layers[l].cache = berthi_slab_round(
+                given->batch
+                * berthi_cache_layer(source->shape,
+                                     &source->shape->kinds
+                                          [source->shape->layer_kinds[number]],
+                                     &options, given->context));
+    }
+    return BERTH_OK;
+}
+
+/* Experts are alike in all layers that have them: those of the first. */
+static void
+find_experts(berthi_plan_source *source)
+{
+    const berthi_shape *const shape = source->shape;
+    uint32_t highest = 0;
+    bool has_experts = false;
+
+    for (uint32_t i = 0; i < source->input.tensor_count; i++) {
+        if (source->tensors[i].expert == BERTHI_NO_EXPERT)
+            continue;
+        has_experts = true;
+        if (source->tensors[i].expert > highest)
+            highest = source->tensors[i].expert;
+    }
+    if (!has_experts)
+        return;
+    source->input.expert_count = highest + 1;
+    for (uint32_t k = 0; shape != NULL && k < shape->kind_count; k++)
+        if (shape->kinds[k].experts > 0 && shape->kinds[k].experts_used <= highest + 1)
+            source->input.experts_used = (uint32_t)shape->kinds[k].experts_used;
+}
+
+berth_status
+berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
+{
+    const berth_plan_options *const options = source->options;
+    uint32_t gpus = 0;
+
+    source->input.tokens = options->batch > 0 ? options->batch : 1;
+    source->input.slots = options->slots;
+    source->input.no_offload = options->no_offload != 0;
+    find_experts(source);
+    for (uint32_t t = 0; t < source->input.tier_count; t++)
+        gpus += source->tiers[t].tier.kind == BERTHI_TIER_GPU;
+    source->input.staging =
+        gpus == 0 ? 0 : options->staging_bytes > 0 ? options->staging_bytes : STAGING_BYTES;
+    source->input.runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
+    if (source->shape == NULL || options->context == 0 || options->batch == 0)
+        return BERTH_OK;
+    return measure_model(source, error);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stranded.c - reads that hang, until they come back; see stranded.h. */
+#include "loader/stranded.h"
+
+#include "loader/stage.h"
+
+struct berthi_stranded {
+    berthi_kept kept; /* first: what the context has is this */
+    berth_context *context;
+    berthi_reader *reader;
+    uint32_t in_flight;
+    void *reads;
+    uint64_t reads_bytes;
+    uint64_t buffer_bytes;
+    uint32_t buffer_capacity;
+    uint32_t buffer_count;
+    uint8_t *buffers[];
+};
+
+static uint64_t
+size_of(uint32_t capacity)
+{
+    return sizeof(berthi_stranded) + capacity * sizeof(uint8_t *);
+}
+
+berthi_stranded *
+berthi_stranded_prepare(berth_context *context, uint32_t capacity, uint64_t buffer_bytes)
+{
+    berthi_stranded *const s =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_CHUNKS, size_of(capacity));
+
+    if (s == NULL)
+        return NULL;
+    s->context = context;
+    s->buffer_bytes = buffer_bytes;
+    s->buffer_capacity = capacity;
+    return s;
+}
+
+void
+berthi_stranded_free(berthi_stranded *stranded)
+{
+    if (stranded != NULL)
+        berthi_memory_free(stranded->context, BERTHI_PURPOSE_CHUNKS, stranded,
+                           size_of(stranded->buffer_capacity));
+}
+
+void
+berthi_stranded_add(berthi_stranded *stranded, uint8_t *buffer)
+{
+    stranded->buffers[stranded->buffer_count++] = buffer;
+}
+
+static bool
+can_end(berthi_kept *kept)
+{
+    berthi_stranded *const s = (berthi_stranded *)kept;
+    const berthi_reader_table *const table = s->reader->table;
+
+    while (s->in_flight > 0 && table->complete(s->reader, 0) != NULL)
+        s->in_flight--;
+    if (s->in_flight > 0)
+        return false;
+    table->close(s->reader);
+    for (uint32_t i = 0; i < s->buffer_count; i++)
+        berthi_memory_free_aligned(s->context, BERTHI_PURPOSE_RING, s->buffers[i],
+                                   s->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
+    berthi_memory_free(s->context, BERTHI_PURPOSE_CHUNKS, s->reads, s->reads_bytes);
+    berthi_stranded_free(s);
+    return true;
+}
+
+void
+berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
+                      uint32_t in_flight, void *reads, uint64_t reads_bytes)
+{
+    stranded->reader = reader;
+    stranded->in_flight = in_flight;
+    stranded->reads = reads;
+    stranded->reads_bytes = reads_bytes;
+    stranded->kept.can_end = can_end;
+    berthi_context_keep(stranded->context, &stranded->kept);
+}

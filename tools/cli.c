@@ -499,7 +499,7 @@ cli_parse(const cli_command *command, cli_environment environment, int argc, cha
     if (status != BERTH_OK || common->wants_help || common->wants_config)
         return status;
     missing = operand_name(command, common->operand_count);
-    if (missing != NULL)
+    if (missing != NULL && missing[0] != '[')
         return cli_usage_error(command, "missing %s", missing);
     return BERTH_OK;
 }

@@ -72,7 +72,7 @@ typedef struct cli_command {
     const char *name;
     const char *help; /* one line for the list of commands */
     const char *const *description; /* paragraphs, ends with NULL */
-    const char *operand; /* "MODEL", "IN OUT", or NULL: the command takes none */
+    const char *operand; /* "MODEL", "IN OUT", "[MODEL]": may be left out; NULL: none */
     const cli_option *options;
     size_t option_count;
     const cli_example *examples;

@@ -4,8 +4,9 @@
 #include "tools/convert.h"
 
 static const cli_option dequantize_options[] = {
-    { "dtype", '\0', CLI_CHOICE, offsetof(convert_arguments, dtype), CONVERT_DTYPES, NULL,
-      "model", "of the plain weights; without it, what config.json says" },
+    { "dtype", '\0', CLI_CHOICE, offsetof(convert_arguments, encoding.dtype),
+      ENCODING_DTYPES, NULL, "model",
+      "of the plain weights; without it, what config.json says" },
     CONVERT_OPTIONS,
 };
 
@@ -25,6 +26,7 @@ static const char *const dequantize_description[] = {
     "quantizing has lost does not come back.",
     "OUT appears when it is complete. What an interrupted run has finished stays beside it "
     "for --resume, which writes the same bytes; IN is never changed.",
+    CONVERT_PARTS_TEXT,
     NULL,
 };
 

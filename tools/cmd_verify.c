@@ -24,6 +24,7 @@ typedef struct verify_arguments {
     bool is_quiet;
     bool may_overwrite;
     const char *manifest;
+    const char *source_of;
     const char *write_manifest;
     uint32_t jobs;
     int32_t io;
@@ -38,6 +39,9 @@ static const cli_option verify_options[] = {
       "with their SHA-256" },
     { "manifest", '\0', CLI_TEXT, offsetof(verify_arguments, manifest), "FILE", NULL, NULL,
       "as --digest, with this manifest" },
+    { "source-of", '\0', CLI_TEXT, offsetof(verify_arguments, source_of), "FILE", NULL,
+      NULL,
+      "as --digest, with what the manifest of a checkpoint made from MODEL says of it" },
     { "write-manifest", '\0', CLI_OPTIONAL, offsetof(verify_arguments, write_manifest),
       "FILE", NULL, NULL,
       "read every byte and write a manifest, by default " MANIFEST_NAME
@@ -68,6 +72,8 @@ static const cli_example verify_examples[] = {
     { "berth verify ./model --write-manifest",
       "read every byte and note a digest of each tensor" },
     { "berth verify ./model --digest", "later: are these still the same bytes?" },
+    { "berth verify ./model --source-of out/" MANIFEST_NAME,
+      "are these the bytes that out was quantized from?" },
     { "berth verify org/name --digest", "a hub model against the SHA-256 of its blobs" },
     { "berth verify ./model --json | jq -r '.findings[].reason'", "for programs" },
 };
@@ -88,7 +94,8 @@ static const char *const verify_description[] = {
 static bool
 is_reading(const verify_arguments *a)
 {
-    return a->wants_digest || a->manifest != NULL || a->write_manifest != NULL;
+    return a->wants_digest || a->manifest != NULL || a->source_of != NULL
+           || a->write_manifest != NULL;
 }
 
 static berth_status
@@ -99,13 +106,15 @@ check_arguments(const cli_call *call)
     const verify_arguments *const a = call->arguments;
     berth_status status = BERTH_OK;
 
-    if (a->manifest != NULL && a->write_manifest != NULL)
-        return cli_usage_error(call->command,
-                               "--manifest and --write-manifest exclude each other");
+    if ((a->manifest != NULL) + (a->source_of != NULL) + (a->write_manifest != NULL) > 1)
+        return cli_usage_error(
+            call->command,
+            "--manifest, --source-of and --write-manifest exclude each other");
     for (size_t i = 0; i < sizeof of_reading / sizeof of_reading[0] && !is_reading(a); i++)
         if (status == BERTH_OK)
             status = cli_refuse(call, of_reading[i],
-                                "without --digest, --manifest or --write-manifest");
+                                "without --digest, --manifest, --source-of or "
+                                "--write-manifest");
     if (status == BERTH_OK && a->write_manifest == NULL)
         status = cli_refuse(call, "force", "without --write-manifest");
     if (status == BERTH_OK && a->wants_json)
@@ -138,11 +147,15 @@ choose_manifest(const session *s, const berth_checkpoint *checkpoint,
 {
     const verify_arguments *const a = s->call->arguments;
     const bool is_writing = a->write_manifest != NULL;
-    const char *const given = is_writing ? a->write_manifest : a->manifest;
+    const char *const given = is_writing               ? a->write_manifest
+                              : a->source_of != NULL ? a->source_of
+                                                     : a->manifest;
     berth_checkpoint_summary m;
 
     options->overwrite = a->may_overwrite;
-    options->manifest_mode = is_writing ? BERTH_MANIFEST_WRITE : BERTH_MANIFEST_CHECK;
+    options->manifest_mode = is_writing               ? BERTH_MANIFEST_WRITE
+                             : a->source_of != NULL ? BERTH_MANIFEST_SOURCE
+                                                    : BERTH_MANIFEST_CHECK;
     if (given != NULL && given[0] != '\0') {
         options->manifest = given;
         return BERTH_OK;

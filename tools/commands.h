@@ -10,6 +10,11 @@ extern const cli_command verify_command;
 extern const cli_command quantize_command;
 extern const cli_command dequantize_command;
 extern const cli_command diff_command;
+extern const cli_command plan_command;
+extern const cli_command load_command;
+extern const cli_command bench_command;
+extern const cli_command estimate_command;
+extern const cli_command map_command;
 extern const cli_command devices_command;
 
 /* All of them in the order of help, ending in NULL. */

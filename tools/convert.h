@@ -6,29 +6,19 @@
 #ifndef BERTH_TOOLS_CONVERT_H
 #define BERTH_TOOLS_CONVERT_H
 
+#include "tools/encoding.h"
 #include "tools/session.h"
 
-#define CONVERT_MAX_SKIPS 256
 #define CONVERT_MIN_SHARD 4096 /* bytes; the library takes no less */
 
 /* Arguments of both; dequantize leaves those of quantizing at zero. */
 typedef struct convert_arguments {
     cli_common common;
     model_arguments model;
-    int32_t type;    /* position in CONVERT_TYPES */
-    int32_t storage; /* in CONVERT_STORAGES */
-    int32_t dtype;   /* in CONVERT_DTYPES */
-    int32_t compute_dtype; /* in CONVERT_COMPUTE_DTYPES */
-    int32_t like;    /* in CONVERT_ERAS */
-    uint32_t block_size;
-    bool is_double;
-    bool takes_experts;
+    encoding_arguments encoding; /* its type in CONVERT_TYPES */
+    int32_t compute_dtype;       /* in CONVERT_COMPUTE_DTYPES */
     bool rejects_nonfinite;
-    const char *skip_modules;
-    const char *rules;
     const char *min_coverage;
-    cli_list keep;
-    cli_list only;
 
     uint64_t max_shard_bytes;
     uint64_t ring_bytes;
@@ -38,27 +28,38 @@ typedef struct convert_arguments {
     uint32_t progress_fd;
     bool is_resuming;
     bool may_overwrite;
+    const char *part;
+    bool is_joining;
     bool is_dry;
     bool wants_json;
     bool is_quiet;
 } convert_arguments;
 
 #define CONVERT_TYPES "nf4|fp4|int8"
-/* Every word that names one of the three dtypes, behind one that names none. */
-#define CONVERT_DTYPE_WORDS "bf16|fp16|f32|bfloat16|float16|float32|f16|fp32"
-#define CONVERT_DTYPES "model|" CONVERT_DTYPE_WORDS
-#define CONVERT_STORAGES "uint8|" CONVERT_DTYPE_WORDS
-#define CONVERT_COMPUTE_DTYPES CONVERT_DTYPE_WORDS
-#define CONVERT_ERAS "hf5|hf5.14|hf5.0|hf4"
+#define CONVERT_COMPUTE_DTYPES "source|" ENCODING_DTYPE_WORDS
+
+/* A paragraph of both descriptions. */
+#define CONVERT_PARTS_TEXT                                                                 \
+    "Several processes share the work with --part, on any machines that see the same "     \
+    "files: the same command with another I/N each. With auto the rank comes from "        \
+    "mpirun, srun or a Slurm job array, with auto/N also from an indexed Kubernetes "      \
+    "job. The last to finish puts OUT together, byte for byte what one process writes; "   \
+    "without locks on the file system --join does. A part that died is run again alone "   \
+    "with --resume."
 
 /* Rows of both option tables, behind those of quantizing. */
 #define CONVERT_OPTIONS                                                                    \
     { "max-shard-size", '\0', CLI_SIZE, offsetof(convert_arguments, max_shard_bytes),     \
-      "SIZE", NULL, "5GB", "largest file of the new checkpoint" },                         \
+      "SIZE", NULL, "5GB",                                                                  \
+      "largest file of the new checkpoint, but for tensors that stay together" },           \
     { "resume", '\0', CLI_FLAG, offsetof(convert_arguments, is_resuming), NULL, NULL,     \
       NULL, "go on with what an interrupted run has finished" },                           \
     { "force", 'f', CLI_FLAG, offsetof(convert_arguments, may_overwrite), NULL, NULL,     \
       NULL, "replace a checkpoint that is there" },                                        \
+    { "part", '\0', CLI_TEXT, offsetof(convert_arguments, part), "I/N", NULL, NULL,       \
+      "do only this share: N processes make one OUT; or auto, auto/N" },                   \
+    { "join", '\0', CLI_FLAG, offsetof(convert_arguments, is_joining), NULL, NULL, NULL,  \
+      "put together what all parts have finished" },                                       \
     { "dry-run", 'n', CLI_FLAG, offsetof(convert_arguments, is_dry), NULL, NULL, NULL,    \
       "decide, count, report; write nothing" },                                            \
     { "jobs", 'j', CLI_NUMBER, offsetof(convert_arguments, jobs), "N", NULL, NULL,        \

@@ -41,6 +41,7 @@ coverage_add(void *user, const berth_coverage *line)
         .parameters = line->parameters,
         .source_bytes = line->source_bytes,
         .stored_bytes = line->stored_bytes,
+        .kept = line->kept,
     };
 }
 
@@ -74,6 +75,7 @@ total_of(const coverage *c)
         total.parameters += line->parameters;
         total.source_bytes += line->source_bytes;
         total.stored_bytes += line->stored_bytes;
+        total.kept += line->kept;
     }
     return total;
 }
@@ -149,6 +151,7 @@ cause_row(session *s, table *t, coverage_line *line, uint64_t parameters,
     char amount[TEXT_NUMBER_CAPACITY];
     char share[COVERAGE_SHARE_CAPACITY];
     char bytes[BERTH_SIZE_CAPACITY];
+    char kept[TEXT_NUMBER_CAPACITY];
     const colour style = form_class_colour(form_class_of_encoding(line->encoding));
     const table_cell cells[] = {
         { line->cause, COLOUR_NONE },
@@ -157,6 +160,7 @@ cause_row(session *s, table *t, coverage_line *line, uint64_t parameters,
         { text_count(line->parameters, amount), COLOUR_NONE },
         { coverage_share_text(line->parameters, parameters, share), COLOUR_NONE },
         { berth_size_format(line->stored_bytes, bytes), COLOUR_NONE },
+        { text_number(line->kept, kept), COLOUR_NONE }, /* where there is the column */
     };
 
     if (is_measuring) {
@@ -180,6 +184,8 @@ print_causes(session *s, coverage *c)
     table_column_add(&t, "parameters", true);
     table_column_add(&t, "share", true);
     table_column_add(&t, "bytes", true);
+    if (total.kept > 0)
+        table_column_add(&t, "kept", true);
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) {
             if (s->screen.columns > 0)
@@ -217,6 +223,7 @@ write_line(json_writer *w, const coverage_line *line)
     json_number(w, "parameters", line->parameters);
     json_number(w, "source_bytes", line->source_bytes);
     json_number(w, "stored_bytes", line->stored_bytes);
+    json_number(w, "kept", line->kept);
     json_object_end(w);
 }
 

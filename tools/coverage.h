@@ -16,6 +16,7 @@ typedef struct coverage_line {
     uint64_t parameters;
     uint64_t source_bytes;
     uint64_t stored_bytes;
+    uint64_t kept;
 } coverage_line;
 
 /* Filled with zeros it is empty. */

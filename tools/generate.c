@@ -185,14 +185,16 @@ write_zsh_option(output *out, const cli_option *option)
     output_text(out, "'");
 }
 
-/* "IN OUT": each word is one; NULL: there is none. */
+/* "IN OUT": each word is one, "[MODEL]" may be left out; NULL: there is none. */
 static void
 write_zsh_operands(output *out, const char *names)
 {
     for (int i = 1; names != NULL && names[0] != '\0'; i++) {
         const int length = (int)strcspn(names, " ");
+        const int brackets = names[0] == '[';
 
-        output_format(out, " \\\n            '%d:%.*s:_files'", i, length, names);
+        output_format(out, " \\\n            '%d:%s%.*s:_files'", i, brackets ? ":" : "",
+                      length - 2 * brackets, names + brackets);
         names += length + (names[length] == ' ');
     }
 }

@@ -22,6 +22,11 @@ const cli_command *const all_commands[] = {
     &quantize_command,
     &dequantize_command,
     &diff_command,
+    &plan_command,
+    &estimate_command,
+    &map_command,
+    &load_command,
+    &bench_command,
     &devices_command,
     NULL,
 };

@@ -214,7 +214,8 @@ print_manifest(session *s, const report_facts *facts)
     char number[TEXT_NUMBER_CAPACITY];
 
     text_number(facts->digest->tensors_digested, number);
-    if (facts->manifest_mode == BERTH_MANIFEST_CHECK)
+    if (facts->manifest_mode == BERTH_MANIFEST_CHECK
+        || facts->manifest_mode == BERTH_MANIFEST_SOURCE)
         output_format(&s->out, "; %s digest%s ", number, is_one ? " matches" : "s match");
     else if (facts->manifest_mode == BERTH_MANIFEST_WRITE)
         output_format(&s->out, "; %s digest%s written to ", number, is_one ? "" : "s");

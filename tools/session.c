@@ -43,6 +43,23 @@ print_log_line(void *user, int32_t level, const char *line)
     progress_show(&s->progress);
 }
 
+void
+session_print_finding(session *s, const berth_finding *finding)
+{
+    static const char *const words[] = { "note", "warning", "error" };
+    char line[sizeof *finding->details + 512]; /* all of its texts, numbers and advice */
+    output out;
+
+    berth_error_format(finding->details, line, sizeof line);
+    progress_hide(&s->progress);
+    output_init(&out, STDERR_FILENO);
+    output_format(&out, "berth %s: %s: ", s->call->command->name, words[finding->severity]);
+    output_text(&out, line);
+    output_text(&out, "\n");
+    output_flush(&out);
+    progress_show(&s->progress);
+}
+
 berth_status
 session_start(session *s, int progress_fd, progress_mode mode)
 {
@@ -57,6 +74,8 @@ session_start(session *s, int progress_fd, progress_mode mode)
     berth_context_options_init(&options);
     options.log = print_log_line;
     options.log_user = s;
+    options.trace = trace_is_on(&s->trace) ? trace_event : NULL;
+    options.trace_user = &s->trace;
     if (berth_context_create(&options, &s->context, &error) != BERTH_OK) {
         progress_fini(&s->progress);
         return cli_error(s->call->command, &error);
@@ -91,8 +110,8 @@ session_progress(void *user, const berth_progress *now)
     return interrupt_is_wanted();
 }
 
-berth_status
-session_see_through(session *s, berth_job *job, berth_error *error)
+void
+session_watch(session *s, berth_job *job)
 {
     berth_progress last;
 
@@ -101,7 +120,21 @@ session_see_through(session *s, berth_job *job, berth_error *error)
             berth_job_cancel(job);
     berth_job_poll(job, &last);
     progress_end(&s->progress, &last);
+}
+
+berth_status
+session_see_through(session *s, berth_job *job, berth_error *error)
+{
+    session_watch(s, job);
     return berth_job_finish(job, error);
+}
+
+berth_status
+session_see_loaded(session *s, berth_job *job, berth_model **out_model,
+                   berth_error *error)
+{
+    session_watch(s, job);
+    return berth_load_finish(job, out_model, error);
 }
 
 /* -------------------------------------------------------------------- models */

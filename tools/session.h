@@ -11,6 +11,7 @@
 #include "tools/colour.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/trace.h"
 
 typedef struct session {
     const cli_call *call;
@@ -18,6 +19,7 @@ typedef struct session {
     screen screen; /* of standard output */
     output out;    /* standard output: data, nothing else */
     progress progress;
+    trace trace;   /* begun before session_start(): what the context does, as files */
     berth_context *context;
 } session;
 
@@ -34,12 +36,20 @@ berth_status session_start(session *s, int progress_fd, progress_mode mode);
  */
 berth_status session_end(session *s, berth_status status);
 
+/* A line on standard error that does not run into the bar. */
+void session_print_finding(session *s, const berth_finding *finding);
+
 /* --------------------------------------------------------------------- jobs */
 
 /* A berth_progress_function, `user` being the session: Ctrl-C cancels. */
 int session_progress(void *user, const berth_progress *now);
-/* Waits for the job, looking out for Ctrl-C, and finishes it. */
+/* Waits for the end of the job, looking out for Ctrl-C. */
+void session_watch(session *s, berth_job *job);
+/* The same, and finishes it. */
 berth_status session_see_through(session *s, berth_job *job, berth_error *error);
+/* The same with a load. */
+berth_status session_see_loaded(session *s, berth_job *job, berth_model **out_model,
+                                berth_error *error);
 
 /* ------------------------------------------------------------------- models */
 

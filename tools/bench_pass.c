@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench_pass.c - see bench_pass.h. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "tools/bench_pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PASSES_MAX 64u
+#define WAIT_MS    60000
+
+typedef struct passes {
+    berth_model *model;
+    const berth_plan *plan;
+    berth_devices *devices; /* NULL: the host computes */
+    berth_plan_summary summary;
+    void **streams;         /* of devices */
+    uint32_t device_count;
+    uint32_t *device_of;    /* tiers; BERTH_NO_INDEX: the host */
+    bool (*is_cancelled)(void);
+    bool is_simulated;
+    double scale;           /* of what a layer takes to compute */
+} passes;
+
+static double
+host_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static double
+device_seconds(const passes *p)
+{
+    return p->devices != NULL ? berth_devices_seconds(p->devices) : host_seconds();
+}
+
+/* ----------------------------------------------------------------------- computing */
+
+/* In proportion to what is read of the home's memory; of an embedding that is nothing. */
+static double
+reads_of(const passes *p, uint32_t number)
+{
+    berth_plan_layer layer;
+    berth_plan_tier home;
+    uint64_t bytes;
+
+    if (berth_plan_get_layer(p->plan, number, &layer) != BERTH_OK
+        || berth_plan_get_tier(p->plan, layer.home, &home) != BERTH_OK
+        || home.memory_rate == 0)
+        return 0;
+    bytes = layer.cause == BERTH_PLAN_ROWS ? 0 : layer.bytes;
+    return (double)(bytes + layer.cache_bytes) / (double)home.memory_rate;
+}
+
+/* All layers together take what the plan says. */
+static void
+settle_scale(passes *p)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < p->summary.layer_count; i++)
+        sum += reads_of(p, i);
+    p->scale = p->is_simulated && sum > 0 ? p->summary.compute_seconds / sum : 0;
+}
+
+static void
+compute(void *user)
+{
+    (void)user;
+}
+
+/* -------------------------------------------------------------------------- layers */
+
+static berth_status
+wait_for(const passes *p, uint32_t device, berth_error *error)
+{
+    berth_status status;
+
+    if (device == BERTH_NO_INDEX)
+        return BERTH_OK;
+    status = berth_stream_wait(p->devices, device, p->streams[device], WAIT_MS, error);
+    if (status != BERTH_PENDING)
+        return status;
+    memset(error, 0, sizeof *error);
+    error->status = BERTH_EIO;
+    error->reason = BERTH_REASON_TIMEOUT;
+    strcpy(error->message, "a pass has not moved for 60 seconds");
+    return error->status;
+}
+
+static berth_status
+use_layer(const passes *p, uint32_t number, uint32_t device, berth_error *error)
+{
+    void *const stream = device == BERTH_NO_INDEX ? NULL : p->streams[device];
+    berth_status status = berth_layer_acquire(p->model, number, stream, error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (p->scale > 0 && device != BERTH_NO_INDEX)
+        status = berth_stream_call(p->devices, device, stream, compute, NULL,
+                                   p->scale * reads_of(p, number), error);
+    if (status == BERTH_OK)
+        return berth_layer_release(p->model, number, stream, error);
+    (void)berth_layer_release(p->model, number, stream, NULL);
+    return status;
+}
+
+/* A layer begins when the one before has ended, on whatever device. */
+static berth_status
+run_pass(const passes *p, berth_error *error)
+{
+    uint32_t last = BERTH_NO_INDEX;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < p->summary.layer_count && status == BERTH_OK; i++) {
+        berth_plan_layer layer;
+        uint32_t device;
+
+        if (p->is_cancelled()) {
+            memset(error, 0, sizeof *error);
+            error->status = BERTH_ECANCELLED;
+            error->reason = BERTH_REASON_CANCELLED;
+            strcpy(error->message, "cancelled");
+            return BERTH_ECANCELLED;
+        }
+        status = berth_plan_get_layer(p->plan, i, &layer);
+        device = p->device_of[layer.home];
+        if (status == BERTH_OK && device != last)
+            status = wait_for(p, last, error);
+        last = device;
+        if (status == BERTH_OK)
+            status = use_layer(p, i, device, error);
+    }
+    return status == BERTH_OK ? wait_for(p, last, error) : status;
+}
+
+/* ----------------------------------------------------------------------- all passes */
+
+static berth_status
+fail_memory(berth_error *error)
+{
+    memset(error, 0, sizeof *error);
+    error->status = BERTH_ENOMEM;
+    error->reason = BERTH_REASON_NO_MEMORY;
+    strcpy(error->message, "out of memory");
+    return error->status;
+}
+
+/* GPUs of the plan, in its order, are the devices. */
+static berth_status
+open_streams(passes *p, berth_error *error)
+{
+    uint32_t device = 0;
+    berth_plan_tier tier;
+    berth_device about;
+    berth_status status = BERTH_OK;
+
+    p->device_count = p->devices != NULL ? berth_devices_count(p->devices) : 0;
+    p->streams = calloc(p->device_count + 1u, sizeof *p->streams);
+    p->device_of = calloc(p->summary.tier_count + 1u, sizeof *p->device_of);
+    if (p->streams == NULL || p->device_of == NULL)
+        return fail_memory(error);
+    for (uint32_t t = 0; t < p->summary.tier_count && status == BERTH_OK; t++) {
+        p->device_of[t] = BERTH_NO_INDEX;
+        if (berth_plan_get_tier(p->plan, t, &tier) != BERTH_OK
+            || tier.kind != BERTH_TIER_GPU || device >= p->device_count)
+            continue;
+        p->device_of[t] = device;
+        (void)berth_devices_get(p->devices, device, &about);
+        p->is_simulated = about.is_simulated != 0;
+        status = berth_stream_create(p->devices, device, &p->streams[device], error);
+        device++;
+    }
+    return status;
+}
+
+static void
+close_streams(passes *p)
+{
+    for (uint32_t i = 0; p->streams != NULL && i < p->device_count; i++)
+        berth_stream_destroy(p->devices, i, p->streams[i]);
+    free(p->streams);
+    free(p->device_of);
+}
+
+static berth_status
+time_passes(passes *p, double seconds, pass_facts *out, berth_error *error)
+{
+    const double host_begin = host_seconds();
+    double begin = device_seconds(p);
+    berth_lease_summary before;
+    berth_lease_summary after;
+    berth_status status = run_pass(p, error);
+
+    out->first_seconds = device_seconds(p) - begin;
+    begin = device_seconds(p);
+    berth_model_leases(p->model, &before);
+    while (status == BERTH_OK && out->passes < PASSES_MAX
+           && (out->passes == 0 || host_seconds() - host_begin < seconds)) {
+        status = run_pass(p, error);
+        out->passes++;
+    }
+    if (status != BERTH_OK)
+        return status;
+    berth_model_leases(p->model, &after);
+    out->seconds = (device_seconds(p) - begin) / out->passes;
+    out->copied_bytes = (after.copied_bytes - before.copied_bytes) / out->passes;
+    out->disk_bytes = (after.disk_bytes - before.disk_bytes) / out->passes;
+    out->host_waits = after.host_waits;
+    return BERTH_OK;
+}
+
+static void
+note_prediction(const passes *p, pass_facts *out)
+{
+    const berth_plan_summary *const s = &p->summary;
+
+    out->is_computing = p->scale > 0;
+    out->bound = s->bound;
+    out->planned_bytes = s->link_bytes;
+    out->planned_disk_bytes = s->disk_bytes;
+    out->predicted = s->seconds;
+    if (out->is_computing)
+        return;
+    /* Nothing computes: what is left is the slower of the two ways. */
+    out->bound = s->link_seconds >= s->disk_seconds ? 1 : 2;
+    out->predicted = out->bound == 1 ? s->link_seconds : s->disk_seconds;
+}
+
+berth_status
+pass_run(berth_model *model, const berth_plan *plan, berth_devices *devices,
+         double seconds, bool (*is_cancelled)(void), pass_facts *out, berth_error *error)
+{
+    passes p = { .model = model,
+                 .plan = plan,
+                 .devices = devices,
+                 .is_cancelled = is_cancelled };
+    berth_status status;
+
+    memset(out, 0, sizeof *out);
+    berth_plan_get(plan, &p.summary);
+    status = open_streams(&p, error);
+    settle_scale(&p);
+    note_prediction(&p, out);
+    if (status == BERTH_OK)
+        status = time_passes(&p, seconds, out, error);
+    close_streams(&p);
+    return status;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_bench.c - `berth bench`: what the links of this machine give, and what a plan gets. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/bench_print.h"
+#include "tools/commands.h"
+#include "tools/interrupt.h"
+#include "tools/save.h"
+
+typedef struct bench_arguments {
+    cli_common common;
+    model_arguments model;
+    const char *devices;
+    const char *plan;
+    const char *disk;
+    const char *links;
+    bool may_overwrite;
+    uint32_t seconds;
+    const char *offload_dir;
+    uint64_t memory_bytes;
+    uint64_t file_bytes;
+    int32_t io;
+    uint32_t jobs;
+    bool wants_json;
+    bool is_quiet;
+} bench_arguments;
+
+static const cli_option bench_options[] = {
+    { "devices", 'd', CLI_TEXT, offsetof(bench_arguments, devices), "WORDS", NULL, NULL,
+      "measure copies of these, too; they play the plan's GPUs; see berth-devices(5)" },
+    { "plan", 'p', CLI_TEXT, offsetof(bench_arguments, plan), "FILE", NULL, NULL,
+      "load MODEL as this plan says, and run through its layers; berth-plan(5)" },
+    { "offload-dir", '\0', CLI_TEXT, offsetof(bench_arguments, offload_dir), "DIR", NULL,
+      NULL, "with --plan: as in berth-load(1)" },
+    { "disk", '\0', CLI_TEXT, offsetof(bench_arguments, disk), "FOLDER", NULL, NULL,
+      "without MODEL: read a file that is made here, without a name, and gone after it" },
+    { "write-links", 'o', CLI_TEXT, offsetof(bench_arguments, links), "FILE", NULL, NULL,
+      "write what was measured for `berth plan --link-file`; berth-links(5)" },
+    { "force", 'f', CLI_FLAG, offsetof(bench_arguments, may_overwrite), NULL, NULL, NULL,
+      "replace FILE if it is there" },
+    { "seconds", '\0', CLI_NUMBER, offsetof(bench_arguments, seconds), "N", NULL, "4",
+      "for all measurements together; what is slow takes longer" },
+    { "memory", '\0', CLI_SIZE, offsetof(bench_arguments, memory_bytes), "SIZE", NULL,
+      "256MiB", "host memory to copy in, beside 64 MiB to read into" },
+    { "file", '\0', CLI_SIZE, offsetof(bench_arguments, file_bytes), "SIZE", NULL, "256MiB",
+      "the file that --disk makes" },
+    { "io", '\0', CLI_CHOICE, offsetof(bench_arguments, io), "auto|direct|buffered",
+      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    { "readers", 'j', CLI_NUMBER, offsetof(bench_arguments, jobs), "N", NULL, NULL,
+      "threads that read; without it, what the machine suggests" },
+    { "json", '\0', CLI_FLAG, offsetof(bench_arguments, wants_json), NULL, NULL, NULL,
+      "one JSON object" },
+    { "quiet", 'q', CLI_FLAG, offsetof(bench_arguments, is_quiet), NULL, NULL, NULL,
+      "print errors only" },
+    MODEL_OPTIONS(bench_arguments, model),
+};
+
+static const cli_example bench_examples[] = {
+    { "berth bench --disk /data -o links.json", "disk and memory of this machine ..." },
+    { "berth plan ./model -m 0=20GiB,cpu=64GiB --link-file links.json -o plan.json",
+      "... and a plan that predicts with them" },
+    { "berth bench ./model --plan plan.json --devices 'sim:24GiB,h2d=25GB/s'",
+      "what the plan predicts, and what is achieved" },
+};
+
+static const char *const bench_description[] = {
+    "Measures what loads and passes are bound by: reads of MODEL's files, cold and from "
+    "the page cache, with the requests and the ring of a load; copies within host memory "
+    "with one thread to all; quantizing; copies to, from and within each device, with "
+    "memory that is pinned and memory that is not. Everything is measured twice, before "
+    "and after, and how far the two are apart is shown.",
+    "With --plan MODEL is loaded in between and its layers are acquired and released, pass "
+    "after pass: seconds by the clock of the devices, beside those that the plan "
+    "predicts. Simulated devices compute for as long as the plan takes computing to be; "
+    "others do not compute.",
+    "Nothing is written beside MODEL. What is read is dropped from the page cache before. "
+    "What simulated devices give is no measurement, and marked everywhere.",
+    NULL,
+};
+
+/* What a run owns. */
+typedef struct benching {
+    session *s;
+    const bench_arguments *a;
+    berth_checkpoint *checkpoint;
+    berth_plan *plan;
+    berth_devices *devices;
+    berth_bench *before;
+    berth_bench *after;
+    bench_facts facts;
+    bool has_error; /* among the findings */
+} benching;
+
+/* ------------------------------------------------------------------------- checks */
+
+static berth_status
+check_arguments(const cli_call *call)
+{
+    const bench_arguments *const a = call->arguments;
+    const bool has_model = a->common.operand_count > 0;
+    berth_status status = BERTH_OK;
+
+    if (!has_model)
+        status = cli_refuse(call, "plan", "without MODEL");
+    else
+        status = cli_refuse(call, "disk", "with MODEL");
+    if (status == BERTH_OK && a->plan == NULL)
+        status = cli_refuse(call, "offload-dir", "without --plan");
+    if (status == BERTH_OK && a->disk == NULL)
+        status = cli_refuse(call, "file", "without --disk");
+    if (status == BERTH_OK && a->links == NULL)
+        status = cli_refuse(call, "force", "without --write-links");
+    if (status == BERTH_OK && a->wants_json)
+        status = cli_refuse(call, "quiet", "with --json");
+    return status;
+}
+
+static void
+on_finding(void *user, const berth_finding *finding)
+{
+    benching *const b = user;
+
+    b->has_error = b->has_error || finding->severity == BERTH_SEVERITY_ERROR;
+    session_print_finding(b->s, finding);
+}
+
+static berth_status
+tell(const benching *b, berth_status status, const berth_error *error)
+{
+    return status == BERTH_OK || b->has_error ? status
+                                              : cli_error(b->s->call->command, error);
+}
+
+/* A file that cannot be made is said before anything is measured. */
+static berth_status
+check_links(const benching *b)
+{
+    struct stat found;
+    berth_status status;
+    save v;
+
+    if (b->a->links == NULL
+        || (stat(b->a->links, &found) == 0 && !S_ISREG(found.st_mode)))
+        return BERTH_OK;
+    interrupt_job_begin();
+    status = save_begin(&v, b->s->call->command, b->a->links, b->a->may_overwrite);
+    if (status == BERTH_OK)
+        (void)save_end(&v, BERTH_ECANCELLED);
+    interrupt_job_end();
+    return status;
+}
+
+/* -------------------------------------------------------------------------- steps */
+
+static berth_status
+open_all(benching *b)
+{
+    const bench_arguments *const a = b->a;
+    berth_open_options options;
+    berth_error error;
+    berth_status status = BERTH_OK;
+
+    if (a->common.operand_count > 0) {
+        berth_open_options_init(&options);
+        model_options_fill(&options, &a->model);
+        options.finding = on_finding;
+        options.finding_user = b;
+        status = berth_checkpoint_open(b->s->context, a->common.operands[0], &options,
+                                       &b->checkpoint, &error);
+    }
+    if (status == BERTH_OK && a->plan != NULL)
+        status = berth_plan_open(b->s->context, a->plan, &b->plan, &error);
+    if (status == BERTH_OK && b->plan != NULL) /* before anything is measured */
+        status = berth_plan_check(b->plan, b->s->context, b->checkpoint, "", on_finding, b,
+                                  &error);
+    if (status == BERTH_OK && a->devices != NULL)
+        status = berth_devices_open(b->s->context, a->devices, &b->devices, &error);
+    return tell(b, status, &error);
+}
+
+/* Half of the time. */
+static berth_status
+measure(benching *b, const berth_bench *earlier, berth_bench **out)
+{
+    const bench_arguments *const a = b->a;
+    berth_bench_options options;
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status;
+
+    berth_bench_options_init(&options);
+    options.checkpoint = b->checkpoint;
+    options.folder = a->disk;
+    options.devices = b->devices;
+    options.seconds = a->seconds / 2.0;
+    options.memory_bytes = a->memory_bytes;
+    options.file_bytes = a->file_bytes;
+    options.io = a->io;
+    options.readers = a->jobs;
+    options.earlier = earlier;
+    options.progress = session_progress;
+    options.progress_user = b->s;
+    interrupt_job_begin();
+    status = berth_bench_start(b->s->context, &options, &job, &error);
+    if (status == BERTH_OK) {
+        session_watch(b->s, job);
+        status = berth_bench_finish(job, out, &error);
+    }
+    interrupt_job_end();
+    return tell(b, status, &error);
+}
+
+static berth_status
+load(benching *b, berth_model **out_model, berth_error *error)
+{
+    berth_load_options options;
+    berth_job *job = NULL;
+    berth_status status;
+
+    berth_load_options_init(&options);
+    options.devices = b->devices;
+    options.io = b->a->io;
+    options.readers = b->a->jobs;
+    options.progress = session_progress;
+    options.progress_user = b->s;
+    options.offload_dir = b->a->offload_dir;
+    options.report = &b->facts.load;
+    status = berth_load_start(b->s->context, b->checkpoint, b->plan, &options, &job, error);
+    return status == BERTH_OK ? session_see_loaded(b->s, job, out_model, error) : status;
+}
+
+static berth_status
+run_plan(benching *b)
+{
+    berth_model *model = NULL;
+    berth_error error;
+    berth_status status;
+
+    if (b->plan == NULL)
+        return BERTH_OK;
+    interrupt_job_begin();
+    status = load(b, &model, &error);
+    if (status == BERTH_OK)
+        status = pass_run(model, b->plan, b->devices, b->a->seconds / 2.0,
+                          interrupt_is_wanted, &b->facts.pass, &error);
+    berth_model_destroy(model);
+    interrupt_job_end();
+    return tell(b, status, &error);
+}
+
+static berth_status
+save_links(const benching *b)
+{
+    berth_status status;
+    save v;
+
+    if (b->a->links == NULL)
+        return BERTH_OK;
+    interrupt_job_begin();
+    status =
+        save_begin(&v, b->s->call->command, b->a->links, b->a->may_overwrite);
+    if (status == BERTH_OK) {
+        output_text(&v.out, berth_bench_links(b->after));
+        status = save_end(&v, BERTH_OK);
+    }
+    interrupt_job_end();
+    return status;
+}
+
+static berth_status
+go(benching *b)
+{
+    berth_status status = check_links(b);
+
+    if (status == BERTH_OK)
+        status = open_all(b);
+    if (status == BERTH_OK)
+        status = measure(b, NULL, &b->before);
+    if (status == BERTH_OK)
+        status = run_plan(b);
+    if (status == BERTH_OK)
+        status = measure(b, b->before, &b->after);
+    if (status == BERTH_OK)
+        status = save_links(b);
+    if (status != BERTH_OK)
+        return status;
+    b->facts.bench = b->after;
+    b->facts.devices = b->devices;
+    b->facts.plan = b->plan;
+    berth_context_memory(b->s->context, &b->facts.memory);
+    if (b->a->wants_json)
+        bench_print_json(&b->s->out, &b->facts);
+    else if (!b->a->is_quiet)
+        bench_print(b->s, &b->facts);
+    return BERTH_OK;
+}
+
+static berth_status
+run_bench(session *s)
+{
+    benching b = { .s = s, .a = s->call->arguments };
+    berth_status status = check_arguments(s->call);
+
+    if (status == BERTH_OK)
+        status = session_start(s, STDERR_FILENO, PROGRESS_NEVER);
+    if (status != BERTH_OK)
+        return status;
+    status = go(&b);
+    berth_bench_destroy(b.before);
+    berth_bench_destroy(b.after);
+    berth_devices_close(b.devices);
+    berth_plan_destroy(b.plan);
+    berth_checkpoint_close(b.checkpoint);
+    return status;
+}
+
+static berth_status
+settle(cli_call *call)
+{
+    bench_arguments *const a = call->arguments;
+
+    return model_settle(call, &a->model);
+}
+
+const cli_command bench_command = {
+    .name = "bench",
+    .help = "measure disk, copies and devices, and a plan against them",
+    .description = bench_description,
+    .operand = "[MODEL]",
+    .options = bench_options,
+    .option_count = sizeof bench_options / sizeof bench_options[0],
+    .examples = bench_examples,
+    .example_count = sizeof bench_examples / sizeof bench_examples[0],
+    .arguments_size = sizeof(bench_arguments),
+    .settle = settle,
+    .run = run_bench,
+};

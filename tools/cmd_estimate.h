@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_estimate.h - between the command (cmd_estimate.c) and its arguments in the
+ * words of the library (cmd_estimate_options.c).
+ */
+#ifndef BERTH_TOOLS_CMD_ESTIMATE_H
+#define BERTH_TOOLS_CMD_ESTIMATE_H
+
+#include "tools/session.h"
+
+#define ESTIMATE_MAX_LIST 64
+
+/* Every word of a choice; cmd_estimate_options.c has a table for each. */
+#define ESTIMATE_DTYPE_WORDS "bf16|fp16|f32|bfloat16|float16|float32|f16|fp32"
+#define ESTIMATE_TYPES       "native|none|int8|nf4|fp4|" ESTIMATE_DTYPE_WORDS
+#define ESTIMATE_DTYPES      "model|" ESTIMATE_DTYPE_WORDS
+#define ESTIMATE_CACHE_TYPES "dtype|fp8|int8|int4|" ESTIMATE_DTYPE_WORDS
+#define ESTIMATE_PRECISIONS  "pure|autocast|master"
+
+typedef struct estimate_arguments {
+    cli_common common;
+    model_arguments model;
+    int32_t type;       /* in ESTIMATE_TYPES */
+    int32_t dtype;      /* in ESTIMATE_DTYPES */
+    int32_t cache_type; /* in ESTIMATE_CACHE_TYPES */
+    bool is_double;
+    uint32_t block_size;
+    bool keeps_experts;
+    const char *contexts;
+    const char *prompt;
+    const char *source;
+    const char *batch;
+    bool expands_latents;
+    bool is_eager;
+    bool has_all_logits;
+    const char *budgets;
+    const char *reserve;
+    uint64_t host_bytes;
+    const char *tokens;
+    const char *train;
+    const char *optimizer;
+    uint32_t lora_rank;
+    const char *lora_targets;
+    int32_t precision; /* in ESTIMATE_PRECISIONS */
+    uint32_t checkpoint_every;
+    uint32_t accumulation;
+    bool accumulates_f32;
+    bool has_fused_norms;
+    bool is_packed;
+    uint32_t loss_chunk;
+    const char *prefetch;
+    const char *workers;
+    uint32_t prefetch_factor;
+    uint64_t runtime_bytes;
+    uint64_t workspace_bytes;
+    const char *fragmentation;
+    const char *svg;
+    bool wants_json;
+} estimate_arguments;
+
+/* What a run owns. */
+typedef struct estimate_call {
+    session *s;
+    const estimate_arguments *a;
+    berth_estimate_options options;
+    berth_train_options train;
+    uint64_t contexts[ESTIMATE_MAX_LIST];
+    uint64_t budgets[ESTIMATE_MAX_LIST];
+    char *tokens;
+    berth_shape *shape;
+    berth_estimate *estimate;
+} estimate_call;
+
+/* Fills options and train of `r` from its arguments; what is wrong is printed. */
+berth_status estimate_take_arguments(estimate_call *r);
+
+#endif

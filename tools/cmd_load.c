@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_load.c - `berth load`: every tensor into its berth, timed, checked, given back. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/commands.h"
+#include "tools/encoding.h"
+#include "tools/interrupt.h"
+#include "tools/load_print.h"
+#include "tools/load_refuse.h"
+#include "tools/trace.h"
+
+typedef struct load_arguments {
+    cli_common common;
+    model_arguments model;
+    const char *plan;
+    const char *max_memory;
+    int32_t type; /* in TYPES */
+    bool is_double;
+    int32_t dtype; /* in ENCODING_DTYPES */
+    const char *devices;
+    bool is_checked;
+    bool has_to_verify;
+    bool is_unverified;
+    const char *manifest;
+    uint32_t jobs;
+    uint32_t workers;
+    int32_t io;
+    uint64_t ring_bytes;
+    const char *offload_dir;
+    bool wants_memory;
+    const char *trace;
+    const char *events;
+    bool may_overwrite;
+    bool wants_json;
+    bool is_quiet;
+    int32_t progress;
+    uint32_t progress_fd;
+} load_arguments;
+
+#define TYPES "none|nf4|fp4|int8"
+
+static const cli_option load_options[] = {
+    { "plan", 'p', CLI_TEXT, offsetof(load_arguments, plan), "FILE", NULL, NULL,
+      "load as this plan says: berth-plan(5)" },
+    { "max-memory", 'm', CLI_TEXT, offsetof(load_arguments, max_memory), "LIST", NULL, NULL,
+      "plan first, for these memories: 0=20GiB,cpu=64GiB; without both, what is free here" },
+    { "type", 't', CLI_CHOICE, offsetof(load_arguments, type), TYPES, NULL, "none",
+      "plan first: how weights are stored; none: as they are" },
+    { "double-quant", '\0', CLI_FLAG, offsetof(load_arguments, is_double), NULL, NULL, NULL,
+      "plan first: nf4 and fp4 with their absmax as 8-bit codes" },
+    { "dtype", '\0', CLI_CHOICE, offsetof(load_arguments, dtype), ENCODING_DTYPES, NULL,
+      "model", "plan first: load as this dtype" },
+    { "devices", 'd', CLI_TEXT, offsetof(load_arguments, devices), "WORDS", NULL, NULL,
+      "what plays the plan's GPUs, one each: sim:24GiB,h2d=25GB/s;sim:24GiB; see "
+      "berth-devices(5)" },
+    { "check", '\0', CLI_FLAG, offsetof(load_arguments, is_checked), NULL, NULL, NULL,
+      "compare the digest of every tensor on its tier with one made anew from the files" },
+    { "verify", '\0', CLI_FLAG, offsetof(load_arguments, has_to_verify), NULL, NULL, NULL,
+      "there has to be a manifest, and all that is stored in it; without this, what a "
+      "manifest has is verified" },
+    { "no-verify", '\0', CLI_FLAG, offsetof(load_arguments, is_unverified), NULL, NULL,
+      NULL, "leave a manifest alone" },
+    { "manifest", '\0', CLI_TEXT, offsetof(load_arguments, manifest), "FILE", NULL, NULL,
+      "verify with this one; without it, berth.manifest.json beside the model" },
+    { "readers", 'j', CLI_NUMBER, offsetof(load_arguments, jobs), "N", NULL, NULL,
+      "threads that read; without it, what the machine suggests" },
+    { "workers", '\0', CLI_NUMBER, offsetof(load_arguments, workers), "N", NULL, NULL,
+      "threads that copy and encode; without it, one a core" },
+    { "io", '\0', CLI_CHOICE, offsetof(load_arguments, io), "auto|direct|buffered",
+      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    { "ring", '\0', CLI_SIZE, offsetof(load_arguments, ring_bytes), "SIZE", NULL, NULL,
+      "memory for bytes in flight; without it, the plan's staging" },
+    { "offload-dir", '\0', CLI_TEXT, offsetof(load_arguments, offload_dir), "DIR", NULL,
+      NULL, "write what stays on the disk in another encoding than the files have it in "
+            "below DIR, without a name, and stream it from there; without it, refused" },
+    { "memory", '\0', CLI_FLAG, offsetof(load_arguments, wants_memory), NULL, NULL, NULL,
+      "tell what each memory is used for: now, at most, in all" },
+    { "trace", '\0', CLI_TEXT, offsetof(load_arguments, trace), "FILE", NULL, NULL,
+      "write what was done when, a row for each thread, link and stream; open it with "
+      "chrome://tracing or ui.perfetto.dev" },
+    { "events", '\0', CLI_TEXT, offsetof(load_arguments, events), "FILE", NULL, NULL,
+      "the same as JSON lines" },
+    { "force", 'f', CLI_FLAG, offsetof(load_arguments, may_overwrite), NULL, NULL, NULL,
+      "replace the FILE of --trace and --events" },
+    { "json", '\0', CLI_FLAG, offsetof(load_arguments, wants_json), NULL, NULL, NULL,
+      "one JSON object" },
+    { "quiet", 'q', CLI_FLAG, offsetof(load_arguments, is_quiet), NULL, NULL, NULL,
+      "print errors only" },
+    { "progress", '\0', CLI_CHOICE, offsetof(load_arguments, progress), PROGRESS_WORDS,
+      NULL, "auto", "a bar on a terminal and a line every 5 s elsewhere; or as said" },
+    { "progress-fd", '\0', CLI_NUMBER, offsetof(load_arguments, progress_fd), "N", NULL,
+      "2", "descriptor for progress" },
+    MODEL_OPTIONS(load_arguments, model),
+};
+
+static const cli_example load_examples[] = {
+    { "berth load ./model -m cpu=64GiB --type nf4 --double-quant --check",
+      "quantized on the way into host memory; every byte compared" },
+    { "berth plan ./model -m 0=20GiB,cpu=64GiB -o plan.json", "a plan ..." },
+    { "berth load ./model --plan plan.json --devices 'sim:24GiB,h2d=25GB/s' --check",
+      "... rehearsed on a GPU that is not there" },
+    { "berth load ./model -m 0=8GiB,cpu=4GiB,disk=inf -t nf4 --offload-dir /nvme/layers",
+      "quantized layers on the disk, of a checkpoint that is not" },
+    { "berth load ./model --plan plan.json --trace load.json",
+      "where the time went, for ui.perfetto.dev" },
+};
+
+static const char *const load_description[] = {
+    "Puts every tensor of MODEL into its berth: one allocation for each memory, of "
+    "exactly the plan's bytes, one pass over the files, what the plan wants encoded "
+    "encoded on the way. Then says how long which stage took and what held it up, and "
+    "gives everything back.",
+    "Where a manifest lies beside the model, each tensor is held against its crc32 in the "
+    "same pass: see berth-manifest(5). Exit code 5 names the first that is another. What "
+    "stays on the disk is not read, and not verified.",
+    "With --check the checkpoint is read once more, and the digest of every tensor is "
+    "compared with that of what lies on its tier; exit code 5 names the first that is "
+    "another.",
+    "What does not fit is refused with what each tier of the plan takes, the changes that "
+    "would help, and the account of all memory that berth held; --memory prints that "
+    "account of a load that went well.",
+    "With --trace a file is written that shows where the time went, thread by thread and "
+    "link by link; where devices are simulated and their clock is, too, they have rows of "
+    "their own that begin at 0.",
+    "What a plan leaves on the disk is streamed from the model's own files where they have "
+    "it as the plan wants it. What they have in another encoding or dtype is refused, "
+    "unless --offload-dir names a folder: then it is encoded once, while the model loads, "
+    "and written to one file there that has no name, that nobody else can open, and that is "
+    "gone with the process, however it ends. Room for all of it is taken before anything is "
+    "read. A folder that is not there is made, with mode 0700, and removed.",
+    "Devices that are simulated hold real bytes and have the capacity they say; their "
+    "rates are no measurement, and the report says so.",
+    NULL,
+};
+
+/* What a run owns. */
+typedef struct loading {
+    session *s;
+    const load_arguments *a;
+    berth_checkpoint *checkpoint;
+    berth_plan *plan;
+    berth_devices *devices;
+    berth_model *model;
+    load_facts facts;
+    bool has_error; /* among the findings */
+} loading;
+
+/* ------------------------------------------------------------------------- checks */
+
+static berth_status
+check_arguments(const cli_call *call)
+{
+    static const char *const of_planning[] = { "max-memory", "type", "double-quant",
+                                               "dtype" };
+    const load_arguments *const a = call->arguments;
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < sizeof of_planning / sizeof of_planning[0]; i++)
+        if (status == BERTH_OK && a->plan != NULL)
+            status = cli_refuse(call, of_planning[i], "with --plan");
+    if (status == BERTH_OK && a->wants_json)
+        status = cli_refuse(call, "quiet", "with --json");
+    if (status == BERTH_OK && a->is_unverified)
+        status = cli_refuse(call, "verify", "with --no-verify");
+    if (status == BERTH_OK && a->is_unverified)
+        status = cli_refuse(call, "manifest", "with --no-verify");
+    return status;
+}
+
+/* -------------------------------------------------------------------------- steps */
+
+static void
+on_finding(void *user, const berth_finding *finding)
+{
+    loading *const l = user;
+
+    l->has_error = l->has_error || finding->severity == BERTH_SEVERITY_ERROR;
+    session_print_finding(l->s, finding);
+}
+
+static berth_status
+tell(const loading *l, berth_status status, const berth_error *error)
+{
+    return status == BERTH_OK || l->has_error ? status
+                                              : cli_error(l->s->call->command, error);
+}
+
+static berth_status
+open_model(loading *l)
+{
+    berth_open_options options;
+    berth_error error;
+    berth_status status;
+
+    berth_open_options_init(&options);
+    model_options_fill(&options, &l->a->model);
+    options.finding = on_finding;
+    options.finding_user = l;
+    status = berth_checkpoint_open(l->s->context, l->a->common.operands[0], &options,
+                                   &l->checkpoint, &error);
+    return tell(l, status, &error);
+}
+
+static berth_status
+make_plan(loading *l)
+{
+    /* In the order of TYPES. */
+    static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
+                                     BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
+    const load_arguments *const a = l->a;
+    berth_plan_options options;
+    berth_error error;
+    berth_status status;
+
+    if (a->plan != NULL) {
+        status = berth_plan_open(l->s->context, a->plan, &l->plan, &error);
+        return tell(l, status, &error);
+    }
+    berth_plan_options_init(&options);
+    options.type = types[a->type];
+    options.double_quant = a->is_double;
+    options.dtype = encoding_dtype(a->dtype);
+    options.max_memory = a->max_memory;
+    options.context = 0;
+    options.finding = on_finding;
+    options.finding_user = l;
+    status = berth_plan_create(l->s->context, l->checkpoint, &options, &l->plan, &error);
+    return tell(l, status, &error);
+}
+
+static berth_status
+open_devices(loading *l)
+{
+    berth_error error;
+
+    if (l->a->devices == NULL)
+        return BERTH_OK;
+    return tell(l, berth_devices_open(l->s->context, l->a->devices, &l->devices, &error),
+                &error);
+}
+
+static berth_status
+load(loading *l)
+{
+    const load_arguments *const a = l->a;
+    berth_load_options options;
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status;
+
+    berth_load_options_init(&options);
+    options.devices = l->devices;
+    options.io = a->io;
+    options.readers = a->jobs;
+    options.workers = a->workers;
+    options.ring_bytes = a->ring_bytes;
+    options.verify = a->has_to_verify   ? BERTH_LOAD_VERIFY_REQUIRE
+                     : a->is_unverified ? BERTH_LOAD_VERIFY_NONE
+                                        : BERTH_LOAD_VERIFY_AUTO;
+    options.manifest = a->manifest;
+    options.offload_dir = a->offload_dir;
+    options.progress = session_progress;
+    options.progress_user = l->s;
+    options.report = &l->facts.load;
+    interrupt_job_begin();
+    status = berth_load_start(l->s->context, l->checkpoint, l->plan, &options, &job, &error);
+    if (status == BERTH_OK)
+        status = session_see_loaded(l->s, job, &l->model, &error);
+    interrupt_job_end();
+    return tell(l, status, &error);
+}
+
+static berth_status
+check_model(loading *l)
+{
+    berth_check_options options;
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status;
+
+    if (!l->a->is_checked)
+        return BERTH_OK;
+    berth_check_options_init(&options);
+    options.progress = session_progress;
+    options.progress_user = l->s;
+    options.finding = on_finding;
+    options.finding_user = l;
+    options.report = &l->facts.check;
+    interrupt_job_begin();
+    status = berth_check_start(l->model, &options, &job, &error);
+    if (status == BERTH_OK)
+        status = session_see_through(l->s, job, &error);
+    interrupt_job_end();
+    l->facts.is_checked = true;
+    return tell(l, status, &error);
+}
+
+static berth_status
+go(loading *l)
+{
+    berth_status status = open_model(l);
+
+    if (status == BERTH_OK)
+        status = make_plan(l);
+    trace_name(&l->s->trace, l->checkpoint, l->plan);
+    if (status == BERTH_OK)
+        status = open_devices(l);
+    if (status == BERTH_OK)
+        status = load(l);
+    l->facts.plan = l->plan;
+    l->facts.devices = l->devices;
+    if (status == BERTH_ENOFIT || status == BERTH_ENOMEM)
+        load_refuse(l->s, &l->facts, l->checkpoint);
+    if (status != BERTH_OK)
+        return status;
+    status = check_model(l);
+    berth_context_memory(l->s->context, &l->facts.memory);
+    l->facts.wants_memory = l->a->wants_memory;
+    if (l->a->wants_json)
+        load_print_json(&l->s->out, &l->facts, l->s->context);
+    else if (!l->a->is_quiet)
+        load_print(l->s, &l->facts);
+    return status;
+}
+
+static berth_status
+run_load(session *s)
+{
+    loading l = { .s = s, .a = s->call->arguments };
+    const bool is_silent = l.a->is_quiet && l.a->progress == PROGRESS_AUTO;
+    berth_status status = check_arguments(s->call);
+
+    if (status != BERTH_OK)
+        return status;
+    status = trace_begin(&s->trace, s->call->command, l.a->trace, l.a->events,
+                         l.a->may_overwrite);
+    if (status == BERTH_OK)
+        status = session_start(s, (int)l.a->progress_fd,
+                               is_silent ? PROGRESS_NEVER : (progress_mode)l.a->progress);
+    if (status == BERTH_OK)
+        status = go(&l);
+    berth_model_destroy(l.model);
+    berth_devices_close(l.devices);
+    trace_name(&s->trace, NULL, NULL);
+    status = trace_end(&s->trace, status);
+    berth_plan_destroy(l.plan);
+    berth_checkpoint_close(l.checkpoint);
+    return status;
+}
+
+static berth_status
+settle(cli_call *call)
+{
+    load_arguments *const a = call->arguments;
+
+    return model_settle(call, &a->model);
+}
+
+const cli_command load_command = {
+    .name = "load",
+    .help = "put every tensor into its berth, timed and checked",
+    .description = load_description,
+    .operand = "MODEL",
+    .options = load_options,
+    .option_count = sizeof load_options / sizeof load_options[0],
+    .examples = load_examples,
+    .example_count = sizeof load_examples / sizeof load_examples[0],
+    .arguments_size = sizeof(load_arguments),
+    .settle = settle,
+    .run = run_load,
+};

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_plan.c - `berth plan`: where every byte of a model goes, and why. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "tools/encoding.h"
+#include "tools/interrupt.h"
+#include "tools/number.h"
+#include "tools/plan_print.h"
+#include "tools/save.h"
+
+typedef struct plan_arguments {
+    cli_common common;
+    model_arguments model;
+    encoding_arguments encoding; /* its type in TYPES */
+    const char *max_memory;
+    const char *reserve;
+    const char *reserve_percent;
+    cli_list pins;
+    bool no_offload;
+    int32_t mode; /* in MODES */
+    bool has_cpu_offload;
+    bool has_buffer_offload;
+    const char *device_map;
+    const char *architectures;
+    const char *parallel;
+    const char *context;
+    const char *batch;
+    int32_t cache_dtype; /* in ENCODING_DTYPES */
+    uint32_t slots;
+    const char *links;
+    const char *link_file;
+    const char *check;
+    const char *layer;
+    const char *output;
+    bool may_overwrite;
+    bool wants_map;
+    bool wants_json;
+} plan_arguments;
+
+#define TYPES "none|nf4|fp4|int8"
+#define MODES "auto|balanced|balanced_low_0|sequential"
+
+static const cli_option plan_options[] = {
+    { "max-memory", 'm', CLI_TEXT, offsetof(plan_arguments, max_memory), "LIST", NULL, NULL,
+      "0=20GiB,1=90%,cpu=64GiB,disk=inf: only these; without it, what is free here" },
+    { "type", 't', CLI_CHOICE, offsetof(plan_arguments, encoding.type), TYPES, NULL, "none",
+      "how weights are stored; none: as they are" },
+    ENCODING_OPTIONS(plan_arguments, encoding),
+    ENCODING_CHOICE_OPTIONS(plan_arguments, encoding),
+    { "context", 'c', CLI_TEXT, offsetof(plan_arguments, context), "N", NULL, "4096",
+      "tokens of a sequence that the KV cache keeps; 8k, 128k; 0: no cache" },
+    { "batch", 'b', CLI_TEXT, offsetof(plan_arguments, batch), "N", NULL, "1",
+      "sequences at once" },
+    { "cache-dtype", '\0', CLI_CHOICE, offsetof(plan_arguments, cache_dtype),
+      ENCODING_DTYPES, NULL, "model", "of the KV cache" },
+    { "reserve-percent", '\0', CLI_TEXT, offsetof(plan_arguments, reserve_percent), "N",
+      NULL, "10", "of each budget kept free; the plan says what of it is needed" },
+    { "reserve", '\0', CLI_TEXT, offsetof(plan_arguments, reserve), "LIST", NULL, NULL,
+      "bytes to keep free beside it: 0=2GiB,cpu=4GiB" },
+    { "pin", '\0', CLI_LIST, offsetof(plan_arguments, pins), "X=TIER", NULL, NULL,
+      "lm_head=cuda:0, model.layers.0-9=cpu; may be given several times" },
+    { "no-offload", '\0', CLI_FLAG, offsetof(plan_arguments, no_offload), NULL, NULL, NULL,
+      "all of it on devices that compute, or exit code 6" },
+    { "tensor-parallel", '\0', CLI_TEXT, offsetof(plan_arguments, parallel), "R/N", NULL,
+      NULL, "only the slices of rank R of N, from 0/N on: rows and columns" },
+    { "slots", '\0', CLI_NUMBER, offsetof(plan_arguments, slots), "N", NULL, NULL,
+      "for streaming, on each device, 1 to 8; without it, as many as are best" },
+    { "link", '\0', CLI_TEXT, offsetof(plan_arguments, links), "LIST", NULL, NULL,
+      "rates instead of guesses: 0=gen4x16,1=12GB/s,disk=7GB/s,0.memory=900GB/s; "
+      "without a =, the FILE of --link-file" },
+    { "link-file", '\0', CLI_TEXT, offsetof(plan_arguments, link_file), "FILE", NULL, NULL,
+      "measured rates: berth-links(5)" },
+    { "mode", '\0', CLI_CHOICE, offsetof(plan_arguments, mode), MODES, NULL, NULL,
+      "the map that from_pretrained(device_map=...) makes; auto with --like" },
+    { "like", '\0', CLI_CHOICE, offsetof(plan_arguments, encoding.like), ENCODING_ERAS,
+      NULL, "hf5", "the release of transformers whose map and choice of layers is followed" },
+    { "cpu-offload", '\0', CLI_FLAG, offsetof(plan_arguments, has_cpu_offload), NULL, NULL,
+      NULL, "llm_int8_enable_fp32_cpu_offload of that release" },
+    { "offload-buffers", '\0', CLI_FLAG, offsetof(plan_arguments, has_buffer_offload), NULL,
+      NULL, NULL, "offload_buffers of that release" },
+    { "device-map", '\0', CLI_TEXT, offsetof(plan_arguments, device_map), "FILE", NULL,
+      NULL, "follow this map: {\"model.layers.0\": 0, ...}" },
+    { "architectures", '\0', CLI_TEXT, offsetof(plan_arguments, architectures), "FILE",
+      NULL, NULL, "newer descriptions of model classes than those built in" },
+    { "check", '\0', CLI_TEXT, offsetof(plan_arguments, check), "FILE", NULL, NULL,
+      "hold this plan against MODEL and the memory there is" },
+    { "explain", '\0', CLI_TEXT, offsetof(plan_arguments, layer), "LAYER", NULL, NULL,
+      "where this layer lies, why, and each of its tensors" },
+    { "hf-map", '\0', CLI_FLAG, offsetof(plan_arguments, wants_map), NULL, NULL, NULL,
+      "print the plain device map of transformers, one JSON object" },
+    { "json", '\0', CLI_FLAG, offsetof(plan_arguments, wants_json), NULL, NULL, NULL,
+      "print the plan: berth-plan(5)" },
+    { "output", 'o', CLI_TEXT, offsetof(plan_arguments, output), "FILE", NULL, NULL,
+      "write the plan (with --hf-map the map) into this file" },
+    { "force", 'f', CLI_FLAG, offsetof(plan_arguments, may_overwrite), NULL, NULL, NULL,
+      "replace a file that is there" },
+    MODEL_OPTIONS(plan_arguments, model),
+};
+
+static const cli_example plan_examples[] = {
+    { "berth plan ./model --max-memory 0=20GiB,1=20GiB,cpu=64GiB --type nf4 --double-quant",
+      "where each layer goes, what it costs a token, and why" },
+    { "berth plan ./model -m 0=10GB,cpu=30GB --like hf5 --hf-map",
+      "the device_map of from_pretrained(device_map=\"auto\")" },
+    { "berth plan ./model -m 0=20GiB,cpu=64GiB -o plan.json", "a plan to keep and edit" },
+    { "berth plan ./model --check plan.json", "does it still belong and fit?" },
+    { "berth plan ./model -m 0=8GiB,cpu=64GiB --explain 37", "one layer, tensor by tensor" },
+    { "berth plan ./model -m 0=8GiB --tensor-parallel 1/4 -o rank1.json",
+      "what the second of four ranks holds" },
+};
+
+static const char *const plan_description[] = {
+    "Decides where every tensor of MODEL lies, from headers and config.json alone, and "
+    "predicts what that costs: bytes over each link for a token, tokens per second. "
+    "Layers stay whole; what does not fit on the device that computes them is streamed "
+    "to it, and what stays is chosen for the shortest time. Nothing is filled past its "
+    "budget.",
+    "With --mode or --like the map is that of transformers, mistakes and refusals "
+    "included, and --max-memory is read as it reads it; with --device-map it is given. "
+    "Sizes and predictions are berth's own in either case.",
+    "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine. "
+    "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
+    "smallest change that would do.",
+    NULL,
+};
+
+/* What a run owns. */
+typedef struct planning {
+    session *s;
+    const plan_arguments *a;
+    berth_plan_options options;
+    encoding_skips skips;
+    berth_checkpoint *checkpoint;
+    berth_plan *plan;
+    uint32_t layer; /* of --explain */
+    bool has_error; /* among the findings */
+} planning;
+
+/* ----------------------------------------------------------------------- checks */
+
+/* What makes a plan has no meaning for one that is there. */
+static berth_status
+check_of_check(const cli_call *call)
+{
+    static const char *const making[]
+        = { "type", "double-quant", "block-size", "storage", "dtype", "skip-modules",
+            "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
+            "reserve-percent", "reserve", "pin", "no-offload", "slots", "link", "link-file",
+            "mode", "like", "cpu-offload", "offload-buffers", "device-map",
+            "architectures", "tensor-parallel" };
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < sizeof making / sizeof making[0] && status == BERTH_OK; i++)
+        status = cli_refuse(call, making[i], "with --check");
+    return status;
+}
+
+static berth_status
+check_arguments(const cli_call *call)
+{
+    const plan_arguments *const a = call->arguments;
+    const bool is_imitating = cli_is_given(call, "mode") || cli_is_given(call, "like");
+    const char *const why_not = a->device_map != NULL ? "with --device-map"
+                                : is_imitating        ? NULL
+                                                      : "without --mode or --like";
+    berth_status status = BERTH_OK;
+
+    if (a->check != NULL)
+        status = check_of_check(call);
+    if (status == BERTH_OK && a->device_map != NULL)
+        status = cli_refuse(call, "mode", "with --device-map");
+    if (status == BERTH_OK && is_imitating && a->device_map == NULL)
+        status = cli_refuse(call, "tensor-parallel", "with --mode or --like");
+    if (status == BERTH_OK && why_not != NULL)
+        status = cli_refuse(call, "cpu-offload", why_not);
+    if (status == BERTH_OK && why_not != NULL)
+        status = cli_refuse(call, "offload-buffers", why_not);
+    if (status == BERTH_OK && a->wants_map)
+        status = cli_refuse(call, "json", "with --hf-map");
+    if (status == BERTH_OK && (a->wants_map || a->wants_json))
+        status = cli_refuse(call, "explain", a->wants_map ? "with --hf-map" : "with --json");
+    if (status == BERTH_OK && a->output == NULL)
+        status = cli_refuse(call, "force", "without --output");
+    return status;
+}
+
+static berth_status
+bad_value(const planning *p, const char *option, const char *text, const char *wanted)
+{
+    char shown[128];
+
+    berth_text_escape(text, strlen(text), shown, sizeof shown);
+    return cli_usage_error(p->s->call->command, "--%s: `%s` is not %s", option, shown,
+                           wanted);
+}
+
+/* ---------------------------------------------------------------------- options */
+
+/* Per cent, as the share that stays free. */
+static berth_status
+take_reserve(planning *p)
+{
+    const char *const given = p->a->reserve_percent;
+    char text[32];
+    uint64_t share = 0;
+
+    if (!cli_is_given(p->s->call, "reserve-percent"))
+        return BERTH_OK;
+    snprintf(text, sizeof text, "%s%%", given);
+    if (strlen(given) > 16 || strchr(given, '%') != NULL
+        || berth_share_parse(text, &share, NULL) != BERTH_OK)
+        return bad_value(p, "reserve-percent", given, "a number from 0 to 100");
+    p->options.reserve_share = share > 0 ? share : BERTH_RESERVE_NONE;
+    return BERTH_OK;
+}
+
+/* "1/4" */
+static berth_status
+take_rank(planning *p)
+{
+    const char *const given = p->a->parallel;
+    const char *const slash = given != NULL ? strchr(given, '/') : NULL;
+    uint64_t rank = 0;
+    uint64_t ranks = 0;
+
+    if (given == NULL)
+        return BERTH_OK;
+    if (slash == NULL || !number_is_read(given, (size_t)(slash - given), &rank)
+        || !number_is_read(slash + 1, strlen(slash + 1), &ranks) || ranks > 1024
+        || rank >= ranks)
+        return bad_value(p, "tensor-parallel", given,
+                         "a rank, from 0 on, of at most 1024, as in 0/4");
+    p->options.rank = (uint32_t)rank;
+    p->options.ranks = (uint32_t)ranks;
+    return BERTH_OK;
+}
+
+static berth_status
+take_numbers(planning *p)
+{
+    const plan_arguments *const a = p->a;
+    berth_status status;
+
+    if (!number_is_read(a->context, strlen(a->context), &p->options.context))
+        return bad_value(p, "context", a->context, "a number of tokens such as 4096 or 8k");
+    if (!number_is_read(a->batch, strlen(a->batch), &p->options.batch)
+        || p->options.batch == 0)
+        return bad_value(p, "batch", a->batch, "a number of sequences from 1 up");
+    if (a->slots > 8)
+        return cli_usage_error(p->s->call->command, "--slots: more than 8");
+    status = take_rank(p);
+    return status == BERTH_OK ? take_reserve(p) : status;
+}
+
+/* A map is imitated where one of these was given, and none is in a file. */
+static const char *
+mode_of(const planning *p)
+{
+    /* In the order of MODES. */
+    static const char *const modes[] = { "auto", "balanced", "balanced_low_0",
+                                         "sequential" };
+    const cli_call *const call = p->s->call;
+
+    if (cli_is_given(call, "mode"))
+        return modes[p->a->mode];
+    return cli_is_given(call, "like") && p->a->device_map == NULL ? "auto" : NULL;
+}
+
+static void
+fill_options(planning *p, int32_t type)
+{
+    const plan_arguments *const a = p->a;
+    const encoding_arguments *const e = &a->encoding;
+    berth_plan_options *const options = &p->options;
+
+    options->type = type;
+    options->dtype = encoding_dtype(e->dtype);
+    options->storage = encoding_dtype(e->storage);
+    options->block_size = e->block_size;
+    options->double_quant = e->is_double;
+    options->takes_experts = e->takes_experts;
+    options->like = encoding_era(e->like);
+    options->skip_modules = p->skips.items;
+    options->skip_count = p->skips.count;
+    options->has_skips = e->skip_modules != NULL;
+    options->keep = e->keep.items;
+    options->keep_count = e->keep.count;
+    options->only = e->only.items;
+    options->only_count = e->only.count;
+    options->rules = e->rules;
+    options->max_memory = a->max_memory;
+    options->reserve = a->reserve;
+    options->pins = a->pins.items;
+    options->pin_count = a->pins.count;
+    options->no_offload = a->no_offload;
+    options->mode = mode_of(p);
+    options->device_map = a->device_map;
+    options->cpu_offload = a->has_cpu_offload;
+    options->buffer_offload = a->has_buffer_offload;
+    options->architectures = a->architectures;
+    options->cache_dtype = encoding_dtype(a->cache_dtype);
+    options->slots = a->slots;
+    options->link_file = a->link_file;
+    options->links = a->links;
+    if (a->link_file == NULL && a->links != NULL && strchr(a->links, '=') == NULL) {
+        options->link_file = a->links;
+        options->links = NULL;
+    }
+}
+
+/* ------------------------------------------------------------------------- plan */
+
+static void
+on_finding(void *user, const berth_finding *finding)
+{
+    planning *const p = user;
+
+    p->has_error = p->has_error || finding->severity == BERTH_SEVERITY_ERROR;
+    session_print_finding(p->s, finding);
+}
+
+/* Unless it was among the findings. */
+static berth_status
+tell(const planning *p, berth_status status, const berth_error *error)
+{
+    return status == BERTH_OK || p->has_error ? status
+                                              : cli_error(p->s->call->command, error);
+}
+
+static berth_status
+open_model(planning *p)
+{
+    berth_open_options options;
+    berth_error error;
+    berth_status status;
+
+    berth_open_options_init(&options);
+    model_options_fill(&options, &p->a->model);
+    options.finding = on_finding;
+    options.finding_user = p;
+    status = berth_checkpoint_open(p->s->context, p->a->common.operands[0], &options,
+                                   &p->checkpoint, &error);
+    return tell(p, status, &error);
+}
+
+static berth_status
+make_plan(planning *p)
+{
+    berth_error error;
+    berth_status status;
+
+    if (p->a->check != NULL) {
+        status = berth_plan_open(p->s->context, p->a->check, &p->plan, &error);
+        if (status == BERTH_OK)
+            status = berth_plan_check(p->plan, p->s->context, p->checkpoint,
+                                      p->a->max_memory, on_finding, p, &error);
+    } else {
+        p->options.finding = on_finding;
+        p->options.finding_user = p;
+        status = berth_plan_create(p->s->context, p->checkpoint, &p->options, &p->plan,
+                                   &error);
+    }
+    return tell(p, status, &error);
+}
+
+static berth_status
+find_layer(planning *p)
+{
+    if (p->a->layer == NULL || plan_has_layer(p->plan, p->a->layer, &p->layer))
+        return BERTH_OK;
+    return bad_value(p, "explain", p->a->layer,
+                     "a layer of the plan: give its whole name, as the table shows it");
+}
+
+/* ----------------------------------------------------------------------- output */
+
+static int
+put_text(void *user, const char *text, size_t length)
+{
+    output_bytes(user, text, length);
+    return output_is_closed(user);
+}
+
+/* The map, or the plan. */
+static berth_status
+write_document(const planning *p, output *out)
+{
+    berth_error error;
+    berth_status status = BERTH_OK;
+
+    if (p->a->wants_map)
+        plan_print_map(out, p->plan);
+    else
+        status = berth_plan_print(p->plan, put_text, out, &error);
+    if (status == BERTH_OK || output_is_closed(out)) /* whoever ends the file says it */
+        return BERTH_OK;
+    return cli_error(p->s->call->command, &error);
+}
+
+static berth_status
+save_document(const planning *p)
+{
+    berth_status status;
+    save v;
+
+    interrupt_job_begin();
+    status = save_begin(&v, p->s->call->command, p->a->output, p->a->may_overwrite);
+    if (status == BERTH_OK)
+        status = save_end(&v, write_document(p, &v.out));
+    interrupt_job_end();
+    return status;
+}
+
+static berth_status
+show(const planning *p)
+{
+    const plan_arguments *const a = p->a;
+
+    if (a->wants_map || a->wants_json)
+        return a->output == NULL ? write_document(p, &p->s->out) : BERTH_OK;
+    if (a->layer != NULL)
+        plan_print_layer(p->s, p->plan, p->layer);
+    else if (a->check != NULL)
+        output_text(&p->s->out, "the plan belongs to this model, and it fits\n");
+    else
+        plan_print(p->s, p->plan);
+    return BERTH_OK;
+}
+
+/* ---------------------------------------------------------------------- command */
+
+static berth_status
+run(planning *p)
+{
+    berth_status status = open_model(p);
+
+    if (status == BERTH_OK)
+        status = make_plan(p);
+    if (status == BERTH_OK)
+        status = find_layer(p);
+    if (status == BERTH_OK && p->a->output != NULL)
+        status = save_document(p);
+    return status == BERTH_OK ? show(p) : status;
+}
+
+static berth_status
+plan_run(session *s)
+{
+    /* In the order of TYPES. */
+    static const int32_t encodings[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
+                                         BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
+    const plan_arguments *const a = s->call->arguments;
+    planning p = { .s = s, .a = a };
+    berth_status status = check_arguments(s->call);
+
+    berth_plan_options_init(&p.options);
+    if (status == BERTH_OK)
+        status = encoding_check(s->call, &a->encoding, encodings[a->encoding.type]);
+    if (status == BERTH_OK)
+        status = take_numbers(&p);
+    if (status == BERTH_OK)
+        status = encoding_skips_init(&p.skips, s->call, a->encoding.skip_modules);
+    if (status == BERTH_OK)
+        status = session_start(s, STDERR_FILENO, PROGRESS_NEVER);
+    if (status == BERTH_OK) {
+        fill_options(&p, encodings[a->encoding.type]);
+        status = run(&p);
+    }
+    berth_plan_destroy(p.plan);
+    berth_checkpoint_close(p.checkpoint);
+    encoding_skips_fini(&p.skips);
+    return status;
+}
+
+static berth_status
+plan_settle(cli_call *call)
+{
+    plan_arguments *const arguments = call->arguments;
+
+    return model_settle(call, &arguments->model);
+}
+
+const cli_command plan_command = {
+    .name = "plan",
+    .help = "where every byte of a model goes, and why",
+    .description = plan_description,
+    .operand = "MODEL",
+    .options = plan_options,
+    .option_count = sizeof plan_options / sizeof plan_options[0],
+    .examples = plan_examples,
+    .example_count = sizeof plan_examples / sizeof plan_examples[0],
+    .arguments_size = sizeof(plan_arguments),
+    .settle = plan_settle,
+    .run = plan_run,
+};

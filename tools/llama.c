@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * llama.c - berth-llama: the reference decoder, and an example of how berth is used.
+ *
+ *   checkpoint ─▶ plan ─▶ load ─▶ a pass over the layers for the prompt, then one for
+ *   each token: acquire a layer, compute, release it
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/llama_error.h"
+#include "tools/llama_file.h"
+#include "tools/llama_math.h"
+#include "tools/llama_options.h"
+#include "tools/llama_run.h"
+
+#define TEXT_CAPACITY 8192
+
+/* Everything that is made, in the order in which it is made. */
+typedef struct program {
+    llama_options options;
+    llama_tokens tokens;  /* prompt, then what was generated */
+    uint32_t prompt;      /* tokens of it */
+    llama_config config;
+    berth_context *context;
+    berth_checkpoint *checkpoint;
+    berth_devices *devices;
+    bool is_simulated;
+    berth_plan *plan;
+    berth_model *model;
+    berth_load_report report;
+    llama_run *run;
+    float *logits;
+    double load_seconds;
+    double prompt_seconds;
+    double generate_seconds;
+} program;
+
+static double
+now_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* -------------------------------------------------------------------------- making */
+
+/* Budgets for devices that are simulated: all of each, and of the host what is free. */
+static const char *
+describe_memory(const program *p, char *text, size_t capacity)
+{
+    berth_host host;
+    size_t used = 0;
+
+    if (berth_host_get(p->context, &host, NULL) != BERTH_OK)
+        return NULL;
+    for (uint32_t i = 0; i < berth_devices_count(p->devices) && used < capacity; i++) {
+        berth_device device;
+
+        berth_devices_get(p->devices, i, &device);
+        if (!device.is_host)
+            used += (size_t)snprintf(text + used, capacity - used, "%u=%" PRIu64 ",",
+                                     (unsigned)i, device.memory_bytes);
+    }
+    if (used > 0 && used < capacity)
+        snprintf(text + used, capacity - used, "cpu=%" PRIu64 ",disk=inf",
+                 host.memory_available);
+    return used > 0 ? text : NULL;
+}
+
+static berth_status
+make_plan(program *p, berth_error *error)
+{
+    berth_plan_options options;
+    char memory[TEXT_CAPACITY];
+    berth_status status;
+
+    if (p->options.plan != NULL)
+        return berth_plan_open(p->context, p->options.plan, &p->plan, error);
+    status = llama_options_plan(&p->options, &options);
+    if (status != BERTH_OK) {
+        error->status = BERTH_OK; /* it has been told */
+        return status;
+    }
+    if (options.max_memory == NULL && p->devices != NULL)
+        options.max_memory = describe_memory(p, memory, sizeof memory);
+    return berth_plan_create(p->context, p->checkpoint, &options, &p->plan, error);
+}
+
+/* A processor alone is what a plan without devices is for. */
+static berth_status
+open_devices(program *p, berth_error *error)
+{
+    const char *const words = p->options.devices;
+    berth_status status = BERTH_OK;
+
+    if (words != NULL && strcmp(words, "cpu") != 0)
+        status = berth_devices_open(p->context, words, &p->devices, error);
+    for (uint32_t i = 0;
+         status == BERTH_OK && p->devices != NULL && i < berth_devices_count(p->devices);
+         i++) {
+        berth_device device;
+
+        berth_devices_get(p->devices, i, &device);
+        p->is_simulated = p->is_simulated || device.is_simulated;
+    }
+    return status;
+}
+
+static berth_status
+load(program *p, berth_error *error)
+{
+    const double began = now_seconds();
+    berth_load_options options;
+    berth_job *job;
+    berth_status status;
+
+    berth_load_options_init(&options);
+    options.devices = p->devices;
+    options.report = &p->report;
+    options.offload_dir = p->options.offload_dir;
+    status = berth_load_start(p->context, p->checkpoint, p->plan, &options, &job, error);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &p->model, error);
+    p->load_seconds = now_seconds() - began;
+    return status;
+}
+
+static berth_status
+make_run(program *p, berth_error *error)
+{
+    const llama_options *const o = &p->options;
+    const uint32_t wanted = p->tokens.count + o->generate;
+    const uint64_t logits
+        = (uint64_t)p->config.vocab * (o->logits != NULL ? p->tokens.count : 1);
+    const llama_run_options options = {
+        .context = p->context,
+        .checkpoint = p->checkpoint,
+        .plan = p->plan,
+        .devices = p->devices,
+        .model = p->model,
+        .config = &p->config,
+        .capacity = o->context > wanted ? o->context : wanted,
+        .batch = o->batch,
+        .threads = o->threads,
+        .cache_dtype = llama_options_dtype(o->cache_dtype),
+        .has_int8_inputs = o->has_int8_inputs,
+    };
+
+    p->logits = malloc(logits * sizeof *p->logits);
+    if (p->logits == NULL)
+        return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for logits");
+    return llama_run_create(&options, &p->run, error);
+}
+
+static berth_status
+make_all(program *p, berth_error *error)
+{
+    const llama_options *const o = &p->options;
+    berth_status status
+        = o->tokens != NULL
+              ? llama_tokens_parse(&p->tokens, o->tokens, strlen(o->tokens), error)
+              : llama_tokens_read(&p->tokens, o->tokens_file, error);
+
+    if (status == BERTH_OK && p->tokens.count == 0)
+        status = llama_fail(error, BERTH_EINVAL, "tokens", "there are none");
+    p->prompt = p->tokens.count;
+    if (status == BERTH_OK)
+        status = berth_context_create(NULL, &p->context, error);
+    if (status == BERTH_OK)
+        status = berth_checkpoint_open(p->context, o->model, NULL, &p->checkpoint, error);
+    if (status == BERTH_OK)
+        status = llama_config_read(p->context, p->checkpoint, &p->config, error);
+    if (status == BERTH_OK)
+        status = open_devices(p, error);
+    if (status == BERTH_OK)
+        status = make_plan(p, error);
+    if (status == BERTH_OK)
+        status = load(p, error);
+    if (status == BERTH_OK)
+        status = make_run(p, error);
+    return status;
+}
+
+/* The reverse of how it was made. */
+static void
+free_all(program *p)
+{
+    llama_run_destroy(p->run);
+    free(p->logits);
+    berth_model_destroy(p->model);
+    berth_plan_destroy(p->plan);
+    berth_devices_close(p->devices);
+    berth_checkpoint_close(p->checkpoint);
+    berth_context_destroy(p->context);
+    llama_tokens_free(&p->tokens);
+}
+
+/* ------------------------------------------------------------------------- running */
+
+/* The prompt's pass. Its last logits are then the first of p->logits. */
+static berth_status
+run_prompt(program *p, berth_error *error)
+{
+    const bool wants_all = p->options.logits != NULL;
+    const uint64_t last
+        = wants_all ? (uint64_t)(p->prompt - 1) * p->config.vocab : 0;
+    const double began = now_seconds();
+    berth_status status
+        = llama_run_feed(p->run, p->tokens.ids, p->prompt, wants_all, p->logits, error);
+
+    p->prompt_seconds = now_seconds() - began;
+    if (status == BERTH_OK && wants_all)
+        status = llama_logits_write(p->options.logits, p->tokens.ids, p->prompt, p->logits,
+                                    p->config.vocab, error);
+    memmove(p->logits, p->logits + last, p->config.vocab * sizeof *p->logits);
+    return status;
+}
+
+static berth_status
+generate(program *p, berth_error *error)
+{
+    const double began = now_seconds();
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < p->options.generate && status == BERTH_OK; i++) {
+        const uint32_t *ids;
+
+        if (i > 0) {
+            ids = p->tokens.ids + p->tokens.count - 1;
+            status = llama_run_feed(p->run, ids, 1, false, p->logits, error);
+        }
+        if (status == BERTH_OK)
+            status = llama_tokens_add(&p->tokens,
+                                      llama_math_largest(p->logits, p->config.vocab),
+                                      error);
+        if (status == BERTH_OK && !p->options.wants_json) {
+            printf("%s%" PRIu32, i > 0 ? " " : "", p->tokens.ids[p->tokens.count - 1]);
+            fflush(stdout);
+        }
+    }
+    p->generate_seconds = now_seconds() - began;
+    return status;
+}
+
+/* ------------------------------------------------------------------------ printing */
+
+/* The first id comes from the prompt's pass: one pass less than there are ids. */
+static uint32_t
+passes(const program *p)
+{
+    return p->options.generate - 1;
+}
+
+static double
+tokens_per_second(const program *p)
+{
+    return p->generate_seconds > 0 ? passes(p) / p->generate_seconds : 0;
+}
+
+static void
+print_numbers(const program *p)
+{
+    const uint64_t bytes = llama_run_token_bytes(p->run);
+    char size[BERTH_SIZE_CAPACITY];
+
+    fprintf(stderr, "load      %.3f s\n", p->load_seconds);
+    fprintf(stderr, "prompt    %" PRIu32 " tokens in %.3f s, %.1f tokens/s\n", p->prompt,
+            p->prompt_seconds, p->prompt / p->prompt_seconds);
+    if (passes(p) > 0)
+        fprintf(stderr,
+                "generate  %" PRIu32 " tokens in %.3f s, %.2f tokens/s, %.2f GB/s (%s a "
+                "token), %" PRIu32 " threads\n",
+                passes(p), p->generate_seconds, tokens_per_second(p),
+                (double)bytes * tokens_per_second(p) / 1e9, berth_size_format(bytes, size),
+                llama_run_threads(p->run));
+    if (p->is_simulated)
+        fprintf(stderr, "simulated devices: %.6f s of their time; the above is this "
+                        "machine's\n",
+                berth_devices_seconds(p->devices));
+}
+
+static void
+print_json(const program *p)
+{
+    berth_lease_summary leases;
+
+    berth_model_leases(p->model, &leases);
+    printf("{\"tokens\": [");
+    for (uint32_t i = p->prompt; i < p->tokens.count; i++)
+        printf("%s%" PRIu32, i > p->prompt ? ", " : "", p->tokens.ids[i]);
+    printf("], \"prompt_tokens\": %" PRIu32 ", \"load_seconds\": %.6f, "
+           "\"prompt_seconds\": %.6f, \"generate_seconds\": %.6f, "
+           "\"generate_passes\": %" PRIu32 ", \"tokens_per_second\": %.3f, "
+           "\"token_bytes\": %" PRIu64 ", \"threads\": %" PRIu32
+           ", \"placed_bytes\": %" PRIu64 ", \"streamed_bytes\": %" PRIu64
+           ", \"streamed_disk_bytes\": %" PRIu64 ", \"is_simulated\": %s",
+           p->prompt, p->load_seconds, p->prompt_seconds, p->generate_seconds, passes(p),
+           tokens_per_second(p), llama_run_token_bytes(p->run), llama_run_threads(p->run),
+           p->report.placed_bytes, leases.copied_bytes, leases.disk_bytes,
+           p->is_simulated ? "true" : "false");
+    if (p->is_simulated)
+        printf(", \"simulated_seconds\": %.9f", berth_devices_seconds(p->devices));
+    printf("}\n");
+}
+
+static void
+print_error(const berth_error *error)
+{
+    char text[TEXT_CAPACITY];
+
+    berth_error_format(error, text, sizeof text);
+    fprintf(stderr, "berth-llama: error: %s\n", text);
+}
+
+/* ---------------------------------------------------------------------------- main */
+
+static berth_status
+run(program *p)
+{
+    berth_error error = { .status = BERTH_OK };
+    berth_status status = make_all(p, &error);
+
+    if (status == BERTH_OK)
+        status = run_prompt(p, &error);
+    if (status == BERTH_OK)
+        status = generate(p, &error);
+    if (!p->options.wants_json && p->tokens.count > p->prompt)
+        printf("\n");
+    if (status == BERTH_OK && p->options.wants_json)
+        print_json(p);
+    if (status == BERTH_OK && !p->options.is_quiet)
+        print_numbers(p);
+    if (status != BERTH_OK && error.status != BERTH_OK)
+        print_error(&error);
+    free_all(p);
+    return status;
+}
+
+int
+main(int argc, char **argv)
+{
+    program p = { .prompt = 0 };
+    berth_status status = llama_options_parse(argc, argv, &p.options);
+
+    if (status == BERTH_OK && p.options.wants_help)
+        llama_options_print_help(stdout);
+    else if (status == BERTH_OK && p.options.wants_version)
+        printf("berth-llama %s\n", berth_version());
+    else if (status == BERTH_OK)
+        status = run(&p);
+    if (fflush(stdout) != 0 && status == BERTH_OK) {
+        fprintf(stderr, "berth-llama: error: standard output could not be written\n");
+        status = BERTH_EIO;
+    }
+    return -status; /* exit codes are negated statuses */
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama_error.h - failures of the decoder itself, told as those of berth are. */
+#ifndef BERTH_TOOLS_LLAMA_ERROR_H
+#define BERTH_TOOLS_LLAMA_ERROR_H
+
+#include "loader/berth.h"
+
+/*
+ * Fills `error` (NULL is allowed): `subject` is a tensor, a key of config.json or an
+ * option, as it came; NULL: none. The reason is the plainest of the status. Returns
+ * `status`.
+ */
+__attribute__((format(printf, 4, 5))) berth_status
+llama_fail(berth_error *error, berth_status status, const char *subject,
+           const char *format, ...);
+
+#endif

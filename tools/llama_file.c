@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama_file.c - see llama_file.h. */
+#define _POSIX_C_SOURCE 200809L /* fileno */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tools/llama_error.h"
+#include "tools/llama_file.h"
+
+#define HEADER_CAPACITY 512
+#define READ_BYTES 65536u
+
+/* -------------------------------------------------------------------------- tokens */
+
+void
+llama_tokens_free(llama_tokens *tokens)
+{
+    free(tokens->ids);
+    *tokens = (llama_tokens){ .ids = NULL };
+}
+
+berth_status
+llama_tokens_add(llama_tokens *tokens, uint32_t id, berth_error *error)
+{
+    if (tokens->count == tokens->capacity) {
+        const uint32_t capacity = tokens->capacity > 0 ? 2 * tokens->capacity : 256;
+        uint32_t *const ids = realloc(tokens->ids, capacity * sizeof *ids);
+
+        if (ids == NULL)
+            return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for tokens");
+        tokens->ids = ids;
+        tokens->capacity = capacity;
+    }
+    tokens->ids[tokens->count++] = id;
+    return BERTH_OK;
+}
+
+berth_status
+llama_tokens_parse(llama_tokens *tokens, const char *text, size_t length,
+                   berth_error *error)
+{
+    uint64_t number = 0;
+    bool is_number = false;
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i <= length && status == BERTH_OK; i++) {
+        const char c = text[i < length ? i : 0];
+
+        if (i < length && c >= '0' && c <= '9') {
+            number = number * 10 + (uint64_t)(c - '0');
+            is_number = true;
+            if (number > INT32_MAX)
+                status = llama_fail(error, BERTH_EINVAL, "tokens", "a number is no token");
+        } else if (i == length || (c != '\0' && strchr(" ,\n\r\t[]", c) != NULL)) {
+            if (is_number)
+                status = llama_tokens_add(tokens, (uint32_t)number, error);
+            number = 0;
+            is_number = false;
+        } else {
+            status = llama_fail(error, BERTH_EINVAL, "tokens",
+                                "character %zu is neither a digit nor a comma", i + 1);
+        }
+    }
+    return status;
+}
+
+berth_status
+llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error)
+{
+    FILE *const file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    char *text = NULL;
+    size_t length = 0;
+    size_t got = 0;
+    berth_status status = BERTH_OK;
+
+    if (file == NULL)
+        return llama_fail(error, BERTH_ENOENT, path, "%s", strerror(errno));
+    do {
+        char *const longer = realloc(text, length + READ_BYTES);
+
+        if (longer == NULL) {
+            status = llama_fail(error, BERTH_ENOMEM, path, "no memory for the tokens");
+            break;
+        }
+        text = longer;
+        got = fread(text + length, 1, READ_BYTES, file);
+        length += got;
+    } while (got > 0);
+    if (status == BERTH_OK && ferror(file))
+        status = llama_fail(error, BERTH_EIO, path, "%s", strerror(errno));
+    if (status == BERTH_OK)
+        status = llama_tokens_parse(tokens, text, length, error);
+    free(text);
+    if (file != stdin)
+        fclose(file);
+    return status;
+}
+
+/* -------------------------------------------------------------------------- logits */
+
+/* Length and text of the header, padded so that numbers begin at a multiple of 8. */
+static size_t
+format_header(char *header, uint32_t count, uint32_t vocab)
+{
+    const uint64_t ids = (uint64_t)count * sizeof(int64_t);
+    const uint64_t end = ids + (uint64_t)count * vocab * sizeof(float);
+    size_t length
+        = (size_t)snprintf(header, HEADER_CAPACITY,
+                           "{\"input_ids\":{\"dtype\":\"I64\",\"shape\":[1,%" PRIu32 "],"
+                           "\"data_offsets\":[0,%" PRIu64 "]},"
+                           "\"logits\":{\"dtype\":\"F32\",\"shape\":[1,%" PRIu32 ",%" PRIu32
+                           "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
+                           count, ids, count, vocab, ids, end);
+
+    while (length % 8 != 0)
+        header[length++] = ' ';
+    return length;
+}
+
+/* Numbers of the format are little-endian, as those of every machine berth is built for. */
+static bool
+is_written(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
+           uint32_t vocab)
+{
+    char header[HEADER_CAPACITY];
+    const uint64_t length = format_header(header, count, vocab);
+    const size_t values = (size_t)count * vocab;
+    bool is_good = fwrite(&length, sizeof length, 1, file) == 1
+                   && fwrite(header, 1, length, file) == length;
+
+    for (uint32_t i = 0; i < count && is_good; i++) {
+        const int64_t id = ids[i];
+
+        is_good = fwrite(&id, sizeof id, 1, file) == 1;
+    }
+    return is_good && fwrite(logits, sizeof *logits, values, file) == values;
+}
+
+berth_status
+llama_logits_write(const char *path, const uint32_t *ids, uint32_t count,
+                   const float *logits, uint32_t vocab, berth_error *error)
+{
+    FILE *const file = fopen(path, "wb");
+    struct stat about;
+    bool is_regular;
+    bool is_good;
+    int why;
+
+    if (file == NULL)
+        return llama_fail(error, BERTH_EIO, path, "%s", strerror(errno));
+    is_regular = fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode);
+    is_good = is_written(file, ids, count, logits, vocab);
+    why = errno;
+    if (fclose(file) != 0 && is_good) {
+        is_good = false;
+        why = errno;
+    }
+    if (is_good)
+        return BERTH_OK;
+    if (is_regular) /* and no device or pipe */
+        remove(path);
+    return llama_fail(error, BERTH_EIO, path, "%s", strerror(why));
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama_file.h - token ids from a text, logits into a safetensors file. */
+#ifndef BERTH_TOOLS_LLAMA_FILE_H
+#define BERTH_TOOLS_LLAMA_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader/berth.h"
+
+typedef struct llama_tokens {
+    uint32_t *ids;
+    uint32_t count;
+    uint32_t capacity;
+} llama_tokens;
+
+void llama_tokens_free(llama_tokens *tokens);
+/* BERTH_ENOMEM. */
+berth_status llama_tokens_add(llama_tokens *tokens, uint32_t id, berth_error *error);
+/* Whole numbers with commas, blanks, brackets between them. BERTH_EINVAL, BERTH_ENOMEM. */
+berth_status llama_tokens_parse(llama_tokens *tokens, const char *text, size_t length,
+                                berth_error *error);
+/* The same from a file; "-": standard input. Also BERTH_ENOENT, BERTH_EIO. */
+berth_status llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error);
+
+/*
+ * Writes input_ids [1, count] as I64 and logits [1, count, vocab] as F32; a file that
+ * was there is replaced, one that could not be completed is removed. BERTH_EIO.
+ */
+berth_status llama_logits_write(const char *path, const uint32_t *ids, uint32_t count,
+                                const float *logits, uint32_t vocab, berth_error *error);
+
+#endif

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * llama_matrix.c - see llama_matrix.h.
+ *
+ * A share of rows of a weight is a weight itself, so that threads which are there
+ * already multiply by shares, each with a call of berth_values_multiply() that starts
+ * no thread. A share begins where a block of a 4-bit weight does.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/llama_error.h"
+#include "tools/llama_math.h"
+#include "tools/llama_matrix.h"
+
+#define SHARE_VALUES (UINT64_C(1) << 18) /* so many are worth a turn */
+#define SHARE_ROWS 512u                  /* at most, where outputs are put apart */
+#define DOUBLE_BLOCK 256u                /* statistics that share a second level */
+#define BLOCK_MIN 32u
+#define BLOCK_MAX 4096u
+#define INT8_THRESHOLD 6.0f              /* as LLM.int8() has it */
+
+struct llama_multiplier {
+    berth_context *context;
+    llama_pool *pool;
+    uint64_t columns;
+    uint64_t absmax_count;  /* floats of a thread for statistics */
+    uint64_t scratch_count; /* floats of a thread */
+    float *scratch;
+    bool has_int8_inputs;
+    /* the call under way */
+    const llama_product *products;
+    _Atomic int32_t status; /* of the first that failed */
+};
+
+/* ------------------------------------------------------------------------ matrices */
+
+static const berth_model_part *
+find_part(const berth_model_tensor *tensor, int32_t role)
+{
+    for (uint32_t i = 0; i < tensor->part_count; i++)
+        if (tensor->parts[i].role == role)
+            return &tensor->parts[i];
+    return NULL;
+}
+
+/* The part's memory; NULL, and BERTH_EINTERNAL, where it is not there as it should be. */
+static const void *
+take_part(const berth_model_tensor *tensor, int32_t role, uint64_t bytes,
+          berth_status *status, berth_error *error)
+{
+    const berth_model_part *const part = find_part(tensor, role);
+
+    if (*status != BERTH_OK)
+        return NULL;
+    if (part == NULL || part->memory == NULL || part->bytes < bytes) {
+        *status = llama_fail(error, BERTH_EINTERNAL, tensor->name,
+                             "is not in memory as its shape says");
+        return NULL;
+    }
+    return part->memory;
+}
+
+static uint64_t
+count_blocks(const llama_matrix *m)
+{
+    const uint64_t elements = m->rows * m->columns;
+
+    return elements / m->block_size + (elements % m->block_size != 0);
+}
+
+static berth_status
+take_4bit(const berth_model_tensor *tensor, llama_matrix *m, berth_error *error)
+{
+    const uint64_t blocks = count_blocks(m);
+    berth_status status = BERTH_OK;
+
+    m->is_double = tensor->is_double != 0;
+    m->offset = tensor->offset;
+    m->codes = take_part(tensor, BERTH_ROLE_CODES, (m->rows * m->columns + 1) / 2, &status,
+                         error);
+    m->absmax = take_part(tensor, BERTH_ROLE_ABSMAX, m->is_double ? blocks : blocks * 4,
+                          &status, error);
+    if (m->is_double)
+        m->absmax2 = take_part(tensor, BERTH_ROLE_ABSMAX2,
+                               (blocks + DOUBLE_BLOCK - 1) / DOUBLE_BLOCK * 4, &status,
+                               error);
+    return status;
+}
+
+berth_status
+llama_matrix_take(const berth_model_tensor *tensor, llama_matrix *out, berth_error *error)
+{
+    const bool is_4bit = tensor->encoding == BERTH_ENCODING_NF4
+                         || tensor->encoding == BERTH_ENCODING_FP4;
+    const uint64_t width = berth_dtype_bits(tensor->dtype) / 8;
+    berth_status status = BERTH_OK;
+
+    memset(out, 0, sizeof *out);
+    out->encoding = tensor->encoding;
+    out->dtype = tensor->dtype;
+    out->block_size = tensor->block_size;
+    if (tensor->rank < 1 || tensor->rank > 2 || !llama_math_has_dtype(tensor->dtype)
+        || (is_4bit
+            && (tensor->block_size < BLOCK_MIN || tensor->block_size > BLOCK_MAX))
+        || (!is_4bit && tensor->encoding != BERTH_ENCODING_NATIVE
+            && tensor->encoding != BERTH_ENCODING_INT8))
+        return llama_fail(error, BERTH_EUNSUPPORTED, tensor->name,
+                          "is stored as %s %s, which the decoder does not multiply by",
+                          berth_dtype_name(tensor->dtype),
+                          berth_encoding_name(tensor->encoding));
+    out->rows = tensor->rank == 2 ? tensor->shape[0] : 1;
+    out->columns = tensor->shape[tensor->rank - 1];
+    if (is_4bit)
+        return take_4bit(tensor, out, error);
+    if (tensor->encoding == BERTH_ENCODING_NATIVE) {
+        out->codes = take_part(tensor, BERTH_ROLE_VALUES, tensor->elements * width, &status,
+                               error);
+        return status;
+    }
+    out->codes = take_part(tensor, BERTH_ROLE_CODES, tensor->elements, &status, error);
+    out->absmax = take_part(tensor, BERTH_ROLE_ROW_MAXIMUM, out->rows * 4, &status, error);
+    return status;
+}
+
+uint64_t
+llama_matrix_bytes(const llama_matrix *m)
+{
+    const uint64_t elements = m->rows * m->columns;
+
+    if (m->encoding == BERTH_ENCODING_NATIVE)
+        return elements * berth_dtype_bits(m->dtype) / 8;
+    if (m->encoding == BERTH_ENCODING_INT8)
+        return elements + m->rows * 4;
+    return elements / 2 + count_blocks(m) * (m->is_double ? 1 : 4);
+}
+
+/* ---------------------------------------------------------------------- multiplier */
+
+berth_status
+llama_multiplier_create(berth_context *context, llama_pool *pool, uint64_t columns,
+                        uint32_t block_size, bool has_int8_inputs, llama_multiplier **out,
+                        berth_error *error)
+{
+    /* A share holds whole rows, as many as whole blocks need: see rows_of_share(). */
+    const uint64_t values = SHARE_VALUES + columns * block_size;
+    llama_multiplier *const m = malloc(sizeof *m);
+
+    *out = NULL;
+    if (m == NULL)
+        goto no_memory;
+    *m = (llama_multiplier){ .context = context, .pool = pool, .columns = columns,
+                             .has_int8_inputs = has_int8_inputs };
+    /* Whole second-level blocks on either side of a share. */
+    m->absmax_count = values / BLOCK_MIN + 2 * DOUBLE_BLOCK;
+    m->scratch_count = m->absmax_count + columns + SHARE_ROWS * BERTH_VALUES_INPUTS;
+    m->scratch = malloc(llama_pool_threads(pool) * m->scratch_count * sizeof(float));
+    if (m->scratch == NULL)
+        goto no_memory;
+    *out = m;
+    return BERTH_OK;
+
+no_memory:
+    free(m);
+    return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for products");
+}
+
+void
+llama_multiplier_destroy(llama_multiplier *multiplier)
+{
+    if (multiplier == NULL)
+        return;
+    free(multiplier->scratch);
+    free(multiplier);
+}
+
+/* ---------------------------------------------------------------------- shares */
+
+static uint64_t
+greatest_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static bool
+is_4bit(const llama_matrix *m)
+{
+    return m->encoding == BERTH_ENCODING_NF4 || m->encoding == BERTH_ENCODING_FP4;
+}
+
+/* Rows of a share: whole blocks, and so many that a call is worth its beginning. */
+static uint64_t
+rows_of_share(const llama_matrix *m)
+{
+    const uint64_t step
+        = is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
+    const uint64_t wanted = SHARE_VALUES / m->columns;
+    const uint64_t rows = wanted < SHARE_ROWS ? wanted : SHARE_ROWS;
+
+    return rows < step ? step : rows / step * step;
+}
+
+static uint32_t
+count_shares(const llama_matrix *m)
+{
+    const uint64_t rows = rows_of_share(m);
+
+    return (uint32_t)(m->rows / rows + (m->rows % rows != 0));
+}
+
+/* One share of one product, on one thread. */
+typedef struct share {
+    const llama_multiplier *multiplier;
+    const llama_product *product;
+    const llama_matrix *matrix;
+    uint64_t first;    /* row */
+    uint64_t rows;
+    float *absmax;     /* of the thread; so are these */
+    float *row;        /* a row of the matrix as floats */
+    float *outputs;    /* [BERTH_VALUES_INPUTS][rows] */
+} share;
+
+static void
+describe_share(const share *s, berth_values_options *options,
+               const uint64_t shape[2])
+{
+    berth_values_options_init(options);
+    options->encoding = s->matrix->encoding;
+    options->dtype = s->matrix->dtype;
+    options->block_size = s->matrix->block_size;
+    options->shape = shape;
+    options->rank = 2;
+    options->threads = 1;
+}
+
+/*
+ * Statistics of the share's blocks, decoded from both levels: from a whole block of
+ * the second level on.
+ */
+static berth_status
+recover_absmax(const share *s, uint64_t block, uint64_t elements, const float **out)
+{
+    const llama_matrix *const m = s->matrix;
+    const uint64_t first = block / DOUBLE_BLOCK * DOUBLE_BLOCK;
+    const uint64_t shape[2] = { 1, (block - first) * m->block_size + elements };
+    const uint64_t count = shape[1] / m->block_size + (shape[1] % m->block_size != 0);
+    berth_values_options options;
+    berth_values_buffers buffers;
+
+    describe_share(s, &options, shape);
+    options.double_quant = 1;
+    berth_values_buffers_init(&buffers);
+    buffers.codes = (char *)(uintptr_t)m->codes + first * m->block_size / 2;
+    buffers.codes_bytes = (shape[1] + 1) / 2;
+    buffers.absmax = (char *)(uintptr_t)m->absmax + first;
+    buffers.absmax_bytes = count;
+    buffers.absmax2 = (float *)(uintptr_t)m->absmax2 + first / DOUBLE_BLOCK;
+    buffers.absmax2_bytes = (count + DOUBLE_BLOCK - 1) / DOUBLE_BLOCK * sizeof(float);
+    buffers.offset = m->offset;
+    *out = s->absmax + (block - first);
+    return berth_values_recover(&options, &buffers, s->absmax, count * sizeof(float), NULL);
+}
+
+/* The stored bytes of the share's rows. */
+static berth_status
+find_buffers(const share *s, berth_values_buffers *buffers)
+{
+    const llama_matrix *const m = s->matrix;
+    const uint64_t elements = s->rows * m->columns;
+    const uint64_t before = s->first * m->columns;
+    const float *absmax = m->absmax;
+    berth_status status = BERTH_OK;
+
+    berth_values_buffers_init(buffers);
+    if (m->encoding == BERTH_ENCODING_INT8) {
+        buffers->codes = (char *)(uintptr_t)m->codes + before;
+        buffers->codes_bytes = elements;
+        buffers->absmax = (float *)(uintptr_t)absmax + s->first;
+        buffers->absmax_bytes = s->rows * sizeof(float);
+        return BERTH_OK;
+    }
+    buffers->codes = (char *)(uintptr_t)m->codes + before / 2;
+    buffers->codes_bytes = (elements + 1) / 2;
+    if (m->is_double)
+        status = recover_absmax(s, before / m->block_size, elements, &absmax);
+    else
+        absmax += before / m->block_size;
+    buffers->absmax = (float *)(uintptr_t)absmax;
+    buffers->absmax_bytes
+        = (elements / m->block_size + (elements % m->block_size != 0)) * sizeof(float);
+    return status;
+}
+
+/* By berth: `count` inputs from `first_input` on. */
+static berth_status
+multiply_encoded(const share *s, const berth_values_buffers *buffers, uint32_t first_input,
+                 uint32_t count)
+{
+    const llama_matrix *const m = s->matrix;
+    const uint64_t shape[2] = { s->rows, m->columns };
+    /* A single input's outputs lie where they belong. */
+    float *const to = s->product->outputs + first_input * m->rows + s->first;
+    berth_values_options options;
+    berth_values_product product;
+    berth_status status;
+
+    describe_share(s, &options, shape);
+    berth_values_product_init(&product);
+    product.inputs = s->product->inputs + first_input * m->columns;
+    product.inputs_bytes = count * m->columns * sizeof(float);
+    product.outputs = count == 1 ? to : s->outputs;
+    product.outputs_bytes = count * s->rows * sizeof(float);
+    product.count = count;
+    product.dtype = BERTH_F32;
+    if (m->encoding == BERTH_ENCODING_INT8)
+        product.threshold = INT8_THRESHOLD;
+    status = berth_values_multiply(s->multiplier->context, &options, buffers, &product,
+                                   NULL);
+    for (uint32_t i = 0; i < count && count > 1; i++)
+        memcpy(to + i * m->rows, s->outputs + i * s->rows, s->rows * sizeof(float));
+    return status;
+}
+
+static berth_status
+multiply_share(const share *s)
+{
+    berth_values_buffers buffers;
+    berth_status status = find_buffers(s, &buffers);
+
+    for (uint32_t i = 0; i < s->product->count && status == BERTH_OK;
+         i += BERTH_VALUES_INPUTS) {
+        const uint32_t left = s->product->count - i;
+
+        status = multiply_encoded(
+            s, &buffers, i, left < BERTH_VALUES_INPUTS ? left : BERTH_VALUES_INPUTS);
+    }
+    return status;
+}
+
+/* Plain numbers, or codes of INT8 with a scale a row: inputs stay floats. */
+static void
+multiply_plain(const share *s)
+{
+    const llama_matrix *const m = s->matrix;
+    const bool is_int8 = m->encoding == BERTH_ENCODING_INT8;
+    const int32_t dtype = is_int8 ? BERTH_I8 : m->dtype;
+    const uint64_t row_bytes = m->columns * berth_dtype_bits(dtype) / 8;
+
+    for (uint64_t row = s->first; row < s->first + s->rows; row++) {
+        const void *const stored = (const char *)m->codes + row * row_bytes;
+        const bool is_widened = s->product->count > 1 && dtype != BERTH_F32;
+        const void *const values = is_widened ? s->row : stored;
+        const float scale
+            = is_int8 ? ((const float *)m->absmax)[row] * (1.0f / 127.0f) : 1.0f;
+
+        if (is_widened)
+            llama_math_widen(dtype, stored, m->columns, s->row);
+        for (uint32_t i = 0; i < s->product->count; i++)
+            s->product->outputs[i * m->rows + row]
+                = scale
+                  * llama_math_dot(is_widened ? BERTH_F32 : dtype, values,
+                                   s->product->inputs + i * m->columns, m->columns);
+    }
+}
+
+static void
+add_bias(const share *s)
+{
+    const llama_matrix *const m = s->matrix;
+    const char *const bias = m->bias;
+    const uint64_t width = berth_dtype_bits(m->bias_dtype) / 8;
+
+    for (uint32_t i = 0; i < s->product->count && bias != NULL; i++)
+        llama_math_add_scaled(m->bias_dtype, bias + s->first * width, 1.0f, s->rows,
+                              s->product->outputs + i * m->rows + s->first);
+}
+
+/* ------------------------------------------------------------------------- product */
+
+static void
+do_share(void *user, uint32_t worker, uint32_t part)
+{
+    llama_multiplier *const m = user;
+    float *const scratch = m->scratch + worker * m->scratch_count;
+    share s = { .multiplier = m, .product = m->products, .absmax = scratch,
+                .row = scratch + m->absmax_count,
+                .outputs = scratch + m->absmax_count + m->columns };
+    berth_status status = BERTH_OK;
+    uint64_t rows;
+
+    for (uint32_t shares; part >= (shares = count_shares(s.product->matrix)); s.product++)
+        part -= shares;
+    s.matrix = s.product->matrix;
+    rows = rows_of_share(s.matrix);
+    s.first = part * rows;
+    s.rows = s.matrix->rows - s.first < rows ? s.matrix->rows - s.first : rows;
+    if (is_4bit(s.matrix)
+        || (s.matrix->encoding == BERTH_ENCODING_INT8 && m->has_int8_inputs))
+        status = multiply_share(&s);
+    else
+        multiply_plain(&s);
+    add_bias(&s);
+    if (status != BERTH_OK)
+        atomic_store(&m->status, status);
+}
+
+berth_status
+llama_matrix_multiply(llama_multiplier *multiplier, const llama_product *products,
+                      uint32_t count, berth_error *error)
+{
+    uint32_t shares = 0;
+    berth_status status;
+
+    for (uint32_t i = 0; i < count; i++)
+        shares += count_shares(products[i].matrix);
+    multiplier->products = products;
+    atomic_store(&multiplier->status, BERTH_OK);
+    llama_pool_run(multiplier->pool, shares, do_share, multiplier);
+    status = atomic_load(&multiplier->status);
+    return status == BERTH_OK
+               ? BERTH_OK
+               : llama_fail(error, status, NULL, "a product with a weight failed");
+}

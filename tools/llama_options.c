@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama_options.c - see llama_options.h. */
+#include <stddef.h>
+#include <string.h>
+
+#include "tools/llama_options.h"
+
+typedef enum kind { FLAG, TEXT, COUNT, PIN } kind;
+
+typedef struct option {
+    const char *name;
+    kind kind;
+    size_t offset;     /* of the field in llama_options */
+    const char *value; /* what it takes; NULL: nothing */
+    const char *help;
+} option;
+
+#define FIELD(name) offsetof(llama_options, name)
+
+static const option options[] = {
+    { "--tokens", TEXT, FIELD(tokens), "1,2,3", "the prompt, as token ids" },
+    { "--tokens-file", TEXT, FIELD(tokens_file), "FILE", "the same from a file; -: stdin" },
+    { "--generate", COUNT, FIELD(generate), "N", "print the next N ids (1)" },
+    { "--greedy", FLAG, SIZE_MAX, NULL, "take the most likely one, which is what it does" },
+    { "--logits", TEXT, FIELD(logits), "FILE", "write the prompt's logits, safetensors" },
+    { "--plan", TEXT, FIELD(plan), "FILE", "load as this plan says; else one is made:" },
+    { "--type", TEXT, FIELD(type), "TYPE", "nf4, fp4, int8, or native: as it is stored" },
+    { "--double-quant", FLAG, FIELD(double_quant), NULL, "nf4, fp4: 8-bit statistics" },
+    { "--dtype", TEXT, FIELD(dtype), "DTYPE", "load as bf16, f16 or f32" },
+    { "--max-memory", TEXT, FIELD(max_memory), "LIST", "0=8GiB,cpu=4GiB,disk=inf" },
+    { "--pin", PIN, FIELD(pins), "PART=TIER", "where layers have to lie; several times" },
+    { "--links", TEXT, FIELD(links), "LIST", "rates of links: 0=gen4x16,disk=7GB/s" },
+    { "--slots", COUNT, FIELD(slots), "N", "layers of a device that are streamed at once" },
+    { "--devices", TEXT, FIELD(devices), "WORDS", "cpu, or sim:8GiB,h2d=25GB/s;..." },
+    { "--offload-dir", TEXT, FIELD(offload_dir), "DIR",
+      "where layers of the disk are written that the model has not as they are wanted" },
+    { "--context", COUNT, FIELD(context), "N", "room for tokens (prompt and --generate)" },
+    { "--batch", COUNT, FIELD(batch), "N", "tokens of a prompt at once (512)" },
+    { "--threads", COUNT, FIELD(threads), "N", "that compute (one a usable core)" },
+    { "--cache-dtype", TEXT, FIELD(cache_dtype), "DTYPE", "of keys and values (f32)" },
+    { "--int8-activations", FLAG, FIELD(has_int8_inputs), NULL, "int8: as LLM.int8() does" },
+    { "--json", FLAG, FIELD(wants_json), NULL, "ids and numbers as JSON" },
+    { "--quiet", FLAG, FIELD(is_quiet), NULL, "no numbers on stderr (-q)" },
+    { "--help", FLAG, FIELD(wants_help), NULL, "this (-h)" },
+    { "--version", FLAG, FIELD(wants_version), NULL, "of the library" },
+};
+
+#define OPTION_COUNT (sizeof options / sizeof options[0])
+
+static berth_status
+refuse(const char *what, const char *which)
+{
+    char shown[256];
+
+    berth_text_escape(which, strlen(which), shown, sizeof shown);
+    fprintf(stderr, "berth-llama: %s `%s` (see berth-llama --help)\n", what, shown);
+    return BERTH_EINVAL;
+}
+
+void
+llama_options_print_help(FILE *out)
+{
+    fputs("Usage: berth-llama MODEL --tokens 1,2,3 [OPTION]...\n"
+          "Computes a decoder whose weights berth has loaded: token ids in, next ids out.\n\n",
+          out);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const option *const o = &options[i];
+        char left[48];
+
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->value != NULL ? " " : "",
+                 o->value != NULL ? o->value : "");
+        fprintf(out, "  %-26s %s\n", left, o->help);
+    }
+}
+
+/* Digits only: 1 to a thousand million. */
+static bool
+is_count_read(const char *text, uint32_t *out)
+{
+    uint64_t number = 0;
+
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c < '0' || *c > '9' || number > 100000000)
+            return false;
+        number = number * 10 + (uint64_t)(*c - '0');
+    }
+    *out = (uint32_t)number;
+    return number > 0;
+}
+
+static berth_status
+store(llama_options *out, const option *o, const char *value)
+{
+    char *const field = (char *)out + o->offset;
+
+    switch (o->kind) {
+    case FLAG:
+        if (o->offset != SIZE_MAX)
+            *(bool *)field = true;
+        return BERTH_OK;
+    case TEXT:
+        *(const char **)field = value;
+        return BERTH_OK;
+    case COUNT:
+        return is_count_read(value, (uint32_t *)field)
+                   ? BERTH_OK
+                   : refuse("this takes a number from 1 on, not", value);
+    default:
+        if (out->pin_count == LLAMA_PINS_MAX)
+            return refuse("one too many:", o->name);
+        out->pins[out->pin_count++] = value;
+        return BERTH_OK;
+    }
+}
+
+/* The option that `word` begins with; *value: what follows its `=`, or NULL. */
+static const option *
+find_option(const char *word, const char **value)
+{
+    const char *const name = strcmp(word, "-q") == 0   ? "--quiet"
+                             : strcmp(word, "-h") == 0 ? "--help"
+                                                       : word;
+    const char *const equals = strchr(name, '=');
+    const size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
+
+    *value = equals != NULL ? equals + 1 : NULL;
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (strncmp(options[i].name, name, length) == 0 && options[i].name[length] == '\0')
+            return &options[i];
+    return NULL;
+}
+
+static berth_status
+parse_option(int argc, char **argv, int *at, llama_options *out)
+{
+    const char *value;
+    const option *const o = find_option(argv[*at], &value);
+
+    if (o == NULL)
+        return refuse("unknown option", argv[*at]);
+    if (o->value == NULL && value != NULL)
+        return refuse("this takes no value:", argv[*at]);
+    if (o->value != NULL && value == NULL) {
+        if (*at + 1 == argc)
+            return refuse("this takes a value:", argv[*at]);
+        value = argv[++*at];
+    }
+    return store(out, o, value);
+}
+
+static berth_status
+check(const llama_options *o)
+{
+    const struct {
+        const char *name;
+        bool is_given;
+    } of_plans[] = {
+        { "--type", o->type != NULL },         { "--dtype", o->dtype != NULL },
+        { "--max-memory", o->max_memory != NULL }, { "--links", o->links != NULL },
+        { "--pin", o->pin_count > 0 },         { "--slots", o->slots > 0 },
+        { "--double-quant", o->double_quant },
+    };
+
+    if (o->model == NULL)
+        return refuse("what is missing:", "MODEL");
+    if ((o->tokens == NULL) == (o->tokens_file == NULL))
+        return refuse("give one of --tokens and", "--tokens-file");
+    for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)
+        if (of_plans[i].is_given)
+            return refuse("the plan of --plan says that already:", of_plans[i].name);
+    if (llama_options_dtype(o->cache_dtype) < 0)
+        return refuse("this is none of f32, f16, bf16:", o->cache_dtype);
+    return BERTH_OK;
+}
+
+berth_status
+llama_options_parse(int argc, char **argv, llama_options *out)
+{
+    bool has_ended = false; /* behind "--" */
+
+    *out = (llama_options){ .generate = 1, .cache_dtype = "f32" };
+    for (int i = 1; i < argc; i++) {
+        berth_status status = BERTH_OK;
+
+        if (!has_ended && strcmp(argv[i], "--") == 0)
+            has_ended = true;
+        else if (!has_ended && argv[i][0] == '-' && argv[i][1] != '\0')
+            status = parse_option(argc, argv, &i, out);
+        else if (out->model != NULL)
+            status = refuse("one model, please; what is", argv[i]);
+        else
+            out->model = argv[i];
+        if (status != BERTH_OK)
+            return status;
+    }
+    return out->wants_help || out->wants_version ? BERTH_OK : check(out);
+}
+
+int32_t
+llama_options_dtype(const char *word)
+{
+    return strcmp(word, "bf16") == 0  ? BERTH_BF16
+           : strcmp(word, "f16") == 0 ? BERTH_F16
+           : strcmp(word, "f32") == 0 ? BERTH_F32
+                                      : -1;
+}
+
+berth_status
+llama_options_plan(const llama_options *o, berth_plan_options *out)
+{
+    static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
+                                     BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
+    const char *const type = o->type != NULL ? o->type : "native";
+    size_t i = 0;
+
+    berth_plan_options_init(out);
+    while (i < sizeof types / sizeof types[0]
+           && strcmp(type, berth_encoding_name(types[i])) != 0)
+        i++;
+    if (i == sizeof types / sizeof types[0])
+        return refuse("this is none of native, nf4, fp4, int8:", type);
+    out->type = types[i];
+    if (o->dtype != NULL) {
+        out->dtype = llama_options_dtype(o->dtype);
+        if (out->dtype < 0)
+            return refuse("this is none of f32, f16, bf16:", o->dtype);
+    }
+    out->double_quant = o->double_quant;
+    out->max_memory = o->max_memory;
+    out->links = o->links;
+    out->pins = o->pins;
+    out->pin_count = o->pin_count;
+    out->slots = o->slots;
+    return BERTH_OK;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load_print.c - see load_print.h. */
+#include "tools/load_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/load_refuse.h"
+#include "tools/table.h"
+
+#define CELL_CAPACITY 160
+
+/* In the order of berth_load_report.bottleneck. */
+static const char *const bottlenecks[] = { "read", "copy" };
+
+static double
+rate(uint64_t bytes, double seconds)
+{
+    return seconds > 0 ? (double)bytes / seconds : 0;
+}
+
+uint64_t
+load_slab_bytes(const berth_plan_tier *tier)
+{
+    return tier->kind == BERTH_TIER_DISK
+               ? 0
+               : tier->weights + tier->slots + tier->expert_slots + tier->scratch;
+}
+
+bool
+load_has_device(const load_facts *facts, uint32_t tier, berth_device *out)
+{
+    uint32_t gpus = 0;
+    berth_plan_tier t;
+
+    for (uint32_t i = 0; i < tier; i++)
+        if (berth_plan_get_tier(facts->plan, i, &t) == BERTH_OK)
+            gpus += t.kind == BERTH_TIER_GPU;
+    return facts->devices != NULL
+           && berth_plan_get_tier(facts->plan, tier, &t) == BERTH_OK
+           && t.kind == BERTH_TIER_GPU
+           && berth_devices_get(facts->devices, gpus, out) == BERTH_OK;
+}
+
+/* --------------------------------------------------------------------------- text */
+
+static const char *
+size_text(uint64_t bytes, char *text)
+{
+    return bytes == 0 ? "-" : berth_size_format(bytes, text);
+}
+
+static const char *
+disk_words(const load_facts *facts)
+{
+    return facts->load.offloaded_bytes > 0 ? "the files, and one made of them"
+                                           : "the files themselves";
+}
+
+static void
+fill_tier(const load_facts *facts, uint32_t number, char texts[][CELL_CAPACITY],
+          table_cell *cells)
+{
+    berth_plan_tier tier;
+    berth_device device;
+
+    berth_plan_get_tier(facts->plan, number, &tier);
+    snprintf(texts[0], CELL_CAPACITY, "%s", tier.name);
+    cells[0].text = texts[0];
+    cells[1].text = size_text(load_slab_bytes(&tier), texts[1]);
+    cells[2].text = size_text(tier.weights, texts[2]);
+    cells[3].text = size_text(tier.slots + tier.expert_slots, texts[3]);
+    cells[4].text = size_text(tier.kind == BERTH_TIER_DISK ? 0 : tier.scratch, texts[4]);
+    snprintf(texts[5], CELL_CAPACITY, "%s",
+             load_has_device(facts, number, &device) ? device.description
+             : tier.kind == BERTH_TIER_DISK      ? disk_words(facts)
+             : tier.kind == BERTH_TIER_CPU       ? "host memory"
+                                                 : "GPU");
+    cells[5].text = texts[5];
+}
+
+static void
+print_tiers(session *s, const load_facts *facts, uint32_t count)
+{
+    static const char *const titles[] = { "tier",  "allocated", "weights",
+                                          "slots", "scratch",   "device" };
+    char texts[TABLE_MAX_COLUMNS][CELL_CAPACITY];
+    table_cell cells[TABLE_MAX_COLUMNS] = { { .text = "" } };
+    table t = { .count = 0 };
+
+    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++)
+        table_column_add(&t, titles[i], i > 0 && i < 5);
+    for (uint32_t i = 0; i < count; i++) {
+        fill_tier(facts, i, texts, cells);
+        table_measure(&t, cells);
+    }
+    table_print_title(&t, &s->out, &s->screen);
+    output_text(&s->out, "\n");
+    for (uint32_t i = 0; i < count; i++) {
+        fill_tier(facts, i, texts, cells);
+        table_print(&t, &s->out, &s->screen, cells);
+        output_text(&s->out, "\n");
+    }
+}
+
+/* All that differs from run to run is on the line that begins with io. */
+static void
+print_stages(session *s, const load_facts *facts)
+{
+    const berth_load_report *const r = &facts->load;
+    char size[BERTH_SIZE_CAPACITY];
+    char speed[BERTH_SIZE_CAPACITY];
+    char ring[BERTH_SIZE_CAPACITY];
+    char peak[BERTH_SIZE_CAPACITY];
+
+    output_format(&s->out, "io  %s read in %.2f s, %s/s, first bytes after %.2f s; ",
+                  berth_size_format(r->bytes_read, size), r->seconds,
+                  berth_size_format((uint64_t)rate(r->bytes_read, r->seconds), speed),
+                  r->first_seconds);
+    output_format(&s->out, "%s of host memory at most, %s%s of it staging; slowest: %s\n",
+                  berth_size_format(facts->memory.peak_bytes, peak),
+                  berth_size_format(r->ring_bytes, ring), r->is_pinned ? " pinned" : "",
+                  bottlenecks[r->bottleneck != 0]);
+}
+
+void
+load_print(session *s, const load_facts *facts)
+{
+    berth_plan_summary summary;
+    char size[BERTH_SIZE_CAPACITY];
+    char encoded[BERTH_SIZE_CAPACITY];
+
+    berth_plan_get(facts->plan, &summary);
+    print_tiers(s, facts, summary.tier_count);
+    output_format(&s->out, "\nok  %" PRIu64 " tensors in %" PRIu32 " layers, %s in their "
+                           "berths",
+                  summary.berth_count, summary.layer_count,
+                  berth_size_format(summary.bytes, size));
+    if (facts->load.quantized_bytes > 0)
+        output_format(&s->out, ", %s encoded on the way",
+                      berth_size_format(facts->load.quantized_bytes, encoded));
+    output_text(&s->out, "\n");
+    if (facts->load.offloaded_bytes > 0)
+        output_format(&s->out, "ok  %s of them on the disk, written for this\n",
+                      berth_size_format(facts->load.offloaded_bytes, size));
+    print_stages(s, facts);
+    if (facts->load.verified_tensors > 0)
+        output_format(&s->out, "ok  %" PRIu64 " stored tensors as the manifest says, %s\n",
+                      facts->load.verified_tensors,
+                      berth_size_format(facts->load.verified_bytes, size));
+    if (facts->is_checked && facts->check.mismatches == 0)
+        output_format(&s->out, "ok  %" PRIu64 " tensors checked, every byte as it should be\n",
+                      facts->check.tensors);
+    if (facts->wants_memory) {
+        output_text(&s->out, "\n");
+        load_print_memory(&s->out, s->context);
+    }
+}
+
+/* --------------------------------------------------------------------------- JSON */
+
+static void
+write_tier(json_writer *w, const load_facts *facts, uint32_t number)
+{
+    berth_plan_tier tier;
+    berth_device device;
+
+    berth_plan_get_tier(facts->plan, number, &tier);
+    json_object_begin(w, NULL);
+    json_text(w, "name", tier.name);
+    json_number(w, "allocated", load_slab_bytes(&tier));
+    json_number(w, "weights", tier.weights);
+    json_number(w, "slots", tier.slots + tier.expert_slots);
+    json_number(w, "scratch", tier.kind == BERTH_TIER_DISK ? 0 : tier.scratch);
+    if (load_has_device(facts, number, &device)) {
+        json_text(w, "device", device.name);
+        json_text(w, "description", device.description);
+        json_bool(w, "is_simulated", device.is_simulated != 0);
+    }
+    json_object_end(w);
+}
+
+static void
+write_load(json_writer *w, const berth_load_report *r)
+{
+    json_number(w, "planned_bytes", r->planned_bytes);
+    json_number(w, "allocated_bytes", r->allocated_bytes);
+    json_number(w, "placed_bytes", r->placed_bytes);
+    json_number(w, "quantized_bytes", r->quantized_bytes);
+    json_number(w, "offloaded_bytes", r->offloaded_bytes);
+    json_number(w, "bytes_read", r->bytes_read);
+    json_number(w, "verified_tensors", r->verified_tensors);
+    json_number(w, "verified_bytes", r->verified_bytes);
+    json_number(w, "ring_bytes", r->ring_bytes);
+    json_real(w, "seconds", r->seconds);
+    json_real(w, "first_seconds", r->first_seconds);
+    json_real(w, "place_seconds", r->place_seconds);
+    json_real(w, "wait_seconds", r->wait_seconds);
+    json_text(w, "bottleneck", bottlenecks[r->bottleneck != 0]);
+    json_bool(w, "is_pinned", r->is_pinned != 0);
+    json_text(w, "io", r->io_path);
+}
+
+static void
+write_memory(json_writer *w, const berth_context *context)
+{
+    json_array_begin(w, "memory");
+    for (uint32_t t = 0; t < berth_memory_tiers(context); t++)
+        for (int32_t p = 0; p < BERTH_MEMORY_PURPOSE_COUNT; p++) {
+            berth_memory m;
+
+            (void)berth_memory_get(context, t, p, &m);
+            if (m.allocated_bytes == 0)
+                continue;
+            json_object_begin(w, NULL);
+            json_text(w, "tier", m.tier);
+            json_text(w, "purpose", berth_memory_purpose_name(p));
+            json_number(w, "current", m.current_bytes);
+            json_number(w, "peak", m.peak_bytes);
+            json_number(w, "allocated", m.allocated_bytes);
+            json_number(w, "freed", m.freed_bytes);
+            if (p == BERTH_MEMORY_ALL)
+                json_number(w, "fragmented", m.fragmented_bytes);
+            json_object_end(w);
+        }
+    json_array_end(w);
+}
+
+void
+load_print_json(output *out, const load_facts *facts, const berth_context *context)
+{
+    berth_plan_summary summary;
+    json_writer w;
+
+    berth_plan_get(facts->plan, &summary);
+    json_begin(&w, out, false);
+    json_object_begin(&w, NULL);
+    json_number(&w, "schema_version", 1);
+    json_number(&w, "tensors", summary.berth_count);
+    json_array_begin(&w, "tiers");
+    for (uint32_t i = 0; i < summary.tier_count; i++)
+        write_tier(&w, facts, i);
+    json_array_end(&w);
+    write_load(&w, &facts->load);
+    json_number(&w, "host_memory", facts->memory.current_bytes);
+    json_number(&w, "host_memory_peak", facts->memory.peak_bytes);
+    if (facts->wants_memory)
+        write_memory(&w, context);
+    if (facts->is_checked) {
+        json_object_begin(&w, "check");
+        json_number(&w, "tensors", facts->check.tensors);
+        json_number(&w, "bytes", facts->check.bytes);
+        json_number(&w, "mismatches", facts->check.mismatches);
+        json_real(&w, "seconds", facts->check.seconds);
+        json_object_end(&w);
+    }
+    json_object_end(&w);
+    json_end(&w);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_print.c - see plan_print.h. */
+#include "tools/plan_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/json.h"
+#include "tools/plan_fold.h"
+#include "tools/table.h"
+
+#define CELL_CAPACITY 64
+#define EXPLAIN_CAPACITY 512
+
+/* ----------------------------------------------------------------------- words */
+
+static void
+print_heading(session *s, const char *text)
+{
+    output_format(&s->out, "\n%s%s%s\n", colour_begin(&s->screen, COLOUR_DIM), text,
+                  colour_end(&s->screen, COLOUR_DIM));
+}
+
+static const char *
+size_text(uint64_t bytes, char text[CELL_CAPACITY])
+{
+    if (bytes == UINT64_MAX)
+        return "no limit";
+    return bytes == 0 ? "-" : berth_size_format(bytes, text);
+}
+
+static const char *
+time_text(double seconds, char text[CELL_CAPACITY])
+{
+    if (seconds < 1e-3)
+        snprintf(text, CELL_CAPACITY, "%.1f us", seconds * 1e6);
+    else if (seconds < 1)
+        snprintf(text, CELL_CAPACITY, "%.1f ms", seconds * 1e3);
+    else if (seconds < 600)
+        snprintf(text, CELL_CAPACITY, "%.1f s", seconds);
+    else
+        snprintf(text, CELL_CAPACITY, "%.0f min", seconds / 60);
+    return text;
+}
+
+/* Three digits, so that a slow plan is not "0.0". */
+static const char *
+real_text(double number, char text[CELL_CAPACITY])
+{
+    snprintf(text, CELL_CAPACITY, number >= 100 ? "%.0f" : number >= 10 ? "%.1f" : "%.2f",
+             number);
+    return text;
+}
+
+static const char *
+encoding_word(int32_t encoding)
+{
+    return encoding == BERTH_ENCODING_NATIVE ? "as stored" : berth_encoding_name(encoding);
+}
+
+/* ----------------------------------------------------------------------- tiers */
+
+static void
+fill_tier(const berth_plan_tier *t, char texts[][CELL_CAPACITY], table_cell *cells)
+{
+    const uint64_t parts[] = { t->budget,
+                               t->weights,
+                               t->cache,
+                               t->slots + t->expert_slots,
+                               t->activations + t->scratch + t->staging,
+                               t->budget == UINT64_MAX ? 0 : t->free };
+    char needed[BERTH_SIZE_CAPACITY];
+    size_t column = 1;
+
+    cells[0].text = t->name;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        cells[column].text = size_text(parts[i], texts[column]);
+        column++;
+        if (i > 0)
+            continue;
+        cells[column].text = size_text(t->reserve, texts[column]);
+        if (t->reserve_needed > 0) {
+            snprintf(texts[column], CELL_CAPACITY, "%s (%s)",
+                     berth_size_format(t->reserve, needed),
+                     berth_size_format(t->reserve_needed, texts[0]));
+            cells[column].text = texts[column];
+        }
+        column++;
+    }
+}
+
+static void
+print_tiers(session *s, const berth_plan *plan, uint32_t count)
+{
+    static const char *const titles[] = { "tier",  "budget", "reserve (needed)", "weights",
+                                          "cache", "slots",  "other",            "free" };
+    char texts[TABLE_MAX_COLUMNS][CELL_CAPACITY];
+    table_cell cells[TABLE_MAX_COLUMNS] = { { .text = "" } };
+    table t = { .count = 0 };
+    berth_plan_tier tier;
+
+    for (size_t i = 0; i < TABLE_MAX_COLUMNS; i++)
+        table_column_add(&t, titles[i], i > 0);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < count; i++) {
+            berth_plan_get_tier(plan, i, &tier);
+            fill_tier(&tier, texts, cells);
+            if (pass == 0) {
+                table_measure(&t, cells);
+            } else {
+                table_print(&t, &s->out, &s->screen, cells);
+                output_text(&s->out, "\n");
+            }
+        }
+        if (pass == 0) {
+            table_print_title(&t, &s->out, &s->screen);
+            output_text(&s->out, "\n");
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------- layers */
+
+/* "resident", "rows from cpu", "streamed from cpu", "62% resident, the rest from cpu". */
+static void
+describe_fold(const berth_plan *plan, const plan_fold *f, char text[CELL_CAPACITY])
+{
+    berth_plan_tier away;
+
+    if (f->away == BERTH_NO_INDEX) {
+        snprintf(text, CELL_CAPACITY, "resident");
+        return;
+    }
+    berth_plan_get_tier(plan, f->away, &away);
+    if (f->cause == BERTH_PLAN_ROWS)
+        snprintf(text, CELL_CAPACITY, "rows from %s", away.name);
+    else if (f->resident_bytes == 0)
+        snprintf(text, CELL_CAPACITY, "streamed from %s", away.name);
+    else
+        snprintf(text, CELL_CAPACITY, "%.0f%% resident, the rest from %s",
+                 100.0 * (double)f->resident_bytes / (double)f->bytes, away.name);
+}
+
+static void
+fill_fold(const berth_plan *plan, const plan_fold *f, berth_plan_tier *home,
+          char texts[][CELL_CAPACITY], table_cell *cells)
+{
+    berth_plan_get_tier(plan, f->home, home);
+    describe_fold(plan, f, texts[2]);
+    cells[0].text = f->name;
+    cells[1].text = home->name;
+    cells[2].text = texts[2];
+    cells[3].text = size_text(f->bytes, texts[3]);
+    cells[4].text = size_text(f->link_bytes, texts[4]);
+}
+
+static void
+print_layers(session *s, const berth_plan *plan, uint32_t count)
+{
+    char texts[5][CELL_CAPACITY];
+    table_cell cells[5] = { { .text = "" } };
+    table t = { .count = 0 };
+    berth_plan_tier home;
+    plan_fold f;
+
+    table_column_add(&t, "layers", false);
+    table_column_add(&t, "on", false);
+    table_column_add(&t, "", false);
+    table_column_add(&t, "bytes", true);
+    table_column_add(&t, "a token", true);
+    for (uint32_t i = 0; plan_fold_has_next(plan, count, &i, &f);) {
+        fill_fold(plan, &f, &home, texts, cells);
+        table_measure(&t, cells);
+    }
+    if (s->screen.columns > 0)
+        table_fit(&t, s->screen.columns);
+    output_text(&s->out, "\n");
+    table_print_title(&t, &s->out, &s->screen);
+    output_text(&s->out, "\n");
+    for (uint32_t i = 0; plan_fold_has_next(plan, count, &i, &f);) {
+        fill_fold(plan, &f, &home, texts, cells);
+        text_cut(f.name, t.columns[0].width, s->screen.has_unicode);
+        table_print(&t, &s->out, &s->screen, cells);
+        output_text(&s->out, "\n");
+    }
+}
+
+/* One for each range that is not simply resident, or where a given map says. */
+static void
+print_reasons(session *s, const berth_plan *plan, uint32_t count)
+{
+    char text[EXPLAIN_CAPACITY];
+    bool has_any = false;
+    plan_fold f;
+
+    for (uint32_t i = 0; plan_fold_has_next(plan, count, &i, &f);) {
+        if (f.cause == BERTH_PLAN_RESIDENT || f.cause == BERTH_PLAN_MAPPED)
+            continue;
+        if (!has_any)
+            print_heading(s, "reasons");
+        has_any = true;
+        berth_plan_explain(plan, f.first, text, sizeof text);
+        output_format(&s->out, "%s: %s\n", f.name, text);
+    }
+}
+
+/* ----------------------------------------------------------------- predictions */
+
+static const char *
+source_word(int32_t source)
+{
+    return source == BERTH_RATE_MEASURED ? "measured"
+           : source == BERTH_RATE_GIVEN  ? "given"
+                                         : "guessed";
+}
+
+static void
+print_rates(session *s, const berth_plan *plan, uint32_t count)
+{
+    char link[CELL_CAPACITY];
+    char memory[CELL_CAPACITY];
+    berth_plan_tier t;
+
+    for (uint32_t i = 0; i < count; i++) {
+        berth_plan_get_tier(plan, i, &t);
+        output_format(&s->out, "  %-8s  ", t.name);
+        if (t.link_rate > 0)
+            output_format(&s->out, "%s GB/s %s (%s)",
+                          real_text((double)t.link_rate / 1e9, link),
+                          t.kind == BERTH_TIER_DISK ? "read" : "to it",
+                          source_word(t.link_source));
+        if (t.memory_rate > 0 && t.kind != BERTH_TIER_DISK)
+            output_format(&s->out, "%s%s GB/s of its memory (%s)",
+                          t.link_rate > 0 ? ", " : "",
+                          real_text((double)t.memory_rate / 1e9, memory),
+                          source_word(t.memory_source));
+        output_text(&s->out, "\n");
+    }
+}
+
+static void
+print_bound(session *s, const berth_plan *plan, const berth_plan_summary *p)
+{
+    berth_plan_tier t;
+
+    if (p->bound == 0) {
+        output_text(&s->out, "bound by reading the weights that are in place\n");
+    } else if (p->bound == 2) {
+        output_text(&s->out, "bound by the disk\n");
+    } else {
+        berth_plan_get_tier(plan, p->bound_tier, &t);
+        output_format(&s->out, "bound by the link to %s\n", t.name);
+    }
+}
+
+static void
+print_predictions(session *s, const berth_plan *plan, const berth_plan_summary *p)
+{
+    char a[CELL_CAPACITY];
+    char b[CELL_CAPACITY];
+
+    print_heading(s, "predicted");
+    output_format(&s->out, "%s tokens/s, %s a pass over %" PRIu64 " sequence%s; ",
+                  real_text(p->tokens_per_second, a), time_text(p->seconds, b), p->batch,
+                  p->batch == 1 ? "" : "s");
+    print_bound(s, plan, p);
+    if (p->link_bytes > 0)
+        output_format(&s->out, "%s over links a token, %s of them from the disk\n",
+                      berth_size_format(p->link_bytes, a),
+                      p->disk_bytes > 0 ? berth_size_format(p->disk_bytes, b) : "none");
+    output_format(&s->out, "first pass %s, loading %s\n", time_text(p->first_seconds, a),
+                  time_text(p->load_seconds, b));
+    if (p->host_seconds > 0)
+        output_format(&s->out, "layers that lie in host memory, computed there: %s\n",
+                      time_text(p->host_seconds, a));
+    print_rates(s, plan, p->tier_count);
+    if (p->advice[0] != '\0')
+        output_format(&s->out, "%snote%s  %s\n", colour_begin(&s->screen, COLOUR_NOTE),
+                      colour_end(&s->screen, COLOUR_NOTE), p->advice);
+}
+
+/* ----------------------------------------------------------------------- calls */
+
+static void
+print_summary(session *s, const berth_plan_summary *p)
+{
+    char bytes[BERTH_SIZE_CAPACITY];
+
+    if (p->ranks > 1)
+        output_format(&s->out, "rank %" PRIu32 " of %" PRIu32 ": slices of ", p->rank,
+                      p->ranks);
+    output_format(&s->out, "%" PRIu64 " tensors in %" PRIu32 " layers, %s: %s%s, %s\n",
+                  p->berth_count, p->layer_count, berth_size_format(p->bytes, bytes),
+                  encoding_word(p->type), p->double_quant ? " double" : "",
+                  berth_dtype_name(p->dtype));
+    output_format(&s->out, "context %" PRIu64 ", batch %" PRIu64 ", cache %s; %" PRIu32
+                  " cut%s%s\n\n",
+                  p->context, p->batch, berth_dtype_name(p->cache_dtype), p->cuts,
+                  p->cuts == 1 ? "" : "s",
+                  p->is_imitated  ? "; the map of transformers"
+                  : p->is_proved  ? "; no better homes exist"
+                                  : "");
+}
+
+void
+plan_print(session *s, const berth_plan *plan)
+{
+    berth_plan_summary p;
+
+    berth_plan_get(plan, &p);
+    print_summary(s, &p);
+    print_tiers(s, plan, p.tier_count);
+    print_layers(s, plan, p.layer_count);
+    print_reasons(s, plan, p.layer_count);
+    print_predictions(s, plan, &p);
+}
+
+void
+plan_print_map(output *out, const berth_plan *plan)
+{
+    berth_plan_summary p;
+    berth_plan_tier tier;
+    berth_map_line line;
+    json_writer w;
+
+    berth_plan_get(plan, &p);
+    json_begin(&w, out, false);
+    json_object_begin(&w, NULL);
+    for (uint32_t i = 0; i < p.map_count; i++) {
+        berth_plan_get_map(plan, i, &line);
+        berth_plan_get_tier(plan, line.tier, &tier);
+        if (tier.kind == BERTH_TIER_GPU)
+            json_number(&w, line.path, plan_gpu_number(&tier));
+        else
+            json_text(&w, line.path, tier.name);
+    }
+    json_object_end(&w);
+    json_end(&w);
+}
+
+static void
+print_berth(session *s, const berth_plan *plan, uint64_t number)
+{
+    char name[512];
+    char bytes[BERTH_SIZE_CAPACITY];
+    berth_plan_tier tier;
+    berth_berth berth;
+
+    berth_plan_get_berth(plan, number, &berth, name, sizeof name);
+    berth_plan_get_tier(plan, berth.tier, &tier);
+    output_format(&s->out, "  %-8s  %-10s  at %" PRIu64 "  %s%s  ", tier.name,
+                  berth_size_format(berth.bytes, bytes), berth.offset,
+                  berth.encoding == BERTH_ENCODING_NATIVE
+                      ? berth_dtype_name(berth.dtype)
+                      : berth_encoding_name(berth.encoding),
+                  berth.is_expert ? ", expert" : "");
+    if (berth.along != BERTH_SLICING_NONE)
+        output_format(&s->out, "%s %" PRIu64 " to %" PRIu64 " of ",
+                      berth.along == BERTH_SLICING_ROWS ? "rows" : "columns", berth.first,
+                      berth.first + berth.count);
+    output_name(&s->out, name, strlen(name));
+    output_text(&s->out, "\n");
+}
+
+void
+plan_print_layer(session *s, const berth_plan *plan, uint32_t layer)
+{
+    char text[EXPLAIN_CAPACITY];
+    char bytes[BERTH_SIZE_CAPACITY];
+    char resident[BERTH_SIZE_CAPACITY];
+    berth_plan_layer l;
+    berth_plan_tier home;
+
+    berth_plan_get_layer(plan, layer, &l);
+    berth_plan_get_tier(plan, l.home, &home);
+    berth_plan_explain(plan, layer, text, sizeof text);
+    output_format(&s->out, "%s: %s\n", l.name, text);
+    output_format(&s->out, "on %s: %s, %s resident", home.name,
+                  berth_size_format(l.bytes, bytes),
+                  berth_size_format(l.resident_bytes, resident));
+    if (l.link_bytes > 0)
+        output_format(&s->out, ", %s a token brought",
+                      berth_size_format(l.link_bytes, bytes));
+    if (l.cache_bytes > 0)
+        output_format(&s->out, ", cache %s", berth_size_format(l.cache_bytes, bytes));
+    output_text(&s->out, "\n");
+    for (uint64_t i = 0; i < l.berth_count; i++)
+        print_berth(s, plan, l.first_berth + i);
+}
+
+bool
+plan_has_layer(const berth_plan *plan, const char *name, uint32_t *out_layer)
+{
+    const size_t length = strlen(name);
+    berth_plan_summary p;
+    berth_plan_layer l;
+    uint32_t found = 0;
+
+    berth_plan_get(plan, &p);
+    for (uint32_t i = 0; i < p.layer_count; i++) {
+        size_t whole;
+
+        berth_plan_get_layer(plan, i, &l);
+        whole = strlen(l.name);
+        if (strcmp(l.name, name) == 0) {
+            *out_layer = i;
+            return true;
+        }
+        if (whole > length && l.name[whole - length - 1] == '.'
+            && strcmp(l.name + whole - length, name) == 0) {
+            *out_layer = i;
+            found++;
+        }
+    }
+    return found == 1;
+}

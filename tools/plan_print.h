@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_print.h - a plan for people: tables, the plain map, one layer. */
+#ifndef BERTH_TOOLS_PLAN_PRINT_H
+#define BERTH_TOOLS_PLAN_PRINT_H
+
+#include "tools/session.h"
+
+/* Tiers, layers (ranges of equal ones in a line), predictions, reasons. */
+void plan_print(session *s, const berth_plan *plan);
+/* {"model.layers.0": 0, ...}: one JSON object. */
+void plan_print_map(output *out, const berth_plan *plan);
+/*
+ * Where the layer lies, why, and its tensors. `name` is all of its path, or its
+ * number. False when no layer or more than one is called so; nothing is printed.
+ */
+bool plan_has_layer(const berth_plan *plan, const char *name, uint32_t *out_layer);
+void plan_print_layer(session *s, const berth_plan *plan, uint32_t layer);
+
+#endif

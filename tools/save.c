@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.c - a file under a temporary name until it is complete; see save.h. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "tools/save.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHOWN_CAPACITY 256
+
+static berth_status
+fail(const save *v, int system_error)
+{
+    const berth_status status = system_error == ENOENT || system_error == ENOTDIR
+                                        || system_error == EACCES
+                                    ? BERTH_ENOENT
+                                    : BERTH_EIO;
+    char shown[SHOWN_CAPACITY];
+
+    berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
+    return cli_failure(v->command, status, "%s: %s", shown, strerror(system_error));
+}
+
+static berth_status
+fail_exists(const save *v)
+{
+    char shown[SHOWN_CAPACITY];
+
+    berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
+    return cli_failure(v->command, BERTH_EINVAL, "%s: is there already [exists]; choose "
+                       "another name or pass --force", shown);
+}
+
+/* `.NAME.berth-PID.tmp` beside it; NULL when memory is out. */
+static char *
+temporary_name(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    const size_t folder = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    const size_t capacity = strlen(path) + 48;
+    char *const name = malloc(capacity);
+
+    if (name != NULL)
+        snprintf(name, capacity, "%.*s.%s.berth-%ld.tmp", (int)folder, path, path + folder,
+                 (long)getpid());
+    return name;
+}
+
+static berth_status
+begin_output(save *v, const char *path, int flags)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    const int system_error = errno;
+
+    if (fd >= 0) {
+        output_init(&v->out, fd);
+        return BERTH_OK;
+    }
+    free(v->temporary);
+    v->temporary = NULL;
+    v->is_in_place = false;
+    return fail(v, system_error);
+}
+
+berth_status
+save_begin(save *v, const cli_command *command, const char *path, bool may_overwrite)
+{
+    struct stat found;
+    const bool is_there = stat(path, &found) == 0;
+
+    *v = (save){ .command = command, .path = path, .may_overwrite = may_overwrite };
+    v->is_in_place = is_there && !S_ISREG(found.st_mode);
+    if (v->is_in_place)
+        return begin_output(v, path, 0);
+    if (!may_overwrite && is_there)
+        return fail_exists(v);
+    v->temporary = temporary_name(path);
+    if (v->temporary == NULL)
+        return cli_failure(command, BERTH_ENOMEM, "out of memory");
+    return begin_output(v, v->temporary, O_CREAT | O_TRUNC);
+}
+
+/* Returns 0, or errno. Without hard links there is a moment in between. */
+static int
+put_in_place(const save *v)
+{
+    if (!v->may_overwrite && link(v->temporary, v->path) == 0)
+        return unlink(v->temporary) == 0 ? 0 : errno;
+    if (!v->may_overwrite && (errno == EEXIST || access(v->path, F_OK) == 0))
+        return EEXIST;
+    return rename(v->temporary, v->path) == 0 ? 0 : errno;
+}
+
+berth_status
+save_end(save *v, berth_status status)
+{
+    int system_error;
+
+    if (v->temporary == NULL && !v->is_in_place)
+        return status;
+    output_flush(&v->out);
+    system_error = v->out.system_error;
+    if (system_error == 0 && status == BERTH_OK && fsync(v->out.fd) != 0
+        && errno != EINVAL && errno != ENOTSUP)
+        system_error = errno;
+    if (close(v->out.fd) != 0 && system_error == 0)
+        system_error = errno;
+    if (system_error == 0 && status == BERTH_OK && !v->is_in_place)
+        system_error = put_in_place(v);
+    if ((system_error != 0 || status != BERTH_OK) && !v->is_in_place)
+        unlink(v->temporary);
+    free(v->temporary);
+    v->temporary = NULL;
+    if (status != BERTH_OK || system_error == 0)
+        return status;
+    return system_error == EEXIST ? fail_exists(v) : fail(v, system_error);
+}

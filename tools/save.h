@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save.h - a file that a command makes: there when it is complete, not before.
+ *
+ *     save_begin(&v, command, path, may_overwrite)
+ *     output_text(&v.out, ...) ...
+ *     save_end(&v, status)
+ */
+#ifndef BERTH_TOOLS_SAVE_H
+#define BERTH_TOOLS_SAVE_H
+
+#include "tools/cli.h"
+#include "tools/output.h"
+
+typedef struct save {
+    const cli_command *command;
+    const char *path;
+    char *temporary; /* beside it; NULL: nothing was begun, or in place */
+    bool is_in_place; /* a pipe or a device: nothing to complete */
+    bool may_overwrite;
+    output out;
+} save;
+
+/*
+ * Begins a file beside `path`, which save_end() puts in its place. What fails is
+ * printed: a file that is there and may not be replaced, a folder that is not. What
+ * is there and no regular file is written to as it is.
+ */
+berth_status save_begin(save *v, const cli_command *command, const char *path,
+                        bool may_overwrite);
+/*
+ * Makes the file appear, if `status` is BERTH_OK, or leaves nothing behind.
+ * Returns `status`, or that of a write that failed, which is printed.
+ */
+berth_status save_end(save *v, berth_status status);
+
+#endif

@@ -9,12 +9,15 @@
 # build/berth, build/libberth.a and build/libberth.so are links to the variant that was built last.
 #
 #: make                 library, tool, man pages and completions, in build/
-#: make demo            a small model: inspected, damaged, quantized, killed, resumed, compared
+#: make demo            a small model: inspected, damaged, loaded, quantized, killed, resumed
 #: make check           every test; check-fast leaves out the slow programs and the installation
 #: make check-one T=M   tests/test_M alone; ARGS=WORD runs only its tests whose name contains WORD
+#: make check-arm       the arithmetic of AArch64 and the tool, built for it, run by an emulator
 #: make san             every test under sanitizers (SAN=address,undefined unless given)
+#: make cuda            compiles the kernels for every architecture; no spills, instructions counted
 #: make lint            layers, exported names, header dialects, static analysis
-#: make interop         the reference implementations as oracles (Python, in its own environments)
+#: make interop         the reference implementations as oracles (Python, in its own environments),
+#:                      conversions in parts under Open MPI and Slurm
 #: make fuzz            the fuzz targets with libFuzzer (clang), in build/fuzz/
 #: make soak            runs them for EXECUTIONS inputs in all (45,000,000)
 #: make coverage        lines and branches of the parsers that the tests reach
@@ -26,7 +29,9 @@
 #: CC, CFLAGS, LDFLAGS  the compiler and what it is given beyond berth's own flags
 #: SAN=LIST             address,undefined or thread or (with CC=clang) memory
 #: CUDA, URING, LIBDEFLATE           auto: used where present; 1: must be present; 0: left out
-#: BUILD_CC             the compiler of programs that the build runs (CC)
+#: BUILD_CC             the compiler of programs that the build runs (CC; cc where CC makes code for
+#:                      another machine)
+#: EMULATOR             runs programs of another machine (qemu-MACHINE)
 #: NVCC, ARCH           the CUDA compiler and its -arch
 #: WERROR=0             warnings are no errors; V=1 shows the commands
 
@@ -43,7 +48,7 @@ endif
 # ---- what the user may set ---------------------------------------------------------------------
 
 CFLAGS ?= -O2 -g
-BUILD_CC ?= $(CC)
+BUILD_CC ?= $(if $(CROSS),cc,$(CC))
 NVCC ?= nvcc
 PKG_CONFIG ?= pkg-config
 PREFIX ?= /usr/local
@@ -79,17 +84,32 @@ $(foreach name,CUDA URING LIBDEFLATE,$(if $(filter-out auto 0 1,$($(name))),\
 
 VERSION := $(shell awk '/^.define BERTH_VERSION_(MAJOR|MINOR|PATCH) / \
     { printf "%s%s", dot, $$3; dot = "." }' loader/berth.h)
-MACHINE := $(shell uname -m)
+# The machine that CC makes code for: where it is not this one, its libraries are those that
+# Debian keeps beside ours (as in tests/deps.sh), and an emulator runs its programs.
+BUILD_MACHINE := $(shell uname -m)
+MACHINE := $(or $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null))),$(BUILD_MACHINE))
+CROSS := $(filter-out $(BUILD_MACHINE),$(MACHINE))
+ifneq ($(CROSS),)
+PKG_CONFIG_LIBDIR ?= /usr/lib/$(MACHINE)-linux-gnu/pkgconfig
+EMULATOR ?= qemu-$(MACHINE)
+# `env`, since the shell function knows nothing of exported variables.
+at_libraries := env PKG_CONFIG_LIBDIR='$(PKG_CONFIG_LIBDIR)'
+EMULATOR_FOUND := $(shell command -v $(firstword $(EMULATOR)) 2>/dev/null)
+endif
 
-CUDA_SOURCES := $(wildcard kernels/*.cu kernels/device_cuda.c kernels/gemm_lt.c)
+CUDA_KERNELS := $(wildcard kernels/*.cu)
+# Kernels belong to the library with the device that launches them; `make cuda` compiles them alone.
+CUDA_SOURCES := $(if $(wildcard kernels/device_cuda.c),\
+    $(CUDA_KERNELS) $(wildcard kernels/device_cuda.c kernels/gemm_lt.c))
 FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512bf16.c) \
-    $(if $(filter aarch64,$(MACHINE)),,%_neon.c)
+    $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
 LAYERS := kernels quant placement loader
 # Programs that the build itself runs: they write C files into $(B)/generated/.
 GENERATORS := $(wildcard $(LAYERS:=/generate_*.c))
-LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_SOURCES) $(GENERATORS),\
+LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_KERNELS) $(CUDA_SOURCES) $(GENERATORS),\
     $(wildcard $(LAYERS:=/*.c))))
-TOOL_SOURCES := $(sort $(wildcard tools/*.c))
+LLAMA_SOURCES := $(sort $(wildcard tools/llama*.c))
+TOOL_SOURCES := $(filter-out $(LLAMA_SOURCES),$(sort $(wildcard tools/*.c)))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
 MAKERS := $(basename $(notdir $(filter tests/make_%,$(TEST_SOURCES))))
@@ -113,8 +133,8 @@ $(error These packages are still missing after `make deps`: $(MISSING))
 endif
 endif
 
-.PHONY: all check check-fast check-one check-programs san demo lint interop bench fuzz soak \
-    fuzz-programs coverage coverage-run where install uninstall deps dist clean help FORCE
+.PHONY: all cuda check check-fast check-one check-programs check-arm san demo lint interop bench \
+    fuzz soak fuzz-programs coverage coverage-run where install uninstall deps dist clean help FORCE
 
 ifneq ($(MISSING),)
 
@@ -154,9 +174,10 @@ link = $(if $(filter-out 0,$(1)),$(shell CC='$(CC)' PKG_CONFIG='$(PKG_CONFIG)' \
     sh tests/deps.sh link lib$(2) $(2)))
 URING_LINK := $(call link,$(URING),uring)
 DEFLATE_LINK := $(call link,$(LIBDEFLATE),deflate)
-CJSON_FLAGS := $(shell $(PKG_CONFIG) --cflags libcjson 2>/dev/null)
-LIBS := $(URING_LINK) $(DEFLATE_LINK) $(shell $(PKG_CONFIG) --libs libcjson zlib 2>/dev/null) \
-    $(CUDA_LIBS) -ldl -lm -pthread
+CJSON_FLAGS := $(shell $(at_libraries) $(PKG_CONFIG) --cflags libcjson 2>/dev/null)
+LIBS := $(URING_LINK) $(DEFLATE_LINK) \
+    $(shell $(at_libraries) $(PKG_CONFIG) --libs libcjson zlib 2>/dev/null) $(CUDA_LIBS) \
+    -ldl -lm -pthread
 # For programs that link the installed libberth.a: the same libraries by name.
 PRIVATE_LIBS := $(patsubst lib%.a,-l%,$(notdir $(filter %.a,$(LIBS)))) $(filter-out %.a,$(LIBS))
 link_word = $(if $(1),$(if $(filter %.a,$(1)),static,shared),no)
@@ -182,9 +203,11 @@ B := build/$(HASH)
 file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter %_avx512.c %_avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma \
     -mf16c)$(if $(filter %_avx512bf16.c,$<), -mavx512bf16)$(if \
+    $(filter %_neondot.c,$<),-march=armv8.2-a+dotprod)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
+    $(filter tools/llama_math.c,$<),-O3)$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
-    $(filter loader/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
+    $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
     $(filter kernels/device%.c kernels/gemm_lt.c,$<),$(CUDA_FLAGS))
 
 # ---- compiling ---------------------------------------------------------------------------------
@@ -193,6 +216,7 @@ objects = $(addsuffix .o,$(addprefix $(B)/$(1)/,$(basename $(2))))
 RELEASE := $(call objects,release,$(LIB_SOURCES)) $(B)/release/generated/architectures.o
 TESTING := $(call objects,testing,$(LIB_SOURCES)) $(B)/testing/generated/architectures.o
 TOOL := $(call objects,release,$(TOOL_SOURCES))
+LLAMA := $(call objects,release,$(LLAMA_SOURCES))
 TEST_HELPERS := $(call objects,testing,$(HELPERS))
 BENCH_HELPERS := $(call objects,release,$(wildcard tests/bench/bench.c))
 TEST_PROGRAMS := $(addprefix $(B)/tests/,$(TESTS))
@@ -230,13 +254,13 @@ $(B)/testing/generated/%.o: $(B)/generated/%.c
 
 # An archive is made anew when the list of its sources changes, so that a deleted file leaves it.
 $(B)/sources: FORCE
-	$(Q)mkdir -p $(@D) && echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(HELPERS)' >$@.new
+	$(Q)mkdir -p $(@D) && echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(LLAMA_SOURCES) $(HELPERS)' >$@.new
 	$(Q)cmp -s $@.new $@ || cp $@.new $@
 $(B)/libberth.a: $(RELEASE) $(B)/sources
 	$(archive)
 $(B)/libberth-testing.a: $(TESTING) $(B)/sources
 	$(archive)
-$(B)/libtools.a: $(filter-out %/main.o,$(TOOL)) $(B)/sources
+$(B)/libtools.a: $(filter-out %/main.o %/llama.o,$(TOOL) $(LLAMA)) $(B)/sources
 	$(archive)
 $(B)/libtest.a: $(TEST_HELPERS) $(B)/sources
 	$(archive)
@@ -250,6 +274,8 @@ $(B)/libberth.so.$(VERSION): $(RELEASE) loader/berth.map
 	$(Q)ln -sf $(@F) $(B)/$(SONAME) && ln -sf $(SONAME) $(B)/libberth.so
 
 $(B)/berth: $(TOOL) $(B)/libberth.a
+	$(call program)
+$(B)/berth-llama: $(LLAMA) $(B)/libberth.a
 	$(call program)
 $(B)/tests/%: $(B)/testing/tests/%.o $(TEST_ARCHIVES)
 	$(call program)
@@ -268,8 +294,9 @@ $(B)/bench/%: $(B)/release/tests/bench/%.o $(BENCH_HELPERS) $(B)/libberth.a
 
 PRODUCTS := $(if $(LIB_SOURCES),$(B)/libberth.a) \
     $(if $(wildcard loader/berth.map),$(B)/libberth.so.$(VERSION)) \
-    $(if $(wildcard tools/main.c),$(B)/berth)
-DOCS := $(if $(wildcard tools/main.c),$(B)/docs)
+    $(if $(wildcard tools/main.c),$(B)/berth) $(if $(LLAMA_SOURCES),$(B)/berth-llama)
+# The tool itself writes some of them.
+DOCS := $(if $(wildcard tools/main.c),$(if $(CROSS),$(if $(EMULATOR_FOUND),$(B)/docs),$(B)/docs))
 
 ifneq ($(if $(MAKELEVEL:0=)$(SILENT),,$(filter all check demo install,$(GOALS))),)
 $(info berth $(VERSION): $(COMPILER)$(if $(SAN),$(comma) sanitizers $(SAN)); \
@@ -285,8 +312,8 @@ all: $(PRODUCTS) $(DOCS)
 $(B)/docs: $(B)/berth loader/berth.h $(wildcard tools/man/*)
 	$(Q)rm -rf $(B)/man $(B)/completions && mkdir -p $(B)/man $(B)/completions
 	$(Q)for page in $(wildcard tools/man/*.[1-8]); do cp $$page $(B)/man/; done
-	$(Q)$(B)/berth --generate-man $(B)/man loader/berth.h
-	$(Q)$(B)/berth --generate-completions $(B)/completions
+	$(Q)$(EMULATOR) $(B)/berth --generate-man $(B)/man loader/berth.h
+	$(Q)$(EMULATOR) $(B)/berth --generate-completions $(B)/completions
 	$(Q)touch $@
 
 # ---- tests -------------------------------------------------------------------------------------
@@ -313,18 +340,25 @@ check-fast: $(CHECK_BUILDS)
 check-one: $(B)/tests/test_$(T) $(MAKER_PROGRAMS)
 	$(Q)$(T_WRAP) $< $(ARGS)
 check-programs: $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
+check-arm: $(B)/berth $(B)/tests/make_model
+	$(Q)tests/arm/check.sh
 san:
 	$(Q)$(MAKE) SAN=$(or $(SAN),address$(comma)undefined) check
 
 demo: all $(MAKER_PROGRAMS)
 	$(Q)tests/demo.sh
+# Needs nvcc alone, no device; ARCHS="sm_90 ..." for some of them.
+cuda:
+	$(Q)NVCC='$(NVCC)' ARCHS='$(ARCHS)' tests/cuda.sh $(B)/cuda || [ $$? -eq 77 ]
 lint: all
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
 interop: all $(MAKER_PROGRAMS)
 	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
 	    { BERTH_MODELS_PYTHON=$$(tests/interop/venv.sh models) || :; } && \
 	    export BERTH_MODELS_PYTHON && \
-	    tests/run.sh $(wildcard tests/interop/compare_*.py tests/interop/quantize_*.py)
+	    tests/run.sh $(wildcard tests/interop/compare_*.py tests/interop/quantize_*.py \
+	        tests/interop/plan_*.py tests/interop/map_*.py tests/interop/dlpack_*.py) \
+	    tests/interop/parts.sh
 bench: all $(BENCH_PROGRAMS) $(MAKER_PROGRAMS)
 	$(Q)tests/bench/run.sh
 
@@ -360,7 +394,7 @@ install: all
 	$(Q)install -m 755 $(B)/libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libberth.so.$(VERSION)
 	$(Q)ln -sf libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libberth.so
-	$(Q)install -m 755 $(B)/berth $(DESTDIR)$(BINDIR)/berth
+	$(Q)install -m 755 $(B)/berth $(B)/berth-llama $(DESTDIR)$(BINDIR)/
 	$(Q)$(fill) loader/berth.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/berth.pc
 	$(Q)for f in berth-config berth-config-version; do \
 	    $(fill) loader/$$f.cmake.in >$(DESTDIR)$(CMAKEDIR)/$$f.cmake; done
@@ -373,7 +407,8 @@ install: all
 endif # nothing is missing
 
 uninstall:
-	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/berth $(INCLUDEDIR)/berth.h $(LIBDIR)/libberth.a \
+	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/berth $(BINDIR)/berth-llama \
+	    $(INCLUDEDIR)/berth.h $(LIBDIR)/libberth.a \
 	    $(LIBDIR)/libberth.so $(LIBDIR)/libberth.so.* $(LIBDIR)/pkgconfig/berth.pc \
 	    $(MANDIR)/man1/berth.1 $(MANDIR)/man1/berth-*.1 $(MANDIR)/man3/berth.3 \
 	    $(MANDIR)/man5/berth-*.5 $(COMPLETIONS))

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Something big: a checkpoint of 2 GB in shards of 1 GB, verified by processes that may have 512 MiB
 # of address space. Then a Llama of 2.2 GB, and one whose weights have 320 MiB each, quantized and
-# turned back by processes that may have 288 MiB. How much they read, write and use is what the
+# turned back by processes that may have 288 MiB. It is loaded and quantized on the way within the
+# same, and computed from the disk within 900 MiB. How much they read, write and use is what the
 # kernel counted, not what berth says.
 #
 #   tests/big.sh     after make, from the root of the tree; BIG_DIR: where 5 GB go, /var/tmp
@@ -14,6 +15,7 @@ berth=$build/berth
 place=${BIG_DIR:-/var/tmp}
 mib=2048
 limit_kib=524288
+limit_of=v # address space; d: what is written to
 # What a conversion may use (256 MiB), and 32 MiB for the program and its stacks.
 convert_kib=294912
 peak_kib=262144
@@ -40,16 +42,17 @@ check() # WHAT CONDITION...
     fi
 }
 
-# Runs a command within $limit_kib of address space. The kernel adds what a child did to the
-# counters of its parent once the child was waited for; what it used at most is asked while it runs.
+# Runs a command within $limit_kib of memory: $limit_of as the shell's ulimit has it. The kernel
+# adds what a child did to the counters of its parent once the child was waited for; what it used
+# at most is asked while it runs.
 # Sets $status, $read_bytes and $written_bytes (from and to the disk) and $peak (KiB of memory).
 # Malloc reserves address space for each thread without using it, so it is told not to.
 run_limited()
 {
     counters=$(sh -c '
-        ulimit -v "$1" || exit 99
-        output=$2 peak=0
-        shift 2
+        ulimit "-$1" "$2" || exit 99
+        output=$3 peak=0
+        shift 3
         MALLOC_ARENA_MAX=1 "$@" >"$output" 2>&1 </dev/null &
         child=$!
         running=1
@@ -71,7 +74,7 @@ run_limited()
             esac
         done </proc/self/io
         echo "$status $read_bytes $written_bytes $peak"
-        ' sh "$limit_kib" "$work/output" "$@")
+        ' sh "$limit_of" "$limit_kib" "$work/output" "$@")
     # shellcheck disable=SC2086 # four numbers
     set -- $counters
     status=$1 read_bytes=$2 written_bytes=$3 peak=$4
@@ -186,6 +189,54 @@ check_once "quantizing 2.2 GB: every byte is read once" \
 convert "dequantizing it" dequantize "$work/nf4" "$work/plain" --dtype bf16
 check_once "dequantizing it: every byte is read once" \
     "$source_bytes" "$(bytes_in "$work/nf4")" 4
+
+# ---- loads ----
+
+# A simulated device reserves addresses and writes to none of them.
+limit_of=d
+drop_cache
+run_limited "$berth" load "$work/llama" -m 0=4GiB,cpu=1GiB --type nf4 --double-quant \
+    --devices 'sim:4GiB,backing=digest'
+echo "note: $peak KiB of memory at most"
+check "loading 2.2 GB, quantized on the way" [ "$status" -eq 0 ]
+check "loading: within $((peak_kib / 1024)) MiB" [ "$peak" -le $peak_kib ]
+check_once "loading: every byte is read once" "$read_bytes" "$(bytes_in "$work/llama")" 1
+
+# From the disk, three times: for the prompt and for two tokens more.
+link_bytes_of()
+{
+    "$berth" plan "$work/llama" -m "$1" --context 16 --json |
+        sed -n 's/.*"link_bytes": \([0-9]*\), "link_rate".*/\1/p' | head -n 1
+}
+
+# shellcheck disable=SC2317 # called by check
+is_streamed()
+{
+    echo "note: $1 bytes, $2 of a pass come from the disk"
+    [ "$1" -ge $((3 * $2)) ] && [ "$1" -le $((5 * $2)) ]
+}
+
+limit_kib=921600
+room=cpu=640MiB,disk=inf
+link_bytes=$(link_bytes_of $room)
+drop_cache
+run_limited "$build/berth-llama" "$work/llama" --tokens 1,2,3 --generate 3 --context 16 \
+    --max-memory $room --quiet
+echo "note: $peak KiB of memory at most"
+check "computing what comes from the disk" [ "$status" -eq 0 ]
+check "computing: within $((limit_kib / 1024)) MiB" [ "$peak" -le $limit_kib ]
+if [ "$read_bytes" -gt 0 ]; then
+    check "computing: layers are read for each pass" is_streamed "$read_bytes" "$link_bytes"
+else
+    echo "skipped: computing: no disk is behind $place"
+    skipped=$((skipped + 1))
+fi
+cp "$work/output" "$work/streamed"
+"$build/berth-llama" "$work/llama" --tokens 1,2,3 --generate 3 --context 16 \
+    --max-memory cpu=4GiB --quiet >"$work/output" 2>&1
+check "the ids are those of a model in memory" cmp -s "$work/output" "$work/streamed"
+limit_of=v limit_kib=$convert_kib
+
 run_limited "$berth" diff "$work/llama" "$work/plain" --min-snr 15
 check "no weight has lost more than NF4 costs" [ "$status" -eq 0 ]
 run_limited "$berth" diff "$work/nf4" "$work/plain" --min-snr 50
@@ -197,4 +248,17 @@ rm -rf "$work/llama" "$work/nf4" "$work/plain"
     --vocab 40960 --heads 32 --kv-heads 8 --shards 1 || exit 1
 convert "quantizing weights larger than the limit" quantize "$work/wide" "$work/wide-nf4" \
     --type nf4 --double-quant
+rm -rf "$work/wide" "$work/wide-nf4"
+
+# 16 GB of holes, an embedding of 4 GB among them, onto a device that keeps checksums.
+"$build/tests/make_model" "$work/wide" --sparse 1 --layers 5 --hidden 8192 --inner 28672 \
+    --vocab 262144 --heads 64 --kv-heads 8 --shards 3 || exit 1
+limit_of=d limit_kib=524288
+for type in none nf4; do
+    run_limited "$berth" load "$work/wide" -m 0=24GiB,cpu=1GiB --type $type \
+        --devices 'sim:24GiB,backing=digest'
+    echo "note: $peak KiB of memory at most"
+    check "loading 16 GB as $type within 512 MiB" [ "$status" -eq 0 ]
+    check "loading 16 GB as $type: the ring and 64 MiB" [ "$peak" -le $((176 * 1024)) ]
+done
 end

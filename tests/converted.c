@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _DEFAULT_SOURCE
+
 #include "tests/converted.h"
 
 #include <dirent.h>
@@ -6,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -51,6 +54,7 @@ converted_shrink(converted *c, uint64_t unit_values)
     c->sizes.unit_bytes = 2 * unit_values;
     c->sizes.strip = 8 * unit_values;
     c->sizes.pool = 16 * unit_values;
+    c->sizes.parcels = unit_values;
 }
 
 berth_status
@@ -79,10 +83,17 @@ static void
 read_log(void *user, int32_t level, const char *line)
 {
     converted *const c = user;
+    uint32_t shard;
 
     (void)level;
     c->moves += strstr(line, "is moved: its header") != NULL;
     c->redos += strstr(line, "converted once more") != NULL;
+    if (strstr(line, "is copied: its parts") != NULL) {
+        c->copies++;
+        if (CHECK_EQ(sscanf(line, "shard %u is copied", &shard), 1))
+            c->copied |= UINT32_C(1) << (shard & 31);
+    }
+    c->measured += strstr(line, "its weights are measured") != NULL;
     c->kept += strstr(line, "were kept for their places") != NULL;
 }
 
@@ -107,6 +118,8 @@ converted_run(converted *c, const char *path)
     c->peak = memory.peak_bytes;
     berth_context_destroy(context);
     CHECK_EQ(fixture_open_fds(), fds);
+    if (status == BERTH_OK && !c->options.dry_run && !c->is_bare)
+        CHECK(converted_has_sources(c->options.output, path));
     return status;
 }
 
@@ -166,6 +179,51 @@ converted_is_same(const char *folder, const char *other)
     }
     closedir(stream);
     return is_same;
+}
+
+/* Every file of `model` is in `folder`, too; nothing is said about others. */
+static bool
+holds(const char *folder, const char *model)
+{
+    DIR *const stream = model != NULL ? opendir(model) : NULL;
+    bool is_there = stream != NULL;
+
+    while (is_there) {
+        const struct dirent *const entry = readdir(stream);
+        char a[4096];
+        char b[4096];
+
+        if (entry == NULL)
+            break;
+        if (entry->d_type == DT_DIR)
+            continue;
+        snprintf(a, sizeof a, "%s/%s", model, entry->d_name);
+        snprintf(b, sizeof b, "%s/%s", folder, entry->d_name);
+        is_there = access(b, R_OK) == 0 && is_same_file(a, b);
+    }
+    if (stream != NULL)
+        closedir(stream);
+    return is_there;
+}
+
+converted_view
+converted_look(const char *folder, const char *new_model, const char *old_model)
+{
+    static const char *const names[] = { "model.safetensors",
+                                         "model.safetensors.index.json" };
+    bool has_commit = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[4096];
+
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        has_commit = has_commit || access(path, F_OK) == 0;
+    }
+    if (!has_commit)
+        return CONVERTED_NOTHING;
+    if (holds(folder, new_model))
+        return CONVERTED_NEW;
+    return holds(folder, old_model) ? CONVERTED_OLD : CONVERTED_BROKEN;
 }
 
 bool

@@ -23,14 +23,21 @@ typedef struct converted {
     uint32_t moves; /* shards moved because of their headers */
     uint32_t redos; /* shards that got other tensors */
     uint32_t kept;  /* shards that kept bytes for their places */
+    uint32_t copies; /* shards that a join could not complete where they were */
+    uint32_t copied; /* the numbers of these, a bit each */
+    uint32_t measured; /* times that a part has read the weights of another one */
     uint64_t peak;  /* of the context, in the last call */
+    bool is_bare;   /* the digests of the source are not looked at */
 } converted;
 
 /* To `output` in this encoding, everything else as it is by itself. */
 void converted_begin(converted *c, const char *output, int32_t type);
 /* Units of so many values, and everything else as small as that. */
 void converted_shrink(converted *c, uint64_t unit_values);
-/* Opens `path`, converts, closes; no memory and no descriptor is left. */
+/*
+ * Opens `path`, converts, closes; no memory and no descriptor is left. What is
+ * there then tells the digests of its source.
+ */
 berth_status converted_run(converted *c, const char *path);
 /* The same in a context of the caller's. */
 berth_status converted_run_in(converted *c, berth_context *context, const char *path);
@@ -45,8 +52,21 @@ const char *converted_make_model(uint64_t seed, int layers, bool is_odd,
 
 /* False, and a note which file, unless both folders hold the same files. */
 bool converted_is_same(const char *folder, const char *other);
+/* What somebody sees who opens a folder as a model. */
+typedef enum converted_view {
+    CONVERTED_NOTHING, /* no index and no model.safetensors */
+    CONVERTED_OLD,     /* all files of the old model */
+    CONVERTED_NEW,     /* all files of the new one */
+    CONVERTED_BROKEN
+} converted_view;
+
+/* Compares with folders that hold the new model and the old one, or NULL. */
+converted_view converted_look(const char *folder, const char *new_model,
+                              const char *old_model);
 /* The files of a folder, whatever they are. */
 uint32_t converted_count_files(const char *folder);
+/* The output's manifest has the crc32 of every tensor of its source, and no other. */
+bool converted_has_sources(const char *folder, const char *path);
 /* Reads the output and compares it with its manifest. */
 bool converted_is_verified(const char *folder);
 

@@ -235,6 +235,37 @@ keep_constants(oracle *o, const berthi_recipe_weight *weight)
     }
 }
 
+/* Stored so already: codes and statistics as they are, and a state like that of others. */
+static void
+keep_all(oracle *o, const berthi_recipe_weight *weight, const void *codes, uint64_t size)
+{
+    const berth_checkpoint *const c = o->checkpoint;
+    const berthi_quantized *const record =
+        berthi_classify_record(&c->quantized, weight->record);
+    const bool is_int8 = weight->storage.encoding == BERTH_ENCODING_INT8;
+    char text[BERTHI_STATE_TEXT_MAX];
+    berthi_state state;
+
+    keep(o, weight, BERTHI_ROLE_CODES, codes, size);
+    for (uint32_t i = 0; i < (record->is_double ? 2u : 1u); i++) {
+        const berthi_role role = is_int8  ? BERTHI_ROLE_ROW_MAXIMUM
+                                 : i == 0 ? BERTHI_ROLE_ABSMAX
+                                          : BERTHI_ROLE_ABSMAX2;
+        uint64_t bytes;
+        uint8_t *const statistics =
+            read_tensor(o, c->table.by_name[record->companions[i]], &bytes);
+
+        keep(o, weight, role, statistics, bytes);
+        free(statistics);
+    }
+    berthi_stored_state(&weight->storage, weight->shape, weight->rank,
+                        (float)record->offset, &state);
+    if (!is_int8)
+        keep(o, weight, BERTHI_ROLE_STATE, text,
+             berthi_state_print(&state, text, sizeof text));
+    keep_constants(o, weight);
+}
+
 static void
 make_weight(oracle *o, const berthi_recipe_weight *weight)
 {
@@ -247,6 +278,11 @@ make_weight(oracle *o, const berthi_recipe_weight *weight)
     if (weight->record == BERTHI_NO_RECORD && encoding == BERTH_ENCODING_NATIVE
         && stored == weight->storage.dtype && !weight->is_turned) {
         keep(o, weight, BERTHI_ROLE_VALUES, bytes, size);
+        free(bytes);
+        return;
+    }
+    if (weight->is_copied) {
+        keep_all(o, weight, bytes, size);
         free(bytes);
         return;
     }

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # `make demo`: writes a small sharded checkpoint, looks at it, notes its digests, damages copies of
-# it in three ways, quantizes it, is killed while doing so and goes on, and turns it back. Shows
-# what berth says; ends green only if each verdict was the right one.
-# Everything lies in build/demo and may be played with afterwards.
+# it in three ways, plans it for three machines, loads it on two simulated devices and computes with
+# it, quantizes it, is killed while doing so and goes on, and turns it back. Shows what berth says;
+# ends green only if each verdict was the right one. Everything lies in build/demo and may be played
+# with afterwards.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BERTH=$(readlink -f "${BERTH:-build/berth}")
@@ -91,6 +92,61 @@ flip_bit()
         dd of="$1" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
 }
 
+# decode OUT OPTION...: a prompt of three ids and six more, by the reference decoder
+decode()
+{
+    out=$1
+    shift
+    echo "\$ berth-llama $at/model --tokens 1,2,3 --generate 6 $*"
+    "$BERTH_BUILD/berth-llama" $at/model --tokens 1,2,3 --generate 6 "$@" >"$out"
+    judge 0 $?
+    printf 'ids: ' && cat "$out" && echo
+}
+
+# When something was read, copied, waited for: a row each, from the file of --trace, in which
+# there is one event a line.
+draw()
+{
+    awk -v columns=60 '
+        function value(key) {
+            if (!match($0, "\"" key "\":\"?[^,\"}]*"))
+                return ""
+            text = substr($0, RSTART, RLENGTH)
+            sub(/^"[a-z]+":"?/, "", text)
+            return text
+        }
+        /"ph":"M"/ && /"process_name"/ {
+            number = value("pid")
+            match($0, /"args":[{]"name":"[^"]*/)
+            process[number] = substr($0, RSTART + 16, RLENGTH - 16)
+        }
+        /"ph":"X"/ {
+            n++
+            row[n] = value("cat") ", " process[value("pid")]
+            begin[n] = value("ts") + 0
+            end[n] = begin[n] + value("dur")
+            if (n == 1 || begin[n] < first) first = begin[n]
+            if (end[n] > last) last = end[n]
+        }
+        END {
+            for (i = 1; i <= n; i++) {
+                if (!(row[i] in busy)) order[++rows] = row[i]
+                busy[row[i]] += end[i] - begin[i]
+                from = int((begin[i] - first) * columns / (last - first + 1))
+                to = int((end[i] - first) * columns / (last - first + 1))
+                for (c = from; c <= to; c++) mark[row[i], c] = 1
+            }
+            for (r = 1; r <= rows; r++) {
+                line = ""
+                for (c = 0; c < columns; c++)
+                    line = line ((order[r], c) in mark ? "#" : ".")
+                printf "%-28s %s %8.1f ms\n", order[r], line, busy[order[r]] / 1000
+            }
+            printf "%-28s from 0 to %.1f ms; right: summed over threads and lanes\n", "",
+                (last - first) / 1000
+        }' "$1"
+}
+
 rm -rf $at && mkdir -p $at || exit 1
 say "A small checkpoint: a Llama of four layers in three shards, in $at/model"
 # shellcheck disable=SC2086 # a list of words
@@ -122,6 +178,34 @@ run 4 verify $at/missing
 
 # The damaged copies have served.
 rm -rf $at/flipped $at/cut $at/missing
+
+say "Where would it go? On a machine with room for all of it,"
+run 0 plan $at/model --max-memory 0=1GiB,cpu=4GiB -o $at/roomy.plan
+run 0 map $at/roomy.plan
+say "on one with two small GPUs,"
+run 0 plan $at/model --max-memory 0=16MiB,1=16MiB,cpu=64MiB --context 64 --reserve-percent 0 \
+    -o $at/two.plan
+run 0 map $at/two.plan
+say "and on one where layers are streamed from host memory and the disk."
+run 0 plan $at/model --max-memory 0=18MiB,cpu=7MiB,disk=inf --context 64 --reserve-percent 0 \
+    -o $at/small.plan
+run 0 map $at/small.plan
+run 0 plan $at/model --check $at/small.plan --max-memory 0=18MiB,cpu=7MiB,disk=inf
+
+devices="sim:16MiB,h2d=1GB/s;sim:16MiB,h2d=1GB/s"
+say "Loaded on two simulated GPUs, two of the layers left on the disk; every byte compared."
+run 0 plan $at/model --max-memory 0=15MiB,1=15MiB,cpu=4MiB,disk=inf --pin model.layers.1=disk \
+    --pin model.layers.2=disk --context 64 --reserve-percent 0 -o $at/sim.plan
+run 0 load $at/model --plan $at/sim.plan --devices "$devices" --check --trace $at/load.trace
+echo "Where the time of the load went:"
+draw $at/load.trace
+say "A few tokens, its layers coming from the disk when they are needed; then all in memory."
+decode $at/ids.streamed --plan $at/sim.plan --devices "$devices"
+decode $at/ids.resident --max-memory cpu=1GiB
+same "the ids are the same" cmp $at/ids.streamed $at/ids.resident
+
+say "One GPU of 8 MiB is too small, and berth says by how much."
+run 6 plan $at/model --max-memory 0=8MiB --context 64 --reserve-percent 0
 
 say "Four bits a weight, in the files that transformers and bitsandbytes read as their own."
 # shellcheck disable=SC2086

@@ -7,12 +7,26 @@
 #   tests/deps.sh install [ci]           installs what is missing; ci: what .ci/run needs, too
 #   tests/deps.sh link PACKAGE LIBRARY   prints how to link an optional library, if it is there
 #
+# With CC=aarch64-linux-gnu-gcc (or clang --target=...) on another machine these are the libraries
+# of that one, which Debian installs beside its own, and an emulator.
+#
 # Reads CC, PKG_CONFIG, URING and LIBDEFLATE as the Makefile gives them.
 set -u
 CC=${CC:-cc}
 PKG_CONFIG=${PKG_CONFIG:-pkg-config}
 # `CC="ccache gcc"` is a command with an argument: what must exist is its first word.
 compiler=${CC%% *}
+# Debian's name of the architecture that CC makes code for, if it is not this machine's. A compiler
+# that is not there yet says it by its own name.
+foreign=
+case $($CC -dumpmachine 2>/dev/null || echo "$compiler") in
+aarch64-*linux-gnu*)
+    if [ "$(uname -m)" != aarch64 ]; then
+        foreign=arm64
+        export PKG_CONFIG_LIBDIR="${PKG_CONFIG_LIBDIR:-/usr/lib/aarch64-linux-gnu/pkgconfig}"
+    fi
+    ;;
+esac
 
 have()
 {
@@ -49,6 +63,8 @@ cppcheck    cppcheck           cppcheck              cppcheck    cppcheck       
 valgrind    valgrind           valgrind              valgrind    valgrind         valgrind
 cmake       cmake              cmake                 cmake       cmake            cmake
 python      python3-venv       python3               python      python3          python3
+emulator    qemu-user          qemu-user             qemu-user   qemu-linux-user  qemu-aarch64
+aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu
 TABLE
     )
     echo "${name:-$1}"
@@ -60,13 +76,14 @@ have_library()
     if have "$PKG_CONFIG" && have "$compiler"; then
         "$PKG_CONFIG" --exists "$1" 2>/dev/null
     else
-        [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ]
+        [ -z "$foreign" ] && { [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ]; }
     fi
 }
 
 need()
 {
     missing="$missing $(package_name "$1")"
+    case $foreign:$1 in arm64:lib* | arm64:zlib) missing=$missing:$foreign ;; esac
 }
 
 # What no build goes without, and what the caller forced on.
@@ -81,7 +98,7 @@ find_missing()
     fi
     if have "$compiler"; then
         echo '#include <stdio.h>' | $CC -E - >/dev/null 2>&1 || need libc
-    elif [ ! -e /usr/include/stdio.h ]; then
+    elif [ -n "$foreign" ] || [ ! -e /usr/include/stdio.h ]; then
         need libc
     fi
     have "$PKG_CONFIG" || need pkg-config
@@ -100,6 +117,14 @@ find_missing_for_ci()
     have valgrind || need valgrind
     have cmake || need cmake
     python3 -c 'import venv, ensurepip' 2>/dev/null || need python
+    # Elsewhere Slurm is no single package, and mpirun not on the PATH.
+    if [ "$manager" = apt-get ]; then
+        have mpirun || need openmpi-bin
+        have sbatch || need slurm-wlm
+        # Ubuntu has no such package, only a way to another store.
+        have chromium || [ "$(. /etc/os-release && echo "$ID")" != debian ] || need chromium
+        [ -e /usr/share/fonts/truetype/dejavu ] || need fonts-dejavu-core
+    fi
     if have clang; then
         echo 'int main(void) { return 0; }' |
             clang -x c -fsanitize=address -o /dev/null - 2>/dev/null || need clang-rt
@@ -130,23 +155,45 @@ manager_commands()
     esac
 }
 
+# A system whose archive has no such packages is left as it was.
+install_packages()
+{
+    added=
+    if [ -n "$foreign" ] && ! dpkg --print-foreign-architectures | grep -qx "$foreign"; then
+        $become dpkg --add-architecture "$foreign" || return
+        added=$foreign
+    fi
+    # shellcheck disable=SC2086 # commands with arguments, a list of packages
+    $become $update && $become $add $missing && return
+    [ -z "$added" ] || $become dpkg --remove-architecture "$added"
+    return 1
+}
+
 install_missing()
 {
     find_missing
     have_library liburing liburing.h || need liburing
     have_library libdeflate libdeflate.h || need libdeflate
+    [ -z "$foreign" ] || have qemu-aarch64 || need emulator
     [ "${1:-}" != ci ] || find_missing_for_ci
     if [ -z "$missing" ]; then
         echo "berth: everything needed is installed"
         return 0
     fi
     manager_commands
+    if [ -n "$foreign" ] && [ "$manager" != apt-get ]; then
+        echo "berth: packages of another architecture are known of Debian only:$missing" >&2
+        return 1
+    fi
     if [ "$(id -u)" -ne 0 ]; then
         become="sudo -n $become"
         if ! have sudo || ! sudo -n true 2>/dev/null; then
             echo "berth: installing packages needs root. Run:" >&2
             case $manager in
-            apt-get) echo "    sudo apt-get update && sudo apt-get install -y$missing" >&2 ;;
+            apt-get)
+                [ -z "$foreign" ] || echo "    sudo dpkg --add-architecture $foreign" >&2
+                echo "    sudo apt-get update && sudo apt-get install -y$missing" >&2
+                ;;
             *) echo "    sudo $add$missing" >&2 ;;
             esac
             return 1
@@ -154,8 +201,7 @@ install_missing()
     fi
     log=$(mktemp "${TMPDIR:-/tmp}/berth-deps.XXXXXX") || return 1
     echo "berth: installing$missing"
-    # shellcheck disable=SC2086 # commands with arguments, a list of packages
-    if { $become $update && $become $add $missing; } </dev/null >"$log" 2>&1; then
+    if install_packages </dev/null >"$log" 2>&1; then
         rm -f "$log"
         echo "berth: installed"
         return 0

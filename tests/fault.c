@@ -43,6 +43,9 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
     if (kind == BERTHI_FAULT_MEMORY) {
         counts->memory++;
         CHECK(status == BERTH_OK || status == BERTH_ENOMEM);
+    } else if (kind == BERTHI_FAULT_DEVICE) {
+        counts->device++;
+        CHECK_NE(status, BERTH_EINTERNAL);
     } else {
         counts->system++;
         CHECK_NE(status, BERTH_EINTERNAL);
@@ -57,23 +60,41 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
     return false;
 }
 
+/* The n-th call fails alone, then it and all later ones. */
+static void
+loop_over(berthi_fault_kind kind, fault_function function, void *user,
+          fault_counts *counts)
+{
+    for (int is_persistent = 0; is_persistent < 2; is_persistent++) {
+        uint64_t nth = 0;
+
+        while (!is_last_run(kind, nth, is_persistent != 0, function, user, counts))
+            if (!CHECK_LT(++nth, FAULT_RUNS_LIMIT))
+                break;
+    }
+}
+
 fault_counts
 fault_loop(const char *name, fault_function function, void *user)
 {
-    fault_counts counts = { 0, 0, 0, 0 };
+    fault_counts counts = {.runs = 0};
 
-    for (int kind = BERTHI_FAULT_MEMORY; kind <= BERTHI_FAULT_SYSTEM; kind++) {
-        for (int is_persistent = 0; is_persistent < 2; is_persistent++) {
-            uint64_t nth = 0;
-
-            while (!is_last_run((berthi_fault_kind)kind, nth, is_persistent != 0,
-                                function, user, &counts))
-                if (!CHECK_LT(++nth, FAULT_RUNS_LIMIT))
-                    break;
-        }
-    }
+    loop_over(BERTHI_FAULT_MEMORY, function, user, &counts);
+    loop_over(BERTHI_FAULT_SYSTEM, function, user, &counts);
     T_NOTE("%s: %" PRIu64 " runs, %" PRIu64 " with an allocation failing, %" PRIu64
            " with a system call failing, %" PRIu64 " survived",
            name, counts.runs, counts.memory, counts.system, counts.survived);
+    return counts;
+}
+
+fault_counts
+fault_loop_devices(const char *name, fault_function function, void *user)
+{
+    fault_counts counts = {.runs = 0};
+
+    loop_over(BERTHI_FAULT_DEVICE, function, user, &counts);
+    T_NOTE("%s: %" PRIu64 " runs, %" PRIu64 " with a device's call failing, %" PRIu64
+           " survived",
+           name, counts.runs, counts.device, counts.survived);
     return counts;
 }

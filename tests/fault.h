@@ -27,7 +27,8 @@ typedef struct fault_counts {
     uint64_t runs;
     uint64_t memory;   /* runs in which an allocation failed            */
     uint64_t system;   /* runs in which a system call failed            */
-    uint64_t survived; /* of both: runs that succeeded all the same     */
+    uint64_t device;   /* runs in which a call of a device failed       */
+    uint64_t survived; /* of all: runs that succeeded all the same     */
 } fault_counts;
 
 /*
@@ -36,5 +37,7 @@ typedef struct fault_counts {
  * compares `survived` with what it knows.
  */
 fault_counts fault_loop(const char *name, fault_function function, void *user);
+/* The same with calls of devices failing. */
+fault_counts fault_loop_devices(const char *name, fault_function function, void *user);
 
 #endif

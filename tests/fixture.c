@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <ftw.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Everything that lives as long as the program: texts, and the folder of folders. */
@@ -187,6 +189,21 @@ fixture_text(const char *path, const char *text)
     fixture_write(path, text, strlen(text));
 }
 
+const char *
+fixture_find(const char *folder, const char *mark)
+{
+    char line[4096] = "";
+    FILE *const list =
+        popen(fixture_format("ls -A %s | grep -e '%s' | head -n 1", folder, mark), "r");
+
+    if (list == NULL || fgets(line, sizeof line, list) == NULL)
+        line[0] = '\0';
+    if (list != NULL)
+        pclose(list);
+    line[strcspn(line, "\n")] = '\0';
+    return fixture_format("%s/%s", folder, line);
+}
+
 uint64_t
 fixture_size(const char *path)
 {
@@ -272,6 +289,27 @@ fixture_truncate(const char *path, uint64_t by)
 {
     if (truncate(path, (off_t)(fixture_size(path) - by)) != 0)
         die("cannot truncate", path);
+}
+
+static bool
+is_later(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+void
+fixture_tick(const char *path)
+{
+    const struct timespec moment = { 0, 1000000 };
+    struct timespec now;
+    struct stat about;
+
+    if (stat(path, &about) != 0)
+        die("cannot look at", path);
+    do { /* the kernel's clock for files moves every few milliseconds */
+        nanosleep(&moment, NULL);
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    } while (!is_later(&now, &about.st_mtim) || !is_later(&now, &about.st_ctim));
 }
 
 void

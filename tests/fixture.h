@@ -39,6 +39,8 @@ void fixture_text(const char *path, const char *text);
 /* The whole file, with a NUL behind it; free() it. `length` may be NULL. */
 void *fixture_read(const char *path, size_t *length);
 uint64_t fixture_size(const char *path);
+/* The path of the only file of a folder whose name has `mark`, a regular expression. */
+const char *fixture_find(const char *folder, const char *mark);
 /* A symbolic link at `path`; makes the folders above it, replaces what is there. */
 void fixture_link(const char *target, const char *path);
 void fixture_copy(const char *from, const char *to);
@@ -50,6 +52,8 @@ void fixture_remove(const char *path);
 /* -------------------------------------------------------------------- damage */
 
 void fixture_truncate(const char *path, uint64_t by);
+/* Until what is written to a file gets another time than it has now. */
+void fixture_tick(const char *path);
 /* Appends `by` zero bytes. */
 void fixture_extend(const char *path, uint64_t by);
 /* Turns the bits of `mask` in the byte at `offset`. */

@@ -266,6 +266,8 @@ haul_run(haul *h, berth_job *job)
     memset(&h->error, 0, sizeof h->error);
     memset(&h->stats, 0xff, sizeof h->stats);
     status = h->shuffle != 0 ? list_shuffled(h, &chunks)
+             : h->is_packed  ? berthi_chunks_pack(h->context, h->pieces, h->piece_count,
+                                                  h->chunk_bytes, h->gap, &chunks, &h->error)
                              : berthi_chunks_build(h->context, h->pieces, h->piece_count,
                                                    h->chunk_bytes, h->gap, &chunks,
                                                    &h->error);
@@ -315,11 +317,33 @@ haul_check(haul *h)
 /* --------------------------------------------------------------- misbehaviour */
 
 haul_tricks haul_trick;
+static pthread_mutex_t trick_lock = PTHREAD_MUTEX_INITIALIZER;
+_Atomic bool haul_is_hung;
+_Atomic uint32_t haul_hurried;
 _Atomic uint64_t haul_reads;
 _Atomic uint64_t haul_buffers;
 _Atomic uint64_t haul_misnamed;
 
 #define TRICK_BUFFERS 64
+
+void
+haul_set(haul_tricks next)
+{
+    pthread_mutex_lock(&trick_lock);
+    haul_trick = next;
+    pthread_mutex_unlock(&trick_lock);
+}
+
+static haul_tricks
+tricks(void)
+{
+    haul_tricks now;
+
+    pthread_mutex_lock(&trick_lock);
+    now = haul_trick;
+    pthread_mutex_unlock(&trick_lock);
+    return now;
+}
 
 typedef struct trick_reader {
     berthi_reader reader; /* first: what the callers see */
@@ -327,6 +351,7 @@ typedef struct trick_reader {
     uint64_t bytes[TRICK_BUFFERS];
     berth_context *context;
     berthi_read_list finished;
+    berthi_read_list hung;
     uint64_t direct_reads;
     _Atomic bool is_woken;
 } trick_reader;
@@ -354,7 +379,7 @@ add_trick_buffer(berthi_reader *reader, uint32_t number, void *memory, uint64_t 
     trick_reader *const r = (trick_reader *)reader;
 
     atomic_fetch_add(&haul_buffers, 1);
-    if (!haul_trick.knows_buffers || number >= TRICK_BUFFERS || r->memory[number] != NULL)
+    if (!tricks().knows_buffers || number >= TRICK_BUFFERS || r->memory[number] != NULL)
         return false;
     r->memory[number] = memory;
     r->bytes[number] = bytes;
@@ -366,7 +391,7 @@ is_named_right(const trick_reader *r, const berthi_read *read)
 {
     const uint32_t number = read->buffer;
 
-    if (!haul_trick.knows_buffers)
+    if (!tricks().knows_buffers)
         return number == BERTHI_READER_NO_BUFFER;
     return number < TRICK_BUFFERS && r->memory[number] != NULL
            && read->memory >= r->memory[number]
@@ -377,9 +402,9 @@ static int64_t
 read_with_tricks(trick_reader *r, const berthi_read *read)
 {
     const uint64_t number =
-        haul_trick.only_direct ? r->direct_reads : atomic_load(&haul_reads);
+        tricks().only_direct ? r->direct_reads : atomic_load(&haul_reads);
     const uint64_t block =
-        read->is_direct ? haul_trick.direct_block : haul_trick.buffered_block;
+        read->is_direct ? tricks().direct_block : tricks().buffered_block;
     uint64_t bytes = read->bytes;
     ssize_t got;
 
@@ -387,21 +412,21 @@ read_with_tricks(trick_reader *r, const berthi_read *read)
         atomic_fetch_add(&haul_misnamed, 1);
     atomic_fetch_add(&haul_reads, 1);
     r->direct_reads += read->is_direct;
-    if (haul_trick.fails_every_second && number % 2 == 0)
-        return -haul_trick.failure;
-    if (haul_trick.failure != 0 && (read->is_direct || !haul_trick.only_direct)
-        && number >= haul_trick.failure_first
-        && number - haul_trick.failure_first < haul_trick.failure_count)
-        return -haul_trick.failure;
+    if (tricks().fails_every_second && number % 2 == 0)
+        return -tricks().failure;
+    if (tricks().failure != 0 && (read->is_direct || !tricks().only_direct)
+        && number >= tricks().failure_first
+        && number - tricks().failure_first < tricks().failure_count)
+        return -tricks().failure;
     /* What a direct read must look like, on a file system that takes anything. */
     if (read->is_direct
         && (read->offset % 4096 != 0 || read->bytes % 4096 != 0
             || (uintptr_t)read->memory % 4096 != 0))
         return -EINVAL;
-    if (haul_trick.end != 0 && read->offset >= haul_trick.end)
+    if (tricks().end != 0 && read->offset >= tricks().end)
         return 0;
-    if (haul_trick.end != 0)
-        bytes = berthi_min_u64(bytes, haul_trick.end - read->offset);
+    if (tricks().end != 0)
+        bytes = berthi_min_u64(bytes, tricks().end - read->offset);
     if (block != 0)
         bytes = berthi_min_u64(bytes, block);
     got = pread(read->fd, read->memory, read->bytes, (off_t)read->offset);
@@ -420,9 +445,15 @@ submit_tricks(berthi_reader *reader, berthi_read *read)
     trick_reader *const r = (trick_reader *)reader;
     berthi_read_list after = { read, read };
 
+    if (tricks().hangs && atomic_load(&haul_is_hung)
+        && atomic_load(&haul_reads) >= tricks().hang_first) {
+        atomic_fetch_add(&haul_reads, 1);
+        berthi_read_list_add(&r->hung, read);
+        return;
+    }
     read->result = read_with_tricks(r, read);
     read->busy_ns = 1;
-    if (!haul_trick.is_backward) {
+    if (!tricks().is_backward) {
         berthi_read_list_add(&r->finished, read);
         return;
     }
@@ -432,19 +463,48 @@ submit_tricks(berthi_reader *reader, berthi_read *read)
     r->finished = after;
 }
 
+/* They come back after all: what a disk writes then must not be anybody else's. */
+static void
+end_hanging(trick_reader *r)
+{
+    berthi_read *read;
+
+    if (atomic_load(&haul_is_hung))
+        return;
+    while ((read = berthi_read_list_take(&r->hung)) != NULL) {
+        memset(read->memory, 0xdd, read->bytes);
+        read->result = -EIO;
+        read->busy_ns = 1;
+        berthi_read_list_add(&r->finished, read);
+    }
+}
+
+/* Until the delay is over, or somebody hurries. */
+static void
+wait_delay(uint64_t delay_ns)
+{
+    const struct timespec moment = { 0, 1000000 };
+    const uint64_t end_ns = berthi_sys_now_ns() + delay_ns;
+
+    while (berthi_sys_now_ns() < end_ns && atomic_load(&haul_hurried) == 0)
+        nanosleep(&moment, NULL);
+    if (atomic_load(&haul_hurried) > 0)
+        atomic_fetch_sub(&haul_hurried, 1);
+}
+
 static berthi_read *
 complete_tricks(berthi_reader *reader, uint64_t deadline_ns)
 {
     trick_reader *const r = (trick_reader *)reader;
     const struct timespec moment = { 0, 1000000 };
-    const struct timespec delay = { (time_t)(haul_trick.delay_ns / 1000000000u),
-                                    (long)(haul_trick.delay_ns % 1000000000u) };
 
-    if (r->finished.first != NULL && haul_trick.delay_ns > 0)
-        nanosleep(&delay, NULL);
+    end_hanging(r);
+    if (r->finished.first != NULL && tricks().delay_ns > 0)
+        wait_delay(tricks().delay_ns);
     while (r->finished.first == NULL && !atomic_exchange(&r->is_woken, false)
            && berthi_sys_now_ns() < deadline_ns)
         nanosleep(&moment, NULL);
+    end_hanging(r);
     return berthi_read_list_take(&r->finished);
 }
 
@@ -469,6 +529,7 @@ close_tricks(berthi_reader *reader)
     trick_reader *const r = (trick_reader *)reader;
 
     CHECK(r->finished.first == NULL);
+    CHECK(r->hung.first == NULL);
     berthi_memory_free(r->context, BERTHI_PURPOSE_OBJECT, r, sizeof *r);
 }
 

@@ -43,6 +43,7 @@ struct haul {
     uint64_t chunk_bytes; /* 4096 */
     uint64_t gap;
     uint32_t shuffle; /* not 0: pieces are a list, in an order of this seed */
+    bool is_packed; /* pieces stay whole: berthi_chunks_pack() */
     bool is_any;   /* the consumer has consume(); haul_begin() sets it */
     bool is_in_order;
     berthi_conveyor_options options;
@@ -96,13 +97,21 @@ typedef struct haul_tricks {
     uint64_t failure_count;  /* and the ones after it, so many in all */
     bool only_direct;        /* of direct reads only; the number counts those */
     bool is_backward;        /* what was submitted last comes back first */
-    uint64_t delay_ns;       /* each read takes so long */
+    uint64_t delay_ns;       /* each read takes so long, unless it is hurried */
     uint64_t end;            /* files end here for all reads; 0: where they end */
     bool knows_buffers;      /* add_buffer() succeeds */
     bool fails_every_second; /* `failure` of reads 0, 2, 4 ... */
+    bool hangs;              /* reads with number hang_first and later ones do not come
+                                back as long as haul_is_hung says so */
+    uint64_t hang_first;
 } haul_tricks;
 
 extern haul_tricks haul_trick;
+/* The same while something reads. */
+void haul_set(haul_tricks next);
+extern _Atomic bool haul_is_hung;
+/* Reads that are not delayed any more: each that comes back takes one off. */
+extern _Atomic uint32_t haul_hurried;
 extern const berthi_reader_table haul_reader;
 /* What the back end has done since haul_begin(). */
 extern _Atomic uint64_t haul_reads;

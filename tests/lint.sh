@@ -178,7 +178,7 @@ refuse_include()
 lint_fences()
 {
     refuse_include 'cJSON\.h' 'quant/json\.c'
-    refuse_include 'zlib\.h|libdeflate\.h' 'loader/digest\.c'
+    refuse_include 'zlib\.h|libdeflate\.h' 'kernels/digest\.c'
     refuse_include 'liburing\.h' 'loader/reader_uring\.c'
     refuse_include 'cuda[a-zA-Z_]*\.h|cublas[a-zA-Z_]*\.h' 'kernels/.*'
     refuse_include 'assert\.h|signal\.h|setjmp\.h|locale\.h' 'tools/.*'

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define POWER_NAME 96u    /* bytes of a name, its NUL counted */
-#define POWER_BYTES 8192u /* of a file */
+#define POWER_BYTES 32768u /* of a file */
 
 typedef enum power_kind {
     POWER_CREATE, /* name */

@@ -64,7 +64,7 @@ compile()
 hide_rates()
 {
     sed -E '/^berth: [a-z]+ +[0-9]+%  /d
-        /^io  /{ s/[0-9.]+ [KMG]?i?B( read|\/s)/N\1/g; s/[0-9.]+ s/N s/
+        /^io  /{ s/[0-9.]+ [KMG]?i?B( read|\/s| of host memory)/N\1/g; s/[0-9.]+ s/N s/g
         s/slowest: [a-z]+/slowest: .../ }' "$1"
 }
 

@@ -9,16 +9,33 @@
 # a failing program printed is shown; of the others only notes and the reasons of skips. The last
 # line is `N passed, N failed, N skipped`.
 #
+# Tests are independent: one program a core runs at a time, but for scripts and for those that hold
+# something against the clock, which come last, one after the other.
+#
+# T_JOBS     programs at a time, default: one a core
 # T_WRAP     a command to run the programs under (valgrind -q ...)
 # T_TIMEOUT  seconds a program may take, default 600
+# T_THOROUGH set: programs that try a part of all moments of a kill or a power loss try all
 set -u
-output=$(mktemp "${TMPDIR:-/tmp}/berth-run.XXXXXX") || exit 1
-trap 'rm -f "$output"' EXIT
-trap 'exit 130' INT TERM
-passed=0 failed=0 skipped=0
 
-for program in "$@"; do
+# Programs that measure how long something takes, or what the whole machine does.
+is_alone() # PROGRAM
+{
+    case $(basename "$1") in
+    *.sh | *.py) ;;
+    test_bench | test_big_* | test_hung | test_job | test_lease_disk | test_lease_expert_bytes) ;;
+    test_load_cycles | test_load_errors | test_move_errors | test_server | test_sim_real) ;;
+    *) return 1 ;;
+    esac
+}
+
+run_one() # FOLDER PROGRAM: its line, and its counts into the folder
+{
+    folder=$1 program=$2
     name=$(basename "$program" .sh)
+    output=$folder/output.$name.$$
+    block=$folder/block.$name.$$
+    counts=$folder/counts.$name.$$
     case $program in *.sh) name=$(echo "$program" | sed 's|^tests/||; s|\.sh$||; s|/run$||') ;; esac
     case $program in
     *.py) command="${BERTH_PYTHON:-python3} $program" ;;
@@ -41,15 +58,49 @@ for program in "$@"; do
     *) why="died with status $status" ;;
     esac
     [ -z "$why" ] || f=$((f + 1))
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    printf '%-28s %4d passed, %d failed, %d skipped  %s\n' "$name" "$p" "$f" "$s" \
-        "$(echo "$start $end" | awk '{ printf "%5.1f s", $2 - $1 }')"
-    if [ "$f" -gt 0 ]; then
-        sed 's/^/    /' "$output"
-        [ -z "$why" ] || echo "    FAILED: $name $why"
+    echo "$p $f $s" >"$counts"
+    {
+        printf '%-28s %4d passed, %d failed, %d skipped  %s\n' "$name" "$p" "$f" "$s" \
+            "$(echo "$start $end" | awk '{ printf "%5.1f s", $2 - $1 }')"
+        if [ "$f" -gt 0 ]; then
+            sed 's/^/    /' "$output"
+            [ -z "$why" ] || echo "    FAILED: $name $why"
+        else
+            grep -E '^(note|skipped): ' "$output" | sed 's/^/    /'
+        fi
+    } >"$block"
+    # Lines of one program stay together.
+    flock "$folder" cat "$block"
+    rm -f "$output" "$block"
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2" "$3"
+    exit 0
+fi
+folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-run.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
+for program in "$@"; do
+    if is_alone "$program"; then
+        printf '%s\n' "$program" >>"$folder/alone"
     else
-        grep -E '^(note|skipped): ' "$output" | sed 's/^/    /'
+        printf '%s\n' "$program" >>"$folder/beside"
     fi
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] && [ $((passed + skipped)) -gt 0 ]
+if [ -e "$folder/beside" ]; then
+    xargs -P "${T_JOBS:-$(nproc)}" -I '{}' "$0" --one "$folder" '{}' <"$folder/beside"
+fi
+if [ -e "$folder/alone" ]; then
+    xargs -I '{}' "$0" --one "$folder" '{}' <"$folder/alone"
+fi
+cat "$folder"/counts.* 2>/dev/null | awk -v programs=$# '
+    { p += $1; f += $2; s += $3; n++ }
+    END {
+        if (n + 0 != programs) { # one of them could not even be started
+            f += programs - n
+            print "    FAILED: " programs - n " programs did not run"
+        }
+        printf "%d passed, %d failed, %d skipped\n", p, f, s
+        exit f > 0 || p + s == 0
+    }'

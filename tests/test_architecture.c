@@ -14,6 +14,7 @@
 
 #include "quant/format.h"
 #include "tests/fault.h"
+#include "tests/fixture.h"
 #include "tests/models.h"
 #include "tests/t.h"
 
@@ -338,6 +339,68 @@ test_names(void)
     free(text);
 }
 
+/* A tensor of the checkpoint, and what 4.x calls it in the model; NULL: the same. */
+typedef struct called {
+    const char *class_name;
+    const char *name;
+    const char *expected;
+} called;
+
+static void
+check_called(const called *c)
+{
+    /* With others as checkpoints have them, so that no prefix seems to lack. */
+    model m = read_model(fixture_format("class %s\nBF16 4x4 %s\nBF16 4x4 lm_head.weight\n",
+                                        c->class_name, c->name));
+    berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF4);
+    char name[256];
+
+    CHECK_STR(model_name(a, &m, c->name, name),
+              c->expected != NULL ? c->expected : c->name);
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+}
+
+/* Parts of multimodal models had moved in 4.52 already; experts and heads had not. */
+static void
+test_older_names(void)
+{
+    static const char gemma3[] = "Gemma3ForConditionalGeneration";
+    static const char llava[] = "LlavaForConditionalGeneration";
+    static const char qwen[] = "Qwen2VLForConditionalGeneration";
+    static const called all[] = {
+        { gemma3, "language_model.model.layers.3.self_attn.q_proj.weight",
+          "model.language_model.layers.3.self_attn.q_proj.weight" },
+        { gemma3, "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight",
+          "model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight" },
+        { gemma3, "multi_modal_projector.mm_input_projection_weight",
+          "model.multi_modal_projector.mm_input_projection_weight" },
+        { gemma3, "model.language_model.layers.3.self_attn.q_proj.weight", NULL },
+        { gemma3, "model.vision_tower.vision_model.post_layernorm.weight", NULL },
+        { llava, "language_model.model.embed_tokens.weight",
+          "model.language_model.embed_tokens.weight" },
+        { llava, "language_model.lm_head.weight", "lm_head.weight" },
+        { llava, "vision_tower.vision_model.embeddings.patch_embedding.weight",
+          "model.vision_tower.vision_model.embeddings.patch_embedding.weight" },
+        { llava, "vision_tower.patch_conv.weight", "model.vision_tower.patch_conv.weight" },
+        { llava, "multi_modal_projector.linear_2.weight",
+          "model.multi_modal_projector.linear_2.weight" },
+        { qwen, "model.layers.1.mlp.up_proj.weight",
+          "model.language_model.layers.1.mlp.up_proj.weight" },
+        { qwen, "model.norm.weight", "model.language_model.norm.weight" },
+        { qwen, "visual.blocks.1.attn.qkv.weight", "model.visual.blocks.1.attn.qkv.weight" },
+        { qwen, "visual.merger.mlp.0.weight", "model.visual.merger.mlp.0.weight" },
+        { qwen, "model.visual.blocks.1.attn.qkv.weight", NULL },
+        { qwen, "model.language_model.norm.weight", NULL },
+        { "GPTNeoXForCausalLM", "embed_out.weight", NULL },
+        { "MixtralForCausalLM", "model.layers.1.block_sparse_moe.gate.weight", NULL },
+        { "Qwen3MoeForCausalLM", "model.layers.1.mlp.experts.2.up_proj.weight", NULL },
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        check_called(&all[i]);
+}
+
 /* A checkpoint of the bare model lacks the prefix. */
 static void
 test_bare_model(void)
@@ -485,6 +548,159 @@ test_guessed_tie(void)
     model_fini(&m);
 }
 
+/* Linear layers of classes that nobody describes, or in other configurations. */
+static void
+test_linear_names(void)
+{
+    static const struct {
+        const char *class_name;
+        const char *name;
+        bool is_linear;
+        bool is_kind;
+        bool is_conv1d;
+    } cases[] = {
+        { "DebertaForMaskedLM", "deberta.embeddings.token_type_embeddings.weight", 0, 0, 0 },
+        { "DebertaForMaskedLM", "deberta.encoder.token_type.weight", 1, 0, 0 },
+        { "Unheard", "a.shared.weight", 0, 0, 0 },
+        { "Unheard", "a.unshared.weight", 1, 0, 0 },
+        { "Unheard", "shared.weight", 0, 0, 0 },
+        { "Unheard", "embed_tokens.12.weight", 0, 0, 0 },
+        { "Unheard", "embed.12.x.weight", 1, 0, 0 },
+        { "Unheard", "x.embeddings.dense.weight", 1, 0, 0 },
+        { "Unheard", "x.my_embedding.weight", 0, 0, 0 },
+        { "Unheard", "x.my_embedding.3.weight", 0, 0, 0 },
+        { "Unheard", "x.patch_embedding.weight", 1, 0, 0 },
+        { "Unheard", "x.linear_embeddings.weight", 1, 0, 0 },
+        { "Unheard", "router.x.weight", 1, 0, 0 },
+        { "Unheard", "x.router.weight", 0, 0, 0 },
+        { "Unheard", "x.gate.weight", 0, 0, 0 },
+        { "Unheard", "h.0.attn.c_attn.weight", 1, 0, 0 },
+        { "ImageGPTModel", "h.0.attn.c_attn.weight", 1, 0, 1 },
+        { "ImageGPTModel", "h.0.attn.q_proj.weight", 1, 0, 0 },
+        { "DecisionTransformerModel", "encoder.h.0.mlp.c_fc.weight", 1, 0, 1 },
+        { "OpenAIGPTForSequenceClassification", "h.0.mlp.c_proj.weight", 1, 0, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        berthi_architecture *a;
+        model m;
+
+        snprintf(text, sizeof text, "class %s\nconfig {}\nBF16 4x4 %s\n",
+                 cases[i].class_name, cases[i].name);
+        m = read_model(text);
+        a = model_architecture(context, &m, BERTHI_ERA_HF5);
+        if (!CHECK_EQ(a->parameter_of[0]->is_linear, cases[i].is_linear)
+            || !CHECK_EQ(a->parameter_of[0]->is_linear_kind, cases[i].is_kind)
+            || !CHECK_EQ(a->parameter_of[0]->is_conv1d, cases[i].is_conv1d))
+            T_NOTE("%s", text);
+        berthi_architecture_destroy(a);
+        model_fini(&m);
+    }
+}
+
+/* torch's attention is told by its input weight, its output is no plain linear layer. */
+static void
+test_torch_attention(void)
+{
+    static const char *const inputs[] = { "a.in_proj_weight", "a.b.in_proj_weight",
+                                          "in_proj_weight", "a.my_in_proj_weight" };
+
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        char text[256];
+        berthi_architecture *a;
+        const berthi_parameter *output;
+        model m;
+
+        snprintf(text, sizeof text, "class Unheard\nconfig {}\nBF16 9x4 %s\n"
+                 "BF16 4x4 a.out_proj.weight\n", inputs[i]);
+        m = read_model(text);
+        a = model_architecture(context, &m, BERTHI_ERA_HF5);
+        output = a->parameter_of[1];
+        if (!CHECK_EQ(output->is_linear, i != 0) || !CHECK_EQ(output->is_linear_kind, i == 0))
+            T_NOTE("%s", text);
+        berthi_architecture_destroy(a);
+        model_fini(&m);
+    }
+}
+
+/* What counts as the last parameter of a class that nobody describes. */
+static void
+test_guessed_last(void)
+{
+    static const struct {
+        const char *class_name;
+        const char *tensors;
+        const char *last;
+    } cases[] = {
+        { "MistralForSequenceClassification",
+          "BF16 4x4 model.layers.0.mlp.up_proj.weight\nBF16 4 model.norm.weight\n"
+          "BF16 2x4 score.weight\n", "score.weight" },
+        { "Unheard", "BF16 2x4 a.z.weight\nBF16 2x4 classifier.weight\n",
+          "classifier.weight" },
+        { "Unheard", "BF16 2 classifier.bias\nBF16 2x4 classifier.weight\n",
+          "classifier.bias" },
+        { "Unheard", "BF16 4x4 text_projection.weight\nBF16 4x4 visual_projection.weight\n",
+          "text_projection.weight" },
+        { "Unheard", "BF16 4x4 b.weight\nBF16 4x4 c.weight\n", "c.weight" },
+        { "Unheard", "BF16 4 c.bias\nBF16 4x4 c.weight\n", "c.bias" },
+        /* A layer: the norms, or the way back from what is not attention. */
+        { "Unheard", "BF16 4x4 l.0.mlp.down_proj.weight\nBF16 4x4 l.0.self_attn.q.weight\n"
+          "BF16 4x4 l.1.mlp.down_proj.weight\nBF16 4x4 l.1.self_attn.q.weight\n",
+          "l.1.mlp.down_proj.weight" },
+        { "Unheard", "BF16 4x4 l.0.mlp.fc2.weight\nBF16 4x4 l.0.self_attn.q.weight\n",
+          "l.0.mlp.fc2.weight" },
+        { "Unheard", "BF16 4x4 l.0.mlp.fc2.weight\nBF16 4 l.0.norm1.weight\n"
+          "BF16 4x4 l.0.self_attn.q.weight\n", "" },
+        { "Unheard", "BF16 4 l.0.x.LayerNorm.weight\nBF16 4x4 l.0.y.weight\n", "" },
+        { "Unheard", "BF16 4x4 l.0.x.weight\nBF16 4x4 l.0.y.weight\n", "" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        berthi_architecture *a;
+        model m;
+
+        snprintf(text, sizeof text, "class %s\ntype mistral\nconfig {}\n%s",
+                 cases[i].class_name, cases[i].tensors);
+        if (i > 0)
+            snprintf(text, sizeof text, "class %s\nconfig {}\n%s", cases[i].class_name,
+                     cases[i].tensors);
+        m = read_model(text);
+        a = model_architecture(context, &m, BERTHI_ERA_HF5);
+        if (!CHECK_STR(a->last_name, cases[i].last))
+            T_NOTE("%s", text);
+        berthi_architecture_destroy(a);
+        model_fini(&m);
+    }
+}
+
+/* A description that puts three modules into one is corrected. */
+static void
+test_corrections(void)
+{
+    static const char *const names[][2] = {
+        { "mlp1.0.weight", "model.multi_modal_projector.layer_norm.weight" },
+        { "mlp1.1.weight", "model.multi_modal_projector.linear_1.weight" },
+        { "mlp1.3.weight", "model.multi_modal_projector.linear_2.weight" },
+    };
+    model m = read_model("class QianfanOCRForConditionalGeneration\nconfig {}\n"
+                         "BF16 4 mlp1.0.weight\nBF16 4x4 mlp1.1.weight\n"
+                         "BF16 4x4 mlp1.3.weight\n");
+    berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const berthi_parameter *const p = a->parameter_of[model_position(&m, names[i][0])];
+
+        CHECK_EQ(p->piece_count, 1);
+        CHECK_EQ(p->name_length, strlen(names[i][1]));
+        CHECK_MEM(p->name, names[i][1], strlen(names[i][1]));
+        CHECK_EQ(p->is_linear, i > 0);
+    }
+    berthi_architecture_destroy(a);
+    model_fini(&m);
+}
+
 /* ------------------------------------------------------ descriptions of our own */
 
 /* A description of class X, and a model of it. */
@@ -595,6 +811,91 @@ test_expressions(void)
         if (!CHECK_EQ(buffer_size(cases[i].expression, cases[i].defaults, cases[i].config),
                       cases[i].size))
             T_NOTE("%s %s %s", cases[i].expression, cases[i].defaults, cases[i].config);
+}
+
+/* ----------------------------------------------------------------------- fused */
+
+/* Each parameter and, behind a colon, the tensors that it is made of. */
+static void
+check_fused(const char *description, const char *tensors, const char *expected)
+{
+    char lines[2048] = "config {}\n";
+    char names[64][64];
+    char found[2048] = "";
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    size_t used = strlen(lines);
+    uint32_t count = 0;
+    int length;
+    model m;
+
+    for (; sscanf(tensors, "%63s%n", names[count], &length) == 1; tensors += length)
+        used += (size_t)snprintf(lines + used, sizeof lines - used, "BF16 2x4 %s\n",
+                                 names[count++]);
+    CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_OK);
+    T_REQUIRE(a != NULL);
+    used = 0;
+    for (uint32_t i = 0; i < a->parameter_count; i++) {
+        const berthi_parameter *const p = a->parameters[i];
+
+        used += (size_t)snprintf(found + used, sizeof found - used, "%s%.*s:",
+                                 i > 0 ? " " : "", (int)p->name_length, p->name);
+        for (uint32_t k = p->first_piece; k != BERTHI_NO_POSITION; k = a->next_piece[k]) {
+            CHECK(a->parameter_of[k] == p);
+            used += (size_t)snprintf(found + used, sizeof found - used, "%s%s",
+                                     k != p->first_piece ? "," : "", names[k]);
+        }
+        CHECK_EQ(p->elements, 8 * p->piece_count);
+    }
+    CHECK_STR(found, expected);
+    end_layout(&m, catalogue, a);
+}
+
+/* Tensors whose names differ in an index that the model drops are one parameter. */
+static void
+test_fused(void)
+{
+    static const char two[] = "{\"names\": [[\"e.*.w\", \"e.w\"], [\"e.*.u\", \"e.w\"], "
+                              "[\"e.*.v\", \"e.v\"]]}";
+
+    check_fused(two, "e.0.u e.0.v e.0.w e.1.u e.1.v e.1.w e.10.v",
+                "e.v:e.0.v,e.1.v,e.10.v e.w:e.0.u,e.0.w,e.1.u,e.1.w");
+    /* No index, more than one, what stands beside it. */
+    check_fused(two, "e..w e.0.w e.1.w e.1.w.b e.1.0.w e.x.w e.1x.w f.1.w e.2.w",
+                "e..w:e..w e.1.0.w:e.1.0.w e.1x.w:e.1x.w e.w:e.0.w,e.1.w,e.2.w "
+                "e.w.b:e.1.w.b e.x.w:e.x.w f.1.w:f.1.w");
+    /* Indices that stay. */
+    check_fused("{\"names\": [[\"l.*.e.*.w\", \"m.*.w\"]]}",
+                "l.0.e.0.w l.0.e.1.w l.1.e.0.w l.1.e.1.w l.10.e.0.w",
+                "m.0.w:l.0.e.0.w,l.0.e.1.w m.1.w:l.1.e.0.w,l.1.e.1.w m.10.w:l.10.e.0.w");
+    check_fused("{\"names\": [[\"l.*.w\", \"m.*.w\"]]}", "l.0.w l.1.w",
+                "m.0.w:l.0.w m.1.w:l.1.w");
+    /* Parts of a component are no indices. */
+    check_fused("{\"names\": [[\"l.*.e_*.w\", \"l.w\"]]}", "l.0.e_0.w l.0.e_1.w l.1.e_0.w",
+                "l.w:l.0.e_0.w,l.0.e_1.w,l.1.e_0.w");
+    check_fused("{\"names\": [[\"l.*.e_*\", \"m.e_*\"]]}", "l.0.e_0 l.0.e_1 l.1.e_0",
+                "m.e_*:l.0.e_0,l.0.e_1,l.1.e_0");
+    /* One index is called otherwise. */
+    check_fused("{\"names\": [[\"e.1.w\", \"z\"], [\"e.*.w\", \"y\"]]}",
+                "e.0.w e.1.w e.2.w", "y:e.0.w,e.2.w z:e.1.w");
+    /* Names without the prefix of the whole model. */
+    check_fused("{\"base\": \"m\", \"tree\": [{\"n\": \"m\", \"ch\": [\"e\"]}], "
+                "\"names\": [[\"m.e.*.w\", \"m.e.w\"]]}",
+                "e.0.w e.1.w e.12.w", "m.e.w:e.0.w,e.1.w,e.12.w");
+}
+
+/* More kinds of tensors than are kept in mind, and the same ones again. */
+static void
+test_fused_kinds(void)
+{
+    check_fused("{\"names\": [[\"e.*.a\", \"a\"], [\"e.*.b\", \"b\"], [\"e.*.c\", \"c\"], "
+                "[\"e.*.d\", \"d\"], [\"e.*.e\", \"e\"], [\"e.*.f\", \"f\"], [\"e.*.g\", "
+                "\"g\"], [\"e.*.h\", \"h\"], [\"e.*.i\", \"a\"], [\"e.*.j\", \"j\"]]}",
+                "e.0.a e.0.b e.0.c e.0.d e.0.e e.0.f e.0.g e.0.h e.0.i e.0.j e.1.a e.1.b "
+                "e.1.c e.1.d e.1.e e.1.f e.1.g e.1.h e.1.i e.1.j e.2.a",
+                "a:e.0.a,e.0.i,e.1.a,e.1.i,e.2.a b:e.0.b,e.1.b c:e.0.c,e.1.c d:e.0.d,e.1.d "
+                "e:e.0.e,e.1.e f:e.0.f,e.1.f g:e.0.g,e.1.g h:e.0.h,e.1.h j:e.0.j,e.1.j");
 }
 
 static void
@@ -935,12 +1236,19 @@ main(int argc, char **argv)
     T_RUN(test_trees);
     T_RUN(test_every_class);
     T_RUN(test_names);
+    T_RUN(test_older_names);
     T_RUN(test_bare_model);
     T_RUN(test_class_choice);
     T_RUN(test_unknown_tensors);
     T_RUN(test_guess);
     T_RUN(test_guessed_tie);
+    T_RUN(test_linear_names);
+    T_RUN(test_torch_attention);
+    T_RUN(test_guessed_last);
+    T_RUN(test_corrections);
     T_RUN(test_expressions);
+    T_RUN(test_fused);
+    T_RUN(test_fused_kinds);
     T_RUN(test_bad_descriptions);
     T_RUN(test_impossible_models);
     T_RUN(test_endless_model);

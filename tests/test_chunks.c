@@ -412,6 +412,126 @@ test_every_byte_once(void)
     }
 }
 
+/* ------------------------------------------------------------------ whole pieces */
+
+static berth_status
+packed(const berthi_piece *pieces, uint64_t count, uint64_t chunk_bytes, uint64_t gap,
+       berthi_chunks *out, berth_error *error)
+{
+    return berthi_chunks_pack(context, pieces, count, chunk_bytes, gap, out, error);
+}
+
+/* As large as a buffer is from the page of its first byte to that of its last. */
+static uint64_t
+pages(uint64_t begin, uint64_t end)
+{
+    return (end + 4095) / 4096 * 4096 - begin / 4096 * 4096;
+}
+
+static void
+check_packed(const berthi_chunks *chunks, const berthi_piece *pieces, uint64_t count,
+             uint64_t gap)
+{
+    uint64_t next = 0;
+
+    for (uint64_t c = 0; c < chunks->chunk_count; c++) {
+        const berthi_chunk *const chunk = &chunks->chunks[c];
+        uint64_t end = chunk->begin;
+
+        CHECK_EQ(chunk->origin, chunk->begin / 4096 * 4096);
+        CHECK_LE(pages(chunk->begin, chunk->end), chunks->chunk_bytes);
+        for (uint32_t i = 0; i < chunk->span_count; i++, next++) {
+            const berthi_span *const span = &chunks->spans[chunk->first_span + i];
+
+            while (pieces[next].bytes == 0)
+                next++;
+            CHECK_EQ(span->tag, pieces[next].tag);
+            CHECK_EQ(span->tag_offset, 0);
+            CHECK_EQ(span->bytes, pieces[next].bytes);
+            CHECK_EQ(chunk->begin + span->chunk_offset, pieces[next].offset);
+            CHECK_EQ(chunk->file, pieces[next].file);
+            CHECK_LE(pieces[next].offset - end, gap);
+            end = pieces[next].offset + span->bytes;
+        }
+        CHECK_EQ(end, chunk->end);
+        if (c + 1 < chunks->chunk_count && chunk[1].file == chunk->file) {
+            /* Not cut without need. */
+            CHECK(chunk[1].begin - chunk->end > gap
+                  || pages(chunk->begin,
+                           chunk[1].begin + chunks->spans[chunk[1].first_span].bytes)
+                         > chunks->chunk_bytes);
+            CHECK_EQ(chunk[1].number_in_file, chunk->number_in_file + 1);
+        }
+        CHECK_EQ(chunk->is_last_of_file, c + 1 == chunks->chunk_count
+                                             || chunk[1].file != chunk->file);
+    }
+    while (next < count && pieces[next].bytes == 0)
+        next++;
+    CHECK_EQ(next, count);
+}
+
+static void
+test_pieces_stay_whole(void)
+{
+    berthi_piece pieces[PIECES];
+    berthi_chunks chunks;
+    berth_error error;
+
+    for (uint32_t round = 1; round < 2000; round++) {
+        uint64_t count, total = 0;
+        const uint64_t gap = round % 3 == 0 ? 0 : round % 400;
+
+        seed = round;
+        count = make_pieces(pieces);
+        for (uint64_t i = 0; i < count; i++) {
+            if (pieces[i].bytes > 12 * KIB)
+                pieces[i].bytes = 12 * KIB;
+            total += pieces[i].bytes;
+        }
+        T_REQUIRE(packed(pieces, count, 16 * KIB + round % 5 * 4 * KIB, gap, &chunks,
+                         &error) == BERTH_OK);
+        CHECK_EQ(chunks.span_bytes, total);
+        CHECK(chunks.is_ordered);
+        check_packed(&chunks, pieces, count, gap);
+        berthi_chunks_fini(&chunks);
+    }
+}
+
+static void
+test_packing_is_refused(void)
+{
+    const berthi_piece large[] = { { 4095, 8192, 1, 0 } }; /* touches three pages */
+    const berthi_piece unordered[] = { { 10, 5, 1, 0 }, { 9, 1, 2, 0 } };
+    const berthi_piece far[] = { { (UINT64_C(1) << 63) - 1, 2, 1, 0 } };
+    berthi_chunks chunks;
+    berth_error error;
+
+    CHECK_EQ(packed(large, 1, 8192, 0, &chunks, &error), BERTH_EINTERNAL);
+    CHECK(chunks.chunks == NULL && chunks.spans == NULL);
+    CHECK_EQ(packed(large, 1, 12288, 0, &chunks, &error), BERTH_OK);
+    berthi_chunks_fini(&chunks);
+    CHECK_EQ(packed(unordered, 2, 8192, 0, &chunks, &error), BERTH_EINTERNAL);
+    CHECK_EQ(packed(far, 1, 8192, 0, &chunks, &error), BERTH_EINTERNAL);
+    CHECK_EQ(packed(large, 0, 8192, 0, &chunks, &error), BERTH_OK);
+    CHECK_EQ(chunks.chunk_count, 0);
+    berthi_chunks_fini(&chunks);
+}
+
+static berth_status
+pack_once(void *user, berth_context *own_context, berth_error *error)
+{
+    const berthi_piece pieces[] = { { 0, 4000, 1, 0 }, { 3, 5, 2, 1 } };
+    berthi_chunks chunks;
+    berth_status status;
+
+    (void)user;
+    status = berthi_chunks_pack(own_context, pieces, 2, 4096, 0, &chunks, error);
+    if (status != BERTH_OK)
+        CHECK(chunks.chunks == NULL && chunks.spans == NULL && chunks.chunk_count == 0);
+    berthi_chunks_fini(&chunks);
+    return status;
+}
+
 static berth_status
 build_once(void *user, berth_context *own_context, berth_error *error)
 {
@@ -434,6 +554,7 @@ test_every_allocation_can_fail(void)
 
     CHECK_EQ(counts.memory, 2 * 2);
     CHECK_EQ(counts.survived, 0);
+    CHECK_EQ(fault_loop("packed chunks", pack_once, NULL).memory, 2 * 2);
 }
 
 /* After all the others: tables are freed with the sizes they were allocated with. */
@@ -464,6 +585,8 @@ main(int argc, char **argv)
     T_RUN(test_list);
     T_RUN(test_list_of_impossible_sizes);
     T_RUN(test_every_byte_once);
+    T_RUN(test_pieces_stay_whole);
+    T_RUN(test_packing_is_refused);
     T_RUN(test_every_allocation_can_fail);
     T_RUN(test_nothing_is_left);
     berth_context_destroy(context);

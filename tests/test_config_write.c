@@ -385,6 +385,55 @@ test_multimodal(void)
           "  \"dtype\": \"float16\"\n}\n");
 }
 
+/* What has a type is a model, which has a dtype; nothing is added when none is asked for. */
+static void
+test_inner_models(void)
+{
+    static const char source[] =
+        "{\"a_config\": {\"b_config\": {\"model_type\": \"b\"}, \"model_type\": \"a\"}, "
+        "\"c_config\": {\"n\": 1}, \"decoder\": {\"model_type\": \"d\"}, \"dtype\": 2, "
+        "\"rope\": {\"e\": {\"model_type\": \"e\"}}, \"t_config\": {\"model_type\": \"t\", "
+        "\"torch_dtype\": null}}";
+    char *const kept = rewrite(source, NULL, NULL);
+
+    check(source, NULL, "float16",
+          "{\n"
+          "  \"a_config\": {\n"
+          "    \"b_config\": {\n"
+          "      \"dtype\": \"float16\",\n"
+          "      \"model_type\": \"b\"\n"
+          "    },\n"
+          "    \"dtype\": \"float16\",\n"
+          "    \"model_type\": \"a\"\n"
+          "  },\n"
+          "  \"c_config\": {\n"
+          "    \"n\": 1\n"
+          "  },\n"
+          "  \"decoder\": {\n"
+          "    \"dtype\": \"float16\",\n"
+          "    \"model_type\": \"d\"\n"
+          "  },\n"
+          "  \"dtype\": \"float16\",\n"
+          "  \"rope\": {\n"
+          "    \"e\": {\n"
+          "      \"model_type\": \"e\"\n"
+          "    }\n"
+          "  },\n"
+          "  \"t_config\": {\n"
+          "    \"model_type\": \"t\",\n"
+          "    \"torch_dtype\": \"float16\"\n"
+          "  }\n"
+          "}\n");
+    CHECK(kept != NULL && strstr(kept, "float16") == NULL);
+    free(kept);
+    /* As many members as colons, and one in every open object. */
+    check("{\"a\":{\"model_type\":0,\"a\":{\"model_type\":0,\"a\":{\"model_type\":0}}}}", NULL, "f",
+          "{\n  \"a\": {\n    \"a\": {\n      \"a\": {\n        \"dtype\": \"f\",\n"
+          "        \"model_type\": 0\n      },\n      \"dtype\": \"f\",\n"
+          "      \"model_type\": 0\n    },\n    \"dtype\": \"f\",\n    \"model_type\": 0\n"
+          "  },\n  \"dtype\": \"f\"\n}\n");
+}
+
 static void
 test_dtypes(void)
 {
@@ -532,6 +581,7 @@ main(int argc, char **argv)
     T_RUN(test_settings);
     T_RUN(test_other_methods_go);
     T_RUN(test_multimodal);
+    T_RUN(test_inner_models);
     T_RUN(test_dtypes);
     T_RUN(test_refused);
     T_RUN(test_too_large);

@@ -108,6 +108,37 @@ test_canonical_files(void)
         check_variant(&variants[i]);
 }
 
+/* What the library wrote, quantized to what it is: every file as it was. */
+static void
+check_kept(const variant *v)
+{
+    const char *const folder = fixture_format("%s/again", fixture_folder());
+    const char *const golden = fixture_format(GOLDEN "/%s/%s", v->model, v->name);
+    converted c;
+
+    converted_begin(&c, folder, v->type);
+    c.options.double_quant = v->double_quant;
+    c.options.storage = v->storage;
+    if (!CHECK_EQ(converted_run(&c, golden), BERTH_OK))
+        T_NOTE("%s %s: %s %s", v->model, v->name, c.error.tensor, c.error.message);
+    CHECK_GT(c.report.kept, 0);
+    CHECK_EQ(c.report.kept, c.report.quantized);
+    if (!CHECK(is_same_file(fixture_format("%s/model.safetensors", folder),
+                            fixture_format("%s/model.safetensors", golden)))
+        || !CHECK(is_same_file(fixture_format("%s/config.json", folder),
+                               fixture_format("%s/config.json", golden))))
+        T_NOTE("%s %s", v->model, v->name);
+}
+
+static void
+test_quantized_files_are_kept(void)
+{
+    if (access(GOLDEN, R_OK) != 0)
+        T_SKIP("the recorded checkpoints are not there");
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        check_kept(&variants[i]);
+}
+
 /* Shards as the library fills them, and its index. */
 static void
 test_canonical_shards(void)
@@ -135,6 +166,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_canonical_files);
+    T_RUN(test_quantized_files_are_kept);
     T_RUN(test_canonical_shards);
     T_MAIN_END;
 }

@@ -4,159 +4,26 @@
  * memory or disk, or whose system calls fail: afterwards there is the old model,
  * the new one, or none and a journal, and the same command with `resume` gives
  * the files that an undisturbed run gives.
- *
- * The calls that change a file system stand here before the C library's: they
- * count, and kill the process at a given one.
  */
 #define _GNU_SOURCE
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/base.h"
 #include "kernels/sys.h"
 #include "tests/converted.h"
+#include "tests/crash_calls.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
-
-/* ------------------------------------------------------------------- the world */
-
-static struct {
-    bool is_counting;
-    _Atomic uint64_t calls;
-    uint64_t kill_at; /* dies before this call; odd: halfway through it or after it */
-} world = { .kill_at = UINT64_MAX };
-
-/* Before a call: true when the process is to die halfway through it. */
-static bool
-is_last_call(void)
-{
-    uint64_t number;
-
-    if (!world.is_counting)
-        return false;
-    number = atomic_fetch_add(&world.calls, 1);
-    if (2 * number == world.kill_at)
-        raise(SIGKILL);
-    return 2 * number + 1 == world.kill_at;
-}
-
-static void
-die_if(bool is_last)
-{
-    if (is_last)
-        raise(SIGKILL);
-}
-
-int
-openat(int folder, const char *path, int flags, ...)
-{
-    va_list arguments;
-    mode_t mode;
-    bool is_last = false;
-    int fd;
-
-    va_start(arguments, flags);
-    mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
-    va_end(arguments);
-    if ((flags & O_CREAT) != 0)
-        is_last = is_last_call();
-    fd = (int)syscall(SYS_openat, folder, path, flags, mode);
-    die_if(is_last);
-    return fd;
-}
-
-ssize_t
-pwrite(int fd, const void *bytes, size_t size, off_t offset)
-{
-    const bool is_last = is_last_call();
-    const ssize_t done =
-        syscall(SYS_pwrite64, fd, bytes, is_last ? size / 2 : size, offset);
-
-    die_if(is_last);
-    return done;
-}
-
-int
-fsync(int fd)
-{
-    const bool is_last = is_last_call();
-
-    (void)fd; /* nobody pulls the plug */
-    die_if(is_last);
-    return 0;
-}
-
-int
-ftruncate(int fd, off_t size)
-{
-    const bool is_last = is_last_call();
-    const int result = (int)syscall(SYS_ftruncate, fd, size);
-
-    die_if(is_last);
-    return result;
-}
-
-static int
-rename_with(int folder, const char *from, const char *to, unsigned flags)
-{
-    const bool is_last = is_last_call();
-    const int result = (int)syscall(SYS_renameat2, folder, from, folder, to, flags);
-
-    die_if(is_last);
-    return result;
-}
-
-int
-renameat(int from_folder, const char *from, int to_folder, const char *to)
-{
-    (void)to_folder;
-    return rename_with(from_folder, from, to, 0);
-}
-
-int
-renameat2(int from_folder, const char *from, int to_folder, const char *to,
-          unsigned flags)
-{
-    (void)to_folder;
-    return rename_with(from_folder, from, to, flags);
-}
-
-int
-unlinkat(int folder, const char *name, int flags)
-{
-    const bool is_last = is_last_call();
-    const int result = (int)syscall(SYS_unlinkat, folder, name, flags);
-
-    die_if(is_last);
-    return result;
-}
-
-int
-mkdirat(int folder, const char *name, mode_t mode)
-{
-    const bool is_last = is_last_call();
-    const int result = (int)syscall(SYS_mkdirat, folder, name, mode);
-
-    die_if(is_last);
-    return result;
-}
 
 /* ------------------------------------------------------------------ conversions */
 
 #define JOURNAL ".berth-journal.json"
-#define INDEX "model.safetensors.index.json"
+/* A point at which some shards are finished, and not all. */
+#define KILLED_LATE 600
 
 /* A model, and what comes out when nothing happens. */
 typedef struct reference {
@@ -218,53 +85,17 @@ convert(const char *output, bool overwrite, bool resume, berth_error *error)
     begin(&c, output);
     c.options.overwrite = overwrite;
     c.options.resume = resume;
+    c.is_bare = true; /* faults are for the conversion */
     status = converted_run(&c, known.model);
     if (error != NULL)
         *error = c.error;
     return status;
 }
 
-typedef enum view { VIEW_NOTHING, VIEW_OLD, VIEW_NEW, VIEW_BROKEN } view;
-
-/* What the commit file promises must be there. */
-static bool
-has_all(const char *folder, const char *expected)
-{
-    static const char *const names[] = { INDEX, "config.json", "berth.manifest.json" };
-    char path[4096];
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        size_t a_bytes;
-        size_t b_bytes;
-        char *a;
-        char *b;
-        bool is_same;
-
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        if (access(path, R_OK) != 0)
-            return false;
-        a = fixture_read(path, &a_bytes);
-        snprintf(path, sizeof path, "%s/%s", expected, names[i]);
-        b = fixture_read(path, &b_bytes);
-        is_same = a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0;
-        free(a);
-        free(b);
-        if (!is_same)
-            return false;
-    }
-    return converted_is_verified(folder);
-}
-
-static view
+static converted_view
 look(const char *folder)
 {
-    if (access(fixture_format("%s/" INDEX, folder), F_OK) != 0)
-        return access(fixture_format("%s/model.safetensors", folder), F_OK) == 0
-                   ? VIEW_BROKEN
-                   : VIEW_NOTHING;
-    if (has_all(folder, known.whole))
-        return VIEW_NEW;
-    return has_all(folder, known.old) ? VIEW_OLD : VIEW_BROKEN;
+    return converted_look(folder, known.whole, known.old);
 }
 
 static bool
@@ -277,13 +108,13 @@ has_journal(const char *folder)
 static bool
 is_recovered(const char *folder, bool had_old)
 {
-    const view seen = look(folder);
+    const converted_view seen = look(folder);
     berth_error error;
 
-    if (!CHECK_NE(seen, VIEW_BROKEN)
-        || (had_old && !CHECK(seen != VIEW_NOTHING || has_journal(folder))))
+    if (!CHECK_NE(seen, CONVERTED_BROKEN)
+        || (had_old && !CHECK(seen != CONVERTED_NOTHING || has_journal(folder))))
         return false;
-    if (seen != VIEW_NEW || has_journal(folder))
+    if (seen != CONVERTED_NEW || has_journal(folder))
         if (!CHECK_EQ(convert(folder, had_old, true, &error), BERTH_OK)) {
             T_NOTE("%s %s", error.file, error.message);
             return false;
@@ -293,23 +124,27 @@ is_recovered(const char *folder, bool had_old)
 
 /* ---------------------------------------------------------------------- killed */
 
-/* A run in a child; false: it came to its end. */
-static bool
-is_killed(const char *folder, bool overwrite, bool resume, uint64_t kill_at)
-{
-    const pid_t child = fork();
-    int how = 0;
+/* A run, as crash.h wants it. */
+typedef struct attempt {
+    const char *folder;
+    bool overwrite;
+    bool resume;
+} attempt;
 
-    if (child == 0) {
-        world.kill_at = kill_at;
-        world.is_counting = true;
-        _exit(convert(folder, overwrite, resume, NULL) == BERTH_OK ? 0 : 1);
-    }
-    if (!CHECK_GT(child, 0) || !CHECK_EQ(waitpid(child, &how, 0), child))
-        return false;
-    if (WIFEXITED(how))
-        CHECK_EQ(WEXITSTATUS(how), 0);
-    return WIFSIGNALED(how);
+static bool
+do_attempt(void *user)
+{
+    const attempt *const a = user;
+
+    return convert(a->folder, a->overwrite, a->resume, NULL) == BERTH_OK;
+}
+
+static bool
+is_killed(const char *folder, bool overwrite, bool resume, uint64_t at)
+{
+    attempt a = { folder, overwrite, resume };
+
+    return crash_is_killed(do_attempt, &a, at);
 }
 
 static void
@@ -319,7 +154,7 @@ kill_everywhere(bool had_old, uint64_t step)
     uint64_t points = 0;
     bool was_killed = true;
 
-    for (uint64_t at = 0; was_killed; at += step) {
+    for (uint64_t at = 0; was_killed; at += crash_step(step)) {
         const char *const folder = fixture_format("%s/%d", above, (int)at);
 
         if (had_old)
@@ -375,27 +210,17 @@ test_killed_at_random(void)
     const char *const above = fixture_folder();
     int killed = 0;
 
-    for (int round = 0; round < 200; round++) {
-        const char *const folder = fixture_format("%s/%d", above, round);
-        const bool had_old = round % 2 > 0;
-        pid_t child;
-        int how;
+    for (uint32_t round = 0; round < 200; round++) {
+        attempt a = { fixture_format("%s/%u", above, round), round % 2 > 0, false };
 
-        if (had_old)
-            fixture_copy_folder(known.old, folder);
-        child = fork();
-        T_REQUIRE(child >= 0);
-        if (child == 0)
-            _exit(convert(folder, had_old, false, NULL) == BERTH_OK ? 0 : 1);
-        usleep((useconds_t)(round * 7919 % 20000));
-        CHECK_EQ(kill(child, SIGKILL), 0);
-        T_REQUIRE(waitpid(child, &how, 0) == child);
-        killed += WIFSIGNALED(how);
-        if (!is_recovered(folder, had_old)) {
-            T_NOTE("round %d, %s", round, folder);
+        if (a.overwrite)
+            fixture_copy_folder(known.old, a.folder);
+        killed += crash_is_killed_after(do_attempt, &a, round * 7919 % 20000);
+        if (!is_recovered(a.folder, a.overwrite)) {
+            T_NOTE("round %u, %s", round, a.folder);
             return;
         }
-        fixture_remove(folder);
+        fixture_remove(a.folder);
     }
     T_NOTE("killed %d times of 200 before the end", killed);
 }
@@ -440,7 +265,7 @@ test_what_is_not_resumed(void)
     const char *const other = fixture_folder();
     const char *shard;
 
-    T_REQUIRE(is_killed(folder, false, false, 600));
+    T_REQUIRE(is_killed(folder, false, false, KILLED_LATE));
     shard = find_finished(folder);
     T_REQUIRE(shard != NULL);
     fixture_copy_folder(known.model, other);
@@ -462,7 +287,7 @@ test_resumed_and_rejected(void)
     const char *const folder = fixture_format("%s/out", fixture_folder());
     converted c;
 
-    T_REQUIRE(is_killed(folder, false, false, 600));
+    T_REQUIRE(is_killed(folder, false, false, KILLED_LATE));
     begin(&c, folder);
     c.options.resume = 1;
     c.options.reject_nonfinite = 1;
@@ -479,7 +304,7 @@ test_resumed_reports(void)
     const char *const folder = fixture_format("%s/out", fixture_folder());
     converted c;
 
-    T_REQUIRE(is_killed(folder, false, false, 600));
+    T_REQUIRE(is_killed(folder, false, false, KILLED_LATE));
     begin(&c, folder);
     c.options.resume = 1;
     CHECK_EQ(converted_run(&c, known.model), BERTH_OK);
@@ -710,96 +535,52 @@ test_cancelled_by_progress(void)
 
 /* -------------------------------------------------------------------- full disk */
 
-/*
- * A disk of the smallest size that an undisturbed run has used: what is finished
- * needs no room twice.
- */
-static int
-resume_on_full_disk(const char *folder, int kilobytes)
+static berth_status
+run_on_disk(void *user, bool resume, berth_error *error)
 {
-    char size[64];
-    berth_error error;
-
-    snprintf(size, sizeof size, "size=%dk", kilobytes);
-    if (mount("none", folder, "tmpfs", 0, size) != 0)
-        return 77;
-    if (!is_killed(folder, false, false, 700) || !has_journal(folder))
-        return 10;
-    if (convert(folder, false, true, &error) != BERTH_OK)
-        return 11;
-    if (!converted_is_same(known.whole, folder))
-        return 12;
-    return umount(folder) == 0 ? 0 : 13;
+    return convert(((const attempt *)user)->folder, false, resume, error);
 }
 
-/* In a child with a mount of its own: 0, 77 (may not mount), or what went wrong. */
-static int
-fill_disks(const char *folder, int *full)
+static bool
+is_nothing(void *user)
 {
-    char size[64];
-    int enough = 0; /* kilobytes */
+    return look(((const attempt *)user)->folder) == CONVERTED_NOTHING;
+}
 
-    if (unshare(CLONE_NEWNS) != 0
-        || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
-        return 77;
-    for (int step = 0; step < 72; step++) {
-        berth_error error;
-        berth_status status;
+static bool
+is_new(void *user)
+{
+    return converted_is_same(known.whole, ((const attempt *)user)->folder);
+}
 
-        snprintf(size, sizeof size, "size=%dk", 8 + 4 * step);
-        if (mount("none", folder, "tmpfs", 0, size) != 0)
-            return 77;
-        status = convert(folder, false, false, &error);
-        if (status != BERTH_OK) {
-            ++*full;
-            if (error.reason != BERTH_REASON_DISK_FULL || error.file[0] == '\0')
-                return 2;
-            if (look(folder) != VIEW_NOTHING)
-                return 3;
-            if (mount("none", folder, "tmpfs", MS_REMOUNT, "size=1m") != 0)
-                return 4;
-            if (convert(folder, false, true, &error) != BERTH_OK)
-                return 5;
-        } else if (enough == 0) {
-            enough = 8 + 4 * step;
-        }
-        if (!converted_is_same(known.whole, folder))
-            return 6;
-        if (umount(folder) != 0)
-            return 7;
-    }
-    return resume_on_full_disk(folder, enough);
+static bool
+is_resumed(void *user)
+{
+    attempt a = { ((const attempt *)user)->folder, false, true };
+
+    return is_killed(a.folder, false, false, KILLED_LATE) && has_journal(a.folder)
+           && do_attempt(&a);
 }
 
 static void
 test_full_disk(void)
 {
-    const char *const folder = fixture_folder();
-    int pipes[2];
-    int full = 0;
-    int how;
-    pid_t child;
+    attempt a = { fixture_folder(), false, false };
+    const crash_command command = {
+        .user = &a,
+        .folder = a.folder,
+        .run = run_on_disk,
+        .is_unharmed = is_nothing,
+        .is_right = is_new,
+        .is_resumed = is_resumed,
+    };
+    const int too_small = crash_fill_disks(&command, 8, 4, 72);
 
-    T_REQUIRE(pipe(pipes) == 0);
-    child = fork();
-    T_REQUIRE(child >= 0);
-    if (child == 0) {
-        const int result = fill_disks(folder, &full);
-
-        if (write(pipes[1], &full, sizeof full) != sizeof full)
-            _exit(9);
-        _exit(result);
-    }
-    CHECK_EQ(waitpid(child, &how, 0), child);
-    CHECK_EQ(read(pipes[0], &full, sizeof full), sizeof full);
-    close(pipes[0]);
-    close(pipes[1]);
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 77)
+    if (too_small < 0)
         T_SKIP("this process may not mount");
-    CHECK(WIFEXITED(how));
-    CHECK_EQ(WEXITSTATUS(how), 0);
-    CHECK_GE(full, 16);
-    T_NOTE("72 sizes of a disk, too small %d times", full);
+    CHECK_GE(too_small, 16);
+    CHECK_LT(too_small, 72);
+    T_NOTE("72 sizes of a disk, too small %d times", too_small);
 }
 
 int
@@ -808,6 +589,7 @@ main(int argc, char **argv)
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0);
     T_MAIN_BEGIN(argc, argv);
+    crash.has_no_fsync = true; /* nobody pulls the plug */
     make_known();
     T_RUN(test_killed_at_every_call);
     T_RUN(test_killed_twice);

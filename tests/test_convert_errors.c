@@ -290,6 +290,7 @@ test_nonfinite_values(void)
              "F32 3 model.norm.weight = nan inf 1\nF32 1x1 model.layers.2.c.weight = 1\n");
     converted c;
 
+    fixture_text(fixture_format("%s/config.json", model), "{}");
     for (int type = BERTH_ENCODING_NF4; type <= BERTH_ENCODING_INT8; type++) {
         converted_begin(&c, out(), type);
         CHECK_EQ(converted_run(&c, model), BERTH_OK);

@@ -160,7 +160,7 @@ test_manifests(void)
     const char *const shards = strstr(text, "\"shards\"");
 
     T_REQUIRE(job != NULL && shards != NULL);
-    CHECK_CONTAINS(text, "\"job\": \"type nf4\\nblock size 64\\n");
+    CHECK_CONTAINS(text, "\"job\": \"type nf4\\ndtype of the model\\nblock size 64\\n");
     fixture_remove(path);
     check_refused(&c, model);
     fixture_text(path, "{");

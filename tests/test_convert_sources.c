@@ -247,6 +247,40 @@ test_the_same_codes_again(void)
     }
 }
 
+static void
+check_compute_dtype(const char *from, int32_t type, const char *given, const char *expected)
+{
+    converted c;
+    char *config;
+
+    converted_begin(&c, out(), type);
+    c.options.compute_dtype = given;
+    CHECK_EQ(converted_run(&c, from), BERTH_OK);
+    config = fixture_read(fixture_format("%s/config.json", c.options.output), NULL);
+    CHECK_CONTAINS(config, fixture_format("\"bnb_4bit_compute_dtype\": \"%s\"", expected));
+    free(config);
+}
+
+/* What a quantized source says stays, unless something else is asked for. */
+static void
+test_compute_dtype(void)
+{
+    const char *const model = make_plain("model.layers.%d.a.weight", 6, 64, FIXTURE_CONFIG);
+    const char *const quantized = out();
+    const char *const plain = out();
+    converted c;
+
+    converted_begin(&c, quantized, BERTH_ENCODING_NF4);
+    c.options.compute_dtype = "bfloat16";
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    convert(quantized, plain, BERTH_ENCODING_NATIVE, -1, 0);
+    check_compute_dtype(model, BERTH_ENCODING_NF4, NULL, "float32");
+    check_compute_dtype(quantized, BERTH_ENCODING_FP4, NULL, "bfloat16");
+    check_compute_dtype(quantized, BERTH_ENCODING_INT8, NULL, "bfloat16");
+    check_compute_dtype(quantized, BERTH_ENCODING_NF4, "float16", "float16");
+    check_compute_dtype(plain, BERTH_ENCODING_NF4, NULL, "float32");
+}
+
 /* The same shapes and names as before; only the values are others. */
 static void
 test_decoded_is_the_original_architecture(void)
@@ -322,6 +356,7 @@ main(int argc, char **argv)
     T_RUN(test_bitsandbytes);
     T_RUN(test_int8_source);
     T_RUN(test_the_same_codes_again);
+    T_RUN(test_compute_dtype);
     T_RUN(test_decoded_is_the_original_architecture);
     T_RUN(test_turned_in_strips);
     T_MAIN_END;

@@ -13,7 +13,7 @@
 #include "tests/t.h"
 #include "tests/weights.h"
 
-#define GOLDEN "shared/golden/quant"
+#define GOLDEN "../shared/golden/quant"
 #define TENSORS 64
 
 /* ------------------------------------------------------------------ comparing */

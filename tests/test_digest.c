@@ -4,7 +4,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "loader/digest.h"
+#include "kernels/digest.h"
 #include "tests/t.h"
 
 enum { POOL = 1 << 16 };

@@ -945,6 +945,17 @@ test_levels(void)
 }
 
 static void
+test_arm_levels(void)
+{
+    const uint64_t dot_products = UINT64_C(1) << 20;
+
+    CHECK_EQ(berthi_cpu_arm_level_of(0), BERTHI_CPU_NEON);
+    CHECK_EQ(berthi_cpu_arm_level_of(~dot_products), BERTHI_CPU_NEON);
+    CHECK_EQ(berthi_cpu_arm_level_of(dot_products), BERTHI_CPU_NEONDOT);
+    CHECK_EQ(berthi_cpu_arm_level_of(UINT64_MAX), BERTHI_CPU_NEONDOT);
+}
+
+static void
 test_level_names(void)
 {
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_SCALAR), "scalar");
@@ -952,6 +963,7 @@ test_level_names(void)
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512), "avx512");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512BF16), "avx512bf16");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_NEON), "neon");
+    CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_NEONDOT), "neondot");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_LEVEL_COUNT), "unknown");
     CHECK_STR(berthi_cpu_level_name((berthi_cpu_level)-1), "unknown");
     CHECK(berthi_cpu_has_level(BERTHI_CPU_SCALAR));
@@ -968,6 +980,7 @@ test_level_names(void)
              berthi_cpu_has_level(BERTHI_CPU_AVX512)
                  && __builtin_cpu_supports("avx512bf16"));
     CHECK(!berthi_cpu_has_level(BERTHI_CPU_NEON));
+    CHECK(!berthi_cpu_has_level(BERTHI_CPU_NEONDOT));
 #elif defined(__aarch64__)
     CHECK(berthi_cpu_has_level(BERTHI_CPU_NEON));
     CHECK(!berthi_cpu_has_level(BERTHI_CPU_AVX2));
@@ -1260,6 +1273,7 @@ main(int argc, char **argv)
     T_RUN(test_statm);
     T_RUN(test_names);
     T_RUN(test_levels);
+    T_RUN(test_arm_levels);
     T_RUN(test_level_names);
     T_RUN(test_lines);
     T_RUN(test_line_borders);

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/digest.h"
 #include "loader/berth.h"
-#include "loader/digest.h"
 #include "loader/sha256.h"
 #include "tests/t.h"
 

@@ -152,7 +152,7 @@ test_outliers_are_added_in_the_dtype(void)
     const uint16_t bias[2] = { 0x3C00, 0x0000 };
     int8_t codes[6];
     float maximum[2];
-    uint8_t is_outlier[3];
+    uint8_t is_outlier[4] = { 0, 0, 0, 1 }; /* one more than there are columns */
     int64_t sums[4];
     float outputs[4];
     const berthi_dot_arguments a = { w, codes, 2, 3, 0, 2, 2, sums };

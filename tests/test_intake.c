@@ -714,6 +714,70 @@ test_what_is_cached(void)
     haul_end(&h);
 }
 
+/* -------------------------------------------------------------------- again and again */
+
+/* Reads the chunk and compares it; what the check of its file said. */
+static berth_status
+read_chunk(haul *h, berthi_intake *intake, const berthi_chunk *chunk)
+{
+    berthi_stage_buffer *buffer;
+    berth_status status;
+
+    CHECK_EQ(berthi_stage_take(intake->stage, chunk, &buffer, &h->error), BERTH_OK);
+    berthi_intake_start(intake, buffer);
+    do
+        status = berthi_intake_wait(intake, berthi_sys_now_ns() + 1000000000, &h->error);
+    while (status == BERTH_OK && buffer->state == BERTHI_STAGE_FILLING);
+    if (status == BERTH_OK)
+        CHECK_MEM(buffer->memory + (chunk->begin - chunk->origin),
+                  h->contents[chunk->file] + chunk->begin, chunk->end - chunk->begin);
+    berthi_stage_drop(intake->stage, buffer);
+    return status;
+}
+
+/* Descriptors stay open from pass to pass, and a change shows with the next chunk. */
+static void
+test_endless(void)
+{
+    static const uint64_t two[] = { 40000, 30000 };
+    static const bool has_call[] = { true, false };
+    const berthi_conveyor_options options = { .io = BERTH_IO_DIRECT, .no_uring = true };
+    berthi_conveyor_stats stats = { 0 };
+    berthi_chunks chunks;
+    berthi_stage stage;
+    berthi_intake intake;
+    int fds = 0;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), two, 2);
+    haul_want_all(&h);
+    CHECK_EQ(berthi_chunks_build(h.context, h.pieces, h.piece_count, 16384, 0, &chunks,
+                                 NULL),
+             BERTH_OK);
+    CHECK_EQ(berthi_stage_init(&stage, h.context, 16384, 3, 2, has_call, NULL), BERTH_OK);
+    CHECK_EQ(berthi_intake_init(&intake, h.context, NULL, h.files, 2, &chunks, &options,
+                                &stage, &stats, NULL),
+             BERTH_OK);
+    intake.is_endless = true;
+    for (uint32_t pass = 0; pass < 3; pass++) {
+        for (uint64_t i = 0; i < chunks.chunk_count; i++)
+            CHECK_EQ(read_chunk(&h, &intake, &chunks.chunks[i]), BERTH_OK);
+        if (pass == 0)
+            fds = fixture_open_fds();
+        CHECK_EQ(fixture_open_fds(), fds);
+    }
+    CHECK_GE(stats.bytes_read, 3 * 70000);
+    fixture_extend(haul_path(&h, 1), 1);
+    CHECK_EQ(read_chunk(&h, &intake, &chunks.chunks[0]), BERTH_OK);
+    CHECK_EQ(read_chunk(&h, &intake, &chunks.chunks[3]), BERTH_EIO);
+    CHECK_EQ(h.error.reason, BERTH_REASON_CHANGED);
+    CHECK_STR(h.error.file, haul_path(&h, 1));
+    berthi_intake_fini(&intake);
+    berthi_stage_fini(&stage);
+    berthi_chunks_fini(&chunks);
+    haul_end(&h);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -741,5 +805,6 @@ main(int argc, char **argv)
     T_RUN(test_refused_direct_reads_leave_warm_pages);
     T_RUN(test_somebody_elses_file);
     T_RUN(test_what_is_cached);
+    T_RUN(test_endless);
     T_MAIN_END;
 }

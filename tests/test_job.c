@@ -4,6 +4,7 @@
 
 #include "loader/job.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "kernels/sys.h"
 #include "tests/fault.h"
+#include "tests/fixture.h"
 #include "tests/haul.h"
 #include "tests/t.h"
 
@@ -448,6 +450,58 @@ test_every_call_can_fail(void)
     CHECK_EQ(counts.survived, 0);
 }
 
+static bool
+is_readable(int descriptor, int milliseconds)
+{
+    struct pollfd wanted = { .fd = descriptor, .events = POLLIN };
+
+    return poll(&wanted, 1, milliseconds) == 1 && (wanted.revents & POLLIN) != 0;
+}
+
+/* For event loops: readable when the job has ended, and not before. */
+static void
+test_descriptor(void)
+{
+    script s = { .total = 10, .steps = 1, .wait_ns = 200 * MS };
+    const int fds = fixture_open_fds();
+    int descriptor, again;
+    berth_error error;
+    berth_job *job;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_descriptor(job, &descriptor, &error), BERTH_OK);
+    CHECK(!is_readable(descriptor, 0));
+    CHECK_EQ(berth_job_descriptor(job, &again, &error), BERTH_OK);
+    CHECK_EQ(again, descriptor);
+    CHECK(is_readable(descriptor, 20000));
+    CHECK_EQ(berth_job_wait(job, 0), BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK_EQ(fixture_open_fds(), fds);
+}
+
+/* Asked for when it is over already. */
+static void
+test_late_descriptor(void)
+{
+    script s = { .total = 10, .steps = 1 };
+    int descriptor;
+    berth_job *job;
+    berth_error error;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, -1), BERTH_OK);
+    CHECK_EQ(berth_job_descriptor(job, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_job_descriptor(NULL, &descriptor, &error), BERTH_EINVAL);
+    CHECK_EQ(descriptor, -1);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, false);
+    CHECK_EQ(berth_job_descriptor(job, &descriptor, &error), BERTH_EIO);
+    berthi_fault_disarm();
+    CHECK_EQ(descriptor, -1);
+    CHECK_EQ(berth_job_descriptor(job, &descriptor, &error), BERTH_OK);
+    CHECK(is_readable(descriptor, 0));
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -471,6 +525,8 @@ main(int argc, char **argv)
     T_RUN(test_rate);
     T_RUN(test_several_wait);
     T_RUN(test_work_without_hooks);
+    T_RUN(test_descriptor);
+    T_RUN(test_late_descriptor);
     T_RUN(test_every_call_can_fail);
     berth_context_destroy(context);
     T_MAIN_END;

@@ -29,6 +29,9 @@ find_levels(void)
     if (berthi_cpu_has_level(BERTHI_CPU_AVX512))
         levels[level_count++] = &berthi_avx512_operations;
 #endif
+#ifdef __aarch64__
+    levels[level_count++] = &berthi_neon_operations;
+#endif
 }
 
 static uint64_t
@@ -277,6 +280,42 @@ test_decoding_of_every_absmax(void)
         }
 }
 
+/* So many that no cache keeps them, on either side of that, in lines and beside. */
+static void
+test_decoding_of_many(void)
+{
+    static const uint64_t ends[] = { 40, (uint64_t)-1, 0 };
+    const uint64_t many = UINT64_C(32) << 20; /* bytes */
+    uint8_t *const codes = malloc(many / 4 + 32);
+    float *const absmax = malloc((many / 64 + 1) * sizeof(float));
+    uint8_t *const expected = malloc(many + 256);
+    uint8_t *const out = aligned_alloc(64, many + 256);
+    uint64_t state = 31;
+
+    for (uint64_t i = 0; i < many / 4 + 32; i++)
+        codes[i] = (uint8_t)next_random(&state);
+    for (uint64_t i = 0; i < many / 64 + 1; i++)
+        absmax[i] = i % 1000 == 999 ? INFINITY : (float)(i % 100) * 0.01f;
+    for (uint64_t k = 0; k < 6; k++) {
+        const int32_t dtype = k < 3 ? BERTH_BF16 : BERTH_F32;
+        const uint64_t count = many / element_bytes(dtype) + ends[k % 3];
+        const uint64_t bytes = count * element_bytes(dtype);
+        const uint64_t start = k % 3 == 2 ? 4 : 0;
+
+        memset(expected, 0xA5, many + 256);
+        memset(out, 0xA5, many + 256);
+        berthi_scalar_operations.decode_nf4(&(berthi_decode_arguments){
+            codes, absmax, count, 64, dtype, NULL, expected });
+        level->decode_nf4(&(berthi_decode_arguments){ codes, absmax, count, 64, dtype, NULL,
+                                                      out + start });
+        CHECK(memcmp(out + start, expected, bytes + GUARD) == 0);
+    }
+    free(codes);
+    free(absmax);
+    free(expected);
+    free(out);
+}
+
 /* ------------------------------------------------- 8-bit codes, rows, statistics */
 
 static void
@@ -368,25 +407,72 @@ test_other_maps(void)
 }
 
 static void
-test_statistics(void)
+check_double(const float *absmax, uint64_t count, float offset)
+{
+    const uint64_t blocks = (count + 255) / 256;
+    uint8_t *const codes = malloc(2 * (count + GUARD));
+    float *const absmax2 = malloc(2 * (blocks + 1) * sizeof(float));
+    float scratch[BERTHI_DOUBLE_SCRATCH];
+
+    memset(codes, 0xA5, 2 * (count + GUARD));
+    memset(absmax2, 0xA5, 2 * (blocks + 1) * sizeof(float));
+    berthi_scalar_operations.encode_double(
+        &(berthi_double_arguments){ absmax, count, codes, absmax2, offset, scratch });
+    level->encode_double(&(berthi_double_arguments){ absmax, count, codes + count + GUARD,
+                                                     absmax2 + blocks + 1, offset, scratch });
+    CHECK_MEM(codes + count + GUARD, codes, count + GUARD);
+    CHECK_MEM(absmax2 + blocks + 1, absmax2, (blocks + 1) * sizeof(float));
+    free(codes);
+    free(absmax2);
+}
+
+/* With an offset of 0 and a block's largest of 1, what is coded is the value itself. */
+static void
+test_double_around_every_border(void)
+{
+    enum { NEIGHBOURS = 60, FAR = 40000 };
+    float *const x = malloc(sizeof(float) * 255 * (2 * NEIGHBOURS + 4) * 2);
+    uint64_t count = 0;
+
+    for (int i = 0; i < 255; i++) {
+        const float middle = (berthi_core_float(berthi_signed_map[i])
+                              + berthi_core_float(berthi_signed_map[i + 1])) * 0.5f;
+
+        for (int32_t d = -NEIGHBOURS; d <= NEIGHBOURS; d++) {
+            /* Neighbours one by one, then further and further away. */
+            const int32_t far = d * (d < -20 || d > 20 ? FAR / NEIGHBOURS : 1);
+
+            if (count % 256 == 0)
+                x[count++] = i % 2 == 0 ? 1.0f : -1.0f;
+            x[count++] = berthi_core_float(berthi_core_bits(middle) + (uint32_t)far);
+        }
+    }
+    check_double(x, count, 0.0f);
+    free(x);
+}
+
+static void
+test_double_of_any_bits(void)
 {
     enum { COUNT = BERTHI_DOUBLE_SCRATCH + 1000 };
-    float x[COUNT];
-    float both[2][COUNT / 256 + 1];
-    float scratch[BERTHI_DOUBLE_SCRATCH];
-    uint8_t codes[2][COUNT];
+    float *const x = malloc((COUNT + 8) * sizeof(float));
     uint64_t state = 11;
 
-    if (level->encode_double == NULL)
-        T_SKIP("this level has no double quantization");
-    for (int i = 0; i < COUNT; i++)
-        x[i] = 0.02f + (float)(next_random(&state) >> 40) * 0x1p-30f;
-    berthi_scalar_operations.encode_double(
-        &(berthi_double_arguments){ x, COUNT, codes[0], both[0], 0.027f, scratch });
-    level->encode_double(
-        &(berthi_double_arguments){ x, COUNT, codes[1], both[1], 0.027f, scratch });
-    CHECK_MEM(codes[1], codes[0], COUNT);
-    CHECK_MEM(both[1], both[0], sizeof both[0]);
+    for (int round = 0; round < 60; round++) {
+        for (int i = 0; i < COUNT + 8; i++) {
+            const uint64_t random = next_random(&state);
+            const float plain = 0.02f + (float)(random >> 40) * 0x1p-30f;
+
+            x[i] = round % 4 == 0   ? plain
+                   : round % 4 == 1 ? berthi_core_float((uint32_t)random)
+                   : round % 4 == 2 ? plain * 0x1p-62f
+                                    : (random % 300 == 0 ? plain : 0.5f);
+        }
+        check_double(x + round % 8,
+                     round < 2 ? COUNT : next_random(&state) % (round % 2 ? 700 : COUNT) + 1,
+                     round % 4 == 0 ? 0.027f : round % 4 == 3 ? 0.5f : 0.0f);
+    }
+    free(x);
 }
 
 static void
@@ -448,6 +534,57 @@ test_rows(void)
     }
 }
 
+/* More columns than a maximum is looked for at once; the next row's is far larger. */
+static void
+test_long_rows(void)
+{
+    const uint64_t columns = (UINT64_C(1) << 20) + 37;
+    uint16_t *const x = malloc(2 * columns * sizeof *x);
+    uint64_t state = 17;
+
+    if (level->encode_rows == NULL)
+        T_SKIP("this level has no rows");
+    for (uint64_t i = 0; i < 2 * columns; i++)
+        x[i] = (uint16_t)(0x3C00 | (next_random(&state) & 0x80FF));
+    x[columns] = 0x4700;
+    check_rows(x, BERTH_BF16, 2, columns);
+    x[columns - 30] = 0x4500;
+    check_rows(x, BERTH_BF16, 2, columns);
+    free(x);
+}
+
+/* Sums of 8-bit products: any bytes, the extremes, every length about a register. */
+static void
+test_dot_products(void)
+{
+    enum { ROWS = 5, COUNT = 3, LARGEST = 200 };
+    int8_t weights[ROWS * LARGEST];
+    int8_t inputs[COUNT * LARGEST];
+    int64_t expected[ROWS * COUNT];
+    int64_t sums[ROWS * COUNT];
+    uint64_t state = 31;
+
+    if (level->dot_int8 == NULL)
+        T_SKIP("this level has no such sums");
+    for (uint64_t columns = 1; columns <= LARGEST; columns++) {
+        berthi_dot_arguments a = { .weights = weights, .inputs = inputs, .rows = ROWS,
+                                   .columns = columns, .first_row = columns % 2,
+                                   .end_row = ROWS - columns % 3, .count = COUNT };
+
+        for (uint64_t i = 0; i < sizeof weights; i++)
+            weights[i] = columns % 5 == 0 ? INT8_MIN : (int8_t)next_random(&state);
+        for (uint64_t i = 0; i < sizeof inputs; i++)
+            inputs[i] = columns % 10 == 0 ? INT8_MIN : (int8_t)next_random(&state);
+        memset(expected, 0xA5, sizeof expected);
+        memset(sums, 0xA5, sizeof sums);
+        a.sums = expected;
+        berthi_scalar_operations.dot_int8(&a);
+        a.sums = sums;
+        level->dot_int8(&a);
+        CHECK_MEM(sums, expected, sizeof sums);
+    }
+}
+
 /* Complete, each entry the level's own where there is one. */
 static void
 test_level_tables_are_complete(void)
@@ -460,6 +597,7 @@ test_level_tables_are_complete(void)
         CHECK(all.encode_double != NULL && all.decode_double != NULL);
         CHECK(all.encode_rows != NULL && all.decode_rows != NULL && all.dot_int8 != NULL);
         CHECK(all.multiply_nf4 != NULL && all.multiply_fp4 != NULL);
+        CHECK(all.decode_e2m1 != NULL && all.decode_mxfp4 != NULL);
     }
     CHECK_STR(berthi_level_operations(BERTHI_CPU_SCALAR).level, "scalar");
     CHECK(berthi_level_operations(BERTHI_CPU_SCALAR).encode_nf4
@@ -477,7 +615,25 @@ test_level_tables_are_complete(void)
     CHECK(berthi_level_operations(BERTHI_CPU_AVX2).encode_nf4
           == berthi_avx2_operations.encode_nf4);
     CHECK(berthi_level_operations(BERTHI_CPU_AVX2).dot_int8
-          == berthi_scalar_operations.dot_int8);
+          == berthi_avx2_operations.dot_int8);
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX2).decode_map
+          == berthi_scalar_operations.decode_map);
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX2).decode_e2m1
+          == berthi_avx2_operations.decode_e2m1);
+    CHECK(berthi_level_operations(BERTHI_CPU_AVX512).decode_mxfp4
+          == berthi_avx512_operations.decode_mxfp4);
+#endif
+#ifdef __aarch64__
+    CHECK_STR(berthi_level_operations(BERTHI_CPU_NEON).level, "neon");
+    CHECK(berthi_level_operations(BERTHI_CPU_NEON).encode_nf4
+          == berthi_neon_operations.encode_nf4);
+    CHECK(berthi_level_operations(BERTHI_CPU_NEON).decode_map
+          == berthi_scalar_operations.decode_map);
+    CHECK_STR(berthi_level_operations(BERTHI_CPU_NEONDOT).level, "neondot");
+    CHECK(berthi_level_operations(BERTHI_CPU_NEONDOT).dot_int8
+          == berthi_neondot_operations.dot_int8);
+    CHECK(berthi_level_operations(BERTHI_CPU_NEONDOT).encode_nf4
+          == berthi_neon_operations.encode_nf4);
 #endif
 }
 
@@ -502,10 +658,14 @@ main(int argc, char **argv)
         T_RUN(test_ordinary_weights);
         T_RUN(test_decoding);
         T_RUN(test_decoding_of_every_absmax);
+        T_RUN(test_decoding_of_many);
         T_RUN(test_map_codes);
         T_RUN(test_other_maps);
-        T_RUN(test_statistics);
+        T_RUN(test_double_around_every_border);
+        T_RUN(test_double_of_any_bits);
         T_RUN(test_rows);
+        T_RUN(test_long_rows);
+        T_RUN(test_dot_products);
     }
     if (level_count == 0)
         T_RUN(test_no_level);

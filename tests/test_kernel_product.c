@@ -296,7 +296,7 @@ main(int argc, char **argv)
 {
     static const berthi_cpu_level levels[]
         = { BERTHI_CPU_SCALAR, BERTHI_CPU_AVX2, BERTHI_CPU_AVX512, BERTHI_CPU_AVX512BF16,
-            BERTHI_CPU_NEON };
+            BERTHI_CPU_NEON, BERTHI_CPU_NEONDOT };
 
     T_MAIN_BEGIN(argc, argv);
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {

@@ -160,7 +160,7 @@ test_natural_pairs(void)
                     tensor_of(natural[j], 0, cuts[k % COUNT(cuts)]);
                 uint64_t shared = 0;
 
-                if (!CHECK_EQ(sign(berthi_layout_name_compare_parts(&a, &b)),
+                if (!CHECK_EQ(sign(berthi_layout_name_compare_fill(&a, &b)),
                               (i > j) - (i < j))
                     || !CHECK_EQ(sign(berthi_layout_name_compare(&a, &b, &shared)),
                                  sign(strcmp(natural[i], natural[j])))) {
@@ -261,6 +261,54 @@ test_empty(void)
     CHECK_EQ(first, 1);
     berthi_layout_destroy(layout);
     berthi_layout_destroy(NULL);
+}
+
+/* Pieces of one tensor: in the place of their common name, in one shard. */
+static void
+test_groups(void)
+{
+    static const struct {
+        uint64_t limit;
+        const char *shards;
+    } cases[] = {
+        { 0, "a.x b.0.down b.0.up b.1.down b.1.up c.y" },
+        { 8, "b.0.down b.1.down|b.0.up b.1.up|a.x c.y" }, /* each larger than a shard */
+        { 10, "a.x|b.0.down b.1.down|b.0.up b.1.up|c.y" },
+        { 13, "a.x b.0.down b.1.down|b.0.up b.1.up c.y" },
+        { 23, "a.x b.0.down b.0.up b.1.down b.1.up|c.y" },
+    };
+    berthi_layout_tensor tensors[] = {
+        tensor_of("b.0.down", 5, 99), tensor_of("b.0.up", 5, 99),
+        tensor_of("b.1.down", 5, 99), tensor_of("b.1.up", 5, 99),
+        tensor_of("a.x", 3, 99),      tensor_of("c.y", 3, 99),
+    };
+    const berthi_layout_options options = { .max_shard_bytes = 8 };
+    berthi_layout *layout;
+    berth_error error;
+
+    for (size_t i = 0; i < 4; i++) {
+        tensors[i].fill_name = "b.all";
+        tensors[i].fill_name_length = 5;
+        tensors[i].group = 1 + i % 2;
+    }
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        layout = create(tensors, COUNT(tensors), cases[i].limit);
+        if (!CHECK_STR(describe(layout), cases[i].shards))
+            T_NOTE("limit %zu", (size_t)cases[i].limit);
+        CHECK_EQ(berthi_layout_total_bytes(layout), 26);
+        berthi_layout_destroy(layout);
+    }
+    /* The common name counts: now behind c.y. */
+    for (size_t i = 0; i < 4; i++)
+        tensors[i].fill_name = "d.all";
+    layout = create(tensors, COUNT(tensors), 10);
+    CHECK_STR(describe(layout), "a.x c.y|b.0.down b.1.down|b.0.up b.1.up");
+    berthi_layout_destroy(layout);
+    tensors[1].is_late = true;
+    CHECK(berthi_layout_create(context, tensors, COUNT(tensors), &options, &layout, &error)
+          != BERTH_OK);
+    CHECK_EQ(error.reason, BERTH_REASON_INTERNAL);
+    CHECK(layout == NULL);
 }
 
 /* A tensor is small, a lot of them many; what is measured is the promise. */
@@ -644,6 +692,32 @@ test_options_refused(void)
     }
 }
 
+/* Without __metadata__, also where that leaves no member at all. */
+static void
+test_headers_without_pairs(void)
+{
+    const berthi_layout_options options = { .pairs = NULL };
+    char name[24];
+
+    for (uint32_t length = 0; length < sizeof name; length++) {
+        berthi_layout_tensor tensors[2];
+        berthi_layout *layout;
+
+        memset(name, 'n', sizeof name);
+        name[length] = '\0';
+        tensors[0] = tensor_of(name, 5, 1);
+        tensors[1] = tensor_of("z", 6, 1);
+        for (uint64_t count = 0; count <= 2; count++) {
+            T_REQUIRE(berthi_layout_create(context, tensors, count, &options, &layout, NULL)
+                      == BERTH_OK);
+            CHECK_STR(laid_header_problem(context, layout, 0, &options), NULL);
+            if (count == 0)
+                CHECK_EQ(berthi_layout_shard_at(layout, 0).header_bytes, 8);
+            berthi_layout_destroy(layout);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------- failures */
 
 static berth_status
@@ -673,13 +747,41 @@ run_all(void *user, berth_context *faulty, berth_error *error)
     return status;
 }
 
+/* Many of one size, each a shard of its own: within the limit, or larger. */
+static berth_status
+run_even(void *user, berth_context *faulty, berth_error *error)
+{
+    const berthi_layout_options options = { .max_shard_bytes = *(const uint64_t *)user };
+    berthi_layout_tensor tensors[26];
+    char names[COUNT(tensors)][2];
+    berthi_layout *layout;
+    berth_status status;
+
+    for (uint32_t i = 0; i < COUNT(tensors); i++) {
+        names[i][0] = (char)('a' + i);
+        names[i][1] = '\0';
+        tensors[i] = tensor_of(names[i], 31, 1);
+    }
+    status = berthi_layout_create(faulty, tensors, COUNT(tensors), &options, &layout, error);
+    if (status == BERTH_OK)
+        CHECK_EQ(berthi_layout_shard_count(layout), COUNT(tensors));
+    berthi_layout_destroy(layout);
+    return status;
+}
+
 static void
 test_faults(void)
 {
-    const fault_counts counts = fault_loop("layout", run_all, NULL);
+    uint64_t limit = 30;
+    fault_counts counts = fault_loop("layout", run_all, NULL);
 
     CHECK_GE(counts.memory, 8);
     CHECK_EQ(counts.survived, 0);
+    for (; limit <= 31; limit++) {
+        counts = fault_loop("layout of tensors of one size", run_even, &limit);
+        CHECK_GE(counts.memory, 4);
+        CHECK_EQ(counts.survived, 0);
+    }
 }
 
 /* ---------------------------------------------------------------------- load */
@@ -754,6 +856,7 @@ main(int argc, char **argv)
     T_RUN(test_orders);
     T_RUN(test_divisions);
     T_RUN(test_empty);
+    T_RUN(test_groups);
     T_RUN(test_tensor_size);
     T_RUN(test_late);
     T_RUN(test_set_bytes);
@@ -763,6 +866,7 @@ main(int argc, char **argv)
     T_RUN(test_shapes_refused);
     T_RUN(test_amounts_refused);
     T_RUN(test_options_refused);
+    T_RUN(test_headers_without_pairs);
     T_RUN(test_faults);
     T_RUN(test_load);
     result = t_end();

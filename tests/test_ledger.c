@@ -33,7 +33,7 @@ static void
 test_names(void)
 {
     static const char *const names[] = { "object", "header", "tensors", "document",
-                                         "ring",   "chunks", "scratch" };
+                                         "ring",   "chunks", "scratch", "weights" };
 
     CHECK_EQ(sizeof names / sizeof names[0], BERTHI_PURPOSE_COUNT);
     for (int i = 0; i < BERTHI_PURPOSE_COUNT; i++)

@@ -112,11 +112,18 @@ see_source_tensor(void *user, const berthi_manifest_tensor *tensor, berth_error 
     return note(user, tensor->name, tensor->name_length, 0, tensor->crc32, error);
 }
 
+static berth_status
+see_file(void *user, const berthi_manifest_file *file, berth_error *error)
+{
+    append(&((seen *)user)->lines, "+", 1);
+    return note(user, file->file, file->file_length, file->bytes, file->crc32, error);
+}
+
 static berthi_manifest_visitor
 see(seen *s)
 {
     return (berthi_manifest_visitor){ s, see_shard, see_tensor, see_job, see_source,
-                                      see_source_tensor };
+                                      see_source_tensor, see_file };
 }
 
 /* Parses a copy of the text; `lines` may be NULL. */
@@ -323,13 +330,74 @@ test_of_a_conversion_refuses(void)
     check_refused(PREFACE "\"job\": \"\"", "}", "the next member should be \"shards\"");
 }
 
+static void
+test_other_files(void)
+{
+    const berthi_manifest_source source = { "m", 1, 77 };
+    const berthi_manifest_file first = { "a\"b.json", 8, UINT64_MAX, 0x89abcdef };
+    const berthi_manifest_file second = { "c/d", 3, 0, 0 };
+    berthi_manifest_writer writer;
+    text out = { .length = 0 };
+
+    berthi_manifest_begin(&writer, put_text, &out, NULL);
+    add_shard(&writer, "a", 5, 6);
+    add_tensor(&writer, "t", 1, 1);
+    berthi_manifest_add_source(&writer, &source);
+    berthi_manifest_add_file(&writer, &first);
+    berthi_manifest_add_file(&writer, &second);
+    CHECK_EQ(berthi_manifest_end(&writer, NULL), BERTH_OK);
+    CHECK_CONTAINS(out.bytes, "\"sources\": [\n"
+                              "{\"file\": \"m\", \"bytes\": 77, \"tensor_crc32\": {}}\n"
+                              "],\n"
+                              "\"files\": [\n"
+                              "{\"file\": \"a\\\"b.json\", \"bytes\": 18446744073709551615, "
+                              "\"crc32\": \"89abcdef\"},\n"
+                              "{\"file\": \"c/d\", \"bytes\": 0, \"crc32\": \"00000000\"}\n"
+                              "]\n}\n");
+    check_accepted(out.bytes, "#a 5 00000006;t 0 00000001;<m 77 00000000;"
+                              "+a\"b.json 18446744073709551615 89abcdef;"
+                              "+c/d 0 00000000;");
+    free(out.bytes);
+
+    /* Without sources, and without anything else. */
+    out = (text){ .length = 0 };
+    berthi_manifest_begin(&writer, put_text, &out, NULL);
+    berthi_manifest_add_file(&writer, &second);
+    CHECK_EQ(berthi_manifest_end(&writer, NULL), BERTH_OK);
+    CHECK_CONTAINS(out.bytes, "\",\n\"shards\": [],\n\"files\": [\n{\"file\": \"c/d\", ");
+    check_accepted(out.bytes, "+c/d 0 00000000;");
+    free(out.bytes);
+}
+
+#define NO_SOURCES HEAD "], \"files\": ["
+#define OTHER(file) "{\"file\":\"" file "\",\"bytes\":9,\"crc32\":\"00000001\""
+
+static void
+test_other_files_refuses(void)
+{
+    check_accepted(NO_SOURCES "]}", "");
+    check_accepted(HEAD "], \"sources\": [], \"files\": []}", "");
+    check_accepted(NO_SOURCES OTHER("a") "}, " OTHER("b") "}]}",
+                   "+a 9 00000001;+b 9 00000001;");
+    check_refused(NO_SOURCES "]", ", \"sources\": []}", "the next member has no meaning");
+    check_refused(NO_SOURCES "]", ", \"files\": []}", "the next member has no meaning");
+    check_refused(HEAD "], \"sources\": []", ", \"sources\": []}",
+                  "the next member has no meaning");
+    check_refused(NO_SOURCES "{\"file\":\"a\",\"bytes\":9", "}]}",
+                  "the next member should be \"crc32\"");
+    check_refused(NO_SOURCES OTHER("a"), ", \"x\": 1}]}", "the next member has no meaning");
+    check_refused(NO_SOURCES OTHER("b") "}, {\"file\":\"a\"", ",\"bytes\":9}]}",
+                  "not in bytewise order of names");
+    check_refused(NO_SOURCES, "1]}", "");
+}
+
 /* Who wants nothing is told nothing. */
 static void
 test_no_visitor(void)
 {
     char document[] = "{\"schema_version\": 1, \"writer\": \"w\", \"job\": \"j\", "
                       "\"shards\": [" SHARD("a") "\"t\":\"00000000\"}}], \"sources\": ["
-                      SOURCE("a") "\"t\":\"00000000\"}}]}";
+                      SOURCE("a") "\"t\":\"00000000\"}}], \"files\": [" OTHER("a") "}]}";
 
     CHECK_EQ(berthi_manifest_parse(document, strlen(document), "m",
                                    &(berthi_manifest_visitor){ .user = NULL }, NULL),
@@ -595,9 +663,10 @@ test_visitor_stops(void)
     static const char document[] =
         PREFACE "\"job\": \"j\", \"shards\": [" SHARD("a") "\"t\":\"0123abcd\"}},"
         SHARD("b")
-        "}}], \"sources\": [" SOURCE("c") "\"t\":\"0123abcd\"}}" TAIL;
+        "}}], \"sources\": [" SOURCE("c") "\"t\":\"0123abcd\"}}], \"files\": ["
+        OTHER("d") "}" TAIL;
 
-    for (uint64_t at = 1; at <= 6; at++) {
+    for (uint64_t at = 1; at <= 7; at++) {
         seen s = { .fails_at = at };
         const berthi_manifest_visitor visitor = see(&s);
         char copy[sizeof document];
@@ -755,6 +824,8 @@ main(int argc, char **argv)
     T_RUN(test_exact_text);
     T_RUN(test_of_a_conversion);
     T_RUN(test_of_a_conversion_refuses);
+    T_RUN(test_other_files);
+    T_RUN(test_other_files_refuses);
     T_RUN(test_no_visitor);
     T_RUN(test_empty);
     T_RUN(test_escapes);

@@ -663,6 +663,16 @@ test_faults(void)
     CHECK_EQ(counts.survived, 0);
 }
 
+/* Many tensors are worth large pages, few are not. */
+static void
+test_arena_blocks(void)
+{
+    CHECK_EQ(berthi_arena_block_for(0), 65536);
+    CHECK_EQ(berthi_arena_block_for(32767), 65536);
+    CHECK_EQ(berthi_arena_block_for(32768), 2097152);
+    CHECK_EQ(berthi_arena_block_for(UINT64_MAX), 2097152);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -685,5 +695,6 @@ main(int argc, char **argv)
     T_RUN(test_log_between_contexts);
     T_RUN(test_log_from_threads);
     T_RUN(test_faults);
+    T_RUN(test_arena_blocks);
     T_MAIN_END;
 }

@@ -241,6 +241,51 @@ test_turned(void)
     check_turned(rows, GPT2, BERTH_ENCODING_NF4, false);
 }
 
+/* The shards that transformers makes of a model whose experts it fuses. */
+static void
+test_fused_pieces(void)
+{
+#define EXPERTS "model.layers.0.block_sparse_moe.experts."
+    static const char *const expected[][2] = {
+        { "lm_head.weight", "0" },
+        { "model.embed_tokens.weight", "1" },
+        { "model.layers.0.input_layernorm.weight", "2" },
+        { EXPERTS "0.w2.weight", "3" }, { EXPERTS "1.w2.weight", "3" },
+        { EXPERTS "0.w1.weight", "4" }, { EXPERTS "1.w1.weight", "4" },
+        { EXPERTS "0.w3.weight", "5" }, { EXPERTS "1.w3.weight", "5" },
+        { "model.layers.0.block_sparse_moe.gate.weight", "6" },
+        { "model.norm.weight", "6" },
+    };
+    const berth_convert_options options = options_of(BERTH_ENCODING_NATIVE);
+    const berthi_layout_options layout_options = { .max_shard_bytes = 70 };
+    berthi_layout *layout = NULL;
+    made m;
+
+    begin(&m, "BF16 8x4 lm_head.weight\nBF16 8x4 model.embed_tokens.weight\n"
+          "BF16 4 model.layers.0.input_layernorm.weight\n"
+          "BF16 4x4 " EXPERTS "0.w1.weight\nBF16 4x4 " EXPERTS "1.w1.weight\n"
+          "BF16 4x4 " EXPERTS "0.w2.weight\nBF16 4x4 " EXPERTS "1.w2.weight\n"
+          "BF16 4x4 " EXPERTS "0.w3.weight\nBF16 4x4 " EXPERTS "1.w3.weight\n"
+          "BF16 2x4 model.layers.0.block_sparse_moe.gate.weight\nBF16 4 model.norm.weight\n",
+          "{\"architectures\": [\"MixtralForCausalLM\"], \"model_type\": \"mixtral\"}",
+          &options);
+#undef EXPERTS
+    T_REQUIRE(CHECK_EQ(m.status, BERTH_OK));
+    T_REQUIRE(CHECK_EQ(berthi_layout_create(m.context, m.recipe.tensors,
+                                            m.recipe.output_count, &layout_options, &layout,
+                                            &m.error), BERTH_OK));
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const berthi_recipe_weight *const weight = find(&m, expected[i][0]);
+
+        T_REQUIRE(CHECK(weight != NULL));
+        if (!CHECK_EQ(m.recipe.tensors[weight->first_output].shard,
+                      (uint32_t)(expected[i][1][0] - '0')))
+            T_NOTE("%s", expected[i][0]);
+    }
+    berthi_layout_destroy(layout);
+    end(&m);
+}
+
 static void
 test_names_of_mxfp4(void)
 {
@@ -318,6 +363,7 @@ main(int argc, char **argv)
     T_RUN(test_quantized);
     T_RUN(test_dtype_of_the_model);
     T_RUN(test_turned);
+    T_RUN(test_fused_pieces);
     T_RUN(test_names_of_mxfp4);
     T_RUN(test_refusals);
     T_RUN(test_faults);

@@ -495,6 +495,26 @@ test_float32_modules(void)
     end_setting(&s);
 }
 
+/* A layer with a dtype of its own has it only while it is not quantized. */
+static void
+test_own_dtype(void)
+{
+    static const char gate[] = "model.layers.0.mlp.gate.wg.weight";
+    const char *const keep[] = { "*.wg.weight" };
+    setting s = read_setting("class HunYuanMoEV1ForCausalLM\nconfig {}\ndtype bfloat16\n"
+                             "BF16 4x4 model.layers.0.mlp.gate.wg.weight\n"
+                             "BF16 4 model.norm.weight\n");
+
+    set_rules(&s, with_skips(&s, BERTHI_ERA_HF5, "auto"), NULL);
+    CHECK_EQ(s.architecture->parameter_of[0]->dtype, BERTH_F32);
+    CHECK_EQ(decide(&s, gate).encoding, BERTH_ENCODING_NF4);
+    CHECK_EQ(decide(&s, gate).dtype, BERTH_BF16);
+    set_rules(&s, (berthi_rules_options){ .keep = keep, .keep_count = 1 }, NULL);
+    CHECK_EQ(decide(&s, gate).encoding, BERTH_ENCODING_NATIVE);
+    CHECK_EQ(decide(&s, gate).dtype, BERTH_F32);
+    end_setting(&s);
+}
+
 static void
 test_strict_float32(void)
 {
@@ -713,6 +733,111 @@ test_keep_and_only(void)
     end_setting(&s);
 }
 
+/* -------------------------------------------------------- what config.json is told */
+
+/* The list after all decisions, commas between; "-": that of the options. */
+static void
+check_spelt(setting *s, berthi_rules_options options, const char *file,
+            const char *expected)
+{
+    berthi_skip_words words;
+    berth_error error;
+    char text[512] = "";
+    size_t length = 0;
+
+    set_rules(s, options, file);
+    (void)count_quantized(s);
+    T_REQUIRE(CHECK_EQ(berthi_rules_spell_skips(s->rules, &words, &error), BERTH_OK));
+    for (uint32_t i = 0; words.is_other && i < words.count; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+                                   i > 0 ? "," : "", words.texts[i]);
+    CHECK_STR(words.is_other ? text : "-", expected);
+}
+
+static berthi_rules_options
+keeping(const char *const *glob)
+{
+    return (berthi_rules_options){ .keep = glob, .keep_count = 1 };
+}
+
+/* As transformers quantizes: its own list says it, in every release. */
+static void
+test_spelt_as_asked(void)
+{
+    static const char *const files[] = { "llama.txt", "qwen3.txt", "gpt2.txt",
+                                         "mixtral.txt", "opt.txt", "t5.txt" };
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        setting s = load_setting(files[i]);
+
+        for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
+            check_spelt(&s, (berthi_rules_options){ .era = (berthi_era)era }, NULL, "-");
+            check_spelt(&s, with_skips(&s, (berthi_era)era, "q_proj,nothing"), NULL, "-");
+        }
+        end_setting(&s);
+    }
+}
+
+static void
+test_spelt_plain_layers(void)
+{
+    static const char *const one[] = { "*.1.mlp.up_proj.weight" };
+    static const char *const kind[] = { "*.up_proj.weight" };
+    static const char *const norm[] = { "model.norm.weight" };
+    static const char *const only[] = { "*.mlp.*" };
+    setting s = load_setting("llama.txt");
+
+    check_spelt(&s, keeping(one), NULL, "lm_head,model.layers.1.mlp.up_proj");
+    check_spelt(&s, keeping(kind), NULL, "lm_head,up_proj");
+    check_spelt(&s, keeping(norm), NULL, "-");
+    check_spelt(&s, (berthi_rules_options){ .only = only, .only_count = 1 }, NULL,
+                "lm_head,k_proj,o_proj,q_proj,v_proj");
+    check_spelt(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 },
+                "keep *.0.self_attn.*\n",
+                "lm_head,model.layers.0.self_attn.k_proj,model.layers.0.self_attn.o_proj,"
+                "model.layers.0.self_attn.q_proj,model.layers.0.self_attn.v_proj");
+    /* Of a user's list what stays, and in its order. */
+    check_spelt(&s, with_skips(&s, BERTHI_ERA_HF5, "nothing,down_proj,lm_head"),
+                "keep *.gate_proj.weight\n", "nothing,down_proj,lm_head,gate_proj");
+    end_setting(&s);
+}
+
+/* Entries that stand for something quantized go; others of their layers come in. */
+static void
+test_spelt_quantized_layers(void)
+{
+    setting s = load_setting("llama.txt");
+
+    check_spelt(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 },
+                "quantize lm_head.weight\n", "");
+    check_spelt(&s, with_skips(&s, BERTHI_ERA_HF5, "q_proj,lm_head"),
+                "quantize *.0.self_attn.q_proj.weight\n",
+                "lm_head,model.layers.1.self_attn.q_proj");
+    end_setting(&s);
+    /* What loaders keep in float32 they do not ask the list for. */
+    s = load_setting("t5.txt");
+    check_spelt(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 },
+                "quantize decoder.block.0.layer.2.DenseReluDense.wo.weight\n", "-");
+    end_setting(&s);
+}
+
+/* A name that begins another one's is a pattern where that is not told apart. */
+static void
+test_spelt_prefixes(void)
+{
+    static const char *const gate[] = { "model.layers.3.mlp.gate.weight" };
+    setting s = long_llama();
+    berthi_rules_options options = keeping(gate);
+
+    options.era = BERTHI_ERA_HF5;
+    check_spelt(&s, options, NULL, "lm_head,model.layers.3.mlp.gate");
+    options.era = BERTHI_ERA_HF4;
+    check_spelt(&s, options, NULL, "lm_head,model.layers.3.mlp.gate");
+    options.era = BERTHI_ERA_HF5_0;
+    check_spelt(&s, options, NULL, "lm_head,model.layers.3.mlp.gate$");
+    end_setting(&s);
+}
+
 static void
 check_unused(setting *s, berthi_rules_options options, const char *file,
              const char *subject, const char *message)
@@ -815,6 +940,7 @@ do_everything(void *user, berth_context *fresh, berth_error *error)
     const char *skips[LONG_SKIPS];
     berthi_architecture *architecture = NULL;
     berthi_rules *rules = NULL;
+    berthi_skip_words skips_spelt;
     berthi_rules_file file;
     berth_status status =
         berthi_rules_file_parse(fresh, text, strlen(text), "f", &file, error);
@@ -834,8 +960,10 @@ do_everything(void *user, berth_context *fresh, berth_error *error)
     if (status == BERTH_OK)
         status = berthi_rules_create(fresh, &options, architecture, &m->source, &rules, error);
     CHECK_EQ(status == BERTH_OK, rules != NULL);
+    for (uint32_t i = 0; i < m->source.count && status == BERTH_OK; i++)
+        (void)berthi_rules_decide(rules, i);
     if (status == BERTH_OK)
-        (void)berthi_rules_decide(rules, 0);
+        status = berthi_rules_spell_skips(rules, &skips_spelt, error);
     berthi_rules_destroy(rules);
     berthi_architecture_destroy(architecture);
     berthi_rules_file_fini(&file);
@@ -881,6 +1009,7 @@ main(int argc, char **argv)
     T_RUN(test_falcon);
     T_RUN(test_heads);
     T_RUN(test_float32_modules);
+    T_RUN(test_own_dtype);
     T_RUN(test_strict_float32);
     T_RUN(test_experts);
     T_RUN(test_stacked_experts);
@@ -888,6 +1017,10 @@ main(int argc, char **argv)
     T_RUN(test_rules_order);
     T_RUN(test_conditions);
     T_RUN(test_keep_and_only);
+    T_RUN(test_spelt_as_asked);
+    T_RUN(test_spelt_plain_layers);
+    T_RUN(test_spelt_quantized_layers);
+    T_RUN(test_spelt_prefixes);
     T_RUN(test_unused);
     T_RUN(test_bad_globs);
     T_RUN(test_conv1d);

@@ -251,6 +251,51 @@ test_strange_names(void)
     }
 }
 
+/* Folders that are called like a file of the new model: no room for both. */
+static void
+test_folders_in_the_way(void)
+{
+    static const char *const bad[] = { "model.safetensors", "config.json",
+                                       "model.safetensors.index.json",
+                                       "berth.manifest.json" };
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *const below = fixture_format("sub/%s/x", bad[i]);
+        const char *const names[] = { fixture_format("%s/x", bad[i]), below, "a.txt", NULL };
+        const char *const folder = make(names);
+        found f;
+
+        begin(&f, folder, NULL, false);
+        CHECK_EQ(f.status, BERTH_OK);
+        CHECK_STR(names_of(&f), fixture_format("a.txt\n%s\n", below));
+        CHECK_EQ(f.warnings, 1);
+        CHECK_STR(f.warning.file, in(folder, bad[i]));
+        CHECK_STR(f.warning.message, "left out: a folder with the name of a model's file");
+        end(&f);
+    }
+}
+
+/* Found while looking, not when it is to be copied. */
+static void
+test_unreadable(void)
+{
+    static const char *const names[] = { "a", "b", "c", NULL };
+    const char *const folder = make(names);
+    const bool is_root = geteuid() == 0;
+    found f;
+
+    CHECK_EQ(chmod(fixture_format("%s/..", folder), 0711), 0);
+    CHECK_EQ(chmod(folder, 0755), 0);
+    CHECK_EQ(chmod(in(folder, "b"), 0), 0);
+    CHECK_EQ(is_root ? seteuid(65534) : 0, 0);
+    begin(&f, folder, NULL, false);
+    CHECK_EQ(is_root ? seteuid(0) : 0, 0);
+    CHECK_EQ(f.status, BERTH_ENOENT);
+    CHECK_EQ(f.error.reason, BERTH_REASON_PERMISSION);
+    CHECK_STR(f.error.file, in(folder, "b"));
+    end(&f);
+}
+
 /* Of one file only with config.json beside it. */
 static void
 test_of_a_file(void)
@@ -352,7 +397,7 @@ test_hub_cache(void)
     for (int is_inside = 0; is_inside < 2; is_inside++) {
         begin(&f, "org/name", cache, is_inside != 0);
         CHECK_EQ(f.status, BERTH_OK);
-        CHECK_STR(names_of(&f), "sub/a.jinja\ntokenizer.json\n");
+        T_REQUIRE(CHECK_STR(names_of(&f), "sub/a.jinja\ntokenizer.json\n"));
         CHECK_EQ(f.warnings, 0);
         CHECK_EQ(read_into(&f, 0, &c), BERTH_OK);
         CHECK_EQ(c.size, strlen("sub/a.jinja"));
@@ -529,6 +574,8 @@ main(int argc, char **argv)
     T_RUN(test_nothing);
     T_RUN(test_deep);
     T_RUN(test_strange_names);
+    T_RUN(test_folders_in_the_way);
+    T_RUN(test_unreadable);
     T_RUN(test_of_a_file);
     T_RUN(test_links);
     T_RUN(test_dangling);

@@ -116,6 +116,30 @@ test_a_buffer_goes_round(void)
     berth_context_destroy(context);
 }
 
+/* Without workers: the thread that reads is done with it. */
+static void
+test_a_buffer_is_dropped(void)
+{
+    berth_context *const context = new_context(0);
+    berthi_stage stage;
+    berthi_stage_buffer *buffer;
+
+    T_REQUIRE(berthi_stage_init(&stage, context, BYTES, 1, 2, any_only, NULL) == BERTH_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        buffer = take(&stage, &chunks[i]);
+        T_REQUIRE(buffer != NULL);
+        CHECK(take(&stage, &chunks[6]) == NULL);
+        if (i % 2 == 0) /* the others are given up while they are filled */
+            berthi_stage_fill(&stage, buffer);
+        berthi_stage_drop(&stage, buffer);
+        CHECK_EQ(buffer->state, BERTHI_STAGE_FREE);
+        CHECK(buffer->chunk == NULL);
+    }
+    CHECK_EQ(ring_bytes(context), BYTES);
+    berthi_stage_fini(&stage);
+    berth_context_destroy(context);
+}
+
 static void
 test_grows_to_its_capacity(void)
 {
@@ -556,6 +580,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_a_buffer_goes_round);
+    T_RUN(test_a_buffer_is_dropped);
     T_RUN(test_grows_to_its_capacity);
     T_RUN(test_short_memory_means_a_small_ring);
     T_RUN(test_no_memory_at_all);

@@ -204,8 +204,6 @@ test_open_beneath(void)
     fixture_link("sub/../f", path_in(folder, "model/in"));
     fixture_link("loop", path_in(folder, "model/loop"));
     fd = berthi_sys_open_beneath(model, "in");
-    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
-        T_SKIP("this kernel has no openat2");
     CHECK_GE(fd, 0);
     CHECK(is_close_on_exec(fd));
     berthi_sys_close(fd);
@@ -366,8 +364,7 @@ test_descriptor_zero(void)
         wrong += berthi_sys_open_read(at, "f") != 0;
         close(0);
         errno = EINTR;
-        wrong += berthi_sys_open_beneath(at, "f") != 0 && errno != ENOSYS
-                 && errno != EPERM;
+        wrong += berthi_sys_open_beneath(at, "f") != 0;
         close(0);
         wrong += berthi_sys_list(at, count_name, &all) != 0 || all.count != 1;
         wrong += berthi_sys_probe_uring() != 0 && is_uring_there();
@@ -598,6 +595,11 @@ test_lock(void)
     CHECK_EQ(berthi_sys_lock(one), 0);
     CHECK_EQ(berthi_sys_lock(two), -1);
     CHECK_EQ(errno, EWOULDBLOCK);
+    CHECK_EQ(berthi_sys_unlock(one), 0);
+    CHECK_EQ(berthi_sys_lock_shared(two), 0);
+    CHECK_EQ(berthi_sys_lock_shared(one), 0);
+    CHECK_EQ(berthi_sys_lock(two), -1);
+    CHECK_EQ(errno, EWOULDBLOCK);
     berthi_sys_close(one);
     CHECK_EQ(berthi_sys_lock(two), 0);
     berthi_sys_close(two);
@@ -814,6 +816,40 @@ test_mapping(void)
     CHECK(berthi_sys_map(SIZE_MAX / 2) == NULL);
 }
 
+/* Addresses first, memory for some of them, nothing again, and then no addresses. */
+static void
+test_reserving(void)
+{
+    const size_t page = (size_t)berthi_sys_page_bytes();
+    char *const memory = berthi_sys_reserve(3 * page);
+    unsigned char resident[3];
+    int ends[2];
+
+    T_REQUIRE(memory != NULL && pipe(ends) == 0);
+    CHECK_EQ(write(ends[1], memory + page, 1), -1);
+    CHECK_EQ(errno, EFAULT);
+    CHECK_EQ(berthi_sys_reserve_use(memory + page, page), 0);
+    CHECK_EQ(memory[page] + memory[2 * page - 1], 0);
+    memory[page] = 1;
+    CHECK_EQ(write(ends[1], memory + page - 1, 1), -1);
+    CHECK_EQ(write(ends[1], memory + 2 * page, 1), -1);
+    berthi_sys_reserve_drop(memory + page, page);
+    CHECK_EQ(write(ends[1], memory + page, 1), -1);
+    CHECK_EQ(berthi_sys_reserve_use(memory + page, page), 0);
+    CHECK_EQ(memory[page], 0);
+    berthi_sys_reserve_end(memory, 3 * page);
+    CHECK_EQ(mincore(memory, 3 * page, resident), -1);
+    CHECK_EQ(errno, ENOMEM);
+    CHECK(berthi_sys_reserve(SIZE_MAX / 2) == NULL);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    CHECK(berthi_sys_reserve(page) == NULL);
+    CHECK_EQ(berthi_sys_reserve_use(ends, page), -1);
+    CHECK_EQ(errno, ENOMEM);
+    berthi_fault_disarm();
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* Small ones are of their own size, large ones end with a large page. */
 static void
 test_mapping_ends(void)
@@ -1015,6 +1051,7 @@ test_every_call_can_fail(void)
     FAILS(berthi_sys_set_mode(fd, 0600), EPERM);
     FAILS(berthi_sys_set_owner(fd, 0, 0), EPERM);
     FAILS(berthi_sys_lock(fd), ENOLCK);
+    FAILS(berthi_sys_unlock(fd), ENOLCK);
     FAILS(berthi_sys_free_bytes(fd, &bytes), EIO);
     FAILS(berthi_sys_limit(BERTHI_SYS_LIMIT_DATA, &bytes), EPERM);
     FAILS(berthi_sys_affinity(&number), EPERM);
@@ -1099,6 +1136,66 @@ enum { CANNOT_REFUSE = 77 };
         CHECK_EQ(code, 0);                                                                 \
     } while (0)
 
+/* In a process that has no openat2: how many answers are wrong. */
+static int
+count_wrong_beneath(int model, int failure)
+{
+    static const char *const outside[] = { "out", "out-absolute", "up/secret", "beside",
+                                           "../secret", "/etc/passwd", "." };
+    int wrong = 0;
+
+    if (!is_refused_from_now(SYS_openat2, failure))
+        return CANNOT_REFUSE;
+    wrong += berthi_sys_open_beneath(model, "f") < 0;
+    wrong += berthi_sys_open_beneath(model, "in") < 0;
+    wrong += berthi_sys_open_beneath(model, "sub/g") < 0;
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+        errno = 0;
+        wrong += berthi_sys_open_beneath(model, outside[i]) != -1 || errno != EXDEV;
+    }
+    wrong += berthi_sys_open_beneath(model, "loop") != -1 || errno != ELOOP;
+    wrong += berthi_sys_open_beneath(model, "absent") != -1 || errno != ENOENT;
+    return wrong;
+}
+
+/* Linux before 5.6, emulators, and containers whose rules are older than the call. */
+static void
+test_open_beneath_without_openat2(void)
+{
+    static const int failures[] = { ENOSYS, EPERM };
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+    int model;
+
+    fixture_make_folder(path_in(folder, "model/sub"));
+    fixture_make_folder(path_in(folder, "model-more"));
+    fixture_text(path_in(folder, "model-more/x"), "x");
+    fixture_text(path_in(folder, "secret"), "s");
+    fixture_text(path_in(folder, "model/f"), "f");
+    fixture_text(path_in(folder, "model/sub/g"), "g");
+    fixture_link("../secret", path_in(folder, "model/out"));
+    fixture_link("/etc/passwd", path_in(folder, "model/out-absolute"));
+    fixture_link("..", path_in(folder, "model/up"));
+    fixture_link("../model-more/x", path_in(folder, "model/beside"));
+    fixture_link("sub/../f", path_in(folder, "model/in"));
+    fixture_link("loop", path_in(folder, "model/loop"));
+    model = berthi_sys_open_folder(at, "model");
+    fflush(NULL);
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        const pid_t child = fork();
+        int code;
+
+        if (child == 0)
+            _exit(count_wrong_beneath(model, failures[i]));
+        code = exit_code_of(child);
+        if (code == CANNOT_REFUSE)
+            T_SKIP("this process may not refuse calls");
+        CHECK_EQ(code, 0);
+    }
+    berthi_sys_close(model);
+    berthi_sys_close(at);
+}
+
 static void
 test_what_the_kernel_refuses(void)
 {
@@ -1110,7 +1207,6 @@ test_what_the_kernel_refuses(void)
     uint32_t other;
 
     fflush(NULL);
-    REFUSED(SYS_openat2, ENOSYS, berthi_sys_open_beneath(at, "f"));
     /* Tried again, but not for ever. */
     REFUSED(SYS_openat2, EAGAIN, berthi_sys_open_beneath(at, "f"));
     REFUSED(SYS_openat2, EINTR, berthi_sys_open_beneath(at, "f"));
@@ -1182,6 +1278,7 @@ main(int argc, char **argv)
     T_RUN(test_limits);
     T_RUN(test_limits_are_told_apart);
     T_RUN(test_mapping);
+    T_RUN(test_reserving);
     T_RUN(test_mapping_ends);
     T_RUN(test_process);
     T_RUN(test_error_words);
@@ -1191,6 +1288,7 @@ main(int argc, char **argv)
     T_RUN(test_libraries);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_list_fails_on_the_way);
+    T_RUN(test_open_beneath_without_openat2);
     T_RUN(test_what_the_kernel_refuses);
     T_RUN(test_other_results_can_fail);
     T_MAIN_END;

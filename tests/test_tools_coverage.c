@@ -42,6 +42,19 @@ add(coverage *c, const char *cause, int32_t encoding, uint64_t tensors, uint64_t
     coverage_add(c, &line);
 }
 
+/* The same, and so many of the tensors are kept. */
+static void
+add_kept(coverage *c, const char *cause, uint64_t kept)
+{
+    coverage_add(c, &(berth_coverage){ .cause = cause,
+                                       .encoding = BERTH_ENCODING_NF4,
+                                       .tensors = 7,
+                                       .parameters = 70,
+                                       .source_bytes = 140,
+                                       .stored_bytes = 35,
+                                       .kept = kept });
+}
+
 static coverage
 llama(void)
 {
@@ -81,6 +94,22 @@ test_people(void)
     coverage_fini(&c);
     CHECK(c.lines == NULL);
     CHECK_EQ(c.count, 0);
+}
+
+/* A column of its own, when there are some. */
+static void
+test_kept(void)
+{
+    coverage c = { 0 };
+
+    add_kept(&c, "", 3);
+    add_kept(&c, "linear layer", 3);
+    begin(0, false);
+    coverage_print(&s, &c);
+    CHECK_CONTAINS(printed(),
+                   "why           becomes  tensors  parameters  share  bytes  kept\n"
+                   "linear layer  nf4            7          70   100%   35 B     3\n");
+    coverage_fini(&c);
 }
 
 /* Narrow: the first column is cut in its middle. Wide: bars have a largest length. */
@@ -149,13 +178,13 @@ test_programs(void)
               "{\"coverage\":{\"tensors\":6,\"parameters\":90,\"quantized_parameters\":80,"
               "\"source_bytes\":180,\"stored_bytes\":120,\"encodings\":["
               "{\"encoding\":\"native\",\"tensors\":1,\"parameters\":10,"
-              "\"source_bytes\":20,\"stored_bytes\":20},"
+              "\"source_bytes\":20,\"stored_bytes\":20,\"kept\":0},"
               "{\"encoding\":\"int8\",\"tensors\":2,\"parameters\":30,"
-              "\"source_bytes\":60,\"stored_bytes\":40},"
+              "\"source_bytes\":60,\"stored_bytes\":40,\"kept\":0},"
               "{\"encoding\":\"fp4\",\"tensors\":3,\"parameters\":50,"
-              "\"source_bytes\":100,\"stored_bytes\":60}],\"causes\":["
+              "\"source_bytes\":100,\"stored_bytes\":60,\"kept\":0}],\"causes\":["
               "{\"cause\":\"rule line 1: \\\"x\\\"\",\"encoding\":\"fp4\",\"tensors\":3,"
-              "\"parameters\":50,\"source_bytes\":100,\"stored_bytes\":60}]}}\n");
+              "\"parameters\":50,\"source_bytes\":100,\"stored_bytes\":60,\"kept\":0}]}}\n");
     coverage_fini(&c);
 }
 
@@ -206,6 +235,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_people);
+    T_RUN(test_kept);
     T_RUN(test_terminal);
     T_RUN(test_nothing);
     T_RUN(test_programs);

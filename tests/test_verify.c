@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/digest.h"
 #include "kernels/sys.h"
 #include "loader/berth.h"
-#include "loader/digest.h"
 #include "loader/sha256.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
@@ -247,6 +247,69 @@ test_named_manifest(void)
     check_manifest(folder, other);
     prepare(&r, BERTH_MANIFEST_CHECK, other);
     CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+}
+
+/* Takes `what` out of a text wherever it begins, `length` bytes each. */
+static void
+cut(char *text, const char *what, size_t length)
+{
+    for (char *at = strstr(text, what); at != NULL; at = strstr(at, what))
+        memmove(at, at + length, strlen(at + length) + 1);
+}
+
+/* What a checkpoint that was made from the model in `folder` would say of it. */
+static void
+write_sources(const char *folder, const char *manifest)
+{
+    char *text;
+    char *shards;
+
+    write_manifest(folder, manifest);
+    text = fixture_read(manifest, NULL);
+    cut(text, "\"header_crc32\": ", strlen("\"header_crc32\": \"01234567\", "));
+    shards = strstr(text, "\"shards\": [");
+    T_REQUIRE(shards != NULL);
+    *shards = '\0';
+    fixture_text(manifest, fixture_format("%s\"shards\": [],\n\"sources\": [%s", text,
+                                          shards + strlen("\"shards\": [")));
+    free(text);
+}
+
+/* Against the manifest of what was made from it: no headers, else the same. */
+static void
+test_source_of_another(void)
+{
+    const char *const folder = make_model();
+    const char *const other = fixture_format("%s/m", fixture_folder());
+    const char *const own = fixture_format("%s/own", fixture_folder());
+    berth_checkpoint *checkpoint;
+    berth_tensor tensor;
+    berth_shard shard;
+    run r;
+
+    write_sources(folder, other);
+    write_manifest(folder, own);
+    prepare(&r, BERTH_MANIFEST_SOURCE, other);
+    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    CHECK_EQ(r.report.tensors_digested, 8);
+    CHECK_EQ(r.told.finding_count, 0);
+    /* The two kinds of manifest say nothing for each other. */
+    prepare(&r, BERTH_MANIFEST_CHECK, other);
+    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    CHECK_CONTAINS(r.error.message, "no entry for this file");
+    prepare(&r, BERTH_MANIFEST_SOURCE, own);
+    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    CHECK_CONTAINS(r.error.message, "no entry for this file");
+    checkpoint = open_model(folder, NULL);
+    berth_checkpoint_tensor(checkpoint, 3, &tensor);
+    berth_checkpoint_shard(checkpoint, tensor.shard, &shard);
+    fixture_flip(fixture_format("%s/%s", folder, shard.file), tensor.file_offset, 1);
+    prepare(&r, BERTH_MANIFEST_SOURCE, other);
+    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    CHECK_EQ(r.error.reason, BERTH_REASON_DIGEST);
+    CHECK_STR(r.error.tensor, tensor.name);
+    CHECK_EQ(r.report.mismatches, 1);
+    berth_checkpoint_close(checkpoint);
 }
 
 /* A single file, also in the working folder: the manifest lies beside it. */
@@ -791,7 +854,7 @@ test_arguments(void)
     CHECK_EQ(berth_verify_start(context, checkpoint, &r.options, NULL, &r.error),
              BERTH_EINVAL);
     CHECK_CONTAINS(r.error.message, "`out_job`");
-    for (int32_t bad = -1; bad <= 3; bad += 4) {
+    for (int32_t bad = -1; bad <= 4; bad += 5) {
         prepare(&r, bad, NULL);
         CHECK_EQ(verify(&r, checkpoint), BERTH_EINVAL);
         CHECK_CONTAINS(r.error.message, "manifest_mode");
@@ -1099,6 +1162,7 @@ main(int argc, char **argv)
         return 1;
     T_RUN(test_round_trip);
     T_RUN(test_named_manifest);
+    T_RUN(test_source_of_another);
     T_RUN(test_single_file);
     T_RUN(test_file_name_is_not_utf8);
     T_RUN(test_reading_only);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +33,13 @@ static berth_context *context;
 static struct {
     int lock_error;            /* of the next flock                              */
     const char *lock_moves;    /* before the next flock this folder is renamed   */
+    bool lock_remakes;         /* and another one makes it anew                  */
     const char *lock_taken;    /* before the next flock another one locks this   */
     const char *rename_refuses; /* renames to this name fail                     */
     const char *unlink_refuses; /* removing this fails                           */
     bool has_no_noreplace;     /* an old file system                             */
+    ino_t flushed[16];         /* folders that were flushed, the latest ones     */
+    uint32_t flushed_count;
 } world;
 
 int
@@ -44,6 +48,8 @@ flock(int fd, int operation)
     if (world.lock_moves != NULL) {
         CHECK_EQ(rename(world.lock_moves, fixture_format("%s-moved", world.lock_moves)),
                  0);
+        if (world.lock_remakes)
+            CHECK_EQ(mkdir(world.lock_moves, 0777), 0);
         world.lock_moves = NULL;
     }
     if (world.lock_taken != NULL) {
@@ -63,7 +69,45 @@ flock(int fd, int operation)
 int
 fsync(int fd)
 {
-    return fcntl(fd, F_GETFD) < 0 ? -1 : 0;
+    struct stat state;
+
+    if (fstat(fd, &state) != 0)
+        return -1;
+    if (S_ISDIR(state.st_mode))
+        world.flushed[world.flushed_count++ % 16] = state.st_ino;
+    return 0;
+}
+
+static bool
+was_flushed(const char *folder)
+{
+    struct stat state;
+    bool was = false;
+
+    CHECK_EQ(stat(folder, &state), 0);
+    for (uint32_t i = 0; i < 16 && i < world.flushed_count; i++)
+        was = was || world.flushed[i] == state.st_ino;
+    return was;
+}
+
+/* What succeeds may leave anything in errno: of these two what would matter most. */
+int
+openat(int folder, const char *name, int flags, ...)
+{
+    mode_t mode = 0;
+    int fd;
+
+    if ((flags & O_CREAT) != 0) {
+        va_list arguments;
+
+        va_start(arguments, flags);
+        mode = va_arg(arguments, mode_t);
+        va_end(arguments);
+    }
+    fd = (int)syscall(SYS_openat, folder, name, flags, mode);
+    if (fd >= 0)
+        errno = ENOENT;
+    return fd;
 }
 
 static int
@@ -87,7 +131,10 @@ unlinkat(int folder, const char *name, int flags)
         errno = EACCES;
         return -1;
     }
-    return (int)syscall(SYS_unlinkat, folder, name, flags);
+    if (syscall(SYS_unlinkat, folder, name, flags) != 0)
+        return -1;
+    errno = EXDEV;
+    return 0;
 }
 
 int
@@ -111,7 +158,9 @@ static berth_status
 open_as(const char *folder, const char *job, bool overwrite, bool is_resume,
         berthi_writer **out, berth_error *error)
 {
-    const berthi_writer_options options = { job, overwrite, is_resume };
+    const berthi_writer_options options = { .job = job,
+                                            .overwrite = overwrite,
+                                            .resume = is_resume };
     const berth_status status =
         berthi_writer_open(context, folder, &options, out, error);
 
@@ -237,7 +286,8 @@ write_without_input(const char *folder, bool is_later)
             != BERTH_OK
         || byte != '1')
         return 3;
-    if (berthi_writer_publish(writer, "a", NULL) != BERTH_OK)
+    if (written_text(writer, "sub/b", "2", NULL) != BERTH_OK
+        || berthi_writer_publish(writer, "a", NULL) != BERTH_OK)
         return 4;
     berthi_writer_close(writer);
     return fixture_open_fds() == fds - is_later ? 0 : 5;
@@ -276,6 +326,17 @@ test_relative_folder(void)
     interrupt("out", "job", false);
     CHECK(is_there("out", JOURNAL));
     interrupt(".", "job", true);
+    /* Made for nothing it goes again, wherever it lies. */
+    fixture_make_folder("x");
+    for (int i = 0; i < 2; i++) {
+        const char *const made = i == 0 ? "made" : "x/made";
+        berthi_writer *writer;
+
+        CHECK_EQ(open_as(made, "job", false, false, &writer, NULL), BERTH_OK);
+        CHECK(is_there(".", made));
+        berthi_writer_close(writer);
+        CHECK(!is_there(".", made));
+    }
     CHECK_EQ(chdir(before), 0);
     CHECK(is_there(above, JOURNAL));
 }
@@ -361,6 +422,22 @@ test_folder_moves_away(void)
     CHECK_EQ(written_text(writer, "b", "1", NULL), BERTH_ENOENT);
     berthi_writer_close(writer);
     CHECK(!is_there(above, "out"));
+}
+
+/* One that another process has made is not removed, although we have made one, too. */
+static void
+test_folder_is_made_by_others(void)
+{
+    const char *const above = fixture_folder();
+    const char *const folder = fixture_format("%s/out", above);
+    berthi_writer *writer;
+
+    world.lock_moves = folder;
+    world.lock_remakes = true;
+    T_REQUIRE(open_as(folder, "job", false, false, &writer, NULL) == BERTH_OK);
+    world.lock_remakes = false;
+    berthi_writer_close(writer);
+    CHECK(is_there(above, "out"));
 }
 
 static void
@@ -701,7 +778,12 @@ test_folders(void)
 
     T_REQUIRE(open_as(folder, "job", false, true, &writer, NULL) == BERTH_OK);
     CHECK_EQ(berthi_writer_publish(writer, "c/d/e/new.txt", NULL), BERTH_EINVAL);
+    world.flushed_count = 0;
     CHECK_EQ(berthi_writer_publish(writer, "model.safetensors", NULL), BERTH_OK);
+    CHECK(was_flushed(folder) && was_flushed(fixture_format("%s/c", folder)));
+    CHECK(was_flushed(fixture_format("%s/c/d", folder)));
+    CHECK(was_flushed(fixture_format("%s/c/d/e", folder)));
+    CHECK(was_flushed(fixture_format("%s/a/b", folder)));
     CHECK_EQ(berthi_writer_read(writer, berthi_writer_find(writer, "c/d/e/new.txt"), bytes,
                                 4, 0, NULL), BERTH_OK);
     CHECK_STR(bytes, "deep");
@@ -1000,6 +1082,7 @@ main(int argc, char **argv)
     T_RUN(test_busy);
     T_RUN(test_busy_with_a_new_folder);
     T_RUN(test_folder_moves_away);
+    T_RUN(test_folder_is_made_by_others);
     T_RUN(test_read_only);
     T_RUN(test_resumes);
     T_RUN(test_resumes_what_is_left);

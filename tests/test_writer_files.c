@@ -516,7 +516,8 @@ test_moves(void)
     CHECK_EQ(berthi_writer_read(writer, file, found, length, 8, NULL), BERTH_OK);
     CHECK_MEM(found, bytes, length);
     CHECK_EQ(berthi_writer_move(writer, file, 8, 8, length, NULL), BERTH_OK);
-    CHECK_EQ(berthi_writer_move(writer, file, 0, 99, 0, NULL), BERTH_OK);
+    CHECK_EQ(berthi_writer_move(writer, file, 0, length + 2000, 0, NULL), BERTH_OK);
+    CHECK_EQ(file->bytes, length + 1000); /* nothing is nowhere */
     CHECK_EQ(berthi_writer_move(writer, file, 1001, 0, length, &error), BERTH_EINTERNAL);
     CHECK_EQ(berthi_writer_move(writer, file, length + 1001, 0, 0, NULL),
              BERTH_EINTERNAL);
@@ -585,6 +586,7 @@ test_drops(void)
 {
     const char *const folder = fixture_folder();
     berthi_writer *writer = open_writer(folder, false);
+    berthi_writer_file *dropped;
     int fds;
 
     T_REQUIRE(writer != NULL);
@@ -592,8 +594,12 @@ test_drops(void)
     CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "b", "2", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "c", "3", NULL), BERTH_OK);
-    berthi_writer_drop(writer, berthi_writer_find(writer, "b"));
+    dropped = berthi_writer_find(writer, "b");
+    berthi_writer_drop(writer, dropped);
+    berthi_writer_drop(writer, dropped); /* it is in no list any more */
     CHECK_EQ(fixture_open_fds(), fds);
+    CHECK(berthi_writer_find(writer, "a") != NULL);
+    CHECK(berthi_writer_find(writer, "c") != NULL);
     berthi_writer_close(writer);
     writer = open_writer(folder, true);
     T_REQUIRE(writer != NULL);

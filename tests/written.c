@@ -198,7 +198,9 @@ write_all(berthi_writer *writer, written_run *run, berth_error *error)
 berth_status
 written_do(written_run *run, berth_context *context, berth_error *error)
 {
-    const berthi_writer_options options = { WRITTEN_JOB, run->overwrite, run->resume };
+    const berthi_writer_options options = { .job = WRITTEN_JOB,
+                                            .overwrite = run->overwrite,
+                                            .resume = run->resume };
     berthi_writer *writer;
     berth_status status =
         berthi_writer_open(context, run->folder, &options, &writer, error);

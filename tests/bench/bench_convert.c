@@ -3,13 +3,16 @@
  * bench_convert - does `berth quantize` convert as fast as its bytes can be read
  * and written?
  *
- *   bench_convert [-o ROWS] [-p SECONDS] BERTH LIMITS MODEL OUT
+ *   bench_convert [-o ROWS] [-p SECONDS] [-l FILE] [-m MPIRUN] BERTH LIMITS MODEL OUT
  *
  * BERTH is the tool, LIMITS the folder of limit_rewrite, MODEL a model on disk,
  * OUT a folder that is not there yet, on the same disk. SECONDS is what
- * transformers and bitsandbytes need to load and quantize the same model. Cold:
- * the model is dropped from the page cache before each round, and that none of
- * it is left is checked. Limit and tool take turns, the limit first and last.
+ * transformers and bitsandbytes need to load and quantize the same model, FILE
+ * what peer_llama.py says that llama.cpp needs to quantize it. With MPIRUN, two
+ * parts that it starts are measured against one process of two threads that it
+ * starts, in turn: what it takes itself is in both. Cold: the model is dropped
+ * from the page cache before each round, and that none of it is left is checked.
+ * Limit and tool take turns, the limit first and last.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -182,8 +185,42 @@ measure(const char *const *argv, const files *f, bool is_cold, samples *s)
     remove_output();
 }
 
+/* The same model from the page cache, against what another program needed. */
+typedef struct peer {
+    const char *program;
+    double seconds;   /* 0: was not measured */
+    double target;    /* times as fast as it */
+    const char *note; /* of the row, or NULL */
+} peer;
+
 static void
-report(const char *name, const char *const *argv, const files *f, double other)
+report_times(const char *name, const samples *warm, const peer *other)
+{
+    double times[ROUNDS];
+    char row[128];
+    char text[128];
+
+    snprintf(row, sizeof row, "quantize 2.2 GB to %s, warm, against %s", name,
+             other->program);
+    if (other->seconds <= 0) {
+        snprintf(text, sizeof text, "no %s on this machine", other->program);
+        bench_skip(row, text);
+        return;
+    }
+    for (int i = 0; i < ROUNDS; i++)
+        times[i] = other->seconds / warm->seconds[i];
+    bench_report(&(bench_row){ .name = row,
+                               .unit = "times",
+                               .peer = 1,
+                               .peer_note = other->note,
+                               .target = other->target,
+                               .is_higher_better = true,
+                               .samples = times,
+                               .sample_count = ROUNDS });
+}
+
+static void
+report(const char *name, const char *const *argv, const files *f)
 {
     char row[128];
     samples s;
@@ -202,50 +239,146 @@ report(const char *name, const char *const *argv, const files *f, double other)
                                .unit = "MiB",
                                .value = s.peak_bytes / (1 << 20),
                                .target = 256 });
-    measure(argv, f, false, &s);
-    snprintf(row, sizeof row, "quantize 2.2 GB to %s, warm, against transformers", name);
-    if (other > 0)
-        bench_report(&(bench_row){ .name = row,
-                                   .unit = "times",
-                                   .value = other / bench_median(s.seconds, ROUNDS),
-                                   .peer = 1,
-                                   .target = 15,
-                                   .is_higher_better = true });
-    else
-        bench_skip(row, "no transformers with bitsandbytes on this machine");
+}
+
+static void
+report_types(const files *f, const peer *transformers, const peer *llama)
+{
+    const char *const nf4[] = { berth, "quantize", model, out, "--type", "nf4",
+                                "--double-quant", "-q", NULL };
+    const char *const int8[] = { berth, "quantize", model, out, "--type", "int8", "-q",
+                                 NULL };
+    samples warm;
+
+    report("NF4 + double quant", nf4, f);
+    measure(nf4, f, false, &warm);
+    report_times("NF4 + double quant", &warm, transformers);
+    report_times("NF4 + double quant", &warm, llama);
+    report("int8", int8, f);
+}
+
+/* What peer_llama.py has printed. */
+static void
+read_llama(const char *path, peer *llama, char *note, size_t capacity)
+{
+    static char text[4096];
+    FILE *const file = fopen(path, "r");
+    const char *raw;
+
+    if (file == NULL || fgets(text, sizeof text, file) == NULL)
+        bench_die("%s: no line of JSON", path);
+    fclose(file);
+    llama->seconds = bench_json_number(text, "seconds");
+    raw = strstr(text, "\"samples\": [");
+    if (raw == NULL)
+        bench_die("no samples in: %s", text);
+    raw += strlen("\"samples\": [");
+    snprintf(note, capacity,
+             "f16 to Q4_0: the same bytes read as of bf16, in %.*s seconds",
+             (int)strcspn(raw, "]"), raw);
+    llama->note = note;
+}
+
+/* ---------------------------------------------------------------------- parts */
+
+/* Quantizes a model in the page cache. */
+static double
+take_under(const char *mpirun, bool is_in_parts, const char *shard_bytes, const files *f)
+{
+    static bench_result result;
+    const char *const argv[] = { mpirun,
+                                 "-n",
+                                 is_in_parts ? "2" : "1",
+                                 "--oversubscribe",
+                                 "--allow-run-as-root",
+                                 "--bind-to",
+                                 "none",
+                                 berth,
+                                 "quantize",
+                                 model,
+                                 out,
+                                 "--type",
+                                 "nf4",
+                                 "--double-quant",
+                                 "--max-shard-size",
+                                 shard_bytes,
+                                 "-q",
+                                 "-j",
+                                 is_in_parts ? "1" : "2",
+                                 is_in_parts ? "--part" : NULL,
+                                 "auto",
+                                 NULL };
+
+    remove_output();
+    make_ready(f, false);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("mpirun ended with %d: %s", result.status, result.output);
+    return result.seconds;
+}
+
+static void
+report_parts(const char *mpirun, const char *name, const char *shard_bytes, const files *f)
+{
+    double parts[ROUNDS];
+    double threads[LIMITS];
+    char row[128];
+
+    snprintf(row, sizeof row, "quantize 2.2 GB in 2 parts under mpirun, %s", name);
+    if (mpirun == NULL) {
+        bench_skip(row, "no mpirun on this machine");
+        return;
+    }
+    threads[0] = take_under(mpirun, false, shard_bytes, f);
+    for (int round = 0; round < ROUNDS; round++) {
+        parts[round] = take_under(mpirun, true, shard_bytes, f);
+        check_output();
+        threads[round + 1] = take_under(mpirun, false, shard_bytes, f);
+    }
+    remove_output();
+    bench_report(&(bench_row){ .name = row,
+                               .unit = "s",
+                               .target = 1,
+                               .samples = parts,
+                               .sample_count = ROUNDS,
+                               .limit_samples = threads,
+                               .limit_sample_count = LIMITS });
 }
 
 int
 main(int argc, char **argv)
 {
     const char *rows = NULL;
-    double other = 0;
+    const char *mpirun = NULL;
+    peer transformers = { "transformers", 0, 15, NULL };
+    peer llama = { "llama-quantize", 0, 4, NULL };
+    char note[256];
     static files f;
     int option;
 
-    while ((option = getopt(argc, argv, "o:p:")) != -1) {
+    while ((option = getopt(argc, argv, "o:p:l:m:")) != -1) {
         if (option == 'o')
             rows = optarg;
         else if (option == 'p')
-            other = strtod(optarg, NULL);
+            transformers.seconds = strtod(optarg, NULL);
+        else if (option == 'l')
+            read_llama(optarg, &llama, note, sizeof note);
+        else if (option == 'm')
+            mpirun = optarg;
         else
             return 2;
     }
     if (optind != argc - 4)
-        bench_die("usage: bench_convert [-o ROWS] [-p SECONDS] BERTH LIMITS MODEL OUT");
+        bench_die("usage: bench_convert [-o ROWS] [-p SECONDS] [-l FILE] [-m MPIRUN] BERTH "
+                  "LIMITS MODEL OUT");
     bench_begin(rows);
     berth = argv[optind];
     limits = argv[optind + 1];
     model = argv[optind + 2];
     out = argv[optind + 3];
     find_files(model, &f);
-    report("NF4 + double quant",
-           (const char *const[]){ berth, "quantize", model, out, "--type", "nf4",
-                                  "--double-quant", "-q", NULL },
-           &f, other);
-    report("int8",
-           (const char *const[]){ berth, "quantize", model, out, "--type", "int8", "-q",
-                                  NULL },
-           &f, 0);
+    report_types(&f, &transformers, &llama);
+    report_parts(mpirun, "one shard", "5GB", &f);
+    report_parts(mpirun, "several shards", "100MB", &f);
     return 0;
 }

@@ -4,12 +4,13 @@
  * and multiply-adds. The limits that kernels are compared with: it links nothing
  * of the library.
  *
- *   limit_memory [-r ROUNDS] [-m MIB]
+ *   limit_memory [-r ROUNDS] [-m MIB] [-w WHAT]
  *
  * Copies and reads arrays of MIB MiB (default 256) with 1 to all usable threads
- * and multiplies with all of them, ROUNDS times (default 3). Prints one line of
- * JSON: the best of the grid, and every sample of it. Copied bytes are counted
- * twice, as read and as written.
+ * and multiplies with all of them, ROUNDS times (default 3). WHAT says which of
+ * it: clock,copy,read,fma (default: all). Prints one line of JSON: the best of
+ * the grid, and every sample of it. Copied bytes are counted twice, as read and
+ * as written.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -27,7 +28,8 @@
 #define THREADS_MAX 64
 #define ROUNDS_MAX 64
 #define FMA_STEPS 4000000u
-#define CLOCK_STEPS 200000000u
+#define CLOCK_STEPS 4000000u
+#define CLOCK_TURNS 25 /* the fastest counts: what interrupts makes others slower */
 
 static double
 now(void)
@@ -149,20 +151,6 @@ multiply(share *s)
 }
 #endif
 
-/* One cycle a step: each needs the one before. */
-static double
-clock_ghz(void)
-{
-    uint64_t value = 1;
-    const double begin = now();
-
-    for (unsigned i = 0; i < CLOCK_STEPS; i++) {
-        value += i | 1;
-        __asm__ volatile("" : "+r"(value));
-    }
-    return value == 0 ? 0 : CLOCK_STEPS / (now() - begin) / 1e9;
-}
-
 /* -------------------------------------------------------------------- threads */
 
 typedef struct team {
@@ -175,44 +163,46 @@ typedef struct team {
 typedef struct member {
     team *all;
     int number;
+    double begin; /* of its own work: whoever waits for it may be late */
+    double end;
 } member;
 
 static void *
 run_member(void *argument)
 {
-    const member *const m = argument;
+    member *const m = argument;
 
     pthread_barrier_wait(&m->all->barrier);
+    m->begin = now();
     m->all->work(&m->all->shares[m->number]);
-    pthread_barrier_wait(&m->all->barrier);
+    m->end = now();
     return NULL;
 }
 
-/* Seconds that `count` threads need for their shares. */
+/* Seconds from the first beginning to the last end of `count` threads. */
 static double
 run_team(team *t, int count, void (*work)(share *s))
 {
     pthread_t threads[THREADS_MAX];
     member members[THREADS_MAX];
-    double begin;
-    double seconds;
+    double begin = 0;
+    double end = 0;
 
     t->count = count;
     t->work = work;
-    pthread_barrier_init(&t->barrier, NULL, (unsigned)count + 1);
+    pthread_barrier_init(&t->barrier, NULL, (unsigned)count);
     for (int i = 0; i < count; i++) {
-        members[i] = (member){ t, i };
+        members[i] = (member){ .all = t, .number = i };
         if (pthread_create(&threads[i], NULL, run_member, &members[i]) != 0)
             exit(1);
     }
-    pthread_barrier_wait(&t->barrier);
-    begin = now();
-    pthread_barrier_wait(&t->barrier);
-    seconds = now() - begin;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         pthread_join(threads[i], NULL);
+        begin = i == 0 || members[i].begin < begin ? members[i].begin : begin;
+        end = members[i].end > end ? members[i].end : end;
+    }
     pthread_barrier_destroy(&t->barrier);
-    return seconds;
+    return end - begin;
 }
 
 static void
@@ -226,6 +216,90 @@ share_out(team *t, int count, uint8_t *from, uint8_t *to, size_t bytes)
                                 .bytes = each };
 }
 
+/* ------------------------------------------------------------------- measuring */
+
+typedef struct machine {
+    team all;
+    int threads;
+    uint8_t *from;
+    uint8_t *to;
+    size_t bytes;
+} machine;
+
+/* A cycle each: every addition needs the one before, and a loop has many of them. */
+static double
+clock_ghz(machine *m)
+{
+    uint64_t value = 1;
+    double most = 0;
+
+    (void)m;
+    for (int turn = 0; turn < CLOCK_TURNS; turn++) {
+        const double begin = now();
+        double rate;
+
+        for (uint64_t i = 0; i < CLOCK_STEPS; i += 16)
+#pragma GCC unroll 16
+            for (int k = 0; k < 16; k++) {
+                value += i;
+                __asm__ volatile("" : "+r"(value));
+            }
+        rate = CLOCK_STEPS / (now() - begin) / 1e9;
+        most = rate > most ? rate : most;
+    }
+    return most;
+}
+
+/* Moving memory: the best of 1 to all threads, bytes counted so many times. */
+static double
+best_of_threads(machine *m, double times, void (*work)(share *s))
+{
+    double best = 0;
+
+    for (int count = 1; count <= m->threads; count++) {
+        double rate;
+
+        share_out(&m->all, count, m->from, m->to, m->bytes);
+        rate = times * (double)m->all.shares[0].bytes * count
+               / run_team(&m->all, count, work) / 1e9;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+static double
+copy_gbs(machine *m)
+{
+    return best_of_threads(m, 2, copy);
+}
+
+static double
+read_gbs(machine *m)
+{
+    return best_of_threads(m, 1, read_all);
+}
+
+static double
+fma_gflops(machine *m)
+{
+    const double seconds = run_team(&m->all, m->threads, multiply);
+
+    return m->all.shares[0].flops * m->threads / seconds / 1e9;
+}
+
+static const struct {
+    const char *what; /* to ask for it */
+    const char *name;
+    double (*measure)(machine *m);
+} measures[] = {
+    { "clock", "clock_ghz", clock_ghz },
+    { "copy", "copy_gbs", copy_gbs },
+    { "read", "read_gbs", read_gbs },
+    { "fma", "fma_gflops", fma_gflops },
+};
+
+#define MEASURES (sizeof measures / sizeof measures[0])
+
 /* ------------------------------------------------------------------- printing */
 
 static int
@@ -237,80 +311,63 @@ compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double
+static void
 print_samples(const char *name, const double *samples, int count)
 {
     double sorted[ROUNDS_MAX];
 
     memcpy(sorted, samples, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, compare);
-    printf("\"%s\":%.4f,\"%s_samples\":[", name, sorted[count / 2], name);
+    printf(",\"%s\":%.4f,\"%s_samples\":[", name, sorted[count / 2], name);
     for (int i = 0; i < count; i++)
         printf("%s%.4f", i > 0 ? "," : "", samples[i]);
     printf("]");
-    return sorted[count / 2];
+}
+
+static uint8_t *
+make_array(size_t bytes)
+{
+    uint8_t *const array = aligned_alloc(4096, bytes);
+
+    if (array == NULL)
+        exit(1);
+    memset(array, 1, bytes);
+    return array;
 }
 
 int
 main(int argc, char **argv)
 {
-    static team t;
-    size_t bytes = (size_t)256 << 20;
+    static machine m = { .threads = 1, .bytes = (size_t)256 << 20 };
+    static double samples[MEASURES][ROUNDS_MAX];
+    const char *what = "clock,copy,read,fma";
     int rounds = 3;
     cpu_set_t usable;
-    int threads = 1;
-    uint8_t *from;
-    uint8_t *to;
-    double copies[ROUNDS_MAX] = { 0 };
-    double reads[ROUNDS_MAX] = { 0 };
-    double flops[ROUNDS_MAX] = { 0 };
-    double clocks[ROUNDS_MAX] = { 0 };
 
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "-r") == 0)
             rounds = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "-m") == 0)
-            bytes = (size_t)atoi(argv[i + 1]) << 20;
+            m.bytes = (size_t)atoi(argv[i + 1]) << 20;
+        else if (strcmp(argv[i], "-w") == 0)
+            what = argv[i + 1];
     }
-    if (rounds < 1 || rounds > ROUNDS_MAX || bytes == 0)
+    if (rounds < 1 || rounds > ROUNDS_MAX || m.bytes == 0)
         return 2;
     if (sched_getaffinity(0, sizeof usable, &usable) == 0)
-        threads = CPU_COUNT(&usable) < THREADS_MAX ? CPU_COUNT(&usable) : THREADS_MAX;
-    from = aligned_alloc(4096, bytes);
-    to = aligned_alloc(4096, bytes);
-    if (from == NULL || to == NULL)
-        return 1;
-    memset(from, 1, bytes);
-    memset(to, 2, bytes);
-    for (int round = 0; round < rounds; round++) {
-        double seconds;
-
-        clocks[round] = clock_ghz();
-        for (int count = 1; count <= threads; count++) {
-            double rate;
-
-            share_out(&t, count, from, to, bytes);
-            seconds = run_team(&t, count, copy);
-            rate = 2.0 * (double)t.shares[0].bytes * count / seconds / 1e9;
-            copies[round] = rate > copies[round] ? rate : copies[round];
-            seconds = run_team(&t, count, read_all);
-            rate = (double)t.shares[0].bytes * count / seconds / 1e9;
-            reads[round] = rate > reads[round] ? rate : reads[round];
-        }
-        share_out(&t, threads, from, to, bytes);
-        seconds = run_team(&t, threads, multiply);
-        flops[round] = t.shares[0].flops * threads / seconds / 1e9;
-    }
-    printf("{\"threads\":%d,", threads);
-    print_samples("clock_ghz", clocks, rounds);
-    printf(",");
-    print_samples("copy_gbs", copies, rounds);
-    printf(",");
-    print_samples("read_gbs", reads, rounds);
-    printf(",");
-    print_samples("fma_gflops", flops, rounds);
+        m.threads = CPU_COUNT(&usable) < THREADS_MAX ? CPU_COUNT(&usable) : THREADS_MAX;
+    m.from = make_array(m.bytes);
+    m.to = make_array(m.bytes);
+    for (int round = 0; round < rounds; round++)
+        for (size_t i = 0; i < MEASURES; i++)
+            if (strstr(what, measures[i].what) != NULL)
+                samples[i][round] = measures[i].measure(&m);
+    printf("{\"threads\":%d", m.threads);
+    for (size_t i = 0; i < MEASURES; i++)
+        if (strstr(what, measures[i].what) != NULL)
+            print_samples(measures[i].name, samples[i], rounds);
     printf("}\n");
-    free(from);
-    free(to);
+    free(m.from);
+    free(m.to);
     return 0;
 }

@@ -375,6 +375,19 @@ put_many(model *m, uint64_t n)
     }
 }
 
+/* 6 GB in so many tensors, at most 20,000: the same bytes whatever the number. */
+static void
+put_pieces(model *m, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "model.layers.%" PRIu64 ".piece.%" PRIu64 ".weight",
+                 i / 1000, i % 1000);
+        put(m, name, "BF16", 16, 384 * (20000 / n), 400);
+    }
+}
+
 /* As a model of today: a few small tensors among large ones. */
 static void
 put_random(model *m, uint64_t mib)
@@ -392,6 +405,11 @@ put_random(model *m, uint64_t mib)
 #define LLAMA_CONFIG                                                                       \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "              \
     "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false}\n"
+#define LLAMA70B_CONFIG                                                                    \
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "              \
+    "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false, \"hidden_size\": 8192, "       \
+    "\"intermediate_size\": 28672, \"num_hidden_layers\": 80, \"vocab_size\": 128256, "      \
+    "\"num_attention_heads\": 64, \"num_key_value_heads\": 8}\n"
 #define LLAMA1B_CONFIG                                                                     \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "              \
     "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false, \"hidden_size\": 2048, "       \
@@ -400,6 +418,12 @@ put_random(model *m, uint64_t mib)
 #define DEEPSEEK_CONFIG                                                                    \
     "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"deepseek_v3\", "   \
     "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false, "                      \
+    "\"hidden_size\": 7168, \"intermediate_size\": 18432, \"num_hidden_layers\": 61, "       \
+    "\"vocab_size\": 129280, \"num_attention_heads\": 128, \"num_key_value_heads\": 128, "   \
+    "\"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_nope_head_dim\": 128, "              \
+    "\"qk_rope_head_dim\": 64, \"v_head_dim\": 128, \"n_routed_experts\": 256, "             \
+    "\"n_shared_experts\": 1, \"num_experts_per_tok\": 8, \"first_k_dense_replace\": 3, "    \
+    "\"moe_intermediate_size\": 2048, "                                                      \
     "\"quantization_config\": {\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", "    \
     "\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}}\n"
 
@@ -496,11 +520,13 @@ main(int argc, char **argv)
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         bench_die("%s: %s", folder, strerror(errno));
     if (strcmp(shape, "llama70b") == 0)
-        make_model(folder, put_llama70b, 0, 15, FILL_NOTHING, LLAMA_CONFIG);
+        make_model(folder, put_llama70b, 0, 15, FILL_NOTHING, LLAMA70B_CONFIG);
     else if (strcmp(shape, "deepseek") == 0)
         make_model(folder, put_deepseek, 0, 163, FILL_NOTHING, DEEPSEEK_CONFIG);
     else if (strncmp(shape, "many:", 5) == 0 && n >= 10)
         make_model(folder, put_many, n, 10, FILL_NOTHING, LLAMA_CONFIG);
+    else if (strncmp(shape, "pieces:", 7) == 0 && n > 0 && 20000 % n == 0)
+        make_model(folder, put_pieces, n, 1, FILL_NOTHING, LLAMA_CONFIG);
     else if (strncmp(shape, "random:", 7) == 0 && n >= 1024)
         make_model(folder, put_random, n, (uint32_t)(n / 1024), FILL_BYTES, LLAMA_CONFIG);
     else if (strcmp(shape, "llama1b") == 0)

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make bench: every row of the benchmark, into build/bench.json and, for people, to stdout.
+# What it ran on is in build/bench-machine.json.
 #
 # Limits and peers are measured in the same run. BENCH_DIR names a folder on the disk to be
 # measured, default /var/tmp; what is written there (6 GB) is removed at the end.
-# BENCH_ONLY=open, verify, kernels or convert leaves the other parts out.
+# BENCH_ONLY=open, plan, verify, kernels, convert or load leaves the other parts out.
 set -eu
 berth=${BERTH:?run this by make bench}
 programs=$BERTH_BUILD/bench
@@ -59,6 +60,18 @@ bench_verify()
     "$programs/bench_verify" -o "$rows" "$berth" "$programs" "$work/random" "$cache"
 }
 
+bench_plan()
+{
+    for shape in llama70b deepseek; do
+        [ -d "$work/$shape" ] || "$programs/make_shapes" "$shape" "$work/$shape"
+    done
+    seconds=0
+    if [ -x tests/bench/peer_plan.sh ]; then
+        seconds=$(tests/bench/peer_plan.sh 2>"$work/peer.log") || seconds=0
+    fi
+    "$programs/bench_plan" -o "$rows" -p "$seconds" "$berth" "$work"
+}
+
 # What bitsandbytes needs for the same, when it is there: seconds of its own.
 bench_kernels()
 {
@@ -79,21 +92,56 @@ bench_convert()
         seconds=$(tests/bench/peer_transformers.sh "$work/llama1b" 2>"$work/peer.log") \
             || seconds=0
     fi
-    "$programs/bench_convert" -o "$rows" -p "$seconds" "$berth" "$programs" \
-        "$work/llama1b" "$work/converted"
-    rm -rf "$work/llama1b"
+    llama=
+    if tests/bench/peer_llama.sh quantize "$work/llama1b" "$work" >"$work/llama" \
+        2>"$work/llama.log"; then
+        llama=$work/llama
+    fi
+    rm -f "$work/f16.gguf" "$work/q4_0.gguf"
+    mpirun=$(command -v mpirun || :)
+    "$programs/bench_convert" -o "$rows" -p "$seconds" ${llama:+-l "$llama"} \
+        ${mpirun:+-m "$mpirun"} "$berth" "$programs" "$work/llama1b" "$work/converted"
+}
+
+# The same model into memory, and through slots; sparse files where only the loader counts.
+bench_load()
+{
+    [ -d "$work/llama1b" ] || "$programs/make_shapes" llama1b "$work/llama1b"
+    "$programs/make_shapes" pieces:20000 "$work/pieces"
+    "$programs/make_shapes" pieces:1 "$work/piece"
+    [ -n "${seconds:-}" ] || seconds=$(tests/bench/peer_transformers.sh "$work/llama1b" \
+        2>"$work/peer.log") || seconds=0
+    tokens=0
+    if tests/bench/peer_llama.sh decode "$work/llama1b" "$work" >"$work/llama" \
+        2>"$work/llama.log"; then
+        tokens=$(sed -n 's/.*"tokens_per_second": *\([0-9.]*\).*/\1/p' "$work/llama")
+    fi
+    rm -f "$work/f16.gguf" "$work/q4_0.gguf"
+    "$programs/bench_load" -o "$rows" -p "${seconds:-0}" -d "${tokens:-0}" "$berth" \
+        "$(dirname "$berth")/berth-llama" "$programs" "$work/llama1b" "$work/pieces" \
+        "$work/piece"
 }
 
 status=0
 if [ "${BENCH_ONLY:-convert}" = convert ]; then
-    if ! has_space 5120; then
-        skip "quantize 2.2 GB, cold" "less than 5 GB free in $place"
+    if ! has_space 6144; then
+        skip "quantize 2.2 GB, cold" "less than 6 GB free in $place"
     elif [ "$(stat -f -c %T "$work")" = tmpfs ]; then
         skip "quantize 2.2 GB, cold" "$place lies in memory: name a disk with BENCH_DIR"
     else
         bench_convert || status=1
     fi
 fi
+if [ "${BENCH_ONLY:-load}" = load ]; then
+    if ! has_space 6144; then
+        skip "load 2.2 GB, cold" "less than 6 GB free in $place"
+    elif [ "$(stat -f -c %T "$work")" = tmpfs ]; then
+        skip "load 2.2 GB, cold" "$place lies in memory: name a disk with BENCH_DIR"
+    else
+        bench_load || status=1
+    fi
+fi
+rm -rf "$work/llama1b" "$work/pieces" "$work/piece"
 if [ "${BENCH_ONLY:-kernels}" = kernels ]; then
     bench_kernels || status=1
 fi
@@ -102,6 +150,13 @@ if [ "${BENCH_ONLY:-open}" = open ]; then
         bench_open || status=1
     else
         skip "open and list" "less than 2 GB free in $place"
+    fi
+fi
+if [ "${BENCH_ONLY:-plan}" = plan ]; then
+    if has_space 1024; then
+        bench_plan || status=1
+    else
+        skip "plan" "less than 1 GB free in $place"
     fi
 fi
 if [ "${BENCH_ONLY:-verify}" = verify ]; then
@@ -115,12 +170,11 @@ if [ "${BENCH_ONLY:-verify}" = verify ]; then
 fi
 
 {
-    printf '{"schema_version":1,"devices":'
-    "$berth" devices --json
-    printf ',"rows":[\n'
+    echo '['
     sed '$!s/$/,/' "$rows"
-    printf ']}\n'
+    echo ']'
 } >build/bench.json
+"$berth" devices --json >build/bench-machine.json
 echo "build/bench.json: $(grep -c '"met":true' "$rows" || :) met," \
     "$(grep -c '"met":false' "$rows" || :) missed, $(grep -c '"skipped":' "$rows" || :) skipped"
 exit $status

@@ -30,7 +30,9 @@ hide_times()
 hide_rates()
 {
     sed -E 's/^io  .*/io  .../; s/; [0-9.]+ [KMG]iB of memory/; M of memory/' |
-        sed -E 's/"((read_|convert_|write_)?seconds|bytes_read|planned_memory)": [0-9.]+/"\1": N/' |
+        sed -E 's/[0-9.]+ [KMG]iB of disk \([0-9.]+ [KMGT]iB free\)/D of disk (... free)/' |
+        sed -E -e 's/"((read_|convert_|write_)?seconds|bytes_read)": [0-9.]+/"\1": N/' \
+            -e 's/"(planned_memory|output_bytes|free_bytes)": [0-9.]+/"\1": N/' |
         sed -E 's/"(bottleneck|io_path)": "[^"]*"/"\1": "..."/'
 }
 
@@ -40,4 +42,34 @@ on_terminal()
     command -v script >/dev/null || { echo "no script(1)"; exit 77; }
     TERM=xterm script -qec "stty cols $1; $2" /dev/null </dev/null | tr -d '\r' |
         sed "s/$(printf '\033')/<ESC>/g"
+}
+
+# Where the configurations of published models are; $1 is this file.
+configs=${1%/cli/helpers.sh}/data/configs
+
+# config NAME: a folder with nothing but its config.json
+config()
+{
+    mkdir -p "$1" && cp "$configs/$1.json" "$1/config.json"
+}
+
+# What of a load's report differs from run to run.
+hide_load()
+{
+    sed -E -e 's/^io  .*/io  .../' -e 's/"(([a-z]*_)?seconds)": [0-9.]+/"\1": N/' \
+        -e 's/"(bytes_read|host_memory|host_memory_peak)": [0-9]+/"\1": N/' \
+        -e 's/"(bottleneck|io)": "[^"]*"/"\1": "..."/'
+}
+
+# What differs from run to run of what is measured, and from machine to machine.
+hide_bench()
+{
+    number='[0-9]+' real='[0-9.e+-]+'
+    sed -E -e "s/\"(bytes_per_second|before|after|bytes|bytes_read)\": $number/\"\1\": N/" \
+        -e "s/\"(host_waits|passes|threads|drifted|host_memory_peak)\": $number/\"\1\": N/" \
+        -e "s/\"(drift|([a-z]*_)?seconds)\": $real/\"\1\": N/" \
+        -e 's/"(words|io|bottleneck)": "[^"]*"/"\1": "..."/' |
+        awk '{ held = held $0 "\n" }
+             /"words"/ { if (held != last) printf "%s", held; last = held; held = "" }
+             END { printf "%s", held }'
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The command line, character by character: each folder tests/cli/COMMAND/CASE holds
 #
-#   cmd      a script; it runs in an empty folder, with berth and make_model on its PATH
+#   cmd      a script; it runs in an empty folder, with berth, berth-llama, make_model on its PATH
 #   stdout   what it must print; absent: nothing
 #   stderr   the same
 #   exit     its exit code; absent: 0
@@ -26,6 +26,7 @@ trap 'rm -rf "$scratch"' EXIT
 passed=0 failed=0 skipped=0
 mkdir "$scratch/bin" "$scratch/home"
 ln -s "$BERTH" "$BERTH_BUILD/tests/make_model" "$scratch/bin/"
+[ ! -x "$BERTH_BUILD/berth-llama" ] || ln -s "$BERTH_BUILD/berth-llama" "$scratch/bin/"
 
 # Nothing of the caller's environment but what sanitizers need.
 run_case()

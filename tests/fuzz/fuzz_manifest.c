@@ -13,18 +13,13 @@
 #include "kernels/utf8.h"
 #include "loader/manifest.h"
 #include "loader/safetensors.h"
+#include "tests/fuzz/json_text.h"
 
 #define REQUIRE(condition) \
     do { \
         if (!(condition)) \
             __builtin_trap(); \
     } while (0)
-
-typedef struct text {
-    char *bytes;
-    size_t length;
-    size_t capacity;
-} text;
 
 typedef struct pass {
     berthi_manifest_writer writer;
@@ -33,24 +28,8 @@ typedef struct pass {
     char *tensor;
     uint64_t tensor_length;
     bool has_source;
+    bool has_file;
 } pass;
-
-static berth_status
-put(void *user, const char *bytes, uint64_t size, uint64_t offset, berth_error *error)
-{
-    text *const t = user;
-
-    (void)error;
-    REQUIRE(offset == t->length);
-    if (t->length + size > t->capacity) {
-        t->capacity = 2 * (t->length + (size_t)size);
-        t->bytes = realloc(t->bytes, t->capacity);
-        REQUIRE(t->bytes != NULL);
-    }
-    memcpy(t->bytes + t->length, bytes, (size_t)size);
-    t->length += (size_t)size;
-    return BERTH_OK;
-}
 
 static void
 check_order(char **before, uint64_t *before_length, const char *name, uint64_t length)
@@ -99,6 +78,22 @@ see_source(void *user, const berthi_manifest_source *source, berth_error *error)
 }
 
 static berth_status
+see_file(void *user, const berthi_manifest_file *file, berth_error *error)
+{
+    pass *const p = user;
+
+    (void)error;
+    if (!p->has_file) { /* another order of their own */
+        free(p->shard);
+        p->shard = NULL;
+        p->has_file = true;
+    }
+    check_order(&p->shard, &p->shard_length, file->file, file->file_length);
+    berthi_manifest_add_file(&p->writer, file);
+    return BERTH_OK;
+}
+
+static berth_status
 see_job(void *user, const char *text_of_job, uint64_t length, berth_error *error)
 {
     pass *const p = user;
@@ -123,11 +118,11 @@ see_tensor(void *user, const berthi_manifest_tensor *tensor, berth_error *error)
 
 /* Parses a copy of the bytes and prints what was seen into `out`. */
 static berth_status
-parse_and_print(const uint8_t *data, size_t size, text *out)
+parse_and_print(const uint8_t *data, size_t size, json_text *out)
 {
     pass p = { .shard = NULL };
     const berthi_manifest_visitor visitor = { &p, see_shard, see_tensor, see_job,
-                                              see_source, see_tensor };
+                                              see_source, see_tensor, see_file };
     char *const copy = malloc(size + 1);
     berth_error error = { .status = BERTH_OK };
     berth_status status;
@@ -135,7 +130,7 @@ parse_and_print(const uint8_t *data, size_t size, text *out)
     REQUIRE(copy != NULL);
     if (size > 0)
         memcpy(copy, data, size);
-    berthi_manifest_begin(&p.writer, put, out, NULL);
+    berthi_manifest_begin(&p.writer, json_put_piece, out, NULL);
     status = berthi_manifest_parse(copy, size, "fuzz", &visitor, &error);
     REQUIRE(berthi_manifest_end(&p.writer, NULL) == BERTH_OK);
     REQUIRE(status == error.status);
@@ -155,8 +150,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    text first = { .length = 0 };
-    text second = { .length = 0 };
+    json_text first = { .length = 0 };
+    json_text second = { .length = 0 };
 
     if (parse_and_print(data, size, &first) == BERTH_OK) {
         REQUIRE(parse_and_print((const uint8_t *)first.bytes, first.length, &second)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/berth.h"
+
 /* Zero-initialised; free(bytes). */
 typedef struct json_text {
     char *bytes;
@@ -27,6 +29,20 @@ json_put(json_text *t, const char *bytes, size_t length)
     if (length > 0)
         memcpy(t->bytes + t->length, bytes, length);
     t->length += length;
+}
+
+/* A berthi_json_put whose `user` is a json_text; pieces come one behind the other. */
+static inline berth_status
+json_put_piece(void *user, const char *bytes, uint64_t size, uint64_t offset,
+               berth_error *error)
+{
+    json_text *const t = user;
+
+    (void)error;
+    if (offset != t->length)
+        __builtin_trap();
+    json_put(t, bytes, (size_t)size);
+    return BERTH_OK;
 }
 
 static inline void

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tier.c - sizes as text, both ways. */
-#include "placement/tier.h"
+/* test_size.c - sizes as text, both ways. */
+#include "kernels/base.h"
 
 #include <locale.h>
 #include <string.h>

@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_load - does a load keep up with its disk, and a pass with its link?
+ *
+ *   bench_load [-o ROWS] [-p SECONDS] [-d TOKENS] BERTH LLAMA LIMITS MODEL MANY ONE
+ *
+ * BERTH and LLAMA are the tools, LIMITS the folder of limit_read and limit_memory,
+ * MODEL a model of 2.2 GB on disk, MANY and ONE sparse ones of the same bytes as many
+ * tensors and as one. SECONDS is what transformers and bitsandbytes need to load and
+ * quantize MODEL, TOKENS what llama.cpp decodes of it in a second.
+ *
+ * Limit and load take turns. Bytes are compared once before anything is timed: `berth
+ * load --check`. Passes over simulated links are timed by the simulated clock alone.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "loader/berth.h"
+#include "tests/bench/bench.h"
+
+#define ROUNDS    5
+#define LIMITS    (ROUNDS + 1)
+#define LINK_RATE 25e9
+
+static const char *berth;
+static const char *llama;
+static const char *limits;
+static const char *model;
+
+static bench_result result; /* of the command before */
+
+static glob_t
+shards_of(const char *folder)
+{
+    char pattern[4200];
+    glob_t found;
+
+    snprintf(pattern, sizeof pattern, "%s/*.safetensors", folder);
+    if (glob(pattern, 0, NULL, &found) != 0)
+        bench_die("%s: no shards", folder);
+    return found;
+}
+
+static void
+make_ready(const char *folder, bool is_cold)
+{
+    static char buffer[1 << 20];
+    glob_t shards = shards_of(folder);
+
+    for (size_t i = 0; i < shards.gl_pathc; i++) {
+        const int fd = open(shards.gl_pathv[i], O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0)
+            bench_die("%s: %s", shards.gl_pathv[i], strerror(errno));
+        if (is_cold)
+            posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        else
+            while (read(fd, buffer, sizeof buffer) > 0)
+                continue;
+        close(fd);
+    }
+    globfree(&shards);
+}
+
+/* Bytes a second, the best of the grid. */
+static double
+take_read_limit(void)
+{
+    const char *argv[64] = {NULL};
+    char program[4200];
+    glob_t shards = shards_of(model);
+    size_t count = 0;
+
+    snprintf(program, sizeof program, "%s/limit_read", limits);
+    argv[count++] = program;
+    for (size_t i = 0; i < shards.gl_pathc && count < 63; i++)
+        argv[count++] = shards.gl_pathv[i];
+    make_ready(model, true);
+    bench_command(argv, &result);
+    globfree(&shards);
+    if (result.status != 0)
+        bench_die("limit_read ended with %d", result.status);
+    return bench_json_number(result.output, "bytes_per_second");
+}
+
+static void
+run_load(const char *const *argv, const char *folder, bool is_cold)
+{
+    make_ready(folder, is_cold);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("%s load ended with %d: %s", argv[0], result.status, result.output);
+}
+
+/* ------------------------------------------------------------------------ from disk */
+
+static void
+report_cold(const char *name, const char *const *argv, double target)
+{
+    double rates[ROUNDS];
+    double limit[LIMITS];
+
+    limit[0] = take_read_limit();
+    for (int round = 0; round < ROUNDS; round++) {
+        run_load(argv, model, true);
+        rates[round] = bench_json_number(result.output, "bytes_read") /
+                       bench_json_number(result.output, "seconds");
+        limit[round + 1] = take_read_limit();
+    }
+    bench_report(&(bench_row){.name = name,
+                              .unit = "B/s",
+                              .target = target,
+                              .is_higher_better = true,
+                              .samples = rates,
+                              .sample_count = ROUNDS,
+                              .limit_samples = limit,
+                              .limit_sample_count = LIMITS});
+}
+
+static void
+report_warm(const char *const *argv, double seconds)
+{
+    const char *const name =
+        "load 2.2 GB as NF4 + double quant, warm, against transformers";
+    double times[ROUNDS];
+
+    if (seconds <= 0) {
+        bench_skip(name, "no transformers on this machine");
+        return;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        run_load(argv, model, false);
+        times[round] = seconds / result.seconds;
+    }
+    bench_report(&(bench_row){.name = name,
+                              .unit = "times",
+                              .peer = 1,
+                              .target = 30,
+                              .is_higher_better = true,
+                              .samples = times,
+                              .sample_count = ROUNDS});
+}
+
+static void
+report_loads(double transformers)
+{
+    const char *const plain[] = {berth, "load", model, "-m", "cpu=8GiB", "--json", NULL};
+    const char *const nf4[] = {berth,      "load",   model, "-m",
+                               "cpu=8GiB", "--type", "nf4", "--double-quant",
+                               "--json",   NULL};
+    const char *const checked[] = {berth,      "load",   model, "-m",
+                                   "cpu=8GiB", "--type", "nf4", "--double-quant",
+                                   "--check",  NULL};
+
+    run_load(checked, model, false);
+    report_cold("load 2.2 GB to host memory, cold", plain, 0.95);
+    report_cold("load 2.2 GB as NF4 + double quant, cold", nf4, 0.9);
+    report_warm(nf4, transformers);
+}
+
+/* All of it on a device that keeps checksums: what is left is the host's. */
+static void
+report_memory(void)
+{
+    const char *const argv[] = {berth,
+                                "load",
+                                model,
+                                "-m",
+                                "0=8GiB,cpu=8GiB",
+                                "--devices",
+                                "sim:9GiB,h2d=25GB/s,backing=digest",
+                                "--json",
+                                NULL};
+    double first[ROUNDS];
+    double peak = 0;
+    double ring = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        run_load(argv, model, true);
+        first[round] = 1e3 * bench_json_number(result.output, "first_seconds");
+        ring = bench_json_number(result.output, "ring_bytes");
+        if ((double)result.peak_bytes > peak)
+            peak = (double)result.peak_bytes;
+    }
+    bench_report(
+        &(bench_row){.name = "load onto a device, peak host memory beside the ring",
+                     .unit = "MiB",
+                     .value = (peak - ring) / (1 << 20),
+                     .target = 64});
+    bench_report(&(bench_row){.name = "load onto a device, first bytes there",
+                              .unit = "ms",
+                              .target = 50,
+                              .samples = first,
+                              .sample_count = ROUNDS});
+}
+
+/* Sparse files: no disk is in the way, what is timed is the loader. */
+static void
+report_many(const char *many, const char *one)
+{
+    const char *argv[] = {berth,
+                          "load",
+                          many,
+                          "-m",
+                          "0=16GiB,cpu=8GiB",
+                          "--devices",
+                          "sim:17GiB,h2d=100GB/s,backing=digest",
+                          "--json",
+                          NULL};
+    double ratios[ROUNDS];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        double seconds;
+
+        argv[2] = many;
+        run_load(argv, many, true);
+        seconds = bench_json_number(result.output, "seconds");
+        argv[2] = one;
+        run_load(argv, one, true);
+        ratios[round] = seconds / bench_json_number(result.output, "seconds");
+    }
+    bench_report(&(bench_row){.name = "load 20,000 tensors of 300 KB against one",
+                              .unit = "times",
+                              .target = 1.03,
+                              .samples = ratios,
+                              .sample_count = ROUNDS});
+}
+
+/* --------------------------------------------------------------------------- passes */
+
+typedef struct passing {
+    berth_context *context;
+    berth_checkpoint *checkpoint;
+    berth_plan *plan;
+    berth_devices *devices;
+    berth_model *loaded;
+    void *stream;
+    berth_plan_summary summary;
+} passing;
+
+static void
+must(berth_status status, const berth_error *error)
+{
+    if (status != BERTH_OK)
+        bench_die("%s", error->message);
+}
+
+/* `slots` 0: as many as are best for a token; computing takes longer here. */
+static void
+begin(passing *p, const char *max_memory, const char *words, uint32_t slots)
+{
+    berth_plan_options options;
+    berth_load_options load;
+    berth_job *job;
+    berth_error error;
+
+    memset(p, 0, sizeof *p);
+    berth_plan_options_init(&options);
+    options.max_memory = max_memory;
+    options.context = 0;
+    options.reserve_share = BERTH_RESERVE_NONE;
+    options.slots = slots;
+    must(berth_context_create(NULL, &p->context, &error), &error);
+    must(berth_checkpoint_open(p->context, model, NULL, &p->checkpoint, &error), &error);
+    must(berth_plan_create(p->context, p->checkpoint, &options, &p->plan, &error),
+         &error);
+    berth_plan_get(p->plan, &p->summary);
+    berth_load_options_init(&load);
+    if (words != NULL)
+        must(berth_devices_open(p->context, words, &p->devices, &error), &error);
+    load.devices = p->devices;
+    must(berth_load_start(p->context, p->checkpoint, p->plan, &load, &job, &error),
+         &error);
+    must(berth_load_finish(job, &p->loaded, &error), &error);
+    if (words != NULL)
+        must(berth_stream_create(p->devices, 0, &p->stream, &error), &error);
+}
+
+static void
+end(passing *p)
+{
+    if (p->devices != NULL)
+        berth_stream_destroy(p->devices, 0, p->stream);
+    berth_model_destroy(p->loaded);
+    berth_devices_close(p->devices);
+    berth_plan_destroy(p->plan);
+    berth_checkpoint_close(p->checkpoint);
+    berth_context_destroy(p->context);
+}
+
+static void
+do_nothing(void *user)
+{
+    (void)user;
+}
+
+/* Every layer once; each is computed for so long. */
+static void
+pass(passing *p, double seconds)
+{
+    berth_error error;
+
+    for (uint32_t layer = 0; layer < p->summary.layer_count; layer++) {
+        must(berth_layer_acquire(p->loaded, layer, p->stream, &error), &error);
+        if (p->devices != NULL)
+            must(berth_stream_call(p->devices, 0, p->stream, do_nothing, NULL, seconds,
+                                   &error),
+                 &error);
+        must(berth_layer_release(p->loaded, layer, p->stream, &error), &error);
+    }
+}
+
+/* Seconds of one of some passes in a row, by the devices' own clock. */
+static double
+take_passes(passing *p, double seconds)
+{
+    const uint32_t count = 8;
+    double begin_seconds;
+    berth_error error;
+
+    pass(p, seconds);
+    must(berth_stream_wait(p->devices, 0, p->stream, -1, &error), &error);
+    begin_seconds = berth_devices_seconds(p->devices);
+    for (uint32_t i = 0; i < count; i++)
+        pass(p, seconds);
+    must(berth_stream_wait(p->devices, 0, p->stream, -1, &error), &error);
+    return (berth_devices_seconds(p->devices) - begin_seconds) / count;
+}
+
+/* A device with room for a third of the model; the rest comes over its link. */
+static void
+report_links(void)
+{
+    passing p;
+    double copy, layers, seconds;
+
+    begin(&p, "0=800MiB,cpu=8GiB", "sim:900MiB,h2d=25GB/s", 3);
+    copy = (double)p.summary.link_bytes / LINK_RATE;
+    layers = p.summary.layer_count;
+    seconds = take_passes(&p, 0.05 * copy / layers);
+    bench_report(&(bench_row){.name = "streamed pass, bound by a simulated link",
+                              .unit = "share of the link",
+                              .value = copy / seconds,
+                              .target = 0.97,
+                              .is_higher_better = true});
+    seconds = take_passes(&p, 2 * copy / layers);
+    bench_report(&(bench_row){.name = "streamed pass, bound by simulated computing",
+                              .unit = "times",
+                              .value = seconds / (2 * copy),
+                              .target = 1.03});
+    seconds = take_passes(&p, 0.9 * copy / layers);
+    bench_report(&(bench_row){.name = "streamed pass, near balance, against its bound",
+                              .unit = "times",
+                              .value = seconds / copy,
+                              .target = 1.05});
+    end(&p);
+}
+
+/* Host time of acquiring a layer, and of giving it back, which asks for the next copy. */
+static double
+take_leases(passing *p, uint32_t passes)
+{
+    double begin_seconds;
+
+    pass(p, 1e-3);
+    begin_seconds = bench_now();
+    for (uint32_t i = 0; i < passes; i++)
+        pass(p, 1e-3);
+    return (bench_now() - begin_seconds) / (passes * (double)p->summary.layer_count);
+}
+
+static void
+report_leases(void)
+{
+    passing p;
+
+    begin(&p, "cpu=8GiB", NULL, 0);
+    bench_report(&(bench_row){.name = "acquire and release a resident layer, each",
+                              .unit = "ns",
+                              .value = 1e9 / 2 * take_leases(&p, 40000),
+                              .target = 200});
+    end(&p);
+    begin(&p, "0=800MiB,cpu=8GiB", "sim:900MiB,h2d=25GB/s", 0);
+    bench_report(&(bench_row){.name = "acquire, use and release a streamed layer",
+                              .unit = "us",
+                              .value = 1e6 * take_leases(&p, 20),
+                              .target = 10});
+    end(&p);
+}
+
+/* Layers that lie on the disk, for a processor without room for them. */
+static void
+report_disk(void)
+{
+    double rates[ROUNDS];
+    double limit[LIMITS];
+    berth_lease_summary before, after;
+    passing p;
+
+    begin(&p, "cpu=600MiB,disk=inf", NULL, 0);
+    pass(&p, 0);
+    limit[0] = take_read_limit();
+    for (int round = 0; round < ROUNDS; round++) {
+        const double begin_seconds = bench_now();
+
+        berth_model_leases(p.loaded, &before);
+        pass(&p, 0);
+        berth_model_leases(p.loaded, &after);
+        rates[round] = (double)(after.disk_bytes - before.disk_bytes) /
+                       (bench_now() - begin_seconds);
+        limit[round + 1] = take_read_limit();
+    }
+    bench_report(&(bench_row){.name = "streamed pass from the disk, cold",
+                              .unit = "B/s",
+                              .target = 0.9,
+                              .is_higher_better = true,
+                              .samples = rates,
+                              .sample_count = ROUNDS,
+                              .limit_samples = limit,
+                              .limit_sample_count = LIMITS});
+    end(&p);
+}
+
+/* ---------------------------------------------------------------------------- sleep */
+
+/* Bytes a second that memcpy() brings into memory that is new, as that of a sleep is. */
+static double
+take_copy_limit(void)
+{
+    const size_t bytes = (size_t)1 << 30;
+    static void *from;
+    double begin_seconds;
+    double seconds;
+    void *to;
+
+    if (from == NULL) {
+        from = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                    0);
+        if (from == MAP_FAILED)
+            bench_die("no memory to copy from");
+        memset(from, 1, bytes);
+    }
+    begin_seconds = bench_now();
+    to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (to == MAP_FAILED)
+        bench_die("no memory to copy to");
+    memcpy(to, from, bytes);
+    seconds = bench_now() - begin_seconds;
+    munmap(to, bytes);
+    return (double)bytes / seconds;
+}
+
+/* Returns the bytes that were carried. */
+static double
+take_move(const passing *p,
+          berth_status (*start)(berth_model *model, const berth_move_options *options,
+                                berth_job **out_job, berth_error *error))
+{
+    berth_move_options options;
+    berth_move_report report;
+    berth_error error;
+    berth_job *job;
+
+    berth_move_options_init(&options);
+    options.report = &report;
+    must(start(p->loaded, &options, &job, &error), &error);
+    must(berth_job_finish(job, &error), &error);
+    return (double)report.carried_bytes;
+}
+
+/* The processor as the device: both sides of the copies are host memory. */
+static void
+report_sleep(void)
+{
+    double rates[ROUNDS];
+    double limit[LIMITS];
+    uint32_t crc[2];
+    berth_error error;
+    passing p;
+
+    begin(&p, "0=8GiB", "cpu", 0);
+    must(berth_model_digest(p.loaded, 0, &crc[0], &error), &error);
+    limit[0] = take_copy_limit();
+    for (int round = 0; round < ROUNDS; round++) {
+        const double begin_seconds = bench_now();
+        double bytes = take_move(&p, berth_model_sleep_start);
+
+        bytes += take_move(&p, berth_model_wake_start);
+        rates[round] = bytes / (bench_now() - begin_seconds);
+        limit[round + 1] = take_copy_limit();
+    }
+    must(berth_model_digest(p.loaded, 0, &crc[1], &error), &error);
+    if (crc[0] != crc[1])
+        bench_die("sleep and wake: other bytes than before");
+    bench_report(
+        &(bench_row){.name = "sleep and wake on host memory, against memcpy to new memory",
+                     .unit = "B/s",
+                     .target = 0.8,
+                     .is_higher_better = true,
+                     .samples = rates,
+                     .sample_count = ROUNDS,
+                     .limit_samples = limit,
+                     .limit_sample_count = LIMITS});
+    end(&p);
+}
+
+/* --------------------------------------------------------------------------- decode */
+
+static double
+take_memory_limit(void)
+{
+    char program[4200];
+    const char *const argv[] = {program, "-w", "read", "-r", "1", NULL};
+
+    snprintf(program, sizeof program, "%s/limit_memory", limits);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("limit_memory ended with %d", result.status);
+    return 1e9 * bench_json_number(result.output, "read_gbs");
+}
+
+/* Packed bytes that are read for the tokens of a second. */
+static void
+report_decoding(double peer)
+{
+    const char *const argv[] = {
+        llama,    "--quiet", "--json",       "--tokens", "1,2,3", "--generate", "48",
+        "--type", "nf4",     "--max-memory", "cpu=8GiB", model,   NULL};
+    double rates[ROUNDS];
+    double tokens[ROUNDS];
+    double limit[LIMITS];
+
+    make_ready(model, false);
+    limit[0] = take_memory_limit();
+    for (int round = 0; round < ROUNDS; round++) {
+        bench_command(argv, &result);
+        if (result.status != 0)
+            bench_die("berth-llama ended with %d: %s", result.status, result.output);
+        tokens[round] = bench_json_number(result.output, "tokens_per_second");
+        rates[round] = tokens[round] * bench_json_number(result.output, "token_bytes");
+        limit[round + 1] = take_memory_limit();
+    }
+    bench_report(&(bench_row){.name = "decode on the processor, NF4, packed bytes",
+                              .unit = "B/s",
+                              .target = 0.45,
+                              .is_higher_better = true,
+                              .samples = rates,
+                              .sample_count = ROUNDS,
+                              .limit_samples = limit,
+                              .limit_sample_count = LIMITS});
+    if (peer <= 0) {
+        bench_skip("decode on the processor, NF4, against llama.cpp's Q4_0",
+                   "no llama.cpp on this machine");
+        return;
+    }
+    bench_report(
+        &(bench_row){.name = "decode on the processor, NF4, against llama.cpp's Q4_0",
+                     .unit = "tokens/s",
+                     .peer = peer,
+                     .target = peer,
+                     .is_higher_better = true,
+                     .samples = tokens,
+                     .sample_count = ROUNDS});
+}
+
+/* ----------------------------------------------------------------------------- main */
+
+int
+main(int argc, char **argv)
+{
+    const char *rows = NULL;
+    double transformers = 0;
+    double tokens = 0;
+    int option;
+
+    while ((option = getopt(argc, argv, "o:p:d:")) != -1) {
+        if (option == 'o')
+            rows = optarg;
+        else if (option == 'p')
+            transformers = strtod(optarg, NULL);
+        else if (option == 'd')
+            tokens = strtod(optarg, NULL);
+        else
+            return 2;
+    }
+    if (optind != argc - 6)
+        bench_die(
+            "usage: bench_load [-o ROWS] [-p SECONDS] [-d TOKENS] BERTH LLAMA LIMITS "
+            "MODEL MANY ONE");
+    bench_begin(rows);
+    berth = argv[optind];
+    llama = argv[optind + 1];
+    limits = argv[optind + 2];
+    model = argv[optind + 3];
+    report_loads(transformers);
+    report_memory();
+    report_many(argv[optind + 4], argv[optind + 5]);
+    report_links();
+    report_leases();
+    report_disk();
+    report_sleep();
+    report_decoding(tokens);
+    return 0;
+}

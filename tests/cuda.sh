@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The kernels as machine code, judged without a device: `make cuda`.
+#
+#   tests/cuda.sh FOLDER         from the root of the tree; cubins and a table go to FOLDER
+#
+# For every architecture each kernel compiles without warnings, spills and stack frames and within
+# 64 registers. Instructions per element are what one more tile or turn adds to the code, divided
+# by the elements that a lane has in it: an instruction is 16 bytes of section .text.KERNEL. On
+# sm_90 the figures that kernels are held to are limits.
+#
+# NVCC   the CUDA compiler; without one everything is skipped
+# ARCHS  the architectures
+set -u
+export LC_ALL=C
+
+folder=$1
+: "${ARCHS:=sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120}"
+NVCC=$(command -v "${NVCC:-nvcc}" || command -v /usr/local/cuda/bin/nvcc) || {
+    echo "skipped: no nvcc to compile the kernels with"
+    echo "t: 0 passed, 0 failed, 1 skipped"
+    exit 77
+}
+mkdir -p "$folder" || exit 1
+
+# compile ARCH NAME FLAG...
+compile()
+{
+    arch=$1 name=$2
+    shift 2
+    "$NVCC" -cubin -arch="$arch" -O2 -fmad=false -I. -Xptxas -v,-warn-spills "$@" \
+        -o "$folder/$name.$arch.cubin" kernels/kernel_cuda.cu >"$folder/$name.$arch.log" 2>&1
+}
+
+# What ptxas said that it should not have: "KERNEL: finding" lines.
+findings() # LOG
+{
+    awk '
+        /warning|error/ { print }
+        /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2] }
+        /bytes stack frame/ && !/0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads/ {
+            print kernel ": " $0 }
+        /Used [0-9]+ registers/ {
+            seen++
+            match($0, /Used [0-9]+/)
+            if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > 64) print kernel ": " $0
+        }
+        END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"
+}
+
+# "KERNEL REGISTERS" lines, then "KERNEL INSTRUCTIONS" ones.
+registers() # LOG
+{
+    awk '
+        /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2] }
+        /Used [0-9]+ registers/ { match($0, /Used [0-9]+/)
+            print kernel, substr($0, RSTART + 5, RLENGTH - 5) }' "$1" | sort
+}
+instructions() # CUBIN
+{
+    readelf -SW "$1" 2>/dev/null | sed 's/^ *\[ *[0-9]*\] *//' |
+        awk '$1 ~ /^\.text\./ && $2 == "PROGBITS" { print substr($1, 7), $5 }' |
+        while read -r kernel size; do
+            echo "$kernel $((0x$size / 16))"
+        done | sort
+}
+
+# Twice the tiles and turns add 32 elements to a lane of either kind of kernel.
+table() # ARCH: "KERNEL REGISTERS PER_ELEMENT"
+{
+    registers "$folder/plain.$1.log" >"$folder/registers"
+    instructions "$folder/plain.$1.cubin" >"$folder/plain"
+    instructions "$folder/twice.$1.cubin" >"$folder/twice"
+    join "$folder/registers" "$folder/plain" | join - "$folder/twice" |
+        awk '$4 > $3 { printf "%-32s %3d %6.2f\n", $1, $2, ($4 - $3) / 32 }'
+}
+
+# On sm_90: what the budget of memory's speed leaves.
+over_limit() # TABLE
+{
+    awk '
+        /^berthi_encode_(nf4|fp4)_(bf16|f16)_64 / && $3 > 14 { print $1 ": " $3 " > 14" }
+        /^berthi_decode_4bit_(bf16|f16) / && $3 > 4.5 { print $1 ": " $3 " > 4.5" }
+        { rows++ }
+        END { if (rows + 0 == 0) print "no kernel was counted" }' "$1"
+}
+
+passed=0 failed=0
+judge() # NAME FINDINGS
+{
+    if [ -s "$2" ]; then
+        echo "$1: FAILED"
+        sed 's/^/    /' "$2"
+        failed=$((failed + 1))
+    else
+        passed=$((passed + 1))
+    fi
+}
+
+for arch in $ARCHS; do
+    compile "$arch" plain || echo "nvcc failed" >>"$folder/plain.$arch.log"
+    { findings "$folder/plain.$arch.log"; grep 'nvcc failed' "$folder/plain.$arch.log"; } \
+        >"$folder/findings"
+    judge "$arch" "$folder/findings"
+    [ "$arch" = sm_90 ] || continue
+    compile "$arch" twice -DENCODE_TILES=4u -DDECODE_TURNS=8u
+    table "$arch" >"$folder/table"
+    over_limit "$folder/table" >"$folder/findings"
+    judge "instructions on $arch" "$folder/findings"
+    echo "note: kernel, registers, instructions per element on $arch:"
+    sed 's/^/note:   /' "$folder/table"
+done
+echo "t: $passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rig.h - devices for a test, with the calls it makes shortened: each checks that the
+ * call succeeds.
+ */
+#ifndef BERTH_TESTS_RIG_H
+#define BERTH_TESTS_RIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/device.h"
+
+typedef struct rig {
+    berth_context *context;
+    berthi_devices *devices;
+    berthi_device *device; /* the first one */
+} rig;
+
+/* False after a failed check. Ends with rig_close() in any case. */
+bool rig_open(rig *r, const char *words);
+/* Checks that everything has been given back. */
+void rig_close(rig *r);
+berthi_device *rig_at(const rig *r, uint32_t number);
+
+void *rig_alloc(berthi_device *device, uint64_t bytes);
+/* Host memory, whole pages, pinned for every device of the rig; filled with `byte`. */
+uint8_t *rig_pinned(const rig *r, uint64_t bytes, uint8_t byte);
+void rig_unpinned(const rig *r, uint8_t *memory, uint64_t bytes);
+berthi_stream *rig_stream(berthi_device *device);
+berthi_event *rig_event(berthi_device *device);
+
+void rig_to_device(berthi_device *device, void *to, const void *from, uint64_t bytes,
+                   berthi_stream *stream);
+void rig_to_host(berthi_device *device, void *to, const void *from, uint64_t bytes,
+                 berthi_stream *stream);
+/* Nothing but time. */
+void rig_compute(berthi_device *device, uint64_t ns, berthi_stream *stream);
+void rig_call(berthi_device *device, void (*call)(void *user), void *user, uint64_t ns,
+              berthi_stream *stream);
+void rig_record(berthi_device *device, berthi_event *event, berthi_stream *stream);
+void rig_wait(berthi_device *device, berthi_stream *stream, berthi_event *event);
+void rig_await(berthi_device *device, berthi_event *event);
+/* Until the stream has done what it was asked for. */
+void rig_sync(berthi_device *device, berthi_stream *stream);
+uint64_t rig_now(const rig *r);
+
+#endif

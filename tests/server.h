@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server.h - a server of one model at a time, as somebody writes it who has berth.h and
+ * nothing else. It reads requests and writes answers, one a line, and its loop never
+ * waits: what takes time is a job of berth, or an order to its engine, a thread.
+ *
+ *     devices WORDS        opens them; an answer, as to all others: "ok", or
+ *                          "failed STATUS REASON FILE"
+ *     load MEMORY FOLDER   checkpoint and plan by the engine, then a job
+ *     cancel               the load under way; it is the load that answers
+ *     pass COUNT           over all layers, by the engine: "passed CHECKSUM"
+ *     digest               of all tensors in their berths: "digest NUMBER"
+ *     unload
+ *     quit                 "longest NANOSECONDS WHAT": of the steps of the loop
+ */
+#ifndef BERTH_TESTS_SERVER_H
+#define BERTH_TESTS_SERVER_H
+
+/* Until `quit`; both descriptors are the caller's. 0, or -1 when it could not begin. */
+int server_run(int requests, int answers);
+
+#endif

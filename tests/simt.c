@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simt.c - see simt.h: fibers, their turns, and what they wait for. */
+#include "tests/simt.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/simt.h"
+
+#define STACK_BYTES 65536u
+#define FENCE_BYTES 64u
+#define MOST_ARRAYS 16u
+#define FRESH 0xCD
+
+/* ----------------------------------------------------------- changing fibers */
+
+/*
+ * simt_switch() keeps the caller's registers on its stack, leaves the stack's
+ * address in *save, and goes on where `load` was left. A new stack holds the
+ * registers' places and then the address to begin at.
+ */
+void simt_switch(void **save, void *load) __attribute__((visibility("hidden")));
+
+#if defined __x86_64__
+#define HAS_FIBERS true
+#define SAVED_WORDS 8u /* six registers, the address, what would be the caller's */
+#define START_WORD 6u
+__asm__(".text\n"
+        ".type simt_switch, @function\n"
+        ".hidden simt_switch\n"
+        ".globl simt_switch\n"
+        "simt_switch:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size simt_switch, .-simt_switch\n");
+#elif defined __aarch64__
+#define HAS_FIBERS true
+#define SAVED_WORDS 20u
+#define START_WORD 11u /* x30 */
+__asm__(".text\n"
+        ".type simt_switch, %function\n"
+        ".hidden simt_switch\n"
+        ".globl simt_switch\n"
+        "simt_switch:\n"
+        "    sub sp, sp, #160\n"
+        "    stp x19, x20, [sp]\n"
+        "    stp x21, x22, [sp, #16]\n"
+        "    stp x23, x24, [sp, #32]\n"
+        "    stp x25, x26, [sp, #48]\n"
+        "    stp x27, x28, [sp, #64]\n"
+        "    stp x29, x30, [sp, #80]\n"
+        "    stp d8, d9, [sp, #96]\n"
+        "    stp d10, d11, [sp, #112]\n"
+        "    stp d12, d13, [sp, #128]\n"
+        "    stp d14, d15, [sp, #144]\n"
+        "    mov x9, sp\n"
+        "    str x9, [x0]\n"
+        "    mov sp, x1\n"
+        "    ldp x19, x20, [sp]\n"
+        "    ldp x21, x22, [sp, #16]\n"
+        "    ldp x23, x24, [sp, #32]\n"
+        "    ldp x25, x26, [sp, #48]\n"
+        "    ldp x27, x28, [sp, #64]\n"
+        "    ldp x29, x30, [sp, #80]\n"
+        "    ldp d8, d9, [sp, #96]\n"
+        "    ldp d10, d11, [sp, #112]\n"
+        "    ldp d12, d13, [sp, #128]\n"
+        "    ldp d14, d15, [sp, #144]\n"
+        "    add sp, sp, #160\n"
+        "    ret\n"
+        ".size simt_switch, .-simt_switch\n");
+#else
+#define HAS_FIBERS false
+#define SAVED_WORDS 1u
+#define START_WORD 0u
+
+void
+simt_switch(void **save, void *load)
+{
+    *save = load;
+}
+#endif
+
+bool
+simt_has_fibers(void)
+{
+    return HAS_FIBERS;
+}
+
+/* --------------------------------------------------------------- the machine */
+
+typedef enum waiting { WAITS_FOR_NOTHING, WAITS_AT_BARRIER, WAITS_AT_SHUFFLE, HAS_ENDED } waiting;
+
+typedef struct lane {
+    void *stack; /* where it was left */
+    waiting waits;
+    uint64_t barriers; /* it has come to */
+    uint64_t shuffles;
+    /* What it gave to its last shuffle and the one before: a fast lane is one ahead. */
+    uint32_t given[2];
+    uint32_t arrays; /* of shared memory that it has declared */
+} lane;
+
+/* How often all have come, and how many have come since. */
+typedef struct meeting {
+    uint64_t complete;
+    uint32_t arrived;
+} meeting;
+
+/* One launch at a time: fibers belong to no thread but the caller's. */
+static struct {
+    const simt_launch *launch;
+    void (*kernel)(const void *argument);
+    const void *argument;
+    const char *complaint;
+    uint64_t cta;
+    uint32_t current;
+    void *caller; /* the stack of simt_run() */
+    lane lanes[SIMT_MOST_THREADS];
+    meeting barrier;
+    meeting warps[SIMT_MOST_THREADS / SIMT_WARP];
+    uint64_t random;
+    uint8_t *stacks; /* kept for the next launch */
+    _Alignas(16) uint8_t shared[SIMT_SHARED_BYTES + (MOST_ARRAYS + 1) * FENCE_BYTES];
+    size_t array_end[MOST_ARRAYS + 1]; /* with its fence; [0] is the first fence's */
+    size_t array_bytes[MOST_ARRAYS];
+    size_t declared; /* bytes of all arrays */
+    uint32_t arrays;
+} machine;
+
+static void
+complain(const char *what)
+{
+    if (machine.complaint == NULL)
+        machine.complaint = what;
+}
+
+/*
+ * The thread sanitizer counts the functions that a thread is in; it is not to
+ * count those that never return.
+ */
+#if defined __clang__
+#define UNCOUNTED __attribute__((disable_sanitizer_instrumentation))
+#else
+#define UNCOUNTED __attribute__((no_sanitize_thread))
+#endif
+
+UNCOUNTED static void
+give_up_turn(waiting waits)
+{
+    lane *const l = &machine.lanes[machine.current];
+
+    l->waits = waits;
+    simt_switch(&l->stack, machine.caller);
+}
+
+UNCOUNTED static void
+run_lane(void)
+{
+    machine.kernel(machine.argument);
+    give_up_turn(HAS_ENDED);
+    abort(); /* nobody gives a turn to a lane that has ended */
+}
+
+static void
+begin_lane(uint32_t number)
+{
+    void (*const start)(void) = run_lane;
+    uint8_t *const top = machine.stacks + (size_t)(number + 1) * STACK_BYTES;
+    uint8_t *const stack = top - SAVED_WORDS * sizeof(void *);
+    lane *const l = &machine.lanes[number];
+
+    memset(l, 0, sizeof *l);
+    memset(stack, 0, SAVED_WORDS * sizeof(void *));
+    memcpy(stack + START_WORD * sizeof(void *), &start, sizeof start);
+    l->stack = stack;
+}
+
+/* ---------------------------------------------------- what kernels/simt.h calls */
+
+uint32_t
+berthi_simt_thread(void)
+{
+    return machine.current;
+}
+
+uint64_t
+berthi_simt_cta(void)
+{
+    return machine.cta;
+}
+
+uint64_t
+berthi_simt_ctas(void)
+{
+    return machine.launch->ctas;
+}
+
+static void
+declare_array(uint32_t number, size_t bytes)
+{
+    const size_t whole = (bytes + 15) / 16 * 16;
+
+    if (number == MOST_ARRAYS || whole > SIMT_SHARED_BYTES - machine.declared) {
+        complain("more shared memory than a kernel may declare");
+        return;
+    }
+    machine.declared += whole;
+    machine.array_bytes[number] = bytes;
+    machine.array_end[number + 1] = machine.array_end[number] + whole + FENCE_BYTES;
+    machine.arrays++;
+}
+
+/* Without room a lane goes on in the first array: the complaint is kept. */
+void *
+berthi_simt_shared(size_t bytes)
+{
+    lane *const l = &machine.lanes[machine.current];
+    const uint32_t number = l->arrays++;
+
+    if (number == machine.arrays)
+        declare_array(number, bytes);
+    if (number >= machine.arrays)
+        return machine.shared + FENCE_BYTES;
+    if (machine.array_bytes[number] != bytes)
+        complain("lanes declare different shared memory");
+    return machine.shared + machine.array_end[number];
+}
+
+static void
+arrive(meeting *m, uint32_t expected)
+{
+    m->arrived++;
+    if (m->arrived == expected) {
+        m->arrived = 0;
+        m->complete++;
+    }
+}
+
+void
+berthi_simt_barrier(void)
+{
+    machine.lanes[machine.current].barriers++;
+    arrive(&machine.barrier, machine.launch->threads);
+    give_up_turn(WAITS_AT_BARRIER);
+}
+
+uint32_t
+berthi_simt_shuffle(uint32_t value, uint32_t from)
+{
+    lane *const l = &machine.lanes[machine.current];
+    const uint32_t warp = machine.current / SIMT_WARP;
+    const uint64_t number = l->shuffles++;
+
+    if (from >= SIMT_WARP) {
+        complain("a shuffle from a lane that no warp has");
+        from = 0;
+    }
+    l->given[number % 2] = value;
+    arrive(&machine.warps[warp], SIMT_WARP);
+    give_up_turn(WAITS_AT_SHUFFLE);
+    return machine.lanes[warp * SIMT_WARP + from].given[number % 2];
+}
+
+void
+berthi_simt_access(const void *address, size_t bytes)
+{
+    if ((uintptr_t)address % bytes != 0)
+        complain("an access at an odd address");
+}
+
+/* -------------------------------------------------------------------- turns */
+
+static uint64_t
+next_random(void)
+{
+    machine.random ^= machine.random << 13;
+    machine.random ^= machine.random >> 7;
+    machine.random ^= machine.random << 17;
+    return machine.random;
+}
+
+/* Number i of `count` in the launch's order; of random ones, the machine's list has it. */
+static uint64_t
+in_order(uint64_t i, uint64_t count)
+{
+    return machine.launch->order == SIMT_DESCENDING ? count - 1 - i : i;
+}
+
+/* Numbers 0 to count - 1 as the launch's order has them. */
+static void
+draw_turns(uint32_t *turns, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        turns[i] = (uint32_t)in_order(i, count);
+    if (machine.launch->order != SIMT_RANDOM)
+        return;
+    for (uint32_t i = count - 1; i > 0; i--) {
+        const uint32_t j = (uint32_t)(next_random() % (i + 1));
+        const uint32_t turn = turns[i];
+
+        turns[i] = turns[j];
+        turns[j] = turn;
+    }
+}
+
+static bool
+can_run(uint32_t number)
+{
+    const lane *const l = &machine.lanes[number];
+
+    if (l->waits == WAITS_AT_BARRIER)
+        return machine.barrier.complete >= l->barriers;
+    if (l->waits == WAITS_AT_SHUFFLE)
+        return machine.warps[number / SIMT_WARP].complete >= l->shuffles;
+    return l->waits == WAITS_FOR_NOTHING;
+}
+
+/* One turn for every lane of a warp that can go on; how many that were. */
+static uint32_t
+run_warp(uint32_t warp)
+{
+    uint32_t turns[SIMT_WARP];
+    uint32_t count = 0;
+
+    draw_turns(turns, SIMT_WARP);
+    for (uint32_t i = 0; i < SIMT_WARP; i++) {
+        const uint32_t number = warp * SIMT_WARP + turns[i];
+
+        if (!can_run(number))
+            continue;
+        machine.current = number;
+        simt_switch(&machine.caller, machine.lanes[number].stack);
+        count++;
+    }
+    return count;
+}
+
+/*
+ * Warps go as far ahead of each other as barriers let them: what one overwrites
+ * too early the next one misses.
+ */
+static uint32_t
+take_turns(void)
+{
+    const uint32_t warps = machine.launch->threads / SIMT_WARP;
+    uint32_t order[SIMT_MOST_THREADS / SIMT_WARP];
+    uint32_t count = 0;
+
+    draw_turns(order, warps);
+    for (uint32_t i = 0; i < warps; i++) {
+        uint32_t ran;
+
+        do {
+            ran = run_warp(order[i]);
+            count += ran;
+        } while (ran > 0);
+    }
+    return count;
+}
+
+static void
+check_ended(void)
+{
+    for (uint32_t i = 0; i < machine.launch->threads; i++) {
+        if (machine.lanes[i].waits == WAITS_AT_BARRIER)
+            complain("a barrier that not all lanes of the CTA reach");
+        if (machine.lanes[i].waits == WAITS_AT_SHUFFLE)
+            complain("a shuffle that not all lanes of the warp reach");
+    }
+}
+
+static void
+check_fences(void)
+{
+    for (uint32_t i = 0; i <= machine.arrays; i++) {
+        const size_t end = machine.array_end[i];
+        const size_t begin = i == 0 ? 0 : machine.array_end[i - 1] + machine.array_bytes[i - 1];
+
+        for (size_t at = begin; at < end; at++)
+            if (machine.shared[at] != FRESH) {
+                complain("a write beyond an array of shared memory");
+                return;
+            }
+    }
+}
+
+static void
+run_cta(uint64_t cta)
+{
+    machine.cta = cta;
+    memset(machine.shared, FRESH, sizeof machine.shared);
+    machine.arrays = 0;
+    machine.declared = 0;
+    machine.array_end[0] = FENCE_BYTES;
+    memset(&machine.barrier, 0, sizeof machine.barrier);
+    memset(machine.warps, 0, sizeof machine.warps);
+    for (uint32_t i = 0; i < machine.launch->threads; i++)
+        begin_lane(i);
+    while (take_turns() > 0) {
+    }
+    check_ended();
+    check_fences();
+}
+
+const char *
+simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
+         const void *argument)
+{
+    const uint64_t count = launch->ctas - launch->first_cta;
+
+    if (launch->threads == 0 || launch->threads > SIMT_MOST_THREADS
+        || launch->threads % SIMT_WARP != 0)
+        return "a CTA is whole warps, and not too many";
+    if (machine.stacks == NULL)
+        machine.stacks = malloc((size_t)SIMT_MOST_THREADS * STACK_BYTES);
+    if (machine.stacks == NULL)
+        return "no memory for stacks";
+    machine.launch = launch;
+    machine.kernel = kernel;
+    machine.argument = argument;
+    machine.complaint = NULL;
+    machine.random = launch->seed * 2 + 1;
+    for (uint64_t i = 0; i < count && machine.complaint == NULL; i++)
+        run_cta(launch->first_cta + in_order(i, count));
+    return machine.complaint;
+}

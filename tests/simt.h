@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simt.h - a machine that runs the kernels of kernels/simt.h on the host.
+ *
+ * Every lane of a CTA is a fiber. A lane runs until it waits at a barrier or a
+ * shuffle, or ends; then the next one of its warp does, and a warp goes on as far
+ * as barriers let it before the next one. Lanes, warps and CTAs come in the order
+ * that the launch asks for. Whatever a body computes must be the same in every
+ * order: where it is not, a barrier is missing.
+ *
+ * What hardware forbids or leaves open is a complaint: a barrier or a shuffle
+ * that some lanes do not reach, a wide access at an odd address, a write beyond
+ * shared memory (which starts as 0xCD, with a fence behind every array).
+ */
+#ifndef BERTH_TESTS_SIMT_H
+#define BERTH_TESTS_SIMT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum simt_order {
+    SIMT_ASCENDING,
+    SIMT_DESCENDING,
+    SIMT_RANDOM, /* another order each time that all had their turn */
+    SIMT_ORDER_COUNT
+} simt_order;
+
+typedef struct simt_launch {
+    uint32_t threads;   /* of a CTA: whole warps, at most SIMT_MOST_THREADS */
+    uint64_t ctas;      /* of the grid */
+    uint64_t first_cta; /* only those from here on are run */
+    simt_order order;
+    uint64_t seed;      /* of SIMT_RANDOM */
+} simt_launch;
+
+#define SIMT_MOST_THREADS 512u
+#define SIMT_SHARED_BYTES 49152u /* what a kernel may declare */
+
+/* False: this machine cannot switch fibers here, say so and skip. */
+bool simt_has_fibers(void);
+/* NULL, or what a lane did that hardware would not stand. */
+const char *simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
+                     const void *argument);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simt_level.h - the bodies of the GPU's kernels as operations of kernel.h: what
+ * a launcher does, with the machine of simt.h in place of a device. A complaint
+ * of that machine is a failed check.
+ */
+#ifndef BERTH_TESTS_SIMT_LEVEL_H
+#define BERTH_TESTS_SIMT_LEVEL_H
+
+#include "kernels/kernel.h"
+#include "kernels/kernel_arguments.h"
+#include "tests/simt.h"
+
+/* How the launches from now on are run. */
+void simt_level_set_order(simt_order order, uint64_t seed);
+
+void simt_encode_nf4(const berthi_encode_arguments *arguments);
+void simt_encode_fp4(const berthi_encode_arguments *arguments);
+void simt_encode_map(const berthi_encode_arguments *arguments); /* blocks of 32 to 4096 */
+void simt_decode_nf4(const berthi_decode_arguments *arguments);
+void simt_decode_fp4(const berthi_decode_arguments *arguments);
+void simt_decode_map(const berthi_decode_arguments *arguments);
+
+/* Double quantized absmax, decoded within the kernel; `map` as it is stored. */
+typedef struct simt_double_absmax {
+    const uint8_t *codes;
+    const float *absmax2;
+    const uint32_t *map;
+    float offset;
+} simt_double_absmax;
+
+/* `arguments->absmax` is not looked at. */
+void simt_decode_double(const berthi_decode_arguments *arguments, const uint32_t *values,
+                        const simt_double_absmax *absmax);
+float simt_mean(const berthi_mean_arguments *arguments);
+/* Offset given: the statistics alone. */
+void simt_encode_double(const berthi_double_arguments *arguments);
+
+/*
+ * The CTAs from `first_cta` on of a large grid: NF4 of bf16 in blocks of 64. The
+ * pointers are those of whole tensors.
+ */
+void simt_level_encode_from(const berthi_encode_kernel *kernel, uint64_t first_cta);
+void simt_level_decode_from(const uint8_t *codes, const float *absmax, uint64_t count,
+                            void *values, uint64_t first_cta);
+
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_convert_output.c - what is known before a conversion begins: what stands in
+ * the way of its output, how much room that needs, what goes along, and what may
+ * not be what was meant.
+ */
+#define _XOPEN_SOURCE 700
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/converted.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+#define A "model.layers.0.a.weight"
+#define B "model.layers.1.b.weight"
+#define TWO "BF16 33x70 " A "\nBF16 8x64 " B "\nF32 9 model.norm.weight\n"
+
+/* A model with its config.json and a tokenizer. */
+static const char *
+make(const char *lines)
+{
+    const char *const folder = fixture_folder();
+
+    fixture_model(folder, fixture_format("[model.safetensors]\n%s", lines));
+    fixture_text(fixture_format("%s/config.json", folder), "{}");
+    fixture_text(fixture_format("%s/tokenizer.json", folder), "{\"a\": 1}");
+    return folder;
+}
+
+static const char *
+in(const char *folder, const char *name)
+{
+    return fixture_format("%s/%s", folder, name);
+}
+
+static const char *
+out(void)
+{
+    return in(fixture_folder(), "out");
+}
+
+static bool
+exists(const char *path)
+{
+    struct stat state;
+
+    return lstat(path, &state) == 0;
+}
+
+/* The same failure, tried or done; what was in the output stays, and nothing else. */
+static void
+check_both(const char *model, const char *output, bool overwrite, berth_reason reason,
+           const char *file, const char *words)
+{
+    const bool was_there = exists(output);
+    const uint32_t files = converted_count_files(output);
+
+    for (int dry = 1; dry >= 0; dry--) {
+        converted c;
+
+        converted_begin(&c, output, BERTH_ENCODING_NF4);
+        c.options.dry_run = dry;
+        c.options.overwrite = overwrite;
+        CHECK_NE(converted_run(&c, model), BERTH_OK);
+        CHECK_STR(berth_reason_name(c.error.reason), berth_reason_name((int32_t)reason));
+        CHECK_STR(c.error.file, file);
+        CHECK_CONTAINS(c.error.message, words);
+        CHECK_EQ(c.report.bytes_read, 0);
+        CHECK_EQ(exists(output), was_there);
+        CHECK_EQ(converted_count_files(output), files);
+    }
+}
+
+static void
+check_dry(const char *model, const char *output, bool overwrite)
+{
+    const bool was_there = exists(output);
+    converted c;
+
+    converted_begin(&c, output, BERTH_ENCODING_NF4);
+    c.options.dry_run = 1;
+    c.options.overwrite = overwrite;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_GT(c.report.free_bytes, c.report.output_bytes);
+    CHECK_EQ(exists(output), was_there);
+}
+
+/* ------------------------------------------------------------------- the folder */
+
+static void
+test_impossible_folders(void)
+{
+    const char *const model = make(TWO);
+    const char *const folder = fixture_folder();
+    const char *const file = in(folder, "notes");
+    const char *const nowhere = in(folder, "no/such");
+
+    fixture_text(file, "mine");
+    check_both(model, file, false, BERTH_REASON_NOT_FOUND, file, "opening the folder");
+    check_both(model, nowhere, false, BERTH_REASON_NOT_FOUND, nowhere,
+               "making the folder");
+    check_both(model, in(model, "new"), false, BERTH_REASON_ARGUMENT, in(model, "new"),
+               "lies in the folder of the model");
+    check_both(model, folder, false, BERTH_REASON_EXISTS, folder, "not empty");
+    check_dry(model, folder, true);
+    check_dry(model, fixture_folder(), false); /* an empty one */
+    check_dry(model, in(folder, "new"), false);
+    fixture_text(in(folder, ".berth-journal.json"), "{}");
+    check_both(model, folder, false, BERTH_REASON_EXISTS, folder,
+               "holds an interrupted run");
+    check_dry(model, folder, true);
+}
+
+static void
+test_hub_cache(void)
+{
+    const char *const model = make(TWO);
+    const char *const snapshot =
+        fixture_hub(fixture_folder(), "org/name", FIXTURE_COMMIT, make(TWO));
+
+    check_both(model, snapshot, true, BERTH_REASON_ARGUMENT, snapshot, "hub cache");
+    check_both(model, in(snapshot, "new"), false, BERTH_REASON_ARGUMENT,
+               in(snapshot, "new"), "hub cache");
+}
+
+/* Root may write anywhere: as somebody else. */
+static void
+test_not_writable(void)
+{
+    const char *const model = make(TWO);
+    const char *const folder = fixture_folder();
+    const char *const output = in(folder, "out");
+    const bool is_root = geteuid() == 0;
+
+    CHECK_EQ(chmod(in(folder, ".."), 0711), 0);
+    CHECK_EQ(chmod(model, 0755), 0);
+    CHECK_EQ(chmod(folder, 0555), 0);
+    CHECK_EQ(is_root ? seteuid(65534) : 0, 0);
+    check_both(model, output, false, BERTH_REASON_PERMISSION, output, "making the folder");
+    CHECK_EQ(is_root ? seteuid(0) : 0, 0);
+    CHECK_EQ(chmod(folder, 0755), 0);
+    CHECK_EQ(mkdir(output, 0555), 0);
+    CHECK_EQ(is_root ? seteuid(65534) : 0, 0);
+    {
+        converted c;
+
+        converted_begin(&c, output, BERTH_ENCODING_NF4);
+        c.options.dry_run = 1;
+        CHECK_EQ(converted_run(&c, model), BERTH_ENOENT);
+        CHECK_EQ(c.error.reason, BERTH_REASON_PERMISSION);
+        CHECK_STR(c.error.file, output);
+        CHECK_CONTAINS(c.error.message, "writing to the folder");
+    }
+    CHECK_EQ(is_root ? seteuid(0) : 0, 0);
+}
+
+/* Before the first shard is made, and before anything is replaced. */
+static void
+test_names_in_the_way(void)
+{
+    static const char *const names[] = {
+        "config.json",       "tokenizer.json",    "berth.manifest.json",
+        "model.safetensors", "model.safetensors.index.json",
+    };
+    const char *const model = make(TWO);
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *const folder = fixture_folder();
+
+        fixture_make_folder(in(folder, names[i]));
+        check_both(model, folder, true, BERTH_REASON_NOT_REGULAR, in(folder, names[i]),
+                   "is a directory");
+    }
+    fixture_text(in(model, "sub/x.txt"), "x");
+    {
+        const char *const folder = fixture_folder();
+
+        fixture_text(in(folder, "sub"), "no folder");
+        check_both(model, folder, true, BERTH_REASON_NOT_REGULAR, in(folder, "sub/x.txt"),
+                   "lies in something that is no directory");
+    }
+}
+
+/* ----------------------------------------------------------------------- space */
+
+static uint64_t
+bytes_of(const char *folder, const char *const *names)
+{
+    uint64_t bytes = 0;
+
+    for (; *names != NULL; names++)
+        bytes += fixture_size(in(folder, *names));
+    return bytes;
+}
+
+static void
+test_everything_is_counted(void)
+{
+    static const char *const one[] = { "model.safetensors", "config.json",
+                                       "tokenizer.json", NULL };
+    static const char *const three[] = { "model-00001-of-00002.safetensors",
+                                         "model-00002-of-00002.safetensors",
+                                         "model.safetensors.index.json", "config.json",
+                                         "tokenizer.json", NULL };
+    const char *const model = make(TWO);
+
+    for (int sharded = 0; sharded < 2; sharded++) {
+        converted c;
+        uint64_t bytes;
+        uint64_t manifest;
+
+        converted_begin(&c, out(), BERTH_ENCODING_NATIVE);
+        if (sharded)
+            c.options.max_shard_bytes = 4700;
+        CHECK_EQ(converted_run(&c, model), BERTH_OK);
+        CHECK_EQ(c.report.shards, 1 + sharded);
+        bytes = bytes_of(c.options.output, sharded ? three : one);
+        manifest = fixture_size(in(c.options.output, "berth.manifest.json"));
+        /* Three times the manifest: the journal takes no more than twice that. */
+        CHECK_GE(c.report.output_bytes, bytes + manifest);
+        CHECK_LE(c.report.output_bytes, bytes + 3 * manifest);
+        CHECK_EQ(c.report.free_bytes, 0); /* nobody has asked */
+    }
+}
+
+/* One file that goes along is larger than the disk. */
+static void
+test_no_room_for_what_goes_along(void)
+{
+    const char *const model = make(TWO);
+    const char *const output = out();
+    const char *const large = in(model, "voice.wav");
+
+    fixture_text(large, "");
+    if (truncate(large, INT64_C(1) << 42) != 0)
+        T_SKIP("no file of 4 TiB");
+    check_both(model, output, false, BERTH_REASON_DISK_FULL, output,
+               "does not fit on the disk");
+}
+
+/* ------------------------------------------------------------------- remarks */
+
+static void
+check_remark(converted *c, const char *path, uint32_t findings, berth_reason reason,
+             const char *file, const char *words)
+{
+    c->options.output = out();
+    c->options.dry_run = 1; /* nor is anything said about values */
+    memset(&c->finding, 0, sizeof c->finding);
+    CHECK_EQ(converted_run(c, path), BERTH_OK);
+    CHECK_EQ(c->findings, findings);
+    if (findings == 0)
+        return;
+    CHECK_STR(berth_reason_name(c->finding.reason), berth_reason_name((int32_t)reason));
+    CHECK_STR(c->finding.file, file);
+    CHECK_CONTAINS(c->finding.message, words);
+}
+
+static void
+test_no_config(void)
+{
+    const char *const model = make(TWO);
+    converted c;
+
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    check_remark(&c, model, 0, 0, "", "");
+    fixture_remove(in(model, "config.json"));
+    check_remark(&c, model, 1, BERTH_REASON_CONFIG_JSON, in(model, "config.json"),
+                 "there is none: layers are guessed from the names of their tensors, and "
+                 "loaders will not know that the new weights are quantized");
+    converted_begin(&c, NULL, BERTH_ENCODING_NATIVE);
+    check_remark(&c, model, 1, BERTH_REASON_CONFIG_JSON, in(model, "config.json"),
+                 "and loaders will not know the model");
+}
+
+static void
+test_one_shard_of_several(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t count; /* 1: no remark */
+    } names[] = {
+        { "model-00002-of-00003.safetensors", 3 },
+        { "x-00001-of-00017.safetensors", 17 },
+        { "model-00001-of-00001.safetensors", 1 },
+        { "model-00001-of-00000.safetensors", 1 },
+        { "model-0001-of-00003.safetensors", 1 },
+        { "model-00001-of-0000x.safetensors", 1 },
+        { "model-0000x-of-00003.safetensors", 1 },
+        { "model-00001-in-00003.safetensors", 1 },
+        { "model_00001-of-00003.safetensors", 1 },
+        { "-00001-of-00003.safetensors", 1 },
+        { "00001-of-00003.safetensors", 1 },
+        { "model.safetensors", 1 },
+        { "last.safetensors", 2 }, /* the index says so */
+        { "other.safetensors", 1 },
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *const model = make(TWO);
+        const char *const path = in(model, names[i].name);
+        converted c;
+
+        if (strcmp(names[i].name, "model.safetensors") != 0)
+            CHECK_EQ(rename(in(model, "model.safetensors"), path), 0);
+        fixture_index(in(model, "model.safetensors.index.json"), 1,
+                      A " last.safetensors\n" B " first.safetensors\n");
+        converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+        if (names[i].count == 1)
+            check_remark(&c, path, 0, 0, "", "");
+        else
+            check_remark(&c, path, 1, BERTH_REASON_PARTIAL, path,
+                         fixture_format("is one of %u shards: only what is in it is "
+                                        "converted",
+                                        names[i].count));
+        /* An index of one file, and one that is none. */
+        fixture_index(in(model, "model.safetensors.index.json"), 1,
+                      fixture_format("%s other.safetensors\n", A));
+        if (strcmp(names[i].name, "other.safetensors") == 0)
+            check_remark(&c, path, 0, 0, "", "");
+        fixture_text(in(model, "model.safetensors.index.json"), "no index");
+        if (strcmp(names[i].name, "last.safetensors") == 0)
+            check_remark(&c, path, 0, 0, "", "");
+    }
+}
+
+static void
+test_experts_as_int8(void)
+{
+    const char *const model =
+        make("BF16 6x32x48 model.layers.0.mlp.experts.gate_up_proj\n"
+             "BF16 6x16x32 model.layers.0.mlp.experts.down_proj\nBF16 9x32 " A "\n"
+             "BF16 8x8 model.layers.1.b.weight\n");
+    converted c;
+
+    converted_begin(&c, NULL, BERTH_ENCODING_INT8);
+    check_remark(&c, model, 0, 0, "", "");
+    c.options.takes_experts = 1;
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model,
+                 "is one of 2 stacks of experts that stay as they are: int8 is for matrices, "
+                 "nf4 and fp4 take experts");
+    CHECK_STR(c.finding.tensor, "model.layers.0.mlp.experts.down_proj");
+    CHECK_EQ(c.report.quantized, 2);
+    check_remark(&c, make(TWO), 0, 0, "", "");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    c.options.takes_experts = 1;
+    check_remark(&c, model, 0, 0, "", "");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_impossible_folders);
+    T_RUN(test_hub_cache);
+    T_RUN(test_not_writable);
+    T_RUN(test_names_in_the_way);
+    T_RUN(test_everything_is_counted);
+    T_RUN(test_no_room_for_what_goes_along);
+    T_RUN(test_no_config);
+    T_RUN(test_one_shard_of_several);
+    T_RUN(test_experts_as_int8);
+    T_MAIN_END;
+}

@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_estimate_shape.c - config.json as numbers: published parameters, refusals. */
+#include "placement/shape.h"
+
+#include <string.h>
+
+#include "tests/estimated.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+/* Parameters in all, and in matrices inside layers. */
+typedef struct counts {
+    uint64_t all;
+    uint64_t linear;
+} counts;
+
+static counts
+count(const estimated *e)
+{
+    counts c = { 0, 0 };
+
+    for (uint32_t i = 0; i < e->weights.count; i++) {
+        const berthi_weight *const w = &e->weights.items[i];
+        const uint64_t n = w->count * w->shape[0] * (w->rank == 2 ? w->shape[1] : 1);
+
+        c.all += n;
+        if (w->role == BERTHI_WEIGHT_LINEAR || w->role == BERTHI_WEIGHT_EXPERT)
+            c.linear += n;
+    }
+    return c;
+}
+
+/*
+ * Published numbers of parameters (model cards, index files; for the first six also
+ * memory-estimate.md 1). Towers and layers for multi-token prediction are apart.
+ */
+static void
+test_published_parameters(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t all;
+        uint64_t linear;
+    } rows[] = {
+        { "llama-2-7b", 6738415616, 6476005376 },
+        { "llama-2-13b", 13015864320, 12687769600 },
+        { "llama-2-70b", 68976648192, 68451041280 },
+        { "llama-3-8b", 8030261248, 6979321856 },
+        { "llama-3-70b", 70553706496, 68451041280 },
+        { "llama-3.1-405b", 405853388800, 401646551040 },
+        { "mistral-7b-v0.1", 7241732096, 6979321856 },
+        { "mixtral-8x7b-v0.1", 46702792704, 46439333888 },
+        { "gemma-2-9b", 9241705984, 8323596288 },
+        { "gemma-3-4b", 3880263168, 3208642560 },
+        { "deepseek-v3", 671026419200, 669065609216 },
+        { "deepseek-v2-lite", 15706484224, 15283519488 },
+        { "qwen3-30b-a3b", 30532122624, 29896998912 },
+        { "qwen3-next-80b-a3b", 79674391296, 79000240128 },
+        { "gpt-oss-20b", 20914757184, 19747307520 },
+        { "gpt2", 124439808, 84934656 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *const e = estimated_config(rows[i].name);
+
+        if (!CHECK_EQ(count(e).all, rows[i].all)
+            || !CHECK_EQ(count(e).linear, rows[i].linear) || !CHECK(e->shape.is_known))
+            T_NOTE("%s", rows[i].name);
+    }
+}
+
+/* Numbers of the trees that transformers makes of these configurations. */
+static void
+test_parameters_of_families(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t all;
+    } rows[] = {
+        { "{\"model_type\": \"cohere\", \"vocab_size\": 256000, \"hidden_size\": 8192, "
+          "\"intermediate_size\": 22528, \"num_hidden_layers\": 40, "
+          "\"num_attention_heads\": 64, \"num_key_value_heads\": 64}", 34980831232 },
+        { "{\"model_type\": \"falcon\", \"vocab_size\": 65024, \"hidden_size\": 4544, "
+          "\"num_hidden_layers\": 32, \"num_attention_heads\": 71, \"multi_query\": true, "
+          "\"new_decoder_architecture\": false, \"bias\": false}", 6921720704 },
+        { "{\"model_type\": \"gpt_neox\", \"vocab_size\": 50432, \"hidden_size\": 6144, "
+          "\"intermediate_size\": 24576, \"num_hidden_layers\": 44, "
+          "\"num_attention_heads\": 64, \"tie_word_embeddings\": false}", 20554567680 },
+        { "{\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_layer\": 48, \"n_head\": 25, "
+          "\"vocab_size\": 50257, \"n_positions\": 1024, \"n_inner\": null}", 1557611200 },
+        { "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 3072, "
+          "\"intermediate_size\": 8192, \"num_hidden_layers\": 28, \"head_dim\": 128, "
+          "\"num_attention_heads\": 24, \"num_key_value_heads\": 8, "
+          "\"tie_word_embeddings\": true}", 3212749824 },
+        { "{\"model_type\": \"olmo2\", \"vocab_size\": 100352, \"hidden_size\": 4096, "
+          "\"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+          "\"num_attention_heads\": 32, \"tie_word_embeddings\": false}", 7298617344 },
+        { "{\"model_type\": \"opt\", \"vocab_size\": 50272, \"hidden_size\": 5120, "
+          "\"ffn_dim\": 20480, \"num_hidden_layers\": 40, \"num_attention_heads\": 40, "
+          "\"max_position_embeddings\": 2048}", 12853473280 },
+        { "{\"model_type\": \"phi3\", \"vocab_size\": 32064, \"hidden_size\": 3072, "
+          "\"intermediate_size\": 8192, \"num_hidden_layers\": 32, "
+          "\"num_attention_heads\": 32, \"num_key_value_heads\": 32}", 3821079552 },
+        { "{\"model_type\": \"qwen2\", \"vocab_size\": 151936, \"hidden_size\": 896, "
+          "\"intermediate_size\": 4864, \"num_hidden_layers\": 24, "
+          "\"num_attention_heads\": 14, \"num_key_value_heads\": 2, "
+          "\"tie_word_embeddings\": true}", 494032768 },
+        { "{\"model_type\": \"qwen3\", \"vocab_size\": 151936, \"hidden_size\": 4096, "
+          "\"intermediate_size\": 12288, \"num_hidden_layers\": 36, \"head_dim\": 128, "
+          "\"num_attention_heads\": 32, \"num_key_value_heads\": 8}", 8190735360 },
+        { "{\"model_type\": \"starcoder2\", \"vocab_size\": 49152, \"hidden_size\": 4608, "
+          "\"intermediate_size\": 18432, \"num_hidden_layers\": 32, \"use_bias\": true, "
+          "\"num_attention_heads\": 36, \"num_key_value_heads\": 4}", 7173923840 },
+        { "{\"model_type\": \"t5\", \"vocab_size\": 32128, \"d_model\": 1024, "
+          "\"d_kv\": 128, \"d_ff\": 16384, \"num_layers\": 24, "
+          "\"num_decoder_layers\": 24, \"num_heads\": 32}", 2851598336 },
+        { "{\"model_type\": \"qwen2_vl\", \"vocab_size\": 152064, \"hidden_size\": 3584, "
+          "\"intermediate_size\": 18944, \"num_hidden_layers\": 28, "
+          "\"num_attention_heads\": 28, \"num_key_value_heads\": 4, "
+          "\"vision_config\": {}}", 7615616512 },
+        /* mamba-130m: 24 layers of 768, a state of 16, a convolution of 4 */
+        { "{\"model_type\": \"mamba\", \"vocab_size\": 50280, \"hidden_size\": 768, "
+          "\"num_hidden_layers\": 24, \"state_size\": 16, \"expand\": 2, "
+          "\"time_step_rank\": 48, \"conv_kernel\": 4, "
+          "\"intermediate_size\": 1536}", 129135360 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *const e = estimated_text(rows[i].text);
+
+        T_REQUIRE(e != NULL);
+        if (!CHECK_EQ(count(e).all, rows[i].all))
+            T_NOTE("%s", rows[i].text);
+    }
+}
+
+/* ------------------------------------------------------------------------ layers */
+
+static void
+check_kind(const berthi_layer *k, uint64_t layers, int32_t attention, uint64_t window,
+           uint64_t experts)
+{
+    CHECK_EQ(k->count, layers);
+    CHECK_EQ(k->attention, attention);
+    CHECK_EQ(k->window, window);
+    CHECK_EQ(k->experts, experts);
+}
+
+static void
+test_dense(void)
+{
+    const berthi_shape *const s = &estimated_config("llama-3-70b")->shape;
+
+    CHECK_STR(berthi_shape_family_name(s), "llama");
+    CHECK_EQ(s->dtype, BERTH_BF16);
+    CHECK_EQ(s->hidden, 8192);
+    CHECK_EQ(s->vocabulary, 128256);
+    CHECK_EQ(s->positions, 8192);
+    CHECK_EQ(s->learned_positions, 0);
+    CHECK_EQ(s->layers, 80);
+    CHECK_EQ(s->encoder_layers, 0);
+    CHECK_EQ(s->layer_norms, 2);
+    CHECK_EQ(s->mlp_matrices, 3);
+    CHECK(!s->ties_embeddings);
+    CHECK(!s->has_tower);
+    CHECK(!s->is_quantized);
+    CHECK(!berthi_shape_is_classic(s));
+    CHECK_EQ(s->kind_count, 1);
+    check_kind(&s->kinds[0], 80, BERTHI_ATTENTION_HEADS, 0, 0);
+    CHECK_EQ(s->kinds[0].heads, 64);
+    CHECK_EQ(s->kinds[0].kv_heads, 8);
+    CHECK_EQ(s->kinds[0].key_dim, 128);
+    CHECK_EQ(s->kinds[0].value_dim, 128);
+    CHECK_EQ(s->kinds[0].intermediate, 28672);
+}
+
+static void
+test_classic(void)
+{
+    const berthi_shape *const s = &estimated_config("gpt2")->shape;
+
+    CHECK(berthi_shape_is_classic(s));
+    CHECK(s->ties_embeddings);
+    CHECK_EQ(s->positions, 1024);
+    CHECK_EQ(s->learned_positions, 1024);
+    CHECK_EQ(s->mlp_matrices, 2);
+    CHECK_EQ(s->kinds[0].intermediate, 3072);
+    CHECK_EQ(s->kinds[0].kv_heads, 12);
+    CHECK_EQ(estimated_config("llama-2-7b")->shape.dtype, BERTH_F16);
+    CHECK_EQ(estimated_config("gemma-2-9b")->shape.dtype, BERTH_F32);
+}
+
+static void
+test_windows(void)
+{
+    const berthi_shape *s = &estimated_config("mistral-7b-v0.1")->shape;
+
+    CHECK_EQ(s->kind_count, 1);
+    check_kind(&s->kinds[0], 32, BERTHI_ATTENTION_HEADS, 4096, 0);
+    s = &estimated_config("gemma-2-9b")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 21, BERTHI_ATTENTION_HEADS, 4096, 0);
+    check_kind(&s->kinds[1], 21, BERTHI_ATTENTION_HEADS, 0, 0);
+    s = &estimated_config("gemma-3-4b")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    CHECK(s->has_tower);
+    check_kind(&s->kinds[0], 29, BERTHI_ATTENTION_HEADS, 1024, 0);
+    check_kind(&s->kinds[1], 5, BERTHI_ATTENTION_HEADS, 0, 0);
+    s = &estimated_config("gpt-oss-20b")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 12, BERTHI_ATTENTION_HEADS, 128, 32);
+    check_kind(&s->kinds[1], 12, BERTHI_ATTENTION_HEADS, 0, 32);
+    CHECK_EQ(s->kinds[0].experts_used, 4);
+    CHECK_EQ(s->kinds[0].expert_intermediate, 2880);
+    CHECK(s->is_quantized);
+}
+
+static void
+test_experts(void)
+{
+    const berthi_shape *s = &estimated_config("deepseek-v3")->shape;
+
+    CHECK_EQ(s->kind_count, 2);
+    CHECK_EQ(s->latent_rank, 512);
+    CHECK_EQ(s->query_rank, 1536);
+    CHECK_EQ(s->rope_dim, 64);
+    check_kind(&s->kinds[0], 3, BERTHI_ATTENTION_LATENT, 0, 0);
+    check_kind(&s->kinds[1], 58, BERTHI_ATTENTION_LATENT, 0, 256);
+    CHECK_EQ(s->kinds[0].intermediate, 18432);
+    CHECK_EQ(s->kinds[1].intermediate, 0);
+    CHECK_EQ(s->kinds[1].experts_used, 8);
+    CHECK_EQ(s->kinds[1].expert_intermediate, 2048);
+    CHECK_EQ(s->kinds[1].shared_intermediate, 2048);
+    CHECK_EQ(s->kinds[1].key_dim, 192);
+    CHECK_EQ(s->kinds[1].value_dim, 128);
+    CHECK_EQ(s->kinds[1].kv_heads, 128);
+    s = &estimated_config("deepseek-v2-lite")->shape;
+    CHECK_EQ(s->query_rank, 0);
+    CHECK_EQ(s->kinds[1].shared_intermediate, 2816);
+    s = &estimated_config("mixtral-8x7b-v0.1")->shape;
+    CHECK_EQ(s->kind_count, 1);
+    check_kind(&s->kinds[0], 32, BERTHI_ATTENTION_HEADS, 0, 8);
+    CHECK_EQ(s->kinds[0].expert_intermediate, 14336);
+}
+
+static void
+test_states(void)
+{
+    const berthi_shape *s = &estimated_config("qwen3-next-80b-a3b")->shape;
+
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 36, BERTHI_ATTENTION_STATE, 0, 512);
+    check_kind(&s->kinds[1], 12, BERTHI_ATTENTION_HEADS, 0, 512);
+    CHECK_EQ(s->kinds[0].heads, 0);
+    CHECK_EQ(s->kinds[0].state_elements, 32 * 128 * 128);
+    CHECK_EQ(s->kinds[0].convolution_elements, (2 * 16 * 128 + 32 * 128) * 4);
+    CHECK_EQ(s->kinds[0].shared_intermediate, 512);
+    s = &estimated_text(
+             "{\"model_type\": \"lfm2\", \"hidden_size\": 64, \"num_hidden_layers\": 3, "
+             "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+             "\"conv_L_cache\": 3, "
+             "\"layer_types\": [\"conv\", \"full_attention\", \"conv\"]}")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
+    CHECK_EQ(s->kinds[0].convolution_elements, 192);
+    CHECK_EQ(s->kinds[0].state_elements, 0);
+    s = &estimated_text(
+             "{\"model_type\": \"bamba\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+             "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+             "\"mamba_d_state\": 16, \"mamba_n_heads\": 8, \"mamba_n_groups\": 2, "
+             "\"mamba_d_conv\": 4, \"mamba_expand\": 2, "
+             "\"layer_types\": [\"mamba\", \"attention\"]}")->shape;
+    CHECK_EQ(s->kinds[0].state_elements, 128 * 16);
+    CHECK_EQ(s->kinds[0].convolution_elements, (128 + 2 * 2 * 16) * 4);
+}
+
+#define TINY(more)                                                                        \
+    "{\"hidden_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "         \
+    "\"intermediate_size\": 128, \"vocab_size\": 100" more "}"
+
+/* Which layers are which, by every rule that config.json has for it. */
+static void
+test_rules(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t first;  /* layers of the first kind */
+        uint64_t window; /* of the first kind */
+        uint64_t experts;
+        uint32_t kinds;
+    } rows[] = {
+        { TINY(""), 4, 0, 0, 1 },
+        { TINY(", \"sliding_window\": 8"), 4, 0, 0, 1 },
+        { TINY(", \"model_type\": \"mistral\", \"sliding_window\": 8"), 4, 8, 0, 1 },
+        { TINY(", \"model_type\": \"mistral\", \"sliding_window\": null"), 4, 0, 0, 1 },
+        { TINY(", \"model_type\": \"qwen2\", \"sliding_window\": 8, "
+               "\"max_window_layers\": 1"), 4, 0, 0, 1 },
+        { TINY(", \"model_type\": \"qwen2\", \"sliding_window\": 8, "
+               "\"max_window_layers\": 1, \"use_sliding_window\": true"), 1, 0, 0, 2 },
+        { TINY(", \"model_type\": \"gemma3_text\", \"sliding_window\": 8, "
+               "\"sliding_window_pattern\": 2"), 2, 8, 0, 2 },
+        { TINY(", \"model_type\": \"gemma3_text\", \"sliding_window\": 8, "
+               "\"_sliding_window_pattern\": 4"), 3, 8, 0, 2 },
+        { TINY(", \"model_type\": \"cohere2\", \"sliding_window\": 8"), 3, 8, 0, 2 },
+        { TINY(", \"sliding_window\": 8, \"layer_types\": [\"full_attention\", "
+               "\"sliding_attention\", \"full_attention\", \"full_attention\"]"),
+          3, 0, 0, 2 },
+        { TINY(", \"attention_chunk_size\": 16, \"layer_types\": [\"chunked_attention\", "
+               "\"chunked_attention\", \"chunked_attention\", \"full_attention\"]"),
+          3, 16, 0, 2 },
+        { TINY(", \"model_type\": \"llama4_text\", \"attention_chunk_size\": 16"),
+          3, 16, 0, 2 },
+        { TINY(", \"num_experts\": 6"), 4, 0, 6, 1 },
+        { TINY(", \"num_local_experts\": 6, \"first_k_dense_replace\": 1"), 1, 0, 0, 2 },
+        { TINY(", \"num_experts\": 6, \"mlp_only_layers\": [0, 3]"), 2, 0, 0, 2 },
+        { TINY(", \"num_experts\": 6, \"decoder_sparse_step\": 4"), 3, 0, 0, 2 },
+        { TINY(", \"num_experts\": 6, \"interleave_moe_layer_step\": 2"), 2, 0, 0, 2 },
+        { TINY(", \"n_routed_experts\": 6, \"moe_layer_freq\": 3"), 2, 0, 6, 2 },
+        { TINY(", \"num_experts\": 6, \"mlp_layer_types\": [\"sparse\", \"dense\", "
+               "\"dense\", \"dense\"]"), 1, 0, 6, 2 },
+        { TINY(", \"num_experts\": 0"), 4, 0, 0, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *const e = estimated_text(rows[i].text);
+        bool is_right = CHECK(e != NULL);
+
+        if (e != NULL) {
+            is_right = CHECK_EQ(e->shape.kind_count, rows[i].kinds)
+                       && CHECK_EQ(e->shape.kinds[0].count, rows[i].first)
+                       && CHECK_EQ(e->shape.kinds[0].window, rows[i].window)
+                       && CHECK_EQ(e->shape.kinds[0].experts, rows[i].experts);
+        }
+        if (!is_right)
+            T_NOTE("%s: %s", rows[i].text, estimated_error()->message);
+    }
+}
+
+static void
+test_unknown(void)
+{
+    const estimated *e = estimated_text(TINY(", \"model_type\": \"new\", "
+                                             "\"layer_types\": [\"x\", \"full_attention\", "
+                                             "\"full_attention\", \"full_attention\"]"));
+
+    T_REQUIRE(e != NULL);
+    CHECK(!e->shape.is_known);
+    CHECK(e->shape.has_unknown_layers);
+    CHECK_EQ(e->shape.kind_count, 1);
+    CHECK_STR(berthi_shape_family_name(&e->shape), "other");
+    CHECK_EQ(e->shape.kinds[0].kv_heads, 4);
+    CHECK_EQ(e->shape.kinds[0].key_dim, 16);
+    /* 4 layers of 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64, 2 * 6400, 64 */
+    CHECK_EQ(count(e).all, 4 * (16384 + 24576 + 128) + 12800 + 64);
+}
+
+/* Where the language model's numbers and ties are looked for. */
+static void
+test_nested(void)
+{
+    const estimated *e
+        = estimated_text("{\"model_type\": \"llava\", \"hidden_size\": 7, "
+                         "\"text_config\": {\"model_type\": \"llama\", "
+                         "\"vocab_size\": 32064}, \"vision_config\": {}}");
+
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.is_known && e->shape.has_tower && !e->shape.ties_embeddings);
+    CHECK_EQ(e->shape.hidden, 4096);
+    CHECK_EQ(e->shape.vocabulary, 32064);
+    CHECK_EQ(e->shape.layers, 32);
+    CHECK_EQ(e->shape.kinds[0].intermediate, 11008);
+    e = estimated_text("{\"model_type\": \"x\", \"tie_word_embeddings\": true, "
+                       "\"dtype\": \"float16\", "
+                       "\"llm_config\": " TINY(", \"tie_word_embeddings\": false") "}");
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.ties_embeddings);
+    CHECK_EQ(e->shape.dtype, BERTH_F16);
+    e = estimated_text("{\"audio_config\": {}, "
+                       "\"text_config\": " TINY(", \"tie_word_embeddings\": true, "
+                                                "\"quantization_config\": {}") "}");
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.ties_embeddings && e->shape.has_tower && e->shape.is_quantized);
+    CHECK_EQ(estimated_text(TINY(", \"dtype\": \"torch.float32\""))->shape.dtype,
+             BERTH_F32);
+    CHECK_EQ(estimated_text(TINY(", \"dtype\": \"auto\""))->shape.dtype, BERTH_BF16);
+}
+
+/* ---------------------------------------------------------------------- refusals */
+
+static void
+test_refusals(void)
+{
+    static const struct {
+        const char *text;
+        const char *why;
+    } rows[] = {
+        { "[]", "not an object" },
+        { "{}", "member \"hidden_size\" is missing, not a whole number from 1 to 1048576" },
+        { TINY(", \"model_type\": 7"), "member \"model_type\" is 7, not a string" },
+        { TINY(", \"model_type\": {}"), "member \"model_type\" is not a string" },
+        { TINY(", \"head_dim\": -1"),
+          "member \"head_dim\" is -1, not a whole number from 1 to 65536" },
+        { TINY(", \"head_dim\": 0"), "member \"head_dim\" is 0, not" },
+        { TINY(", \"head_dim\": 65537"), "member \"head_dim\" is 65537, not" },
+        { TINY(", \"head_dim\": 16.5"), "member \"head_dim\" is 16.5, not" },
+        { TINY(", \"head_dim\": 18446744073709551616"), "is 18446744073709551616, not" },
+        { TINY(", \"head_dim\": NaN"), "is NaN, not" },
+        { TINY(", \"head_dim\": \"16\""), "member \"head_dim\" is not a whole number" },
+        { TINY(", \"num_key_value_heads\": 5"), "\"num_key_value_heads\" is 5, not a whole "
+                                                "number from 1 to 4" },
+        { TINY(", \"max_position_embeddings\": 1e9"), "\"max_position_embeddings\"" },
+        { TINY(", \"tie_word_embeddings\": 1"), "is 1, not true or false" },
+        { TINY(", \"tie_word_embeddings\": \"a\""), "is not true or false" },
+        { TINY(", \"layer_types\": [\"full_attention\"]"),
+          "member \"layer_types\" is missing, not a list with one entry for each layer" },
+        { TINY(", \"layer_types\": 1"), "\"layer_types\"" },
+        { TINY(", \"layer_types\": [1, 2, 3, 4]"), "not a list of strings" },
+        { TINY(", \"layer_types\": [\"sliding_attention\", \"a\", \"b\", \"c\"]"),
+          "\"sliding_window\" is missing" },
+        { TINY(", \"layer_types\": [\"mamba\", \"a\", \"b\", \"c\"]"),
+          "\"linear_num_value_heads\" is missing" },
+        { TINY(", \"num_experts\": 4, \"mlp_only_layers\": [\"x\"]"),
+          "\"mlp_only_layers\"" },
+        { TINY(", \"num_experts\": 4, \"num_experts_per_tok\": 5"),
+          "\"num_experts_per_tok\" is 5, not a whole number from 1 to 4" },
+        { TINY(", \"kv_lora_rank\": 8"), "\"qk_rope_head_dim\" is missing" },
+        { "{\"hidden_size\": 8, \"num_hidden_layers\": 4097}",
+          "\"num_hidden_layers\" is 4097, not a whole number from 1 to 4096" },
+        { "{\"hidden_size\": 1048577}", "\"hidden_size\" is 1048577" },
+        { "{\"hidden_size\": 8, \"num_hidden_layers\": 1, \"vocab_size\": 4294967296}",
+          "\"vocab_size\" is 4294967296, not a whole number from 1 to 4294967295" },
+        { "{\"hidden_size\": 8, \"num_hidden_layers\": 1, \"vocab_size\": 9, "
+          "\"num_attention_heads\": 9, \"intermediate_size\": 8}",
+          "\"head_dim\" is missing" },
+        { "{\"n_embd\": -8}", "\"n_embd\" is -8" },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const bool is_refused = estimated_text(rows[i].text) == NULL;
+        const berth_error *const error = estimated_error();
+
+        if (!CHECK(is_refused) || !CHECK_EQ(error->reason, BERTH_REASON_CONFIG_JSON)
+            || !CHECK_STR(error->file, "m/config.json")
+            || !CHECK_CONTAINS(error->message, rows[i].why))
+            T_NOTE("%s", rows[i].text);
+    }
+}
+
+/* --------------------------------------------------------------------- bounds */
+
+/* True when the number is refused, with the bounds; others may be for other reasons. */
+static bool
+is_out_of_bounds(const char *text, const char *key, uint64_t number, const char *bounds)
+{
+    const char *const whole =
+        fixture_format("%.*s, \"%s\": %llu}", (int)strlen(text) - 1, text, key,
+                       (unsigned long long)number);
+
+    return estimated_text(whole) == NULL
+           && strstr(estimated_error()->message, fixture_format("\"%s\" is", key)) != NULL
+           && CHECK_CONTAINS(estimated_error()->message, bounds);
+}
+
+/* Each number that config.json may have, and the least and the most that it may be. */
+static void
+test_bounds(void)
+{
+    static const char heads[] = TINY("");
+    static const char latent[] = TINY(", \"kv_lora_rank\": 8");
+    static const char ropes[] = TINY(", \"kv_lora_rank\": 8, \"qk_rope_head_dim\": 8");
+    static const char values[] = TINY(", \"kv_lora_rank\": 8, \"qk_rope_head_dim\": 8, "
+                                      "\"qk_nope_head_dim\": 8");
+    static const char mamba[] = "{\"model_type\": \"mamba\", \"hidden_size\": 64, "
+                                "\"num_hidden_layers\": 4, \"vocab_size\": 100}";
+    static const char delta[] = TINY(", \"linear_num_value_heads\": 8");
+    static const char mamba2[] = TINY(", \"mamba_d_state\": 8");
+    static const char sparse[] = TINY(", \"num_experts\": 6");
+    static const struct {
+        const char *text;
+        const char *key;
+        uint64_t least;
+        uint64_t most;
+    } rows[] = {
+        { "{\"num_hidden_layers\": 4}", "hidden_size", 1, 1048576 },
+        { "{\"hidden_size\": 64}", "num_hidden_layers", 1, 4096 },
+        { "{\"hidden_size\": 64, \"num_hidden_layers\": 4}", "vocab_size", 1, UINT32_MAX },
+        { heads, "max_position_embeddings", 0, UINT64_C(1) << 40 },
+        { "{\"hidden_size\": 64, \"num_hidden_layers\": 4, \"vocab_size\": 100}",
+          "num_attention_heads", 1, 65536 },
+        { heads, "num_key_value_heads", 1, 4 },
+        { heads, "head_dim", 1, 65536 },
+        { heads, "kv_lora_rank", 0, 65536 },
+        { latent, "q_lora_rank", 0, 65536 },
+        { latent, "qk_rope_head_dim", 1, 65536 },
+        { ropes, "qk_nope_head_dim", 1, 65536 },
+        { values, "v_head_dim", 1, 65536 },
+        { "{\"hidden_size\": 64, \"num_hidden_layers\": 4, \"vocab_size\": 100, "
+          "\"num_attention_heads\": 4}",
+          "intermediate_size", 1, 16777216 },
+        { mamba, "expand", 1, 64 },
+        { mamba, "intermediate_size", 1, 16777216 },
+        { mamba, "state_size", 1, 65536 },
+        { mamba, "conv_kernel", 1, 4096 },
+        { mamba, "time_step_rank", 1, 16777216 },
+        { heads, "linear_num_value_heads", 1, 4096 },
+        { delta, "linear_value_head_dim", 1, 4096 },
+        { delta, "linear_num_key_heads", 1, 4096 },
+        { delta, "linear_key_head_dim", 1, 4096 },
+        { delta, "linear_conv_kernel_dim", 1, 65536 },
+        { heads, "mamba_d_state", 1, 65536 },
+        { mamba2, "mamba_n_heads", 1, 4096 },
+        { mamba2, "mamba_n_groups", 1, 4096 },
+        { mamba2, "mamba_d_conv", 1, 4096 },
+        { mamba2, "mamba_expand", 1, 64 },
+        { heads, "conv_L_cache", 1, 4096 },
+        { heads, "attention_chunk_size", 1, UINT64_C(1) << 40 },
+        { TINY(", \"layer_types\": [\"sliding_attention\", \"a\", \"b\", \"c\"]"),
+          "sliding_window", 1, UINT64_C(1) << 40 },
+        { TINY(", \"model_type\": \"gemma2\", \"sliding_window\": 8"),
+          "sliding_window_pattern", 1, 4096 },
+        { TINY(", \"model_type\": \"qwen2\", \"sliding_window\": 8"), "max_window_layers", 0,
+          4096 },
+        { sparse, "num_experts_per_tok", 1, 6 },
+        { sparse, "moe_intermediate_size", 1, 16777216 },
+        { sparse, "shared_expert_intermediate_size", 0, 16777216 },
+        { sparse, "intermediate_size_mlp", 1, 16777216 },
+        { sparse, "first_k_dense_replace", 0, 4096 },
+        { sparse, "moe_layer_freq", 1, 4096 },
+        { sparse, "decoder_sparse_step", 1, 4096 },
+        { sparse, "interleave_moe_layer_step", 1, 4096 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *const bounds =
+            fixture_format("from %llu to %llu", (unsigned long long)rows[i].least,
+                           (unsigned long long)rows[i].most);
+        bool is_right = CHECK(is_out_of_bounds(rows[i].text, rows[i].key, rows[i].most + 1,
+                                               bounds));
+
+        if (rows[i].least > 0)
+            is_right = CHECK(is_out_of_bounds(rows[i].text, rows[i].key,
+                                              rows[i].least - 1, bounds))
+                       && is_right;
+        is_right = CHECK(!is_out_of_bounds(rows[i].text, rows[i].key, rows[i].least, ""))
+                   && is_right;
+        is_right = CHECK(!is_out_of_bounds(rows[i].text, rows[i].key, rows[i].most, ""))
+                   && is_right;
+        if (!is_right)
+            T_NOTE("%s: %s", rows[i].key, estimated_error()->message);
+    }
+}
+
+/* Numbers that config.json leaves out, as transformers has them. */
+static void
+test_left_out(void)
+{
+    static const struct {
+        const char *model_type;
+        uint64_t norms;
+    } norms[] = {
+        { "bamba", 2 }, { "cohere", 1 }, { "cohere2", 1 },
+        { "deepseek_v2", 2 }, { "deepseek_v3", 2 }, { "falcon", 1 }, { "gemma", 2 },
+        { "gemma2", 4 }, { "gemma3", 4 }, { "gemma3_text", 4 }, { "glm4_moe", 2 },
+        { "gpt_neox", 2 }, { "gpt_oss", 2 }, { "granite", 2 }, { "kimi_k2", 2 },
+        { "lfm2", 2 }, { "llama4_text", 2 }, { "mistral", 2 }, { "mixtral", 2 },
+        { "olmo2", 2 }, { "olmo3", 2 }, { "opt", 2 }, { "phi", 1 }, { "phi3", 2 },
+        { "qwen2", 2 }, { "qwen2_moe", 2 }, { "qwen2_5_vl", 2 }, { "qwen2_vl", 2 },
+        { "qwen3", 2 }, { "qwen3_moe", 2 }, { "qwen3_next", 2 }, { "smollm3", 2 },
+        { "starcoder2", 2 },
+    };
+    const berthi_shape *s = &estimated_text("{\"model_type\": \"llama\"}")->shape;
+
+    CHECK_EQ(s->kinds[0].heads, 32);
+    CHECK_EQ(s->kinds[0].kv_heads, 32);
+    CHECK_EQ(s->hidden, 4096);
+    CHECK_EQ(s->layers, 32);
+    CHECK_EQ(s->vocabulary, 32000);
+    CHECK_EQ(s->kinds[0].intermediate, 11008);
+    s = &estimated_text("{\"model_type\": \"mistral\"}")->shape;
+    CHECK_EQ(s->kinds[0].heads, 32);
+    CHECK_EQ(s->kinds[0].kv_heads, 8);
+    CHECK_EQ(s->hidden, 4096);
+    CHECK_EQ(s->layers, 32);
+    CHECK_EQ(s->vocabulary, 32000);
+    CHECK_EQ(s->kinds[0].intermediate, 14336);
+    for (uint32_t i = 0; i < 2; i++) {
+        s = &estimated_text(fixture_format("{\"model_type\": \"%s\", \"hidden_size\": 64, "
+                                           "\"num_hidden_layers\": 6, \"sliding_window\": 8, "
+                                           "\"intermediate_size\": 128}",
+                                           i == 0 ? "gemma3" : "gemma3_text"))->shape;
+        CHECK_EQ(s->kinds[0].heads, 8);
+        CHECK_EQ(s->kinds[0].kv_heads, 4);
+        CHECK_EQ(s->kinds[0].key_dim, 256);
+        CHECK_EQ(s->vocabulary, 262208);
+        CHECK_EQ(s->kinds[0].count, 5);
+    }
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        s = &estimated_text(fixture_format("{\"model_type\": \"%s\", \"hidden_size\": 64, "
+                                           "\"num_hidden_layers\": 6, \"vocab_size\": 9, "
+                                           "\"num_attention_heads\": 4, "
+                                           "\"sliding_window\": 8, "
+                                           "\"intermediate_size\": 128}",
+                                           norms[i].model_type))->shape;
+        if (!CHECK_EQ(s->layer_norms, norms[i].norms) || !CHECK(s->is_known))
+            T_NOTE("%s", norms[i].model_type);
+    }
+    /* A sixteenth of the hidden size, rounded up; twice as wide as it. */
+    s = &estimated_text("{\"model_type\": \"mamba\", \"hidden_size\": 257, "
+                        "\"num_hidden_layers\": 1, \"vocab_size\": 9}")->shape;
+    CHECK_EQ(s->state.step_rank, 17);
+    CHECK_EQ(s->state.inner, 514);
+    CHECK_EQ(s->state.key_dim, 16);
+    CHECK_EQ(s->state.kernel, 4);
+    s = &estimated_text("{\"model_type\": \"mamba\", \"hidden_size\": 256, \"expand\": 3, "
+                        "\"time_step_rank\": \"auto\", \"num_hidden_layers\": 1, "
+                        "\"vocab_size\": 9}")->shape;
+    CHECK_EQ(s->state.step_rank, 16);
+    CHECK_EQ(s->state.inner, 768);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_published_parameters);
+    T_RUN(test_parameters_of_families);
+    T_RUN(test_dense);
+    T_RUN(test_classic);
+    T_RUN(test_windows);
+    T_RUN(test_experts);
+    T_RUN(test_states);
+    T_RUN(test_rules);
+    T_RUN(test_unknown);
+    T_RUN(test_nested);
+    T_RUN(test_refusals);
+    T_RUN(test_bounds);
+    T_RUN(test_left_out);
+    T_MAIN_END;
+}

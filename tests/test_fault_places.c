@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_fault_places.c - a shard that cannot be read, is cut, replaced or written to, at 64
+ * places of a load and of a streamed pass: the status names it, everything is given back,
+ * the model that was there before is as it was, and the next attempt succeeds. The same
+ * where the process may suddenly have no more memory than it has.
+ */
+#define _DEFAULT_SOURCE
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "kernels/sys.h"
+#include "loader/reader.h"
+#include "tests/fixture.h"
+#include "tests/haul.h"
+#include "tests/leased.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define HAS_SANITIZER true
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                \
+    __has_feature(memory_sanitizer)
+#define HAS_SANITIZER true
+#endif
+#endif
+#ifndef HAS_SANITIZER
+#define HAS_SANITIZER false
+#endif
+
+#define PLACES 64u
+#define KIB UINT64_C(1024)
+#define BLOCK_BYTES (16 * KIB) /* of a read: so there are more of them than places */
+
+/* ------------------------------------------------------------------------- damage */
+
+typedef enum damage {
+    DAMAGE_UNREADABLE,
+    DAMAGE_CUT,
+    DAMAGE_REPLACED,
+    DAMAGE_TOUCHED,
+    DAMAGE_COUNT, /* none */
+    DAMAGE_LIMIT  /* no memory any more */
+} damage;
+
+/* What the reader does to a file when it is asked for the read with number `at`. */
+typedef struct trap {
+    damage kind;
+    uint64_t at;
+    const char *folder; /* of the model, which is one file */
+    _Atomic bool is_sprung;
+} trap;
+
+static trap set_trap;
+static berthi_reader_table trapped; /* haul_reader, and the trap */
+
+/* What of the process's memory can be written to, at most. */
+static void
+limit_memory(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    CHECK_EQ(getrlimit(RLIMIT_DATA, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+}
+
+static const char *
+shard_of(const char *folder)
+{
+    return fixture_find(folder, "\\.safetensors$");
+}
+
+static void
+spring(uint64_t offset)
+{
+    const char *const shard = shard_of(set_trap.folder);
+    const char *const other = fixture_format("%s.new", shard);
+
+    switch (set_trap.kind) {
+    case DAMAGE_CUT: fixture_truncate(shard, fixture_size(shard) - offset); break;
+    case DAMAGE_REPLACED:
+        fixture_copy(shard, other);
+        CHECK_EQ(rename(other, shard), 0);
+        break;
+    case DAMAGE_TOUCHED: fixture_flip(shard, offset, 1); break;
+    case DAMAGE_LIMIT: limit_memory(4096); break;
+    default: break;
+    }
+    atomic_store(&set_trap.is_sprung, true);
+}
+
+static void
+submit_over_trap(berthi_reader *reader, berthi_read *read)
+{
+    if (atomic_load(&haul_reads) == set_trap.at)
+        spring(read->offset);
+    haul_reader.submit(reader, read);
+}
+
+static berth_status
+open_over_trap(berth_context *context, const berthi_reader_options *options,
+               berthi_reader **out_reader, berth_error *error)
+{
+    const berth_status status = haul_reader.open(context, options, out_reader, error);
+
+    if (status == BERTH_OK)
+        (*out_reader)->table = &trapped;
+    return status;
+}
+
+/* All reads from now on; those of number `at` and later fail where that is the damage. */
+static void
+arm(damage kind, uint64_t at, uint64_t block_bytes, const char *folder)
+{
+    set_trap.kind = kind;
+    set_trap.at = at;
+    set_trap.folder = folder;
+    atomic_store(&set_trap.is_sprung, false);
+    haul_set((haul_tricks){.buffered_block = block_bytes,
+                           .failure = kind == DAMAGE_UNREADABLE ? EIO : 0,
+                           .failure_first = at,
+                           .failure_count = UINT64_MAX});
+    atomic_store(&haul_reads, 0);
+    trapped = haul_reader;
+    trapped.open = open_over_trap;
+    trapped.submit = submit_over_trap;
+    atomic_store(&berthi_reader_instead, &trapped);
+}
+
+static void
+disarm(void)
+{
+    haul_set((haul_tricks){.failure = 0});
+    atomic_store(&berthi_reader_instead, NULL);
+}
+
+/* As the damage is told: file, position where it has one. */
+static void
+check_error(damage kind, const berth_error *error, const char *folder)
+{
+    CHECK_EQ(error->status, BERTH_EIO);
+    CHECK_STR(error->file, shard_of(folder));
+    if (kind == DAMAGE_UNREADABLE) {
+        CHECK_EQ(error->reason, BERTH_REASON_IO);
+        CHECK_EQ(error->has & BERTH_HAS_POSITION, BERTH_HAS_POSITION);
+        CHECK_LT(error->position, fixture_size(error->file));
+        CHECK_EQ(error->system_error, EIO);
+    } else if (kind == DAMAGE_CUT) {
+        CHECK(error->reason == BERTH_REASON_TRUNCATED ||
+              error->reason == BERTH_REASON_CHANGED);
+    } else {
+        CHECK_EQ(error->reason, BERTH_REASON_CHANGED);
+    }
+}
+
+/* ------------------------------------------------------------------------ bystander */
+
+/* A model that is none of it. */
+typedef struct bystander {
+    loaded l;
+    const char *folder;
+} bystander;
+
+static bool
+has_bystander(bystander *b)
+{
+    berth_plan_options options = loaded_options("cpu=64MiB");
+
+    b->folder = loaded_llama(1, "BF16", 1);
+    loaded_begin(&b->l, b->folder, &options, NULL);
+    loaded_load(&b->l);
+    return CHECK_EQ(b->l.status, BERTH_OK);
+}
+
+static void
+check_bystander(bystander *b)
+{
+    loaded_check(&b->l, b->folder);
+}
+
+/* --------------------------------------------------------------------------- loads */
+
+typedef struct kind {
+    const char *memory;
+    const char *words;
+    int32_t type;
+} kind;
+
+static const kind kinds[] = {
+    {"cpu=64MiB", NULL, BERTH_ENCODING_NATIVE},
+    {"cpu=64MiB", NULL, BERTH_ENCODING_NF4},
+    {"0=64MiB,cpu=64MiB", "sim:64MiB", BERTH_ENCODING_NATIVE},
+    {"0=64MiB,cpu=64MiB", "sim:64MiB", BERTH_ENCODING_INT8},
+};
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+static uint64_t
+current_bytes(const berth_context *context)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}
+
+static void
+begin(loaded *l, const kind *k, const char *folder)
+{
+    berth_plan_options options = loaded_options(k->memory);
+
+    options.type = k->type;
+    loaded_begin(l, folder, &options, k->words);
+    l->options.io = BERTH_IO_BUFFERED;
+}
+
+static uint64_t
+free_bytes(const loaded *l)
+{
+    berth_device device = {.free_bytes = 0};
+
+    if (l->devices != NULL)
+        CHECK_EQ(berth_devices_get(l->devices, 0, &device), BERTH_OK);
+    return device.free_bytes;
+}
+
+/* How many reads a load makes. */
+static uint64_t
+count_reads(const kind *k, const char *folder)
+{
+    loaded l;
+
+    arm(DAMAGE_COUNT, UINT64_MAX, BLOCK_BYTES, folder);
+    begin(&l, k, folder);
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_OK);
+    loaded_end(&l);
+    return atomic_load(&haul_reads);
+}
+
+static void
+check_load(const kind *k, damage what, uint64_t at, const char *folder)
+{
+    uint64_t before;
+    uint64_t device_before;
+    loaded l;
+
+    begin(&l, k, folder);
+    before = current_bytes(l.p.context);
+    device_before = free_bytes(&l);
+    (void)usleep(what == DAMAGE_UNREADABLE ? 0 : 5000); /* the clock of files is coarse */
+    arm(what, at, BLOCK_BYTES, folder);
+    loaded_load(&l);
+    if (!CHECK_EQ(l.status, BERTH_EIO))
+        T_NOTE("damage %d at read %llu", (int)what, (unsigned long long)at);
+    CHECK(atomic_load(&set_trap.is_sprung));
+    check_error(what, &l.error, folder);
+    CHECK_LE(current_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
+    CHECK_EQ(free_bytes(&l), device_before);
+    disarm();
+    if (what == DAMAGE_UNREADABLE && at % 8 == 0) {
+        loaded_load(&l); /* the disk has recovered */
+        CHECK_EQ(l.status, BERTH_OK);
+        if (k->type == BERTH_ENCODING_NATIVE && l.status == BERTH_OK)
+            loaded_check(&l, folder);
+    }
+    loaded_end(&l);
+}
+
+static void
+test_loads_that_cannot_read(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    bystander b;
+
+    T_REQUIRE(has_bystander(&b));
+    for (uint32_t k = 0; k < KINDS; k++) {
+        const uint64_t reads = count_reads(&kinds[k], folder);
+
+        T_REQUIRE(CHECK_GE(reads, PLACES));
+        for (uint32_t i = 0; i < PLACES; i++)
+            check_load(&kinds[k], DAMAGE_UNREADABLE, reads * i / PLACES, folder);
+    }
+    check_bystander(&b);
+    loaded_end(&b.l);
+}
+
+/* Each damage to a new copy; what is left of it is mended by the next one. */
+static void
+test_loads_of_files_that_change(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    const char *const whole = fixture_format("%s/whole", fixture_folder());
+    const uint64_t reads = count_reads(&kinds[0], folder);
+    bystander b;
+
+    T_REQUIRE(has_bystander(&b));
+    fixture_copy(shard_of(folder), whole);
+    for (uint32_t i = 0; i < PLACES; i++)
+        for (int what = DAMAGE_CUT; what < DAMAGE_COUNT; what++) {
+            check_load(&kinds[i % KINDS], (damage)what, reads * i / PLACES, folder);
+            fixture_copy(whole, shard_of(folder));
+        }
+    check_bystander(&b);
+    CHECK_EQ(count_reads(&kinds[0], folder), reads);
+    disarm();
+    loaded_end(&b.l);
+}
+
+/* The load goes on with what it has, or gives it back. */
+static void
+check_limit(const kind *k, uint64_t at, const char *folder, uint32_t *failures)
+{
+    uint64_t before;
+    loaded l;
+
+    begin(&l, k, folder);
+    before = current_bytes(l.p.context);
+    arm(DAMAGE_LIMIT, at, 0, folder);
+    loaded_load(&l);
+    limit_memory(RLIM_INFINITY);
+    disarm();
+    if (l.status != BERTH_OK) {
+        (*failures)++;
+        CHECK_EQ(l.status, BERTH_ENOMEM);
+        CHECK_LE(current_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
+        loaded_load(&l);
+    }
+    if (CHECK_EQ(l.status, BERTH_OK) && k->type == BERTH_ENCODING_NATIVE)
+        loaded_check(&l, folder);
+    loaded_end(&l);
+}
+
+static void
+test_limits_that_are_lowered(void)
+{
+    const char *const folder = loaded_large(2, 1);
+    uint32_t failures = 0;
+
+    if (HAS_SANITIZER)
+        T_SKIP("sanitizers need memory of their own");
+    for (uint32_t k = 0; k < KINDS; k++)
+        for (uint32_t at = 0; at < 8; at++)
+            check_limit(&kinds[k], at, folder, &failures);
+    T_NOTE("%u of %u loads ended with the memory", failures, (unsigned)(8 * KINDS));
+}
+
+/* -------------------------------------------------------------------------- passes */
+
+static const leased_options streamed = {.memory = "0=64MiB,cpu=64MiB,disk=inf",
+                                        .pins = {"model.layers=disk"},
+                                        .slots = 2,
+                                        .devices = "sim:64MiB"};
+
+/* Uses layers in order until one fails. */
+static berth_status
+use_layers(leased *l, uint32_t count, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = leased_use(l, i % leased_layers(l), NULL, 0, error);
+    return status;
+}
+
+static bool
+has_started(leased *l, const char *folder)
+{
+    berth_error error;
+
+    leased_begin(l, folder, &streamed);
+    l->options = (berthi_lease_options){.ring_bytes = 64 * KIB, .io = BERTH_IO_BUFFERED};
+    return CHECK_EQ(leased_start(l, &error), BERTH_OK);
+}
+
+static void
+check_passes(damage what, uint64_t at, const char *folder)
+{
+    berth_error error;
+    leased l;
+
+    arm(what, at, 0, folder); /* chunks are small here */
+    T_REQUIRE(has_started(&l, folder));
+    CHECK_EQ(use_layers(&l, 400, &error), BERTH_EIO);
+    CHECK(atomic_load(&set_trap.is_sprung));
+    check_error(what, &error, folder);
+    CHECK_EQ(l.wrong, 0);
+    disarm();
+    if (what == DAMAGE_UNREADABLE) {
+        for (uint32_t i = 0; i < 400 && use_layers(&l, 2 * leased_layers(&l), &error); i++)
+            (void)usleep(1000);
+        CHECK_EQ(use_layers(&l, 2 * leased_layers(&l), &error), BERTH_OK);
+        CHECK_EQ(l.wrong, 0);
+    }
+    leased_stop(&l);
+    leased_end(&l);
+}
+
+static void
+test_passes(void)
+{
+    const char *const folder = leased_llama(4, 1);
+    const char *const whole = fixture_format("%s/whole", fixture_folder());
+    bystander b;
+
+    T_REQUIRE(has_bystander(&b));
+    fixture_copy(shard_of(folder), whole);
+    for (uint32_t i = 0; i < PLACES; i++) {
+        check_passes(DAMAGE_UNREADABLE, i, folder);
+        (void)usleep(5000);
+        check_passes((damage)(DAMAGE_CUT + i % 3), i, folder);
+        fixture_copy(whole, shard_of(folder));
+    }
+    check_bystander(&b);
+    loaded_end(&b.l);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_loads_that_cannot_read);
+    T_RUN(test_loads_of_files_that_change);
+    T_RUN(test_limits_that_are_lowered);
+    T_RUN(test_passes);
+    return t_end();
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_hooks.c - slabs in the caller's memory: exact, given back, refused politely. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define CALLS 8u
+
+typedef struct call {
+    uint32_t device;
+    uint64_t bytes;
+    uint64_t alignment;
+    char purpose[8];
+    void *memory; /* NULL: given back */
+} call;
+
+typedef struct hooked {
+    berth_devices *devices;
+    call calls[CALLS];
+    uint32_t count;
+    uint32_t there;     /* not given back */
+    uint32_t refused;   /* number of the call that gets nothing; CALLS: none */
+    uint32_t misplaced; /* number of the call that gets memory 128 bytes off; CALLS: none */
+    bool pins;          /* host memory is pinned by its owner */
+} hooked;
+
+static void *
+take(void *user, uint32_t device, uint64_t bytes, uint64_t alignment, const char *purpose)
+{
+    hooked *const h = user;
+    const uint32_t number = h->count++;
+    void *memory = NULL;
+
+    CHECK_LT(number, CALLS);
+    if (number == h->refused || number >= CALLS)
+        return NULL;
+    if (device == BERTH_NO_INDEX) {
+        CHECK_EQ(alignment, 4096);
+        memory = aligned_alloc(alignment, (bytes + 2 * alignment - 1) / alignment * alignment);
+        if (h->pins) {
+            berthi_device *const first = berthi_devices_at(h->devices, 0);
+
+            CHECK_EQ(first->table->pin(first, memory, bytes, NULL), BERTH_OK);
+        }
+    } else {
+        berthi_device *const owner = berthi_devices_at(h->devices, device);
+
+        CHECK_EQ(alignment, 256);
+        if (owner->table->alloc(owner, bytes, &memory, NULL) != BERTH_OK)
+            return NULL;
+    }
+    h->calls[number] = (call){
+        .device = device, .bytes = bytes, .alignment = alignment, .memory = memory};
+    snprintf(h->calls[number].purpose, sizeof h->calls[number].purpose, "%s", purpose);
+    h->there++;
+    return (uint8_t *)memory + (number == h->misplaced ? 128 : 0);
+}
+
+static void
+give(void *user, uint32_t device, void *memory, uint64_t bytes, uint64_t alignment,
+     const char *purpose)
+{
+    hooked *const h = user;
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        call *const c = &h->calls[i];
+
+        if (c->memory == NULL ||
+            (uint8_t *)memory != (uint8_t *)c->memory + (i == h->misplaced ? 128 : 0))
+            continue;
+        CHECK_EQ(c->device, device);
+        CHECK_EQ(c->bytes, bytes);
+        CHECK_STR(c->purpose, purpose);
+        CHECK_EQ(c->alignment, alignment);
+        if (device == BERTH_NO_INDEX) {
+            if (h->pins) {
+                berthi_device *const first = berthi_devices_at(h->devices, 0);
+
+                first->table->unpin(first, c->memory, bytes);
+            }
+            free(c->memory);
+        } else {
+            berthi_device *const owner = berthi_devices_at(h->devices, device);
+
+            owner->table->free(owner, c->memory, bytes);
+        }
+        c->memory = NULL;
+        h->there--;
+        return;
+    }
+    t_note("memory is given back that was not taken");
+    CHECK(false);
+}
+
+static const char *
+folder_of(void)
+{
+    static const char *folder; /* made once: 38 MB */
+
+    if (folder == NULL)
+        folder = loaded_large(4, 1);
+    return folder;
+}
+
+static void
+begin(loaded *l, hooked *h, berth_slab_memory *memory)
+{
+    berth_plan_options options = loaded_options("0=26MiB,cpu=64MiB");
+
+    loaded_begin(l, folder_of(), &options, "sim:26MiB");
+    *h = (hooked){.devices = l->devices, .refused = CALLS, .misplaced = CALLS};
+    *memory = (berth_slab_memory){.user = h, .alloc = take, .free = give};
+    l->options.slab_memory = memory;
+}
+
+/* -------------------------------------------------------------------------- slabs */
+
+static uint64_t
+slab_of(const loaded *l, uint32_t tier)
+{
+    berth_plan_tier t;
+
+    berth_plan_get_tier(l->p.plan, tier, &t);
+    return t.weights + t.slots + t.expert_slots + t.scratch;
+}
+
+static void
+lease_all(loaded *l)
+{
+    for (uint32_t i = 0; i < l->p.summary.layer_count; i++) {
+        CHECK_EQ(berth_layer_acquire(l->model, i, NULL, &l->error), BERTH_OK);
+        CHECK_EQ(berth_layer_release(l->model, i, NULL, &l->error), BERTH_OK);
+    }
+}
+
+/* One call a memory, of the plan's bytes; resident and streamed layers work in it. */
+static void
+test_slabs(void)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        berth_slab_memory memory;
+        hooked h;
+        loaded l;
+
+        begin(&l, &h, &memory);
+        h.pins = pass == 1;
+        memory.is_pinned = pass == 1;
+        loaded_load(&l);
+        memset(&memory, 0, sizeof memory); /* it was copied */
+        if (!CHECK_EQ(l.status, BERTH_OK))
+            t_note("%s", l.error.message);
+        CHECK_EQ(h.count, 2);
+        CHECK_EQ(h.there, 2);
+        CHECK_STR(h.calls[0].purpose, "slab");
+        CHECK_STR(h.calls[1].purpose, "slab");
+        CHECK_EQ(h.calls[0].device, 0);
+        CHECK_EQ(h.calls[1].device, BERTH_NO_INDEX);
+        CHECK_EQ(h.calls[0].bytes, slab_of(&l, 0));
+        CHECK_EQ(h.calls[1].bytes, slab_of(&l, 1));
+        CHECK_EQ(h.calls[0].bytes + h.calls[1].bytes, l.report.allocated_bytes);
+        if (l.status == BERTH_OK) {
+            loaded_check(&l, folder_of());
+            lease_all(&l);
+        }
+        loaded_unload(&l);
+        CHECK_EQ(h.there, 0);
+        CHECK_EQ(h.count, 2);
+        loaded_end(&l);
+    }
+}
+
+/* Host memory of the hooks is not the context's: it counts in no ceiling of it. */
+static void
+test_on_the_host(void)
+{
+    const char *const folder = loaded_wide(1);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_memory_summary summary;
+    berth_slab_memory memory;
+    hooked h = {.refused = CALLS, .misplaced = CALLS};
+    loaded l;
+
+    options.type = BERTH_ENCODING_NF4;
+    loaded_begin(&l, folder, &options, NULL);
+    memory = (berth_slab_memory){.user = &h, .alloc = take, .free = give};
+    l.options.slab_memory = &memory;
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(h.there, 1);
+    CHECK_EQ(h.calls[0].bytes, slab_of(&l, 0));
+    berth_context_memory(l.p.context, &summary);
+    CHECK_LT(summary.current_bytes, h.calls[0].bytes);
+    loaded_check(&l, loaded_quantized(folder, &options));
+    loaded_end(&l);
+    CHECK_EQ(h.there, 0);
+}
+
+/* What it sleeps in is the caller's, too; what it wakes in is a slab as before. */
+static void
+test_asleep(void)
+{
+    berth_slab_memory memory;
+    berth_job *job;
+    hooked h;
+    loaded l;
+
+    begin(&l, &h, &memory);
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    CHECK_EQ(berth_model_sleep_start(l.model, NULL, &job, &l.error), BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, &l.error), BERTH_OK);
+    CHECK_EQ(h.count, 3);
+    CHECK_STR(h.calls[2].purpose, "hold");
+    CHECK_EQ(h.calls[2].device, BERTH_NO_INDEX);
+    CHECK(h.calls[0].memory == NULL); /* the device has its memory back */
+    CHECK_EQ(berth_model_wake_start(l.model, NULL, &job, &l.error), BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, &l.error), BERTH_OK);
+    CHECK_EQ(h.count, 4);
+    CHECK_EQ(h.there, 2);
+    CHECK_EQ(h.calls[3].device, 0);
+    CHECK_EQ(h.calls[3].bytes, h.calls[0].bytes);
+    CHECK_STR(h.calls[3].purpose, "slab");
+    loaded_check(&l, folder_of());
+    loaded_end(&l);
+    CHECK_EQ(h.there, 0);
+}
+
+/* ------------------------------------------------------------------------ refusals */
+
+static void
+test_refused(void)
+{
+    for (uint32_t number = 0; number < 2; number++) {
+        berth_slab_memory memory;
+        hooked h;
+        loaded l;
+
+        begin(&l, &h, &memory);
+        h.refused = number;
+        loaded_load(&l);
+        CHECK_EQ(l.status, number == 0 ? BERTH_ENOFIT : BERTH_ENOMEM);
+        CHECK_CONTAINS(l.error.message, number == 0
+                                            ? "the caller has no memory of device 0"
+                                            : "the caller has no host memory");
+        CHECK_EQ(l.error.expected, slab_of(&l, number));
+        CHECK_EQ(h.count, number + 1);
+        CHECK_EQ(h.there, 0);
+        /* The same process tries again. */
+        h.refused = CALLS;
+        h.count = 0;
+        loaded_load(&l);
+        CHECK_EQ(l.status, BERTH_OK);
+        CHECK_EQ(h.there, 2);
+        loaded_end(&l);
+        CHECK_EQ(h.there, 0);
+    }
+}
+
+static void
+test_misplaced(void)
+{
+    for (uint32_t number = 0; number < 2; number++) {
+        berth_slab_memory memory;
+        hooked h;
+        loaded l;
+
+        begin(&l, &h, &memory);
+        h.misplaced = number;
+        loaded_load(&l);
+        CHECK_EQ(l.status, BERTH_EINVAL);
+        CHECK_CONTAINS(l.error.message,
+                       number == 0 ? "a multiple of 256" : "a multiple of 4096");
+        CHECK_EQ(h.there, 0);
+        loaded_end(&l);
+    }
+}
+
+static void
+test_hooks_are_two(void)
+{
+    for (int i = 0; i < 2; i++) {
+        berth_slab_memory memory;
+        hooked h;
+        loaded l;
+
+        begin(&l, &h, &memory);
+        if (i == 0)
+            memory.alloc = NULL;
+        else
+            memory.free = NULL;
+        loaded_load(&l);
+        CHECK_EQ(l.status, BERTH_EINVAL);
+        CHECK_CONTAINS(l.error.message, "slab_memory without hooks");
+        CHECK_EQ(h.count, 0);
+        loaded_end(&l);
+    }
+}
+
+/* -------------------------------------------------------------------------- faults */
+
+static berth_status
+load_once(void *user, berth_context *context, berth_error *error)
+{
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    hooked h = {.refused = CALLS, .misplaced = CALLS};
+    berth_slab_memory memory = {.user = &h, .alloc = take, .free = give};
+    berth_checkpoint *checkpoint = NULL;
+    berth_model *model = NULL;
+    berth_load_options load;
+    berth_plan *plan = NULL;
+    berth_job *job = NULL;
+    berth_status status;
+
+    berth_load_options_init(&load);
+    load.workers = 2;
+    load.slab_memory = &memory;
+    status = berth_checkpoint_open(context, user, NULL, &checkpoint, error);
+    if (status == BERTH_OK)
+        status = berth_plan_create(context, checkpoint, &options, &plan, error);
+    if (status == BERTH_OK)
+        status = berth_devices_open(context, "sim:64MiB", &h.devices, error);
+    load.devices = h.devices;
+    if (status == BERTH_OK)
+        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, error);
+    CHECK((status == BERTH_OK) == (model != NULL));
+    berth_model_destroy(model);
+    CHECK_EQ(h.there, 0);
+    berth_devices_close(h.devices);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return status;
+}
+
+static void
+test_all_calls_can_fail(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    fault_counts counts =
+        fault_loop_devices("hooks", load_once, (void *)(uintptr_t)folder);
+
+    CHECK_GT(counts.device, 10);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_slabs);
+    T_RUN(test_on_the_host);
+    T_RUN(test_asleep);
+    T_RUN(test_refused);
+    T_RUN(test_misplaced);
+    T_RUN(test_hooks_are_two);
+    T_RUN(test_all_calls_can_fail);
+    return t_end();
+}

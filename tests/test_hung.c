@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hung.c - a disk that hangs: jobs and leases end with a status in time, and what the
+ * reads still use is given back when they return.
+ */
+#define _DEFAULT_SOURCE
+
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/sys.h"
+#include "loader/reader.h"
+#include "tests/haul.h"
+#include "tests/leased.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define WAIT_MS 200u
+/* 100 ms are asked for; a loaded machine gets ten times that. */
+#define SLACK_NS UINT64_C(1000000000)
+#define MS_NS UINT64_C(1000000)
+#define KIB UINT64_C(1024)
+
+/* Everything that is read from now on goes through haul_reader; `first` and later hang. */
+static void
+hang(uint64_t first)
+{
+    haul_set((haul_tricks){.hangs = true, .hang_first = first});
+    atomic_store(&haul_reads, 0);
+    atomic_store(&haul_is_hung, true);
+    atomic_store(&berthi_reader_instead, &haul_reader);
+}
+
+/* The reads come back, and whoever keeps what they used looks. */
+static void
+recover(berth_context *context)
+{
+    atomic_store(&haul_is_hung, false);
+    berthi_context_sweep(context);
+}
+
+static void
+stop_tricks(void)
+{
+    haul_set((haul_tricks){.hangs = false});
+    atomic_store(&berthi_reader_instead, NULL);
+}
+
+static uint64_t
+current_bytes(const berth_context *context)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}
+
+/* What a hung read is said to be: its file, and where in it. */
+static void
+check_error(const berth_error *error, const char *folder)
+{
+    CHECK_EQ(error->reason, BERTH_REASON_TIMEOUT);
+    CHECK_CONTAINS(error->file, folder);
+    CHECK_CONTAINS(error->file, ".safetensors");
+    CHECK_EQ(error->has, BERTH_HAS_POSITION);
+    CHECK_LT(error->position, UINT64_C(40) << 20);
+    CHECK_CONTAINS(error->message, "a read has not come back for 0.2 seconds");
+}
+
+/* -------------------------------------------------------------------------- loads */
+
+typedef struct hung_load {
+    const char *memory;
+    const char *words;
+    int32_t type;
+} hung_load;
+
+static const hung_load loads[] = {
+    {"cpu=64MiB", NULL, BERTH_ENCODING_NATIVE},
+    {"cpu=64MiB", NULL, BERTH_ENCODING_NF4},
+    {"0=64MiB,cpu=64MiB", "sim:64MiB,clock=real", BERTH_ENCODING_NATIVE},
+    {"0=64MiB,cpu=64MiB", "sim:64MiB,clock=real", BERTH_ENCODING_NF4},
+};
+
+static uint64_t
+free_bytes(const loaded *l)
+{
+    berth_device device = {.free_bytes = 0};
+
+    if (l->devices != NULL)
+        CHECK_EQ(berth_devices_get(l->devices, 0, &device), BERTH_OK);
+    return device.free_bytes;
+}
+
+/* Read number `first` hangs: the load fails in time, a later one succeeds. */
+static void
+check_load(const hung_load *kind, const char *folder, uint64_t first)
+{
+    berth_plan_options options = loaded_options(kind->memory);
+    uint64_t before;
+    uint64_t device_before;
+    uint64_t begin_ns;
+    uint64_t end_ns;
+    loaded l;
+
+    options.type = kind->type;
+    loaded_begin(&l, folder, &options, kind->words);
+    l.options.wait_ms = WAIT_MS;
+    before = current_bytes(l.p.context);
+    device_before = free_bytes(&l);
+    hang(first);
+    begin_ns = berthi_sys_now_ns();
+    loaded_load(&l);
+    end_ns = berthi_sys_now_ns();
+    CHECK_EQ(l.status, BERTH_EIO);
+    check_error(&l.error, folder);
+    CHECK_GE(end_ns - begin_ns, WAIT_MS * MS_NS);
+    CHECK_LT(end_ns - begin_ns, WAIT_MS * MS_NS + SLACK_NS);
+    /* Only the ring is still there, and no more of it than is in use. */
+    CHECK_GT(current_bytes(l.p.context), before);
+    CHECK_LE(current_bytes(l.p.context), before + l.report.ring_bytes + 64 * KIB);
+    CHECK_EQ(free_bytes(&l), device_before);
+    berthi_context_sweep(l.p.context);
+    CHECK_GT(current_bytes(l.p.context), before); /* too early */
+    recover(l.p.context);
+    /* A simulated machine keeps lists of its own. */
+    CHECK_LE(current_bytes(l.p.context), before + (kind->words != NULL ? 4 * KIB : 0));
+
+    loaded_load(&l);
+    if (CHECK_EQ(l.status, BERTH_OK) && kind->type == BERTH_ENCODING_NATIVE)
+        loaded_check(&l, folder);
+    stop_tricks();
+    loaded_end(&l);
+}
+
+static void
+test_loads(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 2);
+
+    for (uint32_t i = 0; i < sizeof loads / sizeof *loads; i++)
+        for (uint64_t first = 0; first < 2; first++)
+            check_load(&loads[i], folder, first);
+}
+
+/* A model that was there before is as it was, and can be used meanwhile. */
+static void
+test_other_models(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 2);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_check_report report;
+    loaded first;
+    loaded second;
+
+    loaded_begin(&first, folder, &options, NULL);
+    loaded_load(&first);
+    T_REQUIRE(first.status == BERTH_OK);
+    loaded_begin(&second, folder, &options, NULL);
+    second.options.wait_ms = WAIT_MS;
+    hang(0);
+    loaded_load(&second);
+    CHECK_EQ(second.status, BERTH_EIO);
+    CHECK_EQ(loaded_see_checked(&first, &report), BERTH_OK);
+    recover(second.p.context);
+    stop_tricks();
+    CHECK_EQ(loaded_see_checked(&first, &report), BERTH_OK);
+    loaded_end(&second);
+    loaded_end(&first);
+}
+
+/* Whoever cancels waits no longer than for the time-out. */
+static void
+test_cancel(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 1);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    uint64_t begin_ns;
+    berth_job *job;
+    loaded l;
+
+    loaded_begin(&l, folder, &options, NULL);
+    l.options.wait_ms = 2 * WAIT_MS;
+    hang(0);
+    begin_ns = berthi_sys_now_ns();
+    T_REQUIRE(berth_load_start(l.p.context, l.p.checkpoint, l.p.plan, &l.options, &job,
+                               NULL) == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, 20), BERTH_PENDING);
+    berth_job_cancel(job);
+    CHECK_EQ(berth_load_finish(job, &l.model, &l.error), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, 2 * WAIT_MS * MS_NS + SLACK_NS);
+    recover(l.p.context);
+    stop_tricks();
+    loaded_end(&l);
+}
+
+/* Threads that read are left behind asleep, and end when their reads do. */
+static void
+test_next_job_gives_back(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_check_report report;
+    uint64_t before;
+    loaded l;
+
+    loaded_begin(&l, folder, &options, NULL);
+    l.options.wait_ms = WAIT_MS;
+    hang(0);
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_EIO);
+    atomic_store(&haul_is_hung, false);
+    stop_tricks();
+    before = current_bytes(l.p.context);
+    loaded_load(&l); /* sweeps at its start */
+    T_REQUIRE(l.status == BERTH_OK);
+    CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+    loaded_unload(&l);
+    CHECK_LT(current_bytes(l.p.context), before);
+    loaded_end(&l);
+}
+
+/* ------------------------------------------------------------------------- leases */
+
+static leased_options
+streamed_options(void)
+{
+    return (leased_options){.memory = "0=64MiB,cpu=64MiB,disk=inf",
+                            .pins = {"model.layers=disk"},
+                            .slots = 2,
+                            .devices = "sim:64MiB,clock=real"};
+}
+
+/* Uses layers in order until one fails. */
+static berth_status
+use_layers(leased *l, uint32_t count, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = leased_use(l, i % leased_layers(l), NULL, 0, error);
+    return status;
+}
+
+static void
+check_streamed(uint64_t first)
+{
+    const leased_options options = streamed_options();
+    const char *const folder = leased_llama(4, 2);
+    uint64_t begin_ns;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, folder, &options);
+    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
+    l.model.wait_ns = WAIT_MS * MS_NS;
+    hang(first);
+    T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
+    for (uint32_t again = 0; again < 2; again++) { /* until they come back */
+        begin_ns = berthi_sys_now_ns();
+        CHECK_EQ(use_layers(&l, 64, &error), BERTH_EIO);
+        check_error(&error, folder);
+        CHECK_LT(berthi_sys_now_ns() - begin_ns, WAIT_MS * MS_NS + SLACK_NS);
+    }
+    atomic_store(&haul_is_hung, false);
+    /* They fail then, and are asked for once more. */
+    for (uint32_t i = 0; i < 400 && use_layers(&l, 12, &error) != BERTH_OK; i++)
+        (void)usleep(5000);
+    if (!CHECK_EQ(use_layers(&l, 12, &error), BERTH_OK))
+        T_NOTE("%s: %s", error.file, error.message);
+    CHECK(leased_settle(&l));
+    CHECK_EQ(l.wrong, 0);
+    leased_stop(&l);
+    stop_tricks();
+    leased_end(&l);
+}
+
+static void
+test_streamed_layers(void)
+{
+    for (uint64_t first = 0; first < 24; first += 6)
+        check_streamed(first);
+}
+
+/* A model is given back although its reads hang. */
+static void
+test_models_end(void)
+{
+    const leased_options options = streamed_options();
+    uint64_t begin_ns;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(4, 2), &options);
+    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
+    l.model.wait_ns = WAIT_MS * MS_NS;
+    hang(3);
+    T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
+    CHECK_EQ(use_layers(&l, 64, &error), BERTH_EIO);
+    CHECK(leased_settle(&l));
+    begin_ns = berthi_sys_now_ns();
+    leased_stop(&l);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, WAIT_MS * MS_NS + SLACK_NS);
+    recover(l.planned.context);
+    stop_tricks();
+    leased_end(&l);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_loads);
+    T_RUN(test_other_models);
+    T_RUN(test_cancel);
+    T_RUN(test_next_job_gives_back);
+    T_RUN(test_streamed_layers);
+    T_RUN(test_models_end);
+    return t_end();
+}

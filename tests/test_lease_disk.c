@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lease_disk.c - layers that come from the disk: the feeder, its ring, its faults. */
+#define _DEFAULT_SOURCE
+
+#include "loader/lease.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/sys.h"
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/leased.h"
+#include "tests/t.h"
+
+#define LAYERS 8u
+#define KIB UINT64_C(1024)
+
+/* Where a model's weights are. */
+typedef enum mix {
+    MIX_DISK,  /* all of the layers on the disk */
+    MIX_PARTS, /* attention in host memory, the MLP on the disk */
+    MIX_BOTH,  /* layers on the disk, in host memory, and resident */
+    MIX_HOST   /* no GPU: computed in host memory, streamed from the disk */
+} mix;
+
+static leased_options
+options_of(mix kind, uint32_t slots, const char *devices)
+{
+    leased_options options = { .memory = "0=64MiB,cpu=64MiB,disk=inf",
+                               .slots = slots,
+                               .devices = devices };
+
+    switch (kind) {
+    case MIX_DISK: options.pins[0] = "model.layers=disk"; break;
+    case MIX_PARTS:
+        options.pins[0] = "model.layers.*.mlp=disk";
+        options.pins[1] = "model.layers=cpu";
+        break;
+    case MIX_BOTH:
+        options.pins[0] = "model.layers.1-2=disk";
+        options.pins[1] = "model.layers.4=cpu";
+        options.pins[2] = "model.layers.5=disk";
+        options.pins[3] = "model.layers.7=cpu";
+        break;
+    case MIX_HOST:
+        options.memory = "cpu=64MiB,disk=inf";
+        options.pins[0] = "model.layers=disk";
+        options.devices = NULL;
+        break;
+    }
+    return options;
+}
+
+static berth_lease_summary
+summary(const leased *l)
+{
+    berth_lease_summary out;
+
+    berthi_leases_summary(l->leases, &out);
+    return out;
+}
+
+static uint32_t
+layer_of(const leased *l, uint32_t number)
+{
+    return planned_layer(&l->planned, fixture_format("model.layers.%u", number));
+}
+
+static bool
+start(leased *l, uint64_t ring_bytes)
+{
+    berth_error error;
+
+    l->options.ring_bytes = ring_bytes;
+    if (CHECK_EQ(leased_start(l, &error), BERTH_OK))
+        return true;
+    T_NOTE("%s", error.message);
+    return false;
+}
+
+static void
+passes(leased *l, uint32_t count)
+{
+    berth_error error;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!CHECK_EQ(leased_pass(l, NULL, &error), BERTH_OK)) {
+            T_NOTE("pass %u: %s: %s", i, error.tensor, error.message);
+            break;
+        }
+        CHECK(leased_settle(l));
+    }
+}
+
+/* ------------------------------------------------------------------------- bytes */
+
+static void
+check_passes(mix kind, uint32_t slots, uint64_t ring_bytes, const char *devices, int32_t io,
+             bool no_uring)
+{
+    const leased_options options = options_of(kind, slots, devices);
+    const uint32_t count = 4;
+    uint64_t streamed = 0;
+    berth_lease_summary sum;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 2), &options);
+    l.options = (berthi_lease_options){ .io = io, .no_uring = no_uring, .readers = 2 };
+    if (start(&l, ring_bytes)) {
+        streamed = l.leases->unit_count;
+        passes(&l, count);
+        CHECK_EQ(l.wrong, 0);
+        CHECK_EQ(l.compared, 2 * count * streamed);
+        sum = summary(&l); /* once: the next pass is being fed already */
+        CHECK_EQ(sum.acquired, count * streamed);
+        CHECK_EQ(sum.order_misses, 0);
+        CHECK_GE(sum.disk_bytes, count * l.leases->chunks.span_bytes);
+        CHECK_GE(sum.copied_bytes - sum.disk_bytes,
+                 count * (leased_unit_bytes(&l) - leased_disk_bytes(&l)));
+        CHECK_LE(sum.filled, count * streamed + slots);
+    }
+    leased_end(&l);
+}
+
+static void
+test_passes_from_the_disk(void)
+{
+    for (int kind = MIX_DISK; kind <= MIX_HOST; kind++)
+        for (uint32_t slots = 1; slots <= 3; slots++) {
+            check_passes((mix)kind, slots, 64 * KIB, NULL, BERTH_IO_AUTO, true);
+            check_passes((mix)kind, slots, 300 * KIB, NULL, BERTH_IO_DIRECT, false);
+            check_passes((mix)kind, slots, 0, NULL, BERTH_IO_BUFFERED, true);
+        }
+}
+
+/* Copies that are late: a buffer that is used again too early shows. */
+static void
+test_passes_on_simulated_devices(void)
+{
+    static const char *const words[] = {
+        "sim:64MiB,h2d=200MB/s,jitter=50%,seed=1",
+        "sim:64MiB,h2d=2GB/s,jitter=50%,seed=2,pick=random",
+        "sim:64MiB,h2d=500MB/s,latency=100us,jitter=50%,seed=3,clock=real",
+        "sim:64MiB,h2d=500MB/s,pin=0B,seed=4",
+    };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (int kind = MIX_DISK; kind < MIX_HOST; kind++)
+            check_passes((mix)kind, 1 + (uint32_t)i % 3, 96 * KIB, words[i], BERTH_IO_AUTO,
+                         true);
+}
+
+/* Two devices take turns: one ring feeds both, in the order of the layers. */
+static void
+test_two_devices(void)
+{
+    leased_options options = { .memory = "0=64MiB,1=64MiB,cpu=64MiB,disk=inf",
+                               .slots = 2,
+                               .devices = "sim:64MiB,h2d=500MB/s,jitter=50%,seed=5*2" };
+    leased l;
+
+    for (uint32_t i = 0; i < LAYERS; i++)
+        options.pins[i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i,
+                                         i / 4);
+    options.pins[LAYERS] = "model.layers=disk";
+    leased_begin(&l, leased_llama(LAYERS, 3), &options);
+    if (start(&l, 64 * KIB)) {
+        CHECK_EQ(l.leases->line_count, 2);
+        passes(&l, 4);
+        CHECK_EQ(l.wrong, 0);
+        CHECK_EQ(l.compared, 4 * 2 * LAYERS);
+        CHECK_EQ(summary(&l).order_misses, 0);
+    }
+    leased_end(&l);
+}
+
+/* Weights that lie in several tensors of the file: each part to its place. */
+static void
+test_weights_in_parts(void)
+{
+    const leased_options options = options_of(MIX_PARTS, 2, NULL);
+    uint32_t most = 0;
+    leased l;
+
+    leased_begin(&l, leased_nf4(LAYERS), &options);
+    for (uint64_t i = 0; i < l.planned.summary.berth_count; i++)
+        most = l.cargos[i].part_count > most ? l.cargos[i].part_count : most;
+    CHECK_GE(most, 3);
+    if (start(&l, 64 * KIB)) {
+        passes(&l, 3);
+        CHECK_EQ(l.compared, 2 * 3 * LAYERS);
+        CHECK_EQ(l.wrong, 0);
+    }
+    leased_end(&l);
+}
+
+static uint64_t
+draw(uint64_t *random)
+{
+    *random = *random * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return *random >> 33;
+}
+
+/* The feeder follows whatever is asked for. */
+static void
+test_any_order(void)
+{
+    for (uint32_t slots = 1; slots <= 3; slots++) {
+        const leased_options options = options_of((mix)(slots - 1), slots, NULL);
+        uint64_t random = slots;
+        berth_error error;
+        leased l;
+
+        leased_begin(&l, leased_llama(LAYERS, 2), &options);
+        T_REQUIRE(start(&l, 64 * KIB));
+        for (uint32_t i = 0; i < 300; i++)
+            if (!CHECK_EQ(leased_use(&l, (uint32_t)draw(&random) % leased_layers(&l), NULL,
+                                     0, &error),
+                          BERTH_OK))
+                break;
+        CHECK_EQ(l.wrong, 0);
+        CHECK_GT(summary(&l).order_misses, 100);
+        leased_end(&l);
+    }
+}
+
+/* What comes for each slot is what the layer has on the disk, and nothing twice. */
+static void
+test_bytes_come_once(void)
+{
+    const leased_options options = options_of(MIX_DISK, 2, NULL);
+    const uint64_t fills = 3 * LAYERS + 2;
+    leased l;
+    uint64_t spans;
+
+    leased_begin(&l, leased_llama(LAYERS, 1), &options);
+    T_REQUIRE(start(&l, 128 * KIB));
+    spans = l.leases->chunks.span_bytes;
+    CHECK_LE(spans, leased_disk_bytes(&l));
+    CHECK_GE(spans + 256 * 9 * LAYERS, leased_disk_bytes(&l));
+    passes(&l, 3);
+    for (uint32_t i = 0; i < 20000 && summary(&l).filled < fills; i++)
+        (void)usleep(1000);
+    CHECK_EQ(summary(&l).filled, fills);
+    CHECK_EQ(summary(&l).disk_bytes, fills * (spans / LAYERS));
+    CHECK_EQ(summary(&l).copied_bytes, summary(&l).disk_bytes);
+    leased_end(&l);
+}
+
+/* ------------------------------------------------------------------------- faults */
+
+/* Uses layers in order until one fails; how many went well. */
+static uint32_t
+use_until_failure(leased *l, uint32_t limit, berth_error *error, berth_status *status)
+{
+    uint32_t used = 0;
+
+    *status = BERTH_OK;
+    while (used < limit) {
+        *status = leased_use(l, used % leased_layers(l), NULL, 0, error);
+        if (*status != BERTH_OK)
+            break;
+        used++;
+    }
+    return used;
+}
+
+typedef enum damage { DAMAGE_TRUNCATED, DAMAGE_REPLACED, DAMAGE_TOUCHED } damage;
+
+/* To a file, from the byte at `place` on. */
+static void
+do_damage(damage kind, const char *path, uint64_t place)
+{
+    const char *const other = fixture_format("%s.new", path);
+
+    switch (kind) {
+    case DAMAGE_TRUNCATED: fixture_truncate(path, fixture_size(path) - place); break;
+    case DAMAGE_REPLACED:
+        fixture_copy(path, other);
+        fixture_flip(other, place, 1);
+        CHECK_EQ(rename(other, path), 0);
+        break;
+    case DAMAGE_TOUCHED: fixture_flip(path, place, 1); break;
+    }
+}
+
+/* Between two passes; what the next ones say of it. */
+static void
+check_damage(damage kind, uint32_t shard, uint64_t part, uint64_t parts)
+{
+    const leased_options options = options_of(MIX_DISK, 2, NULL);
+    const char *const folder = leased_llama(3, 2);
+    const char *const path =
+        fixture_format("%s/model-%05u-of-00002.safetensors", folder, shard);
+    berth_status status;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, folder, &options);
+    T_REQUIRE(start(&l, 64 * KIB));
+    passes(&l, 1);
+    fixture_tick(path);
+    do_damage(kind, path, fixture_size(path) * part / parts);
+    for (uint32_t again = 0; again < 2; again++) { /* it stays so */
+        CHECK_LT(use_until_failure(&l, 4 * leased_layers(&l), &error, &status),
+                 4 * leased_layers(&l));
+        CHECK_EQ(status, BERTH_EIO);
+        CHECK(error.reason == BERTH_REASON_CHANGED
+              || error.reason == BERTH_REASON_TRUNCATED);
+        CHECK_STR(error.file, path);
+    }
+    CHECK_EQ(l.wrong, 0);
+    leased_end(&l);
+}
+
+/* A shard that is cut, replaced or written to, anywhere: said, and never used. */
+static void
+test_files_that_change(void)
+{
+    for (int kind = DAMAGE_TRUNCATED; kind <= DAMAGE_TOUCHED; kind++)
+        for (uint32_t shard = 1; shard <= 2; shard++)
+            for (uint32_t part = 0; part < 11; part++)
+                check_damage((damage)kind, shard, part, 11);
+}
+
+/* Every system call of the feeder fails in turn, once: said, or got over; then on. */
+static void
+test_reads_that_fail(void)
+{
+    const leased_options options = options_of(MIX_BOTH, 2, NULL);
+    uint32_t said = 0;
+    uint32_t runs = 0;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 2), &options);
+    l.options = (berthi_lease_options){ .io = BERTH_IO_BUFFERED,
+                                        .no_uring = true,
+                                        .readers = 1 };
+    for (uint64_t nth = 0; nth < 64; nth++) {
+        berth_status status;
+        berth_error error;
+        uint32_t used;
+
+        T_REQUIRE(start(&l, 64 * KIB));
+        passes(&l, 1);
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        used = use_until_failure(&l, 3 * leased_layers(&l), &error, &status);
+        berthi_fault_disarm();
+        runs++;
+        if (status != BERTH_OK) {
+            said++;
+            CHECK_LT(used, 3 * leased_layers(&l));
+            CHECK_EQ(error.status, status);
+            CHECK_EQ(status, BERTH_EIO);
+            CHECK_NE(error.message[0], '\0');
+        }
+        /* Asked for again it is read again: at most one more has failed meanwhile. */
+        (void)use_until_failure(&l, leased_layers(&l), &error, &status);
+        passes(&l, 2);
+        CHECK_EQ(l.wrong, 0);
+        leased_stop(&l);
+    }
+    CHECK_GT(said, 10);
+    T_NOTE("feeder: %u of %u failed calls were an acquire's", said, runs);
+    leased_end(&l);
+}
+
+static void
+test_every_call_can_fail(void)
+{
+    for (int no_uring = 0; no_uring < 2; no_uring++) {
+        const leased_options options = options_of(MIX_PARTS, 2, NULL);
+        fault_counts counts;
+        leased l;
+
+        leased_begin(&l, leased_llama(3, 1), &options);
+        l.options = (berthi_lease_options){
+            .ring_bytes = 64 * KIB, .no_uring = no_uring != 0, .readers = 2
+        };
+        counts = fault_loop("leases from the disk", leased_use_all, &l);
+        CHECK_GT(counts.memory, 20);
+        CHECK_GT(counts.system, 20);
+        l.model.context = l.planned.context;
+        leased_end(&l);
+    }
+}
+
+/* Any call of the device: told by somebody's acquire, and afterwards all is well. */
+static void
+test_device_faults(void)
+{
+    const leased_options options = options_of(MIX_PARTS, 2, NULL);
+    uint32_t said = 0;
+    uint64_t nth = 0;
+    leased l;
+
+    leased_begin(&l, leased_llama(3, 1), &options);
+    for (bool is_over = false; !is_over && nth < 2000; nth++) {
+        berth_status status;
+        berth_error error;
+
+        l.options.ring_bytes = 64 * KIB;
+        berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
+        status = leased_start(&l, &error);
+        if (status == BERTH_OK)
+            status = leased_pass(&l, NULL, &error);
+        is_over = berthi_fault_failures(BERTHI_FAULT_DEVICE) == 0;
+        berthi_fault_disarm();
+        if (status != BERTH_OK) {
+            said++;
+            CHECK_EQ(status, BERTH_ENODEV);
+            CHECK_EQ(error.status, status);
+        }
+        if (l.leases != NULL && status == BERTH_OK) {
+            passes(&l, 1);
+            CHECK_EQ(l.wrong, 0);
+        }
+        leased_stop(&l);
+    }
+    CHECK_GT(said, 30);
+    T_NOTE("leases from the disk: %llu device calls failed", (unsigned long long)nth);
+    leased_end(&l);
+}
+
+/* A device that is lost says so for ever; everything is given back all the same. */
+static void
+test_a_device_is_lost(void)
+{
+    for (uint32_t call = 30; call < 400; call += 23) {
+        const leased_options options = options_of(
+            (mix)(call % 3), 2,
+            fixture_format("sim:64MiB,h2d=500MB/s,lose=%u", call + 200));
+        berth_error error;
+        berth_status status;
+        leased l;
+
+        leased_begin(&l, leased_llama(LAYERS, 1), &options);
+        l.options.ring_bytes = 64 * KIB;
+        status = leased_start(&l, &error);
+        if (status == BERTH_OK)
+            (void)use_until_failure(&l, 400, &error, &status);
+        CHECK_EQ(status, BERTH_ENODEV);
+        CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
+        if (l.leases != NULL) {
+            (void)use_until_failure(&l, 400, &error, &status);
+            CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
+        }
+        CHECK_EQ(l.wrong, 0);
+        leased_end(&l);
+    }
+}
+
+/* ------------------------------------------------------------------------ waiting */
+
+/* A device that stands still: the ring stays full, and an acquire is told in time. */
+static void
+test_a_device_stands_still(void)
+{
+    const leased_options options =
+        options_of(MIX_DISK, 1, "sim:64MiB,h2d=500MB/s,clock=real,stall=4");
+    berth_status status;
+    berth_error error;
+    uint64_t begin;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 1), &options);
+    l.model.wait_ns = UINT64_C(100000000);
+    T_REQUIRE(start(&l, 64 * KIB));
+    begin = berthi_sys_now_ns();
+    (void)use_until_failure(&l, 100, &error, &status);
+    CHECK_EQ(status, BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+    CHECK_CONTAINS(error.tensor, "model.layers.");
+    CHECK_GE(berthi_sys_now_ns() - begin, UINT64_C(100000000));
+    CHECK_LT(berthi_sys_now_ns() - begin, UINT64_C(5000000000));
+    leased_end(&l);
+}
+
+/* The end comes while the feeder reads, waits for a slot, or copies. */
+static void
+test_destroyed_at_any_time(void)
+{
+    for (uint32_t i = 0; i < 60; i++) {
+        const leased_options options = options_of(
+            (mix)(i % 4), 1 + i % 2,
+            i % 8 == 0 ? "sim:64MiB,h2d=50MB/s,clock=real" : NULL);
+        uint64_t begin;
+        leased l;
+
+        leased_begin(&l, leased_llama(LAYERS, 1), &options);
+        T_REQUIRE(start(&l, 64 * KIB));
+        if (i % 3 == 0)
+            CHECK_EQ(berthi_leases_acquire(l.leases, layer_of(&l, 0), NULL, NULL), BERTH_OK);
+        if (i % 3 == 1)
+            (void)usleep(100 * i);
+        begin = berthi_sys_now_ns();
+        leased_stop(&l);
+        CHECK_LT(berthi_sys_now_ns() - begin, UINT64_C(1000000000));
+        leased_end(&l);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_passes_from_the_disk);
+    T_RUN(test_passes_on_simulated_devices);
+    T_RUN(test_two_devices);
+    T_RUN(test_weights_in_parts);
+    T_RUN(test_any_order);
+    T_RUN(test_bytes_come_once);
+    T_RUN(test_files_that_change);
+    T_RUN(test_reads_that_fail);
+    T_RUN(test_every_call_can_fail);
+    T_RUN(test_device_faults);
+    T_RUN(test_a_device_is_lost);
+    T_RUN(test_a_device_stands_still);
+    T_RUN(test_destroyed_at_any_time);
+    T_MAIN_END;
+}

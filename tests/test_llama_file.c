@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_llama_file.c - token ids from texts, logits into a file that berth reads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tools/llama_file.h"
+
+static void
+check_tokens(const char *text, const uint32_t *expected, uint32_t count)
+{
+    llama_tokens tokens = { .ids = NULL };
+
+    CHECK_EQ(llama_tokens_parse(&tokens, text, strlen(text), NULL), BERTH_OK);
+    if (!CHECK_EQ(tokens.count, count))
+        t_note("%s", text);
+    else if (count > 0)
+        CHECK_MEM(tokens.ids, expected, count * sizeof *expected);
+    llama_tokens_free(&tokens);
+    CHECK(tokens.ids == NULL);
+}
+
+static void
+test_parses(void)
+{
+    const uint32_t some[] = { 1, 20, 300 };
+    const uint32_t largest[] = { INT32_MAX, 0 };
+
+    check_tokens("1,20,300", some, 3);
+    check_tokens(" [1, 20,\n\t300]\r\n", some, 3);
+    check_tokens("001 20,,300", some, 3);
+    check_tokens("2147483647 0", largest, 2);
+    check_tokens("", NULL, 0);
+    check_tokens(" , ", NULL, 0);
+}
+
+static void
+test_refuses(void)
+{
+    static const struct {
+        const char *text;
+        const char *message;
+    } cases[] = {
+        { "1,x", "character 3 is neither a digit nor a comma" },
+        { "-1", "character 1 is neither a digit nor a comma" },
+        { "2147483648", "a number is no token" },
+        { "99999999999999999999999", "a number is no token" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        llama_tokens tokens = { .ids = NULL };
+        berth_error error;
+
+        CHECK_EQ(llama_tokens_parse(&tokens, cases[i].text, strlen(cases[i].text), &error),
+                 BERTH_EINVAL);
+        CHECK_STR(error.message, cases[i].message);
+        llama_tokens_free(&tokens);
+    }
+    /* A NUL is no end. */
+    {
+        llama_tokens tokens = { .ids = NULL };
+
+        CHECK_EQ(llama_tokens_parse(&tokens, "1\0002", 3, NULL), BERTH_EINVAL);
+        llama_tokens_free(&tokens);
+    }
+}
+
+static void
+test_reads_files(void)
+{
+    const char *const path = fixture_format("%s/tokens", fixture_folder());
+    llama_tokens tokens = { .ids = NULL };
+    char *const text = malloc(200000);
+    size_t length = 0;
+    uint32_t wrong = 0;
+    berth_error error;
+
+    for (uint32_t i = 0; i < 30000; i++)
+        length += (size_t)snprintf(text + length, 8, "%u ", (unsigned)i);
+    fixture_write(path, text, length);
+    CHECK_EQ(llama_tokens_read(&tokens, path, &error), BERTH_OK);
+    CHECK_EQ(tokens.count, 30000);
+    for (uint32_t i = 0; i < tokens.count; i++)
+        wrong += tokens.ids[i] != i;
+    CHECK_EQ(wrong, 0);
+    CHECK_EQ(llama_tokens_read(&tokens, "nowhere", &error), BERTH_ENOENT);
+    CHECK_STR(error.tensor, "nowhere");
+    CHECK_STR(error.message, "No such file or directory");
+    llama_tokens_free(&tokens);
+    free(text);
+}
+
+static void
+test_writes_logits(void)
+{
+    const char *const path = fixture_format("%s/logits.safetensors", fixture_folder());
+    const uint32_t ids[3] = { 5, 6, 70000 };
+    const float logits[6] = { 1, 2, 3, -4, 5.5f, 6 };
+    const int64_t stored[3] = { 5, 6, 70000 };
+    berth_context *context;
+    berth_checkpoint *checkpoint;
+    berth_tensor tensor;
+    int64_t read_ids[3];
+    float read_logits[6];
+    berth_error error;
+
+    CHECK_EQ(llama_logits_write(path, ids, 3, logits, 2, &error), BERTH_OK);
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    CHECK_EQ(berth_checkpoint_open(context, path,
+                                   &(berth_open_options){
+                                       .struct_size = sizeof(berth_open_options),
+                                       .strict = 1 },
+                                   &checkpoint, &error),
+             BERTH_OK);
+    CHECK_EQ(berth_checkpoint_tensor(checkpoint, 0, &tensor), BERTH_OK);
+    CHECK_STR(tensor.name, "input_ids");
+    CHECK_EQ(tensor.dtype, BERTH_I64);
+    CHECK_EQ(tensor.shape[1], 3);
+    CHECK_EQ(berth_checkpoint_read(checkpoint, 0, 0, 1, read_ids, sizeof read_ids, NULL),
+             BERTH_OK);
+    CHECK_MEM(read_ids, stored, sizeof stored);
+    CHECK_EQ(berth_checkpoint_tensor(checkpoint, 1, &tensor), BERTH_OK);
+    CHECK_STR(tensor.name, "logits");
+    CHECK_EQ(tensor.rank, 3);
+    CHECK_EQ(tensor.shape[0], 1);
+    CHECK_EQ(tensor.shape[1], 3);
+    CHECK_EQ(tensor.shape[2], 2);
+    CHECK_EQ(berth_checkpoint_read(checkpoint, 1, 0, 1, read_logits, sizeof read_logits,
+                                   NULL),
+             BERTH_OK);
+    CHECK_MEM(read_logits, logits, sizeof logits);
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
+static void
+test_cannot_write(void)
+{
+    const uint32_t id = 1;
+    const float logit = 1;
+    berth_error error;
+
+    CHECK_EQ(llama_logits_write("nowhere/logits", &id, 1, &logit, 1, &error), BERTH_EIO);
+    CHECK_STR(error.tensor, "nowhere/logits");
+    CHECK_EQ(llama_logits_write("/dev/full", &id, 1, &logit, 1, &error), BERTH_EIO);
+    CHECK_STR(error.message, "No space left on device");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_parses);
+    T_RUN(test_refuses);
+    T_RUN(test_reads_files);
+    T_RUN(test_writes_logits);
+    T_RUN(test_cannot_write);
+    T_MAIN_END;
+}

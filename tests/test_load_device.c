@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_device.c - loads onto simulated devices, and passes over what was loaded:
+ * every byte of every layer, when and where it is used.
+ */
+#include "tests/fixture.h"
+#include "tests/loaded.h"
+#include "tests/passed.h"
+#include "tests/t.h"
+
+#define LAYERS 6u
+#define KIB    UINT64_C(1024)
+#define MIB    (KIB * KIB)
+
+/* ---------------------------------------------------------------------------- loads */
+
+/* Loads, compares with `folder`, and passes over the layers. Returns tensors looked at.
+ */
+static uint64_t
+check_load(const char *source, const char *folder, berth_plan_options *options,
+           const char *words, berth_lease_summary *leases)
+{
+    berth_check_report report;
+    uint64_t looked = 0;
+    loaded l;
+
+    loaded_begin(&l, source, options, words);
+    loaded_load(&l);
+    if (!CHECK_EQ(l.status, BERTH_OK))
+        t_note("%s", l.error.message);
+    if (l.status == BERTH_OK) {
+        CHECK_EQ(l.report.planned_bytes, l.report.allocated_bytes);
+        loaded_check(&l, folder);
+        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+        looked = passed(&l, 3);
+        berth_model_leases(l.model, leases);
+        CHECK_EQ(l.p.summary.berth_count, report.tensors);
+    }
+    loaded_end(&l);
+    return looked;
+}
+
+static void
+test_resident(void)
+{
+    static const char *const clocks[] = {"virtual", "real"};
+    const char *const source = loaded_llama(LAYERS, "BF16", 2);
+
+    for (uint32_t i = 0; i < 2; i++) {
+        berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+        const char *const words =
+            fixture_format("sim:64MiB,h2d=25GB/s,clock=%s", clocks[i]);
+        berth_lease_summary leases;
+
+        CHECK_EQ(check_load(source, source, &options, words, &leases), 6 * 10 + 3);
+        CHECK_EQ(leases.acquired, 0);
+        options.type = BERTH_ENCODING_NF4;
+        options.double_quant = 1;
+        CHECK_EQ(check_load(source, loaded_quantized(source, &options), &options, words,
+                            &leases),
+                 6 * 10 + 3);
+    }
+}
+
+/* A layer has 9.01 MiB in BF16, all but 12 KiB of it in matrices. */
+static void
+test_streamed_from_host(void)
+{
+    static const char *const words[] = {
+        "sim:32MiB,h2d=5GB/s", "sim:32MiB,h2d=5GB/s,clock=real", "sim:22MiB;sim:22MiB"};
+    static const char *const budgets[] = {"0=32MiB,cpu=64MiB", "0=32MiB,cpu=64MiB",
+                                          "0=22MiB,1=22MiB,cpu=64MiB"};
+    const char *const source = loaded_large(LAYERS, 2);
+
+    for (uint32_t i = 0; i < 3; i++) {
+        berth_plan_options options = loaded_options(budgets[i]);
+        berth_lease_summary leases;
+
+        CHECK_EQ(check_load(source, source, &options, words[i], &leases),
+                 6 * 10 + 2); /* not the embedding */
+        CHECK_GT(leases.acquired, 3 * 2);
+        CHECK_GT(leases.copied_bytes, 3 * 9 * MIB);
+        CHECK_EQ(leases.disk_bytes, 0);
+        CHECK_EQ(leases.order_misses, 0);
+    }
+}
+
+static void
+test_streamed_from_disk(void)
+{
+    static const char *const words[] = {"sim:32MiB", NULL};
+    static const char *const budgets[] = {"0=32MiB,cpu=2MiB,disk=inf",
+                                          "cpu=32MiB,disk=inf"};
+    const char *const source = loaded_large(LAYERS, 2);
+
+    for (uint32_t i = 0; i < 2; i++) {
+        berth_plan_options options = loaded_options(budgets[i]);
+        berth_lease_summary leases;
+
+        CHECK_EQ(check_load(source, source, &options, words[i], &leases),
+                 6 * 10 + 2); /* not the embedding */
+        CHECK_GT(leases.disk_bytes, 3 * 9 * MIB);
+        CHECK_EQ(leases.order_misses, 0);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_resident);
+    T_RUN(test_streamed_from_host);
+    T_RUN(test_streamed_from_disk);
+    return t_end();
+}

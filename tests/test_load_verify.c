@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_load_verify.c - what is loaded is what a manifest says, told in the same pass. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define UP "model.layers.0.mlp.up_proj.weight"
+
+/* Turns a bit of a stored tensor: of its byte at `at`, from the end if negative. */
+static void
+damage(const char *folder, const char *name, int64_t at)
+{
+    berth_checkpoint *checkpoint;
+    berth_context *context;
+    berth_tensor tensor;
+    berth_shard shard;
+    uint64_t number;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    T_REQUIRE(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL) == BERTH_OK);
+    number = berth_checkpoint_find(checkpoint, name, strlen(name));
+    T_REQUIRE(berth_checkpoint_tensor(checkpoint, number, &tensor) == BERTH_OK);
+    berth_checkpoint_shard(checkpoint, tensor.shard, &shard);
+    fixture_flip(fixture_format("%s/%s", folder, shard.file),
+                 tensor.file_offset + (at < 0 ? tensor.bytes : 0) + (uint64_t)at, 0x10);
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
+/* Replaces a text in a file once. */
+static void
+edit(const char *path, const char *from, const char *to)
+{
+    size_t length;
+    char *const text = fixture_read(path, &length);
+    char *const at = strstr(text, from);
+    const char *made;
+
+    T_REQUIRE(at != NULL);
+    *at = '\0';
+    made = fixture_format("%s%s", text, to);
+    made = fixture_format("%s%s", made, at + strlen(from));
+    fixture_text(path, made);
+    free(text);
+}
+
+typedef struct wish {
+    const char *max_memory;
+    const char *words; /* devices */
+    int32_t type;
+    int32_t verify;
+    const char *manifest;
+    bool is_source;
+    uint32_t workers;
+} wish;
+
+static void
+load_as(loaded *l, const char *folder, const wish *w)
+{
+    berth_plan_options options =
+        loaded_options(w->max_memory != NULL ? w->max_memory : "cpu=1GiB");
+
+    options.type = w->type;
+    options.double_quant = w->type == BERTH_ENCODING_NF4;
+    loaded_begin(l, folder, &options, w->words);
+    l->options.verify = w->verify;
+    l->options.manifest = w->manifest;
+    l->options.is_source_of_manifest = w->is_source;
+    l->options.workers = w->workers;
+    l->options.ring_bytes = UINT64_C(16) << 20;
+    loaded_load(l);
+}
+
+static berth_status
+status_of(const char *folder, const wish *w)
+{
+    loaded l;
+
+    load_as(&l, folder, w);
+    loaded_end(&l);
+    return l.status;
+}
+
+/* ----------------------------------------------------------------------------- good */
+
+/* Every byte that is read is verified, whole and in parts, on one thread or several. */
+static void
+test_good(void)
+{
+    static const wish wishes[] = {
+        {.workers = 1},
+        {.workers = 4},
+        {.workers = 3, .type = BERTH_ENCODING_NF4},
+        {.workers = 3, .type = BERTH_ENCODING_INT8, .verify = BERTH_LOAD_VERIFY_REQUIRE},
+        {.max_memory = "0=64MiB,cpu=64MiB", .words = "sim:64MiB", .workers = 2},
+        {.verify = BERTH_LOAD_VERIFY_WARN}};
+    const char *const folder = loaded_wide(2);
+
+    (void)loaded_manifest(folder);
+    for (size_t i = 0; i < sizeof wishes / sizeof wishes[0]; i++) {
+        loaded l;
+
+        load_as(&l, folder, &wishes[i]);
+        if (!CHECK_EQ(l.status, BERTH_OK))
+            t_note("%zu: %s", i, l.error.message);
+        CHECK_EQ(l.report.verified_bytes, l.report.placed_bytes);
+        CHECK_EQ(l.report.verified_tensors, l.p.summary.berth_count);
+        CHECK_EQ(l.report.mismatches, 0);
+        loaded_end(&l);
+    }
+}
+
+static void
+test_without_manifest(void)
+{
+    static const int32_t modes[] = {BERTH_LOAD_VERIFY_AUTO, BERTH_LOAD_VERIFY_WARN,
+                                    BERTH_LOAD_VERIFY_NONE};
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    loaded l;
+
+    for (size_t i = 0; i < 3; i++) {
+        load_as(&l, folder, &(wish){.verify = modes[i]});
+        CHECK_EQ(l.status, BERTH_OK);
+        CHECK_EQ(l.report.verified_bytes, 0);
+        CHECK_EQ(l.report.verified_tensors, 0);
+        loaded_end(&l);
+    }
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_REQUIRE});
+    CHECK_EQ(l.status, BERTH_ENOENT);
+    CHECK_CONTAINS(l.error.file, "berth.manifest.json");
+    loaded_end(&l);
+    CHECK_EQ(status_of(folder, &(wish){.manifest = "/nonexistent/m.json"}), BERTH_ENOENT);
+    CHECK_EQ(status_of(folder, &(wish){.manifest = "/nonexistent/m.json",
+                                       .verify = BERTH_LOAD_VERIFY_NONE}),
+             BERTH_OK);
+}
+
+static void
+test_options(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+
+    CHECK_EQ(status_of(folder, &(wish){.verify = -1}), BERTH_EINVAL);
+    CHECK_EQ(status_of(folder, &(wish){.verify = BERTH_LOAD_VERIFY_NONE + 1}),
+             BERTH_EINVAL);
+}
+
+/* --------------------------------------------------------------------------- damage */
+
+static void
+check_found(const char *folder, const wish *w, const char *name)
+{
+    loaded l;
+
+    load_as(&l, folder, w);
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_EQ(l.error.reason, BERTH_REASON_DIGEST);
+    CHECK_STR(l.error.tensor, name);
+    CHECK_CONTAINS(l.error.file, ".safetensors");
+    CHECK_CONTAINS(l.error.message, "another crc32 than the manifest says");
+    CHECK((l.error.has & BERTH_HAS_EXPECTED) != 0);
+    CHECK((l.error.has & BERTH_HAS_ACTUAL) != 0);
+    CHECK((l.error.has & BERTH_HAS_CRC32) != 0);
+    CHECK(l.error.expected != l.error.actual);
+    CHECK_EQ(l.report.mismatches, 1);
+    loaded_end(&l);
+}
+
+/* The first, the last byte, one in the middle: whatever part it lies in. */
+static void
+test_damaged(void)
+{
+    static const int64_t places[] = {0, -1, 4500000};
+    const char *const folder = loaded_wide(1);
+
+    (void)loaded_manifest(folder);
+    for (size_t i = 0; i < 3; i++) {
+        loaded l;
+
+        damage(folder, UP, places[i]);
+        check_found(folder, &(wish){.workers = 1}, UP);
+        check_found(folder, &(wish){.workers = 4, .type = BERTH_ENCODING_NF4}, UP);
+        check_found(folder, &(wish){.verify = BERTH_LOAD_VERIFY_REQUIRE}, UP);
+        check_found(folder,
+                    &(wish){.max_memory = "0=64MiB,cpu=64MiB", .words = "sim:64MiB"}, UP);
+        load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_WARN});
+        CHECK_EQ(l.status, BERTH_OK);
+        CHECK_EQ(l.report.mismatches, 1);
+        CHECK_EQ(l.report.verified_tensors, l.p.summary.berth_count);
+        loaded_end(&l);
+        CHECK_EQ(status_of(folder, &(wish){.verify = BERTH_LOAD_VERIFY_NONE}), BERTH_OK);
+        damage(folder, UP, places[i]); /* whole again */
+        CHECK_EQ(status_of(folder, &(wish){.workers = 0}), BERTH_OK);
+    }
+}
+
+/* Statistics of what is encoded anew are read beside the conveyor. */
+static void
+test_damaged_statistics(void)
+{
+    berth_plan_options options = loaded_options("cpu=1GiB");
+    const char *folder;
+    loaded l;
+
+    options.type = BERTH_ENCODING_NF4;
+    folder = loaded_quantized(loaded_llama(1, "BF16", 1), &options);
+    load_as(&l, folder, &(wish){.type = BERTH_ENCODING_INT8});
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_GT(l.report.verified_bytes, l.report.placed_bytes);
+    loaded_end(&l);
+    damage(folder, UP ".absmax", -1);
+    check_found(folder, &(wish){.type = BERTH_ENCODING_INT8}, UP ".absmax");
+    /* Copied, they are parts like others. */
+    check_found(folder, &(wish){.type = BERTH_ENCODING_NATIVE}, UP ".absmax");
+}
+
+/* The manifest of what was made from it promises the source's bytes, too. */
+static void
+test_source(void)
+{
+    berth_plan_options options = loaded_options("cpu=1GiB");
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    const char *manifest;
+    wish w = {.is_source = true, .verify = BERTH_LOAD_VERIFY_REQUIRE};
+    loaded l;
+
+    options.type = BERTH_ENCODING_NF4;
+    manifest = fixture_format("%s/berth.manifest.json", loaded_quantized(folder, &options));
+    w.manifest = manifest;
+    load_as(&l, folder, &w);
+    if (!CHECK_EQ(l.status, BERTH_OK))
+        t_note("%s", l.error.message);
+    CHECK_EQ(l.report.verified_bytes, l.report.placed_bytes);
+    loaded_end(&l);
+    damage(folder, UP, 7);
+    check_found(folder, &w, UP);
+}
+
+/* -------------------------------------------------------------------------- entries */
+
+/* What nobody promised is not checked; what was promised of another file is refused. */
+static void
+test_entries(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    const char *const manifest = loaded_manifest(folder);
+    const uint64_t bytes = fixture_size(fixture_format("%s/model.safetensors", folder));
+    loaded l;
+
+    edit(manifest, UP, "model.layers.0.mlp.up_proj.weighs");
+    load_as(&l, folder, &(wish){.workers = 0});
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(l.report.verified_tensors, l.p.summary.berth_count - 1);
+    CHECK_EQ(l.report.mismatches, 0);
+    loaded_end(&l);
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_WARN});
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(l.report.mismatches, 2); /* each side has one that the other lacks */
+    loaded_end(&l);
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_REQUIRE});
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_EQ(l.error.reason, BERTH_REASON_MANIFEST_ENTRY);
+    loaded_end(&l);
+    edit(manifest, fixture_format("%llu", (unsigned long long)bytes),
+         fixture_format("%llu", (unsigned long long)bytes + 8));
+    load_as(&l, folder, &(wish){.workers = 0});
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_EQ(l.error.reason, BERTH_REASON_MANIFEST_ENTRY);
+    CHECK_EQ(l.error.expected, bytes + 8);
+    CHECK_EQ(l.error.actual, bytes);
+    loaded_end(&l);
+    fixture_text(manifest, "{");
+    CHECK_EQ(status_of(folder, &(wish){.workers = 0}), BERTH_EFORMAT);
+}
+
+/* A warning names what it is about. */
+static void
+keep_line(void *user, int32_t level, const char *line)
+{
+    char *const text = user;
+
+    if (level == BERTH_LOG_WARNING)
+        snprintf(text, 1024, "%s", line);
+}
+
+static void
+check_warning(const char *folder, int32_t verify, const char *expected)
+{
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    char text[1024] = "";
+    const berth_context_options hooks = {
+        .struct_size = sizeof hooks, .log = keep_line, .log_user = text};
+    berth_checkpoint *checkpoint = NULL;
+    berth_context *context = NULL;
+    berth_model *model = NULL;
+    berth_load_options load;
+    berth_plan *plan = NULL;
+    berth_job *job = NULL;
+
+    berth_load_options_init(&load);
+    load.verify = verify;
+    CHECK_EQ(berth_context_create(&hooks, &context, NULL), BERTH_OK);
+    CHECK_EQ(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL), BERTH_OK);
+    CHECK_EQ(berth_plan_create(context, checkpoint, &options, &plan, NULL), BERTH_OK);
+    CHECK_EQ(berth_load_start(context, checkpoint, plan, &load, &job, NULL), BERTH_OK);
+    CHECK_EQ(berth_load_finish(job, &model, NULL), BERTH_OK);
+    if (expected == NULL) {
+        CHECK_STR(text, "");
+    } else {
+        CHECK_CONTAINS(text, expected);
+        CHECK_CONTAINS(text, UP);
+        CHECK_CONTAINS(text, "model.safetensors");
+    }
+    berth_model_destroy(model);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
+static void
+test_warnings(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    const char *const manifest = loaded_manifest(folder);
+
+    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, NULL);
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, NULL);
+    damage(folder, UP, 0);
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, "loaded all the same");
+    edit(manifest, UP, UP "x");
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, "not verified: ");
+    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, "not verified, as other");
+}
+
+/* --------------------------------------------------------------------------- faults */
+
+static berth_status
+load_once(void *user, berth_context *context, berth_error *error)
+{
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_checkpoint *checkpoint = NULL;
+    berth_model *model = NULL;
+    berth_load_options load;
+    berth_plan *plan = NULL;
+    berth_job *job = NULL;
+    berth_status status;
+
+    berth_load_options_init(&load);
+    load.workers = 2;
+    load.verify = BERTH_LOAD_VERIFY_REQUIRE;
+    status = berth_checkpoint_open(context, user, NULL, &checkpoint, error);
+    if (status == BERTH_OK)
+        status = berth_plan_create(context, checkpoint, &options, &plan, error);
+    if (status == BERTH_OK)
+        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, error);
+    CHECK((status == BERTH_OK) == (model != NULL));
+    berth_model_destroy(model);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return status;
+}
+
+static void
+test_all_calls_can_fail(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 2);
+    fault_counts counts;
+
+    (void)loaded_manifest(folder);
+    counts = fault_loop("verified load", load_once, (void *)(uintptr_t)folder);
+    CHECK_GT(counts.memory, 60);
+    CHECK_GT(counts.system, 30);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_good);
+    T_RUN(test_without_manifest);
+    T_RUN(test_options);
+    T_RUN(test_damaged);
+    T_RUN(test_damaged_statistics);
+    T_RUN(test_source);
+    T_RUN(test_entries);
+    T_RUN(test_warnings);
+    T_RUN(test_all_calls_can_fail);
+    return t_end();
+}

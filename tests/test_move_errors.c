@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_move_errors.c - moves that fail or are cancelled at any place: no byte is lost,
+ * and the model is what it was, or asleep.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/base.h"
+#include "kernels/sys.h"
+#include "loader/model.h"
+#include "tests/fixture.h"
+#include "tests/moved.h"
+#include "tests/passed.h"
+#include "tests/t.h"
+
+#define LAYERS 3u
+#define KIB    UINT64_C(1024)
+#define MIB    (KIB * KIB)
+
+/* -------------------------------------------------------------------- what is failed */
+
+/* Two models of one plan, and another plan for the first one. */
+typedef struct scene {
+    moved m;
+    berth_plan *other_plan;
+    berth_model *other; /* asleep */
+} scene;
+
+typedef berth_status (*scene_function)(scene *s);
+
+static void
+scene_begin(scene *s, const char *memory, const char *other_memory, const char *words)
+{
+    berth_plan_options options = loaded_options(memory);
+    berth_load_options load;
+    berth_job *job;
+
+    memset(s, 0, sizeof *s);
+    moved_begin(&s->m, loaded_llama(LAYERS, "BF16", 2), &options, words);
+    options.finding = NULL;
+    options.max_memory = other_memory;
+    s->other_plan = moved_plan(&s->m, &options);
+    CHECK_EQ(moved_sleep(&s->m), BERTH_OK);
+    berth_load_options_init(&load);
+    load.devices = s->m.l.devices;
+    CHECK_EQ(berth_load_start(s->m.l.p.context, s->m.l.p.checkpoint, s->m.l.p.plan, &load,
+                              &job, NULL),
+             BERTH_OK);
+    CHECK_EQ(berth_load_finish(job, &s->other, NULL), BERTH_OK);
+    if (s->other == NULL)
+        abort();
+    CHECK_EQ(berth_model_sleep_start(s->other, NULL, &job, NULL), BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
+    CHECK_EQ(moved_wake(&s->m), BERTH_OK);
+}
+
+static void
+scene_end(scene *s)
+{
+    berth_model_destroy(s->other);
+    berth_model_destroy(s->m.l.model);
+    s->m.l.model = NULL;
+    moved_free_plans();
+    moved_end(&s->m);
+}
+
+static berth_status
+sleep_other(scene *s)
+{
+    berth_job *job;
+    const berth_status status =
+        berth_model_sleep_start(s->other, NULL, &job, &s->m.error);
+
+    return moved_finish(&s->m, status, job);
+}
+
+/* The first model as it was, whatever has happened. Returns how often it was asleep. */
+static uint32_t
+repair(scene *s)
+{
+    uint32_t count = 0;
+
+    if (berth_model_get_state(s->other) == BERTH_MODEL_AWAKE)
+        CHECK_EQ(sleep_other(s), BERTH_OK);
+    if (berth_model_get_state(s->m.l.model) == BERTH_MODEL_ASLEEP) {
+        count++;
+        moved_is_ok(&s->m, moved_wake(&s->m));
+    }
+    CHECK_EQ(berth_model_get_state(s->other), BERTH_MODEL_ASLEEP);
+    moved_check(&s->m);
+    return count;
+}
+
+static berth_status
+sleep_and_wake(scene *s)
+{
+    const berth_status status = moved_sleep(&s->m);
+
+    return status == BERTH_OK ? moved_wake(&s->m) : status;
+}
+
+static berth_status
+sleep_without(scene *s)
+{
+    berth_status status;
+
+    s->m.options.discards = 1;
+    status = sleep_and_wake(s);
+    s->m.options.discards = 0;
+    return status;
+}
+
+static berth_status
+move_and_back(scene *s)
+{
+    const berth_status status = moved_move(&s->m, s->other_plan);
+
+    return status == BERTH_OK ? moved_move(&s->m, s->m.l.p.plan) : status;
+}
+
+static berth_status
+swap(scene *s)
+{
+    return moved_swap(&s->m, s->other);
+}
+
+/*
+ * With the n-th call of a kind failing, for all n, or for every third. Returns how many
+ * runs failed.
+ */
+static uint64_t
+fail_each(scene *s, scene_function function, berthi_fault_kind kind, bool persistent)
+{
+    const uint64_t memory = moved_used(&s->m);
+    uint64_t failed = 0;
+    uint32_t asleep = 0;
+    berth_status status;
+
+    for (uint64_t nth = 0;; nth += (getenv("T_THOROUGH") != NULL) ? 1 : 3) {
+        bool is_due;
+
+        berthi_fault_arm(kind, nth, persistent);
+        status = function(s);
+        is_due = berthi_fault_failures(kind) > 0;
+        berthi_fault_disarm();
+        failed += status != BERTH_OK;
+        if (status != BERTH_OK && kind == BERTHI_FAULT_MEMORY)
+            CHECK_EQ(status, BERTH_ENOMEM);
+        asleep += repair(s);
+        if (berth_model_get_state(s->m.l.model) == BERTH_MODEL_AWAKE)
+            (void)moved_move(&s->m, s->m.l.p.plan); /* it may have got to the other */
+        CHECK_EQ(moved_used(&s->m), memory);
+        if (!is_due)
+            break;
+    }
+    CHECK_EQ(status, BERTH_OK);
+    T_NOTE("%llu failures, asleep after %u", (unsigned long long)failed, asleep);
+    return failed;
+}
+
+static void
+fail_all(scene *s, scene_function function, uint64_t least)
+{
+    for (uint32_t persistent = 0; persistent < 2; persistent++) {
+        CHECK_GT(fail_each(s, function, BERTHI_FAULT_MEMORY, persistent), 2);
+        (void)fail_each(s, function, BERTHI_FAULT_SYSTEM, persistent);
+        CHECK_GT(fail_each(s, function, BERTHI_FAULT_DEVICE, persistent), least);
+    }
+}
+
+static void
+test_calls_fail(void)
+{
+    static const scene_function functions[] = {sleep_and_wake, sleep_without,
+                                               move_and_back, swap};
+    scene s;
+
+    scene_begin(&s, "0=6MiB,cpu=16MiB", "0=5MiB,cpu=16MiB", "sim:6MiB,h2d=25GB/s");
+    for (uint32_t i = 0; i < 4; i++)
+        fail_all(&s, functions[i], 3);
+    scene_end(&s);
+}
+
+static void
+test_calls_fail_on_two_devices(void)
+{
+    scene s;
+
+    scene_begin(&s, "0=4MiB,1=4MiB,cpu=16MiB", "0=2MiB,1=5MiB,cpu=16MiB",
+                "sim:64MiB;sim:64MiB");
+    fail_all(&s, move_and_back, 6);
+    fail_all(&s, swap, 6);
+    scene_end(&s);
+}
+
+/* ---------------------------------------------------------------------------- cancel */
+
+/* At 0 ms before anything was done; later whenever it is, or when all has been. */
+static berth_status
+cancel_after(scene *s, berth_status status, berth_job *job, uint32_t ms)
+{
+    CHECK_EQ(status, BERTH_OK);
+    (void)berth_job_wait(job, ms);
+    berth_job_cancel(job);
+    if (ms == 0) /* the call that hold() began */
+        berthi_model_leave(s->m.l.model);
+    status = moved_finish(&s->m, status, job);
+    CHECK(status == BERTH_ECANCELLED || (status == BERTH_OK && ms > 0));
+    return status;
+}
+
+/* A job that is started now waits for a call about the model. */
+static void
+hold(scene *s, uint32_t ms)
+{
+    if (ms == 0)
+        atomic_fetch_add(&s->m.l.model->gate, 1);
+}
+
+static void
+test_cancelled(void)
+{
+    berth_model *model;
+    scene s;
+
+    scene_begin(&s, "0=6MiB,cpu=16MiB", "0=5MiB,cpu=16MiB",
+                "sim:6MiB,clock=real,h2d=200MB/s,d2h=200MB/s");
+    model = s.m.l.model;
+    for (uint32_t ms = 0; ms < 48; ms += (getenv("T_THOROUGH") != NULL) ? 2 : 12) {
+        berth_job *job = NULL;
+        berth_status status;
+
+        hold(&s, ms);
+        status = berth_model_sleep_start(model, NULL, &job, &s.m.error);
+        status = cancel_after(&s, status, job, ms);
+        CHECK_EQ(berth_model_get_state(model) == BERTH_MODEL_ASLEEP, status == BERTH_OK);
+        if (berth_model_get_state(model) == BERTH_MODEL_AWAKE)
+            CHECK_EQ(moved_sleep(&s.m), BERTH_OK);
+        hold(&s, ms);
+        status = berth_model_wake_start(model, NULL, &job, &s.m.error);
+        status = cancel_after(&s, status, job, ms);
+        CHECK_EQ(berth_model_get_state(model) == BERTH_MODEL_AWAKE, status == BERTH_OK);
+        (void)repair(&s);
+        hold(&s, ms);
+        status = berth_model_swap_start(model, s.other, NULL, &job, &s.m.error);
+        status = cancel_after(&s, status, job, ms);
+        CHECK_EQ(berth_model_get_state(model) == BERTH_MODEL_AWAKE,
+                 status == BERTH_ECANCELLED);
+        (void)repair(&s);
+        hold(&s, ms);
+        status = berth_model_move_start(model, s.other_plan, NULL, &job, &s.m.error);
+        status = cancel_after(&s, status, job, ms);
+        CHECK_EQ(repair(&s), 0);
+        CHECK_EQ(moved_move(&s.m, s.m.l.p.plan), BERTH_OK);
+    }
+    scene_end(&s);
+}
+
+/* ---------------------------------------------------------------------------- misuse */
+
+static void
+test_arguments(void)
+{
+    berth_plan_options options = loaded_options("0=6MiB,cpu=16MiB");
+    berth_move_options wrong;
+    berth_error error;
+    berth_job *job;
+    scene s;
+
+    scene_begin(&s, "0=6MiB,cpu=16MiB", "0=5MiB,cpu=16MiB", "sim:16MiB");
+    berth_move_options_init(&wrong);
+    wrong.struct_size = sizeof wrong + 8;
+    CHECK_EQ(berth_model_sleep_start(NULL, NULL, &job, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "is NULL");
+    CHECK(job == NULL);
+    CHECK_EQ(berth_model_wake_start(s.m.l.model, NULL, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_model_move_start(s.m.l.model, NULL, NULL, &job, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_model_swap_start(s.m.l.model, NULL, NULL, &job, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_model_swap_start(s.m.l.model, s.m.l.model, NULL, &job, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_MOVING);
+    CHECK_EQ(berth_model_swap_start(s.other, s.m.l.model, NULL, &job, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
+    CHECK_EQ(berth_model_move_start(s.other, s.other_plan, NULL, &job, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
+    CHECK_STR(berth_reason_advice(error.reason), "wake the model first");
+    /* Others than those that were loaded. */
+    options.finding = NULL;
+    options.type = BERTH_ENCODING_NF4;
+    CHECK_EQ(moved_move(&s.m, moved_plan(&s.m, &options)), BERTH_EINVAL);
+    CHECK_CONTAINS(s.m.error.message, "other encodings");
+    options.type = BERTH_ENCODING_NATIVE;
+    options.max_memory = "0=6MiB,1=6MiB,cpu=16MiB";
+    CHECK_EQ(moved_move(&s.m, moved_plan(&s.m, &options)), BERTH_EINVAL);
+    CHECK_CONTAINS(s.m.error.message, "has 2 GPUs, and the model 1 devices");
+    moved_check(&s.m);
+    scene_end(&s);
+}
+
+static void
+test_no_room(void)
+{
+    berth_plan_options options = loaded_options("0=24MiB,cpu=64MiB");
+    berth_plan *large;
+    moved m;
+
+    moved_begin(&m, loaded_large(LAYERS, 1), &options, "sim:24MiB");
+    options.finding = NULL;
+    options.max_memory = "0=64MiB,cpu=64MiB";
+    large = moved_plan(&m, &options);
+    CHECK_EQ(moved_move(&m, large), BERTH_ENOFIT);
+    CHECK_CONTAINS(m.error.message, "cuda:0 has no room for its part of the plan");
+    CHECK_EQ(m.error.has & BERTH_HAS_BYTES, BERTH_HAS_BYTES);
+    CHECK_EQ(m.error.actual, 24 * MIB);
+    CHECK_GT(m.error.expected, 24 * MIB);
+    moved_check(&m);
+    moved_free_plans();
+    moved_end(&m);
+}
+
+/* What was encoded lies in no file. */
+static void
+test_encoded_weights_stay_in_memory(void)
+{
+    static const char *const pins[] = {"model.layers.1=disk"};
+    berth_plan_options options = loaded_options("0=32MiB,cpu=64MiB,disk=inf");
+    moved m;
+
+    options.type = BERTH_ENCODING_NF4;
+    moved_begin(&m, loaded_large(6, 1), &options, "sim:32MiB");
+    options.finding = NULL;
+    options.pins = pins;
+    options.pin_count = 1;
+    CHECK_EQ(moved_move(&m, moved_plan(&m, &options)), BERTH_EUNSUPPORTED);
+    CHECK_CONTAINS(m.error.message, "was encoded while it was loaded");
+    moved_check(&m);
+    moved_free_plans();
+    moved_end(&m);
+}
+
+static void
+test_leased_layers_keep_it_awake(void)
+{
+    berth_plan_options options = loaded_options("0=32MiB,cpu=64MiB");
+    berth_lease_summary leases;
+    uint32_t leased = 0;
+    berth_error error;
+    moved m;
+
+    moved_begin(&m, loaded_large(6, 1), &options, "sim:32MiB");
+    for (uint32_t i = 0; i < m.l.p.summary.layer_count; i++) {
+        berth_plan_layer layer;
+
+        CHECK_EQ(berth_plan_get_layer(m.l.p.plan, i, &layer), BERTH_OK);
+        if (layer.cause == BERTH_PLAN_SHORT && layer.link_bytes > 0)
+            leased = i;
+    }
+    CHECK_EQ(berth_layer_acquire(m.l.model, leased, NULL, NULL), BERTH_OK);
+    berth_model_leases(m.l.model, &leases);
+    CHECK_GT(leases.acquired, 0);
+    CHECK_EQ(moved_sleep(&m), BERTH_EINVAL);
+    CHECK_EQ(m.error.reason, BERTH_REASON_LEASED);
+    CHECK_EQ(moved_move(&m, m.l.p.plan), BERTH_EINVAL);
+    CHECK_EQ(m.error.reason, BERTH_REASON_LEASED);
+    CHECK_EQ(berth_layer_release(m.l.model, leased, NULL, &error), BERTH_OK);
+    CHECK_EQ(moved_sleep(&m), BERTH_OK);
+    CHECK_EQ(moved_wake(&m), BERTH_OK);
+    CHECK_EQ(passed(&m.l, 1), m.looked);
+    moved_end(&m);
+}
+
+/* While a job has the model. */
+static void
+test_refused_meanwhile(void)
+{
+    berth_plan_options options = loaded_options("0=16MiB,cpu=16MiB");
+    berth_error error;
+    berth_job *second;
+    berth_job *job;
+    uint32_t crc;
+    moved m;
+
+    moved_begin(&m, loaded_llama(LAYERS, "BF16", 1), &options, "sim:16MiB");
+    /* The job waits for a call that does not end before it is told to. */
+    CHECK_EQ(berthi_model_enter(m.l.model, &error), BERTH_OK);
+    CHECK_EQ(berth_model_sleep_start(m.l.model, NULL, &job, &error), BERTH_OK);
+    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_MOVING);
+    CHECK_EQ(berth_layer_acquire(m.l.model, 0, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_MOVING);
+    CHECK_EQ(berth_layer_release(m.l.model, 0, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_model_digest(m.l.model, 0, &crc, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_model_wake_start(m.l.model, NULL, &second, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_MOVING);
+    CHECK_EQ(berth_model_sleep_start(m.l.model, NULL, &second, &error), BERTH_EINVAL);
+    CHECK(second == NULL);
+    berthi_model_leave(m.l.model);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_ASLEEP);
+    moved_end(&m);
+}
+
+/* What was left in the checkpoint has to be there. */
+static void
+test_files_that_change(void)
+{
+    const char *const folder = loaded_llama(LAYERS, "BF16", 1);
+    berth_plan_options options = loaded_options("0=16MiB,cpu=16MiB");
+    moved m;
+
+    moved_begin(&m, folder, &options, "sim:16MiB");
+    m.options.discards = 1;
+    CHECK_EQ(moved_sleep(&m), BERTH_OK);
+    fixture_truncate(fixture_format("%s/model.safetensors", folder), 100000);
+    CHECK_EQ(moved_wake(&m), BERTH_EIO);
+    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_ASLEEP);
+    CHECK_EQ(moved_free(&m, 0), 16 * MIB);
+    CHECK_EQ(moved_wake(&m), BERTH_EIO);
+    moved_end(&m);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_calls_fail);
+    T_RUN(test_calls_fail_on_two_devices);
+    T_RUN(test_cancelled);
+    T_RUN(test_arguments);
+    T_RUN(test_no_room);
+    T_RUN(test_encoded_weights_stay_in_memory);
+    T_RUN(test_leased_layers_keep_it_awake);
+    T_RUN(test_refused_meanwhile);
+    T_RUN(test_files_that_change);
+    return t_end();
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plan_bound.c - the planner that is told where: pins, maps; and its refusals. */
+#include "placement/plan.h"
+#include "tests/given.h"
+#include "tests/t.h"
+
+/* -------------------------------------------------------------------------- pins */
+
+/* What stays on a device everywhere else, bound to the host: it is brought. */
+static void
+test_pinned_away(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.n 3 f @1\na.w 2 d\nlayer b 0\nb.w 2 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, 7, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    given_plan(&g, "cuda:0: weights 4 slots 1x of 3 link 3 layers 2 berths 2\n"
+               "cpu: weights 3 free 57 layers 0 berths 1\n"
+               "a: home 0,  bytes 5 resident 2 link 3; computed on cuda:0, lies on "
+               "cpu: pinned\n"
+               "  1@0+3 a.n 0@0+2 a.w\n"
+               "b: home 0,  bytes 2 resident 2; fits on cuda:0\n"
+               "  0@2+2 b.w\n"
+               "all: bytes 7 resident 4 streamed 3 link 3 cuts 0 bound 1 of 0\n"
+               "times: pass 1 first 1.1 compute 0.35 link 0.75 load 7 host 0.95 "
+               "tokens 1000 a second\n");
+    g.tiers[0].budget = 2 * GIVEN_UNIT;
+    given_plan(&g, "is short of 1.25 KiB: the smallest change that would do ; 7");
+}
+
+static void
+test_pins(void)
+{
+    given g;
+
+    given_begin(
+        &g,
+        "layer t 0\nt.w 6 i @2\nlayer a 1\na.n 1 f @2\na.v 2 d @2\na.w 4 d\n"
+        "layer b 1\nb.n 1 f\nb.v 2 d @1\nb.w 4 d\nlayer c 1\nc.n 1 f @2\nc.w 3 d @3\n"
+        "layer d 0\nd.e 1 e #0 @2\nd.f 1 e #0 @3\nd.w 1 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 40, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_GPU, 40, 0, 2, 10);
+    given_tier(&g, BERTHI_TIER_CPU, 40, 0, 2, 5);
+    given_tier(&g, BERTHI_TIER_DISK, 40, 0, 1, 1);
+    g.input.expert_count = 1;
+    g.input.experts_used = 1;
+    given_plan(&g, "cuda:0: weights 1 cache 1 slots 2x of 4 expert 2 free 28 link 4 "
+               "layers 2 berths 1\n"
+               "cuda:1: weights 11 cache 2 slots 2x of 3 free 21 link 3 layers 3 "
+               "berths 4\n"
+               "cpu: weights 11 free 29 layers 0 berths 5\n"
+               "disk: weights 4 free 36 link 3 layers 0 berths 2\n"
+               "t: home 1,  bytes 6; computed on cuda:1, lies on cpu: pinned\n"
+               "  2@0+6 t.w\n"
+               "a: home 1,  bytes 7 resident 4 link 3 cache 1; computed on cuda:1, "
+               "lies on cpu: pinned\n"
+               "  2@6+1 a.n 2@7+2 a.v 1@0+4 a.w\n"
+               "b: home 1,  bytes 7 resident 7 cache 1; computed on cuda:1, lies on "
+               "cuda:1: pinned\n"
+               "  1@4+1 b.n 1@5+2 b.v 1@7+4 b.w\n"
+               "c: home 0,  bytes 4 link 4 cache 1; computed on cuda:0, lies on disk: "
+               "pinned\n"
+               "  2@9+1 c.n 3@0+3 c.w\n"
+               "d: home 0,  bytes 3 resident 1; computed on cuda:0, lies on disk: "
+               "pinned; 1 slot for 1 expert, 100 % hits if all are as likely\n"
+               "  e2@10+1 d.e e3@3+1 d.f 0@0+1 d.w\n"
+               "all: bytes 27 resident 12 streamed 15 link 7 disk 3 cuts 1 bound 2 of "
+               "1\n"
+               "times: pass 3 first 3.5 compute 2 link 1.5 disk 3 load 23 host 5.8 "
+               "tokens 333.333 a second\n");
+}
+
+static void
+test_pins_refused(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 1 d @0\na.w 1 d @1\n");
+    given_tier(&g, BERTHI_TIER_GPU, 40, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_GPU, 40, 0, 1, 1);
+    given_plan(&g, "is pinned to two devices: a layer is computed on one");
+    g.tensors[0].tier = 1;
+    given_plan(&g, "cuda:0: free 40 layers 0 berths 0\n"
+               "cuda:1: weights 2 free 38 layers 1 berths 2\n"
+               "a: home 1,  bytes 2 resident 2; computed on cuda:1, lies on cuda:1: "
+               "pinned\n"
+               "  1@0+1 a.v 1@1+1 a.w\n"
+               "all: bytes 2 resident 2 cuts 0 bound 0 of 0\n"
+               "times: pass 2 first 2 compute 2 load 2 tokens 500 a second\n");
+    /* Fixed: more than there is, by one unit. */
+    g.tiers[1].budget = GIVEN_UNIT;
+    given_plan(&g, "is short of 256 B: the smallest change that would do ; 2");
+    g.tiers[1].budget = 2 * GIVEN_UNIT;
+    given_plan(&g, "cuda:0: free 40 layers 0 berths 0\n"
+               "cuda:1: weights 2 layers 1 berths 2\n"
+               "a: home 1,  bytes 2 resident 2; computed on cuda:1, lies on cuda:1: "
+               "pinned\n"
+               "  1@0+1 a.v 1@1+1 a.w\n"
+               "all: bytes 2 resident 2 cuts 0 bound 0 of 0\n"
+               "times: pass 2 first 2 compute 2 load 2 tokens 500 a second\n");
+}
+
+/* -------------------------------------------------------------------------- maps */
+
+static void
+test_mapped(void)
+{
+    given g;
+
+    given_begin(
+        &g,
+        "layer a 1\na.u 1 d @1\na.v 2 d @0\na.w 2 d @1\nlayer b 2\nb.w 4 d @2\n"
+        "layer c 1\nc.v 3 f @2\nc.w 1 i @3\nlayer e 0\nlayer d 0\nd.v 4 d @0\nd.w 4 d @1\n");
+    given_tier(&g, BERTHI_TIER_GPU, 12, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_GPU, 40, 0, 2, 10);
+    given_tier(&g, BERTHI_TIER_CPU, 40, 0, 2, 5);
+    given_tier(&g, BERTHI_TIER_DISK, 40, 0, 1, 1);
+    g.input.is_mapped = true;
+    given_plan(&g, "cuda:0: weights 6 cache 3 slots 1x of 4 link 7 layers 4 berths 2\n"
+               "cuda:1: weights 7 cache 1 free 32 layers 1 berths 3\n"
+               "cpu: weights 7 free 33 layers 0 berths 2\n"
+               "disk: weights 1 free 39 layers 0 berths 1\n"
+               "a: home 1,  bytes 5 resident 5 cache 1; computed on cuda:1, lies on "
+               "cuda:1: the device map says so\n"
+               "  1@0+1 a.u 0@0+2 a.v 1@1+2 a.w\n"
+               "b: home 0,  bytes 4 link 4 cache 2; computed on cuda:0, lies on cpu: "
+               "the device map says so\n"
+               "  2@0+4 b.w\n"
+               "c: home 0,  bytes 4 link 3 cache 1; computed on cuda:0, lies on disk: "
+               "the device map says so\n"
+               "  2@4+3 c.v 3@0+1 c.w\n"
+               "e: home 0, ; computed on cuda:0, lies on cuda:0: the device map says "
+               "so\n"
+               " \n"
+               "d: home 0,  bytes 8 resident 8; computed on cuda:0, lies on cuda:1: "
+               "the device map says so\n"
+               "  0@2+4 d.v 1@3+4 d.w\n"
+               "all: bytes 21 resident 13 streamed 8 link 7 cuts 1 bound 1 of 0\n"
+               "times: pass 2.25 first 2.65 compute 1.5 link 1.75 load 20 host 2.9 "
+               "tokens 444.444 a second\n");
+    g.tiers[0].budget = 5 * GIVEN_UNIT; /* followed all the same */
+    given_plan(&g, "cuda:0: weights 6 cache 3 slots 1x of 4 link 7 layers 4 berths 2\n"
+               "cuda:1: weights 7 cache 1 free 32 layers 1 berths 3\n"
+               "cpu: weights 7 free 33 layers 0 berths 2\n"
+               "disk: weights 1 free 39 layers 0 berths 1\n"
+               "a: home 1,  bytes 5 resident 5 cache 1; computed on cuda:1, lies on "
+               "cuda:1: the device map says so\n"
+               "  1@0+1 a.u 0@0+2 a.v 1@1+2 a.w\n"
+               "b: home 0,  bytes 4 link 4 cache 2; computed on cuda:0, lies on cpu: "
+               "the device map says so\n"
+               "  2@0+4 b.w\n"
+               "c: home 0,  bytes 4 link 3 cache 1; computed on cuda:0, lies on disk: "
+               "the device map says so\n"
+               "  2@4+3 c.v 3@0+1 c.w\n"
+               "e: home 0, ; computed on cuda:0, lies on cuda:0: the device map says "
+               "so\n"
+               " \n"
+               "d: home 0,  bytes 8 resident 8; computed on cuda:0, lies on cuda:1: "
+               "the device map says so\n"
+               "  0@2+4 d.v 1@3+4 d.w\n"
+               "all: bytes 21 resident 13 streamed 8 link 7 cuts 1 bound 1 of 0\n"
+               "times: pass 2.25 first 2.65 compute 1.5 link 1.75 load 20 host 2.9 "
+               "tokens 444.444 a second\n");
+}
+
+/* ---------------------------------------------------------------------- refusals */
+
+static void
+test_no_fit(void)
+{
+    given g;
+
+    given_begin(&g, GIVEN_LAYERS);
+    given_tier(&g, BERTHI_TIER_GPU, 20, 4, 4, 20);
+    given_plan(&g, "is short of 6.25 KiB: the smallest change that would do ; 45");
+    given_tier(&g, BERTHI_TIER_CPU, 10, 0, 4, 20);
+    given_plan(&g, "is short of 4.50 KiB: the smallest change that would do ; 38");
+    g.input.no_offload = true;
+    given_plan(&g, "is short of 6.25 KiB: the smallest change that would do ; 45");
+    /* Enough for a second device, which has the larger part. */
+    given_begin(&g, GIVEN_LAYERS);
+    given_tier(&g, BERTHI_TIER_GPU, 12, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_GPU, 14, 0, 4, 20);
+    given_plan(&g, "is short of 2.50 KiB: the smallest change that would do ; 24");
+    /* The host is what lacks least; the disk is no help where nothing may go there. */
+    g.input.tier_count = 1;
+    given_tier(&g, BERTHI_TIER_CPU, 9, 0, 4, 20);
+    given_plan(&g, "is short of 4.50 KiB: the smallest change that would do ; 30");
+    given_tier(&g, BERTHI_TIER_DISK, 11, 0, 4, 20);
+    given_plan(&g, "is short of 4.00 KiB: the smallest change that would do ; 28");
+    given_tier(&g, BERTHI_TIER_DISK, 12, 0, 4, 20);
+    g.tiers[2] = g.tiers[3];
+    g.input.tier_count = 3;
+    given_plan(&g, "is short of 3.75 KiB: the smallest change that would do ; 27");
+    g.input.no_offload = true;
+    given_plan(&g, "is short of 6.00 KiB: the smallest change that would do ; 36");
+}
+
+/* What counts is what has to be given: a reserve that grows with a budget, too. */
+static void
+test_smallest_change_is_of_budgets(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 16 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 26, 13, 4, 20); /* lacks 3, which take 6 */
+    given_plan(&g, "is short of 1.50 KiB: the smallest change that would do ; 32");
+    given_tier(&g, BERTHI_TIER_GPU, 12, 0, 4, 20); /* lacks 4 */
+    given_plan(&g, "is short of 1.00 KiB: the smallest change that would do ; 16");
+    g.tiers[1].budget = 9 * GIVEN_UNIT; /* 7 */
+    given_plan(&g, "is short of 1.50 KiB: the smallest change that would do ; 32");
+}
+
+static void
+test_impossible(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 4 f @0\nlayer b 0\nb.v 4 f @1\n");
+    given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
+    given_plan(&g, "no single tier can be large enough: give more to several");
+    g.input.tier_count = 0;
+    given_plan(&g, "argument `max_memory` names no tier");
+    g.input.tier_count = BERTHI_TIER_LIMIT + 1;
+    given_plan(&g, "argument `max_memory` names no tier");
+    g.input.tier_count = 1;
+    g.tiers[0].tier.kind = BERTHI_TIER_DISK;
+    given_plan(&g, "argument `max_memory` names no device that computes: a GPU, or cpu");
+    g.input.layer_count = 0;
+    given_plan(&g, "a model of 0 layers cannot be planned");
+    g.input.layer_count = BERTHI_PLAN_LAYERS + 1;
+    given_plan(&g, "a model of 65536 layers cannot be planned");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    given_start();
+    T_RUN(test_pinned_away);
+    T_RUN(test_pins);
+    T_RUN(test_pins_refused);
+    T_RUN(test_mapped);
+    T_RUN(test_no_fit);
+    T_RUN(test_smallest_change_is_of_budgets);
+    T_RUN(test_impossible);
+    given_end();
+    T_MAIN_END;
+}

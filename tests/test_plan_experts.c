@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_plan_experts.c - what is left of a device: experts that stay or slots for them;
+ * against all ways to divide it.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "placement/plan.h"
+#include "tests/fault.h"
+#include "tests/given.h"
+#include "tests/t.h"
+
+#define LAYERS 3u
+#define EXPERTS 5u
+
+static void
+test_hits(void)
+{
+    static const struct {
+        uint64_t slots;
+        uint64_t away;
+        uint64_t layers;
+        uint64_t used;
+        double hits;
+    } rows[] = {
+        { 0, 0, 1, 1, 1 },        { 0, 8, 2, 2, 0 },          { 8, 8, 2, 2, 1 },
+        { 9, 8, 2, 2, 1 },        { 4, 8, 2, 2, 0.5 },        { 7, 8, 2, 2, 0.875 },
+        { 3, 8, 2, 2, 1.0 / 6 },  { 2, 8, 2, 2, 0 },          { 1, 8, 2, 2, 0 },
+        { 32, 128, 4, 8, 0.25 },  { 31, 128, 4, 8, 23.0 / 120 }, { 8, 16, 2, 8, 0 },
+    };
+
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK(fabs(berthi_plan_expert_hits(rows[i].slots, rows[i].away, rows[i].layers,
+                                           rows[i].used)
+                   - rows[i].hits)
+              < 1e-12);
+}
+
+/* ------------------------------------------------------------------------ random */
+
+static uint64_t random_state;
+
+static uint32_t
+random_below(uint32_t limit)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)((random_state >> 33) % limit);
+}
+
+typedef struct problem {
+    given given;
+    uint32_t layers;
+    uint32_t experts;  /* of each, */
+    uint32_t size;     /* alike */
+    uint32_t dense;    /* of each layer */
+    uint32_t used;
+    uint32_t room;     /* of the device, */
+    uint32_t host;     /* and of host memory */
+    bool has_pinned;   /* the last expert of each layer lies in host memory */
+} problem;
+
+static void
+draw(problem *p)
+{
+    char text[4096];
+    size_t length = 0;
+
+    p->layers = 1 + random_below(LAYERS);
+    p->experts = 2 + random_below(EXPERTS - 1);
+    p->size = 1 + random_below(3);
+    p->dense = 1 + random_below(4);
+    p->used = 1 + random_below(p->experts);
+    p->has_pinned = random_below(4) == 0;
+    for (uint32_t l = 0; l < p->layers; l++) {
+        length += (size_t)snprintf(text + length, sizeof text - length, "layer l%u 0\n", l);
+        for (uint32_t e = 0; e < p->experts; e++)
+            length += (size_t)snprintf(text + length, sizeof text - length,
+                                       "l%u.e.%u %u e #%u%s\n", l, e, p->size, e,
+                                       p->has_pinned && e + 1 == p->experts ? " @1" : "");
+        length += (size_t)snprintf(text + length, sizeof text - length, "l%u.w %u f\n", l,
+                                   p->dense);
+    }
+    given_begin(&p->given, text);
+    p->room = p->layers * p->dense + random_below(p->layers * p->experts * p->size + 2);
+    p->host = random_below(p->layers * p->experts * p->size + 4);
+    given_tier(&p->given, BERTHI_TIER_GPU, p->room, 0, 4, 400);
+    given_tier(&p->given, BERTHI_TIER_CPU, p->host, 0, 2, 100);
+    p->given.input.expert_count = p->experts;
+    p->given.input.experts_used = p->used;
+}
+
+/* Bytes that are not found, where each layer keeps so many; INFINITY: it does not fit. */
+static double
+cost_of(const problem *p, const uint32_t *kept)
+{
+    const uint32_t free = p->room - p->layers * p->dense;
+    uint32_t most = 0;
+    uint32_t away = 0;
+    uint32_t stay = 0;
+    uint32_t slots;
+    double hits = 0;
+
+    for (uint32_t l = 0; l < p->layers; l++) {
+        stay += kept[l] * p->size;
+        away += p->experts - kept[l];
+        most = p->experts - kept[l] > most ? p->experts - kept[l] : most;
+    }
+    if (away == 0)
+        return stay <= free ? 0 : INFINITY;
+    if (stay > free || away * p->size > p->host)
+        return INFINITY;
+    slots = (free - stay) / p->size;
+    if (slots < (most < p->used ? most : p->used))
+        return INFINITY;
+    if (slots >= away)
+        hits = 1;
+    else if (slots >= p->layers * p->used)
+        hits = (double)slots / away;
+    else if (slots > p->used)
+        hits = (double)(slots - p->used) / (away - p->used);
+    return away * p->size * (1 - hits);
+}
+
+/* The least of any ways to keep as many in each layer, and what the plan's ways bring. */
+static void
+compare(const problem *p, const berth_plan *plan)
+{
+    const berth_plan_tier *const gpu = &plan->tiers[0];
+    const uint32_t bound = p->has_pinned;
+    uint32_t kept[LAYERS] = { 0 };
+    double least = INFINITY;
+    uint64_t away = 0;
+
+    for (uint32_t n = 0; n <= p->experts - bound; n++) {
+        for (uint32_t l = 0; l < p->layers; l++)
+            kept[l] = n;
+        least = fmin(least, cost_of(p, kept));
+    }
+    memset(kept, 0, sizeof kept);
+    for (uint64_t i = 0; i < plan->berth_count; i++) {
+        const berthi_berth *const b = &plan->berths[i];
+
+        if (!b->is_expert)
+            continue;
+        kept[b->layer] += b->is_resident;
+        away += !b->is_resident;
+        if (b->is_resident) /* the first ones stay */
+            CHECK_EQ(kept[b->layer],
+                     i - plan->layers[b->layer].out.first_berth + 1);
+    }
+    if (!isinf(least) && !CHECK(cost_of(p, kept) <= least * (1 + 1e-6)))
+        T_NOTE("%u layers of %u, %u used, room %u, host %u: %g of %g", p->layers, p->experts,
+               p->used, p->room, p->host, cost_of(p, kept), least);
+    CHECK_EQ(gpu->experts_away, away);
+    CHECK_LE(gpu->expert_slot_count, away);
+    CHECK_EQ(gpu->expert_slots, gpu->expert_slot_count * p->size * GIVEN_UNIT);
+    CHECK_EQ(gpu->weights + gpu->expert_slots + gpu->free, gpu->budget);
+    if (away > 0 && !isinf(cost_of(p, kept))) {
+        const double all = (double)away * p->size * GIVEN_UNIT;
+        const double brought = all * (1 - (double)gpu->expert_hits / 1e9);
+
+        CHECK(fabs(brought - cost_of(p, kept) * GIVEN_UNIT) < 1e-3);
+        CHECK(fabs((double)gpu->link_bytes - brought * p->used / p->experts)
+              <= p->layers * 2);
+        CHECK(gpu->expert_slot_count == away || gpu->free < p->size * GIVEN_UNIT);
+    }
+}
+
+/* Thousands of small models: no way to divide what is left brings less. */
+static void
+test_brute_force(void)
+{
+    uint32_t fits = 0;
+    uint32_t has_slots = 0;
+
+    random_state = 7;
+    for (uint32_t i = 0; i < 4000; i++) {
+        static problem p;
+        berth_plan *plan;
+
+        draw(&p);
+        if (berthi_plan_make(given_context, &p.given.input, &plan, NULL) != BERTH_OK)
+            continue;
+        fits++;
+        has_slots += plan->tiers[0].expert_slot_count > p.used;
+        compare(&p, plan);
+        berthi_plan_free(plan);
+    }
+    T_NOTE("%u of 4000 fit, %u have slots beyond one request", fits, has_slots);
+    CHECK_GT(fits, 1300);
+    CHECK_GT(has_slots, 500);
+}
+
+/* ------------------------------------------------------------------------ places */
+
+#define TWO                                                                                \
+    "layer a 0\na.e.0 2 e #0\na.e.1 2 e #1\na.e.2 2 e #2\na.e.3 2 e #3\na.w 1 f\n"          \
+    "layer b 0\nb.e.0 2 e #0\nb.e.1 2 e #1\nb.e.2 2 e #2\nb.e.3 2 e #3\nb.w 1 f\n"
+
+/* Experts that stay, slots, experts that are away, of the first device. */
+static void
+check_division(given *g, uint32_t stay, uint32_t slots, uint32_t away)
+{
+    berth_plan *plan;
+    uint32_t count = 0;
+
+    if (!CHECK_EQ(berthi_plan_make(given_context, &g->input, &plan, NULL), BERTH_OK))
+        return;
+    for (uint64_t i = 0; i < plan->berth_count; i++)
+        count += plan->berths[i].is_expert && plan->berths[i].tier == 0;
+    CHECK_EQ(count, stay);
+    CHECK_EQ(plan->tiers[0].expert_slot_count, slots);
+    CHECK_EQ(plan->tiers[0].experts_away, away);
+    berthi_plan_free(plan);
+}
+
+/* As many have slots as have room elsewhere. */
+static void
+test_room_elsewhere(void)
+{
+    given g;
+
+    given_begin(&g, TWO);
+    given_tier(&g, BERTHI_TIER_GPU, 2 + 10, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 16, 0, 2, 5);
+    g.input.expert_count = 4;
+    g.input.experts_used = 1;
+    check_division(&g, 0, 5, 8);
+    g.tiers[1].budget = 15 * GIVEN_UNIT; /* all but one: one of each layer stays */
+    check_division(&g, 2, 3, 6);
+    g.tiers[1].budget = 11 * GIVEN_UNIT;
+    check_division(&g, 4, 1, 4);
+    g.tiers[1].budget = GIVEN_NONE;
+    check_division(&g, 0, 5, 8);
+    g.tiers[0].budget = 18 * GIVEN_UNIT; /* all of them fit */
+    check_division(&g, 8, 0, 0);
+}
+
+/* What comes from the disk comes as it lies there: what is encoded by the load stays. */
+static void
+test_disk(void)
+{
+    given g;
+
+    given_begin(&g, TWO);
+    given_tier(&g, BERTHI_TIER_GPU, 2 + 10, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_DISK, 60, 0, 2, 5);
+    g.input.expert_count = 4;
+    g.input.experts_used = 1;
+    check_division(&g, 0, 5, 8);
+    g.tensors[0].scratch = GIVEN_UNIT;
+    g.tiers[0].budget += GIVEN_UNIT;
+    check_division(&g, 4, 1, 4);
+    /* Where some lie on the disk for want of host memory no more of them do. */
+    g.tensors[0].scratch = 0;
+    g.tiers[0].budget -= GIVEN_UNIT;
+    g.tiers[1] = g.tiers[0];
+    g.tiers[1].tier.kind = BERTHI_TIER_CPU;
+    g.tiers[1].budget = 5 * GIVEN_UNIT;
+    g.tiers[2] = g.tiers[0];
+    g.tiers[2].tier.kind = BERTHI_TIER_DISK;
+    g.tiers[2].budget = GIVEN_NONE;
+    g.input.tier_count = 3;
+    check_division(&g, 4, 1, 4);
+    g.tiers[1].budget = 16 * GIVEN_UNIT;
+    check_division(&g, 0, 5, 8);
+}
+
+/* Bound to host memory they have slots where there is room; two parts of one, one slot. */
+static void
+test_bound(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.e.0.v 2 e #0 @1\na.e.0.w 1 e #0 @2\na.e.1.v 2 e #1 @1\n"
+                    "a.e.2.v 2 e #2 @0\na.w 1 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 5, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    given_tier(&g, BERTHI_TIER_DISK, 60, 0, 2, 5);
+    g.input.expert_count = 3;
+    g.input.experts_used = 1;
+    check_division(&g, 1, 0, 2);
+    g.tiers[0].budget = 6 * GIVEN_UNIT;
+    check_division(&g, 1, 1, 2);
+    g.tiers[0].budget = 60 * GIVEN_UNIT;
+    check_division(&g, 1, 2, 2);
+}
+
+/* ------------------------------------------------------------------------ faults */
+
+static berth_status
+make_once(void *user, berth_context *context, berth_error *error)
+{
+    given *const g = user;
+    berth_plan *plan;
+    const berth_status status = berthi_plan_make(context, &g->input, &plan, error);
+
+    berthi_plan_free(plan);
+    return status;
+}
+
+static void
+test_faults(void)
+{
+    fault_counts counts;
+    given g;
+
+    given_begin(&g, TWO);
+    given_tier(&g, BERTHI_TIER_GPU, 2 + 10, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    g.input.expert_count = 4;
+    g.input.experts_used = 1;
+    /* So large a table that it is an allocation of its own. */
+    counts = fault_loop("experts of a plan", make_once, &g);
+    CHECK_GE(counts.memory, 4);
+    CHECK_EQ(counts.survived, 0);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    given_start();
+    T_RUN(test_hits);
+    T_RUN(test_brute_force);
+    T_RUN(test_room_elsewhere);
+    T_RUN(test_disk);
+    T_RUN(test_bound);
+    T_RUN(test_faults);
+    given_end();
+    T_MAIN_END;
+}

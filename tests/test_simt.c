@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The machine that runs kernels on the host: places, shuffles, barriers and
+ * shared memory mean what they mean on a device, and what a device would not
+ * stand is noticed.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/simt.h"
+#include "tests/simt.h"
+#include "tests/t.h"
+
+enum { THREADS = 96, CTAS = 3, CELLS = THREADS * CTAS };
+
+typedef struct cells {
+    float *values;
+    uint32_t *numbers;
+} cells;
+
+static const char *
+run(void (*kernel)(const void *), const void *argument, simt_order order, uint64_t seed)
+{
+    const simt_launch launch = { .threads = THREADS, .ctas = CTAS, .order = order,
+                                 .seed = seed };
+
+    return simt_run(&launch, kernel, argument);
+}
+
+SIMT_INLINE uint32_t
+cell(void)
+{
+    return (uint32_t)(simt_cta() * THREADS) + simt_thread();
+}
+
+/* ------------------------------------------------------------------- places */
+
+SIMT_INLINE void
+number_cells(const cells *a)
+{
+    a->numbers[cell()] += cell() + (uint32_t)simt_ctas() * 1000;
+}
+SIMT_KERNEL(number_cells_kernel, THREADS, cells, number_cells(a))
+
+static void
+test_every_lane_of_every_cta_runs_once(void)
+{
+    for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
+        uint32_t numbers[CELLS] = { 0 };
+
+        CHECK_STR(run(number_cells_kernel, &(cells){ .numbers = numbers },
+                      (simt_order)order, 1),
+                  NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+            CHECK_EQ(numbers[i], i + CTAS * 1000);
+    }
+}
+
+static void
+test_a_grid_may_be_run_from_a_later_cta(void)
+{
+    uint32_t numbers[CELLS] = { 0 };
+    const simt_launch launch = { .threads = THREADS, .ctas = CTAS, .first_cta = 2 };
+
+    CHECK_STR(simt_run(&launch, number_cells_kernel, &(cells){ .numbers = numbers }), NULL);
+    CHECK_EQ(numbers[2 * THREADS - 1], 0);
+    CHECK_EQ(numbers[2 * THREADS], 2 * THREADS + CTAS * 1000);
+    CHECK_EQ(numbers[CELLS - 1], CELLS - 1 + CTAS * 1000);
+}
+
+static uint32_t order_seen[CELLS];
+static uint32_t order_count;
+
+SIMT_INLINE void
+note_order(const cells *a)
+{
+    (void)a;
+    order_seen[order_count++] = cell();
+}
+SIMT_KERNEL(note_order_kernel, THREADS, cells, note_order(a))
+
+static void
+look_at_order(simt_order order, uint64_t seed)
+{
+    order_count = 0;
+    CHECK_STR(run(note_order_kernel, &(cells){ 0 }, order, seed), NULL);
+    CHECK_EQ(order_count, CELLS);
+}
+
+static void
+test_orders(void)
+{
+    uint32_t first[CELLS];
+    bool is_seen[CELLS] = { false };
+
+    look_at_order(SIMT_ASCENDING, 0);
+    for (uint32_t i = 0; i < CELLS; i++)
+        CHECK_EQ(order_seen[i], i);
+    look_at_order(SIMT_DESCENDING, 0);
+    for (uint32_t i = 0; i < CELLS; i++)
+        CHECK_EQ(order_seen[i], CELLS - 1 - i);
+    look_at_order(SIMT_RANDOM, 5);
+    memcpy(first, order_seen, sizeof first);
+    for (uint32_t i = 0; i < CELLS; i++)
+        is_seen[order_seen[i]] = true;
+    for (uint32_t i = 0; i < CELLS; i++)
+        CHECK(is_seen[i]);
+    look_at_order(SIMT_RANDOM, 5);
+    CHECK_MEM(order_seen, first, sizeof first);
+    look_at_order(SIMT_RANDOM, 6);
+    CHECK(memcmp(order_seen, first, sizeof first) != 0);
+}
+
+/* --------------------------------------------------- shuffles, barriers, sums */
+
+SIMT_INLINE void
+shuffle_values(const cells *a)
+{
+    const uint32_t i = cell();
+    float value = a->values[i];
+
+    value = simt_shuffle_xor(value, 5) * 2.0f;
+    value = value + simt_shuffle_down(value, 7);
+    value = simt_shuffle_xor(value, 16);
+    a->values[i] = value;
+}
+SIMT_KERNEL(shuffle_values_kernel, THREADS, cells, shuffle_values(a))
+
+static float
+shuffled(uint32_t i)
+{
+    const uint32_t warp = i / 32 * 32;
+    const uint32_t lane = i % 32 ^ 16;
+    const uint32_t further = lane + 7 < 32 ? lane + 7 : lane;
+
+    return 2.0f * (float)(warp + (lane ^ 5)) + 2.0f * (float)(warp + (further ^ 5));
+}
+
+static void
+test_shuffles(void)
+{
+    for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
+        float values[CELLS];
+
+        for (uint32_t i = 0; i < CELLS; i++)
+            values[i] = (float)i;
+        CHECK_STR(run(shuffle_values_kernel, &(cells){ .values = values }, (simt_order)order,
+                      3),
+                  NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+            CHECK(values[i] == shuffled(i));
+    }
+}
+
+/* The sum over the CTA: a tree within each warp, then over the warps. */
+SIMT_INLINE void
+add_up(const cells *a, bool has_barrier)
+{
+    SIMT_SHARED(float, sums, THREADS / SIMT_WARP);
+    const uint32_t thread = simt_thread();
+    float sum = a->values[cell()];
+    float total = 0.0f;
+
+    for (uint32_t step = 16; step > 0; step /= 2)
+        sum += simt_shuffle_down(sum, step);
+    if (thread % SIMT_WARP == 0)
+        sums[thread / SIMT_WARP] = sum;
+    if (has_barrier)
+        simt_barrier();
+    for (uint32_t warp = 0; warp < THREADS / SIMT_WARP; warp++)
+        total += sums[warp];
+    a->values[cell()] = total;
+}
+SIMT_KERNEL(add_up_kernel, THREADS, cells, add_up(a, true))
+SIMT_KERNEL(add_up_without_barrier_kernel, THREADS, cells, add_up(a, false))
+
+static void
+fill(float *values)
+{
+    for (uint32_t i = 0; i < CELLS; i++)
+        values[i] = (float)(i % 7);
+}
+
+static void
+test_sum_over_a_cta(void)
+{
+    for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
+        float values[CELLS];
+        float expected[CTAS] = { 0 };
+
+        fill(values);
+        for (uint32_t i = 0; i < CELLS; i++)
+            expected[i / THREADS] += values[i];
+        CHECK_STR(run(add_up_kernel, &(cells){ .values = values }, (simt_order)order, 9),
+                  NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+            CHECK(values[i] == expected[i / THREADS]);
+    }
+}
+
+/* What is read before it was written is 0xCD: a missing barrier changes results. */
+static void
+test_a_missing_barrier_shows(void)
+{
+    float ascending[CELLS];
+    float descending[CELLS];
+
+    fill(ascending);
+    fill(descending);
+    CHECK_STR(run(add_up_without_barrier_kernel, &(cells){ .values = ascending },
+                  SIMT_ASCENDING, 0),
+              NULL);
+    CHECK_STR(run(add_up_without_barrier_kernel, &(cells){ .values = descending },
+                  SIMT_DESCENDING, 0),
+              NULL);
+    CHECK(memcmp(ascending, descending, sizeof ascending) != 0);
+}
+
+/* Many meetings in a row: a fast lane never overwrites what a slow one has to read. */
+SIMT_INLINE void
+pass_around(const cells *a)
+{
+    SIMT_SHARED(float, places, THREADS);
+    const uint32_t thread = simt_thread();
+    float value = a->values[cell()];
+
+    for (uint32_t turn = 0; turn < 20; turn++) {
+        places[thread] = simt_shuffle_xor(value, turn % 32);
+        simt_barrier();
+        value = places[(thread + turn) % THREADS];
+        simt_barrier();
+    }
+    a->values[cell()] = value;
+}
+SIMT_KERNEL(pass_around_kernel, THREADS, cells, pass_around(a))
+
+static void
+test_many_meetings(void)
+{
+    float first[CELLS];
+
+    for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
+        float values[CELLS];
+        float sum = 0.0f;
+
+        for (uint32_t i = 0; i < CELLS; i++)
+            values[i] = (float)i;
+        CHECK_STR(run(pass_around_kernel, &(cells){ .values = values }, (simt_order)order,
+                      11),
+                  NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+            sum += values[i];
+        CHECK_EQ((int)sum, CELLS * (CELLS - 1) / 2);
+        if (order == SIMT_ASCENDING)
+            memcpy(first, values, sizeof first);
+        CHECK_MEM(values, first, sizeof first);
+    }
+}
+
+/* ------------------------------------------------------------- wide accesses */
+
+typedef struct wide {
+    const uint8_t *from;
+    uint8_t *to;
+} wide;
+
+SIMT_INLINE void
+copy_wide(const wide *a)
+{
+    const uint32_t i = simt_thread();
+    const uint32_t word = simt_load4(a->from + 4 * i);
+
+    memcpy(a->to + 4 * i, &word, sizeof word);
+    simt_store8(a->to + 4 * THREADS + 8 * i, simt_load8(a->from + 4 * THREADS + 8 * i));
+    simt_store16(a->to + 12 * THREADS + 16 * i, simt_load16(a->from + 12 * THREADS + 16 * i));
+}
+SIMT_KERNEL(copy_wide_kernel, THREADS, wide, copy_wide(a))
+
+static void
+test_wide_accesses(void)
+{
+    static _Alignas(16) uint8_t from[28 * THREADS + 16];
+    static _Alignas(16) uint8_t to[28 * THREADS + 16];
+    const simt_launch launch = { .threads = THREADS, .ctas = 1 };
+    const char *const odd = "an access at an odd address";
+
+    for (uint32_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * 7 + i / 256);
+    CHECK_STR(simt_run(&launch, copy_wide_kernel, &(wide){ from, to }), NULL);
+    CHECK_MEM(to, from, 28 * THREADS);
+    CHECK_EQ(to[28 * THREADS], 0);
+    CHECK_STR(simt_run(&launch, copy_wide_kernel, &(wide){ from + 1, to }), odd);
+    CHECK_STR(simt_run(&launch, copy_wide_kernel, &(wide){ from + 4, to }), odd);
+    CHECK_STR(simt_run(&launch, copy_wide_kernel, &(wide){ from, to + 8 }), odd);
+}
+
+/* -------------------------------------------------------- what is not allowed */
+
+SIMT_INLINE void
+do_wrong(const cells *a)
+{
+    const uint32_t wrong = a->numbers[0];
+    const uint32_t thread = simt_thread();
+    SIMT_SHARED(uint32_t, array, 5);
+
+    if (wrong == 1 && thread != 7)
+        simt_barrier();
+    if (wrong == 2 && thread / SIMT_WARP == 1 && thread % SIMT_WARP != 3)
+        (void)simt_shuffle_xor(0.0f, 1);
+    if (wrong == 3 && thread == 0)
+        array[5] = 0;
+    if (wrong == 4 && thread == 2)
+        array[-1] = 0;
+    if (wrong == 5) {
+        SIMT_SHARED(uint8_t, large, SIMT_SHARED_BYTES + 1);
+
+        large[0] = 1;
+    }
+    if (wrong == 6) {
+        SIMT_SHARED(uint32_t, second, thread % 2 + 1);
+
+        second[0] = 1;
+    }
+    if (wrong == 7)
+        (void)simt_shuffle_xor(0.0f, 32);
+}
+SIMT_KERNEL(do_wrong_kernel, THREADS, cells, do_wrong(a))
+
+static void
+test_what_a_device_would_not_stand(void)
+{
+    static const char *const complaints[] = {
+        NULL,
+        "a barrier that not all lanes of the CTA reach",
+        "a shuffle that not all lanes of the warp reach",
+        "a write beyond an array of shared memory",
+        "a write beyond an array of shared memory",
+        "more shared memory than a kernel may declare",
+        "lanes declare different shared memory",
+        "a shuffle from a lane that no warp has",
+        NULL,
+    };
+
+    for (uint32_t wrong = 0; wrong < 9; wrong++)
+        for (int order = 0; order < SIMT_ORDER_COUNT; order++)
+            CHECK_STR(run(do_wrong_kernel, &(cells){ .numbers = &wrong }, (simt_order)order,
+                          2),
+                      complaints[wrong]);
+}
+
+static void
+test_launches_that_cannot_be(void)
+{
+    static const uint32_t threads[] = { 0, 31, 33, SIMT_MOST_THREADS + 32 };
+
+    for (int i = 0; i < 4; i++) {
+        const simt_launch launch = { .threads = threads[i], .ctas = 1 };
+
+        CHECK_STR(simt_run(&launch, note_order_kernel, NULL),
+                  "a CTA is whole warps, and not too many");
+    }
+}
+
+static void
+test_no_fibers(void)
+{
+    T_SKIP("no fibers on this processor");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    if (simt_has_fibers()) {
+        T_RUN(test_every_lane_of_every_cta_runs_once);
+        T_RUN(test_a_grid_may_be_run_from_a_later_cta);
+        T_RUN(test_orders);
+        T_RUN(test_shuffles);
+        T_RUN(test_sum_over_a_cta);
+        T_RUN(test_a_missing_barrier_shows);
+        T_RUN(test_many_meetings);
+        T_RUN(test_wide_accesses);
+        T_RUN(test_what_a_device_would_not_stand);
+        T_RUN(test_launches_that_cannot_be);
+    } else {
+        T_RUN(test_no_fibers);
+    }
+    T_MAIN_END;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_spare.c - staging that is kept between jobs, and given back. */
+#include <string.h>
+
+#include "kernels/spare.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define PAGE 4096u
+
+static berth_context *
+create(uint64_t spare_bytes, uint64_t limit)
+{
+    berth_context_options options;
+    berth_context *context = NULL;
+
+    berth_context_options_init(&options);
+    options.spare_bytes = spare_bytes;
+    options.memory_limit = limit;
+    CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK);
+    return context;
+}
+
+static uint64_t
+in_use(const berth_context *context)
+{
+    berth_memory_summary memory;
+    berth_memory staging;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(berth_memory_get(context, 0, BERTH_MEMORY_STAGING, &staging), BERTH_OK);
+    CHECK_EQ(staging.current_bytes, memory.current_bytes);
+    return memory.current_bytes;
+}
+
+static void
+test_none(void)
+{
+    berth_context *const context = create(0, 0);
+    void *const memory = berthi_spare_alloc(context, 2 * PAGE, PAGE);
+
+    CHECK(memory != NULL);
+    CHECK_EQ(in_use(context), 2 * PAGE);
+    berthi_spare_free(context, memory, 2 * PAGE, PAGE);
+    berthi_spare_free(context, NULL, 2 * PAGE, PAGE);
+    CHECK_EQ(in_use(context), 0);
+    CHECK_EQ(berth_context_trim(context), 0);
+    berth_context_destroy(context);
+}
+
+/* The same comes back, of exactly its kind, and no more than is wanted is kept. */
+static void
+test_kept(void)
+{
+    berth_context *const context = create(5 * PAGE, 0);
+    void *a = berthi_spare_alloc(context, 2 * PAGE, PAGE);
+    void *b = berthi_spare_alloc(context, 3 * PAGE, PAGE);
+    void *c = berthi_spare_alloc(context, PAGE, PAGE);
+    void *again;
+
+    berthi_spare_free(context, a, 2 * PAGE, PAGE);
+    berthi_spare_free(context, b, 3 * PAGE, PAGE);
+    CHECK_EQ(in_use(context), 6 * PAGE);
+    berthi_spare_free(context, c, PAGE, PAGE); /* one too many */
+    CHECK_EQ(in_use(context), 5 * PAGE);
+    c = berthi_spare_alloc(context, 2 * PAGE, 2 * PAGE); /* another alignment */
+    CHECK(c != a && c != b);
+    CHECK_EQ(in_use(context), 7 * PAGE);
+    again = berthi_spare_alloc(context, 2 * PAGE, PAGE);
+    CHECK(again == a);
+    CHECK_EQ(in_use(context), 7 * PAGE);
+    memset(again, 1, 2 * PAGE);
+    again = berthi_spare_alloc(context, 2 * PAGE, PAGE);
+    CHECK(again != a);
+    berthi_spare_free(context, again, 2 * PAGE, PAGE);
+    CHECK_EQ(berth_context_trim(context), 5 * PAGE);
+    CHECK_EQ(berth_context_trim(context), 0);
+    CHECK_EQ(in_use(context), 4 * PAGE);
+    berthi_spare_free(context, a, 2 * PAGE, PAGE);
+    berthi_spare_free(context, c, 2 * PAGE, 2 * PAGE);
+    /* What is kept goes with the context: under the address sanitizer nothing leaks. */
+    berth_context_destroy(context);
+}
+
+/* What is merely kept stands in nobody's way. */
+static void
+test_limit(void)
+{
+    berth_context *const context = create(4 * PAGE, 5 * PAGE);
+    void *memory = berthi_spare_alloc(context, 4 * PAGE, PAGE);
+
+    berthi_spare_free(context, memory, 4 * PAGE, PAGE);
+    CHECK_EQ(in_use(context), 4 * PAGE);
+    memory = berthi_memory_alloc(context, BERTHI_PURPOSE_RING, 2 * PAGE);
+    CHECK(memory != NULL);
+    CHECK_EQ(in_use(context), 2 * PAGE);
+    CHECK(berthi_memory_alloc(context, BERTHI_PURPOSE_RING, 4 * PAGE) == NULL);
+    berthi_memory_free(context, BERTHI_PURPOSE_RING, memory, 2 * PAGE);
+    berth_context_destroy(context);
+}
+
+/* A second load finds the ring of the first; trimmed, it is gone. */
+static void
+test_loads(void)
+{
+    berth_plan_options options = loaded_options("cpu=1GiB");
+    berth_memory first;
+    berth_memory m;
+    loaded l;
+
+    loaded_begin(&l, loaded_large(4, 1), &options, NULL);
+    l.p.context->spare_limit = UINT64_C(1) << 30;
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &first), BERTH_OK);
+    CHECK_GT(first.current_bytes, 0);
+    CHECK_EQ(first.current_bytes, first.allocated_bytes);
+    loaded_unload(&l);
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &m), BERTH_OK);
+    CHECK_LT(m.allocated_bytes, 2 * first.allocated_bytes);
+    CHECK_EQ(berth_context_trim(l.p.context), m.current_bytes);
+    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &m), BERTH_OK);
+    CHECK_EQ(m.current_bytes, 0);
+    loaded_end(&l);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_none);
+    T_RUN(test_kept);
+    T_RUN(test_limit);
+    T_RUN(test_loads);
+    T_MAIN_END;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_input.c - reading to the end of pipes and files. */
+#include "tools/input.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+static const cli_command command = { .name = "test" };
+
+/* A file of `bytes`, in turn "a" to "z"; its descriptor. */
+static int
+open_file(size_t bytes)
+{
+    const char *const path = fixture_format("%s/file", fixture_folder());
+    char *const text = malloc(bytes + 1);
+    int fd;
+
+    if (text == NULL)
+        abort();
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = (char)('a' + i % 26);
+    text[bytes] = '\0';
+    fixture_text(path, text);
+    free(text);
+    fd = open(path, O_RDONLY);
+    CHECK_GE(fd, 0);
+    return fd;
+}
+
+static void
+check_read(size_t bytes, size_t limit, berth_status expected)
+{
+    const int fd = open_file(bytes);
+    char *text = NULL;
+    size_t length = 1;
+    size_t right = 0;
+
+    CHECK_EQ(input_read(&command, "it", fd, limit, &text, &length), expected);
+    if (expected == BERTH_OK) {
+        CHECK_EQ(length, bytes);
+        while (right < length && text[right] == (char)('a' + right % 26))
+            right++;
+        CHECK_EQ(right, bytes);
+    } else {
+        CHECK_EQ(length, 0);
+    }
+    free(text);
+    close(fd);
+}
+
+static void
+test_sizes(void)
+{
+    static const size_t sizes[] = { 0, 1, 65535, 65536, 65537, 131072, 300001 };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_read(sizes[i], SIZE_MAX, BERTH_OK);
+        check_read(sizes[i], sizes[i], BERTH_OK);
+        if (sizes[i] > 0)
+            check_read(sizes[i], sizes[i] - 1, BERTH_EINVAL);
+    }
+}
+
+/* What comes in pieces is read on. */
+static void
+test_pipe(void)
+{
+    char *text = NULL;
+    size_t length;
+    int ends[2];
+
+    T_REQUIRE(CHECK_EQ(pipe(ends), 0));
+    CHECK_EQ(write(ends[1], "one ", 4), 4);
+    CHECK_EQ(write(ends[1], "two", 3), 3);
+    close(ends[1]);
+    CHECK_EQ(input_read(&command, "it", ends[0], 7, &text, &length), BERTH_OK);
+    CHECK_EQ(length, 7);
+    CHECK_MEM(text, "one two", 7);
+    free(text);
+    close(ends[0]);
+}
+
+static void
+test_failures(void)
+{
+    const int folder = open(fixture_folder(), O_RDONLY);
+    char *text;
+    size_t length;
+
+    CHECK_EQ(input_read(&command, "it", folder, 7, &text, &length), BERTH_EIO);
+    free(text);
+    close(folder);
+    CHECK_EQ(input_read(&command, "it", -1, 7, &text, &length), BERTH_EIO);
+    CHECK_EQ(length, 0);
+    free(text);
+    CHECK(input_is_standard("-"));
+    CHECK(!input_is_standard("--"));
+    CHECK(!input_is_standard(""));
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_sizes);
+    T_RUN(test_pipe);
+    T_RUN(test_failures);
+    T_MAIN_END;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_save.c - files that appear when they are complete; counts in words. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tools/number.h"
+#include "tools/save.h"
+
+static const cli_command command = { .name = "test" };
+
+/* Files in a folder. */
+static int
+count_files(const char *folder)
+{
+    DIR *const dir = opendir(folder);
+    int count = 0;
+
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+static void
+check_text(const char *path, const char *expected)
+{
+    char *const text = fixture_read(path, NULL);
+
+    CHECK_STR(text, expected);
+    free(text);
+}
+
+static void
+test_appears(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/plan.json", folder);
+    save v;
+
+    CHECK_EQ(save_begin(&v, &command, path, false), BERTH_OK);
+    output_text(&v.out, "one");
+    output_flush(&v.out);
+    CHECK(access(path, F_OK) != 0); /* not before it is complete */
+    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    check_text(path, "one");
+    CHECK_EQ(count_files(folder), 1);
+}
+
+static void
+test_keeps(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/plan.json", folder);
+    save v;
+
+    fixture_text(path, "old");
+    CHECK_EQ(save_begin(&v, &command, path, false), BERTH_EINVAL);
+    CHECK_EQ(save_end(&v, BERTH_EINVAL), BERTH_EINVAL); /* nothing was begun */
+    check_text(path, "old");
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    output_text(&v.out, "half");
+    CHECK_EQ(save_end(&v, BERTH_ENOMEM), BERTH_ENOMEM);
+    check_text(path, "old");
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    output_text(&v.out, "new");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    check_text(path, "new");
+    CHECK_EQ(count_files(folder), 1);
+}
+
+/* Somebody else makes a file of this name meanwhile. */
+static void
+test_meets_another(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/plan.json", folder);
+    save v;
+
+    CHECK_EQ(save_begin(&v, &command, path, false), BERTH_OK);
+    output_text(&v.out, "mine");
+    fixture_text(path, "theirs");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EINVAL);
+    check_text(path, "theirs");
+    CHECK_EQ(count_files(folder), 1);
+}
+
+static void
+test_places(void)
+{
+    const char *const folder = fixture_folder();
+    save v;
+
+    CHECK_EQ(save_begin(&v, &command, fixture_format("%s/none/a", folder), false),
+             BERTH_ENOENT);
+    fixture_text(fixture_format("%s/file", folder), "");
+    CHECK_EQ(save_begin(&v, &command, fixture_format("%s/file/a", folder), true),
+             BERTH_ENOENT);
+    CHECK_EQ(save_begin(&v, &command, folder, true), BERTH_EIO); /* a folder is there */
+    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(chdir(folder), 0);
+    CHECK_EQ(save_begin(&v, &command, "plain", false), BERTH_OK);
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    check_text(fixture_format("%s/plain", folder), "");
+}
+
+/* A device is no file to be replaced. */
+static void
+test_in_place(void)
+{
+    save v;
+
+    CHECK_EQ(save_begin(&v, &command, "/dev/null", false), BERTH_OK);
+    output_text(&v.out, "gone");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(access("/dev/null", W_OK), 0);
+    if (access("/dev/full", W_OK) != 0)
+        T_SKIP("no /dev/full");
+    CHECK_EQ(save_begin(&v, &command, "/dev/full", false), BERTH_OK);
+    output_text(&v.out, "too much");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EIO);
+}
+
+static void
+test_full(void)
+{
+    save v;
+
+    CHECK_EQ(save_begin(&v, &command, fixture_format("%s/a", fixture_folder()), false),
+             BERTH_OK);
+    v.out.system_error = ENOSPC; /* a write has failed */
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EIO);
+    CHECK(access(v.path, F_OK) != 0);
+}
+
+static void
+test_numbers(void)
+{
+    static const struct {
+        const char *text;
+        bool is_read;
+        uint64_t number;
+    } cases[] = {
+        { "0", true, 0 },           { "7", true, 7 },         { "4096", true, 4096 },
+        { "8k", true, 8192 },       { "8K", true, 8192 },     { "128k", true, 131072 },
+        { "0k", true, 0 },          { "007", true, 7 },       { "", false, 0 },
+        { "k", false, 0 },          { "1kk", false, 0 },      { "1M", false, 0 },
+        { "-1", false, 0 },         { "+1", false, 0 },       { "1 ", false, 0 },
+        { "1.5k", false, 0 },       { "/", false, 0 },        { ":", false, 0 },
+        { "1099511627776", true, UINT64_C(1099511627776) },
+        { "1099511627777", false, 0 },
+        { "1073741824k", true, UINT64_C(1099511627776) },
+        { "1073741825k", false, 0 },
+        { "1099511627777k", false, 0 },
+        { "10995116277761", false, 0 },
+        { "99999999999999999999999999", false, 0 },
+        { "18014398509481984k", false, 0 }, /* 2^64 bytes */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t number;
+        const bool is_read =
+            number_is_read(cases[i].text, strlen(cases[i].text), &number);
+
+        if (!CHECK_EQ(is_read, cases[i].is_read)
+            || (is_read && !CHECK_EQ(number, cases[i].number)))
+            T_NOTE("\"%s\"", cases[i].text);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_appears);
+    T_RUN(test_keeps);
+    T_RUN(test_meets_another);
+    T_RUN(test_places);
+    T_RUN(test_in_place);
+    T_RUN(test_full);
+    T_RUN(test_numbers);
+    T_MAIN_END;
+}

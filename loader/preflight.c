@@ -204,14 +204,13 @@ drop(const pass *p, uint32_t number, uint32_t kept)
                            berthi_findings_shown(name, strlen(name), shown));
 }
 
-/* Goes through the extra entries beside the named ones, both in order. */
+/* Goes through the extra entries beside the named ones, both in order; counts dropped. */
 static berth_status
-report_all_extra(pass *p, uint64_t *out_dropped, berth_error *error)
+report_all_extra(pass *p, uint64_t *dropped, berth_error *error)
 {
     const berthi_table *const table = p->table;
     uint64_t at = 0;
 
-    *out_dropped = 0;
     for (uint64_t i = 0; i < p->extra_count; i++) {
         const uint32_t number = p->extra[i];
         berth_status status = BERTH_OK;
@@ -222,7 +221,7 @@ report_all_extra(pass *p, uint64_t *out_dropped, berth_error *error)
         if (at < p->ordered_count
             && berthi_table_compare(table, p->ordered[at], number) == 0) {
             drop(p, number, p->ordered[at]);
-            ++*out_dropped;
+            ++*dropped;
         } else if (i > 0 && berthi_table_compare(table, p->extra[i - 1], number) == 0) {
             status = report_twice(p, number, p->extra[i - 1], error);
         } else {

@@ -461,6 +461,34 @@ test_dropped(void)
     opened_end(&o);
 }
 
+/* The copy that is left out lies before everything else: all others get new numbers. */
+static void
+test_dropped_first(void)
+{
+    static const char by_name[] = "amz";
+    static const uint64_t numbers[] = { 1, 2, 0 };
+    const char *folder = fixture_folder();
+    opened o;
+
+    fixture_file(in(folder, SHARD_1), "F32 2 m = 5\nF32 2 z\n");
+    fixture_file(in(folder, SHARD_2), "F32 2 a\nF32 2 m\n");
+    put_index(folder, 24, "a " SHARD_2 "\nm " SHARD_2 "\nz " SHARD_1 "\n");
+    opened_begin(&o, folder, NULL);
+    T_REQUIRE(o.checkpoint != NULL);
+    CHECK_EQ(o.finding_count, 1);
+    T_REQUIRE(o.summary.tensor_count == 3);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t number = berth_checkpoint_find(o.checkpoint, &by_name[i], 1);
+        berth_tensor tensor;
+
+        CHECK_EQ(number, numbers[i]);
+        CHECK_EQ(berth_checkpoint_tensor(o.checkpoint, number, &tensor), BERTH_OK);
+        CHECK_EQ(tensor.name[0], by_name[i]);
+        CHECK_EQ(tensor.shard, i < 2 ? 1 : 0);
+    }
+    opened_end(&o);
+}
+
 static void
 test_doubled_and_unnamed(void)
 {
@@ -830,6 +858,7 @@ main(int argc, char **argv)
     T_RUN(test_several_missing_tensors);
     T_RUN(test_extra);
     T_RUN(test_dropped);
+    T_RUN(test_dropped_first);
     T_RUN(test_doubled_and_unnamed);
     T_RUN(test_total);
     T_RUN(test_strays);

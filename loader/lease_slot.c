@@ -13,7 +13,7 @@
 #define COPY_BYTES (UINT64_C(64) << 20)
 
 /* The feeder, which knows file and position, is the first to say that a read hangs. */
-#define TELL_NS UINT64_C(50000000)
+#define TELL_NS UINT64_C(300000000)
 
 #ifdef BERTH_TESTING
 _Atomic uint32_t berthi_lease_without;

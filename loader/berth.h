@@ -1189,6 +1189,7 @@ BERTH_API berth_status berth_diff_start(berth_context *context, berth_checkpoint
 typedef struct berth_plan berth_plan;
 
 #define BERTH_RESERVE_NONE UINT64_MAX
+#define BERTH_HITS_NONE UINT64_MAX
 #define BERTH_NO_INDEX UINT32_MAX
 
 typedef enum berth_tier_kind {
@@ -1212,6 +1213,12 @@ typedef enum berth_plan_cause {
     BERTH_PLAN_TIED = 4,      /* shares its bytes with another layer                  */
     BERTH_PLAN_ROWS = 5       /* an embedding whose rows are fetched one by one       */
 } berth_plan_cause;
+
+/* What is known of the experts that tokens choose. */
+typedef enum berth_routing {
+    BERTH_ROUTING_UNIFORM = 0, /* nothing: all are taken to be as likely              */
+    BERTH_ROUTING_GIVEN = 1    /* the caller has said how many are in a slot already  */
+} berth_routing;
 
 /* What of a tensor a berth holds. */
 typedef enum berth_slicing {
@@ -1273,7 +1280,11 @@ typedef struct berth_plan_options {
     /* Tensor parallelism, see berth_plan_create(). */
     uint32_t rank;          /* from 0 on                                              */
     uint32_t ranks;         /* 0, 1: the whole model                                  */
-    uint64_t reserved[6];
+    uint64_t expert_hits;   /* of the experts that are wanted and share slots those that
+                               are in one already, as billionths: measured by a run; 0:
+                               as if all were as likely; BERTH_HITS_NONE: none. Times
+                               and bytes are predicted with it, nothing else changes  */
+    uint64_t reserved[5];
 } berth_plan_options;
 
 static inline void
@@ -1390,9 +1401,10 @@ typedef struct berth_plan_tier {
     uint32_t slot_count;
     uint32_t expert_slot_count;
     uint64_t experts_away;  /* that share them: of its layers, not resident           */
-    uint64_t expert_hits;   /* expected, in billionths of what is wanted of these; all
-                               are taken to be as likely                              */
-    uint64_t reserved[4];
+    uint64_t expert_hits;   /* expected, in billionths of what is wanted of these     */
+    int32_t routing;        /* berth_routing: where that number comes from            */
+    int32_t reserved32;
+    uint64_t reserved[3];
 } berth_plan_tier;
 
 typedef struct berth_plan_layer {

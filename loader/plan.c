@@ -34,6 +34,9 @@ check_use(const berth_plan_options *options, berth_error *error)
     if (options->reserve_share != BERTH_RESERVE_NONE
         && options->reserve_share > UINT64_C(1000000000))
         return berthi_fail_argument(error, "reserve_share", "is more than all");
+    if (options->expert_hits != BERTH_HITS_NONE
+        && options->expert_hits > UINT64_C(1000000000))
+        return berthi_fail_argument(error, "expert_hits", "is more than all");
     if (options->mode != NULL && options->device_map != NULL)
         return berthi_fail_argument(error, "mode", "and a device map exclude each other");
     if (options->pin_count > 0 && (options->mode != NULL || options->device_map != NULL))

@@ -128,30 +128,22 @@ add_mapped(const berthi_plan_source *source, berthi_tier_list *list, berth_error
 
 /* ---------------------------------------------------------------------- reserves */
 
-static uint64_t
-share_of(uint64_t bytes, uint64_t share)
-{
-    if (bytes == UINT64_MAX)
-        return 0;
-    return bytes / BILLION * share + bytes % BILLION * share / BILLION;
-}
-
-static uint64_t
-reserve_of(const berthi_plan_source *source, const berthi_tier_list *reserves,
-           const berthi_tier_bytes *budget)
+/* What is kept free of a tier whose budget is known; a map is followed to the brim. */
+static void
+take_reserve(const berthi_plan_source *source, const berthi_tier_list *reserves,
+             berthi_plan_tier_input *tier)
 {
     const uint64_t given = source->options->reserve_share;
-    const berthi_tier_bytes *const own =
-        berthi_tier_list_find(reserves, &budget->tier);
-    uint64_t bytes = 0;
+    const berthi_tier_bytes *const own = berthi_tier_list_find(reserves, &tier->tier);
 
-    if (source->has_map || budget->bytes == UINT64_MAX)
-        return 0;
+    if (source->has_map || tier->budget == UINT64_MAX)
+        return;
     if (given != BERTH_RESERVE_NONE)
-        bytes = share_of(budget->bytes, given == 0 ? RESERVE_SHARE : given);
-    if (own != NULL)
-        bytes += own->share > 0 ? share_of(budget->bytes, own->share) : own->bytes;
-    return berthi_min_u64(bytes, budget->bytes);
+        tier->reserve_share = given == 0 ? RESERVE_SHARE : given;
+    if (own != NULL && own->share > 0)
+        tier->reserve_share = berthi_min_u64(tier->reserve_share + own->share, BILLION);
+    else if (own != NULL)
+        tier->reserve_bytes = own->bytes;
 }
 
 /* ------------------------------------------------------------------------- links */
@@ -269,8 +261,8 @@ berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
         source->tiers[t] = (berthi_plan_tier_input){
             .tier = list.items[t].tier,
             .budget = list.items[t].bytes,
-            .reserve = reserve_of(source, &reserves, &list.items[t]),
         };
+        take_reserve(source, &reserves, &source->tiers[t]);
         take_link(&source->tiers[t], &link, &disk);
     }
     source->input.tiers = source->tiers;
@@ -393,6 +385,9 @@ berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
     source->input.tokens = options->batch > 0 ? options->batch : 1;
     source->input.slots = options->slots;
     source->input.no_offload = options->no_offload != 0;
+    source->input.has_hits = options->expert_hits != 0;
+    if (options->expert_hits != BERTH_HITS_NONE)
+        source->input.expert_hits = options->expert_hits;
     find_experts(source);
     for (uint32_t t = 0; t < source->input.tier_count; t++)
         gpus += source->tiers[t].tier.kind == BERTHI_TIER_GPU;

@@ -65,7 +65,8 @@ typedef struct berthi_plan_layer_input {
 typedef struct berthi_plan_tier_input {
     berthi_tier tier;
     uint64_t budget;        /* UINT64_MAX: no limit */
-    uint64_t reserve;       /* of it, kept free */
+    uint64_t reserve_share; /* of it, kept free: billionths; it grows with the budget */
+    uint64_t reserve_bytes; /* beside it, however large the budget is */
     uint64_t link_rate;     /* GPU: from host memory; cpu, disk: from the disk */
     uint64_t memory_rate;
     int32_t link_source;    /* berth_rate_source */
@@ -85,6 +86,8 @@ typedef struct berthi_plan_input {
     uint64_t staging;        /* of each GPU, in host memory */
     uint32_t expert_count;   /* of a layer */
     uint32_t experts_used;   /* of them by one token; 0: not known, all */
+    uint64_t expert_hits;    /* given, as billionths: of those that share slots */
+    bool has_hits;           /* false: all are as likely */
     uint64_t tokens;         /* of one pass: sequences */
     uint32_t slots;          /* 0: as many as are best */
     bool no_offload;
@@ -181,6 +184,7 @@ typedef struct berthi_plan_work {
     berthi_home_layer *sums; /* of layers; NULL where a map is followed */
     uint32_t *first;       /* of layers: tensors; one more at the end */
     uint32_t *tier_of;     /* of tensors */
+    uint64_t scratch;      /* of each tier but the disk */
     uint64_t staging;      /* in host memory, of all devices */
     uint64_t *usable;      /* of tiers: budget less reserve and what has been taken */
     berthi_stream_result *settled; /* of devices */
@@ -190,8 +194,15 @@ typedef struct berthi_plan_work {
 /* Experts of a layer that one pass takes, at most. */
 uint32_t berthi_plan_experts(const berthi_plan_input *input);
 
-/* By how much a budget grows for so many bytes that can be used: its reserve, too. */
-uint64_t berthi_plan_raise(const berthi_plan_tier_input *tier, uint64_t bytes);
+/* Bytes of such a budget of the tier that are kept free. */
+uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget);
+/* What layers and slots find on a tier with such a budget; UINT64_MAX: no limit. */
+uint64_t berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget);
+/*
+ * By how much the tier's budget grows for so many bytes more that can be used: what is
+ * kept free of it and what is short of that, too. UINT64_MAX: no budget is enough.
+ */
+uint64_t berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes);
 /* NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. */
 berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
                                 uint64_t bytes, const char *why, berth_error *error);
@@ -222,6 +233,8 @@ berth_status berthi_plan_divide_experts(berthi_plan_work *work, berth_error *err
  */
 double berthi_plan_expert_hits(uint64_t slots, uint64_t away, uint64_t layers,
                                uint64_t used);
+/* True where the caller's number counts: some of the experts that share slots have none. */
+bool berthi_plan_has_given_hits(const berthi_plan_work *work, uint32_t device);
 /* Offsets, names, sums of tiers and layers. */
 berth_status berthi_plan_lay(berthi_plan_work *work, berth_error *error);
 /* Times, bytes over links, advice. */

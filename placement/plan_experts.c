@@ -51,6 +51,15 @@ berthi_plan_expert_hits(uint64_t slots, uint64_t away, uint64_t layers, uint64_t
     return slots > used ? (double)(slots - used) / (double)(away - used) : 0;
 }
 
+bool
+berthi_plan_has_given_hits(const berthi_plan_work *work, uint32_t device)
+{
+    const berthi_stream_result *const settled = &work->settled[device];
+
+    return work->input->has_hits && settled->expert_slots > 0
+           && settled->expert_slots < settled->experts_away;
+}
+
 /* ------------------------------------------------------------------------- tally */
 
 static uint64_t
@@ -274,6 +283,8 @@ berthi_plan_divide_experts(berthi_plan_work *work, berth_error *error)
         settled->expert_slots = chosen.slots;
         settled->experts_away = chosen.away;
         settled->expert_hits = chosen.hits;
+        if (berthi_plan_has_given_hits(work, d))
+            settled->expert_hits = (double)work->input->expert_hits / 1e9;
     }
     return BERTH_OK;
 }

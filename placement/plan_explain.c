@@ -45,12 +45,43 @@ explain_experts(const berth_plan *plan, const berth_plan_layer *layer, char *tex
                        && !plan->berths[layer->first_berth + i].is_resident;
     if (has_experts && length < capacity && home->expert_slot_count > 0)
         (void)snprintf(text + length, capacity - length,
-                       "; %u slot%s for %llu expert%s, %.3g %% hits if all are as likely",
+                       "; %u slot%s for %llu expert%s, %.3g %% hits %s",
                        (unsigned)home->expert_slot_count,
                        home->expert_slot_count == 1 ? "" : "s",
                        (unsigned long long)home->experts_away,
                        home->experts_away == 1 ? "" : "s",
-                       (double)home->expert_hits / 1e7);
+                       (double)home->expert_hits / 1e7,
+                       home->routing == BERTH_ROUTING_GIVEN ? "as given"
+                                                            : "if all are as likely");
+}
+
+/* One expert's tensors have its number in their names, and are marked. */
+static bool
+is_stack(const berth_plan *plan, uint64_t number)
+{
+    const berthi_berth *const berth = &plan->berths[number];
+    char name[512];
+
+    if (berth->is_expert || berth->is_tied || berth->is_resident)
+        return false;
+    (void)berthi_plan_name(plan, number, name, sizeof name);
+    return strstr(name, ".experts.") != NULL;
+}
+
+/* All experts of a layer in one tensor: no expert can be brought without the others. */
+static void
+explain_stacks(const berth_plan *plan, const berth_plan_layer *layer, char *text,
+               size_t capacity)
+{
+    const size_t length = strlen(text);
+    bool has_stacks = false;
+
+    for (uint64_t i = 0; i < layer->berth_count && !has_stacks; i++)
+        has_stacks = is_stack(plan, layer->first_berth + i);
+    if (has_stacks && length < capacity)
+        (void)snprintf(text + length, capacity - length,
+                       "; its experts are stacked in one tensor: streamed whole, chosen or "
+                       "not");
 }
 
 void
@@ -81,4 +112,5 @@ berthi_plan_explain(const berth_plan *plan, uint32_t layer, char *text, size_t c
     default: (void)snprintf(text, capacity, "fits on %s", home); break;
     }
     explain_experts(plan, out, text, capacity);
+    explain_stacks(plan, out, text, capacity);
 }

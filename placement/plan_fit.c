@@ -8,14 +8,15 @@
 #include "placement/plan.h"
 #include "placement/slab.h"
 
+#define BILLION UINT64_C(1000000000)
+
 /* One tier that could be larger. */
 typedef struct change {
     uint32_t tier;  /* BERTHI_NO_TIER: none helps */
-    uint64_t bytes; /* added to what can be used of it */
-    uint64_t raise; /* of its budget, whose reserve may grow with it */
+    uint64_t raise; /* of its budget */
 } change;
 
-/* -------------------------------------------------------------------------- try */
+/* ---------------------------------------------------------------------- budgets */
 
 static uint64_t
 more(uint64_t bytes, uint64_t added)
@@ -25,20 +26,61 @@ more(uint64_t bytes, uint64_t added)
     return berthi_can_add(bytes, added, &sum) ? sum : UINT64_MAX;
 }
 
+uint64_t
+berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget)
+{
+    const uint64_t share = tier->reserve_share;
+
+    if (budget == UINT64_MAX) /* there is no share of what has no end */
+        return tier->reserve_bytes;
+    return berthi_min_u64(budget, more(budget / BILLION * share
+                                           + budget % BILLION * share / BILLION,
+                                       tier->reserve_bytes));
+}
+
+uint64_t
+berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
+{
+    const berthi_plan_tier_input *const input = &work->input->tiers[tier];
+    const uint64_t scratch = tier == work->disk ? 0 : work->scratch;
+    const uint64_t wanted =
+        more(more(work->usable[tier], bytes), more(input->reserve_bytes, scratch));
+    const uint64_t left = BILLION - berthi_min_u64(input->reserve_share, BILLION);
+    uint64_t budget;
+
+    if (left == 0 || wanted / left >= UINT64_MAX / BILLION)
+        return UINT64_MAX;
+    budget = wanted / left * BILLION + (wanted % left * BILLION + left - 1) / left;
+    return berthi_slab_round(budget - berthi_min_u64(budget, input->budget));
+}
+
+/* -------------------------------------------------------------------------- try */
+
+/* With so much of host memory; all of the disk. */
+static uint64_t
+room_elsewhere(const berthi_plan_work *work, uint64_t host)
+{
+    if (work->input->no_offload)
+        return 0;
+    return work->disk != BERTHI_NO_TIER ? more(host, work->usable[work->disk]) : host;
+}
+
 /* Finds homes as if the tier of the change were larger. */
 static berth_status
 find_with(const berthi_plan_work *work, const berthi_home_problem *given,
           const change *changed, berthi_homes *out, berth_error *error)
 {
+    const uint64_t usable = berthi_plan_usable(
+        work, changed->tier, more(work->input->tiers[changed->tier].budget, changed->raise));
     berthi_home_device devices[BERTHI_HOME_DEVICES];
     berthi_home_problem problem = *given;
 
     memcpy(devices, given->devices, given->device_count * sizeof *devices);
     problem.devices = devices;
     if (changed->tier < given->device_count)
-        devices[changed->tier].room = more(devices[changed->tier].room, changed->bytes);
+        devices[changed->tier].room = usable;
     else
-        problem.elsewhere = more(problem.elsewhere, changed->bytes);
+        problem.elsewhere = room_elsewhere(work, usable);
     return berthi_home_find(work->context, &problem, out, error);
 }
 
@@ -59,81 +101,67 @@ enough(const berthi_home_problem *problem)
     return berthi_slab_round(bytes);
 }
 
-/* Bytes of a budget for each that can be used: its reserve grows with it. */
-static double
-share_of(const berthi_plan_tier_input *tier)
-{
-    const uint64_t usable = tier->budget - tier->reserve;
-
-    return usable > 0 ? (double)tier->budget / (double)usable : 1;
-}
-
-uint64_t
-berthi_plan_raise(const berthi_plan_tier_input *tier, uint64_t bytes)
-{
-    return berthi_slab_round((uint64_t)((double)bytes * share_of(tier)));
-}
-
-/* As much as a raise of so much gives, `most` at most. */
-static uint64_t
-bytes_for(const berthi_plan_tier_input *tier, uint64_t raise, uint64_t most)
-{
-    if (berthi_plan_raise(tier, most) <= raise)
-        return most;
-    return berthi_round_down((uint64_t)((double)raise / share_of(tier)),
-                             BERTHI_SLAB_ALIGNMENT);
-}
-
 /* Halves the stretch between too little and enough, in whole alignments. */
 static berth_status
 measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
         change *best, berth_error *error)
 {
-    const berthi_plan_tier_input *const input = &work->input->tiers[tier];
+    const uint64_t rings = work->device_count * work->input->staging;
+    const uint64_t most = berthi_plan_raise(
+        work, tier, more(enough(problem), tier == work->host ? rings : 0));
     berthi_homes found = { .homes = work->homes };
-    change tried = { .tier = tier,
-                     .bytes = bytes_for(input, best->raise, enough(problem)) };
+    change tried = { .tier = tier, .raise = berthi_min_u64(best->raise, most) };
     uint64_t low = 0;
-    berth_status status = find_with(work, problem, &tried, &found, error);
+    berth_status status;
 
+    if (most == UINT64_MAX)
+        return BERTH_OK;
+    status = find_with(work, problem, &tried, &found, error);
     if (status != BERTH_OK || !found.is_feasible)
         return status;
     *best = tried;
-    while (best->bytes - low > BERTHI_SLAB_ALIGNMENT) {
-        tried.bytes = low + berthi_slab_round((best->bytes - low) / 2);
+    while (best->raise - low > BERTHI_SLAB_ALIGNMENT) {
+        tried.raise = low + berthi_slab_round((best->raise - low) / 2);
         status = find_with(work, problem, &tried, &found, error);
         if (status != BERTH_OK)
             return status;
         if (found.is_feasible)
-            best->bytes = tried.bytes;
+            best->raise = tried.raise;
         else
-            low = tried.bytes;
+            low = tried.raise;
     }
-    best->raise = berthi_plan_raise(input, best->bytes);
     return BERTH_OK;
 }
 
 /* ----------------------------------------------------------------------- refusal */
 
-berth_status
-berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier, uint64_t bytes,
-                   const char *why, berth_error *error)
+static berth_status
+fail_short(const berthi_plan_work *work, const change *changed, const char *why,
+           berth_error *error)
 {
-    const berthi_plan_tier_input *const input = &work->input->tiers[tier];
-    const uint64_t raise = berthi_plan_raise(input, bytes);
+    const berthi_plan_tier_input *const input = &work->input->tiers[changed->tier];
     char name[BERTHI_TIER_NAME];
     char size[32];
 
     (void)berthi_tier_name(&input->tier, name);
-    (void)berth_size_format(raise, size);
+    (void)berth_size_format(changed->raise, size);
     return berthi_fail(error, BERTH_REASON_NO_FIT,
                        &(berthi_about){ .tensor = name,
                                         .tensor_length = strlen(name),
                                         .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
                                                | BERTH_HAS_BYTES,
-                                        .expected = input->budget + raise,
+                                        .expected = more(input->budget, changed->raise),
                                         .actual = input->budget },
                        "is short of %s%s", size, why);
+}
+
+berth_status
+berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier, uint64_t bytes,
+                   const char *why, berth_error *error)
+{
+    const change changed = { .tier = tier, .raise = berthi_plan_raise(work, tier, bytes) };
+
+    return fail_short(work, &changed, why, error);
 }
 
 static berth_status
@@ -152,23 +180,10 @@ refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
     if (best.tier == BERTHI_NO_TIER)
         return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
                            "no single tier can be large enough: give more to several");
-    return berthi_plan_refuse(work, best.tier, best.bytes,
-                              ": the smallest change that would do", error);
+    return fail_short(work, &best, ": the smallest change that would do", error);
 }
 
 /* -------------------------------------------------------------------------- homes */
-
-static uint64_t
-room_elsewhere(const berthi_plan_work *work)
-{
-    uint64_t room = 0;
-
-    if (work->input->no_offload)
-        return 0;
-    if (work->host != BERTHI_NO_TIER)
-        room = work->usable[work->host];
-    return work->disk != BERTHI_NO_TIER ? more(room, work->usable[work->disk]) : room;
-}
 
 /* The same layers with embeddings that stay; false: not all can. */
 static bool
@@ -223,13 +238,15 @@ berth_status
 berthi_plan_find_homes(berthi_plan_work *work, berth_error *error)
 {
     const berthi_plan_input *const input = work->input;
+    const uint64_t host =
+        work->host != BERTHI_NO_TIER ? work->usable[work->host] : 0;
     berthi_home_device devices[BERTHI_HOME_DEVICES];
     berthi_homes found = { .homes = work->homes };
     berthi_home_problem problem = { .layers = work->sums,
                                     .layer_count = input->layer_count,
                                     .devices = devices,
                                     .device_count = work->device_count,
-                                    .elsewhere = room_elsewhere(work) };
+                                    .elsewhere = room_elsewhere(work, host) };
     berth_status status;
 
     for (uint32_t d = 0; d < work->device_count; d++)

@@ -180,7 +180,7 @@ describe_tier(berthi_plan_work *work, uint32_t t)
     (void)berthi_tier_name(&input->tier, tier->name);
     tier->kind = input->tier.kind;
     tier->budget = input->budget;
-    tier->reserve = input->reserve;
+    tier->reserve = berthi_plan_reserve(input, input->budget);
     tier->link_rate = input->link_rate;
     tier->link_source = input->link_source;
     tier->memory_rate = input->memory_rate;
@@ -193,6 +193,10 @@ describe_tier(berthi_plan_work *work, uint32_t t)
         tier->expert_slot_count = settled->expert_slots;
         tier->experts_away = settled->experts_away;
         tier->expert_hits = (uint64_t)(settled->expert_hits * 1e9);
+        if (berthi_plan_has_given_hits(work, t)) { /* as given, to the last digit */
+            tier->expert_hits = work->input->expert_hits;
+            tier->routing = BERTH_ROUTING_GIVEN;
+        }
     }
     if (tier->kind == BERTH_TIER_GPU && is_home(work, t))
         tier->reserve_needed = berthi_min_u64(work->input->runtime, tier->reserve);

@@ -88,35 +88,46 @@ largest_scratch(const berthi_plan_input *input)
     return most;
 }
 
-/* Rings of all GPUs, at most an eighth of what host memory has for them. */
-static void
-take_staging(berthi_plan_work *work)
+/* Of such a budget, but for the rings of GPUs. */
+static uint64_t
+less_own(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
 {
-    uint64_t *const usable = &work->usable[work->host];
+    const uint64_t left =
+        less(budget, berthi_plan_reserve(&work->input->tiers[tier], budget));
 
-    work->staging = berthi_min_u64(work->device_count * work->input->staging,
-                                   berthi_round_down(*usable / 8, BERTHI_SLAB_ALIGNMENT));
-    *usable = less(*usable, work->staging);
+    return tier == work->disk ? left : less(left, work->scratch);
+}
+
+/* Rings of all GPUs, at most an eighth of what host memory has for them. */
+static uint64_t
+staging_of(const berthi_plan_work *work, uint64_t usable)
+{
+    return berthi_min_u64(work->device_count * work->input->staging,
+                          berthi_round_down(usable / 8, BERTHI_SLAB_ALIGNMENT));
+}
+
+uint64_t
+berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
+{
+    const uint64_t usable = less_own(work, tier, budget);
+
+    return tier == work->host ? less(usable, staging_of(work, usable)) : usable;
 }
 
 static berth_status
 find_tiers(berthi_plan_work *work, berth_error *error)
 {
     const berthi_plan_input *const input = work->input;
-    const uint64_t scratch = largest_scratch(input);
 
+    work->scratch = largest_scratch(input);
     work->host = BERTHI_NO_TIER;
     work->disk = BERTHI_NO_TIER;
     for (uint32_t t = 0; t < input->tier_count; t++) {
-        const berthi_plan_tier_input *const tier = &input->tiers[t];
+        const int32_t kind = input->tiers[t].tier.kind;
 
-        work->usable[t] = less(tier->budget, tier->reserve);
-        if (tier->tier.kind == BERTHI_TIER_DISK) {
+        if (kind == BERTHI_TIER_DISK)
             work->disk = t;
-            continue;
-        }
-        work->usable[t] = less(work->usable[t], scratch);
-        if (tier->tier.kind == BERTHI_TIER_GPU || work->device_count == 0)
+        else if (kind == BERTHI_TIER_GPU || work->device_count == 0)
             work->device_count++;
         else
             work->host = t;
@@ -124,8 +135,11 @@ find_tiers(berthi_plan_work *work, berth_error *error)
     if (work->device_count == 0)
         return berthi_fail_argument(error, "max_memory",
                                     "names no device that computes: a GPU, or cpu");
+    for (uint32_t t = 0; t < input->tier_count; t++)
+        work->usable[t] = berthi_plan_usable(work, t, input->tiers[t].budget);
     if (work->host != BERTHI_NO_TIER)
-        take_staging(work);
+        work->staging = staging_of(
+            work, less_own(work, work->host, input->tiers[work->host].budget));
     return BERTH_OK;
 }
 

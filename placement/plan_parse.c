@@ -196,7 +196,6 @@ can_read_experts(parser *p, berth_plan_tier *tier)
 {
     berthi_members *const m = &p->members;
     bool has_experts;
-    const char *routing;
     uint64_t slots;
 
     if (!berthi_members_can_find_key(m, "expert_slot_count", &has_experts))
@@ -208,12 +207,10 @@ can_read_experts(parser *p, berth_plan_tier *tier)
                                           &tier->experts_away)
         || !berthi_members_can_read_below(m, "expert_hits", UINT64_C(1000000001),
                                           &tier->expert_hits)
-        || !berthi_members_can_read_text(m, "routing", &routing))
+        || !can_read_word(p, "routing", berthi_plan_routing_word, &tier->routing))
         return false;
     if (slots > tier->experts_away)
         return berthi_members_stop(m, "more slots than experts");
-    if (strcmp(routing, "uniform") != 0)
-        return berthi_members_stop(m, "the routing that is assumed is \"uniform\"");
     tier->expert_slot_count = (uint32_t)slots;
     return true;
 }

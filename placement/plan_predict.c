@@ -242,7 +242,7 @@ advise(berthi_plan_work *work)
 
     if (summary->bound == 0 || brought <= room)
         return;
-    (void)berth_size_format(berthi_plan_raise(&work->input->tiers[device], brought - room),
+    (void)berth_size_format(berthi_plan_raise(work, device, brought - room),
                             size);
     (void)snprintf(summary->advice, sizeof summary->advice,
                    "%s more on %s: nothing is streamed to it, a pass takes %.3g ms at least",

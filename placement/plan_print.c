@@ -100,7 +100,7 @@ print_tier(printer *p, const berth_plan_tier *tier)
         add_number(p, ",\n     \"expert_slot_count\": ", tier->expert_slot_count);
         add_number(p, ", \"experts_away\": ", tier->experts_away);
         add_number(p, ", \"expert_hits\": ", tier->expert_hits);
-        add(p, ", \"routing\": \"uniform\"");
+        add_text(p, ", \"routing\": ", berthi_plan_routing_word(tier->routing));
     }
     add_number(p, ",\n     \"scratch\": ", tier->scratch);
     add_number(p, ", \"staging\": ", tier->staging);

@@ -36,6 +36,14 @@ berthi_plan_slicing_word(int32_t slicing)
     return find(words, sizeof words / sizeof *words, slicing);
 }
 
+const char *
+berthi_plan_routing_word(int32_t routing)
+{
+    static const char *const words[] = { "uniform", "given" };
+
+    return find(words, sizeof words / sizeof *words, routing);
+}
+
 bool
 berthi_plan_can_find_word(berthi_plan_words words, const char *text, int32_t *out)
 {

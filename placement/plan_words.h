@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_words.h - what a plan's JSON calls causes, bounds and slices. */
+/* plan_words.h - what a plan's JSON calls causes, bounds, slices and routings. */
 #ifndef BERTH_PLACEMENT_PLAN_WORDS_H
 #define BERTH_PLACEMENT_PLAN_WORDS_H
 
@@ -12,6 +12,8 @@ const char *berthi_plan_cause_word(int32_t cause);
 const char *berthi_plan_bound_word(int32_t bound);
 /* "all", "rows", "columns" */
 const char *berthi_plan_slicing_word(int32_t slicing);
+/* "uniform", "given" */
+const char *berthi_plan_routing_word(int32_t routing);
 
 typedef const char *(*berthi_plan_words)(int32_t number);
 /* The number that `words` has for a text; of rates, berthi_rate_source_name. */

@@ -113,7 +113,7 @@ given_tier(given *g, int32_t kind, uint64_t budget, uint64_t reserve, uint64_t l
     g->tiers[g->input.tier_count] = (berthi_plan_tier_input){
         .tier = { kind, kind == BERTHI_TIER_GPU ? g->input.tier_count : 0 },
         .budget = budget == GIVEN_NONE ? GIVEN_NONE : budget * GIVEN_UNIT,
-        .reserve = reserve * GIVEN_UNIT,
+        .reserve_bytes = reserve * GIVEN_UNIT,
         .link_rate = GIVEN_RATE * link,
         .memory_rate = GIVEN_RATE * memory,
         .link_source = BERTH_RATE_GIVEN,

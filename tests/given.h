@@ -44,6 +44,7 @@ void given_end(void);
 
 /* A model of this text, and no tier. */
 void given_begin(given *g, const char *model);
+/* The reserve is of bytes, however large the budget is. */
 void given_tier(given *g, int32_t kind, uint64_t budget, uint64_t reserve, uint64_t link,
                 uint64_t memory);
 /* Plans, and compares all that is said of the plan or of the refusal. */

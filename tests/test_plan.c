@@ -286,6 +286,32 @@ test_experts(void)
     planned_end(&p);
 }
 
+/* What a run has measured of experts is taken as it is given. */
+static void
+test_experts_as_given(void)
+{
+    berth_plan_options options = options_of("0=80MiB,cpu=500MiB");
+    planned p;
+
+    options.staging_bytes = MIB;
+    options.expert_hits = 600000000;
+    planned_begin(&p, planned_moe(4, 8), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(tier_of(&p, "cuda:0").expert_slot_count, 10);
+    CHECK_EQ(tier_of(&p, "cuda:0").expert_hits, 600000000);
+    CHECK_EQ(tier_of(&p, "cuda:0").routing, BERTH_ROUTING_GIVEN);
+    CHECK_EQ(p.summary.link_bytes, 4 * (24 * MIB / 4 * 2 / 5)); /* two of eight */
+    planned_end(&p);
+    options.expert_hits = BERTH_HITS_NONE;
+    planned_begin(&p, planned_moe(4, 8), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(tier_of(&p, "cuda:0").expert_hits, 0);
+    CHECK_EQ(tier_of(&p, "cuda:0").routing, BERTH_ROUTING_GIVEN);
+    CHECK_EQ(p.summary.link_bytes, 24 * MIB);
+    planned_end(&p);
+}
+
 /* A batch takes more of them; without a number all of them are taken. */
 static void
 test_experts_of_a_batch(void)
@@ -517,6 +543,9 @@ test_options_refused(void)
     options = options_of("0=1GiB");
     options.slots = 9;
     refuse(options, BERTH_EINVAL, "1 to 8");
+    options = options_of("0=1GiB");
+    options.expert_hits = 1000000001;
+    refuse(options, BERTH_EINVAL, "`expert_hits` is more than all");
     options = options_of("0=1GiB");
     options.reserve_share = 1000000001;
     refuse(options, BERTH_EINVAL, "more than all");
@@ -1093,6 +1122,7 @@ main(int argc, char **argv)
     T_RUN(test_disk_takes_the_rest);
     T_RUN(test_cpu_alone);
     T_RUN(test_experts);
+    T_RUN(test_experts_as_given);
     T_RUN(test_experts_of_a_batch);
     T_RUN(test_many_names);
     T_RUN(test_times);

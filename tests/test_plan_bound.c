@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_bound.c - the planner that is told where: pins, maps; and its refusals. */
+#include <stdio.h>
+#include <string.h>
+
 #include "placement/plan.h"
 #include "tests/given.h"
 #include "tests/t.h"
+#include "tests/weights.h"
 
 /* -------------------------------------------------------------------------- pins */
 
@@ -172,7 +176,8 @@ test_no_fit(void)
     given g;
 
     given_begin(&g, GIVEN_LAYERS);
-    given_tier(&g, BERTHI_TIER_GPU, 20, 4, 4, 20);
+    given_tier(&g, BERTHI_TIER_GPU, 20, 0, 4, 20);
+    g.tiers[0].reserve_share = 200000000;
     given_plan(&g, "is short of 6.25 KiB: the smallest change that would do ; 45");
     given_tier(&g, BERTHI_TIER_CPU, 10, 0, 4, 20);
     given_plan(&g, "is short of 4.50 KiB: the smallest change that would do ; 38");
@@ -204,12 +209,155 @@ test_smallest_change_is_of_budgets(void)
     given g;
 
     given_begin(&g, "layer a 0\na.v 16 f\n");
-    given_tier(&g, BERTHI_TIER_GPU, 26, 13, 4, 20); /* lacks 3, which take 6 */
+    given_tier(&g, BERTHI_TIER_GPU, 26, 0, 4, 20);
+    g.tiers[0].reserve_share = 500000000; /* lacks 3, which take 6 */
     given_plan(&g, "is short of 1.50 KiB: the smallest change that would do ; 32");
     given_tier(&g, BERTHI_TIER_GPU, 12, 0, 4, 20); /* lacks 4 */
     given_plan(&g, "is short of 1.00 KiB: the smallest change that would do ; 16");
     g.tiers[1].budget = 9 * GIVEN_UNIT; /* 7 */
     given_plan(&g, "is short of 1.50 KiB: the smallest change that would do ; 32");
+}
+
+/* Bytes that are kept free are as many with a larger budget. */
+static void
+test_smallest_change_with_a_reserve_of_bytes(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 16 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 26, 13, 4, 20);
+    given_plan(&g, "is short of 768 B: the smallest change that would do ; 29");
+    g.tiers[0].budget = 4 * GIVEN_UNIT; /* does not even hold what is kept free */
+    given_plan(&g, "is short of 6.25 KiB: the smallest change that would do ; 29");
+    g.tiers[0].reserve_share = 500000000;
+    given_plan(&g, "is short of 13.50 KiB: the smallest change that would do ; 58");
+    g.tiers[0].budget = 0;
+    given_plan(&g, "is short of 14.50 KiB: the smallest change that would do ; 58");
+    g.tiers[0].reserve_share = 1000000000;
+    given_plan(&g, "no single tier can be large enough: give more to several");
+}
+
+/* Scratch lies beside what layers find, and rings take a part of host memory. */
+static void
+test_smallest_change_beside_others(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 16 f +5\n");
+    given_tier(&g, BERTHI_TIER_GPU, 2, 0, 4, 20);
+    given_plan(&g, "is short of 4.75 KiB: the smallest change that would do ; 21");
+    given_begin(&g, "layer t 0\nt.w 60 i @1\nlayer a 0\na.w 4 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 10, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 40, 0, 4, 20);
+    g.input.staging = 100 * GIVEN_UNIT; /* an eighth, rounded down: 8 of 68 */
+    given_plan(&g, "is short of 7.00 KiB: the smallest change that would do ; 68");
+}
+
+typedef struct draws {
+    uint64_t state;
+} draws;
+
+static uint64_t
+below(draws *d, uint64_t end)
+{
+    return weights_random(&d->state) % end;
+}
+
+static void
+draw_tier(draws *d, given *g, int32_t kind)
+{
+    static const uint64_t shares[] = { 0, 0, 100000000, 333333333, 500000000 };
+    berthi_plan_tier_input *const tier = &g->tiers[g->input.tier_count];
+
+    given_tier(g, kind, below(d, 40), below(d, 3) == 0 ? below(d, 9) : 0,
+               1 + below(d, 4), 20);
+    tier->reserve_share = shares[below(d, 5)];
+    tier->budget += below(d, 2) * below(d, GIVEN_UNIT);
+    tier->reserve_bytes += below(d, 2) * below(d, GIVEN_UNIT);
+}
+
+static void
+draw_model(draws *d, given *g)
+{
+    static const char kinds[] = "fddi";
+    const uint64_t layers = 1 + below(d, 4);
+    char text[1024];
+    size_t used = 0;
+
+    for (uint64_t l = 0; l < layers; l++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "layer l%u %u\n",
+                                 (unsigned)l, (unsigned)below(d, 3));
+        for (uint64_t i = 1 + below(d, 3); i > 0; i--)
+            used += (size_t)snprintf(text + used, sizeof text - used, "l%u.%u %u %c +%u\n",
+                                     (unsigned)l, (unsigned)i, 1 + (unsigned)below(d, 9),
+                                     kinds[below(d, 4)], (unsigned)below(d, 3));
+    }
+    given_begin(g, text);
+    g->input.activations = below(d, 3) * GIVEN_UNIT;
+    g->input.staging = below(d, 3) * 8 * GIVEN_UNIT;
+    for (uint64_t t = 1 + below(d, 2); t > 0; t--)
+        draw_tier(d, g, BERTHI_TIER_GPU);
+    if (below(d, 4) != 0) {
+        if (below(d, 2) == 0) /* only host memory can be short of it */
+            g->tensors[below(d, g->input.tensor_count)].tier = g->input.tier_count;
+        draw_tier(d, g, BERTHI_TIER_CPU);
+    }
+    if (below(d, 6) == 0)
+        draw_tier(d, g, BERTHI_TIER_DISK);
+}
+
+/* True: it is planned, or refused for another reason than memory as a whole. */
+static bool
+is_homed(const given *g, berth_error *error)
+{
+    berth_plan *plan;
+    const berth_status status =
+        berthi_plan_make(given_context, &g->input, &plan, error);
+
+    berthi_plan_free(plan);
+    return status == BERTH_OK || strstr(error->message, "smallest change") == NULL;
+}
+
+/* What is said would do does, and less than that, by what rings are rounded to, does not. */
+static void
+test_smallest_change_does(void)
+{
+    draws d = { 5 };
+    uint32_t refused = 0;
+    uint32_t on_host = 0;
+
+    for (uint32_t i = 0; i < 3000; i++) {
+        berthi_plan_tier_input *tier;
+        berth_error error;
+        uint64_t expected;
+        uint64_t slack = GIVEN_UNIT;
+        given g;
+
+        draw_model(&d, &g);
+        if (is_homed(&g, &error))
+            continue;
+        refused++;
+        expected = error.expected;
+        tier = &g.tiers[strcmp(error.tensor, "cuda:1") == 0];
+        if (strcmp(error.tensor, "cpu") == 0) {
+            while (tier->tier.kind != BERTHI_TIER_CPU)
+                tier++;
+            on_host++;
+            slack = 3 * GIVEN_UNIT;
+        }
+        CHECK_EQ(error.actual, tier->budget);
+        tier->budget = expected;
+        if (!CHECK(is_homed(&g, &error)))
+            T_NOTE("case %u", i);
+        if (expected < error.actual + slack)
+            continue;
+        tier->budget = expected - slack;
+        if (!CHECK(!is_homed(&g, &error)))
+            T_NOTE("case %u", i);
+    }
+    T_NOTE("%u refused, %u for host memory", refused, on_host);
+    CHECK_GT(refused, 1000);
+    CHECK_GT(on_host, 40);
 }
 
 static void
@@ -245,6 +393,9 @@ main(int argc, char **argv)
     T_RUN(test_mapped);
     T_RUN(test_no_fit);
     T_RUN(test_smallest_change_is_of_budgets);
+    T_RUN(test_smallest_change_with_a_reserve_of_bytes);
+    T_RUN(test_smallest_change_beside_others);
+    T_RUN(test_smallest_change_does);
     T_RUN(test_impossible);
     given_end();
     T_MAIN_END;

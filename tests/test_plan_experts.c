@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "placement/plan.h"
@@ -193,6 +194,88 @@ test_brute_force(void)
     CHECK_GT(has_slots, 500);
 }
 
+/* ------------------------------------------------------------------------- given */
+
+static berth_plan *
+plan_given(given *g, uint64_t hits)
+{
+    berth_plan *plan;
+
+    g->input.has_hits = true;
+    g->input.expert_hits = hits;
+    if (!CHECK_EQ(berthi_plan_make(given_context, &g->input, &plan, NULL), BERTH_OK))
+        exit(1);
+    return plan;
+}
+
+/* What a run has measured stands in place of what would be expected; places do not change. */
+static void
+test_given_hits(void)
+{
+    static const uint64_t hits[] = { 0, 1, 123456789, 600000000, 1000000000 };
+    berth_plan *expected;
+    given g;
+
+    given_begin(&g, "layer a 0\na.e.0 8 e #0\na.e.1 8 e #1\na.e.2 8 e #2\na.e.3 8 e #3\n"
+                    "a.w 1 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 17, 0, 4, 400);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 100);
+    g.input.expert_count = 4;
+    g.input.experts_used = 1;
+    T_REQUIRE(CHECK_EQ(berthi_plan_make(given_context, &g.input, &expected, NULL), BERTH_OK));
+    CHECK_EQ(expected->tiers[0].expert_slot_count, 2);
+    CHECK_EQ(expected->tiers[0].expert_hits, 500000000);
+    CHECK_EQ(expected->tiers[0].routing, BERTH_ROUTING_UNIFORM);
+    for (uint32_t i = 0; i < sizeof hits / sizeof *hits; i++) {
+        berth_plan *const plan = plan_given(&g, hits[i]);
+        const uint64_t missed = 1000000000 - hits[i];
+        char why[256];
+
+        CHECK_EQ(plan->tiers[0].expert_slot_count, 2);
+        CHECK_EQ(plan->tiers[0].expert_hits, hits[i]);
+        CHECK_EQ(plan->tiers[0].routing, BERTH_ROUTING_GIVEN);
+        CHECK_EQ(plan->tiers[1].routing, BERTH_ROUTING_UNIFORM);
+        /* A pass wants one of four, 8 units; a byte is lost to rounding. */
+        CHECK_LE(plan->summary.link_bytes, 8 * GIVEN_UNIT * missed / 1000000000);
+        CHECK_GE(plan->summary.link_bytes + 1, 8 * GIVEN_UNIT * missed / 1000000000);
+        berthi_plan_explain(plan, 0, why, sizeof why);
+        CHECK_CONTAINS(why, i == 3 ? "; 2 slots for 4 experts, 60 % hits as given"
+                               : " % hits as given");
+        for (uint64_t b = 0; b < plan->berth_count; b++)
+            CHECK_EQ(plan->berths[b].tier, expected->berths[b].tier);
+        berthi_plan_free(plan);
+    }
+    berthi_plan_free(expected);
+}
+
+/* Where all that are away have slots, or none has, nothing is left to be given. */
+static void
+test_given_hits_that_cannot_be(void)
+{
+    berth_plan *plan;
+    given g;
+
+    given_begin(&g, "layer a 0\na.e.0 2 e #0 @1\na.e.1 2 e #1\na.w 1 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 5, 0, 4, 400);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 100);
+    g.input.expert_count = 2;
+    g.input.experts_used = 1;
+    plan = plan_given(&g, 1);
+    CHECK_EQ(plan->tiers[0].expert_slot_count, plan->tiers[0].experts_away);
+    CHECK_EQ(plan->tiers[0].expert_hits, 1000000000);
+    CHECK_EQ(plan->tiers[0].routing, BERTH_ROUTING_UNIFORM);
+    berthi_plan_free(plan);
+    g.tiers[0].budget = GIVEN_UNIT; /* no room to bring one, and followed all the same */
+    g.tensors[1].tier = 1;
+    g.tensors[2].tier = 0;
+    g.input.is_mapped = true;
+    plan = plan_given(&g, 900000000);
+    CHECK_EQ(plan->tiers[0].expert_slot_count, 0);
+    CHECK_EQ(plan->tiers[0].expert_hits, 0);
+    CHECK_EQ(plan->tiers[0].routing, BERTH_ROUTING_UNIFORM);
+    berthi_plan_free(plan);
+}
+
 /* ------------------------------------------------------------------------ places */
 
 #define TWO                                                                                \
@@ -325,6 +408,8 @@ main(int argc, char **argv)
     given_start();
     T_RUN(test_hits);
     T_RUN(test_brute_force);
+    T_RUN(test_given_hits);
+    T_RUN(test_given_hits_that_cannot_be);
     T_RUN(test_room_elsewhere);
     T_RUN(test_disk);
     T_RUN(test_bound);

@@ -316,7 +316,7 @@ static const struct refusal {
       "too large" },
     { "\"expert_slots\": 768", 0, EXPERT_SLOTS("2", "3", "1000000001", "uniform"),
       "too large" },
-    { "\"expert_slots\": 768", 0, EXPERT_SLOTS("2", "3", "5", "zipf"), "uniform" },
+    { "\"expert_slots\": 768", 0, EXPERT_SLOTS("2", "3", "5", "zipf"), "unknown word" },
     { "\"expert_slots\": 768", 0, "\"expert_slots\": 768, \"expert_slot_count\": 1",
       "experts_away" },
     { "\"expert_slots\": 768", 0,
@@ -394,6 +394,30 @@ test_later_version(void)
     CHECK_CONTAINS(error.message, "needs a newer berth");
     free(text);
     berth_context_destroy(context);
+}
+
+/* Both ways to know how often slots of experts are hit, read and printed again. */
+static void
+test_routings(void)
+{
+    static const char *const words[] = { "uniform", "given" };
+    static printed out;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        char with[256];
+        char *text;
+
+        (void)snprintf(with, sizeof with, EXPERT_SLOTS("2", "3", "600000000", "%s"),
+                       words[i]);
+        text = changed("\"expert_slots\": 768", 0, with);
+        print_again(text, &out);
+        (void)snprintf(with, sizeof with, "\"expert_hits\": 600000000, \"routing\": \"%s\"",
+                       words[i]);
+        CHECK_CONTAINS(out.bytes, with);
+        CHECK_CONTAINS(out.bytes, i == 0 ? "60 % hits if all are as likely"
+                                         : "60 % hits as given");
+        free(text);
+    }
 }
 
 /* The caller's text stays as it is. */
@@ -880,6 +904,7 @@ main(int argc, char **argv)
     T_RUN(test_print);
     T_RUN(test_refused);
     T_RUN(test_later_version);
+    T_RUN(test_routings);
     T_RUN(test_public);
     T_RUN(test_cut);
     T_RUN(test_no_time);

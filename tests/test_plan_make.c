@@ -239,6 +239,50 @@ test_experts(void)
                "ms at least");
 }
 
+/* One tensor of all experts is brought as any other is: no expert goes without the others. */
+static void
+test_stacked_experts(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.mlp.experts.down 6 d\na.mlp.gate 1 f\n"
+                    "layer b 0\nb.mlp.experts.down 6 d\nb.mlp.gate 1 f\n"
+                    "layer c 0\nc.mlp.shared_experts.down 6 d\nc.mlp.gate 1 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 15, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    g.input.slots = 2;
+    given_plan(&g, "cuda:0: weights 3 slots 2x of 6 link 18 layers 3 berths 3\n"
+               "cpu: weights 18 free 42 layers 0 berths 3\n"
+               "a: home 0,  bytes 7 resident 1 link 6 missing 6; 256 B on cuda:0, the "
+               "rest streamed from cpu: cuda:0 is short of 1.50 KiB; its experts are "
+               "stacked in one tensor: streamed whole, chosen or not\n"
+               "  1@0+6 a.mlp.experts.down 0@0+1 a.mlp.gate\n"
+               "b: home 0,  bytes 7 resident 1 link 6 missing 6; 256 B on cuda:0, the "
+               "rest streamed from cpu: cuda:0 is short of 1.50 KiB; its experts are "
+               "stacked in one tensor: streamed whole, chosen or not\n"
+               "  1@6+6 b.mlp.experts.down 0@1+1 b.mlp.gate\n"
+               "c: home 0,  bytes 7 resident 1 link 6 missing 6; 256 B on cuda:0, the "
+               "rest streamed from cpu: cuda:0 is short of 1.50 KiB\n"
+               "  1@12+6 c.mlp.shared_experts.down 0@2+1 c.mlp.gate\n"
+               "all: bytes 21 resident 3 streamed 18 link 18 cuts 0 bound 1 of 0\n"
+               "times: pass 4.5 first 4.85 compute 1.05 link 4.5 load 21 host 4.65 "
+               "tokens 222.222 a second\n"
+               "1.50 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.05 "
+               "ms at least");
+    g.tiers[0].budget = 21 * GIVEN_UNIT; /* nothing is said of those that stay */
+    given_plan(&g, "cuda:0: weights 21 layers 3 berths 6\n"
+               "cpu: free 60 layers 0 berths 0\n"
+               "a: home 0,  bytes 7 resident 7; fits on cuda:0\n"
+               "  0@0+6 a.mlp.experts.down 0@6+1 a.mlp.gate\n"
+               "b: home 0,  bytes 7 resident 7; fits on cuda:0\n"
+               "  0@7+6 b.mlp.experts.down 0@13+1 b.mlp.gate\n"
+               "c: home 0,  bytes 7 resident 7; fits on cuda:0\n"
+               "  0@14+6 c.mlp.shared_experts.down 0@20+1 c.mlp.gate\n"
+               "all: bytes 21 resident 21 cuts 0 bound 0 of 0\n"
+               "times: pass 1.05 first 1.05 compute 1.05 load 21 tokens 952.381 a "
+               "second\n");
+}
+
 /* Experts of two layers, one behind the other, are two for all that. */
 static void
 test_neighbours(void)
@@ -388,6 +432,7 @@ main(int argc, char **argv)
     T_RUN(test_names);
     T_RUN(test_load);
     T_RUN(test_experts);
+    T_RUN(test_stacked_experts);
     T_RUN(test_neighbours);
     T_RUN(test_room_for_experts);
     T_RUN(test_ties);

@@ -41,7 +41,7 @@ test_streamed(void)
                "all: bytes 33 resident 15 streamed 18 link 12 cuts 0 bound 1 of 0\n"
                "times: pass 4.2 first 4.5 compute 1.5 link 3 load 33 host 3.9 tokens "
                "238.095 a second\n"
-               "2.25 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
     g.input.slots = 1;
     given_plan(&g, "cuda:0: reserve 2 needed 1 weights 15 cache 3 activations 1 slots 1x "
@@ -64,7 +64,7 @@ test_streamed(void)
                "all: bytes 33 resident 15 streamed 18 link 12 cuts 0 bound 1 of 0\n"
                "times: pass 4.2 first 4.5 compute 1.5 link 3 load 33 host 3.9 tokens "
                "238.095 a second\n"
-               "2.25 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
     /* The host has too little room for the rest, and there is a disk. */
     g.input.slots = 0;
@@ -92,7 +92,7 @@ test_streamed(void)
                "of 0\n"
                "times: pass 8 first 8.7 compute 1.5 link 3 disk 8 load 25 host 10.3 "
                "tokens 125 a second\n"
-               "2.25 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
     g.tiers[2].budget = 100 * GIVEN_UNIT;
     g.tiers[1].budget = GIVEN_NONE;
@@ -117,7 +117,7 @@ test_streamed(void)
                "all: bytes 33 resident 15 streamed 18 link 12 cuts 0 bound 1 of 0\n"
                "times: pass 4.2 first 4.5 compute 1.5 link 3 load 33 host 3.9 tokens "
                "238.095 a second\n"
-               "2.25 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
 }
 
@@ -152,7 +152,7 @@ test_disk(void)
                "of 0\n"
                "times: pass 6 first 6.7 compute 1.5 link 3 disk 6 load 7.5 tokens "
                "166.667 a second\n"
-               "2.00 KiB more on cpu: nothing is streamed to it, a pass takes 1.5 ms "
+               "1.75 KiB more on cpu: nothing is streamed to it, a pass takes 1.5 ms "
                "at least");
     g.tiers[0].tier.kind = BERTHI_TIER_GPU;
     given_plan(&g, "cuda:0: reserve 2 weights 15 cache 3 slots 1x of 4 free 1 link 12 "
@@ -176,7 +176,7 @@ test_disk(void)
                "of 0\n"
                "times: pass 6 first 6.7 compute 1.5 link 3 disk 6 load 7.5 tokens "
                "166.667 a second\n"
-               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+               "1.75 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
 }
 
@@ -211,11 +211,11 @@ test_many_slots(void)
                "all: bytes 33 resident 7 streamed 26 link 20 cuts 0 bound 1 of 0\n"
                "times: pass 5 first 5.3 compute 1.5 link 5 load 33 host 5.5 tokens "
                "200 a second\n"
-               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+               "1.75 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
     g.input.slots = 8;
-    given_plan(&g, "is short of 2.00 KiB for what is bound to it and for its slots: give "
-               "it so much more ; 33");
+    given_plan(&g, "is short of 1.75 KiB for what is bound to it and for its slots: give "
+               "it so much more ; 32");
     g.tiers[0].budget = 33 * GIVEN_UNIT;
     given_plan(&g, "cuda:0: reserve 2 weights 27 cache 3 free 1 layers 5 berths 10\n"
                "cpu: reserve 1 weights 6 free 53 layers 0 berths 1\n"
@@ -615,22 +615,20 @@ check_advice(const char *model, uint32_t slots, uint64_t share)
     g.input.slots = slots;
     g.input.expert_count = 4;
     g.input.experts_used = 1;
+    g.tiers[0].reserve_share = share > 0 ? UINT64_C(1000000000) / share : 0;
     for (uint64_t budget = 4; budget < 80; budget++) {
         const uint64_t less = share > 0 ? share * GIVEN_UNIT : GIVEN_UNIT;
         uint64_t none;
         uint64_t more;
 
         g.tiers[0].budget = budget * GIVEN_UNIT;
-        g.tiers[0].reserve = share > 0 ? g.tiers[0].budget / share : 0;
         if (brought(&g, &more) == UINT64_MAX || more == 0)
             continue;
         advised++;
         g.tiers[0].budget += more;
-        g.tiers[0].reserve = share > 0 ? g.tiers[0].budget / share : 0;
         CHECK_EQ(brought(&g, &none), 0);
         CHECK_EQ(none, 0);
         g.tiers[0].budget -= less;
-        g.tiers[0].reserve = share > 0 ? g.tiers[0].budget / share : 0;
         CHECK_GT(brought(&g, &none), 0);
     }
     CHECK_GT(advised, 2);

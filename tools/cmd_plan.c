@@ -30,6 +30,7 @@ typedef struct plan_arguments {
     const char *batch;
     int32_t cache_dtype; /* in ENCODING_DTYPES */
     uint32_t slots;
+    const char *expert_hits;
     const char *links;
     const char *link_file;
     const char *check;
@@ -68,6 +69,9 @@ static const cli_option plan_options[] = {
       NULL, "only the slices of rank R of N, from 0/N on: rows and columns" },
     { "slots", '\0', CLI_NUMBER, offsetof(plan_arguments, slots), "N", NULL, NULL,
       "for streaming, on each device, 1 to 8; without it, as many as are best" },
+    { "expert-hits", '\0', CLI_TEXT, offsetof(plan_arguments, expert_hits), "SHARE", NULL,
+      NULL, "of the experts that share slots those found in one, as a run measured it: 0.6, "
+      "60%; without it, as if all were as likely" },
     { "link", '\0', CLI_TEXT, offsetof(plan_arguments, links), "LIST", NULL, NULL,
       "rates instead of guesses: 0=gen4x16,1=12GB/s,disk=7GB/s,0.memory=900GB/s; "
       "without a =, the FILE of --link-file" },
@@ -148,8 +152,8 @@ check_of_check(const cli_call *call)
     static const char *const making[]
         = { "type", "double-quant", "block-size", "storage", "dtype", "skip-modules",
             "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
-            "reserve-percent", "reserve", "pin", "no-offload", "slots", "link", "link-file",
-            "mode", "like", "cpu-offload", "offload-buffers", "device-map",
+            "reserve-percent", "reserve", "pin", "no-offload", "slots", "expert-hits", "link",
+            "link-file", "mode", "like", "cpu-offload", "offload-buffers", "device-map",
             "architectures", "tensor-parallel" };
     berth_status status = BERTH_OK;
 
@@ -217,6 +221,20 @@ take_reserve(planning *p)
     return BERTH_OK;
 }
 
+static berth_status
+take_hits(planning *p)
+{
+    const char *const given = p->a->expert_hits;
+    uint64_t share = 0;
+
+    if (given == NULL)
+        return BERTH_OK;
+    if (berth_share_parse(given, &share, NULL) != BERTH_OK)
+        return bad_value(p, "expert-hits", given, "a share such as 0.6 or 60%");
+    p->options.expert_hits = share > 0 ? share : BERTH_HITS_NONE;
+    return BERTH_OK;
+}
+
 /* "1/4" */
 static berth_status
 take_rank(planning *p)
@@ -252,6 +270,8 @@ take_numbers(planning *p)
     if (a->slots > 8)
         return cli_usage_error(p->s->call->command, "--slots: more than 8");
     status = take_rank(p);
+    if (status == BERTH_OK)
+        status = take_hits(p);
     return status == BERTH_OK ? take_reserve(p) : status;
 }
 

@@ -301,6 +301,77 @@ loaded_end(loaded *l)
     planned_end(&l->p);
 }
 
+/* ------------------------------------------------------------------------ attempts */
+
+static berth_status
+plan_attempt(const loaded_attempt *a, berth_context *context, berth_checkpoint *checkpoint,
+             berth_plan **out, berth_error *error)
+{
+    berth_plan_options options = loaded_options(a->max_memory);
+
+    options.type = a->type;
+    options.double_quant = a->is_double;
+    options.pins = a->pins;
+    options.pin_count = a->pin_count;
+    if (a->ranks > 0) {
+        options.rank = a->rank;
+        options.ranks = a->ranks;
+    }
+    return berth_plan_create(context, checkpoint, &options, out, error);
+}
+
+static berth_status
+lease_all(berth_model *model, const berth_plan *plan, berth_error *error)
+{
+    berth_plan_summary summary;
+    berth_status status = BERTH_OK;
+
+    berth_plan_get(plan, &summary);
+    for (uint32_t i = 0; status == BERTH_OK && i < summary.layer_count; i++) {
+        status = berth_layer_acquire(model, i, NULL, error);
+        if (status == BERTH_OK)
+            status = berth_layer_release(model, i, NULL, error);
+    }
+    return status;
+}
+
+berth_status
+loaded_once(void *attempt, berth_context *context, berth_error *error)
+{
+    const loaded_attempt *const a = attempt;
+    berth_checkpoint *checkpoint = NULL;
+    berth_devices *devices = NULL;
+    berth_model *model = NULL;
+    berth_load_options load;
+    berth_plan *plan = NULL;
+    berth_job *job = NULL;
+    berth_status status;
+
+    berth_load_options_init(&load);
+    load.workers = 2;
+    load.ring_bytes = UINT64_C(16) << 20;
+    load.verify = a->verify;
+    load.offload_dir = a->offload_dir;
+    status = berth_checkpoint_open(context, a->folder, NULL, &checkpoint, error);
+    if (status == BERTH_OK)
+        status = plan_attempt(a, context, checkpoint, &plan, error);
+    if (status == BERTH_OK && a->words != NULL)
+        status = berth_devices_open(context, a->words, &devices, error);
+    load.devices = devices;
+    if (status == BERTH_OK)
+        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, error);
+    CHECK((status == BERTH_OK) == (model != NULL));
+    if (status == BERTH_OK && a->has_passes)
+        status = lease_all(model, plan, error);
+    berth_model_destroy(model);
+    berth_devices_close(devices);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return status;
+}
+
 /* ----------------------------------------------------------------------- comparing */
 
 static uint32_t

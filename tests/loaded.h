@@ -46,6 +46,25 @@ void loaded_load(loaded *l);
 void loaded_unload(loaded *l);
 void loaded_end(loaded *l);
 
+/* A load from the opening on, in a context of the caller. */
+typedef struct loaded_attempt {
+    const char *folder;
+    const char *max_memory;
+    const char *words; /* devices; NULL: host memory alone */
+    int32_t type;
+    bool is_double;
+    uint32_t rank;
+    uint32_t ranks;    /* 0: the whole model */
+    int32_t verify;
+    bool has_passes;   /* each layer is leased once */
+    const char *const *pins;
+    uint32_t pin_count;
+    const char *offload_dir;
+} loaded_attempt;
+
+/* Opens, plans, loads, leases, gives everything back: a fault_function for an attempt. */
+berth_status loaded_once(void *attempt, berth_context *context, berth_error *error);
+
 /*
  * Digests of all berths are those of the same tensors of the checkpoint in `folder`, as
  * stored there: that of the model itself, or one that was quantized before.

@@ -28,8 +28,16 @@ moved_free(const moved *m, uint32_t number)
 void
 moved_begin(moved *m, const char *folder, berth_plan_options *options, const char *words)
 {
+    moved_begin_with(m, folder, options, words, NULL);
+}
+
+void
+moved_begin_with(moved *m, const char *folder, berth_plan_options *options,
+                 const char *words, const char *offload_dir)
+{
     memset(m, 0, sizeof *m);
     loaded_begin(&m->l, folder, options, words);
+    m->l.options.offload_dir = offload_dir;
     loaded_load(&m->l);
     if (!CHECK_EQ(m->l.status, BERTH_OK))
         t_note("%s", m->l.error.message);

@@ -24,6 +24,9 @@ typedef struct moved {
 /* Opens, plans, loads; ends the test's program where that fails. */
 void moved_begin(moved *m, const char *folder, berth_plan_options *options,
                  const char *words);
+/* The same with a folder for what the files do not have as a slot wants it. */
+void moved_begin_with(moved *m, const char *folder, berth_plan_options *options,
+                      const char *words, const char *offload_dir);
 /* Checks that nothing is left. */
 void moved_end(moved *m);
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_load_errors.c - loads that fail: nothing is kept, and what went wrong is said. */
+#define _DEFAULT_SOURCE
+
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/sys.h"
 #include "tests/fault.h"
@@ -12,73 +16,31 @@
 
 /* ---------------------------------------------------------------- everything fails */
 
-typedef struct attempt {
-    const char *folder;
-    const char *words; /* devices; NULL: host memory alone */
-    const char *max_memory;
-    int32_t type;
-} attempt;
-
-/* Opens, plans, loads, leases each layer once, gives everything back. */
-static berth_status
-load_once(void *user, berth_context *context, berth_error *error)
-{
-    const attempt *const a = user;
-    berth_plan_options options = loaded_options(a->max_memory);
-    berth_checkpoint *checkpoint = NULL;
-    berth_devices *devices = NULL;
-    berth_model *model = NULL;
-    berth_load_options load;
-    berth_plan_summary summary;
-    berth_plan *plan = NULL;
-    berth_job *job = NULL;
-    berth_status status;
-
-    options.type = a->type;
-    options.double_quant = a->type == BERTH_ENCODING_NF4;
-    berth_load_options_init(&load);
-    load.workers = 2;
-    load.ring_bytes = UINT64_C(16) << 20;
-    status = berth_checkpoint_open(context, a->folder, NULL, &checkpoint, error);
-    if (status == BERTH_OK)
-        status = berth_plan_create(context, checkpoint, &options, &plan, error);
-    if (status == BERTH_OK && a->words != NULL)
-        status = berth_devices_open(context, a->words, &devices, error);
-    load.devices = devices;
-    if (status == BERTH_OK)
-        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
-    if (status == BERTH_OK)
-        status = berth_load_finish(job, &model, error);
-    CHECK((status == BERTH_OK) == (model != NULL));
-    if (status == BERTH_OK)
-        berth_plan_get(plan, &summary);
-    for (uint32_t i = 0; status == BERTH_OK && i < summary.layer_count; i++) {
-        status = berth_layer_acquire(model, i, NULL, error);
-        if (status == BERTH_OK)
-            status = berth_layer_release(model, i, NULL, error);
-    }
-    berth_model_destroy(model);
-    berth_devices_close(devices);
-    berth_plan_destroy(plan);
-    berth_checkpoint_close(checkpoint);
-    return status;
-}
-
 static void
 test_all_calls_can_fail(void)
 {
     const char *const plain = loaded_llama(1, "BF16", 2);
-    attempt attempts[] = {
-        {plain, NULL, "cpu=64MiB", BERTH_ENCODING_NF4},
-        {plain, "sim:64MiB", "0=64MiB,cpu=64MiB", BERTH_ENCODING_NF4},
-        {plain, "sim:64MiB", "0=64MiB,cpu=64MiB", BERTH_ENCODING_NATIVE}};
+    loaded_attempt attempts[] = {{.folder = plain,
+                                  .max_memory = "cpu=64MiB",
+                                  .type = BERTH_ENCODING_NF4,
+                                  .is_double = true},
+                                 {.folder = plain,
+                                  .words = "sim:64MiB",
+                                  .max_memory = "0=64MiB,cpu=64MiB",
+                                  .type = BERTH_ENCODING_NF4,
+                                  .is_double = true},
+                                 {.folder = plain,
+                                  .words = "sim:64MiB",
+                                  .max_memory = "0=64MiB,cpu=64MiB"}};
 
     for (uint32_t i = 0; i < 3; i++) {
-        const fault_counts counts = fault_loop("load", load_once, &attempts[i]);
+        fault_counts counts;
 
+        attempts[i].has_passes = true;
+        counts = fault_loop("load", loaded_once, &attempts[i]);
         CHECK_GT(counts.memory, 60);
         CHECK_GT(counts.system, 30);
-        CHECK_GT(fault_loop_devices("load", load_once, &attempts[i]).device, 10);
+        CHECK_GT(fault_loop_devices("load", loaded_once, &attempts[i]).device, 10);
     }
 }
 
@@ -92,9 +54,12 @@ test_calls_of_passes_can_fail(void)
     if (getenv("T_THOROUGH") == NULL)
         T_SKIP("takes minutes: T_THOROUGH=1");
     for (uint32_t i = 0; i < 2; i++) {
-        attempt a = {loaded_large(4, 1), "sim:26MiB", budgets[i], BERTH_ENCODING_NATIVE};
+        loaded_attempt a = {.folder = loaded_large(4, 1),
+                            .words = "sim:26MiB",
+                            .max_memory = budgets[i],
+                            .has_passes = true};
 
-        CHECK_GT(fault_loop_devices("passes", load_once, &a).device, 30);
+        CHECK_GT(fault_loop_devices("passes", loaded_once, &a).device, 30);
     }
 }
 
@@ -270,6 +235,96 @@ test_cancelled(void)
     CHECK_EQ(done, 12);
 }
 
+/* Workers stand still behind their first buffer until the load has been cancelled. */
+typedef struct gate {
+    _Atomic uint32_t chunks; /* that have been consumed */
+    _Atomic bool is_open;
+} gate;
+
+static void
+stop_at_gate(void *user, const berth_trace_event *event)
+{
+    gate *const g = user;
+
+    if (event->kind != BERTH_TRACE_CHUNK)
+        return;
+    atomic_fetch_add(&g->chunks, 1);
+    while (!atomic_load(&g->is_open))
+        (void)usleep(500);
+}
+
+#define GATE_RING (UINT64_C(16) << 20)
+
+/*
+ * What comes after a cancel is counted, not timed: no worker begins another buffer, and
+ * no more is read than what the ring held, and what was given back to it in that moment.
+ */
+static void
+check_nothing_begins(const char *folder, uint32_t workers, const loaded_attempt *a)
+{
+    berth_plan_options options = loaded_options(a->max_memory);
+    const uint64_t bytes = fixture_size(fixture_format("%s/model.safetensors", folder));
+    gate g = {.chunks = 0};
+    const berth_context_options hooks = {
+        .struct_size = sizeof hooks, .trace = stop_at_gate, .trace_user = &g};
+    const uint64_t most = GATE_RING + workers * GATE_RING / 4;
+    berth_checkpoint *checkpoint;
+    berth_devices *devices = NULL;
+    berth_model *model;
+    berth_load_options load;
+    berth_load_report report;
+    berth_context *context;
+    berth_plan *plan;
+    berth_error error;
+    berth_job *job;
+
+    options.type = a->type;
+    berth_load_options_init(&load);
+    load.workers = workers;
+    load.ring_bytes = GATE_RING;
+    load.report = &report;
+    memset(&report, 0, sizeof report);
+    T_REQUIRE(berth_context_create(&hooks, &context, NULL) == BERTH_OK);
+    T_REQUIRE(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL) == BERTH_OK);
+    T_REQUIRE(berth_plan_create(context, checkpoint, &options, &plan, NULL) == BERTH_OK);
+    if (a->words != NULL)
+        T_REQUIRE(berth_devices_open(context, a->words, &devices, NULL) == BERTH_OK);
+    load.devices = devices;
+    T_REQUIRE(berth_load_start(context, checkpoint, plan, &load, &job, NULL) == BERTH_OK);
+    while (atomic_load(&g.chunks) == 0 && berth_job_wait(job, 1) == BERTH_PENDING)
+        continue;
+    berth_job_cancel(job);
+    atomic_store(&g.is_open, true);
+    CHECK_EQ(berth_load_finish(job, &model, &error), BERTH_ECANCELLED);
+    CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
+    CHECK(model == NULL);
+    CHECK_GE(atomic_load(&g.chunks), 1);
+    CHECK_LE(atomic_load(&g.chunks), workers);
+    CHECK_LE(report.bytes_read, most);
+    CHECK_LT(most, bytes);
+    berth_devices_close(devices);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
+static void
+test_cancel_begins_nothing(void)
+{
+    static const loaded_attempt attempts[] = {
+        {.max_memory = "cpu=128MiB"},
+        {.max_memory = "cpu=128MiB", .type = BERTH_ENCODING_NF4},
+        {.max_memory = "0=128MiB,cpu=64MiB", .words = "sim:128MiB"},
+        {.max_memory = "0=128MiB,cpu=64MiB",
+         .words = "sim:128MiB",
+         .type = BERTH_ENCODING_NF4}};
+    const char *const folder = loaded_large(6, 1);
+
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t workers = 1; workers <= 4; workers += 3)
+            check_nothing_begins(folder, workers, &attempts[i]);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -283,5 +338,6 @@ main(int argc, char **argv)
     T_RUN(test_another_checkpoint);
     T_RUN(test_files_that_change);
     T_RUN(test_cancelled);
+    T_RUN(test_cancel_begins_nothing);
     return t_end();
 }

@@ -267,17 +267,11 @@ test_moves(void)
     berth_plan_options options =
         options_of(&on_device, BERTH_ENCODING_NF4, true, -1, all_layers);
     berth_plan_options other = options;
-    moved m = { .looked = 0 };
     berth_plan *host;
+    moved m;
 
-    loaded_begin(&m.l, loaded_llama(LAYERS, "BF16", 2), &options, on_device.words);
-    T_REQUIRE(load(&m.l, fixture_folder()));
-    m.digests = calloc(m.l.p.summary.berth_count, sizeof *m.digests);
-    for (uint64_t i = 0; i < m.l.p.summary.berth_count; i++)
-        CHECK_EQ(berth_model_digest(m.l.model, i, &m.digests[i], NULL), BERTH_OK);
-    berth_move_options_init(&m.options);
-    m.options.report = &m.report;
-    m.looked = passed(&m.l, 1);
+    moved_begin_with(&m, loaded_llama(LAYERS, "BF16", 2), &options, on_device.words,
+                     fixture_folder());
     other.pins = to_host;
     other.finding = NULL;
     host = moved_plan(&m, &other);

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_parallel.c - which rows and columns a rank of tensor parallelism holds. */
+#include "placement/parallel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/fixture.h"
+#include "tests/sliced.h"
+#include "tests/t.h"
+
+/* --------------------------------------------------------------------- one tensor */
+
+static const berthi_about nowhere = { .tensor = NULL };
+
+/* One rank of a Llama with 8 heads, 2 of them of keys. */
+static berthi_parallel
+rank_of(uint32_t rank, uint32_t ranks)
+{
+    return (berthi_parallel){
+        .rank = rank, .ranks = ranks, .model_type = "llama", .heads = 8, .kv_heads = 2
+    };
+}
+
+static berth_status
+divide(const berthi_parallel *p, const char *name, uint64_t rows, uint64_t columns,
+       berthi_slice *out, berth_error *error)
+{
+    const uint64_t shape[2] = { rows, columns };
+    const berthi_parallel_tensor tensor = {
+        .name = name,
+        .name_length = strlen(name),
+        .shape = shape,
+        .rank = columns > 0 ? 2 : 1,
+    };
+
+    return berthi_parallel_divide(p, &tensor, &nowhere, out, error);
+}
+
+static void
+check_slice(const char *name, uint64_t rows, uint64_t columns, uint32_t rank,
+            uint32_t ranks, const berthi_slice *expected)
+{
+    const berthi_parallel p = rank_of(rank, ranks);
+    berthi_slice slice = { .along = -1 };
+    bool is_right;
+
+    CHECK_EQ(divide(&p, name, rows, columns, &slice, NULL), BERTH_OK);
+    is_right = CHECK_EQ(slice.along, expected->along);
+    is_right &= CHECK_EQ(slice.first, expected->first);
+    is_right &= CHECK_EQ(slice.count, expected->count);
+    if (!is_right)
+        t_note("%s, rank %u of %u", name, rank, ranks);
+}
+
+#define ROWS(a, b) (&(berthi_slice){ .first = (a), .count = (b), .along = BERTH_SLICING_ROWS })
+#define COLUMNS(a, b) \
+    (&(berthi_slice){ .first = (a), .count = (b), .along = BERTH_SLICING_COLUMNS })
+#define WHOLE (&(berthi_slice){ .along = BERTH_SLICING_NONE })
+
+static void
+test_one_tensor(void)
+{
+    check_slice("l.q_proj.weight", 192, 128, 3, 4, ROWS(144, 48));
+    check_slice("l.q_proj.bias", 192, 0, 1, 8, ROWS(24, 24));
+    check_slice("l.o_proj.weight", 128, 192, 3, 4, COLUMNS(144, 48));
+    check_slice("l.gate_proj.weight", 352, 128, 1, 4, ROWS(88, 88));
+    check_slice("l.up_proj.weight", 352, 128, 0, 4, ROWS(0, 88));
+    check_slice("l.down_proj.weight", 128, 352, 2, 4, COLUMNS(176, 88));
+    check_slice("l.experts.1.w1.weight", 96, 64, 1, 2, ROWS(48, 48));
+    check_slice("l.experts.1.w2.weight", 64, 96, 1, 2, COLUMNS(48, 48));
+    check_slice("l.experts.1.w3.weight", 96, 64, 0, 2, ROWS(0, 48));
+    /* On every rank. */
+    check_slice("l.o_proj.bias", 128, 0, 1, 4, WHOLE);
+    check_slice("l.down_proj.bias", 128, 0, 3, 4, WHOLE);
+    check_slice("l.input_layernorm.weight", 128, 0, 1, 4, WHOLE);
+    check_slice("l.gate.weight", 8, 128, 1, 4, WHOLE);
+    check_slice("l.shared_expert_gate.weight", 1, 128, 1, 4, WHOLE);
+    check_slice("l.rotary_emb.inv_freq", 64, 0, 1, 4, WHOLE);
+}
+
+/* Fewer heads of keys than ranks: neighbours hold the same one. */
+static void
+test_heads_of_keys(void)
+{
+    static const char *const names[] = { "l.k_proj.weight", "l.v_proj.weight" };
+
+    for (uint32_t i = 0; i < 2; i++) {
+        check_slice(names[i], 48, 128, 0, 2, ROWS(0, 24));
+        check_slice(names[i], 48, 128, 1, 2, ROWS(24, 24));
+        for (uint32_t rank = 0; rank < 8; rank++)
+            check_slice(names[i], 48, 128, rank, 8, ROWS(rank < 4 ? 0 : 24, 24));
+    }
+}
+
+/* Words need not be even: what ranks have is next to each other, and all of it. */
+static void
+test_words(void)
+{
+    static const char *const names[] = { "model.embed_tokens.weight", "lm_head.weight" };
+
+    for (uint32_t ranks = 1; ranks <= 9; ranks++) {
+        uint64_t next = 0;
+
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            const berthi_parallel p = rank_of(rank, ranks);
+            berthi_slice slice;
+
+            CHECK_EQ(divide(&p, names[rank % 2], 515, 128, &slice, NULL), BERTH_OK);
+            CHECK_EQ(slice.along, BERTH_SLICING_ROWS);
+            CHECK_EQ(slice.first, next);
+            CHECK_GE(slice.count, 515 / ranks);
+            CHECK_LE(slice.count, 515 / ranks + 1);
+            next += slice.count;
+        }
+        CHECK_EQ(next, 515);
+    }
+    /* The product of words and rank does not fit. */
+    check_slice("lm_head.weight", UINT64_MAX, 2, 1023, 1024,
+                ROWS(UINT64_MAX - (UINT64_C(1) << 54), UINT64_C(1) << 54));
+}
+
+static void
+check_refused(const char *name, uint64_t rows, uint64_t columns, uint32_t ranks,
+              berth_status status, const char *words)
+{
+    const berthi_parallel p = rank_of(0, ranks);
+    berthi_slice slice;
+    berth_error error;
+
+    berthi_error_clear(&error);
+    CHECK_EQ(divide(&p, name, rows, columns, &slice, &error), status);
+    CHECK_EQ(error.status, status);
+    CHECK_CONTAINS(error.message, words);
+}
+
+static void
+test_tensors_that_are_not_cut(void)
+{
+    const berthi_parallel p = rank_of(0, 2);
+    const uint64_t cube[3] = { 8, 8, 8 };
+    const berthi_parallel_tensor deep = {
+        .name = "l.up_proj.weight", .name_length = 16, .shape = cube, .rank = 3
+    };
+    berthi_slice slice;
+
+    check_refused("l.gate_proj.weight", 350, 128, 4, BERTH_EINVAL,
+                  "has 350 rows, which 4 ranks cannot share evenly");
+    check_refused("l.q_proj.weight", 190, 128, 2, BERTH_EINVAL,
+                  "has 190 rows of 8 heads, which 2 ranks cannot share evenly");
+    check_refused("l.k_proj.weight", 48, 128, 3, BERTH_EINVAL, "of 2 heads");
+    /* Only heads of keys may be on several ranks. */
+    check_refused("l.q_proj.weight", 192, 128, 16, BERTH_EINVAL, "of 8 heads");
+    check_refused("l.gate_proj.weight", 2, 128, 4, BERTH_EINVAL, "has 2 rows");
+    check_refused("l.qkv_proj.weight", 192, 128, 2, BERTH_EUNSUPPORTED,
+                  "is no tensor of llama that berth knows how to cut");
+    check_refused("l.aq_proj.weight", 192, 128, 2, BERTH_EUNSUPPORTED, "is no tensor");
+    check_refused("weight", 192, 128, 2, BERTH_EUNSUPPORTED, "is no tensor");
+    check_refused("", 192, 128, 2, BERTH_EUNSUPPORTED, "is no tensor");
+    check_refused("l.input_layernorm.weight", 128, 2, 2, BERTH_EUNSUPPORTED, "is no tensor");
+    check_refused("l.nor.weight", 128, 0, 2, BERTH_EUNSUPPORTED, "is no tensor");
+    CHECK_EQ(berthi_parallel_divide(&p, &deep, &nowhere, &slice, NULL), BERTH_EUNSUPPORTED);
+}
+
+/* --------------------------------------------------------------------- any slice */
+
+static void
+test_inside(void)
+{
+    const uint64_t shape[3] = { 10, 6, 2 };
+
+    CHECK(berthi_slice_is_inside(WHOLE, shape, 2));
+    CHECK(berthi_slice_is_inside(WHOLE, shape, 0));
+    CHECK(berthi_slice_is_inside(ROWS(4, 6), shape, 2));
+    CHECK(berthi_slice_is_inside(ROWS(10, 0), shape, 1));
+    CHECK(!berthi_slice_is_inside(ROWS(11, 0), shape, 1));
+    CHECK(!berthi_slice_is_inside(ROWS(4, 7), shape, 2));
+    CHECK(!berthi_slice_is_inside(ROWS(4, UINT64_MAX), shape, 2));
+    CHECK(!berthi_slice_is_inside(ROWS(0, 1), shape, 0));
+    CHECK(!berthi_slice_is_inside(ROWS(0, 1), shape, 3));
+    CHECK(berthi_slice_is_inside(COLUMNS(0, 6), shape, 2));
+    CHECK(!berthi_slice_is_inside(COLUMNS(1, 6), shape, 2));
+    CHECK(!berthi_slice_is_inside(COLUMNS(0, 1), shape, 1));
+}
+
+static void
+test_shape(void)
+{
+    const uint64_t shape[2] = { 10, 6 };
+    uint64_t out[2] = { 0, 0 };
+
+    berthi_slice_shape(WHOLE, shape, 2, out);
+    CHECK(out[0] == 10 && out[1] == 6);
+    berthi_slice_shape(ROWS(2, 3), shape, 2, out);
+    CHECK(out[0] == 3 && out[1] == 6);
+    berthi_slice_shape(COLUMNS(2, 3), shape, 2, out);
+    CHECK(out[0] == 10 && out[1] == 3);
+}
+
+/* Bytes are whole where numbers of 4 bits are cut in pairs, or rows are. */
+static void
+test_whole_bytes(void)
+{
+    const uint64_t even[2] = { 8, 6 };
+    const uint64_t odd[2] = { 8, 7 };
+
+    CHECK(berthi_slice_refusal(WHOLE, odd, 2, BERTH_F4, NULL) == NULL);
+    CHECK(berthi_slice_refusal(ROWS(1, 3), even, 2, BERTH_F4, NULL) == NULL);
+    CHECK(berthi_slice_refusal(ROWS(2, 4), odd, 2, BERTH_F4, NULL) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(1, 2), odd, 2, BERTH_F4, NULL), "no whole");
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 1), odd, 2, BERTH_F4, NULL), "no whole");
+    CHECK(berthi_slice_refusal(COLUMNS(2, 4), even, 2, BERTH_F4, NULL) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(1, 4), even, 2, BERTH_F4, NULL),
+                   "no whole");
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(2, 3), even, 2, BERTH_F4, NULL),
+                   "no whole");
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(2, 4), odd, 2, BERTH_F4, NULL),
+                   "no whole");
+    CHECK(berthi_slice_refusal(COLUMNS(1, 3), odd, 2, BERTH_BF16, NULL) == NULL);
+}
+
+/* Blocks of 64 run along rows of 96: every second row begins one. */
+static void
+test_blocks(void)
+{
+    const uint64_t shape[2] = { 7, 96 };
+    berthi_quantized record = {
+        .encoding = BERTH_ENCODING_NF4, .block_size = 64, .elements = 7 * 96
+    };
+
+    CHECK(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record) == NULL);
+    CHECK(berthi_slice_refusal(ROWS(4, 3), shape, 2, BERTH_U8, &record) == NULL); /* end */
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(1, 1), shape, 2, BERTH_U8, &record),
+                   "that a cut here would split");
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 1), shape, 2, BERTH_U8, &record),
+                   "that a cut here would split");
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(0, 64), shape, 2, BERTH_U8, &record),
+                   "that run along its rows");
+    record.is_double = true; /* 256 blocks share a second level */
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
+                   "that a cut here would split");
+    CHECK(berthi_slice_refusal(ROWS(0, 7), shape, 2, BERTH_U8, &record) == NULL);
+    record.is_double = false;
+    record.block_size = 0;
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record), "split");
+    record.is_transposed_absmax = true;
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
+                   "in an encoding that is not cut");
+    record.encoding = BERTH_ENCODING_INT8;
+    CHECK(berthi_slice_refusal(ROWS(1, 1), shape, 2, BERTH_I8, &record) == NULL);
+}
+
+/* ----------------------------------------------------------------------- in plans */
+
+static void
+test_plans_are_refused(void)
+{
+    const char *const folder = sliced_make(&sliced_small);
+    berth_plan_options options;
+    sliced_sizes other = sliced_small;
+
+    sliced_refuse(folder, sliced_options("cpu=64MiB", 0, 3), BERTH_EINVAL,
+                  "has 352 columns, which 3 ranks cannot share evenly",
+                  "model.layers.0.mlp.down_proj.weight");
+    sliced_refuse(folder, sliced_options("cpu=64MiB", 0, 16), BERTH_EINVAL,
+                  "has 192 columns of 8 heads, which 16 ranks cannot share evenly",
+                  "model.layers.0.self_attn.o_proj.weight");
+    sliced_refuse(folder, sliced_options("cpu=64MiB", 2, 2), BERTH_EINVAL,
+                  "is not below ranks", NULL);
+    sliced_refuse(folder, sliced_options("cpu=64MiB", 1, 0), BERTH_EINVAL,
+                  "is not below ranks", NULL);
+    sliced_refuse(folder, sliced_options("cpu=64MiB", 0, 1025), BERTH_EINVAL,
+                  "is more than 1024", NULL);
+    options = sliced_options("cpu=64MiB", 0, 2);
+    options.mode = "auto";
+    sliced_refuse(folder, options, BERTH_EINVAL, "is for whole models, not for a rank", NULL);
+    other.inner = 350;
+    sliced_refuse(sliced_make(&other), sliced_options("cpu=64MiB", 0, 4), BERTH_EINVAL,
+                  "has 350 columns, which 4 ranks cannot share evenly",
+                  "model.layers.0.mlp.down_proj.weight");
+}
+
+/* What is not known of a family, nobody guesses. */
+static void
+test_families_that_are_not_known(void)
+{
+    const char *const folder = sliced_make(&sliced_small);
+    const berth_plan_options options = sliced_options("cpu=64MiB", 0, 2);
+    sliced_sizes other = sliced_small;
+
+    sliced_refuse(loaded_gpt2("BF16", 64, 1), options, BERTH_EUNSUPPORTED,
+                  "how gpt2 is cut for tensor parallelism is not known", NULL);
+    sliced_refuse(loaded_llama(1, "BF16", 1), options, BERTH_EUNSUPPORTED,
+                  "is no tensor of llama that berth knows how to cut",
+                  "model.layers.0.odd");
+    other.extra = "model.layers.0.self_attn.qkv_proj.weight";
+    sliced_refuse(sliced_make(&other), options, BERTH_EUNSUPPORTED,
+                  "is no tensor of llama that berth knows how to cut",
+                  "model.layers.0.self_attn.qkv_proj.weight");
+    (void)remove(fixture_format("%s/config.json", folder));
+    sliced_refuse(folder, options, BERTH_EUNSUPPORTED,
+                  "how a model without config.json is cut", NULL);
+}
+
+/* What one rank computes of it: at least one head of each kind. */
+static void
+test_shrink(void)
+{
+    const berthi_parallel p = rank_of(0, 4);
+    berthi_shape shape = { .vocabulary = 515, .kind_count = 2 };
+
+    shape.kinds[0] = (berthi_layer){ .heads = 8,
+                                     .kv_heads = 2,
+                                     .intermediate = 352,
+                                     .expert_intermediate = 96,
+                                     .shared_intermediate = 64 };
+    shape.kinds[1] = (berthi_layer){ .heads = 2, .kv_heads = 4, .intermediate = 8 };
+    berthi_parallel_shrink(&p, &shape);
+    CHECK_EQ(shape.vocabulary, 129);
+    CHECK_EQ(shape.kinds[0].heads, 2);
+    CHECK_EQ(shape.kinds[0].kv_heads, 1);
+    CHECK_EQ(shape.kinds[0].intermediate, 88);
+    CHECK_EQ(shape.kinds[0].expert_intermediate, 24);
+    CHECK_EQ(shape.kinds[0].shared_intermediate, 16);
+    CHECK_EQ(shape.kinds[1].heads, 1);
+    CHECK_EQ(shape.kinds[1].kv_heads, 1);
+    CHECK_EQ(shape.kinds[1].intermediate, 2);
+    shape.vocabulary = 0;
+    berthi_parallel_shrink(&p, &shape);
+    CHECK_EQ(shape.vocabulary, 1);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_one_tensor);
+    T_RUN(test_heads_of_keys);
+    T_RUN(test_words);
+    T_RUN(test_tensors_that_are_not_cut);
+    T_RUN(test_inside);
+    T_RUN(test_shape);
+    T_RUN(test_whole_bytes);
+    T_RUN(test_blocks);
+    T_RUN(test_plans_are_refused);
+    T_RUN(test_families_that_are_not_known);
+    T_RUN(test_shrink);
+    T_MAIN_END;
+}

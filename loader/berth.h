@@ -1852,10 +1852,16 @@ typedef struct berth_load_report {
     uint64_t mismatches;      /* LOAD_VERIFY_WARN: tensors that are others, and entries
                                  that only manifest or checkpoint has                 */
     uint64_t offloaded_bytes; /* written below `offload_dir`                          */
-    uint64_t reserved[4];
+    uint64_t unverified_tensors; /* that a manifest has, of weights that are sliced   */
+    uint64_t reserved[3];
 } berth_load_report;
 
-/* What a load does with the crc32 of each stored tensor that it reads. */
+/*
+ * What a load does with the crc32 of each stored tensor that it reads. A manifest has that
+ * of whole tensors: of slices, as a rank of tensor parallelism reads them, nothing is
+ * verified. REQUIRE refuses such a plan (BERTH_EUNSUPPORTED); the others count the tensors
+ * in `unverified_tensors`, and log how many there are, WARN as a warning.
+ */
 typedef enum berth_load_verify {
     BERTH_LOAD_VERIFY_AUTO = 0,    /* holds it against the manifest, where there is one */
     BERTH_LOAD_VERIFY_REQUIRE = 1, /* there has to be one, with all that is stored      */

@@ -199,6 +199,7 @@ report(berthi_load *load)
     r->verified_tensors = atomic_load(&load->verify.tensors);
     r->verified_bytes = atomic_load(&load->verify.bytes);
     r->mismatches = atomic_load(&load->verify.mismatches);
+    r->unverified_tensors = load->verify.unverified;
     r->seconds = seconds;
     r->first_seconds = 1e-9 * (double)atomic_load(&load->first_ns);
     r->wait_seconds = 1e-9 * (double)load->stats.wait_ns;

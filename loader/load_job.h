@@ -135,6 +135,7 @@ typedef struct berthi_load_verify {
     _Atomic uint64_t bytes;
     _Atomic uint64_t tensors;
     _Atomic uint64_t mismatches;
+    uint64_t unverified;    /* promised, and read in part */
     uint64_t entries;       /* that only one side has */
     berth_error first;      /* of them */
     bool is_other_file;     /* `first` says: another size */

@@ -5,6 +5,7 @@
  * A worker digests the bytes that it is about to place. Parts of a tensor come in any
  * order; whoever has its last ones compares.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "loader/load_job.h"
@@ -17,6 +18,32 @@ is_wanted(const berthi_load *load)
     return load->options.verify != BERTH_LOAD_VERIFY_NONE;
 }
 
+/* True where the stored tensor of the berth is read in part. */
+static bool
+is_slice(const berthi_load *load, uint64_t berth)
+{
+    return berthi_plan_slice(load->plan, berth).along != BERTH_SLICING_NONE
+           && load->plan->berths[berth].number < load->checkpoint->table.entry_count;
+}
+
+/* A manifest has the crc32 of whole tensors: who insists on it cannot have slices. */
+static berth_status
+refuse_slices(const berthi_load *load, berth_error *error)
+{
+    for (uint64_t i = 0; i < load->plan->berth_count; i++) {
+        berthi_about where;
+
+        if (!is_slice(load, i))
+            continue;
+        where = berthi_checkpoint_about(load->checkpoint, load->plan->berths[i].number);
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &where,
+                           "cannot be verified: a slice of it is read, and a manifest has "
+                           "the crc32 of all of it: verify the checkpoint before, and do "
+                           "not require it of the load");
+    }
+    return BERTH_OK;
+}
+
 berth_status
 berthi_load_verify_choose(berthi_load *load, berth_error *error)
 {
@@ -26,6 +53,12 @@ berthi_load_verify_choose(berthi_load *load, berth_error *error)
     berthi_arena_init(&v->texts, load->context, BERTHI_PURPOSE_OBJECT, 256);
     if (!is_wanted(load))
         return BERTH_OK;
+    if (load->options.verify == BERTH_LOAD_VERIFY_REQUIRE) {
+        const berth_status status = refuse_slices(load, error);
+
+        if (status != BERTH_OK)
+            return status;
+    }
     v->manifest =
         given != NULL
             ? berthi_arena_text(&v->texts, given, strlen(given))
@@ -79,28 +112,41 @@ check_entries(berthi_load *load, berth_error *error)
     return BERTH_OK;
 }
 
-/* Of what is cut not all bytes come: nothing is promised of a slice. */
+/* Of what is cut not all bytes come: what is promised of it is not looked at. */
+static void
+leave_entry(berthi_load *load, uint64_t number)
+{
+    berthi_load_verify *const v = &load->verify;
+
+    v->unverified += v->promised.has_tensor[number];
+    atomic_store(&v->left[number], 0);
+}
+
 static void
 leave_slices(berthi_load *load)
 {
-    const berth_plan *const plan = load->plan;
     const berthi_table *const table = &load->checkpoint->table;
 
-    for (uint64_t i = 0; i < plan->berth_count; i++) {
-        const uint32_t number = plan->berths[i].number;
+    for (uint64_t i = 0; i < load->plan->berth_count; i++) {
+        const uint32_t number = load->plan->berths[i].number;
         const berthi_quantized *record;
 
-        if (berthi_plan_slice(plan, i).along == BERTH_SLICING_NONE
-            || number >= table->entry_count)
+        if (!is_slice(load, i))
             continue;
-        atomic_store(&load->verify.left[number], 0);
+        leave_entry(load, number);
         if (table->entries[number].flags == BERTH_ENCODING_NATIVE)
             continue;
         record = berthi_classify_record(&load->checkpoint->quantized,
                                         table->entries[number].owner);
         for (uint32_t k = 0; k < record->companion_count; k++)
-            atomic_store(&load->verify.left[table->by_name[record->companions[k]]], 0);
+            leave_entry(load, table->by_name[record->companions[k]]);
     }
+    if (load->verify.unverified > 0)
+        berthi_log(load->context,
+                   load->options.verify == BERTH_LOAD_VERIFY_WARN ? BERTH_LOG_WARNING
+                                                                  : BERTH_LOG_INFO,
+                   "not verified: %" PRIu64 " stored tensors, of which slices are read",
+                   load->verify.unverified);
 }
 
 /* Tensors that are read as a whole, and that something is promised of. */

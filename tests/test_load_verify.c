@@ -7,6 +7,7 @@
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
+#include "tests/sliced.h"
 #include "tests/t.h"
 
 #define UP "model.layers.0.mlp.up_proj.weight"
@@ -57,6 +58,7 @@ typedef struct wish {
     const char *manifest;
     bool is_source;
     uint32_t workers;
+    uint32_t ranks; /* 0: the whole model; else the second of so many */
 } wish;
 
 static void
@@ -67,6 +69,10 @@ load_as(loaded *l, const char *folder, const wish *w)
 
     options.type = w->type;
     options.double_quant = w->type == BERTH_ENCODING_NF4;
+    if (w->ranks > 0) {
+        options.rank = w->ranks - 1;
+        options.ranks = w->ranks;
+    }
     loaded_begin(l, folder, &options, w->words);
     l->options.verify = w->verify;
     l->options.manifest = w->manifest;
@@ -289,7 +295,7 @@ keep_line(void *user, int32_t level, const char *line)
 }
 
 static void
-check_warning(const char *folder, int32_t verify, const char *expected)
+check_warning(const char *folder, int32_t verify, uint32_t ranks, const char *expected)
 {
     berth_plan_options options = loaded_options("cpu=64MiB");
     char text[1024] = "";
@@ -302,6 +308,8 @@ check_warning(const char *folder, int32_t verify, const char *expected)
     berth_plan *plan = NULL;
     berth_job *job = NULL;
 
+    if (ranks > 0)
+        options.ranks = ranks;
     berth_load_options_init(&load);
     load.verify = verify;
     CHECK_EQ(berth_context_create(&hooks, &context, NULL), BERTH_OK);
@@ -313,8 +321,10 @@ check_warning(const char *folder, int32_t verify, const char *expected)
         CHECK_STR(text, "");
     } else {
         CHECK_CONTAINS(text, expected);
-        CHECK_CONTAINS(text, UP);
-        CHECK_CONTAINS(text, "model.safetensors");
+        if (ranks == 0) { /* of one tensor */
+            CHECK_CONTAINS(text, UP);
+            CHECK_CONTAINS(text, "model.safetensors");
+        }
     }
     berth_model_destroy(model);
     berth_plan_destroy(plan);
@@ -328,53 +338,116 @@ test_warnings(void)
     const char *const folder = loaded_llama(1, "BF16", 1);
     const char *const manifest = loaded_manifest(folder);
 
-    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, NULL);
-    check_warning(folder, BERTH_LOAD_VERIFY_WARN, NULL);
+    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, 0, NULL);
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, 0, NULL);
     damage(folder, UP, 0);
-    check_warning(folder, BERTH_LOAD_VERIFY_WARN, "loaded all the same");
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, 0, "loaded all the same");
     edit(manifest, UP, UP "x");
-    check_warning(folder, BERTH_LOAD_VERIFY_WARN, "not verified: ");
-    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, "not verified, as other");
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, 0, "not verified: ");
+    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, 0, "not verified, as other");
+}
+
+static void
+test_warnings_of_slices(void)
+{
+    const char *const folder = sliced_make(&sliced_small);
+
+    (void)loaded_manifest(folder);
+    check_warning(folder, BERTH_LOAD_VERIFY_AUTO, 4, NULL);
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, 1, NULL);
+    check_warning(folder, BERTH_LOAD_VERIFY_WARN, 4,
+                  "stored tensors, of which slices are read");
+}
+
+/* --------------------------------------------------------------------------- slices */
+
+#define ROWS "model.layers.0.self_attn.q_proj.weight"
+#define NORM "model.norm.weight"
+
+/* What is whole is verified, and the rest is counted. */
+static void
+check_sliced(const char *folder, int32_t verify, uint64_t verified, uint64_t unverified)
+{
+    loaded l;
+
+    load_as(&l, folder, &(wish){.verify = verify, .ranks = 4});
+    if (!CHECK_EQ(l.status, BERTH_OK))
+        t_note("%s", l.error.message);
+    CHECK_EQ(l.report.verified_tensors, verified);
+    CHECK_EQ(l.report.unverified_tensors, unverified);
+    CHECK_EQ(l.report.mismatches, 0);
+    loaded_end(&l);
+}
+
+static void
+check_slices_refused(const char *folder, const char *manifest)
+{
+    loaded l;
+
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_REQUIRE,
+                                .manifest = manifest,
+                                .ranks = 4});
+    CHECK_EQ(l.status, BERTH_EUNSUPPORTED);
+    CHECK_CONTAINS(l.error.message, "cannot be verified: a slice of it is read");
+    CHECK(l.error.tensor[0] != '\0');
+    loaded_end(&l);
+}
+
+/* Two norms and a bias are whole, all others are cut. */
+static void
+test_slices(void)
+{
+    const char *const folder = sliced_make(&sliced_small);
+    const char *manifest;
+    loaded l;
+
+    check_sliced(folder, BERTH_LOAD_VERIFY_AUTO, 0, 0); /* there is no manifest */
+    check_slices_refused(folder, NULL);
+    manifest = loaded_manifest(folder);
+    check_sliced(folder, BERTH_LOAD_VERIFY_AUTO, 3, SLICED_SMALL_TENSORS - 3);
+    check_sliced(folder, BERTH_LOAD_VERIFY_WARN, 3, SLICED_SMALL_TENSORS - 3);
+    check_sliced(folder, BERTH_LOAD_VERIFY_NONE, 0, 0);
+    check_slices_refused(folder, NULL);
+    check_slices_refused(folder, manifest);
+    /* One rank of one has all of it. */
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_REQUIRE, .ranks = 1});
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(l.report.verified_tensors, SLICED_SMALL_TENSORS);
+    CHECK_EQ(l.report.unverified_tensors, 0);
+    loaded_end(&l);
+    /* Of what is cut nothing is said, right or wrong. */
+    damage(folder, ROWS, -1);
+    check_sliced(folder, BERTH_LOAD_VERIFY_AUTO, 3, SLICED_SMALL_TENSORS - 3);
+    damage(folder, NORM, 0);
+    check_found(folder, &(wish){.ranks = 4}, NORM);
+}
+
+/* Codes and statistics are stored tensors of their own. */
+static void
+test_slices_of_what_is_quantized(void)
+{
+    berth_plan_options options = loaded_options("cpu=1GiB");
+    const char *folder;
+
+    options.type = BERTH_ENCODING_INT8;
+    folder = loaded_quantized(sliced_make(&sliced_blocks), &options); /* with a manifest */
+    /* Seven projections have row maxima and a format; embedding, head, a bias are plain. */
+    check_sliced(folder, BERTH_LOAD_VERIFY_AUTO, 3, 7 * 3 + 3);
+    check_slices_refused(folder, NULL);
 }
 
 /* --------------------------------------------------------------------------- faults */
 
-static berth_status
-load_once(void *user, berth_context *context, berth_error *error)
-{
-    berth_plan_options options = loaded_options("cpu=64MiB");
-    berth_checkpoint *checkpoint = NULL;
-    berth_model *model = NULL;
-    berth_load_options load;
-    berth_plan *plan = NULL;
-    berth_job *job = NULL;
-    berth_status status;
-
-    berth_load_options_init(&load);
-    load.workers = 2;
-    load.verify = BERTH_LOAD_VERIFY_REQUIRE;
-    status = berth_checkpoint_open(context, user, NULL, &checkpoint, error);
-    if (status == BERTH_OK)
-        status = berth_plan_create(context, checkpoint, &options, &plan, error);
-    if (status == BERTH_OK)
-        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
-    if (status == BERTH_OK)
-        status = berth_load_finish(job, &model, error);
-    CHECK((status == BERTH_OK) == (model != NULL));
-    berth_model_destroy(model);
-    berth_plan_destroy(plan);
-    berth_checkpoint_close(checkpoint);
-    return status;
-}
-
 static void
 test_all_calls_can_fail(void)
 {
-    const char *const folder = loaded_llama(1, "BF16", 2);
+    loaded_attempt attempt = {.folder = loaded_llama(1, "BF16", 2),
+                              .max_memory = "cpu=64MiB",
+                              .verify = BERTH_LOAD_VERIFY_REQUIRE};
     fault_counts counts;
 
-    (void)loaded_manifest(folder);
-    counts = fault_loop("verified load", load_once, (void *)(uintptr_t)folder);
+    (void)loaded_manifest(attempt.folder);
+    counts = fault_loop("verified load", loaded_once, &attempt);
     CHECK_GT(counts.memory, 60);
     CHECK_GT(counts.system, 30);
 }
@@ -391,6 +464,9 @@ main(int argc, char **argv)
     T_RUN(test_source);
     T_RUN(test_entries);
     T_RUN(test_warnings);
+    T_RUN(test_warnings_of_slices);
+    T_RUN(test_slices);
+    T_RUN(test_slices_of_what_is_quantized);
     T_RUN(test_all_calls_can_fail);
     return t_end();
 }

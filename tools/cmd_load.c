@@ -113,7 +113,9 @@ static const char *const load_description[] = {
     "gives everything back.",
     "Where a manifest lies beside the model, each tensor is held against its crc32 in the "
     "same pass: see berth-manifest(5). Exit code 5 names the first that is another. What "
-    "stays on the disk is not read, and not verified.",
+    "stays on the disk is not read, and not verified, and a manifest says nothing of the "
+    "slices that a rank of tensor parallelism reads: they are counted, and --verify "
+    "refuses them.",
     "With --check the checkpoint is read once more, and the digest of every tensor is "
     "compared with that of what lies on its tier; exit code 5 names the first that is "
     "another.",

@@ -149,6 +149,10 @@ load_print(session *s, const load_facts *facts)
         output_format(&s->out, "ok  %" PRIu64 " stored tensors as the manifest says, %s\n",
                       facts->load.verified_tensors,
                       berth_size_format(facts->load.verified_bytes, size));
+    if (facts->load.unverified_tensors > 0)
+        output_format(&s->out, "--  %" PRIu64 " stored tensors not verified: slices of them "
+                               "are read\n",
+                      facts->load.unverified_tensors);
     if (facts->is_checked && facts->check.mismatches == 0)
         output_format(&s->out, "ok  %" PRIu64 " tensors checked, every byte as it should be\n",
                       facts->check.tensors);
@@ -192,6 +196,7 @@ write_load(json_writer *w, const berth_load_report *r)
     json_number(w, "bytes_read", r->bytes_read);
     json_number(w, "verified_tensors", r->verified_tensors);
     json_number(w, "verified_bytes", r->verified_bytes);
+    json_number(w, "unverified_tensors", r->unverified_tensors);
     json_number(w, "ring_bytes", r->ring_bytes);
     json_real(w, "seconds", r->seconds);
     json_real(w, "first_seconds", r->first_seconds);

@@ -11,11 +11,10 @@
 
 /* ---------------------------------------------------------------------------- rates */
 
+/* Of lines that have one. */
 static void
 take_rate(berthi_rate *rate, const berth_bench_line *line, const char *words)
 {
-    if (line->rate == 0)
-        return;
     rate->bytes = line->rate;
     rate->source = BERTHI_RATE_MEASURED;
     snprintf(rate->words, sizeof rate->words, "%.31s", words);

@@ -62,6 +62,20 @@ take(void *user, uint32_t device, uint64_t bytes, uint64_t alignment, const char
     return (uint8_t *)memory + (number == h->misplaced ? 128 : 0);
 }
 
+/* Who pinned it unpins it: berth leaves its own pins to nobody, and those of others be. */
+static void
+see_unpinned(hooked *h, void *memory, uint64_t bytes)
+{
+    berthi_device *first;
+
+    if (h->devices == NULL)
+        return;
+    first = berthi_devices_at(h->devices, 0);
+    /* A page can be pinned once. */
+    CHECK((first->table->pin(first, memory, bytes, NULL) == BERTH_OK) == !h->pins);
+    first->table->unpin(first, memory, bytes);
+}
+
 static void
 give(void *user, uint32_t device, void *memory, uint64_t bytes, uint64_t alignment,
      const char *purpose)
@@ -79,11 +93,7 @@ give(void *user, uint32_t device, void *memory, uint64_t bytes, uint64_t alignme
         CHECK_STR(c->purpose, purpose);
         CHECK_EQ(c->alignment, alignment);
         if (device == BERTH_NO_INDEX) {
-            if (h->pins) {
-                berthi_device *const first = berthi_devices_at(h->devices, 0);
-
-                first->table->unpin(first, c->memory, bytes);
-            }
+            see_unpinned(h, c->memory, bytes);
             free(c->memory);
         } else {
             berthi_device *const owner = berthi_devices_at(h->devices, device);

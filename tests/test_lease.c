@@ -636,6 +636,9 @@ test_device_faults(void)
 
         berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
         status = leased_start(&l, &error);
+        /* A fill that fails while there is no lease yet is nobody else's to tell. */
+        if (berthi_fault_failures(BERTHI_FAULT_DEVICE) > 0)
+            CHECK_EQ(status, BERTH_ENODEV);
         for (uint32_t i = 0; i < leased_layers(&l) && status == BERTH_OK; i++) {
             berth_status again =
                 berthi_leases_acquire(l.leases, i, NULL, &error);
@@ -674,6 +677,34 @@ test_device_faults(void)
     leased_end(&l);
 }
 
+/* What could not be brought ahead is brought for who asks, not tried by others before. */
+static void
+test_a_fill_that_fails_is_the_next_acquire(void)
+{
+    leased l;
+
+    begin(&l, in_host(3));
+    CHECK_EQ(acquire(&l, 0), BERTH_OK);
+    berthi_fault_arm(BERTHI_FAULT_DEVICE, 1, false); /* behind the record of the release */
+    CHECK_EQ(release(&l, 0), BERTH_OK);
+    CHECK_EQ(berthi_fault_failures(BERTHI_FAULT_DEVICE), 1);
+    berthi_fault_disarm();
+    CHECK_EQ(filled_in(&l, 0), -1);
+    for (uint32_t i = 1; i < 3; i++) {
+        CHECK_EQ(acquire(&l, i), BERTH_OK);
+        CHECK_EQ(release(&l, i), BERTH_OK);
+        CHECK_EQ(filled_in(&l, i), -1);
+    }
+    CHECK_EQ(summary(&l).filled, 3);
+    CHECK_EQ(acquire(&l, 4), BERTH_OK);
+    CHECK_EQ(summary(&l).filled, 6);
+    CHECK_EQ(summary(&l).order_misses, 0);
+    CHECK_EQ(release(&l, 4), BERTH_OK);
+    CHECK_EQ(leased_pass(&l, NULL, NULL), BERTH_OK);
+    CHECK_EQ(l.wrong, 0);
+    leased_end(&l);
+}
+
 static void
 test_destroy_leased(void)
 {
@@ -709,6 +740,7 @@ main(int argc, char **argv)
     T_RUN(test_costs);
     T_RUN(test_faults);
     T_RUN(test_device_faults);
+    T_RUN(test_a_fill_that_fails_is_the_next_acquire);
     T_RUN(test_destroy_leased);
     T_MAIN_END;
 }

@@ -210,6 +210,7 @@ static void
 test_damaged_statistics(void)
 {
     berth_plan_options options = loaded_options("cpu=1GiB");
+    berth_check_report report;
     const char *folder;
     loaded l;
 
@@ -218,6 +219,9 @@ test_damaged_statistics(void)
     load_as(&l, folder, &(wish){.type = BERTH_ENCODING_INT8});
     CHECK_EQ(l.status, BERTH_OK);
     CHECK_GT(l.report.verified_bytes, l.report.placed_bytes);
+    /* A check reads the same once more, statistics too. */
+    CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+    CHECK_EQ(report.bytes_read, l.report.verified_bytes);
     loaded_end(&l);
     damage(folder, UP ".absmax", -1);
     check_found(folder, &(wish){.type = BERTH_ENCODING_INT8}, UP ".absmax");

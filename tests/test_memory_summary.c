@@ -452,6 +452,25 @@ test_json(void)
     berth_context_destroy(context);
 }
 
+/* A single byte is something; what never was is in no row. */
+static void
+test_one_byte(void)
+{
+    berth_context *context;
+    char text[2048];
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    berthi_memory_free(context, BERTHI_PURPOSE_RING,
+                       berthi_memory_alloc(context, BERTHI_PURPOSE_RING, 1), 1);
+    (void)berth_memory_print(context, BERTH_MEMORY_TEXT, text, sizeof text);
+    CHECK_STR(text,
+              "tier     purpose       current         peak    allocated        freed\n"
+              "cpu      staging           0 B          1 B          1 B          1 B\n"
+              "         all               0 B          1 B          1 B          1 B\n"
+              "0 slabs, one a model and tier; fragmented: 0 B\n");
+    berth_context_destroy(context);
+}
+
 static void
 test_text(void)
 {
@@ -504,6 +523,7 @@ main(int argc, char **argv)
     T_RUN(test_host_as_device);
     T_RUN(test_refused);
     T_RUN(test_json);
+    T_RUN(test_one_byte);
     T_RUN(test_text);
     T_MAIN_END;
 }

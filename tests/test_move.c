@@ -167,6 +167,27 @@ test_sleep_without_what_is_stored(void)
         sleep_and_wake(&machines[i], true);
 }
 
+/* Host memory of which no file has anything is kept as it is: a hold would gain nothing. */
+static void
+test_sleep_of_what_no_file_has(void)
+{
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    moved m;
+
+    options.dtype = BERTH_F32; /* stored as BF16 */
+    moved_begin(&m, loaded_llama(2, "BF16", 1), &options, NULL);
+    m.options.discards = 1;
+    CHECK_EQ(moved_sleep(&m), BERTH_OK);
+    CHECK_EQ(m.report.carried_bytes, 0);
+    CHECK_EQ(m.report.held_bytes, 0);
+    CHECK_EQ(m.report.slab_bytes, planned_bytes(m.l.p.plan, BERTH_TIER_CPU));
+    CHECK_EQ(moved_wake(&m), BERTH_OK);
+    CHECK_EQ(m.report.carried_bytes, 0);
+    CHECK_EQ(m.report.read_bytes, 0);
+    moved_check(&m);
+    moved_end(&m);
+}
+
 static void
 test_sleep_to_its_end(void)
 {
@@ -446,6 +467,7 @@ main(int argc, char **argv)
     t_begin(argc, argv);
     T_RUN(test_sleep);
     T_RUN(test_sleep_without_what_is_stored);
+    T_RUN(test_sleep_of_what_no_file_has);
     T_RUN(test_sleep_to_its_end);
     T_RUN(test_promote_and_demote);
     T_RUN(test_move_where_there_is_no_room);

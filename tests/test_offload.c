@@ -144,6 +144,19 @@ test_every_encoding(void)
     }
 }
 
+/* Stored in one encoding, written in another: codes and statistics are read for it. */
+static void
+test_stored_in_another_encoding(void)
+{
+    berth_plan_options options = loaded_options(NULL);
+    const char *folder;
+
+    options.type = BERTH_ENCODING_NF4;
+    folder = loaded_quantized(loaded_llama(LAYERS, "BF16", 1), &options);
+    check_bytes(folder, &on_device, BERTH_ENCODING_INT8, false, -1, all_layers);
+    check_bytes(folder, &on_host, BERTH_ENCODING_FP4, true, -1, all_layers);
+}
+
 /* Values in another dtype, weights in several pieces, and those that lie turned. */
 static void
 test_other_sources(void)
@@ -574,6 +587,7 @@ main(int argc, char **argv)
 {
     t_begin(argc, argv);
     T_RUN(test_every_encoding);
+    T_RUN(test_stored_in_another_encoding);
     T_RUN(test_other_sources);
     T_RUN(test_parts_of_layers);
     T_RUN(test_experts);

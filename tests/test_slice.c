@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -104,6 +105,7 @@ static berth_status
 read_slices(const opened_model *m, const berth_slice *slices, uint32_t count,
             uint32_t workers, berth_slices_report *report, berth_error *error)
 {
+    const uint64_t begin_ns = berthi_sys_now_ns();
     berth_slices_options options;
     berth_job *job = NULL;
     berth_status status;
@@ -115,7 +117,13 @@ read_slices(const opened_model *m, const berth_slice *slices, uint32_t count,
     status = berth_slices_start(m->context, m->checkpoint, slices, count, &options, &job,
                                 error);
     CHECK((status == BERTH_OK) == (job != NULL));
-    return status == BERTH_OK ? berth_job_finish(job, error) : status;
+    if (status == BERTH_OK)
+        status = berth_job_finish(job, error);
+    if (status == BERTH_OK) { /* from the start on, and no longer */
+        CHECK(report->seconds > 0);
+        CHECK(report->seconds <= 1e-9 * (double)(berthi_sys_now_ns() - begin_ns));
+    }
+    return status;
 }
 
 /* Reads them, compares them, frees their memory. Returns bytes that were read. */

@@ -416,15 +416,25 @@ berthi_core_int8_scale(float row_maximum)
     return berthi_core_multiply_flush(127.0f, berthi_core_reciprocal(row_maximum));
 }
 
-/* Half to even; NaN (a row of zeros, infinity times zero) gives 0. */
+/*
+ * Half to even; NaN (a row of zeros, infinity times zero) gives 0. The low byte of
+ * a 32-bit integer, which matters where a threshold's fp16 is below it: an element
+ * between the two is in no maximum, yet has a code.
+ */
 BERTHI_CORE int8_t
 berthi_core_int8_code(float value, float scale)
 {
     const float scaled = berthi_core_multiply_flush(value, scale);
 
-    if (!(fabsf(scaled) < 1024.0f))
-        return 0;
+#ifdef __CUDA_ARCH__
+    return (int8_t)__float2int_rn(scaled);
+#else
+    if (!(scaled > -0x1p31f))
+        return 0; /* NaN, or the low byte of the smallest integer */
+    if (scaled >= 0x1p31f)
+        return -1; /* the low byte of the largest one */
     return (int8_t)lrintf(scaled);
+#endif
 }
 
 /*

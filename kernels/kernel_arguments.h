@@ -176,4 +176,93 @@ typedef struct berthi_mean_kernel {
     uint32_t is_old_order;
 } berthi_mean_kernel;
 
+/* --------------------------------------------------------------- LLM.int8() */
+
+#define INT8_THREADS 512u /* of a row above what a warp keeps in registers */
+#define INT8_WARP_THREADS 128u /* a row each warp */
+#define INT8_LANE 8u /* elements of a lane in a turn */
+#ifndef INT8_TURNS
+#define INT8_TURNS 8u
+#endif
+
+/* What fits a lane's registers, with f32 on its way to being rounded. */
+BERTHI_CORE uint32_t
+berthi_int8_turns(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? INT8_TURNS / 2 : INT8_TURNS;
+}
+
+typedef struct berthi_int8_kernel {
+    const void *values; /* to 16 bytes and 8 columns, but for the kernels of any address */
+    int8_t *codes;      /* to 8 bytes */
+    float *row_maximum;
+    uint64_t rows;
+    uint64_t columns;
+    float threshold;     /* 0: no outliers */
+    float maximum_limit; /* the threshold as fp16: what reaches it is in no maximum */
+    uint32_t *outliers;  /* with a threshold: a bit per column, 0 before the first row */
+} berthi_int8_kernel;
+
+/* How the rows of a launch are read. */
+typedef enum berthi_int8_shape { INT8_BY_WARP, INT8_BY_CTA, INT8_ANY } berthi_int8_shape;
+
+static inline berthi_int8_shape
+berthi_int8_shape_of(uint64_t columns, int32_t dtype, bool is_aligned)
+{
+    const uint32_t of_lane = berthi_int8_turns(dtype) * INT8_LANE;
+
+    if (!is_aligned || columns % INT8_LANE != 0 || columns > of_lane * INT8_THREADS)
+        return INT8_ANY;
+    return columns <= of_lane * 32u ? INT8_BY_WARP : INT8_BY_CTA;
+}
+
+static inline uint64_t
+berthi_int8_ctas(uint64_t rows, berthi_int8_shape shape)
+{
+    const uint64_t warps = INT8_WARP_THREADS / 32u;
+
+    return shape == INT8_BY_WARP ? rows / warps + (rows % warps != 0) : rows;
+}
+
+#define OUTLIER_THREADS 256u
+#define OUTLIER_ROWS 16u /* that a CTA clears columns of */
+
+typedef struct berthi_outlier_kernel {
+    const uint32_t *outliers; /* a bit per column */
+    uint32_t *list;           /* columns, ascending */
+    uint32_t *count;          /* of all outlier columns, were there room for them or not */
+    uint32_t capacity;        /* of the list */
+    int8_t *codes;            /* rows x columns */
+    uint64_t rows;
+    uint64_t columns;         /* below 2^32 */
+} berthi_outlier_kernel;
+
+static inline uint64_t
+berthi_int8_clear_ctas(uint64_t rows)
+{
+    return rows / OUTLIER_ROWS + (rows % OUTLIER_ROWS != 0);
+}
+
+#define INT8_DECODE_THREADS 128u
+#define INT8_DECODE_TURN (INT8_DECODE_THREADS * INT8_LANE)
+#ifndef INT8_DECODE_TURNS
+#define INT8_DECODE_TURNS 4u
+#endif
+#define INT8_DECODE_CTA (INT8_DECODE_TURNS * INT8_DECODE_TURN) /* columns of one row */
+
+typedef struct berthi_int8_decode_kernel {
+    const int8_t *codes;
+    const float *row_maximum;
+    void *values;
+    uint64_t rows;
+    uint64_t columns;
+    uint32_t is_aligned; /* codes to 8 bytes, values to 16, columns to 8 */
+} berthi_int8_decode_kernel;
+
+BERTHI_CORE uint64_t
+berthi_int8_decode_ctas(uint64_t rows, uint64_t columns)
+{
+    return rows * (columns / INT8_DECODE_CTA + (columns % INT8_DECODE_CTA != 0));
+}
+
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_cuda.cu - the bodies as kernels of a GPU. */
 #include "kernels/dequantize.cuh"
+#include "kernels/int8.cuh"
 #include "kernels/mean.cuh"
 #include "kernels/quantize.cuh"

@@ -15,6 +15,7 @@
  *   simt_barrier()                           all lanes of the CTA
  *   simt_shuffle*(value, ...)                all 32 lanes of a warp
  *   simt_load*, simt_store*                  aligned to what they move
+ *   simt_atomic_or(word, bits)               a word of global memory
  *
  * Bodies keep to what C11 and CUDA C++ have in common. Variants are made by
  * constants given to SIMT_INLINE functions.
@@ -130,6 +131,33 @@ SIMT_INLINE void
 simt_store16(void *to, simt_four value)
 {
     *(uint4 *)to = make_uint4(value.word[0], value.word[1], value.word[2], value.word[3]);
+}
+
+/* What the compiler knows of a word, and has made of it, is forgotten. */
+SIMT_INLINE void
+simt_look_anew(uint32_t *word)
+{
+    asm volatile("" : "+r"(*word));
+}
+
+/* Sets bits in global memory, whoever else does. */
+SIMT_INLINE void
+simt_atomic_or(uint32_t *word, uint32_t bits)
+{
+    atomicOr(word, bits);
+}
+
+SIMT_INLINE uint32_t
+simt_count_bits(uint32_t word)
+{
+    return (uint32_t)__popc(word);
+}
+
+/* The number of the lowest bit that is set; there is one. */
+SIMT_INLINE uint32_t
+simt_first_bit(uint32_t word)
+{
+    return (uint32_t)__ffs((int)word) - 1;
 }
 
 /* From shared memory. */
@@ -258,6 +286,30 @@ simt_store16(void *to, simt_four value)
 {
     berthi_simt_access(to, sizeof value);
     memcpy(to, &value, sizeof value);
+}
+
+SIMT_INLINE void
+simt_look_anew(uint32_t *word)
+{
+    (void)word;
+}
+
+SIMT_INLINE void
+simt_atomic_or(uint32_t *word, uint32_t bits)
+{
+    *word |= bits; /* lanes take turns */
+}
+
+SIMT_INLINE uint32_t
+simt_count_bits(uint32_t word)
+{
+    return (uint32_t)__builtin_popcount(word);
+}
+
+SIMT_INLINE uint32_t
+simt_first_bit(uint32_t word)
+{
+    return (uint32_t)__builtin_ctz(word);
 }
 
 SIMT_INLINE simt_two

@@ -65,14 +65,16 @@ instructions() # CUBIN
         done | sort
 }
 
-# Twice the tiles and turns add 32 elements to a lane of either kind of kernel.
+# Other numbers of tiles and turns are 32 elements of a lane more, or less where twice as many would
+# not fit its registers (16 less of f32 rows).
 table() # ARCH: "KERNEL REGISTERS PER_ELEMENT"
 {
     registers "$folder/plain.$1.log" >"$folder/registers"
     instructions "$folder/plain.$1.cubin" >"$folder/plain"
-    instructions "$folder/twice.$1.cubin" >"$folder/twice"
-    join "$folder/registers" "$folder/plain" | join - "$folder/twice" |
-        awk '$4 > $3 { printf "%-32s %3d %6.2f\n", $1, $2, ($4 - $3) / 32 }'
+    instructions "$folder/other.$1.cubin" >"$folder/other"
+    join "$folder/registers" "$folder/plain" | join - "$folder/other" |
+        awk '$4 != $3 { printf "%-40s %3d %6.2f\n", $1, $2,
+            ($4 > $3 ? $4 - $3 : $3 - $4) / ($1 ~ /^berthi_int8_encode_f32/ ? 16 : 32) }'
 }
 
 # On sm_90: what the budget of memory's speed leaves.
@@ -81,6 +83,8 @@ over_limit() # TABLE
     awk '
         /^berthi_encode_(nf4|fp4)_(bf16|f16)_64 / && $3 > 14 { print $1 ": " $3 " > 14" }
         /^berthi_decode_4bit_(bf16|f16) / && $3 > 4.5 { print $1 ": " $3 " > 4.5" }
+        /^berthi_int8_encode_(bf16|f16)_(warp|cta) / && $3 > 12 { print $1 ": " $3 " > 12" }
+        /^berthi_int8_decode_(bf16|f16) / && $3 > 7 { print $1 ": " $3 " > 7" }
         { rows++ }
         END { if (rows + 0 == 0) print "no kernel was counted" }' "$1"
 }
@@ -103,7 +107,8 @@ for arch in $ARCHS; do
         >"$folder/findings"
     judge "$arch" "$folder/findings"
     [ "$arch" = sm_90 ] || continue
-    compile "$arch" twice -DENCODE_TILES=4u -DDECODE_TURNS=8u
+    compile "$arch" other -DENCODE_TILES=4u -DDECODE_TURNS=8u -DINT8_TURNS=4u \
+        -DINT8_DECODE_TURNS=8u
     table "$arch" >"$folder/table"
     over_limit "$folder/table" >"$folder/findings"
     judge "instructions on $arch" "$folder/findings"

@@ -2,15 +2,18 @@
 /* simt_level.c - see simt_level.h */
 #include "tests/simt_level.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/dequantize.cuh"
+#include "kernels/int8.cuh"
 #include "kernels/mean.cuh"
 #include "kernels/quantize.cuh"
 #include "tests/t.h"
 
 static simt_order level_order;
 static uint64_t level_seed;
+static uint64_t level_first;
 
 void
 simt_level_set_order(simt_order order, uint64_t seed)
@@ -19,11 +22,17 @@ simt_level_set_order(simt_order order, uint64_t seed)
     level_seed = seed;
 }
 
+void
+simt_level_set_first(uint64_t first_cta)
+{
+    level_first = first_cta;
+}
+
 static void
 launch(void (*kernel)(const void *), const void *argument, uint32_t threads, uint64_t ctas)
 {
-    const simt_launch l = { .threads = threads, .ctas = ctas, .order = level_order,
-                            .seed = level_seed };
+    const simt_launch l = { .threads = threads, .ctas = ctas, .first_cta = level_first,
+                            .order = level_order, .seed = level_seed };
 
     CHECK_STR(simt_run(&l, kernel, argument), NULL);
 }
@@ -206,6 +215,94 @@ simt_decode_double(const berthi_decode_arguments *d, const uint32_t *values,
     memcpy(k.table, values, 16 * sizeof values[0]);
     memcpy(k.map, absmax->map, sizeof k.map);
     decode_by(d, &k, kernels[of_dtype(d->dtype)]);
+}
+
+/* --------------------------------------------------------------- LLM.int8() */
+
+static void
+encode_int8(const berthi_activation_arguments *r, uint32_t *outliers)
+{
+#define SHAPES(dtype)                                                                 \
+    { berthi_int8_encode_##dtype##_warp, berthi_int8_encode_##dtype##_cta,            \
+      berthi_int8_encode_##dtype##_any }
+    static kernel_function *const kernels[3][3] = { SHAPES(bf16), SHAPES(f16), SHAPES(f32) };
+#undef SHAPES
+    const berthi_int8_shape shape = berthi_int8_shape_of(
+        r->columns, r->dtype, is_aligned(r->values, 16) && is_aligned(r->codes, 8));
+    const berthi_int8_kernel k = {
+        .values = r->values, .codes = r->codes, .row_maximum = r->row_maximum,
+        .rows = r->rows, .columns = r->columns, .threshold = r->threshold,
+        .maximum_limit = berthi_core_from_fp16(berthi_core_to_fp16(r->threshold)),
+        .outliers = outliers,
+    };
+
+    launch(kernels[of_dtype(r->dtype)][shape], &k,
+           shape == INT8_BY_WARP ? INT8_WARP_THREADS : INT8_THREADS,
+           berthi_int8_ctas(r->rows, shape));
+}
+
+void
+simt_encode_rows(const berthi_rows_arguments *r)
+{
+    encode_int8(&(berthi_activation_arguments){ r->values, r->dtype, r->rows, r->columns, 0.0f,
+                                                r->codes, r->row_maximum, NULL },
+                NULL);
+}
+
+/* The list, where it has room for them all, is the mask's columns. */
+static void
+check_list(const berthi_outlier_kernel *o, const uint8_t *is_outlier)
+{
+    uint32_t found = 0;
+
+    for (uint64_t k = 0; k < o->columns; k++) {
+        if (is_outlier[k] == 0)
+            continue;
+        if (found < o->capacity)
+            CHECK_EQ(o->list[found], k);
+        found++;
+    }
+    CHECK_EQ(*o->count, found);
+}
+
+void
+simt_encode_activations(const berthi_activation_arguments *r, uint32_t capacity)
+{
+    const uint64_t words = (r->columns + 31) / 32;
+    uint32_t *const outliers = calloc(words, sizeof *outliers);
+    uint32_t *const list = malloc(capacity * sizeof *list + 1);
+    uint32_t count = 0;
+    const berthi_outlier_kernel o = { outliers, list,    &count,    capacity,
+                                      r->codes, r->rows, r->columns };
+
+    T_REQUIRE(outliers != NULL && list != NULL);
+    encode_int8(r, outliers);
+    if (r->threshold > 0.0f) {
+        launch(berthi_outlier_collect, &o, OUTLIER_THREADS, 1);
+        launch(berthi_outlier_clear, &o, OUTLIER_THREADS, berthi_int8_clear_ctas(r->rows));
+        for (uint64_t k = 0; k < r->columns; k++)
+            r->is_outlier[k] = outliers[k / 32] >> k % 32 & 1;
+        check_list(&o, r->is_outlier);
+    }
+    free(outliers);
+    free(list);
+}
+
+void
+simt_decode_rows(const berthi_rows_decode_arguments *d)
+{
+    static kernel_function *const kernels[3] = {
+        berthi_int8_decode_bf16, berthi_int8_decode_f16, berthi_int8_decode_f32,
+    };
+    const berthi_int8_decode_kernel k = {
+        .codes = d->codes, .row_maximum = d->row_maximum, .values = d->values,
+        .rows = d->rows, .columns = d->columns,
+        .is_aligned = d->columns % INT8_LANE == 0 && is_aligned(d->codes, 8)
+                      && is_aligned(d->values, 16),
+    };
+
+    launch(kernels[of_dtype(d->dtype)], &k, INT8_DECODE_THREADS,
+           berthi_int8_decode_ctas(d->rows, d->columns));
 }
 
 /* -------------------------------------------------------------- parts of grids */

@@ -13,6 +13,8 @@
 
 /* How the launches from now on are run. */
 void simt_level_set_order(simt_order order, uint64_t seed);
+/* Of their grids only the CTAs from this one on. */
+void simt_level_set_first(uint64_t first_cta);
 
 void simt_encode_nf4(const berthi_encode_arguments *arguments);
 void simt_encode_fp4(const berthi_encode_arguments *arguments);
@@ -35,6 +37,11 @@ void simt_decode_double(const berthi_decode_arguments *arguments, const uint32_t
 float simt_mean(const berthi_mean_arguments *arguments);
 /* Offset given: the statistics alone. */
 void simt_encode_double(const berthi_double_arguments *arguments);
+
+void simt_encode_rows(const berthi_rows_arguments *arguments);
+/* With room for `capacity` outlier columns in the list. */
+void simt_encode_activations(const berthi_activation_arguments *arguments, uint32_t capacity);
+void simt_decode_rows(const berthi_rows_decode_arguments *arguments);
 
 /*
  * The CTAs from `first_cta` on of a large grid: NF4 of bf16 in blocks of 64. The

@@ -14,12 +14,10 @@
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
+#include "tests/fenced.h"
 #include "tests/simt_level.h"
 #include "tests/t.h"
 #include "tests/vectors.h"
-
-#define FENCE 64u
-#define FRESH 0xA5
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0x2545F4914F6CDD1Du;
@@ -39,46 +37,6 @@ element_bytes(int32_t dtype)
     return dtype == BERTH_F32 ? 4 : 2;
 }
 
-/* ------------------------------------------------------------------- outputs */
-
-/* `bytes` from `odd` bytes after an even address to the end of memory, and a fence before. */
-typedef struct output {
-    uint8_t *memory;
-    uint8_t *bytes;
-    size_t count;
-} output;
-
-static output
-begin_output(size_t count, size_t odd)
-{
-    output out = { .memory = malloc(FENCE + odd + count), .count = count };
-
-    if (out.memory == NULL)
-        abort();
-    memset(out.memory, FRESH, FENCE + odd + count);
-    out.bytes = out.memory + FENCE + odd;
-    return out;
-}
-
-static bool
-is_fence_whole(const output *out)
-{
-    for (const uint8_t *at = out->memory; at < out->bytes; at++)
-        if (*at != FRESH)
-            return false;
-    return true;
-}
-
-static void
-end_outputs(output *tested, output *expected, const char *what)
-{
-    CHECK(is_fence_whole(tested));
-    if (!CHECK_MEM(tested->bytes, expected->bytes, expected->count))
-        T_NOTE("%s", what);
-    free(tested->memory);
-    free(expected->memory);
-}
-
 /* ------------------------------------------------------------ one comparison each */
 
 typedef struct encoder {
@@ -93,10 +51,10 @@ check_encoding(const encoder *e, const void *values, int32_t dtype, uint32_t blo
 {
     const uint64_t code_bytes = e->map != NULL ? count : (count + 1) / 2;
     const uint64_t blocks = (count + block_size - 1) / block_size;
-    output codes = begin_output(code_bytes, odd);
-    output absmax = begin_output(blocks * sizeof(float), 0);
-    output expected_codes = begin_output(code_bytes, 0);
-    output expected_absmax = begin_output(blocks * sizeof(float), 0);
+    fenced_output codes = fenced_begin(code_bytes, odd);
+    fenced_output absmax = fenced_begin(blocks * sizeof(float), 0);
+    fenced_output expected_codes = fenced_begin(code_bytes, 0);
+    fenced_output expected_absmax = fenced_begin(blocks * sizeof(float), 0);
     char what[100];
 
     snprintf(what, sizeof what, "%s dtype %d block %u count %llu",
@@ -106,8 +64,8 @@ check_encoding(const encoder *e, const void *values, int32_t dtype, uint32_t blo
     e->scalar(&(berthi_encode_arguments){ values, dtype, block_size, count, e->map,
                                           expected_codes.bytes,
                                           (float *)(void *)expected_absmax.bytes });
-    end_outputs(&codes, &expected_codes, what);
-    end_outputs(&absmax, &expected_absmax, what);
+    fenced_end(&codes, &expected_codes, what);
+    fenced_end(&absmax, &expected_absmax, what);
 }
 
 static const encoder *
@@ -134,8 +92,8 @@ static void
 check_decoding(const decoder *d, const uint8_t *codes, const float *absmax, int32_t dtype,
                uint32_t block_size, uint64_t count, size_t odd)
 {
-    output values = begin_output(count * element_bytes(dtype), odd);
-    output expected = begin_output(count * element_bytes(dtype), 0);
+    fenced_output values = fenced_begin(count * element_bytes(dtype), odd);
+    fenced_output expected = fenced_begin(count * element_bytes(dtype), 0);
     char what[100];
 
     snprintf(what, sizeof what, "%s dtype %d block %u count %llu",
@@ -144,7 +102,7 @@ check_decoding(const decoder *d, const uint8_t *codes, const float *absmax, int3
                                           values.bytes });
     d->scalar(&(berthi_decode_arguments){ codes, absmax, count, block_size, dtype, d->map,
                                           expected.bytes });
-    end_outputs(&values, &expected, what);
+    fenced_end(&values, &expected, what);
 }
 
 static const decoder *
@@ -160,17 +118,6 @@ get_decoder(unsigned i)
 }
 
 /* -------------------------------------------------------------------- inputs */
-
-/* A copy that ends where memory does, from `odd` bytes after an even address. */
-static uint8_t *
-copy_of(const void *bytes, size_t count, size_t odd, uint8_t **out_memory)
-{
-    *out_memory = malloc(odd + count);
-    if (*out_memory == NULL)
-        abort();
-    memcpy(*out_memory + odd, bytes, count);
-    return *out_memory + odd;
-}
 
 /* Any bits, or finite ones, or ordinary ones; now and then a run of zeros or NaN. */
 static void
@@ -226,7 +173,7 @@ test_encoding_of_any_bits(void)
         uint8_t *exact;
 
         fill_values(values, 3 * ENCODE_CTA * 4, round % 4);
-        exact = copy_of(values, bytes, odd, &memory);
+        exact = fenced_copy(values, bytes, odd, &memory);
         simt_level_set_order((simt_order)(next_random() % SIMT_ORDER_COUNT), round);
         check_encoding(get_encoder((unsigned)(next_random() % 4)), exact, dtype, block_size,
                        count, round % 7 == 6 ? 1 : 0);
@@ -392,7 +339,7 @@ test_decoding_of_any_bits(void)
         for (uint64_t i = 0; i < code_bytes; i++)
             codes[i] = (uint8_t)(next_random() >> 20);
         fill_absmax(absmax, blocks, round / 5 % 3);
-        exact = copy_of(codes, code_bytes, round % 6 == 5 ? 1 : 0, &memory);
+        exact = fenced_copy(codes, code_bytes, round % 6 == 5 ? 1 : 0, &memory);
         simt_level_set_order((simt_order)(round % SIMT_ORDER_COUNT), round);
         check_decoding(d, exact, absmax, dtype, block_size, count,
                        round % 9 == 8 ? element_bytes(dtype) : 0);
@@ -423,10 +370,10 @@ test_double_quantization(void)
         const uint64_t blocks = (count + 255) / 256;
         const float offset = round % 3 == 2 ? 0.5f : round % 3 == 1 ? 0.03f : 1e-3f;
         float *const x = malloc(count * sizeof(float));
-        output codes = begin_output(count, round % 2);
-        output absmax2 = begin_output(blocks * sizeof(float), 0);
-        output expected_codes = begin_output(count, 0);
-        output expected_absmax2 = begin_output(blocks * sizeof(float), 0);
+        fenced_output codes = fenced_begin(count, round % 2);
+        fenced_output absmax2 = fenced_begin(blocks * sizeof(float), 0);
+        fenced_output expected_codes = fenced_begin(count, 0);
+        fenced_output expected_absmax2 = fenced_begin(blocks * sizeof(float), 0);
         float scratch[BERTHI_DOUBLE_SCRATCH];
 
         fill_statistics(x, count, round % 3);
@@ -436,8 +383,8 @@ test_double_quantization(void)
         berthi_scalar_operations.encode_double(&(berthi_double_arguments){
             x, count, expected_codes.bytes, (float *)(void *)expected_absmax2.bytes, offset,
             scratch });
-        end_outputs(&codes, &expected_codes, "double quantization: codes");
-        end_outputs(&absmax2, &expected_absmax2, "double quantization: absmax");
+        fenced_end(&codes, &expected_codes, "double quantization: codes");
+        fenced_end(&absmax2, &expected_absmax2, "double quantization: absmax");
         free(x);
     }
 }
@@ -550,8 +497,8 @@ test_decoding_of_double_quantized(void)
         float *const absmax2 = absmax + blocks;
         const uint32_t *const map = round % 2 == 0 ? berthi_signed_map : old_map;
         const float offset = round % 3 == 0 ? -0.0f : 0.027f;
-        output values = begin_output(bytes, 0);
-        output expected = begin_output(bytes, 0);
+        fenced_output values = fenced_begin(bytes, 0);
+        fenced_output expected = fenced_begin(bytes, 0);
 
         for (uint64_t i = 0; i < (count + 1) / 2 + blocks; i++)
             codes[i] = (uint8_t)(next_random() >> 20);
@@ -566,7 +513,7 @@ test_decoding_of_double_quantized(void)
                            &(simt_double_absmax){ absmax_codes, absmax2, map, offset });
         berthi_scalar_operations.decode_nf4(&(berthi_decode_arguments){
             codes, absmax, count, block_size, dtype, NULL, expected.bytes });
-        end_outputs(&values, &expected, "decoding with double quantized absmax");
+        fenced_end(&values, &expected, "decoding with double quantized absmax");
         free(codes);
         free(absmax);
     }
@@ -589,7 +536,7 @@ check_golden(const vectors *v, const char *prefix, unsigned first_encoder,
         uint8_t *memory;
         const uint64_t count = (uint64_t)params[1];
         const uint8_t *const exact
-            = copy_of(vectors_data(v, input), count * element_bytes(input->dtype), 0, &memory);
+            = fenced_copy(vectors_data(v, input), count * element_bytes(input->dtype), 0, &memory);
 
         check_encoding(get_encoder(i), exact, input->dtype, block_size, count, 0);
         free(memory);
@@ -667,8 +614,8 @@ test_counts_beyond_32_bits(void)
     berthi_encode_kernel e = { .values = values, .codes = codes, .absmax = absmax,
                                .count = count, .block_log2 = 6, .is_aligned = 1 };
     const uint64_t left = count - first;
-    output expected_codes = begin_output((left + 1) / 2, 0);
-    output expected_absmax = begin_output((left + 63) / 64 * 4, 0);
+    fenced_output expected_codes = fenced_begin((left + 1) / 2, 0);
+    fenced_output expected_absmax = fenced_begin((left + 63) / 64 * 4, 0);
 
     if (values == NULL || codes == NULL || absmax == NULL)
         T_SKIP("no 11 GB of addresses");

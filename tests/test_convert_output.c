@@ -224,6 +224,9 @@ test_everything_is_counted(void)
         /* Three times the manifest: the journal takes no more than twice that. */
         CHECK_GE(c.report.output_bytes, bytes + manifest);
         CHECK_LE(c.report.output_bytes, bytes + 3 * manifest);
+        /* Tensors, and the files beside them: of one shard there is no index. */
+        bytes = bytes_of(c.options.output, sharded ? three + 2 : one + 1);
+        CHECK_EQ(c.report.output_bytes, c.report.planned_bytes + bytes + 3 * manifest);
         CHECK_EQ(c.report.free_bytes, 0); /* nobody has asked */
     }
 }

@@ -329,14 +329,25 @@ export TSAN_OPTIONS ?= allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh)
-CHECK_BUILDS := all $(TEST_PROGRAMS) $(MAKER_PROGRAMS) $(REPLAY_PROGRAMS)
+# These start no thread: the thread sanitizer has nothing to see there.
+ONE_THREAD := architecture big_% budget catalogue classify% config% coverage cut dequantize% \
+    device_map digest draw escape estimate% format header_details home% imitate% int8 json% \
+    kernel_crc32 kernel_levels kernel_scalar kernel_source layout% link manifest parallel paths \
+    pattern plan_% preflight quantize recipe rules% scan side_files sim_words simt% size slab \
+    sniff sort state% stored stream_% tier_list tools_tree train% utf8
+ifeq ($(SAN),thread)
+CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
+else
+CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
+CHECK_SCRIPTS += tests/install_test.sh
+endif
+CHECK_BUILDS := all $(CHECK_PROGRAMS) $(MAKER_PROGRAMS)
 
 check: $(CHECK_BUILDS)
-	$(Q)tests/run.sh $(TEST_PROGRAMS) $(REPLAY_PROGRAMS) $(CHECK_SCRIPTS) \
-	    tests/install_test.sh
+	$(Q)tests/run.sh $(CHECK_PROGRAMS) $(CHECK_SCRIPTS)
 check-fast: $(CHECK_BUILDS)
-	$(Q)tests/run.sh $(filter-out %/test_big_%,$(TEST_PROGRAMS)) $(REPLAY_PROGRAMS) \
-	    $(CHECK_SCRIPTS)
+	$(Q)tests/run.sh $(filter-out %/test_big_% %/install_test.sh,$(CHECK_PROGRAMS) \
+	    $(CHECK_SCRIPTS))
 check-one: $(B)/tests/test_$(T) $(MAKER_PROGRAMS)
 	$(Q)$(T_WRAP) $< $(ARGS)
 check-programs: $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)

@@ -335,6 +335,21 @@ test_room_for_experts(void)
 
 /* -------------------------------------------------------------------------- ties */
 
+/* The first tensor of all may be the one that shares another's berth. */
+static void
+test_first_is_tied(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 2 f =1\na.w 2 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 10, 0, 4, 20);
+    given_plan(&g, "cuda:0: weights 2 free 8 layers 1 berths 1\n"
+               "a: home 0,  bytes 2 resident 2; fits on cuda:0\n"
+               "  =0@0+2 a.v 0@0+2 a.w\n"
+               "all: bytes 2 resident 2 cuts 0 bound 0 of 0\n"
+               "times: pass 0.1 first 0.1 compute 0.1 load 2 tokens 10000 a second\n");
+}
+
 static void
 test_ties(void)
 {
@@ -435,6 +450,7 @@ main(int argc, char **argv)
     T_RUN(test_stacked_experts);
     T_RUN(test_neighbours);
     T_RUN(test_room_for_experts);
+    T_RUN(test_first_is_tied);
     T_RUN(test_ties);
     T_RUN(test_summary);
     T_RUN(test_parts_of_names);

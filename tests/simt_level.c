@@ -7,6 +7,7 @@
 
 #include "kernels/dequantize.cuh"
 #include "kernels/int8.cuh"
+#include "kernels/launch.h"
 #include "kernels/mean.cuh"
 #include "kernels/quantize.cuh"
 #include "tests/t.h"
@@ -28,101 +29,58 @@ simt_level_set_first(uint64_t first_cta)
     level_first = first_cta;
 }
 
+#define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
+
+/* Runs a launch that was not refused; of none there is nothing to do. */
 static void
-launch(void (*kernel)(const void *), const void *argument, uint32_t threads, uint64_t ctas)
+launch(const berthi_launch *l)
 {
-    const simt_launch l = { .threads = threads, .ctas = ctas, .first_cta = level_first,
-                            .order = level_order, .seed = level_seed };
+    static void (*const kernels[KERNEL_COUNT])(const void *argument)
+        = { BERTHI_KERNELS(KERNEL_OF) };
+    const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
+                                     .first_cta = level_first, .order = level_order,
+                                     .seed = level_seed };
 
-    CHECK_STR(simt_run(&l, kernel, argument), NULL);
-}
-
-static bool
-is_aligned(const void *address, uintptr_t bytes)
-{
-    return (uintptr_t)address % bytes == 0;
-}
-
-static uint32_t
-log2_of(uint32_t power)
-{
-    uint32_t log2 = 0;
-
-    while (power >> log2 != 1)
-        log2++;
-    return log2;
-}
-
-/* Of BERTH_BF16, BERTH_F16 and BERTH_F32. */
-static int
-of_dtype(int32_t dtype)
-{
-    return dtype == BERTH_BF16 ? 0 : dtype == BERTH_F16 ? 1 : 2;
+    if (l->kernel != KERNEL_NONE)
+        CHECK_STR(simt_run(&on_machine, kernels[l->kernel], &l->argument), NULL);
 }
 
 /* ------------------------------------------------------------------- encode */
 
-typedef void kernel_function(const void *argument);
-
-static void
-encode_by(const berthi_encode_arguments *e, berthi_encode_kernel *k, kernel_function *kernel)
-{
-    k->values = e->values;
-    k->codes = e->codes;
-    k->absmax = e->absmax;
-    k->count = e->count;
-    k->block_log2 = log2_of(e->block_size);
-    k->is_aligned = is_aligned(e->values, 16) && is_aligned(e->codes, 16);
-    launch(kernel, k, ENCODE_THREADS, berthi_encode_ctas(e->count));
-}
-
 void
 simt_encode_nf4(const berthi_encode_arguments *e)
 {
-    static kernel_function *const kernels[2][3] = {
-        { berthi_encode_nf4_bf16, berthi_encode_nf4_f16, berthi_encode_nf4_f32 },
-        { berthi_encode_nf4_bf16_64, berthi_encode_nf4_f16_64, berthi_encode_nf4_f32_64 },
-    };
-    berthi_encode_kernel k = { .offset = NULL };
+    berthi_launch l;
 
-    berthi_fill_nf4_bins(k.table);
-    encode_by(e, &k, kernels[e->block_size == 64][of_dtype(e->dtype)]);
+    CHECK_EQ(berthi_launch_encode_nf4(e, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 void
 simt_encode_fp4(const berthi_encode_arguments *e)
 {
-    static kernel_function *const kernels[2][3] = {
-        { berthi_encode_fp4_bf16, berthi_encode_fp4_f16, berthi_encode_fp4_f32 },
-        { berthi_encode_fp4_bf16_64, berthi_encode_fp4_f16_64, berthi_encode_fp4_f32_64 },
-    };
-    berthi_encode_kernel k = { .offset = NULL };
+    berthi_launch l;
 
-    berthi_fill_fp4_bins(k.table);
-    encode_by(e, &k, kernels[e->block_size == 64][of_dtype(e->dtype)]);
+    CHECK_EQ(berthi_launch_encode_fp4(e, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 void
 simt_encode_map(const berthi_encode_arguments *e)
 {
-    static kernel_function *const kernels[3] = {
-        berthi_encode_map_bf16, berthi_encode_map_f16, berthi_encode_map_f32,
-    };
-    berthi_encode_kernel k = { .offset = NULL };
+    berthi_launch l;
 
-    berthi_fill_borders(k.table, e->map);
-    encode_by(e, &k, kernels[of_dtype(e->dtype)]);
+    CHECK_EQ(berthi_launch_encode_map(e, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 void
 simt_encode_double(const berthi_double_arguments *d)
 {
-    berthi_encode_kernel k = { .offset = &d->offset };
+    berthi_launch l;
 
-    berthi_fill_borders(k.table, berthi_signed_map);
-    encode_by(&(berthi_encode_arguments){ d->absmax, BERTH_F32, BERTHI_DOUBLE_BLOCK, d->count,
-                                          berthi_signed_map, d->codes, d->absmax2 },
-              &k, berthi_encode_double);
+    CHECK_EQ(berthi_launch_encode_double(d, &d->offset, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 /* --------------------------------------------------------------------- mean */
@@ -130,123 +88,65 @@ simt_encode_double(const berthi_double_arguments *d)
 float
 simt_mean(const berthi_mean_arguments *m)
 {
-    const berthi_mean_grid grid = berthi_mean_plan(m);
-    const uint32_t threads = grid.width < SIMT_WARP ? SIMT_WARP : grid.width;
-    const float factor = 1.0f / (float)m->count;
+    berthi_launch l[2];
     float mean = 0.0f;
-    berthi_mean_kernel k = {
-        .values = m->values, .count = m->count, .width = grid.width,
-        .sums = grid.blocks > 1 ? m->partial : &mean,
-        .factor = grid.blocks > 1 ? 1.0f : factor, .is_vector = grid.is_vector,
-        .is_aligned = is_aligned(m->values, 16), .is_old_order = m->is_old_order != 0,
-    };
 
-    launch(berthi_mean_sum, &k, threads, grid.blocks);
-    if (grid.blocks > 1) {
-        k.values = m->partial;
-        k.count = grid.blocks;
-        k.sums = &mean;
-        k.factor = factor;
-        launch(berthi_mean_join, &k, threads, 1);
-    }
+    CHECK_EQ(berthi_launch_mean(m, &mean, l, NULL), BERTH_OK);
+    launch(&l[0]);
+    launch(&l[1]);
     return mean;
 }
 
 /* ------------------------------------------------------------------- decode */
 
-static void
-decode_by(const berthi_decode_arguments *d, berthi_decode_kernel *k, kernel_function *kernel)
-{
-    k->codes = d->codes;
-    k->values = d->values;
-    k->count = d->count;
-    k->block_log2 = log2_of(d->block_size);
-    k->is_aligned = is_aligned(d->codes, 8) && is_aligned(d->values, 16);
-    launch(kernel, k, DECODE_THREADS, berthi_decode_ctas(d->count));
-}
-
-static void
-decode_4bit(const berthi_decode_arguments *d, const uint32_t *values)
-{
-    static kernel_function *const kernels[3] = {
-        berthi_decode_4bit_bf16, berthi_decode_4bit_f16, berthi_decode_4bit_f32,
-    };
-    berthi_decode_kernel k = { .absmax = d->absmax };
-
-    memcpy(k.table, values, 16 * sizeof values[0]);
-    decode_by(d, &k, kernels[of_dtype(d->dtype)]);
-}
-
 void
 simt_decode_nf4(const berthi_decode_arguments *d)
 {
-    decode_4bit(d, berthi_nf4_values);
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_decode_4bit(d, berthi_nf4_values, NULL, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 void
 simt_decode_fp4(const berthi_decode_arguments *d)
 {
-    decode_4bit(d, berthi_fp4_values);
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_decode_4bit(d, berthi_fp4_values, NULL, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 void
 simt_decode_map(const berthi_decode_arguments *d)
 {
-    static kernel_function *const kernels[3] = {
-        berthi_decode_map_bf16, berthi_decode_map_f16, berthi_decode_map_f32,
-    };
-    berthi_decode_kernel k = { .absmax = d->absmax };
+    berthi_launch l;
 
-    memcpy(k.table, d->map, sizeof k.table);
-    decode_by(d, &k, kernels[of_dtype(d->dtype)]);
+    CHECK_EQ(berthi_launch_decode_map(d, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 void
 simt_decode_double(const berthi_decode_arguments *d, const uint32_t *values,
                    const simt_double_absmax *absmax)
 {
-    static kernel_function *const kernels[3] = {
-        berthi_decode_4bit_bf16_double, berthi_decode_4bit_f16_double,
-        berthi_decode_4bit_f32_double,
-    };
-    berthi_decode_kernel k = { .absmax = absmax->absmax2, .absmax_codes = absmax->codes,
-                               .offset = &absmax->offset };
+    const berthi_double_absmax as
+        = { absmax->codes, absmax->absmax2, absmax->map, &absmax->offset };
+    berthi_launch l;
 
-    memcpy(k.table, values, 16 * sizeof values[0]);
-    memcpy(k.map, absmax->map, sizeof k.map);
-    decode_by(d, &k, kernels[of_dtype(d->dtype)]);
+    CHECK_EQ(berthi_launch_decode_4bit(d, values, &as, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 /* --------------------------------------------------------------- LLM.int8() */
 
-static void
-encode_int8(const berthi_activation_arguments *r, uint32_t *outliers)
-{
-#define SHAPES(dtype)                                                                 \
-    { berthi_int8_encode_##dtype##_warp, berthi_int8_encode_##dtype##_cta,            \
-      berthi_int8_encode_##dtype##_any }
-    static kernel_function *const kernels[3][3] = { SHAPES(bf16), SHAPES(f16), SHAPES(f32) };
-#undef SHAPES
-    const berthi_int8_shape shape = berthi_int8_shape_of(
-        r->columns, r->dtype, is_aligned(r->values, 16) && is_aligned(r->codes, 8));
-    const berthi_int8_kernel k = {
-        .values = r->values, .codes = r->codes, .row_maximum = r->row_maximum,
-        .rows = r->rows, .columns = r->columns, .threshold = r->threshold,
-        .maximum_limit = berthi_core_from_fp16(berthi_core_to_fp16(r->threshold)),
-        .outliers = outliers,
-    };
-
-    launch(kernels[of_dtype(r->dtype)][shape], &k,
-           shape == INT8_BY_WARP ? INT8_WARP_THREADS : INT8_THREADS,
-           berthi_int8_ctas(r->rows, shape));
-}
-
 void
 simt_encode_rows(const berthi_rows_arguments *r)
 {
-    encode_int8(&(berthi_activation_arguments){ r->values, r->dtype, r->rows, r->columns, 0.0f,
-                                                r->codes, r->row_maximum, NULL },
-                NULL);
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_encode_rows(r, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 /* The list, where it has room for them all, is the mask's columns. */
@@ -269,40 +169,32 @@ void
 simt_encode_activations(const berthi_activation_arguments *r, uint32_t capacity)
 {
     const uint64_t words = (r->columns + 31) / 32;
-    uint32_t *const outliers = calloc(words, sizeof *outliers);
-    uint32_t *const list = malloc(capacity * sizeof *list + 1);
     uint32_t count = 0;
-    const berthi_outlier_kernel o = { outliers, list,    &count,    capacity,
-                                      r->codes, r->rows, r->columns };
+    const berthi_outlier_room room = { calloc(words, sizeof(uint32_t)),
+                                       malloc(capacity * sizeof(uint32_t) + 1), &count,
+                                       capacity };
+    berthi_launch l[3];
 
-    T_REQUIRE(outliers != NULL && list != NULL);
-    encode_int8(r, outliers);
+    T_REQUIRE(room.mask != NULL && room.list != NULL);
+    CHECK_EQ(berthi_launch_encode_activations(r, &room, l, NULL), BERTH_OK);
+    for (int i = 0; i < 3; i++)
+        launch(&l[i]);
     if (r->threshold > 0.0f) {
-        launch(berthi_outlier_collect, &o, OUTLIER_THREADS, 1);
-        launch(berthi_outlier_clear, &o, OUTLIER_THREADS, berthi_int8_clear_ctas(r->rows));
         for (uint64_t k = 0; k < r->columns; k++)
-            r->is_outlier[k] = outliers[k / 32] >> k % 32 & 1;
-        check_list(&o, r->is_outlier);
+            r->is_outlier[k] = room.mask[k / 32] >> k % 32 & 1;
+        check_list(&l[1].argument.outlier, r->is_outlier);
     }
-    free(outliers);
-    free(list);
+    free(room.mask);
+    free(room.list);
 }
 
 void
 simt_decode_rows(const berthi_rows_decode_arguments *d)
 {
-    static kernel_function *const kernels[3] = {
-        berthi_int8_decode_bf16, berthi_int8_decode_f16, berthi_int8_decode_f32,
-    };
-    const berthi_int8_decode_kernel k = {
-        .codes = d->codes, .row_maximum = d->row_maximum, .values = d->values,
-        .rows = d->rows, .columns = d->columns,
-        .is_aligned = d->columns % INT8_LANE == 0 && is_aligned(d->codes, 8)
-                      && is_aligned(d->values, 16),
-    };
+    berthi_launch l;
 
-    launch(kernels[of_dtype(d->dtype)], &k, INT8_DECODE_THREADS,
-           berthi_int8_decode_ctas(d->rows, d->columns));
+    CHECK_EQ(berthi_launch_decode_rows(d, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 /* -------------------------------------------------------------- parts of grids */

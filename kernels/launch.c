@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.c - see launch.h */
+#include "kernels/launch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/base.h"
+
+#define OF_DTYPES(prefix, suffix)                                                     \
+    { KERNEL_##prefix##_bf16##suffix, KERNEL_##prefix##_f16##suffix,                  \
+      KERNEL_##prefix##_f32##suffix }
+
+/* ------------------------------------------------------------------- helpers */
+
+/* The place of a dtype in OF_DTYPES, or a refusal. */
+static berth_status
+find_dtype(int32_t dtype, size_t *out, berth_error *error)
+{
+    *out = dtype == BERTH_BF16 ? 0 : dtype == BERTH_F16 ? 1 : 2;
+    if (dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL, "no kernel has values of dtype %d",
+                       (int)dtype);
+}
+
+static berth_status
+find_block_log2(uint32_t block_size, uint32_t *out, berth_error *error)
+{
+    for (*out = 5; *out <= 12; ++*out)
+        if (block_size == 1u << *out)
+            return BERTH_OK;
+    *out = 0;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "no kernel has blocks of %" PRIu32 ": they are 32 to 4096, a power of two",
+                       block_size);
+}
+
+static bool
+is_aligned(const void *address, uintptr_t bytes)
+{
+    return (uintptr_t)address % bytes == 0;
+}
+
+/* The last step: no CTA is no launch, and more than a grid holds a refusal. */
+static berth_status
+set_grid(berthi_launch *out, berthi_kernel_id kernel, uint32_t threads, uint64_t ctas,
+         berth_error *error)
+{
+    out->kernel = KERNEL_NONE;
+    out->threads = threads;
+    out->ctas = 0;
+    if (ctas > BERTHI_MOST_CTAS)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "a grid of %" PRIu64 " CTAs, of which a GPU holds %" PRIu32, ctas,
+                           BERTHI_MOST_CTAS);
+    out->ctas = (uint32_t)ctas;
+    if (ctas != 0)
+        out->kernel = kernel;
+    return BERTH_OK;
+}
+
+/* rows * columns, or a refusal. */
+static berth_status
+check_matrix(uint64_t rows, uint64_t columns, berth_error *error)
+{
+    if (columns != 0 && rows > UINT64_MAX / 4 / columns)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "a matrix of %" PRIu64 " x %" PRIu64, rows, columns);
+    if (columns > UINT32_MAX / 2)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL, "rows of %" PRIu64 " columns",
+                           columns);
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------ encoding */
+
+/* But for the table. */
+static berth_status
+fill_encode(const berthi_encode_arguments *a, berthi_encode_kernel *k, size_t *out_dtype,
+            berth_error *error)
+{
+    const berth_status status = find_dtype(a->dtype, out_dtype, error);
+
+    *k = (berthi_encode_kernel){
+        .values = a->values, .codes = a->codes, .absmax = a->absmax, .count = a->count,
+        .is_aligned = is_aligned(a->values, 16) && is_aligned(a->codes, 16),
+    };
+    return status == BERTH_OK ? find_block_log2(a->block_size, &k->block_log2, error) : status;
+}
+
+static berth_status
+launch_encode(const berthi_encode_arguments *a, const berthi_kernel_id kernels[2][3],
+              void (*fill_table)(uint32_t *table), berthi_launch *out, berth_error *error)
+{
+    berthi_encode_kernel *const k = &out->argument.encode;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = fill_encode(a, k, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    fill_table(k->table);
+    return set_grid(out, kernels[a->block_size == 64][dtype], ENCODE_THREADS,
+                    berthi_encode_ctas(a->count), error);
+}
+
+berth_status
+berthi_launch_encode_nf4(const berthi_encode_arguments *a, berthi_launch *out,
+                         berth_error *error)
+{
+    static const berthi_kernel_id kernels[2][3]
+        = { OF_DTYPES(encode_nf4, ), OF_DTYPES(encode_nf4, _64) };
+
+    return launch_encode(a, kernels, berthi_fill_nf4_bins, out, error);
+}
+
+berth_status
+berthi_launch_encode_fp4(const berthi_encode_arguments *a, berthi_launch *out,
+                         berth_error *error)
+{
+    static const berthi_kernel_id kernels[2][3]
+        = { OF_DTYPES(encode_fp4, ), OF_DTYPES(encode_fp4, _64) };
+
+    return launch_encode(a, kernels, berthi_fill_fp4_bins, out, error);
+}
+
+berth_status
+berthi_launch_encode_map(const berthi_encode_arguments *a, berthi_launch *out,
+                         berth_error *error)
+{
+    static const berthi_kernel_id kernels[3] = OF_DTYPES(encode_map, );
+    berthi_encode_kernel *const k = &out->argument.encode;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = fill_encode(a, k, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_fill_borders(k->table, a->map);
+    return set_grid(out, kernels[dtype], ENCODE_THREADS, berthi_encode_ctas(a->count), error);
+}
+
+/* ------------------------------------------------------------------ decoding */
+
+static berth_status
+fill_decode(const berthi_decode_arguments *a, berthi_decode_kernel *k, size_t *out_dtype,
+            berth_error *error)
+{
+    const berth_status status = find_dtype(a->dtype, out_dtype, error);
+
+    *k = (berthi_decode_kernel){
+        .codes = a->codes, .values = a->values, .absmax = a->absmax, .count = a->count,
+        .is_aligned = is_aligned(a->codes, 8) && is_aligned(a->values, 16),
+    };
+    return status == BERTH_OK ? find_block_log2(a->block_size, &k->block_log2, error) : status;
+}
+
+berth_status
+berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *values,
+                          const berthi_double_absmax *absmax, berthi_launch *out,
+                          berth_error *error)
+{
+    static const berthi_kernel_id kernels[2][3]
+        = { OF_DTYPES(decode_4bit, ), OF_DTYPES(decode_4bit, _double) };
+    berthi_decode_kernel *const k = &out->argument.decode;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = fill_decode(a, k, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    memcpy(k->table, values, 16 * sizeof values[0]);
+    if (absmax != NULL) {
+        k->absmax = absmax->absmax2;
+        k->absmax_codes = absmax->codes;
+        k->offset = absmax->offset;
+        memcpy(k->map, absmax->map, sizeof k->map);
+    }
+    return set_grid(out, kernels[absmax != NULL][dtype], DECODE_THREADS,
+                    berthi_decode_ctas(a->count), error);
+}
+
+berth_status
+berthi_launch_decode_map(const berthi_decode_arguments *a, berthi_launch *out,
+                         berth_error *error)
+{
+    static const berthi_kernel_id kernels[3] = OF_DTYPES(decode_map, );
+    berthi_decode_kernel *const k = &out->argument.decode;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = fill_decode(a, k, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    memcpy(k->table, a->map, sizeof k->table);
+    return set_grid(out, kernels[dtype], DECODE_THREADS, berthi_decode_ctas(a->count), error);
+}
+
+/* ------------------------------------------------------- double quantization */
+
+berth_status
+berthi_launch_mean(const berthi_mean_arguments *m, float *mean, berthi_launch out[2],
+                   berth_error *error)
+{
+    const uint32_t warp = 32;
+    berthi_mean_grid grid;
+    berth_status status;
+    float factor;
+
+    out[0].kernel = KERNEL_NONE;
+    out[1].kernel = KERNEL_NONE;
+    if (m->count == 0)
+        return BERTH_OK;
+    grid = berthi_mean_plan(m);
+    factor = 1.0f / (float)m->count;
+    out[0].argument.mean = (berthi_mean_kernel){
+        .values = m->values, .count = m->count, .width = grid.width,
+        .sums = grid.blocks > 1 ? m->partial : mean,
+        .factor = grid.blocks > 1 ? 1.0f : factor, .is_vector = grid.is_vector,
+        .is_aligned = is_aligned(m->values, 16), .is_old_order = m->is_old_order != 0,
+    };
+    status = set_grid(&out[0], KERNEL_mean_sum, grid.width < warp ? warp : grid.width,
+                      grid.blocks, error);
+    if (status != BERTH_OK || grid.blocks == 1)
+        return status;
+    out[1].argument.mean = out[0].argument.mean;
+    out[1].argument.mean.values = m->partial;
+    out[1].argument.mean.count = grid.blocks;
+    out[1].argument.mean.sums = mean;
+    out[1].argument.mean.factor = factor;
+    return set_grid(&out[1], KERNEL_mean_join, out[0].threads, 1, error);
+}
+
+berth_status
+berthi_launch_encode_double(const berthi_double_arguments *a, const float *offset,
+                            berthi_launch *out, berth_error *error)
+{
+    const berthi_encode_arguments as_codes
+        = { a->absmax, BERTH_F32, BERTHI_DOUBLE_BLOCK, a->count, berthi_signed_map, a->codes,
+            a->absmax2 };
+    const berth_status status = berthi_launch_encode_map(&as_codes, out, error);
+
+    out->argument.encode.offset = offset;
+    if (out->kernel != KERNEL_NONE)
+        out->kernel = KERNEL_encode_double;
+    return status;
+}
+
+/* --------------------------------------------------------------- LLM.int8() */
+
+static berth_status
+launch_rows(const berthi_activation_arguments *a, uint32_t *mask, berthi_launch *out,
+            berth_error *error)
+{
+    static const berthi_kernel_id kernels[3][3]
+        = { OF_DTYPES(int8_encode, _warp), OF_DTYPES(int8_encode, _cta),
+            OF_DTYPES(int8_encode, _any) };
+    const berthi_int8_shape shape = berthi_int8_shape_of(
+        a->columns, a->dtype, is_aligned(a->values, 16) && is_aligned(a->codes, 8));
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = find_dtype(a->dtype, &dtype, error);
+    if (status == BERTH_OK)
+        status = check_matrix(a->rows, a->columns, error);
+    if (status != BERTH_OK)
+        return status;
+    out->argument.int8 = (berthi_int8_kernel){
+        .values = a->values, .codes = a->codes, .row_maximum = a->row_maximum,
+        .rows = a->rows, .columns = a->columns, .threshold = a->threshold,
+        .maximum_limit = berthi_core_from_fp16(berthi_core_to_fp16(a->threshold)),
+        .outliers = mask,
+    };
+    return set_grid(out, kernels[shape][dtype],
+                    shape == INT8_BY_WARP ? INT8_WARP_THREADS : INT8_THREADS,
+                    berthi_int8_ctas(a->rows, shape), error);
+}
+
+berth_status
+berthi_launch_encode_rows(const berthi_rows_arguments *a, berthi_launch *out,
+                          berth_error *error)
+{
+    const berthi_activation_arguments as_activations
+        = { a->values, a->dtype, a->rows, a->columns, 0.0f, a->codes, a->row_maximum, NULL };
+
+    return launch_rows(&as_activations, NULL, out, error);
+}
+
+berth_status
+berthi_launch_encode_activations(const berthi_activation_arguments *a,
+                                 const berthi_outlier_room *room, berthi_launch out[3],
+                                 berth_error *error)
+{
+    const bool has_outliers = a->threshold > 0.0f;
+    berth_status status;
+
+    out[1].kernel = KERNEL_NONE;
+    out[2].kernel = KERNEL_NONE;
+    status = launch_rows(a, has_outliers ? room->mask : NULL, &out[0], error);
+    if (status != BERTH_OK || !has_outliers || out[0].kernel == KERNEL_NONE)
+        return status;
+    out[1].argument.outlier
+        = (berthi_outlier_kernel){ room->mask,     room->list, room->count, room->capacity,
+                                   a->codes,       a->rows,    a->columns };
+    out[2].argument.outlier = out[1].argument.outlier;
+    status = set_grid(&out[1], KERNEL_outlier_collect, OUTLIER_THREADS, 1, error);
+    if (status != BERTH_OK)
+        return status;
+    return set_grid(&out[2], KERNEL_outlier_clear, OUTLIER_THREADS,
+                    berthi_int8_clear_ctas(a->rows), error);
+}
+
+berth_status
+berthi_launch_decode_rows(const berthi_rows_decode_arguments *a, berthi_launch *out,
+                          berth_error *error)
+{
+    static const berthi_kernel_id kernels[3] = OF_DTYPES(int8_decode, );
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = find_dtype(a->dtype, &dtype, error);
+    if (status == BERTH_OK)
+        status = check_matrix(a->rows, a->columns, error);
+    if (status != BERTH_OK)
+        return status;
+    out->argument.int8_decode = (berthi_int8_decode_kernel){
+        .codes = a->codes, .row_maximum = a->row_maximum, .values = a->values,
+        .rows = a->rows, .columns = a->columns,
+        .is_aligned = a->columns % INT8_LANE == 0 && is_aligned(a->codes, 8)
+                      && is_aligned(a->values, 16),
+    };
+    return set_grid(out, kernels[dtype], INT8_DECODE_THREADS,
+                    berthi_int8_decode_ctas(a->rows, a->columns), error);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.h - operations on a GPU as launches: which kernel, how many CTAs, what
+ * argument. Decided on the host and without a device, so that whoever launches
+ * (a device, a test's machine) only looks a kernel up.
+ *
+ * Pointers are the device's; what is looked at on the host is said to be. Of
+ * nothing there is no launch: KERNEL_NONE, since a grid of no CTA is an error of
+ * the runtime. What no kernel can do and what no grid can hold is refused with
+ * "unsupported": nothing is cut off.
+ */
+#ifndef BERTH_KERNELS_LAUNCH_H
+#define BERTH_KERNELS_LAUNCH_H
+
+#include "kernels/kernel.h"
+#include "kernels/kernel_arguments.h"
+
+#define BERTHI_KERNELS_OF_DTYPES(X, prefix, suffix)                                   \
+    X(prefix##_bf16##suffix) X(prefix##_f16##suffix) X(prefix##_f32##suffix)
+
+/* All kernels; the symbol of each is berthi_ and its name. */
+#define BERTHI_KERNELS(X)                                                             \
+    BERTHI_KERNELS_OF_DTYPES(X, encode_nf4, _64)                                      \
+    BERTHI_KERNELS_OF_DTYPES(X, encode_fp4, _64)                                      \
+    BERTHI_KERNELS_OF_DTYPES(X, encode_nf4, )                                         \
+    BERTHI_KERNELS_OF_DTYPES(X, encode_fp4, )                                         \
+    BERTHI_KERNELS_OF_DTYPES(X, encode_map, )                                         \
+    X(encode_double)                                                                  \
+    X(mean_sum)                                                                       \
+    X(mean_join)                                                                      \
+    BERTHI_KERNELS_OF_DTYPES(X, decode_4bit, )                                        \
+    BERTHI_KERNELS_OF_DTYPES(X, decode_4bit, _double)                                 \
+    BERTHI_KERNELS_OF_DTYPES(X, decode_map, )                                         \
+    BERTHI_KERNELS_OF_DTYPES(X, int8_encode, _warp)                                   \
+    BERTHI_KERNELS_OF_DTYPES(X, int8_encode, _cta)                                    \
+    BERTHI_KERNELS_OF_DTYPES(X, int8_encode, _any)                                    \
+    X(outlier_collect)                                                                \
+    X(outlier_clear)                                                                  \
+    BERTHI_KERNELS_OF_DTYPES(X, int8_decode, )
+
+#define BERTHI_KERNEL_ID(name) KERNEL_##name,
+typedef enum berthi_kernel_id {
+    KERNEL_NONE,
+    BERTHI_KERNELS(BERTHI_KERNEL_ID) KERNEL_COUNT
+} berthi_kernel_id;
+#undef BERTHI_KERNEL_ID
+
+#define BERTHI_MOST_CTAS 0x7FFFFFFFu /* of a grid */
+
+typedef struct berthi_launch {
+    berthi_kernel_id kernel;
+    uint32_t threads; /* of a CTA */
+    uint32_t ctas;    /* 1 to BERTHI_MOST_CTAS */
+    union {
+        berthi_encode_kernel encode;
+        berthi_decode_kernel decode;
+        berthi_mean_kernel mean;
+        berthi_int8_kernel int8;
+        berthi_outlier_kernel outlier;
+        berthi_int8_decode_kernel int8_decode;
+    } argument; /* what the kernel is given, by value */
+} berthi_launch;
+
+/* ------------------------------------------------- values <-> codes by blocks */
+
+/* `arguments->map` is read on the host; blocks of 32 to 4096, a power of two, 8-bit ones, too. */
+berth_status berthi_launch_encode_nf4(const berthi_encode_arguments *arguments,
+                                      berthi_launch *out, berth_error *error);
+berth_status berthi_launch_encode_fp4(const berthi_encode_arguments *arguments,
+                                      berthi_launch *out, berth_error *error);
+berth_status berthi_launch_encode_map(const berthi_encode_arguments *arguments,
+                                      berthi_launch *out, berth_error *error);
+
+/* Absmax that are codes themselves; `map` is read on the host, as it is stored. */
+typedef struct berthi_double_absmax {
+    const uint8_t *codes;
+    const float *absmax2;
+    const uint32_t *map;
+    const float *offset;
+} berthi_double_absmax;
+
+/*
+ * 4-bit codes that stand for the 16 `values`, read on the host. With `absmax`
+ * not NULL the arguments' own are not looked at.
+ */
+berth_status berthi_launch_decode_4bit(const berthi_decode_arguments *arguments,
+                                       const uint32_t *values,
+                                       const berthi_double_absmax *absmax,
+                                       berthi_launch *out, berth_error *error);
+berth_status berthi_launch_decode_map(const berthi_decode_arguments *arguments,
+                                      berthi_launch *out, berth_error *error);
+
+/* ------------------------------------------------------- double quantization */
+
+/* Two launches, the second often KERNEL_NONE: the mean of the values into *mean. */
+berth_status berthi_launch_mean(const berthi_mean_arguments *arguments, float *mean,
+                                berthi_launch out[2], berth_error *error);
+/* The offset is where berthi_launch_mean() has left it; the arguments' is not looked at. */
+berth_status berthi_launch_encode_double(const berthi_double_arguments *arguments,
+                                         const float *offset, berthi_launch *out,
+                                         berth_error *error);
+
+/* --------------------------------------------------------------- LLM.int8() */
+
+berth_status berthi_launch_encode_rows(const berthi_rows_arguments *arguments,
+                                       berthi_launch *out, berth_error *error);
+
+/* Where outlier columns are noted; see berthi_outlier_kernel. */
+typedef struct berthi_outlier_room {
+    uint32_t *mask; /* (columns + 31) / 32, all 0 before the first launch */
+    uint32_t *list;
+    uint32_t *count;
+    uint32_t capacity;
+} berthi_outlier_room;
+
+/*
+ * Rows, the list of outlier columns, their codes: three launches, or with a
+ * threshold of 0 one. `arguments->is_outlier` is not looked at.
+ */
+berth_status berthi_launch_encode_activations(const berthi_activation_arguments *arguments,
+                                              const berthi_outlier_room *room,
+                                              berthi_launch out[3], berth_error *error);
+berth_status berthi_launch_decode_rows(const berthi_rows_decode_arguments *arguments,
+                                       berthi_launch *out, berth_error *error);
+
+#endif

@@ -29,6 +29,7 @@ typedef struct script {
     uint64_t cancel_at;   /* the hook cancels when so much is done */
     uint64_t wait_ns;     /* before the first step */
     berth_status status;  /* what the work returns when it was not cancelled */
+    bool awaits_cancel;   /* behind the last step, for ten seconds at most */
     _Atomic bool has_ended; /* finish() has returned: no hook may run */
     _Atomic int fini_calls;
     _Atomic uint64_t hook_calls;
@@ -78,6 +79,11 @@ run_script(berth_job *job, void *user, berth_error *error)
             return berthi_job_fail_cancelled(error);
         berthi_job_advance(job, (s->total - s->unadvanced) / s->steps);
         pause_ns(s->step_ns);
+    }
+    for (uint32_t i = 0; s->awaits_cancel && i < 2000; i++) {
+        if (berthi_job_is_cancelled(job))
+            break;
+        pause_ns(5 * MS);
     }
     if (s->status != BERTH_OK)
         return berthi_fail(error, BERTH_REASON_IO, NULL, "the work's own failure");
@@ -219,8 +225,8 @@ static void
 test_cancelled_at_the_end(void)
 {
     script s = { .total = 1000, .steps = 1, .cancel_at = 1000 };
-    script failed = { .total = 10, .steps = 1, .cancel_at = 5, .step_ns = 250 * MS,
-                      .status = BERTH_EIO };
+    script failed = { .total = 10, .steps = 1, .cancel_at = 5,
+                      .awaits_cancel = true, .status = BERTH_EIO };
     berth_error error;
 
     CHECK_EQ(run_job(&s, &error), BERTH_ECANCELLED);

@@ -461,8 +461,8 @@ BERTH_API void berth_context_destroy(berth_context *context);
 
 /*
  * berth_context_trim() gives back what is kept for later: staging buffers (spare_bytes),
- * and what reads that hung have come back from. Slots are parts of their model's slab and
- * go with it. Returns the bytes of the buffers. Any thread; running jobs keep theirs.
+ * and what reads and copies that hung have come back from. Slots are parts of their model's
+ * slab and go with it. Returns the bytes of the buffers. Any thread; running jobs keep theirs.
  */
 BERTH_API uint64_t berth_context_trim(berth_context *context);
 
@@ -1939,6 +1939,12 @@ typedef struct berth_model berth_model;
  * which later jobs of the context see, and its end; one that ends before leaves them
  * behind for good. A cancel waits five seconds at most for such reads.
  *
+ * Copies of a device that do not end for as long are BERTH_EIO with a tensor of theirs, and
+ * so is a layer from the disk that cannot go on to such a device. Slabs and staging stay
+ * allocated until it has done its copies, or is closed by berth_devices_close(): hooks of
+ * `slab_memory` can be called as late as that. What a device has not pinned is copied by
+ * calls that wait for it without a limit, and so do jobs that move a model.
+ *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass. What
  * stays on the disk is not read, and not checked.
@@ -1971,7 +1977,8 @@ BERTH_API berth_status berth_load_start(berth_context *context,
 BERTH_API berth_status berth_load_finish(berth_job *job, berth_model **out_model,
                                          berth_error *error);
 /*
- * Leases are given back by this. Waits for copies under way. Where others still have
+ * Leases are given back by this. Waits for copies under way, for `wait_ms` at most: what
+ * hangs then keeps the memory of the model, as with loads. Where others still have
  * tensors of it, berth_model_dlpack(), the last of them frees the model. NULL is allowed.
  */
 BERTH_API void berth_model_destroy(berth_model *model);

@@ -25,7 +25,6 @@
 #define STACK_BYTES (256u * 1024u)
 #define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
 #define RING_CHUNKS_MIN 3u
-#define RING_CHUNKS_MAX 64u
 #define LANES_MAX 4u
 #define FIRST_CHUNKS 2u /* until one has arrived: so many share the disk */
 #define CANCEL_NS UINT64_C(50000000) /* at most so late is a cancel seen */
@@ -339,7 +338,7 @@ choose_capacity(const berthi_conveyor_options *options, const berthi_chunks *chu
     uint64_t capacity = ring_bytes / chunks->chunk_bytes;
 
     capacity = berthi_max_u64(capacity, RING_CHUNKS_MIN);
-    capacity = berthi_min_u64(capacity, RING_CHUNKS_MAX);
+    capacity = berthi_min_u64(capacity, BERTHI_RING_CHUNKS_MAX);
     return (uint32_t)berthi_min_u64(capacity, chunks->chunk_count);
 }
 

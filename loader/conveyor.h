@@ -120,7 +120,14 @@ typedef struct berthi_ring_pins {
     void *user;
     bool (*can_pin)(void *user, void *memory, uint64_t bytes);
     void (*unpin)(void *user, void *memory, uint64_t bytes);
+    /*
+     * At the end of the ring, of a buffer whose consumer has failed: true where a device may
+     * still copy from it. It is the user's then, pinned or not, as it was allocated.
+     */
+    bool (*can_keep)(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned);
 } berthi_ring_pins;
+
+#define BERTHI_RING_CHUNKS_MAX 64u
 
 typedef struct berthi_conveyor_options {
     int32_t io;          /* berth_io */
@@ -148,7 +155,7 @@ typedef struct berthi_conveyor_stats {
  * Moves every chunk once. `job` gives progress (span bytes as they are
  * consumed) and cancel; may be NULL. Checks the identity of each file after
  * its last byte. All threads are joined on return; only what a read that hangs still
- * uses is left to the context (stranded.h).
+ * uses is left to the context (stranded.h), and what a copy may still use to `pins`.
  */
 berth_status berthi_conveyor_run(berth_context *context, berth_job *job,
                                  const berthi_file *files, uint32_t file_count,

@@ -85,6 +85,30 @@ berthi_leases_create(berth_model *model, const berthi_lease_options *options,
     return BERTH_OK;
 }
 
+bool
+berthi_leases_hang(berthi_leases *leases)
+{
+    uint64_t deadline_ns;
+    bool hang = false;
+
+    if (leases == NULL)
+        return false;
+    berthi_feeder_stop(leases->feeder);
+    deadline_ns = berthi_lease_deadline(leases); /* of all lines */
+    for (uint32_t i = 0; i < leases->line_count; i++)
+        hang |= berthi_lease_line_hangs(&leases->lines[i], deadline_ns);
+    return hang;
+}
+
+bool
+berthi_leases_are_over(berthi_leases *leases)
+{
+    for (uint32_t i = 0; i < leases->line_count; i++)
+        if (!berthi_stream_is_over(&leases->lines[i].end))
+            return false;
+    return true;
+}
+
 void
 berthi_leases_destroy(berthi_leases *leases)
 {

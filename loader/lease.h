@@ -29,6 +29,7 @@
 #ifndef BERTH_LOADER_LEASE_H
 #define BERTH_LOADER_LEASE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "loader/model.h"
@@ -42,6 +43,13 @@ typedef struct berthi_leases berthi_leases;
  */
 berth_status berthi_leases_create(berth_model *model, const berthi_lease_options *options,
                                   berthi_leases **out, berth_error *error);
+/*
+ * Ends what brings layers, and waits for copies under way, not for releases. True: they
+ * hang, and all that belongs to the leases has to stay until they are over. NULL: false.
+ */
+bool berthi_leases_hang(berthi_leases *leases);
+/* They hung: true when nothing of it is under way any more. Does not wait. */
+bool berthi_leases_are_over(berthi_leases *leases);
 /* Waits for copies under way, not for releases. NULL is allowed. */
 void berthi_leases_destroy(berthi_leases *leases);
 

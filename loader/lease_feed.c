@@ -127,21 +127,29 @@ pin(berthi_feeder *f, const berthi_stage_buffer *buffer)
     }
 }
 
+/* One that no device copies from. */
 static void
-unpin_all(berthi_feeder *f)
+unpin(berthi_feeder *f, const berthi_stage_buffer *buffer)
 {
-    for (uint32_t l = 0; f->buffers != NULL && l < f->leases->line_count; l++) {
+    for (uint32_t l = 0; l < f->leases->line_count; l++) {
+        berthi_device *const device = f->leases->lines[l].device;
+        buffer_state *const state = state_of(f, l, buffer->number);
+
+        if (state->is_pinned)
+            device->table->unpin(device, buffer->memory, f->stage.buffer_bytes);
+        state->is_pinned = false;
+    }
+}
+
+static void
+destroy_events(berthi_feeder *f)
+{
+    for (uint32_t l = 0; l < f->leases->line_count; l++) {
         berthi_device *const device = f->leases->lines[l].device;
 
-        for (uint32_t i = 0; i < f->stage.capacity; i++) {
-            const buffer_state *const state = state_of(f, l, i);
-
-            if (state->is_pinned)
-                device->table->unpin(device, f->stage.buffers[i].memory,
-                                     f->stage.buffer_bytes);
-            if (state->copied != NULL)
-                device->table->event_destroy(device, state->copied);
-        }
+        for (uint32_t i = 0; i < f->stage.capacity; i++)
+            if (state_of(f, l, i)->copied != NULL)
+                device->table->event_destroy(device, state_of(f, l, i)->copied);
     }
 }
 
@@ -289,6 +297,8 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
         device->table->record(device, state->copied, line->stream,
                               status == BERTH_OK ? &error : NULL);
 
+    if (line->copying++ == 0)
+        line->passed_ns = berthi_sys_now_ns();
     buffer->state = BERTHI_STAGE_BUSY;
     f->is_recorded[buffer->number] = recorded == BERTH_OK;
     f->copying++;
@@ -374,6 +384,17 @@ is_past(berthi_feeder *f, const berthi_stage_buffer *buffer)
     return error.reason == BERTH_REASON_DEVICE_LOST;
 }
 
+static void
+note_past(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    berthi_lease_line *const line = &f->leases->lines[line_of(f, chunk_of(f, buffer))];
+
+    pthread_mutex_lock(&line->lock);
+    line->copying--;
+    line->passed_ns = berthi_sys_now_ns();
+    pthread_mutex_unlock(&line->lock);
+}
+
 static bool
 has_recycled(berthi_feeder *f)
 {
@@ -384,6 +405,7 @@ has_recycled(berthi_feeder *f)
 
         if (buffer->state != BERTHI_STAGE_BUSY || !is_past(f, buffer))
             continue;
+        note_past(f, buffer);
         release_buffer(f, buffer);
         f->copying--;
         has_any = true;
@@ -720,6 +742,16 @@ berthi_feeder_create(berthi_leases *leases, const berthi_lease_options *options,
     return BERTH_OK;
 }
 
+/* Buffers that reads hang on go with them, and no device copies from those. */
+static void
+end_reading(berthi_feeder *f)
+{
+    for (uint32_t i = 0; i < f->stage.allocated; i++)
+        if (f->stage.buffers[i].state != BERTHI_STAGE_BUSY)
+            unpin(f, &f->stage.buffers[i]);
+    berthi_intake_fini(&f->intake);
+}
+
 void
 berthi_feeder_stop(berthi_feeder *feeder)
 {
@@ -729,6 +761,7 @@ berthi_feeder_stop(berthi_feeder *feeder)
     berthi_feeder_wake(feeder);
     pthread_join(feeder->thread, NULL);
     feeder->has_thread = false;
+    end_reading(feeder);
 }
 
 void
@@ -737,8 +770,11 @@ berthi_feeder_destroy(berthi_feeder *feeder)
     if (feeder == NULL)
         return;
     berthi_feeder_stop(feeder);
-    unpin_all(feeder);
-    berthi_intake_fini(&feeder->intake);
+    end_reading(feeder);
+    for (uint32_t i = 0; i < feeder->stage.allocated; i++)
+        unpin(feeder, &feeder->stage.buffers[i]);
+    if (feeder->buffers != NULL)
+        destroy_events(feeder);
     if (feeder->stage.buffers != NULL)
         berthi_stage_fini(&feeder->stage);
     berthi_memory_free(feeder->leases->context, BERTHI_PURPOSE_OBJECT, feeder,

@@ -110,6 +110,20 @@ berthi_lease_feed_deadline(const berthi_leases *leases, const berthi_lease_line 
     return berthi_can_add(deadline_ns, TELL_NS, &told_ns) ? told_ns : UINT64_MAX;
 }
 
+/* Its last users have left it before anything is copied into it. */
+static berth_status
+wait_for_users(berthi_lease_line *line, const berthi_lease_slot *slot, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_FREE_WAIT))
+        return BERTH_OK;
+    for (uint32_t i = 0; i < slot->released_count && status == BERTH_OK; i++)
+        status = line->device->table->wait(line->device, line->stream, slot->released[i],
+                                           error);
+    return status;
+}
+
 /* Nothing of a device that is lost or stands still is waited for any longer. */
 static void
 wait_for_copies(const berthi_leases *leases, berthi_lease_line *line)
@@ -121,12 +135,32 @@ wait_for_copies(const berthi_leases *leases, berthi_lease_line *line)
                            NULL);
 }
 
+/*
+ * Whoever has released a slot may be behind the copies that hang, and reads it afterwards:
+ * it counts as well.
+ */
+bool
+berthi_lease_line_hangs(berthi_lease_line *line, uint64_t deadline_ns)
+{
+    if (line->stream == NULL || line->spare == NULL)
+        return false;
+    line->end = (berthi_stream_end){ .device = line->device,
+                                     .stream = line->stream,
+                                     .event = line->spare };
+    if (!berthi_stream_hangs(&line->end, deadline_ns))
+        return false;
+    for (uint32_t i = 0; line->slots != NULL && i < line->slot_count; i++)
+        (void)wait_for_users(line, &line->slots[i], NULL);
+    line->end.is_recorded = false;
+    return true;
+}
+
 void
 berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line)
 {
     if (line->device == NULL)
         return;
-    if (line->stream != NULL && line->spare != NULL)
+    if (line->stream != NULL && line->spare != NULL && line->end.device == NULL)
         wait_for_copies(leases, line);
     for (uint32_t i = 0; line->slots != NULL && i < line->slot_count; i++)
         give_back_slot(line->device, &line->slots[i]);
@@ -156,20 +190,6 @@ berthi_lease_copy(berthi_lease_line *line, void *to, const void *from, uint64_t 
 
         status = line->device->table->copy(line->device, &copy, line->stream, error);
     }
-    return status;
-}
-
-/* Its last users have left it before anything is copied into it. */
-static berth_status
-wait_for_users(berthi_lease_line *line, const berthi_lease_slot *slot, berth_error *error)
-{
-    berth_status status = BERTH_OK;
-
-    if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_FREE_WAIT))
-        return BERTH_OK;
-    for (uint32_t i = 0; i < slot->released_count && status == BERTH_OK; i++)
-        status = line->device->table->wait(line->device, line->stream, slot->released[i],
-                                           error);
     return status;
 }
 
@@ -304,8 +324,15 @@ berth_status
 berthi_lease_fail_time(const berthi_leases *leases, const berthi_lease_unit *unit,
                        berth_error *error)
 {
+    const berthi_lease_line *const line = &leases->lines[unit->line];
     berthi_about about = berthi_lease_about(leases, unit);
 
+    if (line->copying > 0
+        && berthi_sys_now_ns() - line->passed_ns >= leases->model->wait_ns)
+        return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
+                           "%s has not finished its copies for %.1f seconds",
+                           leases->model->plan->tiers[line->tier].name,
+                           1e-9 * (double)leases->model->wait_ns);
     return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
                        "this layer did not come from the disk in time");
 }

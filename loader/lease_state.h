@@ -24,6 +24,7 @@
 
 #include "loader/conveyor.h"
 #include "loader/lease.h"
+#include "loader/stranded.h"
 
 #define BERTHI_NO_UNIT UINT32_MAX
 #define BERTHI_LEASE_STREAMS 4u /* that can release one slot and need no waiting for */
@@ -150,9 +151,12 @@ typedef struct berthi_lease_line {
     berthi_lease_slot *feeding; /* slots that are FILLING, in their order */
     uint64_t feed_count;    /* so far */
     bool is_moved;          /* the feeder has not read what is wanted */
+    uint32_t copying;       /* chunks that the feeder has asked copies of */
+    uint64_t passed_ns;     /* when those of one had passed, or the first were asked for */
     berth_status status;    /* why a feeding failed */
     berth_error error;
     uint32_t copied_layer;  /* of what is copied now, and 1 */
+    berthi_stream_end end;  /* of `stream`, once nobody asks it for more */
     berth_lease_summary summary;
     /* Of a cache. */
     berthi_lease_share *shares;
@@ -210,6 +214,8 @@ uint64_t berthi_lease_feed_deadline(const berthi_leases *leases,
 /* Slots and what their device makes for them. */
 berth_status berthi_lease_line_init(berthi_leases *leases, berthi_lease_line *line,
                                     berth_error *error);
+/* Waits for its copies: true where they hang. The feeder has ended, nobody calls. */
+bool berthi_lease_line_hangs(berthi_lease_line *line, uint64_t deadline_ns);
 /* Waits for its copies. A line that is zero is allowed. */
 void berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line);
 
@@ -284,7 +290,10 @@ void berthi_lease_cache_drop(berthi_lease_line *line, berthi_lease_slot *slot);
 berth_status berthi_feeder_create(berthi_leases *leases,
                                   const berthi_lease_options *options,
                                   berthi_feeder **out, berth_error *error);
-/* Ends its thread; waits for reads unless they hang. NULL is allowed. */
+/*
+ * Ends its thread; waits for reads unless they hang. Only what copies may still read is
+ * left of it. NULL is allowed.
+ */
 void berthi_feeder_stop(berthi_feeder *feeder);
 /* Stopped, and the streams of all lines have ended: nothing copies from its ring. */
 void berthi_feeder_destroy(berthi_feeder *feeder);

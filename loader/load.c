@@ -17,7 +17,7 @@
 /* Workers that wait for copies to a device: two keep its stream busy. */
 #define DEVICE_WORKERS 4u
 
-/* --------------------------------------------------------------------- begin, end */
+/* -------------------------------------------------------------------------- begin */
 
 static berth_status
 list_files(berthi_load *load, berth_error *error)
@@ -54,65 +54,6 @@ open_streams(berthi_load *load, berth_error *error)
                               model->tiers[t].bytes, berthi_sys_page_bytes());
     }
     return status;
-}
-
-static void
-close_streams(berthi_load *load)
-{
-    for (uint32_t t = 0; load->tiers != NULL && t < load->model->tier_count; t++) {
-        berthi_device *const device = load->model->tiers[t].device;
-
-        if (load->tiers[t].stream != NULL)
-            device->table->stream_destroy(device, load->tiers[t].stream);
-        berthi_pages_fini(&load->tiers[t].pages);
-        pthread_mutex_destroy(&load->tiers[t].lock);
-    }
-    if (load->model != NULL)
-        berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->tiers,
-                           load->model->tier_count * sizeof *load->tiers);
-    load->tiers = NULL;
-}
-
-/* What only filling needs; the model stays. */
-static void
-end_filling(berthi_load *load)
-{
-    for (uint32_t i = 0; i < load->run_count && load->runs != NULL; i++)
-        berthi_load_run_fini(load, &load->runs[i]);
-    if (load->model != NULL)
-        berthi_load_free_hands(load);
-    berthi_load_verify_fini(load);
-    close_streams(load);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->runs,
-                       load->run_count * sizeof *load->runs);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->units,
-                       load->unit_count * sizeof *load->units);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->pieces,
-                       load->unit_count * sizeof *load->pieces);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->columns,
-                       load->columns_count * sizeof *load->columns);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, load->files,
-                       load->checkpoint->shard_count * sizeof *load->files);
-    load->runs = NULL;
-    load->columns = NULL;
-    load->units = NULL;
-    load->pieces = NULL;
-    load->files = NULL;
-}
-
-static void
-free_load(void *user)
-{
-    berthi_load *const load = user;
-
-    end_filling(load);
-    berthi_model_free(load->model);
-    berthi_offload_destroy(load->offload);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->offload_dir,
-                       load->offload_dir_bytes);
-    pthread_cond_destroy(&load->has_changed);
-    pthread_mutex_destroy(&load->lock);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load, sizeof *load);
 }
 
 /* ---------------------------------------------------------------------------- run */
@@ -154,7 +95,7 @@ choose_workers(const berthi_load *load)
 static berth_status
 convey(berthi_load *load, berth_error *error)
 {
-    const berthi_ring_pins pins = {load, can_pin_buffer, unpin_buffer};
+    const berthi_ring_pins pins = {load, can_pin_buffer, unpin_buffer, berthi_load_can_keep};
     const berthi_conveyor_options options = {
         .io = load->options.io,
         .no_uring = load->options.no_uring != 0,
@@ -286,14 +227,15 @@ run_load(berth_job *job, void *user, berth_error *error)
             status = berthi_offload_end(load->offload, job, error);
         report(load);
     }
-    end_filling(load);
+    berthi_load_end(load);
     if (load->model != NULL)
         give_offload(load);
     if (status == BERTH_OK)
         status = begin_leases(load, error);
     if (status == BERTH_OK && !berthi_job_can_commit(job))
         status = berthi_job_fail_cancelled(error);
-    if (status != BERTH_OK) { /* here: giving back can take long, and finish must not */
+    /* Here: giving back can take long, and finish must not. */
+    if (status != BERTH_OK && !load->is_hung) {
         berthi_model_free(load->model);
         load->model = NULL;
     }
@@ -431,12 +373,12 @@ berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
     if (status == BERTH_OK && taken.offload_dir != NULL)
         status = copy_offload_dir(load, taken.offload_dir, error);
     if (status != BERTH_OK) {
-        free_load(load);
+        berthi_load_free(load);
         return status;
     }
     return berthi_job_start(context,
                             &(berthi_job_work){.run = run_load,
-                                               .fini = free_load,
+                                               .fini = berthi_load_free,
                                                .user = load,
                                                .phase = "load",
                                                .progress = taken.progress,

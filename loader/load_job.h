@@ -8,6 +8,7 @@
  *   load_run.c    the first and the last unit of a weight that is encoded
  *   load_offload.c  the same of weights that are written to a file
  *   load_verify.c what a manifest promises of the bytes that pass
+ *   load_end.c    what filling needed is given back, or kept while copies hang
  *
  * A unit is a stretch of one stored tensor that goes to its place whole. Of what is
  * copied it is bytes of a part; of what is encoded it is values, so cut that their
@@ -37,6 +38,7 @@
 #include "loader/crcs.h"
 #include "loader/model.h"
 #include "loader/once.h"
+#include "loader/stranded.h"
 #include "quant/dequantize.h"
 #include "quant/quantize.h"
 
@@ -106,8 +108,20 @@ typedef struct berthi_load_tier {
     berthi_stream *stream;  /* NULL: host memory */
     berthi_pages pages;     /* of the slab in host memory */
     pthread_mutex_t lock;   /* order of what the stream is asked for */
-    berthi_load_region regions[BERTHI_LOAD_REGIONS]; /* under the load's lock */
+    /* Under the load's lock. */
+    berthi_load_region regions[BERTHI_LOAD_REGIONS];
+    uint32_t waiting;       /* workers, for their copies */
+    uint64_t moved_ns;      /* when one's had ended, or the first began to wait */
+    bool is_late;           /* one has waited for too long */
+    berthi_stream_end end;  /* of the stream, once nobody asks it for more */
 } berthi_load_tier;
+
+/* A buffer of the ring that is the load's own now. */
+typedef struct berthi_load_left {
+    uint8_t *memory;
+    uint64_t bytes;
+    bool is_pinned;
+} berthi_load_left;
 
 /* What a worker needs at a time. */
 typedef struct berthi_load_hand berthi_load_hand;
@@ -121,6 +135,7 @@ struct berthi_load_hand {
     berthi_copy pending;    /* not asked for yet: the next may go on behind it */
     uint32_t pending_tier;
     uint32_t layer;         /* of what is placed now, and 1: for copies */
+    uint32_t berth;         /* the same */
 };
 
 /* crc32 of what passes, held against a manifest. */
@@ -142,6 +157,7 @@ typedef struct berthi_load_verify {
 } berthi_load_verify;
 
 typedef struct berthi_load {
+    berthi_kept kept; /* first: what the context has of a load that hangs is this */
     berth_context *context;
     const berth_checkpoint *checkpoint;
     const berth_plan *plan;
@@ -177,6 +193,10 @@ typedef struct berthi_load {
     _Atomic uint64_t first_ns;
     _Atomic uint64_t placed;
     _Atomic bool has_unpinned; /* a staging buffer was refused */
+    _Atomic bool is_unsettled; /* something was asked for that nobody could wait for */
+    bool is_hung;              /* it hangs: streams, buffers and model are kept for it */
+    berthi_load_left left[BERTHI_RING_CHUNKS_MAX];
+    uint32_t left_count;
     berthi_load_verify verify;
 
     pthread_mutex_t lock;
@@ -234,6 +254,18 @@ berth_status berthi_load_offload_begin(berthi_load *load, berthi_load_run *run,
                                        berth_error *error);
 berth_status berthi_load_offload_finish(berthi_load *load, const berthi_load_run *run,
                                         berth_error *error);
+
+/* ------------------------------------------------------------------- load_end.c */
+
+/* As can_keep() of berthi_ring_pins. */
+bool berthi_load_can_keep(void *load, uint8_t *memory, uint64_t bytes, bool is_pinned);
+/*
+ * What only filling needs; the model stays. Where copies hang, so do streams and buffers:
+ * `is_hung`.
+ */
+void berthi_load_end(berthi_load *load);
+/* All of it: of what hangs, when it has come back. */
+void berthi_load_free(void *load);
 
 /* ---------------------------------------------------------------- load_verify.c */
 

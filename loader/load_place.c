@@ -6,6 +6,8 @@
 #include "kernels/trace.h"
 #include "loader/load_job.h"
 
+#define HUNG_NS UINT64_C(5000000000) /* nobody who gives up waits longer for a device */
+
 berthi_about
 berthi_load_about(const berthi_load *load, uint64_t berth)
 {
@@ -416,11 +418,70 @@ place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *un
 }
 
 static berth_status
-fail_wait(const berthi_load *load, uint32_t tier, berth_error *error)
+fail_wait(const berthi_load *load, const berthi_load_hand *hand, uint32_t tier,
+          berth_error *error)
 {
-    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
-                       "%s has not finished its copies for %.0f seconds",
+    const berthi_about about = berthi_load_about(load, hand->berth);
+
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
+                       "%s has not finished its copies for %.1f seconds",
                        load->plan->tiers[tier].name, 1e-9 * (double)load->model->wait_ns);
+}
+
+static void
+begin_wait(berthi_load *load, berthi_load_tier *lane)
+{
+    pthread_mutex_lock(&load->lock);
+    if (lane->waiting++ == 0)
+        lane->moved_ns = berthi_sys_now_ns();
+    pthread_mutex_unlock(&load->lock);
+}
+
+static void
+end_wait(berthi_load *load, berthi_load_tier *lane, berth_status status)
+{
+    pthread_mutex_lock(&load->lock);
+    lane->waiting--;
+    if (status == BERTH_OK)
+        lane->moved_ns = berthi_sys_now_ns();
+    lane->is_late |= status == BERTH_PENDING;
+    pthread_mutex_unlock(&load->lock);
+}
+
+/*
+ * When it is too late for a lane to move: the same for all that wait for it, else one that
+ * began to wait later would keep a load which has failed. Whoever gives up is less patient.
+ */
+static uint64_t
+late_ns(berthi_load *load, const berthi_load_tier *lane)
+{
+    uint64_t wait_ns = load->model->wait_ns;
+    uint64_t late;
+
+    pthread_mutex_lock(&load->lock);
+    if (load->is_stopped)
+        wait_ns = berthi_min_u64(wait_ns, HUNG_NS);
+    if (!berthi_can_add(lane->moved_ns, wait_ns, &late))
+        late = UINT64_MAX;
+    pthread_mutex_unlock(&load->lock);
+    return late;
+}
+
+/* Looks up every few seconds, for then the load may have been given up. */
+static berth_status
+await_event(berthi_load *load, uint32_t t, berthi_event *event, berth_error *error)
+{
+    berthi_device *const device = load->model->tiers[t].device;
+    berth_status status;
+
+    do {
+        const uint64_t late = late_ns(load, &load->tiers[t]);
+
+        status = device->table->await(
+            device, event, berthi_min_u64(late, berthi_sys_now_ns() + HUNG_NS), error);
+    } while (status == BERTH_PENDING
+             && berthi_sys_now_ns() < late_ns(load, &load->tiers[t]));
+    return status;
 }
 
 /* Waits for what the tier's stream was asked for until now. */
@@ -429,22 +490,24 @@ await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *e
 {
     berthi_device *const device = load->model->tiers[t].device;
     const uint64_t begin_ns = berthi_trace_begin(load->context);
-    uint64_t deadline_ns;
+    berthi_load_tier *const lane = &load->tiers[t];
     berth_status status;
 
-    if (!berthi_can_add(berthi_sys_now_ns(), load->model->wait_ns, &deadline_ns))
-        deadline_ns = UINT64_MAX;
-    status = device->table->record(device, hand->events[t], load->tiers[t].stream, error);
+    begin_wait(load, lane);
+    status = device->table->record(device, hand->events[t], lane->stream, error);
     if (status == BERTH_OK)
-        status = device->table->await(device, hand->events[t], deadline_ns, error);
+        status = await_event(load, t, hand->events[t], error);
+    end_wait(load, lane, status);
     berthi_trace_end(load->context, BERTH_TRACE_WAIT, "worker", begin_ns, 0,
                      BERTHI_TRACE_NOTHING);
-    return status == BERTH_PENDING ? fail_wait(load, t, error) : status;
+    if (status != BERTH_OK)
+        atomic_store(&load->is_unsettled, true);
+    return status == BERTH_PENDING ? fail_wait(load, hand, t, error) : status;
 }
 
 /*
  * The staging buffer is free again when all that was asked for here is done: after a
- * failure, too.
+ * failure, too, or else it stays with the load (load_end.c).
  */
 static berth_status
 settle(berthi_load *load, berthi_load_hand *hand, berth_status status, berth_error *error)
@@ -485,6 +548,7 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
 
         if (load->verify.is_on)
             status = verify_span(load, &spans[i], at, error);
+        hand->berth = unit->berth;
         hand->layer = load->plan->berths[unit->berth].layer + 1u;
         if (status == BERTH_OK)
             status = place_unit(load, hand, unit, at, error);

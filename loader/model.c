@@ -288,6 +288,7 @@ list_berths(berth_model *model, berth_error *error)
     const uint64_t entries = model->checkpoint->table.entry_count;
     const berth_plan *const plan = model->plan;
 
+    model->tensor_count = entries;
     if (!berthi_can_round_up(plan->berth_count * sizeof *model->offsets, PAGE_BYTES,
                              &model->offset_bytes))
         return berthi_fail_memory(error, "the tensors of a model");
@@ -354,14 +355,12 @@ free_slabs(berth_model *model)
     }
 }
 
-void
-berthi_model_free(berth_model *model)
+/* Nothing of it hangs. */
+static void
+give_back(berth_model *model)
 {
-    berth_context *context;
+    berth_context *const context = model->context;
 
-    if (model == NULL)
-        return;
-    context = model->context;
     berthi_leases_destroy(model->leases);
     berthi_offload_destroy(model->offload);
     free_slabs(model);
@@ -373,12 +372,42 @@ berthi_model_free(berth_model *model)
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->tiers,
                        model->tier_count * sizeof *model->tiers);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->berth_of,
-                       model->checkpoint->table.entry_count * sizeof *model->berth_of);
+                       model->tensor_count * sizeof *model->berth_of);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->is_turned,
-                       model->checkpoint->table.entry_count * sizeof *model->is_turned);
+                       model->tensor_count * sizeof *model->is_turned);
     berthi_memory_free_aligned(context, BERTHI_PURPOSE_TENSORS, model->offsets,
                                model->offset_bytes, PAGE_BYTES);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model, sizeof *model);
+}
+
+static bool
+can_end(berthi_kept *kept)
+{
+    berth_model *const model = (berth_model *)kept;
+
+    if (!berthi_leases_are_over(model->leases))
+        return false;
+    give_back(model);
+    return true;
+}
+
+/* Devices of its own are given up instead: nobody else uses them. */
+void
+berthi_model_free(berth_model *model)
+{
+    if (model == NULL)
+        return;
+    if (berthi_leases_hang(model->leases)) {
+        berthi_log(model->context, BERTH_LOG_WARNING,
+                   "copies into slots have not ended: the model's memory stays with them");
+        if (!model->owns_devices) {
+            model->kept.can_end = can_end;
+            berthi_context_keep(model->context, &model->kept);
+            return;
+        }
+        berthi_devices_stop(model->devices);
+    }
+    give_back(model);
 }
 
 uint64_t

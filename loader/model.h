@@ -57,6 +57,7 @@ typedef struct berthi_lease_options {
 } berthi_lease_options;
 
 struct berth_model {
+    berthi_kept kept; /* first: what the context has of a model that hangs is this */
     berth_context *context;
     const berth_checkpoint *checkpoint;
     const berth_plan *plan;
@@ -69,6 +70,7 @@ struct berth_model {
     float *offsets;            /* of berths; what the second level is moved by */
     uint64_t offset_bytes;     /* whole pages */
     bool has_pinned_offsets;
+    uint64_t tensor_count;     /* of the checkpoint */
     uint32_t *berth_of;        /* of the checkpoint's tensors; BERTHI_NO_BERTH */
     bool *is_turned;           /* of the checkpoint's tensors; NULL: none is */
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
@@ -140,7 +142,10 @@ berth_status berthi_model_create(berth_context *context,
                                  const berth_plan *plan,
                                  const berth_load_options *options, berth_model **out,
                                  berth_error *error);
-/* Ends leases, gives slabs and devices back. NULL is allowed. */
+/*
+ * Ends leases, gives slabs and devices back. Where copies of leases hang, the context gets
+ * all of it (stranded.h): neither checkpoint nor plan are needed any more. NULL is allowed.
+ */
 void berthi_model_free(berth_model *model);
 
 /*

@@ -162,7 +162,7 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
        berth_error *error)
 {
     const berth_model *const model = r->carrier->model;
-    const berthi_ring_pins pins = { r, can_pin_buffer, unpin_buffer };
+    const berthi_ring_pins pins = { r, can_pin_buffer, unpin_buffer, NULL };
     const berthi_conveyor_options options = {
         .io = model->lease_options.io,
         .no_uring = model->lease_options.no_uring,

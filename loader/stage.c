@@ -57,12 +57,28 @@ berthi_stage_detach(berthi_stage *stage, berthi_stage_buffer *buffer)
     return memory;
 }
 
+/* Leaves a buffer to the ring's user, whose devices may still copy from it. */
+static bool
+has_left(const berthi_stage *stage, berthi_stage_buffer *buffer)
+{
+    if (stage->pins == NULL || stage->pins->can_keep == NULL
+        || buffer->state != BERTHI_STAGE_BUSY
+        || !stage->pins->can_keep(stage->pins->user, buffer->memory, stage->buffer_bytes,
+                                  buffer->is_pinned))
+        return false;
+    buffer->memory = NULL;
+    buffer->is_pinned = false;
+    return true;
+}
+
 void
 berthi_stage_fini(berthi_stage *stage)
 {
     for (uint32_t i = 0; i < stage->allocated; i++)
-        berthi_spare_free(stage->context, berthi_stage_detach(stage, &stage->buffers[i]),
-                          stage->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
+        if (!has_left(stage, &stage->buffers[i]))
+            berthi_spare_free(stage->context,
+                              berthi_stage_detach(stage, &stage->buffers[i]),
+                              stage->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
     berthi_memory_free(stage->context, BERTHI_PURPOSE_OBJECT, stage->buffers,
                        stage->capacity * sizeof *stage->buffers);
     berthi_memory_free(stage->context, BERTHI_PURPOSE_OBJECT, stage->next_in_file,

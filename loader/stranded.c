@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stranded.c - reads that hang, until they come back; see stranded.h. */
+/* stranded.c - reads and copies that hang, until they come back; see stranded.h. */
 #include "loader/stranded.h"
 
 #include "loader/stage.h"
@@ -80,4 +80,39 @@ berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
     stranded->reads_bytes = reads_bytes;
     stranded->kept.can_end = can_end;
     berthi_context_keep(stranded->context, &stranded->kept);
+}
+
+/* ------------------------------------------------------------------------- copies */
+
+static berth_status
+record(berthi_stream_end *end, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (!end->is_recorded)
+        status = end->device->table->record(end->device, end->event, end->stream, error);
+    end->is_recorded = status == BERTH_OK;
+    return status;
+}
+
+bool
+berthi_stream_hangs(berthi_stream_end *end, uint64_t deadline_ns)
+{
+    berth_error error;
+
+    return record(end, &error) == BERTH_OK
+           && end->device->table->await(end->device, end->event, deadline_ns, &error)
+                  == BERTH_PENDING;
+}
+
+bool
+berthi_stream_is_over(berthi_stream_end *end)
+{
+    bool is_past = false;
+    berth_error error;
+    berth_status status = record(end, &error);
+
+    if (status == BERTH_OK)
+        status = end->device->table->query(end->device, end->event, &is_past, &error);
+    return status == BERTH_OK ? is_past : error.reason == BERTH_REASON_DEVICE_LOST;
 }

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stranded.h - what reads that hang still use, after everybody else has gone on: their
- * reader, their own state, and the buffers that the kernel may yet write into.
+ * stranded.h - what reads and copies that hang still use, after everybody else has gone
+ * on: of reads their reader, their own state, and the buffers that the kernel may yet
+ * write into; of copies their streams and the memory at both ends.
  *
- * A hung disk or server ends a job with a status, but nothing ends a read. So the context
- * keeps these things, counted as allocated, until the reads have come back; it looks
- * when jobs begin and end, and when it is trimmed or destroyed. A context that is
- * destroyed before leaves them behind for good: memory that nobody uses, threads that
- * sleep in the kernel.
+ * A hung disk, server or device ends a job with a status, but nothing ends a read or a
+ * copy. So the context keeps these things, counted as allocated, until they have come
+ * back; it looks when jobs begin and end, and when it is trimmed or destroyed. A context
+ * that is destroyed before leaves them behind for good: memory that nobody uses, threads
+ * that sleep in the kernel. What hangs on devices comes back at the latest when these are
+ * closed.
  */
 #ifndef BERTH_LOADER_STRANDED_H
 #define BERTH_LOADER_STRANDED_H
 
 #include <stdint.h>
 
+#include "kernels/device.h"
 #include "loader/reader.h"
 
 typedef struct berthi_stranded berthi_stranded;
@@ -29,5 +32,21 @@ void berthi_stranded_add(berthi_stranded *stranded, uint8_t *buffer);
 /* Leaves everything to the context: `reads` is the memory that berthi_reads lie in. */
 void berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
                            uint32_t in_flight, void *reads, uint64_t reads_bytes);
+
+/* The end of what a stream was asked for. Owns nothing. */
+typedef struct berthi_stream_end {
+    berthi_device *device;
+    berthi_stream *stream;
+    berthi_event *event; /* that nobody else records meanwhile */
+    bool is_recorded;
+} berthi_stream_end;
+
+/*
+ * Waits for it. True: the deadline came first. Where the device does not even say that it
+ * waits it is not known to hang.
+ */
+bool berthi_stream_hangs(berthi_stream_end *end, uint64_t deadline_ns);
+/* It hung: true when all has been done meanwhile, or never will be. Does not wait. */
+bool berthi_stream_is_over(berthi_stream_end *end);
 
 #endif

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hung_copies.c - a device whose copies hang: loads and leases end with a status in
+ * time, models go, and what the copies still use is given back when they end.
+ */
+#include <string.h>
+
+#include "kernels/sim.h"
+#include "kernels/sys.h"
+#include "tests/fixture.h"
+#include "tests/leased.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define WAIT_MS 100u
+#define MS_NS UINT64_C(1000000)
+/* Some tenths of a second are asked for; a loaded machine gets this. */
+#define SLACK_NS UINT64_C(10000000000)
+/* What a simulated machine keeps for itself: streams, work that was asked for. */
+#define LISTS (UINT64_C(64) << 10)
+#define PLACES 64u /* no test has so many copies */
+
+static berthi_sim_device *
+simulated(berthi_devices *devices)
+{
+    return (berthi_sim_device *)berthi_devices_at(devices, 0);
+}
+
+/* The copy after `before` others hangs, counted from now on. */
+static void
+hang_copy(berthi_devices *devices, uint64_t before)
+{
+    berthi_sim_device *const d = simulated(devices);
+
+    pthread_mutex_lock(&d->sim->lock);
+    d->words.hang = d->copies + before + 1;
+    pthread_mutex_unlock(&d->sim->lock);
+}
+
+/* True when it has been asked for. */
+static bool
+has_hung(berthi_devices *devices)
+{
+    berthi_sim_device *const d = simulated(devices);
+    bool has;
+
+    pthread_mutex_lock(&d->sim->lock);
+    has = d->words.hang > 0 && d->copies >= d->words.hang;
+    pthread_mutex_unlock(&d->sim->lock);
+    return has;
+}
+
+static uint64_t
+current_bytes(const berth_context *context)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}
+
+static uint64_t
+free_bytes(const berth_devices *devices)
+{
+    berth_device device = { .free_bytes = 0 };
+
+    CHECK_EQ(berth_devices_get(devices, 0, &device), BERTH_OK);
+    return device.free_bytes;
+}
+
+/* Memory of a context and of its device, to come back to. */
+typedef struct account {
+    uint64_t bytes;
+    uint64_t device_bytes;
+} account;
+
+static account
+account_of(const loaded *l)
+{
+    return (account){ current_bytes(l->p.context), free_bytes(l->devices) };
+}
+
+static bool
+is_as_before(const loaded *l, const account *before)
+{
+    return current_bytes(l->p.context) <= before->bytes + LISTS
+           && free_bytes(l->devices) == before->device_bytes;
+}
+
+/* The device comes back; whoever keeps what it used looks, until nothing is left. */
+static void
+recover(const loaded *l, const account *before)
+{
+    const uint64_t end_ns = berthi_sys_now_ns() + SLACK_NS;
+
+    berthi_sim_release(berthi_devices_at(l->devices, 0));
+    do {
+        berthi_context_sweep(l->p.context);
+    } while (!is_as_before(l, before) && berthi_sys_now_ns() < end_ns);
+    CHECK_LE(current_bytes(l->p.context), before->bytes + LISTS);
+    CHECK_EQ(free_bytes(l->devices), before->device_bytes);
+}
+
+static void
+check_error(const berth_error *error, uint64_t wait_ms)
+{
+    CHECK_EQ(error->status, BERTH_EIO);
+    CHECK_EQ(error->reason, BERTH_REASON_TIMEOUT);
+    CHECK(error->tensor[0] != '\0');
+    CHECK_CONTAINS(error->message,
+                   fixture_format("cuda:0 has not finished its copies for %.1f seconds",
+                                  1e-3 * (double)wait_ms));
+}
+
+/* -------------------------------------------------------------------------- loads */
+
+typedef struct kind {
+    const char *words;
+    int32_t type;
+    bool is_double;
+} kind;
+
+static const kind kinds[] = {
+    { "sim:64MiB,clock=real", BERTH_ENCODING_NATIVE, false },
+    { "sim:64MiB,clock=real", BERTH_ENCODING_NF4, true },
+    { "sim:64MiB,h2d=1GB/s", BERTH_ENCODING_NATIVE, false },
+};
+
+static void
+begin(loaded *l, const char *folder, const kind *k)
+{
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+
+    options.type = k->type;
+    options.double_quant = k->is_double;
+    loaded_begin(l, folder, &options, k->words);
+}
+
+/*
+ * Loads, and the copy after `before` others hangs; false: there are not so many. A machine
+ * on which a read takes that long gets more patience.
+ */
+static bool
+has_load_hung(loaded *l, const account *first, uint64_t before)
+{
+    for (l->options.wait_ms = WAIT_MS; l->options.wait_ms < 20000; l->options.wait_ms *= 2) {
+        const uint64_t begin_ns = berthi_sys_now_ns();
+        uint64_t end_ns;
+
+        hang_copy(l->devices, before);
+        loaded_load(l);
+        end_ns = berthi_sys_now_ns();
+        if (l->status == BERTH_OK)
+            return has_hung(l->devices);
+        if (has_hung(l->devices) && l->error.tensor[0] != '\0') {
+            CHECK_GE(end_ns - begin_ns, l->options.wait_ms * MS_NS);
+            CHECK_LT(end_ns - begin_ns, l->options.wait_ms * MS_NS + SLACK_NS);
+            check_error(&l->error, l->options.wait_ms);
+            return true;
+        }
+        recover(l, first);
+    }
+    CHECK_EQ(l->status, BERTH_OK);
+    return false;
+}
+
+/* True where the copy after `before` others is one of the load's. */
+static bool
+check_load(const kind *k, const char *folder, uint64_t before, bool comes_back)
+{
+    account first;
+    loaded l;
+    bool hung;
+
+    begin(&l, folder, k);
+    first = account_of(&l);
+    hung = has_load_hung(&l, &first, before);
+    if (hung) {
+        /* Slab and buffers are still there, and no more than the load had. */
+        CHECK_LT(free_bytes(l.devices), first.device_bytes);
+        CHECK_GT(current_bytes(l.p.context), first.bytes);
+        CHECK_LE(current_bytes(l.p.context),
+                 first.bytes + l.report.ring_bytes + l.report.allocated_bytes + LISTS);
+        berthi_context_sweep(l.p.context);
+        CHECK_LT(free_bytes(l.devices), first.device_bytes); /* too early */
+    }
+    if (hung && comes_back) {
+        recover(&l, &first);
+        l.options.wait_ms = 0;
+        loaded_load(&l);
+        if (CHECK_EQ(l.status, BERTH_OK) && k->type == BERTH_ENCODING_NATIVE)
+            loaded_check(&l, folder);
+    }
+    loaded_end(&l); /* with a device that hangs, or that has come back */
+    return hung;
+}
+
+static void
+test_loads(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 2);
+
+    for (uint32_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        uint64_t place = 0;
+
+        while (place < PLACES && check_load(&kinds[i], folder, place, true))
+            place++;
+        CHECK_GE(place, 2);
+        CHECK_LT(place, PLACES);
+        CHECK(check_load(&kinds[i], folder, 0, false));
+        CHECK(check_load(&kinds[i], folder, place - 1, false));
+    }
+}
+
+/* Whoever cancels waits no longer than for the time-out. */
+static void
+test_cancel(void)
+{
+    account first;
+    uint64_t begin_ns;
+    berth_job *job;
+    loaded l;
+
+    begin(&l, loaded_llama(2, "BF16", 1), &kinds[0]);
+    l.options.wait_ms = 2000;
+    first = account_of(&l);
+    hang_copy(l.devices, 0);
+    T_REQUIRE(berth_load_start(l.p.context, l.p.checkpoint, l.p.plan, &l.options, &job,
+                               NULL) == BERTH_OK);
+    while (!has_hung(l.devices) && berth_job_wait(job, 0) == BERTH_PENDING)
+        berthi_sys_sleep(MS_NS);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    CHECK_EQ(berth_load_finish(job, &l.model, &l.error), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+    recover(&l, &first);
+    loaded_end(&l);
+}
+
+/* ------------------------------------------------------------------------- leases */
+
+/* A model with its layers in host memory or on the disk. */
+static void
+begin_streamed(loaded *l, const char *pin)
+{
+    const char *const pins[] = { pin };
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
+
+    options.pins = pins;
+    options.pin_count = 1;
+    options.slots = 2;
+    loaded_begin(l, leased_llama(6, 2), &options, "sim:64MiB,clock=real");
+}
+
+/* What computes a layer: it reads bytes of the slot, when its stream comes to that. */
+static void
+read_layer(void *user)
+{
+    const volatile uint8_t *const memory = user;
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < 64; i++)
+        sum += memory[i];
+    (void)sum;
+}
+
+static berth_status
+use_layer(loaded *l, uint32_t layer, berth_error *error)
+{
+    const berth_plan_layer *const about = &l->p.plan->layers[layer].out;
+    berth_model_tensor tensor;
+    berth_status status = berth_layer_acquire(l->model, layer, NULL, error);
+
+    if (status != BERTH_OK)
+        return status;
+    CHECK_EQ(berth_model_get_tensor(l->model, about->first_berth, &tensor), BERTH_OK);
+    /* Only of slots it is known until when they are used. */
+    if (CHECK(tensor.parts[0].memory != NULL)
+        && strncmp(about->name, "model.layers.", strlen("model.layers.")) == 0)
+        CHECK_EQ(berth_stream_call(l->devices, 0, NULL, read_layer,
+                                   (void *)(uintptr_t)tensor.parts[0].memory, 1e-6, error),
+                 BERTH_OK);
+    CHECK_EQ(berth_layer_release(l->model, layer, NULL, error), BERTH_OK);
+    return BERTH_OK;
+}
+
+/* Passes over all layers until one cannot be had. */
+static berth_status
+use_layers(loaded *l, uint32_t passes, berth_error *error)
+{
+    const uint32_t layers = l->p.summary.layer_count;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < passes * layers && status == BERTH_OK; i++)
+        status = use_layer(l, i % layers, error);
+    return status;
+}
+
+/* The model goes although its copies hang; so do they, some time or other. */
+static void
+check_end(loaded *l, const account *before, bool comes_back)
+{
+    uint64_t begin_ns = berthi_sys_now_ns();
+
+    loaded_unload(l);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+    CHECK_LT(free_bytes(l->devices), before->device_bytes);
+    berthi_context_sweep(l->p.context);
+    CHECK_LT(free_bytes(l->devices), before->device_bytes); /* too early */
+    if (comes_back)
+        recover(l, before);
+    begin_ns = berthi_sys_now_ns();
+    loaded_end(l);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+}
+
+/* Nobody waits for what comes from host memory but the stream that uses it. */
+static void
+check_from_host(uint64_t place, bool comes_back)
+{
+    account before;
+    uint64_t begin_ns;
+    berth_error error;
+    loaded l;
+
+    begin_streamed(&l, "model.layers=cpu");
+    before = account_of(&l);
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    l.model->wait_ns = WAIT_MS * MS_NS;
+    hang_copy(l.devices, place);
+    begin_ns = berthi_sys_now_ns();
+    CHECK_EQ(use_layers(&l, 4, &error), BERTH_OK);
+    CHECK(has_hung(l.devices));
+    CHECK_EQ(berth_stream_wait(l.devices, 0, NULL, 10, &error), BERTH_PENDING);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+    check_end(&l, &before, comes_back);
+}
+
+static void
+test_leases_from_host(void)
+{
+    for (uint64_t place = 0; place < 12; place++)
+        for (int comes_back = 0; comes_back < 2; comes_back++)
+            check_from_host(place, comes_back != 0);
+}
+
+/* Whoever waits for the disk is told that it is the device, as soon as that is clear. */
+static void
+check_from_disk(uint64_t place, bool comes_back)
+{
+    account before;
+    uint64_t end_ns;
+    bool is_slow; /* the disk, for once: no device that hangs */
+    berth_status status;
+    berth_error error;
+    loaded l;
+
+    begin_streamed(&l, "model.layers=disk");
+    before = account_of(&l);
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    l.model->wait_ns = WAIT_MS * MS_NS;
+    hang_copy(l.devices, place);
+    end_ns = berthi_sys_now_ns() + SLACK_NS;
+    do {
+        status = use_layers(&l, 4, &error);
+        is_slow = status != BERTH_OK && strstr(error.message, "from the disk") != NULL;
+    } while ((status == BERTH_OK || is_slow) && berthi_sys_now_ns() < end_ns);
+    CHECK_LT(berthi_sys_now_ns(), end_ns);
+    CHECK(has_hung(l.devices));
+    if (CHECK_EQ(status, BERTH_EIO))
+        check_error(&error, WAIT_MS);
+    check_end(&l, &before, comes_back);
+}
+
+static void
+test_leases_from_disk(void)
+{
+    for (uint64_t place = 0; place < 12; place += 2)
+        for (int comes_back = 0; comes_back < 2; comes_back++)
+            check_from_disk(place, comes_back != 0);
+}
+
+/* The same model goes on when the device has come back, and has the right bytes. */
+static void
+check_goes_on(const char *pin, uint64_t place)
+{
+    const leased_options options = { .memory = "0=64MiB,cpu=64MiB,disk=inf",
+                                     .pins = { pin },
+                                     .slots = 2,
+                                     .devices = "sim:64MiB,clock=real" };
+    const uint64_t end_ns = berthi_sys_now_ns() + SLACK_NS;
+    berth_status status;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(4, 2), &options);
+    l.options = (berthi_lease_options){ .ring_bytes = UINT64_C(64) << 10 };
+    l.model.wait_ns = UINT64_C(60000) * MS_NS;
+    hang_copy(l.devices, place);
+    T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
+    l.model.wait_ns = WAIT_MS * MS_NS; /* of calls */
+    for (uint32_t i = 0; !has_hung(l.devices) && berthi_sys_now_ns() < end_ns; i++)
+        (void)leased_use(&l, i % leased_layers(&l), NULL, 0, &error);
+    CHECK(has_hung(l.devices));
+    berthi_sim_release(berthi_devices_at(l.devices, 0));
+    do { /* slots that could not be brought are asked for once more */
+        status = BERTH_OK;
+        for (uint32_t i = 0; i < 12 && status == BERTH_OK; i++)
+            status = leased_use(&l, i % leased_layers(&l), NULL, 0, &error);
+    } while (status != BERTH_OK && berthi_sys_now_ns() < end_ns);
+    if (!CHECK_EQ(status, BERTH_OK))
+        T_NOTE("%s", error.message);
+    CHECK(leased_settle(&l));
+    CHECK_EQ(l.wrong, 0);
+    leased_stop(&l);
+    leased_end(&l);
+}
+
+static void
+test_leases_go_on(void)
+{
+    for (uint64_t place = 0; place < 8; place += 3) {
+        check_goes_on("model.layers=cpu", place);
+        check_goes_on("model.layers=disk", place);
+    }
+}
+
+/* ------------------------------------------------------------------- other models */
+
+/* One on devices of its own is loaded and used, in the same context, meanwhile. */
+static void
+test_other_models(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 2);
+    berth_check_report report;
+    berth_devices *hung_devices;
+    account before;
+    account own;
+    loaded hung;
+    loaded other;
+    berth_error error;
+
+    begin_streamed(&other, "model.layers=disk");
+    loaded_load(&other);
+    T_REQUIRE(other.status == BERTH_OK);
+    begin(&hung, folder, &kinds[0]);
+    before = account_of(&hung);
+    CHECK(has_load_hung(&hung, &before, 1));
+    hung.options.wait_ms = 0;
+
+    CHECK_EQ(use_layers(&other, 3, &error), BERTH_OK);
+    CHECK_EQ(berth_stream_wait(other.devices, 0, NULL, 60000, &error), BERTH_OK);
+    CHECK_EQ(loaded_see_checked(&other, &report), BERTH_OK);
+    loaded_end(&other);
+    /* In the context of what hangs, on a device that does not. */
+    hung_devices = hung.devices;
+    T_REQUIRE(berth_devices_open(hung.p.context, kinds[0].words, &hung.devices, &error)
+              == BERTH_OK);
+    hung.options.devices = hung.devices;
+    own = account_of(&hung);
+    loaded_load(&hung);
+    if (CHECK_EQ(hung.status, BERTH_OK))
+        loaded_check(&hung, folder);
+    loaded_unload(&hung);
+    CHECK(is_as_before(&hung, &own));
+    berth_devices_close(hung.devices);
+    hung.devices = hung_devices;
+    recover(&hung, &before);
+    loaded_end(&hung);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_loads);
+    T_RUN(test_cancel);
+    T_RUN(test_leases_from_host);
+    T_RUN(test_leases_from_disk);
+    T_RUN(test_leases_go_on);
+    T_RUN(test_other_models);
+    return t_end();
+}

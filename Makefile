@@ -10,7 +10,8 @@
 #
 #: make                 library, tool, man pages and completions, in build/
 #: make demo            a small model: inspected, damaged, loaded, quantized, killed, resumed
-#: make check           every test; check-fast leaves out the slow programs and the installation
+#: make check           every test; check-fast leaves out the installation and programs that run
+#:                      for minutes: kills and failures by the thousand, the largest headers
 #: make check-one T=M   tests/test_M alone; ARGS=WORD runs only its tests whose name contains WORD
 #: make check-arm       the arithmetic of AArch64 and the tool, built for it, run by an emulator
 #: make san             every test under sanitizers (SAN=address,undefined unless given)
@@ -342,11 +343,13 @@ CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
 CHECK_SCRIPTS += tests/install_test.sh
 endif
 CHECK_BUILDS := all $(CHECK_PROGRAMS) $(MAKER_PROGRAMS)
+SLOW_PROGRAMS := $(addprefix $(B)/tests/test_,big_% convert_crash fault_count fault_places \
+    load_cycles part_crash writer_crash)
 
 check: $(CHECK_BUILDS)
 	$(Q)tests/run.sh $(CHECK_PROGRAMS) $(CHECK_SCRIPTS)
-check-fast: $(CHECK_BUILDS)
-	$(Q)tests/run.sh $(filter-out %/test_big_% %/install_test.sh,$(CHECK_PROGRAMS) \
+check-fast: $(filter-out $(SLOW_PROGRAMS),$(CHECK_BUILDS))
+	$(Q)tests/run.sh $(filter-out $(SLOW_PROGRAMS) %/install_test.sh,$(CHECK_PROGRAMS) \
 	    $(CHECK_SCRIPTS))
 check-one: $(B)/tests/test_$(T) $(MAKER_PROGRAMS)
 	$(Q)$(T_WRAP) $< $(ARGS)

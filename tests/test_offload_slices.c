@@ -320,8 +320,8 @@ static void
 test_all_calls_can_fail(void)
 {
     loaded_attempt attempt = { .folder = sliced_make(&sliced_mixture),
-                               .max_memory = "0=64MiB,cpu=64MiB,disk=inf",
-                               .words = "sim:64MiB",
+                               .max_memory = "0=12MiB,cpu=64MiB,disk=inf",
+                               .words = "sim:12MiB",
                                .type = BERTH_ENCODING_NF4,
                                .is_double = true,
                                .rank = 1,

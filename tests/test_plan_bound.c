@@ -269,11 +269,17 @@ draw_tier(draws *d, given *g, int32_t kind)
     static const uint64_t shares[] = { 0, 0, 100000000, 333333333, 500000000 };
     berthi_plan_tier_input *const tier = &g->tiers[g->input.tier_count];
 
-    given_tier(g, kind, below(d, 40), below(d, 3) == 0 ? below(d, 9) : 0,
-               1 + below(d, 4), 20);
+    /* One draw a statement: compilers differ in the order of arguments. */
+    const uint64_t budget = below(d, 40);
+    const uint64_t kept = below(d, 3) == 0 ? below(d, 9) : 0;
+    const uint64_t last = 1 + below(d, 4);
+
+    given_tier(g, kind, budget, kept, last, 20);
     tier->reserve_share = shares[below(d, 5)];
-    tier->budget += below(d, 2) * below(d, GIVEN_UNIT);
-    tier->reserve_bytes += below(d, 2) * below(d, GIVEN_UNIT);
+    if (below(d, 2) != 0)
+        tier->budget += below(d, GIVEN_UNIT);
+    if (below(d, 2) != 0)
+        tier->reserve_bytes += below(d, GIVEN_UNIT);
 }
 
 static void
@@ -287,10 +293,14 @@ draw_model(draws *d, given *g)
     for (uint64_t l = 0; l < layers; l++) {
         used += (size_t)snprintf(text + used, sizeof text - used, "layer l%u %u\n",
                                  (unsigned)l, (unsigned)below(d, 3));
-        for (uint64_t i = 1 + below(d, 3); i > 0; i--)
+        for (uint64_t i = 1 + below(d, 3); i > 0; i--) {
+            const unsigned units = 1 + (unsigned)below(d, 9);
+            const char kind = kinds[below(d, 4)];
+            const unsigned more = (unsigned)below(d, 3);
+
             used += (size_t)snprintf(text + used, sizeof text - used, "l%u.%u %u %c +%u\n",
-                                     (unsigned)l, (unsigned)i, 1 + (unsigned)below(d, 9),
-                                     kinds[below(d, 4)], (unsigned)below(d, 3));
+                                     (unsigned)l, (unsigned)i, units, kind, more);
+        }
     }
     given_begin(g, text);
     g->input.activations = below(d, 3) * GIVEN_UNIT;

@@ -41,6 +41,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Sanitizers make everything about ten times slower: whoever goes by the clock asks this. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define T_IS_SANITIZED true
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)                   \
+    || __has_feature(memory_sanitizer)
+#define T_IS_SANITIZED true
+#endif
+#endif
+#ifndef T_IS_SANITIZED
+#define T_IS_SANITIZED false
+#endif
+
 /* An integer of any type: the sign apart, so that -1 never equals 2^64 - 1. */
 typedef struct t_integer {
     bool is_negative;

@@ -330,7 +330,8 @@ export TSAN_OPTIONS ?= allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh)
-# These start no thread: the thread sanitizer has nothing to see there.
+# These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
+# tests of their own, as programs; what it prints is the same under any sanitizer.
 ONE_THREAD := architecture big_% budget catalogue classify% config% coverage cut dequantize% \
     device_map digest draw escape estimate% format header_details home% imitate% int8 json% \
     kernel_crc32 kernel_levels kernel_scalar kernel_source layout% link manifest parallel paths \
@@ -338,6 +339,7 @@ ONE_THREAD := architecture big_% budget catalogue classify% config% coverage cut
     sniff sort state% stored stream_% tier_list tools_tree train% utf8
 ifeq ($(SAN),thread)
 CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
+CHECK_SCRIPTS :=
 else
 CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
 CHECK_SCRIPTS += tests/install_test.sh

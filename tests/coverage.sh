@@ -23,7 +23,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 find "$build" -name '*.gcda' -delete
 # Those that take long and give parsers nothing that shorter ones do not give them stay out.
-slow='big_.*|bench|convert_crash|diff|fault_count|lease_disk|load_cycles|move|part_crash'
+slow='big_.*|bench|convert_crash|diff|fault_count|hung.*|lease_disk|load_cycles|move.*'
+slow="$slow|part_crash|server"
 # shellcheck disable=SC2046 # a list of programs
 tests/run.sh $(find "$build/tests" "$build/replay" -type f 2>/dev/null |
     grep -E '/(test|fuzz)_[^/]*$' | grep -Ev "/test_($slow)\$" | sort) >"$scratch/run" ||

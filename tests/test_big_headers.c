@@ -14,17 +14,7 @@
 #include "tests/t.h"
 
 /* A sanitizer multiplies time and memory: a tenth of the size shows the same. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DIVISOR 10u
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)                   \
-    || __has_feature(memory_sanitizer)
-#define DIVISOR 10u
-#endif
-#endif
-#ifndef DIVISOR
-#define DIVISOR 1u
-#endif
+#define DIVISOR (T_IS_SANITIZED ? 10u : 1u)
 
 /*
  * The format document allows 1 s on a core of its own. More is for a machine

@@ -20,18 +20,6 @@
 #define A "model.layers.0.a.weight"
 #define B "model.layers.1.b.weight"
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define HAS_SANITIZER true
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)                   \
-    || __has_feature(memory_sanitizer)
-#define HAS_SANITIZER true
-#endif
-#endif
-#ifndef HAS_SANITIZER
-#define HAS_SANITIZER false
-#endif
-
 static const char *
 make(const char *lines)
 {
@@ -122,7 +110,7 @@ test_memory_of_a_large_tensor(void)
 {
     const uint64_t blocks = (UINT64_C(1) << 30) / 64;
 
-    if (HAS_SANITIZER)
+    if (T_IS_SANITIZED)
         T_SKIP("a sanitizer needs more memory than any limit");
     if (access("/dev/shm", W_OK) != 0)
         T_SKIP("too much to flush to a disk");

@@ -15,17 +15,7 @@
 #include "tests/t.h"
 
 /* Sanitizers make it ten times slower, and see more in a tenth of it. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define WANTED 2000u
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                \
-    __has_feature(memory_sanitizer)
-#define WANTED 2000u
-#endif
-#endif
-#ifndef WANTED
-#define WANTED 20000u
-#endif
+#define WANTED (T_IS_SANITIZED ? 2000u : 20000u)
 
 /* Where a model is, how it is encoded, how it is read. */
 typedef struct shape {

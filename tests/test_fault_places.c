@@ -22,18 +22,6 @@
 #include "tests/loaded.h"
 #include "tests/t.h"
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define HAS_SANITIZER true
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                \
-    __has_feature(memory_sanitizer)
-#define HAS_SANITIZER true
-#endif
-#endif
-#ifndef HAS_SANITIZER
-#define HAS_SANITIZER false
-#endif
-
 #define PLACES 64u
 #define KIB UINT64_C(1024)
 #define BLOCK_BYTES (16 * KIB) /* of a read: so there are more of them than places */
@@ -343,7 +331,7 @@ test_limits_that_are_lowered(void)
     const char *const folder = loaded_large(2, 1);
     uint32_t failures = 0;
 
-    if (HAS_SANITIZER)
+    if (T_IS_SANITIZED)
         T_SKIP("sanitizers need memory of their own");
     for (uint32_t k = 0; k < KINDS; k++)
         for (uint32_t at = 0; at < 8; at++)

@@ -539,18 +539,6 @@ test_copies_in_pieces(void)
 
 /* ------------------------------------------------------------------------- costs */
 
-#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-#define IS_SLOWED true
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                \
-    __has_feature(memory_sanitizer)
-#define IS_SLOWED true
-#endif
-#endif
-#ifndef IS_SLOWED
-#define IS_SLOWED false
-#endif
-
 /* Nanoseconds of one acquire of a layer; the best of many. */
 static uint64_t
 cost_of(leased *l, uint32_t layer)
@@ -593,7 +581,7 @@ test_costs(void)
     CHECK_EQ(after.allocations, before.allocations);
     T_NOTE("acquire: %llu ns resident, %llu ns streamed", (unsigned long long)resident,
            (unsigned long long)streamed);
-    if (!IS_SLOWED) {
+    if (!T_IS_SANITIZED) {
         CHECK_LT(resident, 200);
         CHECK_LT(streamed, 10000);
     }

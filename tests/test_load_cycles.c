@@ -14,20 +14,8 @@
 #include "tests/t.h"
 
 /* Sanitizers make a cycle ten times slower, and keep memory that was freed for a while. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define CYCLES 200u
-#define GROWTH_KIB 524288u
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                \
-    __has_feature(memory_sanitizer)
-#define CYCLES 200u
-#define GROWTH_KIB 524288u
-#endif
-#endif
-#ifndef CYCLES
-#define CYCLES 5000u /* of each of two kinds */
-#define GROWTH_KIB 1024u
-#endif
+#define CYCLES (T_IS_SANITIZED ? 200u : 5000u) /* of each of two kinds */
+#define GROWTH_KIB (T_IS_SANITIZED ? 524288u : 1024u)
 
 /* What the process has. */
 typedef struct holdings {

@@ -20,17 +20,7 @@
 #include "tests/t.h"
 
 /* 5 ms are promised; sanitizers make everything ten times slower. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define LONGEST_NS UINT64_C(50000000)
-#else
-#define LONGEST_NS UINT64_C(5000000)
-#endif
-#if defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#undef LONGEST_NS
-#define LONGEST_NS UINT64_C(50000000)
-#endif
-#endif
+#define LONGEST_NS (UINT64_C(5000000) * (T_IS_SANITIZED ? 10 : 1))
 
 #define DEVICE "sim:26MiB,h2d=2GB/s,clock=real"
 /* Layers are streamed, from host memory or from the disk. */

@@ -42,7 +42,7 @@ berthi_operation_is_known(int32_t operation)
 }
 
 void
-berthi_operation_run(const berthi_operations *operations, const berthi_launch *launch)
+berthi_operation_run(const berthi_operations *operations, const berthi_request *launch)
 {
     switch (launch->operation) {
     case BERTHI_OPERATION_ENCODE_NF4:

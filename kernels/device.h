@@ -105,8 +105,8 @@ typedef struct berthi_call_arguments {
     double seconds;
 } berthi_call_arguments;
 
-/* Arguments are copied; what they point to is not. */
-typedef struct berthi_launch {
+/* Work to be asked for. Arguments are copied; what they point to is not. */
+typedef struct berthi_request {
     int32_t operation; /* berthi_operation */
     union {
         berthi_encode_arguments encode;
@@ -114,12 +114,12 @@ typedef struct berthi_launch {
         berthi_offset_arguments offset;
         berthi_call_arguments call;
     } arguments;
-} berthi_launch;
+} berthi_request;
 
 /* What an operation is, done at once on host memory: by the CPU, and by simulations. */
 bool berthi_operation_is_known(int32_t operation);
 void berthi_operation_run(const berthi_operations *operations,
-                          const berthi_launch *launch);
+                          const berthi_request *launch);
 
 /* ------------------------------------------------------------------------- table */
 
@@ -167,7 +167,7 @@ typedef struct berthi_device_table {
     berth_status (*clear)(berthi_device *device, void *memory, uint64_t bytes,
                           berthi_stream *stream, berth_error *error);
     bool (*has_operation)(const berthi_device *device, int32_t operation);
-    berth_status (*launch)(berthi_device *device, const berthi_launch *launch,
+    berth_status (*launch)(berthi_device *device, const berthi_request *launch,
                            berthi_stream *stream, berth_error *error);
     /*
      * These bytes of an allocation, in which nothing is yet, are read by operations or

@@ -222,7 +222,7 @@ cpu_has_operation(const berthi_device *device, int32_t operation)
 }
 
 static berth_status
-cpu_launch(berthi_device *device, const berthi_launch *launch, berthi_stream *stream,
+cpu_launch(berthi_device *device, const berthi_request *launch, berthi_stream *stream,
            berth_error *error)
 {
     const cpu_device *const cpu = (const cpu_device *)device;

@@ -439,7 +439,7 @@ sim_has_operation(const berthi_device *device, int32_t operation)
 }
 
 static berth_status
-sim_launch(berthi_device *device, const berthi_launch *launch, berthi_stream *stream,
+sim_launch(berthi_device *device, const berthi_request *launch, berthi_stream *stream,
            berth_error *error)
 {
     berthi_sim_device *const d = sim_of(device);

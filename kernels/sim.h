@@ -156,7 +156,7 @@ typedef struct berthi_sim_item {
     union {
         berthi_copy copy;
         berthi_sim_stretch clear;
-        berthi_launch launch;
+        berthi_request launch;
         berthi_sim_place wait;
     } work;
 } berthi_sim_item;

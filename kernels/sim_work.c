@@ -18,7 +18,7 @@ add_region(berthi_sim_regions *list, const berthi_sim_region *region)
 
 /* One of a launch; `slot` is where the pointer stands in it. */
 static void
-add_argument(berthi_sim_regions *list, const berthi_launch *launch, size_t slot,
+add_argument(berthi_sim_regions *list, const berthi_request *launch, size_t slot,
              uint64_t bytes, bool is_read, bool is_written)
 {
     berthi_sim_region region = {
@@ -29,7 +29,7 @@ add_argument(berthi_sim_regions *list, const berthi_launch *launch, size_t slot,
     add_region(list, &region);
 }
 
-#define SLOT(member) offsetof(berthi_launch, arguments.member)
+#define SLOT(member) offsetof(berthi_request, arguments.member)
 
 /* Operations take three dtypes. */
 static uint64_t
@@ -39,7 +39,7 @@ value_bytes(int32_t dtype)
 }
 
 static bool
-can_list_blocks(const berthi_launch *launch, berthi_sim_regions *list)
+can_list_blocks(const berthi_request *launch, berthi_sim_regions *list)
 {
     const berthi_encode_arguments *const a = &launch->arguments.encode;
     const uint64_t blocks = a->block_size > 0
@@ -60,7 +60,7 @@ can_list_blocks(const berthi_launch *launch, berthi_sim_regions *list)
 }
 
 static bool
-can_list_rows(const berthi_launch *launch, berthi_sim_regions *list)
+can_list_rows(const berthi_request *launch, berthi_sim_regions *list)
 {
     const berthi_rows_arguments *const a = &launch->arguments.rows;
     uint64_t count;
@@ -78,7 +78,7 @@ can_list_rows(const berthi_launch *launch, berthi_sim_regions *list)
 }
 
 static bool
-can_list_offset(const berthi_launch *launch, berthi_sim_regions *list)
+can_list_offset(const berthi_request *launch, berthi_sim_regions *list)
 {
     const berthi_offset_arguments *const a = &launch->arguments.offset;
     const uint64_t blocks =
@@ -116,7 +116,7 @@ list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 bool
 berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
 {
-    const berthi_launch *const launch = &item->work.launch;
+    const berthi_request *const launch = &item->work.launch;
     const berthi_sim_region cleared = { .memory = item->work.clear.memory,
                                         .bytes = item->work.clear.bytes,
                                         .is_written = true };
@@ -251,7 +251,7 @@ typedef struct stand_in {
 typedef struct doing {
     berthi_sim_device *device;
     const berthi_sim_item *item;
-    berthi_launch launch; /* with pointers to what stands in */
+    berthi_request launch; /* with pointers to what stands in */
     stand_in stand_ins[BERTHI_SIM_REGIONS];
     uint32_t count;
 } doing;

@@ -113,7 +113,7 @@ berth_stream_call(berth_devices *devices, uint32_t number, void *stream,
                   void (*call)(void *user), void *user, double seconds,
                   berth_error *error)
 {
-    const berthi_launch launch = {
+    const berthi_request launch = {
         .operation = BERTHI_OPERATION_CALL,
         .arguments.call = { .call = call, .user = user, .seconds = seconds },
     };

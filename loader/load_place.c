@@ -193,31 +193,31 @@ put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
 
 static void
 describe_encode(const berthi_load_run *run, const berthi_quantized_part *part,
-                const void *values, uint64_t count, berthi_launch *out)
+                const void *values, uint64_t count, berthi_request *out)
 {
     const berthi_storage *const storage = &run->quantizer.storage;
     uint8_t *const codes = run->codes + part->begin;
     float *const maxima = run->absmax + part->first_maximum;
 
     if (storage->encoding == BERTH_ENCODING_INT8) {
-        *out = (berthi_launch){.operation = BERTHI_OPERATION_ENCODE_ROWS,
-                               .arguments.rows = {.values = values,
-                                                  .dtype = run->dtype,
-                                                  .rows = part->maxima,
-                                                  .columns = run->quantizer.columns,
-                                                  .codes = (int8_t *)codes,
-                                                  .row_maximum = maxima}};
+        *out = (berthi_request){.operation = BERTHI_OPERATION_ENCODE_ROWS,
+                                .arguments.rows = {.values = values,
+                                                   .dtype = run->dtype,
+                                                   .rows = part->maxima,
+                                                   .columns = run->quantizer.columns,
+                                                   .codes = (int8_t *)codes,
+                                                   .row_maximum = maxima}};
         return;
     }
-    *out = (berthi_launch){.operation = storage->encoding == BERTH_ENCODING_NF4
-                                            ? BERTHI_OPERATION_ENCODE_NF4
-                                            : BERTHI_OPERATION_ENCODE_FP4,
-                           .arguments.encode = {.values = values,
-                                                .dtype = run->dtype,
-                                                .block_size = storage->block_size,
-                                                .count = count,
-                                                .codes = codes,
-                                                .absmax = maxima}};
+    *out = (berthi_request){.operation = storage->encoding == BERTH_ENCODING_NF4
+                                             ? BERTHI_OPERATION_ENCODE_NF4
+                                             : BERTHI_OPERATION_ENCODE_FP4,
+                            .arguments.encode = {.values = values,
+                                                 .dtype = run->dtype,
+                                                 .block_size = storage->block_size,
+                                                 .count = count,
+                                                 .codes = codes,
+                                                 .absmax = maxima}};
 }
 
 /* What an event is about. */
@@ -249,7 +249,7 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
         .bytes = count * (berth_dtype_bits(run->dtype) / 8),
         .layer = hand->layer,
     };
-    berthi_launch launch;
+    berthi_request launch;
     berth_status status;
 
     describe_encode(run, &part, lane->stream != NULL ? copy.to : values, count, &launch);

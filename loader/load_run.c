@@ -301,7 +301,7 @@ finish_double(berthi_load *load, const berthi_load_run *run, berthi_load_hand *h
     float *const offset = &load->model->offsets[run->berth];
     float *const scratch = (float *)(void *)(tier->slab + tier->scratch);
     float *const result = lane->stream == NULL ? offset : scratch;
-    const berthi_launch launch = {
+    const berthi_request launch = {
         .operation = BERTHI_OPERATION_ENCODE_DOUBLE,
         .arguments.offset = {.absmax = run->absmax,
                              .count = run->quantizer.blocks,

@@ -145,8 +145,8 @@ experts_look_at(leased *l, uint32_t layer, uint32_t number, berthi_stream *strea
 {
     const uint32_t unit = berthi_lease_expert_of(l->leases, layer, number)->unit;
     berthi_device *const device = l->tiers[experts_home(l, layer)].device;
-    berthi_launch launch = { .operation = BERTHI_OPERATION_CALL,
-                             .arguments.call = { .call = compare, .seconds = seconds } };
+    berthi_request launch = { .operation = BERTHI_OPERATION_CALL,
+                              .arguments.call = { .call = compare, .seconds = seconds } };
     berth_status status;
     look *k;
 

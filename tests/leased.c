@@ -538,7 +538,7 @@ leased_compare(leased *l, uint32_t layer, berthi_stream *stream, double seconds,
     const berthi_lease_unit *const unit =
         leased_is_streamed(l, layer) ? berthi_lease_unit_of(l->leases, layer) : NULL;
     berthi_device *const device = leased_device(l, layer);
-    berthi_launch launch = {
+    berthi_request launch = {
         .operation = BERTHI_OPERATION_CALL,
         .arguments.call = { .call = do_nothing, .seconds = seconds },
     };

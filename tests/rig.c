@@ -136,10 +136,10 @@ void
 rig_call(berthi_device *device, void (*call)(void *user), void *user, uint64_t ns,
          berthi_stream *stream)
 {
-    const berthi_launch launch = { .operation = BERTHI_OPERATION_CALL,
-                                   .arguments.call = { .call = call,
-                                                       .user = user,
-                                                       .seconds = (double)ns * 1e-9 } };
+    const berthi_request launch = { .operation = BERTHI_OPERATION_CALL,
+                                    .arguments.call = { .call = call,
+                                                        .user = user,
+                                                        .seconds = (double)ns * 1e-9 } };
 
     CHECK_EQ(device->table->launch(device, &launch, stream, NULL), BERTH_OK);
 }

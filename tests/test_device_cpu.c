@@ -185,7 +185,7 @@ typedef struct stored {
 static float values[COUNT];
 
 static void
-launch(berthi_device *device, const berthi_launch *what)
+launch(berthi_device *device, const berthi_request *what)
 {
     CHECK_EQ(device->table->launch(device, what, NULL, NULL), BERTH_OK);
 }
@@ -196,9 +196,9 @@ encode(berthi_device *device, const berthi_storage *storage, stored *out)
 {
     static float scratch[1 << 16];
     const bool is_rows = storage->encoding == BERTH_ENCODING_INT8;
-    berthi_launch what = { .operation = storage->encoding == BERTH_ENCODING_NF4
-                                            ? BERTHI_OPERATION_ENCODE_NF4
-                                            : BERTHI_OPERATION_ENCODE_FP4 };
+    berthi_request what = { .operation = storage->encoding == BERTH_ENCODING_NF4
+                                             ? BERTHI_OPERATION_ENCODE_NF4
+                                             : BERTHI_OPERATION_ENCODE_FP4 };
 
     memset(out, 0, sizeof *out);
     if (is_rows) {
@@ -306,9 +306,9 @@ run(void *user, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = d->table->launch(
             d,
-            &(berthi_launch){ .operation = BERTHI_OPERATION_CALL,
-                              .arguments.call = { .call = count_call,
-                                                  .user = &(int){ 0 } } },
+            &(berthi_request){ .operation = BERTHI_OPERATION_CALL,
+                               .arguments.call = { .call = count_call,
+                                                   .user = &(int){ 0 } } },
             stream, error);
     if (status == BERTH_OK)
         status = d->table->record(d, event, stream, error);

@@ -116,7 +116,7 @@ test_roots_share_a_link(void)
 
 /* How long `launch` takes, or a copy where there is none. */
 static uint64_t
-time_of(rig *r, const berthi_copy *c, const berthi_launch *launch)
+time_of(rig *r, const berthi_copy *c, const berthi_request *launch)
 {
     const uint64_t before = rig_now(r);
 
@@ -131,7 +131,7 @@ time_of(rig *r, const berthi_copy *c, const berthi_launch *launch)
 static void
 test_durations(void)
 {
-    berthi_launch launch = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
+    berthi_request launch = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
     berthi_copy c = { .kind = BERTHI_COPY_WITHIN, .bytes = 1000 };
     uint8_t *memory;
     uint8_t *host;
@@ -198,7 +198,7 @@ test_durations(void)
 static void
 test_operations_out_of_bounds(void)
 {
-    berthi_launch launch = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
+    berthi_request launch = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
     uint8_t *memory[3];
     rig r;
 

@@ -96,7 +96,7 @@ test_few_copies_are_under_way(void)
     berth_plan_options options = loaded_options("0=16MiB,cpu=16MiB");
     const berthi_spot from = spot(host, BERTHI_NO_DEVICE, true);
     _Atomic bool is_open = false;
-    berthi_launch launch = { .operation = BERTHI_OPERATION_CALL };
+    berthi_request launch = { .operation = BERTHI_OPERATION_CALL };
     berthi_carrier carrier;
     berthi_device *device;
     berthi_lane *lane;

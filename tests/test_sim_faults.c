@@ -26,7 +26,7 @@ check_lost(const rig *r, void *memory, uint8_t *host, berthi_event *event)
     const berthi_device_table *const t = r->device->table;
     const berthi_copy c = { .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = true,
                             .to = memory, .from = host, .bytes = 4096 };
-    const berthi_launch launch = { .operation = BERTHI_OPERATION_CALL };
+    const berthi_request launch = { .operation = BERTHI_OPERATION_CALL };
     berthi_stream *stream = (berthi_stream *)(void *)memory;
     berthi_event *other = event;
     void *more = memory;
@@ -379,7 +379,7 @@ use_device(state *s, berth_error *error)
     const berthi_device_table *const t = s->device->table;
     const berthi_copy c = { .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = true,
                             .to = s->memory, .from = s->host, .bytes = 4096 };
-    const berthi_launch launch = {
+    const berthi_request launch = {
         .operation = BERTHI_OPERATION_ENCODE_NF4,
         .arguments.encode = { .values = s->memory, .dtype = BERTH_F32, .block_size = 64,
                               .count = 64, .codes = (uint8_t *)s->memory + 8192,

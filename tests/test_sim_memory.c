@@ -483,7 +483,7 @@ test_operations_into_digests(void)
     for (int turn = 0; turn < 2; turn++) {
         uint8_t *memory;
         uint8_t *host;
-        berthi_launch launch;
+        berthi_request launch;
         rig r;
 
         T_REQUIRE(rig_open(&r, turn == 0 ? "sim:1GiB" : DIGEST));
@@ -493,7 +493,7 @@ test_operations_into_digests(void)
             host[i] = (uint8_t)(i * 13 % 128);
         CHECK_EQ(r.device->table->keep(r.device, memory, 32768, NULL), BERTH_OK);
         rig_to_device(r.device, memory, host, 32768, NULL);
-        launch = (berthi_launch){
+        launch = (berthi_request){
             .operation = BERTHI_OPERATION_ENCODE_NF4,
             .arguments.encode = { .values = memory, .dtype = BERTH_BF16,
                                   .block_size = 64, .count = count,

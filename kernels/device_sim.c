@@ -70,7 +70,7 @@ sim_describe(berthi_device *device, berthi_device_properties *out)
     snprintf(out->description, sizeof out->description,
              "simulated, %s, %" PRIu64 ".%" PRIu64 " GB/s",
              berth_size_format(out->memory_bytes, size), tenths / 10, tenths % 10);
-    out->numa_node = -1;
+    out->numa_node = d->words.numa_node;
     out->is_simulated = true;
 }
 

@@ -157,23 +157,29 @@ read_cores(int root, const berthi_host_process *process, berth_host *host)
     host->cores = berthi_cgroup_cores(root, process->cores);
 }
 
-static void
-read_nodes(int root, berth_host *host)
+/* As parse_list(), of nodes. ABSENT: a kernel built for one. */
+static berthi_reading
+list_nodes(int root, uint32_t *nodes, size_t capacity, uint64_t *count)
 {
     char list[4096];
-    uint32_t nodes[BERTH_MAX_NUMA_NODES];
-    uint64_t count;
     const berthi_reading reading = berthi_procfs_line(
         root, "sys/devices/system/node/online", list, sizeof list);
 
-    if (reading == BERTHI_READING_UNKNOWN)
-        return;
-    if (reading == BERTHI_READING_ABSENT) { /* a kernel built for one node */
+    *count = reading == BERTHI_READING_OK ? parse_list(list, nodes, capacity) : UINT64_MAX;
+    return reading;
+}
+
+static void
+read_nodes(int root, berth_host *host)
+{
+    uint32_t nodes[BERTH_MAX_NUMA_NODES];
+    uint64_t count;
+
+    if (list_nodes(root, nodes, BERTH_MAX_NUMA_NODES, &count) == BERTHI_READING_ABSENT) {
         host->numa_node_count = 1;
         host->numa_memory[0] = host->memory_total;
         return;
     }
-    count = parse_list(list, nodes, BERTH_MAX_NUMA_NODES);
     if (count == UINT64_MAX)
         return;
     host->numa_node_count = (uint32_t)berthi_min_u64(count, BERTH_MAX_NUMA_NODES);
@@ -246,6 +252,20 @@ berthi_host_read(const char *root, const berthi_host_process *process, berth_hos
     host->has_io_uring = process->has_io_uring;
     if (folder >= 0)
         berthi_sys_close(folder);
+}
+
+uint32_t
+berthi_host_node_count(const char *root)
+{
+    const int folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, root);
+    uint64_t count;
+    const berthi_reading reading = list_nodes(folder, NULL, 0, &count);
+
+    if (folder >= 0)
+        berthi_sys_close(folder);
+    if (reading == BERTHI_READING_ABSENT)
+        return folder >= 0; /* else nobody has looked */
+    return count < UINT32_MAX ? (uint32_t)count : 0;
 }
 
 uint32_t

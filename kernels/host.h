@@ -36,6 +36,9 @@ void berthi_host_process_get(berthi_host_process *process);
 void berthi_host_read(const char *root, const berthi_host_process *process,
                       berth_host *host);
 
+/* Nodes of the machine that are online; 1: memory is memory; 0: unknown. */
+uint32_t berthi_host_node_count(const char *root);
+
 /* Threads worth starting for work that computes: at least 1, never unknown. */
 uint32_t berthi_host_worker_count(void);
 

@@ -118,6 +118,7 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     context->spare_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     context->trace = mine.trace;
     context->trace_user = mine.trace_user;
+    context->root = "/";
     context->level = berthi_cpu_best_level();
     context->kept_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     berthi_ledger_init(&context->ledger, mine.memory_limit);

@@ -10,6 +10,7 @@
 #define BERTH_KERNELS_MEMORY_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,9 @@ struct berth_context {
     pthread_mutex_t spare_lock;
     berthi_spare *spares; /* under that lock */
     uint64_t spare_bytes; /* the same */
+    const char *root;             /* where /sys lies: tests describe other machines */
+    _Atomic uint32_t node_count;  /* node.h; 0: nobody knows yet */
+    _Atomic bool is_node_refused; /* and that has been logged */
 };
 
 /*

@@ -161,6 +161,17 @@ takes_root(sim_part *part, const char *text)
 }
 
 static bool
+takes_node(sim_part *part, const char *text)
+{
+    uint64_t value;
+
+    if (!can_parse_number(text, INT32_MAX, &value))
+        return false;
+    part->device->numa_node = (int32_t)value;
+    return true;
+}
+
+static bool
 takes_backing(sim_part *part, const char *text)
 {
     const uint32_t word = find_word(backing_words, 2, text);
@@ -242,6 +253,7 @@ static const sim_key keys[] = {
     { "latency", false, takes_latency, "is not a time as 10us, up to 3600s" },
     { "jitter", false, takes_jitter, "is not a share as 20%, up to 1000%" },
     { "root", false, takes_root, "is not a number" },
+    { "numa", false, takes_node, "is not a number" },
     { "pin", false, takes_pin, "is not a size as 4GiB" },
     { "backing", false, takes_backing, "is neither memory nor digest" },
     { "clock", true, takes_clock, "is neither virtual nor real" },
@@ -358,6 +370,7 @@ take_part(sim_part *part, const char *text, size_t length, berth_error *error)
         .rate_memory = UINT64_C(900000000000),
         .latency_ns = 10000,
         .pin_bytes = UINT64_MAX,
+        .numa_node = -1,
     };
     part->device = device;
     part->has_rate_to_host = false;
@@ -423,6 +436,9 @@ print_device(const berthi_sim_words *words, uint32_t number, char *text, size_t 
                           d->root, backing_words[d->keeps_digests]);
     if (d->pin_bytes != UINT64_MAX)
         length = print_behind(text, capacity, length, ",pin=%" PRIu64, d->pin_bytes);
+    if (d->numa_node >= 0)
+        length =
+            print_behind(text, capacity, length, ",numa=%" PRIi32, d->numa_node);
 #ifdef BERTH_TESTING
     length = print_behind(text, capacity, length,
                           ",lose=%" PRIu64 ",stall=%" PRIu64 ",hang=%" PRIu64

@@ -25,6 +25,7 @@ typedef struct berthi_sim_device_words {
     uint64_t latency_ns; /* of a copy over a link, before its first byte */
     uint64_t pin_bytes;  /* that may be pinned at once; UINT64_MAX: no limit */
     uint32_t jitter;     /* per cent that work takes longer, at most */
+    int32_t numa_node;   /* that it says it is at; -1: it does not */
     uint32_t root;       /* devices of one root share its link; 0: its own */
     bool keeps_digests;  /* of large allocations, instead of their bytes */
 #ifdef BERTH_TESTING

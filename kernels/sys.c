@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <limits.h>
+#include <linux/mempolicy.h>
 #include <linux/openat2.h>
 #include <linux/stat.h>
 #include <stdio.h>
@@ -771,6 +772,26 @@ void
 berthi_sys_map_small(void *memory, size_t bytes)
 {
     (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
+}
+
+#define NODE_LIMIT 1024u /* no kernel is built for more */
+
+int
+berthi_sys_prefer_node(void *memory, size_t bytes, uint32_t node)
+{
+    const unsigned long word_bits = 8 * sizeof(unsigned long);
+    unsigned long nodes[NODE_LIMIT / (8 * sizeof(unsigned long))] = { 0 };
+
+    if (is_faulty(EPERM))
+        return -1;
+    if (node >= NODE_LIMIT) {
+        errno = EINVAL;
+        return -1;
+    }
+    nodes[node / word_bits] = 1ul << node % word_bits;
+    /* The kernel takes one bit less than it is told. */
+    return (int)syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes, NODE_LIMIT + 1ul,
+                        MPOL_MF_MOVE);
 }
 
 void *

@@ -156,6 +156,11 @@ void berthi_sys_unmap(void *memory, size_t bytes);
 int berthi_sys_map_touch(void *memory, size_t bytes);
 /* Pages of it that are not there yet are not going to be large ones. */
 void berthi_sys_map_small(void *memory, size_t bytes);
+/*
+ * Pages of it come from that node of the machine first, from others where it has none left;
+ * those that are there already move. `memory` begins a page.
+ */
+int berthi_sys_prefer_node(void *memory, size_t bytes, uint32_t node);
 /* Addresses without memory, in whole pages: whoever touches them dies; NULL: none. */
 void *berthi_sys_reserve(size_t bytes);
 /* Whole pages of them get zeroed memory. */

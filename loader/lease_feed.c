@@ -19,6 +19,7 @@
  */
 #include <string.h>
 
+#include "kernels/node.h"
 #include "kernels/sys.h"
 #include "kernels/trace.h"
 #include "loader/intake.h"
@@ -109,6 +110,22 @@ state_of(berthi_feeder *f, uint32_t line, uint32_t buffer)
 
 /* ----------------------------------------------------------------------- the ring */
 
+/* All lines share the ring: their devices take turns in having a buffer near. */
+static void
+bring_near(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    uint32_t count = 0;
+    uint32_t turn;
+
+    for (uint32_t l = 0; l < f->leases->line_count; l++)
+        count += f->leases->lines[l].has_disk;
+    turn = buffer->number % count;
+    for (uint32_t l = 0; l < f->leases->line_count; l++)
+        if (f->leases->lines[l].has_disk && turn-- == 0)
+            berthi_node_bring(f->leases->lines[l].device, buffer->memory,
+                              f->stage.buffer_bytes, BERTHI_STAGE_ALIGNMENT);
+}
+
 /* Devices that copy from a buffer pin it, once it is there. */
 static void
 pin(berthi_feeder *f, const berthi_stage_buffer *buffer)
@@ -116,6 +133,7 @@ pin(berthi_feeder *f, const berthi_stage_buffer *buffer)
     if (f->is_known[buffer->number])
         return;
     f->is_known[buffer->number] = true;
+    bring_near(f, buffer);
     for (uint32_t l = 0; l < f->leases->line_count; l++) {
         berthi_device *const device = f->leases->lines[l].device;
         buffer_state *const state = state_of(f, l, buffer->number);

@@ -64,7 +64,7 @@ can_pin_buffer(void *user, void *memory, uint64_t bytes)
     berthi_load *const load = user;
     berth_error error;
 
-    if (berthi_model_can_pin(load->model, memory, bytes, &error))
+    if (berthi_model_can_stage(load->model, memory, bytes, &error))
         return true;
     if (!atomic_exchange(&load->has_unpinned, true))
         berthi_log(load->context, BERTH_LOG_WARNING,

@@ -73,6 +73,7 @@ struct berth_model {
     uint64_t tensor_count;     /* of the checkpoint */
     uint32_t *berth_of;        /* of the checkpoint's tensors; BERTHI_NO_BERTH */
     bool *is_turned;           /* of the checkpoint's tensors; NULL: none is */
+    _Atomic uint32_t staged;   /* buffers for staging, so far */
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
     struct berthi_leases *leases; /* NULL: nothing is streamed */
     struct berthi_offload *offload; /* NULL: the checkpoint has all that is on the disk */
@@ -131,7 +132,7 @@ berth_status berthi_cargo_get(const berth_checkpoint *checkpoint, const berth_pl
 berth_status berthi_model_cargo(const berth_model *model, uint64_t berth,
                                 berthi_cargo *out, berth_error *error);
 
-/* --------------------------------------------------------------- memory (model.c) */
+/* --------------------------------------------------- memory (model.c, model_pin.c) */
 
 /*
  * Opens devices where the caller has none, and allocates every slab; nothing is in
@@ -155,6 +156,12 @@ void berthi_model_free(berth_model *model);
 bool berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
                           berth_error *error);
 void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
+/*
+ * The same of a buffer for staging, which nobody has written to: it comes from the node of
+ * a device (node.h). All devices share such buffers, so they take turns.
+ */
+bool berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes,
+                            berth_error *error);
 /* The same, with a warning where it is refused; false where no device asks for it. */
 bool berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes);
 

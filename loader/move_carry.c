@@ -221,7 +221,7 @@ has_bounce(berthi_carrier *carrier)
                                                 PIECE_BYTES, PAGE_BYTES);
         carrier->is_bounce_pinned =
             carrier->bounce != NULL
-            && berthi_model_can_pin(model, carrier->bounce, PIECE_BYTES, &error);
+            && berthi_model_can_stage(model, carrier->bounce, PIECE_BYTES, &error);
     }
     return carrier->bounce != NULL;
 }

@@ -122,7 +122,7 @@ can_pin_buffer(void *user, void *memory, uint64_t bytes)
     reading *const r = user;
     berth_error error;
 
-    if (berthi_model_can_pin(r->carrier->model, memory, bytes, &error))
+    if (berthi_model_can_stage(r->carrier->model, memory, bytes, &error))
         return true;
     atomic_store(&r->has_unpinned, true);
     return false;

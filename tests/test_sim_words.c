@@ -45,6 +45,7 @@ test_defaults(void)
     CHECK_EQ(d->rate_memory, 900 * GB);
     CHECK_EQ(d->latency_ns, 10000);
     CHECK_EQ(d->pin_bytes, UINT64_MAX);
+    CHECK_EQ(d->numa_node, -1);
     CHECK_EQ(d->jitter, 0);
     CHECK_EQ(d->root, 0);
     CHECK(!d->keeps_digests && !w.machine.is_real);
@@ -58,7 +59,7 @@ test_every_key(void)
 {
     const berthi_sim_words w =
         parsed("sim:80GiB,h2d=55GB/s,d2h=50GB,memory=3TB/s,latency=7us,jitter=20%,root=3,"
-               "pin=4GiB,backing=digest,clock=real,pick=last,touch=end,"
+               "numa=2,pin=4GiB,backing=digest,clock=real,pick=last,touch=end,"
                "seed=18446744073709551615,lose=5,stall=6,hang=8,steal=7MiB");
     const berthi_sim_device_words *const d = &w.devices[0];
 
@@ -69,6 +70,7 @@ test_every_key(void)
     CHECK_EQ(d->latency_ns, 7000);
     CHECK_EQ(d->jitter, 20);
     CHECK_EQ(d->root, 3);
+    CHECK_EQ(d->numa_node, 2);
     CHECK_EQ(d->pin_bytes, UINT64_C(4) << 30);
     CHECK(d->keeps_digests && w.machine.is_real);
     CHECK_EQ(w.machine.pick, BERTHI_SIM_PICK_LAST);
@@ -160,6 +162,10 @@ test_refusals(void)
     CHECK_EQ(parsed("sim:jitter=1000%").devices[0].jitter, 1000);
     check_refused("sim:root=4294967296", "\"root=4294967296\" is not a number");
     CHECK_EQ(parsed("sim:root=4294967295").devices[0].root, UINT32_MAX);
+    check_refused("sim:numa=-1", "\"numa=-1\" is not a number");
+    check_refused("sim:numa=2147483648", "\"numa=2147483648\" is not a number");
+    CHECK_EQ(parsed("sim:numa=0;sim").devices[0].numa_node, 0);
+    CHECK_EQ(parsed("sim:numa=0;sim").devices[1].numa_node, -1);
     check_refused("sim:pin=-1", "\"pin=-1\" is not a size as 4GiB");
     check_refused("sim:backing=disk", "\"backing=disk\" is neither memory nor digest");
     check_refused("sim:clock=", "\"clock=\" is neither virtual nor real");
@@ -203,7 +209,7 @@ test_refusals(void)
 static void
 test_print(void)
 {
-    const berthi_sim_words one = parsed("sim:1GiB,h2d=2GB/s,pin=3,root=9,clock=real");
+    const berthi_sim_words one = parsed("sim:1GiB,h2d=2GB/s,pin=3,numa=0,root=9,clock=real");
     const berthi_sim_words two = parsed("sim:5;sim:6");
     char text[BERTHI_SIM_WORDS_CAPACITY];
     char small[5];
@@ -211,7 +217,7 @@ test_print(void)
 
     CHECK_STR(text,
               "sim:1073741824,h2d=2000000000/s,d2h=2000000000/s,memory=900000000000/s,"
-              "latency=10000ns,jitter=0%,root=9,backing=memory,pin=3,"
+              "latency=10000ns,jitter=0%,root=9,backing=memory,pin=3,numa=0,"
               "lose=0,stall=0,hang=0,steal=0,"
               "clock=real,pick=first,touch=random,seed=0");
     CHECK_EQ(length, strlen(text));
@@ -230,7 +236,7 @@ test_capacity(void)
     const berthi_sim_words w = parsed(
         "sim:18446744073709551614,h2d=4611686018427387904,d2h=4611686018427387904,"
         "memory=4611686018427387904,latency=3600s,jitter=1000%,root=4294967295,"
-        "pin=18446744073709551614,backing=digest,clock=virtual,pick=random,touch=random,"
+        "numa=2147483647,pin=18446744073709551614,backing=digest,clock=virtual,pick=random,touch=random,"
         "seed=18446744073709551615,lose=18446744073709551615,stall=18446744073709551615,"
         "hang=18446744073709551615,"
         "steal=18446744073709551614*64");

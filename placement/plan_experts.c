@@ -134,9 +134,9 @@ count(const berthi_plan_work *work, uint32_t device, uint32_t most, tally *t)
     for (uint32_t l = 0; l < work->input->layer_count; l++)
         if (work->homes[l] == device)
             count_layer(work, l, t);
-    for (uint32_t n = 0; n < t->rounds; n++) {
-        kept_count[n + 1] += kept_count[n];
-        kept_bytes[n + 1] += kept_bytes[n];
+    for (uint32_t n = 2; n <= t->rounds; n++) { /* one alone is its own sum */
+        kept_count[n] += kept_count[n - 1];
+        kept_bytes[n] += kept_bytes[n - 1];
     }
 }
 

@@ -47,6 +47,7 @@ struct berth_context {
     const char *root;             /* where /sys lies: tests describe other machines */
     _Atomic uint32_t node_count;  /* node.h; 0: nobody knows yet */
     _Atomic bool is_node_refused; /* and that has been logged */
+    _Atomic bool is_pin_refused;  /* the same of pinning */
 };
 
 /*

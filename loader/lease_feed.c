@@ -126,7 +126,19 @@ bring_near(const berthi_feeder *f, const berthi_stage_buffer *buffer)
                               f->stage.buffer_bytes, BERTHI_STAGE_ALIGNMENT);
 }
 
-/* Devices that copy from a buffer pin it, once it is there. */
+/* Of the lines with something on the disk, the first one on the device of this one. */
+static uint32_t
+first_line(const berthi_feeder *f, uint32_t line)
+{
+    const berthi_lease_line *const lines = f->leases->lines;
+    uint32_t l = 0;
+
+    while (l < line && (!lines[l].has_disk || lines[l].device != lines[line].device))
+        l++;
+    return l;
+}
+
+/* Devices that copy from a buffer pin it, once it is there; each of them once. */
 static void
 pin(berthi_feeder *f, const berthi_stage_buffer *buffer)
 {
@@ -137,11 +149,19 @@ pin(berthi_feeder *f, const berthi_stage_buffer *buffer)
     for (uint32_t l = 0; l < f->leases->line_count; l++) {
         berthi_device *const device = f->leases->lines[l].device;
         buffer_state *const state = state_of(f, l, buffer->number);
+        berth_error error;
 
-        if (state->copied != NULL)
-            state->is_pinned =
-                device->table->pin(device, buffer->memory, f->stage.buffer_bytes, NULL)
-                == BERTH_OK;
+        if (state->copied == NULL)
+            continue;
+        if (first_line(f, l) < l) {
+            state->is_pinned = state_of(f, first_line(f, l), buffer->number)->is_pinned;
+            continue;
+        }
+        state->is_pinned =
+            device->table->pin(device, buffer->memory, f->stage.buffer_bytes, &error)
+            == BERTH_OK;
+        if (!state->is_pinned)
+            berthi_model_note_unpinned(f->leases->model, &error);
     }
 }
 
@@ -153,7 +173,7 @@ unpin(berthi_feeder *f, const berthi_stage_buffer *buffer)
         berthi_device *const device = f->leases->lines[l].device;
         buffer_state *const state = state_of(f, l, buffer->number);
 
-        if (state->is_pinned)
+        if (state->is_pinned && first_line(f, l) == l)
             device->table->unpin(device, buffer->memory, f->stage.buffer_bytes);
         state->is_pinned = false;
     }

@@ -62,14 +62,10 @@ static bool
 can_pin_buffer(void *user, void *memory, uint64_t bytes)
 {
     berthi_load *const load = user;
-    berth_error error;
 
-    if (berthi_model_can_stage(load->model, memory, bytes, &error))
+    if (berthi_model_can_stage(load->model, memory, bytes))
         return true;
-    if (!atomic_exchange(&load->has_unpinned, true))
-        berthi_log(load->context, BERTH_LOG_WARNING,
-                   "staging is not pinned, copies to devices are slower: %s",
-                   error.message);
+    atomic_store(&load->has_unpinned, true);
     return false;
 }
 

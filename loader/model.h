@@ -156,14 +156,15 @@ void berthi_model_free(berth_model *model);
 bool berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
                           berth_error *error);
 void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
+/* One line a context: what is refused once is refused again and again. */
+void berthi_model_note_unpinned(const berth_model *model, const berth_error *error);
+/* The same, noting where it is refused; false where no device asks for it. */
+bool berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes);
 /*
  * The same of a buffer for staging, which nobody has written to: it comes from the node of
  * a device (node.h). All devices share such buffers, so they take turns.
  */
-bool berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes,
-                            berth_error *error);
-/* The same, with a warning where it is refused; false where no device asks for it. */
-bool berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes);
+bool berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes);
 
 /* Tiers of the plan, on the model's devices; none has a slab. */
 void berthi_model_describe(const berth_model *model, const berth_plan *plan,

@@ -44,6 +44,16 @@ berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes)
     unpin_from(model, memory, bytes, device_count(model));
 }
 
+void
+berthi_model_note_unpinned(const berth_model *model, const berth_error *error)
+{
+    /* Who is refused once is refused for every buffer. */
+    if (!atomic_exchange(&model->context->is_pin_refused, true))
+        berthi_log(model->context, BERTH_LOG_WARNING,
+                   "host memory is not pinned, copies to devices are slower: %s",
+                   error->message);
+}
+
 bool
 berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes)
 {
@@ -53,21 +63,22 @@ berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes)
         return false;
     if (berthi_model_can_pin(model, memory, bytes, &error))
         return true;
-    berthi_log(model->context, BERTH_LOG_WARNING,
-               "host memory is not pinned, copies to devices are slower: %s",
-               error.message);
+    berthi_model_note_unpinned(model, &error);
     return false;
 }
 
 bool
-berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes,
-                       berth_error *error)
+berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes)
 {
     const uint32_t count = device_count(model);
+    berth_error error;
 
     if (count > 0)
         berthi_node_bring(berthi_devices_at(model->devices,
                                             atomic_fetch_add(&model->staged, 1) % count),
                           memory, bytes, STAGING_ALIGNMENT);
-    return berthi_model_can_pin(model, memory, bytes, error);
+    if (berthi_model_can_pin(model, memory, bytes, &error))
+        return true;
+    berthi_model_note_unpinned(model, &error);
+    return false;
 }

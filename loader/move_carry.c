@@ -214,14 +214,13 @@ static bool
 has_bounce(berthi_carrier *carrier)
 {
     berth_model *const model = carrier->model;
-    berth_error error;
 
     if (carrier->bounce == NULL) {
         carrier->bounce = berthi_memory_aligned(model->context, BERTHI_PURPOSE_RING,
                                                 PIECE_BYTES, PAGE_BYTES);
         carrier->is_bounce_pinned =
             carrier->bounce != NULL
-            && berthi_model_can_stage(model, carrier->bounce, PIECE_BYTES, &error);
+            && berthi_model_can_stage(model, carrier->bounce, PIECE_BYTES);
     }
     return carrier->bounce != NULL;
 }

@@ -120,9 +120,8 @@ static bool
 can_pin_buffer(void *user, void *memory, uint64_t bytes)
 {
     reading *const r = user;
-    berth_error error;
 
-    if (berthi_model_can_stage(r->carrier->model, memory, bytes, &error))
+    if (berthi_model_can_stage(r->carrier->model, memory, bytes))
         return true;
     atomic_store(&r->has_unpinned, true);
     return false;

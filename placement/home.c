@@ -53,7 +53,7 @@ berthi_home_nanoseconds(berthi_home_ticks ticks)
     const berthi_home_ticks whole = (ticks + (one - 1)) >> TICK_BITS;
     const uint64_t most = UINT64_MAX - UINT64_MAX % BERTHI_HOME_GRAIN;
 
-    if (whole > most)
+    if (whole > most - BERTHI_HOME_GRAIN)
         return most;
     return ((uint64_t)whole + BERTHI_HOME_GRAIN - 1) / BERTHI_HOME_GRAIN
            * BERTHI_HOME_GRAIN;

@@ -351,6 +351,22 @@ test_grains(void)
     check_cost(&problem, (uint32_t[]){ 0, 1 }, (berthi_home_cost){ 0, 50000, 1 }, 0, none);
 }
 
+/* More time than there are numbers for is the most whole grains that have one. */
+static void
+test_most_grains(void)
+{
+    const uint64_t grain = BERTHI_HOME_GRAIN;
+    const uint64_t most = UINT64_MAX / grain * grain;
+    const berthi_home_ticks tick = (berthi_home_ticks)1 << 56;
+
+    CHECK_EQ(berthi_home_nanoseconds((most - grain) * tick), most - grain);
+    CHECK_EQ(berthi_home_nanoseconds((most - grain) * tick + 1), most);
+    CHECK_EQ(berthi_home_nanoseconds((most - 1) * tick), most);
+    CHECK_EQ(berthi_home_nanoseconds(most * tick), most);
+    CHECK_EQ(berthi_home_nanoseconds(most * tick + 1), most);
+    CHECK_EQ(berthi_home_nanoseconds(tick << 64), most);
+}
+
 /* Kept counts before away; both are no part of the other sums. */
 static void
 test_kept(void)
@@ -837,6 +853,7 @@ main(int argc, char **argv)
     T_RUN(test_weigh_away);
     T_RUN(test_evaluate);
     T_RUN(test_grains);
+    T_RUN(test_most_grains);
     T_RUN(test_kept);
     T_RUN(test_effort);
     T_RUN(test_steps);

@@ -1457,7 +1457,10 @@ BERTH_API berth_status berth_plan_get_map(const berth_plan *plan, uint32_t line,
 BERTH_API berth_status berth_plan_get_berth(const berth_plan *plan, uint64_t berth,
                                             berth_berth *out, char *name,
                                             size_t capacity);
-/* "streamed from cpu: cuda:1 is short of 412 MiB": one sentence, ended by a NUL. */
+/*
+ * "streamed from cpu: cuda:1 is short of 412 MiB": one sentence, cut at `capacity`, ended
+ * by a NUL.
+ */
 BERTH_API berth_status berth_plan_explain(const berth_plan *plan, uint32_t layer,
                                           char *text, size_t capacity);
 

@@ -165,7 +165,7 @@ uint64_t berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text,
                           size_t capacity);
 /* The number behind ".experts." in a tensor's name; BERTHI_NO_EXPERT: there is none. */
 uint32_t berthi_plan_expert(const char *name, uint64_t length);
-/* One sentence. */
+/* One sentence, cut at `capacity`. */
 void berthi_plan_explain(const berth_plan *plan, uint32_t layer, char *text,
                          size_t capacity);
 

@@ -43,7 +43,7 @@ explain_experts(const berth_plan *plan, const berth_plan_layer *layer, char *tex
     for (uint64_t i = 0; i < layer->berth_count; i++)
         has_experts |= plan->berths[layer->first_berth + i].is_expert
                        && !plan->berths[layer->first_berth + i].is_resident;
-    if (has_experts && length < capacity && home->expert_slot_count > 0)
+    if (has_experts && home->expert_slot_count > 0)
         (void)snprintf(text + length, capacity - length,
                        "; %u slot%s for %llu expert%s, %.3g %% hits %s",
                        (unsigned)home->expert_slot_count,
@@ -78,7 +78,7 @@ explain_stacks(const berth_plan *plan, const berth_plan_layer *layer, char *text
 
     for (uint64_t i = 0; i < layer->berth_count && !has_stacks; i++)
         has_stacks = is_stack(plan, layer->first_berth + i);
-    if (has_stacks && length < capacity)
+    if (has_stacks)
         (void)snprintf(text + length, capacity - length,
                        "; its experts are stacked in one tensor: streamed whole, chosen or "
                        "not");
@@ -90,6 +90,8 @@ berthi_plan_explain(const berth_plan *plan, uint32_t layer, char *text, size_t c
     const berth_plan_layer *const out = &plan->layers[layer].out;
     const char *const home = plan->tiers[out->home].name;
 
+    if (capacity == 0)
+        return;
     switch (out->cause) {
     case BERTH_PLAN_SHORT: explain_short(plan, out, text, capacity); break;
     case BERTH_PLAN_ROWS:

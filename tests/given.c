@@ -195,6 +195,21 @@ say_berth(said *s, const berth_plan *plan, uint64_t i)
     CHECK_EQ(b->dtype, BERTH_BF16);
 }
 
+/* Less room for a reason: its begin, and nothing behind that. */
+static void
+check_cut(const berth_plan *plan, uint32_t number, const char *whole)
+{
+    for (size_t capacity = 0; capacity <= strlen(whole) + 1; capacity++) {
+        char text[260];
+
+        memset(text, '?', sizeof text);
+        berthi_plan_explain(plan, number, text, capacity);
+        CHECK_EQ(text[capacity], '?');
+        if (capacity > 0 && CHECK_EQ(text[capacity - 1], '\0'))
+            CHECK(strncmp(text, whole, capacity - 1) == 0);
+    }
+}
+
 static void
 say_layer(said *s, const berth_plan *plan, uint32_t number)
 {
@@ -202,6 +217,7 @@ say_layer(said *s, const berth_plan *plan, uint32_t number)
     char why[256];
 
     berthi_plan_explain(plan, number, why, sizeof why);
+    check_cut(plan, number, why);
     say(s, "%s: home %" PRIu32 ", ", layer->name, layer->home);
     say_size(s, "bytes", layer->bytes);
     say_size(s, "resident", layer->resident_bytes);
@@ -245,6 +261,7 @@ void
 given_plan(given *g, const char *expected)
 {
     static said s;
+    static said again;
     berth_plan *plan;
     berth_error error;
 
@@ -260,6 +277,10 @@ given_plan(given *g, const char *expected)
             CHECK_EQ(plan->tiers[t].kind, g->tiers[t].tier.kind);
         }
         say_plan(&s, plan);
+        berthi_plan_sum(plan); /* what is summed anew is the same */
+        again.used = 0;
+        say_plan(&again, plan);
+        CHECK_STR(again.text, s.text);
     } else {
         CHECK(plan == NULL);
         say(&s, "%s", error.message);

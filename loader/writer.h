@@ -53,6 +53,7 @@ struct berthi_writer_file {
     _Atomic uint64_t written;
     _Atomic uint32_t *windows; /* bytes written of each; behind them, in the order in */
     uint64_t window_count;     /* which their write-back began, their numbers plus 1 */
+    uint64_t window_bytes;     /* unless there are none */
     _Atomic uint64_t begun;    /* windows whose write-back has begun */
     berthi_writer_file *next;  /* names ascend */
 };

@@ -8,12 +8,15 @@
 
 /*
  * Write-back begins when a window of a file has been written. A writer that is
- * WINDOWS_BEHIND ahead of the disk waits for it and drops what has arrived: of
- * a file at most 128 MiB are dirty or in the cache, and the flush at its end
- * is as short.
+ * BEHIND_BYTES ahead of the disk waits for it and drops what has arrived: of
+ * a file no more is dirty or in the cache, and the flush at its end is as short.
+ *
+ * Of a file that parts share each knows its own bytes alone, and windows in which two
+ * of them write fill for neither. Theirs are small, or the flush would find most of it.
  */
-#define WINDOW_BYTES UINT64_C(8388608)
-#define WINDOWS_BEHIND 16u
+#define WINDOW_BYTES (UINT64_C(8) << 20)
+#define SHARED_WINDOW_BYTES (UINT64_C(1) << 20)
+#define BEHIND_BYTES (UINT64_C(128) << 20)
 #define MOVE_BYTES UINT64_C(1048576)
 
 /* -------------------------------------------------------------------- windows */
@@ -32,7 +35,9 @@ berthi_writer_make_windows(const berthi_writer *writer, berthi_writer_file *file
 {
     uint64_t bytes;
 
-    file->window_count = file->bytes / WINDOW_BYTES + (file->bytes % WINDOW_BYTES != 0);
+    file->window_bytes = file->is_shared ? SHARED_WINDOW_BYTES : WINDOW_BYTES;
+    file->window_count =
+        file->bytes / file->window_bytes + (file->bytes % file->window_bytes != 0);
     if (!berthi_can_mul(file->window_count, 2 * sizeof *file->windows, &bytes))
         return berthi_fail_memory(error, "creating an output");
     file->windows = berthi_memory_zalloc(writer->context, BERTHI_PURPOSE_OBJECT, bytes);
@@ -59,28 +64,29 @@ begin_write_back(const berthi_writer *writer, berthi_writer_file *file, uint64_t
                  berth_error *error)
 {
     _Atomic uint32_t *const order = file->windows + file->window_count;
+    const uint64_t bytes = file->window_bytes;
+    const uint64_t lead = BEHIND_BYTES / bytes;
     uint64_t mine;
     uint64_t behind;
     berth_status status =
         check_advice(writer, file,
-                     berthi_sys_write_back(file->fd, window * WINDOW_BYTES, WINDOW_BYTES),
-                     error);
+                     berthi_sys_write_back(file->fd, window * bytes, bytes), error);
 
     if (status != BERTH_OK)
         return status;
     mine = atomic_fetch_add(&file->begun, 1);
     if (mine < file->window_count)
         atomic_store(&order[mine], (uint32_t)window + 1);
-    if (mine < WINDOWS_BEHIND || mine >= file->window_count)
+    if (mine < lead || mine >= file->window_count)
         return BERTH_OK;
     /* 0: its thread has the number and has not noted it yet; it stays until finish. */
-    behind = atomic_load(&order[mine - WINDOWS_BEHIND]);
+    behind = atomic_load(&order[mine - lead]);
     if (behind == 0)
         return BERTH_OK;
-    behind = (behind - 1) * WINDOW_BYTES;
-    status = check_advice(writer, file,
-                          berthi_sys_wait_back(file->fd, behind, WINDOW_BYTES), error);
-    (void)berthi_sys_drop_cache(file->fd, behind, WINDOW_BYTES);
+    behind = (behind - 1) * bytes;
+    status = check_advice(writer, file, berthi_sys_wait_back(file->fd, behind, bytes),
+                          error);
+    (void)berthi_sys_drop_cache(file->fd, behind, bytes);
     return status;
 }
 
@@ -90,15 +96,15 @@ count_written(const berthi_writer *writer, berthi_writer_file *file, uint64_t si
               uint64_t offset, berth_error *error)
 {
     const uint64_t end = offset + size;
+    const uint64_t bytes = file->window_bytes;
     berth_status status = BERTH_OK;
 
     atomic_fetch_add(&file->written, size);
-    while (status == BERTH_OK && offset < end
-           && offset / WINDOW_BYTES < file->window_count) {
-        const uint64_t window = offset / WINDOW_BYTES;
-        const uint64_t begin = window * WINDOW_BYTES;
-        const uint64_t length = berthi_min_u64(WINDOW_BYTES, file->bytes - begin);
-        const uint64_t part = berthi_min_u64(end, begin + WINDOW_BYTES) - offset;
+    while (status == BERTH_OK && offset < berthi_min_u64(end, file->window_count * bytes)) {
+        const uint64_t window = offset / bytes;
+        const uint64_t begin = window * bytes;
+        const uint64_t length = berthi_min_u64(bytes, file->bytes - begin);
+        const uint64_t part = berthi_min_u64(end, begin + bytes) - offset;
         const uint32_t before =
             atomic_fetch_add(&file->windows[window], (uint32_t)part);
 

@@ -15,14 +15,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "loader/writer.h"
+#include "loader/writer_parts.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/written.h"
 
 #define MIB UINT64_C(1048576)
 #define WINDOW (8 * MIB)
-#define MAX_WINDOWS 64
+#define SHARED_WINDOW MIB
+#define MAX_WINDOWS 256
 
 static berth_context *context;
 
@@ -38,6 +39,7 @@ static struct {
     int reserve_error;    /* of fallocate                                 */
     bool is_hollow;       /* written bytes go nowhere                     */
     bool is_full;         /* no byte is free                              */
+    uint64_t window;      /* 0: WINDOW                                    */
     _Atomic int begun[MAX_WINDOWS]; /* write-backs begun, by window       */
     _Atomic int waited[MAX_WINDOWS];
     _Atomic int dropped[MAX_WINDOWS];
@@ -122,14 +124,21 @@ fstatvfs(int fd, struct statvfs *out)
     return 0;
 }
 
+static uint64_t
+window_bytes(void)
+{
+    return world.window > 0 ? world.window : WINDOW;
+}
+
 int
 sync_file_range(int fd, off_t offset, off_t size, unsigned flags)
 {
-    const uint64_t window = (uint64_t)offset / WINDOW;
+    const uint64_t bytes = window_bytes();
+    const uint64_t window = (uint64_t)offset / bytes;
 
     (void)fd;
-    CHECK_EQ((uint64_t)offset % WINDOW, 0);
-    CHECK_EQ(size, WINDOW);
+    CHECK_EQ((uint64_t)offset % bytes, 0);
+    CHECK_EQ(size, bytes);
     if (window >= MAX_WINDOWS)
         abort();
     if (flags == SYNC_FILE_RANGE_WRITE)
@@ -151,7 +160,7 @@ posix_fadvise(int fd, off_t offset, off_t size, int advice)
     if (offset == 0 && size == 0)
         world.dropped_all++;
     else
-        world.dropped[(uint64_t)offset / WINDOW]++;
+        world.dropped[(uint64_t)offset / window_bytes()]++;
     return 0;
 }
 
@@ -424,6 +433,45 @@ test_write_back(void)
     calm();
 }
 
+/*
+ * Parts fill some windows together, and each sees its own bytes alone: most of them are
+ * sent to the disk all the same, for windows are small there.
+ */
+static void
+test_write_back_of_parts(void)
+{
+    const berthi_writer_options options = { .job = "job", .part_count = 2, .part = 1 };
+    berthi_writer *writer;
+    berthi_writer_file *file;
+
+    CHECK_EQ(berthi_writer_open(context, fixture_folder(), &options, &writer, NULL),
+             BERTH_OK);
+    world.is_hollow = true;
+    world.window = SHARED_WINDOW;
+    CHECK_EQ(berthi_writer_share(writer, "a", 131 * MIB + 5, &file, NULL), BERTH_OK);
+    write_hollow(writer, file, 0, 3 * MIB / 2);
+    CHECK_EQ(world.begun[0], 1);
+    CHECK_EQ(world.begun[1], 0); /* its end is another part's */
+    write_hollow(writer, file, 2 * MIB, 129 * MIB);
+    CHECK_EQ(world.begun[1], 0);
+    for (int i = 2; i < 129; i++)
+        CHECK_EQ(world.begun[i], 1);
+    CHECK_EQ(world.waited[0], 0);
+    write_hollow(writer, file, 131 * MIB, 131 * MIB + 5); /* 128 MiB were ahead of it */
+    CHECK_EQ(world.begun[131], 1);
+    CHECK_EQ(world.waited[0], 1);
+    CHECK_EQ(world.dropped[0], 1);
+    CHECK_EQ(world.waited[2], 0);
+    berthi_writer_drop(writer, file);
+    /* Who joins writes a header, and watches nothing. */
+    CHECK_EQ(berthi_writer_take(writer, "a", 131 * MIB + 5, &file, NULL), BERTH_OK);
+    write_hollow(writer, file, 0, 2 * MIB);
+    CHECK_EQ(world.begun[0], 1);
+    berthi_writer_drop(writer, file);
+    berthi_writer_close(writer);
+    calm();
+}
+
 /* A byte more than a window is two; what a move has added has none. */
 static void
 test_windows_of_small_files(void)
@@ -689,6 +737,7 @@ main(int argc, char **argv)
     T_RUN(test_writes);
     T_RUN(test_failures_are_final);
     T_RUN(test_write_back);
+    T_RUN(test_write_back_of_parts);
     T_RUN(test_windows_of_small_files);
     T_RUN(test_write_back_fails);
     T_RUN(test_moves);

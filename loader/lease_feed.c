@@ -793,12 +793,14 @@ end_reading(berthi_feeder *f)
 void
 berthi_feeder_stop(berthi_feeder *feeder)
 {
-    if (feeder == NULL || !feeder->has_thread)
+    if (feeder == NULL)
         return;
-    atomic_store(&feeder->is_stopped, true);
-    berthi_feeder_wake(feeder);
-    pthread_join(feeder->thread, NULL);
-    feeder->has_thread = false;
+    if (feeder->has_thread) {
+        atomic_store(&feeder->is_stopped, true);
+        berthi_feeder_wake(feeder);
+        pthread_join(feeder->thread, NULL);
+        feeder->has_thread = false;
+    }
     end_reading(feeder);
 }
 
@@ -808,7 +810,6 @@ berthi_feeder_destroy(berthi_feeder *feeder)
     if (feeder == NULL)
         return;
     berthi_feeder_stop(feeder);
-    end_reading(feeder);
     for (uint32_t i = 0; i < feeder->stage.allocated; i++)
         unpin(feeder, &feeder->stage.buffers[i]);
     if (feeder->buffers != NULL)

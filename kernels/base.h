@@ -91,6 +91,15 @@ berthi_can_add(uint64_t a, uint64_t b, uint64_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
+/* Their sum, or UINT64_MAX: a limit or a moment that never comes. */
+static inline uint64_t
+berthi_add_capped(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+
+    return berthi_can_add(a, b, &sum) ? sum : UINT64_MAX;
+}
+
 /* Next multiple of `alignment` (a power of two); false on overflow. */
 static inline bool
 berthi_can_round_up(uint64_t value, uint64_t alignment, uint64_t *out)

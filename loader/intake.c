@@ -26,7 +26,6 @@
 #define DEFAULT_READERS 16u
 #define RETRY_LIMIT 64u /* of reads that the kernel asks to repeat */
 #define DRAIN_WAIT_NS UINT64_C(100000000)
-#define HUNG_NS UINT64_C(5000000000) /* nobody who gives up waits longer for a read */
 
 struct berthi_intake_part {
     berthi_read read; /* first: a read that comes back is its part */
@@ -466,11 +465,8 @@ handle_success(berthi_intake *intake, berthi_intake_part *part, uint64_t bytes,
 static uint64_t
 late_ns(const berthi_intake *intake, uint64_t wait_ns)
 {
-    uint64_t late;
-
-    return intake->in_flight > 0 && berthi_can_add(intake->moved_ns, wait_ns, &late)
-               ? late
-               : UINT64_MAX;
+    return intake->in_flight > 0 ? berthi_add_capped(intake->moved_ns, wait_ns)
+                                 : UINT64_MAX;
 }
 
 /* The first part, in the order of the chunks, that is waited for. */
@@ -537,7 +533,7 @@ berthi_intake_wait(berthi_intake *intake, uint64_t deadline_ns, berth_error *err
 void
 berthi_intake_drain(berthi_intake *intake)
 {
-    const uint64_t patience_ns = berthi_min_u64(intake->wait_ns, HUNG_NS);
+    const uint64_t patience_ns = berthi_min_u64(intake->wait_ns, BERTHI_HUNG_NS);
 
     intake->is_cancelled = true;
     intake->reader->table->cancel(intake->reader);

@@ -94,20 +94,15 @@ berthi_lease_line_init(berthi_leases *leases, berthi_lease_line *line, berth_err
 uint64_t
 berthi_lease_deadline(const berthi_leases *leases)
 {
-    uint64_t deadline_ns;
-
-    return berthi_can_add(berthi_sys_now_ns(), leases->model->wait_ns, &deadline_ns)
-               ? deadline_ns
-               : UINT64_MAX;
+    return berthi_add_capped(berthi_sys_now_ns(), leases->model->wait_ns);
 }
 
 uint64_t
 berthi_lease_feed_deadline(const berthi_leases *leases, const berthi_lease_line *line)
 {
     const uint64_t deadline_ns = line->has_disk ? berthi_lease_deadline(leases) : 0;
-    uint64_t told_ns;
 
-    return berthi_can_add(deadline_ns, TELL_NS, &told_ns) ? told_ns : UINT64_MAX;
+    return berthi_add_capped(deadline_ns, TELL_NS);
 }
 
 /* Its last users have left it before anything is copied into it. */
@@ -329,10 +324,7 @@ berthi_lease_fail_time(const berthi_leases *leases, const berthi_lease_unit *uni
 
     if (line->copying > 0
         && berthi_sys_now_ns() - line->passed_ns >= leases->model->wait_ns)
-        return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
-                           "%s has not finished its copies for %.1f seconds",
-                           leases->model->plan->tiers[line->tier].name,
-                           1e-9 * (double)leases->model->wait_ns);
+        return berthi_model_fail_copies(leases->model, line->device, &about, error);
     return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
                        "this layer did not come from the disk in time");
 }

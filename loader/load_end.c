@@ -35,7 +35,6 @@ has_hung(berthi_load *load)
 
     for (uint32_t t = 0; t < load->model->tier_count; t++) {
         berthi_load_tier *const tier = &load->tiers[t];
-        uint64_t deadline_ns;
 
         if (tier->stream == NULL)
             continue;
@@ -43,9 +42,9 @@ has_hung(berthi_load *load)
                                         .stream = tier->stream,
                                         .event = load->hands->events[t]};
         load->hands->events[t] = NULL;
-        if (!berthi_can_add(now_ns, tier->is_late ? 0 : load->model->wait_ns, &deadline_ns))
-            deadline_ns = UINT64_MAX;
-        hangs |= berthi_stream_hangs(&tier->end, deadline_ns);
+        hangs |= berthi_stream_hangs(
+            &tier->end,
+            berthi_add_capped(now_ns, tier->is_late ? 0 : load->model->wait_ns));
     }
     return hangs;
 }

@@ -6,7 +6,6 @@
 #include "kernels/trace.h"
 #include "loader/load_job.h"
 
-#define HUNG_NS UINT64_C(5000000000) /* nobody who gives up waits longer for a device */
 
 berthi_about
 berthi_load_about(const berthi_load *load, uint64_t berth)
@@ -423,9 +422,8 @@ fail_wait(const berthi_load *load, const berthi_load_hand *hand, uint32_t tier,
 {
     const berthi_about about = berthi_load_about(load, hand->berth);
 
-    return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
-                       "%s has not finished its copies for %.1f seconds",
-                       load->plan->tiers[tier].name, 1e-9 * (double)load->model->wait_ns);
+    return berthi_model_fail_copies(load->model, load->model->tiers[tier].device, &about,
+                                    error);
 }
 
 static void
@@ -460,9 +458,8 @@ late_ns(berthi_load *load, const berthi_load_tier *lane)
 
     pthread_mutex_lock(&load->lock);
     if (load->is_stopped)
-        wait_ns = berthi_min_u64(wait_ns, HUNG_NS);
-    if (!berthi_can_add(lane->moved_ns, wait_ns, &late))
-        late = UINT64_MAX;
+        wait_ns = berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
+    late = berthi_add_capped(lane->moved_ns, wait_ns);
     pthread_mutex_unlock(&load->lock);
     return late;
 }
@@ -478,7 +475,8 @@ await_event(berthi_load *load, uint32_t t, berthi_event *event, berth_error *err
         const uint64_t late = late_ns(load, &load->tiers[t]);
 
         status = device->table->await(
-            device, event, berthi_min_u64(late, berthi_sys_now_ns() + HUNG_NS), error);
+            device, event, berthi_min_u64(late, berthi_sys_now_ns() + BERTHI_HUNG_NS),
+            error);
     } while (status == BERTH_PENDING
              && berthi_sys_now_ns() < late_ns(load, &load->tiers[t]));
     return status;

@@ -365,3 +365,17 @@ berthi_model_bytes(const berth_model *model)
         bytes += model->tiers[t].bytes;
     return bytes;
 }
+
+berth_status
+berthi_model_fail_copies(const berth_model *model, const berthi_device *device,
+                         const berthi_about *about, berth_error *error)
+{
+    const char *name = "a device";
+
+    for (uint32_t t = 0; t < model->tier_count; t++)
+        if (model->tiers[t].device == device)
+            name = model->tiers[t].name;
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, about,
+                       "%s has not finished its copies for %.1f seconds", name,
+                       1e-9 * (double)model->wait_ns);
+}

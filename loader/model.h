@@ -179,6 +179,10 @@ berth_status berthi_model_create_hold(const berth_model *model, berthi_model_tie
                                       uint64_t bytes, berth_error *error);
 void berthi_model_free_hold(const berth_model *model, berthi_model_tier *tier);
 
+/* TIMEOUT: what a device of the model's was asked for has not ended for wait_ns. */
+berth_status berthi_model_fail_copies(const berth_model *model, const berthi_device *device,
+                                      const berthi_about *about, berth_error *error);
+
 /* ------------------------------------------------- whose memory (model_memory.c) */
 
 /*

@@ -133,30 +133,23 @@ berthi_carrier_is_cancelled(const berthi_carrier *carrier)
 
 /* ----------------------------------------------------------------------- waiting */
 
-static berth_status
-fail_time(const berthi_carrier *carrier, berth_error *error)
-{
-    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
-                       "a device has not finished its copies for %.0f seconds",
-                       1e-9 * (double)carrier->model->wait_ns);
-}
-
 /* Until `done` pieces of the lane are done. */
 static berth_status
 await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done, berth_error *error)
 {
-    uint64_t deadline_ns;
+    const berth_model *const model = carrier->model;
     berth_status status;
 
     if (lane->done >= done)
         return BERTH_OK;
-    if (!berthi_can_add(berthi_sys_now_ns(), carrier->model->wait_ns, &deadline_ns))
-        deadline_ns = UINT64_MAX;
     status = lane->device->table->await(
-        lane->device, lane->events[(done - 1) % BERTHI_CARRY_DEPTH], deadline_ns, error);
+        lane->device, lane->events[(done - 1) % BERTHI_CARRY_DEPTH],
+        berthi_add_capped(berthi_sys_now_ns(), model->wait_ns), error);
     lane->done = done;
     lane->is_unsettled |= status != BERTH_OK;
-    return status == BERTH_PENDING ? fail_time(carrier, error) : status;
+    return status == BERTH_PENDING
+               ? berthi_model_fail_copies(model, lane->device, NULL, error)
+               : status;
 }
 
 /* What an event does not tell of, the end of the stream does. */

@@ -19,6 +19,9 @@
 #include "kernels/device.h"
 #include "loader/reader.h"
 
+/* Nobody who gives up waits longer for a read or a copy. */
+#define BERTHI_HUNG_NS UINT64_C(5000000000)
+
 typedef struct berthi_stranded berthi_stranded;
 
 /* Room for `capacity` buffers, allocated while nothing hangs yet. NULL: no memory. */

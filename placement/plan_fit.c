@@ -18,14 +18,6 @@ typedef struct change {
 
 /* ---------------------------------------------------------------------- budgets */
 
-static uint64_t
-more(uint64_t bytes, uint64_t added)
-{
-    uint64_t sum;
-
-    return berthi_can_add(bytes, added, &sum) ? sum : UINT64_MAX;
-}
-
 uint64_t
 berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget)
 {
@@ -33,9 +25,10 @@ berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget)
 
     if (budget == UINT64_MAX) /* there is no share of what has no end */
         return tier->reserve_bytes;
-    return berthi_min_u64(budget, more(budget / BILLION * share
-                                           + budget % BILLION * share / BILLION,
-                                       tier->reserve_bytes));
+    return berthi_min_u64(
+        budget,
+        berthi_add_capped(budget / BILLION * share + budget % BILLION * share / BILLION,
+                          tier->reserve_bytes));
 }
 
 uint64_t
@@ -44,7 +37,8 @@ berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
     const berthi_plan_tier_input *const input = &work->input->tiers[tier];
     const uint64_t scratch = tier == work->disk ? 0 : work->scratch;
     const uint64_t wanted =
-        more(more(work->usable[tier], bytes), more(input->reserve_bytes, scratch));
+        berthi_add_capped(berthi_add_capped(work->usable[tier], bytes),
+                          berthi_add_capped(input->reserve_bytes, scratch));
     const uint64_t left = BILLION - berthi_min_u64(input->reserve_share, BILLION);
     uint64_t budget;
 
@@ -62,7 +56,9 @@ room_elsewhere(const berthi_plan_work *work, uint64_t host)
 {
     if (work->input->no_offload)
         return 0;
-    return work->disk != BERTHI_NO_TIER ? more(host, work->usable[work->disk]) : host;
+    return work->disk != BERTHI_NO_TIER
+               ? berthi_add_capped(host, work->usable[work->disk])
+               : host;
 }
 
 /* Finds homes as if the tier of the change were larger. */
@@ -71,7 +67,8 @@ find_with(const berthi_plan_work *work, const berthi_home_problem *given,
           const change *changed, berthi_homes *out, berth_error *error)
 {
     const uint64_t usable = berthi_plan_usable(
-        work, changed->tier, more(work->input->tiers[changed->tier].budget, changed->raise));
+        work, changed->tier,
+        berthi_add_capped(work->input->tiers[changed->tier].budget, changed->raise));
     berthi_home_device devices[BERTHI_HOME_DEVICES];
     berthi_home_problem problem = *given;
 
@@ -108,7 +105,7 @@ measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32
 {
     const uint64_t rings = work->device_count * work->input->staging;
     const uint64_t most = berthi_plan_raise(
-        work, tier, more(enough(problem), tier == work->host ? rings : 0));
+        work, tier, berthi_add_capped(enough(problem), tier == work->host ? rings : 0));
     berthi_homes found = { .homes = work->homes };
     change tried = { .tier = tier, .raise = berthi_min_u64(best->raise, most) };
     uint64_t low = 0;
@@ -150,7 +147,8 @@ fail_short(const berthi_plan_work *work, const change *changed, const char *why,
                                         .tensor_length = strlen(name),
                                         .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
                                                | BERTH_HAS_BYTES,
-                                        .expected = more(input->budget, changed->raise),
+                                        .expected = berthi_add_capped(input->budget,
+                                                                      changed->raise),
                                         .actual = input->budget },
                        "is short of %s%s", size, why);
 }
@@ -203,7 +201,7 @@ can_stay(const berthi_home_problem *problem, berthi_home_layer *layers)
         needed += layer->fixed + layer->dense + layer->experts;
     }
     for (uint32_t d = 0; d < problem->device_count; d++)
-        room = more(room, problem->devices[d].room);
+        room = berthi_add_capped(room, problem->devices[d].room);
     return needed <= room;
 }
 

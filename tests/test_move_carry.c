@@ -124,7 +124,7 @@ test_few_copies_are_under_way(void)
     }
     CHECK_EQ(berthi_carrier_ask(&carrier, &from, &to, sizeof host, &m.error), BERTH_EIO);
     CHECK_EQ(m.error.reason, BERTH_REASON_TIMEOUT);
-    CHECK_CONTAINS(m.error.message, "a device has not finished its copies for 0 seconds");
+    CHECK_CONTAINS(m.error.message, "cuda:0 has not finished its copies for 0.0 seconds");
     CHECK_EQ(lane->asked, BERTHI_CARRY_DEPTH);
     CHECK(lane->is_unsettled);
     atomic_store(&is_open, true);

@@ -196,6 +196,8 @@ prepare(berthi_load *load, berth_error *error)
         status = open_streams(load, error);
     if (status == BERTH_OK)
         status = berthi_load_list(load, error);
+    if (status == BERTH_OK)
+        status = berthi_load_clear_padding(load, error);
     return status;
 }
 

@@ -4,6 +4,7 @@
  *
  *   load.c        options, the job, the report
  *   load_units.c  berths -> units: what is read, in the order of the files
+ *   load_padding.c what lies between the parts of berths
  *   load_place.c  the consumer of the conveyor: bytes -> berth, on any worker
  *   load_run.c    the first and the last unit of a weight that is encoded
  *   load_offload.c  the same of weights that are written to a file
@@ -209,6 +210,11 @@ typedef struct berthi_load {
 
 /* What is to be read, and where it goes. Allocates runs, units and pieces. */
 berth_status berthi_load_list(berthi_load *load, berth_error *error);
+
+/* --------------------------------------------------------------- load_padding.c */
+
+/* Slabs are there, nothing is in them; streams are asked for it before all else. */
+berth_status berthi_load_clear_padding(berthi_load *load, berth_error *error);
 
 /* ----------------------------------------------------------------- load_place.c */
 

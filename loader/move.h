@@ -98,6 +98,9 @@ berth_status berthi_carrier_carry(berthi_carrier *carrier,
 berth_status berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
                                 const berthi_spot *to, uint64_t bytes,
                                 berth_error *error);
+/* Zeroes, beside what was asked for. */
+berth_status berthi_carrier_clear(berthi_carrier *carrier, const berthi_spot *at,
+                                  uint64_t bytes, berth_error *error);
 /* Waits for all that was asked for. `status`: of the work so far, which comes first. */
 berth_status berthi_carrier_settle(berthi_carrier *carrier, berth_status status,
                                    berth_error *error);
@@ -110,6 +113,7 @@ typedef struct berthi_read {
     berthi_spot to; /* memory NULL: nothing is read */
     uint64_t first; /* byte of the stored tensor; of the offload's file */
     uint64_t bytes;
+    uint64_t padding; /* behind it, in its berth: zeroed */
 } berthi_read;
 
 /* Where tensors of the checkpoint, and berths of the offload, are to be put. */

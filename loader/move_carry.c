@@ -181,26 +181,60 @@ berthi_carrier_settle(berthi_carrier *carrier, berth_status status, berth_error 
 
 /* ------------------------------------------------------------------------- copies */
 
+/* A stream that can be asked for one thing more. */
 static berth_status
-ask_lane(berthi_carrier *carrier, berthi_lane *lane, const berthi_copy *copy,
-         berth_error *error)
+begin_asking(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
 {
-    const berthi_device_table *const table = lane->device->table;
     berth_status status = BERTH_OK;
 
     if (lane->stream == NULL)
-        status = table->stream_create(lane->device, &lane->stream, error);
+        status = lane->device->table->stream_create(lane->device, &lane->stream, error);
     if (status == BERTH_OK && lane->asked >= BERTHI_CARRY_DEPTH)
         status = await_lane(carrier, lane, lane->asked + 1 - BERTHI_CARRY_DEPTH, error);
-    if (status == BERTH_OK)
-        status = table->copy(lane->device, copy, lane->stream, error);
-    if (status != BERTH_OK)
-        return status;
-    status = table->record(lane->device, lane->events[lane->asked % BERTHI_CARRY_DEPTH],
+    return status;
+}
+
+/* It has been asked for it. */
+static berth_status
+end_asking(berthi_lane *lane, berth_error *error)
+{
+    const berth_status status = lane->device->table->record(lane->device, lane->events[lane->asked % BERTHI_CARRY_DEPTH],
                            lane->stream, error);
     lane->is_unsettled |= status != BERTH_OK;
     lane->asked += status == BERTH_OK;
     return status;
+}
+
+static berth_status
+ask_lane(berthi_carrier *carrier, berthi_lane *lane, const berthi_copy *copy,
+         berth_error *error)
+{
+    berth_status status = begin_asking(carrier, lane, error);
+
+    if (status == BERTH_OK)
+        status = lane->device->table->copy(lane->device, copy, lane->stream, error);
+    return status == BERTH_OK ? end_asking(lane, error) : status;
+}
+
+berth_status
+berthi_carrier_clear(berthi_carrier *carrier, const berthi_spot *at, uint64_t bytes,
+                     berth_error *error)
+{
+    const bool is_host = at->device == BERTHI_NO_DEVICE;
+    berthi_lane *const lane = is_host ? NULL : &carrier->lanes[at->device];
+    berth_status status;
+
+    if (bytes == 0)
+        return BERTH_OK;
+    if (is_host) {
+        memset(at->memory, 0, bytes);
+        return BERTH_OK;
+    }
+    status = begin_asking(carrier, lane, error);
+    if (status == BERTH_OK)
+        status =
+            lane->device->table->clear(lane->device, at->memory, bytes, lane->stream, error);
+    return status == BERTH_OK ? end_asking(lane, error) : status;
 }
 
 static bool

@@ -71,7 +71,10 @@ berthi_reads_add(berthi_reads *reads, const berth_model *model, uint64_t berth,
         if (part->bytes == 0)
             continue;
         reads->reads[part->entry] =
-            (berthi_read){ .to = *to, .first = part->cut.first, .bytes = part->bytes };
+            (berthi_read){ .to = *to,
+                           .first = part->cut.first,
+                           .bytes = part->bytes,
+                           .padding = berthi_slab_round(part->bytes) - part->bytes };
         reads->reads[part->entry].to.memory += part->offset;
         reads->count++;
         reads->bytes += part->bytes;
@@ -148,10 +151,14 @@ consume(void *user, const berthi_chunk *chunk, const berthi_span *spans,
                                        bytes + spans[i].chunk_offset),
                                    .device = BERTHI_NO_DEVICE,
                                    .is_pinned = !atomic_load(&r->has_unpinned) };
-        berthi_spot to = r->reads->reads[spans[i].tag].to;
+        const berthi_read *const read = &r->reads->reads[spans[i].tag];
+        berthi_spot to = read->to;
 
         to.memory += spans[i].tag_offset;
         status = berthi_carrier_ask(r->carrier, &from, &to, spans[i].bytes, error);
+        to.memory += spans[i].bytes;
+        if (status == BERTH_OK && spans[i].tag_offset + spans[i].bytes == read->bytes)
+            status = berthi_carrier_clear(r->carrier, &to, read->padding, error);
     }
     return berthi_carrier_settle(r->carrier, status, error);
 }

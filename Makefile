@@ -100,8 +100,8 @@ endif
 
 CUDA_KERNELS := $(wildcard kernels/*.cu)
 # Kernels belong to the library with the device that launches them; `make cuda` compiles them alone.
-CUDA_SOURCES := $(if $(wildcard kernels/device_cuda.c),\
-    $(CUDA_KERNELS) $(wildcard kernels/device_cuda.c kernels/gemm_lt.c))
+CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),\
+    $(CUDA_KERNELS) $(wildcard kernels/cuda_runtime.c kernels/gemm_lt.c))
 FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512bf16.c) \
     $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
 LAYERS := kernels quant placement loader
@@ -332,11 +332,11 @@ export UBSAN_OPTIONS ?= print_stacktrace=1
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh)
 # These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
 # tests of their own, as programs; what it prints is the same under any sanitizer.
-ONE_THREAD := architecture big_% budget catalogue classify% config% coverage cut dequantize% \
-    device_map digest draw escape estimate% format header_details home% imitate% int8 json% \
-    kernel_crc32 kernel_levels kernel_scalar kernel_source layout% link manifest parallel paths \
-    pattern plan_% preflight quantize recipe rules% scan side_files sim_words simt% size slab \
-    sniff sort state% stored stream_% tier_list tools_tree train% utf8
+ONE_THREAD := architecture big_% budget catalogue classify% config% coverage cuda_open cut \
+    dequantize% device_cuda device_map digest draw escape estimate% format header_details home% \
+    imitate% int8 json% kernel_crc32 kernel_levels kernel_scalar kernel_source layout% link \
+    manifest parallel paths pattern plan_% preflight quantize recipe rules% scan side_files \
+    sim_words simt% size slab sniff sort state% stored stream_% tier_list tools_tree train% utf8
 ifeq ($(SAN),thread)
 CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
 CHECK_SCRIPTS :=

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/cuda_calls.h"
 #include "kernels/device_words.h"
 
 /* -------------------------------------------------------------------- operations */
@@ -66,7 +67,8 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
 struct berth_devices {
     berth_context *context;
     uint64_t opened_ns; /* by the devices' clock */
-    berthi_sim *sim;    /* NULL: processors */
+    berthi_sim *sim;    /* NULL, and `cuda`, too: processors */
+    berthi_cuda *cuda;
     uint32_t count;
     berthi_device *processors[BERTHI_DEVICES_LIMIT]; /* NULL beyond `count` */
 };
@@ -107,14 +109,40 @@ open_simulated(berthi_devices *devices, const char *words, berth_error *error)
     return status;
 }
 
+/* NULL: this was built without the toolkit. */
+static const berthi_cuda_calls *
+cuda_calls(void)
+{
+#ifdef BERTH_HAVE_CUDA
+    return berthi_cuda_runtime();
+#else
+    return NULL;
+#endif
+}
+
 static berth_status
-open_words(berthi_devices *devices, const char *words, berth_error *error)
+open_cuda(berthi_devices *devices, const berthi_cuda_calls *calls, const char *words,
+          berth_error *error)
+{
+    berth_status status;
+
+    if (calls == NULL)
+        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                           "this build has no CUDA devices");
+    status = berthi_cuda_open(devices->context, calls, words, &devices->cuda, error);
+    if (status == BERTH_OK)
+        devices->count = berthi_cuda_count(devices->cuda);
+    return status;
+}
+
+static berth_status
+open_words(berthi_devices *devices, const berthi_cuda_calls *calls, const char *words,
+           berth_error *error)
 {
     uint32_t count;
 
-    if (has_kind(words, "cuda"))
-        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
-                           "this build has no CUDA devices");
+    if (has_kind(words, "cuda") || strncmp(words, "GPU-", strlen("GPU-")) == 0)
+        return open_cuda(devices, calls, words, error);
     if (has_kind(words, "sim"))
         return open_simulated(devices, words, error);
     if (!has_kind(words, "cpu"))
@@ -136,8 +164,8 @@ now_ns(const berthi_devices *devices)
 }
 
 berth_status
-berthi_devices_open(berth_context *context, const char *words, berthi_devices **out,
-                    berth_error *error)
+berthi_devices_open_cuda(berth_context *context, const berthi_cuda_calls *calls,
+                         const char *words, berthi_devices **out, berth_error *error)
 {
     berthi_devices *const devices =
         berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *devices);
@@ -147,7 +175,7 @@ berthi_devices_open(berth_context *context, const char *words, berthi_devices **
     if (devices == NULL)
         return berthi_fail_memory(error, "opening devices");
     devices->context = context;
-    status = open_words(devices, words, error);
+    status = open_words(devices, calls, words, error);
     if (status != BERTH_OK) {
         berthi_devices_close(devices);
         return status;
@@ -155,6 +183,13 @@ berthi_devices_open(berth_context *context, const char *words, berthi_devices **
     devices->opened_ns = now_ns(devices);
     *out = devices;
     return BERTH_OK;
+}
+
+berth_status
+berthi_devices_open(berth_context *context, const char *words, berthi_devices **out,
+                    berth_error *error)
+{
+    return berthi_devices_open_cuda(context, cuda_calls(), words, out, error);
 }
 
 void
@@ -178,6 +213,7 @@ berthi_devices_close(berthi_devices *devices)
     for (uint32_t i = 0; i < BERTHI_DEVICES_LIMIT; i++)
         berthi_device_cpu_close(devices->processors[i]);
     berthi_sim_close(devices->sim);
+    berthi_cuda_close(devices->cuda);
     berthi_memory_free(devices->context, BERTHI_PURPOSE_OBJECT, devices,
                        sizeof *devices);
 }
@@ -191,6 +227,8 @@ berthi_devices_count(const berthi_devices *devices)
 berthi_device *
 berthi_devices_at(const berthi_devices *devices, uint32_t number)
 {
+    if (devices->cuda != NULL)
+        return berthi_cuda_at(devices->cuda, number);
     return devices->sim != NULL ? berthi_sim_at(devices->sim, number)
                                 : devices->processors[number];
 }

@@ -6,6 +6,7 @@
  *   device_cpu.c   host memory, real arithmetic, everything done when asked
  *   device_sim.c   a GPU that is not there: memory that is enforced, copies that
  *                  happen late, links with a rate, a clock of its own; sim*.c
+ *   device_cuda.c  GPUs by the CUDA runtime; cuda_*.c
  *   device.c       which devices exist
  *
  * A stream is a line of work that is done in order; streams know nothing of each
@@ -95,9 +96,8 @@ void berthi_encode_offset(const berthi_operations *operations,
                           const berthi_offset_arguments *arguments);
 
 /*
- * A function of the caller, in the order of the stream. On devices without host
- * memory it gets what host memory holds for theirs: only simulated ones do.
- * `seconds` is how long it takes there.
+ * A function of the caller, in the order of the stream, on any thread. Only a
+ * simulated device lets it touch its memory; `seconds` is how long it takes there.
  */
 typedef struct berthi_call_arguments {
     void (*call)(void *user);
@@ -206,12 +206,18 @@ struct berthi_device {
  *   "cpu"                     host memory; "cpu*2": two that share it
  *   "sim:24GiB,h2d=25GB/s"    see berth-devices(5); several are parted by ";", and
  *                             "sim:...*4" stands for four
- *   "cuda", "cuda:1"          NO_DEVICE where this build or machine has none
+ *   "cuda"                    all GPUs; NO_DEVICE where this build or machine has none
+ *   "cuda:1;GPU-UUID"         these, by number, UUID or ("cuda:0000:3b:00.0") PCI address
  */
 typedef struct berth_devices berthi_devices;
+typedef struct berthi_cuda_calls berthi_cuda_calls; /* cuda_calls.h */
 
 berth_status berthi_devices_open(berth_context *context, const char *words,
                                  berthi_devices **out, berth_error *error);
+/* The same, with GPUs by these calls instead of those this was built with; NULL: none. */
+berth_status berthi_devices_open_cuda(berth_context *context,
+                                      const berthi_cuda_calls *calls, const char *words,
+                                      berthi_devices **out, berth_error *error);
 /* They are given up; what waited for what hung on them can be given back. NULL is allowed. */
 void berthi_devices_stop(berthi_devices *devices);
 /*
@@ -238,5 +244,15 @@ berth_status berthi_sim_open(berth_context *context, const char *words, berthi_s
 void berthi_sim_close(berthi_sim *sim);
 uint32_t berthi_sim_count(const berthi_sim *sim);
 berthi_device *berthi_sim_at(berthi_sim *sim, uint32_t number);
+
+/* GPUs of this machine. */
+typedef struct berthi_cuda berthi_cuda;
+
+berth_status berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls,
+                              const char *words, berthi_cuda **out, berth_error *error);
+/* NULL is allowed. */
+void berthi_cuda_close(berthi_cuda *cuda);
+uint32_t berthi_cuda_count(const berthi_cuda *cuda);
+berthi_device *berthi_cuda_at(berthi_cuda *cuda, uint32_t number);
 
 #endif

@@ -23,6 +23,24 @@ rig_open(rig *r, const char *words)
     return true;
 }
 
+bool
+rig_open_cuda(rig *r, const berthi_cuda_calls *calls, const char *words)
+{
+    berth_error error;
+
+    memset(r, 0, sizeof *r);
+    if (!CHECK_EQ(berth_context_create(NULL, &r->context, NULL), BERTH_OK))
+        return false;
+    berthi_error_clear(&error);
+    if (!CHECK_EQ(berthi_devices_open_cuda(r->context, calls, words, &r->devices, &error),
+                  BERTH_OK)) {
+        CHECK_STR(error.message, "");
+        return false;
+    }
+    r->device = berthi_devices_at(r->devices, 0);
+    return true;
+}
+
 void
 rig_close(rig *r)
 {

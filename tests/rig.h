@@ -19,6 +19,8 @@ typedef struct rig {
 
 /* False after a failed check. Ends with rig_close() in any case. */
 bool rig_open(rig *r, const char *words);
+/* GPUs by these calls. */
+bool rig_open_cuda(rig *r, const berthi_cuda_calls *calls, const char *words);
 /* Checks that everything has been given back. */
 void rig_close(rig *r);
 berthi_device *rig_at(const rig *r, uint32_t number);

@@ -31,9 +31,8 @@ simt_level_set_first(uint64_t first_cta)
 
 #define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
 
-/* Runs a launch that was not refused; of none there is nothing to do. */
-static void
-launch(const berthi_launch *l)
+void
+simt_level_launch(const berthi_launch *l)
 {
     static void (*const kernels[KERNEL_COUNT])(const void *argument)
         = { BERTHI_KERNELS(KERNEL_OF) };
@@ -53,7 +52,7 @@ simt_encode_nf4(const berthi_encode_arguments *e)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_encode_nf4(e, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 void
@@ -62,7 +61,7 @@ simt_encode_fp4(const berthi_encode_arguments *e)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_encode_fp4(e, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 void
@@ -71,7 +70,7 @@ simt_encode_map(const berthi_encode_arguments *e)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_encode_map(e, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 void
@@ -80,7 +79,7 @@ simt_encode_double(const berthi_double_arguments *d)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_encode_double(d, &d->offset, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 /* --------------------------------------------------------------------- mean */
@@ -92,8 +91,8 @@ simt_mean(const berthi_mean_arguments *m)
     float mean = 0.0f;
 
     CHECK_EQ(berthi_launch_mean(m, &mean, l, NULL), BERTH_OK);
-    launch(&l[0]);
-    launch(&l[1]);
+    simt_level_launch(&l[0]);
+    simt_level_launch(&l[1]);
     return mean;
 }
 
@@ -105,7 +104,7 @@ simt_decode_nf4(const berthi_decode_arguments *d)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_decode_4bit(d, berthi_nf4_values, NULL, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 void
@@ -114,7 +113,7 @@ simt_decode_fp4(const berthi_decode_arguments *d)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_decode_4bit(d, berthi_fp4_values, NULL, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 void
@@ -123,7 +122,7 @@ simt_decode_map(const berthi_decode_arguments *d)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_decode_map(d, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 void
@@ -135,7 +134,7 @@ simt_decode_double(const berthi_decode_arguments *d, const uint32_t *values,
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_decode_4bit(d, values, &as, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 /* --------------------------------------------------------------- LLM.int8() */
@@ -146,7 +145,7 @@ simt_encode_rows(const berthi_rows_arguments *r)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_encode_rows(r, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 /* The list, where it has room for them all, is the mask's columns. */
@@ -178,7 +177,7 @@ simt_encode_activations(const berthi_activation_arguments *r, uint32_t capacity)
     T_REQUIRE(room.mask != NULL && room.list != NULL);
     CHECK_EQ(berthi_launch_encode_activations(r, &room, l, NULL), BERTH_OK);
     for (int i = 0; i < 3; i++)
-        launch(&l[i]);
+        simt_level_launch(&l[i]);
     if (r->threshold > 0.0f) {
         for (uint64_t k = 0; k < r->columns; k++)
             r->is_outlier[k] = room.mask[k / 32] >> k % 32 & 1;
@@ -194,7 +193,7 @@ simt_decode_rows(const berthi_rows_decode_arguments *d)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_decode_rows(d, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 /* -------------------------------------------------------------- parts of grids */

@@ -9,12 +9,16 @@
 
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
+#include "kernels/launch.h"
 #include "tests/simt.h"
 
 /* How the launches from now on are run. */
 void simt_level_set_order(simt_order order, uint64_t seed);
 /* Of their grids only the CTAs from this one on. */
 void simt_level_set_first(uint64_t first_cta);
+
+/* A launch that was not refused; of none there is nothing to do. */
+void simt_level_launch(const berthi_launch *launch);
 
 void simt_encode_nf4(const berthi_encode_arguments *arguments);
 void simt_encode_fp4(const berthi_encode_arguments *arguments);

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_call.c - one call on a GPU: the caller's device, failures, waiting; see cuda_device.h. */
+#include <stdio.h>
+
+#include "kernels/cuda_device.h"
+#include "kernels/sys.h"
+
+/* Answers come within microseconds or take long: first asked at once, then less and less often. */
+#define POLLS_AT_ONCE 64u
+#define PAUSE_NS UINT64_C(10000)
+#define LONGEST_PAUSE_NS UINT64_C(100000)
+
+/* ------------------------------------------------------------------------- failures */
+
+/* Errors after which the runtime refuses everything on this device for this process. */
+static bool
+is_end(int code)
+{
+    switch (code) {
+    case BERTHI_CUDA_UNLOADING:
+    case BERTHI_CUDA_ECC:
+    case BERTHI_CUDA_NVLINK:
+    case BERTHI_CUDA_CONTAINED:
+    case BERTHI_CUDA_ILLEGAL_ADDRESS:
+    case BERTHI_CUDA_TIMEOUT:
+    case BERTHI_CUDA_DESTROYED:
+    case BERTHI_CUDA_ASSERT:
+    case BERTHI_CUDA_STACK:
+    case BERTHI_CUDA_INSTRUCTION:
+    case BERTHI_CUDA_MISALIGNED:
+    case BERTHI_CUDA_ADDRESS_SPACE:
+    case BERTHI_CUDA_COUNTER:
+    case BERTHI_CUDA_LAUNCH:
+    case BERTHI_CUDA_TENSOR_LEAK: return true;
+    default: return false;
+    }
+}
+
+static berth_reason
+reason_of(int code)
+{
+    switch (code) {
+    case BERTHI_CUDA_NO_MEMORY: return BERTH_REASON_NO_MEMORY;
+    case BERTHI_CUDA_NO_FUNCTION:
+    case BERTHI_CUDA_NO_IMAGE:
+    case BERTHI_CUDA_INVALID_PTX:
+    case BERTHI_CUDA_NO_COMPILER:
+    case BERTHI_CUDA_OLD_PTX_COMPILER:
+    case BERTHI_CUDA_NO_COMPILING:
+    case BERTHI_CUDA_UNSUPPORTED: return BERTH_REASON_UNSUPPORTED;
+    default: return BERTH_REASON_DEVICE;
+    }
+}
+
+void
+berthi_cuda_lose(berthi_cuda_device *device, const char *what, const char *why)
+{
+    if (atomic_load(&device->is_lost))
+        return;
+    pthread_mutex_lock(&device->lock);
+    if (!atomic_load(&device->is_lost)) {
+        snprintf(device->failure, sizeof device->failure, "%s%s%s", what != NULL ? what : "",
+                 what != NULL ? ": " : "", why);
+        atomic_store(&device->is_lost, true); /* `failure` does not change any more */
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+berth_status
+berthi_cuda_check(const berthi_cuda_device *device, berth_error *error)
+{
+    if (!atomic_load(&device->is_lost))
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_DEVICE_LOST, NULL, "%s: %s", device->name,
+                       device->failure);
+}
+
+berth_status
+berthi_cuda_judge(const berthi_cuda_call *call, int code)
+{
+    const char *words;
+
+    if (code == BERTHI_CUDA_OK)
+        return BERTH_OK;
+    words = call->calls->error_words(code);
+    /* The caller shall not find a failure of ours behind its own next call. */
+    (void)call->calls->last_error();
+    if (is_end(code)) {
+        berthi_cuda_lose(call->device, call->what, words);
+        return berthi_cuda_check(call->device, call->error);
+    }
+    return berthi_fail(call->error, reason_of(code), NULL, "%s: %s: %s", call->device->name,
+                       call->what, words);
+}
+
+/* ------------------------------------------------------------------- current device */
+
+static int
+switch_device(berthi_cuda_call *call)
+{
+    const int code = call->calls->get_device(&call->found);
+
+    if (code != BERTHI_CUDA_OK || call->found == call->device->ordinal)
+        return code;
+    call->is_changed = true; /* also by a call that fails: the runtime may have gone half way */
+    return call->calls->set_device(call->device->ordinal);
+}
+
+berth_status
+berthi_cuda_enter(berthi_cuda_call *call, berthi_device *device, const char *what,
+                  berth_error *error)
+{
+    berthi_cuda_device *const d = (berthi_cuda_device *)device;
+    const berth_status status = berthi_cuda_check(d, error);
+
+    *call = (berthi_cuda_call){
+        .device = d, .calls = d->machine->calls, .what = what, .error = error
+    };
+    return status == BERTH_OK ? berthi_cuda_judge(call, switch_device(call)) : status;
+}
+
+void
+berthi_cuda_enter_back(berthi_cuda_call *call, berthi_device *device)
+{
+    berthi_cuda_device *const d = (berthi_cuda_device *)device;
+
+    *call = (berthi_cuda_call){
+        .device = d, .calls = d->machine->calls, .what = "giving back", .is_back = true
+    };
+    (void)berthi_cuda_judge(call, switch_device(call));
+}
+
+/* That of the caller fails for reasons of its own device, which its next call will tell. */
+berth_status
+berthi_cuda_leave(berthi_cuda_call *call, berth_status status)
+{
+    int code;
+
+    if (!call->is_changed || call->calls->set_device(call->found) == BERTHI_CUDA_OK)
+        return status;
+    code = call->calls->set_device(call->found);
+    (void)call->calls->last_error();
+    if (code != BERTHI_CUDA_OK)
+        berthi_log(call->device->base.context, BERTH_LOG_WARNING,
+                   "cuda:%d, this thread's current device, could not be made so again: %s",
+                   call->found, call->calls->error_words(code));
+    return status;
+}
+
+/* -------------------------------------------------------------------------- waiting */
+
+/*
+ * The runtime's own waits know neither deadlines nor a device that is given up, so the
+ * answer is asked for again and again.
+ */
+berth_status
+berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *handle), void *handle,
+                 uint64_t deadline_ns)
+{
+    uint64_t pause_ns = PAUSE_NS;
+
+    for (uint32_t polls = 1;; polls++) {
+        const int code = query(handle);
+        berth_status status = BERTH_OK;
+
+        if (code != BERTHI_CUDA_NOT_READY)
+            return berthi_cuda_judge(call, code);
+        (void)call->calls->last_error(); /* the runtime takes it for a failure */
+        if (!call->is_back)
+            status = berthi_cuda_check(call->device, call->error);
+        if (status != BERTH_OK)
+            return status;
+        if (berthi_sys_now_ns() >= deadline_ns)
+            return BERTH_PENDING;
+        if (polls < POLLS_AT_ONCE)
+            continue;
+        berthi_sys_sleep(pause_ns);
+        pause_ns = berthi_min_u64(pause_ns * 2, LONGEST_PAUSE_NS);
+    }
+}
+
+berth_status
+berthi_cuda_drain(const berthi_cuda_call *call, void *stream)
+{
+    const berth_status status =
+        berthi_cuda_poll(call, call->calls->stream_query, stream, UINT64_MAX);
+    berthi_cuda_call quiet = *call;
+
+    if (status == BERTH_OK || atomic_load(&call->device->is_lost))
+        return status;
+    quiet.error = NULL;
+    (void)berthi_cuda_judge(&quiet, call->calls->synchronize());
+    return status;
+}

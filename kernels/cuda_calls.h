@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_calls.h - the calls of the CUDA runtime that berth makes, as a table.
+ *
+ *   cuda_runtime.c       fills it from the toolkit's static library, where there is one
+ *   tests/fake_cuda.c    fills it with a GPU of malloc and lanes on the host
+ *   device_cuda.c        makes the calls, and knows of neither
+ *
+ * Plain C types, so that only cuda_runtime.c needs the toolkit. What the calls return is
+ * the runtime's own number for an error. Unless said otherwise they are about the calling
+ * thread's current device, and a stream is a cudaStream_t, NULL the device's first one.
+ */
+#ifndef BERTH_KERNELS_CUDA_CALLS_H
+#define BERTH_KERNELS_CUDA_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/device.h"
+#include "kernels/launch.h"
+
+/* The runtime's numbers that berth tells apart. */
+typedef enum berthi_cuda_error {
+    BERTHI_CUDA_OK = 0,
+    BERTHI_CUDA_NO_MEMORY = 2,
+    BERTHI_CUDA_UNLOADING = 4,
+    BERTHI_CUDA_OLD_DRIVER = 35, /* or none at all */
+    BERTHI_CUDA_NO_FUNCTION = 98,
+    BERTHI_CUDA_NO_DEVICE = 100,
+    BERTHI_CUDA_NO_IMAGE = 209,
+    BERTHI_CUDA_ECC = 214,
+    BERTHI_CUDA_INVALID_PTX = 218,
+    BERTHI_CUDA_NVLINK = 220,
+    BERTHI_CUDA_NO_COMPILER = 221,
+    BERTHI_CUDA_OLD_PTX_COMPILER = 222,
+    BERTHI_CUDA_NO_COMPILING = 223,
+    BERTHI_CUDA_CONTAINED = 226,
+    BERTHI_CUDA_NOT_READY = 600,
+    BERTHI_CUDA_ILLEGAL_ADDRESS = 700,
+    BERTHI_CUDA_TIMEOUT = 702,
+    BERTHI_CUDA_DESTROYED = 709,
+    BERTHI_CUDA_ASSERT = 710,
+    BERTHI_CUDA_REGISTERED = 712,
+    BERTHI_CUDA_STACK = 714,
+    BERTHI_CUDA_INSTRUCTION = 715,
+    BERTHI_CUDA_MISALIGNED = 716,
+    BERTHI_CUDA_ADDRESS_SPACE = 717,
+    BERTHI_CUDA_COUNTER = 718,
+    BERTHI_CUDA_LAUNCH = 719,
+    BERTHI_CUDA_TENSOR_LEAK = 721,
+    BERTHI_CUDA_UNSUPPORTED = 801
+} berthi_cuda_error;
+
+typedef struct berthi_cuda_properties {
+    char name[96];
+    uint8_t uuid[16];
+    int32_t pci_domain;
+    int32_t pci_bus;
+    int32_t pci_device;
+    int32_t major; /* of its architecture: sm_90 is 9 and 0 */
+    int32_t minor;
+    int32_t numa_node; /* -1: unknown */
+    uint64_t memory_bytes;
+} berthi_cuda_properties;
+
+struct berthi_cuda_calls {
+    int32_t runtime_version;       /* 13000: CUDA 13.0 */
+    const int32_t *architectures;  /* with machine code: 90 is sm_90; ascending */
+    uint32_t architecture_count;
+    int32_t ptx;                   /* what PTX is for; 0: there is none */
+
+    const char *(*error_words)(int error); /* never NULL */
+    int (*last_error)(void);               /* and forgets it; of the thread */
+    int (*driver_version)(int *out);       /* 0: no driver */
+    int (*device_count)(int *out);
+    int (*device_properties)(int device, berthi_cuda_properties *out);
+    int (*get_device)(int *out);           /* the thread's current one */
+    int (*set_device)(int device);
+    int (*synchronize)(void);              /* everything of the current device is done */
+
+    int (*memory_info)(uint64_t *out_free, uint64_t *out_total);
+    int (*alloc)(void **out, uint64_t bytes);
+    int (*free)(void *memory);
+    int (*pin)(void *memory, uint64_t bytes); /* for all devices */
+    int (*unpin)(void *memory);
+
+    int (*stream_create)(void **out);         /* does not wait for the first one */
+    int (*stream_destroy)(void *stream);      /* does not wait */
+    int (*stream_query)(void *stream);        /* NOT_READY: something is under way */
+    int (*stream_wait)(void *stream, void *event);
+    int (*event_create)(void **out);          /* without a time */
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);          /* NOT_READY: it has not passed */
+
+    int (*copy)(void *to, const void *from, uint64_t bytes, int32_t kind, void *stream);
+    int (*clear)(void *memory, uint64_t bytes, void *stream);
+    int (*launch)(const berthi_launch *launch, void *stream); /* not of KERNEL_NONE */
+    int (*call)(void (*call)(void *user), void *user, void *stream);
+};
+
+/* The toolkit's; only where this was built with one. */
+const berthi_cuda_calls *berthi_cuda_runtime(void);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_device.h - GPUs by the CUDA runtime: what their files share.
+ *
+ *   device_cuda.c    the table of calls
+ *   cuda_open.c      which GPUs there are, and which are meant
+ *   cuda_call.c      the caller's current device, failures, waiting
+ *   cuda_pin.c       host memory that is registered
+ *   cuda_launch.c    operations as launches of kernels
+ *
+ * Every call makes its device the thread's current one and puts back the one that it has
+ * found. A stream is the runtime's own, so that callers can bring theirs.
+ *
+ * Some errors end a GPU for this process: from then on every call says so without asking
+ * the runtime. Giving back goes on; what the GPU may still be busy with when it has been
+ * given up is left alone for good.
+ */
+#ifndef BERTH_KERNELS_CUDA_DEVICE_H
+#define BERTH_KERNELS_CUDA_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/cuda_calls.h"
+#include "kernels/device.h"
+#include "kernels/device_words.h"
+
+/* How long stop() waits for what is under way. */
+#define BERTHI_CUDA_PATIENCE_NS UINT64_C(1000000000)
+
+typedef struct berthi_cuda_device berthi_cuda_device;
+
+/* One that berth has made; what a caller brings is in no list. */
+typedef struct berthi_cuda_stream berthi_cuda_stream;
+struct berthi_cuda_stream {
+    berthi_cuda_stream *next;
+    void *handle;
+};
+
+struct berthi_event {
+    berthi_cuda_device *owner;
+    void *handle;
+};
+
+struct berthi_cuda_device {
+    berthi_device base;
+    berthi_cuda *machine;
+    int ordinal; /* the runtime's number */
+    char name[16];
+    berthi_cuda_properties properties;
+    bool has_kernels;
+    _Atomic bool has_used_first; /* the NULL stream */
+    _Atomic bool is_lost;        /* once `failure` says why */
+    char failure[160];
+    pthread_mutex_t lock;        /* of what follows, and of becoming lost */
+    bool has_lock;
+    berthi_cuda_stream *streams;
+};
+
+/* Registered for all GPUs at once: each of them may ask for it. */
+typedef struct berthi_cuda_pin {
+    void *memory;
+    uint64_t bytes;
+    uint32_t users;
+} berthi_cuda_pin;
+
+struct berthi_cuda {
+    berth_context *context;
+    const berthi_cuda_calls *calls;
+    _Atomic bool has_hung; /* a GPU has not ended what it was busy with */
+    pthread_mutex_t pin_lock;
+    bool has_pin_lock;
+    berthi_cuda_pin *pins; /* in no order */
+    uint64_t pin_count;
+    uint64_t pin_capacity;
+    uint32_t count;
+    berthi_cuda_device *devices[BERTHI_DEVICES_LIMIT];
+};
+
+extern const berthi_device_table berthi_cuda_table;
+
+/* ------------------------------------------------------------- one call, cuda_call.c */
+
+typedef struct berthi_cuda_call {
+    berthi_cuda_device *device;
+    const berthi_cuda_calls *calls;
+    const char *what; /* "a copy" */
+    berth_error *error;
+    int found;        /* the caller's current device */
+    bool is_changed;
+    bool is_back; /* gives something back: whether the device is lost does not matter */
+} berthi_cuda_call;
+
+/* Whatever it returns, berthi_cuda_leave() follows. */
+berth_status berthi_cuda_enter(berthi_cuda_call *call, berthi_device *device,
+                               const char *what, berth_error *error);
+/* The same to give something back: also on a device that is lost; failures are noted. */
+void berthi_cuda_enter_back(berthi_cuda_call *call, berthi_device *device);
+/* Returns `status`. */
+berth_status berthi_cuda_leave(berthi_cuda_call *call, berth_status status);
+
+/* What the runtime has returned; NOT_READY is a failure here. */
+berth_status berthi_cuda_judge(const berthi_cuda_call *call, int code);
+/* DEVICE_LOST when it is. */
+berth_status berthi_cuda_check(const berthi_cuda_device *device, berth_error *error);
+/* `what` may be NULL. The first reason counts. */
+void berthi_cuda_lose(berthi_cuda_device *device, const char *what, const char *why);
+/* Until `query` says that it is over; PENDING at the deadline. */
+berth_status berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *handle),
+                              void *handle, uint64_t deadline_ns);
+
+/*
+ * Until everything in the stream is over. Where the runtime does not answer that, all of
+ * the device is waited for, and the failure told.
+ */
+berth_status berthi_cuda_drain(const berthi_cuda_call *call, void *stream);
+
+/* -------------------------------------------------------------------------- pinning */
+
+berth_status berthi_cuda_pin_add(const berthi_cuda_call *call, void *memory,
+                                 uint64_t bytes);
+void berthi_cuda_pin_remove(const berthi_cuda_call *call, void *memory, uint64_t bytes);
+/* The list; what is in it was given back before. */
+void berthi_cuda_pin_fini(berthi_cuda *machine);
+
+/* ------------------------------------------------------------------------- launches */
+
+#define BERTHI_CUDA_LAUNCHES 3u
+
+/*
+ * What a request is, in order; KERNEL_NONE where it is less. UNSUPPORTED: sizes, dtypes
+ * and addresses that no kernel takes.
+ */
+berth_status berthi_cuda_plan_launches(const berthi_request *request,
+                                       berthi_launch out[BERTHI_CUDA_LAUNCHES],
+                                       berth_error *error);
+
+#endif

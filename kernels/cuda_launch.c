@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_launch.c - operations as launches of kernels; see cuda_device.h. */
+#include <inttypes.h>
+
+#include "kernels/cuda_device.h"
+
+/*
+ * An access at an odd address ends a GPU for the whole process, so it is refused here.
+ * What is only slower than it could be the kernels see to themselves.
+ */
+static berth_status
+check_address(const char *name, const void *address, uint64_t unit, berth_error *error)
+{
+    if ((uintptr_t)address % unit == 0)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "%s at an address that is no multiple of %" PRIu64, name, unit);
+}
+
+static berth_status
+check_values(const void *values, int32_t dtype, const float *maxima, berth_error *error)
+{
+    const berth_status status =
+        check_address("values", values, dtype == BERTH_F32 ? 4 : 2, error);
+
+    return status == BERTH_OK ? check_address("maxima", maxima, sizeof *maxima, error)
+                              : status;
+}
+
+static berth_status
+plan_rows(const berthi_rows_arguments *a, berthi_launch *out, berth_error *error)
+{
+    const berth_status status = check_values(a->values, a->dtype, a->row_maximum, error);
+
+    return status == BERTH_OK ? berthi_launch_encode_rows(a, out, error) : status;
+}
+
+/* The mean in the published order, one CTA's sums or two passes, and then the codes. */
+static berth_status
+plan_double(const berthi_offset_arguments *a, berthi_launch out[BERTHI_CUDA_LAUNCHES],
+            berth_error *error)
+{
+    const berthi_mean_arguments mean = { .values = a->absmax, .count = a->count,
+                                         .partial = a->scratch };
+    const berthi_double_arguments codes = { .absmax = a->absmax, .count = a->count,
+                                            .codes = a->codes, .absmax2 = a->absmax2 };
+    berth_status status = check_values(a->absmax, BERTH_F32, a->absmax2, error);
+
+    if (status == BERTH_OK)
+        status = check_address("scratch", a->scratch, sizeof *a->scratch, error);
+    if (status == BERTH_OK)
+        status = check_address("offset", a->offset, sizeof *a->offset, error);
+    if (status == BERTH_OK && a->count == 0)
+        status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                             "double quantization of no absmax: they have no mean");
+    if (status == BERTH_OK)
+        status = berthi_launch_mean(&mean, a->offset, out, error);
+    if (status == BERTH_OK)
+        status = berthi_launch_encode_double(&codes, a->offset, &out[2], error);
+    return status;
+}
+
+berth_status
+berthi_cuda_plan_launches(const berthi_request *request,
+                          berthi_launch out[BERTHI_CUDA_LAUNCHES], berth_error *error)
+{
+    const berthi_encode_arguments *const encode = &request->arguments.encode;
+    const bool is_encode = request->operation == BERTHI_OPERATION_ENCODE_NF4
+                           || request->operation == BERTHI_OPERATION_ENCODE_FP4;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES; i++)
+        out[i].kernel = KERNEL_NONE;
+    if (is_encode)
+        status = check_values(encode->values, encode->dtype, encode->absmax, error);
+    if (status != BERTH_OK)
+        return status;
+    switch (request->operation) {
+    case BERTHI_OPERATION_ENCODE_NF4: return berthi_launch_encode_nf4(encode, out, error);
+    case BERTHI_OPERATION_ENCODE_FP4: return berthi_launch_encode_fp4(encode, out, error);
+    case BERTHI_OPERATION_ENCODE_ROWS: return plan_rows(&request->arguments.rows, out, error);
+    case BERTHI_OPERATION_ENCODE_DOUBLE:
+        return plan_double(&request->arguments.offset, out, error);
+    default:
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no kernels are operation %" PRId32, request->operation);
+    }
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_open.c - which GPUs there are and which are meant; see cuda_device.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "kernels/cuda_device.h"
+
+#define UUID_CAPACITY 41u /* GPU-8-4-4-4-12 */
+
+/* ------------------------------------------------------------------- why there are none */
+
+static berth_status
+fail_driver(const berthi_cuda_calls *calls, berth_error *error)
+{
+    const int32_t needed = calls->runtime_version;
+    int driver = 0;
+
+    if (calls->driver_version(&driver) != BERTHI_CUDA_OK)
+        (void)calls->last_error();
+    if (driver == 0)
+        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                           "no NVIDIA driver is loaded on this machine");
+    return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                       "the NVIDIA driver is too old: it is for CUDA %d.%d, and this build "
+                       "needs %" PRId32 ".%" PRId32,
+                       driver / 1000, driver % 1000 / 10, needed / 1000, needed % 1000 / 10);
+}
+
+/* At most BERTHI_DEVICES_LIMIT, and at least 1. */
+static berth_status
+count_devices(const berthi_cuda_calls *calls, uint32_t *out, berth_error *error)
+{
+    int count = 0;
+    const int code = calls->device_count(&count);
+
+    *out = 0;
+    if (code != BERTHI_CUDA_OK)
+        (void)calls->last_error();
+    if (code == BERTHI_CUDA_OLD_DRIVER)
+        return fail_driver(calls, error);
+    if (code == BERTHI_CUDA_NO_DEVICE || (code == BERTHI_CUDA_OK && count <= 0))
+        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                           "the NVIDIA driver finds no GPU that this process may use");
+    if (code != BERTHI_CUDA_OK)
+        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                           "the NVIDIA driver gives no GPUs: %s", calls->error_words(code));
+    *out = (uint32_t)berthi_min_u64((uint64_t)count, BERTHI_DEVICES_LIMIT);
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------------------- one GPU */
+
+/* Machine code runs on later devices of the same generation, PTX on all later ones. */
+static bool
+has_machine_code(const berthi_cuda_calls *calls, const berthi_cuda_properties *p)
+{
+    for (uint32_t i = 0; i < calls->architecture_count; i++) {
+        const int32_t its = calls->architectures[i];
+
+        if (its / 10 == p->major && its % 10 <= p->minor)
+            return true;
+    }
+    return false;
+}
+
+static void
+note_kernels(berthi_cuda_device *device)
+{
+    const berthi_cuda_calls *const calls = device->machine->calls;
+    const berthi_cuda_properties *const p = &device->properties;
+    const int32_t its = p->major * 10 + p->minor;
+    const bool has_code = has_machine_code(calls, p);
+    const bool has_ptx = calls->ptx != 0 && calls->ptx <= its;
+
+    device->has_kernels = has_code || has_ptx;
+    if (!has_code && has_ptx)
+        berthi_log(device->base.context, BERTH_LOG_WARNING,
+                   "%s: no kernels for sm_%" PRId32 " are built in: the driver makes them "
+                   "from PTX of sm_%" PRId32 ", which takes a while at the first operation",
+                   device->name, its, calls->ptx);
+    if (!device->has_kernels)
+        berthi_log(device->base.context, BERTH_LOG_WARNING,
+                   "%s: no kernels for sm_%" PRId32 " are built in: it holds weights, and "
+                   "does not quantize",
+                   device->name, its);
+}
+
+static berth_status
+read_properties(const berthi_cuda_calls *calls, uint32_t ordinal,
+                berthi_cuda_properties *out, berth_error *error)
+{
+    const int code = calls->device_properties((int)ordinal, out);
+
+    if (code == BERTHI_CUDA_OK)
+        return BERTH_OK;
+    (void)calls->last_error();
+    return berthi_fail(error, BERTH_REASON_DEVICE, NULL, "cuda:%" PRIu32 ": its properties: %s",
+                       ordinal, calls->error_words(code));
+}
+
+static berth_status
+add_device(berthi_cuda *machine, uint32_t ordinal, berth_error *error)
+{
+    berthi_cuda_device *device;
+    berth_status status;
+
+    for (uint32_t i = 0; i < machine->count; i++)
+        if (machine->devices[i]->ordinal == (int)ordinal)
+            return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
+                               "cuda:%" PRIu32 " is asked for twice", ordinal);
+    device = berthi_memory_zalloc(machine->context, BERTHI_PURPOSE_OBJECT, sizeof *device);
+    if (device == NULL)
+        return berthi_fail_memory(error, "opening a GPU");
+    machine->devices[machine->count] = device;
+    device->base = (berthi_device){
+        .table = &berthi_cuda_table, .context = machine->context, .number = machine->count
+    };
+    machine->count++;
+    device->machine = machine;
+    device->ordinal = (int)ordinal;
+    snprintf(device->name, sizeof device->name, "cuda:%" PRIu32, ordinal);
+    device->has_lock = pthread_mutex_init(&device->lock, NULL) == 0;
+    if (!device->has_lock)
+        return berthi_fail_memory(error, "opening a GPU");
+    status = read_properties(machine->calls, ordinal, &device->properties, error);
+    if (status == BERTH_OK)
+        note_kernels(device);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------- words */
+
+/* A number without a sign or more digits than it needs; false: something else. */
+static bool
+is_number(const char *text, size_t length, uint32_t *out)
+{
+    *out = 0;
+    if (length == 0 || length > 4 || (text[0] == '0' && length > 1))
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        *out = *out * 10 + (uint32_t)(text[i] - '0');
+    }
+    return true;
+}
+
+static void
+format_uuid(const berthi_cuda_properties *p, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t at = 4;
+
+    memcpy(out, "GPU-", 4);
+    for (size_t i = 0; i < sizeof p->uuid; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            out[at++] = '-';
+        out[at++] = digits[p->uuid[i] >> 4];
+        out[at++] = digits[p->uuid[i] & 15];
+    }
+    out[at] = '\0';
+}
+
+/* "0000:3b:00.0", with any number of leading zeros: as the tools of the driver print it. */
+static bool
+is_address(const berthi_cuda_properties *p, const char *text, size_t length)
+{
+    char own[32];
+    const int own_length =
+        snprintf(own, sizeof own, "%" PRIx32 ":%02" PRIx32 ":%02" PRIx32 ".0",
+                 (uint32_t)p->pci_domain, (uint32_t)p->pci_bus, (uint32_t)p->pci_device);
+    size_t zeros = 0;
+
+    while (zeros + 1 < length && text[zeros] == '0' && text[zeros + 1] != ':')
+        zeros++;
+    return length - zeros == (size_t)own_length
+           && strncasecmp(text + zeros, own, length - zeros) == 0;
+}
+
+/* One by UUID or address. */
+static berth_status
+add_named(berthi_cuda *machine, uint32_t count, const char *text, size_t length,
+          berth_error *error)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        berthi_cuda_properties p;
+        char uuid[UUID_CAPACITY];
+        const berth_status status = read_properties(machine->calls, i, &p, error);
+
+        if (status != BERTH_OK)
+            return status;
+        format_uuid(&p, uuid);
+        if ((length == strlen(uuid) && strncasecmp(text, uuid, length) == 0)
+            || is_address(&p, text, length))
+            return add_device(machine, i, error);
+    }
+    return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                       "none of the %" PRIu32 " GPUs of this machine is %.*s", count,
+                       (int)berthi_min_u64(length, UUID_CAPACITY), text);
+}
+
+static berth_status
+add_all(berthi_cuda *machine, uint32_t count, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = add_device(machine, i, error);
+    return status;
+}
+
+/* What looks like a UUID or an address, which no other word does. */
+static bool
+is_name(const char *text, size_t length)
+{
+    const size_t prefix = strlen("GPU-");
+
+    for (size_t i = 0; i < length; i++)
+        if (strchr("0123456789abcdefABCDEFGPU-:.", text[i]) == NULL)
+            return false;
+    return (length > prefix && strncmp(text, "GPU-", prefix) == 0)
+           || (memchr(text, ':', length) != NULL && memchr(text, '.', length) != NULL);
+}
+
+static berth_status
+add_word(berthi_cuda *machine, uint32_t count, const char *word, size_t length,
+         berth_error *error)
+{
+    const size_t prefix = strlen("cuda:");
+    const bool is_prefixed = length >= prefix && strncmp(word, "cuda:", prefix) == 0;
+    const char *const text = is_prefixed ? word + prefix : word;
+    const size_t rest = is_prefixed ? length - prefix : length;
+    uint32_t number;
+
+    if (length == strlen("cuda") && strncmp(word, "cuda", length) == 0)
+        return add_all(machine, count, error);
+    if (is_prefixed && is_number(text, rest, &number)) {
+        if (number < count)
+            return add_device(machine, number, error);
+        return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
+                           "cuda:%" PRIu32 ": this machine has %" PRIu32 " GPU%s", number,
+                           count, count == 1 ? "" : "s");
+    }
+    if (is_name(text, rest))
+        return add_named(machine, count, text, rest, error);
+    return berthi_words_refuse(error, word, length,
+                               "is none of cuda, cuda:0, GPU-UUID and cuda:0000:3b:00.0");
+}
+
+static berth_status
+add_words(berthi_cuda *machine, uint32_t count, const char *words, berth_error *error)
+{
+    berth_status status;
+    size_t length;
+
+    do {
+        length = strcspn(words, ";");
+        status = add_word(machine, count, words, length, error);
+        words += length + 1;
+    } while (status == BERTH_OK && words[-1] == ';');
+    return status;
+}
+
+/* ----------------------------------------------------------------------- opening, closing */
+
+berth_status
+berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const char *words,
+                 berthi_cuda **out, berth_error *error)
+{
+    berthi_cuda *const machine =
+        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *machine);
+    berth_status status;
+    uint32_t count;
+
+    *out = NULL;
+    if (machine == NULL)
+        return berthi_fail_memory(error, "opening GPUs");
+    machine->context = context;
+    machine->calls = calls;
+    machine->has_pin_lock = pthread_mutex_init(&machine->pin_lock, NULL) == 0;
+    status = machine->has_pin_lock ? count_devices(calls, &count, error)
+                                   : berthi_fail_memory(error, "opening GPUs");
+    if (status == BERTH_OK)
+        status = add_words(machine, count, words, error);
+    if (status != BERTH_OK) {
+        berthi_cuda_close(machine);
+        return status;
+    }
+    *out = machine;
+    return BERTH_OK;
+}
+
+/* Streams that nobody has given back are the runtime's still; what berth knows of them ends. */
+static void
+close_device(berthi_cuda_device *device)
+{
+    while (device->streams != NULL) {
+        berthi_cuda_stream *const stream = device->streams;
+
+        device->streams = stream->next;
+        berthi_memory_free(device->base.context, BERTHI_PURPOSE_OBJECT, stream,
+                           sizeof *stream);
+    }
+    if (device->has_lock)
+        pthread_mutex_destroy(&device->lock);
+    berthi_memory_free(device->base.context, BERTHI_PURPOSE_OBJECT, device, sizeof *device);
+}
+
+void
+berthi_cuda_close(berthi_cuda *machine)
+{
+    if (machine == NULL)
+        return;
+    for (uint32_t i = 0; i < machine->count; i++)
+        close_device(machine->devices[i]);
+    berthi_cuda_pin_fini(machine);
+    if (machine->has_pin_lock)
+        pthread_mutex_destroy(&machine->pin_lock);
+    berthi_memory_free(machine->context, BERTHI_PURPOSE_OBJECT, machine, sizeof *machine);
+}
+
+uint32_t
+berthi_cuda_count(const berthi_cuda *machine)
+{
+    return machine->count;
+}
+
+berthi_device *
+berthi_cuda_at(berthi_cuda *machine, uint32_t number)
+{
+    return &machine->devices[number]->base;
+}

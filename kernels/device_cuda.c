@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_cuda.c - GPUs by the CUDA runtime: the calls; see cuda_device.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda_device.h"
+#include "kernels/digest.h"
+#include "kernels/sys.h"
+
+/* What a digest brings to the host at once. */
+#define DIGEST_BYTES (UINT64_C(1) << 20)
+
+static berthi_cuda_device *
+cuda_of(berthi_device *device)
+{
+    return (berthi_cuda_device *)device;
+}
+
+/* What is about to be put into the device's first stream is waited for at the end. */
+static void
+note_stream(const berthi_cuda_call *call, const berthi_stream *stream)
+{
+    if (stream == NULL)
+        atomic_store(&call->device->has_used_first, true);
+}
+
+/* -------------------------------------------------------------------- properties */
+
+static void
+cuda_describe(berthi_device *device, berthi_device_properties *out)
+{
+    berthi_cuda_device *const d = cuda_of(device);
+    const berthi_cuda_properties *const p = &d->properties;
+    uint64_t total;
+    berthi_cuda_call call;
+    berth_status status;
+
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", d->name);
+    snprintf(out->description, sizeof out->description,
+             "%.56s, sm_%" PRId32 "%" PRId32 ", %04" PRIx32 ":%02" PRIx32 ":%02" PRIx32 ".0",
+             p->name, p->major, p->minor, (uint32_t)p->pci_domain, (uint32_t)p->pci_bus,
+             (uint32_t)p->pci_device);
+    out->memory_bytes = p->memory_bytes;
+    out->numa_node = p->numa_node;
+    status = berthi_cuda_enter(&call, device, "asking for free memory", NULL);
+    if (status == BERTH_OK)
+        status = berthi_cuda_judge(&call,
+                                   call.calls->memory_info(&out->free_bytes, &total));
+    if (berthi_cuda_leave(&call, status) != BERTH_OK)
+        out->free_bytes = UINT64_MAX;
+}
+
+static uint64_t
+cuda_now_ns(berthi_device *device)
+{
+    (void)device;
+    return berthi_sys_now_ns();
+}
+
+/* ------------------------------------------------------------------------ memory */
+
+static berth_status
+fail_room(const berthi_cuda_call *call, uint64_t bytes)
+{
+    berthi_about about = { .has = BERTH_HAS_EXPECTED | BERTH_HAS_BYTES, .expected = bytes };
+    uint64_t total;
+
+    (void)call->calls->last_error();
+    if (call->calls->memory_info(&about.actual, &total) != BERTHI_CUDA_OK) {
+        (void)call->calls->last_error();
+        return berthi_fail(call->error, BERTH_REASON_NO_FIT, &about,
+                           "%s: %" PRIu64 " bytes wanted, which it does not have",
+                           call->device->name, bytes);
+    }
+    about.has |= BERTH_HAS_ACTUAL;
+    return berthi_fail(call->error, BERTH_REASON_NO_FIT, &about,
+                       "%s: %" PRIu64 " bytes wanted, %" PRIu64 " free", call->device->name,
+                       bytes, about.actual);
+}
+
+static berth_status
+cuda_alloc(berthi_device *device, uint64_t bytes, void **out, berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "an allocation", error);
+    void *memory = NULL;
+
+    if (status == BERTH_OK) {
+        const int code = call.calls->alloc(&memory, berthi_max_u64(bytes, 1));
+
+        status = code == BERTHI_CUDA_NO_MEMORY ? fail_room(&call, bytes)
+                                               : berthi_cuda_judge(&call, code);
+    }
+    *out = status == BERTH_OK ? memory : NULL;
+    return berthi_cuda_leave(&call, status);
+}
+
+/* The runtime waits for all that is under way: not for what hangs. */
+static void
+cuda_free(berthi_device *device, void *memory, uint64_t bytes)
+{
+    berthi_cuda_call call;
+
+    (void)bytes;
+    if (memory == NULL || atomic_load(&cuda_of(device)->machine->has_hung))
+        return;
+    berthi_cuda_enter_back(&call, device);
+    (void)berthi_cuda_judge(&call, call.calls->free(memory));
+    berthi_cuda_leave(&call, BERTH_OK);
+}
+
+static berth_status
+cuda_pin(berthi_device *device, void *memory, uint64_t bytes, berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "pinning memory", error);
+
+    if (status == BERTH_OK)
+        status = berthi_cuda_pin_add(&call, memory, bytes);
+    return berthi_cuda_leave(&call, status);
+}
+
+static void
+cuda_unpin(berthi_device *device, void *memory, uint64_t bytes)
+{
+    berthi_cuda_call call;
+
+    berthi_cuda_enter_back(&call, device);
+    berthi_cuda_pin_remove(&call, memory, bytes);
+    berthi_cuda_leave(&call, BERTH_OK);
+}
+
+/* ------------------------------------------------------------- streams and events */
+
+static berth_status
+cuda_stream_create(berthi_device *device, berthi_stream **out, berth_error *error)
+{
+    berthi_cuda_device *const d = cuda_of(device);
+    berthi_cuda_stream *const stream =
+        berthi_memory_zalloc(device->context, BERTHI_PURPOSE_OBJECT, sizeof *stream);
+    berthi_cuda_call call;
+    berth_status status;
+
+    *out = NULL;
+    if (stream == NULL)
+        return berthi_fail_memory(error, "making a stream");
+    status = berthi_cuda_enter(&call, device, "making a stream", error);
+    if (status == BERTH_OK)
+        status = berthi_cuda_judge(&call, call.calls->stream_create(&stream->handle));
+    if (berthi_cuda_leave(&call, status) != BERTH_OK) {
+        berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, stream, sizeof *stream);
+        return status;
+    }
+    pthread_mutex_lock(&d->lock);
+    stream->next = d->streams;
+    d->streams = stream;
+    pthread_mutex_unlock(&d->lock);
+    *out = stream->handle;
+    return BERTH_OK;
+}
+
+/* Out of the device's list; NULL: it is not one of berth's. */
+static berthi_cuda_stream *
+take_stream(berthi_cuda_device *device, const void *handle)
+{
+    berthi_cuda_stream *found = NULL;
+
+    pthread_mutex_lock(&device->lock);
+    for (berthi_cuda_stream **at = &device->streams; *at != NULL; at = &(*at)->next)
+        if ((*at)->handle == handle) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    pthread_mutex_unlock(&device->lock);
+    return found;
+}
+
+/* Of a device that is lost nothing is waited for: stop() has done that, or it has failed. */
+static void
+cuda_stream_destroy(berthi_device *device, berthi_stream *stream)
+{
+    berthi_cuda_device *const d = cuda_of(device);
+    berthi_cuda_stream *const its = stream != NULL ? take_stream(d, stream) : NULL;
+    berthi_cuda_call call;
+
+    if (its == NULL)
+        return;
+    berthi_cuda_enter_back(&call, device);
+    call.is_back = false; /* given up, it is not waited for any more */
+    if (!atomic_load(&d->is_lost))
+        (void)berthi_cuda_drain(&call, its->handle);
+    (void)berthi_cuda_judge(&call, call.calls->stream_destroy(its->handle));
+    berthi_cuda_leave(&call, BERTH_OK);
+    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, its, sizeof *its);
+}
+
+static berth_status
+cuda_event_create(berthi_device *device, berthi_event **out, berth_error *error)
+{
+    berthi_event *const event =
+        berthi_memory_zalloc(device->context, BERTHI_PURPOSE_OBJECT, sizeof *event);
+    berthi_cuda_call call;
+    berth_status status;
+
+    *out = NULL;
+    if (event == NULL)
+        return berthi_fail_memory(error, "making an event");
+    event->owner = cuda_of(device);
+    status = berthi_cuda_enter(&call, device, "making an event", error);
+    if (status == BERTH_OK)
+        status = berthi_cuda_judge(&call, call.calls->event_create(&event->handle));
+    if (berthi_cuda_leave(&call, status) != BERTH_OK) {
+        berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, event, sizeof *event);
+        return status;
+    }
+    *out = event;
+    return BERTH_OK;
+}
+
+static void
+cuda_event_destroy(berthi_device *device, berthi_event *event)
+{
+    berthi_cuda_call call;
+
+    if (event == NULL)
+        return;
+    berthi_cuda_enter_back(&call, &event->owner->base);
+    (void)berthi_cuda_judge(&call, call.calls->event_destroy(event->handle));
+    berthi_cuda_leave(&call, BERTH_OK);
+    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, event, sizeof *event);
+}
+
+static berth_status
+cuda_record(berthi_device *device, berthi_event *event, berthi_stream *stream,
+            berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "recording an event", error);
+
+    if (status == BERTH_OK)
+        status =
+            berthi_cuda_judge(&call, call.calls->event_record(event->handle, stream));
+    return berthi_cuda_leave(&call, status);
+}
+
+/*
+ * The event may be another device's: what that one died of is its failure, not this one's.
+ * A device that is lost itself says so at its next call.
+ */
+static berth_status
+cuda_wait(berthi_device *device, berthi_stream *stream, berthi_event *event,
+          berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "waiting for an event", error);
+
+    if (status == BERTH_OK)
+        status = berthi_cuda_check(event->owner, error);
+    if (status == BERTH_OK) {
+        const int code = call.calls->stream_wait(stream, event->handle);
+
+        call.device = event->owner;
+        status = berthi_cuda_judge(&call, code);
+        call.device = cuda_of(device);
+    }
+    return berthi_cuda_leave(&call, status);
+}
+
+static berth_status
+poll_event(berthi_device *device, const berthi_event *event, uint64_t deadline_ns,
+           berth_error *error)
+{
+    const berthi_cuda_call call = { .device = event->owner,
+                                    .calls = event->owner->machine->calls,
+                                    .what = "waiting for an event",
+                                    .error = error };
+    berth_status status = berthi_cuda_check(cuda_of(device), error);
+
+    if (status == BERTH_OK)
+        status = berthi_cuda_check(event->owner, error);
+    if (status == BERTH_OK)
+        status = berthi_cuda_poll(&call, call.calls->event_query, event->handle,
+                                  deadline_ns);
+    return status;
+}
+
+static berth_status
+cuda_query(berthi_device *device, berthi_event *event, bool *out_is_past,
+           berth_error *error)
+{
+    const berth_status status = poll_event(device, event, 0, error);
+
+    *out_is_past = status == BERTH_OK;
+    return status == BERTH_PENDING ? BERTH_OK : status;
+}
+
+static berth_status
+cuda_await(berthi_device *device, berthi_event *event, uint64_t deadline_ns,
+           berth_error *error)
+{
+    return poll_event(device, event, deadline_ns, error);
+}
+
+/* -------------------------------------------------------------------------- work */
+
+/*
+ * Whether the runtime has read or written the host side when it returns depends on the
+ * driver and the machine, so what is not pinned is waited for; also when the copy has
+ * failed, since nobody knows how far it has come.
+ */
+static berth_status
+copy_unpinned(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream *stream)
+{
+    const int code =
+        call->calls->copy(copy->to, copy->from, copy->bytes, copy->kind, stream);
+    const berth_status asked = berthi_cuda_judge(call, code);
+    berthi_cuda_call quiet = *call;
+    berth_status done;
+
+    if (asked != BERTH_OK)
+        quiet.error = NULL; /* the first failure is the one to be told */
+    done = berthi_cuda_drain(&quiet, stream);
+    return asked != BERTH_OK ? asked : done;
+}
+
+static berth_status
+cuda_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
+          berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "a copy", error);
+
+    if (status == BERTH_OK && copy->bytes > 0) {
+        note_stream(&call, stream);
+        if (!copy->is_pinned && copy->kind != BERTHI_COPY_WITHIN)
+            status = copy_unpinned(&call, copy, stream);
+        else
+            status = berthi_cuda_judge(&call, call.calls->copy(copy->to, copy->from,
+                                                               copy->bytes, copy->kind,
+                                                               stream));
+    }
+    return berthi_cuda_leave(&call, status);
+}
+
+static berth_status
+cuda_clear(berthi_device *device, void *memory, uint64_t bytes, berthi_stream *stream,
+           berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "zeroing memory", error);
+
+    if (status == BERTH_OK && bytes > 0) {
+        note_stream(&call, stream);
+        status = berthi_cuda_judge(&call, call.calls->clear(memory, bytes, stream));
+    }
+    return berthi_cuda_leave(&call, status);
+}
+
+static bool
+cuda_has_operation(const berthi_device *device, int32_t operation)
+{
+    if (operation == BERTHI_OPERATION_CALL)
+        return true;
+    return berthi_operation_is_known(operation)
+           && ((const berthi_cuda_device *)device)->has_kernels;
+}
+
+static berth_status
+launch_all(const berthi_cuda_call *call, const berthi_request *request,
+           berthi_stream *stream)
+{
+    berthi_launch launches[BERTHI_CUDA_LAUNCHES];
+    berth_status status;
+
+    if (!call->device->has_kernels)
+        return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "%s: no kernels for sm_%" PRId32 "%" PRId32 " are built in",
+                           call->device->name, call->device->properties.major,
+                           call->device->properties.minor);
+    status = berthi_cuda_plan_launches(request, launches, call->error);
+    for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES && status == BERTH_OK; i++)
+        if (launches[i].kernel != KERNEL_NONE)
+            status = berthi_cuda_judge(call, call->calls->launch(&launches[i], stream));
+    return status;
+}
+
+static berth_status
+cuda_launch(berthi_device *device, const berthi_request *request, berthi_stream *stream,
+            berth_error *error)
+{
+    const berthi_call_arguments *const its = &request->arguments.call;
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "an operation", error);
+
+    if (status == BERTH_OK && !berthi_operation_is_known(request->operation))
+        status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                             "%s: has no operation %" PRId32, call.device->name,
+                             request->operation);
+    if (status == BERTH_OK) {
+        note_stream(&call, stream);
+        status = request->operation == BERTHI_OPERATION_CALL
+                     ? berthi_cuda_judge(&call,
+                                         call.calls->call(its->call, its->user, stream))
+                     : launch_all(&call, request, stream);
+    }
+    return berthi_cuda_leave(&call, status);
+}
+
+/* ------------------------------------------------------------------------- digests */
+
+static berth_status
+digest_pieces(const berthi_cuda_call *call, const uint8_t *memory, uint64_t bytes,
+              uint8_t *piece, uint32_t *crc)
+{
+    berth_status status = berthi_cuda_judge(call, call->calls->synchronize());
+
+    for (uint64_t at = 0; at < bytes && status == BERTH_OK; at += DIGEST_BYTES) {
+        const berthi_copy copy = { .kind = BERTHI_COPY_TO_HOST,
+                                   .to = piece,
+                                   .from = memory + at,
+                                   .bytes = berthi_min_u64(DIGEST_BYTES, bytes - at) };
+
+        status = copy_unpinned(call, &copy, NULL);
+        if (status == BERTH_OK)
+            *crc = berthi_digest_crc32(*crc, piece, (size_t)copy.bytes);
+    }
+    return status;
+}
+
+static berth_status
+cuda_digest(berthi_device *device, const void *memory, uint64_t bytes, uint32_t *out_crc,
+            berth_error *error)
+{
+    uint8_t *const piece =
+        berthi_memory_alloc(device->context, BERTHI_PURPOSE_OBJECT, DIGEST_BYTES);
+    uint32_t crc = 0;
+    berthi_cuda_call call;
+    berth_status status;
+
+    *out_crc = 0;
+    if (piece == NULL)
+        return berthi_fail_memory(error, "bringing bytes of a device to the host");
+    status = berthi_cuda_enter(&call, device, "a digest", error);
+    if (status == BERTH_OK)
+        status = digest_pieces(&call, memory, bytes, piece, &crc);
+    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, piece, DIGEST_BYTES);
+    if (status == BERTH_OK)
+        *out_crc = crc;
+    return berthi_cuda_leave(&call, status);
+}
+
+/* ------------------------------------------------------------------------- giving up */
+
+/* It is over, or will never be: a GPU that has ended does nothing any more. */
+static bool
+has_ended(const berthi_cuda_call *call, void *stream, uint64_t deadline_ns)
+{
+    berthi_cuda_call its = *call;
+    berth_error error;
+    berth_status status;
+
+    its.error = &error;
+    status = berthi_cuda_poll(&its, call->calls->stream_query, stream, deadline_ns);
+    return status == BERTH_OK
+           || (status != BERTH_PENDING && error.reason == BERTH_REASON_DEVICE_LOST);
+}
+
+static void
+cuda_stop(berthi_device *device)
+{
+    const uint64_t deadline_ns = berthi_sys_now_ns() + BERTHI_CUDA_PATIENCE_NS;
+    berthi_cuda_device *const d = cuda_of(device);
+    bool is_over = true;
+    berthi_cuda_call call;
+
+    berthi_cuda_lose(d, NULL, "the device has been given up");
+    berthi_cuda_enter_back(&call, device);
+    if (atomic_load(&d->has_used_first))
+        is_over = has_ended(&call, NULL, deadline_ns);
+    pthread_mutex_lock(&d->lock);
+    for (berthi_cuda_stream *s = d->streams; s != NULL && is_over; s = s->next)
+        is_over = has_ended(&call, s->handle, deadline_ns);
+    pthread_mutex_unlock(&d->lock);
+    berthi_cuda_leave(&call, BERTH_OK);
+    if (!is_over)
+        atomic_store(&d->machine->has_hung, true);
+}
+
+const berthi_device_table berthi_cuda_table = {
+    .kind = "cuda",
+    .describe = cuda_describe,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .query = cuda_query,
+    .await = cuda_await,
+    .copy = cuda_copy,
+    .clear = cuda_clear,
+    .has_operation = cuda_has_operation,
+    .launch = cuda_launch,
+    .digest = cuda_digest,
+    .stop = cuda_stop,
+    .now_ns = cuda_now_ns,
+};

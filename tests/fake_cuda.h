@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_cuda.h - the CUDA runtime's calls without a GPU: device memory is malloc's, kernels
+ * are run by the lanes of simt.h.
+ *
+ * Work of a stream is done when somebody asks for a stream, an event or the device, a
+ * piece at each question; or at once. What the runtime leaves open goes against the
+ * caller: copies read and write host memory late, also what is not pinned, streams take
+ * turns, a failing call may have done half of its work, and NOT_READY stays behind as the
+ * thread's last error. What is given back is gone, whatever the call returns.
+ */
+#ifndef BERTH_TESTS_FAKE_CUDA_H
+#define BERTH_TESTS_FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/cuda_calls.h"
+
+#define FAKE_CUDA_GPUS 4u
+
+typedef struct fake_cuda_machine {
+    uint32_t count;         /* of GPUs; 0: the driver finds none */
+    int driver;             /* 13000; 0: there is none */
+    int architecture;       /* 90 */
+    uint64_t memory_bytes;  /* of each */
+    bool is_late;
+} fake_cuda_machine;
+
+/* Forgets everything: machine, failures, what was never given back. */
+void fake_cuda_begin(const fake_cuda_machine *machine);
+void fake_cuda_end(void);
+/* Built for sm_80 and sm_90, with PTX of 90. */
+const berthi_cuda_calls *fake_cuda_calls(void);
+
+/*
+ * The `nth` call from now returns `code` (0 = the next); `is_persistent`: all later ones,
+ * too, and no work is done any more. Errors that end a GPU end the current one for good.
+ */
+void fake_cuda_fail(uint64_t nth, int code, bool is_persistent);
+/* A call of set_device() that fails has set it all the same. */
+void fake_cuda_fail_half(bool is_half);
+void fake_cuda_disarm(void);
+uint64_t fake_cuda_called(void);   /* since begin, fail or disarm */
+uint64_t fake_cuda_failures(void); /* the same: calls that were made to fail */
+/* Nothing that streams were asked for is done any more. */
+void fake_cuda_hang(bool is_hung);
+/* Of work that is done late: the next kernel ends its GPU with `code`. */
+void fake_cuda_fail_kernel(int code);
+/* What this thread finds as its last error. */
+void fake_cuda_leave_error(int code);
+int fake_cuda_error_left(void);
+int fake_cuda_current(void);
+void fake_cuda_make_current(int device);
+
+/* What is there now, and what has been done. */
+typedef struct fake_cuda_books {
+    uint64_t allocations;
+    uint64_t pins;
+    uint64_t streams;
+    uint64_t events;
+    uint64_t launches;  /* of kernels that were run */
+    uint64_t under_way; /* pieces of work */
+    uint64_t misuses;   /* of memory and handles that are not there */
+    uint64_t switches;  /* of the current device */
+} fake_cuda_books;
+
+fake_cuda_books fake_cuda_read(void);
+/* A stream that the caller has made without berth, of GPU 0. */
+void *fake_cuda_stream(void);
+bool fake_cuda_is_pinned(const void *memory);
+
+#endif

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_faults.c - GPUs that fail: lost, hung, and every call of the runtime in turn. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "kernels/cuda_device.h"
+#include "kernels/sys.h"
+#include "tests/fake_cuda.h"
+#include "tests/fault.h"
+#include "tests/rig.h"
+#include "tests/simt.h"
+#include "tests/t.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define LEAST_INJECTIONS 2000u
+#define SLAB_BYTES UINT64_C(65536)
+
+static const fake_cuda_machine late = { .count = 2, .driver = 13000, .architecture = 90,
+                                        .memory_bytes = 8 * MIB, .is_late = true };
+
+static void
+check_books(void)
+{
+    const fake_cuda_books books = fake_cuda_read();
+
+    CHECK_EQ(books.allocations, 0);
+    CHECK_EQ(books.pins, 0);
+    CHECK_EQ(books.streams, 0);
+    CHECK_EQ(books.events, 0);
+    CHECK_EQ(books.misuses, 0);
+    CHECK_EQ(fake_cuda_error_left(), 0);
+}
+
+/* ------------------------------------------------------------------------------ lost */
+
+static const char died[] =
+    "cuda:0: waiting for an event: an illegal memory access was encountered";
+
+/* Every call says so, and none asks the runtime. */
+static void
+check_lost(const rig *r, void *memory, uint8_t *host, berthi_event *event)
+{
+    const berthi_device_table *const t = r->device->table;
+    const berthi_copy c = { .kind = BERTHI_COPY_TO_DEVICE, .to = memory, .from = host,
+                            .bytes = 256 };
+    const berthi_request request = { .operation = BERTHI_OPERATION_CALL };
+    const uint64_t called = fake_cuda_called();
+    berthi_device_properties p;
+    berthi_stream *stream = (berthi_stream *)memory;
+    berthi_event *other = event;
+    void *more = memory;
+    bool past = true;
+    uint32_t crc = 1;
+    berth_error e;
+
+    berthi_error_clear(&e);
+    CHECK_EQ(t->alloc(r->device, 1, &more, &e), BERTH_ENODEV);
+    CHECK(more == NULL);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+    CHECK_STR(e.message, died);
+    CHECK_EQ(t->pin(r->device, host, 4096, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->stream_create(r->device, &stream, NULL), BERTH_ENODEV);
+    CHECK(stream == NULL);
+    CHECK_EQ(t->event_create(r->device, &other, NULL), BERTH_ENODEV);
+    CHECK(other == NULL);
+    CHECK_EQ(t->record(r->device, event, NULL, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->wait(r->device, NULL, event, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->query(r->device, event, &past, NULL), BERTH_ENODEV);
+    CHECK(!past);
+    CHECK_EQ(t->await(r->device, event, UINT64_MAX, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->copy(r->device, &c, NULL, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->clear(r->device, memory, 1, NULL, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->launch(r->device, &request, NULL, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->digest(r->device, memory, 1, &crc, &e), BERTH_ENODEV);
+    CHECK_EQ(crc, 0);
+    CHECK_STR(e.message, died);
+    t->describe(r->device, &p);
+    CHECK_STR(p.name, "cuda:0");
+    CHECK_EQ(p.free_bytes, UINT64_MAX);
+    CHECK_EQ(fake_cuda_called(), called);
+}
+
+/* By a kernel, which is told by who waits for it. */
+static void
+kill_device(const rig *r, void *memory)
+{
+    const berthi_request request = {
+        .operation = BERTHI_OPERATION_ENCODE_NF4,
+        .arguments.encode = { .values = memory, .dtype = BERTH_F32, .block_size = 64,
+                              .count = 64, .codes = (uint8_t *)memory + 1024,
+                              .absmax = (float *)(void *)((uint8_t *)memory + 2048) },
+    };
+
+    fake_cuda_fail_kernel(BERTHI_CUDA_ILLEGAL_ADDRESS);
+    CHECK_EQ(r->device->table->launch(r->device, &request, NULL, NULL), BERTH_OK);
+}
+
+static void
+test_lost_for_ever(void)
+{
+    berthi_device *other;
+    berthi_event *event;
+    berthi_event *of_other;
+    berthi_stream *stream;
+    uint8_t *memory[2];
+    uint8_t *host;
+    berth_error e;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    other = rig_at(&r, 1);
+    memory[0] = rig_alloc(r.device, 4096);
+    memory[1] = rig_alloc(other, 4096);
+    host = rig_pinned(&r, 4096, 1);
+    event = rig_event(r.device);
+    of_other = rig_event(other);
+    stream = rig_stream(r.device);
+    kill_device(&r, memory[0]);
+    rig_to_device(r.device, memory[0], host, 100, stream);
+    rig_record(r.device, event, NULL);
+    CHECK_EQ(r.device->table->await(r.device, event, UINT64_MAX, &e), BERTH_ENODEV);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+    CHECK_STR(e.message, died);
+    for (int i = 0; i < 2; i++)
+        check_lost(&r, memory[0], host, event);
+    /* Its event is of no use to the other one, which goes on. */
+    CHECK_EQ(other->table->wait(other, NULL, event, &e), BERTH_ENODEV);
+    CHECK_STR(e.message, died);
+    CHECK_EQ(other->table->await(other, event, UINT64_MAX, &e), BERTH_ENODEV);
+    CHECK_STR(e.message, died);
+    rig_to_device(other, memory[1], host, 100, NULL);
+    rig_record(other, of_other, NULL);
+    rig_await(other, of_other);
+    CHECK_EQ(memory[1][99], 1);
+    r.device->table->stream_destroy(r.device, stream);
+    r.device->table->event_destroy(r.device, event);
+    other->table->event_destroy(other, of_other);
+    rig_unpinned(&r, host, 4096);
+    r.device->table->free(r.device, memory[0], 4096);
+    other->table->free(other, memory[1], 4096);
+    rig_close(&r);
+    check_books();
+    CHECK_EQ(fake_cuda_current(), 0);
+    fake_cuda_end();
+}
+
+/* The other device is the first to hear of it, and does not take it for its own end. */
+static void
+test_blamed_on_the_owner(void)
+{
+    berthi_device *other;
+    berthi_event *event;
+    uint8_t *memory;
+    berth_error e;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    other = rig_at(&r, 1);
+    memory = rig_alloc(r.device, 4096);
+    event = rig_event(r.device);
+    kill_device(&r, memory);
+    rig_record(r.device, event, NULL);
+    while (fake_cuda_read().under_way > 0)
+        (void)fake_cuda_calls()->event_query(event->handle);
+    fake_cuda_leave_error(0);
+    CHECK_EQ(other->table->wait(other, NULL, event, &e), BERTH_ENODEV);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+    CHECK_STR(e.message, died);
+    rig_sync(other, NULL);
+    CHECK_EQ(r.device->table->clear(r.device, memory, 1, NULL, &e), BERTH_ENODEV);
+    CHECK_STR(e.message, died);
+    r.device->table->event_destroy(r.device, event);
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    check_books();
+    fake_cuda_end();
+}
+
+/* Failures that end nothing are told once; the next call goes on. */
+static void
+test_other_failures(void)
+{
+    static const struct {
+        int code;
+        berth_reason reason;
+    } failures[] = { { 1, BERTH_REASON_DEVICE },
+                     { BERTHI_CUDA_NO_MEMORY, BERTH_REASON_NO_MEMORY },
+                     { BERTHI_CUDA_NO_IMAGE, BERTH_REASON_UNSUPPORTED },
+                     { BERTHI_CUDA_NO_FUNCTION, BERTH_REASON_UNSUPPORTED },
+                     { BERTHI_CUDA_INVALID_PTX, BERTH_REASON_UNSUPPORTED },
+                     { BERTHI_CUDA_NO_COMPILER, BERTH_REASON_UNSUPPORTED },
+                     { BERTHI_CUDA_OLD_PTX_COMPILER, BERTH_REASON_UNSUPPORTED },
+                     { BERTHI_CUDA_NO_COMPILING, BERTH_REASON_UNSUPPORTED },
+                     { BERTHI_CUDA_UNSUPPORTED, BERTH_REASON_UNSUPPORTED },
+                     { 999, BERTH_REASON_DEVICE } };
+    berthi_event *event;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        berth_error e;
+
+        berthi_error_clear(&e);
+        fake_cuda_fail(1, failures[i].code, false);
+        CHECK_EQ(r.device->table->event_create(r.device, &event, &e),
+                 berthi_reason_status((int32_t)failures[i].reason));
+        CHECK(event == NULL);
+        CHECK_EQ(e.reason, failures[i].reason);
+        CHECK_CONTAINS(e.message, "cuda:0: making an event: ");
+        rig_sync(r.device, NULL);
+    }
+    rig_close(&r);
+    check_books();
+    fake_cuda_end();
+}
+
+/* --------------------------------------------------------------------------- hanging */
+
+typedef struct waiter {
+    berthi_device *device;
+    berthi_event *event;
+    berth_status status;
+    berth_error error;
+} waiter;
+
+static void *
+await_event(void *user)
+{
+    waiter *const w = user;
+
+    w->status = w->device->table->await(w->device, w->event, UINT64_MAX, &w->error);
+    return NULL;
+}
+
+/* Whoever waits for what hangs is told; what it may still touch is left alone for good. */
+static void
+test_stopped_while_it_hangs(void)
+{
+    berthi_stream *stream;
+    uint8_t *memory;
+    uint8_t *host;
+    uint64_t begin_ns;
+    pthread_t thread;
+    waiter w;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    memory = rig_alloc(r.device, 4096);
+    host = rig_pinned(&r, 4096, 1);
+    stream = rig_stream(r.device);
+    w = (waiter){ .device = r.device, .event = rig_event(r.device) };
+    fake_cuda_hang(true);
+    rig_to_device(r.device, memory, host, 100, stream);
+    rig_record(r.device, w.event, stream);
+    CHECK_EQ(r.device->table->await(r.device, w.event, berthi_sys_now_ns() + 1000000, NULL),
+             BERTH_PENDING);
+    T_REQUIRE(pthread_create(&thread, NULL, await_event, &w) == 0);
+    begin_ns = berthi_sys_now_ns();
+    berthi_devices_stop(r.devices);
+    CHECK_GE(berthi_sys_now_ns() - begin_ns, BERTHI_CUDA_PATIENCE_NS);
+    pthread_join(thread, NULL);
+    CHECK_EQ(w.status, BERTH_ENODEV);
+    CHECK_EQ(w.error.reason, BERTH_REASON_DEVICE_LOST);
+    CHECK_STR(w.error.message, "cuda:0: the device has been given up");
+    r.device->table->event_destroy(r.device, w.event);
+    r.device->table->stream_destroy(r.device, stream);
+    rig_unpinned(&r, host, 4096);
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    CHECK_EQ(fake_cuda_read().allocations, 1);
+    CHECK_EQ(fake_cuda_read().pins, 1);
+    CHECK_EQ(fake_cuda_read().streams, 0);
+    CHECK_EQ(fake_cuda_read().events, 0);
+    CHECK_EQ(fake_cuda_read().misuses, 0);
+    fake_cuda_end();
+}
+
+/* What is only late is waited for, in the first stream, too. */
+static void
+test_stopped_while_busy(void)
+{
+    berthi_stream *stream;
+    uint8_t *memory;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:1"));
+    memory = rig_alloc(r.device, 4096);
+    stream = rig_stream(r.device);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(r.device->table->clear(r.device, memory, 8, stream, NULL), BERTH_OK);
+        CHECK_EQ(r.device->table->clear(r.device, memory + 8, 8, NULL, NULL), BERTH_OK);
+    }
+    berthi_devices_stop(r.devices);
+    CHECK_EQ(fake_cuda_read().under_way, 0);
+    r.device->table->stream_destroy(r.device, stream);
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    check_books();
+    CHECK_EQ(fake_cuda_current(), 0);
+    fake_cuda_end();
+}
+
+/* ---------------------------------------------------------------- every call in turn */
+
+typedef struct scene {
+    berthi_device *device;
+    berthi_stream *stream;
+    berthi_event *event;
+    uint8_t *memory;
+    uint8_t *host; /* a page, the same for both */
+    uint64_t page;
+    bool is_pinned;
+} scene;
+
+static berth_status
+set_up(scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    void *memory;
+    berth_status status = t->alloc(s->device, SLAB_BYTES, &memory, error);
+
+    s->memory = memory;
+    CHECK_EQ(memory == NULL, status != BERTH_OK);
+    if (status == BERTH_OK)
+        status = t->pin(s->device, s->host, s->page, error);
+    s->is_pinned = status == BERTH_OK;
+    if (status == BERTH_OK)
+        status = t->stream_create(s->device, &s->stream, error);
+    CHECK_EQ(s->stream == NULL, status != BERTH_OK);
+    if (status == BERTH_OK)
+        status = t->event_create(s->device, &s->event, error);
+    CHECK_EQ(s->event == NULL, status != BERTH_OK);
+    return status;
+}
+
+static berth_status
+move_bytes(const scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    const berthi_copy pinned = { .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = true,
+                                 .to = s->memory, .from = s->host, .bytes = 1024 };
+    const berthi_copy unpinned = { .kind = BERTHI_COPY_TO_DEVICE, .to = s->memory + 1024,
+                                   .from = s->host, .bytes = 64 };
+    const berthi_copy within = { .kind = BERTHI_COPY_WITHIN, .to = s->memory + 2048,
+                                 .from = s->memory, .bytes = 64 };
+    berth_status status = t->copy(s->device, &pinned, s->stream, error);
+
+    if (status == BERTH_OK)
+        status = t->copy(s->device, &unpinned, s->stream, error);
+    if (status == BERTH_OK)
+        status = t->copy(s->device, &within, s->stream, error);
+    if (status == BERTH_OK)
+        status = t->clear(s->device, s->memory + 4096, 4096, NULL, error);
+    return status;
+}
+
+static void
+do_nothing(void *user)
+{
+    (void)user;
+}
+
+static berth_status
+compute(const scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    float *const floats = (float *)(void *)(s->memory + 8192);
+    const berthi_request call = { .operation = BERTHI_OPERATION_CALL,
+                                  .arguments.call.call = do_nothing };
+    const berthi_request rows = {
+        .operation = BERTHI_OPERATION_ENCODE_ROWS,
+        .arguments.rows = { .values = s->memory, .dtype = BERTH_F32, .rows = 1, .columns = 64,
+                            .codes = (int8_t *)s->memory + 4096, .row_maximum = floats },
+    };
+    const berthi_request twice = {
+        .operation = BERTHI_OPERATION_ENCODE_DOUBLE,
+        .arguments.offset = { .absmax = (float *)(void *)s->memory, .count = 16,
+                              .codes = s->memory + 4096, .absmax2 = floats,
+                              .offset = floats + 64, .scratch = floats + 128 },
+    };
+    berth_status status = t->launch(s->device, &call, s->stream, error);
+
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &rows, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &twice, s->stream, error);
+    return status;
+}
+
+static berth_status
+wait_for_all(const scene *s, const scene *other, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    const uint64_t soon = berthi_sys_now_ns() + UINT64_C(60000000000);
+    uint32_t crc = 1;
+    bool past;
+    berth_status status = t->record(s->device, s->event, s->stream, error);
+
+    if (status == BERTH_OK)
+        status = t->wait(other->device, NULL, s->event, error);
+    if (status == BERTH_OK)
+        status = t->query(s->device, s->event, &past, error);
+    if (status == BERTH_OK)
+        status = t->await(s->device, s->event, soon, error);
+    if (status == BERTH_OK)
+        status = t->digest(s->device, s->memory, 4096, &crc, error);
+    CHECK(status == BERTH_OK || crc <= 1);
+    return status;
+}
+
+static void
+clean_up(scene *s)
+{
+    const berthi_device_table *const t = s->device->table;
+
+    t->stream_destroy(s->device, s->stream);
+    t->event_destroy(s->device, s->event);
+    if (s->is_pinned)
+        t->unpin(s->device, s->host, s->page);
+    t->free(s->device, s->memory, SLAB_BYTES);
+}
+
+/* All there is, from opening to closing, on both GPUs. */
+static berth_status
+run_scene(void *user, berth_context *context, berth_error *error)
+{
+    const uint64_t page = berthi_sys_page_bytes();
+    uint8_t *const host = berthi_memory_aligned(context, BERTHI_PURPOSE_RING, page, page);
+    scene scenes[2];
+    berthi_devices *devices = NULL;
+    berth_status status;
+
+    (void)user;
+    if (host == NULL)
+        return berthi_fail_memory(error, "a page");
+    memset(host, 0, page);
+    status = berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, error);
+    CHECK_EQ(devices == NULL, status != BERTH_OK);
+    for (uint32_t i = 0; i < 2 && devices != NULL; i++) {
+        scenes[i] = (scene){ .device = berthi_devices_at(devices, i), .host = host,
+                             .page = page };
+        if (status == BERTH_OK)
+            status = set_up(&scenes[i], error);
+    }
+    for (uint32_t i = 0; i < 2 && status == BERTH_OK; i++) {
+        status = move_bytes(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = compute(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = wait_for_all(&scenes[i], &scenes[1 - i], error);
+    }
+    for (uint32_t i = 0; i < 2 && devices != NULL; i++)
+        clean_up(&scenes[i]);
+    berthi_devices_close(devices);
+    berthi_memory_free_aligned(context, BERTHI_PURPOSE_RING, host, page, page);
+    return status;
+}
+
+typedef struct tally {
+    uint64_t injections; /* runs in which a call failed */
+    uint64_t failures;   /* calls that did */
+    uint64_t survived;   /* runs that succeeded all the same */
+    uint64_t lost;       /* runs that ended with a lost device */
+} tally;
+
+/* False: no call was left to fail. */
+static bool
+has_injected(uint64_t nth, int code, bool is_persistent, bool is_half, tally *count)
+{
+    berth_memory_summary memory;
+    berth_context *context;
+    uint64_t failures;
+    berth_status status;
+    berth_error error;
+
+    fake_cuda_begin(&late);
+    fake_cuda_fail_half(is_half);
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+        return false;
+    berthi_error_clear(&error);
+    fake_cuda_fail(nth, code, is_persistent);
+    status = run_scene(NULL, context, &error);
+    failures = fake_cuda_failures();
+    fake_cuda_disarm();
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
+    berth_context_destroy(context);
+    check_books();
+    /* A runtime that never lets it be set again cannot be helped. */
+    if (!is_persistent || is_half)
+        CHECK_EQ(fake_cuda_current(), 0);
+    fake_cuda_end();
+    if (failures == 0) {
+        CHECK_EQ(status, BERTH_OK);
+        return false;
+    }
+    count->injections++;
+    count->failures += failures;
+    count->survived += status == BERTH_OK;
+    count->lost += status != BERTH_OK && error.reason == BERTH_REASON_DEVICE_LOST;
+    if (status == BERTH_OK)
+        return true;
+    CHECK_NE(status, BERTH_EINTERNAL);
+    CHECK_EQ(error.status, status);
+    CHECK_EQ(berthi_reason_status(error.reason), status);
+    CHECK_NE(error.message[0], '\0');
+    return true;
+}
+
+/*
+ * Each of them with every kind of error, alone and with all later calls failing too, by a
+ * set_device() that has or has not done it.
+ */
+static void
+test_every_call_fails(void)
+{
+    static const int codes[] = { 1, BERTHI_CUDA_NO_MEMORY, BERTHI_CUDA_NO_IMAGE,
+                                 BERTHI_CUDA_ILLEGAL_ADDRESS, BERTHI_CUDA_LAUNCH,
+                                 BERTHI_CUDA_ECC, 999 };
+    tally count = { 0 };
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        for (int mode = 0; mode < 4; mode++) {
+            uint64_t nth = 0;
+
+            while (has_injected(nth, codes[i], mode % 2 != 0, mode / 2 != 0, &count))
+                nth++;
+            CHECK_GT(nth, 50);
+        }
+    T_NOTE("%" PRIu64 " injections, %" PRIu64 " failing calls, %" PRIu64 " survived, %" PRIu64
+           " times a device was lost",
+           count.injections, count.failures, count.survived, count.lost);
+    CHECK_GE(count.injections, LEAST_INJECTIONS);
+    CHECK_GT(count.lost, 0);
+    /* Giving back goes on whatever fails there; most calls are none of that. */
+    CHECK_LT(count.survived, count.injections / 2);
+}
+
+/* Host memory that is refused, and the system's calls. */
+static void
+test_memory_fails(void)
+{
+    fault_counts counts;
+
+    fake_cuda_begin(&late);
+    counts = fault_loop("GPUs", run_scene, NULL);
+    CHECK_GT(counts.memory, 10);
+    CHECK_GT(counts.system, 0);
+    CHECK_EQ(counts.survived, 0);
+    check_books();
+    fake_cuda_end();
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_lost_for_ever);
+    T_RUN(test_blamed_on_the_owner);
+    T_RUN(test_other_failures);
+    T_RUN(test_stopped_while_it_hangs);
+    T_RUN(test_stopped_while_busy);
+    T_RUN(test_every_call_fails);
+    T_RUN(test_memory_fails);
+    T_MAIN_END;
+}

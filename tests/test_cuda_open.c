@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_open.c - which GPUs there are, why there are none, and words for them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/fake_cuda.h"
+#include "tests/rig.h"
+#include "tests/t.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static const fake_cuda_machine two = { .count = 2, .driver = 13000, .architecture = 90,
+                                       .memory_bytes = 64 * MIB };
+
+static void
+check_empty(void)
+{
+    const fake_cuda_books books = fake_cuda_read();
+
+    CHECK_EQ(books.allocations, 0);
+    CHECK_EQ(books.pins, 0);
+    CHECK_EQ(books.streams, 0);
+    CHECK_EQ(books.events, 0);
+    CHECK_EQ(books.misuses, 0);
+}
+
+/* By the fake's calls, or none. */
+static void
+check_refused(const berthi_cuda_calls *calls, const char *words, berth_reason reason,
+              const char *why)
+{
+    berthi_devices *devices = NULL;
+    berth_memory_summary memory;
+    berth_context *context;
+    berth_error error;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    devices = (berthi_devices *)(void *)context;
+    berthi_error_clear(&error);
+    CHECK_EQ(berthi_devices_open_cuda(context, calls, words, &devices, &error),
+             berthi_reason_status((int32_t)reason));
+    CHECK(devices == NULL);
+    CHECK_EQ(error.reason, reason);
+    CHECK_STR(error.message, why);
+    CHECK_EQ(fake_cuda_error_left(), 0);
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    berth_context_destroy(context);
+}
+
+static void
+test_no_devices(void)
+{
+    fake_cuda_machine machine = two;
+
+    machine.driver = 0;
+    fake_cuda_begin(&machine);
+    check_refused(NULL, "cuda", BERTH_REASON_NO_DEVICE, "this build has no CUDA devices");
+    check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_NO_DEVICE,
+                  "no NVIDIA driver is loaded on this machine");
+    machine.driver = 12080;
+    fake_cuda_begin(&machine);
+    check_refused(fake_cuda_calls(), "cuda:0", BERTH_REASON_NO_DEVICE,
+                  "the NVIDIA driver is too old: it is for CUDA 12.8, and this build needs "
+                  "13.0");
+    machine.driver = 13000;
+    machine.count = 0;
+    fake_cuda_begin(&machine);
+    check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_NO_DEVICE,
+                  "the NVIDIA driver finds no GPU that this process may use");
+    fake_cuda_begin(&two);
+    fake_cuda_fail(0, 802, false);
+    check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_NO_DEVICE,
+                  "the NVIDIA driver gives no GPUs: an error of the fake runtime");
+    fake_cuda_fail(1, 999, false);
+    check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_DEVICE,
+                  "cuda:0: its properties: an error of the fake runtime");
+    fake_cuda_end();
+}
+
+/* What has nothing to do with GPUs works without them, and asks for none. */
+static void
+test_others_work(void)
+{
+    fake_cuda_machine machine = two;
+    rig r;
+
+    machine.driver = 0;
+    fake_cuda_begin(&machine);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cpu*2"));
+    CHECK_EQ(berthi_devices_count(r.devices), 2);
+    CHECK_STR(r.device->table->kind, "cpu");
+    rig_close(&r);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "sim:64MiB"));
+    CHECK_STR(r.device->table->kind, "sim");
+    rig_close(&r);
+    CHECK_EQ(fake_cuda_called(), 0);
+    fake_cuda_end();
+}
+
+/* ----------------------------------------------------------------------------- words */
+
+/* `names` parted by blanks. */
+static void
+check_names(const char *words, const char *names)
+{
+    char all[64] = "";
+    rig r;
+
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), words));
+    for (uint32_t i = 0; i < berthi_devices_count(r.devices); i++) {
+        berthi_device_properties p;
+
+        rig_at(&r, i)->table->describe(rig_at(&r, i), &p);
+        CHECK_EQ(rig_at(&r, i)->number, i);
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i > 0 ? " " : "",
+                 p.name);
+    }
+    CHECK_STR(all, names);
+    rig_close(&r);
+}
+
+static void
+test_words(void)
+{
+    fake_cuda_machine four = two;
+
+    four.count = 4;
+    fake_cuda_begin(&four);
+    check_names("cuda", "cuda:0 cuda:1 cuda:2 cuda:3");
+    check_names("cuda:2", "cuda:2");
+    check_names("cuda:3;cuda:0", "cuda:3 cuda:0");
+    check_names("GPU-b0b1b2b3-b4b5-b6b7-b8b9-babbbcbdbebf", "cuda:1");
+    check_names("cuda:GPU-C0C1C2C3-C4C5-C6C7-C8C9-CACBCCCDCECF;cuda:1", "cuda:2 cuda:1");
+    check_names("cuda:0000:3b:00.0", "cuda:0");
+    check_names("cuda:00000000:3E:00.0;cuda:0:3c:00.0", "cuda:3 cuda:1");
+    check_empty();
+    fake_cuda_end();
+}
+
+static void
+test_words_refused(void)
+{
+    static const char none[] = "is none of cuda, cuda:0, GPU-UUID and cuda:0000:3b:00.0";
+    static const char *const wrong[] = { "cuda:",   "cuda:01", "cuda:-1",       "cuda:1x",
+                                         "cuda*2",  "cuda:+1", "cuda:12345",    "cuda:3b",
+                                         "cuda:0;", "cuda;;",  "cuda:0;cuda:1x" };
+    static const char *const blamed[] = { "cuda:",  "cuda:01", "cuda:-1",    "cuda:1x",
+                                          "cuda*2", "cuda:+1", "cuda:12345", "cuda:3b",
+                                          "",       "",        "cuda:1x" };
+    char message[128];
+
+    fake_cuda_begin(&two);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(message, sizeof message, "\"%s\" %s", blamed[i], none);
+        check_refused(fake_cuda_calls(), wrong[i], BERTH_REASON_ARGUMENT, message);
+    }
+    check_refused(fake_cuda_calls(), "cuda:2", BERTH_REASON_NO_DEVICE,
+                  "cuda:2: this machine has 2 GPUs");
+    check_refused(fake_cuda_calls(), "cuda:1;cuda:1", BERTH_REASON_ARGUMENT,
+                  "cuda:1 is asked for twice");
+    check_refused(fake_cuda_calls(), "cuda;cuda:0", BERTH_REASON_ARGUMENT,
+                  "cuda:0 is asked for twice");
+    check_refused(fake_cuda_calls(), "GPU-00000000-0000-0000-0000-000000000000",
+                  BERTH_REASON_NO_DEVICE,
+                  "none of the 2 GPUs of this machine is "
+                  "GPU-00000000-0000-0000-0000-000000000000");
+    check_refused(fake_cuda_calls(), "cuda:1:3b:00.0", BERTH_REASON_NO_DEVICE,
+                  "none of the 2 GPUs of this machine is 1:3b:00.0");
+    check_refused(fake_cuda_calls(), "cuda:0000:3b:00.1", BERTH_REASON_NO_DEVICE,
+                  "none of the 2 GPUs of this machine is 0000:3b:00.1");
+    fake_cuda_end();
+}
+
+/* ------------------------------------------------------------------------ properties */
+
+static void
+test_describes(void)
+{
+    berthi_device_properties p;
+    void *memory;
+    rig r;
+
+    fake_cuda_begin(&two);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    CHECK_STR(r.device->table->kind, "cuda");
+    memory = rig_alloc(rig_at(&r, 1), MIB);
+    rig_at(&r, 1)->table->describe(rig_at(&r, 1), &p);
+    CHECK_STR(p.name, "cuda:1");
+    CHECK_STR(p.description, "Fake GPU, sm_90, 0000:3c:00.0");
+    CHECK_EQ(p.memory_bytes, 64 * MIB);
+    CHECK_EQ(p.free_bytes, 63 * MIB);
+    CHECK_EQ(p.numa_node, 1);
+    CHECK(!p.is_host && !p.is_simulated);
+    r.device->table->describe(r.device, &p);
+    CHECK_EQ(p.free_bytes, 64 * MIB);
+    /* Nobody knows: whatever fails on the way there. */
+    for (uint64_t nth = 0; nth < 3; nth++) {
+        fake_cuda_fail(nth, 999, false);
+        rig_at(&r, 1)->table->describe(rig_at(&r, 1), &p);
+        CHECK_EQ(fake_cuda_failures(), 1);
+        CHECK_EQ(p.free_bytes, UINT64_MAX);
+        CHECK_EQ(p.memory_bytes, 64 * MIB);
+        CHECK_EQ(fake_cuda_current(), 0);
+    }
+    fake_cuda_disarm();
+    rig_at(&r, 1)->table->free(rig_at(&r, 1), memory, MIB);
+    rig_close(&r);
+    check_empty();
+    fake_cuda_end();
+}
+
+typedef struct lines {
+    char text[512];
+    uint32_t count;
+} lines;
+
+static void
+keep_line(void *user, int32_t level, const char *line)
+{
+    lines *const l = user;
+
+    CHECK_EQ(level, BERTH_LOG_WARNING);
+    snprintf(l->text, sizeof l->text, "%s", line);
+    l->count++;
+}
+
+/* What is said of this architecture, and whether it has operations. */
+static bool
+has_kernels(int architecture, lines *l)
+{
+    static const uint16_t values[64];
+    const berthi_request request = { .operation = BERTHI_OPERATION_ENCODE_NF4,
+                                     .arguments.encode = { .values = values,
+                                                           .dtype = BERTH_BF16,
+                                                           .block_size = 64 } };
+    fake_cuda_machine machine = two;
+    berth_context_options options;
+    berth_context *context;
+    berthi_devices *devices;
+    berthi_device *device;
+    berth_error error;
+    bool has = false;
+
+    machine.count = 1;
+    machine.architecture = architecture;
+    fake_cuda_begin(&machine);
+    *l = (lines){ .count = 0 };
+    berth_context_options_init(&options);
+    options.log = keep_line;
+    options.log_user = l;
+    berthi_error_clear(&error);
+    if (!CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK))
+        return false;
+    if (CHECK_EQ(berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, NULL),
+                 BERTH_OK)) {
+        device = berthi_devices_at(devices, 0);
+        has = device->table->has_operation(device, BERTHI_OPERATION_ENCODE_NF4);
+        CHECK(device->table->has_operation(device, BERTHI_OPERATION_CALL));
+        CHECK(!device->table->has_operation(device, BERTHI_OPERATION_COUNT));
+        CHECK_EQ(device->table->launch(device, &request, NULL, &error),
+                 has ? BERTH_OK : BERTH_EUNSUPPORTED);
+        if (!has)
+            CHECK_STR(error.message, "cuda:0: no kernels for sm_75 are built in");
+        berthi_devices_close(devices);
+    }
+    berth_context_destroy(context);
+    check_empty();
+    fake_cuda_end();
+    return has;
+}
+
+/* The fake is built for sm_80 and sm_90, with PTX of 90. */
+static void
+test_architectures(void)
+{
+    lines l;
+
+    CHECK(has_kernels(80, &l));
+    CHECK_EQ(l.count, 0);
+    CHECK(has_kernels(86, &l));
+    CHECK_EQ(l.count, 0);
+    CHECK(has_kernels(90, &l));
+    CHECK_EQ(l.count, 0);
+    CHECK(has_kernels(120, &l));
+    CHECK_EQ(l.count, 1);
+    CHECK_STR(l.text, "cuda:0: no kernels for sm_120 are built in: the driver makes them from "
+                      "PTX of sm_90, which takes a while at the first operation");
+    CHECK(!has_kernels(75, &l));
+    CHECK_EQ(l.count, 1);
+    CHECK_STR(l.text, "cuda:0: no kernels for sm_75 are built in: it holds weights, and does "
+                      "not quantize");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_no_devices);
+    T_RUN(test_others_work);
+    T_RUN(test_words);
+    T_RUN(test_words_refused);
+    T_RUN(test_describes);
+    T_RUN(test_architectures);
+    T_MAIN_END;
+}

@@ -345,6 +345,78 @@ test_turned_in_strips(void)
     T_NOTE("%u weights", weights);
 }
 
+/* ---------------------------------------------------------------- mixed encodings */
+
+#define MIXED_CONFIG(members)                                                             \
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"dtype\": \"bfloat16\", "                  \
+    "\"model_type\": \"llama\", \"quantization_config\": {" members                       \
+    "}, \"tie_word_embeddings\": false}\n"
+
+/* What config.json may say of the same tensors: each time something else is untrue. */
+static const char *const mixed_configs[] = {
+    MIXED_CONFIG("\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\", "
+                 "\"quant_method\": \"bitsandbytes\""),
+    MIXED_CONFIG("\"load_in_8bit\": true, \"quant_method\": \"bitsandbytes\""),
+    MIXED_CONFIG("\"load_in_4bit\": true, \"load_in_8bit\": true"),
+    MIXED_CONFIG("\"load_in_4bit\": true, \"llm_int8_skip_modules\": "
+                 "[\"model.layers.0.a\", \"b\", \"model.layers.3\"]"),
+    MIXED_CONFIG("\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"fp4\", "
+                 "\"bnb_4bit_quant_storage\": \"bfloat16\", "
+                 "\"bnb_4bit_use_double_quant\": true"),
+    MIXED_CONFIG("\"quant_method\": \"fp8\""),
+    FIXTURE_CONFIG,
+};
+
+/* Both kinds of NF4, INT8, FP8 beside scales, and a layer that is not quantized. */
+static const char *
+make_mixed(const char *config)
+{
+    const char *const folder = fixture_folder();
+    fixture_builder *const b = fixture_begin();
+
+    fixture_add_nf4(b, A, 65, 63, false);
+    fixture_add_nf4(b, B, 40, 96, true);
+    fixture_add_int8(b, "model.layers.3.d", 30, 50);
+    fixture_add_lines(b, "F8_E4M3 256x96 model.layers.4.e.weight\n"
+                         "F32 2x1 model.layers.4.e.weight_scale_inv\n" PLAIN);
+    fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    fixture_text(fixture_format("%s/config.json", folder), config);
+    return folder;
+}
+
+/* A weight is quantized as its statistics say, whatever config.json does. */
+static void
+test_mixed_encodings(void)
+{
+    const char *first = NULL;
+    uint32_t weights = 0;
+
+    for (size_t i = 0; i < sizeof mixed_configs / sizeof mixed_configs[0]; i++) {
+        const char *const model = make_mixed(mixed_configs[i]);
+        const char *const plain = out();
+        converted c;
+        char *config;
+
+        if (i == 0)
+            weights = check_source(model);
+        convert(model, plain, BERTH_ENCODING_NATIVE, BERTH_BF16, 0);
+        config = fixture_read(fixture_format("%s/config.json", plain), NULL);
+        CHECK(strstr(config, "quantization_config") == NULL);
+        free(config);
+        first = first == NULL ? plain : first;
+        CHECK(is_same(plain, first));
+        /* Of five weights each one goes on as it is that is stored so already. */
+        converted_begin(&c, out(), BERTH_ENCODING_NF4);
+        CHECK_EQ(converted_run(&c, model), BERTH_OK);
+        CHECK_EQ(c.report.quantized, 5);
+        CHECK_EQ(c.report.kept, 1);
+        converted_begin(&c, out(), BERTH_ENCODING_INT8);
+        CHECK_EQ(converted_run(&c, model), BERTH_OK);
+        CHECK_EQ(c.report.kept, 1);
+    }
+    T_NOTE("%u weights", weights);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -359,5 +431,6 @@ main(int argc, char **argv)
     T_RUN(test_compute_dtype);
     T_RUN(test_decoded_is_the_original_architecture);
     T_RUN(test_turned_in_strips);
+    T_RUN(test_mixed_encodings);
     T_MAIN_END;
 }

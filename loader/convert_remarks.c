@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convert_remarks.c - what a conversion does though it may not be what was meant:
- * part of a model, a model that no loader knows, experts that stay as they are.
+ * part of a model, a model that no loader knows, experts that stay as they are, two
+ * widths in one model.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -140,7 +141,6 @@ remark_experts(berthi_convert *convert, berthi_findings *findings)
     }
     if (first == NULL)
         return;
-    berthi_findings_keep_name(findings, first->name, first->name_length);
     berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
                            &(berthi_about){ .file = convert->checkpoint->path,
                                             .tensor = first->name,
@@ -148,6 +148,42 @@ remark_experts(berthi_convert *convert, berthi_findings *findings)
                            "is one of %" PRIu32 " stacks of experts that stay as they are: "
                            "int8 is for matrices, nf4 and fp4 take experts",
                            count);
+}
+
+/* --------------------------------------------------------------------- mixtures */
+
+/* quantization_config has a word for INT8 and one for 4 bits, and takes one of them. */
+static void
+remark_mixture(berthi_convert *convert, berthi_findings *findings)
+{
+    const berthi_recipe *const recipe = &convert->recipe;
+    const bool is_int8 = convert->options.type == BERTH_ENCODING_INT8;
+    const berthi_recipe_weight *first = NULL;
+    uint32_t count = 0;
+
+    if (recipe->config_text == NULL)
+        return;
+    for (uint32_t i = 0; i < recipe->weight_count; i++) {
+        const berthi_recipe_weight *const weight = &recipe->weights[i];
+        const int32_t encoding = weight->storage.encoding;
+
+        if (encoding == BERTH_ENCODING_NATIVE
+            || (encoding == BERTH_ENCODING_INT8) == is_int8)
+            continue;
+        first = first == NULL ? weight : first;
+        count++;
+    }
+    if (first == NULL)
+        return;
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = convert->checkpoint->path,
+                                            .tensor = first->name,
+                                            .tensor_length = first->name_length },
+                           "is one of %" PRIu32 " weights in %s, while config.json can "
+                           "promise %s alone: berth reads the model, transformers does "
+                           "not run it",
+                           count, is_int8 ? "4 bits" : "8 bits",
+                           is_int8 ? "8 bits" : "4 bits");
 }
 
 void
@@ -164,5 +200,6 @@ berthi_convert_remark(berthi_convert *convert)
     remark_config(convert, &findings);
     remark_part(convert, &findings);
     remark_experts(convert, &findings);
+    remark_mixture(convert, &findings);
     berthi_findings_fini(&findings);
 }

@@ -355,6 +355,32 @@ test_experts_as_int8(void)
     check_remark(&c, model, 0, 0, "", "");
 }
 
+/* Both kinds of 4 bits are one word in config.json; 8 bits are another. */
+static void
+test_two_widths(void)
+{
+    const char *const model = make(TWO);
+    const char *const rules = in(fixture_folder(), "rules");
+    converted c;
+
+    fixture_text(rules, "int8 " A "\n");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    c.options.rules = rules;
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model,
+                 "is one of 1 weights in 8 bits, while config.json can promise 4 bits alone: "
+                 "berth reads the model, transformers does not run it");
+    CHECK_STR(c.finding.tensor, A);
+    converted_begin(&c, NULL, BERTH_ENCODING_INT8);
+    c.options.rules = rules;
+    check_remark(&c, model, 0, 0, "", "");
+    fixture_text(rules, "fp4 " A "\nnf4 " B "\n");
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model,
+                 "is one of 2 weights in 4 bits, while config.json can promise 8 bits");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    c.options.rules = rules;
+    check_remark(&c, model, 0, 0, "", "");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -368,5 +394,6 @@ main(int argc, char **argv)
     T_RUN(test_no_config);
     T_RUN(test_one_shard_of_several);
     T_RUN(test_experts_as_int8);
+    T_RUN(test_two_widths);
     T_MAIN_END;
 }

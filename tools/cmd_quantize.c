@@ -48,7 +48,8 @@ static const char *const quantize_description[] = {
     "Shards are filled as transformers fills them: pieces of one tensor of the model, such "
     "as experts that are left plain, stay in one file, however large that gets.",
     "Warnings tell of a model without config.json, which no loader will know, of one shard "
-    "of several, and of experts that int8 leaves as they are.",
+    "of several, of experts that int8 leaves as they are, and of rules that put 8 bits "
+    "beside 4, which transformers does not run.",
     "OUT appears when it is complete. What an interrupted run has finished stays beside it "
     "for --resume, which writes the same bytes; IN is never changed.",
     CONVERT_PARTS_TEXT,

@@ -101,7 +101,8 @@ finish(making *m, const char *folder)
 }
 
 static const char *
-make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint32_t inner)
+make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint32_t inner,
+     bool is_tied)
 {
     const char *const folder = fixture_folder();
     making m = {.shard_count = shards,
@@ -118,7 +119,8 @@ make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint3
     for (uint32_t i = 0; i < layers; i++)
         add_layer(&m, i);
     add(&m, "model.norm.weight", hidden, 0);
-    add(&m, "lm_head.weight", WORDS, hidden);
+    if (!is_tied)
+        add(&m, "lm_head.weight", WORDS, hidden);
     finish(&m, folder);
     free(m.index);
     fixture_text(
@@ -127,28 +129,35 @@ make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint3
                        "\"llama\", \"hidden_size\": %u, \"intermediate_size\": %u, "
                        "\"num_hidden_layers\": %u, \"num_attention_heads\": 4, "
                        "\"num_key_value_heads\": 4, \"vocab_size\": %u, "
-                       "\"torch_dtype\": \"%s\", \"tie_word_embeddings\": false}",
+                       "\"torch_dtype\": \"%s\", \"tie_word_embeddings\": %s}",
                        m.hidden, m.inner, layers, WORDS,
-                       strcmp(dtype, "BF16") == 0 ? "bfloat16" : "float32"));
+                       strcmp(dtype, "BF16") == 0 ? "bfloat16" : "float32",
+                       is_tied ? "true" : "false"));
     return folder;
 }
 
 const char *
 loaded_llama(uint32_t layers, const char *dtype, uint32_t shards)
 {
-    return make(layers, dtype, shards, 256, 704);
+    return make(layers, dtype, shards, 256, 704, false);
+}
+
+const char *
+loaded_tied(uint32_t layers, uint32_t shards)
+{
+    return make(layers, "BF16", shards, 256, 704, true);
 }
 
 const char *
 loaded_large(uint32_t layers, uint32_t shards)
 {
-    return make(layers, "BF16", shards, 768, 1024);
+    return make(layers, "BF16", shards, 768, 1024, false);
 }
 
 const char *
 loaded_wide(uint32_t shards)
 {
-    return make(1, "BF16", shards, 256, 12000);
+    return make(1, "BF16", shards, 256, 12000, false);
 }
 
 /* Conv1D: [in, out]. */

@@ -61,15 +61,14 @@ berthi_home_nanoseconds(berthi_home_ticks ticks)
 
 /* --------------------------------------------------------------------- loads */
 
-/* Moves up to `bytes` of what is too much away; returns how many. */
-static uint64_t
+/* Moves up to `bytes` of what is too much away. */
+static void
 move_away(uint64_t bytes, uint64_t *too_much, uint64_t *away)
 {
     const uint64_t moved = berthi_min_u64(bytes, *too_much);
 
     *too_much -= moved;
     *away += moved;
-    return moved;
 }
 
 berthi_home_load

@@ -456,12 +456,26 @@ refuse_pin(const char *pin, const char *words)
 }
 
 static void
+refuse_pins_of_none(void)
+{
+    berth_plan_options options = options_of("0=200MiB");
+    planned p;
+
+    options.pin_count = 1;
+    planned_begin(&p, planned_llama(1, false), &options);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_CONTAINS(p.error.message, "`pins` is NULL");
+    planned_end(&p);
+}
+
+static void
 test_pins_refused(void)
 {
     refuse_pin("lm_head", "NAME=TIER");
     refuse_pin("=0", "NAME=TIER");
     refuse_pin("lm_head=gpu", "names no tier");
     refuse_pin("lm_head=1", "no budget");
+    refuse_pins_of_none();
     refuse_pin("lm_heads=0", "pins nothing");
     refuse_pin("model.layers.1-9=0", "pins nothing");
     refuse_pin("model.layers.0.=0", "NAME=TIER");
@@ -667,6 +681,15 @@ test_imitated_map(void)
     CHECK_EQ(layer_of(&p, "model.layers.1").cause, BERTH_PLAN_MAPPED);
     check_map(&p, 0, "model.embed_tokens", 0);
     CHECK_EQ(p.finding_count, 0);
+    planned_end(&p);
+    /* There is a disk, of any size, and no other device for its budget. */
+    options.max_memory = "cpu=1GB,disk=2GB";
+    planned_begin(&p, planned_llama(4, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(p.summary.tier_count, 2);
+    CHECK_EQ(tier_of(&p, "cpu").budget, 1000000000);
+    CHECK_EQ(tier_of(&p, "disk").budget, UINT64_MAX);
     planned_end(&p);
 }
 

@@ -276,6 +276,29 @@ test_given_hits_that_cannot_be(void)
     berthi_plan_free(plan);
 }
 
+/* Of slots is told where the layer's own experts use them. */
+static void
+test_reason_of_another_layer(void)
+{
+    berth_plan *plan;
+    char why[256];
+    given g;
+
+    given_begin(&g, "layer a 0\na.1 1 f\na.2 1 f\na.3 1 f\na.4 1 f\na.5 1 f\n"
+                    "layer b 0\nb.a 1 f\n"
+                    "b.e.0 8 e #0\nb.e.1 8 e #1\nb.e.2 8 e #2\nb.e.3 8 e #3\n");
+    given_tier(&g, BERTHI_TIER_GPU, 22, 0, 4, 400);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 100);
+    g.input.expert_count = 4;
+    g.input.experts_used = 1;
+    plan = plan_given(&g, 600000000);
+    berthi_plan_explain(plan, 0, why, sizeof why);
+    CHECK_STR(why, "fits on cuda:0");
+    berthi_plan_explain(plan, 1, why, sizeof why);
+    CHECK_CONTAINS(why, "; 2 slots for 4 experts, 60 % hits as given");
+    berthi_plan_free(plan);
+}
+
 /* ------------------------------------------------------------------------ places */
 
 #define TWO                                                                                \
@@ -410,6 +433,7 @@ main(int argc, char **argv)
     T_RUN(test_brute_force);
     T_RUN(test_given_hits);
     T_RUN(test_given_hits_that_cannot_be);
+    T_RUN(test_reason_of_another_layer);
     T_RUN(test_room_elsewhere);
     T_RUN(test_disk);
     T_RUN(test_bound);

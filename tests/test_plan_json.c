@@ -746,6 +746,25 @@ test_empty_berth(void)
     berth_context_destroy(context);
 }
 
+/* The first one goes behind the others of its tier, too: here there are none. */
+static void
+test_first_without_offset(void)
+{
+    char *const bytes = changed("\"offset\": 512, ", 0, "");
+    berth_context *context = NULL;
+    berth_plan *plan = NULL;
+    berth_error error;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    T_REQUIRE(CHECK_EQ(parse(context, bytes, &plan, &error), BERTH_OK));
+    CHECK_EQ(plan->berths[0].offset, 0);
+    CHECK_EQ(plan->tiers[0].weights, 256);
+    CHECK_EQ(plan->berths[1].offset, 768);
+    berthi_plan_free(plan);
+    free(bytes);
+    berth_context_destroy(context);
+}
+
 static void
 check_advice(int length, berth_status expected)
 {
@@ -797,6 +816,8 @@ test_words(void)
     check_words(berthi_plan_cause_word, 6);
     check_words(berthi_rate_source_name, 3);
     check_words(berthi_plan_bound_word, 3);
+    check_words(berthi_plan_slicing_word, 3);
+    check_words(berthi_plan_routing_word, 2);
     CHECK_STR(berthi_plan_cause_word(BERTH_PLAN_ROWS), "rows");
     CHECK_STR(berthi_rate_source_name(BERTH_RATE_MEASURED), "measured");
 }
@@ -912,6 +933,7 @@ main(int argc, char **argv)
     T_RUN(test_overlaps);
     T_RUN(test_names);
     T_RUN(test_empty_berth);
+    T_RUN(test_first_without_offset);
     T_RUN(test_advice);
     T_RUN(test_words);
     T_RUN(test_faults);

@@ -210,6 +210,9 @@ test_numbers_of_experts(void)
     CHECK_EQ(expert_of("m.0.mlp.experts.x.w"), BERTHI_NO_EXPERT);
     CHECK_EQ(expert_of("m.0.mlp.expert.7.w"), BERTHI_NO_EXPERT);
     CHECK_EQ(expert_of("m.0.mlp.experts"), BERTHI_NO_EXPERT);
+    /* What stands behind the name is no part of it. */
+    CHECK_EQ(berthi_plan_expert("m.experts.7.w", 11), BERTHI_NO_EXPERT);
+    CHECK_EQ(berthi_plan_expert("m.experts.7.w", 12), 7);
 }
 
 int

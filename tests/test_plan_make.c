@@ -283,6 +283,41 @@ test_stacked_experts(void)
                "second\n");
 }
 
+/* All tiers that there can be, and one more. */
+static void
+test_tier_limit(void)
+{
+    static berthi_plan_tier_input tiers[BERTHI_TIER_LIMIT + 1];
+    berth_plan *plan;
+    berth_error error;
+    given g;
+
+    given_begin(&g, TWO_LAYERS);
+    for (uint32_t t = 0; t < BERTHI_TIER_LIMIT - 2; t++)
+        tiers[t] = (berthi_plan_tier_input){ .tier = { BERTHI_TIER_GPU, t },
+                                             .budget = 20 * GIVEN_UNIT,
+                                             .link_rate = GIVEN_RATE,
+                                             .memory_rate = GIVEN_RATE };
+    for (uint32_t t = BERTHI_TIER_LIMIT - 2; t <= BERTHI_TIER_LIMIT; t++) {
+        tiers[t] = tiers[0];
+        tiers[t].tier.kind = t == BERTHI_TIER_LIMIT - 2 ? BERTHI_TIER_CPU : BERTHI_TIER_DISK;
+        tiers[t].tier.number = 0;
+        tiers[t].budget = UINT64_MAX;
+    }
+    g.input.tiers = tiers;
+    g.input.tier_count = BERTHI_TIER_LIMIT;
+    T_REQUIRE(CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, &error), BERTH_OK));
+    CHECK_EQ(plan->summary.tier_count, 66);
+    CHECK_EQ(plan->summary.bytes, 12 * GIVEN_UNIT);
+    CHECK_STR(plan->tiers[63].name, "cuda:63");
+    CHECK_STR(plan->tiers[65].name, "disk");
+    berthi_plan_free(plan);
+    g.input.tier_count++;
+    CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, &error), BERTH_EINVAL);
+    g.input.tier_count = 0;
+    CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, &error), BERTH_EINVAL);
+}
+
 /* Experts of two layers, one behind the other, are two for all that. */
 static void
 test_neighbours(void)
@@ -448,6 +483,7 @@ main(int argc, char **argv)
     T_RUN(test_load);
     T_RUN(test_experts);
     T_RUN(test_stacked_experts);
+    T_RUN(test_tier_limit);
     T_RUN(test_neighbours);
     T_RUN(test_room_for_experts);
     T_RUN(test_first_is_tied);

@@ -2,7 +2,7 @@
 /* test_stream_groups.c - layers of many pieces, which are chosen in groups. */
 #include <string.h>
 
-#include "placement/stream.h"
+#include "placement/stream_menu.h"
 #include "tests/t.h"
 
 #define GROUPS 12u
@@ -45,10 +45,55 @@ test_ties(void)
     berth_context_destroy(context);
 }
 
+/* More pieces than groups: the smallest are put together, wherever they stand. */
+static void
+test_largest_first(void)
+{
+    static const uint64_t sizes[] = { 100, 100, 100, 100, 50, 100, 100,
+                                      100, 100, 100, 100, 100, 60 };
+    enum { COUNT = sizeof sizes / sizeof *sizes };
+    berthi_stream_piece pieces[COUNT];
+    const berthi_stream_device device = { .pieces = pieces,
+                                          .piece_count = COUNT,
+                                          .layer_count = 1 };
+    berth_context *context = NULL;
+    berthi_stream_menus menus;
+    berthi_arena arena;
+
+    for (uint32_t i = 0; i < COUNT; i++)
+        pieces[i] = (berthi_stream_piece){ .bytes = sizes[i], .kind = BERTHI_PIECE_DENSE };
+    memset(&menus, 0xFF, sizeof menus);
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    berthi_arena_init(&arena, context, BERTHI_PURPOSE_OBJECT, 4096);
+    T_REQUIRE(CHECK(berthi_stream_menus_can_build(&arena, &device, &menus)));
+    CHECK_EQ(menus.dense, 1210);
+    CHECK_EQ(menus.fixed + menus.away + menus.experts, 0);
+    CHECK_EQ(menus.menu_count, 1);
+    CHECK_EQ(menus.layers[0].dense_count, COUNT);
+    for (uint32_t j = 0; j < COUNT; j++) {
+        const berthi_stream_dense *const dense = &menus.layers[0].dense[j];
+
+        CHECK_EQ(dense->bytes, j < 11 ? 100 : j == 11 ? 60 : 50);
+        CHECK_EQ(dense->piece, j < 4 ? j : j < 11 ? j + 1 : j == 11 ? 12 : 4);
+        CHECK_EQ(dense->group, j < 11 ? j : 11);
+    }
+    /* 0 to 11 of 100, without and with 110: 0, 100, 110, ..., 1100, 1110, 1210 */
+    T_REQUIRE(CHECK_EQ(menus.menus[0].option_count, 24));
+    CHECK_EQ(menus.menus[0].options[0].bytes, 0);
+    for (uint32_t m = 1; m < 12; m++) {
+        CHECK_EQ(menus.menus[0].options[2 * m - 1].bytes, 100 * m);
+        CHECK_EQ(menus.menus[0].options[2 * m].bytes, 100 * m + 10);
+    }
+    CHECK_EQ(menus.menus[0].options[23].bytes, 1210);
+    berthi_arena_fini(&arena);
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_ties);
+    T_RUN(test_largest_first);
     T_MAIN_END;
 }

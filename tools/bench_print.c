@@ -195,9 +195,9 @@ bench_print(session *s, const bench_facts *facts)
         output_text(&s->out, "before and after agree\n");
     else
         output_format(&s->out,
-                      "%" PRIu32 " limits drifted by more than 5%%: the machine is busy, "
+                      "%" PRIu32 " limit%s drifted by more than 5%%: the machine is busy, "
                       "measure again\n",
-                      drifts);
+                      drifts, drifts == 1 ? "" : "s");
 }
 
 /* --------------------------------------------------------------------------- JSON */

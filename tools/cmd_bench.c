@@ -199,8 +199,6 @@ measure(benching *b, const berth_bench *earlier, berth_bench **out)
     options.io = a->io;
     options.readers = a->jobs;
     options.earlier = earlier;
-    options.progress = session_progress;
-    options.progress_user = b->s;
     interrupt_job_begin();
     status = berth_bench_start(b->s->context, &options, &job, &error);
     if (status == BERTH_OK) {
@@ -222,8 +220,6 @@ load(benching *b, berth_model **out_model, berth_error *error)
     options.devices = b->devices;
     options.io = b->a->io;
     options.readers = b->a->jobs;
-    options.progress = session_progress;
-    options.progress_user = b->s;
     options.offload_dir = b->a->offload_dir;
     options.report = &b->facts.load;
     status = berth_load_start(b->s->context, b->checkpoint, b->plan, &options, &job, error);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_bench.c - what `berth bench` prints of what was measured. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loader/bench.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tools/bench_print.h"
+
+#define GIB       (UINT64_C(1) << 30)
+#define MAX_LINES 8u
+
+static berth_bench_line lines[MAX_LINES];
+static uint32_t line_count;
+
+/* A measurement of this machine that was so far from the one before. */
+static berth_bench_line *
+add(int32_t kind, uint64_t rate, double drift)
+{
+    berth_bench_line *const line = &lines[line_count++];
+
+    *line = (berth_bench_line){.kind = kind,
+                               .device = BERTH_NO_INDEX,
+                               .threads = 2,
+                               .rate = rate,
+                               .own_rate = rate,
+                               .earlier_rate = rate,
+                               .drift = drift};
+    return line;
+}
+
+/* What is printed of the lines so far, which are forgotten. */
+static const char *
+printed(bool is_json)
+{
+    const berth_bench bench = {.lines = lines, .line_count = line_count};
+    const bench_facts facts = {.bench = &bench, .memory = {.peak_bytes = GIB}};
+    const char *const path = fixture_format("%s/out", fixture_folder());
+    const char *text;
+    char *bytes;
+    session s;
+
+    memset(&s, 0, sizeof s);
+    output_init(&s.out, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (is_json)
+        bench_print_json(&s.out, &facts);
+    else
+        bench_print(&s, &facts);
+    output_flush(&s.out);
+    close(s.out.fd);
+    bytes = fixture_read(path, NULL);
+    text = fixture_format("%s", bytes);
+    free(bytes);
+    line_count = 0;
+    return text;
+}
+
+/* Two of them: one more than 5% away, and one that was not far enough. */
+static void
+add_drifting(void)
+{
+    add(BERTH_BENCH_READ_COLD, 2 * GIB, 0.06);
+    add(BERTH_BENCH_COPY, 8 * GIB, BENCH_DRIFT);
+    add(BERTH_BENCH_TO_DEVICE, 25 * GIB, 0.5)->is_simulated = 1;
+}
+
+static void
+test_lines(void)
+{
+    add_drifting();
+    add(BERTH_BENCH_READ_WARM, 3 * GIB, 0)->earlier_rate = 0;
+    add(BERTH_BENCH_HOST_MEMORY, 4 * GIB, 0)->own_rate = 0;
+    *add(BERTH_BENCH_NF4, 0, 0) = (berth_bench_line){
+        .kind = BERTH_BENCH_NF4, .device = BERTH_NO_INDEX, .words = "no memory"};
+    CHECK_STR(
+        printed(false),
+        "measured                  rate  drift  how\n"
+        "disk, cold          2.00 GiB/s     6%  2 threads\n"
+        "host to host        8.00 GiB/s     5%  2 threads\n"
+        "host to device     25.00 GiB/s    50%  2 threads\n"
+        "disk, cached        3.00 GiB/s      -  2 threads\n"
+        "host memory, read   4.00 GiB/s      -  2 threads\n"
+        "nf4                          -      -  no memory\n"
+        "\nio  1.00 GiB of host memory at most; 1 limit drifted by more than 5%: the "
+        "machine is busy, measure again\n");
+}
+
+static void
+test_drifts_are_counted(void)
+{
+    add_drifting();
+    CHECK_CONTAINS(printed(true), "\"drifted\": 1,");
+    add_drifting();
+    CHECK_CONTAINS(printed(false),
+                   "\nio  1.00 GiB of host memory at most; 1 limit drifted by more than "
+                   "5%: the machine is busy, measure again\n");
+    add(BERTH_BENCH_COPY, 8 * GIB, 0);
+    CHECK_CONTAINS(printed(false),
+                   "\nio  1.00 GiB of host memory at most; before and after agree\n");
+    add(BERTH_BENCH_COPY, 8 * GIB, 0.051);
+    add(BERTH_BENCH_COPY, 8 * GIB, 0.9);
+    CHECK_CONTAINS(printed(false), "at most; 2 limits drifted by more than 5%");
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_lines);
+    T_RUN(test_drifts_are_counted);
+    T_MAIN_END;
+}

@@ -42,7 +42,8 @@ struct berthi_convert_parcel {
     uint32_t output;
     uint32_t home; /* shard of the run that sent it */
     uint64_t offset;
-    uint64_t size; /* of the bytes, which lie behind this struct */
+    uint64_t size;     /* of the bytes, which lie behind this struct */
+    uint64_t capacity; /* that many could */
 };
 
 /* A weight with NaN or infinities: told once, however often it is converted. */
@@ -112,6 +113,8 @@ typedef struct berthi_convert {
     uint32_t share_capacity;
     uint32_t mixed_capacity;
     berthi_convert_parcel *parcels;
+    berthi_convert_parcel *spare_parcels; /* for the next bytes to be kept */
+    uint64_t spare_bytes;                 /* they have capacity for */
     berthi_convert_nonfinite *nonfinite;
     bool *is_nonfinite; /* one a weight: it is in that list */
     berth_convert_report report;
@@ -122,6 +125,9 @@ typedef struct berthi_convert {
     uint64_t work_ns;
     uint64_t path_bytes; /* read on the way that report.io_path names */
 } berthi_convert;
+
+/* Of parcels that wait for bytes. */
+#define BERTHI_CONVERT_SPARE_BYTES (UINT64_C(16) << 20)
 
 /* So much a late length can be longer than its guess. */
 #define BERTHI_CONVERT_LATE_SLACK 32u

@@ -121,7 +121,7 @@ measure_weights(berthi_convert *convert, shard_needs *needs, berth_error *error)
     if (berthi_layout_shard_count(convert->layout) > 1)
         convert->table_memory += extra;
     if (convert->is_exchanging)
-        convert->table_memory += convert->sizes.parcels;
+        convert->table_memory += convert->sizes.parcels + BERTHI_CONVERT_SPARE_BYTES;
     return status;
 }
 

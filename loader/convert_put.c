@@ -16,13 +16,49 @@
 /* -------------------------------------------------------------------- writing */
 
 static void
+free_parcel(berthi_convert *convert, berthi_convert_parcel *parcel)
+{
+    berthi_memory_free(convert->context, BERTHI_PURPOSE_SCRATCH, parcel,
+                       sizeof *parcel + parcel->capacity);
+}
+
+/*
+ * Where parts tell each other lengths half of all bytes are kept for a moment: memory that
+ * came anew from the system each time would have to be cleared each time. Lock held.
+ */
+static void
 drop_parcel(berthi_convert *convert, berthi_convert_parcel **link)
 {
     berthi_convert_parcel *const parcel = *link;
 
     *link = parcel->next;
-    berthi_memory_free(convert->context, BERTHI_PURPOSE_SCRATCH, parcel,
-                       sizeof *parcel + parcel->size);
+    if (!convert->is_exchanging
+        || parcel->capacity > BERTHI_CONVERT_SPARE_BYTES - convert->spare_bytes) {
+        free_parcel(convert, parcel);
+        return;
+    }
+    parcel->next = convert->spare_parcels;
+    convert->spare_parcels = parcel;
+    convert->spare_bytes += parcel->capacity;
+}
+
+/* One that is not much too large; NULL: there is none. */
+static berthi_convert_parcel *
+take_spare(berthi_convert *convert, uint64_t size)
+{
+    berthi_convert_parcel **link = &convert->spare_parcels;
+
+    while (*link != NULL
+           && ((*link)->capacity < size || (*link)->capacity - size > size / 8))
+        link = &(*link)->next;
+    if (*link != NULL) {
+        berthi_convert_parcel *const parcel = *link;
+
+        *link = parcel->next;
+        convert->spare_bytes -= parcel->capacity;
+        return parcel;
+    }
+    return NULL;
 }
 
 void
@@ -30,6 +66,13 @@ berthi_convert_drop_all_parcels(berthi_convert *convert)
 {
     while (convert->parcels != NULL)
         drop_parcel(convert, &convert->parcels);
+    while (convert->spare_parcels != NULL) {
+        berthi_convert_parcel *const parcel = convert->spare_parcels;
+
+        convert->spare_parcels = parcel->next;
+        free_parcel(convert, parcel);
+    }
+    convert->spare_bytes = 0;
 }
 
 void
@@ -53,9 +96,12 @@ keep_parcel(berthi_batch *batch, uint32_t output, uint64_t offset, const void *b
             uint64_t size, berth_error *error)
 {
     berthi_convert *const convert = batch->convert;
-    berthi_convert_parcel *const parcel = berthi_memory_alloc(
-        convert->context, BERTHI_PURPOSE_SCRATCH, sizeof *parcel + size);
+    berthi_convert_parcel *parcel = take_spare(convert, size);
+    const uint64_t capacity = parcel != NULL ? parcel->capacity : size;
 
+    if (parcel == NULL)
+        parcel = berthi_memory_alloc(convert->context, BERTHI_PURPOSE_SCRATCH,
+                                     sizeof *parcel + size);
     if (parcel == NULL)
         return berthi_fail_memory(error, "keeping statistics for the next shard");
     batch->parcel_bytes += size;
@@ -63,7 +109,8 @@ keep_parcel(berthi_batch *batch, uint32_t output, uint64_t offset, const void *b
                                        .output = output,
                                        .home = batch->shard,
                                        .offset = offset,
-                                       .size = size };
+                                       .size = size,
+                                       .capacity = capacity };
     memcpy(parcel + 1, bytes, size);
     convert->parcels = parcel;
     return BERTH_OK;
@@ -129,19 +176,15 @@ take_placed(berthi_convert *convert, uint32_t shard)
     return taken;
 }
 
-/* Writes and frees them, also after a failure. */
 static berth_status
 write_taken(berthi_convert *convert, const berthi_convert_target *target,
-            berthi_convert_parcel *taken, berth_error *error)
+            const berthi_convert_parcel *taken, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    while (taken != NULL) {
-        if (status == BERTH_OK)
-            status = write_output(convert, target, taken->output, taken->offset, taken + 1,
-                                  taken->size, error);
-        drop_parcel(convert, &taken);
-    }
+    for (; taken != NULL && status == BERTH_OK; taken = taken->next)
+        status = write_output(convert, target, taken->output, taken->offset, taken + 1,
+                              taken->size, error);
     return status;
 }
 
@@ -169,7 +212,7 @@ make_room(berthi_batch *batch, uint32_t output, uint64_t size, berth_error *erro
     berth_status status = berthi_part_learn(convert, error);
 
     while (status == BERTH_OK && !batch->is_stopped) {
-        berthi_convert_parcel *const taken = take_placed(convert, batch->shard);
+        berthi_convert_parcel *taken = take_placed(convert, batch->shard);
         uint64_t kept;
 
         if (taken != NULL) {
@@ -177,6 +220,8 @@ make_room(berthi_batch *batch, uint32_t output, uint64_t size, berth_error *erro
             pthread_mutex_unlock(&batch->lock);
             status = write_taken(convert, &target, taken, error);
             pthread_mutex_lock(&batch->lock);
+            while (taken != NULL)
+                drop_parcel(convert, &taken);
         }
         kept = kept_bytes(convert, batch->shard);
         if (status != BERTH_OK || berthi_layout_is_place_known(convert->layout, output)

@@ -505,6 +505,81 @@ test_one_of_two_is_absent(void)
     end();
 }
 
+/* ------------------------------------------------------------- what is kept */
+
+static uint8_t kept[BYTES];
+
+/* `size` bytes of a weight of its own, whose place is not known when it is asked. */
+static const berthi_convert_parcel *
+keep(berthi_batch *batch, uint32_t output, uint64_t size)
+{
+    const berthi_run run = { .weight = &scene.weights[output] };
+
+    batch->runs = (berthi_run *)&run; /* it is the first of all */
+    CHECK_EQ(berthi_batch_put(batch, &run, BERTHI_ROLE_VALUES, 0, kept, size, &error),
+             BERTH_OK);
+    return scene.convert.parcels;
+}
+
+/* What has found its place makes room for the next bytes, unless they are far fewer. */
+static void
+keep_again(void)
+{
+    berthi_convert *const c = &scene.convert;
+    berthi_batch batch = { .convert = c };
+    const berthi_convert_parcel *first;
+
+    CHECK_EQ(pthread_mutex_init(&batch.lock, NULL), 0);
+    CHECK_EQ(pthread_cond_init(&batch.has_changed, NULL), 0);
+    CHECK_EQ(berthi_writer_share(c->writer, "a", IN_SHARD * BYTES, &batch.file, &error),
+             BERTH_OK);
+    first = keep(&batch, 1, BYTES);
+    T_REQUIRE(first != NULL);
+    CHECK_EQ(c->spare_bytes, 0);
+    come(1);
+    tell(1, 0, 99);
+    world.now += MS;
+    CHECK_EQ(keep(&batch, 3, 50)->size, 50); /* it waits for that of output 2 */
+    CHECK(c->parcels != first && c->parcels->next == NULL);
+    CHECK(c->spare_parcels == first);
+    CHECK_EQ(c->spare_bytes, BYTES);
+    CHECK(keep(&batch, 3, BYTES - 10) == first);
+    CHECK_EQ(first->size, BYTES - 10);
+    CHECK_EQ(first->capacity, BYTES);
+    CHECK(c->spare_parcels == NULL);
+    CHECK_EQ(c->spare_bytes, 0);
+    berthi_convert_drop_parcels(c, true, 0);
+    CHECK(c->parcels == NULL);
+    CHECK_EQ(c->spare_bytes, BYTES + 50);
+    CHECK(keep(&batch, 3, BYTES + 1) != NULL); /* more than any takes */
+    CHECK_EQ(c->spare_bytes, BYTES + 50);
+    c->is_exchanging = false; /* nothing else would be kept */
+    berthi_convert_drop_parcels(c, true, 0);
+    CHECK_EQ(c->spare_bytes, BYTES + 50);
+    berthi_convert_drop_all_parcels(c);
+    CHECK(c->spare_parcels == NULL);
+    CHECK_EQ(c->spare_bytes, 0);
+    berthi_writer_drop(c->writer, batch.file);
+    pthread_cond_destroy(&batch.has_changed);
+    pthread_mutex_destroy(&batch.lock);
+}
+
+static void
+test_kept_again(void)
+{
+    static _Atomic uint32_t crcs[COUNT];
+
+    begin_at_work("12121212", "x.x.....", 2);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        scene.weights[i].first_output = i;
+        scene.weights[i].output_count = 1;
+    }
+    scene.convert.crcs = crcs;
+    scene.convert.sizes.parcels = 1 << 20;
+    run_by_our_clock(keep_again);
+    end();
+}
+
 /* --------------------------------------------------------------- until the end */
 
 static void
@@ -644,6 +719,7 @@ main(int argc, char **argv)
     T_RUN(test_absent_are_measured);
     T_RUN(test_others_come);
     T_RUN(test_one_of_two_is_absent);
+    T_RUN(test_kept_again);
     T_RUN(test_settle);
     T_RUN(test_settle_own_first);
     T_RUN(test_measure_next);

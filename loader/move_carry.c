@@ -198,8 +198,9 @@ begin_asking(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
 static berth_status
 end_asking(berthi_lane *lane, berth_error *error)
 {
-    const berth_status status = lane->device->table->record(lane->device, lane->events[lane->asked % BERTHI_CARRY_DEPTH],
-                           lane->stream, error);
+    const berth_status status = lane->device->table->record(
+        lane->device, lane->events[lane->asked % BERTHI_CARRY_DEPTH], lane->stream, error);
+
     lane->is_unsettled |= status != BERTH_OK;
     lane->asked += status == BERTH_OK;
     return status;

@@ -242,11 +242,8 @@ berthi_plan_source_init(berthi_plan_source *out, berth_context *context,
 void
 berthi_plan_source_fini(berthi_plan_source *source)
 {
-    if (source->context == NULL)
-        return;
     if (source->has_map)
         berthi_device_map_fini(&source->map);
     berthi_recipe_fini(&source->recipe);
     berthi_arena_fini(&source->arena);
-    memset(source, 0, sizeof *source);
 }

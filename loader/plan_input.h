@@ -40,7 +40,7 @@ typedef struct berthi_plan_source {
     berthi_plan_input input; /* borrows all of the above */
 } berthi_plan_source;
 
-/* Fills `out->input`. Free with berthi_plan_source_fini(), after failures, too. */
+/* Fills `out->input`. Free with berthi_plan_source_fini(); failures leave nothing. */
 berth_status berthi_plan_source_init(berthi_plan_source *out, berth_context *context,
                                      const berth_checkpoint *checkpoint,
                                      const berth_plan_options *options,

@@ -258,6 +258,25 @@ check_tier(const planned *p, uint32_t t)
                                   + tier.staging + tier.free);
 }
 
+/* Behind the last one there is nothing. */
+static void
+check_ends(const planned *p)
+{
+    berth_plan_tier tier;
+    berth_plan_layer layer;
+    berth_map_line line;
+    berth_berth berth;
+    char reason[8];
+
+    CHECK_EQ(berth_plan_get_tier(p->plan, p->summary.tier_count, &tier), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_layer(p->plan, p->summary.layer_count, &layer), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_map(p->plan, p->summary.map_count, &line), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_berth(p->plan, p->summary.berth_count, &berth, NULL, 0),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_plan_explain(p->plan, p->summary.layer_count, reason, sizeof reason),
+             BERTH_EINVAL);
+}
+
 static void
 check_layers(const planned *p)
 {
@@ -285,6 +304,7 @@ check_layers(const planned *p)
         home = layer.home;
     }
     CHECK_EQ(next, p->summary.berth_count);
+    check_ends(p);
     CHECK_EQ(bytes, p->summary.bytes);
     CHECK_EQ(resident, p->summary.resident_bytes);
     CHECK_EQ(bytes - resident, p->summary.streamed_bytes);

@@ -282,6 +282,42 @@ test_single_bytes(void)
     berth_context_destroy(context);
 }
 
+/*
+ * Too many layers to weigh all ranges: slow devices are filled from both ends, and what
+ * is left in the middle is brought over the fast link.
+ */
+static void
+test_filled_from_both_ends(void)
+{
+    enum { COUNT = 500 };
+    static berthi_home_layer layers[COUNT];
+    static uint32_t homes[COUNT];
+    const berthi_home_device devices[] = { { .room = 100 * MEGABYTE, .rate = MEGABYTE },
+                                           { .room = 100 * MEGABYTE, .rate = 4 * MEGABYTE },
+                                           { .room = 50 * MEGABYTE, .rate = MEGABYTE } };
+    const berthi_home_problem problem = { .layers = layers,
+                                          .layer_count = COUNT,
+                                          .devices = devices,
+                                          .device_count = 3,
+                                          .elsewhere = UINT64_MAX,
+                                          .effort = 1 };
+    berthi_homes found = { .homes = homes };
+    berth_context *context = NULL;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    for (uint32_t i = 0; i < COUNT; i++)
+        layers[i] = (berthi_home_layer){ .dense = MEGABYTE, .pin = BERTHI_NO_DEVICE };
+    CHECK_EQ(berthi_home_find(context, &problem, &found, NULL), BERTH_OK);
+    CHECK(found.is_feasible);
+    CHECK_EQ(found.cost.cuts, 2);
+    for (uint32_t i = 0; i < COUNT; i++)
+        if (!CHECK_EQ(homes[i], i < 100 ? 0 : i < 450 ? 1 : 2))
+            break;
+    /* 350 layers on the fast device: two slots, 98 stay, 252 are brought. */
+    CHECK_EQ(found.cost.nanoseconds, UINT64_C(252000000000) / 4);
+    berth_context_destroy(context);
+}
+
 /* Nothing to place is placed. */
 static void
 test_no_layers(void)
@@ -306,6 +342,7 @@ main(int argc, char **argv)
     T_RUN(test_ranges_and_pins);
     T_RUN(test_twelve_kinds);
     T_RUN(test_single_bytes);
+    T_RUN(test_filled_from_both_ends);
     T_RUN(test_no_layers);
     T_MAIN_END;
 }

@@ -469,6 +469,23 @@ refuse_pins_of_none(void)
 }
 
 static void
+refuse_pin_beside(const char *mode, const char *device_map)
+{
+    const char *const pin = "lm_head=0";
+    berth_plan_options options = options_of("0=200MiB");
+    planned p;
+
+    options.pins = &pin;
+    options.pin_count = 1;
+    options.mode = mode;
+    options.device_map = device_map;
+    planned_begin(&p, planned_llama(1, false), &options);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_CONTAINS(p.error.message, "put them into the map");
+    planned_end(&p);
+}
+
+static void
 test_pins_refused(void)
 {
     refuse_pin("lm_head", "NAME=TIER");
@@ -476,6 +493,8 @@ test_pins_refused(void)
     refuse_pin("lm_head=gpu", "names no tier");
     refuse_pin("lm_head=1", "no budget");
     refuse_pins_of_none();
+    refuse_pin_beside("auto", NULL);
+    refuse_pin_beside(NULL, "map.json");
     refuse_pin("lm_heads=0", "pins nothing");
     refuse_pin("model.layers.1-9=0", "pins nothing");
     refuse_pin("model.layers.0.=0", "NAME=TIER");
@@ -718,6 +737,34 @@ test_followed_map(void)
     CHECK_EQ(p.finding_count, 1);
     CHECK_CONTAINS(p.findings[0], "more than cuda:0 has");
     planned_end(&p);
+}
+
+/* What a map takes is enough for it; a byte less is said. */
+static void
+test_followed_to_the_byte(void)
+{
+    const char *const file = fixture_format("%s/map.json", fixture_folder());
+    berth_plan_options options = options_of("0=1GiB");
+    uint64_t taken;
+    planned p;
+
+    fixture_text(file, "{\"\": 0}");
+    options.device_map = file;
+    options.reserve_share = BERTH_RESERVE_NONE;
+    planned_begin(&p, planned_llama(1, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    taken = tier_of(&p, "cuda:0").budget - tier_of(&p, "cuda:0").free;
+    planned_end(&p);
+    for (uint32_t less = 0; less < 2; less++) {
+        options.max_memory = fixture_format("0=%lluB", (unsigned long long)(taken - less));
+        planned_begin(&p, planned_llama(1, false), &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        CHECK_EQ(tier_of(&p, "cuda:0").free, 0);
+        CHECK_EQ(p.finding_count, less);
+        if (less > 0)
+            CHECK_CONTAINS(p.findings[0], "the map asks for 1 B more than cuda:0 has");
+        planned_end(&p);
+    }
 }
 
 /* ----------------------------------------------------------------------- summary */
@@ -1161,6 +1208,7 @@ main(int argc, char **argv)
     T_RUN(test_own_map);
     T_RUN(test_imitated_map);
     T_RUN(test_followed_map);
+    T_RUN(test_followed_to_the_byte);
     T_RUN(test_summary);
     T_RUN(test_digest);
     T_RUN(test_cache);

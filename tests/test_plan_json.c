@@ -443,6 +443,10 @@ test_public(void)
     CHECK_EQ(berth_plan_parse(context, copy, 9, "f", &plan, &error), BERTH_EFORMAT);
     CHECK(plan == NULL);
     CHECK_STR(error.file, "f");
+    CHECK_EQ(berth_plan_parse(context, copy, strlen(copy), "f", &plan, &error), BERTH_OK);
+    CHECK_STR(error.message, ""); /* of the call before, no more */
+    berth_plan_destroy(plan);
+    plan = untouched;
     CHECK_EQ(berth_plan_parse(context, copy, 0, "f", &plan, &error), BERTH_EFORMAT);
     CHECK_STR(error.message, "not an object");
     CHECK_EQ(berth_plan_parse(NULL, copy, 1, "f", &plan, &error), BERTH_EINVAL);

@@ -29,11 +29,12 @@
 #:
 #: CC, CFLAGS, LDFLAGS  the compiler and what it is given beyond berth's own flags
 #: SAN=LIST             address,undefined or thread or (with CC=clang) memory
-#: CUDA, URING, LIBDEFLATE           auto: used where present; 1: must be present; 0: left out
+#: URING, LIBDEFLATE    auto: used where present; 1: must be present; 0: left out
+#: CUDA                 the same of the CUDA toolkit, for GPUs as devices; 0 unless given
 #: BUILD_CC             the compiler of programs that the build runs (CC; cc where CC makes code for
 #:                      another machine)
 #: EMULATOR             runs programs of another machine (qemu-MACHINE)
-#: NVCC, ARCH           the CUDA compiler and its -arch
+#: NVCC, ARCH           the CUDA compiler; GPUs with machine code of their own ("75 80 90 100 120")
 #: WERROR=0             warnings are no errors; V=1 shows the commands
 
 SHELL := /bin/sh
@@ -61,8 +62,11 @@ MANDIR ?= $(DATADIR)/man
 CMAKEDIR = $(LIBDIR)/cmake/berth
 COMPLETIONS = $(DATADIR)/bash-completion/completions/berth.bash \
     $(DATADIR)/zsh/site-functions/_berth $(DATADIR)/fish/vendor_completions.d/berth.fish
+# The first of each generation: later ones of it run the same code, and what is later than all of
+# them the PTX of the last.
+ARCH ?= 75 80 90 100 120
 # auto: used where present; 1: must be present; 0: left out
-CUDA ?= auto
+CUDA ?= 0
 URING ?= auto
 LIBDEFLATE ?= auto
 SAN ?=
@@ -149,24 +153,35 @@ else # everything is there: from here to the end of the compiling rules
 # nvcc is looked for only when it is wanted and there is something to compile with it.
 
 ifneq ($(if $(filter 1,$(CUDA)),1,$(and $(filter auto,$(CUDA)),$(CUDA_SOURCES))),)
-NVCC_FOUND := $(or $(shell command -v $(NVCC) 2>/dev/null),\
-    $(and $(filter nvcc,$(NVCC)),$(wildcard /usr/local/cuda/bin/nvcc)))
-ifeq ($(CUDA)$(NVCC_FOUND),1)
-$(error CUDA=1, but $(NVCC) was not found: install the CUDA toolkit, give NVCC=/path/to/nvcc, or \
-    build with CUDA=0)
+NVCC_FOUND := $(if $(CROSS),,$(or $(shell command -v $(NVCC) 2>/dev/null),\
+    $(and $(filter nvcc,$(NVCC)),$(wildcard /usr/local/cuda/bin/nvcc))))
+# Where the toolkit lies nvcc knows best: what is called so may be a script.
+CUDA_HOME := $(if $(NVCC_FOUND),$(shell $(NVCC_FOUND) --dryrun -c kernels/kernel_cuda.cu 2>&1 | \
+    sed -n 's/^\#\$$ TOP=//p'))
+CUDART := $(firstword $(wildcard $(addprefix $(CUDA_HOME)/,$(addsuffix /libcudart_static.a,\
+    lib64 lib targets/$(MACHINE)-linux/lib))))
+ifeq ($(CUDA)$(and $(NVCC_FOUND),$(CUDART)),1)
+$(error CUDA=1, but no $(NVCC) with libcudart_static.a was found: install the CUDA toolkit, give \
+    NVCC=/path/to/nvcc, or build with CUDA=0)
 endif
 endif
-ifneq ($(and $(NVCC_FOUND),$(CUDA_SOURCES)),)
-CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_FOUND)))
-CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include
-CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt
-# Without these the objects drag in the C++ runtime.
-NVCC_FLAGS := -O2 $(addprefix -arch=,$(ARCH)) -I. -fmad=false \
+ifneq ($(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES)),)
+empty :=
+ARCHITECTURES := $(patsubst sm_%,%,$(ARCH))
+CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include \
+    -DBERTH_CUDA_ARCHITECTURES=$(subst $(empty) $(empty),$(comma),$(strip $(ARCHITECTURES))) \
+    -DBERTH_CUDA_PTX=$(lastword $(ARCHITECTURES))
+CUDA_LIBS := $(CUDART) -lrt
+# Without those of -Xcompiler the objects drag in the C++ runtime.
+NVCC_FLAGS := -O2 -I. -fmad=false --threads 0 \
+    $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+    -gencode arch=compute_$(lastword $(ARCHITECTURES))$(comma)code=compute_$(lastword \
+    $(ARCHITECTURES)) \
     -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 LIB_SOURCES += $(CUDA_SOURCES)
 CUDA_WORD := $(NVCC_FOUND)
 else
-CUDA_WORD := $(if $(CUDA_SOURCES),$(if $(filter 0,$(CUDA)),left out,nvcc not found),no sources)
+CUDA_WORD := $(if $(filter 0,$(CUDA)),left out,no nvcc with libcudart_static.a found)
 endif
 
 # ---- libraries ---------------------------------------------------------------------------------
@@ -209,7 +224,7 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
-    $(filter kernels/device%.c kernels/gemm_lt.c,$<),$(CUDA_FLAGS))
+    $(filter kernels/device.c kernels/cuda_runtime.c kernels/gemm_lt.c,$<),$(CUDA_FLAGS))
 
 # ---- compiling ---------------------------------------------------------------------------------
 
@@ -238,8 +253,12 @@ $(B)/release/%.o: %.c
 	$(call compile)
 $(B)/testing/%.o: %.c
 	$(call compile,-DBERTH_TESTING)
-$(B)/release/%.o $(B)/testing/%.o: %.cu
-	$(Q)mkdir -p $(@D) && $(NVCC_FOUND) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+# Kernels know nothing of tests, and take longer than everything else.
+$(B)/release/%.o: %.cu
+	$(call say,NVCC $<)mkdir -p $(@D) && \
+	    $(NVCC_FOUND) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(addprefix $(B)/testing/,$(CUDA_KERNELS:.cu=.o)): $(B)/testing/%.o: $(B)/release/%.o
+	$(Q)mkdir -p $(@D) && cp $< $@
 
 # The generator gets no sanitizer and none of the user's flags: it runs here and now.
 $(B)/generated/generate_architectures: quant/generate_architectures.c quant/catalogue.c \

@@ -46,10 +46,14 @@ sources_in()
     grep -E "^($(echo "$1" | tr ' ' '|'))/.*\.(c|h|cu|cuh)$" "$scratch/files"
 }
 
+# What nvcc adds to kernels is its own affair.
 objects()
 {
     for source in $LIB_SOURCES; do
-        echo "$BERTH_BUILD/release/${source%.*}.o"
+        case $source in
+        *.cu) ;;
+        *) echo "$BERTH_BUILD/release/${source%.*}.o" ;;
+        esac
     done
 }
 

@@ -47,8 +47,30 @@ test_words(void)
     check_refused("cpux", BERTH_EINVAL, "\"cpux\" is none of cpu, sim:... and cuda");
     check_refused("sims", BERTH_EINVAL, "\"sims\" is none of cpu, sim:... and cuda");
     check_refused("sim:x", BERTH_EINVAL, "\"x\" is not a size as 24GiB");
-    check_refused("cuda", BERTH_ENODEV, "this build has no CUDA devices");
-    check_refused("cuda:1", BERTH_ENODEV, "this build has no CUDA devices");
+}
+
+/* Whatever this build and this machine have: GPUs, or the reason why there are none. */
+static void
+test_words_for_gpus(void)
+{
+    berthi_devices *devices = NULL;
+    berth_context *context;
+    berth_error error;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    berthi_error_clear(&error);
+    if (berthi_devices_open(context, "cuda", &devices, &error) == BERTH_OK) {
+        T_NOTE("%u GPUs", berthi_devices_count(devices));
+        CHECK_GT(berthi_devices_count(devices), 0);
+        CHECK_STR(berthi_devices_at(devices, 0)->table->kind, "cuda");
+    } else {
+        T_NOTE("%s", error.message);
+        CHECK(devices == NULL);
+        CHECK_EQ(error.reason, BERTH_REASON_NO_DEVICE);
+        CHECK_NE(error.message[0], '\0');
+    }
+    berthi_devices_close(devices);
+    berth_context_destroy(context);
 }
 
 static void
@@ -355,6 +377,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_words);
+    T_RUN(test_words_for_gpus);
     T_RUN(test_several);
     T_RUN(test_describes);
     T_RUN(test_memory_is_counted);

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_runtime.c - the calls of cuda_calls.h by the toolkit's static runtime, which finds
+ * the driver at run time: without one every call says so.
+ *
+ * Nothing here decides anything: what can be is tested with another table.
+ */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda_calls.h"
+
+/* What nvcc was told, from the build file: BERTH_CUDA_ARCHITECTURES is 75, 80, ... */
+static const int32_t architectures[] = { BERTH_CUDA_ARCHITECTURES };
+
+/* A kernel is known to the runtime by the address of what nvcc makes of it for the host. */
+#define DECLARE_KERNEL(name) void berthi_##name(void);
+BERTHI_KERNELS(DECLARE_KERNEL)
+#undef DECLARE_KERNEL
+
+#define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
+static void (*const kernels[KERNEL_COUNT])(void) = { BERTHI_KERNELS(KERNEL_OF) };
+
+/* --------------------------------------------------------------------------- the machine */
+
+static const char *
+error_words(int error)
+{
+    return cudaGetErrorString((cudaError_t)error);
+}
+
+static int
+last_error(void)
+{
+    return (int)cudaGetLastError();
+}
+
+static int
+driver_version(int *out)
+{
+    return (int)cudaDriverGetVersion(out);
+}
+
+static int
+device_count(int *out)
+{
+    return (int)cudaGetDeviceCount(out);
+}
+
+static int
+device_properties(int device, berthi_cuda_properties *out)
+{
+    struct cudaDeviceProp p;
+    const cudaError_t code = cudaGetDeviceProperties(&p, device);
+    int node = -1;
+
+    memset(out, 0, sizeof *out);
+    if (code != cudaSuccess)
+        return (int)code;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
+    memcpy(out->uuid, p.uuid.bytes, sizeof out->uuid);
+    out->pci_domain = p.pciDomainID;
+    out->pci_bus = p.pciBusID;
+    out->pci_device = p.pciDeviceID;
+    out->major = p.major;
+    out->minor = p.minor;
+    out->memory_bytes = p.totalGlobalMem;
+#if CUDART_VERSION >= 12020
+    if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        node = -1;
+    }
+#endif
+    out->numa_node = node;
+    return BERTHI_CUDA_OK;
+}
+
+static int
+get_device(int *out)
+{
+    return (int)cudaGetDevice(out);
+}
+
+static int
+set_device(int device)
+{
+    return (int)cudaSetDevice(device);
+}
+
+static int
+synchronize(void)
+{
+    return (int)cudaDeviceSynchronize();
+}
+
+/* --------------------------------------------------------------------------------- memory */
+
+static int
+memory_info(uint64_t *out_free, uint64_t *out_total)
+{
+    size_t free_bytes = 0;
+    size_t total = 0;
+    const cudaError_t code = cudaMemGetInfo(&free_bytes, &total);
+
+    *out_free = free_bytes;
+    *out_total = total;
+    return (int)code;
+}
+
+static int
+alloc_memory(void **out, uint64_t bytes)
+{
+    return (int)cudaMalloc(out, bytes);
+}
+
+static int
+free_memory(void *memory)
+{
+    return (int)cudaFree(memory);
+}
+
+static int
+pin(void *memory, uint64_t bytes)
+{
+    return (int)cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+}
+
+static int
+unpin(void *memory)
+{
+    return (int)cudaHostUnregister(memory);
+}
+
+/* ---------------------------------------------------------------------- streams and events */
+
+static int
+stream_create(void **out)
+{
+    cudaStream_t stream = NULL;
+    const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+
+    *out = stream;
+    return (int)code;
+}
+
+static int
+stream_destroy(void *stream)
+{
+    return (int)cudaStreamDestroy(stream);
+}
+
+static int
+stream_query(void *stream)
+{
+    return (int)cudaStreamQuery(stream);
+}
+
+static int
+stream_wait(void *stream, void *event)
+{
+    return (int)cudaStreamWaitEvent(stream, event, 0);
+}
+
+static int
+event_create(void **out)
+{
+    cudaEvent_t event = NULL;
+    const cudaError_t code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+
+    *out = event;
+    return (int)code;
+}
+
+static int
+event_destroy(void *event)
+{
+    return (int)cudaEventDestroy(event);
+}
+
+static int
+event_record(void *event, void *stream)
+{
+    return (int)cudaEventRecord(event, stream);
+}
+
+static int
+event_query(void *event)
+{
+    return (int)cudaEventQuery(event);
+}
+
+/* ------------------------------------------------------------------------------------ work */
+
+static int
+copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *stream)
+{
+    static const enum cudaMemcpyKind kinds[] = {
+        [BERTHI_COPY_TO_DEVICE] = cudaMemcpyHostToDevice,
+        [BERTHI_COPY_TO_HOST] = cudaMemcpyDeviceToHost,
+        [BERTHI_COPY_WITHIN] = cudaMemcpyDeviceToDevice,
+    };
+
+    return (int)cudaMemcpyAsync(to, from, bytes, kinds[kind], stream);
+}
+
+static int
+clear(void *memory, uint64_t bytes, void *stream)
+{
+    return (int)cudaMemsetAsync(memory, 0, bytes, stream);
+}
+
+static int
+launch(const berthi_launch *its, void *stream)
+{
+    const dim3 grid = { its->ctas, 1, 1 };
+    const dim3 cta = { its->threads, 1, 1 };
+    /* The argument's bytes are taken before this returns, as many as the kernel has. */
+    void *arguments[] = { (void *)(uintptr_t)&its->argument };
+
+    return (int)cudaLaunchKernel((const void *)kernels[its->kernel], grid, cta, arguments, 0,
+                                 stream);
+}
+
+static int
+call_host(void (*call)(void *user), void *user, void *stream)
+{
+    return (int)cudaLaunchHostFunc(stream, call, user);
+}
+
+const berthi_cuda_calls *
+berthi_cuda_runtime(void)
+{
+    static const berthi_cuda_calls calls = {
+        .runtime_version = CUDART_VERSION,
+        .architectures = architectures,
+        .architecture_count = sizeof architectures / sizeof *architectures,
+        .ptx = BERTH_CUDA_PTX,
+        .error_words = error_words,
+        .last_error = last_error,
+        .driver_version = driver_version,
+        .device_count = device_count,
+        .device_properties = device_properties,
+        .get_device = get_device,
+        .set_device = set_device,
+        .synchronize = synchronize,
+        .memory_info = memory_info,
+        .alloc = alloc_memory,
+        .free = free_memory,
+        .pin = pin,
+        .unpin = unpin,
+        .stream_create = stream_create,
+        .stream_destroy = stream_destroy,
+        .stream_query = stream_query,
+        .stream_wait = stream_wait,
+        .event_create = event_create,
+        .event_destroy = event_destroy,
+        .event_record = event_record,
+        .event_query = event_query,
+        .copy = copy,
+        .clear = clear,
+        .launch = launch,
+        .call = call_host,
+    };
+
+    return &calls;
+}

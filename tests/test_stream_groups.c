@@ -89,11 +89,68 @@ test_largest_first(void)
     berth_context_destroy(context);
 }
 
+static uint64_t
+random_below(uint64_t *state, uint64_t limit)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*state >> 33) % limit;
+}
+
+/* Every piece that is streamed is larger than the room that is left for it. */
+static void
+check_no_room(const berthi_stream_device *device, const berthi_stream_result *result)
+{
+    const uint64_t left = device->room - result->resident - result->slots * result->slot_bytes;
+
+    CHECK_LE(result->resident + result->slots * result->slot_bytes, device->room);
+    for (uint32_t i = 0; i < device->piece_count; i++)
+        if (!device->pieces[i].is_resident)
+            CHECK_GT(device->pieces[i].bytes, left);
+}
+
+/* Pieces stay one by one, too; and each that does may make the slots smaller. */
+static void
+test_no_room_left(void)
+{
+    enum { COUNT = 60, CASES = 400 };
+    berth_context *context = NULL;
+    uint64_t state = 9;
+    uint32_t streamed = 0;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    for (uint32_t n = 0; n < CASES; n++) {
+        berthi_stream_piece pieces[2 * COUNT];
+        berthi_stream_device device = { .pieces = pieces,
+                                        .piece_count = 2 * COUNT,
+                                        .layer_count = 2,
+                                        .rate = 1000000,
+                                        .slots = 1 + n % 2,
+                                        .alignment = 1 };
+        berthi_stream_result result;
+
+        for (uint32_t i = 0; i < 2 * COUNT; i++) {
+            pieces[i] = (berthi_stream_piece){ .bytes = 1 + random_below(&state, 9),
+                                               .layer = i / COUNT,
+                                               .kind = BERTHI_PIECE_DENSE };
+            device.room += pieces[i].bytes;
+        }
+        device.room -= random_below(&state, device.room / 4);
+        CHECK_EQ(berthi_stream_settle(context, &device, &result, NULL), BERTH_OK);
+        if (result.missing > 0)
+            continue;
+        check_no_room(&device, &result);
+        streamed += result.unit_count > 0;
+    }
+    CHECK_GT(streamed, CASES / 4);
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_ties);
     T_RUN(test_largest_first);
+    T_RUN(test_no_room_left);
     T_MAIN_END;
 }

@@ -212,7 +212,6 @@ berthi_journal_parse(char *text, uint64_t bytes, const char *file, berthi_arena 
                  .journal = out };
     berth_status status;
 
-    memset(out, 0, sizeof *out);
     if (berthi_members_can_begin(&r.members, text, bytes) && can_read_document(&r))
         check_commit(&r);
     status = berthi_members_end(&r.members);

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_convert_room.c - how much room a conversion asks for on a disk that has only so
+ * much: all of it, and after an interruption the rest.
+ *
+ * The C library's fstatvfs stands here: the disk has what a test says.
+ */
+#define _XOPEN_SOURCE 700
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "kernels/base.h"
+#include "tests/converted.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+static uint64_t free_bytes;
+
+int
+fstatvfs(int fd, struct statvfs *out)
+{
+    (void)fd;
+    memset(out, 0, sizeof *out);
+    out->f_frsize = 1;
+    out->f_blocks = UINT64_C(1) << 50;
+    out->f_bavail = free_bytes;
+    return 0;
+}
+
+static void
+begin(converted *c, const char *output, bool resumes)
+{
+    converted_begin(c, output, BERTH_ENCODING_NF4);
+    c->options.max_shard_bytes = 4096;
+    c->options.resume = resumes;
+    converted_shrink(c, 700);
+    c->is_bare = true;
+}
+
+/* The bytes that the conversion misses; 0: nothing has to be written any more. */
+static uint64_t
+missing_bytes(converted *c, const char *model)
+{
+    free_bytes = 0;
+    if (converted_run(c, model) == BERTH_OK)
+        return 0;
+    CHECK_EQ(c->error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_STR(c->error.file, c->options.output);
+    CHECK_EQ(c->error.actual, 0);
+    return c->error.expected;
+}
+
+static const char *
+make_model(void)
+{
+    const char *const model = fixture_folder();
+
+    fixture_model(model, "[model.safetensors]\nBF16 41x64 model.layers.0.a.weight\n"
+                         "BF16 41x65 model.layers.1.a.weight\n"
+                         "BF16 41x66 model.layers.2.a.weight\n"
+                         "BF16 33x41 model.layers.3.a.weight\nF32 9 model.norm.weight\n");
+    fixture_text(fixture_format("%s/config.json", model), FIXTURE_CONFIG);
+    return model;
+}
+
+/* All of the output: with a byte less it does not begin. */
+static void
+test_all_of_it(void)
+{
+    const char *const model = make_model();
+    uint64_t bytes;
+    converted c;
+
+    begin(&c, fixture_format("%s/out", fixture_folder()), false);
+    bytes = missing_bytes(&c, model);
+    CHECK_EQ(bytes, c.report.output_bytes);
+    free_bytes = bytes - 1;
+    CHECK_NE(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(c.error.expected, bytes);
+    CHECK_EQ(c.error.actual, bytes - 1);
+    free_bytes = bytes;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+}
+
+/* Breaks the conversion off at its nth system call. False: it came to its end. */
+static bool
+is_broken_off(const char *model, const char *output, uint64_t nth)
+{
+    berth_status status;
+    converted c;
+
+    begin(&c, output, false);
+    free_bytes = UINT64_C(1) << 40;
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, true);
+    status = converted_run(&c, model);
+    berthi_fault_disarm();
+    return status != BERTH_OK;
+}
+
+/* What an earlier run has finished is there already. */
+static void
+test_the_rest(void)
+{
+    const char *const model = make_model();
+    const char *const output = fixture_format("%s/out", fixture_folder());
+    uint32_t resumed = 0;
+
+    for (uint64_t nth = 0; is_broken_off(model, output, nth); nth += 17) {
+        uint64_t bytes;
+        converted c;
+
+        begin(&c, output, true);
+        bytes = missing_bytes(&c, model);
+        if (bytes == 0)
+            break; /* the end had begun: all files are there, only their names are not */
+        free_bytes = bytes;
+        if (!CHECK_EQ(converted_run(&c, model), BERTH_OK))
+            T_NOTE("after %d calls: %s %s", (int)nth, c.error.file, c.error.message);
+        CHECK_LE(bytes, c.report.output_bytes - c.report.bytes_resumed);
+        if (c.report.bytes_resumed == 0)
+            CHECK_EQ(bytes, c.report.output_bytes);
+        resumed += c.report.bytes_resumed > 0;
+        fixture_remove(output);
+    }
+    CHECK_GT(resumed, 3);
+    T_NOTE("%u of them with finished shards", resumed);
+}
+
+int
+main(int argc, char **argv)
+{
+    if (access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 0);
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_all_of_it);
+    T_RUN(test_the_rest);
+    T_MAIN_END;
+}

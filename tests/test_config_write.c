@@ -198,6 +198,20 @@ test_sorted_and_indented(void)
           "    2\n"
           "  ]\n"
           "}\n");
+    /* The end of a list takes nothing from the object around it. */
+    check("{\"d\": 5, \"c\": 4, \"b\": {\"z\": 3, \"y\": 2, \"x\": 1}, \"a\": [0]}", NULL, NULL,
+          "{\n"
+          "  \"a\": [\n"
+          "    0\n"
+          "  ],\n"
+          "  \"b\": {\n"
+          "    \"x\": 1,\n"
+          "    \"y\": 2,\n"
+          "    \"z\": 3\n"
+          "  },\n"
+          "  \"c\": 4,\n"
+          "  \"d\": 5\n"
+          "}\n");
     /* Bytewise, which for UTF-8 is by code point. */
     check("{\"_b\": 1, \"Z\": 2, \"a\": 3, \"\\u00e9\": 4, \"\\ud83d\\ude00\": 5, "
           "\"\\uff5e\": 6, \"\": 7, \"a b\": 8, \"A\": 9}", NULL, NULL,

@@ -585,6 +585,55 @@ test_dot_products(void)
     }
 }
 
+/* The level's own where it has one, else what the level below gives it. */
+static void
+check_entries(berthi_cpu_level which, const berthi_operations *own,
+              const berthi_operations *below)
+{
+    const berthi_operations all = berthi_level_operations(which);
+
+#define CHECK_ENTRY(entry)                                                                 \
+    CHECK(all.entry == (own->entry != NULL ? own->entry : below->entry))
+    CHECK_STR(all.level, own->level);
+    CHECK_ENTRY(encode_nf4);
+    CHECK_ENTRY(encode_fp4);
+    CHECK_ENTRY(encode_map);
+    CHECK_ENTRY(decode_nf4);
+    CHECK_ENTRY(decode_fp4);
+    CHECK_ENTRY(decode_map);
+    CHECK_ENTRY(encode_double);
+    CHECK_ENTRY(decode_double);
+    CHECK_ENTRY(encode_rows);
+    CHECK_ENTRY(decode_rows);
+    CHECK_ENTRY(decode_e2m1);
+    CHECK_ENTRY(decode_mxfp4);
+    CHECK_ENTRY(multiply_nf4);
+    CHECK_ENTRY(multiply_fp4);
+    CHECK_ENTRY(dot_int8);
+#undef CHECK_ENTRY
+}
+
+static void
+test_level_tables_have_what_there_is(void)
+{
+    const berthi_operations *const scalar = &berthi_scalar_operations;
+
+    check_entries(BERTHI_CPU_SCALAR, scalar, scalar);
+#ifdef __x86_64__
+    const berthi_operations avx512 = berthi_level_operations(BERTHI_CPU_AVX512);
+
+    check_entries(BERTHI_CPU_AVX2, &berthi_avx2_operations, scalar);
+    check_entries(BERTHI_CPU_AVX512, &berthi_avx512_operations, scalar);
+    check_entries(BERTHI_CPU_AVX512BF16, &berthi_avx512bf16_operations, &avx512);
+#endif
+#ifdef __aarch64__
+    const berthi_operations neon = berthi_level_operations(BERTHI_CPU_NEON);
+
+    check_entries(BERTHI_CPU_NEON, &berthi_neon_operations, scalar);
+    check_entries(BERTHI_CPU_NEONDOT, &berthi_neondot_operations, &neon);
+#endif
+}
+
 /* Complete, each entry the level's own where there is one. */
 static void
 test_level_tables_are_complete(void)
@@ -647,6 +696,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_level_tables_have_what_there_is);
     T_RUN(test_level_tables_are_complete);
     find_levels();
     for (size_t i = 0; i < level_count; i++) {

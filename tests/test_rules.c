@@ -747,6 +747,7 @@ check_spelt(setting *s, berthi_rules_options options, const char *file,
 
     set_rules(s, options, file);
     (void)count_quantized(s);
+    memset(&words, 0xa5, sizeof words);
     T_REQUIRE(CHECK_EQ(berthi_rules_spell_skips(s->rules, &words, &error), BERTH_OK));
     for (uint32_t i = 0; words.is_other && i < words.count; i++)
         length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",

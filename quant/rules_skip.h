@@ -51,7 +51,7 @@ typedef struct berthi_skip_layer {
     bool is_listed;   /* used while the list is spelt */
 } berthi_skip_layer;
 
-/* As berthi_rules_spell_skips() does it; texts are the arena's. */
+/* As berthi_rules_spell_skips() does it; `out` is all zero, texts are the arena's. */
 berth_status berthi_skip_list_spell(const berthi_skip_list *list, berthi_arena *arena,
                                     berthi_skip_layer *layers, uint32_t count,
                                     berthi_skip_words *out, berth_error *error);

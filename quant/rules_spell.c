@@ -157,7 +157,6 @@ berthi_skip_list_spell(const berthi_skip_list *list, berthi_arena *arena,
     const uint64_t capacity = (uint64_t)list->count + count;
     bool is_complete;
 
-    memset(out, 0, sizeof *out);
     s.texts = berthi_arena_alloc(arena, capacity * sizeof *s.texts, sizeof *s.texts);
     if (s.texts == NULL)
         return berthi_fail_memory(error, "the list of modules to skip");

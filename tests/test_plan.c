@@ -845,6 +845,33 @@ test_cache(void)
     CHECK_EQ(cache_of(BERTH_F8_E5M2, 1, &one), 64 * 2 * 1024);
 }
 
+/* Layers with a window keep no more than that: each layer by its own number. */
+static void
+test_cache_of_windows(void)
+{
+    berth_plan_options options = options_of("0=1GiB");
+    const char *const folder = planned_llama(12, false);
+    planned p;
+
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                 "\"hidden_size\": 1024, \"intermediate_size\": 2816, "
+                 "\"num_hidden_layers\": 12, \"num_attention_heads\": 8, "
+                 "\"num_key_value_heads\": 8, \"vocab_size\": 8192, "
+                 "\"torch_dtype\": \"bfloat16\", \"sliding_window\": 16, \"layer_types\": ["
+                 "\"sliding_attention\", \"full_attention\", \"sliding_attention\", "
+                 "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", "
+                 "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", "
+                 "\"sliding_attention\", \"sliding_attention\", \"full_attention\"]}");
+    options.context = 64;
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    for (uint32_t i = 0; i < 12; i++)
+        CHECK_EQ(layer_of(&p, fixture_format("model.layers.%u", i)).cache_bytes,
+                 (i == 1 || i == 11 ? 64 : 16) * 2 * 1024 * 2);
+    planned_end(&p);
+}
+
 /* Tables of words and of positions have names of their own, and come behind layers. */
 static void
 test_other_tables(void)
@@ -1212,6 +1239,7 @@ main(int argc, char **argv)
     T_RUN(test_summary);
     T_RUN(test_digest);
     T_RUN(test_cache);
+    T_RUN(test_cache_of_windows);
     T_RUN(test_other_tables);
     T_RUN(test_bound);
     T_RUN(test_no_cut_for_an_embedding);

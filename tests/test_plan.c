@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/digest.h"
+#include "loader/plan_input.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/planned.h"
@@ -812,6 +814,39 @@ test_digest(void)
     planned_end(&p);
 }
 
+/* Names as long as what is summed up at once, and longer, between short ones. */
+static void
+test_digest_of_long_names(void)
+{
+    static const size_t lengths[] = { 3, 7677, 7678, 5, 7679, 8000, 300, 8192, 20000, 7 };
+    static char name[20001];
+    static uint8_t bytes[100000];
+    const uint64_t shape[] = { 2 };
+    const char *const folder = fixture_folder();
+    fixture_builder *const b = fixture_begin();
+    berth_checkpoint *checkpoint = NULL;
+    berth_context *context = NULL;
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        memset(name, 'a' + (int)i, lengths[i]);
+        name[lengths[i]] = '\0';
+        fixture_add_sparse(b, name, "BF16", 1, shape);
+        memcpy(bytes + used, name, lengths[i] + 1); /* and a zero byte */
+        used += lengths[i] + 1;
+        bytes[used++] = BERTH_BF16;
+        bytes[used] = 2;
+        used += 8;
+    }
+    (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    T_REQUIRE(CHECK_EQ(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL),
+                       BERTH_OK));
+    CHECK_EQ(berthi_plan_digest(checkpoint), berthi_digest_crc32(0, bytes, used));
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
 /* Bytes of one layer's cache, and of what computing takes. */
 static uint64_t
 cache_of(int32_t dtype, uint64_t batch, uint64_t *out_activations)
@@ -1238,6 +1273,7 @@ main(int argc, char **argv)
     T_RUN(test_followed_to_the_byte);
     T_RUN(test_summary);
     T_RUN(test_digest);
+    T_RUN(test_digest_of_long_names);
     T_RUN(test_cache);
     T_RUN(test_cache_of_windows);
     T_RUN(test_other_tables);

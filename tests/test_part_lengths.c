@@ -436,6 +436,7 @@ test_own_length_is_first(void)
                 O_RDONLY | O_CLOEXEC);
     T_REQUIRE(lock >= 0 && flock(lock, LOCK_EX) == 0); /* it is at work, and says nothing */
     c.sizes.parcels = 1;
+    c.options.double_quant = 1;
     c.sizes.patience_ns = 0;
     CHECK_EQ(run_part(&c, 2, 2), BERTH_OK);
     close(lock);
@@ -481,6 +482,40 @@ test_cancelled_while_waiting(void)
     }
 }
 
+/*
+ * Codes that hang on a length which nobody tells are kept only up to a limit: then the
+ * other part's weight is read, and there are places for them.
+ */
+static void
+test_little_is_kept(void)
+{
+    const char *const before = model;
+    const char *const own = fixture_folder();
+    const uint64_t limit = 1 << 16;
+    const uint64_t codes = 2048 * 4096 / 2;
+    pid_t other;
+    converted c;
+    int how;
+
+    fixture_model(own, "[model.safetensors]\nBF16 2048x4096 model.layers.0.fc1.weight\n"
+                       "BF16 2048x4096 model.layers.1.fc1.weight\n");
+    fixture_text(fixture_format("%s/config.json", own), FIXTURE_CONFIG);
+    model = own;
+    begin(&c, new_output());
+    converted_shrink(&c, limit);
+    c.sizes.patience_ns = 0;
+    c.options.ring_bytes = 1 << 20;
+    other = begin_process(&c, 1, 2, 1, SIGSTOP); /* it is there, and says nothing */
+    CHECK_EQ(waitpid(other, &how, WUNTRACED), other);
+    CHECK(WIFSTOPPED(how));
+    CHECK_EQ(run_part(&c, 2, 2), BERTH_OK);
+    CHECK_EQ(c.measured, 1);
+    CHECK_LT(c.peak, codes);
+    CHECK_EQ(kill(other, SIGKILL), 0);
+    CHECK(WIFSIGNALED(end_of(other)));
+    model = before;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -499,5 +534,6 @@ main(int argc, char **argv)
     T_RUN(test_stopped);
     T_RUN(test_own_length_is_first);
     T_RUN(test_cancelled_while_waiting);
+    T_RUN(test_little_is_kept);
     T_MAIN_END;
 }

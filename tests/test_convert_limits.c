@@ -147,6 +147,30 @@ test_memory_of_many_tensors(void)
     CHECK_EQ(over, 0);
 }
 
+/*
+ * Several shards: what may belong to a later one is in the plan, and that are the
+ * statistics alone, 4 bytes for 64 values.
+ */
+static void
+test_memory_of_shards(void)
+{
+    const char *const model = make("BF16 8192x8192 " A " = sparse\nBF16 8192x8192 " B
+                                   " = sparse\n");
+    const uint64_t statistics = 2 * UINT64_C(8192) * 8192 / 64 * 4;
+    uint64_t whole;
+    converted c;
+
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    c.options.dry_run = 1;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    whole = c.report.planned_memory;
+    c.options.max_shard_bytes = 16 * MIB;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_GT(c.report.shards, 1);
+    CHECK_GE(c.report.planned_memory, whole + statistics / 2);
+    CHECK_LE(c.report.planned_memory, whole + statistics + 8 * MIB); /* and their lists */
+}
+
 /* ------------------------------------------------------------------------ reading */
 
 static void
@@ -168,6 +192,47 @@ test_bytes_are_read_once(void)
         /* Direct reads are widened at both ends of each of the 24 units. */
         CHECK_LE(c.report.bytes_read, bytes + (i > 0 ? 30 * 8192 : 0));
     }
+}
+
+/* What a job says of its progress: bytes of the tensors, all of them at its end. */
+static uint64_t
+total_of(const char *model, uint32_t part, uint32_t part_count)
+{
+    berth_checkpoint *checkpoint = NULL;
+    berth_context *context = NULL;
+    berth_progress progress;
+    berth_job *job = NULL;
+    converted c;
+
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    c.options.part = part;
+    c.options.part_count = part_count;
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    CHECK_EQ(berth_checkpoint_open(context, model, NULL, &checkpoint, NULL), BERTH_OK);
+    if (!CHECK_EQ(berth_convert_start(context, checkpoint, &c.options, &job, &c.error),
+                  BERTH_OK))
+        return 0;
+    CHECK_EQ(berth_job_wait(job, -1), BERTH_OK);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.done, progress.total);
+    CHECK_EQ(berth_job_finish(job, &c.error), BERTH_OK);
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+    return progress.total;
+}
+
+static void
+test_progress(void)
+{
+    const char *const model = make("BF16 300x70 " A "\nF32 50x30 " B
+                                   "\nF32 1000 model.norm.weight\n");
+    const uint64_t bytes = UINT64_C(300) * 70 * 2 + 50 * 30 * 4 + 4000;
+    const uint64_t first = total_of(model, 1, 2);
+
+    CHECK_EQ(total_of(model, 0, 0), bytes);
+    CHECK_GT(first, 0);
+    CHECK_LT(first, bytes);
+    CHECK_EQ(first + total_of(model, 2, 2), bytes);
 }
 
 static void
@@ -298,7 +363,9 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_memory_of_a_large_tensor);
     T_RUN(test_memory_of_many_tensors);
+    T_RUN(test_memory_of_shards);
     T_RUN(test_bytes_are_read_once);
+    T_RUN(test_progress);
     T_RUN(test_companions_are_counted);
     T_RUN(test_empty_weights);
     T_RUN(test_nothing_to_do);

@@ -14,7 +14,8 @@
  *       the CTA's memory; every lane declares the same ones in the same order
  *   simt_barrier()                           all lanes of the CTA
  *   simt_shuffle*(value, ...)                all 32 lanes of a warp
- *   simt_load*, simt_store*                  aligned to what they move
+ *   simt_multiply_*(sums, rows, columns)     all 32 lanes, each with its fragments
+ *   simt_load*, simt_read*, simt_store*      aligned to what they move
  *   simt_atomic_or(word, bits)               a word of global memory
  *
  * Bodies keep to what C11 and CUDA C++ have in common. Variants are made by
@@ -96,6 +97,52 @@ simt_shuffle_down(float value, uint32_t distance)
     return __shfl_down_sync(0xFFFFFFFFu, value, distance);
 }
 
+/* The value of number `from` of the four neighbours that a lane is among. */
+SIMT_INLINE float
+simt_shuffle_quad(float value, uint32_t from)
+{
+    return __shfl_sync(0xFFFFFFFFu, value, (int)from, 4);
+}
+
+/*
+ * sums += rows * columns, 16 x 16 times 16 x 8, in the fragments of m16n8k16: two
+ * numbers a word. An older device has half as many numbers at once, of fp16
+ * alone; no launch asks it for bf16.
+ */
+SIMT_INLINE void
+simt_multiply_bf16(float *sums, const uint32_t *rows, const uint32_t *columns)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]),
+                   "r"(columns[1]));
+#else
+    (void)sums, (void)rows, (void)columns;
+    __trap();
+#endif
+}
+
+SIMT_INLINE void
+simt_multiply_f16(float *sums, const uint32_t *rows, const uint32_t *columns)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]),
+                   "r"(columns[1]));
+#else
+    SIMT_UNROLL
+    for (int half = 0; half < 2; half++)
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                     : "r"(rows[2 * half]), "r"(rows[2 * half + 1]), "r"(columns[half]));
+#endif
+}
+
 /* Memory that is read once: first to leave the cache. */
 SIMT_INLINE uint32_t
 simt_load4(const void *from)
@@ -116,6 +163,16 @@ SIMT_INLINE simt_four
 simt_load16(const void *from)
 {
     const uint4 v = __ldcs((const uint4 *)from);
+    const simt_four four = { { v.x, v.y, v.z, v.w } };
+
+    return four;
+}
+
+/* Memory that others read, too, and nobody writes: it may stay in the cache. */
+SIMT_INLINE simt_four
+simt_read16(const void *from)
+{
+    const uint4 v = __ldg((const uint4 *)from);
     const simt_four four = { { v.x, v.y, v.z, v.w } };
 
     return four;
@@ -160,7 +217,20 @@ simt_first_bit(uint32_t word)
     return (uint32_t)__ffs((int)word) - 1;
 }
 
+/* The products of four bytes each, added to `sum`. */
+SIMT_INLINE uint32_t
+simt_add_bytes(uint32_t a, uint32_t b, uint32_t sum)
+{
+    return __dp4a(a, b, sum);
+}
+
 /* From shared memory. */
+SIMT_INLINE uint32_t
+simt_shared_load4(const void *from)
+{
+    return *(const uint32_t *)from;
+}
+
 SIMT_INLINE simt_two
 simt_shared_load8(const void *from)
 {
@@ -192,6 +262,9 @@ void *berthi_simt_shared(size_t bytes);
 void berthi_simt_barrier(void);
 /* What lane `from` of the warp gave to the same shuffle. */
 uint32_t berthi_simt_shuffle(uint32_t value, uint32_t from);
+/* All of the warp's fragments, of bf16 or fp16, into the lane's four sums. */
+void berthi_simt_multiply(float *sums, const uint32_t *rows, const uint32_t *columns,
+                          bool is_bf16);
 /* Remembers an address that hardware would refuse. */
 void berthi_simt_access(const void *address, size_t bytes);
 
@@ -244,6 +317,24 @@ simt_shuffle_down(float value, uint32_t distance)
     return simt_shuffle(value, own + distance < SIMT_WARP ? own + distance : own);
 }
 
+SIMT_INLINE float
+simt_shuffle_quad(float value, uint32_t from)
+{
+    return simt_shuffle(value, simt_thread() % SIMT_WARP / 4 * 4 + from);
+}
+
+SIMT_INLINE void
+simt_multiply_bf16(float *sums, const uint32_t *rows, const uint32_t *columns)
+{
+    berthi_simt_multiply(sums, rows, columns, true);
+}
+
+SIMT_INLINE void
+simt_multiply_f16(float *sums, const uint32_t *rows, const uint32_t *columns)
+{
+    berthi_simt_multiply(sums, rows, columns, false);
+}
+
 SIMT_INLINE uint32_t
 simt_load4(const void *from)
 {
@@ -272,6 +363,12 @@ simt_load16(const void *from)
     berthi_simt_access(from, sizeof value);
     memcpy(&value, from, sizeof value);
     return value;
+}
+
+SIMT_INLINE simt_four
+simt_read16(const void *from)
+{
+    return simt_load16(from);
 }
 
 SIMT_INLINE void
@@ -310,6 +407,20 @@ SIMT_INLINE uint32_t
 simt_first_bit(uint32_t word)
 {
     return (uint32_t)__builtin_ctz(word);
+}
+
+SIMT_INLINE uint32_t
+simt_add_bytes(uint32_t a, uint32_t b, uint32_t sum)
+{
+    for (uint32_t shift = 0; shift < 32; shift += 8)
+        sum += (a >> shift & 0xFF) * (b >> shift & 0xFF);
+    return sum;
+}
+
+SIMT_INLINE uint32_t
+simt_shared_load4(const void *from)
+{
+    return simt_load4(from);
 }
 
 SIMT_INLINE simt_two

@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/core.h"
 #include "kernels/simt.h"
 
 #define STACK_BYTES 65536u
 #define FENCE_BYTES 64u
 #define MOST_ARRAYS 16u
 #define FRESH 0xCD
+#define ROW_WORDS 4u /* of a lane's fragment of 16 x 16 numbers */
+#define COLUMN_WORDS 2u /* of 16 x 8 */
+#define MOST_WORDS (ROW_WORDS + COLUMN_WORDS)
 
 /* ----------------------------------------------------------- changing fibers */
 
@@ -105,13 +109,19 @@ simt_has_fibers(void)
 
 typedef enum waiting { WAITS_FOR_NOTHING, WAITS_AT_BARRIER, WAITS_AT_SHUFFLE, HAS_ENDED } waiting;
 
+/* What a lane hands to all of its warp. */
+typedef struct handout {
+    uint32_t count;
+    uint32_t words[MOST_WORDS];
+} handout;
+
 typedef struct lane {
     void *stack; /* where it was left */
     waiting waits;
     uint64_t barriers; /* it has come to */
     uint64_t shuffles;
-    /* What it gave to its last shuffle and the one before: a fast lane is one ahead. */
-    uint32_t given[2];
+    /* At its last shuffle and the one before: a fast lane is one ahead. */
+    handout given[2];
     uint32_t arrays; /* of shared memory that it has declared */
 } lane;
 
@@ -259,21 +269,81 @@ berthi_simt_barrier(void)
     give_up_turn(WAITS_AT_BARRIER);
 }
 
+/* Hands words to the warp and waits for it; where handouts of this meeting lie. */
+static uint32_t
+exchange(const uint32_t *words, uint32_t count)
+{
+    lane *const l = &machine.lanes[machine.current];
+    const uint32_t place = (uint32_t)(l->shuffles++ % 2);
+
+    l->given[place].count = count;
+    memcpy(l->given[place].words, words, count * sizeof words[0]);
+    arrive(&machine.warps[machine.current / SIMT_WARP], SIMT_WARP);
+    give_up_turn(WAITS_AT_SHUFFLE);
+    return place;
+}
+
+/* What lane `from` of the warp gave, which gave as many words. */
+static const uint32_t *
+given(uint32_t from, uint32_t place, uint32_t count)
+{
+    const uint32_t warp = machine.current / SIMT_WARP;
+    const handout *const h = &machine.lanes[warp * SIMT_WARP + from].given[place];
+
+    if (h->count != count)
+        complain("lanes of a warp that meet for different things");
+    return h->words;
+}
+
 uint32_t
 berthi_simt_shuffle(uint32_t value, uint32_t from)
 {
-    lane *const l = &machine.lanes[machine.current];
-    const uint32_t warp = machine.current / SIMT_WARP;
-    const uint64_t number = l->shuffles++;
-
     if (from >= SIMT_WARP) {
         complain("a shuffle from a lane that no warp has");
         from = 0;
     }
-    l->given[number % 2] = value;
-    arrive(&machine.warps[warp], SIMT_WARP);
-    give_up_turn(WAITS_AT_SHUFFLE);
-    return machine.lanes[warp * SIMT_WARP + from].given[number % 2];
+    return given(from, exchange(&value, 1), 1)[0];
+}
+
+static float
+half_of(uint32_t word, uint32_t half, bool is_bf16)
+{
+    const uint16_t bits = (uint16_t)(word >> 16 * half);
+
+    return is_bf16 ? berthi_core_from_bf16(bits) : berthi_core_from_fp16(bits);
+}
+
+/*
+ * PTX has number (i, k) of 16 x 16 in word i / 8 + k / 8 * 2 of lane
+ * i % 8 * 4 + k % 8 / 2, number (k, j) of 16 x 8 in word k / 8 of lane
+ * j * 4 + k % 8 / 2, and a lane's sums in the rows and columns that follow.
+ * How a device rounds within is its own affair; here it is once.
+ */
+void
+berthi_simt_multiply(float *sums, const uint32_t *rows, const uint32_t *columns,
+                     bool is_bf16)
+{
+    const uint32_t own = machine.current % SIMT_WARP;
+    uint32_t words[MOST_WORDS];
+    uint32_t place;
+
+    memcpy(words, rows, ROW_WORDS * sizeof words[0]);
+    memcpy(words + ROW_WORDS, columns, COLUMN_WORDS * sizeof words[0]);
+    place = exchange(words, MOST_WORDS);
+    for (uint32_t s = 0; s < 4; s++) {
+        const uint32_t i = own / 4 + s / 2 * 8;
+        const uint32_t j = own % 4 * 2 + s % 2;
+        double sum = sums[s];
+
+        for (uint32_t k = 0; k < 16; k++) {
+            const uint32_t *const of_row = given(i % 8 * 4 + k % 8 / 2, place, MOST_WORDS);
+            const uint32_t *const of_column = given(j * 4 + k % 8 / 2, place, MOST_WORDS);
+
+            sum += (double)half_of(of_row[i / 8 + k / 8 * 2], k % 2, is_bf16)
+                   * (double)half_of(of_column[ROW_WORDS + k / 8], k % 2, is_bf16);
+        }
+        sums[s] = (float)sum;
+    }
 }
 
 void

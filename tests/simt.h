@@ -9,8 +9,9 @@
  * order: where it is not, a barrier is missing.
  *
  * What hardware forbids or leaves open is a complaint: a barrier or a shuffle
- * that some lanes do not reach, a wide access at an odd address, a write beyond
- * shared memory (which starts as 0xCD, with a fence behind every array).
+ * that some lanes do not reach, lanes of a warp that meet for different things, a
+ * wide access at an odd address, a write beyond shared memory (which starts as
+ * 0xCD, with a fence behind every array).
  */
 #ifndef BERTH_TESTS_SIMT_H
 #define BERTH_TESTS_SIMT_H

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/core.h"
 #include "kernels/simt.h"
 #include "tests/simt.h"
 #include "tests/t.h"
@@ -257,6 +258,132 @@ test_many_meetings(void)
     }
 }
 
+SIMT_INLINE void
+shuffle_quads(const cells *a)
+{
+    const uint32_t i = cell();
+    const float value = a->values[i];
+
+    a->values[i] = simt_shuffle_quad(value, 3) * 1000.0f + simt_shuffle_quad(value, i % 4 ^ 1);
+}
+SIMT_KERNEL(shuffle_quads_kernel, THREADS, cells, shuffle_quads(a))
+
+static void
+test_shuffles_among_four(void)
+{
+    for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
+        float values[CELLS];
+
+        for (uint32_t i = 0; i < CELLS; i++)
+            values[i] = (float)i;
+        CHECK_STR(run(shuffle_quads_kernel, &(cells){ .values = values }, (simt_order)order, 7),
+                  NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+            CHECK(values[i] == (float)((i | 3) * 1000 + (i ^ 1)));
+    }
+}
+
+/* ------------------------------------------------------- products of fragments */
+
+enum { M = 16, N = 8, K = 16, TURNS = 3 };
+
+/* Small integers: sums are exact in any order. */
+typedef struct matrices {
+    float a[TURNS][M][K];
+    float b[TURNS][K][N];
+    float sums[CELLS][4];
+    bool is_bf16;
+} matrices;
+
+static uint32_t
+pair_of(float low, float high, bool is_bf16)
+{
+    return is_bf16 ? berthi_core_to_bf16_pair(low, high) : berthi_core_to_fp16_pair(low, high);
+}
+
+/* Element by element as the PTX ISA lists the fragments of m16n8k16. */
+SIMT_INLINE void
+multiply_fragments(matrices *const *argument)
+{
+    matrices *const m = *argument;
+    const uint32_t group = simt_thread() % SIMT_WARP >> 2;
+    const uint32_t in_group = simt_thread() % SIMT_WARP % 4;
+    float *const sums = m->sums[cell()];
+
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        float a[8];
+        float b[4];
+        uint32_t rows[4];
+        uint32_t columns[2];
+
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint32_t row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+            const uint32_t column = in_group * 2 + (i & 1) + (i < 4 ? 0 : 8);
+
+            a[i] = m->a[turn][row][column];
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            b[i] = m->b[turn][in_group * 2 + (i & 1) + (i < 2 ? 0 : 8)][group];
+        for (uint32_t i = 0; i < 4; i++)
+            rows[i] = pair_of(a[2 * i], a[2 * i + 1], m->is_bf16);
+        for (uint32_t i = 0; i < 2; i++)
+            columns[i] = pair_of(b[2 * i], b[2 * i + 1], m->is_bf16);
+        if (m->is_bf16)
+            simt_multiply_bf16(sums, rows, columns);
+        else
+            simt_multiply_f16(sums, rows, columns);
+    }
+}
+typedef matrices *matrices_pointer;
+SIMT_KERNEL(multiply_fragments_kernel, THREADS, matrices_pointer, multiply_fragments(a))
+
+static void
+fill_matrices(matrices *m)
+{
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int k = 0; k < K; k++) {
+            for (int i = 0; i < M; i++)
+                m->a[turn][i][k] = (float)((i * 37 + k * 11 + turn * 5) % 23 - 11);
+            for (int j = 0; j < N; j++)
+                m->b[turn][k][j] = (float)((j * 29 + k * 7 + turn * 3) % 19) * 0.5f;
+        }
+    for (int i = 0; i < CELLS; i++)
+        for (int s = 0; s < 4; s++)
+            m->sums[i][s] = (float)(i + s);
+}
+
+static void
+test_products_of_fragments(void)
+{
+    for (int order = 0; order < SIMT_ORDER_COUNT * 2; order++) {
+        matrices m = { .is_bf16 = order % 2 == 0 };
+        matrices *argument = &m;
+
+        fill_matrices(&m);
+        CHECK_STR(run(multiply_fragments_kernel, &argument, (simt_order)(order / 2), 3), NULL);
+        for (int i = 0; i < CELLS; i++)
+            for (int s = 0; s < 4; s++) {
+                const int row = i % 32 / 4 + (s < 2 ? 0 : 8);
+                const int column = i % 4 * 2 + (s & 1);
+                float expected = (float)(i + s);
+
+                for (int turn = 0; turn < TURNS; turn++)
+                    for (int k = 0; k < K; k++)
+                        expected += m.a[turn][row][k] * m.b[turn][k][column];
+                CHECK(m.sums[i][s] == expected);
+            }
+    }
+}
+
+static void
+test_products_of_bytes(void)
+{
+    CHECK_EQ(simt_add_bytes(0x01020304u, 0x05060708u, 9), 5 + 12 + 21 + 32 + 9);
+    CHECK_EQ(simt_add_bytes(0xFF00AB12u, 0x80u, 124), 0x12 * 128 + 124);
+    CHECK_EQ(simt_add_bytes(0xFF00AB12u, 0x80000000u, 0), 0xFF * 128);
+    CHECK_EQ(simt_add_bytes(UINT32_MAX, UINT32_MAX, UINT32_MAX), 4 * 255 * 255 - 1);
+}
+
 /* ------------------------------------------------------------- wide accesses */
 
 typedef struct wide {
@@ -272,7 +399,9 @@ copy_wide(const wide *a)
 
     memcpy(a->to + 4 * i, &word, sizeof word);
     simt_store8(a->to + 4 * THREADS + 8 * i, simt_load8(a->from + 4 * THREADS + 8 * i));
-    simt_store16(a->to + 12 * THREADS + 16 * i, simt_load16(a->from + 12 * THREADS + 16 * i));
+    simt_store16(a->to + 12 * THREADS + 16 * i,
+                 i % 2 == 0 ? simt_load16(a->from + 12 * THREADS + 16 * i)
+                            : simt_read16(a->from + 12 * THREADS + 16 * i));
 }
 SIMT_KERNEL(copy_wide_kernel, THREADS, wide, copy_wide(a))
 
@@ -323,6 +452,15 @@ do_wrong(const cells *a)
     }
     if (wrong == 7)
         (void)simt_shuffle_xor(0.0f, 32);
+    if (wrong == 8) {
+        float sums[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        const uint32_t words[4] = { 0, 0, 0, 0 };
+
+        if (thread == 5)
+            (void)simt_shuffle_xor(0.0f, 1);
+        else
+            simt_multiply_bf16(sums, words, words);
+    }
 }
 SIMT_KERNEL(do_wrong_kernel, THREADS, cells, do_wrong(a))
 
@@ -338,10 +476,11 @@ test_what_a_device_would_not_stand(void)
         "more shared memory than a kernel may declare",
         "lanes declare different shared memory",
         "a shuffle from a lane that no warp has",
+        "lanes of a warp that meet for different things",
         NULL,
     };
 
-    for (uint32_t wrong = 0; wrong < 9; wrong++)
+    for (uint32_t wrong = 0; wrong < 10; wrong++)
         for (int order = 0; order < SIMT_ORDER_COUNT; order++)
             CHECK_STR(run(do_wrong_kernel, &(cells){ .numbers = &wrong }, (simt_order)order,
                           2),
@@ -379,6 +518,9 @@ main(int argc, char **argv)
         T_RUN(test_sum_over_a_cta);
         T_RUN(test_a_missing_barrier_shows);
         T_RUN(test_many_meetings);
+        T_RUN(test_shuffles_among_four);
+        T_RUN(test_products_of_fragments);
+        T_RUN(test_products_of_bytes);
         T_RUN(test_wide_accesses);
         T_RUN(test_what_a_device_would_not_stand);
         T_RUN(test_launches_that_cannot_be);

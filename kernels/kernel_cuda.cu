@@ -3,4 +3,6 @@
 #include "kernels/dequantize.cuh"
 #include "kernels/int8.cuh"
 #include "kernels/mean.cuh"
+#include "kernels/product.cuh"
+#include "kernels/product_lanes.cuh"
 #include "kernels/quantize.cuh"

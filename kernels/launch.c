@@ -339,3 +339,98 @@ berthi_launch_decode_rows(const berthi_rows_decode_arguments *a, berthi_launch *
     return set_grid(out, kernels[dtype], INT8_DECODE_THREADS,
                     berthi_int8_decode_ctas(a->rows, a->columns), error);
 }
+
+/* ------------------------------------------------------------------ products */
+
+/* Columns of a chunk that tensor cores multiply at once; 0: they cannot. */
+static uint32_t
+find_chunk(const berthi_product_task *t)
+{
+    if (t->capability < 80 || t->dtype == BERTH_F32 || !is_aligned(t->inputs, 16)
+        || t->columns == 0 || t->columns >= PRODUCT_MOST_COLUMNS
+        || t->rows * t->columns >= PRODUCT_MOST_WEIGHTS)
+        return 0;
+    if (t->block_size >= 128 && t->columns % 128 == 0 && is_aligned(t->codes, 16))
+        return 128;
+    return t->block_size >= 64 && t->columns % 64 == 0 && is_aligned(t->codes, 8) ? 64 : 0;
+}
+
+static berthi_kernel_id
+find_product_kernel(uint32_t chunk, size_t dtype, bool is_double)
+{
+    static const berthi_kernel_id lanes[2][3]
+        = { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) };
+    static const berthi_kernel_id tensor_cores[2][2][2]
+        = { { { KERNEL_product_64_bf16, KERNEL_product_64_f16 },
+              { KERNEL_product_64_bf16_double, KERNEL_product_64_f16_double } },
+            { { KERNEL_product_128_bf16, KERNEL_product_128_f16 },
+              { KERNEL_product_128_bf16_double, KERNEL_product_128_f16_double } } };
+
+    return chunk == 0 ? lanes[is_double][dtype] : tensor_cores[chunk == 128][is_double][dtype];
+}
+
+/* The values as inputs of this dtype meet them. */
+static void
+fill_product_table(const berthi_product_task *t, uint32_t *table)
+{
+    for (uint32_t code = 0; code < 16; code++) {
+        float value = berthi_core_float(t->values[code]);
+
+        if (t->dtype == BERTH_BF16)
+            value = berthi_core_from_bf16(berthi_core_to_bf16(value));
+        if (t->dtype == BERTH_F16)
+            value = berthi_core_from_fp16(berthi_core_to_fp16(value));
+        table[code] = berthi_core_bits(value);
+    }
+}
+
+static void
+fill_product(const berthi_product_task *t, uint32_t chunk, berthi_product_kernel *k)
+{
+    const berthi_double_absmax *const d = t->double_absmax;
+
+    *k = (berthi_product_kernel){
+        .codes = t->codes, .absmax = d != NULL ? d->absmax2 : t->absmax,
+        .absmax_codes = d != NULL ? d->codes : NULL, .offset = d != NULL ? d->offset : NULL,
+        .inputs = t->inputs, .bias = t->bias, .outputs = t->outputs, .rows = t->rows,
+        .columns = t->columns, .count = t->count,
+        .groups = t->count / PRODUCT_INPUTS + (t->count % PRODUCT_INPUTS != 0),
+        .slices = chunk != 0 ? berthi_product_slices(t->rows, t->columns, t->processors) : 1,
+        .is_aligned = t->columns % 8 == 0 && is_aligned(t->codes, 4)
+                      && is_aligned(t->inputs, 16),
+    };
+    fill_product_table(t, k->table);
+    if (d != NULL)
+        memcpy(k->map, d->map, sizeof k->map);
+}
+
+berth_status
+berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_error *error)
+{
+    berthi_product_kernel *const k = &out->argument.product;
+    uint32_t chunk;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = find_dtype(t->dtype, &dtype, error);
+    if (status == BERTH_OK)
+        status = check_matrix(t->rows, t->columns, error);
+    if (status != BERTH_OK)
+        return status;
+    if (t->count > PRODUCT_MOST_INPUTS)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no kernel multiplies %" PRIu32 " inputs at once: %" PRIu32
+                           " at most",
+                           t->count, PRODUCT_MOST_INPUTS);
+    chunk = find_chunk(t);
+    fill_product(t, chunk, k);
+    status = find_block_log2(t->block_size, &k->block_log2, error);
+    if (status != BERTH_OK)
+        return status;
+    return set_grid(out, find_product_kernel(chunk, dtype, t->double_absmax != NULL),
+                    PRODUCT_THREADS,
+                    berthi_product_ctas(t->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1,
+                                        k->slices, k->groups),
+                    error);
+}

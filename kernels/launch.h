@@ -36,7 +36,13 @@
     BERTHI_KERNELS_OF_DTYPES(X, int8_encode, _any)                                    \
     X(outlier_collect)                                                                \
     X(outlier_clear)                                                                  \
-    BERTHI_KERNELS_OF_DTYPES(X, int8_decode, )
+    BERTHI_KERNELS_OF_DTYPES(X, int8_decode, )                                        \
+    X(product_64_bf16) X(product_64_f16)                                              \
+    X(product_64_bf16_double) X(product_64_f16_double)                                \
+    X(product_128_bf16) X(product_128_f16)                                            \
+    X(product_128_bf16_double) X(product_128_f16_double)                              \
+    BERTHI_KERNELS_OF_DTYPES(X, product_lanes, )                                      \
+    BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)
 
 #define BERTHI_KERNEL_ID(name) KERNEL_##name,
 typedef enum berthi_kernel_id {
@@ -58,6 +64,7 @@ typedef struct berthi_launch {
         berthi_int8_kernel int8;
         berthi_outlier_kernel outlier;
         berthi_int8_decode_kernel int8_decode;
+        berthi_product_kernel product;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
 
@@ -122,5 +129,35 @@ berth_status berthi_launch_encode_activations(const berthi_activation_arguments 
                                               berthi_launch out[3], berth_error *error);
 berth_status berthi_launch_decode_rows(const berthi_rows_decode_arguments *arguments,
                                        berthi_launch *out, berth_error *error);
+
+/* ------------------------------------------------------------------ products */
+
+/* outputs[i][row] = bias[row] + the sum over k of inputs[i][k] * weight[row][k]. */
+typedef struct berthi_product_task {
+    const uint8_t *codes;
+    const float *absmax;    /* not looked at with `double_absmax` */
+    const berthi_double_absmax *double_absmax; /* NULL: plain ones */
+    const uint32_t *values; /* 16 that the codes stand for; read on the host */
+    uint32_t block_size;
+    uint32_t count; /* of inputs: at most PRODUCT_MOST_INPUTS */
+    uint64_t rows;
+    uint64_t columns;
+    const void *inputs; /* count x columns */
+    const void *bias;   /* rows; NULL: none */
+    void *outputs;      /* count x rows */
+    int32_t dtype;      /* of inputs, bias and outputs: BERTH_BF16, BERTH_F16 or BERTH_F32 */
+    uint32_t capability; /* of the device: 10 * major + minor */
+    uint32_t processors; /* of the device */
+} berthi_product_task;
+
+/*
+ * The values of codes count as rounded to the inputs' dtype. Tensor cores (from
+ * capability 80 on, not for f32) need whole chunks of 64 columns, each in one
+ * block, and aligned addresses; what they do not take is done without them.
+ * Which kernel and how many warps share a row is the same for any number of
+ * inputs, and so are an output's bits.
+ */
+berth_status berthi_launch_product(const berthi_product_task *task, berthi_launch *out,
+                                   berth_error *error);
 
 #endif

@@ -97,6 +97,13 @@ simt_shuffle_down(float value, uint32_t distance)
     return __shfl_down_sync(0xFFFFFFFFu, value, distance);
 }
 
+/* The number of the warp in its CTA, of which the compiler then knows that all lanes agree. */
+SIMT_INLINE uint32_t
+simt_warp(void)
+{
+    return __shfl_sync(0xFFFFFFFFu, threadIdx.x / SIMT_WARP, 0);
+}
+
 /* The value of number `from` of the four neighbours that a lane is among. */
 SIMT_INLINE float
 simt_shuffle_quad(float value, uint32_t from)
@@ -106,8 +113,7 @@ simt_shuffle_quad(float value, uint32_t from)
 
 /*
  * sums += rows * columns, 16 x 16 times 16 x 8, in the fragments of m16n8k16: two
- * numbers a word. An older device has half as many numbers at once, of fp16
- * alone; no launch asks it for bf16.
+ * numbers a word. Before capability 80 there is none; no launch asks for it.
  */
 SIMT_INLINE void
 simt_multiply_bf16(float *sums, const uint32_t *rows, const uint32_t *columns)
@@ -134,12 +140,8 @@ simt_multiply_f16(float *sums, const uint32_t *rows, const uint32_t *columns)
                  : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]),
                    "r"(columns[1]));
 #else
-    SIMT_UNROLL
-    for (int half = 0; half < 2; half++)
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-                     "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                     : "r"(rows[2 * half]), "r"(rows[2 * half + 1]), "r"(columns[half]));
+    (void)sums, (void)rows, (void)columns;
+    __trap();
 #endif
 }
 
@@ -195,6 +197,14 @@ SIMT_INLINE void
 simt_look_anew(uint32_t *word)
 {
     asm volatile("" : "+r"(*word));
+}
+
+/* The same of an address, which is then worked out once and stays in registers. */
+SIMT_INLINE const uint8_t *
+simt_keep_address(const uint8_t *address)
+{
+    asm volatile("" : "+l"(address));
+    return address;
 }
 
 /* Sets bits in global memory, whoever else does. */
@@ -317,6 +327,12 @@ simt_shuffle_down(float value, uint32_t distance)
     return simt_shuffle(value, own + distance < SIMT_WARP ? own + distance : own);
 }
 
+SIMT_INLINE uint32_t
+simt_warp(void)
+{
+    return simt_thread() / SIMT_WARP;
+}
+
 SIMT_INLINE float
 simt_shuffle_quad(float value, uint32_t from)
 {
@@ -389,6 +405,12 @@ SIMT_INLINE void
 simt_look_anew(uint32_t *word)
 {
     (void)word;
+}
+
+SIMT_INLINE const uint8_t *
+simt_keep_address(const uint8_t *address)
+{
+    return address;
 }
 
 SIMT_INLINE void

@@ -66,15 +66,21 @@ instructions() # CUBIN
 }
 
 # Other numbers of tiles and turns are 32 elements of a lane more, or less where twice as many would
-# not fit its registers (16 less of f32 rows).
+# not fit its registers (16 less of f32 rows). Products have 64 weights a lane more, met by up to 8
+# inputs: two chunks of 64 columns; of 128 columns one, and one behind the loop that one turn alone
+# does without.
 table() # ARCH: "KERNEL REGISTERS PER_ELEMENT"
 {
     registers "$folder/plain.$1.log" >"$folder/registers"
     instructions "$folder/plain.$1.cubin" >"$folder/plain"
     instructions "$folder/other.$1.cubin" >"$folder/other"
     join "$folder/registers" "$folder/plain" | join - "$folder/other" |
-        awk '$4 != $3 { printf "%-40s %3d %6.2f\n", $1, $2,
-            ($4 > $3 ? $4 - $3 : $3 - $4) / ($1 ~ /^berthi_int8_encode_f32/ ? 16 : 32) }'
+        awk '$4 != $3 {
+            elements = 32
+            if ($1 ~ /^berthi_int8_encode_f32/) elements = 16
+            if ($1 ~ /^berthi_product_64_/) elements = 64
+            if ($1 ~ /^berthi_product_128_/) elements = 2 * 64
+            printf "%-40s %3d %6.2f\n", $1, $2, ($4 > $3 ? $4 - $3 : $3 - $4) / elements }'
 }
 
 # On sm_90: what the budget of memory's speed leaves.
@@ -85,6 +91,7 @@ over_limit() # TABLE
         /^berthi_decode_4bit_(bf16|f16) / && $3 > 4.5 { print $1 ": " $3 " > 4.5" }
         /^berthi_int8_encode_(bf16|f16)_(warp|cta) / && $3 > 12 { print $1 ": " $3 " > 12" }
         /^berthi_int8_decode_(bf16|f16) / && $3 > 7 { print $1 ": " $3 " > 7" }
+        /^berthi_product_(64|128)_/ && $3 > 2 { print $1 ": " $3 " > 2" }
         { rows++ }
         END { if (rows + 0 == 0) print "no kernel was counted" }' "$1"
 }
@@ -108,7 +115,7 @@ for arch in $ARCHS; do
     judge "$arch" "$folder/findings"
     [ "$arch" = sm_90 ] || continue
     compile "$arch" other -DENCODE_TILES=4u -DDECODE_TURNS=8u -DINT8_TURNS=4u \
-        -DINT8_DECODE_TURNS=8u
+        -DINT8_DECODE_TURNS=8u -DPRODUCT_TURNS=2u
     table "$arch" >"$folder/table"
     over_limit "$folder/table" >"$folder/findings"
     judge "instructions on $arch" "$folder/findings"

@@ -9,6 +9,8 @@
 #include "kernels/int8.cuh"
 #include "kernels/launch.h"
 #include "kernels/mean.cuh"
+#include "kernels/product.cuh"
+#include "kernels/product_lanes.cuh"
 #include "kernels/quantize.cuh"
 #include "tests/t.h"
 
@@ -194,6 +196,17 @@ simt_decode_rows(const berthi_rows_decode_arguments *d)
 
     CHECK_EQ(berthi_launch_decode_rows(d, &l, NULL), BERTH_OK);
     simt_level_launch(&l);
+}
+
+/* ----------------------------------------------------------------- products */
+
+void
+simt_multiply(const berthi_product_task *t)
+{
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_product(t, &l, NULL), BERTH_OK);
+    launch(&l);
 }
 
 /* -------------------------------------------------------------- parts of grids */

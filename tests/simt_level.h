@@ -47,6 +47,8 @@ void simt_encode_rows(const berthi_rows_arguments *arguments);
 void simt_encode_activations(const berthi_activation_arguments *arguments, uint32_t capacity);
 void simt_decode_rows(const berthi_rows_decode_arguments *arguments);
 
+void simt_multiply(const berthi_product_task *task);
+
 /*
  * The CTAs from `first_cta` on of a large grid: NF4 of bf16 in blocks of 64. The
  * pointers are those of whole tensors.

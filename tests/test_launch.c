@@ -92,6 +92,191 @@ test_what_no_kernel_does(void)
     CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
 }
 
+/* ------------------------------------------------------------------ products */
+
+/* Nothing is read at these addresses. */
+static berth_status
+multiply(const berthi_product_task *task, bool is_double, uintptr_t codes, uintptr_t inputs,
+         berthi_launch *out)
+{
+    static const float offset;
+    const berthi_double_absmax absmax = { .map = berthi_signed_map, .offset = &offset };
+    berthi_product_task t = *task;
+
+    t.values = berthi_nf4_values;
+    t.codes = (const uint8_t *)codes;
+    t.inputs = (const void *)inputs;
+    t.double_absmax = is_double ? &absmax : NULL;
+    return berthi_launch_product(&t, out, NULL);
+}
+
+static const struct {
+    int32_t dtype;
+    uint32_t block_size;
+    uint64_t columns;
+    uint32_t capability;
+    bool is_double;
+    uintptr_t codes, inputs;
+    berthi_kernel_id kernel;
+} products[] = {
+    { BERTH_BF16, 64, 4096, 80, false, 16, 16, KERNEL_product_64_bf16 },
+    { BERTH_BF16, 64, 4096, 90, true, 8, 16, KERNEL_product_64_bf16_double },
+    { BERTH_F16, 64, 64, 80, false, 8, 32, KERNEL_product_64_f16 },
+    { BERTH_F16, 64, 4096, 120, true, 16, 16, KERNEL_product_64_f16_double },
+    { BERTH_BF16, 128, 4096, 80, false, 16, 16, KERNEL_product_128_bf16 },
+    { BERTH_BF16, 4096, 128, 90, true, 16, 16, KERNEL_product_128_bf16_double },
+    { BERTH_F16, 256, 384, 89, false, 16, 16, KERNEL_product_128_f16 },
+    { BERTH_F16, 512, 512, 89, true, 16, 16, KERNEL_product_128_f16_double },
+    /* Half chunks, and codes that 16 does not divide the address of. */
+    { BERTH_BF16, 128, 192, 90, false, 16, 16, KERNEL_product_64_bf16 },
+    { BERTH_F16, 128, 256, 90, false, 8, 16, KERNEL_product_64_f16 },
+    /* What tensor cores do not take. */
+    { BERTH_F32, 64, 4096, 90, false, 16, 16, KERNEL_product_lanes_f32 },
+    { BERTH_F32, 64, 4096, 90, true, 16, 16, KERNEL_product_lanes_f32_double },
+    { BERTH_BF16, 64, 4096, 79, false, 16, 16, KERNEL_product_lanes_bf16 },
+    { BERTH_BF16, 64, 4096, 75, true, 16, 16, KERNEL_product_lanes_bf16_double },
+    { BERTH_F16, 64, 4096, 79, false, 16, 16, KERNEL_product_lanes_f16 },
+    { BERTH_F16, 64, 4096, 70, true, 16, 16, KERNEL_product_lanes_f16_double },
+    { BERTH_BF16, 32, 4096, 90, false, 16, 16, KERNEL_product_lanes_bf16 },
+    { BERTH_BF16, 64, 4128, 90, false, 16, 16, KERNEL_product_lanes_bf16 },
+    { BERTH_BF16, 64, 4096, 90, false, 4, 16, KERNEL_product_lanes_bf16 },
+    { BERTH_BF16, 64, 4096, 90, false, 16, 8, KERNEL_product_lanes_bf16 },
+    { BERTH_BF16, 64, 0, 90, false, 16, 16, KERNEL_product_lanes_bf16 },
+    { BERTH_BF16, 64, PRODUCT_MOST_COLUMNS, 90, false, 16, 16, KERNEL_product_lanes_bf16 },
+};
+
+static void
+test_kernels_of_products(void)
+{
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+        const berthi_product_task t = { .block_size = products[i].block_size, .count = 1,
+                                        .rows = 100, .columns = products[i].columns,
+                                        .dtype = products[i].dtype,
+                                        .capability = products[i].capability };
+        berthi_launch l;
+
+        CHECK_EQ(multiply(&t, products[i].is_double, products[i].codes, products[i].inputs, &l),
+                 BERTH_OK);
+        CHECK_EQ(l.kernel, products[i].kernel);
+        CHECK_EQ(l.threads, PRODUCT_THREADS);
+    }
+}
+
+/* Elements one by one where eights of columns, or their addresses, are odd. */
+static void
+test_products_of_odd_lengths_and_addresses(void)
+{
+    static const struct {
+        uint64_t columns;
+        uintptr_t codes, inputs;
+        bool is_aligned;
+    } rows[] = { { 8, 4, 16, true },  { 9, 4, 16, false }, { 12, 4, 16, false },
+                 { 8, 2, 16, false }, { 8, 4, 8, false } };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const berthi_product_task t = { .block_size = 32, .count = 1, .rows = 1,
+                                        .columns = rows[i].columns, .dtype = BERTH_F32 };
+        berthi_launch l;
+
+        CHECK_EQ(multiply(&t, false, rows[i].codes, rows[i].inputs, &l), BERTH_OK);
+        CHECK_EQ(l.argument.product.is_aligned, rows[i].is_aligned);
+    }
+}
+
+static void
+test_grids_of_products(void)
+{
+    static const struct {
+        uint64_t rows;
+        uint32_t count, capability, ctas, groups;
+    } grids[] = { { 1, 1, 90, 1, 1 },    { 128, 8, 90, 1, 1 },  { 129, 9, 90, 4, 2 },
+                  { 256, 32, 90, 8, 4 }, { 8, 1, 70, 1, 1 },    { 9, 8, 70, 2, 1 },
+                  { 17, 25, 70, 12, 4 }, { 0, 1, 90, 0, 1 },    { 5, 0, 90, 0, 0 } };
+    berthi_product_task t = { .block_size = 64, .columns = 64, .dtype = BERTH_BF16 };
+    berthi_launch l;
+
+    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
+        t.rows = grids[i].rows;
+        t.count = grids[i].count;
+        t.capability = grids[i].capability;
+        CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+        CHECK_EQ(l.kernel == KERNEL_NONE, grids[i].ctas == 0);
+        CHECK_EQ(l.ctas, grids[i].ctas);
+        CHECK_EQ(l.argument.product.groups, grids[i].groups);
+    }
+    /* So many chunks that tensor cores do not number them. */
+    t.count = 1;
+    t.capability = 90;
+    t.rows = PRODUCT_MOST_WEIGHTS / 64 - 1;
+    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+    CHECK_EQ(l.kernel, KERNEL_product_64_bf16);
+    t.rows++;
+    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+    CHECK_EQ(l.kernel, KERNEL_product_lanes_bf16);
+    t.rows = most * 8;
+    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+    CHECK_EQ(l.ctas, most);
+    t.rows++;
+    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_EUNSUPPORTED);
+    CHECK_EQ(l.kernel, KERNEL_NONE);
+}
+
+/* The examples of 132 processors with 16 warps each, and no fewer than 8 chunks. */
+static void
+test_slices_of_rows(void)
+{
+    CHECK_EQ(berthi_product_slices(8192, 8192, 132), 4);
+    CHECK_EQ(berthi_product_slices(28672, 8192, 132), 1);
+    CHECK_EQ(berthi_product_slices(1024, 8192, 132), 8);
+    CHECK_EQ(berthi_product_slices(1024, 4095, 132), 4);
+    CHECK_EQ(berthi_product_slices(1024, 1023, 132), 1);
+    CHECK_EQ(berthi_product_slices(0, 8192, 132), 1);
+    CHECK_EQ(berthi_product_slices(1, 8192, 0), 8);
+    CHECK_EQ(berthi_product_share(64, 4), 16);
+    CHECK_EQ(berthi_product_share(65, 4), 18);
+    CHECK_EQ(berthi_product_share(1, 1), 2);
+    CHECK_EQ(berthi_product_share(0, 8), 0);
+}
+
+/* What codes stand for is rounded as the inputs are. */
+static void
+test_values_of_products(void)
+{
+    static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
+    static const uint32_t of_code_1[] = { 0xBF320000u, 0xBF324000u, 0xBF3239B1u };
+
+    for (int i = 0; i < 3; i++) {
+        const berthi_product_task t = { .block_size = 64, .count = 1, .rows = 1, .columns = 64,
+                                        .dtype = dtypes[i] };
+        berthi_launch l;
+
+        CHECK_EQ(multiply(&t, true, 16, 16, &l), BERTH_OK);
+        CHECK_EQ(l.argument.product.table[0], 0xBF800000u);
+        CHECK_EQ(l.argument.product.table[1], of_code_1[i]);
+        CHECK_MEM(l.argument.product.map, berthi_signed_map, sizeof l.argument.product.map);
+    }
+}
+
+static void
+test_products_that_no_kernel_does(void)
+{
+    const berthi_product_task good = { .block_size = 64, .count = 32, .rows = 8, .columns = 64,
+                                       .dtype = BERTH_BF16, .capability = 90 };
+    berthi_product_task bad[5] = { good, good, good, good, good };
+    berthi_launch l;
+
+    bad[0].count = 33;
+    bad[1].dtype = BERTH_U8;
+    bad[2].block_size = 16;
+    bad[3].columns = UINT64_C(1) << 31;
+    bad[4].rows = UINT64_MAX / 64;
+    CHECK_EQ(multiply(&good, false, 16, 16, &l), BERTH_OK);
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQ(multiply(&bad[i], false, 16, 16, &l), BERTH_EUNSUPPORTED);
+        CHECK_EQ(l.kernel, KERNEL_NONE);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -99,5 +284,11 @@ main(int argc, char **argv)
     T_RUN(test_nothing_is_no_launch);
     T_RUN(test_grids_end);
     T_RUN(test_what_no_kernel_does);
+    T_RUN(test_kernels_of_products);
+    T_RUN(test_products_of_odd_lengths_and_addresses);
+    T_RUN(test_grids_of_products);
+    T_RUN(test_slices_of_rows);
+    T_RUN(test_values_of_products);
+    T_RUN(test_products_that_no_kernel_does);
     T_MAIN_END;
 }

@@ -1113,6 +1113,47 @@ test_kinds(void)
     end_layout(&m, catalogue, a);
 }
 
+/* Who says that the head is tied: the top level, else the sub-model that is named. */
+static void
+test_tie_flags(void)
+{
+    static const struct {
+        const char *from;
+        const char *config;
+        uint32_t ties;
+    } cases[] = {
+        { "", "{}", 0 },
+        { "", "{\"tie_word_embeddings\": true}", 1 },
+        { "", "{\"text_config\": {\"tie_word_embeddings\": true}}", 0 },
+        { ", \"tie_from\": \"text_config\"", "{}", 0 },
+        { ", \"tie_from\": \"text_config\"",
+          "{\"text_config\": {\"tie_word_embeddings\": true}}", 1 },
+        { ", \"tie_from\": \"text_config\"",
+          "{\"vision_config\": {\"tie_word_embeddings\": true}}", 0 },
+        { ", \"tie_from\": \"text_config\"",
+          "{\"tie_word_embeddings\": false, "
+          "\"text_config\": {\"tie_word_embeddings\": true}}", 0 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        berthi_catalogue *catalogue;
+        berthi_architecture *a;
+        berth_error error;
+        char description[512];
+        char lines[512];
+        model m;
+
+        snprintf(description, sizeof description,
+                 "{\"base\": \"\", \"no_split\": [], \"tie_default\": false, \"tree\": [], "
+                 "\"tied\": {\"head.weight\": \"embed.weight\"}%s}", cases[i].from);
+        snprintf(lines, sizeof lines, "config %s\nBF16 4x4 embed.weight\n", cases[i].config);
+        T_REQUIRE(CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_OK));
+        if (!CHECK_EQ(a->tie_count, cases[i].ties))
+            T_NOTE("%s%s", cases[i].config, cases[i].from);
+        end_layout(&m, catalogue, a);
+    }
+}
+
 /* Ties over indices: all alike to the lowest number; each to that of its number. */
 static void
 test_star_ties(void)
@@ -1255,6 +1296,7 @@ main(int argc, char **argv)
     T_RUN(test_renames);
     T_RUN(test_flags);
     T_RUN(test_kinds);
+    T_RUN(test_tie_flags);
     T_RUN(test_star_ties);
     T_RUN(test_last);
     T_RUN(test_faults);

@@ -329,6 +329,9 @@ test_one_shard_of_several(void)
         fixture_text(in(model, "model.safetensors.index.json"), "no index");
         if (strcmp(names[i].name, "last.safetensors") == 0)
             check_remark(&c, path, 0, 0, "", "");
+        fixture_remove(in(model, "model.safetensors.index.json"));
+        if (names[i].count == 1)
+            check_remark(&c, path, 0, 0, "", "");
     }
 }
 

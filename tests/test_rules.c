@@ -822,6 +822,22 @@ test_spelt_quantized_layers(void)
     end_setting(&s);
 }
 
+/* Names that are almost the beginning of another one are told apart at every byte. */
+static void
+test_spelt_names_alike(void)
+{
+    static const char *const port[] = { "m.port.weight" };
+    setting s = read_setting("class Unheard\ntype unheard\nconfig {}\n"
+                             "BF16 16x16 m.port.weight\nBF16 16x16 sort.proj.weight\n"
+                             "BF16 16x16 part.proj.weight\nBF16 16x16 pond.proj.weight\n"
+                             "BF16 16 z.norm.weight\n");
+    berthi_rules_options options = keeping(port);
+
+    options.era = BERTHI_ERA_HF5;
+    check_spelt(&s, options, NULL, "z.norm,port");
+    end_setting(&s);
+}
+
 /* A name that begins another one's is a pattern where that is not told apart. */
 static void
 test_spelt_prefixes(void)
@@ -1021,6 +1037,7 @@ main(int argc, char **argv)
     T_RUN(test_spelt_as_asked);
     T_RUN(test_spelt_plain_layers);
     T_RUN(test_spelt_quantized_layers);
+    T_RUN(test_spelt_names_alike);
     T_RUN(test_spelt_prefixes);
     T_RUN(test_unused);
     T_RUN(test_bad_globs);

@@ -122,10 +122,8 @@ drawn_free(draw_tier *tier, uint64_t taken)
     const uint64_t free_bytes = tier->facts.budget == UINT64_MAX ? UINT64_MAX
                                                                  : tier->facts.free;
 
-    if (taken == 0 || free_bytes <= taken)
-        return free_bytes;
-    tier->is_cut = true;
-    return taken;
+    tier->is_cut = taken > 0 && free_bytes > taken;
+    return tier->is_cut ? taken : free_bytes;
 }
 
 static bool
@@ -147,7 +145,6 @@ arrange_tier(draw_map *map, uint32_t number)
     tier->cell_count = 0;
     tier->drawn = 0;
     tier->absent = 0;
-    tier->is_cut = false;
     if (!add_layers(map, number, false))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)

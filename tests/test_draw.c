@@ -207,6 +207,9 @@ test_cells_are_made_anew(void)
     CHECK_EQ(map.tiers[1].absent, 400 * MIB);
     CHECK_EQ(map.tiers[1].drawn, 2 * GIB + 400 * MIB);
     CHECK(map.tiers[2].is_cut);
+    map.tiers[2].facts.free = 0;
+    CHECK(draw_map_arrange(&map));
+    CHECK(!map.tiers[2].is_cut);
     draw_map_fini(&map);
 }
 
@@ -878,6 +881,59 @@ test_svg(void)
     check_golden("dense.svg");
 }
 
+/* From the last words to the end of the picture. */
+static double
+space_below(const draw_map *map, uint32_t *out_texts)
+{
+    const char *at;
+    double height = 0;
+    double lowest = 0;
+
+    begin();
+    CHECK(draw_map_svg(&out, map));
+    at = strstr(written(NULL), "viewBox=\"0 0 ");
+    CHECK(at != NULL && sscanf(at, "viewBox=\"0 0 %*d %lf", &height) == 1);
+    *out_texts = 0;
+    while (at != NULL && (at = strstr(at, "<text ")) != NULL) {
+        double y = 0;
+
+        at = strstr(at, " y=\"");
+        CHECK(at != NULL && sscanf(at, " y=\"%lf", &y) == 1);
+        lowest = y > lowest ? y : lowest;
+        ++*out_texts;
+    }
+    return height - lowest;
+}
+
+/* With any number of entries the legend ends above the edge, as far as with all. */
+static void
+test_legends(void)
+{
+    draw_map map;
+    uint32_t before;
+    double space;
+
+    drawn_dense(&map);
+    space = space_below(&map, &before);
+    CHECK(space > 10);
+    for (uint32_t part = 0; part < 6; part++) {
+        uint32_t texts;
+
+        for (size_t i = 0; i < map.tier_count; i++) {
+            berth_plan_tier *const facts = &map.tiers[i].facts;
+            uint64_t *const parts[] = { &facts->slots,   &facts->cache,   &facts->activations,
+                                        &facts->scratch, &facts->staging, &facts->reserve };
+
+            *parts[part] = 0;
+        }
+        CHECK(draw_map_arrange(&map));
+        CHECK(space_below(&map, &texts) == space);
+        CHECK_EQ(texts, before - 1);
+        before = texts;
+    }
+    draw_map_fini(&map);
+}
+
 static void
 test_html(void)
 {
@@ -1102,6 +1158,7 @@ main(int argc, char **argv)
     T_RUN(test_difference_of_devices);
     T_RUN(test_difference_of_one);
     T_RUN(test_svg);
+    T_RUN(test_legends);
     T_RUN(test_html);
     T_RUN(test_html_of_experts);
     T_RUN(test_names_do_no_harm);

@@ -206,7 +206,7 @@ simt_multiply(const berthi_product_task *t)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_product(t, &l, NULL), BERTH_OK);
-    launch(&l);
+    simt_level_launch(&l);
 }
 
 /* -------------------------------------------------------------- parts of grids */

@@ -301,8 +301,6 @@ fake_device_count(int *out)
 
     if (code == BERTHI_CUDA_OK && fake.machine.driver < 13000)
         code = BERTHI_CUDA_OLD_DRIVER;
-    if (code == BERTHI_CUDA_OK && fake.machine.count == 0)
-        code = BERTHI_CUDA_NO_DEVICE;
     *out = code == BERTHI_CUDA_OK ? (int)fake.machine.count : 0;
     return end(code);
 }
@@ -659,7 +657,7 @@ fake_call(void (*call)(void *user), void *user, void *handle)
 const berthi_cuda_calls *
 fake_cuda_calls(void)
 {
-    static const int32_t architectures[] = { 80, 90 };
+    static const int32_t architectures[] = { 86, 90 };
     static const berthi_cuda_calls calls = {
         .runtime_version = 13000,
         .architectures = architectures,

@@ -20,7 +20,7 @@
 #define FAKE_CUDA_GPUS 4u
 
 typedef struct fake_cuda_machine {
-    uint32_t count;         /* of GPUs; 0: the driver finds none */
+    uint32_t count;         /* of GPUs */
     int driver;             /* 13000; 0: there is none */
     int architecture;       /* 90 */
     uint64_t memory_bytes;  /* of each */
@@ -30,7 +30,7 @@ typedef struct fake_cuda_machine {
 /* Forgets everything: machine, failures, what was never given back. */
 void fake_cuda_begin(const fake_cuda_machine *machine);
 void fake_cuda_end(void);
-/* Built for sm_80 and sm_90, with PTX of 90. */
+/* Built for sm_86 and sm_90, with PTX of 90. */
 const berthi_cuda_calls *fake_cuda_calls(void);
 
 /*

@@ -179,6 +179,65 @@ test_blamed_on_the_owner(void)
     fake_cuda_end();
 }
 
+/* Whatever ends a GPU, whichever call it is that hears of it. */
+static void
+test_ends(void)
+{
+    static const int codes[] = { BERTHI_CUDA_UNLOADING,     BERTHI_CUDA_ECC,
+                                 BERTHI_CUDA_NVLINK,        BERTHI_CUDA_CONTAINED,
+                                 BERTHI_CUDA_TIMEOUT,       BERTHI_CUDA_DESTROYED,
+                                 BERTHI_CUDA_ASSERT,        BERTHI_CUDA_STACK,
+                                 BERTHI_CUDA_INSTRUCTION,   BERTHI_CUDA_MISALIGNED,
+                                 BERTHI_CUDA_ADDRESS_SPACE, BERTHI_CUDA_COUNTER,
+                                 BERTHI_CUDA_LAUNCH,        BERTHI_CUDA_TENSOR_LEAK };
+    rig r;
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        berthi_event *event;
+        berth_error e;
+
+        fake_cuda_begin(&late);
+        T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:1"));
+        fake_cuda_fail(2, codes[i], false); /* behind get_device() and set_device() */
+        for (int turn = 0; turn < 2; turn++) {
+            CHECK_EQ(r.device->table->event_create(r.device, &event, &e), BERTH_ENODEV);
+            CHECK(event == NULL);
+            CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+            CHECK_STR(e.message, "cuda:1: making an event: an error of the fake runtime");
+        }
+        rig_close(&r);
+        check_books();
+        CHECK_EQ(fake_cuda_current(), 0);
+        fake_cuda_end();
+    }
+}
+
+/* A copy is refused, and what was asked for before it ends the GPU while that is waited for. */
+static void
+test_first_failure_is_told(void)
+{
+    const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE, .bytes = 8 };
+    uint8_t *memory;
+    berth_error e;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    memory = rig_alloc(r.device, 4096);
+    kill_device(&r, memory);
+    fake_cuda_fail(1, 1, false);
+    CHECK_EQ(r.device->table->copy(r.device, &copy, NULL, &e), BERTH_ENODEV);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE);
+    CHECK_STR(e.message, "cuda:0: a copy: an error of the fake runtime");
+    CHECK_EQ(r.device->table->clear(r.device, memory, 1, NULL, &e), BERTH_ENODEV);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+    CHECK_STR(e.message, "cuda:0: a copy: an illegal memory access was encountered");
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    check_books();
+    fake_cuda_end();
+}
+
 /* Failures that end nothing are told once; the next call goes on. */
 static void
 test_other_failures(void)
@@ -223,6 +282,7 @@ test_other_failures(void)
 typedef struct waiter {
     berthi_device *device;
     berthi_event *event;
+    berthi_stream *stream;
     berth_status status;
     berth_error error;
 } waiter;
@@ -236,15 +296,25 @@ await_event(void *user)
     return NULL;
 }
 
+static void *
+destroy_stream(void *user)
+{
+    const waiter *const w = user;
+
+    w->device->table->stream_destroy(w->device, w->stream);
+    return NULL;
+}
+
 /* Whoever waits for what hangs is told; what it may still touch is left alone for good. */
 static void
 test_stopped_while_it_hangs(void)
 {
+    berthi_stream *idle;
     berthi_stream *stream;
     uint8_t *memory;
     uint8_t *host;
     uint64_t begin_ns;
-    pthread_t thread;
+    pthread_t threads[2];
     waiter w;
     rig r;
 
@@ -252,23 +322,29 @@ test_stopped_while_it_hangs(void)
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     memory = rig_alloc(r.device, 4096);
     host = rig_pinned(&r, 4096, 1);
+    idle = rig_stream(r.device);
     stream = rig_stream(r.device);
-    w = (waiter){ .device = r.device, .event = rig_event(r.device) };
+    w = (waiter){ .device = r.device, .event = rig_event(r.device),
+                  .stream = rig_stream(r.device) };
     fake_cuda_hang(true);
+    CHECK_EQ(r.device->table->clear(r.device, memory, 8, w.stream, NULL), BERTH_OK);
     rig_to_device(r.device, memory, host, 100, stream);
     rig_record(r.device, w.event, stream);
     CHECK_EQ(r.device->table->await(r.device, w.event, berthi_sys_now_ns() + 1000000, NULL),
              BERTH_PENDING);
-    T_REQUIRE(pthread_create(&thread, NULL, await_event, &w) == 0);
+    T_REQUIRE(pthread_create(&threads[0], NULL, await_event, &w) == 0);
+    T_REQUIRE(pthread_create(&threads[1], NULL, destroy_stream, &w) == 0);
     begin_ns = berthi_sys_now_ns();
     berthi_devices_stop(r.devices);
     CHECK_GE(berthi_sys_now_ns() - begin_ns, BERTHI_CUDA_PATIENCE_NS);
-    pthread_join(thread, NULL);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
     CHECK_EQ(w.status, BERTH_ENODEV);
     CHECK_EQ(w.error.reason, BERTH_REASON_DEVICE_LOST);
     CHECK_STR(w.error.message, "cuda:0: the device has been given up");
     r.device->table->event_destroy(r.device, w.event);
     r.device->table->stream_destroy(r.device, stream);
+    r.device->table->stream_destroy(r.device, idle);
     rig_unpinned(&r, host, 4096);
     r.device->table->free(r.device, memory, 4096);
     rig_close(&r);
@@ -303,6 +379,32 @@ test_stopped_while_busy(void)
     rig_close(&r);
     check_books();
     CHECK_EQ(fake_cuda_current(), 0);
+    fake_cuda_end();
+}
+
+/* Nobody says whether it is still busy: its memory is left alone. */
+static void
+test_stopped_without_an_answer(void)
+{
+    berthi_stream *stream;
+    uint8_t *memory;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:0"));
+    memory = rig_alloc(r.device, 4096);
+    stream = rig_stream(r.device);
+    CHECK_EQ(r.device->table->clear(r.device, memory, 8, stream, NULL), BERTH_OK);
+    fake_cuda_fail(1, 999, false); /* behind get_device() */
+    berthi_devices_stop(r.devices);
+    CHECK_EQ(fake_cuda_failures(), 1);
+    CHECK_EQ(fake_cuda_read().under_way, 1);
+    r.device->table->stream_destroy(r.device, stream);
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    CHECK_EQ(fake_cuda_read().allocations, 1);
+    CHECK_EQ(fake_cuda_read().streams, 0);
+    CHECK_EQ(fake_cuda_read().misuses, 0);
     fake_cuda_end();
 }
 
@@ -564,9 +666,12 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_lost_for_ever);
     T_RUN(test_blamed_on_the_owner);
+    T_RUN(test_ends);
+    T_RUN(test_first_failure_is_told);
     T_RUN(test_other_failures);
     T_RUN(test_stopped_while_it_hangs);
     T_RUN(test_stopped_while_busy);
+    T_RUN(test_stopped_without_an_answer);
     T_RUN(test_every_call_fails);
     T_RUN(test_memory_fails);
     T_MAIN_END;

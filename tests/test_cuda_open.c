@@ -69,6 +69,9 @@ test_no_devices(void)
     check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_NO_DEVICE,
                   "the NVIDIA driver finds no GPU that this process may use");
     fake_cuda_begin(&two);
+    fake_cuda_fail(0, BERTHI_CUDA_NO_DEVICE, false);
+    check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_NO_DEVICE,
+                  "the NVIDIA driver finds no GPU that this process may use");
     fake_cuda_fail(0, 802, false);
     check_refused(fake_cuda_calls(), "cuda", BERTH_REASON_NO_DEVICE,
                   "the NVIDIA driver gives no GPUs: an error of the fake runtime");
@@ -261,7 +264,7 @@ has_kernels(int architecture, lines *l)
         CHECK_EQ(device->table->launch(device, &request, NULL, &error),
                  has ? BERTH_OK : BERTH_EUNSUPPORTED);
         if (!has)
-            CHECK_STR(error.message, "cuda:0: no kernels for sm_75 are built in");
+            CHECK_STR(error.message, "cuda:0: no kernels for sm_80 are built in");
         berthi_devices_close(devices);
     }
     berth_context_destroy(context);
@@ -270,15 +273,15 @@ has_kernels(int architecture, lines *l)
     return has;
 }
 
-/* The fake is built for sm_80 and sm_90, with PTX of 90. */
+/* The fake is built for sm_86 and sm_90, with PTX of 90. */
 static void
 test_architectures(void)
 {
     lines l;
 
-    CHECK(has_kernels(80, &l));
-    CHECK_EQ(l.count, 0);
     CHECK(has_kernels(86, &l));
+    CHECK_EQ(l.count, 0);
+    CHECK(has_kernels(89, &l));
     CHECK_EQ(l.count, 0);
     CHECK(has_kernels(90, &l));
     CHECK_EQ(l.count, 0);
@@ -286,9 +289,9 @@ test_architectures(void)
     CHECK_EQ(l.count, 1);
     CHECK_STR(l.text, "cuda:0: no kernels for sm_120 are built in: the driver makes them from "
                       "PTX of sm_90, which takes a while at the first operation");
-    CHECK(!has_kernels(75, &l));
+    CHECK(!has_kernels(80, &l));
     CHECK_EQ(l.count, 1);
-    CHECK_STR(l.text, "cuda:0: no kernels for sm_75 are built in: it holds weights, and does "
+    CHECK_STR(l.text, "cuda:0: no kernels for sm_80 are built in: it holds weights, and does "
                       "not quantize");
 }
 

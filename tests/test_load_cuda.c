@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_cuda.c - loads onto GPUs of a fake runtime that does everything late, and
+ * passes over what was loaded: every byte of every layer, when and where it is used.
+ */
+#include "tests/fake_cuda.h"
+#include "tests/loaded.h"
+#include "tests/passed.h"
+#include "tests/simt.h"
+#include "tests/t.h"
+
+#define LAYERS 3u
+#define MIB UINT64_C(1048576)
+
+/*
+ * Loads, compares with `folder`, passes over the layers, in which there are so many
+ * `tensors`; everything is given back.
+ */
+static void
+check_load(const char *source, const char *folder, berth_plan_options *options,
+           uint32_t gpus, uint64_t tensors, berth_lease_summary *leases)
+{
+    const fake_cuda_machine machine = { .count = gpus, .driver = 13000, .architecture = 90,
+                                        .memory_bytes = 32 * MIB, .is_late = true };
+    berth_check_report report;
+    fake_cuda_books books;
+    loaded l;
+
+    fake_cuda_begin(&machine);
+    loaded_begin(&l, source, options, NULL);
+    CHECK_EQ(berthi_devices_open_cuda(l.p.context, fake_cuda_calls(), "cuda", &l.devices,
+                                      &l.error),
+             BERTH_OK);
+    l.options.devices = l.devices;
+    loaded_load(&l);
+    if (!CHECK_EQ(l.status, BERTH_OK))
+        t_note("%s", l.error.message);
+    if (l.status == BERTH_OK) {
+        CHECK_EQ(fake_cuda_read().allocations, gpus); /* a slab each */
+        CHECK_EQ(l.report.planned_bytes, l.report.allocated_bytes);
+        loaded_check(&l, folder);
+        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+        CHECK_EQ(passed(&l, 3), tensors);
+        berth_model_leases(l.model, leases);
+    }
+    loaded_end(&l);
+    books = fake_cuda_read();
+    CHECK_EQ(books.allocations, 0);
+    CHECK_EQ(books.pins, 0);
+    CHECK_EQ(books.streams, 0);
+    CHECK_EQ(books.events, 0);
+    CHECK_EQ(books.misuses, 0);
+    CHECK_EQ(fake_cuda_error_left(), 0);
+    CHECK_EQ(fake_cuda_current(), 0);
+    fake_cuda_end();
+}
+
+static void
+test_resident(void)
+{
+    const char *const source = loaded_llama(LAYERS, "BF16", 2);
+    berth_plan_options options = loaded_options("0=32MiB,cpu=64MiB");
+    berth_lease_summary leases;
+
+    check_load(source, source, &options, 1, LAYERS * 10 + 3, &leases);
+    CHECK_EQ(leases.acquired, 0);
+}
+
+/* By the kernels' bodies, while it is loaded: the bytes that berth_convert_start() writes. */
+static void
+test_encoded(void)
+{
+    const char *const source = loaded_llama(1, "BF16", 2);
+    berth_plan_options options = loaded_options("0=32MiB,cpu=64MiB");
+    berth_lease_summary leases;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers on this machine");
+    options.type = BERTH_ENCODING_NF4;
+    options.double_quant = 1;
+    check_load(source, loaded_quantized(source, &options), &options, 1, 10 + 3,
+               &leases);
+    options.type = BERTH_ENCODING_INT8;
+    options.double_quant = 0;
+    check_load(source, loaded_quantized(source, &options), &options, 1, 10 + 3,
+               &leases);
+}
+
+/* A layer has 9.01 MiB, all but 12 KiB of it in matrices. */
+static void
+test_streamed(void)
+{
+    static const char *const budgets[] = { "0=32MiB,cpu=64MiB", "0=22MiB,1=22MiB,cpu=64MiB",
+                                           "0=32MiB,cpu=2MiB,disk=inf" };
+    const char *const source = loaded_large(2 * LAYERS, 2);
+
+    for (uint32_t i = 0; i < 3; i++) {
+        berth_plan_options options = loaded_options(budgets[i]);
+        berth_lease_summary leases;
+
+        check_load(source, source, &options, i == 1 ? 2 : 1, 2 * LAYERS * 10 + 2,
+                   &leases); /* not the embedding */
+        CHECK_GT(leases.acquired, 0);
+        CHECK_GT(leases.copied_bytes + leases.disk_bytes, MIB);
+        CHECK_EQ(leases.order_misses, 0);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_resident);
+    T_RUN(test_encoded);
+    T_RUN(test_streamed);
+    T_MAIN_END;
+}

@@ -1734,7 +1734,10 @@ BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t 
  */
 BERTH_API berth_status berth_stream_create(berth_devices *devices, uint32_t number,
                                            void **out_stream, berth_error *error);
-/* Waits for what is under way. NULL is allowed. */
+/*
+ * Waits for what is under way, five seconds at most: what hangs even then is given back when
+ * it is over, or with the device. NULL is allowed.
+ */
 BERTH_API void berth_stream_destroy(berth_devices *devices, uint32_t number,
                                     void *stream);
 /*

@@ -6,6 +6,7 @@
 
 #include "kernels/device.h"
 #include "kernels/sys.h"
+#include "loader/stranded.h"
 
 #define NS_OF_MS UINT64_C(1000000)
 
@@ -99,13 +100,68 @@ berth_stream_create(berth_devices *devices, uint32_t number, void **out_stream,
     return status;
 }
 
+/* A stream that hangs, until it is over or its device is lost. */
+typedef struct left_stream {
+    berthi_kept kept; /* first: what the context has is this */
+    berthi_stream_end end;
+} left_stream;
+
+static void
+end_left(left_stream *left)
+{
+    berthi_device *const device = left->end.device;
+
+    device->table->event_destroy(device, left->end.event);
+    device->table->stream_destroy(device, left->end.stream);
+    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, left, sizeof *left);
+}
+
+static bool
+can_end(berthi_kept *kept)
+{
+    left_stream *const left = (left_stream *)kept;
+
+    if (!berthi_stream_is_over(&left->end))
+        return false;
+    end_left(left);
+    return true;
+}
+
+/* What it takes to leave a stream to the context; false: no memory, no event. */
+static bool
+has_prepared(berthi_device *device, berthi_stream *stream, left_stream **out)
+{
+    left_stream *const left =
+        berthi_memory_zalloc(device->context, BERTHI_PURPOSE_OBJECT, sizeof *left);
+    berth_error error;
+
+    if (left == NULL)
+        return false;
+    left->kept.can_end = can_end;
+    left->end = (berthi_stream_end){ .device = device, .stream = stream };
+    if (device->table->event_create(device, &left->end.event, &error) != BERTH_OK) {
+        berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, left, sizeof *left);
+        return false;
+    }
+    *out = left;
+    return true;
+}
+
 void
 berth_stream_destroy(berth_devices *devices, uint32_t number, void *stream)
 {
     berthi_device *device;
+    left_stream *left;
 
-    if (stream != NULL && find_device(devices, number, &device, NULL) == BERTH_OK)
+    if (stream == NULL || find_device(devices, number, &device, NULL) != BERTH_OK)
+        return;
+    if (!has_prepared(device, stream, &left))
         device->table->stream_destroy(device, stream);
+    else if (berthi_stream_hangs(&left->end, berthi_add_capped(berthi_sys_now_ns(),
+                                                               BERTHI_HUNG_NS)))
+        berthi_context_keep(device->context, &left->kept);
+    else
+        end_left(left);
 }
 
 berth_status

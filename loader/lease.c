@@ -77,6 +77,10 @@ berthi_leases_create(berth_model *model, const berthi_lease_options *options,
         status = berthi_feeder_create(leases, &chosen, &leases->feeder, error);
     if (status == BERTH_OK)
         status = begin_lines(leases, error);
+    if (status != BERTH_OK && berthi_leases_hang(leases)) {
+        *out = leases;
+        return status;
+    }
     if (status != BERTH_OK || (leases->unit_count == 0 && !leases->has_experts)) {
         berthi_leases_destroy(leases);
         return status;
@@ -94,9 +98,10 @@ berthi_leases_hang(berthi_leases *leases)
     if (leases == NULL)
         return false;
     berthi_feeder_stop(leases->feeder);
-    deadline_ns = berthi_lease_deadline(leases); /* of all lines */
+    deadline_ns = leases->is_late ? 0 : berthi_lease_deadline(leases); /* of all lines */
     for (uint32_t i = 0; i < leases->line_count; i++)
         hang |= berthi_lease_line_hangs(&leases->lines[i], deadline_ns);
+    leases->is_late = hang;
     return hang;
 }
 

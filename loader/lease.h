@@ -39,7 +39,8 @@ typedef struct berthi_leases berthi_leases;
 /*
  * For the units of a model that has been filled; begins to fill slots at once.
  * *out is NULL where nothing is streamed and no layer has experts. Fails with NO_MEMORY,
- * or as the device does.
+ * or as the device does: *out is not NULL then where copies into slots hang, and has to be
+ * given back as any other.
  */
 berth_status berthi_leases_create(berth_model *model, const berthi_lease_options *options,
                                   berthi_leases **out, berth_error *error);

@@ -186,6 +186,7 @@ struct berthi_leases {
     berthi_file *files;         /* by shard; what is not read is not open */
     uint32_t file_count;
     berthi_feeder *feeder;      /* NULL: nothing comes from the disk */
+    bool is_late;               /* its copies have been waited for, in vain */
 };
 
 /* Units, lines without their device's things, chunks of `chunk_bytes` at most. */

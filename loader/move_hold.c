@@ -216,6 +216,8 @@ raise_slabs(berthi_carrier *carrier, bool *is_new, berthi_transfers *transfers,
     if (status == BERTH_OK)
         status = berthi_leases_create(model, &model->lease_options, &model->leases,
                                       error);
+    if (status != BERTH_OK)
+        berthi_model_stop_leases(model);
     for (uint32_t t = 0; t < model->tier_count && status != BERTH_OK; t++)
         if (is_new[t])
             berthi_model_free_slab(model, &model->tiers[t]);

@@ -3,6 +3,7 @@
  * test_hung_copies.c - a device whose copies hang: loads and leases end with a status in
  * time, models go, and what the copies still use is given back when they end.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/sim.h"
@@ -427,6 +428,194 @@ test_leases_go_on(void)
     }
 }
 
+/*
+ * A call fails while the first copies are asked for, and one of these hangs: there is
+ * nothing to lease, and what the copy uses stays.
+ */
+static bool
+has_begun(leased *l, uint64_t call)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    const uint64_t end_ns = begin_ns + SLACK_NS;
+    berth_status status;
+    berth_error error;
+
+    hang_copy(l->devices, 0);
+    berthi_fault_arm(BERTHI_FAULT_DEVICE, call, false);
+    status = leased_start(l, &error);
+    berthi_fault_disarm();
+    CHECK_LT(berthi_sys_now_ns(), end_ns);
+    if (status == BERTH_OK)
+        return true;
+    CHECK_EQ(l->leases != NULL, has_hung(l->devices));
+    berthi_sim_release(berthi_devices_at(l->devices, 0));
+    while (l->leases != NULL && !berthi_leases_are_over(l->leases)
+           && berthi_sys_now_ns() < end_ns)
+        continue;
+    return false;
+}
+
+static void
+test_first_copies(void)
+{
+    const leased_options options = { .memory = "0=64MiB,cpu=64MiB,disk=inf",
+                                     .pins = { "model.layers=cpu" },
+                                     .slots = 2,
+                                     .devices = "sim:64MiB,clock=real" };
+    uint32_t hung = 0;
+    uint64_t call = 0;
+    bool is_over = false;
+
+    for (; !is_over && call < 4 * PLACES; call++) {
+        leased l;
+
+        leased_begin(&l, leased_llama(4, 2), &options);
+        l.model.wait_ns = WAIT_MS * MS_NS;
+        is_over = has_begun(&l, call);
+        hung += !is_over && l.leases != NULL;
+        if (is_over)
+            berthi_sim_release(berthi_devices_at(l.devices, 0));
+        leased_stop(&l);
+        leased_end(&l);
+    }
+    CHECK(is_over);
+    CHECK_GE(hung, 2);
+}
+
+/* ------------------------------------------------------------------------- streams */
+
+/* A stream of the caller, which waits for a layer that does not come. */
+static void
+check_stream(bool comes_back)
+{
+    void *stream = NULL;
+    account before;
+    uint64_t begin_ns;
+    berth_error error;
+    loaded l;
+
+    begin_streamed(&l, "model.layers=cpu");
+    before = account_of(&l);
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    l.model->wait_ns = WAIT_MS * MS_NS;
+    hang_copy(l.devices, 0);
+    CHECK_EQ(berth_stream_create(l.devices, 0, &stream, &error), BERTH_OK);
+    for (uint32_t i = 0; i < 2 * l.p.summary.layer_count; i++) {
+        const uint32_t layer = i % l.p.summary.layer_count;
+
+        CHECK_EQ(berth_layer_acquire(l.model, layer, stream, &error), BERTH_OK);
+        CHECK_EQ(berth_layer_release(l.model, layer, stream, &error), BERTH_OK);
+    }
+    CHECK(has_hung(l.devices));
+    CHECK_EQ(berth_stream_wait(l.devices, 0, stream, 10, &error), BERTH_PENDING);
+    begin_ns = berthi_sys_now_ns();
+    berth_stream_destroy(l.devices, 0, stream);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + SLACK_NS);
+    check_end(&l, &before, comes_back);
+}
+
+static void
+test_streams(void)
+{
+    check_stream(true);
+    check_stream(false);
+}
+
+/* -------------------------------------------------------------- devices of its own */
+
+/* A plan's tier is called as the device that a model opens for itself. */
+static void
+begin_own(loaded *l, const char *pin, uint64_t hang)
+{
+    const char *const pins[] = { pin };
+    berth_plan_options options = loaded_options("0=8MiB,cpu=64MiB");
+
+    options.pins = pins;
+    options.pin_count = pin != NULL;
+    options.slots = 2;
+    loaded_begin(l, pin != NULL ? leased_llama(6, 2) : loaded_llama(2, "BF16", 2), &options,
+                 NULL);
+    (void)snprintf(l->p.plan->tiers[0].name, sizeof l->p.plan->tiers[0].name,
+                   "sim:8MiB,hang=%u", (unsigned)hang);
+    l->options.wait_ms = WAIT_MS;
+}
+
+/* False: the load has not so many copies. */
+static bool
+check_own_load(uint64_t hang)
+{
+    uint64_t before;
+    bool is_over;
+    loaded l;
+
+    begin_own(&l, NULL, hang);
+    before = current_bytes(l.p.context);
+    do {
+        loaded_load(&l);
+        is_over = l.status == BERTH_OK || l.error.tensor[0] != '\0';
+        l.options.wait_ms *= 2; /* a read took that long */
+    } while (!is_over && l.options.wait_ms < 20000);
+    CHECK(is_over);
+    if (l.status != BERTH_OK) {
+        CHECK_EQ(l.error.reason, BERTH_REASON_TIMEOUT);
+        CHECK_CONTAINS(l.error.message, "has not finished its copies");
+        CHECK_EQ(current_bytes(l.p.context), before); /* its device is given up */
+    }
+    is_over = l.status == BERTH_OK;
+    loaded_unload(&l);
+    CHECK_EQ(current_bytes(l.p.context), before);
+    loaded_end(&l);
+    return !is_over;
+}
+
+/* Copies into slots: the model goes, its device with it. True: one of them hung. */
+static bool
+check_own_leases(uint64_t hang)
+{
+    uint64_t before;
+    uint64_t begin_ns;
+    berth_error error;
+    bool hung;
+    loaded l;
+
+    begin_own(&l, "model.layers=cpu", hang);
+    before = current_bytes(l.p.context);
+    l.options.wait_ms = 20000; /* for the load */
+    loaded_load(&l);
+    if (!CHECK_EQ(l.status, BERTH_OK)) {
+        loaded_end(&l);
+        return false;
+    }
+    l.model->wait_ns = WAIT_MS * MS_NS;
+    for (uint32_t i = 0; i < 3 * l.p.summary.layer_count; i++) {
+        const uint32_t layer = i % l.p.summary.layer_count;
+
+        CHECK_EQ(berth_layer_acquire(l.model, layer, NULL, &error), BERTH_OK);
+        CHECK_EQ(berth_layer_release(l.model, layer, NULL, &error), BERTH_OK);
+    }
+    hung = has_hung(l.model->devices);
+    begin_ns = berthi_sys_now_ns();
+    loaded_unload(&l);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+    CHECK_EQ(current_bytes(l.p.context), before);
+    loaded_end(&l);
+    return hung;
+}
+
+static void
+test_own_devices(void)
+{
+    uint64_t hang = 1;
+
+    while (hang < PLACES && check_own_load(hang))
+        hang++;
+    CHECK_GE(hang, 3);
+    CHECK_LT(hang, PLACES);
+    CHECK(check_own_leases(10)); /* the load has 5 copies, the passes 18 */
+    CHECK(check_own_leases(20));
+}
+
 /* ------------------------------------------------------------------- other models */
 
 /* One on devices of its own is loaded and used, in the same context, meanwhile. */
@@ -480,6 +669,9 @@ main(int argc, char **argv)
     T_RUN(test_leases_from_host);
     T_RUN(test_leases_from_disk);
     T_RUN(test_leases_go_on);
+    T_RUN(test_first_copies);
+    T_RUN(test_streams);
+    T_RUN(test_own_devices);
     T_RUN(test_other_models);
     return t_end();
 }

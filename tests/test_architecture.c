@@ -1113,6 +1113,41 @@ test_kinds(void)
     end_layout(&m, catalogue, a);
 }
 
+/* Sizes of buffers in elements of a list stand once: a component of digits is a star. */
+static void
+test_star_sizes(void)
+{
+    static const char description[] =
+        "{\"base\": \"\", \"no_split\": [], "
+        "\"tree\": [{\"n\": \"l\", \"list\": [\"A\"], \"len\": 12, "
+        "\"ub\": [[\"inv_freq\", \"float32\", [7], false], "
+        "[\"2b\", \"float32\", [7], false], "
+        "[\"original_inv_freq\", \"float32\", [7], false]]}], "
+        "\"dims\": {\"l.*.inv_freq\": [\"n\"], \"l.*.2b\": [\"n+1\"], \"l.*.*\": [\"n+2\"]}}";
+    static const struct {
+        const char *name;
+        uint64_t elements;
+    } buffers[] = {
+        { "l.0.inv_freq", 5 }, { "l.9.inv_freq", 5 }, { "l.11.inv_freq", 5 }, { "l.11.2b", 6 },
+        { "l.10.original_inv_freq", 5 }, /* an unchanged copy is as large as the table itself */
+    };
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    model m;
+
+    T_REQUIRE(CHECK_EQ(lay_out(description, "config {\"n\": 5}\n", &m, &catalogue, &a,
+                               &error), BERTH_OK));
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        const char *const name = buffers[i].name;
+        const berthi_parameter *const p = berthi_architecture_find(a, name, strlen(name));
+
+        if (!CHECK(p != NULL) || !CHECK_EQ(p->elements, buffers[i].elements))
+            T_NOTE("%s", name);
+    }
+    end_layout(&m, catalogue, a);
+}
+
 /* Who says that the head is tied: the top level, else the sub-model that is named. */
 static void
 test_tie_flags(void)
@@ -1296,6 +1331,7 @@ main(int argc, char **argv)
     T_RUN(test_renames);
     T_RUN(test_flags);
     T_RUN(test_kinds);
+    T_RUN(test_star_sizes);
     T_RUN(test_tie_flags);
     T_RUN(test_star_ties);
     T_RUN(test_last);

@@ -413,7 +413,6 @@ berthi_manifest_begin(berthi_manifest_writer *writer, berthi_json_put put, void 
 {
     writer->part = BERTHI_MANIFEST_HEAD;
     writer->has_file = false;
-    writer->has_tensor = false;
     berthi_json_text_begin(&writer->text, put, user, error);
     add_text(writer, "{\n\"schema_version\": 1,\n\"writer\": \"berth ");
     add_text(writer, berth_version());

@@ -95,6 +95,11 @@ berthi_cuda_judge(const berthi_cuda_call *call, int code)
 
 /* ------------------------------------------------------------------- current device */
 
+/*
+ * Since CUDA 12 to make a device current is also to begin a context on it, which takes some
+ * of its memory. So it is put back only where it was another one; a thread that has never
+ * chosen has device 0, which gets a context by that.
+ */
 static int
 switch_device(berthi_cuda_call *call)
 {

@@ -780,7 +780,12 @@ fake_cuda_disarm(void)
 uint64_t
 fake_cuda_called(void)
 {
-    return fake.called;
+    uint64_t called;
+
+    pthread_mutex_lock(&fake.lock);
+    called = fake.called;
+    pthread_mutex_unlock(&fake.lock);
+    return called;
 }
 
 uint64_t

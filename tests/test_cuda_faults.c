@@ -314,6 +314,7 @@ test_stopped_while_it_hangs(void)
     uint8_t *memory;
     uint8_t *host;
     uint64_t begin_ns;
+    uint64_t called;
     pthread_t threads[2];
     waiter w;
     rig r;
@@ -332,8 +333,11 @@ test_stopped_while_it_hangs(void)
     rig_record(r.device, w.event, stream);
     CHECK_EQ(r.device->table->await(r.device, w.event, berthi_sys_now_ns() + 1000000, NULL),
              BERTH_PENDING);
-    T_REQUIRE(pthread_create(&threads[0], NULL, await_event, &w) == 0);
+    called = fake_cuda_called();
     T_REQUIRE(pthread_create(&threads[1], NULL, destroy_stream, &w) == 0);
+    while (fake_cuda_called() < called + 4) /* it asks again and again */
+        berthi_sys_sleep(100000);
+    T_REQUIRE(pthread_create(&threads[0], NULL, await_event, &w) == 0);
     begin_ns = berthi_sys_now_ns();
     berthi_devices_stop(r.devices);
     CHECK_GE(berthi_sys_now_ns() - begin_ns, BERTHI_CUDA_PATIENCE_NS);

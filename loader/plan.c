@@ -26,11 +26,21 @@ check_type(const berth_plan_options *options, berth_error *error)
     return BERTH_OK;
 }
 
+static bool
+is_of_caches(int32_t dtype)
+{
+    return berthi_stored_is_number(dtype) || dtype == BERTH_F8_E4M3
+           || dtype == BERTH_F8_E5M2;
+}
+
 static berth_status
 check_use(const berth_plan_options *options, berth_error *error)
 {
     if (options->slots > BERTHI_STREAM_SLOTS_MAX)
         return berthi_fail_argument(error, "slots", "is none of 1 to 8");
+    if (options->cache_dtype >= 0 && !is_of_caches(options->cache_dtype))
+        return berthi_fail_argument(error, "cache_dtype",
+                                    "is none of bf16, f16, f32, f8_e4m3 and f8_e5m2");
     if (options->reserve_share != BERTH_RESERVE_NONE
         && options->reserve_share > UINT64_C(1000000000))
         return berthi_fail_argument(error, "reserve_share", "is more than all");

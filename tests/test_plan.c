@@ -596,6 +596,17 @@ test_options_refused(void)
     options.mode = "auto";
     options.device_map = "map.json";
     refuse(options, BERTH_EINVAL, "exclude each other");
+    options = options_of("0=1GiB");
+    options.type = BERTH_ENCODING_NF4;
+    options.storage = BERTH_U64; /* the first of all dtypes */
+    refuse(options, BERTH_EUNSUPPORTED, "cannot be stored as nf4");
+    for (int32_t dtype = 0; dtype <= BERTH_DTYPE_COUNT; dtype++) {
+        options = options_of("0=1GiB");
+        options.cache_dtype = dtype;
+        if (dtype != BERTH_BF16 && dtype != BERTH_F16 && dtype != BERTH_F32
+            && dtype != BERTH_F8_E4M3 && dtype != BERTH_F8_E5M2)
+            refuse(options, BERTH_EINVAL, "`cache_dtype` is none of bf16, f16, f32");
+    }
 }
 
 /* ---------------------------------------------------------------------- encoding */

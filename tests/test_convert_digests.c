@@ -100,6 +100,18 @@ test_resumed_from_int8(void)
     check_resumed(folder, BERTH_ENCODING_INT8);
 }
 
+/* Codes that fill a shard: all statistics of a weight lie in the next one. */
+static void
+test_resumed_between_codes_and_statistics(void)
+{
+    const char *const folder = fixture_folder();
+
+    fixture_model(folder, "[model.safetensors]\nBF16 64x128 model.layers.0.a.weight\n"
+                          "F32 64x128 model.layers.1.a.weight\n"
+                          "BF16 64x128 model.layers.2.a.weight\n");
+    check_resumed(folder, BERTH_ENCODING_NF4);
+}
+
 /* A state with so many bytes of white space, as many tensors as it takes. */
 static const char *
 make_long_state(uint64_t spaces)
@@ -173,6 +185,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_resumed_from_nf4);
     T_RUN(test_resumed_from_int8);
+    T_RUN(test_resumed_between_codes_and_statistics);
     T_RUN(test_long_states);
     T_RUN(test_no_values);
     T_MAIN_END;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "quant/architecture_build.h"
 #include "quant/format.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
@@ -1113,6 +1114,28 @@ test_kinds(void)
     end_layout(&m, catalogue, a);
 }
 
+/* How much of a name a pattern takes; all of the pattern must be there. */
+static void
+test_match(void)
+{
+    static const struct {
+        const char *pattern;
+        const char *name;
+        uint64_t length; /* UINT64_MAX: no match */
+    } cases[] = {
+        { "", "", 0 },           { "", "a", 0 },
+        { "a.*.b", "a.1.b", 5 }, { "a.*.b", "a.123.b.c", 7 },
+        { "a.*", "a.12", 4 },    { "a.*.b", "a.1", UINT64_MAX },
+        { "a.*", "a.", UINT64_MAX }, { "a", "", UINT64_MAX },
+        { "a.*", "a.x", UINT64_MAX }, { "a.*.b", "a.1.c", UINT64_MAX },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!CHECK_EQ(berthi_build_match(cases[i].pattern, cases[i].name,
+                                         strlen(cases[i].name)), cases[i].length))
+            T_NOTE("%s: %s", cases[i].pattern, cases[i].name);
+}
+
 /* Sizes of buffers in elements of a list stand once: a component of digits is a star. */
 static void
 test_star_sizes(void)
@@ -1331,6 +1354,7 @@ main(int argc, char **argv)
     T_RUN(test_renames);
     T_RUN(test_flags);
     T_RUN(test_kinds);
+    T_RUN(test_match);
     T_RUN(test_star_sizes);
     T_RUN(test_tie_flags);
     T_RUN(test_star_ties);

@@ -318,6 +318,32 @@ test_filled_from_both_ends(void)
     berth_context_destroy(context);
 }
 
+/* Of two orders of devices that cost as much the one whose list comes first. */
+static void
+test_smaller_list(void)
+{
+    const berthi_home_layer layers[] = { { .dense = 100, .pin = BERTHI_NO_DEVICE },
+                                         { .dense = 100, .pin = BERTHI_NO_DEVICE } };
+    const berthi_home_device devices[] = { { .room = 100, .rate = MEGABYTE },
+                                           { .room = 150, .rate = MEGABYTE } };
+    const berthi_home_problem problem = { .layers = layers,
+                                          .layer_count = 2,
+                                          .devices = devices,
+                                          .device_count = 2,
+                                          .elsewhere = UINT64_MAX,
+                                          .effort = 1 };
+    uint32_t homes[2];
+    berthi_homes found = { .homes = homes };
+    berth_context *context = NULL;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_home_find(context, &problem, &found, NULL), BERTH_OK);
+    CHECK_EQ(found.cost.nanoseconds, 0);
+    CHECK_EQ(homes[0], 0);
+    CHECK_EQ(homes[1], 1);
+    berth_context_destroy(context);
+}
+
 /* Nothing to place is placed. */
 static void
 test_no_layers(void)
@@ -343,6 +369,7 @@ main(int argc, char **argv)
     T_RUN(test_twelve_kinds);
     T_RUN(test_single_bytes);
     T_RUN(test_filled_from_both_ends);
+    T_RUN(test_smaller_list);
     T_RUN(test_no_layers);
     T_MAIN_END;
 }

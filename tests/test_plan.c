@@ -560,6 +560,27 @@ refuse(berth_plan_options options, berth_status status, const char *words)
     planned_end(&p);
 }
 
+/* What went wrong before is not said of a plan that is made. */
+static void
+test_error_of_before(void)
+{
+    berth_plan_options options = options_of("0=1GiB");
+    berth_plan *plan = NULL;
+    planned p;
+
+    planned_begin(&p, planned_llama(1, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    options.slots = 9;
+    CHECK_EQ(berth_plan_create(p.context, p.checkpoint, &options, &plan, &p.error),
+             BERTH_EINVAL);
+    CHECK(p.error.message[0] != '\0');
+    options.slots = 0;
+    CHECK_EQ(berth_plan_create(p.context, p.checkpoint, &options, &plan, &p.error), BERTH_OK);
+    CHECK_STR(p.error.message, "");
+    berth_plan_destroy(plan);
+    planned_end(&p);
+}
+
 static void
 test_options_refused(void)
 {
@@ -749,6 +770,12 @@ test_followed_map(void)
     CHECK_EQ(tier_of(&p, "cuda:0").free, 0);
     CHECK_EQ(p.finding_count, 1);
     CHECK_CONTAINS(p.findings[0], "more than cuda:0 has");
+    planned_end(&p);
+    options.max_memory = "0=1GiB,cpu=8MiB";
+    planned_begin(&p, planned_llama(4, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(p.finding_count, 1);
+    CHECK_CONTAINS(p.findings[0], "more than cpu has");
     planned_end(&p);
 }
 
@@ -1276,6 +1303,7 @@ main(int argc, char **argv)
     T_RUN(test_no_fit);
     T_RUN(test_smallest_change);
     T_RUN(test_options_refused);
+    T_RUN(test_error_of_before);
     T_RUN(test_quantized);
     T_RUN(test_reserves);
     T_RUN(test_own_map);

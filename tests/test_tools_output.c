@@ -344,9 +344,11 @@ test_bars(void)
     CHECK_STR(bar(&unicode, 2, 0, false), "\xE2\x96\x8F");
     CHECK_STR(bar(&colourful, 20, 20, false),
               "\033[34m\xE2\x96\x88\033[0m\033[32m\xE2\x96\x88\033[0m");
-    /* The second column is for the most part of the first one's. */
+    /* The second column is for the most part the first one's, or the other one's. */
     CHECK_STR(bar(&colourful, 32, 28, false),
               "\033[34m\xE2\x96\x88\xE2\x96\x88\033[0m\033[32m\xE2\x96\x88\033[0m");
+    CHECK_STR(bar(&colourful, 28, 20, false),
+              "\033[34m\xE2\x96\x88\033[0m\033[32m\xE2\x96\x88\xE2\x96\x8D\033[0m");
     CHECK_STR(bar(&colourful, 20, 0, true),
               "\033[34m\xE2\x96\x88\033[0m\033[2m\xE2\x96\x91\xE2\x96\x91\xE2\x96\x91\033[0m");
 }

@@ -282,7 +282,7 @@ divide_work(berthi_convert *convert, berth_error *error)
             convert->is_exchanging = shard_count < part_count;
         }
     if (convert->is_exchanging)
-        convert->sizes.ring /= 2; /* what waits for its place has the rest */
+        convert->sizes.ring /= 4; /* what waits for its place has as much */
     if (shard_count >= part_count)
         status = assign_shards(convert, error);
     else if (convert->is_exchanging)

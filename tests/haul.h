@@ -75,9 +75,12 @@ berth_status haul_run(haul *h, berth_job *job);
 void haul_check(haul *h);
 void haul_end(haul *h);
 uint64_t haul_total(const haul *h);
-/* Threads of this process; true when they soon are `count`. */
+/*
+ * Threads of this process; true when there soon are no more than `count`. One that was
+ * joined can be listed for a moment after its end, also when `count` was taken.
+ */
 uint64_t haul_threads(void);
-bool haul_has_threads(uint64_t count);
+bool haul_has_at_most(uint64_t count);
 /* Cached bytes of a file; UINT64_MAX: nobody can say. */
 uint64_t haul_cached(const haul *h, uint32_t file);
 /* Drops a file from the page cache. */

@@ -119,6 +119,8 @@ bring_near(const berthi_feeder *f, const berthi_stage_buffer *buffer)
 
     for (uint32_t l = 0; l < f->leases->line_count; l++)
         count += f->leases->lines[l].has_disk;
+    if (count == 0)
+        return;
     turn = buffer->number % count;
     for (uint32_t l = 0; l < f->leases->line_count; l++)
         if (f->leases->lines[l].has_disk && turn-- == 0)

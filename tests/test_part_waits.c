@@ -507,7 +507,7 @@ test_one_of_two_is_absent(void)
 
 /* ------------------------------------------------------------- what is kept */
 
-static uint8_t kept[BYTES];
+static uint8_t kept[BYTES + 1];
 
 /* `size` bytes of a weight of its own, whose place is not known when it is asked. */
 static const berthi_convert_parcel *

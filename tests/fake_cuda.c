@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/simt_level.h"
+#include "tests/t.h"
 
 #define ALIGNMENT UINT64_C(256)
 #define POISON 0xA5
@@ -839,6 +840,18 @@ fake_cuda_read(void)
     books = fake.books;
     pthread_mutex_unlock(&fake.lock);
     return books;
+}
+
+void
+fake_cuda_check_empty(void)
+{
+    const fake_cuda_books books = fake_cuda_read();
+
+    CHECK_EQ(books.allocations, 0);
+    CHECK_EQ(books.pins, 0);
+    CHECK_EQ(books.streams, 0);
+    CHECK_EQ(books.events, 0);
+    CHECK_EQ(books.misuses, 0);
 }
 
 void *

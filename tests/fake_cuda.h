@@ -66,6 +66,8 @@ typedef struct fake_cuda_books {
 } fake_cuda_books;
 
 fake_cuda_books fake_cuda_read(void);
+/* Checks that everything was given back, and nothing misused. */
+void fake_cuda_check_empty(void);
 /* A stream that the caller has made without berth, of GPU 0. */
 void *fake_cuda_stream(void);
 bool fake_cuda_is_pinned(const void *memory);

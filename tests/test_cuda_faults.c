@@ -22,13 +22,7 @@ static const fake_cuda_machine late = { .count = 2, .driver = 13000, .architectu
 static void
 check_books(void)
 {
-    const fake_cuda_books books = fake_cuda_read();
-
-    CHECK_EQ(books.allocations, 0);
-    CHECK_EQ(books.pins, 0);
-    CHECK_EQ(books.streams, 0);
-    CHECK_EQ(books.events, 0);
-    CHECK_EQ(books.misuses, 0);
+    fake_cuda_check_empty();
     CHECK_EQ(fake_cuda_error_left(), 0);
 }
 

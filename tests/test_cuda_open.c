@@ -12,18 +12,6 @@
 static const fake_cuda_machine two = { .count = 2, .driver = 13000, .architecture = 90,
                                        .memory_bytes = 64 * MIB };
 
-static void
-check_empty(void)
-{
-    const fake_cuda_books books = fake_cuda_read();
-
-    CHECK_EQ(books.allocations, 0);
-    CHECK_EQ(books.pins, 0);
-    CHECK_EQ(books.streams, 0);
-    CHECK_EQ(books.events, 0);
-    CHECK_EQ(books.misuses, 0);
-}
-
 /* By the fake's calls, or none. */
 static void
 check_refused(const berthi_cuda_calls *calls, const char *words, berth_reason reason,
@@ -137,7 +125,7 @@ test_words(void)
     check_names("cuda:GPU-C0C1C2C3-C4C5-C6C7-C8C9-CACBCCCDCECF;cuda:1", "cuda:2 cuda:1");
     check_names("cuda:0000:3b:00.0", "cuda:0");
     check_names("cuda:00000000:3E:00.0;cuda:0:3c:00.0", "cuda:3 cuda:1");
-    check_empty();
+    fake_cuda_check_empty();
     fake_cuda_end();
 }
 
@@ -209,7 +197,7 @@ test_describes(void)
     fake_cuda_disarm();
     rig_at(&r, 1)->table->free(rig_at(&r, 1), memory, MIB);
     rig_close(&r);
-    check_empty();
+    fake_cuda_check_empty();
     fake_cuda_end();
 }
 
@@ -268,7 +256,7 @@ has_kernels(int architecture, lines *l)
         berthi_devices_close(devices);
     }
     berth_context_destroy(context);
-    check_empty();
+    fake_cuda_check_empty();
     fake_cuda_end();
     return has;
 }

@@ -29,15 +29,8 @@ open_late(rig *r)
 static void
 close_late(rig *r)
 {
-    fake_cuda_books books;
-
     rig_close(r);
-    books = fake_cuda_read();
-    CHECK_EQ(books.allocations, 0);
-    CHECK_EQ(books.pins, 0);
-    CHECK_EQ(books.streams, 0);
-    CHECK_EQ(books.events, 0);
-    CHECK_EQ(books.misuses, 0);
+    fake_cuda_check_empty();
     CHECK_EQ(fake_cuda_error_left(), 0);
     CHECK_EQ(fake_cuda_current(), 0);
     fake_cuda_end();

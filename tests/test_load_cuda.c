@@ -23,7 +23,6 @@ check_load(const char *source, const char *folder, berth_plan_options *options,
     const fake_cuda_machine machine = { .count = gpus, .driver = 13000, .architecture = 90,
                                         .memory_bytes = 32 * MIB, .is_late = true };
     berth_check_report report;
-    fake_cuda_books books;
     loaded l;
 
     fake_cuda_begin(&machine);
@@ -44,12 +43,7 @@ check_load(const char *source, const char *folder, berth_plan_options *options,
         berth_model_leases(l.model, leases);
     }
     loaded_end(&l);
-    books = fake_cuda_read();
-    CHECK_EQ(books.allocations, 0);
-    CHECK_EQ(books.pins, 0);
-    CHECK_EQ(books.streams, 0);
-    CHECK_EQ(books.events, 0);
-    CHECK_EQ(books.misuses, 0);
+    fake_cuda_check_empty();
     CHECK_EQ(fake_cuda_error_left(), 0);
     CHECK_EQ(fake_cuda_current(), 0);
     fake_cuda_end();

@@ -118,33 +118,53 @@ remark_part(berthi_convert *convert, berthi_findings *findings)
                            count);
 }
 
+/* --------------------------------------------------------------------- weights */
+
+typedef bool weight_test(const berthi_convert *convert, uint32_t weight);
+
+/* How many weights are meant, and the first of them as what a remark is about. */
+static uint32_t
+count_weights(const berthi_convert *convert, weight_test *is_meant, berthi_about *about)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < convert->recipe.weight_count; i++) {
+        const berthi_recipe_weight *const weight = &convert->recipe.weights[i];
+
+        if (is_meant(convert, i) && count++ == 0)
+            *about = (berthi_about){ .file = convert->checkpoint->path,
+                                     .tensor = weight->name,
+                                     .tensor_length = weight->name_length };
+    }
+    return count;
+}
+
 /* --------------------------------------------------------------------- experts */
+
+static bool
+is_left_stack(const berthi_convert *convert, uint32_t weight)
+{
+    const berthi_recipe *const recipe = &convert->recipe;
+
+    return recipe->architecture->parameter_of[weight]->is_experts
+           && recipe->weights[weight].rank == 3
+           && recipe->weights[weight].storage.encoding == BERTH_ENCODING_NATIVE;
+}
 
 /* Stacks of matrices have no place in the layout of int8. */
 static void
 remark_experts(berthi_convert *convert, berthi_findings *findings)
 {
-    const berthi_recipe *const recipe = &convert->recipe;
-    const berthi_recipe_weight *first = NULL;
-    uint32_t count = 0;
+    berthi_about about;
+    uint32_t count;
 
     if (convert->options.type != BERTH_ENCODING_INT8 || convert->options.takes_experts == 0)
         return;
-    for (uint32_t i = 0; i < recipe->weight_count; i++) {
-        const berthi_recipe_weight *const weight = &recipe->weights[i];
-
-        if (!recipe->architecture->parameter_of[i]->is_experts || weight->rank != 3
-            || weight->storage.encoding != BERTH_ENCODING_NATIVE)
-            continue;
-        first = first == NULL ? weight : first;
-        count++;
-    }
-    if (first == NULL)
+    count = count_weights(convert, is_left_stack, &about);
+    if (count == 0)
         return;
     berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
-                           &(berthi_about){ .file = convert->checkpoint->path,
-                                            .tensor = first->name,
-                                            .tensor_length = first->name_length },
+                           &about,
                            "is one of %" PRIu32 " stacks of experts that stay as they are: "
                            "int8 is for matrices, nf4 and fp4 take experts",
                            count);
@@ -152,33 +172,31 @@ remark_experts(berthi_convert *convert, berthi_findings *findings)
 
 /* --------------------------------------------------------------------- mixtures */
 
+static bool
+has_other_width(const berthi_convert *convert, uint32_t weight)
+{
+    const int32_t encoding = convert->recipe.weights[weight].storage.encoding;
+
+    return encoding != BERTH_ENCODING_NATIVE
+           && (encoding == BERTH_ENCODING_INT8)
+                  != (convert->options.type == BERTH_ENCODING_INT8);
+}
+
 /* quantization_config has a word for INT8 and one for 4 bits, and takes one of them. */
 static void
 remark_mixture(berthi_convert *convert, berthi_findings *findings)
 {
-    const berthi_recipe *const recipe = &convert->recipe;
     const bool is_int8 = convert->options.type == BERTH_ENCODING_INT8;
-    const berthi_recipe_weight *first = NULL;
-    uint32_t count = 0;
+    berthi_about about;
+    uint32_t count;
 
-    if (recipe->config_text == NULL)
+    if (convert->recipe.config_text == NULL)
         return;
-    for (uint32_t i = 0; i < recipe->weight_count; i++) {
-        const berthi_recipe_weight *const weight = &recipe->weights[i];
-        const int32_t encoding = weight->storage.encoding;
-
-        if (encoding == BERTH_ENCODING_NATIVE
-            || (encoding == BERTH_ENCODING_INT8) == is_int8)
-            continue;
-        first = first == NULL ? weight : first;
-        count++;
-    }
-    if (first == NULL)
+    count = count_weights(convert, has_other_width, &about);
+    if (count == 0)
         return;
     berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
-                           &(berthi_about){ .file = convert->checkpoint->path,
-                                            .tensor = first->name,
-                                            .tensor_length = first->name_length },
+                           &about,
                            "is one of %" PRIu32 " weights in %s, while config.json can "
                            "promise %s alone: berth reads the model, transformers does "
                            "not run it",

@@ -46,14 +46,12 @@ drop_parcel(berthi_convert *convert, berthi_convert_parcel **link)
 static berthi_convert_parcel *
 take_spare(berthi_convert *convert, uint64_t size)
 {
-    berthi_convert_parcel **link = &convert->spare_parcels;
-
-    while (*link != NULL
-           && ((*link)->capacity < size || (*link)->capacity - size > size / 8))
-        link = &(*link)->next;
-    if (*link != NULL) {
+    for (berthi_convert_parcel **link = &convert->spare_parcels; *link != NULL;
+         link = &(*link)->next) {
         berthi_convert_parcel *const parcel = *link;
 
+        if (parcel->capacity < size || parcel->capacity - size > size / 8)
+            continue;
         *link = parcel->next;
         convert->spare_bytes -= parcel->capacity;
         return parcel;

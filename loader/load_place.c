@@ -6,7 +6,6 @@
 #include "kernels/trace.h"
 #include "loader/load_job.h"
 
-
 berthi_about
 berthi_load_about(const berthi_load *load, uint64_t berth)
 {

@@ -2,8 +2,7 @@
 /* model_pin.c - host memory that a model's devices copy from: pinned, and near them. */
 #include "kernels/node.h"
 #include "loader/model.h"
-
-#define STAGING_ALIGNMENT UINT64_C(4096)
+#include "loader/stage.h"
 
 static uint32_t
 device_count(const berth_model *model)
@@ -47,7 +46,6 @@ berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes)
 void
 berthi_model_note_unpinned(const berth_model *model, const berth_error *error)
 {
-    /* Who is refused once is refused for every buffer. */
     if (!atomic_exchange(&model->context->is_pin_refused, true))
         berthi_log(model->context, BERTH_LOG_WARNING,
                    "host memory is not pinned, copies to devices are slower: %s",
@@ -76,7 +74,7 @@ berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes)
     if (count > 0)
         berthi_node_bring(berthi_devices_at(model->devices,
                                             atomic_fetch_add(&model->staged, 1) % count),
-                          memory, bytes, STAGING_ALIGNMENT);
+                          memory, bytes, BERTHI_STAGE_ALIGNMENT);
     if (berthi_model_can_pin(model, memory, bytes, &error))
         return true;
     berthi_model_note_unpinned(model, &error);

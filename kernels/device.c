@@ -43,22 +43,22 @@ berthi_operation_is_known(int32_t operation)
 }
 
 void
-berthi_operation_run(const berthi_operations *operations, const berthi_request *launch)
+berthi_operation_run(const berthi_operations *operations, const berthi_request *request)
 {
-    switch (launch->operation) {
+    switch (request->operation) {
     case BERTHI_OPERATION_ENCODE_NF4:
-        operations->encode_nf4(&launch->arguments.encode);
+        operations->encode_nf4(&request->arguments.encode);
         break;
     case BERTHI_OPERATION_ENCODE_FP4:
-        operations->encode_fp4(&launch->arguments.encode);
+        operations->encode_fp4(&request->arguments.encode);
         break;
     case BERTHI_OPERATION_ENCODE_ROWS:
-        operations->encode_rows(&launch->arguments.rows);
+        operations->encode_rows(&request->arguments.rows);
         break;
     case BERTHI_OPERATION_ENCODE_DOUBLE:
-        berthi_encode_offset(operations, &launch->arguments.offset);
+        berthi_encode_offset(operations, &request->arguments.offset);
         break;
-    default: launch->arguments.call.call(launch->arguments.call.user); break;
+    default: request->arguments.call.call(request->arguments.call.user); break;
     }
 }
 

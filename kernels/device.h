@@ -119,7 +119,7 @@ typedef struct berthi_request {
 /* What an operation is, done at once on host memory: by the CPU, and by simulations. */
 bool berthi_operation_is_known(int32_t operation);
 void berthi_operation_run(const berthi_operations *operations,
-                          const berthi_request *launch);
+                          const berthi_request *request);
 
 /* ------------------------------------------------------------------------- table */
 
@@ -167,7 +167,7 @@ typedef struct berthi_device_table {
     berth_status (*clear)(berthi_device *device, void *memory, uint64_t bytes,
                           berthi_stream *stream, berth_error *error);
     bool (*has_operation)(const berthi_device *device, int32_t operation);
-    berth_status (*launch)(berthi_device *device, const berthi_request *launch,
+    berth_status (*launch)(berthi_device *device, const berthi_request *request,
                            berthi_stream *stream, berth_error *error);
     /*
      * These bytes of an allocation, in which nothing is yet, are read by operations or

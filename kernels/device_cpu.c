@@ -222,7 +222,7 @@ cpu_has_operation(const berthi_device *device, int32_t operation)
 }
 
 static berth_status
-cpu_launch(berthi_device *device, const berthi_request *launch, berthi_stream *stream,
+cpu_launch(berthi_device *device, const berthi_request *request, berthi_stream *stream,
            berth_error *error)
 {
     const cpu_device *const cpu = (const cpu_device *)device;
@@ -230,7 +230,7 @@ cpu_launch(berthi_device *device, const berthi_request *launch, berthi_stream *s
 
     (void)stream;
     if (status == BERTH_OK)
-        berthi_operation_run(&cpu->operations, launch);
+        berthi_operation_run(&cpu->operations, request);
     return status;
 }
 

@@ -439,22 +439,22 @@ sim_has_operation(const berthi_device *device, int32_t operation)
 }
 
 static berth_status
-sim_launch(berthi_device *device, const berthi_request *launch, berthi_stream *stream,
+sim_launch(berthi_device *device, const berthi_request *request, berthi_stream *stream,
            berth_error *error)
 {
     berthi_sim_device *const d = sim_of(device);
     berth_status status = begin_call(d, "an operation", error);
     berthi_sim_item *item;
 
-    if (status == BERTH_OK && !berthi_operation_is_known(launch->operation))
+    if (status == BERTH_OK && !berthi_operation_is_known(request->operation))
         status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                              "%s: has no operation %" PRId32, d->name,
-                             launch->operation);
+                             request->operation);
     if (status == BERTH_OK)
         status = new_item(d, BERTHI_SIM_LAUNCH, &item, error);
     if (status != BERTH_OK)
         return end_call(d, status);
-    item->work.launch = *launch;
+    item->work.request = *request;
     return end_call(d, ask(d, stream, item, "an operation", error));
 }
 

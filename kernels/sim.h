@@ -156,7 +156,7 @@ typedef struct berthi_sim_item {
     union {
         berthi_copy copy;
         berthi_sim_stretch clear;
-        berthi_request launch;
+        berthi_request request;
         berthi_sim_place wait;
     } work;
 } berthi_sim_item;
@@ -167,7 +167,7 @@ typedef struct berthi_sim_item {
 typedef struct berthi_sim_region {
     void *memory;
     uint64_t bytes;
-    size_t slot; /* of a launch: where the pointer stands in it */
+    size_t slot; /* of a request: where the pointer stands in it */
     bool is_read;
     bool is_written;
 } berthi_sim_region;

@@ -19,7 +19,7 @@ kind_of(const berthi_sim_item *item)
 {
     if (item->kind != BERTHI_SIM_LAUNCH)
         return BERTH_TRACE_COPY;
-    return item->work.launch.operation == BERTHI_OPERATION_CALL ? BERTH_TRACE_COMPUTE
+    return item->work.request.operation == BERTHI_OPERATION_CALL ? BERTH_TRACE_COMPUTE
                                                                 : BERTH_TRACE_ENCODE;
 }
 

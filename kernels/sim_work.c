@@ -16,16 +16,16 @@ add_region(berthi_sim_regions *list, const berthi_sim_region *region)
         list->items[list->count++] = *region;
 }
 
-/* One of a launch; `slot` is where the pointer stands in it. */
+/* One of a request; `slot` is where the pointer stands in it. */
 static void
-add_argument(berthi_sim_regions *list, const berthi_request *launch, size_t slot,
+add_argument(berthi_sim_regions *list, const berthi_request *request, size_t slot,
              uint64_t bytes, bool is_read, bool is_written)
 {
     berthi_sim_region region = {
         .bytes = bytes, .slot = slot, .is_read = is_read, .is_written = is_written
     };
 
-    memcpy(&region.memory, (const char *)launch + slot, sizeof region.memory);
+    memcpy(&region.memory, (const char *)request + slot, sizeof region.memory);
     add_region(list, &region);
 }
 
@@ -39,9 +39,9 @@ value_bytes(int32_t dtype)
 }
 
 static bool
-can_list_blocks(const berthi_request *launch, berthi_sim_regions *list)
+can_list_blocks(const berthi_request *request, berthi_sim_regions *list)
 {
-    const berthi_encode_arguments *const a = &launch->arguments.encode;
+    const berthi_encode_arguments *const a = &request->arguments.encode;
     const uint64_t blocks = a->block_size > 0
                                 ? a->count / a->block_size
                                       + (a->count % a->block_size != 0)
@@ -51,18 +51,18 @@ can_list_blocks(const berthi_request *launch, berthi_sim_regions *list)
     if (a->block_size == 0
         || !berthi_can_mul(a->count, value_bytes(a->dtype), &bytes))
         return false;
-    add_argument(list, launch, SLOT(encode.values), bytes, true, false);
-    add_argument(list, launch, SLOT(encode.codes), a->count / 2 + a->count % 2, false,
+    add_argument(list, request, SLOT(encode.values), bytes, true, false);
+    add_argument(list, request, SLOT(encode.codes), a->count / 2 + a->count % 2, false,
                  true);
-    add_argument(list, launch, SLOT(encode.absmax), blocks * sizeof *a->absmax, false,
+    add_argument(list, request, SLOT(encode.absmax), blocks * sizeof *a->absmax, false,
                  true);
     return true;
 }
 
 static bool
-can_list_rows(const berthi_request *launch, berthi_sim_regions *list)
+can_list_rows(const berthi_request *request, berthi_sim_regions *list)
 {
-    const berthi_rows_arguments *const a = &launch->arguments.rows;
+    const berthi_rows_arguments *const a = &request->arguments.rows;
     uint64_t count;
     uint64_t bytes;
     uint64_t maxima;
@@ -71,28 +71,28 @@ can_list_rows(const berthi_request *launch, berthi_sim_regions *list)
         || !berthi_can_mul(count, value_bytes(a->dtype), &bytes)
         || !berthi_can_mul(a->rows, sizeof *a->row_maximum, &maxima))
         return false;
-    add_argument(list, launch, SLOT(rows.values), bytes, true, false);
-    add_argument(list, launch, SLOT(rows.codes), count, false, true);
-    add_argument(list, launch, SLOT(rows.row_maximum), maxima, false, true);
+    add_argument(list, request, SLOT(rows.values), bytes, true, false);
+    add_argument(list, request, SLOT(rows.codes), count, false, true);
+    add_argument(list, request, SLOT(rows.row_maximum), maxima, false, true);
     return true;
 }
 
 static bool
-can_list_offset(const berthi_request *launch, berthi_sim_regions *list)
+can_list_offset(const berthi_request *request, berthi_sim_regions *list)
 {
-    const berthi_offset_arguments *const a = &launch->arguments.offset;
+    const berthi_offset_arguments *const a = &request->arguments.offset;
     const uint64_t blocks =
         a->count / BERTHI_DOUBLE_BLOCK + (a->count % BERTHI_DOUBLE_BLOCK != 0);
     uint64_t bytes;
 
     if (!berthi_can_mul(a->count, sizeof *a->absmax, &bytes))
         return false;
-    add_argument(list, launch, SLOT(offset.absmax), bytes, true, false);
-    add_argument(list, launch, SLOT(offset.codes), a->count, false, true);
-    add_argument(list, launch, SLOT(offset.absmax2), blocks * sizeof *a->absmax2, false,
+    add_argument(list, request, SLOT(offset.absmax), bytes, true, false);
+    add_argument(list, request, SLOT(offset.codes), a->count, false, true);
+    add_argument(list, request, SLOT(offset.absmax2), blocks * sizeof *a->absmax2, false,
                  true);
-    add_argument(list, launch, SLOT(offset.offset), sizeof *a->offset, false, true);
-    add_argument(list, launch, SLOT(offset.scratch),
+    add_argument(list, request, SLOT(offset.offset), sizeof *a->offset, false, true);
+    add_argument(list, request, SLOT(offset.scratch),
                  berthi_offset_scratch(a->count) * sizeof *a->scratch, true, true);
     return true;
 }
@@ -116,7 +116,7 @@ list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 bool
 berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
 {
-    const berthi_request *const launch = &item->work.launch;
+    const berthi_request *const request = &item->work.request;
     const berthi_sim_region cleared = { .memory = item->work.clear.memory,
                                         .bytes = item->work.clear.bytes,
                                         .is_written = true };
@@ -128,11 +128,11 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
         add_region(out, &cleared);
     if (item->kind != BERTHI_SIM_LAUNCH)
         return true;
-    switch (launch->operation) {
+    switch (request->operation) {
     case BERTHI_OPERATION_ENCODE_NF4:
-    case BERTHI_OPERATION_ENCODE_FP4: return can_list_blocks(launch, out);
-    case BERTHI_OPERATION_ENCODE_ROWS: return can_list_rows(launch, out);
-    case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(launch, out);
+    case BERTHI_OPERATION_ENCODE_FP4: return can_list_blocks(request, out);
+    case BERTHI_OPERATION_ENCODE_ROWS: return can_list_rows(request, out);
+    case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(request, out);
     default: return true;
     }
 }
@@ -225,8 +225,8 @@ berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
         ns = link_ns(device, &item->work.copy,
                      is_to_device ? words->rate_to_device : words->rate_to_host);
     } else if (item->kind == BERTHI_SIM_LAUNCH
-               && item->work.launch.operation == BERTHI_OPERATION_CALL) {
-        ns = item->work.launch.arguments.call.seconds * NS_OF_SECOND;
+               && item->work.request.operation == BERTHI_OPERATION_CALL) {
+        ns = item->work.request.arguments.call.seconds * NS_OF_SECOND;
     } else {
         ns = touched_bytes(item) * NS_OF_SECOND / (double)words->rate_memory;
     }
@@ -243,7 +243,7 @@ berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
 typedef struct stand_in {
     uint8_t *memory;
     uint64_t bytes;
-    size_t slot; /* of the launch */
+    size_t slot; /* of the request */
     berthi_sim_digest *digest;
     berthi_sim_range range;
 } stand_in;
@@ -251,7 +251,7 @@ typedef struct stand_in {
 typedef struct doing {
     berthi_sim_device *device;
     const berthi_sim_item *item;
-    berthi_request launch; /* with pointers to what stands in */
+    berthi_request request; /* with pointers to what stands in */
     stand_in stand_ins[BERTHI_SIM_REGIONS];
     uint32_t count;
 } doing;
@@ -279,7 +279,7 @@ find_stand_ins(doing *d, const berthi_sim_regions *regions)
 
 /* Without the lock. */
 static bool
-can_launch(doing *d)
+can_run(doing *d)
 {
     for (uint32_t i = 0; i < d->count; i++) {
         stand_in *const s = &d->stand_ins[i];
@@ -288,9 +288,9 @@ can_launch(doing *d)
                                         s->bytes);
         if (s->memory == NULL)
             return false;
-        memcpy((char *)&d->launch + s->slot, &s->memory, sizeof s->memory);
+        memcpy((char *)&d->request + s->slot, &s->memory, sizeof s->memory);
     }
-    berthi_operation_run(&d->device->sim->operations, &d->launch);
+    berthi_operation_run(&d->device->sim->operations, &d->request);
     for (uint32_t i = 0; i < d->count; i++)
         d->stand_ins[i].range.crc = berthi_digest_crc32(
             0, d->stand_ins[i].memory, (size_t)d->stand_ins[i].bytes);
@@ -318,14 +318,14 @@ can_do(doing *d)
         else
             memset(clear->memory, 0, (size_t)clear->bytes);
         return true;
-    default: return can_launch(d);
+    default: return can_run(d);
     }
 }
 
 void
 berthi_sim_work_do(berthi_sim_device *device, const berthi_sim_item *item)
 {
-    doing d = { .device = device, .item = item, .launch = item->work.launch };
+    doing d = { .device = device, .item = item, .request = item->work.request };
     berthi_sim_regions regions;
     berth_reason reason;
     const char *const problem = berthi_sim_work_refusal(device, item, &reason);

@@ -169,7 +169,7 @@ berth_stream_call(berth_devices *devices, uint32_t number, void *stream,
                   void (*call)(void *user), void *user, double seconds,
                   berth_error *error)
 {
-    const berthi_request launch = {
+    const berthi_request request = {
         .operation = BERTHI_OPERATION_CALL,
         .arguments.call = { .call = call, .user = user, .seconds = seconds },
     };
@@ -187,7 +187,7 @@ berth_stream_call(berth_devices *devices, uint32_t number, void *stream,
     if (!device->table->has_operation(device, BERTHI_OPERATION_CALL))
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "this device calls no functions of the host");
-    return device->table->launch(device, &launch, stream, error);
+    return device->table->launch(device, &request, stream, error);
 }
 
 /* `milliseconds` from now; UINT64_MAX: never. */

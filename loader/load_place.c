@@ -247,15 +247,15 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
         .bytes = count * (berth_dtype_bits(run->dtype) / 8),
         .layer = hand->layer,
     };
-    berthi_request launch;
+    berthi_request request;
     berth_status status;
 
-    describe_encode(run, &part, lane->stream != NULL ? copy.to : values, count, &launch);
+    describe_encode(run, &part, lane->stream != NULL ? copy.to : values, count, &request);
     if (lane->stream == NULL) {
         const uint64_t begin_ns = berthi_trace_begin(load->context);
 
         berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
-        status = table->launch(tier->device, &launch, NULL, error);
+        status = table->launch(tier->device, &request, NULL, error);
         berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
                          copy.bytes, trace_of(load, run->berth));
         return status;
@@ -263,7 +263,7 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
     pthread_mutex_lock(&lane->lock);
     status = table->copy(tier->device, &copy, lane->stream, error);
     if (status == BERTH_OK)
-        status = table->launch(tier->device, &launch, lane->stream, error);
+        status = table->launch(tier->device, &request, lane->stream, error);
     pthread_mutex_unlock(&lane->lock);
     hand->is_used[run->tier] = true;
     return status;

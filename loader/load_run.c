@@ -301,7 +301,7 @@ finish_double(berthi_load *load, const berthi_load_run *run, berthi_load_hand *h
     float *const offset = &load->model->offsets[run->berth];
     float *const scratch = (float *)(void *)(tier->slab + tier->scratch);
     float *const result = lane->stream == NULL ? offset : scratch;
-    const berthi_request launch = {
+    const berthi_request request = {
         .operation = BERTHI_OPERATION_ENCODE_DOUBLE,
         .arguments.offset = {.absmax = run->absmax,
                              .count = run->quantizer.blocks,
@@ -318,7 +318,7 @@ finish_double(berthi_load *load, const berthi_load_run *run, berthi_load_hand *h
     berth_status status;
 
     pthread_mutex_lock(&lane->lock);
-    status = table->launch(tier->device, &launch, lane->stream, error);
+    status = table->launch(tier->device, &request, lane->stream, error);
     if (status == BERTH_OK && lane->stream != NULL)
         status = table->copy(tier->device, &copy, lane->stream, error);
     pthread_mutex_unlock(&lane->lock);

@@ -145,7 +145,7 @@ experts_look_at(leased *l, uint32_t layer, uint32_t number, berthi_stream *strea
 {
     const uint32_t unit = berthi_lease_expert_of(l->leases, layer, number)->unit;
     berthi_device *const device = l->tiers[experts_home(l, layer)].device;
-    berthi_request launch = { .operation = BERTHI_OPERATION_CALL,
+    berthi_request request = { .operation = BERTHI_OPERATION_CALL,
                               .arguments.call = { .call = compare, .seconds = seconds } };
     berth_status status;
     look *k;
@@ -162,8 +162,8 @@ experts_look_at(leased *l, uint32_t layer, uint32_t number, berthi_stream *strea
         free(k);
         return BERTH_OK;
     }
-    launch.arguments.call.user = k;
-    status = device->table->launch(device, &launch, stream, error);
+    request.arguments.call.user = k;
+    status = device->table->launch(device, &request, stream, error);
     if (status != BERTH_OK)
         free(k);
     return status;

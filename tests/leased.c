@@ -538,7 +538,7 @@ leased_compare(leased *l, uint32_t layer, berthi_stream *stream, double seconds,
     const berthi_lease_unit *const unit =
         leased_is_streamed(l, layer) ? berthi_lease_unit_of(l->leases, layer) : NULL;
     berthi_device *const device = leased_device(l, layer);
-    berthi_request launch = {
+    berthi_request request = {
         .operation = BERTHI_OPERATION_CALL,
         .arguments.call = { .call = do_nothing, .seconds = seconds },
     };
@@ -549,10 +549,10 @@ leased_compare(leased *l, uint32_t layer, berthi_stream *stream, double seconds,
 
         while (check->memory != memory)
             check++;
-        launch.arguments.call.call = compare;
-        launch.arguments.call.user = check;
+        request.arguments.call.call = compare;
+        request.arguments.call.user = check;
     }
-    return device->table->launch(device, &launch, stream, error);
+    return device->table->launch(device, &request, stream, error);
 }
 
 berth_status

@@ -154,12 +154,12 @@ void
 rig_call(berthi_device *device, void (*call)(void *user), void *user, uint64_t ns,
          berthi_stream *stream)
 {
-    const berthi_request launch = { .operation = BERTHI_OPERATION_CALL,
+    const berthi_request request = { .operation = BERTHI_OPERATION_CALL,
                                     .arguments.call = { .call = call,
                                                         .user = user,
                                                         .seconds = (double)ns * 1e-9 } };
 
-    CHECK_EQ(device->table->launch(device, &launch, stream, NULL), BERTH_OK);
+    CHECK_EQ(device->table->launch(device, &request, stream, NULL), BERTH_OK);
 }
 
 void

@@ -114,16 +114,16 @@ test_roots_share_a_link(void)
 
 /* ----------------------------------------------------------------------- durations */
 
-/* How long `launch` takes, or a copy where there is none. */
+/* How long `request` takes, or a copy where there is none. */
 static uint64_t
-time_of(rig *r, const berthi_copy *c, const berthi_request *launch)
+time_of(rig *r, const berthi_copy *c, const berthi_request *request)
 {
     const uint64_t before = rig_now(r);
 
     if (c != NULL)
         CHECK_EQ(r->device->table->copy(r->device, c, NULL, NULL), BERTH_OK);
     else
-        CHECK_EQ(r->device->table->launch(r->device, launch, NULL, NULL), BERTH_OK);
+        CHECK_EQ(r->device->table->launch(r->device, request, NULL, NULL), BERTH_OK);
     rig_sync(r->device, NULL);
     return rig_now(r) - before;
 }
@@ -131,7 +131,7 @@ time_of(rig *r, const berthi_copy *c, const berthi_request *launch)
 static void
 test_durations(void)
 {
-    berthi_request launch = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
+    berthi_request request = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
     berthi_copy c = { .kind = BERTHI_COPY_WITHIN, .bytes = 1000 };
     uint8_t *memory;
     uint8_t *host;
@@ -161,33 +161,33 @@ test_durations(void)
     rig_sync(r.device, NULL);
     CHECK_EQ(rig_now(&r) - before, 500);
     memset(memory, 0, 1 << 20);
-    launch.arguments.encode = (berthi_encode_arguments){
+    request.arguments.encode = (berthi_encode_arguments){
         .values = memory, .dtype = BERTH_F32, .block_size = 64, .count = 129,
         .codes = memory + 4096, .absmax = (float *)(void *)(memory + 8192) };
-    CHECK_EQ(time_of(&r, NULL, &launch), (516 + 65 + 12 + 1) / 2); /* rounded */
-    launch.operation = BERTHI_OPERATION_ENCODE_FP4;
-    launch.arguments.encode.dtype = BERTH_BF16;
-    launch.arguments.encode.count = 128;
-    CHECK_EQ(time_of(&r, NULL, &launch), (256 + 64 + 8) / 2);
-    launch.operation = BERTHI_OPERATION_ENCODE_ROWS;
-    launch.arguments.rows = (berthi_rows_arguments){
+    CHECK_EQ(time_of(&r, NULL, &request), (516 + 65 + 12 + 1) / 2); /* rounded */
+    request.operation = BERTHI_OPERATION_ENCODE_FP4;
+    request.arguments.encode.dtype = BERTH_BF16;
+    request.arguments.encode.count = 128;
+    CHECK_EQ(time_of(&r, NULL, &request), (256 + 64 + 8) / 2);
+    request.operation = BERTHI_OPERATION_ENCODE_ROWS;
+    request.arguments.rows = (berthi_rows_arguments){
         .values = memory, .dtype = BERTH_F16, .rows = 10, .columns = 30,
         .codes = (int8_t *)memory + 4096,
         .row_maximum = (float *)(void *)(memory + 8192) };
-    CHECK_EQ(time_of(&r, NULL, &launch), (600 + 300 + 40) / 2);
-    launch.operation = BERTHI_OPERATION_ENCODE_DOUBLE;
-    launch.arguments.offset = (berthi_offset_arguments){
+    CHECK_EQ(time_of(&r, NULL, &request), (600 + 300 + 40) / 2);
+    request.operation = BERTHI_OPERATION_ENCODE_DOUBLE;
+    request.arguments.offset = (berthi_offset_arguments){
         .absmax = (float *)(void *)memory, .count = 258, .codes = memory + 4096,
         .absmax2 = (float *)(void *)(memory + 8192),
         .offset = (float *)(void *)(memory + 8448),
         .scratch = (float *)(void *)(memory + 16384) };
-    CHECK_EQ(time_of(&r, NULL, &launch),
+    CHECK_EQ(time_of(&r, NULL, &request),
              (258 * 4 + 258 + 8 + 4 + 4 * berthi_offset_scratch(258)) / 2);
-    launch.operation = BERTHI_OPERATION_COUNT;
+    request.operation = BERTHI_OPERATION_COUNT;
     CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_COUNT));
     CHECK(!r.device->table->has_operation(r.device, -1));
     CHECK(r.device->table->has_operation(r.device, BERTHI_OPERATION_CALL));
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL),
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL),
              BERTH_EUNSUPPORTED);
     rig_unpinned(&r, host, 1 << 20);
     r.device->table->free(r.device, memory, 1 << 20);
@@ -198,7 +198,7 @@ test_durations(void)
 static void
 test_operations_out_of_bounds(void)
 {
-    berthi_request launch = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
+    berthi_request request = { .operation = BERTHI_OPERATION_ENCODE_NF4 };
     uint8_t *memory[3];
     rig r;
 
@@ -209,34 +209,34 @@ test_operations_out_of_bounds(void)
         memory[i] = rig_alloc(r.device, sizes[i]);
         memset(memory[i], 0, sizes[i]);
     }
-    launch.arguments.encode = (berthi_encode_arguments){
+    request.arguments.encode = (berthi_encode_arguments){
         .values = memory[0], .dtype = BERTH_BF16, .block_size = 64, .count = 129,
         .codes = memory[1], .absmax = (float *)(void *)memory[2] };
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_OK);
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_OK);
     rig_sync(r.device, NULL);
-    launch.arguments.encode.values = memory[0] + 1;
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
-    launch.arguments.encode.values = memory[0];
-    launch.arguments.encode.codes = memory[1] + 1;
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
-    launch.arguments.encode.codes = memory[1];
-    launch.arguments.encode.absmax = (float *)(void *)(memory[2] + 4);
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
-    launch.arguments.encode.absmax = (float *)(void *)memory[2];
-    launch.arguments.encode.count = UINT64_MAX;
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
-    launch.arguments.encode.count = 1;
-    launch.arguments.encode.block_size = 0;
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
-    launch.operation = BERTHI_OPERATION_ENCODE_ROWS;
-    launch.arguments.rows = (berthi_rows_arguments){
+    request.arguments.encode.values = memory[0] + 1;
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
+    request.arguments.encode.values = memory[0];
+    request.arguments.encode.codes = memory[1] + 1;
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
+    request.arguments.encode.codes = memory[1];
+    request.arguments.encode.absmax = (float *)(void *)(memory[2] + 4);
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
+    request.arguments.encode.absmax = (float *)(void *)memory[2];
+    request.arguments.encode.count = UINT64_MAX;
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
+    request.arguments.encode.count = 1;
+    request.arguments.encode.block_size = 0;
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
+    request.operation = BERTHI_OPERATION_ENCODE_ROWS;
+    request.arguments.rows = (berthi_rows_arguments){
         .values = memory[0], .dtype = BERTH_BF16, .rows = UINT64_MAX, .columns = 0,
         .codes = (int8_t *)memory[1], .row_maximum = (float *)(void *)memory[2] };
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
-    launch.operation = BERTHI_OPERATION_ENCODE_DOUBLE;
-    launch.arguments.offset = (berthi_offset_arguments){
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
+    request.operation = BERTHI_OPERATION_ENCODE_DOUBLE;
+    request.arguments.offset = (berthi_offset_arguments){
         .absmax = (float *)(void *)memory[0], .count = UINT64_MAX };
-    CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_EINTERNAL);
+    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EINTERNAL);
     for (int i = 0; i < 3; i++) {
         static const uint64_t sizes[] = { 258, 65, 12 };
 

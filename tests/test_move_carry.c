@@ -96,7 +96,7 @@ test_few_copies_are_under_way(void)
     berth_plan_options options = loaded_options("0=16MiB,cpu=16MiB");
     const berthi_spot from = spot(host, BERTHI_NO_DEVICE, true);
     _Atomic bool is_open = false;
-    berthi_request launch = { .operation = BERTHI_OPERATION_CALL };
+    berthi_request request = { .operation = BERTHI_OPERATION_CALL };
     berthi_carrier carrier;
     berthi_device *device;
     berthi_lane *lane;
@@ -113,9 +113,9 @@ test_few_copies_are_under_way(void)
     /* What is not pinned would be waited for at once. */
     CHECK_EQ(device->table->pin(device, host, sizeof host, &m.error), BERTH_OK);
     to = spot(memory, 0, false);
-    launch.arguments.call.call = wait_for_flag;
-    launch.arguments.call.user = (void *)(uintptr_t)&is_open;
-    CHECK_EQ(device->table->launch(device, &launch, lane->stream, &m.error), BERTH_OK);
+    request.arguments.call.call = wait_for_flag;
+    request.arguments.call.user = (void *)(uintptr_t)&is_open;
+    CHECK_EQ(device->table->launch(device, &request, lane->stream, &m.error), BERTH_OK);
     m.l.model->wait_ns = 20 * MS;
     for (uint32_t i = 0; i < BERTHI_CARRY_DEPTH; i++) {
         CHECK_EQ(berthi_carrier_ask(&carrier, &from, &to, sizeof host, &m.error),

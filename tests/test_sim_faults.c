@@ -26,7 +26,7 @@ check_lost(const rig *r, void *memory, uint8_t *host, berthi_event *event)
     const berthi_device_table *const t = r->device->table;
     const berthi_copy c = { .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = true,
                             .to = memory, .from = host, .bytes = 4096 };
-    const berthi_request launch = { .operation = BERTHI_OPERATION_CALL };
+    const berthi_request request = { .operation = BERTHI_OPERATION_CALL };
     berthi_stream *stream = (berthi_stream *)(void *)memory;
     berthi_event *other = event;
     void *more = memory;
@@ -52,7 +52,7 @@ check_lost(const rig *r, void *memory, uint8_t *host, berthi_event *event)
     CHECK_EQ(t->await(r->device, event, UINT64_MAX, NULL), BERTH_ENODEV);
     CHECK_EQ(t->copy(r->device, &c, NULL, NULL), BERTH_ENODEV);
     CHECK_EQ(t->clear(r->device, memory, 1, NULL, NULL), BERTH_ENODEV);
-    CHECK_EQ(t->launch(r->device, &launch, NULL, NULL), BERTH_ENODEV);
+    CHECK_EQ(t->launch(r->device, &request, NULL, NULL), BERTH_ENODEV);
     CHECK_EQ(t->digest(r->device, memory, 1, &crc, NULL), BERTH_ENODEV);
     CHECK_EQ(crc, 0);
 }
@@ -379,7 +379,7 @@ use_device(state *s, berth_error *error)
     const berthi_device_table *const t = s->device->table;
     const berthi_copy c = { .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = true,
                             .to = s->memory, .from = s->host, .bytes = 4096 };
-    const berthi_request launch = {
+    const berthi_request request = {
         .operation = BERTHI_OPERATION_ENCODE_NF4,
         .arguments.encode = { .values = s->memory, .dtype = BERTH_F32, .block_size = 64,
                               .count = 64, .codes = (uint8_t *)s->memory + 8192,
@@ -395,7 +395,7 @@ use_device(state *s, berth_error *error)
     if (status == BERTH_OK)
         status = t->wait(s->device, NULL, s->event, error);
     if (status == BERTH_OK)
-        status = t->launch(s->device, &launch, NULL, error);
+        status = t->launch(s->device, &request, NULL, error);
     if (status == BERTH_OK)
         status = t->clear(s->device, (uint8_t *)s->memory + 20480, 64, NULL, error);
     if (status == BERTH_OK)

@@ -483,7 +483,7 @@ test_operations_into_digests(void)
     for (int turn = 0; turn < 2; turn++) {
         uint8_t *memory;
         uint8_t *host;
-        berthi_request launch;
+        berthi_request request;
         rig r;
 
         T_REQUIRE(rig_open(&r, turn == 0 ? "sim:1GiB" : DIGEST));
@@ -493,19 +493,19 @@ test_operations_into_digests(void)
             host[i] = (uint8_t)(i * 13 % 128);
         CHECK_EQ(r.device->table->keep(r.device, memory, 32768, NULL), BERTH_OK);
         rig_to_device(r.device, memory, host, 32768, NULL);
-        launch = (berthi_request){
+        request = (berthi_request){
             .operation = BERTHI_OPERATION_ENCODE_NF4,
             .arguments.encode = { .values = memory, .dtype = BERTH_BF16,
                                   .block_size = 64, .count = count,
                                   .codes = memory + MIB,
                                   .absmax = (float *)(void *)(memory + 2 * MIB) },
         };
-        CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_OK);
-        launch.arguments.encode.values = memory + 32768; /* not kept, with digests */
-        CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL),
+        CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_OK);
+        request.arguments.encode.values = memory + 32768; /* not kept, with digests */
+        CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL),
                  turn == 0 ? BERTH_OK : BERTH_EUNSUPPORTED);
-        launch.arguments.encode.values = memory;
-        CHECK_EQ(r.device->table->launch(r.device, &launch, NULL, NULL), BERTH_OK);
+        request.arguments.encode.values = memory;
+        CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_OK);
         CHECK_EQ(r.device->table->digest(r.device, memory + MIB, (count + 1) / 2,
                                          &crcs[turn][0], NULL),
                  BERTH_OK);

@@ -60,6 +60,7 @@ typedef struct berthi_cuda_properties {
     int32_t major; /* of its architecture: sm_90 is 9 and 0 */
     int32_t minor;
     int32_t numa_node; /* -1: unknown */
+    int32_t processors; /* multiprocessors */
     uint64_t memory_bytes;
 } berthi_cuda_properties;
 

@@ -51,6 +51,7 @@ struct berthi_cuda_device {
     char name[16];
     berthi_cuda_properties properties;
     bool has_kernels;
+    uint32_t capability;         /* what kernels that run here were made for: 90 is sm_90 */
     _Atomic bool has_used_first; /* the NULL stream */
     _Atomic bool is_lost;        /* once `failure` says why */
     char failure[160];
@@ -133,7 +134,8 @@ void berthi_cuda_pin_fini(berthi_cuda *machine);
  * What a request is, in order; KERNEL_NONE where it is less. UNSUPPORTED: sizes, dtypes
  * and addresses that no kernel takes.
  */
-berth_status berthi_cuda_plan_launches(const berthi_request *request,
+berth_status berthi_cuda_plan_launches(const berthi_cuda_device *device,
+                                       const berthi_request *request,
                                        berthi_launch out[BERTHI_CUDA_LAUNCHES],
                                        berth_error *error);
 

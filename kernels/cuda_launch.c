@@ -60,8 +60,29 @@ plan_double(const berthi_offset_arguments *a, berthi_launch out[BERTHI_CUDA_LAUN
     return status;
 }
 
+/* By tensor cores where the kernels that run here have them. */
+static berth_status
+plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *a,
+             const uint32_t *values, berthi_launch *out, berth_error *error)
+{
+    const uint64_t width = a->dtype == BERTH_F32 ? 4 : 2;
+    const berthi_product_task task = {
+        .what = a, .values = values, .capability = device->capability,
+        .processors = (uint32_t)device->properties.processors
+    };
+    berth_status status = check_address("absmax", a->absmax, sizeof *a->absmax, error);
+
+    if (status == BERTH_OK)
+        status = check_address("inputs", a->inputs, width, error);
+    if (status == BERTH_OK)
+        status = check_address("bias", a->bias, width, error);
+    if (status == BERTH_OK)
+        status = check_address("outputs", a->outputs, width, error);
+    return status == BERTH_OK ? berthi_launch_product(&task, out, error) : status;
+}
+
 berth_status
-berthi_cuda_plan_launches(const berthi_request *request,
+berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request *request,
                           berthi_launch out[BERTHI_CUDA_LAUNCHES], berth_error *error)
 {
     const berthi_encode_arguments *const encode = &request->arguments.encode;
@@ -81,6 +102,12 @@ berthi_cuda_plan_launches(const berthi_request *request,
     case BERTHI_OPERATION_ENCODE_ROWS: return plan_rows(&request->arguments.rows, out, error);
     case BERTHI_OPERATION_ENCODE_DOUBLE:
         return plan_double(&request->arguments.offset, out, error);
+    case BERTHI_OPERATION_MULTIPLY_NF4:
+        return plan_product(device, &request->arguments.multiply, berthi_nf4_values, out,
+                            error);
+    case BERTHI_OPERATION_MULTIPLY_FP4:
+        return plan_product(device, &request->arguments.multiply, berthi_fp4_values, out,
+                            error);
     default:
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "no kernels are operation %" PRId32, request->operation);

@@ -52,17 +52,22 @@ count_devices(const berthi_cuda_calls *calls, uint32_t *out, berth_error *error)
 
 /* ------------------------------------------------------------------------------- one GPU */
 
-/* Machine code runs on later devices of the same generation, PTX on all later ones. */
-static bool
-has_machine_code(const berthi_cuda_calls *calls, const berthi_cuda_properties *p)
+/*
+ * Machine code runs on later devices of the same generation, the latest that can; 0: there
+ * is none.
+ */
+static int32_t
+find_machine_code(const berthi_cuda_calls *calls, const berthi_cuda_properties *p)
 {
+    int32_t found = 0;
+
     for (uint32_t i = 0; i < calls->architecture_count; i++) {
         const int32_t its = calls->architectures[i];
 
         if (its / 10 == p->major && its % 10 <= p->minor)
-            return true;
+            found = its;
     }
-    return false;
+    return found;
 }
 
 static void
@@ -71,10 +76,13 @@ note_kernels(berthi_cuda_device *device)
     const berthi_cuda_calls *const calls = device->machine->calls;
     const berthi_cuda_properties *const p = &device->properties;
     const int32_t its = p->major * 10 + p->minor;
-    const bool has_code = has_machine_code(calls, p);
-    const bool has_ptx = calls->ptx != 0 && calls->ptx <= its;
+    const int32_t code = find_machine_code(calls, p);
+    const bool has_code = code != 0;
+    const bool has_ptx = calls->ptx != 0 && calls->ptx <= its; /* that runs on all later ones */
 
     device->has_kernels = has_code || has_ptx;
+    /* PTX of an older one has no products of tensor cores that this one has. */
+    device->capability = (uint32_t)(has_code ? code : has_ptx ? calls->ptx : 0);
     if (!has_code && has_ptx)
         berthi_log(device->base.context, BERTH_LOG_WARNING,
                    "%s: no kernels for sm_%" PRId32 " are built in: the driver makes them "

@@ -65,6 +65,7 @@ device_properties(int device, berthi_cuda_properties *out)
     out->pci_device = p.pciDeviceID;
     out->major = p.major;
     out->minor = p.minor;
+    out->processors = p.multiProcessorCount;
     out->memory_bytes = p.totalGlobalMem;
 #if CUDART_VERSION >= 12020
     if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) != cudaSuccess) {

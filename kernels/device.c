@@ -2,6 +2,7 @@
 /* device.c - which devices exist, and what operations are on host memory. */
 #include "kernels/device.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/cuda_calls.h"
@@ -42,6 +43,22 @@ berthi_operation_is_known(int32_t operation)
     return operation >= 0 && operation < BERTHI_OPERATION_COUNT;
 }
 
+berth_status
+berthi_operation_check(const char *device, const berthi_request *request,
+                       berth_error *error)
+{
+    switch (request->operation) {
+    case BERTHI_OPERATION_MULTIPLY_NF4:
+    case BERTHI_OPERATION_MULTIPLY_FP4:
+        return berthi_multiply_check(&request->arguments.multiply, error);
+    default: break;
+    }
+    if (berthi_operation_is_known(request->operation))
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "%s: has no operation %" PRId32, device, request->operation);
+}
+
 void
 berthi_operation_run(const berthi_operations *operations, const berthi_request *request)
 {
@@ -57,6 +74,12 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     case BERTHI_OPERATION_ENCODE_DOUBLE:
         berthi_encode_offset(operations, &request->arguments.offset);
+        break;
+    case BERTHI_OPERATION_MULTIPLY_NF4:
+        berthi_multiply_run(&request->arguments.multiply, operations->multiply_nf4);
+        break;
+    case BERTHI_OPERATION_MULTIPLY_FP4:
+        berthi_multiply_run(&request->arguments.multiply, operations->multiply_fp4);
         break;
     default: request->arguments.call.call(request->arguments.call.user); break;
     }

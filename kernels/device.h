@@ -29,6 +29,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/memory.h"
+#include "kernels/multiply.h"
 
 /* A device's own; the NULL stream is one, too. */
 typedef struct berthi_stream berthi_stream;
@@ -76,6 +77,8 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_ENCODE_FP4,
     BERTHI_OPERATION_ENCODE_ROWS,   /* berthi_rows_arguments   */
     BERTHI_OPERATION_ENCODE_DOUBLE, /* berthi_offset_arguments */
+    BERTHI_OPERATION_MULTIPLY_NF4,  /* berthi_multiply_arguments */
+    BERTHI_OPERATION_MULTIPLY_FP4,
     BERTHI_OPERATION_CALL,          /* berthi_call_arguments   */
     BERTHI_OPERATION_COUNT
 } berthi_operation;
@@ -112,12 +115,16 @@ typedef struct berthi_request {
         berthi_encode_arguments encode;
         berthi_rows_arguments rows;
         berthi_offset_arguments offset;
+        berthi_multiply_arguments multiply;
         berthi_call_arguments call;
     } arguments;
 } berthi_request;
 
 /* What an operation is, done at once on host memory: by the CPU, and by simulations. */
 bool berthi_operation_is_known(int32_t operation);
+/* BERTH_OK, or UNSUPPORTED: what no device can be asked for. */
+berth_status berthi_operation_check(const char *device, const berthi_request *request,
+                                    berth_error *error);
 void berthi_operation_run(const berthi_operations *operations,
                           const berthi_request *request);
 

@@ -226,9 +226,11 @@ cpu_launch(berthi_device *device, const berthi_request *request, berthi_stream *
            berth_error *error)
 {
     const cpu_device *const cpu = (const cpu_device *)device;
-    const berth_status status = check_fault("an operation", error);
+    berth_status status = check_fault("an operation", error);
 
     (void)stream;
+    if (status == BERTH_OK)
+        status = berthi_operation_check("cpu", request, error);
     if (status == BERTH_OK)
         berthi_operation_run(&cpu->operations, request);
     return status;

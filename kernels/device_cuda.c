@@ -380,7 +380,7 @@ launch_all(const berthi_cuda_call *call, const berthi_request *request,
                            "%s: no kernels for sm_%" PRId32 "%" PRId32 " are built in",
                            call->device->name, call->device->properties.major,
                            call->device->properties.minor);
-    status = berthi_cuda_plan_launches(request, launches, call->error);
+    status = berthi_cuda_plan_launches(call->device, request, launches, call->error);
     for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES && status == BERTH_OK; i++)
         if (launches[i].kernel != KERNEL_NONE)
             status = berthi_cuda_judge(call, call->calls->launch(&launches[i], stream));
@@ -395,10 +395,8 @@ cuda_launch(berthi_device *device, const berthi_request *request, berthi_stream 
     berthi_cuda_call call;
     berth_status status = berthi_cuda_enter(&call, device, "an operation", error);
 
-    if (status == BERTH_OK && !berthi_operation_is_known(request->operation))
-        status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                             "%s: has no operation %" PRId32, call.device->name,
-                             request->operation);
+    if (status == BERTH_OK)
+        status = berthi_operation_check(call.device->name, request, error);
     if (status == BERTH_OK) {
         note_stream(&call, stream);
         status = request->operation == BERTHI_OPERATION_CALL

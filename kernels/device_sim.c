@@ -446,10 +446,8 @@ sim_launch(berthi_device *device, const berthi_request *request, berthi_stream *
     berth_status status = begin_call(d, "an operation", error);
     berthi_sim_item *item;
 
-    if (status == BERTH_OK && !berthi_operation_is_known(request->operation))
-        status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                             "%s: has no operation %" PRId32, d->name,
-                             request->operation);
+    if (status == BERTH_OK)
+        status = berthi_operation_check(d->name, request, error);
     if (status == BERTH_OK)
         status = new_item(d, BERTHI_SIM_LAUNCH, &item, error);
     if (status != BERTH_OK)

@@ -270,7 +270,6 @@ berthi_int8_decode_ctas(uint64_t rows, uint64_t columns)
 #define PRODUCT_THREADS 256u
 #define PRODUCT_WARPS (PRODUCT_THREADS / 32u)
 #define PRODUCT_INPUTS 8u     /* of a CTA */
-#define PRODUCT_MOST_INPUTS 32u
 #define PRODUCT_TILE_ROWS 16u /* of a warp with tensor cores; without it has one */
 #define PRODUCT_MOST_COLUMNS (UINT64_C(1) << 27) /* with them: bytes of 16 rows, of 8 inputs */
 #define PRODUCT_MOST_WEIGHTS (UINT64_C(1) << 37) /* and numbers of chunks are below 2^32 */
@@ -282,13 +281,13 @@ typedef struct berthi_product_kernel {
     const uint8_t *codes;        /* with tensor cores to 8 bytes, of chunks of 128 to 16 */
     const float *absmax;         /* double quantization: the second level */
     const uint8_t *absmax_codes; /* double quantization: the first one */
-    const float *offset;         /* double quantization */
     const void *inputs;          /* count x columns, with tensor cores to 16 bytes */
     const void *bias;            /* rows; NULL: none */
     void *outputs;               /* count x rows */
     uint64_t rows;
     uint64_t columns;    /* below 2^31, with tensor cores 2^27 and whole chunks */
-    uint32_t count;      /* of inputs, 1 to PRODUCT_MOST_INPUTS */
+    float offset;        /* double quantization */
+    uint32_t count;      /* of inputs, 1 to BERTHI_MULTIPLY_INPUTS */
     uint32_t groups;     /* of PRODUCT_INPUTS inputs */
     uint32_t block_log2; /* 5 to 12, with tensor cores a chunk or more */
     uint32_t slices;     /* with tensor cores: of a row's columns, a warp each: 1, 2, 4 or 8 */

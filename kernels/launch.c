@@ -346,13 +346,15 @@ berthi_launch_decode_rows(const berthi_rows_decode_arguments *a, berthi_launch *
 static uint32_t
 find_chunk(const berthi_product_task *t)
 {
-    if (t->capability < 80 || t->dtype == BERTH_F32 || !is_aligned(t->inputs, 16)
-        || t->columns == 0 || t->columns >= PRODUCT_MOST_COLUMNS
-        || t->rows * t->columns >= PRODUCT_MOST_WEIGHTS)
+    const berthi_multiply_arguments *const a = t->what;
+
+    if (t->capability < 80 || a->dtype == BERTH_F32 || !is_aligned(a->inputs, 16)
+        || a->columns == 0 || a->columns >= PRODUCT_MOST_COLUMNS
+        || a->rows * a->columns >= PRODUCT_MOST_WEIGHTS)
         return 0;
-    if (t->block_size >= 128 && t->columns % 128 == 0 && is_aligned(t->codes, 16))
+    if (a->block_size >= 128 && a->columns % 128 == 0 && is_aligned(a->codes, 16))
         return 128;
-    return t->block_size >= 64 && t->columns % 64 == 0 && is_aligned(t->codes, 8) ? 64 : 0;
+    return a->block_size >= 64 && a->columns % 64 == 0 && is_aligned(a->codes, 8) ? 64 : 0;
 }
 
 static berthi_kernel_id
@@ -376,9 +378,9 @@ fill_product_table(const berthi_product_task *t, uint32_t *table)
     for (uint32_t code = 0; code < 16; code++) {
         float value = berthi_core_float(t->values[code]);
 
-        if (t->dtype == BERTH_BF16)
+        if (t->what->dtype == BERTH_BF16)
             value = berthi_core_from_bf16(berthi_core_to_bf16(value));
-        if (t->dtype == BERTH_F16)
+        if (t->what->dtype == BERTH_F16)
             value = berthi_core_from_fp16(berthi_core_to_fp16(value));
         table[code] = berthi_core_bits(value);
     }
@@ -387,50 +389,44 @@ fill_product_table(const berthi_product_task *t, uint32_t *table)
 static void
 fill_product(const berthi_product_task *t, uint32_t chunk, berthi_product_kernel *k)
 {
-    const berthi_double_absmax *const d = t->double_absmax;
+    const berthi_multiply_arguments *const a = t->what;
 
     *k = (berthi_product_kernel){
-        .codes = t->codes, .absmax = d != NULL ? d->absmax2 : t->absmax,
-        .absmax_codes = d != NULL ? d->codes : NULL, .offset = d != NULL ? d->offset : NULL,
-        .inputs = t->inputs, .bias = t->bias, .outputs = t->outputs, .rows = t->rows,
-        .columns = t->columns, .count = t->count,
-        .groups = t->count / PRODUCT_INPUTS + (t->count % PRODUCT_INPUTS != 0),
-        .slices = chunk != 0 ? berthi_product_slices(t->rows, t->columns, t->processors) : 1,
-        .is_aligned = t->columns % 8 == 0 && is_aligned(t->codes, 4)
-                      && is_aligned(t->inputs, 16),
+        .codes = a->codes, .absmax = a->absmax, .absmax_codes = a->absmax_codes,
+        .inputs = a->inputs, .bias = a->bias, .outputs = a->outputs, .rows = a->rows,
+        .columns = a->columns, .offset = a->offset, .count = a->count,
+        .groups = a->count / PRODUCT_INPUTS + (a->count % PRODUCT_INPUTS != 0),
+        .slices = chunk != 0 ? berthi_product_slices(a->rows, a->columns, t->processors) : 1,
+        .is_aligned = a->columns % 8 == 0 && is_aligned(a->codes, 4)
+                      && is_aligned(a->inputs, 16),
     };
     fill_product_table(t, k->table);
-    if (d != NULL)
-        memcpy(k->map, d->map, sizeof k->map);
+    if (a->absmax_codes != NULL)
+        memcpy(k->map, a->map, sizeof k->map);
 }
 
 berth_status
 berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_error *error)
 {
+    const berthi_multiply_arguments *const a = t->what;
     berthi_product_kernel *const k = &out->argument.product;
-    uint32_t chunk;
+    const uint32_t chunk = find_chunk(t);
     size_t dtype;
     berth_status status;
 
     out->kernel = KERNEL_NONE;
-    status = find_dtype(t->dtype, &dtype, error);
+    status = berthi_multiply_check(a, error);
     if (status == BERTH_OK)
-        status = check_matrix(t->rows, t->columns, error);
+        status = find_dtype(a->dtype, &dtype, error);
     if (status != BERTH_OK)
         return status;
-    if (t->count > PRODUCT_MOST_INPUTS)
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "no kernel multiplies %" PRIu32 " inputs at once: %" PRIu32
-                           " at most",
-                           t->count, PRODUCT_MOST_INPUTS);
-    chunk = find_chunk(t);
     fill_product(t, chunk, k);
-    status = find_block_log2(t->block_size, &k->block_log2, error);
+    status = find_block_log2(a->block_size, &k->block_log2, error);
     if (status != BERTH_OK)
         return status;
-    return set_grid(out, find_product_kernel(chunk, dtype, t->double_absmax != NULL),
+    return set_grid(out, find_product_kernel(chunk, dtype, a->absmax_codes != NULL),
                     PRODUCT_THREADS,
-                    berthi_product_ctas(t->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1,
+                    berthi_product_ctas(a->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1,
                                         k->slices, k->groups),
                     error);
 }

@@ -14,6 +14,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
+#include "kernels/multiply.h"
 
 #define BERTHI_KERNELS_OF_DTYPES(X, prefix, suffix)                                   \
     X(prefix##_bf16##suffix) X(prefix##_f16##suffix) X(prefix##_f32##suffix)
@@ -132,22 +133,11 @@ berth_status berthi_launch_decode_rows(const berthi_rows_decode_arguments *argum
 
 /* ------------------------------------------------------------------ products */
 
-/* outputs[i][row] = bias[row] + the sum over k of inputs[i][k] * weight[row][k]. */
 typedef struct berthi_product_task {
-    const uint8_t *codes;
-    const float *absmax;    /* not looked at with `double_absmax` */
-    const berthi_double_absmax *double_absmax; /* NULL: plain ones */
+    const berthi_multiply_arguments *what;
     const uint32_t *values; /* 16 that the codes stand for; read on the host */
-    uint32_t block_size;
-    uint32_t count; /* of inputs: at most PRODUCT_MOST_INPUTS */
-    uint64_t rows;
-    uint64_t columns;
-    const void *inputs; /* count x columns */
-    const void *bias;   /* rows; NULL: none */
-    void *outputs;      /* count x rows */
-    int32_t dtype;      /* of inputs, bias and outputs: BERTH_BF16, BERTH_F16 or BERTH_F32 */
-    uint32_t capability; /* of the device: 10 * major + minor */
-    uint32_t processors; /* of the device */
+    uint32_t capability;    /* that kernels on this device were made for: 10 * major + minor */
+    uint32_t processors;    /* of the device */
 } berthi_product_task;
 
 /*

@@ -92,7 +92,6 @@ typedef struct product_place {
     uint32_t second_codes; /* bytes from the first row to the second */
     uint32_t chunk;        /* number of the first whose absmax is the lane's to find */
     uint32_t copy;         /* bytes to the lane's copy of the table */
-    float offset;          /* double quantization */
 } product_place;
 
 SIMT_INLINE product_place
@@ -113,7 +112,6 @@ product_find_place(const berthi_product_kernel *a, product_variant v, uint64_t f
         apart * (uint32_t)(a->columns / 2),
         (uint32_t)(absmax_row * (a->columns >> v.chunk_log2)) + lane % product_batch(v),
         lane * 4,
-        v.is_double ? *a->offset : 0.0f,
     };
 
     simt_look_anew(&place.second_codes);
@@ -160,13 +158,13 @@ product_load_codes(const uint8_t *from, product_variant v, uint32_t *words)
 /* Of number `chunk` of the tensor's chunks. */
 SIMT_INLINE float
 product_absmax_of(const berthi_product_kernel *a, product_variant v, uint32_t chunk,
-                  const uint32_t *map, float offset)
+                  const uint32_t *map)
 {
     const uint32_t block = chunk >> (a->block_log2 - v.chunk_log2);
 
     return v.is_double ? berthi_core_absmax_recover(map, a->absmax_codes[block],
                                                     a->absmax[block / BERTHI_DOUBLE_BLOCK],
-                                                    offset)
+                                                    a->offset)
                        : a->absmax[block];
 }
 
@@ -233,7 +231,7 @@ product_add_chunks(const berthi_product_kernel *a, product_variant v,
         product_load_codes(from + (c << (v.chunk_log2 - 1)), v, codes[c][0]);
         product_load_codes(second + (c << (v.chunk_log2 - 1)), v, codes[c][1]);
     }
-    absmax = product_absmax_of(a, v, own, map, place->offset);
+    absmax = product_absmax_of(a, v, own, map);
     SIMT_UNROLL
     for (uint32_t c = 0; c < count; c++) {
         const float its[2] = { simt_shuffle_quad(absmax, c),

@@ -37,7 +37,7 @@ product_absmax_at(const berthi_product_kernel *a, product_variant v, uint64_t at
 
     return v.is_double ? berthi_core_absmax_recover(map, a->absmax_codes[block],
                                                     a->absmax[block / BERTHI_DOUBLE_BLOCK],
-                                                    *a->offset)
+                                                    a->offset)
                        : a->absmax[block];
 }
 

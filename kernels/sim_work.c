@@ -97,6 +97,35 @@ can_list_offset(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
+/* Checked: no product of these sizes overflows. */
+static bool
+can_list_product(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_multiply_arguments *const a = &request->arguments.multiply;
+    const uint64_t weights = a->rows * a->columns;
+    const uint64_t blocks = weights / a->block_size + (weights % a->block_size != 0);
+    const uint64_t second =
+        blocks / BERTHI_DOUBLE_BLOCK + (blocks % BERTHI_DOUBLE_BLOCK != 0);
+    const bool is_double = a->absmax_codes != NULL;
+    const uint64_t width = value_bytes(a->dtype);
+
+    add_argument(list, request, SLOT(multiply.codes), weights / 2 + weights % 2, true,
+                 false);
+    add_argument(list, request, SLOT(multiply.absmax),
+                 (is_double ? second : blocks) * sizeof *a->absmax, true, false);
+    add_argument(list, request, SLOT(multiply.absmax_codes), is_double ? blocks : 0, true,
+                 false);
+    add_argument(list, request, SLOT(multiply.inputs), a->count * a->columns * width, true,
+                 false);
+    add_argument(list, request, SLOT(multiply.bias),
+                 a->bias != NULL ? a->rows * width : 0, true, false);
+    add_argument(list, request, SLOT(multiply.outputs), a->count * a->rows * width, false,
+                 true);
+    add_argument(list, request, SLOT(multiply.scratch),
+                 berthi_multiply_scratch(a) * sizeof *a->scratch, true, true);
+    return true;
+}
+
 static void
 list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 {
@@ -133,6 +162,8 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_ENCODE_FP4: return can_list_blocks(request, out);
     case BERTHI_OPERATION_ENCODE_ROWS: return can_list_rows(request, out);
     case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(request, out);
+    case BERTHI_OPERATION_MULTIPLY_NF4:
+    case BERTHI_OPERATION_MULTIPLY_FP4: return can_list_product(request, out);
     default: return true;
     }
 }

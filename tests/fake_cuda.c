@@ -143,6 +143,7 @@ do_item(const stream *s, item *i)
             return;
         }
         fake.books.launches++;
+        fake.books.launched[i->launch.kernel]++;
         simt_level_launch(&i->launch);
         break;
     case RECORD: i->event->passed = i->generation; break;
@@ -323,6 +324,7 @@ fake_device_properties(int device, berthi_cuda_properties *out)
     out->major = fake.machine.architecture / 10;
     out->minor = fake.machine.architecture % 10;
     out->numa_node = device % 2;
+    out->processors = 132;
     out->memory_bytes = fake.machine.memory_bytes;
     return end(BERTHI_CUDA_OK);
 }

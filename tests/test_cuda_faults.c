@@ -484,10 +484,18 @@ compute(const scene *s, berth_error *error)
                               .codes = s->memory + 4096, .absmax2 = floats,
                               .offset = floats + 64, .scratch = floats + 128 },
     };
+    const berthi_request product = {
+        .operation = BERTHI_OPERATION_MULTIPLY_NF4,
+        .arguments.multiply = { .codes = s->memory, .absmax = floats, .block_size = 64,
+                                .count = 1, .rows = 16, .columns = 64, .dtype = BERTH_BF16,
+                                .inputs = s->memory, .outputs = s->memory + 4096 },
+    };
     berth_status status = t->launch(s->device, &call, s->stream, error);
 
     if (status == BERTH_OK && simt_has_fibers())
         status = t->launch(s->device, &rows, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &product, s->stream, error);
     if (status == BERTH_OK && simt_has_fibers())
         status = t->launch(s->device, &twice, s->stream, error);
     return status;

@@ -656,7 +656,7 @@ test_what_no_kernel_does(void)
     what.arguments.offset.count = 0;
     check_refused(&r, &what, "double quantization of no absmax: they have no mean");
     what.operation = BERTHI_OPERATION_COUNT;
-    check_refused(&r, &what, "cuda:0: has no operation 5");
+    check_refused(&r, &what, "cuda:0: has no operation 7");
     what.operation = -1;
     check_refused(&r, &what, "cuda:0: has no operation -1");
     CHECK_EQ(fake_cuda_read().under_way, 0);

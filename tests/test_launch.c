@@ -96,18 +96,20 @@ test_what_no_kernel_does(void)
 
 /* Nothing is read at these addresses. */
 static berth_status
-multiply(const berthi_product_task *task, bool is_double, uintptr_t codes, uintptr_t inputs,
-         berthi_launch *out)
+multiply(const berthi_multiply_arguments *arguments, bool is_double, uintptr_t codes,
+         uintptr_t inputs, uint32_t capability, berthi_launch *out)
 {
-    static const float offset;
-    const berthi_double_absmax absmax = { .map = berthi_signed_map, .offset = &offset };
-    berthi_product_task t = *task;
+    static const uint8_t absmax_codes;
+    berthi_multiply_arguments a = *arguments;
 
-    t.values = berthi_nf4_values;
-    t.codes = (const uint8_t *)codes;
-    t.inputs = (const void *)inputs;
-    t.double_absmax = is_double ? &absmax : NULL;
-    return berthi_launch_product(&t, out, NULL);
+    a.codes = (const uint8_t *)codes;
+    a.inputs = (const void *)inputs;
+    a.absmax_codes = is_double ? &absmax_codes : NULL;
+    a.map = berthi_signed_map;
+    return berthi_launch_product(&(berthi_product_task){ .what = &a,
+                                                         .values = berthi_nf4_values,
+                                                         .capability = capability },
+                                 out, NULL);
 }
 
 static const struct {
@@ -149,13 +151,14 @@ static void
 test_kernels_of_products(void)
 {
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
-        const berthi_product_task t = { .block_size = products[i].block_size, .count = 1,
-                                        .rows = 100, .columns = products[i].columns,
-                                        .dtype = products[i].dtype,
-                                        .capability = products[i].capability };
+        const berthi_multiply_arguments a = { .block_size = products[i].block_size,
+                                              .count = 1, .rows = 100,
+                                              .columns = products[i].columns,
+                                              .dtype = products[i].dtype };
         berthi_launch l;
 
-        CHECK_EQ(multiply(&t, products[i].is_double, products[i].codes, products[i].inputs, &l),
+        CHECK_EQ(multiply(&a, products[i].is_double, products[i].codes, products[i].inputs,
+                          products[i].capability, &l),
                  BERTH_OK);
         CHECK_EQ(l.kernel, products[i].kernel);
         CHECK_EQ(l.threads, PRODUCT_THREADS);
@@ -174,11 +177,12 @@ test_products_of_odd_lengths_and_addresses(void)
                  { 8, 2, 16, false }, { 8, 4, 8, false } };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const berthi_product_task t = { .block_size = 32, .count = 1, .rows = 1,
-                                        .columns = rows[i].columns, .dtype = BERTH_F32 };
+        const berthi_multiply_arguments a = { .block_size = 32, .count = 1, .rows = 1,
+                                              .columns = rows[i].columns,
+                                              .dtype = BERTH_F32 };
         berthi_launch l;
 
-        CHECK_EQ(multiply(&t, false, rows[i].codes, rows[i].inputs, &l), BERTH_OK);
+        CHECK_EQ(multiply(&a, false, rows[i].codes, rows[i].inputs, 0, &l), BERTH_OK);
         CHECK_EQ(l.argument.product.is_aligned, rows[i].is_aligned);
     }
 }
@@ -192,32 +196,30 @@ test_grids_of_products(void)
     } grids[] = { { 1, 1, 90, 1, 1 },    { 128, 8, 90, 1, 1 },  { 129, 9, 90, 4, 2 },
                   { 256, 32, 90, 8, 4 }, { 8, 1, 70, 1, 1 },    { 9, 8, 70, 2, 1 },
                   { 17, 25, 70, 12, 4 }, { 0, 1, 90, 0, 1 },    { 5, 0, 90, 0, 0 } };
-    berthi_product_task t = { .block_size = 64, .columns = 64, .dtype = BERTH_BF16 };
+    berthi_multiply_arguments a = { .block_size = 64, .columns = 64, .dtype = BERTH_BF16 };
     berthi_launch l;
 
     for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
-        t.rows = grids[i].rows;
-        t.count = grids[i].count;
-        t.capability = grids[i].capability;
-        CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+        a.rows = grids[i].rows;
+        a.count = grids[i].count;
+        CHECK_EQ(multiply(&a, false, 16, 16, grids[i].capability, &l), BERTH_OK);
         CHECK_EQ(l.kernel == KERNEL_NONE, grids[i].ctas == 0);
         CHECK_EQ(l.ctas, grids[i].ctas);
         CHECK_EQ(l.argument.product.groups, grids[i].groups);
     }
     /* So many chunks that tensor cores do not number them. */
-    t.count = 1;
-    t.capability = 90;
-    t.rows = PRODUCT_MOST_WEIGHTS / 64 - 1;
-    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+    a.count = 1;
+    a.rows = PRODUCT_MOST_WEIGHTS / 64 - 1;
+    CHECK_EQ(multiply(&a, false, 16, 16, 90, &l), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_product_64_bf16);
-    t.rows++;
-    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+    a.rows++;
+    CHECK_EQ(multiply(&a, false, 16, 16, 90, &l), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_product_lanes_bf16);
-    t.rows = most * 8;
-    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_OK);
+    a.rows = most * 8;
+    CHECK_EQ(multiply(&a, false, 16, 16, 90, &l), BERTH_OK);
     CHECK_EQ(l.ctas, most);
-    t.rows++;
-    CHECK_EQ(multiply(&t, false, 16, 16, &l), BERTH_EUNSUPPORTED);
+    a.rows++;
+    CHECK_EQ(multiply(&a, false, 16, 16, 90, &l), BERTH_EUNSUPPORTED);
     CHECK_EQ(l.kernel, KERNEL_NONE);
 }
 
@@ -246,11 +248,11 @@ test_values_of_products(void)
     static const uint32_t of_code_1[] = { 0xBF320000u, 0xBF324000u, 0xBF3239B1u };
 
     for (int i = 0; i < 3; i++) {
-        const berthi_product_task t = { .block_size = 64, .count = 1, .rows = 1, .columns = 64,
-                                        .dtype = dtypes[i] };
+        const berthi_multiply_arguments a = { .block_size = 64, .count = 1, .rows = 1,
+                                              .columns = 64, .dtype = dtypes[i] };
         berthi_launch l;
 
-        CHECK_EQ(multiply(&t, true, 16, 16, &l), BERTH_OK);
+        CHECK_EQ(multiply(&a, true, 16, 16, 0, &l), BERTH_OK);
         CHECK_EQ(l.argument.product.table[0], 0xBF800000u);
         CHECK_EQ(l.argument.product.table[1], of_code_1[i]);
         CHECK_MEM(l.argument.product.map, berthi_signed_map, sizeof l.argument.product.map);
@@ -260,9 +262,9 @@ test_values_of_products(void)
 static void
 test_products_that_no_kernel_does(void)
 {
-    const berthi_product_task good = { .block_size = 64, .count = 32, .rows = 8, .columns = 64,
-                                       .dtype = BERTH_BF16, .capability = 90 };
-    berthi_product_task bad[5] = { good, good, good, good, good };
+    const berthi_multiply_arguments good = { .block_size = 64, .count = 32, .rows = 8,
+                                             .columns = 64, .dtype = BERTH_BF16 };
+    berthi_multiply_arguments bad[7] = { good, good, good, good, good, good, good };
     berthi_launch l;
 
     bad[0].count = 33;
@@ -270,9 +272,11 @@ test_products_that_no_kernel_does(void)
     bad[2].block_size = 16;
     bad[3].columns = UINT64_C(1) << 31;
     bad[4].rows = UINT64_MAX / 64;
-    CHECK_EQ(multiply(&good, false, 16, 16, &l), BERTH_OK);
-    for (int i = 0; i < 5; i++) {
-        CHECK_EQ(multiply(&bad[i], false, 16, 16, &l), BERTH_EUNSUPPORTED);
+    bad[5].block_size = 96;
+    bad[6].block_size = 8192;
+    CHECK_EQ(multiply(&good, false, 16, 16, 90, &l), BERTH_OK);
+    for (int i = 0; i < 7; i++) {
+        CHECK_EQ(multiply(&bad[i], false, 16, 16, 90, &l), BERTH_EUNSUPPORTED);
         CHECK_EQ(l.kernel, KERNEL_NONE);
     }
 }

@@ -169,16 +169,17 @@ static void
 multiply(const problem *p, uint32_t first, uint32_t count, void *outputs)
 {
     const product_case *const c = &p->c;
-    const berthi_double_absmax as_double
-        = { p->absmax_codes, p->absmax2, berthi_signed_map, &p->offset };
+    const berthi_multiply_arguments what = {
+        .codes = p->codes, .absmax = c->is_double ? p->absmax2 : p->absmax,
+        .absmax_codes = c->is_double ? p->absmax_codes : NULL, .map = berthi_signed_map,
+        .offset = p->offset, .block_size = c->block_size, .count = count, .rows = c->rows,
+        .columns = c->columns,
+        .inputs = p->inputs + first * c->columns * element_bytes(c->dtype),
+        .bias = c->has_bias ? p->bias : NULL, .outputs = outputs, .dtype = c->dtype
+    };
 
     simt_multiply(&(berthi_product_task){
-        .codes = p->codes, .absmax = c->is_double ? NULL : p->absmax,
-        .double_absmax = c->is_double ? &as_double : NULL,
-        .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
-        .block_size = c->block_size, .count = count, .rows = c->rows, .columns = c->columns,
-        .inputs = p->inputs + first * c->columns * element_bytes(c->dtype),
-        .bias = c->has_bias ? p->bias : NULL, .outputs = outputs, .dtype = c->dtype,
+        .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
         .capability = c->capability, .processors = c->processors });
 }
 

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multiply.c - see multiply.h
+ *
+ *   a part's absmax ─▶ recovered ─┐
+ *   inputs ───────────────────────┴▶ sums as floats ─▶ bias ─▶ dtype
+ *
+ * Levels multiply by a weight with plain absmax, and have sums as floats: so a weight is
+ * gone through in parts that begin with a block of their own, each a weight by itself.
+ */
+#include "kernels/multiply.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/base.h"
+#include "kernels/core.h"
+
+/* Of a part, at least: so many keep the cost of arranging the inputs small. */
+#define PART_ROWS 64u
+
+berth_status
+berthi_multiply_check(const berthi_multiply_arguments *a, berth_error *error)
+{
+    const bool is_power = a->block_size != 0 && (a->block_size & (a->block_size - 1)) == 0;
+
+    if (a->dtype != BERTH_BF16 && a->dtype != BERTH_F16 && a->dtype != BERTH_F32)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no product has inputs of dtype %" PRId32, a->dtype);
+    if (!is_power || a->block_size < 32 || a->block_size > 4096)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no product has blocks of %" PRIu32
+                           ": they are 32 to 4096, a power of two",
+                           a->block_size);
+    if (a->count > BERTHI_MULTIPLY_INPUTS)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no product has %" PRIu32 " inputs at once: %" PRIu32 " at most",
+                           a->count, BERTHI_MULTIPLY_INPUTS);
+    if (a->columns > UINT32_MAX / 2
+        || (a->columns != 0 && a->rows > UINT64_MAX / 4 / a->columns)
+        || a->rows > UINT64_MAX / 4 / BERTHI_MULTIPLY_INPUTS)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no product has a weight of %" PRIu64 " x %" PRIu64, a->rows,
+                           a->columns);
+    return BERTH_OK;
+}
+
+/* As many as begin on a block's border again and again; both are powers of two. */
+static uint64_t
+rows_of_part(const berthi_multiply_arguments *a)
+{
+    const uint64_t shared = a->columns & (0 - a->columns); /* 0 of none */
+    const uint64_t period =
+        shared == 0 || shared >= a->block_size ? 1 : a->block_size / shared;
+
+    return berthi_min_u64(berthi_max_u64(period, PART_ROWS), a->rows);
+}
+
+static uint64_t
+blocks_of(const berthi_multiply_arguments *a, uint64_t rows)
+{
+    const uint64_t weights = rows * a->columns;
+
+    return weights / a->block_size + (weights % a->block_size != 0);
+}
+
+uint64_t
+berthi_multiply_scratch(const berthi_multiply_arguments *a)
+{
+    const uint64_t rows = rows_of_part(a);
+
+    return rows * a->count + (a->absmax_codes != NULL ? blocks_of(a, rows) : 0)
+           + berthi_product_scratch(a->columns, a->count);
+}
+
+static void
+recover_absmax(const berthi_multiply_arguments *a, uint64_t first, uint64_t count,
+               float *out)
+{
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = berthi_core_absmax_recover(a->map, a->absmax_codes[first + i],
+                                            a->absmax[(first + i) / BERTHI_DOUBLE_BLOCK],
+                                            a->offset);
+}
+
+/* Of rows from `first` on; `sums` has them side by side for each input. */
+static void
+store_outputs(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
+              const float *sums)
+{
+    for (uint32_t i = 0; i < a->count; i++)
+        for (uint64_t row = 0; row < rows; row++) {
+            float sum = sums[i * rows + row];
+
+            if (a->bias != NULL)
+                sum = berthi_core_add(sum, berthi_core_load(a->bias, a->dtype, first + row));
+            berthi_core_store(a->outputs, a->dtype, i * a->rows + first + row, sum);
+        }
+}
+
+static void
+multiply_part(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
+              void (*multiply)(const berthi_product_arguments *part))
+{
+    const uint64_t begin = first * a->columns;
+    const uint64_t block = begin / a->block_size;
+    const uint64_t blocks = a->absmax_codes != NULL ? blocks_of(a, rows) : 0;
+    float *const sums = a->scratch;
+    float *const absmax = sums + rows * a->count;
+
+    if (a->absmax_codes != NULL)
+        recover_absmax(a, block, blocks, absmax);
+    if (a->columns == 0)
+        memset(sums, 0, rows * a->count * sizeof *sums);
+    else
+        multiply(&(berthi_product_arguments){
+            .codes = a->codes + begin / 2,
+            .absmax = a->absmax_codes != NULL ? absmax : a->absmax + block,
+            .block_size = a->block_size,
+            .count = a->count,
+            .rows = rows,
+            .columns = a->columns,
+            .end_row = rows,
+            .inputs = a->inputs,
+            .dtype = a->dtype,
+            .outputs = sums,
+            .scratch = absmax + blocks,
+        });
+    store_outputs(a, first, rows, sums);
+}
+
+void
+berthi_multiply_run(const berthi_multiply_arguments *a,
+                    void (*multiply)(const berthi_product_arguments *part))
+{
+    const uint64_t part = rows_of_part(a);
+
+    for (uint64_t first = 0; first < a->rows && a->count > 0; first += part)
+        multiply_part(a, first, berthi_min_u64(part, a->rows - first), multiply);
+}

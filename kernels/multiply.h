@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * multiply.h - inputs times a weight of 4-bit codes, as any device is asked for it.
+ *
+ *   outputs[i][row] = bias[row] + the sum over k of inputs[i][k] * weight[row][k]
+ *
+ * Sums, with the bias, are rounded once, to the inputs' dtype. They are within the bounds
+ * of the tests of the exact ones, run after run the same bits, and of an input alone those
+ * that it has in a batch. Which bits is a device's own affair: what codes stand for counts
+ * as rounded to bf16 with bf16 inputs, and with f16 inputs on GPUs to f16.
+ */
+#ifndef BERTH_KERNELS_MULTIPLY_H
+#define BERTH_KERNELS_MULTIPLY_H
+
+#include "kernels/kernel.h"
+
+#define BERTHI_MULTIPLY_INPUTS 32u /* at most, of a request */
+
+/* Pointers are the device's memory, but for the map. */
+typedef struct berthi_multiply_arguments {
+    const uint8_t *codes;
+    const float *absmax;         /* double quantization: the second level              */
+    const uint8_t *absmax_codes; /* double quantization: the first level; NULL: plain  */
+    const uint32_t *map;         /* of those codes, as it is stored; the host's, and
+                                    there until the work is done                       */
+    float offset;                /* double quantization                                */
+    uint32_t block_size;         /* 32 to 4096, a power of two                         */
+    uint32_t count;              /* of inputs: at most BERTHI_MULTIPLY_INPUTS          */
+    uint64_t rows;
+    uint64_t columns;            /* any number; blocks run over the flat weight        */
+    const void *inputs;          /* count x columns                                    */
+    const void *bias;            /* rows; NULL: none                                   */
+    void *outputs;               /* count x rows                                       */
+    int32_t dtype;               /* of inputs, bias and outputs: BERTH_BF16, F16, F32  */
+    float *scratch;              /* berthi_multiply_scratch() values; not looked at by
+                                    GPUs                                               */
+} berthi_multiply_arguments;
+
+/* BERTH_OK, or UNSUPPORTED: what no device does. */
+berth_status berthi_multiply_check(const berthi_multiply_arguments *arguments,
+                                   berth_error *error);
+/*
+ * Of checked arguments: some rows of floats. It grows with columns and inputs, not with
+ * rows.
+ */
+uint64_t berthi_multiply_scratch(const berthi_multiply_arguments *arguments);
+/* Checked, on host memory, with one of the operations' products. */
+void berthi_multiply_run(const berthi_multiply_arguments *arguments,
+                         void (*multiply)(const berthi_product_arguments *part));
+
+#endif

@@ -4,6 +4,8 @@
  *
  * Encoding is a binary search over the thresholds: each level looks one up in
  * an eight-entry table by the code found so far, compares, and appends a bit.
+ * A true comparison is -1, so codes are negative until they are packed; tables
+ * are looked up by the low three bits, in which -k is 8 - k.
  * Decoding multiplies the 16 values by a block's absmax, rounds them once, and
  * then translates nibbles by byte shuffles.
  */
@@ -65,44 +67,58 @@ typedef struct search {
     __m256 level2;
     __m256 level4;
     __m256 level8;
-    __m256i codes; /* FP4: step -> magnitude code */
+    __m256i codes; /* FP4: step -> magnitude code, both negative */
 } search;
 
-/* Entry i of a level of `count` is threshold i * stride + stride / 2. */
+/* What i of a level of `count` is looked up for is threshold i * stride + stride / 2. */
 static __m256
 make_level(const uint32_t *thresholds, uint32_t count, uint32_t stride)
 {
     uint32_t level[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
 
     for (uint32_t i = 0; i < count; i++)
-        level[i] = thresholds[i * stride + stride / 2 - 1];
+        level[(8 - i) % 8] = thresholds[i * stride + stride / 2 - 1];
     return _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)level));
 }
 
-/* code * 2 + (value > threshold): a true comparison is -1. */
-ALWAYS_INLINE __m256i
-append_bit(__m256i code, __m256 values, __m256 threshold)
+static __m256i
+make_codes(const uint8_t codes[8])
 {
-    const __m256i above = _mm256_castps_si256(_mm256_cmp_ps(values, threshold, _CMP_GT_OQ));
+    int32_t negative[8];
 
-    return _mm256_sub_epi32(_mm256_add_epi32(code, code), above);
+    for (uint32_t i = 0; i < 8; i++)
+        negative[(8 - i) % 8] = -codes[i];
+    return _mm256_loadu_si256((const __m256i *)negative);
 }
 
 ALWAYS_INLINE __m256i
+is_above(__m256 values, __m256 threshold)
+{
+    return _mm256_castps_si256(_mm256_cmp_ps(values, threshold, _CMP_GT_OQ));
+}
+
+/* code * 2 - (value > the threshold of the code) */
+ALWAYS_INLINE __m256i
 descend(__m256i code, __m256 values, __m256 level)
 {
-    return append_bit(code, values, _mm256_permutevar8x32_ps(level, code));
+    return _mm256_add_epi32(_mm256_add_epi32(code, code),
+                            is_above(values, _mm256_permutevar8x32_ps(level, code)));
+}
+
+ALWAYS_INLINE __m256i
+find_nf4_codes(const search *s, __m256 values)
+{
+    __m256i code = is_above(values, s->root);
+
+    code = descend(code, values, s->level2);
+    code = descend(code, values, s->level4);
+    return descend(code, values, s->level8);
 }
 
 ALWAYS_INLINE __m256i
 nf4_codes(const search *s, __m256 values, __m256 reciprocal)
 {
-    const __m256 scaled = _mm256_mul_ps(values, reciprocal);
-    __m256i code = append_bit(_mm256_setzero_si256(), scaled, s->root);
-
-    code = descend(code, scaled, s->level2);
-    code = descend(code, scaled, s->level4);
-    return descend(code, scaled, s->level8);
+    return find_nf4_codes(s, _mm256_mul_ps(values, reciprocal));
 }
 
 /* Sign and magnitude apart; what is flushed, before or after, has no sign. */
@@ -117,27 +133,27 @@ fp4_codes(const search *s, __m256 values, __m256 reciprocal)
     const __m256 magnitude = _mm256_andnot_ps(sign_bit, scaled);
     const __m256i negative = _mm256_castps_si256(
         _mm256_cmp_ps(scaled, _mm256_set1_ps(-SMALLEST_NORMAL), _CMP_LE_OQ));
-    __m256i step = append_bit(_mm256_setzero_si256(), magnitude, s->root);
+    __m256i step = is_above(magnitude, s->root);
 
     step = descend(step, magnitude, s->level2);
     step = descend(step, magnitude, s->level4);
-    return _mm256_or_si256(_mm256_permutevar8x32_epi32(s->codes, step),
-                           _mm256_and_si256(negative, _mm256_set1_epi32(8)));
+    return _mm256_add_epi32(_mm256_permutevar8x32_epi32(s->codes, step),
+                            _mm256_and_si256(negative, _mm256_set1_epi32(-8)));
 }
 
 /* ------------------------------------------------------------------- encode */
 
 typedef __m256i codes_function(const search *s, __m256 values, __m256 reciprocal);
 
-/* The bytes of 16 elements, one in each 32-bit lane. */
+/* The bytes of 16 elements, negative, one in each 32-bit lane. */
 ALWAYS_INLINE __m256i
 encode_pairs(const void *values, int32_t dtype, uint64_t first, const search *s,
              __m256 reciprocal, codes_function *codes_of)
 {
     const pairs p = load_pairs(values, dtype, first);
 
-    return _mm256_or_si256(_mm256_slli_epi32(codes_of(s, p.even, reciprocal), 4),
-                           codes_of(s, p.odd, reciprocal));
+    return _mm256_add_epi32(_mm256_slli_epi32(codes_of(s, p.even, reciprocal), 4),
+                            codes_of(s, p.odd, reciprocal));
 }
 
 ALWAYS_INLINE void
@@ -147,11 +163,13 @@ encode_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype
     const __m256 factor = _mm256_set1_ps(reciprocal);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
 
+#pragma GCC unroll 2
     for (uint64_t i = first; i < first + a->block_size; i += STEP) {
         const __m256i low = encode_pairs(a->values, dtype, i, tables, factor, codes_of);
         const __m256i high
             = encode_pairs(a->values, dtype, i + 16, tables, factor, codes_of);
-        const __m256i words = _mm256_packus_epi32(low, high);
+        const __m256i words
+            = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_packs_epi32(low, high));
         const __m256i bytes
             = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), order);
 
@@ -173,6 +191,32 @@ encode_fp4_block(const berthi_encode_arguments *a, const void *tables, int32_t d
     encode_block(a, tables, dtype, first, reciprocal, fp4_codes);
 }
 
+/* One by the thresholds themselves: they have been multiplied by absmax. */
+ALWAYS_INLINE __m256i
+unscaled_nf4_codes(const search *s, __m256 values, __m256 unused)
+{
+    (void)unused;
+    return find_nf4_codes(s, values);
+}
+
+/*
+ * Of bf16 values: no quotient of two comes nearer than 1e-6 of itself to a threshold, so
+ * that thresholds times absmax, four products a block, divide them just as well.
+ */
+ALWAYS_INLINE void
+encode_nf4_bf16_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
+                      uint64_t first, float absmax)
+{
+    const search *const of_one = tables;
+    const __m256 factor = _mm256_set1_ps(absmax);
+    const search s = { .root = _mm256_mul_ps(of_one->root, factor),
+                       .level2 = _mm256_mul_ps(of_one->level2, factor),
+                       .level4 = _mm256_mul_ps(of_one->level4, factor),
+                       .level8 = _mm256_mul_ps(of_one->level8, factor) };
+
+    encode_block(a, &s, dtype, first, 1.0f, unscaled_nf4_codes);
+}
+
 static void
 encode_nf4(const berthi_encode_arguments *a)
 {
@@ -182,7 +226,15 @@ encode_nf4(const berthi_encode_arguments *a)
                        .level4 = make_level(t, 4, 4),
                        .level8 = make_level(t, 8, 2) };
 
-    encode_all(a, &s, find_absmax, encode_nf4_block, berthi_scalar_operations.encode_nf4);
+    if (a->dtype == BERTH_BF16 && a->block_size == 64)
+        encode_by_absmax(a, &s, BERTH_BF16, 64, find_absmax, encode_nf4_bf16_block,
+                         berthi_scalar_operations.encode_nf4);
+    else if (a->dtype == BERTH_BF16)
+        encode_by_absmax(a, &s, BERTH_BF16, a->block_size, find_absmax,
+                         encode_nf4_bf16_block, berthi_scalar_operations.encode_nf4);
+    else
+        encode_all(a, &s, find_absmax, encode_nf4_block,
+                   berthi_scalar_operations.encode_nf4);
 }
 
 static void
@@ -192,8 +244,7 @@ encode_fp4(const berthi_encode_arguments *a)
     const search s = { .root = _mm256_set1_ps(berthi_core_float(t[3])),
                        .level2 = make_level(t, 2, 4),
                        .level4 = make_level(t, 4, 2),
-                       .codes = _mm256_cvtepu8_epi32(
-                           _mm_loadl_epi64((const __m128i *)berthi_fp4_codes)) };
+                       .codes = make_codes(berthi_fp4_codes) };
 
     encode_all(a, &s, find_absmax, encode_fp4_block, berthi_scalar_operations.encode_fp4);
 }

@@ -54,9 +54,11 @@ row_maximum(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
 
 /*
  * Values of a turn of encoding: meanwhile what of the next row lies at the same
- * place is fetched, else memory would rest until that row's maximum is looked for.
+ * place is fetched, else memory would rest until that row's maximum is looked for,
+ * and so are the lines that codes will be written to.
  */
 #define FETCH_TURN 256u
+#define FETCHED_CODES 2048u /* ahead of the one that is written */
 #define FETCHED (UINT64_C(64) << 10) /* bytes of a row, so that it is still near then */
 
 ALWAYS_INLINE void
@@ -65,6 +67,7 @@ encode_row_turns(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
 {
     const uint64_t bytes = element_bytes(dtype);
     const bool has_next = a->columns * bytes <= FETCHED;
+    const uintptr_t codes = (uintptr_t)a->codes + FETCHED_CODES;
 
     for (uint64_t i = first; i < first + count; i += FETCH_TURN) {
         const uint64_t left = first + count - i;
@@ -72,6 +75,8 @@ encode_row_turns(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
 
         for (uint64_t k = 0; has_next && k < FETCH_TURN * bytes; k += 64)
             __builtin_prefetch(next + k, 0, 2);
+        for (uint64_t k = 0; k < FETCH_TURN; k += 64)
+            __builtin_prefetch((const void *)(codes + i + k), 1);
         encode_row(a, dtype, i, left < FETCH_TURN ? left : FETCH_TURN, scale);
     }
 }

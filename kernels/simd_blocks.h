@@ -74,6 +74,22 @@ encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
     reference(&part);
 }
 
+/*
+ * Asks for `count` elements some way behind those at `first`: processors that read ahead
+ * by themselves stop at the end of a page. What lies behind the last is never touched.
+ */
+#define FETCHED_AHEAD 4096u /* bytes */
+
+ALWAYS_INLINE void
+fetch_ahead(const void *values, int32_t dtype, uint64_t first, uint64_t count)
+{
+    const uintptr_t from
+        = (uintptr_t)values + first * element_bytes(dtype) + FETCHED_AHEAD;
+
+    for (uint64_t k = 0; k < count * element_bytes(dtype); k += 64)
+        __builtin_prefetch((const void *)(from + k));
+}
+
 ALWAYS_INLINE bool
 is_ordinary(float absmax)
 {
@@ -99,20 +115,20 @@ prepare_blocks(const berthi_encode_arguments *a, int32_t dtype, uint64_t first,
         reciprocal[b] = 1.0f / absmax[b];
 }
 
-/* The whole block at `first`, whatever its largest magnitude is. */
+/* The whole block at `first`, the `block`th, whatever its largest magnitude is. */
 ALWAYS_INLINE void
 encode_any(const berthi_encode_arguments *a, const void *tables, int32_t dtype,
-           uint64_t first, float absmax, float factor,
+           uint64_t first, uint64_t block, float absmax, float factor,
            encode_block_function *encode_block, encode_function *reference)
 {
     if (absmax == 0.0f) { /* pruned and padded weights have many */
         memset(a->codes + code_bytes(a->map, first), 0,
                code_bytes(a->map, a->block_size));
-        a->absmax[first / a->block_size] = 0.0f;
+        a->absmax[block] = 0.0f;
     } else if (!is_ordinary(absmax)) {
         encode_plainly(a, reference, first, a->block_size);
     } else {
-        a->absmax[first / a->block_size] = absmax;
+        a->absmax[block] = absmax;
         encode_block(a, tables, dtype, first, factor);
     }
 }
@@ -129,6 +145,7 @@ encode_typed(const berthi_encode_arguments *arguments, const void *tables, int32
     const uint64_t whole = a->count - a->count % a->block_size;
     const uint32_t most = a->block_size >= BATCH_VALUES ? 1 : BATCH_VALUES / a->block_size;
     const uint32_t batch = (uint32_t)(most < BATCH ? most : BATCH) * a->block_size;
+    uint64_t block = 0; /* counted: a division takes longer than some blocks */
     float absmax[BATCH];
     float reciprocal[BATCH];
 
@@ -137,9 +154,11 @@ encode_typed(const berthi_encode_arguments *arguments, const void *tables, int32
 
         prepare_blocks(a, dtype, first, (uint32_t)(end - first) / a->block_size,
                        find_absmax, absmax, reciprocal);
-        for (uint32_t b = 0; first < end; b++, first += a->block_size)
-            encode_any(a, tables, dtype, first, absmax[b], reciprocal[b], encode_block,
-                       reference);
+        for (uint32_t b = 0; first < end; b++, block++, first += a->block_size) {
+            fetch_ahead(a->values, dtype, first, a->block_size);
+            encode_any(a, tables, dtype, first, block, absmax[b], reciprocal[b],
+                       encode_block, reference);
+        }
     }
     if (whole < a->count)
         encode_plainly(a, reference, whole, a->count - whole);
@@ -165,9 +184,11 @@ encode_by_absmax(const berthi_encode_arguments *arguments, const void *tables,
     for (uint64_t first = 0; first < whole; first += block_size) {
         const float absmax = next;
 
+        fetch_ahead(own.values, dtype, first, block_size);
         if (first + block_size < whole)
             next = find_absmax(own.values, dtype, first + block_size, block_size);
-        encode_any(&own, tables, dtype, first, absmax, absmax, encode_block, reference);
+        encode_any(&own, tables, dtype, first, first / block_size, absmax, absmax,
+                   encode_block, reference);
     }
     if (whole < own.count)
         encode_plainly(&own, reference, whole, own.count - whole);

@@ -105,7 +105,7 @@ endif
 CUDA_KERNELS := $(wildcard kernels/*.cu)
 # Kernels belong to the library with the device that launches them; `make cuda` compiles them alone.
 CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),\
-    $(CUDA_KERNELS) $(wildcard kernels/cuda_runtime.c kernels/gemm_lt.c))
+    $(CUDA_KERNELS) kernels/cuda_runtime.c)
 FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512bf16.c) \
     $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
 LAYERS := kernels quant placement loader
@@ -224,7 +224,7 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
-    $(filter kernels/device.c kernels/cuda_runtime.c kernels/gemm_lt.c,$<),$(CUDA_FLAGS))
+    $(filter kernels/device.c kernels/cuda_runtime.c,$<),$(CUDA_FLAGS))
 
 # ---- compiling ---------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh)
 # tests of their own, as programs; what it prints is the same under any sanitizer.
 ONE_THREAD := architecture big_% budget catalogue classify% config% coverage cuda_open cut \
     dequantize% device_cuda device_map device_multiply digest draw escape estimate% format \
-    header_details home% imitate% int8 json% kernel_crc32 kernel_levels kernel_scalar \
+    gemm% header_details home% imitate% int8 json% kernel_crc32 kernel_levels kernel_scalar \
     kernel_source layout% link manifest parallel paths pattern plan_% preflight quantize recipe \
     rules% scan side_files sim_words simt% size slab sniff sort state% stored stream_% tier_list \
     tools_tree train% utf8

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "kernels/device.h"
+#include "kernels/gemm_calls.h"
 #include "kernels/launch.h"
 
 /* The runtime's numbers that berth tells apart. */
@@ -98,6 +99,9 @@ struct berthi_cuda_calls {
     int (*clear)(void *memory, uint64_t bytes, void *stream);
     int (*launch)(const berthi_launch *launch, void *stream); /* not of KERNEL_NONE */
     int (*call)(void (*call)(void *user), void *user, void *stream);
+
+    /* cuBLASLt's calls, opened when they are first needed; false: `why` there are none. */
+    bool (*open_gemm)(berthi_gemm_calls *out, char why[BERTHI_GEMM_WHY_CAPACITY]);
 };
 
 /* The toolkit's; only where this was built with one. */

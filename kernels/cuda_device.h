@@ -7,6 +7,7 @@
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
  *   cuda_launch.c    operations as launches of kernels
+ *   gemm_lt.c        products of many inputs by cuBLASLt
  *
  * Every call makes its device the thread's current one and puts back the one that it has
  * found. A stream is the runtime's own, so that callers can bring theirs.
@@ -31,6 +32,7 @@
 #define BERTHI_CUDA_PATIENCE_NS UINT64_C(1000000000)
 
 typedef struct berthi_cuda_device berthi_cuda_device;
+typedef struct berthi_gemm berthi_gemm; /* gemm_lt.h */
 
 /* One that berth has made; what a caller brings is in no list. */
 typedef struct berthi_cuda_stream berthi_cuda_stream;
@@ -58,6 +60,7 @@ struct berthi_cuda_device {
     pthread_mutex_t lock;        /* of what follows, and of becoming lost */
     bool has_lock;
     berthi_cuda_stream *streams;
+    berthi_gemm *gemm; /* NULL: not needed so far */
 };
 
 /* Registered for all GPUs at once: each of them may ask for it. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "kernels/cuda_device.h"
+#include "kernels/gemm_lt.h"
 
 #define UUID_CAPACITY 41u /* GPU-8-4-4-4-12 */
 
@@ -304,6 +304,7 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
 static void
 close_device(berthi_cuda_device *device)
 {
+    berthi_gemm_destroy(device->gemm);
     while (device->streams != NULL) {
         berthi_cuda_stream *const stream = device->streams;
 

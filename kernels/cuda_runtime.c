@@ -6,6 +6,9 @@
  * Nothing here decides anything: what can be is tested with another table.
  */
 #include <cuda_runtime_api.h>
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 
@@ -229,6 +232,49 @@ call_host(void (*call)(void *user), void *user, void *stream)
     return (int)cudaLaunchHostFunc(stream, call, user);
 }
 
+/* --------------------------------------------------------------------------------- cuBLASLt */
+
+/* The numbers of gemm_calls.h are those of the library, where its header is there to ask. */
+#if __has_include(<cublasLt.h>)
+#define SAME(own, its) _Static_assert((int)(own) == (int)(its), #own " is " #its)
+SAME(BERTHI_GEMM_OK, CUBLAS_STATUS_SUCCESS);
+SAME(BERTHI_GEMM_NO_MEMORY, CUBLAS_STATUS_ALLOC_FAILED);
+SAME(BERTHI_GEMM_INVALID, CUBLAS_STATUS_INVALID_VALUE);
+SAME(BERTHI_GEMM_MISMATCH, CUBLAS_STATUS_ARCH_MISMATCH);
+SAME(BERTHI_GEMM_EXECUTION, CUBLAS_STATUS_EXECUTION_FAILED);
+SAME(BERTHI_GEMM_UNSUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED);
+SAME(BERTHI_GEMM_F32, CUDA_R_32F);
+SAME(BERTHI_GEMM_F16, CUDA_R_16F);
+SAME(BERTHI_GEMM_BF16, CUDA_R_16BF);
+SAME(BERTHI_GEMM_I8, CUDA_R_8I);
+SAME(BERTHI_GEMM_I32, CUDA_R_32I);
+SAME(BERTHI_GEMM_SUM_F32, CUBLAS_COMPUTE_32F);
+SAME(BERTHI_GEMM_SUM_I32, CUBLAS_COMPUTE_32I);
+SAME(BERTHI_GEMM_TURN_A, CUBLASLT_MATMUL_DESC_TRANSA);
+SAME(BERTHI_GEMM_TURNED, CUBLAS_OP_T);
+SAME(BERTHI_GEMM_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE);
+SAME(BERTHI_GEMM_ADD_BIAS, CUBLASLT_EPILOGUE_BIAS);
+SAME(BERTHI_GEMM_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+SAME(BERTHI_GEMM_COLUMNS, CUBLASLT_MATRIX_LAYOUT_COLS);
+SAME(BERTHI_GEMM_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+SAME(BERTHI_GEMM_ALIGNMENT_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+SAME(BERTHI_GEMM_ALIGNMENT_B, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);
+SAME(BERTHI_GEMM_ALIGNMENT_C, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+SAME(BERTHI_GEMM_ALIGNMENT_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+SAME(sizeof(berthi_gemm_algorithm), sizeof(cublasLtMatmulAlgo_t));
+SAME(sizeof(berthi_gemm_result), sizeof(cublasLtMatmulHeuristicResult_t));
+SAME(offsetof(berthi_gemm_result, workspace_bytes),
+     offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+SAME(offsetof(berthi_gemm_result, status), offsetof(cublasLtMatmulHeuristicResult_t, state));
+#undef SAME
+#endif
+
+static bool
+open_gemm(berthi_gemm_calls *out, char why[BERTHI_GEMM_WHY_CAPACITY])
+{
+    return berthi_gemm_open(CUDART_VERSION / 1000, out, why);
+}
+
 const berthi_cuda_calls *
 berthi_cuda_runtime(void)
 {
@@ -262,6 +308,7 @@ berthi_cuda_runtime(void)
         .clear = clear,
         .launch = launch,
         .call = call_host,
+        .open_gemm = open_gemm,
     };
 
     return &calls;

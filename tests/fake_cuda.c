@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fake_gemm.h"
 #include "tests/simt_level.h"
 #include "tests/t.h"
 
@@ -691,6 +692,7 @@ fake_cuda_calls(void)
         .clear = fake_clear,
         .launch = fake_launch,
         .call = fake_call,
+        .open_gemm = fake_gemm_open,
     };
 
     return &calls;
@@ -854,6 +856,28 @@ fake_cuda_check_empty(void)
     CHECK_EQ(books.streams, 0);
     CHECK_EQ(books.events, 0);
     CHECK_EQ(books.misuses, 0);
+}
+
+int
+fake_cuda_push(void (*call)(void *user), void *user, void *handle)
+{
+    int code;
+
+    pthread_mutex_lock(&fake.lock);
+    code = push(handle, &(item){ .kind = CALL, .call = call, .user = user });
+    pthread_mutex_unlock(&fake.lock);
+    return code;
+}
+
+bool
+fake_cuda_is_on(const void *handle, const void *memory, uint64_t bytes)
+{
+    bool is_there;
+
+    pthread_mutex_lock(&fake.lock);
+    is_there = is_on(handle, memory, bytes);
+    pthread_mutex_unlock(&fake.lock);
+    return is_there;
 }
 
 void *

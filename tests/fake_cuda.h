@@ -73,4 +73,9 @@ void fake_cuda_check_empty(void);
 void *fake_cuda_stream(void);
 bool fake_cuda_is_pinned(const void *memory);
 
+/* For a library that is not the runtime: work of a stream, which no call of ours is. */
+int fake_cuda_push(void (*call)(void *user), void *user, void *stream);
+/* All of it is memory of the stream's GPU. */
+bool fake_cuda_is_on(const void *stream, const void *memory, uint64_t bytes);
+
 #endif

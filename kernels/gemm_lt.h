@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_lt.h - products of many inputs on a GPU by cuBLASLt: weights of 4 bits are decoded
+ * slab by slab and multiplied at once, while they lie in the GPU's cache.
+ *
+ * The library is opened at the first product, and so is what it costs: on the GPU, for
+ * each of up to BERTHI_GEMM_ROOMS streams that multiply at a time, a workspace and, where
+ * weights have to be decoded, a slab. Nothing is allocated and nothing searched for a
+ * shape and a stream that have been there: such a call may be captured in a graph.
+ *
+ * EUNSUPPORTED, ENOMEM: not this way - no library, no product of this shape in it, no room;
+ * berth's own kernels have to do it, and write all outputs anew. Everything else has failed.
+ */
+#ifndef BERTH_KERNELS_GEMM_LT_H
+#define BERTH_KERNELS_GEMM_LT_H
+
+#include "kernels/cuda_device.h"
+#include "kernels/launch.h"
+
+#define BERTHI_GEMM_ROOMS 4u
+#define BERTHI_GEMM_PLANS 64u /* shapes that are kept; the one used longest ago goes first */
+#ifdef BERTH_TESTING
+#define BERTHI_GEMM_SLAB_BYTES (UINT64_C(64) << 10) /* small weights have several */
+#else
+#define BERTHI_GEMM_SLAB_BYTES (UINT64_C(24) << 20)
+#endif
+/* From Hopper on, and before. */
+#define BERTHI_GEMM_WORKSPACE_BYTES (UINT64_C(32) << 20)
+#define BERTHI_GEMM_SMALL_WORKSPACE_BYTES (UINT64_C(4) << 20)
+
+/*
+ * From how many inputs on this is the faster way: the one table of that. UINT32_MAX:
+ * never. `capability` is 10 * major + minor.
+ */
+uint32_t berthi_gemm_least_inputs(int32_t dtype, uint32_t capability);
+
+/* outputs[i][row] = bias[row] + the sum over k of inputs[i][k] * weight[row][k]. */
+typedef struct berthi_gemm_task {
+    const void *weight; /* rows x columns */
+    const void *inputs; /* count x columns */
+    const void *bias;   /* rows; NULL: none, as of BERTH_I8 */
+    void *outputs;      /* count x rows, their lines `stride` values apart */
+    int32_t dtype;      /* of all: BERTH_BF16, _F16, _F32; BERTH_I8: outputs are BERTH_I32 */
+    uint64_t rows;
+    uint64_t columns;
+    uint64_t count;
+    uint64_t stride;    /* at least `rows` */
+} berthi_gemm_task;
+
+/* Within a call that has been entered; in the order of the stream. */
+berth_status berthi_gemm_multiply(const berthi_cuda_call *call, const berthi_gemm_task *task,
+                                  berthi_stream *stream);
+
+/* The same with a weight of 4-bit codes, which is decoded to the dtype of the inputs. */
+typedef struct berthi_gemm_4bit {
+    const uint8_t *codes;
+    const float *absmax;    /* not looked at with `double_absmax` */
+    const berthi_double_absmax *double_absmax; /* NULL: plain ones */
+    const uint32_t *values; /* 16 that the codes stand for; read on the host */
+    uint32_t block_size;
+    int32_t dtype;          /* BERTH_BF16, _F16, _F32 */
+    uint64_t rows;
+    uint64_t columns;
+    uint64_t count;
+    const void *inputs;
+    const void *bias;
+    void *outputs;          /* count x rows */
+} berthi_gemm_4bit;
+
+berth_status berthi_gemm_multiply_4bit(const berthi_cuda_call *call,
+                                       const berthi_gemm_4bit *task, berthi_stream *stream);
+
+/* What the device has of it is given back; NULL is allowed. */
+void berthi_gemm_destroy(berthi_gemm *gemm);
+
+#endif

@@ -25,7 +25,7 @@ is_alone() # PROGRAM
     *.sh | *.py) ;;
     test_bench | test_big_* | test_hung | test_hung_copies | test_job | test_lease_disk) ;;
     test_lease_expert_bytes | test_load_errors | test_move_errors) ;;
-    test_server | test_sim_real) ;;
+    test_server* | test_sim_real) ;;
     *) return 1 ;;
     esac
 }

@@ -185,6 +185,14 @@ test_experts(void)
     CHECK(!c->is_renormalised);
     CHECK(!c->is_sparse[0] && c->is_sparse[1] && !c->is_sparse[2] && !c->is_sparse[3]);
     free(c);
+    /* As transformers writes it since 5.0; where both stand there, Qwen's own name counts. */
+    c = read_good("\"model_type\": \"qwen3_moe\", \"num_local_experts\": 12");
+    CHECK_EQ(c->experts, 12);
+    free(c);
+    c = read_good("\"model_type\": \"qwen3_moe\", \"num_local_experts\": 12, "
+                  "\"num_experts\": 16");
+    CHECK_EQ(c->experts, 16);
+    free(c);
     c = read_good("\"model_type\": \"qwen3_moe\", \"norm_topk_prob\": true");
     CHECK_EQ(c->experts, 128);
     CHECK_EQ(c->experts_used, 8);

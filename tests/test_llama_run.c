@@ -226,7 +226,7 @@ check_near(const setup *s, const char *name)
 
 /* ----------------------------------------------------------------------- encodings */
 
-static const char *const models[] = { "llama", "qwen3", "mixtral" };
+static const char *const models[] = { "llama", "qwen3", "mixtral", "qwen3_moe" };
 
 #define EACH_MODEL(i) for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
 
@@ -244,6 +244,9 @@ test_nf4(void)
                          .cache_dtype = BERTH_F32 },
                "nf4_dequant_fp32");
     check_near(&(setup){ .model = "mixtral", .type = BERTH_ENCODING_NF4,
+                         .cache_dtype = BERTH_F32 },
+               "nf4_dequant_fp32");
+    check_near(&(setup){ .model = "qwen3_moe", .type = BERTH_ENCODING_NF4,
                          .cache_dtype = BERTH_F32 },
                "nf4_dequant_fp32");
 }
@@ -482,14 +485,11 @@ test_streamed_from_disk(void)
  * device and on the processor.
  */
 static void
-test_experts_apart(void)
+check_experts(const char *model, const char *const memory[3])
 {
-    static const char *const memory[] = { "0=180KiB,cpu=1GiB", "0=180KiB,disk=inf",
-                                          "cpu=180KiB,disk=inf" };
-
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+    for (size_t i = 0; i < 3; i++)
         for (uint32_t batch = 0; batch < 3; batch += 2) {
-            const setup native = { .model = "mixtral", .cache_dtype = BERTH_F32 };
+            const setup native = { .model = model, .cache_dtype = BERTH_F32 };
             setup there = native;
             berth_lease_summary leases;
 
@@ -502,6 +502,18 @@ test_experts_apart(void)
             CHECK_EQ(leases.expert_hits + leases.experts_filled, leases.experts_acquired);
             CHECK_EQ(leases.expert_disk_bytes, i > 0 ? leases.expert_bytes : 0);
         }
+}
+
+static void
+test_experts_apart(void)
+{
+    static const char *const mixtral[] = { "0=180KiB,cpu=1GiB", "0=180KiB,disk=inf",
+                                           "cpu=180KiB,disk=inf" };
+    static const char *const qwen[] = { "0=122KiB,cpu=1GiB", "0=122KiB,disk=inf",
+                                        "cpu=122KiB,disk=inf" };
+
+    check_experts("mixtral", mixtral);
+    check_experts("qwen3_moe", qwen);
 }
 
 static void

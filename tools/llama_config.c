@@ -285,8 +285,10 @@ read_experts(reading *r, llama_config *c)
     c->expert_names = r->family->expert_names;
     if (c->expert_names == LLAMA_EXPERTS_NONE)
         return;
-    c->experts = is_qwen ? read_number(r, "num_experts", 128)
-                         : read_number(r, "num_local_experts", 8);
+    /* Qwen's own name for it is the older one: releases since 5.0 write the other. */
+    c->experts = read_number(r, "num_local_experts", is_qwen ? 128 : 8);
+    if (is_qwen)
+        c->experts = read_number(r, "num_experts", c->experts);
     c->experts_used = read_number(r, "num_experts_per_tok", is_qwen ? 8 : 2);
     c->expert_inner = is_qwen ? read_number(r, "moe_intermediate_size", 768) : c->inner;
     c->is_renormalised = !is_qwen || read_bool(r, "norm_topk_prob", false);

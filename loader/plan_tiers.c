@@ -380,7 +380,6 @@ berth_status
 berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
 {
     const berth_plan_options *const options = source->options;
-    uint32_t gpus = 0;
 
     source->input.tokens = options->batch > 0 ? options->batch : 1;
     source->input.slots = options->slots;
@@ -389,10 +388,8 @@ berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
     if (options->expert_hits != BERTH_HITS_NONE)
         source->input.expert_hits = options->expert_hits;
     find_experts(source);
-    for (uint32_t t = 0; t < source->input.tier_count; t++)
-        gpus += source->tiers[t].tier.kind == BERTHI_TIER_GPU;
     source->input.staging =
-        gpus == 0 ? 0 : options->staging_bytes > 0 ? options->staging_bytes : STAGING_BYTES;
+        options->staging_bytes > 0 ? options->staging_bytes : STAGING_BYTES;
     source->input.runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
     if (source->shape == NULL || options->context == 0 || options->batch == 0)
         return BERTH_OK;

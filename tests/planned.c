@@ -94,9 +94,9 @@ planned_moe(uint32_t layers, uint32_t experts)
                        "\"mixtral\", \"hidden_size\": 1024, \"intermediate_size\": 512, "
                        "\"num_hidden_layers\": %u, \"num_attention_heads\": 8, "
                        "\"num_key_value_heads\": 8, \"vocab_size\": 8192, "
-                       "\"num_local_experts\": %u, \"num_experts_per_tok\": 2, "
+                       "\"num_local_experts\": %u, \"num_experts_per_tok\": %u, "
                        "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}",
-                       layers, experts));
+                       layers, experts, experts < 2 ? experts : 2));
 }
 
 /* ----------------------------------------------------------------------- opening */

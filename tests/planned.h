@@ -16,7 +16,10 @@
  * a layer, 16 MiB for the embedding and, unless tied, for the head. Returns its folder.
  */
 const char *planned_llama(uint32_t layers, bool is_tied);
-/* The same with `experts` experts of 512 in place of each MLP, two for a token. */
+/*
+ * The same with `experts` experts of 512 in place of each MLP; a token takes two of them,
+ * or the only one.
+ */
 const char *planned_moe(uint32_t layers, uint32_t experts);
 
 typedef struct planned {

@@ -255,6 +255,30 @@ test_cpu_alone(void)
     planned_end(&p);
 }
 
+/* What a CPU computes from is read into its slots: rings are for GPUs. */
+static void
+test_cpu_alone_has_no_ring(void)
+{
+    char *texts[2];
+    size_t lengths[2];
+
+    for (int i = 0; i < 2; i++) {
+        berth_plan_options options = options_of("cpu=60MiB,disk=inf");
+        planned p;
+
+        options.links = "cpu.memory=3GB/s,disk=1.8GB/s";
+        options.staging_bytes = i == 0 ? MIB : 64 * MIB;
+        planned_begin(&p, planned_llama(4, false), &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        texts[i] = planned_text(p.plan, &lengths[i]);
+        planned_end(&p);
+    }
+    T_REQUIRE(lengths[0] == lengths[1]);
+    CHECK_MEM(texts[0], texts[1], lengths[0]);
+    free(texts[0]);
+    free(texts[1]);
+}
+
 /* Experts go as one, all of them leave for slots, of two for a token some are there. */
 static void
 test_experts(void)
@@ -285,6 +309,30 @@ test_experts(void)
     /* 16 MiB of head and 32 of attention stay; what is left of 72 is for slots. */
     CHECK_EQ(p.summary.link_bytes, away / 4 / 32 * 22);
     CHECK_EQ(layer_of(&p, "model.embed_tokens").resident_bytes, 0);
+    planned_end(&p);
+}
+
+/* One expert a layer: every token takes it. */
+static void
+test_one_expert(void)
+{
+    const uint64_t expert = 3 * MIB;
+    berth_plan_options options = options_of("0=60MiB,cpu=500MiB");
+    planned p;
+
+    options.staging_bytes = MIB;
+    planned_begin(&p, planned_moe(8, 1), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(tier_of(&p, "cuda:0").expert_slots, expert);
+    CHECK_EQ(tier_of(&p, "cuda:0").expert_slot_count, 1);
+    CHECK_EQ(tier_of(&p, "cuda:0").experts_away, 8);
+    CHECK_EQ(tier_of(&p, "cuda:0").expert_hits, 0);
+    for (uint32_t l = 0; l < 8; l++) {
+        const berth_plan_layer layer = layer_of(&p, fixture_format("model.layers.%u", l));
+
+        CHECK_EQ(layer.link_bytes, layer.bytes - layer.resident_bytes);
+    }
     planned_end(&p);
 }
 
@@ -1291,7 +1339,9 @@ main(int argc, char **argv)
     T_RUN(test_pinned_too_much);
     T_RUN(test_disk_takes_the_rest);
     T_RUN(test_cpu_alone);
+    T_RUN(test_cpu_alone_has_no_ring);
     T_RUN(test_experts);
+    T_RUN(test_one_expert);
     T_RUN(test_experts_as_given);
     T_RUN(test_experts_of_a_batch);
     T_RUN(test_many_names);

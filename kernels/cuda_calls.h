@@ -39,6 +39,7 @@ typedef enum berthi_cuda_error {
     BERTHI_CUDA_NOT_READY = 600,
     BERTHI_CUDA_ILLEGAL_ADDRESS = 700,
     BERTHI_CUDA_TIMEOUT = 702,
+    BERTHI_CUDA_PEER_ENABLED = 704, /* it was already */
     BERTHI_CUDA_DESTROYED = 709,
     BERTHI_CUDA_ASSERT = 710,
     BERTHI_CUDA_REGISTERED = 712,
@@ -96,6 +97,10 @@ struct berthi_cuda_calls {
     int (*event_query)(void *event);          /* NOT_READY: it has not passed */
 
     int (*copy)(void *to, const void *from, uint64_t bytes, int32_t kind, void *stream);
+    int (*peer_can)(int *out, int device, int peer); /* 1: one can reach the other's memory */
+    int (*peer_enable)(int peer);                    /* the current device reaches it */
+    int (*peer_copy)(void *to, int to_device, const void *from, int from_device,
+                     uint64_t bytes, void *stream);
     int (*clear)(void *memory, uint64_t bytes, void *stream);
     int (*launch)(const berthi_launch *launch, void *stream); /* not of KERNEL_NONE */
     int (*call)(void (*call)(void *user), void *user, void *stream);

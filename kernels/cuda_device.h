@@ -7,6 +7,7 @@
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
  *   cuda_launch.c    operations as launches of kernels
+ *   cuda_peer.c      one GPU's memory reached from another
  *   gemm_lt.c        products of many inputs by cuBLASLt
  *
  * Every call makes its device the thread's current one and puts back the one that it has
@@ -41,6 +42,13 @@ struct berthi_cuda_stream {
     void *handle;
 };
 
+/* Whether another GPU's memory is reached. */
+typedef enum berthi_cuda_peer {
+    BERTHI_CUDA_PEER_UNKNOWN,
+    BERTHI_CUDA_PEER_REACHED,
+    BERTHI_CUDA_PEER_OUT_OF_REACH
+} berthi_cuda_peer;
+
 struct berthi_event {
     berthi_cuda_device *owner;
     void *handle;
@@ -60,6 +68,9 @@ struct berthi_cuda_device {
     pthread_mutex_t lock;        /* of what follows, and of becoming lost */
     bool has_lock;
     berthi_cuda_stream *streams;
+    pthread_mutex_t peer_lock;
+    bool has_peer_lock;
+    uint8_t peers[BERTHI_DEVICES_LIMIT]; /* berthi_cuda_peer, by number; of peer_lock */
     berthi_gemm *gemm; /* NULL: not needed so far */
 };
 
@@ -128,6 +139,14 @@ berth_status berthi_cuda_pin_add(const berthi_cuda_call *call, void *memory,
 void berthi_cuda_pin_remove(const berthi_cuda_call *call, void *memory, uint64_t bytes);
 /* The list; what is in it was given back before. */
 void berthi_cuda_pin_fini(berthi_cuda *machine);
+
+/* ---------------------------------------------------------------------------- peers */
+
+/* Asked for once; the runtime knows no better later. */
+bool berthi_cuda_reaches(berthi_device *device, berthi_device *other);
+/* `copy->peer` is reached. */
+berth_status berthi_cuda_copy_to_peer(const berthi_cuda_call *call, const berthi_copy *copy,
+                                      berthi_stream *stream);
 
 /* ------------------------------------------------------------------------- launches */
 

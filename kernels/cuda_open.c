@@ -130,7 +130,8 @@ add_device(berthi_cuda *machine, uint32_t ordinal, berth_error *error)
     device->ordinal = (int)ordinal;
     snprintf(device->name, sizeof device->name, "cuda:%" PRIu32, ordinal);
     device->has_lock = pthread_mutex_init(&device->lock, NULL) == 0;
-    if (!device->has_lock)
+    device->has_peer_lock = pthread_mutex_init(&device->peer_lock, NULL) == 0;
+    if (!device->has_lock || !device->has_peer_lock)
         return berthi_fail_memory(error, "opening a GPU");
     status = read_properties(machine->calls, ordinal, &device->properties, error);
     if (status == BERTH_OK)
@@ -314,6 +315,8 @@ close_device(berthi_cuda_device *device)
     }
     if (device->has_lock)
         pthread_mutex_destroy(&device->lock);
+    if (device->has_peer_lock)
+        pthread_mutex_destroy(&device->peer_lock);
     berthi_memory_free(device->base.context, BERTHI_PURPOSE_OBJECT, device, sizeof *device);
 }
 

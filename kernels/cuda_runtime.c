@@ -209,6 +209,25 @@ copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *stream)
 }
 
 static int
+peer_can(int *out, int device, int peer)
+{
+    return (int)cudaDeviceCanAccessPeer(out, device, peer);
+}
+
+static int
+peer_enable(int peer)
+{
+    return (int)cudaDeviceEnablePeerAccess(peer, 0);
+}
+
+static int
+peer_copy(void *to, int to_device, const void *from, int from_device, uint64_t bytes,
+          void *stream)
+{
+    return (int)cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+}
+
+static int
 clear(void *memory, uint64_t bytes, void *stream)
 {
     return (int)cudaMemsetAsync(memory, 0, bytes, stream);
@@ -305,6 +324,9 @@ berthi_cuda_runtime(void)
         .event_record = event_record,
         .event_query = event_query,
         .copy = copy,
+        .peer_can = peer_can,
+        .peer_enable = peer_enable,
+        .peer_copy = peer_copy,
         .clear = clear,
         .launch = launch,
         .call = call_host,

@@ -52,7 +52,8 @@ typedef struct berthi_device_properties {
 typedef enum berthi_copy_kind {
     BERTHI_COPY_TO_DEVICE,
     BERTHI_COPY_TO_HOST,
-    BERTHI_COPY_WITHIN  /* the device's own memory */
+    BERTHI_COPY_WITHIN, /* the device's own memory */
+    BERTHI_COPY_TO_PEER /* from the device's memory to that of another it reaches */
 } berthi_copy_kind;
 
 /* No overlap. */
@@ -63,6 +64,7 @@ typedef struct berthi_copy {
     void *to;
     const void *from;
     uint64_t bytes;
+    berthi_device *peer; /* TO_PEER: whose memory `to` is */
     uint32_t layer;   /* for who listens: of the plan, and 1; 0: not known */
 } berthi_copy;
 
@@ -170,6 +172,11 @@ typedef struct berthi_device_table {
 
     berth_status (*copy)(berthi_device *device, const berthi_copy *copy,
                          berthi_stream *stream, berth_error *error);
+    /*
+     * Whether it can be asked for copies TO_PEER; may make that so. Of the same devices,
+     * and never itself. NULL: of none; bytes for others go through host memory.
+     */
+    bool (*reaches)(berthi_device *device, berthi_device *other);
     /* Zeroes. */
     berth_status (*clear)(berthi_device *device, void *memory, uint64_t bytes,
                           berthi_stream *stream, berth_error *error);

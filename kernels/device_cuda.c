@@ -335,7 +335,9 @@ cuda_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
 
     if (status == BERTH_OK && copy->bytes > 0) {
         note_stream(&call, stream);
-        if (!copy->is_pinned && copy->kind != BERTHI_COPY_WITHIN)
+        if (copy->kind == BERTHI_COPY_TO_PEER)
+            status = berthi_cuda_copy_to_peer(&call, copy, stream);
+        else if (!copy->is_pinned && copy->kind != BERTHI_COPY_WITHIN)
             status = copy_unpinned(&call, copy, stream);
         else
             status = berthi_cuda_judge(&call, call.calls->copy(copy->to, copy->from,
@@ -503,6 +505,7 @@ const berthi_device_table berthi_cuda_table = {
     .query = cuda_query,
     .await = cuda_await,
     .copy = cuda_copy,
+    .reaches = berthi_cuda_reaches,
     .clear = cuda_clear,
     .has_operation = cuda_has_operation,
     .launch = cuda_launch,

@@ -3,8 +3,8 @@
  * move_carry.c - bytes from one memory to another, in pieces.
  *
  * Each device has one stream, and a few pieces of it are under way at a time: enough
- * to keep a link busy, few enough that a cancel is heard soon. Between two devices
- * bytes go through a buffer in host memory.
+ * to keep a link busy, few enough that a cancel is heard soon. Between two devices of
+ * which one does not reach the other bytes go through a buffer in host memory.
  */
 #include <string.h>
 
@@ -272,6 +272,15 @@ ask_both(berthi_carrier *carrier, const berthi_spot *from, const berthi_spot *to
     return berthi_carrier_settle(carrier, status, error);
 }
 
+static bool
+reaches(const berthi_carrier *carrier, const berthi_spot *from, const berthi_spot *to)
+{
+    berthi_device *const device = carrier->lanes[from->device].device;
+
+    return device->table->reaches != NULL
+           && device->table->reaches(device, carrier->lanes[to->device].device);
+}
+
 berth_status
 berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
                    const berthi_spot *to, uint64_t bytes, berth_error *error)
@@ -287,8 +296,12 @@ berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
         memcpy(to->memory, from->memory, bytes);
         return BERTH_OK;
     }
-    if (!is_from_host && !is_to_host && from->device != to->device)
-        return ask_both(carrier, from, to, bytes, error);
+    if (!is_from_host && !is_to_host && from->device != to->device) {
+        if (!reaches(carrier, from, to))
+            return ask_both(carrier, from, to, bytes, error);
+        copy.kind = BERTHI_COPY_TO_PEER;
+        copy.peer = carrier->lanes[to->device].device;
+    }
     if (is_from_host || is_to_host) {
         copy.kind = is_from_host ? BERTHI_COPY_TO_DEVICE : BERTHI_COPY_TO_HOST;
         copy.is_pinned = host->is_pinned;

@@ -61,6 +61,7 @@ static struct {
     pthread_mutex_t lock;
     fake_cuda_machine machine;
     uint64_t free_bytes[FAKE_CUDA_GPUS];
+    bool reaches[FAKE_CUDA_GPUS][FAKE_CUDA_GPUS];
     int ended[FAKE_CUDA_GPUS]; /* the error of a GPU that is no more */
     stretch *allocations;
     stretch *pins;
@@ -86,7 +87,8 @@ static _Thread_local int last;
 static bool
 is_end(int code)
 {
-    return code == BERTHI_CUDA_ECC || (code >= 700 && code < 722 && code != 712 && code != 713);
+    return code == BERTHI_CUDA_ECC || (code >= 700 && code < 722 && code != BERTHI_CUDA_PEER_ENABLED
+               && code != 712 && code != 713);
 }
 
 /* What every call begins with: 0, or what it has to return. The lock is taken. */
@@ -623,6 +625,55 @@ fake_copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *handle
         push(handle, &(item){ .kind = COPY, .to = to, .from = from, .bytes = bytes }));
 }
 
+/* -------------------------------------------------------------------------------- peers */
+
+static int
+fake_peer_can(int *out, int device, int peer)
+{
+    const int code = begin();
+
+    *out = 0;
+    if (code != BERTHI_CUDA_OK)
+        return end(code);
+    if (device == peer || device < 0 || peer < 0 || (uint32_t)device >= fake.machine.count
+        || (uint32_t)peer >= fake.machine.count)
+        return end(misuse(INVALID_DEVICE));
+    *out = !fake.machine.is_apart;
+    return end(BERTHI_CUDA_OK);
+}
+
+static int
+fake_peer_enable(int peer)
+{
+    const int code = begin_on(current);
+
+    if (code != BERTHI_CUDA_OK)
+        return end(code);
+    if (fake.machine.is_apart || peer == current)
+        return end(misuse(INVALID_DEVICE));
+    if (fake.reaches[current][peer])
+        return end(BERTHI_CUDA_PEER_ENABLED);
+    fake.reaches[current][peer] = true;
+    return end(BERTHI_CUDA_OK);
+}
+
+/* The fake takes none that was not enabled; the runtime would go through the host. */
+static int
+fake_peer_copy(void *to, int to_device, const void *from, int from_device, uint64_t bytes,
+               void *handle)
+{
+    const int code = begin_on(current);
+    const stretch *const memory = find_memory(fake.allocations, to, bytes);
+
+    if (code != BERTHI_CUDA_OK)
+        return end(code);
+    if (from_device != current || !fake.reaches[from_device][to_device] || memory == NULL
+        || memory->device != to_device || !is_on(handle, from, bytes))
+        return end(misuse(INVALID_VALUE));
+    fake.books.peer_copies++;
+    return end(push(handle, &(item){ .kind = COPY, .to = to, .from = from, .bytes = bytes }));
+}
+
 static int
 fake_clear(void *memory, uint64_t bytes, void *handle)
 {
@@ -689,6 +740,9 @@ fake_cuda_calls(void)
         .event_record = fake_event_record,
         .event_query = fake_event_query,
         .copy = fake_copy,
+        .peer_can = fake_peer_can,
+        .peer_enable = fake_peer_enable,
+        .peer_copy = fake_peer_copy,
         .clear = fake_clear,
         .launch = fake_launch,
         .call = fake_call,
@@ -748,6 +802,7 @@ fake_cuda_begin(const fake_cuda_machine *machine)
         fake.ended[i] = BERTHI_CUDA_OK;
         (void)add_stream((int)i, true);
     }
+    memset(fake.reaches, 0, sizeof fake.reaches);
     fake.books = (fake_cuda_books){ 0 };
     fake.kernel_code = BERTHI_CUDA_OK;
     fake.is_half = false;

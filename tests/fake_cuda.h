@@ -25,6 +25,7 @@ typedef struct fake_cuda_machine {
     int architecture;       /* 90 */
     uint64_t memory_bytes;  /* of each */
     bool is_late;
+    bool is_apart;          /* no GPU reaches another's memory */
 } fake_cuda_machine;
 
 /* Forgets everything: machine, failures, what was never given back. */
@@ -63,6 +64,7 @@ typedef struct fake_cuda_books {
     uint64_t launched[KERNEL_COUNT]; /* of each of them */
     uint64_t under_way; /* pieces of work */
     uint64_t misuses;   /* of memory and handles that are not there */
+    uint64_t peer_copies; /* that were asked for */
     uint64_t switches;  /* of the current device */
 } fake_cuda_books;
 

@@ -460,6 +460,19 @@ move_bytes(const scene *s, berth_error *error)
     return status;
 }
 
+/* Where the other is not reached there is nothing to be asked for. */
+static berth_status
+move_to_peer(const scene *s, const scene *other, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    const berthi_copy copy = { .kind = BERTHI_COPY_TO_PEER, .peer = other->device,
+                               .to = other->memory + 3072, .from = s->memory, .bytes = 64 };
+
+    if (!t->reaches(s->device, other->device))
+        return BERTH_OK;
+    return t->copy(s->device, &copy, s->stream, error);
+}
+
 static void
 do_nothing(void *user)
 {
@@ -558,6 +571,8 @@ run_scene(void *user, berth_context *context, berth_error *error)
     }
     for (uint32_t i = 0; i < 2 && status == BERTH_OK; i++) {
         status = move_bytes(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = move_to_peer(&scenes[i], &scenes[1 - i], error);
         if (status == BERTH_OK)
             status = compute(&scenes[i], error);
         if (status == BERTH_OK)

@@ -237,6 +237,83 @@ test_copies(void)
     close_late(&r);
 }
 
+/* In the order of the stream of the one whose bytes they are; enabled at the first question. */
+static void
+test_copies_between_devices(void)
+{
+    berthi_copy copy = { .kind = BERTHI_COPY_TO_PEER, .bytes = 1000 };
+    berthi_device *other;
+    berthi_stream *stream;
+    uint8_t *from;
+    uint8_t *to;
+    uint64_t called;
+    rig r;
+
+    T_REQUIRE(open_late(&r));
+    other = rig_at(&r, 1);
+    stream = rig_stream(r.device);
+    from = rig_alloc(r.device, 4096);
+    to = rig_alloc(other, 4096);
+    CHECK(!r.device->table->reaches(r.device, r.device));
+    CHECK(r.device->table->reaches(r.device, other));
+    called = fake_cuda_called();
+    CHECK(r.device->table->reaches(r.device, other));
+    CHECK_EQ(fake_cuda_called(), called);
+    CHECK(other->table->reaches(other, r.device)); /* the other way is another question */
+    CHECK_GT(fake_cuda_called(), called);
+    copy.peer = other;
+    copy.to = to + 96;
+    copy.from = from + 1;
+    CHECK_EQ(r.device->table->clear(r.device, from, 900, stream, NULL), BERTH_OK);
+    CHECK_EQ(r.device->table->copy(r.device, &copy, stream, NULL), BERTH_OK);
+    CHECK_EQ(to[96], 0xA5); /* nobody has waited */
+    rig_sync(r.device, stream);
+    check_bytes(to, 96, 0xA5);
+    check_bytes(to + 96, 899, 0);
+    check_bytes(to + 96 + 899, 4096 - 96 - 899, 0xA5);
+    CHECK_EQ(fake_cuda_read().peer_copies, 1);
+    copy = (berthi_copy){ .kind = BERTHI_COPY_TO_PEER, .to = from, .from = to, .bytes = 96,
+                          .peer = r.device };
+    CHECK_EQ(other->table->copy(other, &copy, NULL, NULL), BERTH_OK);
+    rig_sync(other, NULL);
+    check_bytes(from, 96, 0xA5);
+    r.device->table->stream_destroy(r.device, stream);
+    r.device->table->free(r.device, from, 4096);
+    other->table->free(other, to, 4096);
+    close_late(&r);
+}
+
+/* Not reached: the machine cannot, or a call has failed; enabled by somebody else: reached. */
+static void
+test_out_of_reach(void)
+{
+    static const struct {
+        uint64_t nth; /* get_device(), the question, enabling */
+        int code;
+        bool is_reached;
+    } cases[] = { { 0, 999, false },
+                  { 1, 999, false },
+                  { 2, 999, false },
+                  { 2, BERTHI_CUDA_PEER_ENABLED, true } };
+    fake_cuda_machine apart = late;
+    rig r;
+
+    apart.is_apart = true;
+    fake_cuda_begin(&apart);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    CHECK(!r.device->table->reaches(r.device, rig_at(&r, 1)));
+    close_late(&r);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        T_REQUIRE(open_late(&r));
+        fake_cuda_fail(cases[i].nth, cases[i].code, false);
+        CHECK_EQ(r.device->table->reaches(r.device, rig_at(&r, 1)), cases[i].is_reached);
+        CHECK_EQ(fake_cuda_failures(), 1);
+        fake_cuda_disarm();
+        CHECK_EQ(r.device->table->reaches(r.device, rig_at(&r, 1)), cases[i].is_reached);
+        close_late(&r);
+    }
+}
+
 /* A copy that fails half way is waited for all the same, and its failure is the one told. */
 static void
 test_failed_copy_is_waited_for(void)
@@ -679,6 +756,8 @@ main(int argc, char **argv)
     T_RUN(test_pinning_refused);
     T_RUN(test_many_pins);
     T_RUN(test_copies);
+    T_RUN(test_copies_between_devices);
+    T_RUN(test_out_of_reach);
     T_RUN(test_failed_copy_is_waited_for);
     T_RUN(test_digests);
     T_RUN(test_events);

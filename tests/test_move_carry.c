@@ -8,8 +8,10 @@
 
 #include "kernels/sys.h"
 #include "loader/move.h"
+#include "tests/fake_cuda.h"
 #include "tests/fixture.h"
 #include "tests/moved.h"
+#include "tests/rig.h"
 #include "tests/t.h"
 
 #define MS UINT64_C(1000000)
@@ -179,6 +181,58 @@ test_calls_are_waited_for(void)
     moved_end(&m);
 }
 
+/* Straight, or, where one does not reach the other, by host memory: the same bytes. */
+static void
+carry_between_gpus(bool is_apart)
+{
+    const fake_cuda_machine machine = { .count = 2, .driver = 13000, .architecture = 90,
+                                        .memory_bytes = UINT64_C(64) << 20,
+                                        .is_late = true, .is_apart = is_apart };
+    const uint64_t bytes = (UINT64_C(9) << 20) + 5; /* three pieces */
+    berth_model model = { .wait_ns = 60000 * MS };
+    berthi_transfers transfers;
+    berthi_carrier carrier;
+    uint64_t same = 0;
+    berthi_spot from;
+    berthi_spot to;
+    rig r;
+
+    fake_cuda_begin(&machine);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    model.context = r.context;
+    model.devices = r.devices;
+    from = spot(rig_alloc(r.device, bytes), 0, false);
+    to = spot(rig_alloc(rig_at(&r, 1), bytes), 1, false);
+    for (uint64_t i = 0; i < bytes; i++)
+        from.memory[i] = (uint8_t)(i * 7 + i / 251);
+    CHECK_EQ(berthi_carrier_init(&carrier, &model, NULL, NULL), BERTH_OK);
+    carrier.is_undoing = true; /* of no job */
+    CHECK_EQ(berthi_transfers_init(&transfers, r.context, 1, NULL), BERTH_OK);
+    berthi_transfers_add(&transfers, &from, &to, bytes);
+    CHECK_EQ(berthi_carrier_carry(&carrier, &transfers, NULL), BERTH_OK);
+    CHECK_EQ(fake_cuda_read().under_way, 0);
+    CHECK_EQ(fake_cuda_read().peer_copies, is_apart ? 0 : 3);
+    for (uint64_t i = 0; i < bytes; i++)
+        same += to.memory[i] == (uint8_t)(i * 7 + i / 251);
+    CHECK_EQ(same, bytes);
+    CHECK_EQ(carrier.carried_bytes, bytes);
+    CHECK_EQ(carrier.bounce == NULL, !is_apart);
+    berthi_transfers_fini(&transfers);
+    berthi_carrier_fini(&carrier);
+    r.device->table->free(r.device, from.memory, bytes);
+    rig_at(&r, 1)->table->free(rig_at(&r, 1), to.memory, bytes);
+    rig_close(&r);
+    fake_cuda_check_empty();
+    fake_cuda_end();
+}
+
+static void
+test_between_gpus(void)
+{
+    carry_between_gpus(false);
+    carry_between_gpus(true);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -186,5 +240,6 @@ main(int argc, char **argv)
     T_RUN(test_what_lies_together_is_one_transfer);
     T_RUN(test_few_copies_are_under_way);
     T_RUN(test_calls_are_waited_for);
+    T_RUN(test_between_gpus);
     T_MAIN_END;
 }

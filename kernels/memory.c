@@ -131,12 +131,17 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     return BERTH_OK;
 }
 
+/* Behind the others: what is left later may wait for what was left before. */
 void
 berthi_context_keep(berth_context *context, berthi_kept *kept)
 {
+    berthi_kept **at = &context->kept;
+
     pthread_mutex_lock(&context->kept_lock);
-    kept->next = context->kept;
-    context->kept = kept;
+    while (*at != NULL)
+        at = &(*at)->next;
+    kept->next = NULL;
+    *at = kept;
     pthread_mutex_unlock(&context->kept_lock);
 }
 

@@ -1949,7 +1949,7 @@ typedef struct berth_model berth_model;
  * so is a layer from the disk that cannot go on to such a device. Slabs and staging stay
  * allocated until it has done its copies, or is closed by berth_devices_close(): hooks of
  * `slab_memory` can be called as late as that. What a device has not pinned is copied by
- * calls that wait for it without a limit, and so do jobs that move a model.
+ * calls of its driver that wait for it, and nobody can end those: there is no limit then.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass. What
@@ -1984,8 +1984,9 @@ BERTH_API berth_status berth_load_finish(berth_job *job, berth_model **out_model
                                          berth_error *error);
 /*
  * Leases are given back by this. Waits for copies under way, for `wait_ms` at most: what
- * hangs then keeps the memory of the model, as with loads. Where others still have
- * tensors of it, berth_model_dlpack(), the last of them frees the model. NULL is allowed.
+ * hangs then, of leases or of a move, keeps the memory of the model, as with loads. Where
+ * others still have tensors of it, berth_model_dlpack(), the last of them frees the model.
+ * NULL is allowed.
  */
 BERTH_API void berth_model_destroy(berth_model *model);
 
@@ -2220,6 +2221,13 @@ BERTH_API void berth_model_leases(const berth_model *model, berth_lease_summary 
  * that has no room for the old and the new slab) going back may fail, too, if somebody
  * else has taken it meanwhile: the model is then asleep, with its old plan, and
  * berth_model_wake_start() works once there is room.
+ *
+ * Reads and copies that do not end for the load's `wait_ms` are BERTH_EIO ("timeout"), and
+ * a cancel waits for five seconds at most. What copies that hang use, new slabs, host
+ * memory, staging, stays allocated until they end, which later jobs of the context see and
+ * berth_context_trim(), or until berth_devices_close(). The model is what it was before:
+ * awake, or asleep where memory had been given back already. Before those copies have ended
+ * it is not moved again (BERTH_EIO, "timeout"). Other models do not notice.
  */
 typedef enum berth_model_state {
     BERTH_MODEL_AWAKE = 0,
@@ -2258,17 +2266,19 @@ berth_move_options_init(berth_move_options *options)
 BERTH_API int32_t berth_model_get_state(const berth_model *model);
 
 /*
- * Returns BERTH_OK, BERTH_EINVAL (it is asleep, or being moved), BERTH_ENOMEM. The job
- * fails with BERTH_EINVAL (a layer is leased), BERTH_ENOMEM (no host memory for the
- * copy), BERTH_ENODEV, BERTH_EIO (a device that does not move), BERTH_ECANCELLED.
+ * Returns BERTH_OK, BERTH_EINVAL (it is asleep, or being moved), BERTH_EIO (an earlier move
+ * hangs), BERTH_ENOMEM. The job fails with BERTH_EINVAL (a layer is leased), BERTH_ENOMEM
+ * (no host memory for the copy), BERTH_ENODEV, BERTH_EIO (a device that does not move),
+ * BERTH_ECANCELLED.
  */
 BERTH_API berth_status berth_model_sleep_start(berth_model *model,
                                                const berth_move_options *options,
                                                berth_job **out_job, berth_error *error);
 /*
- * Returns BERTH_OK, BERTH_EINVAL (it is awake, or being moved), BERTH_ENOMEM. The job
- * fails with BERTH_ENOFIT (a device has less than the plan takes), BERTH_ENOMEM,
- * BERTH_ENODEV, BERTH_EIO (of a shard, too), BERTH_ECANCELLED; the model then sleeps on.
+ * Returns BERTH_OK, BERTH_EINVAL (it is awake, or being moved), BERTH_EIO (an earlier move
+ * hangs), BERTH_ENOMEM. The job fails with BERTH_ENOFIT (a device has less than the plan
+ * takes), BERTH_ENOMEM, BERTH_ENODEV, BERTH_EIO (of a shard, too), BERTH_ECANCELLED; the
+ * model then sleeps on.
  */
 BERTH_API berth_status berth_model_wake_start(berth_model *model,
                                               const berth_move_options *options,
@@ -2293,8 +2303,8 @@ BERTH_API berth_status berth_model_wake_start(berth_model *model,
  * the old and the new slab at once, and where a device cannot, a copy of what lies on
  * the device. Returns BERTH_OK, BERTH_EINVAL (also: other tensors, encodings or
  * devices), BERTH_EINTEGRITY (a plan of another checkpoint), BERTH_ENOFIT,
- * BERTH_EUNSUPPORTED (what was encoded would have to lie on the disk), BERTH_ENOMEM;
- * the job with these, and as sleep and wake.
+ * BERTH_EUNSUPPORTED (what was encoded would have to lie on the disk), BERTH_EIO (an
+ * earlier move hangs), BERTH_ENOMEM; the job with these, and as sleep and wake.
  */
 BERTH_API berth_status berth_model_move_start(berth_model *model, const berth_plan *plan,
                                               const berth_move_options *options,

@@ -315,6 +315,9 @@ berthi_leases_settle(berthi_leases *leases, berth_error *error)
         for (uint32_t s = 0; s < line->slot_count; s++)
             if (line->slots[s].leases > 0)
                 leased = &line->slots[s];
+        /* What the feeder is at would be copied later. */
+        while (leased == NULL && line->feeding != NULL)
+            berthi_lease_empty(line, line->feeding);
         status = leased != NULL ? refuse_leased(leases, leased, error)
                                 : berthi_lease_line_settle(leases, line, error);
         pthread_mutex_unlock(&line->lock);

@@ -7,11 +7,9 @@
  * as the load waits for anything; of a device that hangs even then, streams, buffers and
  * the model stay as they are. The context looks for them (stranded.h).
  */
-#include "kernels/spare.h"
 #include "kernels/sys.h"
 #include "loader/load_job.h"
 #include "loader/offload.h"
-#include "loader/stage.h"
 
 /* ----------------------------------------------------------------------- what hangs */
 
@@ -22,7 +20,7 @@ berthi_load_can_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned
 
     if (!atomic_load(&load->is_unsettled))
         return false;
-    load->left[load->left_count++] = (berthi_load_left){memory, bytes, is_pinned};
+    berthi_lefts_add(&load->left, memory, bytes, is_pinned);
     return true;
 }
 
@@ -57,7 +55,7 @@ find_hung(berthi_load *load)
         return;
     berthi_log(load->context, BERTH_LOG_WARNING,
                "copies have not ended: slabs and %u buffers stay with them",
-               (unsigned)load->left_count);
+               (unsigned)load->left.count);
     if (load->model->owns_devices)
         berthi_devices_stop(load->model->devices);
     else
@@ -84,21 +82,6 @@ close_streams(berthi_load *load)
         berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->tiers,
                            load->model->tier_count * sizeof *load->tiers);
     load->tiers = NULL;
-}
-
-/* Behind the streams: nothing copies from them any more. */
-static void
-free_left(berthi_load *load)
-{
-    for (uint32_t i = 0; i < load->left_count; i++) {
-        const berthi_load_left *const left = &load->left[i];
-
-        if (left->is_pinned)
-            berthi_model_unpin(load->model, left->memory, left->bytes);
-        berthi_spare_free(load->context, left->memory, left->bytes,
-                          BERTHI_STAGE_ALIGNMENT);
-    }
-    load->left_count = 0;
 }
 
 static void
@@ -132,7 +115,7 @@ berthi_load_end(berthi_load *load)
     berthi_load_verify_fini(load);
     if (!load->is_hung) {
         close_streams(load);
-        free_left(load);
+        berthi_lefts_free(&load->left, load->model);
     }
     free_tables(load);
 }
@@ -141,7 +124,7 @@ static void
 free_load(berthi_load *load)
 {
     close_streams(load);
-    free_left(load);
+    berthi_lefts_free(&load->left, load->model);
     berthi_model_free(load->model);
     berthi_offload_destroy(load->offload);
     berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->offload_dir,

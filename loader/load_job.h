@@ -117,13 +117,6 @@ typedef struct berthi_load_tier {
     berthi_stream_end end;  /* of the stream, once nobody asks it for more */
 } berthi_load_tier;
 
-/* A buffer of the ring that is the load's own now. */
-typedef struct berthi_load_left {
-    uint8_t *memory;
-    uint64_t bytes;
-    bool is_pinned;
-} berthi_load_left;
-
 /* What a worker needs at a time. */
 typedef struct berthi_load_hand berthi_load_hand;
 struct berthi_load_hand {
@@ -196,8 +189,7 @@ typedef struct berthi_load {
     _Atomic bool has_unpinned; /* a staging buffer was refused */
     _Atomic bool is_unsettled; /* something was asked for that nobody could wait for */
     bool is_hung;              /* it hangs: streams, buffers and model are kept for it */
-    berthi_load_left left[BERTHI_RING_CHUNKS_MAX];
-    uint32_t left_count;
+    berthi_lefts left;         /* buffers of the ring that are the load's own now */
     berthi_load_verify verify;
 
     pthread_mutex_t lock;

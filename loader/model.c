@@ -331,10 +331,20 @@ can_end(berthi_kept *kept)
 {
     berth_model *const model = (berth_model *)kept;
 
-    if (!berthi_leases_are_over(model->leases))
+    if (atomic_load(&model->stranded) > 0
+        || (model->leases != NULL && !berthi_leases_are_over(model->leases)))
         return false;
     give_back(model);
     return true;
+}
+
+bool
+berthi_model_is_stranded(berth_model *model)
+{
+    if (atomic_load(&model->stranded) == 0)
+        return false;
+    berthi_context_sweep(model->context);
+    return atomic_load(&model->stranded) > 0;
 }
 
 /* Devices of its own are given up instead: nobody else uses them. */
@@ -343,15 +353,16 @@ berthi_model_free(berth_model *model)
 {
     if (model == NULL)
         return;
-    if (berthi_leases_hang(model->leases)) {
+    if (berthi_leases_hang(model->leases) || berthi_model_is_stranded(model)) {
         berthi_log(model->context, BERTH_LOG_WARNING,
-                   "copies into slots have not ended: the model's memory stays with them");
+                   "copies have not ended: the model's memory stays with them");
         if (!model->owns_devices) {
             model->kept.can_end = can_end;
             berthi_context_keep(model->context, &model->kept);
             return;
         }
         berthi_devices_stop(model->devices);
+        (void)berthi_model_is_stranded(model); /* it is over */
     }
     give_back(model);
 }

@@ -81,6 +81,7 @@ struct berth_model {
     berth_lease_summary leased;   /* by leases that have ended */
     _Atomic uint32_t gate;        /* calls about layers under way, and: */
     _Atomic uint32_t exports;     /* tensors that others use, and: */
+    _Atomic uint32_t stranded;    /* moves whose copies hang, and use its memory */
 };
 
 #define BERTHI_MODEL_MOVING (UINT32_C(1) << 31) /* a job has the model for itself */
@@ -144,10 +145,13 @@ berth_status berthi_model_create(berth_context *context,
                                  const berth_load_options *options, berth_model **out,
                                  berth_error *error);
 /*
- * Ends leases, gives slabs and devices back. Where copies of leases hang, the context gets
- * all of it (stranded.h): neither checkpoint nor plan are needed any more. NULL is allowed.
+ * Ends leases, gives slabs and devices back. Where copies of leases or of a move hang, the
+ * context gets all of it (stranded.h): neither checkpoint nor plan are needed any more.
+ * NULL is allowed.
  */
 void berthi_model_free(berth_model *model);
+/* True: copies of a move hang; those that are over are given back first. */
+bool berthi_model_is_stranded(berth_model *model);
 
 /*
  * Pins whole pages for every device of the model, or for none: false, with the device's
@@ -211,8 +215,8 @@ uint64_t berthi_model_bytes(const berth_model *model);
 berth_status berthi_model_enter(berth_model *model, berth_error *error);
 void berthi_model_leave(berth_model *model);
 /*
- * A job begins to move it: EINVAL where one does, or others use what would move.
- * `is_asleep`: what it has to be.
+ * A job begins to move it: EINVAL where one does, or others use what would move; TIMEOUT
+ * where copies of an earlier one hang. `is_asleep`: what it has to be.
  */
 berth_status berthi_model_begin_move(berth_model *model, bool is_asleep,
                                      berth_error *error);

@@ -39,6 +39,7 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
 {
     const uint32_t wanted = is_asleep ? BERTHI_MODEL_ASLEEP : 0;
     uint32_t gate = atomic_load(&model->gate);
+    bool is_stranded;
 
     do {
         if ((gate & BERTHI_MODEL_MOVING) != 0
@@ -48,9 +49,13 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
             return berthi_fail_argument(error, "model", "is awake");
     } while (!atomic_compare_exchange_weak(&model->gate, &gate,
                                            gate | BERTHI_MODEL_MOVING));
-    if (atomic_load(&model->exports) == 0)
+    is_stranded = berthi_model_is_stranded(model);
+    if (atomic_load(&model->exports) == 0 && !is_stranded)
         return BERTH_OK;
     atomic_fetch_and(&model->gate, ~BERTHI_MODEL_MOVING);
+    if (is_stranded)
+        return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                           "copies of the model's last move have not ended");
     return berthi_fail(error, BERTH_REASON_EXPORTED, NULL,
                        "others use tensors of the model");
 }

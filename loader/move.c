@@ -11,6 +11,7 @@
 typedef struct move move;
 
 struct move {
+    berthi_kept kept; /* first: what the context has of a move that hangs is this */
     berth_context *context;
     berth_model *model;
     berth_model *other; /* that is woken when `model` sleeps; NULL */
@@ -55,19 +56,30 @@ add_note(berth_error *error, const char *note)
     snprintf(error->message + used, sizeof error->message - used, "%s", note);
 }
 
+/*
+ * True where what hangs leaves nothing to begin with: bytes that it would have to bring, or
+ * slots that it may still write to.
+ */
+static bool
+has_to_sleep(const berthi_carrier *carrier)
+{
+    return carrier->is_hung
+           && (carrier->leases != NULL || berthi_model_asleep_bytes(carrier->model) > 0);
+}
+
 /* After a failure, from whatever it has; a model that cannot be woken is asleep. */
 static bool
 can_wake_again(berthi_carrier *carrier, berth_error *error)
 {
     berth_error later;
-    berth_status status;
+    bool is_awake;
 
     carrier->is_undoing = true;
-    status = berthi_model_raise(carrier, &later);
-    if (status != BERTH_OK)
+    is_awake = !has_to_sleep(carrier) && berthi_model_raise(carrier, &later) == BERTH_OK;
+    if (!is_awake)
         add_note(error, "; the model could not be brought back and is asleep");
-    berthi_hold_free(carrier->model);
-    return status == BERTH_OK;
+    berthi_hold_free(carrier);
+    return is_awake;
 }
 
 /* ------------------------------------------------------------------------ the jobs */
@@ -84,8 +96,8 @@ do_sleep(move *m, berth_error *error)
     m->is_asleep = status == BERTH_OK;
     if (m->is_asleep)
         berthi_model_drop(m->model);
-    else
-        berthi_hold_free(m->model);
+    else if (m->carrier.model != NULL)
+        berthi_hold_free(&m->carrier);
     return status;
 }
 
@@ -96,13 +108,9 @@ do_wake(move *m, berth_error *error)
 
     if (status == BERTH_OK)
         status = berthi_model_raise(&m->carrier, error);
-    if (status == BERTH_OK)
-        status = commit(m, error);
     m->is_asleep = status != BERTH_OK;
-    if (m->is_asleep)
-        berthi_model_drop(m->model);
-    else
-        berthi_hold_free(m->model);
+    if (!m->is_asleep)
+        berthi_hold_free(&m->carrier);
     return status;
 }
 
@@ -132,15 +140,12 @@ do_swap(move *m, berth_error *error)
         return status;
     berthi_model_drop(m->model);
     status = berthi_model_raise(&m->other_carrier, error);
-    if (status == BERTH_OK)
-        status = commit(m, error);
     if (status == BERTH_OK) {
-        berthi_hold_free(m->other);
+        berthi_hold_free(&m->other_carrier);
         m->other_is_asleep = false;
         m->is_asleep = true;
         return BERTH_OK;
     }
-    berthi_model_drop(m->other);
     m->is_asleep = !can_wake_again(&m->carrier, error);
     return status;
 }
@@ -173,14 +178,28 @@ report(const move *m)
     out->seconds = 1e-9 * (double)(berthi_sys_now_ns() - m->start_ns);
 }
 
+/* One that hangs stays, and its model with it. */
+static void
+end_carrier(const move *m, berthi_carrier *carrier)
+{
+    if (!carrier->is_hung) {
+        berthi_carrier_fini(carrier);
+        return;
+    }
+    atomic_fetch_add(&carrier->model->stranded, 1);
+    berthi_log(m->context, BERTH_LOG_WARNING,
+               "copies have not ended: %u slabs and %u buffers stay with them",
+               (unsigned)carrier->left_count, (unsigned)carrier->buffers.count);
+}
+
 static void
 end(move *m)
 {
     if (m->has_ended)
         return;
     m->has_ended = true;
-    berthi_carrier_fini(&m->carrier);
-    berthi_carrier_fini(&m->other_carrier);
+    end_carrier(m, &m->carrier);
+    end_carrier(m, &m->other_carrier);
     if (m->other != NULL)
         berthi_model_end_move(m->other, m->other_is_asleep);
     berthi_model_end_move(m->model, m->is_asleep);
@@ -199,12 +218,46 @@ run_move(berth_job *job, void *user, berth_error *error)
     return status;
 }
 
+/* True where nothing of it hangs; its model may go then. */
+static bool
+has_ended(move *m, berthi_carrier *carrier)
+{
+    berth_model *const model = carrier->model;
+
+    if (model == NULL)
+        return true;
+    if (!berthi_carrier_is_over(carrier))
+        return false;
+    berthi_carrier_fini(carrier);
+    berthi_replan_fini(&m->replan); /* of a move: it has no other carrier */
+    atomic_fetch_sub(&model->stranded, 1);
+    return true;
+}
+
+static bool
+can_end(berthi_kept *kept)
+{
+    move *const m = (move *)kept;
+    const bool has_one = has_ended(m, &m->carrier);
+    const bool has_other = has_ended(m, &m->other_carrier);
+
+    if (!has_one || !has_other)
+        return false;
+    berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
+    return true;
+}
+
 static void
 free_move(void *user)
 {
     move *const m = user;
 
     end(m);
+    if (m->carrier.is_hung || m->other_carrier.is_hung) {
+        m->kept.can_end = can_end;
+        berthi_context_keep(m->context, &m->kept);
+        return;
+    }
     berthi_replan_fini(&m->replan);
     berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
 }

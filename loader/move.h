@@ -8,6 +8,7 @@
  *   move_hold.c   sleep and wake: slabs <-> holds
  *   move_carry.c  bytes from one memory to another, piece by piece
  *   move_read.c   bytes from the checkpoint
+ *   move_left.c   what copies that hang still use
  *
  *   awake    each tier has its slab
  *   held     a copy of what is in the slab, berth behind berth, lies in host memory too
@@ -21,6 +22,10 @@
  * where one model makes room for another, something is given back before: going back
  * then takes memory that was just given back. Should even that fail, the model is
  * asleep: its bytes are in the hold, and it can be woken when there is room.
+ *
+ * Copies that hang are waited for no longer than anything else. What the move would give
+ * back then stays with its job, which the context keeps (stranded.h); what they use of the
+ * model stays with the model, which is not moved, nor given back, before they are over.
  */
 #ifndef BERTH_LOADER_MOVE_H
 #define BERTH_LOADER_MOVE_H
@@ -31,6 +36,7 @@
 #include "loader/conveyor.h"
 #include "loader/lease.h"
 #include "loader/model.h"
+#include "loader/stranded.h"
 
 /* -------------------------------------------------------------- bytes (move_carry.c) */
 
@@ -72,6 +78,8 @@ typedef struct berthi_lane {
     uint64_t asked; /* pieces */
     uint64_t done;  /* of them, that were waited for */
     bool is_unsettled; /* something was asked for that no event tells of */
+    bool is_hung;      /* nobody asks it for anything more */
+    berthi_stream_end end; /* of what hangs */
 } berthi_lane;
 
 /* Carries for one model, on one thread. */
@@ -85,13 +93,23 @@ typedef struct berthi_carrier {
     uint64_t read_bytes;
     uint8_t *bounce;     /* from device to device; NULL: not needed so far */
     bool is_bounce_pinned;
+    /* Of what hangs, move_left.c. */
+    bool is_hung;              /* a lane, or leases */
+    berthi_leases *leases;     /* that could not begin, and whose copies hang */
+    berthi_model_tier *left;   /* slabs and holds that are the model's no more */
+    uint32_t left_count;
+    uint32_t left_capacity;
+    berthi_lefts buffers;      /* of the ring of what was read */
 } berthi_carrier;
 
 berth_status berthi_carrier_init(berthi_carrier *carrier, berth_model *model,
                                  berth_job *job, berth_error *error);
-/* Waits for what is under way. A carrier that is zero is allowed. */
+/* Nothing is under way, or it is over. A carrier that is zero is allowed. */
 void berthi_carrier_fini(berthi_carrier *carrier);
-/* All of them, and waits until they are done; after a failure nothing is under way. */
+/*
+ * All of them, and waits until they are done; after a failure nothing is under way, or
+ * the carrier is hung.
+ */
 berth_status berthi_carrier_carry(berthi_carrier *carrier,
                                   const berthi_transfers *transfers, berth_error *error);
 /* Asks for one copy of a piece's size at most; the caller settles. */
@@ -101,25 +119,41 @@ berth_status berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from
 /* Zeroes, beside what was asked for. */
 berth_status berthi_carrier_clear(berthi_carrier *carrier, const berthi_spot *at,
                                   uint64_t bytes, berth_error *error);
-/* Waits for all that was asked for. `status`: of the work so far, which comes first. */
+/*
+ * Waits for all that was asked for, after a failure not for long: what does not end is
+ * hung. `status`: of the work so far, which comes first.
+ */
 berth_status berthi_carrier_settle(berthi_carrier *carrier, berth_status status,
                                    berth_error *error);
 bool berthi_carrier_is_cancelled(const berthi_carrier *carrier);
 
+/* --------------------------------------------------------- what hangs (move_left.c) */
+
+/* Gives back what the tier has; of a carrier that is hung, it stays with that. */
+void berthi_carrier_free_slab(berthi_carrier *carrier, berthi_model_tier *tier);
+void berthi_carrier_free_hold(berthi_carrier *carrier, berthi_model_tier *tier);
+/* As can_keep() of berthi_ring_pins. */
+bool berthi_carrier_can_keep(berthi_carrier *carrier, uint8_t *memory, uint64_t bytes,
+                             bool is_pinned);
+/* Hung: true when nothing is under way any more. Zero: true. Does not wait. */
+bool berthi_carrier_is_over(berthi_carrier *carrier);
+/* The memory of what was left, when that is over. */
+void berthi_carrier_free_left(berthi_carrier *carrier);
+
 /* --------------------------------------------------------- checkpoint (move_read.c) */
 
 /* What of a file is read, and where it is put. */
-typedef struct berthi_read {
+typedef struct berthi_fetch {
     berthi_spot to; /* memory NULL: nothing is read */
     uint64_t first; /* byte of the stored tensor; of the offload's file */
     uint64_t bytes;
     uint64_t padding; /* behind it, in its berth: zeroed */
-} berthi_read;
+} berthi_fetch;
 
 /* Where tensors of the checkpoint, and berths of the offload, are to be put. */
 typedef struct berthi_reads {
     berth_context *context;
-    berthi_read *reads; /* of entries, behind them of berths */
+    berthi_fetch *reads; /* of entries, behind them of berths */
     uint64_t entry_count;
     uint64_t read_count;
     uint64_t count;     /* that are read */
@@ -158,7 +192,7 @@ bool berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards);
 berth_status berthi_hold_create(berth_model *model, uint32_t tier, bool discards,
                                 berthi_transfers *transfers, berth_error *error);
 /* Of every tier that has its slab. */
-void berthi_hold_free(berth_model *model);
+void berthi_hold_free(berthi_carrier *carrier);
 /* The berth in the hold of its tier; `at` is where the tier's last one ended. */
 berthi_spot berthi_hold_spot(const berthi_model_tier *tier, uint64_t at);
 
@@ -168,15 +202,21 @@ berth_status berthi_model_hold(berthi_carrier *carrier, bool discards,
 /* Ends leases, gives the slabs of held tiers back. Cannot fail. */
 void berthi_model_drop(berth_model *model);
 /*
- * Slabs for all tiers without one, filled from holds and checkpoint; leases begin. On
- * failure as before. Holds stay: drop() undoes it, berthi_hold_free() makes it final.
+ * Slabs for all tiers without one, filled from holds and checkpoint; leases begin, when it
+ * is too late to cancel. On failure as before. Holds stay: berthi_hold_free() makes it
+ * final.
  */
 berth_status berthi_model_raise(berthi_carrier *carrier, berth_error *error);
 
 /* Bytes that waking carries and reads. */
 uint64_t berthi_model_asleep_bytes(const berth_model *model);
-/* Leases end; what they did stays counted. */
+/* Leases end, which nothing uses; what they did stays counted. */
 void berthi_model_stop_leases(berth_model *model);
+/*
+ * Every byte is there: from here on the move cannot be cancelled, and leases begin. On
+ * failure there are none, or they are left behind where their copies hang.
+ */
+berth_status berthi_carrier_begin_leases(berthi_carrier *carrier, berth_error *error);
 
 /* --------------------------------------------------------------- plans (move_plan.c) */
 

@@ -74,6 +74,27 @@ init_lane(berthi_lane *lane, berthi_device *device, berth_error *error)
     return status;
 }
 
+/* Every slab and every hold of a model may have to be left behind. */
+static berth_status
+init_lanes(berthi_carrier *carrier, berth_error *error)
+{
+    berth_model *const model = carrier->model;
+    berth_status status = BERTH_OK;
+
+    carrier->lane_count = berthi_devices_count(model->devices);
+    carrier->left_capacity = 2 * model->tier_count;
+    carrier->lanes = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                          carrier->lane_count * sizeof *carrier->lanes);
+    carrier->left = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                         carrier->left_capacity * sizeof *carrier->left);
+    if (carrier->lanes == NULL || carrier->left == NULL)
+        status = berthi_fail_memory(error, "moving a model");
+    for (uint32_t i = 0; i < carrier->lane_count && status == BERTH_OK; i++)
+        status = init_lane(&carrier->lanes[i], berthi_devices_at(model->devices, i),
+                           error);
+    return status;
+}
+
 static void
 fini_lane(berthi_lane *lane)
 {
@@ -90,17 +111,11 @@ berthi_carrier_init(berthi_carrier *carrier, berth_model *model, berth_job *job,
 {
     berth_status status = BERTH_OK;
 
-    *carrier = (berthi_carrier){ .model = model, .job = job };
-    if (model->devices == NULL)
-        return BERTH_OK;
-    carrier->lane_count = berthi_devices_count(model->devices);
-    carrier->lanes = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
-                                          carrier->lane_count * sizeof *carrier->lanes);
-    if (carrier->lanes == NULL)
-        status = berthi_fail_memory(error, "moving a model");
-    for (uint32_t i = 0; i < carrier->lane_count && status == BERTH_OK; i++)
-        status = init_lane(&carrier->lanes[i], berthi_devices_at(model->devices, i),
-                           error);
+    memset(carrier, 0, sizeof *carrier);
+    carrier->model = model;
+    carrier->job = job;
+    if (model->devices != NULL)
+        status = init_lanes(carrier, error);
     if (status != BERTH_OK)
         berthi_carrier_fini(carrier);
     return status;
@@ -111,12 +126,13 @@ berthi_carrier_fini(berthi_carrier *carrier)
 {
     berth_model *const model = carrier->model;
 
-    if (carrier->lanes != NULL) {
-        for (uint32_t i = 0; i < carrier->lane_count; i++)
-            fini_lane(&carrier->lanes[i]);
-        berthi_memory_free(model->context, BERTHI_PURPOSE_OBJECT, carrier->lanes,
-                           carrier->lane_count * sizeof *carrier->lanes);
-    }
+    if (model == NULL)
+        return;
+    for (uint32_t i = 0; carrier->lanes != NULL && i < carrier->lane_count; i++)
+        fini_lane(&carrier->lanes[i]);
+    berthi_memory_free(model->context, BERTHI_PURPOSE_OBJECT, carrier->lanes,
+                       carrier->lane_count * sizeof *carrier->lanes);
+    berthi_carrier_free_left(carrier);
     if (carrier->is_bounce_pinned)
         berthi_model_unpin(model, carrier->bounce, PIECE_BYTES);
     if (carrier->bounce != NULL)
@@ -133,9 +149,21 @@ berthi_carrier_is_cancelled(const berthi_carrier *carrier)
 
 /* ----------------------------------------------------------------------- waiting */
 
+/* Whoever has failed is less patient. */
+static uint64_t
+deadline_of(const berth_model *model, berth_status status)
+{
+    const uint64_t wait_ns = status == BERTH_OK
+                                 ? model->wait_ns
+                                 : berthi_min_u64(model->wait_ns, BERTHI_HUNG_NS);
+
+    return berthi_add_capped(berthi_sys_now_ns(), wait_ns);
+}
+
 /* Until `done` pieces of the lane are done. */
 static berth_status
-await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done, berth_error *error)
+await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done,
+           uint64_t deadline_ns, berth_error *error)
 {
     const berth_model *const model = carrier->model;
     berth_status status;
@@ -143,8 +171,7 @@ await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done, berth_erro
     if (lane->done >= done)
         return BERTH_OK;
     status = lane->device->table->await(
-        lane->device, lane->events[(done - 1) % BERTHI_CARRY_DEPTH],
-        berthi_add_capped(berthi_sys_now_ns(), model->wait_ns), error);
+        lane->device, lane->events[(done - 1) % BERTHI_CARRY_DEPTH], deadline_ns, error);
     lane->done = done;
     lane->is_unsettled |= status != BERTH_OK;
     return status == BERTH_PENDING
@@ -152,29 +179,47 @@ await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done, berth_erro
                : status;
 }
 
-/* What an event does not tell of, the end of the stream does. */
+/*
+ * What an event does not tell of, the end of the stream does. Nobody waits for the events
+ * of pieces any more.
+ */
 static void
-end_stream(berthi_lane *lane)
+end_stream(berthi_carrier *carrier, berthi_lane *lane, uint64_t deadline_ns)
 {
     if (!lane->is_unsettled)
         return;
+    lane->is_unsettled = false;
+    lane->end = (berthi_stream_end){ .device = lane->device,
+                                     .stream = lane->stream,
+                                     .event = lane->events[0] };
+    lane->is_hung = berthi_stream_hangs(&lane->end, deadline_ns);
+    carrier->is_hung |= lane->is_hung;
+    if (lane->is_hung)
+        return;
     lane->device->table->stream_destroy(lane->device, lane->stream);
     lane->stream = NULL;
-    lane->is_unsettled = false;
 }
 
 berth_status
 berthi_carrier_settle(berthi_carrier *carrier, berth_status status, berth_error *error)
 {
+    uint64_t deadline_ns = deadline_of(carrier->model, status);
+
     for (uint32_t i = 0; i < carrier->lane_count; i++) {
         berthi_lane *const lane = &carrier->lanes[i];
+        const bool is_first = status == BERTH_OK;
         berth_error later;
-        const berth_status result = await_lane(carrier, lane, lane->asked,
-                                               status == BERTH_OK ? error : &later);
+        berth_status result;
 
-        if (status == BERTH_OK)
+        if (is_first)
+            deadline_ns = deadline_of(carrier->model, BERTH_OK);
+        result = await_lane(carrier, lane, lane->asked, deadline_ns,
+                            is_first ? error : &later);
+        if (is_first && result != BERTH_OK) {
             status = result;
-        end_stream(lane);
+            deadline_ns = deadline_of(carrier->model, status);
+        }
+        end_stream(carrier, lane, deadline_ns);
     }
     return status;
 }
@@ -187,10 +232,13 @@ begin_asking(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
+    if (lane->is_hung)
+        return berthi_model_fail_copies(carrier->model, lane->device, NULL, error);
     if (lane->stream == NULL)
         status = lane->device->table->stream_create(lane->device, &lane->stream, error);
     if (status == BERTH_OK && lane->asked >= BERTHI_CARRY_DEPTH)
-        status = await_lane(carrier, lane, lane->asked + 1 - BERTHI_CARRY_DEPTH, error);
+        status = await_lane(carrier, lane, lane->asked + 1 - BERTHI_CARRY_DEPTH,
+                            deadline_of(carrier->model, BERTH_OK), error);
     return status;
 }
 

@@ -99,11 +99,13 @@ berthi_hold_create(berth_model *model, uint32_t tier, bool discards,
 }
 
 void
-berthi_hold_free(berth_model *model)
+berthi_hold_free(berthi_carrier *carrier)
 {
+    berth_model *const model = carrier->model;
+
     for (uint32_t t = 0; t < model->tier_count; t++)
         if (model->tiers[t].slab != NULL)
-            berthi_model_free_hold(model, &model->tiers[t]);
+            berthi_carrier_free_hold(carrier, &model->tiers[t]);
 }
 
 /* -------------------------------------------------------------------------- sleep */
@@ -123,7 +125,7 @@ berthi_model_hold(berthi_carrier *carrier, bool discards, berth_error *error)
         status = berthi_carrier_carry(carrier, &transfers, error);
     berthi_transfers_fini(&transfers);
     if (status != BERTH_OK)
-        berthi_hold_free(model);
+        berthi_hold_free(carrier);
     return status;
 }
 
@@ -214,13 +216,10 @@ raise_slabs(berthi_carrier *carrier, bool *is_new, berthi_transfers *transfers,
     if (status == BERTH_OK)
         status = berthi_reads_run(reads, carrier, error);
     if (status == BERTH_OK)
-        status = berthi_leases_create(model, &model->lease_options, &model->leases,
-                                      error);
-    if (status != BERTH_OK)
-        berthi_model_stop_leases(model);
+        status = berthi_carrier_begin_leases(carrier, error);
     for (uint32_t t = 0; t < model->tier_count && status != BERTH_OK; t++)
         if (is_new[t])
-            berthi_model_free_slab(model, &model->tiers[t]);
+            berthi_carrier_free_slab(carrier, &model->tiers[t]);
     return status;
 }
 

@@ -252,6 +252,16 @@ berthi_replan_init(berthi_replan *replan, berth_model *model, const berth_plan *
     return status;
 }
 
+/* Slabs of the replan's tiers that are none of the model's, and holds. */
+static void
+free_tiers(berthi_replan *replan)
+{
+    for (uint32_t t = 0; replan->tiers != NULL && t < replan->tier_count; t++) {
+        berthi_model_free_slab(replan->model, &replan->tiers[t]);
+        berthi_model_free_hold(replan->model, &replan->tiers[t]);
+    }
+}
+
 void
 berthi_replan_fini(berthi_replan *replan)
 {
@@ -261,6 +271,7 @@ berthi_replan_fini(berthi_replan *replan)
     if (replan->model == NULL)
         return;
     context = replan->model->context;
+    free_tiers(replan);
     berthi_reads_fini(&replan->reads);
     berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, replan->is_tight, count);
     berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, replan->is_kept, count);
@@ -369,40 +380,31 @@ exchange(berthi_replan *replan)
     replan->tier_count = count;
 }
 
-/* Of the replan's tiers, slabs that the model does not have, and holds. */
-static void
-free_tiers(const berthi_replan *replan)
-{
-    const berth_model *const model = replan->model;
-
-    for (uint32_t t = 0; t < replan->tier_count; t++) {
-        berthi_model_tier *const tier = &replan->tiers[t];
-        bool stays = false;
-
-        for (uint32_t o = 0; o < model->tier_count && tier->slab != NULL; o++)
-            stays |= tier->slab == model->tiers[o].slab;
-        if (!stays)
-            berthi_model_free_slab(model, tier);
-        berthi_model_free_hold(model, tier);
-    }
-}
-
 /* The new slabs are whole: the model lives in them, unless it cannot begin to. */
 static berth_status
-begin(berthi_replan *replan, const berthi_carrier *carrier, berth_error *error)
+begin(berthi_replan *replan, berthi_carrier *carrier, berth_error *error)
 {
-    berth_model *const model = replan->model;
     berth_status status;
 
     exchange(replan);
-    status = berthi_leases_create(model, &model->lease_options, &model->leases, error);
-    if (status == BERTH_OK && !berthi_job_can_commit(carrier->job))
-        status = berthi_job_fail_cancelled(error);
-    if (status == BERTH_OK)
-        return BERTH_OK;
-    berthi_model_stop_leases(model);
-    exchange(replan);
+    status = berthi_carrier_begin_leases(carrier, error);
+    if (status != BERTH_OK)
+        exchange(replan);
     return status;
+}
+
+/* What both plans have is the model's alone. */
+static void
+keep_shared(berthi_replan *replan)
+{
+    const berth_model *const model = replan->model;
+
+    for (uint32_t t = 0; t < replan->tier_count; t++)
+        for (uint32_t o = 0; o < model->tier_count; o++)
+            if (replan->tiers[t].slab == model->tiers[o].slab) {
+                replan->tiers[t].slab = NULL;
+                replan->tiers[t].is_pinned = false;
+            }
 }
 
 berth_status
@@ -426,7 +428,9 @@ berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier, berth_error *e
         status = berthi_reads_run(&replan->reads, carrier, error);
     if (status == BERTH_OK)
         status = begin(replan, carrier, error);
-    free_tiers(replan);
+    keep_shared(replan);
+    if (!carrier->is_hung)
+        free_tiers(replan);
     berthi_transfers_fini(&transfers);
     return status;
 }

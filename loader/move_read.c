@@ -56,7 +56,7 @@ berthi_reads_add(berthi_reads *reads, const berth_model *model, uint64_t berth,
 
     if (berthi_offload_find(model->offload, berth) != BERTHI_NOT_OFFLOADED) {
         reads->reads[reads->entry_count + berth] =
-            (berthi_read){ .to = *to,
+            (berthi_fetch){ .to = *to,
                            .first = berthi_offload_find(model->offload, berth),
                            .bytes = model->plan->berths[berth].bytes };
         reads->count++;
@@ -71,7 +71,7 @@ berthi_reads_add(berthi_reads *reads, const berth_model *model, uint64_t berth,
         if (part->bytes == 0)
             continue;
         reads->reads[part->entry] =
-            (berthi_read){ .to = *to,
+            (berthi_fetch){ .to = *to,
                            .first = part->cut.first,
                            .bytes = part->bytes,
                            .padding = berthi_slab_round(part->bytes) - part->bytes };
@@ -91,7 +91,7 @@ list_pieces(const berthi_reads *reads, const berth_model *model, berthi_piece *p
 
     for (uint64_t i = 0; i < reads->entry_count; i++) {
         const berthi_entry *const entry = &checkpoint->table.entries[i];
-        const berthi_read *const read = &reads->reads[i];
+        const berthi_fetch *const read = &reads->reads[i];
 
         if (read->to.memory == NULL)
             continue;
@@ -130,6 +130,14 @@ can_pin_buffer(void *user, void *memory, uint64_t bytes)
     return false;
 }
 
+static bool
+can_keep_buffer(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
+{
+    const reading *const r = user;
+
+    return berthi_carrier_can_keep(r->carrier, memory, bytes, is_pinned);
+}
+
 static void
 unpin_buffer(void *user, void *memory, uint64_t bytes)
 {
@@ -151,7 +159,7 @@ consume(void *user, const berthi_chunk *chunk, const berthi_span *spans,
                                        bytes + spans[i].chunk_offset),
                                    .device = BERTHI_NO_DEVICE,
                                    .is_pinned = !atomic_load(&r->has_unpinned) };
-        const berthi_read *const read = &r->reads->reads[spans[i].tag];
+        const berthi_fetch *const read = &r->reads->reads[spans[i].tag];
         berthi_spot to = read->to;
 
         to.memory += spans[i].tag_offset;
@@ -168,7 +176,7 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
        berth_error *error)
 {
     const berth_model *const model = r->carrier->model;
-    const berthi_ring_pins pins = { r, can_pin_buffer, unpin_buffer, NULL };
+    const berthi_ring_pins pins = { r, can_pin_buffer, unpin_buffer, can_keep_buffer };
     const berthi_conveyor_options options = {
         .io = model->lease_options.io,
         .no_uring = model->lease_options.no_uring,
@@ -176,6 +184,7 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
         .workers = 1,
         .ring_bytes = berthi_max_u64(model->lease_options.ring_bytes, 4 * CHUNK_BYTES),
         .pins = model->devices != NULL ? &pins : NULL,
+        .wait_ns = model->wait_ns,
     };
     const berthi_consumer consumer = { .user = r, .consume = consume };
     berthi_conveyor_stats stats;

@@ -2,6 +2,7 @@
 /* stranded.c - reads and copies that hang, until they come back; see stranded.h. */
 #include "loader/stranded.h"
 
+#include "kernels/spare.h"
 #include "loader/stage.h"
 
 struct berthi_stranded {
@@ -115,4 +116,26 @@ berthi_stream_is_over(berthi_stream_end *end)
     if (status == BERTH_OK)
         status = end->device->table->query(end->device, end->event, &is_past, &error);
     return status == BERTH_OK ? is_past : error.reason == BERTH_REASON_DEVICE_LOST;
+}
+
+/* ------------------------------------------------------------------------ buffers */
+
+void
+berthi_lefts_add(berthi_lefts *lefts, uint8_t *memory, uint64_t bytes, bool is_pinned)
+{
+    lefts->at[lefts->count++] = (berthi_left){ memory, bytes, is_pinned };
+}
+
+void
+berthi_lefts_free(berthi_lefts *lefts, const berth_model *model)
+{
+    for (uint32_t i = 0; i < lefts->count; i++) {
+        const berthi_left *const left = &lefts->at[i];
+
+        if (left->is_pinned)
+            berthi_model_unpin(model, left->memory, left->bytes);
+        berthi_spare_free(model->context, left->memory, left->bytes,
+                          BERTHI_STAGE_ALIGNMENT);
+    }
+    lefts->count = 0;
 }

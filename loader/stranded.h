@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 #include "kernels/device.h"
+#include "loader/conveyor.h"
+#include "loader/model.h"
 #include "loader/reader.h"
 
 /* Nobody who gives up waits longer for a read or a copy. */
@@ -51,5 +53,22 @@ typedef struct berthi_stream_end {
 bool berthi_stream_hangs(berthi_stream_end *end, uint64_t deadline_ns);
 /* It hung: true when all has been done meanwhile, or never will be. Does not wait. */
 bool berthi_stream_is_over(berthi_stream_end *end);
+
+/* A buffer of a ring that a device may still copy from: as berthi_ring_pins has it. */
+typedef struct berthi_left {
+    uint8_t *memory;
+    uint64_t bytes;
+    bool is_pinned;
+} berthi_left;
+
+typedef struct berthi_lefts {
+    berthi_left at[BERTHI_RING_CHUNKS_MAX];
+    uint32_t count;
+} berthi_lefts;
+
+void berthi_lefts_add(berthi_lefts *lefts, uint8_t *memory, uint64_t bytes,
+                      bool is_pinned);
+/* Nothing copies from them any more. */
+void berthi_lefts_free(berthi_lefts *lefts, const berth_model *model);
 
 #endif

@@ -23,7 +23,8 @@ is_alone() # PROGRAM
 {
     case $(basename "$1") in
     *.sh | *.py) ;;
-    test_bench | test_big_* | test_hung | test_hung_copies | test_job | test_lease_disk) ;;
+    test_bench | test_big_* | test_hung | test_hung_copies | test_hung_moves | test_job) ;;
+    test_lease_disk) ;;
     test_lease_expert_bytes | test_load_errors | test_move_errors) ;;
     test_server* | test_sim_real) ;;
     *) return 1 ;;

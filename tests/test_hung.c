@@ -13,6 +13,7 @@
 #include "tests/haul.h"
 #include "tests/leased.h"
 #include "tests/loaded.h"
+#include "tests/moved.h"
 #include "tests/t.h"
 
 #define WAIT_MS 200u
@@ -312,6 +313,39 @@ test_models_end(void)
     leased_end(&l);
 }
 
+/* -------------------------------------------------------------------------- moves */
+
+/* What was left in the files is read when the model wakes: it sleeps on, and wakes later. */
+static void
+test_wakes(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 2);
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    uint64_t before;
+    uint64_t begin_ns;
+    moved m;
+
+    moved_begin(&m, folder, &options, "sim:64MiB,clock=real");
+    m.options.discards = 1;
+    CHECK_EQ(moved_sleep(&m), BERTH_OK);
+    m.l.model->wait_ns = WAIT_MS * MS_NS;
+    before = current_bytes(m.l.p.context);
+    hang(1);
+    begin_ns = berthi_sys_now_ns();
+    CHECK_EQ(moved_wake(&m), BERTH_EIO);
+    check_error(&m.error, folder);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, 2 * WAIT_MS * MS_NS + SLACK_NS);
+    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_ASLEEP);
+    CHECK_GT(current_bytes(m.l.p.context), before);
+    recover(m.l.p.context);
+    CHECK_LE(current_bytes(m.l.p.context), before + 4 * KIB);
+    m.l.model->wait_ns = 60000 * MS_NS;
+    (void)moved_is_ok(&m, moved_wake(&m));
+    stop_tricks();
+    moved_check(&m);
+    moved_end(&m);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -322,5 +356,6 @@ main(int argc, char **argv)
     T_RUN(test_next_job_gives_back);
     T_RUN(test_streamed_layers);
     T_RUN(test_models_end);
+    T_RUN(test_wakes);
     return t_end();
 }

@@ -9,98 +9,13 @@
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"
+#include "tests/hung.h"
 #include "tests/leased.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
 
 #define WAIT_MS 100u
-#define MS_NS UINT64_C(1000000)
-/* Some tenths of a second are asked for; a loaded machine gets this. */
-#define SLACK_NS UINT64_C(10000000000)
-/* What a simulated machine keeps for itself: streams, work that was asked for. */
-#define LISTS (UINT64_C(64) << 10)
 #define PLACES 64u /* no test has so many copies */
-
-static berthi_sim_device *
-simulated(berthi_devices *devices)
-{
-    return (berthi_sim_device *)berthi_devices_at(devices, 0);
-}
-
-/* The copy after `before` others hangs, counted from now on. */
-static void
-hang_copy(berthi_devices *devices, uint64_t before)
-{
-    berthi_sim_device *const d = simulated(devices);
-
-    pthread_mutex_lock(&d->sim->lock);
-    d->words.hang = d->copies + before + 1;
-    pthread_mutex_unlock(&d->sim->lock);
-}
-
-/* True when it has been asked for. */
-static bool
-has_hung(berthi_devices *devices)
-{
-    berthi_sim_device *const d = simulated(devices);
-    bool has;
-
-    pthread_mutex_lock(&d->sim->lock);
-    has = d->words.hang > 0 && d->copies >= d->words.hang;
-    pthread_mutex_unlock(&d->sim->lock);
-    return has;
-}
-
-static uint64_t
-current_bytes(const berth_context *context)
-{
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    return memory.current_bytes;
-}
-
-static uint64_t
-free_bytes(const berth_devices *devices)
-{
-    berth_device device = { .free_bytes = 0 };
-
-    CHECK_EQ(berth_devices_get(devices, 0, &device), BERTH_OK);
-    return device.free_bytes;
-}
-
-/* Memory of a context and of its device, to come back to. */
-typedef struct account {
-    uint64_t bytes;
-    uint64_t device_bytes;
-} account;
-
-static account
-account_of(const loaded *l)
-{
-    return (account){ current_bytes(l->p.context), free_bytes(l->devices) };
-}
-
-static bool
-is_as_before(const loaded *l, const account *before)
-{
-    return current_bytes(l->p.context) <= before->bytes + LISTS
-           && free_bytes(l->devices) == before->device_bytes;
-}
-
-/* The device comes back; whoever keeps what it used looks, until nothing is left. */
-static void
-recover(const loaded *l, const account *before)
-{
-    const uint64_t end_ns = berthi_sys_now_ns() + SLACK_NS;
-
-    berthi_sim_release(berthi_devices_at(l->devices, 0));
-    do {
-        berthi_context_sweep(l->p.context);
-    } while (!is_as_before(l, before) && berthi_sys_now_ns() < end_ns);
-    CHECK_LE(current_bytes(l->p.context), before->bytes + LISTS);
-    CHECK_EQ(free_bytes(l->devices), before->device_bytes);
-}
 
 static void
 check_error(const berth_error *error, uint64_t wait_ms)
@@ -142,24 +57,24 @@ begin(loaded *l, const char *folder, const kind *k)
  * on which a read takes that long gets more patience.
  */
 static bool
-has_load_hung(loaded *l, const account *first, uint64_t before)
+has_load_hung(loaded *l, const hung_account *first, uint64_t before)
 {
     for (l->options.wait_ms = WAIT_MS; l->options.wait_ms < 20000; l->options.wait_ms *= 2) {
         const uint64_t begin_ns = berthi_sys_now_ns();
         uint64_t end_ns;
 
-        hang_copy(l->devices, before);
+        hung_copy(l->devices, before);
         loaded_load(l);
         end_ns = berthi_sys_now_ns();
         if (l->status == BERTH_OK)
-            return has_hung(l->devices);
-        if (has_hung(l->devices) && l->error.tensor[0] != '\0') {
-            CHECK_GE(end_ns - begin_ns, l->options.wait_ms * MS_NS);
-            CHECK_LT(end_ns - begin_ns, l->options.wait_ms * MS_NS + SLACK_NS);
+            return hung_has(l->devices);
+        if (hung_has(l->devices) && l->error.tensor[0] != '\0') {
+            CHECK_GE(end_ns - begin_ns, l->options.wait_ms * HUNG_MS_NS);
+            CHECK_LT(end_ns - begin_ns, l->options.wait_ms * HUNG_MS_NS + HUNG_SLACK_NS);
             check_error(&l->error, l->options.wait_ms);
             return true;
         }
-        recover(l, first);
+        hung_recover(l, first);
     }
     CHECK_EQ(l->status, BERTH_OK);
     return false;
@@ -169,24 +84,24 @@ has_load_hung(loaded *l, const account *first, uint64_t before)
 static bool
 check_load(const kind *k, const char *folder, uint64_t before, bool comes_back)
 {
-    account first;
+    hung_account first;
     loaded l;
     bool hung;
 
     begin(&l, folder, k);
-    first = account_of(&l);
+    first = hung_account_of(&l);
     hung = has_load_hung(&l, &first, before);
     if (hung) {
         /* Slab and buffers are still there, and no more than the load had. */
-        CHECK_LT(free_bytes(l.devices), first.device_bytes);
-        CHECK_GT(current_bytes(l.p.context), first.bytes);
-        CHECK_LE(current_bytes(l.p.context),
-                 first.bytes + l.report.ring_bytes + l.report.allocated_bytes + LISTS);
+        CHECK_LT(hung_account_of(&l).device_bytes, first.device_bytes);
+        CHECK_GT(hung_bytes(l.p.context), first.bytes);
+        CHECK_LE(hung_bytes(l.p.context),
+                 first.bytes + l.report.ring_bytes + l.report.allocated_bytes + HUNG_LISTS);
         berthi_context_sweep(l.p.context);
-        CHECK_LT(free_bytes(l.devices), first.device_bytes); /* too early */
+        CHECK_LT(hung_account_of(&l).device_bytes, first.device_bytes); /* too early */
     }
     if (hung && comes_back) {
-        recover(&l, &first);
+        hung_recover(&l, &first);
         l.options.wait_ms = 0;
         loaded_load(&l);
         if (CHECK_EQ(l.status, BERTH_OK) && k->type == BERTH_ENCODING_NATIVE)
@@ -217,24 +132,24 @@ test_loads(void)
 static void
 test_cancel(void)
 {
-    account first;
+    hung_account first;
     uint64_t begin_ns;
     berth_job *job;
     loaded l;
 
     begin(&l, loaded_llama(2, "BF16", 1), &kinds[0]);
     l.options.wait_ms = 2000;
-    first = account_of(&l);
-    hang_copy(l.devices, 0);
+    first = hung_account_of(&l);
+    hung_copy(l.devices, 0);
     T_REQUIRE(berth_load_start(l.p.context, l.p.checkpoint, l.p.plan, &l.options, &job,
                                NULL) == BERTH_OK);
-    while (!has_hung(l.devices) && berth_job_wait(job, 0) == BERTH_PENDING)
-        berthi_sys_sleep(MS_NS);
+    while (!hung_has(l.devices) && berth_job_wait(job, 0) == BERTH_PENDING)
+        berthi_sys_sleep(HUNG_MS_NS);
     begin_ns = berthi_sys_now_ns();
     berth_job_cancel(job);
     CHECK_EQ(berth_load_finish(job, &l.model, &l.error), BERTH_ECANCELLED);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
-    recover(&l, &first);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
+    hung_recover(&l, &first);
     loaded_end(&l);
 }
 
@@ -251,6 +166,20 @@ begin_streamed(loaded *l, const char *pin)
     options.pin_count = 1;
     options.slots = 2;
     loaded_begin(l, leased_llama(6, 2), &options, "sim:64MiB,clock=real");
+}
+
+/* It is loaded, and its copy after `place` others is going to hang. */
+static bool
+has_begun_streamed(loaded *l, const char *pin, uint64_t place, hung_account *before)
+{
+    begin_streamed(l, pin);
+    *before = hung_account_of(l);
+    loaded_load(l);
+    if (!CHECK_EQ(l->status, BERTH_OK))
+        return false;
+    l->model->wait_ns = WAIT_MS * HUNG_MS_NS;
+    hung_copy(l->devices, place);
+    return true;
 }
 
 /* What computes a layer: it reads bytes of the slot, when its stream comes to that. */
@@ -299,42 +228,37 @@ use_layers(loaded *l, uint32_t passes, berth_error *error)
 
 /* The model goes although its copies hang; so do they, some time or other. */
 static void
-check_end(loaded *l, const account *before, bool comes_back)
+check_end(loaded *l, const hung_account *before, bool comes_back)
 {
     uint64_t begin_ns = berthi_sys_now_ns();
 
     loaded_unload(l);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
-    CHECK_LT(free_bytes(l->devices), before->device_bytes);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
+    CHECK_LT(hung_account_of(l).device_bytes, before->device_bytes);
     berthi_context_sweep(l->p.context);
-    CHECK_LT(free_bytes(l->devices), before->device_bytes); /* too early */
+    CHECK_LT(hung_account_of(l).device_bytes, before->device_bytes); /* too early */
     if (comes_back)
-        recover(l, before);
+        hung_recover(l, before);
     begin_ns = berthi_sys_now_ns();
     loaded_end(l);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
 }
 
 /* Nobody waits for what comes from host memory but the stream that uses it. */
 static void
 check_from_host(uint64_t place, bool comes_back)
 {
-    account before;
+    hung_account before;
     uint64_t begin_ns;
     berth_error error;
     loaded l;
 
-    begin_streamed(&l, "model.layers=cpu");
-    before = account_of(&l);
-    loaded_load(&l);
-    T_REQUIRE(l.status == BERTH_OK);
-    l.model->wait_ns = WAIT_MS * MS_NS;
-    hang_copy(l.devices, place);
+    T_REQUIRE(has_begun_streamed(&l, "model.layers=cpu", place, &before));
     begin_ns = berthi_sys_now_ns();
     CHECK_EQ(use_layers(&l, 4, &error), BERTH_OK);
-    CHECK(has_hung(l.devices));
+    CHECK(hung_has(l.devices));
     CHECK_EQ(berth_stream_wait(l.devices, 0, NULL, 10, &error), BERTH_PENDING);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
     check_end(&l, &before, comes_back);
 }
 
@@ -350,26 +274,21 @@ test_leases_from_host(void)
 static void
 check_from_disk(uint64_t place, bool comes_back)
 {
-    account before;
+    hung_account before;
     uint64_t end_ns;
     bool is_slow; /* the disk, for once: no device that hangs */
     berth_status status;
     berth_error error;
     loaded l;
 
-    begin_streamed(&l, "model.layers=disk");
-    before = account_of(&l);
-    loaded_load(&l);
-    T_REQUIRE(l.status == BERTH_OK);
-    l.model->wait_ns = WAIT_MS * MS_NS;
-    hang_copy(l.devices, place);
-    end_ns = berthi_sys_now_ns() + SLACK_NS;
+    T_REQUIRE(has_begun_streamed(&l, "model.layers=disk", place, &before));
+    end_ns = berthi_sys_now_ns() + HUNG_SLACK_NS;
     do {
         status = use_layers(&l, 4, &error);
         is_slow = status != BERTH_OK && strstr(error.message, "from the disk") != NULL;
     } while ((status == BERTH_OK || is_slow) && berthi_sys_now_ns() < end_ns);
     CHECK_LT(berthi_sys_now_ns(), end_ns);
-    CHECK(has_hung(l.devices));
+    CHECK(hung_has(l.devices));
     if (CHECK_EQ(status, BERTH_EIO))
         check_error(&error, WAIT_MS);
     check_end(&l, &before, comes_back);
@@ -391,20 +310,20 @@ check_goes_on(const char *pin, uint64_t place)
                                      .pins = { pin },
                                      .slots = 2,
                                      .devices = "sim:64MiB,clock=real" };
-    const uint64_t end_ns = berthi_sys_now_ns() + SLACK_NS;
+    const uint64_t end_ns = berthi_sys_now_ns() + HUNG_SLACK_NS;
     berth_status status;
     berth_error error;
     leased l;
 
     leased_begin(&l, leased_llama(4, 2), &options);
     l.options = (berthi_lease_options){ .ring_bytes = UINT64_C(64) << 10 };
-    l.model.wait_ns = UINT64_C(60000) * MS_NS;
-    hang_copy(l.devices, place);
+    l.model.wait_ns = UINT64_C(60000) * HUNG_MS_NS;
+    hung_copy(l.devices, place);
     T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
-    l.model.wait_ns = WAIT_MS * MS_NS; /* of calls */
-    for (uint32_t i = 0; !has_hung(l.devices) && berthi_sys_now_ns() < end_ns; i++)
+    l.model.wait_ns = WAIT_MS * HUNG_MS_NS; /* of calls */
+    for (uint32_t i = 0; !hung_has(l.devices) && berthi_sys_now_ns() < end_ns; i++)
         (void)leased_use(&l, i % leased_layers(&l), NULL, 0, &error);
-    CHECK(has_hung(l.devices));
+    CHECK(hung_has(l.devices));
     berthi_sim_release(berthi_devices_at(l.devices, 0));
     do { /* slots that could not be brought are asked for once more */
         status = BERTH_OK;
@@ -436,18 +355,18 @@ static bool
 has_begun(leased *l, uint64_t call)
 {
     const uint64_t begin_ns = berthi_sys_now_ns();
-    const uint64_t end_ns = begin_ns + SLACK_NS;
+    const uint64_t end_ns = begin_ns + HUNG_SLACK_NS;
     berth_status status;
     berth_error error;
 
-    hang_copy(l->devices, 0);
+    hung_copy(l->devices, 0);
     berthi_fault_arm(BERTHI_FAULT_DEVICE, call, false);
     status = leased_start(l, &error);
     berthi_fault_disarm();
     CHECK_LT(berthi_sys_now_ns(), end_ns);
     if (status == BERTH_OK)
         return true;
-    CHECK_EQ(l->leases != NULL, has_hung(l->devices));
+    CHECK_EQ(l->leases != NULL, hung_has(l->devices));
     berthi_sim_release(berthi_devices_at(l->devices, 0));
     while (l->leases != NULL && !berthi_leases_are_over(l->leases)
            && berthi_sys_now_ns() < end_ns)
@@ -470,7 +389,7 @@ test_first_copies(void)
         leased l;
 
         leased_begin(&l, leased_llama(4, 2), &options);
-        l.model.wait_ns = WAIT_MS * MS_NS;
+        l.model.wait_ns = WAIT_MS * HUNG_MS_NS;
         is_over = has_begun(&l, call);
         hung += !is_over && l.leases != NULL;
         if (is_over)
@@ -489,17 +408,12 @@ static void
 check_stream(bool comes_back)
 {
     void *stream = NULL;
-    account before;
+    hung_account before;
     uint64_t begin_ns;
     berth_error error;
     loaded l;
 
-    begin_streamed(&l, "model.layers=cpu");
-    before = account_of(&l);
-    loaded_load(&l);
-    T_REQUIRE(l.status == BERTH_OK);
-    l.model->wait_ns = WAIT_MS * MS_NS;
-    hang_copy(l.devices, 0);
+    T_REQUIRE(has_begun_streamed(&l, "model.layers=cpu", 0, &before));
     CHECK_EQ(berth_stream_create(l.devices, 0, &stream, &error), BERTH_OK);
     for (uint32_t i = 0; i < 2 * l.p.summary.layer_count; i++) {
         const uint32_t layer = i % l.p.summary.layer_count;
@@ -507,11 +421,11 @@ check_stream(bool comes_back)
         CHECK_EQ(berth_layer_acquire(l.model, layer, stream, &error), BERTH_OK);
         CHECK_EQ(berth_layer_release(l.model, layer, stream, &error), BERTH_OK);
     }
-    CHECK(has_hung(l.devices));
+    CHECK(hung_has(l.devices));
     CHECK_EQ(berth_stream_wait(l.devices, 0, stream, 10, &error), BERTH_PENDING);
     begin_ns = berthi_sys_now_ns();
     berth_stream_destroy(l.devices, 0, stream);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
     check_end(&l, &before, comes_back);
 }
 
@@ -550,7 +464,7 @@ check_own_load(uint64_t hang)
     loaded l;
 
     begin_own(&l, NULL, hang);
-    before = current_bytes(l.p.context);
+    before = hung_bytes(l.p.context);
     do {
         loaded_load(&l);
         is_over = l.status == BERTH_OK || l.error.tensor[0] != '\0';
@@ -560,11 +474,11 @@ check_own_load(uint64_t hang)
     if (l.status != BERTH_OK) {
         CHECK_EQ(l.error.reason, BERTH_REASON_TIMEOUT);
         CHECK_CONTAINS(l.error.message, "has not finished its copies");
-        CHECK_EQ(current_bytes(l.p.context), before); /* its device is given up */
+        CHECK_EQ(hung_bytes(l.p.context), before); /* its device is given up */
     }
     is_over = l.status == BERTH_OK;
     loaded_unload(&l);
-    CHECK_EQ(current_bytes(l.p.context), before);
+    CHECK_EQ(hung_bytes(l.p.context), before);
     loaded_end(&l);
     return !is_over;
 }
@@ -580,25 +494,25 @@ check_own_leases(uint64_t hang)
     loaded l;
 
     begin_own(&l, "model.layers=cpu", hang);
-    before = current_bytes(l.p.context);
+    before = hung_bytes(l.p.context);
     l.options.wait_ms = 20000; /* for the load */
     loaded_load(&l);
     if (!CHECK_EQ(l.status, BERTH_OK)) {
         loaded_end(&l);
         return false;
     }
-    l.model->wait_ns = WAIT_MS * MS_NS;
+    l.model->wait_ns = WAIT_MS * HUNG_MS_NS;
     for (uint32_t i = 0; i < 3 * l.p.summary.layer_count; i++) {
         const uint32_t layer = i % l.p.summary.layer_count;
 
         CHECK_EQ(berth_layer_acquire(l.model, layer, NULL, &error), BERTH_OK);
         CHECK_EQ(berth_layer_release(l.model, layer, NULL, &error), BERTH_OK);
     }
-    hung = has_hung(l.model->devices);
+    hung = hung_has(l.model->devices);
     begin_ns = berthi_sys_now_ns();
     loaded_unload(&l);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, SLACK_NS);
-    CHECK_EQ(current_bytes(l.p.context), before);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
+    CHECK_EQ(hung_bytes(l.p.context), before);
     loaded_end(&l);
     return hung;
 }
@@ -625,8 +539,8 @@ test_other_models(void)
     const char *const folder = loaded_llama(2, "BF16", 2);
     berth_check_report report;
     berth_devices *hung_devices;
-    account before;
-    account own;
+    hung_account before;
+    hung_account own;
     loaded hung;
     loaded other;
     berth_error error;
@@ -635,7 +549,7 @@ test_other_models(void)
     loaded_load(&other);
     T_REQUIRE(other.status == BERTH_OK);
     begin(&hung, folder, &kinds[0]);
-    before = account_of(&hung);
+    before = hung_account_of(&hung);
     CHECK(has_load_hung(&hung, &before, 1));
     hung.options.wait_ms = 0;
 
@@ -648,15 +562,15 @@ test_other_models(void)
     T_REQUIRE(berth_devices_open(hung.p.context, kinds[0].words, &hung.devices, &error)
               == BERTH_OK);
     hung.options.devices = hung.devices;
-    own = account_of(&hung);
+    own = hung_account_of(&hung);
     loaded_load(&hung);
     if (CHECK_EQ(hung.status, BERTH_OK))
         loaded_check(&hung, folder);
     loaded_unload(&hung);
-    CHECK(is_as_before(&hung, &own));
+    CHECK(hung_is_as_before(&hung, &own));
     berth_devices_close(hung.devices);
     hung.devices = hung_devices;
-    recover(&hung, &before);
+    hung_recover(&hung, &before);
     loaded_end(&hung);
 }
 

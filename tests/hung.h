@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hung.h - simulated devices whose copies hang, in tests: which copy, what is still in use
+ * meanwhile, and that nothing is when it has come back.
+ */
+#ifndef BERTH_TESTS_HUNG_H
+#define BERTH_TESTS_HUNG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/loaded.h"
+
+#define HUNG_MS_NS UINT64_C(1000000)
+/* Some tenths of a second are asked for; a loaded machine gets this. */
+#define HUNG_SLACK_NS UINT64_C(10000000000)
+/* What a simulated machine keeps for itself: streams, work that was asked for. */
+#define HUNG_LISTS (UINT64_C(64) << 10)
+
+/* The first device's copy after `before` others hangs, counted from now on. */
+void hung_copy(berth_devices *devices, uint64_t before);
+/* True when it has been asked for. */
+bool hung_has(berth_devices *devices);
+/* Copies of the first device, so far. */
+uint64_t hung_copies(berth_devices *devices);
+
+/* Memory of a context and of its first device, to come back to. */
+typedef struct hung_account {
+    uint64_t bytes;
+    uint64_t device_bytes; /* free */
+} hung_account;
+
+uint64_t hung_bytes(const berth_context *context);
+hung_account hung_account_of(const loaded *l);
+bool hung_is_as_before(const loaded *l, const hung_account *before);
+/* The device comes back; whoever keeps what it used looks, until nothing is left. */
+void hung_recover(const loaded *l, const hung_account *before);
+
+#endif

@@ -69,6 +69,11 @@ init_slots(berthi_leases *leases, berthi_lease_line *line, berth_error *error)
     for (uint32_t i = 0; i < line->slot_count && status == BERTH_OK; i++)
         status = init_slot(line, &line->slots[i],
                            slab + line->slots_at + i * line->slot_bytes, error);
+    /* What no layer fills shows nothing of others: only bytes of layers lie there. */
+    if (status == BERTH_OK)
+        status = line->device->table->clear(line->device, slab + line->slots_at,
+                                            line->slot_count * line->slot_bytes,
+                                            line->stream, error);
     if (status == BERTH_OK && line->is_cache && !berthi_lease_cache_can_init(leases, line))
         status = berthi_fail_memory(error, "the slots of a device");
     return status;

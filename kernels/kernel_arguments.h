@@ -269,7 +269,8 @@ berthi_int8_decode_ctas(uint64_t rows, uint64_t columns)
 
 #define PRODUCT_THREADS 256u
 #define PRODUCT_WARPS (PRODUCT_THREADS / 32u)
-#define PRODUCT_INPUTS 8u     /* of a CTA */
+#define PRODUCT_INPUTS 8u     /* of a fragment; without tensor cores of a CTA */
+#define PRODUCT_MOST_FRAGMENTS 4u /* of inputs, all of them met by a weight once decoded */
 #define PRODUCT_TILE_ROWS 16u /* of a warp with tensor cores; without it has one */
 #define PRODUCT_MOST_COLUMNS (UINT64_C(1) << 27) /* with them: bytes of 16 rows, of 8 inputs */
 #define PRODUCT_MOST_WEIGHTS (UINT64_C(1) << 37) /* and numbers of chunks are below 2^32 */
@@ -288,7 +289,7 @@ typedef struct berthi_product_kernel {
     uint64_t columns;    /* below 2^31, with tensor cores 2^27 and whole chunks */
     float offset;        /* double quantization */
     uint32_t count;      /* of inputs, 1 to BERTHI_MULTIPLY_INPUTS */
-    uint32_t groups;     /* of PRODUCT_INPUTS inputs */
+    uint32_t groups;     /* CTAs that share rows: without tensor cores 8 inputs each */
     uint32_t block_log2; /* 5 to 12, with tensor cores a chunk or more */
     uint32_t slices;     /* with tensor cores: of a row's columns, a warp each: 1, 2, 4 or 8 */
     uint32_t is_aligned; /* without them: eights of columns; else one element at a time */
@@ -322,6 +323,13 @@ berthi_product_slices(uint64_t rows, uint64_t columns, uint32_t processors)
         }
     }
     return best;
+}
+
+/* Of PRODUCT_INPUTS inputs, as the kernels for so many have them: 1, 2 or 4. */
+static inline uint32_t
+berthi_product_fragments(uint32_t count)
+{
+    return count <= PRODUCT_INPUTS ? 1 : count <= 2 * PRODUCT_INPUTS ? 2 : 4;
 }
 
 /* Chunks of a slice, but for the last one: an even number. */

@@ -357,18 +357,23 @@ find_chunk(const berthi_product_task *t)
     return a->block_size >= 64 && a->columns % 64 == 0 && is_aligned(a->codes, 8) ? 64 : 0;
 }
 
+#define OF_CHUNKS(prefix)                                                             \
+    { { { KERNEL_##prefix##_64_bf16, KERNEL_##prefix##_64_f16 },                      \
+        { KERNEL_##prefix##_64_bf16_double, KERNEL_##prefix##_64_f16_double } },      \
+      { { KERNEL_##prefix##_128_bf16, KERNEL_##prefix##_128_f16 },                    \
+        { KERNEL_##prefix##_128_bf16_double, KERNEL_##prefix##_128_f16_double } } }
+
 static berthi_kernel_id
-find_product_kernel(uint32_t chunk, size_t dtype, bool is_double)
+find_product_kernel(uint32_t chunk, size_t dtype, bool is_double, uint32_t count)
 {
     static const berthi_kernel_id lanes[2][3]
         = { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) };
-    static const berthi_kernel_id tensor_cores[2][2][2]
-        = { { { KERNEL_product_64_bf16, KERNEL_product_64_f16 },
-              { KERNEL_product_64_bf16_double, KERNEL_product_64_f16_double } },
-            { { KERNEL_product_128_bf16, KERNEL_product_128_f16 },
-              { KERNEL_product_128_bf16_double, KERNEL_product_128_f16_double } } };
+    static const berthi_kernel_id tensor_cores[3][2][2][2]
+        = { OF_CHUNKS(product), OF_CHUNKS(product16), OF_CHUNKS(product32) };
 
-    return chunk == 0 ? lanes[is_double][dtype] : tensor_cores[chunk == 128][is_double][dtype];
+    if (chunk == 0)
+        return lanes[is_double][dtype];
+    return tensor_cores[berthi_product_fragments(count) / 2][chunk == 128][is_double][dtype];
 }
 
 /* The values as inputs of this dtype meet them. */
@@ -395,7 +400,8 @@ fill_product(const berthi_product_task *t, uint32_t chunk, berthi_product_kernel
         .codes = a->codes, .absmax = a->absmax, .absmax_codes = a->absmax_codes,
         .inputs = a->inputs, .bias = a->bias, .outputs = a->outputs, .rows = a->rows,
         .columns = a->columns, .offset = a->offset, .count = a->count,
-        .groups = a->count / PRODUCT_INPUTS + (a->count % PRODUCT_INPUTS != 0),
+        .groups = chunk != 0 ? a->count != 0
+                             : a->count / PRODUCT_INPUTS + (a->count % PRODUCT_INPUTS != 0),
         .slices = chunk != 0 ? berthi_product_slices(a->rows, a->columns, t->processors) : 1,
         .is_aligned = a->columns % 8 == 0 && is_aligned(a->codes, 4)
                       && is_aligned(a->inputs, 16),
@@ -424,7 +430,8 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
     status = find_block_log2(a->block_size, &k->block_log2, error);
     if (status != BERTH_OK)
         return status;
-    return set_grid(out, find_product_kernel(chunk, dtype, a->absmax_codes != NULL),
+    return set_grid(out,
+                    find_product_kernel(chunk, dtype, a->absmax_codes != NULL, a->count),
                     PRODUCT_THREADS,
                     berthi_product_ctas(a->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1,
                                         k->slices, k->groups),

@@ -19,6 +19,13 @@
 #define BERTHI_KERNELS_OF_DTYPES(X, prefix, suffix)                                   \
     X(prefix##_bf16##suffix) X(prefix##_f16##suffix) X(prefix##_f32##suffix)
 
+/* Products by tensor cores, of up to 8, 16 or 32 inputs. */
+#define BERTHI_KERNELS_OF_CHUNKS(X, prefix)                                           \
+    X(prefix##_64_bf16) X(prefix##_64_f16)                                            \
+    X(prefix##_64_bf16_double) X(prefix##_64_f16_double)                              \
+    X(prefix##_128_bf16) X(prefix##_128_f16)                                          \
+    X(prefix##_128_bf16_double) X(prefix##_128_f16_double)
+
 /* All kernels; the symbol of each is berthi_ and its name. */
 #define BERTHI_KERNELS(X)                                                             \
     BERTHI_KERNELS_OF_DTYPES(X, encode_nf4, _64)                                      \
@@ -38,10 +45,9 @@
     X(outlier_collect)                                                                \
     X(outlier_clear)                                                                  \
     BERTHI_KERNELS_OF_DTYPES(X, int8_decode, )                                        \
-    X(product_64_bf16) X(product_64_f16)                                              \
-    X(product_64_bf16_double) X(product_64_f16_double)                                \
-    X(product_128_bf16) X(product_128_f16)                                            \
-    X(product_128_bf16_double) X(product_128_f16_double)                              \
+    BERTHI_KERNELS_OF_CHUNKS(X, product)                                              \
+    BERTHI_KERNELS_OF_CHUNKS(X, product16)                                            \
+    BERTHI_KERNELS_OF_CHUNKS(X, product32)                                            \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, )                                      \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)
 
@@ -143,9 +149,9 @@ typedef struct berthi_product_task {
 /*
  * The values of codes count as rounded to the inputs' dtype. Tensor cores (from
  * capability 80 on, not for f32) need whole chunks of 64 columns, each in one
- * block, and aligned addresses; what they do not take is done without them.
- * Which kernel and how many warps share a row is the same for any number of
- * inputs, and so are an output's bits.
+ * block, and aligned addresses; what they do not take is done without them. They
+ * decode a weight once for all inputs. How it is multiplied and how many warps
+ * share a row is the same for any number of inputs, and so are an output's bits.
  */
 berth_status berthi_launch_product(const berthi_product_task *task, berthi_launch *out,
                                    berth_error *error);

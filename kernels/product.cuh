@@ -3,7 +3,8 @@
  * product.cuh - inputs times weights of 4-bit codes, with plain or double
  * quantized absmax, by tensor cores: what a model does for each token.
  *
- * A warp has 16 rows and 8 inputs. Which columns a lane's part of a fragment has
+ * A warp has 16 rows and 8, 16 or 32 inputs, fragments of 8: a weight is decoded once
+ * for all of them. Which columns a lane's part of a fragment has
  * is free as long as weights and inputs agree, so a lane takes 16 or 32 neighbours
  * of each 64 or 128 (a chunk, within one block): no shuffle of codes, no other
  * order in memory. Bytes are looked up as pairs of bf16 or fp16 in a table with a
@@ -11,10 +12,8 @@
  * lanes of a row find an absmax each and hand it around. Warps of a CTA may share
  * a row's columns; their sums are added in the order of the columns.
  *
- *   traffic   per weight 0.5 B, and 4 B a block (double quantized: 1 B); 8 inputs
- *             with each pass over the weights
- *   launch    berthi_product_ctas() CTAs of PRODUCT_THREADS lanes, those of a row's
- *             inputs one after the other
+ *   traffic   per weight 0.5 B, and 4 B a block (double quantized: 1 B)
+ *   launch    berthi_product_ctas() CTAs of PRODUCT_THREADS lanes
  *   bits      of an input the same alone and in a batch, and each time; within a
  *             bound of the exact sums: not the bits of other levels
  *   bounds    writes exactly count x rows outputs; reads nothing behind the last
@@ -32,6 +31,7 @@ typedef struct product_variant {
     int32_t dtype;       /* of inputs, bias and outputs */
     bool is_double;      /* the absmax are codes themselves */
     uint32_t chunk_log2; /* with tensor cores: 6 or 7 */
+    uint32_t fragments;  /* the same: of inputs, 1, 2 or 4 */
 } product_variant;
 
 /* ------------------------------------------- also for those without tensor cores */
@@ -41,21 +41,6 @@ product_fill_map(const berthi_product_kernel *a, product_variant v, uint32_t *ma
 {
     if (v.is_double)
         map[simt_thread()] = a->map[simt_thread()];
-}
-
-/* The first of the CTA's inputs, and how many there are from it on. */
-typedef struct product_inputs {
-    uint32_t first;
-    uint32_t count;
-} product_inputs;
-
-SIMT_INLINE product_inputs
-product_find_inputs(const berthi_product_kernel *a)
-{
-    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * PRODUCT_INPUTS;
-    const product_inputs inputs = { first, a->count - first };
-
-    return inputs;
 }
 
 SIMT_INLINE void
@@ -79,7 +64,7 @@ product_store(const berthi_product_kernel *a, product_variant v, uint32_t input,
 SIMT_INLINE uint32_t
 product_batch(product_variant v)
 {
-    return v.chunk_log2 == 7 ? 1 : PRODUCT_BATCH;
+    return v.chunk_log2 == 7 || v.fragments == PRODUCT_MOST_FRAGMENTS ? 1 : PRODUCT_BATCH;
 }
 
 /*
@@ -88,32 +73,38 @@ product_batch(product_variant v)
  */
 typedef struct product_place {
     const uint8_t *codes;  /* of the lane's columns in the first row's first chunk */
-    const uint8_t *input;  /* the lane's columns; behind the last input the last one's */
+    /* Its columns, of an input each fragment; behind the last one the last one's. */
+    const uint8_t *inputs[PRODUCT_MOST_FRAGMENTS];
     uint32_t second_codes; /* bytes from the first row to the second */
     uint32_t chunk;        /* number of the first whose absmax is the lane's to find */
     uint32_t copy;         /* bytes to the lane's copy of the table */
 } product_place;
 
 SIMT_INLINE product_place
-product_find_place(const berthi_product_kernel *a, product_variant v, uint64_t first_row,
-                   product_inputs inputs)
+product_find_place(const berthi_product_kernel *a, product_variant v, uint64_t first_row)
 {
     const uint32_t lane = simt_thread() % SIMT_WARP;
     const uint32_t column = lane % PRODUCT_QUAD << (v.chunk_log2 - 2);
-    const uint32_t wanted = lane / PRODUCT_QUAD;
-    const uint32_t input = inputs.first + (wanted < inputs.count ? wanted : inputs.count - 1);
-    const uint64_t next = first_row + wanted;
+    const uint64_t next = first_row + lane / PRODUCT_QUAD;
     const uint64_t row = next < a->rows ? next : a->rows - 1;
     const uint32_t apart = a->rows - 1 - row < 8 ? (uint32_t)(a->rows - 1 - row) : 8;
     const uint64_t absmax_row = row + (lane % PRODUCT_QUAD < product_batch(v) ? 0 : apart);
     product_place place = {
         simt_keep_address(a->codes + (row * a->columns + column) / 2),
-        simt_keep_address((const uint8_t *)a->inputs + (input * a->columns + column) * 2),
+        { NULL, NULL, NULL, NULL },
         apart * (uint32_t)(a->columns / 2),
         (uint32_t)(absmax_row * (a->columns >> v.chunk_log2)) + lane % product_batch(v),
         lane * 4,
     };
 
+    SIMT_UNROLL
+    for (uint32_t f = 0; f < v.fragments; f++) {
+        const uint32_t wanted = f * PRODUCT_INPUTS + lane / PRODUCT_QUAD;
+        const uint32_t input = wanted < a->count ? wanted : a->count - 1;
+
+        place.inputs[f] = simt_keep_address((const uint8_t *)a->inputs
+                                            + (input * a->columns + column) * 2);
+    }
     simt_look_anew(&place.second_codes);
     simt_look_anew(&place.chunk);
     simt_look_anew(&place.copy);
@@ -177,36 +168,60 @@ product_pair(const uint32_t *pairs, uint32_t copy, uint32_t word, uint32_t k)
     return simt_shared_load4((const uint8_t *)pairs + at);
 }
 
-/* One chunk: sums of rows g and g + 8, two inputs each. */
-SIMT_INLINE void
-product_add_chunk(product_variant v, uint32_t codes[2][PRODUCT_WORDS], const uint8_t *input,
-                  const uint32_t *pairs, uint32_t copy, const float *absmax, float *sums)
-{
-    float part[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+/* Sums of rows g and g + 8, two inputs each. */
+typedef struct product_sums {
+    float of[PRODUCT_MOST_FRAGMENTS][4];
+} product_sums;
 
+SIMT_INLINE void
+product_clear_sums(product_sums *sums)
+{
+    SIMT_UNROLL
+    for (uint32_t f = 0; f < PRODUCT_MOST_FRAGMENTS; f++)
+        SIMT_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            sums->of[f][i] = 0.0f;
+}
+
+/* One chunk, `at` bytes into the inputs. */
+SIMT_INLINE void
+product_add_chunk(product_variant v, uint32_t codes[2][PRODUCT_WORDS],
+                  const product_place *place, size_t at, const uint32_t *pairs,
+                  const float *absmax, product_sums *sums)
+{
+    product_sums part;
+
+    product_clear_sums(&part);
     /* A word of codes is 8 weights of a row: 16 bytes of the input, two products. */
     SIMT_UNROLL
     for (uint32_t w = 0; w < (v.chunk_log2 == 7 ? 4u : 2u); w++) {
-        const simt_four x = simt_read16(input + 16 * w);
+        simt_four x[PRODUCT_MOST_FRAGMENTS];
 
+        SIMT_UNROLL
+        for (uint32_t f = 0; f < v.fragments; f++)
+            x[f] = simt_read16(place->inputs[f] + at + 16 * w);
         SIMT_UNROLL
         for (uint32_t j = 0; j < 2; j++) {
             const uint32_t rows[4] = {
-                product_pair(pairs, copy, codes[0][w], 2 * j),
-                product_pair(pairs, copy, codes[1][w], 2 * j),
-                product_pair(pairs, copy, codes[0][w], 2 * j + 1),
-                product_pair(pairs, copy, codes[1][w], 2 * j + 1),
+                product_pair(pairs, place->copy, codes[0][w], 2 * j),
+                product_pair(pairs, place->copy, codes[1][w], 2 * j),
+                product_pair(pairs, place->copy, codes[0][w], 2 * j + 1),
+                product_pair(pairs, place->copy, codes[1][w], 2 * j + 1),
             };
 
-            if (v.dtype == BERTH_BF16)
-                simt_multiply_bf16(part, rows, x.word + 2 * j);
-            else
-                simt_multiply_f16(part, rows, x.word + 2 * j);
+            SIMT_UNROLL
+            for (uint32_t f = 0; f < v.fragments; f++)
+                if (v.dtype == BERTH_BF16)
+                    simt_multiply_bf16(part.of[f], rows, x[f].word + 2 * j);
+                else
+                    simt_multiply_f16(part.of[f], rows, x[f].word + 2 * j);
         }
     }
     SIMT_UNROLL
-    for (uint32_t i = 0; i < 4; i++)
-        sums[i] = fmaf(absmax[i / 2], part[i], sums[i]);
+    for (uint32_t f = 0; f < v.fragments; f++)
+        SIMT_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            sums->of[f][i] = fmaf(absmax[i / 2], part.of[f][i], sums->of[f][i]);
 }
 
 /*
@@ -216,9 +231,9 @@ product_add_chunk(product_variant v, uint32_t codes[2][PRODUCT_WORDS], const uin
 SIMT_INLINE void
 product_add_chunks(const berthi_product_kernel *a, product_variant v,
                    const product_place *place, uint32_t chunk, uint32_t count,
-                   const uint32_t *pairs, const uint32_t *map, float *sums)
+                   const uint32_t *pairs, const uint32_t *map, product_sums *sums)
 {
-    const uint8_t *const input = place->input + ((size_t)chunk << (v.chunk_log2 + 1));
+    const size_t at = (size_t)chunk << (v.chunk_log2 + 1);
     const uint8_t *const from = place->codes + ((size_t)chunk << (v.chunk_log2 - 1));
     const uint8_t *const second = from + place->second_codes;
     const uint32_t own
@@ -237,8 +252,8 @@ product_add_chunks(const berthi_product_kernel *a, product_variant v,
         const float its[2] = { simt_shuffle_quad(absmax, c),
                                simt_shuffle_quad(absmax, product_batch(v) + c) };
 
-        product_add_chunk(v, codes[c], input + (c << (v.chunk_log2 + 1)), pairs, place->copy,
-                          its, sums);
+        product_add_chunk(v, codes[c], place, at + (c << (v.chunk_log2 + 1)), pairs, its,
+                          sums);
     }
 }
 
@@ -246,7 +261,7 @@ product_add_chunks(const berthi_product_kernel *a, product_variant v,
 SIMT_INLINE void
 product_add_share(const berthi_product_kernel *a, product_variant v,
                   const product_place *place, uint32_t begin, uint32_t end,
-                  const uint32_t *pairs, const uint32_t *map, float *sums)
+                  const uint32_t *pairs, const uint32_t *map, product_sums *sums)
 {
     const uint32_t batch = product_batch(v);
     const uint32_t step = batch * PRODUCT_TURNS;
@@ -263,7 +278,7 @@ product_add_share(const berthi_product_kernel *a, product_variant v,
             product_add_chunks(a, v, place, chunk, 1, pairs, map, sums);
 }
 
-/* The slices of a tile, in order; lanes of its first warp get all. */
+/* The slices of a tile, in order; lanes of its first warp get all of this fragment. */
 SIMT_INLINE void
 product_join_slices(uint32_t slices, float *all, float *sums)
 {
@@ -273,14 +288,53 @@ product_join_slices(uint32_t slices, float *all, float *sums)
     for (uint32_t i = 0; i < 4; i++)
         all[i * PRODUCT_THREADS + thread] = sums[i];
     simt_barrier();
-    if (thread / SIMT_WARP % slices != 0)
-        return;
-    SIMT_NO_UNROLL
-    for (uint32_t s = 1; s < slices; s++)
-        SIMT_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            sums[i] = berthi_core_add(sums[i],
-                                      all[i * PRODUCT_THREADS + thread + s * SIMT_WARP]);
+    if (thread / SIMT_WARP % slices == 0)
+        SIMT_NO_UNROLL
+        for (uint32_t s = 1; s < slices; s++)
+            SIMT_UNROLL
+            for (uint32_t i = 0; i < 4; i++)
+                sums[i] = berthi_core_add(sums[i],
+                                          all[i * PRODUCT_THREADS + thread + s * SIMT_WARP]);
+    simt_barrier();
+}
+
+/* Of a warp: which rows it has, and which share of their columns. */
+typedef struct product_tile {
+    uint64_t first_row;
+    uint32_t slice;
+} product_tile;
+
+SIMT_INLINE product_tile
+product_find_tile(const berthi_product_kernel *a)
+{
+    const uint32_t warp = simt_warp();
+    const product_tile tile = {
+        (simt_cta() * (PRODUCT_WARPS / a->slices) + warp / a->slices) * PRODUCT_TILE_ROWS,
+        warp % a->slices,
+    };
+
+    return tile;
+}
+
+/* The tile is found once more: registers are few while chunks are added. */
+SIMT_INLINE void
+product_store_sums(const berthi_product_kernel *a, product_variant v, float *all,
+                   product_sums *sums)
+{
+    const product_tile tile = product_find_tile(a);
+    const uint32_t lane = simt_thread() % SIMT_WARP;
+
+    SIMT_UNROLL
+    for (uint32_t f = 0; f < v.fragments; f++) {
+        if (a->slices > 1)
+            product_join_slices(a->slices, all, sums->of[f]);
+        if (tile.slice == 0)
+            SIMT_UNROLL
+            for (uint32_t i = 0; i < 4; i++)
+                product_store(a, v, f * PRODUCT_INPUTS + lane % PRODUCT_QUAD * 2 + i % 2,
+                              tile.first_row + lane / PRODUCT_QUAD + i / 2 * 8,
+                              sums->of[f][i]);
+    }
 }
 
 SIMT_INLINE void
@@ -288,53 +342,51 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
 {
     SIMT_SHARED(uint32_t, pairs, 256 * SIMT_WARP);
     SIMT_SHARED(float, all, 4 * PRODUCT_THREADS);
-    const uint32_t warp = simt_warp();
-    const uint32_t lane = simt_thread() % SIMT_WARP;
-    const uint32_t slice = warp % a->slices;
-    const uint64_t first_row = (simt_cta() / a->groups * (PRODUCT_WARPS / a->slices)
-                                + warp / a->slices)
-                               * PRODUCT_TILE_ROWS;
-    const product_inputs inputs = product_find_inputs(a);
-    const product_place place = product_find_place(a, v, first_row, inputs);
+    const product_tile tile = product_find_tile(a);
+    const product_place place = product_find_place(a, v, tile.first_row);
     const uint32_t chunks = (uint32_t)(a->columns >> v.chunk_log2);
     const uint32_t share = berthi_product_share(chunks, a->slices);
-    const uint32_t begin = slice * share < chunks ? slice * share : chunks;
-    const uint32_t end = first_row >= a->rows       ? begin
-                         : chunks - begin < share ? chunks
-                                                  : begin + share;
-    float sums[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    const uint32_t begin = tile.slice * share < chunks ? tile.slice * share : chunks;
+    const uint32_t end = tile.first_row >= a->rows ? begin
+                         : chunks - begin < share  ? chunks
+                                                   : begin + share;
+    product_sums sums;
 
+    product_clear_sums(&sums);
     product_fill_pairs(a, v, pairs);
     product_fill_map(a, v, map);
     simt_barrier();
-    product_add_share(a, v, &place, begin, end, pairs, map, sums);
-    product_join_slices(a->slices, all, sums);
-    if (slice == 0)
-        SIMT_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            product_store(a, v, inputs.first + lane % PRODUCT_QUAD * 2 + i % 2,
-                          first_row + lane / PRODUCT_QUAD + i / 2 * 8, sums[i]);
+    product_add_share(a, v, &place, begin, end, pairs, map, &sums);
+    product_store_sums(a, v, all, &sums);
 }
 
 /* ------------------------------------------------------------------- kernels */
 
-#define PRODUCT_KERNEL(name, by, dtype, is_double, chunk_log2)                        \
+#define PRODUCT_KERNEL(name, by, resident, dtype, is_double, chunk_log2, fragments)   \
     SIMT_INLINE void name##_body(const berthi_product_kernel *a)                      \
     {                                                                                 \
-        const product_variant v = { dtype, is_double, chunk_log2 };                   \
+        const product_variant v = { dtype, is_double, chunk_log2, fragments };        \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
                                                                                       \
         product_by_##by(a, v, map);                                                   \
     }                                                                                 \
-    SIMT_KERNEL(name, PRODUCT_THREADS, berthi_product_kernel, name##_body(a))
+    SIMT_KERNEL_OF(name, PRODUCT_THREADS, resident, berthi_product_kernel, name##_body(a))
 
-PRODUCT_KERNEL(berthi_product_64_bf16, tensor_cores, BERTH_BF16, false, 6)
-PRODUCT_KERNEL(berthi_product_64_f16, tensor_cores, BERTH_F16, false, 6)
-PRODUCT_KERNEL(berthi_product_64_bf16_double, tensor_cores, BERTH_BF16, true, 6)
-PRODUCT_KERNEL(berthi_product_64_f16_double, tensor_cores, BERTH_F16, true, 6)
-PRODUCT_KERNEL(berthi_product_128_bf16, tensor_cores, BERTH_BF16, false, 7)
-PRODUCT_KERNEL(berthi_product_128_f16, tensor_cores, BERTH_F16, false, 7)
-PRODUCT_KERNEL(berthi_product_128_bf16_double, tensor_cores, BERTH_BF16, true, 7)
-PRODUCT_KERNEL(berthi_product_128_f16_double, tensor_cores, BERTH_F16, true, 7)
+#define PRODUCT_KERNELS(name, resident, chunk_log2, fragments)                        \
+    PRODUCT_KERNEL(name##_bf16, tensor_cores, resident, BERTH_BF16, false, chunk_log2, \
+                   fragments)                                                         \
+    PRODUCT_KERNEL(name##_f16, tensor_cores, resident, BERTH_F16, false, chunk_log2,  \
+                   fragments)                                                         \
+    PRODUCT_KERNEL(name##_bf16_double, tensor_cores, resident, BERTH_BF16, true,      \
+                   chunk_log2, fragments)                                             \
+    PRODUCT_KERNEL(name##_f16_double, tensor_cores, resident, BERTH_F16, true,        \
+                   chunk_log2, fragments)
+
+PRODUCT_KERNELS(berthi_product_64, SIMT_RESIDENT, 6, 1)
+PRODUCT_KERNELS(berthi_product_128, SIMT_RESIDENT, 7, 1)
+PRODUCT_KERNELS(berthi_product16_64, SIMT_RESIDENT_WIDE, 6, 2)
+PRODUCT_KERNELS(berthi_product16_128, SIMT_RESIDENT_WIDE, 7, 2)
+PRODUCT_KERNELS(berthi_product32_64, SIMT_RESIDENT_WIDE, 6, 4)
+PRODUCT_KERNELS(berthi_product32_128, SIMT_RESIDENT_WIDE, 7, 4)
 
 #endif

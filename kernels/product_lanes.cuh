@@ -6,7 +6,9 @@
  * A warp has one row and 8 inputs, a lane 8 neighbours of each 256 columns; of odd
  * lengths and addresses every 32nd column. Their sums are added in a tree.
  *
- *   traffic, launch, bits, bounds   those of product.cuh
+ *   traffic   8 inputs with each pass over the weights; CTAs of the same rows are one
+ *             after the other
+ *   launch, bits, bounds   those of product.cuh
  */
 #ifndef BERTH_KERNELS_PRODUCT_LANES_CUH
 #define BERTH_KERNELS_PRODUCT_LANES_CUH
@@ -15,6 +17,21 @@
 #include "kernels/kernel_arguments.h"
 #include "kernels/product.cuh"
 #include "kernels/simt.h"
+
+/* The first of the CTA's inputs, and how many there are from it on. */
+typedef struct product_inputs {
+    uint32_t first;
+    uint32_t count;
+} product_inputs;
+
+SIMT_INLINE product_inputs
+product_find_inputs(const berthi_product_kernel *a)
+{
+    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * PRODUCT_INPUTS;
+    const product_inputs inputs = { first, a->count - first };
+
+    return inputs;
+}
 
 /* ------------------------------------------------------------------- weights */
 
@@ -183,11 +200,11 @@ product_by_lanes(const berthi_product_kernel *a, product_variant v, uint32_t *ma
 
 /* ------------------------------------------------------------------- kernels */
 
-PRODUCT_KERNEL(berthi_product_lanes_bf16, lanes, BERTH_BF16, false, 0)
-PRODUCT_KERNEL(berthi_product_lanes_f16, lanes, BERTH_F16, false, 0)
-PRODUCT_KERNEL(berthi_product_lanes_f32, lanes, BERTH_F32, false, 0)
-PRODUCT_KERNEL(berthi_product_lanes_bf16_double, lanes, BERTH_BF16, true, 0)
-PRODUCT_KERNEL(berthi_product_lanes_f16_double, lanes, BERTH_F16, true, 0)
-PRODUCT_KERNEL(berthi_product_lanes_f32_double, lanes, BERTH_F32, true, 0)
+PRODUCT_KERNEL(berthi_product_lanes_bf16, lanes, SIMT_RESIDENT, BERTH_BF16, false, 0, 1)
+PRODUCT_KERNEL(berthi_product_lanes_f16, lanes, SIMT_RESIDENT, BERTH_F16, false, 0, 1)
+PRODUCT_KERNEL(berthi_product_lanes_f32, lanes, SIMT_RESIDENT, BERTH_F32, false, 0, 1)
+PRODUCT_KERNEL(berthi_product_lanes_bf16_double, lanes, SIMT_RESIDENT, BERTH_BF16, true, 0, 1)
+PRODUCT_KERNEL(berthi_product_lanes_f16_double, lanes, SIMT_RESIDENT, BERTH_F16, true, 0, 1)
+PRODUCT_KERNEL(berthi_product_lanes_f32_double, lanes, SIMT_RESIDENT, BERTH_F32, true, 0, 1)
 
 #endif

@@ -10,6 +10,8 @@
  *
  *   SIMT_KERNEL(name, threads, type, call)   a kernel of `threads` lanes a CTA
  *       whose argument is one `type`; `call` is made with `a`, a pointer to it
+ *   SIMT_KERNEL_OF(name, threads, resident, type, call)   the same with so many
+ *       lanes on a processor, which share its registers
  *   SIMT_SHARED(type, name, count)           `name` points to `count` of them in
  *       the CTA's memory; every lane declares the same ones in the same order
  *   simt_barrier()                           all lanes of the CTA
@@ -45,16 +47,20 @@ typedef struct simt_four {
 #define SIMT_INLINE static __device__ __forceinline__
 /* Lanes that a processor holds, each with 64 registers; the oldest holds no more. */
 #define SIMT_RESIDENT 1024
+/* So many each have 128. */
+#define SIMT_RESIDENT_WIDE 512
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_NO_UNROLL _Pragma("unroll 1")
-#define SIMT_KERNEL(name, threads, type, call)                                        \
-    extern "C" __global__ void __launch_bounds__(threads, SIMT_RESIDENT / (threads))     \
+#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
+    extern "C" __global__ void __launch_bounds__(threads, (resident) / (threads))     \
         name(const __grid_constant__ type argument)                                   \
     {                                                                                 \
         const type *const a = &argument;                                              \
                                                                                       \
         call;                                                                         \
     }
+#define SIMT_KERNEL(name, threads, type, call)                                        \
+    SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
     __shared__ __align__(16) type name##_memory[count];                               \
     type *const name = name##_memory
@@ -115,35 +121,26 @@ simt_shuffle_quad(float value, uint32_t from)
  * sums += rows * columns, 16 x 16 times 16 x 8, in the fragments of m16n8k16: two
  * numbers a word. Before capability 80 there is none; no launch asks for it.
  */
-SIMT_INLINE void
-simt_multiply_bf16(float *sums, const uint32_t *rows, const uint32_t *columns)
-{
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]),
-                   "r"(columns[1]));
+#define SIMT_MULTIPLY(name, type)                                                     \
+    SIMT_INLINE void name(float *sums, const uint32_t *rows, const uint32_t *columns) \
+    {                                                                                 \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "   \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])     \
+                     : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]),        \
+                       "r"(columns[0]), "r"(columns[1]));                             \
+    }
 #else
-    (void)sums, (void)rows, (void)columns;
-    __trap();
+#define SIMT_MULTIPLY(name, type)                                                     \
+    SIMT_INLINE void name(float *sums, const uint32_t *rows, const uint32_t *columns) \
+    {                                                                                 \
+        (void)sums, (void)rows, (void)columns;                                        \
+        __trap();                                                                     \
+    }
 #endif
-}
-
-SIMT_INLINE void
-simt_multiply_f16(float *sums, const uint32_t *rows, const uint32_t *columns)
-{
-#if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]),
-                   "r"(columns[1]));
-#else
-    (void)sums, (void)rows, (void)columns;
-    __trap();
-#endif
-}
+SIMT_MULTIPLY(simt_multiply_bf16, "bf16")
+SIMT_MULTIPLY(simt_multiply_f16, "f16")
 
 /* Memory that is read once: first to leave the cache. */
 SIMT_INLINE uint32_t
@@ -255,13 +252,17 @@ simt_shared_load8(const void *from)
 #define SIMT_INLINE static inline __attribute__((always_inline, unused))
 #define SIMT_UNROLL
 #define SIMT_NO_UNROLL
-#define SIMT_KERNEL(name, threads, type, call)                                        \
+#define SIMT_RESIDENT 1024
+#define SIMT_RESIDENT_WIDE 512
+#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
     static inline void name(const void *argument)                                     \
     {                                                                                 \
         const type *const a = (const type *)argument;                                 \
                                                                                       \
         call;                                                                         \
     }
+#define SIMT_KERNEL(name, threads, type, call)                                        \
+    SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
     type *const name = (type *)berthi_simt_shared(sizeof(type) * (count))
 

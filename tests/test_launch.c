@@ -165,6 +165,32 @@ test_kernels_of_products(void)
     }
 }
 
+/* A weight is decoded once for all inputs. */
+static void
+test_kernels_of_many_inputs(void)
+{
+    static const struct {
+        uint32_t count;
+        berthi_kernel_id kernel;
+    } kernels[] = { { 1, KERNEL_product_128_f16_double },
+                    { 8, KERNEL_product_128_f16_double },
+                    { 9, KERNEL_product16_128_f16_double },
+                    { 16, KERNEL_product16_128_f16_double },
+                    { 17, KERNEL_product32_128_f16_double },
+                    { 32, KERNEL_product32_128_f16_double } };
+
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        const berthi_multiply_arguments a = { .block_size = 128, .count = kernels[i].count,
+                                              .rows = 100, .columns = 4096,
+                                              .dtype = BERTH_F16 };
+        berthi_launch l;
+
+        CHECK_EQ(multiply(&a, true, 16, 16, 90, &l), BERTH_OK);
+        CHECK_EQ(l.kernel, kernels[i].kernel);
+        CHECK_EQ(l.ctas, 2); /* slices of 7 tiles, whatever the count */
+    }
+}
+
 /* Elements one by one where eights of columns, or their addresses, are odd. */
 static void
 test_products_of_odd_lengths_and_addresses(void)
@@ -193,8 +219,8 @@ test_grids_of_products(void)
     static const struct {
         uint64_t rows;
         uint32_t count, capability, ctas, groups;
-    } grids[] = { { 1, 1, 90, 1, 1 },    { 128, 8, 90, 1, 1 },  { 129, 9, 90, 4, 2 },
-                  { 256, 32, 90, 8, 4 }, { 8, 1, 70, 1, 1 },    { 9, 8, 70, 2, 1 },
+    } grids[] = { { 1, 1, 90, 1, 1 },    { 128, 8, 90, 1, 1 },  { 129, 9, 90, 2, 1 },
+                  { 256, 32, 90, 2, 1 }, { 8, 1, 70, 1, 1 },    { 9, 8, 70, 2, 1 },
                   { 17, 25, 70, 12, 4 }, { 0, 1, 90, 0, 1 },    { 5, 0, 90, 0, 0 } };
     berthi_multiply_arguments a = { .block_size = 64, .columns = 64, .dtype = BERTH_BF16 };
     berthi_launch l;
@@ -289,6 +315,7 @@ main(int argc, char **argv)
     T_RUN(test_grids_end);
     T_RUN(test_what_no_kernel_does);
     T_RUN(test_kernels_of_products);
+    T_RUN(test_kernels_of_many_inputs);
     T_RUN(test_products_of_odd_lengths_and_addresses);
     T_RUN(test_grids_of_products);
     T_RUN(test_slices_of_rows);

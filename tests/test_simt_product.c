@@ -304,6 +304,26 @@ test_every_block_size(void)
     }
 }
 
+/* Every kernel that decodes a weight once for 9 to 32 inputs; tails of fragments. */
+static void
+test_many_inputs(void)
+{
+    static const uint32_t counts[] = { 9, 15, 16, 17, 24, 25, 31, 32 };
+
+    for (unsigned i = 0; i < 8 * 4; i++)
+        check_product(&(product_case){
+            .rows = i % 3 == 0 ? 16 : 21 + i % 5,
+            .columns = i / 4 % 2 == 0 ? 256 : 1024 + 128 * (i % 3),
+            .block_size = i / 2 % 2 == 0 ? 64 : 128,
+            .count = counts[i / 4],
+            .dtype = dtypes[i % 2],
+            .is_fp4 = i / 5 % 2 == 1,
+            .is_double = i / 8 % 2 == 1,
+            .has_bias = i % 7 == 0,
+            .capability = 90,
+            .processors = i / 4 % 2 == 0 ? 1 : 132 });
+}
+
 /* As many warps as share a row, with shares that end before and within the row. */
 static void
 test_shares_of_a_row(void)
@@ -370,15 +390,16 @@ test_odd_shapes_and_addresses(void)
 static void
 test_an_input_alone_gives_the_same_bits(void)
 {
-    for (unsigned i = 0; i < 3 * 2 * 2; i++) {
+    for (unsigned i = 0; i < 3 * 2 * 4; i++) {
+        static const uint32_t counts[] = { 32, 13, 8, 17 };
         const product_case c = { .rows = 19,
                                  .columns = i % 4 == 3 ? 511 : 1024,
                                  .block_size = i % 4 == 1 ? 256 : 64,
-                                 .count = i % 2 == 0 ? 32 : 13,
+                                 .count = counts[i / 3 % 4],
                                  .dtype = dtypes[i % 3],
                                  .is_double = i % 5 == 0,
-                                 .capability = i < 6 ? 90 : 70,
-                                 .processors = 2 };
+                                 .capability = i < 18 ? 90 : 70,
+                                 .processors = i % 2 == 0 ? 2 : 132 };
         const uint64_t row_bytes = c.rows * element_bytes(c.dtype);
         problem p = draw_problem(&c);
         uint8_t *const batch = need(c.count * row_bytes);
@@ -488,6 +509,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     if (simt_has_fibers()) {
         T_RUN(test_every_block_size);
+        T_RUN(test_many_inputs);
         T_RUN(test_shares_of_a_row);
         T_RUN(test_blocks_across_rows);
         T_RUN(test_odd_shapes_and_addresses);

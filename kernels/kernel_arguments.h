@@ -265,6 +265,46 @@ berthi_int8_decode_ctas(uint64_t rows, uint64_t columns)
     return rows * (columns / INT8_DECODE_CTA + (columns % INT8_DECODE_CTA != 0));
 }
 
+#define INT8_OUTPUT_THREADS 256u
+#define INT8_OUTPUT_LANE 4u /* rows of the weight: neighbours among an input's outputs */
+#define INT8_OUTPUT_ROWS (INT8_OUTPUT_THREADS * INT8_OUTPUT_LANE) /* of a CTA */
+#ifndef INT8_OUTPUT_TURNS
+#define INT8_OUTPUT_TURNS 8u /* inputs of a CTA */
+#endif
+
+typedef struct berthi_int8_output_kernel {
+    const int32_t *sums;         /* count x rows */
+    const float *input_maximum;  /* count */
+    const float *weight_maximum; /* rows */
+    const uint16_t *bias;        /* rows, fp16; NULL: none */
+    void *outputs;               /* count x rows */
+    uint64_t count;
+    uint64_t rows;
+    uint32_t is_aligned; /* rows to 4; what is read and written of four to its size */
+    /* For the kernels with outliers; the list as in berthi_outlier_kernel. */
+    uint32_t capacity;
+    const uint32_t *outliers;
+    const uint32_t *list;
+    const uint32_t *outlier_count;
+    const int8_t *weights; /* rows x columns */
+    const void *inputs;    /* count x columns, in the outputs' dtype */
+    uint64_t columns;
+} berthi_int8_output_kernel;
+
+/* Those of the same inputs one after the other. */
+BERTHI_CORE uint64_t
+berthi_int8_output_ctas_of_input(uint64_t rows)
+{
+    return rows / INT8_OUTPUT_ROWS + (rows % INT8_OUTPUT_ROWS != 0);
+}
+
+static inline uint64_t
+berthi_int8_output_ctas(uint64_t count, uint64_t rows)
+{
+    return (count / INT8_OUTPUT_TURNS + (count % INT8_OUTPUT_TURNS != 0))
+           * berthi_int8_output_ctas_of_input(rows);
+}
+
 /* ------------------------------------------------------------------ products */
 
 #define PRODUCT_THREADS 256u

@@ -2,6 +2,7 @@
 /* kernel_cuda.cu - the bodies as kernels of a GPU. */
 #include "kernels/dequantize.cuh"
 #include "kernels/int8.cuh"
+#include "kernels/int8_output.cuh"
 #include "kernels/mean.cuh"
 #include "kernels/product.cuh"
 #include "kernels/product_lanes.cuh"

@@ -340,6 +340,46 @@ berthi_launch_decode_rows(const berthi_rows_decode_arguments *a, berthi_launch *
                     berthi_int8_decode_ctas(a->rows, a->columns), error);
 }
 
+berth_status
+berthi_launch_int8_output(const berthi_int8_output_task *t, berthi_launch *out,
+                          berth_error *error)
+{
+    static const berthi_kernel_id kernels[2][3]
+        = { OF_DTYPES(int8_output, ), OF_DTYPES(int8_output, _outliers) };
+    const berthi_outlier_room *const o = t->outliers;
+    berthi_int8_output_kernel *const k = &out->argument.int8_output;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = find_dtype(t->dtype, &dtype, error);
+    if (status == BERTH_OK)
+        status = check_matrix(t->count, t->rows, error);
+    if (status == BERTH_OK && o != NULL)
+        status = check_matrix(t->rows, t->columns, error);
+    if (status != BERTH_OK)
+        return status;
+    *k = (berthi_int8_output_kernel){
+        .sums = t->sums, .input_maximum = t->input_maximum,
+        .weight_maximum = t->weight_maximum, .bias = t->bias, .outputs = t->outputs,
+        .count = t->count, .rows = t->rows,
+        .is_aligned = t->rows % INT8_OUTPUT_LANE == 0 && is_aligned(t->sums, 16)
+                      && is_aligned(t->weight_maximum, 16) && is_aligned(t->bias, 8)
+                      && is_aligned(t->outputs, t->dtype == BERTH_F32 ? 16 : 8),
+    };
+    if (o != NULL) {
+        k->capacity = o->capacity;
+        k->outliers = o->mask;
+        k->list = o->list;
+        k->outlier_count = o->count;
+        k->weights = t->weights;
+        k->inputs = t->inputs;
+        k->columns = t->columns;
+    }
+    return set_grid(out, kernels[o != NULL][dtype], INT8_OUTPUT_THREADS,
+                    berthi_int8_output_ctas(t->count, t->rows), error);
+}
+
 /* ------------------------------------------------------------------ products */
 
 /* Columns of a chunk that tensor cores multiply at once; 0: they cannot. */

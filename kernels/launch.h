@@ -45,6 +45,8 @@
     X(outlier_collect)                                                                \
     X(outlier_clear)                                                                  \
     BERTHI_KERNELS_OF_DTYPES(X, int8_decode, )                                        \
+    BERTHI_KERNELS_OF_DTYPES(X, int8_output, )                                        \
+    BERTHI_KERNELS_OF_DTYPES(X, int8_output, _outliers)                               \
     BERTHI_KERNELS_OF_CHUNKS(X, product)                                              \
     BERTHI_KERNELS_OF_CHUNKS(X, product16)                                            \
     BERTHI_KERNELS_OF_CHUNKS(X, product32)                                            \
@@ -71,6 +73,7 @@ typedef struct berthi_launch {
         berthi_int8_kernel int8;
         berthi_outlier_kernel outlier;
         berthi_int8_decode_kernel int8_decode;
+        berthi_int8_output_kernel int8_output;
         berthi_product_kernel product;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
@@ -135,6 +138,25 @@ berth_status berthi_launch_encode_activations(const berthi_activation_arguments 
                                               const berthi_outlier_room *room,
                                               berthi_launch out[3], berth_error *error);
 berth_status berthi_launch_decode_rows(const berthi_rows_decode_arguments *arguments,
+                                       berthi_launch *out, berth_error *error);
+
+/* Sums of products of codes -> outputs: berthi_int8_output() with sums of 32 bits. */
+typedef struct berthi_int8_output_task {
+    const int32_t *sums;         /* count x rows */
+    const float *input_maximum;  /* count */
+    const float *weight_maximum; /* rows */
+    const uint16_t *bias;        /* rows, fp16; NULL: none */
+    void *outputs;               /* count x rows */
+    int32_t dtype;               /* of outputs and inputs */
+    uint64_t count;
+    uint64_t rows;
+    const berthi_outlier_room *outliers; /* as rows were encoded; NULL: there are none */
+    const int8_t *weights;       /* rows x columns; with outliers, as what follows */
+    const void *inputs;          /* count x columns before encoding */
+    uint64_t columns;
+} berthi_int8_output_task;
+
+berth_status berthi_launch_int8_output(const berthi_int8_output_task *task,
                                        berthi_launch *out, berth_error *error);
 
 /* ------------------------------------------------------------------ products */

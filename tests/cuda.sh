@@ -94,6 +94,7 @@ over_limit() # TABLE
         /^berthi_decode_4bit_(bf16|f16) / && $3 > 4.5 { print $1 ": " $3 " > 4.5" }
         /^berthi_int8_encode_(bf16|f16)_(warp|cta) / && $3 > 12 { print $1 ": " $3 " > 12" }
         /^berthi_int8_decode_(bf16|f16) / && $3 > 7 { print $1 ": " $3 " > 7" }
+        /^berthi_int8_output_(bf16|f16) / && $3 > 18 { print $1 ": " $3 " > 18" }
         /^berthi_product_(64|128)_/ && $3 > 2 { print $1 ": " $3 " > 2" }
         /^berthi_product16_/ && $3 > 2.25 { print $1 ": " $3 " > 2.25" }
         /^berthi_product32_/ && $3 > 3.25 { print $1 ": " $3 " > 3.25" }
@@ -120,7 +121,7 @@ for arch in $ARCHS; do
     judge "$arch" "$folder/findings"
     [ "$arch" = sm_90 ] || continue
     compile "$arch" other -DENCODE_TILES=4u -DDECODE_TURNS=8u -DINT8_TURNS=4u \
-        -DINT8_DECODE_TURNS=8u -DPRODUCT_TURNS=2u
+        -DINT8_DECODE_TURNS=8u -DPRODUCT_TURNS=2u -DINT8_OUTPUT_TURNS=16u
     table "$arch" >"$folder/table"
     over_limit "$folder/table" >"$folder/findings"
     judge "instructions on $arch" "$folder/findings"

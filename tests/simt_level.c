@@ -7,6 +7,7 @@
 
 #include "kernels/dequantize.cuh"
 #include "kernels/int8.cuh"
+#include "kernels/int8_output.cuh"
 #include "kernels/launch.h"
 #include "kernels/mean.cuh"
 #include "kernels/product.cuh"
@@ -195,6 +196,15 @@ simt_decode_rows(const berthi_rows_decode_arguments *d)
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_decode_rows(d, &l, NULL), BERTH_OK);
+    simt_level_launch(&l);
+}
+
+void
+simt_int8_output(const berthi_int8_output_task *t)
+{
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_int8_output(t, &l, NULL), BERTH_OK);
     simt_level_launch(&l);
 }
 

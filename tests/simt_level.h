@@ -46,6 +46,7 @@ void simt_encode_rows(const berthi_rows_arguments *arguments);
 /* With room for `capacity` outlier columns in the list. */
 void simt_encode_activations(const berthi_activation_arguments *arguments, uint32_t capacity);
 void simt_decode_rows(const berthi_rows_decode_arguments *arguments);
+void simt_int8_output(const berthi_int8_output_task *task);
 
 void simt_multiply(const berthi_product_task *task);
 

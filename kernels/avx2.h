@@ -20,6 +20,10 @@ void berthi_avx2_encode_double(const berthi_double_arguments *arguments);
 void berthi_avx2_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_avx2_decode_rows(const berthi_rows_decode_arguments *arguments);
 
+/* optimizer_avx2.c: an entry of the level's table. */
+uint64_t berthi_avx2_update(const berthi_update_arguments *arguments,
+                            const berthi_update_constants *constants);
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */
@@ -68,6 +72,20 @@ find_absmax(const void *values, int32_t dtype, uint64_t first, uint32_t count)
 
     return dtype == BERTH_BF16 ? berthi_core_from_bf16((uint16_t)bits)
                                : berthi_core_from_fp16((uint16_t)bits);
+}
+
+/* Eight elements, widened. */
+ALWAYS_INLINE __m256
+load_8(const void *values, int32_t dtype, uint64_t first)
+{
+    if (dtype == BERTH_F32)
+        return _mm256_loadu_ps((const float *)values + first);
+    const __m128i half
+        = _mm_loadu_si128((const __m128i *)((const uint16_t *)values + first));
+
+    if (dtype == BERTH_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
 /* To 16 bits, nearest even, in 32-bit lanes; values are finite or overflow. */

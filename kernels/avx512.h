@@ -25,6 +25,10 @@ void berthi_avx512_encode_map(const berthi_encode_arguments *arguments);
 void berthi_avx512_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_avx512_decode_rows(const berthi_rows_decode_arguments *arguments);
 
+/* optimizer_avx512.c: an entry of the level's table. */
+uint64_t berthi_avx512_update(const berthi_update_arguments *arguments,
+                              const berthi_update_constants *constants);
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */
@@ -66,6 +70,20 @@ find_absmax(const void *values, int32_t dtype, uint64_t first, uint32_t count)
 
     return dtype == BERTH_BF16 ? berthi_core_from_bf16((uint16_t)bits)
                                : berthi_core_from_fp16((uint16_t)bits);
+}
+
+/* 16 elements, widened. */
+ALWAYS_INLINE __m512
+load_16(const void *values, int32_t dtype, uint64_t first)
+{
+    if (dtype == BERTH_F32)
+        return _mm512_loadu_ps((const float *)values + first);
+    const __m256i half
+        = _mm256_loadu_si256((const __m256i *)((const uint16_t *)values + first));
+
+    if (dtype == BERTH_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
 /* Nearest even; NaN does not come here. */

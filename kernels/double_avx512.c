@@ -1,157 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * double_avx512.c - the second level of double quantization with AVX-512: codes
- * of the signed map by arithmetic.
- *
- * Magnitudes in the map lie in seven decades below 1, two to the power of i of
- * them, evenly apart, in decade i; and there are 0 and 1. So within a decade
- * the code is the whole part of a line. Which decade it is, is told by the
- * border above it: there is one in a binade at most.
- *
- * A line is a line from 8/9 to 2 times half the codes up to its end: the power
- * of two is added to the exponent. It is good to a few of its last bits, and
- * begins that much too high. Whatever is right above a code is compared with
- * the border as the reference does: one value in 16384.
+ * of the signed map by arithmetic (map_lines512.h).
  */
-#include "kernels/avx512.h"
-#include "kernels/map_bins.h"
+#include "kernels/map_lines512.h"
 
 #define BLOCK BERTHI_DOUBLE_BLOCK
-#define ZERO_CODE 127u  /* of the map; codes beside it grow with the magnitude */
-#define STEPS 9u        /* 0, seven decades, 1 */
-#define LEAST 0x1p-23f  /* lies within the step of 0 */
-#define MANTISSA 23
-#define FRACTION 16     /* bits of a place behind the code */
-#define NEAR_MASK 0xFFFC /* of these, none where it is too near to tell */
-#define HALF (1 << (FRACTION - 1)) /* of the first decade's one code */
-#define START ((float)((8.0 / 9.0 + 0x1p-21) * HALF)) /* 2^-21 too high */
-#define MOST ((2.0f - 0x1p-9f) * HALF) /* within the last code, up to the border above */
-
-/* --------------------------------------------------------------------- lines */
-
-/*
- * By binade, modulo 32: what is added to the bits of a magnitude, so that
- * those above the mantissa are its step. The mantissa's last carry is into
- * them: above the border, where there is one, it adds 1.
- */
-typedef struct step_tables {
-    uint32_t entry[32];
-    float slope[16]; /* by step */
-} step_tables;
-
-/* The last magnitude code of a step below that of 1. */
-static uint32_t
-last_code(uint32_t step)
-{
-    return (1u << step) - 1;
-}
-
-static void
-make_lines(step_tables *t)
-{
-    double power = 1e6;
-
-    memset(t->slope, 0, sizeof t->slope); /* of 0: 8/9 of half a code */
-    for (uint32_t s = 1; s < STEPS - 1; s++, power /= 10.0)
-        t->slope[s] = (float)(power / 0.9 * HALF);
-    t->slope[STEPS - 1] = 0.115f * HALF; /* of 1: a little above 128 codes */
-}
-
-static void
-make_tables(step_tables *t)
-{
-    uint32_t step = 0;
-
-    make_lines(t);
-    for (uint32_t binade = 0; binade < 32; binade++) {
-        const uint32_t begin = (96 + binade) << MANTISSA;
-        const uint32_t border
-            = step < STEPS - 1 ? berthi_core_bits(berthi_core_map_border(
-                                     berthi_signed_map, ZERO_CODE + last_code(step)))
-                               : UINT32_MAX;
-        const bool is_here = border - begin < 1u << MANTISSA;
-
-        t->entry[binade] = (step << MANTISSA) - begin;
-        if (is_here) {
-            t->entry[binade] += (1u << MANTISSA) - 1 - (border - begin);
-            step++;
-        }
-    }
-}
-
-typedef struct lines {
-    __m512i entry_low;
-    __m512i entry_high;
-    __m512 slope;
-} lines;
-
-static lines
-load_lines(const step_tables *t)
-{
-    return (lines){ _mm512_loadu_si512(t->entry), _mm512_loadu_si512(t->entry + 16),
-                    _mm512_loadu_ps(t->slope) };
-}
 
 /* -------------------------------------------------------------------- blocks */
-
-/* `code` may be one beside. */
-static uint8_t
-exact_code(float scaled, uint32_t code)
-{
-    uint32_t exact = code < 1 ? 0 : code - 1;
-
-    while (exact < 255 && scaled > berthi_core_map_border(berthi_signed_map, exact))
-        exact++;
-    return (uint8_t)exact;
-}
-
-#define ABREAST 4 /* vectors that go through every step together: none waits long */
-
-/* Places of magnitudes: what is behind FRACTION bits is their code. */
-ALWAYS_INLINE void
-find_places(const lines *l, const __m512 scaled[ABREAST], __m512i place[ABREAST])
-{
-    __m512i bits[ABREAST];
-    __m512i steps[ABREAST];
-    __m512 line[ABREAST];
-
-    UNROLL
-    for (int i = 0; i < ABREAST; i++) /* the larger magnitude, without its sign */
-        bits[i] = _mm512_castps_si512(
-            _mm512_range_ps(scaled[i], _mm512_set1_ps(LEAST), 0x0B));
-    UNROLL
-    for (int i = 0; i < ABREAST; i++)
-        steps[i] = _mm512_permutex2var_epi32(
-            l->entry_low, _mm512_srli_epi32(bits[i], MANTISSA), l->entry_high);
-    UNROLL
-    for (int i = 0; i < ABREAST; i++)
-        steps[i] = _mm512_add_epi32(steps[i], bits[i]);
-    UNROLL
-    for (int i = 0; i < ABREAST; i++)
-        line[i] = _mm512_permutexvar_ps(_mm512_srli_epi32(steps[i], MANTISSA), l->slope);
-    UNROLL
-    for (int i = 0; i < ABREAST; i++)
-        line[i] = _mm512_fmadd_ps(line[i], _mm512_castsi512_ps(bits[i]),
-                                  _mm512_set1_ps(START));
-    UNROLL
-    for (int i = 0; i < ABREAST; i++) {
-        const __m512i power = _mm512_and_si512(
-            steps[i], _mm512_set1_epi32((int32_t)(UINT32_MAX << MANTISSA)));
-        const __m512i half
-            = _mm512_castps_si512(_mm512_min_ps(line[i], _mm512_set1_ps(MOST)));
-
-        place[i] = _mm512_cvtps_epi32(
-            _mm512_castsi512_ps(_mm512_add_epi32(half, power)));
-    }
-}
-
-/* Four masks of sixteen, the first in the lowest bits. */
-ALWAYS_INLINE __mmask64
-join_masks(const __mmask16 *masks)
-{
-    return _mm512_kunpackd(_mm512_kunpackw(masks[3], masks[2]),
-                           _mm512_kunpackw(masks[1], masks[0]));
-}
 
 ALWAYS_INLINE __m512
 load_scaled(const float *absmax, __m512 offset, __m512 factor)
@@ -159,37 +15,31 @@ load_scaled(const float *absmax, __m512 offset, __m512 factor)
     return _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(absmax), offset), factor);
 }
 
-/* Which are right above a code. */
-ALWAYS_INLINE __mmask16
-find_unsure(__m512i place)
-{
-    return _mm512_testn_epi32_mask(place, _mm512_set1_epi32(NEAR_MASK));
-}
-
 /* A turn's codes; returns lanes, added to `unsure`, that have one too near to tell. */
 ALWAYS_INLINE __mmask16
-encode_values(const lines *l, const float *absmax, __m512 offset, __m512 factor,
+encode_values(const map_lines *l, const float *absmax, __m512 offset, __m512 factor,
               __mmask16 unsure, uint8_t *codes)
 {
     /* Packing takes turns with the quarters of its two operands. */
     const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4,
                                            0);
-    const __m512i zero_code = _mm512_set1_epi8(ZERO_CODE);
+    const __m512i zero_code = _mm512_set1_epi8(MAP_ZERO_CODE);
     __mmask16 is_negative[ABREAST];
     __m512 scaled[ABREAST];
     __m512i place[ABREAST];
     __m512i bytes;
 
     UNROLL
-    for (int i = 0; i < ABREAST; i++) {
+    for (uint32_t i = 0; i < ABREAST; i++) {
         scaled[i] = load_scaled(absmax + 16 * i, offset, factor);
         is_negative[i] = _mm512_movepi32_mask(_mm512_castps_si512(scaled[i]));
     }
-    find_places(l, scaled, place);
+    find_places(l, true, scaled, place);
     UNROLL
-    for (int i = 0; i < ABREAST; i++) {
-        unsure = _mm512_kor(unsure, find_unsure(place[i]));
-        place[i] = _mm512_srli_epi32(place[i], FRACTION); /* codes away from that of 0 */
+    for (uint32_t i = 0; i < ABREAST; i++) {
+        unsure = _mm512_kor(unsure, find_unsure(place[i], true));
+        /* Codes away from that of 0. */
+        place[i] = _mm512_srli_epi32(place[i], map_fraction(true));
     }
     bytes = _mm512_permutexvar_epi32(
         order, _mm512_packus_epi16(_mm512_packus_epi32(place[0], place[1]),
@@ -203,7 +53,7 @@ encode_values(const lines *l, const float *absmax, __m512 offset, __m512 factor,
 
 /* A block's values that came too near to a code's border; out of the way of the loop. */
 static __attribute__((noinline)) void
-correct_codes(const berthi_double_arguments *a, const lines *l, uint64_t first,
+correct_codes(const berthi_double_arguments *a, const map_lines *l, uint64_t first,
               float reciprocal)
 {
     const __m512 offset = _mm512_set1_ps(a->offset);
@@ -216,13 +66,14 @@ correct_codes(const berthi_double_arguments *a, const lines *l, uint64_t first,
 
         for (uint32_t k = 0; k < ABREAST; k++)
             scaled[k] = load_scaled(a->absmax + first + i + 16 * k, offset, factor);
-        find_places(l, scaled, place);
+        find_places(l, true, scaled, place);
         for (uint32_t k = 0; k < ABREAST; k++)
-            for (uint32_t near = _cvtmask16_u32(find_unsure(place[k])); near != 0;
+            for (uint32_t near = _cvtmask16_u32(find_unsure(place[k], true)); near != 0;
                  near &= near - 1) {
                 const uint32_t lane = (uint32_t)__builtin_ctz(near);
 
-                codes[16 * k + lane] = exact_code(scaled[k][lane], codes[16 * k + lane]);
+                codes[16 * k + lane] = exact_code(berthi_signed_map, scaled[k][lane],
+                                                  codes[16 * k + lane]);
             }
     }
 }
@@ -293,7 +144,7 @@ largest_difference(const float *absmax, float offset)
 }
 
 ALWAYS_INLINE void
-encode_block(const berthi_double_arguments *a, const lines *l, uint64_t first,
+encode_block(const berthi_double_arguments *a, const map_lines *l, uint64_t first,
              float reciprocal)
 {
     const __m512 offset = _mm512_set1_ps(a->offset);
@@ -321,7 +172,7 @@ encode_plainly_from(const berthi_double_arguments *a, uint64_t first, uint64_t c
 
 /* The blocks from `first`, TURN at most. */
 ALWAYS_INLINE void
-encode_turn(const berthi_double_arguments *a, const lines *l, uint64_t first,
+encode_turn(const berthi_double_arguments *a, const map_lines *l, uint64_t first,
             uint32_t blocks)
 {
     float reciprocal[TURN];
@@ -344,11 +195,8 @@ void
 berthi_avx512_encode_double(const berthi_double_arguments *a)
 {
     const uint64_t blocks = a->count / BLOCK;
-    step_tables t;
-    lines l;
+    const map_lines l = make_map_lines(berthi_signed_map, true);
 
-    make_tables(&t);
-    l = load_lines(&t);
     for (uint64_t b = 0; b < blocks; b += TURN)
         encode_turn(a, &l, b * BLOCK, blocks - b < TURN ? (uint32_t)(blocks - b) : TURN);
     if (a->count % BLOCK != 0)

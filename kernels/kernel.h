@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu.h"
+#include "kernels/optimizer.h"
 #include "loader/berth.h"
 
 /* Values -> codes with one absmax per block; blocks run over the flat tensor. */
@@ -195,6 +196,8 @@ typedef struct berthi_operations {
     void (*multiply_nf4)(const berthi_product_arguments *arguments);
     void (*multiply_fp4)(const berthi_product_arguments *arguments);
     void (*dot_int8)(const berthi_dot_arguments *arguments);
+    uint64_t (*update)(const berthi_update_arguments *arguments,
+                       const berthi_update_constants *constants); /* optimizer.h */
 } berthi_operations;
 
 /* The reference loops: every entry present, no instruction set assumed. */

@@ -27,20 +27,6 @@ berthi_avx2_encode_double(const berthi_double_arguments *a)
 
 /* --------------------------------------------------------------- LLM.int8() */
 
-/* Eight elements, widened. */
-ALWAYS_INLINE __m256
-load_8(const void *values, int32_t dtype, uint64_t first)
-{
-    if (dtype == BERTH_F32)
-        return _mm256_loadu_ps((const float *)values + first);
-    const __m128i half
-        = _mm_loadu_si128((const __m128i *)((const uint16_t *)values + first));
-
-    if (dtype == BERTH_F16)
-        return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
 /* The codes of eight, as bytes in 32-bit lanes; 0x80000000, for NaN, becomes 0. */
 ALWAYS_INLINE __m256i
 row_codes(const void *values, int32_t dtype, uint64_t first, __m256 factor)

@@ -21,20 +21,6 @@ berthi_avx512_encode_map(const berthi_encode_arguments *a)
 
 /* --------------------------------------------------------------- LLM.int8() */
 
-/* 16 elements, widened. */
-ALWAYS_INLINE __m512
-load_16(const void *values, int32_t dtype, uint64_t first)
-{
-    if (dtype == BERTH_F32)
-        return _mm512_loadu_ps((const float *)values + first);
-    const __m256i half
-        = _mm256_loadu_si256((const __m256i *)((const uint16_t *)values + first));
-
-    if (dtype == BERTH_F16)
-        return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
 /* NaN and overflow become 0x80000000, whose last byte is the code 0 they need. */
 ALWAYS_INLINE void
 encode_row_values(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,

@@ -442,4 +442,5 @@ const berthi_operations berthi_avx2_operations = {
     .multiply_nf4 = berthi_avx2_multiply_nf4,
     .multiply_fp4 = berthi_avx2_multiply_fp4,
     .dot_int8 = berthi_avx2_dot_int8,
+    .update = berthi_avx2_update,
 };

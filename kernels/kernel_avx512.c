@@ -391,4 +391,5 @@ const berthi_operations berthi_avx512_operations = {
     .multiply_nf4 = berthi_avx512_multiply_nf4,
     .multiply_fp4 = berthi_avx512_multiply_fp4,
     .dot_int8 = berthi_avx512_dot_int8,
+    .update = berthi_avx512_update,
 };

@@ -348,4 +348,5 @@ const berthi_operations berthi_neon_operations = {
     .multiply_nf4 = berthi_neon_multiply_nf4,
     .multiply_fp4 = berthi_neon_multiply_fp4,
     .dot_int8 = berthi_neon_dot_int8,
+    .update = berthi_neon_update,
 };

@@ -285,4 +285,5 @@ const berthi_operations berthi_scalar_operations = {
     .multiply_nf4 = multiply_nf4,
     .multiply_fp4 = multiply_fp4,
     .dot_int8 = dot_int8,
+    .update = berthi_update_plainly,
 };

@@ -46,6 +46,7 @@ take_entries(berthi_operations *all, const berthi_operations *own)
     TAKE(multiply_nf4);
     TAKE(multiply_fp4);
     TAKE(dot_int8);
+    TAKE(update);
 #undef TAKE
 }
 

@@ -20,6 +20,10 @@ void berthi_neon_multiply_nf4(const berthi_product_arguments *arguments);
 void berthi_neon_multiply_fp4(const berthi_product_arguments *arguments);
 void berthi_neon_dot_int8(const berthi_dot_arguments *arguments);
 
+/* optimizer_neon.c: an entry of the level's table. */
+uint64_t berthi_neon_update(const berthi_update_arguments *arguments,
+                            const berthi_update_constants *constants);
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */

@@ -610,6 +610,7 @@ check_entries(berthi_cpu_level which, const berthi_operations *own,
     CHECK_ENTRY(multiply_nf4);
     CHECK_ENTRY(multiply_fp4);
     CHECK_ENTRY(dot_int8);
+    CHECK_ENTRY(update);
 #undef CHECK_ENTRY
 }
 
@@ -647,6 +648,7 @@ test_level_tables_are_complete(void)
         CHECK(all.encode_rows != NULL && all.decode_rows != NULL && all.dot_int8 != NULL);
         CHECK(all.multiply_nf4 != NULL && all.multiply_fp4 != NULL);
         CHECK(all.decode_e2m1 != NULL && all.decode_mxfp4 != NULL);
+        CHECK(all.update != NULL);
     }
     CHECK_STR(berthi_level_operations(BERTHI_CPU_SCALAR).level, "scalar");
     CHECK(berthi_level_operations(BERTHI_CPU_SCALAR).encode_nf4

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optimizer.c - kinds of optimizers, and what an update's elements have in common. */
+#include "kernels/optimizer.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* -------------------------------------------------------------------- kinds */
+
+typedef struct kind_facts {
+    const char *name;
+    uint32_t states;
+    berthi_update_settings defaults;
+} kind_facts;
+
+static const kind_facts kinds[BERTHI_UPDATE_KIND_COUNT] = {
+#define KIND(identifier, name, states, is_coupled, rate, beta1, beta2, epsilon, decay)     \
+    { name,                                                                                \
+      states,                                                                              \
+      { BERTHI_UPDATE_##identifier, is_coupled, rate, beta1, beta2, epsilon, decay, 1.0f } },
+    BERTHI_UPDATE_KINDS(KIND)
+#undef KIND
+};
+
+berthi_update_settings
+berthi_update_defaults(berthi_update_kind kind)
+{
+    return kinds[kind].defaults;
+}
+
+const char *
+berthi_update_name(berthi_update_kind kind)
+{
+    return (unsigned)kind < BERTHI_UPDATE_KIND_COUNT ? kinds[kind].name : "unknown";
+}
+
+uint32_t
+berthi_update_states(berthi_update_kind kind)
+{
+    return kinds[kind].states;
+}
+
+/* ---------------------------------------------------------------- constants */
+
+/* By squaring: of no library, so the same everywhere; good to some 50 bits. */
+static double
+power(double base, uint64_t exponent)
+{
+    double result = 1.0;
+
+    for (; exponent != 0; exponent >>= 1) {
+        if (exponent % 2 == 1)
+            result *= base;
+        base *= base;
+    }
+    return result;
+}
+
+berthi_update_constants
+berthi_update_constants_of(const berthi_update_settings *s, uint64_t step)
+{
+    const bool has_decay = s->decay > 0.0f;
+    berthi_update_constants c = {
+        .kind = s->kind,
+        .is_first = step == 1,
+        .is_coupled = has_decay && s->is_coupled,
+        .is_shrunk = has_decay && !s->is_coupled,
+        .scale = s->scale,
+        .rate = s->rate,
+        .decay = s->decay,
+        .shrink = fmaf(-s->rate, s->decay, 1.0f),
+        .beta1 = s->beta1,
+        .beta2 = s->beta2,
+        .rest1 = 1.0f - s->beta1,
+        .rest2 = 1.0f - s->beta2,
+        .epsilon = s->epsilon,
+    };
+
+    if (s->kind == BERTHI_UPDATE_ADAM || s->kind == BERTHI_UPDATE_ADAMW) {
+        c.correction = (float)sqrt(1.0 - power((double)s->beta2, step));
+        c.eta = -(c.correction * s->rate) / (float)(1.0 - power((double)s->beta1, step));
+    }
+    return c;
+}
+
+/* ------------------------------------------------------------------- shares */
+
+static uint64_t
+element_bytes(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? 4 : 2;
+}
+
+berthi_update_arguments
+berthi_update_share(const berthi_update_arguments *a, uint64_t first, uint64_t count)
+{
+    berthi_update_arguments share = *a;
+
+    share.count = count;
+    share.parameter = (uint8_t *)a->parameter + first * element_bytes(a->dtype);
+    share.gradient
+        = (const uint8_t *)a->gradient + first * element_bytes(a->gradient_dtype);
+    if (a->master != NULL)
+        share.master = a->master + first;
+    for (int k = 0; k < 2; k++) {
+        if (a->state[k].values != NULL)
+            share.state[k].values = a->state[k].values + first;
+        if (a->state[k].codes == NULL)
+            continue;
+        share.state[k].codes = a->state[k].codes + first;
+        share.state[k].absmax = a->state[k].absmax + first / BERTHI_UPDATE_BLOCK;
+    }
+    return share;
+}

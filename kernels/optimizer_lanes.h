@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * optimizer_lanes.h - core_optimizer.h for several elements at once: whole blocks by
+ * vectors, the end of a tensor and blocks of extreme numbers by the reference.
+ *
+ * Included by one file per level, after it has said what its vectors are:
+ *
+ *   LANES          elements of one           lanes       the type, with + - * /
+ *   lanes_mask     which elements            level_tables  whatever the level looks up
+ *   lanes_all(x)                             lanes_fma(a, b, c), lanes_root(a)
+ *   lanes_load(p), lanes_save(p, a)          f32, as they are
+ *   lanes_widen(p, dtype, i)                 lanes_round(a, dtype): and back
+ *   lanes_put(p, dtype, i, a, keep)          rounded; one NaN; only the kept elements
+ *   lanes_sign(a, size)                      size by the sign of a, 0 for 0 and NaN
+ *   lanes_finite(a), lanes_keep(keep, a)     0 elsewhere
+ *   lanes_every, lanes_dropped(keep)         a mask of all; how many it leaves out
+ *   lanes_largest(bits, a), lanes_top(bits)  magnitudes as integers, of type lanes_bits
+ *   lanes_decode(tables, is_signed, codes)   values of the map
+ *   encode_codes(tables, is_signed, values, reciprocal, codes)   a block, ordinary
+ */
+#ifndef BERTH_KERNELS_OPTIMIZER_LANES_H
+#define BERTH_KERNELS_OPTIMIZER_LANES_H
+
+#ifdef LANES /* a file that has none sees nothing */
+
+#include "kernels/core_optimizer.h"
+
+#define UPDATE_BLOCK BERTHI_UPDATE_BLOCK
+#define LEAST_NORMAL_BITS 0x00800000u
+#define MOST_INVERTIBLE_BITS 0x7E800000u /* 2^126: above it a reciprocal is flushed */
+
+/* ---------------------------------------------------------------- arithmetic */
+
+typedef struct lane_element {
+    lanes parameter;
+    lanes state1;
+    lanes state2;
+} lane_element;
+
+ALWAYS_INLINE void
+step_adam(const berthi_update_constants *c, lanes gradient, lane_element *e)
+{
+    const lanes square = gradient * (lanes_all(c->rest2) * gradient);
+
+    e->state2 = lanes_fma(e->state2, lanes_all(c->beta2), square);
+    e->state1
+        = lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
+    e->parameter = lanes_fma(
+        lanes_all(c->eta),
+        e->state1 / lanes_fma(lanes_all(c->correction), lanes_all(c->epsilon),
+                              lanes_root(e->state2)),
+        e->parameter);
+}
+
+ALWAYS_INLINE void
+step_lion(const berthi_update_constants *c, int32_t dtype, lanes gradient,
+          lane_element *e)
+{
+    const lanes mean
+        = lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
+
+    e->state1
+        = lanes_fma(lanes_all(c->rest2), gradient, e->state1 * lanes_all(c->beta2));
+    e->parameter = e->parameter - lanes_sign(mean, berthi_core_rounded(c->rate, dtype));
+}
+
+ALWAYS_INLINE void
+step_momentum(const berthi_update_constants *c, lanes gradient, lane_element *e)
+{
+    e->state1
+        = c->is_first ? gradient : lanes_fma(e->state1, lanes_all(c->beta1), gradient);
+    e->parameter = lanes_fma(lanes_all(-c->rate), e->state1, e->parameter);
+}
+
+ALWAYS_INLINE void
+step_by_root(const berthi_update_constants *c, bool is_sum, lanes plain, lanes gradient,
+             lane_element *e)
+{
+    e->state1 = is_sum ? lanes_fma(gradient, gradient, e->state1)
+                       : lanes_fma(lanes_all(c->rest1), gradient * gradient,
+                                   e->state1 * lanes_all(c->beta1));
+    e->parameter
+        = lanes_fma(lanes_all(-c->rate),
+                    plain / (lanes_root(e->state1) + lanes_all(c->epsilon)), e->parameter);
+}
+
+ALWAYS_INLINE lanes
+shrink(const berthi_update_constants *c, int32_t dtype, lanes parameter)
+{
+    return lanes_round(parameter * lanes_all(c->shrink), dtype);
+}
+
+/* `kind` is a constant. */
+ALWAYS_INLINE void
+step_lanes(const berthi_update_constants *c, int32_t kind, int32_t dtype, lanes given,
+           lane_element *e)
+{
+    const lanes plain = given * lanes_all(c->scale);
+    const lanes gradient
+        = c->is_coupled ? lanes_fma(e->parameter, lanes_all(c->decay), plain) : plain;
+    const bool is_lion = kind == BERTHI_UPDATE_LION;
+
+    if (is_lion && c->is_shrunk)
+        e->parameter = shrink(c, dtype, e->parameter);
+    if (kind == BERTHI_UPDATE_ADAM)
+        step_adam(c, gradient, e);
+    else if (is_lion)
+        step_lion(c, dtype, gradient, e);
+    else if (kind == BERTHI_UPDATE_MOMENTUM)
+        step_momentum(c, gradient, e);
+    else
+        step_by_root(c, kind == BERTHI_UPDATE_ADAGRAD, plain, gradient, e);
+    if (!is_lion && c->is_shrunk) /* else it is rounded where it is stored */
+        e->parameter = lanes_round(e->parameter, dtype) * lanes_all(c->shrink);
+}
+
+/* ------------------------------------------------------------------- states */
+
+/* A block's new states on their way to codes. */
+typedef struct block_state {
+    float values[UPDATE_BLOCK];
+    lanes_bits largest;
+} block_state;
+
+ALWAYS_INLINE lanes
+load_state(const berthi_update_state *s, const level_tables *t, bool is_signed, uint64_t i)
+{
+    if (s->values != NULL)
+        return lanes_load(s->values + i);
+    return lanes_decode(t, is_signed, s->codes + i)
+           * lanes_all(s->absmax[i / UPDATE_BLOCK]);
+}
+
+ALWAYS_INLINE void
+save_state(const berthi_update_state *s, uint64_t i, lanes value, block_state *b)
+{
+    if (s->values != NULL) {
+        lanes_put(s->values, BERTH_F32, i, value, lanes_every);
+        return;
+    }
+    lanes_save(b->values + i % UPDATE_BLOCK, value);
+    b->largest = lanes_largest(b->largest, value);
+}
+
+ALWAYS_INLINE void
+encode_zeros(const float *values, bool is_signed, uint8_t *codes)
+{
+    for (uint32_t i = 0; i < UPDATE_BLOCK; i++)
+        codes[i] = is_signed && berthi_core_bits(values[i]) >> 31 == 0 ? 255 : 0;
+}
+
+ALWAYS_INLINE void
+encode_state(const berthi_update_state *s, const level_tables *t, bool is_signed,
+             uint64_t first, const block_state *b)
+{
+    uint8_t *const codes = s->codes + first;
+    float *const absmax = s->absmax + first / UPDATE_BLOCK;
+    const uint32_t largest = lanes_top(b->largest);
+
+    if (largest > MOST_INVERTIBLE_BITS) {
+        berthi_update_encode(b->values, is_signed, UPDATE_BLOCK, codes, absmax);
+    } else if (largest < LEAST_NORMAL_BITS) {
+        *absmax = 0.0f;
+        encode_zeros(b->values, is_signed, codes);
+    } else {
+        *absmax = berthi_core_float(largest);
+        encode_codes(t, is_signed, b->values, 1.0f / *absmax, codes);
+    }
+}
+
+/* ------------------------------------------------------------------- blocks */
+
+/* The elements from `i` on; returns how many are not updated. */
+ALWAYS_INLINE uint32_t
+update_lanes(const berthi_update_arguments *a, const berthi_update_constants *c,
+             const level_tables *t, int32_t kind, uint64_t i, block_state *b)
+{
+    const int32_t dtype = a->master != NULL ? BERTH_F32 : a->dtype;
+    const lanes given = lanes_widen(a->gradient, a->gradient_dtype, i);
+    const lanes_mask finite = lanes_finite(given);
+    lane_element e;
+
+    e.parameter = a->master != NULL ? lanes_load(a->master + i)
+                                    : lanes_widen(a->parameter, dtype, i);
+    e.state1 = load_state(&a->state[0], t, true, i);
+    if (kind == BERTHI_UPDATE_ADAM)
+        e.state2 = load_state(&a->state[1], t, false, i);
+    step_lanes(c, kind, dtype, given, &e);
+    save_state(&a->state[0], i, lanes_keep(finite, e.state1), &b[0]);
+    if (kind == BERTHI_UPDATE_ADAM)
+        save_state(&a->state[1], i, lanes_keep(finite, e.state2), &b[1]);
+    if (a->master != NULL)
+        lanes_put(a->master, BERTH_F32, i, e.parameter, finite);
+    lanes_put(a->parameter, a->dtype, i, e.parameter, finite);
+    return lanes_dropped(finite);
+}
+
+/* `kind` is a constant; Adam's stands for AdamW's. */
+ALWAYS_INLINE uint64_t
+update_blocks(const berthi_update_arguments *arguments,
+              const berthi_update_constants *constants, const level_tables *t,
+              int32_t kind)
+{
+    /* Ours alone: what is stored cannot have changed them. */
+    const berthi_update_arguments own = *arguments;
+    const berthi_update_constants c = *constants;
+    const uint64_t whole = own.count - own.count % UPDATE_BLOCK;
+    uint64_t dropped = 0;
+    block_state b[2];
+
+    for (uint64_t first = 0; first < whole; first += UPDATE_BLOCK) {
+        memset(&b[0].largest, 0, sizeof b[0].largest);
+        memset(&b[1].largest, 0, sizeof b[1].largest);
+        for (uint32_t k = 0; k < UPDATE_BLOCK; k += LANES)
+            dropped += update_lanes(&own, &c, t, kind, first + k, b);
+        if (own.state[0].values == NULL)
+            encode_state(&own.state[0], t, true, first, &b[0]);
+        if (kind == BERTHI_UPDATE_ADAM && own.state[1].values == NULL)
+            encode_state(&own.state[1], t, false, first, &b[1]);
+    }
+    if (whole < own.count) {
+        const berthi_update_arguments rest
+            = berthi_update_share(&own, whole, own.count - whole);
+
+        dropped += berthi_update_plainly(&rest, &c);
+    }
+    return dropped;
+}
+
+/* One copy of the loop per kind. */
+ALWAYS_INLINE uint64_t
+update_by(const berthi_update_arguments *a, const berthi_update_constants *c,
+          const level_tables *t)
+{
+    if (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
+        return update_blocks(a, c, t, BERTHI_UPDATE_ADAM);
+    if (c->kind == BERTHI_UPDATE_LION)
+        return update_blocks(a, c, t, BERTHI_UPDATE_LION);
+    if (c->kind == BERTHI_UPDATE_MOMENTUM)
+        return update_blocks(a, c, t, BERTHI_UPDATE_MOMENTUM);
+    if (c->kind == BERTHI_UPDATE_RMSPROP)
+        return update_blocks(a, c, t, BERTHI_UPDATE_RMSPROP);
+    return update_blocks(a, c, t, BERTHI_UPDATE_ADAGRAD);
+}
+
+#endif
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optimizer_scalar.c - updates by plain loops: the oracle of every other level. */
+#include "kernels/core_optimizer.h"
+#include "kernels/kernel.h"
+
+#define BLOCK BERTHI_UPDATE_BLOCK
+
+/* What lanes behind the end of a tensor hold: they take part in a block's maximum. */
+#define PADDING_CODE_SIGNED 128u
+#define PADDING_CODE_UNSIGNED 0u
+
+static const uint32_t *
+map_of(bool is_signed)
+{
+    return is_signed ? berthi_signed_map : berthi_unsigned_map;
+}
+
+/* The values of `count` elements from `first` on, and of the lanes behind them. */
+static void
+decode(const berthi_update_state *s, bool is_signed, uint64_t first, uint32_t count,
+       float *values)
+{
+    const uint32_t padding = is_signed ? PADDING_CODE_SIGNED : PADDING_CODE_UNSIGNED;
+
+    if (s->values != NULL) {
+        memset(values, 0, BLOCK * sizeof *values);
+        memcpy(values, s->values + first, count * sizeof *values);
+        return;
+    }
+    for (uint32_t i = 0; i < BLOCK; i++)
+        values[i] = berthi_core_state_value(map_of(is_signed),
+                                            i < count ? s->codes[first + i] : padding,
+                                            s->absmax[first / BLOCK]);
+}
+
+void
+berthi_update_encode(const float *values, bool is_signed, uint32_t count, uint8_t *codes,
+                     float *absmax)
+{
+    float maximum = 0.0f;
+    float reciprocal;
+
+    for (uint32_t i = 0; i < BLOCK; i++)
+        maximum = berthi_core_absmax_step(maximum, values[i]);
+    reciprocal = berthi_core_reciprocal(maximum);
+    for (uint32_t i = 0; i < count; i++)
+        codes[i] = (uint8_t)berthi_core_state_code(map_of(is_signed), is_signed,
+                                                   berthi_core_one_nan(values[i]), maximum,
+                                                   reciprocal);
+    *absmax = maximum;
+}
+
+static void
+encode(const berthi_update_state *s, bool is_signed, uint64_t first, uint32_t count,
+       const float *values)
+{
+    if (s->values == NULL) {
+        berthi_update_encode(values, is_signed, count, s->codes + first,
+                             s->absmax + first / BLOCK);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        s->values[first + i] = berthi_core_one_nan(values[i]);
+}
+
+/* Element i of the tensor, or a lane behind its end; returns whether it was updated. */
+static bool
+step(const berthi_update_arguments *a, const berthi_update_constants *c, uint64_t i,
+     float *state1, float *state2)
+{
+    const bool is_there = i < a->count;
+    const int32_t dtype = a->master != NULL ? BERTH_F32 : a->dtype;
+    const float given = is_there ? berthi_core_load(a->gradient, a->gradient_dtype, i) : 0.0f;
+    berthi_core_element e = { 0.0f, *state1, *state2 };
+
+    if (!berthi_core_is_finite(given)) {
+        *state1 = *state2 = 0.0f;
+        return false;
+    }
+    if (is_there)
+        e.parameter = a->master != NULL ? a->master[i]
+                                        : berthi_core_load(a->parameter, dtype, i);
+    berthi_core_step(c, dtype, given, &e);
+    *state1 = e.state1;
+    *state2 = e.state2;
+    if (is_there) {
+        e.parameter = berthi_core_one_nan(e.parameter);
+        if (a->master != NULL)
+            a->master[i] = e.parameter;
+        berthi_core_store(a->parameter, a->dtype, i, e.parameter);
+    }
+    return true;
+}
+
+uint64_t
+berthi_update_plainly(const berthi_update_arguments *a, const berthi_update_constants *c)
+{
+    const bool has_two = berthi_update_states((berthi_update_kind)c->kind) == 2;
+    uint64_t skipped = 0;
+
+    for (uint64_t first = 0; first < a->count; first += BLOCK) {
+        const uint64_t left = a->count - first;
+        const uint32_t count = (uint32_t)(left < BLOCK ? left : BLOCK);
+        float state1[BLOCK];
+        float state2[BLOCK] = { 0.0f };
+
+        decode(&a->state[0], true, first, count, state1);
+        if (has_two)
+            decode(&a->state[1], false, first, count, state2);
+        for (uint32_t i = 0; i < BLOCK; i++)
+            skipped += step(a, c, first + i, &state1[i], &state2[i]) ? 0 : 1;
+        encode(&a->state[0], true, first, count, state1);
+        if (has_two)
+            encode(&a->state[1], false, first, count, state2);
+    }
+    return skipped;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Updates of every instruction-set level against the plain loops, byte for byte: all
+ * kinds, dtypes, sizes of states, decays, odd lengths, extreme numbers, shares.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/kernel.h"
+#include "tests/t.h"
+
+#define BLOCK BERTHI_UPDATE_BLOCK
+#define MOST (3 * 4096u)
+#define GUARD 64u
+
+typedef uint64_t update_function(const berthi_update_arguments *arguments,
+                                 const berthi_update_constants *constants);
+
+static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
+
+static uint64_t
+next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* --------------------------------------------------------------------- cases */
+
+/* All that an update reads and writes, in one block of bytes, guards between. */
+typedef struct memory {
+    uint8_t parameter[MOST * 4 + GUARD];
+    uint8_t gradient[MOST * 4 + GUARD];
+    float master[MOST + GUARD];
+    float values[2][MOST + GUARD];
+    uint8_t codes[2][MOST + GUARD];
+    float absmax[2][MOST / BLOCK + GUARD];
+} memory;
+
+typedef struct shape {
+    uint64_t count;
+    int32_t dtype;
+    int32_t gradient_dtype;
+    bool has_master;
+    bool is_8bit;
+} shape;
+
+/* What numbers there are: see make_number(). */
+enum { ORDINARY, ANY_BITS, SMALL, ZEROS, LARGE, MIXED, MODES };
+
+static berthi_update_arguments
+arguments_of(memory *m, const shape *s)
+{
+    berthi_update_arguments a = {
+        .count = s->count,
+        .parameter = m->parameter,
+        .dtype = s->dtype,
+        .gradient = m->gradient,
+        .gradient_dtype = s->gradient_dtype,
+        .master = s->has_master ? m->master : NULL,
+    };
+
+    for (int k = 0; k < 2; k++)
+        a.state[k] = s->is_8bit
+                         ? (berthi_update_state){ NULL, m->codes[k], m->absmax[k] }
+                         : (berthi_update_state){ m->values[k], NULL, NULL };
+    return a;
+}
+
+static float
+make_number(uint64_t *state, int mode)
+{
+    const uint64_t random = next_random(state);
+    const float plain = (float)(int32_t)random * 0x1p-31f;
+
+    switch (mode == MIXED ? (int)(random >> 40) % MIXED : mode) {
+    case ANY_BITS:
+        return berthi_core_float((uint32_t)(random >> 8));
+    case SMALL:
+        return plain * 0x1p-120f;
+    case ZEROS:
+        return random >> 63 != 0 ? -0.0f : 0.0f;
+    case LARGE:
+        return plain * 0x1p100f;
+    default:
+        return plain * 0.1f;
+    }
+}
+
+static void
+fill(memory *m, const shape *s, int mode, uint64_t *state)
+{
+    memset(m, 0xA5, sizeof *m);
+    for (uint64_t i = 0; i < s->count; i++) {
+        berthi_core_store(m->parameter, s->dtype, i,
+                          make_number(state, mode == ANY_BITS ? mode : ORDINARY));
+        berthi_core_store(m->gradient, s->gradient_dtype, i,
+                          make_number(state, mode == ZEROS && i % 4096 >= 512 ? MIXED : mode));
+        m->master[i] = make_number(state, mode);
+        m->values[0][i] = make_number(state, mode);
+        m->values[1][i] = fabsf(make_number(state, mode));
+        m->codes[0][i] = (uint8_t)next_random(state);
+        m->codes[1][i] = (uint8_t)next_random(state);
+    }
+    for (uint64_t i = 0; i < (s->count + BLOCK - 1) / BLOCK; i++)
+        for (int k = 0; k < 2; k++)
+            m->absmax[k][i] = fabsf(make_number(state, mode));
+}
+
+static void
+check_update(update_function *tested, const shape *s, const berthi_update_constants *c,
+             int mode, uint64_t *state)
+{
+    memory *const expected = malloc(sizeof *expected);
+    memory *const actual = malloc(sizeof *actual);
+    berthi_update_arguments a;
+    uint64_t skipped;
+
+    fill(expected, s, mode, state);
+    memcpy(actual, expected, sizeof *actual);
+    a = arguments_of(expected, s);
+    skipped = berthi_update_plainly(&a, c);
+    a = arguments_of(actual, s);
+    CHECK_EQ(tested(&a, c), skipped);
+    if (!CHECK(memcmp(actual, expected, sizeof *actual) == 0))
+        T_NOTE("%s, %s %s, dtypes %d %d, %s, count %llu, numbers %d",
+               berthi_update_name((berthi_update_kind)c->kind),
+               c->is_coupled ? "coupled" : c->is_shrunk ? "shrunk" : "plain",
+               s->is_8bit ? "8 bits" : "32 bits", s->dtype, s->gradient_dtype,
+               s->has_master ? "master" : "none", (unsigned long long)s->count, mode);
+    free(expected);
+    free(actual);
+}
+
+static berthi_update_constants
+constants_of(int kind, int variant)
+{
+    static const uint64_t steps[] = { 1, 2, 50, 1000000 };
+    berthi_update_settings s = berthi_update_defaults((berthi_update_kind)kind);
+
+    s.decay = variant % 3 == 0 ? 0.0f : 0.01f;
+    s.is_coupled = variant % 3 == 1;
+    s.scale = variant % 2 == 0 ? 1.0f : 0.37f;
+    if (variant % 5 == 4)
+        s.rate = 3.0f; /* so that parameters overflow, and shrink to below 0 */
+    return berthi_update_constants_of(&s, steps[variant % 4]);
+}
+
+/* --------------------------------------------------------------------- tests */
+
+static update_function *level_update;
+
+static void
+test_every_combination(void)
+{
+    static const uint64_t counts[]
+        = { 1, 255, 256, 257, 511, 512, 700, 1024, 4095, 4096, 4097 };
+    uint64_t state = 77;
+    int variant = 0;
+
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        for (int combination = 0; combination < 36; combination++)
+            for (int mode = 0; mode < MODES; mode++, variant++) {
+                const shape s = {
+                    .count = counts[next_random(&state) % (T_IS_SANITIZED ? 8 : 11)],
+                    .dtype = dtypes[combination % 3],
+                    .gradient_dtype = dtypes[combination / 3 % 3],
+                    .has_master = combination / 9 % 2 == 1,
+                    .is_8bit = combination / 18 == 0,
+                };
+                const berthi_update_constants c
+                    = constants_of(kind, (int)(next_random(&state) % 60));
+
+                check_update(level_update, &s, &c, mode, &state);
+            }
+    T_NOTE("%d updates", variant);
+}
+
+/* Every length around a block's ends. */
+static void
+test_every_length(void)
+{
+    uint64_t state = 3;
+
+    for (uint64_t count = 1; count <= 2 * BLOCK + 1; count += T_IS_SANITIZED ? 17 : 3) {
+        const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true };
+        const berthi_update_constants c = constants_of((int)count % 6, (int)count % 60);
+
+        check_update(level_update, &s, &c, MIXED, &state);
+    }
+}
+
+/* A block of gradients that become the states, with a largest of 1. */
+static void
+check_codes_of(const float *numbers, uint32_t count, const berthi_update_constants *c)
+{
+    memory *const expected = calloc(1, sizeof *expected);
+    memory *const actual = calloc(1, sizeof *actual);
+    const shape s = { (count + 254) / 255 * 256, BERTH_F32, BERTH_F32, false, true };
+    berthi_update_arguments a;
+    float *const gradient = (float *)expected->gradient;
+
+    for (uint32_t i = 0; i < count; i++) {
+        gradient[i / 255 * 256] = 1.0f;
+        gradient[i / 255 * 256 + 1 + i % 255] = numbers[i];
+    }
+    memcpy(actual, expected, sizeof *actual);
+    a = arguments_of(expected, &s);
+    berthi_update_plainly(&a, c);
+    a = arguments_of(actual, &s);
+    level_update(&a, c);
+    CHECK_MEM(actual->codes, expected->codes, sizeof actual->codes);
+    CHECK_MEM(actual->absmax, expected->absmax, sizeof actual->absmax);
+    free(expected);
+    free(actual);
+}
+
+/* Momentum's first state is the gradient. */
+static void
+test_signed_codes_around_every_border(void)
+{
+    enum { NEAR = 20 };
+    static float numbers[2 * NEAR + 1];
+    const berthi_update_constants c = constants_of(BERTHI_UPDATE_MOMENTUM, 0);
+
+    for (uint32_t lower = 0; lower < 255; lower++) {
+        const float border = berthi_core_map_border(berthi_signed_map, lower);
+
+        for (int32_t d = -NEAR; d <= NEAR; d++)
+            numbers[d + NEAR]
+                = berthi_core_float(berthi_core_bits(border) + (uint32_t)(d * d * d / 8));
+        check_codes_of(numbers, 2 * NEAR + 1, &c);
+    }
+}
+
+/* With a beta2 of 0 Adam's second state is the gradient's square. */
+static void
+test_unsigned_codes_around_every_border(void)
+{
+    enum { NEAR = 20 };
+    static float numbers[2 * NEAR + 1];
+    berthi_update_settings settings = berthi_update_defaults(BERTHI_UPDATE_ADAM);
+    berthi_update_constants c;
+
+    settings.beta2 = 0.0f;
+    c = berthi_update_constants_of(&settings, 2);
+    for (uint32_t lower = 0; lower < 255; lower++) {
+        const float root = sqrtf(berthi_core_map_border(berthi_unsigned_map, lower));
+
+        for (int32_t d = -NEAR; d <= NEAR; d++)
+            numbers[d + NEAR]
+                = berthi_core_float(berthi_core_bits(root) + (uint32_t)(d * d * d / 8));
+        check_codes_of(numbers, 2 * NEAR + 1, &c);
+    }
+}
+
+/* Dense, over all binades, of either sign. */
+static void
+test_codes_of_many_numbers(void)
+{
+    enum { COUNT = 255 * 40 };
+    static float numbers[COUNT];
+    berthi_update_settings settings = berthi_update_defaults(BERTHI_UPDATE_ADAM);
+    berthi_update_constants c;
+    uint64_t state = 5;
+
+    settings.beta1 = 0.0f;
+    settings.beta2 = 0.0f;
+    c = berthi_update_constants_of(&settings, 2);
+    for (int round = 0; round < (T_IS_SANITIZED ? 2 : 20); round++) {
+        for (uint32_t i = 0; i < COUNT; i++) {
+            const uint64_t random = next_random(&state);
+
+            numbers[i] = berthi_core_float(
+                (uint32_t)(random & 0x807FFFFFu)
+                | (uint32_t)(126 - random % (round % 2 == 0 ? 8 : 30)) << 23);
+        }
+        check_codes_of(numbers, COUNT, &c);
+    }
+}
+
+/* However a parameter is cut at blocks, the whole is the same. */
+static void
+test_shares(void)
+{
+    memory *const expected = malloc(sizeof *expected);
+    memory *const actual = malloc(sizeof *actual);
+    uint64_t state = 19;
+
+    for (int round = 0; round < 24; round++) {
+        const shape s = { 3000, dtypes[round % 3], dtypes[round / 3 % 3], round % 2 == 1,
+                          round % 4 < 2 };
+        const berthi_update_constants c = constants_of(round % 6, round);
+        const uint64_t cut = next_random(&state) % 12 * BLOCK;
+        berthi_update_arguments a;
+        berthi_update_arguments share;
+        uint64_t skipped;
+
+        fill(expected, &s, MIXED, &state);
+        memcpy(actual, expected, sizeof *actual);
+        a = arguments_of(expected, &s);
+        skipped = level_update(&a, &c);
+        a = arguments_of(actual, &s);
+        share = berthi_update_share(&a, 0, cut);
+        skipped -= level_update(&share, &c);
+        share = berthi_update_share(&a, cut, s.count - cut);
+        CHECK_EQ(level_update(&share, &c), skipped);
+        CHECK(memcmp(actual, expected, sizeof *actual) == 0);
+    }
+    free(expected);
+    free(actual);
+}
+
+static void
+run_level(const char *name)
+{
+    T_NOTE("level %s", name);
+    T_RUN(test_every_combination);
+    T_RUN(test_every_length);
+    T_RUN(test_signed_codes_around_every_border);
+    T_RUN(test_unsigned_codes_around_every_border);
+    T_RUN(test_codes_of_many_numbers);
+    T_RUN(test_shares);
+}
+
+static void
+test_shares_of_the_reference(void)
+{
+    level_update = berthi_update_plainly;
+    test_shares();
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_shares_of_the_reference);
+    for (int i = 0; i < BERTHI_CPU_LEVEL_COUNT; i++) {
+        const berthi_operations all = berthi_level_operations((berthi_cpu_level)i);
+
+        if (!berthi_cpu_has_level((berthi_cpu_level)i)
+            || all.update == berthi_update_plainly || all.update == level_update)
+            continue;
+        level_update = all.update;
+        run_level(all.level);
+    }
+    T_MAIN_END;
+}

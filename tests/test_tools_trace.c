@@ -11,7 +11,8 @@
 #include "tests/t.h"
 #include "tools/trace.h"
 
-#define ROWS 128u
+#define ROWS  128u
+#define BOXES 8192u
 
 static const berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, "trace" };
 static const cli_command command = { .name = "test" };
@@ -45,7 +46,15 @@ text_of(const berthi_json_value *object, const char *key)
 
 /* ------------------------------------------------------------------------- viewers */
 
+/* In nanoseconds: the file has three places behind the microseconds. */
+typedef struct box {
+    uint64_t row;
+    int64_t begin;
+    int64_t end;
+} box;
+
 typedef struct chart {
+    box drawn[BOXES];
     uint64_t pids[ROWS]; /* of rows, by their number */
     char names[ROWS][96];
     char processes[32][48];
@@ -76,6 +85,47 @@ take_name(chart *c, const berthi_json_value *e)
     }
 }
 
+static int64_t
+nanoseconds_of(const berthi_json_value *e, const char *key)
+{
+    return (int64_t)(real_of(e, key) * 1e3 + 0.5);
+}
+
+static int
+compare_boxes(const void *a, const void *b)
+{
+    const box *const one = a;
+    const box *const other = b;
+
+    if (one->row != other->row)
+        return one->row < other->row ? -1 : 1;
+    if (one->begin != other->begin)
+        return one->begin < other->begin ? -1 : 1;
+    return one->end > other->end ? -1 : one->end < other->end;
+}
+
+/* What a viewer draws into one row lies in what is around it, or behind what was before. */
+static void
+check_rows(chart *c)
+{
+    const box *around[32];
+    uint32_t depth = 0;
+
+    CHECK_LE(c->boxes, BOXES);
+    qsort(c->drawn, c->boxes, sizeof *c->drawn, compare_boxes);
+    for (uint64_t i = 0; i < c->boxes; i++) {
+        const box *const b = &c->drawn[i];
+
+        while (depth > 0
+               && (around[depth - 1]->row != b->row || around[depth - 1]->end <= b->begin))
+            depth--;
+        if (depth > 0 && !CHECK_LE(b->end, around[depth - 1]->end))
+            T_NOTE("in row %s", c->names[b->row]);
+        if (CHECK_LT(depth, 32))
+            around[depth++] = b;
+    }
+}
+
 static void
 take_box(chart *c, const berthi_json_value *e)
 {
@@ -90,6 +140,10 @@ take_box(chart *c, const berthi_json_value *e)
         CHECK_EQ(c->pids[tid], number_of(e, "pid"));
         CHECK(c->names[tid][0] != '\0');
     }
+    if (c->boxes < BOXES)
+        c->drawn[c->boxes] =
+            (box){ tid, nanoseconds_of(e, "ts"),
+                   nanoseconds_of(e, "ts") + nanoseconds_of(e, "dur") };
     c->boxes++;
     for (int32_t k = 0; k < BERTH_TRACE_KIND_COUNT; k++)
         if (strcmp(text_of(e, "cat"), berth_trace_kind_name(k)) == 0 && bytes != UINT64_MAX
@@ -116,6 +170,7 @@ read_chart(const char *path, berth_context *context, chart *c)
             take_box(c, e);
     berthi_json_destroy(document);
     free(text);
+    check_rows(c);
 }
 
 static uint64_t

@@ -205,7 +205,9 @@ list_berths(berthi_replan *replan, berth_error *error)
         }
         if (!berthi_move_is_stored(model, i))
             return refuse_berth(replan, i, BERTH_REASON_UNSUPPORTED,
-                                will_be ? "was encoded while it was loaded: no file has it"
+                                will_be ? "was encoded while it was loaded: no file has it; "
+                                          "demote it to host memory, or load it with a plan "
+                                          "that has it on the disk and an offload_dir"
                                         : "lies on the disk and would have to be encoded",
                                 error);
         if (was_on_disk)

@@ -10,6 +10,7 @@ typedef __m256 lanes;
 typedef __m256i lanes_bits;
 typedef __m256i lanes_mask;
 #define lanes_every (_mm256_set1_epi32(-1))
+#define lanes_none (_mm256_setzero_si256())
 
 typedef struct level_tables {
     map_bins bins[2]; /* of the signed map, of the unsigned one */

@@ -12,6 +12,7 @@ typedef __m512 lanes;
 typedef __m512i lanes_bits;
 typedef __mmask16 lanes_mask;
 #define lanes_every ((lanes_mask)0xFFFF)
+#define lanes_none (_mm512_setzero_si512())
 
 typedef struct level_tables {
     /* Magnitudes of the signed map below that of 1, then the unsigned map. */

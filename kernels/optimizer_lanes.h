@@ -14,7 +14,8 @@
  *   lanes_sign(a, size)                      size by the sign of a, 0 for 0 and NaN
  *   lanes_finite(a), lanes_keep(keep, a)     0 elsewhere
  *   lanes_every, lanes_dropped(keep)         a mask of all; how many it leaves out
- *   lanes_largest(bits, a), lanes_top(bits)  magnitudes as integers, of type lanes_bits
+ *   lanes_largest(bits, a), lanes_top(bits)  magnitudes as integers, of type lanes_bits,
+ *                                            lanes_none of them
  *   lanes_decode(tables, is_signed, codes)   values of the map
  *   encode_codes(tables, is_signed, values, reciprocal, codes)   a block, ordinary
  */
@@ -116,12 +117,6 @@ step_lanes(const berthi_update_constants *c, int32_t kind, int32_t dtype, lanes 
 
 /* ------------------------------------------------------------------- states */
 
-/* A block's new states on their way to codes. */
-typedef struct block_state {
-    float values[UPDATE_BLOCK];
-    lanes_bits largest;
-} block_state;
-
 ALWAYS_INLINE lanes
 load_state(const berthi_update_state *s, const level_tables *t, bool is_signed, uint64_t i)
 {
@@ -132,14 +127,15 @@ load_state(const berthi_update_state *s, const level_tables *t, bool is_signed, 
 }
 
 ALWAYS_INLINE void
-save_state(const berthi_update_state *s, uint64_t i, lanes value, block_state *b)
+save_state(const berthi_update_state *s, uint64_t i, lanes value, float *block,
+           lanes_bits *largest)
 {
     if (s->values != NULL) {
         lanes_put(s->values, BERTH_F32, i, value, lanes_every);
         return;
     }
-    lanes_save(b->values + i % UPDATE_BLOCK, value);
-    b->largest = lanes_largest(b->largest, value);
+    lanes_save(block + i % UPDATE_BLOCK, value); /* on its way to codes */
+    *largest = lanes_largest(*largest, value);
 }
 
 ALWAYS_INLINE void
@@ -151,29 +147,34 @@ encode_zeros(const float *values, bool is_signed, uint8_t *codes)
 
 ALWAYS_INLINE void
 encode_state(const berthi_update_state *s, const level_tables *t, bool is_signed,
-             uint64_t first, const block_state *b)
+             uint64_t first, const float *values, uint32_t largest)
 {
     uint8_t *const codes = s->codes + first;
     float *const absmax = s->absmax + first / UPDATE_BLOCK;
-    const uint32_t largest = lanes_top(b->largest);
 
     if (largest > MOST_INVERTIBLE_BITS) {
-        berthi_update_encode(b->values, is_signed, UPDATE_BLOCK, codes, absmax);
+        berthi_update_encode(values, is_signed, UPDATE_BLOCK, codes, absmax);
     } else if (largest < LEAST_NORMAL_BITS) {
         *absmax = 0.0f;
-        encode_zeros(b->values, is_signed, codes);
+        encode_zeros(values, is_signed, codes);
     } else {
         *absmax = berthi_core_float(largest);
-        encode_codes(t, is_signed, b->values, 1.0f / *absmax, codes);
+        encode_codes(t, is_signed, values, 1.0f / *absmax, codes);
     }
 }
 
 /* ------------------------------------------------------------------- blocks */
 
+/* What a block's states are on their way to codes. */
+typedef struct block_states {
+    _Alignas(64) float values[2][UPDATE_BLOCK];
+} block_states;
+
 /* The elements from `i` on; returns how many are not updated. */
 ALWAYS_INLINE uint32_t
 update_lanes(const berthi_update_arguments *a, const berthi_update_constants *c,
-             const level_tables *t, int32_t kind, uint64_t i, block_state *b)
+             const level_tables *t, int32_t kind, uint64_t i, block_states *b,
+             lanes_bits *largest1, lanes_bits *largest2)
 {
     const int32_t dtype = a->master != NULL ? BERTH_F32 : a->dtype;
     const lanes given = lanes_widen(a->gradient, a->gradient_dtype, i);
@@ -186,61 +187,107 @@ update_lanes(const berthi_update_arguments *a, const berthi_update_constants *c,
     if (kind == BERTHI_UPDATE_ADAM)
         e.state2 = load_state(&a->state[1], t, false, i);
     step_lanes(c, kind, dtype, given, &e);
-    save_state(&a->state[0], i, lanes_keep(finite, e.state1), &b[0]);
+    save_state(&a->state[0], i, lanes_keep(finite, e.state1), b->values[0], largest1);
     if (kind == BERTHI_UPDATE_ADAM)
-        save_state(&a->state[1], i, lanes_keep(finite, e.state2), &b[1]);
+        save_state(&a->state[1], i, lanes_keep(finite, e.state2), b->values[1], largest2);
     if (a->master != NULL)
         lanes_put(a->master, BERTH_F32, i, e.parameter, finite);
     lanes_put(a->parameter, a->dtype, i, e.parameter, finite);
     return lanes_dropped(finite);
 }
 
-/* `kind` is a constant; Adam's stands for AdamW's. */
+/* Whole blocks. */
 ALWAYS_INLINE uint64_t
-update_blocks(const berthi_update_arguments *arguments,
-              const berthi_update_constants *constants, const level_tables *t,
-              int32_t kind)
+update_blocks(const berthi_update_arguments *a, const berthi_update_constants *c,
+              const level_tables *t, int32_t kind)
 {
-    /* Ours alone: what is stored cannot have changed them. */
-    const berthi_update_arguments own = *arguments;
-    const berthi_update_constants c = *constants;
-    const uint64_t whole = own.count - own.count % UPDATE_BLOCK;
     uint64_t dropped = 0;
-    block_state b[2];
+    block_states b;
 
-    for (uint64_t first = 0; first < whole; first += UPDATE_BLOCK) {
-        memset(&b[0].largest, 0, sizeof b[0].largest);
-        memset(&b[1].largest, 0, sizeof b[1].largest);
+    for (uint64_t first = 0; a->count - first >= UPDATE_BLOCK; first += UPDATE_BLOCK) {
+        lanes_bits largest1 = lanes_none;
+        lanes_bits largest2 = lanes_none;
+
         for (uint32_t k = 0; k < UPDATE_BLOCK; k += LANES)
-            dropped += update_lanes(&own, &c, t, kind, first + k, b);
-        if (own.state[0].values == NULL)
-            encode_state(&own.state[0], t, true, first, &b[0]);
-        if (kind == BERTHI_UPDATE_ADAM && own.state[1].values == NULL)
-            encode_state(&own.state[1], t, false, first, &b[1]);
-    }
-    if (whole < own.count) {
-        const berthi_update_arguments rest
-            = berthi_update_share(&own, whole, own.count - whole);
-
-        dropped += berthi_update_plainly(&rest, &c);
+            dropped += update_lanes(a, c, t, kind, first + k, &b, &largest1, &largest2);
+        if (a->state[0].values == NULL)
+            encode_state(&a->state[0], t, true, first, b.values[0], lanes_top(largest1));
+        if (kind == BERTHI_UPDATE_ADAM && a->state[1].values == NULL)
+            encode_state(&a->state[1], t, false, first, b.values[1],
+                         lanes_top(largest2));
     }
     return dropped;
 }
 
-/* One copy of the loop per kind. */
+/* `kind` is a constant; Adam's stands for AdamW's. */
+ALWAYS_INLINE uint64_t
+update_kind(const berthi_update_arguments *a, const berthi_update_constants *c,
+            const level_tables *t, int32_t kind)
+{
+    /* Ours alone: what is stored cannot have changed them. */
+    const berthi_update_arguments own = *a;
+    const berthi_update_constants own_constants = *c;
+
+    return update_blocks(&own, &own_constants, t, kind);
+}
+
+/* Adam as it is used most: without the choices that others have. `dtype` is a constant. */
+ALWAYS_INLINE uint64_t
+update_plain_adam(const berthi_update_arguments *a, const berthi_update_constants *c,
+                  const level_tables *t, int32_t dtype)
+{
+    berthi_update_arguments own = *a;
+    berthi_update_constants own_constants = *c;
+
+    own.dtype = own.gradient_dtype = dtype;
+    own.master = NULL;
+    own.state[0].values = own.state[1].values = NULL;
+    own_constants.is_coupled = false;
+    return update_blocks(&own, &own_constants, t, BERTHI_UPDATE_ADAM);
+}
+
+ALWAYS_INLINE uint64_t
+update_adam(const berthi_update_arguments *a, const berthi_update_constants *c,
+            const level_tables *t)
+{
+    if (a->dtype != a->gradient_dtype || a->master != NULL || c->is_coupled
+        || a->state[0].values != NULL || a->state[1].values != NULL)
+        return update_kind(a, c, t, BERTHI_UPDATE_ADAM);
+    if (a->dtype == BERTH_BF16)
+        return update_plain_adam(a, c, t, BERTH_BF16);
+    if (a->dtype == BERTH_F16)
+        return update_plain_adam(a, c, t, BERTH_F16);
+    return update_plain_adam(a, c, t, BERTH_F32);
+}
+
+/* One copy of the loop per kind, and some more of the one that is used most. */
+ALWAYS_INLINE uint64_t
+update_whole(const berthi_update_arguments *a, const berthi_update_constants *c,
+             const level_tables *t)
+{
+    if (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
+        return update_adam(a, c, t);
+    if (c->kind == BERTHI_UPDATE_LION)
+        return update_kind(a, c, t, BERTHI_UPDATE_LION);
+    if (c->kind == BERTHI_UPDATE_MOMENTUM)
+        return update_kind(a, c, t, BERTHI_UPDATE_MOMENTUM);
+    if (c->kind == BERTHI_UPDATE_RMSPROP)
+        return update_kind(a, c, t, BERTHI_UPDATE_RMSPROP);
+    return update_kind(a, c, t, BERTHI_UPDATE_ADAGRAD);
+}
+
+/* The end of a tensor goes to the reference. */
 ALWAYS_INLINE uint64_t
 update_by(const berthi_update_arguments *a, const berthi_update_constants *c,
           const level_tables *t)
 {
-    if (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
-        return update_blocks(a, c, t, BERTHI_UPDATE_ADAM);
-    if (c->kind == BERTHI_UPDATE_LION)
-        return update_blocks(a, c, t, BERTHI_UPDATE_LION);
-    if (c->kind == BERTHI_UPDATE_MOMENTUM)
-        return update_blocks(a, c, t, BERTHI_UPDATE_MOMENTUM);
-    if (c->kind == BERTHI_UPDATE_RMSPROP)
-        return update_blocks(a, c, t, BERTHI_UPDATE_RMSPROP);
-    return update_blocks(a, c, t, BERTHI_UPDATE_ADAGRAD);
+    const uint64_t whole = a->count - a->count % UPDATE_BLOCK;
+    berthi_update_arguments rest;
+
+    if (whole == a->count)
+        return update_whole(a, c, t);
+    rest = berthi_update_share(a, whole, a->count - whole);
+    return update_whole(a, c, t) + berthi_update_plainly(&rest, c);
 }
 
 #endif

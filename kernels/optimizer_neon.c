@@ -13,6 +13,7 @@ typedef float32x4_t lanes;
 typedef uint32x4_t lanes_bits;
 typedef uint32x4_t lanes_mask;
 #define lanes_every (vdupq_n_u32(UINT32_MAX))
+#define lanes_none (vdupq_n_u32(0))
 
 typedef struct level_tables {
     map_bins bins[2]; /* of the signed map, of the unsigned one */

@@ -3,6 +3,8 @@
 #include "kernels/device.h"
 
 #include <inttypes.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/cuda_calls.h"
@@ -132,15 +134,29 @@ open_simulated(berthi_devices *devices, const char *words, berth_error *error)
     return status;
 }
 
-/* NULL: this was built without the toolkit. */
-static const berthi_cuda_calls *
-cuda_calls(void)
+const berthi_cuda_calls *
+berthi_devices_cuda(void)
 {
 #ifdef BERTH_HAVE_CUDA
     return berthi_cuda_runtime();
 #else
     return NULL;
 #endif
+}
+
+void
+berthi_devices_architectures(const berthi_cuda_calls *calls, char *out, size_t capacity)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (uint32_t i = 0; calls != NULL && i < calls->architecture_count; i++)
+        if (used < capacity)
+            used += (size_t)snprintf(out + used, capacity - used, "%s%" PRId32,
+                                     i > 0 ? " " : "", calls->architectures[i]);
+    if (calls != NULL && calls->ptx != 0 && used < capacity)
+        snprintf(out + used, capacity - used, "%sPTX %" PRId32, used > 0 ? ", " : "",
+                 calls->ptx);
 }
 
 static berth_status
@@ -212,7 +228,7 @@ berth_status
 berthi_devices_open(berth_context *context, const char *words, berthi_devices **out,
                     berth_error *error)
 {
-    return berthi_devices_open_cuda(context, cuda_calls(), words, out, error);
+    return berthi_devices_open_cuda(context, berthi_devices_cuda(), words, out, error);
 }
 
 void

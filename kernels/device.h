@@ -30,6 +30,7 @@
 #include "kernels/kernel.h"
 #include "kernels/memory.h"
 #include "kernels/multiply.h"
+#include "kernels/pci.h"
 
 /* A device's own; the NULL stream is one, too. */
 typedef struct berthi_stream berthi_stream;
@@ -135,6 +136,8 @@ void berthi_operation_run(const berthi_operations *operations,
 typedef struct berthi_device_table {
     const char *kind; /* "cpu", "sim", "cuda" */
     void (*describe)(berthi_device *device, berthi_device_properties *out);
+    /* What it has to the host. NULL: it is no PCI device. */
+    void (*link)(berthi_device *device, berthi_pci_link *out);
 
     /* A multiple of 256, uninitialised. NO_FIT: the device has not so much left. */
     berth_status (*alloc)(berthi_device *device, uint64_t bytes, void **out,
@@ -239,6 +242,13 @@ void berthi_devices_stop(berthi_devices *devices);
  * (berthi_context_keep()), and is given back now. NULL is allowed.
  */
 void berthi_devices_close(berthi_devices *devices);
+/*
+ * What GPUs this build has kernels for, by architecture: "75 80 90, PTX 90"; "": it drives
+ * none. `calls` as above.
+ */
+void berthi_devices_architectures(const berthi_cuda_calls *calls, char *out, size_t capacity);
+/* Those this was built with; NULL: none. */
+const berthi_cuda_calls *berthi_devices_cuda(void);
 uint32_t berthi_devices_count(const berthi_devices *devices);
 berthi_device *berthi_devices_at(const berthi_devices *devices, uint32_t number);
 /* Of the clock that they share, since they were opened. */

@@ -52,6 +52,15 @@ cuda_describe(berthi_device *device, berthi_device_properties *out)
         out->free_bytes = UINT64_MAX;
 }
 
+static void
+cuda_link(berthi_device *device, berthi_pci_link *out)
+{
+    const berthi_cuda_properties *const p = &cuda_of(device)->properties;
+
+    berthi_pci_link_read("/", (uint32_t)p->pci_domain, (uint32_t)p->pci_bus,
+                         (uint32_t)p->pci_device, out);
+}
+
 static uint64_t
 cuda_now_ns(berthi_device *device)
 {
@@ -492,6 +501,7 @@ cuda_stop(berthi_device *device)
 const berthi_device_table berthi_cuda_table = {
     .kind = "cuda",
     .describe = cuda_describe,
+    .link = cuda_link,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .pin = cuda_pin,

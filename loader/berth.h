@@ -191,7 +191,7 @@ typedef int32_t berth_status;
     X(NO_FIT, 119, BERTH_ENOFIT, "no_fit", "give more memory, or choose a smaller "        \
                                            "encoding")                                     \
     X(NO_MEMORY, 120, BERTH_ENOMEM, "no_memory", "free memory or raise the limit")         \
-    X(NO_DEVICE, 121, BERTH_ENODEV, "no_device", "this build supports no GPU")             \
+    X(NO_DEVICE, 121, BERTH_ENODEV, "no_device", "see `berth devices`")                    \
     X(UNSUPPORTED, 122, BERTH_EUNSUPPORTED, "unsupported", "")                             \
     X(OPEN_FILES, 123, BERTH_EIO, "open_files",                                            \
       "raise the limit of open files, see `ulimit -n`")                                    \
@@ -566,7 +566,8 @@ typedef struct berth_host {
     int32_t has_reciprocals;    /* 1: 1/x as recorded on a GPU; 0: correctly rounded, which
                                    differs from a GPU in the last bit of some codes     */
     int32_t reserved32;
-    uint64_t reserved[8];
+    char gpu_architectures[48]; /* with kernels in this build: "75 80 90, PTX 90"; "": none */
+    uint64_t reserved[2];
 } berth_host;
 
 /*
@@ -1721,7 +1722,12 @@ typedef struct berth_device {
     int32_t is_host;       /* 1: its memory is host memory                            */
     int32_t is_simulated;
     int32_t reserved32;
-    uint64_t reserved[4];
+    uint32_t pcie_generation; /* of its link as it is now, 1 to 7; 0: unknown, or none.
+                                 A GPU with nothing to do may have slowed down        */
+    uint32_t pcie_width;      /* lanes                                                */
+    uint32_t pcie_most_generation; /* that the device could have                      */
+    uint32_t pcie_most_width;
+    uint64_t reserved[2];
 } berth_device;
 
 /* BERTH_OK, or BERTH_EINVAL for a number that is none. */

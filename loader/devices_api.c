@@ -43,6 +43,7 @@ berth_status
 berth_devices_get(const berth_devices *devices, uint32_t number, berth_device *out)
 {
     berthi_device_properties properties;
+    berthi_pci_link link = { .generation = 0 };
     berthi_device *device;
 
     memset(out, 0, sizeof *out);
@@ -57,6 +58,12 @@ berth_devices_get(const berth_devices *devices, uint32_t number, berth_device *o
     out->numa_node = properties.numa_node;
     out->is_host = properties.is_host;
     out->is_simulated = properties.is_simulated;
+    if (device->table->link != NULL)
+        device->table->link(device, &link);
+    out->pcie_generation = link.generation;
+    out->pcie_width = link.width;
+    out->pcie_most_generation = link.most_generation;
+    out->pcie_most_width = link.most_width;
     return BERTH_OK;
 }
 

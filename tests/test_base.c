@@ -176,7 +176,7 @@ static const struct {
     { 120, -7, "no_memory",
       "free memory or raise the limit" },
     { 121, -8, "no_device",
-      "this build supports no GPU" },
+      "see `berth devices`" },
     { 122, -10, "unsupported",
       "" },
     { 123, -9, "open_files",

@@ -169,6 +169,7 @@ static void
 test_describes(void)
 {
     berthi_device_properties p;
+    berthi_pci_link link;
     void *memory;
     rig r;
 
@@ -185,6 +186,10 @@ test_describes(void)
     CHECK(!p.is_host && !p.is_simulated);
     r.device->table->describe(r.device, &p);
     CHECK_EQ(p.free_bytes, 64 * MIB);
+    memset(&link, 0xFF, sizeof link);
+    r.device->table->link(r.device, &link); /* whatever is there on this machine, or not */
+    CHECK_LE(link.generation, 7);
+    CHECK_LE(link.most_width, 32);
     /* Nobody knows: whatever fails on the way there. */
     for (uint64_t nth = 0; nth < 3; nth++) {
         fake_cuda_fail(nth, 999, false);
@@ -283,6 +288,30 @@ test_architectures(void)
                       "not quantize");
 }
 
+/* As many as there is room for. */
+static void
+test_architectures_in_words(void)
+{
+    static const int32_t many[] = { 75, 80, 86, 100 };
+    berthi_cuda_calls calls = { .architectures = many, .architecture_count = 4 };
+    char text[48];
+
+    berthi_devices_architectures(NULL, text, sizeof text);
+    CHECK_STR(text, "");
+    berthi_devices_architectures(fake_cuda_calls(), text, sizeof text);
+    CHECK_STR(text, "86 90, PTX 90");
+    berthi_devices_architectures(&calls, text, sizeof text);
+    CHECK_STR(text, "75 80 86 100");
+    berthi_devices_architectures(&calls, text, 8);
+    CHECK_STR(text, "75 80 8");
+    calls.ptx = 100;
+    berthi_devices_architectures(&calls, text, 15);
+    CHECK_STR(text, "75 80 86 100, ");
+    calls.architecture_count = 0;
+    berthi_devices_architectures(&calls, text, sizeof text);
+    CHECK_STR(text, "PTX 100");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -293,5 +322,6 @@ main(int argc, char **argv)
     T_RUN(test_words_refused);
     T_RUN(test_describes);
     T_RUN(test_architectures);
+    T_RUN(test_architectures_in_words);
     T_MAIN_END;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/device.h"
 #include "kernels/digest.h"
 #include "loader/berth.h"
 #include "loader/sha256.h"
@@ -41,7 +42,8 @@ test_this_machine(void)
     CHECK_EQ(host.memory_total, (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE));
     CHECK_EQ(host.has_libdeflate, berthi_digest_is_fast());
     CHECK_EQ(host.has_libcrypto, berthi_sha256_is_there(context));
-    CHECK_EQ(host.gpu_supported, 0);
+    CHECK_EQ(host.gpu_supported, berthi_devices_cuda() != NULL);
+    CHECK_EQ(host.gpu_architectures[0] != '\0', host.gpu_supported);
     CHECK_EQ(host.has_reciprocals, 0); /* until a table of them is recorded */
     CHECK_GE(host.cores, 1);
     berth_context_memory(context, &memory);

@@ -8,6 +8,7 @@
 
 static session s;
 static berth_host host;
+static devices_gpus gpus;
 
 static void
 begin(void)
@@ -15,6 +16,7 @@ begin(void)
     memset(&s, 0, sizeof s);
     output_init(&s.out, -1);
     memset(&host, 0, sizeof host);
+    gpus = (devices_gpus){ .count = 0 };
 }
 
 /* What was printed since the last call; nothing is ever flushed. */
@@ -30,6 +32,7 @@ static void
 fill_unknown(void)
 {
     begin();
+    strcpy(gpus.why, "this build supports no GPU");
     strcpy(host.cpu_level, "scalar");
     strcpy(host.memory_limit_source, "nothing");
     strcpy(host.kernel, "k");
@@ -66,13 +69,23 @@ fill_known(void)
     host.has_libcrypto = 1;
     host.has_reciprocals = 1;
     host.gpu_supported = 1;
+    strcpy(host.gpu_architectures, "80 90, PTX 90");
+    gpus.count = 2;
+    gpus.at[0] = (berth_device){ .name = "cuda:0", .description = "A\n, sm_90, 0000:3b:00.0",
+                                 .memory_bytes = 2048, .free_bytes = 1024, .numa_node = 1,
+                                 .pcie_generation = 5, .pcie_width = 16,
+                                 .pcie_most_generation = 5, .pcie_most_width = 16 };
+    gpus.at[1] = (berth_device){ .name = "cuda:1", .description = "B", .memory_bytes = 4096,
+                                 .free_bytes = UINT64_MAX, .numa_node = -1,
+                                 .pcie_generation = 1, .pcie_width = 8,
+                                 .pcie_most_generation = 4 };
 }
 
 static void
 test_people(void)
 {
     fill_unknown();
-    devices_print(&s, &host);
+    devices_print(&s, &host, &gpus);
     CHECK_STR(printed(), "CPU       scalar in use\n"
                          "cores     unknown usable of unknown\n"
                          "NUMA      unknown\n"
@@ -84,7 +97,7 @@ test_people(void)
                          "codes     reciprocals correctly rounded: none recorded on a GPU\n"
                          "GPU       none: this build supports no GPU\n");
     fill_known();
-    devices_print(&s, &host);
+    devices_print(&s, &host, &gpus);
     CHECK_STR(printed(), "CPU       a\\x0ab, avx2 in use\n"
                          "cores     3 usable of 4\n"
                          "NUMA      2 nodes: 1.00 KiB, unknown\n"
@@ -94,7 +107,19 @@ test_people(void)
                          "system    Linux\\x1b, io_uring: yes\n"
                          "digests   libdeflate: yes, libcrypto: yes\n"
                          "codes     reciprocals as recorded on a GPU\n"
-                         "GPU       supported\n");
+                         "GPU       cuda:0, A\\x0a, sm_90, 0000:3b:00.0\n"
+                         "          1.00 KiB free of 2.00 KiB, PCIe 5.0 x16, node 1\n"
+                         "          cuda:1, B\n"
+                         "          unknown free of 4.00 KiB, PCIe 1.0 x8 now, could be PCIe 4.0\n"
+                         "          built with kernels for 80 90, PTX 90\n");
+    gpus.count = 1;
+    gpus.at[0] = gpus.at[1];
+    gpus.at[0].pcie_generation = 0;
+    gpus.at[0].pcie_width = 0;
+    gpus.at[0].pcie_most_generation = 0;
+    devices_print(&s, &host, &gpus);
+    CHECK_CONTAINS(printed(), "\nGPU       cuda:1, B\n"
+                              "          unknown free of 4.00 KiB, PCIe of unknown speed\n");
 }
 
 /* More nodes than berth_host holds are counted, not shown. */
@@ -107,16 +132,16 @@ test_nodes(void)
     begin();
     host.numa_node_count = 1;
     host.numa_memory[0] = 5;
-    devices_print(&s, &host);
+    devices_print(&s, &host, &gpus);
     CHECK_CONTAINS(printed(), "\nNUMA      1 node: 5 B\nmemory");
     host.numa_node_count = BERTH_MAX_NUMA_NODES + 1;
     for (size_t n = 0; n < BERTH_MAX_NUMA_NODES; n++)
         host.numa_memory[n] = 5;
-    devices_print(&s, &host);
+    devices_print(&s, &host, &gpus);
     for (text = strstr(printed(), " nodes"); text != NULL; text = strstr(text + 1, " 5 B"))
         shown++;
     CHECK_EQ(shown, 1 + BERTH_MAX_NUMA_NODES);
-    devices_write_json(&s, &host);
+    devices_write_json(&s, &host, &gpus);
     shown = 0;
     for (text = printed(); text != NULL; text = strstr(text + 1, "\"node\": "))
         shown++;
@@ -129,7 +154,7 @@ test_programs(void)
     const char *text;
 
     fill_unknown();
-    devices_write_json(&s, &host);
+    devices_write_json(&s, &host, &gpus);
     text = printed();
     CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"\",\n    \"level\": \"scalar\",\n"
                          "    \"cores\": null,\n    \"cores_online\": null\n  },\n"
@@ -139,9 +164,11 @@ test_programs(void)
                          "    \"locked_unlimited\": false\n  },\n  \"kernel\": \"k\",\n"
                          "  \"io_uring\": false,\n  \"libdeflate\": false,\n"
                          "  \"libcrypto\": false,\n  \"gpu_supported\": false,\n"
-                         "  \"recorded_reciprocals\": false,\n  \"gpus\": []\n}\n");
+                         "  \"recorded_reciprocals\": false,\n"
+                         "  \"gpu_architectures\": \"\",\n  \"gpus\": [],\n"
+                         "  \"no_gpus\": \"this build supports no GPU\"\n}\n");
     fill_known();
-    devices_write_json(&s, &host);
+    devices_write_json(&s, &host, &gpus);
     text = printed();
     CHECK_EQ(strncmp(text, "{\n  \"schema_version\": 1,\n  \"berth_version\": \"", 44), 0);
     CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"a\\nb\",\n    \"level\": \"avx2\",\n"
@@ -154,7 +181,20 @@ test_programs(void)
                          "    \"locked_limit\": 4,\n    \"locked_unlimited\": true\n  },\n"
                          "  \"kernel\": \"Linux\\u001b\",\n  \"io_uring\": true,\n"
                          "  \"libdeflate\": true,\n  \"libcrypto\": true,\n"
-                         "  \"gpu_supported\": true,\n  \"recorded_reciprocals\": true,\n");
+                         "  \"gpu_supported\": true,\n  \"recorded_reciprocals\": true,\n"
+                         "  \"gpu_architectures\": \"80 90, PTX 90\",\n  \"gpus\": [\n"
+                         "    {\n      \"name\": \"cuda:0\",\n"
+                         "      \"description\": \"A\\n, sm_90, 0000:3b:00.0\",\n"
+                         "      \"memory\": 2048,\n      \"free\": 1024,\n"
+                         "      \"numa_node\": 1,\n      \"pcie_generation\": 5,\n"
+                         "      \"pcie_width\": 16,\n      \"pcie_most_generation\": 5,\n"
+                         "      \"pcie_most_width\": 16\n    },\n    {\n"
+                         "      \"name\": \"cuda:1\",\n      \"description\": \"B\",\n"
+                         "      \"memory\": 4096,\n      \"free\": null,\n"
+                         "      \"numa_node\": null,\n      \"pcie_generation\": 1,\n"
+                         "      \"pcie_width\": 8,\n      \"pcie_most_generation\": 4,\n"
+                         "      \"pcie_most_width\": null\n    }\n  ],\n"
+                         "  \"no_gpus\": null\n}\n");
 }
 
 int

@@ -25,7 +25,9 @@ static const char *const devices_description[] = {
     "Shows the processor and the instruction-set level in use, NUMA nodes, host memory "
     "with the limit that binds this process (control groups v1 and v2, nested, and "
     "resource limits), how much may be locked, and what reading and digests can use.",
-    "This version drives no GPU.",
+    "GPUs are shown with the memory that is free, the PCIe link as it is now (one that has "
+    "nothing to do may have slowed down) and as it could be, and the architectures that this "
+    "build has kernels for; or with the reason why there are none.",
     NULL,
 };
 
@@ -33,6 +35,7 @@ static berth_status
 devices_run(session *s)
 {
     const devices_arguments *const arguments = s->call->arguments;
+    devices_gpus gpus;
     berth_host host;
     berth_error error;
     berth_status status = session_start(s, STDERR_FILENO, PROGRESS_NEVER);
@@ -42,10 +45,11 @@ devices_run(session *s)
     status = berth_host_get(s->context, &host, &error);
     if (status != BERTH_OK)
         return cli_error(s->call->command, &error);
+    devices_find_gpus(s, &host, &gpus);
     if (arguments->wants_json)
-        devices_write_json(s, &host);
+        devices_write_json(s, &host, &gpus);
     else
-        devices_print(s, &host);
+        devices_print(s, &host, &gpus);
     return BERTH_OK;
 }
 

@@ -97,8 +97,84 @@ yes_or_no(int32_t value)
     return value ? "yes" : "no";
 }
 
+/* "PCIe 5.0 x16", of which nothing may be known. */
+static void
+print_link(session *s, uint32_t generation, uint32_t width)
+{
+    output_text(&s->out, "PCIe");
+    if (generation != 0)
+        output_format(&s->out, " %" PRIu32 ".0", generation);
+    if (width != 0)
+        output_format(&s->out, " x%" PRIu32, width);
+    if (generation == 0 && width == 0)
+        output_text(&s->out, " of unknown speed");
+}
+
+/* Two lines, both below the label. */
+static void
+print_gpu(session *s, const berth_device *gpu, bool is_first)
+{
+    char free_text[BERTH_SIZE_CAPACITY];
+    char total[BERTH_SIZE_CAPACITY];
+
+    if (is_first)
+        print_label(s, "GPU");
+    else
+        output_format(&s->out, "%-10s", "");
+    output_format(&s->out, "%s, ", gpu->name);
+    output_name(&s->out, gpu->description, strlen(gpu->description));
+    output_format(&s->out, "\n%-10s%s free of %s, ", "", known_size(gpu->free_bytes, free_text),
+                  known_size(gpu->memory_bytes, total));
+    print_link(s, gpu->pcie_generation, gpu->pcie_width);
+    if (gpu->pcie_most_generation != gpu->pcie_generation
+        || gpu->pcie_most_width != gpu->pcie_width) {
+        output_text(&s->out, " now, could be ");
+        print_link(s, gpu->pcie_most_generation, gpu->pcie_most_width);
+    }
+    if (gpu->numa_node >= 0)
+        output_format(&s->out, ", node %" PRId32, gpu->numa_node);
+    output_text(&s->out, "\n");
+}
+
+static void
+print_gpus(session *s, const berth_host *host, const devices_gpus *gpus)
+{
+    for (uint32_t i = 0; i < gpus->count; i++)
+        print_gpu(s, &gpus->at[i], i == 0);
+    if (gpus->count == 0) {
+        print_label(s, "GPU");
+        output_text(&s->out, "none: ");
+        output_name(&s->out, gpus->why, strlen(gpus->why));
+        output_text(&s->out, "\n");
+    }
+    if (host->gpu_supported)
+        output_format(&s->out, "%-10sbuilt with kernels for %s\n", "",
+                      host->gpu_architectures);
+}
+
 void
-devices_print(session *s, const berth_host *host)
+devices_find_gpus(session *s, const berth_host *host, devices_gpus *out)
+{
+    berth_devices *devices;
+    berth_error error;
+
+    *out = (devices_gpus){ .count = 0 };
+    if (!host->gpu_supported) {
+        snprintf(out->why, sizeof out->why, "this build supports no GPU");
+        return;
+    }
+    if (berth_devices_open(s->context, "cuda", &devices, &error) != BERTH_OK) {
+        memcpy(out->why, error.message, sizeof out->why);
+        return;
+    }
+    while (out->count < DEVICES_LIMIT
+           && berth_devices_get(devices, out->count, &out->at[out->count]) == BERTH_OK)
+        out->count++;
+    berth_devices_close(devices);
+}
+
+void
+devices_print(session *s, const berth_host *host, const devices_gpus *gpus)
 {
     print_processor(s, host);
     print_memory(s, host);
@@ -112,9 +188,7 @@ devices_print(session *s, const berth_host *host)
     output_text(&s->out, host->has_reciprocals
                              ? "reciprocals as recorded on a GPU\n"
                              : "reciprocals correctly rounded: none recorded on a GPU\n");
-    print_label(s, "GPU");
-    output_text(&s->out, host->gpu_supported ? "supported\n"
-                                             : "none: this build supports no GPU\n");
+    print_gpus(s, host, gpus);
 }
 
 /* ------------------------------------------------------------------ programs */
@@ -152,8 +226,41 @@ write_json_processor(json_writer *w, const berth_host *host)
     json_array_end(w);
 }
 
+/* 0 is unknown there. */
+static void
+write_json_count(json_writer *w, const char *key, uint32_t number)
+{
+    json_known(w, key, number != 0 ? number : UINT64_MAX);
+}
+
+static void
+write_json_gpus(json_writer *w, const devices_gpus *gpus)
+{
+    json_array_begin(w, "gpus");
+    for (uint32_t i = 0; i < gpus->count; i++) {
+        const berth_device *const gpu = &gpus->at[i];
+
+        json_object_begin(w, NULL);
+        json_text(w, "name", gpu->name);
+        json_text(w, "description", gpu->description);
+        json_known(w, "memory", gpu->memory_bytes);
+        json_known(w, "free", gpu->free_bytes);
+        json_known(w, "numa_node", gpu->numa_node >= 0 ? (uint64_t)gpu->numa_node : UINT64_MAX);
+        write_json_count(w, "pcie_generation", gpu->pcie_generation);
+        write_json_count(w, "pcie_width", gpu->pcie_width);
+        write_json_count(w, "pcie_most_generation", gpu->pcie_most_generation);
+        write_json_count(w, "pcie_most_width", gpu->pcie_most_width);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    if (gpus->count == 0)
+        json_text(w, "no_gpus", gpus->why);
+    else
+        json_null(w, "no_gpus");
+}
+
 void
-devices_write_json(session *s, const berth_host *host)
+devices_write_json(session *s, const berth_host *host, const devices_gpus *gpus)
 {
     json_writer w;
 
@@ -169,8 +276,8 @@ devices_write_json(session *s, const berth_host *host)
     json_bool(&w, "libcrypto", host->has_libcrypto != 0);
     json_bool(&w, "gpu_supported", host->gpu_supported != 0);
     json_bool(&w, "recorded_reciprocals", host->has_reciprocals != 0);
-    json_array_begin(&w, "gpus");
-    json_array_end(&w);
+    json_text(&w, "gpu_architectures", host->gpu_architectures);
+    write_json_gpus(&w, gpus);
     json_object_end(&w);
     json_end(&w);
 }

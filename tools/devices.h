@@ -5,7 +5,18 @@
 
 #include "tools/session.h"
 
-void devices_print(session *s, const berth_host *host);
-void devices_write_json(session *s, const berth_host *host);
+#define DEVICES_LIMIT 64
+
+typedef struct devices_gpus {
+    uint32_t count;
+    berth_device at[DEVICES_LIMIT];
+    char why[BERTH_MESSAGE_CAPACITY]; /* there are none; "": there are */
+} devices_gpus;
+
+/* Those that the driver has for this process. */
+void devices_find_gpus(session *s, const berth_host *host, devices_gpus *out);
+
+void devices_print(session *s, const berth_host *host, const devices_gpus *gpus);
+void devices_write_json(session *s, const berth_host *host, const devices_gpus *gpus);
 
 #endif

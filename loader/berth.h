@@ -16,6 +16,11 @@
  *             thread at a time, except where a call says "any thread".
  * Process     The library prints nothing, installs no handlers, reads no
  *             environment, keeps no globals and never ends the process.
+ * Waiting     What hangs, a disk, a server, a device, ends loads, leases and moves
+ *             in time: berth_load_options.wait_ms. Everything else waits for as
+ *             long as the system does, where nobody can end a call; of jobs
+ *             `is_stalled` tells that nothing moves. A cancel ends a verification,
+ *             and the reading of slices, within five seconds all the same.
  * Sizes       are bytes, in uint64_t, unless a name says otherwise.
  * Structs     Option structs start with their own size: fill them with their
  *             `_init` function, then set what matters; zero means default.
@@ -1949,7 +1954,9 @@ typedef struct berth_model berth_model;
  * A read that hangs for `wait_ms` is BERTH_EIO with its file and position, and so is a
  * layer of such a disk. The buffers it is read into stay allocated until it comes back,
  * which later jobs of the context see, and its end; one that ends before leaves them
- * behind for good. A cancel waits five seconds at most for such reads.
+ * behind for good. A cancel waits five seconds at most for such reads. The statistics of
+ * a weight that is stored quantized are read in one call before its values, with no limit
+ * but the kernel's.
  *
  * Copies of a device that do not end for as long are BERTH_EIO with a tensor of theirs, and
  * so is a layer from the disk that cannot go on to such a device. Slabs and staging stay
@@ -2045,7 +2052,12 @@ BERTH_API berth_status berth_model_get_host(const berth_model *model, uint64_t b
 /* Number of the berth of a tensor by its name, or BERTH_NO_TENSOR. Logarithmic. */
 BERTH_API uint64_t berth_model_find(const berth_model *model, const char *name,
                                     size_t name_length);
-/* crc32 of a tensor's parts one behind the other, as they lie on its tier. Waits. */
+/*
+ * crc32 of a tensor's parts one behind the other, as they lie on its tier. Waits, for the
+ * disk and for all that the device was asked for, without a limit: nobody can end a read
+ * of the kernel or a call of a driver. BERTH_EIO ("timeout") where copies of the model are
+ * known to hang, of a move that ended so.
+ */
 BERTH_API berth_status berth_model_digest(berth_model *model, uint64_t berth,
                                           uint32_t *out_crc, berth_error *error);
 
@@ -2102,7 +2114,8 @@ berth_check_options_init(berth_check_options *options)
  * holds the crc32 of each tensor against that of its berth, on whatever tier. The model
  * must not be used otherwise meanwhile. Finish it with berth_job_finish(): BERTH_OK, or
  * BERTH_EINTEGRITY naming the first tensor that is another; BERTH_EIO, BERTH_ENOMEM,
- * BERTH_ENODEV.
+ * BERTH_ENODEV. It waits as berth_model_digest(), read by read; a cancel is heard in
+ * between.
  */
 BERTH_API berth_status berth_check_start(berth_model *model,
                                          const berth_check_options *options,

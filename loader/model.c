@@ -347,6 +347,13 @@ berthi_model_is_stranded(berth_model *model)
     return atomic_load(&model->stranded) > 0;
 }
 
+berth_status
+berthi_model_fail_stranded(berth_error *error)
+{
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                       "copies of the model's last move have not ended");
+}
+
 /* Devices of its own are given up instead: nobody else uses them. */
 void
 berthi_model_free(berth_model *model)

@@ -152,6 +152,8 @@ berth_status berthi_model_create(berth_context *context,
 void berthi_model_free(berth_model *model);
 /* True: copies of a move hang; those that are over are given back first. */
 bool berthi_model_is_stranded(berth_model *model);
+/* TIMEOUT: it is. */
+berth_status berthi_model_fail_stranded(berth_error *error);
 
 /*
  * Pins whole pages for every device of the model, or for none: false, with the device's

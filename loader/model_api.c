@@ -152,8 +152,9 @@ digest_disk(const berth_model *model, uint64_t berth, const berthi_cargo *cargo,
     return status;
 }
 
+/* A device that is known to hang would be waited for without an end. */
 static berth_status
-digest_memory(const berth_model *model, uint64_t berth, const berthi_cargo *cargo,
+digest_memory(berth_model *model, uint64_t berth, const berthi_cargo *cargo,
               uint32_t *out_crc, berth_error *error)
 {
     berthi_device *const device =
@@ -161,6 +162,8 @@ digest_memory(const berth_model *model, uint64_t berth, const berthi_cargo *carg
     const uint8_t *const memory = berthi_model_place(model, berth);
     berth_status status = BERTH_OK;
 
+    if (device != model->host && berthi_model_is_stranded(model))
+        return berthi_model_fail_stranded(error);
     for (uint32_t i = 0; i < cargo->part_count && status == BERTH_OK; i++) {
         uint32_t crc = 0;
 

@@ -54,8 +54,7 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
         return BERTH_OK;
     atomic_fetch_and(&model->gate, ~BERTHI_MODEL_MOVING);
     if (is_stranded)
-        return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
-                           "copies of the model's last move have not ended");
+        return berthi_model_fail_stranded(error);
     return berthi_fail(error, BERTH_REASON_EXPORTED, NULL,
                        "others use tensors of the model");
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/sys.h"
 #include "loader/reader.h"
+#include "loader/stranded.h"
 #include "tests/haul.h"
 #include "tests/leased.h"
 #include "tests/loaded.h"
@@ -245,13 +246,27 @@ use_layers(leased *l, uint32_t count, berth_error *error)
     return status;
 }
 
+/* Reads that have come back fail then, and are asked for once more. */
+static void
+check_goes_on(leased *l)
+{
+    berth_error error;
+    berth_status status = use_layers(l, 12, &error);
+
+    for (uint32_t i = 0; i < 4000 && status != BERTH_OK; i++) {
+        (void)usleep(5000);
+        status = use_layers(l, 12, &error);
+    }
+    if (!CHECK_EQ(status, BERTH_OK))
+        T_NOTE("%s: %s", error.file, error.message);
+}
+
 static void
 check_streamed(uint64_t first)
 {
     const leased_options options = streamed_options();
     const char *const folder = leased_llama(4, 2);
     uint64_t begin_ns;
-    berth_status status;
     berth_error error;
     leased l;
 
@@ -267,14 +282,7 @@ check_streamed(uint64_t first)
         CHECK_LT(berthi_sys_now_ns() - begin_ns, WAIT_MS * MS_NS + SLACK_NS);
     }
     atomic_store(&haul_is_hung, false);
-    /* They fail then, and are asked for once more. */
-    status = use_layers(&l, 12, &error);
-    for (uint32_t i = 0; i < 400 && status != BERTH_OK; i++) {
-        (void)usleep(5000);
-        status = use_layers(&l, 12, &error);
-    }
-    if (!CHECK_EQ(status, BERTH_OK))
-        T_NOTE("%s: %s", error.file, error.message);
+    check_goes_on(&l);
     CHECK(leased_settle(&l));
     CHECK_EQ(l.wrong, 0);
     leased_stop(&l);
@@ -313,6 +321,62 @@ test_models_end(void)
     leased_end(&l);
 }
 
+/* Whoever has to have slots for himself does not wait for reads, nor for their copies. */
+static void
+test_settled(void)
+{
+    const leased_options options = streamed_options();
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(4, 2), &options);
+    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
+    l.model.wait_ns = 60000 * MS_NS;
+    hang(0);
+    T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
+    CHECK(l.leases->lines[0].feeding != NULL);
+    CHECK_EQ(berthi_leases_settle(l.leases, &error), BERTH_OK);
+    CHECK(l.leases->lines[0].feeding == NULL);
+    recover(l.planned.context);
+    check_goes_on(&l);
+    CHECK(leased_settle(&l));
+    CHECK_EQ(l.wrong, 0);
+    leased_stop(&l);
+    stop_tricks();
+    leased_end(&l);
+}
+
+/* ------------------------------------------------------------------- verification */
+
+/* It waits for as long as it takes: until somebody cancels it. */
+static void
+test_cancelled_verification(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_verify_options verify;
+    uint64_t before;
+    uint64_t begin_ns;
+    berth_job *job;
+    loaded l;
+
+    loaded_begin(&l, folder, &options, NULL);
+    before = current_bytes(l.p.context);
+    berth_verify_options_init(&verify);
+    hang(0);
+    T_REQUIRE(berth_verify_start(l.p.context, l.p.checkpoint, &verify, &job, &l.error)
+              == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, WAIT_MS), BERTH_PENDING);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_finish(job, &l.error), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + 10 * SLACK_NS);
+    recover(l.p.context);
+    stop_tricks();
+    CHECK_EQ(current_bytes(l.p.context), before);
+    loaded_end(&l);
+}
+
 /* -------------------------------------------------------------------------- moves */
 
 /* What was left in the files is read when the model wakes: it sleeps on, and wakes later. */
@@ -334,7 +398,7 @@ test_wakes(void)
     begin_ns = berthi_sys_now_ns();
     CHECK_EQ(moved_wake(&m), BERTH_EIO);
     check_error(&m.error, folder);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, 2 * WAIT_MS * MS_NS + SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, 2 * WAIT_MS * MS_NS + 10 * SLACK_NS);
     CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_ASLEEP);
     CHECK_GT(current_bytes(m.l.p.context), before);
     recover(m.l.p.context);
@@ -356,6 +420,8 @@ main(int argc, char **argv)
     T_RUN(test_next_job_gives_back);
     T_RUN(test_streamed_layers);
     T_RUN(test_models_end);
+    T_RUN(test_settled);
+    T_RUN(test_cancelled_verification);
     T_RUN(test_wakes);
     return t_end();
 }

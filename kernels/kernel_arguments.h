@@ -318,6 +318,15 @@ berthi_int8_output_ctas(uint64_t count, uint64_t rows)
 #define PRODUCT_TURNS 1u /* batches of chunks, one after the other in a loop */
 #endif
 
+/* One of several weights of the same shape; in the device's memory. */
+typedef struct berthi_product_expert {
+    const uint8_t *codes;
+    const float *absmax;         /* double quantization: the second level */
+    const uint8_t *absmax_codes; /* double quantization: the first one */
+    const void *bias;            /* rows; NULL: none */
+    float offset;                /* double quantization */
+} berthi_product_expert;
+
 typedef struct berthi_product_kernel {
     const uint8_t *codes;        /* with tensor cores to 8 bytes, of chunks of 128 to 16 */
     const float *absmax;         /* double quantization: the second level */
@@ -329,12 +338,17 @@ typedef struct berthi_product_kernel {
     uint64_t columns;    /* below 2^31, with tensor cores 2^27 and whole chunks */
     float offset;        /* double quantization */
     uint32_t count;      /* of inputs, 1 to BERTHI_MULTIPLY_INPUTS */
-    uint32_t groups;     /* CTAs that share rows: without tensor cores 8 inputs each */
+    uint32_t groups;     /* CTAs that share rows: 8 inputs each, but for tensor cores
+                            without experts, that have all inputs in one */
     uint32_t block_log2; /* 5 to 12, with tensor cores a chunk or more */
     uint32_t slices;     /* with tensor cores: of a row's columns, a warp each: 1, 2, 4 or 8 */
     uint32_t is_aligned; /* without them: eights of columns; else one element at a time */
     uint32_t table[16];  /* the values of the codes, rounded to the inputs' dtype */
     uint32_t map[256];   /* double quantization: of the absmax' codes, as it is stored */
+    /* For the kernels of experts, in place of codes, absmax, bias, offset and count. */
+    const berthi_product_expert *experts;
+    const uint32_t *ranges;  /* one more than experts: inputs from ranges[e] on are e's */
+    uint32_t ctas_of_group;  /* of one expert's group of inputs */
 } berthi_product_kernel;
 
 /*

@@ -403,17 +403,22 @@ find_chunk(const berthi_product_task *t)
       { { KERNEL_##prefix##_128_bf16, KERNEL_##prefix##_128_f16 },                    \
         { KERNEL_##prefix##_128_bf16_double, KERNEL_##prefix##_128_f16_double } } }
 
+/* Of one weight, by the number of inputs, or of experts. */
+typedef enum product_kind { ONE_FOR_8, ONE_FOR_16, ONE_FOR_32, EXPERTS } product_kind;
+
 static berthi_kernel_id
-find_product_kernel(uint32_t chunk, size_t dtype, bool is_double, uint32_t count)
+find_product_kernel(uint32_t chunk, size_t dtype, bool is_double, product_kind kind)
 {
-    static const berthi_kernel_id lanes[2][3]
-        = { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) };
-    static const berthi_kernel_id tensor_cores[3][2][2][2]
-        = { OF_CHUNKS(product), OF_CHUNKS(product16), OF_CHUNKS(product32) };
+    static const berthi_kernel_id lanes[2][2][3]
+        = { { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) },
+            { OF_DTYPES(experts_lanes, ), OF_DTYPES(experts_lanes, _double) } };
+    static const berthi_kernel_id tensor_cores[4][2][2][2]
+        = { OF_CHUNKS(product), OF_CHUNKS(product16), OF_CHUNKS(product32),
+            OF_CHUNKS(experts) };
 
     if (chunk == 0)
-        return lanes[is_double][dtype];
-    return tensor_cores[berthi_product_fragments(count) / 2][chunk == 128][is_double][dtype];
+        return lanes[kind == EXPERTS][is_double][dtype];
+    return tensor_cores[kind][chunk == 128][is_double][dtype];
 }
 
 /* The values as inputs of this dtype meet them. */
@@ -471,9 +476,48 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
     if (status != BERTH_OK)
         return status;
     return set_grid(out,
-                    find_product_kernel(chunk, dtype, a->absmax_codes != NULL, a->count),
+                    find_product_kernel(chunk, dtype, a->absmax_codes != NULL,
+                                        (product_kind)(berthi_product_fragments(a->count) / 2)),
                     PRODUCT_THREADS,
                     berthi_product_ctas(a->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1,
                                         k->slices, k->groups),
                     error);
+}
+
+/* As a product of one of them, with so many inputs that all products have. */
+berth_status
+berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_error *error)
+{
+    const berthi_multiply_arguments one = {
+        /* An address that is aligned as all of them are; nothing is read there. */
+        .codes = (const uint8_t *)(uintptr_t)t->codes_alignment,
+        .absmax_codes = t->is_double ? (const uint8_t *)t->experts : NULL, .map = t->map,
+        .block_size = t->block_size, .count = 1, .rows = t->rows, .columns = t->columns,
+        .inputs = t->inputs, .outputs = t->outputs, .dtype = t->dtype,
+    };
+    const berthi_product_task as_one = { .what = &one, .values = t->values,
+                                         .capability = t->capability,
+                                         .processors = t->processors };
+    berthi_product_kernel *const k = &out->argument.product;
+    const uint32_t chunk = find_chunk(&as_one);
+    const uint32_t groups
+        = t->most_inputs / PRODUCT_INPUTS + (t->most_inputs % PRODUCT_INPUTS != 0);
+    uint64_t ctas;
+    size_t dtype;
+    berth_status status = berthi_launch_product(&as_one, out, error);
+
+    if (status == BERTH_OK)
+        status = find_dtype(t->dtype, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    k->codes = NULL;
+    k->absmax_codes = NULL;
+    k->experts = t->experts;
+    k->ranges = t->ranges;
+    k->groups = groups;
+    k->ctas_of_group = out->ctas;
+    if (!berthi_can_mul((uint64_t)t->expert_count * groups, out->ctas, &ctas))
+        ctas = UINT64_MAX;
+    return set_grid(out, find_product_kernel(chunk, dtype, t->is_double, EXPERTS),
+                    PRODUCT_THREADS, ctas, error);
 }

@@ -50,8 +50,11 @@
     BERTHI_KERNELS_OF_CHUNKS(X, product)                                              \
     BERTHI_KERNELS_OF_CHUNKS(X, product16)                                            \
     BERTHI_KERNELS_OF_CHUNKS(X, product32)                                            \
+    BERTHI_KERNELS_OF_CHUNKS(X, experts)                                              \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, )                                      \
-    BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)
+    BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)                               \
+    BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, )                                      \
+    BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, _double)
 
 #define BERTHI_KERNEL_ID(name) KERNEL_##name,
 typedef enum berthi_kernel_id {
@@ -176,6 +179,34 @@ typedef struct berthi_product_task {
  * share a row is the same for any number of inputs, and so are an output's bits.
  */
 berth_status berthi_launch_product(const berthi_product_task *task, berthi_launch *out,
+                                   berth_error *error);
+
+/*
+ * Several weights of one shape, each with inputs of its own, in one grid. Whose they are
+ * stands in the device's memory, where a router may have written it: the host has to know
+ * of no more than a bound.
+ */
+typedef struct berthi_experts_task {
+    const berthi_product_expert *experts; /* in the device's memory, as `ranges` */
+    const uint32_t *ranges;    /* expert_count + 1: inputs from ranges[e] up to the next */
+    uint32_t expert_count;
+    uint32_t most_inputs;      /* that an expert has: of more the first ones are multiplied */
+    uint32_t codes_alignment;  /* bytes, a power of two, that all codes are aligned to */
+    uint32_t block_size;
+    bool is_double;
+    const uint32_t *map;       /* with is_double; read on the host, as `values` */
+    const uint32_t *values;
+    uint64_t rows;             /* of each */
+    uint64_t columns;
+    const void *inputs;        /* all of them x columns */
+    void *outputs;             /* all of them x rows; of no expert's inputs none is written */
+    int32_t dtype;
+    uint32_t capability;
+    uint32_t processors;
+} berthi_experts_task;
+
+/* The bits are those of each expert's own product. */
+berth_status berthi_launch_experts(const berthi_experts_task *task, berthi_launch *out,
                                    berth_error *error);
 
 #endif

@@ -12,6 +12,9 @@
  * lanes of a row find an absmax each and hand it around. Warps of a CTA may share
  * a row's columns; their sums are added in the order of the columns.
  *
+ * Kernels of experts have several weights of one shape in one grid, 8 inputs a CTA. Whose
+ * inputs are whose they read from the device's memory: no host has to know.
+ *
  *   traffic   per weight 0.5 B, and 4 B a block (double quantized: 1 B)
  *   launch    berthi_product_ctas() CTAs of PRODUCT_THREADS lanes
  *   bits      of an input the same alone and in a batch, and each time; within a
@@ -32,7 +35,62 @@ typedef struct product_variant {
     bool is_double;      /* the absmax are codes themselves */
     uint32_t chunk_log2; /* with tensor cores: 6 or 7 */
     uint32_t fragments;  /* the same: of inputs, 1, 2 or 4 */
+    bool has_experts;
 } product_variant;
+
+/* What a CTA multiplies. */
+typedef struct product_job {
+    const uint8_t *codes;
+    const float *absmax;
+    const uint8_t *absmax_codes;
+    const void *inputs;
+    const void *bias;
+    uint8_t *outputs;
+    float offset;
+    uint32_t count; /* of inputs; 0: nothing */
+} product_job;
+
+/* Eight inputs of an expert; CTAs behind its last one have nothing to do. */
+SIMT_INLINE product_job
+product_find_expert_job(const berthi_product_kernel *a, product_variant v)
+{
+    const uint32_t group = (uint32_t)simt_cta() / a->ctas_of_group;
+    const uint32_t number = group / a->groups;
+    const berthi_product_expert *const e = &a->experts[number];
+    const uint64_t first
+        = a->ranges[number] + (uint64_t)(group % a->groups) * PRODUCT_INPUTS;
+    const uint64_t end = a->ranges[number + 1];
+    const uint32_t width = v.dtype == BERTH_F32 ? 4 : 2;
+    const uint64_t left = first < end ? end - first : 0;
+    const product_job job = {
+        e->codes,
+        e->absmax,
+        e->absmax_codes,
+        (const uint8_t *)a->inputs + first * a->columns * width,
+        e->bias,
+        (uint8_t *)a->outputs + first * a->rows * width,
+        e->offset,
+        left < PRODUCT_INPUTS ? (uint32_t)left : PRODUCT_INPUTS,
+    };
+
+    return job;
+}
+
+SIMT_INLINE product_job
+product_find_job(const berthi_product_kernel *a, product_variant v)
+{
+    const product_job job = { a->codes, a->absmax,             a->absmax_codes, a->inputs,
+                              a->bias,  (uint8_t *)a->outputs, a->offset,       a->count };
+
+    return v.has_experts ? product_find_expert_job(a, v) : job;
+}
+
+/* Among those that have the same inputs. */
+SIMT_INLINE uint64_t
+product_find_cta(const berthi_product_kernel *a, product_variant v)
+{
+    return v.has_experts ? (uint32_t)simt_cta() % a->ctas_of_group : simt_cta();
+}
 
 /* ------------------------------------------- also for those without tensor cores */
 
@@ -44,14 +102,14 @@ product_fill_map(const berthi_product_kernel *a, product_variant v, uint32_t *ma
 }
 
 SIMT_INLINE void
-product_store(const berthi_product_kernel *a, product_variant v, uint32_t input, uint64_t row,
-              float sum)
+product_store(const berthi_product_kernel *a, product_variant v, const product_job *job,
+              uint32_t input, uint64_t row, float sum)
 {
-    if (input >= a->count || row >= a->rows)
+    if (input >= job->count || row >= a->rows)
         return;
-    if (a->bias != NULL)
-        sum = berthi_core_add(sum, berthi_core_load(a->bias, v.dtype, row));
-    berthi_core_store(a->outputs, v.dtype, input * a->rows + row, sum);
+    if (job->bias != NULL)
+        sum = berthi_core_add(sum, berthi_core_load(job->bias, v.dtype, row));
+    berthi_core_store(job->outputs, v.dtype, input * a->rows + row, sum);
 }
 
 /* ---------------------------------------------------------------- tensor cores */
@@ -81,7 +139,8 @@ typedef struct product_place {
 } product_place;
 
 SIMT_INLINE product_place
-product_find_place(const berthi_product_kernel *a, product_variant v, uint64_t first_row)
+product_find_place(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                   uint64_t first_row)
 {
     const uint32_t lane = simt_thread() % SIMT_WARP;
     const uint32_t column = lane % PRODUCT_QUAD << (v.chunk_log2 - 2);
@@ -90,7 +149,7 @@ product_find_place(const berthi_product_kernel *a, product_variant v, uint64_t f
     const uint32_t apart = a->rows - 1 - row < 8 ? (uint32_t)(a->rows - 1 - row) : 8;
     const uint64_t absmax_row = row + (lane % PRODUCT_QUAD < product_batch(v) ? 0 : apart);
     product_place place = {
-        simt_keep_address(a->codes + (row * a->columns + column) / 2),
+        simt_keep_address(job->codes + (row * a->columns + column) / 2),
         { NULL, NULL, NULL, NULL },
         apart * (uint32_t)(a->columns / 2),
         (uint32_t)(absmax_row * (a->columns >> v.chunk_log2)) + lane % product_batch(v),
@@ -100,9 +159,9 @@ product_find_place(const berthi_product_kernel *a, product_variant v, uint64_t f
     SIMT_UNROLL
     for (uint32_t f = 0; f < v.fragments; f++) {
         const uint32_t wanted = f * PRODUCT_INPUTS + lane / PRODUCT_QUAD;
-        const uint32_t input = wanted < a->count ? wanted : a->count - 1;
+        const uint32_t input = wanted < job->count ? wanted : job->count - 1;
 
-        place.inputs[f] = simt_keep_address((const uint8_t *)a->inputs
+        place.inputs[f] = simt_keep_address((const uint8_t *)job->inputs
                                             + (input * a->columns + column) * 2);
     }
     simt_look_anew(&place.second_codes);
@@ -148,15 +207,15 @@ product_load_codes(const uint8_t *from, product_variant v, uint32_t *words)
 
 /* Of number `chunk` of the tensor's chunks. */
 SIMT_INLINE float
-product_absmax_of(const berthi_product_kernel *a, product_variant v, uint32_t chunk,
-                  const uint32_t *map)
+product_absmax_of(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                  uint32_t chunk, const uint32_t *map)
 {
     const uint32_t block = chunk >> (a->block_log2 - v.chunk_log2);
 
-    return v.is_double ? berthi_core_absmax_recover(map, a->absmax_codes[block],
-                                                    a->absmax[block / BERTHI_DOUBLE_BLOCK],
-                                                    a->offset)
-                       : a->absmax[block];
+    return v.is_double ? berthi_core_absmax_recover(map, job->absmax_codes[block],
+                                                    job->absmax[block / BERTHI_DOUBLE_BLOCK],
+                                                    job->offset)
+                       : job->absmax[block];
 }
 
 /* Byte k of a word, of this lane's copy: 128 bytes of table a byte of codes. */
@@ -229,7 +288,7 @@ product_add_chunk(product_variant v, uint32_t codes[2][PRODUCT_WORDS],
  * come before the first use. Of the absmax of two rows a quad's lanes find one each.
  */
 SIMT_INLINE void
-product_add_chunks(const berthi_product_kernel *a, product_variant v,
+product_add_chunks(const berthi_product_kernel *a, product_variant v, const product_job *job,
                    const product_place *place, uint32_t chunk, uint32_t count,
                    const uint32_t *pairs, const uint32_t *map, product_sums *sums)
 {
@@ -246,7 +305,7 @@ product_add_chunks(const berthi_product_kernel *a, product_variant v,
         product_load_codes(from + (c << (v.chunk_log2 - 1)), v, codes[c][0]);
         product_load_codes(second + (c << (v.chunk_log2 - 1)), v, codes[c][1]);
     }
-    absmax = product_absmax_of(a, v, own, map);
+    absmax = product_absmax_of(a, v, job, own, map);
     SIMT_UNROLL
     for (uint32_t c = 0; c < count; c++) {
         const float its[2] = { simt_shuffle_quad(absmax, c),
@@ -259,7 +318,7 @@ product_add_chunks(const berthi_product_kernel *a, product_variant v,
 
 /* Chunks [begin, end) of the warp's rows. */
 SIMT_INLINE void
-product_add_share(const berthi_product_kernel *a, product_variant v,
+product_add_share(const berthi_product_kernel *a, product_variant v, const product_job *job,
                   const product_place *place, uint32_t begin, uint32_t end,
                   const uint32_t *pairs, const uint32_t *map, product_sums *sums)
 {
@@ -271,11 +330,11 @@ product_add_share(const berthi_product_kernel *a, product_variant v,
     for (; chunk + step <= end; chunk += step)
         SIMT_UNROLL
         for (uint32_t t = 0; t < PRODUCT_TURNS; t++)
-            product_add_chunks(a, v, place, chunk + t * batch, batch, pairs, map, sums);
+            product_add_chunks(a, v, job, place, chunk + t * batch, batch, pairs, map, sums);
     if (step > 1)
         SIMT_NO_UNROLL
         for (; chunk < end; chunk++)
-            product_add_chunks(a, v, place, chunk, 1, pairs, map, sums);
+            product_add_chunks(a, v, job, place, chunk, 1, pairs, map, sums);
 }
 
 /* The slices of a tile, in order; lanes of its first warp get all of this fragment. */
@@ -305,23 +364,25 @@ typedef struct product_tile {
 } product_tile;
 
 SIMT_INLINE product_tile
-product_find_tile(const berthi_product_kernel *a)
+product_find_tile(const berthi_product_kernel *a, product_variant v)
 {
     const uint32_t warp = simt_warp();
     const product_tile tile = {
-        (simt_cta() * (PRODUCT_WARPS / a->slices) + warp / a->slices) * PRODUCT_TILE_ROWS,
+        (product_find_cta(a, v) * (PRODUCT_WARPS / a->slices) + warp / a->slices)
+            * PRODUCT_TILE_ROWS,
         warp % a->slices,
     };
 
     return tile;
 }
 
-/* The tile is found once more: registers are few while chunks are added. */
+/* Tile and job are found once more: registers are few while chunks are added. */
 SIMT_INLINE void
 product_store_sums(const berthi_product_kernel *a, product_variant v, float *all,
                    product_sums *sums)
 {
-    const product_tile tile = product_find_tile(a);
+    const product_tile tile = product_find_tile(a, v);
+    const product_job job = product_find_job(a, v);
     const uint32_t lane = simt_thread() % SIMT_WARP;
 
     SIMT_UNROLL
@@ -331,7 +392,7 @@ product_store_sums(const berthi_product_kernel *a, product_variant v, float *all
         if (tile.slice == 0)
             SIMT_UNROLL
             for (uint32_t i = 0; i < 4; i++)
-                product_store(a, v, f * PRODUCT_INPUTS + lane % PRODUCT_QUAD * 2 + i % 2,
+                product_store(a, v, &job, f * PRODUCT_INPUTS + lane % PRODUCT_QUAD * 2 + i % 2,
                               tile.first_row + lane / PRODUCT_QUAD + i / 2 * 8,
                               sums->of[f][i]);
     }
@@ -342,8 +403,9 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
 {
     SIMT_SHARED(uint32_t, pairs, 256 * SIMT_WARP);
     SIMT_SHARED(float, all, 4 * PRODUCT_THREADS);
-    const product_tile tile = product_find_tile(a);
-    const product_place place = product_find_place(a, v, tile.first_row);
+    const product_job job = product_find_job(a, v);
+    const product_tile tile = product_find_tile(a, v);
+    const product_place place = product_find_place(a, v, &job, tile.first_row);
     const uint32_t chunks = (uint32_t)(a->columns >> v.chunk_log2);
     const uint32_t share = berthi_product_share(chunks, a->slices);
     const uint32_t begin = tile.slice * share < chunks ? tile.slice * share : chunks;
@@ -352,41 +414,46 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
                                                    : begin + share;
     product_sums sums;
 
+    if (v.has_experts && job.count == 0)
+        return; /* all lanes of the CTA */
     product_clear_sums(&sums);
     product_fill_pairs(a, v, pairs);
     product_fill_map(a, v, map);
     simt_barrier();
-    product_add_share(a, v, &place, begin, end, pairs, map, &sums);
+    product_add_share(a, v, &job, &place, begin, end, pairs, map, &sums);
     product_store_sums(a, v, all, &sums);
 }
 
 /* ------------------------------------------------------------------- kernels */
 
-#define PRODUCT_KERNEL(name, by, resident, dtype, is_double, chunk_log2, fragments)   \
+#define PRODUCT_KERNEL(name, by, resident, dtype, is_double, chunk_log2, fragments, \
+                       has_experts)                                                   \
     SIMT_INLINE void name##_body(const berthi_product_kernel *a)                      \
     {                                                                                 \
-        const product_variant v = { dtype, is_double, chunk_log2, fragments };        \
+        const product_variant v = { dtype, is_double, chunk_log2, fragments, has_experts }; \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
                                                                                       \
         product_by_##by(a, v, map);                                                   \
     }                                                                                 \
     SIMT_KERNEL_OF(name, PRODUCT_THREADS, resident, berthi_product_kernel, name##_body(a))
 
-#define PRODUCT_KERNELS(name, resident, chunk_log2, fragments)                        \
+#define PRODUCT_KERNELS(name, resident, chunk_log2, fragments, has_experts)           \
     PRODUCT_KERNEL(name##_bf16, tensor_cores, resident, BERTH_BF16, false, chunk_log2, \
-                   fragments)                                                         \
+                   fragments, has_experts)                                            \
     PRODUCT_KERNEL(name##_f16, tensor_cores, resident, BERTH_F16, false, chunk_log2,  \
-                   fragments)                                                         \
+                   fragments, has_experts)                                            \
     PRODUCT_KERNEL(name##_bf16_double, tensor_cores, resident, BERTH_BF16, true,      \
-                   chunk_log2, fragments)                                             \
+                   chunk_log2, fragments, has_experts)                                \
     PRODUCT_KERNEL(name##_f16_double, tensor_cores, resident, BERTH_F16, true,        \
-                   chunk_log2, fragments)
+                   chunk_log2, fragments, has_experts)
 
-PRODUCT_KERNELS(berthi_product_64, SIMT_RESIDENT, 6, 1)
-PRODUCT_KERNELS(berthi_product_128, SIMT_RESIDENT, 7, 1)
-PRODUCT_KERNELS(berthi_product16_64, SIMT_RESIDENT_WIDE, 6, 2)
-PRODUCT_KERNELS(berthi_product16_128, SIMT_RESIDENT_WIDE, 7, 2)
-PRODUCT_KERNELS(berthi_product32_64, SIMT_RESIDENT_WIDE, 6, 4)
-PRODUCT_KERNELS(berthi_product32_128, SIMT_RESIDENT_WIDE, 7, 4)
+PRODUCT_KERNELS(berthi_product_64, SIMT_RESIDENT, 6, 1, false)
+PRODUCT_KERNELS(berthi_product_128, SIMT_RESIDENT, 7, 1, false)
+PRODUCT_KERNELS(berthi_product16_64, SIMT_RESIDENT_WIDE, 6, 2, false)
+PRODUCT_KERNELS(berthi_product16_128, SIMT_RESIDENT_WIDE, 7, 2, false)
+PRODUCT_KERNELS(berthi_product32_64, SIMT_RESIDENT_WIDE, 6, 4, false)
+PRODUCT_KERNELS(berthi_product32_128, SIMT_RESIDENT_WIDE, 7, 4, false)
+PRODUCT_KERNELS(berthi_experts_64, SIMT_RESIDENT_WIDE, 6, 1, true)
+PRODUCT_KERNELS(berthi_experts_128, SIMT_RESIDENT_WIDE, 7, 1, true)
 
 #endif

@@ -25,10 +25,12 @@ typedef struct product_inputs {
 } product_inputs;
 
 SIMT_INLINE product_inputs
-product_find_inputs(const berthi_product_kernel *a)
+product_find_inputs(const berthi_product_kernel *a, product_variant v,
+                    const product_job *job)
 {
-    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * PRODUCT_INPUTS;
-    const product_inputs inputs = { first, a->count - first };
+    const uint32_t first
+        = v.has_experts ? 0 : (uint32_t)(simt_cta() % a->groups) * PRODUCT_INPUTS;
+    const product_inputs inputs = { first, job->count - first };
 
     return inputs;
 }
@@ -47,15 +49,15 @@ product_fill_values(const berthi_product_kernel *a, uint32_t *values)
 
 /* Of the block that number `at` of the weights is in. */
 SIMT_INLINE float
-product_absmax_at(const berthi_product_kernel *a, product_variant v, uint64_t at,
-                  const uint32_t *map)
+product_absmax_at(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                  uint64_t at, const uint32_t *map)
 {
     const uint64_t block = at >> a->block_log2;
 
-    return v.is_double ? berthi_core_absmax_recover(map, a->absmax_codes[block],
-                                                    a->absmax[block / BERTHI_DOUBLE_BLOCK],
-                                                    a->offset)
-                       : a->absmax[block];
+    return v.is_double ? berthi_core_absmax_recover(map, job->absmax_codes[block],
+                                                    job->absmax[block / BERTHI_DOUBLE_BLOCK],
+                                                    job->offset)
+                       : job->absmax[block];
 }
 
 /* Eight neighbours of an input. */
@@ -96,12 +98,13 @@ product_look_up(const uint32_t *values, uint32_t codes, float *weights)
 
 /* Eight columns from `column` on, for all inputs. */
 SIMT_INLINE void
-product_add_eight(const berthi_product_kernel *a, product_variant v, product_inputs inputs,
-                  uint64_t column, const float *weights, float absmax, float *sums)
+product_add_eight(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                  product_inputs inputs, uint64_t column, const float *weights, float absmax,
+                  float *sums)
 {
     const uint32_t bytes = v.dtype == BERTH_F32 ? 4 : 2;
     const uint8_t *from
-        = (const uint8_t *)a->inputs + (inputs.first * a->columns + column) * bytes;
+        = (const uint8_t *)job->inputs + (inputs.first * a->columns + column) * bytes;
 
     /* Addresses follow from each other: eight of them would take registers of two each. */
     SIMT_UNROLL
@@ -123,36 +126,38 @@ product_add_eight(const berthi_product_kernel *a, product_variant v, product_inp
 
 /* Whole eights of columns at even addresses. */
 SIMT_INLINE void
-product_add_eights(const berthi_product_kernel *a, product_variant v, product_inputs inputs,
-                   uint64_t row, const uint32_t *values, const uint32_t *map, float *sums)
+product_add_eights(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                   product_inputs inputs, uint64_t row, const uint32_t *values,
+                   const uint32_t *map, float *sums)
 {
     SIMT_NO_UNROLL
     for (uint64_t k = simt_thread() % SIMT_WARP * 8; k < a->columns; k += SIMT_WARP * 8) {
         const uint64_t at = row * a->columns + k;
         float weights[8];
 
-        product_look_up(values, simt_load4(a->codes + at / 2), weights);
-        product_add_eight(a, v, inputs, k, weights, product_absmax_at(a, v, at, map), sums);
+        product_look_up(values, simt_load4(job->codes + at / 2), weights);
+        product_add_eight(a, v, job, inputs, k, weights, product_absmax_at(a, v, job, at, map),
+                          sums);
     }
 }
 
 /* Any columns, any addresses. */
 SIMT_INLINE void
-product_add_ones(const berthi_product_kernel *a, product_variant v, product_inputs inputs,
-                 uint64_t row, const uint32_t *map, float *sums)
+product_add_ones(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                 product_inputs inputs, uint64_t row, const uint32_t *map, float *sums)
 {
     SIMT_NO_UNROLL
     for (uint64_t k = simt_thread() % SIMT_WARP; k < a->columns; k += SIMT_WARP) {
         const uint64_t at = row * a->columns + k;
-        const uint32_t code = a->codes[at / 2] >> (at % 2 == 0 ? 4 : 0) & 15;
+        const uint32_t code = job->codes[at / 2] >> (at % 2 == 0 ? 4 : 0) & 15;
         const float weight = berthi_core_multiply(berthi_core_float(a->table[code]),
-                                                  product_absmax_at(a, v, at, map));
+                                                  product_absmax_at(a, v, job, at, map));
 
         SIMT_UNROLL
         for (uint32_t i = 0; i < PRODUCT_INPUTS; i++)
             if (i < inputs.count)
                 sums[i] = fmaf(weight,
-                               berthi_core_load(a->inputs, v.dtype,
+                               berthi_core_load(job->inputs, v.dtype,
                                                 (inputs.first + i) * a->columns + k),
                                sums[i]);
     }
@@ -160,8 +165,8 @@ product_add_ones(const berthi_product_kernel *a, product_variant v, product_inpu
 
 /* Over the warp, in the same order for all inputs; one lane stores. */
 SIMT_INLINE void
-product_join_lanes(const berthi_product_kernel *a, product_variant v, product_inputs inputs,
-                   uint64_t row, const float *sums)
+product_join_lanes(const berthi_product_kernel *a, product_variant v, const product_job *job,
+                   product_inputs inputs, uint64_t row, const float *sums)
 {
     SIMT_UNROLL
     for (uint32_t i = 0; i < PRODUCT_INPUTS; i++) {
@@ -171,7 +176,7 @@ product_join_lanes(const berthi_product_kernel *a, product_variant v, product_in
         for (uint32_t step = SIMT_WARP / 2; step > 0; step /= 2)
             sum = berthi_core_add(sum, simt_shuffle_xor(sum, step));
         if (simt_thread() % SIMT_WARP == 0)
-            product_store(a, v, inputs.first + i, row, sum);
+            product_store(a, v, job, inputs.first + i, row, sum);
     }
 }
 
@@ -179,8 +184,10 @@ SIMT_INLINE void
 product_by_lanes(const berthi_product_kernel *a, product_variant v, uint32_t *map)
 {
     SIMT_SHARED(uint32_t, values, 512);
-    const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
-    const product_inputs inputs = product_find_inputs(a);
+    const product_job job = product_find_job(a, v);
+    const uint64_t cta = v.has_experts ? product_find_cta(a, v) : simt_cta() / a->groups;
+    const uint64_t row = cta * PRODUCT_WARPS + simt_warp();
+    const product_inputs inputs = product_find_inputs(a, v, &job);
     float sums[PRODUCT_INPUTS];
 
     SIMT_UNROLL
@@ -189,22 +196,28 @@ product_by_lanes(const berthi_product_kernel *a, product_variant v, uint32_t *ma
     product_fill_values(a, values);
     product_fill_map(a, v, map);
     simt_barrier();
-    if (row >= a->rows)
+    if (row >= a->rows || (v.has_experts && job.count == 0))
         return; /* all lanes of a warp */
     if (a->is_aligned != 0)
-        product_add_eights(a, v, inputs, row, values, map, sums);
+        product_add_eights(a, v, &job, inputs, row, values, map, sums);
     else
-        product_add_ones(a, v, inputs, row, map, sums);
-    product_join_lanes(a, v, inputs, row, sums);
+        product_add_ones(a, v, &job, inputs, row, map, sums);
+    product_join_lanes(a, v, &job, inputs, row, sums);
 }
 
 /* ------------------------------------------------------------------- kernels */
 
-PRODUCT_KERNEL(berthi_product_lanes_bf16, lanes, SIMT_RESIDENT, BERTH_BF16, false, 0, 1)
-PRODUCT_KERNEL(berthi_product_lanes_f16, lanes, SIMT_RESIDENT, BERTH_F16, false, 0, 1)
-PRODUCT_KERNEL(berthi_product_lanes_f32, lanes, SIMT_RESIDENT, BERTH_F32, false, 0, 1)
-PRODUCT_KERNEL(berthi_product_lanes_bf16_double, lanes, SIMT_RESIDENT, BERTH_BF16, true, 0, 1)
-PRODUCT_KERNEL(berthi_product_lanes_f16_double, lanes, SIMT_RESIDENT, BERTH_F16, true, 0, 1)
-PRODUCT_KERNEL(berthi_product_lanes_f32_double, lanes, SIMT_RESIDENT, BERTH_F32, true, 0, 1)
+#define PRODUCT_LANES_KERNELS(prefix, suffix, resident, is_double, has_experts)       \
+    PRODUCT_KERNEL(prefix##_bf16##suffix, lanes, resident, BERTH_BF16, is_double, 0, 1, \
+                   has_experts)                                                       \
+    PRODUCT_KERNEL(prefix##_f16##suffix, lanes, resident, BERTH_F16, is_double, 0, 1, \
+                   has_experts)                                                       \
+    PRODUCT_KERNEL(prefix##_f32##suffix, lanes, resident, BERTH_F32, is_double, 0, 1, \
+                   has_experts)
+
+PRODUCT_LANES_KERNELS(berthi_product_lanes, , SIMT_RESIDENT, false, false)
+PRODUCT_LANES_KERNELS(berthi_product_lanes, _double, SIMT_RESIDENT, true, false)
+PRODUCT_LANES_KERNELS(berthi_experts_lanes, , SIMT_RESIDENT_WIDE, false, true)
+PRODUCT_LANES_KERNELS(berthi_experts_lanes, _double, SIMT_RESIDENT_WIDE, true, true)
 
 #endif

@@ -219,6 +219,15 @@ simt_multiply(const berthi_product_task *t)
     simt_level_launch(&l);
 }
 
+void
+simt_multiply_experts(const berthi_experts_task *t)
+{
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_experts(t, &l, NULL), BERTH_OK);
+    simt_level_launch(&l);
+}
+
 /* -------------------------------------------------------------- parts of grids */
 
 void

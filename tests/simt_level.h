@@ -49,6 +49,7 @@ void simt_decode_rows(const berthi_rows_decode_arguments *arguments);
 void simt_int8_output(const berthi_int8_output_task *task);
 
 void simt_multiply(const berthi_product_task *task);
+void simt_multiply_experts(const berthi_experts_task *task);
 
 /*
  * The CTAs from `first_cta` on of a large grid: NF4 of bf16 in blocks of 64. The

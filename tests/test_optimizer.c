@@ -280,6 +280,7 @@ is_same_update(model *m, const berthi_update_settings *s, uint64_t step)
             T_NOTE("parameter %llu: %a, expected %a", (unsigned long long)i, (double)p,
                    (double)m->p[i]);
     }
+    is_same = CHECK(is_same);
     is_same = CHECK_MEM(m->own_codes, m->codes, sizeof m->codes) && is_same;
     is_same = CHECK_MEM(m->own_absmax, m->absmax, sizeof m->absmax) && is_same;
     if (berthi_update_states((berthi_update_kind)s->kind) == 2)
@@ -335,6 +336,8 @@ test_every_kind(void)
             s.decay = round / 12 == 0 ? 0.0f : 0.02f;
             s.is_coupled = round / 12 == 1;
             s.scale = round % 2 == 0 ? 1.0f : 0.125f;
+            if (round % 4 == 3)
+                s.epsilon = 0.3f; /* large enough to be seen in the last bit */
             for (uint64_t step = 1; step <= NUMBERS + 1; step++, updates++) {
                 give_gradient(m, (int)step % NUMBERS, &state);
                 if (!is_same_update(m, &s, step)) {
@@ -459,6 +462,26 @@ test_one_nan(void)
         CHECK_EQ(berthi_core_bits(m->own_values[0][9]), 0x7FFFFFFFu);
         free(m);
     }
+}
+
+/* Of any sign, it has no part in the largest, and the code of none is repaired. */
+static void
+test_codes_of_nan(void)
+{
+    float values[BLOCK] = { 1.0f, -NAN, NAN, -0.0f };
+    uint8_t codes[BLOCK];
+    float absmax;
+
+    berthi_update_encode(values, true, BLOCK, codes, &absmax);
+    CHECK(absmax == 1.0f);
+    CHECK_EQ(codes[0], 255);
+    CHECK_EQ(codes[1], 255);
+    CHECK_EQ(codes[2], 255);
+    CHECK_EQ(codes[3], 126);
+    CHECK_EQ(codes[4], 127);
+    berthi_update_encode(values, false, BLOCK, codes, &absmax);
+    CHECK_EQ(codes[1], 0);
+    CHECK_EQ(codes[3], 0);
 }
 
 /* All codes at a thousand ratios to the block's largest, and around every midpoint. */
@@ -595,6 +618,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_kinds);
     T_RUN(test_constants);
+    T_RUN(test_codes_of_nan);
     T_RUN(test_codes_at_every_ratio);
     T_RUN(test_every_kind);
     T_RUN(test_long_ones);

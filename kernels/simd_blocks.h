@@ -180,15 +180,16 @@ encode_by_absmax(const berthi_encode_arguments *arguments, const void *tables,
     const uint64_t whole = own.count - own.count % block_size;
 
     float next = whole > 0 ? find_absmax(own.values, dtype, 0, block_size) : 0.0f;
+    uint64_t block = 0;
 
-    for (uint64_t first = 0; first < whole; first += block_size) {
+    for (uint64_t first = 0; first < whole; first += block_size, block++) {
         const float absmax = next;
 
         fetch_ahead(own.values, dtype, first, block_size);
         if (first + block_size < whole)
             next = find_absmax(own.values, dtype, first + block_size, block_size);
-        encode_any(&own, tables, dtype, first, first / block_size, absmax, absmax,
-                   encode_block, reference);
+        encode_any(&own, tables, dtype, first, block, absmax, absmax, encode_block,
+                   reference);
     }
     if (whole < own.count)
         encode_plainly(&own, reference, whole, own.count - whole);

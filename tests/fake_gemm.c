@@ -576,3 +576,27 @@ fake_gemm_check_empty(void)
     CHECK_EQ(fake.books.descriptors, 0);
     CHECK_EQ(fake.books.misuses, 0);
 }
+
+berth_status
+fake_gemm_multiply(berthi_device *device, const berthi_gemm_task *task,
+                   berthi_stream *stream, berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "a product", error);
+
+    if (status == BERTH_OK)
+        status = berthi_gemm_multiply(&call, task, stream);
+    return berthi_cuda_leave(&call, status);
+}
+
+berth_status
+fake_gemm_multiply_4bit(berthi_device *device, const berthi_gemm_4bit *task,
+                        berthi_stream *stream, berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "a product", error);
+
+    if (status == BERTH_OK)
+        status = berthi_gemm_multiply_4bit(&call, task, stream);
+    return berthi_cuda_leave(&call, status);
+}

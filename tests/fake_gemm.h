@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/gemm_calls.h"
+#include "kernels/gemm_lt.h"
 
 /* Forgets everything: failures, what was never given back. */
 void fake_gemm_begin(void);
@@ -43,6 +44,12 @@ typedef struct fake_gemm_books {
 fake_gemm_books fake_gemm_read(void);
 /* Checks that everything was given back, and nothing misused. */
 void fake_gemm_check_empty(void);
+
+/* Products within a call of the device, as its own are. */
+berth_status fake_gemm_multiply(berthi_device *device, const berthi_gemm_task *task,
+                                berthi_stream *stream, berth_error *error);
+berth_status fake_gemm_multiply_4bit(berthi_device *device, const berthi_gemm_4bit *task,
+                                     berthi_stream *stream, berth_error *error);
 
 /* values[i] of a product's dtype, and back; as every product here rounds. */
 double fake_gemm_value(const void *values, int type, uint64_t i);

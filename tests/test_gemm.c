@@ -37,31 +37,6 @@ close_late(rig *r)
     fake_cuda_end();
 }
 
-/* What a device's own calls do around it. */
-static berth_status
-multiply(berthi_device *device, const berthi_gemm_task *task, berthi_stream *stream,
-         berth_error *error)
-{
-    berthi_cuda_call call;
-    berth_status status = berthi_cuda_enter(&call, device, "a product", error);
-
-    if (status == BERTH_OK)
-        status = berthi_gemm_multiply(&call, task, stream);
-    return berthi_cuda_leave(&call, status);
-}
-
-static berth_status
-multiply_4bit(berthi_device *device, const berthi_gemm_4bit *task, berthi_stream *stream,
-              berth_error *error)
-{
-    berthi_cuda_call call;
-    berth_status status = berthi_cuda_enter(&call, device, "a product", error);
-
-    if (status == BERTH_OK)
-        status = berthi_gemm_multiply_4bit(&call, task, stream);
-    return berthi_cuda_leave(&call, status);
-}
-
 /* --------------------------------------------------------------------------- whole values */
 
 /* A product on the fake's memory, which is the host's. */
@@ -158,7 +133,7 @@ test_products(void)
         for (size_t i = 0; i < 3; i++) {
             sample s = make_sample(rig_at(&r, 1), dtypes[d], 20, 24, counts[i]);
 
-            CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+            CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
             rig_sync(s.device, NULL);
             check_sample(&s);
             free_sample(&s);
@@ -177,14 +152,14 @@ test_nothing(void)
     rig r;
 
     T_REQUIRE(open_late(&r));
-    CHECK_EQ(multiply(r.device, &task, NULL, NULL), BERTH_OK);
-    CHECK_EQ(multiply_4bit(r.device, &packed, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(r.device, &task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &packed, NULL, NULL), BERTH_OK);
     task.rows = 4;
     task.count = 0;
     packed.rows = 0;
     packed.count = 4;
-    CHECK_EQ(multiply(r.device, &task, NULL, NULL), BERTH_OK);
-    CHECK_EQ(multiply_4bit(r.device, &packed, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(r.device, &task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &packed, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().opened, 0);
     CHECK_EQ(fake_cuda_read().allocations, 0);
     close_late(&r);
@@ -196,7 +171,7 @@ check_refused(const sample *s, const berthi_gemm_task *task)
     berth_error error;
 
     berthi_error_clear(&error);
-    CHECK_EQ(multiply(s->device, task, NULL, &error), BERTH_EUNSUPPORTED);
+    CHECK_EQ(fake_gemm_multiply(s->device, task, NULL, &error), BERTH_EUNSUPPORTED);
     CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
     CHECK_CONTAINS(error.message, "cuda:0: libcublasLt multiplies no ");
 }
@@ -340,7 +315,7 @@ test_packed_weights(void)
 
         if (cases[i].is_double)
             p.task.double_absmax = &p.absmax2;
-        CHECK_EQ(multiply_4bit(r.device, &p.task, NULL, NULL), BERTH_OK);
+        CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p.task, NULL, NULL), BERTH_OK);
         rig_sync(r.device, NULL);
         check_sample(&p.whole);
         CHECK_EQ(fake_gemm_read().products - before, cases[i].slabs);
@@ -359,16 +334,16 @@ test_packed_refused(void)
 
     T_REQUIRE(open_late(&r));
     /* 4096 rows are the least that begin with a block, and are too many. */
-    CHECK_EQ(multiply_4bit(r.device, &task, NULL, &error), BERTH_EUNSUPPORTED);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &task, NULL, &error), BERTH_EUNSUPPORTED);
     CHECK_STR(error.message, "cuda:0: weights of 33 columns cannot be decoded in slabs");
     task.columns = 0;
-    CHECK_EQ(multiply_4bit(r.device, &task, NULL, NULL), BERTH_EUNSUPPORTED);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &task, NULL, NULL), BERTH_EUNSUPPORTED);
     task.columns = 64;
     task.block_size = 0;
-    CHECK_EQ(multiply_4bit(r.device, &task, NULL, NULL), BERTH_EUNSUPPORTED);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &task, NULL, NULL), BERTH_EUNSUPPORTED);
     task.block_size = 64;
     task.dtype = BERTH_I8;
-    CHECK_EQ(multiply_4bit(r.device, &task, NULL, NULL), BERTH_EUNSUPPORTED);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &task, NULL, NULL), BERTH_EUNSUPPORTED);
     CHECK_EQ(fake_gemm_read().opened, 0);
     close_late(&r);
 }
@@ -438,7 +413,7 @@ test_no_library(void)
     s = make_sample(r.device, BERTH_BF16, 8, 8, 4);
     for (int i = 0; i < 2; i++) {
         berthi_error_clear(&error);
-        CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_EUNSUPPORTED);
+        CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_EUNSUPPORTED);
         CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
         CHECK_STR(error.message, why);
     }
@@ -462,12 +437,12 @@ test_does_not_begin(void)
     open_logged(&r, &l);
     s = make_sample(r.device, BERTH_BF16, 8, 8, 4);
     fake_gemm_fail(0, BERTHI_GEMM_NO_MEMORY, false);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_ENOMEM);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_ENOMEM);
     CHECK_STR(error.message, "cuda:0: libcublasLt: a product: no memory");
     CHECK_EQ(l.count, 0);
     fake_gemm_fail(0, 1, false);
     for (int i = 0; i < 2; i++) {
-        CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_EUNSUPPORTED);
+        CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_EUNSUPPORTED);
         CHECK_STR(error.message,
                   "cuda:0: libcublasLt does not begin: a status of the fake library");
     }
@@ -528,26 +503,26 @@ test_plans_are_kept(void)
     s = make_sample(r.device, BERTH_BF16, 8, 16, 128);
     for (uint64_t count = 128; count > 64; count -= 9) { /* one for all of them */
         s.task.count = count;
-        CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+        CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     }
     CHECK_EQ(fake_gemm_read().searches, 1);
     CHECK_EQ(fake_gemm_read().checks, 7);
     for (int i = 0; i < 2; i++) { /* one for each */
         s.task.count = 64;
-        CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+        CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
         s.task.count = 63;
-        CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+        CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     }
     CHECK_EQ(fake_gemm_read().searches, 3);
     CHECK_EQ(fake_gemm_read().checks, 7);
     s.task.bias = NULL;
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, 4);
     s.task.count = 60;
     s.task.inputs = (uint8_t *)s.memory[1] + 32; /* less aligned */
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     s.task.inputs = (uint8_t *)s.memory[1] + 96;
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, 5);
     rig_sync(s.device, NULL);
     check_sample(&s);
@@ -564,12 +539,12 @@ test_checks_fail(void)
 
     T_REQUIRE(open_late(&r));
     s = make_sample(r.device, BERTH_F16, 8, 16, 100);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     fake_gemm_refuse_checks(true);
     s.task.count = 70;
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, 2);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, 2);
     rig_sync(s.device, NULL);
     check_sample(&s);
@@ -588,21 +563,21 @@ test_plans_are_bounded(void)
     T_REQUIRE(open_late(&r));
     s = make_sample(r.device, BERTH_F32, 8, 8, 1 + BERTHI_GEMM_PLANS);
     for (s.task.count = 1; s.task.count <= BERTHI_GEMM_PLANS; s.task.count++)
-        CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+        CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, BERTHI_GEMM_PLANS);
     descriptors = fake_gemm_read().descriptors;
     CHECK_EQ(descriptors, 4 * BERTHI_GEMM_PLANS);
     s.task.count = 1; /* used again: the second is now the one */
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     s.task.count = 1 + BERTHI_GEMM_PLANS;
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().descriptors, descriptors);
     CHECK_EQ(fake_gemm_read().searches, 1 + BERTHI_GEMM_PLANS);
     s.task.count = 1;
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, 1 + BERTHI_GEMM_PLANS);
     s.task.count = 2;
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     CHECK_EQ(fake_gemm_read().searches, 2 + BERTHI_GEMM_PLANS);
     rig_sync(s.device, NULL);
     check_sample(&s);
@@ -620,12 +595,12 @@ test_nothing_found(void)
     T_REQUIRE(open_late(&r));
     s = make_sample(r.device, BERTH_BF16, 8, 8, 4);
     fake_gemm_find_nothing(true);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_EUNSUPPORTED);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_EUNSUPPORTED);
     CHECK_STR(error.message,
               "cuda:0: libcublasLt: a product: a status of the fake library");
     CHECK_EQ(fake_gemm_read().descriptors, 0);
     fake_gemm_find_nothing(false);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_OK);
     rig_sync(s.device, NULL);
     check_sample(&s);
     free_sample(&s);
@@ -652,7 +627,7 @@ test_rooms(void)
     }
     for (int turn = 0; turn < 2; turn++)
         for (size_t i = 0; i < STREAMS; i++)
-            CHECK_EQ(multiply_4bit(r.device, &p[i].task, streams[i], NULL), BERTH_OK);
+            CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p[i].task, streams[i], NULL), BERTH_OK);
     CHECK_EQ(fake_cuda_read().events, BERTHI_GEMM_ROOMS);
     for (size_t i = 0; i < STREAMS; i++)
         rig_sync(r.device, streams[i]);
@@ -677,11 +652,11 @@ test_no_room(void)
     T_REQUIRE(open_late(&r));
     s = make_sample(r.device, BERTH_BF16, 8, 8, 4);
     most = rig_alloc(r.device, 64 * MIB - left);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_ENOMEM);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_ENOMEM);
     CHECK_EQ(error.reason, BERTH_REASON_NO_MEMORY);
     CHECK_STR(error.message, "cuda:0: a product: out of memory");
     r.device->table->free(r.device, most, 64 * MIB - left);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_OK);
     rig_sync(s.device, NULL);
     check_sample(&s);
     free_sample(&s);
@@ -698,17 +673,17 @@ test_lost(void)
 
     T_REQUIRE(open_late(&r));
     s = make_sample(r.device, BERTH_BF16, 8, 8, 4);
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     fake_gemm_fail(1, BERTHI_GEMM_EXECUTION, false); /* behind the bias */
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_ENODEV);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_ENODEV);
     CHECK_EQ(error.reason, BERTH_REASON_DEVICE);
     CHECK_STR(error.message,
               "cuda:0: libcublasLt: a product: a status of the fake library");
     fake_gemm_disarm();
-    CHECK_EQ(multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     fake_gemm_fail(1, BERTHI_GEMM_EXECUTION, false);
     fake_cuda_fail(1, BERTHI_CUDA_LAUNCH, false); /* get_device(), then the question */
-    CHECK_EQ(multiply(s.device, &s.task, NULL, &error), BERTH_ENODEV);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_ENODEV);
     CHECK_EQ(fake_cuda_failures(), 1);
     CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
     CHECK_STR(error.message, "cuda:0: a product: an error of the fake runtime");
@@ -727,7 +702,7 @@ test_hung(void)
     T_REQUIRE(open_late(&r));
     s = make_sample(r.device, BERTH_BF16, 8, 8, 4);
     fake_cuda_hang(true);
-    CHECK_EQ(multiply(s.device, &s.task, rig_stream(r.device), NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply(s.device, &s.task, rig_stream(r.device), NULL), BERTH_OK);
     berthi_devices_stop(r.devices);
     rig_close(&r);
     CHECK_EQ(fake_cuda_read().allocations, 5);

@@ -20,31 +20,6 @@
 static const fake_cuda_machine late = { .count = 2, .driver = 13000, .architecture = 86,
                                         .memory_bytes = 16 * MIB, .is_late = true };
 
-/* Within a call of the device, as its own are. */
-static berth_status
-multiply(berthi_device *device, const berthi_gemm_task *task, berthi_stream *stream,
-         berth_error *error)
-{
-    berthi_cuda_call call;
-    berth_status status = berthi_cuda_enter(&call, device, "a product", error);
-
-    if (status == BERTH_OK)
-        status = berthi_gemm_multiply(&call, task, stream);
-    return berthi_cuda_leave(&call, status);
-}
-
-static berth_status
-multiply_4bit(berthi_device *device, const berthi_gemm_4bit *task, berthi_stream *stream,
-              berth_error *error)
-{
-    berthi_cuda_call call;
-    berth_status status = berthi_cuda_enter(&call, device, "a product", error);
-
-    if (status == BERTH_OK)
-        status = berthi_gemm_multiply_4bit(&call, task, stream);
-    return berthi_cuda_leave(&call, status);
-}
-
 /* With and without bias, other numbers of inputs, integers; weights of 4 bits in two slabs. */
 static berth_status
 multiply_all(berthi_device *device, uint8_t *memory, berthi_stream *stream,
@@ -59,18 +34,18 @@ multiply_all(berthi_device *device, uint8_t *memory, berthi_stream *stream,
         .values = berthi_nf4_values, .block_size = 64, .dtype = BERTH_BF16, .rows = 520,
         .columns = 64, .count = 2, .inputs = memory + 131072, .outputs = memory + 163840
     };
-    berth_status status = multiply(device, &task, stream, error);
+    berth_status status = fake_gemm_multiply(device, &task, stream, error);
 
     task.count = 65;
     if (status == BERTH_OK)
-        status = multiply(device, &task, stream, error);
+        status = fake_gemm_multiply(device, &task, stream, error);
     task.bias = NULL;
     task.dtype = BERTH_I8;
     task.count = 3;
     if (status == BERTH_OK)
-        status = multiply(device, &task, NULL, error);
+        status = fake_gemm_multiply(device, &task, NULL, error);
     if (status == BERTH_OK && simt_has_fibers())
-        status = multiply_4bit(device, &packed, stream, error);
+        status = fake_gemm_multiply_4bit(device, &packed, stream, error);
     return status;
 }
 

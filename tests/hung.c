@@ -45,22 +45,13 @@ hung_copies(berth_devices *devices)
     return copies;
 }
 
-uint64_t
-hung_bytes(const berth_context *context)
-{
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    return memory.current_bytes;
-}
-
 hung_account
 hung_account_of(const loaded *l)
 {
     berth_device device = { .free_bytes = 0 };
 
     CHECK_EQ(berth_devices_get(l->devices, 0, &device), BERTH_OK);
-    return (hung_account){ hung_bytes(l->p.context), device.free_bytes };
+    return (hung_account){ loaded_bytes(l->p.context), device.free_bytes };
 }
 
 bool

@@ -30,7 +30,6 @@ typedef struct hung_account {
     uint64_t device_bytes; /* free */
 } hung_account;
 
-uint64_t hung_bytes(const berth_context *context);
 hung_account hung_account_of(const loaded *l);
 bool hung_is_as_before(const loaded *l, const hung_account *before);
 /* The device comes back; whoever keeps what it used looks, until nothing is left. */

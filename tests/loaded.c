@@ -453,3 +453,12 @@ loaded_see_checked(loaded *l, berth_check_report *report)
     status = berth_check_start(l->model, &options, &job, &l->error);
     return status == BERTH_OK ? berth_job_finish(job, &l->error) : status;
 }
+
+uint64_t
+loaded_bytes(const berth_context *context)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}

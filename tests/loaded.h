@@ -48,6 +48,9 @@ void loaded_load(loaded *l);
 void loaded_unload(loaded *l);
 void loaded_end(loaded *l);
 
+/* What the context holds of host memory. */
+uint64_t loaded_bytes(const berth_context *context);
+
 /* A load from the opening on, in a context of the caller. */
 typedef struct loaded_attempt {
     const char *folder;

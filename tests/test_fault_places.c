@@ -189,15 +189,6 @@ static const kind kinds[] = {
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
-static uint64_t
-current_bytes(const berth_context *context)
-{
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    return memory.current_bytes;
-}
-
 static void
 begin(loaded *l, const kind *k, const char *folder)
 {
@@ -240,7 +231,7 @@ check_load(const kind *k, damage what, uint64_t at, const char *folder)
     loaded l;
 
     begin(&l, k, folder);
-    before = current_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     device_before = free_bytes(&l);
     (void)usleep(what == DAMAGE_UNREADABLE ? 0 : 5000); /* the clock of files is coarse */
     arm(what, at, BLOCK_BYTES, folder);
@@ -249,7 +240,7 @@ check_load(const kind *k, damage what, uint64_t at, const char *folder)
         T_NOTE("damage %d at read %llu", (int)what, (unsigned long long)at);
     CHECK(atomic_load(&set_trap.is_sprung));
     check_error(what, &l.error, folder);
-    CHECK_LE(current_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
+    CHECK_LE(loaded_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
     CHECK_EQ(free_bytes(&l), device_before);
     disarm();
     if (what == DAMAGE_UNREADABLE && at % 8 == 0) {
@@ -309,7 +300,7 @@ check_limit(const kind *k, uint64_t at, const char *folder, uint32_t *failures)
     loaded l;
 
     begin(&l, k, folder);
-    before = current_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     arm(DAMAGE_LIMIT, at, 0, folder);
     loaded_load(&l);
     limit_memory(RLIM_INFINITY);
@@ -317,7 +308,7 @@ check_limit(const kind *k, uint64_t at, const char *folder, uint32_t *failures)
     if (l.status != BERTH_OK) {
         (*failures)++;
         CHECK_EQ(l.status, BERTH_ENOMEM);
-        CHECK_LE(current_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
+        CHECK_LE(loaded_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
         loaded_load(&l);
     }
     if (CHECK_EQ(l.status, BERTH_OK) && k->type == BERTH_ENCODING_NATIVE)

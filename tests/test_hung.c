@@ -48,15 +48,6 @@ stop_tricks(void)
     atomic_store(&berthi_reader_instead, NULL);
 }
 
-static uint64_t
-current_bytes(const berth_context *context)
-{
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    return memory.current_bytes;
-}
-
 /* What a hung read is said to be: its file, and where in it. */
 static void
 check_error(const berth_error *error, const char *folder)
@@ -108,7 +99,7 @@ check_load(const hung_load *kind, const char *folder, uint64_t first)
     options.type = kind->type;
     loaded_begin(&l, folder, &options, kind->words);
     l.options.wait_ms = WAIT_MS;
-    before = current_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     device_before = free_bytes(&l);
     hang(first);
     begin_ns = berthi_sys_now_ns();
@@ -119,14 +110,14 @@ check_load(const hung_load *kind, const char *folder, uint64_t first)
     CHECK_GE(end_ns - begin_ns, WAIT_MS * MS_NS);
     CHECK_LT(end_ns - begin_ns, WAIT_MS * MS_NS + SLACK_NS);
     /* Only the ring is still there, and no more of it than is in use. */
-    CHECK_GT(current_bytes(l.p.context), before);
-    CHECK_LE(current_bytes(l.p.context), before + l.report.ring_bytes + 64 * KIB);
+    CHECK_GT(loaded_bytes(l.p.context), before);
+    CHECK_LE(loaded_bytes(l.p.context), before + l.report.ring_bytes + 64 * KIB);
     CHECK_EQ(free_bytes(&l), device_before);
     berthi_context_sweep(l.p.context);
-    CHECK_GT(current_bytes(l.p.context), before); /* too early */
+    CHECK_GT(loaded_bytes(l.p.context), before); /* too early */
     recover(l.p.context);
     /* A simulated machine keeps lists of its own. */
-    CHECK_LE(current_bytes(l.p.context), before + (kind->words != NULL ? 4 * KIB : 0));
+    CHECK_LE(loaded_bytes(l.p.context), before + (kind->words != NULL ? 4 * KIB : 0));
 
     l.options.wait_ms = 0; /* a slow read is no hung one */
     loaded_load(&l);
@@ -214,13 +205,13 @@ test_next_job_gives_back(void)
     CHECK_EQ(l.status, BERTH_EIO);
     atomic_store(&haul_is_hung, false);
     stop_tricks();
-    before = current_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     l.options.wait_ms = 0;
     loaded_load(&l); /* sweeps at its start */
     T_REQUIRE(l.status == BERTH_OK);
     CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
     loaded_unload(&l);
-    CHECK_LT(current_bytes(l.p.context), before);
+    CHECK_LT(loaded_bytes(l.p.context), before);
     loaded_end(&l);
 }
 
@@ -361,7 +352,7 @@ test_cancelled_verification(void)
     loaded l;
 
     loaded_begin(&l, folder, &options, NULL);
-    before = current_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     berth_verify_options_init(&verify);
     hang(0);
     T_REQUIRE(berth_verify_start(l.p.context, l.p.checkpoint, &verify, &job, &l.error)
@@ -373,7 +364,7 @@ test_cancelled_verification(void)
     CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + 10 * SLACK_NS);
     recover(l.p.context);
     stop_tricks();
-    CHECK_EQ(current_bytes(l.p.context), before);
+    CHECK_EQ(loaded_bytes(l.p.context), before);
     loaded_end(&l);
 }
 
@@ -393,16 +384,16 @@ test_wakes(void)
     m.options.discards = 1;
     CHECK_EQ(moved_sleep(&m), BERTH_OK);
     m.l.model->wait_ns = WAIT_MS * MS_NS;
-    before = current_bytes(m.l.p.context);
+    before = loaded_bytes(m.l.p.context);
     hang(1);
     begin_ns = berthi_sys_now_ns();
     CHECK_EQ(moved_wake(&m), BERTH_EIO);
     check_error(&m.error, folder);
     CHECK_LT(berthi_sys_now_ns() - begin_ns, 2 * WAIT_MS * MS_NS + 10 * SLACK_NS);
     CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_ASLEEP);
-    CHECK_GT(current_bytes(m.l.p.context), before);
+    CHECK_GT(loaded_bytes(m.l.p.context), before);
     recover(m.l.p.context);
-    CHECK_LE(current_bytes(m.l.p.context), before + 4 * KIB);
+    CHECK_LE(loaded_bytes(m.l.p.context), before + 4 * KIB);
     m.l.model->wait_ns = 60000 * MS_NS;
     (void)moved_is_ok(&m, moved_wake(&m));
     stop_tricks();

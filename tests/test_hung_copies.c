@@ -94,8 +94,8 @@ check_load(const kind *k, const char *folder, uint64_t before, bool comes_back)
     if (hung) {
         /* Slab and buffers are still there, and no more than the load had. */
         CHECK_LT(hung_account_of(&l).device_bytes, first.device_bytes);
-        CHECK_GT(hung_bytes(l.p.context), first.bytes);
-        CHECK_LE(hung_bytes(l.p.context),
+        CHECK_GT(loaded_bytes(l.p.context), first.bytes);
+        CHECK_LE(loaded_bytes(l.p.context),
                  first.bytes + l.report.ring_bytes + l.report.allocated_bytes + HUNG_LISTS);
         berthi_context_sweep(l.p.context);
         CHECK_LT(hung_account_of(&l).device_bytes, first.device_bytes); /* too early */
@@ -464,7 +464,7 @@ check_own_load(uint64_t hang)
     loaded l;
 
     begin_own(&l, NULL, hang);
-    before = hung_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     do {
         loaded_load(&l);
         is_over = l.status == BERTH_OK || l.error.tensor[0] != '\0';
@@ -474,11 +474,11 @@ check_own_load(uint64_t hang)
     if (l.status != BERTH_OK) {
         CHECK_EQ(l.error.reason, BERTH_REASON_TIMEOUT);
         CHECK_CONTAINS(l.error.message, "has not finished its copies");
-        CHECK_EQ(hung_bytes(l.p.context), before); /* its device is given up */
+        CHECK_EQ(loaded_bytes(l.p.context), before); /* its device is given up */
     }
     is_over = l.status == BERTH_OK;
     loaded_unload(&l);
-    CHECK_EQ(hung_bytes(l.p.context), before);
+    CHECK_EQ(loaded_bytes(l.p.context), before);
     loaded_end(&l);
     return !is_over;
 }
@@ -494,7 +494,7 @@ check_own_leases(uint64_t hang)
     loaded l;
 
     begin_own(&l, "model.layers=cpu", hang);
-    before = hung_bytes(l.p.context);
+    before = loaded_bytes(l.p.context);
     l.options.wait_ms = 20000; /* for the load */
     loaded_load(&l);
     if (!CHECK_EQ(l.status, BERTH_OK)) {
@@ -512,7 +512,7 @@ check_own_leases(uint64_t hang)
     begin_ns = berthi_sys_now_ns();
     loaded_unload(&l);
     CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
-    CHECK_EQ(hung_bytes(l.p.context), before);
+    CHECK_EQ(loaded_bytes(l.p.context), before);
     loaded_end(&l);
     return hung;
 }

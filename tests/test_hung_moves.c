@@ -444,7 +444,7 @@ test_own_devices(void)
     loaded_begin(&m.l, loaded_llama(2, "BF16", 2), &options, NULL);
     (void)snprintf(m.l.p.plan->tiers[0].name, sizeof m.l.p.plan->tiers[0].name,
                    "sim:8MiB,clock=real");
-    before = hung_bytes(m.l.p.context);
+    before = loaded_bytes(m.l.p.context);
     loaded_load(&m.l);
     T_REQUIRE(m.l.status == BERTH_OK);
     m.l.model->wait_ns = WAIT_MS * HUNG_MS_NS;
@@ -455,7 +455,7 @@ test_own_devices(void)
     begin_ns = berthi_sys_now_ns();
     loaded_unload(&m.l);
     CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
-    CHECK_EQ(hung_bytes(m.l.p.context), before);
+    CHECK_EQ(loaded_bytes(m.l.p.context), before);
     loaded_end(&m.l);
 }
 

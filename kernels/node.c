@@ -7,7 +7,7 @@
 #include "kernels/host.h"
 #include "kernels/sys.h"
 
-/* Asked when the first device says where it is, and until there is an answer. */
+/* Asked for the first buffer of whole pages, and until there is an answer. */
 static bool
 has_nodes(berth_context *context)
 {
@@ -26,9 +26,11 @@ berthi_node_bring(berthi_device *device, void *memory, uint64_t bytes, uint64_t 
     berth_context *const context = device->context;
     berthi_device_properties properties;
 
+    /* A device looks around the whole machine to describe itself: not without need. */
+    if (!berthi_memory_is_mapped(context, bytes, alignment) || !has_nodes(context))
+        return;
     device->table->describe(device, &properties);
-    if (properties.numa_node < 0 || !berthi_memory_is_mapped(context, bytes, alignment) ||
-        !has_nodes(context) ||
+    if (properties.numa_node < 0 ||
         berthi_sys_prefer_node(memory, (size_t)bytes, (uint32_t)properties.numa_node) ==
             0 ||
         atomic_exchange(&context->is_node_refused, true))

@@ -73,6 +73,12 @@ compilers()
     done
 }
 
+# Runs the commands that it reads, one a line, as many at a time as there are cores.
+all_cores()
+{
+    xargs -P "$(nproc)" -L 1 env 2>&1
+}
+
 # The instruction set that a file is for, by its name, as in the Makefile.
 level_of()
 {
@@ -126,14 +132,15 @@ lint_exports()
 # Every header compiles on its own, under each compiler.
 lint_headers()
 {
+    mkdir -p "$scratch/units"
     for header in $(sources_in "$LAYERS tools tests" | grep '\.h$'); do
-        printf '#include "%s"\ntypedef int lint_unit;\n' "$header" >"$scratch/unit.c"
+        unit=$scratch/units/$(echo "$header" | tr / .).c
+        printf '#include "%s"\ntypedef int lint_unit;\n' "$header" >"$unit"
         for compiler in $(compilers); do
-            # shellcheck disable=SC2046,SC2086
-            $compiler $WARNINGS $(level_of "$header") -DBERTH_TESTING -fsyntax-only \
-                "$scratch/unit.c" 2>&1
+            # shellcheck disable=SC2046,SC2086 # one command a line
+            echo $compiler $WARNINGS $(level_of "$header") -DBERTH_TESTING -fsyntax-only "$unit"
         done
-    done
+    done | all_cores
 }
 
 lint_guards()
@@ -295,12 +302,12 @@ lint_compilers()
             *) variants="release TESTING" ;;
             esac
             for variant in $variants; do
-                # shellcheck disable=SC2046,SC2086
-                $compiler $WARNINGS $(level_of "$file") ${LINT_FLAGS:-} -DBERTH_$variant \
-                    -fsyntax-only "$file" 2>&1
+                # shellcheck disable=SC2046,SC2086 # one command a line
+                echo $compiler $WARNINGS $(level_of "$file") ${LINT_FLAGS:-} -DBERTH_$variant \
+                    -fsyntax-only "$file"
             done
         done
-    done
+    done | all_cores
 }
 
 # Suppressed, each with its reason:

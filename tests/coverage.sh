@@ -1,6 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Which lines and branches of the parsers the tests reach. `make coverage` builds and runs this.
+# Which lines and branches of the parsers the tests reach.
+#
+#   tests/coverage.sh PROGRAM...     run by `make coverage`, which builds them
 #
 # What cannot be reached stands in tests/coverage.allow, one function a line:
 #
@@ -22,12 +24,7 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-coverage.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
 find "$build" -name '*.gcda' -delete
-# Those that take long and give parsers nothing that shorter ones do not give them stay out.
-slow='big_.*|bench|convert_crash|diff|fault_count|hung.*|lease_disk|load_cycles|move.*'
-slow="$slow|part_crash|server"
-# shellcheck disable=SC2046 # a list of programs
-tests/run.sh $(find "$build/tests" "$build/replay" -type f 2>/dev/null |
-    grep -E '/(test|fuzz)_[^/]*$' | grep -Ev "/test_($slow)\$" | sort) >"$scratch/run" ||
+tests/run.sh "$@" >"$scratch/run" ||
     { cat "$scratch/run" && exit 1; }
 tail -n 1 "$scratch/run" | sed 's/^/coverage: of a run with /'
 

@@ -15,14 +15,23 @@
 # T_JOBS     programs at a time, default: one a core
 # T_WRAP     a command to run the programs under (valgrind -q ...)
 # T_TIMEOUT  seconds a program may take, default 600
+# T_CLOCK    0: programs that hold something against the clock are left out
 # T_THOROUGH set: programs that try a part of all moments of a kill or a power loss try all
 set -u
+
+is_script() # PROGRAM
+{
+    case $1 in
+    *.sh | *.py) ;;
+    *) return 1 ;;
+    esac
+}
 
 # Programs that measure how long something takes, or what the whole machine does.
 is_alone() # PROGRAM
 {
+    ! is_script "$1" || return 0
     case $(basename "$1") in
-    *.sh | *.py) ;;
     test_bench | test_big_* | test_hung | test_hung_copies | test_hung_moves | test_job) ;;
     test_lease_disk) ;;
     test_lease_expert_bytes | test_load_errors | test_move_errors) ;;
@@ -83,12 +92,17 @@ fi
 folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-run.XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
+programs=0
 for program in "$@"; do
-    if is_alone "$program"; then
-        printf '%s\n' "$program" >>"$folder/alone"
+    if ! is_alone "$program"; then
+        list=beside
+    elif [ "${T_CLOCK:-1}" != 0 ] || is_script "$program"; then
+        list=alone
     else
-        printf '%s\n' "$program" >>"$folder/beside"
+        continue
     fi
+    printf '%s\n' "$program" >>"$folder/$list"
+    programs=$((programs + 1))
 done
 if [ -e "$folder/beside" ]; then
     xargs -P "${T_JOBS:-$(nproc)}" -I '{}' "$0" --one "$folder" '{}' <"$folder/beside"
@@ -96,7 +110,7 @@ fi
 if [ -e "$folder/alone" ]; then
     xargs -I '{}' "$0" --one "$folder" '{}' <"$folder/alone"
 fi
-cat "$folder"/counts.* 2>/dev/null | awk -v programs=$# '
+cat "$folder"/counts.* 2>/dev/null | awk -v programs=$programs '
     { p += $1; f += $2; s += $3; n++ }
     END {
         if (n + 0 != programs) { # one of them could not even be started

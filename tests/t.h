@@ -53,6 +53,17 @@
 #ifndef T_IS_SANITIZED
 #define T_IS_SANITIZED false
 #endif
+/* Under the thread sanitizer, the slowest of them. */
+#if defined __SANITIZE_THREAD__
+#define T_HAS_THREADS_WATCHED true
+#elif defined __has_feature
+#if __has_feature(thread_sanitizer)
+#define T_HAS_THREADS_WATCHED true
+#endif
+#endif
+#ifndef T_HAS_THREADS_WATCHED
+#define T_HAS_THREADS_WATCHED false
+#endif
 
 /* An integer of any type: the sign apart, so that -1 never equals 2^64 - 1. */
 typedef struct t_integer {

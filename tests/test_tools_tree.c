@@ -29,7 +29,7 @@ test_order(void)
     /* Ascending: each before all that follow. */
     static const char *const names[] = {
         "", ".", "a", "a.b", "a.b.2", "a.b.10", "a.b.10.x", "a.b.10-x", "a-b", "a0", "a00",
-        "a1", "a01", "a2", "a10", "aa", "b", "model.layers.2.w", "model.layers.10.w",
+        "a1", "a01", "a2", "a10", "a12", "a100", "aa", "b", "model.layers.2.w", "model.layers.10.w",
         "model.layers.99999999999999999999.w", "model.layers.100000000000000000000.w",
     };
     const size_t count = sizeof names / sizeof names[0];

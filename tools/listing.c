@@ -42,31 +42,32 @@ rank(char c)
     return c == '.' ? -1 : (unsigned char)c;
 }
 
+/* Names of one model are alike for long: only what follows their common beginning is judged. */
 int
 listing_compare(const char *a, size_t a_length, const char *b, size_t b_length)
 {
-    size_t i = 0;
-    size_t j = 0;
+    const size_t shorter = a_length < b_length ? a_length : b_length;
+    size_t at = 0;
+    size_t m;
+    size_t n;
 
-    while (i < a_length && j < b_length) {
-        const size_t m = run_length(a + i, a_length - i, '0', '9');
-        const size_t n = run_length(b + j, b_length - j, '0', '9');
+    while (at < shorter && a[at] == b[at])
+        at++;
+    /* A number is judged from its first digit on. */
+    while (at > 0 && a[at - 1] >= '0' && a[at - 1] <= '9')
+        at--;
+    m = run_length(a + at, a_length - at, '0', '9');
+    n = run_length(b + at, b_length - at, '0', '9');
+    if (m > 0 && n > 0) {
+        const int order = compare_digits(a + at, m, b + at, n);
 
-        if (m > 0 && n > 0) {
-            const int order = compare_digits(a + i, m, b + j, n);
-
-            if (order != 0)
-                return order;
-            i += m;
-            j += n;
-        } else if (a[i] != b[j]) {
-            return rank(a[i]) - rank(b[j]);
-        } else {
-            i++;
-            j++;
-        }
+        if (order != 0)
+            return order;
+        at += m;
     }
-    return (i < a_length) - (j < b_length);
+    if (at < shorter)
+        return rank(a[at]) - rank(b[at]);
+    return compare_sizes(a_length, b_length);
 }
 
 static int

@@ -46,11 +46,10 @@ add_run(berthi_diff_batch *batch, position *next)
     const uint64_t count = berthi_min_u64(next->pair.unit_count - next->unit,
                                           batch->unit_capacity - batch->unit_count);
 
-    memset(run, 0, sizeof *run);
-    run->pair = next->pair;
-    run->first_unit = next->unit;
-    run->unit_count = count;
-    run->units_left = count;
+    *run = (berthi_diff_run){ .pair = next->pair,
+                              .first_unit = next->unit,
+                              .unit_count = count,
+                              .units_left = count };
     for (uint64_t i = 0; i < count; i++)
         add_unit(batch, run, next->unit + i);
     next->unit += count;

@@ -144,10 +144,7 @@ add_state(compiling *c, state_kind kind, uint32_t next, uint32_t other)
     berthi_pattern *const pattern = c->pattern;
     state *const made = &pattern->states[pattern->state_count];
 
-    memset(made, 0, sizeof *made);
-    made->kind = (uint8_t)kind;
-    made->next = next;
-    made->other = other;
+    *made = (state){ .kind = (uint8_t)kind, .next = next, .other = other };
     return pattern->state_count++;
 }
 

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch_product.c - products with stored weights, see launch.h */
+#include "kernels/launch_grid.h"
+
+#include <string.h>
+
+#include "kernels/base.h"
+
+/* Columns of a chunk that tensor cores multiply at once; 0: they cannot. */
+static uint32_t
+find_chunk(const berthi_product_task *t)
+{
+    const berthi_multiply_arguments *const a = t->what;
+
+    if (t->capability < 80 || a->dtype == BERTH_F32 || !berthi_is_aligned(a->inputs, 16)
+        || a->columns == 0 || a->columns >= PRODUCT_MOST_COLUMNS
+        || a->rows * a->columns >= PRODUCT_MOST_WEIGHTS)
+        return 0;
+    if (a->block_size >= 128 && a->columns % 128 == 0 && berthi_is_aligned(a->codes, 16))
+        return 128;
+    return a->block_size >= 64 && a->columns % 64 == 0 && berthi_is_aligned(a->codes, 8)
+               ? 64
+               : 0;
+}
+
+#define OF_CHUNKS(prefix)                                                             \
+    { { { KERNEL_##prefix##_64_bf16, KERNEL_##prefix##_64_f16 },                      \
+        { KERNEL_##prefix##_64_bf16_double, KERNEL_##prefix##_64_f16_double } },      \
+      { { KERNEL_##prefix##_128_bf16, KERNEL_##prefix##_128_f16 },                    \
+        { KERNEL_##prefix##_128_bf16_double, KERNEL_##prefix##_128_f16_double } } }
+
+/* Of one weight, by the number of inputs, or of experts. */
+typedef enum product_kind { ONE_FOR_8, ONE_FOR_16, ONE_FOR_32, EXPERTS } product_kind;
+
+static berthi_kernel_id
+find_product_kernel(uint32_t chunk, size_t dtype, bool is_double, product_kind kind)
+{
+    static const berthi_kernel_id lanes[2][2][3]
+        = { { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) },
+            { OF_DTYPES(experts_lanes, ), OF_DTYPES(experts_lanes, _double) } };
+    static const berthi_kernel_id tensor_cores[4][2][2][2]
+        = { OF_CHUNKS(product), OF_CHUNKS(product16), OF_CHUNKS(product32),
+            OF_CHUNKS(experts) };
+
+    if (chunk == 0)
+        return lanes[kind == EXPERTS][is_double][dtype];
+    return tensor_cores[kind][chunk == 128][is_double][dtype];
+}
+
+/* The values as inputs of this dtype meet them. */
+static void
+fill_product_table(const berthi_product_task *t, uint32_t *table)
+{
+    for (uint32_t code = 0; code < 16; code++) {
+        float value = berthi_core_float(t->values[code]);
+
+        if (t->what->dtype == BERTH_BF16)
+            value = berthi_core_from_bf16(berthi_core_to_bf16(value));
+        if (t->what->dtype == BERTH_F16)
+            value = berthi_core_from_fp16(berthi_core_to_fp16(value));
+        table[code] = berthi_core_bits(value);
+    }
+}
+
+static void
+fill_product(const berthi_product_task *t, uint32_t chunk, berthi_product_kernel *k)
+{
+    const berthi_multiply_arguments *const a = t->what;
+
+    *k = (berthi_product_kernel){
+        .codes = a->codes, .absmax = a->absmax, .absmax_codes = a->absmax_codes,
+        .inputs = a->inputs, .bias = a->bias, .outputs = a->outputs, .rows = a->rows,
+        .columns = a->columns, .offset = a->offset, .count = a->count,
+        .groups = chunk != 0 ? a->count != 0
+                             : a->count / PRODUCT_INPUTS + (a->count % PRODUCT_INPUTS != 0),
+        .slices = chunk != 0 ? berthi_product_slices(a->rows, a->columns, t->processors) : 1,
+        .is_aligned = a->columns % 8 == 0 && berthi_is_aligned(a->codes, 4)
+                      && berthi_is_aligned(a->inputs, 16),
+    };
+    fill_product_table(t, k->table);
+    if (a->absmax_codes != NULL)
+        memcpy(k->map, a->map, sizeof k->map);
+}
+
+berth_status
+berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_error *error)
+{
+    const berthi_multiply_arguments *const a = t->what;
+    berthi_product_kernel *const k = &out->argument.product;
+    const uint32_t chunk = find_chunk(t);
+    berthi_kernel_id kernel;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = berthi_multiply_check(a, error);
+    if (status == BERTH_OK)
+        status = berthi_launch_find_dtype(a->dtype, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    fill_product(t, chunk, k);
+    status = berthi_launch_find_block(a->block_size, &k->block_log2, error);
+    if (status != BERTH_OK)
+        return status;
+    kernel = find_product_kernel(chunk, dtype, a->absmax_codes != NULL,
+                                 (product_kind)(berthi_product_fragments(a->count) / 2));
+    return berthi_launch_set_grid(
+        out, kernel, PRODUCT_THREADS,
+        berthi_product_ctas(a->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1, k->slices,
+                            k->groups),
+        error);
+}
+
+/* As a product of one of them, with so many inputs that all products have. */
+berth_status
+berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_error *error)
+{
+    const berthi_multiply_arguments one = {
+        /* An address that is aligned as all of them are; nothing is read there. */
+        .codes = (const uint8_t *)(uintptr_t)t->codes_alignment,
+        .absmax_codes = t->is_double ? (const uint8_t *)t->experts : NULL, .map = t->map,
+        .block_size = t->block_size, .count = 1, .rows = t->rows, .columns = t->columns,
+        .inputs = t->inputs, .outputs = t->outputs, .dtype = t->dtype,
+    };
+    const berthi_product_task as_one = { .what = &one, .values = t->values,
+                                         .capability = t->capability,
+                                         .processors = t->processors };
+    berthi_product_kernel *const k = &out->argument.product;
+    const uint32_t chunk = find_chunk(&as_one);
+    const uint32_t groups
+        = t->most_inputs / PRODUCT_INPUTS + (t->most_inputs % PRODUCT_INPUTS != 0);
+    uint64_t ctas;
+    size_t dtype;
+    berth_status status = berthi_launch_product(&as_one, out, error);
+
+    if (status == BERTH_OK)
+        status = berthi_launch_find_dtype(t->dtype, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    k->codes = NULL;
+    k->absmax_codes = NULL;
+    k->experts = t->experts;
+    k->ranges = t->ranges;
+    k->groups = groups;
+    k->ctas_of_group = out->ctas;
+    if (!berthi_can_mul((uint64_t)t->expert_count * groups, out->ctas, &ctas))
+        ctas = UINT64_MAX;
+    return berthi_launch_set_grid(out,
+                                  find_product_kernel(chunk, dtype, t->is_double, EXPERTS),
+                                  PRODUCT_THREADS, ctas, error);
+}

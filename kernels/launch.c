@@ -181,8 +181,8 @@ berthi_launch_mean(const berthi_mean_arguments *m, float *mean, berthi_launch ou
         .is_aligned = berthi_is_aligned(m->values, 16),
         .is_old_order = m->is_old_order != 0,
     };
-    status = berthi_launch_set_grid(&out[0], KERNEL_mean_sum, grid.width < warp ? warp : grid.width,
-                      grid.blocks, error);
+    status = berthi_launch_set_grid(&out[0], KERNEL_mean_sum,
+                                    grid.width < warp ? warp : grid.width, grid.blocks, error);
     if (status != BERTH_OK || grid.blocks == 1)
         return status;
     out[1].argument.mean = out[0].argument.mean;

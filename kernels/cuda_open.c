@@ -281,7 +281,7 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
     berthi_cuda *const machine =
         berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *machine);
     berth_status status;
-    uint32_t count;
+    uint32_t count = 0;
 
     *out = NULL;
     if (machine == NULL)

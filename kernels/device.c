@@ -53,12 +53,21 @@ berthi_operation_check(const char *device, const berthi_request *request,
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4:
         return berthi_multiply_check(&request->arguments.multiply, error);
+    case BERTHI_OPERATION_UPDATE:
+        return berthi_update_check(&request->arguments.update.arguments,
+                                   &request->arguments.update.constants, error);
     default: break;
     }
     if (berthi_operation_is_known(request->operation))
         return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                        "%s: has no operation %" PRId32, device, request->operation);
+}
+
+static void
+run_update(const berthi_operations *operations, const berthi_update_request *request)
+{
+    *request->not_finite += operations->update(&request->arguments, &request->constants);
 }
 
 void
@@ -82,6 +91,9 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     case BERTHI_OPERATION_MULTIPLY_FP4:
         berthi_multiply_run(&request->arguments.multiply, operations->multiply_fp4);
+        break;
+    case BERTHI_OPERATION_UPDATE:
+        run_update(operations, &request->arguments.update);
         break;
     default: request->arguments.call.call(request->arguments.call.user); break;
     }

@@ -30,6 +30,7 @@
 #include "kernels/kernel.h"
 #include "kernels/memory.h"
 #include "kernels/multiply.h"
+#include "kernels/optimizer.h"
 #include "kernels/pci.h"
 
 /* A device's own; the NULL stream is one, too. */
@@ -82,6 +83,7 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_ENCODE_DOUBLE, /* berthi_offset_arguments */
     BERTHI_OPERATION_MULTIPLY_NF4,  /* berthi_multiply_arguments */
     BERTHI_OPERATION_MULTIPLY_FP4,
+    BERTHI_OPERATION_UPDATE,        /* berthi_update_request   */
     BERTHI_OPERATION_CALL,          /* berthi_call_arguments   */
     BERTHI_OPERATION_COUNT
 } berthi_operation;
@@ -119,6 +121,7 @@ typedef struct berthi_request {
         berthi_rows_arguments rows;
         berthi_offset_arguments offset;
         berthi_multiply_arguments multiply;
+        berthi_update_request update;
         berthi_call_arguments call;
     } arguments;
 } berthi_request;

@@ -375,7 +375,7 @@ cuda_has_operation(const berthi_device *device, int32_t operation)
 {
     if (operation == BERTHI_OPERATION_CALL)
         return true;
-    return berthi_operation_is_known(operation)
+    return berthi_operation_is_known(operation) && operation != BERTHI_OPERATION_UPDATE
            && ((const berthi_cuda_device *)device)->has_kernels;
 }
 

@@ -2,6 +2,7 @@
 /* optimizer.c - kinds of optimizers, and what an update's elements have in common. */
 #include "kernels/optimizer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -111,4 +112,33 @@ berthi_update_share(const berthi_update_arguments *a, uint64_t first, uint64_t c
         share.state[k].absmax = a->state[k].absmax + first / BERTHI_UPDATE_BLOCK;
     }
     return share;
+}
+
+/* ------------------------------------------------------------------- checks */
+
+static bool
+is_dtype(int32_t dtype)
+{
+    return dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32;
+}
+
+berth_status
+berthi_update_check(const berthi_update_arguments *a, const berthi_update_constants *c,
+                    berth_error *error)
+{
+    if ((uint32_t)c->kind >= BERTHI_UPDATE_KIND_COUNT)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "an update has no kind %" PRId32, c->kind);
+    if (!is_dtype(a->dtype) || !is_dtype(a->gradient_dtype))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "an update of dtype %" PRId32 " by gradients of dtype %" PRId32,
+                           a->dtype, a->gradient_dtype);
+    for (uint32_t k = 0; k < berthi_update_states((berthi_update_kind)c->kind); k++) {
+        const berthi_update_state *const s = &a->state[k];
+
+        if (s->values == NULL && (s->codes == NULL || s->absmax == NULL))
+            return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                               "an update without state %" PRIu32, k + 1);
+    }
+    return BERTH_OK;
 }

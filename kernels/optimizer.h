@@ -31,7 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "loader/berth.h"
+#include "kernels/base.h"
 
 #define BERTHI_UPDATE_BLOCK 256u
 
@@ -122,6 +122,18 @@ typedef struct berthi_update_arguments {
  */
 berthi_update_arguments berthi_update_share(const berthi_update_arguments *arguments,
                                             uint64_t first, uint64_t count);
+
+/* BERTH_OK, or UNSUPPORTED: a kind, a dtype or a state that there is not. */
+berth_status berthi_update_check(const berthi_update_arguments *arguments,
+                                 const berthi_update_constants *constants,
+                                 berth_error *error);
+
+/* What a device is asked for. Two that may be done at once count in two places. */
+typedef struct berthi_update_request {
+    berthi_update_arguments arguments;
+    berthi_update_constants constants;
+    uint64_t *not_finite; /* how many gradients are not is added to it */
+} berthi_update_request;
 
 /* The update, by plain loops; returns how many gradients were not finite. */
 uint64_t berthi_update_plainly(const berthi_update_arguments *arguments,

@@ -162,7 +162,7 @@ typedef struct berthi_sim_item {
 } berthi_sim_item;
 
 /* What of the device's memory an item reads or writes. */
-#define BERTHI_SIM_REGIONS 7u
+#define BERTHI_SIM_REGIONS 10u
 
 typedef struct berthi_sim_region {
     void *memory;

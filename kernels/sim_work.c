@@ -126,6 +126,57 @@ can_list_product(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
+/* `slot` is that of the state. */
+static bool
+can_add_state(const berthi_request *request, const berthi_update_state *state, size_t slot,
+              uint64_t count, berthi_sim_regions *list)
+{
+    const uint64_t blocks =
+        count / BERTHI_UPDATE_BLOCK + (count % BERTHI_UPDATE_BLOCK != 0);
+    uint64_t bytes;
+
+    if (!berthi_can_mul(count, sizeof *state->values, &bytes))
+        return false;
+    if (state->values != NULL) {
+        add_argument(list, request, slot + offsetof(berthi_update_state, values), bytes, true,
+                     true);
+        return true;
+    }
+    add_argument(list, request, slot + offsetof(berthi_update_state, codes), count, true,
+                 true);
+    add_argument(list, request, slot + offsetof(berthi_update_state, absmax),
+                 blocks * sizeof *state->absmax, true, true);
+    return true;
+}
+
+/* Checked: its kind has states, and they are there. */
+static bool
+can_list_update(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_update_request *const u = &request->arguments.update;
+    const berthi_update_arguments *const a = &u->arguments;
+    uint64_t bytes;
+    uint64_t gradient_bytes;
+
+    if (!berthi_can_mul(a->count, value_bytes(a->dtype), &bytes)
+        || !berthi_can_mul(a->count, value_bytes(a->gradient_dtype), &gradient_bytes))
+        return false;
+    add_argument(list, request, SLOT(update.arguments.parameter), bytes, true, true);
+    add_argument(list, request, SLOT(update.arguments.gradient), gradient_bytes, true, false);
+    if (a->master != NULL) {
+        if (!berthi_can_mul(a->count, sizeof *a->master, &bytes))
+            return false;
+        add_argument(list, request, SLOT(update.arguments.master), bytes, true, true);
+    }
+    for (uint32_t k = 0; k < berthi_update_states((berthi_update_kind)u->constants.kind); k++)
+        if (!can_add_state(request, &a->state[k],
+                           SLOT(update.arguments.state) + k * sizeof a->state[k], a->count,
+                           list))
+            return false;
+    add_argument(list, request, SLOT(update.not_finite), sizeof *u->not_finite, true, true);
+    return true;
+}
+
 static void
 list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 {
@@ -164,6 +215,7 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(request, out);
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4: return can_list_product(request, out);
+    case BERTHI_OPERATION_UPDATE: return can_list_update(request, out);
     default: return true;
     }
 }

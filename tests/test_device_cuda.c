@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_device_cuda.c - GPUs by the CUDA runtime's calls, with a fake in its place. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -711,6 +712,7 @@ test_odd_addresses(void)
 static void
 test_what_no_kernel_does(void)
 {
+    char why[64];
     berthi_request what;
     place *memory;
     rig r;
@@ -733,7 +735,8 @@ test_what_no_kernel_does(void)
     what.arguments.offset.count = 0;
     check_refused(&r, &what, "double quantization of no absmax: they have no mean");
     what.operation = BERTHI_OPERATION_COUNT;
-    check_refused(&r, &what, "cuda:0: has no operation 7");
+    snprintf(why, sizeof why, "cuda:0: has no operation %d", (int)BERTHI_OPERATION_COUNT);
+    check_refused(&r, &what, why);
     what.operation = -1;
     check_refused(&r, &what, "cuda:0: has no operation -1");
     CHECK_EQ(fake_cuda_read().under_way, 0);

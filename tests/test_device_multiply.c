@@ -5,6 +5,7 @@
  * of it (run on the host) is within its bounds. Every one refuses the same.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -400,6 +401,7 @@ check_refusals(const rig *r, const weight *w)
     uint8_t *const memory = rig_alloc(r->device, w->bytes);
     const berthi_request good = request_at(w, memory);
     berthi_request bad = good;
+    char why[64];
 
     bad.arguments.multiply.count = 33;
     check_refused(r, &bad, "no product has 33 inputs at once: 32 at most");
@@ -423,7 +425,8 @@ check_refusals(const rig *r, const weight *w)
     bad.arguments.multiply.columns = 0;
     check_refused(r, &bad, "no product has a weight of ");
     bad.operation = BERTHI_OPERATION_COUNT;
-    check_refused(r, &bad, "has no operation 7");
+    snprintf(why, sizeof why, "has no operation %d", (int)BERTHI_OPERATION_COUNT);
+    check_refused(r, &bad, why);
     r->device->table->free(r->device, memory, w->bytes);
 }
 

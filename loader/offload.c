@@ -3,19 +3,14 @@
 #include "loader/offload.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "loader/nameless.h"
 #include "loader/temporary.h"
 
 #define READ_BYTES   (UINT64_C(1) << 20)
 #define WINDOW_BYTES (UINT64_C(16) << 20) /* on their way to the disk between two cancels */
-#define NAME_CAPACITY 48
-#define FILE_NAME "layers"
-/* Each attempt fails only when someone else met the same random number. */
-#define MAX_ATTEMPTS 8
 
 /* ---------------------------------------------------------------------- the table */
 
@@ -77,100 +72,6 @@ allocate(berthi_offload *offload, const char *folder, berth_error *error)
 
 /* ----------------------------------------------------------------------- the file */
 
-/* The name goes at once. */
-static berth_status
-create_and_unlink(berthi_offload *offload, int folder, berth_error *error)
-{
-    offload->file.fd = berthi_sys_create_private(folder, FILE_NAME);
-    if (offload->file.fd < 0)
-        return fail_system(offload, "creating the file of its layers", error);
-    if (berthi_sys_unlink(folder, FILE_NAME) != 0)
-        return fail_system(offload, "removing the name of a file", error);
-    return BERTH_OK;
-}
-
-/* Where a file cannot be made without a name. */
-static berth_status
-create_named(berthi_offload *offload, int folder, berth_error *error)
-{
-    char name[NAME_CAPACITY];
-    berth_status status = BERTH_OK;
-    uint32_t random;
-    int private;
-    int made = -1;
-
-    for (int i = 0; i < MAX_ATTEMPTS && made != 0; i++) {
-        if (berthi_sys_random(&random, sizeof random) != 0)
-            return fail_system(offload, "making a random name", error);
-        snprintf(name, sizeof name, ".berth-offload-%" PRIu32 "-%08" PRIx32,
-                 berthi_sys_process_id(), random);
-        made = berthi_sys_make_private_folder(folder, name);
-        if (made != 0 && errno != EEXIST)
-            break;
-    }
-    if (made != 0)
-        return fail_system(offload, "creating a folder in it", error);
-    private = berthi_sys_open_folder(folder, name);
-    if (private < 0)
-        status = fail_system(offload, "opening a folder in it", error);
-    else
-        status = create_and_unlink(offload, private, error);
-    if (private >= 0)
-        berthi_sys_close(private);
-    (void)berthi_sys_remove_folder(folder, name);
-    return status;
-}
-
-static bool
-has_no_nameless_files(int system_error)
-{
-    return system_error == EOPNOTSUPP || system_error == EISDIR || system_error == ENOENT
-           || system_error == EINVAL;
-}
-
-/* Room is asked for before it is taken, and taken before the first byte is read. */
-static berth_status
-create_in(berthi_offload *offload, int folder, berth_error *error)
-{
-    const berthi_target target = target_of(offload, folder);
-    berth_status status = berthi_target_check_space(&target, offload->bytes, error);
-
-    if (status != BERTH_OK)
-        return status;
-    offload->file.fd = berthi_sys_create_nameless(folder);
-    if (offload->file.fd < 0 && !has_no_nameless_files(errno))
-        return fail_system(offload, "creating the file of its layers", error);
-    if (offload->file.fd < 0)
-        status = create_named(offload, folder, error);
-    if (status == BERTH_OK)
-        status = berthi_temporary_reserve(&target, offload->file.fd, offload->bytes,
-                                          error);
-    if (status == BERTH_OK && berthi_sys_truncate(offload->file.fd, offload->bytes) != 0)
-        status = fail_system(offload, "creating the file of its layers", error);
-    return status;
-}
-
-/* A folder that is made here is not needed as soon as the file is there. */
-static berth_status
-create_file(berthi_offload *offload, berth_error *error)
-{
-    const bool is_new =
-        berthi_sys_make_private_folder(BERTHI_SYS_AT_CWD, offload->path) == 0;
-    berth_status status;
-    int folder;
-
-    if (!is_new && errno != EEXIST)
-        return fail_system(offload, "creating the folder", error);
-    folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, offload->path);
-    status = folder >= 0 ? create_in(offload, folder, error)
-                         : fail_system(offload, "opening the folder", error);
-    if (folder >= 0)
-        berthi_sys_close(folder);
-    if (is_new)
-        (void)berthi_sys_remove_folder(BERTHI_SYS_AT_CWD, offload->path);
-    return status;
-}
-
 berth_status
 berthi_offload_create(berth_context *context, const berth_checkpoint *checkpoint,
                       const berth_plan *plan, const char *folder, berthi_offload **out,
@@ -192,7 +93,10 @@ berthi_offload_create(berth_context *context, const berth_checkpoint *checkpoint
     if (status == BERTH_OK)
         status = list_berths(offload, checkpoint, plan, error);
     if (status == BERTH_OK && offload->bytes > 0)
-        status = create_file(offload, error);
+        status = berthi_nameless_create(&(berthi_nameless){ .folder = offload->path,
+                                                            .contents = "its layers",
+                                                            .bytes = offload->bytes },
+                                        &offload->file.fd, error);
     if (status == BERTH_OK && offload->bytes > 0)
         *out = offload;
     else

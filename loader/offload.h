@@ -7,9 +7,7 @@
  *
  *   the file   [ berth | berth | ... ]   in the order of the plan, each as in a slab
  *
- * It has no name: a process that dies leaves nothing. Where a file system cannot make
- * such files, it gets a generated name in a folder of mode 0700 with a generated name,
- * and both go before the first byte is written.
+ * It has no name (nameless.h): a process that dies leaves nothing.
  */
 #ifndef BERTH_LOADER_OFFLOAD_H
 #define BERTH_LOADER_OFFLOAD_H

@@ -23,6 +23,10 @@ void berthi_avx2_decode_rows(const berthi_rows_decode_arguments *arguments);
 /* optimizer_avx2.c: an entry of the level's table. */
 uint64_t berthi_avx2_update(const berthi_update_arguments *arguments,
                             const berthi_update_constants *constants);
+void berthi_avx2_encode_state(const berthi_state_arguments *arguments);
+void berthi_avx2_decode_state(const berthi_state_arguments *arguments);
+void berthi_avx2_measure(const berthi_measure_arguments *arguments);
+void berthi_avx2_accumulate(const berthi_accumulate_arguments *arguments);
 
 /* ------------------------------------------------------------------- absmax */
 

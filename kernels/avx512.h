@@ -28,6 +28,10 @@ void berthi_avx512_decode_rows(const berthi_rows_decode_arguments *arguments);
 /* optimizer_avx512.c: an entry of the level's table. */
 uint64_t berthi_avx512_update(const berthi_update_arguments *arguments,
                               const berthi_update_constants *constants);
+void berthi_avx512_encode_state(const berthi_state_arguments *arguments);
+void berthi_avx512_decode_state(const berthi_state_arguments *arguments);
+void berthi_avx512_measure(const berthi_measure_arguments *arguments);
+void berthi_avx512_accumulate(const berthi_accumulate_arguments *arguments);
 
 /* ------------------------------------------------------------------- absmax */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * core_optimizer.h - the part of core.h that optimizers need: one element's update.
+ * core_optimizer.h - the part of core.h that optimizers need: one element's update, and
+ * how squares of gradients are added.
  *
  * Order and fused operations are those traced in the machine code of the published
  * Adam kernel; of the other kinds they are what the same compiler would fuse. Every
@@ -10,6 +11,7 @@
 #define BERTH_KERNELS_CORE_OPTIMIZER_H
 
 #include "kernels/core.h"
+#include "kernels/gradient.h"
 #include "kernels/optimizer.h"
 
 /* -------------------------------------------- primitives with two spellings */
@@ -182,6 +184,18 @@ berthi_core_state_code(const uint32_t *map, bool is_signed, float value, float a
     if (is_signed && (map[code] >> 31 != 0) != is_negative)
         code = (value > 0.0f ? code + 1 : code - 1) & 255u;
     return code;
+}
+
+/* ---------------------------------------------------------------- gradients */
+
+/* What the lanes of a block have added up, joined; overwrites them. */
+BERTHI_CORE double
+berthi_core_join_squares(double *sums)
+{
+    for (uint32_t half = BERTHI_GRADIENT_LANES / 2; half > 0; half /= 2)
+        for (uint32_t k = 0; k < half; k++)
+            sums[k] += sums[k + half];
+    return sums[0];
 }
 
 #endif

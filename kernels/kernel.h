@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu.h"
+#include "kernels/gradient.h"
 #include "kernels/optimizer.h"
 #include "loader/berth.h"
 
@@ -198,6 +199,10 @@ typedef struct berthi_operations {
     void (*dot_int8)(const berthi_dot_arguments *arguments);
     uint64_t (*update)(const berthi_update_arguments *arguments,
                        const berthi_update_constants *constants); /* optimizer.h */
+    void (*encode_state)(const berthi_state_arguments *arguments);
+    void (*decode_state)(const berthi_state_arguments *arguments);
+    void (*measure)(const berthi_measure_arguments *arguments); /* gradient.h */
+    void (*accumulate)(const berthi_accumulate_arguments *arguments);
 } berthi_operations;
 
 /* The reference loops: every entry present, no instruction set assumed. */

@@ -443,4 +443,8 @@ const berthi_operations berthi_avx2_operations = {
     .multiply_fp4 = berthi_avx2_multiply_fp4,
     .dot_int8 = berthi_avx2_dot_int8,
     .update = berthi_avx2_update,
+    .encode_state = berthi_avx2_encode_state,
+    .decode_state = berthi_avx2_decode_state,
+    .measure = berthi_avx2_measure,
+    .accumulate = berthi_avx2_accumulate,
 };

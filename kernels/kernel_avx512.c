@@ -392,4 +392,8 @@ const berthi_operations berthi_avx512_operations = {
     .multiply_fp4 = berthi_avx512_multiply_fp4,
     .dot_int8 = berthi_avx512_dot_int8,
     .update = berthi_avx512_update,
+    .encode_state = berthi_avx512_encode_state,
+    .decode_state = berthi_avx512_decode_state,
+    .measure = berthi_avx512_measure,
+    .accumulate = berthi_avx512_accumulate,
 };

@@ -349,4 +349,8 @@ const berthi_operations berthi_neon_operations = {
     .multiply_fp4 = berthi_neon_multiply_fp4,
     .dot_int8 = berthi_neon_dot_int8,
     .update = berthi_neon_update,
+    .encode_state = berthi_neon_encode_state,
+    .decode_state = berthi_neon_decode_state,
+    .measure = berthi_neon_measure,
+    .accumulate = berthi_neon_accumulate,
 };

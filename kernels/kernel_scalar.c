@@ -286,4 +286,8 @@ const berthi_operations berthi_scalar_operations = {
     .multiply_fp4 = multiply_fp4,
     .dot_int8 = dot_int8,
     .update = berthi_update_plainly,
+    .encode_state = berthi_encode_state_plainly,
+    .decode_state = berthi_decode_state_plainly,
+    .measure = berthi_measure_plainly,
+    .accumulate = berthi_accumulate_plainly,
 };

@@ -47,6 +47,10 @@ take_entries(berthi_operations *all, const berthi_operations *own)
     TAKE(multiply_fp4);
     TAKE(dot_int8);
     TAKE(update);
+    TAKE(encode_state);
+    TAKE(decode_state);
+    TAKE(measure);
+    TAKE(accumulate);
 #undef TAKE
 }
 

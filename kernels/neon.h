@@ -23,6 +23,10 @@ void berthi_neon_dot_int8(const berthi_dot_arguments *arguments);
 /* optimizer_neon.c: an entry of the level's table. */
 uint64_t berthi_neon_update(const berthi_update_arguments *arguments,
                             const berthi_update_constants *constants);
+void berthi_neon_encode_state(const berthi_state_arguments *arguments);
+void berthi_neon_decode_state(const berthi_state_arguments *arguments);
+void berthi_neon_measure(const berthi_measure_arguments *arguments);
+void berthi_neon_accumulate(const berthi_accumulate_arguments *arguments);
 
 /* ------------------------------------------------------------------- absmax */
 

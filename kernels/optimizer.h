@@ -147,4 +147,20 @@ uint64_t berthi_update_plainly(const berthi_update_arguments *arguments,
 void berthi_update_encode(const float *values, bool is_signed, uint32_t count,
                           uint8_t *codes, float *absmax);
 
+/* A whole state in both sizes, of which one is made of the other. */
+typedef struct berthi_state_arguments {
+    uint64_t count;
+    bool is_signed; /* its map: of state 1 */
+    float *values;
+    uint8_t *codes;
+    float *absmax;
+} berthi_state_arguments;
+
+/*
+ * By plain loops. What an update reads is what it would have kept of these values, but
+ * that where a tensor ends within a block there are zeros behind it.
+ */
+void berthi_encode_state_plainly(const berthi_state_arguments *arguments);
+void berthi_decode_state_plainly(const berthi_state_arguments *arguments);
+
 #endif

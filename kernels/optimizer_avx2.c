@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer_avx2.c - optimizer updates with AVX2. */
+/* optimizer_avx2.c - optimizer updates, and what they need of gradients, with AVX2. */
 #include "kernels/avx2.h"
 #include "kernels/map_bins.h"
 
@@ -179,15 +179,78 @@ encode_codes(const level_tables *t, bool is_signed, const float *values, float r
                       reciprocal, codes);
 }
 
+/* ------------------------------------------------------------------ squares */
+
+typedef struct lane_squares {
+    __m256d part[BERTHI_GRADIENT_LANES / 4];
+} lane_squares;
+
+ALWAYS_INLINE lane_squares
+squares_none(void)
+{
+    return (lane_squares){ { _mm256_setzero_pd() } };
+}
+
+ALWAYS_INLINE void
+squares_add(lane_squares *s, uint32_t k, lanes a)
+{
+    const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(a));
+    const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+
+    s->part[2 * k] = _mm256_fmadd_pd(low, low, s->part[2 * k]);
+    s->part[2 * k + 1] = _mm256_fmadd_pd(high, high, s->part[2 * k + 1]);
+}
+
+ALWAYS_INLINE void
+squares_save(const lane_squares *s, double *to)
+{
+    for (uint32_t k = 0; k < BERTHI_GRADIENT_LANES / 4; k++)
+        _mm256_storeu_pd(to + 4 * k, s->part[k]);
+}
+
+#include "kernels/gradient_lanes.h"
 #include "kernels/optimizer_lanes.h"
+
+static bool
+can_make_tables(level_tables *t)
+{
+    return map_bins_can_make(berthi_signed_map, &t->bins[0])
+           && map_bins_can_make(berthi_unsigned_map, &t->bins[1]);
+}
 
 uint64_t
 berthi_avx2_update(const berthi_update_arguments *a, const berthi_update_constants *c)
 {
     level_tables t;
 
-    if (!map_bins_can_make(berthi_signed_map, &t.bins[0])
-        || !map_bins_can_make(berthi_unsigned_map, &t.bins[1]))
-        return berthi_update_plainly(a, c);
-    return update_by(a, c, &t);
+    return can_make_tables(&t) ? update_by(a, c, &t) : berthi_update_plainly(a, c);
+}
+
+void
+berthi_avx2_encode_state(const berthi_state_arguments *a)
+{
+    level_tables t;
+
+    if (can_make_tables(&t))
+        encode_state_by(a, &t);
+    else
+        berthi_encode_state_plainly(a);
+}
+
+void
+berthi_avx2_decode_state(const berthi_state_arguments *a)
+{
+    decode_state_by(a, NULL);
+}
+
+void
+berthi_avx2_measure(const berthi_measure_arguments *a)
+{
+    measure_by(a);
+}
+
+void
+berthi_avx2_accumulate(const berthi_accumulate_arguments *a)
+{
+    accumulate_by(a);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optimizer_avx512.c - optimizer updates with AVX-512: both ways through a map without
- * leaving the registers, by permutations of its values and by map_lines512.h.
+ * optimizer_avx512.c - optimizer updates, and what they need of gradients, with AVX-512:
+ * both ways through a map without leaving the registers, by permutations of its values
+ * and by map_lines512.h.
  */
 #include "kernels/map_lines512.h"
 
@@ -273,16 +274,82 @@ encode_codes(const level_tables *t, bool is_signed, const float *values, float r
         correct_states(l, is_signed, values, reciprocal, codes);
 }
 
+/* ------------------------------------------------------------------ squares */
+
+typedef struct lane_squares {
+    __m512d part[BERTHI_GRADIENT_LANES / 8];
+} lane_squares;
+
+ALWAYS_INLINE lane_squares
+squares_none(void)
+{
+    return (lane_squares){ { _mm512_setzero_pd() } };
+}
+
+ALWAYS_INLINE void
+squares_add(lane_squares *s, uint32_t k, lanes a)
+{
+    const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
+    const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
+
+    s->part[2 * k] = _mm512_fmadd_pd(low, low, s->part[2 * k]);
+    s->part[2 * k + 1] = _mm512_fmadd_pd(high, high, s->part[2 * k + 1]);
+}
+
+ALWAYS_INLINE void
+squares_save(const lane_squares *s, double *to)
+{
+    for (uint32_t k = 0; k < BERTHI_GRADIENT_LANES / 8; k++)
+        _mm512_storeu_pd(to + 8 * k, s->part[k]);
+}
+
+#include "kernels/gradient_lanes.h"
 #include "kernels/optimizer_lanes.h"
+
+static inline void
+make_tables(level_tables *t)
+{
+    memcpy(t->magnitudes, berthi_signed_map + MAP_ZERO_CODE, sizeof t->magnitudes);
+    memcpy(t->values, berthi_unsigned_map, sizeof t->values);
+    t->lines[0] = make_map_lines(berthi_signed_map, true);
+    t->lines[1] = make_map_lines(berthi_unsigned_map, false);
+}
 
 uint64_t
 berthi_avx512_update(const berthi_update_arguments *a, const berthi_update_constants *c)
 {
     level_tables t;
 
-    memcpy(t.magnitudes, berthi_signed_map + MAP_ZERO_CODE, sizeof t.magnitudes);
-    memcpy(t.values, berthi_unsigned_map, sizeof t.values);
-    t.lines[0] = make_map_lines(berthi_signed_map, true);
-    t.lines[1] = make_map_lines(berthi_unsigned_map, false);
+    make_tables(&t);
     return update_by(a, c, &t);
+}
+
+void
+berthi_avx512_encode_state(const berthi_state_arguments *a)
+{
+    level_tables t;
+
+    make_tables(&t);
+    encode_state_by(a, &t);
+}
+
+void
+berthi_avx512_decode_state(const berthi_state_arguments *a)
+{
+    level_tables t;
+
+    make_tables(&t);
+    decode_state_by(a, &t);
+}
+
+void
+berthi_avx512_measure(const berthi_measure_arguments *a)
+{
+    measure_by(a);
+}
+
+void
+berthi_avx512_accumulate(const berthi_accumulate_arguments *a)
+{
+    accumulate_by(a);
 }

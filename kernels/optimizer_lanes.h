@@ -290,5 +290,53 @@ update_by(const berthi_update_arguments *a, const berthi_update_constants *c,
     return update_whole(a, c, t) + berthi_update_plainly(&rest, c);
 }
 
+/* -------------------------------------------------------------- conversions */
+
+ALWAYS_INLINE void
+encode_state_by(const berthi_state_arguments *a, const level_tables *t)
+{
+    const uint64_t whole = a->count - a->count % UPDATE_BLOCK;
+    const berthi_update_state s = { NULL, a->codes, a->absmax };
+    const berthi_state_arguments rest
+        = { a->count - whole, a->is_signed, a->values + whole, a->codes + whole,
+            a->absmax + whole / UPDATE_BLOCK };
+
+    for (uint64_t first = 0; first < whole; first += UPDATE_BLOCK) {
+        lanes_bits largest = lanes_none;
+
+        for (uint32_t k = 0; k < UPDATE_BLOCK; k += LANES)
+            largest = lanes_largest(largest, lanes_load(a->values + first + k));
+        if (a->is_signed)
+            encode_state(&s, t, true, first, a->values + first, lanes_top(largest));
+        else
+            encode_state(&s, t, false, first, a->values + first, lanes_top(largest));
+    }
+    berthi_encode_state_plainly(&rest);
+}
+
+/* `is_signed` is a constant. */
+ALWAYS_INLINE void
+decode_state_as(const berthi_state_arguments *a, const level_tables *t, bool is_signed)
+{
+    const uint64_t whole = a->count - a->count % UPDATE_BLOCK;
+    const berthi_update_state s = { NULL, a->codes, a->absmax };
+    const berthi_state_arguments rest
+        = { a->count - whole, is_signed, a->values + whole, a->codes + whole,
+            a->absmax + whole / UPDATE_BLOCK };
+
+    for (uint64_t i = 0; i < whole; i += LANES)
+        lanes_put(a->values, BERTH_F32, i, load_state(&s, t, is_signed, i), lanes_every);
+    berthi_decode_state_plainly(&rest);
+}
+
+ALWAYS_INLINE void
+decode_state_by(const berthi_state_arguments *a, const level_tables *t)
+{
+    if (a->is_signed)
+        decode_state_as(a, t, true);
+    else
+        decode_state_as(a, t, false);
+}
+
 #endif
 #endif

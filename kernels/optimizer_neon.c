@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer_neon.c - optimizer updates with NEON. */
+/* optimizer_neon.c - optimizer updates, and what they need of gradients, with NEON. */
 #include "kernels/neon.h"
 
 #ifdef __aarch64__
@@ -161,17 +161,80 @@ encode_codes(const level_tables *t, bool is_signed, const float *values, float r
                       reciprocal, codes);
 }
 
+/* ------------------------------------------------------------------ squares */
+
+typedef struct lane_squares {
+    float64x2_t part[BERTHI_GRADIENT_LANES / 2];
+} lane_squares;
+
+ALWAYS_INLINE lane_squares
+squares_none(void)
+{
+    return (lane_squares){ { vdupq_n_f64(0.0) } };
+}
+
+ALWAYS_INLINE void
+squares_add(lane_squares *s, uint32_t k, lanes a)
+{
+    const float64x2_t low = vcvt_f64_f32(vget_low_f32(a));
+    const float64x2_t high = vcvt_high_f64_f32(a);
+
+    s->part[2 * k] = vfmaq_f64(s->part[2 * k], low, low);
+    s->part[2 * k + 1] = vfmaq_f64(s->part[2 * k + 1], high, high);
+}
+
+ALWAYS_INLINE void
+squares_save(const lane_squares *s, double *to)
+{
+    for (uint32_t k = 0; k < BERTHI_GRADIENT_LANES / 2; k++)
+        vst1q_f64(to + 2 * k, s->part[k]);
+}
+
+#include "kernels/gradient_lanes.h"
 #include "kernels/optimizer_lanes.h"
+
+static bool
+can_make_tables(level_tables *t)
+{
+    return map_bins_can_make(berthi_signed_map, &t->bins[0])
+           && map_bins_can_make(berthi_unsigned_map, &t->bins[1]);
+}
 
 uint64_t
 berthi_neon_update(const berthi_update_arguments *a, const berthi_update_constants *c)
 {
     level_tables t;
 
-    if (!map_bins_can_make(berthi_signed_map, &t.bins[0])
-        || !map_bins_can_make(berthi_unsigned_map, &t.bins[1]))
-        return berthi_update_plainly(a, c);
-    return update_by(a, c, &t);
+    return can_make_tables(&t) ? update_by(a, c, &t) : berthi_update_plainly(a, c);
+}
+
+void
+berthi_neon_encode_state(const berthi_state_arguments *a)
+{
+    level_tables t;
+
+    if (can_make_tables(&t))
+        encode_state_by(a, &t);
+    else
+        berthi_encode_state_plainly(a);
+}
+
+void
+berthi_neon_decode_state(const berthi_state_arguments *a)
+{
+    decode_state_by(a, NULL);
+}
+
+void
+berthi_neon_measure(const berthi_measure_arguments *a)
+{
+    measure_by(a);
+}
+
+void
+berthi_neon_accumulate(const berthi_accumulate_arguments *a)
+{
+    accumulate_by(a);
 }
 
 #endif

@@ -115,3 +115,27 @@ berthi_update_plainly(const berthi_update_arguments *a, const berthi_update_cons
     }
     return skipped;
 }
+
+/* --------------------------------------------------------------- conversions */
+
+void
+berthi_encode_state_plainly(const berthi_state_arguments *a)
+{
+    for (uint64_t first = 0; first < a->count; first += BLOCK) {
+        const uint64_t left = a->count - first;
+        const uint32_t count = (uint32_t)(left < BLOCK ? left : BLOCK);
+        float values[BLOCK] = { 0.0f };
+
+        memcpy(values, a->values + first, count * sizeof *values);
+        berthi_update_encode(values, a->is_signed, count, a->codes + first,
+                             a->absmax + first / BLOCK);
+    }
+}
+
+void
+berthi_decode_state_plainly(const berthi_state_arguments *a)
+{
+    for (uint64_t i = 0; i < a->count; i++)
+        a->values[i] = berthi_core_one_nan(berthi_core_state_value(
+            map_of(a->is_signed), a->codes[i], a->absmax[i / BLOCK]));
+}

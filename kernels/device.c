@@ -56,6 +56,10 @@ berthi_operation_check(const char *device, const berthi_request *request,
     case BERTHI_OPERATION_UPDATE:
         return berthi_update_check(&request->arguments.update.arguments,
                                    &request->arguments.update.constants, error);
+    case BERTHI_OPERATION_MEASURE:
+        return berthi_measure_check(&request->arguments.measure, error);
+    case BERTHI_OPERATION_ACCUMULATE:
+        return berthi_accumulate_check(&request->arguments.accumulate, error);
     default: break;
     }
     if (berthi_operation_is_known(request->operation))
@@ -94,6 +98,10 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     case BERTHI_OPERATION_UPDATE:
         run_update(operations, &request->arguments.update);
+        break;
+    case BERTHI_OPERATION_MEASURE: operations->measure(&request->arguments.measure); break;
+    case BERTHI_OPERATION_ACCUMULATE:
+        operations->accumulate(&request->arguments.accumulate);
         break;
     default: request->arguments.call.call(request->arguments.call.user); break;
     }

@@ -84,6 +84,8 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_MULTIPLY_NF4,  /* berthi_multiply_arguments */
     BERTHI_OPERATION_MULTIPLY_FP4,
     BERTHI_OPERATION_UPDATE,        /* berthi_update_request   */
+    BERTHI_OPERATION_MEASURE,       /* berthi_measure_arguments */
+    BERTHI_OPERATION_ACCUMULATE,    /* berthi_accumulate_arguments */
     BERTHI_OPERATION_CALL,          /* berthi_call_arguments   */
     BERTHI_OPERATION_COUNT
 } berthi_operation;
@@ -122,6 +124,8 @@ typedef struct berthi_request {
         berthi_offset_arguments offset;
         berthi_multiply_arguments multiply;
         berthi_update_request update;
+        berthi_measure_arguments measure;
+        berthi_accumulate_arguments accumulate;
         berthi_call_arguments call;
     } arguments;
 } berthi_request;

@@ -177,6 +177,36 @@ can_list_update(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
+static bool
+can_list_measure(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_measure_arguments *const a = &request->arguments.measure;
+    const uint64_t blocks =
+        a->count / BERTHI_GRADIENT_BLOCK + (a->count % BERTHI_GRADIENT_BLOCK != 0);
+    uint64_t bytes;
+
+    if (!berthi_can_mul(a->count, value_bytes(a->dtype), &bytes))
+        return false;
+    add_argument(list, request, SLOT(measure.gradient), bytes, true, false);
+    add_argument(list, request, SLOT(measure.sums), blocks * sizeof *a->sums, false, true);
+    return true;
+}
+
+static bool
+can_list_sum(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_accumulate_arguments *const a = &request->arguments.accumulate;
+    uint64_t bytes;
+    uint64_t gradient_bytes;
+
+    if (!berthi_can_mul(a->count, value_bytes(a->sum_dtype), &bytes)
+        || !berthi_can_mul(a->count, value_bytes(a->dtype), &gradient_bytes))
+        return false;
+    add_argument(list, request, SLOT(accumulate.sum), bytes, true, true);
+    add_argument(list, request, SLOT(accumulate.gradient), gradient_bytes, true, false);
+    return true;
+}
+
 static void
 list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 {
@@ -216,6 +246,8 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4: return can_list_product(request, out);
     case BERTHI_OPERATION_UPDATE: return can_list_update(request, out);
+    case BERTHI_OPERATION_MEASURE: return can_list_measure(request, out);
+    case BERTHI_OPERATION_ACCUMULATE: return can_list_sum(request, out);
     default: return true;
     }
 }

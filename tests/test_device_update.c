@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimizer updates asked for of each kind of device: processors and simulations have the
- * bits of the plain loops, count what is not finite where they are told, and refuse the
- * same. What a simulated one touches is checked to the byte.
+ * Optimizer updates, and what they need of gradients, asked for of each kind of device:
+ * processors and simulations have the bits of the plain loops, count what is not finite
+ * where they are told, and refuse the same. What a simulated one touches is checked to the
+ * byte.
  */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -266,6 +268,134 @@ test_what_is_touched(void)
     rig_close(&r);
 }
 
+/* ------------------------------------------------------------------------ gradients */
+
+#define LENGTH 5000u
+
+/* A gradient, as f32 and as bf16, what it is added to, and its sums, in one piece. */
+typedef struct gradients {
+    float wide[LENGTH];
+    uint16_t narrow[LENGTH];
+    berthi_gradient_sum sums[2];
+} gradients;
+
+static berthi_request
+measure_at(gradients *g)
+{
+    return (berthi_request){ .operation = BERTHI_OPERATION_MEASURE,
+                             .arguments.measure
+                             = { LENGTH, g->narrow, BERTH_BF16, g->sums } };
+}
+
+static berthi_request
+accumulate_at(gradients *g)
+{
+    return (berthi_request){ .operation = BERTHI_OPERATION_ACCUMULATE,
+                             .arguments.accumulate
+                             = { LENGTH, g->wide, BERTH_F32, BERTH_BF16, g->narrow, 0.5f } };
+}
+
+static void
+check_gradients(rig *r)
+{
+    static gradients expected;
+    gradients *const there = rig_alloc(r->device, sizeof *there);
+    const berthi_request requests[] = { measure_at(there), accumulate_at(there) };
+    const berthi_request same[] = { measure_at(&expected), accumulate_at(&expected) };
+
+    memset(&expected, 0, sizeof expected);
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        expected.wide[i] = (float)i * 0.01f;
+        expected.narrow[i] = berthi_core_to_bf16(i % 7 == 3 ? NAN : (float)i);
+    }
+    *there = expected;
+    for (int i = 0; i < 2; i++) {
+        CHECK(r->device->table->has_operation(r->device, requests[i].operation));
+        CHECK_EQ(r->device->table->launch(r->device, &requests[i], NULL, NULL), BERTH_OK);
+    }
+    rig_sync(r->device, NULL);
+    berthi_measure_plainly(&same[0].arguments.measure);
+    berthi_accumulate_plainly(&same[1].arguments.accumulate);
+    CHECK_MEM(there, &expected, sizeof expected);
+    CHECK_EQ(expected.sums[0].not_finite + expected.sums[1].not_finite, (LENGTH - 3 + 6) / 7);
+    r->device->table->free(r->device, there, sizeof *there);
+}
+
+static void
+test_gradients_of_each(void)
+{
+    rig r;
+
+    T_REQUIRE(rig_open(&r, "cpu"));
+    check_gradients(&r);
+    rig_close(&r);
+    T_REQUIRE(rig_open(&r, PLAIN));
+    check_gradients(&r);
+    rig_close(&r);
+}
+
+static void
+check_not_in_memory(const rig *r, berthi_request request, size_t slot, uint64_t shift)
+{
+    uint8_t *at;
+
+    memcpy(&at, (const char *)&request + slot, sizeof at);
+    at += shift;
+    memcpy((char *)&request + slot, &at, sizeof at);
+    CHECK_EQ(r->device->table->launch(r->device, &request, NULL, NULL), BERTH_EINTERNAL);
+}
+
+/* To the byte: each piece has memory of its own, and what begins later has too little. */
+static void
+test_what_gradients_touch(void)
+{
+    float *wide;
+    uint16_t *narrow;
+    berthi_gradient_sum *sums;
+    berthi_request measure;
+    berthi_request accumulate;
+    uint64_t begin;
+    rig r;
+
+    T_REQUIRE(rig_open(&r, PLAIN));
+    wide = rig_alloc(r.device, LENGTH * 4);
+    narrow = rig_alloc(r.device, LENGTH * 2);
+    sums = rig_alloc(r.device, 2 * sizeof *sums);
+    memset(wide, 0, LENGTH * 4);
+    memset(narrow, 0, LENGTH * 2);
+    measure = (berthi_request){ .operation = BERTHI_OPERATION_MEASURE,
+                                .arguments.measure
+                                = { LENGTH, narrow, BERTH_BF16, sums } };
+    accumulate = (berthi_request){ .operation = BERTHI_OPERATION_ACCUMULATE,
+                                   .arguments.accumulate
+                                   = { LENGTH, wide, BERTH_F32, BERTH_BF16, narrow, 1.0f } };
+    begin = rig_now(&r);
+    CHECK_EQ(r.device->table->launch(r.device, &measure, NULL, NULL), BERTH_OK);
+    rig_sync(r.device, NULL);
+    CHECK_EQ(rig_now(&r) - begin, LENGTH * 2 + 2 * sizeof *sums);
+    begin = rig_now(&r);
+    CHECK_EQ(r.device->table->launch(r.device, &accumulate, NULL, NULL), BERTH_OK);
+    rig_sync(r.device, NULL);
+    CHECK_EQ(rig_now(&r) - begin, LENGTH * 6);
+    check_not_in_memory(&r, measure, offsetof(berthi_request, arguments.measure.gradient), 2);
+    check_not_in_memory(&r, measure, offsetof(berthi_request, arguments.measure.sums), 8);
+    check_not_in_memory(&r, accumulate, offsetof(berthi_request, arguments.accumulate.sum),
+                        4);
+    check_not_in_memory(&r, accumulate,
+                        offsetof(berthi_request, arguments.accumulate.gradient), 2);
+    measure.arguments.measure.count = (UINT64_C(1) << 63) + 4;
+    CHECK_EQ(r.device->table->launch(r.device, &measure, NULL, NULL), BERTH_EINTERNAL);
+    accumulate.arguments.accumulate.count = (UINT64_C(1) << 62) + 4;
+    CHECK_EQ(r.device->table->launch(r.device, &accumulate, NULL, NULL), BERTH_EINTERNAL);
+    accumulate.arguments.accumulate.sum_dtype = BERTH_F16;
+    accumulate.arguments.accumulate.dtype = BERTH_F32;
+    CHECK_EQ(r.device->table->launch(r.device, &accumulate, NULL, NULL), BERTH_EINTERNAL);
+    r.device->table->free(r.device, wide, LENGTH * 4);
+    r.device->table->free(r.device, narrow, LENGTH * 2);
+    r.device->table->free(r.device, sums, 2 * sizeof *sums);
+    rig_close(&r);
+}
+
 /* ------------------------------------------------------------------------- refusals */
 
 static void
@@ -286,8 +416,10 @@ check_refusals(const rig *r)
     const pieces p = alloc_pieces(r, s);
     const berthi_request good = request_at(s, &p, 1);
     berthi_request bad = good;
+    char no_gradient[64];
     char why[96];
 
+    snprintf(no_gradient, sizeof no_gradient, "no gradient is of dtype %d", (int)BERTH_U8);
     bad.arguments.update.constants.kind = -1;
     check_refused(r, &bad, "an update has no kind -1");
     bad.arguments.update.constants.kind = BERTHI_UPDATE_KIND_COUNT;
@@ -309,6 +441,13 @@ check_refusals(const rig *r)
     bad = good;
     bad.arguments.update.arguments.state[1].absmax = NULL;
     check_refused(r, &bad, "an update without state 2");
+    check_refused(r, &(berthi_request){ .operation = BERTHI_OPERATION_MEASURE,
+                                        .arguments.measure.dtype = BERTH_U8 },
+                  no_gradient);
+    check_refused(r, &(berthi_request){ .operation = BERTHI_OPERATION_ACCUMULATE,
+                                        .arguments.accumulate = { .sum_dtype = BERTH_F32,
+                                                                  .dtype = BERTH_U8 } },
+                  no_gradient);
     bad.arguments.update.constants.kind = BERTHI_UPDATE_LION; /* which has none */
     CHECK_EQ(r->device->table->launch(r->device, &bad, NULL, NULL), BERTH_OK);
     rig_sync(r->device, NULL);
@@ -344,6 +483,9 @@ test_none_of_gpus(void)
     fake_cuda_begin(&machine);
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_UPDATE));
+    CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_MEASURE));
+    CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_ACCUMULATE));
+    CHECK(r.device->table->has_operation(r.device, BERTHI_OPERATION_CALL));
     CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EUNSUPPORTED);
     rig_close(&r);
     fake_cuda_end();
@@ -355,6 +497,8 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_bits_of_each);
     T_RUN(test_what_is_touched);
+    T_RUN(test_gradients_of_each);
+    T_RUN(test_what_gradients_touch);
     T_RUN(test_refused_by_each);
     T_RUN(test_none_of_gpus);
     T_MAIN_END;

@@ -619,6 +619,8 @@ typedef struct berth_open_options {
     int32_t strict;     /* 1: what berth itself would not write is an error           */
     int32_t all_files;  /* 1: a folder with several unindexed files is one model      */
     int32_t inside_only; /* 1: refuse links that leave the model's folder or cache    */
+    uint32_t threads;   /* that read headers and end with the call; 0: as many as pay */
+    uint32_t reserved32;
 } berth_open_options;
 
 static inline void
@@ -633,7 +635,9 @@ typedef struct berth_checkpoint berth_checkpoint;
 /*
  * berth_checkpoint_open() reads headers, index and configuration of the model
  * at `path` and checks that every byte the headers promise is there. It reads
- * no payload except companions of quantized tensors below 64 KiB.
+ * no payload except companions of quantized tensors below 64 KiB. Where the
+ * headers are long several threads read them, which end with the call; what is
+ * found, reported and opened does not depend on their number.
  *
  * `path`: a directory with model.safetensors or an index and shards, a single
  * .safetensors or .index.json file, a repository of the hub cache as

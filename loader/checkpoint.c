@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/host.h"
+#include "loader/ahead.h"
 #include "loader/index.h"
 #include "loader/preflight.h"
 #include "loader/weights.h"
@@ -237,10 +239,51 @@ has_opened_shards(opening *o)
     return true;
 }
 
+/*
+ * Reads a shard whose turn it is into the table. Who is short of memory gives up what was
+ * read ahead, and has as much as one who never did.
+ */
+static berth_status
+read_shard(opening *o, uint32_t number, berthi_ahead *ahead, berth_error *error)
+{
+    berth_checkpoint *const c = o->checkpoint;
+    berthi_shard *const shard = &c->shards[number];
+    berthi_shard_header header;
+    berth_status status = BERTH_OK;
+
+    if (!berthi_ahead_can_take(ahead, number, &header))
+        do
+            status = berthi_shard_read(shard, c->context, &header, &o->findings, error);
+        while (status == BERTH_ENOMEM && berthi_ahead_has_ended(ahead));
+    if (status == BERTH_OK)
+        status = berthi_shard_check(shard, number, &header, &o->findings, error);
+    if (status == BERTH_OK)
+        do
+            status = berthi_shard_take(shard, number, &header, &c->table, error);
+        while (status == BERTH_ENOMEM && berthi_ahead_has_ended(ahead));
+    berthi_header_fini(&header.header);
+    return status;
+}
+
+/* Threads that are worth it: one that starts takes as long as so many tensors. */
+#define TENSORS_A_THREAD 2048u
+
+static uint32_t
+reading_threads(const opening *o)
+{
+    const uint64_t worth = o->index.entry_count / TENSORS_A_THREAD;
+
+    if (o->options.threads > 0)
+        return o->options.threads;
+    return worth < 2 ? 1 : (uint32_t)berthi_min_u64(worth, berthi_host_worker_count());
+}
+
 static bool
 has_read_shards(opening *o)
 {
     berth_checkpoint *const c = o->checkpoint;
+    berthi_ahead ahead;
+    bool is_going_on = true;
 
     berthi_table_init(&c->table, c->context);
     /* Names, NULs and some bytes of dims: what the index promises, mostly exact. */
@@ -248,12 +291,12 @@ has_read_shards(opening *o)
         && !berthi_table_can_hold(&c->table, o->index.entry_count,
                                   o->index.text_bytes + 6 * o->index.entry_count))
         return can_go_on(o, berthi_fail_memory(&o->error, "the table of tensors"));
-    for (uint32_t i = 0; i < c->shard_count; i++)
-        if (c->shards[i].file.fd >= 0
-            && !can_go_on(o, berthi_shard_read(&c->shards[i], i, &c->table, &o->findings,
-                                               &o->error)))
-            return false;
-    return true;
+    berthi_ahead_start(&ahead, c->context, c->shards, c->shard_count, reading_threads(o));
+    for (uint32_t i = 0; i < c->shard_count && is_going_on; i++)
+        if (c->shards[i].file.fd >= 0)
+            is_going_on = can_go_on(o, read_shard(o, i, &ahead, &o->error));
+    (void)berthi_ahead_has_ended(&ahead);
+    return is_going_on;
 }
 
 /* ----------------------------------------------------------------- preflight */

@@ -63,9 +63,10 @@ berthi_shard_open(berthi_shard *shard, berthi_location *location, const char *na
 
 /* Tensors that do not begin at a multiple of their element's size in the file. */
 static uint64_t
-count_unaligned(const berthi_header *header, uint64_t header_bytes)
+count_unaligned(const berthi_shard_header *h)
 {
-    const uint64_t data = BERTHI_HEADER_PREFIX + header_bytes;
+    const berthi_header *const header = &h->header;
+    const uint64_t data = BERTHI_HEADER_PREFIX + h->bytes;
     uint64_t count = 0;
 
     for (uint64_t i = 0; i < header->entry_count; i++) {
@@ -84,17 +85,18 @@ typedef struct strict_rule {
 } strict_rule;
 
 static berth_status
-check_strict(const berthi_shard *shard, const berthi_header *header,
+check_strict(const berthi_shard *shard, const berthi_shard_header *h,
              berthi_findings *findings, berth_error *error)
 {
+    const berthi_header *const header = &h->header;
     const strict_rule rules[] = {
         { header->has_leading_space, "white space before the header" },
         { header->has_other_trailing, "white space other than blanks after the header" },
-        { shard->header_bytes % 8 != 0, "the header's length is no multiple of 8" },
+        { h->bytes % 8 != 0, "the header's length is no multiple of 8" },
         { header->has_unknown_member, "members that the format does not know" },
         { header->has_null_metadata, "metadata that is null" },
         { header->is_out_of_order, "tensors not listed in the order of their bytes" },
-        { count_unaligned(header, shard->header_bytes) > 0,
+        { count_unaligned(h) > 0,
           "tensors that do not begin at a multiple of their element's size" },
     };
 
@@ -124,12 +126,29 @@ explain(const berthi_file *file, berth_error *error)
     return berthi_sniff_explain(head, bytes, file->identity.bytes, file->path, error);
 }
 
+/* The length that the file begins with. */
 static berth_status
-parse_header(const berthi_shard *shard, berth_context *context, berthi_header *header,
+read_length(const berthi_file *file, uint64_t *out_bytes, berth_error *error)
+{
+    uint8_t prefix[BERTHI_HEADER_PREFIX];
+    berth_status status;
+
+    status = berthi_file_read(file, prefix,
+                              berthi_min_u64(sizeof prefix, file->identity.bytes), 0,
+                              "reading the header's length", error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_header_length(prefix, file->identity.bytes, file->path, out_bytes,
+                                  error);
+    return status == BERTH_OK ? BERTH_OK : explain(file, error);
+}
+
+/* `findings` NULL: nobody will tell what is wrong. */
+static berth_status
+parse_header(const berthi_file *file, berth_context *context, berthi_shard_header *h,
              berthi_findings *findings, berth_error *error)
 {
-    const berthi_file *const file = &shard->file;
-    const uint64_t bytes = shard->header_bytes;
+    const uint64_t bytes = h->bytes;
     char *text = berthi_memory_alloc(context, BERTHI_PURPOSE_HEADER, bytes);
     berth_status status;
 
@@ -140,38 +159,45 @@ parse_header(const berthi_shard *shard, berth_context *context, berthi_header *h
     if (status == BERTH_OK) {
         status = berthi_header_parse(context, text, bytes,
                                      file->identity.bytes - BERTHI_HEADER_PREFIX - bytes,
-                                     file->path, header, error);
-        if (status != BERTH_OK)
-            berthi_findings_keep_name(findings, header->blamed, header->blamed_length);
+                                     file->path, &h->header, error);
+        if (status != BERTH_OK && findings != NULL)
+            berthi_findings_keep_name(findings, h->header.blamed, h->header.blamed_length);
         if (status == BERTH_EFORMAT)
             status = explain(file, error);
     }
     berthi_memory_free(context, BERTHI_PURPOSE_HEADER, text, bytes);
+    if (status == BERTH_OK)
+        status = berthi_file_check(file, error);
+    if (status != BERTH_OK) {
+        berthi_header_fini(&h->header);
+        h->header.blamed = NULL; /* it was in `text` */
+    }
     return status;
 }
 
-static berth_status
-read_header(berthi_shard *shard, berth_context *context, berthi_header *header,
-            berthi_findings *findings, berth_error *error)
+berth_status
+berthi_shard_read(const berthi_shard *shard, berth_context *context,
+                  berthi_shard_header *out, berthi_findings *findings, berth_error *error)
 {
-    const berthi_file *const file = &shard->file;
-    uint8_t prefix[BERTHI_HEADER_PREFIX];
     berth_status status;
 
-    memset(header, 0, sizeof *header);
-    status = berthi_file_read(file, prefix,
-                              berthi_min_u64(sizeof prefix, file->identity.bytes), 0,
-                              "reading the header's length", error);
-    if (status != BERTH_OK)
-        return status;
-    status = berthi_header_length(prefix, file->identity.bytes, file->path,
-                                  &shard->header_bytes, error);
-    if (status != BERTH_OK)
-        return explain(file, error);
-    status = parse_header(shard, context, header, findings, error);
+    memset(out, 0, sizeof *out);
+    status = read_length(&shard->file, &out->bytes, error);
     if (status == BERTH_OK)
-        status = berthi_file_check(file, error);
+        status = parse_header(&shard->file, context, out, findings, error);
     return status;
+}
+
+bool
+berthi_shard_can_read(const berthi_shard *shard, berth_context *context, uint64_t limit,
+                      berthi_shard_header *out)
+{
+    berth_error ignored;
+
+    memset(out, 0, sizeof *out);
+    return read_length(&shard->file, &out->bytes, &ignored) == BERTH_OK
+           && out->bytes <= limit
+           && parse_header(&shard->file, context, out, NULL, &ignored) == BERTH_OK;
 }
 
 /* Frameworks that store some weights the other way round. */
@@ -193,33 +219,34 @@ remark_format(const berthi_shard *shard, const berthi_header *header,
 }
 
 berth_status
-berthi_shard_read(berthi_shard *shard, uint32_t number, berthi_table *table,
-                  berthi_findings *findings, berth_error *error)
+berthi_shard_check(const berthi_shard *shard, uint32_t number,
+                   const berthi_shard_header *h, berthi_findings *findings,
+                   berth_error *error)
 {
-    berthi_header header;
-    berth_status status = read_header(shard, table->context, &header, findings, error);
+    if (number == 0)
+        remark_format(shard, &h->header, findings);
+    return findings->is_strict ? check_strict(shard, h, findings, error) : BERTH_OK;
+}
+
+berth_status
+berthi_shard_take(berthi_shard *shard, uint32_t number, berthi_shard_header *h,
+                  berthi_table *table, berth_error *error)
+{
+    const uint64_t first_entry = table->entry_count;
+    const uint64_t entry_count = h->header.entry_count;
+    const berth_status status =
+        berthi_table_take(table, &h->header, number, &shard->text, error);
 
     if (status != BERTH_OK)
-        goto done;
-    if (number == 0)
-        remark_format(shard, &header, findings);
-    if (findings->is_strict) {
-        status = check_strict(shard, &header, findings, error);
-        if (status != BERTH_OK)
-            goto done;
-    }
-    shard->first_entry = table->entry_count;
-    shard->entry_count = header.entry_count;
-    status = berthi_table_take(table, &header, number, &shard->text, error);
-    if (status != BERTH_OK)
-        goto done;
-    shard->pairs = header.pairs;
-    shard->pair_count = header.pair_count;
+        return status;
+    shard->header_bytes = h->bytes;
+    shard->first_entry = first_entry;
+    shard->entry_count = entry_count;
+    shard->pairs = h->header.pairs;
+    shard->pair_count = h->header.pair_count;
     shard->is_read = true;
-    header.pairs = NULL;
-done:
-    berthi_header_fini(&header);
-    return status;
+    h->header.pairs = NULL;
+    return BERTH_OK;
 }
 
 void

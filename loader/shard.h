@@ -17,6 +17,12 @@
 #include "loader/locate.h"
 #include "loader/table.h"
 
+/* The header of a shard, on its way into the table. */
+typedef struct berthi_shard_header {
+    berthi_header header;
+    uint64_t bytes; /* N */
+} berthi_shard_header;
+
 /* Texts belong to the location's arena. */
 typedef struct berthi_shard {
     berthi_file file;
@@ -40,9 +46,31 @@ berth_status berthi_shard_open(berthi_shard *shard, berthi_location *location,
                                const char *name, berth_reason missing, const char *why,
                                berth_error *error);
 
-/* Reads and checks the header, and appends what it says to the table. */
-berth_status berthi_shard_read(berthi_shard *shard, uint32_t number, berthi_table *table,
-                               berthi_findings *findings, berth_error *error);
+/*
+ * Reads and checks the header. On failure it is empty; `findings` then have the whole
+ * name of the tensor to blame.
+ */
+berth_status berthi_shard_read(const berthi_shard *shard, berth_context *context,
+                               berthi_shard_header *out, berthi_findings *findings,
+                               berth_error *error);
+/*
+ * The same, of a header of at most `limit` bytes. False when there is anything to say:
+ * berthi_shard_read() will say it. Any thread.
+ */
+bool berthi_shard_can_read(const berthi_shard *shard, berth_context *context,
+                           uint64_t limit, berthi_shard_header *out);
+
+/* Remarks on it, and what strict mode refuses. */
+berth_status berthi_shard_check(const berthi_shard *shard, uint32_t number,
+                                const berthi_shard_header *header,
+                                berthi_findings *findings, berth_error *error);
+/*
+ * Appends what the header says to the table. Free the header whatever comes of it; out of
+ * memory it is as it was, and can be taken later.
+ */
+berth_status berthi_shard_take(berthi_shard *shard, uint32_t number,
+                               berthi_shard_header *header, berthi_table *table,
+                               berth_error *error);
 
 /* Closes the file, frees the pairs. */
 void berthi_shard_close(berthi_shard *shard, berth_context *context);

@@ -68,11 +68,12 @@ typedef struct berthi_core_element {
     float parameter;
     float state1;
     float state2;
+    float state3;
 } berthi_core_element;
 
-/* Adam: the step, in the parameter's place, not rounded to its dtype yet. */
+/* Adam's two means. */
 BERTHI_CORE void
-berthi_core_step_adam(const berthi_update_constants *c, float gradient,
+berthi_core_mean_adam(const berthi_update_constants *c, float gradient,
                       berthi_core_element *e)
 {
     const float square
@@ -80,11 +81,36 @@ berthi_core_step_adam(const berthi_update_constants *c, float gradient,
 
     e->state2 = fmaf(e->state2, c->beta2, square);
     e->state1 = fmaf(c->rest1, gradient, berthi_core_multiply(e->state1, c->beta1));
+}
+
+/* Adam: the step, in the parameter's place, not rounded to its dtype yet. */
+BERTHI_CORE void
+berthi_core_step_adam(const berthi_update_constants *c, float gradient,
+                      berthi_core_element *e)
+{
+    berthi_core_mean_adam(c, gradient, e);
     e->parameter = fmaf(
         c->eta,
         berthi_core_divide(e->state1, fmaf(c->correction, c->epsilon,
                                            berthi_core_square_root(e->state2))),
         e->parameter);
+}
+
+/* Besides Adam's a mean of many more gradients, which needs no correction. */
+BERTHI_CORE void
+berthi_core_step_ademamix(const berthi_update_constants *c, float gradient,
+                          berthi_core_element *e)
+{
+    float mean;
+    float root;
+
+    berthi_core_mean_adam(c, gradient, e);
+    e->state3 = fmaf(c->rest3, gradient, berthi_core_multiply(e->state3, c->beta3));
+    mean = fmaf(c->alpha, e->state3, berthi_core_divide(e->state1, c->correction1));
+    root = berthi_core_divide(berthi_core_square_root(e->state2), c->correction);
+    e->parameter = fmaf(-c->rate,
+                        berthi_core_divide(mean, berthi_core_add(root, c->epsilon)),
+                        e->parameter);
 }
 
 /* The direction is that of a mean by beta1, which is not kept; its length the rate. */
@@ -145,6 +171,8 @@ berthi_core_step(const berthi_update_constants *c, int32_t dtype, float given,
             = berthi_core_rounded(berthi_core_multiply(e->parameter, c->shrink), dtype);
     if (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
         berthi_core_step_adam(c, gradient, e);
+    else if (c->kind == BERTHI_UPDATE_ADEMAMIX)
+        berthi_core_step_ademamix(c, gradient, e);
     else if (is_lion)
         berthi_core_step_lion(c, dtype, gradient, e);
     else if (c->kind == BERTHI_UPDATE_MOMENTUM)

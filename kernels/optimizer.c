@@ -15,10 +15,12 @@ typedef struct kind_facts {
 } kind_facts;
 
 static const kind_facts kinds[BERTHI_UPDATE_KIND_COUNT] = {
-#define KIND(identifier, name, states, is_coupled, rate, beta1, beta2, epsilon, decay)     \
+#define KIND(identifier, name, states, is_coupled, rate, beta1, beta2, epsilon, decay,     \
+             beta3, alpha)                                                                 \
     { name,                                                                                \
       states,                                                                              \
-      { BERTHI_UPDATE_##identifier, is_coupled, rate, beta1, beta2, epsilon, decay, 1.0f } },
+      { BERTHI_UPDATE_##identifier, is_coupled, rate, beta1, beta2, epsilon, decay, 1.0f,  \
+        beta3, alpha, 0, 0 } },
     BERTHI_UPDATE_KINDS(KIND)
 #undef KIND
 };
@@ -41,6 +43,12 @@ berthi_update_states(berthi_update_kind kind)
     return kinds[kind].states;
 }
 
+bool
+berthi_update_is_signed(uint32_t state)
+{
+    return state != 1;
+}
+
 /* ---------------------------------------------------------------- constants */
 
 /* By squaring: of no library, so the same everywhere; good to some 50 bits. */
@@ -55,6 +63,41 @@ power(double base, uint64_t exponent)
         base *= base;
     }
     return result;
+}
+
+/*
+ * beta3 on its way from beta1, so that the time after which a gradient counts half grows
+ * by the same amount with every step. (Of the C library's functions: their last bits are
+ * gone in a float.)
+ */
+static float
+beta3_of(const berthi_update_settings *s, uint64_t step)
+{
+    if (step >= s->beta3_steps) /* so it is with none */
+        return s->beta3;
+    const double first = log((double)s->beta1);
+    const double last = log((double)s->beta3);
+    const double share = (double)step / (double)s->beta3_steps;
+
+    return fminf((float)exp(first * last / ((1.0 - share) * last + share * first)), s->beta3);
+}
+
+static float
+alpha_of(const berthi_update_settings *s, uint64_t step)
+{
+    if (step >= s->alpha_steps)
+        return s->alpha;
+    return (float)((double)s->alpha * (double)step / (double)s->alpha_steps);
+}
+
+static void
+fill_ademamix(const berthi_update_settings *s, uint64_t step, berthi_update_constants *c)
+{
+    c->correction = (float)sqrt(1.0 - power((double)s->beta2, step));
+    c->correction1 = (float)(1.0 - power((double)s->beta1, step));
+    c->beta3 = beta3_of(s, step);
+    c->rest3 = 1.0f - c->beta3;
+    c->alpha = alpha_of(s, step);
 }
 
 berthi_update_constants
@@ -81,6 +124,8 @@ berthi_update_constants_of(const berthi_update_settings *s, uint64_t step)
         c.correction = (float)sqrt(1.0 - power((double)s->beta2, step));
         c.eta = -(c.correction * s->rate) / (float)(1.0 - power((double)s->beta1, step));
     }
+    if (s->kind == BERTHI_UPDATE_ADEMAMIX)
+        fill_ademamix(s, step, &c);
     return c;
 }
 
@@ -103,7 +148,7 @@ berthi_update_share(const berthi_update_arguments *a, uint64_t first, uint64_t c
         = (const uint8_t *)a->gradient + first * element_bytes(a->gradient_dtype);
     if (a->master != NULL)
         share.master = a->master + first;
-    for (int k = 0; k < 2; k++) {
+    for (uint32_t k = 0; k < BERTHI_UPDATE_STATES; k++) {
         if (a->state[k].values != NULL)
             share.state[k].values = a->state[k].values + first;
         if (a->state[k].codes == NULL)

@@ -6,8 +6,10 @@
  * Data        A parameter is a flat array of `count` elements; so are its gradient
  *             and each state. States have 32 bits, or 8: codes of a dynamic map,
  *             one absmax per block of BERTHI_UPDATE_BLOCK elements, the last block
- *             short. State 1 has the signed map, state 2 the unsigned one. All
- *             zero bytes are the states of a parameter that was never updated.
+ *             short. State 2 has the unsigned map, states 1 and 3 the signed one. All
+ *             zero bytes are the states of a parameter that was never updated. (Of
+ *             AdEMAMix' two means the published layout has the slow one, state 3,
+ *             behind the fast one: state1 is both, and so is absmax1.)
  * Ownership   Everything is the caller's, on the device that updates. Nothing is
  *             allocated, nothing kept.
  * Bits        core_optimizer.h defines them; they are the same on every level and
@@ -37,15 +39,17 @@
 
 /*
  * X(IDENTIFIER, "name", states, decay enters the gradient as published, rate, beta1,
- *   beta2, epsilon, decay): the published defaults; RMSprop's alpha is its beta1.
+ *   beta2, epsilon, decay, beta3, alpha): the published defaults; RMSprop's alpha is its
+ *   beta1.
  */
 #define BERTHI_UPDATE_KINDS(X)                                                             \
-    X(ADAM, "adam", 2, false, 1e-3f, 0.9f, 0.999f, 1e-8f, 0.0f)                            \
-    X(ADAMW, "adamw", 2, false, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f)                         \
-    X(LION, "lion", 1, false, 1e-4f, 0.9f, 0.99f, 0.0f, 0.0f)                              \
-    X(MOMENTUM, "momentum", 1, true, 1e-3f, 0.9f, 0.0f, 0.0f, 0.0f)                        \
-    X(RMSPROP, "rmsprop", 1, true, 1e-2f, 0.99f, 0.0f, 1e-8f, 0.0f)                        \
-    X(ADAGRAD, "adagrad", 1, true, 1e-2f, 0.0f, 0.0f, 1e-10f, 0.0f)
+    X(ADAM, "adam", 2, false, 1e-3f, 0.9f, 0.999f, 1e-8f, 0.0f, 0.0f, 0.0f)                \
+    X(ADAMW, "adamw", 2, false, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0.0f, 0.0f)             \
+    X(LION, "lion", 1, false, 1e-4f, 0.9f, 0.99f, 0.0f, 0.0f, 0.0f, 0.0f)                  \
+    X(MOMENTUM, "momentum", 1, true, 1e-3f, 0.9f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f)            \
+    X(RMSPROP, "rmsprop", 1, true, 1e-2f, 0.99f, 0.0f, 1e-8f, 0.0f, 0.0f, 0.0f)            \
+    X(ADAGRAD, "adagrad", 1, true, 1e-2f, 0.0f, 0.0f, 1e-10f, 0.0f, 0.0f, 0.0f)            \
+    X(ADEMAMIX, "ademamix", 3, false, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0.9999f, 5.0f)
 
 typedef enum berthi_update_kind {
 #define BERTHI_UPDATE_ENUM(identifier, ...) BERTHI_UPDATE_##identifier,
@@ -53,6 +57,8 @@ typedef enum berthi_update_kind {
 #undef BERTHI_UPDATE_ENUM
         BERTHI_UPDATE_KIND_COUNT
 } berthi_update_kind;
+
+#define BERTHI_UPDATE_STATES 3u /* that a kind has at most */
 
 /* What a group of parameters is updated with; any of it may change from step to step. */
 typedef struct berthi_update_settings {
@@ -64,14 +70,20 @@ typedef struct berthi_update_settings {
     float epsilon;
     float decay;     /* 0: none                                                        */
     float scale;     /* of the gradient: 1, 1 / loss scale, what clips the global norm */
+    float beta3;     /* AdEMAMix: of its slow mean                                     */
+    float alpha;     /* and how much that counts                                       */
+    uint64_t beta3_steps; /* over which beta3 rises from beta1, as published; 0: none  */
+    uint64_t alpha_steps; /* over which alpha rises from 0                             */
 } berthi_update_settings;
 
 /* The published defaults of a kind, scale 1. */
 berthi_update_settings berthi_update_defaults(berthi_update_kind kind);
 /* "adamw", ...; "unknown" for a number that is none. */
 const char *berthi_update_name(berthi_update_kind kind);
-/* 1 or 2. */
+/* 1 to BERTHI_UPDATE_STATES. */
 uint32_t berthi_update_states(berthi_update_kind kind);
+/* Whether a state has the signed map; counted from 0, as all arrays of states are. */
+bool berthi_update_is_signed(uint32_t state);
 
 /* What is the same for all elements: made here, for every level and device. */
 typedef struct berthi_update_constants {
@@ -88,8 +100,12 @@ typedef struct berthi_update_constants {
     float rest1;      /* 1 - beta1 */
     float rest2;
     float epsilon;
-    float correction; /* Adam: c2, the square root of 1 - beta2^step                  */
+    float correction; /* Adam, AdEMAMix: c2, the square root of 1 - beta2^step        */
     float eta;        /* Adam: -(c2 * rate) / (1 - beta1^step)                        */
+    float correction1; /* AdEMAMix: 1 - beta1^step                                    */
+    float beta3;
+    float rest3;
+    float alpha;
 } berthi_update_constants;
 
 /* `step` counts from 1: it is incremented before the update. */
@@ -112,7 +128,8 @@ typedef struct berthi_update_arguments {
     const void *gradient;
     float *master;          /* what is updated, in f32, the parameter being its rounded
                                copy; NULL: the parameter itself                        */
-    berthi_update_state state[2]; /* those the kind has; both of the same size         */
+    berthi_update_state state[BERTHI_UPDATE_STATES]; /* those the kind has; all of the
+                               same size                                               */
 } berthi_update_arguments;
 
 /*
@@ -150,7 +167,7 @@ void berthi_update_encode(const float *values, bool is_signed, uint32_t count,
 /* A whole state in both sizes, of which one is made of the other. */
 typedef struct berthi_state_arguments {
     uint64_t count;
-    bool is_signed; /* its map: of state 1 */
+    bool is_signed; /* its map: berthi_update_is_signed() */
     float *values;
     uint8_t *codes;
     float *absmax;

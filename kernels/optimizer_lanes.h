@@ -36,16 +36,45 @@ typedef struct lane_element {
     lanes parameter;
     lanes state1;
     lanes state2;
+    lanes state3;
 } lane_element;
 
+/* Of constants: which of these states a kind has. */
+ALWAYS_INLINE bool
+has_state(int32_t kind, uint32_t state)
+{
+    return state == 0 || kind == BERTHI_UPDATE_ADEMAMIX
+           || (state == 1 && kind == BERTHI_UPDATE_ADAM);
+}
+
 ALWAYS_INLINE void
-step_adam(const berthi_update_constants *c, lanes gradient, lane_element *e)
+mean_adam(const berthi_update_constants *c, lanes gradient, lane_element *e)
 {
     const lanes square = gradient * (lanes_all(c->rest2) * gradient);
 
     e->state2 = lanes_fma(e->state2, lanes_all(c->beta2), square);
     e->state1
         = lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
+}
+
+ALWAYS_INLINE void
+step_ademamix(const berthi_update_constants *c, lanes gradient, lane_element *e)
+{
+    lanes mean;
+    lanes root;
+
+    mean_adam(c, gradient, e);
+    e->state3
+        = lanes_fma(lanes_all(c->rest3), gradient, e->state3 * lanes_all(c->beta3));
+    mean = lanes_fma(lanes_all(c->alpha), e->state3, e->state1 / lanes_all(c->correction1));
+    root = lanes_root(e->state2) / lanes_all(c->correction) + lanes_all(c->epsilon);
+    e->parameter = lanes_fma(lanes_all(-c->rate), mean / root, e->parameter);
+}
+
+ALWAYS_INLINE void
+step_adam(const berthi_update_constants *c, lanes gradient, lane_element *e)
+{
+    mean_adam(c, gradient, e);
     e->parameter = lanes_fma(
         lanes_all(c->eta),
         e->state1 / lanes_fma(lanes_all(c->correction), lanes_all(c->epsilon),
@@ -105,6 +134,8 @@ step_lanes(const berthi_update_constants *c, int32_t kind, int32_t dtype, lanes 
         e->parameter = shrink(c, dtype, e->parameter);
     if (kind == BERTHI_UPDATE_ADAM)
         step_adam(c, gradient, e);
+    else if (kind == BERTHI_UPDATE_ADEMAMIX)
+        step_ademamix(c, gradient, e);
     else if (is_lion)
         step_lion(c, dtype, gradient, e);
     else if (kind == BERTHI_UPDATE_MOMENTUM)
@@ -167,14 +198,14 @@ encode_state(const berthi_update_state *s, const level_tables *t, bool is_signed
 
 /* What a block's states are on their way to codes. */
 typedef struct block_states {
-    _Alignas(64) float values[2][UPDATE_BLOCK];
+    _Alignas(64) float values[BERTHI_UPDATE_STATES][UPDATE_BLOCK];
 } block_states;
 
 /* The elements from `i` on; returns how many are not updated. */
 ALWAYS_INLINE uint32_t
 update_lanes(const berthi_update_arguments *a, const berthi_update_constants *c,
              const level_tables *t, int32_t kind, uint64_t i, block_states *b,
-             lanes_bits *largest1, lanes_bits *largest2)
+             lanes_bits largest[BERTHI_UPDATE_STATES])
 {
     const int32_t dtype = a->master != NULL ? BERTH_F32 : a->dtype;
     const lanes given = lanes_widen(a->gradient, a->gradient_dtype, i);
@@ -184,12 +215,16 @@ update_lanes(const berthi_update_arguments *a, const berthi_update_constants *c,
     e.parameter = a->master != NULL ? lanes_load(a->master + i)
                                     : lanes_widen(a->parameter, dtype, i);
     e.state1 = load_state(&a->state[0], t, true, i);
-    if (kind == BERTHI_UPDATE_ADAM)
+    if (has_state(kind, 1))
         e.state2 = load_state(&a->state[1], t, false, i);
+    if (has_state(kind, 2))
+        e.state3 = load_state(&a->state[2], t, true, i);
     step_lanes(c, kind, dtype, given, &e);
-    save_state(&a->state[0], i, lanes_keep(finite, e.state1), b->values[0], largest1);
-    if (kind == BERTHI_UPDATE_ADAM)
-        save_state(&a->state[1], i, lanes_keep(finite, e.state2), b->values[1], largest2);
+    save_state(&a->state[0], i, lanes_keep(finite, e.state1), b->values[0], &largest[0]);
+    if (has_state(kind, 1))
+        save_state(&a->state[1], i, lanes_keep(finite, e.state2), b->values[1], &largest[1]);
+    if (has_state(kind, 2))
+        save_state(&a->state[2], i, lanes_keep(finite, e.state3), b->values[2], &largest[2]);
     if (a->master != NULL)
         lanes_put(a->master, BERTH_F32, i, e.parameter, finite);
     lanes_put(a->parameter, a->dtype, i, e.parameter, finite);
@@ -205,16 +240,16 @@ update_blocks(const berthi_update_arguments *a, const berthi_update_constants *c
     block_states b;
 
     for (uint64_t first = 0; a->count - first >= UPDATE_BLOCK; first += UPDATE_BLOCK) {
-        lanes_bits largest1 = lanes_none;
-        lanes_bits largest2 = lanes_none;
+        lanes_bits largest[BERTHI_UPDATE_STATES] = { lanes_none, lanes_none, lanes_none };
 
         for (uint32_t k = 0; k < UPDATE_BLOCK; k += LANES)
-            dropped += update_lanes(a, c, t, kind, first + k, &b, &largest1, &largest2);
+            dropped += update_lanes(a, c, t, kind, first + k, &b, largest);
         if (a->state[0].values == NULL)
-            encode_state(&a->state[0], t, true, first, b.values[0], lanes_top(largest1));
-        if (kind == BERTHI_UPDATE_ADAM && a->state[1].values == NULL)
-            encode_state(&a->state[1], t, false, first, b.values[1],
-                         lanes_top(largest2));
+            encode_state(&a->state[0], t, true, first, b.values[0], lanes_top(largest[0]));
+        if (has_state(kind, 1) && a->state[1].values == NULL)
+            encode_state(&a->state[1], t, false, first, b.values[1], lanes_top(largest[1]));
+        if (has_state(kind, 2) && a->state[2].values == NULL)
+            encode_state(&a->state[2], t, true, first, b.values[2], lanes_top(largest[2]));
     }
     return dropped;
 }
@@ -267,6 +302,8 @@ update_whole(const berthi_update_arguments *a, const berthi_update_constants *c,
 {
     if (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
         return update_adam(a, c, t);
+    if (c->kind == BERTHI_UPDATE_ADEMAMIX)
+        return update_kind(a, c, t, BERTHI_UPDATE_ADEMAMIX);
     if (c->kind == BERTHI_UPDATE_LION)
         return update_kind(a, c, t, BERTHI_UPDATE_LION);
     if (c->kind == BERTHI_UPDATE_MOMENTUM)

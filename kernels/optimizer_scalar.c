@@ -66,52 +66,64 @@ encode(const berthi_update_state *s, bool is_signed, uint64_t first, uint32_t co
 /* Element i of the tensor, or a lane behind its end; returns whether it was updated. */
 static bool
 step(const berthi_update_arguments *a, const berthi_update_constants *c, uint64_t i,
-     float *state1, float *state2)
+     berthi_core_element *e)
 {
     const bool is_there = i < a->count;
     const int32_t dtype = a->master != NULL ? BERTH_F32 : a->dtype;
     const float given = is_there ? berthi_core_load(a->gradient, a->gradient_dtype, i) : 0.0f;
-    berthi_core_element e = { 0.0f, *state1, *state2 };
 
     if (!berthi_core_is_finite(given)) {
-        *state1 = *state2 = 0.0f;
+        e->state1 = e->state2 = e->state3 = 0.0f;
         return false;
     }
+    e->parameter = 0.0f;
     if (is_there)
-        e.parameter = a->master != NULL ? a->master[i]
-                                        : berthi_core_load(a->parameter, dtype, i);
-    berthi_core_step(c, dtype, given, &e);
-    *state1 = e.state1;
-    *state2 = e.state2;
+        e->parameter = a->master != NULL ? a->master[i]
+                                         : berthi_core_load(a->parameter, dtype, i);
+    berthi_core_step(c, dtype, given, e);
     if (is_there) {
-        e.parameter = berthi_core_one_nan(e.parameter);
+        e->parameter = berthi_core_one_nan(e->parameter);
         if (a->master != NULL)
-            a->master[i] = e.parameter;
-        berthi_core_store(a->parameter, a->dtype, i, e.parameter);
+            a->master[i] = e->parameter;
+        berthi_core_store(a->parameter, a->dtype, i, e->parameter);
     }
     return true;
+}
+
+/* Those of a block; returns how many were not updated. */
+static uint32_t
+step_block(const berthi_update_arguments *a, const berthi_update_constants *c,
+           uint64_t first, float states[BERTHI_UPDATE_STATES][BLOCK])
+{
+    uint32_t skipped = 0;
+
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        berthi_core_element e = { 0.0f, states[0][i], states[1][i], states[2][i] };
+
+        skipped += step(a, c, first + i, &e) ? 0 : 1;
+        states[0][i] = e.state1;
+        states[1][i] = e.state2;
+        states[2][i] = e.state3;
+    }
+    return skipped;
 }
 
 uint64_t
 berthi_update_plainly(const berthi_update_arguments *a, const berthi_update_constants *c)
 {
-    const bool has_two = berthi_update_states((berthi_update_kind)c->kind) == 2;
+    const uint32_t state_count = berthi_update_states((berthi_update_kind)c->kind);
+    float states[BERTHI_UPDATE_STATES][BLOCK] = { { 0.0f } };
     uint64_t skipped = 0;
 
     for (uint64_t first = 0; first < a->count; first += BLOCK) {
         const uint64_t left = a->count - first;
         const uint32_t count = (uint32_t)(left < BLOCK ? left : BLOCK);
-        float state1[BLOCK];
-        float state2[BLOCK] = { 0.0f };
 
-        decode(&a->state[0], true, first, count, state1);
-        if (has_two)
-            decode(&a->state[1], false, first, count, state2);
-        for (uint32_t i = 0; i < BLOCK; i++)
-            skipped += step(a, c, first + i, &state1[i], &state2[i]) ? 0 : 1;
-        encode(&a->state[0], true, first, count, state1);
-        if (has_two)
-            encode(&a->state[1], false, first, count, state2);
+        for (uint32_t k = 0; k < state_count; k++)
+            decode(&a->state[k], berthi_update_is_signed(k), first, count, states[k]);
+        skipped += step_block(a, c, first, states);
+        for (uint32_t k = 0; k < state_count; k++)
+            encode(&a->state[k], berthi_update_is_signed(k), first, count, states[k]);
     }
     return skipped;
 }

@@ -30,6 +30,8 @@ typedef enum piece {
     ABSMAX1,
     STATE2,
     ABSMAX2,
+    STATE3,
+    ABSMAX3,
     COUNTER,
     PIECES
 } piece;
@@ -48,6 +50,8 @@ static const shape shapes[] = {
     { BERTHI_UPDATE_ADAMW, BERTH_F32, BERTH_F32, false, false },
     { BERTHI_UPDATE_LION, BERTH_BF16, BERTH_F16, false, true },
     { BERTHI_UPDATE_MOMENTUM, BERTH_F32, BERTH_BF16, true, false },
+    { BERTHI_UPDATE_ADEMAMIX, BERTH_BF16, BERTH_BF16, true, true },
+    { BERTHI_UPDATE_ADEMAMIX, BERTH_F16, BERTH_F16, false, false },
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -55,16 +59,22 @@ static const shape shapes[] = {
 static uint64_t
 bytes_of(const shape *s, piece p)
 {
-    const bool has_two = berthi_update_states((berthi_update_kind)s->kind) == 2;
+    const uint32_t states = berthi_update_states((berthi_update_kind)s->kind);
 
     switch (p) {
     case PARAMETER: return COUNT * (s->dtype == BERTH_F32 ? 4 : 2);
     case GRADIENT: return COUNT * (s->gradient_dtype == BERTH_F32 ? 4 : 2);
     case MASTER: return s->has_master ? COUNT * 4 : 0;
-    case STATE1: return COUNT * (s->is_8bit ? 1 : 4);
-    case ABSMAX1: return s->is_8bit ? BLOCKS * 4 : 0;
-    case STATE2: return has_two ? COUNT * (s->is_8bit ? 1 : 4) : 0;
-    case ABSMAX2: return has_two && s->is_8bit ? BLOCKS * 4 : 0;
+    case STATE1:
+    case STATE2:
+    case STATE3:
+        if ((uint32_t)(p - STATE1) / 2 >= states)
+            return 0;
+        return COUNT * (s->is_8bit ? 1 : 4);
+    case ABSMAX1:
+    case ABSMAX2:
+    case ABSMAX3:
+        return (uint32_t)(p - ABSMAX1) / 2 < states && s->is_8bit ? BLOCKS * 4 : 0;
     default: return sizeof(uint64_t);
     }
 }
@@ -98,7 +108,8 @@ request_at(const shape *s, const pieces *p, uint64_t step)
                 .gradient = p->at[GRADIENT],
                 .master = s->has_master ? p->at[MASTER] : NULL,
                 .state = { state_at(s, p->at[STATE1], p->at[ABSMAX1]),
-                           state_at(s, p->at[STATE2], p->at[ABSMAX2]) },
+                           state_at(s, p->at[STATE2], p->at[ABSMAX2]),
+                           state_at(s, p->at[STATE3], p->at[ABSMAX3]) },
             },
             .constants = berthi_update_constants_of(&settings, step),
             .not_finite = p->at[COUNTER],
@@ -439,8 +450,13 @@ check_refusals(const rig *r)
     bad.arguments.update.arguments.state[0].codes = NULL;
     check_refused(r, &bad, "an update without state 1");
     bad = good;
+    bad = good;
     bad.arguments.update.arguments.state[1].absmax = NULL;
     check_refused(r, &bad, "an update without state 2");
+    bad.arguments.update.constants.kind = BERTHI_UPDATE_ADEMAMIX;
+    bad.arguments.update.arguments.state[1] = good.arguments.update.arguments.state[1];
+    check_refused(r, &bad, "an update without state 3");
+    bad.arguments.update.arguments.state[1].absmax = NULL;
     check_refused(r, &(berthi_request){ .operation = BERTHI_OPERATION_MEASURE,
                                         .arguments.measure.dtype = BERTH_U8 },
                   no_gradient);
@@ -474,12 +490,14 @@ test_none_of_gpus(void)
     static const fake_cuda_machine machine = { .count = 1, .driver = 13000,
                                                .architecture = 90,
                                                .memory_bytes = UINT64_C(64) << 20 };
-    const pieces p = { { &(uint64_t){ 0 }, &(uint64_t){ 0 }, NULL, &(uint64_t){ 0 },
-                         &(uint64_t){ 0 }, &(uint64_t){ 0 }, &(uint64_t){ 0 },
-                         &(uint64_t){ 0 } } };
-    const berthi_request request = request_at(&shapes[0], &p, 1);
+    uint64_t nothing = 0;
+    pieces p;
+    berthi_request request;
     rig r;
 
+    for (int i = 0; i < PIECES; i++)
+        p.at[i] = &nothing;
+    request = request_at(&shapes[0], &p, 1);
     fake_cuda_begin(&machine);
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_UPDATE));

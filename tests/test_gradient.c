@@ -325,8 +325,8 @@ test_states_of_level(void)
 static void
 check_update(int kind, uint64_t count, uint64_t *state)
 {
-    static states in8[2];
-    static states in32[2];
+    static states in8[BERTHI_UPDATE_STATES];
+    static states in32[BERTHI_UPDATE_STATES];
     static float gradient[MOST];
     static float parameters[2][MOST];
     const berthi_update_settings settings = berthi_update_defaults((berthi_update_kind)kind);
@@ -343,10 +343,10 @@ check_update(int kind, uint64_t count, uint64_t *state)
     for (uint64_t i = 0; i < count; i++)
         gradient[i] = make_number(state, ORDINARY);
     for (uint32_t k = 0; k < state_count; k++) {
-        const berthi_state_arguments s = state_of(&in8[k], count, k == 0);
+        const berthi_state_arguments s = state_of(&in8[k], count, berthi_update_is_signed(k));
 
         a.state[k] = (berthi_update_state){ NULL, s.codes, s.absmax };
-        b.state[k].values = state_of(&in32[k], count, k == 0).values;
+        b.state[k].values = state_of(&in32[k], count, berthi_update_is_signed(k)).values;
     }
     for (uint64_t step = 1; step <= 2; step++) {
         const berthi_update_constants c = berthi_update_constants_of(&settings, step);
@@ -355,7 +355,7 @@ check_update(int kind, uint64_t count, uint64_t *state)
         level->update(&b, &c);
         CHECK_MEM(parameters[0], parameters[1], sizeof parameters[0]);
         for (uint32_t k = 0; k < state_count && step == 1; k++) {
-            const berthi_state_arguments s = state_of(&in32[k], count, k == 0);
+            const berthi_state_arguments s = state_of(&in32[k], count, berthi_update_is_signed(k));
 
             level->encode_state(&s);
             CHECK_MEM(in32[k].codes, in8[k].codes, sizeof in8[k].codes);

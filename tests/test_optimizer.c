@@ -13,6 +13,7 @@
 #include "tests/t.h"
 
 #define BLOCK BERTHI_UPDATE_BLOCK
+#define STATES BERTHI_UPDATE_STATES
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 
@@ -99,6 +100,7 @@ typedef struct element {
     float p;
     float m;
     float v;
+    float n; /* of AdEMAMix: its slow mean */
 } element;
 
 /* One finite gradient's update, of published defaults but for `s`. */
@@ -131,6 +133,18 @@ expect_element(const berthi_update_settings *s, uint64_t step, int32_t dtype, fl
                   ? fused(g, g, e.m)
                   : fused(rest1, g * g, e.m * s->beta1);
         e.p = fused(-s->rate, (float)((wide)g0 / ((float)sqrt(e.m) + s->epsilon)), e.p);
+    } else if (s->kind == BERTHI_UPDATE_ADEMAMIX) {
+        const float c2 = (float)sqrt(1 - pow(s->beta2, (wide)step));
+        const float c1 = (float)(1 - pow(s->beta1, (wide)step));
+        float mean;
+        float root;
+
+        e.v = fused(e.v, s->beta2, g * ((1.0f - s->beta2) * g));
+        e.m = fused(rest1, g, e.m * s->beta1);
+        e.n = fused(1.0f - s->beta3, g, e.n * s->beta3);
+        mean = fused(s->alpha, e.n, (float)((wide)e.m / c1));
+        root = (float)((wide)(float)sqrt(e.v) / c2);
+        e.p = fused(-s->rate, (float)((wide)mean / (root + s->epsilon)), e.p);
     } else {
         const float c2 = (float)sqrt(1 - pow(s->beta2, (wide)step));
         const float c1 = (float)(1 - pow(s->beta1, (wide)step));
@@ -159,14 +173,14 @@ typedef struct model {
     bool has_master;
     bool is_8bit;
     float p[MOST]; /* the oracle's, widened; `master` where there is one */
-    uint8_t codes[2][MOST];
-    float absmax[2][MOST / BLOCK];
-    float values[2][MOST];
+    uint8_t codes[STATES][MOST];
+    float absmax[STATES][MOST / BLOCK];
+    float values[STATES][MOST];
     uint32_t parameter[MOST]; /* the library's, of any dtype */
     float master[MOST];
-    uint8_t own_codes[2][MOST];
-    float own_absmax[2][MOST / BLOCK];
-    float own_values[2][MOST];
+    uint8_t own_codes[STATES][MOST];
+    float own_absmax[STATES][MOST / BLOCK];
+    float own_values[STATES][MOST];
     uint32_t gradient[MOST];
 } model;
 
@@ -197,44 +211,49 @@ expect_update(model *m, const berthi_update_settings *s, uint64_t step)
     uint64_t skipped = 0;
 
     for (uint64_t first = 0; first < m->count; first += BLOCK) {
-        float states[2][BLOCK];
+        float states[STATES][BLOCK];
         uint8_t codes[BLOCK];
 
         for (uint32_t k = 0; k < BLOCK; k++) {
             const uint64_t i = first + k;
             const bool is_there = i < m->count;
             const float g = is_there ? berthi_core_load(m->gradient, m->dtype, i) : 0.0f;
-            element e = { is_there ? m->p[i] : 0.0f, 0.0f, 0.0f };
+            element e = { is_there ? m->p[i] : 0.0f, 0.0f, 0.0f, 0.0f };
 
             if (m->is_8bit) { /* behind the end the codes are 128 and 0 */
                 e.m = map_at(true, is_there ? m->codes[0][i] : 128)
                       * m->absmax[0][first / BLOCK];
                 e.v = map_at(false, is_there ? m->codes[1][i] : 0)
                       * m->absmax[1][first / BLOCK];
+                e.n = map_at(true, is_there ? m->codes[2][i] : 128)
+                      * m->absmax[2][first / BLOCK];
             } else if (is_there) {
                 e.m = m->values[0][i];
                 e.v = m->values[1][i];
+                e.n = m->values[2][i];
             }
             if (isfinite(g)) {
                 e = expect_element(s, step, dtype, g, e);
             } else {
-                e.m = e.v = 0.0f;
+                e.m = e.v = e.n = 0.0f;
                 skipped++;
             }
             states[0][k] = e.m;
             states[1][k] = e.v;
+            states[2][k] = e.n;
             if (is_there)
                 m->p[i] = e.p;
             if (is_there && !m->is_8bit) {
                 m->values[0][i] = e.m;
                 m->values[1][i] = e.v;
+                m->values[2][i] = e.n;
             }
         }
         for (uint32_t z = 0; z < berthi_update_states((berthi_update_kind)s->kind)
                              && m->is_8bit; z++) {
             const uint64_t left = m->count - first;
 
-            m->absmax[z][first / BLOCK] = code_block(z == 0, states[z], codes);
+            m->absmax[z][first / BLOCK] = code_block(z != 1, states[z], codes);
             memcpy(m->codes[z] + first, codes, left < BLOCK ? left : BLOCK);
         }
     }
@@ -253,7 +272,7 @@ arguments_of(model *m)
         .master = m->has_master ? m->master : NULL,
     };
 
-    for (int k = 0; k < 2; k++)
+    for (uint32_t k = 0; k < STATES; k++)
         a.state[k] = m->is_8bit
                          ? (berthi_update_state){ NULL, m->own_codes[k], m->own_absmax[k] }
                          : (berthi_update_state){ m->own_values[k], NULL, NULL };
@@ -283,9 +302,9 @@ is_same_update(model *m, const berthi_update_settings *s, uint64_t step)
     is_same = CHECK(is_same);
     is_same = CHECK_MEM(m->own_codes, m->codes, sizeof m->codes) && is_same;
     is_same = CHECK_MEM(m->own_absmax, m->absmax, sizeof m->absmax) && is_same;
-    if (berthi_update_states((berthi_update_kind)s->kind) == 2)
-        return CHECK_MEM(m->own_values, m->values, sizeof m->values) && is_same;
-    return CHECK_MEM(m->own_values[0], m->values[0], sizeof m->values[0]) && is_same;
+    for (uint32_t k = 0; k < berthi_update_states((berthi_update_kind)s->kind); k++)
+        is_same = CHECK_MEM(m->own_values[k], m->values[k], sizeof m->values[k]) && is_same;
+    return is_same;
 }
 
 static void
@@ -534,8 +553,44 @@ test_constants(void)
     CHECK(berthi_update_constants_of(&s, 9).is_coupled);
     s.decay = 0.0f;
     CHECK(!berthi_update_constants_of(&s, 9).is_coupled);
+    CHECK(berthi_update_constants_of(&s, 9).correction1 == 0.0f);
     s.beta1 = s.beta2 = 0.0f;
     CHECK(berthi_update_constants_of(&s, 1).eta == -s.rate);
+}
+
+/* AdEMAMix: both as they are, and on their way there as its authors have them. */
+static void
+test_schedules(void)
+{
+    berthi_update_settings s = berthi_update_defaults(BERTHI_UPDATE_ADEMAMIX);
+    berthi_update_constants c = berthi_update_constants_of(&s, 1);
+    float before = 0.0f;
+
+    CHECK(s.beta3 == 0.9999f && s.alpha == 5.0f && s.decay == 1e-2f);
+    CHECK(c.beta3 == 0.9999f && c.alpha == 5.0f && c.rest3 == 1.0f - 0.9999f);
+    CHECK(c.correction1 == 1.0f - 0.9f);
+    CHECK(c.correction == (float)sqrt(1 - (wide)s.beta2));
+    s.alpha_steps = 10;
+    s.beta3_steps = 1000;
+    CHECK(berthi_update_constants_of(&s, 4).alpha == 2.0f);
+    CHECK(berthi_update_constants_of(&s, 9).alpha == 4.5f);
+    CHECK(berthi_update_constants_of(&s, 10).alpha == 5.0f);
+    CHECK(berthi_update_constants_of(&s, UINT64_MAX).alpha == 5.0f);
+    for (uint64_t step = 1; step <= 1100; step++) {
+        const wide share = (wide)step / 1000;
+        /* What is linear is one over the logarithm: the time to fade. */
+        const wide time = (1 - share) / log(s.beta1) + share / log(s.beta3);
+        const wide expected = step < 1000 ? exp(1 / time) : (wide)s.beta3;
+
+        c = berthi_update_constants_of(&s, step);
+        CHECK(fabs((wide)c.beta3 - expected) < 6e-8);
+        CHECK(c.beta3 >= before && c.beta3 <= s.beta3 && c.rest3 == 1.0f - c.beta3);
+        before = c.beta3;
+    }
+    CHECK(before == s.beta3);
+    CHECK(berthi_update_constants_of(&s, 1).beta3 < 0.951f);
+    s.beta3 = 0.5f; /* below beta1: never above it */
+    CHECK(berthi_update_constants_of(&s, 10).beta3 == 0.5f);
 }
 
 static void
@@ -545,6 +600,9 @@ test_kinds(void)
     CHECK_STR(berthi_update_name(BERTHI_UPDATE_KIND_COUNT), "unknown");
     CHECK_EQ(berthi_update_states(BERTHI_UPDATE_ADAM), 2);
     CHECK_EQ(berthi_update_states(BERTHI_UPDATE_LION), 1);
+    CHECK_EQ(berthi_update_states(BERTHI_UPDATE_ADEMAMIX), 3);
+    CHECK(berthi_update_is_signed(0) && berthi_update_is_signed(2));
+    CHECK(!berthi_update_is_signed(1));
     for (int k = 0; k < BERTHI_UPDATE_KIND_COUNT; k++) {
         const berthi_update_settings s = berthi_update_defaults((berthi_update_kind)k);
 
@@ -618,6 +676,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_kinds);
     T_RUN(test_constants);
+    T_RUN(test_schedules);
     T_RUN(test_codes_of_nan);
     T_RUN(test_codes_at_every_ratio);
     T_RUN(test_every_kind);

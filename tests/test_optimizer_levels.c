@@ -11,6 +11,7 @@
 #include "tests/t.h"
 
 #define BLOCK BERTHI_UPDATE_BLOCK
+#define STATES BERTHI_UPDATE_STATES
 #define MOST (3 * 4096u)
 #define GUARD 64u
 
@@ -35,9 +36,9 @@ typedef struct memory {
     uint8_t parameter[MOST * 4 + GUARD];
     uint8_t gradient[MOST * 4 + GUARD];
     float master[MOST + GUARD];
-    float values[2][MOST + GUARD];
-    uint8_t codes[2][MOST + GUARD];
-    float absmax[2][MOST / BLOCK + GUARD];
+    float values[STATES][MOST + GUARD];
+    uint8_t codes[STATES][MOST + GUARD];
+    float absmax[STATES][MOST / BLOCK + GUARD];
 } memory;
 
 typedef struct shape {
@@ -63,7 +64,7 @@ arguments_of(memory *m, const shape *s)
         .master = s->has_master ? m->master : NULL,
     };
 
-    for (int k = 0; k < 2; k++)
+    for (uint32_t k = 0; k < STATES; k++)
         a.state[k] = s->is_8bit
                          ? (berthi_update_state){ NULL, m->codes[k], m->absmax[k] }
                          : (berthi_update_state){ m->values[k], NULL, NULL };
@@ -100,13 +101,15 @@ fill(memory *m, const shape *s, int mode, uint64_t *state)
         berthi_core_store(m->gradient, s->gradient_dtype, i,
                           make_number(state, mode == ZEROS && i % 4096 >= 512 ? MIXED : mode));
         m->master[i] = make_number(state, mode);
-        m->values[0][i] = make_number(state, mode);
-        m->values[1][i] = fabsf(make_number(state, mode));
-        m->codes[0][i] = (uint8_t)next_random(state);
-        m->codes[1][i] = (uint8_t)next_random(state);
+        for (uint32_t k = 0; k < STATES; k++) {
+            const float value = make_number(state, mode);
+
+            m->values[k][i] = berthi_update_is_signed(k) ? value : fabsf(value);
+            m->codes[k][i] = (uint8_t)next_random(state);
+        }
     }
     for (uint64_t i = 0; i < (s->count + BLOCK - 1) / BLOCK; i++)
-        for (int k = 0; k < 2; k++)
+        for (uint32_t k = 0; k < STATES; k++)
             m->absmax[k][i] = fabsf(make_number(state, mode));
 }
 
@@ -187,7 +190,7 @@ test_every_length(void)
 
     for (uint64_t count = 1; count <= 2 * BLOCK + 1; count += T_IS_SANITIZED ? 17 : 3) {
         const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true };
-        const berthi_update_constants c = constants_of((int)count % 6, (int)count % 60);
+        const berthi_update_constants c = constants_of((int)count % BERTHI_UPDATE_KIND_COUNT, (int)count % 60);
 
         check_update(level_update, &s, &c, MIXED, &state);
     }
@@ -293,7 +296,7 @@ test_shares(void)
     for (int round = 0; round < 24; round++) {
         const shape s = { 3000, dtypes[round % 3], dtypes[round / 3 % 3], round % 2 == 1,
                           round % 4 < 2 };
-        const berthi_update_constants c = constants_of(round % 6, round);
+        const berthi_update_constants c = constants_of(round % BERTHI_UPDATE_KIND_COUNT, round);
         const uint64_t cut = next_random(&state) % 12 * BLOCK;
         berthi_update_arguments a;
         berthi_update_arguments share;

@@ -1933,8 +1933,8 @@ typedef struct berth_load_options {
     const char *manifest;    /* copied; NULL: berth.manifest.json beside the model    */
     const berth_slab_memory *slab_memory; /* copied; NULL: the context's, the devices' */
     const char *offload_dir; /* copied; where layers of the disk are written that the
-                                checkpoint does not have as they are wanted; NULL: a
-                                plan with such layers is refused                      */
+                                checkpoint does not have as they are wanted, now or by
+                                a move; NULL: a plan with such layers is refused      */
     uint64_t reserved[4];
 } berth_load_options;
 
@@ -1980,7 +1980,9 @@ typedef struct berth_model berth_model;
  * gone with the model, also where the process is killed; where a file system has no such
  * files it gets one for a moment, mode 0600, in a folder of mode 0700. A folder that is
  * not there is made, mode 0700, and removed. Room is taken before anything is read:
- * BERTH_EIO with the bytes that are needed and those that are free.
+ * BERTH_EIO with the bytes that are needed and those that are free. The model remembers
+ * the name of the folder, which later moves write to (berth_model_move_start()); a
+ * relative one is looked up anew by each of them.
  *
  * Context, checkpoint, plan and devices must outlive the model. End it with
  * berth_load_finish(); berth_job_finish() loads for nothing.
@@ -2227,7 +2229,8 @@ BERTH_API void berth_model_leases(const berth_model *model, berth_lease_summary 
  *   sleep   devices are given back: slabs, slots and scratch. A copy of what lay in
  *           the berths stays in host memory. Host memory of the plan stays as it is.
  *   wake    slabs of exactly the plan's bytes again, filled from there
- *   move    to another plan of the same tensors: layers are promoted and demoted
+ *   move    to another plan of the same tensors: layers are promoted and demoted, also to
+ *           the disk
  *   swap    one model sleeps, then the other wakes: within one budget
  *
  * With `discards` what the checkpoint holds byte by byte as its berth does is not kept
@@ -2260,11 +2263,12 @@ typedef enum berth_model_state {
 
 typedef struct berth_move_report {
     uint64_t carried_bytes; /* from one memory to another                             */
-    uint64_t read_bytes;    /* of the checkpoint                                      */
+    uint64_t read_bytes;    /* of the checkpoint, and of what lies in `offload_dir`   */
     uint64_t slab_bytes;    /* that the model has now, on devices and in host memory  */
     uint64_t held_bytes;    /* of host memory, in which it sleeps                     */
     double seconds;
-    uint64_t reserved[8];
+    uint64_t written_bytes; /* below `offload_dir`                                    */
+    uint64_t reserved[7];
 } berth_move_report;
 
 typedef struct berth_move_options {
@@ -2324,10 +2328,24 @@ BERTH_API berth_status berth_model_wake_start(berth_model *model,
  *
  * A slab that is the same in both plans stays where it is. Else host memory has to hold
  * the old and the new slab at once, and where a device cannot, a copy of what lies on
- * the device. Returns BERTH_OK, BERTH_EINVAL (also: other tensors, encodings or
- * devices), BERTH_EINTEGRITY (a plan of another checkpoint), BERTH_ENOFIT,
- * BERTH_EUNSUPPORTED (what was encoded would have to lie on the disk), BERTH_EIO (an
- * earlier move hangs), BERTH_ENOMEM; the job with these, and as sleep and wake.
+ * the device.
+ *
+ * What goes to the disk and lies in the checkpoint as its berth holds it is read from
+ * there. What does not, because the load encoded it or cut it by columns, is written first,
+ * as it is in memory, to a file below the load's `offload_dir`: one more for each move that
+ * has something to write, without a name, flushed, each tensor with a crc32. Files of the
+ * load and of earlier moves are left as they are, and read together with it: a berth is
+ * written once, stays in its file while it is promoted, and is demoted again for nothing.
+ * They go with the model, also where the process is killed. Room is taken before anything
+ * is given back: on a full disk the model is what it was before, and so it is after a write
+ * that fails.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL (also: other tensors, encodings or devices),
+ * BERTH_EINTEGRITY (a plan of another checkpoint), BERTH_ENOFIT, BERTH_EUNSUPPORTED (what
+ * was encoded would have to lie on the disk, and the load had no `offload_dir`), BERTH_EIO
+ * (an earlier move hangs), BERTH_ENOMEM; the job with these, with BERTH_EIO (of the folder;
+ * a full disk with the bytes that are needed and those that are free), and as sleep and
+ * wake.
  */
 BERTH_API berth_status berth_model_move_start(berth_model *model, const berth_plan *plan,
                                               const berth_move_options *options,

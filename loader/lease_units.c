@@ -216,17 +216,19 @@ add_berth(berthi_lease_listing *l, uint64_t berth, uint64_t offset, berth_error 
 {
     const berth_model *const model = l->leases->model;
     const berth_checkpoint *const checkpoint = model->checkpoint;
-    const uint64_t offloaded = berthi_offload_find(model->offload, berth);
+    const berthi_offload *const offload = berthi_offload_find(model->offload, berth);
     berthi_cargo cargo;
     berth_status status;
 
-    if (offloaded != BERTHI_NOT_OFFLOADED) {
-        l->leases->files[checkpoint->shard_count] = model->offload->file;
+    if (offload != NULL) {
+        const uint32_t file = berthi_offload_file_number(model, offload);
+
+        l->leases->files[file] = offload->file;
         l->pieces[l->piece_count++] = (berthi_piece){
-            .offset = offloaded,
+            .offset = offload->offsets[berth],
             .bytes = model->plan->berths[berth].bytes,
             .tag = offset,
-            .file = checkpoint->shard_count,
+            .file = file,
         };
         return BERTH_OK;
     }

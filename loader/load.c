@@ -186,8 +186,6 @@ prepare(berthi_load *load, berth_error *error)
 
     load->operations = berthi_level_operations(load->context->level);
     if (status == BERTH_OK)
-        status = berthi_load_offload_open(load, error);
-    if (status == BERTH_OK)
         status = berthi_model_create(load->context, load->checkpoint, load->plan,
                                      &load->options, &load->model, error);
     if (status == BERTH_OK)
@@ -201,12 +199,15 @@ prepare(berthi_load *load, berth_error *error)
     return status;
 }
 
-/* The file is gone with the model. */
+/* The file is gone with the model, which writes others beside it when it is moved. */
 static void
 give_offload(berthi_load *load)
 {
     load->model->offload = load->offload;
+    load->model->offload_dir = load->offload_dir;
+    load->model->offload_dir_bytes = load->offload_dir_bytes;
     load->offload = NULL;
+    load->offload_dir = NULL;
 }
 
 static berth_status

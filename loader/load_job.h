@@ -157,7 +157,8 @@ typedef struct berthi_load {
     const berth_plan *plan;
     berth_load_options options;
     berth_slab_memory slab_memory; /* what options point to */
-    char *offload_dir;             /* the same; NULL: nothing is written */
+    char *offload_dir;             /* the same, the model's at the end; NULL: nothing is
+                                      written */
     uint64_t offload_dir_bytes;
     struct berthi_offload *offload; /* the model's, as soon as there is one */
     berth_load_report report;

@@ -21,8 +21,8 @@ berthi_load_offload_open(berthi_load *load, berth_error *error)
 
     if (load->offload_dir == NULL)
         return BERTH_OK;
-    status = berthi_offload_create(load->context, load->checkpoint, load->plan,
-                                   load->offload_dir, &load->offload, error);
+    status = berthi_offload_create(load->model, load->plan, load->offload_dir,
+                                   &load->offload, error);
     load->report.offloaded_bytes = load->offload != NULL ? load->offload->bytes : 0;
     return status;
 }

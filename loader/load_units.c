@@ -282,6 +282,8 @@ berthi_load_list(berthi_load *load, berth_error *error)
     berth_status status = find_turned(&l);
 
     if (status == BERTH_OK)
+        status = berthi_load_offload_open(load, error);
+    if (status == BERTH_OK)
         status = walk(&l);
     if (status == BERTH_OK)
         status = allocate(&l);

@@ -309,6 +309,8 @@ give_back(berth_model *model)
 
     berthi_leases_destroy(model->leases);
     berthi_offload_destroy(model->offload);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->offload_dir,
+                       model->offload_dir_bytes);
     free_slabs(model);
     if (model->has_pinned_offsets)
         berthi_model_unpin(model, model->offsets, model->offset_bytes);

@@ -77,6 +77,8 @@ struct berth_model {
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
     struct berthi_leases *leases; /* NULL: nothing is streamed */
     struct berthi_offload *offload; /* NULL: the checkpoint has all that is on the disk */
+    char *offload_dir;         /* where moves write what it does not have; NULL: nowhere */
+    uint64_t offload_dir_bytes;
     berthi_lease_options lease_options; /* they begin with */
     berth_lease_summary leased;   /* by leases that have ended */
     _Atomic uint32_t gate;        /* calls about layers under way, and: */

@@ -138,11 +138,12 @@ static berth_status
 digest_disk(const berth_model *model, uint64_t berth, const berthi_cargo *cargo,
             uint32_t *out_crc, berth_error *error)
 {
+    const berthi_offload *const offload = berthi_offload_find(model->offload, berth);
     uint8_t *buffer;
     berth_status status = BERTH_OK;
 
-    if (berthi_offload_find(model->offload, berth) != BERTHI_NOT_OFFLOADED)
-        return berthi_offload_digest(model->offload, berth, cargo, out_crc, error);
+    if (offload != NULL)
+        return berthi_offload_digest(offload, berth, cargo, out_crc, error);
     buffer = berthi_memory_alloc(model->context, BERTHI_PURPOSE_SCRATCH, READ_BYTES);
     if (buffer == NULL)
         return berthi_fail_memory(error, "the digest of a tensor");

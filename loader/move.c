@@ -175,6 +175,7 @@ report(const move *m)
     sum_up(m->other, out);
     out->carried_bytes = m->carrier.carried_bytes + m->other_carrier.carried_bytes;
     out->read_bytes = m->carrier.read_bytes + m->other_carrier.read_bytes;
+    out->written_bytes = m->carrier.written_bytes; /* of a move: it has no other carrier */
     out->seconds = 1e-9 * (double)(berthi_sys_now_ns() - m->start_ns);
 }
 

@@ -8,14 +8,16 @@
  *   move_hold.c   sleep and wake: slabs <-> holds
  *   move_carry.c  bytes from one memory to another, piece by piece
  *   move_read.c   bytes from the checkpoint
+ *   move_write.c  bytes to a file that has what the checkpoint does not
  *   move_left.c   what copies that hang still use
  *
  *   awake    each tier has its slab
  *   held     a copy of what is in the slab, berth behind berth, lies in host memory too
  *   asleep   a tier that is held has given its slab back
  *
- * Nothing is given back before its bytes lie elsewhere: in a hold, in a new slab, or in
- * the checkpoint as the berth holds them. What was encoded is never encoded again.
+ * Nothing is given back before its bytes lie elsewhere: in a hold, in a new slab, in a file
+ * of the model's, or in the checkpoint as the berth holds them. What was encoded is never
+ * encoded again.
  *
  * All or nothing: every step that can fail comes before the one that cannot be undone.
  * Only where a device has no room for the old and the new slab of a plan at once, and
@@ -68,6 +70,8 @@ void berthi_transfers_fini(berthi_transfers *transfers);
 void berthi_transfers_add(berthi_transfers *transfers, const berthi_spot *from,
                           const berthi_spot *to, uint64_t bytes);
 
+/* What one copy is asked for at most. */
+#define BERTHI_CARRY_BYTES (UINT64_C(4) << 20)
 /* Pieces of one transfer that a device has been asked for and has not done. */
 #define BERTHI_CARRY_DEPTH 4u
 
@@ -91,7 +95,8 @@ typedef struct berthi_carrier {
     uint32_t lane_count;
     uint64_t carried_bytes; /* in all */
     uint64_t read_bytes;
-    uint8_t *bounce;     /* from device to device; NULL: not needed so far */
+    uint64_t written_bytes;
+    uint8_t *bounce;     /* on the way from a device; NULL: not needed so far */
     bool is_bounce_pinned;
     /* Of what hangs, move_left.c. */
     bool is_hung;              /* a lane, or leases */
@@ -116,6 +121,9 @@ berth_status berthi_carrier_carry(berthi_carrier *carrier,
 berth_status berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
                                 const berthi_spot *to, uint64_t bytes,
                                 berth_error *error);
+/* One piece of `from` in host memory, where it is until the next one; waits for it. */
+berth_status berthi_carrier_fetch(berthi_carrier *carrier, const berthi_spot *from,
+                                  uint64_t bytes, berthi_spot *out, berth_error *error);
 /* Zeroes, beside what was asked for. */
 berth_status berthi_carrier_clear(berthi_carrier *carrier, const berthi_spot *at,
                                   uint64_t bytes, berth_error *error);
@@ -231,12 +239,14 @@ typedef struct berthi_replan {
     bool *is_kept;            /* the slab stays as it is */
     bool *is_tight;           /* its device has no room for both slabs */
     berthi_reads reads;
-    uint64_t bytes;           /* carried and read */
+    struct berthi_offload *offload; /* its file; NULL: none is made, or it is the model's */
+    uint64_t bytes;           /* carried, read and written */
 } berthi_replan;
 
 /*
  * EINVAL: not the same tensors in the same encodings, or other devices; UNSUPPORTED: a
- * berth that was encoded would have to lie on the disk, or be encoded; NO_FIT.
+ * berth that was encoded would have to lie on the disk, for which the model has no folder,
+ * or be encoded; NO_FIT.
  */
 berth_status berthi_replan_init(berthi_replan *replan, berth_model *model,
                                 const berth_plan *plan, berth_error *error);
@@ -244,5 +254,14 @@ void berthi_replan_fini(berthi_replan *replan);
 /* Carries the model over; leases begin. On failure it has its old plan and no leases. */
 berth_status berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier,
                                berth_error *error);
+
+/* -------------------------------------------------------------- files (move_write.c) */
+
+/*
+ * What has to be written, from the slabs that the model still has, to a file that is the
+ * replan's then. DISK_FULL: nothing has been written.
+ */
+berth_status berthi_replan_write(berthi_replan *replan, berthi_carrier *carrier,
+                                 berth_error *error);
 
 #endif

@@ -11,8 +11,7 @@
 #include "kernels/sys.h"
 #include "loader/move.h"
 
-#define PIECE_BYTES (UINT64_C(4) << 20)
-#define PAGE_BYTES  UINT64_C(4096)
+#define PAGE_BYTES UINT64_C(4096)
 
 /* --------------------------------------------------------------------- transfers */
 
@@ -134,10 +133,10 @@ berthi_carrier_fini(berthi_carrier *carrier)
                        carrier->lane_count * sizeof *carrier->lanes);
     berthi_carrier_free_left(carrier);
     if (carrier->is_bounce_pinned)
-        berthi_model_unpin(model, carrier->bounce, PIECE_BYTES);
+        berthi_model_unpin(model, carrier->bounce, BERTHI_CARRY_BYTES);
     if (carrier->bounce != NULL)
         berthi_memory_free_aligned(model->context, BERTHI_PURPOSE_RING,
-                                   carrier->bounce, PIECE_BYTES, PAGE_BYTES);
+                                   carrier->bounce, BERTHI_CARRY_BYTES, PAGE_BYTES);
     memset(carrier, 0, sizeof *carrier);
 }
 
@@ -293,12 +292,30 @@ has_bounce(berthi_carrier *carrier)
 
     if (carrier->bounce == NULL) {
         carrier->bounce = berthi_memory_aligned(model->context, BERTHI_PURPOSE_RING,
-                                                PIECE_BYTES, PAGE_BYTES);
+                                                BERTHI_CARRY_BYTES, PAGE_BYTES);
         carrier->is_bounce_pinned =
             carrier->bounce != NULL
-            && berthi_model_can_stage(model, carrier->bounce, PIECE_BYTES);
+            && berthi_model_can_stage(model, carrier->bounce, BERTHI_CARRY_BYTES);
     }
     return carrier->bounce != NULL;
+}
+
+berth_status
+berthi_carrier_fetch(berthi_carrier *carrier, const berthi_spot *from, uint64_t bytes,
+                     berthi_spot *out, berth_error *error)
+{
+    berth_status status;
+
+    *out = *from;
+    if (from->device == BERTHI_NO_DEVICE)
+        return BERTH_OK;
+    if (!has_bounce(carrier))
+        return berthi_fail_memory(error, "moving a model");
+    *out = (berthi_spot){ .memory = carrier->bounce,
+                          .device = BERTHI_NO_DEVICE,
+                          .is_pinned = carrier->is_bounce_pinned };
+    status = berthi_carrier_ask(carrier, from, out, bytes, error);
+    return berthi_carrier_settle(carrier, status, error);
 }
 
 /* From one device to another; nothing of it is under way afterwards. */
@@ -306,15 +323,9 @@ static berth_status
 ask_both(berthi_carrier *carrier, const berthi_spot *from, const berthi_spot *to,
          uint64_t bytes, berth_error *error)
 {
-    berthi_spot between = { .device = BERTHI_NO_DEVICE };
-    berth_status status;
+    berthi_spot between;
+    berth_status status = berthi_carrier_fetch(carrier, from, bytes, &between, error);
 
-    if (!has_bounce(carrier))
-        return berthi_fail_memory(error, "moving a model");
-    between.memory = carrier->bounce;
-    between.is_pinned = carrier->is_bounce_pinned;
-    status = berthi_carrier_ask(carrier, from, &between, bytes, error);
-    status = berthi_carrier_settle(carrier, status, error);
     if (status == BERTH_OK)
         status = berthi_carrier_ask(carrier, &between, to, bytes, error);
     return berthi_carrier_settle(carrier, status, error);
@@ -366,7 +377,7 @@ carry(berthi_carrier *carrier, const berthi_transfer *transfer, berth_error *err
     berth_status status = BERTH_OK;
 
     for (uint64_t left = transfer->bytes; left > 0 && status == BERTH_OK;) {
-        const uint64_t bytes = berthi_min_u64(left, PIECE_BYTES);
+        const uint64_t bytes = berthi_min_u64(left, BERTHI_CARRY_BYTES);
 
         if (berthi_carrier_is_cancelled(carrier))
             return berthi_job_fail_cancelled(error);

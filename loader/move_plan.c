@@ -6,13 +6,15 @@
  *   a device with room for both             new slab, bytes, then the old one goes
  *   a device without                        a hold, the old slab goes, new slab, bytes
  *   a berth that was on the disk            is read
- *   one that goes there                     is forgotten: the checkpoint has it
+ *   one that goes there                     is forgotten where the checkpoint has it, or a
+ *                                           file of the model's; else it is written first
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "loader/move.h"
+#include "loader/offload.h"
 
 /* What devices hand memory out in: a slab that is given back gives so much more room. */
 #define GRANULE UINT64_C(2 << 20)
@@ -186,7 +188,22 @@ is_disk(const berthi_model_tier *tiers, const berthi_berth *berth)
     return tiers[berth->tier].kind == BERTH_TIER_DISK;
 }
 
-/* What is on the disk in one of the plans has to be there as the berth holds it. */
+static berth_status
+refuse_unstored(const berthi_replan *replan, uint64_t berth, bool was_on_disk,
+                berth_error *error)
+{
+    return refuse_berth(replan, berth, BERTH_REASON_UNSUPPORTED,
+                        was_on_disk ? "lies on the disk and would have to be encoded"
+                                    : "was made while it was loaded: no file has it; demote "
+                                      "it to host memory, or load the model with an "
+                                      "offload_dir that it can be written to",
+                        error);
+}
+
+/*
+ * What is on the disk in one of the plans has to be there as the berth holds it, or can be
+ * written.
+ */
 static berth_status
 list_berths(berthi_replan *replan, berth_error *error)
 {
@@ -203,13 +220,11 @@ list_berths(berthi_replan *replan, berth_error *error)
                 replan->bytes += new->bytes;
             continue;
         }
-        if (!berthi_move_is_stored(model, i))
-            return refuse_berth(replan, i, BERTH_REASON_UNSUPPORTED,
-                                will_be ? "was encoded while it was loaded: no file has it; "
-                                          "demote it to host memory, or load it with a plan "
-                                          "that has it on the disk and an offload_dir"
-                                        : "lies on the disk and would have to be encoded",
-                                error);
+        if (!berthi_move_is_stored(model, i)) {
+            if (was_on_disk || model->offload_dir == NULL)
+                return refuse_unstored(replan, i, was_on_disk, error);
+            replan->bytes += new->bytes;
+        }
         if (was_on_disk)
             replan->bytes += new->bytes;
     }
@@ -382,16 +397,25 @@ exchange(berthi_replan *replan)
     replan->tier_count = count;
 }
 
-/* The new slabs are whole: the model lives in them, unless it cannot begin to. */
+/*
+ * The new slabs are whole, and the new file: the model lives in them, unless it cannot begin
+ * to.
+ */
 static berth_status
 begin(berthi_replan *replan, berthi_carrier *carrier, berth_error *error)
 {
+    berth_model *const model = replan->model;
     berth_status status;
 
     exchange(replan);
+    berthi_offload_add(model, replan->offload);
     status = berthi_carrier_begin_leases(carrier, error);
-    if (status != BERTH_OK)
-        exchange(replan);
+    if (status == BERTH_OK) {
+        replan->offload = NULL;
+        return BERTH_OK;
+    }
+    berthi_offload_remove(model, replan->offload);
+    exchange(replan);
     return status;
 }
 
@@ -419,6 +443,8 @@ berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier, berth_error *e
 
     berthi_model_stop_leases(model);
     if (status == BERTH_OK)
+        status = berthi_replan_write(replan, carrier, error);
+    if (status == BERTH_OK)
         status = make_room(replan, carrier, &transfers, error);
     if (status == BERTH_OK)
         status = make_slabs(replan, error);
@@ -433,6 +459,8 @@ berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier, berth_error *e
     keep_shared(replan);
     if (!carrier->is_hung)
         free_tiers(replan);
+    berthi_offload_destroy(replan->offload);
+    replan->offload = NULL;
     berthi_transfers_fini(&transfers);
     return status;
 }

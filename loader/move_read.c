@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * move_read.c - bytes of the checkpoint, and of the offload, to the places of their
+ * move_read.c - bytes of the checkpoint, and of what was written, to the places of their
  * berths, on the conveyor: those that lay on the disk, or were left there while the model
  * slept.
  */
@@ -18,7 +18,7 @@ berthi_move_is_stored(const berth_model *model, uint64_t berth)
 {
     berthi_cargo cargo;
 
-    if (berthi_offload_find(model->offload, berth) != BERTHI_NOT_OFFLOADED)
+    if (berthi_offload_find(model->offload, berth) != NULL)
         return true;
     return berthi_model_cargo(model, berth, &cargo, NULL) == BERTH_OK
            && berthi_cargo_is_stored(&cargo);
@@ -51,13 +51,14 @@ berth_status
 berthi_reads_add(berthi_reads *reads, const berth_model *model, uint64_t berth,
                  const berthi_spot *to, berth_error *error)
 {
+    const berthi_offload *const offload = berthi_offload_find(model->offload, berth);
     berthi_cargo cargo;
     berth_status status;
 
-    if (berthi_offload_find(model->offload, berth) != BERTHI_NOT_OFFLOADED) {
+    if (offload != NULL) {
         reads->reads[reads->entry_count + berth] =
             (berthi_fetch){ .to = *to,
-                           .first = berthi_offload_find(model->offload, berth),
+                           .first = offload->offsets[berth],
                            .bytes = model->plan->berths[berth].bytes };
         reads->count++;
         reads->bytes += model->plan->berths[berth].bytes;
@@ -82,7 +83,30 @@ berthi_reads_add(berthi_reads *reads, const berth_model *model, uint64_t berth,
     return status;
 }
 
-/* Entries and berths are numbered in the order of their bytes, file by file. */
+static void
+list_offloaded(const berthi_reads *reads, const berth_model *model, berthi_piece *pieces)
+{
+    uint64_t end = reads->count;
+
+    for (const berthi_offload *o = model->offload; o != NULL; o = o->before)
+        for (uint64_t i = o->berth_count; i-- > 0;) {
+            const uint64_t tag = reads->entry_count + i;
+            const berthi_fetch *const read = &reads->reads[tag];
+
+            if (o->offsets[i] == BERTHI_NOT_OFFLOADED || read->to.memory == NULL)
+                continue;
+            pieces[--end] =
+                (berthi_piece){ .offset = read->first,
+                                .bytes = read->bytes,
+                                .tag = tag,
+                                .file = berthi_offload_file_number(model, o) };
+        }
+}
+
+/*
+ * Entries are numbered in the order of their bytes, file by file, and so are berths in each
+ * of the files behind: the newest one's pieces are the last.
+ */
 static void
 list_pieces(const berthi_reads *reads, const berth_model *model, berthi_piece *pieces)
 {
@@ -102,12 +126,7 @@ list_pieces(const berthi_reads *reads, const berth_model *model, berthi_piece *p
                             .tag = i,
                             .file = entry->shard };
     }
-    for (uint64_t i = reads->entry_count; i < reads->read_count; i++)
-        if (reads->reads[i].to.memory != NULL)
-            pieces[count++] = (berthi_piece){ .offset = reads->reads[i].first,
-                                              .bytes = reads->reads[i].bytes,
-                                              .tag = i,
-                                              .file = checkpoint->shard_count };
+    list_offloaded(reads, model, pieces);
 }
 
 /* ---------------------------------------------------------------------------- run */
@@ -203,8 +222,8 @@ run_pieces(reading *r, berthi_file *files, berthi_piece *pieces, berth_error *er
     berth_status status;
 
     berthi_checkpoint_copy_files(model->checkpoint, files);
-    if (model->offload != NULL)
-        files[model->checkpoint->shard_count] = model->offload->file;
+    for (const berthi_offload *o = model->offload; o != NULL; o = o->before)
+        files[berthi_offload_file_number(model, o)] = o->file;
     list_pieces(r->reads, model, pieces);
     status = berthi_chunks_build(r->reads->context, pieces, r->reads->count, CHUNK_BYTES,
                                  GAP_BYTES, &chunks, error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* offload.c - the file of berths that a load writes: made, filled, digested, gone. */
+/* offload.c - files of berths that loads and moves write: made, filled, digested, gone. */
 #include "loader/offload.h"
 
 #include <errno.h>
@@ -26,10 +26,10 @@ fail_system(const berthi_offload *offload, const char *what, berth_error *error)
     return berthi_fail_system(error, errno, offload->path, what);
 }
 
-/* Which berths are written, and where. */
+/* Which berths are written, and where. The model's plan has the same ones elsewhere. */
 static berth_status
-list_berths(berthi_offload *offload, const berth_checkpoint *checkpoint,
-            const berth_plan *plan, berth_error *error)
+list_berths(berthi_offload *offload, const berth_model *model, const berth_plan *plan,
+            berth_error *error)
 {
     for (uint64_t i = 0; i < plan->berth_count; i++) {
         const berthi_berth *const berth = &plan->berths[i];
@@ -37,9 +37,10 @@ list_berths(berthi_offload *offload, const berth_checkpoint *checkpoint,
         berth_status status;
 
         offload->offsets[i] = BERTHI_NOT_OFFLOADED;
-        if (plan->tiers[berth->tier].kind != BERTH_TIER_DISK || berth->is_tied)
+        if (plan->tiers[berth->tier].kind != BERTH_TIER_DISK || berth->is_tied
+            || berthi_offload_find(model->offload, i) != NULL)
             continue;
-        status = berthi_cargo_get(checkpoint, plan, i, &cargo, error);
+        status = berthi_model_cargo(model, i, &cargo, error);
         if (status != BERTH_OK)
             return status;
         if (berthi_cargo_is_stored(&cargo) || berth->bytes == 0)
@@ -73,25 +74,25 @@ allocate(berthi_offload *offload, const char *folder, berth_error *error)
 /* ----------------------------------------------------------------------- the file */
 
 berth_status
-berthi_offload_create(berth_context *context, const berth_checkpoint *checkpoint,
-                      const berth_plan *plan, const char *folder, berthi_offload **out,
-                      berth_error *error)
+berthi_offload_create(const berth_model *model, const berth_plan *plan, const char *folder,
+                      berthi_offload **out, berth_error *error)
 {
     berthi_offload *const offload =
-        berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *offload);
+        berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *offload);
     berth_status status;
 
     *out = NULL;
     if (offload == NULL)
         return berthi_fail_memory(error, "the layers of a folder");
-    offload->context = context;
+    offload->context = model->context;
+    offload->number = model->offload != NULL ? model->offload->number + 1 : 0;
     offload->berth_count = plan->berth_count;
     offload->path_bytes = strlen(folder) + 1;
     offload->file.fd = -1;
     status = allocate(offload, folder, error);
     offload->file.path = offload->path;
     if (status == BERTH_OK)
-        status = list_berths(offload, checkpoint, plan, error);
+        status = list_berths(offload, model, plan, error);
     if (status == BERTH_OK && offload->bytes > 0)
         status = berthi_nameless_create(&(berthi_nameless){ .folder = offload->path,
                                                             .contents = "its layers",
@@ -104,14 +105,11 @@ berthi_offload_create(berth_context *context, const berth_checkpoint *checkpoint
     return status;
 }
 
-void
-berthi_offload_destroy(berthi_offload *offload)
+static void
+destroy_one(berthi_offload *offload)
 {
-    berth_context *context;
+    berth_context *const context = offload->context;
 
-    if (offload == NULL)
-        return;
-    context = offload->context;
     berthi_file_close(&offload->file);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, offload->crcs,
                        offload->berth_count * sizeof *offload->crcs);
@@ -122,10 +120,45 @@ berthi_offload_destroy(berthi_offload *offload)
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, offload, sizeof *offload);
 }
 
-uint64_t
-berthi_offload_find(const berthi_offload *offload, uint64_t berth)
+void
+berthi_offload_destroy(berthi_offload *offload)
 {
-    return offload != NULL ? offload->offsets[berth] : BERTHI_NOT_OFFLOADED;
+    while (offload != NULL) {
+        berthi_offload *const before = offload->before;
+
+        destroy_one(offload);
+        offload = before;
+    }
+}
+
+/* -------------------------------------------------------------------------- all files */
+
+void
+berthi_offload_add(berth_model *model, berthi_offload *offload)
+{
+    if (offload == NULL)
+        return;
+    offload->before = model->offload;
+    model->offload = offload;
+}
+
+void
+berthi_offload_remove(berth_model *model, berthi_offload *offload)
+{
+    if (offload == NULL)
+        return;
+    model->offload = offload->before;
+    offload->before = NULL;
+}
+
+const berthi_offload *
+berthi_offload_find(const berthi_offload *newest, uint64_t berth)
+{
+    const berthi_offload *offload = newest;
+
+    while (offload != NULL && offload->offsets[berth] == BERTHI_NOT_OFFLOADED)
+        offload = offload->before;
+    return offload;
 }
 
 /* ------------------------------------------------------------------------- writing */
@@ -190,11 +223,11 @@ berthi_offload_end(berthi_offload *offload, const berth_job *job, berth_error *e
 /* ------------------------------------------------------------------------- reading */
 
 uint32_t
-berthi_offload_crc(const berthi_offload *offload, uint64_t berth, uint32_t otherwise)
+berthi_offload_crc(const berthi_offload *newest, uint64_t berth, uint32_t otherwise)
 {
-    return berthi_offload_find(offload, berth) != BERTHI_NOT_OFFLOADED
-               ? atomic_load(&offload->crcs[berth])
-               : otherwise;
+    const berthi_offload *const offload = berthi_offload_find(newest, berth);
+
+    return offload != NULL ? atomic_load(&offload->crcs[berth]) : otherwise;
 }
 
 static berth_status

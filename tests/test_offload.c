@@ -82,7 +82,7 @@ offloaded_bytes(const loaded *l)
     uint64_t bytes = 0;
 
     for (uint64_t i = 0; i < l->p.summary.berth_count; i++)
-        if (berthi_offload_find(l->model->offload, i) != BERTHI_NOT_OFFLOADED)
+        if (berthi_offload_find(l->model->offload, i) != NULL)
             bytes += l->p.plan->berths[i].bytes;
     return bytes;
 }
@@ -166,6 +166,8 @@ test_other_sources(void)
     check_bytes(loaded_wide(2), &on_device, BERTH_ENCODING_NF4, true, -1, all_layers);
     check_bytes(loaded_wide(1), &on_host, BERTH_ENCODING_INT8, false, -1, all_layers);
     check_bytes(loaded_gpt2("BF16", 256, 1), &on_host, BERTH_ENCODING_NF4, true, -1,
+                &all_layers[1]);
+    check_bytes(loaded_gpt2("BF16", 256, 1), &on_device, BERTH_ENCODING_INT8, false, -1,
                 &all_layers[1]);
 }
 
@@ -390,18 +392,21 @@ test_named_for_a_moment(void)
     const char *const folder = fixture_folder();
     berth_plan_options options =
         options_of(&on_host, BERTH_ENCODING_NF4, false, -1, all_layers);
+    berth_model model = { .tier_count = 0 };
     uint64_t before = 0;
     loaded l;
 
     loaded_begin(&l, loaded_llama(1, "BF16", 1), &options, NULL);
+    model.context = l.p.context;
+    model.checkpoint = l.p.checkpoint;
+    model.plan = l.p.plan;
     for (uint64_t nth = 0; nth < 8 && before == 0; nth++) {
         berthi_offload *offload;
         struct stat state;
         berth_error error;
 
         berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
-        if (berthi_offload_create(l.p.context, l.p.checkpoint, l.p.plan, folder, &offload,
-                                  &error) == BERTH_OK
+        if (berthi_offload_create(&model, l.p.plan, folder, &offload, &error) == BERTH_OK
             && berthi_fault_calls(BERTHI_FAULT_SYSTEM) > 9)
             before = nth;
         berthi_fault_disarm();
@@ -471,7 +476,7 @@ test_damage(void)
         CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
         /* Right by now, but not what had been written. */
         for (uint64_t i = 0; i < l.p.summary.berth_count; i++)
-            if (berthi_offload_find(l.model->offload, i) == 0)
+            if (l.model->offload->offsets[i] == 0)
                 atomic_fetch_xor(&l.model->offload->crcs[i], 1);
         CHECK_EQ(loaded_see_checked(&l, &report), BERTH_EINTEGRITY);
         CHECK_EQ(report.mismatches, 1);

@@ -5,84 +5,111 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dequantize.cuh"
-#include "kernels/int8.cuh"
-#include "kernels/int8_output.cuh"
-#include "kernels/launch.h"
-#include "kernels/mean.cuh"
-#include "kernels/product.cuh"
-#include "kernels/product_lanes.cuh"
-#include "kernels/quantize.cuh"
+#include "kernels/core.h"
+#include "tests/simt_device.h"
 #include "tests/t.h"
 
-static simt_order level_order;
-static uint64_t level_seed;
-static uint64_t level_first;
+/* ------------------------------------------------------- here, or on a device */
 
-void
-simt_level_set_order(simt_order order, uint64_t seed)
+bool
+simt_level_is_there(const char **out_why)
 {
-    level_order = order;
-    level_seed = seed;
+    if (simt_device_is_wanted())
+        return simt_device_is_there(out_why);
+    *out_why = "no fibers on this processor";
+    return simt_has_fibers();
 }
 
-void
-simt_level_set_first(uint64_t first_cta)
+bool
+simt_level_runs_parts(void)
 {
-    level_first = first_cta;
+    return !simt_device_is_wanted();
 }
 
-#define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
-
-void
-simt_level_launch(const berthi_launch *l)
+/* What a kernel reads, and what it writes, where it runs. */
+static const void *
+given(const void *memory, uint64_t bytes)
 {
-    static void (*const kernels[KERNEL_COUNT])(const void *argument)
-        = { BERTHI_KERNELS(KERNEL_OF) };
-    const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
-                                     .first_cta = level_first, .order = level_order,
-                                     .seed = level_seed };
+    return simt_device_is_wanted() ? simt_device_take(memory, bytes, 0, false) : memory;
+}
 
-    if (l->kernel != KERNEL_NONE)
-        CHECK_STR(simt_run(&on_machine, kernels[l->kernel], &l->argument), NULL);
+static void *
+wanted(void *memory, uint64_t bytes)
+{
+    return simt_device_is_wanted() ? simt_device_take(memory, bytes, 0, true) : memory;
+}
+
+static void
+run(const berthi_launch *launches, uint32_t count)
+{
+    if (simt_device_is_wanted()) {
+        simt_device_run(launches, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        simt_level_launch(&launches[i]);
+}
+
+static uint64_t
+width_of(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? 4 : 2;
+}
+
+static uint64_t
+blocks_of(uint64_t count, uint32_t block_size)
+{
+    return count / block_size + (count % block_size != 0);
 }
 
 /* ------------------------------------------------------------------- encode */
 
+typedef berth_status plan_encoding(const berthi_encode_arguments *arguments,
+                                   berthi_launch *out, berth_error *error);
+
+static void
+encode(plan_encoding *plan, const berthi_encode_arguments *e, uint64_t code_bytes)
+{
+    berthi_encode_arguments a = *e;
+    berthi_launch l;
+
+    a.values = given(e->values, e->count * width_of(e->dtype));
+    a.codes = wanted(e->codes, code_bytes);
+    a.absmax = wanted(e->absmax, blocks_of(e->count, e->block_size) * sizeof(float));
+    CHECK_EQ(plan(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
 void
 simt_encode_nf4(const berthi_encode_arguments *e)
 {
-    berthi_launch l;
-
-    CHECK_EQ(berthi_launch_encode_nf4(e, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    encode(berthi_launch_encode_nf4, e, (e->count + 1) / 2);
 }
 
 void
 simt_encode_fp4(const berthi_encode_arguments *e)
 {
-    berthi_launch l;
-
-    CHECK_EQ(berthi_launch_encode_fp4(e, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    encode(berthi_launch_encode_fp4, e, (e->count + 1) / 2);
 }
 
 void
 simt_encode_map(const berthi_encode_arguments *e)
 {
-    berthi_launch l;
-
-    CHECK_EQ(berthi_launch_encode_map(e, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    encode(berthi_launch_encode_map, e, e->count);
 }
 
 void
 simt_encode_double(const berthi_double_arguments *d)
 {
+    berthi_double_arguments a = *d;
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_encode_double(d, &d->offset, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    a.absmax = given(d->absmax, d->count * sizeof(float));
+    a.codes = wanted(d->codes, d->count);
+    a.absmax2 = wanted(d->absmax2, blocks_of(d->count, BERTHI_DOUBLE_BLOCK) * sizeof(float));
+    CHECK_EQ(berthi_launch_encode_double(&a, given(&d->offset, sizeof d->offset), &l, NULL),
+             BERTH_OK);
+    run(&l, 1);
 }
 
 /* --------------------------------------------------------------------- mean */
@@ -90,54 +117,80 @@ simt_encode_double(const berthi_double_arguments *d)
 float
 simt_mean(const berthi_mean_arguments *m)
 {
+    berthi_mean_arguments a = *m;
     berthi_launch l[2];
     float mean = 0.0f;
 
-    CHECK_EQ(berthi_launch_mean(m, &mean, l, NULL), BERTH_OK);
-    simt_level_launch(&l[0]);
-    simt_level_launch(&l[1]);
+    a.values = given(m->values, m->count * sizeof(float));
+    if (simt_device_is_wanted())
+        a.partial = simt_device_scratch(
+            berthi_mean_scratch(m->count, m->processors, m->threads_per_processor)
+            * sizeof(float));
+    CHECK_EQ(berthi_launch_mean(&a, wanted(&mean, sizeof mean), l, NULL), BERTH_OK);
+    run(l, 2);
     return mean;
 }
 
 /* ------------------------------------------------------------------- decode */
 
+static berthi_decode_arguments
+place_decoding(const berthi_decode_arguments *d, uint64_t code_bytes)
+{
+    berthi_decode_arguments a = *d;
+
+    a.codes = given(d->codes, code_bytes);
+    a.absmax = given(d->absmax, blocks_of(d->count, d->block_size) * sizeof(float));
+    a.values = wanted(d->values, d->count * width_of(d->dtype));
+    return a;
+}
+
+static void
+decode_4bit(const berthi_decode_arguments *d, const uint32_t *values)
+{
+    const berthi_decode_arguments a = place_decoding(d, (d->count + 1) / 2);
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_decode_4bit(&a, values, NULL, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
 void
 simt_decode_nf4(const berthi_decode_arguments *d)
 {
-    berthi_launch l;
-
-    CHECK_EQ(berthi_launch_decode_4bit(d, berthi_nf4_values, NULL, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    decode_4bit(d, berthi_nf4_values);
 }
 
 void
 simt_decode_fp4(const berthi_decode_arguments *d)
 {
-    berthi_launch l;
-
-    CHECK_EQ(berthi_launch_decode_4bit(d, berthi_fp4_values, NULL, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    decode_4bit(d, berthi_fp4_values);
 }
 
 void
 simt_decode_map(const berthi_decode_arguments *d)
 {
+    const berthi_decode_arguments a = place_decoding(d, d->count);
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_decode_map(d, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    CHECK_EQ(berthi_launch_decode_map(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
 }
 
 void
 simt_decode_double(const berthi_decode_arguments *d, const uint32_t *values,
                    const simt_double_absmax *absmax)
 {
-    const berthi_double_absmax as
-        = { absmax->codes, absmax->absmax2, absmax->map, &absmax->offset };
+    const berthi_decode_arguments a = place_decoding(d, (d->count + 1) / 2);
+    const uint64_t blocks = blocks_of(d->count, d->block_size);
+    const berthi_double_absmax as = {
+        .codes = given(absmax->codes, blocks),
+        .absmax2 = given(absmax->absmax2, blocks_of(blocks, BERTHI_DOUBLE_BLOCK) * 4),
+        .map = absmax->map, .offset = given(&absmax->offset, sizeof absmax->offset)
+    };
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_decode_4bit(d, values, &as, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    CHECK_EQ(berthi_launch_decode_4bit(&a, values, &as, &l, NULL), BERTH_OK);
+    run(&l, 1);
 }
 
 /* --------------------------------------------------------------- LLM.int8() */
@@ -145,26 +198,38 @@ simt_decode_double(const berthi_decode_arguments *d, const uint32_t *values,
 void
 simt_encode_rows(const berthi_rows_arguments *r)
 {
+    berthi_rows_arguments a = *r;
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_encode_rows(r, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    a.values = given(r->values, r->rows * r->columns * width_of(r->dtype));
+    a.codes = wanted(r->codes, r->rows * r->columns);
+    a.row_maximum = wanted(r->row_maximum, r->rows * sizeof(float));
+    CHECK_EQ(berthi_launch_encode_rows(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
 }
 
 /* The list, where it has room for them all, is the mask's columns. */
 static void
-check_list(const berthi_outlier_kernel *o, const uint8_t *is_outlier)
+check_list(const berthi_outlier_room *room, uint64_t columns, const uint8_t *is_outlier)
 {
     uint32_t found = 0;
 
-    for (uint64_t k = 0; k < o->columns; k++) {
+    for (uint64_t k = 0; k < columns; k++) {
         if (is_outlier[k] == 0)
             continue;
-        if (found < o->capacity)
-            CHECK_EQ(o->list[found], k);
+        if (found < room->capacity)
+            CHECK_EQ(room->list[found], k);
         found++;
     }
-    CHECK_EQ(*o->count, found);
+    CHECK_EQ(*room->count, found);
+}
+
+static berthi_outlier_room
+place_room(const berthi_outlier_room *room, uint64_t columns)
+{
+    return (berthi_outlier_room){ wanted(room->mask, (columns + 31) / 32 * sizeof *room->mask),
+                                  wanted(room->list, room->capacity * sizeof *room->list),
+                                  wanted(room->count, sizeof *room->count), room->capacity };
 }
 
 void
@@ -173,18 +238,22 @@ simt_encode_activations(const berthi_activation_arguments *r, uint32_t capacity)
     const uint64_t words = (r->columns + 31) / 32;
     uint32_t count = 0;
     const berthi_outlier_room room = { calloc(words, sizeof(uint32_t)),
-                                       malloc(capacity * sizeof(uint32_t) + 1), &count,
+                                       calloc(capacity + 1, sizeof(uint32_t)), &count,
                                        capacity };
+    const berthi_outlier_room placed = place_room(&room, r->columns);
+    berthi_activation_arguments a = *r;
     berthi_launch l[3];
 
     T_REQUIRE(room.mask != NULL && room.list != NULL);
-    CHECK_EQ(berthi_launch_encode_activations(r, &room, l, NULL), BERTH_OK);
-    for (int i = 0; i < 3; i++)
-        simt_level_launch(&l[i]);
+    a.values = given(r->values, r->rows * r->columns * width_of(r->dtype));
+    a.codes = wanted(r->codes, r->rows * r->columns);
+    a.row_maximum = wanted(r->row_maximum, r->rows * sizeof(float));
+    CHECK_EQ(berthi_launch_encode_activations(&a, &placed, l, NULL), BERTH_OK);
+    run(l, 3);
     if (r->threshold > 0.0f) {
         for (uint64_t k = 0; k < r->columns; k++)
             r->is_outlier[k] = room.mask[k / 32] >> k % 32 & 1;
-        check_list(&l[1].argument.outlier, r->is_outlier);
+        check_list(&room, r->columns, r->is_outlier);
     }
     free(room.mask);
     free(room.list);
@@ -193,62 +262,166 @@ simt_encode_activations(const berthi_activation_arguments *r, uint32_t capacity)
 void
 simt_decode_rows(const berthi_rows_decode_arguments *d)
 {
+    berthi_rows_decode_arguments a = *d;
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_decode_rows(d, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    a.codes = given(d->codes, d->rows * d->columns);
+    a.row_maximum = given(d->row_maximum, d->rows * sizeof(float));
+    a.values = wanted(d->values, d->rows * d->columns * width_of(d->dtype));
+    CHECK_EQ(berthi_launch_decode_rows(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
 }
 
 void
 simt_int8_output(const berthi_int8_output_task *t)
 {
+    berthi_int8_output_task a = *t;
+    berthi_outlier_room room;
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_int8_output(t, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    a.sums = given(t->sums, t->count * t->rows * sizeof *t->sums);
+    a.input_maximum = given(t->input_maximum, t->count * sizeof(float));
+    a.weight_maximum = given(t->weight_maximum, t->rows * sizeof(float));
+    a.bias = given(t->bias, t->rows * sizeof *t->bias);
+    a.outputs = wanted(t->outputs, t->count * t->rows * width_of(t->dtype));
+    if (t->outliers != NULL) {
+        room = place_room(t->outliers, t->columns);
+        a.outliers = &room;
+        a.weights = given(t->weights, t->rows * t->columns);
+        a.inputs = given(t->inputs, t->count * t->columns * width_of(t->dtype));
+    }
+    CHECK_EQ(berthi_launch_int8_output(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
 }
 
 /* ----------------------------------------------------------------- products */
 
+/* A kernel for later GPUs than this one has an empty body on it. */
+static uint32_t
+capability_for(uint32_t asked)
+{
+    return simt_device_is_wanted() && simt_device_capability() < asked
+               ? simt_device_capability()
+               : asked;
+}
+
+/* Absmax of blocks, or those of their codes. */
+static const float *
+place_absmax(const float *absmax, uint64_t blocks, bool is_double)
+{
+    return given(absmax,
+                 (is_double ? blocks_of(blocks, BERTHI_DOUBLE_BLOCK) : blocks) * sizeof(float));
+}
+
 void
 simt_multiply(const berthi_product_task *t)
 {
+    const berthi_multiply_arguments *const what = t->what;
+    const uint64_t width = width_of(what->dtype);
+    const uint64_t weights = what->rows * what->columns;
+    const uint64_t blocks = blocks_of(weights, what->block_size);
+    berthi_multiply_arguments a = *what;
+    berthi_product_task placed = *t;
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_product(t, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    a.codes = given(what->codes, (weights + 1) / 2);
+    a.absmax = place_absmax(what->absmax, blocks, what->absmax_codes != NULL);
+    a.absmax_codes = given(what->absmax_codes, blocks);
+    a.inputs = given(what->inputs, what->count * what->columns * width);
+    a.bias = given(what->bias, what->rows * width);
+    a.outputs = wanted(what->outputs, what->count * what->rows * width);
+    placed.what = &a;
+    placed.capability = capability_for(t->capability);
+    CHECK_EQ(berthi_launch_product(&placed, &l, NULL), BERTH_OK);
+    run(&l, 1);
 }
 
 void
 simt_multiply_experts(const berthi_experts_task *t)
 {
+    const uint64_t width = width_of(t->dtype);
+    const uint64_t weights = t->rows * t->columns;
+    const uint64_t blocks = blocks_of(weights, t->block_size);
+    const uint64_t inputs = t->ranges[t->expert_count];
+    berthi_product_expert *const experts = malloc(t->expert_count * sizeof *experts + 1);
+    berthi_experts_task a = *t;
     berthi_launch l;
 
-    CHECK_EQ(berthi_launch_experts(t, &l, NULL), BERTH_OK);
-    simt_level_launch(&l);
+    T_REQUIRE(experts != NULL);
+    for (uint32_t e = 0; e < t->expert_count; e++) {
+        const berthi_product_expert *const its = &t->experts[e];
+
+        experts[e] = (berthi_product_expert){
+            .codes = given(its->codes, (weights + 1) / 2),
+            .absmax = place_absmax(its->absmax, blocks, t->is_double),
+            .absmax_codes = given(t->is_double ? its->absmax_codes : NULL, blocks),
+            .bias = given(its->bias, t->rows * width), .offset = its->offset
+        };
+    }
+    a.experts = given(experts, t->expert_count * sizeof *experts);
+    a.ranges = given(t->ranges, (t->expert_count + 1) * sizeof *t->ranges);
+    a.inputs = given(t->inputs, inputs * t->columns * width);
+    a.outputs = wanted(t->outputs, inputs * t->rows * width);
+    a.capability = capability_for(t->capability);
+    CHECK_EQ(berthi_launch_experts(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
+    free(experts);
 }
 
 /* -------------------------------------------------------------- parts of grids */
 
+bool
+simt_level_has_room(uint64_t bytes)
+{
+    return !simt_device_is_wanted() || simt_device_free_bytes() > bytes;
+}
+
+/* All of the grid on a device: what is before the part has no values there. */
+static void *
+place_part(const void *memory, uint64_t bytes, uint64_t begin, bool is_output)
+{
+    return simt_device_is_wanted() ? simt_device_take(memory, bytes, begin, is_output)
+                                   : (void *)(uintptr_t)memory;
+}
+
+static void
+run_part(const berthi_launch *l, uint64_t first_cta)
+{
+    simt_level_set_first(first_cta);
+    run(l, 1);
+    simt_level_set_first(0);
+}
+
 void
 simt_level_encode_from(const berthi_encode_kernel *kernel, uint64_t first_cta)
 {
-    const simt_launch l = { .threads = ENCODE_THREADS,
-                            .ctas = berthi_encode_ctas(kernel->count),
-                            .first_cta = first_cta };
+    const uint64_t first = first_cta * ENCODE_CTA;
+    berthi_launch l = { .kernel = KERNEL_encode_nf4_bf16_64, .threads = ENCODE_THREADS,
+                        .ctas = (uint32_t)berthi_encode_ctas(kernel->count) };
+    berthi_encode_kernel *const k = &l.argument.encode;
 
-    CHECK_STR(simt_run(&l, berthi_encode_nf4_bf16_64, kernel), NULL);
+    *k = *kernel;
+    k->values = place_part(kernel->values, kernel->count * 2, first * 2, false);
+    k->codes = place_part(kernel->codes, (kernel->count + 1) / 2, first / 2, true);
+    k->absmax = place_part(kernel->absmax, blocks_of(kernel->count, 64) * sizeof(float),
+                           first / 64 * sizeof(float), true);
+    run_part(&l, first_cta);
 }
 
 void
 simt_level_decode_from(const uint8_t *codes, const float *absmax, uint64_t count,
                        void *values, uint64_t first_cta)
 {
-    const simt_launch l = { .threads = DECODE_THREADS, .ctas = berthi_decode_ctas(count),
-                            .first_cta = first_cta };
-    berthi_decode_kernel k = { .codes = codes, .values = values, .absmax = absmax,
-                               .count = count, .block_log2 = 6, .is_aligned = 1 };
+    const uint64_t first = first_cta * DECODE_CTA;
+    berthi_launch l = { .kernel = KERNEL_decode_4bit_bf16, .threads = DECODE_THREADS,
+                        .ctas = (uint32_t)berthi_decode_ctas(count) };
+    berthi_decode_kernel *const k = &l.argument.decode;
 
-    memcpy(k.table, berthi_nf4_values, sizeof berthi_nf4_values);
-    CHECK_STR(simt_run(&l, berthi_decode_4bit_bf16, &k), NULL);
+    *k = (berthi_decode_kernel){ .count = count, .block_log2 = 6, .is_aligned = 1 };
+    k->codes = place_part(codes, (count + 1) / 2, first / 2, false);
+    k->absmax = place_part(absmax, blocks_of(count, 64) * sizeof(float),
+                           first / 64 * sizeof(float), false);
+    k->values = place_part(values, count * 2, first * 2, true);
+    memcpy(k->table, berthi_nf4_values, sizeof berthi_nf4_values);
+    run_part(&l, first_cta);
 }

@@ -3,21 +3,33 @@
  * simt_level.h - the bodies of the GPU's kernels as operations of kernel.h: what
  * a launcher does, with the machine of simt.h in place of a device. A complaint
  * of that machine is a failed check.
+ *
+ * With T_DEVICE (simt_device.h) a device runs them instead, where orders of lanes and
+ * parts of grids are not for the asking.
  */
 #ifndef BERTH_TESTS_SIMT_LEVEL_H
 #define BERTH_TESTS_SIMT_LEVEL_H
+
+#include <stdbool.h>
 
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/launch.h"
 #include "tests/simt.h"
 
+/* Else `*out_why` there is nothing that runs them. */
+bool simt_level_is_there(const char **out_why);
+/* simt_level_set_first() can be asked for. */
+bool simt_level_runs_parts(void);
+/* For so many bytes of stand-ins. */
+bool simt_level_has_room(uint64_t bytes);
+
 /* How the launches from now on are run. */
 void simt_level_set_order(simt_order order, uint64_t seed);
 /* Of their grids only the CTAs from this one on. */
 void simt_level_set_first(uint64_t first_cta);
 
-/* A launch that was not refused; of none there is nothing to do. */
+/* By the machine of simt.h; a launch that was not refused; of none there is nothing to do. */
 void simt_level_launch(const berthi_launch *launch);
 
 void simt_encode_nf4(const berthi_encode_arguments *arguments);

@@ -241,22 +241,27 @@ test_launches(void)
 }
 
 static void
-test_no_fibers(void)
+test_nothing_runs_them(void)
 {
-    T_SKIP("no fibers on this processor");
+    const char *why;
+
+    (void)simt_level_is_there(&why);
+    T_SKIP(why);
 }
 
 int
 main(int argc, char **argv)
 {
+    const char *why;
+
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_launches);
-    if (simt_has_fibers()) {
+    if (simt_level_is_there(&why)) {
         T_RUN(test_tensor_cores);
         T_RUN(test_lanes);
         T_RUN(test_bound_on_inputs);
     } else {
-        T_RUN(test_no_fibers);
+        T_RUN(test_nothing_runs_them);
     }
     T_MAIN_END;
 }

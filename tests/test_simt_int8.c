@@ -347,7 +347,7 @@ reserve(size_t bytes)
 
 /* The last rows of a matrix of more than 2^32 elements. */
 static void
-test_counts_beyond_32_bits(void)
+check_counts_beyond_32_bits(void)
 {
     enum { WIDE = 32768, LAST = 2 };
     const uint64_t rows = (UINT64_C(1) << 32) / WIDE + 5;
@@ -387,16 +387,29 @@ test_counts_beyond_32_bits(void)
 }
 
 static void
-test_no_fibers(void)
+test_counts_beyond_32_bits(void)
 {
-    T_SKIP("no fibers on this processor");
+    if (!simt_level_runs_parts())
+        T_SKIP("a device runs grids whole");
+    check_counts_beyond_32_bits();
+}
+
+static void
+test_nothing_runs_them(void)
+{
+    const char *why;
+
+    (void)simt_level_is_there(&why);
+    T_SKIP(why);
 }
 
 int
 main(int argc, char **argv)
 {
+    const char *why;
+
     T_MAIN_BEGIN(argc, argv);
-    if (simt_has_fibers()) {
+    if (simt_level_is_there(&why)) {
         T_RUN(test_rows_of_each_length);
         T_RUN(test_every_kernel_in_every_order);
         T_RUN(test_ties);
@@ -406,7 +419,7 @@ main(int argc, char **argv)
         T_RUN(test_golden_inputs);
         T_RUN(test_counts_beyond_32_bits);
     } else {
-        T_RUN(test_no_fibers);
+        T_RUN(test_nothing_runs_them);
     }
     T_MAIN_END;
 }

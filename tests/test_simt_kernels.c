@@ -604,7 +604,7 @@ reserve(size_t bytes)
 
 /* The last two CTAs of a tensor of more than 2^32 elements, one of them short. */
 static void
-test_counts_beyond_32_bits(void)
+check_counts_beyond_32_bits(void)
 {
     const uint64_t count = (UINT64_C(1) << 32) + DECODE_CTA + 1234;
     const uint64_t first = count / DECODE_CTA * DECODE_CTA - DECODE_CTA;
@@ -646,16 +646,29 @@ test_counts_beyond_32_bits(void)
 }
 
 static void
-test_no_fibers(void)
+test_counts_beyond_32_bits(void)
 {
-    T_SKIP("no fibers on this processor");
+    if (!simt_level_has_room(UINT64_C(12) << 30))
+        T_SKIP("no 12 GiB are free on the device");
+    check_counts_beyond_32_bits();
+}
+
+static void
+test_nothing_runs_them(void)
+{
+    const char *why;
+
+    (void)simt_level_is_there(&why);
+    T_SKIP(why);
 }
 
 int
 main(int argc, char **argv)
 {
+    const char *why;
+
     T_MAIN_BEGIN(argc, argv);
-    if (simt_has_fibers()) {
+    if (simt_level_is_there(&why)) {
         T_RUN(test_bins);
         T_RUN(test_encoding_of_any_bits);
         T_RUN(test_every_kernel_in_every_order);
@@ -669,7 +682,7 @@ main(int argc, char **argv)
         T_RUN(test_golden_inputs);
         T_RUN(test_counts_beyond_32_bits);
     } else {
-        T_RUN(test_no_fibers);
+        T_RUN(test_nothing_runs_them);
     }
     T_MAIN_END;
 }

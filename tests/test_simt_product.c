@@ -457,7 +457,7 @@ reserve(size_t bytes)
 
 /* The last rows of a matrix of more than 2^33 weights, by both ways. */
 static void
-test_counts_beyond_32_bits(void)
+check_counts_beyond_32_bits(void)
 {
     enum { COLUMNS = 4096, LAST = 5, BLOCK = 64, OF_ROW = COLUMNS / BLOCK };
     const uint64_t first = UINT64_C(1) << 21;
@@ -498,16 +498,29 @@ test_counts_beyond_32_bits(void)
 }
 
 static void
-test_no_fibers(void)
+test_counts_beyond_32_bits(void)
 {
-    T_SKIP("no fibers on this processor");
+    if (!simt_level_runs_parts())
+        T_SKIP("a device runs grids whole");
+    check_counts_beyond_32_bits();
+}
+
+static void
+test_nothing_runs_them(void)
+{
+    const char *why;
+
+    (void)simt_level_is_there(&why);
+    T_SKIP(why);
 }
 
 int
 main(int argc, char **argv)
 {
+    const char *why;
+
     T_MAIN_BEGIN(argc, argv);
-    if (simt_has_fibers()) {
+    if (simt_level_is_there(&why)) {
         T_RUN(test_every_block_size);
         T_RUN(test_many_inputs);
         T_RUN(test_shares_of_a_row);
@@ -517,7 +530,7 @@ main(int argc, char **argv)
         T_RUN(test_what_is_not_finite_stays_where_it_is);
         T_RUN(test_counts_beyond_32_bits);
     } else {
-        T_RUN(test_no_fibers);
+        T_RUN(test_nothing_runs_them);
     }
     T_MAIN_END;
 }

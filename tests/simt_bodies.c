@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simt_bodies.c - launches on the machine of simt.h: all bodies of kernels, by number */
+#include "kernels/dequantize.cuh"
+#include "kernels/int8.cuh"
+#include "kernels/int8_output.cuh"
+#include "kernels/mean.cuh"
+#include "kernels/product.cuh"
+#include "kernels/product_lanes.cuh"
+#include "kernels/quantize.cuh"
+#include "tests/simt_level.h"
+#include "tests/t.h"
+
+static simt_order level_order;
+static uint64_t level_seed;
+static uint64_t level_first;
+
+void
+simt_level_set_order(simt_order order, uint64_t seed)
+{
+    level_order = order;
+    level_seed = seed;
+}
+
+void
+simt_level_set_first(uint64_t first_cta)
+{
+    level_first = first_cta;
+}
+
+#define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
+
+void
+simt_level_launch(const berthi_launch *l)
+{
+    static void (*const kernels[KERNEL_COUNT])(const void *argument)
+        = { BERTHI_KERNELS(KERNEL_OF) };
+    const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
+                                     .first_cta = level_first, .order = level_order,
+                                     .seed = level_seed };
+
+    if (l->kernel != KERNEL_NONE)
+        CHECK_STR(simt_run(&on_machine, kernels[l->kernel], &l->argument), NULL);
+}

@@ -17,6 +17,8 @@
 #: make check-arm       the arithmetic of AArch64 and the tool, built for it, run by an emulator
 #: make san             every test under sanitizers (SAN=address,undefined unless given)
 #: make cuda            compiles the kernels for every architecture; no spills, instructions counted
+#: make gpu-check       builds for the GPU that is there, tests and measures it, within 8 minutes;
+#:                      build/gpu-check/report.html. DEPS=FOLDER: sources of libraries to build
 #: make lint            layers, exported names, header dialects, static analysis
 #: make interop         the reference implementations as oracles (Python, in its own environments),
 #:                      conversions in parts under Open MPI and Slurm
@@ -119,14 +121,17 @@ TOOL_SOURCES := $(filter-out $(LLAMA_SOURCES),$(sort $(wildcard tools/*.c)))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
 MAKERS := $(basename $(notdir $(filter tests/make_%,$(TEST_SOURCES))))
-HELPERS := $(filter-out tests/test_% tests/make_%,$(TEST_SOURCES))
+# What is measured on a GPU; with a fake one it is a test.
+GPU_SOURCES := $(filter-out %/probe.c,$(sort $(wildcard tests/gpu/*.c)))
+HELPERS := $(filter-out tests/test_% tests/make_%,$(TEST_SOURCES)) \
+    $(filter-out %/gpu_check.c %/machine_cuda.c,$(GPU_SOURCES))
 FUZZERS := $(basename $(notdir $(sort $(wildcard tests/fuzz/fuzz_*.c))))
 BENCHES := $(filter-out bench,$(basename $(notdir $(sort $(wildcard tests/bench/*.c)))))
 
 # ---- what is missing on this machine -----------------------------------------------------------
 # The goals of a fresh machine install it and start again; others stop here, before compiling.
 
-IDLE_GOALS := help deps clean uninstall dist
+IDLE_GOALS := help deps clean uninstall dist gpu-check
 SETUP_GOALS := demo check check-fast
 GOALS := $(or $(MAKECMDGOALS),all)
 MISSING := $(if $(filter-out $(IDLE_GOALS),$(GOALS)),$(shell CC='$(CC)' PKG_CONFIG='$(PKG_CONFIG)' \
@@ -139,9 +144,9 @@ $(error These packages are still missing after `make deps`: $(MISSING))
 endif
 endif
 
-.PHONY: all cuda check check-fast check-builds check-fast-builds check-one check-programs \
-    check-arm san demo lint interop bench fuzz soak fuzz-programs coverage coverage-run \
-    coverage-ahead coverage-builds where install uninstall deps dist clean help FORCE
+.PHONY: all cuda gpu-check gpu-programs check check-fast check-builds check-fast-builds check-one \
+    check-programs check-arm san demo lint interop bench fuzz soak fuzz-programs coverage \
+    coverage-run coverage-ahead coverage-builds where install uninstall deps dist clean help FORCE
 
 ifneq ($(MISSING),)
 
@@ -226,7 +231,7 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
-    $(filter kernels/device.c kernels/cuda_runtime.c,$<),$(CUDA_FLAGS))
+    $(filter kernels/device.c kernels/cuda_runtime.c %/machine_cuda.c,$<),$(CUDA_FLAGS))
 
 # ---- compiling ---------------------------------------------------------------------------------
 
@@ -242,6 +247,10 @@ MAKER_PROGRAMS := $(addprefix $(B)/tests/,$(MAKERS))
 REPLAY_PROGRAMS := $(addprefix $(B)/replay/,$(FUZZERS))
 FUZZ_PROGRAMS := $(addprefix $(B)/fuzz/,$(FUZZERS))
 BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCHES))
+GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCES)) \
+    tests/gpu/read_all.cu)
+# The tests of kernels that a device runs, too.
+GPU_TESTS := $(addprefix $(B)/tests/test_simt_,kernels int8 int8_output product experts)
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
@@ -305,6 +314,8 @@ $(B)/replay/%: $(B)/testing/tests/fuzz/%.o $(B)/testing/tests/fuzz/replay.o $(TE
 	$(call program)
 $(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(TEST_ARCHIVES)
 	$(call program,-fsanitize=fuzzer)
+$(B)/gpu/gpu_check: $(GPU_OBJECTS) $(B)/libberth.a
+	$(call program)
 # A limit is measured by a program without any of berth in it.
 $(B)/bench/limit_%: $(B)/release/tests/bench/limit_%.o
 	$(call program)
@@ -350,7 +361,7 @@ export ASAN_OPTIONS ?= allocator_may_return_null=1
 export TSAN_OPTIONS ?= allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
-CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh)
+CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/gpu/check_test.sh)
 # These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
 # tests of their own, as programs; what it prints is the same under any sanitizer.
 ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue classify% config% coverage \
@@ -394,6 +405,10 @@ demo: all $(MAKER_PROGRAMS)
 # Needs nvcc alone, no device; ARCHS="sm_90 ..." for some of them.
 cuda:
 	$(Q)NVCC='$(NVCC)' ARCHS='$(ARCHS)' tests/cuda.sh $(B)/cuda || [ $$? -eq 77 ]
+gpu-check:
+	$(Q)MAKE='$(MAKE)' NVCC='$(NVCC)' ARCH='$(if $(filter file default,$(origin ARCH)),,$(ARCH))' \
+	    tests/gpu/check.sh build/gpu-check || [ $$? -eq 77 ]
+gpu-programs: $(B)/berth $(B)/gpu/gpu_check $(B)/bench/make_shapes $(GPU_TESTS)
 lint: all
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
 interop: all $(MAKER_PROGRAMS)

@@ -294,9 +294,10 @@ lint_compilers()
 {
     for compiler in $(compilers); do
         for file in $LIB_SOURCES \
-            $(grep -E '^(tools|tests|tests/fuzz|tests/bench)/[^/]*\.c$' "$scratch/files"); do
+            $(grep -E '^(tools|tests|tests/fuzz|tests/bench|tests/gpu)/[^/]*\.c$' \
+                "$scratch/files"); do
             case $file in
-            *.cu) continue ;;
+            *.cu | tests/gpu/machine_cuda.c) continue ;; # the toolkit's
             tools/* | tests/bench/*) variants=release ;;
             tests/*) variants=TESTING ;;
             *) variants="release TESTING" ;;

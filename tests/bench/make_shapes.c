@@ -10,6 +10,8 @@
  *   many:N       N small tensors in 10 shards
  *   random:MIB   one shard a GiB with bytes that nothing can guess or compress
  *   llama1b      a Llama of 1.1 billion values, bell-shaped enough: 2.2 GB
+ *   llama8b:N    the same of Llama 3's 8 billion, N of its 32 layers: 2.1 GB and
+ *                0.44 GB each
  *   X01 ... R7   one file with a worst-case header (safetensors-format, 17.11)
  *
  * Beside FOLDER it leaves FOLDER.expected: what a listing must add up to.
@@ -296,6 +298,25 @@ put_llama1b(model *m, uint64_t n)
     put(m, "lm_head.weight", "BF16", 16, 32000, 2048);
 }
 
+static void
+put_llama8b(model *m, uint64_t layers)
+{
+    put(m, "model.embed_tokens.weight", "BF16", 16, 128256, 4096);
+    for (int layer = 0; layer < (int)layers; layer++) {
+        put_layer(m, layer, "input_layernorm", 4096, 0);
+        put_layer(m, layer, "mlp.down_proj", 4096, 14336);
+        put_layer(m, layer, "mlp.gate_proj", 14336, 4096);
+        put_layer(m, layer, "mlp.up_proj", 14336, 4096);
+        put_layer(m, layer, "post_attention_layernorm", 4096, 0);
+        put_layer(m, layer, "self_attn.k_proj", 1024, 4096);
+        put_layer(m, layer, "self_attn.o_proj", 4096, 4096);
+        put_layer(m, layer, "self_attn.q_proj", 4096, 4096);
+        put_layer(m, layer, "self_attn.v_proj", 1024, 4096);
+    }
+    put(m, "model.norm.weight", "BF16", 16, 4096, 0);
+    put(m, "lm_head.weight", "BF16", 16, 128256, 4096);
+}
+
 /* A weight of 8-bit floats and its scales, one for 128 x 128 values. */
 static void
 put_fp8(model *m, int layer, const char *name, uint64_t rows, uint64_t columns)
@@ -441,6 +462,20 @@ make_model(const char *folder, void (*put_all)(model *m, uint64_t n), uint64_t n
     end_model(&m, config);
 }
 
+static void
+make_llama8b(const char *folder, uint64_t layers)
+{
+    char config[512];
+
+    snprintf(config, sizeof config,
+             "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+             "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false, "
+             "\"hidden_size\": 4096, \"intermediate_size\": 14336, "
+             "\"num_hidden_layers\": %" PRIu64 ", \"vocab_size\": 128256, "
+             "\"num_attention_heads\": 32, \"num_key_value_heads\": 8}\n", layers);
+    make_model(folder, put_llama8b, layers, 1 + (uint32_t)layers / 16, FILL_WEIGHTS, config);
+}
+
 /* ---------------------------------------------------------- worst-case headers */
 
 #define EMPTY "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"
@@ -531,6 +566,8 @@ main(int argc, char **argv)
         make_model(folder, put_random, n, (uint32_t)(n / 1024), FILL_BYTES, LLAMA_CONFIG);
     else if (strcmp(shape, "llama1b") == 0)
         make_model(folder, put_llama1b, 0, 2, FILL_WEIGHTS, LLAMA1B_CONFIG);
+    else if (strncmp(shape, "llama8b:", 8) == 0 && n > 0 && n <= 32)
+        make_llama8b(folder, n);
     else
         make_worst(folder, shape);
     return 0;

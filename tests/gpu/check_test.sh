@@ -1,0 +1,127 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The stages of `make gpu-check` on a GPU that is not there: the same script, programs and report,
+# with the fake of tests/fake_cuda.h for the kernels, a simulated device for the load, and in the
+# sanitizer's place a script that runs what it is given. No number of it is a measurement.
+set -u
+export LC_ALL=C
+folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-gpu-test.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
+gpu_check=$BERTH_BUILD/tests/make_gpu_check
+rows=$folder/out/rows
+passed=0 failed=0
+
+check() # WHAT COMMAND...
+{
+    what=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        echo "FAILED: $what"
+        failed=$((failed + 1))
+    fi
+}
+end()
+{
+    echo "t: $passed passed, $failed failed, ${1:-0} skipped"
+    [ $failed -eq 0 ] || exit 1
+    exit 0
+}
+count() # PATTERN NUMBER: so many rows have it
+{
+    [ "$(grep -c -- "$1" "$rows")" -eq "$2" ]
+}
+has_row() # PATTERN
+{
+    grep -q -- "$1" "$rows"
+}
+
+if ! why=$("$gpu_check" there); then
+    echo "skipped: $why"
+    end 1
+fi
+check "an unknown command is refused" test "$("$gpu_check" no 2>/dev/null; echo $?)" = 2
+
+cat >"$folder/sanitizer" <<'SCRIPT'
+#!/bin/sh
+# Without what the last argument of a real one would be slowed down by: one test of the program.
+shift 4
+"$@"
+status=$?
+echo "========= ERROR SUMMARY: 0 errors"
+exit $status
+SCRIPT
+chmod +x "$folder/sanitizer"
+mkdir -p "$folder/out" "$folder/place"
+printf '{"kind":"fact","name":"quotes","value":"<b> & \\"c\\""}\n' >"$rows"
+"$BERTH_BUILD/tests/make_model" "$folder/model" --layers 4 --hidden 256 >/dev/null
+GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$BERTH_BUILD/tests SANITIZER=$folder/sanitizer \
+    RECORDERS=$folder/none SHAPES=none MODEL=$folder/model LAYERS=4 \
+    DEVICES='sim:64MiB,h2d=25GB/s' GPU_MEMORY=64MiB HOST_MEMORY=1GiB PLACE=$folder/place \
+    END=$(($(date +%s) + 100000)) TINY=tiny PATIENCE=100 BENCH_SECONDS=1 NVCC=none ARCH=90 \
+    tests/gpu/stages.sh "$folder/out" >"$folder/log" 2>&1
+status=$?
+[ $status -eq 0 ] || tail -n 30 "$folder/log"
+check "all stages succeed" test $status -eq 0
+
+check "five programs of tests" count '"kind":"tests","name":"test_simt_' 5
+kernels=$("$gpu_check" kernels | wc -l)
+check "every kernel was launched" has_row \
+    "\"kernels that tests have launched\",\"value\":\"$kernels of $kernels\""
+check "no test fails" test "$(grep -c '"failed":[1-9]' "$rows")" -eq 0
+check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' 18
+check "recorders are left out, and why" has_row '"name":"recorders","reason":"no .*none'
+check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
+for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
+    'NF4 product.*m = 1"' 'm = 8 over m = 1' 'NF4 product.*double, m = 32' 'LLM.int8() rows' \
+    'BF16 by cuBLASLt' 'NF4, .*m = 64' 'LLM.int8(), .*m = 64' 'resident: load' \
+    'streamed: layers streamed' 'streamed: a pass, over the prediction'; do
+    check "a speed: $name" has_row "\"kind\":\"speed\",\"name\":\"$name"
+done
+# What another library needed is put beside what is there.
+printf '%s\n' '{"8192x28672":{"quantize_nf4_us":800,"nf4_m1_us":NaN},' \
+    '"from_pretrained_nf4_dq_second":{"seconds":3,"GBps":0.5}}' >"$folder/speed.json"
+sed 's/quantize NF4, 64 x 256/quantize NF4, 8192 x 28672/; s/"us":[^,]*,/"us":160,/' "$rows" \
+    >"$folder/beside"
+check "a comparison succeeds" "$gpu_check" tool "$folder/beside" bitsandbytes \
+    "$folder/speed.json" >/dev/null
+check "five times as fast, of four" grep -q \
+    '28672, block 64","group":"beside bitsandbytes","value":5,.*"met":true' "$folder/beside"
+check "a load is put beside theirs" grep -q 'beside from_pretrained()"' "$folder/beside"
+check "what is no number is left out" test "$(grep -c 'beside bitsandbytes' "$folder/beside")" -eq 2
+check "nothing simulated is met or missed" count '"met":' 0
+check "no output is wrong" test "$(grep -c 'WRONG' "$rows")" -eq 0
+check "five stages" count '"kind":"stage"' 5
+check "simulated, in words" has_row '"name":"simulated"'
+
+report=$folder/out/report.json
+page=$folder/out/report.html
+check "the report has every row" test "$(grep -c '"kind":' "$report")" -eq "$(wc -l <"$rows")"
+check "the page says what it is of" grep -q '<h1>berth on Fake GPU</h1>' "$page"
+check "the page says that it is simulated" grep -q 'A simulated GPU: no number here' "$page"
+check "names are escaped" grep -q '&lt;b&gt; &amp; &quot;c&quot;' "$page"
+check "a picture for each group, and one of time" test "$(grep -c '<svg ' "$page")" -eq 6
+check "as many bars as speeds and stages" test "$(grep -c '<rect ' "$page")" -eq \
+    "$(grep -c '"kind":"speed"\|"kind":"stage"' "$rows")"
+check "nothing from outside" test "$(grep -c 'http\|<script\|<link\|src=' "$page")" -eq 0
+check "every tag is closed" test "$(grep -o '<svg' "$page" | wc -l)" -eq \
+    "$(grep -o '</svg>' "$page" | wc -l)"
+
+# Failures are told: a program that is not there, a stage without time, rows that are none.
+mkdir -p "$folder/empty"
+GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$folder/empty SANITIZER='' RECORDERS=$folder/none \
+    SHAPES=none MODEL=$folder/none LAYERS=4 DEVICES=cuda PLACE=$folder/place \
+    END=$(($(date +%s) - 1)) TINY=tiny NVCC=none ARCH=90 \
+    tests/gpu/stages.sh "$folder/empty" >"$folder/log" 2>&1
+check "what has failed fails the whole" test $? -eq 1
+rows=$folder/empty/rows
+check "a program that died is a failed test" count '"name":"test_simt_.*"failed":1' 5
+check "kernels that nobody launched are named" has_row 'no test has launched","reason":"decode_4bit'
+check "no sanitizer, and why" has_row '"name":"compute-sanitizer","reason":"it is not beside nvcc"'
+check "the page is there all the same" test -s "$folder/empty/report.html"
+echo '{"kind":' >"$folder/broken"
+check "rows that are none are refused" test "$("$gpu_check" page "$folder/broken" \
+    "$folder/r" "$folder/p" 2>/dev/null; echo $?)" = 1
+end

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* command.c - see command.h */
+#include "tests/gpu/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/page.h"
+#include "tests/gpu/speed.h"
+#include "tests/gpu/tool.h"
+
+#define SKIPPED 77
+
+static void
+print_kernels(void)
+{
+#define PRINT_NAME(name) puts(#name);
+    BERTHI_KERNELS(PRINT_NAME)
+#undef PRINT_NAME
+}
+
+static int
+measure(const gpu_machine *machine, char **argv, bool is_tiny)
+{
+    FILE *const rows = fopen(argv[0], "a");
+    int status;
+
+    if (rows == NULL) {
+        perror(argv[0]);
+        return 1;
+    }
+    status = gpu_speed_run(machine, rows, strtod(argv[1], NULL), is_tiny);
+    return fclose(rows) == 0 ? status : 1;
+}
+
+int
+gpu_command(int argc, char **argv, const gpu_machine *(*open)(const char **out_why))
+{
+    const char *const command = argc > 1 ? argv[1] : "";
+    const gpu_machine *machine;
+    const char *why = NULL;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (strcmp(command, "kernels") == 0 && argc == 2) {
+        print_kernels();
+        return 0;
+    }
+    if (strcmp(command, "page") == 0 && argc == 5)
+        return gpu_page_write(argv[2], argv[3], argv[4]);
+    if (strcmp(command, "tool") == 0 && argc == 5)
+        return gpu_tool_rows(argv[2], argv[3], argv[4]);
+    if (!(strcmp(command, "there") == 0 && argc == 2)
+        && !(strcmp(command, "speed") == 0 && (argc == 4 || argc == 5))) {
+        fprintf(stderr, "usage: gpu_check there | kernels | speed ROWS SECONDS [tiny] | "
+                        "tool ROWS NAME PRINTED | page ROWS REPORT PAGE\n");
+        return 2;
+    }
+    machine = open(&why);
+    if (machine == NULL) {
+        printf("%s\n", why);
+        return SKIPPED;
+    }
+    return argc == 2 ? 0 : measure(machine, argv + 2, argc == 5);
+}

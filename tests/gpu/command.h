@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * command.h - the program of check.sh, on this machine's GPU (gpu_check.c) or on the fake one
+ * (make_gpu_check.c).
+ *
+ *   there                       ends with 77 and the reason where there is no GPU
+ *   kernels                     prints the names of all kernels
+ *   speed ROWS SECONDS [tiny]   measures, and adds rows to a file
+ *   tool ROWS NAME PRINTED      adds what another program has printed: tool.h
+ *   page ROWS REPORT PAGE       makes a document of JSON and a page of the rows
+ */
+#ifndef BERTH_TESTS_GPU_COMMAND_H
+#define BERTH_TESTS_GPU_COMMAND_H
+
+#include "tests/gpu/machine.h"
+
+int gpu_command(int argc, char **argv, const gpu_machine *(*open)(const char **out_why));
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* speed.c - see speed.h */
+#include "tests/gpu/speed.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/sys.h"
+
+#define MOST_SAMPLES 50u
+#define MOST_WORKS 8u
+#define SAMPLING_MS 1200.0 /* that the samples of one comparison take together */
+
+/* -------------------------------------------------------------------------- failures */
+
+void
+gpu_require(const gpu_speed *s, int code, const char *what)
+{
+    if (code == BERTHI_CUDA_OK)
+        return;
+    fprintf(stderr, "gpu_check: %s: %s\n", what, s->calls->error_words(code));
+    exit(1);
+}
+
+static void
+require_memory(const void *memory)
+{
+    if (memory != NULL)
+        return;
+    fprintf(stderr, "gpu_check: out of memory\n");
+    exit(1);
+}
+
+bool
+gpu_can_begin(const gpu_speed *s, const char *name, uint64_t bytes)
+{
+    uint64_t free_bytes;
+    uint64_t total;
+    char why[80];
+
+    if (berthi_sys_now_ns() >= s->deadline_ns) {
+        gpu_rows_skip(s->rows, name, "no time was left");
+        return false;
+    }
+    gpu_require(s, s->calls->memory_info(&free_bytes, &total), "asking for free memory");
+    if (bytes <= free_bytes)
+        return true;
+    snprintf(why, sizeof why, "needs %" PRIu64 " MiB of the GPU, %" PRIu64 " MiB are free",
+             bytes >> 20, free_bytes >> 20);
+    gpu_rows_skip(s->rows, name, why);
+    return false;
+}
+
+bool
+gpu_is_right(gpu_speed *s, const char *name, bool is_right)
+{
+    if (is_right)
+        return true;
+    s->wrong++;
+    gpu_rows_skip(s->rows, name, "WRONG OUTPUT: its speed means nothing");
+    return false;
+}
+
+/* ---------------------------------------------------------------------------- memory */
+
+void *
+gpu_alloc(gpu_speed *s, uint64_t bytes)
+{
+    void *memory = NULL;
+
+    gpu_require(s, s->calls->alloc(&memory, bytes), "allocating");
+    return memory;
+}
+
+void
+gpu_free(gpu_speed *s, void *memory)
+{
+    if (memory != NULL)
+        gpu_require(s, s->calls->free(memory), "giving memory back");
+}
+
+void
+gpu_sync(const gpu_speed *s)
+{
+    gpu_require(s, s->calls->synchronize(), "waiting for the GPU");
+}
+
+static void
+copy(gpu_speed *s, void *to, const void *from, uint64_t bytes, int32_t kind)
+{
+    gpu_require(s, s->calls->copy(to, from, bytes, kind, s->stream), "a copy");
+    gpu_sync(s);
+}
+
+void
+gpu_fetch(gpu_speed *s, void *to, const void *from, uint64_t bytes)
+{
+    copy(s, to, from, bytes, BERTHI_COPY_TO_HOST);
+}
+
+void
+gpu_put(gpu_speed *s, void *to, const void *from, uint64_t bytes)
+{
+    copy(s, to, from, bytes, BERTHI_COPY_TO_DEVICE);
+}
+
+void
+gpu_fill_normal(gpu_speed *s, void *memory, uint64_t count, uint32_t seed)
+{
+    uint64_t begin = UINT64_C(8) * seed % s->normal_count;
+
+    for (uint64_t done = 0; done < count;) {
+        const uint64_t rest = s->normal_count - begin;
+        const uint64_t now = count - done < rest ? count - done : rest;
+
+        gpu_put(s, (uint16_t *)memory + done, s->normal + begin, now * sizeof *s->normal);
+        done += now;
+        begin = 0;
+    }
+}
+
+/* Sums of four uniform numbers, of a deviation of some 0.02. */
+static void
+draw_normal(gpu_speed *s)
+{
+    uint64_t state = berthi_sys_now_ns() | 1;
+
+    s->normal_count = s->is_tiny ? UINT64_C(1) << 14 : UINT64_C(1) << 25;
+    s->normal = malloc(s->normal_count * sizeof *s->normal);
+    require_memory(s->normal);
+    for (uint64_t i = 0; i < s->normal_count; i++) {
+        int32_t sum = 0;
+
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        for (int part = 0; part < 64; part += 16)
+            sum += (int32_t)(state >> part & 0xFFFF) - 0x8000;
+        s->normal[i] = berthi_core_to_bf16((float)sum * (0.0346f / 65536.0f));
+    }
+}
+
+/* ------------------------------------------------------------------------------ time */
+
+uint32_t
+gpu_turns(const gpu_speed *s, uint64_t bytes)
+{
+    const uint64_t cache = s->cache_bytes > 0 ? s->cache_bytes : UINT64_C(64) << 20;
+    const uint64_t turns = 2 + (s->is_tiny ? 0 : 4 * cache / (bytes + 1));
+
+    return (uint32_t)(turns < GPU_TURNS ? turns : GPU_TURNS);
+}
+
+void
+gpu_launch(gpu_speed *s, const berthi_launch *launches, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (launches[i].kernel != KERNEL_NONE)
+            gpu_require(s, s->calls->launch(&launches[i], s->stream), "a launch");
+}
+
+/* Of one launch, in microseconds. */
+static double
+time_launches(gpu_speed *s, const gpu_work *work, uint32_t launches, uint32_t *turn)
+{
+    void *begin = NULL;
+    void *end = NULL;
+    float ms = 0.0f;
+
+    gpu_require(s, s->machine->stamp_create(&begin), "an event");
+    gpu_require(s, s->machine->stamp_create(&end), "an event");
+    gpu_require(s, s->machine->stamp_record(begin, s->stream), "an event");
+    for (uint32_t i = 0; i < launches; i++)
+        work->ask(s, work->user, (*turn)++);
+    gpu_require(s, s->machine->stamp_record(end, s->stream), "an event");
+    gpu_sync(s);
+    gpu_require(s, s->machine->elapsed_ms(&ms, begin, end), "the time between events");
+    gpu_require(s, s->machine->stamp_destroy(begin), "an event");
+    gpu_require(s, s->machine->stamp_destroy(end), "an event");
+    return (double)ms * 1000.0 / launches;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void
+sum_up(double *samples, gpu_timing *t)
+{
+    qsort(samples, t->samples, sizeof *samples, compare);
+    t->us = samples[t->samples / 2];
+    t->low = samples[t->samples / 10];
+    t->high = samples[t->samples - 1 - t->samples / 10];
+}
+
+void
+gpu_time(gpu_speed *s, const gpu_work *works, uint32_t count, gpu_timing *out)
+{
+    static double samples[MOST_WORKS][MOST_SAMPLES];
+    uint32_t turns[MOST_WORKS] = { 0 };
+    double round_ms = 0.0;
+    uint32_t rounds;
+
+    for (uint32_t w = 0; w < count; w++) {
+        const double us = time_launches(s, &works[w], s->is_tiny ? 1 : 10, &turns[w]);
+        const double fit = 30000.0 / (us + 1.0); /* in 30 ms */
+
+        out[w].launches = s->is_tiny ? 2 : fit >= 20.0 ? 20 : fit > 2.0 ? (uint32_t)fit : 2;
+        round_ms += us * out[w].launches / 1000.0;
+        /* Twenty to warm up, as long as these do not take a second. */
+        if (!s->is_tiny && us < 50000.0)
+            (void)time_launches(s, &works[w], 20, &turns[w]);
+    }
+    rounds = round_ms * MOST_SAMPLES <= SAMPLING_MS ? MOST_SAMPLES
+                                                    : (uint32_t)(SAMPLING_MS / round_ms);
+    rounds = s->is_tiny ? 3 : rounds < 5 ? 5 : rounds;
+    for (uint32_t i = 0; i < rounds; i++)
+        for (uint32_t w = 0; w < count; w++)
+            samples[w][i] = time_launches(s, &works[w], out[w].launches, &turns[w]);
+    for (uint32_t w = 0; w < count; w++) {
+        out[w].samples = rounds;
+        sum_up(samples[w], &out[w]);
+    }
+}
+
+void
+gpu_tell(gpu_speed *s, const gpu_row *row, double bytes, double limit_gbps, const char *of)
+{
+    gpu_row its = *row;
+
+    its.gbps = bytes / row->timing->us / 1000.0;
+    its.value = its.gbps / limit_gbps;
+    its.unit = of;
+    gpu_rows_speed(s->rows, &its, s->machine->is_simulated);
+}
+
+/* ------------------------------------------------------------------------------- all */
+
+static void
+tell_machine(gpu_speed *s, const berthi_cuda_properties *p)
+{
+    uint32_t clock = 0;
+    uint32_t memory_clock = 0;
+    char text[128];
+    int driver = 0;
+
+    gpu_require(s, s->calls->driver_version(&driver), "the driver's version");
+    gpu_require(s, s->machine->describe(&s->cache_bytes, &clock, &memory_clock), "its clocks");
+    gpu_rows_fact(s->rows, "GPU", p->name);
+    snprintf(text, sizeof text, "sm_%d%d, %d multiprocessors, %" PRIu64 " MiB, cache %" PRIu64
+             " MiB", p->major, p->minor, p->processors, p->memory_bytes >> 20,
+             s->cache_bytes >> 20);
+    gpu_rows_fact(s->rows, "architecture", text);
+    snprintf(text, sizeof text, "%u MHz, memory %u MHz (the most it says it has)", clock,
+             memory_clock);
+    gpu_rows_fact(s->rows, "clocks", text);
+    snprintf(text, sizeof text, "driver %d.%d, runtime %d.%d", driver / 1000,
+             driver % 1000 / 10, s->calls->runtime_version / 1000,
+             s->calls->runtime_version % 1000 / 10);
+    gpu_rows_fact(s->rows, "CUDA", text);
+    snprintf(text, sizeof text, "%s, kernels for sm_%u", berth_version(), s->capability);
+    gpu_rows_fact(s->rows, "berth", text);
+    if (s->machine->is_simulated)
+        gpu_rows_fact(s->rows, "simulated", "no number here is a measurement");
+}
+
+static void
+open_all(gpu_speed *s)
+{
+    berthi_cuda_properties properties;
+    berth_error error;
+
+    if (berth_context_create(NULL, &s->context, &error) != BERTH_OK
+        || berthi_devices_open_cuda(s->context, s->calls, "cuda", &s->devices, &error)
+               != BERTH_OK) {
+        fprintf(stderr, "gpu_check: %s\n", error.message);
+        exit(1);
+    }
+    s->device = berthi_devices_at(s->devices, 0);
+    gpu_require(s, s->calls->set_device(0), "choosing the GPU");
+    gpu_require(s, s->calls->device_properties(0, &properties), "its properties");
+    s->capability = ((berthi_cuda_device *)(void *)s->device)->capability;
+    s->processors = (uint32_t)properties.processors;
+    gpu_require(s, s->calls->stream_create(&s->stream), "a stream");
+    tell_machine(s, &properties);
+    draw_normal(s);
+}
+
+int
+gpu_speed_run(const gpu_machine *machine, FILE *rows, double seconds, bool is_tiny)
+{
+    gpu_speed s = { .machine = machine, .calls = machine->calls, .rows = rows,
+                    .is_tiny = is_tiny };
+
+    s.deadline_ns = berthi_sys_now_ns() + (uint64_t)(seconds * 1e9);
+    open_all(&s);
+    gpu_speed_limits(&s);
+    gpu_speed_blocks(&s);
+    gpu_speed_product(&s);
+    gpu_speed_gemm(&s);
+    gpu_require(&s, s.calls->stream_destroy(s.stream), "a stream");
+    berthi_devices_close(s.devices);
+    berth_context_destroy(s.context);
+    free(s.normal);
+    return s.wrong != 0;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tool.c - see tool.h */
+#include "tests/gpu/tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/found.h"
+#include "tests/gpu/rows.h"
+
+#define MOST_BYTES (UINT64_C(1) << 20)
+
+/* What the command found, in GB/s and seconds; 0: it does not say. */
+typedef struct found {
+    double disk; /* the files, cold */
+    double link; /* pinned memory of the host to the device */
+    double load_bytes;
+    double load_seconds;
+    double pass_bytes; /* copied */
+    double pass_seconds;
+    double predicted;
+    bool is_simulated;
+    char bottleneck[32];
+} found;
+
+static bool
+is_true(const berthi_json_value *value, const char *key)
+{
+    bool is = false;
+
+    return berthi_json_can_read_bool(berthi_json_get(value, key), &is) && is;
+}
+
+static void
+find(const berthi_json_value *root, found *f)
+{
+    const berthi_json_value *const load = berthi_json_get(root, "load");
+    const berthi_json_value *const pass = berthi_json_get(root, "pass");
+
+    for (const berthi_json_value *limit = berthi_json_first(berthi_json_get(root, "limits"));
+         limit != NULL; limit = berthi_json_next(limit)) {
+        const double gbps = gpu_number_of(limit, "bytes_per_second") / 1e9;
+
+        if (strcmp(gpu_text_of(limit, "kind"), "read_cold") == 0)
+            f->disk = gbps;
+        if (strcmp(gpu_text_of(limit, "kind"), "to_device") == 0 && is_true(limit, "is_pinned"))
+            f->link = gbps;
+        f->is_simulated = f->is_simulated || is_true(limit, "is_simulated");
+    }
+    f->load_bytes = gpu_number_of(load, "bytes_read");
+    f->load_seconds = gpu_number_of(load, "seconds");
+    snprintf(f->bottleneck, sizeof f->bottleneck, "%s", gpu_text_of(load, "bottleneck"));
+    f->pass_bytes = gpu_number_of(pass, "copied_bytes");
+    f->pass_seconds = gpu_number_of(pass, "seconds");
+    f->predicted = gpu_number_of(pass, "predicted_seconds");
+}
+
+/* ------------------------------------------------------------------------------ rows */
+
+static void
+tell(FILE *out, const found *f, const gpu_row *row, const gpu_timing *timing)
+{
+    gpu_row its = *row;
+
+    its.group = "the whole";
+    its.timing = timing;
+    gpu_rows_speed(out, &its, f->is_simulated);
+}
+
+static void
+tell_load(FILE *out, const char *name, const found *f)
+{
+    const double slowest = f->disk > 0 && (f->link <= 0 || f->disk < f->link) ? f->disk : f->link;
+    const gpu_timing t = { .us = f->load_seconds * 1e6, .low = f->load_seconds * 1e6,
+                           .high = f->load_seconds * 1e6, .samples = 1, .launches = 1 };
+    char text[120];
+
+    snprintf(text, sizeof text, "%s: load, quantized on the way", name);
+    if (f->load_seconds <= 0 || slowest <= 0) {
+        gpu_rows_skip(out, text, "nothing was measured");
+        return;
+    }
+    tell(out, f, &(gpu_row){ .name = text, .unit = "of its slowest link", .relation = ">=",
+                             .target = 0.95, .gbps = f->load_bytes / f->load_seconds / 1e9,
+                             .value = f->load_bytes / f->load_seconds / 1e9 / slowest }, &t);
+    snprintf(text, sizeof text, "%s: bytes that were loaded", name);
+    tell(out, f, &(gpu_row){ .name = text, .unit = "GB", .value = f->load_bytes / 1e9 }, NULL);
+    snprintf(text, sizeof text, "%s: what the load waited for", name);
+    gpu_rows_fact(out, text, f->bottleneck);
+}
+
+static void
+tell_pass(FILE *out, const char *name, const found *f)
+{
+    const gpu_timing t = { .us = f->pass_seconds * 1e6, .low = f->pass_seconds * 1e6,
+                           .high = f->pass_seconds * 1e6, .samples = 1, .launches = 1 };
+    char text[120];
+
+    snprintf(text, sizeof text, "%s: layers streamed, a pass", name);
+    if (f->pass_seconds <= 0 || f->pass_bytes <= 0 || f->link <= 0) {
+        gpu_rows_skip(out, text, "nothing was streamed");
+        return;
+    }
+    tell(out, f, &(gpu_row){ .name = text, .unit = "of pinned copies", .relation = ">=",
+                             .target = 0.95, .gbps = f->pass_bytes / f->pass_seconds / 1e9,
+                             .value = f->pass_bytes / f->pass_seconds / 1e9 / f->link }, &t);
+    snprintf(text, sizeof text, "%s: a pass, over the prediction", name);
+    if (f->predicted > 0)
+        tell(out, f, &(gpu_row){ .name = text, .unit = "x predicted", .relation = "<=",
+                                 .target = 1.1, .value = f->pass_seconds / f->predicted }, NULL);
+}
+
+static void
+tell_all(FILE *out, const char *name, const found *f)
+{
+    char text[120];
+
+    snprintf(text, sizeof text, "%s: its files, read cold", name);
+    if (f->disk > 0)
+        tell(out, f, &(gpu_row){ .name = text, .unit = "GB/s", .value = f->disk }, NULL);
+    snprintf(text, sizeof text, "%s: host to device, pinned", name);
+    if (f->link > 0)
+        tell(out, f, &(gpu_row){ .name = text, .unit = "GB/s", .value = f->link }, NULL);
+    tell_load(out, name, f);
+    tell_pass(out, name, f);
+}
+
+/* ----------------------------------------------------------------- what bitsandbytes needs */
+
+typedef struct comparison {
+    const char *row; /* ours */
+    const char *key; /* theirs, of the weight */
+    double target;   /* times as fast */
+} comparison;
+
+/* Kernels of the same weight, and a whole load. */
+static void
+compare(FILE *out, const gpu_found *rows, const berthi_json_value *theirs)
+{
+    static const comparison comparisons[]
+        = { { "quantize NF4, 8192 x 28672, block 64", "quantize_nf4_us", 4.0 },
+            { "dequantize NF4 to BF16, 8192 x 28672, block 64", "dequantize_nf4_us", 2.0 },
+            { "NF4 product, 8192 x 28672, m = 1", "nf4_m1_us", 1.6 },
+            { "NF4 product, 8192 x 28672, m = 8", "nf4_m8_us", 3.0 },
+            { "NF4 product, 8192 x 28672, m = 32", "nf4_m32_us", 2.0 } };
+    const berthi_json_value *const weight = berthi_json_get(theirs, "8192x28672");
+    const double loaded = gpu_number_of(
+        berthi_json_get(theirs, "from_pretrained_nf4_dq_second"), "GBps");
+    const double own = gpu_number_of(
+        gpu_found_speed(rows, "resident: load, quantized on the way"), "gbps");
+    gpu_row row = { .group = "beside bitsandbytes", .relation = ">=" };
+
+    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
+        const comparison *const c = &comparisons[i];
+        const double us = gpu_number_of(gpu_found_speed(rows, c->row), "us");
+
+        row.name = c->row;
+        row.unit = "x its speed";
+        row.target = c->target;
+        row.value = us > 0 ? gpu_number_of(weight, c->key) / us : 0.0;
+        if (row.value > 0.0)
+            gpu_rows_speed(out, &row, false);
+    }
+    row.name = "a load with NF4, beside from_pretrained()";
+    row.target = 10.0;
+    row.value = loaded > 0 ? own / loaded : 0.0;
+    if (row.value > 0.0)
+        gpu_rows_speed(out, &row, false);
+}
+
+/* ------------------------------------------------------------------------------- files */
+
+/* NULL, and said why, when it is none. */
+static berthi_json *
+parse(berth_context *context, const char *path)
+{
+    const berthi_json_origin origin = { BERTH_REASON_UNSUPPORTED, path };
+    char *const text = malloc(MOST_BYTES);
+    FILE *const in = fopen(path, "r");
+    berthi_json *document = NULL;
+    berth_error error = { 0 };
+
+    if (text == NULL || in == NULL
+        || berthi_json_parse(context, text, fread(text, 1, MOST_BYTES, in),
+                             BERTHI_JSON_NONFINITE, &origin, &document, &error)
+               != BERTH_OK)
+        fprintf(stderr, "gpu_check: %s: %s\n", path, in == NULL ? "no such file" : error.message);
+    if (in != NULL)
+        fclose(in);
+    free(text);
+    return document;
+}
+
+int
+gpu_tool_rows(const char *rows, const char *name, const char *printed)
+{
+    gpu_found before = { 0 };
+    const bool is_open = gpu_found_open(&before, rows);
+    berthi_json *const document = is_open ? parse(before.context, printed) : NULL;
+    FILE *const out = document != NULL ? fopen(rows, "a") : NULL;
+    found f = { 0 };
+
+    if (out != NULL && strcmp(name, "bitsandbytes") == 0) {
+        compare(out, &before, berthi_json_root(document));
+    } else if (out != NULL) {
+        find(berthi_json_root(document), &f);
+        tell_all(out, name, &f);
+    }
+    berthi_json_destroy(document);
+    gpu_found_close(&before);
+    return out != NULL && fclose(out) == 0 ? 0 : 1;
+}

@@ -66,6 +66,13 @@ berthi_books_find(berthi_books *books, const char *tier)
     return &books->books[i];
 }
 
+/* What of it has a purpose. */
+static uint64_t
+sum_of(const berthi_slab_parts *parts)
+{
+    return parts->weights + parts->states + parts->slots + parts->scratch;
+}
+
 void
 berthi_books_take_slab(berthi_books *books, const char *tier,
                        const berthi_slab_parts *parts)
@@ -73,10 +80,11 @@ berthi_books_take_slab(berthi_books *books, const char *tier,
     berthi_book *const book = berthi_books_find(books, tier);
 
     berthi_book_take(book, BERTH_MEMORY_WEIGHTS, parts->weights);
+    berthi_book_take(book, BERTH_MEMORY_STATES, parts->states);
     berthi_book_take(book, BERTH_MEMORY_SLOTS, parts->slots);
     berthi_book_take(book, BERTH_MEMORY_SCRATCH, parts->scratch);
     atomic_fetch_add(&book->slab_bytes, parts->bytes);
-    atomic_fetch_add(&book->slab_parts, parts->weights + parts->slots + parts->scratch);
+    atomic_fetch_add(&book->slab_parts, sum_of(parts));
     atomic_fetch_add(&book->slabs, 1);
 }
 
@@ -87,9 +95,10 @@ berthi_books_give_slab(berthi_books *books, const char *tier,
     berthi_book *const book = berthi_books_find(books, tier);
 
     berthi_book_give(book, BERTH_MEMORY_WEIGHTS, parts->weights);
+    berthi_book_give(book, BERTH_MEMORY_STATES, parts->states);
     berthi_book_give(book, BERTH_MEMORY_SLOTS, parts->slots);
     berthi_book_give(book, BERTH_MEMORY_SCRATCH, parts->scratch);
     atomic_fetch_sub(&book->slab_bytes, parts->bytes);
-    atomic_fetch_sub(&book->slab_parts, parts->weights + parts->slots + parts->scratch);
+    atomic_fetch_sub(&book->slab_parts, sum_of(parts));
     atomic_fetch_sub(&book->slabs, 1);
 }

@@ -46,6 +46,7 @@ typedef struct berthi_books {
 typedef struct berthi_slab_parts {
     uint64_t bytes;
     uint64_t weights;
+    uint64_t states; /* of an optimizer */
     uint64_t slots;
     uint64_t scratch;
 } berthi_slab_parts;

@@ -493,8 +493,9 @@ typedef enum berth_memory_purpose {
     BERTH_MEMORY_SLOTS = 2,   /* in which streamed layers take turns                  */
     BERTH_MEMORY_SCRATCH = 3, /* while something is encoded, converted or compared    */
     BERTH_MEMORY_TABLES = 4,  /* names, plans, jobs                                   */
-    BERTH_MEMORY_ALL = 5,
-    BERTH_MEMORY_PURPOSE_COUNT = 6
+    BERTH_MEMORY_STATES = 5,  /* of optimizers, and their sums of gradients           */
+    BERTH_MEMORY_ALL = 6,
+    BERTH_MEMORY_PURPOSE_COUNT = 7
 } berth_memory_purpose;
 
 /*
@@ -2801,6 +2802,260 @@ BERTH_API const char *berth_estimate_get_note(const berth_estimate *estimate,
 
 /* "adamw_torch", ...: optimizers known here, from 0; NULL beyond the last. */
 BERTH_API const char *berth_optimizer_name(uint32_t number);
+
+/* --------------------------------------------------------------- optimizers */
+
+/*
+ * What a training run keeps of each parameter besides its value, in 8 bits or 32, and
+ * where: beside the parameter, in host memory, or in a file. Values and gradients are
+ * the caller's; an optimizer owns the states, and changes both values and states in
+ * berth_optimizer_step().
+ *
+ *   page    what is kept of some 2^22 elements of one parameter, in one piece: an f32
+ *           copy where the group has one, then the states. Pages that lie elsewhere
+ *           visit their parameter's device for their update, several of them on the
+ *           way at a time, and go back.
+ *
+ * The bits of an update are those of the published library's CUDA kernels, with
+ * divisions, square roots and powers rounded correctly (berth-optimizer(5)); they are
+ * the same for every device, place, number of threads and slots.
+ */
+typedef enum berth_update_kind {
+    BERTH_UPDATE_ADAM = 0,
+    BERTH_UPDATE_ADAMW = 1,
+    BERTH_UPDATE_LION = 2,
+    BERTH_UPDATE_MOMENTUM = 3, /* SGD                                                 */
+    BERTH_UPDATE_RMSPROP = 4,
+    BERTH_UPDATE_ADAGRAD = 5,
+    BERTH_UPDATE_ADEMAMIX = 6
+} berth_update_kind;
+
+/* "adam", "adamw", ...; NULL for a number that is none. */
+BERTH_API const char *berth_update_name(int32_t kind);
+
+typedef enum berth_states_place {
+    BERTH_STATES_DEVICE = 0, /* in the memory of the parameter's device               */
+    BERTH_STATES_HOST = 1,   /* in host memory, pinned where the device asks for it   */
+    BERTH_STATES_DISK = 2,   /* in a file without a name, in `states_dir`             */
+    BERTH_STATES_PLACE_COUNT = 3
+} berth_states_place;
+
+/* What parameters are updated with. */
+typedef struct berth_optimizer_group {
+    size_t struct_size;  /* set by berth_optimizer_group_init()                       */
+    int32_t kind;        /* berth_update_kind                                         */
+    int32_t bits;        /* of states: 8 or 32                                        */
+    uint64_t least_8bit; /* a parameter of fewer elements has states of 32 bits       */
+    int32_t place;       /* berth_states_place, of parameters with states of 8 bits, or
+                            of so many elements; others have theirs on the device     */
+    int32_t has_master;  /* 1: of bf16 and f16 an f32 copy is kept, and updated; the
+                            parameter is its rounding                                 */
+    int32_t is_coupled;  /* 1: decay enters the gradient (L2); 0: it shrinks the value */
+    float rate;
+    float beta1;         /* RMSprop: alpha                                            */
+    float beta2;
+    float epsilon;
+    float decay;         /* 0: none                                                   */
+    float beta3;         /* AdEMAMix: of its slow mean,                               */
+    float alpha;         /* and how much that counts                                  */
+    uint64_t beta3_steps; /* over which beta3 rises from beta1; 0: it does not        */
+    uint64_t alpha_steps; /* over which alpha rises from 0; 0: it does not            */
+    uint64_t reserved[6];
+} berth_optimizer_group;
+
+/* The published defaults: states of 8 bits from 4096 elements on, on the device. */
+BERTH_API berth_status berth_optimizer_group_init(berth_optimizer_group *group,
+                                                  int32_t kind);
+
+typedef struct berth_parameter {
+    const char *name;      /* copied; no two alike: the key in files                  */
+    const uint64_t *shape; /* copied                                                  */
+    uint32_t rank;
+    int32_t dtype;         /* BERTH_BF16, BERTH_F16 or BERTH_F32                      */
+    void *values;          /* the caller's, in memory of its device                   */
+    float *sum;            /* the same, for berth_optimizer_accumulate(); NULL: berth's */
+    uint32_t device;       /* number among `devices`; 0 without                       */
+    uint32_t group;
+    uint64_t reserved[2];
+} berth_parameter;
+
+typedef struct berth_optimizer_options {
+    size_t struct_size;     /* set by berth_optimizer_options_init()                  */
+    berth_devices *devices; /* borrowed; NULL: the processor                          */
+    const char *states_dir; /* copied; for states on the disk; made where it is not   */
+    uint32_t threads;       /* that update on the processor; 0: one a usable core     */
+    uint32_t slots;         /* pages of a device that are on the way at a time; 0: 4  */
+    int32_t accumulates;    /* 1: gradients can be added up in f32, beside values     */
+    int32_t reserved32;
+    uint64_t wait_ms;       /* longest wait for a device that does not move; 0: 60 s  */
+    uint64_t page_elements; /* a multiple of 4096; 0: 2^22                            */
+    uint64_t reserved[6];
+} berth_optimizer_options;
+
+static inline void
+berth_optimizer_options_init(berth_optimizer_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+}
+
+typedef struct berth_optimizer berth_optimizer;
+
+/* Bytes of an optimizer, of one device and of host memory and disk. */
+typedef struct berth_optimizer_memory {
+    uint64_t states[BERTH_STATES_PLACE_COUNT]; /* by place: f32 copies included       */
+    uint64_t slots;        /* of the device, in which pages are updated               */
+    uint64_t gradients;    /* of the device: sums                                     */
+    uint64_t staging;      /* in host memory, of pages from the disk                  */
+    uint64_t scratch;      /* of the device, for counts                               */
+    uint64_t parameters;   /* of the device                                           */
+    uint64_t elements;
+    uint64_t elements_8bit; /* of them with states of 8 bits                          */
+    uint64_t reserved[4];
+} berth_optimizer_memory;
+
+/*
+ * berth_optimizer_plan() tells what berth_optimizer_create() would allocate for the
+ * parameters of one device (BERTH_NO_INDEX: of all), to the byte, and allocates
+ * nothing; `values` of parameters may be NULL. Both return BERTH_EINVAL, naming group
+ * or parameter, for what is none.
+ *
+ * An optimizer begins with states that are zero and at step 0. BERTH_ENOFIT: a device
+ * has no room for them; BERTH_EIO: the disk. Destroy it with berth_optimizer_destroy(),
+ * before devices and values.
+ */
+BERTH_API berth_status berth_optimizer_plan(berth_context *context,
+                                            const berth_optimizer_group *groups,
+                                            uint32_t group_count,
+                                            const berth_parameter *parameters,
+                                            uint64_t parameter_count,
+                                            const berth_optimizer_options *options,
+                                            uint32_t device, berth_optimizer_memory *out,
+                                            berth_error *error);
+BERTH_API berth_status berth_optimizer_create(berth_context *context,
+                                              const berth_optimizer_group *groups,
+                                              uint32_t group_count,
+                                              const berth_parameter *parameters,
+                                              uint64_t parameter_count,
+                                              const berth_optimizer_options *options,
+                                              berth_optimizer **out_optimizer,
+                                              berth_error *error);
+/* Waits for updates under way. NULL is allowed. */
+BERTH_API void berth_optimizer_destroy(berth_optimizer *optimizer);
+
+/* What it has allocated, now. */
+BERTH_API berth_status berth_optimizer_get_memory(const berth_optimizer *optimizer,
+                                                  uint32_t device,
+                                                  berth_optimizer_memory *out);
+
+/* Another rate, decay, ... from the next step on; kind, bits and master stay. */
+BERTH_API berth_status berth_optimizer_set_group(berth_optimizer *optimizer,
+                                                 uint32_t number,
+                                                 const berth_optimizer_group *group,
+                                                 berth_error *error);
+
+/* What a caller has of a parameter's gradient. */
+typedef struct berth_gradient {
+    const void *values; /* in memory of the parameter's device; NULL: it has none, and is
+                           not updated                                                */
+    int32_t dtype;      /* BERTH_BF16, BERTH_F16 or BERTH_F32                         */
+    int32_t reserved32;
+    uint64_t reserved;
+} berth_gradient;
+
+typedef struct berth_step_report {
+    uint64_t step;       /* that was made, or would have been                         */
+    uint64_t updated;    /* parameters                                                */
+    uint64_t non_finite; /* elements of gradients, since the last report: they were left
+                            as they are                                               */
+    double norm;         /* of all gradients, scaled; NaN where it was not asked for  */
+    float clip;          /* what gradients were multiplied with besides `scale`       */
+    int32_t is_skipped;  /* 1: nothing was updated                                    */
+    uint64_t reserved[4];
+} berth_step_report;
+
+typedef struct berth_step_options {
+    size_t struct_size;      /* set by berth_step_options_init()                      */
+    float scale;             /* of gradients: 1 / loss scale; 1 unless changed        */
+    float max_norm;          /* gradients beyond this norm are scaled to it; 0: none  */
+    int32_t skips_non_finite; /* 1: one NaN or infinity in a gradient, and nothing is
+                                updated and no step counted                           */
+    int32_t has_norm;        /* 1: report it, also without `max_norm`                 */
+    void *const *streams;    /* one a device; NULL: each one's first. Updates follow
+                                what they were asked for before                       */
+    berth_step_report *report; /* NULL: none; with one the call waits for the devices */
+    uint64_t reserved[4];
+} berth_step_options;
+
+static inline void
+berth_step_options_init(berth_step_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->scale = 1.0f;
+}
+
+/*
+ * Updates every parameter that has a gradient: `gradients` are as many as parameters;
+ * NULL: the sums of berth_optimizer_accumulate(), which begin anew. `options` may be
+ * NULL. On a device work is asked for, in the order of `streams`; the host waits for
+ * norms, reports and the disk. An element whose gradient is NaN or infinite is left
+ * as it is, its states are zero, and it is counted.
+ *
+ * Returns BERTH_OK, BERTH_EINVAL, or BERTH_EIO, BERTH_ENODEV: some parameters have
+ * been
+ */
+BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
+                                            const berth_gradient *gradients,
+                                            const berth_step_options *options,
+                                            berth_error *error);
+/*
+ * Adds gradients to the sums, f32, of those parameters that have one; in the order of
+ * `streams` (NULL: each device's first). BERTH_EINVAL without `accumulates`.
+ */
+BERTH_API berth_status berth_optimizer_accumulate(berth_optimizer *optimizer,
+                                                  const berth_gradient *gradients,
+                                                  void *const *streams,
+                                                  berth_error *error);
+
+typedef struct berth_parameter_state {
+    const char *name;
+    uint64_t elements;
+    uint64_t step;       /* updates so far                                            */
+    uint64_t bytes;      /* of all that is kept                                       */
+    int32_t kind;
+    int32_t bits;
+    int32_t place;
+    int32_t has_master;
+    uint32_t states;
+    uint32_t device;
+    uint64_t reserved[4];
+} berth_parameter_state;
+
+/* BERTH_EINVAL, and zeroes, beyond the last parameter. */
+BERTH_API berth_status berth_optimizer_get(const berth_optimizer *optimizer,
+                                           uint64_t parameter,
+                                           berth_parameter_state *out);
+/*
+ * State `state` (0, 1, ...) of a parameter, as numbers: `count` of them from element
+ * `first` on. Waits for updates under way.
+ */
+BERTH_API berth_status berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter,
+                                            uint32_t state, uint64_t first,
+                                            uint64_t count, float *out,
+                                            berth_error *error);
+
+/*
+ * Brings a parameter's states to another place, between two steps. On failure they stay
+ * where they are. berth_optimizer_make_room() does so with the largest ones of a device
+ * until `bytes` of its memory are given back, to host memory first, to the disk where
+ * there is none; *out_bytes is what was given back, which can be less.
+ */
+BERTH_API berth_status berth_optimizer_move(berth_optimizer *optimizer, uint64_t parameter,
+                                            int32_t place, berth_error *error);
+BERTH_API berth_status berth_optimizer_make_room(berth_optimizer *optimizer,
+                                                 uint32_t device, uint64_t bytes,
+                                                 uint64_t *out_bytes, berth_error *error);
 
 #ifdef __cplusplus
 }

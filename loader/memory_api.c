@@ -10,7 +10,8 @@
 static const char *const purpose_names[] = {
     [BERTH_MEMORY_WEIGHTS] = "weights", [BERTH_MEMORY_STAGING] = "staging",
     [BERTH_MEMORY_SLOTS] = "slots",     [BERTH_MEMORY_SCRATCH] = "scratch",
-    [BERTH_MEMORY_TABLES] = "tables",   [BERTH_MEMORY_ALL] = "all",
+    [BERTH_MEMORY_TABLES] = "tables",   [BERTH_MEMORY_STATES] = "states",
+    [BERTH_MEMORY_ALL] = "all",
 };
 
 const char *

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optimizer.c - parameters and groups, as callers give them: checked and listed. */
+#include "loader/optimizer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------- groups */
+
+/* The table of kinds is berth.h's. */
+_Static_assert((int)BERTHI_UPDATE_ADAM == (int)BERTH_UPDATE_ADAM
+                   && (int)BERTHI_UPDATE_ADAMW == (int)BERTH_UPDATE_ADAMW
+                   && (int)BERTHI_UPDATE_LION == (int)BERTH_UPDATE_LION
+                   && (int)BERTHI_UPDATE_MOMENTUM == (int)BERTH_UPDATE_MOMENTUM
+                   && (int)BERTHI_UPDATE_RMSPROP == (int)BERTH_UPDATE_RMSPROP
+                   && (int)BERTHI_UPDATE_ADAGRAD == (int)BERTH_UPDATE_ADAGRAD
+                   && (int)BERTHI_UPDATE_ADEMAMIX == (int)BERTH_UPDATE_ADEMAMIX,
+               "kinds have the numbers of berth.h");
+
+static bool
+is_kind(int32_t kind)
+{
+    return kind >= 0 && kind < BERTHI_UPDATE_KIND_COUNT;
+}
+
+const char *
+berth_update_name(int32_t kind)
+{
+    return is_kind(kind) ? berthi_update_name((berthi_update_kind)kind) : NULL;
+}
+
+berth_status
+berth_optimizer_group_init(berth_optimizer_group *group, int32_t kind)
+{
+    berthi_update_settings defaults;
+
+    memset(group, 0, sizeof *group);
+    group->struct_size = sizeof *group;
+    if (!is_kind(kind))
+        return BERTH_EINVAL;
+    defaults = berthi_update_defaults((berthi_update_kind)kind);
+    group->kind = kind;
+    group->bits = 8;
+    group->least_8bit = BERTHI_STATES_LEAST_8BIT;
+    group->is_coupled = defaults.is_coupled;
+    group->rate = defaults.rate;
+    group->beta1 = defaults.beta1;
+    group->beta2 = defaults.beta2;
+    group->epsilon = defaults.epsilon;
+    group->decay = defaults.decay;
+    group->beta3 = defaults.beta3;
+    group->alpha = defaults.alpha;
+    return BERTH_OK;
+}
+
+berthi_update_settings
+berthi_group_settings(const berth_optimizer_group *g, float scale)
+{
+    return (berthi_update_settings){
+        .kind = g->kind,
+        .is_coupled = g->is_coupled != 0,
+        .rate = g->rate,
+        .beta1 = g->beta1,
+        .beta2 = g->beta2,
+        .epsilon = g->epsilon,
+        .decay = g->decay,
+        .scale = scale,
+        .beta3 = g->beta3,
+        .alpha = g->alpha,
+        .beta3_steps = g->beta3_steps,
+        .alpha_steps = g->alpha_steps,
+    };
+}
+
+static berth_status
+fail_group(uint32_t number, const char *what, berth_error *error)
+{
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL, "group %" PRIu32 " %s", number,
+                       what);
+}
+
+static bool
+is_share(float value)
+{
+    return value >= 0 && value < 1;
+}
+
+static berth_status
+check_group(const berth_optimizer_group *g, uint32_t number, berth_error *error)
+{
+    if (!is_kind(g->kind))
+        return fail_group(number, "has a kind that is none", error);
+    if (g->bits != 8 && g->bits != 32)
+        return fail_group(number, "has states of other than 8 or 32 bits", error);
+    if (g->place < 0 || g->place >= BERTH_STATES_PLACE_COUNT)
+        return fail_group(number, "has a place that is none", error);
+    if (!isfinite(g->rate))
+        return fail_group(number, "has a rate that is no number", error);
+    if (!is_share(g->beta1) || !is_share(g->beta2) || !is_share(g->beta3))
+        return fail_group(number, "has a beta that is not in [0, 1)", error);
+    if (!(g->epsilon >= 0) || isinf(g->epsilon))
+        return fail_group(number, "has an epsilon that is none", error);
+    if (!(g->decay >= 0) || isinf(g->decay))
+        return fail_group(number, "has a decay that is none", error);
+    if (!isfinite(g->alpha))
+        return fail_group(number, "has an alpha that is no number", error);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_optimizer_take_groups(berth_optimizer *o, const berth_optimizer_group *groups,
+                             uint32_t count, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (groups == NULL || count == 0)
+        return berthi_fail_argument(error, "groups", "has none");
+    o->groups = berthi_memory_array(o->context, BERTHI_PURPOSE_OBJECT, count,
+                                    sizeof *o->groups);
+    if (o->groups == NULL)
+        return berthi_fail_memory(error, "an optimizer's groups");
+    o->group_count = count;
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
+        status = berthi_options_take(&o->groups[i], sizeof *o->groups, &groups[i], "groups",
+                                     error);
+        if (status == BERTH_OK)
+            status = check_group(&o->groups[i], i, error);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------- parameters */
+
+berth_status
+berthi_optimizer_fail(const berthi_parameter *p, berth_error *error, const char *what)
+{
+    const berthi_about about = { .tensor = p->name, .tensor_length = strlen(p->name) };
+
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", what);
+}
+
+static uint64_t
+dtype_bytes(int32_t dtype)
+{
+    return berth_dtype_bits(dtype) / 8;
+}
+
+/* Elements of a shape, or 0. */
+static uint64_t
+elements_of(const berth_parameter *given)
+{
+    uint64_t elements = 1;
+
+    for (uint32_t i = 0; i < given->rank; i++)
+        if (!berthi_can_mul(elements, given->shape[i], &elements))
+            return 0;
+    return elements <= UINT64_MAX / 64 ? elements : 0;
+}
+
+static berth_status
+check_parameter(const berth_optimizer *o, const berth_parameter *given,
+                const berthi_parameter *p, bool has_values, berth_error *error)
+{
+    const bool has_dtype = given->dtype == BERTH_BF16 || given->dtype == BERTH_F16
+                           || given->dtype == BERTH_F32;
+
+    if (given->rank > BERTH_MAX_RANK || (given->rank > 0 && given->shape == NULL))
+        return berthi_optimizer_fail(p, error, "has no shape");
+    if (elements_of(given) == 0)
+        return berthi_optimizer_fail(p, error, "has no elements, or more than there can be");
+    if (!has_dtype)
+        return berthi_optimizer_fail(p, error, "is not bf16, f16 or f32");
+    if (given->group >= o->group_count)
+        return berthi_optimizer_fail(p, error, "has a group that is none");
+    if (given->device >= o->device_count)
+        return berthi_optimizer_fail(p, error, "has a device that is none");
+    if (has_values && given->values == NULL)
+        return berthi_optimizer_fail(p, error, "has no values");
+    if ((uintptr_t)given->values % dtype_bytes(given->dtype) != 0
+        || (uintptr_t)given->sum % sizeof(float) != 0)
+        return berthi_optimizer_fail(p, error, "is not aligned");
+    return BERTH_OK;
+}
+
+int32_t
+berthi_optimizer_place(const berth_optimizer *o, const berthi_parameter *p, int32_t place)
+{
+    const bool is_host = o->devices[p->device].is_host;
+
+    return is_host && place == BERTH_STATES_HOST ? BERTH_STATES_DEVICE : place;
+}
+
+static void
+describe(const berth_optimizer *o, const berth_parameter *given, berthi_parameter *p)
+{
+    const berth_optimizer_group *const g = &o->groups[given->group];
+
+    p->values = given->values;
+    p->sum = given->sum;
+    p->file_offset = BERTHI_NOT_ON_DISK;
+    p->rank = given->rank;
+    p->dtype = given->dtype;
+    p->device = given->device;
+    p->group = given->group;
+    p->states = (berthi_states){
+        .elements = elements_of(given),
+        .page_elements = o->page_elements,
+        .count = berthi_update_states((berthi_update_kind)g->kind),
+        .has_master = g->has_master != 0 && given->dtype != BERTH_F32,
+    };
+    p->states.bits = p->states.elements < g->least_8bit ? 32 : g->bits;
+    p->place = p->states.elements < g->least_8bit ? BERTH_STATES_DEVICE : g->place;
+    p->place = berthi_optimizer_place(o, p, p->place);
+}
+
+static berth_status
+take_parameter(berth_optimizer *o, const berth_parameter *given, berthi_parameter *p,
+               bool has_values, berth_error *error)
+{
+    uint64_t *shape;
+    berth_status status;
+
+    if (given->name == NULL || given->name[0] == '\0')
+        return berthi_fail_argument(error, "parameters", "has one without a name");
+    p->name = berthi_arena_text(&o->arena, given->name, strlen(given->name));
+    if (p->name == NULL)
+        return berthi_fail_memory(error, "an optimizer's parameters");
+    status = check_parameter(o, given, p, has_values, error);
+    if (status != BERTH_OK)
+        return status;
+    shape = berthi_arena_alloc(&o->arena, (given->rank + 1) * sizeof *shape, sizeof *shape);
+    if (shape == NULL)
+        return berthi_fail_memory(error, "an optimizer's parameters");
+    if (given->rank > 0)
+        memcpy(shape, given->shape, given->rank * sizeof *shape);
+    p->shape = shape;
+    describe(o, given, p);
+    return BERTH_OK;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const berthi_parameter *const *)a)->name,
+                  (*(const berthi_parameter *const *)b)->name);
+}
+
+/* For files, which have them by name. */
+static berth_status
+sort(berth_optimizer *o, berth_error *error)
+{
+    o->by_name = berthi_memory_array(o->context, BERTHI_PURPOSE_OBJECT, o->parameter_count,
+                                     sizeof *o->by_name);
+    if (o->by_name == NULL)
+        return berthi_fail_memory(error, "an optimizer's parameters");
+    for (uint64_t i = 0; i < o->parameter_count; i++)
+        o->by_name[i] = &o->parameters[i];
+    qsort(o->by_name, o->parameter_count, sizeof *o->by_name, compare_names);
+    for (uint64_t i = 1; i < o->parameter_count; i++)
+        if (compare_names(&o->by_name[i - 1], &o->by_name[i]) == 0)
+            return berthi_optimizer_fail(o->by_name[i], error,
+                                         "is the name of two parameters");
+    return BERTH_OK;
+}
+
+berth_status
+berthi_optimizer_take_parameters(berth_optimizer *o, const berth_parameter *parameters,
+                                 uint64_t count, bool has_values, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (parameters == NULL || count == 0)
+        return berthi_fail_argument(error, "parameters", "has none");
+    o->parameters = berthi_memory_array(o->context, BERTHI_PURPOSE_OBJECT, count,
+                                        sizeof *o->parameters);
+    if (o->parameters == NULL)
+        return berthi_fail_memory(error, "an optimizer's parameters");
+    memset(o->parameters, 0, count * sizeof *o->parameters);
+    o->parameter_count = count;
+    for (uint64_t i = 0; i < count && status == BERTH_OK; i++)
+        status = take_parameter(o, &parameters[i], &o->parameters[i], has_values, error);
+    return status == BERTH_OK ? sort(o, error) : status;
+}
+
+berth_status
+berth_optimizer_set_group(berth_optimizer *optimizer, uint32_t number,
+                          const berth_optimizer_group *group, berth_error *error)
+{
+    berth_optimizer_group *old;
+    berth_optimizer_group mine;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (optimizer == NULL)
+        return berthi_fail_argument(error, "optimizer", "is NULL");
+    if (number >= optimizer->group_count)
+        return berthi_fail_argument(error, "number", "is that of no group");
+    if (group == NULL)
+        return berthi_fail_argument(error, "group", "is NULL");
+    status = berthi_options_take(&mine, sizeof mine, group, "group", error);
+    if (status == BERTH_OK)
+        status = check_group(&mine, number, error);
+    if (status != BERTH_OK)
+        return status;
+    old = &optimizer->groups[number];
+    if (mine.kind != old->kind || mine.bits != old->bits || mine.has_master != old->has_master)
+        return fail_group(number, "cannot have another kind, bits or master any more", error);
+    mine.least_8bit = old->least_8bit;
+    mine.place = old->place;
+    *old = mine;
+    return BERTH_OK;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * optimizer.h - what a training run keeps of its parameters, and how it is updated.
+ *
+ *   optimizer.c          parameters and groups, as callers give them
+ *   optimizer_create.c   planned, made, looked at, given back
+ *   optimizer_memory.c   memory of states; pages read and written
+ *   optimizer_move.c     states from one place to another
+ *   optimizer_read.c     states as numbers; f32 copies as they begin
+ *   optimizer_step.c     a step: which pages, in which order
+ *   optimizer_measure.c  norms of gradients, and their sums
+ *   optimizer_pages.c    pages that visit a device: slots, three streams
+ *   optimizer_disk.c     pages from the file: read ahead, written behind
+ *   optimizer_save.c     states into a file; optimizer_load.c: from one
+ *
+ *   host   states ──▶ updated where they lie, shares of pages on several threads
+ *   GPU    states beside values ──▶ updated where they lie, on the caller's stream
+ *          page ──in──▶ slot ──updated──▶ slot ──out──▶ page     slots take turns
+ *   disk   file ──read ahead──▶ buffer ──as one of the above──▶ buffer ──▶ file
+ *
+ * Which page comes next follows from the list of parameters alone: order, traffic and
+ * peak are known before the first step.
+ */
+#ifndef BERTH_LOADER_OPTIMIZER_H
+#define BERTH_LOADER_OPTIMIZER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/device.h"
+#include "kernels/gradient.h"
+#include "kernels/memory.h"
+#include "kernels/optimizer.h"
+#include "loader/file.h"
+#include "placement/states.h"
+
+#define BERTHI_COUNTER_BYTES UINT64_C(256) /* of a device's counter; sums lie behind it */
+#define BERTHI_SLOTS_MAX 16u
+#define BERTHI_SLOTS_DEFAULT 4u
+#define BERTHI_NOT_ON_DISK UINT64_MAX
+
+typedef struct berthi_parameter {
+    const char *name;
+    const uint64_t *shape;
+    uint8_t *values;      /* the caller's */
+    float *sum;           /* of gradients, beside the values; NULL: none are kept */
+    uint8_t *memory;      /* its states; NULL: they are on the disk */
+    uint64_t file_offset; /* where they lie there, or have lain; NOT_ON_DISK */
+    uint64_t step;        /* updates so far */
+    berthi_states states;
+    uint32_t rank;
+    int32_t dtype;
+    uint32_t device;
+    uint32_t group;
+    int32_t place;        /* berth_states_place */
+    bool is_pinned;       /* for its device */
+    bool has_sum;         /* something has been added to it */
+    bool owns_sum;
+} berthi_parameter;
+
+/* A place on a device for the page that is updated. Events are of the last page there. */
+typedef struct berthi_slot {
+    berthi_event *filled;
+    berthi_event *updated;
+    berthi_event *emptied;
+} berthi_slot;
+
+typedef struct berthi_pager {
+    berthi_stream *in;
+    berthi_stream *out;
+    berthi_event *idle;   /* of `out`, at the end of a step */
+    uint8_t *memory;      /* slots; NULL: there are none */
+    uint64_t slot_bytes;
+    uint32_t slot_count;
+    uint32_t next;        /* slot, of this step */
+    berthi_slot slots[BERTHI_SLOTS_MAX];
+} berthi_pager;
+
+typedef struct berthi_optimizer_device {
+    berthi_device *device;
+    char name[32];        /* in the books */
+    bool is_host;
+    berthi_event *done;   /* of what its caller's stream was asked for last */
+    uint8_t *scratch;     /* NULL: it is host memory. Otherwise, the device's own: */
+    uint64_t *not_finite; /*   elements, in all steps */
+    berthi_gradient_sum *sums; /* of a page */
+    uint64_t told;        /* of not_finite, in earlier steps */
+    berthi_pager pager;
+} berthi_optimizer_device;
+
+/* The file, and the ring of buffers before it: optimizer_disk.c. */
+typedef struct berthi_disk {
+    const char *folder;   /* NULL: there is none */
+    int fd;               /* -1: not open yet */
+    uint64_t file_bytes;
+    uint64_t used;        /* of them: places of parameters */
+    uint8_t *buffers;     /* BERTHI_DISK_BUFFERS of them, or NULL */
+    uint64_t buffer_bytes;
+    bool is_pinned;
+} berthi_disk;
+
+#define BERTHI_DISK_BUFFERS 4u
+
+struct berth_optimizer {
+    berth_context *context;
+    berthi_device *host;  /* "cpu", the optimizer's own */
+    berthi_operations operations; /* what it does */
+    berthi_optimizer_device *devices;
+    uint32_t device_count;
+    berth_optimizer_group *groups;
+    uint32_t group_count;
+    berthi_parameter *parameters;
+    uint64_t parameter_count;
+    berthi_parameter **by_name;
+    berthi_arena arena;   /* names and shapes */
+    berthi_disk disk;
+    uint64_t page_elements;
+    uint32_t threads;
+    uint32_t slots;
+    uint64_t wait_ns;
+    bool accumulates;
+    bool is_torn;         /* a step failed half way */
+    uint64_t step;
+    uint64_t not_finite;  /* elements that the host met since the last report */
+    berthi_gradient_sum *sums; /* of all gradients; NULL: nobody has asked yet */
+    uint64_t sum_count;
+    bool has_pinned_sums;
+};
+
+/* One step. */
+typedef struct berthi_step {
+    berth_optimizer *optimizer;
+    const berth_gradient *gradients; /* NULL: the sums */
+    void *const *streams;            /* of devices; NULL */
+    float scale;
+    _Atomic uint64_t not_finite;     /* of what the host has updated */
+} berthi_step;
+
+/* ------------------------------------------------------------------- optimizer.c */
+
+/* Checked and copied; ARGUMENT names what is wrong. */
+berth_status berthi_optimizer_take_groups(berth_optimizer *optimizer,
+                                          const berth_optimizer_group *groups,
+                                          uint32_t count, berth_error *error);
+/* The same; groups and devices are there. `has_values`: all have to be there. */
+berth_status berthi_optimizer_take_parameters(berth_optimizer *optimizer,
+                                              const berth_parameter *parameters,
+                                              uint64_t count, bool has_values,
+                                              berth_error *error);
+/* Where it is when it is to be at `place`: for the processor host memory is the device's. */
+int32_t berthi_optimizer_place(const berth_optimizer *optimizer,
+                               const berthi_parameter *parameter, int32_t place);
+/* What a group's updates are made with. */
+berthi_update_settings berthi_group_settings(const berth_optimizer_group *group, float scale);
+/* ARGUMENT about a parameter. */
+berth_status berthi_optimizer_fail(const berthi_parameter *parameter, berth_error *error,
+                                   const char *what);
+
+/* ------------------------------------------------------------ optimizer_memory.c */
+
+/* What a device has of its own: a counter, sums of a page. 0: it is host memory. */
+uint64_t berthi_optimizer_scratch_bytes(const berth_optimizer *optimizer, uint32_t device);
+
+/* Bytes that a parameter's states take at a place: whole pages where they are pinned. */
+uint64_t berthi_optimizer_bytes(const berth_optimizer *optimizer,
+                                const berthi_parameter *parameter, int32_t place);
+/* Zeroed states at the place that the parameter says. On failure there are none. */
+berth_status berthi_optimizer_alloc(berth_optimizer *optimizer, berthi_parameter *parameter,
+                                    berth_error *error);
+void berthi_optimizer_free(berth_optimizer *optimizer, berthi_parameter *parameter);
+/* What updates of a parameter need besides: slots, so many or fewer; buffers. */
+berth_status berthi_optimizer_prepare(berth_optimizer *optimizer,
+                                      const berthi_parameter *parameter, uint32_t least,
+                                      berth_error *error);
+/* A page's bytes, in host memory. They wait for what the device was asked for before. */
+berth_status berthi_optimizer_get_page(berth_optimizer *optimizer,
+                                       const berthi_parameter *parameter, uint64_t page,
+                                       void *bytes, berth_error *error);
+berth_status berthi_optimizer_put_page(berth_optimizer *optimizer,
+                                       const berthi_parameter *parameter, uint64_t page,
+                                       const void *bytes, berth_error *error);
+/* From a device's memory; waits. */
+berth_status berthi_optimizer_fetch(berth_optimizer *optimizer, uint32_t device, void *to,
+                                    const void *from, uint64_t bytes, berth_error *error);
+/* TIMEOUT: it has not passed for as long as the options say. */
+berth_status berthi_optimizer_await(const berth_optimizer *optimizer, uint32_t device,
+                                    berthi_event *event, berth_error *error);
+/* Waits until nothing of it is under way on its devices. */
+berth_status berthi_optimizer_settle(berth_optimizer *optimizer, berth_error *error);
+/* Memory of a device, zeroed, booked for `parts` of it. */
+berth_status berthi_optimizer_take(berth_optimizer *optimizer, uint32_t device,
+                                   const berthi_slab_parts *parts, void **out,
+                                   berth_error *error);
+void berthi_optimizer_give(berth_optimizer *optimizer, uint32_t device,
+                           const berthi_slab_parts *parts, void *memory);
+
+/* -------------------------------------------------------------- optimizer_read.c */
+
+/* The f32 copy is what the values are. */
+berth_status berthi_optimizer_copy_master(berth_optimizer *optimizer,
+                                          const berthi_parameter *parameter,
+                                          berth_error *error);
+/* -------------------------------------------------------------- optimizer_step.c */
+
+/* What it has for a parameter; `values` NULL: nothing. */
+berth_gradient berthi_step_gradient(const berthi_step *step, uint64_t parameter);
+berthi_stream *berthi_step_stream(const berthi_step *step, uint32_t device);
+/* Of a page whose bytes lie at `bytes`, on the parameter's device. */
+berthi_update_arguments berthi_step_arguments(const berthi_step *step, uint64_t parameter,
+                                              const berthi_states_page *page,
+                                              uint8_t *bytes);
+berthi_update_constants berthi_step_constants(const berthi_step *step, uint64_t parameter);
+/* Gradients are what they can be; ARGUMENT. */
+berth_status berthi_step_check(const berthi_step *step, berth_error *error);
+/* Where each device's stream is, and what comes and goes: later calls wait for these. */
+berth_status berthi_step_record(berthi_step *step, berth_error *error);
+/* The same, asked for on the caller's stream of its device. */
+berth_status berthi_step_launch(berthi_step *step, uint64_t parameter,
+                                const berthi_states_page *page, uint8_t *bytes,
+                                berth_error *error);
+/* On the host, by its threads. */
+void berthi_step_update_host(berthi_step *step, uint64_t parameter,
+                             const berthi_states_page *page, uint8_t *bytes);
+
+/* ----------------------------------------------------------- optimizer_measure.c */
+
+/* Of all gradients, as they were given. */
+berth_status berthi_step_measure(berthi_step *step, berthi_gradient_sum *out,
+                                 berth_error *error);
+/* What was added up, where the step is made of that, begins anew. */
+void berthi_step_forget_sums(berthi_step *step);
+void berthi_optimizer_free_sums(berth_optimizer *optimizer);
+
+/* ------------------------------------------------------------- optimizer_pages.c */
+
+/* That a page of so many bytes takes. */
+uint64_t berthi_pager_slot_bytes(uint64_t page_bytes);
+/* Slots of a device for pages of so many bytes: as many as there is room for, or NO_FIT. */
+berth_status berthi_pager_open(berth_optimizer *optimizer, uint32_t device,
+                               uint64_t slot_bytes, uint32_t least, berth_error *error);
+/* Waits for what is under way. Also of what was never opened. */
+void berthi_pager_close(berth_optimizer *optimizer, uint32_t device);
+berth_status berthi_pager_begin(berthi_step *step, uint32_t device, berth_error *error);
+/*
+ * Brings a page from host memory, has it updated, and brings it back; `copied` (may be
+ * NULL) passes then.
+ */
+berth_status berthi_pager_visit(berthi_step *step, uint64_t parameter,
+                                const berthi_states_page *page, uint8_t *bytes,
+                                bool is_pinned, berthi_event *copied, berth_error *error);
+berth_status berthi_pager_end(berthi_step *step, uint32_t device, berth_error *error);
+
+/* -------------------------------------------------------------- optimizer_disk.c */
+
+/* Room for so many bytes more, at once. DISK_FULL. */
+berth_status berthi_disk_grow(berth_optimizer *optimizer, uint64_t bytes, berth_error *error);
+/* A place in the file for a parameter that has none. */
+berth_status berthi_disk_reserve(berth_optimizer *optimizer, berthi_parameter *parameter,
+                                 berth_error *error);
+/* Buffers for pages of so many bytes, of which each takes: */
+uint64_t berthi_disk_buffer_bytes(uint64_t page_bytes);
+berth_status berthi_disk_prepare(berth_optimizer *optimizer, uint64_t page_bytes,
+                                 berth_error *error);
+void berthi_disk_close(berth_optimizer *optimizer);
+berth_status berthi_disk_read(const berth_optimizer *optimizer, uint64_t offset, void *bytes,
+                              uint64_t size, berth_error *error);
+berth_status berthi_disk_write(const berth_optimizer *optimizer, uint64_t offset,
+                               const void *bytes, uint64_t size, berth_error *error);
+/* Updates what lies on the disk; nothing where there is none. */
+berth_status berthi_disk_step(berthi_step *step, berth_error *error);
+
+#endif

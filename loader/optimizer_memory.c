@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optimizer_memory.c - where states lie: memory of devices, of the host, or a file. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/optimizer.h"
+
+/* ------------------------------------------------------------------------ waiting */
+
+berth_status
+berthi_optimizer_await(const berth_optimizer *o, uint32_t device, berthi_event *event,
+                       berth_error *error)
+{
+    berthi_device *const d = o->devices[device].device;
+    const berth_status status = d->table->await(
+        d, event, berthi_add_capped(berthi_sys_now_ns(), o->wait_ns), error);
+
+    if (status != BERTH_PENDING)
+        return status;
+    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                       "device %s has not finished an update for %" PRIu64 " milliseconds",
+                       o->devices[device].name, o->wait_ns / 1000000);
+}
+
+berth_status
+berthi_optimizer_settle(berth_optimizer *o, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
+        if (o->devices[i].done != NULL)
+            status = berthi_optimizer_await(o, i, o->devices[i].done, error);
+        if (status == BERTH_OK && o->devices[i].pager.idle != NULL)
+            status = berthi_optimizer_await(o, i, o->devices[i].pager.idle, error);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------- memory */
+
+static berthi_books *
+books_of(const berth_optimizer *o)
+{
+    return &o->context->ledger.books;
+}
+
+/* On the device's first stream, which nobody else knows to wait for. */
+static berth_status
+zero(berth_optimizer *o, uint32_t device, void *memory, uint64_t bytes, berth_error *error)
+{
+    berthi_device *const d = o->devices[device].device;
+    berthi_event *const done = o->devices[device].done;
+    berth_status status = d->table->clear(d, memory, bytes, NULL, error);
+
+    if (status == BERTH_OK)
+        status = d->table->record(d, done, NULL, error);
+    return status == BERTH_OK ? berthi_optimizer_await(o, device, done, error) : status;
+}
+
+berth_status
+berthi_optimizer_take(berth_optimizer *o, uint32_t device, const berthi_slab_parts *parts,
+                      void **out, berth_error *error)
+{
+    berthi_device *const d = o->devices[device].device;
+    berth_status status = d->table->alloc(d, parts->bytes, out, error);
+
+    if (status != BERTH_OK)
+        return status;
+    berthi_books_take_slab(books_of(o), o->devices[device].name, parts);
+    if (d->table->keep != NULL)
+        status = d->table->keep(d, *out, parts->bytes, error);
+    if (status == BERTH_OK)
+        status = zero(o, device, *out, parts->bytes, error);
+    if (status == BERTH_OK)
+        return BERTH_OK;
+    berthi_optimizer_give(o, device, parts, *out);
+    *out = NULL;
+    return status;
+}
+
+void
+berthi_optimizer_give(berth_optimizer *o, uint32_t device, const berthi_slab_parts *parts,
+                      void *memory)
+{
+    berthi_device *const d = o->devices[device].device;
+
+    if (memory == NULL)
+        return;
+    d->table->free(d, memory, parts->bytes);
+    berthi_books_give_slab(books_of(o), o->devices[device].name, parts);
+}
+
+uint64_t
+berthi_optimizer_scratch_bytes(const berth_optimizer *o, uint32_t device)
+{
+    const uint64_t blocks = o->page_elements / BERTHI_GRADIENT_BLOCK
+                            + (o->page_elements % BERTHI_GRADIENT_BLOCK != 0);
+
+    if (o->devices[device].is_host)
+        return 0;
+    return BERTHI_COUNTER_BYTES + blocks * sizeof(berthi_gradient_sum);
+}
+
+/* ------------------------------------------------------------------------- states */
+
+/* Where another device copies from and to host memory. */
+static bool
+is_away(const berth_optimizer *o, const berthi_parameter *p, int32_t place)
+{
+    return place == BERTH_STATES_HOST && !o->devices[p->device].is_host;
+}
+
+uint64_t
+berthi_optimizer_bytes(const berth_optimizer *o, const berthi_parameter *p, int32_t place)
+{
+    const uint64_t bytes = berthi_states_bytes(&p->states);
+    uint64_t pages;
+
+    if (!is_away(o, p, place) || !berthi_can_round_up(bytes, berthi_sys_page_bytes(), &pages))
+        return bytes;
+    return pages;
+}
+
+static berthi_slab_parts
+parts_of(const berth_optimizer *o, const berthi_parameter *p)
+{
+    const uint64_t bytes = berthi_optimizer_bytes(o, p, p->place);
+
+    return (berthi_slab_parts){ .bytes = bytes, .states = bytes };
+}
+
+static berth_status
+alloc_host(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+{
+    const berthi_slab_parts parts = parts_of(o, p);
+    berthi_device *const d = o->devices[p->device].device;
+    berth_error refusal;
+    void *memory = NULL;
+    berth_status status = o->host->table->alloc(o->host, parts.bytes, &memory, error);
+
+    if (status != BERTH_OK)
+        return status;
+    memset(memory, 0, parts.bytes);
+    p->memory = memory;
+    berthi_books_take_slab(books_of(o), books_of(o)->books[BERTHI_BOOKS_HOST].tier, &parts);
+    p->is_pinned = is_away(o, p, p->place)
+                   && d->table->pin(d, memory, parts.bytes, &refusal) == BERTH_OK;
+    return BERTH_OK;
+}
+
+berth_status
+berthi_optimizer_alloc(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+{
+    const berthi_slab_parts parts = parts_of(o, p);
+    void *memory = NULL;
+    berth_status status;
+
+    p->memory = NULL;
+    p->is_pinned = false;
+    if (p->place == BERTH_STATES_DISK)
+        return berthi_disk_reserve(o, p, error);
+    if (p->place == BERTH_STATES_HOST)
+        return alloc_host(o, p, error);
+    status = berthi_optimizer_take(o, p->device, &parts, &memory, error);
+    p->memory = memory;
+    return status;
+}
+
+void
+berthi_optimizer_free(berth_optimizer *o, berthi_parameter *p)
+{
+    const berthi_slab_parts parts = parts_of(o, p);
+    berthi_device *const d = o->devices[p->device].device;
+
+    if (p->memory == NULL)
+        return;
+    if (p->is_pinned)
+        d->table->unpin(d, p->memory, parts.bytes);
+    if (p->place == BERTH_STATES_HOST) {
+        o->host->table->free(o->host, p->memory, parts.bytes);
+        berthi_books_give_slab(books_of(o), books_of(o)->books[BERTHI_BOOKS_HOST].tier,
+                               &parts);
+    } else {
+        berthi_optimizer_give(o, p->device, &parts, p->memory);
+    }
+    p->memory = NULL;
+    p->is_pinned = false;
+}
+
+/* -------------------------------------------------------------------------- pages */
+
+/* On the device's first stream, and waited for. */
+static berth_status
+copy_now(berth_optimizer *o, uint32_t device, const berthi_copy *copy, berth_error *error)
+{
+    berthi_device *const d = o->devices[device].device;
+    berth_status status = d->table->copy(d, copy, NULL, error);
+
+    if (status == BERTH_OK)
+        status = d->table->record(d, o->devices[device].done, NULL, error);
+    return status == BERTH_OK ? berthi_optimizer_await(o, device, o->devices[device].done,
+                                                       error)
+                              : status;
+}
+
+berth_status
+berthi_optimizer_fetch(berth_optimizer *o, uint32_t device, void *to, const void *from,
+                       uint64_t bytes, berth_error *error)
+{
+    const berthi_copy copy = { .kind = BERTHI_COPY_TO_HOST, .to = to, .from = from,
+                               .bytes = bytes };
+
+    return copy_now(o, device, &copy, error);
+}
+
+/* The host copies its own memory; a device that of others. */
+static berth_status
+copy_page(berth_optimizer *o, const berthi_parameter *p, const berthi_copy *copy,
+          berth_error *error)
+{
+    if (p->place != BERTH_STATES_HOST && !o->devices[p->device].is_host)
+        return copy_now(o, p->device, copy, error);
+    memcpy(copy->to, copy->from, copy->bytes);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_optimizer_get_page(berth_optimizer *o, const berthi_parameter *p, uint64_t number,
+                          void *bytes, berth_error *error)
+{
+    const berthi_states_page page = berthi_states_get_page(&p->states, number);
+    const berth_status status = berthi_optimizer_settle(o, error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (p->memory == NULL)
+        return berthi_disk_read(o, p->file_offset + page.offset, bytes, page.bytes, error);
+    return copy_page(o, p,
+                     &(berthi_copy){ .kind = BERTHI_COPY_TO_HOST,
+                                     .to = bytes,
+                                     .from = p->memory + page.offset,
+                                     .bytes = page.bytes },
+                     error);
+}
+
+berth_status
+berthi_optimizer_put_page(berth_optimizer *o, const berthi_parameter *p, uint64_t number,
+                          const void *bytes, berth_error *error)
+{
+    const berthi_states_page page = berthi_states_get_page(&p->states, number);
+    const berth_status status = berthi_optimizer_settle(o, error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (p->memory == NULL)
+        return berthi_disk_write(o, p->file_offset + page.offset, bytes, page.bytes, error);
+    return copy_page(o, p,
+                     &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
+                                     .to = p->memory + page.offset,
+                                     .from = bytes,
+                                     .bytes = page.bytes },
+                     error);
+}

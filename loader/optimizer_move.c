@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optimizer_move.c - states from one place to another, between two steps. */
+#include <string.h>
+
+#include "kernels/sys.h"
+#include "loader/optimizer.h"
+
+berth_status
+berthi_optimizer_prepare(berth_optimizer *o, const berthi_parameter *p, uint32_t least,
+                         berth_error *error)
+{
+    const uint64_t page_bytes = berthi_states_page_bytes(&p->states);
+    berth_status status = BERTH_OK;
+
+    if (p->place == BERTH_STATES_DISK)
+        status = berthi_disk_prepare(o, page_bytes, error);
+    if (status != BERTH_OK || p->place == BERTH_STATES_DEVICE || o->devices[p->device].is_host)
+        return status;
+    return berthi_pager_open(o, p->device, berthi_pager_slot_bytes(page_bytes), least, error);
+}
+
+/* ------------------------------------------------------------------------ one parameter */
+
+/* Page by page, through host memory where neither side is. */
+static berth_status
+copy_pages(berth_optimizer *o, const berthi_parameter *from, const berthi_parameter *to,
+           uint8_t *buffer, berth_error *error)
+{
+    const uint64_t pages = berthi_states_page_count(&from->states);
+    berth_status status = BERTH_OK;
+
+    for (uint64_t i = 0; i < pages && status == BERTH_OK; i++) {
+        status = berthi_optimizer_get_page(o, from, i, buffer, error);
+        if (status == BERTH_OK)
+            status = berthi_optimizer_put_page(o, to, i, buffer, error);
+    }
+    return status;
+}
+
+static berth_status
+copy_states(berth_optimizer *o, const berthi_parameter *from, const berthi_parameter *to,
+            berth_error *error)
+{
+    const uint64_t bytes = berthi_states_page_bytes(&from->states);
+    uint8_t *const buffer = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, bytes);
+    berth_status status;
+
+    if (buffer == NULL)
+        return berthi_fail_memory(error, "moving states");
+    status = copy_pages(o, from, to, buffer, error);
+    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, buffer, bytes);
+    return status;
+}
+
+/*
+ * Slots are made before, or, where the states themselves are in their way, when these have
+ * gone; without them the next step says so.
+ */
+static berth_status
+move(berth_optimizer *o, berthi_parameter *p, int32_t place, berth_error *error)
+{
+    berthi_parameter moved = *p;
+    berth_status status;
+
+    moved.place = place;
+    status = berthi_optimizer_prepare(o, &moved, 1, error);
+    if (status != BERTH_OK && (status != BERTH_ENOFIT || p->place != BERTH_STATES_DEVICE))
+        return status;
+    status = berthi_optimizer_alloc(o, &moved, error);
+    if (status != BERTH_OK)
+        return status;
+    status = copy_states(o, p, &moved, error);
+    p->file_offset = moved.file_offset;
+    if (status != BERTH_OK) {
+        berthi_optimizer_free(o, &moved);
+        return status;
+    }
+    berthi_optimizer_free(o, p);
+    *p = moved;
+    return berthi_optimizer_prepare(o, p, 1, error);
+}
+
+/* What a caller may ask for. */
+static berth_status
+check(const berth_optimizer *o, uint64_t parameter, int32_t place, berth_error *error)
+{
+    if (o == NULL)
+        return berthi_fail_argument(error, "optimizer", "is NULL");
+    if (parameter >= o->parameter_count)
+        return berthi_fail_argument(error, "parameter", "is the number of none");
+    if (place < 0 || place >= BERTH_STATES_PLACE_COUNT)
+        return berthi_fail_argument(error, "place", "is none");
+    return BERTH_OK;
+}
+
+berth_status
+berth_optimizer_move(berth_optimizer *optimizer, uint64_t parameter, int32_t place,
+                     berth_error *error)
+{
+    berth_status status;
+
+    berthi_error_clear(error);
+    status = check(optimizer, parameter, place, error);
+    if (status != BERTH_OK)
+        return status;
+    place = berthi_optimizer_place(optimizer, &optimizer->parameters[parameter], place);
+    if (optimizer->parameters[parameter].place == place)
+        return BERTH_OK;
+    status = berthi_optimizer_settle(optimizer, error);
+    return status == BERTH_OK
+               ? move(optimizer, &optimizer->parameters[parameter], place, error)
+               : status;
+}
+
+/* -------------------------------------------------------------------------- making room */
+
+static uint64_t
+used_bytes(const berth_optimizer *o, uint32_t device)
+{
+    berth_optimizer_memory memory;
+
+    (void)berth_optimizer_get_memory(o, device, &memory);
+    return memory.states[BERTH_STATES_DEVICE] + memory.slots;
+}
+
+/* The largest that is there; NULL: none. */
+static berthi_parameter *
+find_largest(berth_optimizer *o, uint32_t device)
+{
+    berthi_parameter *largest = NULL;
+
+    for (uint64_t i = 0; i < o->parameter_count; i++) {
+        berthi_parameter *const p = &o->parameters[i];
+
+        if (p->device == device && p->place == BERTH_STATES_DEVICE
+            && (largest == NULL || p->states.elements > largest->states.elements))
+            largest = p;
+    }
+    return largest;
+}
+
+berth_status
+berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t bytes,
+                          uint64_t *out_bytes, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+    uint64_t begin;
+
+    berthi_error_clear(error);
+    if (out_bytes == NULL)
+        return berthi_fail_argument(error, "out_bytes", "is NULL");
+    *out_bytes = 0;
+    if (optimizer == NULL)
+        return berthi_fail_argument(error, "optimizer", "is NULL");
+    if (device >= optimizer->device_count || optimizer->devices[device].is_host)
+        return berthi_fail_argument(error, "device", "has no memory of its own");
+    status = berthi_optimizer_settle(optimizer, error);
+    begin = used_bytes(optimizer, device);
+    while (status == BERTH_OK && *out_bytes < bytes) {
+        berthi_parameter *const p = find_largest(optimizer, device);
+        uint64_t now;
+
+        if (p == NULL)
+            break;
+        status = move(optimizer, p, BERTH_STATES_HOST, error);
+        if (status == BERTH_ENOMEM && optimizer->disk.folder != NULL)
+            status = move(optimizer, p, BERTH_STATES_DISK, error);
+        now = used_bytes(optimizer, device);
+        *out_bytes = begin > now ? begin - now : 0;
+    }
+    return status;
+}

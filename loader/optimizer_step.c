@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * optimizer_step.c - one step: what is measured before, which pages are updated in which
+ * order, what is told afterwards.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "loader/optimizer.h"
+#include "loader/values.h"
+
+/* Of a page, for one of several threads: whole blocks. */
+#define SHARE_ELEMENTS (UINT64_C(1) << 16)
+
+/* ----------------------------------------------------------------- what it is about */
+
+berth_gradient
+berthi_step_gradient(const berthi_step *step, uint64_t parameter)
+{
+    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+
+    if (step->gradients != NULL)
+        return step->gradients[parameter];
+    return (berth_gradient){ .values = p->has_sum ? p->sum : NULL, .dtype = BERTH_F32 };
+}
+
+berthi_stream *
+berthi_step_stream(const berthi_step *step, uint32_t device)
+{
+    return step->streams != NULL ? step->streams[device] : NULL;
+}
+
+static uint64_t
+value_bytes(int32_t dtype)
+{
+    return berth_dtype_bits(dtype) / 8;
+}
+
+berthi_update_arguments
+berthi_step_arguments(const berthi_step *step, uint64_t parameter,
+                      const berthi_states_page *page, uint8_t *bytes)
+{
+    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berth_gradient gradient = berthi_step_gradient(step, parameter);
+    berthi_update_arguments a = {
+        .count = page->elements,
+        .parameter = p->values + page->first * value_bytes(p->dtype),
+        .dtype = p->dtype,
+        .gradient_dtype = gradient.dtype,
+        .gradient = (const uint8_t *)gradient.values
+                    + page->first * value_bytes(gradient.dtype),
+    };
+
+    if (p->states.has_master)
+        a.master = (float *)(void *)(bytes + page->master);
+    for (uint32_t k = 0; k < p->states.count; k++) {
+        if (p->states.bits == 32) {
+            a.state[k].values = (float *)(void *)(bytes + page->values[k]);
+            continue;
+        }
+        a.state[k].codes = bytes + page->codes[k];
+        a.state[k].absmax = (float *)(void *)(bytes + page->absmax[k]);
+    }
+    return a;
+}
+
+berthi_update_constants
+berthi_step_constants(const berthi_step *step, uint64_t parameter)
+{
+    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berthi_update_settings settings =
+        berthi_group_settings(&step->optimizer->groups[p->group], step->scale);
+
+    return berthi_update_constants_of(&settings, p->step);
+}
+
+/* -------------------------------------------------------------------------- the host */
+
+typedef struct host_work {
+    berthi_step *step;
+    const berthi_operations *operations;
+    berthi_update_arguments arguments;
+    berthi_update_constants constants;
+} host_work;
+
+static void
+update_share(void *user, uint32_t worker, uint64_t part)
+{
+    host_work *const w = user;
+    const uint64_t first = part * SHARE_ELEMENTS;
+    const berthi_update_arguments share = berthi_update_share(
+        &w->arguments, first, berthi_min_u64(w->arguments.count - first, SHARE_ELEMENTS));
+
+    (void)worker;
+    atomic_fetch_add(&w->step->not_finite, w->operations->update(&share, &w->constants));
+}
+
+void
+berthi_step_update_host(berthi_step *step, uint64_t parameter,
+                        const berthi_states_page *page, uint8_t *bytes)
+{
+    const berth_optimizer *const o = step->optimizer;
+    const uint64_t parts = (page->elements + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
+    host_work w = {
+        .step = step,
+        .operations = &o->operations,
+        .arguments = berthi_step_arguments(step, parameter, page, bytes),
+        .constants = berthi_step_constants(step, parameter),
+    };
+
+    berthi_values_run(berthi_values_threads(o->threads, parts), parts, update_share, &w);
+}
+
+/* ------------------------------------------------------------------------ a device */
+
+berth_status
+berthi_step_launch(berthi_step *step, uint64_t parameter, const berthi_states_page *page,
+                   uint8_t *bytes, berth_error *error)
+{
+    const berth_optimizer *const o = step->optimizer;
+    const uint32_t device = o->parameters[parameter].device;
+    berthi_device *const d = o->devices[device].device;
+    const berthi_request request = {
+        .operation = BERTHI_OPERATION_UPDATE,
+        .arguments.update = {
+            .arguments = berthi_step_arguments(step, parameter, page, bytes),
+            .constants = berthi_step_constants(step, parameter),
+            .not_finite = o->devices[device].not_finite,
+        },
+    };
+
+    return d->table->launch(d, &request, berthi_step_stream(step, device), error);
+}
+
+/* --------------------------------------------------------------------------- updates */
+
+static berth_status
+update_page(berthi_step *step, uint64_t parameter, uint64_t number, berth_error *error)
+{
+    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berthi_states_page page = berthi_states_get_page(&p->states, number);
+    uint8_t *const bytes = p->memory + page.offset;
+
+    if (step->optimizer->devices[p->device].is_host) {
+        berthi_step_update_host(step, parameter, &page, bytes);
+        return BERTH_OK;
+    }
+    if (p->place == BERTH_STATES_DEVICE)
+        return berthi_step_launch(step, parameter, &page, bytes, error);
+    return berthi_pager_visit(step, parameter, &page, bytes, p->is_pinned, NULL, error);
+}
+
+/* Devices are asked first, so that they work while the host does. */
+static berth_status
+update_memory(berthi_step *step, bool on_host, berth_error *error)
+{
+    const berth_optimizer *const o = step->optimizer;
+    berth_status status = BERTH_OK;
+
+    for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
+        const berthi_parameter *const p = &o->parameters[i];
+        uint64_t pages = berthi_states_page_count(&p->states);
+
+        if (p->memory == NULL || o->devices[p->device].is_host != on_host
+            || berthi_step_gradient(step, i).values == NULL)
+            pages = 0;
+        for (uint64_t k = 0; k < pages && status == BERTH_OK; k++)
+            status = update_page(step, i, k, error);
+    }
+    return status;
+}
+
+static void
+count_steps(berthi_step *step)
+{
+    const berth_optimizer *const o = step->optimizer;
+
+    for (uint64_t i = 0; i < o->parameter_count; i++)
+        if (berthi_step_gradient(step, i).values != NULL)
+            o->parameters[i].step++;
+}
+
+/* Of each device's stream, and of what comes and goes: later calls wait for these. */
+berth_status
+berthi_step_record(berthi_step *step, berth_error *error)
+{
+    berth_optimizer *const o = step->optimizer;
+    berth_status first = BERTH_OK;
+
+    for (uint32_t i = 0; i < o->device_count; i++) {
+        berthi_device *const d = o->devices[i].device;
+        berth_status status =
+            d->table->record(d, o->devices[i].done, berthi_step_stream(step, i),
+                             first == BERTH_OK ? error : NULL);
+
+        if (status == BERTH_OK)
+            status = berthi_pager_end(step, i, first == BERTH_OK ? error : NULL);
+        if (first == BERTH_OK)
+            first = status;
+    }
+    return first;
+}
+
+static berth_status
+update(berthi_step *step, berth_error *error)
+{
+    berth_optimizer *const o = step->optimizer;
+    berth_status status = BERTH_OK;
+    berth_status ended;
+
+    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++)
+        status = berthi_pager_begin(step, i, error);
+    count_steps(step);
+    if (status == BERTH_OK)
+        status = update_memory(step, false, error);
+    if (status == BERTH_OK)
+        status = update_memory(step, true, error);
+    if (status == BERTH_OK)
+        status = berthi_disk_step(step, error);
+    o->not_finite += atomic_load(&step->not_finite);
+    ended = berthi_step_record(step, status == BERTH_OK ? error : NULL);
+    return status == BERTH_OK ? ended : status;
+}
+
+/* ------------------------------------------------------------------------- reporting */
+
+/* What devices have counted in this step. They have done it. */
+static berth_status
+read_counts(berthi_step *step, uint64_t *out, berth_error *error)
+{
+    berth_optimizer *const o = step->optimizer;
+    berth_status status = BERTH_OK;
+
+    *out = o->not_finite;
+    o->not_finite = 0;
+    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
+        berthi_optimizer_device *const d = &o->devices[i];
+        uint64_t count;
+
+        if (d->not_finite == NULL)
+            continue;
+        status = berthi_optimizer_fetch(o, i, &count, d->not_finite, sizeof count, error);
+        if (status != BERTH_OK)
+            break;
+        *out += count - d->told;
+        d->told = count;
+    }
+    return status;
+}
+
+static uint64_t
+count_due(const berthi_step *step)
+{
+    uint64_t count = 0;
+
+    for (uint64_t i = 0; i < step->optimizer->parameter_count; i++)
+        count += berthi_step_gradient(step, i).values != NULL;
+    return count;
+}
+
+/* --------------------------------------------------------------------------- the call */
+
+berth_status
+berthi_step_check(const berthi_step *step, berth_error *error)
+{
+    const berth_optimizer *const o = step->optimizer;
+
+    if (step->gradients == NULL)
+        return o->accumulates ? BERTH_OK
+                              : berthi_fail_argument(error, "gradients",
+                                                     "is NULL, and none are added up");
+    for (uint64_t i = 0; i < o->parameter_count; i++) {
+        const berth_gradient *const g = &step->gradients[i];
+        const bool is_known =
+            g->dtype == BERTH_BF16 || g->dtype == BERTH_F16 || g->dtype == BERTH_F32;
+
+        if (g->values == NULL)
+            continue;
+        if (!is_known)
+            return berthi_optimizer_fail(&o->parameters[i], error,
+                                         "has a gradient that is not bf16, f16 or f32");
+        if ((uintptr_t)g->values % value_bytes(g->dtype) != 0)
+            return berthi_optimizer_fail(&o->parameters[i], error,
+                                         "has a gradient that is not aligned");
+    }
+    return BERTH_OK;
+}
+
+static berth_status
+check_options(const berth_step_options *options, berth_error *error)
+{
+    if (!isfinite(options->scale) || options->scale == 0)
+        return berthi_fail_argument(error, "scale", "is no number to multiply with");
+    if (!(options->max_norm >= 0) || isinf(options->max_norm))
+        return berthi_fail_argument(error, "max_norm", "is no length");
+    return BERTH_OK;
+}
+
+/* Norm, clip and whether the step is made at all. */
+static berth_status
+look(berthi_step *step, const berth_step_options *options, berth_step_report *report,
+     berth_error *error)
+{
+    berthi_gradient_sum sum;
+    berth_status status;
+
+    report->norm = NAN;
+    report->clip = 1.0f;
+    if (options->max_norm == 0 && options->has_norm == 0 && options->skips_non_finite == 0)
+        return BERTH_OK;
+    status = berthi_step_measure(step, &sum, error);
+    if (status != BERTH_OK)
+        return status;
+    report->norm = sqrt(sum.squares) * fabs((double)options->scale);
+    if (options->max_norm > 0 && report->norm > (double)options->max_norm)
+        report->clip = (float)((double)options->max_norm / report->norm);
+    report->is_skipped = options->skips_non_finite != 0 && sum.not_finite > 0;
+    report->non_finite = sum.not_finite;
+    step->scale = options->scale * report->clip;
+    return BERTH_OK;
+}
+
+/* Slots that there was no room for when states were moved. */
+static berth_status
+prepare(berth_optimizer *o, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++)
+        status = berthi_optimizer_prepare(o, &o->parameters[i], 1, error);
+    return status;
+}
+
+static berth_status
+make(berthi_step *step, const berth_step_options *options, berth_step_report *report,
+     berth_error *error)
+{
+    berth_optimizer *const o = step->optimizer;
+    berth_status status = look(step, options, report, error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (report->is_skipped) {
+        berthi_step_forget_sums(step);
+        return BERTH_OK;
+    }
+    status = prepare(o, error);
+    if (status != BERTH_OK)
+        return status;
+    o->step++;
+    report->updated = count_due(step);
+    o->is_torn = true;
+    status = update(step, error);
+    if (status == BERTH_OK && options->report != NULL)
+        status = berthi_optimizer_settle(o, error);
+    if (status == BERTH_OK && options->report != NULL)
+        status = read_counts(step, &report->non_finite, error);
+    o->is_torn = status != BERTH_OK;
+    berthi_step_forget_sums(step);
+    return status;
+}
+
+berth_status
+berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients,
+                     const berth_step_options *options, berth_error *error)
+{
+    berthi_step step = { .optimizer = optimizer, .gradients = gradients };
+    berth_step_report report = { .step = 0 };
+    berth_step_options mine;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (optimizer == NULL)
+        return berthi_fail_argument(error, "optimizer", "is NULL");
+    berth_step_options_init(&mine);
+    if (options != NULL) {
+        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+        if (status != BERTH_OK)
+            return status;
+    }
+    status = check_options(&mine, error);
+    if (status == BERTH_OK)
+        status = berthi_step_check(&step, error);
+    if (status != BERTH_OK)
+        return status;
+    if (optimizer->is_torn)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
+                           "an earlier step failed half way: load values and states that "
+                           "belong together first");
+    step.streams = mine.streams;
+    step.scale = mine.scale;
+    status = make(&step, &mine, &report, error);
+    report.step = optimizer->step + (report.is_skipped != 0);
+    if (mine.report != NULL)
+        *mine.report = report;
+    return status;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake_cuda_copy.c - what streams are asked for: copies, also to peers, kernels, calls */
+#include "tests/fake_cuda_state.h"
+
+/* Whether all of it is memory of the stream's GPU. */
+bool
+fake_cuda_holds(const void *handle, const void *at, uint64_t bytes)
+{
+    const fake_cuda_line *const s = fake_cuda_find_stream(handle);
+    const fake_cuda_stretch *const memory =
+        fake_cuda_find_memory(fake_cuda_now.allocations, at, bytes);
+
+    return s != NULL && memory != NULL && memory->device == s->device;
+}
+
+static int
+fake_copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *handle)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if ((kind != BERTHI_COPY_TO_HOST && !fake_cuda_holds(handle, to, bytes))
+        || (kind != BERTHI_COPY_TO_DEVICE && !fake_cuda_holds(handle, from, bytes)))
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    return fake_cuda_leave(fake_cuda_add_work(
+        handle, &(fake_cuda_work){ .kind = COPY, .to = to, .from = from, .bytes = bytes }));
+}
+
+/* -------------------------------------------------------------------------------- peers */
+
+static int
+fake_peer_can(int *out, int device, int peer)
+{
+    const int code = fake_cuda_enter();
+
+    *out = 0;
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if (device == peer || device < 0 || peer < 0 || (uint32_t)device >= fake_cuda_now.machine.count
+        || (uint32_t)peer >= fake_cuda_now.machine.count)
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_DEVICE));
+    *out = !fake_cuda_now.machine.is_apart;
+    return fake_cuda_leave(BERTHI_CUDA_OK);
+}
+
+static int
+fake_peer_enable(int peer)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if (fake_cuda_now.machine.is_apart || peer == fake_cuda_device)
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_DEVICE));
+    if (fake_cuda_now.reaches[fake_cuda_device][peer])
+        return fake_cuda_leave(BERTHI_CUDA_PEER_ENABLED);
+    fake_cuda_now.reaches[fake_cuda_device][peer] = true;
+    return fake_cuda_leave(BERTHI_CUDA_OK);
+}
+
+/* The fake takes none that was not enabled; the runtime would go through the host. */
+static int
+fake_peer_copy(void *to, int to_device, const void *from, int from_device, uint64_t bytes,
+               void *handle)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const fake_cuda_stretch *const memory =
+        fake_cuda_find_memory(fake_cuda_now.allocations, to, bytes);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if (from_device != fake_cuda_device ||
+        !fake_cuda_now.reaches[from_device][to_device] || memory == NULL ||
+        memory->device != to_device || !fake_cuda_holds(handle, from, bytes))
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    fake_cuda_now.books.peer_copies++;
+    return fake_cuda_leave(fake_cuda_add_work(
+        handle, &(fake_cuda_work){ .kind = COPY, .to = to, .from = from, .bytes = bytes }));
+}
+
+static int
+fake_clear(void *memory, uint64_t bytes, void *handle)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if (!fake_cuda_holds(handle, memory, bytes))
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    return fake_cuda_leave(fake_cuda_add_work(
+        handle, &(fake_cuda_work){ .kind = CLEAR, .to = memory, .bytes = bytes }));
+}
+
+static int
+fake_launch(const berthi_launch *its, void *handle)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if (its->kernel <= KERNEL_NONE || its->kernel >= KERNEL_COUNT || its->ctas == 0
+        || its->ctas > BERTHI_MOST_CTAS || its->threads == 0 || its->threads > 1024)
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_CONFIGURATION));
+    return fake_cuda_leave(
+        fake_cuda_add_work(handle, &(fake_cuda_work){ .kind = LAUNCH, .launch = *its }));
+}
+
+static int
+fake_call(void (*call)(void *user), void *user, void *handle)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    return fake_cuda_leave(fake_cuda_add_work(
+        handle, &(fake_cuda_work){ .kind = CALL, .call = call, .user = user }));
+}
+
+void
+fake_cuda_fill_copies(berthi_cuda_calls *calls)
+{
+    calls->copy = fake_copy;
+    calls->peer_can = fake_peer_can;
+    calls->peer_enable = fake_peer_enable;
+    calls->peer_copy = fake_peer_copy;
+    calls->clear = fake_clear;
+    calls->launch = fake_launch;
+    calls->call = fake_call;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake_cuda_state.c - see fake_cuda_state.h */
+#include "tests/fake_cuda_state.h"
+
+fake_cuda_state fake_cuda_now = { .lock = PTHREAD_MUTEX_INITIALIZER };
+_Thread_local int fake_cuda_device;
+_Thread_local int fake_cuda_error;
+
+static bool
+is_end(int code)
+{
+    return code == BERTHI_CUDA_ECC || (code >= 700 && code < 722 && code != BERTHI_CUDA_PEER_ENABLED
+               && code != 712 && code != 713);
+}
+
+/* What every call begins with: 0, or what it has to return. The lock is taken. */
+int
+fake_cuda_enter(void)
+{
+    const uint64_t call = (pthread_mutex_lock(&fake_cuda_now.lock), fake_cuda_now.called++);
+
+    if (fake_cuda_now.is_armed &&
+        (call == fake_cuda_now.nth ||
+         (fake_cuda_now.is_persistent && call > fake_cuda_now.nth))) {
+        fake_cuda_now.failures++;
+        if (is_end(fake_cuda_now.code))
+            fake_cuda_now.ended[fake_cuda_device] = fake_cuda_now.code;
+        return fake_cuda_now.code;
+    }
+    return BERTHI_CUDA_OK;
+}
+
+/* The same for calls about a GPU: one that has ended says so. */
+int
+fake_cuda_enter_on(int device)
+{
+    const int code = fake_cuda_enter();
+
+    return code != BERTHI_CUDA_OK ? code : fake_cuda_now.ended[device];
+}
+
+int
+fake_cuda_leave(int code)
+{
+    if (code != BERTHI_CUDA_OK)
+        fake_cuda_error = code;
+    pthread_mutex_unlock(&fake_cuda_now.lock);
+    return code;
+}
+
+int
+fake_cuda_misuse(int code)
+{
+    fake_cuda_now.books.misuses++;
+    return code;
+}

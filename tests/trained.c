@@ -295,15 +295,16 @@ check_state(trained *t, uint32_t i, uint32_t k)
     const trained_parameter *const p = &t->parameters[i];
     const berthi_update_state *const state = &t->twins[i].state[k];
     float *const actual = malloc(p->count * sizeof *actual);
+    const uint32_t *const map =
+        berthi_update_is_signed(k) ? berthi_signed_map : berthi_unsigned_map;
     float *expected = state->values;
 
     CHECK_EQ(berth_optimizer_read(t->optimizer, i, k, 0, p->count, actual, NULL), BERTH_OK);
     if (expected == NULL) {
         expected = malloc(p->count * sizeof *expected);
         for (uint64_t n = 0; n < p->count; n++)
-            expected[n] = berthi_core_state_value(
-                berthi_update_is_signed(k) ? berthi_signed_map : berthi_unsigned_map, state->codes[n],
-                state->absmax[n / 256]);
+            expected[n] = berthi_core_state_value(map, state->codes[n],
+                                                  state->absmax[n / 256]);
     }
     CHECK_MEM(actual, expected, p->count * sizeof *actual);
     if (expected != state->values)

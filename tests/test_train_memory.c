@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of optimizers: what is planned is what is allocated is what the books say, to
+ * the byte; room that is made under way; devices that are lost; every allocation, system
+ * call and call of a device failing in turn.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tests/trained.h"
+
+#define ALL UINT32_MAX
+
+static const char *folder;
+
+static const trained_parameter three[] = {
+    { 100000, BERTH_BF16, BERTH_BF16, 0, 0 },
+    { 70001, BERTH_F32, BERTH_BF16, 0, 0 },
+    { 500, BERTH_F32, BERTH_F32, 0, 0 },
+};
+
+static berth_optimizer_group
+group_at(int32_t place)
+{
+    berth_optimizer_group g;
+
+    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADAMW), BERTH_OK);
+    g.place = place;
+    g.has_master = 1;
+    return g;
+}
+
+static berth_optimizer_options
+options_of(void)
+{
+    berth_optimizer_options options;
+
+    berth_optimizer_options_init(&options);
+    options.states_dir = folder;
+    options.page_elements = 16384;
+    options.accumulates = 1;
+    return options;
+}
+
+static bool
+open_at(trained *t, berth_context *context, const char *machine, int32_t place)
+{
+    const berth_optimizer_group g = group_at(place);
+    const berth_optimizer_options options = options_of();
+
+    return trained_open(t, context,
+                        &(trained_options){ .devices = machine,
+                                            .groups = &g,
+                                            .group_count = 1,
+                                            .parameters = three,
+                                            .count = 3,
+                                            .optimizer = &options });
+}
+
+/* ------------------------------------------------------------------- planned, booked */
+
+static uint64_t
+booked(const berth_context *context, const char *tier, int32_t purpose)
+{
+    berth_memory m;
+
+    for (uint32_t i = 0; i < berth_memory_tiers(context); i++)
+        if (berth_memory_get(context, i, purpose, &m) == BERTH_OK
+            && strcmp(m.tier, tier) == 0)
+            return m.current_bytes;
+    return 0;
+}
+
+static void
+check_books(const char *machine, const char *tier, int32_t place)
+{
+    berth_parameter parameters[TRAINED_MAX];
+    berth_optimizer_options options = options_of();
+    berth_optimizer_memory planned;
+    berth_optimizer_memory taken;
+    berth_context *context;
+    uint64_t there;
+    trained t;
+
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+        return;
+    if (open_at(&t, context, machine, place)) {
+        options.devices = t.devices;
+        trained_list(&t, parameters);
+        for (uint32_t i = 0; i < 3; i++)
+            parameters[i].values = NULL;
+        CHECK_EQ(berth_optimizer_plan(context, t.groups, 1, parameters, 3, &options, 0,
+                                      &planned, NULL),
+                 BERTH_OK);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &taken), BERTH_OK);
+        CHECK_MEM(&taken, &planned, sizeof taken);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, BERTH_NO_INDEX, &taken), BERTH_OK);
+        CHECK_MEM(&taken, &planned, sizeof taken);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 1, &taken), BERTH_EINVAL);
+        CHECK_EQ(planned.elements, 170501);
+        CHECK_EQ(planned.elements_8bit, 170001);
+        CHECK_EQ(planned.gradients, 170501 * 4);
+        there = planned.states[BERTH_STATES_DEVICE] + planned.gradients;
+        if (strcmp(tier, "cpu") == 0)
+            there += planned.states[BERTH_STATES_HOST];
+        else
+            CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_STATES),
+                     planned.states[BERTH_STATES_HOST]);
+        CHECK_EQ(booked(context, tier, BERTH_MEMORY_STATES), there);
+        CHECK_EQ(booked(context, tier, BERTH_MEMORY_SLOTS), planned.slots);
+        CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_STAGING), planned.staging);
+        CHECK_EQ(planned.staging > 0, place == BERTH_STATES_DISK);
+        CHECK_EQ(planned.slots > 0, machine != NULL && place != BERTH_STATES_DEVICE);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    CHECK_EQ(booked(context, tier, BERTH_MEMORY_ALL), 0);
+    berth_context_destroy(context);
+}
+
+static void
+test_planned_is_booked(void)
+{
+    for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
+        check_books(NULL, "cpu", place);
+        check_books("sim:256MiB,h2d=1GB/s,d2h=1GB/s", "sim:0", place);
+    }
+}
+
+/* The figure: 8-bit states of both moments. */
+static void
+test_states_of_8_bits_are_small(void)
+{
+    const uint64_t shape[] = { 4096, 4096 };
+    const berth_parameter parameter = {
+        .name = "weight", .shape = shape, .rank = 2, .dtype = BERTH_BF16
+    };
+    berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
+    berth_optimizer_memory memory;
+    berth_context *context;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    g.has_master = 0;
+    CHECK_EQ(berth_optimizer_plan(context, &g, 1, &parameter, 1, NULL, 0, &memory, NULL),
+             BERTH_OK);
+    CHECK_EQ(memory.states[BERTH_STATES_DEVICE], UINT64_C(2) * 4096 * 4096 + 2 * 65536 * 4);
+    CHECK_LE(memory.states[BERTH_STATES_DEVICE] * 100, UINT64_C(204) * 4096 * 4096);
+    berth_context_destroy(context);
+}
+
+/* ------------------------------------------------------------------------- making room */
+
+/* A device that is full: what is asked for is given back, and the run goes on. */
+static void
+test_room_is_made_under_way(void)
+{
+    berth_optimizer_memory before;
+    berth_optimizer_memory after;
+    berth_context *context;
+    uint64_t bytes;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, "sim:256MiB,h2d=1GB/s,d2h=1GB/s", BERTH_STATES_DEVICE)) {
+        trained_step(&t, ALL, false);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &before), BERTH_OK);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, NULL), BERTH_OK);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &after), BERTH_OK);
+        CHECK_EQ(before.states[0] + before.slots - after.states[0] - after.slots, bytes);
+        CHECK_GT(bytes, 0);
+        CHECK_GT(after.states[BERTH_STATES_HOST], 0);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+        /* All of it: small ones go, too. */
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, UINT64_MAX, &bytes, NULL),
+                 BERTH_OK);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &after), BERTH_OK);
+        CHECK_EQ(after.states[BERTH_STATES_DEVICE], 0);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+        CHECK_EQ(berth_optimizer_make_room(NULL, 0, 1, &bytes, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 1, 1, &bytes, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, NULL, NULL), BERTH_EINVAL);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
+/* ------------------------------------------------------------------------ lost devices */
+
+/* Values and gradients on a device that is lost at its n-th call. */
+typedef struct doomed {
+    berth_optimizer *optimizer;
+    berth_devices *devices;
+    void *memory;
+} doomed;
+
+#define DOOMED 40000u
+
+static berth_status
+open_doomed(doomed *d, berth_context *context, const char *machine)
+{
+    static const uint64_t shape[] = { DOOMED };
+    const berth_optimizer_group g = group_at(BERTH_STATES_HOST);
+    berth_optimizer_options options = options_of();
+    berth_parameter parameter = {
+        .name = "w", .shape = shape, .rank = 1, .dtype = BERTH_F32
+    };
+    berthi_device *device;
+    berth_status status;
+
+    memset(d, 0, sizeof *d);
+    status = berth_devices_open(context, machine, &d->devices, NULL);
+    if (status != BERTH_OK)
+        return status;
+    device = berthi_devices_at(d->devices, 0);
+    status = device->table->alloc(device, DOOMED * 8, &d->memory, NULL);
+    if (status == BERTH_OK)
+        status = device->table->clear(device, d->memory, DOOMED * 8, NULL, NULL);
+    options.devices = d->devices;
+    parameter.values = d->memory;
+    if (status == BERTH_OK)
+        status = berth_optimizer_create(context, &g, 1, &parameter, 1, &options,
+                                        &d->optimizer, NULL);
+    return status;
+}
+
+static void
+close_doomed(doomed *d)
+{
+    berth_optimizer_destroy(d->optimizer);
+    if (d->memory != NULL)
+        berthi_devices_at(d->devices, 0)
+            ->table->free(berthi_devices_at(d->devices, 0), d->memory, DOOMED * 8);
+    berth_devices_close(d->devices);
+}
+
+/* A step that fails half way is the last one until states are loaded. */
+static void
+test_a_torn_step_is_said(void)
+{
+    berth_step_options options;
+    berth_step_report report;
+    berth_context *context;
+    berth_error error;
+    uint32_t torn = 0;
+    berth_status status = BERTH_ENODEV;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    berth_step_options_init(&options);
+    options.report = &report;
+    for (uint32_t lose = 1; status != BERTH_OK && lose < 1000; lose++) {
+        doomed d;
+
+        status = open_doomed(&d, context, fixture_format("sim:256MiB,lose=%u", lose));
+        if (status == BERTH_OK) {
+            const berth_gradient gradient = { .values = (float *)d.memory + DOOMED,
+                                              .dtype = BERTH_F32 };
+
+            status = berth_optimizer_step(d.optimizer, &gradient, &options, &error);
+            if (status != BERTH_OK) {
+                torn++;
+                CHECK_EQ(status, BERTH_ENODEV);
+                CHECK_EQ(berth_optimizer_step(d.optimizer, &gradient, NULL, &error),
+                         BERTH_EINVAL);
+                CHECK_CONTAINS(error.message, "half way");
+            }
+        }
+        close_doomed(&d);
+    }
+    CHECK_EQ(status, BERTH_OK);
+    CHECK_GT(torn, 10);
+    T_NOTE("%u steps torn", torn);
+    berth_context_destroy(context);
+}
+
+/* ------------------------------------------------------------------------------ faults */
+
+typedef struct attempt {
+    const char *machine;
+    int32_t place;
+} attempt;
+
+static berth_status
+use(berth_optimizer *optimizer, const berth_gradient *gradients, int32_t place,
+    berth_error *error)
+{
+    berth_step_report report;
+    berth_step_options options;
+    float number;
+    berth_status status;
+
+    berth_step_options_init(&options);
+    options.max_norm = 1.0f;
+    options.report = &report;
+    status = berth_optimizer_step(optimizer, gradients, &options, error);
+    if (status == BERTH_OK)
+        status = berth_optimizer_accumulate(optimizer, gradients, NULL, error);
+    if (status == BERTH_OK)
+        status = berth_optimizer_move(optimizer, 0, (place + 1) % 3, error);
+    if (status == BERTH_OK)
+        status = berth_optimizer_step(optimizer, NULL, NULL, error);
+    return status == BERTH_OK ? berth_optimizer_read(optimizer, 0, 0, 0, 1, &number, error)
+                              : status;
+}
+
+static berth_status
+attempt_on(berthi_device *device, uint8_t *memory, berth_context *context, const attempt *a,
+           berth_optimizer_options *options, berth_error *error)
+{
+    static const uint64_t shape[] = { DOOMED };
+    const berth_optimizer_group g = group_at(a->place);
+    const berth_parameter parameter = {
+        .name = "w", .shape = shape, .rank = 1, .dtype = BERTH_F32, .values = memory
+    };
+    const berth_gradient gradient = { .values = memory + DOOMED * 4, .dtype = BERTH_F32 };
+    berth_optimizer *optimizer = NULL;
+    berth_status status =
+        device->table->clear(device, memory, DOOMED * 8, NULL, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = berth_optimizer_create(context, &g, 1, &parameter, 1, options, &optimizer, error);
+    CHECK_EQ(optimizer == NULL, status != BERTH_OK);
+    if (status == BERTH_OK)
+        status = use(optimizer, &gradient, a->place, error);
+    berth_optimizer_destroy(optimizer);
+    return status;
+}
+
+/* Values and gradients in the device's memory, and all that an optimizer can do. */
+static berth_status
+attempt_all(void *user, berth_context *context, berth_error *error)
+{
+    const attempt *const a = user;
+    berth_optimizer_options options = options_of();
+    berthi_device *device;
+    void *memory = NULL;
+    berth_status status;
+
+    options.threads = 1;
+    status = berth_devices_open(context, a->machine, &options.devices, error);
+    if (status != BERTH_OK)
+        return status;
+    device = berthi_devices_at(options.devices, 0);
+    status = device->table->alloc(device, DOOMED * 8, &memory, error);
+    if (status == BERTH_OK) {
+        status = attempt_on(device, memory, context, a, &options, error);
+        device->table->free(device, memory, DOOMED * 8);
+    }
+    berth_devices_close(options.devices);
+    return status;
+}
+
+static void
+test_every_call_can_fail(void)
+{
+    static const char *const machines[] = { "cpu", "sim:256MiB" };
+
+    for (int m = 0; m < 2; m++)
+        for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
+            attempt a = { machines[m], place };
+
+            (void)fault_loop(fixture_format("%s %d", machines[m], place), attempt_all, &a);
+            (void)fault_loop_devices(fixture_format("%s %d", machines[m], place),
+                                     attempt_all, &a);
+        }
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    folder = fixture_folder();
+    T_RUN(test_planned_is_booked);
+    T_RUN(test_states_of_8_bits_are_small);
+    T_RUN(test_room_is_made_under_way);
+    T_RUN(test_a_torn_step_is_said);
+    T_RUN(test_every_call_can_fail);
+    T_MAIN_END;
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps of an optimizer: norms, clipping, skipped steps, sums of gradients, groups that
+ * change, what is told of memory, what is refused.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+#include "tests/trained.h"
+
+#define ALL UINT32_MAX
+#define SIM "sim:256MiB,h2d=1GB/s,d2h=1GB/s"
+
+static const char *const machines[] = { NULL, SIM };
+
+static const trained_parameter two[] = {
+    { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+    { 500, BERTH_F32, BERTH_F32, 0, 0 },
+};
+
+static berth_context *context;
+
+static berth_optimizer_group
+adamw(void)
+{
+    berth_optimizer_group g;
+
+    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADAMW), BERTH_OK);
+    return g;
+}
+
+static bool
+open_two(trained *t, const char *machine, const berth_optimizer_options *options)
+{
+    const berth_optimizer_group g = adamw();
+
+    return trained_open(t, context,
+                        &(trained_options){ .devices = machine,
+                                            .groups = &g,
+                                            .group_count = 1,
+                                            .parameters = two,
+                                            .count = 2,
+                                            .optimizer = options });
+}
+
+/* ------------------------------------------------------------------------- norms */
+
+/* In another order than the library's: doubles of f32 squares leave room for that. */
+static double
+norm_of(const trained *t, double scale)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < t->count; i++)
+        for (uint64_t k = 0; k < t->parameters[i].count; k++) {
+            const double g = (double)berthi_core_load(t->twins[i].host_gradient,
+                                                      t->parameters[i].gradient_dtype, k);
+
+            sum += isfinite(g) ? g * g : 0;
+        }
+    return sqrt(sum) * scale;
+}
+
+static void
+check_norm(const char *machine, float scale, float max_norm)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_report report;
+    berth_step_options options;
+    trained t;
+
+    if (open_two(&t, machine, NULL)) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        berth_step_options_init(&options);
+        options.scale = scale;
+        options.max_norm = max_norm;
+        options.has_norm = 1;
+        options.report = &report;
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+        CHECK(fabs(report.norm - norm_of(&t, fabs((double)scale))) < 1e-9 * report.norm);
+        CHECK_EQ(report.clip == 1.0f, max_norm == 0 || report.norm <= (double)max_norm);
+        if (report.clip != 1.0f)
+            CHECK_EQ(report.clip == (float)((double)max_norm / report.norm), true);
+        CHECK_EQ(report.step, 1);
+        CHECK_EQ(report.updated, 2);
+        CHECK_EQ(report.is_skipped, 0);
+        trained_expect(&t, ALL, scale * report.clip);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
+static void
+test_norms_are_clipped(void)
+{
+    for (int m = 0; m < 2; m++) {
+        check_norm(machines[m], 1.0f, 0.0f);
+        check_norm(machines[m], 1.0f, 1.0f);
+        check_norm(machines[m], -0.125f, 3.0f);
+        check_norm(machines[m], 0.5f, 1e6f);
+    }
+}
+
+/* The same norm to the last bit, whoever measures. */
+static void
+test_norms_are_the_same_everywhere(void)
+{
+    double norms[4];
+
+    for (uint32_t i = 0; i < 4; i++) {
+        berth_gradient gradients[TRAINED_MAX];
+        berth_optimizer_options options;
+        berth_step_report report;
+        berth_step_options step;
+        trained t;
+
+        berth_optimizer_options_init(&options);
+        options.threads = i + 1;
+        options.page_elements = 4096;
+        if (open_two(&t, machines[i % 2], &options)) {
+            trained_draw(&t, ALL, true);
+            trained_gradients(&t, ALL, gradients);
+            berth_step_options_init(&step);
+            step.has_norm = 1;
+            step.report = &report;
+            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &step, NULL), BERTH_OK);
+            norms[i] = report.norm;
+            trained_expect(&t, ALL, 1.0f);
+            CHECK_EQ(report.non_finite, t.not_finite);
+            trained_check(&t);
+        }
+        trained_close(&t);
+    }
+    for (uint32_t i = 1; i < 4; i++)
+        CHECK_MEM(&norms[i], &norms[0], sizeof norms[0]);
+}
+
+/* -------------------------------------------------------------------- skipped steps */
+
+static void
+check_skip(const char *machine)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_report report;
+    berth_step_options options;
+    trained t;
+
+    if (open_two(&t, machine, NULL)) {
+        trained_step(&t, ALL, false);
+        trained_draw(&t, ALL, true);
+        trained_gradients(&t, ALL, gradients);
+        berth_step_options_init(&options);
+        options.skips_non_finite = 1;
+        options.report = &report;
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+        CHECK_EQ(report.is_skipped, 1);
+        CHECK_EQ(report.step, 2);
+        CHECK_EQ(report.updated, 0);
+        CHECK_GT(report.non_finite, 0);
+        trained_check(&t);
+        trained_draw(&t, ALL, false);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+        trained_expect(&t, ALL, 1.0f);
+        CHECK_EQ(report.is_skipped, 0);
+        CHECK_EQ(report.step, 2);
+        CHECK_EQ(report.non_finite, 0);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
+static void
+test_steps_are_skipped(void)
+{
+    check_skip(machines[0]);
+    check_skip(machines[1]);
+}
+
+/* ---------------------------------------------------------------------------- sums */
+
+/* Two gradients added up in f32 are one gradient of f32. */
+static void
+check_sums(const char *machine)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_optimizer_options options;
+    float *sums[2];
+    trained t;
+
+    berth_optimizer_options_init(&options);
+    options.accumulates = 1;
+    for (uint32_t i = 0; i < 2; i++)
+        sums[i] = calloc(two[i].count, sizeof(float));
+    if (open_two(&t, machine, &options)) {
+        for (uint32_t turn = 0; turn < 3; turn++) {
+            trained_draw(&t, ALL, false);
+            trained_gradients(&t, turn == 1 ? 1 : ALL, gradients);
+            CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL),
+                     BERTH_OK);
+            for (uint32_t i = 0; i < (turn == 1 ? 1 : 2); i++)
+                for (uint64_t k = 0; k < two[i].count; k++)
+                    sums[i][k] += berthi_core_load(t.twins[i].host_gradient,
+                                                   two[i].gradient_dtype, k);
+        }
+        CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            free(t.twins[i].host_gradient);
+            t.twins[i].host_gradient = sums[i];
+            t.parameters[i].gradient_dtype = BERTH_F32;
+            sums[i] = NULL;
+        }
+        trained_expect(&t, ALL, 1.0f);
+        trained_check(&t);
+        /* They begin anew: nothing has been added, so nothing is updated. */
+        CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
+        trained_check(&t);
+        for (uint32_t i = 0; i < 2; i++)
+            t.parameters[i].gradient_dtype = two[i].gradient_dtype;
+    }
+    trained_close(&t);
+    free(sums[0]);
+    free(sums[1]);
+}
+
+static void
+test_gradients_are_added_up(void)
+{
+    check_sums(machines[0]);
+    check_sums(machines[1]);
+}
+
+/* -------------------------------------------------------------------------- groups */
+
+static void
+test_groups_change(void)
+{
+    berth_optimizer_group g = adamw();
+    trained t;
+
+    if (open_two(&t, NULL, NULL)) {
+        trained_step(&t, ALL, false);
+        g.rate = 0.5f;
+        g.beta1 = 0.5f;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_OK);
+        t.groups[0] = g;
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+        g.bits = 32;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
+        g = adamw();
+        g.kind = BERTH_UPDATE_LION;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
+        g = adamw();
+        g.has_master = 1;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
+        g = adamw();
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 1, &g, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, NULL, NULL), BERTH_EINVAL);
+        g.rate = NAN;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
+/* ---------------------------------------------------------------------- what is read */
+
+static void
+test_stretches_of_states_are_read(void)
+{
+    berth_optimizer_options options;
+    static float whole[9000];
+    static float part[9000];
+    trained t;
+
+    berth_optimizer_options_init(&options);
+    options.page_elements = 4096;
+    if (open_two(&t, SIM, &options)) {
+        trained_step(&t, ALL, false);
+        for (uint32_t state = 0; state < 2; state++) {
+            CHECK_EQ(berth_optimizer_read(t.optimizer, 0, state, 0, 9000, whole, NULL),
+                     BERTH_OK);
+            for (uint64_t first = 0; first < 9000; first += 577) {
+                const uint64_t count = first % 3 == 0 ? 9000 - first : 300;
+
+                if (first + count > 9000)
+                    continue;
+                memset(part, 0xA5, sizeof part);
+                CHECK_EQ(berth_optimizer_read(t.optimizer, 0, state, first, count, part,
+                                              NULL),
+                         BERTH_OK);
+                CHECK_MEM(part, whole + first, count * sizeof *part);
+                if (count < 9000)
+                    CHECK_EQ(berthi_core_bits(part[count]), 0xA5A5A5A5u);
+            }
+        }
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 9000, 0, whole, NULL), BERTH_OK);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 9000, 1, whole, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 9001, 0, whole, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 2, 0, 1, whole, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 2, 0, 0, 1, whole, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, NULL, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_read(NULL, 0, 0, 0, 1, whole, NULL), BERTH_EINVAL);
+    }
+    trained_close(&t);
+}
+
+/* ------------------------------------------------------------------------- refusals */
+
+/* One thing wrong with an optimizer, and a word of what is said. */
+typedef struct refusal {
+    const char *word;
+    void (*spoil)(berth_optimizer_group *group, berth_parameter *parameter,
+                  berth_optimizer_options *options);
+} refusal;
+
+#define SPOIL(name, change)                                                                \
+    static void spoil_##name(berth_optimizer_group *g, berth_parameter *p,                 \
+                             berth_optimizer_options *o)                                   \
+    {                                                                                      \
+        (void)g;                                                                           \
+        (void)p;                                                                           \
+        (void)o;                                                                           \
+        change;                                                                            \
+    }
+
+SPOIL(kind, g->kind = 7)
+SPOIL(bits, g->bits = 16)
+SPOIL(place, g->place = 3)
+SPOIL(rate, g->rate = INFINITY)
+SPOIL(beta, g->beta2 = 1.0f)
+SPOIL(beta3, g->beta3 = -1.0f)
+SPOIL(epsilon, g->epsilon = -1.0f)
+SPOIL(decay, g->decay = NAN)
+SPOIL(alpha, g->alpha = NAN)
+SPOIL(name, p->name = "")
+SPOIL(same_name, p->name = "second")
+SPOIL(shape, p->shape = NULL)
+SPOIL(rank, p->rank = BERTH_MAX_RANK + 1)
+SPOIL(dtype, p->dtype = BERTH_F64)
+SPOIL(values, p->values = NULL)
+SPOIL(alignment, p->values = (char *)p->values + 1)
+SPOIL(group, p->group = 1)
+SPOIL(device, p->device = 1)
+SPOIL(slots, o->slots = 17)
+SPOIL(page, o->page_elements = 4095)
+SPOIL(large_page, o->page_elements = UINT64_C(1) << 29)
+SPOIL(wait, o->wait_ms = UINT64_MAX)
+SPOIL(folder, g->place = BERTH_STATES_DISK)
+
+static const refusal refusals[] = {
+    { "kind", spoil_kind },         { "bits", spoil_bits },
+    { "place", spoil_place },       { "rate", spoil_rate },
+    { "beta", spoil_beta },         { "beta", spoil_beta3 },
+    { "epsilon", spoil_epsilon },   { "decay", spoil_decay },
+    { "alpha", spoil_alpha },       { "name", spoil_name },
+    { "two", spoil_same_name },     { "shape", spoil_shape },
+    { "shape", spoil_rank },        { "bf16", spoil_dtype },
+    { "values", spoil_values },     { "aligned", spoil_alignment },
+    { "group", spoil_group },       { "device", spoil_device },
+    { "16", spoil_slots },          { "4096", spoil_page },
+    { "2^28", spoil_large_page },   { "long", spoil_wait },
+    { "states_dir", spoil_folder },
+};
+
+static void
+check_refusal(const refusal *r)
+{
+    static float values[8192];
+    const uint64_t shape[] = { 64, 128 };
+    berth_optimizer_group group = adamw();
+    berth_parameter parameters[2] = {
+        { .name = "first", .shape = shape, .rank = 2, .dtype = BERTH_F32, .values = values },
+        { .name = "second", .shape = shape, .rank = 1, .dtype = BERTH_F32, .values = values },
+    };
+    berth_optimizer_options options;
+    berth_optimizer *optimizer = (berth_optimizer *)&group;
+    berth_error error;
+
+    berth_optimizer_options_init(&options);
+    r->spoil(&group, &parameters[0], &options);
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, parameters, 2, &options, &optimizer,
+                                    &error),
+             BERTH_EINVAL);
+    CHECK(optimizer == NULL);
+    CHECK_CONTAINS(error.message, r->word);
+}
+
+static void
+test_refusals_name_what_is_wrong(void)
+{
+    const berth_optimizer_group group = adamw();
+    berth_optimizer_memory memory;
+    berth_optimizer *optimizer;
+    berth_optimizer_group other;
+    berth_parameter parameter = { .name = "a", .dtype = BERTH_F32 };
+
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        check_refusal(&refusals[i]);
+    CHECK_EQ(berth_optimizer_create(context, NULL, 1, &parameter, 1, NULL, &optimizer, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, NULL, 1, NULL, &optimizer, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, &parameter, 0, NULL, &optimizer, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_create(NULL, &group, 1, &parameter, 1, NULL, &optimizer, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, &parameter, 1, NULL, NULL, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_plan(context, &group, 1, &parameter, 1, NULL, 1, &memory, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_plan(context, &group, 1, &parameter, 1, NULL, 0, NULL, NULL),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_group_init(&other, 7), BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_group_init(&other, -1), BERTH_EINVAL);
+    CHECK_STR(berth_update_name(BERTH_UPDATE_LION), "lion");
+    CHECK(berth_update_name(7) == NULL);
+    CHECK(berth_update_name(-1) == NULL);
+    CHECK_EQ(berth_optimizer_step(NULL, NULL, NULL, NULL), BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_accumulate(NULL, NULL, NULL, NULL), BERTH_EINVAL);
+    berth_optimizer_destroy(NULL);
+}
+
+static void
+refuse_step(trained *t, const berth_gradient *gradients, float scale, float max_norm)
+{
+    berth_step_options options;
+
+    berth_step_options_init(&options);
+    options.scale = scale;
+    options.max_norm = max_norm;
+    CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, &options, NULL), BERTH_EINVAL);
+}
+
+static void
+test_steps_are_refused(void)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_parameter_state state;
+    uint64_t bytes;
+    trained t;
+
+    if (open_two(&t, NULL, NULL)) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        refuse_step(&t, NULL, 1.0f, 0.0f); /* nothing is added up */
+        refuse_step(&t, gradients, 0.0f, 0.0f);
+        refuse_step(&t, gradients, NAN, 0.0f);
+        refuse_step(&t, gradients, 1.0f, -1.0f);
+        refuse_step(&t, gradients, 1.0f, INFINITY);
+        gradients[1].dtype = BERTH_F64;
+        refuse_step(&t, gradients, 1.0f, 0.0f);
+        gradients[1].dtype = BERTH_F32;
+        gradients[1].values = (const char *)gradients[1].values + 2;
+        refuse_step(&t, gradients, 1.0f, 0.0f);
+        CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL),
+                 BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 2, 0, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 0, 3, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_move(NULL, 0, 0, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_DISK, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_get(t.optimizer, 2, &state), BERTH_EINVAL);
+        trained_check(&t);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
+        return 1;
+    T_RUN(test_norms_are_clipped);
+    T_RUN(test_norms_are_the_same_everywhere);
+    T_RUN(test_steps_are_skipped);
+    T_RUN(test_gradients_are_added_up);
+    T_RUN(test_groups_change);
+    T_RUN(test_stretches_of_states_are_read);
+    T_RUN(test_refusals_name_what_is_wrong);
+    T_RUN(test_steps_are_refused);
+    berth_context_destroy(context);
+    T_MAIN_END;
+}

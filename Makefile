@@ -9,7 +9,8 @@
 # build/berth, build/libberth.a and build/libberth.so are links to the variant that was built last.
 #
 #: make                 library, tool, man pages and completions, in build/
-#: make demo            a small model: inspected, damaged, loaded, quantized, killed, resumed
+#: make demo            a small model: inspected, damaged, loaded, quantized, killed, resumed,
+#:                      adapted
 #: make check           every test; check-fast leaves out the installation and programs that run
 #:                      for minutes: kills and failures by the thousand, the largest headers;
 #:                      T_CLOCK=0 those, too, that hold something against the clock

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trained.h - an optimizer with parameters on a device, and beside it what they and their
- * states have to be: updated by the plain loops, each as a whole.
+ * states have to be: updated on the host, each as a whole.
  */
 #ifndef BERTH_TESTS_TRAINED_H
 #define BERTH_TESTS_TRAINED_H

@@ -188,6 +188,41 @@ bench_listing_read(const char *folder, bench_listing *listing)
     fclose(file);
 }
 
+/* --------------------------------------------------------------------- limits */
+
+static double
+take_limit(const bench_limit *l)
+{
+    static bench_result result;
+    char path[4096];
+    const char *argv[] = { path, "-r", "1", "-w", l->what, NULL };
+
+    snprintf(path, sizeof path, "%s/limit_memory", l->folder);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("%s failed", path);
+    return bench_json_number(result.output, l->key);
+}
+
+bench_limit
+bench_limit_begin(const char *folder, const char *what, const char *key)
+{
+    bench_limit l = { folder, what, key, 0 };
+
+    l.before = take_limit(&l);
+    return l;
+}
+
+double
+bench_limit_around(bench_limit *l)
+{
+    const double after = take_limit(l);
+    const double mean = (l->before + after) / 2;
+
+    l->before = after;
+    return mean;
+}
+
 /* -------------------------------------------------------------------- results */
 
 void

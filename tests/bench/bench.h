@@ -37,6 +37,18 @@ typedef struct bench_result {
 /* Runs argv (argv[0] is a path), stderr left alone, and waits for it. */
 void bench_command(const char *const *argv, bench_result *result);
 
+/* One of what this processor can do at best, as limit_memory tells it. */
+typedef struct bench_limit {
+    const char *folder; /* of limit_memory */
+    const char *what;
+    const char *key;
+    double before;      /* the last sample */
+} bench_limit;
+
+bench_limit bench_limit_begin(const char *folder, const char *what, const char *key);
+/* The limit of what has been measured since the last call. */
+double bench_limit_around(bench_limit *limit);
+
 /* The number behind "key": in a line of JSON; ends the program when absent. */
 double bench_json_number(const char *json, const char *key);
 

@@ -48,48 +48,6 @@ memory(uint64_t bytes)
     return m;
 }
 
-/* One of what this processor can do at best. */
-typedef struct limit {
-    const char *folder;
-    const char *what;
-    const char *key;
-    double before; /* the last sample */
-} limit;
-
-static double
-take_limit(const limit *l)
-{
-    static bench_result result;
-    char path[4096];
-    const char *argv[] = { path, "-r", "1", "-w", l->what, NULL };
-
-    snprintf(path, sizeof path, "%s/limit_memory", l->folder);
-    bench_command(argv, &result);
-    if (result.status != 0)
-        bench_die("%s failed", path);
-    return bench_json_number(result.output, l->key);
-}
-
-static limit
-begin_limit(const char *folder, const char *what, const char *key)
-{
-    limit l = { folder, what, key, 0 };
-
-    l.before = take_limit(&l);
-    return l;
-}
-
-/* The limit of what has been measured since the last call. */
-static double
-limit_around(limit *l)
-{
-    const double after = take_limit(l);
-    const double mean = (l->before + after) / 2;
-
-    l->before = after;
-    return mean;
-}
-
 /* Like weights: bell-shaped enough, no two blocks alike. */
 static uint16_t *
 make_values(uint64_t count)
@@ -276,7 +234,7 @@ resident_rate(job *j, uint32_t cores)
 static void
 bench_resident(job *j, berthi_cpu_level level, double target, const char *folder)
 {
-    limit clock = begin_limit(folder, "clock", "clock_ghz");
+    bench_limit clock = bench_limit_begin(folder, "clock", "clock_ghz");
     double samples[ROUNDS];
     char name[96];
 
@@ -291,7 +249,7 @@ bench_resident(job *j, berthi_cpu_level level, double target, const char *folder
     for (int i = 0; i < ROUNDS; i++) {
         const double rate = resident_rate(j, 1);
 
-        samples[i] = rate / limit_around(&clock);
+        samples[i] = rate / bench_limit_around(&clock);
     }
     bench_report(&(bench_row){ .name = name, .unit = "elements/cycle", .target = target,
                                .is_higher_better = true, .samples = samples,
@@ -321,7 +279,7 @@ typedef struct memory_row {
 static double
 bench_through_memory(job *j, const memory_row *row, const char *folder)
 {
-    limit copy = begin_limit(folder, "copy", "copy_gbs");
+    bench_limit copy = bench_limit_begin(folder, "copy", "copy_gbs");
     double samples[ROUNDS];
     double most[ROUNDS];
 
@@ -331,7 +289,7 @@ bench_through_memory(job *j, const memory_row *row, const char *folder)
 
         (void)memory_rate(j, row->work); /* cores have slept */
         samples[i] = memory_rate(j, row->work);
-        most[i] = limit_around(&copy) / row->bytes;
+        most[i] = bench_limit_around(&copy) / row->bytes;
         most[i] = resident < most[i] ? resident : most[i];
     }
     bench_report(&(bench_row){ .name = row->name, .unit = "G elements/s",
@@ -487,8 +445,8 @@ bench_products_of(product *p, int32_t dtype, const char *folder)
 {
     const double bytes = (double)ROWS * COLUMNS * (0.5 + 4.0 / BLOCK);
     const char *const type = dtype == BERTH_BF16 ? "bf16" : "f32";
-    limit reading = begin_limit(folder, "read", "read_gbs");
-    limit fma = begin_limit(folder, "fma", "fma_gflops");
+    bench_limit reading = bench_limit_begin(folder, "read", "read_gbs");
+    bench_limit fma = bench_limit_begin(folder, "fma", "fma_gflops");
     double one[ROUNDS];
     double eight[ROUNDS];
     double read[ROUNDS];
@@ -506,9 +464,9 @@ bench_products_of(product *p, int32_t dtype, const char *folder)
 
         seconds = time_product(p, 1);
         one[i] = bytes / seconds / 1e9;
-        read[i] = limit_around(&reading);
+        read[i] = bench_limit_around(&reading);
         eight[i] = time_product(p, 8);
-        fused = 2.0 * 8 * ROWS * COLUMNS / (limit_around(&fma) * 1e9);
+        fused = 2.0 * 8 * ROWS * COLUMNS / (bench_limit_around(&fma) * 1e9);
         most[i] = seconds > fused ? seconds : fused;
     }
     snprintf(name, sizeof name, "NF4 product, 131072 x 8192, m = 1, %s, all cores", type);

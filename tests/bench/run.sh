@@ -5,7 +5,7 @@
 #
 # Limits and peers are measured in the same run. BENCH_DIR names a folder on the disk to be
 # measured, default /var/tmp; what is written there (6 GB) is removed at the end.
-# BENCH_ONLY=open, plan, verify, kernels, convert or load leaves the other parts out.
+# BENCH_ONLY=open, plan, verify, kernels, train, convert or load leaves the other parts out.
 set -eu
 berth=${BERTH:?run this by make bench}
 programs=$BERTH_BUILD/bench
@@ -83,6 +83,15 @@ bench_kernels()
     fi
 }
 
+bench_train()
+{
+    rate=0
+    if [ -x tests/bench/peer_train.sh ]; then
+        rate=$(tests/bench/peer_train.sh 2>"$work/peer.log") || rate=0
+    fi
+    "$programs/bench_train" -o "$rows" -p "$rate" "$programs"
+}
+
 # Once as the disk allows it, once out of the page cache.
 bench_convert()
 {
@@ -144,6 +153,9 @@ fi
 rm -rf "$work/llama1b" "$work/pieces" "$work/piece"
 if [ "${BENCH_ONLY:-kernels}" = kernels ]; then
     bench_kernels || status=1
+fi
+if [ "${BENCH_ONLY:-train}" = train ]; then
+    bench_train || status=1
 fi
 if [ "${BENCH_ONLY:-open}" = open ]; then
     if has_space 2048; then

@@ -21,9 +21,9 @@
 #include "tests/tuned.h"
 
 /* Whoever watches threads has seen them all by then. */
-#define STEPS (T_HAS_THREADS_WATCHED ? 40u : 200u)
+#define STEPS (T_HAS_THREADS_WATCHED ? 30u : 200u)
 /* Of the first loss, that is left at the end. */
-#define LEFT (T_HAS_THREADS_WATCHED ? 0.1 : 0.01)
+#define LEFT (T_HAS_THREADS_WATCHED ? 0.2 : 0.01)
 
 static berth_context *context;
 static const char *base;

@@ -14,6 +14,8 @@
 #include "kernels/gradient.h"
 #include "kernels/optimizer.h"
 
+#define BERTHI_SIGNED_ZERO_CODE 127u /* of the signed map; those below are negative */
+
 /* -------------------------------------------- primitives with two spellings */
 
 BERTHI_CORE float
@@ -157,25 +159,25 @@ berthi_core_step_by_root(const berthi_update_constants *c, float plain, float gr
         e->parameter);
 }
 
-/* The update of an element whose gradient, as it was given, is finite. */
+/* The update of an element whose gradient, as it was given, is finite; of this kind. */
 BERTHI_CORE void
-berthi_core_step(const berthi_update_constants *c, int32_t dtype, float given,
-                 berthi_core_element *e)
+berthi_core_step(const berthi_update_constants *c, int32_t kind, bool is_coupled,
+                 int32_t dtype, float given, berthi_core_element *e)
 {
     const float plain = berthi_core_multiply(given, c->scale);
-    const float gradient = c->is_coupled ? fmaf(e->parameter, c->decay, plain) : plain;
-    const bool is_lion = c->kind == BERTHI_UPDATE_LION;
+    const float gradient = is_coupled ? fmaf(e->parameter, c->decay, plain) : plain;
+    const bool is_lion = kind == BERTHI_UPDATE_LION;
 
     if (is_lion && c->is_shrunk)
         e->parameter
             = berthi_core_rounded(berthi_core_multiply(e->parameter, c->shrink), dtype);
-    if (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
+    if (kind == BERTHI_UPDATE_ADAM || kind == BERTHI_UPDATE_ADAMW)
         berthi_core_step_adam(c, gradient, e);
-    else if (c->kind == BERTHI_UPDATE_ADEMAMIX)
+    else if (kind == BERTHI_UPDATE_ADEMAMIX)
         berthi_core_step_ademamix(c, gradient, e);
     else if (is_lion)
         berthi_core_step_lion(c, dtype, gradient, e);
-    else if (c->kind == BERTHI_UPDATE_MOMENTUM)
+    else if (kind == BERTHI_UPDATE_MOMENTUM)
         berthi_core_step_momentum(c, gradient, e);
     else
         berthi_core_step_by_root(c, plain, gradient, e);
@@ -193,25 +195,46 @@ berthi_core_state_value(const uint32_t *map, uint32_t code, float absmax)
     return berthi_core_multiply(berthi_core_map_value(map, code), absmax);
 }
 
+/* Of a block's absmax: rounded correctly, which a GPU's quick one is not. */
+BERTHI_CORE float
+berthi_core_state_reciprocal(float absmax)
+{
+    return berthi_core_flush(berthi_core_divide(1.0f, absmax));
+}
+
 /*
- * The code of a state in a block whose absmax is `absmax`, `reciprocal` its
- * berthi_core_reciprocal(). A signed state keeps its sign, so that one too small for
- * the map is not taken for a zero, and -0 is 126; where nothing has a magnitude the
- * repair ends at 255 or 0.
+ * The code of a state in a block whose absmax is not 0, `code` that of its value in the
+ * map. A signed state keeps its sign, so that one too small for the map is not taken for
+ * a zero, and -0 is 126.
  */
+BERTHI_CORE uint32_t
+berthi_core_keep_sign(uint32_t code, float value)
+{
+    const bool is_negative = berthi_core_bits(value) >> 31 != 0;
+
+    if ((code < BERTHI_SIGNED_ZERO_CODE) == is_negative)
+        return code;
+    return (value > 0.0f ? code + 1 : code - 1) & 255u;
+}
+
+/* Where nothing has a magnitude the repair of the sign ends at 255, or 0. */
+BERTHI_CORE uint32_t
+berthi_core_zero_code(bool is_signed, float value)
+{
+    return is_signed && berthi_core_bits(value) >> 31 == 0 ? 255u : 0u;
+}
+
+/* By a search; `reciprocal` is that of `absmax`. */
 BERTHI_CORE uint32_t
 berthi_core_state_code(const uint32_t *map, bool is_signed, float value, float absmax,
                        float reciprocal)
 {
-    const bool is_negative = berthi_core_bits(value) >> 31 != 0;
     uint32_t code;
 
     if (absmax == 0.0f)
-        return is_signed && !is_negative ? 255 : 0;
+        return berthi_core_zero_code(is_signed, value);
     code = berthi_core_map_code(map, berthi_core_multiply(value, reciprocal));
-    if (is_signed && (map[code] >> 31 != 0) != is_negative)
-        code = (value > 0.0f ? code + 1 : code - 1) & 255u;
-    return code;
+    return is_signed ? berthi_core_keep_sign(code, value) : code;
 }
 
 /* ---------------------------------------------------------------- gradients */

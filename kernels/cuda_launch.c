@@ -81,6 +81,53 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
     return status == BERTH_OK ? berthi_launch_product(&task, out, error) : status;
 }
 
+static berth_status
+check_values_alone(const char *name, const void *values, int32_t dtype, berth_error *error)
+{
+    return check_address(name, values, dtype == BERTH_F32 ? 4 : 2, error);
+}
+
+static berth_status
+plan_update(const berthi_update_request *r, berthi_launch *out, berth_error *error)
+{
+    const berthi_update_arguments *const a = &r->arguments;
+    const uint32_t states = berthi_update_states((berthi_update_kind)r->constants.kind);
+    berth_status status = check_values_alone("parameter", a->parameter, a->dtype, error);
+
+    if (status == BERTH_OK)
+        status = check_values_alone("gradient", a->gradient, a->gradient_dtype, error);
+    if (status == BERTH_OK)
+        status = check_values_alone("master", a->master, BERTH_F32, error);
+    if (status == BERTH_OK)
+        status = check_address("count", r->not_finite, sizeof *r->not_finite, error);
+    for (uint32_t k = 0; k < states && status == BERTH_OK; k++) {
+        status = check_values_alone("state", a->state[k].values, BERTH_F32, error);
+        if (status == BERTH_OK)
+            status = check_values_alone("maxima", a->state[k].absmax, BERTH_F32, error);
+    }
+    return status == BERTH_OK ? berthi_launch_update(r, out, error) : status;
+}
+
+static berth_status
+plan_measure(const berthi_measure_arguments *a, berthi_launch *out, berth_error *error)
+{
+    berth_status status = check_values_alone("gradient", a->gradient, a->dtype, error);
+
+    if (status == BERTH_OK)
+        status = check_address("sums", a->sums, sizeof(uint64_t), error);
+    return status == BERTH_OK ? berthi_launch_measure(a, out, error) : status;
+}
+
+static berth_status
+plan_sum(const berthi_accumulate_arguments *a, berthi_launch *out, berth_error *error)
+{
+    berth_status status = check_values_alone("sum", a->sum, a->sum_dtype, error);
+
+    if (status == BERTH_OK)
+        status = check_values_alone("gradient", a->gradient, a->dtype, error);
+    return status == BERTH_OK ? berthi_launch_accumulate(a, out, error) : status;
+}
+
 berth_status
 berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request *request,
                           berthi_launch out[BERTHI_CUDA_LAUNCHES], berth_error *error)
@@ -108,6 +155,11 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
     case BERTHI_OPERATION_MULTIPLY_FP4:
         return plan_product(device, &request->arguments.multiply, berthi_fp4_values, out,
                             error);
+    case BERTHI_OPERATION_UPDATE: return plan_update(&request->arguments.update, out, error);
+    case BERTHI_OPERATION_MEASURE:
+        return plan_measure(&request->arguments.measure, out, error);
+    case BERTHI_OPERATION_ACCUMULATE:
+        return plan_sum(&request->arguments.accumulate, out, error);
     default:
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "no kernels are operation %" PRId32, request->operation);

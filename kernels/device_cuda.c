@@ -373,15 +373,10 @@ cuda_clear(berthi_device *device, void *memory, uint64_t bytes, berthi_stream *s
 static bool
 cuda_has_operation(const berthi_device *device, int32_t operation)
 {
-    switch (operation) {
-    case BERTHI_OPERATION_CALL: return true;
-    case BERTHI_OPERATION_UPDATE:
-    case BERTHI_OPERATION_MEASURE:
-    case BERTHI_OPERATION_ACCUMULATE: return false; /* there are no kernels */
-    default:
-        return berthi_operation_is_known(operation)
-               && ((const berthi_cuda_device *)device)->has_kernels;
-    }
+    if (operation == BERTHI_OPERATION_CALL)
+        return true;
+    return berthi_operation_is_known(operation)
+           && ((const berthi_cuda_device *)device)->has_kernels;
 }
 
 static berth_status

@@ -404,4 +404,53 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
     return (rows / of_cta + (rows % of_cta != 0)) * groups;
 }
 
+/* ---------------------------------------------------------------- optimizers */
+
+#define UPDATE_THREADS 256u
+#define UPDATE_LANE 8u /* elements of a lane: a warp has a block */
+#define UPDATE_TURNS 4u /* blocks of a warp */
+#define UPDATE_CTA_BLOCKS (UPDATE_THREADS / 32u * UPDATE_TURNS)
+
+typedef struct berthi_update_kernel {
+    berthi_update_arguments arguments;
+    berthi_update_constants constants;
+    uint64_t *not_finite;
+    uint32_t states;        /* of the kind */
+    uint32_t is_aligned;    /* all that is there to a lane's share of it */
+    uint32_t maps[2][256];  /* of signed states, of unsigned ones */
+} berthi_update_kernel;
+
+static inline uint64_t
+berthi_update_ctas(uint64_t count)
+{
+    const uint64_t elements = (uint64_t)UPDATE_CTA_BLOCKS * BERTHI_UPDATE_BLOCK;
+
+    return count / elements + (count % elements != 0);
+}
+
+/* Measuring: a warp has a block. Adding up: a lane has eight elements. */
+#define GRADIENT_THREADS 256u
+#define GRADIENT_LANE 8u
+
+static inline uint64_t
+berthi_measure_ctas(uint64_t count)
+{
+    const uint64_t elements = GRADIENT_THREADS / 32 * BERTHI_GRADIENT_BLOCK;
+
+    return count / elements + (count % elements != 0);
+}
+
+typedef struct berthi_accumulate_kernel {
+    berthi_accumulate_arguments arguments;
+    uint32_t is_aligned; /* both to a lane's share */
+} berthi_accumulate_kernel;
+
+static inline uint64_t
+berthi_accumulate_ctas(uint64_t count)
+{
+    const uint64_t elements = GRADIENT_THREADS * GRADIENT_LANE;
+
+    return count / elements + (count % elements != 0);
+}
+
 #endif

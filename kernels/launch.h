@@ -54,7 +54,11 @@
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, )                                      \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)                               \
     BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, )                                      \
-    BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, _double)
+    BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, _double)                               \
+    BERTHI_KERNELS_OF_DTYPES(X, update, )                                             \
+    BERTHI_KERNELS_OF_DTYPES(X, update, _adam8)                                       \
+    BERTHI_KERNELS_OF_DTYPES(X, measure, )                                            \
+    BERTHI_KERNELS_OF_DTYPES(X, accumulate, )
 
 #define BERTHI_KERNEL_ID(name) KERNEL_##name,
 typedef enum berthi_kernel_id {
@@ -78,6 +82,9 @@ typedef struct berthi_launch {
         berthi_int8_decode_kernel int8_decode;
         berthi_int8_output_kernel int8_output;
         berthi_product_kernel product;
+        berthi_update_kernel update;
+        berthi_measure_arguments measure;
+        berthi_accumulate_kernel accumulate;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
 
@@ -208,5 +215,15 @@ typedef struct berthi_experts_task {
 /* The bits are those of each expert's own product. */
 berth_status berthi_launch_experts(const berthi_experts_task *task, berthi_launch *out,
                                    berth_error *error);
+
+/* ---------------------------------------------------------------- optimizers */
+
+/* Each one launch; what berthi_update_check() and its like refuse is not asked for. */
+berth_status berthi_launch_update(const berthi_update_request *request, berthi_launch *out,
+                                  berth_error *error);
+berth_status berthi_launch_measure(const berthi_measure_arguments *arguments,
+                                   berthi_launch *out, berth_error *error);
+berth_status berthi_launch_accumulate(const berthi_accumulate_arguments *arguments,
+                                      berthi_launch *out, berth_error *error);
 
 #endif

@@ -42,7 +42,7 @@ berthi_update_encode(const float *values, bool is_signed, uint32_t count, uint8_
 
     for (uint32_t i = 0; i < BLOCK; i++)
         maximum = berthi_core_absmax_step(maximum, values[i]);
-    reciprocal = berthi_core_reciprocal(maximum);
+    reciprocal = berthi_core_state_reciprocal(maximum);
     for (uint32_t i = 0; i < count; i++)
         codes[i] = (uint8_t)berthi_core_state_code(map_of(is_signed), is_signed,
                                                    berthi_core_one_nan(values[i]), maximum,
@@ -80,7 +80,7 @@ step(const berthi_update_arguments *a, const berthi_update_constants *c, uint64_
     if (is_there)
         e->parameter = a->master != NULL ? a->master[i]
                                          : berthi_core_load(a->parameter, dtype, i);
-    berthi_core_step(c, dtype, given, e);
+    berthi_core_step(c, c->kind, c->is_coupled, dtype, given, e);
     if (is_there) {
         e->parameter = berthi_core_one_nan(e->parameter);
         if (a->master != NULL)

@@ -20,6 +20,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel_arguments.h"
+#include "kernels/map_search.cuh"
 #include "kernels/simt.h"
 
 typedef enum encode_kind { ENCODE_NF4, ENCODE_FP4, ENCODE_MAP } encode_kind;
@@ -200,19 +201,6 @@ encode_eight(const encode_values *values, encode_variant v, float reciprocal,
     return codes;
 }
 
-/* The borders strictly below, by halves; NaN is above none of them. */
-SIMT_INLINE uint32_t
-encode_map_code(float scaled, const uint32_t *borders)
-{
-    uint32_t code = 0;
-
-    SIMT_UNROLL
-    for (uint32_t step = 128; step > 0; step /= 2)
-        if (scaled > berthi_core_float(borders[code + step - 1]))
-            code += step;
-    return code;
-}
-
 SIMT_INLINE uint32_t
 encode_four_map_codes(const encode_values *values, encode_variant v, float reciprocal,
                       const uint32_t *table, uint32_t k)
@@ -223,7 +211,7 @@ encode_four_map_codes(const encode_values *values, encode_variant v, float recip
     for (uint32_t j = 0; j < 4; j++) {
         const float value = encode_value(values, v.dtype, k + j);
 
-        codes |= encode_map_code(berthi_core_multiply_flush(value, reciprocal), table)
+        codes |= map_search(berthi_core_multiply_flush(value, reciprocal), table)
                  << (8 * j);
     }
     return codes;

@@ -19,6 +19,7 @@
  *   simt_multiply_*(sums, rows, columns)     all 32 lanes, each with its fragments
  *   simt_load*, simt_read*, simt_store*      aligned to what they move
  *   simt_atomic_or(word, bits)               a word of global memory
+ *   simt_atomic_add(count, more)             eight bytes of it
  *
  * Bodies keep to what C11 and CUDA C++ have in common. Variants are made by
  * constants given to SIMT_INLINE functions.
@@ -209,6 +210,12 @@ SIMT_INLINE void
 simt_atomic_or(uint32_t *word, uint32_t bits)
 {
     atomicOr(word, bits);
+}
+
+SIMT_INLINE void
+simt_atomic_add(uint64_t *count, uint64_t more)
+{
+    atomicAdd((unsigned long long *)count, (unsigned long long)more);
 }
 
 SIMT_INLINE uint32_t
@@ -418,6 +425,13 @@ SIMT_INLINE void
 simt_atomic_or(uint32_t *word, uint32_t bits)
 {
     *word |= bits; /* lanes take turns */
+}
+
+SIMT_INLINE void
+simt_atomic_add(uint64_t *count, uint64_t more)
+{
+    berthi_simt_access(count, sizeof *count);
+    *count += more;
 }
 
 SIMT_INLINE uint32_t

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simt_bodies.c - launches on the machine of simt.h: all bodies of kernels, by number */
 #include "kernels/dequantize.cuh"
+#include "kernels/gradient.cuh"
 #include "kernels/int8.cuh"
 #include "kernels/int8_output.cuh"
 #include "kernels/mean.cuh"
+#include "kernels/optimizer.cuh"
 #include "kernels/product.cuh"
 #include "kernels/product_lanes.cuh"
 #include "kernels/quantize.cuh"

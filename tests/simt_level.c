@@ -294,6 +294,57 @@ simt_int8_output(const berthi_int8_output_task *t)
     run(&l, 1);
 }
 
+/* --------------------------------------------------------------- optimizers */
+
+uint64_t
+simt_update(const berthi_update_arguments *u, const berthi_update_constants *c)
+{
+    uint64_t not_finite = 0;
+    berthi_update_request r = { *u, *c, wanted(&not_finite, sizeof not_finite) };
+    berthi_update_arguments *const a = &r.arguments;
+    berthi_launch l;
+
+    a->parameter = wanted(u->parameter, u->count * width_of(u->dtype));
+    a->gradient = given(u->gradient, u->count * width_of(u->gradient_dtype));
+    a->master = wanted(u->master, u->count * sizeof(float));
+    for (uint32_t k = 0; k < berthi_update_states((berthi_update_kind)c->kind); k++) {
+        const berthi_update_state *const s = &u->state[k];
+
+        a->state[k].values = wanted(s->values, u->count * sizeof(float));
+        a->state[k].codes = wanted(s->codes, u->count);
+        a->state[k].absmax
+            = wanted(s->absmax, blocks_of(u->count, BERTHI_UPDATE_BLOCK) * sizeof(float));
+    }
+    CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
+    run(&l, 1);
+    return not_finite;
+}
+
+void
+simt_measure(const berthi_measure_arguments *m)
+{
+    berthi_measure_arguments a = *m;
+    berthi_launch l;
+
+    a.gradient = given(m->gradient, m->count * width_of(m->dtype));
+    a.sums = wanted(m->sums,
+                    blocks_of(m->count, BERTHI_GRADIENT_BLOCK) * sizeof(berthi_gradient_sum));
+    CHECK_EQ(berthi_launch_measure(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
+void
+simt_accumulate(const berthi_accumulate_arguments *s)
+{
+    berthi_accumulate_arguments a = *s;
+    berthi_launch l;
+
+    a.sum = wanted(s->sum, s->count * width_of(s->sum_dtype));
+    a.gradient = given(s->gradient, s->count * width_of(s->dtype));
+    CHECK_EQ(berthi_launch_accumulate(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
 /* ----------------------------------------------------------------- products */
 
 /* A kernel for later GPUs than this one has an empty body on it. */

@@ -60,6 +60,11 @@ void simt_encode_activations(const berthi_activation_arguments *arguments, uint3
 void simt_decode_rows(const berthi_rows_decode_arguments *arguments);
 void simt_int8_output(const berthi_int8_output_task *task);
 
+uint64_t simt_update(const berthi_update_arguments *arguments,
+                     const berthi_update_constants *constants);
+void simt_measure(const berthi_measure_arguments *arguments);
+void simt_accumulate(const berthi_accumulate_arguments *arguments);
+
 void simt_multiply(const berthi_product_task *task);
 void simt_multiply_experts(const berthi_experts_task *task);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Optimizer updates, and what they need of gradients, asked for of each kind of device:
- * processors and simulations have the bits of the plain loops, count what is not finite
- * where they are told, and refuse the same. What a simulated one touches is checked to the
- * byte.
+ * processors, simulations and GPUs (run on the host) have the bits of the plain loops,
+ * count what is not finite where they are told, and refuse the same. What a simulated one
+ * touches is checked to the byte.
  */
 #include <math.h>
 #include <stddef.h>
@@ -13,6 +13,7 @@
 #include "kernels/core.h"
 #include "tests/fake_cuda.h"
 #include "tests/rig.h"
+#include "tests/simt.h"
 #include "tests/t.h"
 
 #define COUNT 600u
@@ -483,28 +484,84 @@ test_refused_by_each(void)
     rig_close(&r);
 }
 
-/* No kernel is one yet. */
+/* ----------------------------------------------------------------------------- GPUs */
+
+static const fake_cuda_machine gpu = { .count = 1, .driver = 13000, .architecture = 90,
+                                       .memory_bytes = UINT64_C(64) << 20, .is_late = true };
+
+/* Kernels by the lanes of simt.h. */
 static void
-test_none_of_gpus(void)
+test_gpus(void)
 {
-    static const fake_cuda_machine machine = { .count = 1, .driver = 13000,
-                                               .architecture = 90,
-                                               .memory_bytes = UINT64_C(64) << 20 };
-    uint64_t nothing = 0;
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers on this processor");
+    fake_cuda_begin(&gpu);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    for (size_t k = 0; k < SHAPES; k++)
+        check_shape(&r, &shapes[k]);
+    check_gradients(&r);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_update_bf16_adam8], 3);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_measure_bf16], 1);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_accumulate_f32], 1);
+    check_refusals(&r);
+    rig_close(&r);
+    fake_cuda_end();
+}
+
+/* What would end a GPU for good is refused. */
+static void
+check_odd_address(const rig *r, berthi_request request, size_t slot, uint64_t shift,
+                  const char *why)
+{
+    uint8_t *at;
+
+    memcpy(&at, (const char *)&request + slot, sizeof at);
+    at += shift;
+    memcpy((char *)&request + slot, &at, sizeof at);
+    check_refused(r, &request, why);
+}
+
+#define OF_UPDATE(member) offsetof(berthi_request, arguments.update.arguments.member)
+
+static void
+test_odd_addresses(void)
+{
+    const shape in32 = { BERTHI_UPDATE_LION, BERTH_F32, BERTH_BF16, true, false };
+    static uint64_t room[2 * LENGTH];
     pieces p;
     berthi_request request;
     rig r;
 
     for (int i = 0; i < PIECES; i++)
-        p.at[i] = &nothing;
-    request = request_at(&shapes[0], &p, 1);
-    fake_cuda_begin(&machine);
+        p.at[i] = room;
+    fake_cuda_begin(&gpu);
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
-    CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_UPDATE));
-    CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_MEASURE));
-    CHECK(!r.device->table->has_operation(r.device, BERTHI_OPERATION_ACCUMULATE));
-    CHECK(r.device->table->has_operation(r.device, BERTHI_OPERATION_CALL));
-    CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL), BERTH_EUNSUPPORTED);
+    request = request_at(&in32, &p, 1);
+    check_odd_address(&r, request, OF_UPDATE(parameter), 2,
+                      "parameter at an address that is no multiple of 4");
+    check_odd_address(&r, request, OF_UPDATE(gradient), 1,
+                      "gradient at an address that is no multiple of 2");
+    check_odd_address(&r, request, OF_UPDATE(master), 2,
+                      "master at an address that is no multiple of 4");
+    check_odd_address(&r, request, OF_UPDATE(state[0].values), 2,
+                      "state at an address that is no multiple of 4");
+    check_odd_address(&r, request, offsetof(berthi_request, arguments.update.not_finite), 4,
+                      "count at an address that is no multiple of 8");
+    request = request_at(&shapes[0], &p, 1);
+    check_odd_address(&r, request, OF_UPDATE(state[1].absmax), 2,
+                      "maxima at an address that is no multiple of 4");
+    request = measure_at((gradients *)(void *)room);
+    check_odd_address(&r, request, offsetof(berthi_request, arguments.measure.gradient), 1,
+                      "gradient at an address that is no multiple of 2");
+    check_odd_address(&r, request, offsetof(berthi_request, arguments.measure.sums), 4,
+                      "sums at an address that is no multiple of 8");
+    request = accumulate_at((gradients *)(void *)room);
+    check_odd_address(&r, request, offsetof(berthi_request, arguments.accumulate.sum), 2,
+                      "sum at an address that is no multiple of 4");
+    check_odd_address(&r, request, offsetof(berthi_request, arguments.accumulate.gradient), 1,
+                      "gradient at an address that is no multiple of 2");
     rig_close(&r);
     fake_cuda_end();
 }
@@ -518,6 +575,7 @@ main(int argc, char **argv)
     T_RUN(test_gradients_of_each);
     T_RUN(test_what_gradients_touch);
     T_RUN(test_refused_by_each);
-    T_RUN(test_none_of_gpus);
+    T_RUN(test_gpus);
+    T_RUN(test_odd_addresses);
     T_MAIN_END;
 }

@@ -190,7 +190,8 @@ test_every_length(void)
 
     for (uint64_t count = 1; count <= 2 * BLOCK + 1; count += T_IS_SANITIZED ? 17 : 3) {
         const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true };
-        const berthi_update_constants c = constants_of((int)count % BERTHI_UPDATE_KIND_COUNT, (int)count % 60);
+        const berthi_update_constants c
+            = constants_of((int)count % BERTHI_UPDATE_KIND_COUNT, (int)count % 60);
 
         check_update(level_update, &s, &c, MIXED, &state);
     }

@@ -3002,8 +3002,8 @@ berth_step_options_init(berth_step_options *options)
  * norms, reports and the disk. An element whose gradient is NaN or infinite is left
  * as it is, its states are zero, and it is counted.
  *
- * Returns BERTH_OK, BERTH_EINVAL, or BERTH_EIO, BERTH_ENODEV: some parameters have
- * been
+ * Returns BERTH_OK, BERTH_EINVAL, or BERTH_EIO, BERTH_ENODEV: some parameters may have
+ * been updated, and steps are refused until berth_optimizer_load() has succeeded.
  */
 BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
                                             const berth_gradient *gradients,
@@ -3056,6 +3056,46 @@ BERTH_API berth_status berth_optimizer_move(berth_optimizer *optimizer, uint64_t
 BERTH_API berth_status berth_optimizer_make_room(berth_optimizer *optimizer,
                                                  uint32_t device, uint64_t bytes,
                                                  uint64_t *out_bytes, berth_error *error);
+
+/*
+ * States in a file, safetensors, for each parameter NAME (berth-optimizer(5)):
+ *
+ *   NAME.step                    int64, no dimensions
+ *   NAME.state1, NAME.state2     8 bits: uint8 codes, 32: f32; in the parameter's shape
+ *   NAME.absmax1, NAME.absmax2   8 bits: f32, one for each 256 elements
+ *   NAME.qmap1, NAME.qmap2       8 bits: f32, 256
+ *   NAME.master                  f32, where the group has one
+ *
+ * AdEMAMix has both means in state1 and absmax1, which get a first dimension of 2. Kinds,
+ * the number of steps and the crc32 of each tensor are in the file's metadata. Sums of
+ * gradients are not kept, values are the caller's to keep.
+ *
+ * berth_optimizer_save() waits for updates under way and needs memory for one page.
+ * The file appears when all of it is on the disk; what has the name before stays whole
+ * until then. BERTH_EINVAL: something has the name, and `overwrite` is 0; a step has
+ * failed half way. BERTH_EIO: among others no room, and how much is missing.
+ *
+ * berth_optimizer_load() takes for every parameter what the file has under its name,
+ * also below `NAME.__bnb_optimizer_quant_state__`, and of torch's 32-bit optimizers
+ * (`exp_avg`, `exp_avg_sq`, `momentum_buffer`, `square_avg`, `sum`). States of 8 bits
+ * become 32 and the other way round as the group wants; blocks of 2048 and other maps
+ * are encoded anew, f32 copies that are missing are made of the values. What belongs to
+ * no parameter is ignored; the log says how much that is. Returns
+ *
+ *   BERTH_OK            the next step is the one that would have followed the save
+ *   BERTH_EFORMAT       a key is missing, has another shape or dtype, or belongs to
+ *                       another optimizer: parameter and key are named
+ *   BERTH_EINTEGRITY    a tensor is not what was saved
+ *   BERTH_EUNSUPPORTED  torch's own checkpoints, which are pickles
+ *   others              as berth_checkpoint_open()
+ *
+ * and has changed nothing then, but where reading or a device fails half way: steps are
+ * refused until a load succeeds.
+ */
+BERTH_API berth_status berth_optimizer_save(berth_optimizer *optimizer, const char *path,
+                                            int32_t overwrite, berth_error *error);
+BERTH_API berth_status berth_optimizer_load(berth_optimizer *optimizer, const char *path,
+                                            berth_error *error);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,8 @@
  *   optimizer_measure.c  norms of gradients, and their sums
  *   optimizer_pages.c    pages that visit a device: slots, three streams
  *   optimizer_disk.c     pages from the file: read ahead, written behind
- *   optimizer_save.c     states into a file; optimizer_load.c: from one
+ *   optimizer_save.c     states into a file
+ *   optimizer_load.c     from a file: found and checked; optimizer_load_read.c: read
  *
  *   host   states ──▶ updated where they lie, shares of pages on several threads
  *   GPU    states beside values ──▶ updated where they lie, on the caller's stream

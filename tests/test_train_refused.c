@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that an optimizer does not take: each is refused by the name of what is wrong
+ * with it, and nothing is changed; files of random damage; and saves and loads in which
+ * an allocation, a system call or a device fails.
+ */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "kernels/core.h"
+#include "kernels/tables.h"
+#include "loader/optimizer.h"
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+#define N            UINT64_C(1300) /* elements of "p": 6 blocks */
+#define RANDOM_FILES (T_IS_SANITIZED ? 1000u : 4000u)
+
+static const char *folder;
+static berth_context *context;
+
+/* ------------------------------------------------------------------- one optimizer */
+
+typedef struct small {
+    float values[N];
+    float more[10];
+    float gradient[N];
+    berth_devices *devices;
+    berth_optimizer *optimizer;
+} small;
+
+static const uint64_t shape[] = {13, 100};
+static const uint64_t ten[] = {10};
+
+/* "p" of 13 x 100, and where `count` is 2 also "q" of 10. */
+static berth_status
+create(small *s, berth_context *with, int32_t kind, int32_t bits, uint32_t count,
+       berth_error *error)
+{
+    const berth_parameter p[] = {
+        {.name = "p", .shape = shape, .rank = 2, .dtype = BERTH_F32, .values = s->values},
+        {.name = "q", .shape = ten, .rank = 1, .dtype = BERTH_F32, .values = s->more},
+    };
+    berth_optimizer_group group;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, kind), BERTH_OK);
+    group.bits = bits;
+    group.least_8bit = 1000;
+    return berth_optimizer_create(with, &group, 1, p, count, NULL, &s->optimizer, error);
+}
+
+static void
+step(small *s)
+{
+    const berth_gradient gradients[] = {{.values = s->gradient, .dtype = BERTH_F32},
+                                        {.values = s->gradient, .dtype = BERTH_F32}};
+
+    for (uint64_t i = 0; i < N; i++)
+        s->gradient[i] = (float)(i % 17) - 8.0f;
+    CHECK_EQ(berth_optimizer_step(s->optimizer, gradients, NULL, NULL), BERTH_OK);
+}
+
+static void
+destroy(small *s)
+{
+    berth_optimizer_destroy(s->optimizer);
+    s->optimizer = NULL;
+}
+
+/* Of the first parameter: its states as they lie in host memory. */
+static uint8_t *
+states_of(const small *s)
+{
+    const berthi_parameter *const p = &s->optimizer->parameters[0];
+    const uint64_t bytes = berthi_states_bytes(&p->states);
+    uint8_t *const copy = malloc(bytes);
+
+    memcpy(copy, p->memory, bytes);
+    return copy;
+}
+
+/* They are still these, and the step too. */
+static bool
+is_unchanged(const small *s, const uint8_t *before, uint64_t steps)
+{
+    const berthi_parameter *const p = &s->optimizer->parameters[0];
+
+    return memcmp(p->memory, before, berthi_states_bytes(&p->states)) == 0 &&
+           p->step == steps && s->optimizer->step == steps;
+}
+
+/* -------------------------------------------------------------------- wrong files */
+
+static void
+check_refused(const char *path, int32_t kind, berth_status status, const char *tensor,
+              const char *words)
+{
+    static small s;
+    berth_error error;
+    uint8_t *before;
+
+    if (!CHECK_EQ(create(&s, context, kind, 8, 1, NULL), BERTH_OK))
+        return;
+    step(&s);
+    before = states_of(&s);
+    if (!CHECK_EQ(berth_optimizer_load(s.optimizer, path, &error), status) ||
+        !CHECK_STR(error.tensor, tensor) || !CHECK_CONTAINS(error.message, words))
+        T_NOTE("%s: %s (%s)", error.tensor, error.message, words);
+    CHECK(is_unchanged(&s, before, 1));
+    CHECK(!s.optimizer->is_torn);
+    step(&s);
+    free(before);
+    destroy(&s);
+}
+
+/* A file of AdamW for "p", in lines; `lines` replace those of the same key. */
+static const char *
+make(const char *lines)
+{
+    static const char *const keys[] = {"step",    "state1", "state2", "absmax1",
+                                       "absmax2", "qmap1",  "qmap2"};
+    static const char *const rest[] = {"I64 -", "U8 13x100", "U8 13x100", "F32 6",
+                                       "F32 6", "F32 256",   "F32 256"};
+    const char *const path = fixture_format("%s/wrong.safetensors", folder);
+    fixture_builder *const b = fixture_begin();
+    const uint64_t length = 256;
+    const int64_t one = 1;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *const name = fixture_format(" p.%s", keys[i]);
+        const char *const found = strstr(lines, name);
+        const size_t size = strlen(name);
+
+        if (found != NULL &&
+            (found[size] == '\n' || found[size] == ' ' || found[size] == 0))
+            continue;
+        if (i == 0)
+            fixture_add(b, "p.step", "I64", 0, NULL, &one);
+        else if (i >= 5)
+            fixture_add(b, name + 1, "F32", 1, &length,
+                        i == 5 ? berthi_signed_map : berthi_unsigned_map);
+        else
+            fixture_add_lines(b, fixture_format("%s%s\n", rest[i], name));
+    }
+    /* "- p.key": without it. */
+    if (lines[0] != '-')
+        fixture_add_lines(b, lines);
+    fixture_finish(b, path);
+    return path;
+}
+
+typedef struct wrong {
+    const char *lines;
+    const char *words;
+} wrong;
+
+static const wrong wrongs[] = {
+    {"- p.step\n", "step is not in the file"},
+    {"- p.state1\n", "state1 is not in the file"},
+    {"- p.state2\n", "state2 is not in the file"},
+    {"- p.absmax1\n", "absmax1 is not in the file"},
+    {"- p.absmax2\n", "absmax2 is not in the file"},
+    {"- p.qmap1\n", "qmap1 is not in the file"},
+    {"- p.qmap2\n", "qmap2 is not in the file"},
+    {"- p.absmax1 p.qmap1 ", "absmax2 is there"},
+    {"U8 1300 p.state1\n", "state1 has another shape"},
+    {"U8 100x13 p.state1\n", "state1 has another shape"},
+    {"U8 13x101 p.state2\n", "state2 has another shape"},
+    {"U8 1x13x100 p.state2\n", "state2 has another shape"},
+    {"I8 13x100 p.state1\n", "state1 is not of 8 bits"},
+    {"F32 13x100 p.state2\n", "state2 is not of 8 bits"},
+    {"F16 6 p.absmax1\n", "absmax1 is not f32"},
+    {"F32 5 p.absmax1\n", "absmax1 has another shape"},
+    {"F32 7 p.absmax2\n", "absmax2 has another shape"},
+    {"F32 1x6 p.absmax2\n", "absmax2 has another shape"},
+    {"F32 - p.absmax1 = 1\n", "absmax1 has another shape"},
+    {"F32 1 p.absmax2\n", "absmax2 has another shape"},
+    {"F32 1 p.absmax1\n", "absmax2 has another shape"},
+    {"F32 255 p.qmap1 = 0\n", "qmap1 is not 256"},
+    {"F32 16x16 p.qmap1 = 0\n", "qmap1 is not 256"},
+    {"F16 256 p.qmap2\n", "qmap2 is not 256"},
+    {"F32 256 p.qmap2 = 1.5\n", "qmap2 has a number"},
+    {"F32 256 p.qmap1 = nan\n", "qmap1 has a number"},
+    {"I64 2 p.step\n", "step is not one number"},
+    {"I64 1x1 p.step\n", "step is not one number"},
+    {"F16 - p.step\n", "step is not one number"},
+    {"F32 - p.step = 1.5\n", "step is no number of updates"},
+    {"F32 - p.step = -1\n", "step is no number of updates"},
+    {"F32 - p.step = nan\n", "step is no number of updates"},
+    {"F32 - p.step = 1e30\n", "step is no number of updates"},
+    {"U8 * p.x = y\nF32 13x100 p.max_exp_avg_sq\n", "amsgrad"},
+    {"@berth.optimizer.p lion\n", "state1 is of another optimizer: lion, not adamw"},
+    {"@berth.optimizer.p sgd\n", "state1 is of another optimizer: unknown, not adamw"},
+};
+
+static void
+test_what_is_wrong_is_named(void)
+{
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++)
+        check_refused(make(wrongs[i].lines), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "p",
+                      wrongs[i].words);
+    check_refused(make(""), BERTH_UPDATE_LION, BERTH_EFORMAT, "p", "state2 is there");
+    check_refused(make(""), BERTH_UPDATE_ADEMAMIX, BERTH_EFORMAT, "p",
+                  "state1 has not twice the parameter's shape");
+    check_refused(make("@berth.step 12x\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
+                  "berth.step of its metadata");
+    check_refused(make("@berth.step 99999999999999999999\n"), BERTH_UPDATE_ADAMW,
+                  BERTH_EFORMAT, "", "berth.step of its metadata");
+    check_refused(make("@berth.crc32 0123\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
+                  "those of other tensors");
+    check_refused(make("@berth.crc32 "
+                       "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n"),
+                  BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "p.step", "is no crc32");
+}
+
+/* Adam's file is AdamW's, and a file without a word about it is anybody's. */
+static void
+test_what_is_right_is_taken(void)
+{
+    static const char *const rights[] = {"", "@berth.optimizer.p adam\n",
+                                         "@berth.optimizer.q lion\n",
+                                         "F32 1 p.step = 3\n"};
+    static small s;
+    berth_error error;
+
+    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+        if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 1, NULL), BERTH_OK))
+            return;
+        s.optimizer->is_torn = true;
+        if (!CHECK_EQ(berth_optimizer_load(s.optimizer, make(rights[i]), &error),
+                      BERTH_OK))
+            T_NOTE("%s: %s", error.tensor, error.message);
+        CHECK(!s.optimizer->is_torn);
+        CHECK_EQ(s.optimizer->parameters[0].step, i == 3 ? 3 : 1);
+        CHECK_EQ(s.optimizer->step, i == 3 ? 3 : 1);
+        destroy(&s);
+    }
+}
+
+static void
+test_other_kinds_of_files(void)
+{
+    static const char zip[] =
+        "PK\003\004archive/data.pkl, and so on, and so on, and so on";
+    static const char pickle[] = "\200\002}q\000(X\005\000\000\000stateq\001}q\002X";
+    const char *const path = fixture_format("%s/optimizer.pt", folder);
+
+    fixture_write(path, zip, sizeof zip);
+    check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EUNSUPPORTED, "", "PyTorch");
+    fixture_write(path, pickle, sizeof pickle);
+    check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EUNSUPPORTED, "", "pickle");
+    check_refused(fixture_format("%s/nothing", folder), BERTH_UPDATE_ADAMW, BERTH_ENOENT,
+                  "", "");
+}
+
+static void
+test_arguments(void)
+{
+    static small s;
+
+    CHECK_EQ(berth_optimizer_save(NULL, "a", 0, NULL), BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_load(NULL, "a", NULL), BERTH_EINVAL);
+    if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_LION, 8, 1, NULL), BERTH_OK))
+        return;
+    CHECK_EQ(berth_optimizer_save(s.optimizer, NULL, 0, NULL), BERTH_EINVAL);
+    CHECK_EQ(berth_optimizer_load(s.optimizer, NULL, NULL), BERTH_EINVAL);
+    s.optimizer->is_torn = true;
+    CHECK_EQ(
+        berth_optimizer_save(s.optimizer, fixture_format("%s/torn", folder), 0, NULL),
+        BERTH_EINVAL);
+    destroy(&s);
+}
+
+/* ------------------------------------------------------------------- damaged files */
+
+static const char *
+save_one(const char *name, uint32_t count)
+{
+    const char *const path = fixture_format("%s/%s", folder, name);
+    static small s;
+
+    CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, count, NULL), BERTH_OK);
+    step(&s);
+    CHECK_EQ(berth_optimizer_save(s.optimizer, path, 1, NULL), BERTH_OK);
+    destroy(&s);
+    return path;
+}
+
+static void
+test_damage_is_found(void)
+{
+    const char *const path = save_one("damaged.safetensors", 2);
+    const uint64_t size = fixture_size(path);
+    berth_checkpoint *file;
+    berth_tensor t;
+
+    if (!CHECK_EQ(berth_checkpoint_open(context, path, NULL, &file, NULL), BERTH_OK))
+        return;
+    for (uint64_t i = 0; berth_checkpoint_tensor(file, i, &t) == BERTH_OK; i++) {
+        fixture_flip(path, t.file_offset + t.bytes - 1, 1);
+        check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EINTEGRITY, t.name, "crc32");
+        fixture_flip(path, t.file_offset + t.bytes - 1, 1);
+    }
+    berth_checkpoint_close(file);
+    fixture_truncate(path, 1);
+    CHECK_EQ(fixture_size(path), size - 1);
+    check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "", "");
+}
+
+/* A parameter that the file does not have. */
+static void
+test_a_missing_parameter(void)
+{
+    const char *const path = save_one("one.safetensors", 1);
+    static small s;
+    berth_error error;
+    uint8_t *before;
+
+    if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 2, NULL), BERTH_OK))
+        return;
+    step(&s);
+    step(&s);
+    before = states_of(&s);
+    CHECK_EQ(berth_optimizer_load(s.optimizer, path, &error), BERTH_EFORMAT);
+    CHECK_STR(error.tensor, "q");
+    CHECK_STR(error.message, "step is not in the file");
+    CHECK(is_unchanged(&s, before, 2));
+    free(before);
+    destroy(&s);
+}
+
+/* Whatever is in a file: it is taken, or nothing is changed. */
+static void
+test_random_damage(void)
+{
+    const char *const path = make("");
+    static small s;
+    size_t size;
+    uint8_t *const whole = fixture_read(path, &size);
+    uint32_t random = 1;
+    uint32_t taken = 0;
+
+    for (uint32_t i = 0; i < RANDOM_FILES; i++) {
+        const uint64_t reach = i % 2 == 0 ? 900 : size;
+        uint8_t *const bytes = malloc(size);
+        uint8_t *before;
+
+        memcpy(bytes, whole, size);
+        for (uint32_t k = 0; k <= i % 3; k++) {
+            random = random * 1664525u + 1013904223u;
+            bytes[random % reach] ^= (uint8_t)(1u << (random >> 29));
+        }
+        fixture_write(path, bytes, size);
+        free(bytes);
+        if (!CHECK_EQ(
+                create(&s, context, BERTH_UPDATE_ADAMW, i % 5 == 0 ? 32 : 8, 1, NULL),
+                BERTH_OK))
+            break;
+        before = states_of(&s);
+        if (berth_optimizer_load(s.optimizer, path, NULL) == BERTH_OK)
+            taken++;
+        else
+            CHECK(is_unchanged(&s, before, 0));
+        CHECK(!s.optimizer->is_torn);
+        free(before);
+        destroy(&s);
+    }
+    T_NOTE("%u of %u files were taken", taken, RANDOM_FILES);
+    free(whole);
+}
+
+/* ---------------------------------------------------------------------- full disks */
+
+static void
+check_same(const char *path, const void *bytes, size_t size)
+{
+    size_t actual_size;
+    void *const actual = fixture_read(path, &actual_size);
+
+    if (CHECK_EQ(actual_size, size))
+        CHECK_MEM(actual, bytes, size);
+    free(actual);
+}
+
+static void
+test_a_full_disk_leaves_the_old_file(void)
+{
+    const char *const path = save_one("full.safetensors", 2);
+    const struct rlimit little = {1000, RLIM_INFINITY};
+    struct rlimit limit;
+    static small s;
+    berth_error error;
+    size_t size;
+    void *const old = fixture_read(path, &size);
+
+    CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 2, NULL), BERTH_OK);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &(struct rlimit){little.rlim_cur, limit.rlim_max}),
+             0);
+    CHECK_EQ(berth_optimizer_save(s.optimizer, path, 1, &error), BERTH_EIO);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(error.expected, size);
+    check_same(path, old, size);
+    free(old);
+    destroy(&s);
+}
+
+/* -------------------------------------------------------------------------- faults */
+
+static uint32_t
+count_entries(const char *path)
+{
+    DIR *const listing = opendir(path);
+    uint32_t count = 0;
+
+    while (readdir(listing) != NULL)
+        count++;
+    closedir(listing);
+    return count - 2;
+}
+
+typedef struct files {
+    const char *folder;
+    const char *path;
+    void *old;
+    void *new;
+    size_t old_size;
+    size_t new_size;
+} files;
+
+static berth_status
+save_again(void *user, berth_context *with, berth_error *error)
+{
+    const files *const f = user;
+    static small s;
+    berth_status status;
+
+    fixture_write(f->path, f->old, f->old_size);
+    status = create(&s, with, BERTH_UPDATE_ADAMW, 8, 2, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berth_optimizer_save(s.optimizer, f->path, 1, error);
+    CHECK_EQ(count_entries(f->folder), 1);
+    if (status == BERTH_OK || strcmp(error->message, "flushing the folder failed") == 0)
+        check_same(f->path, f->new, f->new_size);
+    else
+        check_same(f->path, f->old, f->old_size);
+    destroy(&s);
+    return status;
+}
+
+static berth_status
+load_again(void *user, berth_context *with, berth_error *error)
+{
+    const files *const f = user;
+    static small s;
+    berth_status status = create(&s, with, BERTH_UPDATE_ADAMW, 8, 2, error);
+    uint8_t *before;
+
+    if (status != BERTH_OK)
+        return status;
+    before = states_of(&s);
+    status = berth_optimizer_load(s.optimizer, f->path, error);
+    if (status == BERTH_OK)
+        CHECK(!s.optimizer->is_torn && s.optimizer->step == 1);
+    else
+        CHECK(s.optimizer->is_torn || is_unchanged(&s, before, 0));
+    free(before);
+    destroy(&s);
+    return status;
+}
+
+/* What comes before a save or a load. */
+static berth_status
+only_create(void *user, berth_context *with, berth_error *error)
+{
+    static small s;
+    const berth_status status = create(&s, with, BERTH_UPDATE_ADAMW, 8, 2, error);
+
+    (void)user;
+    destroy(&s);
+    return status;
+}
+
+/* And what a load does first. */
+static berth_status
+only_open(void *user, berth_context *with, berth_error *error)
+{
+    const files *const f = user;
+    static small s;
+    berth_checkpoint *file = NULL;
+    berth_status status = create(&s, with, BERTH_UPDATE_ADAMW, 8, 2, error);
+
+    if (status == BERTH_OK)
+        status = berth_checkpoint_open(with, f->path, NULL, &file, error);
+    berth_checkpoint_close(file);
+    destroy(&s);
+    return status;
+}
+
+static void
+test_faults(void)
+{
+    files f = {.folder = fixture_folder()};
+    fault_counts counts;
+    static small s;
+    uint64_t before;
+
+    f.path = fixture_format("%s/states.safetensors", f.folder);
+    f.old = fixture_read(save_one("old.safetensors", 2), &f.old_size);
+    CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 2, NULL), BERTH_OK);
+    CHECK_EQ(berth_optimizer_save(s.optimizer, f.path, 1, NULL), BERTH_OK);
+    destroy(&s);
+    f.new = fixture_read(f.path, &f.new_size);
+    /* All of it is survived, alone and with all that follows: there is no save then. */
+    before = fault_loop("create", only_create, &f).survived / 2;
+    counts = fault_loop("save", save_again, &f);
+    /* What test_output.c counts for an existing file. */
+    CHECK(T_HAS_THREADS_WATCHED
+          || (counts.survived >= before + 9 && counts.survived <= before + 13));
+    fixture_write(f.path, f.old, f.old_size);
+    before = fault_loop("open", only_open, &f).survived;
+    counts = fault_loop("load", load_again, &f);
+    CHECK(T_HAS_THREADS_WATCHED || counts.survived == before);
+    free(f.old);
+    free(f.new);
+}
+
+/* ---------------------------------------------------------------- devices that fail */
+
+static berth_status
+use_device(void *user, berth_context *with, berth_error *error)
+{
+    const char *const path = user;
+    static uint8_t no_values[1];
+    berth_optimizer_options options;
+    berth_optimizer_group group;
+    berth_parameter p = {.name = "p", .shape = shape, .rank = 2, .dtype = BERTH_F32};
+    berth_devices *devices = NULL;
+    berth_optimizer *o = NULL;
+    void *values = no_values;
+    berthi_device *device;
+    berth_status status;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW), BERTH_OK);
+    group.least_8bit = 1000;
+    berth_optimizer_options_init(&options);
+    status = berth_devices_open(with, "sim:16MiB,h2d=1GB/s,d2h=1GB/s", &devices, error);
+    if (status != BERTH_OK)
+        return status;
+    device = berthi_devices_at(devices, 0);
+    status = device->table->alloc(device, N * sizeof(float), &values, error);
+    if (status == BERTH_OK) {
+        options.devices = devices;
+        p.values = values;
+        status = berth_optimizer_create(with, &group, 1, &p, 1, &options, &o, error);
+        if (status == BERTH_OK)
+            status = berth_optimizer_load(o, path, error);
+        if (status == BERTH_OK)
+            status =
+                berth_optimizer_save(o, fixture_format("%s/again", folder), 1, error);
+        berth_optimizer_destroy(o);
+        device->table->free(device, values, N * sizeof(float));
+    }
+    berth_devices_close(devices);
+    return status;
+}
+
+static void
+test_devices_that_fail(void)
+{
+    const char *const path = save_one("device.safetensors", 1);
+    size_t size;
+    void *bytes;
+
+    fault_loop_devices("load and save", use_device, (void *)(uintptr_t)path);
+    bytes = fixture_read(path, &size);
+    check_same(fixture_format("%s/again", folder), bytes, size);
+    free(bytes);
+}
+
+int
+main(int argc, char **argv)
+{
+    berth_memory_summary memory;
+
+    T_MAIN_BEGIN(argc, argv);
+    folder = fixture_folder();
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    T_RUN(test_what_is_wrong_is_named);
+    T_RUN(test_what_is_right_is_taken);
+    T_RUN(test_other_kinds_of_files);
+    T_RUN(test_arguments);
+    T_RUN(test_damage_is_found);
+    T_RUN(test_a_missing_parameter);
+    T_RUN(test_random_damage);
+    T_RUN(test_a_full_disk_leaves_the_old_file);
+    T_RUN(test_faults);
+    T_RUN(test_devices_that_fail);
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    berth_context_destroy(context);
+    T_MAIN_END;
+}

@@ -3,10 +3,11 @@
 #include "quant/scan.h"
 
 #include <string.h>
+#ifdef __SSE2__ /* every x86-64 */
+#include <emmintrin.h>
+#endif
 
 #include "kernels/utf8.h"
-
-#define IN_EVERY_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
 
 void
 berthi_scan_init(berthi_scan *scan, char *text, uint64_t length, uint32_t flags)
@@ -49,6 +50,36 @@ is_next(berthi_scan *scan, char byte)
 
 /* ------------------------------------------------------------------ strings */
 
+static inline bool
+is_special(char byte)
+{
+    return byte == '"' || byte == '\\' || (unsigned char)byte < 0x20;
+}
+
+/* At the next quote, backslash or control character, or where less than a step is left. */
+#ifdef __SSE2__
+
+static inline uint64_t
+skip_steps(const char *text, uint64_t at, uint64_t length)
+{
+    for (; length - at >= 16; at += 16) {
+        const __m128i bytes = _mm_loadu_si128((const void *)(text + at));
+        const __m128i marks = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
+                                           _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
+        const __m128i controls =
+            _mm_cmpeq_epi8(bytes, _mm_min_epu8(bytes, _mm_set1_epi8(0x1f)));
+        const int found = _mm_movemask_epi8(_mm_or_si128(marks, controls));
+
+        if (found != 0)
+            return at + (unsigned)__builtin_ctz((unsigned)found);
+    }
+    return at;
+}
+
+#else
+
+#define IN_EVERY_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
+
 /* The eight bytes at `bytes`, the first one lowest. */
 static inline uint64_t
 load_word(const char *bytes)
@@ -62,21 +93,14 @@ load_word(const char *bytes)
     return word;
 }
 
-static inline bool
-is_special(char byte)
-{
-    return byte == '"' || byte == '\\' || (unsigned char)byte < 0x20;
-}
-
 /*
- * Position of the next quote, backslash or control character, or `length`.
  * In a word, x - 1 sets the top bit of a byte that was zero, and x - 0x20 of one
  * below 0x20, among bytes below 0x80, which all three of them are. A borrow can
  * set it falsely, but only above a byte where it is set rightly: the lowest one
  * set is always right.
  */
 static inline uint64_t
-find_special(const char *text, uint64_t at, uint64_t length)
+skip_steps(const char *text, uint64_t at, uint64_t length)
 {
     for (; length - at >= 8; at += 8) {
         const uint64_t word = load_word(text + at);
@@ -89,6 +113,16 @@ find_special(const char *text, uint64_t at, uint64_t length)
         if (found != 0)
             return at + (unsigned)__builtin_ctzll(found) / 8;
     }
+    return at;
+}
+
+#endif
+
+/* Position of the next special byte, or `length`. */
+static inline uint64_t
+find_special(const char *text, uint64_t at, uint64_t length)
+{
+    at = skip_steps(text, at, length);
     while (at < length && !is_special(text[at]))
         at++;
     return at;

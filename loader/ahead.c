@@ -64,8 +64,6 @@ berthi_ahead_start(berthi_ahead *ahead, berth_context *context,
         berthi_min_u64(threads, count), BERTHI_AHEAD_THREADS);
 
     memset(ahead, 0, sizeof *ahead);
-    if (wanted < 2)
-        return;
     ahead->context = context;
     ahead->shards = shards;
     ahead->count = count;

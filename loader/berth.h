@@ -620,7 +620,7 @@ typedef struct berth_open_options {
     int32_t strict;     /* 1: what berth itself would not write is an error           */
     int32_t all_files;  /* 1: a folder with several unindexed files is one model      */
     int32_t inside_only; /* 1: refuse links that leave the model's folder or cache    */
-    uint32_t threads;   /* that read headers and end with the call; 0: as many as pay */
+    uint32_t threads;   /* that read, and end with the call; 0: as many as are worth it */
     uint32_t reserved32;
 } berth_open_options;
 

@@ -377,6 +377,7 @@ run(opening *o)
     berth_checkpoint *const c = o->checkpoint;
     const berth_open_options *const options = &o->options;
 
+    c->location.may_start = options->threads != 1;
     if (!can_go_on(o, read_config(o, &o->error)))
         return;
     if (berthi_weights_find(&c->location, c->config.weights_file, options->variant,

@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define STACK_BYTES (256u * 1024u)
+
 /* Fails unless `state` is a regular file's. */
 static berth_status
 check_kind(const berthi_sys_stat *state, const char *path, berth_error *error)
@@ -109,6 +111,52 @@ berthi_file_read(const berthi_file *file, void *buffer, uint64_t bytes, uint64_t
     }
     return BERTH_OK;
 }
+
+/* ----------------------------------------------------------------- by two threads */
+
+/* A half of what is to be read. */
+typedef struct half {
+    const berthi_file *file;
+    char *buffer;
+    uint64_t bytes;
+    uint64_t offset;
+    bool is_read;
+} half;
+
+static void *
+read_half(void *user)
+{
+    half *const h = user;
+    berth_error ignored;
+
+    h->is_read =
+        berthi_file_read(h->file, h->buffer, h->bytes, h->offset, "", &ignored) == BERTH_OK;
+    return NULL;
+}
+
+berth_status
+berthi_file_read_long(const berthi_file *file, void *buffer, uint64_t bytes,
+                      uint64_t offset, const char *what, berth_error *error)
+{
+    const uint64_t bytes_before = bytes / 2;
+    half front = { .file = file, .buffer = buffer, .bytes = bytes_before,
+                   .offset = offset };
+    half rear = { .file = file, .buffer = (char *)buffer + bytes_before,
+                  .bytes = bytes - bytes_before, .offset = offset + bytes_before };
+    pthread_t thread;
+
+    if (bytes >= BERTHI_FILE_LONG
+        && berthi_sys_thread_create(&thread, STACK_BYTES, read_half, &rear) == 0) {
+        read_half(&front);
+        pthread_join(thread, NULL);
+        if (front.is_read && rear.is_read)
+            return BERTH_OK;
+    }
+    /* Of what two could not read, one can say why. */
+    return berthi_file_read(file, buffer, bytes, offset, what, error);
+}
+
+/* ------------------------------------------------------------------------- changes */
 
 berth_status
 berthi_file_check(const berthi_file *file, berth_error *error)

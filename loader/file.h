@@ -30,6 +30,13 @@ berth_status berthi_file_open(berthi_file *file, int folder, const char *relativ
 /* Reads exactly `bytes`; the end before that is TRUNCATED, with its position. */
 berth_status berthi_file_read(const berthi_file *file, void *buffer, uint64_t bytes,
                               uint64_t offset, const char *what, berth_error *error);
+/*
+ * The same by two threads, from BERTHI_FILE_LONG bytes on: memory that is new takes as long
+ * to get as the bytes to copy. What fails is what would have failed to one.
+ */
+#define BERTHI_FILE_LONG (UINT64_C(1) << 21)
+berth_status berthi_file_read_long(const berthi_file *file, void *buffer, uint64_t bytes,
+                                   uint64_t offset, const char *what, berth_error *error);
 /* The two ways in which a read of `what` goes wrong at `position`. */
 berth_status berthi_file_fail_truncated(const berthi_file *file, uint64_t position,
                                         uint64_t expected_end, const char *what,

@@ -27,6 +27,7 @@ typedef struct berthi_location {
     const char *folder_path; /* as the caller would write it; "": the working folder */
     const char *file;   /* the one file of the folder that was named; NULL: none */
     bool is_inside;     /* links must not leave the folder, or the repository */
+    bool may_start;     /* a thread to read a long text with; false at first */
 
     int home;                /* descriptor of models--org--name; -1: not in a cache */
     const char *home_path;   /* as the caller would write it, or absolute */

@@ -286,7 +286,8 @@ read_all(berthi_location *location, const berthi_file *file, uint64_t limit,
     text = berthi_memory_alloc(location->context, BERTHI_PURPOSE_HEADER, bytes);
     if (text == NULL)
         return berthi_fail_memory(error, "reading a file");
-    status = berthi_file_read(file, text, bytes, 0, "reading the file", error);
+    status = (location->may_start ? berthi_file_read_long : berthi_file_read)(
+        file, text, bytes, 0, "reading the file", error);
     if (status == BERTH_OK)
         status = berthi_file_check(file, error);
     if (status == BERTH_OK

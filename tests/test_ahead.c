@@ -263,7 +263,7 @@ typedef struct limited {
 } limited;
 
 static limited
-open_limited(const char *folder, uint32_t threads, uint64_t limit)
+open_limited(const char *folder, bool is_indexed, uint32_t threads, uint64_t limit)
 {
     const berth_context_options options = { .struct_size = sizeof options,
                                             .memory_limit = limit };
@@ -276,6 +276,7 @@ open_limited(const char *folder, uint32_t threads, uint64_t limit)
 
     berth_open_options_init(&open);
     open.threads = threads;
+    open.all_files = !is_indexed;
     CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK);
     result.status = berth_checkpoint_open(context, folder, &open, &checkpoint, &error);
     if (result.status != BERTH_OK)
@@ -291,18 +292,18 @@ open_limited(const char *folder, uint32_t threads, uint64_t limit)
 
 /* Whatever one thread can do with so much memory, several can. */
 static void
-test_memory(void)
+compare_limits(const char *folder, bool is_indexed)
 {
-    const char *folder = make_model();
-    const limited free_of = open_limited(folder, 1, 0);
+    const limited free_of = open_limited(folder, is_indexed, 1, 0);
     uint32_t refused = 0;
 
     T_REQUIRE(free_of.status == BERTH_OK);
     for (uint64_t limit = free_of.peak; limit > 1024; limit -= free_of.peak / 96) {
-        const limited alone = open_limited(folder, 1, limit);
+        const limited alone = open_limited(folder, is_indexed, 1, limit);
 
         for (size_t i = 0; i < COUNTS; i++) {
-            const limited together = open_limited(folder, thread_counts[i], limit);
+            const limited together =
+                open_limited(folder, is_indexed, thread_counts[i], limit);
 
             CHECK_EQ(together.status, alone.status);
             CHECK_STR(together.line, alone.line);
@@ -310,6 +311,16 @@ test_memory(void)
         refused += alone.status == BERTH_ENOMEM;
     }
     CHECK_GT(refused, 40);
+}
+
+static void
+test_memory(void)
+{
+    const char *folder = make_model();
+
+    compare_limits(folder, true);
+    fixture_remove(fixture_format("%s/model.safetensors.index.json", folder));
+    compare_limits(folder, false);
 }
 
 /* ----------------------------------------------------------------------- faults */
@@ -372,9 +383,19 @@ count_calls(const char *folder, uint32_t threads)
     berthi_fault_disarm();
     opened_begin(&o, folder, &options);
     calls = berthi_fault_calls(BERTHI_FAULT_SYSTEM);
-    CHECK_EQ(o.status, BERTH_OK);
     opened_end(&o);
     return calls;
+}
+
+/* Who is not asked to go on reads nothing behind what is broken. */
+static void
+test_ends(void)
+{
+    const char *folder = make_model();
+    const uint64_t calls = count_calls(folder, 1);
+
+    fixture_text(shard_path(folder, 0), "PK");
+    CHECK_LT(count_calls(folder, 1) + 3 * (SHARDS - 2), calls);
 }
 
 static const char *
@@ -406,6 +427,27 @@ test_default(void)
     CHECK_EQ(count_calls(small, 0), count_calls(small, 1));
     CHECK_GT(count_calls(large, 0), count_calls(large, 1));
     CHECK_EQ(count_calls(large, 2), count_calls(large, 1) + 1);
+}
+
+/* A long index is read by two, unless one is all there may be. */
+static void
+test_long_index(void)
+{
+    const char *folder = make_two_shards(10);
+    const char *path = fixture_format("%s/model.safetensors.index.json", folder);
+    const uint64_t calls = count_calls(folder, 0);
+    size_t length;
+    char *const index = fixture_read(path, &length);
+    char *const longer = malloc(BERTHI_FILE_LONG);
+
+    T_REQUIRE(index != NULL && longer != NULL);
+    memset(longer, ' ', BERTHI_FILE_LONG);
+    memcpy(longer, index, length);
+    fixture_write(path, longer, BERTHI_FILE_LONG);
+    CHECK_EQ(count_calls(folder, 1), calls);
+    CHECK_EQ(count_calls(folder, 0), calls + 2); /* a thread, and another read */
+    free(longer);
+    free(index);
 }
 
 /* ------------------------------------------------------------------------ alone */
@@ -502,6 +544,28 @@ next_of(berthi_ahead *ahead)
     return next;
 }
 
+/* Not what is too large by a byte, nor what has changed since it was opened. */
+static void
+test_limit(void)
+{
+    berth_context *const context = make_context();
+    berthi_shard shards[SHARDS];
+    berthi_shard_header h;
+    uint64_t bytes;
+
+    open_shards(make_model(), shards);
+    CHECK(berthi_shard_can_read(&shards[0], context, BERTHI_AHEAD_LIMIT, &h));
+    bytes = h.bytes;
+    berthi_header_fini(&h.header);
+    CHECK(berthi_shard_can_read(&shards[0], context, bytes, &h));
+    berthi_header_fini(&h.header);
+    CHECK(!berthi_shard_can_read(&shards[0], context, bytes - 1, &h));
+    shards[0].file.identity.mtime_ns--;
+    CHECK(!berthi_shard_can_read(&shards[0], context, bytes, &h));
+    drop_context(context);
+    close_shards(shards);
+}
+
 /* Two headers a thread, however long the caller takes; what nobody took is given back. */
 static void
 test_window(void)
@@ -521,6 +585,36 @@ test_window(void)
         CHECK_EQ(next_of(&ahead), turn + 4);
     }
     CHECK(berthi_ahead_has_ended(&ahead));
+    drop_context(context);
+    close_shards(shards);
+}
+
+/* Nobody touches a shard that could not be opened. */
+static void
+test_closed(void)
+{
+    const char *folder = make_model();
+    berth_context *const context = make_context();
+    berthi_shard shards[SHARDS];
+    berthi_shard_header h;
+    berthi_ahead ahead;
+    uint64_t calls;
+
+    open_shards(folder, shards);
+    for (int i = 1; i < SHARDS; i++)
+        berthi_file_close(&shards[i].file);
+    berthi_fault_disarm();
+    CHECK(berthi_shard_can_read(&shards[0], context, BERTHI_AHEAD_LIMIT, &h));
+    calls = berthi_fault_calls(BERTHI_FAULT_SYSTEM);
+    berthi_header_fini(&h.header);
+    berthi_fault_disarm();
+    berthi_ahead_start(&ahead, context, shards, SHARDS, 2);
+    T_REQUIRE(ahead.worker_count == 1);
+    CHECK(takes(&ahead, 0, TENSORS));
+    while (next_of(&ahead) < 4)
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    CHECK(berthi_ahead_has_ended(&ahead));
+    CHECK_EQ(berthi_fault_calls(BERTHI_FAULT_SYSTEM), calls + 1);
     drop_context(context);
     close_shards(shards);
 }
@@ -563,8 +657,12 @@ main(int argc, char **argv)
     T_RUN(test_memory);
     T_RUN(test_faults);
     T_RUN(test_default);
+    T_RUN(test_long_index);
     T_RUN(test_turns);
+    T_RUN(test_ends);
+    T_RUN(test_limit);
     T_RUN(test_window);
+    T_RUN(test_closed);
     T_RUN(test_none);
     T_MAIN_END;
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -165,6 +166,58 @@ test_reads_exactly(void)
     berthi_file_close(&file);
 }
 
+/* Two threads read what one does, and what one cannot say is said as if there were one. */
+static void
+test_reads_long(void)
+{
+    const uint64_t length = BERTHI_FILE_LONG + 4100;
+    const char *const path = fixture_format("%s/a", fixture_folder());
+    char *const written = malloc(length);
+    char *const bytes = malloc(length + 9);
+    berth_error errors[2];
+    berthi_file file;
+
+    T_REQUIRE(written != NULL && bytes != NULL);
+    fixture_payload("long", 0, written, length);
+    fixture_write(path, written, length);
+    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, NULL) == 0);
+    memset(bytes, 0, length);
+    berthi_fault_disarm();
+    /* an odd number of them */
+    CHECK_EQ(berthi_file_read_long(&file, bytes, length - 1, 1, "reading", NULL), BERTH_OK);
+    CHECK_EQ(berthi_fault_calls(BERTHI_FAULT_SYSTEM), 3); /* a thread, two halves */
+    CHECK_MEM(bytes, written + 1, length - 1);
+    berthi_fault_disarm();
+    CHECK_EQ(berthi_file_read_long(&file, bytes, BERTHI_FILE_LONG - 1, 0, "reading", NULL),
+             BERTH_OK);
+    CHECK_EQ(berthi_fault_calls(BERTHI_FAULT_SYSTEM), 1);
+    CHECK_MEM(bytes, written, BERTHI_FILE_LONG - 1);
+
+    memset(errors, 0, sizeof errors);
+    CHECK_EQ(berthi_file_read(&file, bytes, length + 9, 0, "more", &errors[0]), BERTH_EIO);
+    CHECK_EQ(berthi_file_read_long(&file, bytes, length + 9, 0, "more", &errors[1]),
+             BERTH_EIO);
+    CHECK_EQ(errors[1].position, length);
+    CHECK_EQ(errors[1].expected, length + 9);
+    CHECK_STR(errors[1].message, errors[0].message);
+    /* The thread, either half: one failure is survived. */
+    for (uint64_t nth = 0; nth < 3; nth++) {
+        memset(bytes, 0, length);
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        CHECK_EQ(berthi_file_read_long(&file, bytes, length, 0, "trying", NULL), BERTH_OK);
+        berthi_fault_disarm();
+        CHECK_MEM(bytes, written, length);
+    }
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    CHECK_EQ(berthi_file_read_long(&file, bytes, length, 0, "trying", &errors[0]), BERTH_EIO);
+    berthi_fault_disarm();
+    CHECK_EQ(errors[0].position, 0);
+    CHECK_CONTAINS(errors[0].message, "trying failed");
+    berthi_file_close(&file);
+    free(bytes);
+    free(written);
+}
+
 static void
 test_notices_changes(void)
 {
@@ -261,6 +314,7 @@ main(int argc, char **argv)
     T_RUN(test_refuses_what_is_no_file);
     T_RUN(test_stays_inside);
     T_RUN(test_reads_exactly);
+    T_RUN(test_reads_long);
     T_RUN(test_notices_changes);
     T_RUN(test_compares_each_part_of_the_identity);
     T_RUN(test_every_call_can_fail);

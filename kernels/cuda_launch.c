@@ -128,6 +128,52 @@ plan_sum(const berthi_accumulate_arguments *a, berthi_launch *out, berth_error *
     return status == BERTH_OK ? berthi_launch_accumulate(a, out, error) : status;
 }
 
+/* Their addresses stand in the GPU's memory: whoever wrote them has seen to that. */
+static berth_status
+plan_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a,
+             const uint32_t *values, berthi_launch *out, berth_error *error)
+{
+    const uint64_t width = a->dtype == BERTH_F32 ? 4 : 2;
+    const berthi_experts_task task = {
+        .what = a, .values = values, .capability = device->capability,
+        .processors = (uint32_t)device->properties.processors
+    };
+    berth_status status = check_address("experts", a->experts, sizeof(void *), error);
+
+    if (status == BERTH_OK)
+        status = check_address("ranges", a->ranges, sizeof *a->ranges, error);
+    if (status == BERTH_OK)
+        status = check_address("inputs", a->inputs, width, error);
+    if (status == BERTH_OK)
+        status = check_address("outputs", a->outputs, width, error);
+    return status == BERTH_OK ? berthi_launch_experts(&task, out, error) : status;
+}
+
+static berth_status
+plan_int8_output(const berthi_int8_output_task *t, berthi_launch *out, berth_error *error)
+{
+    const uint64_t width = t->dtype == BERTH_F32 ? 4 : 2;
+    const struct {
+        const char *name;
+        const void *address;
+        uint64_t unit;
+    } addresses[] = { { "sums", t->sums, sizeof *t->sums },
+                      { "maxima", t->input_maximum, sizeof *t->input_maximum },
+                      { "maxima", t->weight_maximum, sizeof *t->weight_maximum },
+                      { "bias", t->bias, sizeof *t->bias },
+                      { "outputs", t->outputs, width },
+                      { "outliers", t->outliers.mask, sizeof *t->outliers.mask },
+                      { "outliers", t->outliers.list, sizeof *t->outliers.list },
+                      { "outliers", t->outliers.count, sizeof *t->outliers.count },
+                      { "inputs", t->inputs, width } };
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses && status == BERTH_OK; i++)
+        status = check_address(addresses[i].name, addresses[i].address, addresses[i].unit,
+                               error);
+    return status == BERTH_OK ? berthi_launch_int8_output(t, out, error) : status;
+}
+
 berth_status
 berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request *request,
                           berthi_launch out[BERTHI_CUDA_LAUNCHES], berth_error *error)
@@ -155,6 +201,14 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
     case BERTHI_OPERATION_MULTIPLY_FP4:
         return plan_product(device, &request->arguments.multiply, berthi_fp4_values, out,
                             error);
+    case BERTHI_OPERATION_EXPERTS_NF4:
+        return plan_experts(device, &request->arguments.experts, berthi_nf4_values, out,
+                            error);
+    case BERTHI_OPERATION_EXPERTS_FP4:
+        return plan_experts(device, &request->arguments.experts, berthi_fp4_values, out,
+                            error);
+    case BERTHI_OPERATION_INT8_OUTPUT:
+        return plan_int8_output(&request->arguments.int8_output, out, error);
     case BERTHI_OPERATION_UPDATE: return plan_update(&request->arguments.update, out, error);
     case BERTHI_OPERATION_MEASURE:
         return plan_measure(&request->arguments.measure, out, error);

@@ -53,6 +53,11 @@ berthi_operation_check(const char *device, const berthi_request *request,
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4:
         return berthi_multiply_check(&request->arguments.multiply, error);
+    case BERTHI_OPERATION_EXPERTS_NF4:
+    case BERTHI_OPERATION_EXPERTS_FP4:
+        return berthi_experts_check(&request->arguments.experts, error);
+    case BERTHI_OPERATION_INT8_OUTPUT:
+        return berthi_int8_output_check(&request->arguments.int8_output, error);
     case BERTHI_OPERATION_UPDATE:
         return berthi_update_check(&request->arguments.update.arguments,
                                    &request->arguments.update.constants, error);
@@ -95,6 +100,15 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     case BERTHI_OPERATION_MULTIPLY_FP4:
         berthi_multiply_run(&request->arguments.multiply, operations->multiply_fp4);
+        break;
+    case BERTHI_OPERATION_EXPERTS_NF4:
+        berthi_experts_run(&request->arguments.experts, operations->multiply_nf4);
+        break;
+    case BERTHI_OPERATION_EXPERTS_FP4:
+        berthi_experts_run(&request->arguments.experts, operations->multiply_fp4);
+        break;
+    case BERTHI_OPERATION_INT8_OUTPUT:
+        berthi_int8_output_run(&request->arguments.int8_output);
         break;
     case BERTHI_OPERATION_UPDATE:
         run_update(operations, &request->arguments.update);

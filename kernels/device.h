@@ -27,6 +27,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/experts.h"
+#include "kernels/int8_output.h"
 #include "kernels/kernel.h"
 #include "kernels/memory.h"
 #include "kernels/multiply.h"
@@ -83,6 +85,9 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_ENCODE_DOUBLE, /* berthi_offset_arguments */
     BERTHI_OPERATION_MULTIPLY_NF4,  /* berthi_multiply_arguments */
     BERTHI_OPERATION_MULTIPLY_FP4,
+    BERTHI_OPERATION_EXPERTS_NF4,   /* berthi_experts_arguments */
+    BERTHI_OPERATION_EXPERTS_FP4,
+    BERTHI_OPERATION_INT8_OUTPUT,   /* berthi_int8_output_task */
     BERTHI_OPERATION_UPDATE,        /* berthi_update_request   */
     BERTHI_OPERATION_MEASURE,       /* berthi_measure_arguments */
     BERTHI_OPERATION_ACCUMULATE,    /* berthi_accumulate_arguments */
@@ -123,6 +128,8 @@ typedef struct berthi_request {
         berthi_rows_arguments rows;
         berthi_offset_arguments offset;
         berthi_multiply_arguments multiply;
+        berthi_experts_arguments experts;
+        berthi_int8_output_task int8_output;
         berthi_update_request update;
         berthi_measure_arguments measure;
         berthi_accumulate_arguments accumulate;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int8.c - LLM.int8() around the integer product: activations, outliers, output. */
+#include "kernels/int8_output.h"
+
+#include <inttypes.h>
+
+#include "kernels/base.h"
 #include "kernels/core.h"
-#include "kernels/kernel.h"
 
 /* ------------------------------------------------------------- activations */
 
@@ -71,13 +75,25 @@ round_to(float value, int32_t dtype)
     return value;
 }
 
-/* The first outlier column from `k` on, or `columns`: there are few, or none. */
+/* From `k` on; none: `columns` or more. */
+static uint64_t
+find_bit(const uint32_t *bits, uint64_t k, uint64_t columns)
+{
+    while (k < columns && (bits[k / 32] >> k % 32 & 1) == 0)
+        k = bits[k / 32] >> k % 32 == 0 ? (k / 32 + 1) * 32 : k + 1;
+    return k;
+}
+
+/* The first outlier column from `k` on, or `columns` or more: there are few, or none. */
 static uint64_t
 find_outlier(const berthi_int8_output_arguments *a, uint64_t k)
 {
     const uint64_t columns = a->dot->columns;
-    const uint8_t *const found = memchr(a->is_outlier + k, 1, columns - k);
+    const uint8_t *found;
 
+    if (a->outliers != NULL)
+        return find_bit(a->outliers, k, columns);
+    found = memchr(a->is_outlier + k, 1, columns - k);
     return found != NULL ? (uint64_t)(found - a->is_outlier) : columns;
 }
 
@@ -108,13 +124,51 @@ berthi_int8_output(const berthi_int8_output_arguments *a)
         for (uint64_t row = dot->first_row; row < dot->end_row; row++) {
             const uint64_t at = i * dot->rows + row;
             const float bias = a->bias != NULL ? berthi_core_from_fp16(a->bias[row]) : 0.0f;
-            float value = berthi_core_from_fp16(
-                berthi_core_int8_output(dot->sums[at], a->input_maximum[i],
-                                        a->weight_maximum[row], bias));
+            const int64_t sum = a->sums != NULL ? a->sums[at] : dot->sums[at];
+            float value = berthi_core_from_fp16(berthi_core_int8_output(
+                sum, a->input_maximum[i], a->weight_maximum[row], bias));
 
-            if (a->is_outlier != NULL)
+            if (a->is_outlier != NULL || a->outliers != NULL)
                 value = berthi_core_add(round_to(value, a->dtype),
                                         sum_outliers(a, i, row));
             berthi_core_store(a->outputs, a->dtype, at, value);
         }
+}
+
+/* ------------------------------------------------------------ as devices are asked for it */
+
+berth_status
+berthi_int8_output_check(const berthi_int8_output_task *t, berth_error *error)
+{
+    uint64_t bytes;
+    const bool can_be
+        = t->count <= UINT32_MAX && berthi_can_mul(t->count, t->rows, &bytes)
+          && berthi_can_mul(bytes, 4, &bytes)
+          && (t->outliers.mask == NULL
+              || (t->columns <= UINT32_MAX && berthi_can_mul(t->rows, t->columns, &bytes)
+                  && berthi_can_mul(t->count, t->columns * 4, &bytes)));
+
+    if (t->dtype != BERTH_BF16 && t->dtype != BERTH_F16 && t->dtype != BERTH_F32)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no sums become outputs of dtype %" PRId32, t->dtype);
+    if (!can_be)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no sums are those of %" PRIu64 " inputs and a weight of %" PRIu64
+                           " x %" PRIu64,
+                           t->count, t->rows, t->columns);
+    return BERTH_OK;
+}
+
+void
+berthi_int8_output_run(const berthi_int8_output_task *t)
+{
+    const berthi_dot_arguments dot = { .weights = t->weights, .rows = t->rows,
+                                       .columns = t->columns, .end_row = t->rows,
+                                       .count = (uint32_t)t->count };
+
+    berthi_int8_output(&(berthi_int8_output_arguments){
+        .dot = &dot, .weight_maximum = t->weight_maximum,
+        .input_maximum = t->input_maximum, .bias = t->bias, .inputs = t->inputs,
+        .outliers = t->outliers.mask, .sums = t->sums, .dtype = t->dtype,
+        .outputs = t->outputs });
 }

@@ -174,6 +174,8 @@ typedef struct berthi_int8_output_arguments {
     const uint16_t *bias;            /* rows, fp16; NULL: none */
     const void *inputs;              /* count x columns before encoding; for outliers */
     const uint8_t *is_outlier;       /* NULL: none */
+    const uint32_t *outliers;        /* the same as bits, in place of it; NULL: none */
+    const int32_t *sums;             /* in place of `dot's`; NULL: those */
     int32_t dtype;                   /* of inputs and outputs */
     void *outputs;                   /* count x rows */
 } berthi_int8_output_arguments;

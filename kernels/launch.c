@@ -305,7 +305,8 @@ berthi_launch_int8_output(const berthi_int8_output_task *t, berthi_launch *out,
 {
     static const berthi_kernel_id kernels[2][3]
         = { OF_DTYPES(int8_output, ), OF_DTYPES(int8_output, _outliers) };
-    const berthi_outlier_room *const o = t->outliers;
+    const berthi_outlier_room *const o = &t->outliers;
+    const bool has_outliers = o->mask != NULL;
     berthi_int8_output_kernel *const k = &out->argument.int8_output;
     size_t dtype;
     berth_status status;
@@ -314,7 +315,7 @@ berthi_launch_int8_output(const berthi_int8_output_task *t, berthi_launch *out,
     status = berthi_launch_find_dtype(t->dtype, &dtype, error);
     if (status == BERTH_OK)
         status = check_matrix(t->count, t->rows, error);
-    if (status == BERTH_OK && o != NULL)
+    if (status == BERTH_OK && has_outliers)
         status = check_matrix(t->rows, t->columns, error);
     if (status != BERTH_OK)
         return status;
@@ -327,7 +328,7 @@ berthi_launch_int8_output(const berthi_int8_output_task *t, berthi_launch *out,
                       && berthi_is_aligned(t->bias, 8)
                       && berthi_is_aligned(t->outputs, t->dtype == BERTH_F32 ? 16 : 8),
     };
-    if (o != NULL) {
+    if (has_outliers) {
         k->capacity = o->capacity;
         k->outliers = o->mask;
         k->list = o->list;
@@ -336,6 +337,6 @@ berthi_launch_int8_output(const berthi_int8_output_task *t, berthi_launch *out,
         k->inputs = t->inputs;
         k->columns = t->columns;
     }
-    return berthi_launch_set_grid(out, kernels[o != NULL][dtype], INT8_OUTPUT_THREADS,
+    return berthi_launch_set_grid(out, kernels[has_outliers][dtype], INT8_OUTPUT_THREADS,
                                   berthi_int8_output_ctas(t->count, t->rows), error);
 }

@@ -12,6 +12,8 @@
 #ifndef BERTH_KERNELS_LAUNCH_H
 #define BERTH_KERNELS_LAUNCH_H
 
+#include "kernels/experts.h"
+#include "kernels/int8_output.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/multiply.h"
@@ -132,14 +134,6 @@ berth_status berthi_launch_encode_double(const berthi_double_arguments *argument
 berth_status berthi_launch_encode_rows(const berthi_rows_arguments *arguments,
                                        berthi_launch *out, berth_error *error);
 
-/* Where outlier columns are noted; see berthi_outlier_kernel. */
-typedef struct berthi_outlier_room {
-    uint32_t *mask; /* (columns + 31) / 32, all 0 before the first launch */
-    uint32_t *list;
-    uint32_t *count;
-    uint32_t capacity;
-} berthi_outlier_room;
-
 /*
  * Rows, the list of outlier columns, their codes: three launches, or with a
  * threshold of 0 one. `arguments->is_outlier` is not looked at.
@@ -150,22 +144,7 @@ berth_status berthi_launch_encode_activations(const berthi_activation_arguments 
 berth_status berthi_launch_decode_rows(const berthi_rows_decode_arguments *arguments,
                                        berthi_launch *out, berth_error *error);
 
-/* Sums of products of codes -> outputs: berthi_int8_output() with sums of 32 bits. */
-typedef struct berthi_int8_output_task {
-    const int32_t *sums;         /* count x rows */
-    const float *input_maximum;  /* count */
-    const float *weight_maximum; /* rows */
-    const uint16_t *bias;        /* rows, fp16; NULL: none */
-    void *outputs;               /* count x rows */
-    int32_t dtype;               /* of outputs and inputs */
-    uint64_t count;
-    uint64_t rows;
-    const berthi_outlier_room *outliers; /* as rows were encoded; NULL: there are none */
-    const int8_t *weights;       /* rows x columns; with outliers, as what follows */
-    const void *inputs;          /* count x columns before encoding */
-    uint64_t columns;
-} berthi_int8_output_task;
-
+/* Sums of products of codes -> outputs. */
 berth_status berthi_launch_int8_output(const berthi_int8_output_task *task,
                                        berthi_launch *out, berth_error *error);
 
@@ -188,26 +167,10 @@ typedef struct berthi_product_task {
 berth_status berthi_launch_product(const berthi_product_task *task, berthi_launch *out,
                                    berth_error *error);
 
-/*
- * Several weights of one shape, each with inputs of its own, in one grid. Whose they are
- * stands in the device's memory, where a router may have written it: the host has to know
- * of no more than a bound.
- */
+/* The same of several weights, in one grid. */
 typedef struct berthi_experts_task {
-    const berthi_product_expert *experts; /* in the device's memory, as `ranges` */
-    const uint32_t *ranges;    /* expert_count + 1: inputs from ranges[e] up to the next */
-    uint32_t expert_count;
-    uint32_t most_inputs;      /* that an expert has: of more the first ones are multiplied */
-    uint32_t codes_alignment;  /* bytes, a power of two, that all codes are aligned to */
-    uint32_t block_size;
-    bool is_double;
-    const uint32_t *map;       /* with is_double; read on the host, as `values` */
-    const uint32_t *values;
-    uint64_t rows;             /* of each */
-    uint64_t columns;
-    const void *inputs;        /* all of them x columns */
-    void *outputs;             /* all of them x rows; of no expert's inputs none is written */
-    int32_t dtype;
+    const berthi_experts_arguments *what;
+    const uint32_t *values; /* as in berthi_product_task, and what follows */
     uint32_t capability;
     uint32_t processors;
 } berthi_experts_task;

@@ -115,12 +115,13 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
 berth_status
 berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_error *error)
 {
+    const berthi_experts_arguments *const a = t->what;
     const berthi_multiply_arguments one = {
         /* An address that is aligned as all of them are; nothing is read there. */
-        .codes = (const uint8_t *)(uintptr_t)t->codes_alignment,
-        .absmax_codes = t->is_double ? (const uint8_t *)t->experts : NULL, .map = t->map,
-        .block_size = t->block_size, .count = 1, .rows = t->rows, .columns = t->columns,
-        .inputs = t->inputs, .outputs = t->outputs, .dtype = t->dtype,
+        .codes = (const uint8_t *)(uintptr_t)a->codes_alignment,
+        .absmax_codes = a->is_double ? (const uint8_t *)a->experts : NULL, .map = a->map,
+        .block_size = a->block_size, .count = 1, .rows = a->rows, .columns = a->columns,
+        .inputs = a->inputs, .outputs = a->outputs, .dtype = a->dtype,
     };
     const berthi_product_task as_one = { .what = &one, .values = t->values,
                                          .capability = t->capability,
@@ -128,24 +129,24 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
     berthi_product_kernel *const k = &out->argument.product;
     const uint32_t chunk = find_chunk(&as_one);
     const uint32_t groups
-        = t->most_inputs / PRODUCT_INPUTS + (t->most_inputs % PRODUCT_INPUTS != 0);
+        = a->most_inputs / PRODUCT_INPUTS + (a->most_inputs % PRODUCT_INPUTS != 0);
     uint64_t ctas;
     size_t dtype;
     berth_status status = berthi_launch_product(&as_one, out, error);
 
     if (status == BERTH_OK)
-        status = berthi_launch_find_dtype(t->dtype, &dtype, error);
+        status = berthi_launch_find_dtype(a->dtype, &dtype, error);
     if (status != BERTH_OK)
         return status;
     k->codes = NULL;
     k->absmax_codes = NULL;
-    k->experts = t->experts;
-    k->ranges = t->ranges;
+    k->experts = a->experts;
+    k->ranges = a->ranges;
     k->groups = groups;
     k->ctas_of_group = out->ctas;
-    if (!berthi_can_mul((uint64_t)t->expert_count * groups, out->ctas, &ctas))
+    if (!berthi_can_mul((uint64_t)a->expert_count * groups, out->ctas, &ctas))
         ctas = UINT64_MAX;
     return berthi_launch_set_grid(out,
-                                  find_product_kernel(chunk, dtype, t->is_double, EXPERTS),
+                                  find_product_kernel(chunk, dtype, a->is_double, EXPERTS),
                                   PRODUCT_THREADS, ctas, error);
 }

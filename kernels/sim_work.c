@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/kernel_arguments.h"
 #include "kernels/sim.h"
 
 #define NS_OF_SECOND 1e9
@@ -207,6 +208,58 @@ can_list_sum(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
+/* What experts' weights lie in stands in this memory: it is no argument. */
+static bool
+can_list_experts(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_experts_arguments *const a = &request->arguments.experts;
+    const uint64_t width = value_bytes(a->dtype);
+
+    add_argument(list, request, SLOT(experts.experts),
+                 a->expert_count * (uint64_t)sizeof(berthi_product_expert), true, false);
+    add_argument(list, request, SLOT(experts.ranges),
+                 (a->expert_count + UINT64_C(1)) * sizeof *a->ranges, true, false);
+    add_argument(list, request, SLOT(experts.inputs), a->count * a->columns * width, true,
+                 false);
+    add_argument(list, request, SLOT(experts.outputs), a->count * a->rows * width, true,
+                 true);
+    add_argument(list, request, SLOT(experts.scratch),
+                 berthi_experts_scratch(a) * sizeof *a->scratch, true, true);
+    return true;
+}
+
+/* Checked: no product of these sizes overflows. */
+static bool
+can_list_int8_output(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_int8_output_task *const t = &request->arguments.int8_output;
+    const uint64_t width = value_bytes(t->dtype);
+    const uint64_t columns = t->outliers.mask != NULL ? t->columns : 0;
+
+    add_argument(list, request, SLOT(int8_output.sums), t->count * t->rows * sizeof *t->sums,
+                 true, false);
+    add_argument(list, request, SLOT(int8_output.input_maximum),
+                 t->count * sizeof *t->input_maximum, true, false);
+    add_argument(list, request, SLOT(int8_output.weight_maximum),
+                 t->rows * sizeof *t->weight_maximum, true, false);
+    add_argument(list, request, SLOT(int8_output.bias),
+                 t->bias != NULL ? t->rows * sizeof *t->bias : 0, true, false);
+    add_argument(list, request, SLOT(int8_output.outputs), t->count * t->rows * width, false,
+                 true);
+    if (t->outliers.mask == NULL)
+        return true;
+    add_argument(list, request, SLOT(int8_output.outliers.mask),
+                 (columns + 31) / 32 * sizeof *t->outliers.mask, true, false);
+    add_argument(list, request, SLOT(int8_output.outliers.list),
+                 t->outliers.capacity * sizeof *t->outliers.list, true, false);
+    add_argument(list, request, SLOT(int8_output.outliers.count), sizeof *t->outliers.count,
+                 true, false);
+    add_argument(list, request, SLOT(int8_output.weights), t->rows * columns, true, false);
+    add_argument(list, request, SLOT(int8_output.inputs), t->count * columns * width, true,
+                 false);
+    return true;
+}
+
 static void
 list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 {
@@ -245,11 +298,22 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(request, out);
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4: return can_list_product(request, out);
+    case BERTHI_OPERATION_EXPERTS_NF4:
+    case BERTHI_OPERATION_EXPERTS_FP4: return can_list_experts(request, out);
+    case BERTHI_OPERATION_INT8_OUTPUT: return can_list_int8_output(request, out);
     case BERTHI_OPERATION_UPDATE: return can_list_update(request, out);
     case BERTHI_OPERATION_MEASURE: return can_list_measure(request, out);
     case BERTHI_OPERATION_ACCUMULATE: return can_list_sum(request, out);
     default: return true;
     }
+}
+
+static bool
+is_of_experts(const berthi_sim_item *item)
+{
+    return item->kind == BERTHI_SIM_LAUNCH
+           && (item->work.request.operation == BERTHI_OPERATION_EXPERTS_NF4
+               || item->work.request.operation == BERTHI_OPERATION_EXPERTS_FP4);
 }
 
 /* ---------------------------------------------------------------------- refusals */
@@ -295,6 +359,10 @@ berthi_sim_work_refusal(const berthi_sim_device *device, const berthi_sim_item *
     *reason = BERTH_REASON_INTERNAL;
     if (!berthi_sim_work_can_list(item, &regions))
         return "has sizes that no memory has";
+    if (is_of_experts(item) && device->memory.keeps_digests) {
+        *reason = BERTH_REASON_UNSUPPORTED;
+        return "reads weights wherever they lie, and digests may be kept of them";
+    }
     for (uint32_t i = 0; i < regions.count && problem == NULL; i++)
         problem = refuse_region(device, &regions.items[i], reason);
     if (problem == NULL && item->kind == BERTHI_SIM_COPY)
@@ -303,6 +371,14 @@ berthi_sim_work_refusal(const berthi_sim_device *device, const berthi_sim_item *
 }
 
 /* ---------------------------------------------------------------------- duration */
+
+/* Weights at most: whether an expert has inputs nobody knows yet. */
+static double
+experts_bytes(const berthi_experts_arguments *a)
+{
+    return (double)berthi_min_u64(a->expert_count, a->count)
+           * (double)berthi_experts_weight_bytes(a);
+}
 
 static double
 touched_bytes(const berthi_sim_item *item)
@@ -313,7 +389,8 @@ touched_bytes(const berthi_sim_item *item)
     (void)berthi_sim_work_can_list(item, &regions);
     for (uint32_t i = 0; i < regions.count; i++)
         bytes += (double)regions.items[i].bytes;
-    return bytes;
+    return is_of_experts(item) ? bytes + experts_bytes(&item->work.request.arguments.experts)
+                               : bytes;
 }
 
 /* A copy that is not pinned goes through a buffer of the driver, at half the rate. */

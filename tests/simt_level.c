@@ -276,7 +276,6 @@ void
 simt_int8_output(const berthi_int8_output_task *t)
 {
     berthi_int8_output_task a = *t;
-    berthi_outlier_room room;
     berthi_launch l;
 
     a.sums = given(t->sums, t->count * t->rows * sizeof *t->sums);
@@ -284,9 +283,8 @@ simt_int8_output(const berthi_int8_output_task *t)
     a.weight_maximum = given(t->weight_maximum, t->rows * sizeof(float));
     a.bias = given(t->bias, t->rows * sizeof *t->bias);
     a.outputs = wanted(t->outputs, t->count * t->rows * width_of(t->dtype));
-    if (t->outliers != NULL) {
-        room = place_room(t->outliers, t->columns);
-        a.outliers = &room;
+    if (t->outliers.mask != NULL) {
+        a.outliers = place_room(&t->outliers, t->columns);
         a.weights = given(t->weights, t->rows * t->columns);
         a.inputs = given(t->inputs, t->count * t->columns * width_of(t->dtype));
     }
@@ -390,31 +388,33 @@ simt_multiply(const berthi_product_task *t)
 void
 simt_multiply_experts(const berthi_experts_task *t)
 {
-    const uint64_t width = width_of(t->dtype);
-    const uint64_t weights = t->rows * t->columns;
-    const uint64_t blocks = blocks_of(weights, t->block_size);
-    const uint64_t inputs = t->ranges[t->expert_count];
-    berthi_product_expert *const experts = malloc(t->expert_count * sizeof *experts + 1);
-    berthi_experts_task a = *t;
+    const berthi_experts_arguments *const what = t->what;
+    const uint64_t width = width_of(what->dtype);
+    const uint64_t weights = what->rows * what->columns;
+    const uint64_t blocks = blocks_of(weights, what->block_size);
+    berthi_product_expert *const experts = malloc(what->expert_count * sizeof *experts + 1);
+    berthi_experts_arguments a = *what;
+    berthi_experts_task placed = *t;
     berthi_launch l;
 
     T_REQUIRE(experts != NULL);
-    for (uint32_t e = 0; e < t->expert_count; e++) {
-        const berthi_product_expert *const its = &t->experts[e];
+    for (uint32_t e = 0; e < what->expert_count; e++) {
+        const berthi_product_expert *const its = &what->experts[e];
 
         experts[e] = (berthi_product_expert){
             .codes = given(its->codes, (weights + 1) / 2),
-            .absmax = place_absmax(its->absmax, blocks, t->is_double),
-            .absmax_codes = given(t->is_double ? its->absmax_codes : NULL, blocks),
-            .bias = given(its->bias, t->rows * width), .offset = its->offset
+            .absmax = place_absmax(its->absmax, blocks, what->is_double),
+            .absmax_codes = given(what->is_double ? its->absmax_codes : NULL, blocks),
+            .bias = given(its->bias, what->rows * width), .offset = its->offset
         };
     }
-    a.experts = given(experts, t->expert_count * sizeof *experts);
-    a.ranges = given(t->ranges, (t->expert_count + 1) * sizeof *t->ranges);
-    a.inputs = given(t->inputs, inputs * t->columns * width);
-    a.outputs = wanted(t->outputs, inputs * t->rows * width);
-    a.capability = capability_for(t->capability);
-    CHECK_EQ(berthi_launch_experts(&a, &l, NULL), BERTH_OK);
+    a.experts = given(experts, what->expert_count * sizeof *experts);
+    a.ranges = given(what->ranges, (what->expert_count + 1) * sizeof *what->ranges);
+    a.inputs = given(what->inputs, what->count * what->columns * width);
+    a.outputs = wanted(what->outputs, what->count * what->rows * width);
+    placed.what = &a;
+    placed.capability = capability_for(t->capability);
+    CHECK_EQ(berthi_launch_experts(&placed, &l, NULL), BERTH_OK);
     run(&l, 1);
     free(experts);
 }

@@ -515,6 +515,39 @@ compute(const scene *s, berth_error *error)
 }
 
 static berth_status
+compute_experts(const scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    float *const floats = (float *)(void *)(s->memory + 8192);
+    const berthi_request outputs = {
+        .operation = BERTHI_OPERATION_INT8_OUTPUT,
+        .arguments.int8_output = { .sums = (int32_t *)(void *)s->memory,
+                                   .input_maximum = floats, .weight_maximum = floats,
+                                   .outputs = s->memory + 4096, .dtype = BERTH_BF16,
+                                   .count = 3, .rows = 16 },
+    };
+    /* Of memory that is all 0: no expert has an input. */
+    const berthi_request experts = {
+        .operation = BERTHI_OPERATION_EXPERTS_NF4,
+        .arguments.experts = { .experts = (void *)s->memory,
+                               .ranges = (uint32_t *)(void *)(s->memory + 128),
+                               .expert_count = 3, .most_inputs = 2, .codes_alignment = 16,
+                               .block_size = 64, .rows = 16, .columns = 64,
+                               .dtype = BERTH_BF16, .inputs = s->memory + 1024,
+                               .outputs = s->memory + 4096 },
+    };
+    berth_status status = BERTH_OK;
+
+    if (simt_has_fibers())
+        status = t->launch(s->device, &outputs, s->stream, error);
+    if (status == BERTH_OK)
+        status = t->clear(s->device, s->memory, 256, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &experts, s->stream, error);
+    return status;
+}
+
+static berth_status
 wait_for_all(const scene *s, const scene *other, berth_error *error)
 {
     const berthi_device_table *const t = s->device->table;
@@ -575,6 +608,8 @@ run_scene(void *user, berth_context *context, berth_error *error)
             status = move_to_peer(&scenes[i], &scenes[1 - i], error);
         if (status == BERTH_OK)
             status = compute(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = compute_experts(&scenes[i], error);
         if (status == BERTH_OK)
             status = wait_for_all(&scenes[i], &scenes[1 - i], error);
     }

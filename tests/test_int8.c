@@ -164,7 +164,8 @@ test_outliers_are_added_in_the_dtype(void)
     CHECK_EQ(codes[4], 0);
     tested_level().dot_int8(&a);
     berthi_int8_output(&(berthi_int8_output_arguments){
-        &a, weight_maximum, maximum, bias, x, is_outlier, BERTH_F32, outputs });
+        .dot = &a, .weight_maximum = weight_maximum, .input_maximum = maximum, .bias = bias,
+        .inputs = x, .is_outlier = is_outlier, .dtype = BERTH_F32, .outputs = outputs });
     for (uint32_t i = 0; i < 2; i++)
         for (uint32_t row = 0; row < 2; row++) {
             const float plain = berthi_core_from_fp16(berthi_core_int8_output(

@@ -128,18 +128,17 @@ multiply_one(const problem *p, uint32_t expert, uint64_t first, uint64_t end, ui
         .capability = c->capability, .processors = c->processors });
 }
 
-static berthi_experts_task
-task_of(const problem *p, uint8_t *outputs)
+static berthi_experts_arguments
+arguments_of(const problem *p, uint8_t *outputs)
 {
     const experts_case *const c = &p->c;
 
-    return (berthi_experts_task){
+    return (berthi_experts_arguments){
         .experts = p->experts, .ranges = ranges, .expert_count = EXPERTS,
         .most_inputs = c->most_inputs, .codes_alignment = 64, .block_size = c->block_size,
-        .is_double = c->is_double, .map = berthi_signed_map,
-        .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values, .rows = c->rows,
-        .columns = c->columns, .inputs = p->inputs, .outputs = outputs, .dtype = c->dtype,
-        .capability = c->capability, .processors = c->processors
+        .is_double = c->is_double, .map = berthi_signed_map, .rows = c->rows,
+        .columns = c->columns, .count = INPUTS, .inputs = p->inputs, .outputs = outputs,
+        .dtype = c->dtype
     };
 }
 
@@ -154,7 +153,11 @@ check_case(const experts_case *c)
     for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
         fenced_output tested = fenced_begin(bytes, 0);
         fenced_output expected = fenced_begin(bytes, 0);
-        berthi_experts_task task = task_of(&p, tested.bytes);
+        const berthi_experts_arguments what = arguments_of(&p, tested.bytes);
+        const berthi_experts_task task = {
+            .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
+            .capability = c->capability, .processors = c->processors
+        };
 
         memset(tested.bytes, 0x5A, bytes);
         memset(expected.bytes, 0x5A, bytes);
@@ -210,33 +213,35 @@ test_bound_on_inputs(void)
 static void
 test_launches(void)
 {
-    berthi_experts_task t = { .expert_count = 3, .most_inputs = 17, .codes_alignment = 16,
-                              .block_size = 128, .map = berthi_signed_map,
-                              .values = berthi_nf4_values, .rows = 300, .columns = 256,
-                              .dtype = BERTH_BF16, .capability = 90, .processors = 1 };
+    berthi_experts_arguments a = { .expert_count = 3, .most_inputs = 17,
+                                   .codes_alignment = 16, .block_size = 128,
+                                   .map = berthi_signed_map, .rows = 300, .columns = 256,
+                                   .dtype = BERTH_BF16 };
+    const berthi_experts_task t = { .what = &a, .values = berthi_nf4_values,
+                                    .capability = 90, .processors = 1 };
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_experts_128_bf16);
     CHECK_EQ(l.argument.product.groups, 3);
     CHECK_EQ(l.ctas, 9 * l.argument.product.ctas_of_group);
-    t.codes_alignment = 8;
+    a.codes_alignment = 8;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_experts_64_bf16);
-    t.codes_alignment = 1;
+    a.codes_alignment = 1;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_experts_lanes_bf16);
     CHECK_EQ(l.argument.product.is_aligned, 0);
-    t.expert_count = 0;
+    a.expert_count = 0;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_NONE);
-    t.expert_count = UINT32_MAX;
+    a.expert_count = UINT32_MAX;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_EUNSUPPORTED);
     CHECK_EQ(l.kernel, KERNEL_NONE);
-    t.most_inputs = 0;
+    a.most_inputs = 0;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_NONE);
-    t.block_size = 48;
+    a.block_size = 48;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_EUNSUPPORTED);
 }
 

@@ -183,7 +183,7 @@ check_case(const output_case *c)
             .sums = (const int32_t *)(const void *)sums, .input_maximum = p.input_maximum,
             .weight_maximum = p.weight_maximum, .bias = c->has_bias ? p.bias : NULL,
             .outputs = tested.bytes, .dtype = c->dtype, .count = c->count, .rows = c->rows,
-            .outliers = c->columns > 0 ? &room : NULL, .weights = p.weights,
+            .outliers = c->columns > 0 ? room : (berthi_outlier_room){ 0 }, .weights = p.weights,
             .inputs = p.inputs, .columns = c->columns });
         make_expected(&p, expected.bytes);
         fenced_end(&tested, &expected, what);
@@ -233,7 +233,7 @@ test_outliers(void)
 static void
 test_launches(void)
 {
-    const berthi_outlier_room room = { .capacity = 1 };
+    uint32_t mask = 0;
     berthi_int8_output_task t = { .dtype = BERTH_BF16, .rows = 1025, .count = 9 };
     berthi_launch l;
 
@@ -241,13 +241,13 @@ test_launches(void)
     CHECK_EQ(l.kernel, KERNEL_int8_output_bf16);
     CHECK_EQ(l.threads, INT8_OUTPUT_THREADS);
     CHECK_EQ(l.ctas, 4);
-    t.outliers = &room;
+    t.outliers = (berthi_outlier_room){ .mask = &mask, .capacity = 1 };
     CHECK_EQ(berthi_launch_int8_output(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_int8_output_bf16_outliers);
     t.columns = UINT64_C(1) << 32;
     CHECK_EQ(berthi_launch_int8_output(&t, &l, NULL), BERTH_EUNSUPPORTED);
     CHECK_EQ(l.kernel, KERNEL_NONE);
-    t.outliers = NULL;
+    t.outliers = (berthi_outlier_room){ 0 };
     t.count = 0;
     CHECK_EQ(berthi_launch_int8_output(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_NONE);

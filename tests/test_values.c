@@ -562,8 +562,10 @@ check_int8(uint32_t count, int32_t dtype, float threshold, bool has_bias, uint32
     berthi_scalar_operations.dot_int8(&dot);
     outputs = weights_alloc(f.product.outputs_bytes);
     berthi_int8_output(&(berthi_int8_output_arguments){
-        &dot, w.buffers.absmax, maximum, f.product.bias, f.inputs,
-        threshold > 0 ? is_outlier : NULL, dtype, outputs });
+        .dot = &dot, .weight_maximum = w.buffers.absmax, .input_maximum = maximum,
+        .bias = f.product.bias, .inputs = f.inputs,
+        .is_outlier = threshold > 0 ? is_outlier : NULL, .dtype = dtype,
+        .outputs = outputs });
     CHECK_MEM(f.outputs, outputs, f.product.outputs_bytes);
     if (threshold > 0)
         CHECK_EQ(is_outlier[3], 1);

@@ -251,7 +251,7 @@ BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCHES))
 GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCES)) \
     tests/gpu/read_all.cu)
 # The tests of kernels that a device runs, too.
-GPU_TESTS := $(addprefix $(B)/tests/test_simt_,kernels int8 int8_output product experts)
+GPU_TESTS := $(addprefix $(B)/tests/test_simt_,kernels int8 int8_output product experts update)
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 

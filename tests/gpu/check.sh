@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make gpu-check: builds for the GPU that is there, tests it and measures it, in eight minutes, and
-# writes one report. Without a GPU it builds what can be built, says so and ends with 77.
+# writes one report; one worth keeping goes to tests/data/gpu/ under the name of the GPU. Without a
+# GPU it builds what can be built, says so and ends with 77.
 #
 #   tests/gpu/check.sh FOLDER    from the root of the tree; the report goes to FOLDER
 #
@@ -74,7 +75,11 @@ fi
 printf '{"kind":"fact","name":"built by","value":"%s, %s"}\n' \
     "$("$NVCC" --version | sed -n 's/.*\(release [0-9.]*\).*/nvcc \1/p')" \
     "$("$CC" --version | head -n 1 | tr -d '"\\')" >>"$rows"
-SANITIZER=$(command -v "$(dirname "$NVCC")/compute-sanitizer" || command -v compute-sanitizer)
+# Where the toolkit lies, and its libraries: cuBLASLt is opened by name.
+toolkit=$(dirname "$(dirname "$(readlink -f "$NVCC")")")
+LD_LIBRARY_PATH=$toolkit/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+SANITIZER=$(command -v "$toolkit/bin/compute-sanitizer" || command -v compute-sanitizer)
 export GPU_CHECK="$build/gpu/gpu_check" BERTH="$build/berth" TESTS="$build/tests" \
     SHAPES="$build/bench/make_shapes" T_DEVICE=cuda DEVICES=cuda NVCC ARCH RECORDERS PLACE \
     SANITIZER END=$((begun + GPU_SECONDS))

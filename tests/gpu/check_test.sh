@@ -66,12 +66,21 @@ status=$?
 [ $status -eq 0 ] || tail -n 30 "$folder/log"
 check "all stages succeed" test $status -eq 0
 
-check "five programs of tests" count '"kind":"tests","name":"test_simt_' 5
+# Those that stages.sh names, which the Makefile has to build for it.
+programs=$(sed -n '/^programs="/,/"$/p' tests/gpu/stages.sh | grep -o 'test_simt_[a-z0-9_]*')
+watched=$(sed -n '/^watched="/,/"$/p' tests/gpu/stages.sh | grep -o 'test_simt_[a-z0-9_]*:' | wc -l)
+number=$(echo "$programs" | wc -l)
+check "programs of tests" test "$number" -ge 5
+check "each has a row" count '"kind":"tests","name":"test_simt_' "$number"
+for program in $programs; do
+    check "the Makefile builds $program" grep -q \
+        "^GPU_TESTS .*[, ]${program#test_simt_}[ )]" Makefile
+done
 kernels=$("$gpu_check" kernels | wc -l)
 check "every kernel was launched" has_row \
     "\"kernels that tests have launched\",\"value\":\"$kernels of $kernels\""
 check "no test fails" test "$(grep -c '"failed":[1-9]' "$rows")" -eq 0
-check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' 18
+check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' $((3 * watched))
 check "recorders are left out, and why" has_row '"name":"recorders","reason":"no .*none'
 check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
 for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
@@ -117,7 +126,8 @@ GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$folder/empty SANITIZER='' RECORDERS=$f
     tests/gpu/stages.sh "$folder/empty" >"$folder/log" 2>&1
 check "what has failed fails the whole" test $? -eq 1
 rows=$folder/empty/rows
-check "a program that died is a failed test" count '"name":"test_simt_.*"failed":1' 5
+check "a program that died is a failed test" count '"name":"test_simt_.*"failed":1' \
+    "$number"
 check "kernels that nobody launched are named" has_row 'no test has launched","reason":"decode_4bit'
 check "no sanitizer, and why" has_row '"name":"compute-sanitizer","reason":"it is not beside nvcc"'
 check "the page is there all the same" test -s "$folder/empty/report.html"

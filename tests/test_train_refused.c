@@ -194,6 +194,9 @@ static const wrong wrongs[] = {
     {"F32 - p.step = nan\n", "step is no number of updates"},
     {"F32 - p.step = 1e30\n", "step is no number of updates"},
     {"U8 * p.x = y\nF32 13x100 p.max_exp_avg_sq\n", "amsgrad"},
+    {"@x p.absmax1 p.absmax2 p.qmap1 p.qmap2 \nF64 13x100 p.state1\nF32 13x100 "
+     "p.state2\n",
+     "state1 is no f32, bf16 or f16"},
     {"@berth.optimizer.p lion\n", "state1 is of another optimizer: lion, not adamw"},
     {"@berth.optimizer.p sgd\n", "state1 is of another optimizer: unknown, not adamw"},
 };
@@ -240,6 +243,74 @@ test_what_is_right_is_taken(void)
         CHECK_EQ(s.optimizer->step, i == 3 ? 3 : 1);
         destroy(&s);
     }
+}
+
+/* Loads what these lines make of AdamW's file, and tells the first words of what is said.
+ */
+static void
+check_load(small *s, const char *lines, const char *words)
+{
+    berth_error error;
+
+    error.message[0] = '\0';
+    CHECK_EQ(berth_optimizer_load(s->optimizer, make(lines), &error),
+             words[0] == '\0' ? BERTH_OK : BERTH_EFORMAT);
+    CHECK_CONTAINS(error.message, words);
+    CHECK(!s->optimizer->is_torn);
+}
+
+static void
+test_wrong_f32_copies(void)
+{
+    static small s;
+    const berth_parameter p = {
+        .name = "p", .shape = shape, .rank = 2, .dtype = BERTH_BF16, .values = s.values};
+    berth_optimizer_group group;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW), BERTH_OK);
+    group.least_8bit = 1000;
+    group.has_master = 1;
+    if (!CHECK_EQ(
+            berth_optimizer_create(context, &group, 1, &p, 1, NULL, &s.optimizer, NULL),
+            BERTH_OK))
+        return;
+    check_load(&s, "F32 1300 p.master\n", "master is not f32 in the parameter's shape");
+    check_load(&s, "BF16 13x100 p.master\n",
+               "master is not f32 in the parameter's shape");
+    check_load(&s, "F32 13x100 p.master\n", "");
+    check_load(&s, "", "");
+    destroy(&s);
+    if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 1, NULL), BERTH_OK))
+        return;
+    check_load(&s, "F32 1300 p.master\n", "");
+    check_load(&s, "F32 - p.step = 0\n", "");
+    CHECK_EQ(s.optimizer->parameters[0].step, 0);
+    destroy(&s);
+}
+
+static void
+test_two_means_have_a_dimension_of_two(void)
+{
+    static small s;
+
+    if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_ADEMAMIX, 8, 1, NULL), BERTH_OK))
+        return;
+    check_load(&s, "U8 3x13x100 p.state1\n", "state1 has not twice");
+    check_load(&s, "U8 13x2x100 p.state1\n", "state1 has not twice");
+    check_load(&s, "U8 2x13x100 p.state1\n", "absmax1 has another shape");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 3x6 p.absmax1\n",
+               "absmax1 has another shape");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 2x5 p.absmax1\n",
+               "absmax1 has another shape");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 12 p.absmax1\n",
+               "absmax1 has another shape");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 2x6 p.absmax1\nF32 2x6 p.absmax2\n",
+               "absmax2 has another shape");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 2x6 p.absmax1\nU8 2x13x100 p.state2\n",
+               "state2 has another shape");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 2x6 p.absmax1\n", "");
+    check_load(&s, "U8 2x13x100 p.state1\nF32 2x1 p.absmax1\nF32 1 p.absmax2\n", "");
+    destroy(&s);
 }
 
 static void
@@ -523,8 +594,8 @@ test_faults(void)
     before = fault_loop("create", only_create, &f).survived / 2;
     counts = fault_loop("save", save_again, &f);
     /* What test_output.c counts for an existing file. */
-    CHECK(T_HAS_THREADS_WATCHED
-          || (counts.survived >= before + 9 && counts.survived <= before + 13));
+    CHECK(T_HAS_THREADS_WATCHED ||
+          (counts.survived >= before + 9 && counts.survived <= before + 13));
     fixture_write(f.path, f.old, f.old_size);
     before = fault_loop("open", only_open, &f).survived;
     counts = fault_loop("load", load_again, &f);
@@ -596,6 +667,8 @@ main(int argc, char **argv)
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     T_RUN(test_what_is_wrong_is_named);
     T_RUN(test_what_is_right_is_taken);
+    T_RUN(test_wrong_f32_copies);
+    T_RUN(test_two_means_have_a_dimension_of_two);
     T_RUN(test_other_kinds_of_files);
     T_RUN(test_arguments);
     T_RUN(test_damage_is_found);

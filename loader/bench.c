@@ -33,6 +33,7 @@ static const char *const kind_names[] = {
     [BERTH_BENCH_TO_HOST] = "to_host",
     [BERTH_BENCH_DEVICE_MEMORY] = "device_memory",
     [BERTH_BENCH_TO_DEVICE_SHARED] = "to_device_shared",
+    [BERTH_BENCH_UPDATE] = "update",
 };
 
 const char *
@@ -157,6 +158,8 @@ walk_lines(const berthi_bench *b, berth_bench *out)
     add_line(out, BERTH_BENCH_HOST_MEMORY, BERTH_NO_INDEX, b->cores, false);
     add_line(out, BERTH_BENCH_NF4, BERTH_NO_INDEX, b->cores, false);
     add_line(out, BERTH_BENCH_NF4_DOUBLE, BERTH_NO_INDEX, b->cores, false);
+    if (b->update_kind >= 0)
+        add_line(out, BERTH_BENCH_UPDATE, BERTH_NO_INDEX, b->cores, false);
     for (uint32_t d = 0; d < devices; d++)
         add_device(out, d);
     for (uint32_t d = 0; d < devices && devices > 1; d++)
@@ -259,6 +262,8 @@ measure(berthi_bench *b, uint32_t number, berth_error *error)
     case BERTH_BENCH_TO_HOST:
     case BERTH_BENCH_DEVICE_MEMORY:
         return berthi_bench_device(b, line, error);
+    case BERTH_BENCH_UPDATE:
+        return berthi_bench_update(b, line, error);
     case BERTH_BENCH_TO_DEVICE_SHARED:
         berthi_bench_close_device(b);
         /* All of them with the first. */
@@ -341,6 +346,8 @@ check_options(const berth_bench_options *options, berth_error *error)
         wrong = "has a wait_ms of more than a day";
     else if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         wrong = "has an unknown io";
+    else if (options->optimizer != NULL && berthi_bench_find_update(options->optimizer) < 0)
+        wrong = "has an optimizer that is none";
     return wrong == NULL ? BERTH_OK : berthi_fail_argument(error, "options", wrong);
 }
 
@@ -373,6 +380,8 @@ create_bench(berth_context *context, const berth_bench_options *options,
     b->context = context;
     b->options = *options;
     b->temporary.fd = -1;
+    b->update_kind =
+        options->optimizer != NULL ? berthi_bench_find_update(options->optimizer) : -1;
     b->cores = (uint32_t)berthi_min_u64(berthi_host_worker_count(), THREADS_MAX);
     fill_defaults(&b->options);
     b->result = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *b->result);

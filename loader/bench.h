@@ -5,6 +5,7 @@
  *   bench.c         options, the list of lines, the job, the result
  *   bench_disk.c    reads through the conveyor, with a consumer that drops the bytes
  *   bench_host.c    copies, reads and quantizing within host memory
+ *   bench_update.c  updates of an optimizer
  *   bench_device.c  copies to, from and within devices, by their own clock
  *   bench_links.c   lines as a file of links
  *
@@ -63,6 +64,7 @@ typedef struct berthi_bench {
     berth_job *job;
     berth_bench *result; /* NULL: it was taken */
     uint32_t cores;      /* asked once: the answer may change */
+    int32_t update_kind; /* -1: none is measured */
     uint64_t weight;     /* of all lines */
     uint64_t begin_ns;   /* of the line that is being measured */
     uint64_t end_ns;     /* after which nothing more of it is begun */
@@ -109,6 +111,13 @@ void berthi_bench_close_memory(berthi_bench *b);
 /* COPY, HOST_MEMORY, NF4, NF4_DOUBLE. */
 berth_status berthi_bench_host(berthi_bench *b, berth_bench_line *line,
                                berth_error *error);
+
+/* ------------------------------------------------------------------ bench_update.c */
+
+/* Its berthi_update_kind; -1: there is no optimizer of this name. */
+int32_t berthi_bench_find_update(const char *name);
+berth_status berthi_bench_update(berthi_bench *b, berth_bench_line *line,
+                                 berth_error *error);
 
 /* ------------------------------------------------------------------ bench_device.c */
 

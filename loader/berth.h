@@ -2379,7 +2379,9 @@ typedef enum berth_bench_kind {
     BERTH_BENCH_TO_DEVICE = 6,
     BERTH_BENCH_TO_HOST = 7,
     BERTH_BENCH_DEVICE_MEMORY = 8, /* read and written by copies within it            */
-    BERTH_BENCH_TO_DEVICE_SHARED = 9 /* all devices are copied to: this one's part    */
+    BERTH_BENCH_TO_DEVICE_SHARED = 9, /* all devices are copied to: this one's part   */
+    BERTH_BENCH_UPDATE = 10        /* BF16 in host memory, updated: `optimizer`; bytes of
+                                      values and states in and out, of gradients in   */
 } berth_bench_kind;
 
 /* "read_cold", ...; NULL: no such number. */
@@ -2422,7 +2424,9 @@ typedef struct berth_bench_options {
                                 the two, and how far they are apart                   */
     berth_progress_function progress;
     void *progress_user;
-    uint64_t reserved[8];
+    const char *optimizer;   /* "adamw": as berth_update_name() has it, with states of 8
+                                bits; NULL: nothing is updated                        */
+    uint64_t reserved[7];
 } berth_bench_options;
 
 static inline void

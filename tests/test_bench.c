@@ -271,7 +271,8 @@ test_host(void)
     CHECK_EQ(line.rate, 0);
     CHECK_STR(berth_bench_kind_name(BERTH_BENCH_READ_COLD), "read_cold");
     CHECK_STR(berth_bench_kind_name(BERTH_BENCH_TO_DEVICE_SHARED), "to_device_shared");
-    CHECK(berth_bench_kind_name(BERTH_BENCH_TO_DEVICE_SHARED + 1) == NULL);
+    CHECK_STR(berth_bench_kind_name(BERTH_BENCH_UPDATE), "update");
+    CHECK(berth_bench_kind_name(BERTH_BENCH_UPDATE + 1) == NULL);
     CHECK(berth_bench_kind_name(-1) == NULL);
     end(&b);
 }

@@ -6,8 +6,10 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include "kernels/optimizer.h"
 #include "loader/bench.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -184,6 +186,57 @@ static void
 test_quantized(void)
 {
     run_parts(see_quantized);
+}
+
+/* ------------------------------------------------------------------------ updates */
+
+/* Two rounds at least, or one: the values in the second half are those of the plain loops. */
+static void
+see_updated(berthi_bench *b)
+{
+    for (int32_t kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
+        const uint32_t states = berthi_update_states((berthi_update_kind)kind);
+        const berthi_update_settings s = berthi_update_defaults((berthi_update_kind)kind);
+        const berthi_update_constants c = berthi_update_constants_of(&s, 100);
+        berth_bench_line line = { .kind = BERTH_BENCH_UPDATE, .threads = 3 };
+        berthi_update_arguments a = { .dtype = BERTH_BF16, .gradient_dtype = BERTH_BF16 };
+        uint64_t bytes;
+
+        b->options.memory_bytes = MIB;
+        b->update_kind = kind;
+        CHECK_EQ(berthi_bench_find_update(berthi_update_name((berthi_update_kind)kind)), kind);
+        CHECK_EQ(berthi_bench_open_memory(b, NULL), BERTH_OK);
+        CHECK_EQ(berthi_bench_update(b, &line, NULL), BERTH_OK);
+        CHECK_GT(line.own_rate, 0);
+        a.count = MIB / 2 / (65536 * 2 + states * (65536 + 1024)) * 65536;
+        CHECK_GE(a.count, 65536);
+        bytes = a.count * (2 + 2 + 2) + 2 * states * (a.count + a.count / 256 * 4);
+        CHECK_EQ(line.bytes % bytes, 0);
+        a.gradient = b->memory;
+        a.parameter = malloc(a.count * 2);
+        memcpy(a.parameter, b->memory, a.count * 2);
+        for (uint32_t k = 0; k < states; k++) {
+            a.state[k].codes = calloc(a.count, 1);
+            a.state[k].absmax = calloc(a.count / 256, sizeof(float));
+        }
+        for (uint64_t i = 0; i < line.bytes / bytes; i++)
+            (void)berthi_update_plainly(&a, &c);
+        CHECK_MEM(b->memory + b->half, a.parameter, a.count * 2);
+        CHECK_MEM(b->memory + b->half + a.count * 2, a.state[0].absmax, a.count / 64);
+        for (uint32_t k = 0; k < states; k++) {
+            free(a.state[k].codes);
+            free(a.state[k].absmax);
+        }
+        free(a.parameter);
+        berthi_bench_close_memory(b);
+    }
+    CHECK_EQ(berthi_bench_find_update("sgd"), -1);
+}
+
+static void
+test_updated(void)
+{
+    run_parts(see_updated);
 }
 
 /* -------------------------------------------------------------------------- files */
@@ -515,6 +568,7 @@ main(int argc, char **argv)
     T_RUN(test_memory);
     T_RUN(test_copies_and_reads);
     T_RUN(test_quantized);
+    T_RUN(test_updated);
     T_RUN(test_files);
     T_RUN(test_warm);
     T_RUN(test_links_of_devices);

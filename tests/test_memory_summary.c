@@ -135,8 +135,8 @@ test_parts_of_a_slab(void)
 static void
 test_names_and_numbers(void)
 {
-    static const char *const names[] = { "weights", "staging", "slots",
-                                         "scratch", "tables",  "all" };
+    static const char *const names[] = { "weights", "staging", "slots", "scratch",
+                                         "tables",  "states",  "all" };
     berth_context *context;
     berth_memory m;
 

@@ -16,6 +16,7 @@ static const char *const kinds[] = {
     "disk, cold",     "disk, cached",     "host to host",     "host memory, read",
     "nf4",            "nf4, double",      "host to device",   "device to host",
     "device memory",  "host to device, all at once",
+    "optimizer",
 };
 
 /* In the order of berth_plan_summary.bound. */

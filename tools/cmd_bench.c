@@ -18,6 +18,7 @@ typedef struct bench_arguments {
     bool may_overwrite;
     uint32_t seconds;
     const char *offload_dir;
+    const char *optimizer;
     uint64_t memory_bytes;
     uint64_t file_bytes;
     int32_t io;
@@ -39,6 +40,9 @@ static const cli_option bench_options[] = {
       "write what was measured for `berth plan --link-file`; berth-links(5)" },
     { "force", 'f', CLI_FLAG, offsetof(bench_arguments, may_overwrite), NULL, NULL, NULL,
       "replace FILE if it is there" },
+    { "optimizer", '\0', CLI_TEXT, offsetof(bench_arguments, optimizer), "NAME", NULL, NULL,
+      "measure updates, too: adam, adamw, ademamix, lion, momentum, rmsprop or adagrad, "
+      "with states of 8 bits" },
     { "seconds", '\0', CLI_NUMBER, offsetof(bench_arguments, seconds), "N", NULL, "4",
       "for all measurements together; what is slow takes longer" },
     { "memory", '\0', CLI_SIZE, offsetof(bench_arguments, memory_bytes), "SIZE", NULL,
@@ -198,6 +202,7 @@ measure(benching *b, const berth_bench *earlier, berth_bench **out)
     options.file_bytes = a->file_bytes;
     options.io = a->io;
     options.readers = a->jobs;
+    options.optimizer = a->optimizer;
     options.earlier = earlier;
     interrupt_job_begin();
     status = berth_bench_start(b->s->context, &options, &job, &error);

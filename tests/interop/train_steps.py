@@ -176,7 +176,8 @@ def compare_8(dtype, mean, relative):
     mine.close()
     absolute, relative_ours, relative_theirs, between = (sums / STEPS).tolist()
     judge(f"AdamW, 8 bits, {str(dtype)[6:]}, torch",
-          absolute < mean and relative_ours < max(relative, 1.05 * relative_theirs) and outside < 20,
+          absolute < mean and relative_ours < max(relative, 1.05 * relative_theirs)
+          and outside < 20,
           f"{absolute:.2g} apart in the mean, {relative_ours:.2g} relatively (bitsandbytes "
           f"{relative_theirs:.2g}), {outside} elements of state 1 outside")
     judge(f"AdamW, 8 bits, {str(dtype)[6:]}, bitsandbytes", between < 2 * mean,

@@ -101,10 +101,10 @@ convey(berthi_load *load, berth_error *error)
         .pins = load->model->devices != NULL ? &pins : NULL,
         .wait_ns = load->model->wait_ns,
     };
-    const berthi_consumer consumer = {.user = load,
+    const berthi_consumer consumer = { .user = load,
                                       .consume = berthi_load_consume,
                                       .stop = berthi_load_stop,
-                                      .is_in_turn = true};
+                                      .is_in_turn = true };
     berthi_chunks chunks;
     berth_status status =
         berthi_chunks_pack(load->context, load->pieces, load->unit_count,
@@ -159,9 +159,9 @@ check_sum(const berthi_load *load, berth_error *error)
         return BERTH_OK;
     return berthi_fail(
         error, BERTH_REASON_INTERNAL,
-        &(berthi_about){.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+        &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
                         .expected = load->total,
-                        .actual = placed},
+                        .actual = placed },
         "not every byte was placed once");
 }
 
@@ -169,10 +169,10 @@ check_sum(const berthi_load *load, berth_error *error)
 static berth_status
 begin_leases(berthi_load *load, berth_error *error)
 {
-    const berthi_lease_options options = {.io = load->options.io,
+    const berthi_lease_options options = { .io = load->options.io,
                                           .no_uring = load->options.no_uring != 0,
                                           .readers = load->options.readers,
-                                          .ring_bytes = load->ring_bytes};
+                                          .ring_bytes = load->ring_bytes };
 
     load->model->lease_options = options;
     return berthi_leases_create(load->model, &options, &load->model->leases, error);
@@ -268,21 +268,21 @@ check_plan(const berth_checkpoint *checkpoint, const berth_plan *plan, berth_err
         return BERTH_OK;
     return berthi_fail(
         error, BERTH_REASON_PLAN_CHECKPOINT,
-        &(berthi_about){.file = checkpoint->path,
+        &(berthi_about){ .file = checkpoint->path,
                         .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_CRC32,
                         .expected = plan->summary.digest,
-                        .actual = digest},
+                        .actual = digest },
         "names, dtypes or shapes are not those that were planned");
 }
 
 static berth_status
 check_options(const berth_load_options *options, berth_error *error)
 {
-    if (options->verify < BERTH_LOAD_VERIFY_AUTO ||
-        options->verify > BERTH_LOAD_VERIFY_NONE)
+    if (options->verify < BERTH_LOAD_VERIFY_AUTO
+        || options->verify > BERTH_LOAD_VERIFY_NONE)
         return berthi_fail_argument(error, "options", "has an unknown verify");
-    if (options->slab_memory != NULL &&
-        (options->slab_memory->alloc == NULL || options->slab_memory->free == NULL))
+    if (options->slab_memory != NULL
+        && (options->slab_memory->alloc == NULL || options->slab_memory->free == NULL))
         return berthi_fail_argument(error, "options", "has slab_memory without hooks");
     if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         return berthi_fail_argument(error, "options", "has an unknown io");
@@ -376,12 +376,12 @@ berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
         return status;
     }
     return berthi_job_start(context,
-                            &(berthi_job_work){.run = run_load,
+                            &(berthi_job_work){ .run = run_load,
                                                .fini = berthi_load_free,
                                                .user = load,
                                                .phase = "load",
                                                .progress = taken.progress,
-                                               .progress_user = taken.progress_user},
+                                               .progress_user = taken.progress_user },
                             out_job, error);
 }
 

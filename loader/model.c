@@ -60,7 +60,7 @@ find_devices(berth_model *model, const berth_load_options *options, berth_error 
     else if (model->devices != NULL && berthi_devices_count(model->devices) != gpus)
         status = berthi_fail(
             error, BERTH_REASON_ARGUMENT,
-            &(berthi_about){.tensor = "devices", .tensor_length = strlen("devices")},
+            &(berthi_about){ .tensor = "devices", .tensor_length = strlen("devices") },
             "are %" PRIu32 ", and the plan has %" PRIu32 " GPUs",
             berthi_devices_count(model->devices), gpus);
     if (status == BERTH_OK)

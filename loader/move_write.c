@@ -47,7 +47,7 @@ write_berth(berthi_replan *replan, berthi_carrier *carrier, uint64_t berth,
 {
     const berth_model *const model = replan->model;
     const berthi_berth *const b = &model->plan->berths[berth];
-    berthi_offload_bytes part = {.berth = berth};
+    berthi_offload_bytes part = { .berth = berth };
     berthi_cargo cargo;
     berth_status status = berthi_model_cargo(model, berth, &cargo, error);
 

@@ -18,7 +18,7 @@
 static berthi_target
 target_of(const berthi_nameless *file, int folder)
 {
-    return (berthi_target){.folder = folder, .name = "", .path = file->folder};
+    return (berthi_target){ .folder = folder, .name = "", .path = file->folder };
 }
 
 static berth_status

@@ -48,9 +48,9 @@ static berth_status
 fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
      berth_error *error)
 {
-    const berthi_about about = {.file = l->load->file->path,
+    const berthi_about about = { .file = l->load->file->path,
                                 .tensor = l->parameter->name,
-                                .tensor_length = strlen(l->parameter->name)};
+                                .tensor_length = strlen(l->parameter->name) };
 
     return berthi_fail(error, reason, &about, "%s %s", keys[key], wrong);
 }
@@ -150,9 +150,9 @@ check_kind(const look *l, berth_error *error)
         found = name;
     }
     return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH,
-                       &(berthi_about){.file = file->path,
+                       &(berthi_about){ .file = file->path,
                                        .tensor = l->parameter->name,
-                                       .tensor_length = strlen(l->parameter->name)},
+                                       .tensor_length = strlen(l->parameter->name) },
                        "state1 is of another optimizer: %s, not %s", found,
                        berth_update_name(kind));
 }
@@ -166,9 +166,9 @@ check_keys(const look *l, berth_error *error)
         has(l, BERTHI_STATE_KEY_ABSMAX1) || has(l, BERTHI_STATE_KEY_QMAP1);
 
     for (uint32_t key = 0; key < BERTHI_STATE_KEY_MASTER; key++) {
-        const bool is_second = key == BERTHI_STATE_KEY_STATE2 ||
-                               key == BERTHI_STATE_KEY_ABSMAX2 ||
-                               key == BERTHI_STATE_KEY_QMAP2;
+        const bool is_second = key == BERTHI_STATE_KEY_STATE2
+                               || key == BERTHI_STATE_KEY_ABSMAX2
+                               || key == BERTHI_STATE_KEY_QMAP2;
         const bool is_code = key >= BERTHI_STATE_KEY_ABSMAX1;
         const bool is_due = (!is_second || tables == 2) && (!is_code || is_coded);
 
@@ -366,8 +366,8 @@ check_step(const look *l, berth_error *error)
     uint8_t stored[sizeof(int64_t)];
     berth_status status;
 
-    if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32) ||
-        t.elements != 1 || t.rank > 1)
+    if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32)
+        || t.elements != 1 || t.rank > 1)
         return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
                     "is not one number of int64, int32 or f32", error);
     status = berthi_checkpoint_read(l->load->file, l->source->keys[key], 0, stored,
@@ -385,15 +385,15 @@ check_step(const look *l, berth_error *error)
 static berth_status
 check_steps(load *l, berth_error *error)
 {
-    const berthi_about about = {.file = l->file->path};
+    const berthi_about about = { .file = l->file->path };
     uint64_t length = 0;
     const char *const text =
         berthi_states_pair(l->file, 0, BERTHI_STATES_STEP, "", &length);
     uint64_t step = 0;
 
     for (uint64_t i = 0; text != NULL && i < length; i++)
-        if (text[i] < '0' || text[i] > '9' || !berthi_can_mul(step, 10, &step) ||
-            !berthi_can_add(step, (uint64_t)(text[i] - '0'), &step))
+        if (text[i] < '0' || text[i] > '9' || !berthi_can_mul(step, 10, &step)
+            || !berthi_can_add(step, (uint64_t)(text[i] - '0'), &step))
             return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
                                BERTHI_STATES_STEP " of its metadata is no number");
     l->step = berthi_max_u64(l->step, step);
@@ -405,9 +405,9 @@ check_steps(load *l, berth_error *error)
 static berth_status
 check_parameter(load *l, uint64_t number, berth_error *error)
 {
-    const look seen = {.load = l,
+    const look seen = { .load = l,
                        .parameter = &l->optimizer->parameters[number],
-                       .source = &l->sources[number]};
+                       .source = &l->sources[number] };
     berth_status status;
 
     find_keys(&seen);
@@ -486,7 +486,7 @@ read(load *l, berth_error *error)
 berth_status
 berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *error)
 {
-    load l = {.optimizer = optimizer};
+    load l = { .optimizer = optimizer };
     berth_status status;
 
     berthi_error_clear(error);

@@ -117,7 +117,7 @@ verify_shard(const berth_checkpoint *file, uint32_t number, uint8_t *buffer,
              berth_error *error)
 {
     const berthi_shard *const shard = &file->shards[number];
-    const berthi_about about = {.file = shard->file.path};
+    const berthi_about about = { .file = shard->file.path };
     uint64_t length;
     const char *const digits =
         berthi_states_pair(file, number, BERTHI_STATES_CRC32, "", &length);
@@ -157,7 +157,7 @@ typedef struct reading {
     const berth_checkpoint *file;
     const berthi_parameter *parameter;
     const berthi_states_source *source;
-    const berthi_states_page *page;
+    berthi_states_page page;
     uint8_t *bytes;  /* of the page */
     float *values;   /* as many as the page has elements */
     uint8_t *stored; /* and twice as many bytes, a block's absmax for each 256 */
@@ -181,14 +181,14 @@ read_coded(const reading *r, uint32_t state, uint8_t *codes, float *absmax,
     const uint64_t block = r->source->block;
     const uint64_t elements = r->parameter->states.elements;
     berth_status status = read_part(r, BERTHI_STATE_KEY_STATE1 + table, half, elements,
-                                    r->page->first, codes, r->page->elements, error);
+                                    r->page.first, codes, r->page.elements, error);
 
     if (status != BERTH_OK)
         return status;
     return read_part(r, BERTHI_STATE_KEY_ABSMAX1 + table, half,
                      berthi_state_blocks(elements, block) * sizeof *absmax,
-                     r->page->first / block * sizeof *absmax, absmax,
-                     berthi_state_blocks(r->page->elements, block) * sizeof *absmax,
+                     r->page.first / block * sizeof *absmax, absmax,
+                     berthi_state_blocks(r->page.elements, block) * sizeof *absmax,
                      error);
 }
 
@@ -199,12 +199,12 @@ decode(const reading *r, uint32_t state, float *values, berth_error *error)
     float *const absmax = (float *)(void *)r->stored;
     uint8_t *const codes =
         r->stored +
-        berthi_state_blocks(r->page->elements, r->source->block) * sizeof *absmax;
+        berthi_state_blocks(r->page.elements, r->source->block) * sizeof *absmax;
     const berth_status status = read_coded(r, state, codes, absmax, error);
 
     if (status != BERTH_OK)
         return status;
-    for (uint64_t i = 0; i < r->page->elements; i++)
+    for (uint64_t i = 0; i < r->page.elements; i++)
         values[i] = berthi_core_one_nan(berthi_core_state_value(
             r->source->maps[table], codes[i], absmax[i / r->source->block]));
     return BERTH_OK;
@@ -219,11 +219,11 @@ read_values(const reading *r, uint32_t state, float *values, berth_error *error)
     void *const into = dtype == BERTH_F32 ? (void *)values : r->stored;
     const berth_status status =
         read_part(r, key, berthi_state_half(state), r->parameter->states.elements * size,
-                  r->page->first * size, into, r->page->elements * size, error);
+                  r->page.first * size, into, r->page.elements * size, error);
 
     if (status != BERTH_OK || dtype == BERTH_F32)
         return status;
-    for (uint64_t i = 0; i < r->page->elements; i++)
+    for (uint64_t i = 0; i < r->page.elements; i++)
         values[i] = berthi_core_load(r->stored, dtype, i);
     return BERTH_OK;
 }
@@ -239,10 +239,10 @@ read_numbers(const reading *r, uint32_t state, float *values, berth_error *error
 static berth_status
 read_state(const reading *r, uint32_t state, berth_error *error)
 {
-    const berthi_states_page *const page = r->page;
-    berthi_state_arguments a = {.count = page->elements,
+    const berthi_states_page *const page = &r->page;
+    berthi_state_arguments a = { .count = page->elements,
                                 .is_signed = berthi_update_is_signed(state),
-                                .values = r->values};
+                                .values = r->values };
     berth_status status;
 
     if (r->parameter->states.bits == 32)
@@ -250,8 +250,8 @@ read_state(const reading *r, uint32_t state, berth_error *error)
                             error);
     a.codes = r->bytes + page->codes[state];
     a.absmax = (float *)(void *)(r->bytes + page->absmax[state]);
-    if (r->source->block == BERTHI_STATES_BLOCK &&
-        !r->source->is_foreign[berthi_state_table(state)])
+    if (r->source->block == BERTHI_STATES_BLOCK
+        && !r->source->is_foreign[berthi_state_table(state)])
         return read_coded(r, state, a.codes, a.absmax, error);
     status = read_numbers(r, state, r->values, error);
     if (status == BERTH_OK)
@@ -267,11 +267,11 @@ read_page(const reading *r, berth_error *error)
 
     for (uint32_t i = 0; i < r->parameter->states.count && status == BERTH_OK; i++)
         status = read_state(r, i, error);
-    if (status == BERTH_OK && r->parameter->states.has_master &&
-        number != BERTH_NO_TENSOR)
-        status = berthi_checkpoint_read(r->file, number, r->page->first * sizeof(float),
-                                        r->bytes + r->page->master,
-                                        r->page->elements * sizeof(float), what, error);
+    if (status == BERTH_OK && r->parameter->states.has_master
+        && number != BERTH_NO_TENSOR)
+        status = berthi_checkpoint_read(r->file, number, r->page.first * sizeof(float),
+                                        r->bytes + r->page.master,
+                                        r->page.elements * sizeof(float), what, error);
     return status;
 }
 
@@ -283,9 +283,7 @@ read_pages(berth_optimizer *o, reading *r, berth_error *error)
     berth_status status = BERTH_OK;
 
     for (uint64_t i = 0; i < pages && status == BERTH_OK; i++) {
-        const berthi_states_page page = berthi_states_get_page(states, i);
-
-        r->page = &page;
+        r->page = berthi_states_get_page(states, i);
         status = read_page(r, error);
         if (status == BERTH_OK)
             status = berthi_optimizer_put_page(o, r->parameter, i, r->bytes, error);
@@ -305,11 +303,11 @@ berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
     const uint64_t bytes = page_bytes + most + elements * 2 + 2 * sizeof(float);
     uint8_t *const memory =
         berthi_memory_zalloc(optimizer->context, BERTHI_PURPOSE_SCRATCH, bytes);
-    reading r = {.optimizer = optimizer,
+    reading r = { .optimizer = optimizer,
                  .file = file,
                  .parameter = parameter,
                  .source = source,
-                 .bytes = memory};
+                 .bytes = memory };
     berth_status status;
 
     if (memory == NULL)
@@ -318,8 +316,8 @@ berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
     r.stored = memory + page_bytes + most;
     status = read_pages(optimizer, &r, error);
     berthi_memory_free(optimizer->context, BERTHI_PURPOSE_SCRATCH, memory, bytes);
-    if (status == BERTH_OK && states->has_master &&
-        source->keys[BERTHI_STATE_KEY_MASTER] == BERTH_NO_TENSOR)
+    if (status == BERTH_OK && states->has_master
+        && source->keys[BERTHI_STATE_KEY_MASTER] == BERTH_NO_TENSOR)
         status = berthi_optimizer_copy_master(optimizer, parameter, error);
     return status;
 }

@@ -51,14 +51,14 @@ number_keys(const berthi_parameter *p, uint32_t out[BERTHI_STATE_KEY_COUNT])
     uint32_t count = 0;
 
     for (uint32_t key = 0; key < BERTHI_STATE_KEY_COUNT; key++) {
-        const bool is_second = key == BERTHI_STATE_KEY_STATE2 ||
-                               key == BERTHI_STATE_KEY_ABSMAX2 ||
-                               key == BERTHI_STATE_KEY_QMAP2;
+        const bool is_second = key == BERTHI_STATE_KEY_STATE2
+                               || key == BERTHI_STATE_KEY_ABSMAX2
+                               || key == BERTHI_STATE_KEY_QMAP2;
         const bool is_coded =
             key >= BERTHI_STATE_KEY_ABSMAX1 && key <= BERTHI_STATE_KEY_QMAP2;
-        const bool is_kept = (!is_second || berthi_state_tables(&p->states) == 2) &&
-                             (!is_coded || p->states.bits == 8) &&
-                             (key != BERTHI_STATE_KEY_MASTER || p->states.has_master);
+        const bool is_kept = (!is_second || berthi_state_tables(&p->states) == 2)
+                             && (!is_coded || p->states.bits == 8)
+                             && (key != BERTHI_STATE_KEY_MASTER || p->states.has_master);
 
         out[key] = is_kept ? count++ : ABSENT;
     }
@@ -258,7 +258,7 @@ print_digests(save *s)
 static berth_status
 lay_out(save *s, berth_error *error)
 {
-    berthi_layout_options options = {.is_in_order = true};
+    berthi_layout_options options = { .is_in_order = true };
     berthi_layout_shard file;
     berth_status status;
 
@@ -417,7 +417,7 @@ berth_status
 berth_optimizer_save(berth_optimizer *optimizer, const char *path, int32_t overwrite,
                      berth_error *error)
 {
-    save s = {.optimizer = optimizer};
+    save s = { .optimizer = optimizer };
     berth_status status;
 
     berthi_error_clear(error);

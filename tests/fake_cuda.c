@@ -309,7 +309,7 @@ fake_cuda_push(void (*call)(void *user), void *user, void *handle)
 
     pthread_mutex_lock(&fake_cuda_now.lock);
     code = fake_cuda_add_work(
-        handle, &(fake_cuda_work){.kind = CALL, .call = call, .user = user});
+        handle, &(fake_cuda_work){ .kind = CALL, .call = call, .user = user });
     pthread_mutex_unlock(&fake_cuda_now.lock);
     return code;
 }

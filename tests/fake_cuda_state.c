@@ -19,9 +19,9 @@ fake_cuda_enter(void)
 {
     const uint64_t call = (pthread_mutex_lock(&fake_cuda_now.lock), fake_cuda_now.called++);
 
-    if (fake_cuda_now.is_armed &&
-        (call == fake_cuda_now.nth ||
-         (fake_cuda_now.is_persistent && call > fake_cuda_now.nth))) {
+    if (fake_cuda_now.is_armed
+        && (call == fake_cuda_now.nth
+         || (fake_cuda_now.is_persistent && call > fake_cuda_now.nth))) {
         fake_cuda_now.failures++;
         if (is_end(fake_cuda_now.code))
             fake_cuda_now.ended[fake_cuda_device] = fake_cuda_now.code;

@@ -51,8 +51,8 @@ fake_cuda_can_step(void)
     while (*at != NULL && !can_begin(*at))
         at = &(*at)->next;
     s = *at;
-    if (s == NULL || fake_cuda_now.is_hung ||
-        (fake_cuda_now.is_persistent && fake_cuda_now.failures > 0))
+    if (s == NULL || fake_cuda_now.is_hung
+        || (fake_cuda_now.is_persistent && fake_cuda_now.failures > 0))
         return false;
     *at = s->next;
     s->next = NULL;

@@ -143,13 +143,13 @@ check_resume(const char *words, int32_t from, int32_t to)
 
     make_groups(groups, from);
     if (!trained_open(&t, context,
-                      &(trained_options){.devices = words,
+                      &(trained_options){ .devices = words,
                                          .groups = groups,
                                          .group_count = 4,
                                          .parameters = mixed,
                                          .count = MIXED,
                                          .optimizer = &options,
-                                         .seed = (uint64_t)(from + 3 * to)}))
+                                         .seed = (uint64_t)(from + 3 * to) }))
         goto end;
     trained_step(&t, ALL, true);
     /* No parameter has as many updates as there are steps. */
@@ -316,15 +316,15 @@ test_the_layout_is_the_published_one(void)
     berth_open_options_init(&strict);
     strict.strict = 1;
     if (trained_open(&t, context,
-                     &(trained_options){.groups = groups,
+                     &(trained_options){ .groups = groups,
                                         .group_count = 3,
                                         .parameters = three,
                                         .count = 3,
-                                        .optimizer = &options})) {
+                                        .optimizer = &options })) {
         trained_step(&t, ALL, true);
         trained_step(&t, ALL, false);
-        if (save(&t, path) &&
-            CHECK_EQ(berth_checkpoint_open(context, path, &strict, &file, NULL),
+        if (save(&t, path)
+            && CHECK_EQ(berth_checkpoint_open(context, path, &strict, &file, NULL),
                      BERTH_OK)) {
             check_layout(&t, file);
             check_digests(path, file);
@@ -349,11 +349,11 @@ check_converted(const trained *t, bool to_8)
             float *const expected = malloc(n * sizeof *expected);
             uint8_t *const codes = malloc(n);
             float *const absmax = malloc((n / 256 + 1) * sizeof *absmax);
-            berthi_state_arguments a = {.count = n,
+            berthi_state_arguments a = { .count = n,
                                         .is_signed = k == 0,
                                         .values = expected,
                                         .codes = codes,
-                                        .absmax = absmax};
+                                        .absmax = absmax };
 
             if (to_8) {
                 memcpy(expected, state->values, n * sizeof *expected);
@@ -385,11 +385,11 @@ check_conversion(int32_t from, int32_t to)
     trained t;
 
     if (trained_open(&t, context,
-                     &(trained_options){.groups = &group,
+                     &(trained_options){ .groups = &group,
                                         .group_count = 1,
                                         .parameters = two,
                                         .count = 2,
-                                        .optimizer = &options})) {
+                                        .optimizer = &options })) {
         trained_step(&t, ALL, true);
         trained_step(&t, ALL, true);
         group.bits = to;
@@ -421,11 +421,11 @@ test_f32_copies_are_made_or_left(void)
     trained t;
 
     if (trained_open(&t, context,
-                     &(trained_options){.groups = &group,
+                     &(trained_options){ .groups = &group,
                                         .group_count = 1,
                                         .parameters = one,
                                         .count = 1,
-                                        .optimizer = &options})) {
+                                        .optimizer = &options })) {
         trained_step(&t, ALL, false);
         group.has_master = 1;
         if (save(&t, path) && replace(&t, &group, 1) && load(&t, path)) {
@@ -491,11 +491,11 @@ round_values(other *o, uint32_t tables)
     static float absmax[17];
 
     for (uint32_t k = 0; k < tables; k++) {
-        const berthi_state_arguments a = {.count = N,
+        const berthi_state_arguments a = { .count = N,
                                           .is_signed = k == 0,
                                           .values = o->values[k],
                                           .codes = codes,
-                                          .absmax = absmax};
+                                          .absmax = absmax };
 
         berthi_encode_state_plainly(&a);
         berthi_decode_state_plainly(&a);
@@ -538,11 +538,11 @@ create_lonely(lonely *l, berth_context *with, int32_t kind, int32_t bits,
               berth_error *error)
 {
     const berth_optimizer_group group = group_of(kind, bits, BERTH_STATES_DEVICE);
-    const berth_parameter p = {.name = "p",
+    const berth_parameter p = { .name = "p",
                                .shape = shape_n,
                                .rank = 1,
                                .dtype = BERTH_F32,
-                               .values = l->values};
+                               .values = l->values };
     const berth_optimizer_options options = small_pages();
 
     return berth_optimizer_create(with, &group, 1, &p, 1, &options, &l->optimizer, error);

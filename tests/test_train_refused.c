@@ -90,8 +90,8 @@ is_unchanged(const small *s, const uint8_t *before, uint64_t steps)
 {
     const berthi_parameter *const p = &s->optimizer->parameters[0];
 
-    return memcmp(p->memory, before, berthi_states_bytes(&p->states)) == 0 &&
-           p->step == steps && s->optimizer->step == steps;
+    return memcmp(p->memory, before, berthi_states_bytes(&p->states)) == 0
+           && p->step == steps && s->optimizer->step == steps;
 }
 
 /* -------------------------------------------------------------------- wrong files */
@@ -108,8 +108,8 @@ check_refused(const char *path, int32_t kind, berth_status status, const char *t
         return;
     step(&s);
     before = states_of(&s);
-    if (!CHECK_EQ(berth_optimizer_load(s.optimizer, path, &error), status) ||
-        !CHECK_STR(error.tensor, tensor) || !CHECK_CONTAINS(error.message, words))
+    if (!CHECK_EQ(berth_optimizer_load(s.optimizer, path, &error), status)
+        || !CHECK_STR(error.tensor, tensor) || !CHECK_CONTAINS(error.message, words))
         T_NOTE("%s: %s (%s)", error.tensor, error.message, words);
     CHECK(is_unchanged(&s, before, 1));
     CHECK(!s.optimizer->is_torn);
@@ -136,8 +136,8 @@ make(const char *lines)
         const char *const found = strstr(lines, name);
         const size_t size = strlen(name);
 
-        if (found != NULL &&
-            (found[size] == '\n' || found[size] == ' ' || found[size] == 0))
+        if (found != NULL
+            && (found[size] == '\n' || found[size] == ' ' || found[size] == 0))
             continue;
         if (i == 0)
             fixture_add(b, "p.step", "I64", 0, NULL, &one);
@@ -579,7 +579,7 @@ only_open(void *user, berth_context *with, berth_error *error)
 static void
 test_faults(void)
 {
-    files f = {.folder = fixture_folder()};
+    files f = { .folder = fixture_folder() };
     fault_counts counts;
     static small s;
     uint64_t before;
@@ -594,8 +594,8 @@ test_faults(void)
     before = fault_loop("create", only_create, &f).survived / 2;
     counts = fault_loop("save", save_again, &f);
     /* What test_output.c counts for an existing file. */
-    CHECK(T_HAS_THREADS_WATCHED ||
-          (counts.survived >= before + 9 && counts.survived <= before + 13));
+    CHECK(T_HAS_THREADS_WATCHED
+          || (counts.survived >= before + 9 && counts.survived <= before + 13));
     fixture_write(f.path, f.old, f.old_size);
     before = fault_loop("open", only_open, &f).survived;
     counts = fault_loop("load", load_again, &f);
@@ -613,7 +613,7 @@ use_device(void *user, berth_context *with, berth_error *error)
     static uint8_t no_values[1];
     berth_optimizer_options options;
     berth_optimizer_group group;
-    berth_parameter p = {.name = "p", .shape = shape, .rank = 2, .dtype = BERTH_F32};
+    berth_parameter p = { .name = "p", .shape = shape, .rank = 2, .dtype = BERTH_F32 };
     berth_devices *devices = NULL;
     berth_optimizer *o = NULL;
     void *values = no_values;

@@ -141,12 +141,6 @@ berthi_optimizer_fail(const berthi_parameter *p, berth_error *error, const char 
     return berthi_fail(error, BERTH_REASON_ARGUMENT, &about, "%s", what);
 }
 
-static uint64_t
-dtype_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
-
 /* Elements of a shape, or 0. */
 static uint64_t
 elements_of(const berth_parameter *given)
@@ -178,7 +172,7 @@ check_parameter(const berth_optimizer *o, const berth_parameter *given,
         return berthi_optimizer_fail(p, error, "has a device that is none");
     if (has_values && given->values == NULL)
         return berthi_optimizer_fail(p, error, "has no values");
-    if ((uintptr_t)given->values % dtype_bytes(given->dtype) != 0
+    if ((uintptr_t)given->values % berthi_value_bytes(given->dtype) != 0
         || (uintptr_t)given->sum % sizeof(float) != 0)
         return berthi_optimizer_fail(p, error, "is not aligned");
     return BERTH_OK;

@@ -140,6 +140,13 @@ typedef struct berthi_step {
 
 /* ------------------------------------------------------------------- optimizer.c */
 
+/* Of a value or gradient. */
+static inline uint64_t
+berthi_value_bytes(int32_t dtype)
+{
+    return berth_dtype_bits(dtype) / 8;
+}
+
 /* Checked and copied; ARGUMENT names what is wrong. */
 berth_status berthi_optimizer_take_groups(berth_optimizer *optimizer,
                                           const berth_optimizer_group *groups,
@@ -189,6 +196,9 @@ berth_status berthi_optimizer_await(const berth_optimizer *optimizer, uint32_t d
                                     berthi_event *event, berth_error *error);
 /* Waits until nothing of it is under way on its devices. */
 berth_status berthi_optimizer_settle(berth_optimizer *optimizer, berth_error *error);
+/* Whole pages of host memory, pinned for all devices, or for none: false. */
+bool berthi_optimizer_has_pinned(berth_optimizer *optimizer, void *memory, uint64_t bytes);
+void berthi_optimizer_unpin(berth_optimizer *optimizer, void *memory, uint64_t bytes);
 /* Memory of a device, zeroed, booked for `parts` of it. */
 berth_status berthi_optimizer_take(berth_optimizer *optimizer, uint32_t device,
                                    const berthi_slab_parts *parts, void **out,

@@ -116,43 +116,13 @@ berthi_disk_buffer_bytes(uint64_t page_bytes)
 }
 
 static void
-unpin(berth_optimizer *o, uint32_t count)
-{
-    while (count > 0) {
-        const berthi_optimizer_device *const d = &o->devices[--count];
-
-        if (!d->is_host)
-            d->device->table->unpin(d->device, o->disk.buffers,
-                                    BERTHI_DISK_BUFFERS * o->disk.buffer_bytes);
-    }
-}
-
-/* For all devices, or for none. */
-static bool
-has_pinned(berth_optimizer *o)
-{
-    for (uint32_t i = 0; i < o->device_count; i++) {
-        const berthi_optimizer_device *const d = &o->devices[i];
-        berth_error refusal;
-
-        if (d->is_host
-            || d->device->table->pin(d->device, o->disk.buffers,
-                                     BERTHI_DISK_BUFFERS * o->disk.buffer_bytes, &refusal)
-                   == BERTH_OK)
-            continue;
-        unpin(o, i);
-        return false;
-    }
-    return true;
-}
-
-static void
 free_buffers(berth_optimizer *o)
 {
     if (o->disk.buffers == NULL)
         return;
     if (o->disk.is_pinned)
-        unpin(o, o->device_count);
+        berthi_optimizer_unpin(o, o->disk.buffers,
+                               BERTHI_DISK_BUFFERS * o->disk.buffer_bytes);
     berthi_memory_free_aligned(o->context, BERTHI_PURPOSE_RING, o->disk.buffers,
                                BERTHI_DISK_BUFFERS * o->disk.buffer_bytes,
                                berthi_sys_page_bytes());
@@ -174,7 +144,8 @@ berthi_disk_prepare(berth_optimizer *o, uint64_t page_bytes, berth_error *error)
     if (o->disk.buffers == NULL)
         return berthi_fail_memory(error, "buffers for states on the disk");
     o->disk.buffer_bytes = bytes;
-    o->disk.is_pinned = has_pinned(o);
+    o->disk.is_pinned =
+        berthi_optimizer_has_pinned(o, o->disk.buffers, BERTHI_DISK_BUFFERS * bytes);
     return BERTH_OK;
 }
 

@@ -115,8 +115,7 @@ has(const look *l, uint32_t key)
     return l->source->keys[key] != BERTH_NO_TENSOR;
 }
 
-/* ------------------------------------------------------------------- another optimizer's
- */
+/* ------------------------------------------------------------- another optimizer's */
 
 static bool
 is_adam(int32_t kind)

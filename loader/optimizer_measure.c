@@ -21,12 +21,6 @@ blocks_of(uint64_t elements)
     return elements / BERTHI_GRADIENT_BLOCK + (elements % BERTHI_GRADIENT_BLOCK != 0);
 }
 
-static uint64_t
-value_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
-
 /* ---------------------------------------------------------------------- room for sums */
 
 static uint64_t
@@ -34,26 +28,6 @@ sums_bytes(const berth_optimizer *o)
 {
     return berthi_round_down(o->sum_count * sizeof *o->sums + berthi_sys_page_bytes() - 1,
                              berthi_sys_page_bytes());
-}
-
-/* Of all devices, or of none. */
-static bool
-has_pinned(berth_optimizer *o)
-{
-    for (uint32_t i = 0; i < o->device_count; i++) {
-        berthi_device *const d = o->devices[i].device;
-        berth_error refusal;
-
-        if (!o->devices[i].is_host
-            && d->table->pin(d, o->sums, sums_bytes(o), &refusal) != BERTH_OK) {
-            while (i-- > 0)
-                if (!o->devices[i].is_host)
-                    o->devices[i].device->table->unpin(o->devices[i].device, o->sums,
-                                                       sums_bytes(o));
-            return false;
-        }
-    }
-    return true;
 }
 
 static berth_status
@@ -68,7 +42,7 @@ prepare(berth_optimizer *o, berth_error *error)
                                     berthi_sys_page_bytes());
     if (o->sums == NULL)
         return berthi_fail_memory(error, "sums of gradients");
-    o->has_pinned_sums = has_pinned(o);
+    o->has_pinned_sums = berthi_optimizer_has_pinned(o, o->sums, sums_bytes(o));
     return BERTH_OK;
 }
 
@@ -77,10 +51,8 @@ berthi_optimizer_free_sums(berth_optimizer *o)
 {
     if (o->sums == NULL)
         return;
-    for (uint32_t i = 0; i < o->device_count && o->has_pinned_sums; i++)
-        if (!o->devices[i].is_host)
-            o->devices[i].device->table->unpin(o->devices[i].device, o->sums,
-                                               sums_bytes(o));
+    if (o->has_pinned_sums)
+        berthi_optimizer_unpin(o, o->sums, sums_bytes(o));
     berthi_memory_free_aligned(o->context, BERTHI_PURPOSE_SCRATCH, o->sums, sums_bytes(o),
                                berthi_sys_page_bytes());
     o->sums = NULL;
@@ -101,7 +73,7 @@ measure_share(void *user, uint32_t worker, uint64_t part)
     const berthi_measure_arguments share = {
         .count = berthi_min_u64(m->arguments.count - first, SHARE_ELEMENTS),
         .gradient = (const uint8_t *)m->arguments.gradient
-                    + first * value_bytes(m->arguments.dtype),
+                    + first * berthi_value_bytes(m->arguments.dtype),
         .dtype = m->arguments.dtype,
         .sums = m->arguments.sums + part * SHARE_BLOCKS,
     };
@@ -136,7 +108,7 @@ measure_device(const berthi_step *step, uint32_t device,
             .arguments.measure = {
                 .count = count,
                 .gradient = (const uint8_t *)arguments->gradient
-                            + first * value_bytes(arguments->dtype),
+                            + first * berthi_value_bytes(arguments->dtype),
                 .dtype = arguments->dtype,
                 .sums = d->sums,
             },
@@ -220,7 +192,7 @@ add_share(void *user, uint32_t worker, uint64_t part)
     share.count = berthi_min_u64(a->arguments.count - first, SHARE_ELEMENTS);
     share.sum = (float *)a->arguments.sum + first;
     share.gradient =
-        (const uint8_t *)a->arguments.gradient + first * value_bytes(share.dtype);
+        (const uint8_t *)a->arguments.gradient + first * berthi_value_bytes(share.dtype);
     a->operations->accumulate(&share);
 }
 

@@ -102,6 +102,41 @@ berthi_optimizer_scratch_bytes(const berth_optimizer *o, uint32_t device)
     return BERTHI_COUNTER_BYTES + blocks * sizeof(berthi_gradient_sum);
 }
 
+/* ------------------------------------------------------------------------ pinning */
+
+static void
+unpin_from(berth_optimizer *o, void *memory, uint64_t bytes, uint32_t count)
+{
+    while (count > 0) {
+        const berthi_optimizer_device *const d = &o->devices[--count];
+
+        if (!d->is_host)
+            d->device->table->unpin(d->device, memory, bytes);
+    }
+}
+
+bool
+berthi_optimizer_has_pinned(berth_optimizer *o, void *memory, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < o->device_count; i++) {
+        const berthi_optimizer_device *const d = &o->devices[i];
+        berth_error refusal;
+
+        if (d->is_host
+            || d->device->table->pin(d->device, memory, bytes, &refusal) == BERTH_OK)
+            continue;
+        unpin_from(o, memory, bytes, i);
+        return false;
+    }
+    return true;
+}
+
+void
+berthi_optimizer_unpin(berth_optimizer *o, void *memory, uint64_t bytes)
+{
+    unpin_from(o, memory, bytes, o->device_count);
+}
+
 /* ------------------------------------------------------------------------- states */
 
 /* Where another device copies from and to host memory. */

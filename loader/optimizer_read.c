@@ -12,7 +12,7 @@ static berth_status
 bring_values(berth_optimizer *o, const berthi_parameter *p, const berthi_states_page *page,
              uint8_t *buffer, const uint8_t **out, berth_error *error)
 {
-    const uint64_t size = berth_dtype_bits(p->dtype) / 8;
+    const uint64_t size = berthi_value_bytes(p->dtype);
     const uint8_t *const values = p->values + page->first * size;
 
     *out = values;

@@ -30,12 +30,6 @@ berthi_step_stream(const berthi_step *step, uint32_t device)
     return step->streams != NULL ? step->streams[device] : NULL;
 }
 
-static uint64_t
-value_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
-
 berthi_update_arguments
 berthi_step_arguments(const berthi_step *step, uint64_t parameter,
                       const berthi_states_page *page, uint8_t *bytes)
@@ -44,11 +38,11 @@ berthi_step_arguments(const berthi_step *step, uint64_t parameter,
     const berth_gradient gradient = berthi_step_gradient(step, parameter);
     berthi_update_arguments a = {
         .count = page->elements,
-        .parameter = p->values + page->first * value_bytes(p->dtype),
+        .parameter = p->values + page->first * berthi_value_bytes(p->dtype),
         .dtype = p->dtype,
         .gradient_dtype = gradient.dtype,
         .gradient = (const uint8_t *)gradient.values
-                    + page->first * value_bytes(gradient.dtype),
+                    + page->first * berthi_value_bytes(gradient.dtype),
     };
 
     if (p->states.has_master)
@@ -279,7 +273,7 @@ berthi_step_check(const berthi_step *step, berth_error *error)
         if (!is_known)
             return berthi_optimizer_fail(&o->parameters[i], error,
                                          "has a gradient that is not bf16, f16 or f32");
-        if ((uintptr_t)g->values % value_bytes(g->dtype) != 0)
+        if ((uintptr_t)g->values % berthi_value_bytes(g->dtype) != 0)
             return berthi_optimizer_fail(&o->parameters[i], error,
                                          "has a gradient that is not aligned");
     }

@@ -7,6 +7,7 @@
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
  *   cuda_launch.c    operations as launches of kernels
+ *   cuda_multiply.c  products: by cuBLASLt, or by kernels some inputs at a time
  *   cuda_peer.c      one GPU's memory reached from another
  *   gemm_lt.c        products of many inputs by cuBLASLt
  *
@@ -160,5 +161,21 @@ berth_status berthi_cuda_plan_launches(const berthi_cuda_device *device,
                                        const berthi_request *request,
                                        berthi_launch out[BERTHI_CUDA_LAUNCHES],
                                        berth_error *error);
+/* All of them, in a call that has been entered. */
+berth_status berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
+                                berthi_stream *stream);
+
+/* Weights of 4 bits, numbers, codes of LLM.int8(); not of experts. */
+bool berthi_cuda_is_product(int32_t operation);
+/*
+ * Of any number of inputs: from berthi_gemm_least_inputs() on by cuBLASLt, where that can;
+ * with gemm_lt.h's promise to graphs.
+ */
+berth_status berthi_cuda_multiply(const berthi_cuda_call *call,
+                                  const berthi_request *request, berthi_stream *stream);
+
+/* Of a decoder's step, one; UNSUPPORTED also where it is none. cuda_steps.c */
+berth_status berthi_cuda_plan_step(const berthi_request *request, berthi_launch *out,
+                                   berth_error *error);
 
 #endif

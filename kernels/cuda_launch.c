@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_launch.c - operations as launches of kernels; see cuda_device.h. */
-#include <inttypes.h>
-
+#include "kernels/cuda_address.h"
 #include "kernels/cuda_device.h"
-
-/*
- * An access at an odd address ends a GPU for the whole process, so it is refused here.
- * What is only slower than it could be the kernels see to themselves.
- */
-static berth_status
-check_address(const char *name, const void *address, uint64_t unit, berth_error *error)
-{
-    if ((uintptr_t)address % unit == 0)
-        return BERTH_OK;
-    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "%s at an address that is no multiple of %" PRIu64, name, unit);
-}
+#include "kernels/number.h"
 
 static berth_status
 check_values(const void *values, int32_t dtype, const float *maxima, berth_error *error)
 {
     const berth_status status =
-        check_address("values", values, dtype == BERTH_F32 ? 4 : 2, error);
+        check_address("values", values, berthi_number_bytes(dtype), error);
 
     return status == BERTH_OK ? check_address("maxima", maxima, sizeof *maxima, error)
                               : status;
@@ -65,7 +52,7 @@ static berth_status
 plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *a,
              const uint32_t *values, berthi_launch *out, berth_error *error)
 {
-    const uint64_t width = a->dtype == BERTH_F32 ? 4 : 2;
+    const uint64_t width = berthi_number_bytes(a->dtype);
     const berthi_product_task task = {
         .what = a, .values = values, .capability = device->capability,
         .processors = (uint32_t)device->properties.processors
@@ -84,7 +71,7 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
 static berth_status
 check_values_alone(const char *name, const void *values, int32_t dtype, berth_error *error)
 {
-    return check_address(name, values, dtype == BERTH_F32 ? 4 : 2, error);
+    return check_address(name, values, berthi_number_bytes(dtype), error);
 }
 
 static berth_status
@@ -133,7 +120,7 @@ static berth_status
 plan_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a,
              const uint32_t *values, berthi_launch *out, berth_error *error)
 {
-    const uint64_t width = a->dtype == BERTH_F32 ? 4 : 2;
+    const uint64_t width = berthi_number_bytes(a->dtype);
     const berthi_experts_task task = {
         .what = a, .values = values, .capability = device->capability,
         .processors = (uint32_t)device->properties.processors
@@ -152,7 +139,7 @@ plan_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a
 static berth_status
 plan_int8_output(const berthi_int8_output_task *t, berthi_launch *out, berth_error *error)
 {
-    const uint64_t width = t->dtype == BERTH_F32 ? 4 : 2;
+    const uint64_t width = berthi_number_bytes(t->dtype);
     const struct {
         const char *name;
         const void *address;
@@ -172,6 +159,28 @@ plan_int8_output(const berthi_int8_output_task *t, berthi_launch *out, berth_err
         status = check_address(addresses[i].name, addresses[i].address, addresses[i].unit,
                                error);
     return status == BERTH_OK ? berthi_launch_int8_output(t, out, error) : status;
+}
+
+static berth_status
+plan_plain(const berthi_multiply_plain_arguments *a, berthi_launch *out, berth_error *error)
+{
+    berth_status status = check_values_alone("weight", a->weight, a->weight_dtype, error);
+
+    if (status == BERTH_OK)
+        status = check_values_alone("inputs", a->inputs, a->dtype, error);
+    if (status == BERTH_OK)
+        status = check_values_alone("bias", a->bias, a->dtype, error);
+    if (status == BERTH_OK)
+        status = check_values_alone("outputs", a->outputs, a->dtype, error);
+    return status == BERTH_OK ? berthi_launch_plain(a, out, error) : status;
+}
+
+static berth_status
+plan_int8(const berthi_multiply_int8_arguments *a, berthi_launch *out, berth_error *error)
+{
+    const berth_status status = check_address("sums", a->sums, sizeof *a->sums, error);
+
+    return status == BERTH_OK ? berthi_launch_int8_sums(a, out, error) : status;
 }
 
 berth_status
@@ -207,6 +216,10 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
     case BERTHI_OPERATION_EXPERTS_FP4:
         return plan_experts(device, &request->arguments.experts, berthi_fp4_values, out,
                             error);
+    case BERTHI_OPERATION_MULTIPLY_PLAIN:
+        return plan_plain(&request->arguments.plain, out, error);
+    case BERTHI_OPERATION_MULTIPLY_INT8:
+        return plan_int8(&request->arguments.int8, out, error);
     case BERTHI_OPERATION_INT8_OUTPUT:
         return plan_int8_output(&request->arguments.int8_output, out, error);
     case BERTHI_OPERATION_UPDATE: return plan_update(&request->arguments.update, out, error);
@@ -214,8 +227,20 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
         return plan_measure(&request->arguments.measure, out, error);
     case BERTHI_OPERATION_ACCUMULATE:
         return plan_sum(&request->arguments.accumulate, out, error);
-    default:
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "no kernels are operation %" PRId32, request->operation);
+    default: return berthi_cuda_plan_step(request, out, error);
     }
+}
+
+berth_status
+berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
+                   berthi_stream *stream)
+{
+    berthi_launch launches[BERTHI_CUDA_LAUNCHES];
+    berth_status status =
+        berthi_cuda_plan_launches(call->device, request, launches, call->error);
+
+    for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES && status == BERTH_OK; i++)
+        if (launches[i].kernel != KERNEL_NONE)
+            status = berthi_cuda_judge(call, call->calls->launch(&launches[i], stream));
+    return status;
 }

@@ -192,6 +192,15 @@ decode_store_some(const berthi_decode_kernel *a, decode_variant v, uint64_t firs
 
 /* --------------------------------------------------------------------- turns */
 
+/* Where it is kept with the codes it is read there, else the host knows it. */
+SIMT_INLINE float
+decode_offset(const berthi_decode_kernel *a, decode_variant v)
+{
+    if (!v.is_double)
+        return 0.0f;
+    return a->offset != NULL ? *a->offset : a->offset_value;
+}
+
 SIMT_INLINE float
 decode_absmax(const decode_input *input, decode_variant v, const uint32_t *map,
               float offset)
@@ -210,7 +219,7 @@ decode_whole_cta(const berthi_decode_kernel *a, decode_variant v, uint64_t begin
     const decode_blocks blocks = decode_find_blocks(a, begin);
     const uint8_t *const codes = a->codes + first / (v.is_map ? 1 : 2);
     uint8_t *const to = (uint8_t *)a->values + first * bytes;
-    const float offset = v.is_double ? *a->offset : 0.0f;
+    const float offset = decode_offset(a, v);
     decode_input inputs[DECODE_TURNS];
 
     SIMT_UNROLL
@@ -236,7 +245,7 @@ decode_some(const berthi_decode_kernel *a, decode_variant v, uint64_t begin,
             uint32_t *table, uint32_t *map)
 {
     const decode_blocks blocks = decode_find_blocks(a, begin);
-    const float offset = v.is_double ? *a->offset : 0.0f;
+    const float offset = decode_offset(a, v);
 
     decode_fill_tables(a, v, table, map);
     simt_barrier();

@@ -3,7 +3,6 @@
 #include "kernels/device.h"
 
 #include <inttypes.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +44,26 @@ berthi_operation_is_known(int32_t operation)
     return operation >= 0 && operation < BERTHI_OPERATION_COUNT;
 }
 
+/* Of a decoder's; what else is known takes everything. */
+static berth_status
+check_step(const char *device, const berthi_request *request, berth_error *error)
+{
+    switch (request->operation) {
+    case BERTHI_OPERATION_TAKE: return berthi_take_check(&request->arguments.take, error);
+    case BERTHI_OPERATION_NORM: return berthi_norm_check(&request->arguments.norm, error);
+    case BERTHI_OPERATION_ROTATE: return berthi_rotate_check(&request->arguments.rotate, error);
+    case BERTHI_OPERATION_ATTEND: return berthi_attend_check(&request->arguments.attend, error);
+    case BERTHI_OPERATION_GATE: return berthi_gate_check(&request->arguments.gate, error);
+    case BERTHI_OPERATION_ADD: return berthi_add_check(&request->arguments.add, error);
+    case BERTHI_OPERATION_CHOOSE: return berthi_choose_check(&request->arguments.choose, error);
+    default: break;
+    }
+    if (berthi_operation_is_known(request->operation))
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "%s: has no operation %" PRId32, device, request->operation);
+}
+
 berth_status
 berthi_operation_check(const char *device, const berthi_request *request,
                        berth_error *error)
@@ -56,6 +75,10 @@ berthi_operation_check(const char *device, const berthi_request *request,
     case BERTHI_OPERATION_EXPERTS_NF4:
     case BERTHI_OPERATION_EXPERTS_FP4:
         return berthi_experts_check(&request->arguments.experts, error);
+    case BERTHI_OPERATION_MULTIPLY_PLAIN:
+        return berthi_multiply_plain_check(&request->arguments.plain, error);
+    case BERTHI_OPERATION_MULTIPLY_INT8:
+        return berthi_multiply_int8_check(&request->arguments.int8, error);
     case BERTHI_OPERATION_INT8_OUTPUT:
         return berthi_int8_output_check(&request->arguments.int8_output, error);
     case BERTHI_OPERATION_UPDATE:
@@ -65,18 +88,29 @@ berthi_operation_check(const char *device, const berthi_request *request,
         return berthi_measure_check(&request->arguments.measure, error);
     case BERTHI_OPERATION_ACCUMULATE:
         return berthi_accumulate_check(&request->arguments.accumulate, error);
-    default: break;
+    default: return check_step(device, request, error);
     }
-    if (berthi_operation_is_known(request->operation))
-        return BERTH_OK;
-    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "%s: has no operation %" PRId32, device, request->operation);
 }
 
 static void
 run_update(const berthi_operations *operations, const berthi_update_request *request)
 {
     *request->not_finite += operations->update(&request->arguments, &request->constants);
+}
+
+static void
+run_step(const berthi_request *request)
+{
+    switch (request->operation) {
+    case BERTHI_OPERATION_TAKE: berthi_take_run(&request->arguments.take); break;
+    case BERTHI_OPERATION_NORM: berthi_norm_run(&request->arguments.norm); break;
+    case BERTHI_OPERATION_ROTATE: berthi_rotate_run(&request->arguments.rotate); break;
+    case BERTHI_OPERATION_ATTEND: berthi_attend_run(&request->arguments.attend); break;
+    case BERTHI_OPERATION_GATE: berthi_gate_run(&request->arguments.gate); break;
+    case BERTHI_OPERATION_ADD: berthi_add_run(&request->arguments.add); break;
+    case BERTHI_OPERATION_CHOOSE: berthi_choose_run(&request->arguments.choose); break;
+    default: request->arguments.call.call(request->arguments.call.user); break;
+    }
 }
 
 void
@@ -107,6 +141,12 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
     case BERTHI_OPERATION_EXPERTS_FP4:
         berthi_experts_run(&request->arguments.experts, operations->multiply_fp4);
         break;
+    case BERTHI_OPERATION_MULTIPLY_PLAIN:
+        berthi_multiply_plain_run(&request->arguments.plain);
+        break;
+    case BERTHI_OPERATION_MULTIPLY_INT8:
+        berthi_multiply_int8_run(&request->arguments.int8, operations->dot_int8);
+        break;
     case BERTHI_OPERATION_INT8_OUTPUT:
         berthi_int8_output_run(&request->arguments.int8_output);
         break;
@@ -117,7 +157,7 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
     case BERTHI_OPERATION_ACCUMULATE:
         operations->accumulate(&request->arguments.accumulate);
         break;
-    default: request->arguments.call.call(request->arguments.call.user); break;
+    default: run_step(request); break;
     }
 }
 

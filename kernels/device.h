@@ -27,11 +27,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/decoder.h"
 #include "kernels/experts.h"
 #include "kernels/int8_output.h"
 #include "kernels/kernel.h"
 #include "kernels/memory.h"
 #include "kernels/multiply.h"
+#include "kernels/multiply_plain.h"
 #include "kernels/optimizer.h"
 #include "kernels/pci.h"
 
@@ -87,10 +89,19 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_MULTIPLY_FP4,
     BERTHI_OPERATION_EXPERTS_NF4,   /* berthi_experts_arguments */
     BERTHI_OPERATION_EXPERTS_FP4,
+    BERTHI_OPERATION_MULTIPLY_PLAIN, /* berthi_multiply_plain_arguments */
+    BERTHI_OPERATION_MULTIPLY_INT8,  /* berthi_multiply_int8_arguments */
     BERTHI_OPERATION_INT8_OUTPUT,   /* berthi_int8_output_task */
     BERTHI_OPERATION_UPDATE,        /* berthi_update_request   */
     BERTHI_OPERATION_MEASURE,       /* berthi_measure_arguments */
     BERTHI_OPERATION_ACCUMULATE,    /* berthi_accumulate_arguments */
+    BERTHI_OPERATION_TAKE,          /* berth_take              */
+    BERTHI_OPERATION_NORM,          /* berth_norm              */
+    BERTHI_OPERATION_ROTATE,        /* berth_rotate            */
+    BERTHI_OPERATION_ATTEND,        /* berth_attend            */
+    BERTHI_OPERATION_GATE,          /* berth_gate              */
+    BERTHI_OPERATION_ADD,           /* berth_add               */
+    BERTHI_OPERATION_CHOOSE,        /* berth_choose            */
     BERTHI_OPERATION_CALL,          /* berthi_call_arguments   */
     BERTHI_OPERATION_COUNT
 } berthi_operation;
@@ -129,17 +140,26 @@ typedef struct berthi_request {
         berthi_offset_arguments offset;
         berthi_multiply_arguments multiply;
         berthi_experts_arguments experts;
+        berthi_multiply_plain_arguments plain;
+        berthi_multiply_int8_arguments int8;
         berthi_int8_output_task int8_output;
         berthi_update_request update;
         berthi_measure_arguments measure;
         berthi_accumulate_arguments accumulate;
+        berth_take take;
+        berth_norm norm;
+        berth_rotate rotate;
+        berth_attend attend;
+        berth_gate gate;
+        berth_add add;
+        berth_choose choose;
         berthi_call_arguments call;
     } arguments;
 } berthi_request;
 
 /* What an operation is, done at once on host memory: by the CPU, and by simulations. */
 bool berthi_operation_is_known(int32_t operation);
-/* BERTH_OK, or UNSUPPORTED: what no device can be asked for. */
+/* BERTH_OK; UNSUPPORTED, or of a decoder's steps EINVAL: what no device can be asked for. */
 berth_status berthi_operation_check(const char *device, const berthi_request *request,
                                     berth_error *error);
 void berthi_operation_run(const berthi_operations *operations,

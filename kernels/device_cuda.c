@@ -383,19 +383,14 @@ static berth_status
 launch_all(const berthi_cuda_call *call, const berthi_request *request,
            berthi_stream *stream)
 {
-    berthi_launch launches[BERTHI_CUDA_LAUNCHES];
-    berth_status status;
-
     if (!call->device->has_kernels)
         return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
                            "%s: no kernels for sm_%" PRId32 "%" PRId32 " are built in",
                            call->device->name, call->device->properties.major,
                            call->device->properties.minor);
-    status = berthi_cuda_plan_launches(call->device, request, launches, call->error);
-    for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES && status == BERTH_OK; i++)
-        if (launches[i].kernel != KERNEL_NONE)
-            status = berthi_cuda_judge(call, call->calls->launch(&launches[i], stream));
-    return status;
+    return berthi_cuda_is_product(request->operation)
+               ? berthi_cuda_multiply(call, request, stream)
+               : berthi_cuda_launch(call, request, stream);
 }
 
 static berth_status

@@ -389,6 +389,30 @@ sim_await(berthi_device *device, berthi_event *event, uint64_t deadline_ns,
 
 /* -------------------------------------------------------------------------- work */
 
+#define HELD_BYTES 65536u /* more takes its time until it is done, as a driver's buffer does */
+
+/*
+ * A driver returns from a copy that is not pinned when it has the bytes, which is before the
+ * device has them: later work of other streams must not rely on that.
+ */
+static berth_status
+hold(const berthi_sim_device *device, berthi_sim_item *item, berth_error *error)
+{
+    berthi_copy *const copy = &item->work.copy;
+
+    if (copy->is_pinned || copy->kind != BERTHI_COPY_TO_DEVICE || copy->bytes > HELD_BYTES)
+        return BERTH_OK;
+    item->held = berthi_memory_alloc(device->sim->context, BERTHI_PURPOSE_OBJECT, copy->bytes);
+    if (item->held == NULL) {
+        berthi_sim_item_give(device->sim, item);
+        return berthi_fail_memory(error, "asking a device for a copy");
+    }
+    item->held_bytes = copy->bytes;
+    memcpy(item->held, copy->from, (size_t)copy->bytes);
+    copy->from = item->held;
+    return BERTH_OK;
+}
+
 static berth_status
 sim_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
          berth_error *error)
@@ -398,19 +422,25 @@ sim_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
     berth_status status = begin_call(d, "a copy", error);
     berthi_sim_item *item;
     berthi_sim_place behind;
+    bool is_held;
 
     if (status == BERTH_OK && copy->bytes > 0)
         status = new_item(d, BERTHI_SIM_COPY, &item, error);
     if (status != BERTH_OK || copy->bytes == 0)
         return end_call(d, status);
     item->work.copy = *copy;
+    status = hold(d, item, error);
+    if (status != BERTH_OK)
+        return end_call(d, status);
+    is_held = item->held != NULL;
     d->copies++;
 #ifdef BERTH_TESTING
     item->hangs = d->copies == d->words.hang;
 #endif
     status = ask(d, s, item, "a copy", error);
     behind = (berthi_sim_place){ .stream = s, .at = s->asked };
-    if (status == BERTH_OK && !copy->is_pinned && copy->kind != BERTHI_COPY_WITHIN)
+    if (status == BERTH_OK && !copy->is_pinned && !is_held
+        && copy->kind != BERTHI_COPY_WITHIN)
         status = berthi_sim_await(d, &behind, UINT64_MAX, error);
     return end_call(d, status);
 }
@@ -473,7 +503,7 @@ await_all(berthi_sim_device *device, berth_error *error)
 }
 
 static berth_status
-read_digest(const berthi_sim_device *device, const void *memory, uint64_t bytes,
+read_digest(berthi_sim_device *device, const void *memory, uint64_t bytes,
             uint32_t *out_crc, berth_error *error)
 {
     const berthi_sim_allocation *const a =
@@ -484,7 +514,10 @@ read_digest(const berthi_sim_device *device, const void *memory, uint64_t bytes,
         return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                            "%s: what is to be digested is not allocated", device->name);
     if (berthi_sim_allocation_has_bytes(a, memory, bytes)) {
+        if (!berthi_sim_memory_can_open(&device->memory))
+            return berthi_fail_memory(error, "a digest");
         *out_crc = berthi_digest_crc32(0, memory, (size_t)bytes);
+        berthi_sim_memory_close(&device->memory);
         return BERTH_OK;
     }
     begin = (uint64_t)((const uint8_t *)memory - a->own.memory);

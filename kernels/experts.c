@@ -7,6 +7,7 @@
 #include "kernels/base.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/multiply.h"
+#include "kernels/number.h"
 
 /* Its product with `count` inputs; of no expert where the weight does not matter. */
 static berthi_multiply_arguments
@@ -66,7 +67,7 @@ void
 berthi_experts_run(const berthi_experts_arguments *a,
                    void (*multiply)(const berthi_product_arguments *part))
 {
-    const uint64_t width = a->dtype == BERTH_F32 ? 4 : 2;
+    const uint64_t width = berthi_number_bytes(a->dtype);
     const uint64_t most = ((uint64_t)a->most_inputs + 7) / 8 * 8;
 
     for (uint32_t e = 0; e < a->expert_count; e++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/gemm_plan.h"
+#include "kernels/number.h"
 
 #define HOPPER 90u
 
@@ -33,29 +34,33 @@ struct berthi_gemm {
 /* --------------------------------------------------------------------------- crossover */
 
 /*
- * Computed from traffic, not measured: berth's kernel reads packed weights once for every
+ * Computed from traffic, not measured. Weights of 4 bits berth's kernel reads once for every
  * 32 inputs; this way each is also written and read as two bytes, then multiplied at full
  * rate. Without tensor cores of berth's own any batch that fills the library's tiles wins.
+ * Of other weights berth's kernels serve up to as many inputs as share one pass over them.
  */
 uint32_t
-berthi_gemm_least_inputs(int32_t dtype, uint32_t capability)
+berthi_gemm_least_inputs(berthi_gemm_weight weight, int32_t dtype, uint32_t capability)
 {
     static const struct {
         uint32_t capability;
-        uint32_t bf16;
-        uint32_t f16;
-        uint32_t f32;
+        uint32_t least[BERTHI_GEMM_WEIGHTS][4]; /* bf16, f16, f32, int8 */
     } table[] = {
-        { 80, 193, 193, 33 },
-        { 75, UINT32_MAX, 33, 33 },
+        { 80,
+          { { 193, 193, 33, UINT32_MAX },
+            { PLAIN_INPUTS + 1, PLAIN_INPUTS + 1, PLAIN_INPUTS + 1, INT8_SUM_INPUTS + 1 } } },
+        { 75,
+          { { UINT32_MAX, 33, 33, UINT32_MAX },
+            { UINT32_MAX, PLAIN_INPUTS + 1, PLAIN_INPUTS + 1, INT8_SUM_INPUTS + 1 } } },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (capability >= table[i].capability)
             switch (dtype) {
-            case BERTH_BF16: return table[i].bf16;
-            case BERTH_F16: return table[i].f16;
-            case BERTH_F32: return table[i].f32;
+            case BERTH_BF16: return table[i].least[weight][0];
+            case BERTH_F16: return table[i].least[weight][1];
+            case BERTH_F32: return table[i].least[weight][2];
+            case BERTH_I8: return table[i].least[weight][3];
             default: return UINT32_MAX;
             }
     return UINT32_MAX;
@@ -379,7 +384,8 @@ decode_slab(const berthi_cuda_call *call, const berthi_gemm_4bit *t, uint64_t ro
         its = (berthi_double_absmax){ .codes = d->codes + block,
                                       .absmax2 = d->absmax2 + block / BERTHI_DOUBLE_BLOCK,
                                       .map = d->map,
-                                      .offset = d->offset };
+                                      .offset = d->offset,
+                                      .offset_value = d->offset_value };
     status = berthi_launch_decode_4bit(&arguments, t->values, d != NULL ? &its : NULL, &launch,
                                        call->error);
     return status == BERTH_OK
@@ -413,9 +419,8 @@ multiply_slabs(berthi_gemm *g, const berthi_cuda_call *call, const berthi_gemm_4
 static bool
 has_slabs(const berthi_gemm_4bit *t)
 {
-    return (t->dtype == BERTH_BF16 || t->dtype == BERTH_F16 || t->dtype == BERTH_F32)
-           && t->block_size >= 32 && t->columns > 0 && t->columns <= INT32_MAX
-           && t->rows <= INT32_MAX && slab_rows(t) > 0;
+    return berthi_is_number(t->dtype) && t->block_size >= 32 && t->columns > 0
+           && t->columns <= INT32_MAX && t->rows <= INT32_MAX && slab_rows(t) > 0;
 }
 
 berth_status

@@ -9,7 +9,8 @@
  * shape and a stream that have been there: such a call may be captured in a graph.
  *
  * EUNSUPPORTED, ENOMEM: not this way - no library, no product of this shape in it, no room;
- * berth's own kernels have to do it, and write all outputs anew. Everything else has failed.
+ * berth's own kernels have to do it, and write all outputs anew (cuda_multiply.c does).
+ * Everything else has failed.
  */
 #ifndef BERTH_KERNELS_GEMM_LT_H
 #define BERTH_KERNELS_GEMM_LT_H
@@ -28,11 +29,18 @@
 #define BERTHI_GEMM_WORKSPACE_BYTES (UINT64_C(32) << 20)
 #define BERTHI_GEMM_SMALL_WORKSPACE_BYTES (UINT64_C(4) << 20)
 
+typedef enum berthi_gemm_weight {
+    BERTHI_GEMM_OF_4BIT,
+    BERTHI_GEMM_OF_NUMBERS, /* of the inputs' dtype; BERTH_I8: codes of LLM.int8() */
+    BERTHI_GEMM_WEIGHTS
+} berthi_gemm_weight;
+
 /*
- * From how many inputs on this is the faster way: the one table of that. UINT32_MAX:
- * never. `capability` is 10 * major + minor.
+ * From how many inputs, of this dtype, on this is the faster way: the one table of that.
+ * UINT32_MAX: never. `capability` is 10 * major + minor.
  */
-uint32_t berthi_gemm_least_inputs(int32_t dtype, uint32_t capability);
+uint32_t berthi_gemm_least_inputs(berthi_gemm_weight weight, int32_t dtype,
+                                  uint32_t capability);
 
 /* outputs[i][row] = bias[row] + the sum over k of inputs[i][k] * weight[row][k]. */
 typedef struct berthi_gemm_task {

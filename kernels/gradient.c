@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "kernels/core_optimizer.h"
+#include "kernels/number.h"
 
 #define BLOCK BERTHI_GRADIENT_BLOCK
 #define LANES_OF_BLOCK BERTHI_GRADIENT_LANES
@@ -71,7 +72,7 @@ berthi_accumulate_plainly(const berthi_accumulate_arguments *a)
 static berth_status
 check_dtype(int32_t dtype, berth_error *error)
 {
-    if (dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32)
+    if (berthi_is_number(dtype))
         return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                        "no gradient is of dtype %" PRId32, dtype);

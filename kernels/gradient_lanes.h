@@ -17,6 +17,7 @@
 
 #include "kernels/core_optimizer.h"
 #include "kernels/gradient.h"
+#include "kernels/number.h"
 
 /* ------------------------------------------------------------------ measures */
 
@@ -42,7 +43,7 @@ measure_plainly(const berthi_measure_arguments *a, uint64_t first, uint64_t coun
     berthi_measure_arguments rest = *a;
 
     rest.count = count;
-    rest.gradient = (const uint8_t *)a->gradient + first * element_bytes(a->dtype);
+    rest.gradient = (const uint8_t *)a->gradient + first * berthi_number_bytes(a->dtype);
     rest.sums = a->sums + first / BERTHI_GRADIENT_BLOCK;
     berthi_measure_plainly(&rest);
 }
@@ -90,8 +91,8 @@ accumulate_dtypes(const berthi_accumulate_arguments *a, int32_t sum_dtype, int32
                       + lanes_all(a->scale) * lanes_widen(a->gradient, dtype, i),
                   lanes_every);
     rest.count = a->count - whole;
-    rest.sum = (uint8_t *)a->sum + whole * element_bytes(sum_dtype);
-    rest.gradient = (const uint8_t *)a->gradient + whole * element_bytes(dtype);
+    rest.sum = (uint8_t *)a->sum + whole * berthi_number_bytes(sum_dtype);
+    rest.gradient = (const uint8_t *)a->gradient + whole * berthi_number_bytes(dtype);
     berthi_accumulate_plainly(&rest);
 }
 

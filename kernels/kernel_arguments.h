@@ -143,7 +143,8 @@ typedef struct berthi_decode_kernel {
     void *values;
     const float *absmax;         /* double quantization: the second level */
     const uint8_t *absmax_codes; /* double quantization: the first one */
-    const float *offset;         /* double quantization */
+    const float *offset;         /* double quantization; NULL: it is `offset_value` */
+    float offset_value;
     uint64_t count;
     uint32_t block_log2; /* 5 to 12 */
     uint32_t is_aligned; /* codes to 8 bytes, values to 16: else one element at a time */
@@ -404,6 +405,36 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
     return (rows / of_cta + (rows % of_cta != 0)) * groups;
 }
 
+/* Of numbers as they are, and of codes of LLM.int8(): a warp has a row. */
+#define PLAIN_LANE 8u    /* neighbours of a lane: as many sums of an input */
+#define PLAIN_INPUTS 4u  /* of a CTA */
+#define INT8_SUM_LANE 16u
+#define INT8_SUM_INPUTS 8u
+
+typedef struct berthi_plain_kernel {
+    const void *weight; /* rows x columns, of its own dtype */
+    const void *inputs; /* count x columns */
+    const void *bias;   /* rows; NULL: none */
+    void *outputs;      /* count x rows */
+    uint64_t rows;
+    uint64_t columns;
+    uint32_t count;
+    uint32_t groups;    /* CTAs that share rows, one after the other */
+    int32_t weight_dtype;
+    uint32_t is_aligned; /* columns to 8, weight and inputs to 16 bytes */
+} berthi_plain_kernel;
+
+typedef struct berthi_int8_sum_kernel {
+    const int8_t *weights; /* rows x columns */
+    const int8_t *inputs;  /* count x columns */
+    int32_t *sums;         /* count x rows */
+    uint64_t rows;
+    uint64_t columns;
+    uint32_t count;
+    uint32_t groups;     /* as above */
+    uint32_t is_aligned; /* columns, weights and inputs to 16 */
+} berthi_int8_sum_kernel;
+
 /* ---------------------------------------------------------------- optimizers */
 
 #define UPDATE_THREADS 256u
@@ -451,6 +482,33 @@ berthi_accumulate_ctas(uint64_t count)
     const uint64_t elements = GRADIENT_THREADS * GRADIENT_LANE;
 
     return count / elements + (count % elements != 0);
+}
+
+/* ----------------------------------------------------------- a decoder's steps */
+
+/* Their kernels are given the steps themselves, in which no `share` is 0. */
+#define STEP_THREADS 256u
+#define STEP_WARPS (STEP_THREADS / 32u)
+#define STEP_ELEMENTS 1024u /* of a CTA, of rows that are taken and of gates */
+#define ADD_COLUMNS 128u    /* of a warp */
+
+BERTHI_CORE uint64_t
+berthi_take_ctas_of_row(uint64_t columns)
+{
+    return columns / STEP_ELEMENTS + (columns % STEP_ELEMENTS != 0);
+}
+
+BERTHI_CORE uint64_t
+berthi_add_parts_of_row(uint64_t columns)
+{
+    return columns / ADD_COLUMNS + (columns % ADD_COLUMNS != 0);
+}
+
+/* For so many warps. */
+static inline uint64_t
+berthi_step_ctas(uint64_t warps)
+{
+    return warps / STEP_WARPS + (warps % STEP_WARPS != 0);
 }
 
 #endif

@@ -12,6 +12,7 @@
  * then only translates nibbles.
  */
 #include "kernels/avx512.h"
+#include "kernels/number.h"
 #include "kernels/source_blocks.h"
 
 #define STEP 32u            /* elements of one turn: 16 packed bytes */
@@ -307,7 +308,7 @@ stream_block(const berthi_decode_arguments *a, const uint32_t *values, uint64_t 
 ALWAYS_INLINE void
 decode(const berthi_decode_arguments *a, const uint32_t *values, decode_function *reference)
 {
-    if (a->count * element_bytes(a->dtype) >= STREAMED
+    if (a->count * berthi_number_bytes(a->dtype) >= STREAMED
         && (uintptr_t)a->values % sizeof(__m512i) == 0) {
         decode_all(a, values, stream_block, reference);
         _mm_sfence();

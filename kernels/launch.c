@@ -133,6 +133,7 @@ berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *valu
         k->absmax = absmax->absmax2;
         k->absmax_codes = absmax->codes;
         k->offset = absmax->offset;
+        k->offset_value = absmax->offset_value;
         memcpy(k->map, absmax->map, sizeof k->map);
     }
     return berthi_launch_set_grid(out, kernels[absmax != NULL][dtype], DECODE_THREADS,

@@ -12,11 +12,13 @@
 #ifndef BERTH_KERNELS_LAUNCH_H
 #define BERTH_KERNELS_LAUNCH_H
 
+#include "kernels/decoder.h"
 #include "kernels/experts.h"
 #include "kernels/int8_output.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/multiply.h"
+#include "kernels/multiply_plain.h"
 
 #define BERTHI_KERNELS_OF_DTYPES(X, prefix, suffix)                                   \
     X(prefix##_bf16##suffix) X(prefix##_f16##suffix) X(prefix##_f32##suffix)
@@ -57,10 +59,19 @@
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)                               \
     BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, )                                      \
     BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, _double)                               \
+    BERTHI_KERNELS_OF_DTYPES(X, product_plain, )                                      \
+    X(product_int8)                                                                   \
     BERTHI_KERNELS_OF_DTYPES(X, update, )                                             \
     BERTHI_KERNELS_OF_DTYPES(X, update, _adam8)                                       \
     BERTHI_KERNELS_OF_DTYPES(X, measure, )                                            \
-    BERTHI_KERNELS_OF_DTYPES(X, accumulate, )
+    BERTHI_KERNELS_OF_DTYPES(X, accumulate, )                                         \
+    X(take)                                                                           \
+    X(norm)                                                                           \
+    X(rotate)                                                                         \
+    BERTHI_KERNELS_OF_DTYPES(X, attend, )                                             \
+    X(gate)                                                                           \
+    X(add)                                                                            \
+    X(choose)
 
 #define BERTHI_KERNEL_ID(name) KERNEL_##name,
 typedef enum berthi_kernel_id {
@@ -84,9 +95,18 @@ typedef struct berthi_launch {
         berthi_int8_decode_kernel int8_decode;
         berthi_int8_output_kernel int8_output;
         berthi_product_kernel product;
+        berthi_plain_kernel plain;
+        berthi_int8_sum_kernel int8_sum;
         berthi_update_kernel update;
         berthi_measure_arguments measure;
         berthi_accumulate_kernel accumulate;
+        berth_take take;
+        berth_norm norm;
+        berth_rotate rotate;
+        berth_attend attend;
+        berth_gate gate;
+        berth_add add;
+        berth_choose choose;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
 
@@ -105,7 +125,8 @@ typedef struct berthi_double_absmax {
     const uint8_t *codes;
     const float *absmax2;
     const uint32_t *map;
-    const float *offset;
+    const float *offset; /* NULL: it is `offset_value` */
+    float offset_value;
 } berthi_double_absmax;
 
 /*
@@ -162,7 +183,8 @@ typedef struct berthi_product_task {
  * capability 80 on, not for f32) need whole chunks of 64 columns, each in one
  * block, and aligned addresses; what they do not take is done without them. They
  * decode a weight once for all inputs. How it is multiplied and how many warps
- * share a row is the same for any number of inputs, and so are an output's bits.
+ * share a row is the same for any number of inputs, and so are an output's bits. At most
+ * BERTHI_MULTIPLY_INPUTS.
  */
 berth_status berthi_launch_product(const berthi_product_task *task, berthi_launch *out,
                                    berth_error *error);
@@ -179,6 +201,12 @@ typedef struct berthi_experts_task {
 berth_status berthi_launch_experts(const berthi_experts_task *task, berthi_launch *out,
                                    berth_error *error);
 
+/* Weights that are not of 4 bits, without tensor cores; any number of inputs. */
+berth_status berthi_launch_plain(const berthi_multiply_plain_arguments *arguments,
+                                 berthi_launch *out, berth_error *error);
+berth_status berthi_launch_int8_sums(const berthi_multiply_int8_arguments *arguments,
+                                     berthi_launch *out, berth_error *error);
+
 /* ---------------------------------------------------------------- optimizers */
 
 /* Each one launch; what berthi_update_check() and its like refuse is not asked for. */
@@ -188,5 +216,23 @@ berth_status berthi_launch_measure(const berthi_measure_arguments *arguments,
                                    berthi_launch *out, berth_error *error);
 berth_status berthi_launch_accumulate(const berthi_accumulate_arguments *arguments,
                                       berthi_launch *out, berth_error *error);
+
+/* ----------------------------------------------------------- a decoder's steps */
+
+/* Each one launch; what berthi_take_check() and its like refuse is not asked for. */
+berth_status berthi_launch_take(const berth_take *step, berthi_launch *out,
+                                 berth_error *error);
+berth_status berthi_launch_norm(const berth_norm *step, berthi_launch *out,
+                                 berth_error *error);
+berth_status berthi_launch_rotate(const berth_rotate *step, berthi_launch *out,
+                                   berth_error *error);
+berth_status berthi_launch_attend(const berth_attend *step, berthi_launch *out,
+                                   berth_error *error);
+berth_status berthi_launch_gate(const berth_gate *step, berthi_launch *out,
+                                 berth_error *error);
+berth_status berthi_launch_add(const berth_add *step, berthi_launch *out,
+                                berth_error *error);
+berth_status berthi_launch_choose(const berth_choose *step, berthi_launch *out,
+                                   berth_error *error);
 
 #endif

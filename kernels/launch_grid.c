@@ -5,12 +5,13 @@
 #include <inttypes.h>
 
 #include "kernels/base.h"
+#include "kernels/number.h"
 
 berth_status
 berthi_launch_find_dtype(int32_t dtype, size_t *out, berth_error *error)
 {
     *out = dtype == BERTH_BF16 ? 0 : dtype == BERTH_F16 ? 1 : 2;
-    if (dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32)
+    if (berthi_is_number(dtype))
         return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL, "no kernel has values of dtype %d",
                        (int)dtype);

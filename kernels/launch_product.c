@@ -2,6 +2,7 @@
 /* launch_product.c - products with stored weights, see launch.h */
 #include "kernels/launch_grid.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/base.h"
@@ -94,6 +95,10 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
 
     out->kernel = KERNEL_NONE;
     status = berthi_multiply_check(a, error);
+    if (status == BERTH_OK && a->count > BERTHI_MULTIPLY_INPUTS)
+        status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                             "no kernel has %" PRIu32 " inputs at once: %" PRIu32 " at most",
+                             a->count, BERTHI_MULTIPLY_INPUTS);
     if (status == BERTH_OK)
         status = berthi_launch_find_dtype(a->dtype, &dtype, error);
     if (status != BERTH_OK)
@@ -149,4 +154,63 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
     return berthi_launch_set_grid(out,
                                   find_product_kernel(chunk, dtype, a->is_double, EXPERTS),
                                   PRODUCT_THREADS, ctas, error);
+}
+
+/* ----------------------------------------------------- weights that are not of 4 bits */
+
+/* A warp has a row and some inputs: its CTAs by `inputs` of them. */
+static uint64_t
+ctas_of(uint64_t rows, uint32_t count, uint32_t inputs, uint32_t *out_groups)
+{
+    *out_groups = count / inputs + (count % inputs != 0);
+    return berthi_product_ctas(rows, 1, 1, *out_groups);
+}
+
+berth_status
+berthi_launch_plain(const berthi_multiply_plain_arguments *a, berthi_launch *out,
+                    berth_error *error)
+{
+    static const berthi_kernel_id kernels[3] = OF_DTYPES(product_plain, );
+    berthi_plain_kernel *const k = &out->argument.plain;
+    uint64_t ctas;
+    size_t dtype;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = berthi_multiply_plain_check(a, error);
+    if (status == BERTH_OK)
+        status = berthi_launch_find_dtype(a->dtype, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    *k = (berthi_plain_kernel){
+        .weight = a->weight, .inputs = a->inputs, .bias = a->bias, .outputs = a->outputs,
+        .rows = a->rows, .columns = a->columns, .count = a->count,
+        .weight_dtype = a->weight_dtype,
+        .is_aligned = a->columns % PLAIN_LANE == 0 && berthi_is_aligned(a->weight, 16)
+                      && berthi_is_aligned(a->inputs, 16),
+    };
+    ctas = ctas_of(a->rows, a->count, PLAIN_INPUTS, &k->groups);
+    return berthi_launch_set_grid(out, kernels[dtype], PRODUCT_THREADS, ctas, error);
+}
+
+berth_status
+berthi_launch_int8_sums(const berthi_multiply_int8_arguments *a, berthi_launch *out,
+                        berth_error *error)
+{
+    berthi_int8_sum_kernel *const k = &out->argument.int8_sum;
+    uint64_t ctas;
+    berth_status status;
+
+    out->kernel = KERNEL_NONE;
+    status = berthi_multiply_int8_check(a, error);
+    if (status != BERTH_OK)
+        return status;
+    *k = (berthi_int8_sum_kernel){
+        .weights = a->weights, .inputs = a->inputs, .sums = a->sums, .rows = a->rows,
+        .columns = a->columns, .count = a->count,
+        .is_aligned = a->columns % INT8_SUM_LANE == 0 && berthi_is_aligned(a->weights, 16)
+                      && berthi_is_aligned(a->inputs, 16),
+    };
+    ctas = ctas_of(a->rows, a->count, INT8_SUM_INPUTS, &k->groups);
+    return berthi_launch_set_grid(out, KERNEL_product_int8, PRODUCT_THREADS, ctas, error);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_update.c - updates and what they need of gradients, see launch.h */
 #include "kernels/launch_grid.h"
+#include "kernels/number.h"
 
 #include <string.h>
 
@@ -8,7 +9,7 @@
 static uintptr_t
 share_bytes(int32_t dtype, uint32_t elements)
 {
-    return (dtype == BERTH_F32 ? 4u : 2u) * elements;
+    return (uintptr_t)berthi_number_bytes(dtype) * elements;
 }
 
 /* What a lane reads at once has 16 bytes at most. */

@@ -15,9 +15,25 @@
 
 #include "kernels/base.h"
 #include "kernels/core.h"
+#include "kernels/number.h"
 
 /* Of a part, at least: so many keep the cost of arranging the inputs small. */
 #define PART_ROWS 64u
+
+berth_status
+berthi_multiply_check_sizes(uint64_t rows, uint64_t columns, uint64_t count,
+                            berth_error *error)
+{
+    const uint64_t most = UINT64_MAX / 4; /* values, of 4 bytes at most */
+
+    if (columns <= UINT32_MAX / 2 && (columns == 0 || rows <= most / columns)
+        && (count == 0 || (rows <= most / count && columns <= most / count)))
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "no product has a weight of %" PRIu64 " x %" PRIu64 " and %" PRIu64
+                       " inputs",
+                       rows, columns, count);
+}
 
 berth_status
 berthi_multiply_check(const berthi_multiply_arguments *a, berth_error *error)
@@ -32,17 +48,20 @@ berthi_multiply_check(const berthi_multiply_arguments *a, berth_error *error)
                            "no product has blocks of %" PRIu32
                            ": they are 32 to 4096, a power of two",
                            a->block_size);
-    if (a->count > BERTHI_MULTIPLY_INPUTS)
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "no product has %" PRIu32 " inputs at once: %" PRIu32 " at most",
-                           a->count, BERTHI_MULTIPLY_INPUTS);
-    if (a->columns > UINT32_MAX / 2
-        || (a->columns != 0 && a->rows > UINT64_MAX / 4 / a->columns)
-        || a->rows > UINT64_MAX / 4 / BERTHI_MULTIPLY_INPUTS)
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "no product has a weight of %" PRIu64 " x %" PRIu64, a->rows,
-                           a->columns);
-    return BERTH_OK;
+    return berthi_multiply_check_sizes(
+        a->rows, a->columns, berthi_max_u64(a->count, BERTHI_MULTIPLY_INPUTS), error);
+}
+
+berthi_multiply_arguments
+berthi_multiply_group(const berthi_multiply_arguments *a, uint32_t first)
+{
+    const uint64_t width = berthi_number_bytes(a->dtype);
+    berthi_multiply_arguments group = *a;
+
+    group.count = (uint32_t)berthi_min_u64(BERTHI_MULTIPLY_INPUTS, a->count - first);
+    group.inputs = (const uint8_t *)a->inputs + first * a->columns * width;
+    group.outputs = (uint8_t *)a->outputs + first * a->rows * width;
+    return group;
 }
 
 /* As many as begin on a block's border again and again; both are powers of two. */
@@ -67,10 +86,11 @@ blocks_of(const berthi_multiply_arguments *a, uint64_t rows)
 uint64_t
 berthi_multiply_scratch(const berthi_multiply_arguments *a)
 {
+    const uint32_t count = (uint32_t)berthi_min_u64(BERTHI_MULTIPLY_INPUTS, a->count);
     const uint64_t rows = rows_of_part(a);
 
-    return rows * a->count + (a->absmax_codes != NULL ? blocks_of(a, rows) : 0)
-           + berthi_product_scratch(a->columns, a->count);
+    return rows * count + (a->absmax_codes != NULL ? blocks_of(a, rows) : 0)
+           + berthi_product_scratch(a->columns, count);
 }
 
 static void
@@ -135,6 +155,11 @@ berthi_multiply_run(const berthi_multiply_arguments *a,
 {
     const uint64_t part = rows_of_part(a);
 
-    for (uint64_t first = 0; first < a->rows && a->count > 0; first += part)
-        multiply_part(a, first, berthi_min_u64(part, a->rows - first), multiply);
+    /* A part's weights stay in the cache while all inputs meet them. */
+    for (uint64_t row = 0; row < a->rows; row += part)
+        for (uint64_t i = 0; i < a->count; i += BERTHI_MULTIPLY_INPUTS) {
+            const berthi_multiply_arguments group = berthi_multiply_group(a, (uint32_t)i);
+
+            multiply_part(&group, row, berthi_min_u64(part, a->rows - row), multiply);
+        }
 }

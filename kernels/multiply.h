@@ -8,13 +8,18 @@
  * of the tests of the exact ones, run after run the same bits, and of an input alone those
  * that it has in a batch. Which bits is a device's own affair: what codes stand for counts
  * as rounded to bf16 with bf16 inputs, and with f16 inputs on GPUs to f16.
+ *
+ * From berthi_gemm_least_inputs() inputs on GPUs may ask cuBLASLt: of so many the weight
+ * itself counts as rounded to the inputs' dtype, and bits are those of that library, for
+ * that number of inputs.
  */
 #ifndef BERTH_KERNELS_MULTIPLY_H
 #define BERTH_KERNELS_MULTIPLY_H
 
 #include "kernels/kernel.h"
 
-#define BERTHI_MULTIPLY_INPUTS 32u /* at most, of a request */
+#define BERTHI_MULTIPLY_INPUTS 32u /* that meet a weight at once; of more, one group of so
+                                      many after the other */
 
 /* Pointers are the device's memory, but for the map. */
 typedef struct berthi_multiply_arguments {
@@ -25,7 +30,7 @@ typedef struct berthi_multiply_arguments {
                                     there until the work is done                       */
     float offset;                /* double quantization                                */
     uint32_t block_size;         /* 32 to 4096, a power of two                         */
-    uint32_t count;              /* of inputs: at most BERTHI_MULTIPLY_INPUTS          */
+    uint32_t count;              /* of inputs                                          */
     uint64_t rows;
     uint64_t columns;            /* any number; blocks run over the flat weight        */
     const void *inputs;          /* count x columns                                    */
@@ -36,12 +41,18 @@ typedef struct berthi_multiply_arguments {
                                     GPUs                                               */
 } berthi_multiply_arguments;
 
+/* Whether bytes of weights, inputs and outputs can be counted: of products of all kinds. */
+berth_status berthi_multiply_check_sizes(uint64_t rows, uint64_t columns, uint64_t count,
+                                         berth_error *error);
 /* BERTH_OK, or UNSUPPORTED: what no device does. */
 berth_status berthi_multiply_check(const berthi_multiply_arguments *arguments,
                                    berth_error *error);
+/* Group of inputs from `first` on: what remains of a product, at most so many. */
+berthi_multiply_arguments berthi_multiply_group(const berthi_multiply_arguments *arguments,
+                                                uint32_t first);
 /*
- * Of checked arguments: some rows of floats. It grows with columns and inputs, not with
- * rows.
+ * Of checked arguments: some rows of floats. It grows with columns and the inputs of a
+ * group, not with rows.
  */
 uint64_t berthi_multiply_scratch(const berthi_multiply_arguments *arguments);
 /* Checked, on host memory, with one of the operations' products. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer.c - kinds of optimizers, and what an update's elements have in common. */
 #include "kernels/optimizer.h"
+#include "kernels/number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -131,21 +132,15 @@ berthi_update_constants_of(const berthi_update_settings *s, uint64_t step)
 
 /* ------------------------------------------------------------------- shares */
 
-static uint64_t
-element_bytes(int32_t dtype)
-{
-    return dtype == BERTH_F32 ? 4 : 2;
-}
-
 berthi_update_arguments
 berthi_update_share(const berthi_update_arguments *a, uint64_t first, uint64_t count)
 {
     berthi_update_arguments share = *a;
 
     share.count = count;
-    share.parameter = (uint8_t *)a->parameter + first * element_bytes(a->dtype);
+    share.parameter = (uint8_t *)a->parameter + first * berthi_number_bytes(a->dtype);
     share.gradient
-        = (const uint8_t *)a->gradient + first * element_bytes(a->gradient_dtype);
+        = (const uint8_t *)a->gradient + first * berthi_number_bytes(a->gradient_dtype);
     if (a->master != NULL)
         share.master = a->master + first;
     for (uint32_t k = 0; k < BERTHI_UPDATE_STATES; k++) {
@@ -161,12 +156,6 @@ berthi_update_share(const berthi_update_arguments *a, uint64_t first, uint64_t c
 
 /* ------------------------------------------------------------------- checks */
 
-static bool
-is_dtype(int32_t dtype)
-{
-    return dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32;
-}
-
 berth_status
 berthi_update_check(const berthi_update_arguments *a, const berthi_update_constants *c,
                     berth_error *error)
@@ -174,7 +163,7 @@ berthi_update_check(const berthi_update_arguments *a, const berthi_update_consta
     if ((uint32_t)c->kind >= BERTHI_UPDATE_KIND_COUNT)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "an update has no kind %" PRId32, c->kind);
-    if (!is_dtype(a->dtype) || !is_dtype(a->gradient_dtype))
+    if (!berthi_is_number(a->dtype) || !berthi_is_number(a->gradient_dtype))
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "an update of dtype %" PRId32 " by gradients of dtype %" PRId32,
                            a->dtype, a->gradient_dtype);

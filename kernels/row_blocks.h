@@ -7,6 +7,7 @@
 #ifndef BERTH_KERNELS_ROW_BLOCKS_H
 #define BERTH_KERNELS_ROW_BLOCKS_H
 
+#include "kernels/number.h"
 #include "kernels/simd_blocks.h"
 
 #define ROW_TURN 32u /* values */
@@ -65,7 +66,7 @@ ALWAYS_INLINE void
 encode_row_turns(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
                  uint64_t count, float scale, encode_row_function *encode_row)
 {
-    const uint64_t bytes = element_bytes(dtype);
+    const uint64_t bytes = berthi_number_bytes(dtype);
     const bool has_next = a->columns * bytes <= FETCHED;
     const uintptr_t codes = (uintptr_t)a->codes + FETCHED_CODES;
 
@@ -99,7 +100,7 @@ encode_rows_typed(const berthi_rows_arguments *a, int32_t dtype,
             encode_row_end(a, first + whole, first + a->columns, scale);
         } else {
             berthi_scalar_operations.encode_rows(&(berthi_rows_arguments){
-                (const uint8_t *)a->values + first * element_bytes(dtype), dtype, 1,
+                (const uint8_t *)a->values + first * berthi_number_bytes(dtype), dtype, 1,
                 a->columns, a->codes + first, a->row_maximum + row });
         }
     }
@@ -131,7 +132,7 @@ decode_rows_by(const berthi_rows_decode_arguments *a, decode_row_function *decod
         decode_row(a, first, done, a->row_maximum[row]);
         berthi_scalar_operations.decode_rows(&(berthi_rows_decode_arguments){
             a->codes + first + done, a->row_maximum + row, 1, a->columns - done, a->dtype,
-            (uint8_t *)a->values + (first + done) * element_bytes(a->dtype) });
+            (uint8_t *)a->values + (first + done) * berthi_number_bytes(a->dtype) });
     }
 }
 

@@ -8,6 +8,7 @@
  *   sim_memory.c     device memory with guards and poison, pinned host memory
  *   sim_digest.c     what is known of memory whose bytes are not kept
  *   sim_work.c       what work touches, how long it takes, doing it
+ *   sim_steps.c      what the steps of a decoder touch; sim_regions.h
  *   sim_queue.c      streams, engines, which work is next
  *   sim_trace.c      what was done when, for who listens
  *   sim_clock.c      time: events of a simulation, or threads that sleep
@@ -60,6 +61,8 @@ typedef struct berthi_sim_memory {
     uint64_t granules; /* of all */
     uint64_t used;     /* granules */
     bool keeps_digests;
+    bool is_sealed;  /* while nobody has opened it */
+    uint32_t opened; /* by so many */
     berthi_sim_allocation **allocations; /* by address */
     uint64_t allocation_count;
     uint64_t allocation_capacity;
@@ -110,6 +113,13 @@ bool berthi_sim_allocation_has_bytes(const berthi_sim_allocation *allocation,
 bool berthi_sim_allocation_can_keep(berthi_sim_allocation *allocation, void *at,
                                     uint64_t bytes);
 
+/*
+ * Around whatever touches bytes of allocations; any number at a time. False: the system
+ * refuses.
+ */
+bool berthi_sim_memory_can_open(berthi_sim_memory *memory);
+void berthi_sim_memory_close(berthi_sim_memory *memory);
+
 /* NULL, or why not: NO_MEMORY, or INTERNAL where the caller is wrong. */
 const char *berthi_sim_memory_pin(berthi_sim_memory *memory, void *at, uint64_t bytes,
                                   berth_reason *reason);
@@ -153,6 +163,8 @@ typedef struct berthi_sim_item {
     int32_t engine;
     bool is_running;
     bool hangs; /* once it has begun: until it is released, or its device fails */
+    uint64_t held_bytes;
+    void *held; /* of a copy to the device that is not pinned: what the host had then */
     union {
         berthi_copy copy;
         berthi_sim_stretch clear;
@@ -177,6 +189,10 @@ typedef struct berthi_sim_regions {
     uint32_t count;
 } berthi_sim_regions;
 
+/* Of a decoder's step; nothing of other operations. sim_steps.c */
+void berthi_sim_list_step(const berthi_request *request, berthi_sim_regions *out);
+/* Bytes of these regions that it leaves alone. */
+double berthi_sim_step_spares(const berthi_request *request);
 /* False: sizes that no memory has. */
 bool berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out);
 /* NULL, or what is wrong with doing this on that device now. */

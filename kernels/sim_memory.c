@@ -31,6 +31,7 @@ berthi_sim_memory_init(berthi_sim_memory *memory, berth_context *context,
     memory->context = context;
     memory->granules = words->memory_bytes / BERTHI_SIM_GRANULE;
     memory->keeps_digests = words->keeps_digests;
+    memory->is_sealed = words->is_sealed;
     memory->pin_limit = words->pin_bytes;
 #ifdef BERTH_TESTING
     if (words->steal_bytes > 0)
@@ -181,6 +182,39 @@ find_behind(const berthi_sim_memory *memory, const void *at)
     return low;
 }
 
+/* All of its pages but the guards. */
+static bool
+can_seal(const berthi_sim_allocation *allocation, bool is_sealed)
+{
+    const uint64_t page = berthi_sys_page_bytes();
+
+    return berthi_sys_reserve_seal(allocation->reserved.memory + page,
+                                   (size_t)(allocation->reserved.bytes - 2 * page), is_sealed)
+           == 0;
+}
+
+static bool
+can_seal_all(const berthi_sim_memory *memory, bool is_sealed)
+{
+    for (uint64_t i = 0; i < memory->allocation_count; i++)
+        if (!can_seal(memory->allocations[i], is_sealed))
+            return false;
+    return true;
+}
+
+bool
+berthi_sim_memory_can_open(berthi_sim_memory *memory)
+{
+    return !memory->is_sealed || memory->opened++ > 0 || can_seal_all(memory, false);
+}
+
+void
+berthi_sim_memory_close(berthi_sim_memory *memory)
+{
+    if (memory->is_sealed && --memory->opened == 0)
+        (void)can_seal_all(memory, true); /* what stays open is only less of a test */
+}
+
 bool
 berthi_sim_memory_can_add(berthi_sim_memory *memory, berthi_sim_allocation *allocation)
 {
@@ -189,6 +223,8 @@ berthi_sim_memory_can_add(berthi_sim_memory *memory, berthi_sim_allocation *allo
 
     if (!has_room(memory->context, &allocations, memory->allocation_count,
                   &memory->allocation_capacity, sizeof *memory->allocations))
+        return false;
+    if (memory->is_sealed && memory->opened == 0 && !can_seal(allocation, true))
         return false;
     memory->allocations = allocations;
     at = find_behind(memory, allocation->own.memory);

@@ -36,6 +36,8 @@ berthi_sim_item_take(berthi_sim *sim)
 void
 berthi_sim_item_give(berthi_sim *sim, berthi_sim_item *item)
 {
+    berthi_memory_free(sim->context, BERTHI_PURPOSE_OBJECT, item->held, item->held_bytes);
+    item->held = NULL;
     item->next = sim->spare;
     sim->spare = item;
 }

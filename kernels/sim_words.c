@@ -90,7 +90,7 @@ find_word(const char *const *words, uint32_t count, const char *text)
 /* ---------------------------------------------------------------------- keys */
 
 static const char *const clock_words[] = { "virtual", "real" };
-static const char *const backing_words[] = { "memory", "digest" };
+static const char *const backing_words[] = { "memory", "digest", "sealed" };
 static const char *const pick_words[] = { "first", "last", "random" };
 static const char *const touch_words[] = { "random", "begin", "end" };
 
@@ -174,10 +174,11 @@ takes_node(sim_part *part, const char *text)
 static bool
 takes_backing(sim_part *part, const char *text)
 {
-    const uint32_t word = find_word(backing_words, 2, text);
+    const uint32_t word = find_word(backing_words, 3, text);
 
     part->device->keeps_digests = word == 1;
-    return word < 2;
+    part->device->is_sealed = word == 2;
+    return word < 3;
 }
 
 static bool
@@ -255,7 +256,7 @@ static const sim_key keys[] = {
     { "root", false, takes_root, "is not a number" },
     { "numa", false, takes_node, "is not a number" },
     { "pin", false, takes_pin, "is not a size as 4GiB" },
-    { "backing", false, takes_backing, "is neither memory nor digest" },
+    { "backing", false, takes_backing, "is none of memory, digest and sealed" },
     { "clock", true, takes_clock, "is neither virtual nor real" },
     { "pick", true, takes_pick, "is none of first, last and random" },
     { "touch", true, takes_touch, "is none of random, begin and end" },
@@ -433,7 +434,7 @@ print_device(const berthi_sim_words *words, uint32_t number, char *text, size_t 
                           "%%,root=%" PRIu32 ",backing=%s",
                           number > 0 ? ";" : "", d->memory_bytes, d->rate_to_device,
                           d->rate_to_host, d->rate_memory, d->latency_ns, d->jitter,
-                          d->root, backing_words[d->keeps_digests]);
+                          d->root, backing_words[d->is_sealed ? 2 : d->keeps_digests]);
     if (d->pin_bytes != UINT64_MAX)
         length = print_behind(text, capacity, length, ",pin=%" PRIu64, d->pin_bytes);
     if (d->numa_node >= 0)

@@ -28,6 +28,7 @@ typedef struct berthi_sim_device_words {
     int32_t numa_node;   /* that it says it is at; -1: it does not */
     uint32_t root;       /* devices of one root share its link; 0: its own */
     bool keeps_digests;  /* of large allocations, instead of their bytes */
+    bool is_sealed;      /* only its own work touches memory */
 #ifdef BERTH_TESTING
     uint64_t lose;        /* the call that loses the device, from 1; 0: none */
     uint64_t stall;       /* the record that never passes */

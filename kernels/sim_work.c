@@ -4,40 +4,12 @@
 
 #include "kernels/digest.h"
 #include "kernels/kernel_arguments.h"
-#include "kernels/sim.h"
+#include "kernels/number.h"
+#include "kernels/sim_regions.h"
 
 #define NS_OF_SECOND 1e9
 
 /* ---------------------------------------------------------------------- regions */
-
-static void
-add_region(berthi_sim_regions *list, const berthi_sim_region *region)
-{
-    if (region->bytes > 0)
-        list->items[list->count++] = *region;
-}
-
-/* One of a request; `slot` is where the pointer stands in it. */
-static void
-add_argument(berthi_sim_regions *list, const berthi_request *request, size_t slot,
-             uint64_t bytes, bool is_read, bool is_written)
-{
-    berthi_sim_region region = {
-        .bytes = bytes, .slot = slot, .is_read = is_read, .is_written = is_written
-    };
-
-    memcpy(&region.memory, (const char *)request + slot, sizeof region.memory);
-    add_region(list, &region);
-}
-
-#define SLOT(member) offsetof(berthi_request, arguments.member)
-
-/* Operations take three dtypes. */
-static uint64_t
-value_bytes(int32_t dtype)
-{
-    return dtype == BERTH_F32 ? 4 : 2;
-}
 
 static bool
 can_list_blocks(const berthi_request *request, berthi_sim_regions *list)
@@ -50,7 +22,7 @@ can_list_blocks(const berthi_request *request, berthi_sim_regions *list)
     uint64_t bytes;
 
     if (a->block_size == 0
-        || !berthi_can_mul(a->count, value_bytes(a->dtype), &bytes))
+        || !berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes))
         return false;
     add_argument(list, request, SLOT(encode.values), bytes, true, false);
     add_argument(list, request, SLOT(encode.codes), a->count / 2 + a->count % 2, false,
@@ -69,7 +41,7 @@ can_list_rows(const berthi_request *request, berthi_sim_regions *list)
     uint64_t maxima;
 
     if (!berthi_can_mul(a->rows, a->columns, &count)
-        || !berthi_can_mul(count, value_bytes(a->dtype), &bytes)
+        || !berthi_can_mul(count, berthi_number_bytes(a->dtype), &bytes)
         || !berthi_can_mul(a->rows, sizeof *a->row_maximum, &maxima))
         return false;
     add_argument(list, request, SLOT(rows.values), bytes, true, false);
@@ -108,7 +80,7 @@ can_list_product(const berthi_request *request, berthi_sim_regions *list)
     const uint64_t second =
         blocks / BERTHI_DOUBLE_BLOCK + (blocks % BERTHI_DOUBLE_BLOCK != 0);
     const bool is_double = a->absmax_codes != NULL;
-    const uint64_t width = value_bytes(a->dtype);
+    const uint64_t width = berthi_number_bytes(a->dtype);
 
     add_argument(list, request, SLOT(multiply.codes), weights / 2 + weights % 2, true,
                  false);
@@ -124,6 +96,35 @@ can_list_product(const berthi_request *request, berthi_sim_regions *list)
                  true);
     add_argument(list, request, SLOT(multiply.scratch),
                  berthi_multiply_scratch(a) * sizeof *a->scratch, true, true);
+    return true;
+}
+
+/* Checked, and so the next one: no product of these sizes overflows. */
+static bool
+can_list_plain(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_multiply_plain_arguments *const a = &request->arguments.plain;
+    const uint64_t width = berthi_number_bytes(a->dtype);
+
+    add_argument(list, request, SLOT(plain.weight),
+                 a->rows * a->columns * berthi_number_bytes(a->weight_dtype), true, false);
+    add_argument(list, request, SLOT(plain.inputs), a->count * a->columns * width, true,
+                 false);
+    add_argument(list, request, SLOT(plain.bias), a->bias != NULL ? a->rows * width : 0, true,
+                 false);
+    add_argument(list, request, SLOT(plain.outputs), a->count * a->rows * width, false, true);
+    return true;
+}
+
+static bool
+can_list_int8(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_multiply_int8_arguments *const a = &request->arguments.int8;
+
+    add_argument(list, request, SLOT(int8.weights), a->rows * a->columns, true, false);
+    add_argument(list, request, SLOT(int8.inputs), a->count * a->columns, true, false);
+    add_argument(list, request, SLOT(int8.sums), a->count * a->rows * sizeof *a->sums, false,
+                 true);
     return true;
 }
 
@@ -159,8 +160,8 @@ can_list_update(const berthi_request *request, berthi_sim_regions *list)
     uint64_t bytes;
     uint64_t gradient_bytes;
 
-    if (!berthi_can_mul(a->count, value_bytes(a->dtype), &bytes)
-        || !berthi_can_mul(a->count, value_bytes(a->gradient_dtype), &gradient_bytes))
+    if (!berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes)
+        || !berthi_can_mul(a->count, berthi_number_bytes(a->gradient_dtype), &gradient_bytes))
         return false;
     add_argument(list, request, SLOT(update.arguments.parameter), bytes, true, true);
     add_argument(list, request, SLOT(update.arguments.gradient), gradient_bytes, true, false);
@@ -186,7 +187,7 @@ can_list_measure(const berthi_request *request, berthi_sim_regions *list)
         a->count / BERTHI_GRADIENT_BLOCK + (a->count % BERTHI_GRADIENT_BLOCK != 0);
     uint64_t bytes;
 
-    if (!berthi_can_mul(a->count, value_bytes(a->dtype), &bytes))
+    if (!berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes))
         return false;
     add_argument(list, request, SLOT(measure.gradient), bytes, true, false);
     add_argument(list, request, SLOT(measure.sums), blocks * sizeof *a->sums, false, true);
@@ -200,8 +201,8 @@ can_list_sum(const berthi_request *request, berthi_sim_regions *list)
     uint64_t bytes;
     uint64_t gradient_bytes;
 
-    if (!berthi_can_mul(a->count, value_bytes(a->sum_dtype), &bytes)
-        || !berthi_can_mul(a->count, value_bytes(a->dtype), &gradient_bytes))
+    if (!berthi_can_mul(a->count, berthi_number_bytes(a->sum_dtype), &bytes)
+        || !berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &gradient_bytes))
         return false;
     add_argument(list, request, SLOT(accumulate.sum), bytes, true, true);
     add_argument(list, request, SLOT(accumulate.gradient), gradient_bytes, true, false);
@@ -213,7 +214,7 @@ static bool
 can_list_experts(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_experts_arguments *const a = &request->arguments.experts;
-    const uint64_t width = value_bytes(a->dtype);
+    const uint64_t width = berthi_number_bytes(a->dtype);
 
     add_argument(list, request, SLOT(experts.experts),
                  a->expert_count * (uint64_t)sizeof(berthi_product_expert), true, false);
@@ -233,7 +234,7 @@ static bool
 can_list_int8_output(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_int8_output_task *const t = &request->arguments.int8_output;
-    const uint64_t width = value_bytes(t->dtype);
+    const uint64_t width = berthi_number_bytes(t->dtype);
     const uint64_t columns = t->outliers.mask != NULL ? t->columns : 0;
 
     add_argument(list, request, SLOT(int8_output.sums), t->count * t->rows * sizeof *t->sums,
@@ -300,11 +301,13 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_MULTIPLY_FP4: return can_list_product(request, out);
     case BERTHI_OPERATION_EXPERTS_NF4:
     case BERTHI_OPERATION_EXPERTS_FP4: return can_list_experts(request, out);
+    case BERTHI_OPERATION_MULTIPLY_PLAIN: return can_list_plain(request, out);
+    case BERTHI_OPERATION_MULTIPLY_INT8: return can_list_int8(request, out);
     case BERTHI_OPERATION_INT8_OUTPUT: return can_list_int8_output(request, out);
     case BERTHI_OPERATION_UPDATE: return can_list_update(request, out);
     case BERTHI_OPERATION_MEASURE: return can_list_measure(request, out);
     case BERTHI_OPERATION_ACCUMULATE: return can_list_sum(request, out);
-    default: return true;
+    default: berthi_sim_list_step(request, out); return true;
     }
 }
 
@@ -389,8 +392,11 @@ touched_bytes(const berthi_sim_item *item)
     (void)berthi_sim_work_can_list(item, &regions);
     for (uint32_t i = 0; i < regions.count; i++)
         bytes += (double)regions.items[i].bytes;
-    return is_of_experts(item) ? bytes + experts_bytes(&item->work.request.arguments.experts)
-                               : bytes;
+    if (is_of_experts(item))
+        bytes += experts_bytes(&item->work.request.arguments.experts);
+    if (item->kind == BERTHI_SIM_LAUNCH)
+        bytes -= berthi_sim_step_spares(&item->work.request);
+    return bytes;
 }
 
 /* A copy that is not pinned goes through a buffer of the driver, at half the rate. */
@@ -531,9 +537,11 @@ berthi_sim_work_do(berthi_sim_device *device, const berthi_sim_item *item)
     find_stand_ins(&d, &regions);
     device->sim->touching++;
     device->touching++;
+    is_done = berthi_sim_memory_can_open(&device->memory);
     pthread_mutex_unlock(&device->sim->lock);
-    is_done = can_do(&d);
+    is_done = is_done && can_do(&d);
     pthread_mutex_lock(&device->sim->lock);
+    berthi_sim_memory_close(&device->memory);
     device->sim->touching--;
     device->touching--;
     for (uint32_t i = 0; i < d.count; i++) {
@@ -545,6 +553,6 @@ berthi_sim_work_do(berthi_sim_device *device, const berthi_sim_item *item)
     }
     if (!is_done)
         berthi_sim_fail_device(device, BERTH_REASON_NO_MEMORY,
-                               "no memory to note what was written");
+                               "no memory to do work with");
     pthread_cond_broadcast(&device->sim->changed);
 }

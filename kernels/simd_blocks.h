@@ -18,6 +18,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "kernels/number.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -47,12 +48,6 @@ typedef void encode_block_function(const berthi_encode_arguments *a, const void 
 typedef void decode_block_function(const berthi_decode_arguments *a, const uint32_t *values,
                                    uint64_t first, float absmax);
 
-ALWAYS_INLINE uint64_t
-element_bytes(int32_t dtype)
-{
-    return dtype == BERTH_F32 ? 4 : 2;
-}
-
 /* Bytes of the codes of `count` elements: a map means 8 bits, none 4. */
 ALWAYS_INLINE uint64_t
 code_bytes(const uint32_t *map, uint64_t count)
@@ -67,7 +62,7 @@ encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
 {
     berthi_encode_arguments part = *a;
 
-    part.values = (const uint8_t *)a->values + first * element_bytes(a->dtype);
+    part.values = (const uint8_t *)a->values + first * berthi_number_bytes(a->dtype);
     part.count = count;
     part.codes = a->codes + code_bytes(a->map, first);
     part.absmax = a->absmax + first / a->block_size;
@@ -84,9 +79,9 @@ ALWAYS_INLINE void
 fetch_ahead(const void *values, int32_t dtype, uint64_t first, uint64_t count)
 {
     const uintptr_t from
-        = (uintptr_t)values + first * element_bytes(dtype) + FETCHED_AHEAD;
+        = (uintptr_t)values + first * berthi_number_bytes(dtype) + FETCHED_AHEAD;
 
-    for (uint64_t k = 0; k < count * element_bytes(dtype); k += 64)
+    for (uint64_t k = 0; k < count * berthi_number_bytes(dtype); k += 64)
         __builtin_prefetch((const void *)(from + k));
 }
 
@@ -221,7 +216,7 @@ decode_plainly(const berthi_decode_arguments *a, decode_function *reference,
     part.codes = a->codes + first / 2;
     part.absmax = a->absmax + first / a->block_size;
     part.count = count;
-    part.values = (uint8_t *)a->values + first * element_bytes(a->dtype);
+    part.values = (uint8_t *)a->values + first * berthi_number_bytes(a->dtype);
     reference(&part);
 }
 

@@ -16,6 +16,7 @@
  *       the CTA's memory; every lane declares the same ones in the same order
  *   simt_barrier()                           all lanes of the CTA
  *   simt_shuffle*(value, ...)                all 32 lanes of a warp
+ *   simt_ballot(is)                          the same
  *   simt_multiply_*(sums, rows, columns)     all 32 lanes, each with its fragments
  *   simt_load*, simt_read*, simt_store*      aligned to what they move
  *   simt_atomic_or(word, bits)               a word of global memory
@@ -109,6 +110,20 @@ SIMT_INLINE uint32_t
 simt_warp(void)
 {
     return __shfl_sync(0xFFFFFFFFu, threadIdx.x / SIMT_WARP, 0);
+}
+
+/* The value of lane `from` of the warp. */
+SIMT_INLINE float
+simt_shuffle(float value, uint32_t from)
+{
+    return __shfl_sync(0xFFFFFFFFu, value, (int)from);
+}
+
+/* A bit for each lane of the warp: whether its own is. */
+SIMT_INLINE uint32_t
+simt_ballot(bool is)
+{
+    return __ballot_sync(0xFFFFFFFFu, is);
 }
 
 /* The value of number `from` of the four neighbours that a lane is among. */
@@ -238,6 +253,19 @@ simt_add_bytes(uint32_t a, uint32_t b, uint32_t sum)
     return __dp4a(a, b, sum);
 }
 
+/* The same of signed bytes. */
+SIMT_INLINE int32_t
+simt_add_signed_bytes(uint32_t a, uint32_t b, int32_t sum)
+{
+    return __dp4a((int)a, (int)b, sum);
+}
+
+SIMT_INLINE int32_t
+simt_shuffle_xor_int(int32_t value, uint32_t mask)
+{
+    return __shfl_xor_sync(0xFFFFFFFFu, value, (int)mask);
+}
+
 /* From shared memory. */
 SIMT_INLINE uint32_t
 simt_shared_load4(const void *from)
@@ -333,6 +361,17 @@ simt_shuffle_down(float value, uint32_t distance)
     const uint32_t own = simt_thread() % SIMT_WARP;
 
     return simt_shuffle(value, own + distance < SIMT_WARP ? own + distance : own);
+}
+
+SIMT_INLINE uint32_t
+simt_ballot(bool is)
+{
+    const uint32_t own = simt_thread() % SIMT_WARP;
+    uint32_t bits = is ? 1u << own : 0;
+
+    for (uint32_t half = SIMT_WARP / 2; half > 0; half /= 2)
+        bits |= berthi_simt_shuffle(bits, own ^ half);
+    return bits;
 }
 
 SIMT_INLINE uint32_t
@@ -452,6 +491,21 @@ simt_add_bytes(uint32_t a, uint32_t b, uint32_t sum)
     for (uint32_t shift = 0; shift < 32; shift += 8)
         sum += (a >> shift & 0xFF) * (b >> shift & 0xFF);
     return sum;
+}
+
+SIMT_INLINE int32_t
+simt_add_signed_bytes(uint32_t a, uint32_t b, int32_t sum)
+{
+    for (uint32_t shift = 0; shift < 32; shift += 8)
+        sum += (int8_t)(a >> shift) * (int8_t)(b >> shift);
+    return sum;
+}
+
+SIMT_INLINE int32_t
+simt_shuffle_xor_int(int32_t value, uint32_t mask)
+{
+    return (int32_t)berthi_simt_shuffle((uint32_t)value,
+                                        (simt_thread() % SIMT_WARP) ^ mask);
 }
 
 SIMT_INLINE uint32_t

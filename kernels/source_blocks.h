@@ -8,6 +8,7 @@
 #ifndef BERTH_KERNELS_SOURCE_BLOCKS_H
 #define BERTH_KERNELS_SOURCE_BLOCKS_H
 
+#include "kernels/number.h"
 #include "kernels/simd_blocks.h"
 
 #define SOURCE_TURN 32u /* values */
@@ -36,7 +37,7 @@ decode_under_scale(const uint8_t *codes, float scale, int32_t dtype, void *out,
             turn = count - k < 1u << 20 ? (uint32_t)(count - k) : 1u << 20;
             turn -= turn % SOURCE_TURN;
             decode_scaled(codes + k / 2, berthi_e2m1_values, scale, dtype,
-                          (uint8_t *)out + k * element_bytes(dtype), turn);
+                          (uint8_t *)out + k * berthi_number_bytes(dtype), turn);
         }
     for (; k < count; k++)
         berthi_core_store(out, dtype, k,
@@ -62,7 +63,7 @@ decode_e2m1_by(const berthi_source_arguments *a, decode_scaled_function *decode_
             count = left < a->block_columns ? left : a->block_columns;
             decode_under_scale(a->codes + (first + k) / 2, berthi_source_scale(a, scale),
                                a->dtype,
-                               (uint8_t *)a->values + (first + k) * element_bytes(a->dtype),
+                               (uint8_t *)a->values + (first + k) * berthi_number_bytes(a->dtype),
                                count, decode_scaled);
         }
     }
@@ -154,7 +155,7 @@ decode_mxfp4_by(const berthi_source_arguments *a, decode_column_function *decode
                 if (!load_scales(a, &t))
                     decode_tile_plainly(a, &t);
                 else
-                    decode_tile(a, &t, (uint32_t)element_bytes(a->dtype), decode_column);
+                    decode_tile(a, &t, (uint32_t)berthi_number_bytes(a->dtype), decode_column);
             }
 }
 

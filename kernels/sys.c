@@ -825,6 +825,12 @@ berthi_sys_reserve_drop(void *memory, size_t bytes)
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
+int
+berthi_sys_reserve_seal(void *memory, size_t bytes, bool is_sealed)
+{
+    return mprotect(memory, bytes, is_sealed ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
 void
 berthi_sys_reserve_end(void *memory, size_t bytes)
 {

@@ -168,6 +168,8 @@ int berthi_sys_reserve_use(void *memory, size_t bytes);
 /* They lose it, and are not to be touched again. */
 void berthi_sys_reserve_drop(void *memory, size_t bytes);
 void berthi_sys_reserve_end(void *memory, size_t bytes);
+/* Of what is in use: whoever touches it gets a signal, until it is opened again. */
+int berthi_sys_reserve_seal(void *memory, size_t bytes, bool is_sealed);
 uint32_t berthi_sys_process_id(void);
 /* Of the calling thread, as the system shows it. */
 uint64_t berthi_sys_thread_id(void);

@@ -8,6 +8,7 @@
  *                                      other tensors: once more
  *                                      the same: header, finish
  */
+#include "kernels/number.h"
 #include "loader/berth.h"
 
 #include <inttypes.h>
@@ -543,12 +544,6 @@ prepare(berthi_convert *convert, berth_error *error)
 
 /* ----------------------------------------------------------------- interface */
 
-static bool
-is_value_dtype(int32_t dtype)
-{
-    return dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32;
-}
-
 static const char *
 find_mistake(const berth_convert_options *options)
 {
@@ -556,7 +551,7 @@ find_mistake(const berth_convert_options *options)
         return "has no output";
     if (options->type < BERTH_ENCODING_NATIVE || options->type > BERTH_ENCODING_INT8)
         return "has a type that nothing can be converted to";
-    if (options->dtype != -1 && !is_value_dtype(options->dtype))
+    if (options->dtype != -1 && !berthi_is_number(options->dtype))
         return "has a dtype that models are not loaded as";
     if (!berthi_format_is_block_size(options->block_size))
         return "has a block_size that is no power of two from 32 to 4096";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer.c - parameters and groups, as callers give them: checked and listed. */
 #include "loader/optimizer.h"
+#include "kernels/number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -157,14 +158,11 @@ static berth_status
 check_parameter(const berth_optimizer *o, const berth_parameter *given,
                 const berthi_parameter *p, bool has_values, berth_error *error)
 {
-    const bool has_dtype = given->dtype == BERTH_BF16 || given->dtype == BERTH_F16
-                           || given->dtype == BERTH_F32;
-
     if (given->rank > BERTH_MAX_RANK || (given->rank > 0 && given->shape == NULL))
         return berthi_optimizer_fail(p, error, "has no shape");
     if (elements_of(given) == 0)
         return berthi_optimizer_fail(p, error, "has no elements, or more than there can be");
-    if (!has_dtype)
+    if (!berthi_is_number(given->dtype))
         return berthi_optimizer_fail(p, error, "is not bf16, f16 or f32");
     if (given->group >= o->group_count)
         return berthi_optimizer_fail(p, error, "has a group that is none");

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/number.h"
 #include "loader/optimizer.h"
 #include "loader/values.h"
 
@@ -265,12 +266,10 @@ berthi_step_check(const berthi_step *step, berth_error *error)
                                                      "is NULL, and none are added up");
     for (uint64_t i = 0; i < o->parameter_count; i++) {
         const berth_gradient *const g = &step->gradients[i];
-        const bool is_known =
-            g->dtype == BERTH_BF16 || g->dtype == BERTH_F16 || g->dtype == BERTH_F32;
 
         if (g->values == NULL)
             continue;
-        if (!is_known)
+        if (!berthi_is_number(g->dtype))
             return berthi_optimizer_fail(&o->parameters[i], error,
                                          "has a gradient that is not bf16, f16 or f32");
         if ((uintptr_t)g->values % berthi_value_bytes(g->dtype) != 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recipe.c - every tensor of a checkpoint, its decision, its new tensors. */
+#include "kernels/number.h"
 #include "loader/recipe_weight.h"
 
 #include <string.h>
@@ -143,7 +144,7 @@ first_dtype(const berthi_recipe *recipe)
         const berthi_recipe_weight *const weight = &recipe->weights[i];
         const int32_t dtype = berthi_recipe_entry(recipe, weight)->dtype;
 
-        if (weight->record == BERTHI_NO_RECORD && berthi_recipe_is_floating(dtype))
+        if (weight->record == BERTHI_NO_RECORD && berthi_is_number(dtype))
             return dtype;
     }
     return BERTH_BF16;
@@ -165,7 +166,7 @@ choose_dtype(const berthi_recipe *recipe, const berth_convert_options *options)
         return options->type == BERTH_ENCODING_NATIVE && !config->has_quantization
                    ? BERTH_F32
                    : BERTH_F16;
-    return berthi_recipe_is_floating(configured) ? configured : first_dtype(recipe);
+    return berthi_is_number(configured) ? configured : first_dtype(recipe);
 }
 
 static berth_status

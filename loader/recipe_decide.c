@@ -2,6 +2,7 @@
 /* recipe_decide.c - what each weight is to be stored as, and the sum of it. */
 #include <string.h>
 
+#include "kernels/number.h"
 #include "loader/document.h"
 #include "loader/recipe_weight.h"
 #include "quant/format.h"
@@ -60,7 +61,7 @@ make_rules(berthi_recipe *recipe, const berthi_model_source *source,
 static int32_t
 cast_dtype(int32_t stored, int32_t wanted)
 {
-    return berthi_recipe_is_floating(stored) && berthi_recipe_is_floating(wanted) ? wanted
+    return berthi_is_number(stored) && berthi_is_number(wanted) ? wanted
                                                                                   : stored;
 }
 

@@ -5,6 +5,7 @@
 #ifndef BERTH_LOADER_RECIPE_WEIGHT_H
 #define BERTH_LOADER_RECIPE_WEIGHT_H
 
+#include "kernels/number.h"
 #include "loader/recipe.h"
 
 /* As it is stored in the checkpoint. */
@@ -32,13 +33,6 @@ berthi_recipe_about(const berthi_recipe *recipe, const berthi_recipe_weight *wei
     return (berthi_about){ .file = recipe->checkpoint->shards[shard].file.path,
                            .tensor = weight->name,
                            .tensor_length = weight->name_length };
-}
-
-/* What can be quantized, and cast. */
-static inline bool
-berthi_recipe_is_floating(int32_t dtype)
-{
-    return dtype == BERTH_F32 || dtype == BERTH_BF16 || dtype == BERTH_F16;
 }
 
 /* Of the values: as stored, as the record says, or the model's. */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/number.h"
 #include "loader/values.h"
 #include "quant/quantize.h"
 
@@ -46,7 +47,7 @@ find_mistake(const multiplication *m)
 
     if (product->count < 1 || product->count > BERTH_VALUES_INPUTS)
         return "has a count that is not from 1 to 32";
-    if (!berthi_stored_is_number(product->dtype))
+    if (!berthi_is_number(product->dtype))
         return "has a dtype that is none of BF16, F16 and F32";
     if (m->values.storage.encoding == BERTH_ENCODING_INT8)
         return product->threshold >= 0 ? NULL : "has a threshold below 0";

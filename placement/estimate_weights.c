@@ -2,6 +2,7 @@
 /* estimate_weights.c - bytes of weights as a type; sizes come from quant/stored. */
 #include <string.h>
 
+#include "kernels/number.h"
 #include "placement/estimate_lines.h"
 #include "quant/stored.h"
 
@@ -40,7 +41,7 @@ storage_of(const berthi_weight *weight, const berthi_estimate_options *options)
                                .storage = BERTH_U8,
                                .block_size = options->block_size };
 
-    if (options->type == BERTHI_TYPE_NATIVE || !berthi_stored_is_number(weight->dtype))
+    if (options->type == BERTHI_TYPE_NATIVE || !berthi_is_number(weight->dtype))
         return storage;
     storage.dtype = options->type == BERTHI_TYPE_F32    ? BERTH_F32
                     : options->type == BERTHI_TYPE_BF16 ? BERTH_BF16

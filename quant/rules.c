@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/number.h"
 #include "quant/glob.h"
 #include "quant/rules_skip.h"
 
@@ -154,12 +155,6 @@ typedef struct candidate {
     bool is_kept_float32;
 } candidate;
 
-static bool
-is_floating(int32_t dtype)
-{
-    return dtype == BERTH_F32 || dtype == BERTH_BF16 || dtype == BERTH_F16;
-}
-
 /* Not quantized, because of this. */
 static void
 leave(candidate *c, berthi_cause cause, uint32_t number)
@@ -196,7 +191,7 @@ find_obstacle(const candidate *c, int32_t encoding)
 {
     const uint32_t rank = c->tensor.rank;
 
-    if (!is_floating(c->decision.dtype))
+    if (!berthi_is_number(c->decision.dtype))
         return BERTHI_CAUSE_NOT_FLOAT;
     if (c->tensor.elements == 0
         || (rank != 2 && (rank != 3 || encoding == BERTH_ENCODING_INT8)))
@@ -336,7 +331,7 @@ berthi_rules_decide(berthi_rules *rules, uint32_t position)
     rules->source.get(rules->source.user, position, &c.tensor);
     c.decision.dtype = c.parameter->dtype;
     c.is_kept_float32 =
-        is_floating(c.decision.dtype)
+        berthi_is_number(c.decision.dtype)
         && berthi_skip_list_find(&rules->float32, c.parameter) != BERTHI_NO_SKIP;
     if (c.is_kept_float32)
         c.decision.dtype = BERTH_F32;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/number.h"
 #include "kernels/tables.h"
 #include "quant/format.h"
 
@@ -39,12 +40,6 @@ berthi_stored_is_double(const berthi_storage *storage)
                || storage->encoding == BERTH_ENCODING_FP4);
 }
 
-bool
-berthi_stored_is_number(int32_t dtype)
-{
-    return dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32;
-}
-
 /* ------------------------------------------------------------------- refusal */
 
 static const char *
@@ -68,7 +63,7 @@ refusal_4bit(const berthi_storage *storage, uint32_t rank, uint64_t elements)
 static const char *
 refusal_encoded(const berthi_storage *storage, uint32_t rank, uint64_t elements)
 {
-    if (!berthi_stored_is_number(storage->dtype))
+    if (!berthi_is_number(storage->dtype))
         return "only values of BF16, F16 and F32 can be quantized";
     if (elements == 0)
         return "a tensor without values cannot be quantized";

@@ -50,9 +50,6 @@ typedef struct berthi_stored {
 /* True when its absmax are stored as 8-bit codes: only 4-bit codes have such. */
 bool berthi_stored_is_double(const berthi_storage *storage);
 
-/* True for BF16, F16 and F32: what can be quantized, and decoded to. */
-bool berthi_stored_is_number(int32_t dtype);
-
 /*
  * NULL, or why a weight of this shape cannot be stored so: for 4-bit no values
  * or no dims, codes that do not fill whole elements of a wider `storage`; for

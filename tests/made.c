@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
+#include "kernels/number.h"
 #include "tests/t.h"
 #include "tests/vectors.h"
 #include "tests/weights.h"
@@ -45,7 +46,7 @@ made_begin(made *m, int32_t encoding, uint32_t rank, const uint64_t *shape)
 void
 made_companion(made *m, uint32_t i, int32_t dtype, uint64_t count)
 {
-    const bool is_number = berthi_stored_is_number(dtype);
+    const bool is_number = berthi_is_number(dtype);
 
     m->companions[i].dtype = dtype;
     m->companions[i].size = count * (berth_dtype_bits(dtype) / 8);

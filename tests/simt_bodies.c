@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simt_bodies.c - launches on the machine of simt.h: all bodies of kernels, by number */
+#include "kernels/attend.cuh"
+#include "kernels/decoder.cuh"
 #include "kernels/dequantize.cuh"
 #include "kernels/gradient.cuh"
 #include "kernels/int8.cuh"
@@ -8,6 +10,7 @@
 #include "kernels/optimizer.cuh"
 #include "kernels/product.cuh"
 #include "kernels/product_lanes.cuh"
+#include "kernels/product_plain.cuh"
 #include "kernels/quantize.cuh"
 #include "tests/simt_level.h"
 #include "tests/t.h"

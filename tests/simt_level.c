@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
+#include "kernels/sim.h"
 #include "tests/simt_device.h"
 #include "tests/t.h"
 
@@ -343,6 +344,41 @@ simt_accumulate(const berthi_accumulate_arguments *s)
     run(&l, 1);
 }
 
+/* ------------------------------------------------------------ decoder's steps */
+
+static berth_status
+plan_step(const berthi_request *r, berthi_launch *out)
+{
+    switch (r->operation) {
+    case BERTHI_OPERATION_TAKE: return berthi_launch_take(&r->arguments.take, out, NULL);
+    case BERTHI_OPERATION_NORM: return berthi_launch_norm(&r->arguments.norm, out, NULL);
+    case BERTHI_OPERATION_ROTATE: return berthi_launch_rotate(&r->arguments.rotate, out, NULL);
+    case BERTHI_OPERATION_ATTEND: return berthi_launch_attend(&r->arguments.attend, out, NULL);
+    case BERTHI_OPERATION_GATE: return berthi_launch_gate(&r->arguments.gate, out, NULL);
+    case BERTHI_OPERATION_ADD: return berthi_launch_add(&r->arguments.add, out, NULL);
+    default: return berthi_launch_choose(&r->arguments.choose, out, NULL);
+    }
+}
+
+void
+simt_step(const berthi_request *request)
+{
+    berthi_sim_regions regions = { .count = 0 };
+    berthi_request r = *request;
+    berthi_launch l;
+
+    berthi_sim_list_step(request, &regions);
+    for (uint32_t i = 0; i < regions.count; i++) {
+        const berthi_sim_region *const its = &regions.items[i];
+        const void *const at = its->is_written ? wanted(its->memory, its->bytes)
+                                               : given(its->memory, its->bytes);
+
+        memcpy((char *)&r + its->slot, &at, sizeof at);
+    }
+    CHECK_EQ(plan_step(&r, &l), BERTH_OK);
+    run(&l, 1);
+}
+
 /* ----------------------------------------------------------------- products */
 
 /* A kernel for later GPUs than this one has an empty body on it. */
@@ -382,6 +418,34 @@ simt_multiply(const berthi_product_task *t)
     placed.what = &a;
     placed.capability = capability_for(t->capability);
     CHECK_EQ(berthi_launch_product(&placed, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
+void
+simt_multiply_plain(const berthi_multiply_plain_arguments *what)
+{
+    const uint64_t width = width_of(what->dtype);
+    berthi_multiply_plain_arguments a = *what;
+    berthi_launch l;
+
+    a.weight = given(what->weight, what->rows * what->columns * width_of(what->weight_dtype));
+    a.inputs = given(what->inputs, what->count * what->columns * width);
+    a.bias = given(what->bias, what->rows * width);
+    a.outputs = wanted(what->outputs, what->count * what->rows * width);
+    CHECK_EQ(berthi_launch_plain(&a, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
+void
+simt_multiply_int8(const berthi_multiply_int8_arguments *what)
+{
+    berthi_multiply_int8_arguments a = *what;
+    berthi_launch l;
+
+    a.weights = given(what->weights, what->rows * what->columns);
+    a.inputs = given(what->inputs, what->count * what->columns);
+    a.sums = wanted(what->sums, what->count * what->rows * sizeof *a.sums);
+    CHECK_EQ(berthi_launch_int8_sums(&a, &l, NULL), BERTH_OK);
     run(&l, 1);
 }
 

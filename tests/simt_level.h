@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+#include "kernels/device.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/launch.h"
@@ -65,7 +66,12 @@ uint64_t simt_update(const berthi_update_arguments *arguments,
 void simt_measure(const berthi_measure_arguments *arguments);
 void simt_accumulate(const berthi_accumulate_arguments *arguments);
 
+/* A decoder's, checked. */
+void simt_step(const berthi_request *request);
+
 void simt_multiply(const berthi_product_task *task);
+void simt_multiply_plain(const berthi_multiply_plain_arguments *arguments);
+void simt_multiply_int8(const berthi_multiply_int8_arguments *arguments);
 void simt_multiply_experts(const berthi_experts_task *task);
 
 /*

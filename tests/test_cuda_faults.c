@@ -514,6 +514,33 @@ compute(const scene *s, berth_error *error)
     return status;
 }
 
+/* Weights that are not of 4 bits. */
+static berth_status
+compute_plain(const scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    const berthi_request numbers = {
+        .operation = BERTHI_OPERATION_MULTIPLY_PLAIN,
+        .arguments.plain = { .weight = s->memory, .inputs = s->memory + 2048,
+                             .outputs = s->memory + 4096, .weight_dtype = BERTH_BF16,
+                             .dtype = BERTH_BF16, .count = 1, .rows = 16, .columns = 64 },
+    };
+    const berthi_request codes = {
+        .operation = BERTHI_OPERATION_MULTIPLY_INT8,
+        .arguments.int8 = { .weights = (const int8_t *)s->memory,
+                            .inputs = (const int8_t *)s->memory,
+                            .sums = (int32_t *)(void *)(s->memory + 4096), .count = 1,
+                            .rows = 16, .columns = 64 },
+    };
+    berth_status status = BERTH_OK;
+
+    if (simt_has_fibers())
+        status = t->launch(s->device, &numbers, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &codes, s->stream, error);
+    return status;
+}
+
 static berth_status
 compute_experts(const scene *s, berth_error *error)
 {
@@ -608,6 +635,8 @@ run_scene(void *user, berth_context *context, berth_error *error)
             status = move_to_peer(&scenes[i], &scenes[1 - i], error);
         if (status == BERTH_OK)
             status = compute(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = compute_plain(&scenes[i], error);
         if (status == BERTH_OK)
             status = compute_experts(&scenes[i], error);
         if (status == BERTH_OK)

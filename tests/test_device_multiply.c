@@ -11,6 +11,7 @@
 
 #include "kernels/core.h"
 #include "tests/fake_cuda.h"
+#include "tests/fake_gemm.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
 #include "tests/t.h"
@@ -43,6 +44,9 @@ static const shape shapes[] = {
     { 129, 33, 32, 4, BERTH_BF16, false, true, false },
     { 65, 64, 4096, 9, BERTH_F16, true, false, false },
     { 20, 256, 256, 32, BERTH_BF16, false, true, true },
+    { 70, 128, 64, 33, BERTH_BF16, false, true, true },
+    { 9, 45, 32, 67, BERTH_F32, true, false, true },
+    { 18, 64, 64, 96, BERTH_F16, false, false, false },
     { 17, 1, 32, 2, BERTH_F16, false, true, false },
     { 5, 0, 64, 3, BERTH_BF16, false, false, true },
     { 5, 0, 64, 3, BERTH_F32, false, true, false },
@@ -191,12 +195,14 @@ multiply_at_once(const weight *w, const berthi_operations *level)
 
     if (sums == NULL || scratch == NULL || outputs == NULL)
         abort();
-    if (s->columns > 0 && s->count > 0)
+    /* Of more than 32 inputs each has the bits that it has alone. */
+    for (uint32_t i = 0; s->columns > 0 && i < s->count; i += s->count <= 32 ? s->count : 1)
         (s->is_fp4 ? level->multiply_fp4 : level->multiply_nf4)(&(berthi_product_arguments){
             .codes = w->memory, .absmax = w->plain, .block_size = s->block_size,
-            .count = s->count, .rows = s->rows, .columns = s->columns, .end_row = s->rows,
-            .inputs = w->memory + w->inputs, .dtype = s->dtype, .outputs = sums,
-            .scratch = scratch });
+            .count = s->count <= 32 ? s->count : 1, .rows = s->rows, .columns = s->columns,
+            .end_row = s->rows,
+            .inputs = w->memory + w->inputs + i * s->columns * width_of(s->dtype),
+            .dtype = s->dtype, .outputs = sums + i * s->rows, .scratch = scratch });
     for (uint64_t i = 0; i < s->count * s->rows; i++)
         berthi_core_store(outputs, s->dtype, i,
                           s->has_bias ? sums[i]
@@ -334,16 +340,20 @@ test_gpus(void)
             rig r;
 
             machine.architecture = architecture;
+            fake_gemm_begin();
+            fake_gemm_hide(true); /* what berth's own kernels make of it */
             fake_cuda_begin(&machine);
             T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
             multiply_on(&r, &w, &outputs);
-            CHECK_EQ(fake_cuda_read().launches, w.outputs_bytes > 0);
+            CHECK_EQ(fake_cuda_read().launches,
+                     w.outputs_bytes > 0 ? (shapes[i].count + 31) / 32 : 0);
             check_near(&w, outputs);
             free(outputs);
             free_weight(&w);
             rig_close(&r);
             fake_cuda_check_empty();
             fake_cuda_end();
+            fake_gemm_begin();
         }
 }
 
@@ -403,9 +413,6 @@ check_refusals(const rig *r, const weight *w)
     berthi_request bad = good;
     char why[64];
 
-    bad.arguments.multiply.count = 33;
-    check_refused(r, &bad, "no product has 33 inputs at once: 32 at most");
-    bad = good;
     bad.arguments.multiply.dtype = BERTH_U8;
     check_refused(r, &bad, "no product has inputs of dtype ");
     for (uint32_t i = 0; i < 4; i++) {
@@ -424,6 +431,12 @@ check_refusals(const rig *r, const weight *w)
     bad.arguments.multiply.rows = UINT64_MAX / 4 / 32 + 1;
     bad.arguments.multiply.columns = 0;
     check_refused(r, &bad, "no product has a weight of ");
+    bad.arguments.multiply.rows = UINT64_MAX / 4 / UINT32_MAX + 1;
+    bad.arguments.multiply.count = UINT32_MAX;
+    check_refused(r, &bad, "no product has a weight of ");
+    bad.arguments.multiply.rows = 1;
+    bad.arguments.multiply.columns = UINT32_MAX / 2;
+    check_refused(r, &bad, " and 4294967295 inputs");
     bad.operation = BERTHI_OPERATION_COUNT;
     snprintf(why, sizeof why, "has no operation %d", (int)BERTHI_OPERATION_COUNT);
     check_refused(r, &bad, why);

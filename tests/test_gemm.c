@@ -351,15 +351,35 @@ test_packed_refused(void)
 static void
 test_crossover(void)
 {
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_BF16, 90), 193);
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_F16, 80), 193);
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_F32, 120), 33);
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_BF16, 75), UINT32_MAX);
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_F16, 75), 33);
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_F16, 70), UINT32_MAX);
-    CHECK_EQ(berthi_gemm_least_inputs(BERTH_U8, 90), UINT32_MAX);
-    /* Below it the one kernel of berth's serves. */
-    CHECK_GT(berthi_gemm_least_inputs(BERTH_F32, 90), BERTHI_MULTIPLY_INPUTS);
+    static const struct {
+        berthi_gemm_weight weight;
+        int32_t dtype;
+        uint32_t capability;
+        uint32_t least;
+    } cases[] = {
+        { BERTHI_GEMM_OF_4BIT, BERTH_BF16, 90, 193 },
+        { BERTHI_GEMM_OF_4BIT, BERTH_F16, 80, 193 },
+        { BERTHI_GEMM_OF_4BIT, BERTH_F32, 120, 33 },
+        { BERTHI_GEMM_OF_4BIT, BERTH_BF16, 75, UINT32_MAX },
+        { BERTHI_GEMM_OF_4BIT, BERTH_F16, 75, 33 },
+        { BERTHI_GEMM_OF_4BIT, BERTH_F16, 70, UINT32_MAX },
+        { BERTHI_GEMM_OF_4BIT, BERTH_U8, 90, UINT32_MAX },
+        { BERTHI_GEMM_OF_4BIT, BERTH_I8, 90, UINT32_MAX },
+        { BERTHI_GEMM_OF_NUMBERS, BERTH_BF16, 90, 5 },
+        { BERTHI_GEMM_OF_NUMBERS, BERTH_BF16, 75, UINT32_MAX },
+        { BERTHI_GEMM_OF_NUMBERS, BERTH_F16, 75, 5 },
+        { BERTHI_GEMM_OF_NUMBERS, BERTH_F32, 80, 5 },
+        { BERTHI_GEMM_OF_NUMBERS, BERTH_I8, 75, 9 },
+        { BERTHI_GEMM_OF_NUMBERS, BERTH_I8, 70, UINT32_MAX },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_EQ(berthi_gemm_least_inputs(cases[i].weight, cases[i].dtype,
+                                          cases[i].capability),
+                 cases[i].least);
+    /* Below it one launch of berth's serves. */
+    CHECK_GT(berthi_gemm_least_inputs(BERTHI_GEMM_OF_4BIT, BERTH_F32, 90),
+             BERTHI_MULTIPLY_INPUTS);
 }
 
 /* ----------------------------------------------------------------------------- the library */

@@ -9,6 +9,7 @@
 #include "tests/fake_cuda.h"
 #include "tests/fake_gemm.h"
 #include "tests/fault.h"
+#include "tests/gpu_faults.h"
 #include "tests/simt.h"
 #include "tests/t.h"
 
@@ -77,96 +78,6 @@ run_scene(void *user, berth_context *context, berth_error *error)
     return status;
 }
 
-typedef struct tally {
-    uint64_t injections; /* runs in which a call failed */
-    uint64_t survived;   /* runs that succeeded all the same */
-    uint64_t refused;    /* that ended with what sends a product another way */
-    uint64_t lost;       /* with a lost device */
-} tally;
-
-typedef struct fault {
-    bool is_of_gemm;
-    int code;
-    bool is_persistent;
-} fault;
-
-static void
-check_given_back(const fault *f)
-{
-    fake_gemm_check_empty();
-    fake_cuda_check_empty();
-    CHECK_EQ(fake_cuda_error_left(), 0);
-    if (f->is_of_gemm || !f->is_persistent)
-        CHECK_EQ(fake_cuda_current(), 0);
-}
-
-static void
-count_end(berth_status status, const berth_error *error, tally *count)
-{
-    count->injections++;
-    count->survived += status == BERTH_OK;
-    count->refused += status == BERTH_EUNSUPPORTED || status == BERTH_ENOMEM;
-    count->lost += status != BERTH_OK && error->reason == BERTH_REASON_DEVICE_LOST;
-    if (status == BERTH_OK)
-        return;
-    CHECK_NE(status, BERTH_EINTERNAL);
-    CHECK_EQ(error->status, status);
-    CHECK_EQ(berthi_reason_status(error->reason), status);
-    CHECK_NE(error->message[0], '\0');
-}
-
-/* False: no call was left to fail. */
-static bool
-has_injected(uint64_t nth, const fault *f, tally *count)
-{
-    berth_memory_summary memory;
-    berth_context *context;
-    uint64_t failures;
-    berth_status status;
-    berth_error error;
-
-    fake_gemm_begin();
-    fake_cuda_begin(&late);
-    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
-        return false;
-    berthi_error_clear(&error);
-    if (f->is_of_gemm)
-        fake_gemm_fail(nth, f->code, f->is_persistent);
-    else
-        fake_cuda_fail(nth, f->code, f->is_persistent);
-    status = run_scene(NULL, context, &error);
-    failures = fake_gemm_failures() + fake_cuda_failures();
-    fake_gemm_disarm();
-    fake_cuda_disarm();
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
-    berth_context_destroy(context);
-    check_given_back(f);
-    fake_gemm_begin();
-    fake_cuda_end();
-    if (failures == 0) {
-        CHECK_EQ(status, BERTH_OK);
-        return false;
-    }
-    count_end(status, &error, count);
-    return true;
-}
-
-static void
-fail_all(bool is_of_gemm, const int *codes, size_t code_count, uint64_t least, tally *count)
-{
-    for (size_t i = 0; i < code_count; i++)
-        for (int mode = 0; mode < 2; mode++) {
-            const fault f = { is_of_gemm, codes[i], mode != 0 };
-            uint64_t nth = 0;
-
-            while (has_injected(nth, &f, count))
-                nth++;
-            CHECK_GT(nth, least);
-        }
-}
-
 static void
 test_every_call_fails(void)
 {
@@ -174,11 +85,14 @@ test_every_call_fails(void)
                                     BERTHI_GEMM_MISMATCH, BERTHI_GEMM_EXECUTION, 14,
                                     BERTHI_GEMM_UNSUPPORTED };
     static const int codes[] = { 1, BERTHI_CUDA_NO_MEMORY, BERTHI_CUDA_ILLEGAL_ADDRESS, 999 };
-    tally of_gemm = { 0 };
-    tally of_cuda = { 0 };
+    gpu_faults faults = { run_scene, &late, true, 1, 30 };
+    gpu_tally of_gemm = { 0 };
+    gpu_tally of_cuda = { 0 };
 
-    fail_all(true, statuses, sizeof statuses / sizeof *statuses, 30, &of_gemm);
-    fail_all(false, codes, sizeof codes / sizeof *codes, 40, &of_cuda);
+    gpu_fail_all(&faults, statuses, sizeof statuses / sizeof *statuses, &of_gemm);
+    faults.is_of_gemm = false;
+    faults.least = 40;
+    gpu_fail_all(&faults, codes, sizeof codes / sizeof *codes, &of_cuda);
     T_NOTE("%" PRIu64 " injections into the library, %" PRIu64 " survived, %" PRIu64
            " refused",
            of_gemm.injections, of_gemm.survived, of_gemm.refused);

@@ -143,8 +143,8 @@ test_passes_on_simulated_devices(void)
     static const char *const words[] = {
         "sim:64MiB,h2d=200MB/s,jitter=50%,seed=1",
         "sim:64MiB,h2d=2GB/s,jitter=50%,seed=2,pick=random",
-        "sim:64MiB,h2d=500MB/s,latency=100us,jitter=50%,seed=3,clock=real",
-        "sim:64MiB,h2d=500MB/s,pin=0B,seed=4",
+        "sim:64MiB,h2d=500MB/s,latency=100us,jitter=50%,seed=3,clock=real,backing=sealed",
+        "sim:64MiB,h2d=500MB/s,pin=0B,seed=4,backing=sealed",
     };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

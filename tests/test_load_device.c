@@ -49,7 +49,7 @@ test_resident(void)
     for (uint32_t i = 0; i < 2; i++) {
         berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
         const char *const words =
-            fixture_format("sim:64MiB,h2d=25GB/s,clock=%s", clocks[i]);
+            fixture_format("sim:64MiB,h2d=25GB/s,clock=%s,backing=sealed", clocks[i]);
         berth_lease_summary leases;
 
         CHECK_EQ(check_load(source, source, &options, words, &leases), 6 * 10 + 3);
@@ -67,7 +67,10 @@ static void
 test_streamed_from_host(void)
 {
     static const char *const words[] = {
-        "sim:32MiB,h2d=5GB/s", "sim:32MiB,h2d=5GB/s,clock=real", "sim:22MiB;sim:22MiB"};
+        "sim:32MiB,h2d=5GB/s,backing=sealed",
+        "sim:32MiB,h2d=5GB/s,clock=real,backing=sealed",
+        "sim:22MiB,backing=sealed;sim:22MiB,backing=sealed",
+    };
     static const char *const budgets[] = {"0=32MiB,cpu=64MiB", "0=32MiB,cpu=64MiB",
                                           "0=22MiB,1=22MiB,cpu=64MiB"};
     const char *const source = loaded_large(LAYERS, 2);

@@ -82,8 +82,8 @@ static void
 test_on_devices(void)
 {
     static const char *const places[][2] = {
-        {"0=64MiB,cpu=64MiB", "sim:64MiB"},
-        {"0=5MiB,1=64MiB,cpu=64MiB", "sim:64MiB,h2d=1GB/s;sim:64MiB"}};
+        {"0=64MiB,cpu=64MiB", "sim:64MiB,backing=sealed"},
+        {"0=5MiB,1=64MiB,cpu=64MiB", "sim:64MiB,h2d=1GB/s,backing=sealed;sim:64MiB"}};
     const char *const large = loaded_gpt2("F32", 512, 1);
 
     for (size_t i = 0; i < CASES; i++)

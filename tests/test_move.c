@@ -59,11 +59,12 @@ typedef struct machine {
 } machine;
 
 static const machine machines[] = {
-    {"0=64MiB,cpu=64MiB", "sim:64MiB", BERTH_ENCODING_NATIVE},
+    {"0=64MiB,cpu=64MiB", "sim:64MiB,backing=sealed", BERTH_ENCODING_NATIVE},
     {"0=64MiB,cpu=64MiB", "cpu", BERTH_ENCODING_NF4},
     {"0=32MiB,cpu=64MiB", "sim:32MiB,h2d=5GB/s,clock=real", BERTH_ENCODING_NATIVE},
     {"0=32MiB,cpu=2MiB,disk=inf", "sim:32MiB", BERTH_ENCODING_NATIVE},
-    {"0=22MiB,1=22MiB,cpu=64MiB", "sim:22MiB;sim:22MiB", BERTH_ENCODING_NATIVE},
+    {"0=22MiB,1=22MiB,cpu=64MiB", "sim:22MiB,backing=sealed;sim:22MiB,backing=sealed",
+     BERTH_ENCODING_NATIVE},
     {"0=12MiB,1=12MiB,2=12MiB,3=12MiB,4=12MiB,5=12MiB,6=12MiB,7=12MiB,cpu=64MiB",
      "sim:12MiB*8", BERTH_ENCODING_NATIVE},
     {"cpu=32MiB,disk=inf", NULL, BERTH_ENCODING_NATIVE},

@@ -522,6 +522,66 @@ test_operations_into_digests(void)
     CHECK_EQ(crcs[0][1], crcs[1][1]);
 }
 
+/* ------------------------------------------------------------------------- sealed */
+
+/* Reads it where it is allowed to: in the stream. */
+static void
+read_in_stream(void *user)
+{
+    const uint8_t *const *const memory = user;
+
+    CHECK(is_readable(*memory));
+}
+
+/* Only its own work touches memory; what is allocated meanwhile is no exception. */
+static void
+test_sealed_memory(void)
+{
+    const uint64_t bytes = 3 * MIB + 5;
+    uint8_t *memory;
+    uint8_t *later;
+    uint8_t *host;
+    uint32_t crc;
+    rig r;
+
+    T_REQUIRE(rig_open(&r, "sim:64MiB,backing=sealed"));
+    memory = rig_alloc(r.device, bytes);
+    host = rig_pinned(&r, 4 * MIB, 7);
+    CHECK(!is_readable(memory));
+    CHECK(!is_readable(memory + bytes - 1));
+    CHECK_EQ(r.device->table->copy(r.device,
+                                   &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
+                                                   .is_pinned = true, .to = memory,
+                                                   .from = host, .bytes = bytes },
+                                   NULL, NULL),
+             BERTH_OK);
+    CHECK_EQ(r.device->table->launch(
+                 r.device,
+                 &(berthi_request){ .operation = BERTHI_OPERATION_CALL,
+                                    .arguments.call = { .call = read_in_stream,
+                                                        .user = &memory } },
+                 NULL, NULL),
+             BERTH_OK);
+    rig_sync(r.device, NULL);
+    CHECK(!is_readable(memory));
+    CHECK_EQ(r.device->table->digest(r.device, memory, bytes, &crc, NULL), BERTH_OK);
+    CHECK_EQ(crc, berthi_digest_crc32(0, host, bytes));
+    CHECK(!is_readable(memory));
+    later = rig_alloc(r.device, 1);
+    CHECK(!is_readable(later));
+    CHECK(berthi_sim_memory_can_open(&sim_of(&r)->memory));
+    CHECK(is_readable(memory) && is_readable(later));
+    CHECK(berthi_sim_memory_can_open(&sim_of(&r)->memory));
+    berthi_sim_memory_close(&sim_of(&r)->memory);
+    CHECK(is_readable(memory));
+    berthi_sim_memory_close(&sim_of(&r)->memory);
+    CHECK(!is_readable(memory) && !is_readable(later));
+    r.device->table->free(r.device, later, 1);
+    r.device->table->free(r.device, memory, bytes);
+    rig_unpinned(&r, host, 4 * MIB);
+    rig_close(&r);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -530,6 +590,7 @@ main(int argc, char **argv)
     T_RUN(test_capacity_to_the_byte);
     T_RUN(test_stolen_memory);
     T_RUN(test_poison_and_guards);
+    T_RUN(test_sealed_memory);
     T_RUN(test_freed_for_a_while);
     T_RUN(test_frees_that_are_wrong);
     T_RUN(test_copies_out_of_bounds);

@@ -167,7 +167,7 @@ test_refusals(void)
     CHECK_EQ(parsed("sim:numa=0;sim").devices[0].numa_node, 0);
     CHECK_EQ(parsed("sim:numa=0;sim").devices[1].numa_node, -1);
     check_refused("sim:pin=-1", "\"pin=-1\" is not a size as 4GiB");
-    check_refused("sim:backing=disk", "\"backing=disk\" is neither memory nor digest");
+    check_refused("sim:backing=disk", "\"backing=disk\" is none of memory, digest and sealed");
     check_refused("sim:clock=", "\"clock=\" is neither virtual nor real");
     check_refused("sim:pick=any", "\"pick=any\" is none of first, last and random");
     check_refused("sim:touch=now", "\"touch=now\" is none of random, begin and end");
@@ -210,7 +210,7 @@ static void
 test_print(void)
 {
     const berthi_sim_words one = parsed("sim:1GiB,h2d=2GB/s,pin=3,numa=0,root=9,clock=real");
-    const berthi_sim_words two = parsed("sim:5;sim:6");
+    berthi_sim_words two = parsed("sim:5;sim:6");
     char text[BERTHI_SIM_WORDS_CAPACITY];
     char small[5];
     size_t length = berthi_sim_words_print(&one, text, sizeof text);
@@ -225,6 +225,11 @@ test_print(void)
     CHECK_STR(small, "sim:");
     berthi_sim_words_print(&two, text, sizeof text);
     CHECK_CONTAINS(text, ";sim:6,");
+    two = parsed("sim:5;sim:6,backing=sealed");
+    CHECK(!two.devices[0].is_sealed);
+    CHECK(two.devices[1].is_sealed);
+    berthi_sim_words_print(&two, text, sizeof text);
+    CHECK(parsed(text).devices[1].is_sealed);
     CHECK_EQ(parsed(text).count, 2);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_stored.c - what a weight is stored as: tensors, names, constants, refusals. */
+#include "kernels/number.h"
 #include "quant/stored.h"
 
 #include <stdio.h>
@@ -312,7 +313,7 @@ static void
 test_numbers(void)
 {
     for (int32_t dtype = -1; dtype <= BERTH_DTYPE_COUNT; dtype++)
-        CHECK_EQ(berthi_stored_is_number(dtype),
+        CHECK_EQ(berthi_is_number(dtype),
                  dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32);
 }
 

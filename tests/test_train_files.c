@@ -176,7 +176,8 @@ end:
 static void
 test_goes_on_wherever_it_lies(void)
 {
-    static const char *const words[] = {NULL, "cpu", "sim:256MiB,h2d=1GB/s,d2h=1GB/s"};
+    static const char *const words[] = { NULL, "cpu",
+                                         "sim:256MiB,h2d=1GB/s,d2h=1GB/s,backing=sealed" };
 
     for (size_t w = 0; w < sizeof words / sizeof *words; w++)
         for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {

@@ -92,7 +92,8 @@ check_place(berth_context *context, const char *words, int32_t place, uint32_t t
 static void
 test_every_place(void)
 {
-    static const char *const words[] = { NULL, "cpu", "sim:256MiB,h2d=1GB/s,d2h=1GB/s" };
+    static const char *const words[] = { NULL, "cpu",
+                                         "sim:256MiB,h2d=1GB/s,d2h=1GB/s,backing=sealed" };
     berth_context *context;
 
     T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
@@ -106,7 +107,7 @@ test_every_place(void)
 /* ----------------------------------------------------------------- random orders */
 
 static const char *const machines[] = {
-    "sim:256MiB,h2d=1GB/s,d2h=2GB/s,pick=random,touch=random",
+    "sim:256MiB,h2d=1GB/s,d2h=2GB/s,pick=random,touch=random,backing=sealed",
     "sim:256MiB,h2d=2GB/s,d2h=1GB/s,pick=last,touch=begin",
     "sim:256MiB,h2d=1GB/s,d2h=1GB/s,jitter=200%,touch=end",
     "sim:256MiB,h2d=1GB/s,d2h=1GB/s,pin=0B;sim:256MiB,h2d=1GB/s,d2h=1GB/s,pick=random",

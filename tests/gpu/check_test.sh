@@ -85,6 +85,7 @@ check "recorders are left out, and why" has_row '"name":"recorders","reason":"no
 check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
 for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
     'NF4 product.*m = 1"' 'm = 8 over m = 1' 'NF4 product.*double, m = 32' 'LLM.int8() rows' \
+    'BF16 product.*m = 4"' 'int8 product.*m = 8"' 'as asked for: int8 product.*m = 16"' \
     'BF16 by cuBLASLt' 'NF4, .*m = 64' 'LLM.int8(), .*m = 64' 'resident: load' \
     'streamed: layers streamed' 'streamed: a pass, over the prediction'; do
     check "a speed: $name" has_row "\"kind\":\"speed\",\"name\":\"$name"

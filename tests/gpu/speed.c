@@ -305,6 +305,7 @@ gpu_speed_run(const gpu_machine *machine, FILE *rows, double seconds, bool is_ti
     gpu_speed_limits(&s);
     gpu_speed_blocks(&s);
     gpu_speed_product(&s);
+    gpu_speed_plain(&s);
     gpu_speed_gemm(&s);
     gpu_require(&s, s.calls->stream_destroy(s.stream), "a stream");
     berthi_devices_close(s.devices);

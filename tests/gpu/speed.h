@@ -7,6 +7,7 @@
  *   speed_limits.c    copies and reads of its memory, of the host's, a product of 16 bits
  *   speed_blocks.c    encoding and decoding
  *   speed_product.c   products of few inputs
+ *   speed_plain.c     the same with weights that are not of 4 bits
  *   speed_gemm.c      products of many, by cuBLASLt
  *
  * Buffers take turns, so that none is in the GPU's cache when it comes round again. What is
@@ -81,6 +82,7 @@ void gpu_tell(gpu_speed *s, const gpu_row *row, double bytes, double limit_gbps,
 void gpu_speed_limits(gpu_speed *s);
 void gpu_speed_blocks(gpu_speed *s);
 void gpu_speed_product(gpu_speed *s);
+void gpu_speed_plain(gpu_speed *s);
 void gpu_speed_gemm(gpu_speed *s);
 
 #endif

@@ -162,8 +162,8 @@ ask_decode_double(gpu_speed *s, void *user, uint32_t turn)
 {
     const blocks *const b = user;
     const uint32_t i = turn % b->turns;
-    const berthi_double_absmax absmax = { b->absmax_codes[i], b->absmax2[i], berthi_signed_map,
-                                          b->offset };
+    const berthi_double_absmax absmax = { .codes = b->absmax_codes[i], .absmax2 = b->absmax2[i],
+                                          .map = berthi_signed_map, .offset = b->offset };
     const berthi_decode_arguments d = { .codes = b->codes[i], .count = b->count,
                                         .block_size = BLOCK, .dtype = BERTH_BF16,
                                         .values = b->values[i] };

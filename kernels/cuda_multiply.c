@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_multiply.c - products: by cuBLASLt, or by kernels; see cuda_device.h. */
+#include "kernels/base.h"
+#include "kernels/cuda_device.h"
+#include "kernels/gemm_lt.h"
+
+static bool
+is_of_4bit(int32_t operation)
+{
+    return operation == BERTHI_OPERATION_MULTIPLY_NF4
+           || operation == BERTHI_OPERATION_MULTIPLY_FP4;
+}
+
+bool
+berthi_cuda_is_product(int32_t operation)
+{
+    return is_of_4bit(operation) || operation == BERTHI_OPERATION_MULTIPLY_PLAIN
+           || operation == BERTHI_OPERATION_MULTIPLY_INT8;
+}
+
+/* --------------------------------------------------------------------- by cuBLASLt */
+
+static berth_status
+ask_for_4bit(const berthi_cuda_call *call, const berthi_request *request,
+             berthi_stream *stream)
+{
+    const berthi_multiply_arguments *const a = &request->arguments.multiply;
+    const berthi_double_absmax twice = { .codes = a->absmax_codes, .absmax2 = a->absmax,
+                                         .map = a->map, .offset_value = a->offset };
+    const berthi_gemm_4bit task = {
+        .codes = a->codes, .absmax = a->absmax,
+        .double_absmax = a->absmax_codes != NULL ? &twice : NULL,
+        .values = request->operation == BERTHI_OPERATION_MULTIPLY_FP4 ? berthi_fp4_values
+                                                                      : berthi_nf4_values,
+        .block_size = a->block_size, .dtype = a->dtype, .rows = a->rows,
+        .columns = a->columns, .count = a->count, .inputs = a->inputs, .bias = a->bias,
+        .outputs = a->outputs
+    };
+
+    return berthi_gemm_multiply_4bit(call, &task, stream);
+}
+
+static berth_status
+ask_for_numbers(const berthi_cuda_call *call, const berthi_multiply_plain_arguments *a,
+                berthi_stream *stream)
+{
+    const berthi_gemm_task task = { .weight = a->weight, .inputs = a->inputs,
+                                    .bias = a->bias, .outputs = a->outputs,
+                                    .dtype = a->dtype, .rows = a->rows,
+                                    .columns = a->columns, .count = a->count,
+                                    .stride = a->rows };
+
+    return berthi_gemm_multiply(call, &task, stream);
+}
+
+static berth_status
+ask_for_codes(const berthi_cuda_call *call, const berthi_multiply_int8_arguments *a,
+              berthi_stream *stream)
+{
+    const berthi_gemm_task task = { .weight = a->weights, .inputs = a->inputs,
+                                    .outputs = a->sums, .dtype = BERTH_I8,
+                                    .rows = a->rows, .columns = a->columns,
+                                    .count = a->count, .stride = a->rows };
+
+    return berthi_gemm_multiply(call, &task, stream);
+}
+
+static berth_status
+ask_library(const berthi_cuda_call *call, const berthi_request *request,
+            berthi_stream *stream)
+{
+    switch (request->operation) {
+    case BERTHI_OPERATION_MULTIPLY_PLAIN:
+        return ask_for_numbers(call, &request->arguments.plain, stream);
+    case BERTHI_OPERATION_MULTIPLY_INT8:
+        return ask_for_codes(call, &request->arguments.int8, stream);
+    default: return ask_for_4bit(call, request, stream);
+    }
+}
+
+/* Also of what it can do at all: a weight and inputs of one dtype. */
+static bool
+is_for_library(const berthi_cuda_device *device, const berthi_request *request)
+{
+    const uint32_t capability =
+        (uint32_t)(10 * device->properties.major + device->properties.minor);
+    const berthi_multiply_arguments *const packed = &request->arguments.multiply;
+    const berthi_multiply_plain_arguments *const plain = &request->arguments.plain;
+
+    switch (request->operation) {
+    case BERTHI_OPERATION_MULTIPLY_PLAIN:
+        return plain->weight_dtype == plain->dtype
+               && plain->count >= berthi_gemm_least_inputs(BERTHI_GEMM_OF_NUMBERS,
+                                                           plain->dtype, capability);
+    case BERTHI_OPERATION_MULTIPLY_INT8:
+        return request->arguments.int8.count
+               >= berthi_gemm_least_inputs(BERTHI_GEMM_OF_NUMBERS, BERTH_I8, capability);
+    default:
+        return packed->count
+               >= berthi_gemm_least_inputs(BERTHI_GEMM_OF_4BIT, packed->dtype, capability);
+    }
+}
+
+/* ---------------------------------------------------------------------- by kernels */
+
+/* The first of the requests that kernels serve one after the other; all of most products. */
+static berthi_request
+first_group(const berthi_request *request)
+{
+    berthi_request group = *request;
+
+    if (is_of_4bit(request->operation))
+        group.arguments.multiply = berthi_multiply_group(&request->arguments.multiply, 0);
+    return group;
+}
+
+static berth_status
+launch_groups(const berthi_cuda_call *call, const berthi_request *request,
+              berthi_stream *stream)
+{
+    const berthi_multiply_arguments *const a = &request->arguments.multiply;
+    berthi_request group = *request;
+    berth_status status = BERTH_OK;
+
+    if (!is_of_4bit(request->operation))
+        return berthi_cuda_launch(call, request, stream);
+    for (uint64_t i = 0; i < a->count && status == BERTH_OK; i += BERTHI_MULTIPLY_INPUTS) {
+        group.arguments.multiply = berthi_multiply_group(a, (uint32_t)i);
+        status = berthi_cuda_launch(call, &group, stream);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------ both ways */
+
+/*
+ * What kernels refuse, odd addresses among it, the library is not asked for either: it
+ * would not see what is odd about a weight that is decoded first.
+ */
+berth_status
+berthi_cuda_multiply(const berthi_cuda_call *call, const berthi_request *request,
+                     berthi_stream *stream)
+{
+    const berthi_request first = first_group(request);
+    berthi_launch launches[BERTHI_CUDA_LAUNCHES];
+    berth_status status =
+        berthi_cuda_plan_launches(call->device, &first, launches, call->error);
+
+    if (status != BERTH_OK)
+        return status;
+    if (is_for_library(call->device, request)) {
+        status = ask_library(call, request, stream);
+        if (status != BERTH_EUNSUPPORTED && status != BERTH_ENOMEM)
+            return status;
+        berthi_error_clear(call->error);
+    }
+    return launch_groups(call, request, stream);
+}

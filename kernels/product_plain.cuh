@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * product_plain.cuh - products with weights that are not of 4 bits: multiply_plain.h on a
+ * GPU, for few inputs, and for any number where cuBLASLt does not do it.
+ *
+ * A warp has one row and some inputs. Of numbers a lane has 8 neighbours of each 256 columns
+ * and a sum for each of them, which is what the description says; of codes it has 16 of each
+ * 512, four of which meet four in one instruction.
+ *
+ *   traffic   PLAIN_INPUTS or INT8_SUM_INPUTS inputs with each pass over the weights; CTAs of
+ *             the same rows are one after the other
+ *   launch    berthi_product_ctas() CTAs of PRODUCT_THREADS lanes
+ *   bits      those of the description; sums of codes are exact in any order
+ *   bounds    writes exactly count x rows outputs; reads nothing behind the last weight and
+ *             input
+ */
+#ifndef BERTH_KERNELS_PRODUCT_PLAIN_CUH
+#define BERTH_KERNELS_PRODUCT_PLAIN_CUH
+
+#include "kernels/core.h"
+#include "kernels/eights.cuh"
+#include "kernels/kernel_arguments.h"
+#include "kernels/simt.h"
+
+/* ------------------------------------------------------------------- numbers */
+
+/* Eight columns from `column` on, for inputs from `first` on. */
+SIMT_INLINE void
+plain_add_eight(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint32_t first,
+                uint64_t column, float *sums)
+{
+    const uint32_t there = eight_there(column, a->columns);
+    const bool is_aligned = a->is_aligned != 0;
+    float weights[EIGHT];
+
+    eight_load_any(a->weight, a->weight_dtype, row * a->columns + column, there, is_aligned,
+                   weights);
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < PLAIN_INPUTS; i++) {
+        float x[EIGHT];
+
+        if (first + i >= a->count)
+            continue;
+        eight_load(a->inputs, dtype, (uint64_t)(first + i) * a->columns + column, there,
+                   is_aligned, x);
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < EIGHT; k++)
+            sums[i * EIGHT + k] = berthi_core_add(sums[i * EIGHT + k],
+                                                  berthi_core_multiply(weights[k], x[k]));
+    }
+}
+
+/* Within a lane, then over the warp; one lane stores. */
+SIMT_INLINE void
+plain_join(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint32_t input,
+           float *sums)
+{
+    float sum;
+
+    SIMT_UNROLL
+    for (uint32_t step = EIGHT / 2; step > 0; step /= 2)
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < step; k++)
+            sums[k] = berthi_core_add(sums[k], sums[k + step]);
+    sum = sums[0];
+    SIMT_UNROLL
+    for (uint32_t step = SIMT_WARP / 2; step > 0; step /= 2)
+        sum = berthi_core_add(sum, simt_shuffle_xor(sum, step));
+    if (simt_thread() % SIMT_WARP != 0 || input >= a->count)
+        return;
+    if (a->bias != NULL)
+        sum = berthi_core_add(sum, berthi_core_load(a->bias, dtype, row));
+    berthi_core_store(a->outputs, dtype, input * a->rows + row, sum);
+}
+
+SIMT_INLINE void
+plain_multiply(const berthi_plain_kernel *a, int32_t dtype)
+{
+    const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
+    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * PLAIN_INPUTS;
+    float sums[PLAIN_INPUTS * EIGHT];
+
+    if (row >= a->rows) /* the whole warp */
+        return;
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < PLAIN_INPUTS * EIGHT; k++)
+        sums[k] = 0.0f;
+    SIMT_NO_UNROLL
+    for (uint64_t k = simt_thread() % SIMT_WARP * EIGHT; k < a->columns;
+         k += SIMT_WARP * EIGHT)
+        plain_add_eight(a, dtype, row, first, k, sums);
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < PLAIN_INPUTS; i++)
+        plain_join(a, dtype, row, first + i, sums + i * EIGHT);
+}
+
+/* --------------------------------------------------------------------- codes */
+
+/* Sixteen of a row that ends before `end`; those behind are 0. */
+SIMT_INLINE simt_four
+int8_sum_load(const int8_t *codes, uint64_t at, uint64_t there, bool is_aligned)
+{
+    simt_four four = { { 0, 0, 0, 0 } };
+
+    if (is_aligned)
+        return simt_read16(codes + at);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < INT8_SUM_LANE; k++)
+        if (k < there)
+            four.word[k / 4] |= (uint32_t)(uint8_t)codes[at + k] << k % 4 * 8;
+    return four;
+}
+
+SIMT_INLINE void
+int8_sum_add(const berthi_int8_sum_kernel *a, uint64_t row, uint32_t first, uint64_t column,
+             int32_t *sums)
+{
+    const uint64_t there = a->columns - column;
+    const bool is_aligned = a->is_aligned != 0;
+    const simt_four w = int8_sum_load(a->weights, row * a->columns + column, there, is_aligned);
+
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < INT8_SUM_INPUTS; i++) {
+        simt_four x;
+
+        if (first + i >= a->count)
+            continue;
+        x = int8_sum_load(a->inputs, (uint64_t)(first + i) * a->columns + column, there,
+                          is_aligned);
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < 4; k++)
+            sums[i] = simt_add_signed_bytes(w.word[k], x.word[k], sums[i]);
+    }
+}
+
+SIMT_INLINE void
+int8_sum(const berthi_int8_sum_kernel *a)
+{
+    const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
+    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * INT8_SUM_INPUTS;
+    int32_t sums[INT8_SUM_INPUTS];
+
+    if (row >= a->rows) /* the whole warp */
+        return;
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < INT8_SUM_INPUTS; i++)
+        sums[i] = 0;
+    SIMT_NO_UNROLL
+    for (uint64_t k = simt_thread() % SIMT_WARP * INT8_SUM_LANE; k < a->columns;
+         k += SIMT_WARP * INT8_SUM_LANE)
+        int8_sum_add(a, row, first, k, sums);
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < INT8_SUM_INPUTS; i++) {
+        int32_t sum = sums[i];
+
+        SIMT_UNROLL
+        for (uint32_t step = SIMT_WARP / 2; step > 0; step /= 2)
+            sum += simt_shuffle_xor_int(sum, step);
+        if (simt_thread() % SIMT_WARP == 0 && first + i < a->count)
+            a->sums[(uint64_t)(first + i) * a->rows + row] = sum;
+    }
+}
+
+/* ------------------------------------------------------------------- kernels */
+
+SIMT_KERNEL(berthi_product_plain_bf16, PRODUCT_THREADS, berthi_plain_kernel,
+            plain_multiply(a, BERTH_BF16))
+SIMT_KERNEL(berthi_product_plain_f16, PRODUCT_THREADS, berthi_plain_kernel,
+            plain_multiply(a, BERTH_F16))
+SIMT_KERNEL(berthi_product_plain_f32, PRODUCT_THREADS, berthi_plain_kernel,
+            plain_multiply(a, BERTH_F32))
+SIMT_KERNEL(berthi_product_int8, PRODUCT_THREADS, berthi_int8_sum_kernel, int8_sum(a))
+
+#endif

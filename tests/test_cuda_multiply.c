@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Products asked for of a GPU, by a stand-in for cuBLASLt or by berth's own kernels: which
+ * way is taken at which number of inputs, and that results are right either way, also
+ * where the library is not there, has no room or no such product, and with every call of it
+ * and of the runtime failed in turn.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/gemm_lt.h"
+#include "kernels/sys.h"
+#include "tests/fake_cuda.h"
+#include "tests/fake_gemm.h"
+#include "tests/fault.h"
+#include "tests/gpu_faults.h"
+#include "tests/rig.h"
+#include "tests/simt.h"
+#include "tests/t.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define LEAST_INJECTIONS 1000u
+/* There is one thread: whoever watches threads sees all there is in every eighth run. */
+#define STRIDE (T_HAS_THREADS_WATCHED ? 8u : 1u)
+#define BLOCK 64u
+#define OFFSET 0.03f
+
+/* Its workspaces are those before Hopper: 4 MiB. */
+static const fake_cuda_machine late = { .count = 1, .driver = 13000, .architecture = 86,
+                                        .memory_bytes = 64 * MIB, .is_late = true };
+
+typedef enum kind { OF_4BIT, OF_4BIT_TWICE, OF_NUMBERS, OF_CODES } kind;
+
+typedef struct sample {
+    kind kind;
+    int32_t dtype;
+    uint64_t rows;
+    uint64_t columns;
+    uint32_t count;
+    uint64_t at[5]; /* of weight, absmax, absmax' codes, inputs, outputs */
+    uint64_t bytes;
+    uint8_t *memory; /* the fake's, which is the host's */
+} sample;
+
+enum { WEIGHT, ABSMAX, CODES, INPUTS, OUTPUTS };
+
+/* Eighths and small numbers, of which sums are exact in any order. */
+static void
+fill(uint8_t *values, int32_t dtype, uint64_t count, uint32_t seed)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        if (dtype == BERTH_I8)
+            values[i] = (uint8_t)(seed >> 24);
+        else
+            berthi_core_store(values, dtype, i, (float)((int32_t)(seed >> 28) - 8) / 8.0f);
+    }
+}
+
+static uint64_t
+blocks_of(const sample *s)
+{
+    return (s->rows * s->columns + BLOCK - 1) / BLOCK;
+}
+
+static void
+fill_weight(const sample *s)
+{
+    uint8_t *const weight = s->memory + s->at[WEIGHT];
+    float *const absmax = (float *)(void *)(s->memory + s->at[ABSMAX]);
+
+    if (s->kind == OF_NUMBERS || s->kind == OF_CODES) {
+        fill(weight, s->dtype, s->rows * s->columns, 1);
+        return;
+    }
+    fill(weight, BERTH_I8, s->rows * s->columns / 2, 2);
+    fill(s->memory + s->at[CODES], BERTH_I8, blocks_of(s), 3);
+    for (uint64_t i = 0; i < blocks_of(s); i++)
+        absmax[i] = 0.25f + (float)(i % 5) / 16.0f;
+}
+
+/* NULL: only how large it is. */
+static sample
+lay_out(uint8_t *memory, kind of, int32_t dtype, uint64_t rows, uint64_t columns,
+        uint32_t count)
+{
+    sample s = { .kind = of, .dtype = dtype, .rows = rows, .columns = columns,
+                 .count = count, .memory = memory };
+    const uint64_t sizes[5] = { rows * columns * 4, blocks_of(&s) * 4, blocks_of(&s),
+                                count * columns * 4, count * rows * 4 };
+
+    for (int i = 0; i < 5; i++) {
+        s.at[i] = s.bytes;
+        s.bytes += (sizes[i] + 255) / 256 * 256;
+    }
+    if (memory == NULL)
+        return s;
+    memset(memory, 0x55, s.bytes);
+    fill_weight(&s);
+    fill(memory + s.at[INPUTS], dtype, count * columns, 5);
+    return s;
+}
+
+static sample
+make_sample(berthi_device *device, kind of, int32_t dtype, uint64_t rows, uint64_t columns,
+            uint32_t count)
+{
+    const uint64_t bytes = lay_out(NULL, of, dtype, rows, columns, count).bytes;
+
+    return lay_out(rig_alloc(device, bytes), of, dtype, rows, columns, count);
+}
+
+static berthi_request
+request_of(const sample *s)
+{
+    uint8_t *const weight = s->memory + s->at[WEIGHT];
+    uint8_t *const inputs = s->memory + s->at[INPUTS];
+    uint8_t *const outputs = s->memory + s->at[OUTPUTS];
+
+    switch (s->kind) {
+    case OF_NUMBERS:
+        return (berthi_request){
+            .operation = BERTHI_OPERATION_MULTIPLY_PLAIN,
+            .arguments.plain = { .weight = weight, .inputs = inputs, .outputs = outputs,
+                                 .weight_dtype = s->dtype, .dtype = s->dtype,
+                                 .count = s->count, .rows = s->rows, .columns = s->columns } };
+    case OF_CODES:
+        return (berthi_request){
+            .operation = BERTHI_OPERATION_MULTIPLY_INT8,
+            .arguments.int8 = { .weights = (const int8_t *)weight,
+                                .inputs = (const int8_t *)inputs,
+                                .sums = (int32_t *)(void *)outputs, .count = s->count,
+                                .rows = s->rows, .columns = s->columns } };
+    default:
+        return (berthi_request){
+            .operation = BERTHI_OPERATION_MULTIPLY_FP4,
+            .arguments.multiply = {
+                .codes = weight, .absmax = (const float *)(void *)(s->memory + s->at[ABSMAX]),
+                .absmax_codes = s->kind == OF_4BIT_TWICE ? s->memory + s->at[CODES] : NULL,
+                .map = berthi_signed_map, .offset = OFFSET, .block_size = BLOCK,
+                .count = s->count, .rows = s->rows, .columns = s->columns, .inputs = inputs,
+                .outputs = outputs, .dtype = s->dtype } };
+    }
+}
+
+/* ------------------------------------------------------------------------- expected */
+
+/* Not rounded to the inputs' dtype. */
+static double
+weight_at(const sample *s, uint64_t i)
+{
+    const uint8_t *const weight = s->memory + s->at[WEIGHT];
+    const float *const absmax = (const float *)(void *)(s->memory + s->at[ABSMAX]);
+    const uint64_t block = i / BLOCK;
+    const uint32_t code = weight[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15;
+
+    if (s->kind == OF_CODES)
+        return ((const int8_t *)weight)[i];
+    if (s->kind == OF_NUMBERS)
+        return (double)berthi_core_load(weight, s->dtype, i);
+    return (double)berthi_core_float(berthi_fp4_values[code])
+           * (double)(s->kind == OF_4BIT_TWICE
+                          ? berthi_core_absmax_recover(berthi_signed_map,
+                                                       s->memory[s->at[CODES] + block],
+                                                       absmax[block / 256], OFFSET)
+                          : absmax[block]);
+}
+
+static bool
+is_right(const sample *s, uint64_t input, uint64_t row)
+{
+    const uint8_t *const inputs = s->memory + s->at[INPUTS];
+    const uint8_t *const outputs = s->memory + s->at[OUTPUTS];
+    const uint64_t at = input * s->rows + row;
+    const double unit = s->dtype == BERTH_BF16 ? 0x1p-8 : s->dtype == BERTH_F16 ? 0x1p-11
+                                                                                : 0x1p-20;
+    double sum = 0.0;
+    double size = 0.0;
+
+    for (uint64_t k = 0; k < s->columns; k++) {
+        const uint64_t i = input * s->columns + k;
+        const double x = s->kind == OF_CODES
+                             ? ((const int8_t *)inputs)[i]
+                             : (double)berthi_core_load(inputs, s->dtype, i);
+
+        sum += weight_at(s, row * s->columns + k) * x;
+        size += fabs(weight_at(s, row * s->columns + k) * x);
+    }
+    if (s->kind == OF_CODES)
+        return ((const int32_t *)(const void *)outputs)[at] == sum;
+    /* Weights of codes may be rounded, and outputs are. */
+    return fabs((double)berthi_core_load(outputs, s->dtype, at) - sum)
+           <= unit * fabs(sum) + (s->kind == OF_NUMBERS ? 0.0 : unit * size);
+}
+
+static uint64_t
+count_right(const sample *s)
+{
+    uint64_t right = 0;
+
+    for (uint64_t i = 0; i < s->count; i++)
+        for (uint64_t row = 0; row < s->rows; row++)
+            right += is_right(s, i, row);
+    return right;
+}
+
+/* ---------------------------------------------------------------------------- paths */
+
+static bool
+open_machine(rig *r, const fake_cuda_machine *machine)
+{
+    fake_gemm_begin();
+    fake_cuda_begin(machine);
+    return rig_open_cuda(r, fake_cuda_calls(), "cuda");
+}
+
+static void
+close_machine(rig *r)
+{
+    rig_close(r);
+    fake_gemm_check_empty();
+    fake_cuda_check_empty();
+    CHECK_EQ(fake_cuda_error_left(), 0);
+    CHECK_EQ(fake_cuda_current(), 0);
+    fake_gemm_begin();
+    fake_cuda_end();
+}
+
+/* Multiplies, and checks how: by so many products of the library, or so many launches. */
+static void
+check_way(const rig *r, const sample *s, uint64_t products, uint64_t launches)
+{
+    const fake_gemm_books gemm = fake_gemm_read();
+    const fake_cuda_books cuda = fake_cuda_read();
+    const berthi_request request = request_of(s);
+    berth_error error;
+
+    berthi_error_clear(&error);
+    CHECK_EQ(r->device->table->launch(r->device, &request, NULL, &error), BERTH_OK);
+    CHECK_EQ(error.status, BERTH_OK); /* a way that was not taken is no failure */
+    rig_sync(r->device, NULL);
+    CHECK_EQ(fake_gemm_read().products - gemm.products, products);
+    CHECK_EQ(fake_cuda_read().launches - cuda.launches, launches);
+    if (!CHECK_EQ(count_right(s), s->count * s->rows))
+        T_NOTE("kind %d, dtype %d, %u inputs", (int)s->kind, s->dtype, s->count);
+}
+
+static void
+check_ways(const rig *r, kind of, int32_t dtype, uint32_t count, uint64_t products,
+           uint64_t launches)
+{
+    sample s = make_sample(r->device, of, dtype, 20, 64, count);
+
+    check_way(r, &s, products, launches);
+    r->device->table->free(r->device, s.memory, s.bytes);
+}
+
+/* One launch decodes the weight; of berth's own there is one for every 32 inputs. */
+static void
+test_crossover(void)
+{
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &late));
+    check_ways(&r, OF_4BIT, BERTH_BF16, 192, 0, 6);
+    check_ways(&r, OF_4BIT, BERTH_BF16, 193, 1, 1);
+    check_ways(&r, OF_4BIT_TWICE, BERTH_F16, 33, 0, 2);
+    check_ways(&r, OF_4BIT_TWICE, BERTH_F16, 200, 1, 1);
+    check_ways(&r, OF_4BIT, BERTH_F32, 32, 0, 1);
+    check_ways(&r, OF_4BIT_TWICE, BERTH_F32, 33, 1, 1);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 4, 0, 1);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 5, 1, 0);
+    check_ways(&r, OF_NUMBERS, BERTH_F16, 5, 1, 0);
+    check_ways(&r, OF_NUMBERS, BERTH_F32, 70, 1, 0);
+    check_ways(&r, OF_CODES, BERTH_I8, 8, 0, 1);
+    check_ways(&r, OF_CODES, BERTH_I8, 9, 1, 0);
+    CHECK_EQ(fake_gemm_read().opened, 1);
+    close_machine(&r);
+}
+
+/* No bf16 in the library, no tensor cores of ours. */
+static void
+test_old_gpu(void)
+{
+    const int32_t architectures[] = { 75 };
+    fake_cuda_machine machine = late;
+    berthi_cuda_calls calls = *fake_cuda_calls();
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    machine.architecture = 75;
+    calls.architectures = architectures;
+    calls.architecture_count = 1;
+    calls.ptx = 75;
+    fake_gemm_begin();
+    fake_cuda_begin(&machine);
+    T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+    check_ways(&r, OF_4BIT, BERTH_BF16, 200, 0, 7);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 9, 0, 1);
+    CHECK_EQ(fake_gemm_read().opened, 0);
+    check_ways(&r, OF_4BIT, BERTH_F16, 33, 1, 1);
+    check_ways(&r, OF_CODES, BERTH_I8, 9, 1, 0);
+    close_machine(&r);
+}
+
+/* What the library has no product for is no failure, and nothing of it is left to be told. */
+static void
+test_not_by_the_library(void)
+{
+    berthi_request mixed;
+    sample s;
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &late));
+    s = make_sample(r.device, OF_CODES, BERTH_I8, 6, 33, 12);
+    check_way(&r, &s, 0, 1);
+    r.device->table->free(r.device, s.memory, s.bytes);
+    /* A row is too long for a slab. */
+    s = make_sample(r.device, OF_4BIT, BERTH_F32, 2, 16448, 40);
+    check_way(&r, &s, 0, 2);
+    r.device->table->free(r.device, s.memory, s.bytes);
+    fake_gemm_find_nothing(true);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 6, 0, 1);
+    check_ways(&r, OF_CODES, BERTH_I8, 12, 0, 1);
+    fake_gemm_find_nothing(false);
+    /* A weight of another dtype than the inputs'. */
+    s = make_sample(r.device, OF_NUMBERS, BERTH_BF16, 8, 64, 9);
+    mixed = request_of(&s);
+    mixed.arguments.plain.weight_dtype = BERTH_F32;
+    CHECK_EQ(r.device->table->launch(r.device, &mixed, NULL, NULL), BERTH_OK);
+    rig_sync(r.device, NULL);
+    CHECK_EQ(fake_gemm_read().products, 0);
+    r.device->table->free(r.device, s.memory, s.bytes);
+    close_machine(&r);
+}
+
+static void
+test_no_library(void)
+{
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &late));
+    fake_gemm_hide(true);
+    check_ways(&r, OF_NUMBERS, BERTH_F16, 9, 0, 1);
+    check_ways(&r, OF_CODES, BERTH_I8, 17, 0, 1);
+    check_ways(&r, OF_4BIT, BERTH_F32, 70, 0, 3);
+    check_ways(&r, OF_4BIT_TWICE, BERTH_BF16, 193, 0, 7);
+    CHECK_EQ(fake_gemm_read().opened, 1); /* and not asked for again */
+    close_machine(&r);
+}
+
+/* A workspace is refused, or a slab; later there is room. */
+static void
+test_no_room(void)
+{
+    fake_cuda_machine machine = late;
+    uint8_t *rest;
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    machine.memory_bytes = 6 * MIB;
+    T_REQUIRE(open_machine(&r, &machine));
+    rest = rig_alloc(r.device, 3 * MIB);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 9, 0, 1);
+    check_ways(&r, OF_4BIT, BERTH_F32, 40, 0, 2);
+    r.device->table->free(r.device, rest, 3 * MIB);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 9, 1, 0);
+    rest = rig_alloc(r.device, 2 * MIB - (64 << 10));
+    check_ways(&r, OF_CODES, BERTH_I8, 9, 1, 0);
+    check_ways(&r, OF_4BIT, BERTH_F32, 40, 0, 2);
+    r.device->table->free(r.device, rest, 2 * MIB - (64 << 10));
+    check_ways(&r, OF_4BIT, BERTH_F32, 40, 1, 1);
+    close_machine(&r);
+}
+
+/* A graph can hold what was done once: nothing is allocated, made or searched for again. */
+static void
+test_second_time(void)
+{
+    static const struct {
+        kind kind;
+        int32_t dtype;
+        uint32_t count;
+    } products[] = { { OF_NUMBERS, BERTH_BF16, 6 },
+                     { OF_CODES, BERTH_I8, 9 },
+                     { OF_4BIT_TWICE, BERTH_F32, 40 } };
+    sample s[3];
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &late));
+    for (size_t i = 0; i < 3; i++) {
+        s[i] = make_sample(r.device, products[i].kind, products[i].dtype, 20, 64,
+                           products[i].count);
+        check_way(&r, &s[i], 1, products[i].kind == OF_4BIT_TWICE);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        const fake_gemm_books gemm = fake_gemm_read();
+        const fake_cuda_books cuda = fake_cuda_read();
+
+        check_way(&r, &s[i], 1, products[i].kind == OF_4BIT_TWICE);
+        CHECK_EQ(fake_gemm_read().searches, gemm.searches);
+        CHECK_EQ(fake_gemm_read().descriptors, gemm.descriptors);
+        CHECK_EQ(fake_cuda_read().allocations, cuda.allocations);
+        CHECK_EQ(fake_cuda_read().events, cuda.events);
+    }
+    for (size_t i = 0; i < 3; i++)
+        r.device->table->free(r.device, s[i].memory, s[i].bytes);
+    close_machine(&r);
+}
+
+/* They are told before the library sees them: a weight is decoded by a kernel of ours. */
+static void
+test_odd_addresses(void)
+{
+    sample s;
+    berthi_request odd;
+    berth_error error;
+    rig r;
+
+    T_REQUIRE(open_machine(&r, &late));
+    s = make_sample(r.device, OF_4BIT, BERTH_F32, 8, 64, 40);
+    odd = request_of(&s);
+    odd.arguments.multiply.absmax
+        = (const float *)(void *)(s.memory + s.at[ABSMAX] + 2);
+    CHECK_EQ(r.device->table->launch(r.device, &odd, NULL, &error), BERTH_EUNSUPPORTED);
+    CHECK_CONTAINS(error.message, "absmax at an address that is no multiple of 4");
+    CHECK_EQ(fake_gemm_read().opened, 0);
+    CHECK_EQ(fake_cuda_read().under_way, 0);
+    r.device->table->free(r.device, s.memory, s.bytes);
+    close_machine(&r);
+}
+
+/* ---------------------------------------------------------------- every call in turn */
+
+#define SCENE_BYTES (UINT64_C(64) << 10)
+
+/* One after the other in the same memory; each that is told to be done is right. */
+static berth_status
+multiply_each(berthi_device *device, uint8_t *memory, berthi_stream *stream,
+              berthi_event *event, berth_error *error)
+{
+    static const struct {
+        kind kind;
+        int32_t dtype;
+        uint32_t count;
+    } products[] = { { OF_NUMBERS, BERTH_BF16, 6 },
+                     { OF_CODES, BERTH_I8, 9 },
+                     { OF_4BIT_TWICE, BERTH_F32, 40 },
+                     { OF_4BIT, BERTH_BF16, 40 },
+                     { OF_NUMBERS, BERTH_BF16, 2 } };
+    const berthi_device_table *const t = device->table;
+    const uint64_t never = berthi_sys_now_ns() + UINT64_C(600000000000);
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < sizeof products / sizeof *products && status == BERTH_OK; i++) {
+        const sample s = lay_out(memory, products[i].kind, products[i].dtype, 20, 64,
+                                 products[i].count);
+        const berthi_request request = request_of(&s);
+
+        status = t->launch(device, &request, stream, error);
+        if (status == BERTH_OK)
+            status = t->record(device, event, stream, error);
+        if (status == BERTH_OK)
+            status = t->await(device, event, never, error);
+        if (status == BERTH_OK)
+            CHECK_EQ(count_right(&s), s.count * s.rows);
+    }
+    return status;
+}
+
+/* From opening to closing. */
+static berth_status
+run_scene(void *user, berth_context *context, berth_error *error)
+{
+    berthi_devices *devices = NULL;
+    berthi_stream *stream = NULL;
+    berthi_event *event = NULL;
+    void *memory = NULL;
+    berth_status status =
+        berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, error);
+    berthi_device *device;
+
+    (void)user;
+    if (status != BERTH_OK)
+        return status;
+    device = berthi_devices_at(devices, 0);
+    status = device->table->alloc(device, SCENE_BYTES, &memory, error);
+    if (status == BERTH_OK)
+        status = device->table->stream_create(device, &stream, error);
+    if (status == BERTH_OK)
+        status = device->table->event_create(device, &event, error);
+    if (status == BERTH_OK)
+        status = multiply_each(device, memory, stream, event, error);
+    device->table->stream_destroy(device, stream);
+    device->table->event_destroy(device, event);
+    device->table->free(device, memory, SCENE_BYTES);
+    berthi_devices_close(devices);
+    return status;
+}
+
+/* What is no failure of the GPU sends a product the other way. */
+static void
+test_every_call_fails(void)
+{
+    static const int refusals[] = { BERTHI_GEMM_NO_MEMORY, BERTHI_GEMM_MISMATCH,
+                                    BERTHI_GEMM_UNSUPPORTED };
+    static const int failures[] = { 1, BERTHI_GEMM_INVALID, BERTHI_GEMM_EXECUTION, 14 };
+    static const int codes[] = { 1, BERTHI_CUDA_NO_MEMORY, BERTHI_CUDA_ILLEGAL_ADDRESS, 999 };
+    gpu_faults faults = { run_scene, &late, true, STRIDE, 20 };
+    gpu_tally refused = { 0 };
+    gpu_tally failed = { 0 };
+    gpu_tally of_cuda = { 0 };
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    gpu_fail_all(&faults, refusals, sizeof refusals / sizeof *refusals, &refused);
+    gpu_fail_all(&faults, failures, sizeof failures / sizeof *failures, &failed);
+    faults.is_of_gemm = false;
+    faults.least = 30;
+    gpu_fail_all(&faults, codes, sizeof codes / sizeof *codes, &of_cuda);
+    T_NOTE("%" PRIu64 " refusals by the library, %" PRIu64 " of its calls failed, %" PRIu64
+           " of the runtime's, %" PRIu64 " and %" PRIu64 " survived",
+           refused.injections, failed.injections, of_cuda.injections, failed.survived,
+           of_cuda.survived);
+    CHECK_EQ(refused.survived, refused.injections);
+    CHECK_LT(failed.survived, failed.injections);
+    CHECK_GT(of_cuda.survived, 0);
+    CHECK_LT(of_cuda.survived, of_cuda.injections / 2);
+    CHECK_GE(STRIDE * (refused.injections + failed.injections + of_cuda.injections),
+             LEAST_INJECTIONS);
+}
+
+/* Host memory that is refused. */
+static void
+test_memory_fails(void)
+{
+    fault_counts counts;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    fake_gemm_begin();
+    fake_cuda_begin(&late);
+    counts = fault_loop("products", run_scene, NULL);
+    CHECK_GT(counts.memory, 3);
+    CHECK_GT(counts.survived, 0); /* what the library needs of it, it can do without */
+    fake_gemm_check_empty();
+    fake_cuda_check_empty();
+    fake_cuda_end();
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_crossover);
+    T_RUN(test_old_gpu);
+    T_RUN(test_not_by_the_library);
+    T_RUN(test_no_library);
+    T_RUN(test_no_room);
+    T_RUN(test_second_time);
+    T_RUN(test_odd_addresses);
+    T_RUN(test_every_call_fails);
+    T_RUN(test_memory_fails);
+    T_MAIN_END;
+}

@@ -494,8 +494,9 @@ typedef enum berth_memory_purpose {
     BERTH_MEMORY_SCRATCH = 3, /* while something is encoded, converted or compared    */
     BERTH_MEMORY_TABLES = 4,  /* names, plans, jobs                                   */
     BERTH_MEMORY_STATES = 5,  /* of optimizers, and their sums of gradients           */
-    BERTH_MEMORY_ALL = 6,
-    BERTH_MEMORY_PURPOSE_COUNT = 7
+    BERTH_MEMORY_COMPUTING = 6, /* of berth_device_alloc()                            */
+    BERTH_MEMORY_ALL = 7,
+    BERTH_MEMORY_PURPOSE_COUNT = 8
 } berth_memory_purpose;
 
 /*
@@ -1775,6 +1776,32 @@ BERTH_API berth_status berth_stream_wait(berth_devices *devices, uint32_t number
 /* The clock that the devices share: simulated time, or time since they were opened. */
 BERTH_API double berth_devices_seconds(const berth_devices *devices);
 
+/* ---------------------------------------------------------------- computing */
+
+/*
+ * Memory of a device for what is computed on it: `bytes`, a multiple of 256, not zeroed.
+ * It is told as BERTH_MEMORY_COMPUTING, under the device's name. Give it back with
+ * berth_device_free(), before the devices are closed. Any thread. Returns BERTH_OK,
+ * BERTH_EINVAL, BERTH_ENOFIT (the device has not so much left), BERTH_ENODEV, BERTH_ENOMEM.
+ */
+BERTH_API berth_status berth_device_alloc(berth_devices *devices, uint32_t number,
+                                          uint64_t bytes, void **out_memory,
+                                          berth_error *error);
+/* `bytes` as allocated; no stream uses it any more. NULL is allowed. */
+BERTH_API void berth_device_free(berth_devices *devices, uint32_t number, void *memory,
+                                 uint64_t bytes);
+/*
+ * Copies between host memory and the device's, in the order of the stream; they return when
+ * the host's side has been read, or written. Returns BERTH_OK, BERTH_EINVAL, BERTH_ENODEV,
+ * BERTH_EINTERNAL where a simulated device finds that the memory is not its own.
+ */
+BERTH_API berth_status berth_device_write(berth_devices *devices, uint32_t number, void *to,
+                                          const void *from, uint64_t bytes, void *stream,
+                                          berth_error *error);
+BERTH_API berth_status berth_device_read(berth_devices *devices, uint32_t number, void *to,
+                                         const void *from, uint64_t bytes, void *stream,
+                                         berth_error *error);
+
 /* ------------------------------------------------------------------- slices */
 
 /*
@@ -2218,6 +2245,200 @@ typedef struct berth_lease_summary {
 } berth_lease_summary;
 
 BERTH_API void berth_model_leases(const berth_model *model, berth_lease_summary *out);
+
+/* ------------------------------------------------------------------- steps */
+
+/*
+ * The steps of a layer on the device where its weights lie, in the order of a stream:
+ * plain, and the same bits on every device and level.
+ *
+ * Pointers are memory of that device; what is written overlaps nothing that is read, but
+ * where it is said to. Members that are not named are zero. A step is only asked for: its
+ * memory stays until the stream is past it. Nothing is allocated.
+ *
+ * A dtype is BERTH_BF16, _F16 or _F32. Everything is computed in 32-bit floats, in an
+ * order that the shapes alone decide, and rounded once; every NaN that is stored is
+ * 0x7FFFFFFF, or 0x7FFF. What a row gets does not depend on the rows beside it.
+ */
+
+/*
+ * Rows of a table: outputs[i] is row numbers[i] / share. For embeddings, and for the
+ * inputs of experts.
+ */
+typedef struct berth_take {
+    const void *table;       /* rows x columns                                        */
+    int32_t table_dtype;
+    int32_t dtype;           /* of outputs                                            */
+    const uint32_t *numbers; /* count; of rows that there are not, zeroes are taken   */
+    uint64_t rows;
+    uint64_t columns;
+    uint32_t count;
+    uint32_t share;          /* 0: 1                                                  */
+    void *outputs;           /* count x columns                                       */
+} berth_take;
+
+/* outputs[i] = weight * (inputs[i] / sqrt(mean of its squares + epsilon)) */
+typedef struct berth_norm {
+    const void *inputs; /* count x columns                                            */
+    const void *weight; /* columns                                                    */
+    void *outputs;      /* count x columns; may be the inputs, in their dtype         */
+    int32_t inputs_dtype;
+    int32_t weight_dtype;
+    int32_t dtype;      /* of outputs                                                 */
+    float epsilon;
+    uint32_t count;
+    uint32_t reserved32;
+    uint64_t columns;
+} berth_norm;
+
+/*
+ * Queries and keys of `count` tokens, the first of them at `position`: each head
+ * normalised as by berth_norm where there are weights for it, its pairs (i, i + width / 2)
+ * turned by the angles of its position; queries where they are, keys and values into the
+ * caches.
+ */
+typedef struct berth_rotate {
+    void *queries;          /* count x heads x width                                  */
+    const void *keys;       /* count x kv_heads x width                               */
+    const void *values;     /* the same                                               */
+    const void *query_norm; /* width; NULL: none                                      */
+    const void *key_norm;
+    const float *angles;    /* count x width, from `position` on: of a position width / 2
+                               cosines, then as many sines                            */
+    void *key_cache;        /* kv_heads x capacity x width                            */
+    void *value_cache;
+    int32_t dtype;          /* of queries, keys and values                            */
+    int32_t norm_dtype;     /* looked at where there are such weights                 */
+    int32_t cache_dtype;
+    float epsilon;
+    uint32_t count;
+    uint32_t heads;
+    uint32_t kv_heads;      /* a divisor of `heads`                                   */
+    uint32_t width;         /* even, 2 to 256                                         */
+    uint64_t position;
+    uint64_t capacity;      /* of the caches, in positions: `position` + `count` or more */
+} berth_rotate;
+
+/*
+ * What queries make of the positions up to their own: shares by softmax of
+ * query * key / sqrt(width), and the sum of values by them. Query head h has the key and
+ * value head h / (heads / kv_heads).
+ */
+typedef struct berth_attend {
+    const void *queries;   /* count x heads x width                                   */
+    const void *key_cache; /* kv_heads x capacity x width                             */
+    const void *value_cache;
+    void *outputs;         /* as queries, and may be they                             */
+    int32_t dtype;         /* of queries and outputs                                  */
+    int32_t cache_dtype;
+    uint32_t count;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t width;        /* as of berth_rotate                                       */
+    uint64_t position;     /* of the first query                                      */
+    uint64_t capacity;
+    uint64_t window;       /* positions a query sees, its own among them; 0: all      */
+} berth_attend;
+
+/* gate[i] = gate[i] * sigmoid(gate[i]) * up[i] */
+typedef struct berth_gate {
+    void *gate;
+    const void *up;
+    uint64_t elements;
+    int32_t dtype;
+    uint32_t reserved32;
+} berth_gate;
+
+/*
+ * sums[rows[i] / share] += weights[rows[i]] * values[i], one after the other: i ascending.
+ * For residuals, and for the outputs of experts.
+ */
+typedef struct berth_add {
+    float *sums;          /* sum_rows x columns                                       */
+    const void *values;   /* count x columns                                          */
+    const uint32_t *rows; /* count; NULL: i. Where there is no such sum nothing is added */
+    const float *weights; /* sum_rows * share of them; NULL: 1                        */
+    int32_t dtype;        /* of values                                                */
+    uint32_t share;       /* 0: 1                                                     */
+    uint32_t count;
+    uint32_t sum_rows;
+    uint64_t columns;
+} berth_add;
+
+/*
+ * Of each token the `used` experts with the largest logits, of equal ones the first, in the
+ * order of their numbers; their shares by softmax of all, of the used ones alone where
+ * `is_renormalised`. A NaN counts as -infinity.
+ */
+typedef struct berth_choose {
+    const void *logits; /* count x experts                                            */
+    uint32_t *numbers;  /* count x used                                               */
+    float *weights;     /* count x used                                               */
+    int32_t dtype;
+    int32_t is_renormalised;
+    uint32_t count;
+    uint32_t experts;   /* 1 to 1024                                                  */
+    uint32_t used;      /* 1 to 64, and to `experts`                                  */
+    uint32_t reserved32;
+} berth_choose;
+
+/*
+ * Each asks device `number` for a step. Returns BERTH_OK, BERTH_EINVAL (a member is none),
+ * BERTH_ENODEV (the device is lost), BERTH_EUNSUPPORTED (it does not do this),
+ * BERTH_EINTERNAL where a simulated device finds that memory is not its own. What goes
+ * wrong later is told by berth_stream_wait(). Any thread.
+ */
+BERTH_API berth_status berth_device_take(berth_devices *devices, uint32_t number,
+                                         const berth_take *step, void *stream,
+                                         berth_error *error);
+BERTH_API berth_status berth_device_norm(berth_devices *devices, uint32_t number,
+                                         const berth_norm *step, void *stream,
+                                         berth_error *error);
+BERTH_API berth_status berth_device_rotate(berth_devices *devices, uint32_t number,
+                                           const berth_rotate *step, void *stream,
+                                           berth_error *error);
+BERTH_API berth_status berth_device_attend(berth_devices *devices, uint32_t number,
+                                           const berth_attend *step, void *stream,
+                                           berth_error *error);
+BERTH_API berth_status berth_device_gate(berth_devices *devices, uint32_t number,
+                                         const berth_gate *step, void *stream,
+                                         berth_error *error);
+BERTH_API berth_status berth_device_add(berth_devices *devices, uint32_t number,
+                                        const berth_add *step, void *stream,
+                                        berth_error *error);
+BERTH_API berth_status berth_device_choose(berth_devices *devices, uint32_t number,
+                                           const berth_choose *step, void *stream,
+                                           berth_error *error);
+
+/*
+ * outputs = inputs x weight^T + bias, of a tensor of a model where it lies: plain numbers,
+ * NF4, FP4, or INT8 as LLM.int8() multiplies it, inputs as codes of 8 bits, too, none of them
+ * apart. Sums are rounded once, to `dtype`; of one input they have the bits that it has among
+ * others, but where a GPU has a library multiply many at once.
+ */
+typedef struct berth_multiply {
+    const void *inputs;     /* count x columns                                        */
+    void *outputs;          /* count x rows                                           */
+    const void *bias;       /* rows, in `dtype`; INT8: BERTH_F16. NULL: none          */
+    void *scratch;          /* at a multiple of 256                                   */
+    uint64_t scratch_bytes; /* berth_model_multiply_scratch() or more                 */
+    int32_t dtype;          /* of inputs and outputs                                  */
+    uint32_t count;         /* from 1 on                                              */
+    uint64_t reserved[2];
+} berth_multiply;
+
+/*
+ * Asks the device that computes the tensor's layer, on a stream for which the layer, or the
+ * expert, is leased. Returns as a step, and BERTH_EINVAL where the tensor is not there:
+ * nobody has leased it; where scratch is too small; while the model is asleep or moved.
+ * BERTH_EUNSUPPORTED for what is no matrix in one of these encodings. Any thread.
+ */
+BERTH_API berth_status berth_model_multiply(berth_model *model, uint64_t berth,
+                                            const berth_multiply *step, void *stream,
+                                            berth_error *error);
+/* Bytes for so many inputs; 0: none are needed, or it cannot be. Not while a job moves it. */
+BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64_t berth,
+                                                int32_t dtype, uint32_t count);
 
 /* --------------------------------------------------------------------- move */
 

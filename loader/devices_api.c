@@ -6,6 +6,7 @@
 
 #include "kernels/device.h"
 #include "kernels/sys.h"
+#include "loader/compute.h"
 #include "loader/stranded.h"
 
 #define NS_OF_MS UINT64_C(1000000)
@@ -75,9 +76,9 @@ berth_devices_seconds(const berth_devices *devices)
 
 /* ----------------------------------------------------------------------- streams */
 
-static berth_status
-find_device(berth_devices *devices, uint32_t number, berthi_device **out,
-            berth_error *error)
+berth_status
+berthi_find_device(berth_devices *devices, uint32_t number, berthi_device **out,
+                   berth_error *error)
 {
     *out = NULL;
     if (devices == NULL)
@@ -100,7 +101,7 @@ berth_stream_create(berth_devices *devices, uint32_t number, void **out_stream,
     if (out_stream == NULL)
         return berthi_fail_argument(error, "out_stream", "is NULL");
     *out_stream = NULL;
-    status = find_device(devices, number, &device, error);
+    status = berthi_find_device(devices, number, &device, error);
     if (status == BERTH_OK)
         status = device->table->stream_create(device, &stream, error);
     *out_stream = stream;
@@ -160,7 +161,7 @@ berth_stream_destroy(berth_devices *devices, uint32_t number, void *stream)
     berthi_device *device;
     left_stream *left;
 
-    if (stream == NULL || find_device(devices, number, &device, NULL) != BERTH_OK)
+    if (stream == NULL || berthi_find_device(devices, number, &device, NULL) != BERTH_OK)
         return;
     if (!has_prepared(device, stream, &left))
         device->table->stream_destroy(device, stream);
@@ -184,7 +185,7 @@ berth_stream_call(berth_devices *devices, uint32_t number, void *stream,
     berth_status status;
 
     berthi_error_clear(error);
-    status = find_device(devices, number, &device, error);
+    status = berthi_find_device(devices, number, &device, error);
     if (status != BERTH_OK)
         return status;
     if (call == NULL)
@@ -219,7 +220,7 @@ berth_stream_wait(berth_devices *devices, uint32_t number, void *stream,
     berth_status status;
 
     berthi_error_clear(error);
-    status = find_device(devices, number, &device, error);
+    status = berthi_find_device(devices, number, &device, error);
     if (status == BERTH_OK)
         status = device->table->event_create(device, &event, error);
     if (status != BERTH_OK)

@@ -11,6 +11,7 @@ static const char *const purpose_names[] = {
     [BERTH_MEMORY_WEIGHTS] = "weights", [BERTH_MEMORY_STAGING] = "staging",
     [BERTH_MEMORY_SLOTS] = "slots",     [BERTH_MEMORY_SCRATCH] = "scratch",
     [BERTH_MEMORY_TABLES] = "tables",   [BERTH_MEMORY_STATES] = "states",
+    [BERTH_MEMORY_COMPUTING] = "computing",
     [BERTH_MEMORY_ALL] = "all",
 };
 
@@ -92,7 +93,7 @@ put_row(text *t, const berth_memory *m, const char *name)
 {
     char sizes[4][BERTH_SIZE_CAPACITY];
 
-    put(t, "%-8s %-8s %12s %12s %12s %12s\n", name, berth_memory_purpose_name(m->purpose),
+    put(t, "%-8s %-9s %12s %12s %12s %12s\n", name, berth_memory_purpose_name(m->purpose),
         berth_size_format(m->current_bytes, sizes[0]),
         berth_size_format(m->peak_bytes, sizes[1]),
         berth_size_format(m->allocated_bytes, sizes[2]),
@@ -135,7 +136,7 @@ put_slabs(text *t, const berth_context *context)
 static void
 put_text(text *t, const berth_context *context)
 {
-    put(t, "%-8s %-8s %12s %12s %12s %12s\n", "tier", "purpose", "current", "peak",
+    put(t, "%-8s %-9s %12s %12s %12s %12s\n", "tier", "purpose", "current", "peak",
         "allocated", "freed");
     for (uint32_t i = 0; i < berth_memory_tiers(context); i++)
         put_tier(t, context, i);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/decoded.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
@@ -17,212 +18,9 @@
 #include "tools/llama_math.h"
 #include "tools/llama_run.h"
 
-#define DATA "tests/data/llama/"
-#define TOLERANCE 1e-4
-#define GENERATED 8u
+#define DATA DECODED_DATA
 
-/* How a model is loaded and run. */
-typedef struct setup {
-    const char *model;
-    const char *folder;     /* NULL: that of `model` */
-    int32_t type;
-    int32_t double_quant;
-    const char *max_memory; /* NULL: all of it in host memory */
-    const char *devices;    /* NULL: the processor */
-    const char *pins[2];
-    uint32_t batch;
-    uint32_t threads;
-    int32_t cache_dtype;
-    bool has_int8_inputs;
-    const char *offload_dir;
-} setup;
-
-/* What came out. */
-typedef struct outcome {
-    float *logits;
-    uint32_t count;  /* tokens of the prompt */
-    uint32_t vocab;
-    uint32_t ids[GENERATED];
-    berth_lease_summary leases;
-} outcome;
-
-/* One tensor of a recorded file; free() it. */
-static void *
-read_recorded(const char *model, const char *name, uint64_t *bytes)
-{
-    const char *const path = fixture_format(DATA "%s.logits.safetensors", model);
-    berth_context *context;
-    berth_checkpoint *checkpoint;
-    berth_tensor tensor;
-    uint64_t index;
-    void *data = NULL;
-
-    *bytes = 0;
-    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
-    if (!CHECK_EQ(berth_checkpoint_open(context, path, NULL, &checkpoint, NULL), BERTH_OK))
-        return NULL;
-    index = berth_checkpoint_find(checkpoint, name, strlen(name));
-    if (CHECK_EQ(berth_checkpoint_tensor(checkpoint, index, &tensor), BERTH_OK)) {
-        data = malloc(tensor.bytes);
-        *bytes = tensor.bytes;
-        CHECK_EQ(berth_checkpoint_read(checkpoint, index, 0, UINT64_MAX, data, tensor.bytes,
-                                       NULL),
-                 BERTH_OK);
-    }
-    berth_checkpoint_close(checkpoint);
-    berth_context_destroy(context);
-    return data;
-}
-
-/* The recorded prompt; free() it. */
-static uint32_t *
-read_prompt(const char *model, uint32_t *count)
-{
-    uint64_t bytes;
-    int64_t *const stored = read_recorded(model, "input_ids", &bytes);
-    uint32_t *const ids = malloc(bytes + 1);
-
-    *count = (uint32_t)(bytes / sizeof *stored);
-    for (uint32_t i = 0; i < *count; i++)
-        ids[i] = (uint32_t)stored[i];
-    free(stored);
-    return ids;
-}
-
-/* Prompt, then greedy tokens. */
-static void
-run(const setup *s, llama_run *run, const llama_config *config, outcome *out)
-{
-    uint32_t *const ids = read_prompt(s->model, &out->count);
-    float *const next = malloc(config->vocab * sizeof *next);
-    berth_error error;
-
-    out->vocab = config->vocab;
-    out->logits = calloc((size_t)out->count * out->vocab, sizeof *out->logits);
-    if (!CHECK_EQ(llama_run_feed(run, ids, out->count, true, out->logits, &error), BERTH_OK))
-        t_note("%s", error.message);
-    memcpy(next, out->logits + (size_t)(out->count - 1) * out->vocab,
-           out->vocab * sizeof *next);
-    for (uint32_t i = 0; i < GENERATED; i++) {
-        out->ids[i] = llama_math_largest(next, out->vocab);
-        CHECK_EQ(llama_run_feed(run, &out->ids[i], 1, false, next, &error), BERTH_OK);
-    }
-    free(next);
-    free(ids);
-}
-
-static berth_status
-load(const setup *s, berth_context *context, berth_checkpoint *checkpoint,
-     berth_devices *devices, berth_plan **plan, berth_model **model, berth_error *error)
-{
-    berth_plan_options wanted;
-    berth_load_options options;
-    berth_job *job;
-    berth_status status;
-
-    *model = NULL;
-    berth_plan_options_init(&wanted);
-    wanted.type = s->type;
-    wanted.double_quant = s->double_quant;
-    wanted.max_memory = s->max_memory != NULL ? s->max_memory : "cpu=64MiB";
-    wanted.reserve_share = BERTH_RESERVE_NONE;
-    wanted.context = 64;
-    wanted.pins = s->pins;
-    wanted.pin_count = (uint32_t)((s->pins[0] != NULL) + (s->pins[1] != NULL));
-    status = berth_plan_create(context, checkpoint, &wanted, plan, error);
-    berth_load_options_init(&options);
-    options.offload_dir = s->offload_dir;
-    options.devices = devices;
-    if (status == BERTH_OK)
-        status = berth_load_start(context, checkpoint, *plan, &options, &job, error);
-    return status == BERTH_OK ? berth_load_finish(job, model, error) : status;
-}
-
-/* The whole way; what it takes is given back. */
-static outcome
-compute(const setup *s)
-{
-    outcome out = { .logits = NULL };
-    llama_config *const config = malloc(sizeof *config);
-    llama_run_options options = { .config = config, .capacity = 64, .batch = s->batch,
-                                  .threads = s->threads, .cache_dtype = s->cache_dtype,
-                                  .has_int8_inputs = s->has_int8_inputs };
-    berth_plan *plan = NULL;
-    berth_memory_summary memory;
-    llama_run *r = NULL;
-    berth_error error = { .status = BERTH_OK };
-    berth_status status = berth_context_create(NULL, &options.context, &error);
-
-    if (status == BERTH_OK)
-        status = berth_checkpoint_open(
-            options.context,
-            s->folder != NULL ? s->folder : fixture_format(DATA "%s", s->model), NULL,
-            &options.checkpoint, &error);
-    if (status == BERTH_OK)
-        status = llama_config_read(options.context, options.checkpoint, config, &error);
-    if (status == BERTH_OK && s->devices != NULL)
-        status = berth_devices_open(options.context, s->devices, &options.devices, &error);
-    if (status == BERTH_OK)
-        status = load(s, options.context, options.checkpoint, options.devices, &plan,
-                      &options.model, &error);
-    options.plan = plan;
-    if (status == BERTH_OK)
-        status = llama_run_create(&options, &r, &error);
-    if (status == BERTH_OK) {
-        run(s, r, config, &out);
-        berth_model_leases(options.model, &out.leases);
-    } else {
-        CHECK_STR(error.message, "");
-    }
-    llama_run_destroy(r);
-    berth_model_destroy(options.model);
-    berth_plan_destroy(plan);
-    berth_devices_close(options.devices);
-    berth_checkpoint_close(options.checkpoint);
-    berth_context_memory(options.context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    berth_context_destroy(options.context);
-    free(config);
-    return out;
-}
-
-typedef struct distance {
-    double largest;
-    double rms;
-} distance;
-
-static distance
-distance_of(const float *a, const float *b, size_t count)
-{
-    distance d = { 0, 0 };
-
-    for (size_t i = 0; i < count; i++) {
-        const double difference = fabs((double)a[i] - (double)b[i]);
-
-        d.largest = fmax(d.largest, isnan(difference) ? INFINITY : difference);
-        d.rms += difference * difference;
-    }
-    d.rms = sqrt(d.rms / (double)count);
-    return d;
-}
-
-static void
-check_near(const setup *s, const char *name)
-{
-    outcome out = compute(s);
-    uint64_t bytes;
-    float *const recorded = read_recorded(s->model, name, &bytes);
-    distance d;
-
-    if (out.logits != NULL
-        && CHECK_EQ(bytes, (uint64_t)out.count * out.vocab * sizeof *recorded)) {
-        d = distance_of(out.logits, recorded, (size_t)out.count * out.vocab);
-        if (!CHECK(d.largest <= TOLERANCE))
-            t_note("%s, %s: %g", s->model, name, d.largest);
-    }
-    free(recorded);
-    free(out.logits);
-}
+typedef decoded_setup setup;
 
 /* ----------------------------------------------------------------------- encodings */
 
@@ -234,19 +32,19 @@ static void
 test_native(void)
 {
     EACH_MODEL(i)
-    check_near(&(setup){ .model = models[i], .cache_dtype = BERTH_F32 }, "source_fp32");
+    decoded_check_near(&(setup){ .model = models[i], .cache_dtype = BERTH_F32 }, "source_fp32");
 }
 
 static void
 test_nf4(void)
 {
-    check_near(&(setup){ .model = "llama", .type = BERTH_ENCODING_NF4,
+    decoded_check_near(&(setup){ .model = "llama", .type = BERTH_ENCODING_NF4,
                          .cache_dtype = BERTH_F32 },
                "nf4_dequant_fp32");
-    check_near(&(setup){ .model = "mixtral", .type = BERTH_ENCODING_NF4,
+    decoded_check_near(&(setup){ .model = "mixtral", .type = BERTH_ENCODING_NF4,
                          .cache_dtype = BERTH_F32 },
                "nf4_dequant_fp32");
-    check_near(&(setup){ .model = "qwen3_moe", .type = BERTH_ENCODING_NF4,
+    decoded_check_near(&(setup){ .model = "qwen3_moe", .type = BERTH_ENCODING_NF4,
                          .cache_dtype = BERTH_F32 },
                "nf4_dequant_fp32");
 }
@@ -255,7 +53,7 @@ static void
 test_nf4_double(void)
 {
     EACH_MODEL(i)
-    check_near(&(setup){ .model = models[i], .type = BERTH_ENCODING_NF4, .double_quant = 1,
+    decoded_check_near(&(setup){ .model = models[i], .type = BERTH_ENCODING_NF4, .double_quant = 1,
                          .cache_dtype = BERTH_F32 },
                "nf4_dq_dequant_fp32");
 }
@@ -264,7 +62,7 @@ static void
 test_int8(void)
 {
     EACH_MODEL(i)
-    check_near(&(setup){ .model = models[i], .type = BERTH_ENCODING_INT8,
+    decoded_check_near(&(setup){ .model = models[i], .type = BERTH_ENCODING_INT8,
                          .cache_dtype = BERTH_F32 },
                "int8_dequant_fp32");
 }
@@ -276,16 +74,16 @@ test_int8_activations(void)
     EACH_MODEL(i)
     {
         uint64_t bytes;
-        float *const floats = read_recorded(models[i], "int8_dequant_fp32", &bytes);
-        float *const library = read_recorded(models[i], "int8_library_bf16", &bytes);
-        outcome out = compute(&(setup){ .model = models[i], .type = BERTH_ENCODING_INT8,
+        float *const floats = decoded_read(models[i], "int8_dequant_fp32", &bytes);
+        float *const library = decoded_read(models[i], "int8_library_bf16", &bytes);
+        decoded out = decoded_compute(&(setup){ .model = models[i], .type = BERTH_ENCODING_INT8,
                                         .cache_dtype = BERTH_F32,
                                         .has_int8_inputs = true });
         const size_t count = bytes / sizeof *floats;
 
         if (out.logits != NULL) {
-            const distance ours = distance_of(out.logits, floats, count);
-            const distance theirs = distance_of(library, floats, count);
+            const decoded_distance ours = decoded_distance_of(out.logits, floats, count);
+            const decoded_distance theirs = decoded_distance_of(library, floats, count);
 
             if (!CHECK(ours.largest <= 2 * theirs.largest)
                 || !CHECK(ours.rms <= 2 * theirs.rms) || !CHECK(ours.rms > 0))
@@ -300,22 +98,6 @@ test_int8_activations(void)
 /* -------------------------------------------------------------------------- places */
 
 static void
-check_same(const setup *a, const setup *b, berth_lease_summary *leases)
-{
-    outcome x = compute(a);
-    outcome y = compute(b);
-
-    if (x.logits != NULL && y.logits != NULL) {
-        CHECK_MEM(x.logits, y.logits, (size_t)x.count * x.vocab * sizeof *x.logits);
-        CHECK_MEM(x.ids, y.ids, sizeof x.ids);
-    }
-    if (leases != NULL)
-        *leases = y.leases;
-    free(x.logits);
-    free(y.logits);
-}
-
-static void
 test_batches_and_threads(void)
 {
     EACH_MODEL(i)
@@ -326,10 +108,10 @@ test_batches_and_threads(void)
 
         other.threads = 3;
         other.batch = 5;
-        check_same(&one, &other, NULL);
+        decoded_check_same(&one, &other, NULL);
         other.threads = 2;
         other.batch = 1;
-        check_same(&one, &other, NULL);
+        decoded_check_same(&one, &other, NULL);
     }
 }
 
@@ -338,13 +120,13 @@ static void
 test_cache_dtypes(void)
 {
     const int32_t dtypes[] = { BERTH_BF16, BERTH_F16 };
-    outcome exact = compute(&(setup){ .model = "llama", .cache_dtype = BERTH_F32 });
+    decoded exact = decoded_compute(&(setup){ .model = "llama", .cache_dtype = BERTH_F32 });
 
     for (size_t i = 0; i < 2; i++) {
-        outcome out = compute(&(setup){ .model = "llama", .cache_dtype = dtypes[i] });
+        decoded out = decoded_compute(&(setup){ .model = "llama", .cache_dtype = dtypes[i] });
 
         if (out.logits != NULL && exact.logits != NULL) {
-            const distance d = distance_of(out.logits, exact.logits,
+            const decoded_distance d = decoded_distance_of(out.logits, exact.logits,
                                            (size_t)out.count * out.vocab);
 
             CHECK(d.largest > 0 && d.largest < 1e-2);
@@ -372,7 +154,7 @@ check_place(const setup *place, bool is_streamed, bool is_from_disk)
         there.type = here.type;
         there.double_quant = here.double_quant;
         there.cache_dtype = here.cache_dtype;
-        check_same(&here, &there, &leases);
+        decoded_check_same(&here, &there, &leases);
         CHECK_EQ(leases.copied_bytes > 0, is_streamed);
         CHECK_EQ(leases.disk_bytes > 0, is_from_disk);
     }
@@ -407,11 +189,11 @@ check_encoded_for_the_disk(int32_t type, int32_t double_quant)
     there.offload_dir = fixture_folder();
     there.max_memory = DEVICE;
     there.devices = "sim:64MiB";
-    check_same(&here, &there, &leases);
+    decoded_check_same(&here, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
     there.max_memory = "cpu=1GiB,disk=inf";
     there.devices = NULL;
-    check_same(&here, &there, &leases);
+    decoded_check_same(&here, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
 }
 
@@ -436,21 +218,21 @@ check_encoded_on_disk(int32_t type, int32_t double_quant, const char *recorded)
     options.type = type;
     options.double_quant = double_quant;
     here.folder = loaded_quantized(DATA "llama", &options);
-    check_near(&here, recorded);
+    decoded_check_near(&here, recorded);
     there = here;
     there.max_memory = DEVICE;
     there.devices = "sim:64MiB";
     there.pins[0] = "model.layers=disk";
-    check_same(&here, &there, &leases);
+    decoded_check_same(&here, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
     there.pins[0] = "model.layers=cpu";
-    check_same(&here, &there, &leases);
+    decoded_check_same(&here, &there, &leases);
     CHECK_EQ(leases.disk_bytes, 0);
     CHECK_GT(leases.copied_bytes, 0);
     there = here;
     there.max_memory = "cpu=1GiB,disk=inf";
     there.pins[0] = "model.layers=disk";
-    check_same(&here, &there, &leases);
+    decoded_check_same(&here, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
 }
 
@@ -472,11 +254,11 @@ test_streamed_from_disk(void)
     there.max_memory = DEVICE;
     there.devices = "sim:64MiB";
     there.pins[0] = "model.layers=disk";
-    check_same(&native, &there, &leases);
+    decoded_check_same(&native, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
     there.pins[1] = "model.embed_tokens=disk";
     there.batch = 3;
-    check_same(&native, &there, &leases);
+    decoded_check_same(&native, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
 }
 
@@ -496,7 +278,7 @@ check_experts(const char *model, const char *const memory[3])
             there.max_memory = memory[i];
             there.devices = i < 2 ? "sim:64MiB,h2d=1GB/s,jitter=50%,seed=1" : NULL;
             there.batch = batch;
-            check_same(&native, &there, &leases);
+            decoded_check_same(&native, &there, &leases);
             CHECK_GT(leases.experts_acquired, 20);
             CHECK_GT(leases.experts_filled, 1);
             CHECK_EQ(leases.expert_hits + leases.experts_filled, leases.experts_acquired);
@@ -525,7 +307,7 @@ test_processor_with_disk(void)
 
     there.max_memory = "cpu=1GiB,disk=inf";
     there.pins[0] = "model.layers=disk";
-    check_same(&native, &there, &leases);
+    decoded_check_same(&native, &there, &leases);
     CHECK_GT(leases.disk_bytes, 0);
 }
 
@@ -568,9 +350,9 @@ test_mistral_and_qwen2(void)
     setup other = llama;
 
     other.folder = rewrite(TYPE, "\"model_type\": \"mistral\", \"sliding_window\": null");
-    check_same(&llama, &other, NULL);
+    decoded_check_same(&llama, &other, NULL);
     other.folder = rewrite(TYPE, "\"model_type\": \"qwen2\"");
-    check_same(&llama, &other, NULL);
+    decoded_check_same(&llama, &other, NULL);
 }
 
 /* Eight positions, itself included: the ninth is the first that misses one. */
@@ -580,11 +362,11 @@ test_window(void)
     const uint32_t window = 8;
     const setup llama = { .model = "llama", .cache_dtype = BERTH_F32 };
     setup other = llama;
-    outcome x = compute(&llama);
-    outcome y;
+    decoded x = decoded_compute(&llama);
+    decoded y;
 
     other.folder = rewrite(TYPE, "\"model_type\": \"mistral\", \"sliding_window\": 8");
-    y = compute(&other);
+    y = decoded_compute(&other);
     if (x.logits != NULL && y.logits != NULL) {
         const size_t row = x.vocab * sizeof *x.logits;
 
@@ -594,7 +376,7 @@ test_window(void)
                   != 0);
     }
     other.batch = 3;
-    check_same(&(setup){ .model = "llama", .folder = other.folder,
+    decoded_check_same(&(setup){ .model = "llama", .folder = other.folder,
                          .cache_dtype = BERTH_F32 },
                &other, NULL);
     free(x.logits);
@@ -623,7 +405,7 @@ test_refuses_tokens(void)
              BERTH_OK);
     CHECK_EQ(llama_config_read(options.context, options.checkpoint, config, &error),
              BERTH_OK);
-    CHECK_EQ(load(&s, options.context, options.checkpoint, NULL, &plan, &options.model,
+    CHECK_EQ(decoded_load(&s, options.context, options.checkpoint, NULL, &plan, &options.model,
                   &error),
              BERTH_OK);
     options.plan = plan;
@@ -696,7 +478,7 @@ test_faults(void)
              BERTH_OK);
     CHECK_EQ(llama_config_read(options.context, options.checkpoint, config, &error),
              BERTH_OK);
-    CHECK_EQ(load(&s, options.context, options.checkpoint, NULL, &plan, &options.model,
+    CHECK_EQ(decoded_load(&s, options.context, options.checkpoint, NULL, &plan, &options.model,
                   &error),
              BERTH_OK);
     options.plan = plan;

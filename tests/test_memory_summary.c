@@ -136,7 +136,7 @@ static void
 test_names_and_numbers(void)
 {
     static const char *const names[] = { "weights", "staging", "slots", "scratch",
-                                         "tables",  "states",  "all" };
+                                         "tables",  "states",  "computing", "all" };
     berth_context *context;
     berth_memory m;
 
@@ -464,9 +464,9 @@ test_one_byte(void)
                        berthi_memory_alloc(context, BERTHI_PURPOSE_RING, 1), 1);
     (void)berth_memory_print(context, BERTH_MEMORY_TEXT, text, sizeof text);
     CHECK_STR(text,
-              "tier     purpose       current         peak    allocated        freed\n"
-              "cpu      staging           0 B          1 B          1 B          1 B\n"
-              "         all               0 B          1 B          1 B          1 B\n"
+              "tier     purpose        current         peak    allocated        freed\n"
+              "cpu      staging            0 B          1 B          1 B          1 B\n"
+              "         all                0 B          1 B          1 B          1 B\n"
               "0 slabs, one a model and tier; fragmented: 0 B\n");
     berth_context_destroy(context);
 }
@@ -475,12 +475,12 @@ static void
 test_text(void)
 {
     static const char expected[] =
-        "tier     purpose       current         peak    allocated        freed\n"
-        "cpu      staging           0 B     1.00 KiB     1.00 KiB     1.00 KiB\n"
-        "         all               0 B     1.00 KiB     1.00 KiB     1.00 KiB\n"
-        "cuda:0   weights      2.00 KiB     2.00 KiB     2.00 KiB          0 B\n"
-        "         slots        1.00 KiB     1.00 KiB     1.00 KiB          0 B\n"
-        "         all          3.00 KiB     3.00 KiB     3.00 KiB          0 B\n"
+        "tier     purpose        current         peak    allocated        freed\n"
+        "cpu      staging            0 B     1.00 KiB     1.00 KiB     1.00 KiB\n"
+        "         all                0 B     1.00 KiB     1.00 KiB     1.00 KiB\n"
+        "cuda:0   weights       2.00 KiB     2.00 KiB     2.00 KiB          0 B\n"
+        "         slots         1.00 KiB     1.00 KiB     1.00 KiB          0 B\n"
+        "         all           3.00 KiB     3.00 KiB     3.00 KiB          0 B\n"
         "1 slab, one a model and tier; fragmented: 0 B\n";
     const berthi_slab_parts parts = { .bytes = 3072, .weights = 2048, .slots = 1024 };
     berth_context *context;

@@ -30,6 +30,7 @@ typedef struct program {
     berth_checkpoint *checkpoint;
     berth_devices *devices;
     bool is_simulated;
+    llama_compute compute;
     berth_plan *plan;
     berth_model *model;
     berth_load_report report;
@@ -51,7 +52,7 @@ now_seconds(void)
 
 /* -------------------------------------------------------------------------- making */
 
-/* Budgets for devices that are simulated: all of each, and of the host what is free. */
+/* Budgets: all of each simulated device, of others and of the host what is free. */
 static const char *
 describe_memory(const program *p, char *text, size_t capacity)
 {
@@ -64,6 +65,8 @@ describe_memory(const program *p, char *text, size_t capacity)
         berth_device device;
 
         berth_devices_get(p->devices, i, &device);
+        if (!device.is_simulated && device.free_bytes < device.memory_bytes)
+            device.memory_bytes = device.free_bytes;
         if (!device.is_host)
             used += (size_t)snprintf(text + used, capacity - used, "%u=%" PRIu64 ",",
                                      (unsigned)i, device.memory_bytes);
@@ -72,6 +75,15 @@ describe_memory(const program *p, char *text, size_t capacity)
         snprintf(text + used, capacity - used, "cpu=%" PRIu64 ",disk=inf",
                  host.memory_available);
     return used > 0 ? text : NULL;
+}
+
+/* Tokens for which there is room. */
+static uint32_t
+capacity_of(const program *p)
+{
+    const uint32_t wanted = p->tokens.count + p->options.generate;
+
+    return p->options.context > wanted ? p->options.context : wanted;
 }
 
 static berth_status
@@ -88,16 +100,24 @@ make_plan(program *p, berth_error *error)
         error->status = BERTH_OK; /* it has been told */
         return status;
     }
+    if (p->compute == LLAMA_COMPUTE_DEVICE) {
+        options.context = capacity_of(p); /* keys and values lie there, too */
+        options.cache_dtype = llama_options_dtype(p->options.cache_dtype);
+    }
     if (options.max_memory == NULL && p->devices != NULL)
         options.max_memory = describe_memory(p, memory, sizeof memory);
     return berth_plan_create(p->context, p->checkpoint, &options, &p->plan, error);
 }
 
-/* A processor alone is what a plan without devices is for. */
+/*
+ * A processor alone is what a plan without devices is for. Memory that this program does not
+ * reach is computed in by its devices.
+ */
 static berth_status
 open_devices(program *p, berth_error *error)
 {
     const char *const words = p->options.devices;
+    bool needs_devices = false;
     berth_status status = BERTH_OK;
 
     if (words != NULL && strcmp(words, "cpu") != 0)
@@ -109,7 +129,11 @@ open_devices(program *p, berth_error *error)
 
         berth_devices_get(p->devices, i, &device);
         p->is_simulated = p->is_simulated || device.is_simulated;
+        needs_devices = needs_devices || (!device.is_simulated && !device.is_host);
     }
+    if (p->options.compute != NULL)
+        needs_devices = strcmp(p->options.compute, "device") == 0;
+    p->compute = needs_devices ? LLAMA_COMPUTE_DEVICE : LLAMA_COMPUTE_HOST;
     return status;
 }
 
@@ -136,7 +160,6 @@ static berth_status
 make_run(program *p, berth_error *error)
 {
     const llama_options *const o = &p->options;
-    const uint32_t wanted = p->tokens.count + o->generate;
     const uint64_t logits
         = (uint64_t)p->config.vocab * (o->logits != NULL ? p->tokens.count : 1);
     const llama_run_options options = {
@@ -146,11 +169,13 @@ make_run(program *p, berth_error *error)
         .devices = p->devices,
         .model = p->model,
         .config = &p->config,
-        .capacity = o->context > wanted ? o->context : wanted,
+        .capacity = capacity_of(p),
         .batch = o->batch,
         .threads = o->threads,
         .cache_dtype = llama_options_dtype(o->cache_dtype),
         .has_int8_inputs = o->has_int8_inputs,
+        .compute = p->compute,
+        .activations = llama_options_dtype(o->activations),
     };
 
     p->logits = malloc(logits * sizeof *p->logits);
@@ -276,10 +301,13 @@ print_numbers(const program *p)
     if (passes(p) > 0)
         fprintf(stderr,
                 "generate  %" PRIu32 " tokens in %.3f s, %.2f tokens/s, %.2f GB/s (%s a "
-                "token), %" PRIu32 " threads\n",
+                "token), ",
                 passes(p), p->generate_seconds, tokens_per_second(p),
-                (double)bytes * tokens_per_second(p) / 1e9, berth_size_format(bytes, size),
-                llama_run_threads(p->run));
+                (double)bytes * tokens_per_second(p) / 1e9, berth_size_format(bytes, size));
+    if (passes(p) > 0 && llama_run_threads(p->run) > 0)
+        fprintf(stderr, "%" PRIu32 " threads\n", llama_run_threads(p->run));
+    else if (passes(p) > 0)
+        fprintf(stderr, "on its devices\n");
     if (p->is_simulated)
         fprintf(stderr, "simulated devices: %.6f s of their time; the above is this "
                         "machine's\n",

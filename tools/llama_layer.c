@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/llama_divide.h"
 #include "tools/llama_error.h"
 #include "tools/llama_layer.h"
 #include "tools/llama_math.h"
@@ -12,23 +13,8 @@
 
 /* ------------------------------------------------------------------------- memory */
 
-/* Sums up what is needed, or (with memory) divides it: one walk for both. */
-typedef struct divider {
-    char *memory;
-    uint64_t used;
-} divider;
-
-static void *
-divide(divider *d, uint64_t count, uint64_t size)
-{
-    void *const at = d->memory != NULL ? d->memory + d->used : NULL;
-
-    d->used += (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return at;
-}
-
 static void
-divide_scratch(llama_scratch *s, divider *d)
+divide_scratch(llama_scratch *s, llama_divider *d)
 {
     const llama_config *const c = s->config;
     const uint64_t queries = (uint64_t)s->batch * c->heads * c->head_dim;
@@ -38,36 +24,36 @@ divide_scratch(llama_scratch *s, divider *d)
     const uint64_t sparse = slots * c->expert_inner;
     const uint64_t inner = dense > sparse ? dense : sparse;
 
-    s->hidden = divide(d, (uint64_t)s->batch * c->hidden, sizeof(float));
-    s->normed = divide(d, (uint64_t)s->batch * c->hidden, sizeof(float));
-    s->queries = divide(d, queries, sizeof(float));
-    s->keys = divide(d, keys, sizeof(float));
-    s->values = divide(d, keys, sizeof(float));
-    s->attended = divide(d, queries, sizeof(float));
-    s->gate = divide(d, inner, sizeof(float));
-    s->up = divide(d, inner, sizeof(float));
-    s->norm = divide(d, c->hidden, sizeof(float));
-    s->head_norms = divide(d, 2 * (uint64_t)c->head_dim, sizeof(float));
-    s->router = divide(d, (uint64_t)s->batch * c->experts, sizeof(float));
-    s->gathered = divide(d, slots * c->hidden, sizeof(float));
-    s->weights = divide(d, slots, sizeof(float));
-    s->numbers = divide(d, slots, sizeof(uint32_t));
-    s->slots = divide(d, slots, sizeof(uint32_t));
-    s->counts = divide(d, c->experts, sizeof(uint32_t));
-    s->products = divide(d, 2 * (uint64_t)c->experts, sizeof(llama_product));
+    s->hidden = llama_divide(d, (uint64_t)s->batch * c->hidden, sizeof(float));
+    s->normed = llama_divide(d, (uint64_t)s->batch * c->hidden, sizeof(float));
+    s->queries = llama_divide(d, queries, sizeof(float));
+    s->keys = llama_divide(d, keys, sizeof(float));
+    s->values = llama_divide(d, keys, sizeof(float));
+    s->attended = llama_divide(d, queries, sizeof(float));
+    s->gate = llama_divide(d, inner, sizeof(float));
+    s->up = llama_divide(d, inner, sizeof(float));
+    s->norm = llama_divide(d, c->hidden, sizeof(float));
+    s->head_norms = llama_divide(d, 2 * (uint64_t)c->head_dim, sizeof(float));
+    s->router = llama_divide(d, (uint64_t)s->batch * c->experts, sizeof(float));
+    s->gathered = llama_divide(d, slots * c->hidden, sizeof(float));
+    s->weights = llama_divide(d, slots, sizeof(float));
+    s->numbers = llama_divide(d, slots, sizeof(uint32_t));
+    s->slots = llama_divide(d, slots, sizeof(uint32_t));
+    s->counts = llama_divide(d, c->experts, sizeof(uint32_t));
+    s->products = llama_divide(d, 2 * (uint64_t)c->experts, sizeof(llama_product));
 }
 
 berth_status
 llama_scratch_init(llama_scratch *scratch, berth_error *error)
 {
-    divider d = { .memory = NULL };
+    llama_divider d = { .alignment = ALIGNMENT };
 
     divide_scratch(scratch, &d);
     scratch->memory = aligned_alloc(ALIGNMENT, d.used);
     if (scratch->memory == NULL)
         return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for %u tokens at once",
                           (unsigned)scratch->batch);
-    d = (divider){ .memory = scratch->memory };
+    d = (llama_divider){ .memory = scratch->memory, .alignment = ALIGNMENT };
     divide_scratch(scratch, &d);
     return BERTH_OK;
 }

@@ -31,11 +31,14 @@ static const option options[] = {
     { "--pin", PIN, FIELD(pins), "PART=TIER", "where layers have to lie; several times" },
     { "--links", TEXT, FIELD(links), "LIST", "rates of links: 0=gen4x16,disk=7GB/s" },
     { "--slots", COUNT, FIELD(slots), "N", "layers of a device that are streamed at once" },
-    { "--devices", TEXT, FIELD(devices), "WORDS", "cpu, or sim:8GiB,h2d=25GB/s;..." },
+    { "--devices", TEXT, FIELD(devices), "WORDS", "cpu, cuda, or sim:8GiB,h2d=25GB/s;..." },
     { "--offload-dir", TEXT, FIELD(offload_dir), "DIR",
       "where layers of the disk are written that the model has not as they are wanted" },
     { "--context", COUNT, FIELD(context), "N", "room for tokens (prompt and --generate)" },
     { "--batch", COUNT, FIELD(batch), "N", "tokens of a prompt at once (512)" },
+    { "--compute", TEXT, FIELD(compute), "WHERE",
+      "host: by this program; device: where layers lie, as GPUs have to" },
+    { "--activations", TEXT, FIELD(activations), "DTYPE", "of --compute device (f32)" },
     { "--threads", COUNT, FIELD(threads), "N", "that compute (one a usable core)" },
     { "--cache-dtype", TEXT, FIELD(cache_dtype), "DTYPE", "of keys and values (f32)" },
     { "--int8-activations", FLAG, FIELD(has_int8_inputs), NULL, "int8: as LLM.int8() does" },
@@ -170,6 +173,11 @@ check(const llama_options *o)
             return refuse("the plan of --plan says that already:", of_plans[i].name);
     if (llama_options_dtype(o->cache_dtype) < 0)
         return refuse("this is none of f32, f16, bf16:", o->cache_dtype);
+    if (llama_options_dtype(o->activations) < 0)
+        return refuse("this is none of f32, f16, bf16:", o->activations);
+    if (o->compute != NULL && strcmp(o->compute, "host") != 0
+        && strcmp(o->compute, "device") != 0)
+        return refuse("this is none of host, device:", o->compute);
     return BERTH_OK;
 }
 
@@ -178,7 +186,7 @@ llama_options_parse(int argc, char **argv, llama_options *out)
 {
     bool has_ended = false; /* behind "--" */
 
-    *out = (llama_options){ .generate = 1, .cache_dtype = "f32" };
+    *out = (llama_options){ .generate = 1, .cache_dtype = "f32", .activations = "f32" };
     for (int i = 1; i < argc; i++) {
         berth_status status = BERTH_OK;
 

@@ -33,6 +33,8 @@ typedef struct llama_options {
     uint32_t batch;
     uint32_t threads;
     const char *cache_dtype; /* "f32" */
+    const char *compute;     /* "host", "device"; NULL: as the devices are */
+    const char *activations; /* "f32" */
     bool has_int8_inputs;
     bool wants_json;
     bool is_quiet;

@@ -7,8 +7,8 @@
  *
  *   a layer:  acquire ─▶ where its weights lie ─▶ compute, on its stream ─▶ release
  *
- * What a model's home computes on a device that is not host memory can be computed
- * here only if the device is simulated: in the stream's order, on host memory.
+ * Layers are computed by this program, where they lie in host memory, or in the stream's
+ * order in that of simulated devices; or by the devices themselves.
  */
 #ifndef BERTH_TOOLS_LLAMA_RUN_H
 #define BERTH_TOOLS_LLAMA_RUN_H
@@ -20,6 +20,11 @@
 #include "tools/llama_config.h"
 
 typedef struct llama_run llama_run;
+
+typedef enum llama_compute {
+    LLAMA_COMPUTE_HOST,  /* this program, where it reaches the devices' memory */
+    LLAMA_COMPUTE_DEVICE /* the devices that layers lie on */
+} llama_compute;
 
 /* Everything is borrowed and must outlive the run. */
 typedef struct llama_run_options {
@@ -34,6 +39,8 @@ typedef struct llama_run_options {
     uint32_t threads;        /* 0: one a usable core */
     int32_t cache_dtype;     /* of keys and values: BERTH_F32, _BF16 or _F16 */
     bool has_int8_inputs;    /* INT8 weights: LLM.int8(), else inputs stay floats */
+    llama_compute compute;
+    int32_t activations;     /* DEVICE: BERTH_F32, _BF16 or _F16 */
 } llama_run_options;
 
 /*
@@ -56,6 +63,7 @@ berth_status llama_run_feed(llama_run *run, const uint32_t *tokens, uint32_t cou
 
 /* Bytes of weights that one token reads. */
 uint64_t llama_run_token_bytes(const llama_run *run);
+/* Of this program, that compute; 0: devices do. */
 uint32_t llama_run_threads(const llama_run *run);
 
 #endif

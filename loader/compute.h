@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compute.h - what the parts of computing on devices share: compute*.c, devices_api.c. */
+#ifndef BERTH_LOADER_COMPUTE_H
+#define BERTH_LOADER_COMPUTE_H
+
+#include "kernels/device.h"
+
+/* One of the caller's. ARGUMENT: `devices` is NULL, or `number` that of none. */
+berth_status berthi_find_device(berth_devices *devices, uint32_t number,
+                                berthi_device **out, berth_error *error);
+/* Asks for an operation; UNSUPPORTED: this device has it not. */
+berth_status berthi_launch_on(berthi_device *device, const berthi_request *request,
+                              void *stream, berth_error *error);
+
+#endif

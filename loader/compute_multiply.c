@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * compute_multiply.c - products with a tensor of a model where it lies.
+ *
+ *   plain, 4-bit   one operation
+ *   INT8           inputs ─▶ codes, row maxima ─▶ sums ─▶ outputs
+ */
+#include <string.h>
+
+#include "kernels/number.h"
+#include "kernels/tables.h"
+#include "loader/compute.h"
+#include "loader/model.h"
+
+/* One call, or the question what it needs. */
+typedef struct product {
+    berth_model_tensor tensor; /* as it lies now */
+    berth_multiply step;
+    uint64_t rows;
+    uint64_t columns;
+    /* In the scratch: */
+    float *floats;        /* 4-bit */
+    int8_t *codes;        /* INT8: of the inputs, as what follows */
+    float *input_maximum;
+    int32_t *sums;
+} product;
+
+static bool
+is_4bit(const product *p)
+{
+    return p->tensor.encoding == BERTH_ENCODING_NF4
+           || p->tensor.encoding == BERTH_ENCODING_FP4;
+}
+
+static const void *
+part_of(const product *p, int32_t role)
+{
+    for (uint32_t i = 0; i < p->tensor.part_count; i++)
+        if (p->tensor.parts[i].role == role)
+            return p->tensor.parts[i].memory;
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------- requests */
+
+static berthi_request
+ask_4bit(const product *p)
+{
+    const bool is_double = p->tensor.is_double != 0;
+    const void *const absmax = part_of(p, BERTH_ROLE_ABSMAX);
+
+    return (berthi_request){
+        .operation = p->tensor.encoding == BERTH_ENCODING_NF4
+                         ? BERTHI_OPERATION_MULTIPLY_NF4
+                         : BERTHI_OPERATION_MULTIPLY_FP4,
+        .arguments.multiply = {
+            .codes = part_of(p, BERTH_ROLE_CODES),
+            .absmax = is_double ? part_of(p, BERTH_ROLE_ABSMAX2) : absmax,
+            .absmax_codes = is_double ? absmax : NULL,
+            .map = berthi_signed_map,
+            .offset = p->tensor.offset,
+            .block_size = p->tensor.block_size,
+            .count = p->step.count,
+            .rows = p->rows,
+            .columns = p->columns,
+            .inputs = p->step.inputs,
+            .bias = p->step.bias,
+            .outputs = p->step.outputs,
+            .dtype = p->step.dtype,
+            .scratch = p->floats,
+        },
+    };
+}
+
+static berthi_request
+ask_plain(const product *p)
+{
+    return (berthi_request){
+        .operation = BERTHI_OPERATION_MULTIPLY_PLAIN,
+        .arguments.plain = {
+            .weight = part_of(p, BERTH_ROLE_VALUES),
+            .inputs = p->step.inputs,
+            .bias = p->step.bias,
+            .outputs = p->step.outputs,
+            .weight_dtype = p->tensor.dtype,
+            .dtype = p->step.dtype,
+            .count = p->step.count,
+            .rows = p->rows,
+            .columns = p->columns,
+        },
+    };
+}
+
+static berthi_request
+ask_codes(const product *p)
+{
+    return (berthi_request){
+        .operation = BERTHI_OPERATION_ENCODE_ROWS,
+        .arguments.rows = {
+            .values = p->step.inputs,
+            .dtype = p->step.dtype,
+            .rows = p->step.count,
+            .columns = p->columns,
+            .codes = p->codes,
+            .row_maximum = p->input_maximum,
+        },
+    };
+}
+
+static berthi_request
+ask_sums(const product *p)
+{
+    return (berthi_request){
+        .operation = BERTHI_OPERATION_MULTIPLY_INT8,
+        .arguments.int8 = {
+            .weights = part_of(p, BERTH_ROLE_CODES),
+            .inputs = p->codes,
+            .sums = p->sums,
+            .count = p->step.count,
+            .rows = p->rows,
+            .columns = p->columns,
+        },
+    };
+}
+
+static berthi_request
+ask_outputs(const product *p)
+{
+    return (berthi_request){
+        .operation = BERTHI_OPERATION_INT8_OUTPUT,
+        .arguments.int8_output = {
+            .sums = p->sums,
+            .input_maximum = p->input_maximum,
+            .weight_maximum = part_of(p, BERTH_ROLE_ROW_MAXIMUM),
+            .bias = p->step.bias,
+            .outputs = p->step.outputs,
+            .dtype = p->step.dtype,
+            .count = p->step.count,
+            .rows = p->rows,
+            .columns = p->columns,
+        },
+    };
+}
+
+/* ------------------------------------------------------------------------ asking */
+
+/* BERTH_OK, or UNSUPPORTED. What is checked has sizes that can be counted. */
+static berth_status
+check(const product *p, berth_error *error)
+{
+    const berthi_request request = is_4bit(p) ? ask_4bit(p)
+                                   : p->tensor.encoding == BERTH_ENCODING_INT8
+                                       ? ask_sums(p)
+                                       : ask_plain(p);
+    const berthi_about about = { .tensor = p->tensor.name,
+                                 .tensor_length = p->tensor.name_length };
+
+    if (p->tensor.rank != 2
+        || (!is_4bit(p) && p->tensor.encoding != BERTH_ENCODING_INT8
+            && p->tensor.encoding != BERTH_ENCODING_NATIVE))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                           "is no matrix in an encoding that is multiplied where it lies");
+    return berthi_operation_check("model", &request, error);
+}
+
+/* Of a tensor that is not leased, too: only that there are such codes is looked at. */
+static uint64_t
+count_floats(const product *p)
+{
+    static const uint8_t no_codes;
+    berthi_request request = ask_4bit(p);
+
+    if (p->tensor.is_double)
+        request.arguments.multiply.absmax_codes = &no_codes;
+    return berthi_multiply_scratch(&request.arguments.multiply);
+}
+
+/* Sums up what is needed, or (with memory) divides it: one walk for both. Checked. */
+static uint64_t
+divide(product *p, uint8_t *memory)
+{
+    const uint64_t count = p->step.count;
+    const uint64_t codes = berthi_slab_round(count * p->columns);
+    const uint64_t maxima = berthi_slab_round(count * sizeof(float));
+
+    if (is_4bit(p)) {
+        p->floats = (float *)(void *)memory;
+        return count_floats(p) * sizeof(float);
+    }
+    if (p->tensor.encoding != BERTH_ENCODING_INT8)
+        return 0;
+    if (memory != NULL) {
+        p->codes = (int8_t *)memory;
+        p->input_maximum = (float *)(void *)(memory + codes);
+        p->sums = (int32_t *)(void *)(memory + codes + maxima);
+    }
+    return codes + maxima + berthi_slab_round(count * p->rows * sizeof(int32_t));
+}
+
+static berth_status
+launch(const product *p, berthi_device *device, void *stream, berth_error *error)
+{
+    berthi_request requests[3] = { is_4bit(p) ? ask_4bit(p) : ask_plain(p) };
+    uint32_t count = 1;
+    berth_status status = BERTH_OK;
+
+    if (p->tensor.encoding == BERTH_ENCODING_INT8) {
+        requests[0] = ask_codes(p);
+        requests[1] = ask_sums(p);
+        requests[2] = ask_outputs(p);
+        count = 3;
+    }
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = berthi_launch_on(device, &requests[i], stream, error);
+    return status;
+}
+
+/* ---------------------------------------------------------------------- interface */
+
+static bool
+has_taken(product *p, const berth_model *model, uint64_t berth)
+{
+    if (berth_model_get_tensor(model, berth, &p->tensor) != BERTH_OK)
+        return false;
+    p->rows = p->tensor.shape[0];
+    p->columns = p->tensor.shape[1];
+    return true;
+}
+
+static berth_status
+check_arguments(product *p, berth_error *error)
+{
+    const berth_multiply *const step = &p->step;
+    berth_status status;
+
+    if (step->inputs == NULL || step->outputs == NULL)
+        return berthi_fail_argument(error, "step", "has no inputs or outputs");
+    if (step->count == 0)
+        return berthi_fail_argument(error, "step", "has a count of 0");
+    if (!berthi_is_number(step->dtype))
+        return berthi_fail_argument(error, "step",
+                                    "has a dtype that is none of BF16, F16 and F32");
+    if (p->tensor.parts[0].memory == NULL)
+        return berthi_fail_argument(error, "berth",
+                                    "is of a layer, or an expert, that is not leased");
+    status = check(p, error);
+    if (status != BERTH_OK)
+        return status;
+    if (step->scratch_bytes < divide(p, step->scratch))
+        return berthi_fail_argument(error, "step", "has too little scratch");
+    return BERTH_OK;
+}
+
+static berth_status
+multiply(berth_model *model, uint64_t berth, product *p, void *stream, berth_error *error)
+{
+    berthi_device *device;
+    berth_status status;
+
+    if (!has_taken(p, model, berth))
+        return berthi_fail_argument(error, "berth", "is not that of a tensor");
+    status = check_arguments(p, error);
+    if (status != BERTH_OK)
+        return status;
+    device = p->tensor.device == BERTH_NO_INDEX
+                 ? model->host
+                 : berthi_devices_at(model->devices, p->tensor.device);
+    return launch(p, device, stream, error);
+}
+
+berth_status
+berth_model_multiply(berth_model *model, uint64_t berth, const berth_multiply *step,
+                     void *stream, berth_error *error)
+{
+    product p;
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (model == NULL)
+        return berthi_fail_argument(error, "model", "is NULL");
+    if (step == NULL)
+        return berthi_fail_argument(error, "step", "is NULL");
+    memset(&p, 0, sizeof p);
+    p.step = *step;
+    status = berthi_model_enter(model, error);
+    if (status != BERTH_OK)
+        return status;
+    status = multiply(model, berth, &p, stream, error);
+    berthi_model_leave(model);
+    return status;
+}
+
+uint64_t
+berth_model_multiply_scratch(const berth_model *model, uint64_t berth, int32_t dtype,
+                             uint32_t count)
+{
+    product p;
+
+    memset(&p, 0, sizeof p);
+    p.step.dtype = dtype;
+    p.step.count = count;
+    if (model == NULL || count == 0 || !berthi_is_number(dtype)
+        || !has_taken(&p, model, berth) || check(&p, NULL) != BERTH_OK)
+        return 0;
+    return divide(&p, NULL);
+}

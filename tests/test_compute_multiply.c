@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_compute_multiply.c - products with tensors of a model where they lie. What their
+ * numbers are is held against the reference library by test_llama_device.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define DOWN "model.layers.0.mlp.down_proj.weight"
+#define NORM "model.layers.0.input_layernorm.weight"
+#define ROWS 256u
+#define COLUMNS 704u
+#define MOST 40u /* inputs: more than one operation of 4 bits takes */
+
+#define HERE "0=64MiB,cpu=1GiB"
+#define GPU "sim:64MiB,backing=sealed" /* the host cannot touch its memory */
+
+/* What a product is made in: memory of one device. */
+typedef struct room {
+    loaded l;
+    berth_devices *devices; /* the model's; for host memory others */
+    uint64_t berth;
+    uint64_t scratch_bytes;
+    char *memory;
+    float *inputs;
+    float *outputs;
+    void *bias;
+    char *scratch;
+} room;
+
+#define INPUTS_BYTES (UINT64_C(4) * MOST * COLUMNS)
+#define OUTPUTS_BYTES (UINT64_C(4) * MOST * ROWS)
+#define BIAS_BYTES UINT64_C(1024)
+#define SCRATCH_BYTES (UINT64_C(1) << 20)
+#define ROOM_BYTES (INPUTS_BYTES + OUTPUTS_BYTES + BIAS_BYTES + SCRATCH_BYTES)
+
+static float
+input_of(uint32_t input, uint32_t column)
+{
+    return (float)((int)((input * 31 + column * 7) % 29) - 14) / 16.0f;
+}
+
+/* On a device, or (words NULL) in host memory. False: nothing was loaded. */
+static bool
+begin(room *r, int32_t type, bool is_double, const char *max_memory, const char *words,
+      const char *pin)
+{
+    berth_plan_options options = loaded_options(max_memory);
+    float *const inputs = malloc(INPUTS_BYTES);
+
+    memset(r, 0, sizeof *r);
+    options.type = type;
+    options.double_quant = is_double && type != BERTH_ENCODING_INT8;
+    options.pins = &pin;
+    options.pin_count = pin != NULL;
+    loaded_begin(&r->l, loaded_llama(1, "BF16", 1), &options, words);
+    loaded_load(&r->l);
+    if (!CHECK_EQ(r->l.status, BERTH_OK)) {
+        free(inputs);
+        return false;
+    }
+    r->devices = r->l.devices;
+    if (words == NULL)
+        CHECK_EQ(berth_devices_open(r->l.p.context, "cpu", &r->devices, NULL), BERTH_OK);
+    r->berth = berth_model_find(r->l.model, DOWN, strlen(DOWN));
+    CHECK_EQ(berth_device_alloc(r->devices, 0, ROOM_BYTES, (void **)&r->memory, NULL),
+             BERTH_OK);
+    r->inputs = (float *)(void *)r->memory;
+    r->outputs = (float *)(void *)(r->memory + INPUTS_BYTES);
+    r->bias = r->memory + INPUTS_BYTES + OUTPUTS_BYTES;
+    r->scratch = r->memory + INPUTS_BYTES + OUTPUTS_BYTES + BIAS_BYTES;
+    for (uint32_t i = 0; i < MOST * COLUMNS; i++)
+        inputs[i] = input_of(i / COLUMNS, i % COLUMNS);
+    CHECK_EQ(berth_device_write(r->devices, 0, r->inputs, inputs, INPUTS_BYTES, NULL, NULL),
+             BERTH_OK);
+    r->scratch_bytes = berth_model_multiply_scratch(r->l.model, r->berth, BERTH_F32, MOST);
+    CHECK(r->scratch_bytes <= SCRATCH_BYTES);
+    free(inputs);
+    return true;
+}
+
+static void
+end(room *r)
+{
+    berth_device_free(r->devices, 0, r->memory, ROOM_BYTES);
+    if (r->devices != r->l.devices)
+        berth_devices_close(r->devices);
+    loaded_unload(&r->l);
+    loaded_end(&r->l);
+}
+
+static berth_multiply
+step_of(const room *r, uint32_t first, uint32_t count)
+{
+    return (berth_multiply){ .inputs = r->inputs + (size_t)first * COLUMNS,
+                             .outputs = r->outputs + (size_t)first * ROWS,
+                             .scratch = r->scratch,
+                             .scratch_bytes = r->scratch_bytes,
+                             .dtype = BERTH_F32,
+                             .count = count };
+}
+
+static void
+read_outputs(const room *r, float *out)
+{
+    CHECK_EQ(berth_device_read(r->devices, 0, out, r->outputs, OUTPUTS_BYTES, NULL, NULL),
+             BERTH_OK);
+}
+
+/* ------------------------------------------------------------------------- numbers */
+
+/* All at once, and one after the other; with a bias and without. */
+static void
+check_numbers(int32_t type, bool is_double, const char *max_memory, const char *words)
+{
+    float *const together = malloc(OUTPUTS_BYTES);
+    float *const alone = malloc(OUTPUTS_BYTES);
+    const bool is_int8 = type == BERTH_ENCODING_INT8;
+    const float one = 1.5f;
+    const uint16_t half = 0x3E00; /* 1.5 */
+    berth_multiply step;
+    room r;
+
+    if (!begin(&r, type, is_double, max_memory, words, NULL)) {
+        free(together);
+        free(alone);
+        return;
+    }
+    step = step_of(&r, 0, MOST);
+    CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
+    read_outputs(&r, together);
+    for (uint32_t i = 0; i < MOST; i++) {
+        step = step_of(&r, i, 1);
+        CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
+    }
+    read_outputs(&r, alone);
+    CHECK_MEM(together, alone, OUTPUTS_BYTES);
+    for (uint32_t i = 0; i < ROWS; i++)
+        CHECK_EQ(berth_device_write(r.devices, 0,
+                                    (char *)r.bias + i * (is_int8 ? 2u : 4u),
+                                    is_int8 ? (const void *)&half : &one,
+                                    is_int8 ? 2 : 4, NULL, NULL),
+                 BERTH_OK);
+    step = step_of(&r, 0, MOST);
+    step.bias = r.bias;
+    CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
+    read_outputs(&r, alone);
+    for (uint32_t i = 0; i < MOST * ROWS; i++)
+        if (!CHECK(fabsf(alone[i] - together[i] - one)
+                   <= 2e-3f * fmaxf(1, fabsf(together[i]))))
+            break;
+    CHECK(fabsf(together[0]) > 0);
+    end(&r);
+    free(together);
+    free(alone);
+}
+
+static void
+test_numbers(void)
+{
+    static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
+                                     BERTH_ENCODING_NF4, BERTH_ENCODING_FP4,
+                                     BERTH_ENCODING_INT8 };
+
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        check_numbers(types[i], i == 2, HERE, GPU);
+        check_numbers(types[i], i == 2, "cpu=64MiB", NULL);
+    }
+}
+
+/* ------------------------------------------------------------------------ refusals */
+
+static void
+refuse(const room *r, uint64_t berth, const berth_multiply *step, berth_status status,
+       const char *words)
+{
+    berth_error error;
+
+    CHECK_EQ(berth_model_multiply(r->l.model, berth, step, NULL, &error), status);
+    CHECK_CONTAINS(error.message, words);
+}
+
+static void
+test_arguments(void)
+{
+    berth_multiply step;
+    berth_error error;
+    uint64_t norm;
+    room r;
+
+    T_REQUIRE(begin(&r, BERTH_ENCODING_NF4, true, HERE, GPU, NULL));
+    step = step_of(&r, 0, 3);
+    CHECK_EQ(berth_model_multiply(NULL, r.berth, &step, NULL, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "model");
+    refuse(&r, r.berth, NULL, BERTH_EINVAL, "step");
+    refuse(&r, UINT64_MAX, &step, BERTH_EINVAL, "berth");
+    step.inputs = NULL;
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "inputs");
+    step = step_of(&r, 0, 3);
+    step.outputs = NULL;
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "outputs");
+    step = step_of(&r, 0, 0);
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "count");
+    step = step_of(&r, 0, 3);
+    step.dtype = BERTH_I8;
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "dtype");
+    norm = berth_model_find(r.l.model, NORM, strlen(NORM));
+    step = step_of(&r, 0, 3);
+    refuse(&r, norm, &step, BERTH_EUNSUPPORTED, "matrix");
+    CHECK_EQ(berth_model_multiply_scratch(r.l.model, norm, BERTH_F32, 3), 0);
+    CHECK_EQ(berth_model_multiply_scratch(NULL, r.berth, BERTH_F32, 3), 0);
+    CHECK_EQ(berth_model_multiply_scratch(r.l.model, UINT64_MAX, BERTH_F32, 3), 0);
+    CHECK_EQ(berth_model_multiply_scratch(r.l.model, r.berth, BERTH_I8, 3), 0);
+    CHECK_EQ(berth_model_multiply_scratch(r.l.model, r.berth, BERTH_F32, 0), 0);
+    end(&r);
+}
+
+/* A byte less is too little, and so many are enough: the device would say if not. */
+static void
+test_scratch(void)
+{
+    static const int32_t types[] = { BERTH_ENCODING_NF4, BERTH_ENCODING_INT8 };
+
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t count = 1; count <= MOST; count += 13) {
+            berth_multiply step;
+            room r;
+
+            T_REQUIRE(begin(&r, types[i], true, HERE, GPU, NULL));
+            r.scratch_bytes = berth_model_multiply_scratch(r.l.model, r.berth, BERTH_F32,
+                                                           count);
+            CHECK_GT(r.scratch_bytes, 0);
+            r.scratch += SCRATCH_BYTES - r.scratch_bytes;
+            step = step_of(&r, 0, count);
+            CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
+            CHECK_EQ(berth_stream_wait(r.devices, 0, NULL, -1, NULL), BERTH_OK);
+            step.scratch_bytes--;
+            refuse(&r, r.berth, &step, BERTH_EINVAL, "scratch");
+            end(&r);
+        }
+}
+
+/* Memory that is the host's, or nobody's. */
+static void
+test_memory_of_another(void)
+{
+    float *const outside = calloc(MOST, COLUMNS * sizeof *outside);
+    berth_multiply step;
+    room r;
+
+    T_REQUIRE(begin(&r, BERTH_ENCODING_NATIVE, false, HERE, GPU, NULL));
+    step = step_of(&r, 0, 3);
+    step.inputs = outside;
+    refuse(&r, r.berth, &step, BERTH_EINTERNAL, "outside");
+    end(&r);
+    free(outside);
+}
+
+static void
+test_lease(void)
+{
+    berth_model_tensor tensor;
+    berth_multiply step;
+    room r;
+
+    T_REQUIRE(begin(&r, BERTH_ENCODING_NF4, true, HERE, GPU, "model.layers=cpu"));
+    CHECK_EQ(berth_model_get_tensor(r.l.model, r.berth, &tensor), BERTH_OK);
+    CHECK_EQ(tensor.is_resident, 0);
+    step = step_of(&r, 0, MOST);
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "not leased");
+    CHECK_EQ(berth_layer_acquire(r.l.model, tensor.layer, NULL, NULL), BERTH_OK);
+    CHECK_EQ(berth_model_multiply_scratch(r.l.model, r.berth, BERTH_F32, MOST),
+             r.scratch_bytes); /* leased or not */
+    CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
+    CHECK_EQ(berth_layer_release(r.l.model, tensor.layer, NULL, NULL), BERTH_OK);
+    CHECK_EQ(berth_stream_wait(r.devices, 0, NULL, -1, NULL), BERTH_OK);
+    end(&r);
+}
+
+static void
+test_lost(void)
+{
+    berth_multiply step;
+    berth_error error;
+    room r;
+
+    T_REQUIRE(begin(&r, BERTH_ENCODING_INT8, false, HERE, GPU, NULL));
+    berthi_devices_stop(r.devices);
+    step = step_of(&r, 0, 3);
+    CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, &error), BERTH_ENODEV);
+    CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
+    end(&r);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_numbers);
+    T_RUN(test_arguments);
+    T_RUN(test_scratch);
+    T_RUN(test_memory_of_another);
+    T_RUN(test_lease);
+    T_RUN(test_lost);
+    T_MAIN_END;
+}

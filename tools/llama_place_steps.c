@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama_place_steps.c - stages as steps of a device; see llama_place.h. */
+#include "tools/llama_place.h"
+
+/* ------------------------------------------------------------------------ products */
+
+/* The bias, if there is one, as a product takes it. */
+static berth_status
+take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, const void **out,
+          berth_error *error)
+{
+    const berth_take step = {
+        .table = t->matrix.bias,
+        .table_dtype = t->matrix.bias_dtype,
+        .dtype = t->matrix.encoding == BERTH_ENCODING_INT8 ? BERTH_F16 : dtype,
+        .numbers = p->zero,
+        .rows = 1,
+        .columns = t->matrix.rows,
+        .count = 1,
+        .outputs = p->bias,
+    };
+
+    *out = NULL;
+    if (t->bias == BERTH_NO_TENSOR)
+        return BERTH_OK;
+    *out = p->bias;
+    return berth_device_take(p->devices, p->number, &step, p->stream, error);
+}
+
+static berth_status
+multiply_as(const llama_place *p, const llama_tensor *t, int32_t dtype, const void *inputs,
+            void *outputs, uint32_t count, berth_error *error)
+{
+    berth_multiply step = {
+        .inputs = inputs,
+        .outputs = outputs,
+        .scratch = p->scratch,
+        .scratch_bytes = p->scratch_bytes,
+        .dtype = dtype,
+        .count = count,
+    };
+    const berth_status status = take_bias(p, t, dtype, &step.bias, error);
+
+    return status == BERTH_OK ? berth_model_multiply(p->engine->options->model, t->berth,
+                                                     &step, p->stream, error)
+                              : status;
+}
+
+static berth_status
+multiply(const llama_place *p, const llama_tensor *t, const void *inputs, void *outputs,
+         uint32_t count, berth_error *error)
+{
+    return multiply_as(p, t, p->dtype, inputs, outputs, count, error);
+}
+
+/* --------------------------------------------------------------------------- steps */
+
+static uint64_t
+width_of(const llama_place *p)
+{
+    return berth_dtype_bits(p->dtype) / 8;
+}
+
+static berth_status
+normalise(const llama_place *p, const llama_tensor *weight, const float *inputs,
+          void *outputs, int32_t dtype, uint32_t count, berth_error *error)
+{
+    const llama_config *const c = p->engine->options->config;
+    const berth_norm step = {
+        .inputs = inputs,
+        .weight = weight->matrix.codes,
+        .outputs = outputs,
+        .inputs_dtype = BERTH_F32,
+        .weight_dtype = weight->matrix.dtype,
+        .dtype = dtype,
+        .epsilon = c->norm_epsilon,
+        .count = count,
+        .columns = c->hidden,
+    };
+
+    return berth_device_norm(p->devices, p->number, &step, p->stream, error);
+}
+
+/* place->hidden += values */
+static berth_status
+add_to_hidden(const llama_place *p, const void *values, berth_error *error)
+{
+    const uint32_t count = p->engine->pass->count;
+    const berth_add step = {
+        .sums = p->hidden,
+        .values = values,
+        .dtype = p->dtype,
+        .count = count,
+        .sum_rows = count,
+        .columns = p->engine->options->config->hidden,
+    };
+
+    return berth_device_add(p->devices, p->number, &step, p->stream, error);
+}
+
+static berth_status
+activate(const llama_place *p, void *gate, const void *up, uint64_t elements,
+         berth_error *error)
+{
+    const berth_gate step = { .gate = gate, .up = up, .elements = elements,
+                              .dtype = p->dtype };
+
+    return berth_device_gate(p->devices, p->number, &step, p->stream, error);
+}
+
+berth_status
+llama_place_take(const llama_place *place, const berth_model_tensor *embedding,
+                 berth_error *error)
+{
+    const llama_pass *const pass = place->engine->pass;
+    const berth_take step = {
+        .table = embedding->parts[0].memory,
+        .table_dtype = embedding->dtype,
+        .dtype = BERTH_F32,
+        .numbers = place->tokens,
+        .rows = embedding->shape[0],
+        .columns = embedding->shape[1],
+        .count = pass->count,
+        .outputs = place->hidden,
+    };
+    const berth_status status = llama_place_write(place, place->tokens, pass->tokens,
+                                                  pass->count * sizeof *pass->tokens, error);
+
+    return status == BERTH_OK
+               ? berth_device_take(place->devices, place->number, &step, place->stream, error)
+               : status;
+}
+
+/* ----------------------------------------------------------------------- attention */
+
+static const void *
+vector_of(const llama_tensor *tensor)
+{
+    return tensor->berth != BERTH_NO_TENSOR ? tensor->matrix.codes : NULL;
+}
+
+/* Keys, or values, of a layer. */
+static void *
+cache_of(const llama_place *p, uint32_t layer, uint32_t which)
+{
+    return p->caches
+           + (2 * (uint64_t)p->layer_of[layer] + which) * llama_place_cache_bytes(p);
+}
+
+static berth_status
+rotate(const llama_place *p, const llama_tensor *t, uint32_t layer, berth_error *error)
+{
+    const llama_run_options *const o = p->engine->options;
+    const llama_config *const c = o->config;
+    const llama_pass *const pass = p->engine->pass;
+    const berth_rotate step = {
+        .queries = p->queries,
+        .keys = p->keys,
+        .values = p->values,
+        .query_norm = vector_of(&t[LLAMA_QUERY_NORM]),
+        .key_norm = vector_of(&t[LLAMA_KEY_NORM]),
+        .angles = p->angles + (uint64_t)pass->position * c->head_dim,
+        .key_cache = cache_of(p, layer, 0),
+        .value_cache = cache_of(p, layer, 1),
+        .dtype = p->dtype,
+        .norm_dtype = t[LLAMA_QUERY_NORM].matrix.dtype,
+        .cache_dtype = o->cache_dtype,
+        .epsilon = c->norm_epsilon,
+        .count = pass->count,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .width = c->head_dim,
+        .position = pass->position,
+        .capacity = o->capacity,
+    };
+
+    return berth_device_rotate(p->devices, p->number, &step, p->stream, error);
+}
+
+static berth_status
+look_back(const llama_place *p, uint32_t layer, berth_error *error)
+{
+    const llama_run_options *const o = p->engine->options;
+    const llama_config *const c = o->config;
+    const berth_attend step = {
+        .queries = p->queries,
+        .key_cache = cache_of(p, layer, 0),
+        .value_cache = cache_of(p, layer, 1),
+        .outputs = p->queries,
+        .dtype = p->dtype,
+        .cache_dtype = o->cache_dtype,
+        .count = p->engine->pass->count,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .width = c->head_dim,
+        .position = p->engine->pass->position,
+        .capacity = o->capacity,
+        .window = c->slides[layer] ? c->window : 0,
+    };
+
+    return berth_device_attend(p->devices, p->number, &step, p->stream, error);
+}
+
+berth_status
+llama_place_attend(const llama_place *place, const llama_stage *stage, uint32_t layer,
+                   berth_error *error)
+{
+    const llama_place *const p = place;
+    const llama_tensor *const t = stage->tensors;
+    const uint32_t count = p->engine->pass->count;
+    berth_status status = normalise(p, &t[LLAMA_ATTENTION_NORM], p->hidden, p->normed,
+                                    p->dtype, count, error);
+
+    if (status == BERTH_OK)
+        status = multiply(p, &t[LLAMA_QUERY], p->normed, p->queries, count, error);
+    if (status == BERTH_OK)
+        status = multiply(p, &t[LLAMA_KEY], p->normed, p->keys, count, error);
+    if (status == BERTH_OK)
+        status = multiply(p, &t[LLAMA_VALUE], p->normed, p->values, count, error);
+    if (status == BERTH_OK)
+        status = rotate(p, t, layer, error);
+    if (status == BERTH_OK)
+        status = look_back(p, layer, error);
+    if (status == BERTH_OK)
+        status = multiply(p, &t[LLAMA_OUTPUT], p->queries, p->normed, count, error);
+    if (status == BERTH_OK)
+        status = add_to_hidden(p, p->normed, error);
+    return status == BERTH_OK ? normalise(p, &t[LLAMA_MLP_NORM], p->hidden, p->normed,
+                                          p->dtype, count, error)
+                              : status;
+}
+
+/* ----------------------------------------------------------------------------- MLP */
+
+berth_status
+llama_place_dense(const llama_place *place, const llama_stage *stage, berth_error *error)
+{
+    const llama_place *const p = place;
+    const llama_tensor *const t = stage->tensors;
+    const uint32_t count = p->engine->pass->count;
+    berth_status status = multiply(p, &t[LLAMA_GATE], p->normed, p->gate, count, error);
+
+    if (status == BERTH_OK)
+        status = multiply(p, &t[LLAMA_UP], p->normed, p->up, count, error);
+    if (status == BERTH_OK)
+        status = activate(p, p->gate, p->up,
+                          (uint64_t)count * p->engine->options->config->inner, error);
+    if (status == BERTH_OK)
+        status = multiply(p, &t[LLAMA_DOWN], p->gate, p->normed, count, error);
+    return status == BERTH_OK ? add_to_hidden(p, p->normed, error) : status;
+}
+
+berth_status
+llama_place_route(const llama_place *place, const llama_stage *stage, uint32_t *numbers,
+                  berth_error *error)
+{
+    const llama_place *const p = place;
+    const llama_config *const c = p->engine->options->config;
+    const uint32_t count = p->engine->pass->count;
+    const berth_choose step = {
+        .logits = p->router,
+        .numbers = p->numbers,
+        .weights = p->weights,
+        .dtype = p->dtype,
+        .is_renormalised = c->is_renormalised,
+        .count = count,
+        .experts = c->experts,
+        .used = c->experts_used,
+    };
+    berth_status status = multiply(p, &stage->tensors[LLAMA_ROUTER], p->normed, p->router,
+                                   count, error);
+
+    if (status == BERTH_OK)
+        status = berth_device_choose(p->devices, p->number, &step, p->stream, error);
+    return status == BERTH_OK
+               ? llama_place_read(p, numbers, p->numbers,
+                                  (uint64_t)count * c->experts_used * sizeof *numbers, error)
+               : status;
+}
+
+berth_status
+llama_place_gather(const llama_place *place, const uint32_t *slots, berth_error *error)
+{
+    const llama_place *const p = place;
+    const llama_config *const c = p->engine->options->config;
+    const uint32_t count = p->engine->pass->count;
+    const berth_take step = {
+        .table = p->normed,
+        .table_dtype = p->dtype,
+        .dtype = p->dtype,
+        .numbers = p->slots,
+        .rows = count,
+        .columns = c->hidden,
+        .count = count * c->experts_used,
+        .share = c->experts_used,
+        .outputs = p->gathered,
+    };
+    const berth_status status = llama_place_write(p, p->slots, slots,
+                                                  step.count * sizeof *slots, error);
+
+    return status == BERTH_OK
+               ? berth_device_take(p->devices, p->number, &step, p->stream, error)
+               : status;
+}
+
+/* One expert: its slots in and out. */
+static berth_status
+run_expert(const llama_place *p, const llama_tensor *t, uint64_t slot, uint32_t count,
+           berth_error *error)
+{
+    const llama_config *const c = p->engine->options->config;
+    char *const outside = (char *)p->gathered + slot * c->hidden * width_of(p);
+    char *const gate = (char *)p->gate + slot * c->expert_inner * width_of(p);
+    char *const up = (char *)p->up + slot * c->expert_inner * width_of(p);
+    berth_status status = multiply(p, &t[0], outside, gate, count, error);
+
+    if (status == BERTH_OK)
+        status = multiply(p, &t[1], outside, up, count, error);
+    if (status == BERTH_OK)
+        status = activate(p, gate, up, (uint64_t)count * c->expert_inner, error);
+    return status == BERTH_OK ? multiply(p, &t[2], gate, outside, count, error) : status;
+}
+
+berth_status
+llama_place_experts(const llama_place *place, const llama_stage *stage, uint32_t first,
+                    uint32_t end, uint64_t slot, berth_error *error)
+{
+    const llama_place *const p = place;
+    const llama_config *const c = p->engine->options->config;
+    const uint32_t *const counts = p->engine->counts;
+    uint64_t slots = 0;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = first; i < end && status == BERTH_OK; slots += counts[i++])
+        if (counts[i] > 0)
+            status = run_expert(p, llama_expert(stage, i), slot + slots, counts[i], error);
+    return status == BERTH_OK
+               ? berth_device_add(p->devices, p->number,
+                                  &(berth_add){
+                                      .sums = p->hidden,
+                                      .values = (char *)p->gathered
+                                                + slot * c->hidden * width_of(p),
+                                      .rows = p->slots + slot,
+                                      .weights = p->weights,
+                                      .dtype = p->dtype,
+                                      .share = c->experts_used,
+                                      .count = (uint32_t)slots,
+                                      .sum_rows = p->engine->pass->count,
+                                      .columns = c->hidden,
+                                  },
+                                  p->stream, error)
+               : status;
+}
+
+/* ---------------------------------------------------------------------------- head */
+
+berth_status
+llama_place_head(const llama_place *place, const llama_stage *stage, berth_error *error)
+{
+    const llama_place *const p = place;
+    const llama_config *const c = p->engine->options->config;
+    const llama_pass *const pass = p->engine->pass;
+    float *logits = pass->logits;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = pass->wants_all ? 0 : pass->count - 1, count;
+         i < pass->count && status == BERTH_OK; i += count) {
+        const uint32_t left = pass->count - i;
+
+        count = left < LLAMA_LOGIT_ROWS ? left : LLAMA_LOGIT_ROWS;
+        status = normalise(p, &stage->tensors[LLAMA_FINAL_NORM],
+                           p->hidden + (uint64_t)i * c->hidden, p->last, BERTH_F32, count,
+                           error);
+        if (status == BERTH_OK)
+            status = multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, p->last,
+                                 p->logits, count, error);
+        if (status == BERTH_OK)
+            status = llama_place_read(p, logits, p->logits,
+                                      (uint64_t)count * c->vocab * sizeof *logits, error);
+        logits += (uint64_t)count * c->vocab;
+    }
+    return status;
+}

@@ -3165,7 +3165,10 @@ BERTH_API berth_status berth_optimizer_create(berth_context *context,
                                               const berth_optimizer_options *options,
                                               berth_optimizer **out_optimizer,
                                               berth_error *error);
-/* Waits for updates under way. NULL is allowed. */
+/*
+ * Waits for updates under way, five seconds at most: what hangs even then is given back when
+ * it is over, or with the devices. NULL is allowed.
+ */
 BERTH_API void berth_optimizer_destroy(berth_optimizer *optimizer);
 
 /* What it has allocated, now. */

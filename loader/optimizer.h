@@ -36,9 +36,9 @@
 #include "loader/file.h"
 #include "placement/states.h"
 
-#define BERTHI_COUNTER_BYTES UINT64_C(256) /* of a device's counter; sums lie behind it */
+#define BERTHI_COUNTER_BYTES BERTHI_STATES_COUNTER
 #define BERTHI_SLOTS_MAX 16u
-#define BERTHI_SLOTS_DEFAULT 4u
+#define BERTHI_SLOTS_DEFAULT BERTHI_STATES_SLOTS
 #define BERTHI_NOT_ON_DISK UINT64_MAX
 
 typedef struct berthi_parameter {
@@ -101,9 +101,10 @@ typedef struct berthi_disk {
     bool is_pinned;
 } berthi_disk;
 
-#define BERTHI_DISK_BUFFERS 4u
+#define BERTHI_DISK_BUFFERS BERTHI_STATES_BUFFERS
 
 struct berth_optimizer {
+    berthi_kept kept; /* first: what the context has of one whose device hangs is this */
     berth_context *context;
     berthi_device *host;  /* "cpu", the optimizer's own */
     berthi_operations operations; /* what it does */
@@ -169,6 +170,24 @@ berth_status berthi_optimizer_fail(const berthi_parameter *parameter, berth_erro
 
 /* What a device has of its own: a counter, sums of a page. 0: it is host memory. */
 uint64_t berthi_optimizer_scratch_bytes(const berth_optimizer *optimizer, uint32_t device);
+
+/* The same, as it is booked. */
+static inline berthi_slab_parts
+berthi_scratch_parts(const berth_optimizer *optimizer, uint32_t device)
+{
+    const uint64_t bytes = berthi_optimizer_scratch_bytes(optimizer, device);
+
+    return (berthi_slab_parts){ .bytes = bytes, .scratch = bytes };
+}
+
+/* A sum of a parameter's gradients, as it is booked. */
+static inline berthi_slab_parts
+berthi_sum_parts(const berthi_parameter *parameter)
+{
+    const uint64_t bytes = parameter->states.elements * sizeof *parameter->sum;
+
+    return (berthi_slab_parts){ .bytes = bytes, .states = bytes };
+}
 
 /* Bytes that a parameter's states take at a place: whole pages where they are pinned. */
 uint64_t berthi_optimizer_bytes(const berth_optimizer *optimizer,

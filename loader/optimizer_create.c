@@ -16,12 +16,6 @@ _Static_assert(BERTHI_STATES_MAX >= BERTHI_UPDATE_STATES
 
 /* -------------------------------------------------------------------------- sizes */
 
-static uint64_t
-sum_bytes(const berthi_parameter *p)
-{
-    return p->states.elements * sizeof *p->sum;
-}
-
 /* What does not depend on whether anything is there yet. */
 static void
 add_parameters(const berth_optimizer *o, uint32_t device, berth_optimizer_memory *out)
@@ -32,7 +26,7 @@ add_parameters(const berth_optimizer *o, uint32_t device, berth_optimizer_memory
         if (device != BERTH_NO_INDEX && p->device != device)
             continue;
         out->states[p->place] += berthi_optimizer_bytes(o, p, p->place);
-        out->gradients += p->owns_sum ? sum_bytes(p) : 0;
+        out->gradients += p->owns_sum ? berthi_sum_parts(p).bytes : 0;
         out->parameters++;
         out->elements += p->states.elements;
         out->elements_8bit += p->states.bits == 8 ? p->states.elements : 0;
@@ -239,19 +233,11 @@ berth_optimizer_plan(berth_context *context, const berth_optimizer_group *groups
 
 /* --------------------------------------------------------------------------- making */
 
-static berthi_slab_parts
-scratch_parts(const berth_optimizer *o, uint32_t device)
-{
-    const uint64_t bytes = berthi_optimizer_scratch_bytes(o, device);
-
-    return (berthi_slab_parts){ .bytes = bytes, .scratch = bytes };
-}
-
 static berth_status
 prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
 {
     berthi_optimizer_device *const d = &o->devices[number];
-    const berthi_slab_parts parts = scratch_parts(o, number);
+    const berthi_slab_parts parts = berthi_scratch_parts(o, number);
     void *memory = NULL;
     berth_status status = d->device->table->event_create(d->device, &d->done, error);
 
@@ -272,7 +258,7 @@ prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
 static berth_status
 alloc_sum(berth_optimizer *o, berthi_parameter *p, berth_error *error)
 {
-    const berthi_slab_parts parts = { .bytes = sum_bytes(p), .states = sum_bytes(p) };
+    const berthi_slab_parts parts = berthi_sum_parts(p);
     void *memory = NULL;
     berth_status status;
 
@@ -359,62 +345,6 @@ berth_optimizer_create(berth_context *context, const berth_optimizer_group *grou
     else
         berth_optimizer_destroy(o);
     return status;
-}
-
-/* -------------------------------------------------------------------------- giving back */
-
-static void
-free_parameters(berth_optimizer *o)
-{
-    for (uint64_t i = 0; i < o->parameter_count; i++) {
-        berthi_parameter *const p = &o->parameters[i];
-        const berthi_slab_parts parts = { .bytes = sum_bytes(p), .states = sum_bytes(p) };
-
-        berthi_optimizer_free(o, p);
-        if (p->owns_sum)
-            berthi_optimizer_give(o, p->device, &parts, p->sum);
-    }
-    berthi_memory_free(o->context, BERTHI_PURPOSE_OBJECT, o->by_name,
-                       o->parameter_count * sizeof *o->by_name);
-    berthi_memory_free(o->context, BERTHI_PURPOSE_OBJECT, o->parameters,
-                       o->parameter_count * sizeof *o->parameters);
-}
-
-static void
-close_devices(berth_optimizer *o)
-{
-    for (uint32_t i = 0; i < o->device_count; i++) {
-        berthi_optimizer_device *const d = &o->devices[i];
-        const berthi_slab_parts parts = scratch_parts(o, i);
-
-        berthi_optimizer_give(o, i, &parts, d->scratch);
-        if (d->done != NULL)
-            d->device->table->event_destroy(d->device, d->done);
-    }
-    berthi_memory_free(o->context, BERTHI_PURPOSE_OBJECT, o->devices,
-                       o->device_count * sizeof *o->devices);
-}
-
-void
-berth_optimizer_destroy(berth_optimizer *optimizer)
-{
-    berth_context *context;
-
-    if (optimizer == NULL)
-        return;
-    context = optimizer->context;
-    (void)berthi_optimizer_settle(optimizer, NULL);
-    for (uint32_t i = 0; i < optimizer->device_count; i++)
-        berthi_pager_close(optimizer, i);
-    berthi_optimizer_free_sums(optimizer);
-    berthi_disk_close(optimizer);
-    free_parameters(optimizer);
-    close_devices(optimizer);
-    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, optimizer->groups,
-                       optimizer->group_count * sizeof *optimizer->groups);
-    berthi_arena_fini(&optimizer->arena);
-    berthi_device_cpu_close(optimizer->host);
-    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, optimizer, sizeof *optimizer);
 }
 
 /* --------------------------------------------------------------------------- looking */

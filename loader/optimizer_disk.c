@@ -111,8 +111,7 @@ berthi_disk_write(const berth_optimizer *o, uint64_t offset, const void *bytes,
 uint64_t
 berthi_disk_buffer_bytes(uint64_t page_bytes)
 {
-    return berthi_round_down(page_bytes + berthi_sys_page_bytes() - 1,
-                             berthi_sys_page_bytes());
+    return berthi_states_buffer_bytes(page_bytes, berthi_sys_page_bytes());
 }
 
 static void
@@ -134,9 +133,14 @@ berth_status
 berthi_disk_prepare(berth_optimizer *o, uint64_t page_bytes, berth_error *error)
 {
     const uint64_t bytes = berthi_disk_buffer_bytes(page_bytes);
+    berth_status status = BERTH_OK;
 
     if (o->disk.buffer_bytes >= bytes)
         return BERTH_OK;
+    if (o->disk.buffers != NULL) /* a step that failed may have left copies behind */
+        status = berthi_optimizer_settle(o, error);
+    if (status != BERTH_OK)
+        return status;
     free_buffers(o);
     o->disk.buffers = berthi_memory_aligned(o->context, BERTHI_PURPOSE_RING,
                                             BERTHI_DISK_BUFFERS * bytes,

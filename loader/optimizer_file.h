@@ -77,6 +77,27 @@ typedef struct berthi_states_source {
     const uint32_t *maps[BERTHI_STATE_TABLES];
 } berthi_states_source;
 
+/* ------------------------------------------------------------ optimizer_load_find.c */
+
+#define BERTHI_STATES_KEY_BYTES 64u /* of the longest key below a name, dots and NUL */
+
+/* What is looked for, and what has been seen so far. */
+typedef struct berthi_states_search {
+    const berth_optimizer *optimizer;
+    const berth_checkpoint *file;
+    berthi_arena arena; /* maps */
+    char *name;         /* room for the longest name and BERTHI_STATES_KEY_BYTES */
+    uint64_t used;      /* tensors */
+    uint64_t foreign;   /* parameters with a map that is not berth's */
+    uint64_t blocks;    /* with blocks of another size */
+    uint64_t step;      /* the most updates that one had */
+} berthi_states_search;
+
+/* Of one parameter, into a zeroed source; maps lie in the arena. */
+berth_status berthi_states_find(berthi_states_search *search,
+                                const berthi_parameter *parameter,
+                                berthi_states_source *out, berth_error *error);
+
 /* ------------------------------------------------------------ optimizer_load_read.c */
 
 /* All tensors of the file are what was saved, where it says what that was; DIGEST. */

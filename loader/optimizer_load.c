@@ -4,385 +4,17 @@
  * parameter, then read.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
-#include "kernels/core.h"
-#include "kernels/tables.h"
 #include "loader/optimizer_file.h"
 
 #define ARENA_BYTES (UINT64_C(16) << 10)
-#define OLD_BLOCK   2048u /* of the published library before 0.44 */
-#define NESTED      "__bnb_optimizer_quant_state__."
-#define KEY_BYTES   64u /* of the longest key below a name, dots and NUL */
-#define MAP         256u
 
-static const char *const keys[BERTHI_STATE_KEY_COUNT] = {
-#define KEY(identifier, name) [BERTHI_STATE_KEY_##identifier] = name,
-    BERTHI_STATE_KEYS(KEY)
-#undef KEY
-};
-
-typedef struct load {
-    berth_optimizer *optimizer;
-    berth_checkpoint *file;
-    berthi_arena arena;            /* names, maps */
-    berthi_states_source *sources; /* one a parameter */
-    char *name;                    /* room for any key */
-    uint64_t used;                 /* tensors */
-    uint64_t foreign;              /* parameters with a map that is not berth's */
-    uint64_t blocks;               /* with blocks of another size */
-    uint64_t step;                 /* of the optimizer */
-} load;
-
-/* One parameter that is looked at. */
-typedef struct look {
-    load *load;
-    const berthi_parameter *parameter;
-    berthi_states_source *source;
-} look;
-
-/* --------------------------------------------------------------------------- errors */
-
-static berth_status
-fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
-     berth_error *error)
-{
-    const berthi_about about = { .file = l->load->file->path,
-                                .tensor = l->parameter->name,
-                                .tensor_length = strlen(l->parameter->name) };
-
-    return berthi_fail(error, reason, &about, "%s %s", keys[key], wrong);
-}
-
-/* -------------------------------------------------------------------------- finding */
-
-/* NAME.PREFIX KEY, or NO_TENSOR. */
-static uint64_t
-find(const look *l, const char *prefix, const char *key)
-{
-    const char *const parts[] = {l->parameter->name, ".", prefix, key};
-    uint64_t length = 0;
-
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint64_t size = strlen(parts[i]);
-
-        memcpy(l->load->name + length, parts[i], size);
-        length += size;
-    }
-    return berthi_table_find(&l->load->file->table, l->load->name, length);
-}
-
-/* What torch calls the states of its own optimizers; NULL: it has none such. */
-static const char *
-torch_key(int32_t kind, uint32_t key)
-{
-    static const char *const names[BERTHI_UPDATE_KIND_COUNT][BERTHI_STATE_TABLES] = {
-        [BERTH_UPDATE_ADAM] = {"exp_avg", "exp_avg_sq"},
-        [BERTH_UPDATE_ADAMW] = {"exp_avg", "exp_avg_sq"},
-        [BERTH_UPDATE_LION] = {"exp_avg", NULL},
-        [BERTH_UPDATE_MOMENTUM] = {"momentum_buffer", NULL},
-        [BERTH_UPDATE_RMSPROP] = {"square_avg", NULL},
-        [BERTH_UPDATE_ADAGRAD] = {"sum", NULL},
-    };
-
-    if (key != BERTHI_STATE_KEY_STATE1 && key != BERTHI_STATE_KEY_STATE2)
-        return NULL;
-    return names[kind][key - BERTHI_STATE_KEY_STATE1];
-}
-
-static void
-find_keys(const look *l)
-{
-    const int32_t kind = l->load->optimizer->groups[l->parameter->group].kind;
-
-    for (uint32_t i = 0; i < BERTHI_STATE_KEY_COUNT; i++) {
-        const char *const other = torch_key(kind, i);
-        uint64_t number = find(l, "", keys[i]);
-
-        if (number == BERTH_NO_TENSOR)
-            number = find(l, NESTED, keys[i]);
-        if (number == BERTH_NO_TENSOR && other != NULL)
-            number = find(l, "", other);
-        l->source->keys[i] = number;
-        l->load->used += number != BERTH_NO_TENSOR;
-    }
-}
-
-static bool
-has(const look *l, uint32_t key)
-{
-    return l->source->keys[key] != BERTH_NO_TENSOR;
-}
-
-/* ------------------------------------------------------------- another optimizer's */
-
-static bool
-is_adam(int32_t kind)
-{
-    return kind == BERTH_UPDATE_ADAM || kind == BERTH_UPDATE_ADAMW;
-}
-
-/* Where the file says whose states they are. Adam and AdamW keep the same. */
-static berth_status
-check_kind(const look *l, berth_error *error)
-{
-    const berth_optimizer *const o = l->load->optimizer;
-    const int32_t kind = o->groups[l->parameter->group].kind;
-    const berth_checkpoint *const file = l->load->file;
-    const uint32_t shard =
-        file->table.entries[l->source->keys[BERTHI_STATE_KEY_STATE1]].shard;
-    uint64_t length = 0;
-    const char *const value =
-        berthi_states_pair(file, shard, BERTHI_STATES_KIND, l->parameter->name, &length);
-    const char *found = "unknown";
-
-    if (value == NULL)
-        return BERTH_OK;
-    for (int32_t i = 0; i < BERTHI_UPDATE_KIND_COUNT; i++) {
-        const char *const name = berth_update_name(i);
-
-        if (length != strlen(name) || memcmp(value, name, length) != 0)
-            continue;
-        if (i == kind || (is_adam(i) && is_adam(kind)))
-            return BERTH_OK;
-        found = name;
-    }
-    return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH,
-                       &(berthi_about){ .file = file->path,
-                                       .tensor = l->parameter->name,
-                                       .tensor_length = strlen(l->parameter->name) },
-                       "state1 is of another optimizer: %s, not %s", found,
-                       berth_update_name(kind));
-}
-
-/* Every key that has to be there is, and none that cannot belong to this optimizer. */
-static berth_status
-check_keys(const look *l, berth_error *error)
-{
-    const uint32_t tables = berthi_state_tables(&l->parameter->states);
-    const bool is_coded =
-        has(l, BERTHI_STATE_KEY_ABSMAX1) || has(l, BERTHI_STATE_KEY_QMAP1);
-
-    for (uint32_t key = 0; key < BERTHI_STATE_KEY_MASTER; key++) {
-        const bool is_second = key == BERTHI_STATE_KEY_STATE2
-                               || key == BERTHI_STATE_KEY_ABSMAX2
-                               || key == BERTHI_STATE_KEY_QMAP2;
-        const bool is_code = key >= BERTHI_STATE_KEY_ABSMAX1;
-        const bool is_due = (!is_second || tables == 2) && (!is_code || is_coded);
-
-        if (is_due && !has(l, key))
-            return fail(l, key, BERTH_REASON_COMPANION_MISSING, "is not in the file",
-                        error);
-        if (!is_due && has(l, key))
-            return fail(
-                l, key, BERTH_REASON_COMPANION_UNKNOWN,
-                "is there, and belongs to another optimizer or to states of 8 bits",
-                error);
-    }
-    if (find(l, "", "max_exp_avg_sq") != BERTH_NO_TENSOR)
-        return fail(l, BERTHI_STATE_KEY_STATE2, BERTH_REASON_COMPANION_UNKNOWN,
-                    "is of another optimizer: amsgrad, which has max_exp_avg_sq besides",
-                    error);
-    return check_kind(l, error);
-}
-
-/* ------------------------------------------------------------------ shapes and dtypes */
-
-static bool
-is_state_shape(const berth_tensor *t, const berthi_parameter *p, uint32_t halves)
-{
-    const uint32_t more = halves == 2;
-
-    if (t->rank != p->rank + more || (more && t->shape[0] != 2))
-        return false;
-    for (uint32_t i = 0; i < p->rank; i++)
-        if (t->shape[i + more] != p->shape[i])
-            return false;
-    return true;
-}
-
-static berth_tensor
-tensor_of(const look *l, uint32_t key)
-{
-    berth_tensor t;
-
-    (void)berth_checkpoint_tensor(l->load->file, l->source->keys[key], &t);
-    return t;
-}
-
-static bool
-is_number(int32_t dtype)
-{
-    return dtype == BERTH_F32 || dtype == BERTH_BF16 || dtype == BERTH_F16;
-}
-
-static berth_status
-check_state(const look *l, uint32_t table, berth_error *error)
-{
-    const uint32_t key = BERTHI_STATE_KEY_STATE1 + table;
-    const uint32_t halves = berthi_state_halves(&l->parameter->states, table);
-    const berth_tensor t = tensor_of(l, key);
-    const bool is_coded = has(l, BERTHI_STATE_KEY_ABSMAX1);
-
-    if (!is_state_shape(&t, l->parameter, halves))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                    halves == 2 ? "has not twice the parameter's shape"
-                                : "has another shape than the parameter",
-                    error);
-    if (is_coded ? t.dtype != BERTH_U8 : !is_number(t.dtype))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                    is_coded ? "is not of 8 bits, but has an absmax"
-                             : "is no f32, bf16 or f16, and has no absmax",
-                    error);
-    return BERTH_OK;
-}
-
-/* Its length tells the size of blocks: the same for both states. */
-static berth_status
-check_absmax(const look *l, uint32_t table, berth_error *error)
-{
-    const uint32_t key = BERTHI_STATE_KEY_ABSMAX1 + table;
-    const uint32_t halves = berthi_state_halves(&l->parameter->states, table);
-    const uint64_t elements = l->parameter->states.elements;
-    const berth_tensor t = tensor_of(l, key);
-    uint32_t block = 0;
-
-    if (t.dtype != BERTH_F32)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not f32", error);
-    if (t.rank == halves && (halves == 1 || t.shape[0] == 2)) {
-        const uint64_t blocks = t.shape[halves - 1];
-
-        if (blocks == berthi_state_blocks(elements, BERTHI_STATES_BLOCK))
-            block = BERTHI_STATES_BLOCK;
-        else if (blocks == berthi_state_blocks(elements, OLD_BLOCK))
-            block = OLD_BLOCK;
-    }
-    if (block == 0 || (table == 1 && block != l->source->block))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                    "has another shape than one number for each 256 elements", error);
-    l->source->block = block;
-    return BERTH_OK;
-}
-
-/* The published library built its maps where it ran; old ones begin at -1. */
-static berth_status
-check_qmap(const look *l, uint32_t table, berth_error *error)
-{
-    const uint32_t key = BERTHI_STATE_KEY_QMAP1 + table;
-    const uint32_t *const mine = table == 0 ? berthi_signed_map : berthi_unsigned_map;
-    const berth_tensor t = tensor_of(l, key);
-    uint32_t map[MAP];
-    uint32_t *copy;
-    berth_status status;
-
-    if (t.dtype != BERTH_F32 || t.rank != 1 || t.shape[0] != MAP)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not 256 numbers of f32",
-                    error);
-    status = berthi_checkpoint_read(l->load->file, l->source->keys[key], 0, map,
-                                    sizeof map, "reading a map", error);
-    if (status != BERTH_OK)
-        return status;
-    for (uint32_t i = 0; i < MAP; i++)
-        if (!(fabsf(berthi_core_float(map[i])) <= 1))
-            return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                        "has a number that is not in [-1, 1]", error);
-    l->source->maps[table] = mine;
-    if (memcmp(map, mine, sizeof map) == 0)
-        return BERTH_OK;
-    copy = berthi_arena_alloc(&l->load->arena, sizeof map, sizeof *copy);
-    if (copy == NULL)
-        return berthi_fail_memory(error, "loading states");
-    memcpy(copy, map, sizeof map);
-    l->source->maps[table] = copy;
-    l->source->is_foreign[table] = true;
-    return BERTH_OK;
-}
-
-static berth_status
-check_tables(const look *l, berth_error *error)
-{
-    const uint32_t tables = berthi_state_tables(&l->parameter->states);
-    berth_status status = BERTH_OK;
-
-    for (uint32_t i = 0; i < tables && status == BERTH_OK; i++) {
-        status = check_state(l, i, error);
-        if (status != BERTH_OK || !has(l, BERTHI_STATE_KEY_ABSMAX1))
-            continue;
-        status = check_absmax(l, i, error);
-        if (status == BERTH_OK)
-            status = check_qmap(l, i, error);
-    }
-    l->load->foreign += l->source->is_foreign[0] || l->source->is_foreign[1];
-    l->load->blocks += l->source->block == OLD_BLOCK;
-    return status;
-}
-
-static berth_status
-check_master(const look *l, berth_error *error)
-{
-    berth_tensor t;
-
-    if (!has(l, BERTHI_STATE_KEY_MASTER) || !l->parameter->states.has_master)
-        return BERTH_OK;
-    t = tensor_of(l, BERTHI_STATE_KEY_MASTER);
-    if (t.dtype != BERTH_F32 || !is_state_shape(&t, l->parameter, 1))
-        return fail(l, BERTHI_STATE_KEY_MASTER, BERTH_REASON_COMPANION_MISMATCH,
-                    "is not f32 in the parameter's shape", error);
-    return BERTH_OK;
-}
-
-/* ----------------------------------------------------------------------------- steps */
-
-/* A number of updates, as berth, the published library or torch writes it. */
-static bool
-can_count(int32_t dtype, const void *stored, uint64_t *out)
-{
-    int64_t wide;
-    int32_t narrow;
-    float number;
-
-    if (dtype == BERTH_I64) {
-        memcpy(&wide, stored, sizeof wide);
-    } else if (dtype == BERTH_I32) {
-        memcpy(&narrow, stored, sizeof narrow);
-        wide = narrow;
-    } else {
-        memcpy(&number, stored, sizeof number);
-        if (!(number >= 0 && number < 0x1p62f) || number != floorf(number))
-            return false;
-        wide = (int64_t)number;
-    }
-    *out = (uint64_t)wide;
-    return wide >= 0;
-}
-
-static berth_status
-check_step(const look *l, berth_error *error)
-{
-    const uint32_t key = BERTHI_STATE_KEY_STEP;
-    const berth_tensor t = tensor_of(l, key);
-    uint8_t stored[sizeof(int64_t)];
-    berth_status status;
-
-    if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32)
-        || t.elements != 1 || t.rank > 1)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                    "is not one number of int64, int32 or f32", error);
-    status = berthi_checkpoint_read(l->load->file, l->source->keys[key], 0, stored,
-                                    t.bytes, "reading a step", error);
-    if (status != BERTH_OK)
-        return status;
-    if (!can_count(t.dtype, stored, &l->source->step))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is no number of updates",
-                    error);
-    l->load->step = berthi_max_u64(l->load->step, l->source->step);
-    return BERTH_OK;
-}
+/* --------------------------------------------------------------------------- checking */
 
 /* The optimizer's own: what it is of its parameters at least where nothing is said. */
 static berth_status
-check_steps(load *l, berth_error *error)
+check_steps(berthi_states_search *l, berth_error *error)
 {
     const berthi_about about = { .file = l->file->path };
     uint64_t length = 0;
@@ -399,49 +31,31 @@ check_steps(load *l, berth_error *error)
     return BERTH_OK;
 }
 
-/* ---------------------------------------------------------------------------- loading */
-
 static berth_status
-check_parameter(load *l, uint64_t number, berth_error *error)
-{
-    const look seen = { .load = l,
-                       .parameter = &l->optimizer->parameters[number],
-                       .source = &l->sources[number] };
-    berth_status status;
-
-    find_keys(&seen);
-    status = check_keys(&seen, error);
-    if (status == BERTH_OK)
-        status = check_tables(&seen, error);
-    if (status == BERTH_OK)
-        status = check_master(&seen, error);
-    return status == BERTH_OK ? check_step(&seen, error) : status;
-}
-
-static berth_status
-check(load *l, berth_error *error)
+check(berthi_states_search *l, berthi_states_source **out_sources, berth_error *error)
 {
     const berth_optimizer *const o = l->optimizer;
+    berthi_states_source *sources;
     uint64_t longest = 0;
     berth_status status = BERTH_OK;
 
     for (uint64_t i = 0; i < o->parameter_count; i++)
         longest = berthi_max_u64(longest, strlen(o->parameters[i].name));
-    l->name = berthi_arena_alloc(&l->arena, longest + KEY_BYTES, 1);
-    l->sources =
-        berthi_arena_alloc(&l->arena, o->parameter_count * sizeof *l->sources, 8);
-    if (l->name == NULL || l->sources == NULL)
+    l->name = berthi_arena_alloc(&l->arena, longest + BERTHI_STATES_KEY_BYTES, 1);
+    sources = berthi_arena_alloc(&l->arena, o->parameter_count * sizeof *sources, 8);
+    *out_sources = sources;
+    if (l->name == NULL || sources == NULL)
         return berthi_fail_memory(error, "loading states");
-    memset(l->sources, 0, o->parameter_count * sizeof *l->sources);
+    memset(sources, 0, o->parameter_count * sizeof *sources);
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++)
-        status = check_parameter(l, i, error);
+        status = berthi_states_find(l, &o->parameters[i], &sources[i], error);
     if (status == BERTH_OK)
         status = check_steps(l, error);
     return status == BERTH_OK ? berthi_states_verify(l->file, error) : status;
 }
 
 static void
-tell(const load *l)
+tell(const berthi_states_search *l)
 {
     berth_context *const context = l->optimizer->context;
     const uint64_t unused = l->file->table.entry_count - l->used;
@@ -465,15 +79,15 @@ tell(const load *l)
 }
 
 static berth_status
-read(load *l, berth_error *error)
+read(berth_optimizer *o, const berthi_states_search *l, const berthi_states_source *sources,
+     berth_error *error)
 {
-    berth_optimizer *const o = l->optimizer;
     berth_status status = BERTH_OK;
 
     o->is_torn = true;
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
-        status = berthi_states_read(o, l->file, &o->parameters[i], &l->sources[i], error);
-        o->parameters[i].step = l->sources[i].step;
+        status = berthi_states_read(o, l->file, &o->parameters[i], &sources[i], error);
+        o->parameters[i].step = sources[i].step;
     }
     if (status != BERTH_OK)
         return status;
@@ -485,7 +99,9 @@ read(load *l, berth_error *error)
 berth_status
 berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *error)
 {
-    load l = { .optimizer = optimizer };
+    berthi_states_search l = { .optimizer = optimizer };
+    berthi_states_source *sources = NULL;
+    berth_checkpoint *file;
     berth_status status;
 
     berthi_error_clear(error);
@@ -493,18 +109,19 @@ berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *
         return berthi_fail_argument(error, "optimizer", "is NULL");
     if (path == NULL)
         return berthi_fail_argument(error, "path", "is NULL");
-    status = berth_checkpoint_open(optimizer->context, path, NULL, &l.file, error);
+    status = berth_checkpoint_open(optimizer->context, path, NULL, &file, error);
     if (status != BERTH_OK)
         return status;
+    l.file = file;
     berthi_arena_init(&l.arena, optimizer->context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
-    status = check(&l, error);
+    status = check(&l, &sources, error);
     if (status == BERTH_OK)
         status = berthi_optimizer_settle(optimizer, error);
     if (status == BERTH_OK) {
         tell(&l);
-        status = read(&l, error);
+        status = read(optimizer, &l, sources, error);
     }
     berthi_arena_fini(&l.arena);
-    berth_checkpoint_close(l.file);
+    berth_checkpoint_close(file);
     return status;
 }

@@ -94,12 +94,7 @@ berthi_optimizer_give(berth_optimizer *o, uint32_t device, const berthi_slab_par
 uint64_t
 berthi_optimizer_scratch_bytes(const berth_optimizer *o, uint32_t device)
 {
-    const uint64_t blocks = o->page_elements / BERTHI_GRADIENT_BLOCK
-                            + (o->page_elements % BERTHI_GRADIENT_BLOCK != 0);
-
-    if (o->devices[device].is_host)
-        return 0;
-    return BERTHI_COUNTER_BYTES + blocks * sizeof(berthi_gradient_sum);
+    return o->devices[device].is_host ? 0 : berthi_states_scratch_bytes(o->page_elements);
 }
 
 /* ------------------------------------------------------------------------ pinning */

@@ -106,10 +106,7 @@ berth_optimizer_move(berth_optimizer *optimizer, uint64_t parameter, int32_t pla
     place = berthi_optimizer_place(optimizer, &optimizer->parameters[parameter], place);
     if (optimizer->parameters[parameter].place == place)
         return BERTH_OK;
-    status = berthi_optimizer_settle(optimizer, error);
-    return status == BERTH_OK
-               ? move(optimizer, &optimizer->parameters[parameter], place, error)
-               : status;
+    return move(optimizer, &optimizer->parameters[parameter], place, error);
 }
 
 /* -------------------------------------------------------------------------- making room */
@@ -154,7 +151,6 @@ berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t 
         return berthi_fail_argument(error, "optimizer", "is NULL");
     if (device >= optimizer->device_count || optimizer->devices[device].is_host)
         return berthi_fail_argument(error, "device", "has no memory of its own");
-    status = berthi_optimizer_settle(optimizer, error);
     begin = used_bytes(optimizer, device);
     while (status == BERTH_OK && *out_bytes < bytes) {
         berthi_parameter *const p = find_largest(optimizer, device);

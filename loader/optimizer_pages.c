@@ -14,8 +14,6 @@
 
 #include "loader/optimizer.h"
 
-#define SLOT_ALIGNMENT UINT64_C(256)
-
 static berthi_slab_parts
 parts_of(const berthi_pager *pager)
 {
@@ -27,7 +25,7 @@ parts_of(const berthi_pager *pager)
 uint64_t
 berthi_pager_slot_bytes(uint64_t page_bytes)
 {
-    return berthi_round_down(page_bytes + SLOT_ALIGNMENT - 1, SLOT_ALIGNMENT);
+    return berthi_states_slot_bytes(page_bytes);
 }
 
 /* ------------------------------------------------------------------ opening, closing */

@@ -9,6 +9,7 @@
 
 #include "kernels/device.h"
 #include "tests/fault.h"
+#include "kernels/sim.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
@@ -130,6 +131,36 @@ test_planned_is_booked(void)
         check_books(NULL, "cpu", place);
         check_books("sim:256MiB,h2d=1GB/s,d2h=1GB/s", "sim:0", place);
     }
+}
+
+/* ---------------------------------------------------------------------------- pinned */
+
+/* Buffers before the disk are pinned for all devices or for none; unpinned they do as well. */
+static void
+test_pins_are_for_all(void)
+{
+    static const char *const machines[] = { "sim:256MiB;sim:256MiB",
+                                            "sim:256MiB;sim:256MiB,pin=0B" };
+    berth_context *context;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    for (uint32_t i = 0; i < 2; i++) {
+        trained t;
+
+        if (open_at(&t, context, machines[i], BERTH_STATES_DISK)) {
+            for (uint32_t k = 0; k < 2; k++) {
+                const berthi_sim_device *const d
+                    = (const berthi_sim_device *)berthi_devices_at(t.devices, k);
+
+                CHECK_EQ(d->memory.pin_count > 0, i == 0);
+            }
+            trained_step(&t, ALL, false);
+            trained_step(&t, ALL, false);
+            trained_check(&t);
+        }
+        trained_close(&t);
+    }
+    berth_context_destroy(context);
 }
 
 /* The figure: 8-bit states of both moments. */
@@ -378,6 +409,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     folder = fixture_folder();
     T_RUN(test_planned_is_booked);
+    T_RUN(test_pins_are_for_all);
     T_RUN(test_states_of_8_bits_are_small);
     T_RUN(test_room_is_made_under_way);
     T_RUN(test_a_torn_step_is_said);

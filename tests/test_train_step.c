@@ -13,7 +13,7 @@
 #include "tests/trained.h"
 
 #define ALL UINT32_MAX
-#define SIM "sim:256MiB,h2d=1GB/s,d2h=1GB/s"
+#define SIM "sim:256MiB,h2d=1GB/s,d2h=1GB/s,backing=sealed"
 
 static const char *const machines[] = { NULL, SIM };
 
@@ -227,11 +227,42 @@ check_sums(const char *machine)
     free(sums[1]);
 }
 
+/* What a skipped step was about is forgotten: the next sums begin anew. */
+static void
+check_skipped_sums(const char *machine)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_optimizer_options options;
+    berth_step_options skipping;
+    berth_step_report report;
+    trained t;
+
+    berth_optimizer_options_init(&options);
+    options.accumulates = 1;
+    berth_step_options_init(&skipping);
+    skipping.skips_non_finite = 1;
+    skipping.report = &report;
+    if (open_two(&t, machine, &options)) {
+        trained_draw(&t, ALL, true);
+        trained_gradients(&t, ALL, gradients);
+        CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL), BERTH_OK);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, &skipping, NULL), BERTH_OK);
+        CHECK_EQ(report.is_skipped, 1);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, &skipping, NULL), BERTH_OK);
+        CHECK_EQ(report.is_skipped, 0);
+        CHECK_EQ(report.updated, 0);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
 static void
 test_gradients_are_added_up(void)
 {
-    check_sums(machines[0]);
-    check_sums(machines[1]);
+    for (uint32_t i = 0; i < 2; i++) {
+        check_sums(machines[i]);
+        check_skipped_sums(machines[i]);
+    }
 }
 
 /* -------------------------------------------------------------------------- groups */
@@ -267,6 +298,81 @@ test_groups_change(void)
         trained_check(&t);
     }
     trained_close(&t);
+}
+
+/* What a group begins with is what the update is published with. */
+static void
+test_groups_begin(void)
+{
+    for (int32_t kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
+        const berthi_update_settings published
+            = berthi_update_defaults((berthi_update_kind)kind);
+        berth_optimizer_group g;
+
+        CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
+        CHECK_EQ(g.kind, kind);
+        CHECK_EQ(g.bits, 8);
+        CHECK_EQ(g.least_8bit, 4096);
+        CHECK_EQ(g.place, BERTH_STATES_DEVICE);
+        CHECK_EQ(g.is_coupled, published.is_coupled);
+        CHECK(g.rate == published.rate);
+        CHECK(g.beta1 == published.beta1);
+        CHECK(g.beta2 == published.beta2);
+        CHECK(g.beta3 == published.beta3);
+        CHECK(g.epsilon == published.epsilon);
+        CHECK(g.decay == published.decay);
+        CHECK(g.alpha == published.alpha);
+    }
+}
+
+/* ------------------------------------------------------------------------ what is told */
+
+static void
+check_told(const char *machine, int32_t place, int32_t expected)
+{
+    berth_optimizer_group g = adamw();
+    berth_optimizer_options options;
+    berth_parameter_state state;
+    trained t;
+
+    g.place = place;
+    g.has_master = 1;
+    berth_optimizer_options_init(&options);
+    options.states_dir = fixture_folder();
+    if (trained_open(&t, context,
+                     &(trained_options){ .devices = machine,
+                                         .groups = &g,
+                                         .group_count = 1,
+                                         .parameters = two,
+                                         .count = 2,
+                                         .optimizer = &options })) {
+        trained_step(&t, 1, false);
+        CHECK_EQ(berth_optimizer_get(t.optimizer, 0, &state), BERTH_OK);
+        CHECK_EQ(strcmp(state.name, t.twins[0].name), 0);
+        CHECK_EQ(state.elements, 9000);
+        CHECK_EQ(state.step, 1);
+        CHECK_EQ(state.bytes, 4 * 9000 + 2 * (9000 + 4 * 36));
+        CHECK_EQ(state.kind, BERTH_UPDATE_ADAMW);
+        CHECK_EQ(state.bits, 8);
+        CHECK_EQ(state.place, expected);
+        CHECK_EQ(state.has_master, 1);
+        CHECK_EQ(state.states, 2);
+        CHECK_EQ(berth_optimizer_get(t.optimizer, 1, &state), BERTH_OK);
+        CHECK_EQ(state.step, 0);
+        CHECK_EQ(state.bits, 32);
+        CHECK_EQ(state.place, BERTH_STATES_DEVICE); /* few elements */
+        CHECK_EQ(state.has_master, 0);
+    }
+    trained_close(&t);
+}
+
+static void
+test_parameters_are_told(void)
+{
+    for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
+        check_told(SIM, place, place);
+        check_told(NULL, place, place == BERTH_STATES_HOST ? BERTH_STATES_DEVICE : place);
+    }
 }
 
 /* ---------------------------------------------------------------------- what is read */
@@ -485,6 +591,8 @@ main(int argc, char **argv)
     T_RUN(test_steps_are_skipped);
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);
+    T_RUN(test_groups_begin);
+    T_RUN(test_parameters_are_told);
     T_RUN(test_stretches_of_states_are_read);
     T_RUN(test_refusals_name_what_is_wrong);
     T_RUN(test_steps_are_refused);

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * optimizer_load_find.c - what a file has of one parameter's states: found by its names,
+ * and checked before any of it is used.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/number.h"
+#include "kernels/tables.h"
+#include "loader/optimizer_file.h"
+
+#define OLD_BLOCK 2048u /* of the published library before 0.44 */
+#define NESTED    "__bnb_optimizer_quant_state__."
+#define MAP       256u
+
+static const char *const keys[BERTHI_STATE_KEY_COUNT] = {
+#define KEY(identifier, name) [BERTHI_STATE_KEY_##identifier] = name,
+    BERTHI_STATE_KEYS(KEY)
+#undef KEY
+};
+
+/* One parameter that is looked at. */
+typedef struct look {
+    berthi_states_search *search;
+    const berthi_parameter *parameter;
+    berthi_states_source *source;
+} look;
+
+/* --------------------------------------------------------------------------- errors */
+
+static berth_status
+fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
+     berth_error *error)
+{
+    const berthi_about about = { .file = l->search->file->path,
+                                .tensor = l->parameter->name,
+                                .tensor_length = strlen(l->parameter->name) };
+
+    return berthi_fail(error, reason, &about, "%s %s", keys[key], wrong);
+}
+
+/* -------------------------------------------------------------------------- finding */
+
+/* NAME.PREFIX KEY, or NO_TENSOR. */
+static uint64_t
+find(const look *l, const char *prefix, const char *key)
+{
+    const char *const parts[] = { l->parameter->name, ".", prefix, key };
+    uint64_t length = 0;
+
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint64_t size = strlen(parts[i]);
+
+        memcpy(l->search->name + length, parts[i], size);
+        length += size;
+    }
+    return berthi_table_find(&l->search->file->table, l->search->name, length);
+}
+
+/* What torch calls the states of its own optimizers; NULL: it has none such. */
+static const char *
+torch_key(int32_t kind, uint32_t key)
+{
+    static const char *const names[BERTHI_UPDATE_KIND_COUNT][BERTHI_STATE_TABLES] = {
+        [BERTH_UPDATE_ADAM] = { "exp_avg", "exp_avg_sq" },
+        [BERTH_UPDATE_ADAMW] = { "exp_avg", "exp_avg_sq" },
+        [BERTH_UPDATE_LION] = { "exp_avg", NULL },
+        [BERTH_UPDATE_MOMENTUM] = { "momentum_buffer", NULL },
+        [BERTH_UPDATE_RMSPROP] = { "square_avg", NULL },
+        [BERTH_UPDATE_ADAGRAD] = { "sum", NULL },
+    };
+
+    if (key != BERTHI_STATE_KEY_STATE1 && key != BERTHI_STATE_KEY_STATE2)
+        return NULL;
+    return names[kind][key - BERTHI_STATE_KEY_STATE1];
+}
+
+static void
+find_keys(const look *l)
+{
+    const int32_t kind = l->search->optimizer->groups[l->parameter->group].kind;
+
+    for (uint32_t i = 0; i < BERTHI_STATE_KEY_COUNT; i++) {
+        const char *const other = torch_key(kind, i);
+        uint64_t number = find(l, "", keys[i]);
+
+        if (number == BERTH_NO_TENSOR)
+            number = find(l, NESTED, keys[i]);
+        if (number == BERTH_NO_TENSOR && other != NULL)
+            number = find(l, "", other);
+        l->source->keys[i] = number;
+        l->search->used += number != BERTH_NO_TENSOR;
+    }
+}
+
+static bool
+has(const look *l, uint32_t key)
+{
+    return l->source->keys[key] != BERTH_NO_TENSOR;
+}
+
+/* ------------------------------------------------------------- another optimizer's */
+
+static bool
+is_adam(int32_t kind)
+{
+    return kind == BERTH_UPDATE_ADAM || kind == BERTH_UPDATE_ADAMW;
+}
+
+/* Where the file says whose states they are. Adam and AdamW keep the same. */
+static berth_status
+check_kind(const look *l, berth_error *error)
+{
+    const berth_optimizer *const o = l->search->optimizer;
+    const int32_t kind = o->groups[l->parameter->group].kind;
+    const berth_checkpoint *const file = l->search->file;
+    const uint32_t shard =
+        file->table.entries[l->source->keys[BERTHI_STATE_KEY_STATE1]].shard;
+    uint64_t length = 0;
+    const char *const value =
+        berthi_states_pair(file, shard, BERTHI_STATES_KIND, l->parameter->name, &length);
+    const char *found = "unknown";
+
+    if (value == NULL)
+        return BERTH_OK;
+    for (int32_t i = 0; i < BERTHI_UPDATE_KIND_COUNT; i++) {
+        const char *const name = berth_update_name(i);
+
+        if (length != strlen(name) || memcmp(value, name, length) != 0)
+            continue;
+        if (i == kind || (is_adam(i) && is_adam(kind)))
+            return BERTH_OK;
+        found = name;
+    }
+    return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH,
+                       &(berthi_about){ .file = file->path,
+                                       .tensor = l->parameter->name,
+                                       .tensor_length = strlen(l->parameter->name) },
+                       "state1 is of another optimizer: %s, not %s", found,
+                       berth_update_name(kind));
+}
+
+/* Every key that has to be there is, and none that cannot belong to this optimizer. */
+static berth_status
+check_keys(const look *l, berth_error *error)
+{
+    const uint32_t tables = berthi_state_tables(&l->parameter->states);
+    const bool is_coded =
+        has(l, BERTHI_STATE_KEY_ABSMAX1) || has(l, BERTHI_STATE_KEY_QMAP1);
+
+    for (uint32_t key = 0; key < BERTHI_STATE_KEY_MASTER; key++) {
+        const bool is_second = key == BERTHI_STATE_KEY_STATE2
+                               || key == BERTHI_STATE_KEY_ABSMAX2
+                               || key == BERTHI_STATE_KEY_QMAP2;
+        const bool is_code = key >= BERTHI_STATE_KEY_ABSMAX1;
+        const bool is_due = (!is_second || tables == 2) && (!is_code || is_coded);
+
+        if (is_due && !has(l, key))
+            return fail(l, key, BERTH_REASON_COMPANION_MISSING, "is not in the file",
+                        error);
+        if (!is_due && has(l, key))
+            return fail(
+                l, key, BERTH_REASON_COMPANION_UNKNOWN,
+                "is there, and belongs to another optimizer or to states of 8 bits",
+                error);
+    }
+    if (find(l, "", "max_exp_avg_sq") != BERTH_NO_TENSOR)
+        return fail(l, BERTHI_STATE_KEY_STATE2, BERTH_REASON_COMPANION_UNKNOWN,
+                    "is of another optimizer: amsgrad, which has max_exp_avg_sq besides",
+                    error);
+    return check_kind(l, error);
+}
+
+/* ------------------------------------------------------------------ shapes and dtypes */
+
+static bool
+is_state_shape(const berth_tensor *t, const berthi_parameter *p, uint32_t halves)
+{
+    const uint32_t more = halves == 2;
+
+    if (t->rank != p->rank + more || (more && t->shape[0] != 2))
+        return false;
+    for (uint32_t i = 0; i < p->rank; i++)
+        if (t->shape[i + more] != p->shape[i])
+            return false;
+    return true;
+}
+
+static berth_tensor
+tensor_of(const look *l, uint32_t key)
+{
+    berth_tensor t;
+
+    (void)berth_checkpoint_tensor(l->search->file, l->source->keys[key], &t);
+    return t;
+}
+
+static berth_status
+check_state(const look *l, uint32_t table, berth_error *error)
+{
+    const uint32_t key = BERTHI_STATE_KEY_STATE1 + table;
+    const uint32_t halves = berthi_state_halves(&l->parameter->states, table);
+    const berth_tensor t = tensor_of(l, key);
+    const bool is_coded = has(l, BERTHI_STATE_KEY_ABSMAX1);
+
+    if (!is_state_shape(&t, l->parameter, halves))
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+                    halves == 2 ? "has not twice the parameter's shape"
+                                : "has another shape than the parameter",
+                    error);
+    if (is_coded ? t.dtype != BERTH_U8 : !berthi_is_number(t.dtype))
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+                    is_coded ? "is not of 8 bits, but has an absmax"
+                             : "is no f32, bf16 or f16, and has no absmax",
+                    error);
+    return BERTH_OK;
+}
+
+/* Its length tells the size of blocks: the same for both states. */
+static berth_status
+check_absmax(const look *l, uint32_t table, berth_error *error)
+{
+    const uint32_t key = BERTHI_STATE_KEY_ABSMAX1 + table;
+    const uint32_t halves = berthi_state_halves(&l->parameter->states, table);
+    const uint64_t elements = l->parameter->states.elements;
+    const berth_tensor t = tensor_of(l, key);
+    uint32_t block = 0;
+
+    if (t.dtype != BERTH_F32)
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not f32", error);
+    if (t.rank == halves && (halves == 1 || t.shape[0] == 2)) {
+        const uint64_t blocks = t.shape[halves - 1];
+
+        if (blocks == berthi_state_blocks(elements, BERTHI_STATES_BLOCK))
+            block = BERTHI_STATES_BLOCK;
+        else if (blocks == berthi_state_blocks(elements, OLD_BLOCK))
+            block = OLD_BLOCK;
+    }
+    if (block == 0 || (table == 1 && block != l->source->block))
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+                    "has another shape than one number for each 256 elements", error);
+    l->source->block = block;
+    return BERTH_OK;
+}
+
+/* The published library built its maps where it ran; old ones begin at -1. */
+static berth_status
+check_qmap(const look *l, uint32_t table, berth_error *error)
+{
+    const uint32_t key = BERTHI_STATE_KEY_QMAP1 + table;
+    const uint32_t *const mine = table == 0 ? berthi_signed_map : berthi_unsigned_map;
+    const berth_tensor t = tensor_of(l, key);
+    uint32_t map[MAP];
+    uint32_t *copy;
+    berth_status status;
+
+    if (t.dtype != BERTH_F32 || t.rank != 1 || t.shape[0] != MAP)
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not 256 numbers of f32",
+                    error);
+    status = berthi_checkpoint_read(l->search->file, l->source->keys[key], 0, map,
+                                    sizeof map, "reading a map", error);
+    if (status != BERTH_OK)
+        return status;
+    for (uint32_t i = 0; i < MAP; i++)
+        if (!(fabsf(berthi_core_float(map[i])) <= 1))
+            return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+                        "has a number that is not in [-1, 1]", error);
+    l->source->maps[table] = mine;
+    if (memcmp(map, mine, sizeof map) == 0)
+        return BERTH_OK;
+    copy = berthi_arena_alloc(&l->search->arena, sizeof map, sizeof *copy);
+    if (copy == NULL)
+        return berthi_fail_memory(error, "loading states");
+    memcpy(copy, map, sizeof map);
+    l->source->maps[table] = copy;
+    l->source->is_foreign[table] = true;
+    return BERTH_OK;
+}
+
+static berth_status
+check_tables(const look *l, berth_error *error)
+{
+    const uint32_t tables = berthi_state_tables(&l->parameter->states);
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < tables && status == BERTH_OK; i++) {
+        status = check_state(l, i, error);
+        if (status != BERTH_OK || !has(l, BERTHI_STATE_KEY_ABSMAX1))
+            continue;
+        status = check_absmax(l, i, error);
+        if (status == BERTH_OK)
+            status = check_qmap(l, i, error);
+    }
+    l->search->foreign += l->source->is_foreign[0] || l->source->is_foreign[1];
+    l->search->blocks += l->source->block == OLD_BLOCK;
+    return status;
+}
+
+static berth_status
+check_master(const look *l, berth_error *error)
+{
+    berth_tensor t;
+
+    if (!has(l, BERTHI_STATE_KEY_MASTER) || !l->parameter->states.has_master)
+        return BERTH_OK;
+    t = tensor_of(l, BERTHI_STATE_KEY_MASTER);
+    if (t.dtype != BERTH_F32 || !is_state_shape(&t, l->parameter, 1))
+        return fail(l, BERTHI_STATE_KEY_MASTER, BERTH_REASON_COMPANION_MISMATCH,
+                    "is not f32 in the parameter's shape", error);
+    return BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------------- steps */
+
+/* A number of updates, as berth, the published library or torch writes it. */
+static bool
+can_count(int32_t dtype, const void *stored, uint64_t *out)
+{
+    int64_t wide;
+    int32_t narrow;
+    float number;
+
+    if (dtype == BERTH_I64) {
+        memcpy(&wide, stored, sizeof wide);
+    } else if (dtype == BERTH_I32) {
+        memcpy(&narrow, stored, sizeof narrow);
+        wide = narrow;
+    } else {
+        memcpy(&number, stored, sizeof number);
+        if (!(number >= 0 && number < 0x1p62f) || number != floorf(number))
+            return false;
+        wide = (int64_t)number;
+    }
+    *out = (uint64_t)wide;
+    return wide >= 0;
+}
+
+static berth_status
+check_step(const look *l, berth_error *error)
+{
+    const uint32_t key = BERTHI_STATE_KEY_STEP;
+    const berth_tensor t = tensor_of(l, key);
+    uint8_t stored[sizeof(int64_t)];
+    berth_status status;
+
+    if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32)
+        || t.elements != 1 || t.rank > 1)
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+                    "is not one number of int64, int32 or f32", error);
+    status = berthi_checkpoint_read(l->search->file, l->source->keys[key], 0, stored,
+                                    t.bytes, "reading a step", error);
+    if (status != BERTH_OK)
+        return status;
+    if (!can_count(t.dtype, stored, &l->source->step))
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is no number of updates",
+                    error);
+    l->search->step = berthi_max_u64(l->search->step, l->source->step);
+    return BERTH_OK;
+}
+
+/* -------------------------------------------------------------------------- interface */
+
+berth_status
+berthi_states_find(berthi_states_search *search, const berthi_parameter *parameter,
+                   berthi_states_source *out, berth_error *error)
+{
+    const look seen = { search, parameter, out };
+    berth_status status;
+
+    find_keys(&seen);
+    status = check_keys(&seen, error);
+    if (status == BERTH_OK)
+        status = check_tables(&seen, error);
+    if (status == BERTH_OK)
+        status = check_master(&seen, error);
+    return status == BERTH_OK ? check_step(&seen, error) : status;
+}

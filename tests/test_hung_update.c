@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_hung_update.c - a device whose copies hang while it updates parameters: steps and the
+ * end of an optimizer take no longer than they are told, and what the copies still use is
+ * given back when they end, or with the devices.
+ */
+#include "kernels/memory.h"
+#include "kernels/sim.h"
+#include "kernels/sys.h"
+#include "tests/fixture.h"
+#include "tests/hung.h"
+#include "tests/t.h"
+#include "tests/trained.h"
+
+#define WAIT_MS 100u
+#define PLACES 64u /* no step has so many copies */
+
+static const char *folder;
+
+static const trained_parameter parameters[] = {
+    { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+    { 4096, BERTH_F32, BERTH_F32, 0, 0 },
+};
+
+static bool
+open_at(trained *t, berth_context *context, int32_t place, const char *words)
+{
+    berth_optimizer_group group;
+    berth_optimizer_options options;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW), BERTH_OK);
+    group.place = place;
+    berth_optimizer_options_init(&options);
+    options.states_dir = folder;
+    options.page_elements = 4096;
+    options.wait_ms = WAIT_MS;
+    return trained_open(t, context,
+                        &(trained_options){ .devices = words,
+                                            .groups = &group,
+                                            .group_count = 1,
+                                            .parameters = parameters,
+                                            .count = 2,
+                                            .optimizer = &options,
+                                            .seed = 1 });
+}
+
+static uint64_t
+bytes_of(const berth_context *context)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}
+
+/* What the books have for states, for the places in which they visit, for their buffers. */
+static uint64_t
+states_of(const berth_context *context)
+{
+    static const int32_t purposes[]
+        = { BERTH_MEMORY_STATES, BERTH_MEMORY_SLOTS, BERTH_MEMORY_STAGING };
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < 3 * berth_memory_tiers(context); i++) {
+        berth_memory memory;
+
+        CHECK_EQ(berth_memory_get(context, i / 3, purposes[i % 3], &memory), BERTH_OK);
+        bytes += memory.current_bytes;
+    }
+    return bytes;
+}
+
+/* Ends the optimizer: in time, hung or not. */
+static void
+destroy(trained *t)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+
+    berth_optimizer_destroy(t->optimizer);
+    t->optimizer = NULL;
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, WAIT_MS * HUNG_MS_NS + HUNG_SLACK_NS);
+}
+
+/* The device comes back, and the context looks until nothing is left of the states. */
+static void
+recover(const trained *t)
+{
+    const uint64_t end_ns = berthi_sys_now_ns() + HUNG_SLACK_NS;
+
+    berthi_sim_release(berthi_devices_at(t->devices, 0));
+    do {
+        berthi_context_sweep(t->context);
+    } while (states_of(t->context) > 0 && berthi_sys_now_ns() < end_ns);
+    CHECK_EQ(states_of(t->context), 0);
+}
+
+/* True where the copy after `before` others is one of the step's. */
+static bool
+check_step(int32_t place, uint64_t before, bool comes_back)
+{
+    berth_context *context;
+    berth_gradient gradients[2];
+    berth_error error;
+    berth_status status;
+    bool hung;
+    trained t;
+
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+        return false;
+    if (!open_at(&t, context, place, "sim:64MiB,clock=real")) {
+        trained_close(&t);
+        berth_context_destroy(context);
+        return false;
+    }
+    trained_draw(&t, 3, false);
+    trained_gradients(&t, 3, gradients);
+    hung_copy(t.devices, before);
+    status = berth_optimizer_step(t.optimizer, gradients, NULL, &error);
+    if (status != BERTH_OK)
+        CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+    hung = hung_has(t.devices);
+    destroy(&t);
+    if (hung) {
+        CHECK_GT(states_of(context), 0);
+        berthi_context_sweep(context);
+        CHECK_GT(states_of(context), 0); /* too early */
+    }
+    if (hung && comes_back)
+        recover(&t);
+    CHECK(hung || states_of(context) == 0);
+    trained_close(&t); /* with a device that hangs, or that has come back */
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+    return hung;
+}
+
+static void
+check_place(int32_t place)
+{
+    uint64_t before = 0;
+
+    while (before < PLACES && check_step(place, before, true))
+        before++;
+    CHECK_GE(before, 2);
+    CHECK_LT(before, PLACES);
+    CHECK(check_step(place, 0, false));
+    CHECK(check_step(place, before - 1, false));
+}
+
+static void
+test_states_on_the_host(void)
+{
+    check_place(BERTH_STATES_HOST);
+}
+
+static void
+test_states_on_the_disk(void)
+{
+    check_place(BERTH_STATES_DISK);
+}
+
+/* The caller's own stream hangs, before the updates that it was asked for. */
+static void
+test_the_callers_stream(void)
+{
+    berth_gradient gradients[2];
+    berth_context *context;
+    uint8_t bytes[64] = { 0 };
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, BERTH_STATES_DEVICE, "sim:64MiB,clock=real")) {
+        berthi_device *const device = berthi_devices_at(t.devices, 0);
+
+        trained_draw(&t, 3, false);
+        trained_gradients(&t, 3, gradients);
+        hung_copy(t.devices, 0);
+        CHECK_EQ(device->table->copy(device,
+                                     &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
+                                                     .to = t.twins[0].gradient,
+                                                     .from = bytes,
+                                                     .bytes = sizeof bytes },
+                                     NULL, NULL),
+                 BERTH_OK);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, NULL), BERTH_OK);
+        destroy(&t);
+        CHECK_GT(states_of(context), 0);
+        recover(&t);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
+/* Slots and buffers have to grow for what is moved: not those that a copy still uses. */
+static void
+check_move(int32_t place, berth_context *context)
+{
+    static const trained_parameter small_and_large[] = {
+        { 4096, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 20000, BERTH_BF16, BERTH_BF16, 1, 0 },
+    };
+    berth_optimizer_group groups[2];
+    berth_optimizer_options options;
+    berth_gradient gradients[2];
+    berth_error error;
+    trained t;
+
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_EQ(berth_optimizer_group_init(&groups[i], BERTH_UPDATE_ADAMW), BERTH_OK);
+    groups[0].place = place;
+    berth_optimizer_options_init(&options);
+    options.states_dir = folder;
+    options.wait_ms = WAIT_MS;
+    if (trained_open(&t, context,
+                     &(trained_options){ .devices = "sim:64MiB,clock=real",
+                                         .groups = groups,
+                                         .group_count = 2,
+                                         .parameters = small_and_large,
+                                         .count = 2,
+                                         .optimizer = &options,
+                                         .seed = 1 })) {
+        trained_draw(&t, 3, false);
+        trained_gradients(&t, 3, gradients);
+        hung_copy(t.devices, 0);
+        (void)berth_optimizer_step(t.optimizer, gradients, NULL, NULL);
+        CHECK(hung_has(t.devices));
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 1, place, &error), BERTH_EIO);
+        CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+        berthi_sim_release(berthi_devices_at(t.devices, 0));
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 1, place, &error), BERTH_OK);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+}
+
+static void
+test_moves(void)
+{
+    berth_context *context;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    check_move(BERTH_STATES_HOST, context);
+    check_move(BERTH_STATES_DISK, context);
+    berth_context_destroy(context);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    folder = fixture_folder();
+    T_RUN(test_states_on_the_host);
+    T_RUN(test_states_on_the_disk);
+    T_RUN(test_the_callers_stream);
+    T_RUN(test_moves);
+    T_MAIN_END;
+}

@@ -1296,7 +1296,9 @@ typedef struct berth_plan_options {
                                are in one already, as billionths: measured by a run; 0:
                                as if all were as likely; BERTH_HITS_NONE: none. Times
                                and bytes are predicted with it, nothing else changes  */
-    uint64_t reserved[5];
+    const struct berth_train_options *train; /* NULL: inference. See
+                               berth_plan_get_training()                              */
+    uint64_t reserved[4];
 } berth_plan_options;
 
 static inline void
@@ -1397,7 +1399,8 @@ typedef struct berth_plan_tier {
     uint64_t reserve;       /* kept free                                              */
     uint64_t reserve_needed; /* what of it the runtime is expected to take            */
     uint64_t weights;       /* berths, to the byte: the slab                          */
-    uint64_t cache;         /* KV cache of its layers                                 */
+    uint64_t cache;         /* KV cache of its layers; training: what they keep for their
+                               backward pass                                          */
     uint64_t activations;
     uint64_t slots;         /* of dense layers: slot_count * slot_bytes               */
     uint64_t slot_bytes;
@@ -1416,7 +1419,8 @@ typedef struct berth_plan_tier {
     uint64_t expert_hits;   /* expected, in billionths of what is wanted of these     */
     int32_t routing;        /* berth_routing: where that number comes from            */
     int32_t reserved32;
-    uint64_t reserved[3];
+    uint64_t training;      /* all of berth_plan_get_training_tier()                  */
+    uint64_t reserved[2];
 } berth_plan_tier;
 
 typedef struct berth_plan_layer {
@@ -3324,6 +3328,97 @@ BERTH_API berth_status berth_optimizer_save(berth_optimizer *optimizer, const ch
                                             int32_t overwrite, berth_error *error);
 BERTH_API berth_status berth_optimizer_load(berth_optimizer *optimizer, const char *path,
                                             berth_error *error);
+
+/* ------------------------------------------------------- plans for training */
+
+/*
+ * With `train` a plan is for training: FULL, all tensors of bf16, f16 and f32, which then
+ * lie where they are computed; LORA, two matrices for each linear layer of the targets,
+ * beside a frozen base of any encoding. Each device has room for their gradients, f32
+ * copies, states and pages of states on a visit; in place of a KV cache a layer keeps
+ * what its backward pass needs (berth-estimate(5)). Sizes are those of
+ * berth_optimizer_plan(), to the byte.
+ *
+ * Of weights and states that do not fit beside each other states leave first: a weight
+ * is brought twice a step, states once, and go back meanwhile. Those of optimizers called
+ * "paged_..." may: to host memory, then to the disk, as few bytes as can, the last
+ * parameters among equal ones. Others are refused (BERTH_ENOFIT) with the smallest change
+ * that would do.
+ *
+ * A trainer has one group for each place, and parameters in that of theirs:
+ *
+ *   for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++)
+ *       berth_plan_get_group(plan, place, &groups[place]);
+ *   for (uint64_t i = 0; berth_plan_get_parameter(plan, i, &p, name, size) == BERTH_OK; i++)
+ *       parameters[i].group = (uint32_t)p.place;
+ */
+typedef struct berth_plan_training {
+    int32_t method;          /* berth_train_method                                    */
+    int32_t precision;       /* berth_train_precision                                 */
+    const char *optimizer;   /* "paged_adamw_8bit"; lives as long as the plan         */
+    const char *targets;     /* LORA; "" otherwise                                    */
+    uint64_t rank;           /* LORA; 0 otherwise                                     */
+    int32_t kind;            /* berth_update_kind                                     */
+    int32_t bits;            /* of states, of 4096 elements and more                  */
+    int32_t has_master;      /* f32 copies of what is bf16 or f16                     */
+    int32_t accumulates_f32; /* gradients are f32                                     */
+    uint64_t parameter_count; /* tensors                                              */
+    uint64_t elements;
+    uint64_t elements_8bit;  /* of them with states of 8 bits                         */
+    uint64_t page_bytes;     /* of the system: pinned states have whole pages         */
+    uint64_t states[3];      /* by berth_states_place, as berth_optimizer_plan() tells */
+    /* Predicted, for the updates of a step: pages follow one another without a gap. */
+    uint64_t link_bytes;     /* brought to devices; as many go back meanwhile         */
+    uint64_t disk_bytes;     /* read and written                                      */
+    double seconds;          /* the longest of the following                          */
+    double update_seconds;   /* values, gradients, states at the memory's rate        */
+    double link_seconds;     /* the busiest link, one way                             */
+    double disk_seconds;
+    int32_t bound;           /* 0 updates, 1 a link, 2 the disk                       */
+    uint32_t bound_tier;
+    uint64_t reserved[6];
+} berth_plan_training;
+
+/* Of one memory. `training` of its berth_plan_tier is the sum of the first six. */
+typedef struct berth_plan_training_tier {
+    uint64_t adapters;
+    uint64_t gradients;
+    uint64_t states;         /* f32 copies included                                   */
+    uint64_t slots;          /* that pages are updated in on their visit              */
+    uint64_t scratch;        /* of a GPU: a counter, sums of gradients                */
+    uint64_t staging;        /* host memory: of pages from the disk                   */
+    uint64_t link_bytes;     /* of states, brought to it in a step                    */
+    uint64_t update_bytes;   /* read and written in its memory                        */
+    uint64_t reserved[4];
+} berth_plan_training_tier;
+
+typedef struct berth_plan_parameter {
+    uint64_t berth;          /* that it is, or that it adapts                         */
+    uint32_t layer;
+    uint32_t tier;           /* device that it is updated on                          */
+    int32_t place;           /* berth_states_place                                    */
+    int32_t dtype;
+    uint64_t rows;
+    uint64_t columns;        /* 1: a vector                                           */
+    uint64_t states;         /* bytes, f32 copy included                              */
+    uint64_t reserved[3];
+} berth_plan_parameter;
+
+/* BERTH_EINVAL: the plan is for inference, or has no such tier, parameter or place. */
+BERTH_API berth_status berth_plan_get_training(const berth_plan *plan,
+                                               berth_plan_training *out);
+BERTH_API berth_status berth_plan_get_training_tier(const berth_plan *plan, uint32_t tier,
+                                                    berth_plan_training_tier *out);
+/*
+ * In the order of berths. `name` (may be NULL) gets that of the tensor, or
+ * "MODULE.lora_A.weight" and "MODULE.lora_B.weight", cut at `capacity`.
+ */
+BERTH_API berth_status berth_plan_get_parameter(const berth_plan *plan, uint64_t number,
+                                                berth_plan_parameter *out, char *name,
+                                                size_t capacity);
+/* A group of berth_optimizer_group_init() with kind, bits, f32 copy and place set. */
+BERTH_API berth_status berth_plan_get_group(const berth_plan *plan, int32_t place,
+                                            berth_optimizer_group *out);
 
 #ifdef __cplusplus
 }

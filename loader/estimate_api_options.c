@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/estimate_api.h"
+#include "loader/estimate_weight.h"
 #include "placement/estimate_lines.h"
 
 #define DEFAULT_CONTEXT 4096u
@@ -159,15 +160,9 @@ packed_tokens(const berthi_estimating *m)
                           m->tokens.count);
 }
 
-static berth_status
-take_training(berthi_estimating *m)
+void
+berthi_train_fill(berthi_train_options *to, const berth_train_options *from)
 {
-    const berth_train_options *const from = &m->train_options;
-    berthi_train_options *const to = &m->train;
-
-    if (from->is_packed != 0 && m->tokens.count == 0)
-        return berthi_fail_argument(m->error, "is_packed",
-                                    "needs the lengths of `tokens`");
     to->method = from->method == BERTH_TRAIN_FULL   ? BERTHI_METHOD_FULL
                  : from->method == BERTH_TRAIN_LORA ? BERTHI_METHOD_LORA
                                                     : -1;
@@ -184,12 +179,24 @@ take_training(berthi_estimating *m)
     to->accumulation = from->accumulation > 0 ? from->accumulation : 1;
     to->accumulates_f32 = from->accumulates_f32 != 0;
     to->has_fused_norms = from->has_fused_norms != 0;
-    to->is_packed = from->is_packed != 0;
-    to->packed_tokens = packed_tokens(m);
     to->loss_chunk = from->loss_chunk;
     to->prefetch = from->prefetch;
     to->workers = from->workers;
     to->prefetch_factor = from->prefetch_factor;
+}
+
+static berth_status
+take_training(berthi_estimating *m)
+{
+    const berth_train_options *const from = &m->train_options;
+    berthi_train_options *const to = &m->train;
+
+    if (from->is_packed != 0 && m->tokens.count == 0)
+        return berthi_fail_argument(m->error, "is_packed",
+                                    "needs the lengths of `tokens`");
+    berthi_train_fill(to, from);
+    to->is_packed = from->is_packed != 0;
+    to->packed_tokens = packed_tokens(m);
     return BERTH_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/number.h"
 #include "loader/plan_input.h"
 #include "quant/format.h"
 
@@ -21,7 +22,7 @@ check_type(const berth_plan_options *options, berth_error *error)
     if (options->double_quant != 0 && type != BERTH_ENCODING_NF4
         && type != BERTH_ENCODING_FP4)
         return berthi_fail_argument(error, "double_quant", "is for nf4 and fp4");
-    if (options->dtype >= 0 && !berthi_stored_is_number(options->dtype))
+    if (options->dtype >= 0 && !berthi_is_number(options->dtype))
         return berthi_fail_argument(error, "dtype", "is none of bf16, f16 and f32");
     return BERTH_OK;
 }
@@ -29,7 +30,7 @@ check_type(const berth_plan_options *options, berth_error *error)
 static bool
 is_of_caches(int32_t dtype)
 {
-    return berthi_stored_is_number(dtype) || dtype == BERTH_F8_E4M3
+    return berthi_is_number(dtype) || dtype == BERTH_F8_E4M3
            || dtype == BERTH_F8_E5M2;
 }
 
@@ -194,6 +195,8 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
         status = check_type(&mine, error);
     if (status == BERTH_OK)
         status = check_use(&mine, error);
+    if (status == BERTH_OK && mine.train != NULL)
+        status = berthi_plan_check_training(&mine, error);
     if (status == BERTH_OK)
         status = berthi_plan_source_init(&source, context, checkpoint, &mine, error);
     if (status != BERTH_OK)

@@ -223,6 +223,40 @@ check_berths(checking *c, const berthi_plan_source *source, uint32_t *weight_of,
     }
 }
 
+/* The whole of the weight, or a matrix of the rank beside one of its dims. */
+static bool
+is_parameter_of(const checking *c, const berthi_recipe_weight *weight,
+                const berthi_trained *trained)
+{
+    const uint64_t rank = c->plan->training->about.rank;
+    const bool is_a = trained->part == BERTHI_TRAINED_LORA_A;
+    const uint64_t inner = is_a ? trained->rows : trained->columns;
+    const uint64_t outer = is_a ? trained->columns : trained->rows;
+
+    if (trained->part == BERTHI_TRAINED_WHOLE)
+        return trained->rows * trained->columns == weight->elements
+               && trained->dtype == c->plan->berths[trained->berth].dtype;
+    return weight->rank == 2 && inner == rank
+           && (outer == weight->shape[0] || outer == weight->shape[1]);
+}
+
+/* Berths are of these weights. */
+static void
+check_parameters(checking *c, const berthi_plan_source *source, const uint32_t *weight_of)
+{
+    const berthi_plan_training *const training = c->plan->training;
+
+    for (uint64_t i = 0; training != NULL && i < training->about.parameter_count; i++) {
+        const berthi_trained *const trained = &training->trained[i];
+        const uint32_t w = weight_of[c->plan->berths[trained->berth].number];
+        const berthi_about about = about_weight(&source->recipe.weights[w]);
+
+        if (!is_parameter_of(c, &source->recipe.weights[w], trained))
+            tell(c, BERTH_REASON_PLAN_JSON, &about,
+                 "has a parameter of another shape or dtype");
+    }
+}
+
 /* Every tensor has one berth, and that is as large as the tensor in its encoding. */
 static berth_status
 check_tensors(checking *c, berthi_plan_source *source)
@@ -246,6 +280,8 @@ check_tensors(checking *c, berthi_plan_source *source)
         if (seen[i] == 0)
             tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about, "has no berth");
     }
+    if (c->status == BERTH_OK)
+        check_parameters(c, source, weight_of);
     return BERTH_OK;
 }
 

@@ -25,7 +25,7 @@ make_recipe(berthi_plan_source *source, berth_error *error)
 
     berth_convert_options_init(&options);
     options.type = given->type;
-    options.dtype = given->dtype;
+    options.dtype = berthi_plan_is_cast(given) ? BERTH_F32 : given->dtype;
     options.storage = given->storage >= 0 ? given->storage : BERTH_U8;
     options.block_size = given->block_size > 0 ? given->block_size : 64;
     options.double_quant = given->double_quant;
@@ -214,10 +214,14 @@ collect(berthi_plan_source *source, berth_error *error)
         return status;
     fill_summary(source);
     status = berthi_plan_measure_use(source, error);
+    if (status == BERTH_OK && options->train != NULL)
+        status = berthi_plan_take_training(source, error);
     if (status == BERTH_OK && source->has_map)
         follow_map(source);
     else if (status == BERTH_OK)
         status = berthi_plan_pin(source, error);
+    if (status == BERTH_OK && options->train != NULL)
+        status = berthi_plan_check_trained(source, error);
     return status;
 }
 

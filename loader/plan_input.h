@@ -9,6 +9,7 @@
  *   plan_tiers.c    budgets, reserves, links, what lies beside the weights
  *   plan_pins.c     "model.layers.0-9=cpu"
  *   plan_map.c      a device map that is followed
+ *   plan_train.c    what is trained, and what that keeps in each layer
  */
 #ifndef BERTH_LOADER_PLAN_INPUT_H
 #define BERTH_LOADER_PLAN_INPUT_H
@@ -19,7 +20,11 @@
 #include "loader/recipe.h"
 #include "placement/device_map.h"
 #include "placement/plan.h"
+#include "placement/plan_train.h"
 #include "placement/shape.h"
+
+/* Of a plan for training, unless another is asked for. */
+#define BERTHI_PLAN_OPTIMIZER "paged_adamw_8bit"
 
 /* All that hangs together while a plan is made. */
 typedef struct berthi_plan_source {
@@ -37,6 +42,7 @@ typedef struct berthi_plan_source {
     berthi_plan_layer_input *layers;
     const berthi_module **modules; /* of layers; NULL: outside of all */
     berthi_plan_tier_input *tiers;
+    berthi_train_input train;
     berthi_plan_input input; /* borrows all of the above */
 } berthi_plan_source;
 
@@ -63,6 +69,16 @@ berth_status berthi_plan_measure_use(berthi_plan_source *source, berth_error *er
 berthi_tier berthi_plan_mapped_tier(const berthi_plan_source *source, uint32_t weight);
 /* Sets `tier` of the tensors that pins name; tiers and tensors are listed. */
 berth_status berthi_plan_pin(berthi_plan_source *source, berth_error *error);
+/* Options of training alone; the caller's are checked first. */
+berth_status berthi_plan_check_training(const berth_plan_options *options,
+                                        berth_error *error);
+/* Whether weights are f32 and cast for use. */
+bool berthi_plan_is_cast(const berth_plan_options *options);
+/* What is trained; tensors and use are known. */
+berth_status berthi_plan_take_training(berthi_plan_source *source, berth_error *error);
+/* Pins leave on devices what is trained. */
+berth_status berthi_plan_check_trained(const berthi_plan_source *source,
+                                       berth_error *error);
 /* The number of a tier in the input; BERTHI_NO_TIER: it is not there. */
 uint32_t berthi_plan_find_tier(const berthi_plan_source *source, const berthi_tier *tier);
 /* A warning for the caller. */

@@ -391,7 +391,8 @@ berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
     source->input.staging =
         options->staging_bytes > 0 ? options->staging_bytes : STAGING_BYTES;
     source->input.runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
-    if (source->shape == NULL || options->context == 0 || options->batch == 0)
+    if (source->shape == NULL || options->context == 0 || options->batch == 0
+        || options->train != NULL)
         return BERTH_OK;
     return measure_model(source, error);
 }

@@ -12,6 +12,7 @@
  *   berths              plan_lay.c: offsets, sums of tiers: counting is laying out
  *     │ plan_predict.c  passes over the layers (stream.h), load, advice
  *     │ plan_spread.c   the same with homes in proportion to room: is it faster?
+ *     │ plan_train.h    for training: what is trained, and places of its states
  *     ▼
  *   struct berth_plan   plan_explain.c says why; plan_json.c writes and reads it
  *
@@ -33,6 +34,11 @@
 
 #define BERTHI_NO_TIER UINT32_MAX
 #define BERTHI_NO_EXPERT UINT32_MAX
+
+/* Of a plan for training: plan_train.h. */
+typedef struct berthi_trained berthi_trained;
+typedef struct berthi_train_input berthi_train_input;
+typedef struct berthi_plan_training berthi_plan_training;
 
 /* ------------------------------------------------------------------------ input */
 
@@ -58,7 +64,7 @@ typedef struct berthi_plan_tensor {
 typedef struct berthi_plan_layer_input {
     const char *name; /* of the module; borrowed */
     uint64_t name_length;
-    uint64_t cache;   /* bytes of its KV cache, which lies on its home */
+    uint64_t cache;   /* bytes of its KV cache, or for its backward pass: on its home */
     bool is_tied;     /* its tensors serve another layer, too */
 } berthi_plan_layer_input;
 
@@ -92,6 +98,7 @@ typedef struct berthi_plan_input {
     uint32_t slots;          /* 0: as many as are best */
     bool no_offload;
     bool is_mapped;          /* every tensor has a tier: it is followed, budgets or not */
+    const berthi_train_input *train; /* NULL: inference */
     berth_plan_summary summary; /* type, dtype, digest, ...: what is only passed on */
 } berthi_plan_input;
 
@@ -129,6 +136,7 @@ struct berth_plan {
     berthi_berth *berths;      /* in the order of the tensors */
     berthi_slice *slices;      /* of berths; NULL: they hold whole tensors */
     uint64_t berth_count;
+    berthi_plan_training *training; /* NULL: inference */
     const char *texts;         /* ends of names, each ended by a NUL, each once */
     berth_map_line *map;
 };
@@ -187,6 +195,8 @@ typedef struct berthi_plan_work {
     uint64_t scratch;      /* of each tier but the disk */
     uint64_t staging;      /* in host memory, of all devices */
     uint64_t *usable;      /* of tiers: budget less reserve and what has been taken */
+    uint64_t *kept;        /* of layers, at home for training; 0 without */
+    uint64_t *own;         /* of tiers: the same, of devices that compute a layer */
     berthi_stream_result *settled; /* of devices */
     berth_plan *plan;
 } berthi_plan_work;
@@ -208,6 +218,9 @@ berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
                                 uint64_t bytes, const char *why, berth_error *error);
 /* Homes of layers, or a refusal that says what would make it fit. */
 berth_status berthi_plan_find_homes(berthi_plan_work *work, berth_error *error);
+/* Whether there are homes with nothing to bring; they are not taken. */
+berth_status berthi_plan_probe_homes(berthi_plan_work *work, bool *out_all_stay,
+                                     berth_error *error);
 /* Bytes that a pass reads of a layer, wherever it is computed. */
 uint64_t berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
                           uint32_t end);

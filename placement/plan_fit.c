@@ -232,30 +232,50 @@ bring_home(berthi_plan_work *work, const berthi_home_problem *given,
     return status;
 }
 
-berth_status
-berthi_plan_find_homes(berthi_plan_work *work, berth_error *error)
+/* What homes are searched for; `devices` has BERTHI_HOME_DEVICES. */
+static berthi_home_problem
+describe(const berthi_plan_work *work, berthi_home_device *devices)
 {
     const berthi_plan_input *const input = work->input;
     const uint64_t host =
         work->host != BERTHI_NO_TIER ? work->usable[work->host] : 0;
-    berthi_home_device devices[BERTHI_HOME_DEVICES];
-    berthi_homes found = { .homes = work->homes };
     berthi_home_problem problem = { .layers = work->sums,
                                     .layer_count = input->layer_count,
                                     .devices = devices,
                                     .device_count = work->device_count,
                                     .elsewhere = room_elsewhere(work, host) };
-    berth_status status;
 
     for (uint32_t d = 0; d < work->device_count; d++)
         devices[d] = (berthi_home_device){ .room = work->usable[d],
-                                           .overhead = input->activations,
+                                           .overhead = input->activations + work->own[d],
                                            .rate = input->tiers[d].link_rate };
     if (input->expert_count > 0)
         problem.expert_share = (uint32_t)berthi_min_u64(
             ((uint64_t)berthi_plan_experts(input) << 32) / input->expert_count,
             UINT32_MAX);
-    status = berthi_home_find(work->context, &problem, &found, error);
+    return problem;
+}
+
+berth_status
+berthi_plan_probe_homes(berthi_plan_work *work, bool *out_all_stay, berth_error *error)
+{
+    berthi_home_device devices[BERTHI_HOME_DEVICES];
+    const berthi_home_problem problem = describe(work, devices);
+    berthi_homes found = { .homes = work->homes };
+    const berth_status status = berthi_home_find(work->context, &problem, &found, error);
+
+    *out_all_stay = found.is_feasible && found.cost.nanoseconds == 0;
+    return status;
+}
+
+berth_status
+berthi_plan_find_homes(berthi_plan_work *work, berth_error *error)
+{
+    berthi_home_device devices[BERTHI_HOME_DEVICES];
+    const berthi_home_problem problem = describe(work, devices);
+    berthi_homes found = { .homes = work->homes };
+    const berth_status status = berthi_home_find(work->context, &problem, &found, error);
+
     if (status != BERTH_OK)
         return status;
     if (!found.is_feasible)

@@ -4,6 +4,7 @@
 #define BERTH_PLACEMENT_PLAN_JSON_H
 
 #include "placement/plan.h"
+#include "quant/members.h"
 #include "quant/json_text.h"
 
 #define BERTHI_PLAN_VERSION 1u
@@ -18,5 +19,12 @@ berth_status berthi_plan_print(const berth_plan *plan, berthi_json_put put, void
  */
 berth_status berthi_plan_parse(berth_context *context, char *text, uint64_t bytes,
                                const char *file, berth_plan **out, berth_error *error);
+
+/* ------------------------------------------------- between the files of this text */
+
+/* "training" with its comma, if the plan is for that. */
+void berthi_plan_print_training(berthi_json_text *text, const berth_plan *plan);
+/* The same, if it is there; layers and tiers have been read. */
+bool berthi_plan_can_read_training(berthi_members *m, berth_plan *plan);
 
 #endif

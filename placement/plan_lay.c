@@ -10,6 +10,7 @@
 
 #include "placement/plan.h"
 #include "placement/plan_names.h"
+#include "placement/plan_train.h"
 #include "placement/slab.h"
 
 /* ------------------------------------------------------------------------- names */
@@ -224,6 +225,7 @@ berth_status
 berthi_plan_lay(berthi_plan_work *work, berth_error *error)
 {
     const berthi_plan_input *const input = work->input;
+    berth_status status;
 
     if (!can_name(work)
         || (work->plan->summary.ranks > 1 && !berthi_plan_can_slice(work->plan)))
@@ -239,6 +241,9 @@ berthi_plan_lay(berthi_plan_work *work, berth_error *error)
     for (uint32_t t = 0; t < input->tier_count; t++)
         describe_tier(work, t);
     berthi_plan_sum(work->plan);
+    status = berthi_plan_train_place(work, error);
+    if (status != BERTH_OK)
+        return status;
     for (uint32_t l = 0; l < input->layer_count; l++)
         work->plan->layers[l].out.cause = cause_of(work, l, idle_away(work, l));
     find_missing(work);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "placement/plan_train.h"
 #include "placement/slab.h"
 
 /* -------------------------------------------------------------------- the object */
@@ -203,7 +204,7 @@ sum_layers(berthi_plan_work *work, berth_error *error)
         berthi_home_layer *const layer = &work->sums[l];
         bool is_away = true;
 
-        *layer = (berthi_home_layer){ .fixed = input->layers[l].cache,
+        *layer = (berthi_home_layer){ .fixed = input->layers[l].cache + work->kept[l],
                                       .pin = BERTHI_NO_DEVICE };
         for (uint32_t i = work->first[l]; i < work->first[l + 1]; i++) {
             const berthi_plan_tensor *const tensor = &input->tensors[i];
@@ -237,6 +238,26 @@ follow_map(berthi_plan_work *work)
     }
 }
 
+/* All states at home, if nothing has to be brought then; else those that cannot leave. */
+static berth_status
+keep_for_training(berthi_plan_work *work, berth_error *error)
+{
+    bool can_stay = true;
+    berth_status status;
+
+    if (work->input->train == NULL)
+        return BERTH_OK;
+    berthi_plan_train_keep(work, true);
+    if (!work->input->train->may_leave)
+        return BERTH_OK;
+    status = sum_layers(work, error);
+    if (status == BERTH_OK)
+        status = berthi_plan_probe_homes(work, &can_stay, error);
+    if (status == BERTH_OK && !can_stay)
+        berthi_plan_train_keep(work, false);
+    return status;
+}
+
 static berth_status
 find_homes(berthi_plan_work *work, berth_error *error)
 {
@@ -247,7 +268,9 @@ find_homes(berthi_plan_work *work, berth_error *error)
                                     sizeof(uint64_t));
     if (work->sums == NULL)
         return berthi_fail_memory(error, "finding homes of layers");
-    status = sum_layers(work, error);
+    status = keep_for_training(work, error);
+    if (status == BERTH_OK)
+        status = sum_layers(work, error);
     return status == BERTH_OK ? berthi_plan_find_homes(work, error) : status;
 }
 
@@ -289,9 +312,14 @@ can_init(berthi_plan_work *work)
     work->settled =
         berthi_arena_alloc(&work->arena, input->tier_count * sizeof *work->settled, 8);
     work->needed = berthi_arena_alloc(&work->arena, layers * sizeof *work->needed, 8);
+    work->kept = berthi_arena_alloc(&work->arena, layers * sizeof *work->kept, 8);
+    work->own = berthi_arena_alloc(&work->arena, input->tier_count * sizeof *work->own, 8);
     if (work->homes == NULL || work->needed == NULL || work->first == NULL
-        || work->tier_of == NULL || work->usable == NULL || work->settled == NULL)
+        || work->tier_of == NULL || work->usable == NULL || work->settled == NULL
+        || work->kept == NULL || work->own == NULL)
         return false;
+    memset(work->kept, 0, layers * sizeof *work->kept);
+    memset(work->own, 0, input->tier_count * sizeof *work->own);
     memset(work->settled, 0, input->tier_count * sizeof *work->settled);
     memset(work->first, 0, (layers + 1) * sizeof *work->first);
     for (uint32_t i = 0; i < input->tensor_count; i++)

@@ -598,6 +598,7 @@ can_read(parser *p, char *text, uint64_t bytes)
     if (head.berth_count > bytes / LINE_BYTES)
         return berthi_members_stop(m, "more tensors than there is text for");
     return can_read_tiers(p, &head) && can_read_layers(p) && can_read_map(p)
+           && berthi_plan_can_read_training(m, p->plan)
            && can_read_prediction(p, &p->plan->summary) && berthi_members_is_at_end(m);
 }
 

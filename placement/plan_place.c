@@ -12,7 +12,7 @@ typedef struct pieces {
     uint32_t *layers; /* of the device, by their number there */
     double *compute;
     uint32_t layer_count;
-    uint64_t cache;   /* of its layers */
+    uint64_t cache;   /* of its layers, with what they keep for training */
 } pieces;
 
 /* ------------------------------------------------------------------------ pieces */
@@ -67,7 +67,7 @@ add_layer(const berthi_plan_work *work, uint32_t device, uint32_t layer, pieces 
         }
         before = tensor;
     }
-    p->cache += input->layers[layer].cache;
+    p->cache += input->layers[layer].cache + work->kept[layer];
     p->compute[p->layer_count] = berthi_plan_compute(work, layer);
     p->layers[p->layer_count++] = layer;
 }
@@ -111,7 +111,7 @@ static berth_status
 settle(berthi_plan_work *work, uint32_t device, pieces *p, berth_error *error)
 {
     const berthi_plan_input *const input = work->input;
-    const uint64_t taken = input->activations + p->cache;
+    const uint64_t taken = input->activations + work->own[device] + p->cache;
     const uint64_t usable = work->usable[device];
     berthi_stream_device stream = {
         .pieces = p->pieces,

@@ -194,7 +194,9 @@ print_prediction(printer *p)
 {
     const berth_plan_summary *const s = &p->plan->summary;
 
-    add_number(p, "\n  ],\n  \"predicted\": {\"nanoseconds\": ", nanoseconds(s->seconds));
+    add(p, "\n  ],\n");
+    berthi_plan_print_training(&p->text, p->plan);
+    add_number(p, "  \"predicted\": {\"nanoseconds\": ", nanoseconds(s->seconds));
     add_number(p, ", \"first\": ", nanoseconds(s->first_seconds));
     add_number(p, ", \"compute\": ", nanoseconds(s->compute_seconds));
     add_number(p, ", \"link\": ", nanoseconds(s->link_seconds));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_sum.c - the sums of a plan, out of its berths: the only place that adds them up. */
-#include "placement/plan.h"
+#include "placement/plan_train.h"
 
 /* On its layer's home, or on another device that computes it there. */
 static bool
@@ -41,7 +41,7 @@ uint64_t
 berthi_plan_taken(const berth_plan_tier *tier)
 {
     return tier->reserve + tier->weights + tier->cache + tier->activations + tier->slots
-           + tier->expert_slots + tier->scratch + tier->staging;
+           + tier->expert_slots + tier->scratch + tier->staging + tier->training;
 }
 
 static void
@@ -74,6 +74,7 @@ berthi_plan_sum(berth_plan *plan)
     }
     for (uint32_t l = 0; l < summary->layer_count; l++)
         sum_layer(plan, l);
+    berthi_plan_train_sum(plan);
     for (uint32_t t = 0; t < summary->tier_count; t++)
         sum_tier(&plan->tiers[t]);
     summary->streamed_bytes = summary->bytes - summary->resident_bytes;

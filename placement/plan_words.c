@@ -44,6 +44,38 @@ berthi_plan_routing_word(int32_t routing)
     return find(words, sizeof words / sizeof *words, routing);
 }
 
+const char *
+berthi_plan_method_word(int32_t method)
+{
+    static const char *const words[] = { "full", "lora" };
+
+    return find(words, sizeof words / sizeof *words, method);
+}
+
+const char *
+berthi_plan_precision_word(int32_t precision)
+{
+    static const char *const words[] = { "pure", "autocast", "master" };
+
+    return find(words, sizeof words / sizeof *words, precision);
+}
+
+const char *
+berthi_plan_part_word(int32_t part)
+{
+    static const char *const words[] = { "whole", "lora_A", "lora_B" };
+
+    return find(words, sizeof words / sizeof *words, part);
+}
+
+const char *
+berthi_plan_place_word(int32_t place)
+{
+    static const char *const words[] = { "device", "host", "disk" };
+
+    return find(words, sizeof words / sizeof *words, place);
+}
+
 bool
 berthi_plan_can_find_word(berthi_plan_words words, const char *text, int32_t *out)
 {

@@ -14,6 +14,14 @@ const char *berthi_plan_bound_word(int32_t bound);
 const char *berthi_plan_slicing_word(int32_t slicing);
 /* "uniform", "given" */
 const char *berthi_plan_routing_word(int32_t routing);
+/* Of training: "full", "lora" */
+const char *berthi_plan_method_word(int32_t method);
+/* "pure", "autocast", "master" */
+const char *berthi_plan_precision_word(int32_t precision);
+/* "whole", "lora_A", "lora_B" */
+const char *berthi_plan_part_word(int32_t part);
+/* "device", "host", "disk" */
+const char *berthi_plan_place_word(int32_t place);
 
 typedef const char *(*berthi_plan_words)(int32_t number);
 /* The number that `words` has for a text; of rates, berthi_rate_source_name. */

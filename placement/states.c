@@ -3,6 +3,9 @@
 #include "placement/states.h"
 
 #include "kernels/base.h"
+#include "kernels/gradient.h"
+
+#define SLOT_ALIGNMENT UINT64_C(256)
 
 /* Of so many elements, in one page or in all: both are sums of the same parts. */
 static uint64_t
@@ -45,6 +48,27 @@ uint64_t
 berthi_states_page_bytes(const berthi_states *states)
 {
     return bytes_of(states, berthi_min_u64(states->elements, states->page_elements));
+}
+
+uint64_t
+berthi_states_slot_bytes(uint64_t page_bytes)
+{
+    return berthi_round_down(page_bytes + SLOT_ALIGNMENT - 1, SLOT_ALIGNMENT);
+}
+
+uint64_t
+berthi_states_buffer_bytes(uint64_t page_bytes, uint64_t system_page)
+{
+    return berthi_round_down(page_bytes + system_page - 1, system_page);
+}
+
+uint64_t
+berthi_states_scratch_bytes(uint64_t page_elements)
+{
+    const uint64_t blocks = page_elements / BERTHI_GRADIENT_BLOCK
+                            + (page_elements % BERTHI_GRADIENT_BLOCK != 0);
+
+    return BERTHI_STATES_COUNTER + blocks * sizeof(berthi_gradient_sum);
 }
 
 berthi_states_page

@@ -22,6 +22,9 @@
 #define BERTHI_STATES_PAGE (UINT64_C(1) << 22)
 #define BERTHI_STATES_PAGE_MAX (UINT64_C(1) << 28)
 #define BERTHI_STATES_LEAST_8BIT UINT64_C(4096)
+#define BERTHI_STATES_SLOTS 4u    /* of a device, unless a caller wants others */
+#define BERTHI_STATES_BUFFERS 4u  /* in host memory, for pages from the disk */
+#define BERTHI_STATES_COUNTER UINT64_C(256) /* of a device; its sums lie behind it */
 
 /* What is kept of a parameter. */
 typedef struct berthi_states {
@@ -51,6 +54,11 @@ uint64_t berthi_states_bytes(const berthi_states *states);
 uint64_t berthi_states_page_count(const berthi_states *states);
 /* Of the largest page. */
 uint64_t berthi_states_page_bytes(const berthi_states *states);
+/* What a page takes in a slot of a device, and in a buffer of whole pages of the system. */
+uint64_t berthi_states_slot_bytes(uint64_t page_bytes);
+uint64_t berthi_states_buffer_bytes(uint64_t page_bytes, uint64_t system_page);
+/* What a GPU has of its own: a counter, and sums of a page of so many elements. */
+uint64_t berthi_states_scratch_bytes(uint64_t page_elements);
 /* Below the page count. */
 berthi_states_page berthi_states_get_page(const berthi_states *states, uint64_t number);
 

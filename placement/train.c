@@ -159,18 +159,17 @@ add_states(training *t)
 
 /* ------------------------------------------------------------------- activations */
 
-/* Bytes a token keeps in one layer of a kind, adapters included. */
-static uint64_t
-layer_bytes(const training *t, uint32_t kind)
+uint64_t
+berthi_trainable_layer(const berthi_shape *shape, const berthi_train_options *options,
+                       const berthi_trainable *trainable, uint32_t kind)
 {
-    const uint64_t bytes = berthi_train_layer(t->model->shape, &t->model->shape->kinds[kind],
-                                              t->options);
-    const uint64_t inner = berthi_times(t->options->rank,
-                                        berthi_dtype_bytes(t->options->base.dtype));
+    const uint64_t bytes = berthi_train_layer(shape, &shape->kinds[kind], options);
+    const uint64_t inner = berthi_times(options->rank,
+                                        berthi_dtype_bytes(options->base.dtype));
 
-    return is_full(t) ? bytes
-                      : berthi_plus(bytes,
-                                    berthi_times(t->trainable.adapted[kind], inner));
+    return options->method == BERTHI_METHOD_FULL
+               ? bytes
+               : berthi_plus(bytes, berthi_times(trainable->adapted[kind], inner));
 }
 
 static uint64_t
@@ -218,7 +217,7 @@ add_activations(training *t)
     uint64_t sum = 0;
 
     for (uint32_t i = 0; i < shape->kind_count; i++) {
-        const uint64_t bytes = layer_bytes(t, i);
+        const uint64_t bytes = berthi_trainable_layer(shape, t->options, &t->trainable, i);
 
         largest = berthi_max_u64(largest, bytes);
         sum = berthi_plus(sum, berthi_times(bytes, shape->kinds[i].count));

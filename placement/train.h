@@ -69,6 +69,8 @@ typedef struct berthi_optimizer {
 const berthi_optimizer *berthi_optimizer_find(const char *name);
 /* By number from 0, for lists of names; NULL behind the last. */
 const berthi_optimizer *berthi_optimizer_at(uint32_t number);
+/* berth_update_kind; -1: berth_optimizer_create() makes none such. */
+int32_t berthi_optimizer_kind(const berthi_optimizer *optimizer);
 
 /* Where an optimizer's states are, in bytes. */
 typedef struct berthi_optimizer_bytes {
@@ -134,6 +136,9 @@ berth_status berthi_train_estimate(const berthi_estimate_model *model,
 /* Parameters that are trained. */
 uint64_t berthi_train_parameters(const berthi_estimate_model *model,
                                  const berthi_train_options *options);
+
+/* With LORA: whether the weight gets adapters. */
+bool berthi_train_adapts(const berthi_train_options *options, const berthi_weight *weight);
 
 /* Bytes a token keeps in one layer of the kind, LoRA's share apart. */
 uint64_t berthi_train_layer(const berthi_shape *shape, const berthi_layer *layer,

@@ -25,6 +25,11 @@ berth_status berthi_train_check_targets(const berthi_estimate_model *model,
                                         const berthi_train_options *options,
                                         berth_error *error);
 
+/* Bytes a token keeps in one layer of the kind, adapters included. */
+uint64_t berthi_trainable_layer(const berthi_shape *shape,
+                                const berthi_train_options *options,
+                                const berthi_trainable *trainable, uint32_t kind);
+
 /* Options have been checked. */
 void berthi_trainable_sum(const berthi_estimate_model *model,
                           const berthi_train_options *options, berthi_trainable *out);

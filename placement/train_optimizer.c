@@ -65,6 +65,29 @@ berthi_optimizer_find(const char *name)
     return NULL;
 }
 
+/* By what the name begins with, behind "paged_"; "adafactor" and plain "sgd" are none. */
+int32_t
+berthi_optimizer_kind(const berthi_optimizer *optimizer)
+{
+    static const struct {
+        const char *begin;
+        int32_t kind;
+    } kinds[] = { { "ademamix", BERTH_UPDATE_ADEMAMIX }, { "adamw", BERTH_UPDATE_ADAMW },
+                  { "adam", BERTH_UPDATE_ADAM },         { "lion", BERTH_UPDATE_LION },
+                  { "sgd_", BERTH_UPDATE_MOMENTUM },     { "adagrad", BERTH_UPDATE_ADAGRAD },
+                  { "rmsprop", BERTH_UPDATE_RMSPROP } };
+    static const char paged[] = "paged_";
+    const size_t skipped = sizeof paged - 1;
+    const char *name = optimizer->name;
+
+    if (strncmp(name, paged, skipped) == 0)
+        name += skipped;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strncmp(name, kinds[i].begin, strlen(kinds[i].begin)) == 0)
+            return kinds[i].kind;
+    return -1;
+}
+
 /* Bytes of one state's numbers, and of what stands beside them, for one tensor. */
 typedef struct state_bytes {
     uint64_t numbers;

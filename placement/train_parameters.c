@@ -2,6 +2,7 @@
 /* train_parameters.c - which parameters are trained, and their optimizer's states. */
 #include <string.h>
 
+#include "kernels/number.h"
 #include "placement/estimate_lines.h"
 #include "placement/train_lines.h"
 #include "quant/stored.h"
@@ -47,6 +48,12 @@ is_adapted(const berthi_weight *weight, const char *targets)
         if (is_called(weight, name, length))
             return true;
     return false;
+}
+
+bool
+berthi_train_adapts(const berthi_train_options *options, const berthi_weight *weight)
+{
+    return is_adapted(weight, options->targets);
 }
 
 berth_status
@@ -121,7 +128,7 @@ add_weight(summing *s, const berthi_weight *weight)
 
     if (options->method == BERTHI_METHOD_FULL) {
         /* Embeddings are looked up and norms multiplied: autocast leaves them. */
-        if (berthi_stored_is_number(weight->dtype))
+        if (berthi_is_number(weight->dtype))
             add_tensors(s, weight->shape[0], weight->rank == 2 ? weight->shape[1] : 1,
                         weight->count,
                         weight->rank == 2 && weight->role != BERTHI_WEIGHT_EMBEDDING);

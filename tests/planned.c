@@ -255,7 +255,7 @@ check_tier(const planned *p, uint32_t t)
     if (tier.budget != UINT64_MAX)
         CHECK_EQ(tier.budget, tier.reserve + tier.weights + tier.cache + tier.activations
                                   + tier.slots + tier.expert_slots + tier.scratch
-                                  + tier.staging + tier.free);
+                                  + tier.staging + tier.training + tier.free);
 }
 
 /* Behind the last one there is nothing. */
@@ -346,4 +346,20 @@ planned_check(const planned *p)
     check_layers(p);
     check_names(p);
     check_text(p);
+}
+
+uint64_t
+planned_best_sum(const uint64_t *bytes, uint32_t count, uint64_t room)
+{
+    uint64_t best = 0;
+
+    for (uint32_t mask = 0; mask < 1u << count; mask++) {
+        uint64_t sum = 0;
+
+        for (uint32_t i = 0; i < count; i++)
+            sum += (mask >> i & 1) != 0 ? bytes[i] : 0;
+        if (sum <= room && sum > best)
+            best = sum;
+    }
+    return best;
 }

@@ -50,4 +50,7 @@ uint32_t planned_layer(const planned *p, const char *name);
 /* The plan as JSON; free() it. */
 char *planned_text(const berth_plan *plan, size_t *length);
 
+/* The largest sum of some of these numbers within `room`: all sets of them are tried. */
+uint64_t planned_best_sum(const uint64_t *bytes, uint32_t count, uint64_t room);
+
 #endif

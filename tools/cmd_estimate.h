@@ -7,6 +7,7 @@
 #define BERTH_TOOLS_CMD_ESTIMATE_H
 
 #include "tools/session.h"
+#include "tools/train_arguments.h"
 
 #define ESTIMATE_MAX_LIST 64
 
@@ -15,7 +16,6 @@
 #define ESTIMATE_TYPES       "native|none|int8|nf4|fp4|" ESTIMATE_DTYPE_WORDS
 #define ESTIMATE_DTYPES      "model|" ESTIMATE_DTYPE_WORDS
 #define ESTIMATE_CACHE_TYPES "dtype|fp8|int8|int4|" ESTIMATE_DTYPE_WORDS
-#define ESTIMATE_PRECISIONS  "pure|autocast|master"
 
 typedef struct estimate_arguments {
     cli_common common;
@@ -37,17 +37,9 @@ typedef struct estimate_arguments {
     const char *reserve;
     uint64_t host_bytes;
     const char *tokens;
-    const char *train;
-    const char *optimizer;
-    uint32_t lora_rank;
-    const char *lora_targets;
-    int32_t precision; /* in ESTIMATE_PRECISIONS */
-    uint32_t checkpoint_every;
+    train_arguments train;
     uint32_t accumulation;
-    bool accumulates_f32;
-    bool has_fused_norms;
     bool is_packed;
-    uint32_t loss_chunk;
     const char *prefetch;
     const char *workers;
     uint32_t prefetch_factor;

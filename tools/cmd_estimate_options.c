@@ -86,18 +86,18 @@ refuse_all(const estimate_call *r, const char *const *names, const char *why)
 static berth_status
 check_arguments(const estimate_call *r)
 {
-    static const char *const of_training[] = {
-        "optimizer",        "lora-rank",  "lora-targets",   "precision",
-        "checkpoint-every", "accumulate", "accumulate-f32", "fused-norms",
-        "packed",           "loss-chunk", "prefetch",       "workers",
-        "prefetch-factor",  NULL };
+    static const char *const of_estimates[] = { "accumulate", "packed", "prefetch",
+                                                "workers", "prefetch-factor", NULL };
     static const char *const of_inference[] = {
         "prompt", "source", "cache-type", "expand-latents", "all-logits", NULL };
     static const char *const of_fit[] = { "reserve-percent", "host-memory", NULL };
-    berth_status status = r->a->train == NULL
-                              ? refuse_all(r, of_training, "without --train")
-                              : refuse_all(r, of_inference, "with --train");
+    const bool is_training = r->a->train.method != NULL;
+    berth_status status = is_training
+                              ? refuse_all(r, of_inference, "with --train")
+                              : refuse_all(r, train_option_names, "without --train");
 
+    if (status == BERTH_OK && !is_training)
+        status = refuse_all(r, of_estimates, "without --train");
     if (status == BERTH_OK && r->a->budgets == NULL)
         status = refuse_all(r, of_fit, "without --fit");
     if (status == BERTH_OK && r->a->is_packed && r->a->tokens == NULL)
@@ -186,7 +186,7 @@ take_sizes(estimate_call *r)
     berth_status status =
         take_list(r, "context", a->contexts, false, r->contexts, &options->context_count);
 
-    if (status == BERTH_OK && options->context_count > 1 && a->train != NULL)
+    if (status == BERTH_OK && options->context_count > 1 && a->train.method != NULL)
         status = cli_usage_error(r->s->call->command,
                                  "--context: training is planned for one length");
     if (status == BERTH_OK && options->context_count > 0) {
@@ -220,61 +220,16 @@ take_sizes(estimate_call *r)
     return status;
 }
 
-static bool
-is_known_optimizer(const char *name)
-{
-    const char *known;
-
-    for (uint32_t i = 0; (known = berth_optimizer_name(i)) != NULL; i++)
-        if (strcmp(known, name) == 0)
-            return true;
-    return false;
-}
-
+/* After --train: adapters are on 4 bits, or all weights are numbers. */
 static berth_status
-unknown_optimizer(const estimate_call *r)
+take_trained_type(estimate_call *r)
 {
-    const char *names[128];
-    const char *nearest;
-    char shown[SHOWN_CAPACITY];
-    uint32_t count = 0;
-
-    while (count < 128 && (names[count] = berth_optimizer_name(count)) != NULL)
-        count++;
-    nearest = cli_nearest(r->a->optimizer, names, count, sizeof names[0]);
-    berth_text_escape(r->a->optimizer, strlen(r->a->optimizer), shown, sizeof shown);
-    return cli_usage_error(r->s->call->command, "--optimizer: `%s` is not known%s%s%s",
-                           shown, nearest != NULL ? "; did you mean `" : "",
-                           nearest != NULL ? nearest : "", nearest != NULL ? "`?" : "");
-}
-
-/* What kind of training; QLoRA is LoRA on 4 bits unless another type is given. */
-static berth_status
-take_method(estimate_call *r)
-{
-    const cli_call *const call = r->s->call;
-    const char *const word = r->a->train;
-    const bool has_adapters =
-        cli_is_given(call, "lora-rank") || cli_is_given(call, "lora-targets");
-    const bool is_qlora = strcmp(word, "qlora") == 0;
-
-    if (word[0] != '\0' && !is_qlora && strcmp(word, "full") != 0 &&
-        strcmp(word, "lora") != 0)
-        return bad_value(r, "train", word, strlen(word), "one of full|lora|qlora");
-    if (has_adapters && strcmp(word, "full") == 0)
-        return cli_usage_error(call->command,
-                               "--train=full has no adapters: no --lora-rank "
-                               "and --lora-targets");
-    r->train.method =
-        is_qlora || strcmp(word, "lora") == 0 || (word[0] == '\0' && has_adapters)
-            ? BERTH_TRAIN_LORA
-            : BERTH_TRAIN_FULL;
-    if (is_qlora && !cli_is_given(call, "type"))
+    if (train_is_qlora(&r->a->train) && !cli_is_given(r->s->call, "type"))
         r->options.type = "nf4";
     if (r->train.method == BERTH_TRAIN_FULL && r->options.type != NULL &&
         r->options.type[0] != 'b' && strcmp(r->options.type, "f16") != 0 &&
         strcmp(r->options.type, "f32") != 0)
-        return cli_usage_error(call->command,
+        return cli_usage_error(r->s->call->command,
                                "--type %s: such weights are trained with "
                                "adapters; see --train=lora",
                                r->options.type);
@@ -288,28 +243,20 @@ take_training(estimate_call *r)
     berth_train_options *const train = &r->train;
     berth_status status;
 
-    if (a->train == NULL)
+    if (a->train.method == NULL)
         return BERTH_OK;
     r->options.train = train;
-    if (!is_known_optimizer(a->optimizer))
-        return unknown_optimizer(r);
-    train->optimizer = a->optimizer;
-    train->lora_targets = a->lora_targets;
-    train->lora_rank = a->lora_rank;
-    train->precision = a->precision; /* in the order of ESTIMATE_PRECISIONS */
-    train->checkpoint_every = a->checkpoint_every;
+    status = train_fill(r->s->call, &a->train, train);
     train->accumulation = a->accumulation;
-    train->accumulates_f32 = a->accumulates_f32;
-    train->has_fused_norms = a->has_fused_norms;
     train->is_packed = a->is_packed;
-    train->loss_chunk = a->loss_chunk;
     train->prefetch_factor = a->prefetch_factor;
-    status = take_number(r, "prefetch", a->prefetch, 0, UINT32_MAX, "a number",
-                         &train->prefetch);
+    if (status == BERTH_OK)
+        status = take_number(r, "prefetch", a->prefetch, 0, UINT32_MAX, "a number",
+                             &train->prefetch);
     if (status == BERTH_OK)
         status = take_number(r, "workers", a->workers, 0, UINT32_MAX, "a number",
                              &train->workers);
-    return status == BERTH_OK ? take_method(r) : status;
+    return status == BERTH_OK ? take_trained_type(r) : status;
 }
 
 berth_status

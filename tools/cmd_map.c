@@ -55,8 +55,9 @@ static const char *const map_description[] = {
     "Draws the plan in the file PLAN, as `berth plan MODEL -o PLAN` writes it: one bar for "
     "each device and memory, its layers in the order in which they run, as wide as their "
     "bytes, coloured by encoding; then what else takes room there: slots of streamed "
-    "layers, KV cache, activations, scratch, staging, the reserve, and what is free. Each "
-    "bar has a scale of its own; of much free room not all is drawn.",
+    "layers, KV cache, gradients and states of training, activations, scratch, staging, the "
+    "reserve, and what is free. Each bar has a scale of its own; of much free room not all is "
+    "drawn.",
     "A layer that does not fit stands twice: where its bytes lie, and hatched behind the "
     "edge of the budget of the device that computes it.",
     "With --html, --svg or --csv nothing is drawn on the terminal. A file appears when it "

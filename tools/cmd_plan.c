@@ -10,6 +10,7 @@
 #include "tools/number.h"
 #include "tools/plan_print.h"
 #include "tools/save.h"
+#include "tools/train_arguments.h"
 
 typedef struct plan_arguments {
     cli_common common;
@@ -33,6 +34,7 @@ typedef struct plan_arguments {
     const char *expert_hits;
     const char *links;
     const char *link_file;
+    train_arguments train;
     const char *check;
     const char *layer;
     const char *output;
@@ -42,6 +44,7 @@ typedef struct plan_arguments {
 } plan_arguments;
 
 #define TYPES "none|nf4|fp4|int8"
+#define TYPE_NF4 1
 #define MODES "auto|balanced|balanced_low_0|sequential"
 
 static const cli_option plan_options[] = {
@@ -77,6 +80,9 @@ static const cli_option plan_options[] = {
       "without a =, the FILE of --link-file" },
     { "link-file", '\0', CLI_TEXT, offsetof(plan_arguments, link_file), "FILE", NULL, NULL,
       "measured rates: berth-links(5)" },
+    TRAIN_OPTIONS(plan_arguments, train, "paged_adamw_8bit"),
+    TRAIN_GRADIENT_OPTIONS(plan_arguments, train),
+    TRAIN_LOSS_OPTION(plan_arguments, train),
     { "mode", '\0', CLI_CHOICE, offsetof(plan_arguments, mode), MODES, NULL, NULL,
       "the map that from_pretrained(device_map=...) makes; auto with --like" },
     { "like", '\0', CLI_CHOICE, offsetof(plan_arguments, encoding.like), ENCODING_ERAS,
@@ -112,6 +118,8 @@ static const cli_example plan_examples[] = {
     { "berth plan ./model -m 0=20GiB,cpu=64GiB -o plan.json", "a plan to keep and edit" },
     { "berth plan ./model --check plan.json", "does it still belong and fit?" },
     { "berth plan ./model -m 0=8GiB,cpu=64GiB --explain 37", "one layer, tensor by tensor" },
+    { "berth plan ./model -m 0=24GiB,cpu=64GiB --train=qlora --checkpoint-every 1",
+      "adapters, and where the states of their optimizer lie" },
     { "berth plan ./model -m 0=8GiB --tensor-parallel 1/4 -o rank1.json",
       "what the second of four ranks holds" },
 };
@@ -125,6 +133,9 @@ static const char *const plan_description[] = {
     "With --mode or --like the map is that of transformers, mistakes and refusals "
     "included, and --max-memory is read as it reads it; with --device-map it is given. "
     "Sizes and predictions are berth's own in either case.",
+    "With --train each device has room for gradients, optimizer states and what the "
+    "backward pass keeps; states of paged optimizers lie on the host or the disk where "
+    "they do not fit, and the plan says what the updates of a step cost.",
     "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
     "smallest change that would do.",
@@ -136,6 +147,7 @@ typedef struct planning {
     session *s;
     const plan_arguments *a;
     berth_plan_options options;
+    berth_train_options train;
     encoding_skips skips;
     berth_checkpoint *checkpoint;
     berth_plan *plan;
@@ -154,11 +166,26 @@ check_of_check(const cli_call *call)
             "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
             "reserve-percent", "reserve", "pin", "no-offload", "slots", "expert-hits", "link",
             "link-file", "mode", "like", "cpu-offload", "offload-buffers", "device-map",
-            "architectures", "tensor-parallel" };
+            "architectures", "tensor-parallel", "train" };
     berth_status status = BERTH_OK;
 
     for (size_t i = 0; i < sizeof making / sizeof making[0] && status == BERTH_OK; i++)
         status = cli_refuse(call, making[i], "with --check");
+    return status;
+}
+
+/* Training has no KV cache, and is planned for whole models by berth's own planner. */
+static berth_status
+check_training(const cli_call *call, const plan_arguments *a)
+{
+    static const char *const of_others[] = { "cache-dtype", "tensor-parallel", "mode",
+                                             "like", "device-map", NULL };
+    const bool is_training = a->train.method != NULL;
+    const char *const *const names = is_training ? of_others : train_option_names;
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; names[i] != NULL && status == BERTH_OK; i++)
+        status = cli_refuse(call, names[i], is_training ? "with --train" : "without --train");
     return status;
 }
 
@@ -174,6 +201,8 @@ check_arguments(const cli_call *call)
 
     if (a->check != NULL)
         status = check_of_check(call);
+    if (status == BERTH_OK)
+        status = check_training(call, a);
     if (status == BERTH_OK && a->device_map != NULL)
         status = cli_refuse(call, "mode", "with --device-map");
     if (status == BERTH_OK && is_imitating && a->device_map == NULL)
@@ -321,6 +350,7 @@ fill_options(planning *p, int32_t type)
     options->cpu_offload = a->has_cpu_offload;
     options->buffer_offload = a->has_buffer_offload;
     options->architectures = a->architectures;
+    options->train = a->train.method != NULL ? &p->train : NULL;
     options->cache_dtype = encoding_dtype(a->cache_dtype);
     options->slots = a->slots;
     options->link_file = a->link_file;
@@ -481,6 +511,9 @@ plan_run(session *s)
         status = encoding_check(s->call, &a->encoding, encodings[a->encoding.type]);
     if (status == BERTH_OK)
         status = take_numbers(&p);
+    berth_train_options_init(&p.train);
+    if (status == BERTH_OK && a->train.method != NULL)
+        status = train_fill(s->call, &a->train, &p.train);
     if (status == BERTH_OK)
         status = encoding_skips_init(&p.skips, s->call, a->encoding.skip_modules);
     if (status == BERTH_OK)
@@ -500,6 +533,8 @@ plan_settle(cli_call *call)
 {
     plan_arguments *const arguments = call->arguments;
 
+    if (train_is_qlora(&arguments->train) && !cli_is_given(call, "type"))
+        arguments->encoding.type = TYPE_NF4;
     return model_settle(call, &arguments->model);
 }
 

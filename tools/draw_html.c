@@ -304,6 +304,8 @@ write_part(output *out, const draw_tier *tier, size_t number, const draw_cell *c
     static const char *const meanings[DRAW_KINDS] = {
         [DRAW_SLOTS] = "Buffers that streamed layers take turns in.",
         [DRAW_CACHE] = "Keys and values of the tokens that are kept.",
+        [DRAW_KEPT] = "What layers keep of a batch until they are differentiated.",
+        [DRAW_TRAINING] = "What an optimizer keeps, and what its updates need.",
         [DRAW_ACTIVATIONS] = "What one layer hands to the next.",
         [DRAW_SCRATCH] = "Needed while weights are quantized, free afterwards.",
         [DRAW_STAGING] = "Pinned host memory that feeds the devices.",

@@ -131,13 +131,15 @@ arrange_tier(draw_map *map, uint32_t number)
 {
     draw_tier *const tier = &map->tiers[number];
     const berth_plan_tier *const f = &tier->facts;
+    const draw_kind kept = map->is_training ? DRAW_KEPT : DRAW_CACHE;
     const struct {
         draw_kind kind;
         uint64_t bytes;
     } parts[] = {
-        { DRAW_SLOTS, f->slots + f->expert_slots }, { DRAW_CACHE, f->cache },
-        { DRAW_ACTIVATIONS, f->activations },       { DRAW_SCRATCH, f->scratch },
-        { DRAW_STAGING, f->staging },               { DRAW_RESERVE, f->reserve },
+        { DRAW_SLOTS, f->slots + f->expert_slots }, { kept, f->cache },
+        { DRAW_TRAINING, f->training },             { DRAW_ACTIVATIONS, f->activations },
+        { DRAW_SCRATCH, f->scratch },               { DRAW_STAGING, f->staging },
+        { DRAW_RESERVE, f->reserve },
     };
     size_t before_absent;
 

@@ -31,6 +31,8 @@ typedef enum draw_kind {
     DRAW_LENT,        /* a layer that is streamed from here                 */
     DRAW_SLOTS,
     DRAW_CACHE,
+    DRAW_KEPT,        /* in its place in training: for the backward pass    */
+    DRAW_TRAINING,    /* gradients, states, adapters                        */
     DRAW_ACTIVATIONS,
     DRAW_SCRATCH,
     DRAW_STAGING,
@@ -102,6 +104,8 @@ typedef struct draw_type {
 
 typedef struct draw_map {
     berth_plan_summary summary;
+    berth_plan_training training; /* of a plan for that */
+    bool is_training;
     draw_tier *tiers;
     size_t tier_count;
     draw_layer *layers;

@@ -9,14 +9,14 @@ const char markup_light[] =
     "--paper:#ffffff;--card:#f5f6f8;--ink:#1b1f24;--dim:#59636e;--line:#d0d7de;"
     "--good:#1a7f37;--bad:#b3400f;"
     "--wide:#8250df;--half:#2f6fd6;--byte:#0e8a8a;--nibble:#2f8f46;"
-    "--slots:#d4a017;--cache:#c2487a;--activations:#d98ca9;--scratch:#9a7b5f;"
+    "--slots:#d4a017;--cache:#c2487a;--training:#6b4fa0;--activations:#d98ca9;--scratch:#9a7b5f;"
     "--staging:#7b8794;--reserve:#c3c9d0;--free:#ffffff";
 
 const char markup_dark[] =
     "--paper:#0f1318;--card:#1a2028;--ink:#e6e9ed;--dim:#9aa5b1;--line:#343d48;"
     "--good:#56c271;--bad:#f0965f;"
     "--wide:#b08cf5;--half:#6ea5f7;--byte:#3dbdbd;--nibble:#5cbf74;"
-    "--slots:#e0b84a;--cache:#e07aa3;--activations:#b07088;--scratch:#a98d72;"
+    "--slots:#e0b84a;--cache:#e07aa3;--training:#a58ad8;--activations:#b07088;--scratch:#a98d72;"
     "--staging:#8793a0;--reserve:#4a5461;--free:#0f1318";
 
 void
@@ -40,6 +40,7 @@ markup_colour(const draw_cell *cell)
     static const char *const classes[FORM_CLASSES] = { "wide", "half", "byte", "nibble" };
     static const char *const parts[DRAW_KINDS] = {
         [DRAW_SLOTS] = "slots",     [DRAW_CACHE] = "cache",
+        [DRAW_KEPT] = "cache",      [DRAW_TRAINING] = "training",
         [DRAW_ACTIVATIONS] = "activations", [DRAW_SCRATCH] = "scratch",
         [DRAW_STAGING] = "staging", [DRAW_RESERVE] = "reserve",
         [DRAW_FREE] = "free",

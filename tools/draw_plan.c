@@ -58,6 +58,7 @@ draw_map_gather(draw_map *map, const berth_plan *plan, bool wants_lines)
     memset(map, 0, sizeof *map);
     map->has_lines = wants_lines;
     berth_plan_get(plan, &map->summary);
+    map->is_training = berth_plan_get_training(plan, &map->training) == BERTH_OK;
     map->layers = calloc((size_t)map->summary.layer_count + 1, sizeof *map->layers);
     if (map->layers == NULL || !gather_tiers(map, plan))
         return false;

@@ -21,6 +21,7 @@ colour_of(const draw_cell *cell)
 {
     static const colour colours[DRAW_KINDS] = {
         [DRAW_SLOTS] = COLOUR_WARNING,  [DRAW_CACHE] = COLOUR_NOTE,
+        [DRAW_KEPT] = COLOUR_NOTE,      [DRAW_TRAINING] = COLOUR_WARNING,
         [DRAW_ACTIVATIONS] = COLOUR_NOTE, [DRAW_SCRATCH] = COLOUR_NOTE,
         [DRAW_STAGING] = COLOUR_NOTE,   [DRAW_RESERVE] = COLOUR_DIM,
         [DRAW_FREE] = COLOUR_DIM,
@@ -54,6 +55,8 @@ glyph(const screen *s, const draw_cell *cell)
     case DRAW_ABSENT: return s->has_unicode ? "\xE2\x96\x91" : "/";
     case DRAW_SLOTS: return "s";
     case DRAW_CACHE: return "c";
+    case DRAW_KEPT: return "b";
+    case DRAW_TRAINING: return "t";
     case DRAW_ACTIVATIONS: return "a";
     case DRAW_SCRATCH: return "q";
     case DRAW_STAGING: return "p";

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/draw_map.h"
+#include "tools/plan_print.h"
 
 /* printf behind what stands in `text` already. */
 __attribute__((format(printf, 2, 3))) static void
@@ -27,6 +28,8 @@ draw_kind_name(draw_kind kind)
         [DRAW_LENT] = "streamed from here",
         [DRAW_SLOTS] = "slots for streamed layers",
         [DRAW_CACHE] = "KV cache",
+        [DRAW_KEPT] = "kept for the backward pass",
+        [DRAW_TRAINING] = "gradients and states",
         [DRAW_ACTIVATIONS] = "activations",
         [DRAW_SCRATCH] = "scratch while loading",
         [DRAW_STAGING] = "staging, pinned",
@@ -134,6 +137,23 @@ draw_title_text(const draw_map *map, char text[DRAW_TEXT_CAPACITY])
     return text;
 }
 
+/* Of training: what updates cost. */
+static const char *
+step_text(const berth_plan_training *t, char text[DRAW_TEXT_CAPACITY])
+{
+    char size[BERTH_SIZE_CAPACITY];
+    char time[PLAN_CELL];
+
+    append(text, "%s for the updates of a step predicted", plan_time_text(t->seconds, time));
+    if (t->link_bytes > 0)
+        append(text, "; %s of states brought to devices",
+               berth_size_format(t->link_bytes, size));
+    if (t->disk_bytes > 0)
+        append(text, ", %s read from the disk and written",
+               berth_size_format(t->disk_bytes, size));
+    return text;
+}
+
 const char *
 draw_speed_text(const draw_map *map, char text[DRAW_TEXT_CAPACITY])
 {
@@ -141,6 +161,8 @@ draw_speed_text(const draw_map *map, char text[DRAW_TEXT_CAPACITY])
     char size[BERTH_SIZE_CAPACITY];
 
     text[0] = '\0';
+    if (map->is_training)
+        return step_text(&map->training, text);
     if (!(s->tokens_per_second > 0))
         return text;
     append(text, "%.*f tokens per second predicted", s->tokens_per_second < 100 ? 1 : 0,

@@ -10,28 +10,28 @@
 #include "tools/plan_fold.h"
 #include "tools/table.h"
 
-#define CELL_CAPACITY 64
+#define CELL_CAPACITY PLAN_CELL
 #define EXPLAIN_CAPACITY 512
 
 /* ----------------------------------------------------------------------- words */
 
-static void
-print_heading(session *s, const char *text)
+void
+plan_print_heading(session *s, const char *text)
 {
     output_format(&s->out, "\n%s%s%s\n", colour_begin(&s->screen, COLOUR_DIM), text,
                   colour_end(&s->screen, COLOUR_DIM));
 }
 
-static const char *
-size_text(uint64_t bytes, char text[CELL_CAPACITY])
+const char *
+plan_size_text(uint64_t bytes, char text[CELL_CAPACITY])
 {
     if (bytes == UINT64_MAX)
         return "no limit";
     return bytes == 0 ? "-" : berth_size_format(bytes, text);
 }
 
-static const char *
-time_text(double seconds, char text[CELL_CAPACITY])
+const char *
+plan_time_text(double seconds, char text[CELL_CAPACITY])
 {
     if (seconds < 1e-3)
         snprintf(text, CELL_CAPACITY, "%.1f us", seconds * 1e6);
@@ -59,27 +59,38 @@ encoding_word(int32_t encoding)
     return encoding == BERTH_ENCODING_NATIVE ? "as stored" : berth_encoding_name(encoding);
 }
 
+static bool
+is_for_training(const berth_plan *plan)
+{
+    berth_plan_training training;
+
+    return berth_plan_get_training(plan, &training) == BERTH_OK;
+}
+
 /* ----------------------------------------------------------------------- tiers */
 
 static void
-fill_tier(const berth_plan_tier *t, char texts[][CELL_CAPACITY], table_cell *cells)
+fill_tier(const berth_plan_tier *t, bool is_training, char texts[][CELL_CAPACITY],
+          table_cell *cells)
 {
+    const uint64_t slots = t->slots + t->expert_slots;
+    const uint64_t other = t->activations + t->scratch + t->staging;
     const uint64_t parts[] = { t->budget,
                                t->weights,
                                t->cache,
-                               t->slots + t->expert_slots,
-                               t->activations + t->scratch + t->staging,
+                               is_training ? t->training : slots,
+                               is_training ? slots + other : other,
                                t->budget == UINT64_MAX ? 0 : t->free };
     char needed[BERTH_SIZE_CAPACITY];
     size_t column = 1;
 
     cells[0].text = t->name;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        cells[column].text = size_text(parts[i], texts[column]);
+        cells[column].text = plan_size_text(parts[i], texts[column]);
         column++;
         if (i > 0)
             continue;
-        cells[column].text = size_text(t->reserve, texts[column]);
+        cells[column].text = plan_size_text(t->reserve, texts[column]);
         if (t->reserve_needed > 0) {
             snprintf(texts[column], CELL_CAPACITY, "%s (%s)",
                      berth_size_format(t->reserve, needed),
@@ -95,17 +106,21 @@ print_tiers(session *s, const berth_plan *plan, uint32_t count)
 {
     static const char *const titles[] = { "tier",  "budget", "reserve (needed)", "weights",
                                           "cache", "slots",  "other",            "free" };
+    const bool is_training = is_for_training(plan);
     char texts[TABLE_MAX_COLUMNS][CELL_CAPACITY];
     table_cell cells[TABLE_MAX_COLUMNS] = { { .text = "" } };
     table t = { .count = 0 };
     berth_plan_tier tier;
 
     for (size_t i = 0; i < TABLE_MAX_COLUMNS; i++)
-        table_column_add(&t, titles[i], i > 0);
+        table_column_add(&t, is_training && i == 4   ? "kept"
+                             : is_training && i == 5 ? "training"
+                                                     : titles[i],
+                         i > 0);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < count; i++) {
             berth_plan_get_tier(plan, i, &tier);
-            fill_tier(&tier, texts, cells);
+            fill_tier(&tier, is_training, texts, cells);
             if (pass == 0) {
                 table_measure(&t, cells);
             } else {
@@ -151,8 +166,8 @@ fill_fold(const berth_plan *plan, const plan_fold *f, berth_plan_tier *home,
     cells[0].text = f->name;
     cells[1].text = home->name;
     cells[2].text = texts[2];
-    cells[3].text = size_text(f->bytes, texts[3]);
-    cells[4].text = size_text(f->link_bytes, texts[4]);
+    cells[3].text = plan_size_text(f->bytes, texts[3]);
+    cells[4].text = plan_size_text(f->link_bytes, texts[4]);
 }
 
 static void
@@ -168,7 +183,7 @@ print_layers(session *s, const berth_plan *plan, uint32_t count)
     table_column_add(&t, "on", false);
     table_column_add(&t, "", false);
     table_column_add(&t, "bytes", true);
-    table_column_add(&t, "a token", true);
+    table_column_add(&t, is_for_training(plan) ? "a pass" : "a token", true);
     for (uint32_t i = 0; plan_fold_has_next(plan, count, &i, &f);) {
         fill_fold(plan, &f, &home, texts, cells);
         table_measure(&t, cells);
@@ -198,7 +213,7 @@ print_reasons(session *s, const berth_plan *plan, uint32_t count)
         if (f.cause == BERTH_PLAN_RESIDENT || f.cause == BERTH_PLAN_MAPPED)
             continue;
         if (!has_any)
-            print_heading(s, "reasons");
+            plan_print_heading(s, "reasons");
         has_any = true;
         berth_plan_explain(plan, f.first, text, sizeof text);
         output_format(&s->out, "%s: %s\n", f.name, text);
@@ -254,26 +269,38 @@ print_bound(session *s, const berth_plan *plan, const berth_plan_summary *p)
     }
 }
 
+/* Of inference: training has no tokens to wait for. */
 static void
-print_predictions(session *s, const berth_plan *plan, const berth_plan_summary *p)
+print_passes(session *s, const berth_plan *plan, const berth_plan_summary *p)
 {
     char a[CELL_CAPACITY];
     char b[CELL_CAPACITY];
 
-    print_heading(s, "predicted");
     output_format(&s->out, "%s tokens/s, %s a pass over %" PRIu64 " sequence%s; ",
-                  real_text(p->tokens_per_second, a), time_text(p->seconds, b), p->batch,
-                  p->batch == 1 ? "" : "s");
+                  real_text(p->tokens_per_second, a), plan_time_text(p->seconds, b),
+                  p->batch, p->batch == 1 ? "" : "s");
     print_bound(s, plan, p);
     if (p->link_bytes > 0)
         output_format(&s->out, "%s over links a token, %s of them from the disk\n",
                       berth_size_format(p->link_bytes, a),
                       p->disk_bytes > 0 ? berth_size_format(p->disk_bytes, b) : "none");
-    output_format(&s->out, "first pass %s, loading %s\n", time_text(p->first_seconds, a),
-                  time_text(p->load_seconds, b));
+    output_format(&s->out, "first pass %s, loading %s\n",
+                  plan_time_text(p->first_seconds, a), plan_time_text(p->load_seconds, b));
     if (p->host_seconds > 0)
         output_format(&s->out, "layers that lie in host memory, computed there: %s\n",
-                      time_text(p->host_seconds, a));
+                      plan_time_text(p->host_seconds, a));
+}
+
+static void
+print_predictions(session *s, const berth_plan *plan, const berth_plan_summary *p)
+{
+    char a[CELL_CAPACITY];
+
+    plan_print_heading(s, "predicted");
+    if (is_for_training(plan))
+        output_format(&s->out, "loading %s\n", plan_time_text(p->load_seconds, a));
+    else
+        print_passes(s, plan, p);
     print_rates(s, plan, p->tier_count);
     if (p->advice[0] != '\0')
         output_format(&s->out, "%snote%s  %s\n", colour_begin(&s->screen, COLOUR_NOTE),
@@ -283,7 +310,7 @@ print_predictions(session *s, const berth_plan *plan, const berth_plan_summary *
 /* ----------------------------------------------------------------------- calls */
 
 static void
-print_summary(session *s, const berth_plan_summary *p)
+print_summary(session *s, const berth_plan *plan, const berth_plan_summary *p)
 {
     char bytes[BERTH_SIZE_CAPACITY];
 
@@ -294,9 +321,10 @@ print_summary(session *s, const berth_plan_summary *p)
                   p->berth_count, p->layer_count, berth_size_format(p->bytes, bytes),
                   encoding_word(p->type), p->double_quant ? " double" : "",
                   berth_dtype_name(p->dtype));
-    output_format(&s->out, "context %" PRIu64 ", batch %" PRIu64 ", cache %s; %" PRIu32
-                  " cut%s%s\n\n",
-                  p->context, p->batch, berth_dtype_name(p->cache_dtype), p->cuts,
+    output_format(&s->out, "context %" PRIu64 ", batch %" PRIu64, p->context, p->batch);
+    if (!is_for_training(plan))
+        output_format(&s->out, ", cache %s", berth_dtype_name(p->cache_dtype));
+    output_format(&s->out, "; %" PRIu32 " cut%s%s\n\n", p->cuts,
                   p->cuts == 1 ? "" : "s",
                   p->is_imitated  ? "; the map of transformers"
                   : p->is_proved  ? "; no better homes exist"
@@ -309,10 +337,11 @@ plan_print(session *s, const berth_plan *plan)
     berth_plan_summary p;
 
     berth_plan_get(plan, &p);
-    print_summary(s, &p);
+    print_summary(s, plan, &p);
     print_tiers(s, plan, p.tier_count);
     print_layers(s, plan, p.layer_count);
     print_reasons(s, plan, p.layer_count);
+    plan_print_training(s, plan);
     print_predictions(s, plan, &p);
 }
 

@@ -5,6 +5,17 @@
 
 #include "tools/session.h"
 
+#define PLAN_CELL 64
+
+/* "-" for nothing, "no limit"; a time in its unit. */
+const char *plan_size_text(uint64_t bytes, char text[PLAN_CELL]);
+const char *plan_time_text(double seconds, char text[PLAN_CELL]);
+/* In a dim colour, behind an empty line. */
+void plan_print_heading(session *s, const char *text);
+
+/* What is trained, where its states are, what updates cost; nothing of other plans. */
+void plan_print_training(session *s, const berth_plan *plan);
+
 /* Tiers, layers (ranges of equal ones in a line), predictions, reasons. */
 void plan_print(session *s, const berth_plan *plan);
 /* {"model.layers.0": 0, ...}: one JSON object. */

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* estimate_weight.c - what a tensor is in the model; see estimate_weight.h. */
+#include "loader/estimate_weight.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------- places */
+
+static bool
+has_word(const char *name, uint64_t length, const char *word)
+{
+    const uint64_t size = strlen(word);
+
+    for (uint64_t i = 0; i + size <= length; i++)
+        if (memcmp(name + i, word, size) == 0)
+            return true;
+    return false;
+}
+
+/* The first part of a name that is a number; false: there is none. */
+static bool
+has_number(const char *name, uint64_t length, uint64_t *out)
+{
+    uint64_t begin = 0;
+
+    for (uint64_t i = 0; i <= length; i++) {
+        if (i < length && name[i] != '.')
+            continue;
+        *out = 0;
+        for (; begin < i && name[begin] >= '0' && name[begin] <= '9'; begin++)
+            if (*out < BERTHI_SHAPE_LAYERS)
+                *out = *out * 10 + (uint64_t)(name[begin] - '0');
+        if (begin == i && i > 0 && name[i - 1] != '.')
+            return true;
+        begin = i + 1;
+    }
+    return false;
+}
+
+static uint32_t
+encoder_kind(const berthi_shape *numbers)
+{
+    for (uint32_t i = 0; i < numbers->kind_count; i++)
+        if (numbers->kinds[i].is_encoder)
+            return i;
+    return BERTHI_NO_LAYER;
+}
+
+/* The kind of the language model's layer that a parameter is in. */
+static uint32_t
+kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
+{
+    static const char *const towers[] = { "vision", "visual", "audio" };
+    const char *const name = parameter->name;
+    const uint64_t length = parameter->name_length;
+    const berthi_shape *const numbers = source->numbers;
+    uint64_t number;
+
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (has_word(name, length, towers[i]))
+            return BERTHI_NO_LAYER;
+    if (!has_number(name, length, &number))
+        return BERTHI_NO_LAYER;
+    if (numbers->encoder_layers > 0 && has_word(name, length, "encoder."))
+        return encoder_kind(numbers);
+    if (number < numbers->layers)
+        return numbers->layer_kinds[number];
+    source->outside++;
+    return BERTHI_NO_LAYER;
+}
+
+/* The last part of a module's name, as adapters call it: "q_proj". */
+static const char *
+module_of(berthi_weight_source *source, const berthi_model_tensor *tensor)
+{
+    static const char suffix[] = ".weight";
+    const size_t cut = sizeof suffix - 1;
+    uint64_t end = tensor->name_length;
+    uint64_t begin;
+
+    if (end > cut && memcmp(tensor->name + end - cut, suffix, cut) == 0)
+        end -= cut;
+    for (begin = end; begin > 0 && tensor->name[begin - 1] != '.'; begin--)
+        continue;
+    return berthi_arena_text(source->texts, tensor->name + begin, end - begin);
+}
+
+static int32_t
+role_of(const berthi_weight_source *source, const berthi_parameter *parameter,
+        const berthi_decision *decision)
+{
+    const char *const head = source->architecture->head;
+    const size_t head_length = strlen(head);
+
+    if (decision->encoding != BERTH_ENCODING_NATIVE)
+        return decision->is_per_expert || parameter->is_experts ? BERTHI_WEIGHT_EXPERT
+                                                                : BERTHI_WEIGHT_LINEAR;
+    if (head_length > 0 && parameter->name_length > head_length &&
+        memcmp(parameter->name, head, head_length) == 0 &&
+        parameter->name[head_length] == '.')
+        return BERTHI_WEIGHT_HEAD;
+    if (has_word(parameter->name, parameter->name_length, "embed") ||
+        has_word(parameter->name, parameter->name_length, "wte") ||
+        has_word(parameter->name, parameter->name_length, "wpe"))
+        return BERTHI_WEIGHT_EMBEDDING;
+    return BERTHI_WEIGHT_OTHER;
+}
+
+/* Matrices as such, stacks of them by the matrix, all else by its elements. */
+static void
+fill_shape(const berthi_model_tensor *tensor, const berthi_decision *decision,
+           berthi_weight *out)
+{
+    const bool is_matrix = tensor->rank == 2 && tensor->elements > 0;
+    const bool is_stack =
+        tensor->rank == 3 && tensor->elements > 0 && out->role == BERTHI_WEIGHT_EXPERT;
+    const uint64_t *const shape = tensor->shape + (is_stack ? 1 : 0);
+
+    out->rank = is_matrix || is_stack ? 2 : 1;
+    out->count = is_stack ? tensor->shape[0] : 1;
+    out->stack = is_stack ? tensor->shape[0] : 0;
+    out->shape[0] = tensor->elements;
+    if (out->rank == 2) {
+        out->shape[0] = shape[decision->is_transposed ? 1 : 0];
+        out->shape[1] = shape[decision->is_transposed ? 0 : 1];
+    } else if (out->role == BERTHI_WEIGHT_LINEAR || out->role == BERTHI_WEIGHT_EXPERT) {
+        out->role = BERTHI_WEIGHT_OTHER;
+    }
+}
+
+/* ------------------------------------------------------------------- equal ones */
+
+static int
+order(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+/* All but `count`. */
+static int
+compare(const void *left, const void *right)
+{
+    const berthi_weight *const a = left;
+    const berthi_weight *const b = right;
+    int by = order(a->layer, b->layer);
+
+    by = by != 0 ? by : order((uint64_t)a->role, (uint64_t)b->role);
+    by = by != 0 ? by : strcmp(a->module, b->module);
+    by = by != 0 ? by : order((uint64_t)a->dtype, (uint64_t)b->dtype);
+    by = by != 0 ? by : order(a->rank, b->rank);
+    by = by != 0 ? by : order(a->shape[0], b->shape[0]);
+    by = by != 0 ? by : order(a->shape[1], b->shape[1]);
+    by = by != 0 ? by : order(a->stack, b->stack);
+    return by != 0 ? by : order(a->stored, b->stored);
+}
+
+uint32_t
+berthi_weight_merge(berthi_weight *weights, uint32_t count)
+{
+    uint32_t merged = 0;
+
+    qsort(weights, count, sizeof *weights, compare);
+    for (uint32_t i = 0; i < count; i++) {
+        if (merged > 0 && compare(&weights[merged - 1], &weights[i]) == 0)
+            weights[merged - 1].count += weights[i].count;
+        else
+            weights[merged++] = weights[i];
+    }
+    return merged;
+}
+
+/* ------------------------------------------------------------------------- calls */
+
+berthi_rules_options
+berthi_weight_rules(int32_t dtype)
+{
+    return (berthi_rules_options){
+        .era = BERTHI_ERA_HF5,
+        .type = BERTH_ENCODING_NF4,
+        .dtype = dtype,
+        .takes_experts = true,
+    };
+}
+
+bool
+berthi_weight_is_second(const berthi_parameter *parameter, uint32_t position)
+{
+    const berthi_parameter *const tie = parameter->tie;
+
+    return tie != NULL && tie->piece_count > 0 && tie->first_piece != position;
+}
+
+bool
+berthi_weight_can_describe(berthi_weight_source *source, const berthi_model_tensor *tensor,
+                           uint32_t position, const berthi_decision *decision,
+                           berthi_weight *out)
+{
+    const berthi_parameter *const parameter = source->architecture->parameter_of[position];
+
+    *out = (berthi_weight){ .module = module_of(source, tensor),
+                            .role = role_of(source, parameter, decision),
+                            .dtype = tensor->dtype,
+                            .layer = kind_of(source, parameter) };
+    if (out->module == NULL)
+        return false;
+    fill_shape(tensor, decision, out);
+    return true;
+}

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_plan_train.c - plans for training: sizes that are those of estimates and of the
+ * optimizer itself, places of states by brute force, times by hand, refusals, text.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fixture.h"
+#include "tests/planned.h"
+#include "tests/t.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define MOST 4096u
+
+static berth_plan_options
+options_of(const berth_train_options *train, const char *max_memory)
+{
+    berth_plan_options options;
+
+    berth_plan_options_init(&options);
+    options.max_memory = max_memory;
+    options.reserve_share = BERTH_RESERVE_NONE;
+    options.context = 64;
+    options.train = train;
+    return options;
+}
+
+static berth_train_options
+train_of(int32_t method, int32_t precision, const char *optimizer)
+{
+    berth_train_options train;
+
+    berth_train_options_init(&train);
+    train.method = method;
+    train.precision = precision;
+    train.optimizer = optimizer;
+    train.lora_rank = 8;
+    return train;
+}
+
+/* -------------------------------------------------------------- three that agree */
+
+/* Some parts of the estimate. */
+static uint64_t
+estimated(const planned *p, const char *folder, const berth_train_options *train,
+          const char *const *keys)
+{
+    berth_estimate_options options;
+    berth_estimate *estimate = NULL;
+    berth_shape *shape = NULL;
+    berth_estimate_part part;
+    uint64_t bytes = 0;
+
+    CHECK_EQ(berth_shape_open(p->context, folder, NULL, &shape, NULL), BERTH_OK);
+    berth_estimate_options_init(&options);
+    options.context = 64;
+    options.train = train;
+    CHECK_EQ(berth_estimate_create(p->context, shape, &options, &estimate, NULL), BERTH_OK);
+    for (uint32_t i = 0; berth_estimate_get_part(estimate, i, &part) == BERTH_OK; i++)
+        for (size_t k = 0; keys[k] != NULL; k++)
+            if (strcmp(part.key, keys[k]) == 0)
+                bytes += part.bytes;
+    berth_estimate_destroy(estimate);
+    berth_shape_close(shape);
+    return bytes;
+}
+
+/* States: where bitsandbytes would have them does not matter here. */
+static uint64_t
+estimated_states(const planned *p, const char *folder, const berth_train_options *train)
+{
+    static const char *const keys[] = { "optimizer_states", "paged_states", "master_weights",
+                                        NULL };
+
+    return estimated(p, folder, train, keys);
+}
+
+/* The plan's list as an optimizer takes it; groups are places. */
+static uint64_t
+list(const planned *p, berth_parameter *out, uint64_t (*shapes)[2], char (*names)[256])
+{
+    uint64_t i;
+    berth_plan_parameter parameter;
+
+    for (i = 0; berth_plan_get_parameter(p->plan, i, &parameter, names[i], 256) == BERTH_OK;
+         i++) {
+        shapes[i][0] = parameter.rows;
+        shapes[i][1] = parameter.columns;
+        out[i] = (berth_parameter){ .name = names[i],
+                                    .shape = shapes[i],
+                                    .rank = 2,
+                                    .dtype = parameter.dtype,
+                                    .device = parameter.tier,
+                                    .group = (uint32_t)parameter.place };
+    }
+    return i;
+}
+
+static void
+check_device(const planned *p, uint32_t device, const berth_optimizer_memory *memory)
+{
+    berth_plan_training_tier tier;
+    berth_plan_tier all;
+
+    CHECK_EQ(berth_plan_get_training_tier(p->plan, device, &tier), BERTH_OK);
+    CHECK_EQ(berth_plan_get_tier(p->plan, device, &all), BERTH_OK);
+    CHECK_EQ(memory->states[BERTH_STATES_DEVICE], tier.states);
+    if (all.layers == 0) {
+        CHECK_EQ(all.training, 0);
+        return;
+    }
+    CHECK_EQ(memory->slots, tier.slots);
+    CHECK_EQ(memory->scratch, tier.scratch);
+}
+
+/* Every byte that the plan has for an optimizer is one that the optimizer takes. */
+static void
+check_optimizer(const planned *p, const char *words, uint32_t device_count)
+{
+    static berth_parameter parameters[MOST];
+    static uint64_t shapes[MOST][2];
+    static char names[MOST][256];
+    berth_optimizer_group groups[BERTH_STATES_PLACE_COUNT];
+    berth_optimizer_options options;
+    berth_optimizer_memory memory;
+    berth_plan_training training;
+    berth_plan_training_tier host;
+    berth_devices *devices = NULL;
+    const uint64_t count = list(p, parameters, shapes, names);
+
+    CHECK_EQ(berth_devices_open(p->context, words, &devices, NULL), BERTH_OK);
+    berth_optimizer_options_init(&options);
+    options.devices = devices;
+    options.states_dir = fixture_folder();
+    for (int32_t i = 0; i < BERTH_STATES_PLACE_COUNT; i++)
+        CHECK_EQ(berth_plan_get_group(p->plan, i, &groups[i]), BERTH_OK);
+    CHECK_EQ(berth_plan_get_training(p->plan, &training), BERTH_OK);
+    CHECK_EQ(count, training.parameter_count);
+    for (uint32_t d = 0; d < device_count; d++) {
+        CHECK_EQ(berth_optimizer_plan(p->context, groups, 3, parameters, count, &options, d,
+                                      &memory, NULL),
+                 BERTH_OK);
+        check_device(p, d, &memory);
+    }
+    CHECK_EQ(berth_optimizer_plan(p->context, groups, 3, parameters, count, &options,
+                                  BERTH_NO_INDEX, &memory, NULL),
+             BERTH_OK);
+    for (uint32_t i = 0; i < BERTH_STATES_PLACE_COUNT; i++)
+        CHECK_EQ(memory.states[i], training.states[i]);
+    CHECK_EQ(memory.elements, training.elements);
+    CHECK_EQ(memory.elements_8bit, training.elements_8bit);
+    if (memory.staging > 0) {
+        CHECK_EQ(berth_plan_get_training_tier(p->plan, planned_tier(p, "cpu"), &host),
+                 BERTH_OK);
+        CHECK_EQ(memory.staging, host.staging);
+    }
+    berth_devices_close(devices);
+}
+
+static const char *const optimizers[] = {
+    "adamw_8bit",       "adamw_32bit", "paged_adamw_8bit", "paged_adamw_32bit",
+    "paged_lion_8bit",  "sgd_8bit",    "lion",             "paged_ademamix_8bit",
+    "rmsprop_bnb_8bit", "adagrad_8bit"
+};
+
+static void
+check_agreement(const char *folder, const char *max_memory, const char *devices,
+                uint32_t device_count, const berth_train_options *train)
+{
+    berth_plan_options options = options_of(train, max_memory);
+    berth_plan_training training;
+    uint64_t states = 0;
+    planned p;
+
+    planned_begin(&p, folder, &options);
+    if (!CHECK_EQ(p.status, BERTH_OK)) {
+        T_NOTE("%s %s: %s", train->optimizer, max_memory, p.error.message);
+        planned_end(&p);
+        return;
+    }
+    planned_check(&p);
+    check_optimizer(&p, devices, device_count);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK_STR(training.optimizer, train->optimizer);
+    for (uint64_t i = 0; i < training.parameter_count; i++) {
+        berth_plan_parameter parameter;
+
+        CHECK_EQ(berth_plan_get_parameter(p.plan, i, &parameter, NULL, 0), BERTH_OK);
+        states += parameter.states;
+    }
+    CHECK_EQ(states, estimated_states(&p, folder, train));
+    planned_end(&p);
+}
+
+static void
+test_agreement(void)
+{
+    const char *const llama = planned_llama(3, false);
+    const char *const tied = planned_llama(2, true);
+    const char *const moe = planned_moe(2, 4);
+
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+        for (int32_t precision = BERTH_TRAIN_PURE; precision <= BERTH_TRAIN_MASTER;
+             precision++) {
+            berth_train_options train = train_of(BERTH_TRAIN_LORA, precision, optimizers[i]);
+
+            check_agreement(llama, "0=4GiB,1=4GiB,cpu=4GiB,disk=inf", "sim;sim", 2, &train);
+            train.lora_targets = "q_proj,v_proj,w1";
+            if (i % 3 == 0)
+                check_agreement(moe, "0=4GiB", "sim", 1, &train);
+            train.method = BERTH_TRAIN_FULL;
+            train.lora_targets = NULL;
+            check_agreement(tied, "0=2GiB,1=2GiB,cpu=4GiB,disk=inf", "sim;sim", 2, &train);
+            if (i % 3 == 1)
+                check_agreement(moe, "0=4GiB,cpu=1GiB", "sim", 1, &train);
+        }
+}
+
+/* Less and less memory, until there is none: places change, and every byte is told. */
+static void
+test_budgets(void)
+{
+    const char *const folder = planned_llama(3, false);
+    const berth_train_options train =
+        train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    uint64_t away = 0;
+    uint32_t fits = 0;
+
+    for (uint64_t mib = 1400; mib > 200; mib -= mib > 500 ? 93 : 14) {
+        char max_memory[96];
+        berth_plan_options options;
+        berth_plan_training training;
+        planned p;
+
+        (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=%lluMiB,disk=inf",
+                       (unsigned long long)mib, (unsigned long long)(mib / 3 + 150));
+        options = options_of(&train, max_memory);
+        planned_begin(&p, folder, &options);
+        if (p.status == BERTH_OK) {
+            planned_check(&p);
+            check_optimizer(&p, "sim", 1);
+            CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+            CHECK(training.link_bytes >= away); /* less memory, more that is brought */
+            away = training.link_bytes;
+            CHECK_EQ(p.summary.streamed_bytes, 0); /* what is trained stays */
+            fits++;
+        } else {
+            CHECK_EQ(p.status, BERTH_ENOFIT);
+        }
+        planned_end(&p);
+    }
+    CHECK(fits > 5 && away > 0);
+}
+
+/* --------------------------------------------------------------------- what stays */
+
+/* Places of a plan, against all sets of states that could stay. */
+static void
+test_places(void)
+{
+    const char *const folder = planned_llama(1, true);
+    berth_train_options train =
+        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    uint32_t mixed = 0;
+
+    train.lora_rank = 512;
+    for (uint64_t mib = 100; mib < 240; mib += 3) {
+        char max_memory[64];
+        berth_plan_options options;
+        berth_plan_training_tier tier;
+        berth_plan_parameter parameter;
+        berth_plan_tier device;
+        uint64_t bytes[16];
+        uint64_t kept = 0;
+        uint32_t away = 0;
+        uint32_t count = 0;
+        planned p;
+
+        (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=1GiB",
+                       (unsigned long long)mib);
+        options = options_of(&train, max_memory);
+        planned_begin(&p, folder, &options);
+        if (p.status == BERTH_OK) {
+            for (; berth_plan_get_parameter(p.plan, count, &parameter, NULL, 0) == BERTH_OK;
+                 count++) {
+                bytes[count] = parameter.states;
+                kept += parameter.place == BERTH_STATES_DEVICE ? parameter.states : 0;
+                away += parameter.place != BERTH_STATES_DEVICE;
+            }
+            CHECK_EQ(berth_plan_get_training_tier(p.plan, 0, &tier), BERTH_OK);
+            CHECK_EQ(berth_plan_get_tier(p.plan, 0, &device), BERTH_OK);
+            if (away > 0)
+                CHECK_EQ(kept, planned_best_sum(bytes, count, kept + device.free));
+            mixed += away > 0 && away < count;
+        }
+        planned_end(&p);
+    }
+    CHECK(mixed > 3);
+}
+
+/* -------------------------------------------------------------------------- times */
+
+static void
+test_times(void)
+{
+    const char *const folder = planned_llama(2, true);
+    const berth_train_options train =
+        train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options options = options_of(&train, "0=190MiB,cpu=1GiB");
+    berth_plan_training training;
+    berth_plan_training_tier tier;
+    uint64_t update = 0;
+    uint64_t link = 0;
+    planned p;
+
+    options.links = "0=1GB/s,0.memory=100GB/s";
+    planned_begin(&p, folder, &options);
+    if (!CHECK_EQ(p.status, BERTH_OK)) {
+        T_NOTE("%s", p.error.message);
+        planned_end(&p);
+        return;
+    }
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK_EQ(berth_plan_get_training_tier(p.plan, 0, &tier), BERTH_OK);
+    for (uint64_t i = 0; i < training.parameter_count; i++) {
+        berth_plan_parameter parameter;
+
+        CHECK_EQ(berth_plan_get_parameter(p.plan, i, &parameter, NULL, 0), BERTH_OK);
+        /* The value is read and written, the gradient read: bf16. */
+        update += 2 * parameter.states + 6 * parameter.rows * parameter.columns;
+        link += parameter.place != BERTH_STATES_DEVICE ? parameter.states : 0;
+    }
+    CHECK(link > 0);
+    CHECK_EQ(tier.update_bytes, update);
+    CHECK_EQ(tier.link_bytes, link);
+    CHECK_EQ(training.link_bytes, link);
+    CHECK(training.update_seconds == (double)update / 100e9);
+    CHECK(training.link_seconds == (double)link / 1e9);
+    CHECK(training.seconds == training.link_seconds);
+    CHECK_EQ(training.bound, 1);
+    CHECK_EQ(training.bound_tier, 0);
+    planned_end(&p);
+    options = options_of(&train, "0=4GiB,cpu=1GiB");
+    options.links = "0=1GB/s,0.memory=100GB/s";
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK_EQ(training.link_bytes, 0);
+    CHECK(training.seconds == training.update_seconds && training.bound == 0);
+    planned_end(&p);
+}
+
+/* ---------------------------------------------------------------------------- use */
+
+static uint64_t
+rounded(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* What layers keep for their backward pass, and what else an estimate has. */
+static void
+test_kept(void)
+{
+    static const char *const kept[] = { "activations", "checkpoints", NULL };
+    static const char *const other[] = { "recomputed", "final_norm", "head_and_loss",
+                                         "dequantized_weight", "batch_buffers", NULL };
+    const char *const folder = planned_llama(5, false);
+    berth_train_options train =
+        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+
+    for (uint64_t every = 0; every < 4; every++) {
+        berth_plan_options options = options_of(&train, "0=4GiB,cpu=1GiB");
+        berth_plan_layer layer;
+        berth_plan_tier tier;
+        uint64_t bytes = 0;
+        planned p;
+
+        train.checkpoint_every = every;
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, BERTH_OK);
+        CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+        CHECK_EQ(tier.cache, estimated(&p, folder, &train, kept));
+        CHECK_EQ(tier.activations, rounded(estimated(&p, folder, &train, other)));
+        for (uint32_t l = 0; berth_plan_get_layer(p.plan, l, &layer) == BERTH_OK; l++) {
+            bytes += layer.cache_bytes;
+            CHECK(layer.cache_bytes > 0 || strstr(layer.name, ".layers.") == NULL
+                  || every > 1);
+        }
+        CHECK_EQ(bytes, tier.cache);
+        CHECK_EQ(berth_plan_get_layer(p.plan, planned_layer(&p, "model.layers.0"), &layer),
+                 BERTH_OK);
+        CHECK(layer.cache_bytes > 0);
+        planned_end(&p);
+    }
+}
+
+/* A base that is streamed: with more memory it fits as well, pages of states included. */
+static void
+test_streamed_base(void)
+{
+    const char *const folder = planned_llama(3, false);
+    berth_train_options train =
+        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    uint32_t streamed = 0;
+    bool has_fitted = false;
+
+    train.lora_rank = 512;
+    for (uint64_t mib = 60; mib < 420; mib += 6) {
+        char max_memory[64];
+        berth_plan_options options;
+        planned p;
+
+        (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=1GiB",
+                       (unsigned long long)mib);
+        options = options_of(&train, max_memory);
+        planned_begin(&p, folder, &options);
+        if (!CHECK(p.status == BERTH_OK || !has_fitted))
+            T_NOTE("%s: %s", max_memory, p.error.message);
+        if (p.status == BERTH_OK) {
+            has_fitted = true;
+            streamed += p.summary.streamed_bytes > 0;
+            planned_check(&p);
+            check_optimizer(&p, "sim", 1);
+        }
+        planned_end(&p);
+    }
+    CHECK(streamed > 5);
+}
+
+/* ----------------------------------------------------------------------- refusals */
+
+static void
+check_refused(const char *folder, const berth_plan_options *given, berth_status status,
+              const char *words)
+{
+    berth_plan_options options = *given;
+    planned p;
+
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, status);
+    if (!CHECK(strstr(p.error.message, words) != NULL))
+        T_NOTE("%s", p.error.message);
+    planned_end(&p);
+}
+
+/* With so much more memory as the message says it fits, and with 64 KiB less not. */
+static void
+check_change(const char *folder, const berth_train_options *train, uint64_t device,
+             uint64_t host)
+{
+    char max_memory[96];
+    berth_plan_options options;
+    uint64_t missing;
+    uint64_t now;
+    bool is_host;
+    planned p;
+
+    for (int turn = 0; turn < 3; turn++) {
+        (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu",
+                       (unsigned long long)device, (unsigned long long)host);
+        options = options_of(train, max_memory);
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, turn == 1 ? BERTH_OK : BERTH_ENOFIT);
+        if (turn == 0) {
+            is_host = strcmp(p.error.tensor, "cpu") == 0;
+            now = p.error.actual;
+            missing = p.error.expected - now;
+            CHECK_EQ(now, is_host ? host : device);
+            *(is_host ? &host : &device) += missing;
+        } else if (turn == 1) {
+            *(is_host ? &host : &device) -= 65536;
+        }
+        planned_end(&p);
+    }
+}
+
+/* A streamed base leaves room for pages of states on their visit. */
+static void
+check_slots(void)
+{
+    berth_train_options train =
+        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+
+    train.lora_rank = 512;
+    check_change(planned_llama(1, true), &train, 60 * MIB, 4096 * MIB);
+}
+
+static void
+test_refusals(void)
+{
+    const char *const folder = planned_llama(2, false);
+    berth_train_options train = train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "adamw_8bit");
+    berth_plan_options options = options_of(&train, "0=200MiB,cpu=4GiB");
+    const char *pin = "lm_head=cpu";
+
+    check_refused(folder, &options, BERTH_ENOFIT, "the smallest change that would do");
+    check_change(folder, &train, 200 * MIB, 4096 * MIB);
+    train.optimizer = "paged_adamw_8bit";
+    check_change(folder, &train, 225 * MIB, 10 * MIB);
+    check_slots();
+    options = options_of(&train, "0=206MiB,cpu=60MiB,disk=1MiB");
+    check_refused(folder, &options, BERTH_ENOFIT, "for states of");
+    options = options_of(&train, "0=200MiB,cpu=4GiB");
+    options.no_offload = 1;
+    check_refused(folder, &options, BERTH_ENOFIT, "the smallest change that would do");
+    options = options_of(&train, "0=4GiB,cpu=4GiB");
+    options.pins = &pin;
+    options.pin_count = 1;
+    check_refused(folder, &options, BERTH_EINVAL, "is trained");
+    options = options_of(&train, "0=4GiB,cpu=4GiB");
+    options.type = BERTH_ENCODING_NF4;
+    check_refused(folder, &options, BERTH_EINVAL, "adapters");
+    options.type = BERTH_ENCODING_NATIVE;
+    options.ranks = 2;
+    check_refused(folder, &options, BERTH_EINVAL, "is not planned for ranks");
+    options.ranks = 0;
+    options.mode = "auto";
+    check_refused(folder, &options, BERTH_EINVAL, "is for berth's own planner");
+    options.mode = NULL;
+    train.optimizer = "adafactor";
+    check_refused(folder, &options, BERTH_EUNSUPPORTED, "adafactor is no optimizer");
+    train.optimizer = "sgd";
+    check_refused(folder, &options, BERTH_EUNSUPPORTED, "sgd is no optimizer");
+    train.optimizer = "adamw_torch";
+    check_refused(folder, &options, BERTH_EUNSUPPORTED, "16-bit states");
+    train.optimizer = "adamw_9bit";
+    check_refused(folder, &options, BERTH_EINVAL, "optimizer");
+    train = train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");
+    train.lora_targets = "x_proj";
+    check_refused(folder, &options, BERTH_EINVAL, "x_proj");
+    train.is_packed = 1;
+    check_refused(folder, &options, BERTH_EINVAL, "is_packed");
+    train.is_packed = 0;
+    options.context = 0;
+    check_refused(folder, &options, BERTH_EINVAL, "needs a context");
+}
+
+/* QLoRA: a frozen base in 4 bits, adapters and states beside it. */
+static void
+test_qlora(void)
+{
+    berth_train_options train =
+        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_AUTOCAST, "paged_adamw_8bit");
+    berth_plan_options options = options_of(&train, "0=1GiB,cpu=1GiB");
+    berth_plan_training training;
+    berth_plan_training_tier tier;
+    berth_plan_parameter parameter;
+    char name[256];
+    planned p;
+
+    train.lora_targets = "q_proj,v_proj";
+    options.type = BERTH_ENCODING_NF4;
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK_EQ(training.parameter_count, 2 * 2 * 2);
+    CHECK_EQ(training.elements, 2 * 2 * 2 * 8 * 1024);
+    CHECK_EQ(training.rank, 8);
+    CHECK_STR(training.targets, "q_proj,v_proj");
+    CHECK_EQ(berth_plan_get_training_tier(p.plan, 0, &tier), BERTH_OK);
+    CHECK_EQ(tier.adapters, 4 * training.elements);
+    CHECK_EQ(tier.gradients, 4 * training.elements);
+    CHECK_EQ(berth_plan_get_parameter(p.plan, 1, &parameter, name, sizeof name), BERTH_OK);
+    CHECK_STR(name, "model.layers.0.self_attn.q_proj.lora_B.weight");
+    CHECK_EQ(parameter.rows, 1024);
+    CHECK_EQ(parameter.columns, 8);
+    CHECK_EQ(parameter.dtype, BERTH_F32);
+    CHECK_EQ(berth_plan_get_parameter(p.plan, 8, &parameter, NULL, 0), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_training_tier(p.plan, 2, &tier), BERTH_EINVAL);
+    planned_end(&p);
+}
+
+/* The same input gives the same plan; a plan for inference says nothing of training. */
+static void
+test_same(void)
+{
+    const char *const folder = planned_llama(2, false);
+    const berth_train_options train =
+        train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_MASTER, "paged_lion_8bit");
+    berth_plan_options options = options_of(&train, "0=420MiB,1=200MiB,cpu=1GiB,disk=inf");
+    berth_plan_training training;
+    berth_plan_training_tier tier;
+    berth_optimizer_group group;
+    char *texts[2];
+    planned p;
+
+    for (int i = 0; i < 2; i++) {
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, BERTH_OK);
+        texts[i] = p.plan != NULL ? planned_text(p.plan, NULL) : NULL;
+        planned_end(&p);
+    }
+    if (texts[0] != NULL && texts[1] != NULL)
+        CHECK_STR(texts[0], texts[1]);
+    free(texts[0]);
+    free(texts[1]);
+    options.train = NULL;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_training_tier(p.plan, 0, &tier), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_parameter(p.plan, 0, NULL, NULL, 0), BERTH_EINVAL);
+    CHECK_EQ(berth_plan_get_group(p.plan, 0, &group), BERTH_EINVAL);
+    planned_end(&p);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_agreement);
+    T_RUN(test_budgets);
+    T_RUN(test_places);
+    T_RUN(test_times);
+    T_RUN(test_kept);
+    T_RUN(test_streamed_base);
+    T_RUN(test_refusals);
+    T_RUN(test_qlora);
+    T_RUN(test_same);
+    T_MAIN_END;
+}

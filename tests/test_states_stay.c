@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_states_stay.c - which states stay where not all can: against all sets of them. */
+#include "placement/states_stay.h"
+#include "tests/planned.h"
+#include "tests/t.h"
+
+static uint64_t
+next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* The most bytes that there is room for, by trying all; the first ones of a size. */
+static void
+test_choice(void)
+{
+    uint64_t random = 88172645463325252u;
+    berth_context *context = NULL;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    for (uint32_t run = 0; run < 2000; run++) {
+        const uint32_t count = 1 + (uint32_t)(next_random(&random) % 11);
+        const uint64_t sizes = 1 + next_random(&random) % 20;
+        uint64_t bytes[11];
+        uint8_t stays[11];
+        berthi_arena arena;
+        uint64_t all = 0;
+        uint64_t kept = 0;
+        uint64_t room;
+
+        berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
+        for (uint32_t i = 0; i < count; i++) {
+            bytes[i] = 1 + next_random(&random) % sizes * 37;
+            all += bytes[i];
+        }
+        room = next_random(&random) % (all + 2);
+        CHECK(berthi_states_can_choose(&arena, bytes, count, room, stays));
+        for (uint32_t i = 0; i < count; i++) {
+            kept += stays[i] != 0 ? bytes[i] : 0;
+            for (uint32_t k = 0; k < i; k++)
+                CHECK(bytes[k] != bytes[i] || stays[k] >= stays[i]);
+        }
+        CHECK_EQ(kept, planned_best_sum(bytes, count, room));
+        berthi_arena_fini(&arena);
+    }
+    berth_context_destroy(context);
+}
+
+/* Of sums that are as large the one with larger sizes. */
+static void
+test_equal_sums(void)
+{
+    static const uint64_t bytes[] = { 2, 2, 2, 4 };
+    berth_context *context = NULL;
+    berthi_arena arena;
+    uint8_t stays[4];
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
+    CHECK(berthi_states_can_choose(&arena, bytes, 4, 5, stays));
+    CHECK(stays[0] == 0 && stays[1] == 0 && stays[2] == 0 && stays[3] == 1);
+    CHECK(berthi_states_can_choose(&arena, bytes, 0, 5, stays));
+    berthi_arena_fini(&arena);
+    berth_context_destroy(context);
+}
+
+/* Many sizes that no search gets through: as good as the largest first, and over soon. */
+static void
+test_large_choice(void)
+{
+    enum { COUNT = 5000 };
+    static uint64_t bytes[COUNT];
+    static uint8_t stays[COUNT];
+    static uint8_t again[COUNT];
+    berth_context *context = NULL;
+    berthi_arena arena;
+    uint64_t random = 42;
+    uint64_t all = 0;
+    uint64_t kept = 0;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        bytes[i] = 1000 + 2 * (next_random(&random) % 100000); /* even: an odd room is never full */
+        all += bytes[i];
+    }
+    CHECK(berthi_states_can_choose(&arena, bytes, COUNT, all / 2 | 1, stays));
+    CHECK(berthi_states_can_choose(&arena, bytes, COUNT, all / 2 | 1, again));
+    CHECK_MEM(stays, again, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++)
+        kept += stays[i] != 0 ? bytes[i] : 0;
+    CHECK_LE(kept, all / 2 | 1);
+    CHECK(kept + 2000 > all / 2);
+    berthi_arena_fini(&arena);
+    berth_context_destroy(context);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_choice);
+    T_RUN(test_equal_sums);
+    T_RUN(test_large_choice);
+    T_MAIN_END;
+}

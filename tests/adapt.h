@@ -134,5 +134,7 @@ void adapt_write_base(berth_context *context, const char *folder);
  * `base` is what the latter calls the model.
  */
 void adapt_write(const adapted *m, const char *folder, const char *base);
+/* Such adapters take the place of the model's. */
+void adapt_read(adapted *m, const char *folder);
 
 #endif

@@ -172,3 +172,24 @@ adapt_write(const adapted *m, const char *folder, const char *base)
         die(error.message, folder);
     berthi_writer_close(w.writer);
 }
+
+void
+adapt_read(adapted *m, const char *folder)
+{
+    berth_checkpoint *checkpoint;
+    berth_error error;
+
+    if (berth_checkpoint_open(m->context, folder, NULL, &checkpoint, &error) != BERTH_OK)
+        die(error.message, folder);
+    for (uint32_t i = 0; i < m->parameter_count; i++) {
+        const adapt_parameter *const p = &m->parameters[i];
+
+        if (berth_checkpoint_read(checkpoint,
+                                  berth_checkpoint_find(checkpoint, p->name, strlen(p->name)),
+                                  0, p->shape[0], m->learned + p->first,
+                                  p->elements * sizeof(float), &error)
+            != BERTH_OK)
+            die(error.message, p->name);
+    }
+    berth_checkpoint_close(checkpoint);
+}

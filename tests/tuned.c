@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "tests/fixture.h"
 
 /* Emily Dickinson: "Tell all the truth but tell it slant" */
 const uint32_t tuned_text[TUNED_TOKENS + 1] = {
@@ -173,6 +174,35 @@ tuner_update(tuner *t)
         check(BERTH_EINVAL, &(berth_error){ .message = "not every adapter was updated" });
     if (t->devices != NULL)
         copy(t, BERTHI_COPY_TO_HOST, t->model.learned, t->values);
+}
+
+/* -------------------------------------------------------------------- an interruption */
+
+static const char *
+states_file(const char *folder)
+{
+    return fixture_format("%s/states.safetensors", folder);
+}
+
+void
+tuner_save(const tuner *t, const char *folder, const char *base)
+{
+    berth_error error;
+
+    fixture_make_folder(folder);
+    adapt_write(&t->model, fixture_format("%s/adapter", folder), base);
+    check(berth_optimizer_save(t->optimizer, states_file(folder), 1, &error), &error);
+}
+
+void
+tuner_resume(tuner *t, const char *folder)
+{
+    berth_error error;
+
+    adapt_read(&t->model, fixture_format("%s/adapter", folder));
+    if (t->devices != NULL)
+        copy(t, BERTHI_COPY_TO_DEVICE, t->values, t->model.learned);
+    check(berth_optimizer_load(t->optimizer, states_file(folder), &error), &error);
 }
 
 /* ------------------------------------------------------------------------- a run */

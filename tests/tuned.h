@@ -47,6 +47,9 @@ void tuner_close(tuner *t);
 /* The loss before; then all adapters are updated by model.gradients. */
 double tuner_measure(tuner *t);
 void tuner_update(tuner *t);
+/* Adapters and states, in a folder; and what is there in place of the tuner's. */
+void tuner_save(const tuner *t, const char *folder, const char *base);
+void tuner_resume(tuner *t, const char *folder);
 
 /* A run of `steps` steps. */
 typedef struct tuned {

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ address_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Threads' stacks and what the C library maps for them, beside the plan. */
+/* Threads' stacks, beside the plan. */
 #define THREADS_BYTES (UINT64_C(96) * MIB)
 
 /* In a child; 0, or what went wrong. */
@@ -62,6 +63,9 @@ convert_within(const char *model, const char *output, int32_t type, int32_t is_d
     struct rlimit limit;
     converted c;
 
+    /* Room that the C library reserves for a thread's allocations is none of the plan's. */
+    if (mallopt(M_ARENA_MAX, 1) != 1)
+        return 7;
     converted_begin(&c, output, type);
     c.options.double_quant = is_double;
     c.options.dry_run = 1;

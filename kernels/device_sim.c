@@ -413,6 +413,12 @@ hold(const berthi_sim_device *device, berthi_sim_item *item, berth_error *error)
     return BERTH_OK;
 }
 
+static bool
+has_host_side(const berthi_copy *copy)
+{
+    return copy->kind == BERTHI_COPY_TO_DEVICE || copy->kind == BERTHI_COPY_TO_HOST;
+}
+
 static berth_status
 sim_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
          berth_error *error)
@@ -439,10 +445,15 @@ sim_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
 #endif
     status = ask(d, s, item, "a copy", error);
     behind = (berthi_sim_place){ .stream = s, .at = s->asked };
-    if (status == BERTH_OK && !copy->is_pinned && !is_held
-        && copy->kind != BERTHI_COPY_WITHIN)
+    if (status == BERTH_OK && !copy->is_pinned && !is_held && has_host_side(copy))
         status = berthi_sim_await(d, &behind, UINT64_MAX, error);
     return end_call(d, status);
+}
+
+static bool
+sim_reaches(berthi_device *device, berthi_device *other)
+{
+    return berthi_sim_reaches(sim_of(device), sim_of(other));
 }
 
 static berth_status
@@ -585,6 +596,7 @@ const berthi_device_table berthi_sim_table = {
     .query = sim_query,
     .await = sim_await,
     .copy = sim_copy,
+    .reaches = sim_reaches,
     .clear = sim_clear,
     .has_operation = sim_has_operation,
     .launch = sim_launch,

@@ -7,15 +7,16 @@
  *   sim_words.c      words -> what is simulated
  *   sim_memory.c     device memory with guards and poison, pinned host memory
  *   sim_digest.c     what is known of memory whose bytes are not kept
- *   sim_work.c       what work touches, how long it takes, doing it
+ *   sim_work.c       what work touches, how long it takes
+ *   sim_do.c         doing it
  *   sim_steps.c      what the steps of a decoder touch; sim_regions.h
  *   sim_queue.c      streams, engines, which work is next
  *   sim_trace.c      what was done when, for who listens
  *   sim_clock.c      time: events of a simulation, or threads that sleep
  *
  * A stream is a queue. The work at its head waits for an engine: one for copies to
- * the device, one for copies to the host, one that computes; devices of one root share
- * the first two. An engine does one thing at a time, in the order in which it was asked
+ * the device, one for copies to the host, one for those to other devices where there is a
+ * link to them, one that computes; devices of one root share the first two. An engine does one thing at a time, in the order in which it was asked
  * for, unless `pick` says otherwise. An event is a place in a stream, and has passed
  * when the stream has come that far.
  *
@@ -140,6 +141,7 @@ typedef enum berthi_sim_kind {
 typedef enum berthi_sim_engine_kind {
     BERTHI_SIM_TO_DEVICE,
     BERTHI_SIM_TO_HOST,
+    BERTHI_SIM_TO_PEER,
     BERTHI_SIM_COMPUTE,
     BERTHI_SIM_ENGINE_KINDS,
     BERTHI_SIM_NO_ENGINE = BERTHI_SIM_ENGINE_KINDS /* takes no time */
@@ -182,6 +184,7 @@ typedef struct berthi_sim_region {
     size_t slot; /* of a request: where the pointer stands in it */
     bool is_read;
     bool is_written;
+    bool is_of_peer; /* of the copy's: not this device's memory */
 } berthi_sim_region;
 
 typedef struct berthi_sim_regions {
@@ -195,6 +198,10 @@ void berthi_sim_list_step(const berthi_request *request, berthi_sim_regions *out
 double berthi_sim_step_spares(const berthi_request *request);
 /* False: sizes that no memory has. */
 bool berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out);
+/* The other device of a copy; NULL: there is none. */
+berthi_sim_device *berthi_sim_peer_of(const berthi_sim_item *item);
+/* Both have a link to others of their machine. */
+bool berthi_sim_reaches(const berthi_sim_device *device, const berthi_sim_device *other);
 /* NULL, or what is wrong with doing this on that device now. */
 const char *berthi_sim_work_refusal(const berthi_sim_device *device,
                                     const berthi_sim_item *item, berth_reason *reason);
@@ -246,11 +253,11 @@ struct berthi_sim_device {
     char name[16]; /* "sim:0" */
     berthi_sim_device_words words;
     berthi_sim_memory memory;
-    berthi_sim_engine *engines[BERTHI_SIM_ENGINE_KINDS];
+    berthi_sim_engine *engines[BERTHI_SIM_ENGINE_KINDS]; /* NULL: it has none */
     berthi_stream first; /* the NULL stream */
     int32_t reason;      /* berth_reason; NONE while it works */
     char failure[160];
-    uint32_t touching;         /* of its engines: their work touches memory now */
+    uint32_t touching;         /* engines, whose work touches its memory now */
     uint64_t calls;            /* that can fail */
     uint64_t records;
     uint64_t copies;

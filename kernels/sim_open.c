@@ -50,6 +50,8 @@ add_device(berthi_sim *sim, uint32_t number, berth_error *error)
     for (int kind = BERTHI_SIM_TO_DEVICE; kind <= BERTHI_SIM_TO_HOST; kind++)
         device->engines[kind] = root != NULL ? root->engines[kind]
                                              : add_engine(sim, (uint32_t)kind, number);
+    if (device->words.rate_to_peer > 0)
+        device->engines[BERTHI_SIM_TO_PEER] = add_engine(sim, BERTHI_SIM_TO_PEER, number);
     device->engines[BERTHI_SIM_COMPUTE] = add_engine(sim, BERTHI_SIM_COMPUTE, number);
     return BERTH_OK;
 }

@@ -36,7 +36,7 @@ about(const berthi_sim_item *item)
 void
 berthi_sim_trace_work(const berthi_sim_engine *engine)
 {
-    static const char *const what[] = { "to device", "to host", "compute" };
+    static const char *const what[] = { "to device", "to host", "to peers", "compute" };
     const berthi_sim *const sim = engine->sim;
     const berthi_sim_item *const item = engine->stream->head;
     const bool is_real = sim->words.machine.is_real;

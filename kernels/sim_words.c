@@ -121,6 +121,12 @@ takes_memory(sim_part *part, const char *text)
 }
 
 static bool
+takes_to_peer(sim_part *part, const char *text)
+{
+    return can_parse_rate(text, &part->device->rate_to_peer);
+}
+
+static bool
 takes_latency(sim_part *part, const char *text)
 {
     return can_parse_time(text, &part->device->latency_ns);
@@ -251,6 +257,7 @@ static const sim_key keys[] = {
     { "h2d", false, takes_to_device, "is not a rate as 25GB/s" },
     { "d2h", false, takes_to_host, "is not a rate as 25GB/s" },
     { "memory", false, takes_memory, "is not a rate as 900GB/s" },
+    { "peers", false, takes_to_peer, "is not a rate as 450GB/s" },
     { "latency", false, takes_latency, "is not a time as 10us, up to 3600s" },
     { "jitter", false, takes_jitter, "is not a share as 20%, up to 1000%" },
     { "root", false, takes_root, "is not a number" },
@@ -435,6 +442,8 @@ print_device(const berthi_sim_words *words, uint32_t number, char *text, size_t 
                           number > 0 ? ";" : "", d->memory_bytes, d->rate_to_device,
                           d->rate_to_host, d->rate_memory, d->latency_ns, d->jitter,
                           d->root, backing_words[d->is_sealed ? 2 : d->keeps_digests]);
+    if (d->rate_to_peer > 0)
+        length = print_behind(text, capacity, length, ",peers=%" PRIu64 "/s", d->rate_to_peer);
     if (d->pin_bytes != UINT64_MAX)
         length = print_behind(text, capacity, length, ",pin=%" PRIu64, d->pin_bytes);
     if (d->numa_node >= 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_work.c - what work touches, how long it takes, doing it; see sim.h. */
+/* sim_work.c - what work touches, and how long it takes; see sim.h. */
 #include <string.h>
 
-#include "kernels/digest.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/number.h"
 #include "kernels/sim_regions.h"
@@ -264,9 +263,10 @@ can_list_int8_output(const berthi_request *request, berthi_sim_regions *list)
 static void
 list_copy(const berthi_copy *copy, berthi_sim_regions *list)
 {
-    const berthi_sim_region to = {
-        .memory = copy->to, .bytes = copy->bytes, .is_written = true
-    };
+    const berthi_sim_region to = { .memory = copy->to,
+                                   .bytes = copy->bytes,
+                                   .is_written = true,
+                                   .is_of_peer = copy->kind == BERTHI_COPY_TO_PEER };
     const berthi_sim_region from = { .memory = (void *)(uintptr_t)copy->from,
                                      .bytes = copy->bytes,
                                      .is_read = true };
@@ -319,6 +319,20 @@ is_of_experts(const berthi_sim_item *item)
                || item->work.request.operation == BERTHI_OPERATION_EXPERTS_FP4);
 }
 
+berthi_sim_device *
+berthi_sim_peer_of(const berthi_sim_item *item)
+{
+    return item->kind == BERTHI_SIM_COPY && item->work.copy.kind == BERTHI_COPY_TO_PEER
+               ? (berthi_sim_device *)item->work.copy.peer
+               : NULL;
+}
+
+bool
+berthi_sim_reaches(const berthi_sim_device *device, const berthi_sim_device *other)
+{
+    return device != other && device->words.rate_to_peer > 0 && other->words.rate_to_peer > 0;
+}
+
 /* ---------------------------------------------------------------------- refusals */
 
 static const char *
@@ -338,6 +352,14 @@ refuse_region(const berthi_sim_device *device, const berthi_sim_region *region,
     return NULL;
 }
 
+/* One that is lost gets nothing: its memory may have been given back. */
+static const char *
+refuse_peer(const berthi_sim_device *peer, const berthi_sim_region *region,
+            berth_reason *reason)
+{
+    return peer->reason == BERTH_REASON_NONE ? refuse_region(peer, region, reason) : NULL;
+}
+
 /* The host's side of a copy. */
 static const char *
 refuse_host(const berthi_sim_device *device, const berthi_copy *copy)
@@ -345,7 +367,8 @@ refuse_host(const berthi_sim_device *device, const berthi_copy *copy)
     const void *const host =
         copy->kind == BERTHI_COPY_TO_DEVICE ? copy->from : copy->to;
 
-    if (copy->kind == BERTHI_COPY_WITHIN || !copy->is_pinned)
+    if (copy->kind == BERTHI_COPY_WITHIN || copy->kind == BERTHI_COPY_TO_PEER
+        || !copy->is_pinned)
         return NULL;
     return berthi_sim_memory_is_pinned(&device->memory, host, copy->bytes)
                ? NULL
@@ -356,6 +379,7 @@ const char *
 berthi_sim_work_refusal(const berthi_sim_device *device, const berthi_sim_item *item,
                         berth_reason *reason)
 {
+    const berthi_sim_device *const peer = berthi_sim_peer_of(item);
     berthi_sim_regions regions;
     const char *problem = NULL;
 
@@ -366,8 +390,12 @@ berthi_sim_work_refusal(const berthi_sim_device *device, const berthi_sim_item *
         *reason = BERTH_REASON_UNSUPPORTED;
         return "reads weights wherever they lie, and digests may be kept of them";
     }
+    if (peer != NULL && !berthi_sim_reaches(device, peer))
+        return "is for a device that this one does not reach";
     for (uint32_t i = 0; i < regions.count && problem == NULL; i++)
-        problem = refuse_region(device, &regions.items[i], reason);
+        problem = regions.items[i].is_of_peer
+                      ? refuse_peer(peer, &regions.items[i], reason)
+                      : refuse_region(device, &regions.items[i], reason);
     if (problem == NULL && item->kind == BERTHI_SIM_COPY)
         problem = refuse_host(device, &item->work.copy);
     return problem;
@@ -409,6 +437,17 @@ link_ns(const berthi_sim_device *device, const berthi_copy *copy, uint64_t rate)
            + passes * (double)copy->bytes * NS_OF_SECOND / (double)rate;
 }
 
+/* The slower of the two. */
+static double
+peer_ns(const berthi_sim_device *device, const berthi_sim_item *item)
+{
+    const uint64_t rate = berthi_min_u64(device->words.rate_to_peer,
+                                         berthi_sim_peer_of(item)->words.rate_to_peer);
+
+    return (double)device->words.latency_ns
+           + (double)item->work.copy.bytes * NS_OF_SECOND / (double)rate;
+}
+
 void
 berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
 {
@@ -416,7 +455,11 @@ berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
     double ns;
 
     item->engine = BERTHI_SIM_COMPUTE;
-    if (item->kind == BERTHI_SIM_COPY && item->work.copy.kind != BERTHI_COPY_WITHIN) {
+    if (berthi_sim_peer_of(item) != NULL) {
+        item->engine = BERTHI_SIM_TO_PEER;
+        ns = peer_ns(device, item);
+    } else if (item->kind == BERTHI_SIM_COPY
+               && item->work.copy.kind != BERTHI_COPY_WITHIN) {
         const bool is_to_device = item->work.copy.kind == BERTHI_COPY_TO_DEVICE;
 
         item->engine = is_to_device ? BERTHI_SIM_TO_DEVICE : BERTHI_SIM_TO_HOST;
@@ -433,126 +476,4 @@ berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
               * ((double)(berthi_sim_random(device->sim) >> 11) * 0x1p-53);
     item->duration_ns = ns < (double)(UINT64_C(1) << 62) ? (uint64_t)(ns + 0.5)
                                                          : UINT64_C(1) << 62;
-}
-
-/* ------------------------------------------------------------------------- doing */
-
-/* What is written to memory that keeps digests goes here first. */
-typedef struct stand_in {
-    uint8_t *memory;
-    uint64_t bytes;
-    size_t slot; /* of the request */
-    berthi_sim_digest *digest;
-    berthi_sim_range range;
-} stand_in;
-
-typedef struct doing {
-    berthi_sim_device *device;
-    const berthi_sim_item *item;
-    berthi_request request; /* with pointers to what stands in */
-    stand_in stand_ins[BERTHI_SIM_REGIONS];
-    uint32_t count;
-} doing;
-
-/* With the lock: which regions need something that stands in for them. */
-static void
-find_stand_ins(doing *d, const berthi_sim_regions *regions)
-{
-    for (uint32_t i = 0; i < regions->count; i++) {
-        const berthi_sim_region *const r = &regions->items[i];
-        berthi_sim_allocation *const a =
-            berthi_sim_memory_find(&d->device->memory, r->memory, r->bytes);
-
-        if (r->is_written && !berthi_sim_allocation_has_bytes(a, r->memory, r->bytes)) {
-            const uint64_t begin = (uint64_t)((uint8_t *)r->memory - a->own.memory);
-
-            d->stand_ins[d->count++] =
-                (stand_in){ .bytes = r->bytes,
-                            .slot = r->slot,
-                            .digest = &a->digest,
-                            .range = { .begin = begin, .end = begin + r->bytes } };
-        }
-    }
-}
-
-/* Without the lock. */
-static bool
-can_run(doing *d)
-{
-    for (uint32_t i = 0; i < d->count; i++) {
-        stand_in *const s = &d->stand_ins[i];
-
-        s->memory = berthi_memory_alloc(d->device->sim->context, BERTHI_PURPOSE_SCRATCH,
-                                        s->bytes);
-        if (s->memory == NULL)
-            return false;
-        memcpy((char *)&d->request + s->slot, &s->memory, sizeof s->memory);
-    }
-    berthi_operation_run(&d->device->sim->operations, &d->request);
-    for (uint32_t i = 0; i < d->count; i++)
-        d->stand_ins[i].range.crc = berthi_digest_crc32(
-            0, d->stand_ins[i].memory, (size_t)d->stand_ins[i].bytes);
-    return true;
-}
-
-/* Without the lock. False: out of memory. */
-static bool
-can_do(doing *d)
-{
-    const berthi_copy *const copy = &d->item->work.copy;
-    const berthi_sim_stretch *const clear = &d->item->work.clear;
-
-    switch (d->item->kind) {
-    case BERTHI_SIM_COPY:
-        if (d->count > 0)
-            d->stand_ins[0].range.crc =
-                berthi_digest_crc32(0, copy->from, (size_t)copy->bytes);
-        else
-            memcpy(copy->to, copy->from, (size_t)copy->bytes);
-        return true;
-    case BERTHI_SIM_CLEAR:
-        if (d->count > 0)
-            d->stand_ins[0].range.is_zero = true;
-        else
-            memset(clear->memory, 0, (size_t)clear->bytes);
-        return true;
-    default: return can_run(d);
-    }
-}
-
-void
-berthi_sim_work_do(berthi_sim_device *device, const berthi_sim_item *item)
-{
-    doing d = { .device = device, .item = item, .request = item->work.request };
-    berthi_sim_regions regions;
-    berth_reason reason;
-    const char *const problem = berthi_sim_work_refusal(device, item, &reason);
-    bool is_done;
-
-    if (problem != NULL) {
-        berthi_sim_fail_device(device, reason, "work that was under way %s", problem);
-        return;
-    }
-    (void)berthi_sim_work_can_list(item, &regions);
-    find_stand_ins(&d, &regions);
-    device->sim->touching++;
-    device->touching++;
-    is_done = berthi_sim_memory_can_open(&device->memory);
-    pthread_mutex_unlock(&device->sim->lock);
-    is_done = is_done && can_do(&d);
-    pthread_mutex_lock(&device->sim->lock);
-    berthi_sim_memory_close(&device->memory);
-    device->sim->touching--;
-    device->touching--;
-    for (uint32_t i = 0; i < d.count; i++) {
-        stand_in *const s = &d.stand_ins[i];
-
-        is_done = is_done && berthi_sim_digest_can_write(s->digest, &s->range);
-        berthi_memory_free(device->sim->context, BERTHI_PURPOSE_SCRATCH, s->memory,
-                           s->bytes);
-    }
-    if (!is_done)
-        berthi_sim_fail_device(device, BERTH_REASON_NO_MEMORY,
-                               "no memory to do work with");
-    pthread_cond_broadcast(&device->sim->changed);
 }

@@ -149,6 +149,8 @@ test_refusals(void)
     CHECK_EQ(parsed("sim:d2h=4611686018427387904").devices[0].rate_to_host,
              UINT64_C(1) << 62);
     check_refused("sim:memory=", "\"memory=\" is not a rate as 900GB/s");
+    check_refused("sim:peers=0B", "\"peers=0B\" is not a rate as 450GB/s");
+    CHECK_EQ(parsed("sim:peers=450GB/s").devices[0].rate_to_peer, UINT64_C(450000000000));
     check_refused("sim:latency=5", "\"latency=5\" is not a time as 10us, up to 3600s");
     check_refused("sim:latency=us", "\"latency=us\" is not a time as 10us, up to 3600s");
     check_refused("sim:latency=3601s",
@@ -225,6 +227,11 @@ test_print(void)
     CHECK_STR(small, "sim:");
     berthi_sim_words_print(&two, text, sizeof text);
     CHECK_CONTAINS(text, ";sim:6,");
+    two = parsed("sim:5,peers=3GB/s;sim:6");
+    berthi_sim_words_print(&two, text, sizeof text);
+    CHECK_CONTAINS(text, "backing=memory,peers=3000000000/s,");
+    CHECK_EQ(parsed(text).devices[0].rate_to_peer, UINT64_C(3000000000));
+    CHECK_EQ(parsed(text).devices[1].rate_to_peer, 0);
     two = parsed("sim:5;sim:6,backing=sealed");
     CHECK(!two.devices[0].is_sealed);
     CHECK(two.devices[1].is_sealed);
@@ -240,7 +247,7 @@ test_capacity(void)
     char text[BERTHI_SIM_WORDS_CAPACITY];
     const berthi_sim_words w = parsed(
         "sim:18446744073709551614,h2d=4611686018427387904,d2h=4611686018427387904,"
-        "memory=4611686018427387904,latency=3600s,jitter=1000%,root=4294967295,"
+        "memory=4611686018427387904,peers=4611686018427387904,latency=3600s,jitter=1000%,root=4294967295,"
         "numa=2147483647,"
         "pin=18446744073709551614,backing=digest,clock=virtual,pick=random,touch=random,"
         "seed=18446744073709551615,lose=18446744073709551615,stall=18446744073709551615,"

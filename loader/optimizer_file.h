@@ -35,6 +35,7 @@ typedef enum berthi_state_key {
                    */
 #define BERTHI_STATES_KIND "berth.optimizer." /* and the parameter's name: "adamw" */
 #define BERTHI_STATES_STEP "berth.step"
+#define BERTHI_STATES_STEPS (UINT64_C(1) << 53) /* more no run makes; doubles count so far */
 
 /* Which of the two a state is in, and where in it: AdEMAMix' means share the first. */
 static inline uint32_t
@@ -93,8 +94,12 @@ typedef struct berthi_states_search {
     uint64_t step;      /* the most updates that one had */
 } berthi_states_search;
 
-/* Of one parameter, into a zeroed source; maps lie in the arena. */
+/* Of one parameter, into a zeroed source: what the header tells. */
 berth_status berthi_states_find(berthi_states_search *search,
+                                const berthi_parameter *parameter,
+                                berthi_states_source *out, berth_error *error);
+/* And its step and maps, which lie in the arena; after berthi_states_verify(). */
+berth_status berthi_states_look(berthi_states_search *search,
                                 const berthi_parameter *parameter,
                                 berthi_states_source *out, berth_error *error);
 

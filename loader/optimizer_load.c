@@ -27,6 +27,9 @@ check_steps(berthi_states_search *l, berth_error *error)
             || !berthi_can_add(step, (uint64_t)(text[i] - '0'), &step))
             return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
                                BERTHI_STATES_STEP " of its metadata is no number");
+    if (step > BERTHI_STATES_STEPS)
+        return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
+                           BERTHI_STATES_STEP " of its metadata is more than 2^53");
     l->step = berthi_max_u64(l->step, step);
     return BERTH_OK;
 }
@@ -50,8 +53,10 @@ check(berthi_states_search *l, berthi_states_source **out_sources, berth_error *
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++)
         status = berthi_states_find(l, &o->parameters[i], &sources[i], error);
     if (status == BERTH_OK)
-        status = check_steps(l, error);
-    return status == BERTH_OK ? berthi_states_verify(l->file, error) : status;
+        status = berthi_states_verify(l->file, error);
+    for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++)
+        status = berthi_states_look(l, &o->parameters[i], &sources[i], error);
+    return status == BERTH_OK ? check_steps(l, error) : status;
 }
 
 static void

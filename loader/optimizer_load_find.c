@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * optimizer_load_find.c - what a file has of one parameter's states: found by its names,
- * and checked before any of it is used.
+ * and checked before any of it is used: the header first; steps and maps when the digests
+ * of the whole file are right.
  */
 #include <math.h>
 #include <string.h>
@@ -245,22 +246,30 @@ check_absmax(const look *l, uint32_t table, berth_error *error)
     return BERTH_OK;
 }
 
-/* The published library built its maps where it ran; old ones begin at -1. */
 static berth_status
 check_qmap(const look *l, uint32_t table, berth_error *error)
 {
     const uint32_t key = BERTHI_STATE_KEY_QMAP1 + table;
-    const uint32_t *const mine = table == 0 ? berthi_signed_map : berthi_unsigned_map;
     const berth_tensor t = tensor_of(l, key);
-    uint32_t map[MAP];
-    uint32_t *copy;
-    berth_status status;
 
     if (t.dtype != BERTH_F32 || t.rank != 1 || t.shape[0] != MAP)
         return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not 256 numbers of f32",
                     error);
-    status = berthi_checkpoint_read(l->search->file, l->source->keys[key], 0, map,
-                                    sizeof map, "reading a map", error);
+    return BERTH_OK;
+}
+
+/* The published library built its maps where it ran; old ones begin at -1. */
+static berth_status
+read_qmap(const look *l, uint32_t table, berth_error *error)
+{
+    const uint32_t key = BERTHI_STATE_KEY_QMAP1 + table;
+    const uint32_t *const mine = table == 0 ? berthi_signed_map : berthi_unsigned_map;
+    uint32_t map[MAP];
+    uint32_t *copy;
+    berth_status status =
+        berthi_checkpoint_read(l->search->file, l->source->keys[key], 0, map, sizeof map,
+                               "reading a map", error);
+
     if (status != BERTH_OK)
         return status;
     for (uint32_t i = 0; i < MAP; i++)
@@ -293,7 +302,6 @@ check_tables(const look *l, berth_error *error)
         if (status == BERTH_OK)
             status = check_qmap(l, i, error);
     }
-    l->search->foreign += l->source->is_foreign[0] || l->source->is_foreign[1];
     l->search->blocks += l->source->block == OLD_BLOCK;
     return status;
 }
@@ -314,9 +322,10 @@ check_master(const look *l, berth_error *error)
 
 /* ----------------------------------------------------------------------------- steps */
 
-/* A number of updates, as berth, the published library or torch writes it. */
-static bool
-can_count(int32_t dtype, const void *stored, uint64_t *out)
+/* A number of updates, as berth, the published library or torch writes it; or what is wrong
+ * with it. */
+static const char *
+count_updates(int32_t dtype, const void *stored, uint64_t *out)
 {
     int64_t wide;
     int32_t narrow;
@@ -329,12 +338,15 @@ can_count(int32_t dtype, const void *stored, uint64_t *out)
         wide = narrow;
     } else {
         memcpy(&number, stored, sizeof number);
-        if (!(number >= 0 && number < 0x1p62f) || number != floorf(number))
-            return false;
-        wide = (int64_t)number;
+        if (!(number == floorf(number)))
+            return "is no number of updates: it is not whole";
+        /* All beyond are refused below, and no int64 is lost. */
+        wide = (int64_t)fmaxf(fminf(number, 0x1p62f), -1);
     }
     *out = (uint64_t)wide;
-    return wide >= 0;
+    if (wide < 0)
+        return "is no number of updates: it is negative";
+    return *out > BERTHI_STATES_STEPS ? "is no number of updates: it is more than 2^53" : NULL;
 }
 
 static berth_status
@@ -342,20 +354,30 @@ check_step(const look *l, berth_error *error)
 {
     const uint32_t key = BERTHI_STATE_KEY_STEP;
     const berth_tensor t = tensor_of(l, key);
-    uint8_t stored[sizeof(int64_t)];
-    berth_status status;
 
     if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32)
         || t.elements != 1 || t.rank > 1)
         return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
                     "is not one number of int64, int32 or f32", error);
-    status = berthi_checkpoint_read(l->search->file, l->source->keys[key], 0, stored,
-                                    t.bytes, "reading a step", error);
+    return BERTH_OK;
+}
+
+static berth_status
+read_step(const look *l, berth_error *error)
+{
+    const uint32_t key = BERTHI_STATE_KEY_STEP;
+    const berth_tensor t = tensor_of(l, key);
+    uint8_t stored[sizeof(int64_t)];
+    const char *wrong;
+    berth_status status =
+        berthi_checkpoint_read(l->search->file, l->source->keys[key], 0, stored, t.bytes,
+                               "reading a step", error);
+
     if (status != BERTH_OK)
         return status;
-    if (!can_count(t.dtype, stored, &l->source->step))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is no number of updates",
-                    error);
+    wrong = count_updates(t.dtype, stored, &l->source->step);
+    if (wrong != NULL)
+        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, wrong, error);
     l->search->step = berthi_max_u64(l->search->step, l->source->step);
     return BERTH_OK;
 }
@@ -376,4 +398,19 @@ berthi_states_find(berthi_states_search *search, const berthi_parameter *paramet
     if (status == BERTH_OK)
         status = check_master(&seen, error);
     return status == BERTH_OK ? check_step(&seen, error) : status;
+}
+
+berth_status
+berthi_states_look(berthi_states_search *search, const berthi_parameter *parameter,
+                   berthi_states_source *out, berth_error *error)
+{
+    const look seen = { search, parameter, out };
+    const uint32_t tables = berthi_state_tables(&parameter->states);
+    berth_status status = read_step(&seen, error);
+
+    for (uint32_t i = 0; i < tables && has(&seen, BERTHI_STATE_KEY_QMAP1); i++)
+        if (status == BERTH_OK)
+            status = read_qmap(&seen, i, error);
+    search->foreign += out->is_foreign[0] || out->is_foreign[1];
+    return status;
 }

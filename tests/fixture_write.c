@@ -160,6 +160,25 @@ add_pair(fixture_builder *builder, const char *key, const char *value)
     builder->pairs[builder->pair_count++].value = duplicate_text(value);
 }
 
+/* To the last digit, which a double does not have. */
+static void
+fill_integers(tensor *to, const char *values, size_t width)
+{
+    char *end = NULL;
+    int64_t value = 0;
+
+    for (size_t at = 0; at + width <= to->bytes; at += width) {
+        const int64_t next = strtoll(values, &end, 10);
+        int32_t narrow;
+
+        if (end != values)
+            value = next;
+        values = end;
+        narrow = (int32_t)value;
+        memcpy((char *)to->data + at, width == 8 ? (void *)&value : (void *)&narrow, width);
+    }
+}
+
 /* Values of a line as the dtype's bytes; the last one fills what is left. */
 static void
 fill_values(tensor *to, const char *values)
@@ -169,6 +188,11 @@ fill_values(tensor *to, const char *values)
     double value = 0;
 
     to->data = room(NULL, (size_t)to->bytes);
+    if (strcmp(dtypes[to->dtype].name, "I64") == 0
+        || strcmp(dtypes[to->dtype].name, "I32") == 0) {
+        fill_integers(to, values, width);
+        return;
+    }
     for (size_t at = 0; at + width <= to->bytes; at += width) {
         const double next = strtod(values, &end);
         const float single = (float)(end == values ? value : next);
@@ -181,7 +205,7 @@ fill_values(tensor *to, const char *values)
         else if (width == 1)
             ((uint8_t *)to->data)[at] = (uint8_t)(int)value;
         else
-            die("values are for F32 and bytes only", to->name);
+            die("values are for F32, I64, I32 and bytes only", to->name);
     }
 }
 

@@ -189,10 +189,28 @@ static const wrong wrongs[] = {
     {"I64 2 p.step\n", "step is not one number"},
     {"I64 1x1 p.step\n", "step is not one number"},
     {"F16 - p.step\n", "step is not one number"},
-    {"F32 - p.step = 1.5\n", "step is no number of updates"},
-    {"F32 - p.step = -1\n", "step is no number of updates"},
-    {"F32 - p.step = nan\n", "step is no number of updates"},
-    {"F32 - p.step = 1e30\n", "step is no number of updates"},
+    {"U64 - p.step\n", "step is not one number"},
+    {"F64 - p.step\n", "step is not one number"},
+    {"U8 8 p.step = 0\n", "step is not one number"},
+    {"I64 0 p.step\n", "step is not one number"},
+    {"F32 - p.step = 1.5\n", "step is no number of updates: it is not whole"},
+    {"F32 - p.step = -0.5\n", "step is no number of updates: it is not whole"},
+    {"F32 - p.step = nan\n", "step is no number of updates: it is not whole"},
+    {"F32 - p.step = -1\n", "step is no number of updates: it is negative"},
+    {"F32 - p.step = -inf\n", "step is no number of updates: it is negative"},
+    {"I32 - p.step = -1\n", "step is no number of updates: it is negative"},
+    {"I32 - p.step = -2147483648\n", "step is no number of updates: it is negative"},
+    {"I64 - p.step = -1\n", "step is no number of updates: it is negative"},
+    {"I64 - p.step = -9223372036854775808\n",
+     "step is no number of updates: it is negative"},
+    {"F32 - p.step = inf\n", "step is no number of updates: it is more than 2^53"},
+    {"F32 - p.step = 1e30\n", "step is no number of updates: it is more than 2^53"},
+    {"F32 - p.step = 9007200328482816\n",
+     "step is no number of updates: it is more than 2^53"},
+    {"I64 - p.step = 9007199254740993\n",
+     "step is no number of updates: it is more than 2^53"},
+    {"I64 - p.step = 9223372036854775807\n",
+     "step is no number of updates: it is more than 2^53"},
     {"U8 * p.x = y\nF32 13x100 p.max_exp_avg_sq\n", "amsgrad"},
     {"@x p.absmax1 p.absmax2 p.qmap1 p.qmap2 \nF64 13x100 p.state1\nF32 13x100 "
      "p.state2\n",
@@ -212,8 +230,14 @@ test_what_is_wrong_is_named(void)
                   "state1 has not twice the parameter's shape");
     check_refused(make("@berth.step 12x\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
                   "berth.step of its metadata");
+    check_refused(make("@berth.step -1\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
+                  "berth.step of its metadata is no number");
     check_refused(make("@berth.step 99999999999999999999\n"), BERTH_UPDATE_ADAMW,
-                  BERTH_EFORMAT, "", "berth.step of its metadata");
+                  BERTH_EFORMAT, "", "berth.step of its metadata is no number");
+    check_refused(make("@berth.step 9007199254740993\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT,
+                  "", "berth.step of its metadata is more than 2^53");
+    check_refused(make("@berth.step 18446744073709551615\n"), BERTH_UPDATE_ADAMW,
+                  BERTH_EFORMAT, "", "berth.step of its metadata is more than 2^53");
     check_refused(make("@berth.crc32 0123\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
                   "those of other tensors");
     check_refused(make("@berth.crc32 "
@@ -221,13 +245,26 @@ test_what_is_wrong_is_named(void)
                   BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "p.step", "is no crc32");
 }
 
-/* Adam's file is AdamW's, and a file without a word about it is anybody's. */
+/* Adam's file is AdamW's, and a file without a word about it is anybody's; the optimizer's
+ * step is that of its parameters at least. */
 static void
 test_what_is_right_is_taken(void)
 {
-    static const char *const rights[] = {"", "@berth.optimizer.p adam\n",
-                                         "@berth.optimizer.q lion\n",
-                                         "F32 1 p.step = 3\n"};
+    static const struct {
+        const char *lines;
+        uint64_t step;
+        uint64_t all;
+    } rights[] = {
+        { "", 1, 1 },
+        { "@berth.optimizer.p adam\n", 1, 1 },
+        { "@berth.optimizer.q lion\n", 1, 1 },
+        { "F32 1 p.step = 3\n", 3, 3 },
+        { "F32 - p.step = -0.0\n", 0, 0 },
+        { "I32 1 p.step = 2147483647\n", 2147483647, 2147483647 },
+        { "F32 - p.step = 9007199254740992\n", UINT64_C(1) << 53, UINT64_C(1) << 53 },
+        { "I64 1 p.step = 9007199254740992\n", UINT64_C(1) << 53, UINT64_C(1) << 53 },
+        { "@berth.step 9007199254740992\n", 1, UINT64_C(1) << 53 },
+    };
     static small s;
     berth_error error;
 
@@ -235,12 +272,14 @@ test_what_is_right_is_taken(void)
         if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 1, NULL), BERTH_OK))
             return;
         s.optimizer->is_torn = true;
-        if (!CHECK_EQ(berth_optimizer_load(s.optimizer, make(rights[i]), &error),
+        if (!CHECK_EQ(berth_optimizer_load(s.optimizer, make(rights[i].lines), &error),
                       BERTH_OK))
             T_NOTE("%s: %s", error.tensor, error.message);
         CHECK(!s.optimizer->is_torn);
-        CHECK_EQ(s.optimizer->parameters[0].step, i == 3 ? 3 : 1);
-        CHECK_EQ(s.optimizer->step, i == 3 ? 3 : 1);
+        CHECK_EQ(s.optimizer->parameters[0].step, rights[i].step);
+        CHECK_EQ(s.optimizer->step, rights[i].all);
+        step(&s); /* and on it goes */
+        CHECK_EQ(s.optimizer->parameters[0].step, rights[i].step + 1);
         destroy(&s);
     }
 }
@@ -373,9 +412,12 @@ test_damage_is_found(void)
     if (!CHECK_EQ(berth_checkpoint_open(context, path, NULL, &file, NULL), BERTH_OK))
         return;
     for (uint64_t i = 0; berth_checkpoint_tensor(file, i, &t) == BERTH_OK; i++) {
-        fixture_flip(path, t.file_offset + t.bytes - 1, 1);
-        check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EINTEGRITY, t.name, "crc32");
-        fixture_flip(path, t.file_offset + t.bytes - 1, 1);
+        /* Also what a step or a map could not be. */
+        for (unsigned mask = 1; mask < 256; mask <<= 1) {
+            fixture_flip(path, t.file_offset + t.bytes - 1, mask);
+            check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EINTEGRITY, t.name, "crc32");
+            fixture_flip(path, t.file_offset + t.bytes - 1, mask);
+        }
     }
     berth_checkpoint_close(file);
     fixture_truncate(path, 1);

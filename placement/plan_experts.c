@@ -221,11 +221,12 @@ static uint64_t
 room_on_device(const berthi_plan_work *work, uint32_t device)
 {
     const berthi_stream_result *const settled = &work->settled[device];
-    uint64_t taken = work->input->activations + settled->slots * settled->slot_bytes;
+    uint64_t taken = work->input->activations + work->own[device]
+                     + settled->slots * settled->slot_bytes;
 
     for (uint32_t l = 0; l < work->input->layer_count; l++)
         if (work->homes[l] == device)
-            taken += work->input->layers[l].cache;
+            taken += work->input->layers[l].cache + work->kept[l];
     return room_of(work, device, taken);
 }
 
@@ -274,7 +275,9 @@ berthi_plan_divide_experts(berthi_plan_work *work, berth_error *error)
         division chosen;
 
         count(work, d, most, &t);
-        if (source != BERTHI_NO_TIER && (source == work->host || !t.is_encoded))
+        /* Training takes all of them in each pass, and host memory for states. */
+        if (work->input->train == NULL && source != BERTHI_NO_TIER
+            && (source == work->host || !t.is_encoded))
             elsewhere = room_of(work, source, 0);
         chosen = choose(work, &t, room_on_device(work, d), elsewhere);
         if (chosen.kept < t.rounds)

@@ -398,15 +398,15 @@ test_kept(void)
 
 /* A base that is streamed: with more memory it fits as well, pages of states included. */
 static void
-test_streamed_base(void)
+check_streamed_base(const char *folder, const char *targets)
 {
-    const char *const folder = planned_llama(3, false);
     berth_train_options train =
         train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
     uint32_t streamed = 0;
     bool has_fitted = false;
 
     train.lora_rank = 512;
+    train.lora_targets = targets;
     for (uint64_t mib = 60; mib < 420; mib += 6) {
         char max_memory[64];
         berth_plan_options options;
@@ -429,6 +429,19 @@ test_streamed_base(void)
     CHECK(streamed > 5);
 }
 
+static void
+test_streamed_base(void)
+{
+    check_streamed_base(planned_llama(3, false), NULL);
+}
+
+/* Slots of experts leave room for what training needs. */
+static void
+test_streamed_experts(void)
+{
+    check_streamed_base(planned_moe(4, 8), "q_proj,k_proj,v_proj,o_proj");
+}
+
 /* ----------------------------------------------------------------------- refusals */
 
 static void
@@ -442,6 +455,19 @@ check_refused(const char *folder, const berth_plan_options *given, berth_status 
     CHECK_EQ(p.status, status);
     if (!CHECK(strstr(p.error.message, words) != NULL))
         T_NOTE("%s", p.error.message);
+    planned_end(&p);
+}
+
+static void
+check_fits(const char *folder, const berth_plan_options *given)
+{
+    berth_plan_options options = *given;
+    planned p;
+
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    if (p.status == BERTH_OK)
+        planned_check(&p);
     planned_end(&p);
 }
 
@@ -508,6 +534,10 @@ test_refusals(void)
     options = options_of(&train, "0=4GiB,cpu=4GiB");
     options.pins = &pin;
     options.pin_count = 1;
+    check_refused(folder, &options, BERTH_EINVAL, "is trained");
+    options.max_memory = "cpu=4GiB,disk=inf"; /* the processor trains it, not the disk */
+    check_fits(folder, &options);
+    pin = "lm_head=disk";
     check_refused(folder, &options, BERTH_EINVAL, "is trained");
     options = options_of(&train, "0=4GiB,cpu=4GiB");
     options.type = BERTH_ENCODING_NF4;
@@ -616,6 +646,7 @@ main(int argc, char **argv)
     T_RUN(test_times);
     T_RUN(test_kept);
     T_RUN(test_streamed_base);
+    T_RUN(test_streamed_experts);
     T_RUN(test_refusals);
     T_RUN(test_qlora);
     T_RUN(test_same);

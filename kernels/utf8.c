@@ -2,7 +2,7 @@
 /* utf8.c - checking, decoding and encoding of UTF-8. */
 #include "kernels/utf8.h"
 
-#include <string.h>
+#include "kernels/word.h"
 
 size_t
 berthi_utf8_decode(const unsigned char *bytes, size_t left, uint32_t *out_point)
@@ -44,6 +44,27 @@ berthi_utf8_decode(const unsigned char *bytes, size_t left, uint32_t *out_point)
     return length;
 }
 
+#define TOP_BITS BERTHI_WORD_OF(0x80)
+
+static inline uint64_t
+any_of_four(const unsigned char *bytes)
+{
+    return berthi_word_load(bytes) | berthi_word_load(bytes + 8)
+           | berthi_word_load(bytes + 16) | berthi_word_load(bytes + 24);
+}
+
+/* Behind the ASCII at `i`, or a few bytes before its end: 64 bytes a step, then 8. */
+static inline size_t
+skip_ascii(const unsigned char *bytes, size_t i, size_t length)
+{
+    while (length - i >= 64
+           && ((any_of_four(bytes + i) | any_of_four(bytes + i + 32)) & TOP_BITS) == 0)
+        i += 64;
+    while (length - i >= 8 && (berthi_word_load(bytes + i) & TOP_BITS) == 0)
+        i += 8;
+    return i;
+}
+
 size_t
 berthi_utf8_check(const unsigned char *bytes, size_t length)
 {
@@ -53,15 +74,8 @@ berthi_utf8_check(const unsigned char *bytes, size_t length)
         uint32_t point;
         size_t used;
 
-        /* Headers are ASCII nearly everywhere: sixteen bytes a step. */
-        while (length - i >= 16) {
-            uint64_t words[2];
-
-            memcpy(words, bytes + i, sizeof words);
-            if (((words[0] | words[1]) & UINT64_C(0x8080808080808080)) != 0)
-                break;
-            i += 16;
-        }
+        /* Headers are ASCII nearly everywhere. */
+        i = skip_ascii(bytes, i, length);
         if (i == length)
             break;
         used = berthi_utf8_decode(bytes + i, length - i, &point);

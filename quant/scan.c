@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/utf8.h"
+#include "kernels/word.h"
 
 void
 berthi_scan_init(berthi_scan *scan, char *text, uint64_t length, uint32_t flags)
@@ -34,18 +35,26 @@ skip_space(berthi_scan *scan)
     const char *const text = scan->text;
     uint64_t at = scan->position;
 
-    while (at < scan->length
+    while (at < scan->length && (unsigned char)text[at] <= ' '
            && (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t'))
         at++;
     scan->position = at;
+}
+
+static inline bool
+is_here(const berthi_scan *scan, char byte)
+{
+    return scan->position < scan->length && scan->text[scan->position] == byte;
 }
 
 /* True when `byte` comes next, after white space; it stays where it is. */
 static inline bool
 is_next(berthi_scan *scan, char byte)
 {
+    if (is_here(scan, byte))
+        return true;
     skip_space(scan);
-    return scan->position < scan->length && scan->text[scan->position] == byte;
+    return is_here(scan, byte);
 }
 
 /* ------------------------------------------------------------------ strings */
@@ -78,21 +87,6 @@ skip_steps(const char *text, uint64_t at, uint64_t length)
 
 #else
 
-#define IN_EVERY_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
-
-/* The eight bytes at `bytes`, the first one lowest. */
-static inline uint64_t
-load_word(const char *bytes)
-{
-    uint64_t word;
-
-    memcpy(&word, bytes, sizeof word);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-    return word;
-}
-
 /*
  * In a word, x - 1 sets the top bit of a byte that was zero, and x - 0x20 of one
  * below 0x20, among bytes below 0x80, which all three of them are. A borrow can
@@ -103,15 +97,15 @@ static inline uint64_t
 skip_steps(const char *text, uint64_t at, uint64_t length)
 {
     for (; length - at >= 8; at += 8) {
-        const uint64_t word = load_word(text + at);
-        const uint64_t quote = word ^ IN_EVERY_BYTE('"');
-        const uint64_t slash = word ^ IN_EVERY_BYTE('\\');
-        const uint64_t found = ((quote - IN_EVERY_BYTE(1)) | (slash - IN_EVERY_BYTE(1))
-                                | (word - IN_EVERY_BYTE(0x20)))
-                               & ~word & IN_EVERY_BYTE(0x80);
+        const uint64_t word = berthi_word_load(text + at);
+        const uint64_t quote = word ^ BERTHI_WORD_OF('"');
+        const uint64_t slash = word ^ BERTHI_WORD_OF('\\');
+        const uint64_t found = ((quote - BERTHI_WORD_OF(1)) | (slash - BERTHI_WORD_OF(1))
+                                | (word - BERTHI_WORD_OF(0x20)))
+                               & ~word & BERTHI_WORD_OF(0x80);
 
         if (found != 0)
-            return at + (unsigned)__builtin_ctzll(found) / 8;
+            return at + berthi_word_first(found);
     }
     return at;
 }
@@ -195,45 +189,58 @@ read_escape(berthi_scan *scan, unsigned char bytes[4])
 }
 
 /*
- * The string whose quote is at the position. With `out` it is unescaped in
- * place, which only makes it shorter; without, it is checked.
+ * The rest of a string that begins at `begin` and holds no special byte before the
+ * position. With `out` it is unescaped in place, which only makes it shorter; without,
+ * it is checked.
  */
-static inline bool
-has_string(berthi_scan *scan, berthi_scan_text *out)
+static bool
+has_rest_of_string(berthi_scan *scan, uint64_t begin, berthi_scan_text *out)
 {
     char *const text = scan->text;
-    const uint64_t begin = scan->position + 1;
-    uint64_t end = begin; /* of what is unescaped */
+    uint64_t end = scan->position; /* of what is unescaped */
     bool has_nul = false;
 
-    scan->position = begin;
-    for (;;) {
-        const uint64_t from = scan->position;
-        const uint64_t to = find_special(text, from, scan->length);
+    while (scan->position < scan->length && text[scan->position] != '"') {
         unsigned char bytes[4];
+        uint64_t from;
         size_t count;
 
-        if (out != NULL && end != from)
-            memmove(text + end, text + from, (size_t)(to - from));
-        end += to - from;
-        scan->position = to;
-        if (to == scan->length)
-            return berthi_scan_refuse(scan, "a string without end");
-        if (text[to] == '"')
-            break;
-        if (text[to] != '\\')
+        if (text[scan->position] != '\\')
             return berthi_scan_refuse(scan, "a control character in a string");
         count = read_escape(scan, bytes);
         if (count == 0)
             return false;
         has_nul = has_nul || bytes[0] == '\0';
-        if (out != NULL)
+        from = scan->position;
+        scan->position = find_special(text, from, scan->length);
+        if (out != NULL) {
             memcpy(text + end, bytes, count);
-        end += count;
+            memmove(text + end + count, text + from, (size_t)(scan->position - from));
+        }
+        end += count + (scan->position - from);
     }
+    if (scan->position == scan->length)
+        return berthi_scan_refuse(scan, "a string without end");
     scan->position++;
     if (out != NULL)
         *out = (berthi_scan_text){ text + begin, end - begin, has_nul };
+    return true;
+}
+
+/* The string whose quote is at the position: most have no escape. */
+static inline bool
+has_string(berthi_scan *scan, berthi_scan_text *out)
+{
+    const uint64_t begin = scan->position + 1;
+    const uint64_t end = find_special(scan->text, begin, scan->length);
+
+    if (end == scan->length || scan->text[end] != '"') {
+        scan->position = end;
+        return has_rest_of_string(scan, begin, out);
+    }
+    scan->position = end + 1;
+    if (out != NULL)
+        *out = (berthi_scan_text){ scan->text + begin, end - begin, false };
     return true;
 }
 
@@ -268,17 +275,18 @@ has_next(berthi_scan *scan, char closing)
 {
     if (scan->problem != NULL)
         return false;
+    if (scan->has_member && is_next(scan, ',')) {
+        scan->position++;
+        return true;
+    }
     if (is_next(scan, closing)) {
         scan->position++;
         scan->depth--;
         scan->has_member = true; /* the container was a member of the one around it */
         return false;
     }
-    if (scan->has_member) {
-        if (!is_next(scan, ','))
-            return berthi_scan_refuse(scan, "a comma or the end is missing");
-        scan->position++;
-    }
+    if (scan->has_member)
+        return berthi_scan_refuse(scan, "a comma or the end is missing");
     scan->has_member = true;
     return true;
 }
@@ -378,6 +386,21 @@ berthi_scan_can_read_string(berthi_scan *scan, berthi_scan_text *out)
     if (!is_next(scan, '"'))
         return berthi_scan_refuse(scan, "not a string");
     return has_string(scan, out);
+}
+
+bool
+berthi_scan_has_plain(berthi_scan *scan, const berthi_scan_text *plain)
+{
+    const char *at;
+
+    if (scan->problem != NULL || !is_next(scan, '"')
+        || scan->length - scan->position < plain->length + 2)
+        return false;
+    at = scan->text + scan->position + 1;
+    if (at[plain->length] != '"' || memcmp(at, plain->bytes, (size_t)plain->length) != 0)
+        return false;
+    scan->position += plain->length + 2;
+    return true;
 }
 
 /* Reads the word when it comes next. */

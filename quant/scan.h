@@ -72,6 +72,11 @@ bool berthi_scan_has_next_member(berthi_scan *scan, berthi_scan_text *key);
 bool berthi_scan_has_next_element(berthi_scan *scan);
 
 bool berthi_scan_can_read_string(berthi_scan *scan, berthi_scan_text *out);
+/*
+ * True when the string that comes next is written just as `plain` is, which holds
+ * nothing that must be escaped. Anything else is left where it is: no problem.
+ */
+bool berthi_scan_has_plain(berthi_scan *scan, const berthi_scan_text *plain);
 /* Plain digits, 0 to 2^64-1; any other number is a problem. */
 bool berthi_scan_can_read_unsigned(berthi_scan *scan, uint64_t *out);
 /* Any number, as its text. */

@@ -282,6 +282,40 @@ test_strings_of_every_length(void)
 }
 
 static void
+check_plain(const char *json, size_t length, bool is_plain)
+{
+    const berthi_scan_text plain = { "ab", 2, false };
+    subject s = begin_bytes(json, length, 0);
+
+    CHECK_EQ(berthi_scan_has_plain(&s.scan, &plain), is_plain);
+    CHECK(s.scan.problem == NULL);
+    CHECK_EQ(s.scan.position, is_plain ? length : 0);
+    end(&s);
+}
+
+static void
+test_plain_strings(void)
+{
+    subject s;
+
+    check_plain(" \n\"ab\"", 6, true);
+    check_plain("\"ab\"", 4, true);
+    check_plain("\"ab", 3, false);
+    check_plain("\"ab'", 4, false);
+    check_plain("\"a\"", 3, false);
+    check_plain("\"abc\"", 5, false);
+    check_plain("\"\\u0061b\"", 9, false);
+    check_plain("'ab\"", 4, false);
+    check_plain("\"", 1, false);
+    check_plain("", 0, false);
+    s = begin("\"ab\"");
+    CHECK(!berthi_scan_can_enter_array(&s.scan));
+    CHECK(!berthi_scan_has_plain(&s.scan, &(berthi_scan_text){ "ab", 2, false }));
+    CHECK_STR(s.scan.problem, "not an array");
+    end(&s);
+}
+
+static void
 check_unsigned(const char *json, bool is_ok, uint64_t expected)
 {
     subject s = begin(json);
@@ -705,6 +739,7 @@ main(int argc, char **argv)
     T_RUN(test_nonfinite);
     T_RUN(test_strings);
     T_RUN(test_strings_of_every_length);
+    T_RUN(test_plain_strings);
     T_RUN(test_unsigned);
     T_RUN(test_doubles);
     T_RUN(test_double_of_many_digits);

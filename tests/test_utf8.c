@@ -164,11 +164,11 @@ test_reads_no_further(void)
         }
 }
 
-/* A wrong byte at each place of texts of each length: steps of 16 hide nothing. */
+/* A wrong byte at each place of texts of each length: no step hides one. */
 static void
 test_check_finds_the_place(void)
 {
-    unsigned char bytes[80];
+    unsigned char bytes[150];
 
     for (size_t length = 0; length <= sizeof bytes; length++) {
         memset(bytes, 'a', sizeof bytes);

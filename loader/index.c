@@ -94,17 +94,11 @@ compare_runs(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     return strcmp(p->records + a, p->records + b);
 }
 
-static const char *
-skip_text(const char *at)
-{
-    return at + strlen(at) + 1;
-}
-
 /* Behind the shard of a record; most have none. */
 static const char *
 skip_shard(const char *at)
 {
-    return *at == '\0' ? at + 1 : skip_text(at);
+    return *at == '\0' ? at + 1 : at + strlen(at) + 1;
 }
 
 /* Places of all shard names in the records, in order of records. */
@@ -112,9 +106,11 @@ static void
 find_runs(const parser *p, uint64_t run_count, uint32_t *runs)
 {
     const char *at = p->records;
+    const char *name;
+    uint32_t length;
 
     for (uint64_t i = 0; i < run_count; at = skip_shard(at)) {
-        at = skip_text(at);
+        at = berthi_index_draft_name(at, &name, &length);
         if (*at != '\0')
             runs[i++] = (uint32_t)(at - p->records);
     }
@@ -184,15 +180,16 @@ fill_entries(const parser *p, uint64_t text)
     uint32_t shard = 0;
 
     for (uint64_t i = 0; i < index->entry_count; i++) {
-        const uint64_t length = strlen(at);
+        const char *name;
+        uint32_t length;
 
-        memcpy(index->text + text, at, (size_t)length + 1);
-        at += length + 1;
+        at = berthi_index_draft_name(at, &name, &length);
         if (*at != '\0')
             shard = find_shard(index, at);
         at = skip_shard(at);
-        index->entries[i] = (berthi_index_entry){ text, (uint32_t)length, shard };
-        text += length + 1;
+        memcpy(index->text + text, name, (size_t)length + 1);
+        index->entries[i] = (berthi_index_entry){ text, length, shard };
+        text += length + UINT64_C(1);
     }
 }
 

@@ -7,6 +7,8 @@
 /* 2^64, the first double above every total */
 #define TOTAL_LIMIT 18446744073709551616.0
 
+static const berthi_scan_text no_text = { "", 0, false };
+
 /* ------------------------------------------------------------------ records */
 
 static berthi_scan_text
@@ -29,30 +31,46 @@ refuse_later(berthi_index_draft *draft, uint64_t position, const berthi_scan_tex
             (berthi_index_refusal){ true, position, *name, *shard, problem };
 }
 
+/* The name that was read becomes a record, to which its shard is to be added. */
+static berthi_scan_text
+put_name(berthi_index_draft *draft)
+{
+    const berthi_scan_text *const tensor = &draft->tensor;
+    const uint64_t position = (uint64_t)(tensor->bytes - draft->scan.text);
+    const uint32_t length = (uint32_t)tensor->length;
+    char *const head = draft->scan.text + draft->records.bytes;
+    berthi_scan_text name;
+
+    draft->records.bytes += sizeof length;
+    name = put_text(draft, tensor);
+    memcpy(head, &length, sizeof length); /* last: the name may have come from there */
+    draft->records.entry_count++;
+    draft->records.name_bytes += length + UINT64_C(1);
+    if (name.has_nul)
+        refuse_later(draft, position, &name, &no_text, NULL);
+    return name;
+}
+
 static void
 add_record(berthi_index_draft *draft, const berthi_scan_text *shard)
 {
-    static const berthi_scan_text none = { "", 0, false };
     berthi_index_records *const r = &draft->records;
-    const uint64_t name_at = (uint64_t)(draft->tensor.bytes - draft->scan.text);
-    const uint64_t shard_at = (uint64_t)(shard->bytes - draft->scan.text);
-    const berthi_scan_text name = put_text(draft, &draft->tensor);
+    const uint64_t position = (uint64_t)(shard->bytes - draft->scan.text);
+    const berthi_scan_text name = put_name(draft);
     const char *problem;
 
-    if (name.has_nul)
-        refuse_later(draft, name_at, &name, &none, NULL);
-    r->entry_count++;
-    r->name_bytes += name.length + 1;
     if (r->run_count > 0 && r->shard.length == shard->length
         && memcmp(r->shard.bytes, shard->bytes, (size_t)shard->length) == 0) {
-        put_text(draft, &none);
+        put_text(draft, &no_text);
         return;
     }
+    /* Text only becomes shorter where it was escaped. */
+    r->is_plain = shard->bytes + shard->length + 1 == draft->scan.text + draft->scan.position;
     r->run_count++;
     r->shard = put_text(draft, shard);
     problem = berthi_shard_name_problem(r->shard.bytes, r->shard.length);
     if (problem != NULL)
-        refuse_later(draft, shard_at, &name, &r->shard, problem);
+        refuse_later(draft, position, &name, &r->shard, problem);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -62,12 +80,19 @@ add_record(berthi_index_draft *draft, const berthi_scan_text *shard)
 static void
 read_pair(berthi_index_draft *draft, const berthi_scan_text *key)
 {
+    const berthi_index_records *const r = &draft->records;
     berthi_scan_text shard;
 
     draft->tensor = *key;
-    if (!berthi_scan_can_read_string(&draft->scan, &shard))
+    /* Mostly the shard of the tensor before: nothing to look for in it. */
+    if (r->is_plain && berthi_scan_has_plain(&draft->scan, &r->shard)) {
+        put_name(draft);
+        put_text(draft, &no_text);
+    } else if (berthi_scan_can_read_string(&draft->scan, &shard)) {
+        add_record(draft, &shard);
+    } else {
         return;
-    add_record(draft, &shard);
+    }
     draft->tensor.bytes = NULL;
 }
 

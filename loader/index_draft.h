@@ -6,12 +6,18 @@
  * As with headers, sizes are not known beforehand, so what is read is packed
  * into records at the front of the text that has been read:
  *
- *   name, NUL, shard, NUL      the shard left out when it is the one before
+ *   length of the name (32 bits, any alignment), name, NUL,
+ *   shard, NUL                 the shard left out when it is the one before
  *
- * which is shorter than the text of the member, `"NAME":"SHARD"`.
+ * which is no longer than the text of the member and the comma behind it,
+ * `"NAME":"SHARD",`; the last member lacks the comma, but `{` stands before.
  */
 #ifndef BERTH_LOADER_INDEX_DRAFT_H
 #define BERTH_LOADER_INDEX_DRAFT_H
+
+#include <string.h>
+
+#include <string.h>
 
 #include "loader/index.h"
 #include "quant/scan.h"
@@ -32,6 +38,8 @@ typedef struct berthi_index_records {
     uint64_t name_bytes; /* NULs included */
     uint64_t run_count;  /* stretches of names in the same shard */
     berthi_scan_text shard; /* of the last record that names one */
+    bool is_plain;          /* the shard: nothing in it was escaped */
+    bool has_plain_shard;   /* it was written as it is, without escapes */
     berthi_index_refusal refusal;
 } berthi_index_records;
 
@@ -50,5 +58,23 @@ typedef struct berthi_index_draft {
  * index; draft->scan then knows what is wrong and where.
  */
 bool berthi_index_draft_can_read(berthi_index_draft *draft, char *text, uint64_t bytes);
+
+/* The name of the record at `at`; returns where its shard stands. */
+static inline const char *
+berthi_index_draft_name(const char *at, const char **name, uint32_t *length)
+{
+    memcpy(length, at, sizeof *length);
+    *name = at + sizeof *length;
+    return *name + *length + 1;
+}
+
+/* The name of the record at `at`, and what stands behind it: the shard. */
+static inline const char *
+berthi_index_record_shard(const char *at, const char **out_name, uint32_t *out_length)
+{
+    memcpy(out_length, at, sizeof *out_length);
+    *out_name = at + sizeof *out_length;
+    return *out_name + *out_length + 1;
+}
 
 #endif

@@ -112,6 +112,19 @@ test_accepts(void)
                    "B>" A " a.10>" A " a.2>" A, 1);
 }
 
+/* Most shards stand as the one before: what is escaped must not pass for that. */
+static void
+test_repeated_shards(void)
+{
+    check_accepted(MAP("\"s\":\"\\u0061.safetensors\",\"t\":\"" A "\",\"u\" :\t\"" A "\""),
+                   "s>" A " t>" A " u>" A, 1);
+    check_accepted(MAP("\"s\":\"" A "\",\"t\":\"\\u0061.safetensors\",\"u\":\"" A "\""),
+                   "s>" A " t>" A " u>" A, 1);
+    check_accepted(MAP("\"s\":\"\\\"" A "\",\"t\":\"\\\"" A "\""), "s>\"" A " t>\"" A, 1);
+    check_accepted(MAP("\"s\":\"" A "\",\"t\":\"" A ".safetensors\",\"u\":\"" A "\""),
+                   "s>" A " t>" A ".safetensors u>" A, 2);
+}
+
 /* accelerate takes a map without the wrapper. */
 static void
 test_bare_map(void)
@@ -181,6 +194,9 @@ static const struct {
       "the shard name \"\" is not 1 to 1024 bytes long", AT, 40 },
     { "{\"t\":\"pt\"}", BERTH_REASON_PATH, "t",
       "the shard name \"pt\" does not end in .safetensors", AT, 6 },
+    /* the shard of s without its backslash is none */
+    { MAP("\"s\":\"\\\"" A "\",\"t\":\"\"" A "\""), BERTH_REASON_INDEX_JSON, "",
+      "a comma or the end is missing", AT, 43 },
     /* JSON first, then the first in the text, duplicates last */
     { MAP("\"t\\u0000\":\"x\"") "}", BERTH_REASON_INDEX_JSON, "",
       "something stands behind the end", AT, 30 },
@@ -477,6 +493,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_accepts);
+    T_RUN(test_repeated_shards);
     T_RUN(test_bare_map);
     T_RUN(test_refuses);
     T_RUN(test_truncations);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/utf8.h"
+#include "kernels/word.h"
 #include "loader/safetensors_draft.h"
 #include "loader/sort.h"
 #include "loader/varint.h"
@@ -64,17 +65,35 @@ berthi_name_compare(const char *a, uint64_t a_length, const char *b, uint64_t b_
     return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
 }
 
+/* Up to where a and b are the same, the first `at` of their `length` bytes being so. */
+static inline uint64_t
+skip_shared(const char *a, const char *b, uint64_t at, uint64_t length)
+{
+    while (length - at > BERTHI_WORD_BYTES) {
+        const uint64_t other = berthi_word_load(a + at) ^ berthi_word_load(b + at);
+
+        if (other != 0)
+            return at + berthi_word_first(other);
+        at += BERTHI_WORD_BYTES;
+    }
+    if (length >= BERTHI_WORD_BYTES) { /* the last eight, some of them once more */
+        const uint64_t last = length - BERTHI_WORD_BYTES;
+        const uint64_t other = berthi_word_load(a + last) ^ berthi_word_load(b + last);
+
+        return other == 0 ? length : last + berthi_word_first(other);
+    }
+    while (at < length && a[at] == b[at])
+        at++;
+    return at;
+}
+
 int
 berthi_name_compare_behind(const char *a, uint64_t a_length, const char *b,
                            uint64_t b_length, uint64_t *shared)
 {
     const uint64_t length = berthi_min_u64(a_length, b_length);
-    uint64_t at = *shared;
+    const uint64_t at = skip_shared(a, b, *shared, length);
 
-    while (length - at >= 8 && memcmp(a + at, b + at, 8) == 0)
-        at += 8;
-    while (at < length && a[at] == b[at])
-        at++;
     *shared = at;
     if (at < length)
         return (unsigned char)a[at] < (unsigned char)b[at] ? -1 : 1;
@@ -161,20 +180,15 @@ typedef struct parser {
 static const char *
 fill_entry(berthi_header *header, berthi_entry *entry, const char *at, uint64_t *text)
 {
-    berthi_record record;
-    const char *const next = berthi_draft_record(at, &record);
-    const uint64_t bytes = (uint64_t)(next - record.text);
+    const berthi_record record = berthi_draft_record(&at);
+    const uint64_t bytes = record.name_length + UINT64_C(1) + record.dims_bytes;
 
-    memset(entry, 0, sizeof *entry);
-    entry->text = *text;
-    entry->begin = record.begin;
-    entry->end = record.end;
-    entry->name_length = (uint32_t)record.name_length;
-    entry->dtype = (uint8_t)record.dtype;
-    entry->rank = (uint8_t)record.rank;
-    memcpy(header->text + *text, record.text, (size_t)bytes);
+    *entry = (berthi_entry){ .text = *text, .begin = record.begin, .end = record.end,
+                             .name_length = record.name_length, .dtype = record.dtype,
+                             .rank = record.rank };
+    memcpy(header->text + *text, at, (size_t)bytes);
     *text += bytes;
-    return next;
+    return at + bytes;
 }
 
 static void

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/word.h"
 #include "loader/varint.h"
 #include "quant/format.h"
 
@@ -57,40 +58,28 @@ static void
 add_record(berthi_draft *draft, const members *m)
 {
     const uint64_t name_length = draft->tensor.length;
-    char head[6 * BERTHI_VARINT_CAPACITY];
-    char *at = head;
-    char *out = draft->scan.text + draft->bytes;
+    const berthi_record head = {
+        .begin = m->begin,
+        .end = m->end,
+        .name_length = (uint32_t)name_length,
+        .dims_bytes = (uint16_t)m->dims_bytes,
+        .dtype = (uint8_t)m->dtype,
+        .rank = (uint8_t)berthi_min_u64(m->rank, BERTHI_MAX_RANK),
+    };
+    char *const begin = draft->scan.text + draft->bytes;
+    char *out = begin + sizeof head;
 
-    at = berthi_varint_write(at, name_length);
-    at = berthi_varint_write(at, m->dims_bytes);
-    at = berthi_varint_write(at, (uint64_t)m->dtype);
-    at = berthi_varint_write(at, m->rank);
-    at = berthi_varint_write(at, m->begin);
-    at = berthi_varint_write(at, m->end);
-    /* The name first: head and name may overlap where the name came from. */
-    memmove(out + (at - head), draft->tensor.bytes, (size_t)name_length);
-    memcpy(out, head, (size_t)(at - head));
-    draft->tensor.bytes = out + (at - head);
-    out += (uint64_t)(at - head) + name_length;
+    /* The name first: both may overlap where the name came from. */
+    memmove(out, draft->tensor.bytes, (size_t)name_length);
+    memcpy(begin, &head, sizeof head);
+    draft->tensor.bytes = out;
+    out += name_length;
     *out++ = '\0';
     memcpy(out, m->dims, (size_t)m->dims_bytes);
     out += m->dims_bytes;
     draft->bytes = (uint64_t)(out - draft->scan.text);
     draft->entry_text += name_length + 1 + m->dims_bytes;
     draft->entry_count++;
-}
-
-const char *
-berthi_draft_record(const char *at, berthi_record *record)
-{
-    at = berthi_varint_read(at, &record->name_length);
-    at = berthi_varint_read(at, &record->dims_bytes);
-    at = berthi_varint_read(at, &record->dtype);
-    at = berthi_varint_read(at, &record->rank);
-    at = berthi_varint_read(at, &record->begin);
-    at = berthi_varint_read(at, &record->end);
-    record->text = at;
-    return at + record->name_length + 1 + record->dims_bytes;
 }
 
 static void
@@ -131,6 +120,25 @@ has_literal(cursor *c, const char *literal, size_t length)
 }
 #define HAS_LITERAL(c, literal) has_literal(c, literal, sizeof literal - 1)
 
+/* True when eight digits stand at `at`, which `value` then ends in. */
+static inline bool
+has_eight_digits(const char *at, uint64_t *value)
+{
+    uint64_t digits = berthi_word_load(at) ^ BERTHI_WORD_OF('0');
+
+    /* Above 9: the top bit is set, or is once 0x76 is added. */
+    if (((digits | (digits + BERTHI_WORD_OF(0x76))) & BERTHI_WORD_OF(0x80)) != 0)
+        return false;
+    /* Neighbours become numbers of 2, then of 4, then of 8 digits. */
+    digits = digits * 10 + (digits >> 8);
+    digits = (digits & UINT64_C(0x00ff00ff00ff00ff)) * 100
+             + (digits >> 16 & UINT64_C(0x00ff00ff00ff00ff));
+    digits = (digits & UINT64_C(0x0000ffff0000ffff)) * 10000
+             + (digits >> 32 & UINT64_C(0x0000ffff0000ffff));
+    *value = (uint32_t)digits;
+    return true;
+}
+
 /* 1 to 19 digits, which cannot overflow; longer ones are left to the scanner. */
 static inline bool
 has_integer(cursor *c, uint64_t *out)
@@ -138,6 +146,8 @@ has_integer(cursor *c, uint64_t *out)
     const char *const begin = c->at;
     uint64_t value = 0;
 
+    if (c->end - begin >= 8 && has_eight_digits(begin, &value))
+        c->at += 8;
     while (c->at < c->end && (unsigned char)(*c->at - '0') <= 9)
         value = value * 10 + (uint64_t)(*c->at++ - '0');
     *out = value;

@@ -6,18 +6,19 @@
  * The first half knows no sizes beforehand and allocates nothing. It packs what
  * it reads into records at the front of the text it has already read:
  *
- *   tensor   name length, bytes of dims, dtype, rank, begin, end  (base 128)
- *            name, NUL, dims (base 128)
+ *   tensor   a berthi_record (not aligned), name, NUL, dims (base 128)
  *   pair     key, NUL, value length (base 128), value, NUL
  *
- * A record is never longer than its text. A tensor's text has 49 characters
- * besides its name and digits, more than the NUL and the first four numbers
+ * A record is never longer than its text. A tensor's text has 45 characters
+ * besides its name, dtype and digits, more than the berthi_record and the NUL
  * take, and a number in base 128 is no longer than its digits. A pair's text
  * has 6, `"":"",`, as many as two NULs and the length of a value below 2^28;
  * the last pair lacks the comma, but `{"__metadata__":{` stands before.
  */
 #ifndef BERTH_LOADER_SAFETENSORS_DRAFT_H
 #define BERTH_LOADER_SAFETENSORS_DRAFT_H
+
+#include <string.h>
 
 #include "loader/safetensors.h"
 #include "quant/scan.h"
@@ -52,15 +53,14 @@ typedef struct berthi_draft {
     bool is_out_of_order;
 } berthi_draft;
 
-/* A tensor's record, decoded. `text` holds name, NUL and dims. */
+/* What a tensor's record begins with. */
 typedef struct berthi_record {
-    const char *text;
-    uint64_t name_length;
-    uint64_t dims_bytes;
-    uint64_t dtype;
-    uint64_t rank;
     uint64_t begin;
     uint64_t end;
+    uint32_t name_length;
+    uint16_t dims_bytes;
+    uint8_t dtype;
+    uint8_t rank; /* BERTHI_MAX_RANK at most: with more, the tensor is refused */
 } berthi_record;
 
 /*
@@ -69,7 +69,15 @@ typedef struct berthi_record {
  */
 bool berthi_draft_can_read(berthi_draft *draft, char *text, uint64_t bytes);
 
-/* Decodes the tensor's record at `at`; returns the position behind it. */
-const char *berthi_draft_record(const char *at, berthi_record *record);
+/* The record at *at, which moves behind it: to name, NUL and dims. */
+static inline berthi_record
+berthi_draft_record(const char **at)
+{
+    berthi_record record;
+
+    memcpy(&record, *at, sizeof record);
+    *at += sizeof record;
+    return record;
+}
 
 #endif

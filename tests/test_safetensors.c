@@ -452,6 +452,51 @@ test_numbers(void)
     RUN_CASES(number_cases);
 }
 
+/* A tensor of so many bytes, in digits. */
+static void
+check_digits(const char *digits, uint64_t bytes, bool is_integer)
+{
+    berth_context *context;
+    berthi_header header;
+    char text[120];
+    const int length = sprintf(text, ONE("U8", "[%s]", "[0,%s]"), digits, digits);
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_header_parse(context, text, (uint64_t)length, bytes, "f", &header, NULL)
+                 == BERTH_OK,
+             is_integer);
+    if (is_integer) {
+        CHECK_EQ(header.entries[0].end, bytes);
+        CHECK_EQ(berthi_entry_elements(header.text, &header.entries[0]), bytes);
+    }
+    berthi_header_fini(&header);
+    berth_context_destroy(context);
+}
+
+/* Integers of every length, and what is next to a digit at each of their places. */
+static void
+test_digits(void)
+{
+    char digits[] = "1098765432109876543";
+
+    for (size_t length = sizeof digits - 1; length > 0; length--) {
+        uint64_t bytes;
+
+        digits[length] = '\0';
+        bytes = strtoull(digits, NULL, 10);
+        check_digits(digits, bytes, true);
+        for (size_t at = 0; at < length; at++) {
+            const char digit = digits[at];
+
+            digits[at] = '0' - 1;
+            check_digits(digits, bytes, false);
+            digits[at] = '9' + 1;
+            check_digits(digits, bytes, false);
+            digits[at] = digit;
+        }
+    }
+}
+
 /* ------------------------------------------------------------------ 17.8 shapes */
 
 #define P61 "2305843009213693952"   /* 2^61 */
@@ -665,6 +710,7 @@ main(int argc, char **argv)
     T_RUN(test_metadata);
     T_RUN(test_entries);
     T_RUN(test_numbers);
+    T_RUN(test_digits);
     T_RUN(test_shapes);
     T_RUN(test_dtypes);
     T_RUN(test_offsets);

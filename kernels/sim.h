@@ -16,9 +16,10 @@
  *
  * A stream is a queue. The work at its head waits for an engine: one for copies to
  * the device, one for copies to the host, one for those to other devices where there is a
- * link to them, one that computes; devices of one root share the first two. An engine does one thing at a time, in the order in which it was asked
- * for, unless `pick` says otherwise. An event is a place in a stream, and has passed
- * when the stream has come that far.
+ * link to them, one that computes; devices of one root share the first two. An engine
+ * does one thing at a time, in the order in which it was asked for, unless `pick` says
+ * otherwise. An event is a place in a stream, and has passed when the stream has come
+ * that far.
  *
  * One lock for all of it, which is not held while memory is touched.
  */

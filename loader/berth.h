@@ -1806,6 +1806,30 @@ BERTH_API berth_status berth_device_read(berth_devices *devices, uint32_t number
                                          const void *from, uint64_t bytes, void *stream,
                                          berth_error *error);
 
+/*
+ * From the memory of one device to that of another, or its own, in the order of both
+ * streams: behind what both have been asked for by now, before what the other's will be.
+ */
+typedef struct berth_send {
+    const void *from;
+    void *to;            /* memory of `other` */
+    uint64_t bytes;
+    void *stream;        /* of the device that has them */
+    void *other_stream;  /* of `other` */
+    uint32_t other;      /* the number of the device that gets them */
+    uint32_t reserved32;
+} berth_send;
+
+/*
+ * What device `number` has goes to another one. Where it reaches the other's memory the copy
+ * is only asked for: both memories stay until the streams are past it. Elsewhere it goes
+ * through host memory, and has been read and is on its way when the call returns. Any
+ * thread. Returns as berth_device_write(), and BERTH_ENOMEM; after a failure nobody knows
+ * what `to` has.
+ */
+BERTH_API berth_status berth_device_send(berth_devices *devices, uint32_t number,
+                                         const berth_send *send, berth_error *error);
+
 /* ------------------------------------------------------------------- slices */
 
 /*

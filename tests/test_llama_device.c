@@ -276,10 +276,18 @@ test_streamed_from_disk(void)
 static void
 test_several_devices(void)
 {
-    check_place(&(decoded_setup){ .max_memory = "0=64MiB,1=64MiB,cpu=1GiB",
-                                  .devices = "sim:64MiB,backing=sealed*2",
-                                  .pins = { "model.layers.0=cuda:1", "model.layers.1=cuda:0" } },
-                false, false);
+    static const char *const words[] = {
+        "sim:64MiB,backing=sealed*2",
+        "sim:64MiB,backing=sealed,peers=50GB/s,jitter=50%,pick=last,touch=end*2",
+        "sim:64MiB,backing=sealed,peers=50GB/s,clock=real,pick=random*2",
+    };
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        check_place(&(decoded_setup){ .max_memory = "0=64MiB,1=64MiB,cpu=1GiB",
+                                      .devices = words[i],
+                                      .pins = { "model.layers.0=cuda:1",
+                                                "model.layers.1=cuda:0" } },
+                    false, false);
     check_place(&(decoded_setup){ .max_memory = "0=64MiB,1=64MiB,cpu=1GiB",
                                   .devices = "cpu*2",
                                   .pins = { "model.layers.0=cuda:0", "model.layers.1=cuda:1" } },

@@ -321,25 +321,28 @@ test_move_to_the_disk_and_back(void)
     moved_end(&m);
 }
 
-/* Layers change devices; a tier comes and goes. */
+/* Layers change devices; a tier comes and goes. Less than `seconds` of the clock. */
 static void
-test_move_between_devices(void)
+move_between(const char *words, double seconds)
 {
     static const char *const pins[] = {"model.layers.0-2=cuda:1",
                                        "model.layers.3-5=cuda:0"};
     berth_plan_options options = loaded_options("0=64MiB,1=64MiB");
     berth_plan *crossed;
+    double begin;
     moved m;
 
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:128MiB;sim:128MiB");
+    moved_begin(&m, loaded_large(LAYERS, 2), &options, words);
     options.finding = NULL;
     options.max_memory = "0=64MiB,1=64MiB,cpu=64MiB";
     options.pins = pins;
     options.pin_count = 2;
     crossed = moved_plan(&m, &options);
     for (uint32_t round = 0; round < 2; round++) {
+        begin = berth_devices_seconds(m.l.devices);
         if (moved_is_ok(&m, moved_move(&m, crossed)))
             check_plan(&m, crossed);
+        CHECK(berth_devices_seconds(m.l.devices) - begin < seconds);
         CHECK_GT(m.report.carried_bytes, 27 * MIB);
         pass_with(&m, crossed);
         if (moved_is_ok(&m, moved_move(&m, m.l.p.plan)))
@@ -349,6 +352,17 @@ test_move_between_devices(void)
     moved_free_plans();
     CHECK_EQ(moved_used(&m), m.memory);
     moved_end(&m);
+}
+
+static void
+test_move_between_devices(void)
+{
+    move_between("sim:128MiB;sim:128MiB", 10);
+    /* 27 seconds by way of the host. */
+    move_between("sim:128MiB,h2d=20GB/s,d2h=1MB/s,peers=50GB/s,backing=sealed*2", 2);
+    move_between("sim:128MiB,jitter=100%,peers=50GB/s,backing=sealed,clock=real,"
+                 "pick=random*2",
+                 20);
 }
 
 /* ------------------------------------------------------------------------------ swap */

@@ -247,8 +247,8 @@ test_capacity(void)
     char text[BERTHI_SIM_WORDS_CAPACITY];
     const berthi_sim_words w = parsed(
         "sim:18446744073709551614,h2d=4611686018427387904,d2h=4611686018427387904,"
-        "memory=4611686018427387904,peers=4611686018427387904,latency=3600s,jitter=1000%,root=4294967295,"
-        "numa=2147483647,"
+        "memory=4611686018427387904,peers=4611686018427387904,latency=3600s,jitter=1000%,"
+        "root=4294967295,numa=2147483647,"
         "pin=18446744073709551614,backing=digest,clock=virtual,pick=random,touch=random,"
         "seed=18446744073709551615,lose=18446744073709551615,stall=18446744073709551615,"
         "hang=18446744073709551615,"

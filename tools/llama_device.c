@@ -117,18 +117,28 @@ hidden_bytes(const device_engine *e)
            * sizeof *e->hidden;
 }
 
+/* From where it is; the processor is none of the devices. */
+static berth_status
+hand_on(device_engine *e, const llama_place *place, berth_error *error)
+{
+    const uint64_t bytes = hidden_bytes(e);
+    berth_status status = BERTH_OK;
+
+    if (e->at != NULL && e->at->devices == place->devices)
+        return llama_place_send(e->at, place, bytes, error);
+    if (e->at != NULL)
+        status = llama_place_read(e->at, e->hidden, e->at->hidden, bytes, error);
+    return status == BERTH_OK
+               ? llama_place_write(place, place->hidden, e->hidden, bytes, error)
+               : status;
+}
+
 /* What the layer before has left is where this one is computed. */
 static berth_status
 go_to(device_engine *e, const llama_place *place, berth_error *error)
 {
-    berth_status status = BERTH_OK;
+    const berth_status status = e->at != place ? hand_on(e, place, error) : BERTH_OK;
 
-    if (e->at == place)
-        return BERTH_OK;
-    if (e->at != NULL)
-        status = llama_place_read(e->at, e->hidden, e->at->hidden, hidden_bytes(e), error);
-    if (status == BERTH_OK)
-        status = llama_place_write(place, place->hidden, e->hidden, hidden_bytes(e), error);
     if (status == BERTH_OK)
         e->at = place;
     return status;

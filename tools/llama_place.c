@@ -195,3 +195,17 @@ llama_place_read(const llama_place *place, void *to, const void *from, uint64_t 
     return berth_device_read(place->devices, place->number, to, from, bytes, place->stream,
                              error);
 }
+
+berth_status
+llama_place_send(const llama_place *place, const llama_place *other, uint64_t bytes,
+                 berth_error *error)
+{
+    return berth_device_send(place->devices, place->number,
+                             &(berth_send){ .from = place->hidden,
+                                            .to = other->hidden,
+                                            .bytes = bytes,
+                                            .stream = place->stream,
+                                            .other_stream = other->stream,
+                                            .other = other->number },
+                             error);
+}

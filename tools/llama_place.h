@@ -67,6 +67,9 @@ berth_status llama_place_write(const llama_place *place, void *to, const void *f
                                uint64_t bytes, berth_error *error);
 berth_status llama_place_read(const llama_place *place, void *to, const void *from,
                               uint64_t bytes, berth_error *error);
+/* What goes from layer to layer, to another device of the same; it waits for neither. */
+berth_status llama_place_send(const llama_place *place, const llama_place *other,
+                              uint64_t bytes, berth_error *error);
 
 /* ---- steps, in the order of its stream */
 

@@ -294,17 +294,43 @@ compare_keys(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     return order;
 }
 
+/* Whether all extents rise: names need not be asked. */
+static bool
+is_in_order(const berthi_header *header)
+{
+    for (uint64_t i = 1; i < header->entry_count; i++)
+        if (header->entries[i].begin <= header->entries[i - 1].begin)
+            return false;
+    return true;
+}
+
+static berth_status
+sort_entries(parser *p)
+{
+    berthi_header *const header = p->header;
+    const uint64_t count = header->entry_count;
+
+    if (is_in_order(header))
+        return BERTH_OK;
+    if (!berthi_sort_can_arrange(header->context, header->by_name, count, compare_extents,
+                                 p))
+        return berthi_fail_memory(p->error, "sorting the tensors of a header");
+    berthi_sort_apply(header->entries, sizeof *header->entries, header->by_name, count);
+    return BERTH_OK;
+}
+
 static berth_status
 sort_tables(parser *p)
 {
     berthi_header *const header = p->header;
     berth_context *const context = header->context;
     const uint64_t count = header->entry_count;
+    berth_status status;
 
     berthi_sort_number(header->by_name, count);
-    if (!berthi_sort_can_arrange(context, header->by_name, count, compare_extents, p))
-        return berthi_fail_memory(p->error, "sorting the tensors of a header");
-    berthi_sort_apply(header->entries, sizeof *header->entries, header->by_name, count);
+    status = sort_entries(p);
+    if (status != BERTH_OK)
+        return status;
     if (!berthi_sort_can_arrange(context, header->by_name, count, compare_names, p)
         || !berthi_sort_can_arrange(context, header->pairs, header->pair_count,
                                     compare_keys, p))

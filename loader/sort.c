@@ -24,6 +24,7 @@
 /* an item and what it shares */
 #define SCRATCH_BYTES (sizeof(uint32_t) + sizeof(uint8_t))
 #define SHARED_LIMIT UINT8_MAX /* more is not noted: the comparison finds it again */
+#define NEAR_LOOKS 4u /* comparisons before a border is searched for by halves */
 #define STACK_CAPACITY 36u /* log2(2^32) + 2, and two to spare */
 
 typedef struct stretch {
@@ -130,15 +131,12 @@ border_depth(const sorter *s, const stretch *left, const stretch *right)
 }
 
 /*
- * The first place of `left` whose item stands behind the item at `next`, which
- * then knows what it shares with the item before that place.
+ * The first place from `low` to `high` whose item stands behind the item at `next`,
+ * which then knows what it shares with the item before that place.
  */
 static uint64_t
-find_overlap(const sorter *s, const stretch *left, uint64_t next)
+search_overlap(const sorter *s, uint64_t low, uint64_t high, uint64_t next)
 {
-    uint64_t low = left->begin;
-    uint64_t high = left->end;
-
     s->shared[next] = 0;
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
@@ -155,44 +153,102 @@ find_overlap(const sorter *s, const stretch *left, uint64_t next)
 }
 
 /*
- * The two topmost stretches become one. Of numbered names only a few at their
- * border are out of order: what lies before is left alone.
+ * The same of all of `left`: mostly a few steps from its end. An item behind the one at
+ * `next` is in front of it; of those before, what shares more with it is, too, and what
+ * shares less is not.
  */
+static uint64_t
+find_overlap(const sorter *s, const stretch *left, uint64_t next)
+{
+    uint64_t place = left->end;
+    uint8_t shared = 0; /* by the items at `place` and at `next` */
+
+    for (unsigned looks = 0; looks < NEAR_LOOKS; looks++) {
+        uint64_t both = shared;
+
+        if (s->compare(s->user, s->items[place - 1], s->items[next], &both) <= 0) {
+            s->shared[next] = narrow(both);
+            return place;
+        }
+        shared = narrow(both);
+        do
+            place--;
+        while (place > left->begin && s->shared[place] > shared);
+        if (place == left->begin || s->shared[place] < shared) {
+            s->shared[next] = place == left->begin ? 0 : s->shared[place];
+            return place;
+        }
+    }
+    return search_overlap(s, left->begin, place, next);
+}
+
+/*
+ * Merges `count` items of the left side, which were moved to the scratch, with those
+ * from `next` to `end`; the result begins at `out`. What is left of the right side is
+ * in its place already.
+ */
+static void
+merge(const sorter *s, uint64_t out, uint64_t count, uint64_t next, uint64_t end)
+{
+    const uint32_t *const left_items = s->scratch;
+    const uint8_t *const left_shared = (const uint8_t *)(s->scratch + s->count);
+    uint32_t *const items = s->items;
+    uint8_t *const shared = s->shared;
+    uint8_t of_left = left_shared[0];
+    uint8_t of_next = shared[next];
+    uint64_t left = 0;
+
+    for (;; out++) {
+        bool is_left = of_left > of_next;
+        uint8_t taken = is_left ? of_left : of_next;
+
+        if (of_left == of_next) {
+            uint64_t both = taken;
+
+            is_left = s->compare(s->user, left_items[left], items[next], &both) <= 0;
+            if (is_left)
+                of_next = narrow(both);
+            else
+                of_left = narrow(both);
+        }
+        shared[out] = taken;
+        if (is_left) {
+            items[out] = left_items[left++];
+            if (left == count)
+                break;
+            of_left = left_shared[left];
+        } else {
+            items[out] = items[next++];
+            if (next == end)
+                break;
+            of_next = shared[next];
+        }
+    }
+    if (left == count) {
+        shared[next] = of_next;
+        return;
+    }
+    memcpy(items + out + 1, left_items + left, (size_t)(count - left) * sizeof *items);
+    memcpy(shared + out + 1, left_shared + left, (size_t)(count - left));
+    shared[out + 1] = of_left;
+}
+
+/* The two topmost stretches become one; what lies before their overlap is left alone. */
 static void
 merge_topmost(sorter *s)
 {
     const stretch right = s->stack[--s->height];
     stretch *const merged = &s->stack[s->height - 1];
-    uint8_t *const left_shared = (uint8_t *)(s->scratch + s->count);
-    uint64_t next = right.begin;
-    uint64_t out = find_overlap(s, merged, next);
-    const uint64_t left_count = merged->end - out;
-    uint64_t left = 0;
+    const uint64_t begin = find_overlap(s, merged, right.begin);
+    const uint64_t count = merged->end - begin;
 
-    if (out == merged->begin)
-        s->shared[out] = 0; /* nothing stands before it */
-    memcpy(s->scratch, s->items + out, (size_t)left_count * sizeof *s->items);
-    memcpy(left_shared, s->shared + out, (size_t)left_count);
-    for (; left < left_count && next < right.end; out++) {
-        uint8_t *const of_left = &left_shared[left];
-        uint8_t *const of_next = &s->shared[next];
-        bool is_left = *of_left > *of_next;
-
-        if (*of_left == *of_next) {
-            uint64_t both = *of_left;
-
-            is_left = s->compare(s->user, s->scratch[left], s->items[next], &both) <= 0;
-            s->shared[out] = *of_left;
-            *(is_left ? of_next : of_left) = narrow(both);
-        } else {
-            s->shared[out] = is_left ? *of_left : *of_next;
-        }
-        s->items[out] = is_left ? s->scratch[left++] : s->items[next++];
+    if (count > 0) {
+        if (begin == merged->begin)
+            s->shared[begin] = 0; /* nothing stands before it */
+        memcpy(s->scratch, s->items + begin, (size_t)count * sizeof *s->items);
+        memcpy(s->scratch + s->count, s->shared + begin, (size_t)count);
+        merge(s, begin, count, right.begin, right.end);
     }
-    /* What is left of the right side is in its place already. */
-    memcpy(s->items + out, s->scratch + left,
-           (size_t)(left_count - left) * sizeof *s->items);
-    memcpy(s->shared + out, left_shared + left, (size_t)(left_count - left));
     merged->end = right.end;
 }
 

@@ -137,6 +137,28 @@ plan_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a
 }
 
 static berth_status
+check_room(const berthi_outlier_room *room, berth_error *error)
+{
+    berth_status status = check_address("outliers", room->mask, sizeof *room->mask, error);
+
+    if (status == BERTH_OK)
+        status = check_address("outliers", room->list, sizeof *room->list, error);
+    return status == BERTH_OK
+               ? check_address("outliers", room->count, sizeof *room->count, error)
+               : status;
+}
+
+static berth_status
+plan_int8_input(const berthi_int8_input_task *t, berthi_launch *out, berth_error *error)
+{
+    berth_status status = check_values(t->inputs, t->dtype, t->input_maximum, error);
+
+    if (status == BERTH_OK && t->threshold > 0.0f)
+        status = check_room(&t->outliers, error);
+    return status == BERTH_OK ? berthi_launch_int8_input(t, out, error) : status;
+}
+
+static berth_status
 plan_int8_output(const berthi_int8_output_task *t, berthi_launch *out, berth_error *error)
 {
     const uint64_t width = berthi_number_bytes(t->dtype);
@@ -149,11 +171,8 @@ plan_int8_output(const berthi_int8_output_task *t, berthi_launch *out, berth_err
                       { "maxima", t->weight_maximum, sizeof *t->weight_maximum },
                       { "bias", t->bias, sizeof *t->bias },
                       { "outputs", t->outputs, width },
-                      { "outliers", t->outliers.mask, sizeof *t->outliers.mask },
-                      { "outliers", t->outliers.list, sizeof *t->outliers.list },
-                      { "outliers", t->outliers.count, sizeof *t->outliers.count },
                       { "inputs", t->inputs, width } };
-    berth_status status = BERTH_OK;
+    berth_status status = check_room(&t->outliers, error);
 
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses && status == BERTH_OK; i++)
         status = check_address(addresses[i].name, addresses[i].address, addresses[i].unit,
@@ -220,6 +239,8 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
         return plan_plain(&request->arguments.plain, out, error);
     case BERTHI_OPERATION_MULTIPLY_INT8:
         return plan_int8(&request->arguments.int8, out, error);
+    case BERTHI_OPERATION_INT8_INPUT:
+        return plan_int8_input(&request->arguments.int8_input, out, error);
     case BERTHI_OPERATION_INT8_OUTPUT:
         return plan_int8_output(&request->arguments.int8_output, out, error);
     case BERTHI_OPERATION_UPDATE: return plan_update(&request->arguments.update, out, error);

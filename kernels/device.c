@@ -77,6 +77,8 @@ berthi_operation_check(const char *device, const berthi_request *request,
         return berthi_experts_check(&request->arguments.experts, error);
     case BERTHI_OPERATION_MULTIPLY_PLAIN:
         return berthi_multiply_plain_check(&request->arguments.plain, error);
+    case BERTHI_OPERATION_INT8_INPUT:
+        return berthi_int8_input_check(&request->arguments.int8_input, error);
     case BERTHI_OPERATION_MULTIPLY_INT8:
         return berthi_multiply_int8_check(&request->arguments.int8, error);
     case BERTHI_OPERATION_INT8_OUTPUT:
@@ -143,6 +145,9 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     case BERTHI_OPERATION_MULTIPLY_PLAIN:
         berthi_multiply_plain_run(&request->arguments.plain);
+        break;
+    case BERTHI_OPERATION_INT8_INPUT:
+        berthi_int8_input_run(operations, &request->arguments.int8_input);
         break;
     case BERTHI_OPERATION_MULTIPLY_INT8:
         berthi_multiply_int8_run(&request->arguments.int8, operations->dot_int8);

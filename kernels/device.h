@@ -29,6 +29,7 @@
 
 #include "kernels/decoder.h"
 #include "kernels/experts.h"
+#include "kernels/int8_input.h"
 #include "kernels/int8_output.h"
 #include "kernels/kernel.h"
 #include "kernels/memory.h"
@@ -90,6 +91,7 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_EXPERTS_NF4,   /* berthi_experts_arguments */
     BERTHI_OPERATION_EXPERTS_FP4,
     BERTHI_OPERATION_MULTIPLY_PLAIN, /* berthi_multiply_plain_arguments */
+    BERTHI_OPERATION_INT8_INPUT,    /* berthi_int8_input_task  */
     BERTHI_OPERATION_MULTIPLY_INT8,  /* berthi_multiply_int8_arguments */
     BERTHI_OPERATION_INT8_OUTPUT,   /* berthi_int8_output_task */
     BERTHI_OPERATION_UPDATE,        /* berthi_update_request   */
@@ -141,6 +143,7 @@ typedef struct berthi_request {
         berthi_multiply_arguments multiply;
         berthi_experts_arguments experts;
         berthi_multiply_plain_arguments plain;
+        berthi_int8_input_task int8_input;
         berthi_multiply_int8_arguments int8;
         berthi_int8_output_task int8_output;
         berthi_update_request update;

@@ -3,9 +3,35 @@
 #include "kernels/int8_output.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "kernels/base.h"
 #include "kernels/core.h"
+#include "kernels/number.h"
+
+/* -------------------------------------------------------- columns that are apart */
+
+/* From `k` on; none: `columns` or more. */
+static uint64_t
+find_bit(const uint32_t *bits, uint64_t k, uint64_t columns)
+{
+    while (k < columns && (bits[k / 32] >> k % 32 & 1) == 0)
+        k = bits[k / 32] >> k % 32 == 0 ? (k / 32 + 1) * 32 : k + 1;
+    return k;
+}
+
+/* The first of them from `k` on, or `columns` or more: there are few, or none. */
+static uint64_t
+find_outlier(const uint32_t *outliers, const uint8_t *is_outlier, uint64_t k,
+             uint64_t columns)
+{
+    const uint8_t *found;
+
+    if (outliers != NULL)
+        return find_bit(outliers, k, columns);
+    found = k < columns ? memchr(is_outlier + k, 1, columns - k) : NULL;
+    return found != NULL ? (uint64_t)(found - is_outlier) : columns;
+}
 
 /* ------------------------------------------------------------- activations */
 
@@ -34,6 +60,15 @@ find_row_maximum(const berthi_activation_arguments *a, uint64_t first)
 }
 
 static void
+note_outlier(const berthi_activation_arguments *a, uint64_t column)
+{
+    if (a->outliers != NULL)
+        a->outliers[column / 32] |= UINT32_C(1) << column % 32;
+    else
+        a->is_outlier[column] = 1;
+}
+
+static void
 encode_row(const berthi_activation_arguments *a, uint64_t row)
 {
     const uint64_t first = row * a->columns;
@@ -45,7 +80,7 @@ encode_row(const berthi_activation_arguments *a, uint64_t row)
         const float value = load_fp16(a, first + k);
 
         if (a->threshold > 0.0f && fabsf(value) >= a->threshold)
-            a->is_outlier[k] = 1; /* its code is that of its column, later */
+            note_outlier(a, k); /* its code is that of its column, later */
         else
             a->codes[first + k] = berthi_core_int8_code(value, scale);
     }
@@ -54,12 +89,15 @@ encode_row(const berthi_activation_arguments *a, uint64_t row)
 void
 berthi_encode_activations(const berthi_activation_arguments *a)
 {
+    const uint64_t columns = a->threshold > 0.0f ? a->columns : 0;
+
     if (a->is_outlier != NULL)
         memset(a->is_outlier, 0, a->columns);
     for (uint64_t row = 0; row < a->rows; row++)
         encode_row(a, row);
-    for (uint64_t k = 0; a->threshold > 0.0f && k < a->columns; k++)
-        for (uint64_t row = 0; a->is_outlier[k] != 0 && row < a->rows; row++)
+    for (uint64_t k = 0; (k = find_outlier(a->outliers, a->is_outlier, k, columns)) < columns;
+         k++)
+        for (uint64_t row = 0; row < a->rows; row++)
             a->codes[row * a->columns + k] = 0;
 }
 
@@ -75,28 +113,6 @@ round_to(float value, int32_t dtype)
     return value;
 }
 
-/* From `k` on; none: `columns` or more. */
-static uint64_t
-find_bit(const uint32_t *bits, uint64_t k, uint64_t columns)
-{
-    while (k < columns && (bits[k / 32] >> k % 32 & 1) == 0)
-        k = bits[k / 32] >> k % 32 == 0 ? (k / 32 + 1) * 32 : k + 1;
-    return k;
-}
-
-/* The first outlier column from `k` on, or `columns` or more: there are few, or none. */
-static uint64_t
-find_outlier(const berthi_int8_output_arguments *a, uint64_t k)
-{
-    const uint64_t columns = a->dot->columns;
-    const uint8_t *found;
-
-    if (a->outliers != NULL)
-        return find_bit(a->outliers, k, columns);
-    found = memchr(a->is_outlier + k, 1, columns - k);
-    return found != NULL ? (uint64_t)(found - a->is_outlier) : columns;
-}
-
 /* What the outlier columns add to one output: weights rounded to the dtype. */
 static float
 sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
@@ -104,7 +120,8 @@ sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
     const uint64_t columns = a->dot->columns;
     float sum = 0.0f;
 
-    for (uint64_t k = find_outlier(a, 0); k < columns; k = find_outlier(a, k + 1)) {
+    for (uint64_t k = 0;
+         (k = find_outlier(a->outliers, a->is_outlier, k, columns)) < columns; k++) {
         const float weight = berthi_core_int8_value(a->dot->weights[row * columns + k],
                                                     a->weight_maximum[row]);
 
@@ -136,6 +153,53 @@ berthi_int8_output(const berthi_int8_output_arguments *a)
 }
 
 /* ------------------------------------------------------------ as devices are asked for it */
+
+berth_status
+berthi_int8_input_check(const berthi_int8_input_task *t, berth_error *error)
+{
+    uint64_t bytes;
+
+    if (!berthi_is_number(t->dtype))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no inputs of dtype %" PRId32 " become codes", t->dtype);
+    if (!(t->threshold >= 0.0f))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no inputs are apart by a threshold that is below 0, or no number");
+    if (t->columns > INT32_MAX || !berthi_can_mul(t->count, t->columns * 4, &bytes)
+        || !berthi_can_mul(t->count, sizeof *t->input_maximum, &bytes))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "no codes are those of %" PRIu64 " inputs of %" PRIu64 " columns",
+                           t->count, t->columns);
+    return BERTH_OK;
+}
+
+static void
+list_outliers(const berthi_outlier_room *room, uint64_t columns)
+{
+    uint32_t count = 0;
+
+    for (uint64_t k = 0; (k = find_bit(room->mask, k, columns)) < columns; k++, count++)
+        if (count < room->capacity)
+            room->list[count] = (uint32_t)k;
+    *room->count = count;
+}
+
+void
+berthi_int8_input_run(const berthi_operations *operations, const berthi_int8_input_task *t)
+{
+    if (!(t->threshold > 0.0f)) {
+        operations->encode_rows(&(berthi_rows_arguments){
+            .values = t->inputs, .dtype = t->dtype, .rows = t->count, .columns = t->columns,
+            .codes = t->codes, .row_maximum = t->input_maximum });
+        return;
+    }
+    berthi_encode_activations(&(berthi_activation_arguments){
+        .values = t->inputs, .dtype = t->dtype, .rows = t->count, .columns = t->columns,
+        .threshold = t->threshold, .codes = t->codes, .row_maximum = t->input_maximum,
+        .outliers = t->outliers.mask });
+    if (t->count > 0)
+        list_outliers(&t->outliers, t->columns);
+}
 
 berth_status
 berthi_int8_output_check(const berthi_int8_output_task *t, berth_error *error)

@@ -9,15 +9,7 @@
 #ifndef BERTH_KERNELS_INT8_OUTPUT_H
 #define BERTH_KERNELS_INT8_OUTPUT_H
 
-#include "kernels/kernel.h"
-
-/* Where outlier columns are noted; see berthi_outlier_kernel. */
-typedef struct berthi_outlier_room {
-    uint32_t *mask;    /* (columns + 31) / 32, all 0 before the first launch */
-    uint32_t *list;    /* columns, ascending; as many as there is room for */
-    uint32_t *count;   /* of all of them */
-    uint32_t capacity; /* of the list */
-} berthi_outlier_room;
+#include "kernels/int8_input.h"
 
 /* Pointers are the device's memory. */
 typedef struct berthi_int8_output_task {
@@ -29,7 +21,7 @@ typedef struct berthi_int8_output_task {
     int32_t dtype;               /* of outputs and inputs: BERTH_BF16, F16, F32 */
     uint64_t count;              /* of inputs, below 2^32 */
     uint64_t rows;
-    berthi_outlier_room outliers; /* as rows were encoded; without a mask there are none */
+    berthi_outlier_room outliers; /* as inputs were encoded; without a mask there are none */
     const int8_t *weights;       /* rows x columns; with outliers, as what follows */
     const void *inputs;          /* count x columns before encoding */
     uint64_t columns;            /* below 2^32 */

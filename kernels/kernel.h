@@ -136,7 +136,7 @@ berthi_product_scratch(uint64_t columns, uint32_t count)
 /*
  * LLM.int8() activations: rows -> codes and row maxima, elements of magnitude
  * `threshold` and above left out of both. With several rows a column that
- * holds one is 0 everywhere, and `is_outlier` says which columns do.
+ * holds one is 0 everywhere, and `is_outlier` or `outliers` say which columns do.
  */
 typedef struct berthi_activation_arguments {
     const void *values;
@@ -147,6 +147,7 @@ typedef struct berthi_activation_arguments {
     int8_t *codes;
     float *row_maximum;
     uint8_t *is_outlier; /* one per column, 0 or 1; may be NULL when threshold is 0 */
+    uint32_t *outliers;  /* the same as bits, in place of it, all 0 before; NULL: that */
 } berthi_activation_arguments;
 
 void berthi_encode_activations(const berthi_activation_arguments *arguments);

@@ -212,68 +212,68 @@ berthi_launch_encode_double(const berthi_double_arguments *a, const float *offse
 /* --------------------------------------------------------------- LLM.int8() */
 
 static berth_status
-launch_rows(const berthi_activation_arguments *a, uint32_t *mask, berthi_launch *out,
-            berth_error *error)
+launch_rows(const berthi_int8_input_task *t, berthi_launch *out, berth_error *error)
 {
     static const berthi_kernel_id kernels[3][3]
         = { OF_DTYPES(int8_encode, _warp), OF_DTYPES(int8_encode, _cta),
             OF_DTYPES(int8_encode, _any) };
     const berthi_int8_shape shape = berthi_int8_shape_of(
-        a->columns, a->dtype,
-        berthi_is_aligned(a->values, 16) && berthi_is_aligned(a->codes, 8));
+        t->columns, t->dtype,
+        berthi_is_aligned(t->inputs, 16) && berthi_is_aligned(t->codes, 8));
     size_t dtype;
     berth_status status;
 
     out->kernel = KERNEL_NONE;
-    status = berthi_launch_find_dtype(a->dtype, &dtype, error);
+    status = berthi_launch_find_dtype(t->dtype, &dtype, error);
     if (status == BERTH_OK)
-        status = check_matrix(a->rows, a->columns, error);
+        status = check_matrix(t->count, t->columns, error);
     if (status != BERTH_OK)
         return status;
     out->argument.int8 = (berthi_int8_kernel){
-        .values = a->values, .codes = a->codes, .row_maximum = a->row_maximum,
-        .rows = a->rows, .columns = a->columns, .threshold = a->threshold,
-        .maximum_limit = berthi_core_from_fp16(berthi_core_to_fp16(a->threshold)),
-        .outliers = mask,
+        .values = t->inputs, .codes = t->codes, .row_maximum = t->input_maximum,
+        .rows = t->count, .columns = t->columns, .threshold = t->threshold,
+        .maximum_limit = berthi_core_from_fp16(berthi_core_to_fp16(t->threshold)),
+        .outliers = t->threshold > 0.0f ? t->outliers.mask : NULL,
     };
     return berthi_launch_set_grid(out, kernels[shape][dtype],
                                   shape == INT8_BY_WARP ? INT8_WARP_THREADS : INT8_THREADS,
-                                  berthi_int8_ctas(a->rows, shape), error);
+                                  berthi_int8_ctas(t->count, shape), error);
 }
 
 berth_status
 berthi_launch_encode_rows(const berthi_rows_arguments *a, berthi_launch *out,
                           berth_error *error)
 {
-    const berthi_activation_arguments as_activations
-        = { a->values, a->dtype, a->rows, a->columns, 0.0f, a->codes, a->row_maximum, NULL };
+    const berthi_int8_input_task as_inputs
+        = { .inputs = a->values, .dtype = a->dtype, .count = a->rows, .columns = a->columns,
+            .codes = a->codes, .input_maximum = a->row_maximum };
 
-    return launch_rows(&as_activations, NULL, out, error);
+    return launch_rows(&as_inputs, out, error);
 }
 
 berth_status
-berthi_launch_encode_activations(const berthi_activation_arguments *a,
-                                 const berthi_outlier_room *room, berthi_launch out[3],
-                                 berth_error *error)
+berthi_launch_int8_input(const berthi_int8_input_task *t, berthi_launch out[3],
+                         berth_error *error)
 {
-    const bool has_outliers = a->threshold > 0.0f;
+    const berthi_outlier_room *const o = &t->outliers;
     berth_status status;
 
     out[1].kernel = KERNEL_NONE;
     out[2].kernel = KERNEL_NONE;
-    status = launch_rows(a, has_outliers ? room->mask : NULL, &out[0], error);
-    if (status != BERTH_OK || !has_outliers || out[0].kernel == KERNEL_NONE)
+    status = launch_rows(t, &out[0], error);
+    if (status != BERTH_OK || !(t->threshold > 0.0f) || out[0].kernel == KERNEL_NONE)
         return status;
-    out[1].argument.outlier
-        = (berthi_outlier_kernel){ room->mask,     room->list, room->count, room->capacity,
-                                   a->codes,       a->rows,    a->columns };
+    out[1].argument.outlier = (berthi_outlier_kernel){
+        .outliers = o->mask, .list = o->list, .count = o->count, .capacity = o->capacity,
+        .codes = t->codes, .rows = t->count, .columns = t->columns,
+    };
     out[2].argument.outlier = out[1].argument.outlier;
     status = berthi_launch_set_grid(&out[1], KERNEL_outlier_collect, OUTLIER_THREADS, 1,
                                     error);
-    if (status != BERTH_OK)
+    if (status != BERTH_OK || t->count == 1)
         return status;
     return berthi_launch_set_grid(&out[2], KERNEL_outlier_clear, OUTLIER_THREADS,
-                                  berthi_int8_clear_ctas(a->rows), error);
+                                  berthi_int8_clear_ctas(t->count), error);
 }
 
 berth_status

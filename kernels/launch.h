@@ -14,6 +14,7 @@
 
 #include "kernels/decoder.h"
 #include "kernels/experts.h"
+#include "kernels/int8_input.h"
 #include "kernels/int8_output.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_arguments.h"
@@ -156,12 +157,11 @@ berth_status berthi_launch_encode_rows(const berthi_rows_arguments *arguments,
                                        berthi_launch *out, berth_error *error);
 
 /*
- * Rows, the list of outlier columns, their codes: three launches, or with a
- * threshold of 0 one. `arguments->is_outlier` is not looked at.
+ * Rows, the list of outlier columns, their codes: three launches, of one input two (its own
+ * outliers are all), and with a threshold of 0 one.
  */
-berth_status berthi_launch_encode_activations(const berthi_activation_arguments *arguments,
-                                              const berthi_outlier_room *room,
-                                              berthi_launch out[3], berth_error *error);
+berth_status berthi_launch_int8_input(const berthi_int8_input_task *task,
+                                      berthi_launch out[3], berth_error *error);
 berth_status berthi_launch_decode_rows(const berthi_rows_decode_arguments *arguments,
                                        berthi_launch *out, berth_error *error);
 

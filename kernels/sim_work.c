@@ -228,7 +228,29 @@ can_list_experts(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
-/* Checked: no product of these sizes overflows. */
+/* Checked, and so the next one. Of the room what is not written stays as it was. */
+static bool
+can_list_int8_input(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_int8_input_task *const t = &request->arguments.int8_input;
+    const berthi_outlier_room *const room = &t->outliers;
+
+    add_argument(list, request, SLOT(int8_input.inputs),
+                 t->count * t->columns * berthi_number_bytes(t->dtype), true, false);
+    add_argument(list, request, SLOT(int8_input.codes), t->count * t->columns, false, true);
+    add_argument(list, request, SLOT(int8_input.input_maximum),
+                 t->count * sizeof *t->input_maximum, false, true);
+    if (!(t->threshold > 0.0f))
+        return true;
+    add_argument(list, request, SLOT(int8_input.outliers.mask),
+                 berthi_outlier_words(t->columns) * sizeof *room->mask, true, true);
+    add_argument(list, request, SLOT(int8_input.outliers.list),
+                 room->capacity * sizeof *room->list, true, true);
+    add_argument(list, request, SLOT(int8_input.outliers.count), sizeof *room->count, true,
+                 true);
+    return true;
+}
+
 static bool
 can_list_int8_output(const berthi_request *request, berthi_sim_regions *list)
 {
@@ -249,7 +271,7 @@ can_list_int8_output(const berthi_request *request, berthi_sim_regions *list)
     if (t->outliers.mask == NULL)
         return true;
     add_argument(list, request, SLOT(int8_output.outliers.mask),
-                 (columns + 31) / 32 * sizeof *t->outliers.mask, true, false);
+                 berthi_outlier_words(columns) * sizeof *t->outliers.mask, true, false);
     add_argument(list, request, SLOT(int8_output.outliers.list),
                  t->outliers.capacity * sizeof *t->outliers.list, true, false);
     add_argument(list, request, SLOT(int8_output.outliers.count), sizeof *t->outliers.count,
@@ -303,6 +325,7 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_EXPERTS_FP4: return can_list_experts(request, out);
     case BERTHI_OPERATION_MULTIPLY_PLAIN: return can_list_plain(request, out);
     case BERTHI_OPERATION_MULTIPLY_INT8: return can_list_int8(request, out);
+    case BERTHI_OPERATION_INT8_INPUT: return can_list_int8_input(request, out);
     case BERTHI_OPERATION_INT8_OUTPUT: return can_list_int8_output(request, out);
     case BERTHI_OPERATION_UPDATE: return can_list_update(request, out);
     case BERTHI_OPERATION_MEASURE: return can_list_measure(request, out);
@@ -411,6 +434,16 @@ experts_bytes(const berthi_experts_arguments *a)
            * (double)berthi_experts_weight_bytes(a);
 }
 
+/* Of the weight and the inputs only columns that are apart: few, and nobody knows yet which. */
+static double
+unread_bytes(const berthi_int8_output_task *t)
+{
+    const uint64_t columns = t->outliers.mask != NULL ? t->columns : 0;
+
+    return (double)columns
+           * ((double)t->rows + (double)t->count * (double)berthi_number_bytes(t->dtype));
+}
+
 static double
 touched_bytes(const berthi_sim_item *item)
 {
@@ -423,7 +456,9 @@ touched_bytes(const berthi_sim_item *item)
     if (is_of_experts(item))
         bytes += experts_bytes(&item->work.request.arguments.experts);
     if (item->kind == BERTHI_SIM_LAUNCH)
-        bytes -= berthi_sim_step_spares(&item->work.request);
+        bytes -= item->work.request.operation == BERTHI_OPERATION_INT8_OUTPUT
+                     ? unread_bytes(&item->work.request.arguments.int8_output)
+                     : berthi_sim_step_spares(&item->work.request);
     return bytes;
 }
 

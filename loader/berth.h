@@ -2440,9 +2440,14 @@ BERTH_API berth_status berth_device_choose(berth_devices *devices, uint32_t numb
 
 /*
  * outputs = inputs x weight^T + bias, of a tensor of a model where it lies: plain numbers,
- * NF4, FP4, or INT8 as LLM.int8() multiplies it, inputs as codes of 8 bits, too, none of them
- * apart. Sums are rounded once, to `dtype`; of one input they have the bits that it has among
- * others, but where a GPU has a library multiply many at once.
+ * NF4, FP4, or INT8 as LLM.int8() multiplies it. Sums are rounded once, to `dtype`; of one
+ * input they have the bits that it has among others, but where a GPU has a library multiply
+ * many at once, and but for INT8's outlier columns, which all inputs of a call share.
+ *
+ * INT8: inputs are codes of 8 bits, too, but for columns in which one of them, as f16, has a
+ * magnitude of `threshold` or above. What the codes make is rounded to f16 and to `dtype`; to
+ * it is added, rounded to `dtype`, the sum over those columns, in their order, of inputs times
+ * weights in `dtype`. These are the bits of berth_values_multiply(), wherever the weight lies.
  */
 typedef struct berth_multiply {
     const void *inputs;     /* count x columns                                        */
@@ -2452,7 +2457,9 @@ typedef struct berth_multiply {
     uint64_t scratch_bytes; /* berth_model_multiply_scratch() or more                 */
     int32_t dtype;          /* of inputs and outputs                                  */
     uint32_t count;         /* from 1 on                                              */
-    uint64_t reserved[2];
+    float threshold;        /* INT8, as said above; 0: no column is apart             */
+    uint32_t reserved32;
+    uint64_t reserved[1];
 } berth_multiply;
 
 /*
@@ -2464,7 +2471,10 @@ typedef struct berth_multiply {
 BERTH_API berth_status berth_model_multiply(berth_model *model, uint64_t berth,
                                             const berth_multiply *step, void *stream,
                                             berth_error *error);
-/* Bytes for so many inputs; 0: none are needed, or it cannot be. Not while a job moves it. */
+/*
+ * Bytes for so many inputs and any threshold; 0: none are needed, or it cannot be. Not while a
+ * job moves it.
+ */
 BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64_t berth,
                                                 int32_t dtype, uint32_t count);
 

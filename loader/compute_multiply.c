@@ -3,7 +3,7 @@
  * compute_multiply.c - products with a tensor of a model where it lies.
  *
  *   plain, 4-bit   one operation
- *   INT8           inputs ─▶ codes, row maxima ─▶ sums ─▶ outputs
+ *   INT8           inputs ─▶ codes, row maxima, outliers ─▶ sums ─▶ outputs
  */
 #include <string.h>
 
@@ -23,6 +23,7 @@ typedef struct product {
     int8_t *codes;        /* INT8: of the inputs, as what follows */
     float *input_maximum;
     int32_t *sums;
+    berthi_outlier_room outliers;
 } product;
 
 static bool
@@ -30,6 +31,13 @@ is_4bit(const product *p)
 {
     return p->tensor.encoding == BERTH_ENCODING_NF4
            || p->tensor.encoding == BERTH_ENCODING_FP4;
+}
+
+/* They may be. */
+static bool
+has_outliers(const product *p)
+{
+    return p->step.threshold > 0.0f;
 }
 
 static const void *
@@ -95,14 +103,16 @@ static berthi_request
 ask_codes(const product *p)
 {
     return (berthi_request){
-        .operation = BERTHI_OPERATION_ENCODE_ROWS,
-        .arguments.rows = {
-            .values = p->step.inputs,
+        .operation = BERTHI_OPERATION_INT8_INPUT,
+        .arguments.int8_input = {
+            .inputs = p->step.inputs,
             .dtype = p->step.dtype,
-            .rows = p->step.count,
+            .threshold = p->step.threshold,
+            .count = p->step.count,
             .columns = p->columns,
             .codes = p->codes,
-            .row_maximum = p->input_maximum,
+            .input_maximum = p->input_maximum,
+            .outliers = p->outliers,
         },
     };
 }
@@ -137,6 +147,9 @@ ask_outputs(const product *p)
             .dtype = p->step.dtype,
             .count = p->step.count,
             .rows = p->rows,
+            .outliers = has_outliers(p) ? p->outliers : (berthi_outlier_room){ .mask = NULL },
+            .weights = part_of(p, BERTH_ROLE_CODES),
+            .inputs = p->step.inputs,
             .columns = p->columns,
         },
     };
@@ -175,13 +188,22 @@ count_floats(const product *p)
     return berthi_multiply_scratch(&request.arguments.multiply);
 }
 
+/* The next piece: where it begins, or (without memory) nothing but its size. */
+static void *
+take(uint8_t *memory, uint64_t *used, uint64_t bytes)
+{
+    void *const at = memory != NULL ? memory + *used : NULL;
+
+    *used += berthi_slab_round(bytes);
+    return at;
+}
+
 /* Sums up what is needed, or (with memory) divides it: one walk for both. Checked. */
 static uint64_t
 divide(product *p, uint8_t *memory)
 {
     const uint64_t count = p->step.count;
-    const uint64_t codes = berthi_slab_round(count * p->columns);
-    const uint64_t maxima = berthi_slab_round(count * sizeof(float));
+    uint64_t used = 0;
 
     if (is_4bit(p)) {
         p->floats = (float *)(void *)memory;
@@ -189,30 +211,47 @@ divide(product *p, uint8_t *memory)
     }
     if (p->tensor.encoding != BERTH_ENCODING_INT8)
         return 0;
-    if (memory != NULL) {
-        p->codes = (int8_t *)memory;
-        p->input_maximum = (float *)(void *)(memory + codes);
-        p->sums = (int32_t *)(void *)(memory + codes + maxima);
-    }
-    return codes + maxima + berthi_slab_round(count * p->rows * sizeof(int32_t));
+    p->outliers.capacity = (uint32_t)berthi_outlier_capacity(p->columns);
+    p->codes = take(memory, &used, count * p->columns);
+    p->input_maximum = take(memory, &used, count * sizeof *p->input_maximum);
+    p->sums = take(memory, &used, count * p->rows * sizeof *p->sums);
+    p->outliers.mask = take(memory, &used,
+                            berthi_outlier_words(p->columns) * sizeof *p->outliers.mask);
+    p->outliers.list = take(memory, &used,
+                            p->outliers.capacity * sizeof *p->outliers.list);
+    p->outliers.count = take(memory, &used, sizeof *p->outliers.count);
+    return used;
+}
+
+/* All bits of the mask are 0 before inputs are encoded. */
+static berth_status
+clear_mask(const product *p, berthi_device *device, void *stream, berth_error *error)
+{
+    return device->table->clear(device, p->outliers.mask,
+                                berthi_outlier_words(p->columns) * sizeof *p->outliers.mask,
+                                stream, error);
+}
+
+static berth_status
+launch_int8(const product *p, berthi_device *device, void *stream, berth_error *error)
+{
+    const berthi_request requests[] = { ask_codes(p), ask_sums(p), ask_outputs(p) };
+    berth_status status =
+        has_outliers(p) ? clear_mask(p, device, stream, error) : BERTH_OK;
+
+    for (uint32_t i = 0; i < 3 && status == BERTH_OK; i++)
+        status = berthi_launch_on(device, &requests[i], stream, error);
+    return status;
 }
 
 static berth_status
 launch(const product *p, berthi_device *device, void *stream, berth_error *error)
 {
-    berthi_request requests[3] = { is_4bit(p) ? ask_4bit(p) : ask_plain(p) };
-    uint32_t count = 1;
-    berth_status status = BERTH_OK;
+    const berthi_request request = is_4bit(p) ? ask_4bit(p) : ask_plain(p);
 
-    if (p->tensor.encoding == BERTH_ENCODING_INT8) {
-        requests[0] = ask_codes(p);
-        requests[1] = ask_sums(p);
-        requests[2] = ask_outputs(p);
-        count = 3;
-    }
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
-        status = berthi_launch_on(device, &requests[i], stream, error);
-    return status;
+    if (p->tensor.encoding == BERTH_ENCODING_INT8)
+        return launch_int8(p, device, stream, error);
+    return berthi_launch_on(device, &request, stream, error);
 }
 
 /* ---------------------------------------------------------------------- interface */
@@ -225,6 +264,17 @@ has_taken(product *p, const berth_model *model, uint64_t berth)
     p->rows = p->tensor.shape[0];
     p->columns = p->tensor.shape[1];
     return true;
+}
+
+static berth_status
+check_threshold(const product *p, berth_error *error)
+{
+    if (!(p->step.threshold >= 0.0f))
+        return berthi_fail_argument(error, "step",
+                                    "has a threshold that is below 0, or no number");
+    if (has_outliers(p) && p->tensor.encoding != BERTH_ENCODING_INT8)
+        return berthi_fail_argument(error, "step", "has a threshold, which only INT8 has");
+    return BERTH_OK;
 }
 
 static berth_status
@@ -243,7 +293,9 @@ check_arguments(product *p, berth_error *error)
     if (p->tensor.parts[0].memory == NULL)
         return berthi_fail_argument(error, "berth",
                                     "is of a layer, or an expert, that is not leased");
-    status = check(p, error);
+    status = check_threshold(p, error);
+    if (status == BERTH_OK)
+        status = check(p, error);
     if (status != BERTH_OK)
         return status;
     if (step->scratch_bytes < divide(p, step->scratch))

@@ -241,15 +241,16 @@ simt_encode_activations(const berthi_activation_arguments *r, uint32_t capacity)
     const berthi_outlier_room room = { calloc(words, sizeof(uint32_t)),
                                        calloc(capacity + 1, sizeof(uint32_t)), &count,
                                        capacity };
-    const berthi_outlier_room placed = place_room(&room, r->columns);
-    berthi_activation_arguments a = *r;
+    berthi_int8_input_task t = { .dtype = r->dtype, .threshold = r->threshold,
+                                 .count = r->rows, .columns = r->columns };
     berthi_launch l[3];
 
     T_REQUIRE(room.mask != NULL && room.list != NULL);
-    a.values = given(r->values, r->rows * r->columns * width_of(r->dtype));
-    a.codes = wanted(r->codes, r->rows * r->columns);
-    a.row_maximum = wanted(r->row_maximum, r->rows * sizeof(float));
-    CHECK_EQ(berthi_launch_encode_activations(&a, &placed, l, NULL), BERTH_OK);
+    t.outliers = place_room(&room, r->columns);
+    t.inputs = given(r->values, r->rows * r->columns * width_of(r->dtype));
+    t.codes = wanted(r->codes, r->rows * r->columns);
+    t.input_maximum = wanted(r->row_maximum, r->rows * sizeof(float));
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_OK);
     run(l, 3);
     if (r->threshold > 0.0f) {
         for (uint64_t k = 0; k < r->columns; k++)

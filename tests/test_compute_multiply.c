@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/core.h"
 #include "kernels/device.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
@@ -173,6 +174,138 @@ test_numbers(void)
     }
 }
 
+/* ------------------------------------------------------------------------- outliers */
+
+/* In one of 50 columns; in so many that no list has room for them; in none. */
+typedef enum outliers { FEW, MANY, NONE, NOT_FINITE, KINDS } outliers;
+
+static float
+value_of(outliers kind, uint32_t input, uint32_t column)
+{
+    const bool is_apart = kind == FEW    ? column % 50 == 3 && input % 3 == 0
+                          : kind == MANY ? column % 5 != 1
+                                         : false;
+
+    if (kind == NOT_FINITE && column % 100 == 7 && input % 4 == 1)
+        return column % 3 == 0 ? INFINITY : column % 3 == 1 ? NAN : -1e6f;
+    return input_of(input, column) * (is_apart ? 16.0f : 1.0f);
+}
+
+/* The weight as the model has it, its maxima behind its codes; to be freed. */
+static int8_t *
+read_weight(const room *r, float **out_maxima)
+{
+    int8_t *const codes = malloc(ROWS * COLUMNS + ROWS * sizeof(float));
+    berth_model_tensor tensor;
+
+    *out_maxima = (float *)(void *)(codes + ROWS * COLUMNS);
+    CHECK_EQ(berth_model_get_tensor(r->l.model, r->berth, &tensor), BERTH_OK);
+    for (uint32_t i = 0; i < tensor.part_count; i++) {
+        const berth_model_part *const part = &tensor.parts[i];
+
+        CHECK_EQ(berth_device_read(r->devices, 0,
+                                   part->role == BERTH_ROLE_CODES ? (void *)codes : *out_maxima,
+                                   part->memory, part->bytes, NULL, NULL),
+                 BERTH_OK);
+    }
+    return codes;
+}
+
+/* As the host multiplies: any number of inputs by what berth_values_multiply() is made of. */
+static void
+multiply_on_host(const room *r, const void *inputs, int32_t dtype, uint32_t count,
+                 float threshold, const uint16_t *bias, void *outputs)
+{
+    static uint8_t is_outlier[COLUMNS];
+    static int8_t codes[MOST * COLUMNS];
+    static int64_t sums[MOST * ROWS];
+    float maxima[MOST];
+    float *weight_maxima;
+    int8_t *const weight = read_weight(r, &weight_maxima);
+    const berthi_dot_arguments dot = { .weights = weight, .inputs = codes, .rows = ROWS,
+                                       .columns = COLUMNS, .end_row = ROWS, .count = count,
+                                       .sums = sums };
+
+    berthi_encode_activations(&(berthi_activation_arguments){
+        .values = inputs, .dtype = dtype, .rows = count, .columns = COLUMNS,
+        .threshold = threshold, .codes = codes, .row_maximum = maxima,
+        .is_outlier = is_outlier });
+    berthi_scalar_operations.dot_int8(&dot);
+    berthi_int8_output(&(berthi_int8_output_arguments){
+        .dot = &dot, .weight_maximum = weight_maxima, .input_maximum = maxima, .bias = bias,
+        .inputs = inputs, .is_outlier = threshold > 0 ? is_outlier : NULL, .dtype = dtype,
+        .outputs = outputs });
+    free(weight);
+}
+
+/* Where two NaN are added either may be the sum. */
+static uint64_t
+count_different(const void *a, const void *b, int32_t dtype, uint32_t count)
+{
+    uint64_t different = 0;
+
+    for (uint64_t i = 0; i < (uint64_t)count * ROWS; i++) {
+        const float x = berthi_core_load(a, dtype, i);
+        const float y = berthi_core_load(b, dtype, i);
+
+        different += berthi_core_bits(x) != berthi_core_bits(y) && !(isnan(x) && isnan(y));
+    }
+    return different;
+}
+
+static void
+check_outliers(room *r, outliers kind, int32_t dtype, uint32_t count, float threshold,
+               bool has_bias)
+{
+    uint8_t *const inputs = malloc(INPUTS_BYTES);
+    uint8_t *const outputs = malloc(OUTPUTS_BYTES);
+    uint8_t *const expected = malloc(OUTPUTS_BYTES);
+    berth_multiply step = step_of(r, 0, count);
+    uint16_t bias[ROWS];
+
+    for (uint32_t i = 0; i < count * COLUMNS; i++)
+        berthi_core_store(inputs, dtype, i, value_of(kind, i / COLUMNS, i % COLUMNS));
+    for (uint32_t i = 0; i < ROWS; i++)
+        bias[i] = berthi_core_to_fp16((float)i * 0.125f - 7.0f);
+    CHECK_EQ(berth_device_write(r->devices, 0, r->inputs, inputs, INPUTS_BYTES, NULL, NULL),
+             BERTH_OK);
+    CHECK_EQ(berth_device_write(r->devices, 0, r->bias, bias, sizeof bias, NULL, NULL),
+             BERTH_OK);
+    step.dtype = dtype;
+    step.threshold = threshold;
+    step.bias = has_bias ? r->bias : NULL;
+    step.scratch_bytes = berth_model_multiply_scratch(r->l.model, r->berth, dtype, count);
+    CHECK_EQ(berth_model_multiply(r->l.model, r->berth, &step, NULL, NULL), BERTH_OK);
+    read_outputs(r, (float *)(void *)outputs);
+    multiply_on_host(r, inputs, dtype, count, threshold, has_bias ? bias : NULL, expected);
+    if (!CHECK_EQ(count_different(outputs, expected, dtype, count), 0))
+        T_NOTE("outliers %d, dtype %d, %u inputs, threshold %g", (int)kind, dtype, count,
+               (double)threshold);
+    free(inputs);
+    free(outputs);
+    free(expected);
+}
+
+/* What each has left in the scratch the next one meets. */
+static void
+test_outliers(void)
+{
+    static const int32_t dtypes[] = { BERTH_F32, BERTH_BF16, BERTH_F16 };
+    static const uint32_t counts[] = { 1, 2, 9, MOST };
+    static const float thresholds[] = { 6.0f, 6.0f, 0.5f, 6.0f, INFINITY, 6.0f, 0.0f };
+
+    for (uint32_t place = 0; place < 2; place++) {
+        room r;
+
+        T_REQUIRE(begin(&r, BERTH_ENCODING_INT8, false, place == 0 ? HERE : "cpu=64MiB",
+                        place == 0 ? GPU : NULL, NULL));
+        for (uint32_t i = 0; i < KINDS * 3 * 4; i++)
+            check_outliers(&r, (outliers)(i % KINDS), dtypes[i / KINDS % 3],
+                           counts[i / KINDS / 3], thresholds[i % 7], i % 5 < 2);
+        end(&r);
+    }
+}
+
 /* ------------------------------------------------------------------------ refusals */
 
 static void
@@ -209,6 +342,13 @@ test_arguments(void)
     step = step_of(&r, 0, 3);
     step.dtype = BERTH_I8;
     refuse(&r, r.berth, &step, BERTH_EINVAL, "dtype");
+    step = step_of(&r, 0, 3);
+    step.threshold = 6.0f;
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "which only INT8 has");
+    step.threshold = -1.0f;
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "threshold that is below 0");
+    step.threshold = NAN;
+    refuse(&r, r.berth, &step, BERTH_EINVAL, "threshold that is below 0, or no number");
     norm = berth_model_find(r.l.model, NORM, strlen(NORM));
     step = step_of(&r, 0, 3);
     refuse(&r, norm, &step, BERTH_EUNSUPPORTED, "matrix");
@@ -237,6 +377,7 @@ test_scratch(void)
             CHECK_GT(r.scratch_bytes, 0);
             r.scratch += SCRATCH_BYTES - r.scratch_bytes;
             step = step_of(&r, 0, count);
+            step.threshold = types[i] == BERTH_ENCODING_INT8 ? 0.5f : 0.0f;
             CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
             CHECK_EQ(berth_stream_wait(r.devices, 0, NULL, -1, NULL), BERTH_OK);
             step.scratch_bytes--;
@@ -302,6 +443,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_numbers);
+    T_RUN(test_outliers);
     T_RUN(test_arguments);
     T_RUN(test_scratch);
     T_RUN(test_memory_of_another);

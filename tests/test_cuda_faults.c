@@ -532,12 +532,23 @@ compute_plain(const scene *s, berth_error *error)
                             .sums = (int32_t *)(void *)(s->memory + 4096), .count = 1,
                             .rows = 16, .columns = 64 },
     };
+    uint32_t *const room = (uint32_t *)(void *)(s->memory + 6144);
+    const berthi_request inputs = {
+        .operation = BERTHI_OPERATION_INT8_INPUT,
+        .arguments.int8_input = { .inputs = s->memory, .dtype = BERTH_BF16, .threshold = 6.0f,
+                                  .count = 3, .columns = 64,
+                                  .codes = (int8_t *)s->memory + 4096,
+                                  .input_maximum = (float *)(void *)(room + 16),
+                                  .outliers = { room, room + 2, room + 10, 8 } },
+    };
     berth_status status = BERTH_OK;
 
     if (simt_has_fibers())
         status = t->launch(s->device, &numbers, s->stream, error);
     if (status == BERTH_OK && simt_has_fibers())
         status = t->launch(s->device, &codes, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &inputs, s->stream, error);
     return status;
 }
 

@@ -377,7 +377,10 @@ test_odd_addresses(void)
     free_problem(&p);
 }
 
-/* Each of its arguments lies in memory that is exactly as large, or it is refused. */
+/*
+ * Each of its arguments lies in memory that is exactly as large, or it is refused. Of weights
+ * and inputs few columns are read, and none is counted.
+ */
 static void
 test_simulated_to_the_byte(void)
 {
@@ -390,7 +393,7 @@ test_simulated_to_the_byte(void)
     for (int i = 0; i < PARTS; i++) {
         parts[i] = rig_alloc(r.device, p.sizes[i]);
         memset(parts[i], 0, p.sizes[i]);
-        bytes += p.sizes[i];
+        bytes += i != WEIGHTS && i != INPUTS ? p.sizes[i] : 0;
     }
     for (int odd = -1; odd < PARTS; odd++) {
         const uint64_t before = rig_now(&r);

@@ -31,7 +31,7 @@ check_activations(const vectors *v, const char *prefix)
     memset(is_outlier, 9, sizeof is_outlier);
     berthi_encode_activations(&(berthi_activation_arguments){
         vectors_data(v, input), input->dtype, shape[0], shape[1], 6.0f, codes, maximum,
-        is_outlier });
+        is_outlier, NULL });
     CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), shape[0] * shape[1]);
     CHECK_MEM(maximum, vectors_either(v, prefix, "scb", "scb"), shape[0] * sizeof(float));
     for (uint64_t k = 0; k < shape[1]; k++) {
@@ -59,7 +59,7 @@ test_no_threshold_is_a_row(void)
     float maximum[2][2];
 
     berthi_encode_activations(&(berthi_activation_arguments){
-        x, BERTH_F16, 2, 3, 0.0f, codes[0], maximum[0], NULL });
+        x, BERTH_F16, 2, 3, 0.0f, codes[0], maximum[0], NULL, NULL });
     berthi_scalar_operations.encode_rows(
         &(berthi_rows_arguments){ x, BERTH_F16, 2, 3, codes[1], maximum[1] });
     CHECK_MEM(codes[0], codes[1], 6);
@@ -157,8 +157,8 @@ test_outliers_are_added_in_the_dtype(void)
     float outputs[4];
     const berthi_dot_arguments a = { w, codes, 2, 3, 0, 2, 2, sums };
 
-    berthi_encode_activations(&(berthi_activation_arguments){ x, BERTH_F32, 2, 3, 6.0f,
-                                                              codes, maximum, is_outlier });
+    berthi_encode_activations(&(berthi_activation_arguments){
+        x, BERTH_F32, 2, 3, 6.0f, codes, maximum, is_outlier, NULL });
     CHECK_EQ(is_outlier[0] + 2 * is_outlier[1] + 4 * is_outlier[2], 2);
     CHECK_EQ(codes[1], 0);
     CHECK_EQ(codes[4], 0);

@@ -123,6 +123,37 @@ test_defaults(void)
     }
 }
 
+/* LLM.int8()'s default where it is not said; what is no magnitude sets none apart. */
+static void
+test_int8_thresholds(void)
+{
+    static const struct {
+        const char *members;
+        float threshold;
+    } cases[] = {
+        { "", 6 },
+        { ", \"quantization_config\": null", 6 },
+        { ", \"quantization_config\": {\"load_in_8bit\": true}", 6 },
+        { ", \"quantization_config\": {\"llm_int8_threshold\": null}", 6 },
+        { ", \"quantization_config\": {\"llm_int8_threshold\": 4.5}", 4.5f },
+        { ", \"quantization_config\": {\"llm_int8_threshold\": 5}", 5 },
+        { ", \"quantization_config\": {\"llm_int8_threshold\": 0.0}", 0 },
+        { ", \"quantization_config\": {\"llm_int8_threshold\": -1}", 0 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        llama_config *const c =
+            read_good(fixture_format("\"model_type\": \"llama\"%s", cases[i].members));
+
+        if (!CHECK(c->int8_threshold == cases[i].threshold))
+            t_note("%s: %g", cases[i].members, (double)c->int8_threshold);
+        free(c);
+    }
+    check_refused("{\"model_type\": \"llama\", " COUNTS
+                  ", \"quantization_config\": {\"llm_int8_threshold\": Infinity}}",
+                  BERTH_EFORMAT, "quantization_config.llm_int8_threshold");
+}
+
 static void
 test_windows(void)
 {
@@ -338,6 +369,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_llama);
     T_RUN(test_defaults);
+    T_RUN(test_int8_thresholds);
     T_RUN(test_windows);
     T_RUN(test_experts);
     T_RUN(test_rope_llama3);

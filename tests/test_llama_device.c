@@ -192,6 +192,47 @@ test_biases(void)
     check_close(&host, &device, 5e-2);
 }
 
+/* The llama with a threshold of its own: what it says of how inputs are multiplied by int8. */
+static const char *
+with_threshold(const char *threshold)
+{
+    const char *const folder = fixture_folder();
+    char *const text = fixture_read(DECODED_DATA "llama/config.json", NULL);
+    char *const type = strstr(text, "\"model_type\"");
+
+    if (CHECK(type != NULL))
+        fixture_text(fixture_format("%s/config.json", folder),
+                     fixture_format("%.*s\"quantization_config\": "
+                                    "{\"llm_int8_threshold\": %s}, %s",
+                                    (int)(type - text), text, threshold, type));
+    fixture_copy(DECODED_DATA "llama/model.safetensors",
+                 fixture_format("%s/model.safetensors", folder));
+    free(text);
+    return folder;
+}
+
+/* Of how many inputs are apart host and devices think alike; of all, they are floats. */
+static void
+test_outliers(void)
+{
+    static const char *const thresholds[] = { "0", "0.5", "1.25", "1e-6" };
+    decoded_setup device = setup_of("llama", BERTH_ENCODING_INT8, 0);
+    decoded_setup host = device;
+    decoded_setup there;
+
+    host.compute = LLAMA_COMPUTE_HOST;
+    host.has_int8_inputs = true;
+    for (size_t i = 0; i < sizeof thresholds / sizeof thresholds[0]; i++) {
+        device.folder = host.folder = with_threshold(thresholds[i]);
+        check_close(&host, &device, 1e-3);
+        there = device;
+        there.max_memory = "0=64MiB,cpu=1GiB";
+        there.devices = "sim:64MiB,backing=sealed";
+        decoded_check_same(&device, &there, NULL);
+    }
+    decoded_check_near(&device, "int8_dequant_fp32");
+}
+
 /* Eight positions, itself included. */
 static void
 test_window(void)
@@ -428,10 +469,11 @@ run_once(void *user, berth_context *context, berth_error *error)
 static void
 test_faults(void)
 {
-    static const char *const of_faults[] = { "llama", "mixtral" };
+    static const char *const of_faults[] = { "llama", "mixtral", "llama" };
 
-    for (size_t i = 0; i < 2; i++) {
-        const decoded_setup s = setup_of(of_faults[i], BERTH_ENCODING_NF4, 1);
+    for (size_t i = 0; i < 3; i++) {
+        const decoded_setup s = i < 2 ? setup_of(of_faults[i], BERTH_ENCODING_NF4, 1)
+                                      : setup_of(of_faults[i], BERTH_ENCODING_INT8, 0);
         ready *const r = prepare(&s);
 
         CHECK_GT(fault_loop("a run on the processor", run_once, r).memory, 2);
@@ -492,6 +534,7 @@ main(int argc, char **argv)
     T_RUN(test_int8);
     T_RUN(test_dtypes);
     T_RUN(test_biases);
+    T_RUN(test_outliers);
     T_RUN(test_window);
     T_RUN(test_resident_on_a_device);
     T_RUN(test_streamed_from_host);

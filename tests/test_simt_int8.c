@@ -116,12 +116,12 @@ check_encoding(const matrix_case *c, const void *values)
     simt_encode_activations(
         &(berthi_activation_arguments){ exact, c->dtype, c->rows, c->columns, c->threshold,
                                         (int8_t *)codes.bytes, (float *)(void *)maximum.bytes,
-                                        has_outliers ? outliers.bytes : NULL },
+                                        has_outliers ? outliers.bytes : NULL, NULL },
         c->capacity);
     berthi_encode_activations(&(berthi_activation_arguments){
         values, c->dtype, c->rows, c->columns, c->threshold, (int8_t *)expected_codes.bytes,
         (float *)(void *)expected_maximum.bytes,
-        has_outliers ? expected_outliers.bytes : NULL });
+        has_outliers ? expected_outliers.bytes : NULL, NULL });
     fenced_end(&codes, &expected_codes, what);
     fenced_end(&maximum, &expected_maximum, what);
     fenced_end(&outliers, &expected_outliers, what);
@@ -260,7 +260,7 @@ test_elements_between_a_threshold_and_its_fp16(void)
     const matrix_case c = { .dtype = BERTH_F32, .rows = 4, .columns = 3, .threshold = 6.001f };
 
     berthi_encode_activations(&(berthi_activation_arguments){
-        x, BERTH_F32, 4, 3, c.threshold, codes[0], maximum, is_outlier });
+        x, BERTH_F32, 4, 3, c.threshold, codes[0], maximum, is_outlier, NULL });
     CHECK_MEM(codes, expected, sizeof expected);
     CHECK_EQ(is_outlier[0] + is_outlier[1] + is_outlier[2], 0);
     check_encoding(&c, x);
@@ -315,7 +315,7 @@ check_golden(const vectors *v, const char *prefix)
     simt_encode_activations(
         &(berthi_activation_arguments){ vectors_data(v, input), input->dtype, shape[0], shape[1],
                                         has_outliers ? 6.0f : 0.0f, codes, maximum,
-                                        is_outlier },
+                                        is_outlier, NULL },
         1024);
     CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), shape[0] * shape[1]);
     CHECK_MEM(maximum, vectors_either(v, prefix, "scb", "scb"), shape[0] * sizeof(float));
@@ -394,6 +394,48 @@ test_counts_beyond_32_bits(void)
     check_counts_beyond_32_bits();
 }
 
+/* ------------------------------------------------------------------- launches */
+
+static void
+test_launches(void)
+{
+    uint32_t mask[2] = { 0, 0 };
+    berthi_int8_input_task t = { .dtype = BERTH_BF16, .threshold = 6.0f, .count = 33,
+                                 .columns = 64, .outliers = { mask, NULL, NULL, 0 } };
+    berthi_launch l[3];
+
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_OK);
+    CHECK_EQ(l[0].kernel, KERNEL_int8_encode_bf16_warp);
+    CHECK(l[0].argument.int8.outliers == mask);
+    CHECK_EQ(l[1].kernel, KERNEL_outlier_collect);
+    CHECK_EQ(l[1].ctas, 1);
+    CHECK_EQ(l[2].kernel, KERNEL_outlier_clear);
+    CHECK_EQ(l[2].ctas, 3);
+    t.count = 1;
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_OK);
+    CHECK_EQ(l[1].kernel, KERNEL_outlier_collect);
+    CHECK_EQ(l[2].kernel, KERNEL_NONE);
+    t.threshold = 0.0f;
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_OK);
+    CHECK(l[0].argument.int8.outliers == NULL);
+    CHECK_EQ(l[1].kernel, KERNEL_NONE);
+    CHECK_EQ(l[2].kernel, KERNEL_NONE);
+    t.threshold = 6.0f;
+    t.count = 0;
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_OK);
+    CHECK_EQ(l[0].kernel, KERNEL_NONE);
+    CHECK_EQ(l[1].kernel, KERNEL_NONE);
+    t.count = 1;
+    t.columns = UINT64_C(1) << 31;
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_EUNSUPPORTED);
+    CHECK_EQ(l[0].kernel, KERNEL_NONE);
+    CHECK_EQ(l[1].kernel, KERNEL_NONE);
+    t.columns = 64;
+    t.dtype = BERTH_I8;
+    CHECK_EQ(berthi_launch_int8_input(&t, l, NULL), BERTH_EUNSUPPORTED);
+    CHECK_EQ(l[0].kernel, KERNEL_NONE);
+}
+
 static void
 test_nothing_runs_them(void)
 {
@@ -409,6 +451,7 @@ main(int argc, char **argv)
     const char *why;
 
     T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_launches);
     if (simt_level_is_there(&why)) {
         T_RUN(test_rows_of_each_length);
         T_RUN(test_every_kernel_in_every_order);

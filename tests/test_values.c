@@ -554,7 +554,8 @@ check_int8(uint32_t count, int32_t dtype, float threshold, bool has_bias, uint32
     f.product.bias_bytes = has_bias ? rows * 2 : 0;
     CHECK_EQ(multiply(&w, &f), BERTH_OK);
     berthi_encode_activations(&(berthi_activation_arguments){
-        f.inputs, dtype, count, columns, threshold, codes, maximum, is_outlier });
+        f.inputs, dtype, count, columns, threshold, codes, maximum, is_outlier,
+        NULL });
     dot.weights = w.buffers.codes;
     dot.inputs = codes;
     dot.count = count;

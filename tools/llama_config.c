@@ -304,6 +304,17 @@ read_experts(reading *r, llama_config *c)
                               && (!is_qwen || !is_dense_only(r, layer));
 }
 
+/* ---------------------------------------------------------------- quantization */
+
+/* LLM.int8()'s default; from 0 down it has no outliers. */
+static void
+read_threshold(reading *r, llama_config *c)
+{
+    const double threshold = read_real(r, "quantization_config.llm_int8_threshold", 6);
+
+    c->int8_threshold = threshold > 0 ? (float)threshold : 0;
+}
+
 /* ------------------------------------------------------------------- interface */
 
 static void
@@ -383,6 +394,8 @@ llama_config_read(berth_context *context, const berth_checkpoint *checkpoint,
     read_family(&r);
     if (r.status == BERTH_OK)
         read_counts(&r, out);
+    if (r.status == BERTH_OK)
+        read_threshold(&r, out);
     if (r.status == BERTH_OK)
         read_rope(&r, out);
     if (r.status == BERTH_OK)

@@ -52,6 +52,7 @@ typedef struct llama_config {
     uint32_t vocab;
     uint32_t positions;  /* longest sequence; 0: not said */
     float norm_epsilon;
+    float int8_threshold; /* what inputs are apart from on: quantization_config; 0: none */
     bool has_head_norms; /* queries and keys are normalised, head by head */
     bool is_tied;        /* the embedding is the output head, too */
     llama_rope rope;

@@ -89,6 +89,10 @@ create(host_engine *host, berth_error *error)
 {
     const llama_run_options *const o = host->base.options;
     const llama_weights *const weights = host->base.weights;
+    const llama_multiplier_size size = { .columns = weights->columns,
+                                         .block_size = weights->block_size,
+                                         .has_int8_inputs = o->has_int8_inputs,
+                                         .int8_threshold = o->config->int8_threshold };
     berth_host machine;
     berth_status status = check_devices(&host->base, error);
 
@@ -97,9 +101,8 @@ create(host_engine *host, berth_error *error)
     if (status == BERTH_OK)
         status = llama_pool_create(o->threads, machine.cores, &host->pool, error);
     if (status == BERTH_OK)
-        status = llama_multiplier_create(o->context, host->pool, weights->columns,
-                                         weights->block_size, o->has_int8_inputs,
-                                         &host->multiplier, error);
+        status = llama_multiplier_create(o->context, host->pool, &size, &host->multiplier,
+                                         error);
     if (status == BERTH_OK)
         status = llama_cache_init(&host->cache, o->config, o->cache_dtype, o->capacity,
                                   host->pool, error);

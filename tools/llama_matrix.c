@@ -19,7 +19,6 @@
 #define DOUBLE_BLOCK 256u                /* statistics that share a second level */
 #define BLOCK_MIN 32u
 #define BLOCK_MAX 4096u
-#define INT8_THRESHOLD 6.0f              /* as LLM.int8() has it */
 
 struct llama_multiplier {
     berth_context *context;
@@ -29,6 +28,7 @@ struct llama_multiplier {
     uint64_t scratch_count; /* floats of a thread */
     float *scratch;
     bool has_int8_inputs;
+    float int8_threshold;
     /* the call under way */
     const llama_product *products;
     _Atomic int32_t status; /* of the first that failed */
@@ -139,19 +139,21 @@ llama_matrix_bytes(const llama_matrix *m)
 /* ---------------------------------------------------------------------- multiplier */
 
 berth_status
-llama_multiplier_create(berth_context *context, llama_pool *pool, uint64_t columns,
-                        uint32_t block_size, bool has_int8_inputs, llama_multiplier **out,
+llama_multiplier_create(berth_context *context, llama_pool *pool,
+                        const llama_multiplier_size *size, llama_multiplier **out,
                         berth_error *error)
 {
     /* A share holds whole rows, as many as whole blocks need: see rows_of_share(). */
-    const uint64_t values = SHARE_VALUES + columns * block_size;
+    const uint64_t columns = size->columns;
+    const uint64_t values = SHARE_VALUES + columns * size->block_size;
     llama_multiplier *const m = malloc(sizeof *m);
 
     *out = NULL;
     if (m == NULL)
         goto no_memory;
     *m = (llama_multiplier){ .context = context, .pool = pool, .columns = columns,
-                             .has_int8_inputs = has_int8_inputs };
+                             .has_int8_inputs = size->has_int8_inputs,
+                             .int8_threshold = size->int8_threshold };
     /* Whole second-level blocks on either side of a share. */
     m->absmax_count = values / BLOCK_MIN + 2 * DOUBLE_BLOCK;
     m->scratch_count = m->absmax_count + columns + SHARE_ROWS * BERTH_VALUES_INPUTS;
@@ -320,7 +322,7 @@ multiply_encoded(const share *s, const berth_values_buffers *buffers, uint32_t f
     product.count = count;
     product.dtype = BERTH_F32;
     if (m->encoding == BERTH_ENCODING_INT8)
-        product.threshold = INT8_THRESHOLD;
+        product.threshold = s->multiplier->int8_threshold;
     status = berth_values_multiply(s->multiplier->context, &options, buffers, &product,
                                    NULL);
     for (uint32_t i = 0; i < count && count > 1; i++)

@@ -48,15 +48,20 @@ typedef struct llama_product {
 /* Threads, and memory of each of them, for products of a certain size. */
 typedef struct llama_multiplier llama_multiplier;
 
+/* What there is to multiply. */
+typedef struct llama_multiplier_size {
+    uint64_t columns;     /* at most */
+    uint32_t block_size;  /* 4-bit: at most */
+    bool has_int8_inputs; /* products with INT8 weights are those of LLM.int8(), inputs as
+                             codes, too; else inputs stay floats */
+    float int8_threshold; /* of such inputs; 0: none is apart */
+} llama_multiplier_size;
+
 /*
- * For matrices of up to `columns` columns and blocks of `block_size`. With
- * `has_int8_inputs` products with INT8 weights are those of LLM.int8(), inputs as codes,
- * too; else inputs stay floats. The
- * pool must outlive it. Free it with llama_multiplier_destroy(). BERTH_ENOMEM.
+ * The pool must outlive it. Free it with llama_multiplier_destroy(). BERTH_ENOMEM.
  */
 berth_status llama_multiplier_create(berth_context *context, llama_pool *pool,
-                                     uint64_t columns, uint32_t block_size,
-                                     bool has_int8_inputs,
+                                     const llama_multiplier_size *size,
                                      llama_multiplier **out, berth_error *error);
 /* NULL is allowed. */
 void llama_multiplier_destroy(llama_multiplier *multiplier);

@@ -38,6 +38,9 @@ multiply_as(const llama_place *p, const llama_tensor *t, int32_t dtype, const vo
         .scratch_bytes = p->scratch_bytes,
         .dtype = dtype,
         .count = count,
+        .threshold = t->matrix.encoding == BERTH_ENCODING_INT8
+                         ? p->engine->options->config->int8_threshold
+                         : 0,
     };
     const berth_status status = take_bias(p, t, dtype, &step.bias, error);
 

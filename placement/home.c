@@ -4,7 +4,6 @@
 
 /* Binary digits of a tick's weight behind the nanosecond; share has the other 32. */
 #define WEIGHT_BITS 24
-#define TICK_BITS 56
 #define NANOSECONDS_A_SECOND UINT64_C(1000000000)
 #define SLOWEST_RATE UINT64_C(1000000)
 
@@ -49,8 +48,8 @@ berthi_home_weight(const berthi_home_device *device)
 uint64_t
 berthi_home_nanoseconds(berthi_home_ticks ticks)
 {
-    const berthi_home_ticks one = (berthi_home_ticks)1 << TICK_BITS;
-    const berthi_home_ticks whole = (ticks + (one - 1)) >> TICK_BITS;
+    const berthi_home_ticks one = (berthi_home_ticks)1 << BERTHI_HOME_TICK_BITS;
+    const berthi_home_ticks whole = (ticks + (one - 1)) >> BERTHI_HOME_TICK_BITS;
     const uint64_t most = UINT64_MAX - UINT64_MAX % BERTHI_HOME_GRAIN;
 
     if (whole > most - BERTHI_HOME_GRAIN)
@@ -113,9 +112,8 @@ berthi_home_weigh(const berthi_home_problem *problem, uint32_t device,
     load.missing = too_much;
     load.away = dense + experts + idle;
     if (dense + experts > 0)
-        load.ticks = (((berthi_home_ticks)dense << 32)
-                      + (berthi_home_ticks)experts * problem->expert_share)
-                     * berthi_home_weight(d);
+        load.ticks =
+            berthi_home_ticks_of(problem, berthi_home_weight(d), dense, experts);
     return load;
 }
 

@@ -64,9 +64,8 @@ least_ticks(const berthi_home_bound *bound, const berthi_home_layer *layer)
 {
     if (!layer->is_away || layer->is_kept)
         return 0;
-    return (((berthi_home_ticks)layer->dense << 32)
-            + (berthi_home_ticks)layer->experts * bound->problem->expert_share)
-           * bound->weight;
+    return berthi_home_ticks_of(bound->problem, bound->weight, layer->dense,
+                                layer->experts);
 }
 
 /* Missing on the device that is best for this layer, if it had no other one. */
@@ -194,15 +193,12 @@ berthi_home_bound_init(berthi_home_bound *bound, const berthi_home_problem *prob
 
 /* ---------------------------------------------------------------------- time */
 
-/* To bring `bytes` in the cheapest way: experts first, to the fastest device. */
-static berthi_home_ticks
-cheapest(const berthi_home_bound *bound, uint64_t bytes)
+berthi_home_ticks
+berthi_home_cheapest(const berthi_home_bound *bound, uint64_t bytes)
 {
     const uint64_t experts = berthi_min_u64(bytes, bound->experts);
 
-    return (((berthi_home_ticks)(bytes - experts) << 32)
-            + (berthi_home_ticks)experts * bound->problem->expert_share)
-           * bound->weight;
+    return berthi_home_ticks_of(bound->problem, bound->weight, bytes - experts, experts);
 }
 
 /*
@@ -234,13 +230,14 @@ static uint64_t
 places_of(const berthi_home_bound *bound, const berthi_home_partial *partial)
 {
     const berthi_home_rest *const rest = &bound->rest[partial->position];
+    const uint32_t count = bound->problem->device_count;
     uint64_t places = berthi_min_u64(partial->free, partial->useful + rest->odd);
     uint64_t slot_loss = UINT64_MAX;
     uint64_t gap = 0; /* the largest between whole units */
 
     if (places >= rest->need)
         return places;
-    for (uint32_t d = 0; d < bound->problem->device_count; d++) {
+    for (uint32_t d = 0; d < count; d++) {
         const berthi_home_state *const state = &partial->devices[d];
         const uint64_t with_slot = berthi_home_excess(state->free, partial->slot);
 
@@ -262,20 +259,27 @@ places_of(const berthi_home_bound *bound, const berthi_home_partial *partial)
 
 /* ---------------------------------------------------------------------- cuts */
 
-/* Almost sorted from the call before: insertion takes a step or two for each. */
+/* Almost sorted from the call before: few have to be inserted. */
 static void
 sort_by_free(berthi_home_bound *bound, const berthi_home_partial *partial)
 {
-    for (uint32_t i = 1; i < bound->problem->device_count; i++) {
-        const uint32_t device = bound->order[i];
+    const berthi_home_state *const states = partial->devices;
+    const uint32_t count = bound->problem->device_count;
+    uint32_t *const order = bound->order;
+    uint64_t least = UINT64_MAX; /* of those that are sorted */
+
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t device = order[i];
+        const uint64_t free = states[device].free;
         uint32_t at = i;
 
-        for (; at > 0
-               && partial->devices[bound->order[at - 1]].free
-                      < partial->devices[device].free;
-             at--)
-            bound->order[at] = bound->order[at - 1];
-        bound->order[at] = device;
+        if (free <= least) {
+            least = free;
+            continue;
+        }
+        for (; at > 0 && states[order[at - 1]].free < free; at--)
+            order[at] = order[at - 1];
+        order[at] = device;
     }
 }
 
@@ -365,7 +369,7 @@ berthi_home_bound_of(berthi_home_bound *bound, const berthi_home_partial *partia
 {
     const berthi_home_rest *const rest = &bound->rest[partial->position];
     const berthi_home_ticks known = partial->ticks + rest->ticks;
-    const berthi_home_ticks allowed = (berthi_home_ticks)best->nanoseconds << 56;
+    const berthi_home_ticks allowed = berthi_home_most_ticks(best->nanoseconds);
     berthi_home_cost cost = berthi_home_partial_cost(partial);
     uint64_t places;
     uint32_t ranges;
@@ -377,7 +381,7 @@ berthi_home_bound_of(berthi_home_bound *bound, const berthi_home_partial *partia
     places = best->missing > 0 ? partial->free + best->missing
                                : places_of(bound, partial);
     cost.nanoseconds = berthi_home_nanoseconds(
-        known + cheapest(bound, berthi_home_excess(rest->need, places)));
+        known + berthi_home_cheapest(bound, berthi_home_excess(rest->need, places)));
     if (cost.nanoseconds != best->nanoseconds)
         return cost;
     ranges = ranges_to_come(bound, partial,

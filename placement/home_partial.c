@@ -13,8 +13,7 @@ set_free(const berthi_home_partial *partial, uint32_t device, berthi_home_state 
     const uint64_t need = s->fixed + s->kept + s->dense + s->experts + state->load.slots;
 
     state->free = berthi_home_excess(d->room, need);
-    state->useful = berthi_max_u64(state->free - state->free % partial->unit,
-                                   berthi_home_excess(state->free, partial->slot));
+    state->useful = berthi_home_useful(state->free, partial->unit, partial->slot);
     state->is_bringing = state->layers > 0 && need > d->room;
 }
 

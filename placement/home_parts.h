@@ -17,6 +17,9 @@
 
 /* ---------------------------------------------------------------- home.c */
 
+/* Binary digits of a tick behind the nanosecond. */
+#define BERTHI_HOME_TICK_BITS 56
+
 berthi_home_sums berthi_home_sums_of(const berthi_home_problem *problem, uint32_t device);
 void berthi_home_sums_add(berthi_home_sums *sums, const berthi_home_layer *layer);
 /* Below, at, or above 0 as `a` is better than, as good as, or worse than `b`. */
@@ -25,6 +28,23 @@ int berthi_home_compare(const berthi_home_cost *a, const berthi_home_cost *b);
 uint64_t berthi_home_nanoseconds(berthi_home_ticks ticks);
 /* Ticks of one byte brought to a device, times 2^32. */
 uint64_t berthi_home_weight(const berthi_home_device *device);
+
+/* To bring these bytes in a pass, of experts a share. */
+static inline berthi_home_ticks
+berthi_home_ticks_of(const berthi_home_problem *problem, uint64_t weight, uint64_t dense,
+                     uint64_t experts)
+{
+    return (((berthi_home_ticks)dense << 32)
+            + (berthi_home_ticks)experts * problem->expert_share)
+           * weight;
+}
+
+/* The most that are so many nanoseconds, in whole grains. */
+static inline berthi_home_ticks
+berthi_home_most_ticks(uint64_t nanoseconds)
+{
+    return (berthi_home_ticks)nanoseconds << BERTHI_HOME_TICK_BITS;
+}
 
 static inline uint64_t
 berthi_home_excess(uint64_t bytes, uint64_t room)
@@ -53,7 +73,23 @@ berthi_home_need(const berthi_home_layer *layer)
     return layer->fixed + (layer->is_away ? 0 : layer->dense + layer->experts);
 }
 
+/* Some of its layers has to be brought. */
+static inline bool
+berthi_home_is_full(const berthi_home_problem *problem, uint32_t device,
+                    const berthi_home_sums *sums, const berthi_home_load *load)
+{
+    return sums->fixed + sums->kept + sums->dense + sums->experts + load->slots
+           > problem->devices[device].room;
+}
+
 /* -------------------------------------------------------- home_partial.c */
+
+/* Of free bytes what layers of `unit` bytes can use: see berthi_home_partial. */
+static inline uint64_t
+berthi_home_useful(uint64_t free, uint64_t unit, uint64_t slot)
+{
+    return berthi_max_u64(free - free % unit, berthi_home_excess(free, slot));
+}
 
 /* One device, with the layers it has been given so far. */
 typedef struct berthi_home_state {
@@ -131,6 +167,8 @@ typedef struct berthi_home_bound {
     uint32_t order[BERTHI_HOME_DEVICES]; /* devices, most free bytes first */
 } berthi_home_bound;
 
+/* What bringing so many bytes takes at least: experts first, to the fastest device. */
+berthi_home_ticks berthi_home_cheapest(const berthi_home_bound *bound, uint64_t bytes);
 /* `rest` has room for layer_count + 1. */
 void berthi_home_bound_init(berthi_home_bound *bound, const berthi_home_problem *problem,
                             berthi_home_rest *rest);
@@ -164,6 +202,7 @@ typedef struct berthi_home_kind {
 typedef struct berthi_home_ranges {
     berth_context *context;
     const berthi_home_problem *problem;
+    const berthi_home_bound *bound;
     berthi_home_best *best;
     berthi_home_kind kinds[BERTHI_HOME_DEVICES];
     uint32_t kind_count;
@@ -178,7 +217,7 @@ void berthi_home_ranges_put(const berthi_home_ranges *ranges, uint32_t device,
                             uint32_t begin, uint32_t end);
 /* Tries homes of one range on each device. Fails only with NO_MEMORY. */
 berth_status berthi_home_ranges_find(berth_context *context,
-                                     const berthi_home_problem *problem,
+                                     const berthi_home_bound *bound,
                                      berthi_home_best *best, berth_error *error);
 
 /* ---------------------------------------------------------- home_split.c */

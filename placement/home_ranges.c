@@ -66,8 +66,7 @@ has_room(const berthi_home_ranges *r, uint32_t device, const berthi_home_sums *s
     const berthi_home_load load = berthi_home_weigh(r->problem, device, sums);
 
     return load.missing == 0
-           && sums->fixed + sums->kept + sums->dense + sums->experts + load.slots
-                  <= r->problem->devices[device].room;
+           && !berthi_home_is_full(r->problem, device, sums, &load);
 }
 
 /* The end of the range that begins here and just has room. */
@@ -271,10 +270,13 @@ sort_devices(const berthi_home_problem *problem, bool is_by_room, uint32_t *orde
 }
 
 berth_status
-berthi_home_ranges_find(berth_context *context, const berthi_home_problem *problem,
+berthi_home_ranges_find(berth_context *context, const berthi_home_bound *bound,
                         berthi_home_best *best, berth_error *error)
 {
-    berthi_home_ranges r = { .context = context, .problem = problem, .best = best };
+    const berthi_home_problem *const problem = bound->problem;
+    berthi_home_ranges r = {
+        .context = context, .problem = problem, .bound = bound, .best = best
+    };
     uint32_t order[BERTHI_HOME_DEVICES];
     berth_status status;
     int orders;

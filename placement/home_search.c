@@ -204,7 +204,7 @@ run(berth_context *context, search *s, berthi_homes *out, berth_error *error)
     }
     s->best.cost = berthi_home_evaluate(problem, s->best.homes, &out->missing,
                                         &out->short_of);
-    status = berthi_home_ranges_find(context, problem, &s->best, error);
+    status = berthi_home_ranges_find(context, &s->bound, &s->best, error);
     if (status != BERTH_OK)
         return status;
     berthi_home_partial_init(&s->partial, problem, berthi_max_u64(s->bound.unit[0], 1),

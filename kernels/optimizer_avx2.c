@@ -208,9 +208,6 @@ squares_save(const lane_squares *s, double *to)
         _mm256_storeu_pd(to + 4 * k, s->part[k]);
 }
 
-#include "kernels/gradient_lanes.h"
-#include "kernels/optimizer_lanes.h"
-
 static bool
 can_make_tables(level_tables *t)
 {
@@ -218,39 +215,6 @@ can_make_tables(level_tables *t)
            && map_bins_can_make(berthi_unsigned_map, &t->bins[1]);
 }
 
-uint64_t
-berthi_avx2_update(const berthi_update_arguments *a, const berthi_update_constants *c)
-{
-    level_tables t;
-
-    return can_make_tables(&t) ? update_by(a, c, &t) : berthi_update_plainly(a, c);
-}
-
-void
-berthi_avx2_encode_state(const berthi_state_arguments *a)
-{
-    level_tables t;
-
-    if (can_make_tables(&t))
-        encode_state_by(a, &t);
-    else
-        berthi_encode_state_plainly(a);
-}
-
-void
-berthi_avx2_decode_state(const berthi_state_arguments *a)
-{
-    decode_state_by(a, NULL);
-}
-
-void
-berthi_avx2_measure(const berthi_measure_arguments *a)
-{
-    measure_by(a);
-}
-
-void
-berthi_avx2_accumulate(const berthi_accumulate_arguments *a)
-{
-    accumulate_by(a);
-}
+#define LEVEL(name) berthi_avx2_##name
+#include "kernels/gradient_lanes.h"
+#include "kernels/optimizer_lanes.h"

@@ -303,53 +303,16 @@ squares_save(const lane_squares *s, double *to)
         _mm512_storeu_pd(to + 8 * k, s->part[k]);
 }
 
-#include "kernels/gradient_lanes.h"
-#include "kernels/optimizer_lanes.h"
-
-static inline void
-make_tables(level_tables *t)
+static bool
+can_make_tables(level_tables *t)
 {
     memcpy(t->magnitudes, berthi_signed_map + MAP_ZERO_CODE, sizeof t->magnitudes);
     memcpy(t->values, berthi_unsigned_map, sizeof t->values);
     t->lines[0] = make_map_lines(berthi_signed_map, true);
     t->lines[1] = make_map_lines(berthi_unsigned_map, false);
+    return true;
 }
 
-uint64_t
-berthi_avx512_update(const berthi_update_arguments *a, const berthi_update_constants *c)
-{
-    level_tables t;
-
-    make_tables(&t);
-    return update_by(a, c, &t);
-}
-
-void
-berthi_avx512_encode_state(const berthi_state_arguments *a)
-{
-    level_tables t;
-
-    make_tables(&t);
-    encode_state_by(a, &t);
-}
-
-void
-berthi_avx512_decode_state(const berthi_state_arguments *a)
-{
-    level_tables t;
-
-    make_tables(&t);
-    decode_state_by(a, &t);
-}
-
-void
-berthi_avx512_measure(const berthi_measure_arguments *a)
-{
-    measure_by(a);
-}
-
-void
-berthi_avx512_accumulate(const berthi_accumulate_arguments *a)
-{
-    accumulate_by(a);
-}
+#define LEVEL(name) berthi_avx512_##name
+#include "kernels/gradient_lanes.h"
+#include "kernels/optimizer_lanes.h"

@@ -3,7 +3,8 @@
  * optimizer_lanes.h - core_optimizer.h for several elements at once: whole blocks by
  * vectors, the end of a tensor and blocks of extreme numbers by the reference.
  *
- * Included by one file per level, after it has said what its vectors are:
+ * Included by one file per level, behind gradient_lanes.h and after it has said what its
+ * vectors are:
  *
  *   LANES          elements of one           lanes       the type, with + - * /
  *   lanes_mask     which elements            level_tables  whatever the level looks up
@@ -18,6 +19,8 @@
  *                                            lanes_none of them
  *   lanes_decode(tables, is_signed, codes)   values of the map
  *   encode_codes(tables, is_signed, values, reciprocal, codes)   a block, ordinary
+ *   can_make_tables(tables)                  false: not of these maps; by the reference, then
+ *   LEVEL(name)                              what the level calls an operation
  */
 #ifndef BERTH_KERNELS_OPTIMIZER_LANES_H
 #define BERTH_KERNELS_OPTIMIZER_LANES_H
@@ -373,6 +376,50 @@ decode_state_by(const berthi_state_arguments *a, const level_tables *t)
         decode_state_as(a, t, true);
     else
         decode_state_as(a, t, false);
+}
+
+/* -------------------------------------------------------------------- operations */
+
+uint64_t
+LEVEL(update)(const berthi_update_arguments *a, const berthi_update_constants *c)
+{
+    level_tables t;
+
+    return can_make_tables(&t) ? update_by(a, c, &t) : berthi_update_plainly(a, c);
+}
+
+void
+LEVEL(encode_state)(const berthi_state_arguments *a)
+{
+    level_tables t;
+
+    if (can_make_tables(&t))
+        encode_state_by(a, &t);
+    else
+        berthi_encode_state_plainly(a);
+}
+
+void
+LEVEL(decode_state)(const berthi_state_arguments *a)
+{
+    level_tables t;
+
+    if (can_make_tables(&t))
+        decode_state_by(a, &t);
+    else
+        berthi_decode_state_plainly(a);
+}
+
+void
+LEVEL(measure)(const berthi_measure_arguments *a)
+{
+    measure_by(a);
+}
+
+void
+LEVEL(accumulate)(const berthi_accumulate_arguments *a)
+{
+    accumulate_by(a);
 }
 
 #endif

@@ -47,11 +47,9 @@ static const cli_command command = {
     .help = "a command of tests",
     .description = description,
     .operand = "IN OUT",
-    .options = options,
-    .option_count = sizeof options / sizeof options[0],
+    CLI_OPTIONS(options, arguments),
     .examples = examples,
     .example_count = 1,
-    .arguments_size = sizeof(arguments),
 };
 
 /* Pairs of names and values, ending in NULL. */

@@ -31,9 +31,7 @@ settle(cli_call *call)
 
 static const cli_command command = {
     .name = "try",
-    .options = options,
-    .option_count = sizeof options / sizeof options[0],
-    .arguments_size = sizeof(arguments),
+    CLI_OPTIONS(options, arguments),
     .settle = settle,
 };
 

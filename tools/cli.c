@@ -12,7 +12,7 @@
 
 #define SHOWN_CAPACITY 256
 
-const cli_option cli_common_options[] = {
+const cli_option cli_common_options[CLI_COMMON_OPTIONS] = {
     { "help", 'h', CLI_FLAG, offsetof(cli_common, wants_help), NULL, NULL, NULL,
       "show examples, options and exit codes, then end" },
     { "verbose", 'v', CLI_COUNTER, offsetof(cli_common, verbosity), NULL, NULL, NULL,
@@ -25,8 +25,6 @@ const cli_option cli_common_options[] = {
     { "print-config", '\0', CLI_FLAG, offsetof(cli_common, wants_config), NULL, NULL, NULL,
       "show each option's value and where it comes from, then end" },
 };
-const size_t cli_common_option_count =
-    sizeof cli_common_options / sizeof cli_common_options[0];
 
 /* ------------------------------------------------------------------ messages */
 
@@ -159,7 +157,7 @@ cli_option_at(const cli_command *command, size_t position)
     if (position < command->option_count)
         return &command->options[position];
     position -= command->option_count;
-    return position < cli_common_option_count ? &cli_common_options[position] : NULL;
+    return position < CLI_COMMON_OPTIONS ? &cli_common_options[position] : NULL;
 }
 
 static size_t

@@ -17,8 +17,10 @@
 #include "tools/colour.h"
 
 #define CLI_MAX_OPERANDS 2
-#define CLI_MAX_OPTIONS 48
+#define CLI_MAX_OPTIONS 64 /* of a command, with the common ones */
+#define CLI_COMMON_OPTIONS 5
 #define CLI_MAX_ITEMS 64
+#define CLI_ARGUMENTS_CAPACITY 8192
 
 /* What an option takes, and the type of the field it is stored in. */
 typedef enum cli_kind {
@@ -97,8 +99,19 @@ typedef struct cli_call {
     const char *origins[CLI_MAX_OPTIONS];
 } cli_call;
 
-extern const cli_option cli_common_options[];
-extern const size_t cli_common_option_count;
+extern const cli_option cli_common_options[CLI_COMMON_OPTIONS];
+
+/* A command's options, and the type they are stored in; compiled where there is room for both. */
+#define CLI_OPTIONS(table, type)                                                          \
+    .options = table, .option_count = sizeof table / sizeof table[0],                     \
+    .arguments_size = sizeof(type) + 0 * sizeof(struct {                                  \
+        char nothing;                                                                     \
+        _Static_assert(sizeof table / sizeof table[0] + CLI_COMMON_OPTIONS                \
+                           <= CLI_MAX_OPTIONS,                                            \
+                       "more options than there is room for");                            \
+        _Static_assert(sizeof(type) <= CLI_ARGUMENTS_CAPACITY,                            \
+                       "more values than there is room for");                             \
+    })
 
 /* The command's own options, then the common ones; NULL beyond the last. */
 const cli_option *cli_option_at(const cli_command *command, size_t position);

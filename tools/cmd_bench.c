@@ -329,11 +329,9 @@ const cli_command bench_command = {
     .help = "measure disk, copies and devices, and a plan against them",
     .description = bench_description,
     .operand = "[MODEL]",
-    .options = bench_options,
-    .option_count = sizeof bench_options / sizeof bench_options[0],
+    CLI_OPTIONS(bench_options, bench_arguments),
     .examples = bench_examples,
     .example_count = sizeof bench_examples / sizeof bench_examples[0],
-    .arguments_size = sizeof(bench_arguments),
     .settle = settle,
     .run = run_bench,
 };

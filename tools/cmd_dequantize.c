@@ -41,11 +41,9 @@ const cli_command dequantize_command = {
     .help = "write a quantized checkpoint anew with plain weights",
     .description = dequantize_description,
     .operand = "IN OUT",
-    .options = dequantize_options,
-    .option_count = sizeof dequantize_options / sizeof dequantize_options[0],
+    CLI_OPTIONS(dequantize_options, convert_arguments),
     .examples = dequantize_examples,
     .example_count = sizeof dequantize_examples / sizeof dequantize_examples[0],
-    .arguments_size = sizeof(convert_arguments),
     .settle = convert_settle,
     .run = dequantize_run,
 };

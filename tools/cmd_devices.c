@@ -58,10 +58,8 @@ const cli_command devices_command = {
     .help = "processor, memory, limits and devices of this machine",
     .description = devices_description,
     .operand = NULL,
-    .options = devices_options,
-    .option_count = sizeof devices_options / sizeof devices_options[0],
+    CLI_OPTIONS(devices_options, devices_arguments),
     .examples = devices_examples,
     .example_count = sizeof devices_examples / sizeof devices_examples[0],
-    .arguments_size = sizeof(devices_arguments),
     .run = devices_run,
 };

@@ -291,11 +291,9 @@ const cli_command diff_command = {
     .help = "how far apart the weights of two checkpoints are",
     .description = diff_description,
     .operand = "A B",
-    .options = diff_options,
-    .option_count = sizeof diff_options / sizeof diff_options[0],
+    CLI_OPTIONS(diff_options, diff_arguments),
     .examples = diff_examples,
     .example_count = sizeof diff_examples / sizeof diff_examples[0],
-    .arguments_size = sizeof(diff_arguments),
     .settle = diff_settle,
     .run = diff_run,
 };

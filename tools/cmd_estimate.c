@@ -271,11 +271,9 @@ const cli_command estimate_command = {
     .help = "what a model needs, and what fits, before it is loaded",
     .description = estimate_description,
     .operand = "MODEL",
-    .options = estimate_options,
-    .option_count = sizeof estimate_options / sizeof estimate_options[0],
+    CLI_OPTIONS(estimate_options, estimate_arguments),
     .examples = estimate_examples,
     .example_count = sizeof estimate_examples / sizeof estimate_examples[0],
-    .arguments_size = sizeof(estimate_arguments),
     .settle = estimate_settle,
     .run = estimate_run,
 };

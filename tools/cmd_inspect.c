@@ -141,11 +141,9 @@ const cli_command inspect_command = {
     .help = "what is in a checkpoint, and where its bytes are",
     .description = inspect_description,
     .operand = "MODEL",
-    .options = inspect_options,
-    .option_count = sizeof inspect_options / sizeof inspect_options[0],
+    CLI_OPTIONS(inspect_options, inspect_arguments),
     .examples = inspect_examples,
     .example_count = sizeof inspect_examples / sizeof inspect_examples[0],
-    .arguments_size = sizeof(inspect_arguments),
     .settle = inspect_settle,
     .run = inspect_run,
 };

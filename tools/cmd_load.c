@@ -364,11 +364,9 @@ const cli_command load_command = {
     .help = "put every tensor into its berth, timed and checked",
     .description = load_description,
     .operand = "MODEL",
-    .options = load_options,
-    .option_count = sizeof load_options / sizeof load_options[0],
+    CLI_OPTIONS(load_options, load_arguments),
     .examples = load_examples,
     .example_count = sizeof load_examples / sizeof load_examples[0],
-    .arguments_size = sizeof(load_arguments),
     .settle = settle,
     .run = run_load,
 };

@@ -265,10 +265,8 @@ const cli_command map_command = {
     .help = "a plan as a picture: terminal, web page, SVG, CSV",
     .description = map_description,
     .operand = "PLAN",
-    .options = map_options,
-    .option_count = sizeof map_options / sizeof map_options[0],
+    CLI_OPTIONS(map_options, map_arguments),
     .examples = map_examples,
     .example_count = sizeof map_examples / sizeof map_examples[0],
-    .arguments_size = sizeof(map_arguments),
     .run = map_run,
 };

@@ -543,11 +543,9 @@ const cli_command plan_command = {
     .help = "where every byte of a model goes, and why",
     .description = plan_description,
     .operand = "MODEL",
-    .options = plan_options,
-    .option_count = sizeof plan_options / sizeof plan_options[0],
+    CLI_OPTIONS(plan_options, plan_arguments),
     .examples = plan_examples,
     .example_count = sizeof plan_examples / sizeof plan_examples[0],
-    .arguments_size = sizeof(plan_arguments),
     .settle = plan_settle,
     .run = plan_run,
 };

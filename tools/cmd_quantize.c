@@ -76,11 +76,9 @@ const cli_command quantize_command = {
     .help = "write a checkpoint anew with 4-bit or 8-bit weights",
     .description = quantize_description,
     .operand = "IN OUT",
-    .options = quantize_options,
-    .option_count = sizeof quantize_options / sizeof quantize_options[0],
+    CLI_OPTIONS(quantize_options, convert_arguments),
     .examples = quantize_examples,
     .example_count = sizeof quantize_examples / sizeof quantize_examples[0],
-    .arguments_size = sizeof(convert_arguments),
     .settle = convert_settle,
     .run = quantize_run,
 };

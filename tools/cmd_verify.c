@@ -272,11 +272,9 @@ const cli_command verify_command = {
     .help = "is a checkpoint whole, and are its bytes the right ones?",
     .description = verify_description,
     .operand = "MODEL",
-    .options = verify_options,
-    .option_count = sizeof verify_options / sizeof verify_options[0],
+    CLI_OPTIONS(verify_options, verify_arguments),
     .examples = verify_examples,
     .example_count = sizeof verify_examples / sizeof verify_examples[0],
-    .arguments_size = sizeof(verify_arguments),
     .settle = verify_settle,
     .run = verify_run,
 };

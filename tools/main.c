@@ -14,7 +14,6 @@
 #include "tools/interrupt.h"
 #include "tools/session.h"
 
-#define ARGUMENTS_CAPACITY 8192
 
 const cli_command *const all_commands[] = {
     &inspect_command,
@@ -109,7 +108,7 @@ show_version(void)
 static berth_status
 run_command(const cli_command *command, int argc, char **argv)
 {
-    _Alignas(max_align_t) char arguments[ARGUMENTS_CAPACITY];
+    _Alignas(max_align_t) char arguments[CLI_ARGUMENTS_CAPACITY];
     const cli_common *const common = (const void *)arguments;
     cli_call call;
     session s;

@@ -62,12 +62,25 @@ static const word_row rows[] = {
     ROW("input_scale", WORD_INPUT, 1, 0),
 };
 
+/* What nearly all weights end in: no row says anything about it. */
+static inline bool
+is_usual(const berthi_classify_tensor *tensor)
+{
+    static const char usual[] = ".weight";
+    const size_t length = sizeof usual - 1;
+
+    return tensor->name_length >= length
+           && memcmp(tensor->name + tensor->name_length - length, usual, length) == 0;
+}
+
 /* *owner is the part of the name that the weight has, too. */
 static word
 word_of(const berthi_classify_tensor *tensor, berthi_part *owner)
 {
     const char *const end = tensor->name + tensor->name_length;
 
+    if (is_usual(tensor))
+        return WORD_NONE;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const word_row *const row = &rows[i];
         const char *const at = end - row->length;
@@ -177,10 +190,12 @@ walk_all(berthi_walk *walk)
     berthi_member member;
 
     for (uint32_t i = 0; i < count && !walk->is_stopped; i++) {
+        if (berthi_walk_is_claimed(walk, i))
+            continue;
         berthi_walk_get(walk, i, &member);
         walk->out->parameter_count += member.tensor.elements;
-        if (!berthi_walk_is_claimed(walk, i))
-            look_at(walk, &member);
+        walk->counted = i + 1;
+        look_at(walk, &member);
     }
     for (uint32_t i = 0; i < count && !walk->is_stopped; i++) {
         if ((walk->deferred[i / 64] >> i % 64 & 1) == 0

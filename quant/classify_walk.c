@@ -167,7 +167,8 @@ has_claimed(berthi_walk *walk, const berthi_member *member)
     if (berthi_walk_is_claimed(walk, member->position))
         return false;
     walk->claimed[member->position / 64] |= UINT64_C(1) << member->position % 64;
-    walk->out->parameter_count -= member->tensor.elements;
+    if (member->position < walk->counted)
+        walk->out->parameter_count -= member->tensor.elements;
     return true;
 }
 
@@ -245,15 +246,23 @@ new_record(berthi_walk *walk)
     return &block[out->count % BERTHI_CLASSIFY_BLOCK];
 }
 
-/* `bytes` copied into the arena. */
-static void *
-keep(berthi_walk *walk, const void *bytes, uint64_t length, uint64_t alignment)
+/* Shape and companions, the one behind the other. False when out of memory. */
+static bool
+has_kept(berthi_walk *walk, berthi_quantized *record, const uint64_t *shape,
+         uint32_t rank, const berthi_group *group)
 {
-    void *const copy = berthi_arena_alloc(&walk->out->arena, length, alignment);
+    const uint64_t shape_bytes = rank * sizeof *shape;
+    const uint64_t bytes = group->companion_count * sizeof *group->companions;
+    char *const copy = berthi_arena_alloc(&walk->out->arena, shape_bytes + bytes,
+                                          sizeof *shape);
 
-    if (copy != NULL && length > 0)
-        memcpy(copy, bytes, (size_t)length);
-    return copy;
+    if (copy == NULL)
+        return false;
+    memcpy(copy, shape, (size_t)shape_bytes);
+    memcpy(copy + shape_bytes, group->companions, (size_t)bytes);
+    record->shape = (const void *)copy;
+    record->companions = (const void *)(copy + shape_bytes);
+    return true;
 }
 
 static void
@@ -287,11 +296,7 @@ berthi_walk_add(berthi_walk *walk, const berthi_group *group, berth_encoding enc
     if (record == NULL)
         goto no_memory;
     memset(record, 0, sizeof *record);
-    record->shape = keep(walk, shape, rank * sizeof *shape, sizeof *shape);
-    record->companions = keep(walk, group->companions,
-                              group->companion_count * sizeof *group->companions,
-                              sizeof *group->companions);
-    if (record->shape == NULL || record->companions == NULL)
+    if (!has_kept(walk, record, shape, rank, group))
         goto no_memory;
     /* Checked where the shape came from: it cannot overflow here. */
     berthi_format_can_count(shape, rank, &record->elements);

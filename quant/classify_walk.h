@@ -23,6 +23,7 @@ typedef struct berthi_walk {
     bool is_fp8;     /* it names FP8 with block scales */
     berthi_classify_result *out;
     uint64_t *claimed;  /* a bit per tensor: it belongs to a record or a problem */
+    uint32_t counted;   /* so many tensors: the values of those not claimed by then */
     uint64_t *deferred; /* a bit per tensor: look again when all names were seen  */
     char *buffer;       /* of BERTHI_COMPANION_LIMIT bytes; NULL before its first use */
     berth_error *error;

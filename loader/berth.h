@@ -3377,7 +3377,8 @@ BERTH_API berth_status berth_optimizer_load(berth_optimizer *optimizer, const ch
  * is brought twice a step, states once, and go back meanwhile. Those of optimizers called
  * "paged_..." may: to host memory, then to the disk, as few bytes as can, the last
  * parameters among equal ones. Others are refused (BERTH_ENOFIT) with the smallest change
- * that would do.
+ * that would do. So is a `device_map` that leaves too little room; it says where weights
+ * lie, and puts what is trained on devices. With `mode` there are no plans for training.
  *
  * A trainer has one group for each place, and parameters in that of theirs:
  *

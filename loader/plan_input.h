@@ -76,7 +76,7 @@ berth_status berthi_plan_check_training(const berth_plan_options *options,
 bool berthi_plan_is_cast(const berth_plan_options *options);
 /* What is trained; tensors and use are known. */
 berth_status berthi_plan_take_training(berthi_plan_source *source, berth_error *error);
-/* Pins leave on devices what is trained. */
+/* Pins and maps leave on devices what is trained. */
 berth_status berthi_plan_check_trained(const berthi_plan_source *source,
                                        berth_error *error);
 /* The number of a tier in the input; BERTHI_NO_TIER: it is not there. */

@@ -48,10 +48,10 @@ berthi_plan_check_training(const berth_plan_options *options, berth_error *error
 
     if (status != BERTH_OK)
         return status;
-    if (options->mode != NULL || options->device_map != NULL)
+    if (options->mode != NULL)
         return berthi_fail_argument(error, "train",
-                                    "is for berth's own planner: maps of others have no "
-                                    "place for it");
+                                    "is not for imitated maps, which have no place for it: "
+                                    "leave mode out, or give a device map");
     if (options->ranks > 1)
         return berthi_fail_argument(error, "train", "is not planned for ranks");
     if (options->context == 0 || options->batch == 0)
@@ -427,7 +427,11 @@ berthi_plan_check_trained(const berthi_plan_source *source, berth_error *error)
         if (trained->part == BERTHI_TRAINED_WHOLE && tensor->tier != BERTHI_NO_TIER
             && !can_compute(source, tensor->tier))
             return fail_tensor(tensor, BERTH_REASON_ARGUMENT,
-                               "is trained, and cannot be pinned where nothing is computed",
+                               source->has_map
+                                   ? "is trained, and the map puts it where nothing is "
+                                     "computed"
+                                   : "is trained, and cannot be pinned where nothing is "
+                                     "computed",
                                error);
     }
     return BERTH_OK;

@@ -197,6 +197,7 @@ typedef struct berthi_plan_work {
     uint64_t *usable;      /* of tiers: budget less reserve and what has been taken */
     uint64_t *kept;        /* of layers, at home for training; 0 without */
     uint64_t *own;         /* of tiers: the same, of devices that compute a layer */
+    bool is_short;         /* a map asks for more than a device has, kept things included */
     berthi_stream_result *settled; /* of devices */
     berth_plan *plan;
 } berthi_plan_work;

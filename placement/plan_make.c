@@ -351,6 +351,25 @@ berthi_plan_pass_on(const berthi_plan_input *input, berth_plan *plan)
     to->ranks = from->ranks;
 }
 
+/* By a map all states are at home if slots leave room for them; else those that cannot
+ * leave. */
+static berth_status
+place(berthi_plan_work *work, berth_error *error)
+{
+    const berthi_plan_input *const input = work->input;
+    berth_status status;
+
+    if (!input->is_mapped || input->train == NULL)
+        return berthi_plan_place(work, error);
+    berthi_plan_train_keep(work, true);
+    status = berthi_plan_place(work, error);
+    if (status != BERTH_OK || !work->is_short || !input->train->may_leave)
+        return status;
+    berthi_plan_train_keep(work, false);
+    memset(work->settled, 0, input->tier_count * sizeof *work->settled);
+    return berthi_plan_place(work, error);
+}
+
 static berth_status
 make(berthi_plan_work *work, berth_error *error)
 {
@@ -364,7 +383,7 @@ make(berthi_plan_work *work, berth_error *error)
     else if (status == BERTH_OK)
         status = find_homes(work, error);
     if (status == BERTH_OK)
-        status = berthi_plan_place(work, error);
+        status = place(work, error);
     if (status == BERTH_OK)
         status = berthi_plan_lay(work, error);
     if (status == BERTH_OK)

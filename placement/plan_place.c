@@ -130,6 +130,7 @@ settle(berthi_plan_work *work, uint32_t device, pieces *p, berth_error *error)
     status = berthi_stream_settle(work->context, &stream, &work->settled[device], error);
     if (status == BERTH_OK && input->is_mapped && work->settled[device].missing > 0) {
         stream.room += work->settled[device].missing; /* followed, whatever fits */
+        work->is_short = true;
         status =
             berthi_stream_settle(work->context, &stream, &work->settled[device], error);
     }

@@ -21,14 +21,20 @@ typedef struct choosing {
     uint32_t count;
     uint64_t all;        /* bytes */
     uint64_t page;       /* the largest */
+    uint64_t over;       /* bytes that a map has there beyond the budget */
 } choosing;
 
+/* `fixed`: bytes of training that stay on the tier. */
 static void
-begin(choosing *c)
+begin(choosing *c, uint32_t tier, uint64_t fixed)
 {
+    const berth_plan_tier *const about = &c->work->plan->tiers[tier];
+    const uint64_t taken = berthi_plan_taken(about) - about->training + fixed;
+
     c->count = 0;
     c->all = 0;
     c->page = 0;
+    c->over = about->budget != UINT64_MAX && taken > about->budget ? taken - about->budget : 0;
 }
 
 static void
@@ -51,15 +57,12 @@ static berth_status
 choose(choosing *c, uint32_t tier, uint64_t room, uint64_t beside, uint8_t place,
        berth_error *error)
 {
-    char why[128];
-
     if (c->all <= room)
         return BERTH_OK;
-    if (room < beside) {
-        (void)snprintf(why, sizeof why,
-                       " for pages of states on their way: give it so much more");
-        return berthi_plan_refuse(c->work, tier, beside - room, why, error);
-    }
+    if (room < beside)
+        return berthi_plan_refuse(c->work, tier, berthi_min_u64(c->all, beside) - room,
+                                  " for pages of states on their way: give it so much more",
+                                  error);
     if (!berthi_states_can_choose(&c->work->arena, c->bytes, c->count, room - beside,
                                   c->stays))
         return berthi_fail_memory(error, "placing states");
@@ -67,6 +70,16 @@ choose(choosing *c, uint32_t tier, uint64_t room, uint64_t beside, uint8_t place
         if (c->stays[i] == 0)
             c->trained[i]->place = place;
     return BERTH_OK;
+}
+
+/* What a map has put there is too much, `bytes` of states beside it. */
+static berth_status
+refuse_map(const choosing *c, uint32_t tier, uint64_t bytes, berth_error *error)
+{
+    return berthi_plan_refuse(c->work, tier, bytes,
+                              " for what the map puts there and training needs beside it: "
+                              "give it so much more",
+                              error);
 }
 
 static berth_status
@@ -82,18 +95,25 @@ refuse(const choosing *c, uint32_t tier, uint64_t bytes, berth_error *error)
 
 /* ------------------------------------------------------------------------ devices */
 
-/* Room for states that can leave: what the device has, less what of training cannot. */
+/* What of training cannot leave. */
+static uint64_t
+fixed_on(const berth_plan *plan, uint32_t device)
+{
+    const berth_plan_training_tier *const training = &plan->training->tiers[device];
+
+    return training->adapters + training->gradients + training->states + training->scratch;
+}
+
+/* Room for states that can. */
 static uint64_t
 room_on(const berth_plan *plan, uint32_t device)
 {
     const berth_plan_tier *const tier = &plan->tiers[device];
-    const berth_plan_training_tier *const training = &plan->training->tiers[device];
-    const uint64_t taken = training->adapters + training->gradients + training->states
-                           + training->scratch;
+    const uint64_t fixed = fixed_on(plan, device);
 
     if (tier->budget == UINT64_MAX)
         return UINT64_MAX;
-    return tier->free > taken ? tier->free - taken : 0;
+    return tier->free > fixed ? tier->free - fixed : 0;
 }
 
 static berth_status
@@ -104,10 +124,12 @@ place_on(choosing *c, uint32_t device, berth_error *error)
     const bool is_gpu = plan->tiers[device].kind == BERTH_TIER_GPU;
     const uint8_t away = is_gpu && work->host != BERTHI_NO_TIER ? BERTH_STATES_HOST
                                                                 : BERTH_STATES_DISK;
+    const bool can_leave = work->input->train->may_leave
+                           && (away == BERTH_STATES_HOST || work->disk != BERTHI_NO_TIER);
     uint64_t beside;
     uint64_t room;
 
-    begin(c);
+    begin(c, device, fixed_on(plan, device));
     for (uint64_t i = 0; i < c->training->about.parameter_count; i++) {
         berthi_trained *const trained = &c->training->trained[i];
 
@@ -116,15 +138,18 @@ place_on(choosing *c, uint32_t device, berth_error *error)
             add(c, trained, false);
     }
     room = room_on(plan, device);
-    if (c->all <= room)
+    if (c->all <= room && c->over == 0)
         return BERTH_OK;
-    if (!work->input->train->may_leave
-        || (away == BERTH_STATES_DISK && work->disk == BERTHI_NO_TIER))
+    if (!can_leave && c->over == 0)
         return refuse(c, device, c->all - room, error);
     beside = is_gpu ? BERTHI_STATES_SLOTS * berthi_states_slot_bytes(c->page)
                     : BERTHI_STATES_BUFFERS
                           * berthi_states_buffer_bytes(c->page,
                                                        c->training->about.page_bytes);
+    if (c->over > 0)
+        return refuse_map(c, device,
+                          c->over + (can_leave ? berthi_min_u64(c->all, beside) : c->all),
+                          error);
     return choose(c, device, room, beside, away, error);
 }
 
@@ -148,20 +173,25 @@ place_in_host(choosing *c, berth_error *error)
 {
     const berthi_plan_work *const work = c->work;
     const uint64_t page = c->training->about.page_bytes;
+    uint64_t beside;
     uint64_t room;
 
-    begin(c);
+    begin(c, work->host, 0);
     for (uint64_t i = 0; i < c->training->about.parameter_count; i++)
         if (c->training->trained[i].place == BERTH_STATES_HOST)
             add(c, &c->training->trained[i], true);
-    if (c->count == 0)
-        return BERTH_OK;
+    beside = BERTHI_STATES_BUFFERS * berthi_states_buffer_bytes(c->page, page);
+    if (c->over > 0)
+        return refuse_map(c, work->host,
+                          with_rings(work, c->over
+                                               + (work->disk == BERTHI_NO_TIER
+                                                      ? c->all
+                                                      : berthi_min_u64(c->all, beside))),
+                          error);
     room = work->plan->tiers[work->host].free;
     if (c->all > room && work->disk == BERTHI_NO_TIER)
         return refuse(c, work->host, with_rings(work, c->all - room), error);
-    return choose(c, work->host, room,
-                  BERTHI_STATES_BUFFERS * berthi_states_buffer_bytes(c->page, page),
-                  BERTH_STATES_DISK, error);
+    return choose(c, work->host, room, beside, BERTH_STATES_DISK, error);
 }
 
 static berth_status
@@ -169,11 +199,13 @@ check_disk(choosing *c, berth_error *error)
 {
     const berthi_plan_work *const work = c->work;
 
-    begin(c);
+    begin(c, work->disk, 0);
     for (uint64_t i = 0; i < c->training->about.parameter_count; i++)
         if (c->training->trained[i].place == BERTH_STATES_DISK)
             add(c, &c->training->trained[i], false);
-    if (c->count == 0 || c->all <= work->plan->tiers[work->disk].free)
+    if (c->over > 0)
+        return refuse_map(c, work->disk, c->over + c->all, error);
+    if (c->all <= work->plan->tiers[work->disk].free)
         return BERTH_OK;
     return refuse(c, work->disk, c->all - work->plan->tiers[work->disk].free, error);
 }
@@ -241,7 +273,7 @@ berthi_plan_train_place(berthi_plan_work *work, berth_error *error)
         status = place_on(&c, d, error);
     if (status == BERTH_OK && work->host != BERTHI_NO_TIER)
         status = place_in_host(&c, error);
-    if (status == BERTH_OK)
+    if (status == BERTH_OK && work->disk != BERTHI_NO_TIER)
         status = check_disk(&c, error);
     if (status == BERTH_OK)
         berthi_plan_sum(work->plan);

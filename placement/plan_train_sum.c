@@ -80,7 +80,9 @@ add_room(summing *s)
     berth_plan_training_tier *const tiers = s->training->tiers;
 
     for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
-        if (plan->tiers[t].kind != BERTH_TIER_GPU || plan->tiers[t].layers == 0)
+        /* A map may have it update tensors of layers that others compute. */
+        if (plan->tiers[t].kind != BERTH_TIER_GPU
+            || (plan->tiers[t].layers == 0 && tiers[t].update_bytes == 0))
             continue;
         tiers[t].scratch = berthi_states_scratch_bytes(BERTHI_STATES_PAGE);
         tiers[t].slots = BERTHI_STATES_SLOTS * berthi_states_slot_bytes(s->pages[t]);

@@ -8,37 +8,10 @@
 #include <string.h>
 
 #include "tests/fixture.h"
-#include "tests/planned.h"
+#include "tests/planned_train.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define MOST 4096u
-
-static berth_plan_options
-options_of(const berth_train_options *train, const char *max_memory)
-{
-    berth_plan_options options;
-
-    berth_plan_options_init(&options);
-    options.max_memory = max_memory;
-    options.reserve_share = BERTH_RESERVE_NONE;
-    options.context = 64;
-    options.train = train;
-    return options;
-}
-
-static berth_train_options
-train_of(int32_t method, int32_t precision, const char *optimizer)
-{
-    berth_train_options train;
-
-    berth_train_options_init(&train);
-    train.method = method;
-    train.precision = precision;
-    train.optimizer = optimizer;
-    train.lora_rank = 8;
-    return train;
-}
 
 /* -------------------------------------------------------------- three that agree */
 
@@ -77,88 +50,6 @@ estimated_states(const planned *p, const char *folder, const berth_train_options
     return estimated(p, folder, train, keys);
 }
 
-/* The plan's list as an optimizer takes it; groups are places. */
-static uint64_t
-list(const planned *p, berth_parameter *out, uint64_t (*shapes)[2], char (*names)[256])
-{
-    uint64_t i;
-    berth_plan_parameter parameter;
-
-    for (i = 0; berth_plan_get_parameter(p->plan, i, &parameter, names[i], 256) == BERTH_OK;
-         i++) {
-        shapes[i][0] = parameter.rows;
-        shapes[i][1] = parameter.columns;
-        out[i] = (berth_parameter){ .name = names[i],
-                                    .shape = shapes[i],
-                                    .rank = 2,
-                                    .dtype = parameter.dtype,
-                                    .device = parameter.tier,
-                                    .group = (uint32_t)parameter.place };
-    }
-    return i;
-}
-
-static void
-check_device(const planned *p, uint32_t device, const berth_optimizer_memory *memory)
-{
-    berth_plan_training_tier tier;
-    berth_plan_tier all;
-
-    CHECK_EQ(berth_plan_get_training_tier(p->plan, device, &tier), BERTH_OK);
-    CHECK_EQ(berth_plan_get_tier(p->plan, device, &all), BERTH_OK);
-    CHECK_EQ(memory->states[BERTH_STATES_DEVICE], tier.states);
-    if (all.layers == 0) {
-        CHECK_EQ(all.training, 0);
-        return;
-    }
-    CHECK_EQ(memory->slots, tier.slots);
-    CHECK_EQ(memory->scratch, tier.scratch);
-}
-
-/* Every byte that the plan has for an optimizer is one that the optimizer takes. */
-static void
-check_optimizer(const planned *p, const char *words, uint32_t device_count)
-{
-    static berth_parameter parameters[MOST];
-    static uint64_t shapes[MOST][2];
-    static char names[MOST][256];
-    berth_optimizer_group groups[BERTH_STATES_PLACE_COUNT];
-    berth_optimizer_options options;
-    berth_optimizer_memory memory;
-    berth_plan_training training;
-    berth_plan_training_tier host;
-    berth_devices *devices = NULL;
-    const uint64_t count = list(p, parameters, shapes, names);
-
-    CHECK_EQ(berth_devices_open(p->context, words, &devices, NULL), BERTH_OK);
-    berth_optimizer_options_init(&options);
-    options.devices = devices;
-    options.states_dir = fixture_folder();
-    for (int32_t i = 0; i < BERTH_STATES_PLACE_COUNT; i++)
-        CHECK_EQ(berth_plan_get_group(p->plan, i, &groups[i]), BERTH_OK);
-    CHECK_EQ(berth_plan_get_training(p->plan, &training), BERTH_OK);
-    CHECK_EQ(count, training.parameter_count);
-    for (uint32_t d = 0; d < device_count; d++) {
-        CHECK_EQ(berth_optimizer_plan(p->context, groups, 3, parameters, count, &options, d,
-                                      &memory, NULL),
-                 BERTH_OK);
-        check_device(p, d, &memory);
-    }
-    CHECK_EQ(berth_optimizer_plan(p->context, groups, 3, parameters, count, &options,
-                                  BERTH_NO_INDEX, &memory, NULL),
-             BERTH_OK);
-    for (uint32_t i = 0; i < BERTH_STATES_PLACE_COUNT; i++)
-        CHECK_EQ(memory.states[i], training.states[i]);
-    CHECK_EQ(memory.elements, training.elements);
-    CHECK_EQ(memory.elements_8bit, training.elements_8bit);
-    if (memory.staging > 0) {
-        CHECK_EQ(berth_plan_get_training_tier(p->plan, planned_tier(p, "cpu"), &host),
-                 BERTH_OK);
-        CHECK_EQ(memory.staging, host.staging);
-    }
-    berth_devices_close(devices);
-}
-
 static const char *const optimizers[] = {
     "adamw_8bit",       "adamw_32bit", "paged_adamw_8bit", "paged_adamw_32bit",
     "paged_lion_8bit",  "sgd_8bit",    "lion",             "paged_ademamix_8bit",
@@ -169,7 +60,7 @@ static void
 check_agreement(const char *folder, const char *max_memory, const char *devices,
                 uint32_t device_count, const berth_train_options *train)
 {
-    berth_plan_options options = options_of(train, max_memory);
+    berth_plan_options options = planned_train_options(train, max_memory);
     berth_plan_training training;
     uint64_t states = 0;
     planned p;
@@ -181,7 +72,7 @@ check_agreement(const char *folder, const char *max_memory, const char *devices,
         return;
     }
     planned_check(&p);
-    check_optimizer(&p, devices, device_count);
+    planned_check_optimizer(&p, devices, device_count);
     CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
     CHECK_STR(training.optimizer, train->optimizer);
     for (uint64_t i = 0; i < training.parameter_count; i++) {
@@ -204,7 +95,7 @@ test_agreement(void)
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
         for (int32_t precision = BERTH_TRAIN_PURE; precision <= BERTH_TRAIN_MASTER;
              precision++) {
-            berth_train_options train = train_of(BERTH_TRAIN_LORA, precision, optimizers[i]);
+            berth_train_options train = planned_train(BERTH_TRAIN_LORA, precision, optimizers[i]);
 
             check_agreement(llama, "0=4GiB,1=4GiB,cpu=4GiB,disk=inf", "sim;sim", 2, &train);
             train.lora_targets = "q_proj,v_proj,w1";
@@ -224,7 +115,7 @@ test_budgets(void)
 {
     const char *const folder = planned_llama(3, false);
     const berth_train_options train =
-        train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
     uint64_t away = 0;
     uint32_t fits = 0;
 
@@ -236,11 +127,11 @@ test_budgets(void)
 
         (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=%lluMiB,disk=inf",
                        (unsigned long long)mib, (unsigned long long)(mib / 3 + 150));
-        options = options_of(&train, max_memory);
+        options = planned_train_options(&train, max_memory);
         planned_begin(&p, folder, &options);
         if (p.status == BERTH_OK) {
             planned_check(&p);
-            check_optimizer(&p, "sim", 1);
+            planned_check_optimizer(&p, "sim", 1);
             CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
             CHECK(training.link_bytes >= away); /* less memory, more that is brought */
             away = training.link_bytes;
@@ -262,7 +153,7 @@ test_places(void)
 {
     const char *const folder = planned_llama(1, true);
     berth_train_options train =
-        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
     uint32_t mixed = 0;
 
     train.lora_rank = 512;
@@ -280,7 +171,7 @@ test_places(void)
 
         (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=1GiB",
                        (unsigned long long)mib);
-        options = options_of(&train, max_memory);
+        options = planned_train_options(&train, max_memory);
         planned_begin(&p, folder, &options);
         if (p.status == BERTH_OK) {
             for (; berth_plan_get_parameter(p.plan, count, &parameter, NULL, 0) == BERTH_OK;
@@ -307,8 +198,8 @@ test_times(void)
 {
     const char *const folder = planned_llama(2, true);
     const berth_train_options train =
-        train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_8bit");
-    berth_plan_options options = options_of(&train, "0=190MiB,cpu=1GiB");
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=190MiB,cpu=1GiB");
     berth_plan_training training;
     berth_plan_training_tier tier;
     uint64_t update = 0;
@@ -342,7 +233,7 @@ test_times(void)
     CHECK_EQ(training.bound, 1);
     CHECK_EQ(training.bound_tier, 0);
     planned_end(&p);
-    options = options_of(&train, "0=4GiB,cpu=1GiB");
+    options = planned_train_options(&train, "0=4GiB,cpu=1GiB");
     options.links = "0=1GB/s,0.memory=100GB/s";
     planned_begin(&p, folder, &options);
     CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
@@ -368,10 +259,10 @@ test_kept(void)
                                          "dequantized_weight", "batch_buffers", NULL };
     const char *const folder = planned_llama(5, false);
     berth_train_options train =
-        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
 
     for (uint64_t every = 0; every < 4; every++) {
-        berth_plan_options options = options_of(&train, "0=4GiB,cpu=1GiB");
+        berth_plan_options options = planned_train_options(&train, "0=4GiB,cpu=1GiB");
         berth_plan_layer layer;
         berth_plan_tier tier;
         uint64_t bytes = 0;
@@ -401,7 +292,7 @@ static void
 check_streamed_base(const char *folder, const char *targets)
 {
     berth_train_options train =
-        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
     uint32_t streamed = 0;
     bool has_fitted = false;
 
@@ -414,7 +305,7 @@ check_streamed_base(const char *folder, const char *targets)
 
         (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=1GiB",
                        (unsigned long long)mib);
-        options = options_of(&train, max_memory);
+        options = planned_train_options(&train, max_memory);
         planned_begin(&p, folder, &options);
         if (!CHECK(p.status == BERTH_OK || !has_fitted))
             T_NOTE("%s: %s", max_memory, p.error.message);
@@ -422,7 +313,7 @@ check_streamed_base(const char *folder, const char *targets)
             has_fitted = true;
             streamed += p.summary.streamed_bytes > 0;
             planned_check(&p);
-            check_optimizer(&p, "sim", 1);
+            planned_check_optimizer(&p, "sim", 1);
         }
         planned_end(&p);
     }
@@ -486,7 +377,7 @@ check_change(const char *folder, const berth_train_options *train, uint64_t devi
     for (int turn = 0; turn < 3; turn++) {
         (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu",
                        (unsigned long long)device, (unsigned long long)host);
-        options = options_of(train, max_memory);
+        options = planned_train_options(train, max_memory);
         planned_begin(&p, folder, &options);
         CHECK_EQ(p.status, turn == 1 ? BERTH_OK : BERTH_ENOFIT);
         if (turn == 0) {
@@ -507,7 +398,7 @@ static void
 check_slots(void)
 {
     berth_train_options train =
-        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
 
     train.lora_rank = 512;
     check_change(planned_llama(1, true), &train, 60 * MIB, 4096 * MIB);
@@ -517,8 +408,8 @@ static void
 test_refusals(void)
 {
     const char *const folder = planned_llama(2, false);
-    berth_train_options train = train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "adamw_8bit");
-    berth_plan_options options = options_of(&train, "0=200MiB,cpu=4GiB");
+    berth_train_options train = planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=200MiB,cpu=4GiB");
     const char *pin = "lm_head=cpu";
 
     check_refused(folder, &options, BERTH_ENOFIT, "the smallest change that would do");
@@ -526,12 +417,12 @@ test_refusals(void)
     train.optimizer = "paged_adamw_8bit";
     check_change(folder, &train, 225 * MIB, 10 * MIB);
     check_slots();
-    options = options_of(&train, "0=206MiB,cpu=60MiB,disk=1MiB");
+    options = planned_train_options(&train, "0=206MiB,cpu=60MiB,disk=1MiB");
     check_refused(folder, &options, BERTH_ENOFIT, "for states of");
-    options = options_of(&train, "0=200MiB,cpu=4GiB");
+    options = planned_train_options(&train, "0=200MiB,cpu=4GiB");
     options.no_offload = 1;
     check_refused(folder, &options, BERTH_ENOFIT, "the smallest change that would do");
-    options = options_of(&train, "0=4GiB,cpu=4GiB");
+    options = planned_train_options(&train, "0=4GiB,cpu=4GiB");
     options.pins = &pin;
     options.pin_count = 1;
     check_refused(folder, &options, BERTH_EINVAL, "is trained");
@@ -539,7 +430,7 @@ test_refusals(void)
     check_fits(folder, &options);
     pin = "lm_head=disk";
     check_refused(folder, &options, BERTH_EINVAL, "is trained");
-    options = options_of(&train, "0=4GiB,cpu=4GiB");
+    options = planned_train_options(&train, "0=4GiB,cpu=4GiB");
     options.type = BERTH_ENCODING_NF4;
     check_refused(folder, &options, BERTH_EINVAL, "adapters");
     options.type = BERTH_ENCODING_NATIVE;
@@ -547,7 +438,7 @@ test_refusals(void)
     check_refused(folder, &options, BERTH_EINVAL, "is not planned for ranks");
     options.ranks = 0;
     options.mode = "auto";
-    check_refused(folder, &options, BERTH_EINVAL, "is for berth's own planner");
+    check_refused(folder, &options, BERTH_EINVAL, "is not for imitated maps");
     options.mode = NULL;
     train.optimizer = "adafactor";
     check_refused(folder, &options, BERTH_EUNSUPPORTED, "adafactor is no optimizer");
@@ -557,7 +448,7 @@ test_refusals(void)
     check_refused(folder, &options, BERTH_EUNSUPPORTED, "16-bit states");
     train.optimizer = "adamw_9bit";
     check_refused(folder, &options, BERTH_EINVAL, "optimizer");
-    train = train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");
+    train = planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");
     train.lora_targets = "x_proj";
     check_refused(folder, &options, BERTH_EINVAL, "x_proj");
     train.is_packed = 1;
@@ -572,8 +463,8 @@ static void
 test_qlora(void)
 {
     berth_train_options train =
-        train_of(BERTH_TRAIN_LORA, BERTH_TRAIN_AUTOCAST, "paged_adamw_8bit");
-    berth_plan_options options = options_of(&train, "0=1GiB,cpu=1GiB");
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_AUTOCAST, "paged_adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=1GiB,cpu=1GiB");
     berth_plan_training training;
     berth_plan_training_tier tier;
     berth_plan_parameter parameter;
@@ -609,8 +500,9 @@ test_same(void)
 {
     const char *const folder = planned_llama(2, false);
     const berth_train_options train =
-        train_of(BERTH_TRAIN_FULL, BERTH_TRAIN_MASTER, "paged_lion_8bit");
-    berth_plan_options options = options_of(&train, "0=420MiB,1=200MiB,cpu=1GiB,disk=inf");
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_MASTER, "paged_lion_8bit");
+    berth_plan_options options =
+        planned_train_options(&train, "0=420MiB,1=200MiB,cpu=1GiB,disk=inf");
     berth_plan_training training;
     berth_plan_training_tier tier;
     berth_optimizer_group group;

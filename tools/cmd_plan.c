@@ -135,7 +135,8 @@ static const char *const plan_description[] = {
     "Sizes and predictions are berth's own in either case.",
     "With --train each device has room for gradients, optimizer states and what the "
     "backward pass keeps; states of paged optimizers lie on the host or the disk where "
-    "they do not fit, and the plan says what the updates of a step cost.",
+    "they do not fit, and the plan says what the updates of a step cost. By a --device-map "
+    "weights lie where it says, and what exceeds a budget is refused.",
     "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
     "smallest change that would do.",
@@ -174,12 +175,12 @@ check_of_check(const cli_call *call)
     return status;
 }
 
-/* Training has no KV cache, and is planned for whole models by berth's own planner. */
+/* Training has no KV cache, and is planned for whole models; no release has a map for it. */
 static berth_status
 check_training(const cli_call *call, const plan_arguments *a)
 {
     static const char *const of_others[] = { "cache-dtype", "tensor-parallel", "mode",
-                                             "like", "device-map", NULL };
+                                             "like", NULL };
     const bool is_training = a->train.method != NULL;
     const char *const *const names = is_training ? of_others : train_option_names;
     berth_status status = BERTH_OK;

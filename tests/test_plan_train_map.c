@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_plan_train_map.c - plans for training that follow a device map: weights lie where
+ * it says, states where there is room for them; what does not fit is refused.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/planned_train.h"
+#include "tests/t.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static berth_plan_options
+options_of(const berth_train_options *train, const char *max_memory, const char *map)
+{
+    const char *const file = fixture_format("%s/map.json", fixture_folder());
+    berth_plan_options options = planned_train_options(train, max_memory);
+
+    fixture_text(file, map);
+    options.device_map = file;
+    return options;
+}
+
+/* ------------------------------------------------------------------------ followed */
+
+typedef struct place {
+    const char *begin; /* of names */
+    const char *tier;
+} place;
+
+/* Every berth lies where the last place that its name begins with is. */
+static void
+check_followed(const planned *p, const place *places)
+{
+    char name[256];
+    berth_berth berth;
+
+    for (uint64_t i = 0; berth_plan_get_berth(p->plan, i, &berth, name, sizeof name)
+                         == BERTH_OK; i++) {
+        const char *tier = NULL;
+
+        for (const place *q = places; q->begin != NULL; q++)
+            if (strncmp(name, q->begin, strlen(q->begin)) == 0)
+                tier = q->tier;
+        if (!CHECK(tier != NULL) || !CHECK_EQ(berth.tier, planned_tier(p, tier)))
+            T_NOTE("%s", name);
+    }
+}
+
+typedef struct layout {
+    const char *map;
+    place places[6];
+    bool is_full;      /* all is computed where it lies */
+    bool is_streamed;
+} layout;
+
+static const layout layouts[] = {
+    { "{\"\": 0}", { { "", "cuda:0" } }, true, false },
+    { "{\"\": 1, \"model.layers.0\": 0}",
+      { { "", "cuda:1" }, { "model.layers.0.", "cuda:0" } }, true, false },
+    /* A layer on two devices: one computes it, the other updates a part of it. */
+    { "{\"\": 0, \"model.layers.1.mlp\": 1, \"model.layers.1.mlp.up_proj\": 0}",
+      { { "", "cuda:0" }, { "model.layers.1.mlp.", "cuda:1" },
+        { "model.layers.1.mlp.up_proj.", "cuda:0" } }, true, false },
+    /* None of the second's tensors makes it compute a layer. */
+    { "{\"\": 0, \"model.layers.1.self_attn.q_proj\": 1}",
+      { { "", "cuda:0" }, { "model.layers.1.self_attn.q_proj.", "cuda:1" } }, true, false },
+    { "{\"\": 0, \"model.layers.1\": \"cpu\", \"model.layers.2\": \"disk\"}",
+      { { "", "cuda:0" }, { "model.layers.1.", "cpu" }, { "model.layers.2.", "disk" } },
+      false, true },
+    { "{\"\": 1, \"model.embed_tokens\": \"cpu\", \"model.layers.2.mlp\": \"cpu\"}",
+      { { "", "cuda:1" }, { "model.embed_tokens.", "cpu" },
+        { "model.layers.2.mlp.", "cpu" } },
+      false, true },
+};
+
+static void
+check_layout(const layout *l, const berth_train_options *train, const char *max_memory)
+{
+    berth_plan_options options = options_of(train, max_memory, l->map);
+    berth_plan_layer layer;
+    planned p;
+
+    planned_begin(&p, planned_llama(3, false), &options);
+    if (CHECK_EQ(p.status, BERTH_OK)) {
+        planned_check(&p);
+        check_followed(&p, l->places);
+        planned_check_optimizer(&p, "sim;sim", 2);
+        CHECK((p.summary.streamed_bytes > 0) == l->is_streamed);
+        CHECK_EQ(berth_plan_get_layer(p.plan, 0, &layer), BERTH_OK);
+        CHECK_EQ(layer.cause, BERTH_PLAN_MAPPED);
+    } else {
+        T_NOTE("%s: %s", l->map, p.error.message);
+    }
+    planned_end(&p);
+}
+
+static void
+test_followed(void)
+{
+    static const char *const optimizers[] = { "adamw_8bit", "paged_adamw_32bit",
+                                              "paged_lion_8bit" };
+
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+            berth_train_options train =
+                planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, optimizers[o]);
+
+            check_layout(&layouts[i], &train, "0=4GiB,1=4GiB,cpu=4GiB,disk=inf");
+            check_layout(&layouts[i], &train, NULL); /* devices of the map, no budgets */
+            train.method = BERTH_TRAIN_FULL;
+            train.precision = BERTH_TRAIN_MASTER;
+            if (layouts[i].is_full)
+                check_layout(&layouts[i], &train, "0=4GiB,1=4GiB,cpu=4GiB,disk=inf");
+        }
+}
+
+/* A map of all on the processor. */
+static void
+test_the_processor(void)
+{
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    berth_plan_options options = options_of(&train, "cpu=450MiB,disk=inf", "{\"\": \"cpu\"}");
+    berth_plan_training training;
+    planned p;
+
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    planned_check(&p);
+    planned_check_optimizer(&p, "cpu", 0);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK(training.states[BERTH_STATES_DEVICE] > 0 && training.states[BERTH_STATES_DISK] > 0);
+    CHECK_EQ(training.states[BERTH_STATES_HOST], 0);
+    planned_end(&p);
+}
+
+/* -------------------------------------------------------------------- less memory */
+
+/* Bytes of states that are brought. */
+static uint64_t
+away_of(const planned *p)
+{
+    berth_plan_training training;
+
+    CHECK_EQ(berth_plan_get_training(p->plan, &training), BERTH_OK);
+    return training.link_bytes;
+}
+
+/* Less and less memory, until there is too little: states leave, weights do not. */
+static void
+check_budgets(const layout *l, const berth_train_options *train, uint64_t most)
+{
+    uint64_t away = 0;
+    uint32_t fits = 0;
+    bool is_refused = false;
+
+    for (uint64_t mib = most; mib > most / 20; mib -= most / 40) {
+        char max_memory[96];
+        berth_plan_options options;
+        planned p;
+
+        (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,1=4GiB,cpu=%lluMiB,disk=inf",
+                       (unsigned long long)mib, (unsigned long long)(mib / 2 + 180));
+        options = options_of(train, max_memory, l->map);
+        planned_begin(&p, planned_llama(3, false), &options);
+        if (p.status == BERTH_OK) {
+            CHECK(!is_refused);
+            planned_check(&p);
+            check_followed(&p, l->places);
+            planned_check_optimizer(&p, "sim;sim", 2);
+            if (!CHECK(away_of(&p) >= away || l->is_streamed)) /* slots differ */
+                T_NOTE("%s", max_memory);
+            away = away_of(&p);
+            fits++;
+        } else {
+            is_refused = true;
+            CHECK_EQ(p.status, BERTH_ENOFIT);
+            CHECK_STR(p.error.tensor, "cuda:0");
+        }
+        planned_end(&p);
+    }
+    CHECK(fits > 5 && away > 0 && is_refused);
+}
+
+static void
+test_budgets(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+
+    check_budgets(&layouts[0], &train, 1400);
+    check_budgets(&layouts[3], &train, 1400);
+    train.method = BERTH_TRAIN_LORA;
+    train.lora_rank = 256;
+    check_budgets(&layouts[4], &train, 300);
+}
+
+/* Slots are more than two where there is room beside all states, not in their stead. */
+static void
+test_slots_and_states(void)
+{
+    const layout *const l = &layouts[4];
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    uint64_t slots = UINT64_MAX;
+    bool has_left = false;
+
+    train.lora_rank = 256;
+    for (uint64_t mib = 400; mib > 100; mib -= 5) {
+        char max_memory[96];
+        berth_plan_options options;
+        berth_plan_tier tier;
+        planned p;
+
+        (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=2GiB,disk=inf",
+                       (unsigned long long)mib);
+        options = options_of(&train, max_memory, l->map);
+        planned_begin(&p, planned_llama(3, false), &options);
+        if (p.status == BERTH_OK) {
+            CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+            CHECK(tier.slots > 0);
+            if (away_of(&p) == 0) {
+                CHECK(!has_left);
+                CHECK_LE(tier.slots, slots);
+                slots = tier.slots;
+            }
+            has_left = has_left || away_of(&p) > 0;
+        }
+        planned_end(&p);
+    }
+    CHECK(has_left && slots < UINT64_MAX);
+}
+
+/* ------------------------------------------------------------------------- refused */
+
+/* With so much more memory as the message says it fits, and with 64 KiB less not. */
+static void
+check_change(const char *map, const berth_train_options *train, const char *tier_name,
+             uint64_t device, uint64_t host, const char *disk)
+{
+    uint64_t *const changed = strcmp(tier_name, "cpu") == 0 ? &host : &device;
+    char max_memory[96];
+    berth_plan_options options;
+    planned p;
+
+    for (int turn = 0; turn < 3; turn++) {
+        (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu%s",
+                       (unsigned long long)device, (unsigned long long)host, disk);
+        options = options_of(train, max_memory, map);
+        planned_begin(&p, planned_llama(3, false), &options);
+        if (!CHECK_EQ(p.status, turn == 1 ? BERTH_OK : BERTH_ENOFIT))
+            T_NOTE("%s, turn %d: %s", max_memory, turn, p.error.message);
+        if (turn == 0) {
+            CHECK_STR(p.error.tensor, tier_name);
+            CHECK_CONTAINS(p.error.message,
+                           "for what the map puts there and training needs beside it");
+            CHECK_EQ(p.error.actual, *changed);
+            *changed = p.error.expected;
+        } else if (turn == 1) {
+            *changed -= 65536;
+        }
+        planned_end(&p);
+    }
+}
+
+static void
+test_changes(void)
+{
+    berth_train_options train = planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE,
+                                              "adamw_8bit");
+
+    check_change("{\"\": 0}", &train, "cuda:0", 60 * MIB, 64 * MIB, "");
+    train.optimizer = "paged_adamw_8bit";
+    check_change("{\"\": 0}", &train, "cuda:0", 60 * MIB, 4096 * MIB, "");
+    train.method = BERTH_TRAIN_LORA;
+    check_change("{\"\": 0}", &train, "cuda:0", 60 * MIB, 4096 * MIB, ",disk=inf");
+    train.lora_rank = 256;
+    check_change(layouts[4].map, &train, "cuda:0", 20 * MIB, 4096 * MIB, ",disk=inf");
+    train.optimizer = "adamw_32bit";
+    check_change(layouts[4].map, &train, "cuda:0", 20 * MIB, 4096 * MIB, ",disk=inf");
+    /* States that want to leave for host memory, which the map has filled. */
+    train.optimizer = "paged_adamw_32bit";
+    check_change("{\"\": 0, \"model.layers.1\": \"cpu\"}", &train, "cpu", 236 * MIB, 20 * MIB,
+                 "");
+    check_change("{\"\": 0, \"model.layers.1\": \"cpu\"}", &train, "cpu", 4096 * MIB, 20 * MIB,
+                 "");
+    check_change("{\"\": 0, \"model.layers.1\": \"cpu\"}", &train, "cpu", 236 * MIB, 20 * MIB,
+                 ",disk=inf");
+}
+
+static void
+check_refused(const char *map, const berth_train_options *train, const char *max_memory,
+              berth_status status, const char *tensor, const char *words)
+{
+    berth_plan_options options = options_of(train, max_memory, map);
+    planned p;
+
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, status);
+    CHECK_STR(p.error.tensor, tensor);
+    if (!CHECK(strstr(p.error.message, words) != NULL))
+        T_NOTE("%s", p.error.message);
+    planned_end(&p);
+}
+
+static void
+test_refused(void)
+{
+    static const char where[] = "is trained, and the map puts it where nothing is computed";
+    const char *const head = "lm_head.weight";
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+
+    check_refused("{\"\": 0, \"lm_head\": \"cpu\"}", &train, "0=4GiB,cpu=4GiB", BERTH_EINVAL,
+                  head, where);
+    check_refused("{\"\": 0, \"lm_head\": \"disk\"}", &train, NULL, BERTH_EINVAL, head, where);
+    check_refused("{\"\": \"cpu\", \"lm_head\": \"disk\"}", &train, "cpu=4GiB,disk=inf",
+                  BERTH_EINVAL, head, where);
+    check_refused("{\"\": 0, \"lm_head\": 1}", &train, "0=4GiB,cpu=4GiB", BERTH_EINVAL,
+                  "lm_head", "which has no budget");
+    train.method = BERTH_TRAIN_LORA;
+    check_refused("{\"\": 0, \"lm_head\": \"disk\"}", &train, "0=4GiB,cpu=4GiB,disk=1MiB",
+                  BERTH_ENOFIT, "disk", "for what the map puts there");
+}
+
+/* A map is imitated for inference: it knows nothing of states. */
+static void
+test_imitated(void)
+{
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=4GiB,cpu=4GiB");
+    planned p;
+
+    options.mode = "auto";
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_CONTAINS(p.error.message, "is not for imitated maps");
+    planned_end(&p);
+}
+
+/* -------------------------------------------------------------------------- faults */
+
+static const char *folder;
+
+static berth_status
+plan_again(void *user, berth_context *context, berth_error *error)
+{
+    const berth_plan_options *const options = user;
+    berth_plan_training training;
+    berth_checkpoint *checkpoint = NULL;
+    berth_plan *plan = NULL;
+    berth_status status = berth_checkpoint_open(context, folder, NULL, &checkpoint, error);
+
+    if (status == BERTH_OK)
+        status = berth_plan_create(context, checkpoint, options, &plan, error);
+    if (status == BERTH_OK)
+        CHECK(berth_plan_get_training(plan, &training) == BERTH_OK && training.link_bytes > 0);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* Places are found twice: states do not fit beside the map's slots. */
+static void
+test_faults(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    berth_plan_options options;
+
+    train.lora_rank = 256;
+    folder = planned_llama(3, false);
+    options = options_of(&train, "0=180MiB,cpu=200MiB,disk=inf", layouts[4].map);
+    (void)fault_loop("by a map", plan_again, &options);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_followed);
+    T_RUN(test_the_processor);
+    T_RUN(test_budgets);
+    T_RUN(test_slots_and_states);
+    T_RUN(test_changes);
+    T_RUN(test_refused);
+    T_RUN(test_imitated);
+    T_RUN(test_faults);
+    T_MAIN_END;
+}

@@ -3411,7 +3411,16 @@ typedef struct berth_plan_training {
     double disk_seconds;
     int32_t bound;           /* 0 updates, 1 a link, 2 the disk                       */
     uint32_t bound_tier;
-    uint64_t reserved[6];
+    /* Predicted, for forward and backward: weights are brought and read, and what layers
+     * keep for the backward pass is written and read. Multiplying is not in it: nothing
+     * here knows how fast that is. A file of the plan has these as they were. */
+    double forward_seconds;  /* the longest of all memories, a link, the disk         */
+    double backward_seconds;
+    uint64_t pass_link_bytes; /* of weights, brought to devices in both               */
+    uint64_t pass_disk_bytes; /* of them, read from the disk                          */
+    int32_t pass_bound;      /* backward: 0 memories, 1 a link, 2 the disk            */
+    uint32_t pass_bound_tier;
+    uint64_t reserved[1];
 } berth_plan_training;
 
 /* Of one memory. `training` of its berth_plan_tier is the sum of the first six. */

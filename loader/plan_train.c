@@ -129,6 +129,7 @@ take_optimizer(training *t, berth_error *error)
     about->accumulates_f32 = t->options.accumulates_f32;
     about->page_bytes = berthi_sys_page_bytes();
     t->source->train.may_leave = optimizer->is_paged && t->source->options->no_offload == 0;
+    t->source->train.checkpoint_every = t->options.checkpoint_every;
     return BERTH_OK;
 }
 
@@ -228,6 +229,7 @@ add_whole(training *t, uint32_t number, const berthi_recipe_weight *weight,
                            "is quantized: such weights are trained with adapters", error);
     if (weight->elements == 0 || !berthi_is_number(tensor->dtype))
         return BERTH_OK;
+    tensor->is_rows = tensor->kind == BERTHI_PIECE_IDLE;
     tensor->kind = BERTHI_PIECE_FIXED;
     add(t, number, BERTHI_TRAINED_WHOLE, tensor->dtype, rows, weight->elements / rows);
     return BERTH_OK;
@@ -324,6 +326,7 @@ keep_activations(training *t)
                 : number % every == 0 ? row
                                       : 0;
         source->layers[l].cache = berthi_slab_round(bytes * tokens);
+        source->layers[l].is_again = every > 0;
         number++;
     }
 }

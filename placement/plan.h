@@ -53,6 +53,7 @@ typedef struct berthi_plan_tensor {
     uint32_t tie;         /* the tensor whose berth it shares; BERTHI_NO_TIE: none */
     uint32_t tier;        /* it has to lie there; BERTHI_NO_TIER: anywhere */
     uint8_t kind;         /* berthi_piece_kind; FIXED: wherever the layer's home is */
+    bool is_rows;         /* FIXED, of which a pass reads rows alone: an embedding trained */
     int8_t encoding;
     int8_t dtype;
     uint32_t expert;      /* its pieces go together; BERTHI_NO_EXPERT: alone */
@@ -66,6 +67,7 @@ typedef struct berthi_plan_layer_input {
     uint64_t name_length;
     uint64_t cache;   /* bytes of its KV cache, or for its backward pass: on its home */
     bool is_tied;     /* its tensors serve another layer, too */
+    bool is_again;    /* training: computed a second time, for its backward pass */
 } berthi_plan_layer_input;
 
 typedef struct berthi_plan_tier_input {

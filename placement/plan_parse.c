@@ -455,12 +455,12 @@ can_read_map(parser *p)
     return m->scan.problem == NULL;
 }
 
-static bool
-can_read_time(parser *p, const char *key, double *out)
+bool
+berthi_plan_can_read_time(berthi_members *m, const char *key, double *out)
 {
     uint64_t nanoseconds;
 
-    if (!berthi_members_can_read_below(&p->members, key, UINT64_C(1) << 53, &nanoseconds))
+    if (!berthi_members_can_read_below(m, key, UINT64_C(1) << 53, &nanoseconds))
         return false;
     *out = (double)nanoseconds / 1e9;
     return true;
@@ -472,13 +472,14 @@ can_read_prediction(parser *p, berth_plan_summary *s)
     berthi_members *const m = &p->members;
     const char *advice;
 
-    if (!can_enter(p, "predicted") || !can_read_time(p, "nanoseconds", &s->seconds)
-        || !can_read_time(p, "first", &s->first_seconds)
-        || !can_read_time(p, "compute", &s->compute_seconds)
-        || !can_read_time(p, "link", &s->link_seconds)
-        || !can_read_time(p, "disk", &s->disk_seconds)
-        || !can_read_time(p, "load", &s->load_seconds)
-        || !can_read_time(p, "host", &s->host_seconds)
+    if (!can_enter(p, "predicted")
+        || !berthi_plan_can_read_time(m, "nanoseconds", &s->seconds)
+        || !berthi_plan_can_read_time(m, "first", &s->first_seconds)
+        || !berthi_plan_can_read_time(m, "compute", &s->compute_seconds)
+        || !berthi_plan_can_read_time(m, "link", &s->link_seconds)
+        || !berthi_plan_can_read_time(m, "disk", &s->disk_seconds)
+        || !berthi_plan_can_read_time(m, "load", &s->load_seconds)
+        || !berthi_plan_can_read_time(m, "host", &s->host_seconds)
         || !can_read_word(p, "bound", berthi_plan_bound_word, &s->bound)
         || !can_read_tier(p, "bound_tier", &s->bound_tier)
         || !berthi_members_can_read_number(m, "link_bytes", &s->link_bytes)

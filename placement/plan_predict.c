@@ -2,7 +2,7 @@
 /* plan_predict.c - how long a pass and the loading take; what would help most. */
 #include <stdio.h>
 
-#include "placement/plan.h"
+#include "placement/plan_train.h"
 
 /* What one pass needs of a layer. */
 typedef struct demand {
@@ -257,6 +257,7 @@ berthi_plan_predict(berthi_plan_work *work, berth_error *error)
     if (status != BERTH_OK)
         return status;
     work->plan->summary.load_seconds = load_seconds(work);
+    berthi_plan_train_predict(work);
     advise(work);
     return BERTH_OK;
 }

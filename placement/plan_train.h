@@ -10,8 +10,9 @@
  *   homes, weights          plan_fit.c, plan_place.c: what of the weights stays
  *     │ plan_train_place.c  states in what they leave, then host memory, then the disk
  *     ▼
- *   sums and times          plan_train_sum.c, from the list of parameters alone
- *   text                    plan_train_json.c
+ *   sums, times of updates  plan_train_sum.c, from the list of parameters alone
+ *   times of passes         plan_train_pass.c, once: a file of the plan has them
+ *   text                    plan_train_print.c, plan_train_parse.c
  *
  * Weights before states: a weight that is away is brought twice a step, forward and
  * backward, states once, and go back while others come.
@@ -52,6 +53,7 @@ struct berthi_train_input {
     const berthi_trained *trained;    /* tensors ascending, in a tensor by part */
     uint32_t count;
     bool may_leave;                   /* states, their devices */
+    uint64_t checkpoint_every;        /* layers; 0: all is kept */
 };
 
 struct berthi_plan_training {
@@ -85,7 +87,9 @@ void berthi_plan_train_keep(berthi_plan_work *work, bool has_all_states);
 berth_status berthi_plan_train_place(berthi_plan_work *work, berth_error *error);
 /* Memory for `count` parameters, all zero. False: there is none. */
 bool berthi_plan_can_train(berth_plan *plan, uint64_t count);
-/* Sums of tiers, and times, from parameters, homes and rates. */
+/* How long passes take, where the plan is for training and laid out. */
+void berthi_plan_train_predict(berthi_plan_work *work);
+/* Sums of tiers, and times of updates, from parameters, homes and rates. */
 void berthi_plan_train_sum(berth_plan *plan);
 /* As snprintf() would write it. */
 void berthi_trained_name(const berth_plan *plan, const berthi_trained *trained, char *text,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plan_train_parse.c - the part of a plan's JSON that is about training. What is read is
- * the list of parameters; sums and times are made anew from it.
+ * the list of parameters, and times of passes; sums and times of updates are made anew.
  */
 #include <string.h>
 
@@ -181,6 +181,27 @@ can_read_parameters(berthi_members *m, berth_plan *plan)
     return m->scan.problem == NULL;
 }
 
+static bool
+can_read_passes(berthi_members *m, const berth_plan *plan)
+{
+    berth_plan_training *const about = &plan->training->about;
+    const char *name;
+
+    if (!berthi_members_can_read_key(m, "passes") || !berthi_scan_can_enter_object(&m->scan)
+        || !berthi_plan_can_read_time(m, "forward", &about->forward_seconds)
+        || !berthi_plan_can_read_time(m, "backward", &about->backward_seconds)
+        || !can_read_word(m, "bound", berthi_plan_bound_word, &about->pass_bound)
+        || !berthi_members_can_read_text(m, "bound_tier", &name)
+        || !berthi_members_can_read_number(m, "link_bytes", &about->pass_link_bytes)
+        || !berthi_members_can_read_number(m, "disk_bytes", &about->pass_disk_bytes)
+        || !berthi_members_is_at_end(m))
+        return false;
+    while (strcmp(plan->tiers[about->pass_bound_tier].name, name) != 0)
+        if (++about->pass_bound_tier == plan->summary.tier_count)
+            return berthi_members_stop(m, "a tier that the plan has not");
+    return true;
+}
+
 bool
 berthi_plan_can_read_training(berthi_members *m, berth_plan *plan)
 {
@@ -200,5 +221,6 @@ berthi_plan_can_read_training(berthi_members *m, berth_plan *plan)
               && can_read_head(m, &plan->training->about);
     m->arena = scratch;
     return is_read && can_skip(m, "tiers") && can_read_parameters(m, plan)
-           && can_skip(m, "predicted") && berthi_members_is_at_end(m);
+           && can_skip(m, "predicted") && can_read_passes(m, plan)
+           && berthi_members_is_at_end(m);
 }

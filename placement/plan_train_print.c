@@ -95,6 +95,19 @@ print_prediction(berthi_json_text *text, const berth_plan *plan,
     add_text(text, ", \"bound_tier\": ", plan->tiers[about->bound_tier].name);
     add_number(text, ",\n      \"link_bytes\": ", about->link_bytes);
     add_number(text, ", \"disk_bytes\": ", about->disk_bytes);
+    add(text, "},\n");
+}
+
+static void
+print_passes(berthi_json_text *text, const berth_plan *plan,
+             const berth_plan_training *about)
+{
+    add_time(text, "    \"passes\": {\"forward\": ", about->forward_seconds);
+    add_time(text, ", \"backward\": ", about->backward_seconds);
+    add_text(text, ", \"bound\": ", berthi_plan_bound_word(about->pass_bound));
+    add_text(text, ", \"bound_tier\": ", plan->tiers[about->pass_bound_tier].name);
+    add_number(text, ",\n      \"link_bytes\": ", about->pass_link_bytes);
+    add_number(text, ", \"disk_bytes\": ", about->pass_disk_bytes);
     add(text, "}},\n");
 }
 
@@ -117,4 +130,5 @@ berthi_plan_print_training(berthi_json_text *text, const berth_plan *plan)
         print_parameter(text, plan, &training->trained[i]);
     }
     print_prediction(text, plan, &training->about);
+    print_passes(text, plan, &training->about);
 }

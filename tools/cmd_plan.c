@@ -135,7 +135,7 @@ static const char *const plan_description[] = {
     "Sizes and predictions are berth's own in either case.",
     "With --train each device has room for gradients, optimizer states and what the "
     "backward pass keeps; states of paged optimizers lie on the host or the disk where "
-    "they do not fit, and the plan says what the updates of a step cost. By a --device-map "
+    "they do not fit, and the plan says what a step costs, but for multiplying. By a --device-map "
     "weights lie where it says, and what exceeds a budget is refused.",
     "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "

@@ -70,21 +70,48 @@ print_tiers(session *s, const berth_plan *plan)
     }
 }
 
+/* "bound by the link to cuda:0": 0 a memory, 1 a link, 2 the disk. */
+static void
+print_bound(session *s, const berth_plan *plan, int32_t bound, uint32_t number)
+{
+    berth_plan_tier tier;
+
+    berth_plan_get_tier(plan, number, &tier);
+    output_text(&s->out, ", bound by ");
+    if (bound == 2)
+        output_text(&s->out, "the disk\n");
+    else
+        output_format(&s->out, bound == 1 ? "the link to %s\n" : "the memory of %s\n",
+                      tier.name);
+}
+
+/* What is known of them: multiplying takes its own time. */
+static void
+print_passes(session *s, const berth_plan *plan, const berth_plan_training *t)
+{
+    char text[PLAN_CELL];
+    char size[BERTH_SIZE_CAPACITY];
+
+    output_format(&s->out, "forward %s", plan_time_text(t->forward_seconds, text));
+    output_format(&s->out, ", backward %s, multiplying not counted",
+                  plan_time_text(t->backward_seconds, text));
+    print_bound(s, plan, t->pass_bound, t->pass_bound_tier);
+    if (t->pass_link_bytes > 0)
+        output_format(&s->out, "  %s of weights to devices\n",
+                      berth_size_format(t->pass_link_bytes, size));
+    if (t->pass_disk_bytes > 0)
+        output_format(&s->out, "  %s of weights from the disk\n",
+                      berth_size_format(t->pass_disk_bytes, size));
+}
+
 static void
 print_step(session *s, const berth_plan *plan, const berth_plan_training *t)
 {
     char text[PLAN_CELL];
     char size[BERTH_SIZE_CAPACITY];
-    berth_plan_tier tier;
 
-    berth_plan_get_tier(plan, t->bound_tier, &tier);
-    output_format(&s->out, "updates of a step %s, bound by ",
-                  plan_time_text(t->seconds, text));
-    if (t->bound == 2)
-        output_text(&s->out, "the disk\n");
-    else
-        output_format(&s->out, t->bound == 1 ? "the link to %s\n" : "the memory of %s\n",
-                      tier.name);
+    output_format(&s->out, "updates of a step %s", plan_time_text(t->seconds, text));
+    print_bound(s, plan, t->bound, t->bound_tier);
     output_format(&s->out, "  reading and writing in memory %s\n",
                   plan_time_text(t->update_seconds, text));
     if (t->link_bytes > 0)
@@ -107,5 +134,6 @@ plan_print_training(session *s, const berth_plan *plan)
     plan_print_heading(s, "training");
     print_trained(s, &t);
     print_tiers(s, plan);
+    print_passes(s, plan, &t);
     print_step(s, plan, &t);
 }

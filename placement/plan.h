@@ -221,7 +221,7 @@ berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
                                 uint64_t bytes, const char *why, berth_error *error);
 /* Homes of layers, or a refusal that says what would make it fit. */
 berth_status berthi_plan_find_homes(berthi_plan_work *work, berth_error *error);
-/* Whether there are homes with nothing to bring; they are not taken. */
+/* Takes homes with nothing to bring, if there are such. */
 berth_status berthi_plan_probe_homes(berthi_plan_work *work, bool *out_all_stay,
                                      berth_error *error);
 /* Bytes that a pass reads of a layer, wherever it is computed. */

@@ -256,6 +256,14 @@ describe(const berthi_plan_work *work, berthi_home_device *devices)
     return problem;
 }
 
+static berth_status
+take(berthi_plan_work *work, const berthi_home_problem *problem, const berthi_homes *found,
+     berth_error *error)
+{
+    work->plan->summary.is_proved = found->is_proved;
+    return bring_home(work, problem, found, error);
+}
+
 berth_status
 berthi_plan_probe_homes(berthi_plan_work *work, bool *out_all_stay, berth_error *error)
 {
@@ -264,8 +272,9 @@ berthi_plan_probe_homes(berthi_plan_work *work, bool *out_all_stay, berth_error 
     berthi_homes found = { .homes = work->homes };
     const berth_status status = berthi_home_find(work->context, &problem, &found, error);
 
-    *out_all_stay = found.is_feasible && found.cost.nanoseconds == 0;
-    return status;
+    *out_all_stay =
+        status == BERTH_OK && found.is_feasible && found.cost.nanoseconds == 0;
+    return *out_all_stay ? take(work, &problem, &found, error) : status;
 }
 
 berth_status
@@ -280,6 +289,5 @@ berthi_plan_find_homes(berthi_plan_work *work, berth_error *error)
         return status;
     if (!found.is_feasible)
         return refuse(work, &problem, error);
-    work->plan->summary.is_proved = found.is_proved;
-    return bring_home(work, &problem, &found, error);
+    return take(work, &problem, &found, error);
 }

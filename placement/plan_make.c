@@ -238,22 +238,19 @@ follow_map(berthi_plan_work *work)
     }
 }
 
-/* All states at home, if nothing has to be brought then; else those that cannot leave. */
+/* With all states at home, if nothing has to be brought then. */
 static berth_status
-keep_for_training(berthi_plan_work *work, berth_error *error)
+find_trained_homes(berthi_plan_work *work, bool *out_found, berth_error *error)
 {
-    bool can_stay = true;
     berth_status status;
 
-    if (work->input->train == NULL)
-        return BERTH_OK;
     berthi_plan_train_keep(work, true);
     if (!work->input->train->may_leave)
         return BERTH_OK;
     status = sum_layers(work, error);
     if (status == BERTH_OK)
-        status = berthi_plan_probe_homes(work, &can_stay, error);
-    if (status == BERTH_OK && !can_stay)
+        status = berthi_plan_probe_homes(work, out_found, error);
+    if (!*out_found) /* else those that cannot leave */
         berthi_plan_train_keep(work, false);
     return status;
 }
@@ -261,16 +258,19 @@ keep_for_training(berthi_plan_work *work, berth_error *error)
 static berth_status
 find_homes(berthi_plan_work *work, berth_error *error)
 {
-    berth_status status;
+    bool is_found = false;
+    berth_status status = BERTH_OK;
 
     work->sums = berthi_arena_alloc(&work->arena,
                                     work->input->layer_count * sizeof *work->sums,
                                     sizeof(uint64_t));
     if (work->sums == NULL)
         return berthi_fail_memory(error, "finding homes of layers");
-    status = keep_for_training(work, error);
-    if (status == BERTH_OK)
-        status = sum_layers(work, error);
+    if (work->input->train != NULL)
+        status = find_trained_homes(work, &is_found, error);
+    if (status != BERTH_OK || is_found)
+        return status;
+    status = sum_layers(work, error);
     return status == BERTH_OK ? berthi_plan_find_homes(work, error) : status;
 }
 

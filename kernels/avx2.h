@@ -19,6 +19,7 @@ void berthi_avx2_encode_map(const berthi_encode_arguments *arguments);
 void berthi_avx2_encode_double(const berthi_double_arguments *arguments);
 void berthi_avx2_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_avx2_decode_rows(const berthi_rows_decode_arguments *arguments);
+void berthi_avx2_encode_activations(const berthi_activation_arguments *arguments);
 
 /* optimizer_avx2.c: an entry of the level's table. */
 uint64_t berthi_avx2_update(const berthi_update_arguments *arguments,

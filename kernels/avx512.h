@@ -24,6 +24,7 @@ void berthi_avx512_dot_int8(const berthi_dot_arguments *arguments);
 void berthi_avx512_encode_map(const berthi_encode_arguments *arguments);
 void berthi_avx512_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_avx512_decode_rows(const berthi_rows_decode_arguments *arguments);
+void berthi_avx512_encode_activations(const berthi_activation_arguments *arguments);
 
 /* optimizer_avx512.c: an entry of the level's table. */
 uint64_t berthi_avx512_update(const berthi_update_arguments *arguments,

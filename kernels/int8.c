@@ -60,15 +60,6 @@ find_row_maximum(const berthi_activation_arguments *a, uint64_t first)
 }
 
 static void
-note_outlier(const berthi_activation_arguments *a, uint64_t column)
-{
-    if (a->outliers != NULL)
-        a->outliers[column / 32] |= UINT32_C(1) << column % 32;
-    else
-        a->is_outlier[column] = 1;
-}
-
-static void
 encode_row(const berthi_activation_arguments *a, uint64_t row)
 {
     const uint64_t first = row * a->columns;
@@ -80,25 +71,33 @@ encode_row(const berthi_activation_arguments *a, uint64_t row)
         const float value = load_fp16(a, first + k);
 
         if (a->threshold > 0.0f && fabsf(value) >= a->threshold)
-            note_outlier(a, k); /* its code is that of its column, later */
+            berthi_note_outlier(a, k); /* its code is that of its column, later */
         else
             a->codes[first + k] = berthi_core_int8_code(value, scale);
     }
 }
 
 void
-berthi_encode_activations(const berthi_activation_arguments *a)
+berthi_encode_activations_by(const berthi_activation_arguments *a,
+                             void (*encode)(const berthi_activation_arguments *own,
+                                            uint64_t row))
 {
     const uint64_t columns = a->threshold > 0.0f ? a->columns : 0;
 
     if (a->is_outlier != NULL)
         memset(a->is_outlier, 0, a->columns);
     for (uint64_t row = 0; row < a->rows; row++)
-        encode_row(a, row);
+        encode(a, row);
     for (uint64_t k = 0; (k = find_outlier(a->outliers, a->is_outlier, k, columns)) < columns;
          k++)
         for (uint64_t row = 0; row < a->rows; row++)
             a->codes[row * a->columns + k] = 0;
+}
+
+void
+berthi_encode_activations(const berthi_activation_arguments *a)
+{
+    berthi_encode_activations_by(a, encode_row);
 }
 
 /* ------------------------------------------------------------------- output */
@@ -187,17 +186,11 @@ list_outliers(const berthi_outlier_room *room, uint64_t columns)
 void
 berthi_int8_input_run(const berthi_operations *operations, const berthi_int8_input_task *t)
 {
-    if (!(t->threshold > 0.0f)) {
-        operations->encode_rows(&(berthi_rows_arguments){
-            .values = t->inputs, .dtype = t->dtype, .rows = t->count, .columns = t->columns,
-            .codes = t->codes, .row_maximum = t->input_maximum });
-        return;
-    }
-    berthi_encode_activations(&(berthi_activation_arguments){
+    operations->encode_activations(&(berthi_activation_arguments){
         .values = t->inputs, .dtype = t->dtype, .rows = t->count, .columns = t->columns,
         .threshold = t->threshold, .codes = t->codes, .row_maximum = t->input_maximum,
-        .outliers = t->outliers.mask });
-    if (t->count > 0)
+        .outliers = t->threshold > 0.0f ? t->outliers.mask : NULL });
+    if (t->threshold > 0.0f && t->count > 0)
         list_outliers(&t->outliers, t->columns);
 }
 

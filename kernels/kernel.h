@@ -150,7 +150,25 @@ typedef struct berthi_activation_arguments {
     uint32_t *outliers;  /* the same as bits, in place of it, all 0 before; NULL: that */
 } berthi_activation_arguments;
 
+/* The reference; what levels have of their own has its bits. */
 void berthi_encode_activations(const berthi_activation_arguments *arguments);
+
+static inline void
+berthi_note_outlier(const berthi_activation_arguments *arguments, uint64_t column)
+{
+    if (arguments->outliers != NULL)
+        arguments->outliers[column / 32] |= UINT32_C(1) << column % 32;
+    else
+        arguments->is_outlier[column] = 1;
+}
+
+/*
+ * encode_activations of any level: rows one by one, each of which notes its outliers and
+ * leaves them any code, and then the codes of their columns.
+ */
+void berthi_encode_activations_by(const berthi_activation_arguments *arguments,
+                                  void (*encode_row)(const berthi_activation_arguments *own,
+                                                     uint64_t row));
 
 /* Sums of products of codes, for the rows [first_row, end_row) of the weight. */
 typedef struct berthi_dot_arguments {
@@ -195,6 +213,7 @@ typedef struct berthi_operations {
     void (*decode_double)(const berthi_double_arguments *arguments, float *out_absmax);
     void (*encode_rows)(const berthi_rows_arguments *arguments);
     void (*decode_rows)(const berthi_rows_decode_arguments *arguments);
+    void (*encode_activations)(const berthi_activation_arguments *arguments);
     void (*decode_e2m1)(const berthi_source_arguments *arguments);
     void (*decode_mxfp4)(const berthi_source_arguments *arguments);
     void (*multiply_nf4)(const berthi_product_arguments *arguments);

@@ -68,6 +68,18 @@ berthi_avx2_encode_rows(const berthi_rows_arguments *a)
     encode_rows_by(a, find_absmax, encode_row_values);
 }
 
+static void
+encode_activation_row(const berthi_activation_arguments *a, uint64_t row)
+{
+    encode_activation_row_by(a, row, find_absmax, encode_row_values);
+}
+
+void
+berthi_avx2_encode_activations(const berthi_activation_arguments *a)
+{
+    encode_activations_by(a, berthi_avx2_encode_rows, encode_activation_row);
+}
+
 ALWAYS_INLINE void
 decode_row_values(const berthi_rows_decode_arguments *a, uint64_t first, uint64_t count,
                   float maximum)

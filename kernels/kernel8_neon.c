@@ -63,6 +63,18 @@ berthi_neon_encode_rows(const berthi_rows_arguments *a)
     encode_rows_by(a, find_absmax, encode_row_values);
 }
 
+static void
+encode_activation_row(const berthi_activation_arguments *a, uint64_t row)
+{
+    encode_activation_row_by(a, row, find_absmax, encode_row_values);
+}
+
+void
+berthi_neon_encode_activations(const berthi_activation_arguments *a)
+{
+    encode_activations_by(a, berthi_neon_encode_rows, encode_activation_row);
+}
+
 ALWAYS_INLINE void
 decode_four(const berthi_rows_decode_arguments *a, uint64_t first, int16x4_t codes,
             float maximum)

@@ -437,6 +437,7 @@ const berthi_operations berthi_avx2_operations = {
     .encode_double = berthi_avx2_encode_double,
     .encode_rows = berthi_avx2_encode_rows,
     .decode_rows = berthi_avx2_decode_rows,
+    .encode_activations = berthi_avx2_encode_activations,
     .decode_e2m1 = decode_e2m1,
     .decode_mxfp4 = decode_mxfp4,
     .multiply_nf4 = berthi_avx2_multiply_nf4,

@@ -387,6 +387,7 @@ const berthi_operations berthi_avx512_operations = {
     .encode_double = berthi_avx512_encode_double,
     .encode_rows = berthi_avx512_encode_rows,
     .decode_rows = berthi_avx512_decode_rows,
+    .encode_activations = berthi_avx512_encode_activations,
     .decode_e2m1 = decode_e2m1,
     .decode_mxfp4 = decode_mxfp4,
     .multiply_nf4 = berthi_avx512_multiply_nf4,

@@ -345,6 +345,7 @@ const berthi_operations berthi_neon_operations = {
     .encode_double = berthi_neon_encode_double,
     .encode_rows = berthi_neon_encode_rows,
     .decode_rows = berthi_neon_decode_rows,
+    .encode_activations = berthi_neon_encode_activations,
     .multiply_nf4 = berthi_neon_multiply_nf4,
     .multiply_fp4 = berthi_neon_multiply_fp4,
     .dot_int8 = berthi_neon_dot_int8,

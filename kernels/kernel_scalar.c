@@ -280,6 +280,7 @@ const berthi_operations berthi_scalar_operations = {
     .decode_double = decode_double,
     .encode_rows = encode_rows,
     .decode_rows = decode_rows,
+    .encode_activations = berthi_encode_activations,
     .decode_e2m1 = berthi_decode_e2m1,
     .decode_mxfp4 = berthi_decode_mxfp4,
     .multiply_nf4 = multiply_nf4,

@@ -41,6 +41,7 @@ take_entries(berthi_operations *all, const berthi_operations *own)
     TAKE(decode_double);
     TAKE(encode_rows);
     TAKE(decode_rows);
+    TAKE(encode_activations);
     TAKE(decode_e2m1);
     TAKE(decode_mxfp4);
     TAKE(multiply_nf4);

@@ -14,6 +14,7 @@ void berthi_neon_encode_map(const berthi_encode_arguments *arguments);
 void berthi_neon_encode_double(const berthi_double_arguments *arguments);
 void berthi_neon_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_neon_decode_rows(const berthi_rows_decode_arguments *arguments);
+void berthi_neon_encode_activations(const berthi_activation_arguments *arguments);
 
 /* product_neon.c: entries of the level's table. */
 void berthi_neon_multiply_nf4(const berthi_product_arguments *arguments);

@@ -11,6 +11,7 @@
 #include "kernels/simd_blocks.h"
 
 #define ROW_TURN 32u /* values */
+#define LARGEST_FP16 65504.0f
 
 /* Of a row with a finite maximum, `count` values from `first`, whole turns. */
 typedef void encode_row_function(const berthi_rows_arguments *a, int32_t dtype,
@@ -117,6 +118,99 @@ encode_rows_by(const berthi_rows_arguments *a, absmax_function *absmax_of,
         encode_rows_typed(a, BERTH_F16, absmax_of, encode_row);
     else
         encode_rows_typed(a, BERTH_F32, absmax_of, encode_row);
+}
+
+/* ------------------------------------------------------- rows with what is apart */
+
+/* Of the turn at column `k`: outliers are noted, the others take part in the maximum. */
+static float
+activation_turn(const berthi_activation_arguments *a, uint64_t first, uint64_t k,
+                float maximum)
+{
+    const uint64_t end = k + ROW_TURN < a->columns ? k + ROW_TURN : a->columns;
+
+    for (; k < end; k++) {
+        const float value = berthi_core_from_fp16(
+            berthi_core_to_fp16(berthi_core_load(a->values, a->dtype, first + k)));
+
+        if (fabsf(value) >= a->threshold)
+            berthi_note_outlier(a, k);
+        else
+            maximum = berthi_core_absmax_step(maximum, value);
+    }
+    return maximum;
+}
+
+/* Turns far below the threshold have no outliers, however they are rounded. */
+ALWAYS_INLINE float
+activation_maximum(const berthi_activation_arguments *a, int32_t dtype, uint64_t first,
+                   absmax_function *absmax_of)
+{
+    const uint64_t whole = a->columns - a->columns % ROW_TURN;
+    const float bound = (a->threshold < LARGEST_FP16 ? a->threshold : LARGEST_FP16) / 2;
+    float maximum = 0.0f;
+
+    for (uint64_t k = 0; k < a->columns; k += ROW_TURN) {
+        const float largest =
+            k < whole ? absmax_of(a->values, dtype, first + k, ROW_TURN) : NAN;
+
+        if (!(largest < bound)) /* NaN, too */
+            maximum = activation_turn(a, first, k, maximum);
+        else if (largest > maximum)
+            maximum = largest;
+    }
+    return berthi_core_from_fp16(berthi_core_to_fp16(maximum));
+}
+
+ALWAYS_INLINE void
+encode_activation_row_typed(const berthi_activation_arguments *a, int32_t dtype, uint64_t row,
+                            absmax_function *absmax_of, encode_row_function *encode_row)
+{
+    const berthi_rows_arguments as_rows = { a->values,  a->dtype, a->rows,
+                                            a->columns, a->codes, a->row_maximum };
+    const uint64_t whole = a->columns - a->columns % ROW_TURN;
+    const uint64_t first = row * a->columns;
+    const float maximum = activation_maximum(a, dtype, first, absmax_of);
+    const float scale = berthi_core_int8_scale(maximum);
+
+    a->row_maximum[row] = maximum;
+    encode_row_turns(&as_rows, dtype, first, whole, scale, encode_row);
+    encode_row_end(&as_rows, first + whole, first + a->columns, scale);
+}
+
+ALWAYS_INLINE void
+encode_activation_row_by(const berthi_activation_arguments *a, uint64_t row,
+                         absmax_function *absmax_of, encode_row_function *encode_row)
+{
+    if (a->dtype == BERTH_BF16)
+        encode_activation_row_typed(a, BERTH_BF16, row, absmax_of, encode_row);
+    else if (a->dtype == BERTH_F16)
+        encode_activation_row_typed(a, BERTH_F16, row, absmax_of, encode_row);
+    else
+        encode_activation_row_typed(a, BERTH_F32, row, absmax_of, encode_row);
+}
+
+/*
+ * A threshold that is no fp16 is the reference's: what lies between it and its fp16 has a
+ * code of its own there, though it is in no maximum.
+ */
+ALWAYS_INLINE void
+encode_activations_by(const berthi_activation_arguments *a,
+                      void (*encode_rows)(const berthi_rows_arguments *rows),
+                      void (*encode_row)(const berthi_activation_arguments *own,
+                                         uint64_t row))
+{
+    const float rounded = berthi_core_from_fp16(berthi_core_to_fp16(a->threshold));
+
+    if (!(a->threshold > 0.0f) && a->is_outlier != NULL)
+        memset(a->is_outlier, 0, a->columns);
+    if (!(a->threshold > 0.0f))
+        encode_rows(&(berthi_rows_arguments){ a->values, a->dtype, a->rows, a->columns,
+                                              a->codes, a->row_maximum });
+    else if (rounded >= a->threshold && rounded <= a->threshold)
+        berthi_encode_activations_by(a, encode_row);
+    else
+        berthi_encode_activations(a);
 }
 
 ALWAYS_INLINE void

@@ -269,7 +269,7 @@ dot_share(void *user, uint32_t worker, uint64_t part)
 static void
 multiply_int8(multiplication *m)
 {
-    berthi_encode_activations(&(berthi_activation_arguments){
+    m->operations.encode_activations(&(berthi_activation_arguments){
         .values = m->product.inputs,
         .dtype = m->product.dtype,
         .rows = m->product.count,

@@ -534,6 +534,80 @@ test_rows(void)
     }
 }
 
+/* Either way to note columns; nothing is written behind any of the outputs. */
+static void
+check_activations(const void *values, int32_t dtype, uint64_t rows, uint64_t columns,
+                  float threshold, bool has_bits)
+{
+    const uint64_t count = rows * columns;
+    const uint64_t words = columns / 32 + 2;
+    int8_t *const codes = calloc(2, count + GUARD);
+    float *const maximum = calloc(2, (rows + 1) * sizeof(float));
+    uint8_t *const is_outlier = malloc(2 * (columns + 1));
+    uint32_t *const bits = calloc(2, words * sizeof *bits);
+
+    memset(is_outlier, 0xFF, 2 * (columns + 1));
+    for (unsigned i = 0; i < 2; i++)
+        (i == 0 ? berthi_encode_activations : level->encode_activations)(
+            &(berthi_activation_arguments){
+                values, dtype, rows, columns, threshold, codes + i * (count + GUARD),
+                maximum + i * (rows + 1), has_bits ? NULL : is_outlier + i * (columns + 1),
+                has_bits ? bits + i * words : NULL });
+    CHECK_MEM(codes + count + GUARD, codes, count + GUARD);
+    CHECK_MEM(maximum + rows + 1, maximum, (rows + 1) * sizeof(float));
+    CHECK_MEM(is_outlier + columns + 1, is_outlier, columns + 1);
+    CHECK_MEM(bits + words, bits, words * sizeof *bits);
+    free(codes);
+    free(maximum);
+    free(is_outlier);
+    free(bits);
+}
+
+/* Ordinary ones, with some about the threshold and beyond it, or any bits. */
+static void
+draw_activations(uint8_t *x, uint64_t count, int32_t dtype, float threshold, int kind,
+                 uint64_t *state)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t bits = next_random(state);
+        const float near = 1.0f + (float)(int32_t)(bits >> 32 & 0xFFF) * 0x1p-20f - 0x1p-9f;
+        float value = (float)(int32_t)bits * 0x1p-30f;
+
+        if (kind > 0 && bits >> 44 & 15)
+            value *= 0x1p-4f;
+        if (kind > 1 && (bits >> 48) % 41 == 0)
+            value = (bits & 1 ? -threshold : threshold) * (bits & 2 ? near : 4.0f);
+        if (kind > 2)
+            memcpy(x + element_bytes(dtype) * i, &bits, element_bytes(dtype));
+        else
+            berthi_core_store(x, dtype, i, value);
+    }
+}
+
+static void
+test_activations(void)
+{
+    enum { LARGEST = 12000 };
+    static uint8_t x[LARGEST * 4];
+    static const float thresholds[] = { 6.0f,     0.5f,      6.001f, 5.999f,  0.0f,
+                                        INFINITY, 65504.0f, 0x1p-24f, 1e-30f, 1e9f };
+    uint64_t state = 23;
+
+    if (level->encode_activations == NULL)
+        T_SKIP("this level has no activations");
+    for (int round = 0; round < 1200; round++) {
+        const int32_t dtype = dtypes[round % 3];
+        const float threshold = thresholds[round / 3 % 10];
+        const uint64_t columns = next_random(&state) % (round % 10 == 0 ? 3000 : 150) + 1;
+        const uint64_t rows = next_random(&state) % 4 + 1;
+
+        draw_activations(x, rows * columns, dtype, threshold, round / 30 % 4, &state);
+        if (round % 17 == 0)
+            memset(x, 0, columns * element_bytes(dtype)); /* a row of zeros */
+        check_activations(x, dtype, rows, columns, threshold, round % 2 == 0);
+    }
+}
+
 /* More columns than a maximum is looked for at once; the next row's is far larger. */
 static void
 test_long_rows(void)
@@ -605,6 +679,7 @@ check_entries(berthi_cpu_level which, const berthi_operations *own,
     CHECK_ENTRY(decode_double);
     CHECK_ENTRY(encode_rows);
     CHECK_ENTRY(decode_rows);
+    CHECK_ENTRY(encode_activations);
     CHECK_ENTRY(decode_e2m1);
     CHECK_ENTRY(decode_mxfp4);
     CHECK_ENTRY(multiply_nf4);
@@ -646,6 +721,7 @@ test_level_tables_are_complete(void)
         CHECK(all.decode_nf4 != NULL && all.decode_fp4 != NULL && all.decode_map != NULL);
         CHECK(all.encode_double != NULL && all.decode_double != NULL);
         CHECK(all.encode_rows != NULL && all.decode_rows != NULL && all.dot_int8 != NULL);
+        CHECK(all.encode_activations != NULL);
         CHECK(all.multiply_nf4 != NULL && all.multiply_fp4 != NULL);
         CHECK(all.decode_e2m1 != NULL && all.decode_mxfp4 != NULL);
         CHECK(all.update != NULL);
@@ -716,6 +792,7 @@ main(int argc, char **argv)
         T_RUN(test_double_around_every_border);
         T_RUN(test_double_of_any_bits);
         T_RUN(test_rows);
+        T_RUN(test_activations);
         T_RUN(test_long_rows);
         T_RUN(test_dot_products);
     }

@@ -234,8 +234,8 @@ double berthi_plan_compute(const berthi_plan_work *work, uint32_t layer);
 berth_status berthi_plan_place(berthi_plan_work *work, berth_error *error);
 /* The tensors of one expert, or one tensor, from `i` to what is returned go as one. */
 uint32_t berthi_plan_group_end(const berthi_plan_work *work, uint32_t i);
-/* Bytes of all tensors that lie on a tier. */
-uint64_t berthi_plan_sum_on(const berthi_plan_work *work, uint32_t tier);
+/* Bytes of all tensors that lie on each tier. */
+void berthi_plan_sum_tiers(const berthi_plan_work *work, uint64_t *bytes);
 /*
  * Gives what a device has left to slots of experts, and the place of experts that stay,
  * if there is room for them elsewhere and no more is brought then. Fails with NO_MEMORY.

@@ -182,10 +182,12 @@ choose(const berthi_plan_work *work, const tally *t, uint64_t room, uint64_t els
     return best;
 }
 
-/* Those that stay no longer go to `tier`. */
-static void
+/* Those that stay no longer go to `tier`. Returns their bytes. */
+static uint64_t
 move(berthi_plan_work *work, const division *d, uint32_t device, uint32_t tier)
 {
+    uint64_t moved = 0;
+
     for (uint32_t l = 0; l < work->input->layer_count; l++) {
         uint32_t kept = 0;
 
@@ -193,36 +195,39 @@ move(berthi_plan_work *work, const division *d, uint32_t device, uint32_t tier)
             continue;
         for (uint32_t i = work->first[l], end; i < work->first[l + 1]; i = end) {
             const berthi_plan_tensor *const tensor = &work->input->tensors[i];
+            uint64_t bytes;
 
             end = berthi_plan_group_end(work, i);
+            bytes = group_bytes(work, i, end);
             if (!is_expert(tensor) || tensor->tier != BERTHI_NO_TIER
-                || work->tier_of[i] != device || group_bytes(work, i, end) == 0
-                || kept++ < d->kept)
+                || work->tier_of[i] != device || bytes == 0 || kept++ < d->kept)
                 continue;
             for (uint32_t k = i; k < end; k++)
                 work->tier_of[k] = tier;
+            moved += bytes;
         }
     }
+    return moved;
 }
 
 /* ------------------------------------------------------------------------- tiers */
 
-/* Bytes by which what lies on a tier is less than its room. */
+/* Bytes by which what is taken of a tier is less than its room. */
 static uint64_t
 room_of(const berthi_plan_work *work, uint32_t tier, uint64_t taken)
 {
     if (work->usable[tier] == UINT64_MAX)
         return UINT64_MAX / 4;
-    taken += berthi_plan_sum_on(work, tier);
     return work->usable[tier] - berthi_min_u64(taken, work->usable[tier]);
 }
 
+/* Beside the bytes that lie there. */
 static uint64_t
-room_on_device(const berthi_plan_work *work, uint32_t device)
+room_on_device(const berthi_plan_work *work, uint32_t device, uint64_t lying)
 {
     const berthi_stream_result *const settled = &work->settled[device];
     uint64_t taken = work->input->activations + work->own[device]
-                     + settled->slots * settled->slot_bytes;
+                     + settled->slots * settled->slot_bytes + lying;
 
     for (uint32_t l = 0; l < work->input->layer_count; l++)
         if (work->homes[l] == device)
@@ -257,6 +262,7 @@ berthi_plan_divide_experts(berthi_plan_work *work, berth_error *error)
 {
     const uint32_t source = source_of(work);
     const uint32_t most = largest_layer(work);
+    uint64_t lying[BERTHI_TIER_LIMIT]; /* bytes on each tier */
     tally t;
 
     if (work->input->expert_count == 0)
@@ -269,6 +275,7 @@ berthi_plan_divide_experts(berthi_plan_work *work, berth_error *error)
         &work->arena, (most + UINT64_C(1)) * sizeof *t.most_away, 4);
     if (t.kept_count == NULL || t.kept_bytes == NULL || t.most_away == NULL)
         return berthi_fail_memory(error, "placing experts");
+    berthi_plan_sum_tiers(work, lying);
     for (uint32_t d = 0; d < work->device_count; d++) {
         berthi_stream_result *const settled = &work->settled[d];
         uint64_t elsewhere = 0;
@@ -278,10 +285,10 @@ berthi_plan_divide_experts(berthi_plan_work *work, berth_error *error)
         /* Training takes all of them in each pass, and host memory for states. */
         if (work->input->train == NULL && source != BERTHI_NO_TIER
             && (source == work->host || !t.is_encoded))
-            elsewhere = room_of(work, source, 0);
-        chosen = choose(work, &t, room_on_device(work, d), elsewhere);
+            elsewhere = room_of(work, source, lying[source]);
+        chosen = choose(work, &t, room_on_device(work, d, lying[d]), elsewhere);
         if (chosen.kept < t.rounds)
-            move(work, &chosen, d, source);
+            lying[source] += move(work, &chosen, d, source);
         settled->expert_slot_bytes = chosen.slots * chosen.slot_bytes;
         settled->expert_slots = chosen.slots;
         settled->experts_away = chosen.away;

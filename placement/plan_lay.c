@@ -37,6 +37,27 @@ prefix_length(const berthi_plan_work *work, uint32_t layer)
     return prefix;
 }
 
+/* Layers are alike: most names end as those of the layer before, one by one. */
+static void
+name_berths(const berthi_plan_work *work, uint32_t layer, berthi_plan_names *names)
+{
+    const berthi_plan_tensor *const tensors = work->input->tensors;
+    const uint32_t prefix = work->plan->layers[layer].prefix_length;
+    const uint32_t begin = work->first[layer];
+    const uint32_t before = layer > 0 ? work->first[layer - 1] : begin;
+    berthi_berth *const berths = work->plan->berths;
+
+    for (uint32_t i = begin; i < work->first[layer + 1]; i++) {
+        const char *const end = tensors[i].name + prefix;
+        const uint32_t length = tensors[i].name_length - prefix;
+        const uint32_t like = before + (i - begin);
+
+        berths[i].name = like < begin ? berthi_plan_names_keep_like(names, end, length,
+                                                                    berths[like].name)
+                                      : berthi_plan_names_keep(names, end, length);
+    }
+}
+
 static bool
 can_name(berthi_plan_work *work)
 {
@@ -59,10 +80,7 @@ can_name(berthi_plan_work *work)
             return false;
         (void)berth_text_escape(about->name, about->name_length, name, capacity);
         plan->layers[l].out.name = name;
-        for (uint32_t i = begin; i < work->first[l + 1]; i++)
-            plan->berths[i].name =
-                berthi_plan_names_keep(&names, input->tensors[i].name + length,
-                                       input->tensors[i].name_length - length);
+        name_berths(work, l, &names);
     }
     return berthi_plan_names_can_finish(&names, plan);
 }

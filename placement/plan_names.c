@@ -52,18 +52,22 @@ has_text_room(berthi_plan_names *names, uint64_t length)
     return true;
 }
 
+static bool
+is_at(const berthi_plan_names *names, uint64_t offset, const char *text, uint64_t length)
+{
+    const char *const known = names->text + offset;
+
+    return strncmp(known, text, length) == 0 && known[length] == '\0';
+}
+
 /* Where a name is in the table, or the free slot where it would be. */
 static uint64_t
 find(const berthi_plan_names *names, const char *text, uint64_t length)
 {
     uint64_t at = hash(text, length) & names->mask;
 
-    for (; names->slots[at] != 0; at = (at + 1) & names->mask) {
-        const char *const known = names->text + names->slots[at] - 1;
-
-        if (strncmp(known, text, length) == 0 && known[length] == '\0')
-            break;
-    }
+    while (names->slots[at] != 0 && !is_at(names, names->slots[at] - 1, text, length))
+        at = (at + 1) & names->mask;
     return at;
 }
 
@@ -105,6 +109,15 @@ berthi_plan_names_keep(berthi_plan_names *names, const char *text, uint64_t leng
         names->count++;
     }
     return names->slots[at] - 1;
+}
+
+uint32_t
+berthi_plan_names_keep_like(berthi_plan_names *names, const char *text, uint64_t length,
+                            uint32_t like)
+{
+    return !names->is_failed && is_at(names, like, text, length)
+               ? like
+               : berthi_plan_names_keep(names, text, length);
 }
 
 bool

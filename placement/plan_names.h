@@ -25,6 +25,9 @@ void berthi_plan_names_init(berthi_plan_names *names, berthi_arena *arena);
 /* Where it is. */
 uint32_t berthi_plan_names_keep(berthi_plan_names *names, const char *text,
                                 uint64_t length);
+/* The same, where it is likely to be the one at `like`, which was kept before. */
+uint32_t berthi_plan_names_keep_like(berthi_plan_names *names, const char *text,
+                                     uint64_t length, uint32_t like);
 /* Copies the text into the plan. False: this failed, or something before. */
 bool berthi_plan_names_can_finish(const berthi_plan_names *names, berth_plan *plan);
 

@@ -2,6 +2,8 @@
 /* plan_place.c - what of each layer stays on its home, and where the rest goes. */
 #include "placement/plan.h"
 
+#include <string.h>
+
 #include "placement/slab.h"
 
 /* Which device's pieces are which tensors. */
@@ -146,36 +148,49 @@ settle(berthi_plan_work *work, uint32_t device, pieces *p, berth_error *error)
 
 /* --------------------------------------------------------------------- elsewhere */
 
-/* Bytes that have no tier yet, or are bound to `tier`. */
-static uint64_t
-sum_left(const berthi_plan_work *work, uint32_t tier, uint8_t kind)
+/* Tensors of one kind that have no tier yet. */
+typedef struct left {
+    uint64_t bytes;
+    uint32_t count;
+} left;
+
+static void
+sum_left(const berthi_plan_work *work, left by_kind[BERTHI_PIECE_KINDS])
 {
     const berthi_plan_input *const input = work->input;
-    uint64_t bytes = 0;
 
+    memset(by_kind, 0, BERTHI_PIECE_KINDS * sizeof *by_kind);
     for (uint32_t i = 0; i < input->tensor_count; i++) {
         const berthi_plan_tensor *const tensor = &input->tensors[i];
 
-        if (work->tier_of[i] == tier && tensor->tie == BERTHI_NO_TIE
-            && (kind == UINT8_MAX || tensor->kind == kind))
-            bytes += tensor->bytes;
+        if (work->tier_of[i] != BERTHI_NO_TIER || tensor->tie != BERTHI_NO_TIE)
+            continue;
+        by_kind[tensor->kind].bytes += tensor->bytes;
+        by_kind[tensor->kind].count++;
     }
-    return bytes;
 }
 
-uint64_t
-berthi_plan_sum_on(const berthi_plan_work *work, uint32_t tier)
+void
+berthi_plan_sum_tiers(const berthi_plan_work *work, uint64_t *bytes)
 {
-    return sum_left(work, tier, UINT8_MAX);
+    const berthi_plan_input *const input = work->input;
+
+    memset(bytes, 0, input->tier_count * sizeof *bytes);
+    for (uint32_t i = 0; i < input->tensor_count; i++)
+        if (work->tier_of[i] != BERTHI_NO_TIER && input->tensors[i].tie == BERTHI_NO_TIE)
+            bytes[work->tier_of[i]] += input->tensors[i].bytes;
 }
 
 uint32_t
 berthi_plan_group_end(const berthi_plan_work *work, uint32_t i)
 {
     const berthi_plan_tensor *const tensors = work->input->tensors;
-    const uint32_t end = work->first[tensors[i].layer + 1];
     uint32_t next = i + 1;
+    uint32_t end;
 
+    if (tensors[i].expert == BERTHI_NO_EXPERT)
+        return next;
+    end = work->first[tensors[i].layer + 1];
     while (next < end && is_same_expert(&tensors[i], &tensors[next])
            && work->tier_of[next] == work->tier_of[i])
         next++;
@@ -187,24 +202,24 @@ berthi_plan_group_end(const berthi_plan_work *work, uint32_t i)
  * evenly over the layers; the rest to the disk. Returns the room left.
  */
 static uint64_t
-spread(berthi_plan_work *work, uint8_t kind, uint64_t room)
+spread(berthi_plan_work *work, uint8_t kind, uint64_t all, uint64_t room)
 {
     const berthi_plan_input *const input = work->input;
-    const uint64_t all = sum_left(work, BERTHI_NO_TIER, kind);
     const bool is_all = room >= all || work->disk == BERTHI_NO_TIER;
     const double share = is_all ? 1.0 : (double)room / (double)all;
     double due = 0;
 
     for (uint32_t i = 0; i < input->tensor_count;) {
-        const uint32_t end = berthi_plan_group_end(work, i);
         uint64_t bytes = 0;
+        uint32_t end;
         bool is_host;
 
         if (input->tensors[i].kind != kind || work->tier_of[i] != BERTHI_NO_TIER
             || input->tensors[i].tie != BERTHI_NO_TIE) {
-            i = end;
+            i++;
             continue;
         }
+        end = berthi_plan_group_end(work, i);
         for (uint32_t k = i; k < end; k++)
             bytes += input->tensors[k].bytes;
         due += (double)bytes * share;
@@ -225,16 +240,20 @@ place_rest(berthi_plan_work *work)
     static const uint8_t order[] = { BERTHI_PIECE_IDLE, BERTHI_PIECE_FIXED,
                                      BERTHI_PIECE_DENSE, BERTHI_PIECE_AWAY,
                                      BERTHI_PIECE_EXPERT };
+    uint64_t bound[BERTHI_TIER_LIMIT];
+    left by_kind[BERTHI_PIECE_KINDS];
     uint64_t room = 0;
 
+    sum_left(work, by_kind);
+    berthi_plan_sum_tiers(work, bound);
     if (work->host != BERTHI_NO_TIER) {
-        const uint64_t bound = sum_left(work, work->host, UINT8_MAX);
-
         room = work->usable[work->host];
-        room = room == UINT64_MAX ? UINT64_MAX / 4 : room > bound ? room - bound : 0;
+        room = room == UINT64_MAX ? UINT64_MAX / 4
+                                  : room - berthi_min_u64(room, bound[work->host]);
     }
     for (uint32_t i = 0; i < sizeof order; i++)
-        room = spread(work, order[i], room);
+        if (by_kind[order[i]].count > 0)
+            room = spread(work, order[i], by_kind[order[i]].bytes, room);
 }
 
 /* -------------------------------------------------------------------------- calls */

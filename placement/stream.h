@@ -31,6 +31,8 @@ typedef enum berthi_piece_kind {
     BERTHI_PIECE_AWAY    /* dense, and may not stay                              */
 } berthi_piece_kind;
 
+#define BERTHI_PIECE_KINDS 5u
+
 typedef struct berthi_stream_piece {
     uint64_t bytes;
     uint32_t layer;   /* of the device's, in the order of execution: ascending */

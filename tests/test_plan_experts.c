@@ -344,6 +344,30 @@ test_room_elsewhere(void)
     check_division(&g, 8, 0, 0);
 }
 
+/* Experts of one device have left the host no room for those of the next. */
+static void
+test_room_for_two(void)
+{
+    static const uint32_t budgets[] = { 14, 15, 16 };
+
+    for (uint32_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        berth_plan *plan;
+        given g;
+
+        given_begin(&g, TWO);
+        given_tier(&g, BERTHI_TIER_GPU, 6, 0, 4, 20);
+        given_tier(&g, BERTHI_TIER_GPU, 6, 0, 4, 20);
+        given_tier(&g, BERTHI_TIER_CPU, budgets[i], 0, 2, 5);
+        g.input.expert_count = 4;
+        g.input.experts_used = 1;
+        T_REQUIRE(berthi_plan_make(given_context, &g.input, &plan, NULL) == BERTH_OK);
+        CHECK_EQ(plan->tiers[0].experts_away, 4);
+        CHECK_EQ(plan->tiers[1].experts_away, budgets[i] < 16 ? 3 : 4);
+        CHECK_LE(plan->tiers[2].weights, plan->tiers[2].budget);
+        berthi_plan_free(plan);
+    }
+}
+
 /* What comes from the disk comes as it lies there: what is encoded by the load stays. */
 static void
 test_disk(void)
@@ -435,6 +459,7 @@ main(int argc, char **argv)
     T_RUN(test_given_hits_that_cannot_be);
     T_RUN(test_reason_of_another_layer);
     T_RUN(test_room_elsewhere);
+    T_RUN(test_room_for_two);
     T_RUN(test_disk);
     T_RUN(test_bound);
     T_RUN(test_faults);

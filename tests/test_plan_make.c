@@ -416,6 +416,37 @@ test_ties(void)
                "second\n");
 }
 
+/* What is bound to host memory leaves the less room there; what is tied takes none. */
+static void
+test_room_beside_pins(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.n 1 f\na.u 4 d =2 @1\na.v 4 d @1\na.w 4 i\na.x 4 i\n");
+    given_tier(&g, BERTHI_TIER_GPU, 5, 0, 1, 10);
+    given_tier(&g, BERTHI_TIER_CPU, 8, 0, 1, 10);
+    given_tier(&g, BERTHI_TIER_DISK, 50, 0, 1, 10);
+    given_plan(&g, "cuda:0: weights 1 slots 1x of 4 link 4 layers 1 berths 1\n"
+               "cpu: weights 8 layers 0 berths 2\n"
+               "disk: weights 4 free 46 layers 0 berths 1\n"
+               "a: home 0,  bytes 13 resident 1 link 4; computed on cuda:0, lies on disk: "
+               "pinned\n"
+               "  0@0+1 a.n =1@0+4 a.u 1@0+4 a.v 1@4+4 a.w 2@0+4 a.x\n"
+               "all: bytes 13 resident 1 streamed 12 link 4 cuts 0 bound 1 of 0\n"
+               "times: pass 4.5 first 4.5 compute 0.5 link 4 load 9 host 0.9 tokens 222.222 "
+               "a second\n");
+    g.tiers[1].budget = 12 * GIVEN_UNIT;
+    given_plan(&g, "cuda:0: weights 1 slots 1x of 4 link 4 layers 1 berths 1\n"
+               "cpu: weights 12 layers 0 berths 3\n"
+               "disk: free 50 layers 0 berths 0\n"
+               "a: home 0,  bytes 13 resident 1 link 4; computed on cuda:0, lies on cpu: "
+               "pinned\n"
+               "  0@0+1 a.n =1@0+4 a.u 1@0+4 a.v 1@4+4 a.w 1@8+4 a.x\n"
+               "all: bytes 13 resident 1 streamed 12 link 4 cuts 0 bound 1 of 0\n"
+               "times: pass 4.5 first 4.5 compute 0.5 link 4 load 13 host 0.9 tokens 222.222 "
+               "a second\n");
+}
+
 /* ------------------------------------------------------------ the plan as object */
 
 static void
@@ -488,6 +519,7 @@ main(int argc, char **argv)
     T_RUN(test_room_for_experts);
     T_RUN(test_first_is_tied);
     T_RUN(test_ties);
+    T_RUN(test_room_beside_pins);
     T_RUN(test_summary);
     T_RUN(test_parts_of_names);
     given_end();

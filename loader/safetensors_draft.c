@@ -154,15 +154,41 @@ has_integer(cursor *c, uint64_t *out)
     return c->at > begin && c->at - begin <= 19 && (*begin != '0' || c->at - begin == 1);
 }
 
-static inline bool
-has_dtype(cursor *c, int32_t *dtype)
+static bool
+has_other_dtype(berthi_draft *draft, cursor *c, int32_t *dtype)
 {
     const char *const begin = c->at;
+    const char *const quote = memchr(begin, '"', (size_t)(c->end - begin));
 
-    while (c->at < c->end && *c->at != '"')
-        c->at++;
-    *dtype = berthi_format_dtype(begin, (uint64_t)(c->at - begin));
-    return *dtype != BERTHI_NO_DTYPE;
+    if (quote == NULL)
+        return false;
+    *dtype = berthi_format_dtype(begin, (uint64_t)(quote - begin));
+    c->at = quote;
+    if (*dtype == BERTHI_NO_DTYPE)
+        return false;
+    if (quote - begin < 8 && c->end - begin >= 8) {
+        draft->dtypes[1] = draft->dtypes[0];
+        draft->dtypes[0] = (berthi_draft_dtype){ berthi_word_load(begin), *dtype,
+                                                (uint32_t)(quote - begin) };
+    }
+    return true;
+}
+
+/* Up to the quote behind it. */
+static inline bool
+has_dtype(berthi_draft *draft, cursor *c, int32_t *dtype)
+{
+    if (c->end - c->at >= 8) {
+        const uint64_t word = berthi_word_load(c->at);
+
+        for (size_t i = 0; i < 2; i++)
+            if (word == draft->dtypes[i].word) {
+                *dtype = draft->dtypes[i].dtype;
+                c->at += draft->dtypes[i].length;
+                return true;
+            }
+    }
+    return has_other_dtype(draft, c, dtype);
 }
 
 static inline bool
@@ -185,12 +211,13 @@ has_dims(cursor *c, members *m)
  * written in another way; nothing is read then.
  */
 static bool
-has_usual_members(berthi_scan *scan, members *m)
+has_usual_members(berthi_draft *draft, members *m)
 {
+    berthi_scan *const scan = &draft->scan;
     cursor c = { scan->text + scan->position, scan->text + scan->length };
 
     clear_members(m);
-    if (!HAS_LITERAL(&c, "{\"dtype\":\"") || !has_dtype(&c, &m->dtype)
+    if (!HAS_LITERAL(&c, "{\"dtype\":\"") || !has_dtype(draft, &c, &m->dtype)
         || !HAS_LITERAL(&c, "\",\"shape\":[") || !has_dims(&c, m)
         || !HAS_LITERAL(&c, ",\"data_offsets\":[") || !has_integer(&c, &m->begin)
         || !HAS_LITERAL(&c, ",") || !has_integer(&c, &m->end) || !HAS_LITERAL(&c, "]}"))
@@ -293,7 +320,7 @@ read_tensor(berthi_draft *draft, const berthi_scan_text *name)
     members m;
 
     draft->tensor = *name;
-    if (!has_usual_members(&draft->scan, &m) && !can_read_members(draft, &m))
+    if (!has_usual_members(draft, &m) && !can_read_members(draft, &m))
         return;
     if (m.begin < draft->last_begin
         || (m.begin == draft->last_begin && m.end < draft->last_end))

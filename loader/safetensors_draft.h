@@ -32,8 +32,16 @@ typedef struct berthi_refusal {
     uint64_t actual;
 } berthi_refusal;
 
+/* A dtype whose name ends within the eight bytes that it was read from. */
+typedef struct berthi_draft_dtype {
+    uint64_t word; /* 0: none yet */
+    int32_t dtype;
+    uint32_t length;
+} berthi_draft_dtype;
+
 typedef struct berthi_draft {
     berthi_scan scan;
+    berthi_draft_dtype dtypes[2]; /* the last two: weights and scales alternate */
     uint64_t bytes; /* of records */
     uint64_t entry_count;
     uint64_t entry_text; /* bytes of names, NULs and dims */

@@ -108,8 +108,18 @@ berthi_walk_find_after(const berthi_walk *walk, const berthi_member *member,
                        const char *suffix)
 {
     const interval after = { member->position, (int64_t)walk->source->count };
+    const berthi_part name = berthi_walk_name(member);
+    const uint64_t length = strlen(suffix);
+    if (after.above - after.below > 1) {
+        berthi_member next; /* mostly this one */
 
-    return gallop(walk, after, after.below + 1, berthi_walk_name(member), suffix);
+        berthi_walk_get(walk, member->position + 1, &next);
+        if (next.tensor.name_length == name.length + length
+            && memcmp(next.tensor.name + name.length, suffix, (size_t)length) == 0
+            && memcmp(next.tensor.name, name.bytes, (size_t)name.length) == 0)
+            return next;
+    }
+    return gallop(walk, after, after.below + 1, name, suffix);
 }
 
 berthi_part

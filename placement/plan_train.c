@@ -129,7 +129,6 @@ berthi_plan_can_train(berth_plan *plan, uint64_t count)
         return false;
     memset(training->tiers, 0, tiers * sizeof *training->tiers);
     memset(training->trained, 0, (count + 1) * sizeof *training->trained);
-    training->about.parameter_count = count;
     plan->training = training;
     return true;
 }

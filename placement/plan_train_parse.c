@@ -215,7 +215,6 @@ berthi_plan_can_read_training(berthi_members *m, berth_plan *plan)
         return true;
     if (!berthi_plan_can_train(plan, 2 * plan->summary.berth_count))
         return berthi_members_stop_memory(m);
-    plan->training->about.parameter_count = 0;
     m->arena = &plan->arena; /* these stay */
     is_read = berthi_scan_can_enter_object(&m->scan)
               && can_read_head(m, &plan->training->about);

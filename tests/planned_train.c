@@ -2,6 +2,7 @@
 /* planned_train.c - see planned_train.h. */
 #include "tests/planned_train.h"
 
+#include "placement/plan_train.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 
@@ -71,6 +72,23 @@ check_device(const planned *p, uint32_t device, const berth_optimizer_memory *me
     CHECK_EQ(memory->scratch, tier.scratch);
 }
 
+/* Sums that are made anew are the same. */
+static void
+check_sums(const planned *p)
+{
+    const berth_plan_training before = p->plan->training->about;
+    berth_plan_tier tier;
+    uint64_t taken = 0;
+
+    for (uint32_t t = 0; berth_plan_get_tier(p->plan, t, &tier) == BERTH_OK; t++)
+        taken += tier.training;
+    berthi_plan_sum(p->plan);
+    for (uint32_t t = 0; berth_plan_get_tier(p->plan, t, &tier) == BERTH_OK; t++)
+        taken -= tier.training;
+    CHECK_EQ(taken, 0);
+    CHECK_MEM(&p->plan->training->about, &before, sizeof before);
+}
+
 void
 planned_check_optimizer(const planned *p, const char *words, uint32_t device_count)
 {
@@ -85,6 +103,7 @@ planned_check_optimizer(const planned *p, const char *words, uint32_t device_cou
     berth_devices *devices = NULL;
     const uint64_t count = list(p, parameters, shapes, names);
 
+    check_sums(p);
     CHECK_EQ(berth_devices_open(p->context, words, &devices, NULL), BERTH_OK);
     berth_optimizer_options_init(&options);
     options.devices = devices;

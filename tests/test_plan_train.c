@@ -107,6 +107,39 @@ test_agreement(void)
             if (i % 3 == 1)
                 check_agreement(moe, "0=4GiB,cpu=1GiB", "sim", 1, &train);
         }
+    /* These keep what the parameter is, which is f32 only so. */
+    for (int32_t precision = BERTH_TRAIN_AUTOCAST; precision <= BERTH_TRAIN_MASTER;
+         precision++) {
+        const berth_train_options train =
+            planned_train(BERTH_TRAIN_LORA, precision, "adam");
+
+        check_agreement(llama, "0=4GiB,cpu=4GiB", "sim", 1, &train);
+    }
+}
+
+/* A vector has one column. */
+static void
+test_vectors(void)
+{
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=4GiB");
+    berth_plan_parameter parameter;
+    uint32_t vectors = 0;
+    char name[256];
+    planned p;
+
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    for (uint64_t i = 0;
+         berth_plan_get_parameter(p.plan, i, &parameter, name, sizeof name) == BERTH_OK; i++)
+        if (strstr(name, "norm") != NULL) {
+            CHECK_EQ(parameter.rows, 1024);
+            CHECK_EQ(parameter.columns, 1);
+            vectors++;
+        }
+    CHECK_EQ(vectors, 5);
+    planned_end(&p);
 }
 
 /* Less and less memory, until there is none: places change, and every byte is told. */
@@ -250,11 +283,38 @@ rounded(uint64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
+/* What autocast has cast stays until the pass ends. */
+static void
+test_casts(void)
+{
+    static const char *const kept[] = { "activations", "cast_cache", NULL };
+    static const char *const casts[] = { "cast_cache", NULL };
+    const char *const folder = planned_llama(2, false);
+
+    for (int32_t method = BERTH_TRAIN_FULL; method <= BERTH_TRAIN_LORA; method++)
+        for (int32_t precision = BERTH_TRAIN_PURE; precision <= BERTH_TRAIN_MASTER;
+             precision++) {
+            const berth_train_options train =
+                planned_train(method, precision, "paged_adamw_8bit");
+            berth_plan_options options = planned_train_options(&train, "0=4GiB,cpu=1GiB");
+            berth_plan_tier tier;
+            planned p;
+
+            planned_begin(&p, folder, &options);
+            CHECK_EQ(p.status, BERTH_OK);
+            CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+            CHECK_EQ(tier.cache, estimated(&p, folder, &train, kept));
+            CHECK((estimated(&p, folder, &train, casts) > 0)
+                  == (precision == BERTH_TRAIN_AUTOCAST));
+            planned_end(&p);
+        }
+}
+
 /* What layers keep for their backward pass, and what else an estimate has. */
 static void
 test_kept(void)
 {
-    static const char *const kept[] = { "activations", "checkpoints", NULL };
+    static const char *const kept[] = { "activations", "checkpoints", "cast_cache", NULL };
     static const char *const other[] = { "recomputed", "final_norm", "head_and_loss",
                                          "dequantized_weight", "batch_buffers", NULL };
     const char *const folder = planned_llama(5, false);
@@ -458,6 +518,69 @@ test_refusals(void)
     check_refused(folder, &options, BERTH_EINVAL, "needs a context");
 }
 
+static void
+add(fixture_builder *b, const char *name, uint32_t rank, uint64_t first, uint64_t second,
+    uint64_t third)
+{
+    const uint64_t shape[] = { first, second, third };
+
+    fixture_add_sparse(b, name, "BF16", rank, shape);
+}
+
+/* GPT-OSS with one layer, whose experts are two tensors. */
+static const char *
+stacked(void)
+{
+    static const char *const projections[] = { "q", "k", "v", "o" };
+    static const char layer[] = "model.layers.0";
+    const char *const folder = fixture_folder();
+    fixture_builder *const b = fixture_begin();
+
+    add(b, "model.embed_tokens.weight", 2, 8192, 1024, 0);
+    add(b, "model.norm.weight", 1, 1024, 0, 0);
+    add(b, "lm_head.weight", 2, 8192, 1024, 0);
+    add(b, fixture_format("%s.input_layernorm.weight", layer), 1, 1024, 0, 0);
+    add(b, fixture_format("%s.post_attention_layernorm.weight", layer), 1, 1024, 0, 0);
+    add(b, fixture_format("%s.self_attn.sinks", layer), 1, 8, 0, 0);
+    for (int i = 0; i < 4; i++) {
+        add(b, fixture_format("%s.self_attn.%s_proj.weight", layer, projections[i]), 2, 1024,
+            1024, 0);
+        add(b, fixture_format("%s.self_attn.%s_proj.bias", layer, projections[i]), 1, 1024, 0,
+            0);
+    }
+    add(b, fixture_format("%s.mlp.router.weight", layer), 2, 4, 1024, 0);
+    add(b, fixture_format("%s.mlp.router.bias", layer), 1, 4, 0, 0);
+    add(b, fixture_format("%s.mlp.experts.gate_up_proj", layer), 3, 4, 1024, 1024);
+    add(b, fixture_format("%s.mlp.experts.gate_up_proj_bias", layer), 2, 4, 1024, 0);
+    add(b, fixture_format("%s.mlp.experts.down_proj", layer), 3, 4, 512, 1024);
+    add(b, fixture_format("%s.mlp.experts.down_proj_bias", layer), 2, 4, 1024, 0);
+    (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", "
+                 "\"hidden_size\": 1024, \"intermediate_size\": 512, \"num_hidden_layers\": 1, "
+                 "\"num_attention_heads\": 8, \"num_key_value_heads\": 8, \"head_dim\": 128, "
+                 "\"vocab_size\": 8192, \"num_local_experts\": 4, "
+                 "\"num_experts_per_tok\": 2, \"torch_dtype\": \"bfloat16\", "
+                 "\"tie_word_embeddings\": false}");
+    return folder;
+}
+
+static void
+test_what_cannot_be_trained(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=4GiB,cpu=4GiB");
+
+    train.lora_targets = "q_proj,gate_up_proj";
+    check_refused(stacked(), &options, BERTH_EUNSUPPORTED, "holds several experts");
+    train.lora_targets = "q_proj";
+    check_fits(stacked(), &options);
+    train.lora_rank = UINT64_C(1) << 25;
+    check_refused(planned_llama(1, false), &options, BERTH_EINVAL,
+                  "has more elements trained than can be planned");
+}
+
 /* QLoRA: a frozen base in 4 bits, adapters and states beside it. */
 static void
 test_qlora(void)
@@ -533,13 +656,16 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_agreement);
+    T_RUN(test_vectors);
     T_RUN(test_budgets);
     T_RUN(test_places);
     T_RUN(test_times);
+    T_RUN(test_casts);
     T_RUN(test_kept);
     T_RUN(test_streamed_base);
     T_RUN(test_streamed_experts);
     T_RUN(test_refusals);
+    T_RUN(test_what_cannot_be_trained);
     T_RUN(test_qlora);
     T_RUN(test_same);
     T_MAIN_END;

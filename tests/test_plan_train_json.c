@@ -105,6 +105,14 @@ test_edited(void)
     CHECK_EQ(after.elements, before.elements);
     berth_plan_destroy(plan);
     free(edited);
+    edited = with(text, "\"training\"", "paged_adamw_32bit", "adam");
+    CHECK_EQ(berth_plan_parse(p.context, edited, strlen(edited), "t", &plan, &error),
+             BERTH_OK);
+    CHECK_EQ(berth_plan_get_training(plan, &after), BERTH_OK);
+    CHECK_EQ(after.kind, BERTH_UPDATE_ADAM);
+    CHECK_EQ(after.bits, 32);
+    berth_plan_destroy(plan);
+    free(edited);
     free(text);
     planned_end(&p);
 }

@@ -24,6 +24,17 @@ options_of(const berth_train_options *train, const char *max_memory, const char 
     return options;
 }
 
+/* Three layers, made once. */
+static const char *
+three(void)
+{
+    static const char *made;
+
+    if (made == NULL)
+        made = planned_llama(3, false);
+    return made;
+}
+
 /* ------------------------------------------------------------------------ followed */
 
 typedef struct place {
@@ -84,7 +95,7 @@ check_layout(const layout *l, const berth_train_options *train, const char *max_
     berth_plan_layer layer;
     planned p;
 
-    planned_begin(&p, planned_llama(3, false), &options);
+    planned_begin(&p, three(), &options);
     if (CHECK_EQ(p.status, BERTH_OK)) {
         planned_check(&p);
         check_followed(&p, l->places);
@@ -166,7 +177,7 @@ check_budgets(const layout *l, const berth_train_options *train, uint64_t most)
         (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,1=4GiB,cpu=%lluMiB,disk=inf",
                        (unsigned long long)mib, (unsigned long long)(mib / 2 + 180));
         options = options_of(train, max_memory, l->map);
-        planned_begin(&p, planned_llama(3, false), &options);
+        planned_begin(&p, three(), &options);
         if (p.status == BERTH_OK) {
             CHECK(!is_refused);
             planned_check(&p);
@@ -219,7 +230,7 @@ test_slots_and_states(void)
         (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=2GiB,disk=inf",
                        (unsigned long long)mib);
         options = options_of(&train, max_memory, l->map);
-        planned_begin(&p, planned_llama(3, false), &options);
+        planned_begin(&p, three(), &options);
         if (p.status == BERTH_OK) {
             CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
             CHECK(tier.slots > 0);
@@ -233,6 +244,84 @@ test_slots_and_states(void)
         planned_end(&p);
     }
     CHECK(has_left && slots < UINT64_MAX);
+}
+
+/* ---------------------------------------------------------------------- to the byte */
+
+static uint64_t
+used_of(const planned *p, const char *name)
+{
+    berth_plan_tier tier;
+
+    CHECK_EQ(berth_plan_get_tier(p->plan, planned_tier(p, name), &tier), BERTH_OK);
+    return tier.budget - tier.free;
+}
+
+/* Plans by budgets in bytes; what each memory uses then. */
+static berth_status
+plan_exactly(uint64_t budgets[3], uint64_t used[3], uint64_t *out_away)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options options;
+    char max_memory[96];
+    berth_status status;
+    planned p;
+
+    (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu,disk=%llu",
+                   (unsigned long long)budgets[0], (unsigned long long)budgets[1],
+                   (unsigned long long)budgets[2]);
+    options = options_of(&train, max_memory, "{\"\": 0}");
+    options.staging_bytes = 4096;
+    planned_begin(&p, three(), &options);
+    status = p.status;
+    if (status == BERTH_OK) {
+        planned_check(&p);
+        used[0] = used_of(&p, "cuda:0");
+        used[1] = used_of(&p, "cpu");
+        used[2] = used_of(&p, "disk");
+        *out_away = away_of(&p);
+    }
+    planned_end(&p);
+    return status;
+}
+
+/*
+ * States of adapters of rank 8 are no whole pages of memory. Memories that are exactly
+ * full: with a byte less states leave, and in the end there is no place.
+ */
+static void
+test_to_the_byte(void)
+{
+    uint64_t budgets[3] = { 4096 * MIB, 4096 * MIB, 4096 * MIB };
+    uint64_t used[3];
+    uint64_t before[3];
+    uint64_t away;
+    uint64_t again;
+
+    CHECK_EQ(plan_exactly(budgets, used, &away), BERTH_OK);
+    CHECK_EQ(away, 0);
+    budgets[0] = used[0];
+    CHECK_EQ(plan_exactly(budgets, used, &away), BERTH_OK);
+    CHECK_EQ(away, 0);
+    CHECK_EQ(used[0], budgets[0]);
+    budgets[0]--;
+    CHECK_EQ(plan_exactly(budgets, used, &away), BERTH_OK);
+    CHECK(away > 0 && used[2] == 0);
+    memcpy(before, used, sizeof before);
+    budgets[1] = used[1];
+    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_OK);
+    CHECK_EQ(again, away);
+    CHECK_MEM(used, before, sizeof before);
+    budgets[1]--;
+    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_OK);
+    CHECK(used[2] > 0);
+    budgets[2] = used[2];
+    memcpy(before, used, sizeof before);
+    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_OK);
+    CHECK_MEM(used, before, sizeof before);
+    budgets[2]--;
+    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_ENOFIT);
 }
 
 /* ------------------------------------------------------------------------- refused */
@@ -251,7 +340,7 @@ check_change(const char *map, const berth_train_options *train, const char *tier
         (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu%s",
                        (unsigned long long)device, (unsigned long long)host, disk);
         options = options_of(train, max_memory, map);
-        planned_begin(&p, planned_llama(3, false), &options);
+        planned_begin(&p, three(), &options);
         if (!CHECK_EQ(p.status, turn == 1 ? BERTH_OK : BERTH_ENOFIT))
             T_NOTE("%s, turn %d: %s", max_memory, turn, p.error.message);
         if (turn == 0) {
@@ -374,7 +463,7 @@ test_faults(void)
     berth_plan_options options;
 
     train.lora_rank = 256;
-    folder = planned_llama(3, false);
+    folder = three();
     options = options_of(&train, "0=180MiB,cpu=200MiB,disk=inf", layouts[4].map);
     (void)fault_loop("by a map", plan_again, &options);
 }
@@ -387,6 +476,7 @@ main(int argc, char **argv)
     T_RUN(test_the_processor);
     T_RUN(test_budgets);
     T_RUN(test_slots_and_states);
+    T_RUN(test_to_the_byte);
     T_RUN(test_changes);
     T_RUN(test_refused);
     T_RUN(test_imitated);

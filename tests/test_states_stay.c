@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_states_stay.c - which states stay where not all can: against all sets of them. */
+#include <string.h>
+
 #include "placement/states_stay.h"
 #include "tests/planned.h"
 #include "tests/t.h"
@@ -44,6 +46,59 @@ test_choice(void)
                 CHECK(bytes[k] != bytes[i] || stays[k] >= stays[i]);
         }
         CHECK_EQ(kept, planned_best_sum(bytes, count, room));
+        berthi_arena_fini(&arena);
+    }
+    berth_context_destroy(context);
+}
+
+/* The largest sum within `room`, of any number of numbers: all sums are marked. */
+static uint64_t
+best_of_many(const uint64_t *bytes, uint32_t count, uint64_t room)
+{
+    static uint8_t is_sum[65536];
+    uint64_t best = 0;
+
+    memset(is_sum, 0, sizeof is_sum);
+    is_sum[0] = 1;
+    for (uint32_t i = 0; i < count; i++)
+        for (uint64_t sum = room; sum >= bytes[i]; sum--)
+            is_sum[sum] |= is_sum[sum - bytes[i]];
+    for (uint64_t sum = 0; sum <= room; sum++)
+        best = is_sum[sum] != 0 ? sum : best;
+    return best;
+}
+
+/* As a model has them: many states in few sizes. What cannot be better is left out, so
+ * that the best is found in time. */
+static void
+test_many_of_few_sizes(void)
+{
+    enum { COUNT = 400 };
+    uint64_t random = 1234567;
+    berth_context *context = NULL;
+    uint64_t bytes[COUNT];
+    uint8_t stays[COUNT];
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    for (uint32_t run = 0; run < 30; run++) {
+        const uint64_t sizes[] = { 64 + next_random(&random) % 64, 64 + next_random(&random) % 64,
+                                   64 + next_random(&random) % 64, 64 + next_random(&random) % 64,
+                                   2 * (1 + next_random(&random) % 20) };
+        berthi_arena arena;
+        uint64_t all = 0;
+        uint64_t kept = 0;
+        uint64_t room;
+
+        berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            bytes[i] = sizes[next_random(&random) % (i < 300 ? 4 : 5)] & ~UINT64_C(1);
+            all += bytes[i];
+        }
+        room = all / 2 | 1; /* odd: never full */
+        CHECK(berthi_states_can_choose(&arena, bytes, COUNT, room, stays));
+        for (uint32_t i = 0; i < COUNT; i++)
+            kept += stays[i] != 0 ? bytes[i] : 0;
+        CHECK_EQ(kept, best_of_many(bytes, COUNT, room));
         berthi_arena_fini(&arena);
     }
     berth_context_destroy(context);
@@ -103,6 +158,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_choice);
+    T_RUN(test_many_of_few_sizes);
     T_RUN(test_equal_sums);
     T_RUN(test_large_choice);
     T_MAIN_END;

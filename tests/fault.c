@@ -10,13 +10,8 @@
 /* More calls than any function under test makes: a loop that long never ends. */
 #define FAULT_RUNS_LIMIT 200000u
 
-/*
- * Races are a matter of which threads are about, and late failures a few calls apart meet the
- * same ones: where threads are watched, which takes twenty times as long, one of eight is
- * given there and counts for all eight.
- */
-static uint64_t
-step_at(uint64_t nth)
+uint64_t
+fault_step(uint64_t nth)
 {
     return T_HAS_THREADS_WATCHED && nth >= 64 ? 8 : 1;
 }
@@ -26,7 +21,7 @@ static bool
 is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
             fault_function function, void *user, fault_counts *counts)
 {
-    const uint64_t step = step_at(nth);
+    const uint64_t step = fault_step(nth);
     const int fds = fixture_open_fds();
     berth_memory_summary memory;
     berth_context *context = NULL;
@@ -81,7 +76,7 @@ loop_over(berthi_fault_kind kind, fault_function function, void *user,
         uint64_t nth = 0;
 
         while (!is_last_run(kind, nth, is_persistent != 0, function, user, counts))
-            if (!CHECK_LT(nth += step_at(nth), FAULT_RUNS_LIMIT))
+            if (!CHECK_LT(nth += fault_step(nth), FAULT_RUNS_LIMIT))
                 break;
     }
 }

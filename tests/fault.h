@@ -40,4 +40,12 @@ fault_counts fault_loop(const char *name, fault_function function, void *user);
 /* The same with calls of devices failing. */
 fault_counts fault_loop_devices(const char *name, fault_function function, void *user);
 
+/*
+ * From the n-th failure to the next one that is given. Races are a matter of which threads
+ * are about, and late failures a few calls apart meet the same ones: where threads are
+ * watched, which takes twenty times as long, one of eight is given there and counts for all
+ * eight.
+ */
+uint64_t fault_step(uint64_t nth);
+
 #endif

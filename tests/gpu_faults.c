@@ -20,13 +20,16 @@ check_given_back(const gpu_faults *faults, const fault *f)
         CHECK_EQ(fake_cuda_current(), 0);
 }
 
+/* As many runs as it counts for. */
 static void
-count_end(berth_status status, const berth_error *error, gpu_tally *count)
+count_end(berth_status status, const berth_error *error, uint64_t runs, gpu_tally *count)
 {
-    count->injections++;
-    count->survived += status == BERTH_OK;
-    count->refused += status == BERTH_EUNSUPPORTED || status == BERTH_ENOMEM;
-    count->lost += status != BERTH_OK && error->reason == BERTH_REASON_DEVICE_LOST;
+    const bool is_lost = status != BERTH_OK && error->reason == BERTH_REASON_DEVICE_LOST;
+
+    count->injections += runs;
+    count->survived += status == BERTH_OK ? runs : 0;
+    count->refused += status == BERTH_EUNSUPPORTED || status == BERTH_ENOMEM ? runs : 0;
+    count->lost += is_lost ? runs : 0;
     if (status == BERTH_OK)
         return;
     CHECK_NE(status, BERTH_EINTERNAL);
@@ -69,7 +72,7 @@ has_injected(const gpu_faults *faults, uint64_t nth, const fault *f, gpu_tally *
         CHECK_EQ(status, BERTH_OK);
         return false;
     }
-    count_end(status, &error, count);
+    count_end(status, &error, fault_step(nth), count);
     return true;
 }
 
@@ -82,7 +85,7 @@ gpu_fail_all(const gpu_faults *faults, const int *codes, size_t code_count, gpu_
             uint64_t nth = 0;
 
             while (has_injected(faults, nth, &f, count))
-                nth += faults->stride;
+                nth += faults->stride * fault_step(nth);
             CHECK_GT(nth, faults->least);
         }
 }

@@ -23,6 +23,7 @@ typedef struct listing {
     const berthi_module *block;
     uint32_t layer_count;
     uint32_t head_layer;    /* of the embedding that is the head, too; NO_LAYER */
+    berthi_plan_expert_name names; /* the one before */
 } listing;
 
 /* ------------------------------------------------------------------------ layers */
@@ -250,35 +251,53 @@ kept_storage(const berthi_quantized *record)
                              .is_double = record->is_double };
 }
 
+/* Bytes in memory as the weight is stored; false: in no way that berth makes. */
+static bool
+can_measure(const berthi_storage *storage, const uint64_t *sliced, uint32_t rank,
+            berthi_plan_tensor *tensor)
+{
+    berthi_slab_part parts[BERTHI_SLAB_PARTS];
+    uint32_t count;
+
+    tensor->encoding = (int8_t)storage->encoding;
+    tensor->dtype = (int8_t)storage->dtype;
+    return storage->encoding <= BERTH_ENCODING_INT8
+           && berthi_slab_can_list(storage, sliced, rank, parts, &count, &tensor->bytes);
+}
+
+static void
+measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+             berthi_plan_tensor *tensor)
+{
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
+    const berthi_storage storage = kept_storage(record);
+    uint64_t sliced[BERTH_MAX_RANK];
+
+    berthi_slice_shape(&tensor->slice, weight->shape, weight->rank, sliced);
+    if (!can_measure(&storage, sliced, weight->rank, tensor))
+        tensor->bytes = kept_bytes(source, weight, record);
+}
+
 static void
 measure(const berthi_plan_source *source, const berthi_recipe_weight *weight,
         berthi_plan_tensor *tensor)
 {
-    uint64_t elements = 1;
     uint64_t sliced[BERTH_MAX_RANK];
-    const bool is_kept = source->options->type == BERTH_ENCODING_NATIVE
-                         && weight->record != BERTHI_NO_RECORD;
-    const berthi_quantized *const record =
-        weight->record != BERTHI_NO_RECORD
-            ? berthi_recipe_record(&source->recipe, weight)
-            : NULL;
-    const berthi_storage storage = is_kept ? kept_storage(record) : weight->storage;
     uint64_t turned[2];
-    const uint64_t *const shape =
-        is_kept ? weight->shape : berthi_recipe_stored_shape(weight, turned);
-    berthi_slab_part parts[BERTHI_SLAB_PARTS];
-    uint32_t count;
+    uint64_t elements = 1;
 
-    berthi_slice_shape(&tensor->slice, shape, weight->rank, sliced);
+    if (source->options->type == BERTH_ENCODING_NATIVE
+        && weight->record != BERTHI_NO_RECORD) {
+        measure_kept(source, weight, tensor);
+        return;
+    }
+    berthi_slice_shape(&tensor->slice, berthi_recipe_stored_shape(weight, turned),
+                       weight->rank, sliced);
     for (uint32_t i = 0; i < weight->rank; i++)
         elements *= sliced[i];
-    tensor->encoding = (int8_t)storage.encoding;
-    tensor->dtype = (int8_t)storage.dtype;
-    if (!berthi_slab_can_list(&storage, sliced, weight->rank, parts, &count,
-                              &tensor->bytes))
-        tensor->bytes = is_kept ? kept_bytes(source, weight, record) : 0;
-    if (!is_kept)
-        tensor->scratch = berthi_slab_scratch(&storage, elements);
+    if (!can_measure(&weight->storage, sliced, weight->rank, tensor))
+        tensor->bytes = 0;
+    tensor->scratch = berthi_slab_scratch(&weight->storage, elements);
 }
 
 static void
@@ -294,8 +313,8 @@ add_tensor(listing *l, uint32_t number, uint32_t place)
                                     .layer = l->layer_of[number],
                                     .tie = BERTHI_NO_TIE,
                                     .tier = BERTHI_NO_TIER,
-                                    .expert = berthi_plan_expert(weight->name,
-                                                                 weight->name_length) };
+                                    .expert = berthi_plan_next_expert(
+                                        &l->names, weight->name, weight->name_length) };
     if (source->slices != NULL)
         tensor->slice = source->slices[number];
     measure(source, weight, tensor);

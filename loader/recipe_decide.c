@@ -97,12 +97,15 @@ bool
 berthi_recipe_is_turned(const berthi_recipe *recipe, uint32_t position, int32_t encoding)
 {
     const berthi_recipe_weight *const weight = &recipe->weights[position];
-    const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
-    const bool was_turned = record != NULL && record->encoding <= BERTH_ENCODING_INT8;
     const bool will_be = encoding != BERTH_ENCODING_NATIVE;
+    const berthi_quantized *record;
+    bool was_turned;
 
-    return recipe->architecture->parameter_of[position]->is_conv1d && weight->rank == 2
-           && was_turned != will_be;
+    if (!recipe->architecture->parameter_of[position]->is_conv1d || weight->rank != 2)
+        return false;
+    record = berthi_recipe_record(recipe, weight);
+    was_turned = record != NULL && record->encoding <= BERTH_ENCODING_INT8;
+    return was_turned != will_be;
 }
 
 /* Blocks do not run across experts: then each can be taken out of the stack. */
@@ -221,7 +224,7 @@ decide(berthi_recipe *recipe, uint32_t position, const berth_convert_options *op
         berthi_recipe_is_turned(recipe, position, weight->storage.encoding);
     if (weight->record == BERTHI_NO_RECORD)
         weight->is_copied = is_unchanged(recipe, weight);
-    else
+    else if (weight->storage.encoding != BERTH_ENCODING_NATIVE) /* else it is decoded */
         status = berthi_recipe_can_keep(recipe, weight, &weight->is_copied, error);
     if (status == BERTH_OK)
         count(recipe, position, &decision);

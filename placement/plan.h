@@ -175,6 +175,16 @@ uint64_t berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text,
                           size_t capacity);
 /* The number behind ".experts." in a tensor's name; BERTHI_NO_EXPERT: there is none. */
 uint32_t berthi_plan_expert(const char *name, uint64_t length);
+
+/* A name, and where the number is in it; zero before the first. */
+typedef struct berthi_plan_expert_name {
+    const char *name;
+    uint64_t number; /* 0: there is none */
+} berthi_plan_expert_name;
+
+/* The same for names one after another, which mostly begin as the one before. */
+uint32_t berthi_plan_next_expert(berthi_plan_expert_name *before, const char *name,
+                                 uint64_t length);
 /* One sentence, cut at `capacity`. */
 void berthi_plan_explain(const berth_plan *plan, uint32_t layer, char *text,
                          size_t capacity);

@@ -151,22 +151,50 @@ berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text, size_t capa
     return length;
 }
 
-uint32_t
-berthi_plan_expert(const char *name, uint64_t length)
+/* Where the number of an expert begins in a name that has one; 0: in none. */
+static uint64_t
+find_number(const char *name, uint64_t length)
 {
     static const char word[] = ".experts.";
     const uint32_t size = sizeof word - 1;
     const char *const end = name + length;
     const char *at = memchr(name, '.', length);
-    uint64_t number = 0;
 
     while (at != NULL && ((size_t)(end - at) <= size || memcmp(at, word, size) != 0))
         at = memchr(at + 1, '.', (size_t)(end - at - 1));
-    if (at == NULL)
-        return BERTHI_NO_EXPERT;
-    for (at += size; at < end && *at >= '0' && *at <= '9' && number < UINT32_MAX; at++)
+    return at != NULL ? (uint64_t)(at - name) + size : 0;
+}
+
+/* Digits, and a dot behind them. */
+static uint32_t
+read_number(const char *at, const char *end)
+{
+    const char *const begin = at;
+    uint64_t number = 0;
+
+    for (; at < end && *at >= '0' && *at <= '9' && number < UINT32_MAX; at++)
         number = number * 10 + (uint64_t)(*at - '0');
-    return at < end && *at == '.' && at[-1] != '.' && number < BERTHI_NO_EXPERT
+    return at < end && *at == '.' && at > begin && number < BERTHI_NO_EXPERT
                ? (uint32_t)number
                : BERTHI_NO_EXPERT;
+}
+
+uint32_t
+berthi_plan_next_expert(berthi_plan_expert_name *before, const char *name,
+                        uint64_t length)
+{
+    if (before->number == 0 || before->number >= length
+        || memcmp(before->name, name, before->number) != 0)
+        before->number = find_number(name, length);
+    before->name = name;
+    return before->number > 0 ? read_number(name + before->number, name + length)
+                              : BERTHI_NO_EXPERT;
+}
+
+uint32_t
+berthi_plan_expert(const char *name, uint64_t length)
+{
+    berthi_plan_expert_name none = { .name = NULL };
+
+    return berthi_plan_next_expert(&none, name, length);
 }

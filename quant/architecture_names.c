@@ -204,6 +204,7 @@ typedef struct fused {
     build_text head;
     build_text tail;
     berthi_parameter *parameter;
+    uint32_t behind; /* which of the recent ones came behind it the last time */
 } fused;
 
 /* Experts come one after the other, each with a few tensors. */
@@ -214,6 +215,7 @@ typedef struct naming {
     build_renamings renamings;
     fused recent[FUSED_COUNT];
     uint32_t fused_count; /* that have been kept, the oldest of them overwritten */
+    uint32_t last_fused;  /* that was found or kept */
 } naming;
 
 static bool
@@ -235,12 +237,20 @@ is_fused_like(const fused *f, build_text name)
 
 /* What a tensor of this name becomes a part of, as others have; NULL: not known yet. */
 static berthi_parameter *
-find_fused(const naming *n, build_text name)
+find_fused(naming *n, build_text name)
 {
-    for (uint32_t i = 0; i < FUSED_COUNT; i++)
-        if (is_fused_like(&n->recent[i], name))
-            return n->recent[i].parameter;
-    return NULL;
+    uint32_t at = n->recent[n->last_fused].behind; /* as experts come in turn */
+
+    if (!is_fused_like(&n->recent[at], name)) {
+        at = 0;
+        while (at < FUSED_COUNT && !is_fused_like(&n->recent[at], name))
+            at++;
+    }
+    if (at == FUSED_COUNT)
+        return NULL;
+    n->recent[n->last_fused].behind = at;
+    n->last_fused = at;
+    return n->recent[at].parameter;
 }
 
 /* Tensors of two names may become one parameter, too. */
@@ -257,7 +267,8 @@ find_renamed(const naming *n, build_text renamed)
 static void
 keep_fused(naming *n, build_text name, build_index index, berthi_parameter *parameter)
 {
-    n->recent[n->fused_count++ % FUSED_COUNT] = (fused){
+    n->last_fused = n->fused_count++ % FUSED_COUNT;
+    n->recent[n->last_fused] = (fused){
         .head = { name.bytes, index.begin },
         .tail = { name.bytes + index.end, name.length - index.end },
         .parameter = parameter,

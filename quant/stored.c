@@ -74,23 +74,25 @@ refusal_encoded(const berthi_storage *storage, uint32_t rank, uint64_t elements)
     return rank == 2 ? NULL : "only matrices can be stored as int8";
 }
 
+/* With a state as long as any. */
 static bool
 can_plan(const berthi_storage *storage, const uint64_t *shape, uint32_t rank,
-         uint64_t state_bytes, berthi_format_bytes *out)
+         berthi_format_bytes *out)
 {
     const berthi_format_plan plan = { .encoding = storage->encoding,
                                       .dtype = storage->dtype,
                                       .block_size = storage->block_size,
                                       .is_double = storage->is_double,
-                                      .state_bytes = state_bytes };
+                                      .state_bytes = BERTHI_STATE_TEXT_MAX };
 
     return berthi_format_can_plan(&plan, shape, rank, out);
 }
 
-const char *
-berthi_stored_refusal(const berthi_storage *storage, const uint64_t *shape, uint32_t rank)
+/* NULL: it can be stored, in so many bytes. */
+static const char *
+refusal(const berthi_storage *storage, const uint64_t *shape, uint32_t rank,
+        berthi_format_bytes *out_bytes)
 {
-    berthi_format_bytes bytes;
     const char *reason = NULL;
     uint64_t elements;
 
@@ -100,9 +102,17 @@ berthi_stored_refusal(const berthi_storage *storage, const uint64_t *shape, uint
         return "it has more than 2^64 elements";
     if (storage->encoding != BERTH_ENCODING_NATIVE)
         reason = refusal_encoded(storage, rank, elements);
-    if (reason == NULL && !can_plan(storage, shape, rank, BERTHI_STATE_TEXT_MAX, &bytes))
+    if (reason == NULL && !can_plan(storage, shape, rank, out_bytes))
         reason = "its size in bytes is impossible";
     return reason;
+}
+
+const char *
+berthi_stored_refusal(const berthi_storage *storage, const uint64_t *shape, uint32_t rank)
+{
+    berthi_format_bytes bytes;
+
+    return refusal(storage, shape, rank, &bytes);
 }
 
 /* ---------------------------------------------------------------------- list */
@@ -134,10 +144,16 @@ add_vector(list *l, berthi_role role, int32_t dtype, uint64_t bytes)
     return stored;
 }
 
+/* Nothing is refused but impossible sizes. */
 static void
-list_native(list *l, int32_t dtype, uint32_t rank, uint64_t bytes)
+list_native(list *l, int32_t dtype, const uint64_t *shape, uint32_t rank)
 {
-    add(l, BERTHI_ROLE_VALUES, dtype, bytes)->rank = rank;
+    uint64_t elements;
+    uint64_t bytes;
+
+    if (rank <= BERTH_MAX_RANK && berthi_format_can_count(shape, rank, &elements)
+        && berthi_format_can_size(dtype, elements, &bytes))
+        add(l, BERTHI_ROLE_VALUES, dtype, bytes)->rank = rank;
 }
 
 static void
@@ -179,18 +195,18 @@ berthi_stored_list(const berthi_storage *storage, const uint64_t *shape, uint32_
     berthi_format_bytes bytes;
     berthi_state state;
 
-    if (berthi_stored_refusal(storage, shape, rank) != NULL)
+    if (storage->encoding == BERTH_ENCODING_NATIVE) {
+        list_native(&l, storage->dtype, shape, rank);
+        return l.count;
+    }
+    if (refusal(storage, shape, rank, &bytes) != NULL)
         return 0;
     if (is_4bit(storage->encoding)) {
         berthi_stored_state(storage, shape, rank, 0.0f, &state);
-        can_plan(storage, shape, rank, berthi_state_guess(&state), &bytes);
+        bytes.state = berthi_state_guess(&state);
         list_4bit(&l, storage, &bytes);
     } else {
-        can_plan(storage, shape, rank, 0, &bytes);
-        if (storage->encoding == BERTH_ENCODING_INT8)
-            list_int8(&l, shape, &bytes);
-        else
-            list_native(&l, storage->dtype, rank, bytes.packed);
+        list_int8(&l, shape, &bytes);
     }
     return l.count;
 }

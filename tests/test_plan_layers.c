@@ -215,6 +215,32 @@ test_numbers_of_experts(void)
     CHECK_EQ(berthi_plan_expert("m.experts.7.w", 12), 7);
 }
 
+/* Whatever name came before. */
+static void
+test_experts_one_after_another(void)
+{
+    static const char *const names[] = {
+        "m.0.mlp.experts.7.up.weight", "m.0.mlp.experts.8.up.weight",
+        "m.0.mlp.experts.80.w",        "m.1.mlp.experts.7.up.weight",
+        "m.0.mlp.exports.7.up.weight", "m.10.mlp.experts.7.up.weight",
+        "m.0.mlp.experts.x.experts.5.w", "m.0.mlp.experts.",
+        "m.0.mlp",                     "m.0.norm.of.all.7.w",
+        "",
+    };
+    const size_t count = sizeof names / sizeof *names;
+
+    for (size_t i = 0; i < count * count; i++) {
+        const char *const first = names[i / count];
+        const char *const name = names[i % count];
+        berthi_plan_expert_name before = { .name = NULL };
+
+        (void)berthi_plan_next_expert(&before, first, strlen(first));
+        if (!CHECK_EQ(berthi_plan_next_expert(&before, name, strlen(name)),
+                      expert_of(name)))
+            T_NOTE("%s behind %s", name, first);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -224,5 +250,6 @@ main(int argc, char **argv)
     T_RUN(test_strays);
     T_RUN(test_fixed);
     T_RUN(test_numbers_of_experts);
+    T_RUN(test_experts_one_after_another);
     T_MAIN_END;
 }

@@ -180,6 +180,10 @@ test_refusals(void)
                   "size in bytes");
     check_refused((berthi_storage){ .encoding = BERTH_ENCODING_NATIVE, .dtype = BERTH_F32 },
                   large, 2, "size in bytes");
+    check_refused((berthi_storage){ .encoding = BERTH_ENCODING_NATIVE, .dtype = BERTH_U8 },
+                  huge, 2, "more than 2^64 elements");
+    check_refused((berthi_storage){ .encoding = BERTH_ENCODING_NATIVE, .dtype = BERTH_U8 },
+                  many, BERTH_MAX_RANK + 1, "more dims");
     /* 7 codes are 4 bytes, but the last one is half of a pair. */
     CHECK(berthi_stored_refusal(&nf4, odd, 2) == NULL);
     check_refused(with(nf4, BERTH_F32, BERTH_BF16, 64), odd, 2, "whole elements");

@@ -367,12 +367,12 @@ CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/gpu/check_tes
 # These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
 # tests of their own, as programs; what it prints is the same under any sanitizer.
 ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue classify% config% coverage \
-    cuda_multiply cuda_open cut decoder_% dequantize% device_cuda device_decoder device_experts device_int8% \
-    device_map device_multiply device_update digest draw escape estimate% format gemm% gradient \
-    header_details home% imitate% int8 json% kernel_% layout% lease_expert link llama_config \
-    llama_file llama_math manifest members optimizer% parallel paths pattern plan plan_% preflight \
-    quantize recipe rules% scan sha256 side_files sim_words simt% size slab sniff sort state% \
-    stored stream_% tier_list tools_tree train train_advice train_refused utf8
+    cuda_multiply cuda_open cut decoder_% dequantize% device_cuda device_decoder device_experts \
+    device_int8% device_map device_multiply device_update digest draw escape estimate% format \
+    gemm% gradient header_details home% imitate% int8 json% kernel_% layout% lease_expert link \
+    llama_config llama_file llama_math manifest members optimizer% parallel paths pattern plan \
+    plan_% preflight quantize recipe rules% scan sha256 side_files sim_words simt% size slab \
+    sniff sort state% stored stream_% tier_list tools_tree train train_advice train_refused utf8
 ifeq ($(SAN),thread)
 CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
 CHECK_SCRIPTS :=

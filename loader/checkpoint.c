@@ -291,11 +291,15 @@ has_read_shards(opening *o)
         && !berthi_table_can_hold(&c->table, o->index.entry_count,
                                   o->index.text_bytes + 6 * o->index.entry_count))
         return can_go_on(o, berthi_fail_memory(&o->error, "the table of tensors"));
+    for (uint32_t i = 0; i < c->shard_count && c->is_sharded; i++)
+        c->shards[i].listed = berthi_index_list(&o->index, i);
     berthi_ahead_start(&ahead, c->context, c->shards, c->shard_count, reading_threads(o));
     for (uint32_t i = 0; i < c->shard_count && is_going_on; i++)
         if (c->shards[i].file.fd >= 0)
             is_going_on = can_go_on(o, read_shard(o, i, &ahead, &o->error));
     (void)berthi_ahead_has_ended(&ahead);
+    for (uint32_t i = 0; i < c->shard_count; i++)
+        c->shards[i].listed = (berthi_name_list){ .count = 0 };
     return is_going_on;
 }
 

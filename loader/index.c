@@ -155,6 +155,12 @@ find_shard(const berthi_index *index, const char *name)
 
 /* ------------------------------------------------------------------- tables */
 
+static uint64_t
+firsts_bytes(const berthi_index *index)
+{
+    return (index->shard_count + UINT64_C(1)) * sizeof *index->firsts;
+}
+
 /* Shard names go to the front of the text, in order. */
 static uint64_t
 fill_shards(const parser *p, const uint32_t *runs)
@@ -188,8 +194,22 @@ fill_entries(const parser *p, uint64_t text)
             shard = find_shard(index, at);
         at = skip_shard(at);
         memcpy(index->text + text, name, (size_t)length + 1);
-        index->entries[i] = (berthi_index_entry){ text, length, shard };
+        index->entries[i] = (berthi_index_entry){ (uint32_t)text, length, shard,
+                                                  index->firsts[shard + 1]++ };
         text += length + UINT64_C(1);
+    }
+}
+
+/* The names of each shard, behind one another; entries are in the order of the text. */
+static void
+list_names(berthi_index *index)
+{
+    for (uint32_t i = 0; i < index->shard_count; i++)
+        index->firsts[i + 1] += index->firsts[i];
+    for (uint64_t i = 0; i < index->entry_count; i++) {
+        const berthi_index_entry *const entry = &index->entries[i];
+
+        index->listed[index->firsts[entry->shard] + entry->place] = entry->name;
     }
 }
 
@@ -208,9 +228,15 @@ build_tables(const parser *p, const berthi_index_records *r, const uint32_t *run
                                          index->entry_count, sizeof *index->entries);
     index->shards = berthi_memory_array(context, BERTHI_PURPOSE_TENSORS, shard_count,
                                         sizeof *index->shards);
-    if (index->text == NULL || index->entries == NULL || index->shards == NULL)
+    index->listed = berthi_memory_array(context, BERTHI_PURPOSE_TENSORS,
+                                        index->entry_count, sizeof *index->listed);
+    index->firsts = berthi_memory_zalloc(context, BERTHI_PURPOSE_TENSORS,
+                                         firsts_bytes(index));
+    if (index->text == NULL || index->entries == NULL || index->shards == NULL
+        || index->listed == NULL || index->firsts == NULL)
         return berthi_fail_memory(p->error, "the tables of an index");
     fill_entries(p, fill_shards(p, runs));
+    list_names(index);
     return BERTH_OK;
 }
 
@@ -309,7 +335,21 @@ berthi_index_fini(berthi_index *index)
                        index->entry_count * sizeof *index->entries);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, index->shards,
                        index->shard_count * sizeof *index->shards);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, index->listed,
+                       index->entry_count * sizeof *index->listed);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, index->firsts,
+                       firsts_bytes(index));
     memset(index, 0, sizeof *index);
+}
+
+berthi_name_list
+berthi_index_list(const berthi_index *index, uint32_t shard)
+{
+    const uint32_t first = index->firsts[shard];
+
+    return (berthi_name_list){ .text = index->text, .text_bytes = index->text_bytes,
+                               .names = index->listed + first,
+                               .count = index->firsts[shard + 1] - first };
 }
 
 /* Gives up the tables, and moves the name to blame to where it outlives them. */

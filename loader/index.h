@@ -14,13 +14,15 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "loader/safetensors.h"
 
 #define BERTHI_INDEX_LIMIT UINT64_C(100000000)
 
 typedef struct berthi_index_entry {
-    uint64_t name; /* offset in `text`; ends in NUL */
+    uint32_t name; /* offset in `text`; ends in NUL */
     uint32_t name_length;
     uint32_t shard;
+    uint32_t place; /* among the names of its shard, as the index lists them */
 } berthi_index_entry;
 
 typedef struct berthi_index {
@@ -31,6 +33,8 @@ typedef struct berthi_index {
     uint64_t entry_count;
     uint64_t *shards; /* offsets in `text`, NUL-terminated; bytewise order */
     uint32_t shard_count;
+    uint32_t *listed; /* names as the index lists them, shard after shard: offsets */
+    uint32_t *firsts; /* place in `listed` of each shard's first; one more: the end */
     bool has_total_size; /* an exact unsigned integer, or a float without fraction */
     uint64_t total_size;
     const char *blamed; /* after a failure: the whole name that the error shows cut */
@@ -49,6 +53,9 @@ berth_status berthi_index_parse(berth_context *context, char *text, uint64_t byt
                                 const char *file, berthi_index *out,
                                 berth_error *error);
 void berthi_index_fini(berthi_index *index);
+
+/* What the index lists for a shard, borrowed from it. */
+berthi_name_list berthi_index_list(const berthi_index *index, uint32_t shard);
 
 /* The path rule for one shard name; NULL when it holds, else what is wrong. */
 const char *berthi_shard_name_problem(const char *name, uint64_t length);

@@ -2,10 +2,12 @@
 /*
  * preflight.c - one pass over the index, a cursor in each shard.
  *
- * A cursor stands in the shard's stretch of table->by_name. What the pass skips
- * in a stretch is in no index ("extra"); where it finds nothing, the index
- * promises too much ("missing"). Ordinary checkpoints have neither, so the
- * first pass only counts, and lists are made when there is something to list.
+ * Most shards hold what the index lists for them, in its order, as was found when
+ * they were read. In the others a cursor stands in the shard's stretch of
+ * table->by_name. What the pass skips in a stretch is in no index ("extra"); where
+ * it finds nothing, the index promises too much ("missing"). Ordinary checkpoints
+ * have neither, so the first pass only counts, and lists are made when there is
+ * something to list.
  */
 #include "loader/preflight.h"
 
@@ -59,6 +61,10 @@ take_index_entry(pass *p, uint32_t place)
     const uint64_t end = shard->first_entry + shard->entry_count;
     uint64_t *const cursor = &p->cursors[entry->shard];
 
+    if (shard->is_as_listed) {
+        p->ordered[p->ordered_count++] = (uint32_t)(shard->first_entry + entry->place);
+        return;
+    }
     while (*cursor < end) {
         const uint32_t number = p->table->by_name[*cursor];
         const int order = compare_with_index(p, number, entry);
@@ -84,7 +90,8 @@ run(pass *p)
     p->extra_count = 0;
     p->missing_count = 0;
     for (uint32_t i = 0; i < p->shard_count; i++)
-        p->cursors[i] = p->shards[i].first_entry;
+        p->cursors[i] = p->shards[i].first_entry
+                        + (p->shards[i].is_as_listed ? p->shards[i].entry_count : 0);
     for (uint64_t place = 0; place < p->index->entry_count; place++)
         if (p->shards[p->index->entries[place].shard].is_read)
             take_index_entry(p, (uint32_t)place);

@@ -319,8 +319,25 @@ sort_entries(parser *p)
     return BERTH_OK;
 }
 
+static bool
+is_as_listed(const berthi_header *header, const berthi_name_list *list)
+{
+    if (list->count != header->entry_count)
+        return false;
+    for (uint64_t i = 0; i < list->count; i++) {
+        const berthi_entry *const entry = &header->entries[i];
+        const uint64_t bytes = entry->name_length + UINT64_C(1); /* no name contains NUL */
+
+        if (bytes > list->text_bytes - list->names[i]
+            || memcmp(list->text + list->names[i],
+                      berthi_entry_name(header->text, entry), (size_t)bytes) != 0)
+            return false;
+    }
+    return true;
+}
+
 static berth_status
-sort_tables(parser *p)
+sort_tables(parser *p, const berthi_name_list *list)
 {
     berthi_header *const header = p->header;
     berth_context *const context = header->context;
@@ -331,7 +348,9 @@ sort_tables(parser *p)
     status = sort_entries(p);
     if (status != BERTH_OK)
         return status;
-    if (!berthi_sort_can_arrange(context, header->by_name, count, compare_names, p)
+    header->is_as_listed = is_as_listed(header, list);
+    if ((!header->is_as_listed
+         && !berthi_sort_can_arrange(context, header->by_name, count, compare_names, p))
         || !berthi_sort_can_arrange(context, header->pairs, header->pair_count,
                                     compare_keys, p))
         return berthi_fail_memory(p->error, "sorting the names of a header");
@@ -521,6 +540,17 @@ berthi_header_parse(berth_context *context, char *text, uint64_t bytes,
                     uint64_t data_bytes, const char *file, berthi_header *out,
                     berth_error *error)
 {
+    const berthi_name_list none = { .count = 0 };
+
+    return berthi_header_parse_listed(context, text, bytes, data_bytes, &none, file, out,
+                                      error);
+}
+
+berth_status
+berthi_header_parse_listed(berth_context *context, char *text, uint64_t bytes,
+                           uint64_t data_bytes, const berthi_name_list *list,
+                           const char *file, berthi_header *out, berth_error *error)
+{
     parser p = { .file = file, .header = out, .error = error };
     berthi_draft draft;
     berth_status status;
@@ -531,7 +561,7 @@ berthi_header_parse(berth_context *context, char *text, uint64_t bytes,
     if (status == BERTH_OK)
         status = build_tables(&p, &draft);
     if (status == BERTH_OK)
-        status = sort_tables(&p);
+        status = sort_tables(&p, list);
     if (status == BERTH_OK)
         status = check_names(&p);
     if (status == BERTH_OK)

@@ -57,6 +57,7 @@ typedef struct berthi_header {
     bool has_unknown_member;
     bool has_null_metadata;
     bool is_out_of_order;    /* members not in order of offsets */
+    bool is_as_listed; /* its names are those of the list, and by_name is in its order */
     const char *blamed; /* after a failure: the whole name that the error shows cut */
     uint64_t blamed_length;
 } berthi_header;
@@ -80,6 +81,20 @@ berth_status berthi_header_length(const uint8_t *prefix, uint64_t file_bytes,
 berth_status berthi_header_parse(berth_context *context, char *text, uint64_t bytes,
                                  uint64_t data_bytes, const char *file,
                                  berthi_header *out, berth_error *error);
+
+/* Different names, as somebody else lists them for a header. */
+typedef struct berthi_name_list {
+    const char *text; /* each name ends in NUL */
+    uint64_t text_bytes;
+    const uint32_t *names; /* offsets */
+    uint64_t count;
+} berthi_name_list;
+
+/* The same; names that are those of the list, in order of extents, are not sorted. */
+berth_status berthi_header_parse_listed(berth_context *context, char *text,
+                                        uint64_t bytes, uint64_t data_bytes,
+                                        const berthi_name_list *list, const char *file,
+                                        berthi_header *out, berth_error *error);
 /* All-zero is allowed. */
 void berthi_header_fini(berthi_header *header);
 

@@ -145,9 +145,10 @@ read_length(const berthi_file *file, uint64_t *out_bytes, berth_error *error)
 
 /* `findings` NULL: nobody will tell what is wrong. */
 static berth_status
-parse_header(const berthi_file *file, berth_context *context, berthi_shard_header *h,
+parse_header(const berthi_shard *shard, berth_context *context, berthi_shard_header *h,
              berthi_findings *findings, berth_error *error)
 {
+    const berthi_file *const file = &shard->file;
     const uint64_t bytes = h->bytes;
     char *text = berthi_memory_alloc(context, BERTHI_PURPOSE_HEADER, bytes);
     berth_status status;
@@ -157,9 +158,9 @@ parse_header(const berthi_file *file, berth_context *context, berthi_shard_heade
     status = berthi_file_read(file, text, bytes, BERTHI_HEADER_PREFIX,
                               "reading the header", error);
     if (status == BERTH_OK) {
-        status = berthi_header_parse(context, text, bytes,
-                                     file->identity.bytes - BERTHI_HEADER_PREFIX - bytes,
-                                     file->path, &h->header, error);
+        status = berthi_header_parse_listed(
+            context, text, bytes, file->identity.bytes - BERTHI_HEADER_PREFIX - bytes,
+            &shard->listed, file->path, &h->header, error);
         if (status != BERTH_OK && findings != NULL)
             berthi_findings_keep_name(findings, h->header.blamed, h->header.blamed_length);
         if (status == BERTH_EFORMAT)
@@ -184,7 +185,7 @@ berthi_shard_read(const berthi_shard *shard, berth_context *context,
     memset(out, 0, sizeof *out);
     status = read_length(&shard->file, &out->bytes, error);
     if (status == BERTH_OK)
-        status = parse_header(&shard->file, context, out, findings, error);
+        status = parse_header(shard, context, out, findings, error);
     return status;
 }
 
@@ -197,7 +198,7 @@ berthi_shard_can_read(const berthi_shard *shard, berth_context *context, uint64_
     memset(out, 0, sizeof *out);
     return read_length(&shard->file, &out->bytes, &ignored) == BERTH_OK
            && out->bytes <= limit
-           && parse_header(&shard->file, context, out, NULL, &ignored) == BERTH_OK;
+           && parse_header(shard, context, out, NULL, &ignored) == BERTH_OK;
 }
 
 /* Frameworks that store some weights the other way round. */
@@ -244,6 +245,7 @@ berthi_shard_take(berthi_shard *shard, uint32_t number, berthi_shard_header *h,
     shard->entry_count = entry_count;
     shard->pairs = h->header.pairs;
     shard->pair_count = h->header.pair_count;
+    shard->is_as_listed = h->header.is_as_listed;
     shard->is_read = true;
     h->header.pairs = NULL;
     return BERTH_OK;

@@ -29,7 +29,9 @@ typedef struct berthi_shard {
     const char *name;        /* relative to the model's folder */
     const char *target;      /* of a link, or "" */
     const char *blob_sha256; /* promised by the hub cache, or "" */
+    berthi_name_list listed; /* by the index, while the checkpoint is opened */
     bool is_read;            /* its tensors are in the table */
+    bool is_as_listed;       /* these are its names, in the order of its entries */
     uint64_t header_bytes;   /* N */
     uint64_t first_entry;    /* in the table */
     uint64_t entry_count;

@@ -24,7 +24,8 @@ typedef struct berthi_table {
     berthi_entry *entries;
     /*
      * Numbers of entries: while shards are taken, those of each shard in
-     * bytewise order of names, shard after shard; afterwards of all of them.
+     * bytewise order of names (unless is_as_listed), shard after shard; afterwards of
+     * all of them.
      */
     uint32_t *by_name;
     uint64_t text_bytes;

@@ -575,6 +575,66 @@ test_no_error_struct(void)
 
 /* --------------------------------------------------------- memory and faults */
 
+/* Whether a header with b, a and ab in the order of extents has these `count` names. */
+static void
+check_listed(const char *names, uint64_t names_bytes, const uint32_t *places,
+             uint64_t count, bool is_as_listed)
+{
+    char text[] = "{" T("b", "U8", "[1]", "[0,1]") "," T("ab", "U8", "[1]", "[2,3]") ","
+                  T("a", "U8", "[1]", "[1,2]") "}";
+    char *const copy = malloc(names_bytes); /* nothing behind it may be read */
+    const berthi_name_list list = { copy, names_bytes, places, count };
+    parsed p = { .status = BERTH_OK };
+
+    memcpy(copy, names, names_bytes);
+    T_REQUIRE(berth_context_create(NULL, &p.context, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_header_parse_listed(p.context, text, sizeof text - 1, 3, &list, "f",
+                                        &p.header, NULL),
+             BERTH_OK);
+    CHECK_EQ(p.header.is_as_listed, is_as_listed);
+    CHECK_EQ(p.header.by_name[0], is_as_listed ? 0u : 1u);
+    CHECK_EQ(p.header.by_name[1], is_as_listed ? 1u : 2u);
+    CHECK_EQ(p.header.by_name[2], is_as_listed ? 2u : 0u);
+    finish(&p);
+    free(copy);
+}
+
+/* Names that stand as somebody else lists them are not sorted. */
+static void
+test_listed(void)
+{
+    static const uint32_t places[] = { 2, 0, 4, 7 };
+
+    check_listed("a\0b\0ab", 7, places, 3, true);
+    check_listed("a\0b\0ab\0", 8, places, 4, false);
+    check_listed("a\0b\0ab", 7, places, 2, false);
+    check_listed("a\0b\0ab", 7, places, 0, false);
+    check_listed("a\0b\0ab", 6, places, 3, false);
+    check_listed("a\0b\0abc", 8, places, 3, false);
+    check_listed("a\0b\0a\0", 7, places, 3, false);
+    check_listed("b\0a\0ab", 7, places, 3, false);
+    check_listed("b\0a\0ab", 7, (const uint32_t[]){ 0, 2, 4 }, 3, true);
+}
+
+/* A name that occurs twice cannot be as listed. */
+static void
+test_listed_duplicates(void)
+{
+    static const uint32_t places[] = { 0, 2 };
+    const berthi_name_list list = { "a\0b", 4, places, 2 };
+    char text[] = "{" T("a", "U8", "[1]", "[0,1]") "," T("a", "U8", "[1]", "[1,2]") "}";
+    berth_context *context;
+    berthi_header header;
+    berth_error error;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    CHECK_EQ(berthi_header_parse_listed(context, text, sizeof text - 1, 2, &list, "f",
+                                        &header, &error),
+             BERTH_EFORMAT);
+    CHECK_EQ(error.reason, BERTH_REASON_DUPLICATE);
+    berth_context_destroy(context);
+}
+
 /* Four tables of the exact size; a byte an item to sort names and keys, in order here. */
 static void
 test_allocations(void)
@@ -651,6 +711,8 @@ main(int argc, char **argv)
     T_RUN(test_name_order_reads_behind_only);
     T_RUN(test_order_of_empty_tensors);
     T_RUN(test_no_error_struct);
+    T_RUN(test_listed);
+    T_RUN(test_listed_duplicates);
     T_RUN(test_allocations);
     T_RUN(test_refused_text_allocates_nothing);
     T_RUN(test_faults);

@@ -339,6 +339,61 @@ test_misplaced(void)
     opened_end(&o);
 }
 
+/* The index with these members, in this order; every tensor must be found in its place. */
+static void
+check_order(const char *folder, const char *members)
+{
+    static const char *const names[] = { "a", "b", "c", "d", "e", "f" };
+    static const uint64_t numbers[] = { 1, 3, 5, 0, 2, 4 };
+    const char *const text = fixture_format("{\"weight_map\":{%s}}", members);
+    opened o;
+
+    fixture_write(in(folder, INDEX), text, strlen(text));
+    opened_begin(&o, folder, NULL);
+    T_REQUIRE(o.status == BERTH_OK);
+    CHECK_EQ(o.finding_count, 0);
+    for (size_t i = 0; i < 6; i++)
+        CHECK_EQ(berth_checkpoint_find(o.checkpoint, names[i], 1), numbers[i]);
+    opened_end(&o);
+}
+
+#define IN_1(name) "\"" name "\":\"" SHARD_1 "\""
+#define IN_2(name) "\"" name "\":\"" SHARD_2 "\""
+#define IN_3(name) "\"" name "\":\"" SHARD_3 "\""
+
+/* Shards in the index's order, in another, and some of both. */
+static void
+test_order_of_index(void)
+{
+    const char *folder = fixture_folder();
+    berth_open_options options = defaults();
+    const char *text;
+    opened o;
+
+    fixture_model(folder, "[" SHARD_1 "]\nF32 2 d\nU8 8 a\n"
+                          "[" SHARD_2 "]\nF32 2 e\nU8 8 b\n"
+                          "[" SHARD_3 "]\nF32 2 f\nU8 8 c\n");
+    check_order(folder, IN_1("d") "," IN_1("a") "," IN_2("e") "," IN_2("b") "," IN_3("f")
+                        "," IN_3("c"));
+    check_order(folder, IN_3("f") "," IN_1("d") "," IN_2("e") "," IN_3("c") "," IN_1("a")
+                        "," IN_2("b"));
+    check_order(folder, IN_1("a") "," IN_1("d") "," IN_2("b") "," IN_2("e") "," IN_3("c")
+                        "," IN_3("f"));
+    check_order(folder, IN_1("a") "," IN_1("d") "," IN_2("e") "," IN_2("b") "," IN_3("c")
+                        "," IN_3("f"));
+    /* What is missing in one and unnamed in another is told all the same. */
+    text = "{\"weight_map\":{" IN_1("d") "," IN_1("a") "," IN_2("b") "," IN_3("f") ","
+           IN_3("c") "," IN_3("g") "}}";
+    fixture_write(in(folder, INDEX), text, strlen(text));
+    options.keep_going = 1;
+    opened_begin(&o, folder, &options);
+    CHECK_EQ(opened_count(&o, BERTH_REASON_INDEX_TENSOR), 1);
+    CHECK_STR(opened_find(&o, BERTH_REASON_INDEX_TENSOR, 0)->details.tensor, "g");
+    CHECK_EQ(opened_count(&o, BERTH_REASON_INDEX_EXTRA), 1);
+    CHECK_STR(opened_find(&o, BERTH_REASON_INDEX_EXTRA, 0)->details.tensor, "e");
+    opened_end(&o);
+}
+
 static void
 test_several_missing_tensors(void)
 {
@@ -855,6 +910,7 @@ main(int argc, char **argv)
     T_RUN(test_many_missing);
     T_RUN(test_keep_going);
     T_RUN(test_misplaced);
+    T_RUN(test_order_of_index);
     T_RUN(test_several_missing_tensors);
     T_RUN(test_extra);
     T_RUN(test_dropped);

@@ -198,9 +198,11 @@ move(berthi_plan_work *work, const division *d, uint32_t device, uint32_t tier)
             uint64_t bytes;
 
             end = berthi_plan_group_end(work, i);
-            bytes = group_bytes(work, i, end);
             if (!is_expert(tensor) || tensor->tier != BERTHI_NO_TIER
-                || work->tier_of[i] != device || bytes == 0 || kept++ < d->kept)
+                || work->tier_of[i] != device)
+                continue;
+            bytes = group_bytes(work, i, end);
+            if (bytes == 0 || kept++ < d->kept)
                 continue;
             for (uint32_t k = i; k < end; k++)
                 work->tier_of[k] = tier;

@@ -69,15 +69,40 @@ touched_bytes(const berthi_stream_piece *piece, double expert_share)
            * (piece->kind == BERTHI_PIECE_EXPERT ? expert_share : 1);
 }
 
+/* Puts dense pieces in the order of the layer before; false: they are not alike. */
+static bool
+can_sort_like(const berthi_stream_device *device, const berthi_stream_layer *before,
+              uint32_t first_before, uint32_t first, berthi_stream_layer *layer)
+{
+    if (before->dense_count != layer->dense_count)
+        return false;
+    for (uint32_t j = 0; j < layer->dense_count; j++) {
+        const uint32_t piece = before->dense[j].piece - first_before + first;
+
+        if (piece >= device->piece_count
+            || device->pieces[piece].layer != device->pieces[first].layer
+            || device->pieces[piece].kind != BERTHI_PIECE_DENSE
+            || device->pieces[piece].bytes != before->dense[j].bytes)
+            return false;
+    }
+    for (uint32_t j = 0; j < layer->dense_count; j++) {
+        layer->dense[j].bytes = before->dense[j].bytes;
+        layer->dense[j].piece = before->dense[j].piece - first_before + first;
+    }
+    return true;
+}
+
 /* The dense pieces of each layer, largest first, and its experts. */
 static void
 part_layers(const berthi_stream_device *device, berthi_stream_menus *menus,
             berthi_stream_dense *dense, uint32_t *experts)
 {
     uint32_t next = 0;
+    uint32_t before = 0; /* first piece of the layer before */
 
     for (uint32_t i = 0; i < device->layer_count; i++) {
         berthi_stream_layer *const layer = &menus->layers[i];
+        const uint32_t first = next;
 
         layer->dense = dense;
         layer->experts = experts;
@@ -86,7 +111,9 @@ part_layers(const berthi_stream_device *device, berthi_stream_menus *menus,
                 *dense++ = (berthi_stream_dense){ device->pieces[next].bytes, next, 0 };
             else if (device->pieces[next].kind == BERTHI_PIECE_EXPERT)
                 *experts++ = next;
-        qsort(layer->dense, layer->dense_count, sizeof *layer->dense, compare_dense);
+        if (i == 0 || !can_sort_like(device, layer - 1, before, first, layer))
+            qsort(layer->dense, layer->dense_count, sizeof *layer->dense, compare_dense);
+        before = first;
     }
 }
 

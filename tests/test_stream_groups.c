@@ -4,6 +4,7 @@
 
 #include "placement/stream_menu.h"
 #include "tests/t.h"
+#include "tests/weights.h"
 
 #define GROUPS 12u
 #define PIECES (2 * GROUPS)
@@ -145,12 +146,69 @@ test_no_room_left(void)
     berth_context_destroy(context);
 }
 
+/* The dense pieces of layer `l` from piece `first` on, which is moved behind them. */
+static void
+check_order(const berthi_stream_device *device, const berthi_stream_layer *layer, uint32_t l,
+            uint32_t *first)
+{
+    uint32_t count = 0;
+
+    for (; *first < device->piece_count && device->pieces[*first].layer == l; ++*first)
+        count += device->pieces[*first].kind == BERTHI_PIECE_DENSE;
+    CHECK_EQ(layer->dense_count, count);
+    for (uint32_t j = 0; j < count; j++) {
+        const berthi_stream_dense *const dense = &layer->dense[j];
+        const berthi_stream_piece *const piece = &device->pieces[dense->piece];
+
+        CHECK_EQ(piece->layer, l);
+        CHECK_EQ(piece->kind, BERTHI_PIECE_DENSE);
+        CHECK_EQ(piece->bytes, dense->bytes);
+        if (j > 0)
+            CHECK(dense[-1].bytes > dense->bytes
+                  || (dense[-1].bytes == dense->bytes && dense[-1].piece < dense->piece));
+    }
+}
+
+/* Layers that are alike, almost alike and empty: each is in order by itself. */
+static void
+test_order_of_layers(void)
+{
+    static const uint8_t kinds[] = { BERTHI_PIECE_DENSE, BERTHI_PIECE_DENSE,
+                                     BERTHI_PIECE_DENSE, BERTHI_PIECE_FIXED };
+    berth_context *context = NULL;
+    uint64_t state = 5;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    for (uint32_t i = 0; i < 2000; i++) {
+        berthi_stream_piece pieces[LAYERS * 5];
+        berthi_stream_device device = { .pieces = pieces, .layer_count = LAYERS };
+        berthi_stream_menus menus;
+        berthi_arena arena;
+        uint32_t first = 0;
+
+        for (uint32_t l = 0; l < LAYERS; l++)
+            for (uint64_t count = weights_random(&state) % 6; count > 0; count--)
+                pieces[device.piece_count++] = (berthi_stream_piece){
+                    .bytes = 100 + weights_random(&state) % 2,
+                    .layer = l,
+                    .kind = kinds[weights_random(&state) % sizeof kinds],
+                };
+        berthi_arena_init(&arena, context, BERTHI_PURPOSE_OBJECT, 4096);
+        T_REQUIRE(CHECK(berthi_stream_menus_can_build(&arena, &device, &menus)));
+        for (uint32_t l = 0; l < LAYERS; l++)
+            check_order(&device, &menus.layers[l], l, &first);
+        berthi_arena_fini(&arena);
+    }
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_ties);
     T_RUN(test_largest_first);
+    T_RUN(test_order_of_layers);
     T_RUN(test_no_room_left);
     T_MAIN_END;
 }

@@ -62,6 +62,11 @@ test_arguments(void)
     CHECK_EQ(berth_device_read(devices, 0, &byte, NULL, 1, NULL, &error), BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "from");
     CHECK_EQ(berth_device_read(devices, 0, NULL, NULL, 0, NULL, &error), BERTH_OK);
+    CHECK_EQ(error.status, BERTH_OK); /* what was said before is gone */
+    CHECK_EQ(berth_device_alloc(devices, 0, 257, &memory, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_device_alloc(devices, 0, 256, &memory, &error), BERTH_OK);
+    CHECK_EQ(error.status, BERTH_OK);
+    berth_device_free(devices, 0, memory, 256);
     berth_device_free(NULL, 0, &byte, 256);
     berth_device_free(devices, 2, &byte, 256);
     berth_device_free(devices, 0, NULL, 256);
@@ -326,6 +331,28 @@ use_memory(void *user, berth_context *of, berth_error *error)
     return status;
 }
 
+/* What is refused after it has been allocated is given back. */
+static berth_status
+keep_memory(void *user, berth_context *of, berth_error *error)
+{
+    const uint64_t bytes = UINT64_C(64) << 20; /* of less all bytes are kept */
+    const char *const words = user;
+    berth_devices *devices;
+    void *memory = NULL;
+    berth_device device;
+    berth_status status = berth_devices_open(of, words, &devices, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = berth_device_alloc(devices, 0, bytes, &memory, error);
+    berth_devices_get(devices, 0, &device);
+    CHECK_EQ(device.free_bytes, device.memory_bytes - (status == BERTH_OK ? bytes : 0));
+    CHECK_EQ(memory == NULL, status != BERTH_OK);
+    berth_device_free(devices, 0, memory, bytes);
+    berth_devices_close(devices);
+    return status;
+}
+
 static void
 test_faults(void)
 {
@@ -338,6 +365,8 @@ test_faults(void)
     CHECK_EQ(host.survived, host.system);
     CHECK_GT(sim.memory, 4);
     CHECK_EQ(sim.survived, 0);
+    CHECK_GT(fault_loop("memory that is kept", keep_memory, "sim:128MiB,backing=digest").memory,
+             3);
     CHECK_GT(fault_loop_devices("memory of the processor", use_memory, "cpu").device, 2);
 }
 

@@ -331,7 +331,7 @@ test_arguments(void)
     CHECK_EQ(berth_model_multiply(NULL, r.berth, &step, NULL, &error), BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "model");
     refuse(&r, r.berth, NULL, BERTH_EINVAL, "step");
-    refuse(&r, UINT64_MAX, &step, BERTH_EINVAL, "berth");
+    refuse(&r, UINT64_MAX, &step, BERTH_EINVAL, "is not that of a tensor");
     step.inputs = NULL;
     refuse(&r, r.berth, &step, BERTH_EINVAL, "inputs");
     step = step_of(&r, 0, 3);
@@ -360,6 +360,19 @@ test_arguments(void)
     end(&r);
 }
 
+/* Codes, maxima, sums; the mask, a list of an eighth of the columns, and their number. */
+static uint64_t
+int8_scratch(uint32_t count)
+{
+    const uint64_t parts[] = { count * COLUMNS, count * 4, count * ROWS * 4, COLUMNS / 32 * 4,
+                               COLUMNS / 8 * 4, 4 };
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        bytes += (parts[i] + 255) / 256 * 256;
+    return bytes;
+}
+
 /* A byte less is too little, and so many are enough: the device would say if not. */
 static void
 test_scratch(void)
@@ -375,6 +388,8 @@ test_scratch(void)
             r.scratch_bytes = berth_model_multiply_scratch(r.l.model, r.berth, BERTH_F32,
                                                            count);
             CHECK_GT(r.scratch_bytes, 0);
+            if (types[i] == BERTH_ENCODING_INT8)
+                CHECK_EQ(r.scratch_bytes, int8_scratch(count));
             r.scratch += SCRATCH_BYTES - r.scratch_bytes;
             step = step_of(&r, 0, count);
             step.threshold = types[i] == BERTH_ENCODING_INT8 ? 0.5f : 0.0f;
@@ -395,6 +410,7 @@ test_memory_of_another(void)
     room r;
 
     T_REQUIRE(begin(&r, BERTH_ENCODING_NATIVE, false, HERE, GPU, NULL));
+    CHECK_EQ(r.scratch_bytes, 0); /* plain numbers need none */
     step = step_of(&r, 0, 3);
     step.inputs = outside;
     refuse(&r, r.berth, &step, BERTH_EINTERNAL, "outside");

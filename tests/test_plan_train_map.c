@@ -257,18 +257,20 @@ used_of(const planned *p, const char *name)
     return tier.budget - tier.free;
 }
 
-/* Plans by budgets in bytes; what each memory uses then. */
+/* Plans by budgets in bytes, 0: there is no disk; what each memory uses then. */
 static berth_status
-plan_exactly(uint64_t budgets[3], uint64_t used[3], uint64_t *out_away)
+plan_exactly(int32_t method, const uint64_t budgets[3], uint64_t used[3],
+             uint64_t *out_away)
 {
-    berth_train_options train =
-        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    const berth_train_options train =
+        planned_train(method, BERTH_TRAIN_PURE, "paged_adamw_8bit");
     berth_plan_options options;
     char max_memory[96];
     berth_status status;
     planned p;
 
-    (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu,disk=%llu",
+    (void)snprintf(max_memory, sizeof max_memory,
+                   budgets[2] > 0 ? "0=%llu,cpu=%llu,disk=%llu" : "0=%llu,cpu=%llu",
                    (unsigned long long)budgets[0], (unsigned long long)budgets[1],
                    (unsigned long long)budgets[2]);
     options = options_of(&train, max_memory, "{\"\": 0}");
@@ -279,7 +281,7 @@ plan_exactly(uint64_t budgets[3], uint64_t used[3], uint64_t *out_away)
         planned_check(&p);
         used[0] = used_of(&p, "cuda:0");
         used[1] = used_of(&p, "cpu");
-        used[2] = used_of(&p, "disk");
+        used[2] = budgets[2] > 0 ? used_of(&p, "disk") : 0;
         *out_away = away_of(&p);
     }
     planned_end(&p);
@@ -287,11 +289,12 @@ plan_exactly(uint64_t budgets[3], uint64_t used[3], uint64_t *out_away)
 }
 
 /*
- * States of adapters of rank 8 are no whole pages of memory. Memories that are exactly
- * full: with a byte less states leave, and in the end there is no place.
+ * States of adapters of rank 8 are no whole pages of memory, those of vectors cannot leave.
+ * Memories that are exactly full: with a byte less states leave, and in the end there is no
+ * place.
  */
 static void
-test_to_the_byte(void)
+check_to_the_byte(int32_t method)
 {
     uint64_t budgets[3] = { 4096 * MIB, 4096 * MIB, 4096 * MIB };
     uint64_t used[3];
@@ -299,29 +302,69 @@ test_to_the_byte(void)
     uint64_t away;
     uint64_t again;
 
-    CHECK_EQ(plan_exactly(budgets, used, &away), BERTH_OK);
+    CHECK_EQ(plan_exactly(method, budgets, used, &away), BERTH_OK);
     CHECK_EQ(away, 0);
     budgets[0] = used[0];
-    CHECK_EQ(plan_exactly(budgets, used, &away), BERTH_OK);
+    CHECK_EQ(plan_exactly(method, budgets, used, &away), BERTH_OK);
     CHECK_EQ(away, 0);
     CHECK_EQ(used[0], budgets[0]);
     budgets[0]--;
-    CHECK_EQ(plan_exactly(budgets, used, &away), BERTH_OK);
+    CHECK_EQ(plan_exactly(method, budgets, used, &away), BERTH_OK);
     CHECK(away > 0 && used[2] == 0);
     memcpy(before, used, sizeof before);
     budgets[1] = used[1];
-    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_OK);
+    CHECK_EQ(plan_exactly(method, budgets, used, &again), BERTH_OK);
     CHECK_EQ(again, away);
     CHECK_MEM(used, before, sizeof before);
+    budgets[2] = 0;
+    CHECK_EQ(plan_exactly(method, budgets, used, &again), BERTH_OK);
+    CHECK_EQ(again, away);
     budgets[1]--;
-    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_OK);
+    CHECK_EQ(plan_exactly(method, budgets, used, &again), BERTH_ENOFIT);
+    budgets[2] = 4096 * MIB;
+    CHECK_EQ(plan_exactly(method, budgets, used, &again), BERTH_OK);
     CHECK(used[2] > 0);
     budgets[2] = used[2];
     memcpy(before, used, sizeof before);
-    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_OK);
+    CHECK_EQ(plan_exactly(method, budgets, used, &again), BERTH_OK);
     CHECK_MEM(used, before, sizeof before);
     budgets[2]--;
-    CHECK_EQ(plan_exactly(budgets, used, &again), BERTH_ENOFIT);
+    CHECK_EQ(plan_exactly(method, budgets, used, &again), BERTH_ENOFIT);
+}
+
+static void
+test_to_the_byte(void)
+{
+    check_to_the_byte(BERTH_TRAIN_LORA);
+    check_to_the_byte(BERTH_TRAIN_FULL);
+}
+
+/* Each device's states leave for themselves. */
+static void
+test_two_that_are_full(void)
+{
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    static const char *const budgets[] = { "0=4GiB,1=300MiB,cpu=2GiB",
+                                           "0=260MiB,1=4GiB,cpu=2GiB",
+                                           "0=260MiB,1=300MiB,cpu=2GiB" };
+
+    for (int i = 0; i < 3; i++) {
+        berth_plan_options options = options_of(
+            &train, budgets[i], "{\"\": 1, \"model.layers.0\": 0, \"model.layers.1\": 0}");
+        berth_plan_training_tier tiers[2];
+        planned p;
+
+        planned_begin(&p, three(), &options);
+        CHECK_EQ(p.status, BERTH_OK);
+        planned_check(&p);
+        planned_check_optimizer(&p, "sim;sim", 2);
+        for (uint32_t d = 0; d < 2; d++) {
+            CHECK_EQ(berth_plan_get_training_tier(p.plan, d, &tiers[d]), BERTH_OK);
+            CHECK((tiers[d].link_bytes > 0) == (i == 2 || (i == 0) == (d == 1)));
+        }
+        planned_end(&p);
+    }
 }
 
 /* ------------------------------------------------------------------------- refused */
@@ -476,6 +519,7 @@ main(int argc, char **argv)
     T_RUN(test_the_processor);
     T_RUN(test_budgets);
     T_RUN(test_slots_and_states);
+    T_RUN(test_two_that_are_full);
     T_RUN(test_to_the_byte);
     T_RUN(test_changes);
     T_RUN(test_refused);

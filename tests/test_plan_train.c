@@ -75,6 +75,8 @@ check_agreement(const char *folder, const char *max_memory, const char *devices,
     planned_check_optimizer(&p, devices, device_count);
     CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
     CHECK_STR(training.optimizer, train->optimizer);
+    CHECK_EQ(training.rank, train->method == BERTH_TRAIN_LORA ? train->lora_rank : 0);
+    CHECK((training.targets[0] != '\0') == (train->method == BERTH_TRAIN_LORA));
     for (uint64_t i = 0; i < training.parameter_count; i++) {
         berth_plan_parameter parameter;
 
@@ -308,6 +310,52 @@ test_casts(void)
                   == (precision == BERTH_TRAIN_AUTOCAST));
             planned_end(&p);
         }
+}
+
+/* Of a model that is computed in f32 nothing is cast. */
+static void
+test_no_casts(void)
+{
+    const char *const folder = planned_llama(2, false);
+    uint64_t caches[2];
+
+    for (int i = 0; i < 2; i++) {
+        const berth_train_options train =
+            planned_train(BERTH_TRAIN_FULL, i == 0 ? BERTH_TRAIN_PURE : BERTH_TRAIN_AUTOCAST,
+                          "paged_adamw_8bit");
+        berth_plan_options options = planned_train_options(&train, "0=8GiB,cpu=1GiB");
+        berth_plan_tier tier;
+        planned p;
+
+        options.dtype = BERTH_F32;
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, BERTH_OK);
+        CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+        caches[i] = tier.cache;
+        planned_end(&p);
+    }
+    CHECK_EQ(caches[0], caches[1]);
+}
+
+/* What a runtime will take of the reserve. */
+static void
+test_reserve(void)
+{
+    static const char *const runtime[] = { "runtime_context", "workspace", "fragmentation",
+                                           NULL };
+    const char *const folder = planned_llama(2, false);
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=32GiB,cpu=1GiB");
+    berth_plan_tier tier;
+    planned p;
+
+    options.reserve_share = 0;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+    CHECK_EQ(tier.reserve_needed, estimated(&p, folder, &train, runtime));
+    planned_end(&p);
 }
 
 /* What layers keep for their backward pass, and what else an estimate has. */
@@ -661,6 +709,8 @@ main(int argc, char **argv)
     T_RUN(test_places);
     T_RUN(test_times);
     T_RUN(test_casts);
+    T_RUN(test_no_casts);
+    T_RUN(test_reserve);
     T_RUN(test_kept);
     T_RUN(test_streamed_base);
     T_RUN(test_streamed_experts);

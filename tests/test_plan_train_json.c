@@ -82,6 +82,7 @@ test_edited(void)
 
     begin(&p);
     text = planned_text(p.plan, NULL);
+    CHECK_CONTAINS(text, "\"model.layers.1.self_attn.v_proj.lora_B.weight\", \"rows\"");
     CHECK_EQ(count_places(p.plan, BERTH_STATES_DEVICE), 8);
     CHECK_EQ(berth_plan_get_training(p.plan, &before), BERTH_OK);
     edited = with(text, "\"parameters\"", "\"states\": \"device\"", "\"states\": \"disk\"");

@@ -66,7 +66,6 @@ describe_quantized(berthi_recipe *recipe, berthi_recipe_weight *weight,
 {
     const size_t suffix = strlen(BLOCKS_SUFFIX);
     const berthi_quantized *record;
-    berthi_decoder decoder;
 
     weight->record = berthi_recipe_entry(recipe, weight)->owner;
     record = berthi_recipe_record(recipe, weight);
@@ -75,7 +74,7 @@ describe_quantized(berthi_recipe *recipe, berthi_recipe_weight *weight,
     weight->elements = record->elements;
     if (record->encoding == BERTH_ENCODING_MXFP4 && weight->name_length > suffix)
         weight->name_length -= (uint32_t)suffix;
-    if (!berthi_decoder_can_init(&decoder, NULL, record))
+    if (!berthi_decoder_is_there(record))
         return fail_encoding(recipe, weight, record, error);
     return BERTH_OK;
 }

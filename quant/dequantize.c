@@ -127,6 +127,16 @@ berthi_decoder_can_init(berthi_decoder *d, const berthi_operations *operations,
 }
 
 bool
+berthi_decoder_is_there(const berthi_quantized *record)
+{
+    berthi_decoder decoder;
+
+    /* Nearly all of the largest models, and whatever their shape. */
+    return record->encoding == BERTH_ENCODING_FP8_BLOCK
+           || berthi_decoder_can_init(&decoder, NULL, record);
+}
+
+bool
 berthi_decoder_can_init_native(berthi_decoder *d, int32_t dtype, uint64_t elements)
 {
     memset(d, 0, sizeof *d);

@@ -53,10 +53,9 @@ typedef struct berthi_decoder {
     bool is_single_scale; /* one scale for all matrices */
 } berthi_decoder;
 
-/*
- * False when the record's encoding cannot be decoded, and for FOREIGN always.
- * `operations` may be NULL when only the answer is wanted.
- */
+/* False when the record's encoding cannot be decoded, and for FOREIGN always. */
+bool berthi_decoder_is_there(const berthi_quantized *record);
+/* The same, and the decoder. `operations` may be NULL when only its numbers are wanted. */
 bool berthi_decoder_can_init(berthi_decoder *decoder, const berthi_operations *operations,
                              const berthi_quantized *record);
 

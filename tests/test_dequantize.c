@@ -291,6 +291,7 @@ can_init(int32_t encoding, uint32_t rank, const uint64_t *shape, uint32_t block)
     made_begin(&m, encoding, rank, shape);
     m.record.block_size = block;
     m.record.block_columns = block;
+    CHECK_EQ(berthi_decoder_is_there(&m.record), berthi_decoder_can_init(&d, NULL, &m.record));
     return berthi_decoder_can_init(&d, NULL, &m.record);
 }
 

@@ -252,6 +252,13 @@ struct berthi_device {
     uint32_t number; /* of its kind */
 };
 
+/* Whether one can be asked for copies to the other: see `reaches`. */
+static inline bool
+berthi_device_reaches(berthi_device *device, berthi_device *other)
+{
+    return device->table->reaches != NULL && device->table->reaches(device, other);
+}
+
 /* ----------------------------------------------------------------------- devices */
 
 /*

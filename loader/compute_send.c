@@ -87,15 +87,6 @@ send_by_host(const end *from, const end *to, const berth_send *send, berth_error
     return status;
 }
 
-static bool
-is_reached(const end *from, const end *to)
-{
-    const berthi_device_table *const table = from->device->table;
-
-    return from->device == to->device
-           || (table->reaches != NULL && table->reaches(from->device, to->device));
-}
-
 berth_status
 berth_device_send(berth_devices *devices, uint32_t number, const berth_send *send,
                   berth_error *error)
@@ -118,6 +109,7 @@ berth_device_send(berth_devices *devices, uint32_t number, const berth_send *sen
         return status;
     from.stream = send->stream;
     to.stream = send->other_stream;
-    return is_reached(&from, &to) ? send_directly(&from, &to, send, error)
-                                  : send_by_host(&from, &to, send, error);
+    if (from.device == to.device || berthi_device_reaches(from.device, to.device))
+        return send_directly(&from, &to, send, error);
+    return send_by_host(&from, &to, send, error);
 }

@@ -331,15 +331,6 @@ ask_both(berthi_carrier *carrier, const berthi_spot *from, const berthi_spot *to
     return berthi_carrier_settle(carrier, status, error);
 }
 
-static bool
-reaches(const berthi_carrier *carrier, const berthi_spot *from, const berthi_spot *to)
-{
-    berthi_device *const device = carrier->lanes[from->device].device;
-
-    return device->table->reaches != NULL
-           && device->table->reaches(device, carrier->lanes[to->device].device);
-}
-
 berth_status
 berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
                    const berthi_spot *to, uint64_t bytes, berth_error *error)
@@ -356,7 +347,8 @@ berthi_carrier_ask(berthi_carrier *carrier, const berthi_spot *from,
         return BERTH_OK;
     }
     if (!is_from_host && !is_to_host && from->device != to->device) {
-        if (!reaches(carrier, from, to))
+        if (!berthi_device_reaches(carrier->lanes[from->device].device,
+                                   carrier->lanes[to->device].device))
             return ask_both(carrier, from, to, bytes, error);
         copy.kind = BERTHI_COPY_TO_PEER;
         copy.peer = carrier->lanes[to->device].device;

@@ -102,26 +102,13 @@ berth_encoding_name(int32_t encoding)
     }
 }
 
-/* Most of the same length end in another byte. */
-static inline bool
-has_name(const dtype_row *row, const char *name, uint64_t length)
-{
-    return row->length == length && row->name[length - 1] == name[length - 1]
-           && memcmp(row->name, name, length) == 0;
-}
-
 int32_t
 berthi_format_dtype(const char *name, uint64_t length)
 {
-    /* What nearly all weights and scales are stored as. */
-    static const int32_t usual[] = { BERTH_BF16, BERTH_F32, BERTH_F16, BERTH_F8_E4M3,
-                                     BERTH_U8 };
-
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (has_name(&dtypes[usual[i]], name, length))
-            return usual[i];
+    /* Most of the same length end in another byte. */
     for (int32_t i = 0; i < BERTH_DTYPE_COUNT; i++)
-        if (has_name(&dtypes[i], name, length))
+        if (dtypes[i].length == length && dtypes[i].name[length - 1] == name[length - 1]
+            && memcmp(dtypes[i].name, name, length) == 0)
             return i;
     return BERTHI_NO_DTYPE;
 }

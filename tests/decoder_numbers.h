@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/core_decoder.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define MOST 40000u
@@ -20,10 +21,7 @@ static uint64_t state = 0x2545F4914F6CDD1Du;
 static inline float
 next_number(void)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (float)(int32_t)(state >> 16) * 0x1p-31f;
+    return (float)(int32_t)(random_next(&state) >> 16) * 0x1p-31f;
 }
 
 /* As much as a value of that dtype is rounded by at most, relatively. */

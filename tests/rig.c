@@ -201,3 +201,14 @@ rig_now(const rig *r)
 {
     return r->device->table->now_ns(r->device);
 }
+
+void
+rig_check_refused(const rig *r, const berthi_request *request, const char *why)
+{
+    berth_error error;
+
+    berthi_error_clear(&error);
+    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
+    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
+    CHECK_CONTAINS(error.message, why);
+}

@@ -8,6 +8,7 @@
 
 #include "kernels/core.h"
 #include "kernels/simt.h"
+#include "tests/random.h"
 
 #define STACK_BYTES 65536u
 #define FENCE_BYTES 64u
@@ -355,15 +356,6 @@ berthi_simt_access(const void *address, size_t bytes)
 
 /* -------------------------------------------------------------------- turns */
 
-static uint64_t
-next_random(void)
-{
-    machine.random ^= machine.random << 13;
-    machine.random ^= machine.random >> 7;
-    machine.random ^= machine.random << 17;
-    return machine.random;
-}
-
 /* Number i of `count` in the launch's order; of random ones, the machine's list has it. */
 static uint64_t
 in_order(uint64_t i, uint64_t count)
@@ -380,7 +372,7 @@ draw_turns(uint32_t *turns, uint32_t count)
     if (machine.launch->order != SIMT_RANDOM)
         return;
     for (uint32_t i = count - 1; i > 0; i--) {
-        const uint32_t j = (uint32_t)(next_random() % (i + 1));
+        const uint32_t j = (uint32_t)(random_next(&machine.random) % (i + 1));
         const uint32_t turn = turns[i];
 
         turns[i] = turns[j];

@@ -12,6 +12,7 @@
 #include "tests/fake_cuda.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -23,16 +24,6 @@ static const fake_cuda_machine late = { .count = 1, .driver = 13000, .architectu
 /* Few, none, more than a product has at once, and some that are nobody's. */
 static const uint32_t ranges[EXPERTS + 1] = { 2, 5, 5, 47, 58 };
 static uint64_t state = 0x8EBC6AF09C88C6E3u;
-
-/* [0, 1) */
-static float
-next_share(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (float)(state >> 40) * 0x1p-24f;
-}
 
 typedef struct shape {
     uint64_t rows;
@@ -144,13 +135,15 @@ draw(const layout *l, uint8_t *there)
         abort();
     for (uint32_t e = 0; e < EXPERTS; e++) {
         for (uint64_t i = 0; i < (s->rows * s->columns + 1) / 2; i++)
-            memory[l->codes[e] + i] = (uint8_t)(next_share() * 256.0f);
+            memory[l->codes[e] + i] = (uint8_t)(random_share(&state) * 256.0f);
         for (uint64_t i = 0; i < l->blocks; i++) {
-            ((float *)(void *)(memory + l->absmax[e]))[i] = 0.02f + 0.05f * next_share();
-            memory[l->absmax_codes[e] + i] = (uint8_t)(next_share() * 256.0f);
+            ((float *)(void *)(memory + l->absmax[e]))[i] =
+                0.02f + 0.05f * random_share(&state);
+            memory[l->absmax_codes[e] + i] = (uint8_t)(random_share(&state) * 256.0f);
         }
         for (uint64_t i = 0; i < s->rows; i++)
-            berthi_core_store(memory + l->bias[e], s->dtype, i, next_share() - 0.5f);
+            berthi_core_store(memory + l->bias[e], s->dtype, i,
+                              random_share(&state) - 0.5f);
         experts[e] = (berthi_product_expert){
             .codes = there + l->codes[e],
             .absmax = (const float *)(void *)(there + l->absmax[e]),
@@ -161,7 +154,7 @@ draw(const layout *l, uint8_t *there)
     }
     memcpy(memory + l->ranges, ranges, sizeof ranges);
     for (uint64_t i = 0; i < INPUTS * s->columns; i++)
-        berthi_core_store(memory + l->inputs, s->dtype, i, 2.0f * next_share() - 1.0f);
+        berthi_core_store(memory + l->inputs, s->dtype, i, random_signed(&state));
     memset(memory + l->outputs, 0x5A, l->outputs_bytes);
     return memory;
 }
@@ -285,17 +278,6 @@ test_gpus(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refused(const rig *r, const berthi_request *request, const char *why)
-{
-    berth_error error;
-
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, why);
-}
-
-static void
 check_refusals(const rig *r)
 {
     const layout l = make_layout(&shapes[0]);
@@ -304,18 +286,18 @@ check_refusals(const rig *r)
     berthi_request bad = good;
 
     bad.arguments.experts.dtype = BERTH_U8;
-    check_refused(r, &bad, "no product has inputs of dtype ");
+    rig_check_refused(r, &bad, "no product has inputs of dtype ");
     bad = good;
     bad.arguments.experts.block_size = 48;
-    check_refused(r, &bad, "no product has blocks of 48");
+    rig_check_refused(r, &bad, "no product has blocks of 48");
     bad = good;
     bad.arguments.experts.codes_alignment = 24;
-    check_refused(r, &bad, "codes of experts at multiples of 24: it has to be a power of two");
+    rig_check_refused(r, &bad, "codes of experts at multiples of 24: it has to be a power of two");
     bad.arguments.experts.codes_alignment = 0;
-    check_refused(r, &bad, "codes of experts at multiples of 0");
+    rig_check_refused(r, &bad, "codes of experts at multiples of 0");
     bad = good;
     bad.arguments.experts.columns = UINT64_C(1) << 31;
-    check_refused(r, &bad, "no product has a weight of 40 x 2147483648");
+    rig_check_refused(r, &bad, "no product has a weight of 40 x 2147483648");
     r->device->table->free(r->device, memory, l.bytes);
 }
 
@@ -353,16 +335,16 @@ test_odd_addresses(void)
     memory = rig_alloc(r.device, l.bytes);
     odd = request_at(&l, memory);
     odd.arguments.experts.experts = (const void *)(memory + l.experts + 4);
-    check_refused(&r, &odd, "experts at an address that is no multiple of 8");
+    rig_check_refused(&r, &odd, "experts at an address that is no multiple of 8");
     odd = request_at(&l, memory);
     odd.arguments.experts.ranges = (const void *)(memory + l.ranges + 2);
-    check_refused(&r, &odd, "ranges at an address that is no multiple of 4");
+    rig_check_refused(&r, &odd, "ranges at an address that is no multiple of 4");
     odd = request_at(&l, memory);
     odd.arguments.experts.inputs = memory + l.inputs + 1;
-    check_refused(&r, &odd, "inputs at an address that is no multiple of 2");
+    rig_check_refused(&r, &odd, "inputs at an address that is no multiple of 2");
     odd = request_at(&l, memory);
     odd.arguments.experts.outputs = memory + l.outputs + 1;
-    check_refused(&r, &odd, "outputs at an address that is no multiple of 2");
+    rig_check_refused(&r, &odd, "outputs at an address that is no multiple of 2");
     CHECK_EQ(fake_cuda_read().under_way, 0);
     r.device->table->free(r.device, memory, l.bytes);
     rig_close(&r);
@@ -382,7 +364,7 @@ test_digests_are_no_weights(void)
     T_REQUIRE(rig_open(&r, "sim:64MiB,backing=digest"));
     memory = rig_alloc(r.device, l.bytes);
     request = request_at(&l, memory);
-    check_refused(&r, &request, "reads weights wherever they lie");
+    rig_check_refused(&r, &request, "reads weights wherever they lie");
     r.device->table->free(r.device, memory, l.bytes);
     rig_close(&r);
 }

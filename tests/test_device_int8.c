@@ -11,6 +11,7 @@
 #include "tests/fake_cuda.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -18,22 +19,6 @@
 static const fake_cuda_machine late = { .count = 1, .driver = 13000, .architecture = 90,
                                         .memory_bytes = 64 * MIB, .is_late = true };
 static uint64_t state = 0xE7037ED1A0B428DBu;
-
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-/* [-1, 1) */
-static float
-next_share(void)
-{
-    return (float)((int64_t)(next_random() >> 40) - (1 << 23)) * 0x1p-23f;
-}
 
 typedef struct shape {
     uint64_t count;
@@ -111,7 +96,7 @@ draw_outliers(problem *p, uint8_t *const at[PARTS])
     uint32_t found = 0;
 
     for (uint32_t k = 0; k < p->s.columns; k++) {
-        p->is_outlier[k] = p->s.one_in != 0 && next_random() % p->s.one_in == 0;
+        p->is_outlier[k] = p->s.one_in != 0 && random_next(&state) % p->s.one_in == 0;
         if (p->is_outlier[k] == 0)
             continue;
         mask[k / 32] |= 1u << k % 32;
@@ -129,21 +114,21 @@ draw(problem *p)
 
     point(p, p->memory, at);
     for (uint64_t i = 0; i < p->s.count * p->s.rows; i++) {
-        const int32_t sum = (int32_t)(next_random() >> 44) - (1 << 19);
+        const int32_t sum = (int32_t)(random_next(&state) >> 44) - (1 << 19);
 
         memcpy(at[SUMS] + 4 * i, &sum, sizeof sum);
         p->sums[i] = sum;
     }
     for (uint64_t i = 0; i < p->s.count; i++)
-        ((float *)(void *)at[INPUT_MAXIMUM])[i] = 4.0f + 3.0f * next_share();
+        ((float *)(void *)at[INPUT_MAXIMUM])[i] = 4.0f + 3.0f * random_signed(&state);
     for (uint64_t i = 0; i < p->s.rows; i++) {
-        ((float *)(void *)at[WEIGHT_MAXIMUM])[i] = 0.1f + 0.09f * next_share();
-        ((uint16_t *)(void *)at[BIAS])[i] = berthi_core_to_fp16(next_share());
+        ((float *)(void *)at[WEIGHT_MAXIMUM])[i] = 0.1f + 0.09f * random_signed(&state);
+        ((uint16_t *)(void *)at[BIAS])[i] = berthi_core_to_fp16(random_signed(&state));
     }
     for (uint64_t i = 0; i < p->sizes[WEIGHTS]; i++)
-        at[WEIGHTS][i] = (uint8_t)(next_random() % 255 - 127);
+        at[WEIGHTS][i] = (uint8_t)(random_next(&state) % 255 - 127);
     for (uint64_t i = 0; i < p->s.count * p->s.columns; i++)
-        berthi_core_store(at[INPUTS], p->s.dtype, i, 8.0f * next_share());
+        berthi_core_store(at[INPUTS], p->s.dtype, i, 8.0f * random_signed(&state));
     draw_outliers(p, at);
 }
 
@@ -279,17 +264,6 @@ test_gpus(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refused(const rig *r, const berthi_request *request, const char *why)
-{
-    berth_error error;
-
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, why);
-}
-
-static void
 check_refusals(const rig *r, const problem *p)
 {
     uint8_t *const memory = rig_alloc(r->device, p->bytes);
@@ -301,16 +275,16 @@ check_refusals(const rig *r, const problem *p)
     good = request_at(p, at);
     bad = good;
     bad.arguments.int8_output.dtype = BERTH_I8;
-    check_refused(r, &bad, "no sums become outputs of dtype ");
+    rig_check_refused(r, &bad, "no sums become outputs of dtype ");
     bad = good;
     bad.arguments.int8_output.count = UINT64_C(1) << 32;
-    check_refused(r, &bad, "no sums are those of 4294967296 inputs and a weight of 36 x 200");
+    rig_check_refused(r, &bad, "no sums are those of 4294967296 inputs and a weight of 36 x 200");
     bad = good;
     bad.arguments.int8_output.rows = UINT64_MAX / 4;
-    check_refused(r, &bad, "no sums are those of ");
+    rig_check_refused(r, &bad, "no sums are those of ");
     bad = good;
     bad.arguments.int8_output.columns = UINT64_C(1) << 32;
-    check_refused(r, &bad, "no sums are those of ");
+    rig_check_refused(r, &bad, "no sums are those of ");
     r->device->table->free(r->device, memory, p->bytes);
 }
 
@@ -367,7 +341,7 @@ test_odd_addresses(void)
         point(&p, memory, at);
         at[cases[i].part] += cases[i].by;
         request = request_at(&p, at);
-        check_refused(&r, &request, cases[i].why);
+        rig_check_refused(&r, &request, cases[i].why);
     }
     CHECK_EQ(fake_cuda_read().under_way, 0);
     r.device->table->free(r.device, memory, p.bytes);

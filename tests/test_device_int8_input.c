@@ -16,6 +16,7 @@
 #include "tests/fake_gemm.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -24,22 +25,6 @@
 static const fake_cuda_machine late = { .count = 1, .driver = 13000, .architecture = 86,
                                         .memory_bytes = 64 * MIB, .is_late = true };
 static uint64_t state = 0xC2B2AE3D27D4EB4Fu;
-
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-/* [-1, 1) */
-static float
-next_share(void)
-{
-    return (float)((int64_t)(next_random() >> 40) - (1 << 23)) * 0x1p-23f;
-}
 
 typedef enum filling { ORDINARY, SOME_LARGE, ALL_LARGE, NOT_FINITE } filling;
 
@@ -81,15 +66,15 @@ static float
 draw_value(const shape *s, uint64_t column)
 {
     static const float extremes[] = { NAN, INFINITY, -INFINITY, 1e6f };
-    const float sign = next_random() % 2 == 0 ? 1.0f : -1.0f;
+    const float sign = random_next(&state) % 2 == 0 ? 1.0f : -1.0f;
 
-    if (s->filling == NOT_FINITE && next_random() % 8 == 0)
-        return extremes[next_random() % 4];
+    if (s->filling == NOT_FINITE && random_next(&state) % 8 == 0)
+        return extremes[random_next(&state) % 4];
     if (s->filling == ALL_LARGE
-        || (s->filling == SOME_LARGE && column % 37 == 5 && next_random() % 4 == 0))
+        || (s->filling == SOME_LARGE && column % 37 == 5 && random_next(&state) % 4 == 0))
         return sign * (5.9f + (s->filling == ALL_LARGE ? 0.2f : 0.0f)
-                       + (float)(next_random() % 64) * 0x1p-8f);
-    return 5.0f * next_share();
+                       + (float)(random_next(&state) % 64) * 0x1p-8f);
+    return 5.0f * random_signed(&state);
 }
 
 static void
@@ -316,10 +301,12 @@ make_product(const shape *s, uint64_t rows, bool has_bias)
     memset(p.memory, 0xA7, p.bytes);
     draw_inputs(p.memory + p.at[P_INPUTS], s);
     for (uint64_t i = 0; i < rows * s->columns; i++)
-        p.memory[p.at[P_WEIGHTS] + i] = (uint8_t)(next_random() % 255 - 127);
+        p.memory[p.at[P_WEIGHTS] + i] = (uint8_t)(random_next(&state) % 255 - 127);
     for (uint64_t i = 0; i < rows; i++) {
-        ((float *)(void *)(p.memory + p.at[P_MAXIMA]))[i] = 0.1f + 0.09f * next_share();
-        ((uint16_t *)(void *)(p.memory + p.at[P_BIAS]))[i] = berthi_core_to_fp16(next_share());
+        ((float *)(void *)(p.memory + p.at[P_MAXIMA]))[i] =
+            0.1f + 0.09f * random_signed(&state);
+        ((uint16_t *)(void *)(p.memory + p.at[P_BIAS]))[i] =
+            berthi_core_to_fp16(random_signed(&state));
     }
     return p;
 }
@@ -472,28 +459,20 @@ test_products(void)
 
     for (uint32_t count = 1; count <= 40; count += count < 4 ? 1 : 6)
         for (uint32_t i = 0; i < 12; i++) {
-            const uint32_t columns = 32 + (uint32_t)(next_random() % 40) * (i % 2 == 0 ? 4 : 3);
+            const uint32_t columns =
+                32 + (uint32_t)(random_next(&state) % 40) * (i % 2 == 0 ? 4 : 3);
             const shape s = { .count = count, .columns = columns, .threshold = 6,
                               .capacity = (uint32_t)berthi_outlier_capacity(columns),
                               .dtype = dtypes[i % 3], .filling = (filling)(i / 3) };
 
-            check_product(&s, i % 2 == 0 ? 4 + next_random() % 9 * 4 : 1 + next_random() % 40,
+            check_product(&s,
+                          i % 2 == 0 ? 4 + random_next(&state) % 9 * 4
+                                     : 1 + random_next(&state) % 40,
                           i % 4 < 2);
         }
 }
 
 /* -------------------------------------------------------------------------- refusals */
-
-static void
-check_refused(const rig *r, const berthi_request *request, const char *why)
-{
-    berth_error error;
-
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, why);
-}
 
 static void
 check_refusals(const rig *r, const problem *p)
@@ -507,21 +486,21 @@ check_refusals(const rig *r, const problem *p)
     good = request_at(p, at);
     bad = good;
     bad.arguments.int8_input.dtype = BERTH_I8;
-    check_refused(r, &bad, "no inputs of dtype ");
+    rig_check_refused(r, &bad, "no inputs of dtype ");
     bad = good;
     bad.arguments.int8_input.threshold = -1;
-    check_refused(r, &bad, "a threshold that is below 0, or no number");
+    rig_check_refused(r, &bad, "a threshold that is below 0, or no number");
     bad.arguments.int8_input.threshold = NAN;
-    check_refused(r, &bad, "a threshold that is below 0, or no number");
+    rig_check_refused(r, &bad, "a threshold that is below 0, or no number");
     bad = good;
     bad.arguments.int8_input.columns = UINT64_C(1) << 31;
-    check_refused(r, &bad, "no codes are those of 5 inputs of 2147483648 columns");
+    rig_check_refused(r, &bad, "no codes are those of 5 inputs of 2147483648 columns");
     bad = good;
     bad.arguments.int8_input.count = UINT64_MAX / 4 / 200 + 1;
-    check_refused(r, &bad, "no codes are those of ");
+    rig_check_refused(r, &bad, "no codes are those of ");
     bad.arguments.int8_input.columns = 0;
     bad.arguments.int8_input.count = UINT64_MAX / 4 + 1;
-    check_refused(r, &bad, "no codes are those of ");
+    rig_check_refused(r, &bad, "no codes are those of ");
     r->device->table->free(r->device, memory, p->bytes);
 }
 
@@ -570,7 +549,7 @@ test_odd_addresses(void)
         point(&p, memory, at);
         at[cases[i].part] += cases[i].by;
         request = request_at(&p, at);
-        check_refused(&r, &request, cases[i].why);
+        rig_check_refused(&r, &request, cases[i].why);
     }
     CHECK_EQ(fake_cuda_read().under_way, 0);
     r.device->table->free(r.device, memory, p.bytes);

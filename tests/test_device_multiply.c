@@ -14,6 +14,7 @@
 #include "tests/fake_gemm.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -72,16 +73,6 @@ typedef struct weight {
 
 static uint64_t state = 0x9E3779B97F4A7C15u;
 
-/* [0, 1) */
-static float
-next_share(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (float)(state >> 40) * 0x1p-24f;
-}
-
 static uint64_t
 width_of(int32_t dtype)
 {
@@ -130,9 +121,9 @@ draw_absmax(weight *w, uint64_t blocks)
     float *const absmax = (float *)(void *)(w->memory + w->absmax);
 
     for (uint64_t i = 0; i < (w->s.is_double ? (blocks + 255) / 256 : blocks); i++)
-        absmax[i] = 0.02f + 0.05f * next_share();
+        absmax[i] = 0.02f + 0.05f * random_share(&state);
     for (uint64_t i = 0; i < blocks; i++) {
-        w->memory[w->absmax_codes + i] = (uint8_t)(next_share() * 256.0f);
+        w->memory[w->absmax_codes + i] = (uint8_t)(random_share(&state) * 256.0f);
         w->plain[i] = w->s.is_double
                           ? berthi_core_absmax_recover(berthi_signed_map,
                                                        w->memory[w->absmax_codes + i],
@@ -165,12 +156,12 @@ make_weight(const shape *s)
     if (w.memory == NULL || w.plain == NULL)
         abort();
     for (uint64_t i = 0; i < (weights + 1) / 2; i++)
-        w.memory[i] = (uint8_t)(next_share() * 256.0f);
+        w.memory[i] = (uint8_t)(random_share(&state) * 256.0f);
     draw_absmax(&w, blocks);
     for (uint64_t i = 0; i < s->count * s->columns; i++)
-        berthi_core_store(w.memory + w.inputs, s->dtype, i, 2.0f * next_share() - 1.0f);
+        berthi_core_store(w.memory + w.inputs, s->dtype, i, random_signed(&state));
     for (uint64_t i = 0; i < s->rows; i++)
-        berthi_core_store(w.memory + w.bias, s->dtype, i, 2.0f * next_share() - 1.0f);
+        berthi_core_store(w.memory + w.bias, s->dtype, i, random_signed(&state));
     return w;
 }
 
@@ -395,17 +386,6 @@ test_old_kernels_on_a_new_gpu(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refused(const rig *r, const berthi_request *request, const char *why)
-{
-    berth_error error;
-
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, why);
-}
-
-static void
 check_refusals(const rig *r, const weight *w)
 {
     uint8_t *const memory = rig_alloc(r->device, w->bytes);
@@ -414,32 +394,32 @@ check_refusals(const rig *r, const weight *w)
     char why[64];
 
     bad.arguments.multiply.dtype = BERTH_U8;
-    check_refused(r, &bad, "no product has inputs of dtype ");
+    rig_check_refused(r, &bad, "no product has inputs of dtype ");
     for (uint32_t i = 0; i < 4; i++) {
         static const uint32_t sizes[] = { 0, 16, 48, 8192 };
 
         bad = good;
         bad.arguments.multiply.block_size = sizes[i];
-        check_refused(r, &bad, ": they are 32 to 4096, a power of two");
+        rig_check_refused(r, &bad, ": they are 32 to 4096, a power of two");
     }
     bad = good;
     bad.arguments.multiply.columns = UINT64_C(1) << 31;
-    check_refused(r, &bad, "no product has a weight of 40 x 2147483648");
+    rig_check_refused(r, &bad, "no product has a weight of 40 x 2147483648");
     bad = good;
     bad.arguments.multiply.rows = UINT64_MAX / 4 / 128 + 1;
-    check_refused(r, &bad, "no product has a weight of ");
+    rig_check_refused(r, &bad, "no product has a weight of ");
     bad.arguments.multiply.rows = UINT64_MAX / 4 / 32 + 1;
     bad.arguments.multiply.columns = 0;
-    check_refused(r, &bad, "no product has a weight of ");
+    rig_check_refused(r, &bad, "no product has a weight of ");
     bad.arguments.multiply.rows = UINT64_MAX / 4 / UINT32_MAX + 1;
     bad.arguments.multiply.count = UINT32_MAX;
-    check_refused(r, &bad, "no product has a weight of ");
+    rig_check_refused(r, &bad, "no product has a weight of ");
     bad.arguments.multiply.rows = 1;
     bad.arguments.multiply.columns = UINT32_MAX / 2;
-    check_refused(r, &bad, " and 4294967295 inputs");
+    rig_check_refused(r, &bad, " and 4294967295 inputs");
     bad.operation = BERTHI_OPERATION_COUNT;
     snprintf(why, sizeof why, "has no operation %d", (int)BERTHI_OPERATION_COUNT);
-    check_refused(r, &bad, why);
+    rig_check_refused(r, &bad, why);
     r->device->table->free(r->device, memory, w->bytes);
 }
 
@@ -472,7 +452,7 @@ test_refused_by_each(void)
                                                                                       \
         odd.arguments.multiply.member                                                 \
             = (void *)((uintptr_t)odd.arguments.multiply.member + (by));              \
-        check_refused(&r, &odd, why);                                                 \
+        rig_check_refused(&r, &odd, why);                                                 \
     } while (0)
 
 /* What ends a GPU for the whole process. */

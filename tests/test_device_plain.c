@@ -14,6 +14,7 @@
 #include "tests/fake_gemm.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -21,22 +22,6 @@
 static const fake_cuda_machine late = { .count = 1, .driver = 13000, .architecture = 90,
                                         .memory_bytes = 64 * MIB, .is_late = true };
 static uint64_t state = 0x8EBC6AF09C88C6E3u;
-
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-/* [-1, 1) */
-static float
-next_share(void)
-{
-    return (float)((int64_t)(next_random() >> 40) - (1 << 23)) * 0x1p-23f;
-}
 
 typedef struct shape {
     uint64_t rows;
@@ -111,9 +96,9 @@ draw(uint8_t *values, int32_t dtype, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         if (dtype == BERTH_I8)
-            values[i] = (uint8_t)next_random();
+            values[i] = (uint8_t)random_next(&state);
         else
-            berthi_core_store(values, dtype, i, next_share());
+            berthi_core_store(values, dtype, i, random_signed(&state));
 }
 
 static problem
@@ -305,17 +290,6 @@ test_alone_and_in_a_batch(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refused(const rig *r, const berthi_request *request, const char *why)
-{
-    berth_error error;
-
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, why);
-}
-
-static void
 check_numbers_refused(const rig *r, uint8_t *const at[PARTS])
 {
     const problem p = { .s = shapes[0] };
@@ -323,21 +297,21 @@ check_numbers_refused(const rig *r, uint8_t *const at[PARTS])
     berthi_request bad = good;
 
     bad.arguments.plain.dtype = BERTH_I8;
-    check_refused(r, &bad, "no product has inputs of dtype ");
+    rig_check_refused(r, &bad, "no product has inputs of dtype ");
     bad = good;
     bad.arguments.plain.weight_dtype = BERTH_U8;
-    check_refused(r, &bad, "no product has a weight of dtype ");
+    rig_check_refused(r, &bad, "no product has a weight of dtype ");
     bad = good;
     bad.arguments.plain.columns = UINT64_C(1) << 31;
-    check_refused(r, &bad, "no product has a weight of 8 x 2147483648 and 4 inputs");
+    rig_check_refused(r, &bad, "no product has a weight of 8 x 2147483648 and 4 inputs");
     bad = good;
     bad.arguments.plain.rows = UINT64_MAX / 4 / 256 + 1;
-    check_refused(r, &bad, "no product has a weight of ");
+    rig_check_refused(r, &bad, "no product has a weight of ");
     bad = good;
     bad.arguments.plain.rows = UINT64_MAX / 4 / UINT32_MAX + 1;
     bad.arguments.plain.columns = 0;
     bad.arguments.plain.count = UINT32_MAX;
-    check_refused(r, &bad, "no product has a weight of ");
+    rig_check_refused(r, &bad, "no product has a weight of ");
 }
 
 static void
@@ -347,11 +321,11 @@ check_codes_refused(const rig *r, uint8_t *const at[PARTS])
     berthi_request bad = request_at(&p, at);
 
     bad.arguments.int8.columns = UINT64_C(1) << 17;
-    check_refused(r, &bad,
+    rig_check_refused(r, &bad,
                   "no sum of 32 bits is that of 131072 columns of codes: 131071 at most");
     bad.arguments.int8.columns = 16;
     bad.arguments.int8.rows = UINT64_MAX / 64 + 1;
-    check_refused(r, &bad, "no product has a weight of ");
+    rig_check_refused(r, &bad, "no product has a weight of ");
 }
 
 static void
@@ -414,7 +388,7 @@ test_odd_addresses(void)
 
         at[cases[i].part] += cases[i].by;
         request = request_at(&p, at);
-        check_refused(&r, &request, cases[i].why);
+        rig_check_refused(&r, &request, cases[i].why);
     }
     CHECK_EQ(fake_cuda_read().under_way, 0);
     r.device->table->free(r.device, memory, 4096);

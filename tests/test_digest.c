@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include "kernels/digest.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 enum { POOL = 1 << 16 };
@@ -12,18 +13,10 @@ enum { POOL = 1 << 16 };
 static uint8_t pool[POOL];
 static uint64_t seed = 88172645463325252u;
 
-static uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
-
 static void fill_pool(void)
 {
     for (size_t i = 0; i < POOL; i++)
-        pool[i] = (uint8_t)(next_random() >> 32);
+        pool[i] = (uint8_t)(random_next(&seed) >> 32);
 }
 
 /* The definition: one bit after the other. */
@@ -51,7 +44,7 @@ static void test_every_small_size_and_alignment(void)
 {
     for (size_t size = 0; size <= 300; size++)
         for (size_t at = 0; at < 17; at += 1 + size % 3) {
-            const uint32_t start = size % 2 == 0 ? 0 : (uint32_t)next_random();
+            const uint32_t start = size % 2 == 0 ? 0 : (uint32_t)random_next(&seed);
 
             if (berthi_digest_crc32(start, pool + at, size)
                 != bitwise(start, pool + at, size)) {
@@ -65,7 +58,7 @@ static void test_every_small_size_and_alignment(void)
 static void test_continues(void)
 {
     for (int i = 0; i < 200; i++) {
-        const size_t cut = (size_t)(next_random() % POOL);
+        const size_t cut = (size_t)(random_next(&seed) % POOL);
         const uint32_t first = berthi_digest_crc32(0, pool, cut);
 
         CHECK_EQ(berthi_digest_crc32(first, pool + cut, POOL - cut),
@@ -76,8 +69,8 @@ static void test_continues(void)
 static void test_combine_is_the_whole(void)
 {
     for (int i = 0; i < 2000; i++) {
-        const size_t size = (size_t)(next_random() % POOL);
-        const size_t cut = (size_t)(next_random() % (size + 1));
+        const size_t size = (size_t)(random_next(&seed) % POOL);
+        const size_t cut = (size_t)(random_next(&seed) % (size + 1));
         const uint32_t first = berthi_digest_crc32(0, pool, cut);
         const uint32_t second = berthi_digest_crc32(0, pool + cut, size - cut);
 
@@ -94,11 +87,12 @@ static void test_contributions_in_any_order(void)
         uint32_t parts[16];
         size_t at = 0;
         uint32_t sum = 0;
-        const int count = 1 + (int)(next_random() % 16);
+        const int count = 1 + (int)(random_next(&seed) % 16);
 
         for (int i = 0; i < count; i++) {
             const size_t left = POOL - at;
-            const size_t size = i == count - 1 ? left : (size_t)(next_random() % (left + 1));
+            const size_t size =
+                i == count - 1 ? left : (size_t)(random_next(&seed) % (left + 1));
 
             parts[i] = berthi_digest_shift(berthi_digest_crc32(0, pool + at, size),
                                            left - size);
@@ -114,8 +108,8 @@ static void test_contributions_in_any_order(void)
 static void test_shift_of_large_sizes(void)
 {
     for (int i = 0; i < 2000; i++) {
-        const uint64_t behind = next_random() >> (2 + next_random() % 62);
-        const uint32_t crc = (uint32_t)next_random();
+        const uint64_t behind = random_next(&seed) >> (2 + random_next(&seed) % 62);
+        const uint32_t crc = (uint32_t)random_next(&seed);
 
         if (!CHECK_EQ(berthi_digest_shift(crc, behind),
                       (uint32_t)crc32_combine(crc, 0, (z_off_t)behind)))

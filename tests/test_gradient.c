@@ -10,6 +10,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define BLOCK BERTHI_GRADIENT_BLOCK
@@ -24,21 +25,12 @@ static const uint64_t counts[] = { 0,    1,    31,       32,       33,    255,
 
 static const berthi_operations *level; /* that is tested */
 
-static uint64_t
-next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 enum { ORDINARY, ANY_BITS, SMALL, LARGE, ONE_NAN, MODES };
 
 static float
 make_number(uint64_t *state, int mode)
 {
-    const uint64_t random = next_random(state);
+    const uint64_t random = random_next(state);
     const float plain = (float)(int32_t)random * 0x1p-31f;
 
     switch (mode) {
@@ -163,7 +155,7 @@ test_measures_of_level(void)
     for (int mode = 0; mode < MODES; mode++)
         for (size_t c = 0; c < COUNTS; c++)
             for (int d = 0; d < 3; d++) {
-                const uint32_t skew = (uint32_t)(next_random(&state) % 8);
+                const uint32_t skew = (uint32_t)(random_next(&state) % 8);
                 berthi_gradient_sum expected[MOST / BLOCK + 1];
                 berthi_gradient_sum actual[MOST / BLOCK + 1];
                 berthi_measure_arguments a
@@ -235,7 +227,7 @@ test_sums_of_level(void)
             for (int d = 0; d < 9; d++) {
                 const int32_t sum_dtype = dtypes[d % 3];
                 const int32_t dtype = dtypes[d / 3];
-                const uint32_t skew = (uint32_t)(next_random(&state) % 8);
+                const uint32_t skew = (uint32_t)(random_next(&state) % 8);
                 berthi_accumulate_arguments a
                     = { counts[c],
                         values_in(expected, sum_dtype, skew),
@@ -280,7 +272,7 @@ fill_states(states *s, uint64_t count, int mode, uint64_t *state)
     memset(s, 0xA5, sizeof *s);
     for (uint64_t i = 0; i < count; i++) {
         state_of(s, count, true).values[i] = make_number(state, mode);
-        state_of(s, count, true).codes[i] = (uint8_t)next_random(state);
+        state_of(s, count, true).codes[i] = (uint8_t)random_next(state);
         state_of(s, count, true).absmax[i / BERTHI_UPDATE_BLOCK] = make_number(state, mode);
     }
 }

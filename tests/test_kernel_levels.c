@@ -9,6 +9,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define GUARD 64u
@@ -32,15 +33,6 @@ find_levels(void)
 #ifdef __aarch64__
     levels[level_count++] = &berthi_neon_operations;
 #endif
-}
-
-static uint64_t
-next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 static uint64_t
@@ -181,13 +173,13 @@ test_raw_bits_at_all_sizes(void)
 
     for (int round = 0; round < 400; round++) {
         const int32_t dtype = dtypes[round % 3];
-        const uint32_t block_size = 32u << next_random(&state) % 8;
-        const uint64_t count = next_random(&state) % (round % 5 == 0 ? LARGEST : 400) + 1;
+        const uint32_t block_size = 32u << random_next(&state) % 8;
+        const uint64_t count = random_next(&state) % (round % 5 == 0 ? LARGEST : 400) + 1;
         const uint64_t mask = round % 4 == 0 ? ~UINT64_C(0) : UINT64_C(0xBFFFBFFFBFFFBFFF);
-        uint8_t *const start = x + element_bytes(dtype) * (next_random(&state) % 8);
+        uint8_t *const start = x + element_bytes(dtype) * (random_next(&state) % 8);
 
         for (uint64_t i = 0; i < LARGEST * 4 + 64; i += 8) {
-            const uint64_t bits = next_random(&state) & mask;
+            const uint64_t bits = random_next(&state) & mask;
 
             memcpy(x + i, &bits, 8);
         }
@@ -211,7 +203,7 @@ test_ordinary_weights(void)
         float sum = 0;
 
         for (int k = 0; k < 4; k++)
-            sum += (float)(int64_t)(next_random(&state) >> 20) * 0x1p-44f - 0.5f;
+            sum += (float)(int64_t)(random_next(&state) >> 20) * 0x1p-44f - 0.5f;
         x[i] = sum * 0.02f;
     }
     check_encoding(x, BERTH_F32, 64, COUNT - 1);
@@ -244,20 +236,20 @@ test_decoding(void)
     uint64_t state = 99;
 
     for (int round = 0; round < 600; round++) {
-        const uint32_t block_size = 32u << next_random(&state) % 8;
-        const uint64_t count = next_random(&state) % LARGEST + 1;
+        const uint32_t block_size = 32u << random_next(&state) % 8;
+        const uint64_t count = random_next(&state) % LARGEST + 1;
 
         for (uint64_t i = 0; i < LARGEST / 2 + 16; i++)
-            codes[i] = (uint8_t)next_random(&state);
+            codes[i] = (uint8_t)random_next(&state);
         for (uint64_t i = 0; i < LARGEST / 32 + 1; i++) {
-            const uint32_t bits = (uint32_t)next_random(&state);
+            const uint32_t bits = (uint32_t)random_next(&state);
 
             /* Any bits; small ones, whose products are flushed; ordinary ones. */
             absmax[i] = berthi_core_float(round % 3 == 0   ? bits
                                           : round % 3 == 1 ? bits & 0x037FFFFFu
                                                            : (bits & 0x03FFFFFFu) + 0x3C000000u);
         }
-        check_decoding(codes + next_random(&state) % 8, absmax, dtypes[round / 3 % 3],
+        check_decoding(codes + random_next(&state) % 8, absmax, dtypes[round / 3 % 3],
                        block_size, count);
     }
     free(codes);
@@ -293,7 +285,7 @@ test_decoding_of_many(void)
     uint64_t state = 31;
 
     for (uint64_t i = 0; i < many / 4 + 32; i++)
-        codes[i] = (uint8_t)next_random(&state);
+        codes[i] = (uint8_t)random_next(&state);
     for (uint64_t i = 0; i < many / 64 + 1; i++)
         absmax[i] = i % 1000 == 999 ? INFINITY : (float)(i % 100) * 0.01f;
     for (uint64_t k = 0; k < 6; k++) {
@@ -367,12 +359,12 @@ test_map_codes(void)
         check_map(x, BERTH_F32, maps[m], 256, count);
         for (int round = 0; round < 100; round++) {
             for (int i = 0; i < 4096; i++) {
-                const uint32_t bits = (uint32_t)next_random(&state);
+                const uint32_t bits = (uint32_t)random_next(&state);
 
                 x[i] = berthi_core_float(round % 2 == 0 ? bits : bits & 0xBFFFFFFFu);
             }
             check_map(x, dtypes[round % 3], maps[m], round % 5 == 0 ? 100 : 256,
-                      next_random(&state) % 4096 + 1);
+                      random_next(&state) % 4096 + 1);
         }
     }
 }
@@ -396,7 +388,7 @@ test_other_maps(void)
                                                   : linear);
         }
         for (int i = 0; i < 512; i++)
-            x[i] = (float)(int32_t)next_random(&state) * 0x1p-31f;
+            x[i] = (float)(int32_t)random_next(&state) * 0x1p-31f;
         x[3] = -0.0f;
         x[5] = 0.0f;
         x[7] = 0x1p-40f;
@@ -460,7 +452,7 @@ test_double_of_any_bits(void)
 
     for (int round = 0; round < 60; round++) {
         for (int i = 0; i < COUNT + 8; i++) {
-            const uint64_t random = next_random(&state);
+            const uint64_t random = random_next(&state);
             const float plain = 0.02f + (float)(random >> 40) * 0x1p-30f;
 
             x[i] = round % 4 == 0   ? plain
@@ -469,8 +461,11 @@ test_double_of_any_bits(void)
                                     : (random % 300 == 0 ? plain : 0.5f);
         }
         check_double(x + round % 8,
-                     round < 2 ? COUNT : next_random(&state) % (round % 2 ? 700 : COUNT) + 1,
-                     round % 4 == 0 ? 0.027f : round % 4 == 3 ? 0.5f : 0.0f);
+                     round < 2 ? COUNT
+                               : random_next(&state) % (round % 2 ? 700 : COUNT) + 1,
+                     round % 4 == 0   ? 0.027f
+                     : round % 4 == 3 ? 0.5f
+                                      : 0.0f);
     }
     free(x);
 }
@@ -511,11 +506,11 @@ test_rows(void)
         T_SKIP("this level has no rows");
     for (int round = 0; round < 400; round++) {
         const int32_t dtype = dtypes[round % 3];
-        const uint64_t columns = next_random(&state) % (round % 10 == 0 ? 3000 : 150) + 1;
-        const uint64_t rows = next_random(&state) % 4 + 1;
+        const uint64_t columns = random_next(&state) % (round % 10 == 0 ? 3000 : 150) + 1;
+        const uint64_t rows = random_next(&state) % 4 + 1;
 
         for (uint64_t i = 0; i < LARGEST; i++) {
-            const uint32_t bits = (uint32_t)next_random(&state);
+            const uint32_t bits = (uint32_t)random_next(&state);
             const float plain = (float)(int32_t)bits * 0x1p-34f;
 
             if (round % 2 == 0 && dtype == BERTH_F32)
@@ -569,7 +564,7 @@ draw_activations(uint8_t *x, uint64_t count, int32_t dtype, float threshold, int
                  uint64_t *state)
 {
     for (uint64_t i = 0; i < count; i++) {
-        const uint64_t bits = next_random(state);
+        const uint64_t bits = random_next(state);
         const float near = 1.0f + (float)(int32_t)(bits >> 32 & 0xFFF) * 0x1p-20f - 0x1p-9f;
         float value = (float)(int32_t)bits * 0x1p-30f;
 
@@ -598,8 +593,8 @@ test_activations(void)
     for (int round = 0; round < 1200; round++) {
         const int32_t dtype = dtypes[round % 3];
         const float threshold = thresholds[round / 3 % 10];
-        const uint64_t columns = next_random(&state) % (round % 10 == 0 ? 3000 : 150) + 1;
-        const uint64_t rows = next_random(&state) % 4 + 1;
+        const uint64_t columns = random_next(&state) % (round % 10 == 0 ? 3000 : 150) + 1;
+        const uint64_t rows = random_next(&state) % 4 + 1;
 
         draw_activations(x, rows * columns, dtype, threshold, round / 30 % 4, &state);
         if (round % 17 == 0)
@@ -619,7 +614,7 @@ test_long_rows(void)
     if (level->encode_rows == NULL)
         T_SKIP("this level has no rows");
     for (uint64_t i = 0; i < 2 * columns; i++)
-        x[i] = (uint16_t)(0x3C00 | (next_random(&state) & 0x80FF));
+        x[i] = (uint16_t)(0x3C00 | (random_next(&state) & 0x80FF));
     x[columns] = 0x4700;
     check_rows(x, BERTH_BF16, 2, columns);
     x[columns - 30] = 0x4500;
@@ -646,9 +641,9 @@ test_dot_products(void)
                                    .end_row = ROWS - columns % 3, .count = COUNT };
 
         for (uint64_t i = 0; i < sizeof weights; i++)
-            weights[i] = columns % 5 == 0 ? INT8_MIN : (int8_t)next_random(&state);
+            weights[i] = columns % 5 == 0 ? INT8_MIN : (int8_t)random_next(&state);
         for (uint64_t i = 0; i < sizeof inputs; i++)
-            inputs[i] = columns % 10 == 0 ? INT8_MIN : (int8_t)next_random(&state);
+            inputs[i] = columns % 10 == 0 ? INT8_MIN : (int8_t)random_next(&state);
         memset(expected, 0xA5, sizeof expected);
         memset(sums, 0xA5, sizeof sums);
         a.sums = expected;

@@ -10,6 +10,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define LARGEST 20000u
@@ -18,15 +19,6 @@
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static const int32_t scale_dtypes[]
     = { BERTH_F32, BERTH_BF16, BERTH_F8_E8M0, BERTH_U8, BERTH_F16 };
-
-static uint64_t
-next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 static float
 scale_at(const berthi_source_arguments *a, uint64_t i)
@@ -111,20 +103,20 @@ test_every_shape(void)
     uint64_t state = 77;
 
     for (uint32_t i = 0; i < LARGEST; i++)
-        codes[i] = (uint8_t)(i < 512 ? i : next_random(&state));
+        codes[i] = (uint8_t)(i < 512 ? i : random_next(&state));
     for (int round = 0; round < 400; round++) {
         berthi_source_arguments a = { .codes = codes, .scales = scales };
 
         for (uint32_t i = 0; i < LARGEST * 4; i++)
-            scales[i] = (uint8_t)next_random(&state);
-        a.columns = next_random(&state) % 300;
-        a.rows = next_random(&state) % (LARGEST / (a.columns + 1));
-        a.block_rows = sides[next_random(&state) % 10];
-        a.block_columns = sides[next_random(&state) % 10];
+            scales[i] = (uint8_t)random_next(&state);
+        a.columns = random_next(&state) % 300;
+        a.rows = random_next(&state) % (LARGEST / (a.columns + 1));
+        a.block_rows = sides[random_next(&state) % 10];
+        a.block_columns = sides[random_next(&state) % 10];
         a.scale_columns = a.columns / a.block_columns + 1;
-        a.first_row = next_random(&state) % 300;
+        a.first_row = random_next(&state) % 300;
         a.dtype = dtypes[round % 3];
-        a.scale_dtype = scale_dtypes[next_random(&state) % 5];
+        a.scale_dtype = scale_dtypes[random_next(&state) % 5];
         if (((a.first_row + a.rows) / a.block_rows + 1) * a.scale_columns <= LARGEST)
             check_shape(a, E4M3, NULL, out);
     }
@@ -150,24 +142,25 @@ test_e2m1_pairs(void)
         uint8_t *codes;
         uint64_t bytes;
 
-        a.columns = next_random(&state) % 150 * 2;
+        a.columns = random_next(&state) % 150 * 2;
         if (round % 5 != 0)
             a.columns = a.columns / 32 * 32 + 32;
-        a.rows = next_random(&state) % (round % 7 == 0 ? 200 : 70) % (LARGEST / (a.columns + 1));
-        a.block_columns = round % 3 == 0 ? widths[next_random(&state) % 10] : 32;
+        a.rows = random_next(&state) % (round % 7 == 0 ? 200 : 70)
+                 % (LARGEST / (a.columns + 1));
+        a.block_columns = round % 3 == 0 ? widths[random_next(&state) % 10] : 32;
         if (round % 11 == 0)
-            a.block_rows = next_random(&state) % 9 + 1;
+            a.block_rows = random_next(&state) % 9 + 1;
         a.scale_columns = a.columns / a.block_columns + 1;
-        a.first_row = kind == MXFP4 ? 0 : next_random(&state) % 3;
-        a.dtype = dtypes[next_random(&state) % 3];
-        a.scale_dtype = scale_dtypes[next_random(&state) % 5];
+        a.first_row = kind == MXFP4 ? 0 : random_next(&state) % 3;
+        a.dtype = dtypes[random_next(&state) % 3];
+        a.scale_dtype = scale_dtypes[random_next(&state) % 5];
         bytes = a.rows * a.columns / 2;
         codes = malloc(bytes + 1);
         a.codes = codes;
         for (uint64_t i = 0; i < bytes; i++)
-            codes[i] = (uint8_t)(i < 256 ? i : next_random(&state));
+            codes[i] = (uint8_t)(i < 256 ? i : random_next(&state));
         for (uint32_t i = 0; i < LARGEST * 4; i++)
-            scales[i] = (uint8_t)next_random(&state);
+            scales[i] = (uint8_t)random_next(&state);
         if (((a.first_row + a.rows) / a.block_rows + 1) * a.scale_columns <= LARGEST)
             check_shape(a, kind, &level, out + (a.dtype == BERTH_F32 ? 4 : 2));
         free(codes);
@@ -214,7 +207,7 @@ test_a_long_row_under_one_scale(void)
     uint64_t state = 9;
 
     for (uint64_t i = 0; i < columns / 2; i++)
-        codes[i] = (uint8_t)next_random(&state);
+        codes[i] = (uint8_t)random_next(&state);
     check_shape((berthi_source_arguments){ .codes = codes, .scales = &scale, .rows = 1,
                                            .columns = columns, .block_rows = 1,
                                            .block_columns = columns, .scale_columns = 1,

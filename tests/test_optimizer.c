@@ -10,6 +10,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define BLOCK BERTHI_UPDATE_BLOCK
@@ -17,20 +18,11 @@
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 
-static uint64_t
-next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 /* Uniform in [-1, 1). */
 static float
 next_float(uint64_t *state)
 {
-    return (float)(int32_t)next_random(state) * 0x1p-31f;
+    return (float)(int32_t)random_next(state) * 0x1p-31f;
 }
 
 /* -------------------------------------------------------------------- oracle */
@@ -322,7 +314,7 @@ static void
 give_gradient(model *m, int numbers, uint64_t *state)
 {
     for (uint64_t i = 0; i < m->count; i++) {
-        const uint64_t random = next_random(state);
+        const uint64_t random = random_next(state);
         float g = next_float(state) * 0.01f;
 
         if (numbers == NONE || numbers == MINUS_NONE)

@@ -8,6 +8,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define BLOCK BERTHI_UPDATE_BLOCK
@@ -19,15 +20,6 @@ typedef uint64_t update_function(const berthi_update_arguments *arguments,
                                  const berthi_update_constants *constants);
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
-
-static uint64_t
-next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* --------------------------------------------------------------------- cases */
 
@@ -74,7 +66,7 @@ arguments_of(memory *m, const shape *s)
 static float
 make_number(uint64_t *state, int mode)
 {
-    const uint64_t random = next_random(state);
+    const uint64_t random = random_next(state);
     const float plain = (float)(int32_t)random * 0x1p-31f;
 
     switch (mode == MIXED ? (int)(random >> 40) % MIXED : mode) {
@@ -105,7 +97,7 @@ fill(memory *m, const shape *s, int mode, uint64_t *state)
             const float value = make_number(state, mode);
 
             m->values[k][i] = berthi_update_is_signed(k) ? value : fabsf(value);
-            m->codes[k][i] = (uint8_t)next_random(state);
+            m->codes[k][i] = (uint8_t)random_next(state);
         }
     }
     for (uint64_t i = 0; i < (s->count + BLOCK - 1) / BLOCK; i++)
@@ -168,14 +160,14 @@ test_every_combination(void)
         for (int combination = 0; combination < 36; combination++)
             for (int mode = 0; mode < MODES; mode++, variant++) {
                 const shape s = {
-                    .count = counts[next_random(&state) % (T_IS_SANITIZED ? 8 : 11)],
+                    .count = counts[random_next(&state) % (T_IS_SANITIZED ? 8 : 11)],
                     .dtype = dtypes[combination % 3],
                     .gradient_dtype = dtypes[combination / 3 % 3],
                     .has_master = combination / 9 % 2 == 1,
                     .is_8bit = combination / 18 == 0,
                 };
                 const berthi_update_constants c
-                    = constants_of(kind, (int)(next_random(&state) % 60));
+                    = constants_of(kind, (int)(random_next(&state) % 60));
 
                 check_update(level_update, &s, &c, mode, &state);
             }
@@ -276,7 +268,7 @@ test_codes_of_many_numbers(void)
     c = berthi_update_constants_of(&settings, 2);
     for (int round = 0; round < (T_IS_SANITIZED ? 2 : 20); round++) {
         for (uint32_t i = 0; i < COUNT; i++) {
-            const uint64_t random = next_random(&state);
+            const uint64_t random = random_next(&state);
 
             numbers[i] = berthi_core_float(
                 (uint32_t)(random & 0x807FFFFFu)
@@ -298,7 +290,7 @@ test_shares(void)
         const shape s = { 3000, dtypes[round % 3], dtypes[round / 3 % 3], round % 2 == 1,
                           round % 4 < 2 };
         const berthi_update_constants c = constants_of(round % BERTHI_UPDATE_KIND_COUNT, round);
-        const uint64_t cut = next_random(&state) % 12 * BLOCK;
+        const uint64_t cut = random_next(&state) % 12 * BLOCK;
         berthi_update_arguments a;
         berthi_update_arguments share;
         uint64_t skipped;

@@ -11,6 +11,7 @@
 #include "kernels/core.h"
 #include "kernels/sim.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define PIECES 8u
@@ -19,20 +20,11 @@
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0x2545F4914F6CDD1Du;
 
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 /* From `least` to `most`. */
 static uint32_t
 pick(uint32_t least, uint32_t most)
 {
-    return least + (uint32_t)((next_random() >> 20) % (most - least + 1));
+    return least + (uint32_t)((random_next(&state) >> 20) % (most - least + 1));
 }
 
 static int32_t
@@ -46,7 +38,7 @@ enum { ORDINARY, ANY_BITS, SMALL, EQUAL, MIXED, MODES };
 static float
 make_number(int mode)
 {
-    const uint64_t random = next_random();
+    const uint64_t random = random_next(&state);
     const float plain = (float)(int32_t)random * 0x1p-31f;
 
     switch (mode == MIXED ? (random >> 40) % 16 : (uint64_t)mode) {

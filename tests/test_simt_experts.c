@@ -10,6 +10,7 @@
 #include "kernels/core.h"
 #include "tests/fenced.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 enum { EXPERTS = 5, INPUTS = 40 };
@@ -19,16 +20,6 @@ static const uint32_t ranges[EXPERTS + 1] = { 1, 4, 4, 21, 29, 38 };
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0xA0761D6478BD642Fu;
-
-/* [0, 1) */
-static float
-next_share(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (float)(state >> 40) * 0x1p-24f;
-}
 
 typedef struct experts_case {
     uint64_t rows;
@@ -90,21 +81,21 @@ draw_problem(const experts_case *c)
         abort();
     (void)place_all(&p, p.memory);
     for (uint64_t i = 0; i < bytes; i++)
-        p.memory[i] = (uint8_t)(next_share() * 256.0f);
+        p.memory[i] = (uint8_t)(random_share(&state) * 256.0f);
     for (uint32_t e = 0; e < EXPERTS; e++) {
         const uint64_t blocks = (c->rows * c->columns + c->block_size - 1) / c->block_size;
         float *const absmax = (float *)(uintptr_t)p.experts[e].absmax;
 
         for (uint64_t i = 0; i < blocks; i++)
-            absmax[i] = 0.02f + 0.05f * next_share();
+            absmax[i] = 0.02f + 0.05f * random_share(&state);
         for (uint64_t i = 0; i < c->rows; i++)
             berthi_core_store((void *)(uintptr_t)p.experts[e].bias, c->dtype, i,
-                              next_share() - 0.5f);
+                              random_share(&state) - 0.5f);
         if (e % 2 == 1)
             p.experts[e].bias = NULL;
     }
     for (uint64_t i = 0; i < INPUTS * c->columns; i++)
-        berthi_core_store(p.inputs, c->dtype, i, 2.0f * next_share() - 1.0f);
+        berthi_core_store(p.inputs, c->dtype, i, random_signed(&state));
     return p;
 }
 

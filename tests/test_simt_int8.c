@@ -16,20 +16,12 @@
 #include "kernels/kernel_arguments.h"
 #include "tests/fenced.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 #include "tests/vectors.h"
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0x9E3779B97F4A7C15u;
-
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
 
 static uint64_t
 element_bytes(int32_t dtype)
@@ -63,15 +55,15 @@ typedef enum filling { ANY_BITS, ORDINARY, WITH_ZEROS_AND_NAN, WITH_OUTLIERS } f
 static float
 draw_value(const matrix_case *c, filling kind, uint64_t i)
 {
-    const float ordinary = (float)((int64_t)(next_random() >> 40) - (1 << 23)) * 0x1p-28f;
+    const float ordinary = random_signed(&state) * 0x1p-5f;
 
-    if (kind == WITH_OUTLIERS && i % c->columns % 37 == 5 && next_random() % 4 == 0)
-        return (next_random() % 2 == 0 ? 1.0f : -1.0f)
-               * (5.9f + (float)(next_random() % 64) * 0x1p-8f);
+    if (kind == WITH_OUTLIERS && i % c->columns % 37 == 5 && random_next(&state) % 4 == 0)
+        return (random_next(&state) % 2 == 0 ? 1.0f : -1.0f)
+               * (5.9f + (float)(random_next(&state) % 64) * 0x1p-8f);
     if (kind == WITH_ZEROS_AND_NAN && i / c->columns % 3 == 0)
         return i % 5 == 0 ? -0.0f : 0.0f;
-    if (kind == WITH_ZEROS_AND_NAN && next_random() % 16 == 0)
-        return next_random() % 2 == 0 ? NAN : 1e-7f;
+    if (kind == WITH_ZEROS_AND_NAN && random_next(&state) % 16 == 0)
+        return random_next(&state) % 2 == 0 ? NAN : 1e-7f;
     return ordinary;
 }
 
@@ -84,7 +76,7 @@ draw_values(const matrix_case *c, filling kind)
     if (values == NULL)
         abort();
     for (uint64_t i = 0; i < count; i++) {
-        const uint64_t bits = next_random();
+        const uint64_t bits = random_next(&state);
 
         if (kind == ANY_BITS)
             memcpy(values + i * element_bytes(c->dtype), &bits, element_bytes(c->dtype));
@@ -222,7 +214,7 @@ test_outlier_columns(void)
     static const uint32_t capacities[] = { 0, 1, 5, 2000, 40000 };
 
     for (unsigned i = 0; i < 120; i++) {
-        const uint64_t length = columns[next_random() % COLUMNS];
+        const uint64_t length = columns[random_next(&state) % COLUMNS];
         const matrix_case c = { .dtype = dtypes[i % 3],
                                 .columns = length,
                                 .rows = length > 3000 ? 1 : i % 5 == 0 ? 35 : 1 + i % 7,
@@ -233,7 +225,7 @@ test_outlier_columns(void)
             = draw_values(&c, i % 6 == 5 ? ANY_BITS : i % 6 == 4 ? WITH_ZEROS_AND_NAN
                                                                  : WITH_OUTLIERS);
 
-        simt_level_set_order((simt_order)(next_random() % SIMT_ORDER_COUNT), i);
+        simt_level_set_order((simt_order)(random_next(&state) % SIMT_ORDER_COUNT), i);
         check_encoding(&c, values);
         free(values);
     }
@@ -281,10 +273,10 @@ test_decoding_of_any_codes(void)
 
         T_REQUIRE(codes != NULL);
         for (uint64_t k = 0; k < c.rows * c.columns; k++)
-            codes[k] = (int8_t)(next_random() >> 20);
+            codes[k] = (int8_t)(random_next(&state) >> 20);
         for (unsigned k = 0; k < 4; k++)
-            maximum[k] = i % 5 == 0 ? berthi_core_float((uint32_t)next_random())
-                                    : (float)(next_random() % 1000) * 0x1p-12f;
+            maximum[k] = i % 5 == 0 ? berthi_core_float((uint32_t)random_next(&state))
+                                    : (float)(random_next(&state) % 1000) * 0x1p-12f;
         simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
         check_decoding(&c, codes, maximum);
         free(codes);

@@ -14,26 +14,11 @@
 #include "kernels/kernel.h"
 #include "tests/fenced.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0xD1B54A32D192ED03u;
-
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-/* [-1, 1) */
-static float
-next_share(void)
-{
-    return (float)((int64_t)(next_random() >> 40) - (1 << 23)) * 0x1p-23f;
-}
 
 static void *
 need(size_t bytes)
@@ -82,11 +67,11 @@ draw_outliers(problem *p)
     p->mask = need((c->columns + 31) / 32 * sizeof *p->mask);
     p->list = need(c->capacity * sizeof *p->list);
     for (uint64_t i = 0; i < c->rows * c->columns; i++)
-        p->weights[i] = (int8_t)(next_random() % 255 - 127);
+        p->weights[i] = (int8_t)(random_next(&state) % 255 - 127);
     for (uint64_t i = 0; i < c->count * c->columns; i++)
-        berthi_core_store(p->inputs, c->dtype, i, 8.0f * next_share());
+        berthi_core_store(p->inputs, c->dtype, i, 8.0f * random_signed(&state));
     for (uint64_t k = 0; k < c->columns; k++) {
-        p->is_outlier[k] = c->one_in != 0 && next_random() % c->one_in == 0;
+        p->is_outlier[k] = c->one_in != 0 && random_next(&state) % c->one_in == 0;
         if (p->is_outlier[k] == 0)
             continue;
         p->mask[k / 32] |= 1u << k % 32;
@@ -111,18 +96,19 @@ draw_problem(const output_case *c)
     p.weight_maximum = need(c->rows * sizeof *p.weight_maximum);
     p.bias = need(c->rows * sizeof *p.bias);
     for (uint64_t i = 0; i < c->count * c->rows; i++) {
-        p.words[i] = i % 61 == 7    ? INT32_MAX
-                     : i % 61 == 11 ? INT32_MIN
-                                    : (int32_t)(next_random() >> (33 + i % 16)) - (1 << 12);
+        p.words[i] = i % 61 == 7 ? INT32_MAX
+                     : i % 61 == 11
+                         ? INT32_MIN
+                         : (int32_t)(random_next(&state) >> (33 + i % 16)) - (1 << 12);
         p.sums[i] = p.words[i];
     }
     for (uint64_t i = 0; i < c->count; i++)
-        p.input_maximum[i] = i % 7 == 5 ? 0.0f : 4.0f + 3.0f * next_share();
+        p.input_maximum[i] = i % 7 == 5 ? 0.0f : 4.0f + 3.0f * random_signed(&state);
     for (uint64_t i = 0; i < c->rows; i++) {
-        p.weight_maximum[i] = i % 31 == 3 ? 0.0f : 0.1f + 0.09f * next_share();
+        p.weight_maximum[i] = i % 31 == 3 ? 0.0f : 0.1f + 0.09f * random_signed(&state);
         if (c->columns == 0 && i % 97 == 13)
             p.weight_maximum[i] = i % 2 == 0 ? INFINITY : NAN;
-        p.bias[i] = berthi_core_to_fp16(next_share());
+        p.bias[i] = berthi_core_to_fp16(random_signed(&state));
     }
     draw_outliers(&p);
     return p;

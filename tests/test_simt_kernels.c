@@ -16,20 +16,12 @@
 #include "kernels/kernel_arguments.h"
 #include "tests/fenced.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 #include "tests/vectors.h"
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0x2545F4914F6CDD1Du;
-
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
 
 static uint64_t
 element_bytes(int32_t dtype)
@@ -124,7 +116,7 @@ static void
 fill_values(uint8_t *bytes, uint64_t count, unsigned kind)
 {
     for (uint64_t i = 0; i + 8 <= count; i += 8) {
-        uint64_t bits = next_random();
+        uint64_t bits = random_next(&state);
 
         if (kind == 1)
             bits &= UINT64_C(0xBFFFBFFFBFFFBFFF);
@@ -133,7 +125,7 @@ fill_values(uint8_t *bytes, uint64_t count, unsigned kind)
         memcpy(bytes + i, &bits, 8);
     }
     for (unsigned run = 0; kind != 2 && run < 2; run++) {
-        const uint64_t at = next_random() % count;
+        const uint64_t at = random_next(&state) % count;
         const uint64_t left = count - at;
 
         memset(bytes + at, run == 0 ? 0 : 0xFF, left < 600 ? left : 600);
@@ -151,10 +143,11 @@ draw_count(uint32_t block_size, unsigned round)
     if (round % 4 == 0)
         return counts[round / 4 % 8];
     if (round % 16 == 1)
-        return ENCODE_CTA + next_random() % ENCODE_CTA + 1;
+        return ENCODE_CTA + random_next(&state) % ENCODE_CTA + 1;
     if (round % 4 == 1)
-        return next_random() % 3 * block_size + next_random() % block_size + 1;
-    return next_random() % 5000 + 1;
+        return random_next(&state) % 3 * block_size + random_next(&state) % block_size
+               + 1;
+    return random_next(&state) % 5000 + 1;
 }
 
 static void
@@ -166,17 +159,19 @@ test_encoding_of_any_bits(void)
     for (unsigned round = 0; round < 240; round++) {
         const int32_t dtype = dtypes[round % 3];
         const uint32_t block_size = 32u << round / 3 % 8;
-        const uint64_t count = draw_count(block_size, (unsigned)(next_random() % 64));
+        const uint64_t count =
+            draw_count(block_size, (unsigned)(random_next(&state) % 64));
         const uint64_t bytes = count * element_bytes(dtype);
-        const size_t odd = round % 5 == 4 ? element_bytes(dtype) * (1 + next_random() % 3) : 0;
+        const size_t odd =
+            round % 5 == 4 ? element_bytes(dtype) * (1 + random_next(&state) % 3) : 0;
         uint8_t *memory;
         uint8_t *exact;
 
         fill_values(values, 3 * ENCODE_CTA * 4, round % 4);
         exact = fenced_copy(values, bytes, odd, &memory);
-        simt_level_set_order((simt_order)(next_random() % SIMT_ORDER_COUNT), round);
-        check_encoding(get_encoder((unsigned)(next_random() % 4)), exact, dtype, block_size,
-                       count, round % 7 == 6 ? 1 : 0);
+        simt_level_set_order((simt_order)(random_next(&state) % SIMT_ORDER_COUNT), round);
+        check_encoding(get_encoder((unsigned)(random_next(&state) % 4)), exact, dtype,
+                       block_size, count, round % 7 == 6 ? 1 : 0);
         free(memory);
     }
     free(values);
@@ -308,7 +303,7 @@ static void
 fill_absmax(float *absmax, uint64_t count, unsigned kind)
 {
     for (uint64_t i = 0; i < count; i++) {
-        const uint32_t bits = (uint32_t)next_random();
+        const uint32_t bits = (uint32_t)random_next(&state);
 
         /* Any bits; small ones, whose products are flushed; ordinary ones. */
         absmax[i] = berthi_core_float(kind == 0   ? bits
@@ -326,10 +321,11 @@ test_decoding_of_any_bits(void)
     for (unsigned round = 0; round < 160; round++) {
         const int32_t dtype = dtypes[round % 3];
         const uint32_t block_size = 32u << round / 3 % 8;
-        const decoder *const d = get_decoder((unsigned)(next_random() % 3));
-        const uint64_t count = round % 16 == 0  ? DECODE_CTA - 1
-                               : round % 8 == 0 ? DECODE_CTA + next_random() % DECODE_CTA + 1
-                                                : draw_count(block_size, round);
+        const decoder *const d = get_decoder((unsigned)(random_next(&state) % 3));
+        const uint64_t count = round % 16 == 0 ? DECODE_CTA - 1
+                               : round % 8 == 0
+                                   ? DECODE_CTA + random_next(&state) % DECODE_CTA + 1
+                                   : draw_count(block_size, round);
         const uint64_t code_bytes = d->map != NULL ? count : (count + 1) / 2;
         const uint64_t blocks = (count + block_size - 1) / block_size;
         float *const absmax = malloc(blocks * sizeof(float));
@@ -337,7 +333,7 @@ test_decoding_of_any_bits(void)
         uint8_t *exact;
 
         for (uint64_t i = 0; i < code_bytes; i++)
-            codes[i] = (uint8_t)(next_random() >> 20);
+            codes[i] = (uint8_t)(random_next(&state) >> 20);
         fill_absmax(absmax, blocks, round / 5 % 3);
         exact = fenced_copy(codes, code_bytes, round % 6 == 5 ? 1 : 0, &memory);
         simt_level_set_order((simt_order)(round % SIMT_ORDER_COUNT), round);
@@ -418,7 +414,8 @@ test_mean(void)
 
     T_REQUIRE(x != NULL);
     for (uint64_t i = 0; i <= MOST; i++)
-        x[i] = berthi_core_float(0x3C000000u + (uint32_t)(next_random() % 0x02000000u));
+        x[i] = berthi_core_float(0x3C000000u
+                                 + (uint32_t)(random_next(&state) % 0x02000000u));
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         for (int old = 0; old < 2; old++) {
             simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
@@ -456,7 +453,7 @@ test_double_quantization_of_a_tensor(void)
 
     T_REQUIRE(x != NULL);
     for (uint64_t i = 0; i < COUNT; i++)
-        x[i] = (uint16_t)((next_random() & 0x81FF) | 0x3C00);
+        x[i] = (uint16_t)((random_next(&state) & 0x81FF) | 0x3C00);
     simt_level_set_order(SIMT_RANDOM, 12);
     simt_encode_nf4(&(berthi_encode_arguments){ x, BERTH_BF16, 64, COUNT, NULL, codes[0],
                                                 absmax[0] });
@@ -501,7 +498,7 @@ test_decoding_of_double_quantized(void)
         fenced_output expected = fenced_begin(bytes, 0);
 
         for (uint64_t i = 0; i < (count + 1) / 2 + blocks; i++)
-            codes[i] = (uint8_t)(next_random() >> 20);
+            codes[i] = (uint8_t)(random_next(&state) >> 20);
         fill_absmax(absmax2, blocks / 256 + 1, round / 5 % 3);
         for (uint64_t i = 0; i < blocks; i++)
             absmax[i] = berthi_core_absmax_recover(map, absmax_codes[i], absmax2[i / 256],
@@ -620,7 +617,7 @@ check_counts_beyond_32_bits(void)
     if (values == NULL || codes == NULL || absmax == NULL)
         T_SKIP("no 11 GB of addresses");
     for (uint64_t i = first; i < count; i++)
-        values[i] = (uint16_t)((next_random() & 0x81FF) | 0x3C00);
+        values[i] = (uint16_t)((random_next(&state) & 0x81FF) | 0x3C00);
     berthi_fill_nf4_bins(e.table);
     simt_level_encode_from(&e, first / ENCODE_CTA);
     berthi_scalar_operations.encode_nf4(&(berthi_encode_arguments){

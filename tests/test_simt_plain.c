@@ -14,27 +14,19 @@
 #include "kernels/kernel.h"
 #include "tests/fenced.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0xA0761D6478BD642Fu;
 
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 /* Some of them large, some tiny: sums depend on their order. */
 static float
 next_value(void)
 {
-    const float share = (float)((int64_t)(next_random() >> 40) - (1 << 23)) * 0x1p-23f;
+    const float share = random_signed(&state);
 
-    return ldexpf(share, (int)(next_random() % 13) - 6);
+    return ldexpf(share, (int)(random_next(&state) % 13) - 6);
 }
 
 static uint64_t
@@ -239,9 +231,9 @@ check_codes(uint64_t rows, uint64_t columns, uint32_t count, uint64_t odd, int e
     char what[80];
 
     for (uint64_t k = 0; k < rows * columns; k++)
-        weights[k] = extreme != 0 ? (int8_t)-128 : (int8_t)next_random();
+        weights[k] = extreme != 0 ? (int8_t)-128 : (int8_t)random_next(&state);
     for (uint64_t k = 0; k < count * columns; k++)
-        inputs[k] = extreme != 0 ? (int8_t)extreme : (int8_t)next_random();
+        inputs[k] = extreme != 0 ? (int8_t)extreme : (int8_t)random_next(&state);
     a.weights = (const int8_t *)fenced_copy(weights, rows * columns, odd, &memory[0]);
     a.inputs = (const int8_t *)fenced_copy(inputs, count * columns, odd, &memory[1]);
     snprintf(what, sizeof what, "codes, %llu x %llu, %u inputs", (unsigned long long)rows,

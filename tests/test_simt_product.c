@@ -17,31 +17,17 @@
 #include "kernels/kernel.h"
 #include "tests/fenced.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0x2545F4914F6CDD1Du;
 
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-/* [0, 1) */
-static float
-next_share(void)
-{
-    return (float)(next_random() >> 40) * 0x1p-24f;
-}
-
 static float
 next_normal(void)
 {
-    return next_share() + next_share() + next_share() + next_share() - 2.0f;
+    return random_share(&state) + random_share(&state) + random_share(&state)
+           + random_share(&state) - 2.0f;
 }
 
 static uint64_t
@@ -101,10 +87,10 @@ draw_absmax(problem *p)
     p->absmax2 = need(blocks2 * sizeof(float));
     p->offset = 0.05f;
     for (uint64_t i = 0; i < blocks2; i++)
-        p->absmax2[i] = 0.02f + 0.02f * next_share();
+        p->absmax2[i] = 0.02f + 0.02f * random_share(&state);
     for (uint64_t i = 0; i < p->blocks; i++) {
-        p->absmax_codes[i] = (uint8_t)(next_random() >> 20);
-        p->absmax[i] = i % 50 == 49 ? 0.0f : 0.01f + 0.09f * next_share();
+        p->absmax_codes[i] = (uint8_t)(random_next(&state) >> 20);
+        p->absmax[i] = i % 50 == 49 ? 0.0f : 0.01f + 0.09f * random_share(&state);
         if (p->c.is_double)
             p->absmax[i]
                 = berthi_core_absmax_recover(berthi_signed_map, p->absmax_codes[i],
@@ -133,7 +119,7 @@ draw_problem(const product_case *c)
     uint8_t *const codes = need((weights + 1) / 2);
 
     for (uint64_t i = 0; i < (weights + 1) / 2; i++)
-        codes[i] = (uint8_t)(next_random() >> 20);
+        codes[i] = (uint8_t)(random_next(&state) >> 20);
     p.codes = fenced_copy(codes, (weights + 1) / 2, c->odd_codes, &p.memory[0]);
     free(codes);
     draw_absmax(&p);
@@ -372,7 +358,7 @@ test_odd_shapes_and_addresses(void)
         const int32_t dtype = dtypes[i % 3];
 
         check_product(&(product_case){
-            .rows = 1 + next_random() % 40,
+            .rows = 1 + random_next(&state) % 40,
             .columns = columns[i / 9],
             .block_size = 32u << i % 4,
             .count = 1 + i % 8,
@@ -381,8 +367,10 @@ test_odd_shapes_and_addresses(void)
             .has_bias = i % 4 == 0,
             .capability = 90,
             .processors = 1,
-            .odd_codes = i / 3 % 3 == 1 ? 1 + next_random() % 15 : 0,
-            .odd_inputs = i / 3 % 3 == 2 ? element_bytes(dtype) * (1 + next_random() % 3) : 0 });
+            .odd_codes = i / 3 % 3 == 1 ? 1 + random_next(&state) % 15 : 0,
+            .odd_inputs = i / 3 % 3 == 2
+                              ? element_bytes(dtype) * (1 + random_next(&state) % 3)
+                              : 0 });
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/core.h"
 #include "tests/simt_level.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 #define BLOCK BERTHI_UPDATE_BLOCK
@@ -20,21 +21,12 @@
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0x2545F4914F6CDD1Du;
 
-static uint64_t
-next_random(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 enum { ORDINARY, ANY_BITS, SMALL, ZEROS, MIXED, MODES };
 
 static float
 make_number(int mode)
 {
-    const uint64_t random = next_random();
+    const uint64_t random = random_next(&state);
     const float plain = (float)(int32_t)random * 0x1p-31f;
 
     switch (mode == MIXED ? (int)(random >> 40) % MIXED : mode) {
@@ -118,7 +110,7 @@ fill(memory *m, const shape *s, int mode)
             const float value = make_number(mode);
 
             if (s->is_8bit)
-                a.state[k].codes[i] = (uint8_t)next_random();
+                a.state[k].codes[i] = (uint8_t)random_next(&state);
             else
                 a.state[k].values[i] = berthi_update_is_signed(k) ? value : fabsf(value);
         }
@@ -193,15 +185,15 @@ test_every_combination(void)
     for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
         for (uint32_t combination = 0; combination < 36; combination++, turn++) {
             const shape s = {
-                .count = counts[next_random() % (T_IS_SANITIZED ? 7 : 11)],
+                .count = counts[random_next(&state) % (T_IS_SANITIZED ? 7 : 11)],
                 .dtype = dtypes[combination % 3],
                 .gradient_dtype = dtypes[combination / 3 % 3],
                 .has_master = combination / 9 % 2 == 1,
                 .is_8bit = combination / 18 == 0,
-                .odd = (uint32_t)(next_random() % 10),
+                .odd = (uint32_t)(random_next(&state) % 10),
             };
             const berthi_update_constants c
-                = constants_of(kind, (uint32_t)(next_random() % 12));
+                = constants_of(kind, (uint32_t)(random_next(&state) % 12));
 
             set_order(turn);
             check_update(&s, &c, (int)(turn % MODES));

@@ -4,16 +4,8 @@
 
 #include "placement/states_stay.h"
 #include "tests/planned.h"
+#include "tests/random.h"
 #include "tests/t.h"
-
-static uint64_t
-next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* The most bytes that there is room for, by trying all; the first ones of a size. */
 static void
@@ -24,8 +16,8 @@ test_choice(void)
 
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     for (uint32_t run = 0; run < 2000; run++) {
-        const uint32_t count = 1 + (uint32_t)(next_random(&random) % 11);
-        const uint64_t sizes = 1 + next_random(&random) % 20;
+        const uint32_t count = 1 + (uint32_t)(random_next(&random) % 11);
+        const uint64_t sizes = 1 + random_next(&random) % 20;
         uint64_t bytes[11];
         uint8_t stays[11];
         berthi_arena arena;
@@ -35,10 +27,10 @@ test_choice(void)
 
         berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
         for (uint32_t i = 0; i < count; i++) {
-            bytes[i] = 1 + next_random(&random) % sizes * 37;
+            bytes[i] = 1 + random_next(&random) % sizes * 37;
             all += bytes[i];
         }
-        room = next_random(&random) % (all + 2);
+        room = random_next(&random) % (all + 2);
         CHECK(berthi_states_can_choose(&arena, bytes, count, room, stays));
         for (uint32_t i = 0; i < count; i++) {
             kept += stays[i] != 0 ? bytes[i] : 0;
@@ -81,9 +73,11 @@ test_many_of_few_sizes(void)
 
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     for (uint32_t run = 0; run < 30; run++) {
-        const uint64_t sizes[] = { 64 + next_random(&random) % 64, 64 + next_random(&random) % 64,
-                                   64 + next_random(&random) % 64, 64 + next_random(&random) % 64,
-                                   2 * (1 + next_random(&random) % 20) };
+        const uint64_t sizes[] = {
+            64 + random_next(&random) % 64, 64 + random_next(&random) % 64,
+            64 + random_next(&random) % 64, 64 + random_next(&random) % 64,
+            2 * (1 + random_next(&random) % 20)
+        };
         berthi_arena arena;
         uint64_t all = 0;
         uint64_t kept = 0;
@@ -91,7 +85,7 @@ test_many_of_few_sizes(void)
 
         berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
         for (uint32_t i = 0; i < COUNT; i++) {
-            bytes[i] = sizes[next_random(&random) % (i < 300 ? 4 : 5)] & ~UINT64_C(1);
+            bytes[i] = sizes[random_next(&random) % (i < 300 ? 4 : 5)] & ~UINT64_C(1);
             all += bytes[i];
         }
         room = all / 2 | 1; /* odd: never full */
@@ -139,7 +133,8 @@ test_large_choice(void)
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 4096);
     for (uint32_t i = 0; i < COUNT; i++) {
-        bytes[i] = 1000 + 2 * (next_random(&random) % 100000); /* even: an odd room is never full */
+        /* Even: an odd room is never full. */
+        bytes[i] = 1000 + 2 * (random_next(&random) % 100000);
         all += bytes[i];
     }
     CHECK(berthi_states_can_choose(&arena, bytes, COUNT, all / 2 | 1, stays));

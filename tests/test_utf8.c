@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/utf8.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 /* ---------------------------------------------------------------- reference */
@@ -208,11 +209,10 @@ test_check_random(void)
         const size_t length = (size_t)(round % 49);
 
         for (size_t i = 0; i < length; i++) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
+            const uint64_t random = random_next(&state);
+
             /* Mostly letters, so that good texts get long. */
-            bytes[i] = state % 8 < 6 ? 'a' : alphabet[state / 8 % sizeof alphabet];
+            bytes[i] = random % 8 < 6 ? 'a' : alphabet[random / 8 % sizeof alphabet];
         }
         wrong += berthi_utf8_check(bytes, length) != reference_check(bytes, length);
     }

@@ -10,15 +10,13 @@
 #include "kernels/device.h"
 #include "kernels/memory.h"
 #include "placement/states.h"
+#include "tests/random.h"
 #include "tests/t.h"
 
 uint64_t
 trained_random(trained *t, uint64_t below)
 {
-    t->random ^= t->random << 13;
-    t->random ^= t->random >> 7;
-    t->random ^= t->random << 17;
-    return t->random % below;
+    return random_next(&t->random) % below;
 }
 
 static uint64_t

@@ -48,23 +48,35 @@ make_planes(const float *values)
     return p;
 }
 
+/* The even ones of x, then those of y; or the odd ones. */
+ALWAYS_INLINE __m256
+join_even(__m256 x, __m256 y, bool is_odd)
+{
+    const __m256 both = is_odd ? _mm256_shuffle_ps(x, y, 0xDD) : _mm256_shuffle_ps(x, y, 0x88);
+
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(both), 0xD8));
+}
+
 static float *
 arrange_inputs(const berthi_product_arguments *a)
 {
     float *const arranged = berthi_product_aligned(a);
     float *out = arranged;
 
-    for (uint64_t first = 0; first < a->columns; first += STEP)
-        for (uint64_t group = 0; group < 2 * GROUPS; group++)
-            for (uint64_t i = 0; i < a->count; i++)
-                for (uint64_t lane = 0; lane < 8; lane++) {
-                    const uint64_t byte = lane / 4 * 16 + group % GROUPS * 4 + lane % 4;
-                    const uint64_t k = first + 2 * byte + group / GROUPS;
+    for (uint64_t first = 0; first < a->columns; first += STEP, out += a->count * STEP)
+        for (uint64_t i = 0; i < a->count; i++)
+            for (uint64_t group = 0; group < GROUPS; group++) {
+                const uint64_t at = i * a->columns + first + group * 8;
+                const __m256 low = load_8(a->inputs, a->dtype, at);
+                /* Rows end with blocks of 32 or more. */
+                const __m256 high = a->columns - first > HALF_STEP
+                                        ? load_8(a->inputs, a->dtype, at + HALF_STEP)
+                                        : _mm256_setzero_ps();
 
-                    *out++ = k < a->columns
-                                 ? berthi_core_load(a->inputs, a->dtype, i * a->columns + k)
-                                 : 0.0f;
-                }
+                _mm256_store_ps(out + (group * a->count + i) * 8, join_even(low, high, false));
+                _mm256_store_ps(out + ((GROUPS + group) * a->count + i) * 8,
+                                join_even(low, high, true));
+            }
     return arranged;
 }
 

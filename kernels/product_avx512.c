@@ -8,6 +8,44 @@
 
 #define POSITIONS 8
 
+/* Half of the columns of both: of each lane `from` to `from` + 3, 2 or 1 there. */
+ALWAYS_INLINE __m512
+merge(__m512 x, __m512 y, __m512i order, int from)
+{
+    return _mm512_permutex2var_ps(x, _mm512_add_epi32(order, _mm512_set1_epi32(from)), y);
+}
+
+/*
+ * Sixteen lanes of eight elements, as they lie, become eight vectors of one element of
+ * each lane: merged by twos, fours and eights, each time with half as many elements.
+ */
+ALWAYS_INLINE void
+turn_lanes(const __m512 in[8], __m512 out[8])
+{
+    const __m512i twos = _mm512_set_epi32(27, 19, 11, 3, 26, 18, 10, 2, 25, 17, 9, 1, 24, 16,
+                                          8, 0);
+    const __m512i fours = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2,
+                                           1, 0);
+    const __m512i eights = _mm512_set_epi32(23, 22, 21, 20, 19, 18, 17, 16, 7, 6, 5, 4, 3, 2,
+                                            1, 0);
+    __m512 two[2][4];
+    __m512 four[4][2];
+
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        two[0][i] = merge(in[2 * i], in[2 * i + 1], twos, 0);
+        two[1][i] = merge(in[2 * i], in[2 * i + 1], twos, 4);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        four[i][0] = merge(two[i / 2][0], two[i / 2][1], fours, i % 2 * 8);
+        four[i][1] = merge(two[i / 2][2], two[i / 2][3], fours, i % 2 * 8);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        out[i] = merge(four[i / 2][0], four[i / 2][1], eights, i % 2 * 8);
+}
+
 /* Position j of a lane is its element j ^ 1: the first of a pair is the high nibble. */
 static float *
 arrange_inputs(const berthi_product_arguments *a)
@@ -15,16 +53,23 @@ arrange_inputs(const berthi_product_arguments *a)
     float *const arranged = berthi_product_aligned(a);
     float *out = arranged;
 
-    for (uint64_t first = 0; first < a->columns; first += CHUNK)
-        for (uint64_t position = 0; position < POSITIONS; position++)
-            for (uint32_t i = 0; i < a->count; i++)
-                for (uint64_t lane = 0; lane < 16; lane++) {
-                    const uint64_t k = first + lane * 8 + (position ^ 1);
+    for (uint64_t first = 0; first < a->columns; first += CHUNK, out += a->count * CHUNK)
+        for (uint32_t i = 0; i < a->count; i++) {
+            __m512 in[8];
+            __m512 turned[8];
 
-                    *out++ = k < a->columns
-                                 ? berthi_core_load(a->inputs, a->dtype, i * a->columns + k)
-                                 : 0.0f;
-                }
+            UNROLL
+            for (uint32_t j = 0; j < 8; j++) {
+                const uint64_t k = first + 16 * j; /* rows end with blocks of 32 or more */
+
+                in[j] = k < a->columns ? load_16(a->inputs, a->dtype, i * a->columns + k)
+                                       : _mm512_setzero_ps();
+            }
+            turn_lanes(in, turned);
+            UNROLL
+            for (uint32_t j = 0; j < POSITIONS; j++)
+                _mm512_store_ps(out + (j * a->count + i) * 16, turned[j ^ 1]);
+        }
     return arranged;
 }
 

@@ -10,24 +10,43 @@
 
 #define POSITIONS 4
 
+/* Of each word of four elements the one at `from`. */
+ALWAYS_INLINE __m512i
+take_fourths(const __m512i in[4], __m512i fourths, int from)
+{
+    const __m512i order = _mm512_add_epi16(fourths, _mm512_set1_epi16((int16_t)from));
+
+    return _mm512_inserti64x4(
+        _mm512_permutex2var_epi16(in[0], order, in[1]),
+        _mm512_castsi512_si256(_mm512_permutex2var_epi16(in[2], order, in[3])), 1);
+}
+
 /* Position j of a word is its element j ^ 1: the first of a pair is the high nibble. */
 static uint16_t *
 arrange_inputs(const berthi_product_arguments *a)
 {
+    const __m512i fourths = _mm512_set_epi32(
+        0, 0, 0, 0, 0, 0, 0, 0, 60 << 16 | 56, 52 << 16 | 48, 44 << 16 | 40, 36 << 16 | 32,
+        28 << 16 | 24, 20 << 16 | 16, 12 << 16 | 8, 4 << 16 | 0);
     uint16_t *const arranged = berthi_product_aligned(a);
     uint16_t *out = arranged;
 
-    for (uint64_t first = 0; first < a->columns; first += CHUNK)
-        for (uint64_t position = 0; position < POSITIONS; position++)
-            for (uint32_t i = 0; i < a->count; i++) {
-                const uint16_t *const from = (const uint16_t *)a->inputs + i * a->columns;
+    for (uint64_t first = 0; first < a->columns; first += CHUNK, out += a->count * CHUNK)
+        for (uint32_t i = 0; i < a->count; i++) {
+            const uint16_t *const from = (const uint16_t *)a->inputs + i * a->columns;
+            __m512i in[4];
 
-                for (uint64_t word = 0; word < 32; word++) {
-                    const uint64_t k = first + word * 4 + (position ^ 1);
+            UNROLL
+            for (uint32_t j = 0; j < 4; j++) {
+                const uint64_t k = first + 32 * j; /* rows end with blocks of 32 or more */
 
-                    *out++ = k < a->columns ? from[k] : 0;
-                }
+                in[j] = k < a->columns ? _mm512_loadu_si512(from + k) : _mm512_setzero_si512();
             }
+            UNROLL
+            for (int j = 0; j < POSITIONS; j++)
+                _mm512_store_si512(out + ((uint32_t)j * a->count + i) * 32,
+                                   take_fourths(in, fourths, j ^ 1));
+        }
     return arranged;
 }
 

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "kernels/gemm_lt.h"
 #include "kernels/host.h"
 #include "loader/plan_input.h"
 #include "loader/document.h"
@@ -333,8 +334,7 @@ measure_model(berthi_plan_source *source, berth_error *error)
         berthi_slab_round(berthi_estimate_bytes(&estimate, BERTHI_PART_ACTIVATIONS)
                           + berthi_estimate_bytes(&estimate, BERTHI_PART_SCORES)
                           + berthi_estimate_bytes(&estimate, BERTHI_PART_LOGITS));
-    source->input.runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES
-                            + berthi_estimate_bytes(&estimate, BERTHI_PART_FRAGMENTATION);
+    source->input.runtime += berthi_estimate_bytes(&estimate, BERTHI_PART_FRAGMENTATION);
     for (uint32_t l = 0; l < source->input.layer_count; l++) {
         const berthi_module *const block = source->modules[l];
         uint64_t number;
@@ -376,6 +376,19 @@ find_experts(berthi_plan_source *source)
             source->input.experts_used = (uint32_t)shape->kinds[k].experts_used;
 }
 
+/* Of a GPU and of the libraries there, for products on one stream. */
+static uint64_t
+runtime_bytes(const berthi_plan_source *source)
+{
+    const uint64_t bytes = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
+
+    for (uint32_t i = 0; i < source->input.tensor_count; i++)
+        if (source->tensors[i].encoding == BERTH_ENCODING_NF4
+            || source->tensors[i].encoding == BERTH_ENCODING_FP4)
+            return bytes + BERTHI_GEMM_SLAB_BYTES;
+    return bytes;
+}
+
 berth_status
 berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
 {
@@ -390,7 +403,7 @@ berthi_plan_measure_use(berthi_plan_source *source, berth_error *error)
     find_experts(source);
     source->input.staging =
         options->staging_bytes > 0 ? options->staging_bytes : STAGING_BYTES;
-    source->input.runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
+    source->input.runtime = runtime_bytes(source);
     if (source->shape == NULL || options->context == 0 || options->batch == 0
         || options->train != NULL)
         return BERTH_OK;

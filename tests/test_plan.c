@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/gemm_lt.h"
 #include "loader/plan_input.h"
+#include "placement/estimate.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/planned.h"
@@ -722,6 +724,33 @@ test_reserves(void)
     planned_end(&p);
 }
 
+/* What the runtime takes; of a large reserve, and of a small one no more than there is. */
+static void
+test_reserve_needed(void)
+{
+    const uint64_t runtime = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
+    berth_plan_options options = options_of("0=4000MiB,cpu=100MiB");
+    planned p;
+
+    options.reserve_share = 0;
+    options.reserve = "0=2000MiB";
+    planned_begin(&p, planned_llama(2, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(tier_of(&p, "cuda:0").reserve_needed, runtime);
+    CHECK_EQ(tier_of(&p, "cpu").reserve_needed, 0);
+    planned_end(&p);
+    options.type = BERTH_ENCODING_NF4; /* decoded piece by piece for cuBLASLt */
+    planned_begin(&p, planned_llama(2, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(tier_of(&p, "cuda:0").reserve_needed, runtime + BERTHI_GEMM_SLAB_BYTES);
+    planned_end(&p);
+    options.reserve = "0=20MiB";
+    planned_begin(&p, planned_llama(2, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(tier_of(&p, "cuda:0").reserve_needed, tier_of(&p, "cuda:0").reserve);
+    planned_end(&p);
+}
+
 /* -------------------------------------------------------------------------- maps */
 
 static void
@@ -1356,6 +1385,7 @@ main(int argc, char **argv)
     T_RUN(test_error_of_before);
     T_RUN(test_quantized);
     T_RUN(test_reserves);
+    T_RUN(test_reserve_needed);
     T_RUN(test_own_map);
     T_RUN(test_imitated_map);
     T_RUN(test_followed_map);

@@ -359,6 +359,15 @@ test_links(void)
         end(&f);
     }
     fixture_remove(fixture_format("%s-more", folder));
+
+    /* So is one beside a folder of one letter. */
+    fixture_text(in(other, "m/a"), "a");
+    fixture_text(in(other, "m-more/x"), "x");
+    fixture_link("../m-more/x", in(other, "m/to_more"));
+    begin(&f, in(other, "m"), NULL, false);
+    CHECK_STR(names_of(&f), "a\n");
+    CHECK_EQ(f.warnings, 1);
+    end(&f);
 }
 
 static void
@@ -405,6 +414,19 @@ test_hub_cache(void)
         end(&f);
     }
     check_names(snapshot, "sub/a.jinja\ntokenizer.json\n");
+    /* A snapshot's links may lead to its repository, and nowhere else. */
+    fixture_text(in(plain, "secret"), "secret");
+    fixture_link(in(plain, "secret"), in(snapshot, "leak"));
+    for (int is_inside = 0; is_inside < 2; is_inside++) {
+        begin(&f, "org/name", cache, is_inside != 0);
+        CHECK_EQ(f.status, BERTH_OK);
+        CHECK_STR(names_of(&f), "sub/a.jinja\ntokenizer.json\n");
+        CHECK_EQ(f.warnings, 1);
+        CHECK_STR(f.warning.message, "left out: a link that leaves the model's folder");
+        end(&f);
+    }
+    fixture_remove(in(snapshot, "leak"));
+    fixture_remove(in(plain, "secret"));
 
     /* A plain folder of links into the cache, as the hub's library made them. */
     fixture_link(in(snapshot, "tokenizer.json"), in(plain, "tokenizer.json"));
@@ -559,6 +581,13 @@ test_faults(void)
     CHECK_GT(counts.memory, 10);
     CHECK_GT(counts.system, 40);
     /* Only where the link leads is a question that may stay without an answer. */
+    CHECK_LE(counts.survived, 4);
+    /* Of one file: whether config.json is there is no such question. */
+    fixture_text(in(folder, "config.json"), "{}");
+    fixture_text(in(folder, "x.safetensors"), "x");
+    counts = fault_loop("beside a file", take_all,
+                        (void *)(uintptr_t)in(folder, "x.safetensors"));
+    CHECK_GT(counts.system, 40);
     CHECK_LE(counts.survived, 4);
 }
 

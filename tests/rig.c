@@ -203,12 +203,18 @@ rig_now(const rig *r)
 }
 
 void
+rig_refuse(const rig *r, const berthi_request *request, berth_error *error)
+{
+    berthi_error_clear(error);
+    CHECK_EQ(r->device->table->launch(r->device, request, NULL, error), BERTH_EUNSUPPORTED);
+    CHECK_EQ(error->reason, BERTH_REASON_UNSUPPORTED);
+}
+
+void
 rig_check_refused(const rig *r, const berthi_request *request, const char *why)
 {
     berth_error error;
 
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
+    rig_refuse(r, request, &error);
     CHECK_CONTAINS(error.message, why);
 }

@@ -46,7 +46,9 @@ void rig_await(berthi_device *device, berthi_event *event);
 /* Until the stream has done what it was asked for. */
 void rig_sync(berthi_device *device, berthi_stream *stream);
 uint64_t rig_now(const rig *r);
-/* The device does not take such a request, and says why. */
+/* The device does not take such a request: what it says is `error`'s message. */
+void rig_refuse(const rig *r, const berthi_request *request, berth_error *error);
+/* The same; `why` is among its words. */
 void rig_check_refused(const rig *r, const berthi_request *request, const char *why);
 
 #endif

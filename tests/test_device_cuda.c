@@ -661,9 +661,7 @@ check_refused(const rig *r, const berthi_request *what, const char *why)
 {
     berth_error error;
 
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, what, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
+    rig_refuse(r, what, &error);
     CHECK_STR(error.message, why);
 }
 

@@ -415,9 +415,7 @@ check_refused(const rig *r, const berthi_request *request, const char *why)
 {
     berth_error error;
 
-    berthi_error_clear(&error);
-    CHECK_EQ(r->device->table->launch(r->device, request, NULL, &error), BERTH_EUNSUPPORTED);
-    CHECK_EQ(error.reason, BERTH_REASON_UNSUPPORTED);
+    rig_refuse(r, request, &error);
     CHECK_STR(error.message, why);
 }
 

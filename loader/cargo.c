@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/model.h"
+#include "quant/format.h"
 
 /* What all the questions below are about. */
 typedef struct question {
@@ -210,8 +211,7 @@ list_parts(const question *q, berthi_cargo *out, const uint64_t *shape)
 static bool
 is_made_by_berth(int32_t encoding)
 {
-    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4
-           || encoding == BERTH_ENCODING_INT8;
+    return berthi_format_is_4bit(encoding) || encoding == BERTH_ENCODING_INT8;
 }
 
 /* What lies in its berth as it does in its file. `record` NULL: plain numbers. */

@@ -11,6 +11,7 @@
 #include "kernels/tables.h"
 #include "loader/compute.h"
 #include "loader/model.h"
+#include "quant/format.h"
 
 /* One call, or the question what it needs. */
 typedef struct product {
@@ -29,8 +30,7 @@ typedef struct product {
 static bool
 is_4bit(const product *p)
 {
-    return p->tensor.encoding == BERTH_ENCODING_NF4
-           || p->tensor.encoding == BERTH_ENCODING_FP4;
+    return berthi_format_is_4bit(p->tensor.encoding);
 }
 
 /* They may be. */

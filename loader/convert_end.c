@@ -8,6 +8,7 @@
 
 #include "loader/convert_batch.h"
 #include "loader/recipe_weight.h"
+#include "quant/format.h"
 #include "quant/state.h"
 
 /* ---------------------------------------------------------- NaN and infinities */
@@ -78,14 +79,6 @@ note_nonfinite(berthi_batch *batch, const berthi_run *run, berth_error *error)
 
 /* ----------------------------------------------------------------- statistics */
 
-static bool
-is_4bit(const berthi_run *run)
-{
-    const int32_t encoding = run->weight->storage.encoding;
-
-    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
-}
-
 static berth_status
 print_state(const berthi_run *run, float offset, char text[BERTHI_STATE_TEXT_MAX],
             size_t *out_length, berth_error *error)
@@ -148,7 +141,7 @@ put_statistics(berthi_batch *batch, berthi_run *run, berth_error *error)
     else if (run->absmax != NULL)
         offset = berthi_quantizer_finish(&run->quantizer, run->absmax, run->codes,
                                          run->absmax2, run->scratch);
-    if (is_4bit(run))
+    if (berthi_format_is_4bit(run->weight->storage.encoding))
         status = print_state(run, offset, text, &length, error);
     if (status != BERTH_OK)
         return status;

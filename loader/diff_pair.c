@@ -5,6 +5,7 @@
 #include "loader/diff.h"
 #include "loader/safetensors.h"
 #include "loader/sort.h"
+#include "quant/format.h"
 #include "quant/stored.h"
 
 /* Decoded at once: the largest experts of gpt-oss, and rows of anything. */
@@ -88,8 +89,7 @@ is_bitsandbytes(const berthi_diff_side *side)
 {
     const int32_t encoding = encoding_of(side);
 
-    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4
-           || encoding == BERTH_ENCODING_INT8;
+    return berthi_format_is_4bit(encoding) || encoding == BERTH_ENCODING_INT8;
 }
 
 /* Both of bitsandbytes lie the same way, whatever their models say of Conv1D. */

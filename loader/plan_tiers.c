@@ -13,6 +13,7 @@
 #include "placement/estimate.h"
 #include "placement/link.h"
 #include "placement/slab.h"
+#include "quant/format.h"
 
 #define LINK_FILE_LIMIT (UINT64_C(1) << 20)
 #define STAGING_BYTES (UINT64_C(256) << 20)
@@ -383,8 +384,7 @@ runtime_bytes(const berthi_plan_source *source)
     const uint64_t bytes = BERTHI_CONTEXT_BYTES + BERTHI_WORKSPACE_BYTES;
 
     for (uint32_t i = 0; i < source->input.tensor_count; i++)
-        if (source->tensors[i].encoding == BERTH_ENCODING_NF4
-            || source->tensors[i].encoding == BERTH_ENCODING_FP4)
+        if (berthi_format_is_4bit(source->tensors[i].encoding))
             return bytes + BERTHI_GEMM_SLAB_BYTES;
     return bytes;
 }

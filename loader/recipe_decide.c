@@ -174,7 +174,7 @@ count_parameters(const berthi_recipe *recipe, uint32_t position,
 
     if (recipe->architecture->parameter_of[position]->is_buffer)
         return 0;
-    if (encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4)
+    if (berthi_format_is_4bit(encoding))
         return first->bytes * 2;
     return weight->elements;
 }

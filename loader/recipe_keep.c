@@ -14,14 +14,9 @@
 #include <string.h>
 
 #include "loader/recipe_weight.h"
+#include "quant/format.h"
 
 #define NESTED_MAP 2u /* among the companions of a doubly quantized weight */
-
-static bool
-is_4bit(int32_t encoding)
-{
-    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
-}
 
 /* True when everything but the tables is as it would be written. */
 static bool
@@ -32,7 +27,7 @@ is_as_asked(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
 
     if (record == NULL || record->encoding != storage->encoding)
         return false;
-    if (!is_4bit(storage->encoding))
+    if (!berthi_format_is_4bit(storage->encoding))
         return storage->encoding == BERTH_ENCODING_INT8;
     return record->block_size == storage->block_size && record->dtype == storage->dtype
            && record->is_double == storage->is_double

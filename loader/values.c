@@ -13,18 +13,12 @@
 
 /* ------------------------------------------------------------------- options */
 
-static bool
-is_4bit(int32_t encoding)
-{
-    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
-}
-
 static berthi_storage
 storage_of(const berth_values_options *options)
 {
     berthi_storage storage = { .encoding = options->encoding, .dtype = options->dtype };
 
-    if (!is_4bit(options->encoding))
+    if (!berthi_format_is_4bit(options->encoding))
         return storage;
     storage.storage = options->storage == -1 ? BERTH_U8 : options->storage;
     storage.block_size = options->block_size > 0 ? options->block_size : DEFAULT_BLOCK_SIZE;
@@ -35,7 +29,7 @@ storage_of(const berth_values_options *options)
 static const char *
 find_mistake(const berth_values_options *options)
 {
-    if (!is_4bit(options->encoding) && options->encoding != BERTH_ENCODING_INT8)
+    if (!berthi_format_is_4bit(options->encoding) && options->encoding != BERTH_ENCODING_INT8)
         return "has an encoding that is none of nf4, fp4 and int8";
     if (options->rank > BERTH_MAX_RANK)
         return "has more dims than a tensor can have";
@@ -75,7 +69,7 @@ berthi_values_take(const berth_values_options *options, berthi_values *out,
                         &out->value_bytes)
         || out->value_bytes > MEMORY_MAX)
         return berthi_fail_argument(error, "options", "has more values than memory holds");
-    out->blocks = is_4bit(mine.encoding)
+    out->blocks = berthi_format_is_4bit(mine.encoding)
                       ? out->elements / out->storage.block_size
                             + (out->elements % out->storage.block_size != 0)
                       : out->shape[0];
@@ -184,7 +178,7 @@ berth_values_state(const berth_values_options *options, float offset, char *text
     status = berthi_values_take(options, &values, error);
     if (status != BERTH_OK)
         return status;
-    if (!is_4bit(values.storage.encoding))
+    if (!berthi_format_is_4bit(values.storage.encoding))
         return berthi_fail_argument(error, "options", "has an encoding without a state");
     berthi_stored_state(&values.storage, values.shape, values.rank, offset, &state);
     length = berthi_state_print(&state, whole, sizeof whole);

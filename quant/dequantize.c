@@ -29,12 +29,6 @@ element_bytes(int32_t dtype)
     return berth_dtype_bits(dtype) / 8;
 }
 
-static bool
-is_4bit(const berthi_decoder *d)
-{
-    return d->encoding == BERTH_ENCODING_NF4 || d->encoding == BERTH_ENCODING_FP4;
-}
-
 /* ------------------------------------------------------------- initializing */
 
 /* The last two dims are a matrix, those before count matrices. */
@@ -312,7 +306,7 @@ berthi_decoder_step(const berthi_decoder *d)
 static uint64_t
 unit_of(const berthi_decoder *d)
 {
-    if (is_4bit(d))
+    if (berthi_format_is_4bit(d->encoding))
         return 2;
     if (d->encoding == BERTH_ENCODING_FP4_PACKED)
         return d->block_columns % 2 == 0 ? 2 : 2 * d->block_columns;
@@ -339,7 +333,7 @@ berthi_decoder_extent(const berthi_decoder *d, uint64_t first, uint64_t count)
     case BERTH_ENCODING_FP4_PACKED:
     case BERTH_ENCODING_MXFP4:
         /* The flat number will do where units are bytes; rows are whole bytes. */
-        span.lead = (is_4bit(d) ? first : first % d->columns) % unit_of(d);
+        span.lead = (berthi_format_is_4bit(d->encoding) ? first : first % d->columns) % unit_of(d);
         span.begin = (first - span.lead) / 2;
         span.bytes = divide_up(first + count, 2) - span.begin;
         break;

@@ -46,6 +46,13 @@ const char *berthi_format_slice(int32_t dtype, const uint64_t *shape, uint32_t r
                                 uint64_t first, uint64_t count, uint64_t *out_offset,
                                 uint64_t *out_bytes);
 
+/* Those of bitsandbytes: codes of half a byte in blocks, with an absmax each. */
+static inline bool
+berthi_format_is_4bit(int32_t encoding)
+{
+    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
+}
+
 /* True for 32, 64, ... 4096: the block sizes of 4-bit encodings. */
 bool berthi_format_is_block_size(uint64_t block_size);
 

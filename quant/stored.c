@@ -13,12 +13,6 @@
 #define FP4_MINUS_ZERO 8u
 
 static bool
-is_4bit(int32_t encoding)
-{
-    return encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
-}
-
-static bool
 is_code_dtype(int32_t dtype)
 {
     switch (dtype) {
@@ -35,9 +29,7 @@ is_code_dtype(int32_t dtype)
 bool
 berthi_stored_is_double(const berthi_storage *storage)
 {
-    return storage->is_double
-           && (storage->encoding == BERTH_ENCODING_NF4
-               || storage->encoding == BERTH_ENCODING_FP4);
+    return storage->is_double && berthi_format_is_4bit(storage->encoding);
 }
 
 /* ------------------------------------------------------------------- refusal */
@@ -67,7 +59,7 @@ refusal_encoded(const berthi_storage *storage, uint32_t rank, uint64_t elements)
         return "only values of BF16, F16 and F32 can be quantized";
     if (elements == 0)
         return "a tensor without values cannot be quantized";
-    if (is_4bit(storage->encoding))
+    if (berthi_format_is_4bit(storage->encoding))
         return refusal_4bit(storage, rank, elements);
     if (storage->encoding != BERTH_ENCODING_INT8)
         return "nothing is quantized to this encoding";
@@ -201,7 +193,7 @@ berthi_stored_list(const berthi_storage *storage, const uint64_t *shape, uint32_
     }
     if (refusal(storage, shape, rank, &bytes) != NULL)
         return 0;
-    if (is_4bit(storage->encoding)) {
+    if (berthi_format_is_4bit(storage->encoding)) {
         berthi_stored_state(storage, shape, rank, 0.0f, &state);
         bytes.state = berthi_state_guess(&state);
         list_4bit(&l, storage, &bytes);

@@ -8,9 +8,10 @@
  * it: there is one in a binade at most. The unsigned map has twice as many in every
  * decade: the same lines with a bit more behind the point, counted from 1.
  *
- * A line is a line from 8/9 to 2 times half the codes up to its end: the power
- * of two is added to the exponent. It is good to a few of its last bits, and
- * begins that much too high. Whatever is right above a code is compared with
+ * A line is a line from 8/9 to 2 times half the codes up to its end; within its
+ * decade it is above 1, so that the power of two takes the exponent's place (what
+ * lies below, in the step of 0, is code 0 either way). It is good to a few of its
+ * last bits, and begins that much too high. Whatever is right above a code is compared with
  * the border as the reference does: one value in some thousands.
  *
  * Included by one file each, which inlines it.
@@ -27,8 +28,10 @@
 #define LEAST_STEP 0x1p-23f /* lies within the step of 0 */
 #define MANTISSA 23
 #define HALF (1 << 15)     /* of the signed map's first decade's one code */
+#define HALF_BINADE 142u   /* its biased exponent */
 #define START ((float)((8.0 / 9.0 + 0x1p-21) * HALF)) /* 2^-21 too high */
 #define MOST ((2.0f - 0x1p-9f) * HALF) /* within the last code, up to the border above */
+#define TAKE_BY_MASK 0xE4 /* of two operands, the first where the third has ones */
 #define NEAR 3u /* of a place: behind a code this little is too near to tell */
 
 /* Bits of a place behind the code. */
@@ -42,8 +45,9 @@ map_fraction(bool is_signed)
 
 /*
  * By binade, modulo 32: what is added to the bits of a magnitude, so that
- * those above the mantissa are its step. The mantissa's last carry is into
- * them: above the border, where there is one, it adds 1.
+ * those above the mantissa are its step, counted from HALF's binade. The
+ * mantissa's last carry is into them: above the border, where there is one,
+ * it adds 1.
  */
 typedef struct step_tables {
     uint32_t entry[32];
@@ -80,6 +84,7 @@ static inline map_lines
 make_map_lines(const uint32_t *map, bool is_signed)
 {
     step_tables t;
+    float turned[16];
     uint32_t step = 0;
 
     make_slopes(&t, is_signed);
@@ -91,14 +96,16 @@ make_map_lines(const uint32_t *map, bool is_signed)
                   : UINT32_MAX;
         const bool is_here = border - begin < 1u << MANTISSA;
 
-        t.entry[binade] = (step << MANTISSA) - begin;
+        t.entry[binade] = ((HALF_BINADE + step) << MANTISSA) - begin;
         if (is_here) {
             t.entry[binade] += (1u << MANTISSA) - 1 - (border - begin);
             step++;
         }
     }
+    for (uint32_t s = 0; s < 16; s++)
+        turned[(HALF_BINADE + s) % 16] = t.slope[s];
     return (map_lines){ _mm512_loadu_si512(t.entry), _mm512_loadu_si512(t.entry + 16),
-                        _mm512_loadu_ps(t.slope) };
+                        _mm512_loadu_ps(turned) };
 }
 
 /* -------------------------------------------------------------------- places */
@@ -146,13 +153,11 @@ find_places(const map_lines *l, bool is_signed, const __m512 scaled[ABREAST],
                                   _mm512_set1_ps(START));
     UNROLL
     for (uint32_t i = 0; i < ABREAST; i++) {
-        const __m512i power = _mm512_and_si512(
-            steps[i], _mm512_set1_epi32((int32_t)(UINT32_MAX << MANTISSA)));
         const __m512i half
             = _mm512_castps_si512(_mm512_min_ps(line[i], _mm512_set1_ps(MOST)));
 
-        place[i] = _mm512_cvtps_epi32(
-            _mm512_castsi512_ps(_mm512_add_epi32(half, power)));
+        place[i] = _mm512_cvtps_epi32(_mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+            half, steps[i], _mm512_set1_epi32((1 << MANTISSA) - 1), TAKE_BY_MASK)));
     }
 }
 

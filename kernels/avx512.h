@@ -12,8 +12,9 @@
 /* nf4_bf16_avx512.c: encode_nf4 of BERTH_BF16. */
 void berthi_avx512_encode_nf4_bf16(const berthi_encode_arguments *arguments);
 
-/* double_avx512.c: an entry of the level's table. */
+/* double_avx512.c: entries of the level's table. */
 void berthi_avx512_encode_double(const berthi_double_arguments *arguments);
+void berthi_avx512_add_mean_rows(const berthi_mean_rows_arguments *arguments);
 
 /* product_avx512.c: entries of the level's table. */
 void berthi_avx512_multiply_nf4(const berthi_product_arguments *arguments);

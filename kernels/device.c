@@ -14,18 +14,27 @@
 uint64_t
 berthi_offset_scratch(uint64_t count)
 {
-    return berthi_max_u64(BERTHI_DOUBLE_SCRATCH, berthi_mean_scratch(count, 0, 0));
+    return berthi_max_u64(BERTHI_DOUBLE_SCRATCH, berthi_mean_scratch(count, 0, 0))
+           + count / BERTHI_DOUBLE_BLOCK * (sizeof(berthi_extremes) / sizeof(float));
 }
 
 void
 berthi_encode_offset(const berthi_operations *operations,
                      const berthi_offset_arguments *arguments)
 {
-    const float offset = berthi_mean(&(berthi_mean_arguments){
+    const uint64_t blocks = arguments->count / BERTHI_DOUBLE_BLOCK;
+    berthi_extremes *const extremes
+        = (berthi_extremes *)(void *)(arguments->scratch
+                                      + berthi_offset_scratch(arguments->count))
+          - blocks;
+    const berthi_mean_arguments mean = {
         .values = arguments->absmax,
         .count = arguments->count,
         .partial = arguments->scratch,
-    });
+        .add_rows = operations->add_mean_rows,
+        .extremes = operations->uses_extremes ? extremes : NULL,
+    };
+    const float offset = berthi_mean(&mean);
 
     operations->encode_double(&(berthi_double_arguments){
         .absmax = arguments->absmax,
@@ -34,6 +43,8 @@ berthi_encode_offset(const berthi_operations *operations,
         .absmax2 = arguments->absmax2,
         .offset = offset,
         .scratch = arguments->scratch,
+        .extremes = mean.extremes,
+        .extremes_count = mean.extremes != NULL ? berthi_mean_extremes(&mean) : 0,
     });
     *arguments->offset = offset;
 }

@@ -1,11 +1,144 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * double_avx512.c - the second level of double quantization with AVX-512: codes
- * of the signed map by arithmetic (map_lines512.h).
+ * of the signed map by arithmetic (map_lines512.h), and the rows of the mean.
+ *
+ * What the absmax of a large weight cost is their way from memory. The mean
+ * waits for it anyway: it finds the extremes of the blocks meanwhile.
  */
 #include "kernels/map_lines512.h"
 
 #define BLOCK BERTHI_DOUBLE_BLOCK
+
+/* ------------------------------------------------------------------ extremes */
+
+typedef struct extreme_lanes {
+    __m512i largest;
+    __m512i least;
+} extreme_lanes;
+
+ALWAYS_INLINE extreme_lanes
+no_extremes(void)
+{
+    return (extreme_lanes){ _mm512_setzero_si512(), _mm512_set1_epi32(-1) };
+}
+
+ALWAYS_INLINE extreme_lanes
+join_extremes(extreme_lanes e, __m512 values)
+{
+    return (extreme_lanes){ _mm512_max_epu32(e.largest, _mm512_castps_si512(values)),
+                            _mm512_min_epu32(e.least, _mm512_castps_si512(values)) };
+}
+
+/* The complement of the least is a largest: they go down together. */
+ALWAYS_INLINE berthi_extremes
+fold_extremes(extreme_lanes e)
+{
+    const __m256i largest = _mm256_max_epu32(_mm512_castsi512_si256(e.largest),
+                                             _mm512_extracti64x4_epi64(e.largest, 1));
+    const __m256i least = _mm256_xor_si256(
+        _mm256_min_epu32(_mm512_castsi512_si256(e.least),
+                         _mm512_extracti64x4_epi64(e.least, 1)),
+        _mm256_set1_epi32(-1));
+    const __m256i both = _mm256_max_epu32(_mm256_unpacklo_epi32(largest, least),
+                                          _mm256_unpackhi_epi32(largest, least));
+    __m128i last = _mm_max_epu32(_mm256_castsi256_si128(both),
+                                 _mm256_extracti128_si256(both, 1));
+    uint64_t bits;
+
+    last = _mm_max_epu32(last, _mm_shuffle_epi32(last, 0x4E));
+    bits = (uint64_t)_mm_cvtsi128_si64(last);
+    return (berthi_extremes){ berthi_core_float((uint32_t)bits),
+                              berthi_core_float(~(uint32_t)(bits >> 32)) };
+}
+
+ALWAYS_INLINE berthi_extremes
+find_extremes(const float *absmax)
+{
+    extreme_lanes e = no_extremes();
+
+    UNROLL
+    for (uint32_t i = 0; i < BLOCK; i += 16)
+        e = join_extremes(e, _mm512_loadu_ps(absmax + i));
+    return fold_extremes(e);
+}
+
+/* ------------------------------------------------------------ rows of the mean */
+
+#define ROWS 4u
+
+/* Every second value of two vectors, from the first or from the second on. */
+ALWAYS_INLINE __m512
+pick_every_second(__m512 low, __m512 high, bool is_from_second)
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4,
+                                          2, 0);
+
+    return _mm512_permutex2var_ps(
+        low, is_from_second ? _mm512_add_epi32(even, _mm512_set1_epi32(1)) : even, high);
+}
+
+/* Of sixteen lanes the sums of their four. */
+ALWAYS_INLINE __m512
+add_fours(const __m512 sums[ABREAST])
+{
+    const __m512 even[2] = { pick_every_second(sums[0], sums[1], false),
+                             pick_every_second(sums[2], sums[3], false) };
+    const __m512 odd[2] = { pick_every_second(sums[0], sums[1], true),
+                            pick_every_second(sums[2], sums[3], true) };
+    const __m512 two = _mm512_add_ps(pick_every_second(even[0], even[1], false),
+                                     pick_every_second(odd[0], odd[1], false));
+
+    return _mm512_add_ps(_mm512_add_ps(two, pick_every_second(even[0], even[1], true)),
+                         pick_every_second(odd[0], odd[1], true));
+}
+
+/*
+ * The values from `first` of the four rows, as many as go abreast. A vector of each
+ * row in turn: that is four streams from memory at once.
+ */
+ALWAYS_INLINE void
+add_values(const berthi_mean_rows_arguments *a, uint32_t first, extreme_lanes extremes[ROWS])
+{
+    __m512 sums[ABREAST];
+
+    UNROLL
+    for (uint32_t i = 0; i < ABREAST; i++) {
+        sums[i] = a->is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(a->sums + first + 16 * i);
+        UNROLL
+        for (uint32_t row = 0; row < ROWS; row++) {
+            const __m512 values
+                = _mm512_loadu_ps(a->values + row * a->stride + first + 16 * i);
+
+            sums[i] = _mm512_add_ps(sums[i], values);
+            extremes[row] = join_extremes(extremes[row], values);
+        }
+    }
+    if (a->lanes != NULL) {
+        _mm512_storeu_ps(a->lanes + first / 4, add_fours(sums));
+        return;
+    }
+    UNROLL
+    for (uint32_t i = 0; i < ABREAST; i++)
+        _mm512_storeu_ps(a->sums + first + 16 * i, sums[i]);
+}
+
+void
+berthi_avx512_add_mean_rows(const berthi_mean_rows_arguments *a)
+{
+    for (uint32_t block = 0; block < BERTHI_MEAN_ROW / BLOCK; block++) {
+        extreme_lanes extremes[ROWS] = { no_extremes(), no_extremes(), no_extremes(),
+                                         no_extremes() };
+
+        for (uint32_t i = 0; i < BLOCK; i += 16 * ABREAST)
+            add_values(a, block * BLOCK + i, extremes);
+        if (a->extremes == NULL)
+            continue;
+        UNROLL
+        for (uint32_t row = 0; row < ROWS; row++)
+            a->extremes[row * (a->stride / BLOCK) + block] = fold_extremes(extremes[row]);
+    }
+}
 
 /* -------------------------------------------------------------------- blocks */
 
@@ -78,44 +211,6 @@ correct_codes(const berthi_double_arguments *a, const map_lines *l, uint64_t fir
     }
 }
 
-/* Bits of the largest and of the least of a block, as unsigned numbers. */
-typedef struct extremes {
-    uint32_t largest;
-    uint32_t least;
-} extremes;
-
-ALWAYS_INLINE extremes
-find_extremes(const float *absmax)
-{
-    __m512i largest = _mm512_setzero_si512();
-    __m512i least = _mm512_set1_epi32(-1);
-    __m256i pairs[2];
-    __m256i both;
-    __m128i last;
-    uint64_t bits;
-
-    UNROLL
-    for (uint32_t i = 0; i < BLOCK; i += 32) {
-        const __m512i first = _mm512_loadu_si512(absmax + i);
-        const __m512i second = _mm512_loadu_si512(absmax + i + 16);
-
-        largest = _mm512_max_epu32(largest, _mm512_max_epu32(first, second));
-        least = _mm512_min_epu32(least, _mm512_min_epu32(first, second));
-    }
-    /* The complement of the least is a largest: they go down together. */
-    pairs[0] = _mm256_max_epu32(_mm512_castsi512_si256(largest),
-                                _mm512_extracti64x4_epi64(largest, 1));
-    pairs[1] = _mm256_xor_si256(_mm256_min_epu32(_mm512_castsi512_si256(least),
-                                                 _mm512_extracti64x4_epi64(least, 1)),
-                                _mm256_set1_epi32(-1));
-    both = _mm256_max_epu32(_mm256_unpacklo_epi32(pairs[0], pairs[1]),
-                            _mm256_unpackhi_epi32(pairs[0], pairs[1]));
-    last = _mm_max_epu32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
-    last = _mm_max_epu32(last, _mm_shuffle_epi32(last, 0x4E));
-    bits = (uint64_t)_mm_cvtsi128_si64(last);
-    return (extremes){ (uint32_t)bits, ~(uint32_t)(bits >> 32) };
-}
-
 /* One by one, whatever the values are. */
 static __attribute__((noinline)) float
 largest_difference_plainly(const float *absmax, float offset)
@@ -133,14 +228,16 @@ largest_difference_plainly(const float *absmax, float offset)
 
 /* It lies at an end: subtraction keeps the order. */
 ALWAYS_INLINE float
-largest_difference(const float *absmax, float offset)
+largest_difference(const float *absmax, float offset, berthi_extremes e)
 {
-    const extremes e = find_extremes(absmax);
+    uint32_t above;
+    uint32_t below;
 
-    if (e.largest > 0x7F800000u) /* the order of negative ones is another */
+    if (berthi_core_bits(e.largest) > 0x7F800000u) /* the order of negative ones is another */
         return largest_difference_plainly(absmax, offset);
-    return fmaxf(fabsf(berthi_core_add(berthi_core_float(e.largest), -offset)),
-                 fabsf(berthi_core_add(berthi_core_float(e.least), -offset)));
+    above = berthi_core_bits(fabsf(berthi_core_add(e.largest, -offset)));
+    below = berthi_core_bits(fabsf(berthi_core_add(e.least, -offset)));
+    return berthi_core_float(above > below ? above : below);
 }
 
 ALWAYS_INLINE void
@@ -163,8 +260,8 @@ static void
 encode_plainly_from(const berthi_double_arguments *a, uint64_t first, uint64_t count)
 {
     berthi_scalar_operations.encode_double(&(berthi_double_arguments){
-        a->absmax + first, count, a->codes + first, a->absmax2 + first / BLOCK, a->offset,
-        a->scratch });
+        .absmax = a->absmax + first, .count = count, .codes = a->codes + first,
+        .absmax2 = a->absmax2 + first / BLOCK, .offset = a->offset, .scratch = a->scratch });
 }
 
 /* Blocks whose maxima are found, and inverted, one after the other. */
@@ -179,7 +276,12 @@ encode_turn(const berthi_double_arguments *a, const map_lines *l, uint64_t first
     float *const absmax = a->absmax2 + first / BLOCK;
 
     for (uint32_t b = 0; b < blocks; b++) {
-        absmax[b] = largest_difference(a->absmax + first + b * BLOCK, a->offset);
+        const uint64_t block = first / BLOCK + b;
+
+        absmax[b] = largest_difference(a->absmax + block * BLOCK, a->offset,
+                                       block < a->extremes_count
+                                           ? a->extremes[block]
+                                           : find_extremes(a->absmax + block * BLOCK));
         reciprocal[b] = 1.0f / absmax[b];
     }
     for (uint32_t b = 0; b < blocks; b++, first += BLOCK)

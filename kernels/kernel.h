@@ -43,6 +43,12 @@ typedef struct berthi_decode_arguments {
 #define BERTHI_DOUBLE_BLOCK 256u
 #define BERTHI_DOUBLE_SCRATCH 4096u /* values: several blocks for one set of tables */
 
+/* Of a double block's values, in the order of their bits as unsigned numbers. */
+typedef struct berthi_extremes {
+    float largest;
+    float least;
+} berthi_extremes;
+
 /* First-level absmax -> 8-bit codes, second-level absmax and offset; and back. */
 typedef struct berthi_double_arguments {
     const float *absmax;
@@ -51,7 +57,22 @@ typedef struct berthi_double_arguments {
     float *absmax2; /* ceil(count / 256) */
     float offset;   /* of berthi_core_mean */
     float *scratch; /* BERTHI_DOUBLE_SCRATCH values */
+    const berthi_extremes *extremes; /* of the first `extremes_count` blocks: a help */
+    uint64_t extremes_count;
 } berthi_double_arguments;
+
+#define BERTHI_MEAN_LANES 512u                    /* of the mean's widest block */
+#define BERTHI_MEAN_ROW (4 * BERTHI_MEAN_LANES) /* values: four to a lane */
+
+/* Four rows, added one after the other to the accumulators of the mean's widest block. */
+typedef struct berthi_mean_rows_arguments {
+    const float *values;
+    uint64_t stride; /* values from one row to the next, whole rows */
+    float *sums;     /* BERTHI_MEAN_ROW */
+    bool is_first;   /* nothing is in `sums` yet */
+    float *lanes;    /* NULL, or in place of `sums`: of each lane the sum of its four */
+    berthi_extremes *extremes; /* NULL, or of the double block at `values` and on */
+} berthi_mean_rows_arguments;
 
 /* LLM.int8(): rows of fp16-rounded values -> codes and row maxima. */
 typedef struct berthi_rows_arguments {
@@ -211,6 +232,8 @@ typedef struct berthi_operations {
     void (*decode_map)(const berthi_decode_arguments *arguments);
     void (*encode_double)(const berthi_double_arguments *arguments);
     void (*decode_double)(const berthi_double_arguments *arguments, float *out_absmax);
+    bool uses_extremes; /* encode_double is faster with them */
+    void (*add_mean_rows)(const berthi_mean_rows_arguments *arguments);
     void (*encode_rows)(const berthi_rows_arguments *arguments);
     void (*decode_rows)(const berthi_rows_decode_arguments *arguments);
     void (*encode_activations)(const berthi_activation_arguments *arguments);
@@ -262,6 +285,7 @@ extern const berthi_operations berthi_neondot_operations;
  * the file. `processors` and `threads_per_processor` limit the grid above
  * some 3 million values; 0 means 132 and 2048. `is_old_order` takes the order
  * of PyTorch before 2.10. `partial` holds berthi_mean_scratch() values.
+ * Of some of the values, the first ones, the extremes are found on the way.
  */
 typedef struct berthi_mean_arguments {
     const float *values;
@@ -270,9 +294,13 @@ typedef struct berthi_mean_arguments {
     uint32_t threads_per_processor;
     int is_old_order;
     float *partial;
+    void (*add_rows)(const berthi_mean_rows_arguments *arguments); /* NULL: the reference's */
+    berthi_extremes *extremes; /* NULL, or of berthi_mean_extremes() double blocks */
 } berthi_mean_arguments;
 
 float berthi_mean(const berthi_mean_arguments *arguments);
+/* The reference's add_mean_rows. */
+void berthi_add_mean_rows_plainly(const berthi_mean_rows_arguments *arguments);
 
 /* The grid whose order it is: a kernel walks it with as many lanes and CTAs. */
 typedef struct berthi_mean_grid {
@@ -282,6 +310,8 @@ typedef struct berthi_mean_grid {
 } berthi_mean_grid;
 
 berthi_mean_grid berthi_mean_plan(const berthi_mean_arguments *arguments);
+/* Double blocks whose extremes a mean finds; most of them where there are many. */
+uint64_t berthi_mean_extremes(const berthi_mean_arguments *arguments);
 /* Values of scratch that berthi_mean() needs; at most some thousand. */
 uint64_t berthi_mean_scratch(uint64_t count, uint32_t processors,
                              uint32_t threads_per_processor);

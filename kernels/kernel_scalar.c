@@ -278,6 +278,7 @@ const berthi_operations berthi_scalar_operations = {
     .decode_map = decode_map,
     .encode_double = encode_double,
     .decode_double = decode_double,
+    .add_mean_rows = berthi_add_mean_rows_plainly,
     .encode_rows = encode_rows,
     .decode_rows = decode_rows,
     .encode_activations = berthi_encode_activations,

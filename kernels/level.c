@@ -39,6 +39,8 @@ take_entries(berthi_operations *all, const berthi_operations *own)
     TAKE(decode_map);
     TAKE(encode_double);
     TAKE(decode_double);
+    all->uses_extremes |= own->uses_extremes;
+    TAKE(add_mean_rows);
     TAKE(encode_rows);
     TAKE(decode_rows);
     TAKE(encode_activations);

@@ -158,7 +158,9 @@ keep_double(oracle *o, const berthi_recipe_weight *weight, const float *absmax,
         .values = absmax, .count = blocks, .partial = partial });
 
     berthi_scalar_operations.encode_double(
-        &(berthi_double_arguments){ absmax, blocks, codes, absmax2, offset, scratch });
+        &(berthi_double_arguments){ .absmax = absmax, .count = blocks, .codes = codes,
+                                    .absmax2 = absmax2, .offset = offset,
+                                    .scratch = scratch });
     keep(o, weight, BERTHI_ROLE_ABSMAX, codes, blocks);
     keep(o, weight, BERTHI_ROLE_ABSMAX2, absmax2, outer * sizeof(float));
     free(partial);

@@ -399,78 +399,6 @@ test_other_maps(void)
 }
 
 static void
-check_double(const float *absmax, uint64_t count, float offset)
-{
-    const uint64_t blocks = (count + 255) / 256;
-    uint8_t *const codes = malloc(2 * (count + GUARD));
-    float *const absmax2 = malloc(2 * (blocks + 1) * sizeof(float));
-    float scratch[BERTHI_DOUBLE_SCRATCH];
-
-    memset(codes, 0xA5, 2 * (count + GUARD));
-    memset(absmax2, 0xA5, 2 * (blocks + 1) * sizeof(float));
-    berthi_scalar_operations.encode_double(
-        &(berthi_double_arguments){ absmax, count, codes, absmax2, offset, scratch });
-    level->encode_double(&(berthi_double_arguments){ absmax, count, codes + count + GUARD,
-                                                     absmax2 + blocks + 1, offset, scratch });
-    CHECK_MEM(codes + count + GUARD, codes, count + GUARD);
-    CHECK_MEM(absmax2 + blocks + 1, absmax2, (blocks + 1) * sizeof(float));
-    free(codes);
-    free(absmax2);
-}
-
-/* With an offset of 0 and a block's largest of 1, what is coded is the value itself. */
-static void
-test_double_around_every_border(void)
-{
-    enum { NEIGHBOURS = 60, FAR = 40000 };
-    float *const x = malloc(sizeof(float) * 255 * (2 * NEIGHBOURS + 4) * 2);
-    uint64_t count = 0;
-
-    for (int i = 0; i < 255; i++) {
-        const float middle = (berthi_core_float(berthi_signed_map[i])
-                              + berthi_core_float(berthi_signed_map[i + 1])) * 0.5f;
-
-        for (int32_t d = -NEIGHBOURS; d <= NEIGHBOURS; d++) {
-            /* Neighbours one by one, then further and further away. */
-            const int32_t far = d * (d < -20 || d > 20 ? FAR / NEIGHBOURS : 1);
-
-            if (count % 256 == 0)
-                x[count++] = i % 2 == 0 ? 1.0f : -1.0f;
-            x[count++] = berthi_core_float(berthi_core_bits(middle) + (uint32_t)far);
-        }
-    }
-    check_double(x, count, 0.0f);
-    free(x);
-}
-
-static void
-test_double_of_any_bits(void)
-{
-    enum { COUNT = BERTHI_DOUBLE_SCRATCH + 1000 };
-    float *const x = malloc((COUNT + 8) * sizeof(float));
-    uint64_t state = 11;
-
-    for (int round = 0; round < 60; round++) {
-        for (int i = 0; i < COUNT + 8; i++) {
-            const uint64_t random = random_next(&state);
-            const float plain = 0.02f + (float)(random >> 40) * 0x1p-30f;
-
-            x[i] = round % 4 == 0   ? plain
-                   : round % 4 == 1 ? berthi_core_float((uint32_t)random)
-                   : round % 4 == 2 ? plain * 0x1p-62f
-                                    : (random % 300 == 0 ? plain : 0.5f);
-        }
-        check_double(x + round % 8,
-                     round < 2 ? COUNT
-                               : random_next(&state) % (round % 2 ? 700 : COUNT) + 1,
-                     round % 4 == 0   ? 0.027f
-                     : round % 4 == 3 ? 0.5f
-                                      : 0.0f);
-    }
-    free(x);
-}
-
-static void
 check_rows(const void *values, int32_t dtype, uint64_t rows, uint64_t columns)
 {
     const uint64_t count = rows * columns;
@@ -672,6 +600,8 @@ check_entries(berthi_cpu_level which, const berthi_operations *own,
     CHECK_ENTRY(decode_map);
     CHECK_ENTRY(encode_double);
     CHECK_ENTRY(decode_double);
+    CHECK_ENTRY(add_mean_rows);
+    CHECK_EQ(all.uses_extremes, own->uses_extremes || below->uses_extremes);
     CHECK_ENTRY(encode_rows);
     CHECK_ENTRY(decode_rows);
     CHECK_ENTRY(encode_activations);
@@ -715,6 +645,7 @@ test_level_tables_are_complete(void)
         CHECK(all.encode_nf4 != NULL && all.encode_fp4 != NULL && all.encode_map != NULL);
         CHECK(all.decode_nf4 != NULL && all.decode_fp4 != NULL && all.decode_map != NULL);
         CHECK(all.encode_double != NULL && all.decode_double != NULL);
+        CHECK(all.add_mean_rows != NULL);
         CHECK(all.encode_rows != NULL && all.decode_rows != NULL && all.dot_int8 != NULL);
         CHECK(all.encode_activations != NULL);
         CHECK(all.multiply_nf4 != NULL && all.multiply_fp4 != NULL);
@@ -784,8 +715,6 @@ main(int argc, char **argv)
         T_RUN(test_decoding_of_many);
         T_RUN(test_map_codes);
         T_RUN(test_other_maps);
-        T_RUN(test_double_around_every_border);
-        T_RUN(test_double_of_any_bits);
         T_RUN(test_rows);
         T_RUN(test_activations);
         T_RUN(test_long_rows);

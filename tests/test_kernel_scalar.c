@@ -112,7 +112,8 @@ mean_of(const float *values, uint64_t count, int is_old_order)
     if (partial == NULL)
         abort();
     mean = berthi_mean(
-        &(berthi_mean_arguments){ values, count, 132, 2048, is_old_order, partial });
+        &(berthi_mean_arguments){ .values = values, .count = count,
+                                  .is_old_order = is_old_order, .partial = partial });
     free(partial);
     return mean;
 }
@@ -136,8 +137,9 @@ check_double(const vectors *v, const char *prefix)
     if (old_offset != NULL)
         CHECK_EQ(berthi_core_bits(mean_of(statistics, count, 1)),
                  berthi_core_bits(*old_offset));
-    a = (berthi_double_arguments){ statistics,     count,   codes,
-                                   floats + count, *offset, floats + count + blocks };
+    a = (berthi_double_arguments){ .absmax = statistics, .count = count, .codes = codes,
+                                   .absmax2 = floats + count, .offset = *offset,
+                                   .scratch = floats + count + blocks };
     berthi_scalar_operations.encode_double(&a);
     CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), count);
     CHECK_MEM(a.absmax2, vectors_either(v, prefix, "nested_absmax", "nested_absmax"),
@@ -164,8 +166,8 @@ check_double_of_cpu(const vectors *v, const char *prefix)
            (count + 255) / 256 * sizeof(float));
     berthi_scalar_operations.decode_double(
         &(berthi_double_arguments){
-            NULL, count, codes, absmax2,
-            *(const float *)vectors_either(v, prefix, "cpu_offset", "cpu_offset"), NULL },
+            .count = count, .codes = codes, .absmax2 = absmax2,
+            .offset = *(const float *)vectors_either(v, prefix, "cpu_offset", "cpu_offset") },
         got);
     CHECK_MEM(got, vectors_data(v, entry), count * sizeof(float));
     free(got);

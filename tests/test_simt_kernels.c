@@ -375,10 +375,12 @@ test_double_quantization(void)
         fill_statistics(x, count, round % 3);
         simt_level_set_order((simt_order)(round / 7), round);
         simt_encode_double(&(berthi_double_arguments){
-            x, count, codes.bytes, (float *)(void *)absmax2.bytes, offset, NULL });
+            .absmax = x, .count = count, .codes = codes.bytes,
+            .absmax2 = (float *)(void *)absmax2.bytes, .offset = offset });
         berthi_scalar_operations.encode_double(&(berthi_double_arguments){
-            x, count, expected_codes.bytes, (float *)(void *)expected_absmax2.bytes, offset,
-            scratch });
+            .absmax = x, .count = count, .codes = expected_codes.bytes,
+            .absmax2 = (float *)(void *)expected_absmax2.bytes, .offset = offset,
+            .scratch = scratch });
         fenced_end(&codes, &expected_codes, "double quantization: codes");
         fenced_end(&absmax2, &expected_absmax2, "double quantization: absmax");
         free(x);
@@ -390,7 +392,9 @@ check_mean(const float *values, uint64_t count, uint32_t processors, int is_old_
 {
     /* The limits of the grid count above some thousand values alone. */
     float *const partial = malloc(berthi_mean_scratch(count, processors, 512) * sizeof(float));
-    const berthi_mean_arguments m = { values, count, processors, 512, is_old_order, partial };
+    const berthi_mean_arguments m = { .values = values, .count = count,
+                                      .processors = processors, .threads_per_processor = 512,
+                                      .is_old_order = is_old_order, .partial = partial };
 
     if (partial == NULL)
         abort();
@@ -424,7 +428,8 @@ test_mean(void)
         }
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         float *const partial = malloc(berthi_mean_scratch(counts[i], 132, 0) * sizeof(float));
-        berthi_mean_arguments m = { x, counts[i], 132, 0, 0, partial };
+        berthi_mean_arguments m = { .values = x, .count = counts[i], .processors = 132,
+                                    .partial = partial };
         const float mean = berthi_mean(&m);
 
         m.is_old_order = 1;
@@ -457,14 +462,19 @@ test_double_quantization_of_a_tensor(void)
     simt_level_set_order(SIMT_RANDOM, 12);
     simt_encode_nf4(&(berthi_encode_arguments){ x, BERTH_BF16, 64, COUNT, NULL, codes[0],
                                                 absmax[0] });
-    offset[0] = simt_mean(&(berthi_mean_arguments){ absmax[0], BLOCKS, 0, 0, 0, partial });
-    simt_encode_double(&(berthi_double_arguments){ absmax[0], BLOCKS, absmax_codes[0],
-                                                   absmax2[0], offset[0], NULL });
+    offset[0] = simt_mean(&(berthi_mean_arguments){ .values = absmax[0], .count = BLOCKS,
+                                                    .partial = partial });
+    simt_encode_double(&(berthi_double_arguments){ .absmax = absmax[0], .count = BLOCKS,
+                                                   .codes = absmax_codes[0],
+                                                   .absmax2 = absmax2[0],
+                                                   .offset = offset[0] });
     berthi_scalar_operations.encode_nf4(&(berthi_encode_arguments){
         x, BERTH_BF16, 64, COUNT, NULL, codes[1], absmax[1] });
-    offset[1] = berthi_mean(&(berthi_mean_arguments){ absmax[1], BLOCKS, 0, 0, 0, partial });
+    offset[1] = berthi_mean(&(berthi_mean_arguments){ .values = absmax[1], .count = BLOCKS,
+                                                      .partial = partial });
     berthi_scalar_operations.encode_double(&(berthi_double_arguments){
-        absmax[1], BLOCKS, absmax_codes[1], absmax2[1], offset[1], scratch });
+        .absmax = absmax[1], .count = BLOCKS, .codes = absmax_codes[1],
+        .absmax2 = absmax2[1], .offset = offset[1], .scratch = scratch });
     CHECK_MEM(codes[0], codes[1], sizeof codes[0]);
     CHECK_MEM(absmax[0], absmax[1], sizeof absmax[0]);
     CHECK_MEM(&offset[0], &offset[1], sizeof offset[0]);
@@ -570,7 +580,8 @@ check_golden_double(const vectors *v, const char *prefix)
     float mean;
 
     simt_level_set_order(SIMT_RANDOM, count);
-    mean = simt_mean(&(berthi_mean_arguments){ statistics, count, 132, 2048, 0, partial });
+    mean = simt_mean(&(berthi_mean_arguments){ .values = statistics, .count = count,
+                                               .partial = partial });
     CHECK_MEM(&mean, offset, sizeof mean);
 }
 

@@ -294,7 +294,9 @@ check_double(const weight *w, const float *absmax, uint64_t blocks)
     float *const first = weights_alloc(blocks * sizeof(float));
     const float offset = berthi_mean(
         &(berthi_mean_arguments){ .values = absmax, .count = blocks, .partial = partial });
-    const berthi_double_arguments a = { absmax, blocks, codes, absmax2, offset, scratch };
+    const berthi_double_arguments a = { .absmax = absmax, .count = blocks, .codes = codes,
+                                        .absmax2 = absmax2, .offset = offset,
+                                        .scratch = scratch };
 
     berthi_scalar_operations.encode_double(&a);
     CHECK_MEM(w->buffers.absmax, codes, blocks);

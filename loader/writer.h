@@ -55,6 +55,7 @@ struct berthi_writer_file {
     uint64_t window_count;     /* which their write-back began, their numbers plus 1 */
     uint64_t window_bytes;     /* unless there are none */
     _Atomic uint64_t begun;    /* windows whose write-back has begun */
+    _Atomic uint64_t left;     /* windows that a part has been through: looked at once more */
     berthi_writer_file *next;  /* names ascend */
 };
 

@@ -7,16 +7,21 @@
 #include "loader/writer_state.h"
 
 /*
- * Write-back begins when a window of a file has been written. A writer that is
- * BEHIND_BYTES ahead of the disk waits for it and drops what has arrived: of
- * a file no more is dirty or in the cache, and the flush at its end is as short.
+ * Write-back begins when a window of a file has been written. A writer that is so
+ * many bytes ahead of the disk waits for it and drops what has arrived: of a file
+ * no more is dirty or in the cache, and the flush at its end is as short. Few are
+ * enough for a disk, and pages that come back soon need not be new ones, which cost
+ * a virtual machine more than the bytes that are put there.
  *
  * Of a file that parts share each knows its own bytes alone, and windows in which two
- * of them write fill for neither. Theirs are small, or the flush would find most of it.
+ * of them write fill for neither. Theirs are small, and one that the part has left
+ * LEFT_WINDOWS behind leaves as it is, or the flush would find most of it.
  */
 #define WINDOW_BYTES (UINT64_C(8) << 20)
 #define SHARED_WINDOW_BYTES (UINT64_C(1) << 20)
-#define BEHIND_BYTES (UINT64_C(128) << 20)
+#define AHEAD_BYTES (UINT64_C(64) << 20)
+#define SHARED_AHEAD_BYTES (UINT64_C(32) << 20)
+#define LEFT_WINDOWS 8u
 #define MOVE_BYTES UINT64_C(1048576)
 
 /* -------------------------------------------------------------------- windows */
@@ -65,7 +70,7 @@ begin_write_back(const berthi_writer *writer, berthi_writer_file *file, uint64_t
 {
     _Atomic uint32_t *const order = file->windows + file->window_count;
     const uint64_t bytes = file->window_bytes;
-    const uint64_t lead = BEHIND_BYTES / bytes;
+    const uint64_t lead = (file->is_shared ? SHARED_AHEAD_BYTES : AHEAD_BYTES) / bytes;
     uint64_t mine;
     uint64_t behind;
     berth_status status =
@@ -90,6 +95,31 @@ begin_write_back(const berthi_writer *writer, berthi_writer_file *file, uint64_t
     return status;
 }
 
+/*
+ * Of a shared file: the windows that are behind `window` and have not filled. Each is
+ * looked at once; what is put there later waits for the flush.
+ */
+static berth_status
+begin_left_behind(const berthi_writer *writer, berthi_writer_file *file, uint64_t window,
+                  berth_error *error)
+{
+    uint64_t first = atomic_load(&file->left);
+    const uint64_t end = window > LEFT_WINDOWS ? window - LEFT_WINDOWS : 0;
+    berth_status status = BERTH_OK;
+
+    do
+        if (first >= end)
+            return BERTH_OK;
+    while (!atomic_compare_exchange_weak(&file->left, &first, end));
+    for (; first < end && status == BERTH_OK; first++) {
+        const uint32_t bytes = atomic_load(&file->windows[first]);
+
+        if (bytes > 0 && bytes < file->window_bytes)
+            status = begin_write_back(writer, file, first, error);
+    }
+    return status;
+}
+
 /* Counts what was written; a window that is now full begins its way to the disk. */
 static berth_status
 count_written(const berthi_writer *writer, berthi_writer_file *file, uint64_t size,
@@ -110,6 +140,8 @@ count_written(const berthi_writer *writer, berthi_writer_file *file, uint64_t si
 
         if (before + part == length)
             status = begin_write_back(writer, file, window, error);
+        if (status == BERTH_OK && file->is_shared)
+            status = begin_left_behind(writer, file, window, error);
         offset += part;
     }
     return status;

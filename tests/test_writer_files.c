@@ -398,12 +398,12 @@ write_hollow(berthi_writer *writer, berthi_writer_file *file, uint64_t from, uin
     CHECK_EQ(berthi_writer_write(writer, file, zeros, to - from, from, NULL), BERTH_OK);
 }
 
-/* Full windows leave at once; from the seventeenth on the first ones are dropped. */
+/* Full windows leave at once; from the ninth on the first ones are dropped. */
 static void
 test_write_back(void)
 {
     berthi_writer *const writer = open_writer(fixture_folder(), false);
-    const uint64_t bytes = 18 * WINDOW + 5;
+    const uint64_t bytes = 10 * WINDOW + 5;
     berthi_writer_file *file;
 
     T_REQUIRE(writer != NULL);
@@ -414,17 +414,17 @@ test_write_back(void)
     write_hollow(writer, file, WINDOW - 1, WINDOW + 1); /* ends one, begins the next */
     CHECK_EQ(world.begun[0], 1);
     CHECK_EQ(world.begun[1], 0);
-    write_hollow(writer, file, WINDOW + 1, 16 * WINDOW); /* several in one call */
-    for (int i = 0; i < 16; i++)
+    write_hollow(writer, file, WINDOW + 1, 8 * WINDOW); /* several in one call */
+    for (int i = 0; i < 8; i++)
         CHECK_EQ(world.begun[i], 1);
     CHECK_EQ(world.waited[0], 0);
-    write_hollow(writer, file, 18 * WINDOW, bytes); /* the last is shorter */
-    CHECK_EQ(world.begun[18], 1);
+    write_hollow(writer, file, 10 * WINDOW, bytes); /* the last is shorter */
+    CHECK_EQ(world.begun[10], 1);
     CHECK_EQ(world.waited[0], 1);
     CHECK_EQ(world.dropped[0], 1);
     CHECK_EQ(world.waited[1], 0);
-    write_hollow(writer, file, 16 * WINDOW, 18 * WINDOW);
-    for (int i = 0; i < 19; i++) {
+    write_hollow(writer, file, 8 * WINDOW, 10 * WINDOW);
+    for (int i = 0; i < 11; i++) {
         CHECK_EQ(world.begun[i], 1);
         CHECK_EQ(world.waited[i], i < 3);
         CHECK_EQ(world.dropped[i], i < 3);
@@ -434,8 +434,8 @@ test_write_back(void)
 }
 
 /*
- * Parts fill some windows together, and each sees its own bytes alone: most of them are
- * sent to the disk all the same, for windows are small there.
+ * Parts fill some windows together, and each sees its own bytes alone: they are sent to
+ * the disk all the same, the part full ones once the part is some windows further.
  */
 static void
 test_write_back_of_parts(void)
@@ -448,23 +448,31 @@ test_write_back_of_parts(void)
              BERTH_OK);
     world.is_hollow = true;
     world.window = SHARED_WINDOW;
-    CHECK_EQ(berthi_writer_share(writer, "a", 131 * MIB + 5, &file, NULL), BERTH_OK);
+    CHECK_EQ(berthi_writer_share(writer, "a", 35 * MIB + 5, &file, NULL), BERTH_OK);
     write_hollow(writer, file, 0, 3 * MIB / 2);
     CHECK_EQ(world.begun[0], 1);
     CHECK_EQ(world.begun[1], 0); /* its end is another part's */
-    write_hollow(writer, file, 2 * MIB, 129 * MIB);
+    write_hollow(writer, file, 2 * MIB, 10 * MIB - 1);
     CHECK_EQ(world.begun[1], 0);
-    for (int i = 2; i < 129; i++)
+    write_hollow(writer, file, 10 * MIB - 1, 10 * MIB + 1); /* nine windows further */
+    CHECK_EQ(world.begun[1], 1);
+    CHECK_EQ(world.begun[0], 1);
+    write_hollow(writer, file, 10 * MIB + 1, 32 * MIB);
+    for (int i = 0; i < 32; i++)
         CHECK_EQ(world.begun[i], 1);
     CHECK_EQ(world.waited[0], 0);
-    write_hollow(writer, file, 131 * MIB, 131 * MIB + 5); /* 128 MiB were ahead of it */
-    CHECK_EQ(world.begun[131], 1);
+    write_hollow(writer, file, 3 * MIB / 2, 3 * MIB / 2 + 1); /* late: it waits for the end */
+    CHECK_EQ(world.begun[1], 1);
+    write_hollow(writer, file, 35 * MIB, 35 * MIB + 5); /* 32 MiB were ahead of it */
+    CHECK_EQ(world.begun[35], 1);
     CHECK_EQ(world.waited[0], 1);
     CHECK_EQ(world.dropped[0], 1);
     CHECK_EQ(world.waited[2], 0);
+    for (int i = 32; i < 35; i++) /* nothing is there */
+        CHECK_EQ(world.begun[i], 0);
     berthi_writer_drop(writer, file);
     /* Who joins writes a header, and watches nothing. */
-    CHECK_EQ(berthi_writer_take(writer, "a", 131 * MIB + 5, &file, NULL), BERTH_OK);
+    CHECK_EQ(berthi_writer_take(writer, "a", 35 * MIB + 5, &file, NULL), BERTH_OK);
     write_hollow(writer, file, 0, 2 * MIB);
     CHECK_EQ(world.begun[0], 1);
     berthi_writer_drop(writer, file);

@@ -978,7 +978,7 @@ typedef struct berth_convert_options {
     int32_t no_uring;
     uint32_t readers;         /* reader threads; 0: default                           */
     uint32_t workers;         /* that convert; 0: one a usable core                   */
-    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 128 MiB             */
+    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 64 MiB              */
     berth_progress_function progress;
     void *progress_user;
     berth_finding_function finding; /* non-finite values, files left out, and what may

@@ -281,7 +281,11 @@ read_llama(const char *path, peer *llama, char *note, size_t capacity)
 
 /* ---------------------------------------------------------------------- parts */
 
-/* Quantizes a model in the page cache. */
+/*
+ * Quantizes a model in the page cache: the second of two runs. What one process and
+ * two have in memory is not the same, and on a virtual machine pages that nobody had
+ * for some seconds cost more than all the rest.
+ */
 static double
 take_under(const char *mpirun, bool is_in_parts, const char *shard_bytes, const files *f)
 {
@@ -309,11 +313,13 @@ take_under(const char *mpirun, bool is_in_parts, const char *shard_bytes, const 
                                  "auto",
                                  NULL };
 
-    remove_output();
-    make_ready(f, false);
-    bench_command(argv, &result);
-    if (result.status != 0)
-        bench_die("mpirun ended with %d: %s", result.status, result.output);
+    for (int run = 0; run < 2; run++) {
+        remove_output();
+        make_ready(f, false);
+        bench_command(argv, &result);
+        if (result.status != 0)
+            bench_die("mpirun ended with %d: %s", result.status, result.output);
+    }
     return result.seconds;
 }
 

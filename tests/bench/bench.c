@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -115,6 +116,30 @@ bench_command(const char *const *argv, bench_result *result)
     result->peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     if (result->status == 127)
         bench_die("%s cannot be run", argv[0]);
+}
+
+/* A process of its own: what it had is free for the next. */
+void
+bench_touch_memory(uint64_t bytes)
+{
+    int status;
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child < 0)
+        bench_die("fork: %s", strerror(errno));
+    if (child == 0) {
+        char *const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (memory == MAP_FAILED)
+            _exit(1);
+        memset(memory, 1, bytes);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        bench_die("%" PRIu64 " bytes of memory cannot be had", bytes);
 }
 
 double

@@ -37,6 +37,13 @@ typedef struct bench_result {
 /* Runs argv (argv[0] is a path), stderr left alone, and waits for it. */
 void bench_command(const char *const *argv, bench_result *result);
 
+/*
+ * Takes so much memory and gives it back. A virtual machine gets what it has not used
+ * for some seconds from its host first, which can take longer than to fill it from a
+ * disk. Ends the program when there is not enough.
+ */
+void bench_touch_memory(uint64_t bytes);
+
 /* One of what this processor can do at best, as limit_memory tells it. */
 typedef struct bench_limit {
     const char *folder; /* of limit_memory */

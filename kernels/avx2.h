@@ -17,6 +17,7 @@ void berthi_avx2_dot_int8(const berthi_dot_arguments *arguments);
 /* kernel8_avx2.c: entries of the level's table. */
 void berthi_avx2_encode_map(const berthi_encode_arguments *arguments);
 void berthi_avx2_encode_double(const berthi_double_arguments *arguments);
+void berthi_avx2_decode_double(const berthi_double_arguments *arguments, float *out_absmax);
 void berthi_avx2_encode_rows(const berthi_rows_arguments *arguments);
 void berthi_avx2_decode_rows(const berthi_rows_decode_arguments *arguments);
 void berthi_avx2_encode_activations(const berthi_activation_arguments *arguments);

@@ -14,6 +14,7 @@ void berthi_avx512_encode_nf4_bf16(const berthi_encode_arguments *arguments);
 
 /* double_avx512.c: entries of the level's table. */
 void berthi_avx512_encode_double(const berthi_double_arguments *arguments);
+void berthi_avx512_decode_double(const berthi_double_arguments *arguments, float *out_absmax);
 void berthi_avx512_add_mean_rows(const berthi_mean_rows_arguments *arguments);
 
 /* product_avx512.c: entries of the level's table. */

@@ -143,16 +143,20 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         berthi_encode_offset(operations, &request->arguments.offset);
         break;
     case BERTHI_OPERATION_MULTIPLY_NF4:
-        berthi_multiply_run(&request->arguments.multiply, operations->multiply_nf4);
+        berthi_multiply_run(&request->arguments.multiply, operations,
+                            operations->multiply_nf4);
         break;
     case BERTHI_OPERATION_MULTIPLY_FP4:
-        berthi_multiply_run(&request->arguments.multiply, operations->multiply_fp4);
+        berthi_multiply_run(&request->arguments.multiply, operations,
+                            operations->multiply_fp4);
         break;
     case BERTHI_OPERATION_EXPERTS_NF4:
-        berthi_experts_run(&request->arguments.experts, operations->multiply_nf4);
+        berthi_experts_run(&request->arguments.experts, operations,
+                           operations->multiply_nf4);
         break;
     case BERTHI_OPERATION_EXPERTS_FP4:
-        berthi_experts_run(&request->arguments.experts, operations->multiply_fp4);
+        berthi_experts_run(&request->arguments.experts, operations,
+                           operations->multiply_fp4);
         break;
     case BERTHI_OPERATION_MULTIPLY_PLAIN:
         berthi_multiply_plain_run(&request->arguments.plain);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * double_avx512.c - the second level of double quantization with AVX-512: codes
- * of the signed map by arithmetic (map_lines512.h), and the rows of the mean.
+ * of the signed map by arithmetic (map_lines512.h), the rows of the mean, and back
+ * through any map by permutations of its values.
  *
  * What the absmax of a large weight cost is their way from memory. The mean
  * waits for it anyway: it finds the extremes of the blocks meanwhile.
@@ -303,4 +304,61 @@ berthi_avx512_encode_double(const berthi_double_arguments *a)
         encode_turn(a, &l, b * BLOCK, blocks - b < TURN ? (uint32_t)(blocks - b) : TURN);
     if (a->count % BLOCK != 0)
         encode_plainly_from(a, blocks * BLOCK, a->count % BLOCK);
+}
+
+/* ------------------------------------------------------------------- decode */
+
+#define MAP_VECTORS 16u /* a map's 256 values */
+
+ALWAYS_INLINE __m512
+flush_subnormal(__m512 a)
+{
+    const __m512i bits = _mm512_castps_si512(a);
+
+    return _mm512_castsi512_ps(_mm512_mask_and_epi32(
+        bits, _mm512_fpclass_ps_mask(a, 0x20), bits, _mm512_set1_epi32(INT32_MIN)));
+}
+
+/* The values of 16 codes: of eight picks, each from 32 entries, the one their bits tell. */
+ALWAYS_INLINE __m512
+look_up(const __m512 map[MAP_VECTORS], const uint8_t *codes)
+{
+    const __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)codes));
+    __m512 picks[MAP_VECTORS / 2];
+
+    UNROLL
+    for (uint32_t i = 0; i < MAP_VECTORS / 2; i++)
+        picks[i] = _mm512_permutex2var_ps(map[2 * i], index, map[2 * i + 1]);
+    UNROLL
+    for (uint32_t bit = 0; bit < 3; bit++) {
+        const __mmask16 is_second
+            = _mm512_test_epi32_mask(index, _mm512_set1_epi32(32 << bit));
+
+        UNROLL
+        for (uint32_t i = 0; i < MAP_VECTORS / 2; i += 2u << bit)
+            picks[i] = _mm512_mask_mov_ps(picks[i], is_second, picks[i + (1u << bit)]);
+    }
+    return picks[0];
+}
+
+void
+berthi_avx512_decode_double(const berthi_double_arguments *a, float *out_absmax)
+{
+    const __m512 offset = _mm512_set1_ps(a->offset);
+    const uint64_t whole = a->count / 16 * 16;
+    __m512 map[MAP_VECTORS];
+
+    UNROLL
+    for (uint32_t i = 0; i < MAP_VECTORS; i++)
+        map[i] = flush_subnormal(_mm512_loadu_ps(a->map + 16 * i));
+    for (uint64_t i = 0; i < whole; i += 16) {
+        const __m512 absmax2 = flush_subnormal(_mm512_set1_ps(a->absmax2[i / BLOCK]));
+        const __m512 product
+            = flush_subnormal(_mm512_mul_ps(look_up(map, a->codes + i), absmax2));
+
+        _mm512_storeu_ps(out_absmax + i, _mm512_add_ps(product, offset));
+    }
+    for (uint64_t i = whole; i < a->count; i++)
+        out_absmax[i] = berthi_core_absmax_recover(a->map, a->codes[i], a->absmax2[i / BLOCK],
+                                                   a->offset);
 }

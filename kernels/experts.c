@@ -64,7 +64,7 @@ berthi_experts_weight_bytes(const berthi_experts_arguments *a)
 }
 
 void
-berthi_experts_run(const berthi_experts_arguments *a,
+berthi_experts_run(const berthi_experts_arguments *a, const berthi_operations *operations,
                    void (*multiply)(const berthi_product_arguments *part))
 {
     const uint64_t width = berthi_number_bytes(a->dtype);
@@ -80,7 +80,7 @@ berthi_experts_run(const berthi_experts_arguments *a,
 
             product.inputs = (const uint8_t *)a->inputs + i * a->columns * width;
             product.outputs = (uint8_t *)a->outputs + i * a->rows * width;
-            berthi_multiply_run(&product, multiply);
+            berthi_multiply_run(&product, operations, multiply);
         }
     }
 }

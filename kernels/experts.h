@@ -43,6 +43,7 @@ uint64_t berthi_experts_scratch(const berthi_experts_arguments *arguments);
 uint64_t berthi_experts_weight_bytes(const berthi_experts_arguments *arguments);
 /* Checked, on host memory, with one of the operations' products. */
 void berthi_experts_run(const berthi_experts_arguments *arguments,
+                        const berthi_operations *operations,
                         void (*multiply)(const berthi_product_arguments *part));
 
 #endif

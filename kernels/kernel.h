@@ -59,6 +59,7 @@ typedef struct berthi_double_arguments {
     float *scratch; /* BERTHI_DOUBLE_SCRATCH values */
     const berthi_extremes *extremes; /* of the first `extremes_count` blocks: a help */
     uint64_t extremes_count;
+    const uint32_t *map; /* that decodes: what is stored need not be the published one */
 } berthi_double_arguments;
 
 #define BERTHI_MEAN_LANES 512u                    /* of the mean's widest block */

@@ -25,6 +25,40 @@ berthi_avx2_encode_double(const berthi_double_arguments *a)
     encode_double_by(a, encode_map_bins);
 }
 
+ALWAYS_INLINE __m256
+flush_subnormal(__m256 a)
+{
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i is_small = _mm256_cmpeq_epi32(
+        _mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)), _mm256_setzero_si256());
+
+    return _mm256_castsi256_ps(_mm256_andnot_si256(
+        _mm256_and_si256(is_small, _mm256_set1_epi32(INT32_MAX)), bits));
+}
+
+void
+berthi_avx2_decode_double(const berthi_double_arguments *a, float *out_absmax)
+{
+    const __m256 offset = _mm256_set1_ps(a->offset);
+    const uint64_t whole = a->count / 8 * 8;
+
+    for (uint64_t i = 0; i < whole; i += 8) {
+        const __m256 absmax2
+            = flush_subnormal(_mm256_set1_ps(a->absmax2[i / BERTHI_DOUBLE_BLOCK]));
+        const __m256i index
+            = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(a->codes + i)));
+        const __m256 value
+            = flush_subnormal(_mm256_i32gather_ps((const float *)a->map, index, 4));
+
+        _mm256_storeu_ps(out_absmax + i,
+                         _mm256_add_ps(flush_subnormal(_mm256_mul_ps(value, absmax2)),
+                                       offset));
+    }
+    for (uint64_t i = whole; i < a->count; i++)
+        out_absmax[i] = berthi_core_absmax_recover(
+            a->map, a->codes[i], a->absmax2[i / BERTHI_DOUBLE_BLOCK], a->offset);
+}
+
 /* --------------------------------------------------------------- LLM.int8() */
 
 /* The codes of eight, as bytes in 32-bit lanes; 0x80000000, for NaN, becomes 0. */

@@ -435,6 +435,7 @@ const berthi_operations berthi_avx2_operations = {
     .decode_fp4 = decode_fp4,
     .encode_map = berthi_avx2_encode_map,
     .encode_double = berthi_avx2_encode_double,
+    .decode_double = berthi_avx2_decode_double,
     .encode_rows = berthi_avx2_encode_rows,
     .decode_rows = berthi_avx2_decode_rows,
     .encode_activations = berthi_avx2_encode_activations,

@@ -385,6 +385,7 @@ const berthi_operations berthi_avx512_operations = {
     .decode_fp4 = decode_fp4,
     .encode_map = berthi_avx512_encode_map,
     .encode_double = berthi_avx512_encode_double,
+    .decode_double = berthi_avx512_decode_double,
     .uses_extremes = true,
     .add_mean_rows = berthi_avx512_add_mean_rows,
     .encode_rows = berthi_avx512_encode_rows,

@@ -176,7 +176,7 @@ static void
 decode_double(const berthi_double_arguments *a, float *out_absmax)
 {
     for (uint64_t i = 0; i < a->count; i++)
-        out_absmax[i] = berthi_core_absmax_recover(berthi_signed_map, a->codes[i],
+        out_absmax[i] = berthi_core_absmax_recover(a->map, a->codes[i],
                                                    a->absmax2[i / BERTHI_DOUBLE_BLOCK],
                                                    a->offset);
 }

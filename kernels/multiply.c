@@ -93,14 +93,27 @@ berthi_multiply_scratch(const berthi_multiply_arguments *a)
            + berthi_product_scratch(a->columns, count);
 }
 
+/* Codes that need not begin with a double block: what is left of it, then the rest. */
 static void
-recover_absmax(const berthi_multiply_arguments *a, uint64_t first, uint64_t count,
-               float *out)
+recover_absmax(const berthi_multiply_arguments *a, const berthi_operations *operations,
+               uint64_t first, uint64_t count, float *out)
 {
-    for (uint64_t i = 0; i < count; i++)
-        out[i] = berthi_core_absmax_recover(a->map, a->absmax_codes[first + i],
-                                            a->absmax[(first + i) / BERTHI_DOUBLE_BLOCK],
-                                            a->offset);
+    while (count > 0) {
+        const uint64_t left = BERTHI_DOUBLE_BLOCK - first % BERTHI_DOUBLE_BLOCK;
+        const uint64_t now = left < BERTHI_DOUBLE_BLOCK && left < count ? left : count;
+
+        operations->decode_double(
+            &(berthi_double_arguments){
+                .codes = (uint8_t *)(uintptr_t)(a->absmax_codes + first),
+                .absmax2 = (float *)(uintptr_t)(a->absmax + first / BERTHI_DOUBLE_BLOCK),
+                .count = now,
+                .offset = a->offset,
+                .map = a->map },
+            out);
+        first += now;
+        count -= now;
+        out += now;
+    }
 }
 
 /* Of rows from `first` on; `sums` has them side by side for each input. */
@@ -119,7 +132,8 @@ store_outputs(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
 }
 
 static void
-multiply_part(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
+multiply_part(const berthi_multiply_arguments *a, const berthi_operations *operations,
+              uint64_t first, uint64_t rows,
               void (*multiply)(const berthi_product_arguments *part))
 {
     const uint64_t begin = first * a->columns;
@@ -129,7 +143,7 @@ multiply_part(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
     float *const absmax = sums + rows * a->count;
 
     if (a->absmax_codes != NULL)
-        recover_absmax(a, block, blocks, absmax);
+        recover_absmax(a, operations, block, blocks, absmax);
     if (a->columns == 0)
         memset(sums, 0, rows * a->count * sizeof *sums);
     else
@@ -150,7 +164,7 @@ multiply_part(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
 }
 
 void
-berthi_multiply_run(const berthi_multiply_arguments *a,
+berthi_multiply_run(const berthi_multiply_arguments *a, const berthi_operations *operations,
                     void (*multiply)(const berthi_product_arguments *part))
 {
     const uint64_t part = rows_of_part(a);
@@ -160,6 +174,7 @@ berthi_multiply_run(const berthi_multiply_arguments *a,
         for (uint64_t i = 0; i < a->count; i += BERTHI_MULTIPLY_INPUTS) {
             const berthi_multiply_arguments group = berthi_multiply_group(a, (uint32_t)i);
 
-            multiply_part(&group, row, berthi_min_u64(part, a->rows - row), multiply);
+            multiply_part(&group, operations, row, berthi_min_u64(part, a->rows - row),
+                          multiply);
         }
 }

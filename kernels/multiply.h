@@ -57,6 +57,7 @@ berthi_multiply_arguments berthi_multiply_group(const berthi_multiply_arguments 
 uint64_t berthi_multiply_scratch(const berthi_multiply_arguments *arguments);
 /* Checked, on host memory, with one of the operations' products. */
 void berthi_multiply_run(const berthi_multiply_arguments *arguments,
+                         const berthi_operations *operations,
                          void (*multiply)(const berthi_product_arguments *part));
 
 #endif

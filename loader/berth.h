@@ -1655,7 +1655,8 @@ BERTH_API berth_status berth_values_dequantize(berth_context *context,
  * the absmax that it has without: with them and double_quant 0, products need
  * not do it again. `size`: 4 bytes a block.
  */
-BERTH_API berth_status berth_values_recover(const berth_values_options *options,
+BERTH_API berth_status berth_values_recover(berth_context *context,
+                                            const berth_values_options *options,
                                             const berth_values_buffers *buffers,
                                             float *absmax, uint64_t size,
                                             berth_error *error);

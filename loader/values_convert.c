@@ -236,7 +236,7 @@ berth_values_dequantize(berth_context *context, const berth_values_options *opti
 }
 
 berth_status
-berth_values_recover(const berth_values_options *options,
+berth_values_recover(berth_context *context, const berth_values_options *options,
                      const berth_values_buffers *buffers, float *absmax, uint64_t size,
                      berth_error *error)
 {
@@ -246,7 +246,10 @@ berth_values_recover(const berth_values_options *options,
     berth_status status;
 
     berthi_error_clear(error);
+    if (context == NULL)
+        return berthi_fail_argument(error, "context", "is NULL");
     memset(&c, 0, sizeof c);
+    c.operations = berthi_level_operations(context->level);
     status = berthi_values_take(options, &c.values, error);
     if (status == BERTH_OK && !c.values.storage.is_double)
         status = berthi_fail_argument(error, "options", "has no double_quant");

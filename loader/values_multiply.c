@@ -212,14 +212,15 @@ multiply_share(void *user, uint32_t worker, uint64_t part)
 }
 
 static berth_status
-multiply_4bit(multiplication *m, const berth_values_options *options, berth_error *error)
+multiply_4bit(multiplication *m, berth_context *context, const berth_values_options *options,
+              berth_error *error)
 {
     const berth_values_product *const product = &m->product;
     const bool is_cast = product->dtype != BERTH_F32;
     berth_status status = BERTH_OK;
 
     if (m->values.storage.is_double)
-        status = berth_values_recover(options, &m->buffers, m->absmax,
+        status = berth_values_recover(context, options, &m->buffers, m->absmax,
                                       m->values.blocks * sizeof(float), error);
     else
         m->absmax = m->buffers.absmax;
@@ -303,7 +304,7 @@ berth_values_multiply(berth_context *context, const berth_values_options *option
     if (m.values.storage.encoding == BERTH_ENCODING_INT8)
         multiply_int8(&m);
     else
-        status = multiply_4bit(&m, options, error);
+        status = multiply_4bit(&m, context, options, error);
     berthi_memory_free_aligned(context, BERTHI_PURPOSE_SCRATCH, m.memory, m.memory_bytes,
                                ALIGNMENT);
     return status;

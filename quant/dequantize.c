@@ -172,24 +172,16 @@ round_to(int32_t dtype, float value)
     return value;
 }
 
-/*
- * Both levels -> absmax, for what shares a second level. Product and sum are rounded
- * each, to the nested dtype too.
- */
+/* Both levels -> absmax; product and sum are rounded each, to the nested dtype too. */
 static void
-recover_block(const berthi_decoder *d, const uint32_t *map, const uint8_t *codes,
-              float absmax2, float *absmax, uint64_t count)
+recover_rounded(const berthi_decoder *d, const berthi_double_arguments *a, float *absmax)
 {
-    if (d->nested_dtype == BERTH_F32) { /* nearly always: nothing more to round */
-        for (uint64_t i = 0; i < count; i++)
-            absmax[i] = berthi_core_absmax_recover(map, codes[i], absmax2, d->offset);
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        const float product
-            = round_to(d->nested_dtype, berthi_core_map_decode(map, codes[i], absmax2));
+    for (uint64_t i = 0; i < a->count; i++) {
+        const float absmax2 = a->absmax2[i / BERTHI_DOUBLE_BLOCK];
+        const float product = round_to(d->nested_dtype,
+                                       berthi_core_map_decode(a->map, a->codes[i], absmax2));
 
-        absmax[i] = round_to(d->nested_dtype, berthi_core_add(product, d->offset));
+        absmax[i] = round_to(d->nested_dtype, berthi_core_add(product, a->offset));
     }
 }
 
@@ -200,15 +192,21 @@ can_prepare_double(berthi_decoder *d, const berthi_companion *companions, float 
     const uint8_t *const codes = companions[0].bytes;
     const float *const absmax2 = companions[1].bytes;
     const uint32_t *const map = companions[2].bytes;
+    const berthi_double_arguments a = { .codes = (uint8_t *)(uintptr_t)codes,
+                                        .absmax2 = (float *)(uintptr_t)absmax2,
+                                        .count = d->blocks,
+                                        .offset = d->offset,
+                                        .map = map };
 
     if (!is_companion(&companions[0], BERTH_U8, d->blocks)
         || !is_companion(&companions[1], BERTH_F32,
                          divide_up(d->blocks, BERTHI_DOUBLE_BLOCK))
         || !is_companion(&companions[2], BERTH_F32, MAP2_BYTES / sizeof *map))
         return false;
-    for (uint64_t i = 0; i < d->blocks; i += BERTHI_DOUBLE_BLOCK)
-        recover_block(d, map, codes + i, absmax2[i / BERTHI_DOUBLE_BLOCK], absmax + i,
-                      berthi_min_u64(d->blocks - i, BERTHI_DOUBLE_BLOCK));
+    if (d->nested_dtype == BERTH_F32) /* nearly always: nothing more to round */
+        d->operations->decode_double(&a, absmax);
+    else
+        recover_rounded(d, &a, absmax);
     d->absmax = absmax;
     return true;
 }

@@ -255,7 +255,8 @@ make_packed(berthi_device *device, int32_t dtype, uint64_t rows, uint64_t column
     if (is_double) {
         const berthi_double_arguments twice = {
             .absmax = absmax, .count = blocks, .codes = (uint8_t *)(absmax + blocks),
-            .absmax2 = absmax + 2 * blocks, .offset = 0.25f, .scratch = scratch
+            .absmax2 = absmax + 2 * blocks, .offset = 0.25f, .scratch = scratch,
+            .map = berthi_signed_map
         };
 
         absmax2 = absmax + 3 * blocks;

@@ -126,6 +126,53 @@ test_double_of_any_bits(void)
     free(x);
 }
 
+/* ------------------------------------------------------------------- decode */
+
+/* Every code several times, by the published map or by one that is not in order. */
+static void
+check_decoding(uint64_t count, bool is_published, uint64_t *state)
+{
+    const uint64_t blocks = (count + 255) / 256;
+    uint8_t *const codes = malloc(count);
+    float *const absmax2 = malloc(blocks * sizeof *absmax2);
+    float *const out = malloc(2 * (count + GUARD) * sizeof *out);
+    uint32_t map[256];
+    const berthi_double_arguments a = { .codes = codes, .count = count, .absmax2 = absmax2,
+                                        .offset = is_published ? 0.03125f : -1e-38f,
+                                        .map = map };
+
+    for (uint32_t i = 0; i < 256; i++) /* of odd ones some are subnormal, none is a NaN */
+        map[i] = is_published ? berthi_signed_map[i]
+                              : (uint32_t)(random_next(state) % 0x7F000000u)
+                                    >> (i % 5 == 0 ? 8 : 0)
+                                    | (i % 2) << 31;
+    for (uint64_t i = 0; i < count; i++)
+        codes[i] = (uint8_t)(i < 512 ? i : random_next(state) % 256);
+    for (uint64_t b = 0; b < blocks; b++)
+        absmax2[b] = berthi_core_float(
+            (uint32_t)(random_next(state) % 0x3F800000u) >> (b % 4 == 3 ? 8 : 0));
+    memset(out, 0xA5, 2 * (count + GUARD) * sizeof *out);
+    berthi_scalar_operations.decode_double(&a, out);
+    level.decode_double(&a, out + count + GUARD);
+    CHECK_MEM(out + count + GUARD, out, (count + GUARD) * sizeof *out);
+    free(codes);
+    free(absmax2);
+    free(out);
+}
+
+static void
+test_decoding(void)
+{
+    uint64_t state = 29;
+
+    for (int is_published = 0; is_published < 2; is_published++) {
+        for (uint64_t count = 1; count < 70; count++)
+            check_decoding(count, is_published, &state);
+        for (int round = 0; round < 40; round++)
+            check_decoding(random_next(&state) % 5000 + 1, is_published, &state);
+    }
+}
+
 /* --------------------------------------------------------------------- mean */
 
 /* Four rows of the mean: with and without what was there, as sums and as lanes. */
@@ -253,6 +300,7 @@ main(int argc, char **argv)
         T_NOTE("level %s", level.level);
         T_RUN(test_double_around_every_border);
         T_RUN(test_double_of_any_bits);
+        T_RUN(test_decoding);
         T_RUN(test_rows_of_the_mean);
         T_RUN(test_mean);
     }

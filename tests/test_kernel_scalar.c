@@ -139,7 +139,8 @@ check_double(const vectors *v, const char *prefix)
                  berthi_core_bits(*old_offset));
     a = (berthi_double_arguments){ .absmax = statistics, .count = count, .codes = codes,
                                    .absmax2 = floats + count, .offset = *offset,
-                                   .scratch = floats + count + blocks };
+                                   .scratch = floats + count + blocks,
+                                   .map = berthi_signed_map };
     berthi_scalar_operations.encode_double(&a);
     CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), count);
     CHECK_MEM(a.absmax2, vectors_either(v, prefix, "nested_absmax", "nested_absmax"),
@@ -167,7 +168,8 @@ check_double_of_cpu(const vectors *v, const char *prefix)
     berthi_scalar_operations.decode_double(
         &(berthi_double_arguments){
             .count = count, .codes = codes, .absmax2 = absmax2,
-            .offset = *(const float *)vectors_either(v, prefix, "cpu_offset", "cpu_offset") },
+            .offset = *(const float *)vectors_either(v, prefix, "cpu_offset", "cpu_offset"),
+            .map = berthi_signed_map },
         got);
     CHECK_MEM(got, vectors_data(v, entry), count * sizeof(float));
     free(got);

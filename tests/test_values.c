@@ -296,7 +296,7 @@ check_double(const weight *w, const float *absmax, uint64_t blocks)
         &(berthi_mean_arguments){ .values = absmax, .count = blocks, .partial = partial });
     const berthi_double_arguments a = { .absmax = absmax, .count = blocks, .codes = codes,
                                         .absmax2 = absmax2, .offset = offset,
-                                        .scratch = scratch };
+                                        .scratch = scratch, .map = berthi_signed_map };
 
     berthi_scalar_operations.encode_double(&a);
     CHECK_MEM(w->buffers.absmax, codes, blocks);
@@ -339,7 +339,7 @@ check_weight(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
         free(absmax);
         absmax = first;
         recovered = (float *)(void *)guarded(blocks * sizeof(float));
-        CHECK_EQ(berth_values_recover(&w.options, &w.buffers, recovered,
+        CHECK_EQ(berth_values_recover(w.context, &w.options, &w.buffers, recovered,
                                       blocks * sizeof(float), &w.error),
                  BERTH_OK);
         CHECK_MEM(recovered, absmax, blocks * sizeof(float));
@@ -827,17 +827,21 @@ test_refused_buffers(void)
     w.options.double_quant = 0; /* with absmax of two levels */
     CHECK_EQ(quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "`absmax`");
-    CHECK_EQ(berth_values_recover(&w.options, &w.buffers, (float *)(void *)w.values, 32,
-                                  &w.error),
+    CHECK_EQ(berth_values_recover(w.context, &w.options, &w.buffers, (float *)(void *)w.values,
+                                  32, &w.error),
              BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "double_quant");
     w.options.double_quant = 1;
-    CHECK_EQ(berth_values_recover(&w.options, &w.buffers, (float *)(void *)w.values, 28,
+    CHECK_EQ(berth_values_recover(w.context, &w.options, &w.buffers, (float *)(void *)w.values,
+                                  28, &w.error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_values_recover(w.context, &w.options, NULL, (float *)(void *)w.values, 32,
                                   &w.error),
              BERTH_EINVAL);
-    CHECK_EQ(berth_values_recover(&w.options, NULL, (float *)(void *)w.values, 32,
+    CHECK_EQ(berth_values_recover(NULL, &w.options, &w.buffers, (float *)(void *)w.values, 32,
                                   &w.error),
              BERTH_EINVAL);
+    CHECK_CONTAINS(w.error.message, "`context`");
     CHECK_EQ(berth_values_quantize(NULL, &w.options, w.values, w.values_bytes, &w.buffers,
                                    &w.error),
              BERTH_EINVAL);

@@ -267,7 +267,8 @@ recover_absmax(const share *s, uint64_t block, uint64_t elements, const float **
     buffers.absmax2_bytes = (count + DOUBLE_BLOCK - 1) / DOUBLE_BLOCK * sizeof(float);
     buffers.offset = m->offset;
     *out = s->absmax + (block - first);
-    return berth_values_recover(&options, &buffers, s->absmax, count * sizeof(float), NULL);
+    return berth_values_recover(s->multiplier->context, &options, &buffers, s->absmax,
+                                count * sizeof(float), NULL);
 }
 
 /* The stored bytes of the share's rows. */

@@ -48,7 +48,8 @@ berthi_avx2_decode_double(const berthi_double_arguments *a, float *out_absmax)
         const __m256i index
             = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(a->codes + i)));
         const __m256 value
-            = flush_subnormal(_mm256_i32gather_ps((const float *)a->map, index, 4));
+            = flush_subnormal(_mm256_castsi256_ps(
+                _mm256_i32gather_epi32((const int32_t *)a->map, index, 4)));
 
         _mm256_storeu_ps(out_absmax + i,
                          _mm256_add_ps(flush_subnormal(_mm256_mul_ps(value, absmax2)),

@@ -269,6 +269,7 @@ test_makes_the_folder(void)
 static int
 write_without_input(const char *folder, bool is_later)
 {
+    berthi_writer_file *dropped;
     berthi_writer *writer;
     char byte;
     int fds;
@@ -286,6 +287,9 @@ write_without_input(const char *folder, bool is_later)
             != BERTH_OK
         || byte != '1')
         return 3;
+    if (berthi_writer_create(writer, "c", 1, &dropped, NULL) != BERTH_OK)
+        return 6;
+    berthi_writer_drop(writer, dropped);
     if (written_text(writer, "sub/b", "2", NULL) != BERTH_OK
         || berthi_writer_publish(writer, "a", NULL) != BERTH_OK)
         return 4;

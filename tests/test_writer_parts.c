@@ -33,6 +33,7 @@ static berth_error error;
 /* These stand before the C library's: what no test can bring about, and no waiting. */
 static struct {
     int lock_error;    /* of each flock                                  */
+    bool closes_input; /* the next flock closes descriptor 0             */
     int reserve_error; /* of each fallocate                              */
     int flush_error;   /* of the next fsync of a file                    */
     int flushed_files;
@@ -45,6 +46,10 @@ static struct {
 int
 flock(int fd, int operation)
 {
+    if (world.closes_input) {
+        world.closes_input = false;
+        close(0);
+    }
     if (world.lock_error != 0) {
         errno = world.lock_error;
         return -1;
@@ -326,6 +331,33 @@ test_lock_comes_free(void)
         berthi_writer_close(writer);
     }
     memset(&world, 0, sizeof world);
+}
+
+/* An input that another thread closes meanwhile leaves descriptor 0 to the lock. */
+static void
+test_lock_is_descriptor_zero(void)
+{
+    const char *const folder = fixture_folder();
+    const pid_t child = fork();
+    int how = -1;
+
+    T_REQUIRE(child >= 0);
+    if (child == 0) {
+        berthi_writer *writer;
+        int fds;
+
+        if (fcntl(0, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != 0)
+            _exit(77);
+        fds = fixture_open_fds();
+        world.closes_input = true;
+        writer = open_way(folder, (way){ .count = 2, .part = 1 });
+        if (fcntl(0, F_GETFD) < 0)
+            _exit(1);
+        berthi_writer_close(writer);
+        _exit(fixture_open_fds() == fds - 1 ? 0 : 2);
+    }
+    CHECK_EQ(waitpid(child, &how, 0), child);
+    CHECK_EQ(how, 0);
 }
 
 /* ----------------------------------------------------------------- shared files */
@@ -736,6 +768,7 @@ main(int argc, char **argv)
     T_RUN(test_find_parts);
     T_RUN(test_one_process_a_part);
     T_RUN(test_lock_comes_free);
+    T_RUN(test_lock_is_descriptor_zero);
     T_RUN(test_share);
     T_RUN(test_cannot_share);
     T_RUN(test_release_fails);

@@ -297,7 +297,7 @@ list_file(berthi_writer *writer, berthi_writer_file *file, const uint32_t *notes
     file->notes = copy;
     file->note_count = note_count;
     file->is_finished = true;
-    if (file->is_shared && !file->is_listed)
+    if (!file->is_listed) /* a shared one: others are from the beginning */
         berthi_writer_insert(writer, file);
     status = berthi_writer_save(writer, error);
     file->is_finished = status == BERTH_OK;

@@ -278,6 +278,39 @@ test_mean(void)
     free(x);
 }
 
+/* Who walks the grid elsewhere, as a GPU does, finds no sum that would tell it is another. */
+static void
+test_grid_of_the_mean(void)
+{
+    static const struct {
+        berthi_mean_arguments what;
+        berthi_mean_grid grid;
+    } cases[] = {
+        { { .count = 1 }, { 1, 1, false } },
+        { { .count = 2 }, { 2, 1, false } },
+        { { .count = 127 }, { 64, 1, false } },
+        { { .count = 128 }, { 32, 1, true } },
+        { { .count = 128, .is_old_order = 1 }, { 128, 1, false } },
+        { { .count = 129, .is_old_order = 1 }, { 32, 1, true } },
+        { { .count = 2047 }, { 256, 1, true } },
+        { { .count = 2048 }, { 512, 1, true } },
+        { { .count = 255 * 512 }, { 512, 1, true } },
+        { { .count = 255 * 512 + 1 }, { 512, 16, true } }, /* 16 values or more a lane */
+        { { .count = 257 * 512, .processors = 7, .threads_per_processor = 1024 },
+          { 512, 14, true } }, /* as many as are at work at once */
+        { { .count = 1 << 24 }, { 512, 132 * 4, true } },
+        { { .count = 1 << 27 }, { 512, 1024, true } }, /* 256 values at most */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const berthi_mean_grid grid = berthi_mean_plan(&cases[i].what);
+
+        CHECK_EQ(grid.width, cases[i].grid.width);
+        CHECK_EQ(grid.blocks, cases[i].grid.blocks);
+        CHECK_EQ(grid.is_vector, cases[i].grid.is_vector);
+    }
+}
+
 /* Most of a large weight's blocks come with their extremes. */
 static void
 test_share_of_known_extremes(void)
@@ -292,6 +325,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_grid_of_the_mean);
     T_RUN(test_share_of_known_extremes);
     for (int i = 0; i < BERTHI_CPU_LEVEL_COUNT; i++) {
         if (!berthi_cpu_has_level((berthi_cpu_level)i))

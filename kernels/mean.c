@@ -231,7 +231,7 @@ gather_rows(const berthi_mean_arguments *a, const berthi_mean_grid *g, uint64_t 
         add_fours(sums, lanes, g->width);
 }
 
-/* Fewer than a vector's worth: one block, lanes take turns with single values. */
+/* Fewer than a vector's worth: one block; of single values a lane has one or two. */
 static void
 gather_singles(const berthi_mean_arguments *a, const berthi_mean_grid *g, float *lanes)
 {
@@ -239,7 +239,7 @@ gather_singles(const berthi_mean_arguments *a, const berthi_mean_grid *g, float 
 
     memset(sums, 0, 4 * g->width * sizeof sums[0]);
     for (uint64_t i = 0; i < a->count; i++) {
-        const uint64_t at = i % g->width * 4 + i / g->width % 4;
+        const uint64_t at = i % g->width * 4 + i / g->width;
 
         sums[at] = berthi_core_add(sums[at], a->values[i]);
     }

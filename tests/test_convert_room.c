@@ -128,6 +128,40 @@ test_the_rest(void)
     T_NOTE("%u of them with finished shards", resumed);
 }
 
+/* A part needs the room of its own shards; together they need that of all. */
+static void
+test_parts(void)
+{
+    enum { PARTS = 3 };
+    const char *const model = fixture_folder();
+    const char *const output = fixture_format("%s/out", fixture_folder());
+    uint64_t bytes = 0;
+    uint64_t total = 0;
+    converted c;
+
+    fixture_model(model, "[model.safetensors]\nBF16 99x64 model.layers.0.a.weight\n"
+                         "BF16 99x65 model.layers.1.a.weight\n"
+                         "BF16 99x66 model.layers.2.a.weight\n"
+                         "BF16 99x67 model.layers.3.a.weight\n");
+    begin(&c, output, false);
+    c.options.part_count = PARTS;
+    for (uint32_t i = 1; i <= PARTS; i++) {
+        c.options.part = i;
+        bytes = missing_bytes(&c, model);
+        total += bytes;
+        free_bytes = bytes - 1;
+        CHECK_NE(converted_run(&c, model), BERTH_OK);
+        free_bytes = i < PARTS ? bytes : UINT64_C(1) << 40; /* the last one joins, too */
+        CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    }
+    CHECK_EQ(c.report.is_joined, 1);
+    CHECK_GE(c.report.shards, PARTS);
+    for (uint32_t i = 1; i <= c.report.shards; i++)
+        total -= fixture_size(fixture_format("%s/model-%05u-of-%05u.safetensors", output, i,
+                                             c.report.shards));
+    CHECK_EQ(total, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -136,5 +170,6 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_all_of_it);
     T_RUN(test_the_rest);
+    T_RUN(test_parts);
     T_MAIN_END;
 }

@@ -37,6 +37,7 @@ static struct {
     const char *lock_taken;    /* before the next flock another one locks this   */
     const char *rename_refuses; /* renames to this name fail                     */
     const char *unlink_refuses; /* removing this fails                           */
+    bool closes_input;         /* before a folder above is opened 0 is closed    */
     bool has_no_noreplace;     /* an old file system                             */
     ino_t flushed[16];         /* folders that were flushed, the latest ones     */
     uint32_t flushed_count;
@@ -104,6 +105,8 @@ openat(int folder, const char *name, int flags, ...)
         mode = va_arg(arguments, mode_t);
         va_end(arguments);
     }
+    if (world.closes_input && strcmp(name, "..") == 0)
+        close(0);
     fd = (int)syscall(SYS_openat, folder, name, flags, mode);
     if (fd >= 0)
         errno = ENOENT;
@@ -244,6 +247,13 @@ test_makes_the_folder(void)
     berthi_writer_close(writer);
     CHECK(!is_there(above, "out")); /* nothing was finished */
 
+    CHECK_EQ(open_as(folder, "job", false, false, &writer, NULL), BERTH_OK);
+    CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
+    CHECK(is_there(folder, JOURNAL));
+    berthi_writer_drop(writer, berthi_writer_find(writer, "a"));
+    berthi_writer_close(writer);
+    CHECK(!is_there(above, "out")); /* nor is anything left of it */
+
     fixture_make_folder(folder);
     CHECK_EQ(open_as(folder, "job", false, true, &writer, NULL), BERTH_OK);
     CHECK(!berthi_writer_is_complete(writer));
@@ -318,6 +328,39 @@ test_descriptor_zero(void)
         CHECK_EQ(WEXITSTATUS(how), 0);
         check_content(folder, "a", "1");
     }
+}
+
+/* The folder above one that is made can be it, too; nothing was finished. */
+static int
+make_without_input(const char *folder)
+{
+    const int fds = fixture_open_fds();
+    berthi_writer *writer;
+
+    world.closes_input = true;
+    if (open_as(folder, "job", false, false, &writer, NULL) != BERTH_OK
+        || fcntl(0, F_GETFD) < 0)
+        return 1;
+    berthi_writer_close(writer);
+    return fixture_open_fds() == fds - 1 ? 0 : 2;
+}
+
+static void
+test_descriptor_zero_above(void)
+{
+    const char *const above = fixture_folder();
+    const pid_t child = fork();
+    int how;
+
+    T_REQUIRE(child >= 0);
+    if (child == 0) {
+        if (fcntl(0, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != 0)
+            _exit(77);
+        _exit(make_without_input(fixture_format("%s/out", above)));
+    }
+    CHECK_EQ(waitpid(child, &how, 0), child);
+    CHECK_EQ(how, 0);
+    CHECK(!is_there(above, "out"));
 }
 
 static void
@@ -1081,6 +1124,7 @@ main(int argc, char **argv)
         return 1;
     T_RUN(test_makes_the_folder);
     T_RUN(test_descriptor_zero);
+    T_RUN(test_descriptor_zero_above);
     T_RUN(test_relative_folder);
     T_RUN(test_refuses_what_is_not_empty);
     T_RUN(test_busy);

@@ -39,6 +39,8 @@ static struct {
     int reserve_error;    /* of fallocate                                 */
     bool is_hollow;       /* written bytes go nowhere                     */
     bool is_full;         /* no byte is free                              */
+    bool is_slow;         /* a journal is on its way for a while          */
+    _Atomic int journals; /* that are on their way now                    */
     uint64_t window;      /* 0: WINDOW                                    */
     _Atomic int begun[MAX_WINDOWS]; /* write-backs begun, by window       */
     _Atomic int waited[MAX_WINDOWS];
@@ -83,6 +85,16 @@ pread(int fd, void *bytes, size_t size, off_t offset)
     return syscall(SYS_pread64, fd, bytes, size, offset);
 }
 
+static bool
+is_journal(int fd)
+{
+    char link[64];
+    char name[4096] = "";
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return readlink(link, name, sizeof name - 1) > 0 && strstr(name, ".berth-journal");
+}
+
 int
 fsync(int fd)
 {
@@ -90,6 +102,11 @@ fsync(int fd)
 
     if (is_interrupted())
         return -1;
+    if (world.is_slow && is_journal(fd)) {
+        CHECK_EQ(world.journals++, 0); /* one at a time */
+        usleep(5000);
+        world.journals--;
+    }
     if (world.flush_error != 0 && fstat(fd, &state) == 0 && S_ISREG(state.st_mode)) {
         errno = world.flush_error;
         world.flush_error = 0;
@@ -480,6 +497,34 @@ test_write_back_of_parts(void)
     calm();
 }
 
+/* Of a window that the part has left part full as of any other. */
+static void
+test_write_back_of_parts_fails(void)
+{
+    const berthi_writer_options options = { .job = "job", .part_count = 2, .part = 1 };
+    berthi_writer *writer;
+    berthi_writer_file *file;
+    static const char zero;
+    berth_error error;
+
+    CHECK_EQ(berthi_writer_open(context, fixture_folder(), &options, &writer, NULL),
+             BERTH_OK);
+    world.is_hollow = true;
+    world.window = SHARED_WINDOW;
+    CHECK_EQ(berthi_writer_share(writer, "a", 20 * MIB, &file, NULL), BERTH_OK);
+    write_hollow(writer, file, 0, MIB / 2);
+    write_hollow(writer, file, MIB, 3 * MIB / 2);
+    world.advice_error = EIO;
+    world.advice_flags = SYNC_FILE_RANGE_WRITE;
+    CHECK_EQ(berthi_writer_write(writer, file, &zero, 1, 12 * MIB, &error), BERTH_EIO);
+    CHECK_EQ(error.system_error, EIO);
+    CHECK_EQ(world.begun[0], 1);
+    CHECK_EQ(world.begun[1], 0); /* all is lost */
+    CHECK_EQ(berthi_writer_finish(writer, file, 20 * MIB, NULL, 0, NULL), BERTH_EIO);
+    calm();
+    berthi_writer_close(writer);
+}
+
 /* A byte more than a window is two; what a move has added has none. */
 static void
 test_windows_of_small_files(void)
@@ -643,6 +688,7 @@ test_drops(void)
     const char *const folder = fixture_folder();
     berthi_writer *writer = open_writer(folder, false);
     berthi_writer_file *dropped;
+    int other;
     int fds;
 
     T_REQUIRE(writer != NULL);
@@ -654,6 +700,13 @@ test_drops(void)
     berthi_writer_drop(writer, dropped);
     berthi_writer_drop(writer, dropped); /* it is in no list any more */
     CHECK_EQ(fixture_open_fds(), fds);
+    /* Nor is a descriptor its own any more that somebody else has by then. */
+    CHECK_EQ(berthi_writer_create(writer, "d", 1, &dropped, NULL), BERTH_OK);
+    other = dropped->fd;
+    berthi_writer_drop(writer, dropped);
+    CHECK_EQ(open("/dev/null", O_RDONLY | O_CLOEXEC), other);
+    berthi_writer_drop(writer, dropped);
+    CHECK_EQ(close(other), 0);
     CHECK(berthi_writer_find(writer, "a") != NULL);
     CHECK(berthi_writer_find(writer, "c") != NULL);
     berthi_writer_close(writer);
@@ -661,6 +714,9 @@ test_drops(void)
     T_REQUIRE(writer != NULL);
     CHECK(berthi_writer_find(writer, "a") != NULL);
     CHECK(berthi_writer_find(writer, "b") == NULL); /* the journal still lists it */
+    fds = fixture_open_fds();
+    berthi_writer_drop(writer, berthi_writer_find(writer, "a")); /* an earlier run's */
+    CHECK_EQ(fixture_open_fds(), fds);
     CHECK_EQ(written_text(writer, "b", "22", NULL), BERTH_OK);
     CHECK_EQ(berthi_writer_publish(writer, "b", NULL), BERTH_OK);
     berthi_writer_close(writer);
@@ -712,6 +768,7 @@ test_threads(void)
 
     T_REQUIRE(writer != NULL);
     calm();
+    world.is_slow = true;
     CHECK_EQ(berthi_writer_create(writer, "shared", bytes, &shared, NULL), BERTH_OK);
     for (int i = 0; i < THREADS; i++) {
         works[i] = (work){ writer, shared, i, 0 };
@@ -746,6 +803,7 @@ main(int argc, char **argv)
     T_RUN(test_failures_are_final);
     T_RUN(test_write_back);
     T_RUN(test_write_back_of_parts);
+    T_RUN(test_write_back_of_parts_fails);
     T_RUN(test_windows_of_small_files);
     T_RUN(test_write_back_fails);
     T_RUN(test_moves);

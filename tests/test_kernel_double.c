@@ -278,6 +278,38 @@ test_mean(void)
     free(x);
 }
 
+/* Sums of small whole numbers are exact in any order: each value is there, and once. */
+static void
+test_mean_of_whole_numbers(void)
+{
+    enum { MOST = 300007 };
+    static const uint64_t counts[] = { 1, 3, 31, 127, 128, 129, 131, 1000, 2047, 2048, 8191,
+                                       8195, 130560, 131072, 131079, 262144, MOST };
+    float *const x = malloc(MOST * sizeof(float));
+    float *const partial = malloc(berthi_mean_scratch(MOST, 0, 0) * sizeof(float));
+    uint64_t state = 29;
+
+    for (int i = 0; i < MOST; i++)
+        x[i] = (float)(random_next(&state) % 8);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        uint64_t sum = 0;
+
+        for (uint64_t k = 0; k < counts[i]; k++)
+            sum += (uint64_t)x[k];
+        for (uint32_t n = 0; n < 10; n++) { /* of processors, twice */
+            const berthi_mean_arguments a = {
+                .values = x, .count = counts[i], .processors = n / 2, .is_old_order = n % 2,
+                .threads_per_processor = n / 2 > 0 ? 512 : 0, .partial = partial,
+                .add_rows = level.add_mean_rows };
+
+            CHECK_EQ(berthi_core_bits(berthi_mean(&a)),
+                     berthi_core_bits((float)sum * (1.0f / (float)counts[i])));
+        }
+    }
+    free(x);
+    free(partial);
+}
+
 /* Who walks the grid elsewhere, as a GPU does, finds no sum that would tell it is another. */
 static void
 test_grid_of_the_mean(void)
@@ -337,6 +369,7 @@ main(int argc, char **argv)
         T_RUN(test_decoding);
         T_RUN(test_rows_of_the_mean);
         T_RUN(test_mean);
+        T_RUN(test_mean_of_whole_numbers);
     }
     T_MAIN_END;
 }

@@ -52,7 +52,7 @@ check_double_with(const float *absmax, uint64_t count, float offset, uint64_t ex
                                   .absmax2 = absmax2, .offset = offset, .scratch = scratch };
 
     memset(codes, 0xA5, 2 * (count + GUARD));
-    memset(absmax2, 0xA5, 2 * (blocks + 1) * sizeof(float));
+    memset(absmax2, 0x3F, 2 * (blocks + 1) * sizeof(float)); /* 0.7: none that stands out */
     berthi_scalar_operations.encode_double(&a);
     a.codes += count + GUARD;
     a.absmax2 += blocks + 1;
@@ -124,6 +124,20 @@ test_double_of_any_bits(void)
                                       : 0.0f);
     }
     free(x);
+}
+
+/* A value more or less than whole blocks, and none. */
+static void
+test_double_around_blocks(void)
+{
+    static const uint64_t counts[] = { 0, 1, 2, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049 };
+    float x[2049];
+    uint64_t state = 13;
+
+    for (int i = 0; i < 2049; i++)
+        x[i] = (float)(random_next(&state) >> 40) * 0x1p-26f;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        check_double(x, counts[i], 0.1f);
 }
 
 /* ------------------------------------------------------------------- decode */
@@ -366,6 +380,7 @@ main(int argc, char **argv)
         T_NOTE("level %s", level.level);
         T_RUN(test_double_around_every_border);
         T_RUN(test_double_of_any_bits);
+        T_RUN(test_double_around_blocks);
         T_RUN(test_decoding);
         T_RUN(test_rows_of_the_mean);
         T_RUN(test_mean);

@@ -160,13 +160,13 @@ has_four_rows(uint64_t tail, uint64_t first, uint64_t row, uint64_t stride)
     return row == ROW && first < tail && tail - first >= (ROWS - 1) * stride + ROW;
 }
 
-/* Values in fours of rows that all blocks have. */
+/* Values in fours of rows that all blocks have: where blocks are narrower there are none. */
 static uint64_t
 count_in_fours(uint64_t count, const berthi_mean_grid *g)
 {
     const uint64_t four = ROWS * (uint64_t)ROW * g->blocks;
 
-    return g->is_vector && g->width == BERTHI_MEAN_LANES ? count / four * four : 0;
+    return count / four * four;
 }
 
 uint64_t

@@ -124,7 +124,7 @@ can_lie(berthi_members *m, const berth_plan *plan, const berthi_trained *trained
 static bool
 can_read_size(berthi_members *m, const char *key, uint64_t *out)
 {
-    if (!berthi_members_can_read_below(m, key, BERTHI_TRAINED_ELEMENTS + 1, out))
+    if (!berthi_members_can_read_number(m, key, out))
         return false;
     return *out > 0 || berthi_members_stop(m, "a parameter has elements");
 }

@@ -129,6 +129,7 @@ test_refused(void)
         const char *to;
         const char *message;
     } cases[] = {
+        { "training", "\"method\"", "\"methods\"", "should be \"method\"" },
         { "training", "\"lora\"", "\"lore\"", "an unknown word" },
         { "training", "\"lora\"", "\"full\"", "does not train" },
         { "training", "\"pure\"", "\"purr\"", "an unknown word" },
@@ -136,13 +137,18 @@ test_refused(void)
         { "training", "paged_adamw_32bit", "nothing", "an optimizer that berth has not" },
         { "page_bytes", ": ", ": 1", "powers of two" },
         { "page_bytes\":", " ", " 256}, \"x\": ", "page" },
-        { "\"parameters\"", "\"berth\": ", "\"berth\": 1000", "" },
+        { "\"parameters\"", "\"berth\": ", "\"berth\": 1000", "too large" },
         { "\"parameters\"", "lora_A", "lora_B", "out of order" },
         { "\"parameters\"", "lora_A", "lora_C", "an unknown word" },
         { "\"parameters\"", "lora_A", "whole", "does not train" },
+        { "\"parameters\"", "\"rows\"", "\"row\"", "should be \"rows\"" },
         { "\"parameters\"", "\"rows\": 512", "\"rows\": 0", "has elements" },
-        { "\"parameters\"", "\"rows\": 512", "\"rows\": 17179869185", "" },
+        { "\"parameters\"", "\"columns\": 1024", "\"columns\": 0", "has elements" },
+        { "\"parameters\"", "\"rows\": 512", "\"rows\": 18446744073709551615",
+          "more elements" },
         { "\"parameters\"", "\"rows\": 512", "\"rows\": 17179869184", "more elements" },
+        { "\"parameters\"", "\"columns\": 1024", "\"columns\": 18446744073709551615",
+          "more elements" },
         { "\"parameters\"", "\"BF16\"", "\"I64\"", "bf16, f16 or f32" },
         { "\"parameters\"", "\"BF16\"", "\"B16\"", "bf16, f16 or f32" },
         { "\"parameters\"", "\"states\": \"device\"", "\"states\": \"here\"", "an unknown word" },

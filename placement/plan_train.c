@@ -124,11 +124,9 @@ berthi_plan_can_train(berth_plan *plan, uint64_t count)
     memset(training, 0, sizeof *training);
     training->tiers = berthi_arena_alloc(&plan->arena, tiers * sizeof *training->tiers, 8);
     training->trained =
-        berthi_arena_alloc(&plan->arena, (count + 1) * sizeof *training->trained, 8);
+        berthi_arena_alloc(&plan->arena, count * sizeof *training->trained, 8);
     if (training->tiers == NULL || training->trained == NULL)
         return false;
-    memset(training->tiers, 0, tiers * sizeof *training->tiers);
-    memset(training->trained, 0, (count + 1) * sizeof *training->trained);
     plan->training = training;
     return true;
 }

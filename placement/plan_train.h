@@ -85,7 +85,10 @@ uint32_t berthi_trained_tier(const berth_plan *plan, const berthi_trained *train
 void berthi_plan_train_keep(berthi_plan_work *work, bool has_all_states);
 /* Places of all states; sums of the plan are made without them, and anew. */
 berth_status berthi_plan_train_place(berthi_plan_work *work, berth_error *error);
-/* Memory for `count` parameters, all zero. False: there is none. */
+/*
+ * Memory for `count` parameters, which the caller lists; tiers are written by the sum.
+ * False: there is none.
+ */
 bool berthi_plan_can_train(berth_plan *plan, uint64_t count);
 /* How long passes take, where the plan is for training and laid out. */
 void berthi_plan_train_predict(berthi_plan_work *work);

@@ -130,6 +130,7 @@ berthi_plan_train_predict(berthi_plan_work *work)
     pass forward = { .disk = 0 };
     pass backward = { .disk = 0 };
     berth_plan_training *about;
+    uint64_t brought = 0;
     longest l;
 
     if (plan->training == NULL)
@@ -137,10 +138,10 @@ berthi_plan_train_predict(berthi_plan_work *work)
     about = &plan->training->about;
     add_layers(work, &forward, &backward);
     add_parameters(plan, &forward, &backward);
-    about->pass_link_bytes = 0;
     for (uint32_t d = 0; d < work->device_count; d++)
         if (is_gpu(work, d))
-            about->pass_link_bytes += forward.link[d] + backward.link[d];
+            brought += forward.link[d] + backward.link[d];
+    about->pass_link_bytes = brought;
     about->pass_disk_bytes = forward.disk + backward.disk;
     l = time_pass(work, &forward);
     about->forward_seconds = l.seconds;

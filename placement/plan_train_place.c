@@ -104,16 +104,13 @@ fixed_on(const berth_plan *plan, uint32_t device)
     return training->adapters + training->gradients + training->states + training->scratch;
 }
 
-/* Room for states that can. */
+/* Room for states that can; what cannot has its own: nothing is over. */
 static uint64_t
 room_on(const berth_plan *plan, uint32_t device)
 {
     const berth_plan_tier *const tier = &plan->tiers[device];
-    const uint64_t fixed = fixed_on(plan, device);
 
-    if (tier->budget == UINT64_MAX)
-        return UINT64_MAX;
-    return tier->free > fixed ? tier->free - fixed : 0;
+    return tier->budget == UINT64_MAX ? UINT64_MAX : tier->free - fixed_on(plan, device);
 }
 
 static berth_status
@@ -137,11 +134,6 @@ place_on(choosing *c, uint32_t device, berth_error *error)
             && berthi_trained_tier(plan, trained) == device)
             add(c, trained, false);
     }
-    room = room_on(plan, device);
-    if (c->all <= room && c->over == 0)
-        return BERTH_OK;
-    if (!can_leave && c->over == 0)
-        return refuse(c, device, c->all - room, error);
     beside = is_gpu ? BERTHI_STATES_SLOTS * berthi_states_slot_bytes(c->page)
                     : BERTHI_STATES_BUFFERS
                           * berthi_states_buffer_bytes(c->page,
@@ -150,6 +142,9 @@ place_on(choosing *c, uint32_t device, berth_error *error)
         return refuse_map(c, device,
                           c->over + (can_leave ? berthi_min_u64(c->all, beside) : c->all),
                           error);
+    room = room_on(plan, device);
+    if (c->all > room && !can_leave)
+        return refuse(c, device, c->all - room, error);
     return choose(c, device, room, beside, away, error);
 }
 

@@ -139,7 +139,7 @@ predict(summing *s)
     take_longest(about, about->disk_seconds, 2, s->disk);
 }
 
-/* Of an earlier sum. */
+/* Of an earlier sum; the bound comes with the longest time, which is never 0. */
 static void
 forget(berthi_plan_training *training, uint32_t tiers)
 {
@@ -151,8 +151,6 @@ forget(berthi_plan_training *training, uint32_t tiers)
     about->link_bytes = about->disk_bytes = 0;
     about->seconds = about->update_seconds = 0;
     about->link_seconds = about->disk_seconds = 0;
-    about->bound = 0;
-    about->bound_tier = 0;
 }
 
 void

@@ -88,8 +88,7 @@ step_back(search *s)
         most = s->room - s->left + berthi_min_u64(s->left, c->rest);
         if (most > s->best)
             return k + 1;
-        s->left += c->taken * c->bytes;
-        c->taken = 0;
+        s->left += c->taken * c->bytes; /* fill() takes of it anew */
     }
     return 0;
 }

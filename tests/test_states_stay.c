@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "placement/states_stay.h"
+#include "tests/fault.h"
 #include "tests/planned.h"
 #include "tests/random.h"
 #include "tests/t.h"
@@ -148,6 +149,31 @@ test_large_choice(void)
     berth_context_destroy(context);
 }
 
+static berth_status
+choose_again(void *user, berth_context *context, berth_error *error)
+{
+    static const uint64_t bytes[] = { 3, 2, 1 };
+    berthi_arena arena;
+    uint8_t stays[3];
+    bool is_chosen;
+
+    (void)user;
+    /* A block holds less than any of the lists: each is an allocation. */
+    berthi_arena_init(&arena, context, BERTHI_PURPOSE_SCRATCH, 16);
+    is_chosen = berthi_states_can_choose(&arena, bytes, 3, 4, stays);
+    berthi_arena_fini(&arena);
+    return is_chosen ? BERTH_OK : berthi_fail_memory(error, "choosing");
+}
+
+static void
+test_no_memory(void)
+{
+    const fault_counts counts = fault_loop("chosen", choose_again, NULL);
+
+    CHECK_EQ(counts.survived, 0);
+    CHECK_EQ(counts.memory, 2 + 2); /* either list alone, and from each one on */
+}
+
 int
 main(int argc, char **argv)
 {
@@ -156,5 +182,6 @@ main(int argc, char **argv)
     T_RUN(test_many_of_few_sizes);
     T_RUN(test_equal_sums);
     T_RUN(test_large_choice);
+    T_RUN(test_no_memory);
     T_MAIN_END;
 }

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "placement/plan_train.h"
+#include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/given.h"
 #include "tests/planned_train.h"
 #include "tests/t.h"
 
@@ -226,6 +229,110 @@ test_places(void)
     CHECK(mixed > 3);
 }
 
+/* A memory that all is at home in, and exactly full: no room is kept for pages that visit
+ * it, which would be more than the states. Of one layer nothing can be brought. */
+static void
+test_all_at_home(void)
+{
+    const char *const folder = planned_llama(1, true);
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    uint64_t budget = 1024 * MIB;
+
+    train.lora_rank = 512;
+    train.lora_targets = "q_proj";
+    for (int turn = 0; turn < 3; turn++) {
+        char max_memory[64];
+        berth_plan_options options;
+        berth_plan_tier tier;
+        planned p;
+
+        (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=1GiB",
+                       (unsigned long long)budget);
+        options = planned_train_options(&train, max_memory);
+        planned_begin(&p, folder, &options);
+        if (CHECK_EQ(p.status, turn < 2 ? BERTH_OK : BERTH_ENOFIT) && turn < 2) {
+            CHECK_EQ(p.summary.streamed_bytes, 0);
+            CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+            budget -= turn == 0 ? tier.free : 1;
+        }
+        planned_end(&p);
+    }
+}
+
+/* -------------------------------------------------------------------------- names */
+
+/* Adapters are called after a module, where the tensor's name has one. */
+static void
+test_names(void)
+{
+    static const struct {
+        uint32_t berth;
+        uint8_t part;
+        size_t capacity;
+        const char *name;
+    } cases[] = {
+        { 0, BERTHI_TRAINED_WHOLE, 64, ".weight" },
+        { 0, BERTHI_TRAINED_LORA_A, 64, ".weight.lora_A.weight" },
+        { 1, BERTHI_TRAINED_WHOLE, 64, "a.weight" },
+        { 1, BERTHI_TRAINED_LORA_B, 64, "a.lora_B.weight" },
+        { 1, BERTHI_TRAINED_LORA_B, 16, "a.lora_B.weight" },
+        { 1, BERTHI_TRAINED_LORA_B, 15, "a.lora_B.weigh" },
+        { 1, BERTHI_TRAINED_LORA_B, 9, "a.lora_B" },
+        { 2, BERTHI_TRAINED_LORA_A, 64, "weight.lora_A.weight" },
+        { 3, BERTHI_TRAINED_LORA_A, 64, "a.weights.lora_A.weight" },
+    };
+    berth_plan *plan = NULL;
+    given g;
+
+    given_begin(&g, "layer l 0\n.weight 1 d\na.weight 1 d\nweight 1 d\na.weights 1 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, GIVEN_NONE, 0, 1, 10);
+    CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, NULL), BERTH_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const berthi_trained trained = { .berth = cases[i].berth, .part = cases[i].part };
+        char name[64];
+
+        berthi_trained_name(plan, &trained, name, cases[i].capacity);
+        CHECK_STR(name, cases[i].name);
+    }
+    berthi_plan_free(plan);
+}
+
+/* -------------------------------------------------------------------------- faults */
+
+typedef struct sizes {
+    uint32_t tiers;
+    uint64_t parameters;
+} sizes;
+
+static berth_status
+train_again(void *user, berth_context *context, berth_error *error)
+{
+    const sizes *const s = user;
+    berth_plan plan = { .context = context, .summary = { .tier_count = s->tiers } };
+    bool is_there;
+
+    berthi_arena_init(&plan.arena, context, BERTHI_PURPOSE_OBJECT, 4096);
+    is_there = berthi_plan_can_train(&plan, s->parameters);
+    CHECK((plan.training != NULL) == is_there);
+    berthi_arena_fini(&plan.arena);
+    return is_there ? BERTH_OK : berthi_fail_memory(error, "training");
+}
+
+/* A list that has no memory while the other has some: each in turn is the large one. */
+static void
+test_no_memory(void)
+{
+    sizes large[] = { { 1, 1000 }, { 1000, 1 } };
+
+    for (int i = 0; i < 2; i++) {
+        const fault_counts counts = fault_loop("training", train_again, &large[i]);
+
+        CHECK_EQ(counts.survived, 0);
+        CHECK_GE(counts.memory, 2 + 2);
+    }
+}
+
 /* -------------------------------------------------------------------------- times */
 
 static void
@@ -274,6 +381,44 @@ test_times(void)
     CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
     CHECK_EQ(training.link_bytes, 0);
     CHECK(training.seconds == training.update_seconds && training.bound == 0);
+    planned_end(&p);
+}
+
+/* Sums are of what the plan has now, whatever it had; a rate of a file may be 0. */
+static void
+test_sums_anew(void)
+{
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=190MiB,cpu=1GiB");
+    berth_plan_training training;
+    uint64_t update;
+    planned p;
+
+    planned_begin(&p, planned_llama(2, true), &options);
+    if (!CHECK_EQ(p.status, BERTH_OK)) {
+        planned_end(&p);
+        return;
+    }
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK(training.states[BERTH_STATES_HOST] > 0 && training.link_seconds > 0);
+    for (uint64_t i = 0; i < training.parameter_count; i++)
+        p.plan->training->trained[i].place = BERTH_STATES_DEVICE;
+    berthi_plan_sum(p.plan);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK_EQ(training.states[BERTH_STATES_HOST], 0);
+    CHECK_EQ(training.link_bytes, 0);
+    CHECK(training.link_seconds == 0 && training.seconds == training.update_seconds);
+    CHECK_EQ(training.bound, 0);
+    update = p.plan->training->tiers[0].update_bytes;
+    p.plan->tiers[0].memory_rate *= 2;
+    berthi_plan_sum(p.plan);
+    CHECK_EQ(p.plan->training->tiers[0].update_bytes, update);
+    CHECK(p.plan->training->about.update_seconds == training.update_seconds / 2);
+    CHECK(p.plan->training->about.seconds == training.seconds / 2);
+    p.plan->tiers[0].memory_rate = 0;
+    berthi_plan_sum(p.plan);
+    CHECK(p.plan->training->about.update_seconds == (double)update);
     planned_end(&p);
 }
 
@@ -444,10 +589,10 @@ test_streamed_experts(void)
 /* ----------------------------------------------------------------------- refusals */
 
 static void
-check_refused(const char *folder, const berth_plan_options *given, berth_status status,
+check_refused(const char *folder, const berth_plan_options *asked, berth_status status,
               const char *words)
 {
-    berth_plan_options options = *given;
+    berth_plan_options options = *asked;
     planned p;
 
     planned_begin(&p, folder, &options);
@@ -458,9 +603,9 @@ check_refused(const char *folder, const berth_plan_options *given, berth_status 
 }
 
 static void
-check_fits(const char *folder, const berth_plan_options *given)
+check_fits(const char *folder, const berth_plan_options *asked)
 {
-    berth_plan_options options = *given;
+    berth_plan_options options = *asked;
     planned p;
 
     planned_begin(&p, folder, &options);
@@ -707,7 +852,13 @@ main(int argc, char **argv)
     T_RUN(test_vectors);
     T_RUN(test_budgets);
     T_RUN(test_places);
+    T_RUN(test_all_at_home);
+    given_start();
+    T_RUN(test_names);
+    given_end();
+    T_RUN(test_no_memory);
     T_RUN(test_times);
+    T_RUN(test_sums_anew);
     T_RUN(test_casts);
     T_RUN(test_no_casts);
     T_RUN(test_reserve);

@@ -238,6 +238,28 @@ test_two_links(void)
     planned_end(&r.p);
 }
 
+/* The faster one is the busiest where so much more is brought over it. */
+static void
+test_the_second_link(void)
+{
+    run r;
+
+    begin(&r, BERTH_TRAIN_LORA, "0=4GiB,1=4GiB,cpu=1GiB");
+    if (plan(&r, planned_llama(4, false),
+             "{\"\": 0, \"model.layers.1\": 1, \"model.layers.2\": 1, \"model.layers.3\": 1, "
+             "\"model.layers.0.mlp\": \"cpu\", \"model.layers.1.mlp\": \"cpu\", "
+             "\"model.layers.2.mlp\": \"cpu\", \"model.layers.3.mlp\": \"cpu\"}")) {
+        const uint64_t mlp = UINT64_C(2) * 3 * 2816 * 1024;
+
+        check(&r, &(expected){ .forward = (double)(3 * mlp) / 2e9,
+                               .backward = (double)(3 * mlp) / 2e9,
+                               .link_bytes = 8 * mlp,
+                               .bound = 1,
+                               .tier = "cuda:1" });
+    }
+    planned_end(&r.p);
+}
+
 /* The processor reads what lies on the disk into its memory: there is no link. */
 static void
 test_the_processor(void)
@@ -256,14 +278,15 @@ test_the_processor(void)
 
 /* ----------------------------------------------------------------------- where it ends */
 
-/* A layer of adapters, in units and milliseconds of given.h. */
+/* Adapters of the only tensor of this layer, in units and milliseconds of given.h. */
 static void
-check_given(bool is_again, double backward)
+check_given(const char *model, uint32_t layer, bool is_again, double forward,
+            double backward)
 {
-    static const berthi_trained trained[] = {
-        { .rows = 8, .columns = 16, .berth = 2, .part = BERTHI_TRAINED_LORA_A,
+    const berthi_trained trained[] = {
+        { .rows = 8, .columns = 16, .berth = layer, .part = BERTHI_TRAINED_LORA_A,
           .dtype = BERTH_BF16 },
-        { .rows = 16, .columns = 8, .berth = 2, .part = BERTHI_TRAINED_LORA_B,
+        { .rows = 16, .columns = 8, .berth = layer, .part = BERTHI_TRAINED_LORA_B,
           .dtype = BERTH_BF16 },
     };
     const berthi_train_input train = {
@@ -280,14 +303,12 @@ check_given(bool is_again, double backward)
     berth_plan *plan = NULL;
     given g;
 
-    given_begin(&g, "layer t 0\nt.w 60 i\nlayer a 2\na.w 40 d\nlayer b 3\nb.w 40 d\n"
-                    "layer h 0\nh.w 60 d\n");
+    given_begin(&g, model);
     given_tier(&g, BERTHI_TIER_GPU, GIVEN_NONE, 0, 1, 10);
     g.input.train = &train;
-    g.layers[2].is_again = is_again;
+    g.layers[layer].is_again = is_again;
     CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, NULL), BERTH_OK);
-    /* a 40 + 2, b 40 + 3, h 60, A and B one each */
-    CHECK(is_close(plan->training->about.forward_seconds, 147 / 10e3));
+    CHECK(is_close(plan->training->about.forward_seconds, forward / 10e3));
     CHECK(is_close(plan->training->about.backward_seconds, backward / 10e3));
     berthi_plan_free(plan);
 }
@@ -296,8 +317,21 @@ check_given(bool is_again, double backward)
 static void
 test_where_it_ends(void)
 {
-    check_given(false, 40 + 3 + 60 + 2 + 2);
-    check_given(true, 40 + 3 + 60 + 2 + 2 + 40);
+    static const char model[] = "layer t 0\nt.w 60 i\nlayer a 2\na.w 40 d\n"
+                                "layer b 3\nb.w 40 d\nlayer h 0\nh.w 60 d\n";
+    /* A and B are one each, and so are their gradients. */
+    const double forward = 40 + 2 + 40 + 3 + 60 + 2;
+
+    check_given(model, 2, false, forward, 40 + 3 + 60 + 2 + 2);
+    check_given(model, 2, true, forward, 40 + 3 + 60 + 2 + 2 + 40);
+}
+
+/* Nothing but the embedding's rows makes the first layer another than those behind it. */
+static void
+test_the_first_layer(void)
+{
+    check_given("layer a 2\na.w 40 d\nlayer h 0\nh.w 60 d\n", 0, false, 40 + 2 + 60 + 2,
+                40 + 2 + 60 + 2 + 2);
 }
 
 /* ------------------------------------------------------------------------------ kept */
@@ -365,9 +399,11 @@ main(int argc, char **argv)
     T_RUN(test_streamed);
     T_RUN(test_the_disk);
     T_RUN(test_two_links);
+    T_RUN(test_the_second_link);
     T_RUN(test_the_processor);
     given_start();
     T_RUN(test_where_it_ends);
+    T_RUN(test_the_first_layer);
     given_end();
     T_RUN(test_kept_in_a_file);
     T_MAIN_END;

@@ -210,29 +210,43 @@ test_budgets(void)
     check_budgets(&layouts[4], &train, 300);
 }
 
-/* Slots are more than two where there is room beside all states, not in their stead. */
+/* Of a plan with one budget of many; all zero: refused. */
+typedef struct outcome {
+    uint64_t slots; /* bytes */
+    uint64_t away;
+    uint64_t free;
+} outcome;
+
+enum { BUDGETS = 60 };
+
+/* Slots are more than two where there is room beside all states, not in their stead; and
+ * never so many that something has none. */
 static void
-test_slots_and_states(void)
+check_slots_and_states(const char *map, uint32_t device, outcome out[BUDGETS])
 {
-    const layout *const l = &layouts[4];
     berth_train_options train =
         planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
     uint64_t slots = UINT64_MAX;
     bool has_left = false;
+    bool is_refused = false;
 
     train.lora_rank = 256;
-    for (uint64_t mib = 400; mib > 100; mib -= 5) {
+    for (uint32_t i = 0; i < BUDGETS; i++) {
         char max_memory[96];
         berth_plan_options options;
         berth_plan_tier tier;
         planned p;
 
-        (void)snprintf(max_memory, sizeof max_memory, "0=%lluMiB,cpu=2GiB,disk=inf",
-                       (unsigned long long)mib);
-        options = options_of(&train, max_memory, l->map);
+        (void)snprintf(max_memory, sizeof max_memory, "%s%u=%uMiB,cpu=2GiB,disk=inf",
+                       device > 0 ? "0=1GiB," : "", (unsigned)device,
+                       (unsigned)(400 - 5 * i));
+        options = options_of(&train, max_memory, map);
         planned_begin(&p, three(), &options);
+        out[i] = (outcome){ .slots = 0 };
         if (p.status == BERTH_OK) {
-            CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+            CHECK(!is_refused);
+            CHECK_EQ(berth_plan_get_tier(p.plan, device, &tier), BERTH_OK);
+            out[i] = (outcome){ tier.slots, away_of(&p), tier.free };
             CHECK(tier.slots > 0);
             if (away_of(&p) == 0) {
                 CHECK(!has_left);
@@ -241,9 +255,26 @@ test_slots_and_states(void)
             }
             has_left = has_left || away_of(&p) > 0;
         }
+        is_refused = is_refused || p.status != BERTH_OK;
         planned_end(&p);
     }
     CHECK(has_left && slots < UINT64_MAX);
+}
+
+/* The same on a second device as on the first. */
+static void
+test_slots_and_states(void)
+{
+    outcome first[BUDGETS];
+    outcome second[BUDGETS];
+
+    check_slots_and_states(layouts[4].map, 0, first);
+    check_slots_and_states(
+        "{\"\": 0, \"model.layers.1.mlp\": \"cpu\", \"model.layers.2.mlp\": \"disk\"}", 0, first);
+    check_slots_and_states(
+        "{\"\": 1, \"model.layers.1.mlp\": \"cpu\", \"model.layers.2.mlp\": \"disk\"}", 1,
+        second);
+    CHECK_MEM(first, second, sizeof first);
 }
 
 /* ---------------------------------------------------------------------- to the byte */
@@ -491,20 +522,27 @@ plan_again(void *user, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = berth_plan_create(context, checkpoint, options, &plan, error);
     if (status == BERTH_OK)
-        CHECK(berth_plan_get_training(plan, &training) == BERTH_OK && training.link_bytes > 0);
+        CHECK(berth_plan_get_training(plan, &training) == BERTH_OK && training.link_bytes > 0
+              && strcmp(training.targets, options->train->lora_targets) == 0);
     berth_plan_destroy(plan);
     berth_checkpoint_close(checkpoint);
     return status;
 }
 
-/* Places are found twice: states do not fit beside the map's slots. */
+/* Places are found twice: states do not fit beside the map's slots. The plan's copy of so
+ * many names is an allocation of its own. */
 static void
 test_faults(void)
 {
+    char targets[8192];
     berth_train_options train =
         planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
     berth_plan_options options;
 
+    for (size_t at = 0; at < sizeof targets - 64; at += strlen("q_proj,"))
+        (void)snprintf(targets + at, 64, "%s",
+                       "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj");
+    train.lora_targets = targets;
     train.lora_rank = 256;
     folder = three();
     options = options_of(&train, "0=180MiB,cpu=200MiB,disk=inf", layouts[4].map);

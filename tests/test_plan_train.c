@@ -18,10 +18,10 @@
 
 /* -------------------------------------------------------------- three that agree */
 
-/* Some parts of the estimate. */
+/* Some parts of the estimate, with weights of this type. */
 static uint64_t
-estimated(const planned *p, const char *folder, const berth_train_options *train,
-          const char *const *keys)
+estimated_as(const planned *p, const char *folder, const berth_train_options *train,
+             const char *const *keys, const char *type, int32_t double_quant)
 {
     berth_estimate_options options;
     berth_estimate *estimate = NULL;
@@ -33,6 +33,8 @@ estimated(const planned *p, const char *folder, const berth_train_options *train
     berth_estimate_options_init(&options);
     options.context = 64;
     options.train = train;
+    options.type = type;
+    options.double_quant = double_quant;
     CHECK_EQ(berth_estimate_create(p->context, shape, &options, &estimate, NULL), BERTH_OK);
     for (uint32_t i = 0; berth_estimate_get_part(estimate, i, &part) == BERTH_OK; i++)
         for (size_t k = 0; keys[k] != NULL; k++)
@@ -41,6 +43,13 @@ estimated(const planned *p, const char *folder, const berth_train_options *train
     berth_estimate_destroy(estimate);
     berth_shape_close(shape);
     return bytes;
+}
+
+static uint64_t
+estimated(const planned *p, const char *folder, const berth_train_options *train,
+          const char *const *keys)
+{
+    return estimated_as(p, folder, train, keys, NULL, 0);
 }
 
 /* States: where bitsandbytes would have them does not matter here. */
@@ -503,6 +512,50 @@ test_reserve(void)
     planned_end(&p);
 }
 
+/* Of a quantized base a weight at a time is decoded, and some of what comes and goes is
+ * lost. */
+static void
+test_decoded(void)
+{
+    static const char *const runtime[] = { "runtime_context", "workspace", "fragmentation",
+                                           NULL };
+    static const char *const other[] = { "recomputed", "final_norm", "head_and_loss",
+                                         "dequantized_weight", "batch_buffers", NULL };
+    static const char *const decoded[] = { "dequantized_weight", NULL };
+    static const struct {
+        const char *type;
+        int32_t encoding;
+        int32_t double_quant;
+    } cases[] = {
+        { "native", BERTH_ENCODING_NATIVE, 0 }, { "int8", BERTH_ENCODING_INT8, 0 },
+        { "nf4", BERTH_ENCODING_NF4, 0 },       { "nf4", BERTH_ENCODING_NF4, 1 },
+        { "fp4", BERTH_ENCODING_FP4, 0 },       { "fp4", BERTH_ENCODING_FP4, 1 },
+    };
+    const char *const folder = planned_llama(2, false);
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const type = cases[i].type;
+        const int32_t twice = cases[i].double_quant;
+        berth_plan_options options = planned_train_options(&train, "0=32GiB,cpu=1GiB");
+        berth_plan_tier tier;
+        planned p;
+
+        options.reserve_share = 0;
+        options.type = cases[i].encoding;
+        options.double_quant = twice;
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, BERTH_OK);
+        CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+        CHECK_EQ(tier.reserve_needed, estimated_as(&p, folder, &train, runtime, type, twice));
+        CHECK_EQ(tier.activations,
+                 rounded(estimated_as(&p, folder, &train, other, type, twice)));
+        CHECK((estimated_as(&p, folder, &train, decoded, type, twice) > 0) == (i > 0));
+        planned_end(&p);
+    }
+}
+
 /* What layers keep for their backward pass, and what else an estimate has. */
 static void
 test_kept(void)
@@ -689,6 +742,8 @@ test_refusals(void)
     options.type = BERTH_ENCODING_NATIVE;
     options.ranks = 2;
     check_refused(folder, &options, BERTH_EINVAL, "is not planned for ranks");
+    options.ranks = 1; /* that is all of them */
+    check_fits(folder, &options);
     options.ranks = 0;
     options.mode = "auto";
     check_refused(folder, &options, BERTH_EINVAL, "is not for imitated maps");
@@ -758,6 +813,36 @@ stacked(void)
     return folder;
 }
 
+/* A Llama of one layer whose tensors are no numbers that can be trained. */
+static const char *
+whole_numbers(void)
+{
+    static const char *const matrices[] = { "self_attn.q", "self_attn.k", "self_attn.v",
+                                            "self_attn.o", "mlp.gate",    "mlp.up",
+                                            "mlp.down" };
+    static const char *const norms[] = { "norm", "layers.0.input_layernorm",
+                                         "layers.0.post_attention_layernorm" };
+    static const uint64_t table[] = { 8192, 1024 };
+    static const uint64_t matrix[] = { 1024, 1024 };
+    const char *const folder = fixture_folder();
+    fixture_builder *const b = fixture_begin();
+
+    fixture_add_sparse(b, "model.embed_tokens.weight", "I32", 2, table);
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        fixture_add_sparse(b, fixture_format("model.%s.weight", norms[i]), "I32", 1, matrix);
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+        fixture_add_sparse(b, fixture_format("model.layers.0.%s_proj.weight", matrices[i]),
+                           "I32", 2, matrix);
+    (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                 "\"hidden_size\": 1024, \"intermediate_size\": 1024, "
+                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 8, "
+                 "\"num_key_value_heads\": 8, \"vocab_size\": 8192, "
+                 "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": true}");
+    return folder;
+}
+
 static void
 test_what_cannot_be_trained(void)
 {
@@ -769,6 +854,9 @@ test_what_cannot_be_trained(void)
     check_refused(stacked(), &options, BERTH_EUNSUPPORTED, "holds several experts");
     train.lora_targets = "q_proj";
     check_fits(stacked(), &options);
+    train.method = BERTH_TRAIN_FULL;
+    check_refused(whole_numbers(), &options, BERTH_EINVAL, "nothing to train");
+    train.method = BERTH_TRAIN_LORA;
     train.lora_rank = UINT64_C(1) << 25;
     check_refused(planned_llama(1, false), &options, BERTH_EINVAL,
                   "has more elements trained than can be planned");
@@ -862,6 +950,7 @@ main(int argc, char **argv)
     T_RUN(test_casts);
     T_RUN(test_no_casts);
     T_RUN(test_reserve);
+    T_RUN(test_decoded);
     T_RUN(test_kept);
     T_RUN(test_streamed_base);
     T_RUN(test_streamed_experts);

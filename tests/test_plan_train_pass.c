@@ -197,6 +197,30 @@ test_streamed(void)
     }
 }
 
+/* What is brought is read where it arrives, as all else is. */
+static void
+test_slow_memory(void)
+{
+    uint64_t caches = 0;
+    uint64_t forward;
+    run r;
+
+    begin(&r, BERTH_TRAIN_LORA, "0=4GiB,cpu=1GiB,disk=inf");
+    r.options.links = "0=1000GB/s,disk=1000GB/s,0.memory=1GB/s";
+    if (plan(&r, planned_llama(4, false), AWAY)) {
+        for (uint32_t l = 0; l < 4; l++)
+            caches += kept(&r, fixture_format("model.layers.%u", l));
+        forward = 4 * LAYER + NORM + HEAD + caches + 4 * ADAPTER;
+        check(&r, &(expected){ .forward = (double)forward / 1e9,
+                               .backward = (double)(forward + 4 * ADAPTER) / 1e9,
+                               .link_bytes = 4 * LAYER,
+                               .disk_bytes = 2 * LAYER,
+                               .bound = 0,
+                               .tier = "cuda:0" });
+    }
+    planned_end(&r.p);
+}
+
 static void
 test_the_disk(void)
 {
@@ -397,6 +421,7 @@ main(int argc, char **argv)
     T_RUN(test_full);
     T_RUN(test_two_devices);
     T_RUN(test_streamed);
+    T_RUN(test_slow_memory);
     T_RUN(test_the_disk);
     T_RUN(test_two_links);
     T_RUN(test_the_second_link);

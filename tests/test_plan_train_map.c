@@ -370,6 +370,74 @@ test_to_the_byte(void)
     check_to_the_byte(BERTH_TRAIN_FULL);
 }
 
+/* Of a map with a layer on each tier, by budgets in bytes: what each uses, or lacks. */
+static berth_status
+plan_on_all(const berth_train_options *train, const uint64_t budgets[3], uint64_t used[3],
+            berth_error *error)
+{
+    static const char *const names[] = { "cuda:0", "cpu", "disk" };
+    berth_plan_options options;
+    char max_memory[96];
+    berth_status status;
+    planned p;
+
+    (void)snprintf(max_memory, sizeof max_memory, "0=%llu,cpu=%llu,disk=%llu",
+                   (unsigned long long)budgets[0], (unsigned long long)budgets[1],
+                   (unsigned long long)budgets[2]);
+    options = options_of(train, max_memory, layouts[4].map);
+    options.staging_bytes = 4096;
+    planned_begin(&p, three(), &options);
+    status = p.status;
+    *error = p.error;
+    for (int i = 0; i < 3 && status == BERTH_OK; i++)
+        used[i] = used_of(&p, names[i]);
+    planned_end(&p);
+    return status;
+}
+
+/* Host memory that weights fill to the byte is no reason to refuse a plan. */
+static void
+test_host_that_is_full(void)
+{
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");
+    uint64_t budgets[] = { 4096 * MIB, 4096 * MIB, 4096 * MIB };
+    uint64_t used[3];
+    berth_error error;
+
+    CHECK_EQ(plan_on_all(&train, budgets, used, &error), BERTH_OK);
+    budgets[1] = used[1];
+    budgets[2] = used[2];
+    CHECK_EQ(plan_on_all(&train, budgets, used, &error), BERTH_OK);
+    CHECK_EQ(used[1], budgets[1]);
+    CHECK_EQ(used[2], budgets[2]);
+    budgets[1]--;
+    CHECK_EQ(plan_on_all(&train, budgets, used, &error), BERTH_ENOFIT);
+    CHECK_STR(error.tensor, "cpu");
+}
+
+/* A disk too small for the map's weights lacks the states' bytes, too. */
+static void
+test_disk_too_small(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    const uint64_t weights = UINT64_C(2) * (4 * 1024 * 1024 + 3 * 2816 * 1024 + 2 * 1024);
+    uint64_t budgets[] = { 180 * MIB, 80 * MIB, 4096 * MIB };
+    uint64_t used[3];
+    berth_error error;
+
+    train.lora_rank = 256;
+    CHECK_EQ(plan_on_all(&train, budgets, used, &error), BERTH_OK);
+    CHECK_GT(used[2], weights); /* states are there */
+    budgets[2] = weights - 1;
+    CHECK_EQ(plan_on_all(&train, budgets, used, &error), BERTH_ENOFIT);
+    CHECK_STR(error.tensor, "disk");
+    CHECK(error.expected >= used[2] && error.expected < used[2] + 256); /* rounded */
+    budgets[2] = used[2];
+    CHECK_EQ(plan_on_all(&train, budgets, used, &error), BERTH_OK);
+}
+
 /* Each device's states leave for themselves. */
 static void
 test_two_that_are_full(void)
@@ -559,6 +627,8 @@ main(int argc, char **argv)
     T_RUN(test_slots_and_states);
     T_RUN(test_two_that_are_full);
     T_RUN(test_to_the_byte);
+    T_RUN(test_host_that_is_full);
+    T_RUN(test_disk_too_small);
     T_RUN(test_changes);
     T_RUN(test_refused);
     T_RUN(test_imitated);

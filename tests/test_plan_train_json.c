@@ -137,6 +137,7 @@ test_refused(void)
         { "training", "paged_adamw_32bit", "nothing", "an optimizer that berth has not" },
         { "page_bytes", ": ", ": 1", "powers of two" },
         { "page_bytes\":", " ", " 256}, \"x\": ", "page" },
+        { "training", "\"parameters\"", "\"parameter\"", "should be \"parameters\"" },
         { "\"parameters\"", "\"berth\": ", "\"berth\": 1000", "too large" },
         { "\"parameters\"", "lora_A", "lora_B", "out of order" },
         { "\"parameters\"", "lora_A", "lora_C", "an unknown word" },

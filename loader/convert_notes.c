@@ -287,17 +287,20 @@ berthi_convert_free_notes(const berthi_convert *convert, berthi_convert_notes *n
 
 /* --------------------------------------------------------------------- taking */
 
-/* What is left of the notes; 0 where there is nothing more. */
+/* What is left of the notes; 0 where there is nothing more, and then they are too few. */
 typedef struct note_reader {
     const uint32_t *words;
     uint64_t left;
+    bool is_short;
 } note_reader;
 
 static uint32_t
 next_note(note_reader *r)
 {
-    if (r->left == 0)
+    if (r->left == 0) {
+        r->is_short = true;
         return 0;
+    }
     r->left--;
     return *r->words++;
 }
@@ -366,7 +369,7 @@ berth_status
 berthi_convert_take_notes(berthi_convert *convert, uint32_t number,
                           const berthi_writer_file *file, berth_error *error)
 {
-    note_reader r = { file->notes, file->note_count };
+    note_reader r = { .words = file->notes, .left = file->note_count };
     berthi_layout_shard shard;
     berth_status status;
 
@@ -419,7 +422,7 @@ berth_status
 berthi_part_take_notes(berthi_convert *convert, uint32_t part, uint32_t number,
                        const berthi_journal_file *file, berth_error *error)
 {
-    note_reader r = { file->notes, file->note_count };
+    note_reader r = { .words = file->notes, .left = file->note_count };
     const uint64_t count = next_note(&r);
     berth_status status;
 
@@ -434,5 +437,6 @@ berthi_part_take_notes(berthi_convert *convert, uint32_t part, uint32_t number,
     take_sources(convert, &r, number, part);
     if (convert->is_exchanging)
         take_places(convert, part, number, next_note(&r));
-    return r.left == 0 ? BERTH_OK : berthi_convert_fail_adoption(file->name, error);
+    return r.left == 0 && !r.is_short ? BERTH_OK
+                                      : berthi_convert_fail_adoption(file->name, error);
 }

@@ -522,6 +522,7 @@ test_write_back_of_parts_fails(void)
     CHECK_EQ(world.begun[1], 0); /* all is lost */
     CHECK_EQ(berthi_writer_finish(writer, file, 20 * MIB, NULL, 0, NULL), BERTH_EIO);
     calm();
+    berthi_writer_drop(writer, file);
     berthi_writer_close(writer);
 }
 

@@ -68,7 +68,7 @@ typedef struct convert_arguments {
       "BERTH_IO", "auto",                                                                  \
       "past the page cache, through it, or whichever suits the files" },                   \
     { "ring", '\0', CLI_SIZE, offsetof(convert_arguments, ring_bytes), "SIZE", NULL,      \
-      "64MiB", "memory for bytes in flight" },                                            \
+      "64MiB", "memory for bytes in flight" },                                             \
     { "json", '\0', CLI_FLAG, offsetof(convert_arguments, wants_json), NULL, NULL, NULL,  \
       "one JSON object: findings, verdict, numbers" },                                     \
     { "quiet", 'q', CLI_FLAG, offsetof(convert_arguments, is_quiet), NULL, NULL, NULL,    \

@@ -30,6 +30,20 @@ void berthi_avx2_decode_state(const berthi_state_arguments *arguments);
 void berthi_avx2_measure(const berthi_measure_arguments *arguments);
 void berthi_avx2_accumulate(const berthi_accumulate_arguments *arguments);
 
+/* ------------------------------------------------------------------- values */
+
+/* As berthi_core_flush(): a subnormal number keeps its sign. */
+ALWAYS_INLINE __m256
+flush_subnormal(__m256 a)
+{
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i is_small = _mm256_cmpeq_epi32(
+        _mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)), _mm256_setzero_si256());
+
+    return _mm256_castsi256_ps(_mm256_andnot_si256(
+        _mm256_and_si256(is_small, _mm256_set1_epi32(INT32_MAX)), bits));
+}
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */

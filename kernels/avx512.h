@@ -36,6 +36,18 @@ void berthi_avx512_decode_state(const berthi_state_arguments *arguments);
 void berthi_avx512_measure(const berthi_measure_arguments *arguments);
 void berthi_avx512_accumulate(const berthi_accumulate_arguments *arguments);
 
+/* ------------------------------------------------------------------- values */
+
+/* As berthi_core_flush(): a subnormal number keeps its sign. */
+ALWAYS_INLINE __m512
+flush_subnormal(__m512 a)
+{
+    const __m512i bits = _mm512_castps_si512(a);
+
+    return _mm512_castsi512_ps(_mm512_mask_and_epi32(
+        bits, _mm512_fpclass_ps_mask(a, 0x20), bits, _mm512_set1_epi32(INT32_MIN)));
+}
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */

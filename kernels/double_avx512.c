@@ -310,15 +310,6 @@ berthi_avx512_encode_double(const berthi_double_arguments *a)
 
 #define MAP_VECTORS 16u /* a map's 256 values */
 
-ALWAYS_INLINE __m512
-flush_subnormal(__m512 a)
-{
-    const __m512i bits = _mm512_castps_si512(a);
-
-    return _mm512_castsi512_ps(_mm512_mask_and_epi32(
-        bits, _mm512_fpclass_ps_mask(a, 0x20), bits, _mm512_set1_epi32(INT32_MIN)));
-}
-
 /* The values of 16 codes: of eight picks, each from 32 entries, the one their bits tell. */
 ALWAYS_INLINE __m512
 look_up(const __m512 map[MAP_VECTORS], const uint8_t *codes)

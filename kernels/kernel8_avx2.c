@@ -25,17 +25,6 @@ berthi_avx2_encode_double(const berthi_double_arguments *a)
     encode_double_by(a, encode_map_bins);
 }
 
-ALWAYS_INLINE __m256
-flush_subnormal(__m256 a)
-{
-    const __m256i bits = _mm256_castps_si256(a);
-    const __m256i is_small = _mm256_cmpeq_epi32(
-        _mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)), _mm256_setzero_si256());
-
-    return _mm256_castsi256_ps(_mm256_andnot_si256(
-        _mm256_and_si256(is_small, _mm256_set1_epi32(INT32_MAX)), bits));
-}
-
 void
 berthi_avx2_decode_double(const berthi_double_arguments *a, float *out_absmax)
 {

@@ -255,14 +255,9 @@ encode_fp4(const berthi_encode_arguments *a)
 ALWAYS_INLINE __m256
 scale_values(const uint32_t *values, float absmax)
 {
-    const __m256 sign_bit = _mm256_set1_ps(-0.0f);
-    const __m256 product = _mm256_mul_ps(
-        _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)values)),
-        _mm256_set1_ps(absmax));
-    const __m256 tiny = _mm256_cmp_ps(_mm256_andnot_ps(sign_bit, product),
-                                      _mm256_set1_ps(SMALLEST_NORMAL), _CMP_LT_OQ);
-
-    return _mm256_andnot_ps(_mm256_andnot_ps(sign_bit, tiny), product);
+    return flush_subnormal(
+        _mm256_mul_ps(_mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)values)),
+                      _mm256_set1_ps(absmax)));
 }
 
 /* The rounded values as two tables of bytes, each in both halves. */

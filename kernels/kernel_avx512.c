@@ -205,14 +205,7 @@ encode_fp4(const berthi_encode_arguments *a)
 ALWAYS_INLINE __m512
 scale_values(__m512 values, float absmax)
 {
-    const __m512i sign = _mm512_set1_epi32((int)0x80000000);
-    const __m512 product = _mm512_mul_ps(values, _mm512_set1_ps(absmax));
-    const __mmask16 tiny
-        = _mm512_cmp_ps_mask(_mm512_abs_ps(product), _mm512_set1_ps(SMALLEST_NORMAL), _CMP_LT_OQ);
-
-    return _mm512_castsi512_ps(
-        _mm512_mask_and_epi32(_mm512_castps_si512(product), tiny,
-                              _mm512_castps_si512(product), sign));
+    return flush_subnormal(_mm512_mul_ps(values, _mm512_set1_ps(absmax)));
 }
 
 /* To 16 bits, nearest even, twice over: vpermw then ignores the fifth bit. */

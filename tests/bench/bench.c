@@ -248,6 +248,53 @@ bench_limit_around(bench_limit *l)
     return mean;
 }
 
+/* Adds what "samples":{"WAY DEPTH":[RATE],...} says, a way each. */
+static void
+add_rates(bench_disk *d, const char *json)
+{
+    const char *at = strstr(json, "\"samples\":{");
+    size_t way = 0;
+
+    for (at = at == NULL ? NULL : strchr(at, '['); at != NULL; at = strchr(at + 1, '[')) {
+        if (way == BENCH_DISK_WAYS)
+            bench_die("more than %d ways to read", BENCH_DISK_WAYS);
+        d->rates[way++][d->rounds] = strtod(at + 1, NULL);
+    }
+    if (way == 0 || (d->rounds > 0 && way != d->ways))
+        bench_die("%zu ways to read, %zu before: %s", way, d->ways, json);
+    d->ways = way;
+    d->rounds++;
+}
+
+void
+bench_disk_measure(bench_disk *d, char *const *files, size_t count)
+{
+    static bench_result result;
+    char program[4096];
+    const char *argv[BENCH_SAMPLES + 2] = { program };
+
+    if (count > BENCH_SAMPLES || d->rounds == BENCH_SAMPLES)
+        bench_die("%zu files, %zu rounds", count, d->rounds);
+    snprintf(program, sizeof program, "%s/limit_read", d->folder);
+    for (size_t i = 0; i < count; i++)
+        argv[i + 1] = files[i];
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("limit_read ended with %d", result.status);
+    add_rates(d, result.output);
+}
+
+const double *
+bench_disk_best(const bench_disk *d)
+{
+    const double *best = d->rates[0];
+
+    for (size_t way = 1; way < d->ways; way++)
+        if (bench_median(d->rates[way], d->rounds) > bench_median(best, d->rounds))
+            best = d->rates[way];
+    return best;
+}
+
 /* -------------------------------------------------------------------- results */
 
 void

@@ -56,6 +56,25 @@ bench_limit bench_limit_begin(const char *folder, const char *what, const char *
 /* The limit of what has been measured since the last call. */
 double bench_limit_around(bench_limit *limit);
 
+#define BENCH_DISK_WAYS 16
+
+/*
+ * What a disk can do at best, as limit_read tells it: the rates of each of its ways and
+ * depths, round by round. The limit is the way with the best median; a disk that shares
+ * its machine is lucky once in a while, and of a single round the best is the luckiest.
+ */
+typedef struct bench_disk {
+    const char *folder; /* of limit_read */
+    size_t ways;
+    size_t rounds;
+    double rates[BENCH_DISK_WAYS][BENCH_SAMPLES]; /* bytes a second */
+} bench_disk;
+
+/* One more round, over all files, which should be cold. */
+void bench_disk_measure(bench_disk *disk, char *const *files, size_t count);
+/* The rates of the best way, as many as there were rounds. */
+const double *bench_disk_best(const bench_disk *disk);
+
 /* The number behind "key": in a line of JSON; ends the program when absent. */
 double bench_json_number(const char *json, const char *key);
 

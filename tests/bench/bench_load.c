@@ -71,25 +71,14 @@ make_ready(const char *folder, bool is_cold)
     globfree(&shards);
 }
 
-/* Bytes a second, the best of the grid. */
-static double
-take_read_limit(void)
+static void
+measure_disk(bench_disk *disk)
 {
-    const char *argv[64] = {NULL};
-    char program[4200];
     glob_t shards = shards_of(model);
-    size_t count = 0;
 
-    snprintf(program, sizeof program, "%s/limit_read", limits);
-    argv[count++] = program;
-    for (size_t i = 0; i < shards.gl_pathc && count < 63; i++)
-        argv[count++] = shards.gl_pathv[i];
     make_ready(model, true);
-    bench_command(argv, &result);
+    bench_disk_measure(disk, shards.gl_pathv, shards.gl_pathc);
     globfree(&shards);
-    if (result.status != 0)
-        bench_die("limit_read ended with %d", result.status);
-    return bench_json_number(result.output, "bytes_per_second");
 }
 
 static void
@@ -107,15 +96,15 @@ static void
 report_cold(const char *name, const char *const *argv, double target)
 {
     double rates[ROUNDS];
-    double limit[LIMITS];
+    bench_disk disk = {.folder = limits};
 
-    limit[0] = take_read_limit();
+    measure_disk(&disk);
     for (int round = 0; round < ROUNDS; round++) {
         bench_touch_memory(TOUCHED_BYTES); /* that the limit does not need any */
         run_load(argv, model, true);
         rates[round] = bench_json_number(result.output, "bytes_read") /
                        bench_json_number(result.output, "seconds");
-        limit[round + 1] = take_read_limit();
+        measure_disk(&disk);
     }
     bench_report(&(bench_row){.name = name,
                               .unit = "B/s",
@@ -123,8 +112,8 @@ report_cold(const char *name, const char *const *argv, double target)
                               .is_higher_better = true,
                               .samples = rates,
                               .sample_count = ROUNDS,
-                              .limit_samples = limit,
-                              .limit_sample_count = LIMITS});
+                              .limit_samples = bench_disk_best(&disk),
+                              .limit_sample_count = disk.rounds});
 }
 
 static void
@@ -403,13 +392,13 @@ static void
 report_disk(void)
 {
     double rates[ROUNDS];
-    double limit[LIMITS];
+    bench_disk disk = {.folder = limits};
     berth_lease_summary before, after;
     passing p;
 
     begin(&p, "cpu=600MiB,disk=inf", NULL, 0);
     pass(&p, 0);
-    limit[0] = take_read_limit();
+    measure_disk(&disk);
     for (int round = 0; round < ROUNDS; round++) {
         const double begin_seconds = bench_now();
 
@@ -418,7 +407,7 @@ report_disk(void)
         berth_model_leases(p.loaded, &after);
         rates[round] = (double)(after.disk_bytes - before.disk_bytes) /
                        (bench_now() - begin_seconds);
-        limit[round + 1] = take_read_limit();
+        measure_disk(&disk);
     }
     bench_report(&(bench_row){.name = "streamed pass from the disk, cold",
                               .unit = "B/s",
@@ -426,8 +415,8 @@ report_disk(void)
                               .is_higher_better = true,
                               .samples = rates,
                               .sample_count = ROUNDS,
-                              .limit_samples = limit,
-                              .limit_sample_count = LIMITS});
+                              .limit_samples = bench_disk_best(&disk),
+                              .limit_sample_count = disk.rounds});
     end(&p);
 }
 

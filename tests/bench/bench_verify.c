@@ -8,7 +8,7 @@
  * sharded model of random bytes, CACHE a hub cache that holds bench/blob. Both
  * are cold in each round: dropped from the page cache file by file, and that
  * none of it is left is checked. Limit and tool take turns, the limit first and
- * last; each time it is the best of its whole grid.
+ * last; it is the way to read whose median over all rounds is the best.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -29,7 +29,7 @@
 #define FILES_MAX 64
 
 typedef struct files {
-    const char *paths[FILES_MAX];
+    char *paths[FILES_MAX];
     size_t count;
     uint64_t bytes;
 } files;
@@ -100,27 +100,6 @@ make_cold(const files *f)
 
 static const char *limits;
 
-/* GB/s: the best of the grid on these files, cold. */
-static double
-read_limit(const files *f)
-{
-    static bench_result result;
-    const char *argv[FILES_MAX + 2];
-    char program[4096];
-    size_t count = 0;
-
-    snprintf(program, sizeof program, "%s/limit_read", limits);
-    argv[count++] = program;
-    for (size_t i = 0; i < f->count; i++)
-        argv[count++] = f->paths[i];
-    argv[count] = NULL;
-    make_cold(f);
-    bench_command(argv, &result);
-    if (result.status != 0)
-        bench_die("limit_read ended with %d", result.status);
-    return bench_json_number(result.output, "bytes_per_second") / 1e9;
-}
-
 /* GB/s of one thread; 0: there is no libcrypto. */
 static double
 sha_limit(void)
@@ -166,19 +145,30 @@ run_tool(const char *const *argv, const files *f, const char *proof, samples *s,
         s->peak_bytes = (double)result.peak_bytes;
 }
 
+static void
+measure_disk(bench_disk *disk, const files *f)
+{
+    make_cold(f);
+    bench_disk_measure(disk, f->paths, f->count);
+}
+
 /* Tool and limits in turns. */
 static void
 measure(const char *const *argv, const files *f, const char *proof, bool is_hashing,
         samples *s)
 {
+    bench_disk disk = { .folder = limits };
+
     memset(s, 0, sizeof *s);
-    s->limit[0] = read_limit(f);
+    measure_disk(&disk, f);
     for (int round = 0; round < ROUNDS; round++) {
         run_tool(argv, f, proof, s, round);
-        s->limit[round + 1] = read_limit(f);
+        measure_disk(&disk, f);
         if (is_hashing)
             s->sha[round] = sha_limit();
     }
+    for (int round = 0; round < LIMITS; round++)
+        s->limit[round] = bench_disk_best(&disk)[round] / 1e9;
 }
 
 /* Every byte against a manifest of crc32. */

@@ -152,29 +152,28 @@ void berthi_carrier_free_left(berthi_carrier *carrier);
 
 /* What of a file is read, and where it is put. */
 typedef struct berthi_fetch {
-    berthi_spot to; /* memory NULL: nothing is read */
-    uint64_t first; /* byte of the stored tensor; of the offload's file */
+    berthi_spot to;
+    uint64_t offset;  /* in the file */
     uint64_t bytes;
     uint64_t padding; /* behind it, in its berth: zeroed */
+    uint32_t file;    /* a shard of the checkpoint, behind them those of the offload */
 } berthi_fetch;
 
-/* Where tensors of the checkpoint, and berths of the offload, are to be put. */
+/* In any order; several may be of one tensor. */
 typedef struct berthi_reads {
     berth_context *context;
-    berthi_fetch *reads; /* of entries, behind them of berths */
-    uint64_t entry_count;
-    uint64_t read_count;
-    uint64_t count;     /* that are read */
+    berthi_fetch *at;
+    uint64_t count;
+    uint64_t capacity;
     uint64_t bytes;
 } berthi_reads;
 
-berth_status berthi_reads_init(berthi_reads *reads, const berth_model *model,
-                               berth_error *error);
+void berthi_reads_init(berthi_reads *reads, berth_context *context);
 void berthi_reads_fini(berthi_reads *reads);
 /* The parts of a berth that is as it is stored, or all of it, to its new place. */
 berth_status berthi_reads_add(berthi_reads *reads, const berth_model *model,
                               uint64_t berth, const berthi_spot *to, berth_error *error);
-/* One pass over the files. */
+/* One pass over the files, in the order of their bytes. */
 berth_status berthi_reads_run(const berthi_reads *reads, berthi_carrier *carrier,
                               berth_error *error);
 

@@ -236,11 +236,9 @@ berthi_model_raise(berthi_carrier *carrier, berth_error *error)
 
     if (is_new == NULL)
         return berthi_fail_memory(error, "waking a model");
-    memset(&reads, 0, sizeof reads);
+    berthi_reads_init(&reads, model->context);
     status = berthi_transfers_init(&transfers, model->context, model->plan->berth_count,
                                    error);
-    if (status == BERTH_OK)
-        status = berthi_reads_init(&reads, model, error);
     if (status == BERTH_OK)
         status = raise_slabs(carrier, is_new, &transfers, &reads, error);
     berthi_reads_fini(&reads);

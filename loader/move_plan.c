@@ -245,6 +245,7 @@ berthi_replan_init(berthi_replan *replan, berth_model *model, const berth_plan *
     *replan = (berthi_replan){
         .model = model, .plan = plan, .tier_count = count, .flag_count = count
     };
+    berthi_reads_init(&replan->reads, context);
     replan->tiers = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT,
                                          count * sizeof *replan->tiers);
     replan->old_of = berthi_memory_zalloc(context, BERTHI_PURPOSE_CHUNKS,
@@ -262,8 +263,6 @@ berthi_replan_init(berthi_replan *replan, berth_model *model, const berth_plan *
         status = compare_tiers(replan, error);
     if (status == BERTH_OK)
         status = list_berths(replan, error);
-    if (status == BERTH_OK)
-        status = berthi_reads_init(&replan->reads, model, error);
     if (status != BERTH_OK)
         berthi_replan_fini(replan);
     return status;

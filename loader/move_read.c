@@ -9,9 +9,11 @@
 
 #include "loader/move.h"
 #include "loader/offload.h"
+#include "loader/sort.h"
 
 #define CHUNK_BYTES (UINT64_C(8) << 20)
 #define GAP_BYTES   (UINT64_C(1) << 20)
+#define FETCHES     UINT64_C(64) /* the first room of a list */
 
 bool
 berthi_move_is_stored(const berth_model *model, uint64_t berth)
@@ -26,107 +28,112 @@ berthi_move_is_stored(const berth_model *model, uint64_t berth)
 
 /* -------------------------------------------------------------------------- lists */
 
-berth_status
-berthi_reads_init(berthi_reads *reads, const berth_model *model, berth_error *error)
+void
+berthi_reads_init(berthi_reads *reads, berth_context *context)
 {
-    *reads = (berthi_reads){ .context = model->context,
-                             .entry_count = model->checkpoint->table.entry_count };
-    reads->read_count =
-        reads->entry_count + (model->offload != NULL ? model->plan->berth_count : 0);
-    reads->reads = berthi_memory_zalloc(reads->context, BERTHI_PURPOSE_CHUNKS,
-                                        reads->read_count * sizeof *reads->reads);
-    return reads->reads != NULL ? BERTH_OK : berthi_fail_memory(error, "moving a model");
+    *reads = (berthi_reads){ .context = context };
 }
 
 void
 berthi_reads_fini(berthi_reads *reads)
 {
-    if (reads->reads != NULL)
-        berthi_memory_free(reads->context, BERTHI_PURPOSE_CHUNKS, reads->reads,
-                           reads->read_count * sizeof *reads->reads);
-    reads->reads = NULL;
+    berthi_memory_free(reads->context, BERTHI_PURPOSE_CHUNKS, reads->at,
+                       reads->capacity * sizeof *reads->at);
+    *reads = (berthi_reads){ .context = reads->context };
+}
+
+static bool
+can_grow(berthi_reads *reads)
+{
+    const uint64_t capacity = berthi_max_u64(FETCHES, 2 * reads->capacity);
+    berthi_fetch *const at = berthi_memory_alloc(reads->context, BERTHI_PURPOSE_CHUNKS,
+                                                 capacity * sizeof *at);
+
+    if (at == NULL)
+        return false;
+    if (reads->count > 0)
+        memcpy(at, reads->at, reads->count * sizeof *at);
+    berthi_memory_free(reads->context, BERTHI_PURPOSE_CHUNKS, reads->at,
+                       reads->capacity * sizeof *reads->at);
+    reads->at = at;
+    reads->capacity = capacity;
+    return true;
+}
+
+static berth_status
+add_fetch(berthi_reads *reads, const berthi_fetch *fetch, berth_error *error)
+{
+    if (reads->count == reads->capacity && !can_grow(reads))
+        return berthi_fail_memory(error, "moving a model");
+    reads->at[reads->count++] = *fetch;
+    reads->bytes += fetch->bytes;
+    return BERTH_OK;
 }
 
 berth_status
 berthi_reads_add(berthi_reads *reads, const berth_model *model, uint64_t berth,
                  const berthi_spot *to, berth_error *error)
 {
+    const berthi_table *const table = &model->checkpoint->table;
     const berthi_offload *const offload = berthi_offload_find(model->offload, berth);
+    berthi_fetch fetch = { .to = *to };
     berthi_cargo cargo;
     berth_status status;
 
     if (offload != NULL) {
-        reads->reads[reads->entry_count + berth] =
-            (berthi_fetch){ .to = *to,
-                           .first = offload->offsets[berth],
-                           .bytes = model->plan->berths[berth].bytes };
-        reads->count++;
-        reads->bytes += model->plan->berths[berth].bytes;
-        return BERTH_OK;
+        fetch.offset = offload->offsets[berth];
+        fetch.bytes = model->plan->berths[berth].bytes;
+        fetch.file = berthi_offload_file_number(model, offload);
+        return add_fetch(reads, &fetch, error);
     }
     status = berthi_model_cargo(model, berth, &cargo, error);
-
     for (uint32_t i = 0; i < cargo.part_count && status == BERTH_OK; i++) {
         const berthi_cargo_part *const part = &cargo.parts[i];
+        const berthi_entry *const entry = &table->entries[part->entry];
 
         if (part->bytes == 0)
             continue;
-        reads->reads[part->entry] =
-            (berthi_fetch){ .to = *to,
-                           .first = part->cut.first,
-                           .bytes = part->bytes,
-                           .padding = berthi_slab_round(part->bytes) - part->bytes };
-        reads->reads[part->entry].to.memory += part->offset;
-        reads->count++;
-        reads->bytes += part->bytes;
+        fetch.to.memory = to->memory + part->offset;
+        fetch.offset =
+            berthi_checkpoint_offset(model->checkpoint, entry) + part->cut.first;
+        fetch.bytes = part->bytes;
+        fetch.padding = berthi_slab_round(part->bytes) - part->bytes;
+        fetch.file = entry->shard;
+        status = add_fetch(reads, &fetch, error);
     }
     return status;
 }
 
-static void
-list_offloaded(const berthi_reads *reads, const berth_model *model, berthi_piece *pieces)
+static int
+compare_fetches(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
-    uint64_t end = reads->count;
+    const berthi_fetch *const x = (const berthi_fetch *)user + a;
+    const berthi_fetch *const y = (const berthi_fetch *)user + b;
 
-    for (const berthi_offload *o = model->offload; o != NULL; o = o->before)
-        for (uint64_t i = o->berth_count; i-- > 0;) {
-            const uint64_t tag = reads->entry_count + i;
-            const berthi_fetch *const read = &reads->reads[tag];
-
-            if (o->offsets[i] == BERTHI_NOT_OFFLOADED || read->to.memory == NULL)
-                continue;
-            pieces[--end] =
-                (berthi_piece){ .offset = read->first,
-                                .bytes = read->bytes,
-                                .tag = tag,
-                                .file = berthi_offload_file_number(model, o) };
-        }
+    (void)shared;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/*
- * Entries are numbered in the order of their bytes, file by file, and so are berths in each
- * of the files behind: the newest one's pieces are the last.
- */
-static void
-list_pieces(const berthi_reads *reads, const berth_model *model, berthi_piece *pieces)
+/* In the order of the files; their tags are their numbers in the list. */
+static bool
+can_list_pieces(const berthi_reads *reads, uint32_t *order, berthi_piece *pieces)
 {
-    const berth_checkpoint *const checkpoint = model->checkpoint;
-    uint64_t count = 0;
+    for (uint64_t i = 0; i < reads->count; i++)
+        order[i] = (uint32_t)i;
+    if (!berthi_sort_can_arrange(reads->context, order, reads->count, compare_fetches,
+                                 reads->at))
+        return false;
+    for (uint64_t i = 0; i < reads->count; i++) {
+        const berthi_fetch *const fetch = &reads->at[order[i]];
 
-    for (uint64_t i = 0; i < reads->entry_count; i++) {
-        const berthi_entry *const entry = &checkpoint->table.entries[i];
-        const berthi_fetch *const read = &reads->reads[i];
-
-        if (read->to.memory == NULL)
-            continue;
-        pieces[count++] =
-            (berthi_piece){ .offset = berthi_checkpoint_offset(checkpoint, entry)
-                                      + read->first,
-                            .bytes = read->bytes,
-                            .tag = i,
-                            .file = entry->shard };
+        pieces[i] = (berthi_piece){ .offset = fetch->offset,
+                                    .bytes = fetch->bytes,
+                                    .tag = order[i],
+                                    .file = fetch->file };
     }
-    list_offloaded(reads, model, pieces);
+    return true;
 }
 
 /* ---------------------------------------------------------------------------- run */
@@ -178,7 +185,7 @@ consume(void *user, const berthi_chunk *chunk, const berthi_span *spans,
                                        bytes + spans[i].chunk_offset),
                                    .device = BERTHI_NO_DEVICE,
                                    .is_pinned = !atomic_load(&r->has_unpinned) };
-        const berthi_fetch *const read = &r->reads->reads[spans[i].tag];
+        const berthi_fetch *const read = &r->reads->at[spans[i].tag];
         berthi_spot to = read->to;
 
         to.memory += spans[i].tag_offset;
@@ -214,22 +221,30 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
                                &consumer, &stats, error);
 }
 
+/* What is needed while it is read. */
+typedef struct reading_lists {
+    berthi_file *files;
+    berthi_piece *pieces;
+    uint32_t *order;
+} reading_lists;
+
 static berth_status
-run_pieces(reading *r, berthi_file *files, berthi_piece *pieces, berth_error *error)
+run_pieces(reading *r, const reading_lists *lists, berth_error *error)
 {
     const berth_model *const model = r->carrier->model;
     berthi_chunks chunks;
     berth_status status;
 
-    berthi_checkpoint_copy_files(model->checkpoint, files);
+    berthi_checkpoint_copy_files(model->checkpoint, lists->files);
     for (const berthi_offload *o = model->offload; o != NULL; o = o->before)
-        files[berthi_offload_file_number(model, o)] = o->file;
-    list_pieces(r->reads, model, pieces);
-    status = berthi_chunks_build(r->reads->context, pieces, r->reads->count, CHUNK_BYTES,
-                                 GAP_BYTES, &chunks, error);
+        lists->files[berthi_offload_file_number(model, o)] = o->file;
+    if (!can_list_pieces(r->reads, lists->order, lists->pieces))
+        return berthi_fail_memory(error, "reading what was left on the disk");
+    status = berthi_chunks_build(r->reads->context, lists->pieces, r->reads->count,
+                                 CHUNK_BYTES, GAP_BYTES, &chunks, error);
     if (status != BERTH_OK)
         return status;
-    status = convey(r, files, &chunks, error);
+    status = convey(r, lists->files, &chunks, error);
     r->carrier->read_bytes += status == BERTH_OK ? r->reads->bytes : 0;
     berthi_chunks_fini(&chunks);
     return status;
@@ -238,23 +253,26 @@ run_pieces(reading *r, berthi_file *files, berthi_piece *pieces, berth_error *er
 berth_status
 berthi_reads_run(const berthi_reads *reads, berthi_carrier *carrier, berth_error *error)
 {
+    berth_context *const context = reads->context;
     const uint64_t files_bytes =
         berthi_offload_file_count(carrier->model) * sizeof(berthi_file);
     const uint64_t pieces_bytes = reads->count * sizeof(berthi_piece);
+    const uint64_t order_bytes = reads->count * sizeof(uint32_t);
     reading r = { .reads = reads, .carrier = carrier };
-    berthi_file *files;
-    berthi_piece *pieces;
+    reading_lists lists;
     berth_status status;
 
     if (reads->count == 0)
         return BERTH_OK;
-    files = berthi_memory_alloc(reads->context, BERTHI_PURPOSE_CHUNKS, files_bytes);
-    pieces = berthi_memory_alloc(reads->context, BERTHI_PURPOSE_CHUNKS, pieces_bytes);
-    if (files != NULL && pieces != NULL)
-        status = run_pieces(&r, files, pieces, error);
+    lists.files = berthi_memory_alloc(context, BERTHI_PURPOSE_CHUNKS, files_bytes);
+    lists.pieces = berthi_memory_alloc(context, BERTHI_PURPOSE_CHUNKS, pieces_bytes);
+    lists.order = berthi_memory_alloc(context, BERTHI_PURPOSE_CHUNKS, order_bytes);
+    if (lists.files != NULL && lists.pieces != NULL && lists.order != NULL)
+        status = run_pieces(&r, &lists, error);
     else
         status = berthi_fail_memory(error, "reading what was left on the disk");
-    berthi_memory_free(reads->context, BERTHI_PURPOSE_CHUNKS, pieces, pieces_bytes);
-    berthi_memory_free(reads->context, BERTHI_PURPOSE_CHUNKS, files, files_bytes);
+    berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, lists.order, order_bytes);
+    berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, lists.pieces, pieces_bytes);
+    berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, lists.files, files_bytes);
     return status;
 }

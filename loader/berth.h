@@ -1239,6 +1239,17 @@ typedef enum berth_slicing {
     BERTH_SLICING_COLUMNS = 2  /* of its second                                       */
 } berth_slicing;
 
+/*
+ * Experts of a layer that the checkpoint has stacked in one tensor of three dims. Whole,
+ * such a tensor has one berth, and is brought as a whole where it is streamed. Apart, each
+ * expert has a berth of its own, and is leased and brought like one that is stored alone.
+ */
+typedef enum berth_stacks {
+    BERTH_STACKS_AUTO = 0,     /* whole, but apart where that fits alone or is faster  */
+    BERTH_STACKS_WHOLE = 1,
+    BERTH_STACKS_APART = 2     /* where they can be, see berth_plan_create()           */
+} berth_stacks;
+
 typedef struct berth_plan_options {
     size_t struct_size;    /* set by berth_plan_options_init()                        */
     /* What is placed: as in berth_convert_options, NATIVE: as it is stored.          */
@@ -1298,7 +1309,9 @@ typedef struct berth_plan_options {
                                and bytes are predicted with it, nothing else changes  */
     const struct berth_train_options *train; /* NULL: inference. See
                                berth_plan_get_training()                              */
-    uint64_t reserved[4];
+    int32_t stacks;         /* berth_stacks                                           */
+    int32_t reserved32;
+    uint64_t reserved[3];
 } berth_plan_options;
 
 static inline void
@@ -1335,6 +1348,13 @@ berth_plan_options_init(berth_plan_options *options)
  * with the row maxima of the whole; all else is BERTH_EUNSUPPORTED. Columns are
  * streamed from the disk only from `offload_dir` of a load, plain numbers or encoded.
  * Slices are not held against a manifest.
+ *
+ * Experts of stacks that are taken apart are rows of the first dimension, and the last
+ * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with
+ * a second level of its own. Stacks stay whole for training and for ranks, and where an
+ * expert is not whole blocks (of a stored second level: 256 of them), is to be encoded
+ * anew, or is stored in an encoding that berth does not make. What is read of a resident
+ * stack in a pass is what its tokens choose, whole or apart.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options, a map that does not cover the model, a tensor
  * that ranks cannot share evenly), BERTH_ENOFIT (naming the tier, the bytes missing and
@@ -1384,7 +1404,9 @@ typedef struct berth_plan_summary {
     char advice[256];        /* the change that would help most; "" when none does    */
     uint32_t rank;           /* of `ranks`: berths hold its slices                    */
     uint32_t ranks;          /* 1: all of the model                                   */
-    uint64_t reserved[7];
+    int32_t stacks;          /* berth_stacks: APART where some are, else WHOLE        */
+    int32_t reserved32;
+    uint64_t reserved[6];
 } berth_plan_summary;
 
 BERTH_API void berth_plan_get(const berth_plan *plan, berth_plan_summary *summary);
@@ -1447,7 +1469,7 @@ typedef struct berth_berth {
     int32_t dtype;          /* of the values                                          */
     int32_t is_expert;
     int32_t along;          /* berth_slicing: of what it holds                        */
-    uint64_t first;         /* row or column; 0 for all of a tensor                   */
+    uint64_t first;         /* row or column, of a stack the expert; 0 for all of it  */
     uint64_t count;
     uint64_t reserved[2];
 } berth_berth;
@@ -1467,7 +1489,8 @@ BERTH_API berth_status berth_plan_get_layer(const berth_plan *plan, uint32_t lay
 BERTH_API berth_status berth_plan_get_map(const berth_plan *plan, uint32_t line,
                                           berth_map_line *out);
 /*
- * Berths in the order of layers, in a layer by name. `name` (may be NULL) gets the
+ * Berths in the order of layers, in a layer by name, but for the experts of stacks that
+ * are taken apart, which come last. `name` (may be NULL) gets the
  * tensor's name, cut at `capacity`, ended by a NUL.
  */
 BERTH_API berth_status berth_plan_get_berth(const berth_plan *plan, uint64_t berth,
@@ -2112,9 +2135,15 @@ BERTH_API berth_status berth_model_get_tensor(const berth_model *model, uint64_t
 /* The same as it lies in host memory; BERTH_ENOENT where it does not. */
 BERTH_API berth_status berth_model_get_host(const berth_model *model, uint64_t berth,
                                             berth_model_tensor *out);
-/* Number of the berth of a tensor by its name, or BERTH_NO_TENSOR. Logarithmic. */
+/*
+ * Number of the berth of a tensor by its name, or BERTH_NO_TENSOR. Logarithmic. Of a stack
+ * that is taken apart, that of its first expert.
+ */
 BERTH_API uint64_t berth_model_find(const berth_model *model, const char *name,
                                     size_t name_length);
+/* The berth of one expert, by the name of its tensor or of the stack that it is in. */
+BERTH_API uint64_t berth_model_find_expert(const berth_model *model, const char *name,
+                                           size_t name_length, uint32_t expert);
 /*
  * crc32 of a tensor's parts one behind the other, as they lie on its tier. Waits, for the
  * disk and for all that the device was asked for, without a limit: nobody can end a read
@@ -2205,7 +2234,7 @@ BERTH_API berth_status berth_layer_release(berth_model *model, uint32_t layer,
                                            void *stream, berth_error *error);
 
 /*
- * Experts that a plan has apart lie in tensors of their own, which a layer's lease does
+ * Experts that a plan has apart lie in berths of their own, which a layer's lease does
  * not bring: which of them will be used is not known then.
  *
  * berth_experts_acquire() makes `count` experts of a layer, by their numbers, usable on
@@ -2217,7 +2246,7 @@ BERTH_API berth_status berth_layer_release(berth_model *model, uint32_t layer,
  *
  * Leases are counted. Experts that are leased at once, by whomever, need a slot each:
  * BERTH_ENOFIT where there are not so many. BERTH_EINVAL for a number that is none of
- * the layer's, also where experts are stacked in one tensor, which comes with the layer.
+ * the layer's, also of stacks that are not taken apart, which come with the layer.
  * Also BERTH_EIO, BERTH_ENODEV. Any thread.
  */
 BERTH_API berth_status berth_experts_acquire(berth_model *model, uint32_t layer,

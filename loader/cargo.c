@@ -103,7 +103,7 @@ find_source(const question *q, const berthi_cargo *cargo, uint32_t number, uint6
 static berthi_cut
 cut_values(const berthi_cargo *cargo, const uint64_t *shape, uint32_t bits)
 {
-    const uint64_t inner = cargo->rank > 1 ? shape[1] : 1;
+    const uint64_t inner = berthi_slice_row(shape, cargo->rank);
     const berthi_slice *const slice = &cargo->slice;
 
     switch (slice->along) {
@@ -122,7 +122,7 @@ static berthi_cut
 cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_part *part)
 {
     const berthi_storage *const storage = &cargo->storage;
-    const uint64_t value = cargo->slice.first * (cargo->rank > 1 ? shape[1] : 1);
+    const uint64_t value = cargo->slice.first * berthi_slice_row(shape, cargo->rank);
 
     if (part->role == BERTH_ROLE_VALUES || storage->encoding == BERTH_ENCODING_NATIVE)
         return cut_values(cargo, shape, berth_dtype_bits(part->dtype));
@@ -312,6 +312,22 @@ get(const berth_checkpoint *checkpoint, const berth_plan *plan, const bool *is_t
     if (out->is_copied && out->record != NULL && !is_made_by_berth(out->record->encoding))
         return take_as_stored(&q, out);
     return list_parts(&q, out, shape);
+}
+
+uint64_t
+berthi_cargo_rows(const berth_checkpoint *checkpoint, uint64_t tensor)
+{
+    const berthi_entry *const entry = &checkpoint->table.entries[tensor];
+    uint64_t shape[BERTH_MAX_RANK];
+
+    if (entry->flags != BERTH_ENCODING_NATIVE) {
+        const berthi_quantized *const record =
+            berthi_classify_record(&checkpoint->quantized, entry->owner);
+
+        return record->rank > 0 ? record->shape[0] : 0;
+    }
+    berthi_entry_shape(checkpoint->table.text, entry, shape);
+    return entry->rank > 0 ? shape[0] : 0;
 }
 
 bool

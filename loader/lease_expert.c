@@ -440,8 +440,10 @@ berthi_experts_find(berthi_leases *leases, uint64_t berth)
 {
     const berthi_table *const table = &leases->model->checkpoint->table;
     const berthi_berth *const b = &leases->model->plan->berths[berth];
-    const uint32_t number = berthi_plan_expert(berthi_table_name(table, b->number),
-                                               table->entries[b->number].name_length);
+    const uint32_t number =
+        berthi_plan_expert_of(leases->model->plan, berth,
+                              berthi_table_name(table, b->number),
+                              table->entries[b->number].name_length);
     const berthi_lease_expert *const expert =
         berthi_lease_expert_of(leases, b->layer, number);
     const berthi_lease_unit *unit;

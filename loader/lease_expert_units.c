@@ -5,6 +5,8 @@
  *   berths of a layer   router | experts.0.w1 | experts.0.w2 | experts.1.w1 | ...
  *   units                      [ what of expert 0 is away   ] [ of 1 ]
  *
+ * Those of a stack that is taken apart have one name, and their row in it for a number.
+ *
  * A plan has room for experts of one pass through a layer. How many of them that are is
  * the same here as there: all slots are as large as the largest expert of the device.
  */
@@ -37,8 +39,10 @@ can_sort(berthi_lease_listing *l, const berth_plan_layer *layer, uint32_t *out_c
 
         if (!berth->is_expert)
             continue;
-        l->numbers[i] = berthi_plan_expert(berthi_table_name(table, berth->number),
-                                           table->entries[berth->number].name_length);
+        l->numbers[i] =
+            berthi_plan_expert_of(model->plan, layer->first_berth + i,
+                                  berthi_table_name(table, berth->number),
+                                  table->entries[berth->number].name_length);
         l->order[count] = i;
         count += l->numbers[i] != BERTHI_NO_EXPERT;
     }

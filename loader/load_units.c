@@ -139,23 +139,15 @@ check_disk(const berthi_load *load, uint64_t berth, const berthi_cargo *cargo,
                              "quantize` first");
 }
 
-/* What of this stored tensor is read: all, or nothing where it is no part of a berth. */
+/* What of this stored tensor is read for a berth of `weight`. */
 static berth_status
-add_entry(listing *l, uint64_t number)
+add_berth(listing *l, uint64_t number, uint64_t weight, uint32_t berth)
 {
     berthi_load *const load = l->load;
-    const berth_checkpoint *const c = load->checkpoint;
-    const berthi_entry *const entry = &c->table.entries[number];
-    uint64_t weight = number;
     berthi_cargo cargo;
-    uint32_t berth;
     berth_status status;
 
-    if (entry->flags == BERTH_ENCODING_STATISTICS)
-        weight = c->table.by_name[berthi_classify_record(&c->quantized, entry->owner)
-                                      ->weight];
-    berth = load->model->berth_of[weight];
-    if (berth == BERTHI_NO_BERTH || load->plan->berths[berth].is_tied)
+    if (load->plan->berths[berth].is_tied)
         return BERTH_OK;
     status = berthi_model_cargo(load->model, berth, &cargo, l->error);
     if (status != BERTH_OK)
@@ -172,6 +164,26 @@ add_entry(listing *l, uint64_t number)
         if (cargo.parts[i].entry == number)
             add_part(l, berth, &cargo.parts[i]);
     return BERTH_OK;
+}
+
+/* Of each stored tensor: nothing where it is no part of a berth. */
+static berth_status
+add_entry(listing *l, uint64_t number)
+{
+    const berth_model *const model = l->load->model;
+    const berth_checkpoint *const c = l->load->checkpoint;
+    const berthi_entry *const entry = &c->table.entries[number];
+    uint64_t weight = number;
+    berth_status status = BERTH_OK;
+
+    if (entry->flags == BERTH_ENCODING_STATISTICS)
+        weight = c->table.by_name[berthi_classify_record(&c->quantized, entry->owner)
+                                      ->weight];
+    for (uint32_t berth = model->berth_of[weight];
+         berth != BERTHI_NO_BERTH && status == BERTH_OK;
+         berth = berthi_model_next(model, berth))
+        status = add_berth(l, number, weight, berth);
+    return status;
 }
 
 /* Entries are numbered in the order of their bytes, shard by shard. */

@@ -18,12 +18,55 @@ is_wanted(const berthi_load *load)
     return load->options.verify != BERTH_LOAD_VERIFY_NONE;
 }
 
-/* True where the stored tensor of the berth is read in part. */
+/* True where the berth stays on the disk, as it is stored there. */
+static bool
+is_left(const berthi_load *load, uint64_t berth)
+{
+    const uint32_t tier = load->plan->berths[berth].tier;
+    berthi_cargo cargo;
+
+    return load->plan->tiers[tier].kind == BERTH_TIER_DISK
+           && berthi_cargo_get(load->checkpoint, load->plan, berth, &cargo, NULL)
+                  == BERTH_OK
+           && berthi_cargo_is_stored(&cargo);
+}
+
+/* True where some experts of the same stack are read and others stay on the disk. */
+static bool
+is_divided(const berthi_load *load, uint64_t berth)
+{
+    const berth_plan *const plan = load->plan;
+    const berthi_berth *const first = &plan->berths[berth];
+    const berth_plan_layer *const layer = &plan->layers[first->layer].out;
+    bool has_left = false;
+    bool has_read = false;
+
+    for (uint64_t i = 0; i < layer->berth_count; i++) {
+        const uint64_t other = layer->first_berth + i;
+
+        if (plan->berths[other].number != first->number)
+            continue;
+        if (is_left(load, other))
+            has_left = true;
+        else
+            has_read = true;
+    }
+    return has_left && has_read;
+}
+
+/*
+ * True where the stored tensor of the berth is read in part: of a rank, or of a stack that
+ * is taken apart. Of a stack it is said of the berth of the first expert alone.
+ */
 static bool
 is_slice(const berthi_load *load, uint64_t berth)
 {
-    return berthi_plan_slice(load->plan, berth).along != BERTH_SLICING_NONE
-           && load->plan->berths[berth].number < load->checkpoint->table.entry_count;
+    const berthi_slice slice = berthi_plan_slice(load->plan, berth);
+
+    if (slice.along == BERTH_SLICING_NONE
+        || load->plan->berths[berth].number >= load->checkpoint->table.entry_count)
+        return false;
+    return load->plan->summary.ranks > 1 || (slice.first == 0 && is_divided(load, berth));
 }
 
 /* A manifest has the crc32 of whole tensors: who insists on it cannot have slices. */

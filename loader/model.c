@@ -228,6 +228,60 @@ allocate(berth_model *model, berth_error *error)
 
 /* ------------------------------------------------------------------------- model */
 
+/* The experts of a stack that is taken apart are all there, one behind the other. */
+static berth_status
+check_stack(const berth_model *model, uint64_t tensor, berth_error *error)
+{
+    uint64_t end = 0;
+    bool is_whole = true;
+
+    for (uint32_t b = model->berth_of[tensor]; b != BERTHI_NO_BERTH;
+         b = model->next_berth[b]) {
+        const berthi_slice slice = berthi_plan_slice(model->plan, b);
+
+        if (slice.along == BERTH_SLICING_NONE && model->berth_of[tensor] == b
+            && model->next_berth[b] == BERTHI_NO_BERTH)
+            return BERTH_OK;
+        is_whole = is_whole && slice.along == BERTH_SLICING_ROWS && slice.first == end;
+        end += slice.count;
+    }
+    if (!is_whole || end != berthi_cargo_rows(model->checkpoint, tensor)) {
+        const berthi_about about = berthi_checkpoint_about(model->checkpoint, tensor);
+
+        return berthi_fail(error, BERTH_REASON_PLAN_CHECKPOINT, &about,
+                           "has berths that are not all of its experts in their order");
+    }
+    return BERTH_OK;
+}
+
+/* Links the berths of stored tensors of which there are several. */
+static berth_status
+link_stacks(berth_model *model, berth_error *error)
+{
+    const berth_plan *const plan = model->plan;
+    const uint64_t entries = model->tensor_count;
+    berth_status status = BERTH_OK;
+
+    model->next_berth = berthi_memory_array(model->context, BERTHI_PURPOSE_TENSORS,
+                                            plan->berth_count, sizeof *model->next_berth);
+    if (model->next_berth == NULL)
+        return berthi_fail_memory(error, "the tensors of a model");
+    model->next_count = plan->berth_count;
+    for (uint64_t i = plan->berth_count; i-- > 0;) {
+        const uint32_t number = plan->berths[i].number;
+
+        model->next_berth[i] = BERTHI_NO_BERTH;
+        if (number >= entries)
+            continue;
+        model->next_berth[i] = model->berth_of[number];
+        model->berth_of[number] = (uint32_t)i;
+    }
+    for (uint64_t i = 0; i < entries && status == BERTH_OK; i++)
+        if (model->berth_of[i] != BERTHI_NO_BERTH)
+            status = check_stack(model, i, error);
+    return status;
+}
+
 static berth_status
 list_berths(berth_model *model, berth_error *error)
 {
@@ -248,6 +302,8 @@ list_berths(berth_model *model, berth_error *error)
         return berthi_fail_memory(error, "the tensors of a model");
     memset(model->offsets, 0, model->offset_bytes);
     memset(model->berth_of, 0xFF, entries * sizeof *model->berth_of);
+    if (plan->summary.stacks == BERTH_STACKS_APART)
+        return link_stacks(model, error);
     for (uint64_t i = 0; i < plan->berth_count; i++)
         if (plan->berths[i].number < entries)
             model->berth_of[plan->berths[i].number] = (uint32_t)i;
@@ -321,6 +377,8 @@ give_back(berth_model *model)
                        model->tier_count * sizeof *model->tiers);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->berth_of,
                        model->tensor_count * sizeof *model->berth_of);
+    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->next_berth,
+                       model->next_count * sizeof *model->next_berth);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->is_turned,
                        model->tensor_count * sizeof *model->is_turned);
     berthi_memory_free_aligned(context, BERTHI_PURPOSE_TENSORS, model->offsets,

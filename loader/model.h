@@ -71,7 +71,10 @@ struct berth_model {
     uint64_t offset_bytes;     /* whole pages */
     bool has_pinned_offsets;
     uint64_t tensor_count;     /* of the checkpoint */
-    uint32_t *berth_of;        /* of the checkpoint's tensors; BERTHI_NO_BERTH */
+    uint32_t *berth_of;        /* of the checkpoint's tensors, the first; BERTHI_NO_BERTH */
+    uint32_t *next_berth;      /* of berths: that of the next expert of the same stack;
+                                  NULL: no stack is taken apart */
+    uint64_t next_count;
     bool *is_turned;           /* of the checkpoint's tensors; NULL: none is */
     _Atomic uint32_t staged;   /* buffers for staging, so far */
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
@@ -122,6 +125,11 @@ typedef struct berthi_cargo {
     berthi_cargo_part parts[BERTH_MODEL_PARTS];
 } berthi_cargo;
 
+/*
+ * Of a tensor that has a berth: the length of its first dimension, values unpacked; 0: it
+ * has no dimensions.
+ */
+uint64_t berthi_cargo_rows(const berth_checkpoint *checkpoint, uint64_t tensor);
 /* True where each part lies together in the checkpoint: it is copied, and no columns. */
 bool berthi_cargo_is_stored(const berthi_cargo *cargo);
 /*
@@ -227,6 +235,13 @@ berth_status berthi_model_begin_move(berth_model *model, bool is_asleep,
 /* Until calls that began before are over. */
 berth_status berthi_model_await_calls(berth_model *model, berth_error *error);
 void berthi_model_end_move(berth_model *model, bool is_asleep);
+
+/* The next berth of the same stored tensor; BERTHI_NO_BERTH: there is none. */
+static inline uint32_t
+berthi_model_next(const berth_model *model, uint32_t berth)
+{
+    return model->next_berth != NULL ? model->next_berth[berth] : BERTHI_NO_BERTH;
+}
 
 /* Where a berth lies; NULL: on the disk. */
 static inline uint8_t *

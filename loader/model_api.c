@@ -113,6 +113,22 @@ berth_model_find(const berth_model *model, const char *name, size_t name_length)
     return model->berth_of[tensor];
 }
 
+uint64_t
+berth_model_find_expert(const berth_model *model, const char *name, size_t name_length,
+                        uint32_t expert)
+{
+    const uint64_t tensor =
+        berthi_table_find(&model->checkpoint->table, name, name_length);
+    uint32_t berth =
+        tensor != BERTH_NO_TENSOR ? model->berth_of[tensor] : BERTHI_NO_BERTH;
+
+    while (berth != BERTHI_NO_BERTH
+           && (!model->plan->berths[berth].is_expert
+               || berthi_plan_expert_of(model->plan, berth, name, name_length) != expert))
+        berth = berthi_model_next(model, berth);
+    return berth != BERTHI_NO_BERTH ? berth : BERTH_NO_TENSOR;
+}
+
 /* ------------------------------------------------------------------------ digests */
 
 static berth_status

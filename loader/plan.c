@@ -59,6 +59,8 @@ check_use(const berth_plan_options *options, berth_error *error)
         return berthi_fail_argument(error, "rank", "is not below ranks");
     if (options->ranks > 1 && options->mode != NULL)
         return berthi_fail_argument(error, "mode", "is for whole models, not for a rank");
+    if (options->stacks < BERTH_STACKS_AUTO || options->stacks > BERTH_STACKS_APART)
+        return berthi_fail_argument(error, "stacks", "is none of auto, whole and apart");
     return BERTH_OK;
 }
 
@@ -169,6 +171,82 @@ tell_missing(const berthi_plan_source *source, const berth_plan *plan)
     }
 }
 
+/* A stack of experts, whole, that is not on the device that computes it. */
+static bool
+has_stacks_away(const berthi_plan_source *source, const berth_plan *plan)
+{
+    for (uint64_t i = 0; i < plan->berth_count; i++)
+        if (source->tensors[i].reads == BERTHI_READS_EXPERTS
+            && !plan->berths[i].is_resident)
+            return true;
+    return false;
+}
+
+/* *out_is_away: there are stacks that might better be taken apart. */
+static berth_status
+make(berth_context *context, const berth_checkpoint *checkpoint,
+     const berth_plan_options *options, berth_plan **out_plan, bool *out_is_away,
+     berth_error *error)
+{
+    berthi_plan_source source;
+    berth_plan *plan = NULL;
+    berth_status status;
+
+    *out_plan = NULL;
+    *out_is_away = false;
+    status = berthi_plan_source_init(&source, context, checkpoint, options, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_plan_make(context, &source.input, &plan, error);
+    if (status == BERTH_OK)
+        status = make_map(plan, &source, error);
+    if (status == BERTH_OK && source.has_map)
+        tell_missing(&source, plan);
+    if (source.input.stacked_count > 0)
+        *out_is_away = status == BERTH_ENOFIT
+                       || (status == BERTH_OK && has_stacks_away(&source, plan));
+    berthi_plan_source_fini(&source);
+    if (status == BERTH_OK)
+        *out_plan = plan;
+    else
+        berthi_plan_free(plan);
+    return status;
+}
+
+/* Whole stacks were planned, or did not fit: takes them apart where that is better. */
+static berth_status
+take_apart(berth_context *context, const berth_checkpoint *checkpoint,
+           const berth_plan_options *options, berth_status status, berth_plan **plan,
+           berth_error *error)
+{
+    berth_plan_options mine = *options;
+    berth_plan *apart;
+    berth_error why;
+    bool is_away;
+    berth_status other;
+
+    mine.stacks = BERTH_STACKS_APART;
+    mine.finding = NULL; /* told already */
+    other = make(context, checkpoint, &mine, &apart, &is_away, &why);
+    if (other == BERTH_ENOFIT)
+        return status;
+    if (other != BERTH_OK) {
+        berthi_plan_free(*plan);
+        *plan = NULL;
+        if (error != NULL)
+            *error = why;
+        return other;
+    }
+    if (status == BERTH_OK && (*plan)->summary.seconds <= apart->summary.seconds) {
+        berthi_plan_free(apart);
+        return BERTH_OK;
+    }
+    berthi_plan_free(*plan);
+    *plan = apart;
+    berthi_error_clear(error);
+    return BERTH_OK;
+}
+
 berth_status
 berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
                   const berth_plan_options *options, berth_plan **out_plan,
@@ -176,9 +254,8 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
 {
     berth_plan_options defaults;
     berth_plan_options mine;
-    berthi_plan_source source;
-    berth_plan *plan = NULL;
     berth_status status;
+    bool is_away;
 
     berthi_error_clear(error);
     if (out_plan == NULL)
@@ -197,21 +274,12 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
         status = check_use(&mine, error);
     if (status == BERTH_OK && mine.train != NULL)
         status = berthi_plan_check_training(&mine, error);
-    if (status == BERTH_OK)
-        status = berthi_plan_source_init(&source, context, checkpoint, &mine, error);
     if (status != BERTH_OK)
         return status;
-    status = berthi_plan_make(context, &source.input, &plan, error);
-    if (status == BERTH_OK)
-        status = make_map(plan, &source, error);
-    if (status == BERTH_OK && source.has_map)
-        tell_missing(&source, plan);
-    berthi_plan_source_fini(&source);
-    if (status == BERTH_OK)
-        *out_plan = plan;
-    else
-        berthi_plan_free(plan);
-    return status;
+    status = make(context, checkpoint, &mine, out_plan, &is_away, error);
+    return is_away && mine.stacks == BERTH_STACKS_AUTO
+               ? take_apart(context, checkpoint, &mine, status, out_plan, error)
+               : status;
 }
 
 void

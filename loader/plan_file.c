@@ -129,12 +129,11 @@ about_weight(const berthi_recipe_weight *weight)
     return (berthi_about){ .tensor = weight->name, .tensor_length = weight->name_length };
 }
 
-/* Bytes of weight `w` as its berth says that it is stored. */
+/* Bytes of what `stored` is of weight `w`, as its berth says that it is stored. */
 static uint64_t
 bytes_of(const checking *c, const berthi_plan_source *source, uint32_t w,
-         const berthi_berth *berth)
+         const berthi_plan_tensor *stored, const berthi_berth *berth)
 {
-    const berthi_plan_tensor *const stored = &source->tensors[source->tensor_of[w]];
     berthi_recipe_weight weight = source->recipe.weights[w];
     const berthi_storage storage = { .encoding = berth->encoding,
                                      .dtype = berth->dtype,
@@ -157,30 +156,90 @@ bytes_of(const checking *c, const berthi_plan_source *source, uint32_t w,
                : stored->bytes;
 }
 
-/* A berth whose tensor has this name, and another has not. False: not so. */
+/* The berth's tensor has the name of the weight. */
 static bool
-is_of(checking *c, const berthi_recipe_weight *weight, uint64_t number, char *name,
-      size_t capacity, uint8_t *seen)
+has_name_of(const checking *c, const berthi_recipe_weight *weight, uint64_t number,
+            char *name, size_t capacity)
 {
     const uint64_t length = berthi_plan_name(c->plan, number, name, capacity);
 
-    if (length != weight->name_length || length >= capacity
-        || memcmp(name, weight->name, length) != 0 || *seen != 0)
-        return false;
-    *seen = 1;
+    return length == weight->name_length && length < capacity
+           && memcmp(name, weight->name, length) == 0;
+}
+
+/* What of a weight a berth says that it holds. */
+typedef struct part {
+    uint32_t first;            /* of the weight's tensors */
+    uint32_t count;            /* of them: one, or all of a stack that is whole */
+    berthi_plan_tensor tensor; /* as it should be */
+} part;
+
+/* A stack may stay whole where others are taken apart. */
+static part
+find_part(const checking *c, const berthi_plan_source *source, uint32_t w, uint64_t number)
+{
+    const berthi_slice slice = berthi_plan_slice(c->plan, number);
+    const uint32_t count = berthi_plan_tensor_count(source, w);
+    part p = { .count = 1 };
+
+    if (slice.first < count)
+        p.first = (uint32_t)slice.first;
+    p.tensor = source->tensors[berthi_plan_tensor_of(source, w, p.first)];
+    if (count == 1 || slice.along != BERTH_SLICING_NONE)
+        return p;
+    p.count = count;
+    p.tensor.slice = slice;
+    berthi_plan_measure(source, w, &p.tensor);
+    return p;
+}
+
+/* No other berth has any of it; now one has. */
+static bool
+can_take(const berthi_plan_source *source, uint32_t w, const part *p, uint8_t *seen)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        const uint32_t tensor = berthi_plan_tensor_of(source, w, p->first + i);
+
+        if (seen[tensor] != 0)
+            return false;
+        seen[tensor] = 1;
+    }
     return true;
 }
 
-/* The plan's slice is the one that the model is cut into for its rank. */
+/* The plan's slice is the one that the model is cut into. */
 static bool
-is_slice_of_rank(const checking *c, const berthi_plan_source *source, uint32_t w,
-                 uint64_t number)
+is_slice_of(const checking *c, const berthi_plan_tensor *tensor, uint64_t number)
 {
     const berthi_slice found = berthi_plan_slice(c->plan, number);
-    const berthi_slice *const due = &source->tensors[source->tensor_of[w]].slice;
+    const berthi_slice *const due = &tensor->slice;
 
     return found.along == due->along && found.first == due->first
            && found.count == due->count;
+}
+
+static void
+check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t number,
+           const berthi_plan_tensor *tensor)
+{
+    const berthi_berth *const berth = &c->plan->berths[number];
+    berthi_about about = about_weight(&source->recipe.weights[w]);
+    uint64_t bytes;
+
+    if (!is_slice_of(c, tensor, number)) {
+        tell(c, BERTH_REASON_PLAN_JSON, &about,
+             c->plan->summary.ranks > 1
+                 ? "has a berth for another slice than its rank has"
+                 : "has a berth for another part of it than the model has");
+        return;
+    }
+    bytes = bytes_of(c, source, w, tensor, berth);
+    if (berth->is_tied || bytes == berth->bytes)
+        return;
+    about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
+    about.expected = bytes;
+    about.actual = berth->bytes;
+    tell(c, BERTH_REASON_PLAN_JSON, &about, "has a berth of another size");
 }
 
 static void
@@ -194,32 +253,20 @@ check_berths(checking *c, const berthi_plan_source *source, uint32_t *weight_of,
     for (uint64_t i = 0; i < plan->summary.berth_count; i++) {
         const berthi_berth *const berth = &plan->berths[i];
         const uint32_t w = berth->number < entries ? weight_of[berth->number] : UINT32_MAX;
-        const berthi_recipe_weight *const weight =
-            w != UINT32_MAX ? &source->recipe.weights[w] : NULL;
-        berthi_about about;
-        uint64_t bytes;
+        part p;
 
-        if (weight == NULL || !is_of(c, weight, i, name, sizeof name, &seen[w])) {
-            (void)berthi_plan_name(plan, i, name, sizeof name);
-            tell(c, BERTH_REASON_PLAN_CHECKPOINT,
-                 &(berthi_about){ .tensor = name, .tensor_length = strlen(name) },
-                 "is not the tensor that the plan gives a berth");
-            continue;
+        if (w != UINT32_MAX
+            && has_name_of(c, &source->recipe.weights[w], i, name, sizeof name)) {
+            p = find_part(c, source, w, i);
+            if (can_take(source, w, &p, seen)) {
+                check_part(c, source, w, i, &p.tensor);
+                continue;
+            }
         }
-        if (!is_slice_of_rank(c, source, w, i)) {
-            about = about_weight(weight);
-            tell(c, BERTH_REASON_PLAN_JSON, &about,
-                 "has a berth for another slice than its rank has");
-            continue;
-        }
-        bytes = bytes_of(c, source, w, berth);
-        if (berth->is_tied || bytes == berth->bytes)
-            continue;
-        about = about_weight(weight);
-        about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
-        about.expected = bytes;
-        about.actual = berth->bytes;
-        tell(c, BERTH_REASON_PLAN_JSON, &about, "has a berth of another size");
+        (void)berthi_plan_name(plan, i, name, sizeof name);
+        tell(c, BERTH_REASON_PLAN_CHECKPOINT,
+             &(berthi_about){ .tensor = name, .tensor_length = strlen(name) },
+             "is not the tensor that the plan gives a berth");
     }
 }
 
@@ -263,19 +310,21 @@ check_tensors(checking *c, berthi_plan_source *source)
 {
     const uint64_t entries = source->checkpoint->table.entry_count;
     const uint32_t count = source->recipe.weight_count;
+    const uint32_t tensors = source->input.tensor_count;
     uint32_t *const weight_of =
         berthi_arena_alloc(&source->arena, (entries + 1) * sizeof *weight_of, 4);
-    uint8_t *const seen = berthi_arena_alloc(&source->arena, count + UINT64_C(1), 1);
+    uint8_t *const seen = berthi_arena_alloc(&source->arena, tensors + UINT64_C(1), 1);
 
     if (weight_of == NULL || seen == NULL)
         return berthi_fail_memory(c->error, "checking a plan");
     memset(weight_of, 0xFF, (entries + 1) * sizeof *weight_of);
-    memset(seen, 0, count + UINT64_C(1));
+    memset(seen, 0, tensors + UINT64_C(1));
     for (uint32_t i = 0; i < count; i++)
         weight_of[source->recipe.weights[i].tensor] = i;
     check_berths(c, source, weight_of, seen);
-    for (uint32_t i = 0; i < count; i++) {
-        const berthi_about about = about_weight(&source->recipe.weights[i]);
+    for (uint32_t i = 0; i < tensors; i++) {
+        const berthi_about about = { .tensor = source->tensors[i].name,
+                                     .tensor_length = source->tensors[i].name_length };
 
         if (seen[i] == 0)
             tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about, "has no berth");
@@ -351,6 +400,7 @@ berth_plan_check(const berth_plan *plan, berth_context *context,
     options.max_memory = has_budgets ? max_memory : "disk=inf";
     options.rank = plan->summary.rank;
     options.ranks = plan->summary.ranks;
+    options.stacks = plan->summary.stacks;
     status = berthi_plan_source_init(&source, context, checkpoint, &options, error);
     if (status != BERTH_OK)
         return status;

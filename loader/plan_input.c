@@ -164,8 +164,10 @@ follow_map(berthi_plan_source *source)
 {
     for (uint32_t i = 0; i < source->recipe.weight_count; i++) {
         const berthi_tier tier = berthi_plan_mapped_tier(source, i);
+        const uint32_t number = berthi_plan_find_tier(source, &tier);
 
-        source->tensors[source->tensor_of[i]].tier = berthi_plan_find_tier(source, &tier);
+        for (uint32_t k = 0; k < berthi_plan_tensor_count(source, i); k++)
+            source->tensors[berthi_plan_tensor_of(source, i, k)].tier = number;
     }
     source->input.is_mapped = true;
 }
@@ -236,6 +238,8 @@ berthi_plan_source_init(berthi_plan_source *out, berth_context *context,
     out->context = context;
     out->checkpoint = checkpoint;
     out->options = options;
+    out->takes_apart = options->stacks == BERTH_STACKS_APART;
+    out->input.summary.stacks = BERTH_STACKS_WHOLE;
     berthi_arena_init(&out->arena, context, BERTHI_PURPOSE_SCRATCH, ARENA_BLOCK);
     status = collect(out, error);
     if (status != BERTH_OK)

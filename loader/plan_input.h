@@ -5,7 +5,7 @@
  *
  *   plan_input.c    the order of these
  *   plan_tensors.c  recipe and architecture -> tensors and layers
- *   plan_slices.c   what of each tensor one rank holds
+ *   plan_slices.c   what of each tensor one rank holds, stacks that are taken apart
  *   plan_tiers.c    budgets, reserves, links, what lies beside the weights
  *   plan_pins.c     "model.layers.0-9=cpu"
  *   plan_map.c      a device map that is followed
@@ -37,7 +37,8 @@ typedef struct berthi_plan_source {
     bool has_map;
     berthi_shape *shape;     /* NULL: no config.json */
     berthi_slice *slices;    /* of the recipe's weights; NULL: all whole */
-    uint32_t *tensor_of;     /* of the recipe's weights: numbers in `tensors` */
+    bool takes_apart;        /* stacks of experts, where they can be */
+    uint32_t *tensor_of;     /* of the recipe's weights: numbers in `tensors`, the first */
     berthi_plan_tensor *tensors;
     berthi_plan_layer_input *layers;
     const berthi_module **modules; /* of layers; NULL: outside of all */
@@ -57,6 +58,19 @@ void berthi_plan_source_fini(berthi_plan_source *source);
 
 /* Slices, where there are ranks; `shape` is that of one rank then. */
 berth_status berthi_plan_list_slices(berthi_plan_source *source, berth_error *error);
+/*
+ * Experts of a weight that is a stack of them and can be taken apart; 0: it is none, or
+ * cannot be. Stacks stay whole where there are ranks, and for training.
+ */
+uint32_t berthi_plan_stack(const berthi_plan_source *source, uint32_t weight);
+/* The tensors of a weight: one, or one for each expert. */
+uint32_t berthi_plan_tensor_count(const berthi_plan_source *source, uint32_t weight);
+/* The n-th of them, a number in `tensors`. */
+uint32_t berthi_plan_tensor_of(const berthi_plan_source *source, uint32_t weight,
+                               uint32_t number);
+/* Encoding, bytes and scratch of what the tensor is of that weight: of its slice. */
+void berthi_plan_measure(const berthi_plan_source *source, uint32_t weight,
+                         berthi_plan_tensor *tensor);
 /* Tensors and layers, in the order of execution. */
 berth_status berthi_plan_list_tensors(berthi_plan_source *source, berth_error *error);
 /* Budgets, reserves, rates; KV cache, activations, staging. */

@@ -1,30 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_slices.c - what of each tensor of a checkpoint one rank holds. */
+/*
+ * plan_slices.c - what of each tensor of a checkpoint one rank holds, and which stacks of
+ * experts can be taken apart.
+ */
 #include <string.h>
 
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
 
-/* What is stored quantized stays so: it is cut where it can be, and not encoded anew. */
-static berth_status
-check_stored(const berthi_plan_source *source, const berthi_recipe_weight *weight,
-             const berthi_slice *slice, const berthi_about *where, berth_error *error)
+#define EXPERTS_MAX 4096u /* of a stack: no model has as many */
+
+/*
+ * NULL, or why the weight is not cut so. What is stored quantized stays so: it is cut where
+ * it can be, and not encoded anew.
+ */
+static const char *
+find_refusal(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+             const berthi_slice *slice)
 {
     const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
     const int32_t dtype = berthi_recipe_entry(&source->recipe, weight)->dtype;
     const bool is_kept = source->options->type == BERTH_ENCODING_NATIVE
                          || berthi_recipe_is_kept(weight);
-    const char *why = berthi_slice_refusal(slice, weight->shape, weight->rank, dtype, record);
 
     if (slice->along == BERTH_SLICING_NONE)
-        return BERTH_OK;
-    if (record != NULL && !is_kept)
-        why = "is stored quantized, and slices of it are not encoded anew";
+        return NULL;
     if (weight->is_turned)
-        why = "lies turned in its encoding, and slices of it are not";
-    return why == NULL ? BERTH_OK
-                       : berthi_fail(error, BERTH_REASON_UNSUPPORTED, where, "%s", why);
+        return "lies turned in its encoding, and slices of it are not";
+    if (record != NULL && !is_kept)
+        return "is stored quantized, and slices of it are not encoded anew";
+    return berthi_slice_refusal(slice, weight->shape, weight->rank, dtype, record);
 }
+
+/* ------------------------------------------------------------------------- ranks */
 
 static berth_status
 divide(berthi_plan_source *source, const berthi_parallel *parallel, uint32_t number,
@@ -39,8 +47,13 @@ divide(berthi_plan_source *source, const berthi_parallel *parallel, uint32_t num
     berthi_slice *const slice = &source->slices[number];
     const berth_status status =
         berthi_parallel_divide(parallel, &tensor, &where, slice, error);
+    const char *why;
 
-    return status == BERTH_OK ? check_stored(source, weight, slice, &where, error) : status;
+    if (status != BERTH_OK)
+        return status;
+    why = find_refusal(source, weight, slice);
+    return why == NULL ? BERTH_OK
+                       : berthi_fail(error, BERTH_REASON_UNSUPPORTED, &where, "%s", why);
 }
 
 berth_status
@@ -65,4 +78,33 @@ berthi_plan_list_slices(berthi_plan_source *source, berth_error *error)
         status = divide(source, &parallel, i, error);
     berthi_parallel_shrink(&parallel, source->shape);
     return status;
+}
+
+/* ------------------------------------------------------------------------ stacks */
+
+uint32_t
+berthi_plan_stack(const berthi_plan_source *source, uint32_t number)
+{
+    const berth_plan_options *const options = source->options;
+    const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+    const berthi_parameter *const parameter =
+        source->recipe.architecture->parameter_of[number];
+
+    if (options->ranks > 1 || options->train != NULL || !parameter->is_experts
+        || parameter->tie != NULL || parameter->is_tie_source || weight->rank != 3
+        || weight->elements == 0 || weight->shape[0] < 2 || weight->shape[0] > EXPERTS_MAX
+        || berthi_plan_expert(weight->name, weight->name_length) != BERTHI_NO_EXPERT)
+        return 0;
+    /*
+     * What can be cut behind the first expert can be cut behind each. What is encoded can
+     * be: the recipe refuses blocks with values of two experts.
+     */
+    for (uint64_t first = 0; first < 2; first++)
+        if (find_refusal(source, weight,
+                         &(berthi_slice){ .along = BERTH_SLICING_ROWS,
+                                          .first = first,
+                                          .count = 1 })
+            != NULL)
+            return 0;
+    return (uint32_t)weight->shape[0];
 }

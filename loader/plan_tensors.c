@@ -20,6 +20,9 @@
 typedef struct listing {
     berthi_plan_source *source;
     uint32_t *layer_of;     /* of the recipe's weights */
+    uint32_t *experts_of;   /* of layers: of each of its stacks that are taken apart */
+    uint32_t *next;         /* of layers: where its next tensor goes */
+    uint32_t tensor_count;
     const berthi_module *block;
     uint32_t layer_count;
     uint32_t head_layer;    /* of the embedding that is the head, too; NO_LAYER */
@@ -216,7 +219,7 @@ kind_of(const listing *l, uint32_t weight, const berthi_plan_tensor *tensor)
         l->source->recipe.architecture->parameter_of[weight];
 
     if (tensor->expert != BERTHI_NO_EXPERT)
-        return BERTHI_PIECE_EXPERT;
+        return BERTHI_PIECE_EXPERT; /* stored alone, or taken out of a stack */
     if (tensor->layer != l->head_layer && is_table(l->source, weight))
         return BERTHI_PIECE_IDLE;
     if (tensor->bytes < FIXED_BYTES || is_router(parameter->module))
@@ -278,10 +281,11 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
         tensor->bytes = kept_bytes(source, weight, record);
 }
 
-static void
-measure(const berthi_plan_source *source, const berthi_recipe_weight *weight,
-        berthi_plan_tensor *tensor)
+void
+berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
+                    berthi_plan_tensor *tensor)
 {
+    const berthi_recipe_weight *const weight = &source->recipe.weights[number];
     uint64_t sliced[BERTH_MAX_RANK];
     uint64_t turned[2];
     uint64_t elements = 1;
@@ -300,10 +304,12 @@ measure(const berthi_plan_source *source, const berthi_recipe_weight *weight,
     tensor->scratch = berthi_slab_scratch(&weight->storage, elements);
 }
 
+/* The weight as a tensor, all of it or an expert of it. */
 static void
-add_tensor(listing *l, uint32_t number, uint32_t place)
+put_tensor(const listing *l, uint32_t number, uint32_t place, uint32_t expert,
+           const berthi_slice *slice)
 {
-    berthi_plan_source *const source = l->source;
+    const berthi_plan_source *const source = l->source;
     const berthi_recipe_weight *const weight = &source->recipe.weights[number];
     berthi_plan_tensor *const tensor = &source->tensors[place];
 
@@ -313,34 +319,122 @@ add_tensor(listing *l, uint32_t number, uint32_t place)
                                     .layer = l->layer_of[number],
                                     .tie = BERTHI_NO_TIE,
                                     .tier = BERTHI_NO_TIER,
-                                    .expert = berthi_plan_next_expert(
-                                        &l->names, weight->name, weight->name_length) };
-    if (source->slices != NULL)
-        tensor->slice = source->slices[number];
-    measure(source, weight, tensor);
+                                    .expert = expert,
+                                    .slice = *slice };
+    berthi_plan_measure(source, number, tensor);
     tensor->kind = kind_of(l, number, tensor);
-    source->tensor_of[number] = place;
 }
 
-/* Weights are in bytewise order of names: counting sort keeps that in a layer. */
+static void
+add_tensor(listing *l, uint32_t number)
+{
+    static const berthi_slice whole = { .along = BERTH_SLICING_NONE };
+    berthi_plan_source *const source = l->source;
+    const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+    const uint32_t place = l->next[l->layer_of[number]]++;
+    const uint32_t stack = berthi_plan_stack(source, number);
+
+    put_tensor(l, number, place,
+               berthi_plan_next_expert(&l->names, weight->name, weight->name_length),
+               source->slices != NULL ? &source->slices[number] : &whole);
+    source->tensor_of[number] = place;
+    if (stack == 0)
+        return;
+    source->tensors[place].reads = BERTHI_READS_EXPERTS;
+    source->input.stacked_count = stack;
+}
+
+/* Expert by expert: its next tensor, and as many further on as an expert has. */
+static void
+add_stack(listing *l, uint32_t number)
+{
+    berthi_plan_source *const source = l->source;
+    const uint32_t layer = l->layer_of[number];
+    const uint32_t place = l->next[layer]++;
+
+    source->tensor_of[number] = place;
+    for (uint32_t e = 0; e < l->experts_of[layer]; e++)
+        put_tensor(l, number, place + e * source->layers[layer].stacks, e,
+                   &(berthi_slice){ .along = BERTH_SLICING_ROWS, .first = e, .count = 1 });
+}
+
+/* Stacks of one layer are taken apart together, those with as many experts. */
 static bool
-can_sort(listing *l)
+is_apart(const listing *l, uint32_t number)
+{
+    const uint32_t experts = l->experts_of[l->layer_of[number]];
+
+    return experts > 0 && berthi_plan_stack(l->source, number) == experts;
+}
+
+/* Which stacks are taken apart, and how many tensors there are then. */
+static berth_status
+count_tensors(listing *l, berth_error *error)
+{
+    berthi_plan_source *const source = l->source;
+    uint64_t count = source->recipe.weight_count;
+
+    for (uint32_t i = 0; i < source->recipe.weight_count && source->takes_apart; i++) {
+        uint32_t *const experts = &l->experts_of[l->layer_of[i]];
+
+        if (*experts == 0)
+            *experts = berthi_plan_stack(source, i);
+        if (!is_apart(l, i))
+            continue;
+        source->layers[l->layer_of[i]].stacks++;
+        source->input.summary.stacks = BERTH_STACKS_APART;
+        count += *experts - 1;
+    }
+    l->tensor_count = (uint32_t)count;
+    source->tensors = count <= UINT32_MAX
+                          ? berthi_arena_alloc(&source->arena,
+                                               (count + 1) * sizeof *source->tensors, 8)
+                          : NULL;
+    return source->tensors != NULL ? BERTH_OK : berthi_fail_memory(error, "listing tensors");
+}
+
+/*
+ * Weights are in bytewise order of names: counting sort keeps that in a layer. What is
+ * taken apart follows what is whole.
+ */
+static void
+sort(listing *l)
 {
     berthi_plan_source *const source = l->source;
     const uint32_t count = source->recipe.weight_count;
-    uint32_t *const next = berthi_arena_alloc(
-        &source->arena, (l->layer_count + UINT64_C(1)) * sizeof *next, 4);
+    const bool has_apart = source->input.summary.stacks == BERTH_STACKS_APART;
+    uint32_t *const next = l->next;
 
-    if (next == NULL)
-        return false;
-    memset(next, 0, (l->layer_count + UINT64_C(1)) * sizeof *next);
     for (uint32_t i = 0; i < count; i++)
-        next[l->layer_of[i] + 1]++;
+        next[l->layer_of[i] + 1] +=
+            has_apart && is_apart(l, i) ? l->experts_of[l->layer_of[i]] : 1;
     for (uint32_t i = 0; i < l->layer_count; i++)
         next[i + 1] += next[i];
     for (uint32_t i = 0; i < count; i++)
-        add_tensor(l, i, next[l->layer_of[i]]++);
-    return true;
+        if (!has_apart || !is_apart(l, i))
+            add_tensor(l, i);
+    for (uint32_t i = 0; i < count && has_apart; i++)
+        if (is_apart(l, i))
+            add_stack(l, i);
+}
+
+uint32_t
+berthi_plan_tensor_count(const berthi_plan_source *source, uint32_t weight)
+{
+    const berthi_plan_tensor *const first = &source->tensors[source->tensor_of[weight]];
+
+    return source->layers[first->layer].stacks > 0
+                   && first->slice.along != BERTH_SLICING_NONE
+               ? (uint32_t)source->recipe.weights[weight].shape[0]
+               : 1;
+}
+
+uint32_t
+berthi_plan_tensor_of(const berthi_plan_source *source, uint32_t weight, uint32_t number)
+{
+    const uint32_t first = source->tensor_of[weight];
+
+    return first + number * source->layers[source->tensors[first].layer].stacks;
 }
 
 /* A tensor that is stored although the model takes another's memory for it. */
@@ -369,17 +463,23 @@ can_alloc(listing *l)
 
     l->layer_of = berthi_arena_alloc(arena, count * sizeof *l->layer_of, 4);
     source->tensor_of = berthi_arena_alloc(arena, count * sizeof *source->tensor_of, 4);
-    source->tensors = berthi_arena_alloc(arena, count * sizeof *source->tensors, 8);
     source->layers = berthi_arena_alloc(arena, layers * sizeof *source->layers, 8);
     source->modules = berthi_arena_alloc(arena, layers * sizeof *source->modules, 8);
-    return l->layer_of != NULL && source->tensor_of != NULL && source->tensors != NULL
-           && source->layers != NULL && source->modules != NULL;
+    l->experts_of = berthi_arena_alloc(arena, layers * sizeof *l->experts_of, 4);
+    l->next = berthi_arena_alloc(arena, (layers + 1) * sizeof *l->next, 4);
+    if (l->layer_of == NULL || source->tensor_of == NULL || source->layers == NULL
+        || source->modules == NULL || l->experts_of == NULL || l->next == NULL)
+        return false;
+    memset(l->experts_of, 0, layers * sizeof *l->experts_of);
+    memset(l->next, 0, (layers + 1) * sizeof *l->next);
+    return true;
 }
 
 berth_status
 berthi_plan_list_tensors(berthi_plan_source *source, berth_error *error)
 {
     listing l = { .source = source };
+    berth_status status;
 
     if (!can_alloc(&l))
         return berthi_fail_memory(error, "listing tensors");
@@ -389,11 +489,13 @@ berthi_plan_list_tensors(berthi_plan_source *source, berth_error *error)
     take_strays(&l);
     find_head(&l);
     move_head(&l);
-    if (!can_sort(&l))
-        return berthi_fail_memory(error, "listing tensors");
+    status = count_tensors(&l, error);
+    if (status != BERTH_OK)
+        return status;
+    sort(&l);
     tie_tensors(source);
     source->input.tensors = source->tensors;
-    source->input.tensor_count = source->recipe.weight_count;
+    source->input.tensor_count = l.tensor_count;
     source->input.layers = source->layers;
     source->input.layer_count = l.layer_count;
     return BERTH_OK;

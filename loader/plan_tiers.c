@@ -361,6 +361,7 @@ find_experts(berthi_plan_source *source)
     const berthi_shape *const shape = source->shape;
     uint32_t highest = 0;
     bool has_experts = false;
+    uint32_t most;
 
     for (uint32_t i = 0; i < source->input.tensor_count; i++) {
         if (source->tensors[i].expert == BERTHI_NO_EXPERT)
@@ -369,11 +370,11 @@ find_experts(berthi_plan_source *source)
         if (source->tensors[i].expert > highest)
             highest = source->tensors[i].expert;
     }
-    if (!has_experts)
-        return;
-    source->input.expert_count = highest + 1;
+    source->input.expert_count = has_experts ? highest + 1 : 0;
+    most = (uint32_t)berthi_max_u64(source->input.expert_count,
+                                    source->input.stacked_count);
     for (uint32_t k = 0; shape != NULL && k < shape->kind_count; k++)
-        if (shape->kinds[k].experts > 0 && shape->kinds[k].experts_used <= highest + 1)
+        if (shape->kinds[k].experts > 0 && shape->kinds[k].experts_used <= most)
             source->input.experts_used = (uint32_t)shape->kinds[k].experts_used;
 }
 

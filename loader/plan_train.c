@@ -229,7 +229,8 @@ add_whole(training *t, uint32_t number, const berthi_recipe_weight *weight,
                            "is quantized: such weights are trained with adapters", error);
     if (weight->elements == 0 || !berthi_is_number(tensor->dtype))
         return BERTH_OK;
-    tensor->is_rows = tensor->kind == BERTHI_PIECE_IDLE;
+    tensor->reads =
+        tensor->kind == BERTHI_PIECE_IDLE ? BERTHI_READS_ROWS : BERTHI_READS_ALL;
     tensor->kind = BERTHI_PIECE_FIXED;
     add(t, number, BERTHI_TRAINED_WHOLE, tensor->dtype, rows, weight->elements / rows);
     return BERTH_OK;

@@ -227,8 +227,19 @@ berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape, uint32_
 
     if (slice->along == BERTH_SLICING_NONE)
         return true;
-    return rank > dimension && rank <= 2 && slice->first <= shape[dimension]
+    return rank > dimension && (rank <= 2 || dimension == 0)
+           && slice->first <= shape[dimension]
            && slice->count <= shape[dimension] - slice->first;
+}
+
+uint64_t
+berthi_slice_row(const uint64_t *shape, uint32_t rank)
+{
+    uint64_t values = 1;
+
+    for (uint32_t i = 1; i < rank; i++)
+        values *= shape[i];
+    return values;
 }
 
 void
@@ -245,7 +256,7 @@ static const char *
 refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
               const berthi_quantized *record)
 {
-    const uint64_t inner = rank > 1 ? shape[1] : 1;
+    const uint64_t inner = berthi_slice_row(shape, rank);
     const uint64_t block =
         record->is_double ? record->block_size * UINT64_C(256) : record->block_size;
     const uint64_t begin = slice->first * inner;
@@ -266,7 +277,7 @@ berthi_slice_refusal(const berthi_slice *slice, const uint64_t *shape, uint32_t 
                      int32_t dtype, const berthi_quantized *record)
 {
     const uint64_t inner =
-        rank > 1 && slice->along == BERTH_SLICING_ROWS ? shape[1] : 1;
+        slice->along == BERTH_SLICING_ROWS ? berthi_slice_row(shape, rank) : 1;
     const uint64_t bits = berth_dtype_bits(dtype);
 
     if (slice->along == BERTH_SLICING_NONE)

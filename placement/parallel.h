@@ -70,9 +70,11 @@ void berthi_parallel_shrink(const berthi_parallel *parallel, berthi_shape *shape
 
 /* ----------------------------------------------------------------- any slice */
 
-/* True when the tensor has such rows or columns. */
+/* True when the tensor has such rows, or is a matrix with such columns. */
 bool berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape,
                             uint32_t rank);
+/* Values of one row of a tensor with at least one dim: all behind its first dimension. */
+uint64_t berthi_slice_row(const uint64_t *shape, uint32_t rank);
 /* The shape of what the slice holds, of one that is inside. */
 void berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
                         uint64_t *out);

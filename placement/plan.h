@@ -42,7 +42,14 @@ typedef struct berthi_plan_training berthi_plan_training;
 
 /* ------------------------------------------------------------------------ input */
 
-/* One tensor of the checkpoint that is no statistics. */
+/* What of a tensor a pass reads, if that is less than its kind says. */
+typedef enum berthi_plan_reads {
+    BERTHI_READS_ALL,
+    BERTHI_READS_ROWS,   /* FIXED: an embedding that is trained */
+    BERTHI_READS_EXPERTS /* those of a stack, which is moved as a whole */
+} berthi_plan_reads;
+
+/* One tensor of the checkpoint that is no statistics, or an expert of a stack. */
 typedef struct berthi_plan_tensor {
     const char *name;     /* as stored; borrowed, not ended by a NUL */
     uint64_t bytes;       /* of its berth (slab.h) */
@@ -53,7 +60,7 @@ typedef struct berthi_plan_tensor {
     uint32_t tie;         /* the tensor whose berth it shares; BERTHI_NO_TIE: none */
     uint32_t tier;        /* it has to lie there; BERTHI_NO_TIER: anywhere */
     uint8_t kind;         /* berthi_piece_kind; FIXED: wherever the layer's home is */
-    bool is_rows;         /* FIXED, of which a pass reads rows alone: an embedding trained */
+    uint8_t reads;        /* berthi_plan_reads: what of it a pass reads */
     int8_t encoding;
     int8_t dtype;
     uint32_t expert;      /* its pieces go together; BERTHI_NO_EXPERT: alone */
@@ -66,6 +73,7 @@ typedef struct berthi_plan_layer_input {
     const char *name; /* of the module; borrowed */
     uint64_t name_length;
     uint64_t cache;   /* bytes of its KV cache, or for its backward pass: on its home */
+    uint32_t stacks;  /* taken apart: its last tensors, so many for each expert */
     bool is_tied;     /* its tensors serve another layer, too */
     bool is_again;    /* training: computed a second time, for its backward pass */
 } berthi_plan_layer_input;
@@ -82,7 +90,7 @@ typedef struct berthi_plan_tier_input {
 } berthi_plan_tier_input;
 
 typedef struct berthi_plan_input {
-    const berthi_plan_tensor *tensors; /* layers ascending, in a layer by name */
+    const berthi_plan_tensor *tensors; /* layers ascending, in a layer by name, stacks last */
     uint32_t tensor_count;
     const berthi_plan_layer_input *layers; /* in the order of execution */
     uint32_t layer_count;
@@ -94,6 +102,7 @@ typedef struct berthi_plan_input {
     uint64_t staging;        /* of each GPU, in host memory */
     uint32_t expert_count;   /* of a layer */
     uint32_t experts_used;   /* of them by one token; 0: not known, all */
+    uint32_t stacked_count;  /* experts of a layer, where they stay stacked; 0: nowhere */
     uint64_t expert_hits;    /* given, as billionths: of those that share slots */
     bool has_hits;           /* false: all are as likely */
     uint64_t tokens;         /* of one pass: sequences */
@@ -153,6 +162,12 @@ berth_status berthi_plan_make(berth_context *context, const berthi_plan_input *i
 /* Memory for a plan of these counts, all zero but for the counts. */
 berth_status berthi_plan_alloc(berth_context *context, uint32_t tiers, uint32_t layers,
                                uint64_t berths, berth_plan **out, berth_error *error);
+/* Whether some of its berths may hold parts of tensors. */
+static inline bool
+berthi_plan_has_slices(const berth_plan_summary *summary)
+{
+    return summary->ranks > 1 || summary->stacks == BERTH_STACKS_APART;
+}
 /* Memory for what berths hold: `slices`, all whole. */
 bool berthi_plan_can_slice(berth_plan *plan);
 /* What a berth holds. */
@@ -175,6 +190,13 @@ uint64_t berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text,
                           size_t capacity);
 /* The number behind ".experts." in a tensor's name; BERTHI_NO_EXPERT: there is none. */
 uint32_t berthi_plan_expert(const char *name, uint64_t length);
+
+/*
+ * The expert that a berth of one belongs to: by its tensor's name, or the row of a stack;
+ * BERTHI_NO_EXPERT: neither tells.
+ */
+uint32_t berthi_plan_expert_of(const berth_plan *plan, uint64_t berth, const char *name,
+                               uint64_t length);
 
 /* A name, and where the number is in it; zero before the first. */
 typedef struct berthi_plan_expert_name {
@@ -216,6 +238,8 @@ typedef struct berthi_plan_work {
 
 /* Experts of a layer that one pass takes, at most. */
 uint32_t berthi_plan_experts(const berthi_plan_input *input);
+/* The same, of a layer with so many. */
+uint32_t berthi_plan_experts_of(const berthi_plan_input *input, uint32_t count);
 
 /* Bytes of such a budget of the tier that are kept free. */
 uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget);

@@ -15,25 +15,36 @@
 
 /* ------------------------------------------------------------------------- names */
 
-/* What all names of a layer begin with, up to a dot: they are in order. */
+/* Bytes that both names begin with, up to a dot. */
+static uint32_t
+shared_length(const berthi_plan_tensor *a, const berthi_plan_tensor *b)
+{
+    uint32_t length = 0;
+    uint32_t shared = 0;
+
+    while (length < a->name_length && length < b->name_length
+           && a->name[length] == b->name[length])
+        if (a->name[length++] == '.')
+            shared = length;
+    return shared;
+}
+
+/* What all names of a layer begin with: they are in order, and so are those of stacks. */
 static uint32_t
 prefix_length(const berthi_plan_work *work, uint32_t layer)
 {
     const uint32_t begin = work->first[layer];
     const uint32_t end = work->first[layer + 1];
-    const berthi_plan_tensor *first;
-    const berthi_plan_tensor *last;
-    uint32_t length = 0;
-    uint32_t prefix = 0;
+    const uint32_t stacks = work->input->layers[layer].stacks;
+    const berthi_plan_tensor *const tensors = work->input->tensors;
+    uint32_t prefix;
 
     if (begin == end)
         return 0;
-    first = &work->input->tensors[begin];
-    last = &work->input->tensors[end - 1];
-    while (length < first->name_length && length < last->name_length
-           && first->name[length] == last->name[length])
-        if (first->name[length++] == '.')
-            prefix = length;
+    prefix = shared_length(&tensors[begin], &tensors[end - 1]);
+    for (uint32_t i = begin + 1; i < end && stacks > 0; i++)
+        prefix = (uint32_t)berthi_min_u64(prefix,
+                                          shared_length(&tensors[begin], &tensors[i]));
     return prefix;
 }
 
@@ -246,7 +257,8 @@ berthi_plan_lay(berthi_plan_work *work, berth_error *error)
     berth_status status;
 
     if (!can_name(work)
-        || (work->plan->summary.ranks > 1 && !berthi_plan_can_slice(work->plan)))
+        || (berthi_plan_has_slices(&work->plan->summary)
+            && !berthi_plan_can_slice(work->plan)))
         return berthi_fail_memory(error, "laying out a plan");
     for (uint32_t l = 0; l < input->layer_count; l++) {
         lay_layer(work, l, true);

@@ -275,12 +275,17 @@ find_homes(berthi_plan_work *work, berth_error *error)
 }
 
 uint32_t
-berthi_plan_experts(const berthi_plan_input *input)
+berthi_plan_experts_of(const berthi_plan_input *input, uint32_t count)
 {
     const uint64_t used = (uint64_t)input->experts_used * input->tokens;
 
-    return input->experts_used == 0 || used > input->expert_count ? input->expert_count
-                                                                  : (uint32_t)used;
+    return input->experts_used == 0 || used > count ? count : (uint32_t)used;
+}
+
+uint32_t
+berthi_plan_experts(const berthi_plan_input *input)
+{
+    return berthi_plan_experts_of(input, input->expert_count);
 }
 
 /* -------------------------------------------------------------------------- make */
@@ -349,6 +354,7 @@ berthi_plan_pass_on(const berthi_plan_input *input, berth_plan *plan)
     to->batch = from->batch;
     to->rank = from->rank;
     to->ranks = from->ranks;
+    to->stacks = from->stacks;
 }
 
 /* By a map all states are at home if slots leave room for them; else those that cannot

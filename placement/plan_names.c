@@ -198,3 +198,16 @@ berthi_plan_expert(const char *name, uint64_t length)
 
     return berthi_plan_next_expert(&none, name, length);
 }
+
+uint32_t
+berthi_plan_expert_of(const berth_plan *plan, uint64_t berth, const char *name,
+                      uint64_t length)
+{
+    const uint32_t number = berthi_plan_expert(name, length);
+    const berthi_slice slice = berthi_plan_slice(plan, berth);
+
+    if (number != BERTHI_NO_EXPERT || slice.along != BERTH_SLICING_ROWS
+        || plan->summary.stacks != BERTH_STACKS_APART)
+        return number;
+    return slice.first < BERTHI_NO_EXPERT ? (uint32_t)slice.first : BERTHI_NO_EXPERT;
+}

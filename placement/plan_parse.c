@@ -104,6 +104,16 @@ can_read_flag(parser *p, const char *key, int32_t *out)
     return true;
 }
 
+/* False where it is not there. */
+static bool
+can_read_flag_if(parser *p, const char *key, bool *out)
+{
+    *out = false;
+    if (!berthi_members_can_find_key(&p->members, key, out))
+        return false;
+    return !*out || berthi_scan_can_read_bool(&p->members.scan, out);
+}
+
 /* -------------------------------------------------------------------------- head */
 
 static bool
@@ -133,6 +143,18 @@ can_read_parallel(parser *p, berth_plan_summary *s)
     return berthi_members_is_at_end(m);
 }
 
+/* Whether stacks are taken apart; without it, they are not. */
+static bool
+can_read_stacks(parser *p, berth_plan_summary *s)
+{
+    bool is_apart;
+
+    if (!can_read_flag_if(p, "stacks_apart", &is_apart))
+        return false;
+    s->stacks = is_apart ? BERTH_STACKS_APART : BERTH_STACKS_WHOLE;
+    return true;
+}
+
 static bool
 can_read_head(parser *p, berth_plan_summary *s)
 {
@@ -154,8 +176,8 @@ can_read_head(parser *p, berth_plan_summary *s)
            && can_read_dtype(p, "cache_dtype", &s->cache_dtype)
            && berthi_members_is_at_end(m) && can_enter(p, "planner")
            && can_read_flag(p, "imitated", &s->is_imitated)
-           && can_read_flag(p, "proved", &s->is_proved) && berthi_members_is_at_end(m)
-           && can_read_parallel(p, s);
+           && can_read_flag(p, "proved", &s->is_proved) && can_read_stacks(p, s)
+           && berthi_members_is_at_end(m) && can_read_parallel(p, s);
 }
 
 /* ------------------------------------------------------------------------- tiers */
@@ -266,7 +288,7 @@ can_read_tiers(parser *p, berth_plan_summary *head)
         return berthi_members_stop_memory(m);
     head->tier_count = (uint32_t)count;
     p->plan->summary = *head;
-    if (head->ranks > 1 && !berthi_plan_can_slice(p->plan))
+    if (berthi_plan_has_slices(head) && !berthi_plan_can_slice(p->plan))
         return berthi_members_stop_memory(m);
     while (berthi_scan_has_next_element(&m->scan) && can_read_tier_line(p, read))
         read++;
@@ -274,15 +296,6 @@ can_read_tiers(parser *p, berth_plan_summary *head)
 }
 
 /* ------------------------------------------------------------------------ berths */
-
-static bool
-can_read_flag_if(parser *p, const char *key, bool *out)
-{
-    *out = false;
-    if (!berthi_members_can_find_key(&p->members, key, out))
-        return false;
-    return !*out || berthi_scan_can_read_bool(&p->members.scan, out);
-}
 
 static bool
 can_read_place(parser *p, berthi_berth *berth)
@@ -322,7 +335,7 @@ can_read_slice(parser *p, uint64_t number)
     if (!is_there)
         return true;
     if (p->plan->slices == NULL)
-        return berthi_members_stop(m, "a slice without ranks");
+        return berthi_members_stop(m, "a slice without ranks or stacks");
     if (!berthi_scan_can_enter_object(&m->scan)
         || !can_read_word(p, "of", berthi_plan_slicing_word, &slice.along)
         || !can_read_bytes(p, "first", &slice.first)
@@ -332,6 +345,17 @@ can_read_slice(parser *p, uint64_t number)
         return berthi_members_stop(m, "a slice is of rows or columns");
     p->plan->slices[number] = slice;
     return berthi_members_is_at_end(m);
+}
+
+/* Without ranks, berths hold all of their tensors, or one expert. */
+static bool
+is_slice_due(const parser *p, uint64_t number)
+{
+    const berthi_slice slice = berthi_plan_slice(p->plan, number);
+
+    return p->plan->summary.ranks > 1 || slice.along == BERTH_SLICING_NONE
+           || (slice.along == BERTH_SLICING_ROWS && slice.count == 1
+               && p->plan->berths[number].is_expert);
 }
 
 static bool
@@ -353,6 +377,8 @@ can_read_berth(parser *p, uint32_t layer)
         || !can_read_flag_if(p, "expert", &berth->is_expert)
         || !can_read_flag_if(p, "tied", &berth->is_tied) || !berthi_members_is_at_end(m))
         return false;
+    if (!is_slice_due(p, p->berths))
+        return berthi_members_stop(m, "a slice that is no expert of a stack");
     berth->name = berthi_plan_names_keep(&p->names, name, strlen(name));
     berth->layer = (uint16_t)layer;
     berth->encoding = (int8_t)encoding;

@@ -21,6 +21,17 @@ expected(const berthi_plan_input *input, uint64_t bytes)
     return (uint64_t)((double)bytes * berthi_plan_experts(input) / input->expert_count);
 }
 
+/* The same of a layer's experts that are stacked. */
+static uint64_t
+expected_of_stacks(const berthi_plan_input *input, uint64_t bytes)
+{
+    const uint32_t count = input->stacked_count;
+
+    if (count == 0)
+        return bytes;
+    return (uint64_t)((double)bytes * berthi_plan_experts_of(input, count) / count);
+}
+
 /* Of these those that are not expected to lie in a slot. */
 static uint64_t
 missed(const berthi_plan_work *work, uint32_t layer, uint64_t bytes)
@@ -34,6 +45,7 @@ berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
                  uint32_t end)
 {
     uint64_t experts = 0;
+    uint64_t stacked = 0;
     uint64_t bytes = input->layers[layer].cache;
 
     for (uint32_t i = first; i < end; i++) {
@@ -43,10 +55,12 @@ berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
             continue;
         if (tensor->kind == BERTHI_PIECE_EXPERT)
             experts += tensor->bytes;
+        else if (tensor->reads == BERTHI_READS_EXPERTS)
+            stacked += tensor->bytes;
         else if (tensor->kind != BERTHI_PIECE_IDLE)
             bytes += tensor->bytes;
     }
-    return bytes + expected(input, experts);
+    return bytes + expected(input, experts) + expected_of_stacks(input, stacked);
 }
 
 double

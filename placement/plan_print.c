@@ -75,6 +75,8 @@ print_head(printer *p)
     add_text(p, ", \"cache_dtype\": ", berth_dtype_name(s->cache_dtype));
     add_bool(p, "},\n  \"planner\": {\"imitated\": ", s->is_imitated != 0);
     add_bool(p, ", \"proved\": ", s->is_proved != 0);
+    if (s->stacks == BERTH_STACKS_APART)
+        add(p, ", \"stacks_apart\": true");
     add(p, "},\n");
     if (s->ranks > 1) {
         add_number(p, "  \"parallel\": {\"rank\": ", s->rank);

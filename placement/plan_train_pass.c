@@ -41,7 +41,7 @@ add_weights(const berthi_plan_work *work, uint32_t layer, uint32_t reads, uint32
         const uint32_t tier = work->tier_of[i];
 
         if (tensor->tie != BERTHI_NO_TIE || tensor->kind == BERTHI_PIECE_IDLE
-            || tensor->is_rows)
+            || tensor->reads == BERTHI_READS_ROWS)
             continue;
         p->memory[tier < work->device_count ? tier : home] += reads * tensor->bytes;
         if (tier < work->device_count)

@@ -219,6 +219,9 @@ loaded_quantized(const char *folder, const berth_plan_options *options)
     convert.double_quant = options->double_quant;
     convert.keep = options->keep;
     convert.keep_count = options->keep_count;
+    convert.takes_experts = options->takes_experts;
+    convert.only = options->only;
+    convert.only_count = options->only_count;
     must(berth_convert_start(context, checkpoint, &convert, &job, &error) == BERTH_OK,
          "berth_convert_start");
     must(berth_job_finish(job, &error) == BERTH_OK, "berth_job_finish");

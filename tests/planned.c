@@ -312,15 +312,15 @@ check_layers(const planned *p)
     CHECK_EQ(cuts, p->summary.cuts);
 }
 
-/* Every tensor once, under its own name. */
+/* Every tensor once, under its own name; of a stack every expert. */
 static void
 check_names(const planned *p)
 {
     berth_checkpoint_summary model;
-    uint8_t *seen;
+    uint64_t *seen; /* rows */
 
     berth_checkpoint_get(p->checkpoint, &model);
-    seen = calloc(model.tensor_count, 1);
+    seen = calloc(model.tensor_count, sizeof *seen);
     if (seen == NULL)
         abort();
     for (uint64_t i = 0; i < p->summary.berth_count; i++) {
@@ -332,8 +332,22 @@ check_names(const planned *p)
         CHECK_EQ(berth_checkpoint_tensor(p->checkpoint, berth.tensor, &tensor), BERTH_OK);
         CHECK_EQ(strlen(name), tensor.name_length);
         CHECK_MEM(name, tensor.name, tensor.name_length);
-        CHECK_EQ(seen[berth.tensor], 0);
-        seen[berth.tensor] = 1;
+        if (p->summary.stacks == BERTH_STACKS_APART && berth.along == BERTH_SLICING_ROWS) {
+            CHECK_EQ(berth.is_expert, 1);
+            CHECK_EQ(seen[berth.tensor], berth.first);
+            seen[berth.tensor] += berth.count;
+            CHECK_LE(seen[berth.tensor], tensor.shape[0]);
+        } else {
+            CHECK_EQ(seen[berth.tensor], 0);
+            seen[berth.tensor] = UINT64_MAX;
+        }
+    }
+    for (uint64_t i = 0; i < model.tensor_count; i++) {
+        berth_tensor tensor;
+
+        CHECK_EQ(berth_checkpoint_tensor(p->checkpoint, i, &tensor), BERTH_OK);
+        if (seen[i] != 0 && seen[i] != UINT64_MAX && tensor.rank == 3) /* not packed */
+            CHECK_EQ(seen[i], tensor.shape[0]);
     }
     free(seen);
 }

@@ -164,7 +164,9 @@ sliced_begin(sliced_piece *p, const loaded *l, uint64_t number)
                                    p->whole, p->tensor.bytes, NULL),
              BERTH_OK);
     p->rows = p->tensor.shape[0];
-    p->columns = p->tensor.rank > 1 ? p->tensor.shape[1] : 1;
+    p->columns = 1;
+    for (uint32_t i = 1; i < p->tensor.rank; i++)
+        p->columns *= p->tensor.shape[i];
     p->width = berth_dtype_bits(p->tensor.dtype) / 8;
     rows = p->berth.along == BERTH_SLICING_ROWS ? p->berth.count : p->rows;
     columns = p->berth.along == BERTH_SLICING_COLUMNS ? p->berth.count : p->columns;

@@ -48,7 +48,7 @@ typedef struct sliced_piece {
     uint8_t *bytes;   /* those of the slice, */
     uint64_t size;    /* so many */
     uint64_t rows;    /* of all of it */
-    uint64_t columns;
+    uint64_t columns; /* all dims behind the first */
     uint64_t width;   /* of a value */
 } sliced_piece;
 

@@ -177,7 +177,9 @@ test_inside(void)
     CHECK(!berthi_slice_is_inside(ROWS(4, 7), shape, 2));
     CHECK(!berthi_slice_is_inside(ROWS(4, UINT64_MAX), shape, 2));
     CHECK(!berthi_slice_is_inside(ROWS(0, 1), shape, 0));
-    CHECK(!berthi_slice_is_inside(ROWS(0, 1), shape, 3));
+    CHECK(berthi_slice_is_inside(ROWS(9, 1), shape, 3));
+    CHECK(!berthi_slice_is_inside(ROWS(9, 2), shape, 3));
+    CHECK(!berthi_slice_is_inside(COLUMNS(0, 1), shape, 3));
     CHECK(berthi_slice_is_inside(COLUMNS(0, 6), shape, 2));
     CHECK(!berthi_slice_is_inside(COLUMNS(1, 6), shape, 2));
     CHECK(!berthi_slice_is_inside(COLUMNS(0, 1), shape, 1));
@@ -248,6 +250,33 @@ test_blocks(void)
                    "in an encoding that is not cut");
     record.encoding = BERTH_ENCODING_INT8;
     CHECK(berthi_slice_refusal(ROWS(1, 1), shape, 2, BERTH_I8, &record) == NULL);
+}
+
+/* A row of three dims is a matrix. */
+static void
+test_stacks(void)
+{
+    const uint64_t shape[3] = { 4, 8, 16 };
+    const uint64_t odd[3] = { 4, 3, 5 };
+    const uint64_t one = 7;
+    uint64_t out[3];
+    berthi_quantized record = {
+        .encoding = BERTH_ENCODING_NF4, .block_size = 128, .elements = 4 * 128
+    };
+
+    CHECK_EQ(berthi_slice_row(shape, 3), 128);
+    CHECK_EQ(berthi_slice_row(odd, 2), 3);
+    CHECK_EQ(berthi_slice_row(&one, 1), 1);
+    berthi_slice_shape(ROWS(3, 1), shape, 3, out);
+    CHECK(out[0] == 1 && out[1] == 8 && out[2] == 16);
+    CHECK(berthi_slice_refusal(ROWS(3, 1), shape, 3, BERTH_F4, NULL) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(1, 1), odd, 3, BERTH_F4, NULL), "no whole");
+    CHECK(berthi_slice_refusal(ROWS(1, 1), odd, 3, BERTH_BF16, NULL) == NULL);
+    CHECK(berthi_slice_refusal(ROWS(1, 1), shape, 3, BERTH_U8, &record) == NULL);
+    record.block_size = 256;
+    CHECK(berthi_slice_refusal(ROWS(2, 2), shape, 3, BERTH_U8, &record) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 1), shape, 3, BERTH_U8, &record), "split");
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(1, 1), shape, 3, BERTH_U8, &record), "split");
 }
 
 /* ----------------------------------------------------------------------- in plans */
@@ -342,6 +371,7 @@ main(int argc, char **argv)
     T_RUN(test_shape);
     T_RUN(test_whole_bytes);
     T_RUN(test_blocks);
+    T_RUN(test_stacks);
     T_RUN(test_plans_are_refused);
     T_RUN(test_families_that_are_not_known);
     T_RUN(test_shrink);

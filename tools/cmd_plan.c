@@ -27,6 +27,7 @@ typedef struct plan_arguments {
     const char *device_map;
     const char *architectures;
     const char *parallel;
+    int32_t stacks; /* in STACKS */
     const char *context;
     const char *batch;
     int32_t cache_dtype; /* in ENCODING_DTYPES */
@@ -45,6 +46,7 @@ typedef struct plan_arguments {
 
 #define TYPES "none|nf4|fp4|int8"
 #define TYPE_NF4 1
+#define STACKS "auto|whole|apart" /* in the order of berth_stacks */
 #define MODES "auto|balanced|balanced_low_0|sequential"
 
 static const cli_option plan_options[] = {
@@ -70,6 +72,9 @@ static const cli_option plan_options[] = {
       "all of it on devices that compute, or exit code 6" },
     { "tensor-parallel", '\0', CLI_TEXT, offsetof(plan_arguments, parallel), "R/N", NULL,
       NULL, "only the slices of rank R of N, from 0/N on: rows and columns" },
+    { "stacks", '\0', CLI_CHOICE, offsetof(plan_arguments, stacks), STACKS, NULL, "auto",
+      "of experts that are stored as one tensor: whole or apart, each with a berth of its "
+      "own; auto takes what is faster" },
     { "slots", '\0', CLI_NUMBER, offsetof(plan_arguments, slots), "N", NULL, NULL,
       "for streaming, on each device, 1 to 8; without it, as many as are best" },
     { "expert-hits", '\0', CLI_TEXT, offsetof(plan_arguments, expert_hits), "SHARE", NULL,
@@ -167,7 +172,7 @@ check_of_check(const cli_call *call)
             "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
             "reserve-percent", "reserve", "pin", "no-offload", "slots", "expert-hits", "link",
             "link-file", "mode", "like", "cpu-offload", "offload-buffers", "device-map",
-            "architectures", "tensor-parallel", "train" };
+            "architectures", "tensor-parallel", "stacks", "train" };
     berth_status status = BERTH_OK;
 
     for (size_t i = 0; i < sizeof making / sizeof making[0] && status == BERTH_OK; i++)
@@ -346,6 +351,7 @@ fill_options(planning *p, int32_t type)
     options->pins = a->pins.items;
     options->pin_count = a->pins.count;
     options->no_offload = a->no_offload;
+    options->stacks = a->stacks;
     options->mode = mode_of(p);
     options->device_map = a->device_map;
     options->cpu_offload = a->has_cpu_offload;

@@ -64,14 +64,17 @@ add_type(draw_map *map, const berth_berth *b)
 
 /* --------------------------------------------------------------------- lines */
 
-/* The number in "mlp.experts.17.up_proj". False: none of many experts. */
+/* The number in "mlp.experts.17.up_proj", or in a stack. False: none of many experts. */
 static bool
-find_expert(const char *name, uint64_t *number)
+find_expert(const berth_berth *berth, const char *name, uint64_t *number)
 {
     static const char word[] = "experts.";
     const char *const at = strstr(name, word);
     char *end;
 
+    *number = berth->first;
+    if (berth->along == BERTH_SLICING_ROWS && berth->count == 1)
+        return true;
     if (at == NULL || at[sizeof word - 1] < '0' || at[sizeof word - 1] > '9')
         return false;
     *number = strtoull(at + sizeof word - 1, &end, 10);
@@ -148,7 +151,7 @@ add_tensor(draw_map *map, draw_layer *layer, const berth_berth *b, const char *n
     draw_line line = { .bytes = b->bytes, .tensors = 1, .tier = b->tier,
                        .encoding = b->encoding, .dtype = b->dtype };
     uint64_t expert = 0;
-    const bool is_expert = b->is_expert && find_expert(name, &expert);
+    const bool is_expert = b->is_expert && find_expert(b, name, &expert);
     const bool has_room = has_room_for_line(map, layer);
     draw_line *same = is_expert ? find_experts(map, layer, b) : NULL;
 

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_stacks_use.c - models whose stacked experts have berths of their own: loaded, leased,
+ * verified and moved. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fault.h"
+#include "tests/fixture.h"
+#include "tests/moved.h"
+#include "tests/stacked.h"
+#include "tests/t.h"
+
+#define EXPERTS 8u
+#define MIB     (UINT64_C(1) << 20)
+
+static const char gate_up[] = "model.layers.1.mlp.experts.gate_up_proj";
+static const char down[] = "model.layers.1.mlp.experts.down_proj";
+
+static void
+require_loaded(loaded *l)
+{
+    loaded_load(l);
+    if (!CHECK_EQ(l->status, BERTH_OK)) {
+        t_note("%s: %s", l->error.tensor, l->error.message);
+        abort();
+    }
+}
+
+/* ------------------------------------------------------------------------- loading */
+
+/* Together the experts are the stack, byte for byte, and each is read once. */
+static void
+check_loaded(const char *memory, const char *words)
+{
+    berth_plan_options options = stacked_options(memory, BERTH_STACKS_APART);
+    uint8_t *const whole = calloc(1, EXPERTS * 64 * 128 * 2);
+    berth_check_report report;
+    uint64_t bytes = 0;
+    loaded l;
+
+    loaded_begin(&l, stacked_make(&stacked_small), &options, words);
+    planned_check(&l.p);
+    require_loaded(&l);
+    for (uint64_t i = 0; i < l.p.summary.berth_count; i++)
+        bytes += sliced_check(&l, i, 1, whole);
+    CHECK_EQ(l.report.placed_bytes, bytes);
+    CHECK_EQ(l.report.planned_bytes, l.report.allocated_bytes);
+    CHECK_LT(l.report.bytes_read, bytes + 64 * 1024);
+    CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+    CHECK_EQ(report.mismatches, 0);
+    loaded_end(&l);
+    free(whole);
+}
+
+static void
+test_experts_are_loaded(void)
+{
+    check_loaded("cpu=64MiB", NULL);
+    check_loaded("0=64MiB,cpu=64MiB", "sim:64MiB");
+}
+
+static void
+test_experts_are_found(void)
+{
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+    const size_t length = strlen(down);
+    loaded l;
+
+    loaded_begin(&l, stacked_make(&stacked_small), &options, NULL);
+    require_loaded(&l);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        CHECK_EQ(berth_model_find_expert(l.model, down, length, e),
+                 stacked_berth(&l.p, 1, "down_proj", e));
+        CHECK_EQ(berth_model_find_expert(l.model, gate_up, strlen(gate_up), e),
+                 stacked_berth(&l.p, 1, "gate_up_proj", e));
+    }
+    CHECK_EQ(berth_model_find(l.model, down, length), stacked_berth(&l.p, 1, "down_proj", 0));
+    CHECK_EQ(berth_model_find_expert(l.model, down, length, EXPERTS), BERTH_NO_TENSOR);
+    CHECK_EQ(berth_model_find_expert(l.model, down, length - 1, 0), BERTH_NO_TENSOR);
+    CHECK_EQ(berth_model_find_expert(l.model, "model.norm.weight", 17, 0), BERTH_NO_TENSOR);
+    loaded_end(&l);
+    /* Whole, it is none of them; stored alone, the name says which it is. */
+    options.stacks = BERTH_STACKS_WHOLE;
+    loaded_begin(&l, stacked_make(&stacked_small), &options, NULL);
+    require_loaded(&l);
+    CHECK_EQ(berth_model_find_expert(l.model, down, length, 0), BERTH_NO_TENSOR);
+    loaded_end(&l);
+    options = sliced_options("cpu=64MiB", 0, 0);
+    loaded_begin(&l, sliced_make(&sliced_mixture), &options, NULL);
+    require_loaded(&l);
+    CHECK_EQ(berth_model_find_expert(
+                 l.model, "model.layers.0.block_sparse_moe.experts.2.w1.weight", 51, 2),
+             berth_model_find(l.model,
+                              "model.layers.0.block_sparse_moe.experts.2.w1.weight", 51));
+    CHECK_EQ(berth_model_find_expert(
+                 l.model, "model.layers.0.block_sparse_moe.experts.2.w1.weight", 51, 1),
+             BERTH_NO_TENSOR);
+    loaded_end(&l);
+}
+
+/* Each is encoded as if it were stored alone. */
+static void
+test_experts_are_encoded(void)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        const int32_t type = i == 2 ? BERTH_ENCODING_FP4 : BERTH_ENCODING_NF4;
+        berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+        loaded l;
+
+        options.type = type;
+        options.double_quant = i == 1;
+        options.takes_experts = 1;
+        loaded_begin(&l, stacked_make(&stacked_small), &options, NULL);
+        CHECK_EQ(l.p.summary.stacks, BERTH_STACKS_APART);
+        require_loaded(&l);
+        for (uint64_t k = 0; k < l.p.summary.berth_count; k++)
+            sliced_check_encoded(&l, k, type, i == 1);
+        CHECK_GT(l.report.quantized_bytes, 3 * EXPERTS * 6000);
+        loaded_end(&l);
+    }
+}
+
+/* ------------------------------------------------------------------ stored quantized */
+
+#define STORED "model.layers.1.mlp.experts.up.weight"
+
+/* A stack whose name allows to store it quantized: 8192 values an expert. */
+static const char *
+make_stored(bool is_double)
+{
+    berth_plan_options convert = loaded_options(NULL);
+    stacked_sizes sizes = stacked_small;
+
+    sizes.extra = STORED;
+    sizes.extra_shape[0] = EXPERTS;
+    sizes.extra_shape[1] = 64;
+    sizes.extra_shape[2] = 128;
+    convert.type = BERTH_ENCODING_NF4;
+    convert.double_quant = is_double;
+    convert.takes_experts = 1;
+    convert.only = (const char *const[]){ STORED };
+    convert.only_count = 1;
+    return loaded_quantized(stacked_make(&sizes), &convert);
+}
+
+/* Codes and absmax of each expert are a stretch of what is stored. */
+static void
+test_stored_stacks_are_cut_between_blocks(void)
+{
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+    uint8_t *const stored = malloc(EXPERTS * 4096);
+    uint64_t number;
+    loaded l;
+
+    loaded_begin(&l, make_stored(false), &options, NULL);
+    planned_check(&l.p);
+    require_loaded(&l);
+    number = berth_checkpoint_find(l.p.checkpoint, STORED, strlen(STORED));
+    CHECK_EQ(berth_checkpoint_read(l.p.checkpoint, number, 0, UINT64_MAX, stored,
+                                   EXPERTS * 4096, NULL),
+             BERTH_OK);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        berth_model_tensor tensor;
+
+        number = berth_model_find_expert(l.model, STORED, strlen(STORED), e);
+        CHECK_EQ(berth_model_get_tensor(l.model, number, &tensor), BERTH_OK);
+        CHECK_EQ(tensor.encoding, BERTH_ENCODING_NF4);
+        CHECK_EQ(tensor.rank, 3);
+        CHECK_EQ(tensor.shape[0], 1);
+        CHECK_EQ(tensor.part_count, 2);
+        CHECK_EQ(tensor.parts[0].bytes, 4096);
+        CHECK_MEM(tensor.parts[0].memory, stored + e * 4096, 4096);
+        CHECK_EQ(tensor.parts[1].bytes, 512);
+    }
+    loaded_end(&l);
+    free(stored);
+}
+
+/* The stack that cannot be cut is whole, beside others that are taken apart. */
+static void
+check_stays_whole(const char *folder, berth_plan_options *options)
+{
+    uint64_t count = 0;
+    loaded l;
+
+    loaded_begin(&l, folder, options, NULL);
+    CHECK_EQ(l.p.summary.stacks, BERTH_STACKS_APART);
+    planned_check(&l.p);
+    for (uint64_t i = 0; i < l.p.summary.berth_count; i++) {
+        berth_berth berth;
+        char name[256];
+
+        CHECK_EQ(berth_plan_get_berth(l.p.plan, i, &berth, name, sizeof name), BERTH_OK);
+        if (strcmp(name, STORED) == 0) {
+            CHECK_EQ(berth.along, BERTH_SLICING_NONE);
+            count++;
+        }
+    }
+    CHECK_EQ(count, 1);
+    require_loaded(&l);
+    CHECK_EQ(berth_model_find_expert(l.model, STORED, strlen(STORED), 0), BERTH_NO_TENSOR);
+    CHECK(berth_model_find(l.model, STORED, strlen(STORED)) != BERTH_NO_TENSOR);
+    loaded_end(&l);
+}
+
+static void
+test_stored_stacks_that_stay_whole(void)
+{
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+
+    /* An expert is half of what a second level is for. */
+    check_stays_whole(make_stored(true), &options);
+    /* What is stored quantized is not encoded anew in parts. */
+    options.type = BERTH_ENCODING_FP4;
+    options.takes_experts = 1;
+    check_stays_whole(make_stored(false), &options);
+}
+
+/* --------------------------------------------------------------------------- leases */
+
+/* A leased expert's bytes in both stacks are those of the checkpoint. */
+static void
+check_expert(const loaded *l, uint32_t layer, uint32_t expert)
+{
+    static const char *const stacks[] = { "down_proj", "gate_up_proj" };
+
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *const name =
+            fixture_format("model.layers.%u.mlp.experts.%s", layer, stacks[i]);
+        const uint64_t number =
+            berth_model_find_expert(l->model, name, strlen(name), expert);
+        berth_model_tensor tensor;
+        sliced_piece p;
+
+        CHECK_EQ(berth_model_get_tensor(l->model, number, &tensor), BERTH_OK);
+        sliced_begin(&p, l, number);
+        CHECK_EQ(p.berth.first, expert);
+        CHECK_EQ(tensor.parts[0].bytes, p.size);
+        if (CHECK(tensor.parts[0].memory != NULL))
+            CHECK_MEM(tensor.parts[0].memory, p.bytes, (size_t)p.size);
+        sliced_end(&p);
+    }
+}
+
+static void
+lease_experts(const char *memory, const char *words)
+{
+    berth_plan_options options = stacked_options(memory, BERTH_STACKS_APART);
+    berth_expert_counts counts;
+    uint64_t random = 7;
+    uint64_t away = 0;
+    loaded l;
+
+    loaded_begin(&l, stacked_make(&stacked_small), &options, words);
+    CHECK_EQ(l.p.status, BERTH_OK);
+    planned_check(&l.p);
+    require_loaded(&l);
+    for (uint32_t i = 0; i < 60; i++) {
+        const uint32_t number = i % 3;
+        const uint32_t layer =
+            planned_layer(&l.p, fixture_format("model.layers.%u", number));
+        uint32_t experts[2];
+        berth_error error;
+
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        experts[0] = (uint32_t)(random >> 40) % EXPERTS;
+        experts[1] = (experts[0] + 1 + (uint32_t)(random >> 50) % (EXPERTS - 1)) % EXPERTS;
+        CHECK_EQ(berth_experts_prefetch(l.model, layer, experts, 2, &error), BERTH_OK);
+        if (!CHECK_EQ(berth_experts_acquire(l.model, layer, experts, 2, NULL, &error),
+                      BERTH_OK)) {
+            t_note("%s", error.message);
+            break;
+        }
+        check_expert(&l, number, experts[0]);
+        check_expert(&l, number, experts[1]);
+        CHECK_EQ(berth_experts_release(l.model, layer, experts, 2, NULL, &error), BERTH_OK);
+        experts[0] = EXPERTS;
+        CHECK_EQ(berth_experts_acquire(l.model, layer, experts, 1, NULL, &error),
+                 BERTH_EINVAL);
+        berth_experts_count(l.model, layer, &counts);
+        away += counts.away;
+    }
+    CHECK_GT(away, 0);
+    loaded_end(&l);
+}
+
+static void
+test_experts_are_leased(void)
+{
+    lease_experts("0=350KiB,cpu=64MiB", "cpu");
+    lease_experts("cpu=400KiB,disk=inf", NULL);
+}
+
+/* ------------------------------------------------------------------------ verifying */
+
+#define DIVIDED "0=350KiB,cpu=400KiB,disk=inf" /* experts of each stack */
+
+static berth_status
+load_verified(loaded *l, const char *folder, const char *memory, int32_t verify)
+{
+    berth_plan_options options = stacked_options(memory, BERTH_STACKS_APART);
+
+    loaded_begin(l, folder, &options, memory[0] == '0' ? "cpu" : NULL);
+    l->options.verify = verify;
+    loaded_load(l);
+    return l->status;
+}
+
+/* All experts of a stack are read: together they are what the manifest has a digest of. */
+static void
+test_stacks_are_verified(void)
+{
+    const char *const folder = stacked_make(&stacked_small);
+    const char *const file = fixture_format("%s/model.safetensors", folder);
+    loaded l;
+
+    (void)loaded_manifest(folder);
+    CHECK_EQ(load_verified(&l, folder, "cpu=64MiB", BERTH_LOAD_VERIFY_REQUIRE), BERTH_OK);
+    CHECK_EQ(l.report.verified_tensors, 3 + 3 * 10);
+    loaded_end(&l);
+    /* Some stay on the disk: what is read of the stack is not all that is promised. */
+    CHECK_EQ(load_verified(&l, folder, DIVIDED, BERTH_LOAD_VERIFY_REQUIRE),
+             BERTH_EUNSUPPORTED);
+    CHECK_CONTAINS(l.error.tensor, "mlp.experts.");
+    loaded_end(&l);
+    CHECK_EQ(load_verified(&l, folder, DIVIDED, BERTH_LOAD_VERIFY_AUTO), BERTH_OK);
+    CHECK_EQ(l.report.verified_tensors, 3 + 3 * 8);
+    CHECK_EQ(l.report.unverified_tensors, 3 * 2);
+    loaded_end(&l);
+    /* All of them stay there: nothing is read, nothing to be verified is left out. */
+    CHECK_EQ(load_verified(&l, folder, "cpu=400KiB,disk=inf", BERTH_LOAD_VERIFY_REQUIRE),
+             BERTH_OK);
+    CHECK_EQ(l.report.verified_tensors, 3 + 3 * 8);
+    CHECK_EQ(l.report.unverified_tensors, 0);
+    loaded_end(&l);
+    /* In the last expert of the last stack, some bytes before the head's name. */
+    fixture_flip(file, fixture_size(file) - 64 * 64 * 2 * 3 - 64 * 2 * 2, 1);
+    CHECK_EQ(load_verified(&l, folder, "cpu=64MiB", BERTH_LOAD_VERIFY_REQUIRE),
+             BERTH_EINTEGRITY);
+    loaded_end(&l);
+}
+
+/* --------------------------------------------------------------------------- moving */
+
+/* To the disk and back, asleep and awake; every byte after each. */
+static void
+test_experts_move(void)
+{
+    static const char *const memories[] = {
+        "cpu=400KiB,disk=inf", "cpu=64MiB,disk=inf", "cpu=500KiB,disk=inf",
+        "cpu=64MiB,disk=inf"
+    };
+    berth_plan_options options = stacked_options("cpu=64MiB,disk=inf", BERTH_STACKS_APART);
+    berth_plan *plan;
+    moved m;
+
+    moved_begin(&m, stacked_make(&stacked_small), &options, NULL);
+    moved_check(&m);
+    for (uint32_t i = 0; i < 4; i++) {
+        options.max_memory = memories[i];
+        plan = moved_plan(&m, &options);
+        if (plan == NULL || !moved_is_ok(&m, moved_move(&m, plan)))
+            break;
+        CHECK_EQ(m.report.read_bytes > 0, i % 2 == 1);
+        moved_check(&m);
+        if (moved_is_ok(&m, moved_sleep(&m)) && moved_is_ok(&m, moved_wake(&m)))
+            moved_check(&m);
+    }
+    m.options.discards = true;
+    if (moved_is_ok(&m, moved_sleep(&m)) && moved_is_ok(&m, moved_wake(&m)))
+        moved_check(&m);
+    CHECK_GT(m.report.read_bytes, 0);
+    /* A stack that is apart does not become whole. */
+    options.stacks = BERTH_STACKS_WHOLE;
+    plan = moved_plan(&m, &options);
+    CHECK_EQ(moved_move(&m, plan), BERTH_EINVAL);
+    if (moved_is_ok(&m, moved_move(&m, m.l.p.plan)))
+        moved_check(&m);
+    moved_free_plans();
+    moved_end(&m);
+}
+
+/* -------------------------------------------------------------------- plans of others */
+
+#define SLICE "\"slice\": {\"of\": \"rows\", \"first\": "
+
+/* A plan's text with one number in place of another, as long; parsed. */
+static berth_plan *
+parse_changed(const planned *p, const char *from, const char *to)
+{
+    size_t length;
+    char *const text = planned_text(p->plan, &length);
+    char *const at = strstr(text, from);
+    berth_plan *plan = NULL;
+
+    if (CHECK(at != NULL)) {
+        memcpy(at, to, strlen(to));
+        CHECK_EQ(berth_plan_parse(p->context, text, length, "plan", &plan, NULL), BERTH_OK);
+    }
+    free(text);
+    return plan;
+}
+
+static void
+test_plans_that_leave_experts_out(void)
+{
+    static const char *const changes[][2] = {
+        { SLICE "3", SLICE "2" }, { SLICE "3", SLICE "4" }, { SLICE "0", SLICE "1" },
+        { SLICE "7", SLICE "8" }, { SLICE "7", SLICE "6" },
+    };
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+    planned p;
+
+    planned_begin(&p, stacked_make(&stacked_small), &options);
+    for (uint32_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        berth_plan *const plan = parse_changed(&p, changes[i][0], changes[i][1]);
+        berth_model *model = NULL;
+        berth_job *job = NULL;
+        berth_error error;
+        berth_status status =
+            berth_load_start(p.context, p.checkpoint, plan, NULL, &job, &error);
+
+        if (status == BERTH_OK)
+            status = berth_load_finish(job, &model, &error);
+        CHECK_EQ(status, BERTH_EINTEGRITY);
+        CHECK_CONTAINS(error.message, "are not all of its experts in their order");
+        CHECK_CONTAINS(error.tensor, "mlp.experts.");
+        CHECK(model == NULL);
+        berth_plan_destroy(plan);
+    }
+    planned_end(&p);
+}
+
+/* --------------------------------------------------------------------------- faults */
+
+static berth_status
+load_and_lease(void *user, berth_context *context, berth_error *error)
+{
+    const uint32_t experts[2] = { 1, 6 };
+    berth_plan_options options =
+        stacked_options("0=350KiB,cpu=64MiB", BERTH_STACKS_APART);
+    berth_checkpoint *checkpoint = NULL;
+    berth_devices *devices = NULL;
+    berth_model *model = NULL;
+    berth_plan *plan = NULL;
+    berth_load_options load;
+    berth_job *job = NULL;
+    berth_status status;
+
+    berth_load_options_init(&load);
+    load.no_uring = 1;
+    status = berth_checkpoint_open(context, user, NULL, &checkpoint, error);
+    if (status == BERTH_OK)
+        status = berth_plan_create(context, checkpoint, &options, &plan, error);
+    if (status == BERTH_OK)
+        status = berth_devices_open(context, "cpu", &devices, error);
+    load.devices = devices;
+    if (status == BERTH_OK)
+        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, error);
+    for (uint32_t layer = 1; layer < 4 && status == BERTH_OK; layer++) {
+        status = berth_experts_acquire(model, layer, experts, 2, NULL, error);
+        if (status == BERTH_OK)
+            status = berth_experts_release(model, layer, experts, 2, NULL, error);
+    }
+    berth_model_destroy(model);
+    berth_devices_close(devices);
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return status;
+}
+
+static void
+test_every_call_can_fail(void)
+{
+    char folder[512];
+    fault_counts counts;
+
+    snprintf(folder, sizeof folder, "%s", stacked_make(&stacked_small));
+    counts = fault_loop("stacks", load_and_lease, folder);
+    CHECK_GT(counts.memory, 50);
+    CHECK_GT(counts.system, 10);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_experts_are_loaded);
+    T_RUN(test_experts_are_found);
+    T_RUN(test_experts_are_encoded);
+    T_RUN(test_stored_stacks_are_cut_between_blocks);
+    T_RUN(test_stored_stacks_that_stay_whole);
+    T_RUN(test_experts_are_leased);
+    T_RUN(test_stacks_are_verified);
+    T_RUN(test_experts_move);
+    T_RUN(test_plans_that_leave_experts_out);
+    T_RUN(test_every_call_can_fail);
+    T_MAIN_END;
+}

@@ -272,9 +272,11 @@ check_berths(checking *c, const berthi_plan_source *source, uint32_t *weight_of,
 
 /* The whole of the weight, or a matrix of the rank beside one of its dims. */
 static bool
-is_parameter_of(const checking *c, const berthi_recipe_weight *weight,
+is_parameter_of(const checking *c, const berthi_plan_source *source, uint32_t w,
                 const berthi_trained *trained)
 {
+    const berthi_recipe_weight *const weight = &source->recipe.weights[w];
+    const bool has_inputs_first = berthi_recipe_has_inputs_first(&source->recipe, w);
     const uint64_t rank = c->plan->training->about.rank;
     const bool is_a = trained->part == BERTHI_TRAINED_LORA_A;
     const uint64_t inner = is_a ? trained->rows : trained->columns;
@@ -284,7 +286,7 @@ is_parameter_of(const checking *c, const berthi_recipe_weight *weight,
         return trained->rows * trained->columns == weight->elements
                && trained->dtype == c->plan->berths[trained->berth].dtype;
     return weight->rank == 2 && inner == rank
-           && (outer == weight->shape[0] || outer == weight->shape[1]);
+           && outer == weight->shape[is_a != has_inputs_first ? 1 : 0];
 }
 
 /* Berths are of these weights. */
@@ -298,7 +300,7 @@ check_parameters(checking *c, const berthi_plan_source *source, const uint32_t *
         const uint32_t w = weight_of[c->plan->berths[trained->berth].number];
         const berthi_about about = about_weight(&source->recipe.weights[w]);
 
-        if (!is_parameter_of(c, &source->recipe.weights[w], trained))
+        if (!is_parameter_of(c, source, w, trained))
             tell(c, BERTH_REASON_PLAN_JSON, &about,
                  "has a parameter of another shape or dtype");
     }

@@ -237,8 +237,12 @@ add_whole(training *t, uint32_t number, const berthi_recipe_weight *weight,
 }
 
 static berth_status
-add_adapters(training *t, uint32_t number, const berthi_weight *weight, berth_error *error)
+add_adapters(training *t, uint32_t number, uint32_t w, berth_error *error)
 {
+    const berthi_recipe *const recipe = &t->source->recipe;
+    const berthi_weight *const weight = &t->weights[w];
+    const uint64_t *const shape = recipe->weights[w].shape;
+    const uint32_t inputs = berthi_recipe_has_inputs_first(recipe, w) ? 0 : 1;
     const uint64_t rank = t->options.rank;
     const int32_t dtype = berthi_train_kept_bytes(&t->options) == 4 ? BERTH_F32
                                                                    : t->options.base.dtype;
@@ -249,8 +253,8 @@ add_adapters(training *t, uint32_t number, const berthi_weight *weight, berth_er
         return fail_tensor(&t->source->tensors[number], BERTH_REASON_UNSUPPORTED,
                            "holds several experts: adapters for such are not planned",
                            error);
-    add(t, number, BERTHI_TRAINED_LORA_A, dtype, rank, weight->shape[1]);
-    add(t, number, BERTHI_TRAINED_LORA_B, dtype, weight->shape[0], rank);
+    add(t, number, BERTHI_TRAINED_LORA_A, dtype, rank, shape[inputs]);
+    add(t, number, BERTHI_TRAINED_LORA_B, dtype, shape[1 - inputs], rank);
     return BERTH_OK;
 }
 
@@ -281,12 +285,15 @@ list_trained(training *t, berth_error *error)
         if (t->options.method == BERTHI_METHOD_FULL)
             status = add_whole(t, i, &source->recipe.weights[w], error);
         else
-            status = add_adapters(t, i, &t->weights[w], error);
+            status = add_adapters(t, i, w, error);
     }
     for (uint32_t i = 0; i < t->count && status == BERTH_OK; i++)
         status = check_size(t, &t->trained[i], error);
     if (status == BERTH_OK && t->count == 0)
-        return berthi_fail_argument(error, "lora_targets", "name nothing to train");
+        return t->options.method == BERTHI_METHOD_FULL
+                   ? berthi_fail_argument(error, "train",
+                                          "finds no tensor of bf16, f16 or f32 to train")
+                   : berthi_fail_argument(error, "lora_targets", "name nothing to train");
     return status;
 }
 

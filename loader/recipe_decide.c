@@ -108,6 +108,13 @@ berthi_recipe_is_turned(const berthi_recipe *recipe, uint32_t position, int32_t 
     return was_turned != will_be;
 }
 
+bool
+berthi_recipe_has_inputs_first(const berthi_recipe *recipe, uint32_t position)
+{
+    return recipe->architecture->parameter_of[position]->is_conv1d
+           && berthi_recipe_record(recipe, &recipe->weights[position]) == NULL;
+}
+
 /* Blocks do not run across experts: then each can be taken out of the stack. */
 static bool
 is_cut_by_experts(const berthi_recipe_weight *weight, const berthi_decision *decision)

@@ -61,6 +61,9 @@ berthi_recipe_stored_shape(const berthi_recipe_weight *weight, uint64_t turned[2
 bool berthi_recipe_is_turned(const berthi_recipe *recipe, uint32_t position,
                              int32_t encoding);
 
+/* True for plain numbers of a Conv1D: [inputs, outputs], where others are turned. */
+bool berthi_recipe_has_inputs_first(const berthi_recipe *recipe, uint32_t position);
+
 /* The weight as rules and architecture see it: `user` is the recipe. */
 void berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor *out);
 

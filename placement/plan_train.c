@@ -59,20 +59,42 @@ berthi_trained_tier(const berth_plan *plan, const berthi_trained *trained)
 
 /* ------------------------------------------------------------------------- names */
 
+static const char weight_end[] = ".weight";
+#define WEIGHT_END (sizeof weight_end - 1)
+
+/* Of a name of this length, whose text may have been cut. */
+static bool
+ends_in_weight(const berth_plan *plan, uint32_t berth, uint64_t length)
+{
+    const berthi_plan_layer *const layer = &plan->layers[plan->berths[berth].layer];
+    const char *const end = plan->texts + plan->berths[berth].name;
+
+    if (length <= WEIGHT_END)
+        return false;
+    for (uint64_t i = 0; i < WEIGHT_END; i++) {
+        const uint64_t at = length - WEIGHT_END + i;
+        const char letter = at < layer->prefix_length ? layer->prefix[at]
+                                                      : end[at - layer->prefix_length];
+
+        if (letter != weight_end[i])
+            return false;
+    }
+    return true;
+}
+
 void
 berthi_trained_name(const berth_plan *plan, const berthi_trained *trained, char *text,
                     size_t capacity)
 {
     static const char *const ends[] = { "", ".lora_A.weight", ".lora_B.weight" };
-    static const char weight[] = ".weight";
-    const size_t cut = sizeof weight - 1;
     uint64_t length = berthi_plan_name(plan, trained->berth, text, capacity);
 
-    if (trained->part == BERTHI_TRAINED_WHOLE || length >= capacity)
+    if (trained->part == BERTHI_TRAINED_WHOLE)
         return;
-    if (length > cut && memcmp(text + length - cut, weight, cut) == 0)
-        length -= cut;
-    (void)snprintf(text + length, capacity - length, "%s", ends[trained->part]);
+    if (ends_in_weight(plan, trained->berth, length))
+        length -= WEIGHT_END;
+    if (length < capacity)
+        (void)snprintf(text + length, capacity - length, "%s", ends[trained->part]);
 }
 
 /* -------------------------------------------------------------------------- home */

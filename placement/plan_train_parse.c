@@ -101,6 +101,16 @@ can_belong(berthi_members *m, const berth_plan *plan, const berthi_trained *befo
     return true;
 }
 
+/* An adapter's B follows its A, and nothing else does. */
+static bool
+is_pair(const berthi_trained *before, const berthi_trained *trained)
+{
+    const bool is_due = before != NULL && before->part == BERTHI_TRAINED_LORA_A;
+    const bool is_b = trained != NULL && trained->part == BERTHI_TRAINED_LORA_B;
+
+    return is_due == is_b && (!is_b || before->berth == trained->berth);
+}
+
 /* Where updates can be made, and states be. */
 static bool
 can_lie(berthi_members *m, const berth_plan *plan, const berthi_trained *trained)
@@ -155,8 +165,11 @@ can_read_parameter(berthi_members *m, berth_plan *plan, const berthi_trained *be
     out->berth = (uint32_t)berth;
     out->part = (uint8_t)part;
     out->place = (uint8_t)place;
-    return can_belong(m, plan, before, out) && can_lie(m, plan, out)
-           && berthi_members_is_at_end(m);
+    if (!can_belong(m, plan, before, out))
+        return false;
+    if (!is_pair(before, out))
+        return berthi_members_stop(m, "an adapter is an A and, behind it, a B");
+    return can_lie(m, plan, out) && berthi_members_is_at_end(m);
 }
 
 static bool
@@ -177,6 +190,8 @@ can_read_parameters(berthi_members *m, berth_plan *plan)
             return false;
         read++;
     }
+    if (m->scan.problem == NULL && !is_pair(&trained[read - 1], NULL))
+        return berthi_members_stop(m, "an adapter is an A and, behind it, a B");
     plan->training->about.parameter_count = read;
     return m->scan.problem == NULL;
 }

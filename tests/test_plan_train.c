@@ -11,6 +11,7 @@
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/given.h"
+#include "tests/loaded.h"
 #include "tests/planned_train.h"
 #include "tests/t.h"
 
@@ -288,6 +289,12 @@ test_names(void)
         { 1, BERTHI_TRAINED_LORA_B, 16, "a.lora_B.weight" },
         { 1, BERTHI_TRAINED_LORA_B, 15, "a.lora_B.weigh" },
         { 1, BERTHI_TRAINED_LORA_B, 9, "a.lora_B" },
+        { 1, BERTHI_TRAINED_LORA_B, 8, "a.lora_" }, /* the stored name is cut, too */
+        { 1, BERTHI_TRAINED_LORA_B, 4, "a.l" },
+        { 1, BERTHI_TRAINED_LORA_B, 2, "a" },
+        { 1, BERTHI_TRAINED_LORA_B, 1, "" },
+        { 3, BERTHI_TRAINED_LORA_A, 9, "a.weight" },
+        { 3, BERTHI_TRAINED_LORA_A, 12, "a.weights.l" },
         { 2, BERTHI_TRAINED_LORA_A, 64, "weight.lora_A.weight" },
         { 3, BERTHI_TRAINED_LORA_A, 64, "a.weights.lora_A.weight" },
     };
@@ -855,11 +862,57 @@ test_what_cannot_be_trained(void)
     train.lora_targets = "q_proj";
     check_fits(stacked(), &options);
     train.method = BERTH_TRAIN_FULL;
-    check_refused(whole_numbers(), &options, BERTH_EINVAL, "nothing to train");
+    check_refused(whole_numbers(), &options, BERTH_EINVAL,
+                  "`train` finds no tensor of bf16, f16 or f32 to train");
     train.method = BERTH_TRAIN_LORA;
     train.lora_rank = UINT64_C(1) << 25;
     check_refused(planned_llama(1, false), &options, BERTH_EINVAL,
                   "has more elements trained than can be planned");
+}
+
+/* Shapes of the first two parameters, and whether the plan is taken with A that wide. */
+static void
+check_adapters(const char *folder, const char *target, uint64_t inputs, uint64_t outputs)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_32bit");
+    berth_plan_options options = planned_train_options(&train, "0=64MiB,cpu=1GiB");
+    berth_plan_parameter parameter;
+    planned p;
+
+    train.lora_targets = target;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(berth_plan_get_parameter(p.plan, 0, &parameter, NULL, 0), BERTH_OK);
+    CHECK_EQ(parameter.rows, 8);
+    CHECK_EQ(parameter.columns, inputs);
+    CHECK_EQ(berth_plan_get_parameter(p.plan, 1, &parameter, NULL, 0), BERTH_OK);
+    CHECK_EQ(parameter.rows, outputs);
+    CHECK_EQ(parameter.columns, 8);
+    planned_check(&p);
+    /* Each adapter has one of the two sides, not either. */
+    p.plan->training->trained[0].columns = outputs;
+    CHECK_EQ(berth_plan_check(p.plan, p.context, p.checkpoint, NULL, NULL, NULL, &p.error),
+             BERTH_EFORMAT);
+    CHECK_CONTAINS(p.error.message, "has a parameter of another shape");
+    p.plan->training->trained[0].columns = inputs;
+    p.plan->training->trained[1].rows = inputs;
+    CHECK_EQ(berth_plan_check(p.plan, p.context, p.checkpoint, NULL, NULL, NULL, &p.error),
+             BERTH_EFORMAT);
+    planned_end(&p);
+}
+
+/* A is as wide as the inputs; a plain Conv1D has them first, a quantized one last. */
+static void
+test_sides_of_adapters(void)
+{
+    berth_plan_options convert = loaded_options(NULL);
+    const char *const gpt2 = loaded_gpt2("BF16", 64, 1);
+
+    check_adapters(loaded_llama(1, "BF16", 1), "down_proj", 704, 256);
+    check_adapters(gpt2, "c_attn", 64, 192);
+    convert.type = BERTH_ENCODING_NF4;
+    check_adapters(loaded_quantized(gpt2, &convert), "c_attn", 64, 192);
 }
 
 /* QLoRA: a frozen base in 4 bits, adapters and states beside it. */
@@ -956,6 +1009,7 @@ main(int argc, char **argv)
     T_RUN(test_streamed_experts);
     T_RUN(test_refusals);
     T_RUN(test_what_cannot_be_trained);
+    T_RUN(test_sides_of_adapters);
     T_RUN(test_qlora);
     T_RUN(test_same);
     T_MAIN_END;

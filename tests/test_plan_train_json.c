@@ -139,7 +139,9 @@ test_refused(void)
         { "page_bytes\":", " ", " 256}, \"x\": ", "page" },
         { "training", "\"parameters\"", "\"parameter\"", "should be \"parameters\"" },
         { "\"parameters\"", "\"berth\": ", "\"berth\": 1000", "too large" },
-        { "\"parameters\"", "lora_A", "lora_B", "out of order" },
+        { "\"parameters\"", "lora_A", "lora_B", "an A and, behind it, a B" },
+        { "\"lora_A\"", "lora_B", "lora_A", "out of order" },
+        { "\"lora_A\"", "},", "}], \"x\": [", "an A and, behind it, a B" },
         { "\"parameters\"", "lora_A", "lora_C", "an unknown word" },
         { "\"parameters\"", "lora_A", "whole", "does not train" },
         { "\"parameters\"", "\"rows\"", "\"row\"", "should be \"rows\"" },
@@ -177,6 +179,33 @@ test_refused(void)
         berth_plan_destroy(plan);
         free(edited);
     }
+    free(text);
+    planned_end(&p);
+}
+
+/* The B of another tensor is none of this A's. */
+static void
+test_pairs(void)
+{
+    berth_plan_parameter first;
+    berth_plan *plan = NULL;
+    char from[64];
+    char to[64];
+    berth_error error;
+    char *edited;
+    char *text;
+    planned p;
+
+    begin(&p);
+    text = planned_text(p.plan, NULL);
+    CHECK_EQ(berth_plan_get_parameter(p.plan, 1, &first, NULL, 0), BERTH_OK);
+    (void)snprintf(from, sizeof from, "\"berth\": %u,", (unsigned)first.berth);
+    (void)snprintf(to, sizeof to, "\"berth\": %u,", (unsigned)first.berth + 1);
+    edited = with(text, "\"lora_A\"", from, to);
+    CHECK_EQ(berth_plan_parse(p.context, edited, strlen(edited), "t", &plan, &error),
+             BERTH_EFORMAT);
+    CHECK_CONTAINS(error.message, "an A and, behind it, a B");
+    free(edited);
     free(text);
     planned_end(&p);
 }
@@ -335,6 +364,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_edited);
     T_RUN(test_refused);
+    T_RUN(test_pairs);
     T_RUN(test_nowhere);
     T_RUN(test_checked);
     T_RUN(test_faults);

@@ -1351,10 +1351,11 @@ berth_plan_options_init(berth_plan_options *options)
  *
  * Experts of stacks that are taken apart are rows of the first dimension, and the last
  * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with
- * a second level of its own. Stacks stay whole for training and for ranks, and where an
- * expert is not whole blocks (of a stored second level: 256 of them), is to be encoded
- * anew, or is stored in an encoding that berth does not make. What is read of a resident
- * stack in a pass is what its tokens choose, whole or apart.
+ * a second level of its own; of what is stored in MXFP4 or FP8 it is a share of values and
+ * scales. Stacks stay whole for training and for ranks, and where an expert is not whole
+ * blocks (of a stored second level: 256 of them), is to be encoded anew, or has no scales of
+ * its own. What is read of a resident stack in a pass is what its tokens choose, whole or
+ * apart.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options, a map that does not cover the model, a tensor
  * that ranks cannot share evenly), BERTH_ENOFIT (naming the tier, the bytes missing and

@@ -227,18 +227,24 @@ kind_of(const listing *l, uint32_t weight, const berthi_plan_tensor *tensor)
     return BERTHI_PIECE_DENSE;
 }
 
-/* Stored in an encoding that berth does not make: each of its tensors as it is. */
+/*
+ * Stored in an encoding that berth does not make: each of its tensors as it is, of a slice
+ * its share of each.
+ */
 static uint64_t
 kept_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
-           const berthi_quantized *record)
+           const berthi_quantized *record, const berthi_slice *slice)
 {
     const berthi_table *const table = &source->checkpoint->table;
     const berthi_entry *entry = berthi_recipe_entry(&source->recipe, weight);
-    uint64_t bytes = berthi_slab_round(entry->end - entry->begin);
+    const bool is_cut = slice->along != BERTH_SLICING_NONE;
+    const uint64_t shares = is_cut ? weight->shape[0] : 1;
+    const uint64_t count = is_cut ? slice->count : 1;
+    uint64_t bytes = berthi_slab_round((entry->end - entry->begin) / shares * count);
 
     for (uint32_t i = 0; i < record->companion_count; i++) {
         entry = &table->entries[table->by_name[record->companions[i]]];
-        bytes += berthi_slab_round(entry->end - entry->begin);
+        bytes += berthi_slab_round((entry->end - entry->begin) / shares * count);
     }
     return bytes;
 }
@@ -278,7 +284,7 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
 
     berthi_slice_shape(&tensor->slice, weight->shape, weight->rank, sliced);
     if (!can_measure(&storage, sliced, weight->rank, tensor))
-        tensor->bytes = kept_bytes(source, weight, record);
+        tensor->bytes = kept_bytes(source, weight, record, &tensor->slice);
 }
 
 void

@@ -50,6 +50,37 @@ add_vector(making *m, const char *name, uint64_t count)
     add(m, name, 1, &count);
 }
 
+/* Bytes of any value. */
+static void
+add_bytes(making *m, const char *name, uint32_t rank, const uint64_t *shape)
+{
+    uint64_t count = 1;
+    uint8_t *bytes;
+
+    for (uint32_t i = 0; i < rank; i++)
+        count *= shape[i];
+    bytes = weights_alloc(count);
+    fixture_payload(name, 0, bytes, count);
+    fixture_add(m->builder, name, "U8", rank, shape, bytes);
+    free(bytes);
+}
+
+/* A stack of [inputs, outputs]; groups run along inputs. */
+static void
+add_stack(making *m, const char *name, uint64_t inputs, uint64_t outputs)
+{
+    const uint64_t experts = m->sizes->experts;
+
+    if (!m->sizes->is_mxfp4) {
+        add(m, name, 3, (const uint64_t[3]){ experts, inputs, outputs });
+        return;
+    }
+    add_bytes(m, fixture_format("%s_blocks", name), 4,
+              (const uint64_t[4]){ experts, outputs, inputs / 32, 16 });
+    add_bytes(m, fixture_format("%s_scales", name), 3,
+              (const uint64_t[3]){ experts, outputs, inputs / 32 });
+}
+
 static void
 add_layer(making *m, uint32_t layer)
 {
@@ -65,10 +96,9 @@ add_layer(making *m, uint32_t layer)
     add_matrix(m, fixture_format("%s.mlp.router.weight", prefix), s->experts, s->hidden);
     add_matrix(m, fixture_format("%s.mlp.experts.gate_up_proj_bias", prefix), s->experts,
                2 * (uint64_t)s->inner);
-    add(m, fixture_format("%s.mlp.experts.gate_up_proj", prefix), 3,
-        (const uint64_t[3]){ s->experts, s->hidden, 2 * (uint64_t)s->inner });
-    add(m, fixture_format("%s.mlp.experts.down_proj", prefix), 3,
-        (const uint64_t[3]){ s->experts, s->inner, s->hidden });
+    add_stack(m, fixture_format("%s.mlp.experts.gate_up_proj", prefix), s->hidden,
+              2 * (uint64_t)s->inner);
+    add_stack(m, fixture_format("%s.mlp.experts.down_proj", prefix), s->inner, s->hidden);
 }
 
 const char *
@@ -92,8 +122,11 @@ stacked_make(const stacked_sizes *s)
                        "\"num_hidden_layers\": %u, \"num_attention_heads\": 4, "
                        "\"num_key_value_heads\": 4, \"head_dim\": %u, \"vocab_size\": %u, "
                        "\"num_local_experts\": %u, \"num_experts_per_tok\": 2, "
-                       "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}",
-                       s->hidden, s->inner, s->layers, s->hidden / 4, WORDS, s->experts));
+                       "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false%s}",
+                       s->hidden, s->inner, s->layers, s->hidden / 4, WORDS, s->experts,
+                       s->is_mxfp4 ? ", \"quantization_config\": {\"quant_method\": "
+                                     "\"mxfp4\"}"
+                                   : ""));
     return folder;
 }
 

@@ -19,6 +19,7 @@ typedef struct stacked_sizes {
     const char *extra;       /* a tensor more, */
     uint64_t extra_shape[3]; /* of three dims */
     bool is_sparse;          /* zeros, as holes */
+    bool is_mxfp4;           /* stacks in groups of 32 values: _blocks and _scales */
 } stacked_sizes;
 
 /* 24 KiB an expert, of which there are eight in each of three layers. */

@@ -217,6 +217,102 @@ test_stored_stacks_that_stay_whole(void)
     check_stays_whole(make_stored(false), &options);
 }
 
+/* Each part of an expert is its share of the tensor that holds it. */
+static void
+check_shares(const loaded *l, const char *name, uint32_t expert)
+{
+    static const char *const ends[] = { "_blocks", "_scales" };
+    const char *const blocks = fixture_format("%s_blocks", name);
+    const uint64_t number =
+        berth_model_find_expert(l->model, blocks, strlen(blocks), expert);
+    berth_model_tensor tensor;
+
+    CHECK_EQ(berth_model_get_tensor(l->model, number, &tensor), BERTH_OK);
+    CHECK_EQ(tensor.encoding, BERTH_ENCODING_MXFP4);
+    CHECK_EQ(tensor.shape[0], 1);
+    CHECK_EQ(tensor.part_count, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *const stored = fixture_format("%s%s", name, ends[i]);
+        const uint64_t entry =
+            berth_checkpoint_find(l->p.checkpoint, stored, strlen(stored));
+        berth_tensor about;
+        uint8_t *bytes;
+
+        CHECK_EQ(berth_checkpoint_tensor(l->p.checkpoint, entry, &about), BERTH_OK);
+        CHECK_EQ(tensor.parts[i].bytes, about.bytes / EXPERTS);
+        bytes = malloc(about.bytes);
+        CHECK_EQ(berth_checkpoint_read(l->p.checkpoint, entry, 0, UINT64_MAX, bytes,
+                                       about.bytes, NULL),
+                 BERTH_OK);
+        if (CHECK(tensor.parts[i].memory != NULL))
+            CHECK_MEM(tensor.parts[i].memory,
+                      bytes + expert * (size_t)tensor.parts[i].bytes,
+                      (size_t)tensor.parts[i].bytes);
+        free(bytes);
+    }
+}
+
+/* gpt-oss as it is published: resident, on a device, from the disk. */
+static void
+check_mxfp4(const char *memory, const char *words)
+{
+    berth_plan_options options = stacked_options(memory, BERTH_STACKS_APART);
+    stacked_sizes sizes = stacked_small;
+    berth_check_report report;
+    loaded l;
+
+    sizes.is_mxfp4 = true;
+    loaded_begin(&l, stacked_make(&sizes), &options, words);
+    CHECK_EQ(l.p.summary.stacks, BERTH_STACKS_APART);
+    CHECK_EQ(l.p.summary.berth_count, 3 + 3 * (8 + 2 * EXPERTS));
+    CHECK_EQ(berth_plan_check(l.p.plan, l.p.context, l.p.checkpoint, memory, NULL, NULL,
+                              NULL),
+             BERTH_OK);
+    require_loaded(&l);
+    CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+    CHECK_EQ(report.mismatches, 0);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        const uint32_t layer = planned_layer(&l.p, "model.layers.1");
+
+        CHECK_EQ(berth_experts_acquire(l.model, layer, &e, 1, NULL, NULL), BERTH_OK);
+        check_shares(&l, gate_up, e);
+        check_shares(&l, down, e);
+        CHECK_EQ(berth_experts_release(l.model, layer, &e, 1, NULL, NULL), BERTH_OK);
+    }
+    loaded_end(&l);
+}
+
+static void
+test_experts_in_mxfp4(void)
+{
+    check_mxfp4("cpu=64MiB", NULL);
+    check_mxfp4("0=200KiB,cpu=64MiB", "cpu");
+    check_mxfp4("cpu=200KiB,disk=inf", NULL);
+}
+
+/* Scales that are none of each expert: the weight is no stack that can be cut. */
+static void
+test_scales_of_all_experts(void)
+{
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+    const char *const folder = fixture_folder();
+    planned p;
+
+    (void)fixture_file(fixture_format("%s/model.safetensors", folder),
+                       "F8_E4M3 8x64x128 model.layers.0.mlp.experts.up.weight\n"
+                       "F32 1 model.layers.0.mlp.experts.up.weight_scale\n"
+                       "F8_E4M3 8x256x128 model.layers.0.mlp.experts.down.weight\n"
+                       "F32 8x2x1 model.layers.0.mlp.experts.down.weight_scale_inv\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", "
+                 "\"num_hidden_layers\": 1, \"quantization_config\": {\"quant_method\": "
+                 "\"fp8\"}}");
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(p.summary.berth_count, 1 + 8);
+    planned_end(&p);
+}
+
 /* --------------------------------------------------------------------------- leases */
 
 /* A leased expert's bytes in both stacks are those of the checkpoint. */
@@ -493,6 +589,8 @@ main(int argc, char **argv)
     T_RUN(test_experts_are_encoded);
     T_RUN(test_stored_stacks_are_cut_between_blocks);
     T_RUN(test_stored_stacks_that_stay_whole);
+    T_RUN(test_experts_in_mxfp4);
+    T_RUN(test_scales_of_all_experts);
     T_RUN(test_experts_are_leased);
     T_RUN(test_stacks_are_verified);
     T_RUN(test_experts_move);

@@ -360,7 +360,8 @@ test_texts(void)
           false },
         { SLICE "3, \"count\": 1}", SLICE "2, \"count\": 1}",
           "is not the tensor that the plan gives a berth", true },
-        { SLICE "3, \"count\": 1}", SLICE "8, \"count\": 1}", "", true },
+        { SLICE "3, \"count\": 1}", SLICE "8, \"count\": 1}",
+          "is not the tensor that the plan gives a berth", true },
         { SLICE "3, \"count\": 1}, ", "", "is not the tensor that the plan gives a berth",
           true },
     };

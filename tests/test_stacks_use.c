@@ -439,6 +439,28 @@ test_stacks_are_verified(void)
 
 /* --------------------------------------------------------------------------- moving */
 
+/* Bytes that are on the disk by one plan, and in memory by the other. */
+static uint64_t
+promoted_bytes(const berth_plan *from, const berth_plan *to)
+{
+    berth_plan_summary summary;
+    uint64_t bytes = 0;
+
+    berth_plan_get(from, &summary);
+    for (uint64_t i = 0; i < summary.berth_count; i++) {
+        berth_berth before, after;
+        berth_plan_tier old, new;
+
+        CHECK_EQ(berth_plan_get_berth(from, i, &before, NULL, 0), BERTH_OK);
+        CHECK_EQ(berth_plan_get_berth(to, i, &after, NULL, 0), BERTH_OK);
+        CHECK_EQ(berth_plan_get_tier(from, before.tier, &old), BERTH_OK);
+        CHECK_EQ(berth_plan_get_tier(to, after.tier, &new), BERTH_OK);
+        if (old.kind == BERTH_TIER_DISK && new.kind != BERTH_TIER_DISK)
+            bytes += before.bytes;
+    }
+    return bytes;
+}
+
 /* To the disk and back, asleep and awake; every byte after each. */
 static void
 test_experts_move(void)
@@ -448,17 +470,21 @@ test_experts_move(void)
         "cpu=64MiB,disk=inf"
     };
     berth_plan_options options = stacked_options("cpu=64MiB,disk=inf", BERTH_STACKS_APART);
+    const berth_plan *before;
     berth_plan *plan;
     moved m;
 
     moved_begin(&m, stacked_make(&stacked_small), &options, NULL);
     moved_check(&m);
+    before = m.l.p.plan;
     for (uint32_t i = 0; i < 4; i++) {
         options.max_memory = memories[i];
         plan = moved_plan(&m, &options);
         if (plan == NULL || !moved_is_ok(&m, moved_move(&m, plan)))
             break;
+        CHECK_EQ(m.report.read_bytes, promoted_bytes(before, plan));
         CHECK_EQ(m.report.read_bytes > 0, i % 2 == 1);
+        before = plan;
         moved_check(&m);
         if (moved_is_ok(&m, moved_sleep(&m)) && moved_is_ok(&m, moved_wake(&m)))
             moved_check(&m);

@@ -1327,8 +1327,8 @@ berth_plan_options_init(berth_plan_options *options)
 }
 
 /*
- * berth_plan_create() decides a berth for every tensor, from headers and
- * config.json alone. The same input gives the same plan on every machine, but for
+ * berth_plan_create() decides a berth for every tensor, or expert of a stack, from headers
+ * and config.json alone. The same input gives the same plan on every machine, but for
  * budgets that are not given. `options` may be NULL: those of init. Free it with
  * berth_plan_destroy().
  *
@@ -1347,7 +1347,8 @@ berth_plan_options_init(berth_plan_options *options)
  * between blocks (between 256 of them where they are doubly quantized), int8 anywhere,
  * with the row maxima of the whole; all else is BERTH_EUNSUPPORTED. Columns are
  * streamed from the disk only from `offload_dir` of a load, plain numbers or encoded.
- * Slices are not held against a manifest.
+ * Slices of ranks are not held against a manifest, and neither are stacks of which some
+ * experts are read while others stay on the disk.
  *
  * Experts of stacks that are taken apart are rows of the first dimension, and the last
  * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with
@@ -1372,7 +1373,8 @@ BERTH_API void berth_plan_destroy(berth_plan *plan);
 typedef struct berth_plan_summary {
     uint32_t tier_count;
     uint32_t layer_count;
-    uint64_t berth_count;    /* tensors; tied ones share a berth and count once       */
+    uint64_t berth_count;    /* tensors; tied ones share a berth and count once, an
+                                expert of a stack that is taken apart counts as one    */
     uint32_t map_count;      /* lines of the device map                               */
     uint32_t cuts;           /* neighbouring layers on two devices                    */
     int32_t is_proved;       /* no better homes exist                                 */
@@ -1960,9 +1962,10 @@ typedef struct berth_load_report {
 
 /*
  * What a load does with the crc32 of each stored tensor that it reads. A manifest has that
- * of whole tensors: of slices, as a rank of tensor parallelism reads them, nothing is
- * verified. REQUIRE refuses such a plan (BERTH_EUNSUPPORTED); the others count the tensors
- * in `unverified_tensors`, and log how many there are, WARN as a warning.
+ * of whole tensors: of slices, as a rank of tensor parallelism reads them, and of stacks of
+ * which some experts stay on the disk, nothing is verified. REQUIRE refuses such a plan
+ * (BERTH_EUNSUPPORTED); the others count the tensors in `unverified_tensors`, and log how
+ * many there are, WARN as a warning.
  */
 typedef enum berth_load_verify {
     BERTH_LOAD_VERIFY_AUTO = 0,    /* holds it against the manifest, where there is one */
@@ -2142,7 +2145,10 @@ BERTH_API berth_status berth_model_get_host(const berth_model *model, uint64_t b
  */
 BERTH_API uint64_t berth_model_find(const berth_model *model, const char *name,
                                     size_t name_length);
-/* The berth of one expert, by the name of its tensor or of the stack that it is in. */
+/*
+ * The berth of one expert, by the name of its tensor or of the stack that it is in; its
+ * shape is [1, ...] then. Linear in the experts of a stack.
+ */
 BERTH_API uint64_t berth_model_find_expert(const berth_model *model, const char *name,
                                            size_t name_length, uint32_t expert);
 /*

@@ -381,7 +381,8 @@ free_check(void *user)
     berthi_memory_free(c->context, BERTHI_PURPOSE_OBJECT, c, sizeof *c);
 }
 
-/* Bytes that will be read at most: of stored tensors, with all their statistics. */
+/* Bytes that will be read at most: of stored tensors, with all their statistics; once,
+ * however many experts of a stack have berths. */
 static uint64_t
 total_bytes(const berth_model *model)
 {
@@ -392,7 +393,8 @@ total_bytes(const berth_model *model)
         const berthi_berth *const berth = &model->plan->berths[i];
         const berthi_entry *const entry = &c->table.entries[berth->number];
 
-        if (berth->is_tied)
+        if (berth->is_tied
+            || (model->next_berth != NULL && model->berth_of[berth->number] != i))
             continue;
         bytes += entry->flags != BERTH_ENCODING_NATIVE
                      ? berthi_classify_record(&c->quantized, entry->owner)->total_bytes

@@ -18,73 +18,83 @@ is_wanted(const berthi_load *load)
     return load->options.verify != BERTH_LOAD_VERIFY_NONE;
 }
 
-/* True where the berth stays on the disk, as it is stored there. */
+/* True where the berth stays on the disk, as it is stored there, or is not read at all. */
 static bool
 is_left(const berthi_load *load, uint64_t berth)
 {
     const uint32_t tier = load->plan->berths[berth].tier;
     berthi_cargo cargo;
 
+    if (load->plan->berths[berth].is_tied)
+        return true;
     return load->plan->tiers[tier].kind == BERTH_TIER_DISK
            && berthi_cargo_get(load->checkpoint, load->plan, berth, &cargo, NULL)
                   == BERTH_OK
            && berthi_cargo_is_stored(&cargo);
 }
 
-/* True where some experts of the same stack are read and others stay on the disk. */
-static bool
-is_divided(const berthi_load *load, uint64_t berth)
-{
-    const berth_plan *const plan = load->plan;
-    const berthi_berth *const first = &plan->berths[berth];
-    const berth_plan_layer *const layer = &plan->layers[first->layer].out;
-    bool has_left = false;
-    bool has_read = false;
-
-    for (uint64_t i = 0; i < layer->berth_count; i++) {
-        const uint64_t other = layer->first_berth + i;
-
-        if (plan->berths[other].number != first->number)
-            continue;
-        if (is_left(load, other))
-            has_left = true;
-        else
-            has_read = true;
-    }
-    return has_left && has_read;
-}
+#define LEFT 1u
+#define READ 2u
 
 /*
- * True where the stored tensor of the berth is read in part: of a rank, or of a stack that
- * is taken apart. Of a stack it is said of the berth of the first expert alone.
+ * Of each stored tensor that is cut whether some of it is not read, LEFT, and some is: it is
+ * of a rank, or of a stack of which some experts are read. NULL: none is cut.
  */
-static bool
-is_slice(const berthi_load *load, uint64_t berth)
+static berth_status
+mark_slices(const berthi_load *load, uint8_t **out, berth_error *error)
 {
-    const berthi_slice slice = berthi_plan_slice(load->plan, berth);
+    const berth_plan *const plan = load->plan;
+    const uint64_t entries = load->checkpoint->table.entry_count;
+    uint8_t *marks;
 
-    if (slice.along == BERTH_SLICING_NONE
-        || load->plan->berths[berth].number >= load->checkpoint->table.entry_count)
-        return false;
-    return load->plan->summary.ranks > 1 || (slice.first == 0 && is_divided(load, berth));
+    *out = NULL;
+    if (plan->slices == NULL)
+        return BERTH_OK;
+    marks = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH, entries + 1);
+    if (marks == NULL)
+        return berthi_fail_memory(error, "what is to be verified");
+    *out = marks;
+    for (uint64_t i = 0; i < plan->berth_count; i++) {
+        const uint32_t number = plan->berths[i].number;
+
+        if (number >= entries
+            || berthi_plan_slice(plan, i).along == BERTH_SLICING_NONE)
+            continue;
+        marks[number] |= plan->summary.ranks > 1 ? LEFT | READ
+                         : is_left(load, i)      ? LEFT
+                                                 : READ;
+    }
+    return BERTH_OK;
+}
+
+static void
+free_marks(const berthi_load *load, uint8_t *marks)
+{
+    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, marks,
+                       load->checkpoint->table.entry_count + 1);
 }
 
 /* A manifest has the crc32 of whole tensors: who insists on it cannot have slices. */
 static berth_status
 refuse_slices(const berthi_load *load, berth_error *error)
 {
-    for (uint64_t i = 0; i < load->plan->berth_count; i++) {
+    const uint64_t entries = load->checkpoint->table.entry_count;
+    uint8_t *marks;
+    berth_status status = mark_slices(load, &marks, error);
+
+    for (uint64_t i = 0; marks != NULL && i < entries && status == BERTH_OK; i++) {
         berthi_about where;
 
-        if (!is_slice(load, i))
+        if (marks[i] != (LEFT | READ))
             continue;
-        where = berthi_checkpoint_about(load->checkpoint, load->plan->berths[i].number);
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &where,
-                           "cannot be verified: a slice of it is read, and a manifest has "
-                           "the crc32 of all of it: verify the checkpoint before, and do "
-                           "not require it of the load");
+        where = berthi_checkpoint_about(load->checkpoint, i);
+        status = berthi_fail(error, BERTH_REASON_UNSUPPORTED, &where,
+                             "cannot be verified: a part of it is read, and a manifest has "
+                             "the crc32 of all of it: verify the checkpoint before, and do "
+                             "not require it of the load");
     }
-    return BERTH_OK;
+    free_marks(load, marks);
+    return status;
 }
 
 berth_status
@@ -165,16 +175,17 @@ leave_entry(berthi_load *load, uint64_t number)
     atomic_store(&v->left[number], 0);
 }
 
-static void
-leave_slices(berthi_load *load)
+static berth_status
+leave_slices(berthi_load *load, berth_error *error)
 {
     const berthi_table *const table = &load->checkpoint->table;
+    uint8_t *marks;
+    const berth_status status = mark_slices(load, &marks, error);
 
-    for (uint64_t i = 0; i < load->plan->berth_count; i++) {
-        const uint32_t number = load->plan->berths[i].number;
+    for (uint64_t number = 0; marks != NULL && number < table->entry_count; number++) {
         const berthi_quantized *record;
 
-        if (!is_slice(load, i))
+        if (marks[number] != (LEFT | READ))
             continue;
         leave_entry(load, number);
         if (table->entries[number].flags == BERTH_ENCODING_NATIVE)
@@ -188,8 +199,10 @@ leave_slices(berthi_load *load)
         berthi_log(load->context,
                    load->options.verify == BERTH_LOAD_VERIFY_WARN ? BERTH_LOG_WARNING
                                                                   : BERTH_LOG_INFO,
-                   "not verified: %" PRIu64 " stored tensors, of which slices are read",
+                   "not verified: %" PRIu64 " stored tensors, of which parts are read",
                    load->verify.unverified);
+    free_marks(load, marks);
+    return status;
 }
 
 /* Tensors that are read as a whole, and that something is promised of. */
@@ -208,8 +221,7 @@ count_bytes(berthi_load *load, berth_error *error)
         atomic_init(&v->left[i], v->promised.has_tensor[i]
                                      ? table->entries[i].end - table->entries[i].begin
                                      : 0);
-    leave_slices(load);
-    return BERTH_OK;
+    return leave_slices(load, error);
 }
 
 berth_status

@@ -232,6 +232,8 @@ allocate(berth_model *model, berth_error *error)
 static berth_status
 check_stack(const berth_model *model, uint64_t tensor, berth_error *error)
 {
+    const berthi_berth *const berths = model->plan->berths;
+    const uint32_t layer = berths[model->berth_of[tensor]].layer;
     uint64_t end = 0;
     bool is_whole = true;
 
@@ -242,7 +244,8 @@ check_stack(const berth_model *model, uint64_t tensor, berth_error *error)
         if (slice.along == BERTH_SLICING_NONE && model->berth_of[tensor] == b
             && model->next_berth[b] == BERTHI_NO_BERTH)
             return BERTH_OK;
-        is_whole = is_whole && slice.along == BERTH_SLICING_ROWS && slice.first == end;
+        is_whole = is_whole && slice.along == BERTH_SLICING_ROWS && slice.first == end
+                   && !berths[b].is_tied && berths[b].layer == layer;
         end += slice.count;
     }
     if (!is_whole || end != berthi_cargo_rows(model->checkpoint, tensor)) {

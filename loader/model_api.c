@@ -119,14 +119,15 @@ berth_model_find_expert(const berth_model *model, const char *name, size_t name_
 {
     const uint64_t tensor =
         berthi_table_find(&model->checkpoint->table, name, name_length);
-    uint32_t berth =
+    const uint32_t first =
         tensor != BERTH_NO_TENSOR ? model->berth_of[tensor] : BERTHI_NO_BERTH;
 
-    while (berth != BERTHI_NO_BERTH
-           && (!model->plan->berths[berth].is_expert
-               || berthi_plan_expert_of(model->plan, berth, name, name_length) != expert))
-        berth = berthi_model_next(model, berth);
-    return berth != BERTHI_NO_BERTH ? berth : BERTH_NO_TENSOR;
+    for (uint32_t berth = first; berth != BERTHI_NO_BERTH && expert != BERTHI_NO_EXPERT;
+         berth = berthi_model_next(model, berth))
+        if (model->plan->berths[berth].is_expert
+            && berthi_plan_expert_of(model->plan, berth, name, name_length) == expert)
+            return berth;
+    return BERTH_NO_TENSOR;
 }
 
 /* ------------------------------------------------------------------------ digests */

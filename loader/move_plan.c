@@ -65,8 +65,10 @@ check_same(const berthi_replan *replan, berth_error *error)
             "names, dtypes or shapes are not those of the model");
     if (replan->model->plan->berth_count != replan->plan->berth_count
         || a->layer_count != b->layer_count || a->type != b->type
-        || a->block_size != b->block_size || a->double_quant != b->double_quant)
-        return berthi_fail_argument(error, "plan", "wants other encodings or layers");
+        || a->block_size != b->block_size || a->double_quant != b->double_quant
+        || a->stacks != b->stacks)
+        return berthi_fail_argument(error, "plan",
+                                    "wants other encodings, layers or stacks");
     for (uint64_t i = 0; i < replan->plan->berth_count; i++)
         if (!is_same_berth(&replan->model->plan->berths[i], &replan->plan->berths[i])
             || !is_same_slice(replan->model->plan, replan->plan, i))

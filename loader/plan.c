@@ -156,7 +156,7 @@ make_map(berth_plan *plan, berthi_plan_source *source, berth_error *error)
 
 /* A map that is followed may ask for more than there is: said, not refused. */
 static void
-tell_missing(const berthi_plan_source *source, const berth_plan *plan)
+tell_missing(const berth_plan_options *options, const berth_plan *plan)
 {
     for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
         const berth_plan_tier *const tier = &plan->tiers[t];
@@ -166,7 +166,7 @@ tell_missing(const berthi_plan_source *source, const berth_plan *plan)
         if (tier->budget == UINT64_MAX || taken <= tier->budget)
             continue;
         (void)berth_size_format(taken - tier->budget, size);
-        berthi_plan_warn(source, BERTH_REASON_NO_FIT,
+        berthi_plan_warn(options, BERTH_REASON_NO_FIT,
                          "the map asks for %s more than %s has", size, tier->name);
     }
 }
@@ -200,8 +200,6 @@ make(berth_context *context, const berth_checkpoint *checkpoint,
     status = berthi_plan_make(context, &source.input, &plan, error);
     if (status == BERTH_OK)
         status = make_map(plan, &source, error);
-    if (status == BERTH_OK && source.has_map)
-        tell_missing(&source, plan);
     if (source.input.stacked_count > 0)
         *out_is_away = status == BERTH_ENOFIT
                        || (status == BERTH_OK && has_stacks_away(&source, plan));
@@ -211,6 +209,14 @@ make(berth_context *context, const berth_checkpoint *checkpoint,
     else
         berthi_plan_free(plan);
     return status;
+}
+
+/* Of two refusals for want of room. */
+static bool
+is_smaller_change(const berth_error *a, const berth_error *b)
+{
+    return (a->has & b->has & BERTH_HAS_EXPECTED) != 0
+           && a->expected - a->actual < b->expected - b->actual;
 }
 
 /* Whole stacks were planned, or did not fit: takes them apart where that is better. */
@@ -228,15 +234,13 @@ take_apart(berth_context *context, const berth_checkpoint *checkpoint,
     mine.stacks = BERTH_STACKS_APART;
     mine.finding = NULL; /* told already */
     other = make(context, checkpoint, &mine, &apart, &is_away, &why);
-    if (other == BERTH_ENOFIT)
-        return status;
-    if (other != BERTH_OK) {
-        berthi_plan_free(*plan);
-        *plan = NULL;
-        if (error != NULL)
+    if (other != BERTH_OK && status != BERTH_OK) {
+        if (error != NULL && (other != BERTH_ENOFIT || is_smaller_change(&why, error)))
             *error = why;
         return other;
     }
+    if (other != BERTH_OK)
+        return status;
     if (status == BERTH_OK && (*plan)->summary.seconds <= apart->summary.seconds) {
         berthi_plan_free(apart);
         return BERTH_OK;
@@ -277,9 +281,11 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
     if (status != BERTH_OK)
         return status;
     status = make(context, checkpoint, &mine, out_plan, &is_away, error);
-    return is_away && mine.stacks == BERTH_STACKS_AUTO
-               ? take_apart(context, checkpoint, &mine, status, out_plan, error)
-               : status;
+    if (is_away && mine.stacks == BERTH_STACKS_AUTO)
+        status = take_apart(context, checkpoint, &mine, status, out_plan, error);
+    if (status == BERTH_OK && (mine.mode != NULL || mine.device_map != NULL))
+        tell_missing(&mine, *out_plan);
+    return status;
 }
 
 void

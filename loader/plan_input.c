@@ -51,7 +51,7 @@ read_shape(berthi_plan_source *source, berth_error *error)
     berth_error problem;
 
     if (config == NULL) {
-        berthi_plan_warn(source, BERTH_REASON_CONFIG_JSON,
+        berthi_plan_warn(source->options, BERTH_REASON_CONFIG_JSON,
                          "there is no config.json: no room is kept for a KV cache");
         return BERTH_OK;
     }
@@ -63,7 +63,7 @@ read_shape(berthi_plan_source *source, berth_error *error)
         == BERTH_OK)
         return BERTH_OK;
     source->shape = NULL;
-    berthi_plan_warn(source, BERTH_REASON_CONFIG_JSON,
+    berthi_plan_warn(source->options, BERTH_REASON_CONFIG_JSON,
                      "config.json: %s; no room is kept for a KV cache", problem.message);
     return BERTH_OK;
 }
@@ -129,7 +129,7 @@ berthi_plan_digest(const berth_checkpoint *checkpoint)
 /* ------------------------------------------------------------------------- calls */
 
 void
-berthi_plan_warn(const berthi_plan_source *source, berth_reason reason,
+berthi_plan_warn(const berth_plan_options *options, berth_reason reason,
                  const char *format, ...)
 {
     berth_error details;
@@ -138,13 +138,13 @@ berthi_plan_warn(const berthi_plan_source *source, berth_reason reason,
     char message[BERTH_MESSAGE_CAPACITY];
     va_list arguments;
 
-    if (source->options->finding == NULL)
+    if (options->finding == NULL)
         return;
     va_start(arguments, format);
     (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     (void)berthi_fail(&details, reason, NULL, "%s", message);
-    source->options->finding(source->options->finding_user, &finding);
+    options->finding(options->finding_user, &finding);
 }
 
 berthi_tier

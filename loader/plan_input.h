@@ -58,11 +58,10 @@ void berthi_plan_source_fini(berthi_plan_source *source);
 
 /* Slices, where there are ranks; `shape` is that of one rank then. */
 berth_status berthi_plan_list_slices(berthi_plan_source *source, berth_error *error);
-/*
- * Experts of a weight that is a stack of them and can be taken apart; 0: it is none, or
- * cannot be. Stacks stay whole where there are ranks, and for training.
- */
+/* Experts of a weight that is a stack of them; 0: it is none, or not treated as one. */
 uint32_t berthi_plan_stack(const berthi_plan_source *source, uint32_t weight);
+/* Whether each expert of such a stack can have a berth of its own. */
+bool berthi_plan_can_take_apart(const berthi_plan_source *source, uint32_t weight);
 /* The tensors of a weight: one, or one for each expert. */
 uint32_t berthi_plan_tensor_count(const berthi_plan_source *source, uint32_t weight);
 /* The n-th of them, a number in `tensors`. */
@@ -97,7 +96,7 @@ berth_status berthi_plan_check_trained(const berthi_plan_source *source,
 uint32_t berthi_plan_find_tier(const berthi_plan_source *source, const berthi_tier *tier);
 /* A warning for the caller. */
 __attribute__((format(printf, 3, 4))) void
-berthi_plan_warn(const berthi_plan_source *source, berth_reason reason,
+berthi_plan_warn(const berth_plan_options *options, berth_reason reason,
                  const char *format, ...);
 
 /* crc32 of names, dtypes and shapes of all tensors, in bytewise order of names. */

@@ -10,6 +10,7 @@
 #include "loader/recipe_weight.h"
 
 #define EXPERTS_MAX 4096u /* of a stack: no model has as many */
+#define VALUES_MIN  256u  /* of an expert: no model has as few, and each is a berth */
 
 /*
  * NULL, or why the weight is not cut so. What is stored quantized stays so: it is cut where
@@ -96,9 +97,18 @@ berthi_plan_stack(const berthi_plan_source *source, uint32_t number)
 
     if (options->ranks > 1 || options->train != NULL || !parameter->is_experts
         || parameter->tie != NULL || parameter->is_tie_source || weight->rank != 3
-        || weight->elements == 0 || weight->shape[0] < 2 || weight->shape[0] > EXPERTS_MAX
+        || weight->shape[0] < 2 || weight->shape[0] > EXPERTS_MAX
+        || weight->elements / weight->shape[0] < VALUES_MIN
         || berthi_plan_expert(weight->name, weight->name_length) != BERTHI_NO_EXPERT)
         return 0;
+    return (uint32_t)weight->shape[0];
+}
+
+bool
+berthi_plan_can_take_apart(const berthi_plan_source *source, uint32_t number)
+{
+    const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+
     /*
      * What can be cut behind the first expert can be cut behind each. What is encoded can
      * be: the recipe refuses blocks with values of two experts.
@@ -109,6 +119,6 @@ berthi_plan_stack(const berthi_plan_source *source, uint32_t number)
                                           .first = first,
                                           .count = 1 })
             != NULL)
-            return 0;
-    return (uint32_t)weight->shape[0];
+            return false;
+    return true;
 }

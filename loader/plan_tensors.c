@@ -21,6 +21,7 @@ typedef struct listing {
     berthi_plan_source *source;
     uint32_t *layer_of;     /* of the recipe's weights */
     uint32_t *experts_of;   /* of layers: of each of its stacks that are taken apart */
+    uint64_t *largest;      /* of layers: elements of the largest such stack */
     uint32_t *next;         /* of layers: where its next tensor goes */
     uint32_t tensor_count;
     const berthi_module *block;
@@ -370,7 +371,27 @@ is_apart(const listing *l, uint32_t number)
 {
     const uint32_t experts = l->experts_of[l->layer_of[number]];
 
-    return experts > 0 && berthi_plan_stack(l->source, number) == experts;
+    return experts > 0 && berthi_plan_stack(l->source, number) == experts
+           && berthi_plan_can_take_apart(l->source, number);
+}
+
+/* As many as the largest stack of a layer has that can be taken apart. */
+static void
+count_experts(listing *l)
+{
+    const berthi_plan_source *const source = l->source;
+
+    for (uint32_t i = 0; i < source->recipe.weight_count && source->takes_apart; i++) {
+        const uint64_t elements = source->recipe.weights[i].elements;
+        const uint32_t layer = l->layer_of[i];
+        const uint32_t stack = berthi_plan_stack(source, i);
+
+        if (stack == 0 || elements <= l->largest[layer]
+            || !berthi_plan_can_take_apart(source, i))
+            continue;
+        l->largest[layer] = elements;
+        l->experts_of[layer] = stack;
+    }
 }
 
 /* Which stacks are taken apart, and how many tensors there are then. */
@@ -380,16 +401,15 @@ count_tensors(listing *l, berth_error *error)
     berthi_plan_source *const source = l->source;
     uint64_t count = source->recipe.weight_count;
 
+    count_experts(l);
     for (uint32_t i = 0; i < source->recipe.weight_count && source->takes_apart; i++) {
-        uint32_t *const experts = &l->experts_of[l->layer_of[i]];
+        const uint32_t layer = l->layer_of[i];
 
-        if (*experts == 0)
-            *experts = berthi_plan_stack(source, i);
         if (!is_apart(l, i))
             continue;
-        source->layers[l->layer_of[i]].stacks++;
+        source->layers[layer].stacks++;
         source->input.summary.stacks = BERTH_STACKS_APART;
-        count += *experts - 1;
+        count += l->experts_of[layer] - 1;
     }
     l->tensor_count = (uint32_t)count;
     source->tensors = count <= UINT32_MAX
@@ -472,10 +492,13 @@ can_alloc(listing *l)
     source->layers = berthi_arena_alloc(arena, layers * sizeof *source->layers, 8);
     source->modules = berthi_arena_alloc(arena, layers * sizeof *source->modules, 8);
     l->experts_of = berthi_arena_alloc(arena, layers * sizeof *l->experts_of, 4);
+    l->largest = berthi_arena_alloc(arena, layers * sizeof *l->largest, 8);
     l->next = berthi_arena_alloc(arena, (layers + 1) * sizeof *l->next, 4);
     if (l->layer_of == NULL || source->tensor_of == NULL || source->layers == NULL
-        || source->modules == NULL || l->experts_of == NULL || l->next == NULL)
+        || source->modules == NULL || l->experts_of == NULL || l->largest == NULL
+        || l->next == NULL)
         return false;
+    memset(l->largest, 0, layers * sizeof *l->largest);
     memset(l->experts_of, 0, layers * sizeof *l->experts_of);
     memset(l->next, 0, (layers + 1) * sizeof *l->next);
     return true;

@@ -75,10 +75,13 @@ explain_stacks(const berth_plan *plan, const berth_plan_layer *layer, char *text
 {
     const size_t length = strlen(text);
     bool has_stacks = false;
+    bool is_apart = false; /* what is called like experts and is none is a bias */
 
-    for (uint64_t i = 0; i < layer->berth_count && !has_stacks; i++)
-        has_stacks = is_stack(plan, layer->first_berth + i);
-    if (has_stacks)
+    for (uint64_t i = 0; i < layer->berth_count && !is_apart; i++) {
+        is_apart = plan->berths[layer->first_berth + i].is_expert;
+        has_stacks = has_stacks || is_stack(plan, layer->first_berth + i);
+    }
+    if (has_stacks && !is_apart)
         (void)snprintf(text + length, capacity - length,
                        "; its experts are stacked in one tensor: streamed whole, chosen or "
                        "not");

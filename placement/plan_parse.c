@@ -140,6 +140,8 @@ can_read_parallel(parser *p, berth_plan_summary *s)
         return false;
     if (s->ranks < 2 || s->ranks > BERTHI_PARALLEL_RANKS || s->rank >= s->ranks)
         return berthi_members_stop(m, "there are 2 to 1024 ranks, counted from 0");
+    if (s->stacks == BERTH_STACKS_APART)
+        return berthi_members_stop(m, "stacks stay whole for ranks");
     return berthi_members_is_at_end(m);
 }
 

@@ -228,6 +228,8 @@ berthi_plan_can_read_training(berthi_members *m, berth_plan *plan)
         return false;
     if (!is_there)
         return true;
+    if (plan->summary.stacks == BERTH_STACKS_APART)
+        return berthi_members_stop(m, "stacks stay whole for training");
     if (!berthi_plan_can_train(plan, 2 * plan->summary.berth_count))
         return berthi_members_stop_memory(m);
     m->arena = &plan->arena; /* these stay */

@@ -156,3 +156,28 @@ stacked_berth(const planned *p, uint32_t layer, const char *stack, uint32_t expe
     CHECK(!"there is such a berth");
     return 0;
 }
+
+berth_status
+stacked_parse(const planned *p, const char *from, const char *to, berth_plan **out,
+              berth_error *error)
+{
+    size_t length;
+    char *const text = planned_text(p->plan, &length);
+    const char *const at = strstr(text, from);
+    const size_t before = (size_t)(at - text);
+    char *changed;
+    berth_status status;
+
+    if (!CHECK(at != NULL))
+        abort();
+    changed = weights_alloc(length + strlen(to));
+    memcpy(changed, text, before);
+    memcpy(changed + before, to, strlen(to));
+    memcpy(changed + before + strlen(to), at + strlen(from),
+           length - before - strlen(from));
+    status = berth_plan_parse(p->context, changed, length - strlen(from) + strlen(to),
+                              "plan", out, error);
+    free(changed);
+    free(text);
+    return status;
+}

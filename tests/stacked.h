@@ -39,4 +39,8 @@ berth_plan_options stacked_options(const char *max_memory, int32_t stacks);
 uint64_t stacked_berth(const planned *p, uint32_t layer, const char *stack,
                        uint32_t expert);
 
+/* The plan's text with `to` in place of the first `from`, parsed. */
+berth_status stacked_parse(const planned *p, const char *from, const char *to,
+                           berth_plan **out, berth_error *error);
+
 #endif

@@ -1109,18 +1109,25 @@ test_csv(void)
                             .encoding = NF4, .dtype = BERTH_BF16 };
     const berth_berth native = { .encoding = NATIVE, .dtype = BERTH_F16 };
 
+    const berth_berth expert = { .along = BERTH_SLICING_ROWS, .first = 3, .count = 1,
+                                 .encoding = NATIVE, .dtype = BERTH_BF16 };
+    const berth_berth columns = { .along = BERTH_SLICING_COLUMNS, .first = 64, .count = 64,
+                                  .encoding = NATIVE, .dtype = BERTH_BF16 };
+
     begin();
     draw_csv_title(&out);
-    CHECK_STR(written(NULL), "layer,tensor,tier,offset,bytes,encoding,resident\n");
-    check_row("a.0", "a.0.w", &b, true, "a.0,a.0.w,cuda:0,256,5000000000,nf4,yes\n");
-    check_row("a", "x", &native, false, "a,x,cuda:0,0,0,F16,no\n");
-    check_row("a", "x,y", &native, false, "a,\"x,y\",cuda:0,0,0,F16,no\n");
-    check_row("a", "x y", &native, false, "a,\"x y\",cuda:0,0,0,F16,no\n");
-    check_row("a", "\"x\"", &native, false, "a,\"\"\"x\"\"\",cuda:0,0,0,F16,no\n");
-    check_row("=1+1", "+x", &native, false, "\"'=1+1\",\"'+x\",cuda:0,0,0,F16,no\n");
-    check_row("-1", "@x", &native, false, "\"'-1\",\"'@x\",cuda:0,0,0,F16,no\n");
-    check_row("a=1", "", &native, false, "a=1,,cuda:0,0,0,F16,no\n");
-    check_row("a\\x0a", "b\n\\", &native, false, "a\\x0a,b\\x0a\\\\,cuda:0,0,0,F16,no\n");
+    CHECK_STR(written(NULL), "layer,tensor,tier,offset,bytes,encoding,resident,part\n");
+    check_row("a.0", "a.0.w", &b, true, "a.0,a.0.w,cuda:0,256,5000000000,nf4,yes,\n");
+    check_row("a", "x", &native, false, "a,x,cuda:0,0,0,F16,no,\n");
+    check_row("a", "x,y", &native, false, "a,\"x,y\",cuda:0,0,0,F16,no,\n");
+    check_row("a", "x y", &native, false, "a,\"x y\",cuda:0,0,0,F16,no,\n");
+    check_row("a", "\"x\"", &native, false, "a,\"\"\"x\"\"\",cuda:0,0,0,F16,no,\n");
+    check_row("=1+1", "+x", &native, false, "\"'=1+1\",\"'+x\",cuda:0,0,0,F16,no,\n");
+    check_row("-1", "@x", &native, false, "\"'-1\",\"'@x\",cuda:0,0,0,F16,no,\n");
+    check_row("a=1", "", &native, false, "a=1,,cuda:0,0,0,F16,no,\n");
+    check_row("a\\x0a", "b\n\\", &native, false, "a\\x0a,b\\x0a\\\\,cuda:0,0,0,F16,no,\n");
+    check_row("a", "x", &expert, true, "a,x,cuda:0,0,0,BF16,yes,rows 3 to 4\n");
+    check_row("a", "x", &columns, true, "a,x,cuda:0,0,0,BF16,yes,columns 64 to 128\n");
 }
 
 int

@@ -360,7 +360,7 @@ test_warnings_of_slices(void)
     check_warning(folder, BERTH_LOAD_VERIFY_AUTO, 4, NULL);
     check_warning(folder, BERTH_LOAD_VERIFY_WARN, 1, NULL);
     check_warning(folder, BERTH_LOAD_VERIFY_WARN, 4,
-                  "stored tensors, of which slices are read");
+                  "stored tensors, of which parts are read");
 }
 
 /* --------------------------------------------------------------------------- slices */
@@ -392,7 +392,7 @@ check_slices_refused(const char *folder, const char *manifest)
                                 .manifest = manifest,
                                 .ranks = 4});
     CHECK_EQ(l.status, BERTH_EUNSUPPORTED);
-    CHECK_CONTAINS(l.error.message, "cannot be verified: a slice of it is read");
+    CHECK_CONTAINS(l.error.message, "cannot be verified: a part of it is read");
     CHECK(l.error.tensor[0] != '\0');
     loaded_end(&l);
 }

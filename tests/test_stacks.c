@@ -128,6 +128,12 @@ test_what_stays_whole(void)
     sizes.extra = "model.layers.1.mlp.experts.up_proj";
     CHECK_EQ(count_berths(&sizes, stacked_options("cpu=64MiB", BERTH_STACKS_APART)),
              apart + 8);
+    /* A small one that is no part of an expert decides nothing, whatever it is called. */
+    sizes.extra = "model.layers.1.mlp.a_experts.up_proj";
+    sizes.extra_shape[0] = 2;
+    CHECK_EQ(count_berths(&sizes, stacked_options("cpu=64MiB", BERTH_STACKS_APART)),
+             apart + 1);
+    sizes.extra = "model.layers.1.mlp.experts.up_proj";
     sizes.extra_shape[0] = 7;
     CHECK_EQ(count_berths(&sizes, stacked_options("cpu=64MiB", BERTH_STACKS_APART)),
              apart + 1);
@@ -137,7 +143,7 @@ test_what_stays_whole(void)
 static void
 test_far_too_many_experts(void)
 {
-    stacked_sizes sizes = { .layers = 1, .experts = 4096, .hidden = 8, .inner = 8 };
+    stacked_sizes sizes = { .layers = 1, .experts = 4096, .hidden = 16, .inner = 16 };
 
     sizes.is_sparse = true;
     CHECK_EQ(count_berths(&sizes, stacked_options("cpu=64MiB", BERTH_STACKS_APART)),
@@ -145,6 +151,10 @@ test_far_too_many_experts(void)
     sizes.experts = 4097;
     CHECK_EQ(count_berths(&sizes, stacked_options("cpu=64MiB", BERTH_STACKS_APART)),
              3 + 10);
+    sizes.experts = 8; /* of 240 and 480 values: the larger stack alone */
+    sizes.inner = 15;
+    CHECK_EQ(count_berths(&sizes, stacked_options("cpu=64MiB", BERTH_STACKS_APART)),
+             3 + 9 + 8);
 }
 
 static void
@@ -233,22 +243,138 @@ test_stacks_are_taken_apart_where_that_fits_alone(void)
     CHECK_EQ(p.summary.stacks, BERTH_STACKS_APART);
     planned_check(&p);
     planned_end(&p);
-    /* Where nothing fits, what is said is of whole ones. */
-    options.max_memory = "0=8KiB,cpu=64MiB";
-    sliced_refuse(folder, options, BERTH_ENOFIT, "", NULL);
+}
+
+/* Where nothing fits, the smallest change that would do is that of experts apart. */
+static void
+test_nothing_fits(void)
+{
+    const char *const folder = stacked_make(&stacked_small);
+    berth_error errors[3];
+    planned p;
+
+    for (int32_t stacks = 0; stacks < 3; stacks++) {
+        berth_plan_options options = stacked_options("0=8KiB,cpu=64MiB", stacks);
+
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, BERTH_ENOFIT);
+        errors[stacks] = p.error;
+        planned_end(&p);
+    }
+    CHECK_LT(errors[BERTH_STACKS_APART].expected, errors[BERTH_STACKS_WHOLE].expected);
+    CHECK_EQ(errors[BERTH_STACKS_AUTO].expected, errors[BERTH_STACKS_APART].expected);
+    CHECK_STR(errors[BERTH_STACKS_AUTO].message, errors[BERTH_STACKS_APART].message);
 }
 
 /* Warnings are told once, however often it is planned. */
 static void
 test_findings_are_told_once(void)
 {
-    planned whole, chosen;
+    const char *const folder = stacked_make(&stacked_large);
+    berth_plan_options options = stacked_options("0=70MiB,cpu=inf", BERTH_STACKS_AUTO);
+    planned p;
 
-    plan_large(&whole, "0=70MiB,cpu=inf", BERTH_STACKS_WHOLE);
-    plan_large(&chosen, "0=70MiB,cpu=inf", BERTH_STACKS_AUTO);
-    CHECK_EQ(chosen.finding_count, whole.finding_count);
-    planned_end(&whole);
-    planned_end(&chosen);
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", "
+                 "\"num_hidden_layers\": 4, \"hidden_size\": \"many\"}");
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(p.summary.stacks, BERTH_STACKS_APART);
+    CHECK_EQ(p.finding_count, 1);
+    planned_end(&p);
+}
+
+/* What a map asks for too much is that of the plan that is made. */
+static void
+test_maps_that_ask_for_too_much(void)
+{
+    const char *const map = fixture_format("%s/map.json", fixture_folder());
+    const char *const folder = stacked_make(&stacked_large);
+    berth_plan_options options = stacked_options("0=24MiB,cpu=1GiB", BERTH_STACKS_AUTO);
+    planned p;
+
+    fixture_text(map, "{\"\": 0, \"model.layers.0.mlp.experts\": \"cpu\", "
+                      "\"model.layers.1.mlp.experts\": \"cpu\", "
+                      "\"model.layers.2.mlp.experts\": \"cpu\", "
+                      "\"model.layers.3.mlp.experts\": \"cpu\"}");
+    options.device_map = map;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.summary.stacks, BERTH_STACKS_APART);
+    CHECK_EQ(p.finding_count, 0);
+    planned_end(&p);
+    options.stacks = BERTH_STACKS_WHOLE;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.finding_count, 1);
+    planned_end(&p);
+    options.max_memory = "0=4MiB,cpu=1GiB";
+    options.stacks = BERTH_STACKS_AUTO;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.finding_count, 1);
+    planned_end(&p);
+}
+
+/* A bias that is called like experts is none that is streamed whole. */
+static void
+test_reasons(void)
+{
+    static const char *const pins[] = { "model.layers.1.mlp.experts.gate_up_proj_bias=cpu" };
+    berth_plan_options options = stacked_options("0=64MiB,cpu=64MiB", BERTH_STACKS_APART);
+    char reason[256];
+    planned p;
+
+    options.pins = pins;
+    options.pin_count = 1;
+    for (int32_t stacks = BERTH_STACKS_WHOLE; stacks <= BERTH_STACKS_APART; stacks++) {
+        options.stacks = stacks;
+        planned_begin(&p, stacked_make(&stacked_small), &options);
+        CHECK_EQ(berth_plan_explain(p.plan, planned_layer(&p, "model.layers.1"), reason,
+                                    sizeof reason),
+                 BERTH_OK);
+        CHECK_EQ(strstr(reason, "stacked in one tensor") == NULL,
+                 stacks == BERTH_STACKS_APART);
+        planned_end(&p);
+    }
+}
+
+/* Names of a layer begin alike only where all of them do, also behind its stacks. */
+static void
+test_names(void)
+{
+    const char *const folder = fixture_folder();
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+    planned p;
+
+    (void)fixture_file(fixture_format("%s/model.safetensors", folder),
+                       "BF16 4x32 model.layers.0.mlp.experts.gate_up_proj_bias\n"
+                       "BF16 4x16x32 model.layers.0.mlp.experts.gate_up_proj\n"
+                       "BF16 16x16 model.layers.0.self_attn.q_proj.weight\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", "
+                 "\"num_hidden_layers\": 1}");
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(p.summary.berth_count, 2 + 4);
+    planned_check(&p);
+    planned_end(&p);
+}
+
+/* Training takes all experts in each pass. */
+static void
+test_training(void)
+{
+    berth_plan_options options = stacked_options("0=64MiB,cpu=64MiB", BERTH_STACKS_APART);
+    berth_train_options train;
+    planned p;
+
+    berth_train_options_init(&train);
+    train.method = BERTH_TRAIN_LORA;
+    train.lora_targets = "q_proj";
+    options.train = &train;
+    options.context = 64;
+    planned_begin(&p, stacked_make(&stacked_small), &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(p.summary.stacks, BERTH_STACKS_WHOLE);
+    planned_end(&p);
 }
 
 /* --------------------------------------------------------------------- maps and pins */
@@ -307,34 +433,6 @@ test_maps_hold_every_expert(void)
 
 /* ----------------------------------------------------------------------------- texts */
 
-/* A plan's text with one stretch in place of another. */
-static berth_status
-parse_changed(const planned *p, const char *from, const char *to, berth_plan **out,
-              berth_error *error)
-{
-    size_t length;
-    char *const text = planned_text(p->plan, &length);
-    const char *const at = strstr(text, from);
-    const size_t before = (size_t)(at - text);
-    char *changed;
-    berth_status status;
-
-    if (!CHECK(at != NULL))
-        return BERTH_EINTERNAL;
-    changed = malloc(length + strlen(to) + 1);
-    if (changed == NULL)
-        abort();
-    memcpy(changed, text, before);
-    memcpy(changed + before, to, strlen(to));
-    memcpy(changed + before + strlen(to), at + strlen(from),
-           length - before - strlen(from));
-    status = berth_plan_parse(p->context, changed, length - strlen(from) + strlen(to),
-                              "plan", out, error);
-    free(changed);
-    free(text);
-    return status;
-}
-
 typedef struct change {
     const char *from;
     const char *to;
@@ -352,6 +450,9 @@ test_texts(void)
         { ", \"stacks_apart\": true", "", "a slice without ranks or stacks", false },
         { "\"stacks_apart\": true", "\"stacks_apart\": false",
           "a slice without ranks or stacks", false },
+        { "\"stacks_apart\": true},",
+          "\"stacks_apart\": true}, \"parallel\": {\"rank\": 0, \"ranks\": 2},",
+          "stacks stay whole for ranks", false },
         { SLICE "3, \"count\": 1}", SLICE "3, \"count\": 2}",
           "a slice that is no expert of a stack", false },
         { SLICE "3, \"count\": 1}, \"expert\": true", SLICE "3, \"count\": 1}",
@@ -373,7 +474,7 @@ test_texts(void)
         const change *const c = &changes[i];
         berth_plan *plan = NULL;
         berth_error error;
-        berth_status status = parse_changed(&p, c->from, c->to, &plan, &error);
+        berth_status status = stacked_parse(&p, c->from, c->to, &plan, &error);
 
         CHECK_EQ(status == BERTH_OK, c->is_parsed);
         if (status == BERTH_OK)
@@ -397,12 +498,12 @@ test_check_takes_whole_stacks_too(void)
     planned p;
 
     planned_begin(&p, stacked_make(&stacked_small), &options);
-    CHECK_EQ(parse_changed(&p, "\"proved\": ", "\"proved\": true, \"stacks_apart\": true, "
+    CHECK_EQ(stacked_parse(&p, "\"proved\": ", "\"proved\": true, \"stacks_apart\": true, "
                                                "\"was\": ",
                            &plan, &error),
              BERTH_EFORMAT);
     CHECK_EQ(p.summary.is_proved, 1);
-    CHECK_EQ(parse_changed(&p, "\"proved\": true", "\"proved\": true, \"stacks_apart\": true",
+    CHECK_EQ(stacked_parse(&p, "\"proved\": true", "\"proved\": true, \"stacks_apart\": true",
                            &plan, &error),
              BERTH_OK);
     CHECK_EQ(berth_plan_check(plan, p.context, p.checkpoint, NULL, NULL, NULL, &error),
@@ -423,7 +524,12 @@ main(int argc, char **argv)
     T_RUN(test_stacks_are_taken_apart_where_that_is_faster);
     T_RUN(test_stacks_that_fit_stay_whole);
     T_RUN(test_stacks_are_taken_apart_where_that_fits_alone);
+    T_RUN(test_nothing_fits);
     T_RUN(test_findings_are_told_once);
+    T_RUN(test_maps_that_ask_for_too_much);
+    T_RUN(test_reasons);
+    T_RUN(test_names);
+    T_RUN(test_training);
     T_RUN(test_pins_hold_every_expert);
     T_RUN(test_maps_hold_every_expert);
     T_RUN(test_texts);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "placement/plan.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/moved.h"
@@ -51,6 +52,38 @@ check_loaded(const char *memory, const char *words)
     CHECK_EQ(report.mismatches, 0);
     loaded_end(&l);
     free(whole);
+}
+
+static int
+note_total(void *user, const berth_progress *progress)
+{
+    *(uint64_t *)user = progress->total;
+    return 0;
+}
+
+/* A check reads each stack once, and says so before. */
+static void
+test_checks_count_stacks_once(void)
+{
+    uint64_t totals[3] = { 0 };
+    loaded l;
+
+    for (int32_t stacks = BERTH_STACKS_WHOLE; stacks <= BERTH_STACKS_APART; stacks++) {
+        berth_plan_options options = stacked_options("cpu=64MiB", stacks);
+        berth_check_options check;
+        berth_job *job;
+
+        loaded_begin(&l, stacked_make(&stacked_small), &options, NULL);
+        require_loaded(&l);
+        berth_check_options_init(&check);
+        check.progress = note_total;
+        check.progress_user = &totals[stacks];
+        CHECK_EQ(berth_check_start(l.model, &check, &job, NULL), BERTH_OK);
+        CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
+        loaded_end(&l);
+    }
+    CHECK_GT(totals[BERTH_STACKS_WHOLE], 0);
+    CHECK_EQ(totals[BERTH_STACKS_APART], totals[BERTH_STACKS_WHOLE]);
 }
 
 static void
@@ -125,16 +158,16 @@ test_experts_are_encoded(void)
 
 #define STORED "model.layers.1.mlp.experts.up.weight"
 
-/* A stack whose name allows to store it quantized: 8192 values an expert. */
+/* A stack whose name allows to store it quantized, of experts of [rows, 128]. */
 static const char *
-make_stored(bool is_double)
+make_stored(bool is_double, uint64_t rows)
 {
     berth_plan_options convert = loaded_options(NULL);
     stacked_sizes sizes = stacked_small;
 
     sizes.extra = STORED;
     sizes.extra_shape[0] = EXPERTS;
-    sizes.extra_shape[1] = 64;
+    sizes.extra_shape[1] = rows;
     sizes.extra_shape[2] = 128;
     convert.type = BERTH_ENCODING_NF4;
     convert.double_quant = is_double;
@@ -144,37 +177,57 @@ make_stored(bool is_double)
     return loaded_quantized(stacked_make(&sizes), &convert);
 }
 
-/* Codes and absmax of each expert are a stretch of what is stored. */
+/* The part of each expert is its share of the stored tensor. */
+static void
+check_part(const loaded *l, const berth_model_part *part, uint32_t expert, const char *name)
+{
+    const uint64_t number = berth_checkpoint_find(l->p.checkpoint, name, strlen(name));
+    berth_tensor stored;
+    uint8_t *bytes;
+
+    CHECK_EQ(berth_checkpoint_tensor(l->p.checkpoint, number, &stored), BERTH_OK);
+    CHECK_EQ(part->bytes, stored.bytes / EXPERTS);
+    bytes = malloc(stored.bytes);
+    CHECK_EQ(berth_checkpoint_read(l->p.checkpoint, number, 0, UINT64_MAX, bytes,
+                                   stored.bytes, NULL),
+             BERTH_OK);
+    if (CHECK(part->memory != NULL))
+        CHECK_MEM(part->memory, bytes + expert * (size_t)part->bytes, (size_t)part->bytes);
+    free(bytes);
+}
+
+/* With a second level where an expert is 256 whole blocks. */
 static void
 test_stored_stacks_are_cut_between_blocks(void)
 {
-    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
-    uint8_t *const stored = malloc(EXPERTS * 4096);
-    uint64_t number;
-    loaded l;
+    for (uint32_t is_double = 0; is_double < 2; is_double++) {
+        const uint64_t rows = is_double ? 128 : 64;
+        berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+        berth_check_report report;
+        loaded l;
 
-    loaded_begin(&l, make_stored(false), &options, NULL);
-    planned_check(&l.p);
-    require_loaded(&l);
-    number = berth_checkpoint_find(l.p.checkpoint, STORED, strlen(STORED));
-    CHECK_EQ(berth_checkpoint_read(l.p.checkpoint, number, 0, UINT64_MAX, stored,
-                                   EXPERTS * 4096, NULL),
-             BERTH_OK);
-    for (uint32_t e = 0; e < EXPERTS; e++) {
-        berth_model_tensor tensor;
+        loaded_begin(&l, make_stored(is_double, rows), &options, NULL);
+        planned_check(&l.p);
+        require_loaded(&l);
+        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+        CHECK_EQ(report.mismatches, 0);
+        for (uint32_t e = 0; e < EXPERTS; e++) {
+            const uint64_t number =
+                berth_model_find_expert(l.model, STORED, strlen(STORED), e);
+            berth_model_tensor tensor;
 
-        number = berth_model_find_expert(l.model, STORED, strlen(STORED), e);
-        CHECK_EQ(berth_model_get_tensor(l.model, number, &tensor), BERTH_OK);
-        CHECK_EQ(tensor.encoding, BERTH_ENCODING_NF4);
-        CHECK_EQ(tensor.rank, 3);
-        CHECK_EQ(tensor.shape[0], 1);
-        CHECK_EQ(tensor.part_count, 2);
-        CHECK_EQ(tensor.parts[0].bytes, 4096);
-        CHECK_MEM(tensor.parts[0].memory, stored + e * 4096, 4096);
-        CHECK_EQ(tensor.parts[1].bytes, 512);
+            CHECK_EQ(berth_model_get_tensor(l.model, number, &tensor), BERTH_OK);
+            CHECK_EQ(tensor.encoding, BERTH_ENCODING_NF4);
+            CHECK_EQ(tensor.rank, 3);
+            CHECK_EQ(tensor.shape[0], 1);
+            CHECK_EQ(tensor.part_count, is_double ? 3 : 2);
+            check_part(&l, &tensor.parts[0], e, STORED);
+            check_part(&l, &tensor.parts[1], e, STORED ".absmax");
+            if (is_double)
+                check_part(&l, &tensor.parts[2], e, STORED ".nested_absmax");
+        }
+        loaded_end(&l);
     }
-    loaded_end(&l);
-    free(stored);
 }
 
 /* The stack that cannot be cut is whole, beside others that are taken apart. */
@@ -210,11 +263,11 @@ test_stored_stacks_that_stay_whole(void)
     berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
 
     /* An expert is half of what a second level is for. */
-    check_stays_whole(make_stored(true), &options);
+    check_stays_whole(make_stored(true, 64), &options);
     /* What is stored quantized is not encoded anew in parts. */
     options.type = BERTH_ENCODING_FP4;
     options.takes_experts = 1;
-    check_stays_whole(make_stored(false), &options);
+    check_stays_whole(make_stored(false, 64), &options);
 }
 
 /* Each part of an expert is its share of the tensor that holds it. */
@@ -231,25 +284,8 @@ check_shares(const loaded *l, const char *name, uint32_t expert)
     CHECK_EQ(tensor.encoding, BERTH_ENCODING_MXFP4);
     CHECK_EQ(tensor.shape[0], 1);
     CHECK_EQ(tensor.part_count, 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        const char *const stored = fixture_format("%s%s", name, ends[i]);
-        const uint64_t entry =
-            berth_checkpoint_find(l->p.checkpoint, stored, strlen(stored));
-        berth_tensor about;
-        uint8_t *bytes;
-
-        CHECK_EQ(berth_checkpoint_tensor(l->p.checkpoint, entry, &about), BERTH_OK);
-        CHECK_EQ(tensor.parts[i].bytes, about.bytes / EXPERTS);
-        bytes = malloc(about.bytes);
-        CHECK_EQ(berth_checkpoint_read(l->p.checkpoint, entry, 0, UINT64_MAX, bytes,
-                                       about.bytes, NULL),
-                 BERTH_OK);
-        if (CHECK(tensor.parts[i].memory != NULL))
-            CHECK_MEM(tensor.parts[i].memory,
-                      bytes + expert * (size_t)tensor.parts[i].bytes,
-                      (size_t)tensor.parts[i].bytes);
-        free(bytes);
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        check_part(l, &tensor.parts[i], expert, fixture_format("%s%s", name, ends[i]));
 }
 
 /* gpt-oss as it is published: resident, on a device, from the disk. */
@@ -409,6 +445,7 @@ test_stacks_are_verified(void)
 {
     const char *const folder = stacked_make(&stacked_small);
     const char *const file = fixture_format("%s/model.safetensors", folder);
+    uint64_t last = 0;
     loaded l;
 
     (void)loaded_manifest(folder);
@@ -430,10 +467,21 @@ test_stacks_are_verified(void)
     CHECK_EQ(l.report.verified_tensors, 3 + 3 * 8);
     CHECK_EQ(l.report.unverified_tensors, 0);
     loaded_end(&l);
-    /* In the last expert of the last stack, some bytes before the head's name. */
-    fixture_flip(file, fixture_size(file) - 64 * 64 * 2 * 3 - 64 * 2 * 2, 1);
+    CHECK_EQ(load_verified(&l, folder, "cpu=64MiB", BERTH_LOAD_VERIFY_REQUIRE), BERTH_OK);
+    for (uint64_t i = 0; i < l.p.summary.berth_count; i++) {
+        berth_berth berth;
+        berth_tensor tensor;
+
+        CHECK_EQ(berth_plan_get_berth(l.p.plan, i, &berth, NULL, 0), BERTH_OK);
+        CHECK_EQ(berth_checkpoint_tensor(l.p.checkpoint, berth.tensor, &tensor), BERTH_OK);
+        if (berth.is_expert && berth.first == EXPERTS - 1) /* its last byte */
+            last = tensor.file_offset + tensor.bytes - 1;
+    }
+    loaded_end(&l);
+    fixture_flip(file, last, 1);
     CHECK_EQ(load_verified(&l, folder, "cpu=64MiB", BERTH_LOAD_VERIFY_REQUIRE),
              BERTH_EINTEGRITY);
+    CHECK_CONTAINS(l.error.tensor, "mlp.experts.");
     loaded_end(&l);
 }
 
@@ -507,50 +555,80 @@ test_experts_move(void)
 
 #define SLICE "\"slice\": {\"of\": \"rows\", \"first\": "
 
-/* A plan's text with one number in place of another, as long; parsed. */
-static berth_plan *
-parse_changed(const planned *p, const char *from, const char *to)
+/* How such a plan is loaded, whatever is verified. */
+static berth_status
+load_plan(const planned *p, const berth_plan *plan, berth_error *error)
 {
-    size_t length;
-    char *const text = planned_text(p->plan, &length);
-    char *const at = strstr(text, from);
-    berth_plan *plan = NULL;
+    berth_model *model = NULL;
+    berth_job *job = NULL;
+    berth_status status =
+        berth_load_start(p->context, p->checkpoint, plan, NULL, &job, error);
 
-    if (CHECK(at != NULL)) {
-        memcpy(at, to, strlen(to));
-        CHECK_EQ(berth_plan_parse(p->context, text, length, "plan", &plan, NULL), BERTH_OK);
-    }
-    free(text);
-    return plan;
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, error);
+    CHECK((status == BERTH_OK) == (model != NULL));
+    berth_model_destroy(model);
+    return status;
 }
 
 static void
 test_plans_that_leave_experts_out(void)
 {
     static const char *const changes[][2] = {
-        { SLICE "3", SLICE "2" }, { SLICE "3", SLICE "4" }, { SLICE "0", SLICE "1" },
-        { SLICE "7", SLICE "8" }, { SLICE "7", SLICE "6" },
+        { SLICE "3", SLICE "2" },
+        { SLICE "3", SLICE "4" },
+        { SLICE "0", SLICE "1" },
+        { SLICE "7", SLICE "8" },
+        { SLICE "7", SLICE "6" },
+        { SLICE "3, \"count\": 1}", SLICE "3, \"count\": 1}, \"tied\": true" },
+        { SLICE "3, \"count\": 1}, \"expert\": true}",
+          SLICE "3, \"count\": 1}, \"expert\": true, \"tied\": true}" },
     };
     berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
     planned p;
 
     planned_begin(&p, stacked_make(&stacked_small), &options);
     for (uint32_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        berth_plan *const plan = parse_changed(&p, changes[i][0], changes[i][1]);
-        berth_model *model = NULL;
-        berth_job *job = NULL;
+        berth_plan *plan = NULL;
         berth_error error;
-        berth_status status =
-            berth_load_start(p.context, p.checkpoint, plan, NULL, &job, &error);
+        const berth_status status =
+            stacked_parse(&p, changes[i][0], changes[i][1], &plan, &error);
 
-        if (status == BERTH_OK)
-            status = berth_load_finish(job, &model, &error);
-        CHECK_EQ(status, BERTH_EINTEGRITY);
+        if (status != BERTH_OK) {
+            CHECK_EQ(i, 5); /* "tied" before "expert" is no plan at all */
+            continue;
+        }
+        CHECK_EQ(load_plan(&p, plan, &error), BERTH_EINTEGRITY);
         CHECK_CONTAINS(error.message, "are not all of its experts in their order");
         CHECK_CONTAINS(error.tensor, "mlp.experts.");
-        CHECK(model == NULL);
         berth_plan_destroy(plan);
     }
+    planned_end(&p);
+}
+
+/* The number of a berth's tensor in the text, and the expert, exchanged with another's. */
+static void
+test_experts_of_one_stack_lie_in_one_layer(void)
+{
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_APART);
+    uint64_t one;
+    uint64_t other;
+    berthi_berth berth;
+    berthi_slice slice;
+    berth_error error;
+    planned p;
+
+    planned_begin(&p, stacked_make(&stacked_small), &options);
+    one = stacked_berth(&p, 0, "down_proj", EXPERTS - 1);
+    other = stacked_berth(&p, 1, "down_proj", 0);
+    berth = p.plan->berths[one];
+    slice = p.plan->slices[one];
+    p.plan->berths[one].number = p.plan->berths[other].number;
+    p.plan->slices[one] = p.plan->slices[other];
+    p.plan->berths[other].number = berth.number;
+    p.plan->slices[other] = slice;
+    CHECK_EQ(load_plan(&p, p.plan, &error), BERTH_EINTEGRITY);
+    CHECK_CONTAINS(error.message, "are not all of its experts in their order");
     planned_end(&p);
 }
 
@@ -561,7 +639,7 @@ load_and_lease(void *user, berth_context *context, berth_error *error)
 {
     const uint32_t experts[2] = { 1, 6 };
     berth_plan_options options =
-        stacked_options("0=350KiB,cpu=64MiB", BERTH_STACKS_APART);
+        stacked_options("0=350KiB,cpu=64MiB", BERTH_STACKS_AUTO);
     berth_checkpoint *checkpoint = NULL;
     berth_devices *devices = NULL;
     berth_model *model = NULL;
@@ -611,6 +689,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_experts_are_loaded);
+    T_RUN(test_checks_count_stacks_once);
     T_RUN(test_experts_are_found);
     T_RUN(test_experts_are_encoded);
     T_RUN(test_stored_stacks_are_cut_between_blocks);
@@ -621,6 +700,7 @@ main(int argc, char **argv)
     T_RUN(test_stacks_are_verified);
     T_RUN(test_experts_move);
     T_RUN(test_plans_that_leave_experts_out);
+    T_RUN(test_experts_of_one_stack_lie_in_one_layer);
     T_RUN(test_every_call_can_fail);
     T_MAIN_END;
 }

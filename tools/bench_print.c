@@ -155,6 +155,20 @@ print_load(session *s, const bench_facts *facts)
                   bottlenecks[r->bottleneck != 0]);
 }
 
+/* Experts come as tokens choose them, and here there are none. */
+static void
+print_experts(session *s, const berth_plan *plan)
+{
+    berth_plan_tier tier;
+
+    for (uint32_t t = 0; berth_plan_get_tier(plan, t, &tier) == BERTH_OK; t++)
+        if (tier.experts_away > 0) {
+            output_text(&s->out,
+                        "      experts that are not resident are not brought by this\n");
+            return;
+        }
+}
+
 static void
 print_pass(session *s, const bench_facts *facts)
 {
@@ -164,6 +178,7 @@ print_pass(session *s, const bench_facts *facts)
 
     if (p->copied_bytes == 0) {
         output_text(&s->out, "pass  nothing is streamed\n");
+        print_experts(s, facts->plan);
         return;
     }
     output_format(&s->out, "pass  %s brought in %.3f ms, %s%s; ",

@@ -26,7 +26,7 @@ write_field(output *out, const char *text)
 void
 draw_csv_title(output *out)
 {
-    output_text(out, "layer,tensor,tier,offset,bytes,encoding,resident\n");
+    output_text(out, "layer,tensor,tier,offset,bytes,encoding,resident,part\n");
 }
 
 void
@@ -40,7 +40,12 @@ draw_csv_row(output *out, const draw_row *row)
     write_field(out, tensor);
     output_text(out, ",");
     write_field(out, row->tier);
-    output_format(out, ",%" PRIu64 ",%" PRIu64 ",%s,%s\n", row->b->offset, row->b->bytes,
+    output_format(out, ",%" PRIu64 ",%" PRIu64 ",%s,%s,", row->b->offset, row->b->bytes,
                   draw_type_name(row->b->encoding, row->b->dtype),
                   row->is_resident ? "yes" : "no");
+    if (row->b->along != BERTH_SLICING_NONE)
+        output_format(out, "%s %" PRIu64 " to %" PRIu64,
+                      row->b->along == BERTH_SLICING_ROWS ? "rows" : "columns",
+                      row->b->first, row->b->first + row->b->count);
+    output_text(out, "\n");
 }

@@ -72,11 +72,10 @@ find_expert(const berth_berth *berth, const char *name, uint64_t *number)
     const char *const at = strstr(name, word);
     char *end;
 
-    *number = berth->first;
-    if (berth->along == BERTH_SLICING_ROWS && berth->count == 1)
-        return true;
-    if (at == NULL || at[sizeof word - 1] < '0' || at[sizeof word - 1] > '9')
-        return false;
+    if (at == NULL || at[sizeof word - 1] < '0' || at[sizeof word - 1] > '9') {
+        *number = berth->first;
+        return berth->along == BERTH_SLICING_ROWS && berth->count == 1;
+    }
     *number = strtoull(at + sizeof word - 1, &end, 10);
     return *end == '.';
 }

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "loader/berth.h"
@@ -244,25 +245,18 @@ must(berth_status status, const berth_error *error)
         bench_die("%s", error->message);
 }
 
-/* `slots` 0: as many as are best for a token; computing takes longer here. */
-static void
-begin(passing *p, const char *max_memory, const char *words, uint32_t slots)
+/* A job that loads the model; `words`: of devices, NULL: none. */
+static berth_job *
+begin_load(passing *p, const berth_plan_options *options, const char *words)
 {
-    berth_plan_options options;
     berth_load_options load;
     berth_job *job;
     berth_error error;
 
     memset(p, 0, sizeof *p);
-    berth_plan_options_init(&options);
-    options.max_memory = max_memory;
-    options.context = 0;
-    options.reserve_share = BERTH_RESERVE_NONE;
-    options.slots = slots;
     must(berth_context_create(NULL, &p->context, &error), &error);
     must(berth_checkpoint_open(p->context, model, NULL, &p->checkpoint, &error), &error);
-    must(berth_plan_create(p->context, p->checkpoint, &options, &p->plan, &error),
-         &error);
+    must(berth_plan_create(p->context, p->checkpoint, options, &p->plan, &error), &error);
     berth_plan_get(p->plan, &p->summary);
     berth_load_options_init(&load);
     if (words != NULL)
@@ -270,7 +264,30 @@ begin(passing *p, const char *max_memory, const char *words, uint32_t slots)
     load.devices = p->devices;
     must(berth_load_start(p->context, p->checkpoint, p->plan, &load, &job, &error),
          &error);
-    must(berth_load_finish(job, &p->loaded, &error), &error);
+    return job;
+}
+
+static berth_plan_options
+options_for(const char *max_memory)
+{
+    berth_plan_options options;
+
+    berth_plan_options_init(&options);
+    options.max_memory = max_memory;
+    options.context = 0;
+    options.reserve_share = BERTH_RESERVE_NONE;
+    return options;
+}
+
+/* `slots` 0: as many as are best for a token; computing takes longer here. */
+static void
+begin(passing *p, const char *max_memory, const char *words, uint32_t slots)
+{
+    berth_plan_options options = options_for(max_memory);
+    berth_error error;
+
+    options.slots = slots;
+    must(berth_load_finish(begin_load(p, &options, words), &p->loaded, &error), &error);
     if (words != NULL)
         must(berth_stream_create(p->devices, 0, &p->stream, &error), &error);
 }
@@ -278,13 +295,46 @@ begin(passing *p, const char *max_memory, const char *words, uint32_t slots)
 static void
 end(passing *p)
 {
-    if (p->devices != NULL)
+    if (p->stream != NULL)
         berth_stream_destroy(p->devices, 0, p->stream);
     berth_model_destroy(p->loaded);
     berth_devices_close(p->devices);
     berth_plan_destroy(p->plan);
     berth_checkpoint_close(p->checkpoint);
     berth_context_destroy(p->context);
+}
+
+/* In the middle of it: until the job has ended and all is given back. */
+static void
+report_cancel(void)
+{
+    static const struct timespec a_while = {.tv_nsec = 200000000};
+    berth_plan_options options = options_for("cpu=8GiB");
+    double times[ROUNDS];
+    double longest = 0;
+
+    options.type = BERTH_ENCODING_NF4;
+    options.double_quant = 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        berth_error error;
+        berth_job *job;
+        passing p;
+
+        make_ready(model, true);
+        job = begin_load(&p, &options, NULL);
+        nanosleep(&a_while, NULL);
+        times[round] = bench_now();
+        berth_job_cancel(job);
+        if (berth_load_finish(job, &p.loaded, &error) != BERTH_ECANCELLED)
+            bench_die("a load was not cancelled: %s", error.message);
+        times[round] = 1e3 * (bench_now() - times[round]);
+        longest = times[round] > longest ? times[round] : longest;
+        end(&p);
+    }
+    bench_report(&(bench_row){.name = "load as NF4, cancelled, the longest of five",
+                              .unit = "ms",
+                              .value = longest,
+                              .target = 100});
 }
 
 static void
@@ -596,6 +646,7 @@ main(int argc, char **argv)
     report_many(argv[optind + 4], argv[optind + 5]);
     report_links();
     report_leases();
+    report_cancel();
     report_disk();
     report_sleep();
     report_decoding(tokens);

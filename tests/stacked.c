@@ -153,7 +153,7 @@ stacked_berth(const planned *p, uint32_t layer, const char *stack, uint32_t expe
         if (strcmp(name, wanted) == 0 && berth.first == expert)
             return i;
     }
-    CHECK(!"there is such a berth");
+    CHECK_STR("no berth", wanted);
     return 0;
 }
 

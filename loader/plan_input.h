@@ -5,6 +5,7 @@
  *
  *   plan_input.c    the order of these
  *   plan_tensors.c  recipe and architecture -> tensors and layers
+ *   plan_measure.c  bytes of each
  *   plan_slices.c   what of each tensor one rank holds, stacks that are taken apart
  *   plan_tiers.c    budgets, reserves, links, what lies beside the weights
  *   plan_pins.c     "model.layers.0-9=cpu"

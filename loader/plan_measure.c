@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_measure.c - bytes in memory of what a berth holds: a weight, a slice, an expert. */
+#include "loader/plan_input.h"
+#include "loader/recipe_weight.h"
+#include "placement/slab.h"
+
+/*
+ * Stored in an encoding that berth does not make: each of its tensors as it is, of a slice
+ * its share of each.
+ */
+static uint64_t
+kept_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+           const berthi_quantized *record, const berthi_slice *slice)
+{
+    const berthi_table *const table = &source->checkpoint->table;
+    const berthi_entry *entry = berthi_recipe_entry(&source->recipe, weight);
+    const bool is_cut = slice->along != BERTH_SLICING_NONE;
+    const uint64_t shares = is_cut ? weight->shape[0] : 1;
+    const uint64_t count = is_cut ? slice->count : 1;
+    uint64_t bytes = berthi_slab_round((entry->end - entry->begin) / shares * count);
+
+    for (uint32_t i = 0; i < record->companion_count; i++) {
+        entry = &table->entries[table->by_name[record->companions[i]]];
+        bytes += berthi_slab_round((entry->end - entry->begin) / shares * count);
+    }
+    return bytes;
+}
+
+/* As what a weight that stays as it is lies in memory. */
+static berthi_storage
+kept_storage(const berthi_quantized *record)
+{
+    return (berthi_storage){ .encoding = record->encoding,
+                             .dtype = record->dtype >= 0 ? record->dtype : BERTH_BF16,
+                             .storage = BERTH_U8,
+                             .block_size = record->block_size,
+                             .is_double = record->is_double };
+}
+
+/* Bytes in memory as the weight is stored; false: in no way that berth makes. */
+static bool
+can_measure(const berthi_storage *storage, const uint64_t *sliced, uint32_t rank,
+            berthi_plan_tensor *tensor)
+{
+    berthi_slab_part parts[BERTHI_SLAB_PARTS];
+    uint32_t count;
+
+    tensor->encoding = (int8_t)storage->encoding;
+    tensor->dtype = (int8_t)storage->dtype;
+    return storage->encoding <= BERTH_ENCODING_INT8
+           && berthi_slab_can_list(storage, sliced, rank, parts, &count, &tensor->bytes);
+}
+
+static void
+measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+             berthi_plan_tensor *tensor)
+{
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
+    const berthi_storage storage = kept_storage(record);
+    uint64_t sliced[BERTH_MAX_RANK];
+
+    berthi_slice_shape(&tensor->slice, weight->shape, weight->rank, sliced);
+    if (!can_measure(&storage, sliced, weight->rank, tensor))
+        tensor->bytes = kept_bytes(source, weight, record, &tensor->slice);
+}
+
+void
+berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
+                    berthi_plan_tensor *tensor)
+{
+    const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+    uint64_t sliced[BERTH_MAX_RANK];
+    uint64_t turned[2];
+    uint64_t elements = 1;
+
+    if (source->options->type == BERTH_ENCODING_NATIVE
+        && weight->record != BERTHI_NO_RECORD) {
+        measure_kept(source, weight, tensor);
+        return;
+    }
+    berthi_slice_shape(&tensor->slice, berthi_recipe_stored_shape(weight, turned),
+                       weight->rank, sliced);
+    for (uint32_t i = 0; i < weight->rank; i++)
+        elements *= sliced[i];
+    if (!can_measure(&weight->storage, sliced, weight->rank, tensor))
+        tensor->bytes = 0;
+    tensor->scratch = berthi_slab_scratch(&weight->storage, elements);
+}

@@ -19,6 +19,17 @@
             __builtin_trap(); \
     } while (0)
 
+/* Without ranks, all of a tensor, or one expert of a stack. */
+static void
+check_slice(const berth_plan *plan, uint64_t berth)
+{
+    const berthi_slice slice = berthi_plan_slice(plan, berth);
+
+    REQUIRE(plan->summary.ranks > 1 || slice.along == BERTH_SLICING_NONE
+            || (slice.along == BERTH_SLICING_ROWS && slice.count == 1
+                && plan->berths[berth].is_expert));
+}
+
 static void
 check(const berth_plan *plan)
 {
@@ -30,6 +41,7 @@ check(const berth_plan *plan)
 
         REQUIRE(a->tier < s->tier_count && a->layer < s->layer_count);
         REQUIRE(a->offset % 256 == 0 && a->bytes % 256 == 0);
+        check_slice(plan, i);
         if (a->is_tied)
             continue;
         bytes += a->bytes;
@@ -42,7 +54,9 @@ check(const berth_plan *plan)
                     || b->offset + b->bytes <= a->offset);
         }
     }
-    REQUIRE((plan->slices != NULL) == (s->ranks > 1) && s->rank < s->ranks);
+    REQUIRE((plan->slices != NULL) == berthi_plan_has_slices(s) && s->rank < s->ranks);
+    REQUIRE(s->ranks == 1 || s->stacks == BERTH_STACKS_WHOLE);
+    REQUIRE(plan->training == NULL || s->stacks == BERTH_STACKS_WHOLE);
     REQUIRE(bytes == s->bytes && s->resident_bytes + s->streamed_bytes == bytes);
 }
 

@@ -50,15 +50,13 @@ entry_bytes(const question *q, uint64_t number)
 
 /*
  * Each of its tensors, whatever they mean: encodings that berth does not make. A slice has
- * its share of each of them; `rows`: of all of the weight.
+ * its share of each of them.
  */
 static berth_status
-take_as_stored(const question *q, berthi_cargo *out, uint64_t rows)
+take_as_stored(const question *q, berthi_cargo *out)
 {
     const bool is_cut = out->slice.along != BERTH_SLICING_NONE;
-    const uint64_t first = is_cut ? out->slice.first : 0;
-    const uint64_t count = is_cut ? out->slice.count : 1;
-    const uint64_t shares = is_cut ? rows : 1;
+    const uint64_t rows = is_cut ? out->record->shape[0] : 0;
     uint64_t offset = 0;
 
     out->part_count = 1 + out->record->companion_count;
@@ -67,14 +65,13 @@ take_as_stored(const question *q, berthi_cargo *out, uint64_t rows)
     for (uint32_t i = 0; i < out->part_count; i++) {
         const uint64_t entry =
             i == 0 ? q->berth->number : companion_entry(q, out->record, i - 1);
-
-        const uint64_t share = entry_bytes(q, entry) / shares;
+        const uint64_t bytes = entry_bytes(q, entry);
 
         out->parts[i] = (berthi_cargo_part){
             .offset = offset,
-            .bytes = share * count,
+            .bytes = berthi_slice_share(&out->slice, rows, bytes),
             .entry = entry,
-            .cut = berthi_cut_whole(share * first),
+            .cut = berthi_cut_whole(is_cut ? bytes / rows * out->slice.first : 0),
             .role = i == 0 ? BERTH_ROLE_CODES : BERTH_ROLE_COMPANION,
             .dtype = q->checkpoint->table.entries[entry].dtype,
         };
@@ -162,16 +159,39 @@ is_made_by_berth(int32_t encoding)
     return berthi_format_is_4bit(encoding) || encoding == BERTH_ENCODING_INT8;
 }
 
-/* NULL, or why there is no such slice of what is stored. */
-static const char *
-find_refusal(const question *q, const berthi_cargo *cargo, const uint64_t *shape)
+/*
+ * True where a weight in an encoding that berth does not make is a stack of matrices, and
+ * so is each tensor that it is stored in: then experts are shares of all of them.
+ */
+static bool
+can_divide(const berth_checkpoint *checkpoint, const berthi_quantized *record)
 {
-    if (cargo->record != NULL && !cargo->is_copied)
-        return "is stored quantized, and slices of it are not encoded anew";
-    if (berthi_cargo_can_divide(q->checkpoint, cargo->record))
+    const berthi_table *const table = &checkpoint->table;
+    uint64_t shape[BERTH_MAX_RANK];
+
+    if (record == NULL || is_made_by_berth(record->encoding) || record->rank != 3)
+        return false;
+    for (uint32_t i = 0; i <= record->companion_count; i++) {
+        const uint32_t name = i == 0 ? record->weight : record->companions[i - 1];
+        const berthi_entry *const entry = &table->entries[table->by_name[name]];
+
+        if (entry->rank < 2)
+            return false;
+        berthi_entry_shape(table->text, entry, shape);
+        if (shape[0] == 0 || shape[0] != record->shape[0])
+            return false;
+    }
+    return true;
+}
+
+const char *
+berthi_cargo_refusal(const berth_checkpoint *checkpoint, const berthi_slice *slice,
+                     const uint64_t *shape, uint32_t rank, int32_t dtype,
+                     const berthi_quantized *record)
+{
+    if (slice->along == BERTH_SLICING_ROWS && can_divide(checkpoint, record))
         return NULL;
-    return berthi_slice_refusal(&cargo->slice, shape, cargo->rank, q->entry->dtype,
-                                cargo->record);
+    return berthi_slice_refusal(slice, shape, rank, dtype, record);
 }
 
 /* The slice that the plan says, which may be anybody's. `shape` gets that of all. */
@@ -188,7 +208,10 @@ take_slice(const question *q, berthi_cargo *cargo, uint64_t *shape)
     if (!berthi_slice_is_inside(&cargo->slice, shape, cargo->rank))
         return berthi_fail(q->error, BERTH_REASON_PLAN_CHECKPOINT, &where,
                            "has fewer rows or columns than the plan's slice of it");
-    why = find_refusal(q, cargo, shape);
+    if (cargo->record != NULL && !cargo->is_copied)
+        return refuse_slice(q, "is stored quantized, and slices of it are not encoded anew");
+    why = berthi_cargo_refusal(q->checkpoint, &cargo->slice, shape, cargo->rank,
+                               q->entry->dtype, cargo->record);
     if (why != NULL)
         return refuse_slice(q, why);
     berthi_slice_shape(&cargo->slice, shape, cargo->rank, cargo->shape);
@@ -328,29 +351,8 @@ get(const berth_checkpoint *checkpoint, const berth_plan *plan, const bool *is_t
     if (out->slice.along == BERTH_SLICING_NONE)
         memcpy(shape, out->shape, out->rank * sizeof *shape);
     if (out->is_copied && out->record != NULL && !is_made_by_berth(out->record->encoding))
-        return take_as_stored(&q, out, shape[0]);
+        return take_as_stored(&q, out);
     return list_parts(&q, out, shape);
-}
-
-bool
-berthi_cargo_can_divide(const berth_checkpoint *checkpoint, const berthi_quantized *record)
-{
-    const berthi_table *const table = &checkpoint->table;
-    uint64_t shape[BERTH_MAX_RANK];
-
-    if (record == NULL || is_made_by_berth(record->encoding) || record->rank != 3)
-        return false;
-    for (uint32_t i = 0; i <= record->companion_count; i++) {
-        const uint32_t name = i == 0 ? record->weight : record->companions[i - 1];
-        const berthi_entry *const entry = &table->entries[table->by_name[name]];
-
-        if (entry->rank < 2)
-            return false;
-        berthi_entry_shape(table->text, entry, shape);
-        if (shape[0] == 0 || shape[0] != record->shape[0])
-            return false;
-    }
-    return true;
 }
 
 uint64_t

@@ -381,8 +381,10 @@ free_check(void *user)
     berthi_memory_free(c->context, BERTHI_PURPOSE_OBJECT, c, sizeof *c);
 }
 
-/* Bytes that will be read at most: of stored tensors, with all their statistics; once,
- * however many experts of a stack have berths. */
+/*
+ * Bytes that will be read at most: of stored tensors, with all their statistics; once,
+ * however many experts of a stack have berths.
+ */
 static uint64_t
 total_bytes(const berth_model *model)
 {

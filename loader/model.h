@@ -126,12 +126,13 @@ typedef struct berthi_cargo {
 } berthi_cargo;
 
 /*
- * True where a weight in an encoding that berth does not make is a stack of matrices, and
- * so is each tensor that it is stored in: then experts are shares of all of them. `record`
- * NULL: false.
+ * NULL, or why what is stored cannot be cut so and stay as it is: berthi_slice_refusal(),
+ * but for experts of stacks in encodings that berth does not make.
  */
-bool berthi_cargo_can_divide(const berth_checkpoint *checkpoint,
-                             const berthi_quantized *record);
+const char *berthi_cargo_refusal(const berth_checkpoint *checkpoint,
+                                 const berthi_slice *slice, const uint64_t *shape,
+                                 uint32_t rank, int32_t dtype,
+                                 const berthi_quantized *record);
 /*
  * Of a tensor that has a berth: the length of its first dimension, values unpacked; 0: it
  * has no dimensions.

@@ -120,8 +120,7 @@ compare_fetches(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 static bool
 can_list_pieces(const berthi_reads *reads, uint32_t *order, berthi_piece *pieces)
 {
-    for (uint64_t i = 0; i < reads->count; i++)
-        order[i] = (uint32_t)i;
+    berthi_sort_number(order, reads->count);
     if (!berthi_sort_can_arrange(reads->context, order, reads->count, compare_fetches,
                                  reads->at))
         return false;

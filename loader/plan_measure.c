@@ -14,14 +14,14 @@ kept_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
 {
     const berthi_table *const table = &source->checkpoint->table;
     const berthi_entry *entry = berthi_recipe_entry(&source->recipe, weight);
-    const bool is_cut = slice->along != BERTH_SLICING_NONE;
-    const uint64_t shares = is_cut ? weight->shape[0] : 1;
-    const uint64_t count = is_cut ? slice->count : 1;
-    uint64_t bytes = berthi_slab_round((entry->end - entry->begin) / shares * count);
+    const uint64_t rows = weight->rank > 0 ? weight->shape[0] : 1;
+    uint64_t bytes =
+        berthi_slab_round(berthi_slice_share(slice, rows, entry->end - entry->begin));
 
     for (uint32_t i = 0; i < record->companion_count; i++) {
         entry = &table->entries[table->by_name[record->companions[i]]];
-        bytes += berthi_slab_round((entry->end - entry->begin) / shares * count);
+        bytes +=
+            berthi_slab_round(berthi_slice_share(slice, rows, entry->end - entry->begin));
     }
     return bytes;
 }

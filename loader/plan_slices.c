@@ -31,10 +31,8 @@ find_refusal(const berthi_plan_source *source, const berthi_recipe_weight *weigh
         return "lies turned in its encoding, and slices of it are not";
     if (record != NULL && !is_kept)
         return "is stored quantized, and slices of it are not encoded anew";
-    if (slice->along == BERTH_SLICING_ROWS
-        && berthi_cargo_can_divide(source->checkpoint, record))
-        return NULL;
-    return berthi_slice_refusal(slice, weight->shape, weight->rank, dtype, record);
+    return berthi_cargo_refusal(source->checkpoint, slice, weight->shape, weight->rank,
+                                dtype, record);
 }
 
 /* ------------------------------------------------------------------------- ranks */

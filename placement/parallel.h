@@ -78,6 +78,12 @@ uint64_t berthi_slice_row(const uint64_t *shape, uint32_t rank);
 /* The shape of what the slice holds, of one that is inside. */
 void berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
                         uint64_t *out);
+/* Bytes of the slice's rows of a stored tensor that has `rows` of them, all as large. */
+static inline uint64_t
+berthi_slice_share(const berthi_slice *slice, uint64_t rows, uint64_t bytes)
+{
+    return slice->along == BERTH_SLICING_NONE ? bytes : bytes / rows * slice->count;
+}
 /*
  * NULL, or why a tensor cannot be cut so: blocks or bytes would be. `record` NULL: plain
  * numbers of `dtype`. The slice is inside.

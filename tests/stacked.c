@@ -21,14 +21,22 @@ typedef struct making {
     fixture_builder *builder;
 } making;
 
-static void
-add(making *m, const char *name, uint32_t rank, const uint64_t *shape)
+static uint64_t
+elements_of(uint32_t rank, const uint64_t *shape)
 {
     uint64_t count = 1;
-    void *values;
 
     for (uint32_t i = 0; i < rank; i++)
         count *= shape[i];
+    return count;
+}
+
+static void
+add(making *m, const char *name, uint32_t rank, const uint64_t *shape)
+{
+    const uint64_t count = elements_of(rank, shape);
+    void *values;
+
     if (m->sizes->is_sparse) {
         fixture_add_sparse(m->builder, name, "BF16", rank, shape);
         return;
@@ -54,12 +62,9 @@ add_vector(making *m, const char *name, uint64_t count)
 static void
 add_bytes(making *m, const char *name, uint32_t rank, const uint64_t *shape)
 {
-    uint64_t count = 1;
-    uint8_t *bytes;
+    const uint64_t count = elements_of(rank, shape);
+    uint8_t *const bytes = weights_alloc(count);
 
-    for (uint32_t i = 0; i < rank; i++)
-        count *= shape[i];
-    bytes = weights_alloc(count);
     fixture_payload(name, 0, bytes, count);
     fixture_add(m->builder, name, "U8", rank, shape, bytes);
     free(bytes);

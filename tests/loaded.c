@@ -333,7 +333,26 @@ plan_attempt(const loaded_attempt *a, berth_context *context, berth_checkpoint *
 }
 
 static berth_status
-lease_all(berth_model *model, const berth_plan *plan, berth_error *error)
+lease_experts(const loaded_attempt *a, berth_model *model, uint32_t layer,
+              berth_error *error)
+{
+    berth_expert_counts counts;
+    berth_status status;
+
+    berth_experts_count(model, layer, &counts);
+    if (counts.away == 0 || a->expert_count == 0)
+        return BERTH_OK;
+    status =
+        berth_experts_acquire(model, layer, a->experts, a->expert_count, NULL, error);
+    if (status == BERTH_OK)
+        status =
+            berth_experts_release(model, layer, a->experts, a->expert_count, NULL, error);
+    return status;
+}
+
+static berth_status
+lease_all(const loaded_attempt *a, berth_model *model, const berth_plan *plan,
+          berth_error *error)
 {
     berth_plan_summary summary;
     berth_status status = BERTH_OK;
@@ -343,6 +362,8 @@ lease_all(berth_model *model, const berth_plan *plan, berth_error *error)
         status = berth_layer_acquire(model, i, NULL, error);
         if (status == BERTH_OK)
             status = berth_layer_release(model, i, NULL, error);
+        if (status == BERTH_OK)
+            status = lease_experts(a, model, i, error);
     }
     return status;
 }
@@ -364,6 +385,7 @@ loaded_once(void *attempt, berth_context *context, berth_error *error)
     load.ring_bytes = UINT64_C(16) << 20;
     load.verify = a->verify;
     load.offload_dir = a->offload_dir;
+    load.no_uring = a->no_uring;
     status = berth_checkpoint_open(context, a->folder, NULL, &checkpoint, error);
     if (status == BERTH_OK)
         status = plan_attempt(a, context, checkpoint, &plan, error);
@@ -376,7 +398,7 @@ loaded_once(void *attempt, berth_context *context, berth_error *error)
         status = berth_load_finish(job, &model, error);
     CHECK((status == BERTH_OK) == (model != NULL));
     if (status == BERTH_OK && a->has_passes)
-        status = lease_all(model, plan, error);
+        status = lease_all(a, model, plan, error);
     berth_model_destroy(model);
     berth_devices_close(devices);
     berth_plan_destroy(plan);

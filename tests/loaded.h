@@ -61,7 +61,10 @@ typedef struct loaded_attempt {
     uint32_t rank;
     uint32_t ranks;    /* 0: the whole model */
     int32_t verify;
-    bool has_passes;   /* each layer is leased once */
+    bool has_passes;   /* each layer is leased once, and behind it these of its experts */
+    const uint32_t *experts;
+    uint32_t expert_count;
+    bool no_uring;
     const char *const *pins;
     uint32_t pin_count;
     const char *offload_dir;

@@ -197,49 +197,19 @@ test_kept(void)
 
 /* --------------------------------------------------------------------------- faults */
 
-static berth_status
-load_once(void *user, berth_context *context, berth_error *error)
-{
-    berth_plan_options options = options_of(&cases[1], "0=64MiB,cpu=64MiB");
-    berth_checkpoint *checkpoint = NULL;
-    berth_devices *devices = NULL;
-    berth_model *model = NULL;
-    berth_load_options load;
-    berth_plan *plan = NULL;
-    berth_job *job = NULL;
-    berth_status status;
-
-    berth_load_options_init(&load);
-    load.workers = 2;
-    status = berth_checkpoint_open(context, user, NULL, &checkpoint, error);
-    if (status == BERTH_OK)
-        status = berth_plan_create(context, checkpoint, &options, &plan, error);
-    if (status == BERTH_OK)
-        status = berth_devices_open(context, "sim:64MiB", &devices, error);
-    load.devices = devices;
-    if (status == BERTH_OK)
-        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
-    if (status == BERTH_OK)
-        status = berth_load_finish(job, &model, error);
-    CHECK((status == BERTH_OK) == (model != NULL));
-    berth_model_destroy(model);
-    berth_devices_close(devices);
-    berth_plan_destroy(plan);
-    berth_checkpoint_close(checkpoint);
-    return status;
-}
-
 static void
 test_all_calls_can_fail(void)
 {
-    const char *const folder = loaded_gpt2("BF16", 64, 1);
-    const fault_counts counts =
-        fault_loop("turned load", load_once, (void *)(uintptr_t)folder);
+    loaded_attempt attempt = { .folder = loaded_gpt2("BF16", 64, 1),
+                               .max_memory = "0=64MiB,cpu=64MiB",
+                               .words = "sim:64MiB",
+                               .type = cases[1].type,
+                               .is_double = cases[1].is_double };
+    const fault_counts counts = fault_loop("turned load", loaded_once, &attempt);
 
     CHECK_GT(counts.memory, 60);
     CHECK_GT(counts.system, 30);
-    CHECK_GT(fault_loop_devices("turned load", load_once, (void *)(uintptr_t)folder).device,
-             10);
+    CHECK_GT(fault_loop_devices("turned load", loaded_once, &attempt).device, 10);
 }
 
 int

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_stacks_use.c - models whose stacked experts have berths of their own: loaded, leased,
  * verified and moved. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -634,52 +633,20 @@ test_experts_of_one_stack_lie_in_one_layer(void)
 
 /* --------------------------------------------------------------------------- faults */
 
-static berth_status
-load_and_lease(void *user, berth_context *context, berth_error *error)
-{
-    const uint32_t experts[2] = { 1, 6 };
-    berth_plan_options options =
-        stacked_options("0=350KiB,cpu=64MiB", BERTH_STACKS_AUTO);
-    berth_checkpoint *checkpoint = NULL;
-    berth_devices *devices = NULL;
-    berth_model *model = NULL;
-    berth_plan *plan = NULL;
-    berth_load_options load;
-    berth_job *job = NULL;
-    berth_status status;
-
-    berth_load_options_init(&load);
-    load.no_uring = 1;
-    status = berth_checkpoint_open(context, user, NULL, &checkpoint, error);
-    if (status == BERTH_OK)
-        status = berth_plan_create(context, checkpoint, &options, &plan, error);
-    if (status == BERTH_OK)
-        status = berth_devices_open(context, "cpu", &devices, error);
-    load.devices = devices;
-    if (status == BERTH_OK)
-        status = berth_load_start(context, checkpoint, plan, &load, &job, error);
-    if (status == BERTH_OK)
-        status = berth_load_finish(job, &model, error);
-    for (uint32_t layer = 1; layer < 4 && status == BERTH_OK; layer++) {
-        status = berth_experts_acquire(model, layer, experts, 2, NULL, error);
-        if (status == BERTH_OK)
-            status = berth_experts_release(model, layer, experts, 2, NULL, error);
-    }
-    berth_model_destroy(model);
-    berth_devices_close(devices);
-    berth_plan_destroy(plan);
-    berth_checkpoint_close(checkpoint);
-    return status;
-}
-
+/* Whole they do not fit: the plan takes them apart. */
 static void
 test_every_call_can_fail(void)
 {
-    char folder[512];
-    fault_counts counts;
+    const uint32_t experts[2] = { 1, 6 };
+    loaded_attempt attempt = { .folder = stacked_make(&stacked_small),
+                               .max_memory = "0=350KiB,cpu=64MiB",
+                               .words = "cpu",
+                               .has_passes = true,
+                               .experts = experts,
+                               .expert_count = 2,
+                               .no_uring = true };
+    const fault_counts counts = fault_loop("stacks", loaded_once, &attempt);
 
-    snprintf(folder, sizeof folder, "%s", stacked_make(&stacked_small));
-    counts = fault_loop("stacks", load_and_lease, folder);
     CHECK_GT(counts.memory, 50);
     CHECK_GT(counts.system, 10);
 }

@@ -437,8 +437,8 @@ COVERAGE_PROGRAMS := $(filter $(addprefix $(B)/tests/test_,catalogue checkpoint 
     classify% config% convert convert_kept convert_stale cut device_map devices_api escape \
     estimate_shape findings format golden_open header_details hub% imitate index% journal json% \
     layout% link load_slices locate manifest members output part_waits paths pattern plan plan_% \
-    recipe rules% safetensors scan side_files size sniff sort source state% stored tier_list \
-    utf8 verify writer writer_files writer_parts writer_table),$(TEST_PROGRAMS)) \
+    recipe rules% safetensors scan side_files size sniff sort source stacks state% stored \
+    tier_list utf8 verify writer writer_files writer_parts writer_table),$(TEST_PROGRAMS)) \
     $(REPLAY_PROGRAMS)
 # Without optimization intrinsics are macros, and their conversions warn.
 coverage:

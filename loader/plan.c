@@ -219,7 +219,10 @@ is_smaller_change(const berth_error *a, const berth_error *b)
            && a->expected - a->actual < b->expected - b->actual;
 }
 
-/* Whole stacks were planned, or did not fit: takes them apart where that is better. */
+/*
+ * Whole stacks were planned, or did not fit: takes them apart where that is better. Which it is
+ * does not depend on how much memory there is for planning.
+ */
 static berth_status
 take_apart(berth_context *context, const berth_checkpoint *checkpoint,
            const berth_plan_options *options, berth_status status, berth_plan **plan,
@@ -234,13 +237,15 @@ take_apart(berth_context *context, const berth_checkpoint *checkpoint,
     mine.stacks = BERTH_STACKS_APART;
     mine.finding = NULL; /* told already */
     other = make(context, checkpoint, &mine, &apart, &is_away, &why);
-    if (other != BERTH_OK && status != BERTH_OK) {
+    if (other == BERTH_ENOFIT && status == BERTH_OK)
+        return BERTH_OK;
+    if (other != BERTH_OK) {
         if (error != NULL && (other != BERTH_ENOFIT || is_smaller_change(&why, error)))
             *error = why;
+        berthi_plan_free(*plan);
+        *plan = NULL;
         return other;
     }
-    if (other != BERTH_OK)
-        return status;
     if (status == BERTH_OK && (*plan)->summary.seconds <= apart->summary.seconds) {
         berthi_plan_free(apart);
         return BERTH_OK;

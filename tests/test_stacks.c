@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/stacked.h"
 #include "tests/t.h"
@@ -364,6 +365,8 @@ test_training(void)
 {
     berth_plan_options options = stacked_options("0=64MiB,cpu=64MiB", BERTH_STACKS_APART);
     berth_train_options train;
+    berth_plan *plan = NULL;
+    berth_error error;
     planned p;
 
     berth_train_options_init(&train);
@@ -374,6 +377,10 @@ test_training(void)
     planned_begin(&p, stacked_make(&stacked_small), &options);
     CHECK_EQ(p.status, BERTH_OK);
     CHECK_EQ(p.summary.stacks, BERTH_STACKS_WHOLE);
+    CHECK_EQ(stacked_parse(&p, "\"proved\": true", "\"proved\": true, \"stacks_apart\": true",
+                           &plan, &error),
+             BERTH_EFORMAT);
+    CHECK_CONTAINS(error.message, "stacks stay whole for training");
     planned_end(&p);
 }
 
@@ -512,6 +519,51 @@ test_check_takes_whole_stacks_too(void)
     planned_end(&p);
 }
 
+/* --------------------------------------------------------------------------- faults */
+
+typedef struct two_plans {
+    const char *folder;
+    const char *memory;
+} two_plans;
+
+static berth_status
+plan_twice(void *user, berth_context *context, berth_error *error)
+{
+    const two_plans *const wanted = user;
+    berth_plan_options options = stacked_options(wanted->memory, BERTH_STACKS_AUTO);
+    berth_checkpoint *checkpoint;
+    berth_plan_summary summary;
+    berth_plan *plan = NULL;
+    berth_status status =
+        berth_checkpoint_open(context, wanted->folder, NULL, &checkpoint, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = berth_plan_create(context, checkpoint, &options, &plan, error);
+    CHECK((status == BERTH_OK) == (plan != NULL));
+    if (status == BERTH_OK) {
+        /* Never the other plan for want of memory. */
+        berth_plan_get(plan, &summary);
+        CHECK_EQ(summary.stacks, BERTH_STACKS_APART);
+    }
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* Whole stacks that are planned, and that do not fit: what is apart is planned behind them. */
+static void
+test_every_call_can_fail(void)
+{
+    two_plans slower = { stacked_make(&stacked_large), "0=70MiB,cpu=inf" };
+    two_plans unfit = { stacked_make(&stacked_small), "0=600KiB,cpu=64MiB" };
+    fault_counts counts = fault_loop("a faster plan", plan_twice, &slower);
+
+    CHECK_GT(counts.memory, 30);
+    counts = fault_loop("a plan that fits", plan_twice, &unfit);
+    CHECK_GT(counts.memory, 30);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -534,5 +586,6 @@ main(int argc, char **argv)
     T_RUN(test_maps_hold_every_expert);
     T_RUN(test_texts);
     T_RUN(test_check_takes_whole_stacks_too);
+    T_RUN(test_every_call_can_fail);
     T_MAIN_END;
 }

@@ -550,6 +550,26 @@ test_experts_move(void)
     moved_end(&m);
 }
 
+/* Nor does a plan that only says of them that they are apart. */
+static void
+test_stacks_do_not_change_by_a_word(void)
+{
+    berth_plan_options options = stacked_options("cpu=64MiB", BERTH_STACKS_WHOLE);
+    berth_plan *plan = NULL;
+    berth_error error;
+    moved m;
+
+    moved_begin(&m, stacked_make(&stacked_small), &options, NULL);
+    CHECK_EQ(stacked_parse(&m.l.p, "\"proved\": true",
+                           "\"proved\": true, \"stacks_apart\": true", &plan, &error),
+             BERTH_OK);
+    CHECK_EQ(moved_move(&m, plan), BERTH_EINVAL);
+    CHECK_CONTAINS(m.error.message, "wants other encodings, layers or stacks");
+    moved_check(&m);
+    berth_plan_destroy(plan);
+    moved_end(&m);
+}
+
 /* -------------------------------------------------------------------- plans of others */
 
 #define SLICE "\"slice\": {\"of\": \"rows\", \"first\": "
@@ -666,6 +686,7 @@ main(int argc, char **argv)
     T_RUN(test_experts_are_leased);
     T_RUN(test_stacks_are_verified);
     T_RUN(test_experts_move);
+    T_RUN(test_stacks_do_not_change_by_a_word);
     T_RUN(test_plans_that_leave_experts_out);
     T_RUN(test_experts_of_one_stack_lie_in_one_layer);
     T_RUN(test_every_call_can_fail);

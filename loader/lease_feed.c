@@ -10,8 +10,10 @@
  *
  * Both have buffers of their own, so neither keeps the other waiting.
  *
- * Reading follows the order of the layers and knows nothing of slots. Where lines want
- * something else and nothing goes on any more, it begins anew at what is wanted.
+ * Reading follows the order of the layers, which is that in which they are needed, and
+ * knows nothing of slots: a line that could fill one ahead of its turn has to wait for it.
+ * Where somebody waits for something else and nothing goes on any more, reading begins anew
+ * at what is wanted.
  *
  * A read that failed stops reading. What is in the ring is still handed out; the unit
  * that waits for more fails with it, and whoever asks again has it read again. After a
@@ -511,9 +513,20 @@ drop_full(berthi_feeder *f, const berthi_lease_line *line)
     }
 }
 
+/* Line's lock held. Experts are waited for as soon as they are asked for. */
+static bool
+is_waited_for(const berthi_lease_line *line)
+{
+    const berthi_lease_slot *slot = line->feeding;
+
+    while (slot != NULL && slot->waiters == 0)
+        slot = slot->next_feed;
+    return slot != NULL || line->is_cache;
+}
+
 /*
- * `is_stuck`: nothing goes on unless something else is read. Else only where a line has
- * been asked for another layer than the next one.
+ * `is_stuck`: nothing goes on unless something else is read, and somebody waits. Else only
+ * where a line has been asked for another layer than the next one.
  */
 static bool
 has_sought(berthi_feeder *f, bool is_stuck)
@@ -524,7 +537,8 @@ has_sought(berthi_feeder *f, bool is_stuck)
         bool is_wanted;
 
         pthread_mutex_lock(&line->lock);
-        is_wanted = (is_stuck || line->is_moved) && find_missing(f, line, &chunk) != NULL;
+        is_wanted = (is_stuck ? is_waited_for(line) : line->is_moved)
+                    && find_missing(f, line, &chunk) != NULL;
         line->is_moved = false;
         pthread_mutex_unlock(&line->lock);
         if (!is_wanted || (chunk == f->cursor && !is_stuck))

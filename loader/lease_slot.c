@@ -347,6 +347,7 @@ berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
     begin_ns = berthi_trace_begin(leases->context);
     line->summary.host_waits++;
     slot->waiters++;
+    berthi_feeder_wake(leases->feeder); /* it may be waiting for this line's turn */
     while (slot->fill == BERTHI_LEASE_FILLING && failure == 0)
         failure =
             berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns);

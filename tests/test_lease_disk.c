@@ -4,6 +4,7 @@
 
 #include "loader/lease.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "tests/fixture.h"
 #include "tests/leased.h"
 #include "tests/t.h"
+#include "tests/traced.h"
 
 #define LAYERS 8u
 #define KIB UINT64_C(1024)
@@ -51,6 +53,21 @@ options_of(mix kind, uint32_t slots, const char *devices)
         options.devices = NULL;
         break;
     }
+    return options;
+}
+
+/* So many layers are the first device's, all others the second's; all are on the disk. */
+static leased_options
+options_of_two(uint32_t slots, uint32_t first)
+{
+    leased_options options = { .memory = "0=64MiB,1=64MiB,cpu=64MiB,disk=inf",
+                               .slots = slots,
+                               .devices = "sim:64MiB,h2d=500MB/s,jitter=50%,seed=5*2" };
+
+    for (uint32_t i = 0; i < LAYERS; i++)
+        options.pins[i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i,
+                                         i >= first);
+    options.pins[LAYERS] = "model.layers=disk";
     return options;
 }
 
@@ -157,15 +174,9 @@ test_passes_on_simulated_devices(void)
 static void
 test_two_devices(void)
 {
-    leased_options options = { .memory = "0=64MiB,1=64MiB,cpu=64MiB,disk=inf",
-                               .slots = 2,
-                               .devices = "sim:64MiB,h2d=500MB/s,jitter=50%,seed=5*2" };
+    const leased_options options = options_of_two(2, 4);
     leased l;
 
-    for (uint32_t i = 0; i < LAYERS; i++)
-        options.pins[i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i,
-                                         i / 4);
-    options.pins[LAYERS] = "model.layers=disk";
     leased_begin(&l, leased_llama(LAYERS, 3), &options);
     if (start(&l, 64 * KIB)) {
         CHECK_EQ(l.leases->line_count, 2);
@@ -227,6 +238,66 @@ test_any_order(void)
     }
 }
 
+/* Several at once in any order, whatever waits for whom: right, or refused; so many were. */
+static uint32_t
+hold_in_any_order(const leased_options *options, uint32_t most)
+{
+    uint32_t held[8];
+    uint32_t held_count = 0;
+    uint32_t refused = 0;
+    uint64_t random = options->slots;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 2), options);
+    l.model.wait_ns = UINT64_C(5000000000);
+    if (!start(&l, 64 * KIB))
+        abort();
+    for (uint32_t i = 0; i < 200; i++) {
+        const uint32_t layer = (uint32_t)draw(&random) % leased_layers(&l);
+        berth_error error;
+        berth_status status;
+
+        while (held_count == most || (held_count > 0 && draw(&random) % 16 == 0)) {
+            CHECK_EQ(berthi_leases_release(l.leases, held[0], NULL, NULL), BERTH_OK);
+            memmove(held, held + 1, --held_count * sizeof held[0]);
+        }
+        status = berthi_leases_acquire(l.leases, layer, NULL, &error);
+        if (status == BERTH_ENOFIT) {
+            refused++;
+            continue;
+        }
+        if (!CHECK_EQ(status, BERTH_OK)) {
+            T_NOTE("%s: %s", error.tensor, error.message);
+            break;
+        }
+        CHECK_EQ(leased_compare(&l, layer, NULL, 0, NULL), BERTH_OK);
+        held[held_count++] = layer;
+    }
+    while (held_count > 0)
+        CHECK_EQ(berthi_leases_release(l.leases, held[--held_count], NULL, NULL), BERTH_OK);
+    CHECK(leased_settle(&l));
+    CHECK_EQ(l.wrong, 0);
+    CHECK_GT(l.compared, 50);
+    leased_end(&l);
+    return refused;
+}
+
+static void
+test_any_order_with_leases_held(void)
+{
+    for (uint32_t slots = 2; slots <= 4; slots++)
+        for (uint32_t most = slots - 1; most <= slots + 2; most += 3) {
+            const leased_options disk = options_of(MIX_DISK, slots, NULL);
+            const leased_options both = options_of(MIX_BOTH, slots, NULL);
+            const leased_options two = options_of_two(slots, 3);
+            uint32_t refused = hold_in_any_order(&disk, most);
+
+            refused += hold_in_any_order(&both, most);
+            refused += hold_in_any_order(&two, most);
+            CHECK_EQ(refused > 0, most > slots);
+        }
+}
+
 /* What comes for each slot is what the layer has on the disk, and nothing twice. */
 static void
 test_bytes_come_once(void)
@@ -248,6 +319,65 @@ test_bytes_come_once(void)
     CHECK_EQ(summary(&l).disk_bytes, fills * (spans / LAYERS));
     CHECK_EQ(summary(&l).copied_bytes, summary(&l).disk_bytes);
     leased_end(&l);
+}
+
+/* So many bytes have been read, once nothing is read any more. */
+static uint64_t
+settled_reads(traced *t)
+{
+    uint64_t before = UINT64_MAX;
+    uint64_t bytes = traced_bytes(t, BERTH_TRACE_READ, -1);
+
+    for (uint32_t still = 0; still < 20; still = bytes == before ? still + 1 : 0) {
+        (void)usleep(5000);
+        before = bytes;
+        bytes = traced_bytes(t, BERTH_TRACE_READ, -1);
+    }
+    return bytes;
+}
+
+static void
+check_reads(const leased_options *options, uint64_t ring_bytes)
+{
+    const uint32_t count = 5;
+    uint64_t wanted;
+    uint64_t slack;
+    traced *t;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 2), options);
+    l.options = (berthi_lease_options){ .io = BERTH_IO_BUFFERED, .readers = 1 };
+    t = traced_begin(l.planned.context);
+    T_REQUIRE(start(&l, ring_bytes));
+    passes(&l, count);
+    CHECK_EQ(l.wrong, 0);
+    /* What is in the ring has been read for the pass that does not come. */
+    slack = berthi_min_u64(ring_bytes, l.leases->chunks.span_bytes);
+    wanted = settled_reads(t);
+    CHECK_GE(wanted, summary(&l).disk_bytes);
+    if (!CHECK_LE(wanted, summary(&l).disk_bytes + slack + 2 * KIB * LAYERS * count))
+        t_note("%u slots, %u lines, a ring of %" PRIu64 " bytes", options->slots,
+               l.leases->line_count, ring_bytes);
+    leased_end(&l);
+    traced_end(t);
+}
+
+/* Nothing is read for nothing, whoever's turn it is: not by the file's system's count. */
+static void
+test_bytes_are_read_once(void)
+{
+    for (uint32_t slots = 1; slots <= 3; slots++)
+        for (uint32_t i = 0; i < 3; i++) {
+            static const uint64_t rings[] = { 64 * KIB, 256 * KIB, 4096 * KIB };
+            const leased_options one = options_of(MIX_DISK, slots, NULL);
+
+            check_reads(&one, rings[i]);
+            for (uint32_t first = 1; first < LAYERS; first++) {
+                const leased_options two = options_of_two(slots, first);
+
+                check_reads(&two, rings[i]);
+            }
+        }
 }
 
 /* ------------------------------------------------------------------------- faults */
@@ -519,7 +649,9 @@ main(int argc, char **argv)
     T_RUN(test_two_devices);
     T_RUN(test_weights_in_parts);
     T_RUN(test_any_order);
+    T_RUN(test_any_order_with_leases_held);
     T_RUN(test_bytes_come_once);
+    T_RUN(test_bytes_are_read_once);
     T_RUN(test_files_that_change);
     T_RUN(test_reads_that_fail);
     T_RUN(test_every_call_can_fail);

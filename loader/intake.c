@@ -230,8 +230,11 @@ static bool
 is_direct(berthi_intake *intake, const berthi_chunk *chunk)
 {
     berthi_source *const source = &intake->sources[chunk->file];
-    const bool is_warm = berthi_source_is_warm(source, chunk);
+    bool is_warm = berthi_source_is_warm(source, chunk);
 
+    /* What was cached when reading began need not be in the next pass. */
+    if (is_warm && intake->is_endless)
+        is_warm = berthi_source_is_still_warm(source, chunk);
     if (intake->io == BERTH_IO_BUFFERED || (intake->io == BERTH_IO_AUTO && is_warm))
         return false;
     if (berthi_source_has_direct(source, intake->chunks->chunk_bytes)

@@ -116,6 +116,13 @@ berthi_source_is_warm(berthi_source *source, const berthi_chunk *chunk)
     return share >= WARM_PER_CENT && share != UNKNOWN_PER_CENT;
 }
 
+bool
+berthi_source_is_still_warm(berthi_source *source, const berthi_chunk *chunk)
+{
+    source->shares[chunk - source->chunks] = measure_share(source, chunk);
+    return berthi_source_is_warm(source, chunk);
+}
+
 /* Most of it was not cached before berth came: what is there now is berth's. */
 static bool
 is_guest(const berthi_source *source, const berthi_chunk *chunk)

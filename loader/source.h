@@ -37,6 +37,8 @@ void berthi_source_close(berthi_source *source);
 
 /* True when copying the chunk from the page cache is faster than the disk. */
 bool berthi_source_is_warm(berthi_source *source, const berthi_chunk *chunk);
+/* The same of a chunk that was, before it is read again. */
+bool berthi_source_is_still_warm(berthi_source *source, const berthi_chunk *chunk);
 /*
  * True when the file can be read directly, in buffers of `chunk_bytes`; it is
  * opened for that by the first call, unless it is refused.

@@ -737,6 +737,44 @@ read_chunk(haul *h, berthi_intake *intake, const berthi_chunk *chunk)
     return status;
 }
 
+/* What is cached is read from there for as long as it is, and from the disk after that. */
+static void
+test_endless_looks_again(void)
+{
+    static const bool has_call[] = { true, false };
+    const berthi_conveyor_options options = { .io = BERTH_IO_AUTO, .no_uring = true };
+    berthi_conveyor_stats stats = { 0 };
+    berthi_chunks chunks;
+    berthi_stage stage;
+    berthi_intake intake;
+    haul h;
+
+    if (!has_begun(&h, BERTH_IO_AUTO, true, true))
+        return;
+    CHECK_EQ(berthi_chunks_build(h.context, h.pieces, h.piece_count, MIB, 0, &chunks, NULL),
+             BERTH_OK);
+    CHECK_EQ(berthi_stage_init(&stage, h.context, MIB, 3, 1, has_call, NULL), BERTH_OK);
+    CHECK_EQ(berthi_intake_init(&intake, h.context, NULL, h.files, 1, &chunks, &options,
+                                &stage, &stats, NULL),
+             BERTH_OK);
+    intake.is_endless = true;
+    warm(&h, 0, CACHE_FILE);
+    for (uint32_t pass = 0; pass < 4; pass++) {
+        const uint64_t before = stats.direct_bytes;
+
+        if (pass == 2)
+            haul_drop(&h, 0);
+        for (uint64_t i = 0; i < chunks.chunk_count; i++)
+            CHECK_EQ(read_chunk(&h, &intake, &chunks.chunks[i]), BERTH_OK);
+        CHECK_EQ(stats.direct_bytes - before, pass < 2 ? 0 : CACHE_FILE);
+    }
+    CHECK_LT(haul_cached(&h, 0), CACHE_FILE / 20);
+    berthi_intake_fini(&intake);
+    berthi_stage_fini(&stage);
+    berthi_chunks_fini(&chunks);
+    haul_end(&h);
+}
+
 /* Descriptors stay open from pass to pass, and a change shows with the next chunk. */
 static void
 test_endless(void)
@@ -807,6 +845,7 @@ main(int argc, char **argv)
     T_RUN(test_refused_direct_reads_leave_warm_pages);
     T_RUN(test_somebody_elses_file);
     T_RUN(test_what_is_cached);
+    T_RUN(test_endless_looks_again);
     T_RUN(test_endless);
     T_MAIN_END;
 }

@@ -254,6 +254,21 @@ berthi_host_read(const char *root, const berthi_host_process *process, berth_hos
         berthi_sys_close(folder);
 }
 
+uint64_t
+berthi_host_memory_limit(const char *root)
+{
+    const int folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, root);
+    berthi_host_process process;
+    berth_host host;
+
+    memset(&host, 0, sizeof host);
+    berthi_host_process_get(&process);
+    read_memory(folder, &process, &host);
+    if (folder >= 0)
+        berthi_sys_close(folder);
+    return host.memory_limit;
+}
+
 uint32_t
 berthi_host_node_count(const char *root)
 {

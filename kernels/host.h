@@ -36,6 +36,9 @@ void berthi_host_process_get(berthi_host_process *process);
 void berthi_host_read(const char *root, const berthi_host_process *process,
                       berth_host *host);
 
+/* Of the ceiling that leaves this process least; UINT64_MAX: unknown. */
+uint64_t berthi_host_memory_limit(const char *root);
+
 /* Nodes of the machine that are online; 1: memory is memory; 0: unknown. */
 uint32_t berthi_host_node_count(const char *root);
 

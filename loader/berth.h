@@ -1938,7 +1938,7 @@ BERTH_API berth_status berth_slices_start(berth_context *context,
 /* What a load did, and what held it up. */
 typedef struct berth_load_report {
     uint64_t planned_bytes;   /* of all slabs, slots and scratch included             */
-    uint64_t allocated_bytes; /* the same, as allocated: equal                        */
+    uint64_t allocated_bytes; /* of those that were allocated; all of them: equal     */
     uint64_t placed_bytes;    /* put into berths                                      */
     uint64_t bytes_read;
     uint64_t quantized_bytes; /* of `placed_bytes`: encoded on the way                */
@@ -2005,7 +2005,9 @@ typedef struct berth_load_options {
     int32_t no_uring;
     uint32_t readers;        /* reader threads; 0: default                            */
     uint32_t workers;        /* that copy and encode; 0: one a usable core            */
-    uint64_t ring_bytes;     /* byte cap of the staging ring; 0: the plan's           */
+    uint64_t ring_bytes;     /* byte cap of the staging ring, 16 MiB at least; 0: the
+                                plan's, or 64 MiB, and a twentieth of what limits leave
+                                this process, at most                                 */
     uint64_t wait_ms;        /* longest wait for a device or a disk that does not move;
                                 0: 60 s                                               */
     berth_progress_function progress;

@@ -13,6 +13,8 @@
 #define CHUNK_BYTES    (UINT64_C(8) << 20)
 #define RING_BYTES     (UINT64_C(64) << 20)
 #define RING_BYTES_MIN (UINT64_C(16) << 20)
+#define RING_SHARE     20u /* of what this process may have: a twentieth, at most */
+#define RING_CHUNKS    3u  /* are in any ring */
 #define GAP_BYTES      (UINT64_C(1) << 20)
 /* Workers that wait for copies to a device: two keep its stream busy. */
 #define DEVICE_WORKERS 4u
@@ -126,13 +128,17 @@ report(berthi_load *load)
     const double seconds = 1e-9 * (double)(berthi_sys_now_ns() - load->start_ns);
     const double work = 1e-9 * (double)load->stats.work_ns;
 
-    r->allocated_bytes = berthi_model_bytes(load->model);
+    if (load->model != NULL) {
+        r->allocated_bytes = berthi_model_bytes(load->model);
+        r->is_pinned = load->model->devices != NULL && !atomic_load(&load->has_unpinned);
+    }
     r->placed_bytes = atomic_load(&load->placed);
     if (r->placed_bytes == load->total)
         r->placed_bytes -= load->skipped;
     r->bytes_read = load->stats.bytes_read;
     r->quantized_bytes = load->quantized_bytes;
-    r->ring_bytes = load->ring_bytes;
+    /* Pieces that are converted as a whole may be larger than its chunks should be. */
+    r->ring_bytes = berthi_max_u64(load->ring_bytes, RING_CHUNKS * load->chunk_bytes);
     r->verified_tensors = atomic_load(&load->verify.tensors);
     r->verified_bytes = atomic_load(&load->verify.bytes);
     r->mismatches = atomic_load(&load->verify.mismatches);
@@ -143,7 +149,6 @@ report(berthi_load *load)
     r->place_seconds = work;
     r->read_seconds = seconds > r->wait_seconds ? seconds - r->wait_seconds : 0;
     r->bottleneck = r->wait_seconds > seconds / 2;
-    r->is_pinned = load->model->devices != NULL && !atomic_load(&load->has_unpinned);
     memcpy(r->io_path, load->stats.path, sizeof r->io_path);
     if (load->options.report != NULL)
         *load->options.report = *r;
@@ -224,8 +229,8 @@ run_load(berth_job *job, void *user, berth_error *error)
             status = check_sum(load, error);
         if (status == BERTH_OK && load->offload != NULL)
             status = berthi_offload_end(load->offload, job, error);
-        report(load);
     }
+    report(load);
     berthi_load_end(load);
     if (load->model != NULL)
         give_offload(load);
@@ -243,16 +248,34 @@ run_load(berth_job *job, void *user, berth_error *error)
 
 /* -------------------------------------------------------------------------- start */
 
+/* At most a part of what this process may have now, whatever the plan counted on. */
+static uint64_t
+choose_ring(const berthi_load *load)
+{
+    uint64_t room = berthi_host_memory_limit(load->context->root);
+    uint64_t planned = 0;
+    uint64_t budget = UINT64_MAX;
+
+    for (uint32_t t = 0; t < load->plan->summary.tier_count; t++) {
+        const berth_plan_tier *const tier = &load->plan->tiers[t];
+
+        planned += tier->staging;
+        if (tier->kind == BERTH_TIER_CPU)
+            budget = tier->budget;
+    }
+    if (planned > 0)
+        return berthi_min_u64(planned, room / RING_SHARE);
+    /* A plan for host memory alone has no ring: it comes out of the reserve. */
+    room = berthi_min_u64(room, budget);
+    return berthi_min_u64(RING_BYTES, room / RING_SHARE);
+}
+
 static void
 choose_sizes(berthi_load *load)
 {
-    uint64_t ring = load->options.ring_bytes;
-    uint64_t planned = 0;
+    const uint64_t asked = load->options.ring_bytes;
+    const uint64_t ring = asked > 0 ? asked : choose_ring(load);
 
-    for (uint32_t t = 0; t < load->plan->summary.tier_count; t++)
-        planned += load->plan->tiers[t].staging;
-    if (ring == 0)
-        ring = planned > 0 ? planned : RING_BYTES;
     load->ring_bytes = berthi_max_u64(ring, RING_BYTES_MIN);
     load->chunk_bytes = CHUNK_BYTES;
     while (load->chunk_bytes > load->ring_bytes / 4)

@@ -225,19 +225,21 @@ static berth_status
 take_scratch(berthi_load *load, berthi_load_run *run, berth_error *error)
 {
     const berthi_model_tier *const tier = &load->model->tiers[run->tier];
+    const uint64_t bytes =
+        run->absmax_bytes + berthi_slab_second_scratch(run->quantizer.blocks);
     const uint64_t capacity = tier->scratch_bytes > BERTHI_SLAB_PIECE
                                   ? tier->scratch_bytes - BERTHI_SLAB_PIECE
                                   : 0;
     uint64_t at = 0;
     bool has_room = false;
 
-    if (run->absmax_bytes > capacity)
+    if (bytes > capacity)
         return berthi_fail(error, BERTH_REASON_PLAN_JSON, NULL,
                            "the plan has no room for what quantizing takes on %s",
                            load->plan->tiers[run->tier].name);
     pthread_mutex_lock(&load->lock);
     while (!load->is_stopped && !has_room) {
-        has_room = has_region(&load->tiers[run->tier], capacity, run->absmax_bytes, &at);
+        has_room = has_region(&load->tiers[run->tier], capacity, bytes, &at);
         if (!has_room)
             pthread_cond_wait(&load->has_changed, &load->lock);
     }
@@ -290,6 +292,16 @@ berthi_load_run_begin(berthi_load *load, berthi_load_run *run, berth_error *erro
 
 /* ---------------------------------------------------------------------------- end */
 
+/* Of the second level: in the piece's place, or behind the first level. */
+static float *
+second_scratch(const berthi_load_run *run, uint8_t *piece)
+{
+    const bool is_large = berthi_slab_second_scratch(run->quantizer.blocks) > 0;
+
+    return (float *)(void *)(is_large ? (uint8_t *)run->absmax + run->absmax_bytes
+                                      : piece + BERTHI_SLAB_RESULT);
+}
+
 /* Second level and offset; on a device the offset is brought back. */
 static berth_status
 finish_double(berthi_load *load, const berthi_load_run *run, berthi_load_hand *hand,
@@ -308,7 +320,8 @@ finish_double(berthi_load *load, const berthi_load_run *run, berthi_load_hand *h
                              .codes = run->absmax_codes,
                              .absmax2 = run->absmax2,
                              .offset = result,
-                             .scratch = scratch + BERTHI_SLAB_ALIGNMENT},
+                             .scratch =
+                                 second_scratch(run, tier->slab + tier->scratch)},
     };
     const berthi_copy copy = {.kind = BERTHI_COPY_TO_HOST,
                               .is_pinned = load->model->has_pinned_offsets,

@@ -442,8 +442,8 @@ berthi_model_bytes(const berth_model *model)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t t = 0; t < model->tier_count; t++)
-        bytes += model->tiers[t].bytes;
+    for (uint32_t t = 0; t < model->tier_count && model->tiers != NULL; t++)
+        bytes += model->tiers[t].slab != NULL ? model->tiers[t].bytes : 0;
     return bytes;
 }
 

@@ -2,6 +2,8 @@
 /* slab.c - parts of a weight in memory; see slab.h. */
 #include "placement/slab.h"
 
+#include "kernels/device.h"
+
 uint64_t
 berthi_slab_round(uint64_t bytes)
 {
@@ -45,14 +47,22 @@ berthi_slab_can_list(const berthi_storage *storage, const uint64_t *shape, uint3
 }
 
 uint64_t
+berthi_slab_second_scratch(uint64_t blocks)
+{
+    const uint64_t bytes = berthi_offset_scratch(blocks) * sizeof(float);
+
+    return BERTHI_SLAB_RESULT + bytes <= BERTHI_SLAB_PIECE ? 0 : berthi_slab_round(bytes);
+}
+
+uint64_t
 berthi_slab_scratch(const berthi_storage *storage, uint64_t elements)
 {
-    uint64_t absmax = 0;
+    uint64_t blocks = 0;
 
     if (storage->encoding == BERTH_ENCODING_NATIVE)
         return 0;
     if (storage->is_double && storage->block_size > 0)
-        absmax = (elements / storage->block_size + (elements % storage->block_size != 0))
-                 * sizeof(float);
-    return BERTHI_SLAB_PIECE + berthi_slab_round(absmax);
+        blocks = elements / storage->block_size + (elements % storage->block_size != 0);
+    return BERTHI_SLAB_PIECE + berthi_slab_round(blocks * sizeof(float))
+           + berthi_slab_second_scratch(blocks);
 }

@@ -43,6 +43,15 @@ uint64_t berthi_slab_round(uint64_t bytes);
 /* Bytes of plain values that are encoded at a time: what of them lies on a device. */
 #define BERTHI_SLAB_PIECE (UINT64_C(4) << 20)
 
+/* In the piece's place when there are no more values: the offset, then scratch. */
+#define BERTHI_SLAB_RESULT UINT64_C(1024)
+
+/*
+ * What the second level of so many blocks takes behind their absmax; 0: it finds room in
+ * the piece's place, as it does but for the largest of weights.
+ */
+uint64_t berthi_slab_second_scratch(uint64_t blocks);
+
 /*
  * Memory beside the berth while such a weight is quantized: a piece of its values, and
  * the first-level absmax of double quantization, which is whole only at its end.

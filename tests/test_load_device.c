@@ -14,6 +14,27 @@
 
 /* ---------------------------------------------------------------------------- loads */
 
+/* What a device has given away, by its own count, is what the plan has of it. */
+static void
+check_given(const loaded *l)
+{
+    uint32_t number = 0;
+
+    for (uint32_t t = 0; t < l->p.summary.tier_count; t++) {
+        berth_plan_tier tier;
+        berth_device device;
+        uint64_t slab;
+
+        CHECK_EQ(berth_plan_get_tier(l->p.plan, t, &tier), BERTH_OK);
+        if (tier.kind != BERTH_TIER_GPU)
+            continue;
+        slab = tier.weights + tier.slots + tier.expert_slots + tier.scratch;
+        CHECK_EQ(berth_devices_get(l->devices, number++, &device), BERTH_OK);
+        CHECK_EQ(device.memory_bytes - device.free_bytes,
+                 (slab + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+    }
+}
+
 /* Loads, compares with `folder`, and passes over the layers. Returns tensors looked at.
  */
 static uint64_t
@@ -30,6 +51,7 @@ check_load(const char *source, const char *folder, berth_plan_options *options,
         t_note("%s", l.error.message);
     if (l.status == BERTH_OK) {
         CHECK_EQ(l.report.planned_bytes, l.report.allocated_bytes);
+        check_given(&l);
         loaded_check(&l, folder);
         CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
         looked = passed(&l, 3);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_slab.c - parts of weights in memory. */
 #include "placement/slab.h"
+
+#include "kernels/device.h"
 #include "tests/t.h"
 
 static berthi_storage
@@ -132,6 +134,30 @@ test_scratch(void)
     CHECK_EQ(berthi_slab_scratch(&storage, 4096), 0);
 }
 
+/* The second level has room of its own, or all it needs in the place of a piece. */
+static void
+test_scratch_of_the_largest(void)
+{
+    const berthi_storage storage = storage_of(BERTH_ENCODING_NF4, 64, true);
+    bool is_large = false;
+
+    for (uint64_t blocks = 1; blocks < UINT64_C(1) << 33; blocks += blocks / 7 + 1) {
+        const uint64_t absmax = berthi_slab_round(blocks * 4);
+        const uint64_t needed = berthi_offset_scratch(blocks) * 4;
+        const uint64_t behind = berthi_slab_second_scratch(blocks);
+
+        CHECK_EQ(berthi_slab_scratch(&storage, blocks * 64), 4194304 + absmax + behind);
+        if (behind > 0)
+            CHECK_GE(behind, needed);
+        else
+            CHECK_LE(1024 + needed, 4194304);
+        CHECK(behind > 0 || !is_large);
+        is_large = behind > 0;
+    }
+    CHECK(is_large);
+    CHECK_EQ(berthi_slab_second_scratch(UINT64_C(1) << 24), 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -142,5 +168,6 @@ main(int argc, char **argv)
     T_RUN(test_rows);
     T_RUN(test_any_shape);
     T_RUN(test_scratch);
+    T_RUN(test_scratch_of_the_largest);
     T_MAIN_END;
 }

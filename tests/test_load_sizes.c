@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_load_sizes.c - how much memory a load takes for staging, and what its report says. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "kernels/memory.h"
+#include "tests/fixture.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+/* A machine of 16 GiB in whose control group there is so much. */
+static const char *
+make_machine(uint64_t limit)
+{
+    static const char *const folders[] = { "proc", "proc/self", "sys", "sys/fs",
+                                           "sys/fs/cgroup", "sys/fs/cgroup/a" };
+    const char *const root = fixture_folder();
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        CHECK_EQ(mkdir(fixture_format("%s/%s", root, folders[i]), 0700), 0);
+    fixture_text(fixture_format("%s/proc/meminfo", root),
+                 "MemTotal:       16777216 kB\nMemAvailable:   16000000 kB\n");
+    fixture_text(fixture_format("%s/proc/self/cgroup", root), "0::/a\n");
+    fixture_text(fixture_format("%s/proc/self/mountinfo", root),
+                 "27 1 254:0 / / rw,relatime master:1 - ext4 /dev/vda rw,discard\n"
+                 "30 27 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n");
+    fixture_text(fixture_format("%s/sys/fs/cgroup/a/memory.max", root),
+                 fixture_format("%llu\n", (unsigned long long)limit));
+    fixture_text(fixture_format("%s/sys/fs/cgroup/a/memory.current", root), "0\n");
+    return root;
+}
+
+/* The ring of a load there. */
+static uint64_t
+ring_of(const char *root, const char *max_memory, const char *words, uint64_t asked)
+{
+    berth_plan_options options = loaded_options(max_memory);
+    uint64_t ring;
+    loaded l;
+
+    loaded_begin(&l, loaded_llama(1, "BF16", 1), &options, words);
+    l.p.context->root = root;
+    l.options.ring_bytes = asked;
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_OK);
+    ring = l.report.ring_bytes;
+    loaded_end(&l);
+    return ring;
+}
+
+static void
+test_ring_keeps_to_limits(void)
+{
+    const char *const small = make_machine(400 * MIB);
+    const char *const large = make_machine(8192 * MIB);
+
+    CHECK_EQ(ring_of(large, "cpu=4GiB", NULL, 0), 64 * MIB);
+    CHECK_EQ(ring_of(small, "cpu=4GiB", NULL, 0), 20 * MIB);
+    /* Host memory that computes: the plan's budget, too, down to what is needed. */
+    CHECK_EQ(ring_of(large, "cpu=800MiB", NULL, 0), 40 * MIB);
+    CHECK_EQ(ring_of(large, "cpu=100MiB", NULL, 0), 16 * MIB);
+    /* The plan's, for a GPU, out of its budget. */
+    CHECK_EQ(ring_of(large, "0=64MiB,cpu=1GiB", "sim:64MiB", 0), 128 * MIB);
+    CHECK_EQ(ring_of(small, "0=64MiB,cpu=1GiB", "sim:64MiB", 0), 20 * MIB);
+    /* Whoever asks for more gets it. */
+    CHECK_EQ(ring_of(small, "cpu=100MiB", NULL, 48 * MIB), 48 * MIB);
+    CHECK_EQ(ring_of("/", "cpu=4GiB", NULL, 0), 64 * MIB);
+}
+
+/* Pieces that are larger than chunks should be: the report tells what the ring takes. */
+static void
+test_ring_is_what_is_reported(void)
+{
+    const char *const folder = fixture_folder();
+    berth_plan_options options = loaded_options("cpu=256MiB");
+    berth_memory memory;
+    loaded l;
+
+    (void)fixture_file(fixture_format("%s/model.safetensors", folder),
+                       "F32 4096x1024 model.layers.0.mlp.up_proj.weight\n"
+                       "F32 4096x1024 model.layers.0.mlp.gate_proj.weight\n"
+                       "F32 1024x4096 model.layers.0.mlp.down_proj.weight\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                 "\"num_hidden_layers\": 1}");
+    options.type = BERTH_ENCODING_NF4;
+    options.dtype = BERTH_BF16;
+    loaded_begin(&l, folder, &options, NULL);
+    l.options.ring_bytes = 16 * MIB;
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &memory), BERTH_OK);
+    CHECK_GT(memory.peak_bytes, 16 * MIB);
+    CHECK_LE(memory.peak_bytes, l.report.ring_bytes);
+    loaded_end(&l);
+}
+
+/* Also where nothing came to be: no caller reads what it had in there before. */
+static void
+test_report_of_a_load_that_fails(void)
+{
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    loaded l;
+
+    loaded_begin(&l, loaded_llama(2, "BF16", 1), &options, "sim:2MiB");
+    memset(&l.report, 0xAA, sizeof l.report);
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_ENOFIT);
+    CHECK_GT(l.report.planned_bytes, MIB);
+    CHECK_LT(l.report.planned_bytes, 64 * MIB);
+    CHECK_EQ(l.report.allocated_bytes, 0);
+    CHECK_EQ(l.report.placed_bytes, 0);
+    CHECK_EQ(l.report.bytes_read, 0);
+    CHECK_EQ(l.report.is_pinned, 0);
+    loaded_end(&l);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_ring_keeps_to_limits);
+    T_RUN(test_ring_is_what_is_reported);
+    T_RUN(test_report_of_a_load_that_fails);
+    T_MAIN_END;
+}

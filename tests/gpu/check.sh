@@ -45,7 +45,8 @@ if [ -n "${DEPS:-}" ]; then
     PKG_CONFIG=$PWD/$folder/deps/pkg-config
     export PKG_CONFIG
     URING=$([ -e "$folder/deps/liburing.pc" ] && echo 1 || echo 0)
-    CPPFLAGS=-I$PWD/$folder/deps/include
+    # Not ours to warn of.
+    CPPFLAGS="-isystem $PWD/$folder/deps/include"
     export CPPFLAGS URING LIBDEFLATE=0
 fi
 building=$(date +%s)

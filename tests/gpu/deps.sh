@@ -35,7 +35,7 @@ archive() # NAME FLAGS FILE...
 
 describe() # PACKAGE INCLUDE LIBRARY
 {
-    printf -- '-I%s\n-L%s -l%s\n' "$2" "$folder/lib" "$3" >"$folder/$1.pc"
+    printf -- '-isystem %s\n-L%s -l%s\n' "$2" "$folder/lib" "$3" >"$folder/$1.pc"
 }
 
 cjson=$(find_source cJSON.h)
@@ -61,8 +61,10 @@ build_uring() # SOURCE
         (cd "$folder/liburing" && ./configure --cc="$CC") >"$folder/liburing.log" 2>&1 &&
         cp -R "$folder/liburing/src/include/." "$folder/include/" &&
         set -- "$folder"/liburing/src/setup.c "$folder"/liburing/src/queue.c \
-            "$folder"/liburing/src/register.c "$folder"/liburing/src/syscall.c \
-            "$folder"/liburing/src/version.c &&
+            "$folder"/liburing/src/register.c "$folder"/liburing/src/syscall.c &&
+        # Since 2.4.
+        { [ ! -e "$folder/liburing/src/version.c" ] || set -- "$@" \
+            "$folder/liburing/src/version.c"; } &&
         archive uring "-I$folder/include -include $folder/liburing/config-host.h -D_GNU_SOURCE
             -D_LARGEFILE_SOURCE -D_FILE_OFFSET_BITS=64 -DLIBURING_INTERNAL" "$@" \
             2>>"$folder/liburing.log" &&

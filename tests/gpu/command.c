@@ -19,17 +19,21 @@ print_kernels(void)
 #undef PRINT_NAME
 }
 
+/* ROWS SECONDS [tiny] [PART] */
 static int
-measure(const gpu_machine *machine, char **argv, bool is_tiny)
+measure(const gpu_machine *machine, char **argv)
 {
     FILE *const rows = fopen(argv[0], "a");
+    gpu_speed_request request = { .seconds = strtod(argv[1], NULL) };
     int status;
 
     if (rows == NULL) {
         perror(argv[0]);
         return 1;
     }
-    status = gpu_speed_run(machine, rows, strtod(argv[1], NULL), is_tiny);
+    request.is_tiny = argv[2] != NULL && strcmp(argv[2], "tiny") == 0;
+    request.part = argv[2] == NULL ? NULL : argv[request.is_tiny ? 3 : 2];
+    status = gpu_speed_run(machine, rows, &request);
     return fclose(rows) == 0 ? status : 1;
 }
 
@@ -50,8 +54,8 @@ gpu_command(int argc, char **argv, const gpu_machine *(*open)(const char **out_w
     if (strcmp(command, "tool") == 0 && argc == 5)
         return gpu_tool_rows(argv[2], argv[3], argv[4]);
     if (!(strcmp(command, "there") == 0 && argc == 2)
-        && !(strcmp(command, "speed") == 0 && (argc == 4 || argc == 5))) {
-        fprintf(stderr, "usage: gpu_check there | kernels | speed ROWS SECONDS [tiny] | "
+        && !(strcmp(command, "speed") == 0 && argc >= 4 && argc <= 6)) {
+        fprintf(stderr, "usage: gpu_check there | kernels | speed ROWS SECONDS [tiny] [PART] | "
                         "tool ROWS NAME PRINTED | page ROWS REPORT PAGE\n");
         return 2;
     }
@@ -60,5 +64,5 @@ gpu_command(int argc, char **argv, const gpu_machine *(*open)(const char **out_w
         printf("%s\n", why);
         return SKIPPED;
     }
-    return argc == 2 ? 0 : measure(machine, argv + 2, argc == 5);
+    return argc == 2 ? 0 : measure(machine, argv + 2);
 }

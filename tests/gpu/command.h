@@ -5,7 +5,8 @@
  *
  *   there                       ends with 77 and the reason where there is no GPU
  *   kernels                     prints the names of all kernels
- *   speed ROWS SECONDS [tiny]   measures, and adds rows to a file
+ *   speed ROWS SECONDS [tiny] [PART]
+ *                               measures all or one part, and adds rows to a file
  *   tool ROWS NAME PRINTED      adds what another program has printed: tool.h
  *   page ROWS REPORT PAGE       makes a document of JSON and a page of the rows
  */

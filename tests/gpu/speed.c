@@ -294,19 +294,43 @@ open_all(gpu_speed *s)
     draw_normal(s);
 }
 
+/* In the order of what is wanted most. */
+static const struct {
+    const char *name;
+    void (*run)(gpu_speed *s);
+} parts[] = { { "blocks", gpu_speed_blocks },
+              { "products", gpu_speed_product },
+              { "plain", gpu_speed_plain },
+              { "many", gpu_speed_gemm },
+              { "updates", gpu_speed_update } };
+
+#define PARTS (sizeof parts / sizeof *parts)
+
+static bool
+is_part(const char *name)
+{
+    for (size_t i = 0; i < PARTS; i++)
+        if (strcmp(parts[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 int
-gpu_speed_run(const gpu_machine *machine, FILE *rows, double seconds, bool is_tiny)
+gpu_speed_run(const gpu_machine *machine, FILE *rows, const gpu_speed_request *request)
 {
     gpu_speed s = { .machine = machine, .calls = machine->calls, .rows = rows,
-                    .is_tiny = is_tiny };
+                    .is_tiny = request->is_tiny };
 
-    s.deadline_ns = berthi_sys_now_ns() + (uint64_t)(seconds * 1e9);
+    if (request->part != NULL && !is_part(request->part)) {
+        fprintf(stderr, "gpu_check: no part of the speeds is called %s\n", request->part);
+        return 2;
+    }
+    s.deadline_ns = berthi_sys_now_ns() + (uint64_t)(request->seconds * 1e9);
     open_all(&s);
     gpu_speed_limits(&s);
-    gpu_speed_blocks(&s);
-    gpu_speed_product(&s);
-    gpu_speed_plain(&s);
-    gpu_speed_gemm(&s);
+    for (size_t i = 0; i < PARTS; i++)
+        if (request->part == NULL || strcmp(parts[i].name, request->part) == 0)
+            parts[i].run(&s);
     gpu_require(&s, s.calls->stream_destroy(s.stream), "a stream");
     berthi_devices_close(s.devices);
     berth_context_destroy(s.context);

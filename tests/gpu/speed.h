@@ -9,6 +9,7 @@
  *   speed_product.c   products of few inputs
  *   speed_plain.c     the same with weights that are not of 4 bits
  *   speed_gemm.c      products of many, by cuBLASLt
+ *   speed_update.c    updates of parameters
  *
  * Buffers take turns, so that none is in the GPU's cache when it comes round again. What is
  * compared is timed in turns, too. A speed is told only of outputs that were checked: one
@@ -50,8 +51,15 @@ typedef struct gpu_work {
     void *user;
 } gpu_work;
 
-/* In seconds; 0: no output was wrong. `machine` as from its kind's call. */
-int gpu_speed_run(const gpu_machine *machine, FILE *rows, double seconds, bool is_tiny);
+/* What is asked for: all, or one part beside the limits that it is a share of. */
+typedef struct gpu_speed_request {
+    double seconds;
+    bool is_tiny;
+    const char *part; /* "blocks", ...; NULL: all */
+} gpu_speed_request;
+
+/* 0: no output was wrong; 2: there is no such part. `machine` as from its kind's call. */
+int gpu_speed_run(const gpu_machine *machine, FILE *rows, const gpu_speed_request *request);
 
 /* ----------------------------------------------------------------------- speed.c */
 
@@ -84,5 +92,6 @@ void gpu_speed_blocks(gpu_speed *s);
 void gpu_speed_product(gpu_speed *s);
 void gpu_speed_plain(gpu_speed *s);
 void gpu_speed_gemm(gpu_speed *s);
+void gpu_speed_update(gpu_speed *s);
 
 #endif

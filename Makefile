@@ -371,8 +371,9 @@ ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue classify% co
     device_int8% device_map device_multiply device_update digest draw escape estimate% format \
     gemm% gradient header_details home% imitate% int8 json% kernel_% layout% lease_expert link \
     llama_config llama_file llama_math manifest members optimizer% parallel paths pattern plan \
-    plan_% preflight quantize recipe rules% scan sha256 side_files sim_words simt% size slab \
-    sniff sort state% stored stream_% tier_list tools_tree train train_advice train_refused utf8
+    plan_% preflight quantize recipe reciprocal recorded_% rules% scan sha256 side_files sim_words \
+    simt% size slab sniff sort state% stored stream_% tier_list tools_tree train train_advice \
+    train_refused utf8
 ifeq ($(SAN),thread)
 CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
 CHECK_SCRIPTS :=

@@ -8,7 +8,7 @@
  * functions return. Compile with -ffp-contract=off, never with fast-math.
  *
  *   flush(v)       a subnormal becomes zero of the same sign
- *   reciprocal(x)  rcp.approx.ftz.f32; on the host the correctly rounded one
+ *   reciprocal(x)  rcp.approx.ftz.f32; on the host the same bits, by reciprocal.h
  *   NaN            compares false with every threshold: its code is 0
  */
 #ifndef BERTH_KERNELS_CORE_H
@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/reciprocal.h"
 #include "kernels/tables.h"
 #include "loader/berth.h"
 
@@ -97,9 +98,7 @@ berthi_core_add(float a, float b)
 
 /*
  * The result is subnormal, hence 0, above 2^126; a subnormal counts as 0 and
- * gives infinity. The hardware's answer may be one ulp beside the correctly
- * rounded one for some mantissas; see the sensitivity counts in the format
- * description.
+ * gives infinity. Up to one ulp beside the correctly rounded one, to either side.
  */
 BERTHI_CORE float
 berthi_core_reciprocal(float value)
@@ -110,7 +109,18 @@ berthi_core_reciprocal(float value)
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
     return reciprocal;
 #else
-    return berthi_core_flush(1.0f / berthi_core_flush(value));
+    const uint32_t bits = berthi_core_bits(value) & 0x7FFFFFFFu;
+    const uint32_t sign = berthi_core_bits(value) & 0x80000000u;
+    const berthi_reciprocal_piece *const piece = berthi_reciprocal_piece_of(bits);
+
+    if (bits > 0x7F800000u)
+        return berthi_core_float(0x7FFFFFFFu);
+    if (bits > BERTHI_RECIPROCAL_MOST)
+        return berthi_core_float(sign);
+    if (bits < 0x00800000u)
+        return berthi_core_float(sign | 0x7F800000u);
+    return berthi_core_float(
+        sign | berthi_reciprocal_bits(bits, piece->constant, piece->shape));
 #endif
 }
 

@@ -273,9 +273,11 @@ ALWAYS_INLINE void
 encode_turn(const berthi_double_arguments *a, const map_lines *l, uint64_t first,
             uint32_t blocks)
 {
+    float absmax[TURN];
     float reciprocal[TURN];
-    float *const absmax = a->absmax2 + first / BLOCK;
 
+    for (uint32_t b = 0; b < TURN; b++)
+        absmax[b] = 1.0f;
     for (uint32_t b = 0; b < blocks; b++) {
         const uint64_t block = first / BLOCK + b;
 
@@ -283,8 +285,9 @@ encode_turn(const berthi_double_arguments *a, const map_lines *l, uint64_t first
                                        block < a->extremes_count
                                            ? a->extremes[block]
                                            : find_extremes(a->absmax + block * BLOCK));
-        reciprocal[b] = 1.0f / absmax[b];
     }
+    memcpy(a->absmax2 + first / BLOCK, absmax, blocks * sizeof *absmax);
+    invert(absmax, TURN, reciprocal);
     for (uint32_t b = 0; b < blocks; b++, first += BLOCK)
         if (absmax[b] == 0.0f) /* all the same */
             memset(a->codes + first, 0, BLOCK);

@@ -95,6 +95,28 @@ is_ordinary(float absmax)
 #define BATCH 16u
 #define BATCH_VALUES 2048u /* they stay in the first cache meanwhile */
 
+/*
+ * Reciprocals of `count` ordinary numbers, as many as a constant says; of others anything.
+ * Pieces are fetched apart, so that vectors are made of the rest.
+ */
+ALWAYS_INLINE void
+invert(const float *values, uint32_t count, float *restrict out)
+{
+    uint32_t constant[BATCH];
+    uint32_t shape[BATCH];
+
+    for (uint32_t k = 0; k < count; k++) {
+        const berthi_reciprocal_piece *const piece
+            = berthi_reciprocal_piece_of(berthi_core_bits(values[k]));
+
+        constant[k] = piece->constant;
+        shape[k] = piece->shape;
+    }
+    for (uint32_t k = 0; k < count; k++)
+        out[k] = berthi_core_float(
+            berthi_reciprocal_bits(berthi_core_bits(values[k]), constant[k], shape[k]));
+}
+
 /* Largest magnitudes of `count` blocks, and their reciprocals. */
 ALWAYS_INLINE void
 prepare_blocks(const berthi_encode_arguments *a, int32_t dtype, uint64_t first,
@@ -106,8 +128,7 @@ prepare_blocks(const berthi_encode_arguments *a, int32_t dtype, uint64_t first,
     for (uint32_t b = 0; b < count; b++)
         absmax[b] = find_absmax(a->values, dtype, first + (uint64_t)b * a->block_size,
                                 a->block_size);
-    for (uint32_t b = 0; b < BATCH; b++) /* a known count makes vectors of it */
-        reciprocal[b] = 1.0f / absmax[b];
+    invert(absmax, BATCH, reciprocal);
 }
 
 /* The whole block at `first`, the `block`th, whatever its largest magnitude is. */

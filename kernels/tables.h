@@ -30,6 +30,18 @@ extern const uint32_t berthi_unsigned_map[256];
 /* E2M1, the 4-bit floats of packed sources, by code; code 8 is -0. */
 extern const uint32_t berthi_e2m1_values[16];
 
+/*
+ * What NVIDIA's units invert by, one for each 128th of [1, 2): the value in units of 2^-26,
+ * and in units of 2^-39 what each 2^-23 more takes from it and what the square gives back.
+ * How they are used is in reciprocal.h.
+ */
+typedef struct berthi_reciprocal_piece {
+    uint32_t constant;
+    uint32_t shape; /* the slope, and the curve << 16 */
+} berthi_reciprocal_piece;
+
+extern const berthi_reciprocal_piece berthi_reciprocal_pieces[128];
+
 /* LLM.int8(): 1/127 for a stored weight, and 1/127^2 for a product, as published. */
 #define BERTHI_INT8_INVERSE_BITS UINT32_C(0x3c010204)
 #define BERTHI_INT8_PRODUCT_BITS UINT32_C(0x38820610)

@@ -2,7 +2,8 @@
 /*
  * The reference loops against vectors of the real library: every case of
  * tests/data/vectors.safetensors, and of the full recordings where they lie
- * beside the project. Bits are compared, NaN with NaN.
+ * beside the project. Bits are compared, NaN with NaN. Codes are those of the
+ * correctly rounded reciprocal, and made those of a GPU's: see recorded.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/recorded.h"
 #include "tests/t.h"
 #include "tests/vectors.h"
 
@@ -23,12 +25,15 @@ static const struct {
     { "dequant_fp16", "dequant_fp16_canonical", BERTH_F16 },
 };
 
+static uint8_t *deltas; /* of the recorded reciprocals */
+static uint64_t changed; /* codes, by them */
+
 /* ----------------------------------------------------------- blocks, both ways */
 
 typedef struct block_operations {
     void (*encode)(const berthi_encode_arguments *arguments);
     void (*decode)(const berthi_decode_arguments *arguments);
-    bool is_packed;
+    int32_t encoding; /* of packed codes; else BERTH_ENCODING_NATIVE */
 } block_operations;
 
 static void
@@ -36,19 +41,23 @@ check_blocks(const vectors *v, const char *prefix, const block_operations *ops)
 {
     const int64_t *const params = vectors_either(v, prefix, "params", "params");
     const berthi_entry *const input = vectors_find(v, prefix, "input");
-    const char *const codes_name = ops->is_packed ? "packed" : "codes";
-    const void *const codes = vectors_either(v, prefix,
-                                     ops->is_packed ? "packed_canonical"
-                                                    : "codes_canonical",
-                                     codes_name);
+    const bool is_packed = ops->encoding != BERTH_ENCODING_NATIVE;
+    const char *const codes_name = is_packed ? "packed" : "codes";
+    const void *const canonical = vectors_either(
+        v, prefix, is_packed ? "packed_canonical" : "codes_canonical", codes_name);
     const void *const absmax = vectors_either(v, prefix, "absmax_canonical", "absmax");
     const uint64_t count = (uint64_t)params[1];
     const uint32_t block = (uint32_t)params[0];
     const uint64_t blocks = (count + block - 1) / block;
-    const uint64_t code_bytes = ops->is_packed ? (count + 1) / 2 : count;
-    const uint32_t *const map = ops->is_packed    ? NULL
+    const uint64_t code_bytes = is_packed ? (count + 1) / 2 : count;
+    const uint32_t *const map = is_packed        ? NULL
                                 : params[2] != 0 ? berthi_unsigned_map
                                                  : berthi_signed_map;
+    uint8_t *const codes = recorded_vector(
+        deltas, v, prefix,
+        &(recorded_weight){ ops->encoding, map, vectors_data(v, input), input->dtype, count,
+                            block },
+        canonical, &changed);
     uint8_t *const got_codes = calloc(1, code_bytes + 1);
     float *const got_absmax = calloc(blocks + 1, sizeof(float));
     uint8_t *const got_values = malloc(count * 4 + 4);
@@ -72,6 +81,7 @@ check_blocks(const vectors *v, const char *prefix, const block_operations *ops)
         if (!CHECK(vectors_are_same(got_values, values, count, outputs[i].dtype)))
             T_NOTE("decode %s %s", prefix, outputs[i].name);
     }
+    free(codes);
     free(got_codes);
     free(got_absmax);
     free(got_values);
@@ -82,7 +92,7 @@ check_nf4(const vectors *v, const char *prefix)
 {
     check_blocks(v, prefix,
                  &(block_operations){ berthi_scalar_operations.encode_nf4,
-                                      berthi_scalar_operations.decode_nf4, true });
+                                      berthi_scalar_operations.decode_nf4, BERTH_ENCODING_NF4 });
 }
 
 static void
@@ -90,7 +100,7 @@ check_fp4(const vectors *v, const char *prefix)
 {
     check_blocks(v, prefix,
                  &(block_operations){ berthi_scalar_operations.encode_fp4,
-                                      berthi_scalar_operations.decode_fp4, true });
+                                      berthi_scalar_operations.decode_fp4, BERTH_ENCODING_FP4 });
 }
 
 static void
@@ -98,7 +108,8 @@ check_map8(const vectors *v, const char *prefix)
 {
     check_blocks(v, prefix,
                  &(block_operations){ berthi_scalar_operations.encode_map,
-                                      berthi_scalar_operations.decode_map, false });
+                                      berthi_scalar_operations.decode_map,
+                                      BERTH_ENCODING_NATIVE });
 }
 
 /* -------------------------------------------------------- double quantization */
@@ -186,6 +197,7 @@ check_int8(const vectors *v, const char *prefix)
     uint64_t shape[BERTH_MAX_RANK];
     uint64_t count;
     int8_t *codes;
+    uint8_t *wanted;
     float *maximum;
     uint8_t *values;
 
@@ -200,8 +212,15 @@ check_int8(const vectors *v, const char *prefix)
     T_REQUIRE(codes != NULL && maximum != NULL && values != NULL);
     berthi_scalar_operations.encode_rows(&(berthi_rows_arguments){
         vectors_data(v, input), input->dtype, shape[0], shape[1], codes, maximum });
-    CHECK_MEM(codes, vectors_either(v, prefix, "codes", "codes"), count);
+    wanted = recorded_vector(
+        deltas, v, prefix,
+        &(recorded_weight){ BERTH_ENCODING_INT8, NULL, vectors_data(v, input),
+                            input->dtype, count, shape[1] },
+        vectors_either(v, prefix, "codes", "codes"), &changed);
+    CHECK_MEM(codes, wanted, count);
     CHECK_MEM(maximum, vectors_either(v, prefix, "scb", "scb"), shape[0] * sizeof(float));
+    /* Decoded were those of the other reciprocal. */
+    memcpy(codes, vectors_either(v, prefix, "codes", "codes"), count);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         berthi_scalar_operations.decode_rows(&(berthi_rows_decode_arguments){
             codes, maximum, shape[0], shape[1], outputs[i].dtype, values });
@@ -209,6 +228,7 @@ check_int8(const vectors *v, const char *prefix)
                               outputs[i].dtype));
     }
     free(codes);
+    free(wanted);
     free(maximum);
     free(values);
 }
@@ -275,7 +295,9 @@ run_group(const char *group, const char *marker, const char *full, unsigned leas
         return;
     count += vectors_each(&v, "", marker, test);
     vectors_close(&v);
-    T_NOTE("%s: %u cases", group, count);
+    T_NOTE("%s: %u cases, %llu codes of a GPU are other ones", group, count,
+           (unsigned long long)changed);
+    changed = 0;
 }
 
 static void
@@ -456,6 +478,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    deltas = recorded_open();
     T_RUN(test_nf4_equals_the_library);
     T_RUN(test_fp4_equals_the_library);
     T_RUN(test_8_bit_equals_the_library);
@@ -469,5 +492,6 @@ main(int argc, char **argv)
     T_RUN(test_flush_and_reciprocal);
     T_RUN(test_absmax_ignores_every_nan);
     T_RUN(test_results_do_not_depend_on_the_cut);
+    free(deltas);
     T_MAIN_END;
 }

@@ -295,8 +295,8 @@ berthi_core_absmax_seed(bool is_full_block)
 }
 
 /*
- * NaN is ignored; a subnormal counts as 0. A comparison, not fmaxf: the C
- * library lets a signaling NaN through.
+ * NaN is ignored; a subnormal counts as 0, which is more than -0. A comparison,
+ * not fmaxf: the C library lets a signaling NaN through.
  */
 BERTHI_CORE float
 berthi_core_absmax_step(float maximum, float value)
@@ -307,7 +307,7 @@ berthi_core_absmax_step(float maximum, float value)
 #else
     const float magnitude = berthi_core_flush(fabsf(value));
 
-    return magnitude > maximum ? magnitude : maximum;
+    return magnitude >= maximum ? magnitude : maximum;
 #endif
 }
 
@@ -319,7 +319,7 @@ berthi_core_absmax_join(float a, float b)
     asm("max.ftz.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
     return a;
 #else
-    return b > a ? b : a;
+    return b > a || berthi_core_bits(a) == 0x80000000u ? b : a;
 #endif
 }
 
@@ -419,6 +419,9 @@ berthi_core_absmax_recover(const uint32_t *map, uint32_t code, float absmax2,
 }
 
 /* --------------------------------------------------------------- LLM.int8() */
+
+/* Where the maximum of a row starts; stays where there are only NaN and outliers. */
+#define BERTHI_CORE_ROW_SEED (-0.0f)
 
 BERTHI_CORE float
 berthi_core_int8_scale(float row_maximum)

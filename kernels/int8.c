@@ -48,7 +48,7 @@ static float
 find_row_maximum(const berthi_activation_arguments *a, uint64_t first)
 {
     const float threshold = berthi_core_from_fp16(berthi_core_to_fp16(a->threshold));
-    float maximum = 0.0f;
+    float maximum = BERTHI_CORE_ROW_SEED;
 
     for (uint64_t i = first; i < first + a->columns; i++) {
         const float value = load_fp16(a, i);

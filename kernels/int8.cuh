@@ -75,7 +75,7 @@ int8_load(const void *row, int32_t dtype, uint64_t first, uint32_t *words)
     }
 }
 
-/* What the rest of the row is made of takes no part: zeros. */
+/* What the rest of the row is made of takes no part: NaN. */
 SIMT_INLINE void
 int8_load_row(const berthi_int8_kernel *a, int8_variant v, uint64_t row, uint32_t lane,
               int8_values *values)
@@ -89,7 +89,7 @@ int8_load_row(const berthi_int8_kernel *a, int8_variant v, uint64_t row, uint32_
 
         SIMT_UNROLL
         for (uint32_t j = 0; j < INT8_LANE / 2; j++)
-            values->word[t][j] = 0;
+            values->word[t][j] = 0x7FFF7FFFu;
         if (first < a->columns)
             int8_load(from, v.dtype, first, values->word[t]);
     }
@@ -100,7 +100,7 @@ int8_load_row(const berthi_int8_kernel *a, int8_variant v, uint64_t row, uint32_
 SIMT_INLINE float
 int8_find_maximum(const int8_values *values, int8_variant v)
 {
-    float maximum = 0.0f;
+    float maximum = BERTHI_CORE_ROW_SEED;
 
     SIMT_UNROLL
     for (uint32_t t = 0; t < berthi_int8_turns(v.dtype); t++)
@@ -188,7 +188,7 @@ int8_find_maximum_without_outliers(const berthi_int8_kernel *a, int32_t dtype,
                                    const int8_share *share)
 {
     const bool has_outliers = a->threshold > 0.0f;
-    float maximum = 0.0f;
+    float maximum = BERTHI_CORE_ROW_SEED;
 
     SIMT_NO_UNROLL
     for (uint64_t i = 0, k = share->first; k < a->columns; k = int8_column(share, ++i)) {

@@ -196,7 +196,7 @@ encode_rows(const berthi_rows_arguments *a)
 {
     for (uint64_t row = 0; row < a->rows; row++) {
         const uint64_t first = row * a->columns;
-        float maximum = 0.0f;
+        float maximum = BERTHI_CORE_ROW_SEED;
         float scale;
 
         for (uint64_t i = first; i < first + a->columns; i++)

@@ -38,7 +38,7 @@ row_maximum(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
             absmax_function *absmax_of)
 {
     const uint64_t whole = a->columns - a->columns % ROW_TURN;
-    float maximum = 0.0f;
+    float maximum = BERTHI_CORE_ROW_SEED;
 
     for (uint64_t i = 0; i < whole;) {
         const uint32_t count = whole - i > 1u << 20 ? 1u << 20 : (uint32_t)(whole - i);
@@ -46,7 +46,7 @@ row_maximum(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
 
         if (!(largest <= LARGEST_FLOAT)) /* NaN is ignored, infinity is not: by the rules */
             return NAN;
-        maximum = largest > maximum ? largest : maximum;
+        maximum = largest >= maximum ? largest : maximum;
         i += count;
     }
     for (uint64_t i = first + whole; i < first + a->columns; i++)
@@ -148,7 +148,7 @@ activation_maximum(const berthi_activation_arguments *a, int32_t dtype, uint64_t
 {
     const uint64_t whole = a->columns - a->columns % ROW_TURN;
     const float bound = (a->threshold < LARGEST_FP16 ? a->threshold : LARGEST_FP16) / 2;
-    float maximum = 0.0f;
+    float maximum = BERTHI_CORE_ROW_SEED;
 
     for (uint64_t k = 0; k < a->columns; k += ROW_TURN) {
         const float largest =
@@ -156,7 +156,7 @@ activation_maximum(const berthi_activation_arguments *a, int32_t dtype, uint64_t
 
         if (!(largest < bound)) /* NaN, too */
             maximum = activation_turn(a, first, k, maximum);
-        else if (largest > maximum)
+        else if (largest >= maximum)
             maximum = largest;
     }
     return berthi_core_from_fp16(berthi_core_to_fp16(maximum));

@@ -35,7 +35,9 @@ berthi_reciprocal_square(uint32_t x)
     const uint32_t low = x & 255u;
     uint32_t square = high * high >> 1;
 
+#ifndef __CUDACC__
 #pragma GCC unroll 7
+#endif
     for (uint32_t k = 1; k < 8; k++)
         square += low >> (8 - k) & (0u - (high >> k & 1u));
     return square;

@@ -570,8 +570,8 @@ typedef struct berth_host {
     int32_t has_libdeflate;     /* 1: crc32 at full speed                             */
     int32_t has_libcrypto;      /* 1: SHA-256 of hub blobs can be checked             */
     int32_t gpu_supported;      /* 0: this build drives no GPU                        */
-    int32_t has_reciprocals;    /* 1: 1/x as recorded on a GPU; 0: correctly rounded, which
-                                   differs from a GPU in the last bit of some codes     */
+    int32_t has_reciprocals;    /* 1, always: codes are computed with 1/x as recorded on
+                                   a GPU, an H200; 0 would be correctly rounded         */
     int32_t reserved32;
     char gpu_architectures[48]; /* with kernels in this build: "75 80 90, PTX 90"; "": none */
     uint64_t reserved[2];

@@ -21,6 +21,7 @@ berth_host_get(berth_context *context, berth_host *host, berth_error *error)
     host->gpu_supported = berthi_devices_cuda() != NULL;
     berthi_devices_architectures(berthi_devices_cuda(), host->gpu_architectures,
                                  sizeof host->gpu_architectures);
+    host->has_reciprocals = 1; /* kernels/reciprocal.h */
     host->has_libdeflate = berthi_digest_is_fast();
     host->has_libcrypto = berthi_sha256_is_there(context);
     return BERTH_OK;

@@ -44,7 +44,7 @@ test_this_machine(void)
     CHECK_EQ(host.has_libcrypto, berthi_sha256_is_there(context));
     CHECK_EQ(host.gpu_supported, berthi_devices_cuda() != NULL);
     CHECK_EQ(host.gpu_architectures[0] != '\0', host.gpu_supported);
-    CHECK_EQ(host.has_reciprocals, 0); /* until a table of them is recorded */
+    CHECK_EQ(host.has_reciprocals, 1);
     CHECK_GE(host.cores, 1);
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.current_bytes, 0);

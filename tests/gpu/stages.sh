@@ -193,7 +193,12 @@ run_recorders()
     if limit 60 "$NVCC" -O2 -arch="sm_$ARCH" -o "$folder/record_rcp" \
         "$RECORDERS/record_rcp.cu" >"$folder/record_rcp.log" 2>&1 &&
         limit 30 "$folder/record_rcp" "$folder/recorded" >>"$folder/record_rcp.log" 2>&1; then
-        fact "reciprocals recorded" "$(cksum <"$folder/recorded/rcp23.bin")"
+        if gunzip -c tests/data/gpu/h200/rcp23.bin.gz |
+            cmp -s - "$folder/recorded/rcp23.bin"; then
+            fact "reciprocals" "for every mantissa those that the host computes"
+        else
+            fact "reciprocals" "others than the host's: $(cksum <"$folder/recorded/rcp23.bin")"
+        fi
     else
         skip "record_rcp.cu" "$(tail -n 1 "$folder/record_rcp.log")"
     fi

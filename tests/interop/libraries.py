@@ -5,8 +5,10 @@ Models are loaded and saved by the libraries themselves. Two things of bitsandby
 put aside, because they fail on the libraries' own files, too: the packing for AVX512-BF16 refuses
 matrices that are no multiple of 32, and the compiled dequantization is wrong where a block goes on
 in the next row. Its path in plain torch does both. `compiled()` gives the library as it comes.
+Rows of int8 are what the library makes of them on a GPU: berth's codes are those everywhere.
 """
 import contextlib
+import gzip
 import hashlib
 import json
 import logging
@@ -60,6 +62,42 @@ WAYS = {  # what a person asks of the library
                "bnb_4bit_use_double_quant": True},
     "int8": {"load_in_8bit": True},
 }
+
+
+# ---- int8 codes as on a GPU ---------------------------------------------------------------------
+
+def recorded_deltas():
+    """By how many ulps a GPU's reciprocal lies beside the rounded one: two bits a mantissa."""
+    with gzip.open(ROOT / "tests/data/gpu/h200/rcp23.bin.gz") as file:
+        return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+
+
+DELTAS = recorded_deltas()
+rounded_rows = bnb.int8_vectorwise_quant
+
+
+def reciprocal(values):
+    """Of float32 from 2^-126 to 2^126, zero and infinity."""
+    mantissas = (values.view(torch.int32) & 0x7FFFFF).long()
+    deltas = (DELTAS[mantissas >> 2].long() >> (2 * (mantissas & 3))) & 3
+    ulps = torch.tensor([0, 1, -1], dtype=torch.int32)[deltas]
+    return ((1 / values).view(torch.int32) + ulps).view(torch.float32)
+
+
+def gpu_rows(rows, threshold=0.0):
+    """int8_vectorwise_quant(), but for the reciprocal."""
+    codes, maxima, columns = rounded_rows(rows, threshold)
+    values = rows.reshape(-1, rows.shape[-1])
+    scales = 127 * reciprocal(maxima.reshape(-1, 1))
+    own = torch.nan_to_num(torch.round(values.to(torch.float16).float() * scales), 0, 0, 0)
+    if threshold > 0:
+        own[values.abs() >= threshold] = 0
+        if columns is not None:
+            own[:, columns] = 0
+    return own.to(torch.int8).view_as(codes), maxima, columns
+
+
+bnb.int8_vectorwise_quant = gpu_rows
 
 
 # ---- bitsandbytes' dequantization in plain torch ------------------------------------------------

@@ -312,6 +312,7 @@ uint64_t berthi_feeder_chunk_bytes(uint64_t ring_bytes);
 #define BERTHI_LEASE_NO_FREE_WAIT 4u
 #define BERTHI_LEASE_NO_LAST_SLOT 8u
 #define BERTHI_LEASE_NO_SHARES 16u
+#define BERTHI_LEASE_NO_HASTE 32u
 extern _Atomic uint32_t berthi_lease_without;
 #define BERTHI_LEASE_IS_WITHOUT(part) ((atomic_load(&berthi_lease_without) & (part)) != 0)
 #else

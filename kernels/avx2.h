@@ -44,6 +44,14 @@ flush_subnormal(__m256 a)
         _mm256_and_si256(is_small, _mm256_set1_epi32(INT32_MAX)), bits));
 }
 
+/* As berthi_core_one_nan(). */
+ALWAYS_INLINE __m256
+one_nan(__m256 a)
+{
+    return _mm256_blendv_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX)),
+                            _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+}
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */

@@ -48,6 +48,14 @@ flush_subnormal(__m512 a)
         bits, _mm512_fpclass_ps_mask(a, 0x20), bits, _mm512_set1_epi32(INT32_MIN)));
 }
 
+/* As berthi_core_one_nan(). */
+ALWAYS_INLINE __m512
+one_nan(__m512 a)
+{
+    return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q),
+                              _mm512_castsi512_ps(_mm512_set1_epi32(INT32_MAX)));
+}
+
 /* ------------------------------------------------------------------- absmax */
 
 /* Magnitudes are in the order of their bits: an integer maximum. */

@@ -10,6 +10,11 @@
  *   flush(v)       a subnormal becomes zero of the same sign
  *   reciprocal(x)  rcp.approx.ftz.f32; on the host the same bits, by reciprocal.h
  *   NaN            compares false with every threshold: its code is 0
+ *
+ * Of NaN there is one, 0x7FFFFFFF: it is what a GPU's arithmetic gives, whatever went in.
+ * Other processors pass on signs and payloads, each by rules of its own; so here, where
+ * values are made that are stored, NaN is replaced. berthi_core_multiply() and
+ * berthi_core_add() leave that to whoever stores their results: berthi_core_settle().
  */
 #ifndef BERTH_KERNELS_CORE_H
 #define BERTH_KERNELS_CORE_H
@@ -52,7 +57,24 @@ berthi_core_float(uint32_t bits)
     return value;
 }
 
+BERTHI_CORE float
+berthi_core_one_nan(float value)
+{
+    return value != value ? berthi_core_float(0x7FFFFFFFu) : value;
+}
+
 /* ------------------------------------------- primitives with two spellings */
+
+/* A sum or a product that is stored; a device makes no other NaN. */
+BERTHI_CORE float
+berthi_core_settle(float result)
+{
+#ifdef __CUDA_ARCH__
+    return result;
+#else
+    return berthi_core_one_nan(result);
+#endif
+}
 
 BERTHI_CORE float
 berthi_core_flush(float value)
@@ -62,8 +84,9 @@ berthi_core_flush(float value)
     return (bits & 0x7F800000u) == 0 ? berthi_core_float(bits & 0x80000000u) : value;
 }
 
+/* Of which the host does not settle the NaN: for what is not stored yet. */
 BERTHI_CORE float
-berthi_core_multiply_flush(float a, float b)
+berthi_core_multiply_flush_any(float a, float b)
 {
 #ifdef __CUDA_ARCH__
     float product;
@@ -73,6 +96,12 @@ berthi_core_multiply_flush(float a, float b)
 #else
     return berthi_core_flush(berthi_core_flush(a) * berthi_core_flush(b));
 #endif
+}
+
+BERTHI_CORE float
+berthi_core_multiply_flush(float a, float b)
+{
+    return berthi_core_settle(berthi_core_multiply_flush_any(a, b));
 }
 
 /* Rounded on its own: never contracted with a neighbouring addition. */
@@ -164,6 +193,7 @@ berthi_core_to_bf16_pair(float low, float high)
 #endif
 }
 
+/* The device's conversion is arithmetic, too. */
 BERTHI_CORE float
 berthi_core_from_fp16(uint16_t stored)
 {
@@ -178,7 +208,7 @@ berthi_core_from_fp16(uint16_t stored)
     const uint32_t mantissa = stored & 0x3FFu;
 
     if (exponent == 0x1F)
-        return berthi_core_float(sign | 0x7F800000u | mantissa << 13);
+        return berthi_core_float(mantissa != 0 ? 0x7FFFFFFFu : sign | 0x7F800000u);
     if (exponent != 0)
         return berthi_core_float(sign | (exponent + 112) << 23 | mantissa << 13);
     /* Subnormal: mantissa * 2^-24, exact; the sign survives a zero mantissa. */
@@ -257,6 +287,13 @@ berthi_core_from_e8m0(uint8_t stored, bool is_u8)
     if (stored == 0xFF)
         return berthi_core_float(is_u8 ? 0x7F800000u : 0x7FC00000u);
     return berthi_core_float(stored != 0 ? (uint32_t)stored << 23 : 0x00400000u);
+}
+
+/* What such numbers are under their scale; subnormals stay. */
+BERTHI_CORE float
+berthi_core_source_value(float number, float scale)
+{
+    return berthi_core_settle(berthi_core_multiply(number, scale));
 }
 
 /* Element i of an array of BERTH_BF16, BERTH_F16 or BERTH_F32, widened. */
@@ -415,7 +452,10 @@ BERTHI_CORE float
 berthi_core_absmax_recover(const uint32_t *map, uint32_t code, float absmax2,
                            float offset)
 {
-    return berthi_core_add(berthi_core_map_decode(map, code, absmax2), offset);
+    const float product
+        = berthi_core_multiply_flush_any(berthi_core_float(map[code]), absmax2);
+
+    return berthi_core_settle(berthi_core_add(product, offset));
 }
 
 /* --------------------------------------------------------------- LLM.int8() */
@@ -468,8 +508,9 @@ berthi_core_int8_output(int64_t sum, float input_maximum, float weight_maximum, 
 BERTHI_CORE float
 berthi_core_int8_value(int8_t code, float row_maximum)
 {
-    return berthi_core_multiply(berthi_core_multiply((float)code, row_maximum),
-                                berthi_core_float(BERTHI_INT8_INVERSE_BITS));
+    return berthi_core_settle(
+        berthi_core_multiply(berthi_core_multiply((float)code, row_maximum),
+                             berthi_core_float(BERTHI_INT8_INVERSE_BITS)));
 }
 
 #endif

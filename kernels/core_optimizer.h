@@ -46,13 +46,6 @@ berthi_core_is_finite(float value)
     return (berthi_core_bits(value) & 0x7F800000u) != 0x7F800000u;
 }
 
-/* One NaN for all: processors differ in sign and payload of those they make. */
-BERTHI_CORE float
-berthi_core_one_nan(float value)
-{
-    return value != value ? berthi_core_float(0x7FFFFFFFu) : value;
-}
-
 /* As it is when it has been stored in `dtype`. */
 BERTHI_CORE float
 berthi_core_rounded(float value, int32_t dtype)

@@ -350,7 +350,7 @@ berthi_avx512_decode_double(const berthi_double_arguments *a, float *out_absmax)
         const __m512 product
             = flush_subnormal(_mm512_mul_ps(look_up(map, a->codes + i), absmax2));
 
-        _mm512_storeu_ps(out_absmax + i, _mm512_add_ps(product, offset));
+        _mm512_storeu_ps(out_absmax + i, one_nan(_mm512_add_ps(product, offset)));
     }
     for (uint64_t i = whole; i < a->count; i++)
         out_absmax[i] = berthi_core_absmax_recover(a->map, a->codes[i], a->absmax2[i / BLOCK],

@@ -145,8 +145,8 @@ berthi_int8_output(const berthi_int8_output_arguments *a)
                 sum, a->input_maximum[i], a->weight_maximum[row], bias));
 
             if (a->is_outlier != NULL || a->outliers != NULL)
-                value = berthi_core_add(round_to(value, a->dtype),
-                                        sum_outliers(a, i, row));
+                value = berthi_core_settle(berthi_core_add(round_to(value, a->dtype),
+                                                           sum_outliers(a, i, row)));
             berthi_core_store(a->outputs, a->dtype, at, value);
         }
 }

@@ -152,8 +152,9 @@ int8_output_one(const berthi_int8_output_kernel *a, int32_t dtype, bool has_outl
         a->sums[at], a->input_maximum[input], a->weight_maximum[row], bias));
 
     if (has_outliers)
-        value = berthi_core_add(int8_output_round(value, dtype),
-                                int8_output_sum_outliers(a, dtype, input, row));
+        value = berthi_core_settle(
+            berthi_core_add(int8_output_round(value, dtype),
+                            int8_output_sum_outliers(a, dtype, input, row)));
     berthi_core_store(a->outputs, dtype, at, value);
 }
 

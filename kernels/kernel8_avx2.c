@@ -40,9 +40,9 @@ berthi_avx2_decode_double(const berthi_double_arguments *a, float *out_absmax)
             = flush_subnormal(_mm256_castsi256_ps(
                 _mm256_i32gather_epi32((const int32_t *)a->map, index, 4)));
 
-        _mm256_storeu_ps(out_absmax + i,
-                         _mm256_add_ps(flush_subnormal(_mm256_mul_ps(value, absmax2)),
-                                       offset));
+        _mm256_storeu_ps(
+            out_absmax + i,
+            one_nan(_mm256_add_ps(flush_subnormal(_mm256_mul_ps(value, absmax2)), offset)));
     }
     for (uint64_t i = whole; i < a->count; i++)
         out_absmax[i] = berthi_core_absmax_recover(

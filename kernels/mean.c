@@ -285,5 +285,5 @@ berthi_mean(const berthi_mean_arguments *arguments)
         a->partial[c] = sum_block(a, &g, c);
     sum = g.blocks == 1 ? a->partial[0] : sum_blocks(a, &g);
     /* The reduction multiplies by the reciprocal: not the same as a division. */
-    return berthi_core_multiply(sum, 1.0f / (float)a->count);
+    return berthi_core_settle(berthi_core_multiply(sum, 1.0f / (float)a->count));
 }

@@ -93,7 +93,7 @@ mean_finish(const berthi_mean_kernel *a, float sum, float *lanes)
 {
     sum = mean_fold(sum, a->width, a->is_old_order != 0, lanes);
     if (simt_thread() == 0)
-        a->sums[simt_cta()] = berthi_core_multiply(sum, a->factor);
+        a->sums[simt_cta()] = berthi_core_settle(berthi_core_multiply(sum, a->factor));
 }
 
 SIMT_INLINE void

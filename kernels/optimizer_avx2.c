@@ -88,11 +88,8 @@ lanes_put(void *values, int32_t dtype, uint64_t first, lanes a, lanes_mask keep)
 {
     if (dtype == BERTH_F32) {
         float *const at = (float *)values + first;
-        const lanes one_nan = _mm256_blendv_ps(
-            a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)),
-            _mm256_castsi256_ps(find_nan(a)));
 
-        _mm256_storeu_ps(at, _mm256_blendv_ps(_mm256_loadu_ps(at), one_nan,
+        _mm256_storeu_ps(at, _mm256_blendv_ps(_mm256_loadu_ps(at), one_nan(a),
                                               _mm256_castsi256_ps(keep)));
     } else {
         __m128i *const at = (__m128i *)((uint16_t *)values + first);

@@ -85,16 +85,12 @@ lanes_round(lanes a, int32_t dtype)
 ALWAYS_INLINE void
 lanes_put(void *values, int32_t dtype, uint64_t first, lanes a, lanes_mask keep)
 {
-    const lanes_mask is_nan = find_nan(a);
-
     if (dtype == BERTH_F32)
-        _mm512_mask_storeu_ps(
-            (float *)values + first, keep,
-            _mm512_mask_mov_ps(a, is_nan, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FFFFFFF))));
+        _mm512_mask_storeu_ps((float *)values + first, keep, one_nan(a));
     else
         _mm256_mask_storeu_epi16(
             (uint16_t *)values + first, keep,
-            _mm256_mask_mov_epi16(round_to_16_bit(a, dtype), is_nan,
+            _mm256_mask_mov_epi16(round_to_16_bit(a, dtype), find_nan(a),
                                   _mm256_set1_epi16(0x7FFF)));
 }
 

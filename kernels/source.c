@@ -45,7 +45,7 @@ decode_row(const berthi_source_arguments *a, const uint8_t *codes, uint64_t row,
 
         for (; k < end; k++)
             berthi_core_store(a->values, a->dtype, first + k * step,
-                              berthi_core_multiply(number(codes, k), scale));
+                              berthi_core_source_value(number(codes, k), scale));
     }
 }
 
@@ -64,7 +64,7 @@ static void
 make_code_table(const berthi_source_arguments *a, float scale, code_table *t)
 {
     for (uint32_t code = 0; code < 256; code++) {
-        const float value = berthi_core_multiply(berthi_core_from_e4m3((uint8_t)code), scale);
+        const float value = berthi_core_source_value(berthi_core_from_e4m3((uint8_t)code), scale);
 
         if (a->dtype == BERTH_F32)
             t->wide[code] = berthi_core_bits(value);

@@ -41,7 +41,7 @@ decode_under_scale(const uint8_t *codes, float scale, int32_t dtype, void *out,
         }
     for (; k < count; k++)
         berthi_core_store(out, dtype, k,
-                          berthi_core_multiply(berthi_core_e2m1(codes, k), scale));
+                          berthi_core_source_value(berthi_core_e2m1(codes, k), scale));
 }
 
 /* Scales that begin inside a byte are for the reference. */
@@ -101,8 +101,8 @@ decode_tile_plainly(const berthi_source_arguments *a, const tile *t)
         for (uint32_t c = 0; c < TILE; c++)
             berthi_core_store(
                 a->values, a->dtype, (t->column + c) * a->rows + t->row + r,
-                berthi_core_multiply(berthi_core_e2m1(codes + r * (a->columns / 2), c),
-                                     t->scales[r]));
+                berthi_core_source_value(berthi_core_e2m1(codes + r * (a->columns / 2), c),
+                                         t->scales[r]));
 }
 
 /* Codes are transposed before they are values: they are shorter. */

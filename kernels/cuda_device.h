@@ -10,6 +10,7 @@
  *   cuda_multiply.c  products: by cuBLASLt, or by kernels some inputs at a time
  *   cuda_peer.c      one GPU's memory reached from another
  *   gemm_lt.c        products of many inputs by cuBLASLt
+ *   gemm_slab.c      the same of weights of 4 bits
  *
  * Every call makes its device the thread's current one and puts back the one that it has
  * found. A stream is the runtime's own, so that callers can bring theirs.

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemm_lt.h - products of many inputs on a GPU by cuBLASLt: weights of 4 bits are decoded
- * slab by slab and multiplied at once, while they lie in the GPU's cache.
+ * slab by slab, the next one while one is multiplied.
  *
  * The library is opened at the first product, and so is what it costs: on the GPU, for
  * each of up to BERTHI_GEMM_ROOMS streams that multiply at a time, a workspace and, where
- * weights have to be decoded, a slab. Nothing is allocated and nothing searched for a
- * shape and a stream that have been there: such a call may be captured in a graph.
+ * weights have to be decoded, slabs and a stream beside. Nothing is allocated and nothing
+ * searched for a shape and a stream that have been there: such a call may be captured in a
+ * graph.
  *
  * EUNSUPPORTED, ENOMEM: not this way - no library, no product of this shape in it, no room;
  * berth's own kernels have to do it, and write all outputs anew (cuda_multiply.c does).
@@ -20,11 +21,20 @@
 
 #define BERTHI_GEMM_ROOMS 4u
 #define BERTHI_GEMM_PLANS 64u /* shapes that are kept; the one used longest ago goes first */
+/*
+ * Weights that are decoded, at most: 2048 rows of 28672 columns in 16 bits, which with 2048
+ * inputs are a tile of 128 x 256 for each of 128 processors. `LEAST`: where a GPU has no room
+ * for that. `DECODED` is of all slabs of a stream, which plans count with.
+ */
+#define BERTHI_GEMM_SLABS 2u
 #ifdef BERTH_TESTING
 #define BERTHI_GEMM_SLAB_BYTES (UINT64_C(64) << 10) /* small weights have several */
+#define BERTHI_GEMM_LEAST_SLAB_BYTES (UINT64_C(16) << 10)
 #else
-#define BERTHI_GEMM_SLAB_BYTES (UINT64_C(24) << 20)
+#define BERTHI_GEMM_SLAB_BYTES (UINT64_C(112) << 20)
+#define BERTHI_GEMM_LEAST_SLAB_BYTES (UINT64_C(14) << 20)
 #endif
+#define BERTHI_GEMM_DECODED_BYTES (BERTHI_GEMM_SLABS * BERTHI_GEMM_SLAB_BYTES)
 /* From Hopper on, and before. */
 #define BERTHI_GEMM_WORKSPACE_BYTES (UINT64_C(32) << 20)
 #define BERTHI_GEMM_SMALL_WORKSPACE_BYTES (UINT64_C(4) << 20)
@@ -75,6 +85,12 @@ typedef struct berthi_gemm_4bit {
     void *outputs;          /* count x rows */
 } berthi_gemm_4bit;
 
+/*
+ * Rows that are decoded at once where a slab has so many bytes, on a GPU of so many
+ * processors: all but the last slab have as many. 0: no slab begins with a block.
+ */
+uint64_t berthi_gemm_slab_rows(const berthi_gemm_4bit *task, uint64_t bytes,
+                               uint32_t processors);
 berth_status berthi_gemm_multiply_4bit(const berthi_cuda_call *call,
                                        const berthi_gemm_4bit *task, berthi_stream *stream);
 

@@ -386,7 +386,7 @@ runtime_bytes(const berthi_plan_source *source)
 
     for (uint32_t i = 0; i < source->input.tensor_count; i++)
         if (berthi_format_is_4bit(source->tensors[i].encoding))
-            return bytes + BERTHI_GEMM_SLAB_BYTES;
+            return bytes + BERTHI_GEMM_DECODED_BYTES;
     return bytes;
 }
 

@@ -359,7 +359,7 @@ test_no_library(void)
     close_machine(&r);
 }
 
-/* A workspace is refused, or a slab; later there is room. */
+/* A workspace is refused, or the least slabs; later there is room. */
 static void
 test_no_room(void)
 {
@@ -376,10 +376,10 @@ test_no_room(void)
     check_ways(&r, OF_4BIT, BERTH_F32, 40, 0, 2);
     r.device->table->free(r.device, rest, 3 * MIB);
     check_ways(&r, OF_NUMBERS, BERTH_BF16, 9, 1, 0);
-    rest = rig_alloc(r.device, 2 * MIB - (64 << 10));
+    rest = rig_alloc(r.device, 2 * MIB - (40 << 10));
     check_ways(&r, OF_CODES, BERTH_I8, 9, 1, 0);
     check_ways(&r, OF_4BIT, BERTH_F32, 40, 0, 2);
-    r.device->table->free(r.device, rest, 2 * MIB - (64 << 10));
+    r.device->table->free(r.device, rest, 2 * MIB - (40 << 10));
     check_ways(&r, OF_4BIT, BERTH_F32, 40, 1, 1);
     close_machine(&r);
 }

@@ -287,7 +287,10 @@ free_packed(const packed *p)
     free_sample(&p->whole);
 }
 
-/* Slabs of 64 KiB: one, several with a short one at the end, rows that share blocks. */
+/*
+ * Slabs of 64 KiB: one, several with a short one at the end, rows that share blocks. What is
+ * done beside the stream of a product is done when that one is.
+ */
 static void
 test_packed_weights(void)
 {
@@ -301,7 +304,7 @@ test_packed_weights(void)
     } cases[] = {
         { BERTH_BF16, 16, 128, 64, false, 1 },  { BERTH_BF16, 200, 256, 64, false, 2 },
         { BERTH_F16, 70, 512, 128, true, 2 },   { BERTH_F32, 70, 320, 64, false, 2 },
-        { BERTH_BF16, 260, 160, 64, false, 2 }, { BERTH_BF16, 230, 192, 32, true, 2 },
+        { BERTH_BF16, 260, 160, 64, false, 3 }, { BERTH_BF16, 230, 192, 32, true, 2 },
         { BERTH_F16, 7, 33, 32, false, 1 },
     };
     rig r;
@@ -318,11 +321,90 @@ test_packed_weights(void)
             p.task.double_absmax = &p.absmax2;
         CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p.task, NULL, NULL), BERTH_OK);
         rig_sync(r.device, NULL);
+        CHECK_EQ(fake_cuda_read().under_way, 0);
         check_sample(&p.whole);
         CHECK_EQ(fake_gemm_read().products - before, cases[i].slabs);
         free_packed(&p);
     }
     close_late(&r);
+}
+
+/* Of a GPU of 132 processors and slabs of 112 MiB: few rows that have a tile for most. */
+static void
+test_rows_of_slabs(void)
+{
+    static const struct {
+        uint64_t rows;
+        uint64_t columns;
+        uint64_t count;
+        uint64_t slab;
+    } cases[] = {
+        { 8192, 28672, 8192, 512 },  { 8192, 28672, 2048, 2048 }, { 8192, 28672, 512, 2048 },
+        { 28672, 8192, 8192, 1536 }, { 28672, 8192, 2048, 2048 }, { 28672, 8192, 512, 7168 },
+        { 8192, 8192, 8192, 1536 },  { 8192, 8192, 512, 4096 },   { 1024, 8192, 512, 1024 },
+        { 9000, 14336, 512, 3072 },  { 40, 28672, 512, 40 },
+    };
+    berthi_gemm_4bit t = { .block_size = 64, .dtype = BERTH_BF16 };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        t.rows = cases[i].rows;
+        t.columns = cases[i].columns;
+        t.count = cases[i].count;
+        CHECK_EQ(berthi_gemm_slab_rows(&t, 112 * MIB, 132), cases[i].slab);
+    }
+    /* Of so few bytes no whole tile, then no whole block of 2 rows, then no row. */
+    t.columns = 160;
+    CHECK_EQ(berthi_gemm_slab_rows(&t, 40000, 132), 40);
+    CHECK_EQ(berthi_gemm_slab_rows(&t, 63 * 320, 0), 12);
+    t.rows = 100;
+    CHECK_EQ(berthi_gemm_slab_rows(&t, 63 * 320, 132), 50);
+    CHECK_EQ(berthi_gemm_slab_rows(&t, 320, 132), 0);
+    CHECK_EQ(berthi_gemm_slab_rows(&t, 319, 132), 0);
+    t.rows = 1;
+    CHECK_EQ(berthi_gemm_slab_rows(&t, 320, 132), 1);
+}
+
+/* A GPU that has no room for whole slabs has smaller ones; of the least there may be none. */
+static void
+test_little_room(void)
+{
+    static const struct {
+        uint64_t left; /* for slabs */
+        uint64_t slabs;
+        berth_status status;
+    } cases[] = {
+        { 2 * BERTHI_GEMM_SLAB_BYTES, 2, BERTH_OK },
+        { 2 * BERTHI_GEMM_SLAB_BYTES - 1, 4, BERTH_OK },
+        { 2 * BERTHI_GEMM_LEAST_SLAB_BYTES, 7, BERTH_OK },
+        { 2 * BERTHI_GEMM_LEAST_SLAB_BYTES - 1, 0, BERTH_ENOMEM },
+    };
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t before = BERTHI_GEMM_SMALL_WORKSPACE_BYTES + cases[i].left;
+        berth_error error;
+        uint64_t least;
+        uint64_t most;
+        void *taken;
+        packed p;
+        rig r;
+
+        T_REQUIRE(open_late(&r));
+        p = make_packed(r.device, BERTH_BF16, 200, 256, 64, false);
+        CHECK_EQ(fake_cuda_calls()->memory_info(&least, &most), BERTHI_CUDA_OK);
+        taken = rig_alloc(r.device, least - before);
+        berthi_error_clear(&error);
+        CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p.task, NULL, &error), cases[i].status);
+        CHECK_EQ(error.status, cases[i].status);
+        rig_sync(r.device, NULL);
+        CHECK_EQ(fake_gemm_read().products, cases[i].slabs);
+        if (cases[i].status == BERTH_OK)
+            check_sample(&p.whole);
+        free_packed(&p);
+        r.device->table->free(r.device, taken, least - before);
+        close_late(&r);
+    }
 }
 
 static void
@@ -649,7 +731,8 @@ test_rooms(void)
     for (int turn = 0; turn < 2; turn++)
         for (size_t i = 0; i < STREAMS; i++)
             CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p[i].task, streams[i], NULL), BERTH_OK);
-    CHECK_EQ(fake_cuda_read().events, BERTHI_GEMM_ROOMS);
+    CHECK_EQ(fake_cuda_read().events, BERTHI_GEMM_ROOMS * (1 + 2 * BERTHI_GEMM_SLABS));
+    CHECK_EQ(fake_cuda_read().streams, STREAMS - 1 + BERTHI_GEMM_ROOMS);
     for (size_t i = 0; i < STREAMS; i++)
         rig_sync(r.device, streams[i]);
     for (size_t i = 0; i < STREAMS; i++) {
@@ -657,6 +740,44 @@ test_rooms(void)
         free_packed(&p[i]);
         r.device->table->stream_destroy(r.device, streams[i]);
     }
+    close_late(&r);
+}
+
+/* A product that fails half way writes over nobody's slab: what it has asked for comes first. */
+static void
+test_half_a_product(void)
+{
+    uint64_t nth = 0;
+    bool has_failed = true;
+    berthi_stream *stream;
+    packed p;
+    packed half;
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_late(&r));
+    stream = rig_stream(r.device);
+    p = make_packed(r.device, BERTH_BF16, 500, 256, 64, false); /* four slabs */
+    half = make_packed(r.device, BERTH_BF16, 520, 252, 64, false); /* others */
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p.task, stream, NULL), BERTH_OK);
+    CHECK_EQ(fake_gemm_multiply_4bit(r.device, &half.task, stream, NULL), BERTH_OK);
+    for (; has_failed; nth++) {
+        fake_cuda_fail(nth, 1, false);
+        (void)fake_gemm_multiply_4bit(r.device, &half.task, stream, NULL);
+        has_failed = fake_cuda_failures() > 0;
+        fake_cuda_disarm();
+        rig_sync(r.device, stream);
+        CHECK_EQ(fake_cuda_read().under_way, 0);
+        memset(p.whole.memory[3], 0x55, p.whole.bytes[3]);
+        CHECK_EQ(fake_gemm_multiply_4bit(r.device, &p.task, stream, NULL), BERTH_OK);
+        rig_sync(r.device, stream);
+        check_sample(&p.whole);
+    }
+    CHECK_GT(nth, 15);
+    free_packed(&half);
+    free_packed(&p);
+    r.device->table->stream_destroy(r.device, stream);
     close_late(&r);
 }
 
@@ -744,6 +865,8 @@ main(int argc, char **argv)
     T_RUN(test_nothing);
     T_RUN(test_refused);
     T_RUN(test_packed_weights);
+    T_RUN(test_rows_of_slabs);
+    T_RUN(test_little_room);
     T_RUN(test_packed_refused);
     T_RUN(test_crossover);
     T_RUN(test_no_library);
@@ -754,6 +877,7 @@ main(int argc, char **argv)
     T_RUN(test_plans_are_bounded);
     T_RUN(test_nothing_found);
     T_RUN(test_rooms);
+    T_RUN(test_half_a_product);
     T_RUN(test_no_room);
     T_RUN(test_lost);
     T_RUN(test_hung);

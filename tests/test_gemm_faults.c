@@ -21,7 +21,7 @@
 static const fake_cuda_machine late = { .count = 2, .driver = 13000, .architecture = 86,
                                         .memory_bytes = 16 * MIB, .is_late = true };
 
-/* With and without bias, other numbers of inputs, integers; weights of 4 bits in two slabs. */
+/* With and without bias, other numbers of inputs, integers; weights of 4 bits in three slabs. */
 static berth_status
 multiply_all(berthi_device *device, uint8_t *memory, berthi_stream *stream,
              berth_error *error)
@@ -32,7 +32,7 @@ multiply_all(berthi_device *device, uint8_t *memory, berthi_stream *stream,
                               .count = 66, .stride = SIDE };
     const berthi_gemm_4bit packed = {
         .codes = memory, .absmax = (float *)(void *)(memory + 65536),
-        .values = berthi_nf4_values, .block_size = 64, .dtype = BERTH_BF16, .rows = 520,
+        .values = berthi_nf4_values, .block_size = 64, .dtype = BERTH_BF16, .rows = 1030,
         .columns = 64, .count = 2, .inputs = memory + 131072, .outputs = memory + 163840
     };
     berth_status status = fake_gemm_multiply(device, &task, stream, error);

@@ -742,7 +742,7 @@ test_reserve_needed(void)
     options.type = BERTH_ENCODING_NF4; /* decoded piece by piece for cuBLASLt */
     planned_begin(&p, planned_llama(2, false), &options);
     T_REQUIRE(p.status == BERTH_OK);
-    CHECK_EQ(tier_of(&p, "cuda:0").reserve_needed, runtime + BERTHI_GEMM_SLAB_BYTES);
+    CHECK_EQ(tier_of(&p, "cuda:0").reserve_needed, runtime + BERTHI_GEMM_DECODED_BYTES);
     planned_end(&p);
     options.reserve = "0=20MiB";
     planned_begin(&p, planned_llama(2, false), &options);

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_room.c - see gemm_room.h */
+#include "kernels/gemm_room.h"
+
+typedef berthi_gemm_room room;
+
+static room *
+find_room(berthi_gemm *g, const void *stream)
+{
+    room *oldest = &g->rooms[0];
+
+    for (size_t i = 0; i < BERTHI_GEMM_ROOMS; i++)
+        if (g->rooms[i].used != 0 && g->rooms[i].stream == stream)
+            return &g->rooms[i];
+    for (size_t i = 1; i < BERTHI_GEMM_ROOMS; i++)
+        if (g->rooms[i].used < oldest->used)
+            oldest = &g->rooms[i];
+    return oldest;
+}
+
+/* ------------------------------------------------------------------------------ making */
+
+static berth_status
+make_event(const berthi_cuda_call *call, void **event)
+{
+    return *event != NULL ? BERTH_OK
+                          : berthi_cuda_judge(call, call->calls->event_create(event));
+}
+
+/* Where a GPU has no room for whole slabs, halves of them serve, too: more products. */
+static berth_status
+make_memory(const berthi_cuda_call *call, room *r)
+{
+    uint64_t bytes = BERTHI_GEMM_SLAB_BYTES;
+    berth_status status;
+
+    do {
+        berthi_error_clear(call->error);
+        status = berthi_cuda_judge(
+            call, call->calls->alloc(&r->memory, BERTHI_GEMM_SLABS * bytes));
+        r->slab_bytes = bytes;
+        bytes /= 2;
+    } while (status == BERTH_ENOMEM && bytes >= BERTHI_GEMM_LEAST_SLAB_BYTES);
+    return status;
+}
+
+static berth_status
+make_slabs(const berthi_cuda_call *call, room *r)
+{
+    berth_status status = BERTH_OK;
+
+    if (r->memory == NULL)
+        status = make_memory(call, r);
+    if (status == BERTH_OK && r->side == NULL)
+        status = berthi_cuda_judge(call, call->calls->stream_create(&r->side));
+    for (size_t i = 0; i < BERTHI_GEMM_SLABS && status == BERTH_OK; i++) {
+        berthi_gemm_slab *const slab = &r->slabs[i];
+
+        slab->values = (uint8_t *)r->memory + i * r->slab_bytes;
+        status = make_event(call, &slab->decoded);
+        if (status == BERTH_OK)
+            status = make_event(call, &slab->released);
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------- taking and leaving */
+
+/* What has been asked for in this room and is not known to be before the stream's next. */
+static berth_status
+wait_for_room(const berthi_cuda_call *call, const room *r, void *stream)
+{
+    if (r->is_unmarked)
+        return berthi_cuda_judge(call, call->calls->synchronize());
+    if (r->used == 0 || r->stream == stream)
+        return BERTH_OK;
+    return berthi_cuda_judge(call, call->calls->stream_wait(stream, r->event));
+}
+
+berth_status
+berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
+                      bool needs_slabs, room **out)
+{
+    room *const r = find_room(g, stream);
+    berth_status status = make_event(call, &r->event);
+
+    if (status == BERTH_OK && r->workspace == NULL)
+        status = berthi_cuda_judge(call,
+                                   call->calls->alloc(&r->workspace, g->plans.workspace_bytes));
+    if (status == BERTH_OK && needs_slabs)
+        status = make_slabs(call, r);
+    if (status == BERTH_OK)
+        status = wait_for_room(call, r, stream);
+    if (status != BERTH_OK)
+        return status;
+    r->is_unmarked = false;
+    r->stream = stream;
+    r->used = ++g->turn;
+    *out = r;
+    return BERTH_OK;
+}
+
+/* After a failure: what the side stream has been asked for is before the end, too. */
+static berth_status
+join(const berthi_cuda_call *call, room *r)
+{
+    void *const event = r->slabs[0].decoded;
+    berth_status status = berthi_cuda_judge(call, call->calls->event_record(event, r->side));
+
+    if (status == BERTH_OK)
+        status = berthi_cuda_judge(call, call->calls->stream_wait(r->stream, event));
+    r->is_forked = false;
+    return status;
+}
+
+berth_status
+berthi_gemm_leave_room(const berthi_cuda_call *call, room *r, berth_status status)
+{
+    berthi_cuda_call its = *call;
+    berth_status marked = BERTH_OK;
+
+    if (status != BERTH_OK)
+        its.error = NULL; /* the first failure is the one to be told */
+    if (r->is_forked)
+        marked = join(&its, r);
+    if (marked == BERTH_OK)
+        marked = berthi_cuda_judge(&its, call->calls->event_record(r->event, r->stream));
+    r->is_unmarked = marked != BERTH_OK;
+    return status != BERTH_OK ? status : marked;
+}
+
+/* ------------------------------------------------------------------------- giving back */
+
+static void
+free_events(const berthi_cuda_call *call, const room *r)
+{
+    if (r->event != NULL)
+        (void)berthi_cuda_judge(call, call->calls->event_destroy(r->event));
+    for (size_t i = 0; i < BERTHI_GEMM_SLABS; i++) {
+        if (r->slabs[i].decoded != NULL)
+            (void)berthi_cuda_judge(call, call->calls->event_destroy(r->slabs[i].decoded));
+        if (r->slabs[i].released != NULL)
+            (void)berthi_cuda_judge(call, call->calls->event_destroy(r->slabs[i].released));
+    }
+}
+
+/* The runtime waits for all that is under way: not for what hangs. */
+void
+berthi_gemm_free_rooms(berthi_gemm *g, const berthi_cuda_call *call)
+{
+    const bool has_hung = atomic_load(&g->device->machine->has_hung);
+
+    for (size_t i = 0; i < BERTHI_GEMM_ROOMS; i++) {
+        room *const r = &g->rooms[i];
+
+        free_events(call, r);
+        if (r->side != NULL)
+            (void)berthi_cuda_judge(call, call->calls->stream_destroy(r->side));
+        if (r->memory != NULL && !has_hung)
+            (void)berthi_cuda_judge(call, call->calls->free(r->memory));
+        if (r->workspace != NULL && !has_hung)
+            (void)berthi_cuda_judge(call, call->calls->free(r->workspace));
+    }
+}

@@ -5,8 +5,10 @@
  *
  * A row stays in registers, rounded to fp16, between the search for its maximum
  * and its codes, so it is read once: by one warp up to 2048 columns, by a CTA up
- * to 32768 (of f32 half as many). Longer rows and odd addresses are read twice,
- * one element at a time.
+ * to 32768 (of f32 half as many). The CTA has as few lanes as that takes: all of
+ * them then have all turns, whose loads come before the first use, and several
+ * rows are on a processor's way at once. Longer rows and odd addresses are read
+ * twice, one element at a time.
  *
  * Outliers are few: a lane first goes on as if there were none, and where it has
  * met one reads its elements again, one at a time.
@@ -31,10 +33,11 @@
 #include "kernels/kernel_arguments.h"
 #include "kernels/simt.h"
 
-/* What a kernel is made for; each field is a constant where it is used. */
+/* What a kernel is made for: its dtype is a constant, and a warp's lanes are. */
 typedef struct int8_variant {
     int32_t dtype;
-    uint32_t lanes; /* of a row: a warp, or the whole CTA */
+    bool is_warp;   /* a row's lanes; else the whole CTA */
+    uint32_t lanes; /* of a row */
 } int8_variant;
 
 /* -------------------------------------------------------------------- values */
@@ -50,30 +53,46 @@ int8_value(const uint32_t *words, uint32_t k)
     return berthi_core_from_fp16((uint16_t)(k % 2 == 0 ? words[k / 2] : words[k / 2] >> 16));
 }
 
-/* Eight neighbours from `first` on. */
+/* Eight neighbours as they are: four words, of f32 eight. */
 SIMT_INLINE void
-int8_load(const void *row, int32_t dtype, uint64_t first, uint32_t *words)
+int8_load(const uint8_t *from, int32_t dtype, uint32_t *words)
 {
-    const uint8_t *const from = (const uint8_t *)row + first * (dtype == BERTH_F32 ? 4 : 2);
-
     SIMT_UNROLL
     for (uint32_t k = 0; k < (dtype == BERTH_F32 ? 2u : 1u); k++) {
         const simt_four four = simt_load16(from + 16 * k);
 
         SIMT_UNROLL
         for (uint32_t j = 0; j < 4; j++)
-            if (dtype == BERTH_F16)
-                words[j] = four.word[j];
-            else if (dtype == BERTH_BF16)
-                words[j] = berthi_core_to_fp16_pair(
-                    berthi_core_float(four.word[j] << 16),
-                    berthi_core_float(four.word[j] & 0xFFFF0000u));
-            else if (j % 2 == 0)
-                words[2 * k + j / 2]
-                    = berthi_core_to_fp16_pair(berthi_core_float(four.word[j]),
-                                               berthi_core_float(four.word[j + 1]));
+            words[4 * k + j] = four.word[j];
     }
 }
+
+/* They become fp16; `to` may be where they are. */
+SIMT_INLINE void
+int8_round(int32_t dtype, const uint32_t *words, uint32_t *to)
+{
+    SIMT_UNROLL
+    for (uint32_t j = 0; j < INT8_LANE / 2; j++)
+        if (dtype == BERTH_F16)
+            to[j] = words[j];
+        else if (dtype == BERTH_BF16)
+            to[j] = berthi_core_to_fp16_pair(berthi_core_float(words[j] << 16),
+                                             berthi_core_float(words[j] & 0xFFFF0000u));
+        else
+            to[j] = berthi_core_to_fp16_pair(berthi_core_float(words[2 * j]),
+                                             berthi_core_float(words[2 * j + 1]));
+}
+
+/*
+ * Whether all loads come before the first rounding, which would else wait for each turn's own.
+ * Before sm_80 a rounded value has a register of its own until its neighbour is there, and 64
+ * of them are too many.
+ */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+#define INT8_LOADS_FIRST false
+#else
+#define INT8_LOADS_FIRST true
+#endif
 
 /* What the rest of the row is made of takes no part: NaN. */
 SIMT_INLINE void
@@ -81,18 +100,31 @@ int8_load_row(const berthi_int8_kernel *a, int8_variant v, uint64_t row, uint32_
               int8_values *values)
 {
     const uint32_t bytes = v.dtype == BERTH_F32 ? 4 : 2;
-    const uint8_t *const from = (const uint8_t *)a->values + row * a->columns * bytes;
+    const uint32_t words = INT8_LANE * bytes / 4;
+    const uint32_t columns = (uint32_t)a->columns; /* no more than registers hold */
+    const uint8_t *const from = (const uint8_t *)a->values
+                                + (row * a->columns + lane * INT8_LANE) * bytes;
+    uint32_t loaded[INT8_TURNS * INT8_LANE / 2];
 
     SIMT_UNROLL
     for (uint32_t t = 0; t < berthi_int8_turns(v.dtype); t++) {
         const uint32_t first = (t * v.lanes + lane) * INT8_LANE;
 
         SIMT_UNROLL
+        for (uint32_t j = 0; j < words; j++)
+            loaded[t * words + j] = v.dtype == BERTH_F32 ? 0x7FFFFFFFu : 0x7FFF7FFFu;
+        SIMT_UNROLL
         for (uint32_t j = 0; j < INT8_LANE / 2; j++)
             values->word[t][j] = 0x7FFF7FFFu;
-        if (first < a->columns)
-            int8_load(from, v.dtype, first, values->word[t]);
+        if (first < columns) {
+            int8_load(from + t * (v.lanes * INT8_LANE * bytes), v.dtype, loaded + t * words);
+            if (!INT8_LOADS_FIRST)
+                int8_round(v.dtype, loaded + t * words, values->word[t]);
+        }
     }
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < berthi_int8_turns(v.dtype) && INT8_LOADS_FIRST; t++)
+        int8_round(v.dtype, loaded + t * words, values->word[t]);
 }
 
 /* ------------------------------------------------------------------- maximum */
@@ -110,21 +142,28 @@ int8_find_maximum(const int8_values *values, int8_variant v)
     return maximum;
 }
 
-/* Of the row's lanes, for all of them; `maxima` holds one a warp. */
+/* Of a warp's lanes, for all of them. */
 SIMT_INLINE float
-int8_join_maximum(float maximum, uint32_t lanes, float *maxima)
+int8_join_warp(float maximum)
 {
     SIMT_UNROLL
     for (uint32_t step = 1; step < SIMT_WARP; step *= 2)
         maximum = berthi_core_absmax_join(maximum, simt_shuffle_xor(maximum, step));
-    if (lanes == SIMT_WARP)
-        return maximum;
+    return maximum;
+}
+
+/* Of a CTA's; `maxima` holds one a warp. */
+SIMT_INLINE float
+int8_join_cta(float maximum, uint32_t lanes, float *maxima)
+{
+    maximum = int8_join_warp(maximum);
     if (simt_thread() % SIMT_WARP == 0)
         maxima[simt_thread() / SIMT_WARP] = maximum;
     simt_barrier();
     SIMT_UNROLL
-    for (uint32_t k = 0; k < lanes / SIMT_WARP; k++)
-        maximum = berthi_core_absmax_join(maximum, maxima[k]);
+    for (uint32_t k = 0; k < INT8_THREADS / SIMT_WARP; k++)
+        if (k < lanes / SIMT_WARP)
+            maximum = berthi_core_absmax_join(maximum, maxima[k]);
     return maximum;
 }
 
@@ -150,14 +189,15 @@ SIMT_INLINE void
 int8_store_row(const berthi_int8_kernel *a, int8_variant v, uint64_t row, uint32_t lane,
                int8_values *values, float scale)
 {
-    int8_t *const to = a->codes + row * a->columns;
+    const uint32_t columns = (uint32_t)a->columns;
+    int8_t *const to = a->codes + row * a->columns + lane * INT8_LANE;
 
     SIMT_UNROLL
     for (uint32_t t = 0; t < berthi_int8_turns(v.dtype); t++) {
         const uint32_t first = (t * v.lanes + lane) * INT8_LANE;
 
-        if (first < a->columns)
-            simt_store8(to + first, int8_codes(values->word[t], scale));
+        if (first < columns)
+            simt_store8(to + t * (v.lanes * INT8_LANE), int8_codes(values->word[t], scale));
     }
 }
 
@@ -218,10 +258,10 @@ SIMT_INLINE void
 int8_encode(const berthi_int8_kernel *a, int8_variant v)
 {
     SIMT_SHARED(float, maxima, INT8_THREADS / SIMT_WARP);
-    const uint32_t lane = simt_thread() % v.lanes;
-    const uint64_t row = v.lanes == SIMT_WARP ? simt_cta() * (INT8_WARP_THREADS / SIMT_WARP)
-                                                    + simt_thread() / SIMT_WARP
-                                              : simt_cta();
+    const uint32_t lane = v.is_warp ? simt_thread() % SIMT_WARP : simt_thread();
+    const uint64_t row = v.is_warp ? simt_cta() * (INT8_WARP_THREADS / SIMT_WARP)
+                                         + simt_thread() / SIMT_WARP
+                                   : simt_cta();
     const int8_share share = { row * a->columns, lane * INT8_LANE, INT8_LANE,
                                v.lanes * INT8_LANE };
     int8_values values;
@@ -236,7 +276,7 @@ int8_encode(const berthi_int8_kernel *a, int8_variant v)
                    && (maximum >= a->threshold || maximum >= a->maximum_limit);
     if (has_outliers)
         maximum = int8_find_maximum_without_outliers(a, v.dtype, &share);
-    maximum = int8_join_maximum(maximum, v.lanes, maxima);
+    maximum = v.is_warp ? int8_join_warp(maximum) : int8_join_cta(maximum, v.lanes, maxima);
     int8_store_row(a, v, row, lane, &values, berthi_core_int8_scale(maximum));
     if (has_outliers)
         int8_mark_outliers(a, v.dtype, &share);
@@ -251,7 +291,7 @@ int8_encode_any(const berthi_int8_kernel *a, int32_t dtype)
     SIMT_SHARED(float, maxima, INT8_THREADS / SIMT_WARP);
     const uint64_t begin = simt_cta() * a->columns;
     const int8_share share = { begin, simt_thread(), 1, INT8_THREADS };
-    const float maximum = int8_join_maximum(
+    const float maximum = int8_join_cta(
         int8_find_maximum_without_outliers(a, dtype, &share), INT8_THREADS, maxima);
     const float scale = berthi_core_int8_scale(maximum);
 
@@ -390,10 +430,10 @@ int8_decode(const berthi_int8_decode_kernel *a, int32_t dtype)
 
 /* ------------------------------------------------------------------- kernels */
 
-#define INT8_ENCODE_KERNEL(name, dtype, threads, lanes)                               \
+#define INT8_ENCODE_KERNEL(name, dtype, threads, is_warp, lanes)                      \
     SIMT_INLINE void name##_body(const berthi_int8_kernel *a)                         \
     {                                                                                 \
-        const int8_variant v = { dtype, lanes };                                      \
+        const int8_variant v = { dtype, is_warp, lanes };                             \
                                                                                       \
         int8_encode(a, v);                                                            \
     }                                                                                 \
@@ -401,8 +441,8 @@ int8_decode(const berthi_int8_decode_kernel *a, int32_t dtype)
 
 /* Of one dtype: a warp or a CTA a row, and the one for the rest. */
 #define INT8_ENCODE_KERNELS(name, dtype)                                              \
-    INT8_ENCODE_KERNEL(name##_warp, dtype, INT8_WARP_THREADS, SIMT_WARP)              \
-    INT8_ENCODE_KERNEL(name##_cta, dtype, INT8_THREADS, INT8_THREADS)                 \
+    INT8_ENCODE_KERNEL(name##_warp, dtype, INT8_WARP_THREADS, true, SIMT_WARP)        \
+    INT8_ENCODE_KERNEL(name##_cta, dtype, INT8_THREADS, false, a->lanes)              \
     SIMT_KERNEL(name##_any, INT8_THREADS, berthi_int8_kernel, int8_encode_any(a, dtype))
 
 INT8_ENCODE_KERNELS(berthi_int8_encode_bf16, BERTH_BF16)

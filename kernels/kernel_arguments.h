@@ -179,7 +179,7 @@ typedef struct berthi_mean_kernel {
 
 /* --------------------------------------------------------------- LLM.int8() */
 
-#define INT8_THREADS 512u /* of a row above what a warp keeps in registers */
+#define INT8_THREADS 512u /* of a row above what a warp keeps in registers: at most */
 #define INT8_WARP_THREADS 128u /* a row each warp */
 #define INT8_LANE 8u /* elements of a lane in a turn */
 #ifndef INT8_TURNS
@@ -199,6 +199,7 @@ typedef struct berthi_int8_kernel {
     float *row_maximum;
     uint64_t rows;
     uint64_t columns;
+    uint32_t lanes;      /* of a row, where that is a CTA's */
     float threshold;     /* 0: no outliers */
     float maximum_limit; /* the threshold as fp16: what reaches it is in no maximum */
     uint32_t *outliers;  /* with a threshold: a bit per column, 0 before the first row */
@@ -215,6 +216,17 @@ berthi_int8_shape_of(uint64_t columns, int32_t dtype, bool is_aligned)
     if (!is_aligned || columns % INT8_LANE != 0 || columns > of_lane * INT8_THREADS)
         return INT8_ANY;
     return columns <= of_lane * 32u ? INT8_BY_WARP : INT8_BY_CTA;
+}
+
+/* Of a CTA: whole warps, and no more than keep a row in their registers. */
+static inline uint32_t
+berthi_int8_threads(uint64_t columns, int32_t dtype, berthi_int8_shape shape)
+{
+    const uint32_t of_warp = berthi_int8_turns(dtype) * INT8_LANE * 32u;
+
+    if (shape != INT8_BY_CTA)
+        return shape == INT8_BY_WARP ? INT8_WARP_THREADS : INT8_THREADS;
+    return 32u * (uint32_t)((columns + of_warp - 1) / of_warp);
 }
 
 static inline uint64_t

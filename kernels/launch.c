@@ -220,6 +220,7 @@ launch_rows(const berthi_int8_input_task *t, berthi_launch *out, berth_error *er
     const berthi_int8_shape shape = berthi_int8_shape_of(
         t->columns, t->dtype,
         berthi_is_aligned(t->inputs, 16) && berthi_is_aligned(t->codes, 8));
+    const uint32_t threads = berthi_int8_threads(t->columns, t->dtype, shape);
     size_t dtype;
     berth_status status;
 
@@ -231,12 +232,11 @@ launch_rows(const berthi_int8_input_task *t, berthi_launch *out, berth_error *er
         return status;
     out->argument.int8 = (berthi_int8_kernel){
         .values = t->inputs, .codes = t->codes, .row_maximum = t->input_maximum,
-        .rows = t->count, .columns = t->columns, .threshold = t->threshold,
+        .rows = t->count, .columns = t->columns, .lanes = threads, .threshold = t->threshold,
         .maximum_limit = berthi_core_from_fp16(berthi_core_to_fp16(t->threshold)),
         .outliers = t->threshold > 0.0f ? t->outliers.mask : NULL,
     };
-    return berthi_launch_set_grid(out, kernels[shape][dtype],
-                                  shape == INT8_BY_WARP ? INT8_WARP_THREADS : INT8_THREADS,
+    return berthi_launch_set_grid(out, kernels[shape][dtype], threads,
                                   berthi_int8_ctas(t->count, shape), error);
 }
 

@@ -428,6 +428,40 @@ test_launches(void)
     CHECK_EQ(l[0].kernel, KERNEL_NONE);
 }
 
+/* As few as keep a row in their registers: 64 elements each, of f32 32, and whole warps. */
+static void
+test_lanes_of_rows(void)
+{
+    static const struct {
+        int32_t dtype;
+        uint64_t columns;
+        berthi_kernel_id kernel;
+        uint32_t threads;
+    } rows[] = {
+        { BERTH_BF16, 2048, KERNEL_int8_encode_bf16_warp, 128 },
+        { BERTH_BF16, 2056, KERNEL_int8_encode_bf16_cta, 64 },
+        { BERTH_F16, 5120, KERNEL_int8_encode_f16_cta, 96 },
+        { BERTH_BF16, 8192, KERNEL_int8_encode_bf16_cta, 128 },
+        { BERTH_BF16, 8200, KERNEL_int8_encode_bf16_cta, 160 },
+        { BERTH_BF16, 28672, KERNEL_int8_encode_bf16_cta, 448 },
+        { BERTH_BF16, 32768, KERNEL_int8_encode_bf16_cta, 512 },
+        { BERTH_BF16, 32776, KERNEL_int8_encode_bf16_any, 512 },
+        { BERTH_F32, 1024, KERNEL_int8_encode_f32_warp, 128 },
+        { BERTH_F32, 8192, KERNEL_int8_encode_f32_cta, 256 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const berthi_rows_arguments a = { .dtype = rows[i].dtype, .rows = 3,
+                                          .columns = rows[i].columns };
+        berthi_launch l;
+
+        CHECK_EQ(berthi_launch_encode_rows(&a, &l, NULL), BERTH_OK);
+        CHECK_EQ(l.kernel, rows[i].kernel);
+        CHECK_EQ(l.threads, rows[i].threads);
+        CHECK_EQ(l.argument.int8.lanes, rows[i].threads);
+    }
+}
+
 static void
 test_nothing_runs_them(void)
 {
@@ -444,6 +478,7 @@ main(int argc, char **argv)
 
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_launches);
+    T_RUN(test_lanes_of_rows);
     if (simt_level_is_there(&why)) {
         T_RUN(test_rows_of_each_length);
         T_RUN(test_every_kernel_in_every_order);

@@ -12,28 +12,52 @@
 #define EIGHT 8u
 #define EIGHT_ALL 0xFFu
 
+/* Of sixteen bytes each: two of f32. */
+SIMT_INLINE uint32_t
+eight_fours(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? 2 : 1;
+}
+
+/* As they lie; `is_shared`: others read them, too. */
 SIMT_INLINE void
-eight_load_whole(const void *values, int32_t dtype, uint64_t first, float *out)
+eight_fetch(const void *values, int32_t dtype, uint64_t first, bool is_shared, simt_four *out)
 {
     const uint8_t *const from = (const uint8_t *)values + first * (dtype == BERTH_F32 ? 4 : 2);
 
     SIMT_UNROLL
-    for (uint32_t k = 0; k < EIGHT; k += dtype == BERTH_F32 ? 4u : 8u) {
-        const simt_four four = simt_load16(from + 4 * k);
+    for (uint32_t k = 0; k < eight_fours(dtype); k++)
+        out[k] = is_shared ? simt_read16(from + 16 * k) : simt_load16(from + 16 * k);
+}
 
+SIMT_INLINE void
+eight_widen(const simt_four *fours, int32_t dtype, float *out)
+{
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < eight_fours(dtype); k++)
         SIMT_UNROLL
         for (uint32_t j = 0; j < 4; j++) {
+            const uint32_t word = fours[k].word[j];
+
             if (dtype == BERTH_F32) {
-                out[k + j] = berthi_core_float(four.word[j]);
+                out[4 * k + j] = berthi_core_float(word);
             } else if (dtype == BERTH_BF16) {
-                out[2 * j] = berthi_core_float(four.word[j] << 16);
-                out[2 * j + 1] = berthi_core_float(four.word[j] & 0xFFFF0000u);
+                out[2 * j] = berthi_core_float(word << 16);
+                out[2 * j + 1] = berthi_core_float(word & 0xFFFF0000u);
             } else {
-                out[2 * j] = berthi_core_from_fp16((uint16_t)four.word[j]);
-                out[2 * j + 1] = berthi_core_from_fp16((uint16_t)(four.word[j] >> 16));
+                out[2 * j] = berthi_core_from_fp16((uint16_t)word);
+                out[2 * j + 1] = berthi_core_from_fp16((uint16_t)(word >> 16));
             }
         }
-    }
+}
+
+SIMT_INLINE void
+eight_load_whole(const void *values, int32_t dtype, uint64_t first, float *out)
+{
+    simt_four fours[2];
+
+    eight_fetch(values, dtype, first, false, fours);
+    eight_widen(fours, dtype, out);
 }
 
 /* Those of the eight that there are, of `count` elements, as bits. */

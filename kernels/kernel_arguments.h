@@ -420,6 +420,9 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 /* Of numbers as they are, and of codes of LLM.int8(): a warp has a row. */
 #define PLAIN_LANE 8u    /* neighbours of a lane: as many sums of an input */
 #define PLAIN_INPUTS 4u  /* of a CTA */
+#ifndef PLAIN_LOADS
+#define PLAIN_LOADS 4u   /* of 16 bytes a lane that are under way, of one input; as of codes */
+#endif
 #define INT8_SUM_LANE 16u
 #define INT8_SUM_INPUTS 8u
 

@@ -5,7 +5,8 @@
  *
  * A warp has one row and some inputs. Of numbers a lane has 8 neighbours of each 256 columns
  * and a sum for each of them, which is what the description says; of codes it has 16 of each
- * 512, four of which meet four in one instruction.
+ * 512, four of which meet four in one instruction. One input alone leaves registers for the
+ * loads of several such turns, all of which come before the first use.
  *
  *   traffic   PLAIN_INPUTS or INT8_SUM_INPUTS inputs with each pass over the weights; CTAs of
  *             the same rows are one after the other
@@ -24,10 +25,10 @@
 
 /* ------------------------------------------------------------------- numbers */
 
-/* Eight columns from `column` on, for inputs from `first` on. */
+/* Eight columns from `column` on, for so many inputs from `first` on. */
 SIMT_INLINE void
 plain_add_eight(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint32_t first,
-                uint64_t column, float *sums)
+                uint32_t inputs, uint64_t column, float *sums)
 {
     const uint32_t there = eight_there(column, a->columns);
     const bool is_aligned = a->is_aligned != 0;
@@ -36,7 +37,7 @@ plain_add_eight(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint3
     eight_load_any(a->weight, a->weight_dtype, row * a->columns + column, there, is_aligned,
                    weights);
     SIMT_UNROLL
-    for (uint32_t i = 0; i < PLAIN_INPUTS; i++) {
+    for (uint32_t i = 0; i < inputs; i++) {
         float x[EIGHT];
 
         if (first + i >= a->count)
@@ -47,6 +48,35 @@ plain_add_eight(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint3
         for (uint32_t k = 0; k < EIGHT; k++)
             sums[i * EIGHT + k] = berthi_core_add(sums[i * EIGHT + k],
                                                   berthi_core_multiply(weights[k], x[k]));
+    }
+}
+
+/* Of one input, and a weight of its dtype. */
+SIMT_INLINE void
+plain_add_turns(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint64_t column,
+                float *sums)
+{
+    const uint32_t fours = eight_fours(dtype);
+    simt_four weights[PLAIN_LOADS];
+    simt_four inputs[PLAIN_LOADS];
+
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < PLAIN_LOADS / fours; t++)
+        eight_fetch(a->weight, dtype, row * a->columns + column + t * SIMT_WARP * EIGHT, false,
+                    weights + t * fours);
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < PLAIN_LOADS / fours; t++)
+        eight_fetch(a->inputs, dtype, column + t * SIMT_WARP * EIGHT, true, inputs + t * fours);
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < PLAIN_LOADS / fours; t++) {
+        float w[EIGHT];
+        float x[EIGHT];
+
+        eight_widen(weights + t * fours, dtype, w);
+        eight_widen(inputs + t * fours, dtype, x);
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < EIGHT; k++)
+            sums[k] = berthi_core_add(sums[k], berthi_core_multiply(w[k], x[k]));
     }
 }
 
@@ -73,25 +103,41 @@ plain_join(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint32_t i
     berthi_core_store(a->outputs, dtype, input * a->rows + row, sum);
 }
 
+/* `inputs` is a constant: of a CTA. */
 SIMT_INLINE void
-plain_multiply(const berthi_plain_kernel *a, int32_t dtype)
+plain_multiply_inputs(const berthi_plain_kernel *a, int32_t dtype, uint32_t inputs)
 {
     const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
-    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * PLAIN_INPUTS;
+    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * inputs;
+    const uint64_t turns = PLAIN_LOADS / eight_fours(dtype);
+    const uint64_t turn = SIMT_WARP * EIGHT;
+    uint64_t k = simt_thread() % SIMT_WARP * EIGHT;
     float sums[PLAIN_INPUTS * EIGHT];
 
     if (row >= a->rows) /* the whole warp */
         return;
     SIMT_UNROLL
-    for (uint32_t k = 0; k < PLAIN_INPUTS * EIGHT; k++)
-        sums[k] = 0.0f;
+    for (uint32_t i = 0; i < inputs * EIGHT; i++)
+        sums[i] = 0.0f;
+    if (inputs == 1 && a->is_aligned != 0 && a->weight_dtype == dtype)
+        SIMT_NO_UNROLL
+        for (; k + (turns - 1) * turn < a->columns; k += turns * turn)
+            plain_add_turns(a, dtype, row, k, sums);
     SIMT_NO_UNROLL
-    for (uint64_t k = simt_thread() % SIMT_WARP * EIGHT; k < a->columns;
-         k += SIMT_WARP * EIGHT)
-        plain_add_eight(a, dtype, row, first, k, sums);
+    for (; k < a->columns; k += turn)
+        plain_add_eight(a, dtype, row, first, inputs, k, sums);
     SIMT_UNROLL
-    for (uint32_t i = 0; i < PLAIN_INPUTS; i++)
+    for (uint32_t i = 0; i < inputs; i++)
         plain_join(a, dtype, row, first + i, sums + i * EIGHT);
+}
+
+SIMT_INLINE void
+plain_multiply(const berthi_plain_kernel *a, int32_t dtype)
+{
+    if (a->count == 1)
+        plain_multiply_inputs(a, dtype, 1);
+    else
+        plain_multiply_inputs(a, dtype, PLAIN_INPUTS);
 }
 
 /* --------------------------------------------------------------------- codes */
@@ -111,46 +157,77 @@ int8_sum_load(const int8_t *codes, uint64_t at, uint64_t there, bool is_aligned)
     return four;
 }
 
+SIMT_INLINE int32_t
+int8_sum_four(simt_four w, simt_four x, int32_t sum)
+{
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        sum = simt_add_signed_bytes(w.word[k], x.word[k], sum);
+    return sum;
+}
+
 SIMT_INLINE void
-int8_sum_add(const berthi_int8_sum_kernel *a, uint64_t row, uint32_t first, uint64_t column,
-             int32_t *sums)
+int8_sum_add(const berthi_int8_sum_kernel *a, uint64_t row, uint32_t first, uint32_t inputs,
+             uint64_t column, int32_t *sums)
 {
     const uint64_t there = a->columns - column;
     const bool is_aligned = a->is_aligned != 0;
     const simt_four w = int8_sum_load(a->weights, row * a->columns + column, there, is_aligned);
 
     SIMT_UNROLL
-    for (uint32_t i = 0; i < INT8_SUM_INPUTS; i++) {
-        simt_four x;
-
-        if (first + i >= a->count)
-            continue;
-        x = int8_sum_load(a->inputs, (uint64_t)(first + i) * a->columns + column, there,
-                          is_aligned);
-        SIMT_UNROLL
-        for (uint32_t k = 0; k < 4; k++)
-            sums[i] = simt_add_signed_bytes(w.word[k], x.word[k], sums[i]);
-    }
+    for (uint32_t i = 0; i < inputs; i++)
+        if (first + i < a->count)
+            sums[i] = int8_sum_four(
+                w,
+                int8_sum_load(a->inputs, (uint64_t)(first + i) * a->columns + column, there,
+                              is_aligned),
+                sums[i]);
 }
 
+/* Of one input. */
+SIMT_INLINE int32_t
+int8_sum_turns(const berthi_int8_sum_kernel *a, uint64_t row, uint64_t column, int32_t sum)
+{
+    const int8_t *const from = a->weights + row * a->columns + column;
+    simt_four weights[PLAIN_LOADS];
+    simt_four inputs[PLAIN_LOADS];
+
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < PLAIN_LOADS; t++)
+        weights[t] = simt_load16(from + t * SIMT_WARP * INT8_SUM_LANE);
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < PLAIN_LOADS; t++)
+        inputs[t] = simt_read16(a->inputs + column + t * SIMT_WARP * INT8_SUM_LANE);
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < PLAIN_LOADS; t++)
+        sum = int8_sum_four(weights[t], inputs[t], sum);
+    return sum;
+}
+
+/* `inputs` is a constant: of a CTA. */
 SIMT_INLINE void
-int8_sum(const berthi_int8_sum_kernel *a)
+int8_sum_inputs(const berthi_int8_sum_kernel *a, uint32_t inputs)
 {
     const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
-    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * INT8_SUM_INPUTS;
+    const uint32_t first = (uint32_t)(simt_cta() % a->groups) * inputs;
+    const uint64_t turn = SIMT_WARP * INT8_SUM_LANE;
+    uint64_t k = simt_thread() % SIMT_WARP * INT8_SUM_LANE;
     int32_t sums[INT8_SUM_INPUTS];
 
     if (row >= a->rows) /* the whole warp */
         return;
     SIMT_UNROLL
-    for (uint32_t i = 0; i < INT8_SUM_INPUTS; i++)
+    for (uint32_t i = 0; i < inputs; i++)
         sums[i] = 0;
+    if (inputs == 1 && a->is_aligned != 0)
+        SIMT_NO_UNROLL
+        for (; k + (PLAIN_LOADS - 1) * turn < a->columns; k += PLAIN_LOADS * turn)
+            sums[0] = int8_sum_turns(a, row, k, sums[0]);
     SIMT_NO_UNROLL
-    for (uint64_t k = simt_thread() % SIMT_WARP * INT8_SUM_LANE; k < a->columns;
-         k += SIMT_WARP * INT8_SUM_LANE)
-        int8_sum_add(a, row, first, k, sums);
+    for (; k < a->columns; k += turn)
+        int8_sum_add(a, row, first, inputs, k, sums);
     SIMT_UNROLL
-    for (uint32_t i = 0; i < INT8_SUM_INPUTS; i++) {
+    for (uint32_t i = 0; i < inputs; i++) {
         int32_t sum = sums[i];
 
         SIMT_UNROLL
@@ -159,6 +236,15 @@ int8_sum(const berthi_int8_sum_kernel *a)
         if (simt_thread() % SIMT_WARP == 0 && first + i < a->count)
             a->sums[(uint64_t)(first + i) * a->rows + row] = sum;
     }
+}
+
+SIMT_INLINE void
+int8_sum(const berthi_int8_sum_kernel *a)
+{
+    if (a->count == 1)
+        int8_sum_inputs(a, 1);
+    else
+        int8_sum_inputs(a, INT8_SUM_INPUTS);
 }
 
 /* ------------------------------------------------------------------- kernels */

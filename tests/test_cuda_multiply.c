@@ -273,12 +273,14 @@ test_crossover(void)
     check_ways(&r, OF_4BIT_TWICE, BERTH_F16, 200, 1, 1);
     check_ways(&r, OF_4BIT, BERTH_F32, 32, 0, 1);
     check_ways(&r, OF_4BIT_TWICE, BERTH_F32, 33, 1, 1);
-    check_ways(&r, OF_NUMBERS, BERTH_BF16, 4, 0, 1);
-    check_ways(&r, OF_NUMBERS, BERTH_BF16, 5, 1, 0);
-    check_ways(&r, OF_NUMBERS, BERTH_F16, 5, 1, 0);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 1, 0, 1);
+    check_ways(&r, OF_NUMBERS, BERTH_BF16, 2, 1, 0);
+    check_ways(&r, OF_NUMBERS, BERTH_F16, 1, 0, 1);
+    check_ways(&r, OF_NUMBERS, BERTH_F16, 2, 1, 0);
+    check_ways(&r, OF_NUMBERS, BERTH_F32, 4, 0, 1);
     check_ways(&r, OF_NUMBERS, BERTH_F32, 70, 1, 0);
-    check_ways(&r, OF_CODES, BERTH_I8, 8, 0, 1);
-    check_ways(&r, OF_CODES, BERTH_I8, 9, 1, 0);
+    check_ways(&r, OF_CODES, BERTH_I8, 1, 0, 1);
+    check_ways(&r, OF_CODES, BERTH_I8, 2, 1, 0);
     CHECK_EQ(fake_gemm_read().opened, 1);
     close_machine(&r);
 }

@@ -267,6 +267,20 @@ test_codes(void)
                     i % 4 == 1 ? 1 + i % 3 : 0, 0);
 }
 
+/* One input: several turns at once, of a lane four or, of f32, two, and what is left. */
+static void
+test_one_input(void)
+{
+    static const uint64_t columns[] = { 504, 512, 520, 1016, 1024, 1032, 2048, 2808 };
+
+    for (unsigned i = 0; i < 8 * 3 * 2; i++)
+        check_case(&(plain_case){ .rows = 9, .columns = columns[i % 8], .count = 1,
+                                  .weight_dtype = dtypes[(i / 8 + i / 24) % 3],
+                                  .dtype = dtypes[i / 8 % 3], .has_bias = i % 2 == 0 });
+    for (unsigned i = 0; i < 8; i++)
+        check_codes(9, 2 * columns[i], 1, 0, 0);
+}
+
 /* As many columns as there may be, of the codes with the largest products. */
 static void
 test_largest_sums(void)
@@ -357,6 +371,7 @@ main(int argc, char **argv)
         T_RUN(test_extremes);
         T_RUN(test_alone_and_in_a_batch);
         T_RUN(test_codes);
+        T_RUN(test_one_input);
         T_RUN(test_largest_sums);
     } else {
         T_RUN(test_nothing_runs_them);

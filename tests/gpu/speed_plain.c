@@ -196,12 +196,14 @@ tell_ratio(gpu_speed *s, product *p, const gpu_timing *own, const gpu_timing *ta
         gpu_rows_speed(s->rows, &row, s->machine->is_simulated);
 }
 
-/* One input, as many as share a pass over the weight, and twice as many: by both ways. */
+/* One input, as many as share a pass over the weight, and the table's first, by both ways. */
 static void
 measure(gpu_speed *s, uint64_t rows, uint64_t columns, bool is_int8)
 {
-    const uint32_t most = is_int8 ? INT8_SUM_INPUTS : PLAIN_INPUTS;
-    const uint32_t counts[WORKS] = { 1, most, 2 * most, 2 * most };
+    const uint32_t begins = berthi_gemm_least_inputs(
+        BERTHI_GEMM_OF_NUMBERS, is_int8 ? BERTH_I8 : BERTH_BF16, s->capability);
+    const uint32_t least = begins < MOST_INPUTS ? begins : MOST_INPUTS;
+    const uint32_t counts[WORKS] = { 1, is_int8 ? INT8_SUM_INPUTS : PLAIN_INPUTS, least, least };
     weight w = { .rows = rows, .columns = columns,
                  .turns = gpu_turns(s, bytes_of(rows, columns)) };
     product products[WORKS];

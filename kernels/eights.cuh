@@ -12,52 +12,85 @@
 #define EIGHT 8u
 #define EIGHT_ALL 0xFFu
 
-/* Of sixteen bytes each: two of f32. */
-SIMT_INLINE uint32_t
-eight_fours(int32_t dtype)
-{
-    return dtype == BERTH_F32 ? 2 : 1;
-}
+/* As they lie in memory: one or two to a word. */
+typedef struct eight_words {
+    uint32_t word[EIGHT];
+} eight_words;
 
-/* As they lie; `is_shared`: others read them, too. */
-SIMT_INLINE void
-eight_fetch(const void *values, int32_t dtype, uint64_t first, bool is_shared, simt_four *out)
+/* `is_shared`: others read them, too. */
+SIMT_INLINE eight_words
+eight_fetch_words(const void *values, int32_t dtype, uint64_t first, bool is_shared)
 {
     const uint8_t *const from = (const uint8_t *)values + first * (dtype == BERTH_F32 ? 4 : 2);
+    eight_words words = { { 0 } };
 
     SIMT_UNROLL
-    for (uint32_t k = 0; k < eight_fours(dtype); k++)
-        out[k] = is_shared ? simt_read16(from + 16 * k) : simt_load16(from + 16 * k);
-}
+    for (uint32_t k = 0; k < (dtype == BERTH_F32 ? 8u : 4u); k += 4) {
+        const simt_four four = is_shared ? simt_read16(from + 4 * k) : simt_load16(from + 4 * k);
 
-SIMT_INLINE void
-eight_widen(const simt_four *fours, int32_t dtype, float *out)
-{
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < eight_fours(dtype); k++)
         SIMT_UNROLL
-        for (uint32_t j = 0; j < 4; j++) {
-            const uint32_t word = fours[k].word[j];
+        for (uint32_t j = 0; j < 4; j++)
+            words.word[k + j] = four.word[j];
+    }
+    return words;
+}
 
-            if (dtype == BERTH_F32) {
-                out[4 * k + j] = berthi_core_float(word);
-            } else if (dtype == BERTH_BF16) {
-                out[2 * j] = berthi_core_float(word << 16);
-                out[2 * j + 1] = berthi_core_float(word & 0xFFFF0000u);
-            } else {
-                out[2 * j] = berthi_core_from_fp16((uint16_t)word);
-                out[2 * j + 1] = berthi_core_from_fp16((uint16_t)(word >> 16));
-            }
-        }
+SIMT_INLINE eight_words
+eight_load_words(const void *values, int32_t dtype, uint64_t first)
+{
+    return eight_fetch_words(values, dtype, first, false);
 }
 
 SIMT_INLINE void
-eight_load_whole(const void *values, int32_t dtype, uint64_t first, float *out)
+eight_store_words(void *values, int32_t dtype, uint64_t first, const eight_words *words)
 {
-    simt_four fours[2];
+    uint8_t *const to = (uint8_t *)values + first * (dtype == BERTH_F32 ? 4 : 2);
 
-    eight_fetch(values, dtype, first, false, fours);
-    eight_widen(fours, dtype, out);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < (dtype == BERTH_F32 ? 8u : 4u); k += 4) {
+        const simt_four four = { { words->word[k], words->word[k + 1], words->word[k + 2],
+                                   words->word[k + 3] } };
+
+        simt_store16(to + 4 * k, four);
+    }
+}
+
+SIMT_INLINE float
+eight_value(const eight_words *words, int32_t dtype, uint32_t k)
+{
+    if (dtype == BERTH_F32)
+        return berthi_core_float(words->word[k]);
+    if (dtype == BERTH_BF16)
+        return berthi_core_float(k % 2 == 0 ? words->word[k / 2] << 16
+                                            : words->word[k / 2] & 0xFFFF0000u);
+    return berthi_core_from_fp16(
+        (uint16_t)(k % 2 == 0 ? words->word[k / 2] : words->word[k / 2] >> 16));
+}
+
+SIMT_INLINE void
+eight_widen(const eight_words *words, int32_t dtype, float *out)
+{
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++)
+        out[k] = eight_value(words, dtype, k);
+}
+
+/* Rounded, two at a time where they share a word. */
+SIMT_INLINE eight_words
+eight_words_of(int32_t dtype, const float *from)
+{
+    eight_words words = { { 0 } };
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < (dtype == BERTH_F32 ? 8u : 4u); k++) {
+        if (dtype == BERTH_F32)
+            words.word[k] = berthi_core_bits(from[k]);
+        else if (dtype == BERTH_BF16)
+            words.word[k] = berthi_core_to_bf16_pair(from[2 * k], from[2 * k + 1]);
+        else
+            words.word[k] = berthi_core_to_fp16_pair(from[2 * k], from[2 * k + 1]);
+    }
+    return words;
 }
 
 /* Those of the eight that there are, of `count` elements, as bits. */
@@ -75,7 +108,9 @@ eight_load(const void *values, int32_t dtype, uint64_t first, uint32_t there, bo
            float *out)
 {
     if (is_aligned && there == EIGHT_ALL) {
-        eight_load_whole(values, dtype, first, out);
+        const eight_words words = eight_load_words(values, dtype, first);
+
+        eight_widen(&words, dtype, out);
         return;
     }
     SIMT_UNROLL
@@ -96,35 +131,15 @@ eight_load_any(const void *values, int32_t dtype, uint64_t first, uint32_t there
         eight_load(values, BERTH_F16, first, there, is_aligned, out);
 }
 
-SIMT_INLINE void
-eight_store_whole(void *values, int32_t dtype, uint64_t first, const float *from)
-{
-    uint8_t *const to = (uint8_t *)values + first * (dtype == BERTH_F32 ? 4 : 2);
-
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < EIGHT; k += dtype == BERTH_F32 ? 4u : 8u) {
-        simt_four four;
-
-        SIMT_UNROLL
-        for (uint32_t j = 0; j < 4; j++) {
-            if (dtype == BERTH_F32)
-                four.word[j] = berthi_core_bits(from[k + j]);
-            else if (dtype == BERTH_BF16)
-                four.word[j] = berthi_core_to_bf16_pair(from[2 * j], from[2 * j + 1]);
-            else
-                four.word[j] = berthi_core_to_fp16_pair(from[2 * j], from[2 * j + 1]);
-        }
-        simt_store16(to + 4 * k, four);
-    }
-}
-
 /* Those of `keep`. */
 SIMT_INLINE void
 eight_store(void *values, int32_t dtype, uint64_t first, uint32_t keep, bool is_aligned,
             const float *from)
 {
     if (is_aligned && keep == EIGHT_ALL) {
-        eight_store_whole(values, dtype, first, from);
+        const eight_words words = eight_words_of(dtype, from);
+
+        eight_store_words(values, dtype, first, &words);
         return;
     }
     SIMT_UNROLL

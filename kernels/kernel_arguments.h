@@ -452,10 +452,19 @@ typedef struct berthi_int8_sum_kernel {
 
 /* ---------------------------------------------------------------- optimizers */
 
-#define UPDATE_THREADS 256u
+#define UPDATE_THREADS 512u
 #define UPDATE_LANE 8u /* elements of a lane: a warp has a block */
-#define UPDATE_TURNS 4u /* blocks of a warp */
-#define UPDATE_CTA_BLOCKS (UPDATE_THREADS / 32u * UPDATE_TURNS)
+#define UPDATE_WARPS (UPDATE_THREADS / 32u)
+/*
+ * Blocks of a warp, one after the other: so many that making tables is little beside
+ * them, but no more than leave UPDATE_LEAST_CTAS, which keep all processors busy.
+ */
+#ifndef UPDATE_TURNS
+#define UPDATE_TURNS 32u
+#endif
+#ifndef UPDATE_LEAST_CTAS
+#define UPDATE_LEAST_CTAS 512u
+#endif
 
 typedef struct berthi_update_kernel {
     berthi_update_arguments arguments;
@@ -463,13 +472,30 @@ typedef struct berthi_update_kernel {
     uint64_t *not_finite;
     uint32_t states;        /* of the kind */
     uint32_t is_aligned;    /* all that is there to a lane's share of it */
+    uint32_t turns;         /* berthi_update_turns() */
+    uint32_t is_usual;      /* aligned, and the constants are such as adam8.cuh is for */
     uint32_t maps[2][256];  /* of signed states, of unsigned ones */
 } berthi_update_kernel;
+
+/* Of adam8.cuh: instead of a square that is 0; its root. */
+#define ADAM8_NOTHING 0x1p-120f
+#define ADAM8_NOTHING_ROOT 0x1p-60f
+
+/* Of a CTA: each is one block for each of its warps. */
+static inline uint32_t
+berthi_update_turns(uint64_t count)
+{
+    const uint64_t turns
+        = count / ((uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * UPDATE_LEAST_CTAS);
+
+    return turns < 1 ? 1 : turns > UPDATE_TURNS ? UPDATE_TURNS : (uint32_t)turns;
+}
 
 static inline uint64_t
 berthi_update_ctas(uint64_t count)
 {
-    const uint64_t elements = (uint64_t)UPDATE_CTA_BLOCKS * BERTHI_UPDATE_BLOCK;
+    const uint64_t elements
+        = (uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * berthi_update_turns(count);
 
     return count / elements + (count % elements != 0);
 }

@@ -3,6 +3,7 @@
 #include "kernels/launch_grid.h"
 #include "kernels/number.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Bytes of so many elements. */
@@ -47,6 +48,25 @@ is_plain_adam(const berthi_update_arguments *a, const berthi_update_constants *c
            && a->state[0].values == NULL && a->state[1].values == NULL;
 }
 
+static bool
+is_within(float value, float least, float most)
+{
+    return value >= least && value <= most; /* NaN is not */
+}
+
+/* What keeps divisors and means within the range that adam8.cuh divides in. */
+static bool
+has_usual_constants(const berthi_update_constants *c)
+{
+    const float correction = c->correction * 0x1p32f;
+
+    return is_within(c->correction, 0x1p-30f, 1.0f) && is_within(c->epsilon, 0x1p-30f, 1.0f)
+           && is_within(c->rest1, 0x1p-30f, 1.0f)
+           && (c->beta1 == 0.0f || is_within(c->beta1, 0x1p-10f, 1.0f))
+           && fmaf(correction, c->epsilon, ADAM8_NOTHING_ROOT)
+                  == fmaf(correction, c->epsilon, 0.0f);
+}
+
 berth_status
 berthi_launch_update(const berthi_update_request *r, berthi_launch *out, berth_error *error)
 {
@@ -64,7 +84,9 @@ berthi_launch_update(const berthi_update_request *r, berthi_launch *out, berth_e
     k->constants = r->constants;
     k->not_finite = r->not_finite;
     k->states = berthi_update_states((berthi_update_kind)r->constants.kind);
+    k->turns = berthi_update_turns(r->arguments.count);
     k->is_aligned = is_update_aligned(&r->arguments, k->states);
+    k->is_usual = k->is_aligned && has_usual_constants(&r->constants);
     memcpy(k->maps[0], berthi_signed_map, sizeof k->maps[0]);
     memcpy(k->maps[1], berthi_unsigned_map, sizeof k->maps[1]);
     return berthi_launch_set_grid(out,

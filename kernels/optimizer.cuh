@@ -5,6 +5,8 @@
  * A warp has a block and a lane eight neighbours of it, so that a block's largest state
  * comes by shuffles. Lanes behind the end of a tensor take part in it.
  *
+ * Blocks of Adam as it is used most go the shorter way of adam8.cuh.
+ *
  *   traffic   per element its gradient read, parameter and states read and written:
  *             10 B of bf16 with two states in 8 bits, 16 B a block
  *   launch    berthi_update_ctas() CTAs of UPDATE_THREADS lanes
@@ -15,10 +17,11 @@
 #ifndef BERTH_KERNELS_OPTIMIZER_CUH
 #define BERTH_KERNELS_OPTIMIZER_CUH
 
+#include "kernels/adam8.cuh"
 #include "kernels/core_optimizer.h"
 #include "kernels/eights.cuh"
 #include "kernels/kernel_arguments.h"
-#include "kernels/map_search.cuh"
+#include "kernels/update_tables.cuh"
 
 /* What a kernel is made for; each field is a constant where it is used. */
 typedef struct update_variant {
@@ -36,26 +39,6 @@ typedef struct update_eight {
     float gradient[EIGHT];
     float state[BERTHI_UPDATE_STATES][EIGHT];
 } update_eight;
-
-/* A CTA's own: both maps, the signed one first. */
-typedef struct update_tables {
-    uint32_t *values;
-    uint32_t *borders;
-} update_tables;
-
-SIMT_INLINE void
-update_fill_tables(const berthi_update_kernel *a, const update_tables *t)
-{
-    const uint32_t i = simt_thread();
-
-    SIMT_UNROLL
-    for (uint32_t map = 0; map < 2; map++) {
-        t->values[256 * map + i] = a->maps[map][i];
-        t->borders[256 * map + i]
-            = i < 255 ? berthi_core_bits(berthi_core_map_border(a->maps[map], i))
-                      : 0x7F800000u;
-    }
-}
 
 /* -------------------------------------------------------------------- states */
 
@@ -101,16 +84,20 @@ update_absmax(const float *values)
     return maximum;
 }
 
+/* Of a number that is none, whose scaled value is no number either, the code is 0. */
 SIMT_INLINE uint32_t
 update_code(float value, bool is_signed, float absmax, float reciprocal,
-            const uint32_t *borders)
+            const update_tables *t)
 {
-    uint32_t code;
+    const float scaled = berthi_core_multiply(value, reciprocal);
 
     if (absmax == 0.0f)
         return berthi_core_zero_code(is_signed, value);
-    code = map_search(berthi_core_multiply(value, reciprocal), borders);
-    return is_signed ? berthi_core_keep_sign(code, value) : code;
+    if (scaled != scaled)
+        return is_signed ? berthi_core_keep_sign(0, value) : 0;
+    return (is_signed ? map_find_signed(scaled, t->signed_entries)
+                      : map_find_unsigned(scaled, t->unsigned_entries))
+           >> 24;
 }
 
 SIMT_INLINE void
@@ -132,8 +119,7 @@ update_save_state(const berthi_update_kernel *a, update_variant v, uint32_t numb
     reciprocal = berthi_core_state_reciprocal(absmax);
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT; k++)
-        codes.word[k / 4] |= update_code(values[k], is_signed, absmax, reciprocal,
-                                         t->borders + (is_signed ? 0 : 256))
+        codes.word[k / 4] |= update_code(values[k], is_signed, absmax, reciprocal, t)
                              << (k % 4 * 8);
     eight_store_codes(s->codes, e->first, e->there, a->is_aligned != 0, codes);
     if (simt_thread() % SIMT_WARP == 0)
@@ -205,32 +191,80 @@ update_save(const berthi_update_kernel *a, update_variant v, const update_tables
         update_save_state(a, v, 2, t, e);
 }
 
+/* Any block, whole or not. */
+SIMT_INLINE void
+update_block(const berthi_update_kernel *a, update_variant v, const update_tables *t,
+             uint64_t block)
+{
+    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+    update_eight e = { first, 0, 0, { 0 }, { 0 }, { { 0 } } };
+
+    e.there = eight_there(first, a->arguments.count);
+    update_load(a, v, t, &e);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++)
+        update_one(a, v, k, &e);
+    update_save(a, v, t, &e);
+}
+
+/*
+ * Usual blocks are done as adam8.cuh does them: the next one is on its way while a block's
+ * codes are made. It is read once more after a block that turned out not to be usual, for
+ * which registers are short.
+ */
+SIMT_INLINE void
+update_usual(const berthi_update_kernel *a, update_variant v, const update_tables *t,
+             uint64_t block, uint64_t end)
+{
+    const uint64_t whole = adam8_whole_blocks(a);
+    adam8_words words = { 0 };
+
+    if (block < whole)
+        adam8_load(a, v.dtype, block, &words);
+    SIMT_NO_UNROLL
+    for (; block < end; block += UPDATE_WARPS) {
+        const uint64_t next = block + UPDATE_WARPS < end ? block + UPDATE_WARPS : block;
+        bool is_usual = block < whole;
+
+        if (is_usual) {
+            adam8_eight e;
+
+            adam8_means(a, v.dtype, &words, t, &e);
+            adam8_load(a, v.dtype, next < whole ? next : block, &words);
+            is_usual = adam8_finish(a, v.dtype, block, t, &e);
+        }
+        if (!is_usual) {
+            update_block(a, v, t, block);
+            if (next < whole)
+                adam8_load(a, v.dtype, next, &words);
+            else
+                words = (adam8_words){ 0 };
+        }
+    }
+}
+
 SIMT_INLINE void
 update(const berthi_update_kernel *a, update_variant v)
 {
     SIMT_SHARED(uint32_t, values, 2 * 256u);
-    SIMT_SHARED(uint32_t, borders, 2 * 256u);
-    const update_tables t = { values, borders };
+    SIMT_SHARED(uint32_t, edges, UPDATE_SIDES * MAP_EDGES);
+    SIMT_SHARED(uint32_t, signed_entries, 2 * MAP_SIGNED_BINS);
+    SIMT_SHARED(uint32_t, unsigned_entries, MAP_UNSIGNED_BINS);
+    const update_tables t = { values, signed_entries, unsigned_entries };
+    const uint64_t count = a->arguments.count;
+    const uint64_t blocks = count / BERTHI_UPDATE_BLOCK + (count % BERTHI_UPDATE_BLOCK != 0);
+    const uint64_t begin = simt_cta() * a->turns * UPDATE_WARPS;
+    const uint64_t own_end = begin + a->turns * UPDATE_WARPS;
+    const uint64_t end = own_end < blocks ? own_end : blocks;
 
-    update_fill_tables(a, &t);
-    simt_barrier();
-    SIMT_NO_UNROLL
-    for (uint32_t turn = 0; turn < UPDATE_TURNS; turn++) {
-        const uint64_t block = simt_cta() * UPDATE_CTA_BLOCKS
-                               + turn * (UPDATE_THREADS / SIMT_WARP) + simt_warp();
-        const uint64_t first = block * BERTHI_UPDATE_BLOCK;
-        update_eight e = { first + simt_thread() % SIMT_WARP * EIGHT, 0, 0, { 0 }, { 0 },
-                           { { 0 } } };
-
-        if (first >= a->arguments.count) /* the whole warp */
-            return;
-        e.there = eight_there(e.first, a->arguments.count);
-        update_load(a, v, &t, &e);
-        SIMT_UNROLL
-        for (uint32_t k = 0; k < EIGHT; k++)
-            update_one(a, v, k, &e);
-        update_save(a, v, &t, &e);
+    update_fill_tables(a, &t, edges);
+    if (v.is_adam8) {
+        update_usual(a, v, &t, begin + simt_warp(), end);
+        return;
     }
+    SIMT_NO_UNROLL
+    for (uint64_t block = begin + simt_warp(); block < end; block += UPDATE_WARPS)
+        update_block(a, v, &t, block);
 }
 
 /* ------------------------------------------------------------------- kernels */

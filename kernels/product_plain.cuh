@@ -51,29 +51,35 @@ plain_add_eight(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint3
     }
 }
 
+/* Whose loads are on their way at once: eight of f32 are two loads. */
+SIMT_INLINE uint32_t
+plain_turns(int32_t dtype)
+{
+    return dtype == BERTH_F32 ? PLAIN_LOADS / 2 : PLAIN_LOADS;
+}
+
 /* Of one input, and a weight of its dtype. */
 SIMT_INLINE void
 plain_add_turns(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint64_t column,
                 float *sums)
 {
-    const uint32_t fours = eight_fours(dtype);
-    simt_four weights[PLAIN_LOADS];
-    simt_four inputs[PLAIN_LOADS];
+    eight_words weights[PLAIN_LOADS];
+    eight_words inputs[PLAIN_LOADS];
 
     SIMT_UNROLL
-    for (uint32_t t = 0; t < PLAIN_LOADS / fours; t++)
-        eight_fetch(a->weight, dtype, row * a->columns + column + t * SIMT_WARP * EIGHT, false,
-                    weights + t * fours);
+    for (uint32_t t = 0; t < plain_turns(dtype); t++)
+        weights[t] = eight_fetch_words(a->weight, dtype,
+                                       row * a->columns + column + t * SIMT_WARP * EIGHT, false);
     SIMT_UNROLL
-    for (uint32_t t = 0; t < PLAIN_LOADS / fours; t++)
-        eight_fetch(a->inputs, dtype, column + t * SIMT_WARP * EIGHT, true, inputs + t * fours);
+    for (uint32_t t = 0; t < plain_turns(dtype); t++)
+        inputs[t] = eight_fetch_words(a->inputs, dtype, column + t * SIMT_WARP * EIGHT, true);
     SIMT_UNROLL
-    for (uint32_t t = 0; t < PLAIN_LOADS / fours; t++) {
+    for (uint32_t t = 0; t < plain_turns(dtype); t++) {
         float w[EIGHT];
         float x[EIGHT];
 
-        eight_widen(weights + t * fours, dtype, w);
-        eight_widen(inputs + t * fours, dtype, x);
+        eight_widen(&weights[t], dtype, w);
+        eight_widen(&inputs[t], dtype, x);
         SIMT_UNROLL
         for (uint32_t k = 0; k < EIGHT; k++)
             sums[k] = berthi_core_add(sums[k], berthi_core_multiply(w[k], x[k]));
@@ -109,7 +115,7 @@ plain_multiply_inputs(const berthi_plain_kernel *a, int32_t dtype, uint32_t inpu
 {
     const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
     const uint32_t first = (uint32_t)(simt_cta() % a->groups) * inputs;
-    const uint64_t turns = PLAIN_LOADS / eight_fours(dtype);
+    const uint64_t turns = plain_turns(dtype);
     const uint64_t turn = SIMT_WARP * EIGHT;
     uint64_t k = simt_thread() % SIMT_WARP * EIGHT;
     float sums[PLAIN_INPUTS * EIGHT];

@@ -16,7 +16,8 @@
  *       the CTA's memory; every lane declares the same ones in the same order
  *   simt_barrier()                           all lanes of the CTA
  *   simt_shuffle*(value, ...)                all 32 lanes of a warp
- *   simt_ballot(is)                          the same
+ *   simt_ballot(is), simt_all(is)            the same
+ *   simt_largest(word)                       the same: the largest of the warp's words
  *   simt_multiply_*(sums, rows, columns)     all 32 lanes, each with its fragments
  *   simt_load*, simt_read*, simt_store*      aligned to what they move
  *   simt_atomic_or(word, bits)               a word of global memory
@@ -28,6 +29,7 @@
 #ifndef BERTH_KERNELS_SIMT_H
 #define BERTH_KERNELS_SIMT_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -124,6 +126,26 @@ SIMT_INLINE uint32_t
 simt_ballot(bool is)
 {
     return __ballot_sync(0xFFFFFFFFu, is);
+}
+
+SIMT_INLINE bool
+simt_all(bool is)
+{
+    return __all_sync(0xFFFFFFFFu, is) != 0;
+}
+
+/* Of a word of each lane; by one instruction where there is one. */
+SIMT_INLINE uint32_t
+simt_largest(uint32_t word)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, word);
+#else
+    SIMT_UNROLL
+    for (int step = 1; step < 32; step *= 2)
+        word = max(word, __shfl_xor_sync(0xFFFFFFFFu, word, step));
+    return word;
+#endif
 }
 
 /* The value of number `from` of the four neighbours that a lane is among. */
@@ -260,6 +282,24 @@ simt_add_signed_bytes(uint32_t a, uint32_t b, int32_t sum)
     return __dp4a((int)a, (int)b, sum);
 }
 
+/* The highest bytes of four words, that of the first one lowest. */
+SIMT_INLINE uint32_t
+simt_high_bytes(const uint32_t *words)
+{
+    return __byte_perm(__byte_perm(words[0], words[1], 0x0073),
+                       __byte_perm(words[2], words[3], 0x0073), 0x5410);
+}
+
+/* About 1 / sqrt(value), as quick as it gets. */
+SIMT_INLINE float
+simt_inverse_root(float value)
+{
+    float root;
+
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(value));
+    return root;
+}
+
 SIMT_INLINE int32_t
 simt_shuffle_xor_int(int32_t value, uint32_t mask)
 {
@@ -372,6 +412,25 @@ simt_ballot(bool is)
     for (uint32_t half = SIMT_WARP / 2; half > 0; half /= 2)
         bits |= berthi_simt_shuffle(bits, own ^ half);
     return bits;
+}
+
+SIMT_INLINE bool
+simt_all(bool is)
+{
+    return simt_ballot(is) == 0xFFFFFFFFu;
+}
+
+SIMT_INLINE uint32_t
+simt_largest(uint32_t word)
+{
+    const uint32_t own = simt_thread() % SIMT_WARP;
+
+    for (uint32_t step = 1; step < SIMT_WARP; step *= 2) {
+        const uint32_t other = berthi_simt_shuffle(word, own ^ step);
+
+        word = other > word ? other : word;
+    }
+    return word;
 }
 
 SIMT_INLINE uint32_t
@@ -499,6 +558,20 @@ simt_add_signed_bytes(uint32_t a, uint32_t b, int32_t sum)
     for (uint32_t shift = 0; shift < 32; shift += 8)
         sum += (int8_t)(a >> shift) * (int8_t)(b >> shift);
     return sum;
+}
+
+SIMT_INLINE uint32_t
+simt_high_bytes(const uint32_t *words)
+{
+    return words[0] >> 24 | words[1] >> 24 << 8 | words[2] >> 24 << 16
+           | (words[3] & 0xFF000000u);
+}
+
+/* Rounded correctly, which a GPU's is not always. */
+SIMT_INLINE float
+simt_inverse_root(float value)
+{
+    return (float)(1.0 / sqrt((double)value));
 }
 
 SIMT_INLINE int32_t

@@ -360,13 +360,14 @@ test_launches(void)
     CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_update_bf16_adam8);
     CHECK_EQ(l.threads, UPDATE_THREADS);
-    CHECK_EQ(l.ctas, 1);
+    CHECK_EQ(l.ctas, 2);
     CHECK(l.argument.update.is_aligned);
+    CHECK(l.argument.update.is_usual);
     r.arguments.count++;
     r.constants = constants_of(BERTHI_UPDATE_ADAM, 1); /* coupled */
     CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_update_bf16);
-    CHECK_EQ(l.ctas, 2);
+    CHECK_EQ(l.ctas, 3);
     r.arguments.count = 0;
     CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_NONE);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adam8.cuh - Adam with states in 8 bits, of blocks in which nothing is out of the
+ * ordinary: whole ones of finite numbers, none of which is too small to be divided.
+ *
+ * Division and square root are the steps that the compiler makes of correctly rounded
+ * ones where no number is near an end of its range, without the test for that: a block is
+ * tested as a whole, by maxima that it needs anyway, before anything is stored. One that
+ * fails is left to optimizer.cuh.
+ *
+ *   bits      core_optimizer.h; what is scaled here is scaled by powers of two
+ *   bounds    whole blocks at aligned addresses
+ */
+#ifndef BERTH_KERNELS_ADAM8_CUH
+#define BERTH_KERNELS_ADAM8_CUH
+
+#include "kernels/core_optimizer.h"
+#include "kernels/eights.cuh"
+#include "kernels/update_tables.cuh"
+
+/*
+ * Ordinary numbers: magnitudes from 2^-90 to 2^60, and zero. Their quotients by 2^-60 to
+ * 2^31 are normal, and so are the remainders of those. Means are 2^32 times what they are
+ * elsewhere, as roots are, which come of squares that have to be 2^64 times larger.
+ */
+#define ADAM8_SCALE 0x1p32f
+#define ADAM8_UNSCALE 0x1p-32f
+#define ADAM8_LEAST ((127u - 90u) << 23) /* as bits */
+#define ADAM8_MOST ((127u + 60u) << 23)
+#define ADAM8_SCALED (32u << 23) /* what scaling adds to bits */
+
+/* A lane's part of a block, as it lies. */
+typedef struct adam8_words {
+    eight_words gradient;
+    eight_words parameter;
+    simt_two codes[2];
+    float absmax[2];
+} adam8_words;
+
+typedef struct adam8_eight {
+    eight_words parameter;
+    float mean[EIGHT];   /* scaled */
+    float square[EIGHT]; /* the mean of squares */
+    bool is_usual;       /* of what the lane has seen so far */
+} adam8_eight;
+
+/* From here on no block is whole. */
+SIMT_INLINE uint64_t
+adam8_whole_blocks(const berthi_update_kernel *a)
+{
+    return a->is_usual != 0 ? a->arguments.count / BERTHI_UPDATE_BLOCK : 0;
+}
+
+SIMT_INLINE void
+adam8_load(const berthi_update_kernel *a, int32_t dtype, uint64_t block, adam8_words *out)
+{
+    const berthi_update_arguments *const its = &a->arguments;
+    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < 2; k++) {
+        out->codes[k] = simt_load8(its->state[k].codes + first);
+        out->absmax[k] = its->state[k].absmax[block];
+    }
+    out->gradient = eight_load_words(its->gradient, dtype, first);
+    out->parameter = eight_load_words(its->parameter, dtype, first);
+}
+
+/* The bits of a block's largest magnitude: 0, or so large that it has a reciprocal. */
+SIMT_INLINE bool
+adam8_is_usual_maximum(uint32_t bits)
+{
+    return bits < 0x00800000u || (bits >= ADAM8_LEAST && bits <= ADAM8_MOST);
+}
+
+SIMT_INLINE void
+adam8_means(const berthi_update_kernel *a, int32_t dtype, const adam8_words *words,
+            const update_tables *t, adam8_eight *out)
+{
+    const float absmax1 = berthi_core_multiply(words->absmax[0], ADAM8_SCALE);
+    berthi_update_constants c = a->constants;
+
+    c.rest1 = berthi_core_multiply(c.rest1, ADAM8_SCALE);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++) {
+        const float gradient
+            = berthi_core_multiply(eight_value(&words->gradient, dtype, k), c.scale);
+        const uint32_t code1 = words->codes[0].word[k / 4] >> (k % 4 * 8) & 255u;
+        const uint32_t code2 = words->codes[1].word[k / 4] >> (k % 4 * 8) & 255u;
+        berthi_core_element one
+            = { 0.0f, berthi_core_state_value(t->values, code1, absmax1),
+                berthi_core_state_value(t->values + 256, code2, words->absmax[1]), 0.0f };
+
+        berthi_core_mean_adam(&c, gradient, &one);
+        out->mean[k] = one.state1;
+        out->square[k] = one.state2;
+    }
+    out->parameter = words->parameter;
+    /* Such a one's products are not rounded where scaled ones would not be. */
+    out->is_usual = words->absmax[0] == 0.0f
+                    || (words->absmax[0] >= 0x1p-80f && words->absmax[0] <= 0x1p60f);
+}
+
+/* ------------------------------------------------------------------- numbers */
+
+/*
+ * The square root of what is at most 2^60, scaled. The smallest number that is not 0 hides
+ * the summand, which is there for a 0 to have an inverse; its root is then 2^-60, which
+ * no divisor shows: berthi_launch_update() has seen to that.
+ */
+SIMT_INLINE float
+adam8_root(float square)
+{
+    const float scaled = fmaf(square, ADAM8_SCALE * ADAM8_SCALE, ADAM8_NOTHING);
+    const float inverse = simt_inverse_root(scaled);
+    const float root = berthi_core_multiply(scaled, inverse);
+    const float rest = fmaf(-root, root, scaled);
+
+    return fmaf(rest, berthi_core_multiply(0.5f, inverse), root);
+}
+
+/* The remainder is negative twice: a quotient that is 0 keeps its sign. */
+SIMT_INLINE float
+adam8_quotient(float a, float b)
+{
+    const float about = berthi_core_reciprocal(b);
+    const float inverse = fmaf(about, fmaf(-b, about, 1.0f), about);
+    const float quotient = berthi_core_multiply(a, inverse);
+    const float excess = fmaf(b, quotient, -a);
+
+    return fmaf(-excess, inverse, quotient);
+}
+
+SIMT_INLINE float
+adam8_step(const berthi_update_constants *c, float parameter, float mean, float square)
+{
+    const float divisor = fmaf(berthi_core_multiply(c->correction, ADAM8_SCALE), c->epsilon,
+                               adam8_root(square));
+
+    return fmaf(c->eta, adam8_quotient(mean, divisor), parameter);
+}
+
+/* ------------------------------------------------------------------- results */
+
+SIMT_INLINE eight_words
+adam8_parameters(const berthi_update_constants *c, int32_t dtype, const adam8_eight *e)
+{
+    eight_words words = e->parameter;
+    float parameter[EIGHT];
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++)
+        parameter[k] = adam8_step(c, eight_value(&words, dtype, k), e->mean[k], e->square[k]);
+    words = eight_words_of(dtype, parameter);
+    if (c->is_shrunk) {
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < EIGHT; k++)
+            parameter[k]
+                = berthi_core_multiply(eight_value(&words, dtype, k), c->shrink);
+        words = eight_words_of(dtype, parameter);
+    }
+    /* Rounding to 16 bits has made all NaN one. */
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT && dtype == BERTH_F32; k++)
+        words.word[k]
+            = berthi_core_bits(berthi_core_one_nan(berthi_core_float(words.word[k])));
+    return words;
+}
+
+SIMT_INLINE void
+adam8_save_state(const berthi_update_state *s, uint64_t block, bool is_signed,
+                 const update_tables *t, float absmax, const float *values)
+{
+    const float stored = berthi_core_multiply(absmax, is_signed ? ADAM8_UNSCALE : 1.0f);
+    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+    /* Of zeros any will do, as long as it leaves them where there are bins. */
+    const float reciprocal = adam8_quotient(1.0f, absmax == 0.0f ? 1.0f : absmax);
+    uint32_t found[EIGHT];
+    simt_two codes;
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++) {
+        const float scaled = berthi_core_multiply(values[k], reciprocal);
+
+        found[k] = is_signed ? map_find_signed(scaled, t->signed_entries)
+                             : map_find_unsigned(scaled, t->unsigned_entries);
+    }
+    if (absmax == 0.0f) {
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < EIGHT; k++)
+            found[k] = berthi_core_zero_code(is_signed, values[k]) << 24;
+    }
+    codes.word[0] = simt_high_bytes(found);
+    codes.word[1] = simt_high_bytes(found + 4);
+    simt_store8(s->codes + first, codes);
+    if (simt_thread() % SIMT_WARP == 0)
+        s->absmax[block] = stored;
+}
+
+/* False: the block is not a usual one, and nothing has been stored. */
+SIMT_INLINE bool
+adam8_finish(const berthi_update_kernel *a, int32_t dtype, uint64_t block,
+             const update_tables *t, const adam8_eight *e)
+{
+    const berthi_update_arguments *const its = &a->arguments;
+    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+    float largest = 0.0f;
+    uint32_t largest_square = 0; /* as bits: those of NaN and below 0 are larger than all */
+    uint32_t least = 0xFFFFFFFFu; /* twice the bits of what is not 0, less 1 */
+    eight_words parameters;
+    uint32_t maxima[2];
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++) {
+        const uint32_t square = berthi_core_bits(e->square[k]);
+        const uint32_t own = 2 * berthi_core_bits(e->mean[k]) - 1;
+
+        largest = berthi_core_absmax_step(largest, e->mean[k]);
+        largest_square = square > largest_square ? square : largest_square;
+        least = own < least ? own : least;
+    }
+    maxima[0] = simt_largest(berthi_core_bits(largest));
+    maxima[1] = simt_largest(largest_square);
+    if (!simt_all(e->is_usual && least >= 2 * (ADAM8_LEAST + ADAM8_SCALED) - 1)
+        || maxima[0] > ADAM8_MOST + ADAM8_SCALED || !adam8_is_usual_maximum(maxima[1]))
+        return false;
+    parameters = adam8_parameters(&a->constants, dtype, e);
+    eight_store_words(its->parameter, dtype, first, &parameters);
+    adam8_save_state(&its->state[0], block, true, t, berthi_core_float(maxima[0]), e->mean);
+    adam8_save_state(&its->state[1], block, false, t,
+                     berthi_core_flush(berthi_core_float(maxima[1])), e->square);
+    return true;
+}
+
+#endif

@@ -44,33 +44,36 @@ typedef struct adam8_eight {
     bool is_usual;       /* of what the lane has seen so far */
 } adam8_eight;
 
-/* From here on no block is whole. */
-SIMT_INLINE uint64_t
-adam8_whole_blocks(const berthi_update_kernel *a)
-{
-    return a->is_usual != 0 ? a->arguments.count / BERTHI_UPDATE_BLOCK : 0;
-}
-
+/* `first` is the lane's first element. */
 SIMT_INLINE void
-adam8_load(const berthi_update_kernel *a, int32_t dtype, uint64_t block, adam8_words *out)
+adam8_load(const berthi_update_kernel *a, int32_t dtype, uint64_t first, adam8_words *out)
 {
     const berthi_update_arguments *const its = &a->arguments;
-    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
 
     SIMT_UNROLL
     for (uint32_t k = 0; k < 2; k++) {
         out->codes[k] = simt_load8(its->state[k].codes + first);
-        out->absmax[k] = its->state[k].absmax[block];
+        out->absmax[k] = its->state[k].absmax[first / BERTHI_UPDATE_BLOCK];
     }
     out->gradient = eight_load_words(its->gradient, dtype, first);
     out->parameter = eight_load_words(its->parameter, dtype, first);
 }
 
-/* The bits of a block's largest magnitude: 0, or so large that it has a reciprocal. */
+/* Nothing is skipped: a branch would cost more than the comparisons. */
+SIMT_INLINE bool
+adam8_is_among(uint32_t bits, uint32_t least, uint32_t most)
+{
+    return bits - least <= most - least;
+}
+
+/*
+ * The bits of a block's largest magnitude: 0, or so large that it has a reciprocal and
+ * that products with a map's values are not rounded where scaled ones would not be.
+ */
 SIMT_INLINE bool
 adam8_is_usual_maximum(uint32_t bits)
 {
-    return bits < 0x00800000u || (bits >= ADAM8_LEAST && bits <= ADAM8_MOST);
+    return (int)(bits < 0x00800000u) | (int)adam8_is_among(bits, ADAM8_LEAST, ADAM8_MOST);
 }
 
 SIMT_INLINE void
@@ -96,9 +99,7 @@ adam8_means(const berthi_update_kernel *a, int32_t dtype, const adam8_words *wor
         out->square[k] = one.state2;
     }
     out->parameter = words->parameter;
-    /* Such a one's products are not rounded where scaled ones would not be. */
-    out->is_usual = words->absmax[0] == 0.0f
-                    || (words->absmax[0] >= 0x1p-80f && words->absmax[0] <= 0x1p60f);
+    out->is_usual = adam8_is_usual_maximum(berthi_core_bits(words->absmax[0]));
 }
 
 /* ------------------------------------------------------------------- numbers */
@@ -167,12 +168,9 @@ adam8_parameters(const berthi_update_constants *c, int32_t dtype, const adam8_ei
     return words;
 }
 
-SIMT_INLINE void
-adam8_save_state(const berthi_update_state *s, uint64_t block, bool is_signed,
-                 const update_tables *t, float absmax, const float *values)
+SIMT_INLINE simt_two
+adam8_codes(const float *values, bool is_signed, float absmax, const update_tables *t)
 {
-    const float stored = berthi_core_multiply(absmax, is_signed ? ADAM8_UNSCALE : 1.0f);
-    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
     /* Of zeros any will do, as long as it leaves them where there are bins. */
     const float reciprocal = adam8_quotient(1.0f, absmax == 0.0f ? 1.0f : absmax);
     uint32_t found[EIGHT];
@@ -192,23 +190,36 @@ adam8_save_state(const berthi_update_state *s, uint64_t block, bool is_signed,
     }
     codes.word[0] = simt_high_bytes(found);
     codes.word[1] = simt_high_bytes(found + 4);
-    simt_store8(s->codes + first, codes);
-    if (simt_thread() % SIMT_WARP == 0)
-        s->absmax[block] = stored;
+    return codes;
 }
 
-/* False: the block is not a usual one, and nothing has been stored. */
-SIMT_INLINE bool
-adam8_finish(const berthi_update_kernel *a, int32_t dtype, uint64_t block,
-             const update_tables *t, const adam8_eight *e)
+SIMT_INLINE void
+adam8_save(const berthi_update_kernel *a, int32_t dtype, uint64_t first,
+           const update_tables *t, const uint32_t *maxima, const adam8_eight *e)
 {
     const berthi_update_arguments *const its = &a->arguments;
-    const uint64_t first = block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+    const float absmax1 = berthi_core_float(maxima[0]);
+    const float absmax2 = berthi_core_flush(berthi_core_float(maxima[1]));
+    const eight_words parameters = adam8_parameters(&a->constants, dtype, e);
+
+    eight_store_words(its->parameter, dtype, first, &parameters);
+    simt_store8(its->state[0].codes + first, adam8_codes(e->mean, true, absmax1, t));
+    simt_store8(its->state[1].codes + first, adam8_codes(e->square, false, absmax2, t));
+    if (simt_thread() % SIMT_WARP == 0) {
+        its->state[0].absmax[first / BERTHI_UPDATE_BLOCK]
+            = berthi_core_multiply(absmax1, ADAM8_UNSCALE);
+        its->state[1].absmax[first / BERTHI_UPDATE_BLOCK] = absmax2;
+    }
+}
+
+/* Whether the block is a usual one; the largest mean, scaled, and square of it, as bits. */
+SIMT_INLINE bool
+adam8_is_usual(const adam8_eight *e, uint32_t *maxima)
+{
     float largest = 0.0f;
-    uint32_t largest_square = 0; /* as bits: those of NaN and below 0 are larger than all */
+    uint32_t largest_square = 0;  /* those of NaN and of what is below 0 are larger than all */
     uint32_t least = 0xFFFFFFFFu; /* twice the bits of what is not 0, less 1 */
-    eight_words parameters;
-    uint32_t maxima[2];
+    bool is_usual;
 
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT; k++) {
@@ -219,17 +230,11 @@ adam8_finish(const berthi_update_kernel *a, int32_t dtype, uint64_t block,
         largest_square = square > largest_square ? square : largest_square;
         least = own < least ? own : least;
     }
+    is_usual = (int)e->is_usual & (int)(least >= 2 * (ADAM8_LEAST + ADAM8_SCALED) - 1);
     maxima[0] = simt_largest(berthi_core_bits(largest));
     maxima[1] = simt_largest(largest_square);
-    if (!simt_all(e->is_usual && least >= 2 * (ADAM8_LEAST + ADAM8_SCALED) - 1)
-        || maxima[0] > ADAM8_MOST + ADAM8_SCALED || !adam8_is_usual_maximum(maxima[1]))
-        return false;
-    parameters = adam8_parameters(&a->constants, dtype, e);
-    eight_store_words(its->parameter, dtype, first, &parameters);
-    adam8_save_state(&its->state[0], block, true, t, berthi_core_float(maxima[0]), e->mean);
-    adam8_save_state(&its->state[1], block, false, t,
-                     berthi_core_flush(berthi_core_float(maxima[1])), e->square);
-    return true;
+    return (int)simt_all(is_usual) & (int)(maxima[0] <= ADAM8_MOST + ADAM8_SCALED)
+           & (int)adam8_is_usual_maximum(maxima[1]);
 }
 
 #endif

@@ -207,6 +207,40 @@ update_block(const berthi_update_kernel *a, update_variant v, const update_table
     update_save(a, v, t, &e);
 }
 
+/* What a warp has to do: `turns` blocks, UPDATE_WARPS apart, of which `whole` are whole. */
+typedef struct update_share {
+    uint64_t block; /* the first one */
+    uint32_t turns;
+    uint32_t whole;
+} update_share;
+
+#define UPDATE_STEP (UPDATE_WARPS * BERTHI_UPDATE_BLOCK) /* elements from turn to turn */
+
+/* Turns whose blocks are below `end`. */
+SIMT_INLINE uint32_t
+update_turns_below(const berthi_update_kernel *a, uint64_t block, uint64_t end)
+{
+    const uint64_t turns
+        = end > block ? (end - block + UPDATE_WARPS - 1) / UPDATE_WARPS : 0;
+
+    return turns < a->turns ? (uint32_t)turns : a->turns;
+}
+
+SIMT_INLINE update_share
+update_share_of(const berthi_update_kernel *a)
+{
+    const uint64_t count = a->arguments.count;
+    const uint64_t whole = count / BERTHI_UPDATE_BLOCK;
+    const uint64_t block = simt_cta() * a->turns * UPDATE_WARPS + simt_warp();
+    const update_share share = {
+        block,
+        update_turns_below(a, block, whole + (count % BERTHI_UPDATE_BLOCK != 0)),
+        update_turns_below(a, block, whole),
+    };
+
+    return share;
+}
+
 /*
  * Usual blocks are done as adam8.cuh does them: the next one is on its way while a block's
  * codes are made. It is read once more after a block that turned out not to be usual, for
@@ -214,31 +248,34 @@ update_block(const berthi_update_kernel *a, update_variant v, const update_table
  */
 SIMT_INLINE void
 update_usual(const berthi_update_kernel *a, update_variant v, const update_tables *t,
-             uint64_t block, uint64_t end)
+             update_share share)
 {
-    const uint64_t whole = adam8_whole_blocks(a);
-    adam8_words words = { 0 };
+    const uint32_t whole = a->is_usual != 0 ? share.whole : 0;
+    uint64_t first
+        = share.block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+    adam8_words words = { { { 0 } }, { { 0 } }, { { { 0 } } }, { 0 } };
 
-    if (block < whole)
-        adam8_load(a, v.dtype, block, &words);
+    if (whole > 0)
+        adam8_load(a, v.dtype, first, &words);
     SIMT_NO_UNROLL
-    for (; block < end; block += UPDATE_WARPS) {
-        const uint64_t next = block + UPDATE_WARPS < end ? block + UPDATE_WARPS : block;
-        bool is_usual = block < whole;
+    for (uint32_t turn = 0; turn < share.turns; turn++, first += UPDATE_STEP) {
+        bool is_usual = turn < whole;
+        uint32_t maxima[2];
+        adam8_eight e;
 
         if (is_usual) {
-            adam8_eight e;
-
             adam8_means(a, v.dtype, &words, t, &e);
-            adam8_load(a, v.dtype, next < whole ? next : block, &words);
-            is_usual = adam8_finish(a, v.dtype, block, t, &e);
+            is_usual = adam8_is_usual(&e, maxima);
         }
-        if (!is_usual) {
-            update_block(a, v, t, block);
-            if (next < whole)
-                adam8_load(a, v.dtype, next, &words);
-            else
-                words = (adam8_words){ 0 };
+        if (is_usual) {
+            if (turn + 1 < whole)
+                adam8_load(a, v.dtype, first + UPDATE_STEP, &words);
+            adam8_save(a, v.dtype, first, t, maxima, &e);
+        } else {
+            update_block(a, v, t, first / BERTHI_UPDATE_BLOCK);
+            words = (adam8_words){ { { 0 } }, { { 0 } }, { { { 0 } } }, { 0 } };
+            if (turn + 1 < whole)
+                adam8_load(a, v.dtype, first + UPDATE_STEP, &words);
         }
     }
 }
@@ -251,20 +288,16 @@ update(const berthi_update_kernel *a, update_variant v)
     SIMT_SHARED(uint32_t, signed_entries, 2 * MAP_SIGNED_BINS);
     SIMT_SHARED(uint32_t, unsigned_entries, MAP_UNSIGNED_BINS);
     const update_tables t = { values, signed_entries, unsigned_entries };
-    const uint64_t count = a->arguments.count;
-    const uint64_t blocks = count / BERTHI_UPDATE_BLOCK + (count % BERTHI_UPDATE_BLOCK != 0);
-    const uint64_t begin = simt_cta() * a->turns * UPDATE_WARPS;
-    const uint64_t own_end = begin + a->turns * UPDATE_WARPS;
-    const uint64_t end = own_end < blocks ? own_end : blocks;
+    const update_share share = update_share_of(a);
 
     update_fill_tables(a, &t, edges);
     if (v.is_adam8) {
-        update_usual(a, v, &t, begin + simt_warp(), end);
+        update_usual(a, v, &t, share);
         return;
     }
     SIMT_NO_UNROLL
-    for (uint64_t block = begin + simt_warp(); block < end; block += UPDATE_WARPS)
-        update_block(a, v, &t, block);
+    for (uint32_t turn = 0; turn < share.turns; turn++)
+        update_block(a, v, &t, share.block + turn * UPDATE_WARPS);
 }
 
 /* ------------------------------------------------------------------- kernels */

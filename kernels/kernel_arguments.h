@@ -43,7 +43,10 @@ typedef struct berthi_encode_kernel {
     uint64_t count;
     uint32_t block_log2; /* 5 to 12 */
     uint32_t is_aligned; /* values and codes to 16 bytes: else one element at a time */
-    /* 4-bit: a threshold and a base for each bin. 8-bit: the borders of the codes. */
+    /*
+     * 4-bit: a threshold and a base for each bin. 8-bit: the borders of the codes; double
+     * quantization: their values.
+     */
     uint32_t table[256];
 } berthi_encode_kernel;
 
@@ -125,6 +128,19 @@ BERTHI_CORE uint64_t
 berthi_encode_ctas(uint64_t count)
 {
     return count / ENCODE_CTA + (count % ENCODE_CTA != 0);
+}
+
+#define DOUBLE_THREADS 512u
+#define DOUBLE_TURN (DOUBLE_THREADS * 8u) /* absmax: a warp has a block of them */
+#ifndef DOUBLE_TURNS
+#define DOUBLE_TURNS 4u
+#endif
+#define DOUBLE_CTA (DOUBLE_TURNS * DOUBLE_TURN)
+
+static inline uint64_t
+berthi_double_ctas(uint64_t count)
+{
+    return count / DOUBLE_CTA + (count % DOUBLE_CTA != 0);
 }
 
 /* ------------------------------------------------------------------ decoding */

@@ -3,6 +3,7 @@
 #include "kernels/attend.cuh"
 #include "kernels/decoder.cuh"
 #include "kernels/dequantize.cuh"
+#include "kernels/encode_double.cuh"
 #include "kernels/gradient.cuh"
 #include "kernels/int8.cuh"
 #include "kernels/int8_output.cuh"

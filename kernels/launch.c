@@ -201,12 +201,18 @@ berthi_launch_encode_double(const berthi_double_arguments *a, const float *offse
     const berthi_encode_arguments as_codes
         = { a->absmax, BERTH_F32, BERTHI_DOUBLE_BLOCK, a->count, berthi_signed_map, a->codes,
             a->absmax2 };
-    const berth_status status = berthi_launch_encode_map(&as_codes, out, error);
+    berthi_encode_kernel *const k = &out->argument.encode;
+    size_t dtype;
+    berth_status status;
 
-    out->argument.encode.offset = offset;
-    if (out->kernel != KERNEL_NONE)
-        out->kernel = KERNEL_encode_double;
-    return status;
+    out->kernel = KERNEL_NONE;
+    status = fill_encode(&as_codes, k, &dtype, error);
+    if (status != BERTH_OK)
+        return status;
+    k->offset = offset;
+    memcpy(k->table, berthi_signed_map, sizeof k->table);
+    return berthi_launch_set_grid(out, KERNEL_encode_double, DOUBLE_THREADS,
+                                  berthi_double_ctas(a->count), error);
 }
 
 /* --------------------------------------------------------------- LLM.int8() */

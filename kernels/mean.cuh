@@ -55,16 +55,45 @@ mean_load_four(const berthi_mean_kernel *a, uint64_t first, float *four)
     }
 }
 
+#define MEAN_AHEAD 4u /* turns whose values are on their way at once */
+
+/*
+ * So many turns at aligned addresses; true: there were as many. */
+SIMT_INLINE bool
+mean_gather_ahead(const float *values, uint64_t stride, uint64_t left, float *sums)
+{
+    simt_four fours[MEAN_AHEAD];
+
+    if (left <= (MEAN_AHEAD - 1) * stride)
+        return false;
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < MEAN_AHEAD; t++)
+        fours[t] = simt_load16(values + t * stride);
+    SIMT_UNROLL
+    for (uint32_t t = 0; t < MEAN_AHEAD; t++)
+        SIMT_UNROLL
+        for (uint32_t e = 0; e < 4; e++)
+            sums[e] = berthi_core_add(sums[e], berthi_core_float(fours[t].word[e]));
+    return true;
+}
+
 /* Four neighbours a turn, each to its own sum; the odd ones at the end are CTA 0's. */
 SIMT_INLINE float
 mean_gather_fours(const berthi_mean_kernel *a, uint32_t thread)
 {
     const uint64_t tail = a->count - a->count % 4;
     const uint64_t stride = 4 * (uint64_t)a->width * simt_ctas();
+    uint64_t i = 4 * (simt_cta() * a->width + thread);
     float sums[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
-    float four[4];
 
-    for (uint64_t i = 4 * (simt_cta() * a->width + thread); i < tail; i += stride) {
+    SIMT_NO_UNROLL
+    while (a->is_aligned != 0 && i < tail
+           && mean_gather_ahead(a->values + i, stride, tail - i, sums))
+        i += MEAN_AHEAD * stride;
+    SIMT_NO_UNROLL
+    for (; i < tail; i += stride) {
+        float four[4];
+
         mean_load_four(a, i, four);
         SIMT_UNROLL
         for (uint32_t e = 0; e < 4; e++)
@@ -120,7 +149,8 @@ mean_join(const berthi_mean_kernel *a)
     mean_finish(a, sum, lanes);
 }
 
-SIMT_KERNEL(berthi_mean_sum, MEAN_THREADS, berthi_mean_kernel, mean_sum(a))
+/* The grid is made for all of it to be there at once. */
+SIMT_KERNEL_OF(berthi_mean_sum, MEAN_THREADS, SIMT_RESIDENT_MOST, berthi_mean_kernel, mean_sum(a))
 SIMT_KERNEL(berthi_mean_join, MEAN_THREADS, berthi_mean_kernel, mean_join(a))
 
 #endif

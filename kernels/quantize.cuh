@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quantize.cuh - values -> codes and one absmax per block: NF4, FP4, 8-bit maps,
- * and the statistics of double quantization.
+ * quantize.cuh - values -> codes and one absmax per block: NF4, FP4, 8-bit maps.
  *
  * A lane holds 16 neighbours, so a block is 2 to 256 lanes: its maximum comes by
  * shuffles, above 512 elements through shared memory, too. Every element is read
@@ -29,8 +28,7 @@ typedef enum encode_kind { ENCODE_NF4, ENCODE_FP4, ENCODE_MAP } encode_kind;
 typedef struct encode_variant {
     encode_kind kind;
     int32_t dtype;
-    bool is_64;      /* of the block size, which is the argument's otherwise */
-    bool has_offset; /* that is subtracted from each value: double quantization */
+    bool is_64; /* of the block size, which is the argument's otherwise */
 } encode_variant;
 
 /* -------------------------------------------------------------------- values */
@@ -88,19 +86,6 @@ encode_load_some(const berthi_encode_kernel *a, int32_t dtype, uint64_t first,
             out->word[k / 2] = k % 2 == 0 ? half : out->word[k / 2] | half << 16;
         }
     }
-}
-
-/* An ordinary subtraction; what is not there stays 0. */
-SIMT_INLINE void
-encode_subtract_offset(const berthi_encode_kernel *a, uint64_t first, encode_values *values)
-{
-    const float offset = *a->offset;
-
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < ENCODE_LANE; k++)
-        if (first + k < a->count)
-            values->word[k] = berthi_core_bits(
-                berthi_core_add(berthi_core_float(values->word[k]), -offset));
 }
 
 /* -------------------------------------------------------------------- absmax */
@@ -272,8 +257,6 @@ encode_tile(const berthi_encode_kernel *a, encode_variant v, bool is_whole, uint
     simt_four codes;
     float absmax;
 
-    if (v.has_offset)
-        encode_subtract_offset(a, first, values);
     absmax = encode_absmax(values, v, block_log2, maxima);
     codes = encode_codes(values, v, berthi_core_reciprocal(absmax), table);
     if (is_whole)
@@ -320,31 +303,30 @@ encode(const berthi_encode_kernel *a, encode_variant v, uint32_t *table)
 
 /* ------------------------------------------------------------------- kernels */
 
-#define ENCODE_KERNEL(name, kind, dtype, is_64, has_offset)                           \
+#define ENCODE_KERNEL(name, kind, dtype, is_64)                                       \
     SIMT_INLINE void name##_body(const berthi_encode_kernel *a)                       \
     {                                                                                 \
-        const encode_variant v = { kind, dtype, is_64, has_offset };                  \
+        const encode_variant v = { kind, dtype, is_64 };                              \
         SIMT_SHARED(uint32_t, table, (kind) == ENCODE_MAP ? 256u : ENCODE_BINS_WORDS); \
                                                                                       \
         encode(a, v, table);                                                          \
     }                                                                                 \
     SIMT_KERNEL(name, ENCODE_THREADS, berthi_encode_kernel, name##_body(a))
 
-ENCODE_KERNEL(berthi_encode_nf4_bf16_64, ENCODE_NF4, BERTH_BF16, true, false)
-ENCODE_KERNEL(berthi_encode_nf4_f16_64, ENCODE_NF4, BERTH_F16, true, false)
-ENCODE_KERNEL(berthi_encode_nf4_f32_64, ENCODE_NF4, BERTH_F32, true, false)
-ENCODE_KERNEL(berthi_encode_fp4_bf16_64, ENCODE_FP4, BERTH_BF16, true, false)
-ENCODE_KERNEL(berthi_encode_fp4_f16_64, ENCODE_FP4, BERTH_F16, true, false)
-ENCODE_KERNEL(berthi_encode_fp4_f32_64, ENCODE_FP4, BERTH_F32, true, false)
-ENCODE_KERNEL(berthi_encode_nf4_bf16, ENCODE_NF4, BERTH_BF16, false, false)
-ENCODE_KERNEL(berthi_encode_nf4_f16, ENCODE_NF4, BERTH_F16, false, false)
-ENCODE_KERNEL(berthi_encode_nf4_f32, ENCODE_NF4, BERTH_F32, false, false)
-ENCODE_KERNEL(berthi_encode_fp4_bf16, ENCODE_FP4, BERTH_BF16, false, false)
-ENCODE_KERNEL(berthi_encode_fp4_f16, ENCODE_FP4, BERTH_F16, false, false)
-ENCODE_KERNEL(berthi_encode_fp4_f32, ENCODE_FP4, BERTH_F32, false, false)
-ENCODE_KERNEL(berthi_encode_map_bf16, ENCODE_MAP, BERTH_BF16, false, false)
-ENCODE_KERNEL(berthi_encode_map_f16, ENCODE_MAP, BERTH_F16, false, false)
-ENCODE_KERNEL(berthi_encode_map_f32, ENCODE_MAP, BERTH_F32, false, false)
-ENCODE_KERNEL(berthi_encode_double, ENCODE_MAP, BERTH_F32, false, true)
+ENCODE_KERNEL(berthi_encode_nf4_bf16_64, ENCODE_NF4, BERTH_BF16, true)
+ENCODE_KERNEL(berthi_encode_nf4_f16_64, ENCODE_NF4, BERTH_F16, true)
+ENCODE_KERNEL(berthi_encode_nf4_f32_64, ENCODE_NF4, BERTH_F32, true)
+ENCODE_KERNEL(berthi_encode_fp4_bf16_64, ENCODE_FP4, BERTH_BF16, true)
+ENCODE_KERNEL(berthi_encode_fp4_f16_64, ENCODE_FP4, BERTH_F16, true)
+ENCODE_KERNEL(berthi_encode_fp4_f32_64, ENCODE_FP4, BERTH_F32, true)
+ENCODE_KERNEL(berthi_encode_nf4_bf16, ENCODE_NF4, BERTH_BF16, false)
+ENCODE_KERNEL(berthi_encode_nf4_f16, ENCODE_NF4, BERTH_F16, false)
+ENCODE_KERNEL(berthi_encode_nf4_f32, ENCODE_NF4, BERTH_F32, false)
+ENCODE_KERNEL(berthi_encode_fp4_bf16, ENCODE_FP4, BERTH_BF16, false)
+ENCODE_KERNEL(berthi_encode_fp4_f16, ENCODE_FP4, BERTH_F16, false)
+ENCODE_KERNEL(berthi_encode_fp4_f32, ENCODE_FP4, BERTH_F32, false)
+ENCODE_KERNEL(berthi_encode_map_bf16, ENCODE_MAP, BERTH_BF16, false)
+ENCODE_KERNEL(berthi_encode_map_f16, ENCODE_MAP, BERTH_F16, false)
+ENCODE_KERNEL(berthi_encode_map_f32, ENCODE_MAP, BERTH_F32, false)
 
 #endif

@@ -53,6 +53,14 @@ typedef struct simt_four {
 #define SIMT_RESIDENT 1024
 /* So many each have 128. */
 #define SIMT_RESIDENT_WIDE 512
+/* As many as a processor holds at all; most hold 2048. */
+#if __CUDA_ARCH__ == 750
+#define SIMT_RESIDENT_MOST 1024
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+#define SIMT_RESIDENT_MOST 1536
+#else
+#define SIMT_RESIDENT_MOST 2048
+#endif
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_NO_UNROLL _Pragma("unroll 1")
 #define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
@@ -329,6 +337,7 @@ simt_shared_load8(const void *from)
 #define SIMT_NO_UNROLL
 #define SIMT_RESIDENT 1024
 #define SIMT_RESIDENT_WIDE 512
+#define SIMT_RESIDENT_MOST 2048
 #define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
     static inline void name(const void *argument)                                     \
     {                                                                                 \

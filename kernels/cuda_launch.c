@@ -22,7 +22,7 @@ plan_rows(const berthi_rows_arguments *a, berthi_launch *out, berth_error *error
     return status == BERTH_OK ? berthi_launch_encode_rows(a, out, error) : status;
 }
 
-/* The mean in the published order, one CTA's sums or two passes, and then the codes. */
+/* The mean in the published order, one CTA's sums or two passes, and the codes. */
 static berth_status
 plan_double(const berthi_offset_arguments *a, berthi_launch out[BERTHI_CUDA_LAUNCHES],
             berth_error *error)
@@ -44,6 +44,8 @@ plan_double(const berthi_offset_arguments *a, berthi_launch out[BERTHI_CUDA_LAUN
         status = berthi_launch_mean(&mean, a->offset, out, error);
     if (status == BERTH_OK)
         status = berthi_launch_encode_double(&codes, a->offset, &out[2], error);
+    if (status == BERTH_OK)
+        berthi_launch_join_mean(&out[1], &out[2]);
     return status;
 }
 

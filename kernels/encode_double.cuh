@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * encode_double.cuh - absmax -> codes of the signed map and one absmax per block of 256:
- * double quantization, once its offset is known.
+ * double quantization, once its offset is known, or the sums of CTAs that it is the mean
+ * of: each CTA adds them up, in the order of mean.cuh, while its values are on their way.
  *
  * A warp has a block and a lane eight neighbours of it. All that a CTA reads is on its way
  * before it makes its table, and a code is one look-up. Elements behind the last one are
@@ -19,6 +20,7 @@
 #include "kernels/eights.cuh"
 #include "kernels/kernel_arguments.h"
 #include "kernels/map_entries.cuh"
+#include "kernels/mean.cuh"
 
 #define DOUBLE_BINS (2 * MAP_SIGNED_BINS)
 #define DOUBLE_ENTRIES (DOUBLE_BINS / DOUBLE_THREADS) /* that a lane makes */
@@ -32,11 +34,11 @@ typedef struct double_tables {
 
 /* Ends with a barrier. */
 SIMT_INLINE void
-double_fill_tables(const berthi_encode_kernel *a, const double_tables *t)
+double_fill_tables(const berthi_double_kernel *a, const double_tables *t)
 {
     /* As memory: of arguments that lanes read at different places each is a turn. */
     const uint32_t *const map = (const uint32_t *)(const void *)simt_keep_address(
-        (const uint8_t *)a->table);
+        (const uint8_t *)a->map);
     const uint32_t thread = simt_thread();
     const uint32_t first = thread * DOUBLE_ENTRIES;
     const uint32_t side = first < MAP_SIGNED_BINS ? 0 : 1;
@@ -70,10 +72,9 @@ double_absmax(const float *values)
 
 /* The lane's codes from `first` on, those that are there; an ordinary subtraction. */
 SIMT_INLINE void
-double_block(const berthi_encode_kernel *a, uint64_t first, uint32_t there, bool is_aligned,
-             const float *from, const uint32_t *entries)
+double_block(const berthi_double_kernel *a, uint64_t first, uint32_t there, bool is_aligned,
+             float offset, const float *from, const uint32_t *entries)
 {
-    const float offset = *a->offset;
     uint32_t found[EIGHT];
     float values[EIGHT];
     simt_two codes;
@@ -100,17 +101,39 @@ double_block(const berthi_encode_kernel *a, uint64_t first, uint32_t there, bool
         a->absmax[first / BERTHI_DOUBLE_BLOCK] = absmax;
 }
 
+/* `sum` is what the lane has of the mean, `lanes` memory for all of them. */
+SIMT_INLINE float
+double_offset(const berthi_double_kernel *a, float sum, float *lanes)
+{
+    const berthi_mean_kernel *const join = &a->join;
+
+    if (join->values == NULL)
+        return *a->offset;
+    sum = berthi_core_multiply(mean_fold(sum, join->width, join->is_old_order != 0, lanes),
+                               join->factor);
+    simt_barrier(); /* all have read what the first one overwrites */
+    if (simt_thread() == 0) {
+        lanes[0] = sum;
+        if (simt_cta() == 0)
+            join->sums[0] = sum;
+    }
+    simt_barrier();
+    return lanes[0];
+}
+
 SIMT_INLINE void
-encode_double(const berthi_encode_kernel *a)
+encode_double(const berthi_double_kernel *a)
 {
     SIMT_SHARED(uint32_t, map, 256u);
     SIMT_SHARED(uint32_t, edges, 2 * MAP_EDGES);
     SIMT_SHARED(uint32_t, entries, DOUBLE_BINS);
+    SIMT_SHARED(float, lanes, DOUBLE_THREADS);
     const double_tables tables = { map, edges, entries };
     const uint64_t begin = simt_cta() * DOUBLE_CTA + simt_thread() * EIGHT;
     const bool is_whole
         = a->is_aligned != 0 && a->count - simt_cta() * DOUBLE_CTA >= DOUBLE_CTA;
     float values[DOUBLE_TURNS][EIGHT];
+    float offset = a->join.values != NULL ? mean_gather_sums(&a->join) : 0.0f;
 
     if (is_whole) {
         SIMT_UNROLL
@@ -119,10 +142,12 @@ encode_double(const berthi_encode_kernel *a)
                        values[t]);
     }
     double_fill_tables(a, &tables);
+    offset = double_offset(a, offset, lanes);
     if (is_whole) {
         SIMT_UNROLL
         for (uint32_t t = 0; t < DOUBLE_TURNS; t++)
-            double_block(a, begin + t * DOUBLE_TURN, EIGHT_ALL, true, values[t], entries);
+            double_block(a, begin + t * DOUBLE_TURN, EIGHT_ALL, true, offset, values[t],
+                         entries);
         return;
     }
     SIMT_NO_UNROLL
@@ -131,10 +156,10 @@ encode_double(const berthi_encode_kernel *a)
         const uint32_t there = eight_there(first, a->count);
 
         eight_load(a->values, BERTH_F32, first, there, a->is_aligned != 0, values[0]);
-        double_block(a, first, there, a->is_aligned != 0, values[0], entries);
+        double_block(a, first, there, a->is_aligned != 0, offset, values[0], entries);
     }
 }
 
-SIMT_KERNEL(berthi_encode_double, DOUBLE_THREADS, berthi_encode_kernel, encode_double(a))
+SIMT_KERNEL(berthi_encode_double, DOUBLE_THREADS, berthi_double_kernel, encode_double(a))
 
 #endif

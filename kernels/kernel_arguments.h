@@ -38,15 +38,11 @@
 typedef struct berthi_encode_kernel {
     const void *values;
     uint8_t *codes;
-    float *absmax;       /* double quantization: the second level */
-    const float *offset; /* of double quantization: subtracted from the values */
+    float *absmax;
     uint64_t count;
     uint32_t block_log2; /* 5 to 12 */
     uint32_t is_aligned; /* values and codes to 16 bytes: else one element at a time */
-    /*
-     * 4-bit: a threshold and a base for each bin. 8-bit: the borders of the codes; double
-     * quantization: their values.
-     */
+    /* 4-bit: a threshold and a base for each bin. 8-bit: the borders of the codes. */
     uint32_t table[256];
 } berthi_encode_kernel;
 
@@ -130,19 +126,6 @@ berthi_encode_ctas(uint64_t count)
     return count / ENCODE_CTA + (count % ENCODE_CTA != 0);
 }
 
-#define DOUBLE_THREADS 512u
-#define DOUBLE_TURN (DOUBLE_THREADS * 8u) /* absmax: a warp has a block of them */
-#ifndef DOUBLE_TURNS
-#define DOUBLE_TURNS 4u
-#endif
-#define DOUBLE_CTA (DOUBLE_TURNS * DOUBLE_TURN)
-
-static inline uint64_t
-berthi_double_ctas(uint64_t count)
-{
-    return count / DOUBLE_CTA + (count % DOUBLE_CTA != 0);
-}
-
 /* ------------------------------------------------------------------ decoding */
 
 #define DECODE_THREADS 512u
@@ -192,6 +175,32 @@ typedef struct berthi_mean_kernel {
     uint32_t is_aligned;   /* values to 16 bytes */
     uint32_t is_old_order;
 } berthi_mean_kernel;
+
+/* ------------------------------------------------------- double quantization */
+
+#define DOUBLE_THREADS 512u /* at least MEAN_THREADS */
+#define DOUBLE_TURN (DOUBLE_THREADS * 8u) /* absmax: a warp has a block of them */
+#ifndef DOUBLE_TURNS
+#define DOUBLE_TURNS 4u
+#endif
+#define DOUBLE_CTA (DOUBLE_TURNS * DOUBLE_TURN)
+
+typedef struct berthi_double_kernel {
+    const float *values;
+    uint8_t *codes;
+    float *absmax;           /* the second level */
+    const float *offset;     /* subtracted from the values */
+    uint64_t count;
+    uint32_t is_aligned;     /* values and codes to 16 bytes: else one element at a time */
+    berthi_mean_kernel join; /* the offset's last pass, of every CTA; no values: it is done */
+    uint32_t map[256];       /* as it is stored */
+} berthi_double_kernel;
+
+static inline uint64_t
+berthi_double_ctas(uint64_t count)
+{
+    return count / DOUBLE_CTA + (count % DOUBLE_CTA != 0);
+}
 
 /* --------------------------------------------------------------- LLM.int8() */
 

@@ -198,21 +198,25 @@ berth_status
 berthi_launch_encode_double(const berthi_double_arguments *a, const float *offset,
                             berthi_launch *out, berth_error *error)
 {
-    const berthi_encode_arguments as_codes
-        = { a->absmax, BERTH_F32, BERTHI_DOUBLE_BLOCK, a->count, berthi_signed_map, a->codes,
-            a->absmax2 };
-    berthi_encode_kernel *const k = &out->argument.encode;
-    size_t dtype;
-    berth_status status;
+    berthi_double_kernel *const k = &out->argument.twice;
 
-    out->kernel = KERNEL_NONE;
-    status = fill_encode(&as_codes, k, &dtype, error);
-    if (status != BERTH_OK)
-        return status;
-    k->offset = offset;
-    memcpy(k->table, berthi_signed_map, sizeof k->table);
+    *k = (berthi_double_kernel){
+        .values = a->absmax, .codes = a->codes, .absmax = a->absmax2, .offset = offset,
+        .count = a->count,
+        .is_aligned = berthi_is_aligned(a->absmax, 16) && berthi_is_aligned(a->codes, 16),
+    };
+    memcpy(k->map, berthi_signed_map, sizeof k->map);
     return berthi_launch_set_grid(out, KERNEL_encode_double, DOUBLE_THREADS,
                                   berthi_double_ctas(a->count), error);
+}
+
+void
+berthi_launch_join_mean(berthi_launch *join, berthi_launch *codes)
+{
+    if (join->kernel == KERNEL_NONE || codes->kernel == KERNEL_NONE)
+        return;
+    codes->argument.twice.join = join->argument.mean;
+    join->kernel = KERNEL_NONE;
 }
 
 /* --------------------------------------------------------------- LLM.int8() */

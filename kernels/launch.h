@@ -91,6 +91,7 @@ typedef struct berthi_launch {
         berthi_encode_kernel encode;
         berthi_decode_kernel decode;
         berthi_mean_kernel mean;
+        berthi_double_kernel twice;
         berthi_int8_kernel int8;
         berthi_outlier_kernel outlier;
         berthi_int8_decode_kernel int8_decode;
@@ -150,6 +151,11 @@ berth_status berthi_launch_mean(const berthi_mean_arguments *arguments, float *m
 berth_status berthi_launch_encode_double(const berthi_double_arguments *arguments,
                                          const float *offset, berthi_launch *out,
                                          berth_error *error);
+/*
+ * A launch less: every CTA of `codes` does the mean's second pass, `join`, on its own, and
+ * the first one stores it. `join` becomes none, or is none already.
+ */
+void berthi_launch_join_mean(berthi_launch *join, berthi_launch *codes);
 
 /* --------------------------------------------------------------- LLM.int8() */
 

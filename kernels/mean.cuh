@@ -138,15 +138,22 @@ mean_sum(const berthi_mean_kernel *a)
 }
 
 /* Of the CTAs' sums: one lane takes every width-th. */
-SIMT_INLINE void
-mean_join(const berthi_mean_kernel *a)
+SIMT_INLINE float
+mean_gather_sums(const berthi_mean_kernel *a)
 {
-    SIMT_SHARED(float, lanes, MEAN_THREADS);
     float sum = 0.0f;
 
     for (uint64_t c = simt_thread(); simt_thread() < a->width && c < a->count; c += a->width)
         sum = berthi_core_add(sum, a->values[c]);
-    mean_finish(a, sum, lanes);
+    return sum;
+}
+
+SIMT_INLINE void
+mean_join(const berthi_mean_kernel *a)
+{
+    SIMT_SHARED(float, lanes, MEAN_THREADS);
+
+    mean_finish(a, mean_gather_sums(a), lanes);
 }
 
 /* The grid is made for all of it to be there at once. */

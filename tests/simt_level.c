@@ -132,6 +132,31 @@ simt_mean(const berthi_mean_arguments *m)
     return mean;
 }
 
+float
+simt_encode_double_joined(const berthi_double_arguments *d, const berthi_mean_arguments *m)
+{
+    berthi_double_arguments a = *d;
+    berthi_mean_arguments mean = *m;
+    berthi_launch l[3];
+    float offset = 0.0f;
+    float *const its = wanted(&offset, sizeof offset);
+
+    a.absmax = given(d->absmax, d->count * sizeof(float));
+    a.codes = wanted(d->codes, d->count);
+    a.absmax2 = wanted(d->absmax2, blocks_of(d->count, BERTHI_DOUBLE_BLOCK) * sizeof(float));
+    mean.values = a.absmax;
+    if (simt_device_is_wanted())
+        mean.partial = simt_device_scratch(
+            berthi_mean_scratch(m->count, m->processors, m->threads_per_processor)
+            * sizeof(float));
+    CHECK_EQ(berthi_launch_mean(&mean, its, l, NULL), BERTH_OK);
+    CHECK_EQ(berthi_launch_encode_double(&a, its, &l[2], NULL), BERTH_OK);
+    berthi_launch_join_mean(&l[1], &l[2]);
+    CHECK_EQ(l[1].kernel, KERNEL_NONE);
+    run(l, 3);
+    return offset;
+}
+
 /* ------------------------------------------------------------------- decode */
 
 static berthi_decode_arguments

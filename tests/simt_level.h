@@ -54,6 +54,9 @@ void simt_decode_double(const berthi_decode_arguments *arguments, const uint32_t
 float simt_mean(const berthi_mean_arguments *arguments);
 /* Offset given: the statistics alone. */
 void simt_encode_double(const berthi_double_arguments *arguments);
+/* By the mean of the same absmax, which is returned: its last pass is the codes' launch. */
+float simt_encode_double_joined(const berthi_double_arguments *arguments,
+                                const berthi_mean_arguments *mean);
 
 void simt_encode_rows(const berthi_rows_arguments *arguments);
 /* With room for `capacity` outlier columns in the list. */

@@ -359,7 +359,7 @@ fill_statistics(float *x, uint64_t count, unsigned kind)
 static void
 test_double_quantization(void)
 {
-    static const uint64_t counts[] = { 1, 255, 256, 257, 4095, ENCODE_CTA, ENCODE_CTA + 700 };
+    static const uint64_t counts[] = { 1, 255, 256, 257, 4095, DOUBLE_CTA, DOUBLE_CTA + 700 };
 
     for (unsigned round = 0; round < 21; round++) {
         const uint64_t count = counts[round % 7];
@@ -384,6 +384,42 @@ test_double_quantization(void)
         fenced_end(&codes, &expected_codes, "double quantization: codes");
         fenced_end(&absmax2, &expected_absmax2, "double quantization: absmax");
         free(x);
+    }
+}
+
+/* The mean's last pass in the launch of the codes: grids of one CTA and of several. */
+static void
+test_double_quantization_joined(void)
+{
+    enum { MOST = 40001 };
+    static const uint64_t counts[] = { 1, 127, 257, 4100, 16384, 20000, MOST };
+    static float x[MOST];
+    static uint8_t codes[2][MOST];
+    static float absmax2[2][(MOST + 255) / 256];
+    static float partial[MOST];
+    static float scratch[BERTHI_DOUBLE_SCRATCH];
+
+    for (unsigned round = 0; round < 14; round++) {
+        const uint64_t count = counts[round % 7];
+        const berthi_mean_arguments mean = {
+            .values = x, .count = count, .processors = 132, .threads_per_processor = 512,
+            .is_old_order = round >= 7, .partial = partial
+        };
+        berthi_double_arguments a = { .absmax = x, .count = count, .codes = codes[0],
+                                      .absmax2 = absmax2[0], .scratch = scratch };
+
+        for (uint64_t i = 0; i < count; i++)
+            x[i] = berthi_core_float(0x3C000000u
+                                     + (uint32_t)(random_next(&state) % 0x02000000u));
+        a.offset = berthi_mean(&mean);
+        berthi_scalar_operations.encode_double(&a);
+        a.codes = codes[1];
+        a.absmax2 = absmax2[1];
+        simt_level_set_order((simt_order)(round % SIMT_ORDER_COUNT), round);
+        CHECK_EQ(berthi_core_bits(simt_encode_double_joined(&a, &mean)),
+                 berthi_core_bits(a.offset));
+        CHECK_MEM(codes[1], codes[0], count);
+        CHECK_MEM(absmax2[1], absmax2[0], (count + 255) / 256 * sizeof absmax2[0][0]);
     }
 }
 
@@ -684,6 +720,7 @@ main(int argc, char **argv)
         T_RUN(test_every_bf16);
         T_RUN(test_decoding_of_any_bits);
         T_RUN(test_double_quantization);
+        T_RUN(test_double_quantization_joined);
         T_RUN(test_mean);
         T_RUN(test_double_quantization_of_a_tensor);
         T_RUN(test_decoding_of_double_quantized);

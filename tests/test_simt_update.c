@@ -226,6 +226,119 @@ test_usual_ones(void)
             }
 }
 
+/*
+ * Blocks with one thing in them that the short way of adam8.cuh has to see, or to stand:
+ * `what` is written to the block's element 100, or to all of them.
+ */
+static const struct {
+    uint32_t gradient; /* bits; 1: is left */
+    uint32_t absmax1;
+    uint32_t absmax2;
+    uint32_t parameter;
+    bool is_all;
+} oddities[] = {
+    { 0x7FC00001u, 1, 1, 1, false },        /* NaN, infinity, what overflows */
+    { 0xFF800000u, 1, 1, 1, false },
+    { 0x7F7F0000u, 1, 1, 1, false },
+    { 0x5F000000u, 1, 1, 1, false },        /* 2^63 and 2^20: large, and ordinary yet */
+    { 0x49800000u, 1, 1, 1, false },
+    { 0x00000000u, 1, 1, 1, false },        /* zeros, of which states are zeros */
+    { 0x80000000u, 0, 0, 1, false },
+    { 0x00000000u, 0, 0, 1, true },
+    { 0x80000000u, 0, 0, 0x80000000u, true },
+    { 0x80000000u, 1, 1, 0x80000000u, true },
+    { 0x00010000u, 0, 0, 0, true },         /* subnormal; 2^-95, 2^-85, 2^-60, 2^-40 */
+    { 0x10000000u, 0, 0, 0, true },
+    { 0x15000000u, 0, 0, 0, false },
+    { 0x15000000u, 0, 0, 0, true },
+    { 0x21800000u, 0, 0, 0, true },
+    { 0x2B800000u, 0, 0, 0x80000000u, true },
+    { 0x2B800000u, 0x00400000u, 1, 0, true }, /* absmax: subnormal, 2^-85, 2^65, none */
+    { 1, 0x15000000u, 1, 0, true },
+    { 1, 0x60000000u, 1, 1, true },
+    { 1, 0x7F800000u, 1, 1, true },
+    { 1, 0xFFC00000u, 1, 1, true },
+    { 1, 1, 0x00400000u, 1, true },
+    { 0, 1, 0x00000001u, 1, true },
+    { 1, 1, 0x7F800000u, 1, true },
+    { 1, 1, 0x7FC00000u, 1, true },
+    { 1, 1, 0xBF800000u, 1, true },
+    { 1, 1, 1, 0x7FC10000u, false },        /* a parameter that is none */
+    { 1, 1, 1, 0xFF800000u, false },
+    { 1, 1, 1, 1, false },
+};
+
+static void
+make_odd(const berthi_update_arguments *a, uint64_t block, size_t kind)
+{
+    const uint64_t first = block * BLOCK;
+    const uint64_t end = first + BLOCK < a->count ? first + BLOCK : a->count;
+
+    for (uint64_t i = first; i < end; i++) {
+        if (!oddities[kind].is_all && i != first + 100)
+            continue;
+        if (oddities[kind].gradient != 1)
+            berthi_core_store((void *)(uintptr_t)a->gradient, a->dtype, i,
+                              berthi_core_float(oddities[kind].gradient));
+        if (oddities[kind].parameter != 1)
+            berthi_core_store(a->parameter, a->dtype, i,
+                              berthi_core_float(oddities[kind].parameter));
+    }
+    if (oddities[kind].absmax1 != 1)
+        a->state[0].absmax[block] = berthi_core_float(oddities[kind].absmax1);
+    if (oddities[kind].absmax2 != 1)
+        a->state[1].absmax[block] = berthi_core_float(oddities[kind].absmax2);
+}
+
+static void
+check_odd_blocks(const shape *s, const berthi_update_constants *c)
+{
+    static memory expected;
+    static memory actual;
+    berthi_update_arguments a;
+    uint64_t skipped;
+
+    fill(&expected, s, ORDINARY);
+    a = arguments_of(&expected, s);
+    for (uint64_t block = 0; block * BLOCK < s->count; block++)
+        make_odd(&a, block, block % (sizeof oddities / sizeof oddities[0]));
+    actual = expected;
+    skipped = berthi_update_plainly(&a, c);
+    a = arguments_of(&actual, s);
+    CHECK_EQ(simt_update(&a, c), skipped);
+    for (uint64_t block = 0; block * BLOCK < s->count; block++)
+        if (!CHECK(memcmp(actual.codes[0] + block * BLOCK, expected.codes[0] + block * BLOCK,
+                          BLOCK) == 0
+                   && memcmp(actual.parameter + block * BLOCK * width_of(s->dtype),
+                             expected.parameter + block * BLOCK * width_of(s->dtype),
+                             BLOCK * width_of(s->dtype))
+                          == 0))
+            T_NOTE("oddity %u of dtype %d", (unsigned)(block % (sizeof oddities
+                                                                / sizeof oddities[0])),
+                   s->dtype);
+    CHECK(memcmp(&actual, &expected, sizeof actual) == 0);
+}
+
+static void
+test_odd_blocks(void)
+{
+    if (!has_level())
+        return;
+    for (int d = 0; d < 3; d++)
+        for (uint32_t variant = 0; variant < 6; variant += 2) {
+            const shape s = { MOST, dtypes[d], dtypes[d], false, true, 0 };
+            berthi_update_constants c = constants_of(BERTHI_UPDATE_ADAMW, variant);
+
+            set_order(variant / 2);
+            check_odd_blocks(&s, &c);
+            c.beta1 = 0.0f; /* no mean at all, and constants that are for the long way */
+            c.rest1 = 1.0f;
+            check_odd_blocks(&s, &c);
+            c.epsilon = 0.0f;
+            check_odd_blocks(&s, &c);
+        }
+}
+
 /* Of the borders between codes: momentum's state is the gradient. */
 static void
 test_codes_around_every_border(void)
@@ -393,6 +506,7 @@ main(int argc, char **argv)
     T_RUN(test_launches);
     T_RUN(test_every_combination);
     T_RUN(test_usual_ones);
+    T_RUN(test_odd_blocks);
     T_RUN(test_codes_around_every_border);
     T_RUN(test_measures);
     T_RUN(test_sums);

@@ -97,6 +97,7 @@ ask_encode_double(gpu_speed *s, void *user, uint32_t turn)
     ask_encode(s, user, turn);
     (void)berthi_launch_mean(&mean, b->offset, l, NULL);
     (void)berthi_launch_encode_double(&codes, b->offset, &l[2], NULL);
+    berthi_launch_join_mean(&l[1], &l[2]);
     gpu_launch(s, l, 3);
 }
 

@@ -321,6 +321,14 @@ simt_int8_output(const berthi_int8_output_task *t)
 
 /* --------------------------------------------------------------- optimizers */
 
+static uint32_t update_turns;
+
+void
+simt_level_set_turns(uint32_t turns)
+{
+    update_turns = turns;
+}
+
 uint64_t
 simt_update(const berthi_update_arguments *u, const berthi_update_constants *c)
 {
@@ -341,6 +349,11 @@ simt_update(const berthi_update_arguments *u, const berthi_update_constants *c)
             = wanted(s->absmax, blocks_of(u->count, BERTHI_UPDATE_BLOCK) * sizeof(float));
     }
     CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
+    if (update_turns != 0) {
+        l.argument.update.turns = update_turns;
+        l.ctas = (uint32_t)blocks_of(
+            u->count, UPDATE_WARPS * update_turns * BERTHI_UPDATE_BLOCK);
+    }
     run(&l, 1);
     return not_finite;
 }

@@ -64,6 +64,8 @@ void simt_encode_activations(const berthi_activation_arguments *arguments, uint3
 void simt_decode_rows(const berthi_rows_decode_arguments *arguments);
 void simt_int8_output(const berthi_int8_output_task *task);
 
+/* Blocks of a warp of an update, which else are many in large tensors alone; 0: as usual. */
+void simt_level_set_turns(uint32_t turns);
 uint64_t simt_update(const berthi_update_arguments *arguments,
                      const berthi_update_constants *constants);
 void simt_measure(const berthi_measure_arguments *arguments);

@@ -330,7 +330,10 @@ test_odd_blocks(void)
             berthi_update_constants c = constants_of(BERTHI_UPDATE_ADAMW, variant);
 
             set_order(variant / 2);
-            check_odd_blocks(&s, &c);
+            for (uint32_t turns = 2; turns <= 4; turns++) {
+                simt_level_set_turns(turns % 4);
+                check_odd_blocks(&s, &c);
+            }
             c.beta1 = 0.0f; /* no mean at all, and constants that are for the long way */
             c.rest1 = 1.0f;
             check_odd_blocks(&s, &c);

@@ -477,7 +477,9 @@ typedef struct berthi_int8_sum_kernel {
 
 /* ---------------------------------------------------------------- optimizers */
 
+#ifndef UPDATE_THREADS
 #define UPDATE_THREADS 512u
+#endif
 #define UPDATE_LANE 8u /* elements of a lane: a warp has a block */
 #define UPDATE_WARPS (UPDATE_THREADS / 32u)
 /*

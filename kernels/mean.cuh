@@ -55,7 +55,9 @@ mean_load_four(const berthi_mean_kernel *a, uint64_t first, float *four)
     }
 }
 
+#ifndef MEAN_AHEAD
 #define MEAN_AHEAD 4u /* turns whose values are on their way at once */
+#endif
 
 /*
  * So many turns at aligned addresses; true: there were as many. */

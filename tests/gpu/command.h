@@ -8,6 +8,10 @@
  *   speed ROWS SECONDS [tiny] [PART]
  *                               measures all or one part, and adds rows to a file
  *   tool ROWS NAME PRINTED      adds what another program has printed: tool.h
+ *   load ROWS NAME PRINTED BENCH
+ *                               adds a load from the page cache, beside limits of `berth bench`
+ *   tokens ROWS NAME PRINTED [BENCH PLAN]
+ *                               adds what berth-llama has printed, beside limits and a plan
  *   page ROWS REPORT PAGE       makes a document of JSON and a page of the rows
  */
 #ifndef BERTH_TESTS_GPU_COMMAND_H

@@ -13,12 +13,14 @@
 /* What the command found, in GB/s and seconds; 0: it does not say. */
 typedef struct found {
     double disk; /* the files, cold */
+    double warm; /* the same from the page cache */
     double link; /* pinned memory of the host to the device */
     double load_bytes;
     double load_seconds;
     double pass_bytes; /* copied */
     double pass_seconds;
-    double predicted;
+    double predicted;   /* of a pass, or of a token */
+    double tokens_per_second;
     bool is_simulated;
     char bottleneck[32];
 } found;
@@ -32,27 +34,52 @@ is_true(const berthi_json_value *value, const char *key)
 }
 
 static void
-find(const berthi_json_value *root, found *f)
+find_limits(const berthi_json_value *root, found *f)
 {
-    const berthi_json_value *const load = berthi_json_get(root, "load");
-    const berthi_json_value *const pass = berthi_json_get(root, "pass");
-
     for (const berthi_json_value *limit = berthi_json_first(berthi_json_get(root, "limits"));
          limit != NULL; limit = berthi_json_next(limit)) {
         const double gbps = gpu_number_of(limit, "bytes_per_second") / 1e9;
 
         if (strcmp(gpu_text_of(limit, "kind"), "read_cold") == 0)
             f->disk = gbps;
+        if (strcmp(gpu_text_of(limit, "kind"), "read_warm") == 0)
+            f->warm = gbps;
         if (strcmp(gpu_text_of(limit, "kind"), "to_device") == 0 && is_true(limit, "is_pinned"))
             f->link = gbps;
         f->is_simulated = f->is_simulated || is_true(limit, "is_simulated");
     }
+}
+
+static void
+find_load(const berthi_json_value *load, found *f)
+{
     f->load_bytes = gpu_number_of(load, "bytes_read");
     f->load_seconds = gpu_number_of(load, "seconds");
     snprintf(f->bottleneck, sizeof f->bottleneck, "%s", gpu_text_of(load, "bottleneck"));
+}
+
+static void
+find_bench(const berthi_json_value *root, found *f)
+{
+    const berthi_json_value *const pass = berthi_json_get(root, "pass");
+
+    find_limits(root, f);
+    find_load(berthi_json_get(root, "load"), f);
     f->pass_bytes = gpu_number_of(pass, "copied_bytes");
     f->pass_seconds = gpu_number_of(pass, "seconds");
     f->predicted = gpu_number_of(pass, "predicted_seconds");
+}
+
+/* What `berth-llama --json` says; a token is a pass, and the prompt has one, too. */
+static void
+find_tokens(const berthi_json_value *root, found *f)
+{
+    f->tokens_per_second = gpu_number_of(root, "tokens_per_second");
+    if (f->tokens_per_second > 0)
+        f->pass_seconds = 1.0 / f->tokens_per_second;
+    f->pass_bytes = gpu_number_of(root, "streamed_bytes")
+                    / (gpu_number_of(root, "generate_passes") + 1.0);
+    f->is_simulated = f->is_simulated || is_true(root, "is_simulated");
 }
 
 /* ------------------------------------------------------------------------------ rows */
@@ -67,12 +94,18 @@ tell(FILE *out, const found *f, const gpu_row *row, const gpu_timing *timing)
     gpu_rows_speed(out, &its, f->is_simulated);
 }
 
+static gpu_timing
+timing_of(double seconds)
+{
+    return (gpu_timing){ .us = seconds * 1e6, .low = seconds * 1e6, .high = seconds * 1e6,
+                         .samples = 1, .launches = 1 };
+}
+
 static void
 tell_load(FILE *out, const char *name, const found *f)
 {
     const double slowest = f->disk > 0 && (f->link <= 0 || f->disk < f->link) ? f->disk : f->link;
-    const gpu_timing t = { .us = f->load_seconds * 1e6, .low = f->load_seconds * 1e6,
-                           .high = f->load_seconds * 1e6, .samples = 1, .launches = 1 };
+    const gpu_timing t = timing_of(f->load_seconds);
     char text[120];
 
     snprintf(text, sizeof text, "%s: load, quantized on the way", name);
@@ -92,8 +125,7 @@ tell_load(FILE *out, const char *name, const found *f)
 static void
 tell_pass(FILE *out, const char *name, const found *f)
 {
-    const gpu_timing t = { .us = f->pass_seconds * 1e6, .low = f->pass_seconds * 1e6,
-                           .high = f->pass_seconds * 1e6, .samples = 1, .launches = 1 };
+    const gpu_timing t = timing_of(f->pass_seconds);
     char text[120];
 
     snprintf(text, sizeof text, "%s: layers streamed, a pass", name);
@@ -108,6 +140,43 @@ tell_pass(FILE *out, const char *name, const found *f)
     if (f->predicted > 0)
         tell(out, f, &(gpu_row){ .name = text, .unit = "x predicted", .relation = "<=",
                                  .target = 1.1, .value = f->pass_seconds / f->predicted }, NULL);
+}
+
+static void
+tell_tokens(FILE *out, const char *name, const found *f)
+{
+    const gpu_timing t = timing_of(f->pass_seconds);
+    const double gbps = t.us > 0 ? f->pass_bytes / f->pass_seconds / 1e9 : 0.0;
+    char text[120];
+
+    snprintf(text, sizeof text, "%s: tokens generated", name);
+    if (f->tokens_per_second <= 0) {
+        gpu_rows_skip(out, text, "nothing was measured");
+        return;
+    }
+    tell(out, f, &(gpu_row){ .name = text, .unit = "tokens/s", .value = f->tokens_per_second },
+         &t);
+    snprintf(text, sizeof text, "%s: a token, over the prediction", name);
+    if (f->predicted > 0)
+        tell(out, f, &(gpu_row){ .name = text, .unit = "x predicted", .relation = "<=",
+                                 .target = 1.1, .value = f->pass_seconds / f->predicted }, NULL);
+    snprintf(text, sizeof text, "%s: layers streamed, a token", name);
+    if (gbps > 0 && f->link > 0)
+        tell(out, f, &(gpu_row){ .name = text, .unit = "of pinned copies", .relation = ">=",
+                                 .target = 0.95, .gbps = gbps, .value = gbps / f->link }, &t);
+}
+
+static void
+tell_warm(FILE *out, const char *name, const found *f)
+{
+    found its = *f;
+    char text[120];
+
+    snprintf(text, sizeof text, "%s: its files, read from the page cache", name);
+    if (f->warm > 0)
+        tell(out, f, &(gpu_row){ .name = text, .unit = "GB/s", .value = f->warm }, NULL);
+    its.disk = f->warm;
+    tell_load(out, name, &its);
 }
 
 static void
@@ -133,6 +202,25 @@ typedef struct comparison {
     double target;   /* times as fast */
 } comparison;
 
+static void
+tell_beside(FILE *out, const char *name, double value, double target)
+{
+    if (value > 0.0)
+        gpu_rows_speed(out, &(gpu_row){ .group = "beside bitsandbytes", .name = name,
+                                        .unit = "x its speed", .relation = ">=",
+                                        .target = target, .value = value }, false);
+}
+
+/* How much longer they take than the row of this name; 0: one of the two is not there. */
+static double
+times_as_fast(const gpu_found *rows, const char *name, const berthi_json_value *theirs,
+              const char *key)
+{
+    const double us = gpu_number_of(gpu_found_speed(rows, name), "us");
+
+    return us > 0 ? gpu_number_of(theirs, key) / us : 0.0;
+}
+
 /* Kernels of the same weight, and a whole load. */
 static void
 compare(FILE *out, const gpu_found *rows, const berthi_json_value *theirs)
@@ -148,24 +236,22 @@ compare(FILE *out, const gpu_found *rows, const berthi_json_value *theirs)
         berthi_json_get(theirs, "from_pretrained_nf4_dq_second"), "GBps");
     const double own = gpu_number_of(
         gpu_found_speed(rows, "resident: load, quantized on the way"), "gbps");
-    gpu_row row = { .group = "beside bitsandbytes", .relation = ">=" };
 
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
         const comparison *const c = &comparisons[i];
-        const double us = gpu_number_of(gpu_found_speed(rows, c->row), "us");
 
-        row.name = c->row;
-        row.unit = "x its speed";
-        row.target = c->target;
-        row.value = us > 0 ? gpu_number_of(weight, c->key) / us : 0.0;
-        if (row.value > 0.0)
-            gpu_rows_speed(out, &row, false);
+        tell_beside(out, c->row, times_as_fast(rows, c->row, weight, c->key), c->target);
     }
-    row.name = "a load with NF4, beside from_pretrained()";
-    row.target = 10.0;
-    row.value = loaded > 0 ? own / loaded : 0.0;
-    if (row.value > 0.0)
-        gpu_rows_speed(out, &row, false);
+    tell_beside(out, "a load with NF4, beside from_pretrained()",
+                loaded > 0 ? own / loaded : 0.0, 10.0);
+}
+
+static void
+compare_update(FILE *out, const gpu_found *rows, const berthi_json_value *theirs)
+{
+    static const char row[] = "AdamW in 8 bits, 134 M parameters";
+
+    tell_beside(out, row, times_as_fast(rows, row, theirs, "adamw8_134M_us"), 1.2);
 }
 
 /* ------------------------------------------------------------------------------- files */
@@ -197,16 +283,75 @@ gpu_tool_rows(const char *rows, const char *name, const char *printed)
     gpu_found before = { 0 };
     const bool is_open = gpu_found_open(&before, rows);
     berthi_json *const document = is_open ? parse(before.context, printed) : NULL;
+    const berthi_json_value *const root = document != NULL ? berthi_json_root(document) : NULL;
     FILE *const out = document != NULL ? fopen(rows, "a") : NULL;
     found f = { 0 };
 
     if (out != NULL && strcmp(name, "bitsandbytes") == 0) {
-        compare(out, &before, berthi_json_root(document));
+        compare(out, &before, root);
+    } else if (out != NULL && strcmp(name, "update") == 0) {
+        compare_update(out, &before, root);
     } else if (out != NULL) {
-        find(berthi_json_root(document), &f);
+        find_bench(root, &f);
         tell_all(out, name, &f);
     }
     berthi_json_destroy(document);
     gpu_found_close(&before);
     return out != NULL && fclose(out) == 0 ? 0 : 1;
+}
+
+/* What `read` finds in the file joins the rest. */
+static bool
+has_read(berth_context *context, const char *path,
+         void (*read)(const berthi_json_value *root, found *f), found *f)
+{
+    berthi_json *const document = parse(context, path);
+
+    if (document != NULL)
+        read(berthi_json_root(document), f);
+    berthi_json_destroy(document);
+    return document != NULL;
+}
+
+static void
+find_prediction(const berthi_json_value *plan, found *f)
+{
+    f->predicted = gpu_number_of(berthi_json_get(plan, "predicted"), "nanoseconds") / 1e9;
+}
+
+/* Rows of what `read` and limits and prediction, where these are given, have found. */
+static int
+append(const char *rows, const char *name, const gpu_tool_files *files,
+       void (*read)(const berthi_json_value *root, found *f),
+       void (*print)(FILE *out, const char *name, const found *f))
+{
+    berth_context *context = NULL;
+    berth_error error;
+    found f = { 0 };
+    bool is_read = berth_context_create(NULL, &context, &error) == BERTH_OK
+                   && has_read(context, files->printed, read, &f);
+    FILE *out;
+
+    if (is_read && files->bench != NULL)
+        is_read = has_read(context, files->bench, find_limits, &f);
+    if (is_read && files->plan != NULL)
+        is_read = has_read(context, files->plan, find_prediction, &f);
+    berth_context_destroy(context);
+    out = is_read ? fopen(rows, "a") : NULL;
+    if (out == NULL)
+        return 1;
+    print(out, name, &f);
+    return fclose(out) == 0 ? 0 : 1;
+}
+
+int
+gpu_tool_load(const char *rows, const char *name, const gpu_tool_files *files)
+{
+    return append(rows, name, files, find_load, tell_warm);
+}
+
+int
+gpu_tool_tokens(const char *rows, const char *name, const gpu_tool_files *files)
+{
+    return append(rows, name, files, find_tokens, tell_tokens);
 }

@@ -412,7 +412,7 @@ cuda:
 gpu-check:
 	$(Q)MAKE='$(MAKE)' NVCC='$(NVCC)' ARCH='$(if $(filter file default,$(origin ARCH)),,$(ARCH))' \
 	    tests/gpu/check.sh build/gpu-check || [ $$? -eq 77 ]
-gpu-programs: $(B)/berth $(B)/gpu/gpu_check $(B)/bench/make_shapes $(GPU_TESTS)
+gpu-programs: $(B)/berth $(B)/berth-llama $(B)/gpu/gpu_check $(B)/bench/make_shapes $(GPU_TESTS)
 lint: all
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
 interop: all $(MAKER_PROGRAMS)

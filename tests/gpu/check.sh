@@ -10,7 +10,8 @@
 # ARCH         the architecture, "90"; without it the first GPU's, as its driver says
 # DEPS         a folder with the sources of cJSON, zlib and liburing, where these are not installed
 # RECORDERS    the folder of record_rcp.cu and record_bnb.py
-# PLACE        where a model of up to 16 GB is written, and removed again (/var/tmp)
+# PLACE        where a model of 9 GB is written, and removed again (/var/tmp)
+# GPU_LAYERS   its layers (16), 0.44 GB each
 # GPU_SECONDS  for all of it (480)
 set -u
 export LC_ALL=C
@@ -81,7 +82,8 @@ toolkit=$(dirname "$(dirname "$(readlink -f "$NVCC")")")
 LD_LIBRARY_PATH=$toolkit/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 SANITIZER=$(command -v "$toolkit/bin/compute-sanitizer" || command -v compute-sanitizer)
-export GPU_CHECK="$build/gpu/gpu_check" BERTH="$build/berth" TESTS="$build/tests" \
+export GPU_CHECK="$build/gpu/gpu_check" BERTH="$build/berth" LLAMA="$build/berth-llama" \
+    TESTS="$build/tests" \
     SHAPES="$build/bench/make_shapes" T_DEVICE=cuda DEVICES=cuda NVCC ARCH RECORDERS PLACE \
     SANITIZER END=$((begun + GPU_SECONDS))
 exec tests/gpu/stages.sh "$folder"

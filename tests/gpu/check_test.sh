@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The stages of `make gpu-check` on a GPU that is not there: the same script, programs and report,
-# with the fake of tests/fake_cuda.h for the kernels, a simulated device for the load, and in the
-# sanitizer's place a script that runs what it is given. No number of it is a measurement.
+# with the fake of tests/fake_cuda.h for the kernels, a simulated device for the load and the
+# decoder, and scripts in the place of the sanitizer, which runs what it is given, of the recorders,
+# and of what writes the model. No number of it is a measurement.
 set -u
 export LC_ALL=C
 folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-gpu-test.XXXXXX") || exit 1
@@ -53,15 +54,42 @@ status=$?
 echo "========= ERROR SUMMARY: 0 errors"
 exit $status
 SCRIPT
-chmod +x "$folder/sanitizer"
-mkdir -p "$folder/out" "$folder/place"
+mkdir -p "$folder/out" "$folder/place" "$folder/bin" "$folder/recorders"
+# A small model, wherever there is a little room.
+cat >"$folder/shapes" <<SCRIPT
+#!/bin/sh
+sleep 1
+cp -r "$folder/model" "\$2" && echo "\$1" >"$folder/shape" && : >"\$2.expected"
+SCRIPT
+cat >"$folder/bin/df" <<'SCRIPT'
+#!/bin/sh
+printf 'Filesystem 1024-blocks Used Available\nnone 99999999 1 99999999\n'
+SCRIPT
+# -O2 -arch=... -o PROGRAM SOURCE
+cat >"$folder/bin/nvcc" <<'SCRIPT'
+#!/bin/sh
+printf '#!/bin/sh\ngunzip -c tests/data/gpu/h200/rcp23.bin.gz >"$1/rcp23.bin"\n' >"$4"
+chmod +x "$4"
+SCRIPT
+# What bitsandbytes needed.
+cat >"$folder/bin/python3" <<'SCRIPT'
+#!/bin/sh
+case $1 in
+-c) echo "torch 2, bitsandbytes 0" ;;
+*/record_bnb.py) echo '{"8192x28672":{}}' >"$2/bnb_speed.json" ;;
+*/peer_update.py) echo '{"adamw8_134M_us":1e9}' ;;
+*) exit 1 ;;
+esac
+SCRIPT
+: >"$folder/recorders/record_rcp.cu"
+chmod +x "$folder/sanitizer" "$folder/shapes" "$folder"/bin/*
 printf '{"kind":"fact","name":"quotes","value":"<b> & \\"c\\""}\n' >"$rows"
 "$BERTH_BUILD/tests/make_model" "$folder/model" --layers 4 --hidden 256 >/dev/null
-GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$BERTH_BUILD/tests SANITIZER=$folder/sanitizer \
-    RECORDERS=$folder/none SHAPES=none MODEL=$folder/model LAYERS=4 \
-    DEVICES='sim:64MiB,h2d=25GB/s' GPU_MEMORY=64MiB HOST_MEMORY=1GiB PLACE=$folder/place \
-    END=$(($(date +%s) + 100000)) TINY=tiny PATIENCE=100 BENCH_SECONDS=1 NVCC=none ARCH=90 \
-    tests/gpu/stages.sh "$folder/out" >"$folder/log" 2>&1
+PATH=$folder/bin:$PATH GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$BERTH_BUILD/tests \
+    LLAMA=$BERTH_BUILD/berth-llama SANITIZER=$folder/sanitizer RECORDERS=$folder/recorders \
+    SHAPES=$folder/shapes GPU_LAYERS=4 DEVICES='sim:64MiB,h2d=25GB/s' GPU_MEMORY=64MiB \
+    HOST_MEMORY=1GiB PLACE=$folder/place END=$(($(date +%s) + 100000)) TINY=tiny PATIENCE=100 \
+    BENCH_SECONDS=1 NVCC=nvcc ARCH=90 tests/gpu/stages.sh "$folder/out" >"$folder/log" 2>&1
 status=$?
 [ $status -eq 0 ] || tail -n 30 "$folder/log"
 check "all stages succeed" test $status -eq 0
@@ -81,13 +109,23 @@ check "every kernel was launched" has_row \
     "\"kernels that tests have launched\",\"value\":\"$kernels of $kernels\""
 check "no test fails" test "$(grep -c '"failed":[1-9]' "$rows")" -eq 0
 check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' $((3 * watched))
-check "recorders are left out, and why" has_row '"name":"recorders","reason":"no .*none'
+check "the model was made" test "$(cat "$folder/shape")" = llama8b:4
+check "and is gone" test -z "$(ls "$folder/place")"
+check "what it is compared with" has_row '"compared with","value":"torch 2, bitsandbytes 0"'
+check "reciprocals are compared" has_row '"reciprocals","value":"for every mantissa'
+check "an update is put beside theirs" has_row \
+    '134 M parameters","group":"beside bitsandbytes".*"met":true'
+check "nothing is left out but a pass that streams nothing, and tests" \
+    count '"kind":"skipped","name":"[^t]' 1
 check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
 for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
     'NF4 product.*m = 1"' 'm = 8 over m = 1' 'NF4 product.*double, m = 32' 'LLM.int8() rows' \
     'BF16 product.*m = 4"' 'int8 product.*m = 8"' 'as asked for: int8 product' \
     'BF16 by cuBLASLt' 'NF4, .*m = 64' 'LLM.int8(), .*m = 64' 'resident: load' \
-    'streamed: layers streamed' 'streamed: a pass, over the prediction'; do
+    'streamed: layers streamed, a pass' 'streamed: a pass, over the prediction' 'warm: load' \
+    'warm: its files, read from the page cache' 'resident: tokens generated' \
+    'resident: a token, over the prediction' 'streamed: tokens generated' \
+    'streamed: a token, over the prediction' 'streamed: layers streamed, a token'; do
     check "a speed: $name" has_row "\"kind\":\"speed\",\"name\":\"$name"
 done
 # What another library needed is put beside what is there.
@@ -100,8 +138,13 @@ check "a comparison succeeds" "$gpu_check" tool "$folder/beside" bitsandbytes \
 check "five times as fast, of four" grep -q \
     '28672, block 64","group":"beside bitsandbytes","value":5,.*"met":true' "$folder/beside"
 check "a load is put beside theirs" grep -q 'beside from_pretrained()"' "$folder/beside"
-check "what is no number is left out" test "$(grep -c 'beside bitsandbytes' "$folder/beside")" -eq 2
-check "nothing simulated is met or missed" count '"met":' 0
+check "what is no number is left out" test "$(grep -c 'beside bitsandbytes' "$folder/beside")" -eq 3
+check "nothing simulated is met or missed, but beside another" count '"met":' 1
+check "tokens without limits and a plan" "$gpu_check" tokens "$folder/beside" alone \
+    "$folder/out/tokens.streamed.json" >/dev/null
+check "are a speed alone" test "$(grep -c '"name":"alone: ' "$folder/beside")" -eq 1
+check "a load beside no limits is refused" test "$("$gpu_check" load "$folder/beside" warm \
+    "$folder/out/load.json" "$folder/none" 2>/dev/null; echo $?)" = 1
 check "no output is wrong" test "$(grep -c 'WRONG' "$rows")" -eq 0
 check "five stages" count '"kind":"stage"' 5
 check "simulated, in words" has_row '"name":"simulated"'
@@ -112,7 +155,7 @@ check "the report has every row" test "$(grep -c '"kind":' "$report")" -eq "$(wc
 check "the page says what it is of" grep -q '<h1>berth on Fake GPU</h1>' "$page"
 check "the page says that it is simulated" grep -q 'A simulated GPU: no number here' "$page"
 check "names are escaped" grep -q '&lt;b&gt; &amp; &quot;c&quot;' "$page"
-check "a picture for each group, and one of time" test "$(grep -c '<svg ' "$page")" -eq 7
+check "a picture for each group, and one of time" test "$(grep -c '<svg ' "$page")" -eq 8
 check "as many bars as speeds and stages" test "$(grep -c '<rect ' "$page")" -eq \
     "$(grep -c '"kind":"speed"\|"kind":"stage"' "$rows")"
 check "nothing from outside" test "$(grep -c 'http\|<script\|<link\|src=' "$page")" -eq 0
@@ -122,7 +165,7 @@ check "every tag is closed" test "$(grep -o '<svg' "$page" | wc -l)" -eq \
 # Failures are told: a program that is not there, a stage without time, rows that are none.
 mkdir -p "$folder/empty"
 GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$folder/empty SANITIZER='' RECORDERS=$folder/none \
-    SHAPES=none MODEL=$folder/none LAYERS=4 DEVICES=cuda PLACE=$folder/place \
+    LLAMA=none SHAPES=none MODEL=$folder/none LAYERS=4 DEVICES=cuda PLACE=$folder/place \
     END=$(($(date +%s) - 1)) TINY=tiny NVCC=none ARCH=90 \
     tests/gpu/stages.sh "$folder/empty" >"$folder/log" 2>&1
 check "what has failed fails the whole" test $? -eq 1
@@ -131,6 +174,9 @@ check "a program that died is a failed test" count '"name":"test_simt_.*"failed"
     "$number"
 check "kernels that nobody launched are named" has_row \
     "no test has launched\",\"reason\":\"$("$gpu_check" kernels | LC_ALL=C sort | head -n 1)"
+check "speeds have no time, and say so" has_row '"name":"speeds","reason":"no time is left"'
+check "neither have tokens" count '"name":"[a-z]*: tokens","reason":"it was not over' 2
+check "recorders are left out, and why" has_row '"name":"recorders","reason":"no .*none'
 check "no sanitizer, and why" has_row '"name":"compute-sanitizer","reason":"it is not beside nvcc"'
 check "the page is there all the same" test -s "$folder/empty/report.html"
 echo '{"kind":' >"$folder/broken"

@@ -1,17 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What check.sh does once everything is built: tests, sanitizers, recorders, speeds, a whole load,
-# and the report. Each stage has a budget; what it leaves out is a row that says why.
+# What check.sh does once everything is built: tests, speeds, a whole load and tokens of a decoder,
+# recorders, sanitizers, and the report. Each stage has a budget; what it leaves out is a row that
+# says why.
 #
 #   tests/gpu/stages.sh FOLDER      rows, report.json and report.html go to FOLDER; rows that are
 #                                   there already stay
 #
-# GPU_CHECK   the program of tests/gpu/command.h          BERTH  the tool
+# GPU_CHECK   the program of tests/gpu/command.h          BERTH, LLAMA  the tool, the decoder
 # T_DEVICE    cuda, or fake: what the kernels' tests run on
 # TESTS       the folder of the test programs
 # SANITIZER   compute-sanitizer, or "" where there is none
 # RECORDERS   the folder of record_rcp.cu and record_bnb.py; NVCC and ARCH compile the first
-# SHAPES      make_shapes, which makes the model to be loaded, in PLACE; or
+# SHAPES      make_shapes, which makes the model to be loaded, in PLACE, with GPU_LAYERS (16) at
+#             most; or
 # MODEL       a model that is there; its LAYERS
 # DEVICES     what plays the plan's GPU: cuda, or a simulated one
 # END         the time (seconds since the epoch) that all of it has to be over at
@@ -28,8 +30,10 @@ watched="test_simt_kernels:test_double_quantization test_simt_kernels:test_decod
     test_simt_int8:test_outlier test_simt_int8_output:test_ test_simt_product:test_blocks_across
     test_simt_plain:test_odd_addresses test_simt_experts:test_bound test_simt_update:test_usual
     test_simt_decoder:test_rows"
-: "${PATIENCE:=1}" "${BENCH_SECONDS:=8}"
+: "${PATIENCE:=1}" "${BENCH_SECONDS:=4}"
 failed=0
+# The rest is the report's, and of what does not end when it is told to.
+END=$((END - 10))
 
 # A text for JSON: one line, without what would have to be escaped.
 plain()
@@ -75,11 +79,39 @@ limit()
     timeout -k 5 "$seconds" "$@"
 }
 
+# Why it did not do what it should have, as far as it said so.
+why() # STATUS LOG
+{
+    case $1 in
+    124 | 137) echo "it was not over within its time" ;;
+    *) { echo "it ended with status $1" && grep . "$2"; } | tail -n 1 ;;
+    esac
+}
+# try NAME SECONDS OUTPUT COMMAND...: what it prints goes to OUTPUT; if it fails, NAME is left out.
+try()
+{
+    its_name=$1 its_limit=$2 its_output=$3
+    shift 3
+    its_status=0
+    limit "$its_limit" "$@" >"$its_output" 2>"$its_output.log" || its_status=$?
+    [ "$its_status" -ne 0 ] || return 0
+    skip "$its_name" "$(why "$its_status" "$its_output.log")"
+    rm -f "$its_output"
+    return 1
+}
+# The same, and the stage has failed unless only time ran out.
+must()
+{
+    try "$@" && return 0
+    case $its_status in 124 | 137) ;; *) stage_failed=1 ;; esac
+    return 1
+}
+
 # stage NAME FUNCTION: 0, or that it has failed; 77: it was left out.
 stage()
 {
     begun=$(now)
-    status=0
+    status=0 stage_failed=0
     "$2" || status=$?
     case $status in
     0) word=done ;;
@@ -93,16 +125,16 @@ stage()
 # ---- tests -------------------------------------------------------------------------------------
 
 # What a program's last line counts, as a row; one that has none has died.
-count_tests() # NAME OUTPUT BEGUN STATUS
+count_tests() # NAME OUTPUT SECONDS STATUS
 {
     counts=$(grep -E '^t: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$2" | tail -n 1 |
         tr -cd '0-9 ')
-    its_seconds=$(since "$3")
+    its_seconds=$3
     # shellcheck disable=SC2086 # three numbers
     set -- "$1" "$2" "$4" $counts
     if [ $# -ne 6 ]; then
         tests_row "$1" 0 1 0 "$its_seconds"
-        skip "$1" "ended with status $3: $(tail -n 1 "$2")"
+        skip "$1" "ended with status $3: $(why "$3" "$2")"
         return
     fi
     [ "$5" -eq 0 ] || grep -E 'FAILED|failed' "$2" | head -n 20
@@ -112,18 +144,31 @@ count_tests() # NAME OUTPUT BEGUN STATUS
     done
 }
 
+# One program, beside the others: how it ended waits in a file for its turn among the rows.
+run_program() # NAME
+{
+    its_begin=$(now)
+    its_status=0
+    T_KERNELS=$folder/$1.kernels limit 60 "$TESTS/$1" >"$folder/$1.log" 2>&1 || its_status=$?
+    echo "$its_status $(since "$its_begin")" >"$folder/$1.end"
+}
+
 run_tests()
 {
-    rm -f "$folder/kernels"
+    rm -f "$folder"/*.kernels
+    running=
     for program in $programs; do
-        its_begin=$(now)
-        its_status=0
-        T_KERNELS=$folder/kernels limit 60 "$TESTS/$program" >"$folder/$program.log" 2>&1 ||
-            its_status=$?
-        count_tests "$program" "$folder/$program.log" "$its_begin" $its_status
+        run_program "$program" &
+        running="$running $!"
+    done
+    # shellcheck disable=SC2086 # numbers; the model's writer is not waited for
+    wait $running
+    for program in $programs; do
+        read -r its_status its_seconds <"$folder/$program.end"
+        count_tests "$program" "$folder/$program.log" "$its_seconds" "$its_status"
     done
     "$GPU_CHECK" kernels | sort >"$folder/all"
-    sort -u "$folder/kernels" 2>/dev/null | comm -12 - "$folder/all" >"$folder/run"
+    sort -u "$folder"/*.kernels 2>/dev/null | comm -12 - "$folder/all" >"$folder/run"
     missing=$(comm -23 "$folder/all" "$folder/run")
     fact "kernels that tests have launched" \
         "$(wc -l <"$folder/run") of $(wc -l <"$folder/all")"
@@ -144,6 +189,10 @@ run_sanitizers()
     for tool in memcheck racecheck initcheck; do
         for one in $watched; do
             program=${one%:*}
+            if [ "$(left)" -le 0 ]; then
+                skip "compute-sanitizer: from $tool: $one on" "no time is left"
+                return 77
+            fi
             log=$folder/$tool.$program.log
             its_begin=$(now)
             its_status=0
@@ -166,20 +215,30 @@ run_sanitizers()
 
 # ---- what other machines can use --------------------------------------------------------------
 
-# Versions of what it compares with.
+# What bitsandbytes needs on this GPU, as far as there is time: the recorder prints at its end, so
+# that one which is cut short is nothing.
 record_bitsandbytes()
 {
-    if ! versions=$(limit 30 python3 -c 'import torch, bitsandbytes
-print("torch", torch.__version__ + ", bitsandbytes", bitsandbytes.__version__)' 2>&1); then
-        skip "record_bnb.py" "$(printf '%s\n' "$versions" | tail -n 1)"
-        return
+    # Importing them takes ten seconds; what was installed without its papers is imported.
+    try "record_bnb.py" 30 "$folder/versions" python3 -c 'import importlib, importlib.metadata
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return importlib.import_module(name).__version__
+print("torch", version("torch") + ", bitsandbytes", version("bitsandbytes"))' || return
+    fact "compared with" "$(cat "$folder/versions")"
+    if [ "$(left)" -lt 90 ]; then
+        skip "record_bnb.py" "it takes some 100 s, and $(left) s are left"
+    elif try "record_bnb.py" 110 "$folder/record_bnb.out" \
+        python3 "$RECORDERS/record_bnb.py" "$folder/recorded"; then
+        "$GPU_CHECK" tool "$rows" bitsandbytes "$folder/recorded/bnb_speed.json" ||
+            stage_failed=1
     fi
-    fact "compared with" "$versions"
-    if limit 150 python3 "$RECORDERS/record_bnb.py" "$folder/recorded" \
-        >"$folder/record_bnb.log" 2>&1; then
-        "$GPU_CHECK" tool "$rows" bitsandbytes "$folder/recorded/bnb_speed.json"
-    else
-        skip "record_bnb.py" "$(tail -n 1 "$folder/record_bnb.log")"
+    if [ "$(left)" -lt 20 ]; then
+        skip "peer_update.py" "it takes some 15 s, and $(left) s are left"
+    elif try "peer_update.py" 40 "$folder/peer_update.json" python3 tests/gpu/peer_update.py; then
+        "$GPU_CHECK" tool "$rows" update "$folder/peer_update.json" || stage_failed=1
     fi
 }
 
@@ -190,76 +249,163 @@ run_recorders()
         return 77
     fi
     mkdir -p "$folder/recorded"
-    if limit 60 "$NVCC" -O2 -arch="sm_$ARCH" -o "$folder/record_rcp" \
-        "$RECORDERS/record_rcp.cu" >"$folder/record_rcp.log" 2>&1 &&
-        limit 30 "$folder/record_rcp" "$folder/recorded" >>"$folder/record_rcp.log" 2>&1; then
+    if try "record_rcp.cu" 60 "$folder/record_rcp.out" "$NVCC" -O2 -arch="sm_$ARCH" \
+        -o "$folder/record_rcp" "$RECORDERS/record_rcp.cu" &&
+        try "record_rcp.cu" 30 "$folder/record_rcp.out" "$folder/record_rcp" \
+            "$folder/recorded"; then
         if gunzip -c tests/data/gpu/h200/rcp23.bin.gz |
             cmp -s - "$folder/recorded/rcp23.bin"; then
             fact "reciprocals" "for every mantissa those that the host computes"
         else
             fact "reciprocals" "others than the host's: $(cksum <"$folder/recorded/rcp23.bin")"
         fi
-    else
-        skip "record_rcp.cu" "$(tail -n 1 "$folder/record_rcp.log")"
     fi
-    record_bitsandbytes
+    record_bitsandbytes || :
+    return "$stage_failed"
 }
 
 # ---- speeds ------------------------------------------------------------------------------------
 
 run_speeds()
 {
+    # A load and tokens take 45 s; where there is little time they share it.
+    most=$(($(left) - 45))
+    [ "$most" -ge $(($(left) / 2)) ] || most=$(($(left) / 2))
     budget=$((110 * PATIENCE))
-    [ $budget -le $(($(left) - 15)) ] || budget=$(($(left) - 15))
+    [ "$budget" -le "$most" ] || budget=$most
+    if [ "$budget" -le 0 ]; then
+        skip "speeds" "no time is left"
+        return 77
+    fi
     # shellcheck disable=SC2086 # no argument at all where it is empty
     limit $((budget / PATIENCE + 15)) "$GPU_CHECK" speed "$rows" $budget ${TINY:-}
 }
 
-# So many layers that the model and as much again fit where it lies, and quarter of the memory.
-make_model()
+# ---- a load, and tokens ------------------------------------------------------------------------
+
+# So many layers that the model and as much again fit where it lies, and quarter of the memory. It
+# is written beside tests and speeds, which have no use for the disk.
+begin_model()
 {
+    no_model=
+    writer=
+    [ -z "${MODEL:-}" ] || return
     free_kib=$(df -Pk "$PLACE" | awk 'NR == 2 { print $4 }')
-    LAYERS=$(((free_kib / 1048576 - 6) * 10 / 9))
-    [ "$LAYERS" -le 32 ] || LAYERS=32
     host_kib=$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo)
+    LAYERS=$(((free_kib / 1048576 - 6) * 10 / 9))
     [ "$LAYERS" -le $((host_kib / 524288)) ] || LAYERS=$((host_kib / 524288))
-    if [ "$LAYERS" -lt 8 ]; then
-        skip "a whole load" "less than 12 GB are free in $PLACE or in memory"
-        return 77
+    if [ "$LAYERS" -lt "${GPU_LAYERS:-8}" ]; then
+        no_model="there is room for $LAYERS layers in $PLACE or in memory"
+        return
+    fi
+    [ "$LAYERS" -le "${GPU_LAYERS:-16}" ] || LAYERS=${GPU_LAYERS:-16}
+    seconds=$((90 * PATIENCE))
+    [ "$seconds" -le "$(left)" ] || seconds=$(left)
+    if [ "$seconds" -le 0 ]; then
+        no_model="no time is left"
+        return
     fi
     MODEL=$PLACE/berth-gpu-model.$$
-    trap 'rm -rf "$MODEL" "$MODEL.expected"' EXIT
+    trap end_model EXIT
     trap 'exit 130' INT TERM
-    if ! limit 60 "$SHAPES" "llama8b:$LAYERS" "$MODEL"; then
-        skip "a whole load" "its model was not written within its time"
-        return 77
+    # Not by limit(): what is killed has to be timeout itself, which hands it on.
+    timeout -k 5 "$seconds" "$SHAPES" "llama8b:$LAYERS" "$MODEL" >"$folder/model.log" 2>&1 &
+    writer=$!
+}
+
+end_model()
+{
+    if [ -n "$writer" ]; then
+        kill "$writer" 2>/dev/null
+        wait "$writer" 2>/dev/null
     fi
+    rm -rf "$MODEL" "$MODEL.expected"
+}
+
+has_model()
+{
+    if [ -n "$writer" ]; then
+        its_status=0
+        wait "$writer" || its_status=$?
+        writer=
+        [ "$its_status" -eq 0 ] || no_model="its model: $(why "$its_status" "$folder/model.log")"
+        # What has not reached the disk cannot be dropped from the page cache before a cold read.
+        [ "$its_status" -ne 0 ] || limit 20 sync -f "$MODEL" 2>/dev/null
+    fi
+    [ -z "$no_model" ] || skip "a whole load" "$no_model"
+    [ -z "$no_model" ]
+}
+
+# All weights on the GPU; then all layers streamed to it from the host.
+pin_of() # HOW
+{
+    [ "$1" = resident ] || echo "--pin model.layers.0-$((LAYERS - 1))=cpu"
+}
+
+generate_tokens() # HOW NUMBER
+{
+    # shellcheck disable=SC2046 # an option and its value
+    must "$1: tokens" 30 "$folder/tokens.$1.json" "$LLAMA" "$MODEL" --tokens 1,2,3,4 \
+        --generate "$2" --devices "$DEVICES" --compute device --max-memory "$token_memory" \
+        $(pin_of "$1") --type nf4 --double-quant --activations bf16 --json --quiet
+}
+
+# The cold load and passes over layers that do not compute; the links that it measures, too.
+bench_load() # HOW
+{
+    # shellcheck disable=SC2046
+    must "$1: a whole load" 10 "$folder/plan.$1.out" "$BERTH" plan "$MODEL" -t nf4 \
+        --double-quant -c 0 -m "$load_memory" $(pin_of "$1") -f -o "$folder/plan.$1.json" &&
+        must "$1: a whole load" 60 "$folder/bench.$1.json" "$BERTH" bench "$MODEL" \
+            --plan "$folder/plan.$1.json" --devices "$DEVICES" --seconds "$BENCH_SECONDS" \
+            -o "$folder/links.$1.json" -f --json || return 0
+    "$GPU_CHECK" tool "$rows" "$1" "$folder/bench.$1.json" || stage_failed=1
+}
+
+# Tokens beside what a plan predicts with the links that were measured.
+tell_tokens() # HOW NUMBER
+{
+    [ -s "$folder/tokens.$1.json" ] || return 0
+    set -- "$1" "$2" "$folder/tokens.$1.json" "$folder/bench.$1.json" "$folder/links.$1.json"
+    if [ ! -s "$4" ]; then
+        skip "$1: a token, over the prediction" "no links were measured"
+        "$GPU_CHECK" tokens "$rows" "$1" "$3" || stage_failed=1
+        return 0
+    fi
+    # shellcheck disable=SC2046
+    must "$1: a token, over the prediction" 10 "$folder/plan.tokens.$1.out" "$BERTH" plan \
+        "$MODEL" -t nf4 --double-quant -c $((4 + $2)) --cache-dtype f32 -m "$token_memory" \
+        $(pin_of "$1") --link-file "$5" -f -o "$folder/plan.tokens.$1.json" || return 0
+    "$GPU_CHECK" tokens "$rows" "$1" "$3" "$4" "$folder/plan.tokens.$1.json" || stage_failed=1
 }
 
 run_load()
 {
-    [ -n "${MODEL:-}" ] || make_model || return
-    # All weights on the GPU; then all layers streamed to it from the host.
-    for how in resident streamed; do
-        pin=
-        [ $how = resident ] || pin="--pin model.layers.0-$((LAYERS - 1))=cpu"
-        # shellcheck disable=SC2086 # an option and its value
-        if ! limit 10 "$BERTH" plan "$MODEL" -t nf4 --double-quant -c 0 \
-            -m "0=${GPU_MEMORY:-20GiB},cpu=${HOST_MEMORY:-24GiB}" $pin -f \
-            -o "$folder/plan.$how.json" >"$folder/plan.$how.log" 2>&1 ||
-            ! limit 60 "$BERTH" bench "$MODEL" --plan "$folder/plan.$how.json" \
-                --devices "$DEVICES" --seconds "$BENCH_SECONDS" --json >"$folder/bench.$how.json" \
-                2>"$folder/bench.$how.log"; then
-            skip "a whole load, $how" \
-                "$(cat "$folder/plan.$how.log" "$folder/bench.$how.log" 2>/dev/null | tail -n 1)"
-            return 1
-        fi
-        "$GPU_CHECK" tool "$rows" "$how" "$folder/bench.$how.json" || return
-    done
-    skip "a token's time on the GPU" "the decoder computes on the host: layers alone are timed"
+    has_model || return 77
+    load_memory="0=${GPU_MEMORY:-20GiB},cpu=${HOST_MEMORY:-24GiB}"
+    token_memory="0=${GPU_MEMORY:-40GiB},cpu=${HOST_MEMORY:-24GiB}"
+    rm -f "$folder"/tokens.*.json "$folder"/bench.*.json "$folder/load.json"
+    # Before anything is read cold: writing has left the files in the page cache, and `berth
+    # bench` drops them.
+    must "warm: a whole load" 30 "$folder/load.json" "$BERTH" load "$MODEL" \
+        --devices "$DEVICES" -m "$load_memory" -t nf4 --double-quant --json
+    generate_tokens resident 32
+    generate_tokens streamed 16
+    bench_load resident
+    bench_load streamed
+    if [ -s "$folder/load.json" ] && [ -s "$folder/bench.resident.json" ]; then
+        "$GPU_CHECK" load "$rows" warm "$folder/load.json" "$folder/bench.resident.json" ||
+            stage_failed=1
+    elif [ -s "$folder/load.json" ]; then
+        skip "warm: load, quantized on the way" "no links were measured"
+    fi
+    tell_tokens resident 32
+    tell_tokens streamed 16
+    return "$stage_failed"
 }
 
 # What can be left out comes last.
+begin_model
 stage "tests" run_tests
 stage "speeds" run_speeds
 stage "a whole load" run_load

@@ -332,10 +332,12 @@ obey_request(server *s, char *line)
 static void
 read_requests(server *s)
 {
-    const ssize_t got = read(s->requests, s->input + s->input_length,
-                             sizeof s->input - 1 - s->input_length);
+    const size_t most = sizeof s->input - 1;
+    ssize_t got = 0; /* a line that does not fit ends it */
     char *end;
 
+    if (s->input_length < most)
+        got = read(s->requests, s->input + s->input_length, most - s->input_length);
     if (got <= 0)
         s->is_over = true;
     else

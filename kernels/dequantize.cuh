@@ -24,6 +24,7 @@
 typedef struct decode_variant {
     int32_t dtype;
     bool is_map;    /* 8-bit codes, or two 4-bit ones a byte */
+    bool is_64;     /* of the block size, which is the argument's otherwise */
     bool is_double; /* the absmax are codes themselves */
 } decode_variant;
 
@@ -36,44 +37,48 @@ typedef struct decode_input {
 
 /* --------------------------------------------------------------------- loads */
 
-/* The first block of the CTA, the lane's among them, and blocks from turn to turn. */
-typedef struct decode_blocks {
-    uint64_t begin;
-    uint32_t own;
-    uint32_t stride;
-} decode_blocks;
+/*
+ * Where the lane's absmax are counted from: of blocks of 64 its first one, since its turns are
+ * known distances apart; of others the CTA's first. A CTA begins with a block, whatever its size.
+ */
+typedef struct decode_place {
+    const uint8_t *absmax; /* double quantization: the second level */
+    const uint8_t *codes;  /* double quantization: the first one */
+} decode_place;
 
-SIMT_INLINE decode_blocks
-decode_find_blocks(const berthi_decode_kernel *a, uint64_t begin)
+SIMT_INLINE decode_place
+decode_find_place(const berthi_decode_kernel *a, decode_variant v, uint64_t begin)
 {
-    /* A CTA begins with a block, whatever its size. */
-    const decode_blocks blocks = {
-        begin >> a->block_log2,
-        simt_thread() * DECODE_LANE >> a->block_log2,
-        DECODE_TURN >> a->block_log2,
+    const uint64_t first = begin >> (v.is_64 ? 6 : a->block_log2);
+    const uint64_t block = first + (v.is_64 ? simt_thread() * DECODE_LANE / 64 : 0);
+    const decode_place place = {
+        simt_keep_address((const uint8_t *)(a->absmax
+                                            + (v.is_double ? first / BERTHI_DOUBLE_BLOCK : block))),
+        v.is_double ? simt_keep_address(a->absmax_codes + block) : NULL,
     };
 
-    return blocks;
+    return place;
 }
 
 /*
- * A CTA has 2^n blocks and begins with a multiple of them, so none or all of its
- * borders between second-level blocks lie at multiples of 256 from its begin.
+ * A CTA has 2^n blocks and begins with a multiple of them, so none or all of its borders between
+ * second-level blocks lie at multiples of 256 from its begin; of blocks of 64 there is none.
  */
 SIMT_INLINE void
-decode_load_absmax(const berthi_decode_kernel *a, decode_variant v, decode_blocks blocks,
+decode_load_absmax(const berthi_decode_kernel *a, decode_variant v, const decode_place *place,
                    uint32_t t, decode_input *out)
 {
-    const uint32_t local = blocks.own + t * blocks.stride;
+    const uint32_t element
+        = t % DECODE_PERIOD * DECODE_TURN + simt_thread() * DECODE_LANE;
+    const uint32_t local = v.is_64 ? t * (DECODE_TURN / 64)
+                                   : (element >> a->block_log2)
+                                         + t / DECODE_PERIOD * (4096u >> a->block_log2);
+    const bool is_one = v.is_64 && DECODE_CTA / 64 <= BERTHI_DOUBLE_BLOCK;
+    const uint32_t second = is_one ? 0 : local / BERTHI_DOUBLE_BLOCK;
 
-    if (v.is_double) {
-        out->absmax_code = (a->absmax_codes + blocks.begin)[local];
-        out->absmax = (a->absmax + blocks.begin / BERTHI_DOUBLE_BLOCK)
-            [local / BERTHI_DOUBLE_BLOCK];
-    } else {
-        out->absmax_code = 0;
-        out->absmax = (a->absmax + blocks.begin)[local];
-    }
+    out->absmax_code = v.is_double ? simt_read1(place->codes + local) : 0;
+    out->absmax = berthi_core_float(
+        simt_read4(place->absmax + sizeof(float) * (size_t)(v.is_double ? second : local)));
 }
 
 /* `own` are the lane's codes in the first turn. */
@@ -108,30 +113,29 @@ decode_load_some(const berthi_decode_kernel *a, decode_variant v, uint64_t first
 
 /* -------------------------------------------------------------------- values */
 
-/* A CTA's tables: values by code, of 4-bit codes by byte, two each. */
+/*
+ * A CTA's tables: values by code. Sixteen lie in as many banks of shared memory, so that lanes
+ * never wait for each other; pairs of them by byte would be half as many reads, three times as
+ * long.
+ */
 SIMT_INLINE void
 decode_fill_tables(const berthi_decode_kernel *a, decode_variant v, uint32_t *table,
                    uint32_t *map)
 {
     const uint32_t thread = simt_thread();
 
-    if (thread >= 256)
-        return;
-    if (v.is_map) {
-        table[thread] = a->table[thread];
-    } else {
-        table[2 * thread] = a->table[thread >> 4];
-        table[2 * thread + 1] = a->table[thread & 15];
-    }
-    if (v.is_double)
-        map[thread] = a->map[thread];
+    if (thread < (v.is_map ? 256u : 16u))
+        table[thread] = simt_argument(a->table)[thread];
+    if (v.is_double && thread < 256)
+        map[thread] = simt_argument(a->map)[thread];
 }
 
-/* Eight times the byte, without a shift of its own. */
-SIMT_INLINE uint32_t
-decode_byte_offset(uint32_t word, uint32_t k)
+/* Where the value of a code is; `codes` are four times as large, a byte each. */
+SIMT_INLINE float
+decode_value(const uint32_t *table, uint32_t codes, uint32_t k)
 {
-    return (k == 0 ? word << 3 : word >> (8 * k - 3)) & 0x7F8u;
+    return berthi_core_float(
+        simt_shared_load4((const uint8_t *)table + simt_byte(codes, k)));
 }
 
 SIMT_INLINE void
@@ -147,13 +151,11 @@ decode_values(const decode_input *input, decode_variant v, float absmax,
     }
     SIMT_UNROLL
     for (uint32_t k = 0; k < DECODE_LANE / 2; k++) {
-        const simt_two pair = simt_shared_load8(
-            (const uint8_t *)table + decode_byte_offset(input->codes[0], k));
+        const uint32_t first = input->codes[0] >> 2 & 0x3C3C3C3Cu; /* the high half of a byte */
+        const uint32_t second = input->codes[0] << 2 & 0x3C3C3C3Cu;
 
-        values[2 * k]
-            = berthi_core_multiply_flush(berthi_core_float(pair.word[0]), absmax);
-        values[2 * k + 1]
-            = berthi_core_multiply_flush(berthi_core_float(pair.word[1]), absmax);
+        values[2 * k] = berthi_core_multiply_flush(decode_value(table, first, k), absmax);
+        values[2 * k + 1] = berthi_core_multiply_flush(decode_value(table, second, k), absmax);
     }
 }
 
@@ -216,16 +218,16 @@ decode_whole_cta(const berthi_decode_kernel *a, decode_variant v, uint64_t begin
 {
     const uint64_t first = begin + simt_thread() * DECODE_LANE;
     const uint32_t bytes = v.dtype == BERTH_F32 ? 4 : 2;
-    const decode_blocks blocks = decode_find_blocks(a, begin);
     const uint8_t *const codes = a->codes + first / (v.is_map ? 1 : 2);
     uint8_t *const to = (uint8_t *)a->values + first * bytes;
+    const decode_place place = decode_find_place(a, v, begin);
     const float offset = decode_offset(a, v);
     decode_input inputs[DECODE_TURNS];
 
     SIMT_UNROLL
     for (uint32_t t = 0; t < DECODE_TURNS; t++) {
         decode_load_whole(codes, v, t, &inputs[t]);
-        decode_load_absmax(a, v, blocks, t, &inputs[t]);
+        decode_load_absmax(a, v, &place, t, &inputs[t]);
     }
     decode_fill_tables(a, v, table, map);
     simt_barrier();
@@ -244,7 +246,7 @@ SIMT_INLINE void
 decode_some(const berthi_decode_kernel *a, decode_variant v, uint64_t begin,
             uint32_t *table, uint32_t *map)
 {
-    const decode_blocks blocks = decode_find_blocks(a, begin);
+    const decode_place place = decode_find_place(a, v, begin);
     const float offset = decode_offset(a, v);
 
     decode_fill_tables(a, v, table, map);
@@ -258,7 +260,7 @@ decode_some(const berthi_decode_kernel *a, decode_variant v, uint64_t begin,
         if (first >= a->count)
             return;
         decode_load_some(a, v, first, &input);
-        decode_load_absmax(a, v, blocks, t, &input);
+        decode_load_absmax(a, v, &place, t, &input);
         decode_values(&input, v, decode_absmax(&input, v, map, offset), table, values);
         decode_store_some(a, v, first, values);
     }
@@ -277,25 +279,33 @@ decode(const berthi_decode_kernel *a, decode_variant v, uint32_t *table, uint32_
 
 /* ------------------------------------------------------------------- kernels */
 
-#define DECODE_KERNEL(name, dtype, is_map, is_double)                                 \
+/* Lanes that a processor holds at once, where it holds so many. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+#define DECODE_RESIDENT SIMT_RESIDENT
+#else
+#define DECODE_RESIDENT 1536
+#endif
+
+#define DECODE_KERNEL(name, dtype, is_map, is_64, is_double)                          \
     SIMT_INLINE void name##_body(const berthi_decode_kernel *a)                       \
     {                                                                                 \
-        const decode_variant v = { dtype, is_map, is_double };                        \
-        SIMT_SHARED(uint32_t, table, (is_map) ? 256 : 512);                           \
+        const decode_variant v = { dtype, is_map, is_64, is_double };                 \
+        SIMT_SHARED(uint32_t, table, (is_map) ? 256 : 16);                            \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
                                                                                       \
         decode(a, v, table, map);                                                     \
     }                                                                                 \
-    SIMT_KERNEL(name, DECODE_THREADS, berthi_decode_kernel, name##_body(a))
+    SIMT_KERNEL_OF(name, DECODE_THREADS, DECODE_RESIDENT, berthi_decode_kernel, name##_body(a))
 
-DECODE_KERNEL(berthi_decode_4bit_bf16, BERTH_BF16, false, false)
-DECODE_KERNEL(berthi_decode_4bit_f16, BERTH_F16, false, false)
-DECODE_KERNEL(berthi_decode_4bit_f32, BERTH_F32, false, false)
-DECODE_KERNEL(berthi_decode_4bit_bf16_double, BERTH_BF16, false, true)
-DECODE_KERNEL(berthi_decode_4bit_f16_double, BERTH_F16, false, true)
-DECODE_KERNEL(berthi_decode_4bit_f32_double, BERTH_F32, false, true)
-DECODE_KERNEL(berthi_decode_map_bf16, BERTH_BF16, true, false)
-DECODE_KERNEL(berthi_decode_map_f16, BERTH_F16, true, false)
-DECODE_KERNEL(berthi_decode_map_f32, BERTH_F32, true, false)
+#define DECODE_KERNELS(prefix, suffix, is_map, is_64, is_double)                      \
+    DECODE_KERNEL(prefix##_bf16##suffix, BERTH_BF16, is_map, is_64, is_double)        \
+    DECODE_KERNEL(prefix##_f16##suffix, BERTH_F16, is_map, is_64, is_double)          \
+    DECODE_KERNEL(prefix##_f32##suffix, BERTH_F32, is_map, is_64, is_double)
+
+DECODE_KERNELS(berthi_decode_4bit, _64, false, true, false)
+DECODE_KERNELS(berthi_decode_4bit, _64_double, false, true, true)
+DECODE_KERNELS(berthi_decode_4bit, , false, false, false)
+DECODE_KERNELS(berthi_decode_4bit, _double, false, false, true)
+DECODE_KERNELS(berthi_decode_map, , true, false, false)
 
 #endif

@@ -385,7 +385,7 @@ SIMT_INLINE void
 int8_decode_whole(const berthi_int8_decode_kernel *a, int32_t dtype, uint64_t row,
                   uint64_t first)
 {
-    const decode_variant as = { dtype, true, false };
+    const decode_variant as = { dtype, true, false, false };
     const uint32_t bytes = dtype == BERTH_F32 ? 4 : 2;
     const float maximum = a->row_maximum[row];
     const int8_t *const codes = a->codes + row * a->columns + first;

@@ -128,14 +128,17 @@ berthi_encode_ctas(uint64_t count)
 
 /* ------------------------------------------------------------------ decoding */
 
-#define DECODE_THREADS 512u
+#ifndef DECODE_THREADS
+#define DECODE_THREADS 256u
+#endif
 #define DECODE_LANE 8u /* elements of a lane in a turn */
-/* The largest block: from turn to turn a lane's absmax is equally far away. */
 #define DECODE_TURN (DECODE_THREADS * DECODE_LANE)
+/* Turns of the largest block: after as many a lane's absmax is equally far away. */
+#define DECODE_PERIOD (4096u / DECODE_TURN)
 #ifndef DECODE_TURNS
 #define DECODE_TURNS 4u
 #endif
-#define DECODE_CTA (DECODE_TURNS * DECODE_TURN)
+#define DECODE_CTA (DECODE_TURNS * DECODE_TURN) /* the largest block, several times */
 
 typedef struct berthi_decode_kernel {
     const uint8_t *codes;

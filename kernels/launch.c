@@ -118,8 +118,9 @@ berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *valu
                           const berthi_double_absmax *absmax, berthi_launch *out,
                           berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][3]
-        = { OF_DTYPES(decode_4bit, ), OF_DTYPES(decode_4bit, _double) };
+    static const berthi_kernel_id kernels[2][2][3]
+        = { { OF_DTYPES(decode_4bit, ), OF_DTYPES(decode_4bit, _double) },
+            { OF_DTYPES(decode_4bit, _64), OF_DTYPES(decode_4bit, _64_double) } };
     berthi_decode_kernel *const k = &out->argument.decode;
     size_t dtype;
     berth_status status;
@@ -136,8 +137,8 @@ berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *valu
         k->offset_value = absmax->offset_value;
         memcpy(k->map, absmax->map, sizeof k->map);
     }
-    return berthi_launch_set_grid(out, kernels[absmax != NULL][dtype], DECODE_THREADS,
-                                  berthi_decode_ctas(a->count), error);
+    return berthi_launch_set_grid(out, kernels[a->block_size == 64][absmax != NULL][dtype],
+                                  DECODE_THREADS, berthi_decode_ctas(a->count), error);
 }
 
 berth_status

@@ -41,6 +41,8 @@
     X(encode_double)                                                                  \
     X(mean_sum)                                                                       \
     X(mean_join)                                                                      \
+    BERTHI_KERNELS_OF_DTYPES(X, decode_4bit, _64)                                     \
+    BERTHI_KERNELS_OF_DTYPES(X, decode_4bit, _64_double)                              \
     BERTHI_KERNELS_OF_DTYPES(X, decode_4bit, )                                        \
     BERTHI_KERNELS_OF_DTYPES(X, decode_4bit, _double)                                 \
     BERTHI_KERNELS_OF_DTYPES(X, decode_map, )                                         \

@@ -63,6 +63,8 @@ typedef struct simt_four {
 #endif
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_NO_UNROLL _Pragma("unroll 1")
+#define SIMT_PRAGMA(text) _Pragma(#text)
+#define SIMT_UNROLL_BY(turns) SIMT_PRAGMA(unroll turns)
 #define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
     extern "C" __global__ void __launch_bounds__(threads, (resident) / (threads))     \
         name(const __grid_constant__ type argument)                                   \
@@ -172,10 +174,12 @@ simt_shuffle_quad(float value, uint32_t from)
     SIMT_INLINE void name(float *sums, const uint32_t *rows, const uint32_t *columns) \
     {                                                                                 \
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "   \
-                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])     \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "                 \
+                     "{%10, %11, %12, %13};"                                          \
+                     : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])     \
                      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]),        \
-                       "r"(columns[0]), "r"(columns[1]));                             \
+                       "r"(columns[0]), "r"(columns[1]), "f"(sums[0]), "f"(sums[1]),  \
+                       "f"(sums[2]), "f"(sums[3]));                                   \
     }
 #else
 #define SIMT_MULTIPLY(name, type)                                                     \
@@ -223,6 +227,27 @@ simt_read16(const void *from)
     return four;
 }
 
+SIMT_INLINE simt_two
+simt_read8(const void *from)
+{
+    const uint2 v = __ldg((const uint2 *)from);
+    const simt_two two = { { v.x, v.y } };
+
+    return two;
+}
+
+SIMT_INLINE uint32_t
+simt_read4(const void *from)
+{
+    return __ldg((const unsigned int *)from);
+}
+
+SIMT_INLINE uint32_t
+simt_read1(const uint8_t *from)
+{
+    return __ldg(from);
+}
+
 SIMT_INLINE void
 simt_store8(void *to, simt_two value)
 {
@@ -250,6 +275,18 @@ simt_keep_address(const uint8_t *address)
     return address;
 }
 
+/*
+ * A table among the kernel's arguments, for lanes that read it at different places: as constants,
+ * which arguments are, each place is a read of its own, one after the other; as memory that a
+ * pointer leads to all are one.
+ */
+SIMT_INLINE const uint32_t *
+simt_argument(const uint32_t *table)
+{
+    asm("" : "+l"(table));
+    return table;
+}
+
 /* Sets bits in global memory, whoever else does. */
 SIMT_INLINE void
 simt_atomic_or(uint32_t *word, uint32_t bits)
@@ -274,6 +311,13 @@ SIMT_INLINE uint32_t
 simt_first_bit(uint32_t word)
 {
     return (uint32_t)__ffs((int)word) - 1;
+}
+
+/* Byte k of a word, k a constant. */
+SIMT_INLINE uint32_t
+simt_byte(uint32_t word, uint32_t k)
+{
+    return __byte_perm(word, 0, 0x4440u | k);
 }
 
 /* The products of four bytes each, added to `sum`. */
@@ -335,6 +379,7 @@ simt_shared_load8(const void *from)
 #define SIMT_INLINE static inline __attribute__((always_inline, unused))
 #define SIMT_UNROLL
 #define SIMT_NO_UNROLL
+#define SIMT_UNROLL_BY(turns)
 #define SIMT_RESIDENT 1024
 #define SIMT_RESIDENT_WIDE 512
 #define SIMT_RESIDENT_MOST 2048
@@ -502,6 +547,24 @@ simt_read16(const void *from)
     return simt_load16(from);
 }
 
+SIMT_INLINE simt_two
+simt_read8(const void *from)
+{
+    return simt_load8(from);
+}
+
+SIMT_INLINE uint32_t
+simt_read4(const void *from)
+{
+    return simt_load4(from);
+}
+
+SIMT_INLINE uint32_t
+simt_read1(const uint8_t *from)
+{
+    return *from;
+}
+
 SIMT_INLINE void
 simt_store8(void *to, simt_two value)
 {
@@ -528,6 +591,12 @@ simt_keep_address(const uint8_t *address)
     return address;
 }
 
+SIMT_INLINE const uint32_t *
+simt_argument(const uint32_t *table)
+{
+    return table;
+}
+
 SIMT_INLINE void
 simt_atomic_or(uint32_t *word, uint32_t bits)
 {
@@ -551,6 +620,12 @@ SIMT_INLINE uint32_t
 simt_first_bit(uint32_t word)
 {
     return (uint32_t)__builtin_ctz(word);
+}
+
+SIMT_INLINE uint32_t
+simt_byte(uint32_t word, uint32_t k)
+{
+    return word >> (8 * k) & 0xFFu;
 }
 
 SIMT_INLINE uint32_t

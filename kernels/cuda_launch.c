@@ -56,8 +56,7 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
 {
     const uint64_t width = berthi_number_bytes(a->dtype);
     const berthi_product_task task = {
-        .what = a, .values = values, .capability = device->capability,
-        .processors = (uint32_t)device->properties.processors
+        .what = a, .values = values, .capability = device->capability
     };
     berth_status status = check_address("absmax", a->absmax, sizeof *a->absmax, error);
 
@@ -124,8 +123,7 @@ plan_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a
 {
     const uint64_t width = berthi_number_bytes(a->dtype);
     const berthi_experts_task task = {
-        .what = a, .values = values, .capability = device->capability,
-        .processors = (uint32_t)device->properties.processors
+        .what = a, .values = values, .capability = device->capability
     };
     berth_status status = check_address("experts", a->experts, sizeof(void *), error);
 

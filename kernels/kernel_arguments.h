@@ -352,11 +352,11 @@ berthi_int8_output_ctas(uint64_t count, uint64_t rows)
 #define PRODUCT_WARPS (PRODUCT_THREADS / 32u)
 #define PRODUCT_INPUTS 8u     /* of a fragment; without tensor cores of a CTA */
 #define PRODUCT_MOST_FRAGMENTS 4u /* of inputs, all of them met by a weight once decoded */
-#define PRODUCT_TILE_ROWS 16u /* of a warp with tensor cores; without it has one */
-#define PRODUCT_MOST_COLUMNS (UINT64_C(1) << 27) /* with them: bytes of 16 rows, of 8 inputs */
+#define PRODUCT_TILE_ROWS 32u /* of a warp with tensor cores; without it has one */
+#define PRODUCT_MOST_COLUMNS (UINT64_C(1) << 27) /* with them: bytes of 24 rows, of 8 inputs */
 #define PRODUCT_MOST_WEIGHTS (UINT64_C(1) << 37) /* and numbers of chunks are below 2^32 */
 #ifndef PRODUCT_TURNS
-#define PRODUCT_TURNS 1u /* batches of chunks, one after the other in a loop */
+#define PRODUCT_TURNS 1 /* pairs of steps, one after the other in a loop */
 #endif
 
 /* One of several weights of the same shape; in the device's memory. */
@@ -369,7 +369,7 @@ typedef struct berthi_product_expert {
 } berthi_product_expert;
 
 typedef struct berthi_product_kernel {
-    const uint8_t *codes;        /* with tensor cores to 8 bytes, of chunks of 128 to 16 */
+    const uint8_t *codes;        /* with tensor cores to 16 bytes */
     const float *absmax;         /* double quantization: the second level */
     const uint8_t *absmax_codes; /* double quantization: the first one */
     const void *inputs;          /* count x columns, with tensor cores to 16 bytes */
@@ -382,7 +382,7 @@ typedef struct berthi_product_kernel {
     uint32_t groups;     /* CTAs that share rows: 8 inputs each, but for tensor cores
                             without experts, that have all inputs in one */
     uint32_t block_log2; /* 5 to 12, with tensor cores a chunk or more */
-    uint32_t slices;     /* with tensor cores: of a row's columns, a warp each: 1, 2, 4 or 8 */
+    uint32_t slices;     /* with tensor cores: warps that share rows: 1, 2, 4 or 8 */
     uint32_t is_aligned; /* without them: eights of columns; else one element at a time */
     uint32_t table[16];  /* the values of the codes, rounded to the inputs' dtype */
     uint32_t map[256];   /* double quantization: of the absmax' codes, as it is stored */
@@ -393,31 +393,17 @@ typedef struct berthi_product_kernel {
 } berthi_product_kernel;
 
 /*
- * Slices of a row: so many that warps are busy to the end, where 16 a processor
- * do the same number of tiles each, or nearly; none has fewer than 8 chunks of 64.
- * Twice as many are twice as many tables to fill: they must save a quarter.
+ * Warps that share rows: as many as a CTA has, so that what it reads of a row at a time is in
+ * one place, where each has two pairs of steps of 128 columns.
  */
 static inline uint32_t
-berthi_product_slices(uint64_t rows, uint64_t columns, uint32_t processors)
+berthi_product_slices(uint64_t columns)
 {
-    const uint64_t tiles = rows / PRODUCT_TILE_ROWS + (rows % PRODUCT_TILE_ROWS != 0);
-    const uint64_t warps = 16 * (uint64_t)(processors != 0 ? processors : 1);
-    uint32_t best = 1;
-    double best_share = 0.0;
+    uint32_t slices = 1;
 
-    for (uint32_t slices = 1; slices <= PRODUCT_WARPS; slices *= 2) {
-        const uint64_t units = tiles * slices;
-        const uint64_t turns = units / warps + (units % warps != 0);
-        const double share = turns != 0 ? (double)units / ((double)turns * (double)warps) : 1.0;
-
-        if (slices > 1 && columns / 64 < 8 * (uint64_t)slices)
-            break;
-        if (share > 1.25 * best_share) {
-            best = slices;
-            best_share = share;
-        }
-    }
-    return best;
+    while (slices < PRODUCT_WARPS && columns / 512 >= 2 * (uint64_t)slices)
+        slices *= 2;
+    return slices;
 }
 
 /* Of PRODUCT_INPUTS inputs, as the kernels for so many have them: 1, 2 or 4. */
@@ -425,15 +411,6 @@ static inline uint32_t
 berthi_product_fragments(uint32_t count)
 {
     return count <= PRODUCT_INPUTS ? 1 : count <= 2 * PRODUCT_INPUTS ? 2 : 4;
-}
-
-/* Chunks of a slice, but for the last one: an even number. */
-BERTHI_CORE uint32_t
-berthi_product_share(uint32_t chunks, uint32_t slices)
-{
-    const uint32_t share = chunks / slices + (chunks % slices != 0);
-
-    return (share + 1) / 2 * 2;
 }
 
 /* For warps of so many rows, of which `slices` share each. */

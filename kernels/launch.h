@@ -183,7 +183,6 @@ typedef struct berthi_product_task {
     const berthi_multiply_arguments *what;
     const uint32_t *values; /* 16 that the codes stand for; read on the host */
     uint32_t capability;    /* that kernels on this device were made for: 10 * major + minor */
-    uint32_t processors;    /* of the device */
 } berthi_product_task;
 
 /*
@@ -202,7 +201,6 @@ typedef struct berthi_experts_task {
     const berthi_experts_arguments *what;
     const uint32_t *values; /* as in berthi_product_task, and what follows */
     uint32_t capability;
-    uint32_t processors;
 } berthi_experts_task;
 
 /* The bits are those of each expert's own product. */

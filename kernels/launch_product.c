@@ -14,14 +14,13 @@ find_chunk(const berthi_product_task *t)
     const berthi_multiply_arguments *const a = t->what;
 
     if (t->capability < 80 || a->dtype == BERTH_F32 || !berthi_is_aligned(a->inputs, 16)
-        || a->columns == 0 || a->columns >= PRODUCT_MOST_COLUMNS
+        || !berthi_is_aligned(a->codes, 16) || a->columns == 0
+        || a->columns >= PRODUCT_MOST_COLUMNS
         || a->rows * a->columns >= PRODUCT_MOST_WEIGHTS)
         return 0;
-    if (a->block_size >= 128 && a->columns % 128 == 0 && berthi_is_aligned(a->codes, 16))
+    if (a->block_size >= 128 && a->columns % 128 == 0)
         return 128;
-    return a->block_size >= 64 && a->columns % 64 == 0 && berthi_is_aligned(a->codes, 8)
-               ? 64
-               : 0;
+    return a->block_size >= 64 && a->columns % 64 == 0 ? 64 : 0;
 }
 
 #define OF_CHUNKS(prefix)                                                             \
@@ -74,7 +73,7 @@ fill_product(const berthi_product_task *t, uint32_t chunk, berthi_product_kernel
         .columns = a->columns, .offset = a->offset, .count = a->count,
         .groups = chunk != 0 ? a->count != 0
                              : a->count / PRODUCT_INPUTS + (a->count % PRODUCT_INPUTS != 0),
-        .slices = chunk != 0 ? berthi_product_slices(a->rows, a->columns, t->processors) : 1,
+        .slices = chunk != 0 ? berthi_product_slices(a->columns) : 1,
         .is_aligned = a->columns % 8 == 0 && berthi_is_aligned(a->codes, 4)
                       && berthi_is_aligned(a->inputs, 16),
     };
@@ -111,8 +110,7 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
                                  (product_kind)(berthi_product_fragments(a->count) / 2));
     return berthi_launch_set_grid(
         out, kernel, PRODUCT_THREADS,
-        berthi_product_ctas(a->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1, k->slices,
-                            k->groups),
+        berthi_product_ctas(a->rows, chunk != 0 ? PRODUCT_TILE_ROWS : 1, k->slices, k->groups),
         error);
 }
 
@@ -129,8 +127,7 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
         .inputs = a->inputs, .outputs = a->outputs, .dtype = a->dtype,
     };
     const berthi_product_task as_one = { .what = &one, .values = t->values,
-                                         .capability = t->capability,
-                                         .processors = t->processors };
+                                         .capability = t->capability };
     berthi_product_kernel *const k = &out->argument.product;
     const uint32_t chunk = find_chunk(&as_one);
     const uint32_t groups

@@ -122,17 +122,19 @@ static const struct {
     berthi_kernel_id kernel;
 } products[] = {
     { BERTH_BF16, 64, 4096, 80, false, 16, 16, KERNEL_product_64_bf16 },
-    { BERTH_BF16, 64, 4096, 90, true, 8, 16, KERNEL_product_64_bf16_double },
-    { BERTH_F16, 64, 64, 80, false, 8, 32, KERNEL_product_64_f16 },
+    { BERTH_BF16, 64, 4096, 90, true, 16, 16, KERNEL_product_64_bf16_double },
+    { BERTH_F16, 64, 64, 80, false, 16, 32, KERNEL_product_64_f16 },
     { BERTH_F16, 64, 4096, 120, true, 16, 16, KERNEL_product_64_f16_double },
     { BERTH_BF16, 128, 4096, 80, false, 16, 16, KERNEL_product_128_bf16 },
     { BERTH_BF16, 4096, 128, 90, true, 16, 16, KERNEL_product_128_bf16_double },
     { BERTH_F16, 256, 384, 89, false, 16, 16, KERNEL_product_128_f16 },
     { BERTH_F16, 512, 512, 89, true, 16, 16, KERNEL_product_128_f16_double },
-    /* Half chunks, and codes that 16 does not divide the address of. */
+    /* Half blocks. */
     { BERTH_BF16, 128, 192, 90, false, 16, 16, KERNEL_product_64_bf16 },
-    { BERTH_F16, 128, 256, 90, false, 8, 16, KERNEL_product_64_f16 },
-    /* What tensor cores do not take. */
+    /* What tensor cores do not take; codes that 16 does not divide the address of among it. */
+    { BERTH_BF16, 64, 4096, 90, true, 8, 16, KERNEL_product_lanes_bf16_double },
+    { BERTH_F16, 64, 64, 80, false, 8, 32, KERNEL_product_lanes_f16 },
+    { BERTH_F16, 128, 256, 90, false, 8, 16, KERNEL_product_lanes_f16 },
     { BERTH_F32, 64, 4096, 90, false, 16, 16, KERNEL_product_lanes_f32 },
     { BERTH_F32, 64, 4096, 90, true, 16, 16, KERNEL_product_lanes_f32_double },
     { BERTH_BF16, 64, 4096, 79, false, 16, 16, KERNEL_product_lanes_bf16 },
@@ -187,7 +189,7 @@ test_kernels_of_many_inputs(void)
 
         CHECK_EQ(multiply(&a, true, 16, 16, 90, &l), BERTH_OK);
         CHECK_EQ(l.kernel, kernels[i].kernel);
-        CHECK_EQ(l.ctas, 2); /* slices of 7 tiles, whatever the count */
+        CHECK_EQ(l.ctas, 4); /* tiles of 32 rows in eight slices, whatever the count */
     }
 }
 
@@ -219,8 +221,8 @@ test_grids_of_products(void)
     static const struct {
         uint64_t rows;
         uint32_t count, capability, ctas, groups;
-    } grids[] = { { 1, 1, 90, 1, 1 },    { 128, 8, 90, 1, 1 },  { 129, 9, 90, 2, 1 },
-                  { 256, 32, 90, 2, 1 }, { 8, 1, 70, 1, 1 },    { 9, 8, 70, 2, 1 },
+    } grids[] = { { 1, 1, 90, 1, 1 },    { 256, 8, 90, 1, 1 },  { 257, 9, 90, 2, 1 },
+                  { 512, 32, 90, 2, 1 }, { 8, 1, 70, 1, 1 },    { 9, 8, 70, 2, 1 },
                   { 17, 25, 70, 12, 4 }, { 0, 1, 90, 0, 1 },    { 5, 0, 90, 0, 0 } };
     berthi_multiply_arguments a = { .block_size = 64, .columns = 64, .dtype = BERTH_BF16 };
     berthi_launch l;
@@ -249,21 +251,18 @@ test_grids_of_products(void)
     CHECK_EQ(l.kernel, KERNEL_NONE);
 }
 
-/* The examples of 132 processors with 16 warps each, and no fewer than 8 chunks. */
+/* Two pairs of steps of 128 columns each, at least. */
 static void
 test_slices_of_rows(void)
 {
-    CHECK_EQ(berthi_product_slices(8192, 8192, 132), 4);
-    CHECK_EQ(berthi_product_slices(28672, 8192, 132), 1);
-    CHECK_EQ(berthi_product_slices(1024, 8192, 132), 8);
-    CHECK_EQ(berthi_product_slices(1024, 4095, 132), 4);
-    CHECK_EQ(berthi_product_slices(1024, 1023, 132), 1);
-    CHECK_EQ(berthi_product_slices(0, 8192, 132), 1);
-    CHECK_EQ(berthi_product_slices(1, 8192, 0), 8);
-    CHECK_EQ(berthi_product_share(64, 4), 16);
-    CHECK_EQ(berthi_product_share(65, 4), 18);
-    CHECK_EQ(berthi_product_share(1, 1), 2);
-    CHECK_EQ(berthi_product_share(0, 8), 0);
+    CHECK_EQ(berthi_product_slices(0), 1);
+    CHECK_EQ(berthi_product_slices(1023), 1);
+    CHECK_EQ(berthi_product_slices(1024), 2);
+    CHECK_EQ(berthi_product_slices(2047), 2);
+    CHECK_EQ(berthi_product_slices(2048), 4);
+    CHECK_EQ(berthi_product_slices(4095), 4);
+    CHECK_EQ(berthi_product_slices(4096), 8);
+    CHECK_EQ(berthi_product_slices(28672), 8);
 }
 
 /* What codes stand for is rounded as the inputs are. */

@@ -29,7 +29,6 @@ typedef struct experts_case {
     bool is_fp4;
     bool is_double;
     uint32_t capability;
-    uint32_t processors;
     uint32_t most_inputs;
 } experts_case;
 
@@ -116,7 +115,7 @@ multiply_one(const problem *p, uint32_t expert, uint64_t first, uint64_t end, ui
 
     simt_multiply(&(berthi_product_task){
         .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
-        .capability = c->capability, .processors = c->processors });
+        .capability = c->capability });
 }
 
 static berthi_experts_arguments
@@ -147,7 +146,7 @@ check_case(const experts_case *c)
         const berthi_experts_arguments what = arguments_of(&p, tested.bytes);
         const berthi_experts_task task = {
             .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
-            .capability = c->capability, .processors = c->processors
+            .capability = c->capability
         };
 
         memset(tested.bytes, 0x5A, bytes);
@@ -175,7 +174,6 @@ test_tensor_cores(void)
                                     .block_size = i / 4 % 2 == 0 ? 64 : 128,
                                     .dtype = dtypes[i % 2], .is_fp4 = i % 3 == 1,
                                     .is_double = i / 2 % 2 == 1, .capability = 90,
-                                    .processors = i % 2 == 0 ? 1 : 132,
                                     .most_inputs = 17 + i });
 }
 
@@ -188,7 +186,7 @@ test_lanes(void)
         check_case(&(experts_case){ .rows = 5 + 3 * i, .columns = columns[i / 2],
                                     .block_size = 32u << i % 3, .dtype = dtypes[i % 3],
                                     .is_fp4 = i % 2 == 1, .is_double = i / 3 == 1,
-                                    .capability = 75, .processors = 1, .most_inputs = 24 });
+                                    .capability = 75, .most_inputs = 24 });
 }
 
 /* Of an expert that has more than was said only the first ones. */
@@ -197,8 +195,7 @@ test_bound_on_inputs(void)
 {
     for (unsigned i = 0; i < 2; i++)
         check_case(&(experts_case){ .rows = 20, .columns = 128, .block_size = 64,
-                                    .dtype = BERTH_BF16, .capability = i == 0 ? 90 : 75,
-                                    .processors = 1, .most_inputs = 8 });
+                                    .dtype = BERTH_BF16, .capability = i == 0 ? 90 : 75, .most_inputs = 8 });
 }
 
 static void
@@ -209,16 +206,17 @@ test_launches(void)
                                    .map = berthi_signed_map, .rows = 300, .columns = 256,
                                    .dtype = BERTH_BF16 };
     const berthi_experts_task t = { .what = &a, .values = berthi_nf4_values,
-                                    .capability = 90, .processors = 1 };
+                                    .capability = 90 };
     berthi_launch l;
 
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_experts_128_bf16);
     CHECK_EQ(l.argument.product.groups, 3);
     CHECK_EQ(l.ctas, 9 * l.argument.product.ctas_of_group);
-    a.codes_alignment = 8;
+    a.codes_alignment = 8; /* a lane reads 16 bytes */
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
-    CHECK_EQ(l.kernel, KERNEL_experts_64_bf16);
+    CHECK_EQ(l.kernel, KERNEL_experts_lanes_bf16);
+    CHECK_EQ(l.argument.product.is_aligned, 1);
     a.codes_alignment = 1;
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_OK);
     CHECK_EQ(l.kernel, KERNEL_experts_lanes_bf16);

@@ -48,7 +48,6 @@ typedef struct product_case {
     bool is_double;
     bool has_bias;
     uint32_t capability;
-    uint32_t processors;
     size_t odd_codes;
     size_t odd_inputs;
 } product_case;
@@ -144,10 +143,10 @@ free_problem(problem *p)
 static void
 describe(const product_case *c, char *what, size_t size)
 {
-    snprintf(what, size, "%s%s dtype %d block %u: %u x %llu x %llu on %u with %u",
+    snprintf(what, size, "%s%s dtype %d block %u: %u x %llu x %llu on %u",
              c->is_fp4 ? "FP4" : "NF4", c->is_double ? " double" : "", c->dtype, c->block_size,
              c->count, (unsigned long long)c->rows, (unsigned long long)c->columns,
-             c->capability, c->processors);
+             c->capability);
 }
 
 /* Inputs `first` to `first + count - 1` of the problem. */
@@ -166,7 +165,7 @@ multiply(const problem *p, uint32_t first, uint32_t count, void *outputs)
 
     simt_multiply(&(berthi_product_task){
         .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
-        .capability = c->capability, .processors = c->processors });
+        .capability = c->capability });
 }
 
 /* -------------------------------------------------------------------- bounds */
@@ -285,8 +284,7 @@ test_every_block_size(void)
             .is_fp4 = i / 5 % 2 == 1,
             .is_double = i / 3 % 2 == 1,
             .has_bias = i % 7 == 0,
-            .capability = i / 6 % 2 == 1 ? 90 : 70,
-            .processors = 1 });
+            .capability = i / 6 % 2 == 1 ? 90 : 70 });
     }
 }
 
@@ -306,8 +304,7 @@ test_many_inputs(void)
             .is_fp4 = i / 5 % 2 == 1,
             .is_double = i / 8 % 2 == 1,
             .has_bias = i % 7 == 0,
-            .capability = 90,
-            .processors = i / 4 % 2 == 0 ? 1 : 132 });
+            .capability = 90 });
 }
 
 /* As many warps as share a row, with shares that end before and within the row. */
@@ -323,8 +320,7 @@ test_shares_of_a_row(void)
                                        .count = 3,
                                        .dtype = dtypes[i % 2],
                                        .is_double = i % 3 == 0,
-                                       .capability = 80,
-                                       .processors = 132 });
+                                       .capability = 80 });
 }
 
 /* Blocks that end within rows, and second-level ones, too. */
@@ -345,8 +341,7 @@ test_blocks_across_rows(void)
                                        .count = 2,
                                        .dtype = dtypes[i % 3],
                                        .is_double = i % 2 == 0,
-                                       .capability = 90,
-                                       .processors = 4 });
+                                       .capability = 90 });
 }
 
 static void
@@ -366,7 +361,6 @@ test_odd_shapes_and_addresses(void)
             .is_double = i % 2 == 0,
             .has_bias = i % 4 == 0,
             .capability = 90,
-            .processors = 1,
             .odd_codes = i / 3 % 3 == 1 ? 1 + random_next(&state) % 15 : 0,
             .odd_inputs = i / 3 % 3 == 2
                               ? element_bytes(dtype) * (1 + random_next(&state) % 3)
@@ -386,8 +380,7 @@ test_an_input_alone_gives_the_same_bits(void)
                                  .count = counts[i / 3 % 4],
                                  .dtype = dtypes[i % 3],
                                  .is_double = i % 5 == 0,
-                                 .capability = i < 18 ? 90 : 70,
-                                 .processors = i % 2 == 0 ? 2 : 132 };
+                                 .capability = i < 18 ? 90 : 70 };
         const uint64_t row_bytes = c.rows * element_bytes(c.dtype);
         problem p = draw_problem(&c);
         uint8_t *const batch = need(c.count * row_bytes);
@@ -413,7 +406,7 @@ test_what_is_not_finite_stays_where_it_is(void)
     for (unsigned i = 0; i < 2 * 2 * 2; i++) {
         const product_case c = { .rows = 20, .columns = 256, .block_size = i < 4 ? 64 : 128,
                                  .count = 5, .dtype = dtypes[i % 2],
-                                 .capability = i / 2 % 2 == 0 ? 90 : 70, .processors = 1 };
+                                 .capability = i / 2 % 2 == 0 ? 90 : 70 };
         problem p = draw_problem(&c);
         uint16_t outputs[20 * 5];
 
@@ -458,22 +451,21 @@ check_counts_beyond_32_bits(void)
         T_SKIP("no 5 GB of addresses");
     for (uint32_t capability = 70; capability <= 90; capability += 20) {
         const product_case c = { .rows = LAST, .columns = COLUMNS, .block_size = BLOCK,
-                                 .count = 2, .dtype = BERTH_BF16, .capability = capability,
-                                 .processors = 132 };
+                                 .count = 2, .dtype = BERTH_BF16, .capability = capability };
         problem p = draw_problem(&c);
         problem large = p;
         uint16_t small[LAST * 2];
 
         large.c.rows = rows;
-        large.c.processors = 1;
-        p.c.processors = 1;
         large.codes = codes;
         large.absmax = absmax;
         memcpy(codes + first * COLUMNS / 2, p.codes, LAST * COLUMNS / 2);
         memcpy(absmax + first * OF_ROW, p.absmax, LAST * OF_ROW * sizeof(float));
         multiply(&p, 0, c.count, small);
-        simt_level_set_first(capability == 90 ? first / (PRODUCT_WARPS * PRODUCT_TILE_ROWS)
-                                              : first / PRODUCT_WARPS);
+        simt_level_set_first(capability == 90
+                                 ? first / PRODUCT_TILE_ROWS
+                                       / (PRODUCT_WARPS / berthi_product_slices(COLUMNS))
+                                 : first / PRODUCT_WARPS);
         multiply(&large, 0, c.count, outputs);
         simt_level_set_first(0);
         for (uint32_t k = 0; k < c.count; k++)

@@ -288,7 +288,6 @@ open_all(gpu_speed *s)
     gpu_require(s, s->calls->set_device(0), "choosing the GPU");
     gpu_require(s, s->calls->device_properties(0, &properties), "its properties");
     s->capability = ((berthi_cuda_device *)(void *)s->device)->capability;
-    s->processors = (uint32_t)properties.processors;
     gpu_require(s, s->calls->stream_create(&s->stream), "a stream");
     tell_machine(s, &properties);
     draw_normal(s);

@@ -91,8 +91,7 @@ ask(gpu_speed *s, void *user, uint32_t turn)
         .dtype = BERTH_BF16
     };
     const berthi_product_task task = { .what = &a, .values = berthi_nf4_values,
-                                       .capability = s->capability,
-                                       .processors = s->processors };
+                                       .capability = s->capability };
     berthi_launch l;
 
     if (berthi_launch_product(&task, &l, NULL) != BERTH_OK)

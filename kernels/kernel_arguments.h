@@ -467,7 +467,7 @@ typedef struct berthi_int8_sum_kernel {
  * them, but no more than leave UPDATE_LEAST_CTAS, which keep all processors busy.
  */
 #ifndef UPDATE_TURNS
-#define UPDATE_TURNS 32u
+#define UPDATE_TURNS 16u
 #endif
 #ifndef UPDATE_LEAST_CTAS
 #define UPDATE_LEAST_CTAS 512u

@@ -279,7 +279,7 @@ decode(const berthi_decode_kernel *a, decode_variant v, uint32_t *table, uint32_
 
 /* ------------------------------------------------------------------- kernels */
 
-/* Lanes that a processor holds at once, where it holds so many. */
+/* Lanes that a processor holds at once, where it holds so many and distances are known. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
 #define DECODE_RESIDENT SIMT_RESIDENT
 #else
@@ -295,7 +295,8 @@ decode(const berthi_decode_kernel *a, decode_variant v, uint32_t *table, uint32_
                                                                                       \
         decode(a, v, table, map);                                                     \
     }                                                                                 \
-    SIMT_KERNEL_OF(name, DECODE_THREADS, DECODE_RESIDENT, berthi_decode_kernel, name##_body(a))
+    SIMT_KERNEL_OF(name, DECODE_THREADS, (is_64) ? DECODE_RESIDENT : SIMT_RESIDENT,   \
+                   berthi_decode_kernel, name##_body(a))
 
 #define DECODE_KERNELS(prefix, suffix, is_map, is_64, is_double)                      \
     DECODE_KERNEL(prefix##_bf16##suffix, BERTH_BF16, is_map, is_64, is_double)        \

@@ -36,9 +36,7 @@ typedef struct double_tables {
 SIMT_INLINE void
 double_fill_tables(const berthi_double_kernel *a, const double_tables *t)
 {
-    /* As memory: of arguments that lanes read at different places each is a turn. */
-    const uint32_t *const map = (const uint32_t *)(const void *)simt_keep_address(
-        (const uint8_t *)a->map);
+    const uint32_t *const map = simt_argument(a->map);
     const uint32_t thread = simt_thread();
     const uint32_t first = thread * DOUBLE_ENTRIES;
     const uint32_t side = first < MAP_SIGNED_BINS ? 0 : 1;

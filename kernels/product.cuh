@@ -97,11 +97,12 @@ product_find_cta(const berthi_product_kernel *a, product_variant v)
 
 /* ------------------------------------------- also for those without tensor cores */
 
+/* `from` is the argument's, as constants or as memory. */
 SIMT_INLINE void
-product_fill_map(const berthi_product_kernel *a, product_variant v, uint32_t *map)
+product_fill_map(product_variant v, const uint32_t *from, uint32_t *map)
 {
     if (v.is_double)
-        map[simt_thread()] = simt_argument(a->map)[simt_thread()];
+        map[simt_thread()] = from[simt_thread()];
 }
 
 SIMT_INLINE void
@@ -255,7 +256,7 @@ typedef struct product_input {
     float absmax[PRODUCT_PAIR];
 } product_input;
 
-/* ---- reading: all of it a step ahead ---- */
+/* ---- reading: a step ahead, of inputs of many half of one ---- */
 
 /* A row's last step may be behind its end, or have one chunk of 64 columns alone. */
 SIMT_INLINE bool
@@ -622,7 +623,7 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
     product_begin(a, v, &place, first, &in);
     product_clear_sums(v, &sums);
     product_fill_pairs(a, v, pairs);
-    product_fill_map(a, v, map);
+    product_fill_map(v, simt_argument(a->map), map);
     simt_barrier();
     product_add_share(a, v, &job, &place, first, &in, pairs, map, &sums);
     product_store_sums(a, v, all, &sums);

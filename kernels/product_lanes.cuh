@@ -194,7 +194,7 @@ product_by_lanes(const berthi_product_kernel *a, product_variant v, uint32_t *ma
     for (uint32_t i = 0; i < PRODUCT_INPUTS; i++)
         sums[i] = 0.0f;
     product_fill_values(a, values);
-    product_fill_map(a, v, map);
+    product_fill_map(v, a->map, map); /* as constants: registers are few */
     simt_barrier();
     if (row >= a->rows || (v.has_experts && job.count == 0))
         return; /* all lanes of a warp */

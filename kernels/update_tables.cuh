@@ -20,9 +20,7 @@ typedef struct update_tables {
 SIMT_INLINE void
 update_fill_tables(const berthi_update_kernel *a, const update_tables *t, uint32_t *edges)
 {
-    /* As memory: of arguments that lanes read at different places each is a turn. */
-    const uint32_t *const maps = (const uint32_t *)(const void *)simt_keep_address(
-        (const uint8_t *)a->maps);
+    const uint32_t *const maps = simt_argument(a->maps[0]);
     const uint32_t first = simt_thread() * UPDATE_ENTRIES;
 
     SIMT_UNROLL

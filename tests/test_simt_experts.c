@@ -195,7 +195,8 @@ test_bound_on_inputs(void)
 {
     for (unsigned i = 0; i < 2; i++)
         check_case(&(experts_case){ .rows = 20, .columns = 128, .block_size = 64,
-                                    .dtype = BERTH_BF16, .capability = i == 0 ? 90 : 75, .most_inputs = 8 });
+                                    .dtype = BERTH_BF16, .capability = i == 0 ? 90 : 75,
+                                    .most_inputs = 8 });
 }
 
 static void

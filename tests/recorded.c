@@ -69,7 +69,9 @@ is_packed(const recorded_weight *w)
 static uint32_t
 code_at(const recorded_weight *w, const uint8_t *codes, uint64_t i)
 {
-    return is_packed(w) ? codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15u : codes[i];
+    const uint32_t byte = codes[is_packed(w) ? i / 2 : i];
+
+    return !is_packed(w) ? byte : i % 2 == 0 ? byte >> 4 : byte & 15u;
 }
 
 /* Code `i`, exchanged for one that must be another. */

@@ -280,11 +280,7 @@ decode(const berthi_decode_kernel *a, decode_variant v, uint32_t *table, uint32_
 /* ------------------------------------------------------------------- kernels */
 
 /* Lanes that a processor holds at once, where it holds so many and distances are known. */
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
-#define DECODE_RESIDENT SIMT_RESIDENT
-#else
-#define DECODE_RESIDENT 1536
-#endif
+#define DECODE_RESIDENT (SIMT_RESIDENT_MOST < 1536 ? SIMT_RESIDENT_MOST : 1536)
 
 #define DECODE_KERNEL(name, dtype, is_map, is_64, is_double)                          \
     SIMT_INLINE void name##_body(const berthi_decode_kernel *a)                       \

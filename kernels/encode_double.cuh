@@ -107,8 +107,7 @@ double_offset(const berthi_double_kernel *a, float sum, float *lanes)
 
     if (join->values == NULL)
         return *a->offset;
-    sum = berthi_core_multiply(mean_fold(sum, join->width, join->is_old_order != 0, lanes),
-                               join->factor);
+    sum = mean_result(join, sum, lanes);
     simt_barrier(); /* all have read what the first one overwrites */
     if (simt_thread() == 0) {
         lanes[0] = sum;

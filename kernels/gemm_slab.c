@@ -26,18 +26,6 @@
 #define LEAST_PART 5u    /* of a slab's bytes: below it beginning and ending count */
 
 static uint64_t
-greatest_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-static uint64_t
 divide_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b != 0);
@@ -53,10 +41,10 @@ find_step(const berthi_gemm_4bit *t, uint64_t most)
 {
     const uint64_t unit =
         (uint64_t)t->block_size * (t->double_absmax != NULL ? BERTHI_DOUBLE_BLOCK : 1);
-    const uint64_t blocks = unit / greatest_divisor(unit, t->columns);
+    const uint64_t blocks = unit / berthi_greatest_divisor(unit, t->columns);
 
     for (uint64_t tile = 2 * TILE_ROWS; tile >= TILE_ROWS; tile /= 2) {
-        const uint64_t step = blocks / greatest_divisor(blocks, tile) * tile;
+        const uint64_t step = blocks / berthi_greatest_divisor(blocks, tile) * tile;
 
         if (step <= most)
             return step;

@@ -59,8 +59,7 @@ mean_load_four(const berthi_mean_kernel *a, uint64_t first, float *four)
 #define MEAN_AHEAD 4u /* turns whose values are on their way at once */
 #endif
 
-/*
- * So many turns at aligned addresses; true: there were as many. */
+/* So many turns at aligned addresses; true: there were as many. */
 SIMT_INLINE bool
 mean_gather_ahead(const float *values, uint64_t stride, uint64_t left, float *sums)
 {
@@ -119,12 +118,20 @@ mean_gather_singles(const berthi_mean_kernel *a, uint32_t thread)
     return berthi_core_add(berthi_core_add(berthi_core_add(first, second), 0.0f), 0.0f);
 }
 
+/* What a pass makes of all lanes' sums; for lane 0. */
+SIMT_INLINE float
+mean_result(const berthi_mean_kernel *a, float sum, float *lanes)
+{
+    sum = mean_fold(sum, a->width, a->is_old_order != 0, lanes);
+    return berthi_core_settle(berthi_core_multiply(sum, a->factor));
+}
+
 SIMT_INLINE void
 mean_finish(const berthi_mean_kernel *a, float sum, float *lanes)
 {
-    sum = mean_fold(sum, a->width, a->is_old_order != 0, lanes);
+    sum = mean_result(a, sum, lanes);
     if (simt_thread() == 0)
-        a->sums[simt_cta()] = berthi_core_settle(berthi_core_multiply(sum, a->factor));
+        a->sums[simt_cta()] = sum;
 }
 
 SIMT_INLINE void

@@ -614,6 +614,7 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
     const product_job job = product_find_job(a, v);
     const product_tile tile = product_find_tile(a, v);
     const product_place place = product_find_place(a, v, &job, tile.first_row);
+    /* A step that no row has, where the tile has no rows. */
     const uint32_t first = tile.first_row < a->rows ? tile.slice * 2 : UINT32_MAX / 4;
     product_input in = { { { { 0 } } }, { { { 0 } } }, { 0.0f } };
     product_sums sums;

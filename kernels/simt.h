@@ -227,15 +227,6 @@ simt_read16(const void *from)
     return four;
 }
 
-SIMT_INLINE simt_two
-simt_read8(const void *from)
-{
-    const uint2 v = __ldg((const uint2 *)from);
-    const simt_two two = { { v.x, v.y } };
-
-    return two;
-}
-
 SIMT_INLINE uint32_t
 simt_read4(const void *from)
 {
@@ -545,12 +536,6 @@ SIMT_INLINE simt_four
 simt_read16(const void *from)
 {
     return simt_load16(from);
-}
-
-SIMT_INLINE simt_two
-simt_read8(const void *from)
-{
-    return simt_load8(from);
 }
 
 SIMT_INLINE uint32_t

@@ -4,7 +4,9 @@
  * of decoder.h.
  *
  * Attention: a CTA has a head of a token, a warp one of the groups of tiles, a lane every
- * 32nd column of the query and of the sum of values, and of a tile one position's score.
+ * 32nd column of the query and of the sum of values, and of a tile one position's score. A tile
+ * is what a warp asks memory for at once, column by column, then its values some positions at a
+ * time: a short sequence takes as long as memory takes to answer.
  * Choices: a warp has a token.
  *
  *   traffic   keys and values that a query sees are read once for each head and token
@@ -17,57 +19,113 @@
 
 /* ----------------------------------------------------------------- attention */
 
-#define ATTEND_COLUMNS (BERTHI_HEAD_WIDTH / SIMT_WARP) /* of a lane */
-
-/* A group, as a lane of its warp has it. */
+/* A group; the values are the CTA's memory, of which a lane of the warp has its columns. */
 typedef struct attend_group {
     float largest;
     float shares;
-    float query[ATTEND_COLUMNS];
-    float values[ATTEND_COLUMNS];
+    float *values;
 } attend_group;
 
-/* The product of the query and the key at `key`, for all lanes. */
-SIMT_INLINE float
-attend_product(const berth_attend *a, int32_t cache_dtype, uint64_t key, const attend_group *g)
+/* A tile: where it begins in both caches, and its positions. */
+typedef struct attend_place {
+    uint64_t first;
+    uint32_t count;
+} attend_place;
+
+/* A column of all positions of a tile; 0 where there is none. */
+SIMT_INLINE void
+attend_load(const berth_attend *a, const void *cache, int32_t cache_dtype, attend_place tile,
+            uint32_t column, float *out)
 {
-    const uint32_t lane = simt_thread() % SIMT_WARP;
-    float sum = 0.0f;
+    const uint32_t count = column < a->width ? tile.count : 0;
 
     SIMT_UNROLL
-    for (uint32_t k = 0; k < ATTEND_COLUMNS; k++)
-        if (lane + k * SIMT_WARP < a->width)
-            sum = berthi_core_add_product(
-                sum, g->query[k],
-                berthi_core_load(a->key_cache, cache_dtype, key + lane + k * SIMT_WARP));
-    return step_join_warp(sum);
+    for (uint32_t j = 0; j < BERTHI_ATTEND_TILE; j++)
+        out[j] = j < count ? berthi_core_load(cache, cache_dtype,
+                                              tile.first + (uint64_t)j * a->width + column)
+                           : 0.0f;
 }
 
-/* The score of the lane's own position of the tile; beyond `count` none is lower. */
+/* Sums of twice `half` positions: a lane keeps half of them, with what a lane `half` away has. */
+SIMT_INLINE void
+attend_halve(float *sums, uint32_t half)
+{
+    const bool is_upper = (simt_thread() & half) != 0;
+
+    SIMT_UNROLL
+    for (uint32_t j = 0; j < half; j++) {
+        const float own = is_upper ? sums[j + half] : sums[j];
+        const float others = is_upper ? sums[j] : sums[j + half];
+
+        sums[j] = berthi_core_add(own, simt_shuffle_xor(others, half));
+    }
+}
+
+/*
+ * A lane has a part of each position's sum: it gets all of its own position's, lanes joined in
+ * the order of step_join_warp().
+ */
 SIMT_INLINE float
-attend_scores(const berth_attend *a, int32_t cache_dtype, uint64_t key, uint32_t count,
-              const attend_group *g)
+attend_join_products(float sums[BERTHI_ATTEND_TILE])
+{
+    attend_halve(sums, 16);
+    attend_halve(sums, 8);
+    attend_halve(sums, 4);
+    attend_halve(sums, 2);
+    attend_halve(sums, 1);
+    return sums[0];
+}
+
+/* The score of the lane's own position of the tile; beyond its end none is lower. */
+SIMT_INLINE float
+attend_score(const berth_attend *a, int32_t cache_dtype, attend_place tile, const float *query)
 {
     const uint32_t lane = simt_thread() % SIMT_WARP;
-    float own = 0.0f;
+    float sums[BERTHI_ATTEND_TILE];
+    float product;
 
-    for (uint32_t j = 0; j < count; j++) {
-        const float product
-            = attend_product(a, cache_dtype, key + (uint64_t)j * a->width, g);
+    SIMT_UNROLL
+    for (uint32_t j = 0; j < BERTHI_ATTEND_TILE; j++)
+        sums[j] = 0.0f;
+    SIMT_NO_UNROLL
+    for (uint32_t k = 0; k < a->width; k += SIMT_WARP) {
+        const float its = query[k + lane];
+        float keys[BERTHI_ATTEND_TILE];
 
-        if (j == lane)
-            own = product;
+        attend_load(a, a->key_cache, cache_dtype, tile, k + lane, keys);
+        SIMT_UNROLL
+        for (uint32_t j = 0; j < BERTHI_ATTEND_TILE; j++)
+            sums[j] = berthi_core_add_product(sums[j], its, keys[j]);
     }
-    return lane < count ? berthi_core_score(own, a->width) : berthi_core_least_score();
+    product = attend_join_products(sums);
+    return lane < tile.count ? berthi_core_score(product, a->width) : berthi_core_least_score();
 }
 
-/* `cache` is where the tile begins in both caches. */
+/* A column's sum so far times `scale`, and each position's value times its share, a lane's own. */
+SIMT_INLINE float
+attend_add_values(const berth_attend *a, int32_t cache_dtype, attend_place tile, uint32_t column,
+                  float sum, float scale, float share)
+{
+    float values[BERTHI_ATTEND_TILE];
+
+    attend_load(a, a->value_cache, cache_dtype, tile, column, values);
+    sum = berthi_core_multiply(sum, scale);
+    SIMT_UNROLL
+    for (uint32_t j = 0; j < BERTHI_ATTEND_TILE; j++) {
+        const float its = simt_shuffle(share, j);
+
+        if (j < tile.count)
+            sum = berthi_core_add_product(sum, its, values[j]);
+    }
+    return sum;
+}
+
 SIMT_INLINE void
-attend_tile(const berth_attend *a, int32_t cache_dtype, uint64_t cache, uint32_t count,
+attend_tile(const berth_attend *a, int32_t cache_dtype, attend_place tile, const float *query,
             attend_group *g)
 {
+    const float score = attend_score(a, cache_dtype, tile, query);
     const uint32_t lane = simt_thread() % SIMT_WARP;
-    const float score = attend_scores(a, cache_dtype, cache, count, g);
     float largest = score;
     float share;
     float scale;
@@ -77,51 +135,20 @@ attend_tile(const berth_attend *a, int32_t cache_dtype, uint64_t cache, uint32_t
         largest = berthi_core_larger(largest, simt_shuffle_xor(largest, half));
     largest = berthi_core_larger(g->largest, largest);
     scale = berthi_core_share(g->largest, largest);
-    share = lane < count ? berthi_core_share(score, largest) : 0.0f;
+    share = lane < tile.count ? berthi_core_share(score, largest) : 0.0f;
     g->largest = largest;
     g->shares
         = berthi_core_add(berthi_core_multiply(g->shares, scale), step_join_warp(share));
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < ATTEND_COLUMNS; k++)
-        g->values[k] = berthi_core_multiply(g->values[k], scale);
-    for (uint32_t j = 0; j < count; j++) {
-        const uint64_t value = cache + (uint64_t)j * a->width + lane;
-        const float its = simt_shuffle(share, j);
-
-        SIMT_UNROLL
-        for (uint32_t k = 0; k < ATTEND_COLUMNS; k++)
-            if (lane + k * SIMT_WARP < a->width)
-                g->values[k] = berthi_core_add_product(
-                    g->values[k], its,
-                    berthi_core_load(a->value_cache, cache_dtype, value + k * SIMT_WARP));
-    }
-}
-
-/* What all groups have come to, of one column, as they left it in the CTA's memory. */
-SIMT_INLINE float
-attend_join(const float *largest, const float *shares, const float *values)
-{
-    float most = largest[0];
-    float share = 0.0f;
-    float sum = 0.0f;
-
-    SIMT_UNROLL
-    for (uint32_t i = 1; i < BERTHI_ATTEND_GROUPS; i++)
-        most = berthi_core_larger(most, largest[i]);
     SIMT_NO_UNROLL
-    for (uint32_t i = 0; i < BERTHI_ATTEND_GROUPS; i++) {
-        const float scale = berthi_core_share(largest[i], most);
-
-        share = berthi_core_add_product(share, shares[i], scale);
-        sum = berthi_core_add_product(sum, values[i * BERTHI_HEAD_WIDTH], scale);
-    }
-    return berthi_core_divide(sum, share);
+    for (uint32_t k = 0; k < a->width; k += SIMT_WARP)
+        g->values[k + lane] = attend_add_values(a, cache_dtype, tile, k + lane,
+                                                g->values[k + lane], scale, share);
 }
 
 /* All tiles of a warp's group. */
 SIMT_INLINE void
 attend_tiles(const berth_attend *a, int32_t cache_dtype, uint64_t position, uint64_t cache,
-             attend_group *g)
+             const float *query, attend_group *g)
 {
     const uint64_t begin = berthi_core_first_seen(position, a->window);
 
@@ -129,48 +156,79 @@ attend_tiles(const berth_attend *a, int32_t cache_dtype, uint64_t position, uint
     for (uint64_t first = begin + simt_warp() * BERTHI_ATTEND_TILE; first <= position;
          first += BERTHI_ATTEND_GROUPS * BERTHI_ATTEND_TILE) {
         const uint64_t left = position + 1 - first;
+        const attend_place tile
+            = { cache + first * a->width,
+                left < BERTHI_ATTEND_TILE ? (uint32_t)left : BERTHI_ATTEND_TILE };
 
-        attend_tile(a, cache_dtype, cache + first * a->width,
-                    left < BERTHI_ATTEND_TILE ? (uint32_t)left : BERTHI_ATTEND_TILE, g);
+        attend_tile(a, cache_dtype, tile, query, g);
     }
+}
+
+/* What all groups have come to, as they left it in the CTA's memory: of the lane's column. */
+SIMT_INLINE float
+attend_join(const float *largest, const float *shares, const float *values)
+{
+    float most = largest[0];
+    float share = 0.0f;
+    float sum = 0.0f;
+    float scales;
+
+    SIMT_UNROLL
+    for (uint32_t i = 1; i < BERTHI_ATTEND_GROUPS; i++)
+        most = berthi_core_larger(most, largest[i]);
+    /* One a lane. */
+    scales = berthi_core_share(largest[simt_thread() % BERTHI_ATTEND_GROUPS], most);
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < BERTHI_ATTEND_GROUPS; i++) {
+        const float scale = simt_shuffle(scales, i);
+
+        share = berthi_core_add_product(share, shares[i], scale);
+        sum = berthi_core_add_product(sum, values[i * BERTHI_HEAD_WIDTH], scale);
+    }
+    return berthi_core_divide(sum, share);
+}
+
+/* The head's query as floats, and what groups begin with; columns that it has not are 0. */
+SIMT_INLINE void
+attend_begin(const berth_attend *a, float *query, float *values)
+{
+    const uint32_t thread = simt_thread();
+
+    query[thread] = thread < a->width ? berthi_core_load(a->queries, a->dtype,
+                                                         simt_cta() * a->width + thread)
+                                      : 0.0f;
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < BERTHI_ATTEND_GROUPS; i++)
+        values[i * BERTHI_HEAD_WIDTH + thread] = 0.0f;
+    simt_barrier();
 }
 
 SIMT_INLINE void
 attend(const berth_attend *a, int32_t cache_dtype)
 {
     SIMT_SHARED(float, values, BERTHI_ATTEND_GROUPS * BERTHI_HEAD_WIDTH);
+    SIMT_SHARED(float, query, BERTHI_HEAD_WIDTH);
     SIMT_SHARED(float, largest, BERTHI_ATTEND_GROUPS);
     SIMT_SHARED(float, shares, BERTHI_ATTEND_GROUPS);
-    const uint32_t lane = simt_thread() % SIMT_WARP;
     const uint32_t warp = simt_warp();
     const uint64_t token = simt_cta() / a->heads;
     const uint32_t head = (uint32_t)(simt_cta() % a->heads);
     const uint64_t kv_head = head / (a->heads / a->kv_heads);
-    const uint64_t query = simt_cta() * a->width;
-    attend_group g;
+    attend_group g
+        = { berthi_core_least_score(), 0.0f, values + warp * BERTHI_HEAD_WIDTH };
+    float output;
 
-    g.largest = berthi_core_least_score();
-    g.shares = 0.0f;
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < ATTEND_COLUMNS; k++) {
-        const uint32_t column = lane + k * SIMT_WARP;
-
-        g.values[k] = 0.0f;
-        g.query[k]
-            = column < a->width ? berthi_core_load(a->queries, a->dtype, query + column) : 0.0f;
-    }
-    attend_tiles(a, cache_dtype, a->position + token, kv_head * a->capacity * a->width, &g);
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < ATTEND_COLUMNS; k++)
-        values[warp * BERTHI_HEAD_WIDTH + lane + k * SIMT_WARP] = g.values[k];
-    if (lane == 0) {
+    attend_begin(a, query, values);
+    attend_tiles(a, cache_dtype, a->position + token, kv_head * a->capacity * a->width, query,
+                 &g);
+    if (simt_thread() % SIMT_WARP == 0) {
         largest[warp] = g.largest;
         shares[warp] = g.shares;
     }
     simt_barrier();
+    output = attend_join(largest, shares, values + simt_thread());
     if (simt_thread() < a->width)
-        berthi_core_put(a->outputs, a->dtype, query + simt_thread(),
-                        attend_join(largest, shares, values + simt_thread()));
+        berthi_core_put(a->outputs, a->dtype, simt_cta() * a->width + simt_thread(), output);
 }
 
 /* ------------------------------------------------------------------- choices */
@@ -277,9 +335,12 @@ choose(const berth_choose *a)
 
 /* ------------------------------------------------------------------- kernels */
 
-SIMT_KERNEL(berthi_attend_bf16, STEP_THREADS, berth_attend, attend(a, BERTH_BF16))
-SIMT_KERNEL(berthi_attend_f16, STEP_THREADS, berth_attend, attend(a, BERTH_F16))
-SIMT_KERNEL(berthi_attend_f32, STEP_THREADS, berth_attend, attend(a, BERTH_F32))
+SIMT_KERNEL_OF(berthi_attend_bf16, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_attend,
+               attend(a, BERTH_BF16))
+SIMT_KERNEL_OF(berthi_attend_f16, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_attend,
+               attend(a, BERTH_F16))
+SIMT_KERNEL_OF(berthi_attend_f32, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_attend,
+               attend(a, BERTH_F32))
 SIMT_KERNEL(berthi_choose, STEP_THREADS, berth_choose, choose(a))
 
 #endif

@@ -5,8 +5,9 @@
  *
  *   launch    CTAs of STEP_THREADS: a part of a row (take), a row (norm), eight heads
  *             (rotate), STEP_ELEMENTS elements (gate), eight parts of a sum (add)
- *   traffic   what is named is read and written once; a norm reads its row twice, sums of
- *             rows that are given by number read all numbers for every ADD_COLUMNS columns
+ *   traffic   what is named is read and written once; a norm reads what of its row is beyond
+ *             NORM_COLUMNS twice, sums of rows that are given by number read all numbers for
+ *             every ADD_COLUMNS columns
  */
 #ifndef BERTH_KERNELS_DECODER_CUH
 #define BERTH_KERNELS_DECODER_CUH
@@ -14,6 +15,64 @@
 #include "kernels/core_decoder.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/simt.h"
+
+/*
+ * Memory answers late, so a lane asks for many values before it uses the first: so many of
+ * these, `apart` from each other from `first` on; those from `end` on are 0. All but the array
+ * and where are constants.
+ */
+SIMT_INLINE void
+step_load_as(const void *values, int32_t dtype, uint64_t first, uint64_t end, uint32_t apart,
+             uint32_t turns, float *out)
+{
+    const uint8_t *const at = (const uint8_t *)values + first * (dtype == BERTH_F32 ? 4 : 2);
+    const uint64_t there = first < end ? end - first : 0;
+    const uint32_t left = there < turns * apart ? (uint32_t)there : turns * apart;
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < turns; k++)
+        out[k] = k * apart < left ? berthi_core_load(at, dtype, k * apart) : 0.0f;
+}
+
+/* Of a dtype that only the argument tells. */
+SIMT_INLINE void
+step_load(const void *values, int32_t dtype, uint64_t first, uint64_t end, uint32_t apart,
+          uint32_t turns, float *out)
+{
+    if (dtype == BERTH_F32)
+        step_load_as(values, BERTH_F32, first, end, apart, turns, out);
+    else if (dtype == BERTH_BF16)
+        step_load_as(values, BERTH_BF16, first, end, apart, turns, out);
+    else
+        step_load_as(values, BERTH_F16, first, end, apart, turns, out);
+}
+
+/* The other way round. */
+SIMT_INLINE void
+step_put_as(void *values, int32_t dtype, uint64_t first, uint64_t end, uint32_t apart,
+            uint32_t turns, const float *from)
+{
+    uint8_t *const at = (uint8_t *)values + first * (dtype == BERTH_F32 ? 4 : 2);
+    const uint64_t there = first < end ? end - first : 0;
+    const uint32_t left = there < turns * apart ? (uint32_t)there : turns * apart;
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < turns; k++)
+        if (k * apart < left)
+            berthi_core_put(at, dtype, k * apart, from[k]);
+}
+
+SIMT_INLINE void
+step_put(void *values, int32_t dtype, uint64_t first, uint64_t end, uint32_t apart,
+         uint32_t turns, const float *from)
+{
+    if (dtype == BERTH_F32)
+        step_put_as(values, BERTH_F32, first, end, apart, turns, from);
+    else if (dtype == BERTH_BF16)
+        step_put_as(values, BERTH_BF16, first, end, apart, turns, from);
+    else
+        step_put_as(values, BERTH_F16, first, end, apart, turns, from);
+}
 
 /* The sum over a warp as over lanes of decoder.h; all lanes get it. */
 SIMT_INLINE float
@@ -64,27 +123,76 @@ step_join_cta(float sum, float *lanes)
     return step_join_warp(lanes[thread % SIMT_WARP]);
 }
 
-/* What is read may be written: a lane writes what it alone has read. */
+#define NORM_TURNS 16u /* columns of a lane that are on their way at once */
+#define NORM_COLUMNS (NORM_TURNS * STEP_THREADS)
+
+/* Those of a lane from `base` on: of a row, and the weight's. */
+SIMT_INLINE void
+step_load_norm(const berth_norm *a, uint64_t base, float *values, float *weights)
+{
+    const uint64_t row = simt_cta() * a->columns;
+    const uint64_t first = base + simt_thread();
+
+    step_load(a->inputs, a->inputs_dtype, row + first, row + a->columns, STEP_THREADS,
+              NORM_TURNS, values);
+    step_load(a->weight, a->weight_dtype, first, a->columns, STEP_THREADS, NORM_TURNS, weights);
+}
+
+/* What is behind the row's end adds 0 to a sum that has begun with 0, and is no other then. */
+SIMT_INLINE float
+step_add_squares(float sum, const float *values)
+{
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < NORM_TURNS; k++)
+        sum = berthi_core_add_product(sum, values[k], values[k]);
+    return sum;
+}
+
+/* Overwrites the values. */
+SIMT_INLINE void
+step_put_norm(const berth_norm *a, uint64_t base, float divisor, float *values,
+              const float *weights)
+{
+    const uint64_t row = simt_cta() * a->columns;
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < NORM_TURNS; k++)
+        values[k] = berthi_core_norm(values[k], divisor, weights[k]);
+    step_put(a->outputs, a->dtype, row + base + simt_thread(), row + a->columns, STEP_THREADS,
+             NORM_TURNS, values);
+}
+
+/*
+ * The first columns, which often are all, stay in registers. What is read may be written: a
+ * lane writes what it alone has read.
+ */
 SIMT_INLINE void
 step_norm(const berth_norm *a)
 {
     SIMT_SHARED(float, lanes, STEP_THREADS);
-    const uint64_t first = simt_cta() * a->columns;
-    float sum = 0.0f;
+    float values[NORM_TURNS];
+    float weights[NORM_TURNS];
+    float more[NORM_TURNS];
+    uint64_t base = 0;
     float divisor;
+    float sum;
 
-    for (uint64_t k = simt_thread(); k < a->columns; k += STEP_THREADS) {
-        const float value = berthi_core_load(a->inputs, a->inputs_dtype, first + k);
+    step_load_norm(a, 0, values, weights);
+    sum = step_add_squares(0.0f, values);
+    SIMT_NO_UNROLL
+    for (base = NORM_COLUMNS; base < a->columns; base += NORM_COLUMNS) {
+        const uint64_t row = simt_cta() * a->columns;
 
-        sum = berthi_core_add_product(sum, value, value);
+        step_load(a->inputs, a->inputs_dtype, row + base + simt_thread(), row + a->columns,
+                  STEP_THREADS, NORM_TURNS, more);
+        sum = step_add_squares(sum, more);
     }
     divisor = berthi_core_norm_divisor(step_join_cta(sum, lanes), a->columns, a->epsilon);
-    for (uint64_t k = simt_thread(); k < a->columns; k += STEP_THREADS) {
-        const float value = berthi_core_load(a->inputs, a->inputs_dtype, first + k);
-        const float weight = berthi_core_load(a->weight, a->weight_dtype, k);
-
-        berthi_core_put(a->outputs, a->dtype, first + k,
-                        berthi_core_norm(value, divisor, weight));
+    SIMT_NO_UNROLL
+    for (base = 0; base < a->columns; base += NORM_COLUMNS) {
+        if (base > 0)
+            step_load_norm(a, base, values, weights);
+        step_put_norm(a, base, divisor, values, weights);
     }
 }
 
@@ -101,41 +209,91 @@ typedef struct step_head {
     int32_t dtype;
 } step_head;
 
+#define HEAD_TURNS (BERTHI_HEAD_WIDTH / SIMT_WARP) /* columns of a lane */
+#define HEAD_PAIRS (HEAD_TURNS / 2)
+
 SIMT_INLINE float
 step_head_divisor(const berth_rotate *a, const step_head *h)
 {
+    float values[HEAD_TURNS];
     float sum = 0.0f;
 
-    for (uint32_t i = simt_thread() % SIMT_WARP; i < a->width; i += SIMT_WARP) {
-        const float value = berthi_core_load(h->from, a->dtype, h->from_first + i);
-
-        sum = berthi_core_add_product(sum, value, value);
-    }
+    step_load(h->from, a->dtype, h->from_first + simt_thread() % SIMT_WARP,
+              h->from_first + a->width, SIMT_WARP, HEAD_TURNS, values);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < HEAD_TURNS; k++)
+        sum = berthi_core_add_product(sum, values[k], values[k]);
     return berthi_core_norm_divisor(step_join_warp(sum), a->width, a->epsilon);
 }
 
-/* Its own place is written only when all lanes have read it: shuffles part the two. */
+/* A lane's columns of half a head, which begins there. */
+SIMT_INLINE void
+step_load_half(const void *values, int32_t dtype, uint64_t first, uint32_t half, float *out)
+{
+    step_load(values, dtype, first + simt_thread() % SIMT_WARP, first + half, SIMT_WARP,
+              HEAD_PAIRS, out);
+}
+
+SIMT_INLINE void
+step_put_half(void *values, int32_t dtype, uint64_t first, uint32_t half, const float *from)
+{
+    step_put(values, dtype, first + simt_thread() % SIMT_WARP, first + half, SIMT_WARP,
+             HEAD_PAIRS, from);
+}
+
+SIMT_INLINE void
+step_norm_half(const berth_rotate *a, const step_head *h, uint64_t first, float divisor,
+               float *values)
+{
+    float weights[HEAD_PAIRS];
+
+    step_load_half(h->norm, a->norm_dtype, first, a->width / 2, weights);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < HEAD_PAIRS; k++)
+        values[k] = berthi_core_norm(values[k], divisor, weights[k]);
+}
+
+/*
+ * Its own place is written only when all lanes have read it: shuffles part the two, and without
+ * a norm a lane writes what it alone has read.
+ */
 SIMT_INLINE void
 step_rotate_head(const berth_rotate *a, const step_head *h)
 {
     const uint32_t half = a->width / 2;
-    const bool is_normed = h->norm != NULL;
-    const float divisor = is_normed ? step_head_divisor(a, h) : 1.0f;
+    float first[HEAD_PAIRS];
+    float second[HEAD_PAIRS];
+    float cosines[HEAD_PAIRS];
+    float sines[HEAD_PAIRS];
 
-    for (uint32_t i = simt_thread() % SIMT_WARP; i < half; i += SIMT_WARP) {
-        float first = berthi_core_load(h->from, a->dtype, h->from_first + i);
-        float second = berthi_core_load(h->from, a->dtype, h->from_first + half + i);
+    step_load_half(h->from, a->dtype, h->from_first, half, first);
+    step_load_half(h->from, a->dtype, h->from_first + half, half, second);
+    step_load_half(h->angles, BERTH_F32, 0, half, cosines);
+    step_load_half(h->angles, BERTH_F32, half, half, sines);
+    if (h->norm != NULL) {
+        const float divisor = step_head_divisor(a, h);
 
-        if (is_normed) {
-            first = berthi_core_norm(first, divisor,
-                                     berthi_core_load(h->norm, a->norm_dtype, i));
-            second = berthi_core_norm(second, divisor,
-                                      berthi_core_load(h->norm, a->norm_dtype, half + i));
-        }
-        berthi_core_turn(&first, &second, h->angles[i], h->angles[half + i]);
-        berthi_core_put(h->to, h->dtype, h->to_first + i, first);
-        berthi_core_put(h->to, h->dtype, h->to_first + half + i, second);
+        step_norm_half(a, h, 0, divisor, first);
+        step_norm_half(a, h, half, divisor, second);
     }
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < HEAD_PAIRS; k++)
+        berthi_core_turn(&first[k], &second[k], cosines[k], sines[k]);
+    step_put_half(h->to, h->dtype, h->to_first, half, first);
+    step_put_half(h->to, h->dtype, h->to_first + half, half, second);
+}
+
+/* A value as it is, from where the head's key lies to where it goes. */
+SIMT_INLINE void
+step_cache_value(const berth_rotate *a, const step_head *h)
+{
+    const uint32_t lane = simt_thread() % SIMT_WARP;
+    float values[HEAD_TURNS];
+
+    step_load(a->values, a->dtype, h->from_first + lane, h->from_first + a->width, SIMT_WARP,
+              HEAD_TURNS, values);
+    step_put(a->value_cache, a->cache_dtype, h->to_first + lane, h->to_first + a->width,
+             SIMT_WARP, HEAD_TURNS, values);
 }
 
 SIMT_INLINE void
@@ -160,30 +318,31 @@ step_rotate(const berth_rotate *a)
         h.to_first = (kv_head * a->capacity + a->position + token) * a->width;
         h.norm = a->key_norm;
         h.dtype = a->cache_dtype;
-        for (uint32_t i = simt_thread() % SIMT_WARP; i < a->width; i += SIMT_WARP)
-            berthi_core_put(a->value_cache, a->cache_dtype, h.to_first + i,
-                            berthi_core_load(a->values, a->dtype, h.from_first + i));
+        step_cache_value(a, &h);
     }
     step_rotate_head(a, &h);
 }
 
 /* ------------------------------------------------------------------ elements */
 
+#define STEP_TURNS (STEP_ELEMENTS / STEP_THREADS)
+
 SIMT_INLINE void
 step_gate(const berth_gate *a)
 {
     const uint64_t first = simt_cta() * STEP_ELEMENTS + simt_thread();
+    float gates[STEP_TURNS];
+    float ups[STEP_TURNS];
 
+    step_load(a->gate, a->dtype, first, a->elements, STEP_THREADS, STEP_TURNS, gates);
+    step_load(a->up, a->dtype, first, a->elements, STEP_THREADS, STEP_TURNS, ups);
     SIMT_UNROLL
-    for (uint32_t k = 0; k < STEP_ELEMENTS; k += STEP_THREADS) {
-        const uint64_t i = first + k;
-
-        if (i < a->elements)
-            berthi_core_put(a->gate, a->dtype, i,
-                            berthi_core_gate(berthi_core_load(a->gate, a->dtype, i),
-                                             berthi_core_load(a->up, a->dtype, i)));
-    }
+    for (uint32_t k = 0; k < STEP_TURNS; k++)
+        gates[k] = berthi_core_gate(gates[k], ups[k]);
+    step_put(a->gate, a->dtype, first, a->elements, STEP_THREADS, STEP_TURNS, gates);
 }
+
+#define ADD_TURNS (ADD_COLUMNS / SIMT_WARP) /* columns of a lane */
 
 /* Value `i` to a lane's part of its sum. */
 SIMT_INLINE void
@@ -191,15 +350,13 @@ step_add_one(const berth_add *a, uint64_t i, uint64_t first, float *sums)
 {
     const uint64_t number = a->rows != NULL ? a->rows[i] : i;
     const float weight = a->weights != NULL ? a->weights[number] : 1.0f;
+    float values[ADD_TURNS];
 
+    step_load(a->values, a->dtype, i * a->columns + first, (i + 1) * a->columns, SIMT_WARP,
+              ADD_TURNS, values);
     SIMT_UNROLL
-    for (uint32_t k = 0; k < ADD_COLUMNS / SIMT_WARP; k++) {
-        const uint64_t column = first + k * SIMT_WARP;
-
-        if (column < a->columns)
-            sums[k] = berthi_core_add_product(
-                sums[k], weight, berthi_core_load(a->values, a->dtype, i * a->columns + column));
-    }
+    for (uint32_t k = 0; k < ADD_TURNS; k++)
+        sums[k] = berthi_core_add_product(sums[k], weight, values[k]);
 }
 
 /* All that this row of sums is to get, a lane having some columns; whether it gets any. */
@@ -233,21 +390,15 @@ step_add(const berth_add *a)
     const uint64_t parts = berthi_add_parts_of_row(a->columns);
     const uint64_t row = unit / parts;
     const uint64_t first = unit % parts * ADD_COLUMNS + simt_thread() % SIMT_WARP;
-    float sums[ADD_COLUMNS / SIMT_WARP];
+    const uint64_t at = row * a->columns + first;
+    const uint64_t end = (row + 1) * a->columns;
+    float sums[ADD_TURNS];
 
     if (row >= a->sum_rows) /* the whole warp */
         return;
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < ADD_COLUMNS / SIMT_WARP; k++)
-        sums[k] = first + k * SIMT_WARP < a->columns
-                      ? a->sums[row * a->columns + first + k * SIMT_WARP]
-                      : 0.0f;
-    if (!step_add_row(a, row, first, sums))
-        return;
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < ADD_COLUMNS / SIMT_WARP; k++)
-        if (first + k * SIMT_WARP < a->columns)
-            a->sums[row * a->columns + first + k * SIMT_WARP] = berthi_core_one_nan(sums[k]);
+    step_load_as(a->sums, BERTH_F32, at, end, SIMT_WARP, ADD_TURNS, sums);
+    if (step_add_row(a, row, first, sums))
+        step_put_as(a->sums, BERTH_F32, at, end, SIMT_WARP, ADD_TURNS, sums);
 }
 
 /* ------------------------------------------------------------------- kernels */

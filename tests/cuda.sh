@@ -47,7 +47,7 @@ findings() # LOG
             seen++
             match($0, /Used [0-9]+/)
             most = kernel ~ /^berthi_product32_/ ? 255 : kernel ~ \
-                /^berthi_(product(16)?_(64|128)|experts)_|^berthi_update_[a-z0-9]+$/ ? 128 : 64
+                /^berthi_(product(16)?_(64|128)|experts|attend)_|^berthi_update_[a-z0-9]+$/ ? 128 : 64
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
         END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"

@@ -53,37 +53,78 @@ plain_add_eight(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint3
 
 /* Whose loads are on their way at once: eight of f32 are two loads. */
 SIMT_INLINE uint32_t
-plain_turns(int32_t dtype)
+plain_turns(int32_t weight_dtype)
 {
-    return dtype == BERTH_F32 ? PLAIN_LOADS / 2 : PLAIN_LOADS;
+    return weight_dtype == BERTH_F32 ? PLAIN_LOADS / 2 : PLAIN_LOADS;
 }
 
-/* Of one input, and a weight of its dtype. */
 SIMT_INLINE void
-plain_add_turns(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, uint64_t column,
-                float *sums)
+plain_add_words(const eight_words *weights, int32_t weight_dtype, const eight_words *inputs,
+                int32_t dtype, float *sums)
 {
+    float w[EIGHT];
+    float x[EIGHT];
+
+    eight_widen(weights, weight_dtype, w);
+    eight_widen(inputs, dtype, x);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++)
+        sums[k] = berthi_core_add(sums[k], berthi_core_multiply(w[k], x[k]));
+}
+
+/*
+ * Of one input. Wider inputs than weights would take twice the registers: they are near, since
+ * all rows have them, and come as they are used.
+ */
+SIMT_INLINE void
+plain_add_turns(const berthi_plain_kernel *a, int32_t weight_dtype, int32_t dtype, uint64_t row,
+                uint64_t column, float *sums)
+{
+    const bool is_wide = dtype == BERTH_F32 && weight_dtype != BERTH_F32;
     eight_words weights[PLAIN_LOADS];
     eight_words inputs[PLAIN_LOADS];
 
     SIMT_UNROLL
-    for (uint32_t t = 0; t < plain_turns(dtype); t++)
-        weights[t] = eight_fetch_words(a->weight, dtype,
+    for (uint32_t t = 0; t < plain_turns(weight_dtype); t++)
+        weights[t] = eight_fetch_words(a->weight, weight_dtype,
                                        row * a->columns + column + t * SIMT_WARP * EIGHT, false);
     SIMT_UNROLL
-    for (uint32_t t = 0; t < plain_turns(dtype); t++)
+    for (uint32_t t = 0; t < plain_turns(weight_dtype) && !is_wide; t++)
         inputs[t] = eight_fetch_words(a->inputs, dtype, column + t * SIMT_WARP * EIGHT, true);
     SIMT_UNROLL
-    for (uint32_t t = 0; t < plain_turns(dtype); t++) {
-        float w[EIGHT];
-        float x[EIGHT];
-
-        eight_widen(&weights[t], dtype, w);
-        eight_widen(&inputs[t], dtype, x);
-        SIMT_UNROLL
-        for (uint32_t k = 0; k < EIGHT; k++)
-            sums[k] = berthi_core_add(sums[k], berthi_core_multiply(w[k], x[k]));
+    for (uint32_t t = 0; t < plain_turns(weight_dtype); t++) {
+        if (is_wide)
+            inputs[t] = eight_fetch_words(a->inputs, dtype, column + t * SIMT_WARP * EIGHT, true);
+        plain_add_words(&weights[t], weight_dtype, &inputs[t], dtype, sums);
     }
+}
+
+/* As many turns of a row of whole eights as there are; the column behind them, of a lane. */
+SIMT_INLINE uint64_t
+plain_add_row(const berthi_plain_kernel *a, int32_t weight_dtype, int32_t dtype, uint64_t row,
+              float *sums)
+{
+    const uint64_t turns = plain_turns(weight_dtype);
+    const uint64_t turn = SIMT_WARP * EIGHT;
+    uint64_t k = simt_thread() % SIMT_WARP * EIGHT;
+
+    SIMT_NO_UNROLL
+    for (; k + (turns - 1) * turn < a->columns; k += turns * turn)
+        plain_add_turns(a, weight_dtype, dtype, row, k, sums);
+    return k;
+}
+
+/* The same of a weight whose dtype only the argument tells: that of the inputs, or a shorter one. */
+SIMT_INLINE uint64_t
+plain_add_row_any(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, float *sums)
+{
+    if (a->weight_dtype == dtype)
+        return plain_add_row(a, dtype, dtype, row, sums);
+    if (dtype == BERTH_F32 && a->weight_dtype == BERTH_BF16)
+        return plain_add_row(a, BERTH_BF16, dtype, row, sums);
+    if (dtype == BERTH_F32)
+        return plain_add_row(a, BERTH_F16, dtype, row, sums);
+    return simt_thread() % SIMT_WARP * EIGHT;
 }
 
 /* Within a lane, then over the warp; one lane stores. */
@@ -115,8 +156,6 @@ plain_multiply_inputs(const berthi_plain_kernel *a, int32_t dtype, uint32_t inpu
 {
     const uint64_t row = simt_cta() / a->groups * PRODUCT_WARPS + simt_warp();
     const uint32_t first = (uint32_t)(simt_cta() % a->groups) * inputs;
-    const uint64_t turns = plain_turns(dtype);
-    const uint64_t turn = SIMT_WARP * EIGHT;
     uint64_t k = simt_thread() % SIMT_WARP * EIGHT;
     float sums[PLAIN_INPUTS * EIGHT];
 
@@ -125,12 +164,10 @@ plain_multiply_inputs(const berthi_plain_kernel *a, int32_t dtype, uint32_t inpu
     SIMT_UNROLL
     for (uint32_t i = 0; i < inputs * EIGHT; i++)
         sums[i] = 0.0f;
-    if (inputs == 1 && a->is_aligned != 0 && a->weight_dtype == dtype)
-        SIMT_NO_UNROLL
-        for (; k + (turns - 1) * turn < a->columns; k += turns * turn)
-            plain_add_turns(a, dtype, row, k, sums);
+    if (inputs == 1 && a->is_aligned != 0)
+        k = plain_add_row_any(a, dtype, row, sums);
     SIMT_NO_UNROLL
-    for (; k < a->columns; k += turn)
+    for (; k < a->columns; k += SIMT_WARP * EIGHT)
         plain_add_eight(a, dtype, row, first, inputs, k, sums);
     SIMT_UNROLL
     for (uint32_t i = 0; i < inputs; i++)

@@ -273,7 +273,7 @@ test_one_input(void)
 {
     static const uint64_t columns[] = { 504, 512, 520, 1016, 1024, 1032, 2048, 2808 };
 
-    for (unsigned i = 0; i < 8 * 3 * 2; i++)
+    for (unsigned i = 0; i < 8 * 3 * 3; i++)
         check_case(&(plain_case){ .rows = 9, .columns = columns[i % 8], .count = 1,
                                   .weight_dtype = dtypes[(i / 8 + i / 24) % 3],
                                   .dtype = dtypes[i / 8 % 3], .has_bias = i % 2 == 0 });

@@ -175,6 +175,11 @@ bool berthi_cuda_is_product(int32_t operation);
 berth_status berthi_cuda_multiply(const berthi_cuda_call *call,
                                   const berthi_request *request, berthi_stream *stream);
 
+/* Each as by berthi_cuda_multiply(), but in one grid where berthi_launch_join_products() can. */
+berth_status berthi_cuda_multiply_together(const berthi_cuda_call *call,
+                                           const berthi_request *requests, uint32_t count,
+                                           berthi_stream *stream);
+
 /* Of a decoder's step, one; UNSUPPORTED also where it is none. cuda_steps.c */
 berth_status berthi_cuda_plan_step(const berthi_request *request, berthi_launch *out,
                                    berth_error *error);

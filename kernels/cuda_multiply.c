@@ -156,3 +156,49 @@ berthi_cuda_multiply(const berthi_cuda_call *call, const berthi_request *request
     }
     return launch_groups(call, request, stream);
 }
+
+/* ----------------------------------------------------------------- several together */
+
+static bool
+are_for_kernels(const berthi_cuda_call *call, const berthi_request *requests, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_of_4bit(requests[i].operation)
+            || requests[i].arguments.multiply.count > BERTHI_MULTIPLY_INPUTS
+            || is_for_library(call->device, &requests[i]))
+            return false;
+    return count <= PRODUCT_TOGETHER;
+}
+
+/* Of products that kernels do: whether they were one launch, which is then asked for. */
+static berth_status
+launch_joined(const berthi_cuda_call *call, const berthi_request *requests, uint32_t count,
+              berthi_stream *stream, bool *out_is_one)
+{
+    /* A product is the first launch of its request; where the others would be is the next one. */
+    berthi_launch launches[PRODUCT_TOGETHER + BERTHI_CUDA_LAUNCHES - 1];
+    berth_status status = BERTH_OK;
+
+    *out_is_one = false;
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = berthi_cuda_plan_launches(call->device, &requests[i], &launches[i],
+                                           call->error);
+    if (status != BERTH_OK || !berthi_launch_join_products(launches, count))
+        return status;
+    *out_is_one = true;
+    return berthi_cuda_judge(call, call->calls->launch(&launches[0], stream));
+}
+
+berth_status
+berthi_cuda_multiply_together(const berthi_cuda_call *call, const berthi_request *requests,
+                              uint32_t count, berthi_stream *stream)
+{
+    bool is_one = false;
+    berth_status status = BERTH_OK;
+
+    if (are_for_kernels(call, requests, count))
+        status = launch_joined(call, requests, count, stream, &is_one);
+    for (uint32_t i = 0; i < count && status == BERTH_OK && !is_one; i++)
+        status = berthi_cuda_multiply(call, &requests[i], stream);
+    return status;
+}

@@ -224,6 +224,12 @@ typedef struct berthi_device_table {
     berth_status (*launch)(berthi_device *device, const berthi_request *request,
                            berthi_stream *stream, berth_error *error);
     /*
+     * Operations that need nothing of each other: products with the same inputs may be one grid.
+     * NULL: they are asked for one after the other.
+     */
+    berth_status (*launch_together)(berthi_device *device, const berthi_request *requests,
+                                    uint32_t count, berthi_stream *stream, berth_error *error);
+    /*
      * These bytes of an allocation, in which nothing is yet, are read by operations or
      * copied to the host. Where a simulation keeps digests instead of bytes, it keeps
      * them all the same; elsewhere nothing has to be done. NULL: nothing ever has.

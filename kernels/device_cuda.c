@@ -380,14 +380,27 @@ cuda_has_operation(const berthi_device *device, int32_t operation)
 }
 
 static berth_status
-launch_all(const berthi_cuda_call *call, const berthi_request *request,
-           berthi_stream *stream)
+check_kernels(const berthi_cuda_call *call)
 {
-    if (!call->device->has_kernels)
-        return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "%s: no kernels for sm_%" PRId32 "%" PRId32 " are built in",
-                           call->device->name, call->device->properties.major,
-                           call->device->properties.minor);
+    if (call->device->has_kernels)
+        return BERTH_OK;
+    return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "%s: no kernels for sm_%" PRId32 "%" PRId32 " are built in",
+                       call->device->name, call->device->properties.major,
+                       call->device->properties.minor);
+}
+
+static berth_status
+launch_one(const berthi_cuda_call *call, const berthi_request *request, berthi_stream *stream)
+{
+    const berthi_call_arguments *const its = &request->arguments.call;
+    berth_status status;
+
+    if (request->operation == BERTHI_OPERATION_CALL)
+        return berthi_cuda_judge(call, call->calls->call(its->call, its->user, stream));
+    status = check_kernels(call);
+    if (status != BERTH_OK)
+        return status;
     return berthi_cuda_is_product(request->operation)
                ? berthi_cuda_multiply(call, request, stream)
                : berthi_cuda_launch(call, request, stream);
@@ -397,7 +410,6 @@ static berth_status
 cuda_launch(berthi_device *device, const berthi_request *request, berthi_stream *stream,
             berth_error *error)
 {
-    const berthi_call_arguments *const its = &request->arguments.call;
     berthi_cuda_call call;
     berth_status status = berthi_cuda_enter(&call, device, "an operation", error);
 
@@ -405,11 +417,46 @@ cuda_launch(berthi_device *device, const berthi_request *request, berthi_stream 
         status = berthi_operation_check(call.device->name, request, error);
     if (status == BERTH_OK) {
         note_stream(&call, stream);
-        status = request->operation == BERTHI_OPERATION_CALL
-                     ? berthi_cuda_judge(&call,
-                                         call.calls->call(its->call, its->user, stream))
-                     : launch_all(&call, request, stream);
+        status = launch_one(&call, request, stream);
     }
+    return berthi_cuda_leave(&call, status);
+}
+
+/* All are checked before the first is asked for. */
+static berth_status
+launch_several(const berthi_cuda_call *call, const berthi_request *requests, uint32_t count,
+               berthi_stream *stream)
+{
+    bool are_products = true;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
+        status = berthi_operation_check(call->device->name, &requests[i], call->error);
+        are_products = are_products && berthi_cuda_is_product(requests[i].operation);
+    }
+    if (status != BERTH_OK)
+        return status;
+    note_stream(call, stream);
+    if (are_products) {
+        status = check_kernels(call);
+        return status == BERTH_OK
+                   ? berthi_cuda_multiply_together(call, requests, count, stream)
+                   : status;
+    }
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = launch_one(call, &requests[i], stream);
+    return status;
+}
+
+static berth_status
+cuda_launch_together(berthi_device *device, const berthi_request *requests, uint32_t count,
+                     berthi_stream *stream, berth_error *error)
+{
+    berthi_cuda_call call;
+    berth_status status = berthi_cuda_enter(&call, device, "an operation", error);
+
+    if (status == BERTH_OK)
+        status = launch_several(&call, requests, count, stream);
     return berthi_cuda_leave(&call, status);
 }
 
@@ -514,6 +561,7 @@ const berthi_device_table berthi_cuda_table = {
     .clear = cuda_clear,
     .has_operation = cuda_has_operation,
     .launch = cuda_launch,
+    .launch_together = cuda_launch_together,
     .digest = cuda_digest,
     .stop = cuda_stop,
     .now_ns = cuda_now_ns,

@@ -368,6 +368,20 @@ typedef struct berthi_product_expert {
     float offset;                /* double quantization */
 } berthi_product_expert;
 
+#define PRODUCT_TOGETHER 4u /* weights in one grid */
+
+/* One of several weights that have the same inputs; rows are its own. */
+typedef struct berthi_product_member {
+    const uint8_t *codes;
+    const float *absmax;
+    const uint8_t *absmax_codes;
+    const void *bias;
+    void *outputs;
+    uint64_t rows;
+    float offset;
+    uint32_t first_cta; /* those behind the last one: UINT32_MAX, which no CTA is */
+} berthi_product_member;
+
 typedef struct berthi_product_kernel {
     const uint8_t *codes;        /* with tensor cores to 16 bytes */
     const float *absmax;         /* double quantization: the second level */
@@ -390,6 +404,8 @@ typedef struct berthi_product_kernel {
     const berthi_product_expert *experts;
     const uint32_t *ranges;  /* one more than experts: inputs from ranges[e] on are e's */
     uint32_t ctas_of_group;  /* of one expert's group of inputs */
+    /* For the kernels of weights together, in place of what one has. */
+    berthi_product_member members[PRODUCT_TOGETHER];
 } berthi_product_kernel;
 
 /*

@@ -58,6 +58,7 @@
     BERTHI_KERNELS_OF_CHUNKS(X, product16)                                            \
     BERTHI_KERNELS_OF_CHUNKS(X, product32)                                            \
     BERTHI_KERNELS_OF_CHUNKS(X, experts)                                              \
+    BERTHI_KERNELS_OF_CHUNKS(X, together)                                             \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, )                                      \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)                               \
     BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, )                                      \
@@ -206,6 +207,13 @@ typedef struct berthi_experts_task {
 /* The bits are those of each expert's own product. */
 berth_status berthi_launch_experts(const berthi_experts_task *task, berthi_launch *out,
                                    berth_error *error);
+
+/*
+ * Products that are each a launch of its own become the first one's, the others none: by
+ * tensor cores, of the same up to 8 inputs, at most PRODUCT_TOGETHER weights that are encoded
+ * alike. The bits stay each one's own. False: nothing has changed, they are not such products.
+ */
+bool berthi_launch_join_products(berthi_launch *launches, uint32_t count);
 
 /* Weights that are not of 4 bits, without tensor cores; any number of inputs. */
 berth_status berthi_launch_plain(const berthi_multiply_plain_arguments *arguments,

@@ -153,6 +153,63 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
                                   PRODUCT_THREADS, ctas, error);
 }
 
+/* ------------------------------------------------------------------ weights together */
+
+/* In the order of BERTHI_KERNELS_OF_CHUNKS; KERNEL_NONE: its products are each their own. */
+static berthi_kernel_id
+find_together_kernel(berthi_kernel_id of_one)
+{
+    return of_one >= KERNEL_product_64_bf16 && of_one <= KERNEL_product_128_f16_double
+               ? of_one - KERNEL_product_64_bf16 + KERNEL_together_64_bf16
+               : KERNEL_NONE;
+}
+
+static bool
+can_join(const berthi_launch *first, const berthi_launch *other)
+{
+    const berthi_product_kernel *const a = &first->argument.product;
+    const berthi_product_kernel *const b = &other->argument.product;
+
+    return other->kernel == first->kernel && b->inputs == a->inputs && b->count == a->count
+           && b->columns == a->columns && b->block_log2 == a->block_log2
+           && memcmp(b->table, a->table, sizeof a->table) == 0
+           && memcmp(b->map, a->map, sizeof a->map) == 0;
+}
+
+static berthi_product_member
+member_of(const berthi_product_kernel *k, uint32_t first_cta)
+{
+    return (berthi_product_member){ .codes = k->codes, .absmax = k->absmax,
+                                    .absmax_codes = k->absmax_codes, .bias = k->bias,
+                                    .outputs = k->outputs, .rows = k->rows,
+                                    .offset = k->offset, .first_cta = first_cta };
+}
+
+bool
+berthi_launch_join_products(berthi_launch *launches, uint32_t count)
+{
+    const berthi_kernel_id kernel = find_together_kernel(launches[0].kernel);
+    berthi_product_kernel *const k = &launches[0].argument.product;
+    uint64_t ctas = 0;
+
+    if (count < 2 || count > PRODUCT_TOGETHER || kernel == KERNEL_NONE)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        ctas += can_join(&launches[0], &launches[i]) ? launches[i].ctas : UINT32_MAX;
+    if (ctas > BERTHI_MOST_CTAS)
+        return false;
+    ctas = 0;
+    for (uint32_t i = 0; i < PRODUCT_TOGETHER; i++)
+        k->members[i].first_cta = UINT32_MAX;
+    for (uint32_t i = 0; i < count; ctas += launches[i++].ctas)
+        k->members[i] = member_of(&launches[i].argument.product, (uint32_t)ctas);
+    for (uint32_t i = 1; i < count; i++)
+        launches[i].kernel = KERNEL_NONE;
+    launches[0].kernel = kernel;
+    launches[0].ctas = (uint32_t)ctas;
+    return true;
+}
+
 /* ----------------------------------------------------- weights that are not of 4 bits */
 
 /* A warp has a row and some inputs: its CTAs by `inputs` of them. */

@@ -16,7 +16,9 @@
  * the warps' order.
  *
  * Kernels of experts have several weights of one shape in one grid, 8 inputs a CTA. Whose
- * inputs are whose they read from the device's memory: no host has to know.
+ * inputs are whose they read from the device's memory: no host has to know. Those of weights
+ * together have a few that meet the same inputs, each with rows of its own: what the arguments
+ * say of them.
  *
  *   traffic   per weight 0.5 B, and 4 B a block (double quantized: 1 B)
  *   launch    berthi_product_ctas() CTAs of PRODUCT_THREADS lanes
@@ -39,6 +41,7 @@ typedef struct product_variant {
     uint32_t chunk_log2; /* with tensor cores: 6 or 7 */
     uint32_t fragments;  /* the same: of inputs, 1, 2 or 4 */
     bool has_experts;
+    bool has_members;    /* several weights have the same inputs */
 } product_variant;
 
 /* What a CTA multiplies. */
@@ -49,6 +52,7 @@ typedef struct product_job {
     const void *inputs;
     const void *bias;
     uint8_t *outputs;
+    uint64_t rows;
     float offset;
     uint32_t count; /* of inputs; 0: nothing */
 } product_job;
@@ -72,6 +76,7 @@ product_find_expert_job(const berthi_product_kernel *a, product_variant v)
         (const uint8_t *)a->inputs + first * a->columns * width,
         e->bias,
         (uint8_t *)a->outputs + first * a->rows * width,
+        a->rows,
         e->offset,
         left < PRODUCT_INPUTS ? (uint32_t)left : PRODUCT_INPUTS,
     };
@@ -79,19 +84,47 @@ product_find_expert_job(const berthi_product_kernel *a, product_variant v)
     return job;
 }
 
+/* Whose rows the CTA has. */
+SIMT_INLINE const berthi_product_member *
+product_find_member(const berthi_product_kernel *a)
+{
+    uint32_t number = 0;
+
+    SIMT_UNROLL
+    for (uint32_t i = 1; i < PRODUCT_TOGETHER; i++)
+        number += simt_cta() >= a->members[i].first_cta;
+    return &a->members[number];
+}
+
+SIMT_INLINE product_job
+product_find_member_job(const berthi_product_kernel *a)
+{
+    const berthi_product_member *const m = product_find_member(a);
+    const product_job job = { m->codes, m->absmax, m->absmax_codes,
+                              a->inputs, m->bias,  (uint8_t *)m->outputs,
+                              m->rows,  m->offset, a->count };
+
+    return job;
+}
+
 SIMT_INLINE product_job
 product_find_job(const berthi_product_kernel *a, product_variant v)
 {
-    const product_job job = { a->codes, a->absmax,             a->absmax_codes, a->inputs,
-                              a->bias,  (uint8_t *)a->outputs, a->offset,       a->count };
+    const product_job job = { a->codes, a->absmax, a->absmax_codes,
+                              a->inputs, a->bias,  (uint8_t *)a->outputs,
+                              a->rows,  a->offset, a->count };
 
+    if (v.has_members)
+        return product_find_member_job(a);
     return v.has_experts ? product_find_expert_job(a, v) : job;
 }
 
-/* Among those that have the same inputs. */
+/* Among those that have the same inputs and weight. */
 SIMT_INLINE uint64_t
 product_find_cta(const berthi_product_kernel *a, product_variant v)
 {
+    if (v.has_members)
+        return simt_cta() - product_find_member(a)->first_cta;
     return v.has_experts ? (uint32_t)simt_cta() % a->ctas_of_group : simt_cta();
 }
 
@@ -106,14 +139,14 @@ product_fill_map(product_variant v, const uint32_t *from, uint32_t *map)
 }
 
 SIMT_INLINE void
-product_store(const berthi_product_kernel *a, product_variant v, const product_job *job,
-              uint32_t input, uint64_t row, float sum)
+product_store(product_variant v, const product_job *job, uint32_t input, uint64_t row,
+              float sum)
 {
-    if (input >= job->count || row >= a->rows)
+    if (input >= job->count || row >= job->rows)
         return;
     if (job->bias != NULL)
         sum = berthi_core_add(sum, berthi_core_load(job->bias, v.dtype, row));
-    berthi_core_store(job->outputs, v.dtype, input * a->rows + row, sum);
+    berthi_core_store(job->outputs, v.dtype, input * job->rows + row, sum);
 }
 
 /* ---------------------------------------------------------------- tensor cores */
@@ -170,8 +203,8 @@ product_find_place(const berthi_product_kernel *a, product_variant v, const prod
     const uint32_t lane = simt_thread() % SIMT_WARP;
     const uint32_t column = lane % PRODUCT_QUAD * 32;
     const uint64_t next = first_row + lane / PRODUCT_QUAD;
-    const uint64_t row = next < a->rows ? next : a->rows - 1;
-    const uint64_t left = a->rows - 1 - row;
+    const uint64_t row = next < job->rows ? next : job->rows - 1;
+    const uint64_t left = job->rows - 1 - row;
     const uint32_t input = lane / PRODUCT_QUAD;
     const uint32_t own = lane % PRODUCT_QUAD * 8;
     product_place place = {
@@ -601,7 +634,7 @@ product_store_sums(const berthi_product_kernel *a, product_variant v, float *all
         if (tile.slice == 0)
             SIMT_UNROLL
             for (uint32_t i = 0; i < 4; i++)
-                product_store(a, v, &job, f * PRODUCT_INPUTS + lane % PRODUCT_QUAD * 2 + i % 2,
+                product_store(v, &job, f * PRODUCT_INPUTS + lane % PRODUCT_QUAD * 2 + i % 2,
                               row + i / 2 * 8, its[i]);
     }
 }
@@ -615,7 +648,7 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
     const product_tile tile = product_find_tile(a, v);
     const product_place place = product_find_place(a, v, &job, tile.first_row);
     /* A step that no row has, where the tile has no rows. */
-    const uint32_t first = tile.first_row < a->rows ? tile.slice * 2 : UINT32_MAX / 4;
+    const uint32_t first = tile.first_row < job.rows ? tile.slice * 2 : UINT32_MAX / 4;
     product_input in = { { { { 0 } } }, { { { 0 } } }, { 0.0f } };
     product_sums sums;
 
@@ -633,33 +666,36 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
 /* ------------------------------------------------------------------- kernels */
 
 #define PRODUCT_KERNEL(name, by, resident, dtype, is_double, chunk_log2, fragments, \
-                       has_experts)                                                   \
+                       has_experts, has_members)                                      \
     SIMT_INLINE void name##_body(const berthi_product_kernel *a)                      \
     {                                                                                 \
-        const product_variant v = { dtype, is_double, chunk_log2, fragments, has_experts }; \
+        const product_variant v = { dtype,     is_double,   chunk_log2,               \
+                                    fragments, has_experts, has_members };            \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
                                                                                       \
         product_by_##by(a, v, map);                                                   \
     }                                                                                 \
     SIMT_KERNEL_OF(name, PRODUCT_THREADS, resident, berthi_product_kernel, name##_body(a))
 
-#define PRODUCT_KERNELS(name, resident, chunk_log2, fragments, has_experts)           \
+#define PRODUCT_KERNELS(name, resident, chunk_log2, fragments, has_experts, has_members)  \
     PRODUCT_KERNEL(name##_bf16, tensor_cores, resident, BERTH_BF16, false, chunk_log2, \
-                   fragments, has_experts)                                            \
+                   fragments, has_experts, has_members)                               \
     PRODUCT_KERNEL(name##_f16, tensor_cores, resident, BERTH_F16, false, chunk_log2,  \
-                   fragments, has_experts)                                            \
+                   fragments, has_experts, has_members)                               \
     PRODUCT_KERNEL(name##_bf16_double, tensor_cores, resident, BERTH_BF16, true,      \
-                   chunk_log2, fragments, has_experts)                                \
+                   chunk_log2, fragments, has_experts, has_members)                   \
     PRODUCT_KERNEL(name##_f16_double, tensor_cores, resident, BERTH_F16, true,        \
-                   chunk_log2, fragments, has_experts)
+                   chunk_log2, fragments, has_experts, has_members)
 
-PRODUCT_KERNELS(berthi_product_64, SIMT_RESIDENT_WIDE, 6, 1, false)
-PRODUCT_KERNELS(berthi_product_128, SIMT_RESIDENT_WIDE, 7, 1, false)
-PRODUCT_KERNELS(berthi_product16_64, SIMT_RESIDENT_WIDE, 6, 2, false)
-PRODUCT_KERNELS(berthi_product16_128, SIMT_RESIDENT_WIDE, 7, 2, false)
-PRODUCT_KERNELS(berthi_product32_64, 256, 6, 4, false)
-PRODUCT_KERNELS(berthi_product32_128, 256, 7, 4, false)
-PRODUCT_KERNELS(berthi_experts_64, SIMT_RESIDENT_WIDE, 6, 1, true)
-PRODUCT_KERNELS(berthi_experts_128, SIMT_RESIDENT_WIDE, 7, 1, true)
+PRODUCT_KERNELS(berthi_product_64, SIMT_RESIDENT_WIDE, 6, 1, false, false)
+PRODUCT_KERNELS(berthi_product_128, SIMT_RESIDENT_WIDE, 7, 1, false, false)
+PRODUCT_KERNELS(berthi_product16_64, SIMT_RESIDENT_WIDE, 6, 2, false, false)
+PRODUCT_KERNELS(berthi_product16_128, SIMT_RESIDENT_WIDE, 7, 2, false, false)
+PRODUCT_KERNELS(berthi_product32_64, 256, 6, 4, false, false)
+PRODUCT_KERNELS(berthi_product32_128, 256, 7, 4, false, false)
+PRODUCT_KERNELS(berthi_experts_64, SIMT_RESIDENT_WIDE, 6, 1, true, false)
+PRODUCT_KERNELS(berthi_experts_128, SIMT_RESIDENT_WIDE, 7, 1, true, false)
+PRODUCT_KERNELS(berthi_together_64, SIMT_RESIDENT_WIDE, 6, 1, false, true)
+PRODUCT_KERNELS(berthi_together_128, SIMT_RESIDENT_WIDE, 7, 1, false, true)
 
 #endif

@@ -165,8 +165,8 @@ product_add_ones(const berthi_product_kernel *a, product_variant v, const produc
 
 /* Over the warp, in the same order for all inputs; one lane stores. */
 SIMT_INLINE void
-product_join_lanes(const berthi_product_kernel *a, product_variant v, const product_job *job,
-                   product_inputs inputs, uint64_t row, const float *sums)
+product_join_lanes(product_variant v, const product_job *job, product_inputs inputs,
+                   uint64_t row, const float *sums)
 {
     SIMT_UNROLL
     for (uint32_t i = 0; i < PRODUCT_INPUTS; i++) {
@@ -176,7 +176,7 @@ product_join_lanes(const berthi_product_kernel *a, product_variant v, const prod
         for (uint32_t step = SIMT_WARP / 2; step > 0; step /= 2)
             sum = berthi_core_add(sum, simt_shuffle_xor(sum, step));
         if (simt_thread() % SIMT_WARP == 0)
-            product_store(a, v, job, inputs.first + i, row, sum);
+            product_store(v, job, inputs.first + i, row, sum);
     }
 }
 
@@ -202,18 +202,18 @@ product_by_lanes(const berthi_product_kernel *a, product_variant v, uint32_t *ma
         product_add_eights(a, v, &job, inputs, row, values, map, sums);
     else
         product_add_ones(a, v, &job, inputs, row, map, sums);
-    product_join_lanes(a, v, &job, inputs, row, sums);
+    product_join_lanes(v, &job, inputs, row, sums);
 }
 
 /* ------------------------------------------------------------------- kernels */
 
 #define PRODUCT_LANES_KERNELS(prefix, suffix, resident, is_double, has_experts)       \
     PRODUCT_KERNEL(prefix##_bf16##suffix, lanes, resident, BERTH_BF16, is_double, 0, 1, \
-                   has_experts)                                                       \
+                   has_experts, false)                                                \
     PRODUCT_KERNEL(prefix##_f16##suffix, lanes, resident, BERTH_F16, is_double, 0, 1, \
-                   has_experts)                                                       \
+                   has_experts, false)                                                \
     PRODUCT_KERNEL(prefix##_f32##suffix, lanes, resident, BERTH_F32, is_double, 0, 1, \
-                   has_experts)
+                   has_experts, false)
 
 PRODUCT_LANES_KERNELS(berthi_product_lanes, , SIMT_RESIDENT, false, false)
 PRODUCT_LANES_KERNELS(berthi_product_lanes, _double, SIMT_RESIDENT, true, false)

@@ -2511,6 +2511,20 @@ BERTH_API berth_status berth_model_multiply(berth_model *model, uint64_t berth,
                                             const berth_multiply *step, void *stream,
                                             berth_error *error);
 /*
+ * Several products, of tensors that one device computes: the same bits as one after the other,
+ * in which each stands for itself and all may have one scratch. No output is another's input.
+ * 4-bit weights that are encoded alike and meet the same up to 8 inputs are one piece of work
+ * on a GPU with tensor cores: the rows of small weights keep it as busy as those of a large one.
+ * `count` is from 1 to BERTH_MULTIPLY_TOGETHER; all are checked before the first is asked for.
+ * Returns as berth_model_multiply(). Any thread.
+ */
+#define BERTH_MULTIPLY_TOGETHER 4u
+BERTH_API berth_status berth_model_multiply_together(berth_model *model,
+                                                     const uint64_t *berths,
+                                                     const berth_multiply *steps,
+                                                     uint32_t count, void *stream,
+                                                     berth_error *error);
+/*
  * Bytes for so many inputs and any threshold; 0: none are needed, or it cannot be. Not while a
  * job moves it.
  */

@@ -105,14 +105,37 @@ berth_device_read(berth_devices *devices, uint32_t number, void *to, const void 
 
 /* -------------------------------------------------------------------------- steps */
 
+static berth_status
+check_operation(const berthi_device *device, const berthi_request *request, berth_error *error)
+{
+    if (device->table->has_operation(device, request->operation))
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "this device does not do what it is asked for");
+}
+
 berth_status
 berthi_launch_on(berthi_device *device, const berthi_request *request, void *stream,
                  berth_error *error)
 {
-    if (!device->table->has_operation(device, request->operation))
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "this device does not do what it is asked for");
-    return device->table->launch(device, request, stream, error);
+    const berth_status status = check_operation(device, request, error);
+
+    return status == BERTH_OK ? device->table->launch(device, request, stream, error) : status;
+}
+
+berth_status
+berthi_launch_together_on(berthi_device *device, const berthi_request *requests, uint32_t count,
+                          void *stream, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = check_operation(device, &requests[i], error);
+    if (status == BERTH_OK && device->table->launch_together != NULL)
+        return device->table->launch_together(device, requests, count, stream, error);
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = device->table->launch(device, &requests[i], stream, error);
+    return status;
 }
 
 static berth_status

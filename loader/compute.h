@@ -11,5 +11,8 @@ berth_status berthi_find_device(berth_devices *devices, uint32_t number,
 /* Asks for an operation; UNSUPPORTED: this device has it not. */
 berth_status berthi_launch_on(berthi_device *device, const berthi_request *request,
                               void *stream, berth_error *error);
+/* Asks for several that need nothing of each other, and are operations of a device. */
+berth_status berthi_launch_together_on(berthi_device *device, const berthi_request *requests,
+                                       uint32_t count, void *stream, berth_error *error);
 
 #endif

@@ -244,14 +244,40 @@ launch_int8(const product *p, berthi_device *device, void *stream, berth_error *
     return status;
 }
 
+static berthi_request
+ask(const product *p)
+{
+    return is_4bit(p) ? ask_4bit(p) : ask_plain(p);
+}
+
 static berth_status
 launch(const product *p, berthi_device *device, void *stream, berth_error *error)
 {
-    const berthi_request request = is_4bit(p) ? ask_4bit(p) : ask_plain(p);
+    const berthi_request request = ask(p);
 
     if (p->tensor.encoding == BERTH_ENCODING_INT8)
         return launch_int8(p, device, stream, error);
     return berthi_launch_on(device, &request, stream, error);
+}
+
+/* INT8 is several operations a product, which share its scratch: one after the other. */
+static berth_status
+launch_all(const product *products, uint32_t count, berthi_device *device, void *stream,
+           berth_error *error)
+{
+    berthi_request requests[BERTH_MULTIPLY_TOGETHER];
+    bool are_one_each = true;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < count; i++)
+        are_one_each = are_one_each && products[i].tensor.encoding != BERTH_ENCODING_INT8;
+    for (uint32_t i = 0; i < count && are_one_each; i++)
+        requests[i] = ask(&products[i]);
+    if (are_one_each)
+        return berthi_launch_together_on(device, requests, count, stream, error);
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = launch(&products[i], device, stream, error);
+    return status;
 }
 
 /* ---------------------------------------------------------------------- interface */
@@ -303,43 +329,73 @@ check_arguments(product *p, berth_error *error)
     return BERTH_OK;
 }
 
+/* Where they lie and what they need: all of it is known before the first is asked for. */
 static berth_status
-multiply(berth_model *model, uint64_t berth, product *p, void *stream, berth_error *error)
+take_all(const berth_model *model, const uint64_t *berths, product *products, uint32_t count,
+         berth_error *error)
 {
-    berthi_device *device;
-    berth_status status;
+    berth_status status = BERTH_OK;
 
-    if (!has_taken(p, model, berth))
-        return berthi_fail_argument(error, "berth", "is not that of a tensor");
-    status = check_arguments(p, error);
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
+        if (!has_taken(&products[i], model, berths[i]))
+            return berthi_fail_argument(error, "berth", "is not that of a tensor");
+        status = check_arguments(&products[i], error);
+        if (status == BERTH_OK && products[i].tensor.device != products[0].tensor.device)
+            return berthi_fail_argument(error, "berths", "are of several devices");
+    }
+    return status;
+}
+
+static berth_status
+multiply(berth_model *model, const uint64_t *berths, product *products, uint32_t count,
+         void *stream, berth_error *error)
+{
+    const berth_status status = take_all(model, berths, products, count, error);
+    berthi_device *device;
+
     if (status != BERTH_OK)
         return status;
-    device = p->tensor.device == BERTH_NO_INDEX
+    device = products[0].tensor.device == BERTH_NO_INDEX
                  ? model->host
-                 : berthi_devices_at(model->devices, p->tensor.device);
-    return launch(p, device, stream, error);
+                 : berthi_devices_at(model->devices, products[0].tensor.device);
+    return launch_all(products, count, device, stream, error);
+}
+
+berth_status
+berth_model_multiply_together(berth_model *model, const uint64_t *berths,
+                              const berth_multiply *steps, uint32_t count, void *stream,
+                              berth_error *error)
+{
+    product products[BERTH_MULTIPLY_TOGETHER];
+    berth_status status;
+
+    berthi_error_clear(error);
+    if (model == NULL)
+        return berthi_fail_argument(error, "model", "is NULL");
+    if (berths == NULL || steps == NULL)
+        return berthi_fail_argument(error, steps == NULL ? "steps" : "berths", "is NULL");
+    if (count == 0 || count > BERTH_MULTIPLY_TOGETHER)
+        return berthi_fail_argument(error, "count", "is not from 1 to 4");
+    memset(products, 0, count * sizeof *products);
+    for (uint32_t i = 0; i < count; i++)
+        products[i].step = steps[i];
+    status = berthi_model_enter(model, error);
+    if (status != BERTH_OK)
+        return status;
+    status = multiply(model, berths, products, count, stream, error);
+    berthi_model_leave(model);
+    return status;
 }
 
 berth_status
 berth_model_multiply(berth_model *model, uint64_t berth, const berth_multiply *step,
                      void *stream, berth_error *error)
 {
-    product p;
-    berth_status status;
-
-    berthi_error_clear(error);
-    if (model == NULL)
-        return berthi_fail_argument(error, "model", "is NULL");
-    if (step == NULL)
+    if (model != NULL && step == NULL) {
+        berthi_error_clear(error);
         return berthi_fail_argument(error, "step", "is NULL");
-    memset(&p, 0, sizeof p);
-    p.step = *step;
-    status = berthi_model_enter(model, error);
-    if (status != BERTH_OK)
-        return status;
-    status = multiply(model, berth, &p, stream, error);
-    berthi_model_leave(model);
-    return status;
+    }
+    return berth_model_multiply_together(model, &berth, step, 1, stream, error);
 }
 
 uint64_t

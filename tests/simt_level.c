@@ -437,27 +437,50 @@ place_absmax(const float *absmax, uint64_t blocks, bool is_double)
                  (is_double ? blocks_of(blocks, BERTHI_DOUBLE_BLOCK) : blocks) * sizeof(float));
 }
 
-void
-simt_multiply(const berthi_product_task *t)
+/* All but the inputs, which others may have, too. */
+static berthi_multiply_arguments
+place_product(const berthi_multiply_arguments *what, const void *inputs)
 {
-    const berthi_multiply_arguments *const what = t->what;
     const uint64_t width = width_of(what->dtype);
     const uint64_t weights = what->rows * what->columns;
     const uint64_t blocks = blocks_of(weights, what->block_size);
     berthi_multiply_arguments a = *what;
-    berthi_product_task placed = *t;
-    berthi_launch l;
 
     a.codes = given(what->codes, (weights + 1) / 2);
     a.absmax = place_absmax(what->absmax, blocks, what->absmax_codes != NULL);
     a.absmax_codes = given(what->absmax_codes, blocks);
-    a.inputs = given(what->inputs, what->count * what->columns * width);
+    a.inputs = inputs;
     a.bias = given(what->bias, what->rows * width);
     a.outputs = wanted(what->outputs, what->count * what->rows * width);
-    placed.what = &a;
-    placed.capability = capability_for(t->capability);
-    CHECK_EQ(berthi_launch_product(&placed, &l, NULL), BERTH_OK);
-    run(&l, 1);
+    return a;
+}
+
+bool
+simt_multiply_together(const berthi_product_task *tasks, uint32_t count)
+{
+    const berthi_multiply_arguments *const first = tasks[0].what;
+    const void *const inputs
+        = given(first->inputs, first->count * first->columns * width_of(first->dtype));
+    berthi_launch launches[SIMT_TOGETHER];
+    bool are_one;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const berthi_multiply_arguments a = place_product(tasks[i].what, inputs);
+        const berthi_product_task placed
+            = { .what = &a, .values = tasks[i].values,
+                .capability = capability_for(tasks[i].capability) };
+
+        CHECK_EQ(berthi_launch_product(&placed, &launches[i], NULL), BERTH_OK);
+    }
+    are_one = berthi_launch_join_products(launches, count);
+    run(launches, count);
+    return are_one;
+}
+
+void
+simt_multiply(const berthi_product_task *t)
+{
+    CHECK(!simt_multiply_together(t, 1));
 }
 
 void

@@ -75,6 +75,9 @@ void simt_accumulate(const berthi_accumulate_arguments *arguments);
 void simt_step(const berthi_request *request);
 
 void simt_multiply(const berthi_product_task *task);
+#define SIMT_TOGETHER 8u /* at most */
+/* Of the first one's inputs; whether they were one launch. */
+bool simt_multiply_together(const berthi_product_task *tasks, uint32_t count);
 void simt_multiply_plain(const berthi_multiply_plain_arguments *arguments);
 void simt_multiply_int8(const berthi_multiply_int8_arguments *arguments);
 void simt_multiply_experts(const berthi_experts_task *task);

@@ -13,6 +13,8 @@
 #include "tests/t.h"
 
 #define DOWN "model.layers.0.mlp.down_proj.weight"
+#define GATE "model.layers.0.mlp.gate_proj.weight"
+#define UP "model.layers.0.mlp.up_proj.weight"
 #define NORM "model.layers.0.input_layernorm.weight"
 #define ROWS 256u
 #define COLUMNS 704u
@@ -373,6 +375,83 @@ int8_scratch(uint32_t count)
     return bytes;
 }
 
+static void
+clear_outputs(const room *r, const float *nothing)
+{
+    CHECK_EQ(berth_device_write(r->devices, 0, r->outputs, nothing, OUTPUTS_BYTES, NULL, NULL),
+             BERTH_OK);
+}
+
+/* By two tensors with the same inputs and scratch: each has the bits of its own. */
+static void
+test_together(void)
+{
+    static const int32_t types[] = { BERTH_ENCODING_NF4, BERTH_ENCODING_INT8,
+                                     BERTH_ENCODING_NATIVE };
+    float *const nothing = calloc(1, OUTPUTS_BYTES);
+    float *const alone = malloc(OUTPUTS_BYTES);
+    float *const together = malloc(OUTPUTS_BYTES);
+
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t berths[2];
+        berth_multiply steps[2];
+        room r;
+
+        T_REQUIRE(begin(&r, types[i % 3], i % 3 == 0, i < 3 ? HERE : "cpu=64MiB",
+                        i < 3 ? GPU : NULL, NULL));
+        berths[0] = berth_model_find(r.l.model, GATE, strlen(GATE));
+        berths[1] = berth_model_find(r.l.model, UP, strlen(UP));
+        clear_outputs(&r, nothing);
+        for (uint32_t k = 0; k < 2; k++) {
+            steps[k] = step_of(&r, 0, 2);
+            steps[k].outputs = (char *)steps[k].outputs + k * OUTPUTS_BYTES / 2;
+            steps[k].scratch_bytes = SCRATCH_BYTES;
+            CHECK_EQ(berth_model_multiply(r.l.model, berths[k], &steps[k], NULL, NULL),
+                     BERTH_OK);
+        }
+        read_outputs(&r, alone);
+        clear_outputs(&r, nothing);
+        CHECK_EQ(berth_model_multiply_together(r.l.model, berths, steps, 2, NULL, NULL),
+                 BERTH_OK);
+        read_outputs(&r, together);
+        CHECK_MEM(together, alone, OUTPUTS_BYTES);
+        CHECK(memcmp(together, nothing, OUTPUTS_BYTES) != 0);
+        end(&r);
+    }
+    free(nothing);
+    free(together);
+    free(alone);
+}
+
+static void
+test_together_refused(void)
+{
+    uint64_t berths[2];
+    berth_multiply steps[2];
+    berth_error error;
+    room r;
+
+    T_REQUIRE(begin(&r, BERTH_ENCODING_NF4, true, HERE, GPU, NULL));
+    berths[0] = berths[1] = r.berth;
+    steps[0] = steps[1] = step_of(&r, 0, 1);
+#define REFUSE(model, numbers, asked, count, words)                                       \
+    CHECK_EQ(berth_model_multiply_together(model, numbers, asked, count, NULL, &error),   \
+             BERTH_EINVAL);                                                               \
+    CHECK_CONTAINS(error.message, words)
+    REFUSE(NULL, berths, steps, 2, "model");
+    REFUSE(r.l.model, NULL, steps, 2, "berths");
+    REFUSE(r.l.model, berths, NULL, 2, "steps");
+    REFUSE(r.l.model, berths, steps, 0, "count");
+    REFUSE(r.l.model, berths, steps, BERTH_MULTIPLY_TOGETHER + 1, "count");
+    steps[1].inputs = NULL;
+    REFUSE(r.l.model, berths, steps, 2, "inputs");
+    steps[1] = steps[0];
+    berths[1] = UINT64_MAX;
+    REFUSE(r.l.model, berths, steps, 2, "is not that of a tensor");
+#undef REFUSE
+    end(&r);
+}
+
 /* A byte less is too little, and so many are enough: the device would say if not. */
 static void
 test_scratch(void)
@@ -461,6 +540,8 @@ main(int argc, char **argv)
     T_RUN(test_numbers);
     T_RUN(test_outliers);
     T_RUN(test_arguments);
+    T_RUN(test_together);
+    T_RUN(test_together_refused);
     T_RUN(test_scratch);
     T_RUN(test_memory_of_another);
     T_RUN(test_lease);

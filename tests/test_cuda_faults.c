@@ -585,6 +585,30 @@ compute_experts(const scene *s, berth_error *error)
     return status;
 }
 
+/* Of memory that is all 0: in one grid, then each its own. */
+static berth_status
+compute_together(const scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    const berthi_request product = {
+        .operation = BERTHI_OPERATION_MULTIPLY_NF4,
+        .arguments.multiply = { .codes = s->memory, .absmax = (float *)(void *)s->memory,
+                                .block_size = 64, .count = 1, .rows = 16, .columns = 64,
+                                .inputs = s->memory + 1024, .outputs = s->memory + 4096,
+                                .dtype = BERTH_BF16 },
+    };
+    berthi_request requests[2] = { product, product };
+    berth_status status = t->clear(s->device, s->memory, 2048, s->stream, error);
+
+    requests[1].arguments.multiply.outputs = s->memory + 8192;
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch_together(s->device, requests, 2, s->stream, error);
+    requests[1].arguments.multiply.inputs = s->memory + 1536;
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch_together(s->device, requests, 2, s->stream, error);
+    return status;
+}
+
 static berth_status
 wait_for_all(const scene *s, const scene *other, berth_error *error)
 {
@@ -650,6 +674,8 @@ run_scene(void *user, berth_context *context, berth_error *error)
             status = compute_plain(&scenes[i], error);
         if (status == BERTH_OK)
             status = compute_experts(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = compute_together(&scenes[i], error);
         if (status == BERTH_OK)
             status = wait_for_all(&scenes[i], &scenes[1 - i], error);
     }

@@ -445,6 +445,84 @@ test_odd_addresses(void)
     close_machine(&r);
 }
 
+/* ----------------------------------------------------------------- several together */
+
+#define TOGETHER 3u
+
+/* So many launches; an input of each is the first one's. */
+static void
+check_together(const rig *r, kind of, int32_t dtype, uint32_t count, uint64_t launches)
+{
+    const uint64_t before = fake_cuda_read().launches;
+    berthi_request requests[TOGETHER];
+    sample samples[TOGETHER];
+    berth_error error;
+
+    for (uint32_t i = 0; i < TOGETHER; i++) {
+        samples[i] = make_sample(r->device, of, dtype, 20 + 30 * i, 128, count);
+        requests[i] = request_of(&samples[i]);
+        if (of == OF_NUMBERS)
+            requests[i].arguments.plain.inputs = samples[0].memory + samples[0].at[INPUTS];
+        else
+            requests[i].arguments.multiply.inputs = samples[0].memory + samples[0].at[INPUTS];
+    }
+    CHECK_EQ(r->device->table->launch_together(r->device, requests, TOGETHER, NULL, &error),
+             BERTH_OK);
+    rig_sync(r->device, NULL);
+    CHECK_EQ(fake_cuda_read().launches - before, launches);
+    for (uint32_t i = 0; i < TOGETHER; i++) {
+        CHECK_EQ(count_right(&samples[i]), count * samples[i].rows);
+        r->device->table->free(r->device, samples[i].memory, samples[i].bytes);
+    }
+}
+
+/* In one grid by tensor cores, of up to 8 inputs; else as each alone. */
+static void
+test_together(void)
+{
+    rig r;
+
+    T_REQUIRE(open_machine(&r, &late));
+    check_together(&r, OF_4BIT, BERTH_BF16, 1, 1);
+    check_together(&r, OF_4BIT_TWICE, BERTH_F16, 8, 1);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_together_64_bf16], 1);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_together_64_f16_double], 1);
+    check_together(&r, OF_4BIT, BERTH_BF16, 9, TOGETHER);
+    check_together(&r, OF_4BIT, BERTH_F32, 1, TOGETHER);
+    check_together(&r, OF_NUMBERS, BERTH_BF16, 1, TOGETHER);
+    close_machine(&r);
+}
+
+/* What is refused is refused before anything is asked for. */
+static void
+test_together_refused(void)
+{
+    berthi_request requests[2];
+    sample s;
+    berth_error error;
+    rig r;
+
+    T_REQUIRE(open_machine(&r, &late));
+    s = make_sample(r.device, OF_4BIT, BERTH_BF16, 20, 64, 1);
+    requests[0] = requests[1] = request_of(&s);
+    requests[1].arguments.multiply.block_size = 48;
+    CHECK_EQ(r.device->table->launch_together(r.device, requests, 2, NULL, &error),
+             BERTH_EUNSUPPORTED);
+    requests[1].arguments.multiply.block_size = BLOCK;
+    requests[1].arguments.multiply.absmax
+        = (const float *)(void *)(s.memory + s.at[ABSMAX] + 2);
+    CHECK_EQ(r.device->table->launch_together(r.device, requests, 2, NULL, &error),
+             BERTH_EUNSUPPORTED);
+    CHECK_CONTAINS(error.message, "absmax at an address that is no multiple of 4");
+    requests[1] = (berthi_request){ .operation = BERTHI_OPERATION_GATE };
+    CHECK_EQ(r.device->table->launch_together(r.device, requests, 2, NULL, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(fake_cuda_read().under_way, 0);
+    CHECK_EQ(fake_cuda_read().launches, 0);
+    r.device->table->free(r.device, s.memory, s.bytes);
+    close_machine(&r);
+}
+
 /* ---------------------------------------------------------------- every call in turn */
 
 #define SCENE_BYTES (UINT64_C(64) << 10)
@@ -574,6 +652,8 @@ main(int argc, char **argv)
     T_RUN(test_no_room);
     T_RUN(test_second_time);
     T_RUN(test_odd_addresses);
+    T_RUN(test_together);
+    T_RUN(test_together_refused);
     T_RUN(test_every_call_fails);
     T_RUN(test_memory_fails);
     T_MAIN_END;

@@ -14,6 +14,7 @@
 #include "tools/llama_engine.h"
 
 #define LLAMA_LOGIT_ROWS 32u /* computed at once */
+#define LLAMA_TOGETHER 3u    /* products with the same inputs */
 
 typedef struct llama_place {
     const llama_engine *engine;
@@ -34,7 +35,7 @@ typedef struct llama_place {
     void *values;
     void *gate;           /* tokens, or tokens with each of their experts, x inner */
     void *up;
-    void *bias;
+    void *bias;           /* LLAMA_TOGETHER of them */
     float *angles;        /* of all positions */
     char *caches;         /* keys, then values, of each layer */
     uint32_t *tokens;     /* batch, where rows of the embedding are taken */

@@ -4,11 +4,18 @@
 
 /* ------------------------------------------------------------------------ products */
 
-/* The bias, if there is one, as a product takes it. */
+/* One of those that have the same inputs. */
+typedef struct output {
+    const llama_tensor *tensor;
+    void *to;
+} output;
+
+/* The bias, if there is one, as a product takes it: at its own place of LLAMA_TOGETHER. */
 static berth_status
-take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, const void **out,
-          berth_error *error)
+take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t number,
+          const void **out, berth_error *error)
 {
+    void *const to = (float *)p->bias + number * p->bias_rows;
     const berth_take step = {
         .table = t->matrix.bias,
         .table_dtype = t->matrix.bias_dtype,
@@ -17,36 +24,53 @@ take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, const void
         .rows = 1,
         .columns = t->matrix.rows,
         .count = 1,
-        .outputs = p->bias,
+        .outputs = to,
     };
 
     *out = NULL;
     if (t->bias == BERTH_NO_TENSOR)
         return BERTH_OK;
-    *out = p->bias;
+    *out = to;
     return berth_device_take(p->devices, p->number, &step, p->stream, error);
+}
+
+/* `count` inputs by each of the tensors. */
+static berth_status
+multiply_together(const llama_place *p, const output *outputs, uint32_t tensors, int32_t dtype,
+                  const void *inputs, uint32_t count, berth_error *error)
+{
+    uint64_t berths[LLAMA_TOGETHER];
+    berth_multiply steps[LLAMA_TOGETHER];
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < tensors && status == BERTH_OK; i++) {
+        const llama_tensor *const t = outputs[i].tensor;
+
+        berths[i] = t->berth;
+        steps[i] = (berth_multiply){
+            .inputs = inputs,
+            .outputs = outputs[i].to,
+            .scratch = p->scratch,
+            .scratch_bytes = p->scratch_bytes,
+            .dtype = dtype,
+            .count = count,
+            .threshold = t->matrix.encoding == BERTH_ENCODING_INT8
+                             ? p->engine->options->config->int8_threshold
+                             : 0,
+        };
+        status = take_bias(p, t, dtype, i, &steps[i].bias, error);
+    }
+    return status == BERTH_OK
+               ? berth_model_multiply_together(p->engine->options->model, berths, steps,
+                                               tensors, p->stream, error)
+               : status;
 }
 
 static berth_status
 multiply_as(const llama_place *p, const llama_tensor *t, int32_t dtype, const void *inputs,
             void *outputs, uint32_t count, berth_error *error)
 {
-    berth_multiply step = {
-        .inputs = inputs,
-        .outputs = outputs,
-        .scratch = p->scratch,
-        .scratch_bytes = p->scratch_bytes,
-        .dtype = dtype,
-        .count = count,
-        .threshold = t->matrix.encoding == BERTH_ENCODING_INT8
-                         ? p->engine->options->config->int8_threshold
-                         : 0,
-    };
-    const berth_status status = take_bias(p, t, dtype, &step.bias, error);
-
-    return status == BERTH_OK ? berth_model_multiply(p->engine->options->model, t->berth,
-                                                     &step, p->stream, error)
-                              : status;
+    return multiply_together(p, &(output){ t, outputs }, 1, dtype, inputs, count, error);
 }
 
 static berth_status
@@ -211,15 +235,14 @@ llama_place_attend(const llama_place *place, const llama_stage *stage, uint32_t 
     const llama_place *const p = place;
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
+    const output outputs[] = { { &t[LLAMA_QUERY], p->queries },
+                               { &t[LLAMA_KEY], p->keys },
+                               { &t[LLAMA_VALUE], p->values } };
     berth_status status = normalise(p, &t[LLAMA_ATTENTION_NORM], p->hidden, p->normed,
                                     p->dtype, count, error);
 
     if (status == BERTH_OK)
-        status = multiply(p, &t[LLAMA_QUERY], p->normed, p->queries, count, error);
-    if (status == BERTH_OK)
-        status = multiply(p, &t[LLAMA_KEY], p->normed, p->keys, count, error);
-    if (status == BERTH_OK)
-        status = multiply(p, &t[LLAMA_VALUE], p->normed, p->values, count, error);
+        status = multiply_together(p, outputs, 3, p->dtype, p->normed, count, error);
     if (status == BERTH_OK)
         status = rotate(p, t, layer, error);
     if (status == BERTH_OK)
@@ -241,10 +264,9 @@ llama_place_dense(const llama_place *place, const llama_stage *stage, berth_erro
     const llama_place *const p = place;
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
-    berth_status status = multiply(p, &t[LLAMA_GATE], p->normed, p->gate, count, error);
+    const output outputs[] = { { &t[LLAMA_GATE], p->gate }, { &t[LLAMA_UP], p->up } };
+    berth_status status = multiply_together(p, outputs, 2, p->dtype, p->normed, count, error);
 
-    if (status == BERTH_OK)
-        status = multiply(p, &t[LLAMA_UP], p->normed, p->up, count, error);
     if (status == BERTH_OK)
         status = activate(p, p->gate, p->up,
                           (uint64_t)count * p->engine->options->config->inner, error);
@@ -315,10 +337,9 @@ run_expert(const llama_place *p, const llama_tensor *t, uint64_t slot, uint32_t 
     char *const outside = (char *)p->gathered + slot * c->hidden * width_of(p);
     char *const gate = (char *)p->gate + slot * c->expert_inner * width_of(p);
     char *const up = (char *)p->up + slot * c->expert_inner * width_of(p);
-    berth_status status = multiply(p, &t[0], outside, gate, count, error);
+    const output outputs[] = { { &t[0], gate }, { &t[1], up } };
+    berth_status status = multiply_together(p, outputs, 2, p->dtype, outside, count, error);
 
-    if (status == BERTH_OK)
-        status = multiply(p, &t[1], outside, up, count, error);
     if (status == BERTH_OK)
         status = activate(p, gate, up, (uint64_t)count * c->expert_inner, error);
     return status == BERTH_OK ? multiply(p, &t[2], gate, outside, count, error) : status;

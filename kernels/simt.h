@@ -14,12 +14,23 @@
  *       lanes on a processor, which share its registers
  *   SIMT_SHARED(type, name, count)           `name` points to `count` of them in
  *       the CTA's memory; every lane declares the same ones in the same order
+ *   SIMT_ROOM(name, bytes)                   `name` points to bytes of it of which the
+ *       launch says how many there are: more than 48 KiB; at most one a kernel
  *   simt_barrier()                           all lanes of the CTA
+ *   simt_warp_barrier()                      all 32 lanes of a warp
  *   simt_shuffle*(value, ...)                all 32 lanes of a warp
  *   simt_ballot(is), simt_all(is)            the same
  *   simt_largest(word)                       the same: the largest of the warp's words
  *   simt_multiply_*(sums, rows, columns)     all 32 lanes, each with its fragments
  *   simt_load*, simt_read*, simt_store*      aligned to what they move
+ *   simt_copy16(to, from)                    16 bytes to shared memory, while the lane
+ *       goes on; simt_end_copies() makes one group of those since the last one, and
+ *       simt_wait_copies(count) is there when all but the lane's last groups are:
+ *       for other lanes when they have met it behind that
+ *   simt_let_next_begin()                    the launch behind this one in the stream
+ *       may begin, if it was made to begin early
+ *   simt_wait_for_earlier()                  a kernel that may begin early reads nothing
+ *       that earlier work in the stream writes, and writes nothing, before this
  *   simt_atomic_or(word, bits)               a word of global memory
  *   simt_atomic_add(count, more)             eight bytes of it
  *
@@ -79,6 +90,10 @@ typedef struct simt_four {
     __shared__ __align__(16) type name##_memory[count];                               \
     type *const name = name##_memory
 
+#define SIMT_ROOM(name, bytes)                                                        \
+    extern __shared__ __align__(128) uint8_t simt_room[];                             \
+    uint8_t *const name = simt_room
+
 SIMT_INLINE uint32_t
 simt_thread(void)
 {
@@ -101,6 +116,61 @@ SIMT_INLINE void
 simt_barrier(void)
 {
     __syncthreads();
+}
+
+SIMT_INLINE void
+simt_warp_barrier(void)
+{
+    __syncwarp();
+}
+
+/* Through no register and not by the first cache; where there is no such copy, at once. */
+SIMT_INLINE void
+simt_copy16(void *to, const void *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+#else
+    *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+SIMT_INLINE void
+simt_end_copies(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+/* `count` is a constant. */
+SIMT_INLINE void
+simt_wait_copies(uint32_t count)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" : : "n"(count) : "memory");
+#else
+    (void)count;
+#endif
+}
+
+SIMT_INLINE void
+simt_let_next_begin(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+SIMT_INLINE void
+simt_wait_for_earlier(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
 }
 
 /* The value of the lane whose number differs in the bits of `mask`. */
@@ -237,6 +307,16 @@ SIMT_INLINE uint32_t
 simt_read1(const uint8_t *from)
 {
     return __ldg(from);
+}
+
+/* What earlier work in the stream may write until simt_wait_for_earlier(). */
+SIMT_INLINE simt_four
+simt_fresh16(const void *from)
+{
+    const uint4 v = *(const uint4 *)from;
+    const simt_four four = { { v.x, v.y, v.z, v.w } };
+
+    return four;
 }
 
 SIMT_INLINE void
@@ -385,12 +465,17 @@ simt_shared_load8(const void *from)
     SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
     type *const name = (type *)berthi_simt_shared(sizeof(type) * (count))
+#define SIMT_ROOM(name, bytes) uint8_t *const name = (uint8_t *)berthi_simt_room(bytes)
 
 uint32_t berthi_simt_thread(void);
 uint64_t berthi_simt_cta(void);
 uint64_t berthi_simt_ctas(void);
 void *berthi_simt_shared(size_t bytes);
+void *berthi_simt_room(size_t bytes);
 void berthi_simt_barrier(void);
+void berthi_simt_copy16(void *to, const void *from);
+void berthi_simt_end_copies(void);
+void berthi_simt_wait_copies(uint32_t count);
 /* What lane `from` of the warp gave to the same shuffle. */
 uint32_t berthi_simt_shuffle(uint32_t value, uint32_t from);
 /* All of the warp's fragments, of bf16 or fp16, into the lane's four sums. */
@@ -421,6 +506,41 @@ SIMT_INLINE void
 simt_barrier(void)
 {
     berthi_simt_barrier();
+}
+
+SIMT_INLINE void
+simt_warp_barrier(void)
+{
+    (void)berthi_simt_shuffle(0, simt_thread() % SIMT_WARP);
+}
+
+SIMT_INLINE void
+simt_copy16(void *to, const void *from)
+{
+    berthi_simt_copy16(to, from);
+}
+
+SIMT_INLINE void
+simt_end_copies(void)
+{
+    berthi_simt_end_copies();
+}
+
+SIMT_INLINE void
+simt_wait_copies(uint32_t count)
+{
+    berthi_simt_wait_copies(count);
+}
+
+/* The machine's launches are one after the other. */
+SIMT_INLINE void
+simt_let_next_begin(void)
+{
+}
+
+SIMT_INLINE void
+simt_wait_for_earlier(void)
+{
 }
 
 SIMT_INLINE float
@@ -534,6 +654,12 @@ simt_load16(const void *from)
 
 SIMT_INLINE simt_four
 simt_read16(const void *from)
+{
+    return simt_load16(from);
+}
+
+SIMT_INLINE simt_four
+simt_fresh16(const void *from)
 {
     return simt_load16(from);
 }

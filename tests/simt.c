@@ -17,6 +17,7 @@
 #define ROW_WORDS 4u /* of a lane's fragment of 16 x 16 numbers */
 #define COLUMN_WORDS 2u /* of 16 x 8 */
 #define MOST_WORDS (ROW_WORDS + COLUMN_WORDS)
+#define MOST_COPIES 64u /* of a lane that are on their way */
 
 /* ----------------------------------------------------------- changing fibers */
 
@@ -116,6 +117,13 @@ typedef struct handout {
     uint32_t words[MOST_WORDS];
 } handout;
 
+/* To shared memory, until its lane has waited for it. */
+typedef struct copy {
+    void *to;
+    const void *from;
+    uint32_t group;
+} copy;
+
 typedef struct lane {
     void *stack; /* where it was left */
     waiting waits;
@@ -124,6 +132,9 @@ typedef struct lane {
     /* At its last shuffle and the one before: a fast lane is one ahead. */
     handout given[2];
     uint32_t arrays; /* of shared memory that it has declared */
+    uint32_t groups; /* of copies that it has ended */
+    uint32_t copy_count;
+    copy copies[MOST_COPIES];
 } lane;
 
 /* How often all have come, and how many have come since. */
@@ -146,10 +157,12 @@ static struct {
     meeting warps[SIMT_MOST_THREADS / SIMT_WARP];
     uint64_t random;
     uint8_t *stacks; /* kept for the next launch */
-    _Alignas(16) uint8_t shared[SIMT_SHARED_BYTES + (MOST_ARRAYS + 1) * FENCE_BYTES];
+    _Alignas(16) uint8_t shared[SIMT_SHARED_BYTES + SIMT_MOST_ROOM
+                                + (MOST_ARRAYS + 1) * FENCE_BYTES];
     size_t array_end[MOST_ARRAYS + 1]; /* with its fence; [0] is the first fence's */
     size_t array_bytes[MOST_ARRAYS];
-    size_t declared; /* bytes of all arrays */
+    size_t shared_left; /* bytes that may be declared, */
+    size_t room_left;   /* and of those that the launch gives */
     uint32_t arrays;
 } machine;
 
@@ -221,36 +234,95 @@ berthi_simt_ctas(void)
     return machine.launch->ctas;
 }
 
+/* `left`: bytes that there may be more. */
 static void
-declare_array(uint32_t number, size_t bytes)
+declare_array(uint32_t number, size_t bytes, size_t *left)
 {
     const size_t whole = (bytes + 15) / 16 * 16;
 
-    if (number == MOST_ARRAYS || whole > SIMT_SHARED_BYTES - machine.declared) {
+    if (number == MOST_ARRAYS || whole > *left) {
         complain("more shared memory than a kernel may declare");
         return;
     }
-    machine.declared += whole;
+    *left -= whole;
     machine.array_bytes[number] = bytes;
     machine.array_end[number + 1] = machine.array_end[number] + whole + FENCE_BYTES;
     machine.arrays++;
 }
 
-/* Without room a lane goes on in the first array: the complaint is kept. */
-void *
-berthi_simt_shared(size_t bytes)
+/* Where there is too little a lane goes on in the first array: the complaint is kept. */
+static void *
+find_array(size_t bytes, size_t *left)
 {
     lane *const l = &machine.lanes[machine.current];
     const uint32_t number = l->arrays++;
 
     if (number == machine.arrays)
-        declare_array(number, bytes);
+        declare_array(number, bytes, left);
     if (number >= machine.arrays)
         return machine.shared + FENCE_BYTES;
     if (machine.array_bytes[number] != bytes)
         complain("lanes declare different shared memory");
     return machine.shared + machine.array_end[number];
 }
+
+void *
+berthi_simt_shared(size_t bytes)
+{
+    return find_array(bytes, &machine.shared_left);
+}
+
+void *
+berthi_simt_room(size_t bytes)
+{
+    return find_array(bytes, &machine.room_left);
+}
+
+/* ------------------------------------------------------------- copies on their way */
+
+static bool
+comes_at_once(void)
+{
+    return machine.launch->order == SIMT_DESCENDING
+           || (machine.launch->order == SIMT_RANDOM && random_next(&machine.random) % 2 == 0);
+}
+
+void
+berthi_simt_copy16(void *to, const void *from)
+{
+    lane *const l = &machine.lanes[machine.current];
+
+    berthi_simt_access(to, 16);
+    berthi_simt_access(from, 16);
+    if (comes_at_once())
+        memcpy(to, from, 16);
+    else if (l->copy_count == MOST_COPIES)
+        complain("more copies of a lane on their way than this machine keeps");
+    else
+        l->copies[l->copy_count++] = (copy){ to, from, l->groups };
+}
+
+void
+berthi_simt_end_copies(void)
+{
+    machine.lanes[machine.current].groups++;
+}
+
+void
+berthi_simt_wait_copies(uint32_t count)
+{
+    lane *const l = &machine.lanes[machine.current];
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < l->copy_count; i++)
+        if (l->copies[i].group + count < l->groups)
+            memcpy(l->copies[i].to, l->copies[i].from, 16);
+        else
+            l->copies[kept++] = l->copies[i];
+    l->copy_count = kept;
+}
+
+/* ------------------------------------------------------------------ lanes that meet */
 
 static void
 arrive(meeting *m, uint32_t expected)
@@ -443,6 +515,8 @@ check_ended(void)
             complain("a barrier that not all lanes of the CTA reach");
         if (machine.lanes[i].waits == WAITS_AT_SHUFFLE)
             complain("a shuffle that not all lanes of the warp reach");
+        if (machine.lanes[i].copy_count > 0)
+            complain("a lane has ended while its copies are on their way");
     }
 }
 
@@ -465,9 +539,11 @@ static void
 run_cta(uint64_t cta)
 {
     machine.cta = cta;
-    memset(machine.shared, FRESH, sizeof machine.shared);
+    memset(machine.shared, FRESH,
+           sizeof machine.shared - SIMT_MOST_ROOM + machine.launch->room_bytes);
     machine.arrays = 0;
-    machine.declared = 0;
+    machine.shared_left = SIMT_SHARED_BYTES;
+    machine.room_left = machine.launch->room_bytes;
     machine.array_end[0] = FENCE_BYTES;
     memset(&machine.barrier, 0, sizeof machine.barrier);
     memset(machine.warps, 0, sizeof machine.warps);
@@ -488,6 +564,8 @@ simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
     if (launch->threads == 0 || launch->threads > SIMT_MOST_THREADS
         || launch->threads % SIMT_WARP != 0)
         return "a CTA is whole warps, and not too many";
+    if (launch->room_bytes > SIMT_MOST_ROOM)
+        return "more shared memory than a launch may give";
     if (machine.stacks == NULL)
         machine.stacks = malloc((size_t)SIMT_MOST_THREADS * STACK_BYTES);
     if (machine.stacks == NULL)

@@ -11,7 +11,10 @@
  * What hardware forbids or leaves open is a complaint: a barrier or a shuffle
  * that some lanes do not reach, lanes of a warp that meet for different things, a
  * wide access at an odd address, a write beyond shared memory (which starts as
- * 0xCD, with a fence behind every array).
+ * 0xCD, with a fence behind every array), a lane that ends while its copies to
+ * shared memory are on their way. In ascending order these come when they have
+ * been waited for and not before, in descending order at once, in a random order
+ * now the one and now the other.
  */
 #ifndef BERTH_TESTS_SIMT_H
 #define BERTH_TESTS_SIMT_H
@@ -30,12 +33,14 @@ typedef struct simt_launch {
     uint32_t threads;   /* of a CTA: whole warps, at most SIMT_MOST_THREADS */
     uint64_t ctas;      /* of the grid */
     uint64_t first_cta; /* only those from here on are run */
+    uint32_t room_bytes; /* of shared memory beside what the kernel declares */
     simt_order order;
     uint64_t seed;      /* of SIMT_RANDOM */
 } simt_launch;
 
 #define SIMT_MOST_THREADS 512u
 #define SIMT_SHARED_BYTES 49152u /* what a kernel may declare */
+#define SIMT_MOST_ROOM 232448u   /* what a launch may give it */
 
 /* False: this machine cannot switch fibers here, say so and skip. */
 bool simt_has_fibers(void);

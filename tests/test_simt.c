@@ -423,6 +423,111 @@ test_wide_accesses(void)
     CHECK_STR(simt_run(&launch, copy_wide_kernel, &(wide){ from, to + 8 }), odd);
 }
 
+/* ------------------------------------------------ copies, and what a launch gives */
+
+enum { ROOM_BYTES = 65536, ROUNDS = 5 };
+
+typedef struct rounds {
+    const uint32_t *from; /* ROUNDS x CELLS x 4 */
+    uint32_t *to;         /* the same */
+    uint32_t missing;     /* of what a lane has to do; 0: nothing */
+} rounds;
+
+/*
+ * Each lane passes what its neighbour has copied, a round while the next one's copies are on
+ * their way.
+ */
+SIMT_INLINE void
+pass_copies(const rounds *a)
+{
+    const uint32_t thread = simt_thread();
+    SIMT_ROOM(room, ROOM_BYTES);
+
+    for (uint32_t round = 0; round <= ROUNDS; round++) {
+        uint8_t *const half = room + ROOM_BYTES / 2 * (round % 2);
+        const uint8_t *const other = room + ROOM_BYTES / 2 * ((round + 1) % 2);
+
+        if (round < ROUNDS)
+            simt_copy16(half + 16 * thread, a->from + 4 * (round * CELLS + cell()));
+        simt_end_copies();
+        if (round == 0)
+            continue;
+        if (a->missing != 1)
+            simt_wait_copies(1);
+        if (a->missing != 2)
+            simt_warp_barrier();
+        memcpy(a->to + 4 * ((round - 1) * CELLS + (cell() ^ 1)), other + 16 * (thread ^ 1), 16);
+        if (a->missing != 3)
+            simt_warp_barrier();
+    }
+    simt_wait_copies(0);
+}
+SIMT_KERNEL(pass_copies_kernel, THREADS, rounds, pass_copies(a))
+
+static uint32_t copied_from[ROUNDS * CELLS * 4];
+static uint32_t copied_to[ROUNDS * CELLS * 4];
+
+/* Whether all came. */
+static bool
+copies_come(uint32_t missing, simt_order order)
+{
+    const simt_launch launch = { .threads = THREADS, .ctas = CTAS, .room_bytes = ROOM_BYTES,
+                                 .order = order, .seed = 5 };
+    const rounds argument = { copied_from, copied_to, missing };
+
+    for (uint32_t i = 0; i < ROUNDS * CELLS * 4; i++)
+        copied_from[i] = i * 7919;
+    memset(copied_to, 0, sizeof copied_to);
+    CHECK_STR(simt_run(&launch, pass_copies_kernel, &argument), NULL);
+    return memcmp(copied_to, copied_from, sizeof copied_to) == 0;
+}
+
+static void
+test_copies(void)
+{
+    for (int order = 0; order < SIMT_ORDER_COUNT; order++)
+        CHECK(copies_come(0, (simt_order)order));
+    CHECK(!copies_come(1, SIMT_ASCENDING)); /* not waited for */
+    CHECK(!copies_come(2, SIMT_ASCENDING)); /* the neighbour has not waited so far */
+    CHECK(!copies_come(3, SIMT_DESCENDING)); /* it has not read what is written over */
+}
+
+/* Groups that are not the last ones have come, those have not. */
+SIMT_INLINE void
+wait_for_groups(const rounds *a)
+{
+    SIMT_ROOM(room, 64);
+    uint32_t words[8];
+
+    memset(room, 0, 64);
+    simt_copy16(room, a->from);
+    simt_end_copies();
+    simt_copy16(room + 16, a->from + 4);
+    simt_end_copies();
+    simt_end_copies();
+    simt_wait_copies(2);
+    memcpy(words, room, sizeof words);
+    for (uint32_t i = 0; i < 8; i++)
+        a->to[i] = words[i];
+    simt_wait_copies(0);
+    memcpy(words, room, sizeof words);
+    for (uint32_t i = 0; i < 8; i++)
+        a->to[8 + i] = words[i];
+}
+SIMT_KERNEL(wait_for_groups_kernel, 32, rounds, wait_for_groups(a))
+
+static void
+test_groups_of_copies(void)
+{
+    static const uint32_t from[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    static const uint32_t expected[16] = { 1, 2, 3, 4, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8 };
+    const simt_launch launch = { .threads = 32, .ctas = 1, .room_bytes = 64 };
+    uint32_t to[16] = { 0 };
+
+    CHECK_STR(simt_run(&launch, wait_for_groups_kernel, &(rounds){ from, to, 0 }), NULL);
+    CHECK_MEM(to, expected, sizeof expected);
+}
+
 /* -------------------------------------------------------- what is not allowed */
 
 SIMT_INLINE void
@@ -461,6 +566,11 @@ do_wrong(const cells *a)
         else
             simt_multiply_bf16(sums, words, words);
     }
+    if (wrong == 9) {
+        SIMT_ROOM(room, 1);
+
+        room[0] = 1;
+    }
 }
 SIMT_KERNEL(do_wrong_kernel, THREADS, cells, do_wrong(a))
 
@@ -477,19 +587,57 @@ test_what_a_device_would_not_stand(void)
         "lanes declare different shared memory",
         "a shuffle from a lane that no warp has",
         "lanes of a warp that meet for different things",
+        "more shared memory than a kernel may declare",
         NULL,
     };
 
-    for (uint32_t wrong = 0; wrong < 10; wrong++)
+    for (uint32_t wrong = 0; wrong < 11; wrong++)
         for (int order = 0; order < SIMT_ORDER_COUNT; order++)
             CHECK_STR(run(do_wrong_kernel, &(cells){ .numbers = &wrong }, (simt_order)order,
                           2),
                       complaints[wrong]);
 }
 
+/* Copies to odd places, more than are kept, and a lane that does not wait for them. */
+SIMT_INLINE void
+copy_wrongly(const cells *a)
+{
+    const uint32_t wrong = a->numbers[0];
+    SIMT_ROOM(room, 32);
+
+    for (uint32_t i = 0; i < (wrong == 4 ? 65 : 64); i++)
+        simt_copy16(room + (wrong == 1 ? 4 : 0), a->values + (wrong == 2 ? 1 : 0));
+    if (wrong == 3 && simt_thread() == 9)
+        return;
+    simt_end_copies();
+    simt_wait_copies(0);
+}
+SIMT_KERNEL(copy_wrongly_kernel, THREADS, cells, copy_wrongly(a))
+
+static void
+test_copies_that_a_device_would_not_stand(void)
+{
+    static _Alignas(16) float values[8];
+    static const char *const complaints[] = {
+        NULL,
+        "an access at an odd address",
+        "an access at an odd address",
+        "a lane has ended while its copies are on their way",
+        "more copies of a lane on their way than this machine keeps",
+    };
+
+    for (uint32_t wrong = 0; wrong < 5; wrong++) {
+        const simt_launch launch = { .threads = THREADS, .ctas = 1, .room_bytes = 32 };
+        const cells argument = { .values = values, .numbers = &wrong };
+
+        CHECK_STR(simt_run(&launch, copy_wrongly_kernel, &argument), complaints[wrong]);
+    }
+}
+
 static void
 test_launches_that_cannot_be(void)
 {
+    const simt_launch roomy = { .threads = 32, .ctas = 1, .room_bytes = SIMT_MOST_ROOM + 1 };
     static const uint32_t threads[] = { 0, 31, 33, SIMT_MOST_THREADS + 32 };
 
     for (int i = 0; i < 4; i++) {
@@ -498,6 +646,8 @@ test_launches_that_cannot_be(void)
         CHECK_STR(simt_run(&launch, note_order_kernel, NULL),
                   "a CTA is whole warps, and not too many");
     }
+    CHECK_STR(simt_run(&roomy, note_order_kernel, NULL),
+              "more shared memory than a launch may give");
 }
 
 static void
@@ -523,6 +673,9 @@ main(int argc, char **argv)
         T_RUN(test_products_of_bytes);
         T_RUN(test_wide_accesses);
         T_RUN(test_what_a_device_would_not_stand);
+        T_RUN(test_copies);
+        T_RUN(test_groups_of_copies);
+        T_RUN(test_copies_that_a_device_would_not_stand);
         T_RUN(test_launches_that_cannot_be);
     } else {
         T_RUN(test_no_fibers);

@@ -103,6 +103,8 @@ struct berthi_cuda_calls {
                      uint64_t bytes, void *stream);
     int (*clear)(void *memory, uint64_t bytes, void *stream);
     int (*launch)(const berthi_launch *launch, void *stream); /* not of KERNEL_NONE */
+    /* Its launches may have so much room: before the first one on a device that has any. */
+    int (*allow_room)(berthi_kernel_id kernel, uint32_t bytes);
     int (*call)(void (*call)(void *user), void *user, void *stream);
 
     /* cuBLASLt's calls, opened when they are first needed; false: `why` there are none. */

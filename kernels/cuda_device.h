@@ -63,6 +63,7 @@ struct berthi_cuda_device {
     char name[16];
     berthi_cuda_properties properties;
     bool has_kernels;
+    _Atomic bool may_have_room[KERNEL_COUNT]; /* launches of these kernels */
     uint32_t capability;         /* what kernels that run here were made for: 90 is sm_90 */
     _Atomic bool has_used_first; /* the NULL stream */
     _Atomic bool is_lost;        /* once `failure` says why */
@@ -162,7 +163,10 @@ berth_status berthi_cuda_plan_launches(const berthi_cuda_device *device,
                                        const berthi_request *request,
                                        berthi_launch out[BERTHI_CUDA_LAUNCHES],
                                        berth_error *error);
-/* All of them, in a call that has been entered. */
+/* Not of KERNEL_NONE; in a call that has been entered, as what follows. */
+berth_status berthi_cuda_launch_one(const berthi_cuda_call *call, const berthi_launch *launch,
+                                    berthi_stream *stream);
+/* All of them. */
 berth_status berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
                                 berthi_stream *stream);
 

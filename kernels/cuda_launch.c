@@ -56,7 +56,8 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
 {
     const uint64_t width = berthi_number_bytes(a->dtype);
     const berthi_product_task task = {
-        .what = a, .values = values, .capability = device->capability
+        .what = a, .values = values, .capability = device->capability,
+        .processors = (uint32_t)device->properties.processors
     };
     berth_status status = check_address("absmax", a->absmax, sizeof *a->absmax, error);
 
@@ -253,6 +254,22 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
 }
 
 berth_status
+berthi_cuda_launch_one(const berthi_cuda_call *call, const berthi_launch *launch,
+                       berthi_stream *stream)
+{
+    _Atomic bool *const may_have_room = &call->device->may_have_room[launch->kernel];
+    berth_status status = BERTH_OK;
+
+    if (launch->room_bytes > 0 && !*may_have_room) {
+        status = berthi_cuda_judge(call, call->calls->allow_room(launch->kernel,
+                                                                 launch->room_bytes));
+        *may_have_room = status == BERTH_OK;
+    }
+    return status == BERTH_OK ? berthi_cuda_judge(call, call->calls->launch(launch, stream))
+                              : status;
+}
+
+berth_status
 berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
                    berthi_stream *stream)
 {
@@ -262,6 +279,6 @@ berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
 
     for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES && status == BERTH_OK; i++)
         if (launches[i].kernel != KERNEL_NONE)
-            status = berthi_cuda_judge(call, call->calls->launch(&launches[i], stream));
+            status = berthi_cuda_launch_one(call, &launches[i], stream);
     return status;
 }

@@ -241,8 +241,20 @@ launch(const berthi_launch *its, void *stream)
     /* The argument's bytes are taken before this returns, as many as the kernel has. */
     void *arguments[] = { (void *)(uintptr_t)&its->argument };
 
-    return (int)cudaLaunchKernel((const void *)kernels[its->kernel], grid, cta, arguments, 0,
-                                 stream);
+    cudaLaunchAttribute early = { .id = cudaLaunchAttributeProgrammaticStreamSerialization };
+    cudaLaunchConfig_t config = { .gridDim = grid, .blockDim = cta,
+                                  .dynamicSmemBytes = its->room_bytes, .stream = stream,
+                                  .attrs = &early, .numAttrs = its->begins_early ? 1 : 0 };
+
+    early.val.programmaticStreamSerializationAllowed = 1;
+    return (int)cudaLaunchKernelExC(&config, (const void *)kernels[its->kernel], arguments);
+}
+
+static int
+allow_room(berthi_kernel_id kernel, uint32_t bytes)
+{
+    return (int)cudaFuncSetAttribute((const void *)kernels[kernel],
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
 static int
@@ -329,6 +341,7 @@ berthi_cuda_runtime(void)
         .peer_copy = peer_copy,
         .clear = clear,
         .launch = launch,
+        .allow_room = allow_room,
         .call = call_host,
         .open_gemm = open_gemm,
     };

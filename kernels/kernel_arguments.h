@@ -379,7 +379,7 @@ typedef struct berthi_product_member {
     void *outputs;
     uint64_t rows;
     float offset;
-    uint32_t first_cta; /* those behind the last one: UINT32_MAX, which no CTA is */
+    uint32_t first; /* CTA, of rings tile; those behind the last one: UINT32_MAX, which none is */
 } berthi_product_member;
 
 typedef struct berthi_product_kernel {
@@ -404,8 +404,10 @@ typedef struct berthi_product_kernel {
     const berthi_product_expert *experts;
     const uint32_t *ranges;  /* one more than experts: inputs from ranges[e] on are e's */
     uint32_t ctas_of_group;  /* of one expert's group of inputs */
-    /* For the kernels of weights together, in place of what one has. */
+    /* For the kernels of weights together and of rings, in place of what one has. */
     berthi_product_member members[PRODUCT_TOGETHER];
+    uint32_t tiles;      /* of rings: of all members */
+    uint32_t processors; /* the same: of the GPU; for the host alone */
 } berthi_product_kernel;
 
 /*
@@ -436,6 +438,24 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
     const uint64_t of_cta = (uint64_t)rows_of_warp * (PRODUCT_WARPS / slices);
 
     return (rows / of_cta + (rows % of_cta != 0)) * groups;
+}
+
+/* product_ring.cuh: blocks of 64, whole lines of codes, and for each warp as many as it takes. */
+#define RING_BLOCK 64u
+#define RING_LINE 256u /* columns: 128 bytes of codes */
+#define RING_LINE_BLOCKS (RING_LINE / RING_BLOCK)
+#define RING_STAGES 2u /* lines of a warp that are there or on their way */
+#define RING_LEAST_COLUMNS (2 * RING_LINE * PRODUCT_WARPS)
+#define RING_WARP_BYTES                                                               \
+    (PRODUCT_TILE_ROWS * (RING_STAGES * RING_LINE / 2 + 2 * 2 * RING_LINE_BLOCKS * 4))
+#define RING_PAIRS_BYTES (256u * 32u * 4u)
+#define RING_SUMS_BYTES (PRODUCT_TILE_ROWS / 16u * 4u * PRODUCT_THREADS * 4u)
+#define RING_ROOM_BYTES (RING_PAIRS_BYTES + RING_SUMS_BYTES + PRODUCT_WARPS * RING_WARP_BYTES)
+
+static inline uint64_t
+berthi_ring_tiles(uint64_t rows)
+{
+    return rows / PRODUCT_TILE_ROWS + (rows % PRODUCT_TILE_ROWS != 0);
 }
 
 /* Of numbers as they are, and of codes of LLM.int8(): a warp has a row. */

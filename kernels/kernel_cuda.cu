@@ -12,4 +12,5 @@
 #include "kernels/product.cuh"
 #include "kernels/product_lanes.cuh"
 #include "kernels/product_plain.cuh"
+#include "kernels/product_ring.cuh"
 #include "kernels/quantize.cuh"

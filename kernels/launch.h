@@ -31,6 +31,10 @@
     X(prefix##_128_bf16) X(prefix##_128_f16)                                          \
     X(prefix##_128_bf16_double) X(prefix##_128_f16_double)
 
+/* The same by rings of what is on its way. */
+#define BERTHI_KERNELS_OF_RING(X, prefix)                                             \
+    X(prefix##_bf16) X(prefix##_f16) X(prefix##_bf16_double) X(prefix##_f16_double)
+
 /* All kernels; the symbol of each is berthi_ and its name. */
 #define BERTHI_KERNELS(X)                                                             \
     BERTHI_KERNELS_OF_DTYPES(X, encode_nf4, _64)                                      \
@@ -59,6 +63,9 @@
     BERTHI_KERNELS_OF_CHUNKS(X, product32)                                            \
     BERTHI_KERNELS_OF_CHUNKS(X, experts)                                              \
     BERTHI_KERNELS_OF_CHUNKS(X, together)                                             \
+    BERTHI_KERNELS_OF_RING(X, ring)                                                   \
+    BERTHI_KERNELS_OF_RING(X, ring16)                                                 \
+    BERTHI_KERNELS_OF_RING(X, ring32)                                                 \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, )                                      \
     BERTHI_KERNELS_OF_DTYPES(X, product_lanes, _double)                               \
     BERTHI_KERNELS_OF_DTYPES(X, experts_lanes, )                                      \
@@ -90,6 +97,9 @@ typedef struct berthi_launch {
     berthi_kernel_id kernel;
     uint32_t threads; /* of a CTA */
     uint32_t ctas;    /* 1 to BERTHI_MOST_CTAS */
+    uint32_t room_bytes; /* shared memory beside what the kernel declares */
+    bool begins_early;   /* before earlier launches of the stream have ended, for which the kernel
+                            waits itself */
     union {
         berthi_encode_kernel encode;
         berthi_decode_kernel decode;
@@ -184,15 +194,17 @@ typedef struct berthi_product_task {
     const berthi_multiply_arguments *what;
     const uint32_t *values; /* 16 that the codes stand for; read on the host */
     uint32_t capability;    /* that kernels on this device were made for: 10 * major + minor */
+    uint32_t processors;    /* of the device; 0: not known, and no product is by rings */
 } berthi_product_task;
 
 /*
  * The values of codes count as rounded to the inputs' dtype. Tensor cores (from
  * capability 80 on, not for f32) need whole chunks of 64 columns, each in one
  * block, and aligned addresses; what they do not take is done without them. They
- * decode a weight once for all inputs. How it is multiplied and how many warps
- * share a row is the same for any number of inputs, and so are an output's bits. At most
- * BERTHI_MULTIPLY_INPUTS.
+ * decode a weight once for all inputs. By rings (product_ring.cuh) where processors have the
+ * shared memory, columns are whole lines and the blocks, which are of 64, aligned. How it is
+ * multiplied and how many warps share a row is the same for any number of inputs, and so are an
+ * output's bits. At most BERTHI_MULTIPLY_INPUTS.
  */
 berth_status berthi_launch_product(const berthi_product_task *task, berthi_launch *out,
                                    berth_error *error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_product.c - products with stored weights, see launch.h */
-#include "kernels/launch_grid.h"
+#include "kernels/launch_ring.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -106,6 +106,8 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
     status = berthi_launch_find_block(a->block_size, &k->block_log2, error);
     if (status != BERTH_OK)
         return status;
+    if (berthi_launch_can_ring(t))
+        return berthi_launch_ring(t, dtype, out, error);
     kernel = find_product_kernel(chunk, dtype, a->absmax_codes != NULL,
                                  (product_kind)(berthi_product_fragments(a->count) / 2));
     return berthi_launch_set_grid(
@@ -159,9 +161,18 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
 static berthi_kernel_id
 find_together_kernel(berthi_kernel_id of_one)
 {
+    if (berthi_launch_is_ring(of_one))
+        return of_one;
     return of_one >= KERNEL_product_64_bf16 && of_one <= KERNEL_product_128_f16_double
                ? of_one - KERNEL_product_64_bf16 + KERNEL_together_64_bf16
                : KERNEL_NONE;
+}
+
+/* What members are numbered by. */
+static uint32_t
+parts_of(const berthi_launch *l)
+{
+    return berthi_launch_is_ring(l->kernel) ? l->argument.product.tiles : l->ctas;
 }
 
 static bool
@@ -176,13 +187,23 @@ can_join(const berthi_launch *first, const berthi_launch *other)
            && memcmp(b->map, a->map, sizeof a->map) == 0;
 }
 
-static berthi_product_member
-member_of(const berthi_product_kernel *k, uint32_t first_cta)
+void
+berthi_launch_set_members(berthi_product_kernel *k, const berthi_launch *launches,
+                          uint32_t count)
 {
-    return (berthi_product_member){ .codes = k->codes, .absmax = k->absmax,
-                                    .absmax_codes = k->absmax_codes, .bias = k->bias,
-                                    .outputs = k->outputs, .rows = k->rows,
-                                    .offset = k->offset, .first_cta = first_cta };
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i < PRODUCT_TOGETHER; i++)
+        k->members[i].first = UINT32_MAX;
+    for (uint32_t i = 0; i < count; first += parts_of(&launches[i++])) {
+        const berthi_product_kernel *const its = &launches[i].argument.product;
+
+        k->members[i] = (berthi_product_member){
+            .codes = its->codes, .absmax = its->absmax, .absmax_codes = its->absmax_codes,
+            .bias = its->bias, .outputs = its->outputs, .rows = its->rows,
+            .offset = its->offset, .first = first
+        };
+    }
 }
 
 bool
@@ -190,23 +211,23 @@ berthi_launch_join_products(berthi_launch *launches, uint32_t count)
 {
     const berthi_kernel_id kernel = find_together_kernel(launches[0].kernel);
     berthi_product_kernel *const k = &launches[0].argument.product;
-    uint64_t ctas = 0;
+    uint64_t parts = 0;
 
     if (count < 2 || count > PRODUCT_TOGETHER || kernel == KERNEL_NONE)
         return false;
     for (uint32_t i = 0; i < count; i++)
-        ctas += can_join(&launches[0], &launches[i]) ? launches[i].ctas : UINT32_MAX;
-    if (ctas > BERTHI_MOST_CTAS)
+        parts += can_join(&launches[0], &launches[i]) ? parts_of(&launches[i]) : UINT32_MAX;
+    if (parts > BERTHI_MOST_CTAS)
         return false;
-    ctas = 0;
-    for (uint32_t i = 0; i < PRODUCT_TOGETHER; i++)
-        k->members[i].first_cta = UINT32_MAX;
-    for (uint32_t i = 0; i < count; ctas += launches[i++].ctas)
-        k->members[i] = member_of(&launches[i].argument.product, (uint32_t)ctas);
-    for (uint32_t i = 1; i < count; i++)
+    berthi_launch_set_members(k, launches, count);
+    launches[0].ctas = (uint32_t)parts;
+    if (berthi_launch_is_ring(kernel))
+        berthi_launch_set_tiles(&launches[0], (uint32_t)parts);
+    for (uint32_t i = 1; i < count; i++) {
+        launches[0].begins_early = launches[0].begins_early && launches[i].begins_early;
         launches[i].kernel = KERNEL_NONE;
+    }
     launches[0].kernel = kernel;
-    launches[0].ctas = (uint32_t)ctas;
     return true;
 }
 

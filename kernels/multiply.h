@@ -39,6 +39,8 @@ typedef struct berthi_multiply_arguments {
     int32_t dtype;               /* of inputs, bias and outputs: BERTH_BF16, F16, F32  */
     float *scratch;              /* berthi_multiply_scratch() values; not looked at by
                                     GPUs                                               */
+    bool is_settled;             /* codes and absmax are not written by anything that the
+                                    stream waits for: they may be read before that       */
 } berthi_multiply_arguments;
 
 /* Whether bytes of weights, inputs and outputs can be counted: of products of all kinds. */

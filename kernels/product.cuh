@@ -92,7 +92,7 @@ product_find_member(const berthi_product_kernel *a)
 
     SIMT_UNROLL
     for (uint32_t i = 1; i < PRODUCT_TOGETHER; i++)
-        number += simt_cta() >= a->members[i].first_cta;
+        number += simt_cta() >= a->members[i].first;
     return &a->members[number];
 }
 
@@ -124,7 +124,7 @@ SIMT_INLINE uint64_t
 product_find_cta(const berthi_product_kernel *a, product_variant v)
 {
     if (v.has_members)
-        return simt_cta() - product_find_member(a)->first_cta;
+        return simt_cta() - product_find_member(a)->first;
     return v.has_experts ? (uint32_t)simt_cta() % a->ctas_of_group : simt_cta();
 }
 
@@ -427,8 +427,8 @@ product_read_absmax(const berthi_product_kernel *a, product_variant v, const pro
 /* Eight weights of each row, two products for each tile. */
 SIMT_INLINE void
 product_add_word(product_variant v, uint32_t codes[PRODUCT_ROWS][PRODUCT_WORDS], uint32_t w,
-                 const product_place *place, uint32_t x[PRODUCT_MOST_FRAGMENTS][4],
-                 const uint32_t *pairs, product_sums *part)
+                 uint32_t copy, uint32_t x[PRODUCT_MOST_FRAGMENTS][4], const uint32_t *pairs,
+                 product_sums *part)
 {
     SIMT_UNROLL
     for (uint32_t tile = 0; tile < PRODUCT_TILES; tile++)
@@ -437,10 +437,10 @@ product_add_word(product_variant v, uint32_t codes[PRODUCT_ROWS][PRODUCT_WORDS],
             const uint32_t first = codes[2 * tile][w];
             const uint32_t second = codes[2 * tile + 1][w];
             const uint32_t rows[4] = {
-                product_pair(pairs, place->copy, first, 2 * j),
-                product_pair(pairs, place->copy, second, 2 * j),
-                product_pair(pairs, place->copy, first, 2 * j + 1),
-                product_pair(pairs, place->copy, second, 2 * j + 1),
+                product_pair(pairs, copy, first, 2 * j),
+                product_pair(pairs, copy, second, 2 * j),
+                product_pair(pairs, copy, first, 2 * j + 1),
+                product_pair(pairs, copy, second, 2 * j + 1),
             };
 
             SIMT_UNROLL
@@ -486,7 +486,7 @@ product_add_chunk(const berthi_product_kernel *a, product_variant v, product_inp
     product_clear_sums(v, &part);
     SIMT_UNROLL
     for (uint32_t w = c * words; w < (c + 1) * words; w++) {
-        product_add_word(v, codes, w, place, in->x[w % product_words_ahead(v)], pairs, &part);
+        product_add_word(v, codes, w, place->copy, in->x[w % product_words_ahead(v)], pairs, &part);
         product_read_ahead(a, v, place, step, next, w, in);
     }
     SIMT_UNROLL

@@ -147,15 +147,12 @@ simt_end_copies(void)
 }
 
 /* `count` is a constant. */
-SIMT_INLINE void
-simt_wait_copies(uint32_t count)
-{
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" : : "n"(count) : "memory");
+#define simt_wait_copies(count)                                                       \
+    asm volatile("cp.async.wait_group %0;" : : "n"(count) : "memory")
 #else
-    (void)count;
+#define simt_wait_copies(count) ((void)(count))
 #endif
-}
 
 SIMT_INLINE void
 simt_let_next_begin(void)
@@ -598,10 +595,11 @@ simt_largest(uint32_t word)
     return word;
 }
 
+/* All of its lanes have to ask, as on a device. */
 SIMT_INLINE uint32_t
 simt_warp(void)
 {
-    return simt_thread() / SIMT_WARP;
+    return berthi_simt_shuffle(simt_thread() / SIMT_WARP, 0);
 }
 
 SIMT_INLINE float

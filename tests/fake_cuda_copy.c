@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_cuda_copy.c - what streams are asked for: copies, also to peers, kernels, calls */
 #include "tests/fake_cuda_state.h"
+#include "tests/simt.h"
 
 /* Whether all of it is memory of the stream's GPU. */
 bool
@@ -102,8 +103,23 @@ fake_launch(const berthi_launch *its, void *handle)
     if (its->kernel <= KERNEL_NONE || its->kernel >= KERNEL_COUNT || its->ctas == 0
         || its->ctas > BERTHI_MOST_CTAS || its->threads == 0 || its->threads > 1024)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_CONFIGURATION));
+    if (its->room_bytes > fake_cuda_now.room_bytes[fake_cuda_device][its->kernel])
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
     return fake_cuda_leave(
         fake_cuda_add_work(handle, &(fake_cuda_work){ .kind = LAUNCH, .launch = *its }));
+}
+
+static int
+fake_allow_room(berthi_kernel_id kernel, uint32_t bytes)
+{
+    const int code = fake_cuda_enter_on(fake_cuda_device);
+
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    if (kernel <= KERNEL_NONE || kernel >= KERNEL_COUNT || bytes > SIMT_MOST_ROOM)
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    fake_cuda_now.room_bytes[fake_cuda_device][kernel] = bytes;
+    return fake_cuda_leave(BERTHI_CUDA_OK);
 }
 
 static int
@@ -126,5 +142,6 @@ fake_cuda_fill_copies(berthi_cuda_calls *calls)
     calls->peer_copy = fake_peer_copy;
     calls->clear = fake_clear;
     calls->launch = fake_launch;
+    calls->allow_room = fake_allow_room;
     calls->call = fake_call;
 }

@@ -67,6 +67,7 @@ typedef struct fake_cuda_state {
     uint64_t free_bytes[FAKE_CUDA_GPUS];
     bool reaches[FAKE_CUDA_GPUS][FAKE_CUDA_GPUS];
     int ended[FAKE_CUDA_GPUS]; /* the error of a GPU that is no more */
+    uint32_t room_bytes[FAKE_CUDA_GPUS][KERNEL_COUNT]; /* that launches may have there */
     fake_cuda_stretch *allocations;
     fake_cuda_stretch *pins;
     fake_cuda_line *streams;

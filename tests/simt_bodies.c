@@ -12,6 +12,7 @@
 #include "kernels/product.cuh"
 #include "kernels/product_lanes.cuh"
 #include "kernels/product_plain.cuh"
+#include "kernels/product_ring.cuh"
 #include "kernels/quantize.cuh"
 #include "tests/simt_level.h"
 #include "tests/t.h"
@@ -41,8 +42,8 @@ simt_level_launch(const berthi_launch *l)
     static void (*const kernels[KERNEL_COUNT])(const void *argument)
         = { BERTHI_KERNELS(KERNEL_OF) };
     const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
-                                     .first_cta = level_first, .order = level_order,
-                                     .seed = level_seed };
+                                     .first_cta = level_first, .room_bytes = l->room_bytes,
+                                     .order = level_order, .seed = level_seed };
 
     if (l->kernel != KERNEL_NONE)
         CHECK_STR(simt_run(&on_machine, kernels[l->kernel], &l->argument), NULL);

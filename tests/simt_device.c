@@ -225,6 +225,9 @@ simt_device_run(const berthi_launch *launches, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (launches[i].kernel != KERNEL_NONE) {
+            if (launches[i].room_bytes > 0)
+                require(device.calls->allow_room(launches[i].kernel, launches[i].room_bytes),
+                        "shared memory");
             require(device.calls->launch(&launches[i], NULL), "a launch");
             device.has_run[launches[i].kernel] = true;
         }

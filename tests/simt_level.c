@@ -468,7 +468,8 @@ simt_multiply_together(const berthi_product_task *tasks, uint32_t count)
         const berthi_multiply_arguments a = place_product(tasks[i].what, inputs);
         const berthi_product_task placed
             = { .what = &a, .values = tasks[i].values,
-                .capability = capability_for(tasks[i].capability) };
+                .capability = capability_for(tasks[i].capability),
+                .processors = tasks[i].processors };
 
         CHECK_EQ(berthi_launch_product(&placed, &launches[i], NULL), BERTH_OK);
     }

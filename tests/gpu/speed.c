@@ -157,9 +157,14 @@ gpu_turns(const gpu_speed *s, uint64_t bytes)
 void
 gpu_launch(gpu_speed *s, const berthi_launch *launches, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (launches[i].kernel != KERNEL_NONE)
-            gpu_require(s, s->calls->launch(&launches[i], s->stream), "a launch");
+    for (uint32_t i = 0; i < count; i++) {
+        if (launches[i].kernel == KERNEL_NONE)
+            continue;
+        if (launches[i].room_bytes > 0)
+            gpu_require(s, s->calls->allow_room(launches[i].kernel, launches[i].room_bytes),
+                        "shared memory");
+        gpu_require(s, s->calls->launch(&launches[i], s->stream), "a launch");
+    }
 }
 
 /* Of one launch, in microseconds. */
@@ -288,6 +293,8 @@ open_all(gpu_speed *s)
     gpu_require(s, s->calls->set_device(0), "choosing the GPU");
     gpu_require(s, s->calls->device_properties(0, &properties), "its properties");
     s->capability = ((berthi_cuda_device *)(void *)s->device)->capability;
+    s->processors
+        = (uint32_t)((berthi_cuda_device *)(void *)s->device)->properties.processors;
     gpu_require(s, s->calls->stream_create(&s->stream), "a stream");
     tell_machine(s, &properties);
     draw_normal(s);

@@ -88,10 +88,11 @@ ask(gpu_speed *s, void *user, uint32_t turn)
         .absmax_codes = w->is_double ? w->absmax_codes[i] : NULL, .map = berthi_signed_map,
         .offset = 0.04f, .block_size = BLOCK, .count = p->count, .rows = w->rows,
         .columns = w->columns, .inputs = w->inputs, .outputs = w->outputs,
-        .dtype = BERTH_BF16
+        .dtype = BERTH_BF16, .is_settled = true
     };
     const berthi_product_task task = { .what = &a, .values = berthi_nf4_values,
-                                       .capability = s->capability };
+                                       .capability = s->capability,
+                                       .processors = s->processors };
     berthi_launch l;
 
     if (berthi_launch_product(&task, &l, NULL) != BERTH_OK)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch_ring.c - see launch_ring.h */
+#include "kernels/launch_ring.h"
+
+#include "kernels/base.h"
+#include "kernels/number.h"
+
+_Static_assert(RING_STAGES == 2, "the one and the other");
+
+bool
+berthi_launch_is_ring(berthi_kernel_id kernel)
+{
+    return kernel >= KERNEL_ring_bf16 && kernel <= KERNEL_ring32_f16_double;
+}
+
+/* 163 KiB of shared memory for a CTA, or 227; the others have 99 at most. */
+static bool
+has_room(uint32_t capability)
+{
+    return capability == 80 || capability == 87 || (capability >= 90 && capability < 120);
+}
+
+bool
+berthi_launch_can_ring(const berthi_product_task *t)
+{
+    const berthi_multiply_arguments *const a = t->what;
+    const bool is_double = a->absmax_codes != NULL;
+
+    return t->processors > 0 && has_room(t->capability) && a->dtype != BERTH_F32
+           && a->block_size == RING_BLOCK && a->columns % RING_LINE == 0
+           && a->columns >= RING_LEAST_COLUMNS && a->columns < PRODUCT_MOST_COLUMNS
+           && a->rows > 0 && a->rows * a->columns < PRODUCT_MOST_WEIGHTS
+           && berthi_is_aligned(a->inputs, 16) && berthi_is_aligned(a->codes, 16)
+           && berthi_is_aligned(is_double ? (const void *)a->absmax_codes : a->absmax,
+                                is_double ? 4 : 16);
+}
+
+void
+berthi_launch_set_tiles(berthi_launch *l, uint32_t tiles)
+{
+    berthi_product_kernel *const k = &l->argument.product;
+
+    k->tiles = tiles;
+    l->ctas = tiles < k->processors ? tiles : k->processors;
+}
+
+berth_status
+berthi_launch_ring(const berthi_product_task *t, size_t dtype, berthi_launch *out,
+                   berth_error *error)
+{
+    static const berthi_kernel_id kernels[3][2][2] = {
+        { { KERNEL_ring_bf16, KERNEL_ring_f16 },
+          { KERNEL_ring_bf16_double, KERNEL_ring_f16_double } },
+        { { KERNEL_ring16_bf16, KERNEL_ring16_f16 },
+          { KERNEL_ring16_bf16_double, KERNEL_ring16_f16_double } },
+        { { KERNEL_ring32_bf16, KERNEL_ring32_f16 },
+          { KERNEL_ring32_bf16_double, KERNEL_ring32_f16_double } },
+    };
+    const berthi_multiply_arguments *const a = t->what;
+    const bool is_double = a->absmax_codes != NULL;
+    const berth_status status = berthi_launch_set_grid(
+        out, kernels[berthi_product_fragments(a->count) / 2][is_double][dtype], PRODUCT_THREADS,
+        a->count != 0 ? berthi_ring_tiles(a->rows) : 0, error);
+
+    if (status != BERTH_OK || out->kernel == KERNEL_NONE)
+        return status;
+    out->room_bytes = RING_ROOM_BYTES;
+    out->begins_early = t->capability >= 90 && a->is_settled;
+    out->argument.product.processors = t->processors;
+    berthi_launch_set_tiles(out, out->ctas);
+    berthi_launch_set_members(&out->argument.product, out, 1);
+    return BERTH_OK;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch_ring.h - which products are by rings, and their grids: what launch_product.c leaves to
+ * launch_ring.c, and the other way round. For these files alone.
+ */
+#ifndef BERTH_KERNELS_LAUNCH_RING_H
+#define BERTH_KERNELS_LAUNCH_RING_H
+
+#include "kernels/launch_grid.h"
+
+bool berthi_launch_is_ring(berthi_kernel_id kernel);
+/* Of a checked product, in place of any other kernel. */
+bool berthi_launch_can_ring(const berthi_product_task *task);
+/* `out` has the argument of a product, and becomes the launch. */
+berth_status berthi_launch_ring(const berthi_product_task *task, size_t dtype,
+                                berthi_launch *out, berth_error *error);
+/* So many for as many CTAs as there are processors. */
+void berthi_launch_set_tiles(berthi_launch *launch, uint32_t tiles);
+/* `kernel` is the first one's; they are numbered by CTAs, of rings by tiles. */
+void berthi_launch_set_members(berthi_product_kernel *kernel, const berthi_launch *launches,
+                               uint32_t count);
+
+#endif

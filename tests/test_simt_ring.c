@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bodies of the products by rings, on the host: within their bounds for every kernel, for
+ * tiles that are not whole, rows that end within a turn, and CTAs that go from tile to tile; the
+ * same bits in every order of lanes, with copies that come late and early, for an input alone or
+ * in a batch, for any number of processors, and of a weight together with others.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/core.h"
+#include "kernels/kernel_arguments.h"
+#include "tests/fenced.h"
+#include "tests/products.h"
+#include "tests/simt_level.h"
+#include "tests/t.h"
+
+static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16 };
+
+static product_case
+ring_case(uint64_t rows, uint64_t columns, uint32_t count, uint32_t processors)
+{
+    return (product_case){ .rows = rows, .columns = columns, .block_size = RING_BLOCK,
+                           .count = count, .dtype = BERTH_BF16, .capability = 90,
+                           .processors = processors };
+}
+
+/* Each of the twelve, one CTA and several, whole tiles and parts of one. */
+static void
+test_every_kernel(void)
+{
+    static const uint32_t counts[] = { 3, 13, 27 };
+    static const uint64_t rows[] = { 32, 35, 5, 64, 1 };
+
+    for (unsigned i = 0; i < 3 * 4; i++) {
+        product_case c = ring_case(rows[i % 5], RING_LEAST_COLUMNS, counts[i / 4], 1 + i % 2);
+
+        c.dtype = dtypes[i % 2];
+        c.is_double = i / 2 % 2 == 1;
+        c.is_fp4 = i % 5 == 4;
+        c.has_bias = i % 7 == 0;
+        product_check(&c);
+    }
+}
+
+/* Lines that are a turn's first one and last of the row, warps with a turn more than others. */
+static void
+test_ends_of_rows(void)
+{
+    static const uint64_t columns[] = { 4352, 4608, 4864, 7936, 8192, 8448 };
+
+    for (unsigned i = 0; i < 6; i++) {
+        product_case c = ring_case(34, columns[i], 3, 1);
+
+        c.is_double = i % 2 == 1;
+        product_check(&c);
+    }
+}
+
+/* One CTA has all tiles, or each its own: what is under way from tile to tile is the same. */
+static void
+test_processors_do_not_matter(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        product_case c = ring_case(96, 4352, 2, 1);
+        uint16_t of_one[96 * 2];
+        uint16_t outputs[96 * 2];
+        product_problem p;
+
+        c.is_double = i == 1;
+        p = product_draw(&c);
+        simt_level_set_order(SIMT_ASCENDING, 0);
+        product_run(&p, 0, c.count, of_one);
+        product_check_bounds(&p, of_one);
+        for (uint32_t processors = 2; processors < 4; processors++) {
+            p.c.processors = processors;
+            simt_level_set_order((simt_order)(processors % SIMT_ORDER_COUNT), processors);
+            product_run(&p, 0, c.count, outputs);
+            CHECK_MEM(outputs, of_one, sizeof of_one);
+        }
+        product_free(&p);
+    }
+}
+
+static void
+test_an_input_alone_gives_the_same_bits(void)
+{
+    static const uint32_t counts[] = { 7, 16, 32 };
+
+    for (unsigned i = 0; i < 3; i++) {
+        product_case c = ring_case(37, 4352, counts[i], 1 + i);
+        uint8_t batch[32 * 37 * 2];
+        uint8_t alone[37 * 2];
+        product_problem p;
+
+        c.dtype = dtypes[i % 2];
+        c.is_double = i < 2;
+        p = product_draw(&c);
+        simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
+        product_run(&p, 0, c.count, batch);
+        for (uint32_t k = 0; k < c.count; k += 7) {
+            product_run(&p, k, 1, alone);
+            CHECK_MEM(alone, batch + k * sizeof alone, sizeof alone);
+        }
+        product_free(&p);
+    }
+}
+
+/* NaN and infinity stay in their input's, or their row's, outputs. */
+static void
+test_what_is_not_finite_stays_where_it_is(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        const product_case c = ring_case(40, 4096, 5, 1);
+        product_problem p = product_draw(&c);
+        uint16_t outputs[40 * 5];
+
+        berthi_core_store(p.inputs, c.dtype, 3 * c.columns + 77, i % 2 == 0 ? NAN : INFINITY);
+        p.absmax[33 * c.columns / c.block_size] = NAN;
+        simt_level_set_order(SIMT_RANDOM, i);
+        product_run(&p, 0, c.count, outputs);
+        for (uint32_t k = 0; k < c.count; k++)
+            for (uint64_t row = 0; row < c.rows; row++) {
+                const float got = berthi_core_load(outputs, c.dtype, k * c.rows + row);
+
+                CHECK_EQ(isfinite(got) != 0, k != 3 && row != 33);
+            }
+        product_free(&p);
+    }
+}
+
+/* ------------------------------------------------------------------ weights together */
+
+#define MEMBERS 4u
+
+static void
+run_together(product_problem *p, void **outputs, uint32_t count, uint32_t processors, bool are_one)
+{
+    berthi_multiply_arguments whats[MEMBERS];
+    berthi_product_task tasks[MEMBERS];
+
+    for (uint32_t i = 0; i < count; i++) {
+        const product_case *const c = &p[i].c;
+
+        whats[i] = (berthi_multiply_arguments){
+            .codes = p[i].codes, .absmax = c->is_double ? p[i].absmax2 : p[i].absmax,
+            .absmax_codes = c->is_double ? p[i].absmax_codes : NULL, .map = berthi_signed_map,
+            .offset = p[i].offset, .block_size = c->block_size, .count = c->count,
+            .rows = c->rows, .columns = c->columns, .inputs = p[0].inputs,
+            .bias = c->has_bias ? p[i].bias : NULL, .outputs = outputs[i], .dtype = c->dtype
+        };
+        tasks[i] = (berthi_product_task){ .what = &whats[i], .values = berthi_nf4_values,
+                                          .capability = 90, .processors = processors };
+    }
+    CHECK_EQ(simt_multiply_together(tasks, count), are_one);
+}
+
+/* Each one's bits alone; tiles of one weight follow the other's in a CTA. */
+static void
+check_together(const uint64_t *rows, uint32_t count, uint32_t inputs, bool is_double,
+               uint32_t processors)
+{
+    product_problem p[MEMBERS];
+    fenced_output alone[MEMBERS];
+    fenced_output together[MEMBERS];
+    void *places[MEMBERS];
+
+    for (uint32_t i = 0; i < count; i++) {
+        product_case c = ring_case(rows[i], 4352, inputs, processors);
+
+        c.is_double = is_double;
+        c.has_bias = i % 2 == 1;
+        p[i] = product_draw(&c);
+        p[i].offset = 0.04f + 0.01f * (float)i;
+        alone[i] = fenced_begin(rows[i] * inputs * 2, 0);
+        together[i] = fenced_begin(rows[i] * inputs * 2, 0);
+        places[i] = alone[i].bytes;
+        simt_level_set_order(SIMT_ASCENDING, 0);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *const own = p[i].inputs;
+
+        p[i].inputs = p[0].inputs;
+        run_together(&p[i], &places[i], 1, processors, false);
+        p[i].inputs = own;
+        places[i] = together[i].bytes;
+    }
+    simt_level_set_order(SIMT_RANDOM, count);
+    run_together(p, places, count, processors, count > 1);
+    for (uint32_t i = 0; i < count; i++) {
+        fenced_end(&together[i], &alone[i], "a product among others");
+        product_free(&p[i]);
+    }
+}
+
+static void
+test_together(void)
+{
+    static const uint64_t rows[] = { 32, 33, 7, 64, 3 };
+
+    for (unsigned i = 0; i < 4; i++)
+        check_together(rows + i % 2, 2 + i % 3, i == 2 ? 20 : 1 + i, i % 2 == 0, 1 + i % 3);
+}
+
+static void
+test_nothing_runs_them(void)
+{
+    const char *why;
+
+    (void)simt_level_is_there(&why);
+    T_SKIP(why);
+}
+
+int
+main(int argc, char **argv)
+{
+    const char *why;
+
+    T_MAIN_BEGIN(argc, argv);
+    if (simt_level_is_there(&why)) {
+        T_RUN(test_every_kernel);
+        T_RUN(test_ends_of_rows);
+        T_RUN(test_processors_do_not_matter);
+        T_RUN(test_an_input_alone_gives_the_same_bits);
+        T_RUN(test_what_is_not_finite_stays_where_it_is);
+        T_RUN(test_together);
+    } else {
+        T_RUN(test_nothing_runs_them);
+    }
+    T_MAIN_END;
+}

@@ -47,7 +47,7 @@ findings() # LOG
             seen++
             match($0, /Used [0-9]+/)
             most = kernel ~ /^berthi_product32_/ ? 255 : kernel ~ \
-                /^berthi_(product(16)?_(64|128)|experts|attend)_|^berthi_update_[a-z0-9]+$/ ? 128 : 64
+                /^berthi_(product(16)?_(64|128)|experts|together|attend)_|^berthi_update_[a-z0-9]+$/ ? 128 : 64
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
         END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"
@@ -82,7 +82,7 @@ table() # ARCH: "KERNEL REGISTERS PER_ELEMENT"
         awk '$4 != $3 {
             elements = 32
             if ($1 ~ /^berthi_int8_encode_f32/) elements = 16
-            if ($1 ~ /^berthi_(product[0-9]*|experts)_(64|128)_/) elements = 256
+            if ($1 ~ /^berthi_(product[0-9]*|experts|together)_(64|128)_/) elements = 256
             printf "%-40s %3d %6.2f\n", $1, $2, ($4 > $3 ? $4 - $3 : $3 - $4) / elements }'
 }
 
@@ -95,7 +95,7 @@ over_limit() # TABLE
         /^berthi_int8_encode_(bf16|f16)_(warp|cta) / && $3 > 12 { print $1 ": " $3 " > 12" }
         /^berthi_int8_decode_(bf16|f16) / && $3 > 7 { print $1 ": " $3 " > 7" }
         /^berthi_int8_output_(bf16|f16) / && $3 > 18 { print $1 ": " $3 " > 18" }
-        /^berthi_(product|experts)_(64|128)_/ && $3 > 2 { print $1 ": " $3 " > 2" }
+        /^berthi_(product|experts|together)_(64|128)_/ && $3 > 2 { print $1 ": " $3 " > 2" }
         /^berthi_product16_/ && $3 > 2.5 { print $1 ": " $3 " > 2.5" }
         /^berthi_product32_/ && $3 > 3.5 { print $1 ": " $3 " > 3.5" }
         { rows++ }

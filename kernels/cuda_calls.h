@@ -102,7 +102,8 @@ struct berthi_cuda_calls {
     int (*peer_copy)(void *to, int to_device, const void *from, int from_device,
                      uint64_t bytes, void *stream);
     int (*clear)(void *memory, uint64_t bytes, void *stream);
-    int (*launch)(const berthi_launch *launch, void *stream); /* not of KERNEL_NONE */
+    /* Not of KERNEL_NONE; `overlaps`: see berthi_launch_overlaps(). */
+    int (*launch)(const berthi_launch *launch, bool overlaps, void *stream);
     /* Its launches may have so much room: before the first one on a device that has any. */
     int (*allow_room)(berthi_kernel_id kernel, uint32_t bytes);
     int (*call)(void (*call)(void *user), void *user, void *stream);

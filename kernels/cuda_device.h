@@ -163,9 +163,9 @@ berth_status berthi_cuda_plan_launches(const berthi_cuda_device *device,
                                        const berthi_request *request,
                                        berthi_launch out[BERTHI_CUDA_LAUNCHES],
                                        berth_error *error);
-/* Not of KERNEL_NONE; in a call that has been entered, as what follows. */
-berth_status berthi_cuda_launch_one(const berthi_cuda_call *call, const berthi_launch *launch,
-                                    berthi_stream *stream);
+/* One, in a call that has been entered, and so is what follows. */
+berth_status berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
+                               berthi_stream *stream);
 /* All of them. */
 berth_status berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
                                 berthi_stream *stream);

@@ -254,9 +254,10 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
 }
 
 berth_status
-berthi_cuda_launch_one(const berthi_cuda_call *call, const berthi_launch *launch,
-                       berthi_stream *stream)
+berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
+                  berthi_stream *stream)
 {
+    const bool overlaps = berthi_launch_overlaps(call->device->capability);
     _Atomic bool *const may_have_room = &call->device->may_have_room[launch->kernel];
     berth_status status = BERTH_OK;
 
@@ -265,8 +266,9 @@ berthi_cuda_launch_one(const berthi_cuda_call *call, const berthi_launch *launch
                                                                  launch->room_bytes));
         *may_have_room = status == BERTH_OK;
     }
-    return status == BERTH_OK ? berthi_cuda_judge(call, call->calls->launch(launch, stream))
-                              : status;
+    return status == BERTH_OK
+               ? berthi_cuda_judge(call, call->calls->launch(launch, overlaps, stream))
+               : status;
 }
 
 berth_status
@@ -279,6 +281,6 @@ berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
 
     for (uint32_t i = 0; i < BERTHI_CUDA_LAUNCHES && status == BERTH_OK; i++)
         if (launches[i].kernel != KERNEL_NONE)
-            status = berthi_cuda_launch_one(call, &launches[i], stream);
+            status = berthi_cuda_start(call, &launches[i], stream);
     return status;
 }

@@ -186,7 +186,7 @@ launch_joined(const berthi_cuda_call *call, const berthi_request *requests, uint
     if (status != BERTH_OK || !berthi_launch_join_products(launches, count))
         return status;
     *out_is_one = true;
-    return berthi_cuda_launch_one(call, &launches[0], stream);
+    return berthi_cuda_start(call, &launches[0], stream);
 }
 
 berth_status

@@ -233,21 +233,25 @@ clear(void *memory, uint64_t bytes, void *stream)
     return (int)cudaMemsetAsync(memory, 0, bytes, stream);
 }
 
+/* Streams that are captured take it from this runtime on. */
+#define OVERLAPPING_VERSION 12030
+
 static int
-launch(const berthi_launch *its, void *stream)
+launch(const berthi_launch *its, bool overlaps, void *stream)
 {
-    const dim3 grid = { its->ctas, 1, 1 };
-    const dim3 cta = { its->threads, 1, 1 };
+    const void *const kernel = (const void *)kernels[its->kernel];
     /* The argument's bytes are taken before this returns, as many as the kernel has. */
     void *arguments[] = { (void *)(uintptr_t)&its->argument };
+    cudaLaunchAttribute attribute = { .id = cudaLaunchAttributeProgrammaticStreamSerialization };
+    cudaLaunchConfig_t config = { .gridDim = { its->ctas, 1, 1 },
+                                  .blockDim = { its->threads, 1, 1 },
+                                  .dynamicSmemBytes = its->room_bytes,
+                                  .stream = stream,
+                                  .attrs = &attribute };
 
-    cudaLaunchAttribute early = { .id = cudaLaunchAttributeProgrammaticStreamSerialization };
-    cudaLaunchConfig_t config = { .gridDim = grid, .blockDim = cta,
-                                  .dynamicSmemBytes = its->room_bytes, .stream = stream,
-                                  .attrs = &early, .numAttrs = its->begins_early ? 1 : 0 };
-
-    early.val.programmaticStreamSerializationAllowed = 1;
-    return (int)cudaLaunchKernelExC(&config, (const void *)kernels[its->kernel], arguments);
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs = overlaps && CUDART_VERSION >= OVERLAPPING_VERSION;
+    return (int)cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
 static int

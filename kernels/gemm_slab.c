@@ -142,9 +142,7 @@ decode(const work *w, uint64_t i, void *stream)
                                       .offset_value = d->offset_value };
     status = berthi_launch_decode_4bit(&arguments, t->values, d != NULL ? &its : NULL, &launch,
                                        w->call->error);
-    return status == BERTH_OK
-               ? berthi_cuda_judge(w->call, w->call->calls->launch(&launch, stream))
-               : status;
+    return status == BERTH_OK ? berthi_cuda_start(w->call, &launch, stream) : status;
 }
 
 static berth_status

@@ -407,6 +407,7 @@ typedef struct berthi_product_kernel {
     /* For the kernels of weights together and of rings, in place of what one has. */
     berthi_product_member members[PRODUCT_TOGETHER];
     uint32_t tiles;      /* of rings: of all members */
+    uint32_t is_settled; /* of rings: codes and absmax may be read ahead of earlier work */
     uint32_t processors; /* the same: of the GPU; for the host alone */
 } berthi_product_kernel;
 

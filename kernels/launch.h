@@ -98,8 +98,6 @@ typedef struct berthi_launch {
     uint32_t threads; /* of a CTA */
     uint32_t ctas;    /* 1 to BERTHI_MOST_CTAS */
     uint32_t room_bytes; /* shared memory beside what the kernel declares */
-    bool begins_early;   /* before earlier launches of the stream have ended, for which the kernel
-                            waits itself */
     union {
         berthi_encode_kernel encode;
         berthi_decode_kernel decode;
@@ -124,6 +122,16 @@ typedef struct berthi_launch {
         berth_choose choose;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
+
+/*
+ * Whether kernels made for this capability begin with simt_wait_for_earlier(): their CTAs may
+ * come before earlier kernels of the stream have ended, which saves the time between the two.
+ */
+static inline bool
+berthi_launch_overlaps(uint32_t capability)
+{
+    return capability >= 90;
+}
 
 /* ------------------------------------------------- values <-> codes by blocks */
 

@@ -224,7 +224,7 @@ berthi_launch_join_products(berthi_launch *launches, uint32_t count)
     if (berthi_launch_is_ring(kernel))
         berthi_launch_set_tiles(&launches[0], (uint32_t)parts);
     for (uint32_t i = 1; i < count; i++) {
-        launches[0].begins_early = launches[0].begins_early && launches[i].begins_early;
+        k->is_settled &= launches[i].argument.product.is_settled;
         launches[i].kernel = KERNEL_NONE;
     }
     launches[0].kernel = kernel;

@@ -65,8 +65,8 @@ berthi_launch_ring(const berthi_product_task *t, size_t dtype, berthi_launch *ou
     if (status != BERTH_OK || out->kernel == KERNEL_NONE)
         return status;
     out->room_bytes = RING_ROOM_BYTES;
-    out->begins_early = t->capability >= 90 && a->is_settled;
     out->argument.product.processors = t->processors;
+    out->argument.product.is_settled = a->is_settled;
     berthi_launch_set_tiles(out, out->ctas);
     berthi_launch_set_members(&out->argument.product, out, 1);
     return BERTH_OK;

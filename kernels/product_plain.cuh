@@ -114,7 +114,7 @@ plain_add_row(const berthi_plain_kernel *a, int32_t weight_dtype, int32_t dtype,
     return k;
 }
 
-/* The same of a weight whose dtype only the argument tells: that of the inputs, or a shorter one. */
+/* The same of a weight whose dtype only the argument tells: of the inputs' or a shorter one. */
 SIMT_INLINE uint64_t
 plain_add_row_any(const berthi_plain_kernel *a, int32_t dtype, uint64_t row, float *sums)
 {

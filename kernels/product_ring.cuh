@@ -470,7 +470,8 @@ ring_multiply(const berthi_product_kernel *a, product_variant v, uint8_t *memory
     ring_feed feed = { .tile = (uint32_t)simt_cta() };
     ring_inputs in = { .left = 0 };
 
-    simt_let_next_begin();
+    if (!a->is_settled)
+        simt_wait_for_earlier();
     ring_begin_tile(a, &feed);
     ring_ask(a, v, &feed, &room);
     product_fill_pairs(a, v, room.pairs);
@@ -490,8 +491,8 @@ ring_multiply(const berthi_product_kernel *a, product_variant v, uint8_t *memory
                                                                                       \
         ring_multiply(a, v, memory, map);                                             \
     }                                                                                 \
-    SIMT_KERNEL_OF(name, PRODUCT_THREADS, PRODUCT_THREADS, berthi_product_kernel,     \
-                   name##_body(a))
+    SIMT_KERNEL_AHEAD(name, PRODUCT_THREADS, PRODUCT_THREADS, berthi_product_kernel,  \
+                      name##_body(a))
 
 #define RING_KERNELS(name, fragments)                                                 \
     RING_KERNEL(name##_bf16, BERTH_BF16, false, fragments)                            \

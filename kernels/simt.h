@@ -12,6 +12,8 @@
  *       whose argument is one `type`; `call` is made with `a`, a pointer to it
  *   SIMT_KERNEL_OF(name, threads, resident, type, call)   the same with so many
  *       lanes on a processor, which share its registers
+ *   SIMT_KERNEL_AHEAD(name, threads, resident, type, call)   the same, which waits for
+ *       earlier work itself
  *   SIMT_SHARED(type, name, count)           `name` points to `count` of them in
  *       the CTA's memory; every lane declares the same ones in the same order
  *   SIMT_ROOM(name, bytes)                   `name` points to bytes of it of which the
@@ -27,10 +29,9 @@
  *       goes on; simt_end_copies() makes one group of those since the last one, and
  *       simt_wait_copies(count) is there when all but the lane's last groups are:
  *       for other lanes when they have met it behind that
- *   simt_let_next_begin()                    the launch behind this one in the stream
- *       may begin, if it was made to begin early
- *   simt_wait_for_earlier()                  a kernel that may begin early reads nothing
- *       that earlier work in the stream writes, and writes nothing, before this
+ *   simt_wait_for_earlier()                  what kernels begin with: before it they write
+ *       nothing, and read nothing that earlier work of the stream may be writing (a kernel
+ *       has it already, but for those of SIMT_KERNEL_AHEAD)
  *   simt_atomic_or(word, bits)               a word of global memory
  *   simt_atomic_add(count, more)             eight bytes of it
  *
@@ -76,7 +77,7 @@ typedef struct simt_four {
 #define SIMT_NO_UNROLL _Pragma("unroll 1")
 #define SIMT_PRAGMA(text) _Pragma(#text)
 #define SIMT_UNROLL_BY(turns) SIMT_PRAGMA(unroll turns)
-#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
+#define SIMT_KERNEL_AHEAD(name, threads, resident, type, call)                        \
     extern "C" __global__ void __launch_bounds__(threads, (resident) / (threads))     \
         name(const __grid_constant__ type argument)                                   \
     {                                                                                 \
@@ -84,6 +85,8 @@ typedef struct simt_four {
                                                                                       \
         call;                                                                         \
     }
+#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
+    SIMT_KERNEL_AHEAD(name, threads, resident, type, simt_wait_for_earlier(); call)
 #define SIMT_KERNEL(name, threads, type, call)                                        \
     SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
@@ -93,6 +96,20 @@ typedef struct simt_four {
 #define SIMT_ROOM(name, bytes)                                                        \
     extern __shared__ __align__(128) uint8_t simt_room[];                             \
     uint8_t *const name = simt_room
+
+/*
+ * Since Hopper a launch may say that its CTAs come while the kernel before them in the stream ends
+ * (berthi_launch_overlaps()): then nobody but they themselves waits for what that one has written
+ * or still reads. When all CTAs of a kernel are here, the next one's may come, and wait in turn.
+ */
+SIMT_INLINE void
+simt_wait_for_earlier(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 SIMT_INLINE uint32_t
 simt_thread(void)
@@ -153,22 +170,6 @@ simt_end_copies(void)
 #else
 #define simt_wait_copies(count) ((void)(count))
 #endif
-
-SIMT_INLINE void
-simt_let_next_begin(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-SIMT_INLINE void
-simt_wait_for_earlier(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" : : : "memory");
-#endif
-}
 
 /* The value of the lane whose number differs in the bits of `mask`. */
 SIMT_INLINE float
@@ -451,13 +452,15 @@ simt_shared_load8(const void *from)
 #define SIMT_RESIDENT 1024
 #define SIMT_RESIDENT_WIDE 512
 #define SIMT_RESIDENT_MOST 2048
-#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
+#define SIMT_KERNEL_AHEAD(name, threads, resident, type, call)                           \
     static inline void name(const void *argument)                                     \
     {                                                                                 \
         const type *const a = (const type *)argument;                                 \
                                                                                       \
         call;                                                                         \
     }
+#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
+    SIMT_KERNEL_AHEAD(name, threads, resident, type, call)
 #define SIMT_KERNEL(name, threads, type, call)                                        \
     SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
@@ -530,11 +533,6 @@ simt_wait_copies(uint32_t count)
 }
 
 /* The machine's launches are one after the other. */
-SIMT_INLINE void
-simt_let_next_begin(void)
-{
-}
-
 SIMT_INLINE void
 simt_wait_for_earlier(void)
 {

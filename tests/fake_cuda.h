@@ -62,6 +62,7 @@ typedef struct fake_cuda_books {
     uint64_t events;
     uint64_t launches;  /* of kernels that were run */
     uint64_t launched[KERNEL_COUNT]; /* of each of them */
+    uint64_t overlapping; /* launches that were asked for so */
     uint64_t under_way; /* pieces of work */
     uint64_t misuses;   /* of memory and handles that are not there */
     uint64_t peer_copies; /* that were asked for */

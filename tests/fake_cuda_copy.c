@@ -94,7 +94,7 @@ fake_clear(void *memory, uint64_t bytes, void *handle)
 }
 
 static int
-fake_launch(const berthi_launch *its, void *handle)
+fake_launch(const berthi_launch *its, bool overlaps, void *handle)
 {
     const int code = fake_cuda_enter_on(fake_cuda_device);
 
@@ -105,6 +105,9 @@ fake_launch(const berthi_launch *its, void *handle)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_CONFIGURATION));
     if (its->room_bytes > fake_cuda_now.room_bytes[fake_cuda_device][its->kernel])
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    if (overlaps && fake_cuda_now.machine.architecture < 90)
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    fake_cuda_now.books.overlapping += overlaps;
     return fake_cuda_leave(
         fake_cuda_add_work(handle, &(fake_cuda_work){ .kind = LAUNCH, .launch = *its }));
 }

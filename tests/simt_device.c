@@ -228,7 +228,9 @@ simt_device_run(const berthi_launch *launches, uint32_t count)
             if (launches[i].room_bytes > 0)
                 require(device.calls->allow_room(launches[i].kernel, launches[i].room_bytes),
                         "shared memory");
-            require(device.calls->launch(&launches[i], NULL), "a launch");
+            require(device.calls->launch(&launches[i], berthi_launch_overlaps(device.capability),
+                                         NULL),
+                    "a launch");
             device.has_run[launches[i].kernel] = true;
         }
     require(device.calls->synchronize(), "a kernel");

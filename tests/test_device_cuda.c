@@ -645,6 +645,7 @@ test_operations(void)
         CHECK_EQ(memory->codes[0], 0); /* nothing was waited for */
         rig_sync(r.device, NULL);
         CHECK_GT(fake_cuda_read().launches, 0);
+        CHECK_EQ(fake_cuda_read().overlapping, fake_cuda_read().launches);
         CHECK_MEM(memory->codes, host.codes, sizeof host.codes);
         CHECK_MEM(memory->maxima, host.maxima, sizeof host.maxima);
         CHECK_MEM(memory->second, host.second, sizeof host.second);

@@ -163,7 +163,9 @@ gpu_launch(gpu_speed *s, const berthi_launch *launches, uint32_t count)
         if (launches[i].room_bytes > 0)
             gpu_require(s, s->calls->allow_room(launches[i].kernel, launches[i].room_bytes),
                         "shared memory");
-        gpu_require(s, s->calls->launch(&launches[i], s->stream), "a launch");
+        gpu_require(s, s->calls->launch(&launches[i], berthi_launch_overlaps(s->capability),
+                                       s->stream),
+                    "a launch");
     }
 }
 

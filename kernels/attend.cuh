@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attend.cuh - attention and the choice of experts on a GPU: plain kernels with the bits
- * of decoder.h.
+ * attend.cuh - attention, and choices of experts and of the largest, on a GPU: plain kernels
+ * with the bits of decoder.h.
  *
  * Attention: a CTA has a head of a token, a warp one of the groups of tiles, a lane every
  * 32nd column of the query and of the sum of values, and of a tile one position's score. A tile
@@ -10,7 +10,8 @@
  * Choices: a warp has a token.
  *
  *   traffic   keys and values that a query sees are read once for each head and token
- *   launch    STEP_THREADS; count * heads CTAs, and a CTA for eight tokens
+ *   launch    STEP_THREADS; count * heads CTAs, and a CTA for eight tokens; of the largest
+ *             LARGEST_THREADS, a CTA for a row
  */
 #ifndef BERTH_KERNELS_ATTEND_CUH
 #define BERTH_KERNELS_ATTEND_CUH
@@ -249,6 +250,21 @@ choose_better(berthi_core_expert a, berthi_core_expert b)
     return a.number == CHOOSE_NONE || berthi_core_is_before(b, a) ? b : a;
 }
 
+/* Of all lanes of the warp. */
+SIMT_INLINE berthi_core_expert
+choose_best_of_warp(berthi_core_expert best)
+{
+    SIMT_UNROLL
+    for (uint32_t half = SIMT_WARP / 2; half > 0; half /= 2) {
+        berthi_core_expert other;
+
+        other.logit = simt_shuffle_xor(best.logit, half);
+        other.number = choose_shuffle_word(best.number, half);
+        best = choose_better(best, other);
+    }
+    return best;
+}
+
 /* The one that is chosen next, behind `last` (of CHOOSE_NONE: the first), for all lanes. */
 SIMT_INLINE berthi_core_expert
 choose_next(const berth_choose *a, uint64_t first, berthi_core_expert last)
@@ -263,15 +279,7 @@ choose_next(const berth_choose *a, uint64_t first, berthi_core_expert last)
         if (last.number == CHOOSE_NONE || berthi_core_is_before(last, it))
             next = choose_better(next, it);
     }
-    SIMT_UNROLL
-    for (uint32_t half = SIMT_WARP / 2; half > 0; half /= 2) {
-        berthi_core_expert other;
-
-        other.logit = simt_shuffle_xor(next.logit, half);
-        other.number = choose_shuffle_word(next.number, half);
-        next = choose_better(next, other);
-    }
-    return next;
+    return choose_best_of_warp(next);
 }
 
 /* The sum of what logits count for, of those up to `last` or of all. */
@@ -333,6 +341,58 @@ choose(const berth_choose *a)
     }
 }
 
+/* ------------------------------------------------------------------- largest */
+
+#define LARGEST_WARPS (LARGEST_THREADS / SIMT_WARP)
+#define LARGEST_TURNS 32u /* columns of a lane that are on their way at once */
+
+/* Of a lane's columns. */
+SIMT_INLINE berthi_core_expert
+largest_of_lane(const berth_largest *a)
+{
+    const uint64_t row = simt_cta() * a->columns;
+    berthi_core_expert best = { 0.0f, CHOOSE_NONE };
+
+    SIMT_NO_UNROLL
+    for (uint32_t first = simt_thread(); first < a->columns;
+         first += LARGEST_TURNS * LARGEST_THREADS) {
+        float values[LARGEST_TURNS];
+
+        step_load(a->values, a->dtype, row + first, row + a->columns, LARGEST_THREADS,
+                  LARGEST_TURNS, values);
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < LARGEST_TURNS; k++) {
+            const uint32_t column = first + k * LARGEST_THREADS;
+            const berthi_core_expert it
+                = { values[k] == values[k] ? values[k] : berthi_core_float(0xFF800000u),
+                    column < a->columns ? column : CHOOSE_NONE };
+
+            best = choose_better(best, it);
+        }
+    }
+    return best;
+}
+
+SIMT_INLINE void
+largest(const berth_largest *a)
+{
+    SIMT_SHARED(float, logits, LARGEST_WARPS);
+    SIMT_SHARED(uint32_t, numbers, LARGEST_WARPS);
+    const uint32_t lane = simt_thread() % SIMT_WARP;
+    berthi_core_expert best = choose_best_of_warp(largest_of_lane(a));
+
+    if (lane == 0) {
+        logits[simt_warp()] = best.logit;
+        numbers[simt_warp()] = best.number;
+    }
+    simt_barrier();
+    best.logit = logits[lane % LARGEST_WARPS];
+    best.number = numbers[lane % LARGEST_WARPS];
+    best = choose_best_of_warp(best);
+    if (simt_thread() == 0)
+        a->numbers[simt_cta()] = best.number;
+}
+
 /* ------------------------------------------------------------------- kernels */
 
 SIMT_KERNEL_OF(berthi_attend_bf16, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_attend,
@@ -342,5 +402,6 @@ SIMT_KERNEL_OF(berthi_attend_f16, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_attend
 SIMT_KERNEL_OF(berthi_attend_f32, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_attend,
                attend(a, BERTH_F32))
 SIMT_KERNEL(berthi_choose, STEP_THREADS, berth_choose, choose(a))
+SIMT_KERNEL(berthi_largest, LARGEST_THREADS, berth_largest, largest(a))
 
 #endif

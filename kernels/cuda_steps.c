@@ -109,6 +109,16 @@ plan_choose(const berth_choose *s, berthi_launch *out, berth_error *error)
     return status == BERTH_OK ? berthi_launch_choose(s, out, error) : status;
 }
 
+static berth_status
+plan_largest(const berth_largest *s, berthi_launch *out, berth_error *error)
+{
+    const place places[] = { { "values", s->values, berthi_number_bytes(s->dtype) },
+                             { "numbers", s->numbers, sizeof *s->numbers } };
+    const berth_status status = check_places(PLACES(places), error);
+
+    return status == BERTH_OK ? berthi_launch_largest(s, out, error) : status;
+}
+
 berth_status
 berthi_cuda_plan_step(const berthi_request *request, berthi_launch *out, berth_error *error)
 {
@@ -120,6 +130,8 @@ berthi_cuda_plan_step(const berthi_request *request, berthi_launch *out, berth_e
     case BERTHI_OPERATION_GATE: return plan_gate(&request->arguments.gate, out, error);
     case BERTHI_OPERATION_ADD: return plan_add(&request->arguments.add, out, error);
     case BERTHI_OPERATION_CHOOSE: return plan_choose(&request->arguments.choose, out, error);
+    case BERTHI_OPERATION_LARGEST:
+        return plan_largest(&request->arguments.largest, out, error);
     default:
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "no kernels are operation %" PRId32, request->operation);

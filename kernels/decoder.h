@@ -48,6 +48,7 @@ berth_status berthi_attend_check(const berth_attend *step, berth_error *error);
 berth_status berthi_gate_check(const berth_gate *step, berth_error *error);
 berth_status berthi_add_check(const berth_add *step, berth_error *error);
 berth_status berthi_choose_check(const berth_choose *step, berth_error *error);
+berth_status berthi_largest_check(const berth_largest *step, berth_error *error);
 
 /* Checked, on host memory, by plain loops. */
 void berthi_take_run(const berth_take *step);
@@ -57,5 +58,6 @@ void berthi_attend_run(const berth_attend *step);
 void berthi_gate_run(const berth_gate *step);
 void berthi_add_run(const berth_add *step);
 void berthi_choose_run(const berth_choose *step);
+void berthi_largest_run(const berth_largest *step);
 
 #endif

@@ -179,3 +179,21 @@ berthi_choose_run(const berth_choose *s)
     for (uint32_t token = 0; token < s->count; token++)
         choose_of_token(s, token);
 }
+
+void
+berthi_largest_run(const berth_largest *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const uint64_t first = (uint64_t)i * s->columns;
+        berthi_core_expert best = { berthi_core_logit(s->values, s->dtype, first), 0 };
+
+        for (uint32_t k = 1; k < s->columns; k++) {
+            const berthi_core_expert it
+                = { berthi_core_logit(s->values, s->dtype, first + k), k };
+
+            if (berthi_core_is_before(it, best))
+                best = it;
+        }
+        s->numbers[i] = best.number;
+    }
+}

@@ -162,3 +162,15 @@ berthi_choose_check(const berth_choose *s, berth_error *error)
     expect_some(&c, s->weights, s->count, s->used, 1, "weights");
     return c.status;
 }
+
+berth_status
+berthi_largest_check(const berth_largest *s, berth_error *error)
+{
+    checker c = { error, BERTH_OK };
+
+    expect_dtype(&c, s->dtype, "dtype");
+    expect(&c, s->columns >= 1, "columns", "is 0");
+    expect_some(&c, s->values, s->count, s->columns, 1, "values");
+    expect_some(&c, s->numbers, s->count, 1, 1, "numbers");
+    return c.status;
+}

@@ -67,6 +67,8 @@ check_step(const char *device, const berthi_request *request, berth_error *error
     case BERTHI_OPERATION_GATE: return berthi_gate_check(&request->arguments.gate, error);
     case BERTHI_OPERATION_ADD: return berthi_add_check(&request->arguments.add, error);
     case BERTHI_OPERATION_CHOOSE: return berthi_choose_check(&request->arguments.choose, error);
+    case BERTHI_OPERATION_LARGEST:
+        return berthi_largest_check(&request->arguments.largest, error);
     default: break;
     }
     if (berthi_operation_is_known(request->operation))
@@ -122,6 +124,7 @@ run_step(const berthi_request *request)
     case BERTHI_OPERATION_GATE: berthi_gate_run(&request->arguments.gate); break;
     case BERTHI_OPERATION_ADD: berthi_add_run(&request->arguments.add); break;
     case BERTHI_OPERATION_CHOOSE: berthi_choose_run(&request->arguments.choose); break;
+    case BERTHI_OPERATION_LARGEST: berthi_largest_run(&request->arguments.largest); break;
     default: request->arguments.call.call(request->arguments.call.user); break;
     }
 }

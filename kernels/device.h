@@ -104,6 +104,7 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_GATE,          /* berth_gate              */
     BERTHI_OPERATION_ADD,           /* berth_add               */
     BERTHI_OPERATION_CHOOSE,        /* berth_choose            */
+    BERTHI_OPERATION_LARGEST,       /* berth_largest           */
     BERTHI_OPERATION_CALL,          /* berthi_call_arguments   */
     BERTHI_OPERATION_COUNT
 } berthi_operation;
@@ -156,6 +157,7 @@ typedef struct berthi_request {
         berth_gate gate;
         berth_add add;
         berth_choose choose;
+        berth_largest largest;
         berthi_call_arguments call;
     } arguments;
 } berthi_request;

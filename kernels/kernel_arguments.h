@@ -576,6 +576,7 @@ berthi_accumulate_ctas(uint64_t count)
 #define STEP_WARPS (STEP_THREADS / 32u)
 #define STEP_ELEMENTS 1024u /* of a CTA, of rows that are taken and of gates */
 #define ADD_COLUMNS 128u    /* of a warp */
+#define LARGEST_THREADS 512u /* of a row, of which one processor reads all */
 
 BERTHI_CORE uint64_t
 berthi_take_ctas_of_row(uint64_t columns)

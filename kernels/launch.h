@@ -82,7 +82,8 @@
     BERTHI_KERNELS_OF_DTYPES(X, attend, )                                             \
     X(gate)                                                                           \
     X(add)                                                                            \
-    X(choose)
+    X(choose)                                                                         \
+    X(largest)
 
 #define BERTHI_KERNEL_ID(name) KERNEL_##name,
 typedef enum berthi_kernel_id {
@@ -120,6 +121,7 @@ typedef struct berthi_launch {
         berth_gate gate;
         berth_add add;
         berth_choose choose;
+        berth_largest largest;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
 
@@ -267,6 +269,8 @@ berth_status berthi_launch_gate(const berth_gate *step, berthi_launch *out,
 berth_status berthi_launch_add(const berth_add *step, berthi_launch *out,
                                 berth_error *error);
 berth_status berthi_launch_choose(const berth_choose *step, berthi_launch *out,
+                                   berth_error *error);
+berth_status berthi_launch_largest(const berth_largest *step, berthi_launch *out,
                                    berth_error *error);
 
 #endif

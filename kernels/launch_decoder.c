@@ -78,3 +78,10 @@ berthi_launch_choose(const berth_choose *s, berthi_launch *out, berth_error *err
     out->argument.choose = *s;
     return set_grid(out, KERNEL_choose, berthi_step_ctas(s->count), error);
 }
+
+berth_status
+berthi_launch_largest(const berth_largest *s, berthi_launch *out, berth_error *error)
+{
+    out->argument.largest = *s;
+    return berthi_launch_set_grid(out, KERNEL_largest, LARGEST_THREADS, s->count, error);
+}

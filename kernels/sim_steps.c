@@ -124,6 +124,16 @@ list_choose(const berthi_request *r, berthi_sim_regions *list)
     add_written(list, r, SLOT(choose.weights), used * sizeof *s->weights);
 }
 
+static void
+list_largest(const berthi_request *r, berthi_sim_regions *list)
+{
+    const berth_largest *const s = &r->arguments.largest;
+
+    add_read(list, r, SLOT(largest.values),
+             (uint64_t)s->count * s->columns * berthi_number_bytes(s->dtype));
+    add_written(list, r, SLOT(largest.numbers), s->count * sizeof *s->numbers);
+}
+
 void
 berthi_sim_list_step(const berthi_request *request, berthi_sim_regions *list)
 {
@@ -135,6 +145,7 @@ berthi_sim_list_step(const berthi_request *request, berthi_sim_regions *list)
     case BERTHI_OPERATION_GATE: list_gate(request, list); break;
     case BERTHI_OPERATION_ADD: list_add(request, list); break;
     case BERTHI_OPERATION_CHOOSE: list_choose(request, list); break;
+    case BERTHI_OPERATION_LARGEST: list_largest(request, list); break;
     default: break;
     }
 }

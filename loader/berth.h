@@ -2450,6 +2450,19 @@ typedef struct berth_choose {
 } berth_choose;
 
 /*
+ * numbers[i] is the column of the largest value of row i, of equal ones the first. A NaN counts
+ * as -infinity. For tokens that are chosen by their logits alone: rows may be long.
+ */
+typedef struct berth_largest {
+    const void *values; /* count x columns                                            */
+    uint32_t *numbers;  /* count                                                      */
+    int32_t dtype;
+    uint32_t count;
+    uint32_t columns;   /* from 1 on                                                  */
+    uint32_t reserved32;
+} berth_largest;
+
+/*
  * Each asks device `number` for a step. Returns BERTH_OK, BERTH_EINVAL (a member is none),
  * BERTH_ENODEV (the device is lost), BERTH_EUNSUPPORTED (it does not do this),
  * BERTH_EINTERNAL where a simulated device finds that memory is not its own. What goes
@@ -2476,6 +2489,9 @@ BERTH_API berth_status berth_device_add(berth_devices *devices, uint32_t number,
 BERTH_API berth_status berth_device_choose(berth_devices *devices, uint32_t number,
                                            const berth_choose *step, void *stream,
                                            berth_error *error);
+BERTH_API berth_status berth_device_largest(berth_devices *devices, uint32_t number,
+                                            const berth_largest *step, void *stream,
+                                            berth_error *error);
 
 /*
  * outputs = inputs x weight^T + bias, of a tensor of a model where it lies: plain numbers,

@@ -70,10 +70,11 @@ run(const decoded_setup *s, llama_run *run, const llama_config *config, decoded 
         t_note("%s", error.message);
     memcpy(next, out->logits + (size_t)(out->count - 1) * out->vocab,
            out->vocab * sizeof *next);
-    for (uint32_t i = 0; i < DECODED_GENERATED; i++) {
-        out->ids[i] = llama_math_largest(next, out->vocab);
-        CHECK_EQ(llama_run_feed(run, &out->ids[i], 1, false, next, &error), BERTH_OK);
-    }
+    out->ids[0] = llama_math_largest(next, out->vocab);
+    for (uint32_t i = 1; i < DECODED_GENERATED; i++)
+        CHECK_EQ(llama_run_step(run, out->ids[i - 1], next, &out->ids[i], &error), BERTH_OK);
+    CHECK_EQ(llama_run_feed(run, &out->ids[DECODED_GENERATED - 1], 1, false, next, &error),
+             BERTH_OK);
     free(next);
     free(ids);
 }

@@ -395,7 +395,8 @@ plan_step(const berthi_request *r, berthi_launch *out)
     case BERTHI_OPERATION_ATTEND: return berthi_launch_attend(&r->arguments.attend, out, NULL);
     case BERTHI_OPERATION_GATE: return berthi_launch_gate(&r->arguments.gate, out, NULL);
     case BERTHI_OPERATION_ADD: return berthi_launch_add(&r->arguments.add, out, NULL);
-    default: return berthi_launch_choose(&r->arguments.choose, out, NULL);
+    case BERTHI_OPERATION_CHOOSE: return berthi_launch_choose(&r->arguments.choose, out, NULL);
+    default: return berthi_launch_largest(&r->arguments.largest, out, NULL);
     }
 }
 

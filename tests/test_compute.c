@@ -189,6 +189,7 @@ typedef struct steps {
     berth_gate gate;
     berth_add add;
     berth_choose choose;
+    berth_largest largest;
 } steps;
 
 /* 256 bytes for each member are more than enough. */
@@ -217,6 +218,8 @@ steps_in(char *memory)
         .choose = { .logits = at, .numbers = (uint32_t *)(void *)(memory + 256),
                     .weights = at + 128, .dtype = BERTH_F32, .count = 2, .experts = 4,
                     .used = 2 },
+        .largest = { .values = at, .numbers = (uint32_t *)(void *)(memory + 256),
+                     .dtype = BERTH_F32, .count = 2, .columns = 4 },
     };
 }
 
@@ -225,8 +228,8 @@ static void
 check_steps(berth_devices *devices, uint32_t number, const steps *s, berth_status status,
             const char *words)
 {
-    berth_error errors[7];
-    const berth_status got[7] = {
+    berth_error errors[8];
+    const berth_status got[8] = {
         berth_device_take(devices, number, s != NULL ? &s->take : NULL, NULL, &errors[0]),
         berth_device_norm(devices, number, s != NULL ? &s->norm : NULL, NULL, &errors[1]),
         berth_device_rotate(devices, number, s != NULL ? &s->rotate : NULL, NULL, &errors[2]),
@@ -234,9 +237,11 @@ check_steps(berth_devices *devices, uint32_t number, const steps *s, berth_statu
         berth_device_gate(devices, number, s != NULL ? &s->gate : NULL, NULL, &errors[4]),
         berth_device_add(devices, number, s != NULL ? &s->add : NULL, NULL, &errors[5]),
         berth_device_choose(devices, number, s != NULL ? &s->choose : NULL, NULL, &errors[6]),
+        berth_device_largest(devices, number, s != NULL ? &s->largest : NULL, NULL,
+                             &errors[7]),
     };
 
-    for (size_t i = 0; i < 7; i++)
+    for (size_t i = 0; i < 8; i++)
         if (!CHECK_EQ(got[i], status) || !CHECK_CONTAINS(errors[i].message, words))
             t_note("step %u", (unsigned)i);
 }
@@ -295,7 +300,7 @@ test_steps_refused(void)
     check_steps(devices, 2, &s, BERTH_EINVAL, "number");
     check_steps(devices, 1, &s, BERTH_EINTERNAL, "outside");
     s.take.dtype = s.norm.dtype = s.rotate.dtype = s.attend.dtype = BERTH_I8;
-    s.gate.dtype = s.add.dtype = s.choose.dtype = BERTH_I8;
+    s.gate.dtype = s.add.dtype = s.choose.dtype = s.largest.dtype = BERTH_I8;
     check_steps(devices, 0, &s, BERTH_EINVAL, "");
     s = steps_in(memory);
     berthi_devices_stop(devices);

@@ -209,6 +209,28 @@ check_choice(const float *logits, uint32_t experts, uint32_t used, bool is_renor
 }
 
 static void
+check_largest(const float *values, uint32_t columns, uint32_t number)
+{
+    uint32_t its = UINT32_MAX;
+    const berth_largest s = { .values = values, .numbers = &its, .dtype = BERTH_F32,
+                              .count = 1, .columns = columns };
+
+    CHECK_EQ(berthi_largest_check(&s, NULL), BERTH_OK);
+    berthi_largest_run(&s);
+    CHECK_EQ(its, number);
+}
+
+static void
+test_largest_by_hand(void)
+{
+    check_largest((float[]){ 1.0f, 3.0f, 3.0f, 2.0f }, 4, 1);
+    check_largest((float[]){ NAN, -1.0f, NAN }, 3, 1);
+    check_largest((float[]){ NAN, -INFINITY }, 2, 0);
+    check_largest((float[]){ -0.0f, 0.0f }, 2, 0);
+    check_largest((float[]){ -5.0f }, 1, 0);
+}
+
+static void
 test_choose_by_hand(void)
 {
     const float some[5] = { 1.0f, 3.0f, 3.0f, 2.0f, 3.0f };
@@ -306,6 +328,7 @@ main(int argc, char **argv)
     T_RUN(test_attend_by_hand);
     T_RUN(test_attend_to_none);
     T_RUN(test_attend_in_batches);
+    T_RUN(test_largest_by_hand);
     T_RUN(test_choose_by_hand);
     T_RUN(test_choose);
     T_MAIN_END;

@@ -16,7 +16,7 @@
 #include "tests/t.h"
 
 #define PLAIN "sim:64MiB,h2d=1GB/s,d2h=1GB/s,memory=1GB/s,latency=0ns"
-#define STEPS 7u
+#define STEPS 8u
 #define NUMBERS 4096u
 
 /* ---------------------------------------------------------------------- requests */
@@ -74,6 +74,10 @@ make_steps(void)
                                     .weights = (float *)(void *)room[2],
                                     .dtype = BERTH_F16, .is_renormalised = 1, .count = 6,
                                     .experts = 40, .used = 4 } },
+            { .operation = BERTHI_OPERATION_LARGEST,
+              .arguments.largest = { .values = room[0],
+                                     .numbers = (uint32_t *)(void *)room[1],
+                                     .dtype = BERTH_F16, .count = 2, .columns = 500 } },
         },
         .moved = {
             5 * 24 * (2 + 4) + 5 * 4,
@@ -83,6 +87,7 @@ make_steps(void)
             2 * 1000 * 2,
             3 * 100 * 4 + 5 * 100 * 2 + 5 * 4 + 6 * 4,
             6 * 40 * 2 + 6 * 4 * 8,
+            2 * 500 * 2 + 2 * 4,
         },
     };
 }
@@ -184,6 +189,7 @@ check_nothing(const rig *r)
     its[4].arguments.gate = (berth_gate){ .dtype = BERTH_F16 };
     its[5].arguments.add = (berth_add){ .dtype = BERTH_F16, .sum_rows = 4, .columns = 3 };
     its[6].arguments.choose = (berth_choose){ .dtype = BERTH_F16, .experts = 2, .used = 1 };
+    its[7].arguments.largest = (berth_largest){ .dtype = BERTH_F16, .columns = 2 };
     for (uint32_t k = 0; k < STEPS; k++)
         CHECK_EQ(launch(r, &its[k], NULL), BERTH_OK);
     rig_sync(r->device, NULL);
@@ -278,6 +284,10 @@ check_refused_heads(const rig *r)
     REFUSED(6, choose, logits, NULL, "is NULL");
     REFUSED(6, choose, numbers, NULL, "is NULL");
     REFUSED(6, choose, weights, NULL, "is NULL");
+    REFUSED(7, largest, dtype, BERTH_U8, DTYPE_WORDS);
+    REFUSED(7, largest, columns, 0, "is 0");
+    REFUSED(7, largest, values, NULL, "is NULL");
+    REFUSED(7, largest, numbers, NULL, "is NULL");
 }
 
 /* Sizes that no memory has. */
@@ -454,7 +464,7 @@ test_gpus(void)
 {
     static const berthi_kernel_id kernels[STEPS]
         = { KERNEL_take, KERNEL_norm, KERNEL_rotate, KERNEL_attend_f16,
-            KERNEL_gate, KERNEL_add,  KERNEL_choose };
+            KERNEL_gate, KERNEL_add,  KERNEL_choose, KERNEL_largest };
     rig r;
 
     if (!simt_has_fibers())

@@ -453,6 +453,7 @@ run_once(void *user, berth_context *context, berth_error *error)
     llama_run_options options = ((const ready *)user)->options;
     const uint32_t tokens[3] = { 5, 6, 7 };
     float *const logits = malloc(options.config->vocab * sizeof *logits);
+    uint32_t next = UINT32_MAX;
     llama_run *r;
     berth_status status;
 
@@ -461,6 +462,9 @@ run_once(void *user, berth_context *context, berth_error *error)
     CHECK_EQ(r == NULL, status != BERTH_OK);
     if (status == BERTH_OK)
         status = llama_run_feed(r, tokens, 3, false, logits, error);
+    if (status == BERTH_OK)
+        status = llama_run_step(r, 8, logits, &next, error);
+    CHECK(status != BERTH_OK || next < options.config->vocab);
     llama_run_destroy(r);
     free(logits);
     return status;

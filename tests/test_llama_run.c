@@ -407,6 +407,7 @@ test_refuses_tokens(void)
     float *const logits = malloc(160 * sizeof *logits);
     berth_plan *plan = NULL;
     llama_run *r = NULL;
+    uint32_t next;
     berth_error error;
 
     CHECK_EQ(berth_context_create(NULL, &options.context, &error), BERTH_OK);
@@ -426,6 +427,7 @@ test_refuses_tokens(void)
     CHECK_EQ(llama_run_feed(r, good, 0, false, logits, &error), BERTH_EINVAL);
     CHECK_EQ(llama_run_feed(r, good, 4, false, logits, &error), BERTH_OK);
     CHECK_EQ(llama_run_feed(r, good, 1, false, logits, &error), BERTH_EINVAL);
+    CHECK_EQ(llama_run_step(r, good[0], logits, &next, &error), BERTH_EINVAL);
     CHECK_STR(error.message, "1 behind 4 others: the sequence has room for 1 to 0");
     CHECK_EQ(llama_run_token_bytes(r),
              2 * (160 * 64 + 5 * 64

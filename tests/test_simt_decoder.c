@@ -341,6 +341,33 @@ check_choose(int mode, uint32_t experts)
 }
 
 static void
+check_largest(int mode, uint32_t columns)
+{
+    const uint32_t count = columns < NUMBERS / 3 ? pick(1, 3) : 1;
+    const int32_t dtype = pick_dtype();
+
+    check_step(&(berthi_request){
+        .operation = BERTHI_OPERATION_LARGEST,
+        .arguments.largest = { .values = fill_piece(0, dtype, count * columns, mode),
+                               .numbers = fill_numbers(1, count, 9),
+                               .dtype = dtype,
+                               .count = count,
+                               .columns = columns } });
+}
+
+/* Beyond what lanes ask for at once, too; equal ones everywhere. */
+static void
+test_largest(void)
+{
+    static const uint32_t columns[] = { 1, 2, 31, 33, 1023, 1025, 4000, 16384, 16385, 24000 };
+
+    if (!has_level())
+        return;
+    for (int turn = 0; turn < 50; turn++)
+        check_largest(turn % MODES, columns[turn / 5]);
+}
+
+static void
 test_elements(void)
 {
     static const uint32_t counts[] = { 1, 31, 127, 128, 129, 256, 500 };
@@ -402,6 +429,10 @@ test_launches(void)
     CHECK_EQ(l.ctas, 1);
     CHECK_EQ(berthi_launch_choose(&(berth_choose){ .count = 9 }, &l, NULL), BERTH_OK);
     CHECK_EQ(l.ctas, 2);
+    CHECK_EQ(berthi_launch_largest(&(berth_largest){ .count = 9, .columns = 5000 }, &l, NULL),
+             BERTH_OK);
+    CHECK_EQ(l.threads, LARGEST_THREADS);
+    CHECK_EQ(l.ctas, 9);
 }
 
 int
@@ -412,5 +443,6 @@ main(int argc, char **argv)
     T_RUN(test_rows);
     T_RUN(test_heads);
     T_RUN(test_elements);
+    T_RUN(test_largest);
     T_MAIN_END;
 }

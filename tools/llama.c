@@ -255,16 +255,15 @@ generate(program *p, berth_error *error)
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < p->options.generate && status == BERTH_OK; i++) {
-        const uint32_t *ids;
+        uint32_t next = 0;
 
-        if (i > 0) {
-            ids = p->tokens.ids + p->tokens.count - 1;
-            status = llama_run_feed(p->run, ids, 1, false, p->logits, error);
-        }
+        if (i == 0)
+            next = llama_math_largest(p->logits, p->config.vocab);
+        else
+            status = llama_run_step(p->run, p->tokens.ids[p->tokens.count - 1], p->logits,
+                                    &next, error);
         if (status == BERTH_OK)
-            status = llama_tokens_add(&p->tokens,
-                                      llama_math_largest(p->logits, p->config.vocab),
-                                      error);
+            status = llama_tokens_add(&p->tokens, next, error);
         if (status == BERTH_OK && !p->options.wants_json) {
             printf("%s%" PRIu32, i > 0 ? " " : "", p->tokens.ids[p->tokens.count - 1]);
             fflush(stdout);

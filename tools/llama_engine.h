@@ -21,6 +21,7 @@ typedef struct llama_pass {
     uint32_t position; /* tokens of the sequence that came before them */
     bool wants_all;    /* logits of each, else of the last */
     float *logits;     /* NULL: nobody wants them */
+    uint32_t *next;    /* of devices: the likeliest token behind the last; NULL: not wanted */
 } llama_pass;
 
 typedef struct llama_engine_table llama_engine_table;

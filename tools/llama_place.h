@@ -38,7 +38,7 @@ typedef struct llama_place {
     void *bias;           /* LLAMA_TOGETHER of them */
     float *angles;        /* of all positions */
     char *caches;         /* keys, then values, of each layer */
-    uint32_t *tokens;     /* batch, where rows of the embedding are taken */
+    uint32_t *tokens;     /* batch, where rows of the embedding are taken, or the next one */
     uint32_t *zero;       /* one */
     float *last;          /* rows of logits at once x hidden: normalised */
     float *logits;        /* the same x vocab */

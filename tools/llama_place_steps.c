@@ -378,6 +378,42 @@ llama_place_experts(const llama_place *place, const llama_stage *stage, uint32_t
 
 /* ---------------------------------------------------------------------------- head */
 
+/* Logits of `count` of the pass's tokens from `first` on. */
+static berth_status
+compute_logits(const llama_place *p, const llama_stage *stage, uint32_t first, uint32_t count,
+               berth_error *error)
+{
+    const uint64_t hidden = p->engine->options->config->hidden;
+    const berth_status status = normalise(p, &stage->tensors[LLAMA_FINAL_NORM],
+                                          p->hidden + first * hidden, p->last, BERTH_F32,
+                                          count, error);
+
+    return status == BERTH_OK ? multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, p->last,
+                                            p->logits, count, error)
+                              : status;
+}
+
+/* The likeliest token: its number alone is brought to the host. */
+static berth_status
+choose_next(const llama_place *p, const llama_stage *stage, berth_error *error)
+{
+    const llama_pass *const pass = p->engine->pass;
+    const berth_largest step = {
+        .values = p->logits,
+        .numbers = p->tokens,
+        .dtype = BERTH_F32,
+        .count = 1,
+        .columns = p->engine->options->config->vocab,
+    };
+    berth_status status = compute_logits(p, stage, pass->count - 1, 1, error);
+
+    if (status == BERTH_OK)
+        status = berth_device_largest(p->devices, p->number, &step, p->stream, error);
+    return status == BERTH_OK
+               ? llama_place_read(p, pass->next, p->tokens, sizeof *pass->next, error)
+               : status;
+}
+
 berth_status
 llama_place_head(const llama_place *place, const llama_stage *stage, berth_error *error)
 {
@@ -387,17 +423,14 @@ llama_place_head(const llama_place *place, const llama_stage *stage, berth_error
     float *logits = pass->logits;
     berth_status status = BERTH_OK;
 
+    if (pass->next != NULL)
+        return choose_next(p, stage, error);
     for (uint32_t i = pass->wants_all ? 0 : pass->count - 1, count;
          i < pass->count && status == BERTH_OK; i += count) {
         const uint32_t left = pass->count - i;
 
         count = left < LLAMA_LOGIT_ROWS ? left : LLAMA_LOGIT_ROWS;
-        status = normalise(p, &stage->tensors[LLAMA_FINAL_NORM],
-                           p->hidden + (uint64_t)i * c->hidden, p->last, BERTH_F32, count,
-                           error);
-        if (status == BERTH_OK)
-            status = multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, p->last,
-                                 p->logits, count, error);
+        status = compute_logits(p, stage, i, count, error);
         if (status == BERTH_OK)
             status = llama_place_read(p, logits, p->logits,
                                       (uint64_t)count * c->vocab * sizeof *logits, error);

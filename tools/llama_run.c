@@ -7,6 +7,7 @@
 #include "tools/llama_engine.h"
 #include "tools/llama_error.h"
 #include "tools/llama_lease.h"
+#include "tools/llama_math.h"
 
 #define BATCH 512u
 
@@ -172,7 +173,8 @@ static berth_status
 run_pass(llama_run *run, const llama_pass *pass, berth_error *error)
 {
     llama_engine *const engine = run->engine;
-    const uint32_t stages = run->weights.stage_count - (pass->logits == NULL ? 1 : 0);
+    const bool has_head = pass->logits != NULL || pass->next != NULL;
+    const uint32_t stages = run->weights.stage_count - (has_head ? 0 : 1);
     berth_status status;
 
     run->pass = *pass;
@@ -229,6 +231,27 @@ llama_run_feed(llama_run *run, const uint32_t *tokens, uint32_t count, bool want
 
         status = run_pass(run, &pass, error);
     }
+    return status;
+}
+
+berth_status
+llama_run_step(llama_run *run, uint32_t token, float *room, uint32_t *next,
+               berth_error *error)
+{
+    const bool is_device = run->options.compute == LLAMA_COMPUTE_DEVICE;
+    const llama_pass pass = {
+        .tokens = &token,
+        .count = 1,
+        .position = run->length,
+        .logits = is_device ? NULL : room,
+        .next = is_device ? next : NULL,
+    };
+    berth_status status = check_tokens(run, &token, 1, error);
+
+    if (status == BERTH_OK)
+        status = run_pass(run, &pass, error);
+    if (status == BERTH_OK && !is_device)
+        *next = llama_math_largest(room, run->options.config->vocab);
     return status;
 }
 

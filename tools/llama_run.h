@@ -61,6 +61,13 @@ void llama_run_destroy(llama_run *run);
 berth_status llama_run_feed(llama_run *run, const uint32_t *tokens, uint32_t count,
                             bool wants_all, float *logits, berth_error *error);
 
+/*
+ * One token more, and *next that is then the likeliest. `room` is for config->vocab numbers,
+ * which only come there where the host computes: a device brings no more than the token.
+ */
+berth_status llama_run_step(llama_run *run, uint32_t token, float *room, uint32_t *next,
+                            berth_error *error);
+
 /* Bytes of weights that one token reads. */
 uint64_t llama_run_token_bytes(const llama_run *run);
 /* Of this program, that compute; 0: devices do. */

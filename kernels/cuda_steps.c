@@ -39,7 +39,11 @@ plan_take(const berth_take *s, berthi_launch *out, berth_error *error)
 static berth_status
 plan_norm(const berth_norm *s, berthi_launch *out, berth_error *error)
 {
-    const place places[] = { { "inputs", s->inputs, berthi_number_bytes(s->inputs_dtype) },
+    const bool has_sums = s->sums != NULL;
+    const place places[] = { { "inputs", has_sums ? s->sums : s->inputs,
+                               berthi_number_bytes(has_sums ? BERTH_F32 : s->inputs_dtype) },
+                             { "added", has_sums ? s->added : NULL,
+                               berthi_number_bytes(s->added_dtype) },
                              { "weight", s->weight, berthi_number_bytes(s->weight_dtype) },
                              { "outputs", s->outputs, berthi_number_bytes(s->dtype) } };
     const berth_status status = check_places(PLACES(places), error);

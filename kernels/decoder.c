@@ -20,16 +20,29 @@ berthi_take_run(const berth_take *s)
     }
 }
 
+static void
+add_first(const berth_norm *s)
+{
+    for (uint64_t i = 0; i < s->count * s->columns; i++)
+        s->sums[i] = berthi_core_one_nan(berthi_core_add_product(
+            s->sums[i], 1.0f, berthi_core_load(s->added, s->added_dtype, i)));
+}
+
 void
 berthi_norm_run(const berth_norm *s)
 {
+    const void *const inputs = s->sums != NULL ? s->sums : s->inputs;
+    const int32_t inputs_dtype = s->sums != NULL ? BERTH_F32 : s->inputs_dtype;
+
+    if (s->sums != NULL)
+        add_first(s);
     for (uint32_t i = 0; i < s->count; i++) {
         const uint64_t first = i * s->columns;
-        const float squares = sum_squares(s->inputs, s->inputs_dtype, first, s->columns);
+        const float squares = sum_squares(inputs, inputs_dtype, first, s->columns);
         const float divisor = berthi_core_norm_divisor(squares, s->columns, s->epsilon);
 
         for (uint64_t k = 0; k < s->columns; k++) {
-            const float value = berthi_core_load(s->inputs, s->inputs_dtype, first + k);
+            const float value = berthi_core_load(inputs, inputs_dtype, first + k);
             const float weight = berthi_core_load(s->weight, s->weight_dtype, k);
 
             berthi_core_put(s->outputs, s->dtype, first + k,

@@ -126,16 +126,44 @@ step_join_cta(float sum, float *lanes)
 #define NORM_TURNS 16u /* columns of a lane that are on their way at once */
 #define NORM_COLUMNS (NORM_TURNS * STEP_THREADS)
 
-/* Those of a lane from `base` on: of a row, and the weight's. */
+/* Those of a lane from `base` on. */
 SIMT_INLINE void
-step_load_norm(const berth_norm *a, uint64_t base, float *values, float *weights)
+step_load_row(const berth_norm *a, uint64_t base, float *values)
 {
     const uint64_t row = simt_cta() * a->columns;
-    const uint64_t first = base + simt_thread();
+    const uint64_t first = row + base + simt_thread();
 
-    step_load(a->inputs, a->inputs_dtype, row + first, row + a->columns, STEP_THREADS,
-              NORM_TURNS, values);
-    step_load(a->weight, a->weight_dtype, first, a->columns, STEP_THREADS, NORM_TURNS, weights);
+    if (a->sums != NULL)
+        step_load_as(a->sums, BERTH_F32, first, row + a->columns, STEP_THREADS, NORM_TURNS,
+                     values);
+    else
+        step_load(a->inputs, a->inputs_dtype, first, row + a->columns, STEP_THREADS,
+                  NORM_TURNS, values);
+}
+
+SIMT_INLINE void
+step_load_weight(const berth_norm *a, uint64_t base, float *weights)
+{
+    step_load(a->weight, a->weight_dtype, base + simt_thread(), a->columns, STEP_THREADS,
+              NORM_TURNS, weights);
+}
+
+/* What is added to them first; then they are the sums. */
+SIMT_INLINE void
+step_add_to_row(const berth_norm *a, uint64_t base, float *values)
+{
+    const uint64_t row = simt_cta() * a->columns;
+    const uint64_t first = row + base + simt_thread();
+    float added[NORM_TURNS];
+
+    if (a->sums == NULL)
+        return;
+    step_load(a->added, a->added_dtype, first, row + a->columns, STEP_THREADS, NORM_TURNS,
+              added);
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < NORM_TURNS; k++)
+        values[k] = berthi_core_one_nan(berthi_core_add_product(values[k], 1.0f, added[k]));
+    step_put_as(a->sums, BERTH_F32, first, row + a->columns, STEP_THREADS, NORM_TURNS, values);
 }
 
 /* What is behind the row's end adds 0 to a sum that has begun with 0, and is no other then. */
@@ -177,21 +205,23 @@ step_norm(const berth_norm *a)
     float divisor;
     float sum;
 
-    step_load_norm(a, 0, values, weights);
+    step_load_row(a, 0, values);
+    step_load_weight(a, 0, weights);
+    step_add_to_row(a, 0, values);
     sum = step_add_squares(0.0f, values);
     SIMT_NO_UNROLL
     for (base = NORM_COLUMNS; base < a->columns; base += NORM_COLUMNS) {
-        const uint64_t row = simt_cta() * a->columns;
-
-        step_load(a->inputs, a->inputs_dtype, row + base + simt_thread(), row + a->columns,
-                  STEP_THREADS, NORM_TURNS, more);
+        step_load_row(a, base, more);
+        step_add_to_row(a, base, more);
         sum = step_add_squares(sum, more);
     }
     divisor = berthi_core_norm_divisor(step_join_cta(sum, lanes), a->columns, a->epsilon);
     SIMT_NO_UNROLL
     for (base = 0; base < a->columns; base += NORM_COLUMNS) {
-        if (base > 0)
-            step_load_norm(a, base, values, weights);
+        if (base > 0) {
+            step_load_row(a, base, values);
+            step_load_weight(a, base, weights);
+        }
         step_put_norm(a, base, divisor, values, weights);
     }
 }
@@ -404,7 +434,7 @@ step_add(const berth_add *a)
 /* ------------------------------------------------------------------- kernels */
 
 SIMT_KERNEL(berthi_take, STEP_THREADS, berth_take, step_take(a))
-SIMT_KERNEL(berthi_norm, STEP_THREADS, berth_norm, step_norm(a))
+SIMT_KERNEL_OF(berthi_norm, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_norm, step_norm(a))
 SIMT_KERNEL(berthi_rotate, STEP_THREADS, berth_rotate, step_rotate(a))
 SIMT_KERNEL(berthi_gate, STEP_THREADS, berth_gate, step_gate(a))
 SIMT_KERNEL(berthi_add, STEP_THREADS, berth_add, step_add(a))

@@ -56,10 +56,12 @@ berthi_norm_check(const berth_norm *s, berth_error *error)
 {
     checker c = { error, BERTH_OK };
 
-    expect_dtype(&c, s->inputs_dtype, "inputs_dtype");
+    expect_dtype(&c, s->sums != NULL ? s->added_dtype : s->inputs_dtype,
+                 s->sums != NULL ? "added_dtype" : "inputs_dtype");
     expect_dtype(&c, s->weight_dtype, "weight_dtype");
     expect_dtype(&c, s->dtype, "dtype");
-    expect_some(&c, s->inputs, s->count, s->columns, 1, "inputs");
+    expect_some(&c, s->sums != NULL ? s->added : s->inputs, s->count, s->columns, 1,
+                s->sums != NULL ? "added" : "inputs");
     if (s->count > 0)
         expect_some(&c, s->weight, 1, s->columns, 1, "weight");
     expect_some(&c, s->outputs, s->count, s->columns, 1, "outputs");

@@ -45,7 +45,12 @@ list_norm(const berthi_request *r, berthi_sim_regions *list)
 
     if (s->count == 0)
         return;
-    add_read(list, r, SLOT(norm.inputs), numbers * berthi_number_bytes(s->inputs_dtype));
+    if (s->sums != NULL) {
+        add_both(list, r, SLOT(norm.sums), numbers * sizeof *s->sums);
+        add_read(list, r, SLOT(norm.added), numbers * berthi_number_bytes(s->added_dtype));
+    } else {
+        add_read(list, r, SLOT(norm.inputs), numbers * berthi_number_bytes(s->inputs_dtype));
+    }
     add_read(list, r, SLOT(norm.weight), s->columns * berthi_number_bytes(s->weight_dtype));
     add_written(list, r, SLOT(norm.outputs), numbers * berthi_number_bytes(s->dtype));
 }

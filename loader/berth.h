@@ -2344,18 +2344,24 @@ typedef struct berth_take {
     void *outputs;           /* count x columns                                       */
 } berth_take;
 
-/* outputs[i] = weight * (inputs[i] / sqrt(mean of its squares + epsilon)) */
+/*
+ * outputs[i] = weight * (inputs[i] / sqrt(mean of its squares + epsilon))
+ *
+ * With `sums` what is `added` comes to them first, as by berth_add, and they are the inputs.
+ */
 typedef struct berth_norm {
-    const void *inputs; /* count x columns                                            */
+    const void *inputs; /* count x columns; with sums not looked at                   */
     const void *weight; /* columns                                                    */
-    void *outputs;      /* count x columns; may be the inputs, in their dtype         */
+    void *outputs;      /* count x columns; may be the inputs, or `added`, in its dtype */
     int32_t inputs_dtype;
     int32_t weight_dtype;
     int32_t dtype;      /* of outputs                                                 */
     float epsilon;
     uint32_t count;
-    uint32_t reserved32;
+    int32_t added_dtype;
     uint64_t columns;
+    float *sums;        /* count x columns; NULL: nothing is added                    */
+    const void *added;  /* the same                                                   */
 } berth_norm;
 
 /*

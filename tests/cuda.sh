@@ -5,8 +5,8 @@
 #   tests/cuda.sh FOLDER         from the root of the tree; cubins and a table go to FOLDER
 #
 # For every architecture each kernel compiles without warnings, spills and stack frames and within
-# 64 registers, products by tensor cores, of experts by lanes, and updates but for the usual one,
-# within 128: half as many warps. (Products of 32 inputs have what there is.)
+# 64 registers, products by tensor cores, of experts by lanes, attention, norms, and updates but for
+# the usual one, within 128: half as many warps. (Products of 32 inputs have what there is.)
 # Instructions per element are what one more tile or turn adds to the code, divided by the elements
 # that a lane has in it: an instruction is 16 bytes of section .text.KERNEL. On sm_90 the figures
 # that kernels are held to are limits; products of 16 and 32 inputs, whose weights have to stream at
@@ -47,7 +47,7 @@ findings() # LOG
             seen++
             match($0, /Used [0-9]+/)
             most = kernel ~ /^berthi_product32_/ ? 255 : kernel ~ \
-                /^berthi_(product(16)?_(64|128)|experts|together|attend)_|^berthi_update_[a-z0-9]+$/ ? 128 : 64
+                /^berthi_(product(16)?_(64|128)|experts|together|attend)_|^berthi_(norm|update_[a-z0-9]+)$/ ? 128 : 64
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
         END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"

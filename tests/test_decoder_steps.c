@@ -128,6 +128,39 @@ check_norm(uint64_t columns, int32_t from, int32_t of_weight, int32_t to)
     }
 }
 
+/* The bytes of a sum and of its norm, whatever is added; a row at a time and in place. */
+static void
+test_norm_of_sums(void)
+{
+    for (int d = 0; d < 9; d++) {
+        static room weight;
+        static room added;
+        static room expected;
+        static float sums[2][3 * 300];
+        const int32_t of = dtypes[d % 3];
+        berth_norm s = { .inputs = sums[0], .weight = weight.bytes, .outputs = expected.bytes,
+                         .inputs_dtype = BERTH_F32, .weight_dtype = of, .dtype = dtypes[d / 3],
+                         .epsilon = 1e-3f, .count = 3, .columns = 300 };
+
+        fill(&weight, of, 300, 1.5f);
+        fill(&added, dtypes[d / 3], 3 * 300, 2.0f);
+        for (int i = 0; i < 3 * 300; i++)
+            sums[0][i] = sums[1][i] = i == 7 ? NAN : (float)(i % 13) - 6.0f;
+        berthi_add_run(&(berth_add){ .sums = sums[0], .values = added.bytes,
+                                     .dtype = dtypes[d / 3], .count = 3, .sum_rows = 3,
+                                     .columns = 300 });
+        berthi_norm_run(&s);
+        s.inputs = NULL;
+        s.sums = sums[1];
+        s.added = s.outputs = added.bytes;
+        s.added_dtype = dtypes[d / 3];
+        CHECK_EQ(berthi_norm_check(&s, NULL), BERTH_OK);
+        berthi_norm_run(&s);
+        CHECK_MEM(sums[1], sums[0], sizeof sums[0]);
+        CHECK_MEM(added.bytes, expected.bytes, 3 * 300 * (s.dtype == BERTH_F32 ? 4u : 2u));
+    }
+}
+
 static void
 test_norm(void)
 {
@@ -366,6 +399,7 @@ main(int argc, char **argv)
     T_RUN(test_bits_of_exp);
     T_RUN(test_take);
     T_RUN(test_norm);
+    T_RUN(test_norm_of_sums);
     T_RUN(test_rotate);
     T_RUN(test_gate);
     T_RUN(test_add);

@@ -16,7 +16,7 @@
 #include "tests/t.h"
 
 #define PLAIN "sim:64MiB,h2d=1GB/s,d2h=1GB/s,memory=1GB/s,latency=0ns"
-#define STEPS 8u
+#define STEPS 9u
 #define NUMBERS 4096u
 
 /* ---------------------------------------------------------------------- requests */
@@ -78,6 +78,12 @@ make_steps(void)
               .arguments.largest = { .values = room[0],
                                      .numbers = (uint32_t *)(void *)room[1],
                                      .dtype = BERTH_F16, .count = 2, .columns = 500 } },
+            { .operation = BERTHI_OPERATION_NORM,
+              .arguments.norm = { .weight = room[1], .outputs = room[2],
+                                  .weight_dtype = BERTH_BF16, .dtype = BERTH_BF16,
+                                  .epsilon = 1e-5f, .count = 3, .added_dtype = BERTH_F16,
+                                  .columns = 300, .sums = (float *)(void *)room[3],
+                                  .added = room[4] } },
         },
         .moved = {
             5 * 24 * (2 + 4) + 5 * 4,
@@ -88,6 +94,7 @@ make_steps(void)
             3 * 100 * 4 + 5 * 100 * 2 + 5 * 4 + 6 * 4,
             6 * 40 * 2 + 6 * 4 * 8,
             2 * 500 * 2 + 2 * 4,
+            3 * 300 * (4 + 2 + 2) + 300 * 2,
         },
     };
 }
@@ -190,6 +197,7 @@ check_nothing(const rig *r)
     its[5].arguments.add = (berth_add){ .dtype = BERTH_F16, .sum_rows = 4, .columns = 3 };
     its[6].arguments.choose = (berth_choose){ .dtype = BERTH_F16, .experts = 2, .used = 1 };
     its[7].arguments.largest = (berth_largest){ .dtype = BERTH_F16, .columns = 2 };
+    its[8].arguments.norm = its[1].arguments.norm;
     for (uint32_t k = 0; k < STEPS; k++)
         CHECK_EQ(launch(r, &its[k], NULL), BERTH_OK);
     rig_sync(r->device, NULL);
@@ -235,6 +243,8 @@ check_refused_rows(const rig *r)
     REFUSED(1, norm, inputs, NULL, "is NULL");
     REFUSED(1, norm, weight, NULL, "is NULL");
     REFUSED(1, norm, outputs, NULL, "is NULL");
+    REFUSED(8, norm, added_dtype, BERTH_U8, DTYPE_WORDS);
+    REFUSED(8, norm, added, NULL, "is NULL");
     REFUSED(4, gate, dtype, BERTH_U8, DTYPE_WORDS);
     REFUSED(4, gate, gate, NULL, "is NULL");
     REFUSED(4, gate, up, NULL, "is NULL");
@@ -464,7 +474,7 @@ test_gpus(void)
 {
     static const berthi_kernel_id kernels[STEPS]
         = { KERNEL_take, KERNEL_norm, KERNEL_rotate, KERNEL_attend_f16,
-            KERNEL_gate, KERNEL_add,  KERNEL_choose, KERNEL_largest };
+            KERNEL_gate, KERNEL_add,  KERNEL_choose, KERNEL_largest, KERNEL_norm };
     rig r;
 
     if (!simt_has_fibers())
@@ -473,7 +483,7 @@ test_gpus(void)
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     check_device(&r);
     for (uint32_t k = 0; k < STEPS; k++)
-        CHECK_EQ(fake_cuda_read().launched[kernels[k]], 1);
+        CHECK_EQ(fake_cuda_read().launched[kernels[k]], kernels[k] == KERNEL_norm ? 2 : 1);
     rig_close(&r);
     fake_cuda_end();
 }

@@ -17,7 +17,7 @@ typedef struct device_engine {
     llama_embedding embedding;
     berth_devices *processor; /* for stages in host memory */
     llama_place *places;      /* of the devices, and of the processor behind them */
-    const llama_place *at;    /* where hidden is; NULL: nowhere yet */
+    llama_place *at;          /* where hidden is; NULL: nowhere yet */
     float *hidden;            /* on its way to another place */
     uint32_t *numbers;        /* of experts, of the sparse stage computed last */
     uint32_t *slots;
@@ -102,7 +102,7 @@ device_destroy(llama_engine *engine)
 
 /* -------------------------------------------------------------------------- places */
 
-static const llama_place *
+static llama_place *
 place_of(const device_engine *e, uint32_t device)
 {
     const uint32_t count = e->base.device_count;
@@ -122,8 +122,10 @@ static berth_status
 hand_on(device_engine *e, const llama_place *place, berth_error *error)
 {
     const uint64_t bytes = hidden_bytes(e);
-    berth_status status = BERTH_OK;
+    berth_status status = e->at != NULL ? llama_place_settle(e->at, error) : BERTH_OK;
 
+    if (status != BERTH_OK)
+        return status;
     if (e->at != NULL && e->at->devices == place->devices)
         return llama_place_send(e->at, place, bytes, error);
     if (e->at != NULL)
@@ -135,7 +137,7 @@ hand_on(device_engine *e, const llama_place *place, berth_error *error)
 
 /* What the layer before has left is where this one is computed. */
 static berth_status
-go_to(device_engine *e, const llama_place *place, berth_error *error)
+go_to(device_engine *e, llama_place *place, berth_error *error)
 {
     const berth_status status = e->at != place ? hand_on(e, place, error) : BERTH_OK;
 
@@ -166,6 +168,8 @@ device_begin(llama_engine *engine, berth_error *error)
     bool is_away;
     berth_status status = llama_embedding_find(&e->embedding, &tensor, &is_away, error);
 
+    if (e->at != NULL)
+        e->at->is_owed = false; /* by a pass that is over */
     e->at = NULL;
     if (status != BERTH_OK)
         return status;

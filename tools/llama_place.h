@@ -30,6 +30,7 @@ typedef struct llama_place {
     uint64_t bytes;
     float *hidden;        /* batch x hidden: what goes from layer to layer */
     void *normed;         /* the same, in `dtype`, and what follows */
+    bool is_owed;         /* `normed` has still to be added to `hidden` */
     void *queries;        /* batch x heads x head_dim; then what they make of values */
     void *keys;
     void *values;
@@ -68,7 +69,7 @@ berth_status llama_place_write(const llama_place *place, void *to, const void *f
                                uint64_t bytes, berth_error *error);
 berth_status llama_place_read(const llama_place *place, void *to, const void *from,
                               uint64_t bytes, berth_error *error);
-/* What goes from layer to layer, to another device of the same; it waits for neither. */
+/* What goes from layer to layer, settled, to another device of the same; waits for neither. */
 berth_status llama_place_send(const llama_place *place, const llama_place *other,
                               uint64_t bytes, berth_error *error);
 
@@ -78,10 +79,13 @@ berth_status llama_place_send(const llama_place *place, const llama_place *other
 berth_status llama_place_take(const llama_place *place, const berth_model_tensor *embedding,
                               berth_error *error);
 /* place->hidden through attention, and the norm behind it into place->normed. */
-berth_status llama_place_attend(const llama_place *place, const llama_stage *stage,
+berth_status llama_place_attend(llama_place *place, const llama_stage *stage,
                                 uint32_t layer, berth_error *error);
-berth_status llama_place_dense(const llama_place *place, const llama_stage *stage,
+/* What it computes is owed: the next norm of this place adds it on its way. */
+berth_status llama_place_dense(llama_place *place, const llama_stage *stage,
                                berth_error *error);
+/* What is owed to place->hidden is added. */
+berth_status llama_place_settle(llama_place *place, berth_error *error);
 /* Numbers of the experts of each token; waits. */
 berth_status llama_place_route(const llama_place *place, const llama_stage *stage,
                                uint32_t *numbers, berth_error *error);

@@ -88,13 +88,18 @@ width_of(const llama_place *p)
     return berth_dtype_bits(p->dtype) / 8;
 }
 
+/*
+ * `count` of the pass's tokens from `first` on: place->hidden, to which what is owed to it comes
+ * on the way.
+ */
 static berth_status
-normalise(const llama_place *p, const llama_tensor *weight, const float *inputs,
-          void *outputs, int32_t dtype, uint32_t count, berth_error *error)
+normalise(const llama_place *p, const llama_tensor *weight, void *outputs, int32_t dtype,
+          uint32_t first, uint32_t count, berth_error *error)
 {
     const llama_config *const c = p->engine->options->config;
+    float *const hidden = p->hidden + (uint64_t)first * c->hidden;
     const berth_norm step = {
-        .inputs = inputs,
+        .inputs = hidden,
         .weight = weight->matrix.codes,
         .outputs = outputs,
         .inputs_dtype = BERTH_F32,
@@ -102,26 +107,43 @@ normalise(const llama_place *p, const llama_tensor *weight, const float *inputs,
         .dtype = dtype,
         .epsilon = c->norm_epsilon,
         .count = count,
+        .added_dtype = p->dtype,
         .columns = c->hidden,
+        .sums = p->is_owed ? hidden : NULL,
+        .added = (char *)p->normed + (uint64_t)first * c->hidden * width_of(p),
     };
 
     return berth_device_norm(p->devices, p->number, &step, p->stream, error);
 }
 
-/* place->hidden += values */
+/* The same of all tokens, into place->normed: then nothing is owed any more. */
 static berth_status
-add_to_hidden(const llama_place *p, const void *values, berth_error *error)
+normalise_all(llama_place *p, const llama_tensor *weight, berth_error *error)
 {
+    const berth_status status = normalise(p, weight, p->normed, p->dtype, 0,
+                                          p->engine->pass->count, error);
+
+    p->is_owed = false;
+    return status;
+}
+
+berth_status
+llama_place_settle(llama_place *place, berth_error *error)
+{
+    const llama_place *const p = place;
     const uint32_t count = p->engine->pass->count;
     const berth_add step = {
         .sums = p->hidden,
-        .values = values,
+        .values = p->normed,
         .dtype = p->dtype,
         .count = count,
         .sum_rows = count,
         .columns = p->engine->options->config->hidden,
     };
 
+    if (!p->is_owed)
+        return BERTH_OK;
+    place->is_owed = false;
     return berth_device_add(p->devices, p->number, &step, p->stream, error);
 }
 
@@ -229,17 +251,16 @@ look_back(const llama_place *p, uint32_t layer, berth_error *error)
 }
 
 berth_status
-llama_place_attend(const llama_place *place, const llama_stage *stage, uint32_t layer,
+llama_place_attend(llama_place *place, const llama_stage *stage, uint32_t layer,
                    berth_error *error)
 {
-    const llama_place *const p = place;
+    llama_place *const p = place;
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
     const output outputs[] = { { &t[LLAMA_QUERY], p->queries },
                                { &t[LLAMA_KEY], p->keys },
                                { &t[LLAMA_VALUE], p->values } };
-    berth_status status = normalise(p, &t[LLAMA_ATTENTION_NORM], p->hidden, p->normed,
-                                    p->dtype, count, error);
+    berth_status status = normalise_all(p, &t[LLAMA_ATTENTION_NORM], error);
 
     if (status == BERTH_OK)
         status = multiply_together(p, outputs, 3, p->dtype, p->normed, count, error);
@@ -249,19 +270,16 @@ llama_place_attend(const llama_place *place, const llama_stage *stage, uint32_t 
         status = look_back(p, layer, error);
     if (status == BERTH_OK)
         status = multiply(p, &t[LLAMA_OUTPUT], p->queries, p->normed, count, error);
-    if (status == BERTH_OK)
-        status = add_to_hidden(p, p->normed, error);
-    return status == BERTH_OK ? normalise(p, &t[LLAMA_MLP_NORM], p->hidden, p->normed,
-                                          p->dtype, count, error)
-                              : status;
+    p->is_owed = true;
+    return status == BERTH_OK ? normalise_all(p, &t[LLAMA_MLP_NORM], error) : status;
 }
 
 /* ----------------------------------------------------------------------------- MLP */
 
 berth_status
-llama_place_dense(const llama_place *place, const llama_stage *stage, berth_error *error)
+llama_place_dense(llama_place *place, const llama_stage *stage, berth_error *error)
 {
-    const llama_place *const p = place;
+    llama_place *const p = place;
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
     const output outputs[] = { { &t[LLAMA_GATE], p->gate }, { &t[LLAMA_UP], p->up } };
@@ -272,7 +290,8 @@ llama_place_dense(const llama_place *place, const llama_stage *stage, berth_erro
                           (uint64_t)count * p->engine->options->config->inner, error);
     if (status == BERTH_OK)
         status = multiply(p, &t[LLAMA_DOWN], p->gate, p->normed, count, error);
-    return status == BERTH_OK ? add_to_hidden(p, p->normed, error) : status;
+    p->is_owed = true;
+    return status;
 }
 
 berth_status
@@ -383,10 +402,8 @@ static berth_status
 compute_logits(const llama_place *p, const llama_stage *stage, uint32_t first, uint32_t count,
                berth_error *error)
 {
-    const uint64_t hidden = p->engine->options->config->hidden;
-    const berth_status status = normalise(p, &stage->tensors[LLAMA_FINAL_NORM],
-                                          p->hidden + first * hidden, p->last, BERTH_F32,
-                                          count, error);
+    const berth_status status = normalise(p, &stage->tensors[LLAMA_FINAL_NORM], p->last,
+                                          BERTH_F32, first, count, error);
 
     return status == BERTH_OK ? multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, p->last,
                                             p->logits, count, error)

@@ -379,11 +379,12 @@ largest(const berth_largest *a)
     SIMT_SHARED(float, logits, LARGEST_WARPS);
     SIMT_SHARED(uint32_t, numbers, LARGEST_WARPS);
     const uint32_t lane = simt_thread() % SIMT_WARP;
+    const uint32_t warp = simt_warp();
     berthi_core_expert best = choose_best_of_warp(largest_of_lane(a));
 
     if (lane == 0) {
-        logits[simt_warp()] = best.logit;
-        numbers[simt_warp()] = best.number;
+        logits[warp] = best.logit;
+        numbers[warp] = best.number;
     }
     simt_barrier();
     best.logit = logits[lane % LARGEST_WARPS];

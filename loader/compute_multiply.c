@@ -76,6 +76,8 @@ ask_4bit(const product *p)
             .outputs = p->step.outputs,
             .dtype = p->step.dtype,
             .scratch = p->floats,
+            /* Loads and moves have ended; the copies of a lease, no kernel, are waited for. */
+            .is_settled = true,
         },
     };
 }

@@ -252,7 +252,7 @@ GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCE
     tests/gpu/read_all.cu)
 # The tests of kernels that a device runs, too.
 GPU_TESTS := $(addprefix $(B)/tests/test_simt_,kernels int8 int8_output product experts update)
-GPU_TESTS += $(addprefix $(B)/tests/test_simt_,plain decoder together)
+GPU_TESTS += $(addprefix $(B)/tests/test_simt_,plain decoder together ring)
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 

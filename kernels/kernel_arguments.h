@@ -450,7 +450,7 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 #define RING_WARP_BYTES                                                               \
     (PRODUCT_TILE_ROWS * (RING_STAGES * RING_LINE / 2 + 2 * 2 * RING_LINE_BLOCKS * 4))
 #define RING_PAIRS_BYTES (256u * 32u * 4u)
-#define RING_SUMS_BYTES (PRODUCT_TILE_ROWS / 16u * 4u * PRODUCT_THREADS * 4u)
+#define RING_SUMS_BYTES (2 * PRODUCT_TILE_ROWS / 16u * 4u * PRODUCT_THREADS * 4u)
 #define RING_ROOM_BYTES (RING_PAIRS_BYTES + RING_SUMS_BYTES + PRODUCT_WARPS * RING_WARP_BYTES)
 
 static inline uint64_t

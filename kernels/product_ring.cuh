@@ -33,6 +33,7 @@
 #define RING_LINE_INPUTS (2 * RING_LINE) /* bytes of 16-bit inputs */
 #define RING_WORDS 8u /* of inputs in a line, 16 bytes of a lane each */
 #define RING_STAGE_BYTES (PRODUCT_TILE_ROWS * RING_LINE_BYTES)
+#define RING_COPIES (PRODUCT_TILE_ROWS / 4) /* of codes, a lane's of a line */
 #define RING_BLOCKS (2 * RING_LINE_BLOCKS) /* of a row in a turn */
 #define RING_ABSMAX_BYTES (PRODUCT_TILE_ROWS * RING_BLOCKS * 4)
 
@@ -90,13 +91,15 @@ typedef struct ring_feed {
     const uint8_t *codes; /* the lane's of the tile's first row and line */
     const float *absmax;
     const uint8_t *absmax_codes;
+    uint32_t apart[RING_COPIES]; /* bytes of codes from there to each row that the lane copies */
     uint32_t block;    /* the tile's first */
     uint32_t last_row; /* of the tile: those behind it are this one again */
     float offset;      /* the tile's */
-    /* Double quantization: of the turn that is next, a row a lane. */
+    /* Double quantization: of the next turn that begins, a row a lane. */
     uint32_t raw[2];
     float second[2];
-    float raw_offset; /* a turn of one line is decoded when the next tile has begun */
+    float raw_offset;
+    bool has_raw; /* of the turn of `line` */
 } ring_feed;
 
 SIMT_INLINE void
@@ -114,6 +117,13 @@ ring_begin_tile(const berthi_product_kernel *a, ring_feed *feed)
     feed->block = (uint32_t)(row * (a->columns / RING_BLOCK));
     feed->last_row = left < PRODUCT_TILE_ROWS ? (uint32_t)left : PRODUCT_TILE_ROWS - 1;
     feed->offset = m->offset;
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < RING_COPIES; i++) {
+        const uint32_t wanted = lane / 8 + 4 * i;
+
+        feed->apart[i]
+            = (wanted < feed->last_row ? wanted : feed->last_row) * (uint32_t)(a->columns / 2);
+    }
 }
 
 /*
@@ -121,22 +131,17 @@ ring_begin_tile(const berthi_product_kernel *a, ring_feed *feed)
  * lanes of four rows that read the same columns of them do not wait for each other.
  */
 SIMT_INLINE void
-ring_copy_codes(const berthi_product_kernel *a, const ring_feed *feed, const ring_room *room)
+ring_copy_codes(const ring_feed *feed, const ring_room *room)
 {
     const uint32_t lane = simt_thread() % SIMT_WARP;
     const uint32_t row = lane / 8;
-    const uint32_t row_bytes = (uint32_t)(a->columns / 2);
     uint8_t *const to = room->codes + feed->stage * RING_STAGE_BYTES + row * RING_LINE_BYTES
                         + (lane % 8 ^ row * 2) * 16;
     const uint8_t *const from = feed->codes + feed->line * RING_LINE_BYTES;
 
     SIMT_UNROLL
-    for (uint32_t i = 0; i < PRODUCT_TILE_ROWS / 4; i++) {
-        const uint32_t wanted = row + 4 * i;
-        const uint32_t its = wanted < feed->last_row ? wanted : feed->last_row;
-
-        simt_copy16(to + i * 4 * RING_LINE_BYTES, from + (size_t)(its * row_bytes));
-    }
+    for (uint32_t i = 0; i < RING_COPIES; i++)
+        simt_copy16(to + i * 4 * RING_LINE_BYTES, from + feed->apart[i]);
 }
 
 /* Where the absmax of a line lie, the first or the second of its turn. */
@@ -167,7 +172,11 @@ ring_copy_absmax(const berthi_product_kernel *a, const ring_feed *feed, const ri
     }
 }
 
-/* The same as codes and second level: a lane has a row. Four neighbours are of one block. */
+/*
+ * The same as codes and second level: a lane has a row. Four neighbours are of one block. They are
+ * read when the feed comes to their turn, a whole one ahead of its decoding, but where the turn
+ * before has one line, and is not decoded before that: then with the turn's own first line.
+ */
 SIMT_INLINE void
 ring_read_absmax(const berthi_product_kernel *a, ring_feed *feed)
 {
@@ -177,6 +186,7 @@ ring_read_absmax(const berthi_product_kernel *a, ring_feed *feed)
     const uint32_t first = feed->block + its * blocks + feed->line * RING_LINE_BLOCKS;
 
     feed->raw_offset = feed->offset;
+    feed->has_raw = true;
     SIMT_UNROLL
     for (uint32_t k = 0; k < 2; k++)
         if (feed->line + k < ring_lines(a)) {
@@ -227,15 +237,18 @@ SIMT_INLINE void
 ring_ask(const berthi_product_kernel *a, product_variant v, ring_feed *feed,
          const ring_room *room)
 {
+    const bool is_first = feed->line % 2 == 0;
+
     if (feed->tile < a->tiles) {
-        ring_copy_codes(a, feed, room);
-        if (feed->line % 2 == 0) {
-            if (v.is_double)
-                ring_read_absmax(a, feed);
-            else
-                ring_copy_absmax(a, feed, room);
-        }
+        ring_copy_codes(feed, room);
+        if (is_first && !v.is_double)
+            ring_copy_absmax(a, feed, room);
+        if (is_first && v.is_double && !feed->has_raw)
+            ring_read_absmax(a, feed);
+        feed->has_raw = false;
         ring_go_on(a, feed);
+        if (!is_first && v.is_double && feed->tile < a->tiles)
+            ring_read_absmax(a, feed);
     }
     simt_end_copies();
 }
@@ -400,13 +413,18 @@ ring_add_turn(const berthi_product_kernel *a, product_variant v, const ring_room
 
 /* ------------------------------------------------------------------------------ storing */
 
-/* The warps' sums of a fragment, in their order: the first warps have a fragment of rows each. */
+/*
+ * The warps' sums of a fragment, in their order, by two of them, in turn, that have a fragment of
+ * rows each; the others go on. There are two places for sums: who writes over one has met those
+ * at the other who had read it.
+ */
 SIMT_INLINE void
 ring_store_fragment(const berthi_product_kernel *a, product_variant v, uint32_t tile, uint32_t f,
-                    const product_sums *sums, float *all)
+                    const product_sums *sums, uint32_t number, float *places)
 {
+    float *const all = places + number % 2 * (PRODUCT_TILES * 4 * PRODUCT_THREADS);
     const uint32_t thread = simt_thread();
-    const uint32_t warp = simt_warp();
+    const uint32_t warp = (simt_warp() + 2 * number) % PRODUCT_WARPS;
     const uint32_t lane = thread % SIMT_WARP;
     const uint32_t input = f * PRODUCT_INPUTS + lane % PRODUCT_QUAD * 2;
     const bool is_wanted = input < a->count;
@@ -433,7 +451,6 @@ ring_store_fragment(const berthi_product_kernel *a, product_variant v, uint32_t 
             product_store(v, &job, input + k % 2, row + k / 2 * 8, sum);
         }
     }
-    simt_barrier();
 }
 
 /* ------------------------------------------------------------------------------ kernels */
@@ -444,6 +461,7 @@ ring_add_tiles(const berthi_product_kernel *a, product_variant v, const ring_roo
 {
     uint32_t stage = 0;
     uint32_t half = 0;
+    uint32_t stored = 0;
 
     SIMT_NO_UNROLL
     for (uint32_t tile = (uint32_t)simt_cta(); tile < a->tiles; tile += (uint32_t)simt_ctas()) {
@@ -459,7 +477,7 @@ ring_add_tiles(const berthi_product_kernel *a, product_variant v, const ring_roo
         }
         SIMT_UNROLL
         for (uint32_t f = 0; f < v.fragments; f++)
-            ring_store_fragment(a, v, tile, f, &sums, room->sums);
+            ring_store_fragment(a, v, tile, f, &sums, stored++, room->sums);
     }
 }
 

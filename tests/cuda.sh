@@ -46,7 +46,7 @@ findings() # LOG
         /Used [0-9]+ registers/ {
             seen++
             match($0, /Used [0-9]+/)
-            most = kernel ~ /^berthi_product32_/ ? 255 : kernel ~ \
+            most = kernel ~ /^berthi_(product32|ring|ring16|ring32)_/ ? 255 : kernel ~ \
                 /^berthi_(product(16)?_(64|128)|experts|together|attend)_|^berthi_(norm|update_[a-z0-9]+)$/ ? 128 : 64
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
@@ -82,7 +82,7 @@ table() # ARCH: "KERNEL REGISTERS PER_ELEMENT"
         awk '$4 != $3 {
             elements = 32
             if ($1 ~ /^berthi_int8_encode_f32/) elements = 16
-            if ($1 ~ /^berthi_(product[0-9]*|experts|together)_(64|128)_/) elements = 256
+            if ($1 ~ /^berthi_(product[0-9]*|experts|together)_(64|128)_|^berthi_ring/) elements = 256
             printf "%-40s %3d %6.2f\n", $1, $2, ($4 > $3 ? $4 - $3 : $3 - $4) / elements }'
 }
 

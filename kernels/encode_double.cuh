@@ -4,9 +4,10 @@
  * double quantization, once its offset is known, or the sums of CTAs that it is the mean
  * of: each CTA adds them up, in the order of mean.cuh, while its values are on their way.
  *
- * A warp has a block and a lane eight neighbours of it. All that a CTA reads is on its way
- * before it makes its table, and a code is one look-up. Elements behind the last one are
- * zeros that take part, as they do in the published format.
+ * A warp has a block and a lane eight neighbours of it. A CTA makes its tables while the launch
+ * before it, which makes the sums, ends, and has all that it reads on its way at once; a code is
+ * one look-up. Elements behind the last one are zeros that take part, as they do in the published
+ * format.
  *
  *   traffic   per absmax 4 B read, 1 B written, and 4 B a block
  *   launch    berthi_double_ctas() CTAs of DOUBLE_THREADS lanes
@@ -130,15 +131,17 @@ encode_double(const berthi_double_kernel *a)
     const bool is_whole
         = a->is_aligned != 0 && a->count - simt_cta() * DOUBLE_CTA >= DOUBLE_CTA;
     float values[DOUBLE_TURNS][EIGHT];
-    float offset = a->join.values != NULL ? mean_gather_sums(&a->join) : 0.0f;
+    float offset;
 
+    double_fill_tables(a, &tables);
+    simt_wait_for_earlier();
+    offset = a->join.values != NULL ? mean_gather_sums(&a->join) : 0.0f;
     if (is_whole) {
         SIMT_UNROLL
         for (uint32_t t = 0; t < DOUBLE_TURNS; t++)
             eight_load(a->values, BERTH_F32, begin + t * DOUBLE_TURN, EIGHT_ALL, true,
                        values[t]);
     }
-    double_fill_tables(a, &tables);
     offset = double_offset(a, offset, lanes);
     if (is_whole) {
         SIMT_UNROLL
@@ -157,6 +160,7 @@ encode_double(const berthi_double_kernel *a)
     }
 }
 
-SIMT_KERNEL(berthi_encode_double, DOUBLE_THREADS, berthi_double_kernel, encode_double(a))
+SIMT_KERNEL_AHEAD(berthi_encode_double, DOUBLE_THREADS, SIMT_RESIDENT, berthi_double_kernel,
+                  encode_double(a))
 
 #endif

@@ -291,6 +291,7 @@ update(const berthi_update_kernel *a, update_variant v)
     const update_share share = update_share_of(a);
 
     update_fill_tables(a, &t, edges);
+    simt_wait_for_earlier();
     if (v.is_adam8) {
         update_usual(a, v, &t, share);
         return;
@@ -309,7 +310,7 @@ update(const berthi_update_kernel *a, update_variant v)
                                                                                       \
         update(a, v);                                                                 \
     }                                                                                 \
-    SIMT_KERNEL_OF(name, UPDATE_THREADS, resident, berthi_update_kernel, name##_body(a))
+    SIMT_KERNEL_AHEAD(name, UPDATE_THREADS, resident, berthi_update_kernel, name##_body(a))
 
 UPDATE_KERNEL(berthi_update_bf16, SIMT_RESIDENT_WIDE, BERTH_BF16, false)
 UPDATE_KERNEL(berthi_update_f16, SIMT_RESIDENT_WIDE, BERTH_F16, false)

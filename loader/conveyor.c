@@ -272,7 +272,6 @@ start_chunks(conveyor *c, bool *has_more, berth_error *error)
 static void
 end_wait(conveyor *c, uint64_t begin_ns)
 {
-    c->stats.wait_ns += berthi_sys_now_ns() - begin_ns;
     if (berthi_trace_is_on(c->context))
         berthi_trace_thread(c->context, BERTH_TRACE_WAIT, "reads", begin_ns, 0,
                             BERTHI_TRACE_NOTHING);
@@ -356,6 +355,7 @@ run_threads(conveyor *c)
     /* The last bytes may have been consumed after the last look. */
     (void)is_over(c);
     c->stats.work_ns = atomic_load(&c->work_ns);
+    c->stats.wait_ns = berthi_stage_behind_ns(&c->stage);
 }
 
 /* Moves the chunks, at least one. */

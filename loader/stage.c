@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "kernels/spare.h"
+#include "kernels/sys.h"
 
 berth_status
 berthi_stage_init(berthi_stage *stage, berth_context *context, uint64_t buffer_bytes,
@@ -86,6 +87,61 @@ berthi_stage_fini(berthi_stage *stage)
     memset(stage, 0, sizeof *stage);
 }
 
+/* ---------------------------------------------------------------- possible calls */
+
+/* Lock held. */
+static bool
+can_call(const berthi_stage *stage, const berthi_stage_buffer *buffer,
+         berthi_stage_call call)
+{
+    if (buffer->state != BERTHI_STAGE_FULL && buffer->state != BERTHI_STAGE_BUSY)
+        return false;
+    if (buffer->calls[call] != BERTHI_STAGE_WAITING)
+        return false;
+    if (call == BERTHI_STAGE_IN_ORDER)
+        return buffer->chunk->number_in_file == stage->next_in_file[buffer->chunk->file];
+    return stage->next_in_turn == NULL || buffer->chunk == stage->next_in_turn;
+}
+
+/* The earliest chunk that can get this call; chunks lie in one table, in order. */
+static berthi_stage_buffer *
+find_callable(const berthi_stage *stage, berthi_stage_call call)
+{
+    berthi_stage_buffer *best = NULL;
+
+    for (uint32_t i = 0; i < stage->allocated; i++) {
+        berthi_stage_buffer *const buffer = &stage->buffers[i];
+
+        if (can_call(stage, buffer, call) && (best == NULL || buffer->chunk < best->chunk))
+            best = buffer;
+    }
+    return best;
+}
+
+/* After each change of what is callable. Lock held. */
+static void
+note_behind(berthi_stage *stage)
+{
+    const bool is_behind = find_callable(stage, BERTHI_STAGE_ANY_ORDER) != NULL
+                           || find_callable(stage, BERTHI_STAGE_IN_ORDER) != NULL;
+    uint64_t now_ns;
+
+    if (is_behind == stage->is_behind)
+        return;
+    now_ns = berthi_sys_now_ns();
+    if (is_behind)
+        stage->behind_from_ns = now_ns;
+    else
+        stage->behind_ns += now_ns - stage->behind_from_ns;
+    stage->is_behind = is_behind;
+}
+
+uint64_t
+berthi_stage_behind_ns(const berthi_stage *stage)
+{
+    return stage->behind_ns;
+}
+
 /* -------------------------------------------------------------------- filling */
 
 static berthi_stage_buffer *
@@ -149,6 +205,7 @@ berthi_stage_fill(berthi_stage *stage, berthi_stage_buffer *buffer)
     for (int call = 0; call < BERTHI_STAGE_CALL_COUNT; call++)
         buffer->calls[call] =
             stage->has_call[call] ? BERTHI_STAGE_WAITING : BERTHI_STAGE_DONE;
+    note_behind(stage);
     /* Up to two calls have become possible. */
     pthread_cond_broadcast(&stage->has_work);
     pthread_mutex_unlock(&stage->lock);
@@ -197,35 +254,6 @@ berthi_stage_stop(berthi_stage *stage)
 
 /* ------------------------------------------------------------------ consuming */
 
-/* Lock held. */
-static bool
-can_call(const berthi_stage *stage, const berthi_stage_buffer *buffer,
-         berthi_stage_call call)
-{
-    if (buffer->state != BERTHI_STAGE_FULL && buffer->state != BERTHI_STAGE_BUSY)
-        return false;
-    if (buffer->calls[call] != BERTHI_STAGE_WAITING)
-        return false;
-    if (call == BERTHI_STAGE_IN_ORDER)
-        return buffer->chunk->number_in_file == stage->next_in_file[buffer->chunk->file];
-    return stage->next_in_turn == NULL || buffer->chunk == stage->next_in_turn;
-}
-
-/* The earliest chunk that can get this call; chunks lie in one table, in order. */
-static berthi_stage_buffer *
-find_callable(const berthi_stage *stage, berthi_stage_call call)
-{
-    berthi_stage_buffer *best = NULL;
-
-    for (uint32_t i = 0; i < stage->allocated; i++) {
-        berthi_stage_buffer *const buffer = &stage->buffers[i];
-
-        if (can_call(stage, buffer, call) && (best == NULL || buffer->chunk < best->chunk))
-            best = buffer;
-    }
-    return best;
-}
-
 static bool
 can_take_work(berthi_stage *stage, berthi_stage_work *work)
 {
@@ -241,6 +269,7 @@ can_take_work(berthi_stage *stage, berthi_stage_work *work)
         stage->next_in_turn++;
     work->buffer->state = BERTHI_STAGE_BUSY;
     work->buffer->calls[work->call] = BERTHI_STAGE_RUNNING;
+    note_behind(stage);
     return true;
 }
 
@@ -289,6 +318,7 @@ berthi_stage_give_back(berthi_stage *stage, const berthi_stage_work *work)
         outcome.is_consumed = true;
         outcome.is_awaited = stage->is_starved;
     }
+    note_behind(stage);
     /* The next ordered call of this file is for the worker that is here. */
     if (is_drained(stage))
         pthread_cond_broadcast(&stage->has_work);

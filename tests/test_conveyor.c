@@ -933,6 +933,28 @@ test_statistics(void)
     haul_end(&h);
 }
 
+/* A ring that is full of reads under way is no sign of slow consumers. */
+static void
+test_slow_reads_are_no_wait(void)
+{
+    const uint64_t size = 40 * 4096 + 100;
+    uint64_t begin_ns;
+    uint64_t all_ns;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.reader = &haul_reader;
+    h.options.ring_bytes = 3 * 4096;
+    haul_trick = (haul_tricks){ .delay_ns = 5 * MS };
+    begin_ns = berthi_sys_now_ns();
+    CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
+    all_ns = berthi_sys_now_ns() - begin_ns;
+    CHECK_GE(all_ns, 41 / 3 * 5 * MS);
+    CHECK_LT(h.stats.wait_ns, all_ns / 2);
+    haul_end(&h);
+}
+
 /* ------------------------------------------------------------------------ faults */
 
 /* The files are open before the first fault: only the run is under test. */
@@ -1161,6 +1183,7 @@ main(int argc, char **argv)
     T_RUN(test_cancel_of_nothing);
     T_RUN(test_stall_names_the_file);
     T_RUN(test_statistics);
+    T_RUN(test_slow_reads_are_no_wait);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_workers_cannot_be_started);
     T_RUN(test_the_first_chunk_comes_soon);

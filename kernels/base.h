@@ -110,6 +110,13 @@ berthi_can_round_up(uint64_t value, uint64_t alignment, uint64_t *out)
     return true;
 }
 
+/* value / by, rounded up; `by` is not 0. No step overflows. */
+static inline uint64_t
+berthi_divide_up(uint64_t value, uint64_t by)
+{
+    return value / by + (value % by != 0);
+}
+
 /* Of two that are not both 0. */
 static inline uint64_t
 berthi_greatest_divisor(uint64_t a, uint64_t b)

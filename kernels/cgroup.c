@@ -446,7 +446,7 @@ read_quota(int root, const group *g, uint64_t *out_cores)
         rest = berthi_procfs_digits(rest + 1, &period);
     if (rest == NULL || rest[0] != '\0' || period == 0)
         return BERTHI_READING_UNKNOWN;
-    *out_cores = quota / period + (quota % period != 0);
+    *out_cores = berthi_divide_up(quota, period);
     return BERTHI_READING_OK;
 }
 

@@ -56,7 +56,7 @@ uint64_t
 berthi_experts_weight_bytes(const berthi_experts_arguments *a)
 {
     const uint64_t weights = a->rows * a->columns;
-    const uint64_t blocks = weights / a->block_size + (weights % a->block_size != 0);
+    const uint64_t blocks = berthi_divide_up(weights, a->block_size);
 
     return weights / 2 + weights % 2
            + (a->is_double ? blocks + (blocks + BERTHI_DOUBLE_BLOCK - 1) / BERTHI_DOUBLE_BLOCK * 4

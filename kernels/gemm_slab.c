@@ -15,6 +15,7 @@
  */
 #include <inttypes.h>
 
+#include "kernels/base.h"
 #include "kernels/gemm_room.h"
 #include "kernels/number.h"
 
@@ -24,12 +25,6 @@
 #define TILE_INPUTS 256u /* 256 x 128 and the other way round */
 #define ENOUGH_PERCENT 90u /* of the processors' time has a tile in it */
 #define LEAST_PART 5u    /* of a slab's bytes: below it beginning and ending count */
-
-static uint64_t
-divide_up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b != 0);
-}
 
 /*
  * Slabs are multiples of so many rows, 0 if `most` are too few for any: they begin with a
@@ -56,9 +51,10 @@ find_step(const berthi_gemm_4bit *t, uint64_t most)
 static uint64_t
 busy_percent(uint64_t rows, uint64_t inputs, uint32_t processors)
 {
-    const uint64_t tiles = divide_up(rows, TILE_ROWS) * divide_up(inputs, TILE_INPUTS);
+    const uint64_t tiles =
+        berthi_divide_up(rows, TILE_ROWS) * berthi_divide_up(inputs, TILE_INPUTS);
 
-    return 100 * tiles / (divide_up(tiles, processors) * processors);
+    return 100 * tiles / (berthi_divide_up(tiles, processors) * processors);
 }
 
 /*
@@ -79,15 +75,18 @@ berthi_gemm_slab_rows(const berthi_gemm_4bit *t, uint64_t bytes, uint32_t proces
     if (step == 0)
         return 0;
     most = fit - fit % step;
-    for (uint64_t rows = divide_up(fit / LEAST_PART, step) * step; rows <= most; rows += step) {
+    for (uint64_t rows = berthi_divide_up(fit / LEAST_PART, step) * step; rows <= most;
+         rows += step) {
         if (rows >= t->rows)
             return t->rows;
         if (rows != 0 && busy_percent(rows, t->count, lanes) >= ENOUGH_PERCENT)
             return rows;
     }
-    return fit >= t->rows
-               ? t->rows
-               : divide_up(divide_up(t->rows, divide_up(t->rows, most)), step) * step;
+    if (fit >= t->rows)
+        return t->rows;
+    /* As few slabs as that, of about the same size. */
+    most = berthi_divide_up(t->rows, berthi_divide_up(t->rows, most));
+    return berthi_divide_up(most, step) * step;
 }
 
 /* ----------------------------------------------------------------------- one slab's work */
@@ -265,7 +264,7 @@ berthi_gemm_multiply_4bit(const berthi_cuda_call *call, const berthi_gemm_4bit *
     if (w.step == 0) { /* in smaller ones than there should be */
         status = refuse(call, task);
     } else {
-        w.count = divide_up(task->rows, w.step);
+        w.count = berthi_divide_up(task->rows, w.step);
         status = multiply_slabs(&w);
     }
     return berthi_gemm_end(w.gemm, call, w.room, status);

@@ -7,6 +7,7 @@
  * several blocks the same again over their sums. Stored offsets depend on it,
  * so nothing here may be reassociated.
  */
+#include "kernels/base.h"
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 
@@ -24,12 +25,6 @@ floor_power_of_two(uint64_t value)
     return power;
 }
 
-static uint64_t
-divide_up(uint64_t value, uint64_t by)
-{
-    return value / by + (value % by != 0);
-}
-
 berthi_mean_grid
 berthi_mean_plan(const berthi_mean_arguments *a)
 {
@@ -43,11 +38,11 @@ berthi_mean_plan(const berthi_mean_arguments *a)
     g.is_vector = a->is_old_order ? a->count > 128 : a->count >= 128;
     lanes = floor_power_of_two(g.is_vector ? a->count / 4 : a->count);
     g.width = (uint32_t)(lanes < BERTHI_MEAN_LANES ? lanes : BERTHI_MEAN_LANES);
-    turns = divide_up(a->count, g.width);
+    turns = berthi_divide_up(a->count, g.width);
     if (turns >= 256) {
         const uint64_t resident = processors * (threads / g.width);
-        const uint64_t wanted = divide_up(turns, 16);
-        const uint64_t least = divide_up(turns, 256);
+        const uint64_t wanted = berthi_divide_up(turns, 16);
+        const uint64_t least = berthi_divide_up(turns, 256);
 
         g.blocks = resident < wanted ? resident : wanted;
         if (g.blocks < least)

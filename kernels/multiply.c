@@ -80,7 +80,7 @@ blocks_of(const berthi_multiply_arguments *a, uint64_t rows)
 {
     const uint64_t weights = rows * a->columns;
 
-    return weights / a->block_size + (weights % a->block_size != 0);
+    return berthi_divide_up(weights, a->block_size);
 }
 
 uint64_t

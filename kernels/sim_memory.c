@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 
@@ -19,8 +20,7 @@
 static uint64_t
 granules_of(uint64_t bytes)
 {
-    return berthi_max_u64(1, bytes / BERTHI_SIM_GRANULE
-                                 + (bytes % BERTHI_SIM_GRANULE != 0));
+    return berthi_max_u64(1, berthi_divide_up(bytes, BERTHI_SIM_GRANULE));
 }
 
 void

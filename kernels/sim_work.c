@@ -2,6 +2,7 @@
 /* sim_work.c - what work touches, and how long it takes; see sim.h. */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/kernel_arguments.h"
 #include "kernels/number.h"
 #include "kernels/sim_regions.h"
@@ -15,8 +16,7 @@ can_list_blocks(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_encode_arguments *const a = &request->arguments.encode;
     const uint64_t blocks = a->block_size > 0
-                                ? a->count / a->block_size
-                                      + (a->count % a->block_size != 0)
+                                ? berthi_divide_up(a->count, a->block_size)
                                 : 0;
     uint64_t bytes;
 
@@ -53,8 +53,7 @@ static bool
 can_list_offset(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_offset_arguments *const a = &request->arguments.offset;
-    const uint64_t blocks =
-        a->count / BERTHI_DOUBLE_BLOCK + (a->count % BERTHI_DOUBLE_BLOCK != 0);
+    const uint64_t blocks = berthi_divide_up(a->count, BERTHI_DOUBLE_BLOCK);
     uint64_t bytes;
 
     if (!berthi_can_mul(a->count, sizeof *a->absmax, &bytes))
@@ -75,9 +74,8 @@ can_list_product(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_multiply_arguments *const a = &request->arguments.multiply;
     const uint64_t weights = a->rows * a->columns;
-    const uint64_t blocks = weights / a->block_size + (weights % a->block_size != 0);
-    const uint64_t second =
-        blocks / BERTHI_DOUBLE_BLOCK + (blocks % BERTHI_DOUBLE_BLOCK != 0);
+    const uint64_t blocks = berthi_divide_up(weights, a->block_size);
+    const uint64_t second = berthi_divide_up(blocks, BERTHI_DOUBLE_BLOCK);
     const bool is_double = a->absmax_codes != NULL;
     const uint64_t width = berthi_number_bytes(a->dtype);
 
@@ -132,8 +130,7 @@ static bool
 can_add_state(const berthi_request *request, const berthi_update_state *state, size_t slot,
               uint64_t count, berthi_sim_regions *list)
 {
-    const uint64_t blocks =
-        count / BERTHI_UPDATE_BLOCK + (count % BERTHI_UPDATE_BLOCK != 0);
+    const uint64_t blocks = berthi_divide_up(count, BERTHI_UPDATE_BLOCK);
     uint64_t bytes;
 
     if (!berthi_can_mul(count, sizeof *state->values, &bytes))
@@ -182,8 +179,7 @@ static bool
 can_list_measure(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_measure_arguments *const a = &request->arguments.measure;
-    const uint64_t blocks =
-        a->count / BERTHI_GRADIENT_BLOCK + (a->count % BERTHI_GRADIENT_BLOCK != 0);
+    const uint64_t blocks = berthi_divide_up(a->count, BERTHI_GRADIENT_BLOCK);
     uint64_t bytes;
 
     if (!berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source.c - decoders of weights that others stored quantized: FP8, FP4, MXFP4. */
+#include "kernels/base.h"
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 
@@ -11,12 +12,6 @@ berthi_source_scale(const berthi_source_arguments *a, uint64_t i)
     if (a->scale_dtype == BERTH_F8_E8M0 || a->scale_dtype == BERTH_U8)
         return berthi_core_from_e8m0(bytes[i], a->scale_dtype == BERTH_U8);
     return berthi_core_load(a->scales, a->scale_dtype, i);
-}
-
-static uint64_t
-divide_up(uint64_t value, uint64_t by)
-{
-    return value / by + (value % by != 0);
 }
 
 /* The value of code `k` of a row that begins at `codes`. */
@@ -125,7 +120,7 @@ berthi_decode_e4m3(const berthi_source_arguments *a)
         const uint64_t to_border = a->block_rows - (a->first_row + row) % a->block_rows;
         const uint64_t rows = a->rows - row < to_border ? a->rows - row : to_border;
 
-        if (wide != 0 && rows >= divide_up(TABLE_WORTH, wide))
+        if (wide != 0 && rows >= berthi_divide_up(TABLE_WORTH, wide))
             decode_by_tables(a, row, row + rows);
         else
             for (uint64_t r = row; r < row + rows; r++)

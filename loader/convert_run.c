@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "loader/convert_batch.h"
 #include "quant/format.h"
 
@@ -201,8 +202,7 @@ berthi_run_init(const berthi_convert *convert, berthi_run *run,
     if (weight->is_copied) {
         run->plan.unit = sizes->unit_bytes;
         run->plan.strip_count = 1;
-        run->plan.strip_units = run->stored_bytes / sizes->unit_bytes
-                                + (run->stored_bytes % sizes->unit_bytes != 0);
+        run->plan.strip_units = berthi_divide_up(run->stored_bytes, sizes->unit_bytes);
         run->plan.read_max = berthi_min_u64(run->stored_bytes, sizes->unit_bytes);
         if (run->record != NULL)
             run->plan.memory = largest_companion(convert, run, sizes->unit_bytes);

@@ -2,6 +2,7 @@
 /* diff_pair.c - which weights belong together, and how each pair is cut. */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "loader/diff.h"
 #include "loader/safetensors.h"
 #include "loader/sort.h"
@@ -149,8 +150,7 @@ cut(berthi_diff_pair *pair, uint64_t step, uint64_t unit)
         pair->unit = berthi_max_u64(unit / step, 1) * step;
     pair->unit = berthi_min_u64(pair->unit, pair->elements);
     if (pair->unit > 0)
-        pair->unit_count = pair->elements / pair->unit
-                           + (pair->elements % pair->unit != 0);
+        pair->unit_count = berthi_divide_up(pair->elements, pair->unit);
 }
 
 static berth_status

@@ -6,6 +6,7 @@
 #ifndef BERTH_LOADER_OPTIMIZER_FILE_H
 #define BERTH_LOADER_OPTIMIZER_FILE_H
 
+#include "kernels/base.h"
 #include "loader/checkpoint.h"
 #include "loader/optimizer.h"
 
@@ -66,7 +67,7 @@ berthi_state_tables(const berthi_states *states)
 static inline uint64_t
 berthi_state_blocks(uint64_t elements, uint64_t block)
 {
-    return elements / block + (elements % block != 0);
+    return berthi_divide_up(elements, block);
 }
 
 /* What a file has for one parameter, checked. */

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/sys.h"
 #include "loader/optimizer.h"
 #include "loader/values.h"
@@ -18,7 +19,7 @@
 static uint64_t
 blocks_of(uint64_t elements)
 {
-    return elements / BERTHI_GRADIENT_BLOCK + (elements % BERTHI_GRADIENT_BLOCK != 0);
+    return berthi_divide_up(elements, BERTHI_GRADIENT_BLOCK);
 }
 
 /* ---------------------------------------------------------------------- room for sums */

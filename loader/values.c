@@ -70,8 +70,7 @@ berthi_values_take(const berth_values_options *options, berthi_values *out,
         || out->value_bytes > MEMORY_MAX)
         return berthi_fail_argument(error, "options", "has more values than memory holds");
     out->blocks = berthi_format_is_4bit(mine.encoding)
-                      ? out->elements / out->storage.block_size
-                            + (out->elements % out->storage.block_size != 0)
+                      ? berthi_divide_up(out->elements, out->storage.block_size)
                       : out->shape[0];
     out->part_count =
         berthi_stored_list(&out->storage, out->shape, out->rank, out->parts);

@@ -2,6 +2,7 @@
 /* values_convert.c - values to codes and back, in the caller's memory. */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "loader/values.h"
 #include "quant/dequantize.h"
 #include "quant/quantize.h"
@@ -59,7 +60,7 @@ run_parts(conversion *c, berthi_values_work work)
     uint64_t parts;
 
     c->piece = berthi_max_u64(BERTHI_VALUES_PIECE / step, 1) * step;
-    parts = c->values.elements / c->piece + (c->values.elements % c->piece != 0);
+    parts = berthi_divide_up(c->values.elements, c->piece);
     berthi_values_run(berthi_values_threads(c->values.threads, parts), parts, work, c);
 }
 

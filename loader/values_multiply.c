@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/number.h"
 #include "loader/values.h"
 #include "quant/quantize.h"
@@ -168,7 +169,7 @@ allocate(multiplication *m, berth_context *context, berth_error *error)
     divider d = { .memory = NULL };
 
     m->share = berthi_max_u64(BERTHI_VALUES_PIECE / m->columns, ROWS_MIN);
-    m->parts = m->rows / m->share + (m->rows % m->share != 0);
+    m->parts = berthi_divide_up(m->rows, m->share);
     m->threads = berthi_values_threads(m->values.threads, m->parts);
     parts(m, &d);
     if (!d.is_too_large)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "kernels/base.h"
 #include "kernels/sys.h"
 #include "loader/writer_state.h"
 
@@ -41,8 +42,7 @@ berthi_writer_make_windows(const berthi_writer *writer, berthi_writer_file *file
     uint64_t bytes;
 
     file->window_bytes = file->is_shared ? SHARED_WINDOW_BYTES : WINDOW_BYTES;
-    file->window_count =
-        file->bytes / file->window_bytes + (file->bytes % file->window_bytes != 0);
+    file->window_count = berthi_divide_up(file->bytes, file->window_bytes);
     if (!berthi_can_mul(file->window_count, 2 * sizeof *file->windows, &bytes))
         return berthi_fail_memory(error, "creating an output");
     file->windows = berthi_memory_zalloc(writer->context, BERTHI_PURPOSE_OBJECT, bytes);

@@ -32,7 +32,7 @@ berthi_plus(uint64_t a, uint64_t b)
 static inline uint64_t
 berthi_divided(uint64_t value, uint64_t by)
 {
-    return value == BERTHI_BEYOND ? value : value / by + (value % by != 0);
+    return value == BERTHI_BEYOND ? value : berthi_divide_up(value, by);
 }
 
 /* value * percent / 100, rounded up. */

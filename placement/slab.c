@@ -2,6 +2,7 @@
 /* slab.c - parts of a weight in memory; see slab.h. */
 #include "placement/slab.h"
 
+#include "kernels/base.h"
 #include "kernels/device.h"
 
 uint64_t
@@ -62,7 +63,7 @@ berthi_slab_scratch(const berthi_storage *storage, uint64_t elements)
     if (storage->encoding == BERTH_ENCODING_NATIVE)
         return 0;
     if (storage->is_double && storage->block_size > 0)
-        blocks = elements / storage->block_size + (elements % storage->block_size != 0);
+        blocks = berthi_divide_up(elements, storage->block_size);
     return BERTHI_SLAB_PIECE + berthi_slab_round(blocks * sizeof(float))
            + berthi_slab_second_scratch(blocks);
 }

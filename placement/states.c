@@ -11,8 +11,7 @@
 static uint64_t
 bytes_of(const berthi_states *states, uint64_t elements)
 {
-    const uint64_t blocks = elements / BERTHI_STATES_BLOCK
-                            + (elements % BERTHI_STATES_BLOCK != 0);
+    const uint64_t blocks = berthi_divide_up(elements, BERTHI_STATES_BLOCK);
     const uint64_t f32 = sizeof(float);
     uint64_t state;
     uint64_t bytes;
@@ -40,8 +39,7 @@ berthi_states_bytes(const berthi_states *states)
 uint64_t
 berthi_states_page_count(const berthi_states *states)
 {
-    return states->elements / states->page_elements
-           + (states->elements % states->page_elements != 0);
+    return berthi_divide_up(states->elements, states->page_elements);
 }
 
 uint64_t
@@ -65,8 +63,7 @@ berthi_states_buffer_bytes(uint64_t page_bytes, uint64_t system_page)
 uint64_t
 berthi_states_scratch_bytes(uint64_t page_elements)
 {
-    const uint64_t blocks = page_elements / BERTHI_GRADIENT_BLOCK
-                            + (page_elements % BERTHI_GRADIENT_BLOCK != 0);
+    const uint64_t blocks = berthi_divide_up(page_elements, BERTHI_GRADIENT_BLOCK);
 
     return BERTHI_STATES_COUNTER + blocks * sizeof(berthi_gradient_sum);
 }

@@ -163,8 +163,7 @@ static bool
 is_consistent(berthi_walk *walk, const four_bit *w, const berthi_state *state,
               bool is_absmax_transposed)
 {
-    const uint64_t groups = w->blocks / BERTHI_DOUBLE_BLOCK
-                            + (w->blocks % BERTHI_DOUBLE_BLOCK != 0);
+    const uint64_t groups = berthi_divide_up(w->blocks, BERTHI_DOUBLE_BLOCK);
 
     if (!is_packed(walk, &w->weight, state->elements)
         || !is_vector(walk, &w->quant_map, BERTH_F32, MAP_VALUES,
@@ -297,8 +296,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_part 
     if (!has_state(walk, state, encoding, &parsed)
         || !is_complete(walk, &w, parsed.is_double))
         return;
-    w.blocks = parsed.elements / parsed.block_size
-               + (parsed.elements % parsed.block_size != 0);
+    w.blocks = berthi_divide_up(parsed.elements, parsed.block_size);
     is_absmax_transposed = is_transposed(walk, &w, &parsed);
     if (!is_consistent(walk, &w, &parsed, is_absmax_transposed))
         return;

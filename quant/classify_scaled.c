@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "kernels/base.h"
 #include "quant/classify_walk.h"
 #include "quant/format.h"
 
@@ -18,12 +19,6 @@ typedef struct tile {
     uint64_t columns;
     const char *method;
 } tile;
-
-static uint64_t
-divide_up(uint64_t value, uint64_t by)
-{
-    return value / by + (value % by != 0);
-}
 
 static uint32_t
 narrow(uint64_t value)
@@ -111,9 +106,9 @@ static bool
 is_ceiling(berthi_walk *walk, const berthi_member *scale, uint64_t dim, uint64_t block,
            uint64_t found)
 {
-    if (found == divide_up(dim, block))
+    if (found == berthi_divide_up(dim, block))
         return true;
-    berthi_walk_tell_mismatch(walk, scale, divide_up(dim, block), found,
+    berthi_walk_tell_mismatch(walk, scale, berthi_divide_up(dim, block), found,
                               "scales do not fit the shape and the block size");
     return false;
 }

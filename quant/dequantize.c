@@ -10,18 +10,13 @@
 
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/core.h"
 #include "kernels/number.h"
 #include "quant/format.h"
 #include "quant/quantize.h"
 
 #define MAP2_BYTES 1024u
-
-static uint64_t
-divide_up(uint64_t value, uint64_t by)
-{
-    return value / by + (value % by != 0);
-}
 
 static uint64_t
 element_bytes(int32_t dtype)
@@ -58,7 +53,7 @@ can_init_4bit(berthi_decoder *d, const berthi_quantized *record)
         return false;
     set_matrices(d, record->shape, record->rank);
     d->block_columns = record->block_size;
-    d->blocks = divide_up(d->elements, record->block_size);
+    d->blocks = berthi_divide_up(d->elements, record->block_size);
     d->offset = (float)record->offset;
     d->nested_dtype = record->nested_dtype;
     d->is_double = record->is_double;
@@ -200,7 +195,7 @@ can_prepare_double(berthi_decoder *d, const berthi_companion *companions, float 
 
     if (!is_companion(&companions[0], BERTH_U8, d->blocks)
         || !is_companion(&companions[1], BERTH_F32,
-                         divide_up(d->blocks, BERTHI_DOUBLE_BLOCK))
+                         berthi_divide_up(d->blocks, BERTHI_DOUBLE_BLOCK))
         || !is_companion(&companions[2], BERTH_F32, MAP2_BYTES / sizeof *map))
         return false;
     if (d->nested_dtype == BERTH_F32) /* nearly always: nothing more to round */
@@ -239,14 +234,14 @@ can_prepare_absmax(berthi_decoder *d, const berthi_companion *companion, uint64_
 static uint64_t
 scale_columns(const berthi_decoder *d)
 {
-    return divide_up(d->columns, d->block_columns);
+    return berthi_divide_up(d->columns, d->block_columns);
 }
 
 /* Scales of one matrix. */
 static uint64_t
 scale_count(const berthi_decoder *d)
 {
-    return divide_up(d->rows, d->block_rows) * scale_columns(d);
+    return berthi_divide_up(d->rows, d->block_rows) * scale_columns(d);
 }
 
 static bool
@@ -333,7 +328,7 @@ berthi_decoder_extent(const berthi_decoder *d, uint64_t first, uint64_t count)
         /* The flat number will do where units are bytes; rows are whole bytes. */
         span.lead = (berthi_format_is_4bit(d->encoding) ? first : first % d->columns) % unit_of(d);
         span.begin = (first - span.lead) / 2;
-        span.bytes = divide_up(first + count, 2) - span.begin;
+        span.bytes = berthi_divide_up(first + count, 2) - span.begin;
         break;
     default:
         size = d->encoding == BERTH_ENCODING_NATIVE ? element_bytes(d->stored_dtype) : 1;

@@ -204,26 +204,19 @@ berthi_format_is_block_size(uint64_t block_size)
            && (block_size & (block_size - 1)) == 0;
 }
 
-/* ceil(value / by), by > 0, without an intermediate that could overflow. */
-static uint64_t
-divide_up(uint64_t value, uint64_t by)
-{
-    return value / by + (value % by != 0);
-}
-
 /* Packed codes, absmax of every block, and what a second level adds. */
 static bool
 can_plan_4bit(const berthi_format_plan *plan, berthi_format_bytes *out)
 {
     if (!berthi_format_is_block_size(plan->block_size))
         return false;
-    out->blocks = divide_up(out->elements, plan->block_size);
-    out->packed = divide_up(out->elements, 2);
+    out->blocks = berthi_divide_up(out->elements, plan->block_size);
+    out->packed = berthi_divide_up(out->elements, 2);
     out->absmax = out->blocks;
     out->tables = QUANT_MAP_BYTES;
     if (plan->is_double) {
         /* 256 blocks of 32 elements or more: far from 2^64. */
-        out->absmax2 = divide_up(out->blocks, BERTHI_DOUBLE_BLOCK) * F32_BYTES;
+        out->absmax2 = berthi_divide_up(out->blocks, BERTHI_DOUBLE_BLOCK) * F32_BYTES;
         out->tables += NESTED_QUANT_MAP_BYTES;
     } else {
         out->absmax *= F32_BYTES; /* at least 32 elements a block: no overflow */

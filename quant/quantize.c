@@ -4,15 +4,10 @@
 
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/core.h"
 #include "kernels/device.h"
 #include "quant/format.h"
-
-static uint64_t
-divide_up(uint64_t value, uint64_t by)
-{
-    return value / by + (value % by != 0);
-}
 
 bool
 berthi_quantizer_can_init(berthi_quantizer *q, const berthi_operations *operations,
@@ -29,7 +24,7 @@ berthi_quantizer_can_init(berthi_quantizer *q, const berthi_operations *operatio
         q->rows = shape[0];
         q->columns = shape[1];
     } else if (storage->encoding != BERTH_ENCODING_NATIVE) {
-        q->blocks = divide_up(q->elements, storage->block_size);
+        q->blocks = berthi_divide_up(q->elements, storage->block_size);
     }
     return true;
 }
@@ -64,8 +59,8 @@ berthi_quantizer_part(const berthi_quantizer *q, uint64_t first, uint64_t count)
     case BERTH_ENCODING_NATIVE: /* its bits were counted when it was stored first */
         return (berthi_quantized_part){ first * bits / 8, count * bits / 8, 0, 0 };
     default:
-        return (berthi_quantized_part){ first / 2, divide_up(count, 2), first / block,
-                                        divide_up(count, block) };
+        return (berthi_quantized_part){ first / 2, berthi_divide_up(count, 2), first / block,
+                                        berthi_divide_up(count, block) };
     }
 }
 

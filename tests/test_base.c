@@ -750,6 +750,18 @@ test_rounding(void)
     }
 }
 
+static void
+test_divides_up(void)
+{
+    CHECK_EQ(berthi_divide_up(0, 7), 0);
+    CHECK_EQ(berthi_divide_up(1, 7), 1);
+    CHECK_EQ(berthi_divide_up(7, 7), 1);
+    CHECK_EQ(berthi_divide_up(8, 7), 2);
+    CHECK_EQ(berthi_divide_up(UINT64_MAX, 1), UINT64_MAX);
+    CHECK_EQ(berthi_divide_up(UINT64_MAX, 2), UINT64_C(1) << 63);
+    CHECK_EQ(berthi_divide_up(UINT64_MAX, UINT64_MAX), 1);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -776,5 +788,6 @@ main(int argc, char **argv)
     T_RUN(test_options_without_size);
     T_RUN(test_checked_sizes);
     T_RUN(test_rounding);
+    T_RUN(test_divides_up);
     T_MAIN_END;
 }

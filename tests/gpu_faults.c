@@ -20,6 +20,25 @@ check_given_back(const gpu_faults *faults, const fault *f)
         CHECK_EQ(fake_cuda_current(), 0);
 }
 
+void
+gpu_faults_arm(bool is_of_gemm, uint64_t nth, int code, bool is_persistent)
+{
+    if (is_of_gemm)
+        fake_gemm_fail(nth, code, is_persistent);
+    else
+        fake_cuda_fail(nth, code, is_persistent);
+}
+
+uint64_t
+gpu_faults_disarm(void)
+{
+    const uint64_t failures = fake_gemm_failures() + fake_cuda_failures();
+
+    fake_gemm_disarm();
+    fake_cuda_disarm();
+    return failures;
+}
+
 /* As many runs as it counts for. */
 static void
 count_end(berth_status status, const berth_error *error, uint64_t runs, gpu_tally *count)
@@ -53,14 +72,9 @@ has_injected(const gpu_faults *faults, uint64_t nth, const fault *f, gpu_tally *
     if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
         return false;
     berthi_error_clear(&error);
-    if (faults->is_of_gemm)
-        fake_gemm_fail(nth, f->code, f->is_persistent);
-    else
-        fake_cuda_fail(nth, f->code, f->is_persistent);
+    gpu_faults_arm(faults->is_of_gemm, nth, f->code, f->is_persistent);
     status = faults->function(NULL, context, &error);
-    failures = fake_gemm_failures() + fake_cuda_failures();
-    fake_gemm_disarm();
-    fake_cuda_disarm();
+    failures = gpu_faults_disarm();
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.current_bytes, 0);
     CHECK_EQ(memory.allocations, memory.frees);

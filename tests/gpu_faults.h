@@ -28,6 +28,11 @@ typedef struct gpu_faults {
     uint64_t least;           /* calls there are */
 } gpu_faults;
 
+/* The n-th call from now on fails, of cuBLASLt or of the runtime. */
+void gpu_faults_arm(bool is_of_gemm, uint64_t nth, int code, bool is_persistent);
+/* None fails any more; how many calls have failed. */
+uint64_t gpu_faults_disarm(void);
+
 /* With each of these codes. */
 void gpu_fail_all(const gpu_faults *faults, const int *codes, size_t code_count,
                   gpu_tally *count);

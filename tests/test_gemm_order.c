@@ -12,6 +12,7 @@
 #include "kernels/tables.h"
 #include "tests/fake_cuda.h"
 #include "tests/fake_gemm.h"
+#include "tests/gpu_faults.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
 #include "tests/t.h"
@@ -256,15 +257,10 @@ test_order_of_what_fails(void)
     CHECK_EQ(multiply_slabs(r.device, memory, 4), BERTH_OK);
     for (int of_library = 0; of_library < 2; of_library++)
         for (uint64_t nth = 0, failed = 1; failed > 0; nth++) {
-            if (of_library != 0)
-                fake_gemm_fail(nth, 1, false);
-            else
-                fake_cuda_fail(nth, 1, false);
+            gpu_faults_arm(of_library != 0, nth, 1, false);
             (void)multiply_slabs(r.device, memory, 4);
-            failed = fake_gemm_failures() + fake_cuda_failures();
+            failed = gpu_faults_disarm();
             failures[of_library] += failed;
-            fake_gemm_disarm();
-            fake_cuda_disarm();
             check_joined();
             CHECK_EQ(multiply_slabs(r.device, memory, 4), BERTH_OK);
             check_joined();

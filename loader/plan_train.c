@@ -290,10 +290,10 @@ list_trained(training *t, berth_error *error)
     for (uint32_t i = 0; i < t->count && status == BERTH_OK; i++)
         status = check_size(t, &t->trained[i], error);
     if (status == BERTH_OK && t->count == 0)
-        return t->options.method == BERTHI_METHOD_FULL
-                   ? berthi_fail_argument(error, "train",
-                                          "finds no tensor of bf16, f16 or f32 to train")
-                   : berthi_fail_argument(error, "lora_targets", "name nothing to train");
+        return berthi_fail_argument(error, "train",
+                                    t->options.method == BERTHI_METHOD_FULL
+                                        ? "finds no tensor of bf16, f16 or f32 to train"
+                                        : "finds no linear layer that adapters could be for");
     return status;
 }
 

@@ -850,6 +850,25 @@ whole_numbers(void)
     return folder;
 }
 
+/* A Llama of which nothing is there but the embeddings and the last norm. */
+static const char *
+without_layers(void)
+{
+    const char *const folder = fixture_folder();
+    fixture_builder *const b = fixture_begin();
+
+    add(b, "model.embed_tokens.weight", 2, 8192, 1024, 0);
+    add(b, "model.norm.weight", 1, 1024, 0, 0);
+    (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                 "\"hidden_size\": 1024, \"intermediate_size\": 1024, "
+                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 8, "
+                 "\"num_key_value_heads\": 8, \"vocab_size\": 8192, "
+                 "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": true}");
+    return folder;
+}
+
 static void
 test_what_cannot_be_trained(void)
 {
@@ -865,6 +884,11 @@ test_what_cannot_be_trained(void)
     check_refused(whole_numbers(), &options, BERTH_EINVAL,
                   "`train` finds no tensor of bf16, f16 or f32 to train");
     train.method = BERTH_TRAIN_LORA;
+    train.lora_targets = NULL;
+    check_refused(without_layers(), &options, BERTH_EINVAL,
+                  "`train` finds no linear layer that adapters could be for");
+    train.lora_targets = "q_proj";
+    check_refused(without_layers(), &options, BERTH_EINVAL, "is called \"q_proj\"");
     train.lora_rank = UINT64_C(1) << 25;
     check_refused(planned_llama(1, false), &options, BERTH_EINVAL,
                   "has more elements trained than can be planned");

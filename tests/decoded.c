@@ -162,6 +162,67 @@ decoded_compute(const decoded_setup *s)
     return out;
 }
 
+const char *
+decoded_rewritten(const char *from, const char *to)
+{
+    const char *const folder = fixture_folder();
+    char *const text = fixture_read(DECODED_DATA "llama/config.json", NULL);
+    const char *const at = strstr(text, from);
+
+    fixture_copy(DECODED_DATA "llama/model.safetensors",
+                 fixture_format("%s/model.safetensors", folder));
+    if (CHECK(at != NULL))
+        fixture_text(fixture_format("%s/config.json", folder),
+                     fixture_format("%.*s%s%s", (int)(at - text), text, to,
+                                    at + strlen(from)));
+    free(text);
+    return folder;
+}
+
+const char *
+decoded_biased(void)
+{
+    static const char *const modules[] = { "q_proj", "k_proj", "v_proj" };
+    const char *const folder = fixture_folder();
+    char *const text = fixture_read(DECODED_DATA "llama/config.json", NULL);
+    char *const type = strstr(text, "\"model_type\": \"llama\"");
+    fixture_builder *const builder = fixture_begin();
+    uint16_t bias[64];
+    berth_checkpoint_summary summary;
+    berth_context *context;
+    berth_checkpoint *checkpoint = NULL;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    CHECK_EQ(berth_checkpoint_open(context, DECODED_DATA "llama", NULL, &checkpoint, NULL),
+             BERTH_OK);
+    berth_checkpoint_get(checkpoint, &summary);
+    for (uint64_t i = 0; i < summary.tensor_count; i++) {
+        berth_tensor t;
+        char *values;
+
+        CHECK_EQ(berth_checkpoint_tensor(checkpoint, i, &t), BERTH_OK);
+        values = malloc(t.bytes);
+        CHECK_EQ(berth_checkpoint_read(checkpoint, i, 0, UINT64_MAX, values, t.bytes, NULL),
+                 BERTH_OK);
+        fixture_add(builder, t.name, berth_dtype_name(t.dtype), t.rank, t.shape, values);
+        free(values);
+    }
+    for (size_t i = 0; i < sizeof bias / sizeof bias[0]; i++)
+        bias[i] = 0x3E80;
+    for (unsigned i = 0; i < 6; i++)
+        fixture_add(builder,
+                    fixture_format("model.layers.%u.self_attn.%s.bias", i / 3, modules[i % 3]),
+                    "BF16", 1, &(uint64_t){ i % 3 == 0 ? 64 : 32 }, bias);
+    fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+    if (CHECK(type != NULL))
+        memcpy(type, "\"model_type\": \"qwen2\"", strlen("\"model_type\": \"qwen2\""));
+    fixture_text(fixture_format("%s/config.json", folder), text);
+    free(text);
+    return folder;
+}
+
 decoded_distance
 decoded_distance_of(const float *a, const float *b, size_t count)
 {

@@ -48,6 +48,10 @@ typedef struct decoded_distance {
     double rms;
 } decoded_distance;
 
+/* A folder of the llama's weights under a config.json in which `from` has become `to`. */
+const char *decoded_rewritten(const char *from, const char *to);
+/* As Qwen2 has them, with biases: queries, keys and values are a quarter higher. */
+const char *decoded_biased(void);
 /* One tensor of a recorded file; free() it. */
 void *decoded_read(const char *model, const char *name, uint64_t *bytes);
 /* A plan, and the model loaded by it. */

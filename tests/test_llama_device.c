@@ -127,56 +127,11 @@ test_dtypes(void)
     }
 }
 
-/* The llama with biases, as Qwen2 has them: its queries, keys and values a quarter higher. */
-static const char *
-biased(void)
-{
-    static const char *const modules[] = { "q_proj", "k_proj", "v_proj" };
-    const char *const folder = fixture_folder();
-    char *const text = fixture_read(DECODED_DATA "llama/config.json", NULL);
-    char *const type = strstr(text, "\"model_type\": \"llama\"");
-    fixture_builder *const builder = fixture_begin();
-    uint16_t bias[64];
-    berth_checkpoint_summary summary;
-    berth_context *context;
-    berth_checkpoint *checkpoint = NULL;
-
-    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
-    CHECK_EQ(berth_checkpoint_open(context, DECODED_DATA "llama", NULL, &checkpoint, NULL),
-             BERTH_OK);
-    berth_checkpoint_get(checkpoint, &summary);
-    for (uint64_t i = 0; i < summary.tensor_count; i++) {
-        berth_tensor t;
-        char *values;
-
-        CHECK_EQ(berth_checkpoint_tensor(checkpoint, i, &t), BERTH_OK);
-        values = malloc(t.bytes);
-        CHECK_EQ(berth_checkpoint_read(checkpoint, i, 0, UINT64_MAX, values, t.bytes, NULL),
-                 BERTH_OK);
-        fixture_add(builder, t.name, berth_dtype_name(t.dtype), t.rank, t.shape, values);
-        free(values);
-    }
-    for (size_t i = 0; i < sizeof bias / sizeof bias[0]; i++)
-        bias[i] = 0x3E80;
-    for (unsigned i = 0; i < 6; i++)
-        fixture_add(builder,
-                    fixture_format("model.layers.%u.self_attn.%s.bias", i / 3, modules[i % 3]),
-                    "BF16", 1, &(uint64_t){ i % 3 == 0 ? 64 : 32 }, bias);
-    fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
-    berth_checkpoint_close(checkpoint);
-    berth_context_destroy(context);
-    if (CHECK(type != NULL))
-        memcpy(type, "\"model_type\": \"qwen2\"", strlen("\"model_type\": \"qwen2\""));
-    fixture_text(fixture_format("%s/config.json", folder), text);
-    free(text);
-    return folder;
-}
-
 /* As by the host's arithmetic; of 8 bits near it, as codes of inputs are. */
 static void
 test_biases(void)
 {
-    const char *const folder = biased();
+    const char *const folder = decoded_biased();
     decoded_setup device = setup_of("llama", BERTH_ENCODING_NATIVE, 0);
     decoded_setup host = device;
 
@@ -196,19 +151,10 @@ test_biases(void)
 static const char *
 with_threshold(const char *threshold)
 {
-    const char *const folder = fixture_folder();
-    char *const text = fixture_read(DECODED_DATA "llama/config.json", NULL);
-    char *const type = strstr(text, "\"model_type\"");
-
-    if (CHECK(type != NULL))
-        fixture_text(fixture_format("%s/config.json", folder),
-                     fixture_format("%.*s\"quantization_config\": "
-                                    "{\"llm_int8_threshold\": %s}, %s",
-                                    (int)(type - text), text, threshold, type));
-    fixture_copy(DECODED_DATA "llama/model.safetensors",
-                 fixture_format("%s/model.safetensors", folder));
-    free(text);
-    return folder;
+    return decoded_rewritten("\"model_type\"",
+                             fixture_format("\"quantization_config\": "
+                                            "{\"llm_int8_threshold\": %s}, \"model_type\"",
+                                            threshold));
 }
 
 /* Of how many inputs are apart host and devices think alike; of all, they are floats. */
@@ -237,24 +183,15 @@ test_outliers(void)
 static void
 test_window(void)
 {
-    const char *const folder = fixture_folder();
-    char *const text = fixture_read(DECODED_DATA "llama/config.json", NULL);
-    char *const type = strstr(text, "\"model_type\": \"llama\"");
     decoded_setup device = setup_of("llama", BERTH_ENCODING_NATIVE, 0);
     decoded_setup host = device;
 
-    if (CHECK(type != NULL))
-        fixture_text(fixture_format("%s/config.json", folder),
-                     fixture_format("%.*s\"model_type\": \"mistral\", \"sliding_window\": 8%s",
-                                    (int)(type - text), text,
-                                    type + strlen("\"model_type\": \"llama\"")));
-    fixture_copy(DECODED_DATA "llama/model.safetensors",
-                 fixture_format("%s/model.safetensors", folder));
-    device.folder = host.folder = folder;
+    device.folder = host.folder =
+        decoded_rewritten("\"model_type\": \"llama\"",
+                          "\"model_type\": \"mistral\", \"sliding_window\": 8");
     device.batch = 5;
     host.compute = LLAMA_COMPUTE_HOST;
     check_close(&host, &device, 1e-4);
-    free(text);
 }
 
 /* -------------------------------------------------------------------------- places */

@@ -332,24 +332,6 @@ test_two_devices(void)
 
 /* ------------------------------------------------------------------------- families */
 
-/* The llama's weights under a config.json where `from` is `to`. */
-static const char *
-rewrite(const char *from, const char *to)
-{
-    const char *const folder = fixture_folder();
-    char *const text = fixture_read(DATA "llama/config.json", NULL);
-    const char *const at = strstr(text, from);
-
-    fixture_copy(DATA "llama/model.safetensors",
-                 fixture_format("%s/model.safetensors", folder));
-    if (CHECK(at != NULL))
-        fixture_text(fixture_format("%s/config.json", folder),
-                     fixture_format("%.*s%s%s", (int)(at - text), text, to,
-                                    at + strlen(from)));
-    free(text);
-    return folder;
-}
-
 #define TYPE "\"model_type\": \"llama\""
 
 /* Without windows and biases they are the same model. */
@@ -359,9 +341,9 @@ test_mistral_and_qwen2(void)
     const setup llama = { .model = "llama", .cache_dtype = BERTH_F32 };
     setup other = llama;
 
-    other.folder = rewrite(TYPE, "\"model_type\": \"mistral\", \"sliding_window\": null");
+    other.folder = decoded_rewritten(TYPE, "\"model_type\": \"mistral\", \"sliding_window\": null");
     decoded_check_same(&llama, &other, NULL);
-    other.folder = rewrite(TYPE, "\"model_type\": \"qwen2\"");
+    other.folder = decoded_rewritten(TYPE, "\"model_type\": \"qwen2\"");
     decoded_check_same(&llama, &other, NULL);
 }
 
@@ -375,7 +357,7 @@ test_window(void)
     decoded x = decoded_compute(&llama);
     decoded y;
 
-    other.folder = rewrite(TYPE, "\"model_type\": \"mistral\", \"sliding_window\": 8");
+    other.folder = decoded_rewritten(TYPE, "\"model_type\": \"mistral\", \"sliding_window\": 8");
     y = decoded_compute(&other);
     if (x.logits != NULL && y.logits != NULL) {
         const size_t row = x.vocab * sizeof *x.logits;

@@ -2,12 +2,13 @@
 /*
  * bench_load - does a load keep up with its disk, and a pass with its link?
  *
- *   bench_load [-o ROWS] [-p SECONDS] [-d TOKENS] BERTH LLAMA LIMITS MODEL MANY ONE
+ *   bench_load [-o ROWS] [-p SECONDS] [-d TOKENS] BERTH LLAMA LIMITS MODEL NF4 MANY ONE
  *
  * BERTH and LLAMA are the tools, LIMITS the folder of limit_read and limit_memory,
- * MODEL a model of 2.2 GB on disk, MANY and ONE sparse ones of the same bytes as many
- * tensors and as one. SECONDS is what transformers and bitsandbytes need to load and
- * quantize MODEL, TOKENS what llama.cpp decodes of it in a second.
+ * MODEL a model of 2.2 GB on disk, NF4 a folder beside it that is made of it, MANY and ONE
+ * sparse ones of the same bytes as many tensors and as one. SECONDS is what transformers
+ * and bitsandbytes need to load and quantize MODEL, TOKENS what llama.cpp decodes of it in
+ * a second.
  *
  * Limit and load take turns. Bytes are compared once before anything is timed: `berth
  * load --check`. Passes over simulated links are timed by the simulated clock alone.
@@ -73,12 +74,13 @@ make_ready(const char *folder, bool is_cold)
     globfree(&shards);
 }
 
+/* How fast these files can be read; none of them is cached then. */
 static void
-measure_disk(bench_disk *disk)
+measure_disk(bench_disk *disk, const char *folder)
 {
-    glob_t shards = shards_of(model);
+    glob_t shards = shards_of(folder);
 
-    make_ready(model, true);
+    make_ready(folder, true);
     bench_disk_measure(disk, shards.gl_pathv, shards.gl_pathc);
     globfree(&shards);
 }
@@ -100,13 +102,13 @@ report_cold(const char *name, const char *const *argv, double target)
     double rates[ROUNDS];
     bench_disk disk = {.folder = limits};
 
-    measure_disk(&disk);
+    measure_disk(&disk, model);
     for (int round = 0; round < ROUNDS; round++) {
         bench_touch_memory(TOUCHED_BYTES); /* that the limit does not need any */
         run_load(argv, model, true);
         rates[round] = bench_json_number(result.output, "bytes_read") /
                        bench_json_number(result.output, "seconds");
-        measure_disk(&disk);
+        measure_disk(&disk, model);
     }
     bench_report(&(bench_row){.name = name,
                               .unit = "B/s",
@@ -246,9 +248,10 @@ must(berth_status status, const berth_error *error)
         bench_die("%s", error->message);
 }
 
-/* A job that loads the model; `words`: of devices, NULL: none. */
+/* A job that loads the model in `folder`; `words`: of devices, NULL: none. */
 static berth_job *
-begin_load(passing *p, const berth_plan_options *options, const char *words)
+begin_load(passing *p, const char *folder, const berth_plan_options *options,
+           const char *words)
 {
     berth_load_options load;
     berth_job *job;
@@ -256,7 +259,7 @@ begin_load(passing *p, const berth_plan_options *options, const char *words)
 
     memset(p, 0, sizeof *p);
     must(berth_context_create(NULL, &p->context, &error), &error);
-    must(berth_checkpoint_open(p->context, model, NULL, &p->checkpoint, &error), &error);
+    must(berth_checkpoint_open(p->context, folder, NULL, &p->checkpoint, &error), &error);
     must(berth_plan_create(p->context, p->checkpoint, options, &p->plan, &error), &error);
     berth_plan_get(p->plan, &p->summary);
     berth_load_options_init(&load);
@@ -288,7 +291,7 @@ begin(passing *p, const char *max_memory, const char *words, uint32_t slots)
     berth_error error;
 
     options.slots = slots;
-    must(berth_load_finish(begin_load(p, &options, words), &p->loaded, &error), &error);
+    must(berth_load_finish(begin_load(p, model, &options, words), &p->loaded, &error), &error);
     if (words != NULL)
         must(berth_stream_create(p->devices, 0, &p->stream, &error), &error);
 }
@@ -323,7 +326,7 @@ report_cancel(void)
         passing p;
 
         make_ready(model, true);
-        job = begin_load(&p, &options, NULL);
+        job = begin_load(&p, model, &options, NULL);
         nanosleep(&a_while, NULL);
         begin_seconds = bench_now();
         berth_job_cancel(job);
@@ -439,18 +442,24 @@ report_leases(void)
     end(&p);
 }
 
-/* Layers that lie on the disk, for a processor without room for them. */
+/* Layers that lie on the disk, for a processor that has no room for them. */
 static void
-report_disk(void)
+report_disk(const char *name, const char *folder)
 {
-    double rates[ROUNDS];
+    static const char *const pins[] = {"model.layers=disk"};
+    berth_plan_options options = options_for("cpu=8GiB,disk=inf");
     bench_disk disk = {.folder = limits};
     berth_lease_summary before, after;
+    double rates[ROUNDS];
+    berth_error error;
     passing p;
 
-    begin(&p, "cpu=600MiB,disk=inf", NULL, 0);
+    options.pins = pins;
+    options.pin_count = 1;
+    must(berth_load_finish(begin_load(&p, folder, &options, NULL), &p.loaded, &error),
+         &error);
     pass(&p, 0);
-    measure_disk(&disk);
+    measure_disk(&disk, folder);
     for (int round = 0; round < ROUNDS; round++) {
         const double begin_seconds = bench_now();
 
@@ -459,9 +468,9 @@ report_disk(void)
         berth_model_leases(p.loaded, &after);
         rates[round] = (double)(after.disk_bytes - before.disk_bytes) /
                        (bench_now() - begin_seconds);
-        measure_disk(&disk);
+        measure_disk(&disk, folder);
     }
-    bench_report(&(bench_row){.name = "streamed pass from the disk, cold",
+    bench_report(&(bench_row){.name = name,
                               .unit = "B/s",
                               .target = 0.9,
                               .is_higher_better = true,
@@ -470,6 +479,20 @@ report_disk(void)
                               .limit_samples = bench_disk_best(&disk),
                               .limit_sample_count = disk.rounds});
     end(&p);
+}
+
+/* As it is, and as `berth quantize` stores it, which is `quantized` then. */
+static void
+report_disks(const char *quantized)
+{
+    const char *const argv[] = {berth, "quantize",       model, quantized, "--type",
+                                "nf4", "--double-quant", "-f",  NULL};
+
+    report_disk("streamed pass from the disk, cold", model);
+    bench_command(argv, &result);
+    if (result.status != 0)
+        bench_die("berth quantize ended with %d: %s", result.status, result.output);
+    report_disk("streamed pass from the disk, NF4, cold", quantized);
 }
 
 /* ---------------------------------------------------------------------------- sleep */
@@ -634,10 +657,10 @@ main(int argc, char **argv)
         else
             return 2;
     }
-    if (optind != argc - 6)
+    if (optind != argc - 7)
         bench_die(
             "usage: bench_load [-o ROWS] [-p SECONDS] [-d TOKENS] BERTH LLAMA LIMITS "
-            "MODEL MANY ONE");
+            "MODEL NF4 MANY ONE");
     bench_begin(rows);
     berth = argv[optind];
     llama = argv[optind + 1];
@@ -645,11 +668,11 @@ main(int argc, char **argv)
     model = argv[optind + 3];
     report_loads(transformers);
     report_memory();
-    report_many(argv[optind + 4], argv[optind + 5]);
+    report_many(argv[optind + 5], argv[optind + 6]);
     report_links();
     report_leases();
     report_cancel();
-    report_disk();
+    report_disks(argv[optind + 4]);
     report_sleep();
     report_decoding(tokens);
     return 0;

@@ -127,8 +127,8 @@ bench_load()
     fi
     rm -f "$work/f16.gguf" "$work/q4_0.gguf"
     "$programs/bench_load" -o "$rows" -p "${seconds:-0}" -d "${tokens:-0}" "$berth" \
-        "$(dirname "$berth")/berth-llama" "$programs" "$work/llama1b" "$work/pieces" \
-        "$work/piece"
+        "$(dirname "$berth")/berth-llama" "$programs" "$work/llama1b" \
+        "$work/llama1b-nf4" "$work/pieces" "$work/piece"
 }
 
 status=0
@@ -150,7 +150,7 @@ if [ "${BENCH_ONLY:-load}" = load ]; then
         bench_load || status=1
     fi
 fi
-rm -rf "$work/llama1b" "$work/pieces" "$work/piece"
+rm -rf "$work/llama1b" "$work/llama1b-nf4" "$work/pieces" "$work/piece"
 if [ "${BENCH_ONLY:-kernels}" = kernels ]; then
     bench_kernels || status=1
 fi

@@ -1947,7 +1947,7 @@ typedef struct berth_load_report {
     double first_seconds;     /* until the first bytes lay in their berth             */
     double read_seconds;      /* the rest of `seconds`: everybody waited for reads    */
     double place_seconds;     /* copying and encoding, summed over threads            */
-    double wait_seconds;      /* something that was read waited to be copied          */
+    double wait_seconds;      /* copies were waited for, not reads                    */
     int32_t bottleneck;       /* 0 read, 1 copy and encode                            */
     int32_t is_pinned;        /* 1: staging is; 0: refused, or no device asks for it  */
     char io_path[64];         /* "io_uring direct", ...                               */

@@ -146,7 +146,7 @@ typedef struct berthi_conveyor_stats {
     uint64_t direct_bytes;
     uint64_t buffered_bytes;
     uint64_t read_ns;  /* summed over reads: from their beginning to their end */
-    uint64_t wait_ns;  /* something that was read waited for a worker */
+    uint64_t wait_ns;  /* workers were waited for, not reads */
     uint64_t work_ns;  /* workers inside the consumer */
     char path[64];     /* "io_uring direct", "threads buffered", ... */
 } berthi_conveyor_stats;

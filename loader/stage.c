@@ -118,22 +118,38 @@ find_callable(const berthi_stage *stage, berthi_stage_call call)
     return best;
 }
 
-/* After each change of what is callable. Lock held. */
+/* Workers are what is waited for: with something they have not taken, or with all there is. */
+static bool
+is_behind(const berthi_stage *stage)
+{
+    bool is_filling = false;
+    bool is_held = false;
+
+    if (find_callable(stage, BERTHI_STAGE_ANY_ORDER) != NULL
+        || find_callable(stage, BERTHI_STAGE_IN_ORDER) != NULL)
+        return true;
+    for (uint32_t i = 0; i < stage->allocated; i++) {
+        is_filling |= stage->buffers[i].state == BERTHI_STAGE_FILLING;
+        is_held |= stage->buffers[i].state == BERTHI_STAGE_BUSY;
+    }
+    return is_held && !is_filling;
+}
+
+/* After each change of a buffer's state. Lock held. */
 static void
 note_behind(berthi_stage *stage)
 {
-    const bool is_behind = find_callable(stage, BERTHI_STAGE_ANY_ORDER) != NULL
-                           || find_callable(stage, BERTHI_STAGE_IN_ORDER) != NULL;
+    const bool is_now = is_behind(stage);
     uint64_t now_ns;
 
-    if (is_behind == stage->is_behind)
+    if (is_now == stage->is_behind)
         return;
     now_ns = berthi_sys_now_ns();
-    if (is_behind)
+    if (is_now)
         stage->behind_from_ns = now_ns;
     else
         stage->behind_ns += now_ns - stage->behind_from_ns;
-    stage->is_behind = is_behind;
+    stage->is_behind = is_now;
 }
 
 uint64_t
@@ -191,6 +207,7 @@ berthi_stage_take(berthi_stage *stage, const berthi_chunk *chunk,
     if (buffer != NULL) {
         buffer->state = BERTHI_STAGE_FILLING;
         buffer->chunk = chunk;
+        note_behind(stage);
     }
     pthread_mutex_unlock(&stage->lock);
     *out_buffer = buffer;

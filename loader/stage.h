@@ -67,7 +67,7 @@ typedef struct berthi_stage {
     uint32_t *next_in_file;  /* per file: number of the chunk whose turn it is */
     const berthi_chunk *next_in_turn; /* of any-order calls; NULL: whatever is there */
     bool is_starved;         /* the last take() found none */
-    bool is_behind;          /* a call is possible that no worker has taken, */
+    bool is_behind;          /* workers are waited for, not reads, */
     uint64_t behind_from_ns; /* since then; */
     uint64_t behind_ns;      /* so long in all, before that */
     bool is_closed;          /* nothing more will be filled */
@@ -116,7 +116,7 @@ uint32_t berthi_stage_held(berthi_stage *stage, uint32_t file);
 void berthi_stage_close(berthi_stage *stage);
 /* Workers end after the call they are in. Any thread. */
 void berthi_stage_stop(berthi_stage *stage);
-/* So long has something that was read waited for a worker; once workers have ended. */
+/* So long were workers waited for, and not reads; once workers have ended. */
 uint64_t berthi_stage_behind_ns(const berthi_stage *stage);
 
 /* ---- for workers */

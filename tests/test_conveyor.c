@@ -933,6 +933,32 @@ test_statistics(void)
     haul_end(&h);
 }
 
+/* Consumers are what is waited for, also where each buffer has one of its own. */
+static void
+test_slow_consumers_are_a_wait(void)
+{
+    const uint64_t size = 12 * 4096;
+
+    for (uint32_t workers = 1; workers <= 3; workers++) {
+        uint64_t begin_ns;
+        uint64_t all_ns;
+        haul h;
+
+        haul_begin(&h, fixture_folder(), &size, 1);
+        haul_want_all(&h);
+        h.options.workers = workers;
+        h.options.ring_bytes = 3 * 4096;
+        h.options.io = BERTH_IO_BUFFERED;
+        h.each = consume_very_slowly;
+        begin_ns = berthi_sys_now_ns();
+        CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
+        all_ns = berthi_sys_now_ns() - begin_ns;
+        CHECK_GT(h.stats.wait_ns, all_ns / 2);
+        CHECK_LE(h.stats.wait_ns, all_ns);
+        haul_end(&h);
+    }
+}
+
 /* A ring that is full of reads under way is no sign of slow consumers. */
 static void
 test_slow_reads_are_no_wait(void)
@@ -1183,6 +1209,7 @@ main(int argc, char **argv)
     T_RUN(test_cancel_of_nothing);
     T_RUN(test_stall_names_the_file);
     T_RUN(test_statistics);
+    T_RUN(test_slow_consumers_are_a_wait);
     T_RUN(test_slow_reads_are_no_wait);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_workers_cannot_be_started);

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 
 #include "kernels/memory.h"
+#include "loader/reader.h"
 #include "tests/fixture.h"
+#include "tests/haul.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
 
@@ -118,6 +120,37 @@ test_report_of_a_load_that_fails(void)
     loaded_end(&l);
 }
 
+/* 8 MiB over a link, or by reads, that take far longer than everything else. */
+static int32_t
+bottleneck_of(const char *link, uint64_t delay_ns)
+{
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    int32_t bottleneck;
+    loaded l;
+
+    loaded_begin(&l, loaded_large(8, 1), &options,
+                 fixture_format("sim:64MiB,clock=real,h2d=%s", link));
+    l.options.io = BERTH_IO_BUFFERED;
+    l.options.ring_bytes = 16 * MIB;
+    haul_set((haul_tricks){ .delay_ns = delay_ns });
+    atomic_store(&berthi_reader_instead, &haul_reader);
+    loaded_load(&l);
+    atomic_store(&berthi_reader_instead, NULL);
+    haul_set((haul_tricks){ .delay_ns = 0 });
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK(l.report.wait_seconds + l.report.read_seconds <= l.report.seconds + 1e-6);
+    bottleneck = l.report.bottleneck;
+    loaded_end(&l);
+    return bottleneck;
+}
+
+static void
+test_bottleneck(void)
+{
+    CHECK_EQ(bottleneck_of("50MB/s", 0), 1);
+    CHECK_EQ(bottleneck_of("10GB/s", 100000000), 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -125,5 +158,6 @@ main(int argc, char **argv)
     T_RUN(test_ring_keeps_to_limits);
     T_RUN(test_ring_is_what_is_reported);
     T_RUN(test_report_of_a_load_that_fails);
+    T_RUN(test_bottleneck);
     T_MAIN_END;
 }

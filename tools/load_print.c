@@ -104,7 +104,7 @@ print_tiers(session *s, const load_facts *facts, uint32_t count)
     }
 }
 
-/* All that differs from run to run is on the line that begins with io. */
+/* All that differs from run to run is on the lines that begin with io. */
 static void
 print_stages(session *s, const load_facts *facts)
 {
@@ -122,6 +122,12 @@ print_stages(session *s, const load_facts *facts)
                   berth_size_format(facts->memory.peak_bytes, peak),
                   berth_size_format(r->ring_bytes, ring), r->is_pinned ? " pinned" : "",
                   bottlenecks[r->bottleneck != 0]);
+    output_format(&s->out, "io  %.2f s waiting for reads, %.2f s for copies; %.2f s copying "
+                           "and encoding, summed over threads",
+                  r->read_seconds, r->wait_seconds, r->place_seconds);
+    if (facts->is_checked)
+        output_format(&s->out, "; %.2f s checking", facts->check.seconds);
+    output_text(&s->out, "\n");
 }
 
 void
@@ -200,6 +206,7 @@ write_load(json_writer *w, const berth_load_report *r)
     json_number(w, "ring_bytes", r->ring_bytes);
     json_real(w, "seconds", r->seconds);
     json_real(w, "first_seconds", r->first_seconds);
+    json_real(w, "read_seconds", r->read_seconds);
     json_real(w, "place_seconds", r->place_seconds);
     json_real(w, "wait_seconds", r->wait_seconds);
     json_text(w, "bottleneck", bottlenecks[r->bottleneck != 0]);

@@ -2574,8 +2574,10 @@ BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64
  *
  * The caller's streams have ended what they do with resident layers, and no streamed
  * layer is leased. From start to finish nothing else may be asked of the model but its
- * state; acquire, release and digest are refused then (MOVING), and while it is asleep
- * (ASLEEP). Tensors of a model that sleeps have no memory.
+ * state and berth_model_leases(); acquire and digest are refused then (MOVING), and while
+ * it is asleep (ASLEEP). What is leased when a job begins ends the job (BERTH_EINVAL), and
+ * can be used and released as if there were none. Tensors of a model that sleeps have no
+ * memory.
  *
  * All or nothing: after a failure or a cancel the model is what it was before. Where
  * memory was given back before other memory could be taken (swap, and move on a device

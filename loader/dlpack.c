@@ -188,7 +188,7 @@ berth_model_dlpack(berth_model *model, uint64_t berth, uint32_t part,
     *out_tensor = NULL;
     if (model == NULL)
         return berthi_fail_argument(error, "model", "is NULL");
-    if (berth >= model->plan->berth_count)
+    if (berth >= model->berth_count)
         return berthi_fail_argument(error, "berth", "is not that of a tensor");
     /* Counted before the gate: who then closes it sees it, or is seen. */
     atomic_fetch_add(&model->exports, 1);

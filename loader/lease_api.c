@@ -5,15 +5,23 @@
 #include "kernels/trace.h"
 #include "loader/lease.h"
 
+typedef berth_status (*gate_call)(berth_model *model, berth_error *error);
+
 static berth_status
-check_arguments(const berth_model *model, uint32_t layer, berth_error *error)
+enter(berth_model *model, uint32_t layer, gate_call gate, berth_error *error)
 {
     berthi_error_clear(error);
     if (model == NULL)
         return berthi_fail_argument(error, "model", "is NULL");
-    if (layer >= model->plan->summary.layer_count)
+    if (layer >= model->layer_count)
         return berthi_fail_argument(error, "layer", "is none of the plan's");
-    return BERTH_OK;
+    return gate(model, error);
+}
+
+static gate_call
+gate_of(int32_t event)
+{
+    return event == BERTH_TRACE_RELEASE ? berthi_model_enter_to_release : berthi_model_enter;
 }
 
 /* What is done with a layer, while the model stays as it is. */
@@ -24,11 +32,9 @@ static berth_status
 call_layer(berth_model *model, uint32_t layer, berthi_stream *stream, layer_call call,
            int32_t event, berth_error *error)
 {
-    berth_status status = check_arguments(model, layer, error);
+    berth_status status = enter(model, layer, gate_of(event), error);
     uint64_t begin_ns;
 
-    if (status == BERTH_OK)
-        status = berthi_model_enter(model, error);
     if (status != BERTH_OK)
         return status;
     begin_ns = berthi_trace_begin(model->context);
@@ -69,23 +75,28 @@ prefetch(berthi_leases *leases, const berthi_expert_list *list, berthi_stream *s
 }
 
 static berth_status
+call_some(const berth_model *model, const berthi_expert_list *list, berthi_stream *stream,
+          expert_call call, berth_error *error)
+{
+    if (list->numbers == NULL)
+        return berthi_fail_argument(error, "experts", "is NULL");
+    if (model->leases == NULL)
+        return berthi_fail_argument(error, "experts", "the layer has none");
+    return call(model->leases, list, stream, error);
+}
+
+static berth_status
 call_experts(berth_model *model, const berthi_expert_list *list, berthi_stream *stream,
              expert_call call, int32_t event, berth_error *error)
 {
-    berth_status status = check_arguments(model, list->layer, error);
+    berth_status status = enter(model, list->layer, gate_of(event), error);
     uint64_t begin_ns;
 
-    if (status != BERTH_OK || list->count == 0)
-        return status;
-    if (list->numbers == NULL)
-        return berthi_fail_argument(error, "experts", "is NULL");
-    status = berthi_model_enter(model, error);
     if (status != BERTH_OK)
         return status;
     begin_ns = berthi_trace_begin(model->context);
-    status = model->leases != NULL
-                 ? call(model->leases, list, stream, error)
-                 : berthi_fail_argument(error, "experts", "the layer has none");
+    if (list->count > 0)
+        status = call_some(model, list, stream, call, error);
     berthi_trace_end(model->context, event, "caller", begin_ns, 0,
                      (berthi_trace_of){ BERTH_NO_TENSOR, list->layer, BERTH_NO_INDEX });
     berthi_model_leave(model);
@@ -137,8 +148,12 @@ berth_experts_count(const berth_model *model, uint32_t layer, berth_expert_count
 void
 berth_model_leases(const berth_model *model, berth_lease_summary *out)
 {
+    pthread_mutex_t *const lock = (pthread_mutex_t *)(uintptr_t)&model->lease_lock;
+
     memset(out, 0, sizeof *out);
+    pthread_mutex_lock(lock);
     if (model->leases != NULL)
         berthi_leases_summary(model->leases, out);
     berthi_leases_add(out, &model->leased);
+    pthread_mutex_unlock(lock);
 }

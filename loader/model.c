@@ -326,8 +326,11 @@ berthi_model_create(berth_context *context, const berth_checkpoint *checkpoint,
     if (model == NULL)
         return berthi_fail_memory(error, "a model");
     model->context = context;
+    model->lease_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     model->checkpoint = checkpoint;
     model->plan = plan;
+    model->layer_count = plan->summary.layer_count;
+    model->berth_count = plan->berth_count;
     model->tier_count = plan->summary.tier_count;
     if (options->slab_memory != NULL)
         model->memory = *options->slab_memory;
@@ -367,6 +370,7 @@ give_back(berth_model *model)
     berth_context *const context = model->context;
 
     berthi_leases_destroy(model->leases);
+    pthread_mutex_destroy(&model->lease_lock);
     berthi_offload_destroy(model->offload);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->offload_dir,
                        model->offload_dir_bytes);

@@ -12,6 +12,7 @@
 #ifndef BERTH_LOADER_MODEL_H
 #define BERTH_LOADER_MODEL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,7 +61,9 @@ struct berth_model {
     berthi_kept kept; /* first: what the context has of a model that hangs is this */
     berth_context *context;
     const berth_checkpoint *checkpoint;
-    const berth_plan *plan;
+    const berth_plan *plan;    /* behind the gate: a move puts another one here */
+    uint32_t layer_count;      /* of any plan that it can have, */
+    uint64_t berth_count;      /* and that */
     berth_devices *devices;    /* of the plan's GPUs; NULL: there are none */
     bool owns_devices;
     berth_slab_memory memory;  /* the caller's hooks; `alloc` NULL: there are none */
@@ -78,6 +81,8 @@ struct berth_model {
     bool *is_turned;           /* of the checkpoint's tensors; NULL: none is */
     _Atomic uint32_t staged;   /* buffers for staging, so far */
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
+    /* Of `leases` and `leased`, for whoever asks while a job moves the model. */
+    pthread_mutex_t lease_lock;
     struct berthi_leases *leases; /* NULL: nothing is streamed */
     struct berthi_offload *offload; /* NULL: the checkpoint has all that is on the disk */
     char *offload_dir;         /* where moves write what it does not have; NULL: nowhere */
@@ -91,6 +96,7 @@ struct berth_model {
 
 #define BERTHI_MODEL_MOVING (UINT32_C(1) << 31) /* a job has the model for itself */
 #define BERTHI_MODEL_ASLEEP (UINT32_C(1) << 30)
+#define BERTHI_MODEL_TAKEN (UINT32_C(1) << 29)  /* of a job: nothing is leased any more */
 #define BERTHI_MODEL_DESTROYED (UINT32_C(1) << 31) /* the last of `exports` frees it */
 
 #define BERTHI_NO_BERTH UINT32_MAX
@@ -233,6 +239,8 @@ uint64_t berthi_model_bytes(const berth_model *model);
  * asleep or a job moves it.
  */
 berth_status berthi_model_enter(berth_model *model, berth_error *error);
+/* The same of a call that gives back: refused only where nothing can be leased. */
+berth_status berthi_model_enter_to_release(berth_model *model, berth_error *error);
 void berthi_model_leave(berth_model *model);
 /*
  * A job begins to move it: EINVAL where one does, or others use what would move; TIMEOUT
@@ -240,8 +248,11 @@ void berthi_model_leave(berth_model *model);
  */
 berth_status berthi_model_begin_move(berth_model *model, bool is_asleep,
                                      berth_error *error);
-/* Until calls that began before are over. */
-berth_status berthi_model_await_calls(berth_model *model, berth_error *error);
+/*
+ * Until calls that began before are over and what they asked for has ended; from then on
+ * none begins. EINVAL where layers are leased, which can still be released.
+ */
+berth_status berthi_model_take(berth_model *model, berth_error *error);
 void berthi_model_end_move(berth_model *model, bool is_asleep);
 
 /* The next berth of the same stored tensor; BERTHI_NO_BERTH: there is none. */

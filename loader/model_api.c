@@ -207,7 +207,7 @@ berth_model_digest(berth_model *model, uint64_t berth, uint32_t *out_crc,
     *out_crc = 0;
     if (model == NULL)
         return berthi_fail_argument(error, "model", "is NULL");
-    if (berth >= model->plan->berth_count)
+    if (berth >= model->berth_count)
         return berthi_fail_argument(error, "berth", "is not that of a tensor");
     status = berthi_model_enter(model, error);
     if (status != BERTH_OK)

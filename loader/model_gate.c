@@ -4,9 +4,10 @@
  * job that moves it.
  */
 #include "kernels/sys.h"
+#include "loader/lease.h"
 #include "loader/model.h"
 
-#define STATES  (BERTHI_MODEL_MOVING | BERTHI_MODEL_ASLEEP)
+#define STATES  (BERTHI_MODEL_MOVING | BERTHI_MODEL_ASLEEP | BERTHI_MODEL_TAKEN)
 #define NAP_NS  UINT64_C(50000)
 
 static berth_status
@@ -17,15 +18,27 @@ refuse(uint32_t gate, berth_error *error)
     return berthi_fail(error, BERTH_REASON_ASLEEP, NULL, "the model is asleep");
 }
 
-berth_status
-berthi_model_enter(berth_model *model, berth_error *error)
+static berth_status
+enter(berth_model *model, uint32_t closed, berth_error *error)
 {
     const uint32_t gate = atomic_fetch_add(&model->gate, 1);
 
-    if ((gate & STATES) == 0)
+    if ((gate & closed) == 0)
         return BERTH_OK;
     berthi_model_leave(model);
     return refuse(gate, error);
+}
+
+berth_status
+berthi_model_enter(berth_model *model, berth_error *error)
+{
+    return enter(model, STATES, error);
+}
+
+berth_status
+berthi_model_enter_to_release(berth_model *model, berth_error *error)
+{
+    return enter(model, BERTHI_MODEL_ASLEEP | BERTHI_MODEL_TAKEN, error);
 }
 
 void
@@ -59,8 +72,8 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
                        "others use tensors of the model");
 }
 
-berth_status
-berthi_model_await_calls(berth_model *model, berth_error *error)
+static berth_status
+await_calls(berth_model *model, berth_error *error)
 {
     const uint64_t start_ns = berthi_sys_now_ns();
 
@@ -73,6 +86,23 @@ berthi_model_await_calls(berth_model *model, berth_error *error)
     return BERTH_OK;
 }
 
+/*
+ * A lease that is out ends the move, so nothing is leased when releases are shut out: those
+ * that are under way then are of nothing, but look at the slots.
+ */
+berth_status
+berthi_model_take(berth_model *model, berth_error *error)
+{
+    berth_status status = await_calls(model, error);
+
+    if (status == BERTH_OK && model->leases != NULL)
+        status = berthi_leases_settle(model->leases, error);
+    if (status != BERTH_OK)
+        return status;
+    atomic_fetch_or(&model->gate, BERTHI_MODEL_TAKEN);
+    return await_calls(model, error);
+}
+
 void
 berthi_model_end_move(berth_model *model, bool is_asleep)
 {
@@ -80,7 +110,7 @@ berthi_model_end_move(berth_model *model, bool is_asleep)
         atomic_fetch_or(&model->gate, BERTHI_MODEL_ASLEEP);
     else
         atomic_fetch_and(&model->gate, ~BERTHI_MODEL_ASLEEP);
-    atomic_fetch_and(&model->gate, ~BERTHI_MODEL_MOVING);
+    atomic_fetch_and(&model->gate, ~(BERTHI_MODEL_MOVING | BERTHI_MODEL_TAKEN));
 }
 
 int32_t

@@ -33,10 +33,8 @@ struct move {
 static berth_status
 take(move *m, berth_model *model, berthi_carrier *carrier, berth_error *error)
 {
-    berth_status status = berthi_model_await_calls(model, error);
+    const berth_status status = berthi_model_take(model, error);
 
-    if (status == BERTH_OK && model->leases != NULL)
-        status = berthi_leases_settle(model->leases, error);
     return status == BERTH_OK ? berthi_carrier_init(carrier, model, m->job, error)
                               : status;
 }

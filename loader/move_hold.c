@@ -132,14 +132,17 @@ berthi_model_hold(berthi_carrier *carrier, bool discards, berth_error *error)
 void
 berthi_model_stop_leases(berth_model *model)
 {
+    berthi_leases *const leases = model->leases;
     berth_lease_summary summary;
 
-    if (model->leases == NULL)
+    if (leases == NULL)
         return;
-    berthi_leases_summary(model->leases, &summary);
+    pthread_mutex_lock(&model->lease_lock);
+    berthi_leases_summary(leases, &summary);
     berthi_leases_add(&model->leased, &summary);
-    berthi_leases_destroy(model->leases);
     model->leases = NULL;
+    pthread_mutex_unlock(&model->lease_lock);
+    berthi_leases_destroy(leases);
 }
 
 void

@@ -42,16 +42,20 @@ berth_status
 berthi_carrier_begin_leases(berthi_carrier *carrier, berth_error *error)
 {
     berth_model *const model = carrier->model;
+    berthi_leases *leases;
     berth_status status;
 
     if (!carrier->is_undoing && !berthi_job_can_commit(carrier->job))
         return berthi_job_fail_cancelled(error);
-    status = berthi_leases_create(model, &model->lease_options, &model->leases, error);
-    if (status == BERTH_OK || model->leases == NULL)
-        return status;
-    carrier->leases = model->leases;
-    carrier->is_hung = true;
-    model->leases = NULL;
+    status = berthi_leases_create(model, &model->lease_options, &leases, error);
+    if (status == BERTH_OK) {
+        pthread_mutex_lock(&model->lease_lock);
+        model->leases = leases;
+        pthread_mutex_unlock(&model->lease_lock);
+    } else if (leases != NULL) {
+        carrier->leases = leases;
+        carrier->is_hung = true;
+    }
     return status;
 }
 

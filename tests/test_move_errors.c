@@ -375,6 +375,40 @@ test_leased_layers_keep_it_awake(void)
 }
 
 /* While a job has the model. */
+/* Leases that were out when a job began are given back while it is under way. */
+static void
+test_released_meanwhile(void)
+{
+    static const char *const layers[] = {"model.layers=cpu"};
+    berth_plan_options options = loaded_options("0=16MiB,cpu=32MiB");
+    berth_lease_summary before;
+    berth_lease_summary leases;
+    berth_error error;
+    berth_job *job;
+    moved m;
+
+    options.pins = layers;
+    options.pin_count = 1;
+    moved_begin(&m, loaded_llama(LAYERS, "BF16", 1), &options, "sim:16MiB");
+    berth_model_leases(m.l.model, &before);
+    CHECK_EQ(berth_layer_acquire(m.l.model, 1, NULL, &error), BERTH_OK);
+    /* The job waits for a call that does not end before it is told to. */
+    CHECK_EQ(berthi_model_enter(m.l.model, &error), BERTH_OK);
+    CHECK_EQ(berth_model_sleep_start(m.l.model, NULL, &job, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_acquire(m.l.model, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_MOVING);
+    CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_LEASE);
+    berth_model_leases(m.l.model, &leases);
+    CHECK_EQ(leases.acquired, before.acquired + 1);
+    berthi_model_leave(m.l.model);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
+    moved_end(&m);
+}
+
 static void
 test_refused_meanwhile(void)
 {
@@ -392,7 +426,8 @@ test_refused_meanwhile(void)
     CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_MOVING);
     CHECK_EQ(berth_layer_acquire(m.l.model, 0, NULL, &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_MOVING);
-    CHECK_EQ(berth_layer_release(m.l.model, 0, NULL, &error), BERTH_EINVAL);
+    /* Of a resident layer, which somebody may have acquired before: */
+    CHECK_EQ(berth_layer_release(m.l.model, 0, NULL, &error), BERTH_OK);
     CHECK_EQ(berth_model_digest(m.l.model, 0, &crc, &error), BERTH_EINVAL);
     CHECK_EQ(berth_model_wake_start(m.l.model, NULL, &second, &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_MOVING);
@@ -435,6 +470,7 @@ main(int argc, char **argv)
     T_RUN(test_encoded_weights_stay_in_memory);
     T_RUN(test_leased_layers_keep_it_awake);
     T_RUN(test_refused_meanwhile);
+    T_RUN(test_released_meanwhile);
     T_RUN(test_files_that_change);
     return t_end();
 }

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_model_storm.c - a model that threads lease, lend out and ask about while one of them
+ * puts it to sleep, wakes it and moves it from plan to plan, and others load, cancel and give
+ * memory back beside it: each call is served or refused, no byte is wrong, nothing is kept.
+ *
+ * A plan that the model has left is destroyed at once: nobody may still look at it.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/digest.h"
+#include "kernels/sys.h"
+#include "loader/dlpack.h"
+#include "tests/leased.h"
+#include "tests/loaded.h"
+#include "tests/t.h"
+
+#define LAYERS 6u
+#define ROUNDS (T_HAS_THREADS_WATCHED ? 24u : 80u) /* of moves */
+#define MS     UINT64_C(1000000)
+
+/* The first half of the layers is streamed by each plan; the second where it is. */
+static const char *const pins[2][3] = {
+    { "model.layers.0-1=cpu", "model.layers.2=disk", "model.layers.3-5=cuda:0" },
+    { "model.layers.0=disk", "model.layers.1-2=cpu", "model.layers.3-4=cpu" },
+};
+
+typedef struct storm {
+    loaded l;
+    uint32_t crcs[512]; /* of berths */
+    _Atomic bool is_over;
+    _Atomic uint32_t number; /* of threads */
+    _Atomic uint64_t used;   /* layers */
+    _Atomic uint64_t wrong;
+    _Atomic uint64_t refused;
+    uint64_t moves;
+} storm;
+
+static bool
+is_over(storm *s)
+{
+    return atomic_load(&s->is_over);
+}
+
+/* Of a model that is moved, or whose slots others have. */
+static bool
+is_refusal(const berth_error *error)
+{
+    return error->reason == BERTH_REASON_MOVING || error->reason == BERTH_REASON_ASLEEP
+           || error->reason == BERTH_REASON_SLOTS || error->reason == BERTH_REASON_LEASED
+           || error->reason == BERTH_REASON_EXPORTED;
+}
+
+/* True where it was served; a refusal is counted, and nothing else is allowed. */
+static bool
+is_served(storm *s, berth_status status, const berth_error *error)
+{
+    if (status == BERTH_OK)
+        return true;
+    if (CHECK(is_refusal(error)))
+        atomic_fetch_add(&s->refused, 1);
+    else
+        t_note("%s", error->message);
+    berthi_sys_sleep(MS / 5);
+    return false;
+}
+
+/* ------------------------------------------------------------------------- leases */
+
+typedef struct comparison {
+    storm *storm;
+    uint64_t berth;
+    berth_model_tensor tensor;
+} comparison;
+
+static void
+compare(void *user)
+{
+    comparison *const c = user;
+    uint32_t crc = 0;
+
+    for (uint32_t i = 0; i < c->tensor.part_count; i++)
+        if (CHECK(c->tensor.parts[i].memory != NULL))
+            crc = berthi_digest_crc32(crc, c->tensor.parts[i].memory,
+                                      (size_t)c->tensor.parts[i].bytes);
+    atomic_fetch_add(&c->storm->wrong, crc != c->storm->crcs[c->berth]);
+}
+
+/* A matrix of a layer that is streamed by every plan, and leased now. */
+static void
+use_layer(storm *s, uint32_t layer, void *stream, comparison *c)
+{
+    static const char *const matrices[] = { "self_attn.q_proj", "mlp.up_proj", "mlp.down_proj" };
+    const char *const name = matrices[atomic_fetch_add(&s->used, 1) % 3];
+    char text[64];
+    berth_error error;
+
+    snprintf(text, sizeof text, "model.layers.%u.%s.weight", layer, name);
+    *c = (comparison){ .storm = s,
+                       .berth = berth_model_find(s->l.model, text, strlen(text)) };
+    CHECK_EQ(berth_model_get_tensor(s->l.model, c->berth, &c->tensor), BERTH_OK);
+    CHECK_EQ(berth_stream_call(s->l.devices, 0, stream, compare, c, 1e-5, &error), BERTH_OK);
+}
+
+static void *
+lease(void *argument)
+{
+    storm *const s = argument;
+    uint32_t random = 7 * atomic_fetch_add(&s->number, 1) + 1;
+    void *stream = NULL;
+    berth_error error;
+    comparison c;
+
+    CHECK_EQ(berth_stream_create(s->l.devices, 0, &stream, &error), BERTH_OK);
+    while (!is_over(s)) {
+        uint32_t layer; /* of the plan: the embedding is the first */
+
+        random = random * 1664525u + 1013904223u;
+        layer = (random >> 8) % 3;
+        CHECK_EQ(berth_layer_acquire(s->l.model, UINT32_MAX, stream, &error), BERTH_EINVAL);
+        if (!is_served(s, berth_layer_acquire(s->l.model, layer + 1, stream, &error), &error))
+            continue;
+        use_layer(s, layer, stream, &c);
+        CHECK_EQ(berth_layer_release(s->l.model, layer + 1, stream, &error), BERTH_OK);
+        CHECK_EQ(berth_stream_wait(s->l.devices, 0, stream, -1, &error), BERTH_OK);
+        if (random % 4 == 0)
+            berthi_sys_sleep(MS);
+    }
+    berth_stream_destroy(s->l.devices, 0, stream);
+    return NULL;
+}
+
+/* -------------------------------------------------------------------------- asking */
+
+/* Digests, and tensors that others have for a moment. */
+static void *
+look(void *argument)
+{
+    storm *const s = argument;
+    const uint64_t count = s->l.p.summary.berth_count;
+    struct DLManagedTensorVersioned *lent;
+    berth_error error;
+    uint32_t crc;
+
+    for (uint64_t i = 0; !is_over(s); i++) {
+        const uint64_t berth = i * 7 % count;
+
+        if (is_served(s, berth_model_digest(s->l.model, berth, &crc, &error), &error))
+            atomic_fetch_add(&s->wrong, crc != s->crcs[berth]);
+        if (berth_model_dlpack(s->l.model, berth, 0, &lent, &error) == BERTH_OK)
+            lent->deleter(lent);
+        else
+            CHECK(is_refusal(&error) || error.status == BERTH_EUNSUPPORTED);
+        CHECK_EQ(berth_model_digest(s->l.model, count, &crc, &error), BERTH_EINVAL);
+        berthi_sys_sleep(MS / 2);
+    }
+    return NULL;
+}
+
+/* What "any thread" may ask at any time. */
+static void *
+account(void *argument)
+{
+    storm *const s = argument;
+    berth_context *const context = s->l.p.context;
+    berth_lease_summary before = { .acquired = 0 };
+    berth_lease_summary leases;
+    char text[4096];
+
+    while (!is_over(s)) {
+        berth_memory memory;
+
+        (void)berth_context_trim(context);
+        CHECK_GT(berth_memory_print(context, BERTH_MEMORY_JSON, text, sizeof text), 0);
+        for (uint32_t t = 0; t < berth_memory_tiers(context); t++) {
+            CHECK_EQ(berth_memory_get(context, t, BERTH_MEMORY_ALL, &memory), BERTH_OK);
+            CHECK_LE(memory.current_bytes, memory.peak_bytes);
+        }
+        CHECK_LE(berth_model_get_state(s->l.model), BERTH_MODEL_MOVING);
+        berth_model_leases(s->l.model, &leases);
+        CHECK_GE(leases.acquired, before.acquired); /* what was counted stays counted */
+        CHECK_GE(leases.copied_bytes, before.copied_bytes);
+        before = leases;
+        berthi_sys_sleep(MS / 10);
+    }
+    return NULL;
+}
+
+/* A second model on the same device; every other load is cancelled somewhere. */
+static void *
+load_beside(void *argument)
+{
+    storm *const s = argument;
+    berth_load_options options = s->l.options;
+
+    options.report = NULL;
+    for (uint32_t i = 0; !is_over(s); i++) {
+        berth_model *model = NULL;
+        berth_progress progress;
+        berth_error error;
+        berth_job *job;
+
+        CHECK_EQ(berth_load_start(s->l.p.context, s->l.p.checkpoint, s->l.p.plan, &options,
+                                  &job, &error),
+                 BERTH_OK);
+        berth_job_poll(job, &progress);
+        berthi_sys_sleep(i % 8 * MS / 4);
+        if (i % 2 == 0)
+            berth_job_cancel(job);
+        if (berth_load_finish(job, &model, &error) != BERTH_OK)
+            CHECK_EQ(error.status, BERTH_ECANCELLED);
+        berth_model_destroy(model);
+    }
+    return NULL;
+}
+
+/* --------------------------------------------------------------------------- moves */
+
+static berth_plan *
+plan_of(storm *s, uint32_t which)
+{
+    berth_plan_options options = loaded_options("0=16MiB,cpu=64MiB,disk=inf");
+    berth_plan *plan = NULL;
+    berth_error error;
+
+    options.pins = pins[which];
+    options.pin_count = 3;
+    options.slots = 2 + which;
+    if (!CHECK_EQ(berth_plan_create(s->l.p.context, s->l.p.checkpoint, &options, &plan, &error),
+                  BERTH_OK))
+        t_note("%s", error.message);
+    return plan;
+}
+
+static bool
+has_moved(storm *s, berth_status status, berth_job *job, berth_error *error, bool is_cancelled)
+{
+    if (status == BERTH_OK) {
+        if (is_cancelled)
+            berth_job_cancel(job);
+        status = berth_job_finish(job, error);
+    }
+    if (status == BERTH_ECANCELLED && is_cancelled)
+        return false;
+    s->moves += status == BERTH_OK;
+    return is_served(s, status, error);
+}
+
+/* Away and back; where it cannot sleep it stays awake, and the other way round. */
+static void
+sleep_and_wake(storm *s, uint32_t round)
+{
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status = berth_model_sleep_start(s->l.model, NULL, &job, &error);
+    bool is_asleep = has_moved(s, status, job, &error, round % 5 == 1);
+
+    for (uint32_t i = 0; is_asleep; i++) {
+        status = berth_model_wake_start(s->l.model, NULL, &job, &error);
+        is_asleep = !has_moved(s, status, job, &error, i < round % 3);
+    }
+}
+
+/* The plan that it has left is gone at once. */
+static void
+move(storm *s, uint32_t round, berth_plan **now, uint32_t *which)
+{
+    berth_plan *const next = plan_of(s, 1 - *which);
+    berth_job *job = NULL;
+    berth_error error;
+    const berth_status status = berth_model_move_start(s->l.model, next, NULL, &job, &error);
+
+    if (!has_moved(s, status, job, &error, round % 7 == 3)) {
+        berth_plan_destroy(next);
+        return;
+    }
+    berth_plan_destroy(*now);
+    *now = next;
+    *which = 1 - *which;
+}
+
+static void
+begin(storm *s)
+{
+    berth_plan_options options = loaded_options("0=16MiB,cpu=64MiB,disk=inf");
+
+    memset(s, 0, sizeof *s);
+    options.pins = pins[0];
+    options.pin_count = 3;
+    loaded_begin(&s->l, loaded_llama(LAYERS, "BF16", 2), &options,
+                 "sim:64MiB,h2d=2GB/s,clock=real");
+    loaded_load(&s->l);
+    T_REQUIRE(s->l.status == BERTH_OK && s->l.p.summary.berth_count <= 512);
+    for (uint64_t i = 0; i < s->l.p.summary.berth_count; i++)
+        CHECK_EQ(berth_model_digest(s->l.model, i, &s->crcs[i], NULL), BERTH_OK);
+}
+
+/* Which ends with the first plan. */
+static void
+move_about(storm *s)
+{
+    berth_plan *now = plan_of(s, 0);
+    uint32_t which = 0;
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status = berth_model_move_start(s->l.model, now, NULL, &job, &error);
+
+    while (!has_moved(s, status, job, &error, false)) /* off the plan of `loaded` */
+        status = berth_model_move_start(s->l.model, now, NULL, &job, &error);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        if (round % 2 == 0)
+            sleep_and_wake(s, round);
+        else
+            move(s, round, &now, &which);
+        berthi_sys_sleep(MS);
+    }
+    atomic_store(&s->is_over, true);
+    do
+        status = berth_model_move_start(s->l.model, s->l.p.plan, NULL, &job, &error);
+    while (!has_moved(s, status, job, &error, false));
+    berth_plan_destroy(now);
+}
+
+static void
+test_storm(void)
+{
+    void *(*const works[])(void *) = { lease, lease, lease, lease, look, account, load_beside };
+    pthread_t threads[sizeof works / sizeof *works];
+    const size_t count = sizeof works / sizeof *works;
+    storm s;
+
+    begin(&s);
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &s), 0);
+    move_about(&s);
+    for (size_t i = 0; i < count; i++)
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    CHECK_EQ(s.wrong, 0);
+    CHECK_GT(s.moves, ROUNDS / 4);
+    CHECK_GT(s.used, 20);
+    for (uint64_t i = 0; i < s.l.p.summary.berth_count; i++) {
+        uint32_t crc;
+
+        CHECK_EQ(berth_model_digest(s.l.model, i, &crc, NULL), BERTH_OK);
+        CHECK_EQ(crc, s.crcs[i]);
+    }
+    T_NOTE("%llu moves, %llu layers used, %llu calls refused", (unsigned long long)s.moves,
+           (unsigned long long)s.used, (unsigned long long)s.refused);
+    loaded_end(&s.l);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_storm);
+    T_MAIN_END;
+}

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 BUILD = Path(os.environ.get("BERTH_BUILD", lib.ROOT / "build"))
 STEPS = 50
 SHAPE = (512, 512)
-ADAMW, MOMENTUM = 1, 3  # berth_update_kind
+ADAM, ADAMW, LION, MOMENTUM, RMSPROP, ADAGRAD, ADEMAMIX = range(7)  # berth_update_kind
 t = lib.Tally()
 
 
@@ -119,10 +119,32 @@ def gradient(step, dtype):
     return (torch.randn(SHAPE, generator=generator) * 0.01).to(dtype)
 
 
-def peer_of(kind, values, rate, decay):
+def wide_peer(kind, values, rate, decay):
+    """In 32 bits torch's, bitsandbytes' where torch has none; the key of its first state."""
+    both = {"lr": rate, "weight_decay": decay}
+    if kind == ADAM:
+        return torch.optim.Adam([values], **both), "exp_avg"
     if kind == ADAMW:
-        return torch.optim.AdamW([values], lr=rate, weight_decay=decay)
-    return torch.optim.SGD([values], lr=rate, momentum=0.9, weight_decay=decay)
+        return torch.optim.AdamW([values], **both), "exp_avg"
+    if kind == LION:
+        return bitsandbytes.optim.Lion([values], optim_bits=32, **both), "state1"
+    if kind == MOMENTUM:
+        return torch.optim.SGD([values], momentum=0.9, **both), "momentum_buffer"
+    if kind == RMSPROP:
+        return torch.optim.RMSprop([values], **both), "square_avg"
+    if kind == ADAGRAD:
+        return torch.optim.Adagrad([values], **both), "sum"
+    return bitsandbytes.optim.AdEMAMix([values], optim_bits=32, **both), "state1"
+
+
+def narrow_peer(kind, values, rate, decay):
+    """In 8 bits, with the same defaults."""
+    optim = bitsandbytes.optim
+    more = {"momentum": 0.9} if kind == MOMENTUM else {}
+    makers = {ADAM: optim.Adam8bit, ADAMW: optim.AdamW8bit, LION: optim.Lion8bit,
+              MOMENTUM: optim.SGD8bit, RMSPROP: optim.RMSprop8bit,
+              ADAGRAD: optim.Adagrad8bit, ADEMAMIX: optim.AdEMAMix8bit}
+    return makers[kind]([values], lr=rate, weight_decay=decay, **more)
 
 
 def compare_32(kind, name, dtype, atol, rtol):
@@ -130,7 +152,7 @@ def compare_32(kind, name, dtype, atol, rtol):
     rate = 1e-3
     ours = draw(1, dtype)
     theirs = torch.nn.Parameter(ours.float().clone())
-    peer = peer_of(kind, theirs, rate, 0.0)
+    peer, _ = wide_peer(kind, theirs, rate, 0.0)
     mine = Optimizer(ours, kind, 32, rate, 0.0)
     outside = 0
     for step in range(STEPS):
@@ -147,15 +169,15 @@ def compare_32(kind, name, dtype, atol, rtol):
                f"{outside} of {theirs.numel()} elements outside {atol:g} + {rtol:g}")
 
 
-def compare_8(dtype, mean, relative):
+def compare_8(kind, name, dtype, mean, relative):
     """Published: 8 bits against torch's 32, mean errors of the values after each step."""
-    rate, decay = 1e-3, 1e-2
+    rate, decay = 1e-3, 1e-2 if kind == ADAMW else 0.0
     ours = draw(2, dtype)
     narrow = torch.nn.Parameter(ours.clone())
     wide = torch.nn.Parameter(ours.float().clone())
-    peer = torch.optim.AdamW([wide], lr=rate, weight_decay=decay)
-    small = bitsandbytes.optim.AdamW8bit([narrow], lr=rate, weight_decay=decay)
-    mine = Optimizer(ours, ADAMW, 8, rate, decay)
+    peer, state = wide_peer(kind, wide, rate, decay)
+    small = narrow_peer(kind, narrow, rate, decay)
+    mine = Optimizer(ours, kind, 8, rate, decay)
     sums = torch.zeros(4, dtype=torch.float64)
     for step in range(STEPS):
         narrow.grad = gradient(step, dtype)
@@ -171,24 +193,24 @@ def compare_8(dtype, mean, relative):
         for values in (narrow.data, ours):
             values.copy_(wide.detach())
         wide.data.copy_(ours)
-    wanted = peer.state[wide]["exp_avg"]
+    wanted = peer.state[wide][state].reshape(-1, *SHAPE)[0]  # AdEMAMix has two of them
     outside = int((~torch.isclose(mine.state(0), wanted, atol=3e-3, rtol=1e-3)).sum())
     mine.close()
     absolute, relative_ours, relative_theirs, between = (sums / STEPS).tolist()
-    judge(f"AdamW, 8 bits, {str(dtype)[6:]}, torch",
+    judge(f"{name}, 8 bits, {str(dtype)[6:]}, 32 bits",
           absolute < mean and relative_ours < max(relative, 1.05 * relative_theirs)
           and outside < 20,
           f"{absolute:.2g} apart in the mean, {relative_ours:.2g} relatively (bitsandbytes "
           f"{relative_theirs:.2g}), {outside} elements of state 1 outside")
-    judge(f"AdamW, 8 bits, {str(dtype)[6:]}, bitsandbytes", between < 2 * mean,
+    judge(f"{name}, 8 bits, {str(dtype)[6:]}, bitsandbytes", between < 2 * mean,
           f"{between:.2g} apart in the mean")
 
 
-def compare_continued(folder):
+def compare_continued(kind, name, folder):
     """Half of the steps by one, the rest by both from the same states."""
-    rate, decay, dtype = 1e-3, 1e-2, torch.float32
+    rate, decay, dtype = 1e-3, 1e-2 if kind == ADAMW else 0.0, torch.float32
     theirs = torch.nn.Parameter(draw(3, dtype))
-    peer = bitsandbytes.optim.AdamW8bit([theirs], lr=rate, weight_decay=decay)
+    peer = narrow_peer(kind, theirs, rate, decay)
     for step in range(STEPS // 2):
         theirs.grad = gradient(step, dtype)
         peer.step()
@@ -197,7 +219,7 @@ def compare_continued(folder):
                else torch.tensor(value, dtype=torch.int64) for key, value in state.items()},
               folder / "theirs.safetensors")
     ours = theirs.detach().clone()
-    mine = Optimizer(ours, ADAMW, 8, rate, decay)
+    mine = Optimizer(ours, kind, 8, rate, decay)
     mine.load(folder / "theirs.safetensors")
     worst = 0.0
     for step in range(STEPS // 2, STEPS):
@@ -206,13 +228,13 @@ def compare_continued(folder):
         peer.step()
         worst = max(worst, float((ours - theirs.detach()).abs().mean()))
         ours.copy_(theirs.detach())
-    judge("bitsandbytes' states, continued", worst < 6e-5, f"{worst:.2g} apart in the mean")
+    judge(f"{name}, bitsandbytes' states, continued", worst < 6e-5, f"{worst:.2g} apart in the mean")
 
     mine.save(folder / "ours.safetensors")
     saved = load_file(folder / "ours.safetensors")
-    for key in ("state1", "state2", "absmax1", "absmax2", "qmap1", "qmap2"):
+    for key in [key for key in state if key != "step"]:
         state[key] = saved[f"w.{key}"].reshape(state[key].shape).clone()
-    judge("its keys, shapes and dtypes", all(
+    judge(f"{name}, its keys, shapes and dtypes", all(
         saved[f"w.{key}"].dtype == state[key].dtype for key in state if key != "step")
         and int(saved["w.step"]) == STEPS, f"step {int(saved['w.step'])}")
     worst = 0.0
@@ -223,20 +245,24 @@ def compare_continued(folder):
         worst = max(worst, float((ours - theirs.detach()).abs().mean()))
         theirs.data.copy_(ours)
     mine.close()
-    judge("our states, continued by bitsandbytes", worst < 6e-5,
+    judge(f"{name}, our states, continued by bitsandbytes", worst < 6e-5,
                f"{worst:.2g} apart in the mean")
 
 
 def main():
     torch.set_num_threads(1)
-    for kind, name in ((ADAMW, "AdamW"), (MOMENTUM, "momentum")):
+    kinds = ((ADAM, "Adam"), (ADAMW, "AdamW"), (LION, "Lion"), (MOMENTUM, "momentum"),
+             (RMSPROP, "RMSprop"), (ADAGRAD, "Adagrad"), (ADEMAMIX, "AdEMAMix"))
+    for kind, name in kinds:
         compare_32(kind, name, torch.float32, 1e-6, 1e-5)
         compare_32(kind, name, torch.bfloat16, 1e-3, 1e-2)
         compare_32(kind, name, torch.float16, 1e-4, 1e-3)
-    compare_8(torch.float32, 6e-5, 6e-4)
-    compare_8(torch.bfloat16, 1.7e-4, 1.6e-3)
+    for kind, name in kinds:
+        compare_8(kind, name, torch.float32, 6e-5, 6e-4)
+        compare_8(kind, name, torch.bfloat16, 1.7e-4, 1.6e-3)
     with tempfile.TemporaryDirectory() as folder:
-        compare_continued(Path(folder))
+        for kind, name in kinds:
+            compare_continued(kind, name, Path(folder))
     t.end()
 
 

@@ -228,7 +228,8 @@ def compare_continued(kind, name, folder):
         peer.step()
         worst = max(worst, float((ours - theirs.detach()).abs().mean()))
         ours.copy_(theirs.detach())
-    judge(f"{name}, bitsandbytes' states, continued", worst < 6e-5, f"{worst:.2g} apart in the mean")
+    judge(f"{name}, bitsandbytes' states, continued", worst < 6e-5,
+          f"{worst:.2g} apart in the mean")
 
     mine.save(folder / "ours.safetensors")
     saved = load_file(folder / "ours.safetensors")

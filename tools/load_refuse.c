@@ -98,20 +98,27 @@ list_rooms(const load_facts *facts, uint32_t count, char list[LIST_CAPACITY])
     }
 }
 
-/* Whether there is a plan for what there is; if not, what its refusal says. */
-static void
-print_other_plan(session *s, output *out, const load_facts *facts, uint32_t count,
-                 berth_checkpoint *checkpoint)
+static bool
+keeps_reserve(const load_facts *facts, uint32_t count)
 {
-    char list[LIST_CAPACITY];
-    char line[sizeof(berth_error) + 512];
-    berth_plan_summary old;
+    berth_plan_tier tier;
+    uint64_t kept = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        (void)berth_plan_get_tier(facts->plan, i, &tier);
+        kept += tier.reserve;
+    }
+    return kept > 0;
+}
+
+/* What else the plan was asked for, as far as it says so. */
+static berth_plan_options
+options_like(const load_facts *facts, const char *list)
+{
     berth_plan_options options;
-    berth_plan *plan = NULL;
-    berth_error error;
+    berth_plan_summary old;
 
     berth_plan_get(facts->plan, &old);
-    list_rooms(facts, count, list);
     berth_plan_options_init(&options);
     options.type = old.type;
     options.dtype = old.dtype;
@@ -119,9 +126,47 @@ print_other_plan(session *s, output *out, const load_facts *facts, uint32_t coun
     options.block_size = old.block_size;
     options.context = old.context;
     options.batch = old.batch;
+    options.cache_dtype = old.cache_dtype;
+    options.rank = old.rank;
+    options.ranks = old.ranks;
+    options.stacks = old.ranks > 1 ? BERTH_STACKS_AUTO : old.stacks;
+    if (!keeps_reserve(facts, old.tier_count))
+        options.reserve_share = BERTH_RESERVE_NONE;
     options.max_memory = list;
+    return options;
+}
+
+/* The words that make `berth plan` plan so. */
+static void
+print_options(output *out, const berth_plan_options *options)
+{
+    output_format(out, "--max-memory %s", options->max_memory);
+    if (options->ranks > 1)
+        output_format(out, " --tensor-parallel %" PRIu32 "/%" PRIu32, options->rank,
+                      options->ranks);
+    if (options->stacks == BERTH_STACKS_APART)
+        output_text(out, " --stacks apart");
+    if (options->reserve_share == BERTH_RESERVE_NONE)
+        output_text(out, " --reserve-percent 0");
+    output_text(out, "\n");
+}
+
+/* Whether there is a plan for what there is; if not, what its refusal says. */
+static void
+print_other_plan(session *s, output *out, const load_facts *facts, uint32_t count,
+                 berth_checkpoint *checkpoint)
+{
+    char list[LIST_CAPACITY];
+    char line[sizeof(berth_error) + 512];
+    berth_plan_options options;
+    berth_plan *plan = NULL;
+    berth_error error;
+
+    list_rooms(facts, count, list);
+    options = options_like(facts, list);
     if (berth_plan_create(s->context, checkpoint, &options, &plan, &error) == BERTH_OK) {
-        output_format(out, "  a plan for what there is: --max-memory %s\n", list);
+        output_text(out, "  a plan for what there is: ");
+        print_options(out, &options);
     } else {
         berth_error_format(&error, line, sizeof line);
         output_format(out, "  for what there is, %s, there is no plan: %s\n", list, line);

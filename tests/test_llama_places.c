@@ -31,6 +31,8 @@ typedef struct place {
 } place;
 
 #define FAMILIES 6u
+/* Every second encoding of each where threads are watched, which takes its time. */
+#define EACH (T_HAS_THREADS_WATCHED ? 2u : 1u)
 
 static void
 list_families(family families[FAMILIES])
@@ -90,7 +92,7 @@ check_place(const place *p)
 
     list_families(families);
     for (size_t f = 0; f < FAMILIES; f++)
-        for (size_t e = 0; e < sizeof encodings / sizeof *encodings; e++)
+        for (size_t e = f % EACH; e < sizeof encodings / sizeof *encodings; e += EACH)
             check_same(&families[f], &encodings[e], p);
 }
 

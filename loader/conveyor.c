@@ -253,7 +253,8 @@ start_chunks(conveyor *c, bool *has_more, berth_error *error)
     berth_status status = BERTH_OK;
     lane *l;
 
-    while ((l = choose_lane(c)) != NULL
+    /* A buffer that is new takes a while where memory is short: a cancel is seen between two. */
+    while ((l = choose_lane(c)) != NULL && !is_over(c)
            && (c->intake.filled > 0 || c->started < FIRST_CHUNKS)) {
         berthi_stage_buffer *buffer;
 

@@ -378,6 +378,8 @@ add_trick_buffer(berthi_reader *reader, uint32_t number, void *memory, uint64_t 
     trick_reader *const r = (trick_reader *)reader;
 
     atomic_fetch_add(&haul_buffers, 1);
+    if (tricks().add_ns > 0)
+        berthi_sys_sleep(tricks().add_ns);
     if (!tricks().knows_buffers || number >= TRICK_BUFFERS || r->memory[number] != NULL)
         return false;
     r->memory[number] = memory;

@@ -103,6 +103,7 @@ typedef struct haul_tricks {
     uint64_t delay_ns;       /* each read takes so long, unless it is hurried */
     uint64_t end;            /* files end here for all reads; 0: where they end */
     bool knows_buffers;      /* add_buffer() succeeds */
+    uint64_t add_ns;         /* and takes so long */
     bool fails_every_second; /* `failure` of reads 0, 2, 4 ... */
     bool hangs;              /* reads with number hang_first and later ones do not come
                                 back as long as haul_is_hung says so */

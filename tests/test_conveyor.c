@@ -828,6 +828,32 @@ test_cancel_at_many_moments(void)
     haul_end(&h);
 }
 
+/* Buffers are new, and come slowly: a cancel does not wait for all of them. */
+static void
+test_cancel_while_the_ring_grows(void)
+{
+    const uint64_t size = 64 * 4096;
+    uint64_t begin_ns;
+    berth_job *job;
+    haul h;
+    job_run r = { .h = &h };
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.reader = &haul_reader;
+    h.options.ring_bytes = size;
+    haul_trick = (haul_tricks){ .knows_buffers = true, .add_ns = 50 * MS };
+    T_REQUIRE(start_job(&r, 0, &job) == BERTH_OK);
+    while (atomic_load(&h.calls) == 0) /* from then on it may have more than two */
+        pause_ns(MS);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, 1000 * MS);
+    haul_trick = (haul_tricks){ .add_ns = 0 };
+    haul_end(&h);
+}
+
 /* The readers wait for a buffer, the workers are asleep: a cancel reaches them. */
 static berth_status
 consume_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order,
@@ -1205,6 +1231,7 @@ main(int argc, char **argv)
     T_RUN(test_progress_of_a_job);
     T_RUN(test_progress_counts_what_was_wanted);
     T_RUN(test_cancel_at_many_moments);
+    T_RUN(test_cancel_while_the_ring_grows);
     T_RUN(test_cancel_from_the_hook);
     T_RUN(test_cancel_of_nothing);
     T_RUN(test_stall_names_the_file);

@@ -246,16 +246,20 @@ choose_lane(conveyor *c)
     return best;
 }
 
-/* Starts reads for as many chunks as there are buffers. */
+/*
+ * Starts reads for as many chunks as there are buffers, or until one of these is new. That
+ * takes a while where memory is short: what has come back, and a cancel, do not wait for all.
+ */
 static berth_status
-start_chunks(conveyor *c, bool *has_more, berth_error *error)
+start_chunks(conveyor *c, bool *has_more, bool *has_grown, berth_error *error)
 {
     berth_status status = BERTH_OK;
     lane *l;
 
-    /* A buffer that is new takes a while where memory is short: a cancel is seen between two. */
-    while ((l = choose_lane(c)) != NULL && !is_over(c)
-           && (c->intake.filled > 0 || c->started < FIRST_CHUNKS)) {
+    *has_grown = false;
+    while ((l = choose_lane(c)) != NULL
+           && (c->started < FIRST_CHUNKS || (c->intake.filled > 0 && !*has_grown))) {
+        const uint32_t allocated = c->stage.allocated;
         berthi_stage_buffer *buffer;
 
         status = berthi_stage_take(&c->stage, &c->chunks->chunks[l->next], &buffer, error);
@@ -264,6 +268,7 @@ start_chunks(conveyor *c, bool *has_more, berth_error *error)
         l->next++;
         c->started++;
         berthi_intake_start(&c->intake, buffer);
+        *has_grown = c->stage.allocated > allocated;
     }
     *has_more = l != NULL;
     return status;
@@ -287,14 +292,16 @@ read_all(conveyor *c)
     while (!is_over(c)) {
         berth_error error;
         uint64_t begin_ns;
-        berth_status status = start_chunks(c, &has_more, &error);
+        bool has_grown;
+        berth_status status = start_chunks(c, &has_more, &has_grown, &error);
 
         if (status == BERTH_OK && !has_more && c->intake.in_flight == 0)
             break;
         begin_ns = berthi_sys_now_ns();
         if (status == BERTH_OK)
-            status = berthi_intake_wait(&c->intake, begin_ns + CANCEL_NS, &error);
-        if (has_more)
+            status = berthi_intake_wait(&c->intake, has_grown ? 0 : begin_ns + CANCEL_NS,
+                                        &error);
+        if (has_more && !has_grown)
             end_wait(c, begin_ns);
         if (status != BERTH_OK)
             fail(c, status, &error);

@@ -68,6 +68,7 @@ struct berthi_feeder {
     uint32_t room[2];        /* buffers, at most, of layers and of experts; */
     uint32_t held[2];        /* so many have a chunk */
     uint32_t copying;        /* buffers */
+    bool has_grown;          /* the ring, by a buffer: what else there is to do comes first */
     bool has_failed;         /* reading */
     berth_status status;
     berth_error error;
@@ -219,16 +220,17 @@ fail_reading(berthi_feeder *f, berth_status status, const berth_error *error)
     f->error = *error;
 }
 
-/* Begins to read a chunk that no buffer has; false: there is none for it. */
+/* Begins to read a chunk that no buffer has; false: there is none for it now. */
 static bool
 can_read(berthi_feeder *f, uint64_t chunk)
 {
     const uint32_t share = share_of(f, chunk);
+    const uint32_t allocated = f->stage.allocated;
     berthi_stage_buffer *buffer;
     berth_error error;
     berth_status status;
 
-    if (f->has_failed || f->held[share] == f->room[share])
+    if (f->has_failed || f->has_grown || f->held[share] == f->room[share])
         return false;
     status = berthi_stage_take(&f->stage, &f->chunks->chunks[chunk], &buffer, &error);
     if (status != BERTH_OK)
@@ -237,6 +239,7 @@ can_read(berthi_feeder *f, uint64_t chunk)
         return false;
     pin(f, buffer);
     berthi_intake_start(&f->intake, buffer);
+    f->has_grown = f->stage.allocated > allocated;
     f->states[chunk].is_held = true;
     f->held[share]++;
     return true;
@@ -664,6 +667,23 @@ wait_for_news(berthi_feeder *f)
         fail_reading(f, status, &error);
 }
 
+/* What has come back by now. */
+static void
+take_news(berthi_feeder *f)
+{
+    uint32_t before;
+
+    do {
+        berth_error error;
+        berth_status status;
+
+        before = f->intake.in_flight;
+        status = berthi_intake_wait(&f->intake, 0, &error);
+        if (status != BERTH_OK)
+            fail_reading(f, status, &error);
+    } while (f->intake.in_flight < before);
+}
+
 /* Everything that goes without waiting; false: nothing did. */
 static bool
 has_worked(berthi_feeder *f)
@@ -688,9 +708,13 @@ run(void *argument)
 {
     berthi_feeder *const f = argument;
 
-    while (!atomic_load(&f->is_stopped))
+    while (!atomic_load(&f->is_stopped)) {
+        f->has_grown = false;
         if (!has_worked(f))
             wait_for_news(f);
+        else if (f->has_grown)
+            take_news(f);
+    }
     berthi_intake_drain(&f->intake);
     return NULL;
 }

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "kernels/sys.h"
+#include "loader/reader.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/haul.h"
 #include "tests/leased.h"
 #include "tests/t.h"
 #include "tests/traced.h"
@@ -673,6 +675,44 @@ test_destroyed_at_any_time(void)
     }
 }
 
+/* --------------------------------------------------------------------- slow memory */
+
+/* Seconds until the first layer is there, or only until all is given back. */
+static double
+seconds_of(bool acquires)
+{
+    const leased_options options = options_of(MIX_DISK, 2, "sim:64MiB");
+    uint64_t begin_ns;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 1), &options);
+    l.options.ring_bytes = 1024 * KIB; /* a buffer for each layer */
+    haul_set((haul_tricks){ .knows_buffers = true, .add_ns = 250000000 });
+    atomic_store(&berthi_reader_instead, &haul_reader);
+    begin_ns = berthi_sys_now_ns();
+    CHECK_EQ(leased_start(&l, &error), BERTH_OK);
+    if (acquires)
+        CHECK_EQ(leased_use(&l, 1, NULL, 0, &error), BERTH_OK);
+    else
+        leased_stop(&l);
+    begin_ns = berthi_sys_now_ns() - begin_ns;
+    leased_stop(&l);
+    atomic_store(&berthi_reader_instead, NULL);
+    haul_set((haul_tricks){ .add_ns = 0 });
+    CHECK_EQ(l.wrong, 0);
+    leased_end(&l);
+    return 1e-9 * (double)begin_ns;
+}
+
+/* Two seconds until all of the ring is there: nobody waits for that. */
+static void
+test_ring_grows_beside(void)
+{
+    CHECK(seconds_of(true) < 1.2);
+    CHECK(seconds_of(false) < 1.2);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -693,5 +733,6 @@ main(int argc, char **argv)
     T_RUN(test_a_device_is_lost);
     T_RUN(test_a_device_stands_still);
     T_RUN(test_destroyed_at_any_time);
+    T_RUN(test_ring_grows_beside);
     T_MAIN_END;
 }

@@ -189,35 +189,6 @@ put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
 
 /* ----------------------------------------------------------------------- encoding */
 
-static void
-describe_encode(const berthi_load_run *run, const berthi_quantized_part *part,
-                const void *values, uint64_t count, berthi_request *out)
-{
-    const berthi_storage *const storage = &run->quantizer.storage;
-    uint8_t *const codes = run->codes + part->begin;
-    float *const maxima = run->absmax + part->first_maximum;
-
-    if (storage->encoding == BERTH_ENCODING_INT8) {
-        *out = (berthi_request){.operation = BERTHI_OPERATION_ENCODE_ROWS,
-                                .arguments.rows = {.values = values,
-                                                   .dtype = run->dtype,
-                                                   .rows = part->maxima,
-                                                   .columns = run->quantizer.columns,
-                                                   .codes = (int8_t *)codes,
-                                                   .row_maximum = maxima}};
-        return;
-    }
-    *out = (berthi_request){.operation = storage->encoding == BERTH_ENCODING_NF4
-                                             ? BERTHI_OPERATION_ENCODE_NF4
-                                             : BERTHI_OPERATION_ENCODE_FP4,
-                            .arguments.encode = {.values = values,
-                                                 .dtype = run->dtype,
-                                                 .block_size = storage->block_size,
-                                                 .count = count,
-                                                 .codes = codes,
-                                                 .absmax = maxima}};
-}
-
 /* What an event is about. */
 static berthi_trace_of
 trace_of(const berthi_load *load, uint64_t berth)
@@ -250,7 +221,9 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
     berthi_request request;
     berth_status status;
 
-    describe_encode(run, &part, lane->stream != NULL ? copy.to : values, count, &request);
+    berthi_quantizer_request(&run->quantizer, lane->stream != NULL ? copy.to : values, count,
+                             run->codes + part.begin, run->absmax + part.first_maximum,
+                             &request);
     if (lane->stream == NULL) {
         const uint64_t begin_ns = berthi_trace_begin(load->context);
 

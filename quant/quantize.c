@@ -6,7 +6,6 @@
 
 #include "kernels/base.h"
 #include "kernels/core.h"
-#include "kernels/device.h"
 #include "quant/format.h"
 
 bool
@@ -64,37 +63,43 @@ berthi_quantizer_part(const berthi_quantizer *q, uint64_t first, uint64_t count)
     }
 }
 
-static void
-encode_rows(const berthi_quantizer *q, const void *values, uint64_t count, void *codes,
-            float *row_maximum)
+void
+berthi_quantizer_request(const berthi_quantizer *q, const void *values, uint64_t count,
+                         void *codes, float *absmax, berthi_request *out)
 {
-    q->operations->encode_rows(&(berthi_rows_arguments){
-        .values = values,
-        .dtype = q->storage.dtype,
-        .rows = count / q->columns,
-        .columns = q->columns,
-        .codes = codes,
-        .row_maximum = row_maximum,
-    });
+    if (q->storage.encoding == BERTH_ENCODING_INT8) {
+        *out = (berthi_request){ .operation = BERTHI_OPERATION_ENCODE_ROWS,
+                                 .arguments.rows = { .values = values,
+                                                     .dtype = q->storage.dtype,
+                                                     .rows = count / q->columns,
+                                                     .columns = q->columns,
+                                                     .codes = codes,
+                                                     .row_maximum = absmax } };
+        return;
+    }
+    *out = (berthi_request){ .operation = q->storage.encoding == BERTH_ENCODING_NF4
+                                              ? BERTHI_OPERATION_ENCODE_NF4
+                                              : BERTHI_OPERATION_ENCODE_FP4,
+                             .arguments.encode = { .values = values,
+                                                   .dtype = q->storage.dtype,
+                                                   .block_size = q->storage.block_size,
+                                                   .count = count,
+                                                   .codes = codes,
+                                                   .absmax = absmax } };
 }
 
 void
 berthi_quantizer_encode(const berthi_quantizer *q, const void *values, uint64_t count,
                         void *codes, float *absmax)
 {
-    const berthi_encode_arguments blocks = { .values = values,
-                                             .dtype = q->storage.dtype,
-                                             .block_size = q->storage.block_size,
-                                             .count = count,
-                                             .codes = codes,
-                                             .absmax = absmax };
+    berthi_request request;
 
-    switch (q->storage.encoding) {
-    case BERTH_ENCODING_NF4: q->operations->encode_nf4(&blocks); break;
-    case BERTH_ENCODING_FP4: q->operations->encode_fp4(&blocks); break;
-    case BERTH_ENCODING_INT8: encode_rows(q, values, count, codes, absmax); break;
-    default: memcpy(codes, values, berthi_quantizer_part(q, 0, count).bytes); break;
+    if (q->storage.encoding == BERTH_ENCODING_NATIVE) {
+        memcpy(codes, values, berthi_quantizer_part(q, 0, count).bytes);
+        return;
     }
+    berthi_quantizer_request(q, values, count, codes, absmax, &request);
+    berthi_operation_run(q->operations, &request);
 }
 
 /* ------------------------------------------------------ double quantization */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/kernel.h"
+#include "kernels/device.h"
 #include "quant/stored.h"
 
 typedef struct berthi_quantizer {
@@ -60,6 +60,14 @@ berthi_quantized_part berthi_quantizer_part(const berthi_quantizer *quantizer,
  */
 void berthi_quantizer_encode(const berthi_quantizer *quantizer, const void *values,
                              uint64_t count, void *codes, float *absmax);
+
+/*
+ * The same asked of a device: the pointers are its memory. Of a weight that is encoded:
+ * NATIVE has nothing to be computed.
+ */
+void berthi_quantizer_request(const berthi_quantizer *quantizer, const void *values,
+                              uint64_t count, void *codes, float *absmax,
+                              berthi_request *out);
 
 /* Values of scratch that berthi_quantizer_finish() needs; some thousand. */
 uint64_t berthi_quantizer_scratch(const berthi_quantizer *quantizer);

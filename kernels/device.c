@@ -184,6 +184,26 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
     }
 }
 
+/* ------------------------------------------------------------------------ memory */
+
+berthi_book *
+berthi_device_book(berthi_device *device)
+{
+    berthi_device_properties properties;
+
+    device->table->describe(device, &properties);
+    return berthi_books_find(&device->context->ledger.books, properties.name);
+}
+
+void
+berthi_device_note_unpinned(berth_context *context, const berth_error *error)
+{
+    if (!atomic_exchange(&context->is_pin_refused, true))
+        berthi_log(context, BERTH_LOG_WARNING,
+                   "host memory is not pinned, copies to devices are slower: %s",
+                   error->message);
+}
+
 /* ----------------------------------------------------------------------- devices */
 
 struct berth_devices {

@@ -267,6 +267,11 @@ berthi_device_reaches(berthi_device *device, berthi_device *other)
     return device->table->reaches != NULL && device->table->reaches(device, other);
 }
 
+/* Where what is used of its memory is noted: tiers have the names of their devices. */
+berthi_book *berthi_device_book(berthi_device *device);
+/* One line a context: what is refused once is refused again and again. */
+void berthi_device_note_unpinned(berth_context *context, const berth_error *error);
+
 /* ----------------------------------------------------------------------- devices */
 
 /*

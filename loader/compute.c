@@ -6,16 +6,6 @@
 
 /* ------------------------------------------------------------------------- memory */
 
-/* Tiers have the names of their devices. */
-static berthi_book *
-book_of(berthi_device *device)
-{
-    berthi_device_properties properties;
-
-    device->table->describe(device, &properties);
-    return berthi_books_find(&device->context->ledger.books, properties.name);
-}
-
 berth_status
 berth_device_alloc(berth_devices *devices, uint32_t number, uint64_t bytes,
                    void **out_memory, berth_error *error)
@@ -42,7 +32,7 @@ berth_device_alloc(berth_devices *devices, uint32_t number, uint64_t bytes,
         device->table->free(device, memory, bytes);
         return status;
     }
-    berthi_book_take(book_of(device), BERTH_MEMORY_COMPUTING, bytes);
+    berthi_book_take(berthi_device_book(device), BERTH_MEMORY_COMPUTING, bytes);
     *out_memory = memory;
     return BERTH_OK;
 }
@@ -55,7 +45,7 @@ berth_device_free(berth_devices *devices, uint32_t number, void *memory, uint64_
     if (memory == NULL || berthi_find_device(devices, number, &device, NULL) != BERTH_OK)
         return;
     device->table->free(device, memory, bytes);
-    berthi_book_give(book_of(device), BERTH_MEMORY_COMPUTING, bytes);
+    berthi_book_give(berthi_device_book(device), BERTH_MEMORY_COMPUTING, bytes);
 }
 
 /* ------------------------------------------------------------------------- copies */

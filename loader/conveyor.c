@@ -27,6 +27,7 @@
 #define RING_CHUNKS_MIN 3u
 #define LANES_MAX 4u
 #define FIRST_CHUNKS 2u /* until one has arrived: so many share the disk */
+#define DEVICE_WORKERS 4u /* two of them keep the stream of a device busy */
 #define CANCEL_NS UINT64_C(50000000) /* at most so late is a cancel seen */
 
 /* Chunks of one file, or of all files when order does not matter. */
@@ -158,6 +159,14 @@ run_worker(void *argument)
             c->intake.reader->table->wake(c->intake.reader);
     }
     return NULL;
+}
+
+uint32_t
+berthi_conveyor_workers(bool has_device)
+{
+    const uint32_t cores = berthi_host_worker_count();
+
+    return has_device && cores < DEVICE_WORKERS ? DEVICE_WORKERS : cores;
 }
 
 static uint32_t

@@ -140,6 +140,9 @@ typedef struct berthi_conveyor_options {
     uint64_t wait_ns;    /* no read comes back for so long: TIMEOUT; 0: patience */
 } berthi_conveyor_options;
 
+/* As many workers as cores, or where they wait for a device some more: who waits needs none. */
+uint32_t berthi_conveyor_workers(bool has_device);
+
 /* Taken once, at the boundaries of the stages. */
 typedef struct berthi_conveyor_stats {
     uint64_t bytes_read;

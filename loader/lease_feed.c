@@ -167,7 +167,7 @@ pin(berthi_feeder *f, const berthi_stage_buffer *buffer)
             device->table->pin(device, buffer->memory, f->stage.buffer_bytes, &error)
             == BERTH_OK;
         if (!state->is_pinned)
-            berthi_model_note_unpinned(f->leases->model, &error);
+            berthi_device_note_unpinned(f->leases->model->context, &error);
     }
 }
 

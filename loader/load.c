@@ -16,8 +16,6 @@
 #define RING_SHARE     20u /* of what this process may have: a twentieth, at most */
 #define RING_CHUNKS    3u  /* are in any ring */
 #define GAP_BYTES      (UINT64_C(1) << 20)
-/* Workers that wait for copies to a device: two keep its stream busy. */
-#define DEVICE_WORKERS 4u
 
 /* -------------------------------------------------------------------------- begin */
 
@@ -82,12 +80,8 @@ unpin_buffer(void *user, void *memory, uint64_t bytes)
 static uint32_t
 choose_workers(const berthi_load *load)
 {
-    const uint32_t cores = berthi_host_worker_count();
-
-    if (load->options.workers > 0)
-        return load->options.workers;
-    return load->model->devices != NULL && cores < DEVICE_WORKERS ? DEVICE_WORKERS
-                                                                  : cores;
+    return load->options.workers > 0 ? load->options.workers
+                                     : berthi_conveyor_workers(load->model->devices != NULL);
 }
 
 static berth_status

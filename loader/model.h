@@ -186,8 +186,6 @@ berth_status berthi_model_fail_stranded(berth_error *error);
 bool berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
                           berth_error *error);
 void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
-/* One line a context: what is refused once is refused again and again. */
-void berthi_model_note_unpinned(const berth_model *model, const berth_error *error);
 /* The same, noting where it is refused; false where no device asks for it. */
 bool berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes);
 /*

@@ -43,15 +43,6 @@ berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes)
     unpin_from(model, memory, bytes, device_count(model));
 }
 
-void
-berthi_model_note_unpinned(const berth_model *model, const berth_error *error)
-{
-    if (!atomic_exchange(&model->context->is_pin_refused, true))
-        berthi_log(model->context, BERTH_LOG_WARNING,
-                   "host memory is not pinned, copies to devices are slower: %s",
-                   error->message);
-}
-
 bool
 berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes)
 {
@@ -61,7 +52,7 @@ berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes)
         return false;
     if (berthi_model_can_pin(model, memory, bytes, &error))
         return true;
-    berthi_model_note_unpinned(model, &error);
+    berthi_device_note_unpinned(model->context, &error);
     return false;
 }
 
@@ -77,6 +68,6 @@ berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes)
                           memory, bytes, BERTHI_STAGE_ALIGNMENT);
     if (berthi_model_can_pin(model, memory, bytes, &error))
         return true;
-    berthi_model_note_unpinned(model, &error);
+    berthi_device_note_unpinned(model->context, &error);
     return false;
 }

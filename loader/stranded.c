@@ -127,6 +127,12 @@ berthi_lefts_add(berthi_lefts *lefts, uint8_t *memory, uint64_t bytes, bool is_p
 }
 
 void
+berthi_left_free(const berthi_left *left, berth_context *context)
+{
+    berthi_spare_free(context, left->memory, left->bytes, BERTHI_STAGE_ALIGNMENT);
+}
+
+void
 berthi_lefts_free(berthi_lefts *lefts, const berth_model *model)
 {
     for (uint32_t i = 0; i < lefts->count; i++) {
@@ -134,8 +140,7 @@ berthi_lefts_free(berthi_lefts *lefts, const berth_model *model)
 
         if (left->is_pinned)
             berthi_model_unpin(model, left->memory, left->bytes);
-        berthi_spare_free(model->context, left->memory, left->bytes,
-                          BERTHI_STAGE_ALIGNMENT);
+        berthi_left_free(left, model->context);
     }
     lefts->count = 0;
 }

@@ -68,6 +68,8 @@ typedef struct berthi_lefts {
 
 void berthi_lefts_add(berthi_lefts *lefts, uint8_t *memory, uint64_t bytes,
                       bool is_pinned);
+/* Nothing copies from it any more, and no device knows it. */
+void berthi_left_free(const berthi_left *left, berth_context *context);
 /* Nothing copies from them any more. */
 void berthi_lefts_free(berthi_lefts *lefts, const berth_model *model);
 

@@ -2,8 +2,10 @@
 /*
  * convert_batch.h - the runs and units of one shard while they are converted.
  * Only for convert_shard.c, which makes and drives them, and convert_unit.c,
- * which does the work of one, with convert_begin.c and convert_end.c for the
- * first and the last of a run, and convert_keep.c for statistics that stay.
+ * which does the work of one, with convert_encode.c for what becomes of values
+ * and convert_scratch.c for what that takes, convert_begin.c and convert_end.c
+ * for the first and the last of a run, and convert_keep.c for statistics that
+ * stay.
  *
  * Who waits for whom. Units lie in the order of their runs, and are given to
  * workers in that order (is_in_turn). A worker waits inside a unit
@@ -37,9 +39,7 @@ typedef struct berthi_run_plan {
     uint64_t double_bytes; /* doubly quantized: both levels                    */
     uint64_t memory;      /* all that the run allocates                        */
     uint64_t read_max;    /* bytes that a unit reads                           */
-    uint64_t values_max;  /* bytes of values of one unit, its lead included    */
-    uint64_t codes_max;   /* bytes and first-level absmax of one piece         */
-    uint64_t maxima_max;
+    berthi_scratch_sizes scratch;
 } berthi_run_plan;
 
 typedef struct berthi_run {
@@ -75,9 +75,8 @@ typedef struct berthi_unit {
 typedef struct berthi_unit_scratch berthi_unit_scratch;
 struct berthi_unit_scratch {
     berthi_unit_scratch *next; /* free ones */
-    uint8_t *values;
-    uint8_t *codes;
-    float *maxima;
+    uint8_t *values;           /* one allocation with what follows */
+    uint8_t *packed;
 };
 
 typedef struct berthi_batch {
@@ -93,9 +92,7 @@ typedef struct berthi_batch {
     berthi_unit *units;
     uint64_t unit_count;
     berthi_file *files;      /* of the checkpoint */
-    uint64_t values_max;     /* of scratch */
-    uint64_t codes_max;
-    uint64_t maxima_max;
+    berthi_scratch_sizes scratch_sizes; /* of any of its runs */
 
     pthread_mutex_t lock;    /* the layout, parcels and everything below */
     pthread_cond_t has_changed;
@@ -147,7 +144,25 @@ berth_status berthi_unit_consume(void *batch, const berthi_chunk *chunk,
                                  berth_error *error);
 void berthi_unit_stop(void *batch);
 
+/* Widened to what a run with this plan needs. */
+void berthi_scratch_widen(berthi_scratch_sizes *sizes, const berthi_run_plan *plan);
+/* What a worker allocates. */
+uint64_t berthi_scratch_bytes(const berthi_scratch_sizes *sizes);
+/* One that is free, or a new one: never more than there are workers. */
+berth_status berthi_scratch_take(berthi_batch *batch, berthi_unit_scratch **out,
+                                 berth_error *error);
+void berthi_scratch_give(berthi_batch *batch, berthi_unit_scratch *scratch);
 void berthi_batch_free_scratch(berthi_batch *batch);
+
+/* What a piece is in scratch. */
+uint64_t berthi_packed_bytes(const berthi_quantized_part *part);
+/*
+ * Encodes values of a run, from its element `first` on, piece by piece, and puts what
+ * comes out; plain numbers are put as they are.
+ */
+berth_status berthi_values_encode(berthi_batch *batch, berthi_run *run,
+                                  berthi_unit_scratch *scratch, const uint8_t *values,
+                                  uint64_t first, uint64_t count, berth_error *error);
 
 /* It is converted, perhaps once more: its crc begins anew. Alone. */
 void berthi_run_forget_source(const berthi_batch *batch, const berthi_run *run);

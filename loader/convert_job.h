@@ -68,6 +68,19 @@ typedef struct berthi_convert_sources {
     bool *is_read;          /* something of the output is made of it */
 } berthi_convert_sources;
 
+/* What a worker has for a unit: bytes of its values, and of what a piece becomes. */
+typedef struct berthi_scratch_sizes {
+    uint64_t values; /* with those that a decoder leads in with */
+    uint64_t packed; /* codes, and behind them maxima; 0: nothing is encoded */
+} berthi_scratch_sizes;
+
+/* Where one lies behind the other. */
+static inline uint64_t
+berthi_scratch_round(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
 /* A finished shard. */
 typedef struct berthi_convert_done {
     berthi_writer_file *file;
@@ -92,6 +105,7 @@ typedef struct berthi_convert {
     uint64_t identity_bytes;
     uint32_t workers;
     uint64_t total;        /* bytes to read */
+    berthi_scratch_sizes scratch; /* of any weight */
     uint64_t unit_memory;  /* of one worker */
     uint64_t run_memory;   /* of all runs under way */
     uint64_t ring_memory;

@@ -85,12 +85,10 @@ static void
 add_run(berthi_convert *convert, const berthi_run *run)
 {
     const berthi_run_plan *const plan = &run->plan;
-    const uint64_t unit =
-        plan->values_max + plan->codes_max + plan->maxima_max * sizeof(float);
 
     if (berthi_convert_is_mine(convert, (uint32_t)(run->weight - convert->recipe.weights)))
         convert->total += run->stored_bytes * plan->strip_count;
-    convert->unit_memory = berthi_max_u64(convert->unit_memory, unit);
+    berthi_scratch_widen(&convert->scratch, plan);
     convert->run_memory = berthi_max_u64(convert->run_memory, plan->memory);
     convert->ring_memory = berthi_max_u64(
         convert->ring_memory, RING_CHUNKS_MIN * (plan->read_max + 2 * PAGE_BYTES));
@@ -143,6 +141,7 @@ berthi_convert_measure(berthi_convert *convert, berth_error *error)
     status = measure_weights(convert, needs, error);
     if (status == BERTH_OK)
         convert->table_memory += largest_tables(needs, shard_count);
+    convert->unit_memory = berthi_scratch_bytes(&convert->scratch);
     berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, needs, bytes);
     return status;
 }

@@ -105,15 +105,30 @@ can_cut_straight(berthi_run *run, const berthi_convert_sizes *sizes)
     return true;
 }
 
-/* Encoded by itself at a time: a unit, or of a strip as much. */
+/* Encoded by itself at a time: a unit, unless it has to be large, or of a strip as much. */
 static uint64_t
 piece_elements(const berthi_run *run, const berthi_convert_sizes *sizes)
 {
     const uint64_t step = berthi_quantizer_step(&run->quantizer);
+    const uint64_t piece = berthi_max_u64(sizes->unit_values / step, 1) * step;
 
-    if (!run->weight->is_turned)
-        return run->plan.unit;
-    return berthi_max_u64(sizes->unit_values / step, 1) * step;
+    return berthi_min_u64(piece, run->weight->elements);
+}
+
+static berthi_scratch_sizes
+scratch_sizes(const berthi_run *run)
+{
+    const berthi_storage *const storage = &run->weight->storage;
+    const uint64_t values = run->plan.unit + berthi_decoder_lead_max(&run->decoder);
+    const berthi_quantized_part part =
+        berthi_quantizer_part(&run->quantizer, 0, run->plan.piece);
+
+    return (berthi_scratch_sizes){
+        .values = berthi_scratch_round(values * value_bytes(storage->dtype)),
+        .packed = storage->encoding == BERTH_ENCODING_NATIVE
+                      ? 0
+                      : berthi_scratch_round(berthi_packed_bytes(&part)),
+    };
 }
 
 static void
@@ -124,15 +139,11 @@ measure(berthi_run *run, const berthi_convert *convert)
     berthi_run_plan *const plan = &run->plan;
     const uint32_t companions = berthi_decoder_companions(&run->decoder);
     const uint64_t blocks = run->quantizer.blocks;
-    berthi_quantized_part part;
 
-    plan->piece = berthi_min_u64(piece_elements(run, &convert->sizes), weight->elements);
-    part = berthi_quantizer_part(&run->quantizer, 0, plan->piece);
+    plan->piece = piece_elements(run, &convert->sizes);
     plan->strip_units = (weight->elements + plan->unit - 1) / plan->unit;
     plan->read_max = berthi_decoder_extent(&run->decoder, 0, plan->unit).bytes + 1;
-    plan->values_max = (plan->unit + berthi_decoder_lead_max(&run->decoder)) * bytes;
-    plan->codes_max = part.bytes;
-    plan->maxima_max = part.maxima;
+    plan->scratch = scratch_sizes(run);
     for (uint32_t i = 0; i < companions; i++) {
         const berthi_table *const table = &convert->checkpoint->table;
         const berthi_entry *const entry =

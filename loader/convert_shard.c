@@ -41,9 +41,7 @@ add_run(berthi_batch *batch, const berthi_recipe_weight *weight, berth_error *er
     berthi_run_forget_source(batch, run);
     run->is_announced = !is_late(batch, run);
     batch->unit_count += run->units_left;
-    batch->values_max = berthi_max_u64(batch->values_max, run->plan.values_max);
-    batch->codes_max = berthi_max_u64(batch->codes_max, run->plan.codes_max);
-    batch->maxima_max = berthi_max_u64(batch->maxima_max, run->plan.maxima_max);
+    berthi_scratch_widen(&batch->scratch_sizes, &run->plan);
     return BERTH_OK;
 }
 

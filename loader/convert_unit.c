@@ -8,110 +8,7 @@
  */
 #include "loader/convert_batch.h"
 
-#include <inttypes.h>
-#include <string.h>
-
-#include "kernels/digest.h"
-#include "kernels/sys.h"
-#include "quant/state.h"
-
-/* -------------------------------------------------------------------- scratch */
-
-static void
-free_scratch(const berthi_batch *batch, berthi_unit_scratch *scratch)
-{
-    berth_context *const context = batch->convert->context;
-
-    if (scratch == NULL)
-        return;
-    berthi_memory_free_aligned(context, BERTHI_PURPOSE_SCRATCH, scratch->values,
-                               batch->values_max, 64);
-    berthi_memory_free_aligned(context, BERTHI_PURPOSE_SCRATCH, scratch->codes,
-                               batch->codes_max, 64);
-    berthi_memory_free_aligned(context, BERTHI_PURPOSE_SCRATCH, scratch->maxima,
-                               batch->maxima_max * sizeof *scratch->maxima, 64);
-    berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, scratch, sizeof *scratch);
-}
-
-void
-berthi_batch_free_scratch(berthi_batch *batch)
-{
-    while (batch->scratch != NULL) {
-        berthi_unit_scratch *const scratch = batch->scratch;
-
-        batch->scratch = scratch->next;
-        free_scratch(batch, scratch);
-    }
-}
-
-/* One that is free, or a new one: never more than there are workers. */
-static berthi_unit_scratch *
-take_scratch(berthi_batch *batch)
-{
-    berth_context *const context = batch->convert->context;
-    berthi_unit_scratch *scratch;
-
-    pthread_mutex_lock(&batch->lock);
-    scratch = batch->scratch;
-    if (scratch != NULL)
-        batch->scratch = scratch->next;
-    pthread_mutex_unlock(&batch->lock);
-    if (scratch != NULL)
-        return scratch;
-    scratch = berthi_memory_zalloc(context, BERTHI_PURPOSE_SCRATCH, sizeof *scratch);
-    if (scratch == NULL)
-        return NULL;
-    scratch->values = berthi_memory_aligned(context, BERTHI_PURPOSE_SCRATCH,
-                                            batch->values_max, 64);
-    scratch->codes =
-        berthi_memory_aligned(context, BERTHI_PURPOSE_SCRATCH, batch->codes_max, 64);
-    scratch->maxima =
-        berthi_memory_aligned(context, BERTHI_PURPOSE_SCRATCH,
-                              batch->maxima_max * sizeof *scratch->maxima, 64);
-    if (scratch->values != NULL && scratch->codes != NULL && scratch->maxima != NULL)
-        return scratch;
-    free_scratch(batch, scratch);
-    return NULL;
-}
-
-static void
-give_scratch(berthi_batch *batch, berthi_unit_scratch *scratch)
-{
-    pthread_mutex_lock(&batch->lock);
-    scratch->next = batch->scratch;
-    batch->scratch = scratch;
-    pthread_mutex_unlock(&batch->lock);
-}
-
 /* -------------------------------------------------------------------- convert */
-
-/* Encodes a piece of the new values and writes what comes out. */
-static berth_status
-encode_piece(berthi_batch *batch, berthi_run *run, berthi_unit_scratch *scratch,
-             const void *values, uint64_t first, uint64_t count, berth_error *error)
-{
-    const berthi_storage *const storage = &run->weight->storage;
-    const berthi_quantized_part part =
-        berthi_quantizer_part(&run->quantizer, first, count);
-    const bool is_double = run->absmax != NULL;
-    float *const maxima = is_double ? run->absmax + part.first_maximum : scratch->maxima;
-    berth_status status;
-
-    if (storage->encoding == BERTH_ENCODING_NATIVE)
-        return berthi_batch_put(batch, run, BERTHI_ROLE_VALUES, part.begin, values,
-                                part.bytes, error);
-    berthi_quantizer_encode(&run->quantizer, values, count, scratch->codes, maxima);
-    status = berthi_batch_put(batch, run, BERTHI_ROLE_CODES, part.begin, scratch->codes,
-                              part.bytes, error);
-    if (status != BERTH_OK || is_double)
-        return status;
-    return berthi_batch_put(batch, run,
-                            storage->encoding == BERTH_ENCODING_INT8
-                                ? BERTHI_ROLE_ROW_MAXIMUM
-                                : BERTHI_ROLE_ABSMAX,
-                            part.first_maximum * sizeof(float), maxima,
-                            part.maxima * sizeof(float), error);
-}
 
 static void
 count_nonfinite(berthi_run *run, const void *values, uint64_t count)
@@ -169,18 +66,12 @@ static berth_status
 encode_strip(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
              berthi_unit_scratch *scratch, berth_error *error)
 {
-    const berthi_recipe_weight *const weight = run->weight;
-    const uint32_t width = berth_dtype_bits(weight->storage.dtype) / 8;
-    const uint64_t rows = weight->shape[0];
-    const uint64_t first = unit->strip * run->plan.strip * rows;
-    const uint64_t end =
-        berthi_min_u64(first + run->plan.strip * rows, weight->elements);
-    berth_status status = BERTH_OK;
+    const uint64_t strip = run->plan.strip * run->weight->shape[0];
+    const uint64_t first = unit->strip * strip;
 
-    for (uint64_t at = first; at < end && status == BERTH_OK; at += run->plan.piece)
-        status = encode_piece(batch, run, scratch, run->strip + (at - first) * width, at,
-                              berthi_min_u64(run->plan.piece, end - at), error);
-    return status;
+    return berthi_values_encode(batch, run, scratch, run->strip, first,
+                                berthi_min_u64(strip, run->weight->elements - first),
+                                error);
 }
 
 /* True for the unit that completes its strip; the next strip may begin then. */
@@ -250,18 +141,19 @@ convert_unit(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
                                 berthi_recipe_is_kept(run->weight) ? BERTHI_ROLE_CODES
                                                                    : BERTHI_ROLE_VALUES,
                                 unit->first, bytes, unit->count, error);
-    scratch = take_scratch(batch);
-    if (scratch == NULL)
-        return berthi_fail_memory(error, "converting a weight");
+    status = berthi_scratch_take(batch, &scratch, error);
+    if (status != BERTH_OK)
+        return status;
     if (run->weight->is_turned) {
         status = convert_turned(batch, run, unit, bytes, scratch, error);
     } else {
         const uint8_t *const values = read_values(run, unit, bytes, scratch);
 
         count_nonfinite(run, values, unit->count);
-        status = encode_piece(batch, run, scratch, values, unit->first, unit->count, error);
+        status = berthi_values_encode(batch, run, scratch, values, unit->first, unit->count,
+                                      error);
     }
-    give_scratch(batch, scratch);
+    berthi_scratch_give(batch, scratch);
     return status;
 }
 

@@ -939,7 +939,9 @@ typedef struct berth_convert_report {
     uint64_t free_bytes;       /* there, found by a dry run; UINT64_MAX: nobody knows */
     uint64_t kept;             /* of `quantized` those that were stored so before:
                                   their bytes are copied, not decoded and encoded     */
-    uint64_t reserved[3];
+    uint64_t device_memory;    /* of the device that encodes what the job takes at most;
+                                  0: the processor encodes                            */
+    uint64_t reserved[2];
 } berth_convert_report;
 
 typedef struct berth_convert_options {
@@ -988,6 +990,13 @@ typedef struct berth_convert_options {
     berth_coverage_function coverage;
     void *coverage_user;
     berth_convert_report *report; /* filled as the job goes; must outlive it          */
+    struct berth_devices *devices; /* borrowed: one of them encodes what is quantized, to
+                                 the same bytes; NULL: the processor. A resume and other
+                                 parts may use another                                */
+    uint32_t device;          /* number of that one                                   */
+    int32_t reserved32;
+    uint64_t wait_ms;         /* longest wait for a device that does not move; 0: 60 s.
+                                 Where no memory can be pinned, copies wait for ever  */
 } berth_convert_options;
 
 static inline void
@@ -1005,7 +1014,9 @@ berth_convert_options_init(berth_convert_options *options)
  * plain or quantized weights, or dequantized. Decides what becomes of every
  * tensor, looks at every file that goes along and at the output's folder, and
  * calls `coverage` before it returns; then one pass over the weights, with memory
- * that does not depend on their size.
+ * that does not depend on their size. With `devices`, what is encoded goes to one of
+ * them and comes back piece by piece; reading, decoding what is stored quantized,
+ * second levels and writing stay with the processor. The devices must outlive the job.
  *
  * The output appears when it is complete: temporary files, flush, rename, the
  * index last. What a run that was cancelled, killed or out of space has
@@ -1020,8 +1031,10 @@ berth_convert_options_init(berth_convert_options *options)
  * killed is started again alone, with `resume`.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options; an output that exists),
- * BERTH_EUNSUPPORTED (an encoding that berth names but does not decode),
- * BERTH_EPOLICY (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO.
+ * BERTH_EUNSUPPORTED (an encoding that berth names but does not decode, or for which
+ * the device has no kernel), BERTH_EPOLICY (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM,
+ * BERTH_EIO (a device that hangs for `wait_ms`, too), BERTH_ENOFIT (the device has not
+ * so much memory left), BERTH_ENODEV (it failed, or is lost).
  */
 BERTH_API berth_status berth_convert_start(berth_context *context,
                                            berth_checkpoint *checkpoint,

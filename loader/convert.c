@@ -19,6 +19,7 @@
 #include "kernels/sys.h"
 #include "loader/convert_job.h"
 #include "loader/part.h"
+#include "loader/stranded.h"
 #include "loader/writer_parts.h"
 #include "quant/format.h"
 #include "quant/json_text.h"
@@ -469,8 +470,9 @@ lay_out(berthi_convert *convert, berth_error *error)
 static uint32_t
 choose_workers(const berthi_convert *convert)
 {
-    const uint32_t wanted = convert->options.workers > 0 ? convert->options.workers
-                                                         : berthi_host_worker_count();
+    const uint32_t wanted = convert->options.workers > 0
+                                ? convert->options.workers
+                                : berthi_conveyor_workers(convert->scratch.device > 0);
     const uint64_t fit = convert->sizes.workers / berthi_max_u64(convert->unit_memory, 1);
 
     return (uint32_t)berthi_max_u64(berthi_min_u64(wanted, fit), 1);
@@ -489,6 +491,7 @@ plan(berthi_convert *convert)
     report->planned_memory = memory.current_bytes + convert->ring_memory
                              + convert->run_memory + convert->table_memory
                              + convert->workers * convert->unit_memory;
+    report->device_memory = convert->workers * convert->scratch.device;
     report->quantized = recipe->quantized_count;
     report->kept = recipe->kept_count;
     report->parameters = recipe->parameters;
@@ -510,6 +513,22 @@ check_model(const berthi_convert *convert, berth_error *error)
                        "first");
 }
 
+/* Host memory is the processor's: nothing has to be copied there. */
+static void
+find_device(berthi_convert *convert)
+{
+    const berth_convert_options *const options = &convert->options;
+    berthi_device_properties properties;
+    berthi_device *device;
+
+    convert->device_wait_ns = berthi_wait_ns(options->wait_ms);
+    if (options->devices == NULL)
+        return;
+    device = berthi_devices_at(options->devices, options->device);
+    device->table->describe(device, &properties);
+    convert->device = properties.is_host ? NULL : device;
+}
+
 static berth_status
 prepare(berthi_convert *convert, berth_error *error)
 {
@@ -517,6 +536,7 @@ prepare(berthi_convert *convert, berth_error *error)
 
     if (status != BERTH_OK)
         return status;
+    find_device(convert);
     if (!can_copy_texts(convert))
         return berthi_fail_memory(error, "starting a conversion");
     status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,
@@ -559,6 +579,9 @@ find_mistake(const berth_convert_options *options)
         return "has shards of less than 4096 bytes";
     if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         return "has an unknown io";
+    if (options->devices != NULL
+        && options->device >= berthi_devices_count(options->devices))
+        return "has a device that is none of its devices";
     if (options->part_count > BERTHI_WRITER_PARTS_MAX)
         return "has more than 10000 parts";
     if (options->part > options->part_count)

@@ -2,10 +2,10 @@
 /*
  * convert_batch.h - the runs and units of one shard while they are converted.
  * Only for convert_shard.c, which makes and drives them, and convert_unit.c,
- * which does the work of one, with convert_encode.c for what becomes of values
- * and convert_scratch.c for what that takes, convert_begin.c and convert_end.c
- * for the first and the last of a run, and convert_keep.c for statistics that
- * stay.
+ * which does the work of one, with convert_encode.c for what becomes of values,
+ * convert_line.c for what a device makes of them and convert_scratch.c for what
+ * that takes, convert_begin.c and convert_end.c for the first and the last of a
+ * run, and convert_keep.c for statistics that stay.
  *
  * Who waits for whom. Units lie in the order of their runs, and are given to
  * workers in that order (is_in_turn). A worker waits inside a unit
@@ -26,6 +26,7 @@
 
 #include "loader/convert_job.h"
 #include "loader/once.h"
+#include "loader/stranded.h"
 
 /* How a weight is cut: the same whether or not its memory is there. */
 typedef struct berthi_run_plan {
@@ -71,13 +72,36 @@ typedef struct berthi_unit {
     uint64_t strip; /* number */
 } berthi_unit;
 
+/* A worker's line of work on the device that encodes: one piece at a time. */
+typedef struct berthi_convert_line {
+    berthi_stream_end end; /* its device, NULL: the processor encodes; stream and event */
+    uint8_t *memory;       /* of the device: values, and behind them what is packed */
+    uint64_t bytes;
+    bool is_pinned;        /* the worker's scratch is */
+    bool is_unsettled;     /* the last piece was not seen to have ended ... */
+    bool is_late;          /* ... for as long as anything is waited for */
+    const uint8_t *from;   /* what the last piece was copied from */
+    berthi_left left;      /* the ring's buffer that this lies in: it may still be copied */
+} berthi_convert_line;
+
 /* What one worker needs at a time. */
 typedef struct berthi_unit_scratch berthi_unit_scratch;
 struct berthi_unit_scratch {
+    berthi_kept kept;          /* first: what the context has of a line that hangs */
+    berth_context *context;
     berthi_unit_scratch *next; /* free ones */
     uint8_t *values;           /* one allocation with what follows */
     uint8_t *packed;
+    uint64_t bytes;
+    berthi_convert_line line;
 };
+
+/* Values to be encoded at a time, and where the results belong. */
+typedef struct berthi_convert_piece {
+    const uint8_t *values;
+    uint64_t count;
+    berthi_quantized_part part;
+} berthi_convert_piece;
 
 typedef struct berthi_batch {
     berthi_convert *convert;
@@ -93,6 +117,8 @@ typedef struct berthi_batch {
     uint64_t unit_count;
     berthi_file *files;      /* of the checkpoint */
     berthi_scratch_sizes scratch_sizes; /* of any of its runs */
+
+    _Atomic bool has_unpinned; /* not all of the ring is pinned */
 
     pthread_mutex_t lock;    /* the layout, parcels and everything below */
     pthread_cond_t has_changed;
@@ -138,6 +164,20 @@ berthi_about berthi_run_about(const berthi_batch *batch, const berthi_run *run);
 uint32_t berthi_run_output(const berthi_batch *batch, const berthi_run *run,
                            berthi_role role);
 
+/* The zeroed line of scratch that has its memory; closed after a failure, too. */
+berth_status berthi_line_open(berthi_device *device, uint64_t bytes,
+                              berthi_unit_scratch *scratch, berth_error *error);
+/* Encodes a piece into `packed` of the scratch; returns when it is there. */
+berth_status berthi_line_encode(berthi_batch *batch, const berthi_run *run,
+                                berthi_unit_scratch *scratch,
+                                const berthi_convert_piece *piece, berth_error *error);
+/* True: its last piece has not ended, and may never do. */
+bool berthi_line_hangs(berthi_convert_line *line, uint64_t wait_ns);
+/* A zeroed line is allowed. The scratch keeps its memory. */
+void berthi_line_close(berthi_unit_scratch *scratch);
+/* The ring's buffers for the device of the batch's lines. */
+berthi_ring_pins berthi_line_pins(berthi_batch *batch);
+
 /* The consumer of the conveyor: `spans[0].tag` is the unit. */
 berth_status berthi_unit_consume(void *batch, const berthi_chunk *chunk,
                                  const berthi_span *spans, const uint8_t *bytes,
@@ -154,8 +194,9 @@ berth_status berthi_scratch_take(berthi_batch *batch, berthi_unit_scratch **out,
 void berthi_scratch_give(berthi_batch *batch, berthi_unit_scratch *scratch);
 void berthi_batch_free_scratch(berthi_batch *batch);
 
-/* What a piece is in scratch. */
+/* A piece that is packed: codes, and behind them its maxima. */
 uint64_t berthi_packed_bytes(const berthi_quantized_part *part);
+float *berthi_packed_maxima(uint8_t *packed, const berthi_quantized_part *part);
 /*
  * Encodes values of a run, from its element `first` on, piece by piece, and puts what
  * comes out; plain numbers are put as they are.

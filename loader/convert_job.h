@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/kernel.h"
+#include "kernels/device.h"
 #include "loader/convert.h"
 #include "loader/conveyor.h"
 #include "loader/job.h"
@@ -72,6 +72,7 @@ typedef struct berthi_convert_sources {
 typedef struct berthi_scratch_sizes {
     uint64_t values; /* with those that a decoder leads in with */
     uint64_t packed; /* codes, and behind them maxima; 0: nothing is encoded */
+    uint64_t device; /* both, of a piece, on the device that encodes; 0: none does */
 } berthi_scratch_sizes;
 
 /* Where one lies behind the other. */
@@ -100,6 +101,8 @@ typedef struct berthi_convert {
     berthi_writer *writer;
     berth_job *job;
     berthi_operations operations;
+    berthi_device *device; /* that encodes, borrowed; NULL: the processor does */
+    uint64_t device_wait_ns; /* for it, at most */
     berthi_arena texts;
     char *identity;        /* what a resume must be the same in */
     uint64_t identity_bytes;

@@ -116,19 +116,28 @@ piece_elements(const berthi_run *run, const berthi_convert_sizes *sizes)
 }
 
 static berthi_scratch_sizes
-scratch_sizes(const berthi_run *run)
+scratch_sizes(const berthi_run *run, bool has_device)
 {
     const berthi_storage *const storage = &run->weight->storage;
     const uint64_t values = run->plan.unit + berthi_decoder_lead_max(&run->decoder);
     const berthi_quantized_part part =
         berthi_quantizer_part(&run->quantizer, 0, run->plan.piece);
 
-    return (berthi_scratch_sizes){
+    berthi_scratch_sizes sizes = {
         .values = berthi_scratch_round(values * value_bytes(storage->dtype)),
-        .packed = storage->encoding == BERTH_ENCODING_NATIVE
-                      ? 0
-                      : berthi_scratch_round(berthi_packed_bytes(&part)),
     };
+
+    if (storage->encoding == BERTH_ENCODING_NATIVE)
+        return sizes;
+    sizes.packed = berthi_scratch_round(berthi_packed_bytes(&part));
+    if (has_device) {
+        const uint64_t piece =
+            berthi_scratch_round(run->plan.piece * value_bytes(storage->dtype));
+
+        sizes.values = berthi_max_u64(sizes.values, piece); /* it may be copied from there */
+        sizes.device = piece + sizes.packed;
+    }
+    return sizes;
 }
 
 static void
@@ -143,7 +152,7 @@ measure(berthi_run *run, const berthi_convert *convert)
     plan->piece = piece_elements(run, &convert->sizes);
     plan->strip_units = (weight->elements + plan->unit - 1) / plan->unit;
     plan->read_max = berthi_decoder_extent(&run->decoder, 0, plan->unit).bytes + 1;
-    plan->scratch = scratch_sizes(run);
+    plan->scratch = scratch_sizes(run, convert->device != NULL);
     for (uint32_t i = 0; i < companions; i++) {
         const berthi_table *const table = &convert->checkpoint->table;
         const berthi_entry *const entry =
@@ -178,6 +187,30 @@ fail_cut(const berthi_convert *convert, const berthi_run *run, berth_error *erro
                        "has no pieces of at most %u million values that can be "
                        "converted by themselves",
                        (unsigned)(convert->sizes.unit_values_max >> 20));
+}
+
+/* Who asked for a device does not want the processor to do its work. */
+static berth_status
+check_device(const berthi_convert *convert, const berthi_run *run, berth_error *error)
+{
+    const berthi_storage *const storage = &run->weight->storage;
+    berthi_device *const device = convert->device;
+    const berthi_about about = { .tensor = run->weight->name,
+                                 .tensor_length = run->weight->name_length };
+    berthi_device_properties properties;
+    berthi_request request;
+
+    if (run->plan.scratch.device == 0)
+        return BERTH_OK;
+    berthi_quantizer_request(&run->quantizer, NULL, 0, NULL, NULL, &request);
+    if (device->table->has_operation(device, request.operation))
+        return BERTH_OK;
+    device->table->describe(device, &properties);
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                       "%s, %s, has no kernel of this build that makes %s: leave the device "
+                       "out, and the processor does it",
+                       properties.name, properties.description,
+                       berth_encoding_name(storage->encoding));
 }
 
 /* So much of a kept weight's statistics is copied at a time. */
@@ -228,7 +261,7 @@ berthi_run_init(const berthi_convert *convert, berthi_run *run,
     }
     run->units_left = run->plan.strip_units * run->plan.strip_count;
     run->strip_left = run->plan.strip_units;
-    return BERTH_OK;
+    return check_device(convert, run, error);
 }
 
 /* --------------------------------------------------------------------- units */

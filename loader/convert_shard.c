@@ -208,12 +208,14 @@ convey(berthi_batch *batch, const berthi_chunks *chunks, berth_error *error)
 {
     berthi_convert *const convert = batch->convert;
     const berth_convert_options *const options = &convert->options;
+    const berthi_ring_pins pins = berthi_line_pins(batch);
     const berthi_conveyor_options conveyor = {
         .io = options->io,
         .no_uring = options->no_uring != 0,
         .readers = options->readers,
         .workers = convert->workers,
         .ring_bytes = options->ring_bytes > 0 ? options->ring_bytes : convert->sizes.ring,
+        .pins = batch->scratch_sizes.device > 0 ? &pins : NULL,
     };
     const berthi_consumer consumer = { .user = batch,
                                        .consume = berthi_unit_consume,

@@ -8,10 +8,9 @@
 
 #include "loader/lease.h"
 #include "loader/offload.h"
+#include "loader/stranded.h"
 
-#define DEFAULT_WAIT_NS UINT64_C(60000000000)
-#define MS_NS           UINT64_C(1000000)
-#define PAGE_BYTES      UINT64_C(4096)
+#define PAGE_BYTES UINT64_C(4096)
 
 /* ----------------------------------------------------------------------- devices */
 
@@ -334,10 +333,7 @@ berthi_model_create(berth_context *context, const berth_checkpoint *checkpoint,
     model->tier_count = plan->summary.tier_count;
     if (options->slab_memory != NULL)
         model->memory = *options->slab_memory;
-    if (!berthi_can_mul(options->wait_ms, MS_NS, &model->wait_ns))
-        model->wait_ns = UINT64_MAX;
-    if (options->wait_ms == 0)
-        model->wait_ns = DEFAULT_WAIT_NS;
+    model->wait_ns = berthi_wait_ns(options->wait_ms);
     status = list_berths(model, error);
     if (status == BERTH_OK)
         status = find_devices(model, options, error);

@@ -18,6 +18,18 @@ struct berthi_stranded {
     uint8_t *buffers[];
 };
 
+#define DEFAULT_WAIT_MS UINT64_C(60000)
+#define MS_NS           UINT64_C(1000000)
+
+uint64_t
+berthi_wait_ns(uint64_t wait_ms)
+{
+    const uint64_t ms = wait_ms > 0 ? wait_ms : DEFAULT_WAIT_MS;
+    uint64_t ns;
+
+    return berthi_can_mul(ms, MS_NS, &ns) ? ns : UINT64_MAX;
+}
+
 static uint64_t
 size_of(uint32_t capacity)
 {

@@ -24,6 +24,9 @@
 /* Nobody who gives up waits longer for a read or a copy. */
 #define BERTHI_HUNG_NS UINT64_C(5000000000)
 
+/* How long a device that does not move is waited for, of an option `wait_ms`; 0: 60 s. */
+uint64_t berthi_wait_ns(uint64_t wait_ms);
+
 typedef struct berthi_stranded berthi_stranded;
 
 /* Room for `capacity` buffers, allocated while nothing hangs yet. NULL: no memory. */

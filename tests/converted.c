@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/device.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 
@@ -57,16 +58,50 @@ converted_shrink(converted *c, uint64_t unit_values)
     c->sizes.parcels = unit_values;
 }
 
+static berth_status
+open_devices(converted *c, berth_context *context, berth_devices **out)
+{
+    berth_status status;
+
+    *out = NULL;
+    if (c->devices == NULL)
+        return BERTH_OK;
+    status = c->cuda == NULL
+                 ? berth_devices_open(context, c->devices, out, &c->error)
+                 : berthi_devices_open_cuda(context, c->cuda, c->devices, out, &c->error);
+    c->options.devices = *out;
+    return status;
+}
+
+/* What devices had of scratch, all of which has been given back. */
+static uint64_t
+device_peak(const berth_context *context)
+{
+    uint64_t peak = 0;
+
+    for (uint32_t t = 1; t < berth_memory_tiers(context); t++) {
+        berth_memory memory;
+
+        CHECK_EQ(berth_memory_get(context, t, BERTH_MEMORY_SCRATCH, &memory), BERTH_OK);
+        CHECK_EQ(memory.current_bytes, 0);
+        peak += memory.peak_bytes;
+    }
+    return peak;
+}
+
 berth_status
 converted_run_in(converted *c, berth_context *context, const char *path)
 {
     berth_checkpoint *checkpoint = NULL;
+    berth_devices *devices = NULL;
     berth_job *job = NULL;
     berth_status status =
         berth_checkpoint_open(context, path, NULL, &checkpoint, &c->error);
 
     c->lines = 0;
     c->findings = 0;
+    if (status == BERTH_OK)
+        status = open_devices(c, context, &devices);
     if (status == BERTH_OK) {
         status = berthi_convert_start(context, checkpoint, &c->options, &c->sizes, &job,
                                       &c->error);
@@ -74,6 +109,11 @@ converted_run_in(converted *c, berth_context *context, const char *path)
     }
     if (status == BERTH_OK)
         status = berth_job_finish(job, &c->error);
+    if (devices != NULL) {
+        berth_devices_close(devices);
+        c->options.devices = NULL;
+        c->device_peak = device_peak(context);
+    }
     berth_checkpoint_close(checkpoint);
     CHECK_EQ(c->error.status, status);
     return status;

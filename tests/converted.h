@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cuda_calls.h"
 #include "loader/convert.h"
 
 typedef struct converted {
@@ -28,6 +29,9 @@ typedef struct converted {
     uint32_t measured; /* times that a part has read the weights of another one */
     uint64_t peak;  /* of the context, in the last call */
     bool is_bare;   /* the digests of the source are not looked at */
+    const char *devices;      /* words of what encodes; NULL: as the options say */
+    const berthi_cuda_calls *cuda; /* plays the GPUs among them */
+    uint64_t device_peak;     /* scratch on them, in the last call */
 } converted;
 
 /* To `output` in this encoding, everything else as it is by itself. */

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_convert_hung.c - conversions whose device hangs: they end with a status in time, what
+ * the copies still use is given back when they end, and nothing is left of the output.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/sim.h"
+#include "kernels/sys.h"
+#include "tests/converted.h"
+#include "tests/fixture.h"
+#include "tests/hung.h"
+#include "tests/t.h"
+
+#define WAIT_MS 100u
+#define PLACES 64u /* no test has so many copies */
+#define NAME "model.layers.0.a.weight"
+
+typedef struct kind {
+    const char *words;
+    int32_t type;
+    const char *dtype;
+    bool is_turned;
+} kind;
+
+typedef struct hanging {
+    berth_context *context;
+    berth_devices *devices;
+    const char *model;
+    const char *expected; /* by the processor */
+    uint64_t bytes;       /* of the context, before */
+    uint64_t device_bytes;
+    converted c;
+} hanging;
+
+static void
+begin_conversion(converted *c, int32_t type)
+{
+    converted_begin(c, fixture_format("%s/out", fixture_folder()), type);
+    converted_shrink(c, 2048);
+    c->options.block_size = 64;
+    c->options.double_quant = type == BERTH_ENCODING_NF4;
+    c->options.workers = 2;
+}
+
+static uint64_t
+device_bytes(const hanging *h)
+{
+    berth_device device = { .free_bytes = 0 };
+
+    CHECK_EQ(berth_devices_get(h->devices, 0, &device), BERTH_OK);
+    return device.free_bytes;
+}
+
+static const char *
+make(const char *dtype)
+{
+    const char *const folder = fixture_folder();
+
+    fixture_model(folder, fixture_format("[model.safetensors]\n%s 64x64 " NAME
+                                         "\n%s 100x64 model.layers.1.b.weight\n"
+                                         "F32 9 model.norm.weight\n",
+                                         dtype, dtype));
+    return folder;
+}
+
+static void
+begin(hanging *h, const kind *k)
+{
+    converted here;
+
+    memset(h, 0, sizeof *h);
+    h->model = k->is_turned ? loaded_gpt2(k->dtype, 32, 1) : make(k->dtype);
+    begin_conversion(&here, k->type);
+    CHECK_EQ(converted_run(&here, h->model), BERTH_OK);
+    h->expected = here.options.output;
+    CHECK_EQ(berth_context_create(NULL, &h->context, NULL), BERTH_OK);
+    CHECK_EQ(berth_devices_open(h->context, k->words, &h->devices, NULL), BERTH_OK);
+    begin_conversion(&h->c, k->type);
+    h->c.options.devices = h->devices;
+    h->bytes = loaded_bytes(h->context);
+    h->device_bytes = device_bytes(h);
+}
+
+/* With a device that hangs, or that has come back: nothing is left. */
+static void
+end(hanging *h)
+{
+    berth_devices_close(h->devices);
+    CHECK_EQ(loaded_bytes(h->context), 0);
+    berth_context_destroy(h->context);
+}
+
+/* The device comes back; whoever keeps what it used looks, until nothing is left. */
+static void
+recover(hanging *h)
+{
+    const uint64_t end_ns = berthi_sys_now_ns() + HUNG_SLACK_NS;
+
+    berthi_sim_release(berthi_devices_at(h->devices, 0));
+    do {
+        berthi_context_sweep(h->context);
+    } while ((loaded_bytes(h->context) > h->bytes + HUNG_LISTS
+              || device_bytes(h) != h->device_bytes)
+             && berthi_sys_now_ns() < end_ns);
+    CHECK_LE(loaded_bytes(h->context), h->bytes + HUNG_LISTS);
+    CHECK_EQ(device_bytes(h), h->device_bytes);
+}
+
+/* What still hangs has what it uses; and no more than the conversion had. */
+static void
+check_kept(hanging *h)
+{
+    const converted *const c = &h->c;
+    const uint64_t most = c->report.planned_memory + HUNG_LISTS;
+
+    CHECK_LT(device_bytes(h), h->device_bytes);
+    CHECK_GT(loaded_bytes(h->context), h->bytes);
+    CHECK_LE(loaded_bytes(h->context), h->bytes + most);
+    berthi_context_sweep(h->context);
+    CHECK_LT(device_bytes(h), h->device_bytes); /* too early */
+}
+
+static void
+check_error(const hanging *h)
+{
+    const berth_error *const error = &h->c.error;
+
+    CHECK_EQ(error->status, BERTH_EIO);
+    CHECK_EQ(error->reason, BERTH_REASON_TIMEOUT);
+    CHECK_CONTAINS(error->tensor, ".weight");
+    CHECK_CONTAINS(error->file, "model.safetensors");
+    CHECK_CONTAINS(error->message,
+                   fixture_format("sim:0 has not finished a piece for %.1f seconds",
+                                  1e-3 * (double)h->c.options.wait_ms));
+    CHECK_NE(access(h->c.options.output, F_OK), 0);
+}
+
+/* The copy after `before` others hangs; false: there are not so many. */
+static bool
+has_hung(hanging *h, uint64_t before)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    uint64_t taken_ns;
+
+    hung_copy(h->devices, before);
+    h->c.options.wait_ms = WAIT_MS;
+    if (converted_run_in(&h->c, h->context, h->model) == BERTH_OK)
+        return false;
+    taken_ns = berthi_sys_now_ns() - begin_ns;
+    CHECK(hung_has(h->devices));
+    CHECK_GE(taken_ns, WAIT_MS * HUNG_MS_NS);
+    CHECK_LT(taken_ns, WAIT_MS * HUNG_MS_NS + HUNG_SLACK_NS);
+    check_error(h);
+    check_kept(h);
+    return true;
+}
+
+static bool
+check_place(const kind *k, uint64_t before, bool comes_back)
+{
+    hanging h;
+    bool hung;
+
+    begin(&h, k);
+    hung = has_hung(&h, before);
+    if (hung && comes_back) {
+        recover(&h);
+        h.c.options.wait_ms = 0;
+        CHECK_EQ(converted_run_in(&h.c, h.context, h.model), BERTH_OK);
+        CHECK(converted_is_same(h.c.options.output, h.expected));
+    }
+    end(&h);
+    return hung;
+}
+
+/* From the ring, which stays, and from a worker's own memory. */
+static void
+test_every_copy(void)
+{
+    static const kind kinds[] = {
+        { "sim:64MiB,clock=real", BERTH_ENCODING_NF4, "BF16", false },
+        { "sim:64MiB", BERTH_ENCODING_INT8, "F32", false },
+        { "sim:64MiB,clock=real", BERTH_ENCODING_NF4, "F16", true },
+    };
+
+    for (uint32_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        uint64_t place = 0;
+
+        while (place < PLACES && check_place(&kinds[i], place, true))
+            place++;
+        CHECK_GE(place, 6);
+        CHECK_LT(place, PLACES);
+        CHECK(check_place(&kinds[i], 0, false));
+        CHECK(check_place(&kinds[i], place - 1, false));
+    }
+}
+
+/* Whoever cancels waits no longer than for the time-out. */
+static void
+test_cancel(void)
+{
+    berth_checkpoint *checkpoint;
+    berth_job *job;
+    uint64_t begin_ns;
+    hanging h;
+
+    begin(&h, &(kind){ "sim:64MiB,clock=real", BERTH_ENCODING_NF4, "BF16", false });
+    hung_copy(h.devices, 0);
+    h.c.options.wait_ms = 300;
+    CHECK_EQ(berth_checkpoint_open(h.context, h.model, NULL, &checkpoint, NULL), BERTH_OK);
+    CHECK_EQ(berthi_convert_start(h.context, checkpoint, &h.c.options, &h.c.sizes, &job,
+                                  &h.c.error),
+             BERTH_OK);
+    while (!hung_has(h.devices))
+        berthi_sys_sleep(HUNG_MS_NS);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_finish(job, &h.c.error), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, 300 * HUNG_MS_NS + HUNG_SLACK_NS);
+    CHECK_LT(device_bytes(&h), h.device_bytes);
+    berth_checkpoint_close(checkpoint);
+    recover(&h);
+    end(&h);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_every_copy);
+    T_RUN(test_cancel);
+    T_MAIN_END;
+}

@@ -17,6 +17,9 @@ static const cli_option quantize_options[] = {
       NULL, NULL, "exit code 11 when less of the parameters would be quantized" },
     { "reject-nonfinite", '\0', CLI_FLAG, offsetof(convert_arguments, rejects_nonfinite),
       NULL, NULL, NULL, "exit code 11 when a weight holds NaN or infinity" },
+    { "device", '\0', CLI_TEXT, offsetof(convert_arguments, device), "DEVICE", NULL, NULL,
+      "what encodes, to the same bytes: cuda:0, or a simulated GPU (berth-devices(5)); "
+      "without it, the processor" },
     CONVERT_OPTIONS,
 };
 
@@ -31,6 +34,8 @@ static const cli_example quantize_examples[] = {
       "fail rather than leave much of the model as it was" },
     { "mpirun -n 8 berth quantize ./model ./model-nf4 --type nf4 --part auto",
       "eight processes, on one machine or on several, make one model" },
+    { "berth quantize ./model ./model-nf4 --type nf4 --device cuda:0",
+      "encoded by a GPU, in a fixed part of its memory" },
     { "berth quantize org/name ./out --type nf4 --keep '*.gate.weight'",
       "leave some tensors of a hub model alone" },
 };
@@ -52,6 +57,11 @@ static const char *const quantize_description[] = {
     "beside 4, which transformers does not run.",
     "OUT appears when it is complete. What an interrupted run has finished stays beside it "
     "for --resume, which writes the same bytes; IN is never changed.",
+    "With --device a GPU encodes what is to be quantized, a piece at a time: it needs less than "
+    "60 MiB of its memory, whatever the model, and --dry-run says how much. Reading, what is "
+    "decoded or cast on the way, second levels of double quantization and writing stay with "
+    "the processor. The files are the same, so --resume and other parts may name another "
+    "device, or none. A GPU for which this build has no kernels is refused.",
     CONVERT_PARTS_TEXT,
     NULL,
 };

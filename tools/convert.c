@@ -143,6 +143,7 @@ fill_options(conversion *c, berth_convert_options *options)
     options->only_count = e->only.count;
     options->rules = e->rules;
     options->min_coverage = c->min_coverage;
+    options->devices = c->devices;
     if (a->compute_dtype > 0)
         options->compute_dtype = torch_name(encoding_dtype(a->compute_dtype));
 }
@@ -163,6 +164,31 @@ open_model(conversion *c)
     if (status != BERTH_OK)
         tell_error(c, &error);
     return status;
+}
+
+/* Words may stand for several devices: for all GPUs, or for what else they describe. */
+static berth_status
+open_device(conversion *c)
+{
+    const char *const words = c->a->device;
+    char shown[256];
+    berth_error error;
+    berth_status status;
+
+    if (words == NULL)
+        return BERTH_OK;
+    status = berth_devices_open(c->s->context, words, &c->devices, &error);
+    if (status != BERTH_OK) {
+        tell_error(c, &error);
+        return status;
+    }
+    (void)berth_devices_get(c->devices, 0, &c->device);
+    if (berth_devices_count(c->devices) == 1)
+        return BERTH_OK;
+    berth_text_escape(words, strlen(words), shown, sizeof shown);
+    return cli_usage_error(c->s->call->command,
+                           "--device: `%s` stands for %u devices, and one encodes: name it",
+                           shown, (unsigned)berth_devices_count(c->devices));
 }
 
 /*
@@ -215,6 +241,8 @@ run(conversion *c)
         report_begin(&c->report, c->s, a->common.operands[0], true, false);
     status = open_model(c);
     if (status == BERTH_OK)
+        status = open_device(c);
+    if (status == BERTH_OK)
         status = run_job(c);
     if (c->coverage.is_out_of_memory && status == BERTH_OK)
         status = cli_failure(c->s->call->command, BERTH_ENOMEM,
@@ -245,6 +273,7 @@ convert_run(session *s, int32_t type)
                                is_silent ? PROGRESS_NEVER : (progress_mode)a->progress);
     if (status == BERTH_OK)
         status = run(&c);
+    berth_devices_close(c.devices);
     berth_checkpoint_close(c.checkpoint);
     coverage_fini(&c.coverage);
     encoding_skips_fini(&c.skips);

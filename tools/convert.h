@@ -18,6 +18,7 @@ typedef struct convert_arguments {
     encoding_arguments encoding; /* its type in CONVERT_TYPES */
     int32_t compute_dtype;       /* in CONVERT_COMPUTE_DTYPES */
     bool rejects_nonfinite;
+    const char *device; /* words; NULL: the processor */
     const char *min_coverage;
 
     uint64_t max_shard_bytes;

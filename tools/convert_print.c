@@ -45,6 +45,9 @@ print_needs(const conversion *c)
                   berth_size_format(r->output_bytes, disk));
     if (r->free_bytes != UINT64_MAX)
         output_format(&s->out, " (%s free)", berth_size_format(r->free_bytes, available));
+    if (r->device_memory > 0)
+        output_format(&s->out, ", %s of %s", berth_size_format(r->device_memory, memory),
+                      c->device.name);
 }
 
 /* What all parts make together. */
@@ -122,6 +125,22 @@ print_effort(const conversion *c)
                   r->io_path, r->read_seconds, r->convert_seconds, r->write_seconds);
 }
 
+/* Who encoded; a description says of itself that it is simulated. */
+static void
+print_device(const conversion *c)
+{
+    session *const s = c->s;
+    char memory[BERTH_SIZE_CAPACITY];
+
+    if (c->result.device_memory == 0)
+        return;
+    print_word(s, "device", COLOUR_DIM);
+    output_format(&s->out, "%s, ", c->device.name);
+    output_name(&s->out, c->device.description, strlen(c->device.description));
+    output_format(&s->out, ": encoded with %s of its memory\n",
+                  berth_size_format(c->result.device_memory, memory));
+}
+
 static void
 print_nonfinite(const conversion *c)
 {
@@ -147,6 +166,8 @@ convert_print_end(const conversion *c, berth_status status)
     print_output(c);
     if (!c->a->is_dry)
         print_effort(c);
+    if (!c->a->is_dry)
+        print_device(c);
     print_nonfinite(c);
 }
 
@@ -161,6 +182,7 @@ write_result(json_writer *w, const conversion *c)
     json_number(w, "shards", r->shards);
     json_number(w, "planned_bytes", r->planned_bytes);
     json_number(w, "planned_memory", r->planned_memory);
+    json_number(w, "device_memory", r->device_memory);
     json_number(w, "output_bytes", r->output_bytes);
     if (c->a->is_dry && r->free_bytes != UINT64_MAX)
         json_number(w, "free_bytes", r->free_bytes);
@@ -187,6 +209,21 @@ write_result(json_writer *w, const conversion *c)
     json_object_end(w);
 }
 
+/* What was asked to encode. */
+static void
+write_device(json_writer *w, const conversion *c)
+{
+    if (c->devices == NULL) {
+        json_null(w, "device");
+        return;
+    }
+    json_object_begin(w, "device");
+    json_text(w, "name", c->device.name);
+    json_text(w, "description", c->device.description);
+    json_bool(w, "is_simulated", c->device.is_simulated != 0);
+    json_object_end(w);
+}
+
 void
 convert_write_end(conversion *c, berth_status status)
 {
@@ -198,6 +235,7 @@ convert_write_end(conversion *c, berth_status status)
     json_bool(w, "dry_run", c->a->is_dry);
     json_number(w, "part", c->share.part);
     json_number(w, "part_count", c->share.count);
+    write_device(w, c);
     coverage_write_json(w, &c->coverage);
     if (c->has_started)
         write_result(w, c);

@@ -14,6 +14,8 @@ typedef struct conversion {
     const convert_arguments *a;
     int32_t type;
     berth_checkpoint *checkpoint;
+    berth_devices *devices; /* one; NULL: the processor */
+    berth_device device;    /* of it */
     berth_convert_report result;
     bool has_started; /* `result` says something */
     coverage coverage;

@@ -117,6 +117,8 @@ check "an update is put beside theirs" has_row \
     '134 M parameters","group":"beside bitsandbytes".*"met":true'
 check "nothing is left out but a pass that streams nothing, and tests" \
     count '"kind":"skipped","name":"[^t]' 1
+check "a conversion on the device is the processor's" has_row \
+    '"name":"a conversion: every file is the processor.s","passed":1,"failed":0'
 check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
 for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
     'NF4 product.*m = 1"' 'm = 8 over m = 1' 'NF4 product.*double, m = 32' 'LLM.int8() rows' \
@@ -125,7 +127,8 @@ for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize
     'streamed: layers streamed, a pass' 'streamed: a pass, over the prediction' 'warm: load' \
     'warm: its files, read from the page cache' 'resident: tokens generated' \
     'resident: a token, over the prediction' 'streamed: tokens generated' \
-    'streamed: a token, over the prediction' 'streamed: layers streamed, a token'; do
+    'streamed: a token, over the prediction' 'streamed: layers streamed, a token' \
+    'cpu: a checkpoint quantized' 'device: a checkpoint quantized'; do
     check "a speed: $name" has_row "\"kind\":\"speed\",\"name\":\"$name"
 done
 # What another library needed is put beside what is there.
@@ -146,7 +149,7 @@ check "are a speed alone" test "$(grep -c '"name":"alone: ' "$folder/beside")" -
 check "a load beside no limits is refused" test "$("$gpu_check" load "$folder/beside" warm \
     "$folder/out/load.json" "$folder/none" 2>/dev/null; echo $?)" = 1
 check "no output is wrong" test "$(grep -c 'WRONG' "$rows")" -eq 0
-check "five stages" count '"kind":"stage"' 5
+check "six stages" count '"kind":"stage"' 6
 check "simulated, in words" has_row '"name":"simulated"'
 
 report=$folder/out/report.json

@@ -56,6 +56,8 @@ gpu_command(int argc, char **argv, const gpu_machine *(*open)(const char **out_w
     if (strcmp(command, "load") == 0 && argc == 6)
         return gpu_tool_load(argv[2], argv[3],
                              &(gpu_tool_files){ .printed = argv[4], .bench = argv[5] });
+    if (strcmp(command, "convert") == 0 && argc == 5)
+        return gpu_tool_convert(argv[2], argv[3], &(gpu_tool_files){ .printed = argv[4] });
     if (strcmp(command, "tokens") == 0 && (argc == 5 || argc == 7))
         return gpu_tool_tokens(argv[2], argv[3],
                                &(gpu_tool_files){ .printed = argv[4],
@@ -65,7 +67,8 @@ gpu_command(int argc, char **argv, const gpu_machine *(*open)(const char **out_w
         && !(strcmp(command, "speed") == 0 && argc >= 4 && argc <= 6)) {
         fprintf(stderr, "usage: gpu_check there | kernels | speed ROWS SECONDS [tiny] [PART] | "
                         "tool ROWS NAME PRINTED | load ROWS NAME PRINTED BENCH | "
-                        "tokens ROWS NAME PRINTED [BENCH PLAN] | page ROWS REPORT PAGE\n");
+                        "convert ROWS NAME PRINTED | tokens ROWS NAME PRINTED [BENCH PLAN] | "
+                        "page ROWS REPORT PAGE\n");
         return 2;
     }
     machine = open(&why);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What check.sh does once everything is built: tests, speeds, a whole load and tokens of a decoder,
-# recorders, sanitizers, and the report. Each stage has a budget; what it leaves out is a row that
-# says why.
+# a conversion, recorders, sanitizers, and the report. Each stage has a budget; what it leaves out
+# is a row that says why.
 #
 #   tests/gpu/stages.sh FOLDER      rows, report.json and report.html go to FOLDER; rows that are
 #                                   there already stay
@@ -35,6 +35,9 @@ watched="test_simt_kernels:test_double_quantization test_simt_kernels:test_decod
 failed=0
 # The rest is the report's, and of what does not end when it is told to.
 END=$((END - 10))
+converted=$PLACE/berth-gpu-converted.$$
+trap 'rm -rf "$converted".*' EXIT
+trap 'exit 130' INT TERM
 
 # A text for JSON: one line, without what would have to be escaped.
 plain()
@@ -308,7 +311,6 @@ begin_model()
     fi
     MODEL=$PLACE/berth-gpu-model.$$
     trap end_model EXIT
-    trap 'exit 130' INT TERM
     # Not by limit(): what is killed has to be timeout itself, which hands it on.
     timeout -k 5 "$seconds" "$SHAPES" "llama8b:$LAYERS" "$MODEL" >"$folder/model.log" 2>&1 &
     writer=$!
@@ -320,7 +322,7 @@ end_model()
         kill "$writer" 2>/dev/null
         wait "$writer" 2>/dev/null
     fi
-    rm -rf "$MODEL" "$MODEL.expected"
+    rm -rf "$MODEL" "$MODEL.expected" "$converted".*
 }
 
 has_model()
@@ -405,11 +407,51 @@ run_load()
     return "$stage_failed"
 }
 
+# ---- a conversion ------------------------------------------------------------------------------
+
+convert_model() # HOW OPTION...
+{
+    how=$1
+    shift
+    must "$how: a checkpoint quantized" 30 "$folder/convert.$how.json" "$BERTH" quantize "$MODEL" \
+        "$converted.$how" --type nf4 --double-quant --io buffered --json "$@" || return 1
+    "$GPU_CHECK" convert "$rows" "$how" "$folder/convert.$how.json" || stage_failed=1
+}
+
+# By the processor and by the GPU: the same files.
+run_conversion()
+{
+    [ -z "$no_model" ] || return 77 # a whole load has said why
+    device=$DEVICES
+    [ "$device" != cuda ] || device=cuda:0
+    # Twice the model's linear layers in 4 bits, and twice what stays as it is.
+    free_kib=$(df -Pk "$PLACE" | awk 'NR == 2 { print $4 }')
+    if [ "$free_kib" -lt "$(du -sk "$MODEL" 2>/dev/null | awk 'END { print $1 + 1 }')" ]; then
+        skip "a conversion" "there is no room for it in $PLACE"
+        return 77
+    fi
+    its_begin=$(now)
+    # `berth bench` has dropped it from the page cache, and who comes second would find it there.
+    limit 20 cat "$MODEL"/*.safetensors >/dev/null 2>&1
+    if convert_model cpu && convert_model device --device "$device"; then
+        name="a conversion: every file is the processor's"
+        if diff -r "$converted.cpu" "$converted.device" >"$folder/convert.diff" 2>&1; then
+            tests_row "$name" 1 0 0 "$(since "$its_begin")"
+        else
+            head -n 5 "$folder/convert.diff"
+            tests_row "$name" 0 1 0 "$(since "$its_begin")"
+        fi
+    fi
+    rm -rf "$converted".*
+    return "$stage_failed"
+}
+
 # What can be left out comes last.
 begin_model
 stage "tests" run_tests
 stage "speeds" run_speeds
 stage "a whole load" run_load
+stage "a conversion" run_conversion
 stage "recorders" run_recorders
 stage "compute-sanitizer" run_sanitizers
 "$GPU_CHECK" page "$rows" "$folder/report.json" "$folder/report.html" || exit 1

@@ -70,6 +70,14 @@ find_bench(const berthi_json_value *root, found *f)
     f->predicted = gpu_number_of(pass, "predicted_seconds");
 }
 
+/* What `berth quantize --json` says. */
+static void
+find_conversion(const berthi_json_value *root, found *f)
+{
+    find_load(berthi_json_get(root, "result"), f);
+    f->is_simulated = is_true(berthi_json_get(root, "device"), "is_simulated");
+}
+
 /* What `berth-llama --json` says; a token is a pass, and the prompt has one, too. */
 static void
 find_tokens(const berthi_json_value *root, found *f)
@@ -177,6 +185,23 @@ tell_warm(FILE *out, const char *name, const found *f)
         tell(out, f, &(gpu_row){ .name = text, .unit = "GB/s", .value = f->warm }, NULL);
     its.disk = f->warm;
     tell_load(out, name, &its);
+}
+
+static void
+tell_conversion(FILE *out, const char *name, const found *f)
+{
+    const gpu_timing t = timing_of(f->load_seconds);
+    char text[120];
+
+    snprintf(text, sizeof text, "%s: a checkpoint quantized", name);
+    if (f->load_seconds <= 0) {
+        gpu_rows_skip(out, text, "nothing was measured");
+        return;
+    }
+    tell(out, f, &(gpu_row){ .name = text, .unit = "GB/s read",
+                             .value = f->load_bytes / f->load_seconds / 1e9 }, &t);
+    snprintf(text, sizeof text, "%s: what the conversion waited for", name);
+    gpu_rows_fact(out, text, f->bottleneck);
 }
 
 static void
@@ -348,6 +373,12 @@ int
 gpu_tool_load(const char *rows, const char *name, const gpu_tool_files *files)
 {
     return append(rows, name, files, find_load, tell_warm);
+}
+
+int
+gpu_tool_convert(const char *rows, const char *name, const gpu_tool_files *files)
+{
+    return append(rows, name, files, find_conversion, tell_conversion);
 }
 
 int

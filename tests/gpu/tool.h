@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tool.h - what other programs have printed as JSON, as rows of rows.h: `berth bench --json` of
- * a load and of passes, `berth load --json`, `berth-llama --json`; record_bnb.py and
- * peer_update.py of bitsandbytes, beside the speeds that are there.
+ * a load and of passes, `berth load --json`, `berth quantize --json`, `berth-llama --json`;
+ * record_bnb.py and peer_update.py of bitsandbytes, beside the speeds that are there.
  *
  * All return 0, or 1 when a file cannot be understood; that is printed.
  */
@@ -19,6 +19,8 @@ typedef struct gpu_tool_files {
 int gpu_tool_rows(const char *rows, const char *name, const char *printed);
 /* A load of files that are in the page cache. */
 int gpu_tool_load(const char *rows, const char *name, const gpu_tool_files *files);
+/* A conversion: what it has read in its time. */
+int gpu_tool_convert(const char *rows, const char *name, const gpu_tool_files *files);
 int gpu_tool_tokens(const char *rows, const char *name, const gpu_tool_files *files);
 
 #endif

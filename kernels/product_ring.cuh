@@ -7,10 +7,9 @@
  * memory, 256 columns of a row each. What a warp multiplies lies in a ring of its own: while it is
  * at a line the next one is copied to the other stage, be it of the next tile, so that memory is
  * never left without work but at the launch's beginning and end. Absmax come with a turn's first
- * line, half as many as share a sector of memory; those of double quantization are decoded once for
- * all lanes when their turn begins. Inputs are read from the cache, in registers and two lines
- * ahead (many inputs: less), which costs more than to read weights: lines of memory come whole,
- * and are never waited for by name.
+ * line, as many as share a sector of memory; those of double quantization are read two lines ahead
+ * and decoded one ahead, once for all lanes. Inputs are read from the cache into registers, a line
+ * ahead (of many inputs: less): there is no room for them where codes are.
  *
  * Measured on an H200, 8192 x 28672: 35 us where product.cuh takes 48; 12 where it takes 18 of
  * 8192 x 8192. A stage more, or more warps, are slower: what shared memory has the first cache
@@ -83,6 +82,13 @@ ring_first_row(const berthi_product_member *m, uint32_t tile)
 
 /* --------------------------------------------------------------- what is asked for next */
 
+/* Absmax of a line as double quantization has them, a row a lane: four codes, one block's. */
+typedef struct ring_raw {
+    uint32_t codes;
+    float second;
+    float offset;
+} ring_raw;
+
 typedef struct ring_feed {
     uint32_t tile;
     uint32_t line; /* even: the first of a turn */
@@ -95,11 +101,7 @@ typedef struct ring_feed {
     uint32_t block;    /* the tile's first */
     uint32_t last_row; /* of the tile: those behind it are this one again */
     float offset;      /* the tile's */
-    /* Double quantization: of the next turn that begins, a row a lane. */
-    uint32_t raw[2];
-    float second[2];
-    float raw_offset;
-    bool has_raw; /* of the turn of `line` */
+    ring_raw raw;      /* of `line` */
 } ring_feed;
 
 SIMT_INLINE void
@@ -172,46 +174,37 @@ ring_copy_absmax(const berthi_product_kernel *a, const ring_feed *feed, const ri
     }
 }
 
-/*
- * The same as codes and second level: a lane has a row. Four neighbours are of one block. They are
- * read when the feed comes to their turn, a whole one ahead of its decoding, but where the turn
- * before has one line, and is not decoded before that: then with the turn's own first line.
- */
+/* The same as codes and second level, of a line: a lane has a row. */
 SIMT_INLINE void
 ring_read_absmax(const berthi_product_kernel *a, ring_feed *feed)
 {
     const uint32_t lane = simt_thread() % SIMT_WARP;
     const uint32_t blocks = (uint32_t)(a->columns / RING_BLOCK);
     const uint32_t its = lane < feed->last_row ? lane : feed->last_row;
-    const uint32_t first = feed->block + its * blocks + feed->line * RING_LINE_BLOCKS;
+    const uint32_t block = feed->block + its * blocks + feed->line * RING_LINE_BLOCKS;
 
-    feed->raw_offset = feed->offset;
-    feed->has_raw = true;
+    feed->raw.codes = simt_read4(feed->absmax_codes + block);
+    feed->raw.second = feed->absmax[block / BERTHI_DOUBLE_BLOCK];
+    feed->raw.offset = feed->offset;
+}
+
+/* Decoded, the lane's row of a line; they are put where all lanes find them (16 bytes a row). */
+SIMT_INLINE simt_four
+ring_decode_absmax(const ring_raw *raw, const uint32_t *map)
+{
+    simt_four four;
+
     SIMT_UNROLL
-    for (uint32_t k = 0; k < 2; k++)
-        if (feed->line + k < ring_lines(a)) {
-            const uint32_t block = first + k * RING_LINE_BLOCKS;
-
-            feed->raw[k] = simt_read4(feed->absmax_codes + block);
-            feed->second[k] = feed->absmax[block / BERTHI_DOUBLE_BLOCK];
-        }
+    for (uint32_t i = 0; i < RING_LINE_BLOCKS; i++)
+        four.word[i] = berthi_core_bits(berthi_core_absmax_recover(
+            map, simt_byte(raw->codes, i), raw->second, raw->offset));
+    return four;
 }
 
 SIMT_INLINE void
-ring_decode_absmax(const ring_feed *feed, const ring_room *room, const uint32_t *map)
+ring_put_absmax(const ring_room *room, uint32_t stage, simt_four four)
 {
-    const uint32_t lane = simt_thread() % SIMT_WARP;
-
-    SIMT_UNROLL
-    for (uint32_t k = 0; k < 2; k++) {
-        simt_four four;
-
-        SIMT_UNROLL
-        for (uint32_t i = 0; i < RING_LINE_BLOCKS; i++)
-            four.word[i] = berthi_core_bits(berthi_core_absmax_recover(
-                map, simt_byte(feed->raw[k], i), feed->second[k], feed->raw_offset));
-        simt_store16(room->absmax + ring_absmax_place(lane, k), four);
-    }
+    simt_store16(room->absmax + (stage * SIMT_WARP + simt_thread() % SIMT_WARP) * 16, four);
 }
 
 /* Behind a line: the turn's other one, the first of the warp's next turn or of the next tile. */
@@ -232,22 +225,20 @@ ring_go_on(const berthi_product_kernel *a, ring_feed *feed)
         ring_begin_tile(a, feed);
 }
 
-/* A group of copies, also of nothing: the warp counts them. */
+/*
+ * A group of copies, also of nothing: the warp counts them. Raw absmax are read of the line behind
+ * it, which they are decoded a whole line after.
+ */
 SIMT_INLINE void
 ring_ask(const berthi_product_kernel *a, product_variant v, ring_feed *feed,
          const ring_room *room)
 {
-    const bool is_first = feed->line % 2 == 0;
-
     if (feed->tile < a->tiles) {
         ring_copy_codes(feed, room);
-        if (is_first && !v.is_double)
+        if (feed->line % 2 == 0 && !v.is_double)
             ring_copy_absmax(a, feed, room);
-        if (is_first && v.is_double && !feed->has_raw)
-            ring_read_absmax(a, feed);
-        feed->has_raw = false;
         ring_go_on(a, feed);
-        if (!is_first && v.is_double && feed->tile < a->tiles)
+        if (v.is_double && feed->tile < a->tiles)
             ring_read_absmax(a, feed);
     }
     simt_end_copies();
@@ -335,10 +326,12 @@ SIMT_INLINE void
 ring_add_scaled(product_variant v, const product_sums *part, const uint8_t *absmax, uint32_t c,
                 product_sums *sums)
 {
+    const uint32_t row_bytes = (v.is_double ? RING_LINE_BLOCKS : RING_BLOCKS) * 4;
+
     SIMT_UNROLL
     for (uint32_t i = 0; i < PRODUCT_ROWS; i++) {
-        const float its = berthi_core_float(
-            simt_shared_load4(absmax + i * 8 * (RING_BLOCKS * 4) + c * 4));
+        const float its
+            = berthi_core_float(simt_shared_load4(absmax + i * 8 * row_bytes + c * 4));
 
         SIMT_UNROLL
         for (uint32_t f = 0; f < v.fragments; f++)
@@ -386,7 +379,11 @@ ring_next_line(const berthi_product_kernel *a, uint32_t line)
     return turn < ring_lines(a) ? turn : 2 * simt_warp();
 }
 
-/* A turn's lines, of which the first one is on its way: what is behind each is asked for. */
+/*
+ * A turn's lines, of which the first one is on its way: what is behind each is asked for. Absmax of
+ * the line behind it are decoded beside a line, and put down at its end, or all that is read from
+ * shared memory would have to wait for that.
+ */
 SIMT_INLINE void
 ring_add_turn(const berthi_product_kernel *a, product_variant v, const ring_room *room,
               const uint32_t *map, uint32_t first, uint32_t *stage, uint32_t half,
@@ -394,18 +391,24 @@ ring_add_turn(const berthi_product_kernel *a, product_variant v, const ring_room
 {
     const uint32_t row = simt_thread() % SIMT_WARP / PRODUCT_QUAD;
     const uint32_t end = first + 2 < ring_lines(a) ? first + 2 : ring_lines(a);
-    const uint8_t *const absmax = room->absmax + half * RING_ABSMAX_BYTES;
 
     SIMT_UNROLL_BY(PRODUCT_TURNS)
     for (uint32_t line = first; line < end; line++) {
+        const uint8_t *const absmax
+            = room->absmax
+              + (v.is_double ? (*stage * SIMT_WARP + row) * 16
+                             : half * RING_ABSMAX_BYTES + ring_absmax_place(row, line - first));
+        simt_four coming = { { 0 } };
+
         simt_wait_copies(RING_STAGES - 2);
-        if (v.is_double && line == first)
-            ring_decode_absmax(feed, room, map);
         simt_warp_barrier();
+        if (v.is_double)
+            coming = ring_decode_absmax(&feed->raw, map);
         ring_ask(a, v, feed, room);
-        ring_add_line(a, v, room, room->codes + *stage * RING_STAGE_BYTES,
-                      absmax + ring_absmax_place(row, line - first), line, ring_next_line(a, line),
-                      in, sums);
+        ring_add_line(a, v, room, room->codes + *stage * RING_STAGE_BYTES, absmax, line,
+                      ring_next_line(a, line), in, sums);
+        if (v.is_double)
+            ring_put_absmax(room, *stage ^ 1, coming);
         simt_warp_barrier();
         *stage ^= 1;
     }
@@ -472,8 +475,7 @@ ring_add_tiles(const berthi_product_kernel *a, product_variant v, const ring_roo
         for (uint32_t first = 2 * simt_warp(); first < ring_lines(a);
              first += 2 * PRODUCT_WARPS) {
             ring_add_turn(a, v, room, map, first, &stage, half, feed, in, &sums);
-            /* Where they are decoded they are when the turn before is over. */
-            half ^= v.is_double ? 0 : 1;
+            half ^= 1;
         }
         SIMT_UNROLL
         for (uint32_t f = 0; f < v.fragments; f++)
@@ -487,16 +489,22 @@ ring_multiply(const berthi_product_kernel *a, product_variant v, uint8_t *memory
     const ring_room room = ring_divide_room(memory);
     ring_feed feed = { .tile = (uint32_t)simt_cta() };
     ring_inputs in = { .left = 0 };
+    ring_raw first;
 
     if (!a->is_settled)
         simt_wait_for_earlier();
     ring_begin_tile(a, &feed);
+    if (v.is_double)
+        ring_read_absmax(a, &feed);
+    first = feed.raw;
     ring_ask(a, v, &feed, &room);
     product_fill_pairs(a, v, room.pairs);
     product_fill_map(v, simt_argument(a->map), map);
     simt_wait_for_earlier();
     ring_begin_inputs(a, v, &in);
     simt_barrier();
+    if (v.is_double)
+        ring_put_absmax(&room, 0, ring_decode_absmax(&first, map));
     ring_add_tiles(a, v, &room, map, &feed, &in);
 }
 

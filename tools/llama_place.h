@@ -40,6 +40,8 @@ typedef struct llama_place {
     float *angles;        /* of all positions */
     char *caches;         /* keys, then values, of each layer */
     uint32_t *tokens;     /* batch, where rows of the embedding are taken, or the next one */
+    uint32_t chosen;      /* that one, */
+    bool has_chosen;      /* if it is what lies there */
     uint32_t *zero;       /* one */
     float *last;          /* rows of logits at once x hidden: normalised */
     float *logits;        /* the same x vocab */
@@ -76,7 +78,7 @@ berth_status llama_place_send(const llama_place *place, const llama_place *other
 /* ---- steps, in the order of its stream */
 
 /* Rows of the embedding, which lies here, for engine->pass. */
-berth_status llama_place_take(const llama_place *place, const berth_model_tensor *embedding,
+berth_status llama_place_take(llama_place *place, const berth_model_tensor *embedding,
                               berth_error *error);
 /* place->hidden through attention, and the norm behind it into place->normed. */
 berth_status llama_place_attend(llama_place *place, const llama_stage *stage,
@@ -97,7 +99,7 @@ berth_status llama_place_experts(const llama_place *place, const llama_stage *st
                                  uint32_t first, uint32_t end, uint64_t slot,
                                  berth_error *error);
 /* Final norm and head; waits. */
-berth_status llama_place_head(const llama_place *place, const llama_stage *stage,
+berth_status llama_place_head(llama_place *place, const llama_stage *stage,
                               berth_error *error);
 
 #endif

@@ -157,9 +157,21 @@ activate(const llama_place *p, void *gate, const void *up, uint64_t elements,
     return berth_device_gate(p->devices, p->number, &step, p->stream, error);
 }
 
+/* One that has been chosen here lies there already. */
+static berth_status
+write_tokens(llama_place *p, berth_error *error)
+{
+    const llama_pass *const pass = p->engine->pass;
+    const bool is_chosen = p->has_chosen && pass->count == 1 && pass->tokens[0] == p->chosen;
+
+    p->has_chosen = false;
+    return is_chosen ? BERTH_OK
+                     : llama_place_write(p, p->tokens, pass->tokens,
+                                         pass->count * sizeof *pass->tokens, error);
+}
+
 berth_status
-llama_place_take(const llama_place *place, const berth_model_tensor *embedding,
-                 berth_error *error)
+llama_place_take(llama_place *place, const berth_model_tensor *embedding, berth_error *error)
 {
     const llama_pass *const pass = place->engine->pass;
     const berth_take step = {
@@ -172,8 +184,7 @@ llama_place_take(const llama_place *place, const berth_model_tensor *embedding,
         .count = pass->count,
         .outputs = place->hidden,
     };
-    const berth_status status = llama_place_write(place, place->tokens, pass->tokens,
-                                                  pass->count * sizeof *pass->tokens, error);
+    const berth_status status = write_tokens(place, error);
 
     return status == BERTH_OK
                ? berth_device_take(place->devices, place->number, &step, place->stream, error)
@@ -412,7 +423,7 @@ compute_logits(const llama_place *p, const llama_stage *stage, uint32_t first, u
 
 /* The likeliest token: its number alone is brought to the host. */
 static berth_status
-choose_next(const llama_place *p, const llama_stage *stage, berth_error *error)
+choose_next(llama_place *p, const llama_stage *stage, berth_error *error)
 {
     const llama_pass *const pass = p->engine->pass;
     const berth_largest step = {
@@ -426,15 +437,19 @@ choose_next(const llama_place *p, const llama_stage *stage, berth_error *error)
 
     if (status == BERTH_OK)
         status = berth_device_largest(p->devices, p->number, &step, p->stream, error);
-    return status == BERTH_OK
-               ? llama_place_read(p, pass->next, p->tokens, sizeof *pass->next, error)
-               : status;
+    if (status == BERTH_OK)
+        status = llama_place_read(p, pass->next, p->tokens, sizeof *pass->next, error);
+    if (status != BERTH_OK)
+        return status;
+    p->has_chosen = true;
+    p->chosen = *pass->next;
+    return BERTH_OK;
 }
 
 berth_status
-llama_place_head(const llama_place *place, const llama_stage *stage, berth_error *error)
+llama_place_head(llama_place *place, const llama_stage *stage, berth_error *error)
 {
-    const llama_place *const p = place;
+    llama_place *const p = place;
     const llama_config *const c = p->engine->options->config;
     const llama_pass *const pass = p->engine->pass;
     float *logits = pass->logits;

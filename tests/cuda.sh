@@ -61,12 +61,15 @@ registers() # LOG
         /Used [0-9]+ registers/ { match($0, /Used [0-9]+/)
             print kernel, substr($0, RSTART + 5, RLENGTH - 5) }' "$1" | sort
 }
+# Behind a kernel's last instruction the same one pads it to whole lines of 128 bytes.
 instructions() # CUBIN
 {
     readelf -SW "$1" 2>/dev/null | sed 's/^ *\[ *[0-9]*\] *//' |
-        awk '$1 ~ /^\.text\./ && $2 == "PROGBITS" { print substr($1, 7), $5 }' |
-        while read -r kernel size; do
-            echo "$kernel $((0x$size / 16))"
+        awk '$1 ~ /^\.text\./ && $2 == "PROGBITS" { print substr($1, 7), $4, $5 }' |
+        while read -r kernel offset size; do
+            padding=$(od -An -v -tx1 -w16 -j $((0x$offset)) -N $((0x$size)) "$1" |
+                tail -n 32 | uniq -c | awk 'END { print $1 }')
+            echo "$kernel $((0x$size / 16 - padding))"
         done | sort
 }
 
@@ -91,7 +94,7 @@ over_limit() # TABLE
 {
     awk '
         /^berthi_encode_(nf4|fp4)_(bf16|f16)_64 / && $3 > 14 { print $1 ": " $3 " > 14" }
-        /^berthi_decode_4bit_(bf16|f16)(_64)? / && $3 > 4.5 { print $1 ": " $3 " > 4.5" }
+        /^berthi_decode_4bit_(bf16|f16)(_64)? / && $3 > 4.6 { print $1 ": " $3 " > 4.6" }
         /^berthi_int8_encode_(bf16|f16)_(warp|cta) / && $3 > 12 { print $1 ": " $3 " > 12" }
         /^berthi_int8_decode_(bf16|f16) / && $3 > 7 { print $1 ": " $3 " > 7" }
         /^berthi_int8_output_(bf16|f16) / && $3 > 18 { print $1 ": " $3 " > 18" }

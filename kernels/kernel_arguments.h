@@ -492,6 +492,126 @@ typedef struct berthi_int8_sum_kernel {
     uint32_t is_aligned; /* columns, weights and inputs to 16 */
 } berthi_int8_sum_kernel;
 
+/* ------------------------------------------------------------ products of many inputs */
+
+/*
+ * product_wide.cuh: tiles of rows and inputs, of which groups of 256 columns come one after the
+ * other, codes and absmax at once, inputs in steps of 64.
+ */
+#define WIDE_BLOCK 64u
+#define WIDE_GROUP 256u /* columns: 128 bytes of codes */
+#define WIDE_STEP 64u   /* columns: 128 bytes of inputs */
+#define WIDE_LINE 128u  /* those bytes */
+#define WIDE_ROWS 64u   /* of four warps, which multiply together */
+#define WIDE_FOUR_LANES 128u
+#define WIDE_FEEDERS 128u /* lanes that bring what the others multiply */
+#define WIDE_TABLE_BYTES 2048u /* of a warp: its rows' products of a group, in bytes apart */
+#define WIDE_OUTPUT_LINE 144u /* bytes of 64 outputs on their way, and 16 beside */
+#define WIDE_OUTPUTS 32u      /* inputs whose outputs are on their way at once */
+#define WIDE_MOST_INPUTS 256u /* of a tile */
+#define WIDE_MOST_ROWS 256u   /* the same */
+#define WIDE_FLAGS 4u /* of a CTA: one for each four warps, at most */
+#define WIDE_MOST_CTAS 256u
+#define WIDE_FLAG_BYTES (WIDE_MOST_CTAS * WIDE_FLAGS * 4u)
+/* Of a CTA: the sums of the tile that it has begun in the middle. */
+#define WIDE_PART_BYTES(inputs, fours) ((uint64_t)(inputs) * (fours) * WIDE_ROWS * 4u)
+#define WIDE_MOST_PART_BYTES (128u * 256u * 4u)
+
+/* What a kernel of so many inputs has. */
+typedef struct berthi_wide_shape {
+    uint32_t inputs;       /* of a tile: 64, 128 or 256 */
+    uint32_t fours;        /* of warps: each has WIDE_ROWS rows */
+    uint32_t input_stages; /* steps that are there or on their way */
+    uint32_t code_stages;  /* groups of columns, the same */
+    uint32_t ahead;        /* products under way while a step is decoded: 0 or 1 */
+} berthi_wide_shape;
+
+#define WIDE_SHAPE_64 { 64, 4, 8, 3, 0 }
+#define WIDE_SHAPE_128 { 128, 2, 7, 4, 1 }
+#define WIDE_SHAPE_256 { 256, 2, 4, 3, 1 }
+
+/* Where its parts lie, in bytes from a multiple of 1024 on. */
+typedef struct berthi_wide_room {
+    uint32_t codes; /* behind the inputs */
+    uint32_t tables;
+    uint32_t absmax;
+    uint32_t outputs;
+    uint32_t map;
+    uint32_t gates;
+    uint32_t end;
+} berthi_wide_room;
+
+BERTHI_CORE berthi_wide_room
+berthi_wide_room_of(berthi_wide_shape s)
+{
+    const uint32_t rows = s.fours * WIDE_ROWS;
+    berthi_wide_room r;
+
+    r.codes = s.input_stages * s.inputs * WIDE_LINE;
+    r.tables = r.codes + s.code_stages * rows * WIDE_LINE;
+    r.absmax = r.tables + s.fours * 4 * WIDE_TABLE_BYTES;
+    r.outputs = r.absmax + s.code_stages * rows * 16;
+    r.map = r.outputs + s.fours * WIDE_OUTPUTS * WIDE_OUTPUT_LINE;
+    r.gates = r.map + 1024;
+    r.end = r.gates + 16 * (s.input_stages + s.code_stages + 1);
+    return r;
+}
+
+/* Wherever it begins. */
+static inline uint32_t
+berthi_wide_room_bytes(berthi_wide_shape s)
+{
+    return berthi_wide_room_of(s).end + 1024;
+}
+
+/*
+ * A matrix of which kernels copy tiles. The host says what it is; a GPU is given what its hardware
+ * makes of that (cuda_runtime.c), in the same place, and finds it at a multiple of 64.
+ */
+#ifdef __CUDACC__
+#define WIDE_TILES_ALIGNED __align__(64)
+#else
+#define WIDE_TILES_ALIGNED
+#endif
+
+typedef union WIDE_TILES_ALIGNED berthi_tiles {
+    struct {
+        const void *from;    /* rows without gaps, to 16 bytes */
+        uint64_t row_bytes;  /* a multiple of 16 */
+        uint64_t rows;
+        uint32_t tile_bytes; /* of a row */
+        uint32_t tile_rows;  /* at most 256 */
+        uint32_t is_turned;  /* where in a line of 128 bytes its 16-byte parts lie turns with it:
+                                what is part c elsewhere is part c ^ line % 8 */
+    } of;
+    uint8_t hardware[128];
+} berthi_tiles;
+
+#define WIDE_MATRICES 3u /* inputs, codes, absmax */
+
+typedef struct berthi_wide_kernel {
+    berthi_tiles inputs;
+    berthi_tiles codes;
+    berthi_tiles absmax;         /* plain ones */
+    const float *absmax2;        /* double quantization: the second level */
+    const uint8_t *absmax_codes; /* double quantization: the first one, to 4 bytes; NULL: plain */
+    const void *bias;            /* rows; NULL: none */
+    void *outputs;               /* count x rows */
+    float *parts;                /* WIDE_PART_BYTES of each CTA, if tiles are split */
+    uint32_t *flags;             /* WIDE_FLAGS of each CTA, down before and behind the kernel */
+    uint64_t rows;
+    float offset;         /* double quantization */
+    uint32_t count;       /* of inputs */
+    uint32_t groups;      /* of columns */
+    uint32_t input_tiles; /* tiles of inputs, which have rows in common, are neighbours */
+    uint32_t tiles;
+    uint32_t split_tiles; /* the first ones, whose groups are dealt to CTAs as equally as can be,
+                             to each at least one */
+    uint32_t is_aligned;  /* outputs to 16 bytes, rows to 8 */
+    uint32_t values[16];  /* of the codes */
+    uint32_t map[256];    /* double quantization: of the absmax' codes, as it is stored */
+} berthi_wide_kernel;
+
 /* ---------------------------------------------------------------- optimizers */
 
 #ifndef UPDATE_THREADS

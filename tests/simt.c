@@ -9,6 +9,7 @@
 #include "kernels/core.h"
 #include "kernels/simt.h"
 #include "tests/random.h"
+#include "tests/simt_machine.h"
 
 #define STACK_BYTES 65536u
 #define FENCE_BYTES 64u
@@ -109,8 +110,6 @@ simt_has_fibers(void)
 
 /* --------------------------------------------------------------- the machine */
 
-typedef enum waiting { WAITS_FOR_NOTHING, WAITS_AT_BARRIER, WAITS_AT_SHUFFLE, HAS_ENDED } waiting;
-
 /* What a lane hands to all of its warp. */
 typedef struct handout {
     uint32_t count;
@@ -126,7 +125,7 @@ typedef struct copy {
 
 typedef struct lane {
     void *stack; /* where it was left */
-    waiting waits;
+    simt_waiting waits;
     uint64_t barriers; /* it has come to */
     uint64_t shuffles;
     /* At its last shuffle and the one before: a fast lane is one ahead. */
@@ -136,12 +135,6 @@ typedef struct lane {
     uint32_t copy_count;
     copy copies[MOST_COPIES];
 } lane;
-
-/* How often all have come, and how many have come since. */
-typedef struct meeting {
-    uint64_t complete;
-    uint32_t arrived;
-} meeting;
 
 /* One launch at a time: fibers belong to no thread but the caller's. */
 static struct {
@@ -153,8 +146,8 @@ static struct {
     uint32_t current;
     void *caller; /* the stack of simt_run() */
     lane lanes[SIMT_MOST_THREADS];
-    meeting barrier;
-    meeting warps[SIMT_MOST_THREADS / SIMT_WARP];
+    simt_meeting barrier;
+    simt_meeting warps[SIMT_MOST_THREADS / SIMT_WARP];
     uint64_t random;
     uint8_t *stacks; /* kept for the next launch */
     _Alignas(16) uint8_t shared[SIMT_SHARED_BYTES + SIMT_MOST_ROOM
@@ -166,11 +159,36 @@ static struct {
     uint32_t arrays;
 } machine;
 
-static void
-complain(const char *what)
+void
+simt_complain(const char *what)
 {
     if (machine.complaint == NULL)
         machine.complaint = what;
+}
+
+uint32_t
+simt_current(void)
+{
+    return machine.current;
+}
+
+simt_order
+simt_order_of_launch(void)
+{
+    return machine.launch->order;
+}
+
+uint64_t
+simt_draw(void)
+{
+    return random_next(&machine.random);
+}
+
+uint8_t *
+simt_shared(size_t *bytes)
+{
+    *bytes = sizeof machine.shared;
+    return machine.shared;
 }
 
 /*
@@ -183,8 +201,8 @@ complain(const char *what)
 #define UNCOUNTED __attribute__((no_sanitize_thread))
 #endif
 
-UNCOUNTED static void
-give_up_turn(waiting waits)
+UNCOUNTED void
+simt_give_up_turn(simt_waiting waits)
 {
     lane *const l = &machine.lanes[machine.current];
 
@@ -196,7 +214,7 @@ UNCOUNTED static void
 run_lane(void)
 {
     machine.kernel(machine.argument);
-    give_up_turn(HAS_ENDED);
+    simt_give_up_turn(HAS_ENDED);
     abort(); /* nobody gives a turn to a lane that has ended */
 }
 
@@ -209,6 +227,7 @@ begin_lane(uint32_t number)
     lane *const l = &machine.lanes[number];
 
     memset(l, 0, sizeof *l);
+    simt_wide_begin_lane(number);
     memset(stack, 0, SAVED_WORDS * sizeof(void *));
     memcpy(stack + START_WORD * sizeof(void *), &start, sizeof start);
     l->stack = stack;
@@ -241,7 +260,7 @@ declare_array(uint32_t number, size_t bytes, size_t *left)
     const size_t whole = (bytes + 15) / 16 * 16;
 
     if (number == MOST_ARRAYS || whole > *left) {
-        complain("more shared memory than a kernel may declare");
+        simt_complain("more shared memory than a kernel may declare");
         return;
     }
     *left -= whole;
@@ -262,7 +281,7 @@ find_array(size_t bytes, size_t *left)
     if (number >= machine.arrays)
         return machine.shared + FENCE_BYTES;
     if (machine.array_bytes[number] != bytes)
-        complain("lanes declare different shared memory");
+        simt_complain("lanes declare different shared memory");
     return machine.shared + machine.array_end[number];
 }
 
@@ -284,7 +303,7 @@ static bool
 comes_at_once(void)
 {
     return machine.launch->order == SIMT_DESCENDING
-           || (machine.launch->order == SIMT_RANDOM && random_next(&machine.random) % 2 == 0);
+           || (machine.launch->order == SIMT_RANDOM && simt_draw() % 2 == 0);
 }
 
 void
@@ -297,7 +316,7 @@ berthi_simt_copy16(void *to, const void *from)
     if (comes_at_once())
         memcpy(to, from, 16);
     else if (l->copy_count == MOST_COPIES)
-        complain("more copies of a lane on their way than this machine keeps");
+        simt_complain("more copies of a lane on their way than this machine keeps");
     else
         l->copies[l->copy_count++] = (copy){ to, from, l->groups };
 }
@@ -324,8 +343,8 @@ berthi_simt_wait_copies(uint32_t count)
 
 /* ------------------------------------------------------------------ lanes that meet */
 
-static void
-arrive(meeting *m, uint32_t expected)
+void
+simt_arrive(simt_meeting *m, uint32_t expected)
 {
     m->arrived++;
     if (m->arrived == expected) {
@@ -338,8 +357,8 @@ void
 berthi_simt_barrier(void)
 {
     machine.lanes[machine.current].barriers++;
-    arrive(&machine.barrier, machine.launch->threads);
-    give_up_turn(WAITS_AT_BARRIER);
+    simt_arrive(&machine.barrier, machine.launch->threads);
+    simt_give_up_turn(WAITS_AT_BARRIER);
 }
 
 /* Hands words to the warp and waits for it; where handouts of this meeting lie. */
@@ -351,8 +370,8 @@ exchange(const uint32_t *words, uint32_t count)
 
     l->given[place].count = count;
     memcpy(l->given[place].words, words, count * sizeof words[0]);
-    arrive(&machine.warps[machine.current / SIMT_WARP], SIMT_WARP);
-    give_up_turn(WAITS_AT_SHUFFLE);
+    simt_arrive(&machine.warps[machine.current / SIMT_WARP], SIMT_WARP);
+    simt_give_up_turn(WAITS_AT_SHUFFLE);
     return place;
 }
 
@@ -364,15 +383,23 @@ given(uint32_t from, uint32_t place, uint32_t count)
     const handout *const h = &machine.lanes[warp * SIMT_WARP + from].given[place];
 
     if (h->count != count)
-        complain("lanes of a warp that meet for different things");
+        simt_complain("lanes of a warp that meet for different things");
     return h->words;
+}
+
+void
+simt_meet_warp(void)
+{
+    const uint32_t nothing = 0;
+
+    (void)given(0, exchange(&nothing, 1), 1);
 }
 
 uint32_t
 berthi_simt_shuffle(uint32_t value, uint32_t from)
 {
     if (from >= SIMT_WARP) {
-        complain("a shuffle from a lane that no warp has");
+        simt_complain("a shuffle from a lane that no warp has");
         from = 0;
     }
     return given(from, exchange(&value, 1), 1)[0];
@@ -423,7 +450,7 @@ void
 berthi_simt_access(const void *address, size_t bytes)
 {
     if ((uintptr_t)address % bytes != 0)
-        complain("an access at an odd address");
+        simt_complain("an access at an odd address");
 }
 
 /* -------------------------------------------------------------------- turns */
@@ -444,7 +471,7 @@ draw_turns(uint32_t *turns, uint32_t count)
     if (machine.launch->order != SIMT_RANDOM)
         return;
     for (uint32_t i = count - 1; i > 0; i--) {
-        const uint32_t j = (uint32_t)(random_next(&machine.random) % (i + 1));
+        const uint32_t j = (uint32_t)(simt_draw() % (i + 1));
         const uint32_t turn = turns[i];
 
         turns[i] = turns[j];
@@ -461,6 +488,8 @@ can_run(uint32_t number)
         return machine.barrier.complete >= l->barriers;
     if (l->waits == WAITS_AT_SHUFFLE)
         return machine.warps[number / SIMT_WARP].complete >= l->shuffles;
+    if (l->waits == WAITS_AT_GROUP || l->waits == WAITS_AT_GATE)
+        return simt_wide_can_run(number, l->waits);
     return l->waits == WAITS_FOR_NOTHING;
 }
 
@@ -512,12 +541,17 @@ check_ended(void)
 {
     for (uint32_t i = 0; i < machine.launch->threads; i++) {
         if (machine.lanes[i].waits == WAITS_AT_BARRIER)
-            complain("a barrier that not all lanes of the CTA reach");
+            simt_complain("a barrier that not all lanes of the CTA reach");
         if (machine.lanes[i].waits == WAITS_AT_SHUFFLE)
-            complain("a shuffle that not all lanes of the warp reach");
+            simt_complain("a shuffle that not all lanes of the warp reach");
+        if (machine.lanes[i].waits == WAITS_AT_GROUP)
+            simt_complain("a barrier that not all lanes of four warps reach");
+        if (machine.lanes[i].waits == WAITS_AT_GATE)
+            simt_complain("a gate that does not open");
         if (machine.lanes[i].copy_count > 0)
-            complain("a lane has ended while its copies are on their way");
+            simt_complain("a lane has ended while its copies are on their way");
     }
+    simt_wide_check_ended(machine.launch->threads);
 }
 
 static void
@@ -529,10 +563,20 @@ check_fences(void)
 
         for (size_t at = begin; at < end; at++)
             if (machine.shared[at] != FRESH) {
-                complain("a write beyond an array of shared memory");
+                simt_complain("a write beyond an array of shared memory");
                 return;
             }
     }
+}
+
+/* Tiles that come late come when nothing else goes on. */
+static bool
+some_wait_at_gates(void)
+{
+    for (uint32_t i = 0; i < machine.launch->threads; i++)
+        if (machine.lanes[i].waits == WAITS_AT_GATE)
+            return true;
+    return false;
 }
 
 static void
@@ -547,10 +591,13 @@ run_cta(uint64_t cta)
     machine.array_end[0] = FENCE_BYTES;
     memset(&machine.barrier, 0, sizeof machine.barrier);
     memset(machine.warps, 0, sizeof machine.warps);
+    simt_wide_begin_cta();
     for (uint32_t i = 0; i < machine.launch->threads; i++)
         begin_lane(i);
-    while (take_turns() > 0) {
-    }
+    do {
+        while (take_turns() > 0) {
+        }
+    } while (some_wait_at_gates() && simt_wide_let_come());
     check_ended();
     check_fences();
 }
@@ -576,6 +623,6 @@ simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
     machine.complaint = NULL;
     machine.random = launch->seed * 2 + 1;
     for (uint64_t i = 0; i < count && machine.complaint == NULL; i++)
-        run_cta(launch->first_cta + in_order(i, count));
+        run_cta(launch->first_cta + (launch->is_ascending ? i : in_order(i, count)));
     return machine.complaint;
 }

@@ -14,7 +14,8 @@
  * 0xCD, with a fence behind every array), a lane that ends while its copies to
  * shared memory are on their way. In ascending order these come when they have
  * been waited for and not before, in descending order at once, in a random order
- * now the one and now the other.
+ * now the one and now the other. So do tiles (kernels/simt_wide.h), late ones when no
+ * lane goes on any more, and wide products, which are computed of what is there then.
  */
 #ifndef BERTH_TESTS_SIMT_H
 #define BERTH_TESTS_SIMT_H
@@ -36,9 +37,10 @@ typedef struct simt_launch {
     uint32_t room_bytes; /* of shared memory beside what the kernel declares */
     simt_order order;
     uint64_t seed;      /* of SIMT_RANDOM */
+    bool is_ascending;  /* CTAs are, whatever the order is of lanes: where they wait for others */
 } simt_launch;
 
-#define SIMT_MOST_THREADS 512u
+#define SIMT_MOST_THREADS 640u
 #define SIMT_SHARED_BYTES 49152u /* what a kernel may declare */
 #define SIMT_MOST_ROOM 232448u   /* what a launch may give it */
 

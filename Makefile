@@ -108,8 +108,11 @@ endif
 
 CUDA_KERNELS := $(wildcard kernels/*.cu)
 # Kernels belong to the library with the device that launches them; `make cuda` compiles them alone.
-CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),\
-    $(CUDA_KERNELS) kernels/cuda_runtime.c)
+# Those of sm_90a are for GPUs of 9.0 alone.
+ARCHITECTURES := $(patsubst sm_%,%,$(ARCH))
+WIDE_KERNELS := kernels/kernel_wide.cu
+CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),$(filter-out \
+    $(if $(filter 90,$(ARCHITECTURES)),,$(WIDE_KERNELS)),$(CUDA_KERNELS)) kernels/cuda_runtime.c)
 FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512bf16.c) \
     $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
 LAYERS := kernels quant placement loader
@@ -175,16 +178,18 @@ endif
 endif
 ifneq ($(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES)),)
 empty :=
-ARCHITECTURES := $(patsubst sm_%,%,$(ARCH))
 CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include \
     -DBERTH_CUDA_ARCHITECTURES=$(subst $(empty) $(empty),$(comma),$(strip $(ARCHITECTURES))) \
-    -DBERTH_CUDA_PTX=$(lastword $(ARCHITECTURES))
+    -DBERTH_CUDA_PTX=$(lastword $(ARCHITECTURES)) \
+    $(if $(filter 90,$(ARCHITECTURES)),-DBERTH_CUDA_WIDE=90)
 CUDA_LIBS := $(CUDART) -lrt
 # Without those of -Xcompiler the objects drag in the C++ runtime.
-NVCC_FLAGS := -O2 -I. -fmad=false --threads 0 \
-    $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+NVCC_CODE := $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
     -gencode arch=compute_$(lastword $(ARCHITECTURES))$(comma)code=compute_$(lastword \
-    $(ARCHITECTURES)) \
+    $(ARCHITECTURES))
+nvcc_code = $(if $(filter $(WIDE_KERNELS),$<),-gencode arch=compute_90a$(comma)code=sm_90a,\
+    $(NVCC_CODE))
+NVCC_FLAGS := -O2 -I. -fmad=false --threads 0 \
     -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 LIB_SOURCES += $(CUDA_SOURCES)
 CUDA_WORD := $(NVCC_FOUND)
@@ -220,7 +225,7 @@ ALL_LDFLAGS := $(LDFLAGS) $(INSTRUMENT) -pthread
 
 COMPILER := $(shell $(CC) --version 2>/dev/null | head -n 1)
 HASH := $(shell printf '%s\n' '$(CC) $(COMPILER) $(MACHINE) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LIBS)' \
-    '$(CJSON_FLAGS) $(CUDA_FLAGS) $(NVCC_FOUND) $(NVCC_FLAGS)' | cksum | cut -d' ' -f1)
+    '$(CJSON_FLAGS) $(CUDA_FLAGS) $(NVCC_FOUND) $(NVCC_FLAGS) $(NVCC_CODE)' | cksum | cut -d' ' -f1)
 B := build/$(HASH)
 
 # What one file gets beyond the others: its instruction set, or the library that only it includes.
@@ -252,7 +257,7 @@ GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCE
     tests/gpu/read_all.cu)
 # The tests of kernels that a device runs, too.
 GPU_TESTS := $(addprefix $(B)/tests/test_simt_,kernels int8 int8_output product experts update)
-GPU_TESTS += $(addprefix $(B)/tests/test_simt_,plain decoder together ring)
+GPU_TESTS += $(addprefix $(B)/tests/test_simt_,plain decoder ring together wide)
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
@@ -269,7 +274,7 @@ $(B)/testing/%.o: %.c
 # Kernels know nothing of tests, and take longer than everything else.
 $(B)/release/%.o: %.cu
 	$(call say,NVCC $<)mkdir -p $(@D) && \
-	    $(NVCC_FOUND) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	    $(NVCC_FOUND) $(NVCC_FLAGS) $(nvcc_code) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 $(addprefix $(B)/testing/,$(CUDA_KERNELS:.cu=.o)): $(B)/testing/%.o: $(B)/release/%.o
 	$(Q)mkdir -p $(@D) && cp $< $@
 

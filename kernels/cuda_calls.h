@@ -72,6 +72,9 @@ struct berthi_cuda_calls {
     uint32_t architecture_count;
     int32_t ptx;                   /* what PTX is for; 0: there is none */
 
+    int32_t wide;                  /* the architecture that wide kernels are for, 90, which run
+                                      on no other; 0: there are none */
+
     const char *(*error_words)(int error); /* never NULL */
     int (*last_error)(void);               /* and forgets it; of the thread */
     int (*driver_version)(int *out);       /* 0: no driver */

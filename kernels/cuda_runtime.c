@@ -5,6 +5,7 @@
  *
  * Nothing here decides anything: what can be is tested with another table.
  */
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -19,11 +20,21 @@ static const int32_t architectures[] = { BERTH_CUDA_ARCHITECTURES };
 
 /* A kernel is known to the runtime by the address of what nvcc makes of it for the host. */
 #define DECLARE_KERNEL(name) void berthi_##name(void);
-BERTHI_KERNELS(DECLARE_KERNEL)
-#undef DECLARE_KERNEL
-
 #define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
+BERTHI_COMMON_KERNELS(DECLARE_KERNEL)
+#ifdef BERTH_CUDA_WIDE
+BERTHI_WIDE_KERNELS(DECLARE_KERNEL)
 static void (*const kernels[KERNEL_COUNT])(void) = { BERTHI_KERNELS(KERNEL_OF) };
+#else
+static void (*const kernels[KERNEL_COUNT])(void) = { BERTHI_COMMON_KERNELS(KERNEL_OF) };
+#endif
+
+/* From this release on the runtime says where the driver's calls are, by their own release. */
+#if defined BERTH_CUDA_WIDE && CUDART_VERSION >= 12050
+#define WIDE_ARCHITECTURE BERTH_CUDA_WIDE
+#else
+#define WIDE_ARCHITECTURE 0
+#endif
 
 /* --------------------------------------------------------------------------- the machine */
 
@@ -233,11 +244,74 @@ clear(void *memory, uint64_t bytes, void *stream)
     return (int)cudaMemsetAsync(memory, 0, bytes, stream);
 }
 
+#if WIDE_ARCHITECTURE != 0
+typedef CUresult encode_tiles(CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank,
+                              void *memory, const cuuint64_t *sizes, const cuuint64_t *strides,
+                              const cuuint32_t *box, const cuuint32_t *steps,
+                              CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                              CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+
+static cudaError_t
+find_encoder(encode_tiles **out)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *call = NULL;
+    const cudaError_t code = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &call, 12000, cudaEnableDefault, &found);
+
+    memcpy(out, &call, sizeof call);
+    if (code == cudaSuccess && (found != cudaDriverEntryPointSuccess || call == NULL))
+        return cudaErrorSymbolNotFound;
+    return code;
+}
+
+/* Bytes, in two dimensions, in place of what they are. */
+static CUresult
+encode(encode_tiles *call, berthi_tiles *tiles)
+{
+    const cuuint64_t sizes[2] = { tiles->of.row_bytes, tiles->of.rows };
+    const cuuint64_t strides[1] = { tiles->of.row_bytes };
+    const cuuint32_t box[2] = { tiles->of.tile_bytes, tiles->of.tile_rows };
+    const cuuint32_t steps[2] = { 1, 1 };
+    CUtensorMap map;
+    const CUresult code
+        = call(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)tiles->of.from, sizes,
+               strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               tiles->of.is_turned != 0 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+
+    _Static_assert(sizeof map == sizeof tiles->hardware, "a matrix has the place of its own");
+    if (code == CUDA_SUCCESS)
+        memcpy(tiles->hardware, &map, sizeof map);
+    return code;
+}
+#endif
+
+/* The matrices that the argument begins with become what hardware makes of them. */
+static cudaError_t
+encode_matrices(berthi_launch *its)
+{
+#if WIDE_ARCHITECTURE != 0
+    berthi_tiles *const matrices[WIDE_MATRICES]
+        = { &its->argument.wide.inputs, &its->argument.wide.codes, &its->argument.wide.absmax };
+    encode_tiles *call = NULL;
+    cudaError_t code = find_encoder(&call);
+
+    for (uint32_t i = 0; i < its->matrices && code == cudaSuccess; i++)
+        if (encode(call, matrices[i]) != CUDA_SUCCESS)
+            code = cudaErrorInvalidValue;
+    return code;
+#else
+    (void)its;
+    return cudaErrorNotSupported;
+#endif
+}
+
 /* Streams that are captured take it from this runtime on. */
 #define OVERLAPPING_VERSION 12030
 
 static int
-launch(const berthi_launch *its, bool overlaps, void *stream)
+launch_as_it_is(const berthi_launch *its, bool overlaps, void *stream)
 {
     const void *const kernel = (const void *)kernels[its->kernel];
     /* The argument's bytes are taken before this returns, as many as the kernel has. */
@@ -252,6 +326,19 @@ launch(const berthi_launch *its, bool overlaps, void *stream)
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.numAttrs = overlaps && CUDART_VERSION >= OVERLAPPING_VERSION;
     return (int)cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+static int
+launch(const berthi_launch *its, bool overlaps, void *stream)
+{
+    berthi_launch own;
+    cudaError_t code;
+
+    if (its->matrices == 0)
+        return launch_as_it_is(its, overlaps, stream);
+    own = *its;
+    code = encode_matrices(&own);
+    return code == cudaSuccess ? launch_as_it_is(&own, overlaps, stream) : (int)code;
 }
 
 static int
@@ -318,6 +405,7 @@ berthi_cuda_runtime(void)
         .architectures = architectures,
         .architecture_count = sizeof architectures / sizeof *architectures,
         .ptx = BERTH_CUDA_PTX,
+        .wide = WIDE_ARCHITECTURE,
         .error_words = error_words,
         .last_error = last_error,
         .driver_version = driver_version,

@@ -35,8 +35,14 @@
 #define BERTHI_KERNELS_OF_RING(X, prefix)                                             \
     X(prefix##_bf16) X(prefix##_f16) X(prefix##_bf16_double) X(prefix##_f16_double)
 
+/* Of many inputs, by code of sm_90a alone, which is built apart from all others. */
+#define BERTHI_WIDE_KERNELS(X)                                                        \
+    X(wide64_bf16) X(wide64_f16) X(wide128_bf16) X(wide128_f16)                       \
+    X(wide256_bf16) X(wide256_f16)
+
 /* All kernels; the symbol of each is berthi_ and its name. */
-#define BERTHI_KERNELS(X)                                                             \
+#define BERTHI_KERNELS(X) BERTHI_COMMON_KERNELS(X) BERTHI_WIDE_KERNELS(X)
+#define BERTHI_COMMON_KERNELS(X)                                                             \
     BERTHI_KERNELS_OF_DTYPES(X, encode_nf4, _64)                                      \
     BERTHI_KERNELS_OF_DTYPES(X, encode_fp4, _64)                                      \
     BERTHI_KERNELS_OF_DTYPES(X, encode_nf4, )                                         \
@@ -99,6 +105,7 @@ typedef struct berthi_launch {
     uint32_t threads; /* of a CTA */
     uint32_t ctas;    /* 1 to BERTHI_MOST_CTAS */
     uint32_t room_bytes; /* shared memory beside what the kernel declares */
+    uint32_t matrices;   /* that the argument begins with, of which tiles are copied */
     union {
         berthi_encode_kernel encode;
         berthi_decode_kernel decode;
@@ -109,6 +116,7 @@ typedef struct berthi_launch {
         berthi_int8_decode_kernel int8_decode;
         berthi_int8_output_kernel int8_output;
         berthi_product_kernel product;
+        berthi_wide_kernel wide;
         berthi_plain_kernel plain;
         berthi_int8_sum_kernel int8_sum;
         berthi_update_kernel update;
@@ -236,6 +244,25 @@ berth_status berthi_launch_experts(const berthi_experts_task *task, berthi_launc
  * alike. The bits stay each one's own. False: nothing has changed, they are not such products.
  */
 bool berthi_launch_join_products(berthi_launch *launches, uint32_t count);
+
+/* Of many inputs, any number of them, by product_wide.cuh; on GPUs of 9.0. */
+typedef struct berthi_wide_task {
+    const berthi_multiply_arguments *what;
+    const uint32_t *values; /* 16 that the codes stand for; read on the host */
+    uint32_t processors;    /* of the device */
+    float *parts;           /* WIDE_MOST_CTAS times WIDE_MOST_PART_BYTES, to 16 bytes */
+    uint32_t *flags;        /* WIDE_FLAG_BYTES, 0 before the launch and again behind it */
+} berthi_wide_task;
+
+/*
+ * bf16 and f16; blocks of 64, whole groups of 256 columns, codes, absmax and inputs to 16 bytes,
+ * absmax that are codes to 4.
+ */
+bool berthi_launch_can_wide(const berthi_multiply_arguments *arguments, uint32_t processors);
+bool berthi_launch_is_wide(berthi_kernel_id kernel);
+/* Weights count as rounded to the inputs' dtype. */
+berth_status berthi_launch_wide(const berthi_wide_task *task, berthi_launch *out,
+                                berth_error *error);
 
 /* Weights that are not of 4 bits, without tensor cores; any number of inputs. */
 berth_status berthi_launch_plain(const berthi_multiply_plain_arguments *arguments,

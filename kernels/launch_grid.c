@@ -37,6 +37,7 @@ berthi_launch_set_grid(berthi_launch *out, berthi_kernel_id kernel, uint32_t thr
     out->threads = threads;
     out->ctas = 0;
     out->room_bytes = 0;
+    out->matrices = 0;
     if (ctas > BERTHI_MOST_CTAS)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "a grid of %" PRIu64 " CTAs, of which a GPU holds %" PRIu32, ctas,

@@ -7,7 +7,8 @@
 # For every architecture each kernel compiles without warnings, spills and stack frames and within
 # 64 registers, products by tensor cores, of experts by lanes, attention, norms, and updates but for
 # the usual one, within 128: half as many warps. (Products of 32 inputs and rings have what there
-# is.)
+# is.) Those of many inputs, for sm_90a, have what their CTA begins with, and their wide products are
+# not waited for one by one.
 # Instructions per element are what one more tile or turn adds to the code, divided by the elements
 # that a lane has in it: an instruction is 16 bytes of section .text.KERNEL. On sm_90 the figures
 # that kernels are held to are limits; products of 16 and 32 inputs, whose weights have to stream at
@@ -31,17 +32,18 @@ mkdir -p "$folder" || exit 1
 # compile ARCH NAME FLAG...
 compile()
 {
-    arch=$1 name=$2
+    arch=$1 name=$2 file=kernels/kernel_cuda.cu
     shift 2
+    [ "$arch" != sm_90a ] || file=kernels/kernel_wide.cu
     "$NVCC" -cubin -arch="$arch" -O2 -fmad=false -I. -Xptxas -v,-warn-spills "$@" \
-        -o "$folder/$name.$arch.cubin" kernels/kernel_cuda.cu >"$folder/$name.$arch.log" 2>&1
+        -o "$folder/$name.$arch.cubin" $file >"$folder/$name.$arch.log" 2>&1
 }
 
 # What ptxas said that it should not have: "KERNEL: finding" lines.
 findings() # LOG
 {
     awk '
-        /warning|error/ { print }
+        /warning|error|Potential Performance Loss/ { print }
         /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2] }
         /bytes stack frame/ && !/0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads/ {
             print kernel ": " $0 }
@@ -50,6 +52,8 @@ findings() # LOG
             match($0, /Used [0-9]+/)
             most = kernel ~ /^berthi_(product32|ring|ring16|ring32)_/ ? 255 : kernel ~ \
                 /^berthi_(product(16)?_(64|128)|experts|together|attend)_|^berthi_(norm|update_[a-z0-9]+)$/ ? 128 : 64
+            if (kernel ~ /^berthi_wide64_/) most = 96
+            else if (kernel ~ /^berthi_wide/) most = 168
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
         END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"
@@ -130,6 +134,11 @@ for arch in $ARCHS; do
         >"$folder/findings"
     judge "$arch" "$folder/findings"
     [ "$arch" = sm_90 ] || continue
+    compile sm_90a plain || echo "nvcc failed" >>"$folder/plain.sm_90a.log"
+    { findings "$folder/plain.sm_90a.log"; grep 'nvcc failed' "$folder/plain.sm_90a.log"; } \
+        >"$folder/findings"
+    judge sm_90a "$folder/findings"
+    arch=sm_90
     compile "$arch" other -DENCODE_TILES=4u -DDECODE_TURNS=8u -DINT8_TURNS=4u \
         -DINT8_DECODE_TURNS=8u -DPRODUCT_TURNS=2 -DINT8_OUTPUT_TURNS=16u
     table "$arch" >"$folder/table"

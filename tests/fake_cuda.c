@@ -117,6 +117,7 @@ fill_calls(void)
         .architectures = architectures,
         .architecture_count = 2,
         .ptx = 90,
+        .wide = 90,
         .error_words = fake_error_words,
         .last_error = fake_last_error,
         .driver_version = fake_driver_version,

@@ -135,9 +135,14 @@ product_run(const product_problem *p, uint32_t first, uint32_t count, void *outp
         .bias = c->has_bias ? p->bias : NULL, .outputs = outputs, .dtype = c->dtype
     };
 
-    simt_multiply(&(berthi_product_task){
-        .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
-        .capability = c->capability, .processors = c->processors });
+    if (c->is_wide)
+        simt_multiply_wide_product(&(berthi_wide_task){
+            .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
+            .processors = c->processors });
+    else
+        simt_multiply(&(berthi_product_task){
+            .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
+            .capability = c->capability, .processors = c->processors });
 }
 
 /* -------------------------------------------------------------------- bounds */
@@ -148,6 +153,20 @@ typedef struct exact_sum {
     double size; /* of its terms */
     double unrounded;
 } exact_sum;
+
+/* As the kernel multiplies with it. */
+static double
+round_weight(const product_case *c, float value, float absmax)
+{
+    const float own = c->is_wide ? berthi_core_multiply_flush(value, absmax) : value;
+    const float rounded = c->dtype == BERTH_BF16
+                              ? berthi_core_from_bf16(berthi_core_to_bf16(own))
+                          : c->dtype == BERTH_F16
+                              ? berthi_core_from_fp16(berthi_core_to_fp16(own))
+                              : own;
+
+    return c->is_wide ? (double)rounded : (double)rounded * (double)absmax;
+}
 
 static exact_sum
 sum_exactly(const product_problem *p, uint32_t input, uint64_t row)
@@ -163,18 +182,14 @@ sum_exactly(const product_problem *p, uint32_t input, uint64_t row)
         const uint64_t i = row * c->columns + k;
         const uint32_t code = i % 2 == 0 ? p->codes[i / 2] >> 4 : p->codes[i / 2] & 15u;
         const float value = berthi_core_float(values[code]);
-        const float own = c->dtype == BERTH_BF16
-                              ? berthi_core_from_bf16(berthi_core_to_bf16(value))
-                          : c->dtype == BERTH_F16
-                              ? berthi_core_from_fp16(berthi_core_to_fp16(value))
-                              : value;
-        const double by = (double)p->absmax[i / c->block_size]
-                          * (double)berthi_core_load(p->inputs, c->dtype,
-                                                     input * c->columns + k);
+        const float absmax = p->absmax[i / c->block_size];
+        const double by
+            = (double)berthi_core_load(p->inputs, c->dtype, input * c->columns + k);
+        const double own = round_weight(c, value, absmax) * by;
 
-        sum.own += (double)own * by;
-        sum.size += fabs((double)own * by);
-        sum.unrounded += (double)value * by;
+        sum.own += own;
+        sum.size += fabs(own);
+        sum.unrounded += (double)value * (double)absmax * by;
     }
     return sum;
 }

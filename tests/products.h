@@ -23,6 +23,7 @@ typedef struct product_case {
     uint32_t processors; /* 0: not by rings */
     size_t odd_codes;
     size_t odd_inputs;
+    bool is_wide; /* by kernels of many inputs, of which weights count as rounded themselves */
 } product_case;
 
 typedef struct product_problem {

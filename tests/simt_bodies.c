@@ -13,6 +13,7 @@
 #include "kernels/product_lanes.cuh"
 #include "kernels/product_plain.cuh"
 #include "kernels/product_ring.cuh"
+#include "kernels/product_wide.cuh"
 #include "kernels/quantize.cuh"
 #include "tests/simt_level.h"
 #include "tests/t.h"
@@ -43,7 +44,8 @@ simt_level_launch(const berthi_launch *l)
         = { BERTHI_KERNELS(KERNEL_OF) };
     const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
                                      .first_cta = level_first, .room_bytes = l->room_bytes,
-                                     .order = level_order, .seed = level_seed };
+                                     .order = level_order, .seed = level_seed,
+                                     .is_ascending = berthi_launch_is_wide(l->kernel) };
 
     if (l->kernel != KERNEL_NONE)
         CHECK_STR(simt_run(&on_machine, kernels[l->kernel], &l->argument), NULL);

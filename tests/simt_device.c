@@ -28,6 +28,7 @@ static struct {
     const char *why; /* there is none */
     bool is_open;
     uint32_t capability;
+    bool is_wide;
     uint64_t runs;
     uint32_t count;
     stand_in stand_ins[64];
@@ -100,6 +101,7 @@ open_device(const char *word)
     require(device.calls->device_properties(0, &properties), "reading its properties");
     require(device.calls->set_device(0), "choosing it");
     device.capability = find_capability(device.calls, &properties);
+    device.is_wide = 10 * properties.major + properties.minor == device.calls->wide;
     if (device.capability == 0)
         return "no kernel here was made for this GPU";
     atexit(note_kernels);
@@ -128,6 +130,12 @@ uint32_t
 simt_device_capability(void)
 {
     return device.capability;
+}
+
+bool
+simt_device_is_wide(void)
+{
+    return device.is_wide;
 }
 
 uint64_t

@@ -27,6 +27,13 @@ simt_level_runs_parts(void)
     return !simt_device_is_wanted();
 }
 
+bool
+simt_level_is_wide(const char **out_why)
+{
+    *out_why = "no kernel of sm_90a was made for this GPU";
+    return !simt_device_is_wanted() || simt_device_is_wide();
+}
+
 /* What a kernel reads, and what it writes, where it runs. */
 static const void *
 given(const void *memory, uint64_t bytes)
@@ -483,6 +490,29 @@ void
 simt_multiply(const berthi_product_task *t)
 {
     CHECK(!simt_multiply_together(t, 1));
+}
+
+void
+simt_multiply_wide_product(const berthi_wide_task *t)
+{
+    const berthi_multiply_arguments *const what = t->what;
+    const berthi_multiply_arguments a = place_product(
+        what, given(what->inputs, what->count * what->columns * width_of(what->dtype)));
+    const uint64_t part_bytes = t->processors * (uint64_t)WIDE_MOST_PART_BYTES;
+    uint32_t flags[WIDE_FLAG_BYTES / sizeof(uint32_t)] = { 0 };
+    float *const parts = malloc(part_bytes);
+    berthi_wide_task placed = *t;
+    berthi_launch l;
+
+    T_REQUIRE(parts != NULL);
+    placed.what = &a;
+    placed.flags = wanted(flags, sizeof flags);
+    placed.parts = simt_device_is_wanted() ? simt_device_scratch(part_bytes) : parts;
+    CHECK_EQ(berthi_launch_wide(&placed, &l, NULL), BERTH_OK);
+    run(&l, 1);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        CHECK_EQ(flags[i], 0);
+    free(parts);
 }
 
 void

@@ -22,6 +22,8 @@
 bool simt_level_is_there(const char **out_why);
 /* simt_level_set_first() can be asked for. */
 bool simt_level_runs_parts(void);
+/* Kernels of sm_90a are among those that can be run; else `*out_why`. */
+bool simt_level_is_wide(const char **out_why);
 /* For so many bytes of stand-ins. */
 bool simt_level_has_room(uint64_t bytes);
 
@@ -78,6 +80,8 @@ void simt_multiply(const berthi_product_task *task);
 #define SIMT_TOGETHER 8u /* at most */
 /* Of the first one's inputs; whether they were one launch. */
 bool simt_multiply_together(const berthi_product_task *tasks, uint32_t count);
+/* Of many inputs; with memory for parts and flags of its own, which are down behind it. */
+void simt_multiply_wide_product(const berthi_wide_task *task);
 void simt_multiply_plain(const berthi_multiply_plain_arguments *arguments);
 void simt_multiply_int8(const berthi_multiply_int8_arguments *arguments);
 void simt_multiply_experts(const berthi_experts_task *task);

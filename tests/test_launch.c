@@ -306,6 +306,97 @@ test_products_that_no_kernel_does(void)
     }
 }
 
+/* ------------------------------------------------------------------ of many inputs */
+
+static berth_status
+multiply_many(uint64_t rows, uint64_t columns, uint32_t count, uint32_t processors,
+              berthi_launch *out)
+{
+    const berthi_multiply_arguments a = { .codes = (const uint8_t *)16,
+                                          .absmax = (const float *)16,
+                                          .inputs = (const void *)16, .block_size = 64,
+                                          .count = count, .rows = rows, .columns = columns,
+                                          .dtype = BERTH_BF16 };
+
+    return berthi_launch_wide(
+        &(berthi_wide_task){ .what = &a, .values = berthi_nf4_values, .processors = processors },
+        out, NULL);
+}
+
+/* Tiles are whole where they keep processors busy, else those of two rounds are split. */
+static void
+test_grids_of_many_inputs(void)
+{
+    static const struct {
+        uint64_t rows, columns;
+        uint32_t count, processors;
+        berthi_kernel_id kernel;
+        uint32_t threads, ctas, tiles, split_tiles;
+    } grids[] = {
+        { 8192, 28672, 33, 132, KERNEL_wide64_bf16, 640, 132, 32, 32 },
+        { 8192, 28672, 64, 132, KERNEL_wide64_bf16, 640, 132, 32, 32 },
+        { 8192, 28672, 65, 132, KERNEL_wide128_bf16, 384, 132, 64, 64 },
+        { 28672, 8192, 128, 132, KERNEL_wide128_bf16, 384, 132, 224, 224 },
+        { 28672, 8192, 129, 132, KERNEL_wide256_bf16, 384, 132, 224, 224 },
+        { 28672, 8192, 512, 132, KERNEL_wide256_bf16, 384, 132, 448, 184 },
+        { 8192, 8192, 512, 132, KERNEL_wide256_bf16, 384, 128, 128, 0 },
+        { 8192, 8192, 1024, 132, KERNEL_wide256_bf16, 384, 132, 256, 0 },
+        { 256, 8192, 64, 132, KERNEL_wide64_bf16, 640, 8, 1, 1 },
+        { 1024, 256, 64, 132, KERNEL_wide64_bf16, 640, 4, 4, 4 },
+        { 1024, 1024, 64, 132, KERNEL_wide64_bf16, 640, 4, 4, 4 },
+        { 1024, 2048, 64, 132, KERNEL_wide64_bf16, 640, 8, 4, 4 },
+        { 100000, 256, 64, 1000, KERNEL_wide64_bf16, 640, WIDE_MOST_CTAS, 391, 391 },
+    };
+
+    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
+        berthi_launch l;
+
+        CHECK_EQ(multiply_many(grids[i].rows, grids[i].columns, grids[i].count,
+                               grids[i].processors, &l),
+                 BERTH_OK);
+        CHECK_EQ(l.kernel, grids[i].kernel);
+        CHECK_EQ(l.threads, grids[i].threads);
+        CHECK_EQ(l.ctas, grids[i].ctas);
+        CHECK_EQ(l.matrices, WIDE_MATRICES);
+        CHECK_EQ(l.argument.wide.tiles, grids[i].tiles);
+        CHECK_EQ(l.argument.wide.split_tiles, grids[i].split_tiles);
+        CHECK_LE(l.room_bytes, 232448);
+    }
+}
+
+/* What no kernel of many inputs takes: other blocks and dtypes, odd columns and addresses. */
+static void
+test_many_inputs_that_no_kernel_has(void)
+{
+    const berthi_multiply_arguments good
+        = { .codes = (const uint8_t *)16, .absmax = (const float *)16, .inputs = (const void *)16,
+            .block_size = 64, .count = 40, .rows = 10, .columns = 512, .dtype = BERTH_F16 };
+    berthi_multiply_arguments a[14];
+    berthi_launch l;
+
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++)
+        a[i] = good;
+    a[1].block_size = 128;
+    a[2].dtype = BERTH_F32;
+    a[3].columns = 384;
+    a[4].columns = UINT64_C(1) << 22;
+    a[5].inputs = (const void *)24;
+    a[6].codes = (const uint8_t *)8;
+    a[7].absmax = (const float *)4;
+    a[8].absmax_codes = (const uint8_t *)2;
+    a[9].rows = UINT64_C(1) << 31;
+    a[10].rows = 0;
+    a[11].count = 0;
+    a[12].columns = 0;
+    a[13].rows = PRODUCT_MOST_WEIGHTS / 512;
+    CHECK(berthi_launch_can_wide(&a[0], 132));
+    CHECK(!berthi_launch_can_wide(&a[0], 0));
+    for (size_t i = 1; i < sizeof a / sizeof *a; i++)
+        CHECK(!berthi_launch_can_wide(&a[i], 132));
+    CHECK_EQ(multiply_many(10, 384, 40, 132, &l), BERTH_EUNSUPPORTED);
+    CHECK_EQ(l.kernel, KERNEL_NONE);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -320,5 +411,7 @@ main(int argc, char **argv)
     T_RUN(test_slices_of_rows);
     T_RUN(test_values_of_products);
     T_RUN(test_products_that_no_kernel_does);
+    T_RUN(test_grids_of_many_inputs);
+    T_RUN(test_many_inputs_that_no_kernel_has);
     T_MAIN_END;
 }

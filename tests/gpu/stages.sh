@@ -24,13 +24,13 @@ export LC_ALL=C
 folder=$1
 rows=$folder/rows
 programs="test_simt_kernels test_simt_int8 test_simt_int8_output test_simt_product
-    test_simt_plain test_simt_experts test_simt_together test_simt_ring test_simt_update
-    test_simt_decoder"
+    test_simt_plain test_simt_experts test_simt_ring test_simt_together test_simt_wide
+    test_simt_update test_simt_decoder"
 # Small ones of every kind, for tools that slow each access down.
 watched="test_simt_kernels:test_double_quantization test_simt_kernels:test_decoding_of_double
     test_simt_int8:test_outlier test_simt_int8_output:test_ test_simt_product:test_blocks_across
     test_simt_plain:test_odd_addresses test_simt_experts:test_bound test_simt_ring:test_what
-    test_simt_update:test_usual test_simt_decoder:test_rows"
+    test_simt_update:test_usual test_simt_decoder:test_rows test_simt_wide:test_split"
 : "${PATIENCE:=1}" "${BENCH_SECONDS:=4}"
 failed=0
 # The rest is the report's, and of what does not end when it is told to.

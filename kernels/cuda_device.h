@@ -11,6 +11,7 @@
  *   cuda_peer.c      one GPU's memory reached from another
  *   gemm_lt.c        products of many inputs by cuBLASLt
  *   gemm_slab.c      the same of weights of 4 bits
+ *   gemm_wide.c      the same by kernels that need no library
  *
  * Every call makes its device the thread's current one and puts back the one that it has
  * found. A stream is the runtime's own, so that callers can bring theirs.
@@ -173,8 +174,9 @@ berth_status berthi_cuda_launch(const berthi_cuda_call *call, const berthi_reque
 /* Weights of 4 bits, numbers, codes of LLM.int8(); not of experts. */
 bool berthi_cuda_is_product(int32_t operation);
 /*
- * Of any number of inputs: from berthi_gemm_least_inputs() on by cuBLASLt, where that can;
- * with gemm_lt.h's promise to graphs.
+ * Of any number of inputs: from berthi_gemm_least_inputs() on by cuBLASLt, where that can, 4-bit
+ * weights of more than few by kernels that have many, where there are such; with gemm_lt.h's
+ * promise to graphs.
  */
 berth_status berthi_cuda_multiply(const berthi_cuda_call *call,
                                   const berthi_request *request, berthi_stream *stream);

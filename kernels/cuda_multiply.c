@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_multiply.c - products: by cuBLASLt, or by kernels; see cuda_device.h. */
+/* cuda_multiply.c - products: by cuBLASLt, or by kernels of few or of many inputs; see cuda_device.h. */
 #include "kernels/base.h"
 #include "kernels/cuda_device.h"
 #include "kernels/gemm_lt.h"
@@ -20,6 +20,12 @@ berthi_cuda_is_product(int32_t operation)
 
 /* --------------------------------------------------------------------- by cuBLASLt */
 
+static const uint32_t *
+values_of(int32_t operation)
+{
+    return operation == BERTHI_OPERATION_MULTIPLY_FP4 ? berthi_fp4_values : berthi_nf4_values;
+}
+
 static berth_status
 ask_for_4bit(const berthi_cuda_call *call, const berthi_request *request,
              berthi_stream *stream)
@@ -30,8 +36,7 @@ ask_for_4bit(const berthi_cuda_call *call, const berthi_request *request,
     const berthi_gemm_4bit task = {
         .codes = a->codes, .absmax = a->absmax,
         .double_absmax = a->absmax_codes != NULL ? &twice : NULL,
-        .values = request->operation == BERTHI_OPERATION_MULTIPLY_FP4 ? berthi_fp4_values
-                                                                      : berthi_nf4_values,
+        .values = values_of(request->operation),
         .block_size = a->block_size, .dtype = a->dtype, .rows = a->rows,
         .columns = a->columns, .count = a->count, .inputs = a->inputs, .bias = a->bias,
         .outputs = a->outputs
@@ -101,6 +106,22 @@ is_for_library(const berthi_cuda_device *device, const berthi_request *request)
     }
 }
 
+/* --------------------------------------------------- by kernels that have many inputs */
+
+static bool
+is_for_wide(const berthi_cuda_call *call, const berthi_request *request)
+{
+    return is_of_4bit(request->operation)
+           && berthi_gemm_is_wide(call, &request->arguments.multiply);
+}
+
+static berth_status
+ask_wide(const berthi_cuda_call *call, const berthi_request *request, berthi_stream *stream)
+{
+    return berthi_gemm_multiply_wide(call, &request->arguments.multiply,
+                                     values_of(request->operation), stream);
+}
+
 /* ---------------------------------------------------------------------- by kernels */
 
 /* The first of the requests that kernels serve one after the other; all of most products. */
@@ -131,7 +152,29 @@ launch_groups(const berthi_cuda_call *call, const berthi_request *request,
     return status;
 }
 
-/* ------------------------------------------------------------------------ both ways */
+/* ------------------------------------------------------------------------- all ways */
+
+typedef berth_status way(const berthi_cuda_call *call, const berthi_request *request,
+                         berthi_stream *stream);
+
+/* Those that there are for a product of many inputs, the fastest first; how many. */
+static uint32_t
+find_ways(const berthi_cuda_call *call, const berthi_request *request, way *out[2])
+{
+    uint32_t count = 0;
+
+    if (is_for_library(call->device, request))
+        out[count++] = ask_library;
+    if (!is_for_wide(call, request))
+        return count;
+    if (request->arguments.multiply.count > BERTHI_GEMM_WIDE_INPUTS || count == 0) {
+        out[count++] = ask_wide;
+        return count;
+    }
+    out[count++] = out[0];
+    out[0] = ask_wide;
+    return count;
+}
 
 /*
  * What kernels refuse, odd addresses among it, the library is not asked for either: it
@@ -143,13 +186,16 @@ berthi_cuda_multiply(const berthi_cuda_call *call, const berthi_request *request
 {
     const berthi_request first = first_group(request);
     berthi_launch launches[BERTHI_CUDA_LAUNCHES];
+    way *ways[2];
+    uint32_t count;
     berth_status status =
         berthi_cuda_plan_launches(call->device, &first, launches, call->error);
 
     if (status != BERTH_OK)
         return status;
-    if (is_for_library(call->device, request)) {
-        status = ask_library(call, request, stream);
+    count = find_ways(call, request, ways);
+    for (uint32_t i = 0; i < count; i++) {
+        status = ways[i](call, request, stream);
         if (status != BERTH_EUNSUPPORTED && status != BERTH_ENOMEM)
             return status;
         berthi_error_clear(call->error);

@@ -208,18 +208,19 @@ berthi_gemm_ask(berthi_gemm *g, const berthi_cuda_call *call, const berthi_gemm_
 }
 
 berth_status
-berthi_gemm_begin(const berthi_cuda_call *call, void *stream, bool needs_slabs,
+berthi_gemm_begin(const berthi_cuda_call *call, void *stream, berthi_gemm_need need,
                   berthi_gemm **out, berthi_gemm_room **out_room)
 {
     berthi_gemm *const g = gemm_of(call->device);
-    berth_status status;
+    berth_status status = BERTH_OK;
 
     if (g == NULL)
         return berthi_fail_memory(call->error, "products of many inputs");
     pthread_mutex_lock(&g->lock);
-    status = open_library(g, call);
+    if (need != BERTHI_GEMM_NEEDS_FLAGS)
+        status = open_library(g, call);
     if (status == BERTH_OK)
-        status = berthi_gemm_take_room(g, call, stream, needs_slabs, out_room);
+        status = berthi_gemm_take_room(g, call, stream, need, out_room);
     if (status != BERTH_OK)
         pthread_mutex_unlock(&g->lock);
     *out = g;
@@ -245,7 +246,7 @@ berthi_gemm_multiply(const berthi_cuda_call *call, const berthi_gemm_task *task,
 
     if (task->rows == 0 || task->count == 0)
         return BERTH_OK;
-    status = berthi_gemm_begin(call, stream, false, &g, &r);
+    status = berthi_gemm_begin(call, stream, BERTHI_GEMM_NEEDS_LIBRARY, &g, &r);
     if (status != BERTH_OK)
         return status;
     return berthi_gemm_end(g, call, r, berthi_gemm_ask(g, call, task, r));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemm_lt.h - products of many inputs on a GPU by cuBLASLt: weights of 4 bits are decoded
- * slab by slab, the next one while one is multiplied.
+ * slab by slab, the next one while one is multiplied; and, on GPUs of 9.0, by kernels that
+ * decode them where they multiply, in the library's workspace and without the library.
  *
  * The library is opened at the first product, and so is what it costs: on the GPU, for
  * each of up to BERTHI_GEMM_ROOMS streams that multiply at a time, a workspace and, where
@@ -24,7 +25,8 @@
 /*
  * Weights that are decoded, at most: 2048 rows of 28672 columns in 16 bits, which with 2048
  * inputs are a tile of 128 x 256 for each of 128 processors. `LEAST`: where a GPU has no room
- * for that. `DECODED` is of all slabs of a stream, which plans count with.
+ * for that. `DECODED` is of all slabs of a stream, and of the flags of products without them,
+ * which plans count with.
  */
 #define BERTHI_GEMM_SLABS 2u
 #ifdef BERTH_TESTING
@@ -34,7 +36,8 @@
 #define BERTHI_GEMM_SLAB_BYTES (UINT64_C(112) << 20)
 #define BERTHI_GEMM_LEAST_SLAB_BYTES (UINT64_C(14) << 20)
 #endif
-#define BERTHI_GEMM_DECODED_BYTES (BERTHI_GEMM_SLABS * BERTHI_GEMM_SLAB_BYTES)
+#define BERTHI_GEMM_DECODED_BYTES                                                     \
+    (BERTHI_GEMM_SLABS * BERTHI_GEMM_SLAB_BYTES + WIDE_FLAG_BYTES)
 /* From Hopper on, and before. */
 #define BERTHI_GEMM_WORKSPACE_BYTES (UINT64_C(32) << 20)
 #define BERTHI_GEMM_SMALL_WORKSPACE_BYTES (UINT64_C(4) << 20)
@@ -93,6 +96,17 @@ uint64_t berthi_gemm_slab_rows(const berthi_gemm_4bit *task, uint64_t bytes,
                                uint32_t processors);
 berth_status berthi_gemm_multiply_4bit(const berthi_cuda_call *call,
                                        const berthi_gemm_4bit *task, berthi_stream *stream);
+
+/*
+ * Whether this device has kernels of many inputs (product_wide.cuh) for a weight of 4 bits, and the
+ * inputs are more than kernels of few have at once.
+ */
+bool berthi_gemm_is_wide(const berthi_cuda_call *call, const berthi_multiply_arguments *arguments);
+/* Of more inputs the library, where it is there, is as fast; H200, measured. */
+#define BERTHI_GEMM_WIDE_INPUTS 1024u
+berth_status berthi_gemm_multiply_wide(const berthi_cuda_call *call,
+                                       const berthi_multiply_arguments *arguments,
+                                       const uint32_t *values, berthi_stream *stream);
 
 /* What the device has of it is given back; NULL is allowed. */
 void berthi_gemm_destroy(berthi_gemm *gemm);

@@ -64,6 +64,24 @@ make_slabs(const berthi_cuda_call *call, room *r)
     return status;
 }
 
+/* They are let down in the stream that has the room; who has it next waits for that one. */
+static berth_status
+make_flags(const berthi_cuda_call *call, room *r, void *stream)
+{
+    void *memory = r->flags;
+    berth_status status = BERTH_OK;
+
+    if (memory == NULL)
+        status = berthi_cuda_judge(call, call->calls->alloc(&memory, WIDE_FLAG_BYTES));
+    if (status != BERTH_OK)
+        return status;
+    r->flags = memory;
+    if (!r->has_flags)
+        status = berthi_cuda_judge(call, call->calls->clear(memory, WIDE_FLAG_BYTES, stream));
+    r->has_flags = status == BERTH_OK;
+    return status;
+}
+
 /* -------------------------------------------------------------------- taking and leaving */
 
 /* What has been asked for in this room and is not known to be before the stream's next. */
@@ -79,7 +97,7 @@ wait_for_room(const berthi_cuda_call *call, const room *r, void *stream)
 
 berth_status
 berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
-                      bool needs_slabs, room **out)
+                      berthi_gemm_need need, room **out)
 {
     room *const r = find_room(g, stream);
     berth_status status = make_event(call, &r->event);
@@ -87,10 +105,12 @@ berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream
     if (status == BERTH_OK && r->workspace == NULL)
         status = berthi_cuda_judge(call,
                                    call->calls->alloc(&r->workspace, g->plans.workspace_bytes));
-    if (status == BERTH_OK && needs_slabs)
+    if (status == BERTH_OK && need == BERTHI_GEMM_NEEDS_SLABS)
         status = make_slabs(call, r);
     if (status == BERTH_OK)
         status = wait_for_room(call, r, stream);
+    if (status == BERTH_OK && need == BERTHI_GEMM_NEEDS_FLAGS)
+        status = make_flags(call, r, stream);
     if (status != BERTH_OK)
         return status;
     r->is_unmarked = false;
@@ -158,6 +178,8 @@ berthi_gemm_free_rooms(berthi_gemm *g, const berthi_cuda_call *call)
             (void)berthi_cuda_judge(call, call->calls->stream_destroy(r->side));
         if (r->memory != NULL && !has_hung)
             (void)berthi_cuda_judge(call, call->calls->free(r->memory));
+        if (r->flags != NULL && !has_hung)
+            (void)berthi_cuda_judge(call, call->calls->free(r->flags));
         if (r->workspace != NULL && !has_hung)
             (void)berthi_cuda_judge(call, call->calls->free(r->workspace));
     }

@@ -7,6 +7,7 @@
  *   gemm_plan.c  how a product is computed
  *   gemm_room.c  memory, events and a stream beside the caller's
  *   gemm_slab.c  weights of 4 bits, decoded some rows at a time
+ *   gemm_wide.c  weights of 4 bits by kernels of berth's own, without the library
  */
 #ifndef BERTH_KERNELS_GEMM_ROOM_H
 #define BERTH_KERNELS_GEMM_ROOM_H
@@ -28,6 +29,8 @@ typedef struct berthi_gemm_room {
     void *event;      /* after its last product */
     bool is_unmarked; /* the event does not stand for all that was asked for */
     void *workspace;
+    uint32_t *flags; /* of wide products, whose parts lie in the workspace; all down, once */
+    bool has_flags;  /* that has been asked for */
     void *side;       /* a stream that decodes while products are under way */
     bool is_forked;   /* it has work that `stream` does not wait for so far */
     void *memory;     /* of all slabs, each of so many bytes */
@@ -51,10 +54,17 @@ berthi_gemm_bytes_of(int32_t dtype)
     return berth_dtype_bits(dtype) / 8;
 }
 
+/* What a product needs beside a workspace. */
+typedef enum berthi_gemm_need {
+    BERTHI_GEMM_NEEDS_LIBRARY,
+    BERTHI_GEMM_NEEDS_SLABS, /* and the library */
+    BERTHI_GEMM_NEEDS_FLAGS  /* and no library */
+} berthi_gemm_need;
+
 /* -------------------------------------------------------------------------- gemm_room.c */
 
 berth_status berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
-                                   bool needs_slabs, berthi_gemm_room **out);
+                                   berthi_gemm_need need, berthi_gemm_room **out);
 /* Also after a failure: some of the work may have been asked for. */
 berth_status berthi_gemm_leave_room(const berthi_cuda_call *call, berthi_gemm_room *room,
                                     berth_status status);
@@ -62,8 +72,8 @@ void berthi_gemm_free_rooms(berthi_gemm *g, const berthi_cuda_call *call);
 
 /* ---------------------------------------------------------------------------- gemm_lt.c */
 
-/* A room of an open library, with the lock held until the end; else nothing is. */
-berth_status berthi_gemm_begin(const berthi_cuda_call *call, void *stream, bool needs_slabs,
+/* A room, of an open library where it is needed, with the lock held until the end; else nothing is. */
+berth_status berthi_gemm_begin(const berthi_cuda_call *call, void *stream, berthi_gemm_need need,
                                berthi_gemm **out, berthi_gemm_room **out_room);
 berth_status berthi_gemm_end(berthi_gemm *g, const berthi_cuda_call *call,
                              berthi_gemm_room *room, berth_status status);

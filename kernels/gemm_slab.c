@@ -257,7 +257,7 @@ berthi_gemm_multiply_4bit(const berthi_cuda_call *call, const berthi_gemm_4bit *
         return BERTH_OK;
     if (!has_slabs(task, BERTHI_GEMM_SLAB_BYTES, processors))
         return refuse(call, task);
-    status = berthi_gemm_begin(call, stream, true, &w.gemm, &w.room);
+    status = berthi_gemm_begin(call, stream, BERTHI_GEMM_NEEDS_SLABS, &w.gemm, &w.room);
     if (status != BERTH_OK)
         return status;
     w.step = berthi_gemm_slab_rows(task, w.room->slab_bytes, processors);

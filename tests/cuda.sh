@@ -50,8 +50,9 @@ findings() # LOG
         /Used [0-9]+ registers/ {
             seen++
             match($0, /Used [0-9]+/)
-            most = kernel ~ /^berthi_(product32|ring|ring16|ring32)_/ ? 255 : kernel ~ \
-                /^berthi_(product(16)?_(64|128)|experts|together|attend)_|^berthi_(norm|update_[a-z0-9]+)$/ ? 128 : 64
+            most = kernel ~ /^berthi_(product32|ring)/ ? 255 : kernel ~ \
+                /^berthi_((product(16)?_(64|128)|experts|together|attend)_|(norm|update_[a-z0-9]+)$)/ \
+                ? 128 : 64
             if (kernel ~ /^berthi_wide64_/) most = 96
             else if (kernel ~ /^berthi_wide/) most = 168
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0

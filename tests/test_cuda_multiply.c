@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products asked for of a GPU, by a stand-in for cuBLASLt or by berth's own kernels: which
- * way is taken at which number of inputs, and that results are right either way, also
- * where the library is not there, has no room or no such product, and with every call of it
- * and of the runtime failed in turn.
+ * Products asked for of a GPU, by a stand-in for cuBLASLt or by berth's own kernels, of few
+ * inputs and of many: which way is taken at which number of inputs, and that results are
+ * right either way, also where the library is not there, has no room or no such product, and
+ * with every call of it and of the runtime failed in turn.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -31,6 +31,10 @@
 /* Its workspaces are those before Hopper: 4 MiB. */
 static const fake_cuda_machine late = { .count = 1, .driver = 13000, .architecture = 86,
                                         .memory_bytes = 64 * MIB, .is_late = true };
+
+/* That has kernels of many inputs. */
+static const fake_cuda_machine hopper = { .count = 1, .driver = 13000, .architecture = 90,
+                                          .memory_bytes = 64 * MIB, .is_late = true };
 
 typedef enum kind { OF_4BIT, OF_4BIT_TWICE, OF_NUMBERS, OF_CODES } kind;
 
@@ -445,6 +449,122 @@ test_odd_addresses(void)
     close_machine(&r);
 }
 
+/* ----------------------------------------------------------------- many inputs at once */
+
+/* By one launch of this kernel, or, where it is none, so many products and launches. */
+static void
+check_wide(const rig *r, const sample *s, berthi_kernel_id kernel, uint64_t products,
+           uint64_t launches)
+{
+    const uint64_t before = fake_cuda_read().launched[kernel];
+
+    check_way(r, s, products, launches);
+    if (kernel != KERNEL_NONE)
+        CHECK_EQ(fake_cuda_read().launched[kernel] - before, 1);
+}
+
+static void
+check_wide_ways(const rig *r, kind of, int32_t dtype, uint32_t count, berthi_kernel_id kernel,
+                uint64_t products, uint64_t launches)
+{
+    sample s = make_sample(r->device, of, dtype, 20, 256, count);
+
+    check_wide(r, &s, kernel, products, launches);
+    r->device->table->free(r->device, s.memory, s.bytes);
+}
+
+static void
+test_wide(void)
+{
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &hopper));
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 32, KERNEL_NONE, 0, 1);
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 33, KERNEL_wide64_bf16, 0, 1);
+    check_wide_ways(&r, OF_4BIT_TWICE, BERTH_F16, 64, KERNEL_wide64_f16, 0, 1);
+    check_wide_ways(&r, OF_4BIT_TWICE, BERTH_BF16, 65, KERNEL_wide128_bf16, 0, 1);
+    check_wide_ways(&r, OF_4BIT, BERTH_F16, 129, KERNEL_wide256_f16, 0, 1);
+    CHECK_EQ(fake_gemm_read().opened, 0); /* no need to */
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, BERTHI_GEMM_WIDE_INPUTS + 1, KERNEL_NONE, 1, 1);
+    check_wide_ways(&r, OF_4BIT, BERTH_F32, 40, KERNEL_NONE, 1, 1);
+    check_ways(&r, OF_4BIT, BERTH_BF16, 40, 0, 2); /* of 64 columns */
+    close_machine(&r);
+}
+
+/* More inputs than the library would be asked for. */
+static void
+test_wide_without_the_library(void)
+{
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &hopper));
+    fake_gemm_hide(true);
+    check_wide_ways(&r, OF_4BIT_TWICE, BERTH_BF16, BERTHI_GEMM_WIDE_INPUTS + 1,
+                    KERNEL_wide256_bf16, 0, 1);
+    close_machine(&r);
+}
+
+/* They were not built, or for another GPU. */
+static void
+test_not_wide(void)
+{
+    berthi_cuda_calls calls = *fake_cuda_calls();
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    for (int i = 0; i < 2; i++) {
+        calls.wide = i == 0 ? 0 : 100;
+        fake_gemm_begin();
+        fake_cuda_begin(&hopper);
+        T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+        check_wide_ways(&r, OF_4BIT, BERTH_BF16, 40, KERNEL_NONE, 0, 2);
+        close_machine(&r);
+    }
+}
+
+/* No room for parts: as if there were no such kernels; later there is. */
+static void
+test_no_room_for_parts(void)
+{
+    uint8_t *rest;
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &hopper));
+    rest = rig_alloc(r.device, 40 * MIB);
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 40, KERNEL_NONE, 0, 2);
+    r.device->table->free(r.device, rest, 40 * MIB);
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 40, KERNEL_wide64_bf16, 0, 1);
+    close_machine(&r);
+}
+
+/* Nothing is allocated again, and flags are down without being let down again. */
+static void
+test_wide_again(void)
+{
+    fake_cuda_books books;
+    sample s;
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &hopper));
+    s = make_sample(r.device, OF_4BIT, BERTH_BF16, 20, 2304, 40);
+    check_wide(&r, &s, KERNEL_wide64_bf16, 0, 1);
+    books = fake_cuda_read();
+    check_wide(&r, &s, KERNEL_wide64_bf16, 0, 1);
+    CHECK_EQ(fake_cuda_read().allocations, books.allocations);
+    CHECK_EQ(fake_cuda_read().events, books.events);
+    r.device->table->free(r.device, s.memory, s.bytes);
+    close_machine(&r);
+}
+
 /* ----------------------------------------------------------------- several together */
 
 #define TOGETHER 3u
@@ -526,29 +646,32 @@ test_together_refused(void)
 
 /* ---------------------------------------------------------------- every call in turn */
 
-#define SCENE_BYTES (UINT64_C(64) << 10)
+#define SCENE_BYTES (UINT64_C(96) << 10)
+
+typedef struct scene_product {
+    kind kind;
+    int32_t dtype;
+    uint64_t columns;
+    uint32_t count;
+} scene_product;
+
+typedef struct scene {
+    const scene_product *products;
+    size_t count;
+} scene;
 
 /* One after the other in the same memory; each that is told to be done is right. */
 static berth_status
-multiply_each(berthi_device *device, uint8_t *memory, berthi_stream *stream,
+multiply_each(const scene *its, berthi_device *device, uint8_t *memory, berthi_stream *stream,
               berthi_event *event, berth_error *error)
 {
-    static const struct {
-        kind kind;
-        int32_t dtype;
-        uint32_t count;
-    } products[] = { { OF_NUMBERS, BERTH_BF16, 6 },
-                     { OF_CODES, BERTH_I8, 9 },
-                     { OF_4BIT_TWICE, BERTH_F32, 40 },
-                     { OF_4BIT, BERTH_BF16, 40 },
-                     { OF_NUMBERS, BERTH_BF16, 2 } };
     const berthi_device_table *const t = device->table;
     const uint64_t never = berthi_sys_now_ns() + UINT64_C(600000000000);
     berth_status status = BERTH_OK;
 
-    for (size_t i = 0; i < sizeof products / sizeof *products && status == BERTH_OK; i++) {
-        const sample s = lay_out(memory, products[i].kind, products[i].dtype, 20, 64,
-                                 products[i].count);
+    for (size_t i = 0; i < its->count && status == BERTH_OK; i++) {
+        const scene_product *const p = &its->products[i];
+        const sample s = lay_out(memory, p->kind, p->dtype, 20, p->columns, p->count);
         const berthi_request request = request_of(&s);
 
         status = t->launch(device, &request, stream, error);
@@ -564,7 +687,7 @@ multiply_each(berthi_device *device, uint8_t *memory, berthi_stream *stream,
 
 /* From opening to closing. */
 static berth_status
-run_scene(void *user, berth_context *context, berth_error *error)
+run_products(const scene *its, berth_context *context, berth_error *error)
 {
     berthi_devices *devices = NULL;
     berthi_stream *stream = NULL;
@@ -574,7 +697,6 @@ run_scene(void *user, berth_context *context, berth_error *error)
         berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, error);
     berthi_device *device;
 
-    (void)user;
     if (status != BERTH_OK)
         return status;
     device = berthi_devices_at(devices, 0);
@@ -584,12 +706,36 @@ run_scene(void *user, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = device->table->event_create(device, &event, error);
     if (status == BERTH_OK)
-        status = multiply_each(device, memory, stream, event, error);
+        status = multiply_each(its, device, memory, stream, event, error);
     device->table->stream_destroy(device, stream);
     device->table->event_destroy(device, event);
     device->table->free(device, memory, SCENE_BYTES);
     berthi_devices_close(devices);
     return status;
+}
+
+static berth_status
+run_scene(void *user, berth_context *context, berth_error *error)
+{
+    static const scene_product products[] = { { OF_NUMBERS, BERTH_BF16, 64, 6 },
+                                              { OF_CODES, BERTH_I8, 64, 9 },
+                                              { OF_4BIT_TWICE, BERTH_F32, 64, 40 },
+                                              { OF_4BIT, BERTH_BF16, 64, 40 },
+                                              { OF_NUMBERS, BERTH_BF16, 64, 2 } };
+
+    (void)user;
+    return run_products(&(scene){ products, sizeof products / sizeof *products }, context, error);
+}
+
+/* By kernels of many inputs, twice, so that flags are found down. */
+static berth_status
+run_wide_scene(void *user, berth_context *context, berth_error *error)
+{
+    static const scene_product products[] = { { OF_4BIT, BERTH_BF16, 256, 40 },
+                                              { OF_4BIT, BERTH_BF16, 256, 40 } };
+
+    (void)user;
+    return run_products(&(scene){ products, sizeof products / sizeof *products }, context, error);
 }
 
 /* What is no failure of the GPU sends a product the other way. */
@@ -624,6 +770,22 @@ test_every_call_fails(void)
              LEAST_INJECTIONS);
 }
 
+static void
+test_every_call_of_wide_products_fails(void)
+{
+    static const int codes[] = { BERTHI_CUDA_NO_MEMORY, BERTHI_CUDA_ILLEGAL_ADDRESS };
+    const gpu_faults faults = { run_wide_scene, &hopper, false, STRIDE, 20 };
+    gpu_tally failed = { 0 };
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    gpu_fail_all(&faults, codes, sizeof codes / sizeof *codes, &failed);
+    T_NOTE("%" PRIu64 " calls failed, %" PRIu64 " survived", failed.injections,
+           failed.survived);
+    CHECK_GT(failed.survived, 0);
+    CHECK_LT(failed.survived, failed.injections / 2);
+}
+
 /* Host memory that is refused. */
 static void
 test_memory_fails(void)
@@ -653,9 +815,15 @@ main(int argc, char **argv)
     T_RUN(test_no_room);
     T_RUN(test_second_time);
     T_RUN(test_odd_addresses);
+    T_RUN(test_wide);
+    T_RUN(test_wide_without_the_library);
+    T_RUN(test_not_wide);
+    T_RUN(test_no_room_for_parts);
+    T_RUN(test_wide_again);
     T_RUN(test_together);
     T_RUN(test_together_refused);
     T_RUN(test_every_call_fails);
+    T_RUN(test_every_call_of_wide_products_fails);
     T_RUN(test_memory_fails);
     T_MAIN_END;
 }

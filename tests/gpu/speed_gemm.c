@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * speed_gemm.c - many inputs, by cuBLASLt: how much a weight of 4-bit codes costs over one of
- * 16 bits, and what LLM.int8() gains; see speed.h
+ * speed_gemm.c - many inputs: how much a weight of 4-bit codes costs, as a device multiplies with
+ * it, over one of 16 bits by cuBLASLt, and what LLM.int8() gains; see speed.h
  */
 #include <inttypes.h>
 #include <math.h>
@@ -83,19 +83,17 @@ static void
 ask_4bit(gpu_speed *s, void *user, uint32_t turn)
 {
     const linear *const l = user;
-    const berthi_gemm_4bit task = { .codes = l->codes[turn % PLAIN_TURNS],
-                                    .absmax = l->absmax[turn % PLAIN_TURNS],
-                                    .values = berthi_nf4_values, .block_size = BLOCK,
-                                    .dtype = BERTH_BF16, .rows = l->rows,
-                                    .columns = l->columns, .count = l->count,
-                                    .inputs = l->inputs, .outputs = l->outputs };
-    berthi_cuda_call call;
+    const berthi_request request = {
+        .operation = BERTHI_OPERATION_MULTIPLY_NF4,
+        .arguments.multiply = { .codes = l->codes[turn % PLAIN_TURNS],
+                                .absmax = l->absmax[turn % PLAIN_TURNS], .block_size = BLOCK,
+                                .dtype = BERTH_BF16, .rows = l->rows, .columns = l->columns,
+                                .count = (uint32_t)l->count, .inputs = l->inputs,
+                                .outputs = l->outputs }
+    };
     berth_error error;
-    berth_status status = berthi_cuda_enter(&call, s->device, "a product", &error);
 
-    if (status == BERTH_OK)
-        status = berthi_gemm_multiply_4bit(&call, &task, s->stream);
-    require(berthi_cuda_leave(&call, status), &error);
+    require(s->device->table->launch(s->device, &request, s->stream, &error), &error);
 }
 
 static void
@@ -279,6 +277,8 @@ tell_plain(gpu_speed *s, const linear *l, const gpu_timing *t)
     tell_ratio(s, name, operations / t->us / 1e6, "TFLOP/s", NULL, 0.0, t);
 }
 
+#define LEAST_INT8 512u /* inputs: of fewer int8 is not measured, but where all is tiny */
+
 /* BF16, NF4 and int8 in turns. `most` and `least` are 0 where nothing is to be reached. */
 static void
 measure(gpu_speed *s, uint64_t rows, uint64_t columns, uint64_t count, double most,
@@ -287,6 +287,7 @@ measure(gpu_speed *s, uint64_t rows, uint64_t columns, uint64_t count, double mo
     linear l = { .rows = rows, .columns = columns, .count = count,
                  .input_turns = 1 };
     const gpu_work works[3] = { { ask_plain, &l }, { ask_4bit, &l }, { ask_int8, &l } };
+    const bool has_int8 = s->is_tiny || count >= LEAST_INT8;
     gpu_timing t[3];
     char name[96];
 
@@ -295,7 +296,7 @@ measure(gpu_speed *s, uint64_t rows, uint64_t columns, uint64_t count, double mo
     if (!gpu_can_begin(s, name, bytes_of(rows, columns, count)))
         return;
     begin(s, &l);
-    gpu_time(s, works, 3, t);
+    gpu_time(s, works, has_int8 ? 3 : 2, t);
     if (check(s, name, &l, ask_plain, 0x1p-12))
         tell_plain(s, &l, &t[0]);
     snprintf(name, sizeof name, "NF4, %" PRIu64 " x %" PRIu64 ", m = %" PRIu64, rows, columns,
@@ -305,7 +306,7 @@ measure(gpu_speed *s, uint64_t rows, uint64_t columns, uint64_t count, double mo
                    &t[1]);
     snprintf(name, sizeof name, "LLM.int8(), %" PRIu64 " x %" PRIu64 ", m = %" PRIu64, rows,
              columns, count);
-    if (check(s, name, &l, ask_int8, 0.05))
+    if (has_int8 && check(s, name, &l, ask_int8, 0.05))
         tell_ratio(s, name, t[0].us / t[2].us, "x BF16 speed", least > 0 ? ">=" : NULL, least,
                    &t[2]);
     end(s, &l);
@@ -363,6 +364,11 @@ gpu_speed_gemm(gpu_speed *s)
     measure(s, is_tiny ? 64 : 8192, is_tiny ? 128 : 8192, is_tiny ? 64 : 8192, 0.0, 0.0);
     if (is_tiny)
         return;
+    measure(s, 8192, 28672, 64, 1.0, 0.0);
+    measure(s, 8192, 28672, 128, 1.1, 0.0);
+    measure(s, 8192, 28672, 256, 1.15, 0.0);
+    measure(s, 28672, 8192, 64, 1.0, 0.0);
+    measure(s, 28672, 8192, 512, 1.15, 0.0);
     measure(s, 8192, 28672, 512, 1.15, 0.0);
     measure(s, 8192, 28672, 1024, 0.0, 1.4);
     measure(s, 8192, 28672, 2048, 1.05, 1.4);

@@ -32,6 +32,6 @@ berthi_gemm_multiply_wide(const berthi_cuda_call *call, const berthi_multiply_ar
     task.flags = r->flags;
     status = berthi_launch_wide(&task, &launch, call->error);
     if (status == BERTH_OK)
-        status = berthi_cuda_launch_one(call, &launch, stream);
+        status = berthi_cuda_start(call, &launch, stream);
     return berthi_gemm_end(g, call, r, status);
 }

@@ -3,8 +3,9 @@
  * decoder.cuh - a decoder's steps on a GPU, but for attention and choices (attend.cuh):
  * plain kernels with the bits of decoder.h.
  *
- *   launch    CTAs of STEP_THREADS: a part of a row (take), a row (norm), eight heads
- *             (rotate), STEP_ELEMENTS elements (gate), eight parts of a sum (add)
+ *   launch    CTAs of STEP_THREADS: a part of a row (take), eight heads (rotate),
+ *             STEP_ELEMENTS elements (gate), eight parts of a sum (add); of NORM_THREADS, a
+ *             row (norm)
  *   traffic   what is named is read and written once; a norm reads what of its row is beyond
  *             NORM_COLUMNS twice, sums of rows that are given by number read all numbers for
  *             every ADD_COLUMNS columns
@@ -106,15 +107,24 @@ step_take(const berth_take *a)
 
 /* ---------------------------------------------------------------------- norm */
 
-/* The sum over a CTA as over lanes of decoder.h; `lanes` is the CTA's. */
+/*
+ * A row is one CTA's, whose lanes are many and have few columns: that is less code for each, and a
+ * kernel of so little work waits for its code as long as for its row. Squares are added up as by
+ * the lanes of decoder.h, by as many lanes as those are; values come to them by shared memory.
+ */
+#define NORM_TURNS (NORM_COLUMNS / NORM_THREADS) /* columns of a lane that are on their way at once */
+#define NORM_ADDS (NORM_COLUMNS / BERTHI_NORM_LANES)
+
+/* The sum over lanes of decoder.h, which the CTA's first ones have; all lanes get it. */
 SIMT_INLINE float
 step_join_cta(float sum, float *lanes)
 {
     const uint32_t thread = simt_thread();
 
-    lanes[thread] = sum;
+    if (thread < BERTHI_NORM_LANES)
+        lanes[thread] = sum;
     SIMT_UNROLL
-    for (uint32_t half = STEP_THREADS / 2; half >= SIMT_WARP; half /= 2) {
+    for (uint32_t half = BERTHI_NORM_LANES / 2; half >= SIMT_WARP; half /= 2) {
         simt_barrier();
         if (thread < half)
             lanes[thread] = berthi_core_add(lanes[thread], lanes[thread + half]);
@@ -122,9 +132,6 @@ step_join_cta(float sum, float *lanes)
     simt_barrier();
     return step_join_warp(lanes[thread % SIMT_WARP]);
 }
-
-#define NORM_TURNS 16u /* columns of a lane that are on their way at once */
-#define NORM_COLUMNS (NORM_TURNS * STEP_THREADS)
 
 /* Those of a lane from `base` on. */
 SIMT_INLINE void
@@ -134,17 +141,17 @@ step_load_row(const berth_norm *a, uint64_t base, float *values)
     const uint64_t first = row + base + simt_thread();
 
     if (a->sums != NULL)
-        step_load_as(a->sums, BERTH_F32, first, row + a->columns, STEP_THREADS, NORM_TURNS,
+        step_load_as(a->sums, BERTH_F32, first, row + a->columns, NORM_THREADS, NORM_TURNS,
                      values);
     else
-        step_load(a->inputs, a->inputs_dtype, first, row + a->columns, STEP_THREADS,
+        step_load(a->inputs, a->inputs_dtype, first, row + a->columns, NORM_THREADS,
                   NORM_TURNS, values);
 }
 
 SIMT_INLINE void
 step_load_weight(const berth_norm *a, uint64_t base, float *weights)
 {
-    step_load(a->weight, a->weight_dtype, base + simt_thread(), a->columns, STEP_THREADS,
+    step_load(a->weight, a->weight_dtype, base + simt_thread(), a->columns, NORM_THREADS,
               NORM_TURNS, weights);
 }
 
@@ -158,21 +165,36 @@ step_add_to_row(const berth_norm *a, uint64_t base, float *values)
 
     if (a->sums == NULL)
         return;
-    step_load(a->added, a->added_dtype, first, row + a->columns, STEP_THREADS, NORM_TURNS,
+    step_load(a->added, a->added_dtype, first, row + a->columns, NORM_THREADS, NORM_TURNS,
               added);
     SIMT_UNROLL
     for (uint32_t k = 0; k < NORM_TURNS; k++)
         values[k] = berthi_core_one_nan(berthi_core_add_product(values[k], 1.0f, added[k]));
-    step_put_as(a->sums, BERTH_F32, first, row + a->columns, STEP_THREADS, NORM_TURNS, values);
+    step_put_as(a->sums, BERTH_F32, first, row + a->columns, NORM_THREADS, NORM_TURNS, values);
 }
 
-/* What is behind the row's end adds 0 to a sum that has begun with 0, and is no other then. */
+/*
+ * What is behind the row's end adds 0 to a sum that has begun with 0, and is no other then. Ends
+ * with a barrier.
+ */
 SIMT_INLINE float
-step_add_squares(float sum, const float *values)
+step_add_squares(float sum, const float *values, float *row)
 {
+    const uint32_t thread = simt_thread();
+
     SIMT_UNROLL
     for (uint32_t k = 0; k < NORM_TURNS; k++)
-        sum = berthi_core_add_product(sum, values[k], values[k]);
+        row[k * NORM_THREADS + thread] = values[k];
+    simt_barrier();
+    if (thread < BERTHI_NORM_LANES) {
+        SIMT_UNROLL
+        for (uint32_t k = 0; k < NORM_ADDS; k++) {
+            const float value = row[k * BERTHI_NORM_LANES + thread];
+
+            sum = berthi_core_add_product(sum, value, value);
+        }
+    }
+    simt_barrier();
     return sum;
 }
 
@@ -186,7 +208,7 @@ step_put_norm(const berth_norm *a, uint64_t base, float divisor, float *values,
     SIMT_UNROLL
     for (uint32_t k = 0; k < NORM_TURNS; k++)
         values[k] = berthi_core_norm(values[k], divisor, weights[k]);
-    step_put(a->outputs, a->dtype, row + base + simt_thread(), row + a->columns, STEP_THREADS,
+    step_put(a->outputs, a->dtype, row + base + simt_thread(), row + a->columns, NORM_THREADS,
              NORM_TURNS, values);
 }
 
@@ -197,7 +219,8 @@ step_put_norm(const berth_norm *a, uint64_t base, float divisor, float *values,
 SIMT_INLINE void
 step_norm(const berth_norm *a)
 {
-    SIMT_SHARED(float, lanes, STEP_THREADS);
+    SIMT_SHARED(float, lanes, BERTHI_NORM_LANES);
+    SIMT_SHARED(float, row, NORM_COLUMNS);
     float values[NORM_TURNS];
     float weights[NORM_TURNS];
     float more[NORM_TURNS];
@@ -208,12 +231,12 @@ step_norm(const berth_norm *a)
     step_load_row(a, 0, values);
     step_load_weight(a, 0, weights);
     step_add_to_row(a, 0, values);
-    sum = step_add_squares(0.0f, values);
+    sum = step_add_squares(0.0f, values, row);
     SIMT_NO_UNROLL
     for (base = NORM_COLUMNS; base < a->columns; base += NORM_COLUMNS) {
         step_load_row(a, base, more);
         step_add_to_row(a, base, more);
-        sum = step_add_squares(sum, more);
+        sum = step_add_squares(sum, more, row);
     }
     divisor = berthi_core_norm_divisor(step_join_cta(sum, lanes), a->columns, a->epsilon);
     SIMT_NO_UNROLL
@@ -434,7 +457,7 @@ step_add(const berth_add *a)
 /* ------------------------------------------------------------------- kernels */
 
 SIMT_KERNEL(berthi_take, STEP_THREADS, berth_take, step_take(a))
-SIMT_KERNEL_OF(berthi_norm, STEP_THREADS, SIMT_RESIDENT_WIDE, berth_norm, step_norm(a))
+SIMT_KERNEL_OF(berthi_norm, NORM_THREADS, SIMT_RESIDENT, berth_norm, step_norm(a))
 SIMT_KERNEL(berthi_rotate, STEP_THREADS, berth_rotate, step_rotate(a))
 SIMT_KERNEL(berthi_gate, STEP_THREADS, berth_gate, step_gate(a))
 SIMT_KERNEL(berthi_add, STEP_THREADS, berth_add, step_add(a))

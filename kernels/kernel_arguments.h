@@ -694,6 +694,8 @@ berthi_accumulate_ctas(uint64_t count)
 /* Their kernels are given the steps themselves, in which no `share` is 0. */
 #define STEP_THREADS 256u
 #define STEP_WARPS (STEP_THREADS / 32u)
+#define NORM_THREADS 1024u
+#define NORM_COLUMNS 4096u /* of a row at a time; more are read twice */
 #define STEP_ELEMENTS 1024u /* of a CTA, of rows that are taken and of gates */
 #define ADD_COLUMNS 128u    /* of a warp */
 #define LARGEST_THREADS 512u /* of a row, of which one processor reads all */

@@ -28,7 +28,8 @@ berth_status
 berthi_launch_norm(const berth_norm *s, berthi_launch *out, berth_error *error)
 {
     out->argument.norm = *s;
-    return set_grid(out, KERNEL_norm, s->columns != 0 ? s->count : 0, error);
+    return berthi_launch_set_grid(out, KERNEL_norm, NORM_THREADS,
+                                  s->columns != 0 ? s->count : 0, error);
 }
 
 berth_status

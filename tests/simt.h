@@ -40,7 +40,7 @@ typedef struct simt_launch {
     bool is_ascending;  /* CTAs are, whatever the order is of lanes: where they wait for others */
 } simt_launch;
 
-#define SIMT_MOST_THREADS 640u
+#define SIMT_MOST_THREADS 1024u
 #define SIMT_SHARED_BYTES 49152u /* what a kernel may declare */
 #define SIMT_MOST_ROOM 232448u   /* what a launch may give it */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_multiply.c - products: by cuBLASLt, or by kernels of few or of many inputs; see cuda_device.h. */
+/* cuda_multiply.c - products: by cuBLASLt, by kernels of few or of many inputs; cuda_device.h. */
 #include "kernels/base.h"
 #include "kernels/cuda_device.h"
 #include "kernels/gemm_lt.h"

@@ -72,7 +72,7 @@ void berthi_gemm_free_rooms(berthi_gemm *g, const berthi_cuda_call *call);
 
 /* ---------------------------------------------------------------------------- gemm_lt.c */
 
-/* A room, of an open library where it is needed, with the lock held until the end; else nothing is. */
+/* A room, of an open library where that is needed, with the lock held until the end; else none. */
 berth_status berthi_gemm_begin(const berthi_cuda_call *call, void *stream, berthi_gemm_need need,
                                berthi_gemm **out, berthi_gemm_room **out_room);
 berth_status berthi_gemm_end(berthi_gemm *g, const berthi_cuda_call *call,

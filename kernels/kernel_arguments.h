@@ -568,13 +568,7 @@ berthi_wide_room_bytes(berthi_wide_shape s)
  * A matrix of which kernels copy tiles. The host says what it is; a GPU is given what its hardware
  * makes of that (cuda_runtime.c), in the same place, and finds it at a multiple of 64.
  */
-#ifdef __CUDACC__
-#define WIDE_TILES_ALIGNED __align__(64)
-#else
-#define WIDE_TILES_ALIGNED
-#endif
-
-typedef union WIDE_TILES_ALIGNED berthi_tiles {
+typedef union berthi_tiles {
     struct {
         const void *from;    /* rows without gaps, to 16 bytes */
         uint64_t row_bytes;  /* a multiple of 16 */
@@ -584,6 +578,9 @@ typedef union WIDE_TILES_ALIGNED berthi_tiles {
         uint32_t is_turned;  /* where in a line of 128 bytes its 16-byte parts lie turns with it:
                                 what is part c elsewhere is part c ^ line % 8 */
     } of;
+#ifdef __CUDACC__
+    __attribute__((aligned(64)))
+#endif
     uint8_t hardware[128];
 } berthi_tiles;
 

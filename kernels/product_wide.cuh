@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * product_wide.cuh - products of many inputs by the widest tensor cores there are, those of sm_90a:
- * weights are decoded where they are multiplied, and never written.
+ * product_wide.cuh - products of many inputs by the widest tensor cores there are, those of
+ * sm_90a: weights are decoded where they are multiplied, and never written.
  *
- * A CTA has as many tiles of rows and inputs as its share of the work is; there are as many CTAs as
- * processors. Its last four warps feed: one lane asks for inputs, a step of 64 columns at a time, and
- * for codes and absmax, a group of four steps at a time; two warps decode double quantized absmax.
- * All others multiply, four together: a warp has 16 rows of weights as one operand in registers, the
- * other one, inputs, lies in shared memory as it has come. Gates tell lanes what has come and feeders
- * what is free.
+ * A CTA has as many tiles of rows and inputs as its share of the work is; there are as many
+ * CTAs as processors. Its last four warps feed: one lane asks for inputs, a step of 64 columns at
+ * a time, and for codes and absmax, a group of four steps at a time; two warps decode double
+ * quantized absmax. All others multiply, four together: a warp has 16 rows of weights as one
+ * operand in registers, the other one, inputs, lies in shared memory as it has come. Gates tell
+ * lanes what has come and feeders what is free.
  *
- * A weight is its code's value times its absmax, rounded to the inputs' dtype: what dequantization
- * gives. A warp makes the 16 products of its rows' blocks, once for a group, and keeps them as 16 low
- * bytes and 16 high ones: a code's two bytes are then picked by byte permutations, four codes at a
- * time, without conflicts.
+ * A weight is its code's value times its absmax, rounded to the inputs' dtype: what
+ * dequantization gives. A warp makes the 16 products of its rows' blocks, once for a group, and
+ * keeps them as 16 low bytes and 16 high ones: a code's two bytes are then picked by byte
+ * permutations, four codes at a time, without conflicts.
  *
- * Where tiles cannot be dealt evenly the first ones are split between CTAs by groups of columns: who
- * begins in the middle of a tile does that first, leaves its sums in memory and raises a flag, and
- * who began the tile adds them up in the order of columns. A CTA waits for those of lower numbers
- * alone, which begin earlier and wait for nobody before that: none is waited for that cannot go on.
+ * Where tiles cannot be dealt evenly the first ones are split between CTAs by groups of
+ * columns: who begins in the middle of a tile does that first, leaves its sums in memory and
+ * raises a flag, and who began the tile adds them up in the order of columns. A CTA waits for
+ * those of lower numbers alone, which begin earlier and wait for nobody before that: none is
+ * waited for that cannot go on.
  *
- * Measured on an H200, 8192 x 28672 and 28672 x 8192, against cuBLASLt with weights of bf16: 0.82 to
- * 0.86 of its time for 64 inputs, 1.00 to 1.07 for 128, 0.98 to 1.04 for 256, 1.08 to 1.10 for 512.
+ * Measured on an H200, 8192 x 28672, against cuBLASLt with weights of bf16: 0.79 of its time for
+ * 64 inputs, 1.14 for 128, 1.08 for 256, 1.12 for 512 and 1,024.
  *
- *   traffic   per weight 0.5 B and 4 B a block (double quantized: 1 B) for each tile of inputs; inputs
- *             for each tile of rows, mostly from the cache
- *   launch    a CTA a processor, at most one for each tile or group of columns, of fours x 128 + 128
- *             lanes, with berthi_wide_room_bytes()
+ *   traffic   per weight 0.5 B and 4 B a block (double quantized: 1 B) for each tile of inputs;
+ *             inputs for each tile of rows, mostly from the cache
+ *   launch    a CTA a processor, at most one for each tile or group of columns, of 128 lanes and
+ *             128 for each four warps that multiply, with berthi_wide_room_bytes()
  *   bits      the same each time on GPUs with as many processors: where tiles are split decides
  *   bounds    writes exactly count x rows outputs, and of CTAs that begin within a tile parts and
  *             flags; copies of tiles read nothing beyond the matrices
@@ -476,7 +477,7 @@ wide_fill_table(const berthi_wide_kernel *a, wide_variant v, const wide_lane *l,
     simt_warp_barrier();
 }
 
-/* Two bytes of codes: the numbers of the first, the first column in the low half, and the second. */
+/* Two bytes of codes: the numbers of the first, its first column in the low half; the second's. */
 SIMT_INLINE void
 wide_decode_bytes(uint32_t bytes, const simt_four *low, const simt_four *high, uint32_t *first,
                   uint32_t *second)
@@ -704,7 +705,8 @@ wide_turn_outputs(wide_variant v, const wide_lane *l, const float *sums, const f
             words[k] = wide_pair(v, berthi_core_add(its[0], bias[k % 2]),
                                  berthi_core_add(its[1], bias[k % 2]));
         }
-        simt_store_turned(l->stage + line * WIDE_OUTPUT_LINE + (16 * l->warp + 8 * (matrix % 2)) * 2,
+        simt_store_turned(l->stage + line * WIDE_OUTPUT_LINE
+                              + (16 * l->warp + 8 * (matrix % 2)) * 2,
                           words);
     }
 }

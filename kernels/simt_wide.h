@@ -8,23 +8,21 @@
  *
  *   simt_place(memory)                    of shared memory
  *   simt_place_load4, _load16             from a place; _store16 to it
- *   simt_place_read16(place)              the same of what is not written while it is read by
- *       anybody: the compiler may move it
- *   simt_store_turned(place, words)       four 8 x 8 matrices of 16-bit numbers, turned: word k of
- *       lane 4 r + c has numbers (r, 2c) and (r, 2c + 1) of matrix k; lanes 8 k to 8 k + 7 give the
- *       places of its columns, 16 bytes each
+ *   simt_store_turned(place, words)       four 8 x 8 matrices of 16-bit numbers, turned: word k
+ *       of lane 4 r + c has numbers (r, 2c) and (r, 2c + 1) of matrix k; lanes 8 k to 8 k + 7 give
+ *       the places of its columns, 16 bytes each
  *   simt_group_barrier(group)             the 128 lanes of four neighbouring warps
  *   simt_take_registers(count), simt_give_registers(count)   of all lanes of a group
  *
- *   simt_gate_begin(gate, count)          8 bytes at a multiple of 8, by one lane; the gate opens each
- *       time that `count` have arrived and all bytes have come. Behind all of them, of that lane,
- *       simt_gates_begun(), and then a barrier
+ *   simt_gate_begin(gate, count)          8 bytes at a multiple of 8, by one lane; the gate opens
+ *       each time that `count` have arrived and all bytes have come. Behind all of them, of that
+ *       lane, simt_gates_begun(), and then a barrier
  *   simt_gate_arrive(gate)                of one lane, which has met those it speaks for
  *   simt_gate_expect(gate, bytes)         the same, and so many bytes have to come
- *   simt_gate_wait(gate, turn)            until the gate has opened for its 1st, 3rd, ... time with
- *       `turn` 0, its 2nd, 4th, ... with 1; a `turn` of 1 is over at the beginning
+ *   simt_gate_wait(gate, turn)            until the gate has opened for its 1st, 3rd, ... time
+ *       with `turn` 0, its 2nd, 4th, ... with 1; a `turn` of 1 is over at the beginning
  *   simt_gate_watch(gate)                 the same of the first time, and if that does not come for
- *       seconds the kernel is ended: it has hung
+ *       many seconds the kernel is ended: it has hung
  *   simt_copy_tile(to, tiles, gate, column, row)   a tile, to a multiple of 1024 bytes where it is
  *       turned, else of 128; `column` in bytes. What is beyond the matrix comes as 0. Not for what
  *       lanes write in the same kernel
@@ -32,20 +30,23 @@
  *   simt_begin_multiplying()              before the first of some products whose operands lanes
  *       have written
  *   simt_multiply_wide(sums, rows, place, count, is_bf16)   sums += rows * columns, 64 x 16 times
- *       16 x count: a lane has the fragments of 16 rows as simt_multiply_*() do, its warp those from
- *       16 times its number in the group on; columns are `count` lines of 128 bytes, turned, of which
- *       `place` is the first of 16 numbers. The sums are those of simt_multiply_*() for 8 columns
- *       each. `count` is 64, 128 or 256
+ *       16 x count: a lane has the fragments of 16 rows as simt_multiply_*() do, its warp those
+ *       from 16 times its number in the group on; columns are `count` lines of 128 bytes, turned,
+ *       of which `place` is the first of 16 numbers. The sums are those of simt_multiply_*() for 8
+ *       columns each. `count` is 64, 128 or 256
  *   simt_end_multiplying()                makes one of those since the last one
- *   simt_wait_multiplied(count)           until all but the lane's last `count` are done: before, sums
- *       and rows are not to be touched, nor columns
+ *   simt_wait_multiplied(count)           until all but the lane's last `count` are done: before,
+ *       sums and rows are not to be touched, nor columns
  *   simt_keep_words(words), simt_keep_sums(sums, count)   behind that: the compiler is told
  *
  *   simt_send16(to, four), simt_receive16(from)   memory that CTAs write and read in one launch
- *   simt_raise_flag(flag)                 of one lane: what its group has written is there for whoever
- *       awaits the flag
- *   simt_await_flag(flag)                 of one lane, and takes the flag down. CTAs begin in the order
- *       of their numbers: a flag is one of a CTA before, that waits for none itself
+ *   simt_raise_flag(flag)                 of one lane: what its group has written is there for
+ *       whoever awaits the flag
+ *   simt_await_flag(flag)                 of one lane, and takes the flag down. CTAs begin in the
+ *       order of their numbers: a flag is one of a CTA before, that waits for none itself
+ *
+ *   simt_pick_bytes(low, high, numbers)   four of the eight bytes of two words, by numbers of 4
+ *       bits; with the highest one set a byte of the sign of that byte
  */
 #ifndef BERTH_KERNELS_SIMT_WIDE_H
 #define BERTH_KERNELS_SIMT_WIDE_H
@@ -353,7 +354,6 @@ simt_await_flag(uint32_t *flag)
     __threadfence();
 }
 
-/* Bytes of two words by four numbers of 4 bits; with the highest bit set, their signs. */
 SIMT_INLINE uint32_t
 simt_pick_bytes(uint32_t low, uint32_t high, uint32_t numbers)
 {

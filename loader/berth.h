@@ -2515,8 +2515,8 @@ BERTH_API berth_status berth_device_largest(berth_devices *devices, uint32_t num
 /*
  * outputs = inputs x weight^T + bias, of a tensor of a model where it lies: plain numbers,
  * NF4, FP4, or INT8 as LLM.int8() multiplies it. Sums are rounded once, to `dtype`; of one
- * input they have the bits that it has among others, but where a GPU has a library multiply
- * many at once, and but for INT8's outlier columns, which all inputs of a call share.
+ * input they have the bits that it has among others, but where a GPU multiplies many at
+ * once, and but for INT8's outlier columns, which all inputs of a call share.
  *
  * INT8: inputs are codes of 8 bits, too, but for columns in which one of them, as f16, has a
  * magnitude of `threshold` or above. What the codes make is rounded to f16 and to `dtype`; to

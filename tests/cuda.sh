@@ -50,11 +50,12 @@ findings() # LOG
         /Used [0-9]+ registers/ {
             seen++
             match($0, /Used [0-9]+/)
-            most = kernel ~ /^berthi_(product32|ring)/ ? 255 : kernel ~ \
-                /^berthi_((product(16)?_(64|128)|experts|together|attend)_|(norm|update_[a-z0-9]+)$)/ \
-                ? 128 : 64
+            most = 64
+            if (kernel ~ /^berthi_(product(16)?_(64|128)|experts|together|attend)_/) most = 128
+            if (kernel ~ /^berthi_update_[a-z0-9]+$/) most = 128
+            if (kernel ~ /^berthi_(product32|ring)/) most = 255
+            if (kernel ~ /^berthi_wide(128|256)_/) most = 168
             if (kernel ~ /^berthi_wide64_/) most = 96
-            else if (kernel ~ /^berthi_wide/) most = 168
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
         END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"

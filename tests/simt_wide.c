@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simt_wide.c - kernels/simt_wide.h on the machine of simt.h: gates, tiles on their way, products of
- * four warps that are under way.
+ * simt_wide.c - kernels/simt_wide.h on the machine of simt.h: gates, tiles on their way, products
+ * of four warps that are under way.
  *
  * What hardware forbids or leaves open is a complaint, too: a gate that nobody has begun, one that
  * more arrive at or more bytes come to than it counts, a tile at an odd place, products whose
@@ -333,7 +333,7 @@ number_at(const void *at, bool is_bf16)
     return (double)(is_bf16 ? berthi_core_from_bf16(bits) : berthi_core_from_fp16(bits));
 }
 
-/* Numbers k of the lane's two rows: as simt_multiply_*() have them, of the quad that has the rows. */
+/* Numbers k of the lane's two rows: as simt_multiply_*() have them, of the quad with the rows. */
 static void
 gather_rows(uint32_t which, const product *own, double rows[2][16])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bodies of the products of many inputs, on the host: within their bounds for every kernel,
- * for tiles that are not whole, for tiles split between CTAs; the same bits in every order of lanes,
- * with tiles that come late and early, and for any number of inputs of the same kernel.
+ * for tiles that are not whole, for tiles split between CTAs; the same bits in every order of
+ * lanes, with tiles that come late and early, and for any number of inputs of the same kernel.
  */
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine that runs kernels on the host, where four warps multiply together what is copied while
- * they go on: gates, tiles and products mean what they mean on a device, and what a device would not
- * stand is noticed.
+ * The machine that runs kernels on the host, where four warps multiply together what is copied
+ * while they go on: gates, tiles and products mean what they mean on a device, and what a device
+ * would not stand is noticed.
  */
 #include <string.h>
 
@@ -107,7 +107,7 @@ test_tiles(void)
 
 /* ---------------------------------------------------------------------------- products */
 
-/* Two products of 64 x 16 times 16 x 64 by each four warps, one under way while the other is made. */
+/* Two products of 64 x 16 times 16 x 64 by each four warps, both under way for a while. */
 SIMT_INLINE void
 multiply_numbers(const cells *a)
 {

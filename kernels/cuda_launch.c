@@ -77,8 +77,7 @@ check_values_alone(const char *name, const void *values, int32_t dtype, berth_er
 }
 
 static berth_status
-plan_update(const berthi_cuda_device *device, const berthi_update_request *r,
-            berthi_launch *out, berth_error *error)
+plan_update(const berthi_update_request *r, berthi_launch *out, berth_error *error)
 {
     const berthi_update_arguments *const a = &r->arguments;
     const uint32_t states = berthi_update_states((berthi_update_kind)r->constants.kind);
@@ -95,9 +94,7 @@ plan_update(const berthi_cuda_device *device, const berthi_update_request *r,
         if (status == BERTH_OK)
             status = check_values_alone("maxima", a->state[k].absmax, BERTH_F32, error);
     }
-    return status == BERTH_OK
-               ? berthi_launch_update(r, (uint32_t)device->properties.processors, out, error)
-               : status;
+    return status == BERTH_OK ? berthi_launch_update(r, out, error) : status;
 }
 
 static berth_status
@@ -247,8 +244,7 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
         return plan_int8_input(&request->arguments.int8_input, out, error);
     case BERTHI_OPERATION_INT8_OUTPUT:
         return plan_int8_output(&request->arguments.int8_output, out, error);
-    case BERTHI_OPERATION_UPDATE:
-        return plan_update(device, &request->arguments.update, out, error);
+    case BERTHI_OPERATION_UPDATE: return plan_update(&request->arguments.update, out, error);
     case BERTHI_OPERATION_MEASURE:
         return plan_measure(&request->arguments.measure, out, error);
     case BERTHI_OPERATION_ACCUMULATE:

@@ -616,10 +616,16 @@ typedef struct berthi_wide_kernel {
 #endif
 #define UPDATE_LANE 8u /* elements of a lane: a warp has a block */
 #define UPDATE_WARPS (UPDATE_THREADS / 32u)
-#ifndef UPDATE_RESIDENT
-#define UPDATE_RESIDENT 2u /* CTAs of a processor */
+/*
+ * Blocks of a warp, one after the other: so many that making tables is little beside
+ * them, but no more than leave UPDATE_LEAST_CTAS, which keep all processors busy.
+ */
+#ifndef UPDATE_TURNS
+#define UPDATE_TURNS 16u
 #endif
-#define UPDATE_PROCESSORS 256u /* where nobody says how many there are */
+#ifndef UPDATE_LEAST_CTAS
+#define UPDATE_LEAST_CTAS 512u
+#endif
 
 typedef struct berthi_update_kernel {
     berthi_update_arguments arguments;
@@ -627,7 +633,7 @@ typedef struct berthi_update_kernel {
     uint64_t *not_finite;
     uint32_t states;        /* of the kind */
     uint32_t is_aligned;    /* all that is there to a lane's share of it */
-    uint32_t turns;         /* blocks of a warp: berthi_update_turns() */
+    uint32_t turns;         /* berthi_update_turns() */
     uint32_t is_usual;      /* aligned, and the constants are such as adam8.cuh is for */
     uint32_t maps[2][256];  /* of signed states, of unsigned ones */
 } berthi_update_kernel;
@@ -636,25 +642,23 @@ typedef struct berthi_update_kernel {
 #define ADAM8_NOTHING 0x1p-120f
 #define ADAM8_NOTHING_ROOT 0x1p-60f
 
-/*
- * Of a CTA, which has made tables before the first: so many that all CTAs are there at once. Each
- * is one block for each of its warps.
- */
-static inline uint64_t
-berthi_update_turns(uint64_t count, uint32_t processors)
+/* Of a CTA: each is one block for each of its warps. */
+static inline uint32_t
+berthi_update_turns(uint64_t count)
 {
-    const uint64_t at_once = (uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * UPDATE_RESIDENT
-                             * (processors != 0 ? processors : UPDATE_PROCESSORS);
+    const uint64_t turns
+        = count / ((uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * UPDATE_LEAST_CTAS);
 
-    return count / at_once + (count % at_once != 0);
+    return turns < 1 ? 1 : turns > UPDATE_TURNS ? UPDATE_TURNS : (uint32_t)turns;
 }
 
 static inline uint64_t
-berthi_update_ctas(uint64_t count, uint64_t turns)
+berthi_update_ctas(uint64_t count)
 {
-    const uint64_t elements = (uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * turns;
+    const uint64_t elements
+        = (uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * berthi_update_turns(count);
 
-    return elements == 0 ? 0 : count / elements + (count % elements != 0);
+    return count / elements + (count % elements != 0);
 }
 
 /* Measuring: a warp has a block. Adding up: a lane has eight elements. */

@@ -272,12 +272,9 @@ berth_status berthi_launch_int8_sums(const berthi_multiply_int8_arguments *argum
 
 /* ---------------------------------------------------------------- optimizers */
 
-/*
- * Each one launch; what berthi_update_check() and its like refuse is not asked for. Of `processors`
- * of the device, 0: not known, all are busy to the end.
- */
-berth_status berthi_launch_update(const berthi_update_request *request, uint32_t processors,
-                                  berthi_launch *out, berth_error *error);
+/* Each one launch; what berthi_update_check() and its like refuse is not asked for. */
+berth_status berthi_launch_update(const berthi_update_request *request, berthi_launch *out,
+                                  berth_error *error);
 berth_status berthi_launch_measure(const berthi_measure_arguments *arguments,
                                    berthi_launch *out, berth_error *error);
 berth_status berthi_launch_accumulate(const berthi_accumulate_arguments *arguments,

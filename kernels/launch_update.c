@@ -68,13 +68,11 @@ has_usual_constants(const berthi_update_constants *c)
 }
 
 berth_status
-berthi_launch_update(const berthi_update_request *r, uint32_t processors, berthi_launch *out,
-                     berth_error *error)
+berthi_launch_update(const berthi_update_request *r, berthi_launch *out, berth_error *error)
 {
     static const berthi_kernel_id kernels[2][3]
         = { OF_DTYPES(update, ), OF_DTYPES(update, _adam8) };
     berthi_update_kernel *const k = &out->argument.update;
-    const uint64_t turns = berthi_update_turns(r->arguments.count, processors);
     size_t dtype;
     berth_status status;
 
@@ -86,14 +84,15 @@ berthi_launch_update(const berthi_update_request *r, uint32_t processors, berthi
     k->constants = r->constants;
     k->not_finite = r->not_finite;
     k->states = berthi_update_states((berthi_update_kind)r->constants.kind);
-    k->turns = (uint32_t)turns;
+    k->turns = berthi_update_turns(r->arguments.count);
     k->is_aligned = is_update_aligned(&r->arguments, k->states);
     k->is_usual = k->is_aligned && has_usual_constants(&r->constants);
     memcpy(k->maps[0], berthi_signed_map, sizeof k->maps[0]);
     memcpy(k->maps[1], berthi_unsigned_map, sizeof k->maps[1]);
-    return berthi_launch_set_grid(
-        out, kernels[is_plain_adam(&r->arguments, &r->constants)][dtype], UPDATE_THREADS,
-        turns > UINT32_MAX ? UINT64_MAX : berthi_update_ctas(r->arguments.count, turns), error);
+    return berthi_launch_set_grid(out,
+                                  kernels[is_plain_adam(&r->arguments, &r->constants)][dtype],
+                                  UPDATE_THREADS, berthi_update_ctas(r->arguments.count),
+                                  error);
 }
 
 /* ----------------------------------------------------------------- gradients */

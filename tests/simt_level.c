@@ -355,7 +355,7 @@ simt_update(const berthi_update_arguments *u, const berthi_update_constants *c)
         a->state[k].absmax
             = wanted(s->absmax, blocks_of(u->count, BERTHI_UPDATE_BLOCK) * sizeof(float));
     }
-    CHECK_EQ(berthi_launch_update(&r, 1, &l, NULL), BERTH_OK);
+    CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
     if (update_turns != 0) {
         l.argument.update.turns = update_turns;
         l.ctas = (uint32_t)blocks_of(

@@ -85,7 +85,7 @@ ask(gpu_speed *s, void *user, uint32_t turn)
     };
     berthi_launch l;
 
-    if (berthi_launch_update(&request, s->processors, &l, NULL) != BERTH_OK)
+    if (berthi_launch_update(&request, &l, NULL) != BERTH_OK)
         exit(1);
     gpu_launch(s, &l, 1);
 }

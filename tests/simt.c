@@ -493,7 +493,14 @@ can_run(uint32_t number)
     return l->waits == WAITS_FOR_NOTHING;
 }
 
-/* One turn for every lane of a warp that can go on; how many that were. */
+/* Of random orders: whoever is next has to wait while others go on, now and then. */
+static bool
+lets_others_go(uint32_t seldom)
+{
+    return machine.launch->order == SIMT_RANDOM && simt_draw() % seldom == 0;
+}
+
+/* One turn for every lane of a warp that can go on, or for some of them; how many that were. */
 static uint32_t
 run_warp(uint32_t warp)
 {
@@ -509,13 +516,15 @@ run_warp(uint32_t warp)
         machine.current = number;
         simt_switch(&machine.caller, machine.lanes[number].stack);
         count++;
+        if (lets_others_go(16))
+            break;
     }
     return count;
 }
 
 /*
  * Warps go as far ahead of each other as barriers let them: what one overwrites
- * too early the next one misses.
+ * too early the next one misses. In a random order they often stop before that, too.
  */
 static uint32_t
 take_turns(void)
@@ -531,7 +540,7 @@ take_turns(void)
         do {
             ran = run_warp(order[i]);
             count += ran;
-        } while (ran > 0);
+        } while (ran > 0 && !lets_others_go(4));
     }
     return count;
 }

@@ -5,8 +5,9 @@
  * Every lane of a CTA is a fiber. A lane runs until it waits at a barrier or a
  * shuffle, or ends; then the next one of its warp does, and a warp goes on as far
  * as barriers let it before the next one. Lanes, warps and CTAs come in the order
- * that the launch asks for. Whatever a body computes must be the same in every
- * order: where it is not, a barrier is missing.
+ * that the launch asks for; in a random order a warp, and the turn of its lanes,
+ * often ends earlier. Whatever a body computes must be the same in every order:
+ * where it is not, a barrier is missing.
  *
  * What hardware forbids or leaves open is a complaint: a barrier or a shuffle
  * that some lanes do not reach, lanes of a warp that meet for different things, a

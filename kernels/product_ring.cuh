@@ -11,14 +11,15 @@
  * and decoded one ahead, once for all lanes. Inputs are read from the cache into registers, a line
  * ahead (of many inputs: less): there is no room for them where codes are.
  *
- * Measured on an H200, 8192 x 28672: 35 us where product.cuh takes 48; 12 where it takes 18 of
+ * Measured on an H200, 8192 x 28672: 36 us where product.cuh takes 48; 13 where it takes 18 of
  * 8192 x 8192. A stage more, or more warps, are slower: what shared memory has the first cache
  * has not, and inputs are read there. Lanes that copy half a line each are, too: how many lines
  * an instruction touches is what it costs.
  *
  *   traffic   as product.cuh
- *   launch    berthi_ring_ctas() CTAs of PRODUCT_THREADS lanes with RING_ROOM_BYTES; it may begin
- *             early where codes and absmax have been written by nothing that is under way
+ *   launch    a CTA a processor, at most one for each tile, of PRODUCT_THREADS lanes with
+ *             RING_ROOM_BYTES; it reads codes and absmax ahead of earlier work where these are
+ *             settled
  *   bits      of an input the same alone, in a batch and together with other weights, and each
  *             time; not those of product.cuh, whose warps have other columns
  *   bounds    as product.cuh
@@ -47,7 +48,8 @@ typedef struct ring_room {
 SIMT_INLINE ring_room
 ring_divide_room(uint8_t *memory)
 {
-    uint8_t *const own = memory + RING_PAIRS_BYTES + RING_SUMS_BYTES + simt_warp() * RING_WARP_BYTES;
+    uint8_t *const own
+        = memory + RING_PAIRS_BYTES + RING_SUMS_BYTES + simt_warp() * RING_WARP_BYTES;
     const ring_room room = { (uint32_t *)(void *)memory,
                              (float *)(void *)(memory + RING_PAIRS_BYTES), own,
                              own + RING_STAGES * RING_STAGE_BYTES };

@@ -5,15 +5,15 @@
 #   tests/cuda.sh FOLDER         from the root of the tree; cubins and a table go to FOLDER
 #
 # For every architecture each kernel compiles without warnings, spills and stack frames and within
-# 64 registers, products by tensor cores, of experts by lanes, attention, norms, and updates but for
-# the usual one, within 128: half as many warps. (Products of 32 inputs and rings have what there
-# is.) Those of many inputs, for sm_90a, have what their CTA begins with, and their wide products are
-# not waited for one by one.
+# 64 registers, products by tensor cores, of experts by lanes, attention, and updates but for the
+# usual one, within 128: half as many warps. (Products of 32 inputs and rings have what there is.)
+# Those of many inputs, for sm_90a, have what their CTA begins with, and their wide products are not
+# waited for one by one.
 # Instructions per element are what one more tile or turn adds to the code, divided by the elements
 # that a lane has in it: an instruction is 16 bytes of section .text.KERNEL. On sm_90 the figures
 # that kernels are held to are limits; products of 16 and 32 inputs, whose weights have to stream at
-# 60% of the memory's speed, decode them once and multiply two and four times. Rings are counted with
-# what begins a tile, a fifth of their loop that few of its turns go through.
+# 60% of the memory's speed, decode them once and multiply two and four times. Rings are counted
+# with what begins a tile, a fifth of their loop that few of its turns go through.
 #
 # NVCC   the CUDA compiler; without one everything is skipped
 # ARCHS  the architectures

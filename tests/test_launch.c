@@ -251,6 +251,152 @@ test_grids_of_products(void)
     CHECK_EQ(l.kernel, KERNEL_NONE);
 }
 
+/* ------------------------------------------------------------------ rings */
+
+typedef struct ring_product {
+    berthi_multiply_arguments a;
+    uint32_t capability;
+    uint32_t processors;
+} ring_product;
+
+/* Nothing is read at these addresses. */
+static ring_product
+usual_ring(void)
+{
+    return (ring_product){
+        .a = { .codes = (const uint8_t *)64, .absmax = (const float *)64, .map = berthi_signed_map,
+               .block_size = 64, .count = 1, .rows = 100, .columns = 4096,
+               .inputs = (const void *)64, .dtype = BERTH_BF16 },
+        .capability = 90, .processors = 132
+    };
+}
+
+static berthi_kernel_id
+ring_kernel(const ring_product *p, berthi_launch *out)
+{
+    const berthi_product_task task = { .what = &p->a, .values = berthi_nf4_values,
+                                       .capability = p->capability,
+                                       .processors = p->processors };
+
+    CHECK_EQ(berthi_launch_product(&task, out, NULL), BERTH_OK);
+    return out->kernel;
+}
+
+static void
+test_rings(void)
+{
+    static const uint32_t counts[] = { 1, 8, 9, 16, 17, 32 };
+    static const berthi_kernel_id kernels[] = { KERNEL_ring_bf16, KERNEL_ring16_bf16,
+                                                KERNEL_ring32_bf16 };
+    ring_product p = usual_ring();
+    berthi_launch l;
+
+    for (int i = 0; i < 6; i++) {
+        p.a.count = counts[i];
+        CHECK_EQ(ring_kernel(&p, &l), kernels[i / 2]);
+        CHECK_EQ(l.threads, PRODUCT_THREADS);
+        CHECK_EQ(l.ctas, 4);
+        CHECK_EQ(l.room_bytes, RING_ROOM_BYTES);
+        CHECK_EQ(l.argument.product.tiles, 4);
+        CHECK_EQ(l.argument.product.is_settled, 0);
+        CHECK_EQ(l.argument.product.members[0].first, 0);
+        CHECK_EQ(l.argument.product.members[1].first, UINT32_MAX);
+    }
+    p = usual_ring();
+    p.a.absmax_codes = (const uint8_t *)4;
+    p.a.absmax = (const float *)4; /* the second level may lie anywhere */
+    p.a.dtype = BERTH_F16;
+    p.a.is_settled = true;
+    p.a.rows = 132 * 32 + 1;
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_ring_f16_double);
+    CHECK_EQ(l.ctas, 132);
+    CHECK_EQ(l.argument.product.tiles, 133);
+    CHECK_EQ(l.argument.product.is_settled, 1);
+    /* What a processor of the largest kind has, and not of others. */
+    for (uint32_t capability = 75; capability < 130; capability++) {
+        const bool has_room = capability == 80 || capability == 87
+                              || (capability >= 90 && capability < 120);
+
+        p = usual_ring();
+        p.capability = capability;
+        CHECK_EQ(ring_kernel(&p, &l) == KERNEL_ring_bf16, has_room);
+        CHECK_EQ(l.room_bytes, has_room ? RING_ROOM_BYTES : 0);
+    }
+}
+
+/* Each once: what keeps a product from rings. */
+static void
+test_products_that_rings_do_not_take(void)
+{
+    for (int i = 0; i < 12; i++) {
+        ring_product p = usual_ring();
+        berthi_launch l;
+
+        switch (i) {
+        case 0: p.processors = 0; break;
+        case 1: p.a.block_size = 128; break;
+        case 2: p.a.block_size = 32; break;
+        case 3: p.a.columns = 4096 + 128; break;
+        case 4: p.a.columns = 4096 - 256; break;
+        case 5: p.a.columns = PRODUCT_MOST_COLUMNS; break;
+        case 6: p.a.rows = PRODUCT_MOST_WEIGHTS / 4096; break;
+        case 7: p.a.inputs = (const void *)8; break;
+        case 8: p.a.codes = (const uint8_t *)8; break;
+        case 9: p.a.absmax = (const float *)8; break;
+        case 10: p.a.absmax_codes = (const uint8_t *)2; break;
+        default: p.a.dtype = BERTH_F32; break;
+        }
+        (void)ring_kernel(&p, &l);
+        CHECK(l.kernel < KERNEL_ring_bf16 || l.kernel > KERNEL_ring32_f16_double);
+        CHECK_EQ(l.room_bytes, 0);
+    }
+}
+
+static void
+test_rings_of_nothing(void)
+{
+    ring_product p = usual_ring();
+    berthi_launch l;
+
+    p.a.count = 0;
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_NONE);
+    p = usual_ring();
+    p.a.rows = 0;
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_NONE);
+}
+
+/* As many CTAs as there are processors for the tiles of both; early only where both may. */
+static void
+test_rings_together(void)
+{
+    ring_product p = usual_ring();
+    berthi_launch l[2];
+
+    p.processors = 6;
+    p.a.is_settled = true;
+    CHECK_EQ(ring_kernel(&p, &l[0]), KERNEL_ring_bf16);
+    p.a.rows = 33;
+    CHECK_EQ(ring_kernel(&p, &l[1]), KERNEL_ring_bf16);
+    CHECK(berthi_launch_join_products(l, 2));
+    CHECK_EQ(l[0].kernel, KERNEL_ring_bf16);
+    CHECK_EQ(l[1].kernel, KERNEL_NONE);
+    CHECK_EQ(l[0].ctas, 6);
+    CHECK_EQ(l[0].argument.product.tiles, 6);
+    CHECK_EQ(l[0].argument.product.is_settled, 1);
+    CHECK_EQ(l[0].argument.product.members[1].first, 4);
+    CHECK_EQ(l[0].argument.product.members[1].rows, 33);
+    CHECK_EQ(l[0].argument.product.members[2].first, UINT32_MAX);
+    p.processors = 4;
+    CHECK_EQ(ring_kernel(&p, &l[0]), KERNEL_ring_bf16);
+    p.a.is_settled = false;
+    p.a.rows = 100;
+    CHECK_EQ(ring_kernel(&p, &l[1]), KERNEL_ring_bf16);
+    CHECK(berthi_launch_join_products(l, 2));
+    CHECK_EQ(l[0].ctas, 4);
+    CHECK_EQ(l[0].argument.product.tiles, 6);
+    CHECK_EQ(l[0].argument.product.is_settled, 0);
+}
+
 /* Two pairs of steps of 128 columns each, at least. */
 static void
 test_slices_of_rows(void)
@@ -408,6 +554,10 @@ main(int argc, char **argv)
     T_RUN(test_kernels_of_many_inputs);
     T_RUN(test_products_of_odd_lengths_and_addresses);
     T_RUN(test_grids_of_products);
+    T_RUN(test_rings);
+    T_RUN(test_products_that_rings_do_not_take);
+    T_RUN(test_rings_of_nothing);
+    T_RUN(test_rings_together);
     T_RUN(test_slices_of_rows);
     T_RUN(test_values_of_products);
     T_RUN(test_products_that_no_kernel_does);

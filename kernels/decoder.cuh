@@ -112,7 +112,7 @@ step_take(const berth_take *a)
  * kernel of so little work waits for its code as long as for its row. Squares are added up as by
  * the lanes of decoder.h, by as many lanes as those are; values come to them by shared memory.
  */
-#define NORM_TURNS (NORM_COLUMNS / NORM_THREADS) /* a lane's columns that are on their way at once */
+#define NORM_TURNS (NORM_COLUMNS / NORM_THREADS) /* a lane's columns that are on their way */
 #define NORM_ADDS (NORM_COLUMNS / BERTHI_NORM_LANES)
 
 /* The sum over lanes of decoder.h, which the CTA's first ones have; all lanes get it. */

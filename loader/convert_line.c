@@ -152,7 +152,7 @@ settle(berthi_batch *batch, berthi_convert_line *line, berth_status status,
        berth_error *error)
 {
     const berthi_stream_end *const end = &line->end;
-    berth_error later;
+    berth_error later = { 0 };
     berth_error *const mine = status == BERTH_OK ? error : &later;
     berth_status result = end->device->table->record(end->device, end->event, end->stream,
                                                      mine);

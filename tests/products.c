@@ -121,12 +121,12 @@ describe(const product_case *c, char *what, size_t size)
              c->capability);
 }
 
-/* Inputs `first` to `first + count - 1` of the problem. */
-void
-product_run(const product_problem *p, uint32_t first, uint32_t count, void *outputs)
+berthi_multiply_arguments
+product_arguments(const product_problem *p, uint32_t first, uint32_t count, void *outputs)
 {
     const product_case *const c = &p->c;
-    const berthi_multiply_arguments what = {
+
+    return (berthi_multiply_arguments){
         .codes = p->codes, .absmax = c->is_double ? p->absmax2 : p->absmax,
         .absmax_codes = c->is_double ? p->absmax_codes : NULL, .map = berthi_signed_map,
         .offset = p->offset, .block_size = c->block_size, .count = count, .rows = c->rows,
@@ -134,6 +134,13 @@ product_run(const product_problem *p, uint32_t first, uint32_t count, void *outp
         .inputs = p->inputs + first * c->columns * product_element_bytes(c->dtype),
         .bias = c->has_bias ? p->bias : NULL, .outputs = outputs, .dtype = c->dtype
     };
+}
+
+void
+product_run(const product_problem *p, uint32_t first, uint32_t count, void *outputs)
+{
+    const product_case *const c = &p->c;
+    const berthi_multiply_arguments what = product_arguments(p, first, count, outputs);
 
     if (c->is_wide)
         simt_multiply_wide_product(&(berthi_wide_task){
@@ -254,3 +261,44 @@ product_check(const product_case *c)
 }
 
 /* --------------------------------------------------------------------- tests */
+
+void
+product_check_alone(const product_case *c, uint32_t apart, simt_order order, uint64_t seed)
+{
+    const uint64_t row_bytes = c->rows * product_element_bytes(c->dtype);
+    uint8_t *const batch = need(c->count * row_bytes);
+    uint8_t *const alone = need(row_bytes);
+    product_problem p = product_draw(c);
+
+    simt_level_set_order(order, seed);
+    product_run(&p, 0, c->count, batch);
+    product_check_bounds(&p, batch);
+    for (uint32_t k = 0; k < c->count; k += apart) {
+        product_run(&p, k, 1, alone);
+        CHECK_MEM(alone, batch + k * row_bytes, row_bytes);
+    }
+    product_free(&p);
+    free(batch);
+    free(alone);
+}
+
+void
+product_check_not_finite(const product_case *c, float value, uint64_t row, uint64_t seed)
+{
+    enum { INPUT = 3 };
+    uint8_t *const outputs = need(c->count * c->rows * product_element_bytes(c->dtype));
+    product_problem p = product_draw(c);
+
+    berthi_core_store(p.inputs, c->dtype, INPUT * c->columns + 77, value);
+    p.absmax[row * c->columns / c->block_size] = NAN;
+    simt_level_set_order(SIMT_RANDOM, seed);
+    product_run(&p, 0, c->count, outputs);
+    for (uint32_t k = 0; k < c->count; k++)
+        for (uint64_t i = 0; i < c->rows; i++) {
+            const float got = berthi_core_load(outputs, c->dtype, k * c->rows + i);
+
+            CHECK_EQ(isfinite(got) != 0, k != INPUT && i != row);
+        }
+    product_free(&p);
+    free(outputs);
+}

@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/multiply.h"
+#include "tests/simt.h"
+
 typedef struct product_case {
     uint64_t rows;
     uint64_t columns;
@@ -45,10 +48,16 @@ uint64_t product_random(void);
 /* Inputs end where their memory does. */
 product_problem product_draw(const product_case *c);
 void product_free(product_problem *p);
-/* Inputs `first` to `first + count - 1` of the problem. */
+/* Of inputs `first` to `first + count - 1`. */
+berthi_multiply_arguments product_arguments(const product_problem *p, uint32_t first,
+                                            uint32_t count, void *outputs);
 void product_run(const product_problem *p, uint32_t first, uint32_t count, void *outputs);
 void product_check_bounds(const product_problem *p, const void *outputs);
 /* In every order of lanes the same bits, behind a fence, within the bounds. */
 void product_check(const product_case *c);
+/* Inputs, each `apart`-th, have alone the bits that they have in a batch, which has its bounds. */
+void product_check_alone(const product_case *c, uint32_t apart, simt_order order, uint64_t seed);
+/* This value in input 3, and NaN in a block of `row`, stay in their outputs. */
+void product_check_not_finite(const product_case *c, float value, uint64_t row, uint64_t seed);
 
 #endif

@@ -132,19 +132,8 @@ test_an_input_alone_gives_the_same_bits(void)
                                  .dtype = dtypes[i % 3],
                                  .is_double = i % 5 == 0,
                                  .capability = i < 18 ? 90 : 70 };
-        const uint64_t row_bytes = c.rows * product_element_bytes(c.dtype);
-        product_problem p = product_draw(&c);
-        uint8_t batch[32 * 19 * 4];
-        uint8_t alone[19 * 4];
 
-        simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
-        product_run(&p, 0, c.count, batch);
-        product_check_bounds(&p, batch);
-        for (uint32_t k = 0; k < c.count; k++) {
-            product_run(&p, k, 1, alone);
-            CHECK_MEM(alone, batch + k * row_bytes, row_bytes);
-        }
-        product_free(&p);
+        product_check_alone(&c, 1, (simt_order)(i % SIMT_ORDER_COUNT), i);
     }
 }
 
@@ -156,20 +145,8 @@ test_what_is_not_finite_stays_where_it_is(void)
         const product_case c = { .rows = 20, .columns = 256, .block_size = i < 4 ? 64 : 128,
                                  .count = 5, .dtype = dtypes[i % 2],
                                  .capability = i / 2 % 2 == 0 ? 90 : 70 };
-        product_problem p = product_draw(&c);
-        uint16_t outputs[20 * 5];
 
-        berthi_core_store(p.inputs, c.dtype, 3 * c.columns + 77, i % 2 == 0 ? NAN : INFINITY);
-        p.absmax[9 * c.columns / c.block_size] = NAN;
-        simt_level_set_order(SIMT_RANDOM, i);
-        product_run(&p, 0, c.count, outputs);
-        for (uint32_t k = 0; k < c.count; k++)
-            for (uint64_t row = 0; row < c.rows; row++) {
-                const float got = berthi_core_load(outputs, c.dtype, k * c.rows + row);
-
-                CHECK_EQ(isfinite(got) != 0, k != 3 && row != 9);
-            }
-        product_free(&p);
+        product_check_not_finite(&c, i % 2 == 0 ? NAN : INFINITY, 9, i);
     }
 }
 

@@ -89,20 +89,10 @@ test_an_input_alone_gives_the_same_bits(void)
 
     for (unsigned i = 0; i < 3; i++) {
         product_case c = ring_case(37, 4352, counts[i], 1 + i);
-        uint8_t batch[32 * 37 * 2];
-        uint8_t alone[37 * 2];
-        product_problem p;
 
         c.dtype = dtypes[i % 2];
         c.is_double = i < 2;
-        p = product_draw(&c);
-        simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
-        product_run(&p, 0, c.count, batch);
-        for (uint32_t k = 0; k < c.count; k += 7) {
-            product_run(&p, k, 1, alone);
-            CHECK_MEM(alone, batch + k * sizeof alone, sizeof alone);
-        }
-        product_free(&p);
+        product_check_alone(&c, 7, (simt_order)(i % SIMT_ORDER_COUNT), i);
     }
 }
 
@@ -112,20 +102,8 @@ test_what_is_not_finite_stays_where_it_is(void)
 {
     for (unsigned i = 0; i < 2; i++) {
         const product_case c = ring_case(40, 4096, 5, 1);
-        product_problem p = product_draw(&c);
-        uint16_t outputs[40 * 5];
 
-        berthi_core_store(p.inputs, c.dtype, 3 * c.columns + 77, i % 2 == 0 ? NAN : INFINITY);
-        p.absmax[33 * c.columns / c.block_size] = NAN;
-        simt_level_set_order(SIMT_RANDOM, i);
-        product_run(&p, 0, c.count, outputs);
-        for (uint32_t k = 0; k < c.count; k++)
-            for (uint64_t row = 0; row < c.rows; row++) {
-                const float got = berthi_core_load(outputs, c.dtype, k * c.rows + row);
-
-                CHECK_EQ(isfinite(got) != 0, k != 3 && row != 33);
-            }
-        product_free(&p);
+        product_check_not_finite(&c, i % 2 == 0 ? NAN : INFINITY, 33, i);
     }
 }
 
@@ -140,15 +118,8 @@ run_together(product_problem *p, void **outputs, uint32_t count, uint32_t proces
     berthi_product_task tasks[MEMBERS];
 
     for (uint32_t i = 0; i < count; i++) {
-        const product_case *const c = &p[i].c;
-
-        whats[i] = (berthi_multiply_arguments){
-            .codes = p[i].codes, .absmax = c->is_double ? p[i].absmax2 : p[i].absmax,
-            .absmax_codes = c->is_double ? p[i].absmax_codes : NULL, .map = berthi_signed_map,
-            .offset = p[i].offset, .block_size = c->block_size, .count = c->count,
-            .rows = c->rows, .columns = c->columns, .inputs = p[0].inputs,
-            .bias = c->has_bias ? p[i].bias : NULL, .outputs = outputs[i], .dtype = c->dtype
-        };
+        whats[i] = product_arguments(&p[i], 0, p[i].c.count, outputs[i]);
+        whats[i].inputs = p[0].inputs;
         tasks[i] = (berthi_product_task){ .what = &whats[i], .values = berthi_nf4_values,
                                           .capability = 90, .processors = processors };
     }

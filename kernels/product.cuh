@@ -84,22 +84,21 @@ product_find_expert_job(const berthi_product_kernel *a, product_variant v)
     return job;
 }
 
-/* Whose rows the CTA has. */
+/* Whose a part is, by the number that members are counted by: a CTA, of rings a tile. */
 SIMT_INLINE const berthi_product_member *
-product_find_member(const berthi_product_kernel *a)
+product_find_member(const berthi_product_kernel *a, uint32_t part)
 {
     uint32_t number = 0;
 
     SIMT_UNROLL
     for (uint32_t i = 1; i < PRODUCT_TOGETHER; i++)
-        number += simt_cta() >= a->members[i].first;
+        number += part >= a->members[i].first;
     return &a->members[number];
 }
 
 SIMT_INLINE product_job
-product_find_member_job(const berthi_product_kernel *a)
+product_member_job(const berthi_product_kernel *a, const berthi_product_member *m)
 {
-    const berthi_product_member *const m = product_find_member(a);
     const product_job job = { m->codes, m->absmax, m->absmax_codes,
                               a->inputs, m->bias,  (uint8_t *)m->outputs,
                               m->rows,  m->offset, a->count };
@@ -115,7 +114,7 @@ product_find_job(const berthi_product_kernel *a, product_variant v)
                               a->rows,  a->offset, a->count };
 
     if (v.has_members)
-        return product_find_member_job(a);
+        return product_member_job(a, product_find_member(a, (uint32_t)simt_cta()));
     return v.has_experts ? product_find_expert_job(a, v) : job;
 }
 
@@ -124,7 +123,7 @@ SIMT_INLINE uint64_t
 product_find_cta(const berthi_product_kernel *a, product_variant v)
 {
     if (v.has_members)
-        return simt_cta() - product_find_member(a)->first;
+        return simt_cta() - product_find_member(a, (uint32_t)simt_cta())->first;
     return v.has_experts ? (uint32_t)simt_cta() % a->ctas_of_group : simt_cta();
 }
 

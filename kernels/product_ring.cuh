@@ -65,17 +65,6 @@ ring_lines(const berthi_product_kernel *a)
 
 /* ------------------------------------------------------------------------------ tiles */
 
-SIMT_INLINE const berthi_product_member *
-ring_find_member(const berthi_product_kernel *a, uint32_t tile)
-{
-    uint32_t number = 0;
-
-    SIMT_UNROLL
-    for (uint32_t i = 1; i < PRODUCT_TOGETHER; i++)
-        number += tile >= a->members[i].first;
-    return &a->members[number];
-}
-
 SIMT_INLINE uint64_t
 ring_first_row(const berthi_product_member *m, uint32_t tile)
 {
@@ -110,7 +99,7 @@ SIMT_INLINE void
 ring_begin_tile(const berthi_product_kernel *a, ring_feed *feed)
 {
     const uint32_t lane = simt_thread() % SIMT_WARP;
-    const berthi_product_member *const m = ring_find_member(a, feed->tile);
+    const berthi_product_member *const m = product_find_member(a, feed->tile);
     const uint64_t row = ring_first_row(m, feed->tile);
     const uint64_t left = m->rows - 1 - row;
 
@@ -440,9 +429,8 @@ ring_store_fragment(const berthi_product_kernel *a, product_variant v, uint32_t 
             all[i * PRODUCT_THREADS + thread] = sums->of[i / 4][f][i % 4];
     simt_barrier();
     if (warp < PRODUCT_TILES && is_wanted) {
-        const berthi_product_member *const m = ring_find_member(a, tile);
-        const product_job job = { .bias = m->bias, .outputs = (uint8_t *)m->outputs,
-                                  .rows = m->rows, .count = a->count };
+        const berthi_product_member *const m = product_find_member(a, tile);
+        const product_job job = product_member_job(a, m);
         const uint64_t row = ring_first_row(m, tile) + warp * 16 + lane / PRODUCT_QUAD;
 
         SIMT_UNROLL

@@ -38,6 +38,14 @@ traced_begin(berth_context *context)
 }
 
 void
+traced_forget(traced *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->count = t->lost = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void
 traced_end(traced *t)
 {
     CHECK_EQ(t->lost, 0);

@@ -19,8 +19,13 @@ typedef struct traced {
     uint32_t lost;
 } traced;
 
-/* Listens to the context from now on; to be freed with traced_end(). */
+/*
+ * Listens to the context from now on, before which nothing may run in it; to be freed with
+ * traced_end().
+ */
 traced *traced_begin(berth_context *context);
+/* What has been heard does not count; others may still come. */
+void traced_forget(traced *t);
 void traced_end(traced *t);
 
 /*

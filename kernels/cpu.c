@@ -19,6 +19,7 @@
 #define LEAF7_AVX512DQ (1u << 17)
 #define LEAF7_AVX512BW (1u << 30)
 #define LEAF7_AVX512VL (1u << 31)
+#define LEAF7_AVX512VBMI (1u << 1)
 #define LEAF7_1_AVX512BF16 (1u << 5)
 #define XCR0_YMM 0x06u    /* XMM and the upper halves of YMM */
 #define XCR0_ZMM 0xE6u    /* the above, masks, ZMM upper halves, ZMM16 to 31 */
@@ -38,8 +39,10 @@ berthi_cpu_level_of(const berthi_cpu_facts *facts)
     if ((facts->leaf7_ebx & LEAF7_AVX512_WANTED) != LEAF7_AVX512_WANTED
         || (facts->xcr0 & XCR0_ZMM) != XCR0_ZMM)
         return BERTHI_CPU_AVX2;
+    if ((facts->leaf7_ecx & LEAF7_AVX512VBMI) == 0)
+        return BERTHI_CPU_AVX512;
     return facts->leaf7_1_eax & LEAF7_1_AVX512BF16 ? BERTHI_CPU_AVX512BF16
-                                                   : BERTHI_CPU_AVX512;
+                                                   : BERTHI_CPU_AVX512VBMI;
 }
 
 berthi_cpu_level
@@ -72,8 +75,10 @@ berthi_cpu_best_level(void)
 
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx))
         facts.leaf1_ecx = ecx;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         facts.leaf7_ebx = ebx;
+        facts.leaf7_ecx = ecx;
+    }
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
         facts.leaf7_1_eax = eax;
     if (facts.leaf1_ecx & LEAF1_OSXSAVE)

@@ -14,6 +14,7 @@
     X(SCALAR, "scalar")                                                                    \
     X(AVX2, "avx2")     /* with FMA and F16C */                                            \
     X(AVX512, "avx512") /* the above and F, BW, VL, DQ */                                  \
+    X(AVX512VBMI, "avx512vbmi") /* the above and permutations of bytes */                  \
     X(AVX512BF16, "avx512bf16") /* the above and products of bf16 pairs */                 \
     X(NEON, "neon") /* every AArch64 */                                                    \
     X(NEONDOT, "neondot") /* the above and sums of four 8-bit products */
@@ -29,6 +30,7 @@ typedef enum berthi_cpu_level {
 typedef struct berthi_cpu_facts {
     uint32_t leaf1_ecx;
     uint32_t leaf7_ebx;
+    uint32_t leaf7_ecx;
     uint32_t leaf7_1_eax; /* of its subleaf 1 */
     uint32_t xcr0; /* register sets the operating system saves; 0 without OSXSAVE */
 } berthi_cpu_facts;

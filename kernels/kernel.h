@@ -273,6 +273,7 @@ berthi_operations berthi_level_operations(berthi_cpu_level level);
 #ifdef __x86_64__
 extern const berthi_operations berthi_avx2_operations;
 extern const berthi_operations berthi_avx512_operations;
+extern const berthi_operations berthi_avx512vbmi_operations;
 extern const berthi_operations berthi_avx512bf16_operations;
 #endif
 #ifdef __aarch64__

@@ -8,6 +8,8 @@ own_operations(berthi_cpu_level level)
 #ifdef __x86_64__
     if (level == BERTHI_CPU_AVX512BF16)
         return &berthi_avx512bf16_operations;
+    if (level == BERTHI_CPU_AVX512VBMI)
+        return &berthi_avx512vbmi_operations;
     if (level == BERTHI_CPU_AVX512)
         return &berthi_avx512_operations;
     if (level == BERTHI_CPU_AVX2)
@@ -62,8 +64,10 @@ berthi_level_operations(berthi_cpu_level level)
 {
     berthi_operations all = berthi_scalar_operations;
 
-    if (level == BERTHI_CPU_AVX512BF16)
+    if (level == BERTHI_CPU_AVX512VBMI || level == BERTHI_CPU_AVX512BF16)
         take_entries(&all, own_operations(BERTHI_CPU_AVX512));
+    if (level == BERTHI_CPU_AVX512BF16)
+        take_entries(&all, own_operations(BERTHI_CPU_AVX512VBMI));
     if (level == BERTHI_CPU_NEONDOT)
         take_entries(&all, own_operations(BERTHI_CPU_NEON));
     take_entries(&all, own_operations(level));

@@ -910,13 +910,15 @@ test_names(void)
 #define OSXSAVE (1u << 27)
 #define F16C (1u << 29)
 #define AVX2 (1u << 5)
+#define AVX512VBMI (1u << 1)
 #define AVX512BF16 (1u << 5)
 #define AVX512 ((1u << 16) | (1u << 17) | (1u << 30) | (1u << 31))
 
 static void
 test_levels(void)
 {
-    const berthi_cpu_facts all = { FMA | OSXSAVE | F16C, AVX2 | AVX512, AVX512BF16, 0xE7 };
+    const berthi_cpu_facts all = { FMA | OSXSAVE | F16C, AVX2 | AVX512, AVX512VBMI,
+                                   AVX512BF16, 0xE7 };
 
     CHECK_EQ(berthi_cpu_level_of(&all), BERTHI_CPU_AVX512BF16);
     for (int bit = 0; bit < 32; bit++) {
@@ -932,8 +934,12 @@ test_levels(void)
                                               : mask & AVX512 ? BERTHI_CPU_AVX2
                                                               : BERTHI_CPU_AVX512BF16);
         facts = all;
+        facts.leaf7_ecx &= ~mask;
+        CHECK_EQ(berthi_cpu_level_of(&facts), mask & AVX512VBMI ? BERTHI_CPU_AVX512
+                                                                : BERTHI_CPU_AVX512BF16);
+        facts = all;
         facts.leaf7_1_eax &= ~mask;
-        CHECK_EQ(berthi_cpu_level_of(&facts), mask & AVX512BF16 ? BERTHI_CPU_AVX512
+        CHECK_EQ(berthi_cpu_level_of(&facts), mask & AVX512BF16 ? BERTHI_CPU_AVX512VBMI
                                                                 : BERTHI_CPU_AVX512BF16);
         facts = all;
         facts.xcr0 &= ~mask;
@@ -961,6 +967,7 @@ test_level_names(void)
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_SCALAR), "scalar");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX2), "avx2");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512), "avx512");
+    CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512VBMI), "avx512vbmi");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512BF16), "avx512bf16");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_NEON), "neon");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_NEONDOT), "neondot");
@@ -976,8 +983,11 @@ test_level_names(void)
              __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
                  && __builtin_cpu_supports("avx512vl")
                  && __builtin_cpu_supports("avx512dq"));
-    CHECK_EQ(berthi_cpu_has_level(BERTHI_CPU_AVX512BF16),
+    CHECK_EQ(berthi_cpu_has_level(BERTHI_CPU_AVX512VBMI),
              berthi_cpu_has_level(BERTHI_CPU_AVX512)
+                 && __builtin_cpu_supports("avx512vbmi"));
+    CHECK_EQ(berthi_cpu_has_level(BERTHI_CPU_AVX512BF16),
+             berthi_cpu_has_level(BERTHI_CPU_AVX512VBMI)
                  && __builtin_cpu_supports("avx512bf16"));
     CHECK(!berthi_cpu_has_level(BERTHI_CPU_NEON));
     CHECK(!berthi_cpu_has_level(BERTHI_CPU_NEONDOT));

@@ -622,10 +622,12 @@ test_level_tables_have_what_there_is(void)
     check_entries(BERTHI_CPU_SCALAR, scalar, scalar);
 #ifdef __x86_64__
     const berthi_operations avx512 = berthi_level_operations(BERTHI_CPU_AVX512);
+    const berthi_operations avx512vbmi = berthi_level_operations(BERTHI_CPU_AVX512VBMI);
 
     check_entries(BERTHI_CPU_AVX2, &berthi_avx2_operations, scalar);
     check_entries(BERTHI_CPU_AVX512, &berthi_avx512_operations, scalar);
-    check_entries(BERTHI_CPU_AVX512BF16, &berthi_avx512bf16_operations, &avx512);
+    check_entries(BERTHI_CPU_AVX512VBMI, &berthi_avx512vbmi_operations, &avx512);
+    check_entries(BERTHI_CPU_AVX512BF16, &berthi_avx512bf16_operations, &avx512vbmi);
 #endif
 #ifdef __aarch64__
     const berthi_operations neon = berthi_level_operations(BERTHI_CPU_NEON);

@@ -189,6 +189,66 @@ test_every_length(void)
     }
 }
 
+/* One number of a block that is not like the others; where and which is random. */
+static void
+spoil(memory *m, const shape *s, uint64_t block, uint64_t *state)
+{
+    static const float numbers[] = {NAN,      INFINITY,  -INFINITY, -0.0f,
+                                    0x1p100f, 0x1p-140f, -3e38f};
+    const uint64_t random = random_next(state);
+    const uint64_t i = block * BLOCK + random % BLOCK;
+    const float number = numbers[(random >> 32) % 7];
+
+    switch ((random >> 8) % 5) {
+    case 0:
+        berthi_core_store(m->parameter, s->dtype, i, number);
+        break;
+    case 1:
+        berthi_core_store(m->gradient, s->gradient_dtype, i, number);
+        break;
+    case 2:
+        m->absmax[random >> 16 & 1][block] = fabsf(number);
+        break;
+    case 3:
+        m->absmax[random >> 16 & 1][block] = 0.0f;
+        break;
+    default: /* nothing to do for the block */
+        m->absmax[0][block] = m->absmax[1][block] = 0.0f;
+        for (uint64_t k = 0; k < BLOCK; k++)
+            berthi_core_store(m->gradient, s->gradient_dtype, block * BLOCK + k, 0.0f);
+    }
+}
+
+/* What one block is does not change its neighbours. */
+static void
+test_unusual_blocks_among_usual_ones(void)
+{
+    uint64_t state = 41;
+
+    for (int round = 0; round < (T_IS_SANITIZED ? 30 : 300); round++) {
+        const shape s = {8 * BLOCK, dtypes[round % 3], dtypes[round % 3], false, true};
+        const berthi_update_constants c = constants_of(BERTHI_UPDATE_ADAMW, round * 3);
+        memory *const expected = malloc(sizeof *expected);
+        memory *const actual = malloc(sizeof *actual);
+        berthi_update_arguments a;
+        uint64_t skipped;
+
+        fill(expected, &s, ORDINARY, &state);
+        for (uint64_t block = 0; block < 8; block++)
+            if (random_next(&state) >> 62 == 0)
+                spoil(expected, &s, block, &state);
+        memcpy(actual, expected, sizeof *actual);
+        a = arguments_of(expected, &s);
+        skipped = berthi_update_plainly(&a, &c);
+        a = arguments_of(actual, &s);
+        CHECK_EQ(level_update(&a, &c), skipped);
+        if (!CHECK(memcmp(actual, expected, sizeof *actual) == 0))
+            T_NOTE("round %d", round);
+        free(expected);
+        free(actual);
+    }
+}
+
 /* A block of gradients that become the states, with a largest of 1. */
 static void
 check_codes_of(const float *numbers, uint32_t count, const berthi_update_constants *c)
@@ -214,13 +274,18 @@ check_codes_of(const float *numbers, uint32_t count, const berthi_update_constan
     free(actual);
 }
 
-/* Momentum's first state is the gradient. */
+/* Momentum's first state is the gradient; with a beta1 of 0 Adam's is, too. */
 static void
-test_signed_codes_around_every_border(void)
+check_signed_borders(int kind)
 {
     enum { NEAR = 20 };
     static float numbers[2 * NEAR + 1];
-    const berthi_update_constants c = constants_of(BERTHI_UPDATE_MOMENTUM, 0);
+    berthi_update_settings settings = berthi_update_defaults((berthi_update_kind)kind);
+    berthi_update_constants c;
+
+    if (kind == BERTHI_UPDATE_ADAM)
+        settings.beta1 = 0.0f;
+    c = berthi_update_constants_of(&settings, 1);
 
     for (uint32_t lower = 0; lower < 255; lower++) {
         const float border = berthi_core_map_border(berthi_signed_map, lower);
@@ -230,6 +295,13 @@ test_signed_codes_around_every_border(void)
                 = berthi_core_float(berthi_core_bits(border) + (uint32_t)(d * d * d / 8));
         check_codes_of(numbers, 2 * NEAR + 1, &c);
     }
+}
+
+static void
+test_signed_codes_around_every_border(void)
+{
+    check_signed_borders(BERTHI_UPDATE_MOMENTUM);
+    check_signed_borders(BERTHI_UPDATE_ADAM);
 }
 
 /* With a beta2 of 0 Adam's second state is the gradient's square. */
@@ -316,6 +388,7 @@ run_level(const char *name)
     T_NOTE("level %s", name);
     T_RUN(test_every_combination);
     T_RUN(test_every_length);
+    T_RUN(test_unusual_blocks_among_usual_ones);
     T_RUN(test_signed_codes_around_every_border);
     T_RUN(test_unsigned_codes_around_every_border);
     T_RUN(test_codes_of_many_numbers);

@@ -18,10 +18,9 @@
 #ifdef __AVX512VBMI__
 
 #include "kernels/core_optimizer.h"
+#include "kernels/optimizer_fetch.h"
 
 #define BLOCK        BERTHI_UPDATE_BLOCK
-#define BLOCKS_AHEAD 2u /* memory is asked for so far ahead */
-#define LINE_BYTES   64u
 
 /*
  * Usual numbers. A state's largest is 0, which leaves its block to the others, or so
@@ -298,25 +297,6 @@ begin_block(const berthi_update_arguments *a, const berthi_update_constants *c,
     judge_means(a, dtype, first, &largest, out);
 }
 
-ALWAYS_INLINE void
-fetch(const void *values, uint64_t bytes)
-{
-    for (uint64_t i = 0; i < bytes; i += LINE_BYTES)
-        __builtin_prefetch((const uint8_t *)values + i, 1);
-}
-
-/* Four streams, each of them short: the processor's own prefetching is late. */
-ALWAYS_INLINE void
-fetch_block(const berthi_update_arguments *a, int32_t dtype, uint64_t first)
-{
-    const uint64_t size = dtype == BERTH_F32 ? 4 : 2;
-
-    fetch((const uint8_t *)a->parameter + first * size, BLOCK * size);
-    fetch((const uint8_t *)a->gradient + first * size, BLOCK * size);
-    fetch(a->state[0].codes + first, BLOCK);
-    fetch(a->state[1].codes + first, BLOCK);
-}
-
 static __attribute__((noinline)) uint64_t
 update_unusual(const berthi_update_arguments *a, const berthi_update_constants *c,
                uint64_t first, uint64_t count)
@@ -343,8 +323,7 @@ update_as(const berthi_update_arguments *a, const berthi_update_constants *c,
         const bool has_next = whole - first > BLOCK;
         const uint32_t turn = first / BLOCK % 2;
 
-        if (whole - first > BLOCKS_AHEAD * BLOCK)
-            fetch_block(a, dtype, first + BLOCKS_AHEAD * BLOCK);
+        fetch_update_ahead(a, 2, first);
         if (blocks[turn].is_usual && has_next) {
             finish_block(a, &own, &t, dtype, first, &blocks[turn], true, &blocks[1 - turn]);
         } else if (blocks[turn].is_usual) {

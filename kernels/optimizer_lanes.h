@@ -28,6 +28,7 @@
 #ifdef LANES /* a file that has none sees nothing */
 
 #include "kernels/core_optimizer.h"
+#include "kernels/optimizer_fetch.h"
 
 #define UPDATE_BLOCK BERTHI_UPDATE_BLOCK
 #define LEAST_NORMAL_BITS 0x00800000u
@@ -245,6 +246,7 @@ update_blocks(const berthi_update_arguments *a, const berthi_update_constants *c
     for (uint64_t first = 0; a->count - first >= UPDATE_BLOCK; first += UPDATE_BLOCK) {
         lanes_bits largest[BERTHI_UPDATE_STATES] = { lanes_none, lanes_none, lanes_none };
 
+        fetch_update_ahead(a, has_state(kind, 2) ? 3 : has_state(kind, 1) ? 2 : 1, first);
         for (uint32_t k = 0; k < UPDATE_BLOCK; k += LANES)
             dropped += update_lanes(a, c, t, kind, first + k, &b, largest);
         if (a->state[0].values == NULL)

@@ -70,19 +70,26 @@ encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
 }
 
 /*
- * Asks for `count` elements some way behind those at `first`: processors that read ahead
- * by themselves stop at the end of a page. What lies behind the last is never touched.
+ * Asks for so many bytes some way behind those at `first`: processors that read ahead by
+ * themselves stop at the end of a page. What lies behind the last is never touched.
  */
-#define FETCHED_AHEAD 4096u /* bytes */
+#define FETCHED_AHEAD 4096u
+
+ALWAYS_INLINE void
+fetch_bytes_ahead(const void *bytes, uint64_t first, uint64_t count)
+{
+    const uintptr_t from = (uintptr_t)bytes + first + FETCHED_AHEAD;
+
+    for (uint64_t k = 0; k < count; k += 64)
+        __builtin_prefetch((const void *)(from + k));
+}
 
 ALWAYS_INLINE void
 fetch_ahead(const void *values, int32_t dtype, uint64_t first, uint64_t count)
 {
-    const uintptr_t from
-        = (uintptr_t)values + first * berthi_number_bytes(dtype) + FETCHED_AHEAD;
+    const uint64_t size = berthi_number_bytes(dtype);
 
-    for (uint64_t k = 0; k < count * berthi_number_bytes(dtype); k += 64)
-        __builtin_prefetch((const void *)(from + k));
+    fetch_bytes_ahead(values, size * first, size * count);
 }
 
 ALWAYS_INLINE bool

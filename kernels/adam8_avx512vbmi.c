@@ -272,8 +272,8 @@ finish_block(const berthi_update_arguments *a, const berthi_update_constants *c,
         if (has_next)
             make_means(a, c, t, dtype, first + BLOCK, i, next, &largest);
         find_quotients(i, m, divisor, quotient);
-        encode_group(t, true, m->state1 + i, reciprocal1, codes1 + i, &least1);
-        encode_group(t, false, m->state2 + i, reciprocal2, codes2 + i, &least2);
+        encode_group(t, true, false, m->state1 + i, reciprocal1, codes1 + i, &least1);
+        encode_group(t, false, false, m->state2 + i, reciprocal2, codes2 + i, &least2);
         step_parameters(a, c, dtype, first + i, quotient);
     }
     if (has_next)

@@ -36,6 +36,7 @@ typedef struct byte_tables {
     _Alignas(64) uint8_t taken[GROUP];
     _Alignas(64) uint8_t put[GROUP];
     map_lines lines[2]; /* of both maps */
+    float borders[2][256]; /* below codes: of each what is not above it has the code before */
     bool is_paired;
 } byte_tables;
 
@@ -51,6 +52,14 @@ static inline uint32_t
 joined_at(uint32_t k, uint32_t lane)
 {
     return 4 * lane + k / 2 + k % 2 * 2;
+}
+
+static inline void
+make_borders(const uint32_t *map, float *borders)
+{
+    borders[0] = -INFINITY;
+    for (uint32_t code = 1; code < 256; code++)
+        borders[code] = berthi_core_map_border(map, code - 1);
 }
 
 static byte_tables
@@ -76,6 +85,8 @@ make_byte_tables(bool is_paired)
         }
     t.lines[0] = make_map_lines(berthi_signed_map, true);
     t.lines[1] = make_map_lines(berthi_unsigned_map, false);
+    make_borders(berthi_signed_map, t.borders[0]);
+    make_borders(berthi_unsigned_map, t.borders[1]);
     return t;
 }
 
@@ -191,35 +202,6 @@ find_negative(const float *values)
         _mm512_mask_mov_epi8(_mm512_srli_epi16(half[0], 8), UPPER_BYTES, half[1]));
 }
 
-/* Of whole groups, what comes too near to a border, one by one. */
-static __attribute__((noinline)) void
-correct_codes(const byte_tables *t, bool is_signed, const float *values, uint32_t count,
-              float reciprocal, uint8_t *codes)
-{
-    const uint32_t *const map = is_signed ? berthi_signed_map : berthi_unsigned_map;
-
-    for (uint32_t i = 0; i < count; i += GROUP) {
-        __m512 scaled[ABREAST];
-        __m512i place[ABREAST];
-
-        for (uint32_t k = 0; k < ABREAST; k++)
-            scaled[k] = _mm512_mul_ps(_mm512_load_ps(values + i + LANES * k),
-                                      _mm512_set1_ps(reciprocal));
-        find_places(&t->lines[is_signed ? 0 : 1], is_signed, scaled, place);
-        for (uint32_t k = 0; k < ABREAST; k++)
-            for (uint32_t near = _cvtmask16_u32(find_unsure(place[k], is_signed));
-                 near != 0; near &= near - 1) {
-                const uint32_t lane = (uint32_t)__builtin_ctz(near);
-                uint8_t *const code = codes + i + element_of(t->is_paired, k, lane);
-                const float x = scaled[k][lane];
-
-                *code = exact_code(map, x, *code);
-                if (is_signed && *code == MAP_ZERO_CODE && signbit(x))
-                    *code = MAP_ZERO_CODE - 1;
-            }
-    }
-}
-
 /* Counted from the zero code towards the sign, which one beside at least keeps; there is no
    -1. */
 ALWAYS_INLINE __m512i
@@ -233,13 +215,38 @@ sign_codes(__m512i beside, const float *values)
                                  beside);
 }
 
+/* Which places are a code too high: no magnitude is above the border that is towards 0. */
+ALWAYS_INLINE __mmask16
+find_too_high(const byte_tables *t, bool is_signed, __m512 scaled, __m512i place)
+{
+    const __m512i steps = _mm512_srli_epi32(place, 16);
+    const float *const borders = t->borders[is_signed ? 0 : 1];
+    __mmask16 negative;
+    __m512i code;
+    __m512 border;
+
+    if (!is_signed) {
+        code = _mm512_sub_epi32(steps, _mm512_set1_epi32(1));
+        border = _mm512_i32gather_ps(code, borders, sizeof *borders);
+        return _mm512_cmp_ps_mask(scaled, border, _CMP_NGT_UQ);
+    }
+    /* A negative one's code is the one below: its border is that of the next. */
+    negative = _mm512_movepi32_mask(_mm512_castps_si512(scaled));
+    code = _mm512_mask_sub_epi32(
+        _mm512_add_epi32(steps, _mm512_set1_epi32(MAP_ZERO_CODE)), negative,
+        _mm512_set1_epi32(MAP_ZERO_CODE + 1), steps);
+    border = _mm512_i32gather_ps(code, borders, sizeof *borders);
+    return _kxor_mask16(negative, _mm512_cmp_ps_mask(scaled, border, _CMP_NGT_UQ));
+}
+
 /*
- * The codes of a group, whose values are aligned and in the order of vectors. `least` is for
- * is_unsure(): how near to a border the nearest of all is.
+ * The codes of a group, whose values are aligned and in the order of vectors. What comes too
+ * near to a border may be one code too high, unless it `is_exact`, which takes twice as long;
+ * `least` is for is_unsure(): how near to a border the nearest of all is.
  */
 ALWAYS_INLINE void
-encode_group(const byte_tables *t, bool is_signed, const float *values, float reciprocal,
-             uint8_t *codes, __m512i *least)
+encode_group(const byte_tables *t, bool is_signed, bool is_exact, const float *values,
+             float reciprocal, uint8_t *codes, __m512i *least)
 {
     __m512 scaled[ABREAST];
     __m512i place[ABREAST];
@@ -257,11 +264,32 @@ encode_group(const byte_tables *t, bool is_signed, const float *values, float re
     }
     *least = _mm512_min_epu16(*least, _mm512_min_epu16(lower_halves(place[0], place[1]),
                                                        lower_halves(place[2], place[3])));
+    if (is_exact) {
+        UNROLL
+        for (uint32_t k = 0; k < ABREAST; k++)
+            place[k] = _mm512_mask_sub_epi32(place[k],
+                                             find_too_high(t, is_signed, scaled[k], place[k]),
+                                             place[k], _mm512_set1_epi32(1 << 16));
+    }
     bytes = join_codes(place);
     bytes = is_signed ? sign_codes(bytes, values)
                       : _mm512_sub_epi8(bytes, _mm512_set1_epi8(1));
     _mm512_storeu_si512(codes,
                         _mm512_permutexvar_epi8(_mm512_load_si512(t->put), bytes));
+}
+
+/* Whole groups again, exactly: one block in twenty. */
+static __attribute__((noinline)) void
+correct_codes(const byte_tables *t, bool is_signed, const float *values, uint32_t count,
+              float reciprocal, uint8_t *codes)
+{
+    __m512i least = _mm512_setzero_si512();
+
+    for (uint32_t i = 0; i < count; i += GROUP)
+        if (is_signed)
+            encode_group(t, true, true, values + i, reciprocal, codes + i, &least);
+        else
+            encode_group(t, false, true, values + i, reciprocal, codes + i, &least);
 }
 
 /* Whether any value of groups was too near to a border. */

@@ -89,9 +89,11 @@ struct berthi_cuda {
     berth_context *context;
     const berthi_cuda_calls *calls;
     _Atomic bool has_hung; /* a GPU has not ended what it was busy with */
-    pthread_mutex_t pin_lock;
+    pthread_mutex_t pin_lock; /* one registers at a time, which takes a while */
     bool has_pin_lock;
-    berthi_cuda_pin *pins; /* in no order */
+    /* Of what follows; who changes it holds the other, too: copies look while one registers. */
+    pthread_mutex_t pins_lock;
+    berthi_cuda_pin *pins; /* in the order of their addresses */
     uint64_t pin_count;
     uint64_t pin_capacity;
     uint32_t count;
@@ -141,6 +143,11 @@ berth_status berthi_cuda_drain(const berthi_cuda_call *call, void *stream);
 berth_status berthi_cuda_pin_add(const berthi_cuda_call *call, void *memory,
                                  uint64_t bytes);
 void berthi_cuda_pin_remove(const berthi_cuda_call *call, void *memory, uint64_t bytes);
+/*
+ * Of these bytes of host memory, those from `at` on that one copy can take: the runtime
+ * refuses a copy that lies in two registrations, or in one and in memory that is in none.
+ */
+uint64_t berthi_cuda_pin_span(berthi_cuda *machine, const void *at, uint64_t bytes);
 /* The list; what is in it was given back before. */
 void berthi_cuda_pin_fini(berthi_cuda *machine);
 

@@ -288,6 +288,7 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
         return berthi_fail_memory(error, "opening GPUs");
     machine->context = context;
     machine->calls = calls;
+    machine->pins_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     machine->has_pin_lock = pthread_mutex_init(&machine->pin_lock, NULL) == 0;
     status = machine->has_pin_lock ? count_devices(calls, &count, error)
                                    : berthi_fail_memory(error, "opening GPUs");
@@ -330,6 +331,7 @@ berthi_cuda_close(berthi_cuda *machine)
     berthi_cuda_pin_fini(machine);
     if (machine->has_pin_lock)
         pthread_mutex_destroy(&machine->pin_lock);
+    pthread_mutex_destroy(&machine->pins_lock);
     berthi_memory_free(machine->context, BERTHI_PURPOSE_OBJECT, machine, sizeof *machine);
 }
 

@@ -13,26 +13,63 @@
 
 #define FIRST_PINS 16u
 
+/* The number of the first one that ends behind `at`; none does: their count. */
+static uint64_t
+first_behind(const berthi_cuda *machine, const void *at)
+{
+    uint64_t begin = 0;
+    uint64_t end = machine->pin_count;
+
+    while (begin < end) {
+        const uint64_t middle = begin + (end - begin) / 2;
+        const berthi_cuda_pin *const pin = &machine->pins[middle];
+
+        if ((uintptr_t)pin->memory + pin->bytes <= (uintptr_t)at)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
 /* That of exactly these bytes, or one that overlaps them; NULL: neither. */
 static berthi_cuda_pin *
 find(const berthi_cuda *machine, const void *memory, uint64_t bytes)
 {
-    const uintptr_t begin = (uintptr_t)memory;
+    const uint64_t number = first_behind(machine, memory);
 
-    for (uint64_t i = 0; i < machine->pin_count; i++) {
-        berthi_cuda_pin *const pin = &machine->pins[i];
-        const uintptr_t its = (uintptr_t)pin->memory;
+    return number < machine->pin_count
+                   && (uintptr_t)machine->pins[number].memory < (uintptr_t)memory + bytes
+               ? &machine->pins[number]
+               : NULL;
+}
 
-        if (begin < its + pin->bytes && its < begin + bytes)
-            return pin;
+uint64_t
+berthi_cuda_pin_span(berthi_cuda *machine, const void *at, uint64_t bytes)
+{
+    const uintptr_t begin = (uintptr_t)at;
+    uint64_t span = bytes;
+
+    pthread_mutex_lock(&machine->pins_lock);
+    if (machine->pin_count > 0) {
+        const uint64_t number = first_behind(machine, at);
+
+        if (number < machine->pin_count) {
+            const berthi_cuda_pin *const pin = &machine->pins[number];
+            const uintptr_t its = (uintptr_t)pin->memory;
+
+            span = begin < its ? its - begin : its + pin->bytes - begin;
+        }
     }
-    return NULL;
+    pthread_mutex_unlock(&machine->pins_lock);
+    return berthi_min_u64(span, bytes);
 }
 
 static bool
 has_room(berthi_cuda *machine)
 {
     const uint64_t more = berthi_max_u64(FIRST_PINS, 2 * machine->pin_capacity);
+    berthi_cuda_pin *const old = machine->pins;
     berthi_cuda_pin *grown;
 
     if (machine->pin_count < machine->pin_capacity)
@@ -41,12 +78,39 @@ has_room(berthi_cuda *machine)
     if (grown == NULL)
         return false;
     if (machine->pin_count > 0)
-        memcpy(grown, machine->pins, (size_t)machine->pin_count * sizeof *grown);
-    berthi_memory_free(machine->context, BERTHI_PURPOSE_OBJECT, machine->pins,
-                       machine->pin_capacity * sizeof *grown);
+        memcpy(grown, old, (size_t)machine->pin_count * sizeof *grown);
+    pthread_mutex_lock(&machine->pins_lock);
     machine->pins = grown;
+    pthread_mutex_unlock(&machine->pins_lock);
+    berthi_memory_free(machine->context, BERTHI_PURPOSE_OBJECT, old,
+                       machine->pin_capacity * sizeof *grown);
     machine->pin_capacity = more;
     return true;
+}
+
+/* There is room. */
+static void
+insert(berthi_cuda *machine, void *memory, uint64_t bytes)
+{
+    const uint64_t at = first_behind(machine, memory);
+
+    pthread_mutex_lock(&machine->pins_lock);
+    memmove(&machine->pins[at + 1], &machine->pins[at],
+            (size_t)(machine->pin_count - at) * sizeof *machine->pins);
+    machine->pins[at] = (berthi_cuda_pin){ memory, bytes, 1 };
+    machine->pin_count++;
+    pthread_mutex_unlock(&machine->pins_lock);
+}
+
+static void
+take_out(berthi_cuda *machine, berthi_cuda_pin *pin)
+{
+    const uint64_t behind = (uint64_t)(machine->pins + machine->pin_count - (pin + 1));
+
+    pthread_mutex_lock(&machine->pins_lock);
+    memmove(pin, pin + 1, (size_t)behind * sizeof *pin);
+    machine->pin_count--;
+    pthread_mutex_unlock(&machine->pins_lock);
 }
 
 static berth_status
@@ -78,7 +142,7 @@ add(const berthi_cuda_call *call, void *memory, uint64_t bytes)
     }
     if (code != BERTHI_CUDA_OK)
         return berthi_cuda_judge(call, code);
-    machine->pins[machine->pin_count++] = (berthi_cuda_pin){ memory, bytes, 1 };
+    insert(machine, memory, bytes);
     return BERTH_OK;
 }
 
@@ -124,7 +188,7 @@ berthi_cuda_pin_remove(const berthi_cuda_call *call, void *memory, uint64_t byte
     pin = find(machine, memory, bytes);
     if (pin != NULL && pin->memory == memory && pin->bytes == bytes && --pin->users == 0) {
         give_up(call, memory);
-        *pin = machine->pins[--machine->pin_count];
+        take_out(machine, pin);
     }
     pthread_mutex_unlock(&machine->pin_lock);
 }

@@ -7,6 +7,7 @@
  *   device_sim.c   a GPU that is not there: memory that is enforced, copies that
  *                  happen late, links with a rate, a clock of its own; sim*.c
  *   device_cuda.c  GPUs by the CUDA runtime; cuda_*.c
+ *   device_pin.c   host memory that is pinned in pieces
  *   device.c       which devices exist
  *
  * A stream is a line of work that is done in order; streams know nothing of each
@@ -66,8 +67,9 @@ typedef enum berthi_copy_kind {
 /* No overlap. */
 typedef struct berthi_copy {
     int32_t kind;     /* berthi_copy_kind */
-    bool is_pinned;   /* its host side has been pinned for this device; else the call
-                         returns only when the host side has been read or written */
+    bool is_pinned;   /* its host side has been pinned for this device, whatever pieces
+                         that was done in; else the call returns only when the host side
+                         has been read or written */
     void *to;
     const void *from;
     uint64_t bytes;
@@ -266,6 +268,34 @@ berthi_device_reaches(berthi_device *device, berthi_device *other)
 {
     return device->table->reaches != NULL && device->table->reaches(device, other);
 }
+
+/* --------------------------------------------------------------- pinning (device_pin.c) */
+
+/*
+ * Memory that is larger is pinned in pieces of so many bytes at most: other calls of a
+ * driver wait while one is registered, a cancel is heard between two, and drivers have
+ * refused half a terabyte at once. Pages that are new come at 2.5 GB/s where memory is slow,
+ * and are registered at 10: 67 ms a piece, of the 100 that a cancel may take. Pieces end at
+ * multiples of this, so whoever copies from them can tell where by the address alone.
+ */
+#define BERTHI_PIN_PIECE (UINT64_C(128) << 20)
+
+/* Told of each piece, also of the last one. */
+typedef struct berthi_pin_watch {
+    void *user;
+    /* Other than BERTH_OK: nothing is to be pinned any more. */
+    berth_status (*has_pinned)(void *user, uint64_t bytes, berth_error *error);
+} berthi_pin_watch;
+
+/* The piece that begins at `at`, of the `bytes` of memory that are left from there on. */
+uint64_t berthi_pin_piece(const void *at, uint64_t bytes);
+/*
+ * All of it or nothing, piece by piece: as pin(), or as `watch` says, which may be NULL.
+ * `memory` has to be unpinned by berthi_device_unpin().
+ */
+berth_status berthi_device_pin(berthi_device *device, void *memory, uint64_t bytes,
+                               const berthi_pin_watch *watch, berth_error *error);
+void berthi_device_unpin(berthi_device *device, void *memory, uint64_t bytes);
 
 /* Where what is used of its memory is noted: tiers have the names of their devices. */
 berthi_book *berthi_device_book(berthi_device *device);

@@ -336,6 +336,36 @@ copy_unpinned(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stre
 }
 
 static berth_status
+copy_piece(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream *stream)
+{
+    if (!copy->is_pinned && copy->kind != BERTHI_COPY_WITHIN)
+        return copy_unpinned(call, copy, stream);
+    return berthi_cuda_judge(call, call->calls->copy(copy->to, copy->from, copy->bytes,
+                                                     copy->kind, stream));
+}
+
+/* Its host side may go on from one registration into the next, which the runtime refuses. */
+static berth_status
+copy_pieces(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream *stream)
+{
+    berthi_cuda *const machine = call->device->machine;
+    berthi_copy piece = *copy;
+    berth_status status = BERTH_OK;
+
+    for (uint64_t at = 0; at < copy->bytes && status == BERTH_OK; at += piece.bytes) {
+        piece.to = (uint8_t *)copy->to + at;
+        piece.from = (const uint8_t *)copy->from + at;
+        piece.bytes = copy->bytes - at;
+        if (copy->kind != BERTHI_COPY_WITHIN)
+            piece.bytes = berthi_cuda_pin_span(
+                machine, copy->kind == BERTHI_COPY_TO_DEVICE ? piece.from : piece.to,
+                piece.bytes);
+        status = copy_piece(call, &piece, stream);
+    }
+    return status;
+}
+
+static berth_status
 cuda_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
           berth_error *error)
 {
@@ -344,14 +374,9 @@ cuda_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
 
     if (status == BERTH_OK && copy->bytes > 0) {
         note_stream(&call, stream);
-        if (copy->kind == BERTHI_COPY_TO_PEER)
-            status = berthi_cuda_copy_to_peer(&call, copy, stream);
-        else if (!copy->is_pinned && copy->kind != BERTHI_COPY_WITHIN)
-            status = copy_unpinned(&call, copy, stream);
-        else
-            status = berthi_cuda_judge(&call, call.calls->copy(copy->to, copy->from,
-                                                               copy->bytes, copy->kind,
-                                                               stream));
+        status = copy->kind == BERTHI_COPY_TO_PEER
+                     ? berthi_cuda_copy_to_peer(&call, copy, stream)
+                     : copy_pieces(&call, copy, stream);
     }
     return berthi_cuda_leave(&call, status);
 }

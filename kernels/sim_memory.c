@@ -376,8 +376,18 @@ bool
 berthi_sim_memory_is_pinned(const berthi_sim_memory *memory, const void *at,
                             uint64_t bytes)
 {
-    for (uint64_t i = 0; i < memory->pin_count; i++)
-        if (has_stretch(&memory->pins[i], at, bytes))
-            return true;
-    return false;
+    const uint8_t *from = at;
+    const uint8_t *const end = from + bytes;
+    bool is_found = true;
+
+    /* Pieces that were pinned side by side are as good as one. */
+    while (is_found && from < end) {
+        is_found = false;
+        for (uint64_t i = 0; i < memory->pin_count && !is_found; i++) {
+            is_found = has_stretch(&memory->pins[i], from, 1);
+            if (is_found)
+                from = memory->pins[i].memory + memory->pins[i].bytes;
+        }
+    }
+    return is_found;
 }

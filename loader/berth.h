@@ -780,7 +780,7 @@ BERTH_API berth_status berth_checkpoint_read(berth_checkpoint *checkpoint, uint6
 /* --------------------------------------------------------------------- jobs */
 
 typedef struct berth_progress {
-    const char *phase;  /* "read", ...                                                */
+    const char *phase;  /* "load"; "pin" while a load pins host memory; ...           */
     const char *file;   /* being read; "" when there is none                          */
     uint64_t done;      /* bytes, never decreasing, ends at exactly `total`           */
     uint64_t total;
@@ -2054,6 +2054,13 @@ typedef struct berth_model berth_model;
  * after a cancel, everything is given back. It does not wait: memory is allocated by
  * the job, too.
  *
+ * Host memory that the plan's GPUs copy from is pinned before anything is read, in pieces
+ * that end at addresses which are multiples of 128 MiB; where one is refused, none is. They
+ * count in the job's bytes, and a cancel is heard between two. The CUDA runtime refuses a
+ * copy from one piece into the next (cudaErrorInvalidValue): what berth copies is divided
+ * there, and so have to be copies of the caller's. Of `slab_memory` that is pinned already
+ * berth pins nothing.
+ *
  * A read that hangs for `wait_ms` is BERTH_EIO with its file and position, and so is a
  * layer of such a disk. The buffers it is read into stay allocated until it comes back,
  * which later jobs of the context see, and its end; one that ends before leaves them
@@ -2182,7 +2189,8 @@ struct DLManagedTensorVersioned; /* of a header of DLPack 1.0 or later */
  * takes DLPack: nothing is copied. It is read-only, of kDLCPU, kDLCUDAHost (pinned for
  * GPUs) or kDLCUDA. Plain values, and codes that are a byte a value, have the weight's
  * shape; packed codes and statistics are one row; dtypes that DLPack 1.0 has no word for
- * are bytes. Call its deleter once, on any thread.
+ * are bytes. Call its deleter once, on any thread. What lies in host memory may go on from
+ * one pinned piece into the next: see berth_load_start() for who copies it to a GPU.
  *
  * The memory stays: the model cannot be moved meanwhile (BERTH_EINVAL, "exported"), and
  * berth_model_destroy() gives it back with the last such tensor, until which context,

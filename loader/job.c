@@ -44,6 +44,7 @@ struct berth_job {
     _Atomic uint64_t done;
     _Atomic uint64_t moved_ns; /* when `done` last grew */
     _Atomic int decided; /* decision */
+    const char *_Atomic phase;
     const char *_Atomic file;
 
     pthread_mutex_t lock;      /* everything below */
@@ -101,7 +102,7 @@ berth_job_poll(berth_job *job, berth_progress *progress)
     progress->is_stalled = !job->is_ended && now_ns > moved_ns
                            && now_ns - moved_ns > job->work.stall_ns;
     pthread_mutex_unlock(&job->lock);
-    progress->phase = job->work.phase;
+    progress->phase = atomic_load(&job->phase);
     progress->file = file != NULL ? file : "";
     progress->total = atomic_load(&job->total);
     progress->done = berthi_min_u64(done, progress->total);
@@ -244,6 +245,7 @@ berthi_job_start(berth_context *context, const berthi_job_work *work, berth_job 
     }
     job->context = context;
     job->work = *work;
+    atomic_init(&job->phase, work->phase);
     if (job->work.stall_ns == 0)
         job->work.stall_ns = STALL_NS;
     job->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -284,12 +286,24 @@ berthi_job_user(const berth_job *job,
 /* -------------------------------------------------------- from inside the work */
 
 void
+berthi_job_touch(berth_job *job)
+{
+    atomic_store(&job->moved_ns, berthi_sys_now_ns());
+}
+
+void
 berthi_job_advance(berth_job *job, uint64_t bytes)
 {
     if (bytes == 0)
         return;
     atomic_fetch_add(&job->done, bytes);
-    atomic_store(&job->moved_ns, berthi_sys_now_ns());
+    berthi_job_touch(job);
+}
+
+void
+berthi_job_set_phase(berth_job *job, const char *phase)
+{
+    atomic_store(&job->phase, phase);
 }
 
 void

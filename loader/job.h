@@ -38,6 +38,10 @@ void *berthi_job_user(const berth_job *job,
 
 /* From any thread of the work: */
 void berthi_job_advance(berth_job *job, uint64_t bytes);
+/* Something moves that is no byte of its. */
+void berthi_job_touch(berth_job *job);
+/* A constant; what the job was started with, until then. */
+void berthi_job_set_phase(berth_job *job, const char *phase);
 /* Of bytes, where it was not known at the start. Once, before anything has advanced. */
 void berthi_job_set_total(berth_job *job, uint64_t total);
 /* `file` must outlive the job. */

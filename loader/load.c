@@ -16,6 +16,7 @@
 #define RING_SHARE     20u /* of what this process may have: a twentieth, at most */
 #define RING_CHUNKS    3u  /* are in any ring */
 #define GAP_BYTES      (UINT64_C(1) << 20)
+#define PHASE          "load"
 
 /* -------------------------------------------------------------------------- begin */
 
@@ -177,6 +178,38 @@ begin_leases(berthi_load *load, berth_error *error)
     return berthi_leases_create(load->model, &options, &load->model->leases, error);
 }
 
+/* ------------------------------------------------------------------------ pinning */
+
+static berth_status
+has_pinned(void *user, uint64_t bytes, berth_error *error)
+{
+    berthi_load *const load = user;
+
+    load->pinned += bytes;
+    berthi_job_advance(load->job, bytes);
+    return berthi_job_is_cancelled(load->job) ? berthi_job_fail_cancelled(error) : BERTH_OK;
+}
+
+/* Slabs in host memory: a part of the job's bytes, for that takes as long as filling them. */
+static berth_status
+pin_slabs(berthi_load *load, berth_error *error)
+{
+    const uint64_t bytes = berthi_model_pin_bytes(load->model);
+    const berthi_pin_watch watch = { load, has_pinned };
+    berth_status status = BERTH_OK;
+
+    berthi_job_set_total(load->job, load->total + bytes);
+    if (bytes == 0)
+        return BERTH_OK;
+    berthi_job_set_phase(load->job, "pin");
+    for (uint32_t t = 0; t < load->model->tier_count && status == BERTH_OK; t++)
+        status = berthi_model_pin_slab(load->model, &load->model->tiers[t], &watch, error);
+    if (status == BERTH_OK) /* what was refused is over, too */
+        berthi_job_advance(load->job, bytes - load->pinned);
+    berthi_job_set_phase(load->job, PHASE);
+    return status;
+}
+
 /* Memory, and what goes where: on the job's thread, slabs are slow to come. */
 static berth_status
 prepare(berthi_load *load, berth_error *error)
@@ -193,6 +226,8 @@ prepare(berthi_load *load, berth_error *error)
         status = open_streams(load, error);
     if (status == BERTH_OK)
         status = berthi_load_list(load, error);
+    if (status == BERTH_OK)
+        status = pin_slabs(load, error);
     if (status == BERTH_OK)
         status = berthi_load_clear_padding(load, error);
     return status;
@@ -213,10 +248,10 @@ static berth_status
 run_load(berth_job *job, void *user, berth_error *error)
 {
     berthi_load *const load = user;
-    berth_status status = prepare(load, error);
+    berth_status status;
 
     load->job = job;
-    berthi_job_set_total(job, load->total);
+    status = prepare(load, error);
     if (status == BERTH_OK) {
         status = convey(load, error);
         if (status == BERTH_OK)
@@ -396,7 +431,7 @@ berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
                             &(berthi_job_work){ .run = run_load,
                                                .fini = berthi_load_free,
                                                .user = load,
-                                               .phase = "load",
+                                               .phase = PHASE,
                                                .progress = taken.progress,
                                                .progress_user = taken.progress_user },
                             out_job, error);

@@ -175,6 +175,7 @@ typedef struct berthi_load {
     berthi_load_columns *columns;
     uint32_t columns_count;
     uint64_t total;         /* bytes of all pieces */
+    uint64_t pinned;        /* of slabs in host memory */
     uint64_t skipped;       /* of them: between columns */
     uint64_t gathered_max;  /* of a unit */
     uint64_t piece_max;     /* the largest */

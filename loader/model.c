@@ -143,8 +143,6 @@ berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
                                            tier->scratch_bytes, error);
     if (status != BERTH_OK)
         berthi_model_free_slab(model, tier);
-    else if (tier->kind == BERTH_TIER_CPU)
-        tier->is_pinned = berthi_model_has_pinned(model, slab, tier->bytes);
     return status;
 }
 
@@ -188,9 +186,6 @@ berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
     tier->hold = memory;
     parts = parts_of_hold(tier);
     berthi_books_take_slab(books, books->books[BERTHI_BOOKS_HOST].tier, &parts);
-    if (tier->kind == BERTH_TIER_GPU)
-        tier->is_hold_pinned =
-            berthi_model_has_pinned(model, memory, tier->hold_bytes);
     return BERTH_OK;
 }
 

@@ -197,15 +197,25 @@ bool berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes);
 /* Tiers of the plan, on the model's devices; none has a slab. */
 void berthi_model_describe(const berth_model *model, const berth_plan *plan,
                            berthi_model_tier *tiers);
-/* Nothing where it has no bytes. On failure there is none. */
+/* Nothing where it has no bytes. It is not pinned. On failure there is none. */
 berth_status berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
                                       berth_error *error);
 /* Nothing where there is none. */
 void berthi_model_free_slab(const berth_model *model, berthi_model_tier *tier);
-/* Nothing for no bytes; pinned where the tier is a device's. */
+/* Nothing for no bytes. It is not pinned. */
 berth_status berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
                                       uint64_t bytes, berth_error *error);
 void berthi_model_free_hold(const berth_model *model, berthi_model_tier *tier);
+/*
+ * Pins a slab in host memory, or the hold of one on a device, in pieces of which `watch` is
+ * told. Refused, it stays as it is, and that is noted; CANCELLED: by `watch`, and so it does.
+ */
+berth_status berthi_model_pin_slab(const berth_model *model, berthi_model_tier *tier,
+                                   const berthi_pin_watch *watch, berth_error *error);
+berth_status berthi_model_pin_hold(const berth_model *model, berthi_model_tier *tier,
+                                   const berthi_pin_watch *watch, berth_error *error);
+/* Of slabs that are there, those to be pinned. */
+uint64_t berthi_model_pin_bytes(const berth_model *model);
 
 /* TIMEOUT: what a device of the model's was asked for has not ended for wait_ns. */
 berth_status berthi_model_fail_copies(const berth_model *model, const berthi_device *device,
@@ -222,8 +232,6 @@ berth_status berthi_model_alloc(const berth_model *model, uint32_t number, uint6
 /* As it was allocated; it is unpinned. */
 void berthi_model_dealloc(const berth_model *model, uint32_t number, void *memory,
                           uint64_t bytes, const char *purpose);
-/* Its host memory: pinned by its owner, or now, if that is not refused. */
-bool berthi_model_has_pinned(const berth_model *model, void *memory, uint64_t bytes);
 /* What has been pinned here is not any more. */
 void berthi_model_unpin_host(const berth_model *model, void *memory, uint64_t bytes);
 

@@ -68,14 +68,6 @@ berthi_model_dealloc(const berth_model *model, uint32_t number, void *memory,
         hooks->free(hooks->user, number, memory, bytes, alignment_of(number), purpose);
 }
 
-bool
-berthi_model_has_pinned(const berth_model *model, void *memory, uint64_t bytes)
-{
-    if (model->memory.is_pinned != 0)
-        return model->devices != NULL;
-    return berthi_model_is_pinned(model, memory, bytes);
-}
-
 void
 berthi_model_unpin_host(const berth_model *model, void *memory, uint64_t bytes)
 {

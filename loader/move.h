@@ -134,6 +134,11 @@ berth_status berthi_carrier_clear(berthi_carrier *carrier, const berthi_spot *at
 berth_status berthi_carrier_settle(berthi_carrier *carrier, berth_status status,
                                    berth_error *error);
 bool berthi_carrier_is_cancelled(const berthi_carrier *carrier);
+/* While memory is pinned for it: a cancel is heard, and what is pinned is no stall. */
+berthi_pin_watch berthi_carrier_pin_watch(berthi_carrier *carrier);
+/* A slab of its model, pinned where that is due. On failure there is none. */
+berth_status berthi_carrier_create_slab(berthi_carrier *carrier, berthi_model_tier *tier,
+                                        berth_error *error);
 
 /* --------------------------------------------------------- what hangs (move_left.c) */
 
@@ -196,7 +201,7 @@ uint64_t berthi_hold_bytes(const berth_model *model, uint32_t tier, bool discard
 bool berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards);
 
 /* A hold for the tier, and what has to be carried into it. */
-berth_status berthi_hold_create(berth_model *model, uint32_t tier, bool discards,
+berth_status berthi_hold_create(berthi_carrier *carrier, uint32_t tier, bool discards,
                                 berthi_transfers *transfers, berth_error *error);
 /* Of every tier that has its slab. */
 void berthi_hold_free(berthi_carrier *carrier);

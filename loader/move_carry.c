@@ -146,6 +146,38 @@ berthi_carrier_is_cancelled(const berthi_carrier *carrier)
     return !carrier->is_undoing && berthi_job_is_cancelled(carrier->job);
 }
 
+/* ------------------------------------------------------------------------- slabs */
+
+static berth_status
+has_pinned(void *user, uint64_t bytes, berth_error *error)
+{
+    const berthi_carrier *const carrier = user;
+
+    (void)bytes; /* the job counts what is carried */
+    berthi_job_touch(carrier->job);
+    return berthi_carrier_is_cancelled(carrier) ? berthi_job_fail_cancelled(error) : BERTH_OK;
+}
+
+berthi_pin_watch
+berthi_carrier_pin_watch(berthi_carrier *carrier)
+{
+    return (berthi_pin_watch){ carrier, has_pinned };
+}
+
+berth_status
+berthi_carrier_create_slab(berthi_carrier *carrier, berthi_model_tier *tier,
+                           berth_error *error)
+{
+    const berthi_pin_watch watch = berthi_carrier_pin_watch(carrier);
+    berth_status status = berthi_model_create_slab(carrier->model, tier, error);
+
+    if (status == BERTH_OK)
+        status = berthi_model_pin_slab(carrier->model, tier, &watch, error);
+    if (status != BERTH_OK)
+        berthi_model_free_slab(carrier->model, tier);
+    return status;
+}
+
 /* ----------------------------------------------------------------------- waiting */
 
 /* Whoever has failed is less patient. */

@@ -73,16 +73,22 @@ berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards)
 /* -------------------------------------------------------------------------- holds */
 
 berth_status
-berthi_hold_create(berth_model *model, uint32_t tier, bool discards,
+berthi_hold_create(berthi_carrier *carrier, uint32_t tier, bool discards,
                    berthi_transfers *transfers, berth_error *error)
 {
+    const berthi_pin_watch watch = berthi_carrier_pin_watch(carrier);
+    berth_model *const model = carrier->model;
     berthi_model_tier *const t = &model->tiers[tier];
     const uint64_t bytes = berthi_hold_bytes(model, tier, discards);
-    const berth_status status = berthi_model_create_hold(model, t, bytes, error);
+    berth_status status = berthi_model_create_hold(model, t, bytes, error);
     uint64_t at = 0;
 
-    if (status != BERTH_OK)
+    if (status == BERTH_OK)
+        status = berthi_model_pin_hold(model, t, &watch, error);
+    if (status != BERTH_OK) {
+        berthi_model_free_hold(model, t);
         return status;
+    }
     t->is_held = true;
     t->has_discarded = discards;
     for (uint64_t i = 0; i < model->plan->berth_count; i++) {
@@ -120,7 +126,7 @@ berthi_model_hold(berthi_carrier *carrier, bool discards, berth_error *error)
 
     for (uint32_t t = 0; t < model->tier_count && status == BERTH_OK; t++)
         if (berthi_hold_is_due(model, t, discards))
-            status = berthi_hold_create(model, t, discards, &transfers, error);
+            status = berthi_hold_create(carrier, t, discards, &transfers, error);
     if (status == BERTH_OK)
         status = berthi_carrier_carry(carrier, &transfers, error);
     berthi_transfers_fini(&transfers);
@@ -209,7 +215,7 @@ raise_slabs(berthi_carrier *carrier, bool *is_new, berthi_transfers *transfers,
     for (uint32_t t = 0; t < model->tier_count && status == BERTH_OK; t++) {
         if (!is_gone(&model->tiers[t]))
             continue;
-        status = berthi_model_create_slab(model, &model->tiers[t], error);
+        status = berthi_carrier_create_slab(carrier, &model->tiers[t], error);
         is_new[t] = model->tiers[t].slab != NULL;
         if (status == BERTH_OK)
             status = list_tier(model, t, transfers, reads, error);

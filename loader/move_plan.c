@@ -312,7 +312,7 @@ make_room(berthi_replan *replan, berthi_carrier *carrier, berthi_transfers *tran
 
     for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++)
         if (replan->is_tight[t])
-            status = berthi_hold_create(model, replan->old_of[t], false, transfers, error);
+            status = berthi_hold_create(carrier, replan->old_of[t], false, transfers, error);
     if (status == BERTH_OK)
         status = berthi_carrier_carry(carrier, transfers, error);
     for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++)
@@ -322,7 +322,7 @@ make_room(berthi_replan *replan, berthi_carrier *carrier, berthi_transfers *tran
 }
 
 static berth_status
-make_slabs(berthi_replan *replan, berth_error *error)
+make_slabs(berthi_replan *replan, berthi_carrier *carrier, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
@@ -333,7 +333,7 @@ make_slabs(berthi_replan *replan, berth_error *error)
             tier->slab = replan->model->tiers[replan->old_of[t]].slab;
             tier->is_pinned = replan->model->tiers[replan->old_of[t]].is_pinned;
         } else {
-            status = berthi_model_create_slab(replan->model, tier, error);
+            status = berthi_carrier_create_slab(carrier, tier, error);
         }
     }
     return status;
@@ -448,7 +448,7 @@ berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier, berth_error *e
     if (status == BERTH_OK)
         status = make_room(replan, carrier, &transfers, error);
     if (status == BERTH_OK)
-        status = make_slabs(replan, error);
+        status = make_slabs(replan, carrier, error);
     if (status == BERTH_OK)
         status = list_all(replan, &transfers, error);
     if (status == BERTH_OK)

@@ -106,7 +106,7 @@ unpin_from(berth_optimizer *o, void *memory, uint64_t bytes, uint32_t count)
         const berthi_optimizer_device *const d = &o->devices[--count];
 
         if (!d->is_host)
-            d->device->table->unpin(d->device, memory, bytes);
+            berthi_device_unpin(d->device, memory, bytes);
     }
 }
 
@@ -118,7 +118,7 @@ berthi_optimizer_has_pinned(berth_optimizer *o, void *memory, uint64_t bytes)
         berth_error refusal;
 
         if (d->is_host
-            || d->device->table->pin(d->device, memory, bytes, &refusal) == BERTH_OK)
+            || berthi_device_pin(d->device, memory, bytes, NULL, &refusal) == BERTH_OK)
             continue;
         unpin_from(o, memory, bytes, i);
         return false;
@@ -175,7 +175,7 @@ alloc_host(berth_optimizer *o, berthi_parameter *p, berth_error *error)
     p->memory = memory;
     berthi_books_take_slab(books_of(o), books_of(o)->books[BERTHI_BOOKS_HOST].tier, &parts);
     p->is_pinned = is_away(o, p, p->place)
-                   && d->table->pin(d, memory, parts.bytes, &refusal) == BERTH_OK;
+                   && berthi_device_pin(d, memory, parts.bytes, NULL, &refusal) == BERTH_OK;
     return BERTH_OK;
 }
 
@@ -206,7 +206,7 @@ berthi_optimizer_free(berth_optimizer *o, berthi_parameter *p)
     if (p->memory == NULL)
         return;
     if (p->is_pinned)
-        d->table->unpin(d, p->memory, parts.bytes);
+        berthi_device_unpin(d, p->memory, parts.bytes);
     if (p->place == BERTH_STATES_HOST) {
         o->host->table->free(o->host, p->memory, parts.bytes);
         berthi_books_give_slab(books_of(o), books_of(o)->books[BERTHI_BOOKS_HOST].tier,

@@ -7,7 +7,8 @@
  * piece at each question; or at once. What the runtime leaves open goes against the
  * caller: copies read and write host memory late, also what is not pinned, streams take
  * turns, a failing call may have done half of its work, and NOT_READY stays behind as the
- * thread's last error. What is given back is gone, whatever the call returns.
+ * thread's last error. The host memory of a copy is all of one registration, or of none.
+ * What is given back is gone, whatever the call returns.
  */
 #ifndef BERTH_TESTS_FAKE_CUDA_H
 #define BERTH_TESTS_FAKE_CUDA_H

@@ -14,6 +14,18 @@ fake_cuda_holds(const void *handle, const void *at, uint64_t bytes)
     return s != NULL && memory != NULL && memory->device == s->device;
 }
 
+/* What the runtime takes of the host: memory of one registration, or of none. */
+static bool
+is_one_memory(const void *at, uint64_t bytes)
+{
+    const uint8_t *const begin = at;
+
+    for (const fake_cuda_stretch *s = fake_cuda_now.pins; s != NULL; s = s->next)
+        if (begin < s->memory + s->bytes && s->memory < begin + bytes)
+            return begin >= s->memory && begin + bytes <= s->memory + s->bytes;
+    return true;
+}
+
 static int
 fake_copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *handle)
 {
@@ -23,6 +35,9 @@ fake_copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *handle
         return fake_cuda_leave(code);
     if ((kind != BERTHI_COPY_TO_HOST && !fake_cuda_holds(handle, to, bytes))
         || (kind != BERTHI_COPY_TO_DEVICE && !fake_cuda_holds(handle, from, bytes)))
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    if ((kind == BERTHI_COPY_TO_HOST && !is_one_memory(to, bytes))
+        || (kind == BERTHI_COPY_TO_DEVICE && !is_one_memory(from, bytes)))
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
     return fake_cuda_leave(fake_cuda_add_work(
         handle, &(fake_cuda_work){ .kind = COPY, .to = to, .from = from, .bytes = bytes }));

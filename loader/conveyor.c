@@ -21,6 +21,7 @@
 #include "kernels/trace.h"
 #include "loader/intake.h"
 #include "loader/stage.h"
+#include "loader/tune.h"
 
 #define STACK_BYTES (256u * 1024u)
 #define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
@@ -43,6 +44,7 @@ typedef struct conveyor {
     const berthi_consumer *consumer;
     berthi_stage stage;
     berthi_intake intake;
+    berthi_tune tune;
     berthi_conveyor_stats stats;
 
     lane lanes[LANES_MAX];
@@ -292,6 +294,32 @@ end_wait(conveyor *c, uint64_t begin_ns)
                             BERTHI_TRACE_NOTHING);
 }
 
+/* So many buffers are used at first. */
+static void
+begin_tuning(conveyor *c, const berthi_conveyor_options *options)
+{
+    const uint32_t capacity = c->stage.capacity;
+    const uint32_t stages = options->stages > 0  ? options->stages
+                            : options->is_tuned ? BERTHI_TUNE_STAGES
+                                                : capacity;
+
+    berthi_tune_begin(&c->tune, stages, capacity, berthi_sys_now_ns());
+    c->tune.is_settled |= options->stages > 0;
+    berthi_stage_allow(&c->stage, c->tune.stages);
+}
+
+static void
+tune(conveyor *c)
+{
+    berthi_tune_sample sample = { .now_ns = berthi_sys_now_ns() };
+
+    if (!berthi_tune_is_due(&c->tune, sample.now_ns))
+        return;
+    sample.bytes = c->stats.bytes_read;
+    sample.idle_ns = berthi_stage_idle_ns(&c->stage);
+    berthi_stage_allow(&c->stage, berthi_tune_look(&c->tune, &sample));
+}
+
 /* Until every chunk is in the ring, or the run has failed. */
 static void
 read_all(conveyor *c)
@@ -306,6 +334,7 @@ read_all(conveyor *c)
 
         if (status == BERTH_OK && !has_more && c->intake.in_flight == 0)
             break;
+        tune(c);
         begin_ns = berthi_sys_now_ns();
         if (status == BERTH_OK)
             status = berthi_intake_wait(&c->intake, has_grown ? 0 : begin_ns + CANCEL_NS,
@@ -373,6 +402,7 @@ run_threads(conveyor *c)
     (void)is_over(c);
     c->stats.work_ns = atomic_load(&c->work_ns);
     c->stats.wait_ns = berthi_stage_behind_ns(&c->stage);
+    c->stats.stages = c->stage.limit;
 }
 
 /* Moves the chunks, at least one. */
@@ -400,6 +430,7 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
                             ? (uint32_t)berthi_min_u64(c->worker_capacity, LANES_MAX)
                             : 1;
         c->stage.next_in_turn = c->consumer->is_in_turn ? c->chunks->chunks : NULL;
+        begin_tuning(c, options);
         run_threads(c);
         describe_path(c, c->stats.path);
         status = c->status;

@@ -135,6 +135,8 @@ typedef struct berthi_conveyor_options {
     uint32_t readers;    /* reader threads; 0: default */
     uint32_t workers;    /* consumer threads; 0: berthi_host_worker_count() */
     uint64_t ring_bytes; /* cap of the ring, 0: 32 MiB; at least 3 chunks are used */
+    uint32_t stages;     /* of the ring that are used; 0: all of it, or found: tune.h */
+    bool is_tuned;       /* `stages` 0: there are more where reading gains by them */
     const struct berthi_reader_table *reader; /* this back end and no other; or NULL */
     const berthi_ring_pins *pins; /* NULL: plain memory */
     uint64_t wait_ns;    /* no read comes back for so long: TIMEOUT; 0: patience */
@@ -151,6 +153,7 @@ typedef struct berthi_conveyor_stats {
     uint64_t read_ns;  /* summed over reads: from their beginning to their end */
     uint64_t wait_ns;  /* workers were waited for, not reads */
     uint64_t work_ns;  /* workers inside the consumer */
+    uint32_t stages;   /* of the ring that were used at the end */
     char path[64];     /* "io_uring direct", "threads buffered", ... */
 } berthi_conveyor_stats;
 

@@ -95,6 +95,8 @@ convey(berthi_load *load, berth_error *error)
         .readers = load->options.readers,
         .workers = choose_workers(load),
         .ring_bytes = load->ring_bytes,
+        .stages = load->options.stages,
+        .is_tuned = true,
         .pins = load->model->devices != NULL ? &pins : NULL,
         .wait_ns = load->model->wait_ns,
     };
@@ -109,6 +111,7 @@ convey(berthi_load *load, berth_error *error)
 
     if (status != BERTH_OK)
         return status;
+    load->stage_bytes = chunks.chunk_bytes;
     status = berthi_conveyor_run(load->context, load->job, load->files,
                                  load->checkpoint->shard_count, &chunks, &options,
                                  &consumer, &load->stats, error);
@@ -134,6 +137,8 @@ report(berthi_load *load)
     r->quantized_bytes = load->quantized_bytes;
     /* Pieces that are converted as a whole may be larger than its chunks should be. */
     r->ring_bytes = berthi_max_u64(load->ring_bytes, RING_CHUNKS * load->chunk_bytes);
+    r->stages = load->stats.stages;
+    r->stage_bytes = load->stats.stages > 0 ? load->stage_bytes : 0;
     r->verified_tensors = atomic_load(&load->verify.tensors);
     r->verified_bytes = atomic_load(&load->verify.bytes);
     r->mismatches = atomic_load(&load->verify.mismatches);

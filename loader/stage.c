@@ -135,7 +135,6 @@ is_behind(const berthi_stage *stage)
     return is_held && !is_filling;
 }
 
-/* After each change of a buffer's state. Lock held. */
 static void
 note_behind(berthi_stage *stage)
 {
@@ -150,6 +149,32 @@ note_behind(berthi_stage *stage)
     else
         stage->behind_ns += now_ns - stage->behind_from_ns;
     stage->is_behind = is_now;
+}
+
+static void
+note_idle(berthi_stage *stage)
+{
+    uint32_t filling = 0;
+    bool is_now;
+
+    for (uint32_t i = 0; i < stage->allocated; i++)
+        filling += stage->buffers[i].state == BERTHI_STAGE_FILLING;
+    is_now = filling >= stage->limit;
+    if (is_now == stage->is_idle)
+        return;
+    if (is_now)
+        stage->idle_from_ns = berthi_sys_now_ns();
+    else
+        stage->idle_ns += berthi_sys_now_ns() - stage->idle_from_ns;
+    stage->is_idle = is_now;
+}
+
+/* After each change of a buffer's state. Lock held. */
+static void
+note(berthi_stage *stage)
+{
+    note_behind(stage);
+    note_idle(stage);
 }
 
 uint64_t
@@ -179,6 +204,7 @@ grow(berthi_stage *stage)
                                         BERTHI_STAGE_ALIGNMENT);
     if (buffer->memory == NULL) {
         stage->limit = stage->allocated;
+        stage->is_short = true;
         berthi_log(stage->context, BERTH_LOG_INFO,
                    "memory is short: going on with %u staging buffers instead of %u",
                    (unsigned)stage->allocated, (unsigned)stage->capacity);
@@ -189,6 +215,29 @@ grow(berthi_stage *stage)
         stage->pins != NULL
         && stage->pins->can_pin(stage->pins->user, buffer->memory, stage->buffer_bytes);
     return buffer;
+}
+
+void
+berthi_stage_allow(berthi_stage *stage, uint32_t count)
+{
+    pthread_mutex_lock(&stage->lock);
+    if (!stage->is_short)
+        stage->limit = (uint32_t)berthi_min_u64(count, stage->capacity);
+    note_idle(stage);
+    pthread_mutex_unlock(&stage->lock);
+}
+
+uint64_t
+berthi_stage_idle_ns(berthi_stage *stage)
+{
+    uint64_t idle_ns;
+
+    pthread_mutex_lock(&stage->lock);
+    idle_ns = stage->idle_ns;
+    if (stage->is_idle)
+        idle_ns += berthi_sys_now_ns() - stage->idle_from_ns;
+    pthread_mutex_unlock(&stage->lock);
+    return idle_ns;
 }
 
 berth_status
@@ -207,7 +256,7 @@ berthi_stage_take(berthi_stage *stage, const berthi_chunk *chunk,
     if (buffer != NULL) {
         buffer->state = BERTHI_STAGE_FILLING;
         buffer->chunk = chunk;
-        note_behind(stage);
+        note(stage);
     }
     pthread_mutex_unlock(&stage->lock);
     *out_buffer = buffer;
@@ -222,7 +271,7 @@ berthi_stage_fill(berthi_stage *stage, berthi_stage_buffer *buffer)
     for (int call = 0; call < BERTHI_STAGE_CALL_COUNT; call++)
         buffer->calls[call] =
             stage->has_call[call] ? BERTHI_STAGE_WAITING : BERTHI_STAGE_DONE;
-    note_behind(stage);
+    note(stage);
     /* Up to two calls have become possible. */
     pthread_cond_broadcast(&stage->has_work);
     pthread_mutex_unlock(&stage->lock);
@@ -286,7 +335,7 @@ can_take_work(berthi_stage *stage, berthi_stage_work *work)
         stage->next_in_turn++;
     work->buffer->state = BERTHI_STAGE_BUSY;
     work->buffer->calls[work->call] = BERTHI_STAGE_RUNNING;
-    note_behind(stage);
+    note(stage);
     return true;
 }
 
@@ -335,7 +384,7 @@ berthi_stage_give_back(berthi_stage *stage, const berthi_stage_work *work)
         outcome.is_consumed = true;
         outcome.is_awaited = stage->is_starved;
     }
-    note_behind(stage);
+    note(stage);
     /* The next ordered call of this file is for the worker that is here. */
     if (is_drained(stage))
         pthread_cond_broadcast(&stage->has_work);

@@ -55,7 +55,8 @@ typedef struct berthi_stage {
     berth_context *context;
     uint64_t buffer_bytes;
     uint32_t capacity;  /* of the table */
-    uint32_t limit;     /* the ring grows no further; = capacity until memory is short */
+    uint32_t limit;     /* the ring grows no further: its capacity, or what was allowed */
+    bool is_short;      /* of memory: it does not grow at all */
     uint32_t allocated; /* buffers with memory: the first of them */
     uint32_t file_count;
     bool has_call[BERTHI_STAGE_CALL_COUNT];
@@ -70,6 +71,9 @@ typedef struct berthi_stage {
     bool is_behind;          /* workers are waited for, not reads, */
     uint64_t behind_from_ns; /* since then; */
     uint64_t behind_ns;      /* so long in all, before that */
+    bool is_idle;            /* every buffer that is allowed is being filled, */
+    uint64_t idle_from_ns;   /* since then; */
+    uint64_t idle_ns;        /* so long in all, before that */
     bool is_closed;          /* nothing more will be filled */
     bool is_stopped;         /* no more calls */
 } berthi_stage;
@@ -95,6 +99,12 @@ uint8_t *berthi_stage_detach(berthi_stage *stage, berthi_stage_buffer *buffer);
 void berthi_stage_fini(berthi_stage *stage);
 
 /* ---- for the thread that reads */
+
+/* Before the first take(), and then with more: so many buffers, or the capacity. */
+void berthi_stage_allow(berthi_stage *stage, uint32_t count);
+
+/* So long was every buffer that is allowed being filled, and nothing there to consume. */
+uint64_t berthi_stage_idle_ns(berthi_stage *stage);
 
 /*
  * A free buffer for `chunk`, now filling. NULL: all are in use. When a further

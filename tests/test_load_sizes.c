@@ -100,6 +100,31 @@ test_ring_is_what_is_reported(void)
     loaded_end(&l);
 }
 
+/* Of a ring that a plan for a GPU makes larger than what is used at first. */
+static void
+test_stages(void)
+{
+    static const uint32_t asked[] = { 0, 1, 5, 1000 };
+    static const uint32_t used[] = { 8, 1, 5, 0 };
+    berth_plan_options options = loaded_options("0=64MiB,cpu=1GiB");
+
+    for (uint32_t i = 0; i < 4; i++) {
+        loaded l;
+
+        loaded_begin(&l, loaded_large(10, 1), &options, "sim:64MiB");
+        l.options.stages = asked[i];
+        l.options.ring_bytes = 88 * MIB;
+        loaded_load(&l);
+        CHECK_EQ(l.status, BERTH_OK);
+        CHECK_EQ(l.report.stage_bytes, 8 * MIB);
+        if (used[i] > 0)
+            CHECK_EQ(l.report.stages, used[i]);
+        CHECK_LE(l.report.stages * l.report.stage_bytes, l.report.ring_bytes);
+        loaded_end(&l);
+        options.finding = NULL;
+    }
+}
+
 /* Also where nothing came to be: no caller reads what it had in there before. */
 static void
 test_report_of_a_load_that_fails(void)
@@ -157,6 +182,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_ring_keeps_to_limits);
     T_RUN(test_ring_is_what_is_reported);
+    T_RUN(test_stages);
     T_RUN(test_report_of_a_load_that_fails);
     T_RUN(test_bottleneck);
     T_MAIN_END;

@@ -27,6 +27,7 @@ typedef struct load_arguments {
     uint32_t workers;
     int32_t io;
     uint64_t ring_bytes;
+    uint32_t stages;
     const char *offload_dir;
     bool wants_memory;
     const char *trace;
@@ -71,6 +72,9 @@ static const cli_option load_options[] = {
       "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
     { "ring", '\0', CLI_SIZE, offsetof(load_arguments, ring_bytes), "SIZE", NULL, NULL,
       "memory for bytes in flight; without it, the plan's staging" },
+    { "stages", '\0', CLI_NUMBER, offsetof(load_arguments, stages), "N", NULL, NULL,
+      "buffers of it that are filled at once; without it, 8 and more as long as they make "
+      "reads faster" },
     { "offload-dir", '\0', CLI_TEXT, offsetof(load_arguments, offload_dir), "DIR", NULL,
       NULL, "write what stays on the disk in another encoding than the files have it in "
             "below DIR, without a name, and stream it from there; without it, refused" },
@@ -257,6 +261,7 @@ load(loading *l)
     options.readers = a->jobs;
     options.workers = a->workers;
     options.ring_bytes = a->ring_bytes;
+    options.stages = a->stages;
     options.verify = a->has_to_verify   ? BERTH_LOAD_VERIFY_REQUIRE
                      : a->is_unverified ? BERTH_LOAD_VERIFY_NONE
                                         : BERTH_LOAD_VERIFY_AUTO;

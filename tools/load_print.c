@@ -113,14 +113,17 @@ print_stages(session *s, const load_facts *facts)
     char speed[BERTH_SIZE_CAPACITY];
     char ring[BERTH_SIZE_CAPACITY];
     char peak[BERTH_SIZE_CAPACITY];
+    char stage[BERTH_SIZE_CAPACITY];
 
     output_format(&s->out, "io  %s read in %.2f s, %s/s, first bytes after %.2f s; ",
                   berth_size_format(r->bytes_read, size), r->seconds,
                   berth_size_format((uint64_t)rate(r->bytes_read, r->seconds), speed),
                   r->first_seconds);
-    output_format(&s->out, "%s of host memory at most, %s%s of it staging; slowest: %s\n",
+    output_format(&s->out, "%s of host memory at most, %s%s of it staging, %" PRIu32
+                           " x %s used; slowest: %s\n",
                   berth_size_format(facts->memory.peak_bytes, peak),
                   berth_size_format(r->ring_bytes, ring), r->is_pinned ? " pinned" : "",
+                  r->stages, berth_size_format(r->stage_bytes, stage),
                   bottlenecks[r->bottleneck != 0]);
     output_format(&s->out, "io  %.2f s waiting for reads, %.2f s for copies; %.2f s copying "
                            "and encoding, summed over threads",
@@ -204,6 +207,8 @@ write_load(json_writer *w, const berth_load_report *r)
     json_number(w, "verified_bytes", r->verified_bytes);
     json_number(w, "unverified_tensors", r->unverified_tensors);
     json_number(w, "ring_bytes", r->ring_bytes);
+    json_number(w, "stages", r->stages);
+    json_number(w, "stage_bytes", r->stage_bytes);
     json_real(w, "seconds", r->seconds);
     json_real(w, "first_seconds", r->first_seconds);
     json_real(w, "read_seconds", r->read_seconds);

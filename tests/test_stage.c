@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -173,6 +174,40 @@ test_grows_to_its_capacity(void)
     berth_context_destroy(context);
 }
 
+/* What is allowed is a bound, and idle is the time in which reads have all of that. */
+static void
+test_grows_as_allowed(void)
+{
+    berth_context *const context = new_context(0);
+    berthi_stage_buffer *buffer;
+    berthi_stage stage;
+    uint64_t idle_ns;
+
+    T_REQUIRE(berthi_stage_init(&stage, context, BYTES, 3, 2, any_only, NULL) == BERTH_OK);
+    berthi_stage_allow(&stage, 1);
+    CHECK_EQ(berthi_stage_idle_ns(&stage), 0);
+    buffer = take(&stage, &chunks[0]);
+    CHECK(take(&stage, &chunks[1]) == NULL);
+    CHECK_EQ(ring_bytes(context), BYTES);
+    berthi_sys_sleep(1000000);
+    CHECK_GE(berthi_stage_idle_ns(&stage), 1000000);
+    berthi_stage_allow(&stage, 9);
+    CHECK_EQ(stage.limit, 3);
+    idle_ns = berthi_stage_idle_ns(&stage); /* one of three */
+    berthi_sys_sleep(1000000);
+    CHECK_EQ(berthi_stage_idle_ns(&stage), idle_ns);
+    CHECK(take(&stage, &chunks[1]) != NULL);
+    CHECK(take(&stage, &chunks[2]) != NULL);
+    berthi_sys_sleep(1000000);
+    CHECK_GE(berthi_stage_idle_ns(&stage), idle_ns + 1000000);
+    berthi_stage_fill(&stage, buffer);
+    idle_ns = berthi_stage_idle_ns(&stage);
+    berthi_sys_sleep(1000000);
+    CHECK_EQ(berthi_stage_idle_ns(&stage), idle_ns);
+    berthi_stage_fini(&stage);
+    berth_context_destroy(context);
+}
+
 static void
 test_short_memory_means_a_small_ring(void)
 {
@@ -187,6 +222,8 @@ test_short_memory_means_a_small_ring(void)
     CHECK(take(&stage, &chunks[2]) == NULL);
     CHECK_EQ(stage.limit, 2);
     CHECK(take(&stage, &chunks[2]) == NULL);
+    berthi_stage_allow(&stage, 4); /* there is no memory for it */
+    CHECK_EQ(stage.limit, 2);
     berthi_stage_fill(&stage, buffer);
     work = work_on(&stage, &chunks[0], BERTHI_STAGE_ANY_ORDER);
     CHECK(berthi_stage_give_back(&stage, &work).is_awaited);
@@ -582,6 +619,7 @@ main(int argc, char **argv)
     T_RUN(test_a_buffer_goes_round);
     T_RUN(test_a_buffer_is_dropped);
     T_RUN(test_grows_to_its_capacity);
+    T_RUN(test_grows_as_allowed);
     T_RUN(test_short_memory_means_a_small_ring);
     T_RUN(test_no_memory_at_all);
     T_RUN(test_order_of_calls);

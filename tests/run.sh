@@ -9,8 +9,9 @@
 # a failing program printed is shown; of the others only notes and the reasons of skips. The last
 # line is `N passed, N failed, N skipped`.
 #
-# Tests are independent: one program a core runs at a time, but for scripts and for those that hold
-# something against the clock, which come last, one after the other.
+# Tests are independent: one program a core runs at a time. Those that wait for a clock need hardly
+# any of a core: they run beside these, one after the other, and come first when they want to run.
+# Scripts, and what measures how long something takes, come last, one after the other, alone.
 #
 # T_JOBS     programs at a time, default: one a core
 # T_WRAP     a command to run the programs under (valgrind -q ...)
@@ -32,10 +33,17 @@ is_alone() # PROGRAM
 {
     ! is_script "$1" || return 0
     case $(basename "$1") in
-    test_bench | test_big_* | test_hung | test_hung_copies | test_hung_moves | test_job) ;;
-    test_lease_disk) ;;
-    test_lease_expert_bytes | test_load_errors | test_move_errors) ;;
-    test_server* | test_sim_real) ;;
+    test_bench | test_big_* | test_sim_real) ;;
+    *) return 1 ;;
+    esac
+}
+
+# Programs that wait most of their time, and say that something ends in time.
+is_waiting() # PROGRAM
+{
+    case $(basename "$1") in
+    test_hung | test_hung_copies | test_hung_moves | test_job | test_lease_disk) ;;
+    test_lease_expert_bytes | test_load_errors | test_move_errors | test_server*) ;;
     *) return 1 ;;
     esac
 }
@@ -90,26 +98,33 @@ if [ "${1:-}" = --one ]; then
     exit 0
 fi
 folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-run.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
+waiting=
+trap '[ -z "$waiting" ] || kill $waiting 2>/dev/null; rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 programs=0
 for program in "$@"; do
-    if ! is_alone "$program"; then
-        list=beside
-    elif [ "${T_CLOCK:-1}" != 0 ] || is_script "$program"; then
-        list=alone
-    else
+    list=beside
+    ! is_waiting "$program" || list=waiting
+    ! is_alone "$program" || list=alone
+    if [ "${T_CLOCK:-1}" = 0 ] && [ $list != beside ] && ! is_script "$program"; then
         continue
     fi
     printf '%s\n' "$program" >>"$folder/$list"
     programs=$((programs + 1))
 done
-if [ -e "$folder/beside" ]; then
-    xargs -P "${T_JOBS:-$(nproc)}" -I '{}' "$0" --one "$folder" '{}' <"$folder/beside"
-fi
-if [ -e "$folder/alone" ]; then
-    xargs -I '{}' "$0" --one "$folder" '{}' <"$folder/alone"
-fi
+
+run() # LIST COMMAND...: its programs, by that command, xargs or what runs it; in a subshell
+{
+    list=$folder/$1
+    shift
+    [ ! -e "$list" ] || exec "$@" -I '{}' "$0" --one "$folder" '{}' <"$list"
+}
+run waiting xargs &
+waiting=$!
+(run beside nice -n 5 xargs -P "${T_JOBS:-$(nproc)}")
+wait "$waiting"
+waiting=
+(run alone xargs)
 cat "$folder"/counts.* 2>/dev/null | awk -v programs=$programs '
     { p += $1; f += $2; s += $3; n++ }
     END {

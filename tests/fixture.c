@@ -86,6 +86,13 @@ clean_up(void)
     root[0] = '\0';
 }
 
+void
+fixture_use_memory(void)
+{
+    if (access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 0);
+}
+
 static void
 begin(void)
 {

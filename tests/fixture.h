@@ -26,6 +26,11 @@
 
 /* ------------------------------------------------------------------- folders */
 
+/*
+ * Folders lie in memory from here on, where there is any and the caller has not said where:
+ * for tests that flush thousands of files, and that ask nothing of a disk. In main(), first.
+ */
+void fixture_use_memory(void);
 /* A new, empty temporary folder. */
 const char *fixture_folder(void);
 /* printf into a text that lives as long as the program. */

@@ -260,6 +260,7 @@ test_canonical_shards(void)
 int
 main(int argc, char **argv)
 {
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_canonical_files);
     T_RUN(test_quantized_files_are_kept);

@@ -586,8 +586,7 @@ test_full_disk(void)
 int
 main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     crash.has_no_fsync = true; /* nobody pulls the plug */
     make_known();

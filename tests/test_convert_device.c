@@ -462,6 +462,7 @@ test_runtime_faults(void)
 int
 main(int argc, char **argv)
 {
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_simulated);
     T_RUN(test_kernels);

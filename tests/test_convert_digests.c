@@ -4,12 +4,9 @@
  * read along: shards that an earlier run has finished, and statistics that no
  * value is decoded with. converted_run() compares them all with zlib's.
  */
-#define _XOPEN_SOURCE 700
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kernels/base.h"
 #include "tests/converted.h"
@@ -180,8 +177,7 @@ test_no_values(void)
 int
 main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_resumed_from_nf4);
     T_RUN(test_resumed_from_int8);

@@ -265,6 +265,7 @@ test_decisions(void)
 int
 main(int argc, char **argv)
 {
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_options);
     T_RUN(test_other_types);

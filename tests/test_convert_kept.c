@@ -4,12 +4,9 @@
  * their bytes go through, whatever lies around them; those that only look so are
  * decoded and encoded anew.
  */
-#define _XOPEN_SOURCE 700
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/converted.h"
 #include "tests/fault.h"
@@ -491,9 +488,7 @@ test_faults(void)
 int
 main(int argc, char **argv)
 {
-    /* Memory, where the disk would be waited for thousands of times. */
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_all_bytes_go_through);
     T_RUN(test_they_would_change);

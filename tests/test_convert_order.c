@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -76,8 +75,7 @@ test_reads_that_arrive_late(void)
 int
 main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_reads_that_arrive_late);
     T_MAIN_END;

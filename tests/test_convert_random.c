@@ -4,12 +4,8 @@
  * whole tensors converted the slow way; and the same files whatever the pieces,
  * the threads, the ring and the way of reading.
  */
-#define _XOPEN_SOURCE 700
-
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kernels/core.h"
 #include "tests/converted.h"
@@ -267,9 +263,7 @@ test_same_files_whatever_the_way(void)
 int
 main(int argc, char **argv)
 {
-    /* Every output is flushed: that takes long on a disk. */
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_random_checkpoints);
     T_RUN(test_odd_values);

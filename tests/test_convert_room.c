@@ -5,12 +5,8 @@
  *
  * The C library's fstatvfs stands here: the disk has what a test says.
  */
-#define _XOPEN_SOURCE 700
-
-#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include "kernels/base.h"
 #include "tests/converted.h"
@@ -165,8 +161,7 @@ test_parts(void)
 int
 main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_all_of_it);
     T_RUN(test_the_rest);

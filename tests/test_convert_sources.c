@@ -4,12 +4,9 @@
  * anew, turned; against whole tensors done the slow way, and against what they
  * were before.
  */
-#define _XOPEN_SOURCE 700
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/converted.h"
 #include "tests/fixture.h"
@@ -420,8 +417,7 @@ test_mixed_encodings(void)
 int
 main(int argc, char **argv)
 {
-    if (access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 0);
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_scaled_sources);
     T_RUN(test_mxfp4);

@@ -232,6 +232,7 @@ test_faults(void)
 int
 main(int argc, char **argv)
 {
+    fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_written_files_go);
     T_RUN(test_others_stay);

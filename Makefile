@@ -372,14 +372,15 @@ export UBSAN_OPTIONS ?= print_stacktrace=1
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/gpu/check_test.sh)
 # These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
 # tests of their own, as programs; what it prints is the same under any sanitizer.
-ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue classify% config% coverage \
-    cuda_multiply cuda_open cut decoder_% dequantize% device_cuda device_decoder device_experts \
-    device_int8% device_map device_multiply device_update digest draw escape estimate% format \
-    gemm% gradient header_details home% imitate% int8 json% kernel_% layout% lease_expert link \
-    llama_config llama_file llama_math manifest members optimizer% parallel paths pattern plan \
-    plan_% preflight quantize recipe reciprocal recorded_% rules% scan sha256 side_files sim_words \
-    simt% size slab sniff sort state% stored stream_% tier_list tools_tree train train_advice \
-    train_refused utf8
+ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue checkpoint_faults chunks \
+    classify% config% coverage crcs cuda_multiply cuda_open cut decoder_% dequantize% \
+    device_cuda device_decoder device_experts device_int8% device_map device_multiply \
+    device_plain device_update digest draw escape estimate% format gemm% gradient \
+    header_details home% imitate% index index_write int8 json% kernel_% layout% lease_expert \
+    link llama_config llama_file llama_math manifest members optimizer% parallel paths pattern \
+    plan plan_% preflight quantize quantize_golden recipe reciprocal recorded_% rules% scan \
+    sha256 side_files sim_random sim_words simt% size slab sniff sort state% stored stream_% \
+    tier_list tools_tree train train_advice train_refused utf8
 ifeq ($(SAN),thread)
 CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
 CHECK_SCRIPTS :=
@@ -387,7 +388,9 @@ else
 CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
 CHECK_SCRIPTS += tests/install_test.sh
 endif
-CHECK_BUILDS := $(PRODUCTS) $(DOCS) $(CHECK_PROGRAMS) $(MAKER_PROGRAMS)
+# Only scripts look at what would be installed.
+CHECK_PRODUCTS := $(if $(CHECK_SCRIPTS),$(PRODUCTS) $(DOCS))
+CHECK_BUILDS := $(CHECK_PRODUCTS) $(CHECK_PROGRAMS) $(MAKER_PROGRAMS)
 # Failures by the thousand leave damage that only the address sanitizer sees. What is converted at
 # random meets the same threads as what test_convert_order converts.
 SLOW_PROGRAMS := $(addprefix $(B)/tests/test_,big_% convert_crash load_cycles part_crash \
@@ -395,9 +398,9 @@ SLOW_PROGRAMS := $(addprefix $(B)/tests/test_,big_% convert_crash load_cycles pa
     $(if $(filter thread,$(SAN)),convert_random))
 FAST_PROGRAMS := $(filter-out $(SLOW_PROGRAMS),$(CHECK_PROGRAMS))
 
-check: all check-builds
+check: $(if $(CHECK_SCRIPTS),all) check-builds
 	$(Q)tests/run.sh $(CHECK_PROGRAMS) $(CHECK_SCRIPTS)
-check-fast: all check-fast-builds
+check-fast: $(if $(CHECK_SCRIPTS),all) check-fast-builds
 	$(Q)tests/run.sh $(FAST_PROGRAMS) $(filter-out %/install_test.sh,$(CHECK_SCRIPTS))
 # What they run, and no links to it in build/: other flags may be at work beside.
 check-builds: $(CHECK_BUILDS)

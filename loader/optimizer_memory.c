@@ -215,7 +215,6 @@ berthi_optimizer_free(berth_optimizer *o, berthi_parameter *p)
         berthi_optimizer_give(o, p->device, &parts, p->memory);
     }
     p->memory = NULL;
-    p->is_pinned = false;
 }
 
 /* -------------------------------------------------------------------------- pages */

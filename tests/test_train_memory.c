@@ -133,6 +133,82 @@ test_planned_is_booked(void)
     }
 }
 
+/* What all devices have is what each of them has; the staging is nobody's. */
+static void
+test_devices_add_up(void)
+{
+    static const trained_parameter apart[] = {
+        { 100000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 70001, BERTH_F32, BERTH_BF16, 0, 1 },
+    };
+    const berth_optimizer_group g = group_at(BERTH_STATES_HOST);
+    berth_optimizer_options options = options_of();
+    berth_optimizer_memory each[2];
+    berth_optimizer_memory all;
+    berth_optimizer_memory planned;
+    berth_parameter parameters[TRAINED_MAX];
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB;sim:256MiB",
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = apart,
+                                                      .count = 2,
+                                                      .optimizer = &options })) {
+        options.devices = t.devices;
+        trained_list(&t, parameters);
+        for (uint32_t i = 0; i < 2; i++) {
+            CHECK_EQ(berth_optimizer_get_memory(t.optimizer, i, &each[i]), BERTH_OK);
+            CHECK_EQ(each[i].parameters, 1);
+            CHECK_GT(each[i].scratch, 0);
+            CHECK_GT(each[i].slots, 0);
+            CHECK_EQ(berth_optimizer_plan(context, t.groups, 1, parameters, 2, &options, i,
+                                          &planned, NULL),
+                     BERTH_OK);
+            CHECK_MEM(&planned, &each[i], sizeof planned);
+        }
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, BERTH_NO_INDEX, &all), BERTH_OK);
+        CHECK_EQ(all.scratch, each[0].scratch + each[1].scratch);
+        CHECK_EQ(all.slots, each[0].slots + each[1].slots);
+        CHECK_EQ(all.gradients, each[0].gradients + each[1].gradients);
+        CHECK_EQ(all.elements, 170001);
+        CHECK_EQ(berth_optimizer_plan(context, t.groups, 1, parameters, 2, &options,
+                                      BERTH_NO_INDEX, &planned, NULL),
+                 BERTH_OK);
+        CHECK_MEM(&planned, &all, sizeof planned);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
+/* What cannot be made is not planned either. */
+static void
+test_plans_are_refused(void)
+{
+    const uint64_t shape[] = { UINT64_C(1) << 33, UINT64_C(1) << 33 };
+    const berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
+    berth_parameter parameter = { .name = "w", .shape = shape, .rank = 1, .dtype = BERTH_F32 };
+    berth_optimizer_options options = options_of();
+    berth_optimizer_memory memory;
+    berth_context *context;
+    berth_error error;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    options.slots = 17;
+    CHECK_EQ(berth_optimizer_plan(context, &g, 1, &parameter, 1, &options, 0, &memory, &error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "slots");
+    CHECK_EQ(memory.elements, 0);
+    parameter.rank = 2;
+    CHECK_EQ(berth_optimizer_plan(context, &g, 1, &parameter, 1, NULL, 0, &memory, &error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "more than there can be");
+    CHECK_STR(error.tensor, "w");
+    berth_context_destroy(context);
+}
+
 /* ---------------------------------------------------------------------------- pinned */
 
 /* Buffers before the disk are pinned for all devices or for none; unpinned they do as well. */
@@ -160,6 +236,41 @@ test_pins_are_for_all(void)
         }
         trained_close(&t);
     }
+    berth_context_destroy(context);
+}
+
+static uint64_t
+pins_of(const trained *t)
+{
+    return ((const berthi_sim_device *)berthi_devices_at(t->devices, 0))->memory.pin_count;
+}
+
+/* States that leave host memory leave no pin behind, and have one again when they are back. */
+static void
+test_pins_go_with_states(void)
+{
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, "sim:256MiB", BERTH_STATES_HOST)) {
+        const uint64_t before = pins_of(&t);
+
+        CHECK_GT(before, 0);
+        for (int round = 0; round < 2; round++) {
+            for (uint32_t i = 0; i < 3; i++)
+                CHECK_EQ(berth_optimizer_move(t.optimizer, i, BERTH_STATES_DEVICE, NULL),
+                         BERTH_OK);
+            CHECK_EQ(pins_of(&t), 0);
+            trained_step(&t, ALL, false);
+            for (uint32_t i = 0; i < 2; i++)
+                CHECK_EQ(berth_optimizer_move(t.optimizer, i, BERTH_STATES_HOST, NULL),
+                         BERTH_OK);
+            CHECK_EQ(pins_of(&t), before);
+        }
+        trained_check(&t);
+    }
+    trained_close(&t);
     berth_context_destroy(context);
 }
 
@@ -397,9 +508,15 @@ test_every_call_can_fail(void)
         for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
             attempt a = { machines[m], place };
 
+            fault_counts devices;
+
             (void)fault_loop(fixture_format("%s %d", machines[m], place), attempt_all, &a);
-            (void)fault_loop_devices(fixture_format("%s %d", machines[m], place),
-                                     attempt_all, &a);
+            devices = fault_loop_devices(fixture_format("%s %d", machines[m], place),
+                                         attempt_all, &a);
+            /* Pins that there are not, and events that nobody waits for any more. Where
+             * threads are watched, one failure counts for several. */
+            if (!T_HAS_THREADS_WATCHED)
+                CHECK_LE(devices.survived, 8);
         }
 }
 
@@ -409,7 +526,10 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     folder = fixture_folder();
     T_RUN(test_planned_is_booked);
+    T_RUN(test_devices_add_up);
+    T_RUN(test_plans_are_refused);
     T_RUN(test_pins_are_for_all);
+    T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
     T_RUN(test_room_is_made_under_way);
     T_RUN(test_a_torn_step_is_said);

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "kernels/core.h"
+#include "kernels/device.h"
+#include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
@@ -580,6 +582,116 @@ test_steps_are_refused(void)
     trained_close(&t);
 }
 
+/* What each of several devices has counted is told, of this step alone. */
+static void
+test_devices_count_together(void)
+{
+    static const trained_parameter apart[] = {
+        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 8000, BERTH_F32, BERTH_F32, 0, 1 },
+    };
+    const berth_optimizer_group g = adamw();
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_report report;
+    berth_step_options options;
+    trained t;
+
+    berth_step_options_init(&options);
+    options.report = &report;
+    if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = apart,
+                                                      .count = 2 }))
+        for (uint32_t mask = 1; mask <= 3; mask++) {
+            trained_draw(&t, mask, true);
+            trained_gradients(&t, mask, gradients);
+            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+            trained_expect(&t, mask, 1.0f);
+            CHECK_GT(report.non_finite, 0);
+            CHECK_EQ(report.non_finite, t.not_finite);
+            trained_check(&t);
+        }
+    trained_close(&t);
+}
+
+/* ------------------------------------------------------------------------- order */
+
+/* States that are still on their way back are not fetched by the next step. */
+static void
+test_steps_wait_for_states(void)
+{
+    berth_optimizer_group g = adamw();
+    berth_gradient gradients[TRAINED_MAX];
+    trained t;
+
+    g.place = BERTH_STATES_HOST;
+    if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB,h2d=50GB/s,"
+                                                                 "d2h=1MB/s",
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = two,
+                                                      .count = 2 })) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, NULL), BERTH_OK);
+            trained_expect(&t, ALL, 1.0f);
+        }
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
+/* A gradient that is brought on the caller's stream is there when it is used. */
+static void
+check_stream(trained *t)
+{
+    berthi_device *const device = berthi_devices_at(t->devices, 0);
+    const uint64_t bytes = 2 * two[0].count;
+    const uint64_t page = berthi_sys_page_bytes();
+    const uint64_t pinned = (bytes + page - 1) / page * page;
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_options options;
+    berthi_stream *stream = NULL;
+    void *streams[1];
+    void *const host = aligned_alloc(page, pinned);
+
+    trained_draw(t, 1, false);
+    trained_gradients(t, 1, gradients);
+    memcpy(host, t->twins[0].host_gradient, bytes);
+    CHECK_EQ(device->table->clear(device, t->twins[0].gradient, bytes, NULL, NULL), BERTH_OK);
+    CHECK_EQ(device->table->pin(device, host, pinned, NULL), BERTH_OK);
+    if (CHECK_EQ(device->table->stream_create(device, &stream, NULL), BERTH_OK)) {
+        const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
+                                   .is_pinned = true,
+                                   .to = t->twins[0].gradient,
+                                   .from = host,
+                                   .bytes = bytes };
+
+        CHECK_EQ(device->table->copy(device, &copy, stream, NULL), BERTH_OK);
+        streams[0] = stream;
+        berth_step_options_init(&options);
+        options.streams = streams;
+        CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, &options, NULL), BERTH_OK);
+        trained_expect(t, 1, 1.0f);
+        trained_check(t);
+        device->table->stream_destroy(device, stream);
+    }
+    device->table->unpin(device, host, pinned);
+    free(host);
+}
+
+static void
+test_steps_follow_the_callers_stream(void)
+{
+    trained t;
+
+    if (open_two(&t, "sim:256MiB,h2d=1MB/s", NULL))
+        check_stream(&t);
+    trained_close(&t);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -592,6 +704,9 @@ main(int argc, char **argv)
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);
     T_RUN(test_groups_begin);
+    T_RUN(test_devices_count_together);
+    T_RUN(test_steps_wait_for_states);
+    T_RUN(test_steps_follow_the_callers_stream);
     T_RUN(test_parameters_are_told);
     T_RUN(test_stretches_of_states_are_read);
     T_RUN(test_refusals_name_what_is_wrong);

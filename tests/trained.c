@@ -329,6 +329,7 @@ trained_check(trained *t)
         CHECK_MEM(actual, t->twins[i].expected, bytes);
         free(actual);
         CHECK_EQ(berth_optimizer_get(t->optimizer, i, &state), BERTH_OK);
+        CHECK_EQ(state.device, t->parameters[i].device);
         CHECK_EQ(state.step, t->twins[i].step);
     }
 }

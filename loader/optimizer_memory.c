@@ -45,17 +45,29 @@ books_of(const berth_optimizer *o)
     return &o->context->ledger.books;
 }
 
-/* On the device's first stream, which nobody else knows to wait for. */
+/*
+ * Until the device's first stream has done what it was asked for, which nobody else knows
+ * to wait for. `done` stands for that and still for updates on a stream of the caller's.
+ */
 static berth_status
-zero(berth_optimizer *o, uint32_t device, void *memory, uint64_t bytes, berth_error *error)
+await_first(berth_optimizer *o, uint32_t device, berth_error *error)
 {
     berthi_device *const d = o->devices[device].device;
     berthi_event *const done = o->devices[device].done;
-    berth_status status = d->table->clear(d, memory, bytes, NULL, error);
+    berth_status status = d->table->wait(d, NULL, done, error);
 
     if (status == BERTH_OK)
         status = d->table->record(d, done, NULL, error);
     return status == BERTH_OK ? berthi_optimizer_await(o, device, done, error) : status;
+}
+
+static berth_status
+zero(berth_optimizer *o, uint32_t device, void *memory, uint64_t bytes, berth_error *error)
+{
+    berthi_device *const d = o->devices[device].device;
+    const berth_status status = d->table->clear(d, memory, bytes, NULL, error);
+
+    return status == BERTH_OK ? await_first(o, device, error) : status;
 }
 
 berth_status
@@ -224,13 +236,9 @@ static berth_status
 copy_now(berth_optimizer *o, uint32_t device, const berthi_copy *copy, berth_error *error)
 {
     berthi_device *const d = o->devices[device].device;
-    berth_status status = d->table->copy(d, copy, NULL, error);
+    const berth_status status = d->table->copy(d, copy, NULL, error);
 
-    if (status == BERTH_OK)
-        status = d->table->record(d, o->devices[device].done, NULL, error);
-    return status == BERTH_OK ? berthi_optimizer_await(o, device, o->devices[device].done,
-                                                       error)
-                              : status;
+    return status == BERTH_OK ? await_first(o, device, error) : status;
 }
 
 berth_status

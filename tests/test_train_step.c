@@ -675,6 +675,8 @@ check_stream(trained *t)
         options.streams = streams;
         CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, &options, NULL), BERTH_OK);
         trained_expect(t, 1, 1.0f);
+        /* And states are moved when it has been used. */
+        CHECK_EQ(berth_optimizer_move(t->optimizer, 0, BERTH_STATES_HOST, NULL), BERTH_OK);
         trained_check(t);
         device->table->stream_destroy(device, stream);
     }

@@ -3,9 +3,16 @@
  * Memory of optimizers: what is planned is what is allocated is what the books say, to
  * the byte; room that is made under way; devices that are lost; every allocation, system
  * call and call of a device failing in turn.
+ *
+ * The C library's pwrite stands here: it may write less than it is asked for.
  */
+#define _GNU_SOURCE
+
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "kernels/device.h"
 #include "tests/fault.h"
@@ -17,6 +24,15 @@
 #define ALL UINT32_MAX
 
 static const char *folder;
+static _Atomic size_t most_written; /* at once; 0: all */
+
+ssize_t
+pwrite(int fd, const void *bytes, size_t size, off_t offset)
+{
+    const size_t most = atomic_load(&most_written);
+
+    return syscall(SYS_pwrite64, fd, bytes, most > 0 && size > most ? most : size, offset);
+}
 
 static const trained_parameter three[] = {
     { 100000, BERTH_BF16, BERTH_BF16, 0, 0 },
@@ -333,6 +349,25 @@ test_room_is_made_under_way(void)
     berth_context_destroy(context);
 }
 
+/* A disk that takes a page in pieces. */
+static void
+test_short_writes_go_on(void)
+{
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, "sim:256MiB", BERTH_STATES_DISK)) {
+        atomic_store(&most_written, 4096);
+        trained_step(&t, ALL, false);
+        trained_step(&t, ALL, false);
+        atomic_store(&most_written, 0);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* ------------------------------------------------------------------------ lost devices */
 
 /* Values and gradients on a device that is lost at its n-th call. */
@@ -532,6 +567,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
     T_RUN(test_room_is_made_under_way);
+    T_RUN(test_short_writes_go_on);
     T_RUN(test_a_torn_step_is_said);
     T_RUN(test_every_call_can_fail);
     T_MAIN_END;

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/base.h"
 #include "kernels/device.h"
 #include "tests/fault.h"
 #include "kernels/sim.h"
@@ -320,6 +321,7 @@ test_room_is_made_under_way(void)
     berth_optimizer_memory before;
     berth_optimizer_memory after;
     berth_context *context;
+    berth_error error;
     uint64_t bytes;
     trained t;
 
@@ -327,7 +329,12 @@ test_room_is_made_under_way(void)
     if (open_at(&t, context, "sim:256MiB,h2d=1GB/s,d2h=1GB/s", BERTH_STATES_DEVICE)) {
         trained_step(&t, ALL, false);
         CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &before), BERTH_OK);
-        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, NULL), BERTH_OK);
+        berthi_fault_arm(BERTHI_FAULT_MEMORY, 0, true);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, &error), BERTH_ENOMEM);
+        berthi_fault_disarm();
+        CHECK_EQ(error.status, BERTH_ENOMEM);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, &error), BERTH_OK);
+        CHECK_EQ(error.status, BERTH_OK);
         CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &after), BERTH_OK);
         CHECK_EQ(before.states[0] + before.slots - after.states[0] - after.slots, bytes);
         CHECK_GT(bytes, 0);

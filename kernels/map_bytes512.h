@@ -36,7 +36,6 @@ typedef struct byte_tables {
     _Alignas(64) uint8_t taken[GROUP];
     _Alignas(64) uint8_t put[GROUP];
     map_lines lines[2]; /* of both maps */
-    float borders[2][256]; /* below codes: of each what is not above it has the code before */
     bool is_paired;
 } byte_tables;
 
@@ -54,12 +53,14 @@ joined_at(uint32_t k, uint32_t lane)
     return 4 * lane + k / 2 + k % 2 * 2;
 }
 
+/* `count` entries of a map, a byte of each. */
 static inline void
-make_borders(const uint32_t *map, float *borders)
+take_bytes(const uint32_t *entries, uint32_t count, uint32_t plane, uint8_t *out)
 {
-    borders[0] = -INFINITY;
-    for (uint32_t code = 1; code < 256; code++)
-        borders[code] = berthi_core_map_border(map, code - 1);
+    for (uint32_t i = 0; i < count; i += LANES)
+        _mm_store_si128((__m128i *)(out + i),
+                        _mm512_cvtepi32_epi8(_mm512_srli_epi32(
+                            _mm512_loadu_si512(entries + i), 8 * plane)));
 }
 
 static byte_tables
@@ -68,13 +69,9 @@ make_byte_tables(bool is_paired)
     byte_tables t = { .is_paired = is_paired };
 
     for (uint32_t plane = 0; plane < PLANES; plane++) {
-        for (uint32_t i = 0; i < 128; i++) {
-            const uint32_t code = i > 0 ? MAP_ZERO_CODE + i : 255;
-
-            t.magnitudes[plane][i] = (uint8_t)(berthi_signed_map[code] >> 8 * plane);
-        }
-        for (uint32_t i = 0; i < 256; i++)
-            t.values[plane][i] = (uint8_t)(berthi_unsigned_map[i] >> 8 * plane);
+        take_bytes(berthi_signed_map + MAP_ZERO_CODE, 128, plane, t.magnitudes[plane]);
+        t.magnitudes[plane][0] = (uint8_t)(berthi_signed_map[255] >> 8 * plane);
+        take_bytes(berthi_unsigned_map, 256, plane, t.values[plane]);
     }
     for (uint32_t k = 0; k < ABREAST; k++)
         for (uint32_t lane = 0; lane < LANES; lane++) {
@@ -85,8 +82,6 @@ make_byte_tables(bool is_paired)
         }
     t.lines[0] = make_map_lines(berthi_signed_map, true);
     t.lines[1] = make_map_lines(berthi_unsigned_map, false);
-    make_borders(berthi_signed_map, t.borders[0]);
-    make_borders(berthi_unsigned_map, t.borders[1]);
     return t;
 }
 
@@ -215,28 +210,49 @@ sign_codes(__m512i beside, const float *values)
                                  beside);
 }
 
+/* Below codes that are not 0, as berthi_core_map_border() of the codes before. */
+ALWAYS_INLINE __m512
+borders_below(const uint32_t *map, __m512i code)
+{
+    const __m512i before = _mm512_sub_epi32(code, _mm512_set1_epi32(1));
+    const __m512i minus_one = _mm512_set1_epi32(-1);
+    const __m512i middle = _mm512_castps_si512(
+        (_mm512_i32gather_ps(before, map, sizeof *map)
+         + _mm512_i32gather_ps(code, map, sizeof *map))
+        * _mm512_set1_ps(0.5f));
+    /* One further down: towards 0, or for negative ones from it. */
+    const __m512i down = _mm512_mask_sub_epi32(
+        minus_one, _mm512_movepi32_mask(middle), _mm512_setzero_si512(), minus_one);
+
+    return _mm512_castsi512_ps(_mm512_mask_add_epi32(
+        middle, _mm512_testn_epi32_mask(code, _mm512_set1_epi32(1)), middle, down));
+}
+
 /* Which places are a code too high: no magnitude is above the border that is towards 0. */
 ALWAYS_INLINE __mmask16
-find_too_high(const byte_tables *t, bool is_signed, __m512 scaled, __m512i place)
+find_too_high(bool is_signed, __m512 scaled, __m512i place)
 {
+    const __m512i one = _mm512_set1_epi32(1);
     const __m512i steps = _mm512_srli_epi32(place, 16);
-    const float *const borders = t->borders[is_signed ? 0 : 1];
     __mmask16 negative;
     __m512i code;
-    __m512 border;
 
     if (!is_signed) {
-        code = _mm512_sub_epi32(steps, _mm512_set1_epi32(1));
-        border = _mm512_i32gather_ps(code, borders, sizeof *borders);
-        return _mm512_cmp_ps_mask(scaled, border, _CMP_NGT_UQ);
+        code = _mm512_max_epi32(_mm512_sub_epi32(steps, one), one);
+        return _mm512_mask_cmp_ps_mask(_mm512_cmpgt_epi32_mask(steps, one), scaled,
+                                       borders_below(berthi_unsigned_map, code),
+                                       _CMP_NGT_UQ);
     }
-    /* A negative one's code is the one below: its border is that of the next. */
+    /* A negative one's border is that below the next code; codes there grow towards 0. */
     negative = _mm512_movepi32_mask(_mm512_castps_si512(scaled));
     code = _mm512_mask_sub_epi32(
         _mm512_add_epi32(steps, _mm512_set1_epi32(MAP_ZERO_CODE)), negative,
         _mm512_set1_epi32(MAP_ZERO_CODE + 1), steps);
-    border = _mm512_i32gather_ps(code, borders, sizeof *borders);
-    return _kxor_mask16(negative, _mm512_cmp_ps_mask(scaled, border, _CMP_NGT_UQ));
+    return _kxor_mask16(
+        negative, _mm512_cmp_ps_mask(scaled,
+                                     borders_below(berthi_signed_map,
+                                                   _mm512_max_epi32(code, one)),
+                                     _CMP_NGT_UQ));
 }
 
 /*
@@ -268,7 +284,7 @@ encode_group(const byte_tables *t, bool is_signed, bool is_exact, const float *v
         UNROLL
         for (uint32_t k = 0; k < ABREAST; k++)
             place[k] = _mm512_mask_sub_epi32(place[k],
-                                             find_too_high(t, is_signed, scaled[k], place[k]),
+                                             find_too_high(is_signed, scaled[k], place[k]),
                                              place[k], _mm512_set1_epi32(1 << 16));
     }
     bytes = join_codes(place);

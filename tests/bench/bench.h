@@ -56,15 +56,18 @@ bench_limit bench_limit_begin(const char *folder, const char *what, const char *
 /* The limit of what has been measured since the last call. */
 double bench_limit_around(bench_limit *limit);
 
-#define BENCH_DISK_WAYS 16
+#define BENCH_DISK_WAYS 2
+#define BENCH_DISK_TRIALS 3
 
 /*
- * What a disk can do at best, as limit_read tells it: the rates of each of its ways and
- * depths, round by round. The limit is the way with the best median; a disk that shares
- * its machine is lucky once in a while, and of a single round the best is the luckiest.
+ * What a disk can do at best, as limit_read tells it: the rates of two of its ways and
+ * depths, round by round, those which were the best before the first round. The limit is
+ * the one with the better median. A disk that shares its machine is lucky once in a while:
+ * of many ways in few rounds the best is the luckiest, and no limit.
  */
 typedef struct bench_disk {
     const char *folder; /* of limit_read */
+    char chosen[64];    /* of limit_read -o; empty before the first round */
     size_t ways;
     size_t rounds;
     double rates[BENCH_DISK_WAYS][BENCH_SAMPLES]; /* bytes a second */

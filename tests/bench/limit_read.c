@@ -3,12 +3,13 @@
  * limit_read - how fast can files be read directly? The limit that readers are
  * compared with: it links nothing of the library.
  *
- *   limit_read [-r ROUNDS] FILE...
+ *   limit_read [-r ROUNDS] [-o WAYS] FILE...
  *
  * Reads all files one after the other, O_DIRECT, requests of 4 MiB, 2, 4, 8 and
  * 16 at once: by so many threads with one request each, and by one thread
- * through io_uring where the kernel allows it; ROUNDS times (default 1). Prints
- * one line of JSON: the median rate of the best way and depth, and every sample.
+ * through io_uring where the kernel allows it; ROUNDS times (default 1). WAYS are
+ * the only ones of these: "io_uring 4,threads 8". Prints one line of JSON: the
+ * median rate of the best way and depth, and every sample.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -320,15 +321,38 @@ can_open(source *s, const char *path)
 
 typedef struct grid {
     double samples[WAYS][DEPTH_COUNT][ROUNDS_MAX];
+    bool is_left_out[WAYS][DEPTH_COUNT];
     int rounds;
     int ways; /* 1 where io_uring is not allowed */
 } grid;
 
+/* Leaves out what is not in the list. */
 static void
-print_way(const grid *g, int way)
+choose(grid *g, const char *list)
+{
+    char name[32];
+
+    for (int way = 0; way < WAYS; way++)
+        for (int d = 0; d < DEPTH_COUNT; d++) {
+            const char *at = list;
+            size_t length;
+
+            snprintf(name, sizeof name, "%s %d", ways[way], depths[d]);
+            length = strlen(name);
+            while ((at = strstr(at, name)) != NULL && at[length] != ',' && at[length] != 0)
+                at += length;
+            g->is_left_out[way][d] = at == NULL;
+        }
+}
+
+static void
+print_way(const grid *g, int way, const char **comma)
 {
     for (int d = 0; d < DEPTH_COUNT; d++) {
-        printf("%s\"%s %d\":[", way + d ? "," : "", ways[way], depths[d]);
+        if (g->is_left_out[way][d])
+            continue;
+        printf("%s\"%s %d\":[", *comma, ways[way], depths[d]);
+        *comma = ",";
         for (int r = 0; r < g->rounds; r++)
             printf("%s%.0f", r ? "," : "", g->samples[way][d][r]);
         printf("]");
@@ -338,6 +362,7 @@ print_way(const grid *g, int way)
 static void
 print(const grid *g)
 {
+    const char *comma = "";
     int best_way = 0;
     int best = 0;
 
@@ -353,7 +378,7 @@ print(const grid *g)
            REQUEST_BYTES, ways[best_way], depths[best],
            median(g->samples[best_way][best], g->rounds));
     for (int way = 0; way < g->ways; way++)
-        print_way(g, way);
+        print_way(g, way, &comma);
     printf("}}\n");
 }
 
@@ -365,8 +390,11 @@ can_measure(grid *g, int round, const source *sources, int source_count)
 
     for (int d = 0; d < DEPTH_COUNT; d++)
         for (int way = 0; way < g->ways; way++) {
-            const double rate = measure(sources, source_count, depths[d], read_all[way]);
+            double rate;
 
+            if (g->is_left_out[way][d])
+                continue;
+            rate = measure(sources, source_count, depths[d], read_all[way]);
             if (rate < 0 && way > 0 && round == 0 && d == 0) {
                 g->ways = 1;
             } else if (rate < 0) {
@@ -387,12 +415,16 @@ main(int argc, char **argv)
 
     g.rounds = 1;
     g.ways = WAYS;
-    if (argc > 2 && strcmp(argv[1], "-r") == 0) {
-        g.rounds = atoi(argv[2]);
-        first = 3;
+    if (argc > first + 1 && strcmp(argv[first], "-r") == 0) {
+        g.rounds = atoi(argv[first + 1]);
+        first += 2;
+    }
+    if (argc > first + 1 && strcmp(argv[first], "-o") == 0) {
+        choose(&g, argv[first + 1]);
+        first += 2;
     }
     if (first >= argc || g.rounds < 1 || g.rounds > ROUNDS_MAX) {
-        fprintf(stderr, "usage: limit_read [-r ROUNDS] FILE...\n");
+        fprintf(stderr, "usage: limit_read [-r ROUNDS] [-o WAYS] FILE...\n");
         return 2;
     }
     sources = calloc((size_t)argc, sizeof *sources);

@@ -92,7 +92,6 @@ bench_train()
     "$programs/bench_train" -o "$rows" -p "$rate" "$programs"
 }
 
-# Once as the disk allows it, once out of the page cache.
 # What transformers takes to load the model as NF4; 0: it is not there. Memory that has been used
 # lately comes sooner on some machines: it has been for what is compared with this, too.
 transformers_seconds()
@@ -101,6 +100,7 @@ transformers_seconds()
     seconds=$(tests/bench/peer_transformers.sh "$work/llama1b" 2>"$work/peer.log") || seconds=0
 }
 
+# Once as the disk allows it, once out of the page cache.
 bench_convert()
 {
     "$programs/make_shapes" llama1b "$work/llama1b"

@@ -356,6 +356,113 @@ test_room_is_made_under_way(void)
     berth_context_destroy(context);
 }
 
+#define SLOTS 4u /* where nothing else is said */
+
+/* A parameter of five pages, each a little less than what a device's memory comes in. */
+static bool
+open_large(trained *t, berth_context *context)
+{
+    static const trained_parameter large = { 1500000, BERTH_BF16, BERTH_BF16, 0, 0 };
+    const berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
+    berth_optimizer_options options = options_of();
+
+    options.page_elements = 344064;
+    options.accumulates = 0;
+    return trained_open(t, context,
+                        &(trained_options){ .devices = "sim:256MiB",
+                                            .groups = &g,
+                                            .group_count = 1,
+                                            .parameters = &large,
+                                            .count = 1,
+                                            .optimizer = &options });
+}
+
+/* Leaves room for so many slots; to be given to leave(). */
+typedef struct crowd {
+    berthi_device *device;
+    uint64_t bytes;
+    void *memory;
+} crowd;
+
+static crowd
+crowd_in(const trained *t, uint64_t slots)
+{
+    crowd c = { .device = berthi_devices_at(t->devices, 0) };
+    berthi_device_properties properties;
+
+    c.device->table->describe(c.device, &properties);
+    c.bytes = properties.free_bytes - slots * BERTHI_SIM_GRANULE;
+    CHECK_EQ(c.device->table->alloc(c.device, c.bytes, &c.memory, NULL), BERTH_OK);
+    return c;
+}
+
+static void
+leave(const crowd *c)
+{
+    c->device->table->free(c->device, c->memory, c->bytes);
+}
+
+/* States move with as many slots as there is room for; none: with those in their own place. */
+static void
+test_slots_are_as_many_as_fit(void)
+{
+    berth_context *context;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    for (uint64_t room = 0; room <= SLOTS + 1; room++) {
+        const uint64_t expected = room == 0 ? SLOTS : berthi_min_u64(room, SLOTS);
+        berth_optimizer_memory memory;
+        trained t;
+
+        if (open_large(&t, context)) {
+            const crowd c = crowd_in(&t, room);
+
+            trained_step(&t, ALL, false);
+            CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_HOST, NULL), BERTH_OK);
+            CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &memory), BERTH_OK);
+            CHECK_LE(memory.slots, expected * BERTHI_SIM_GRANULE);
+            CHECK_GT(memory.slots, (expected - 1) * BERTHI_SIM_GRANULE);
+            trained_step(&t, ALL, false);
+            trained_check(&t);
+            leave(&c);
+        }
+        trained_close(&t);
+    }
+    berth_context_destroy(context);
+}
+
+/* An optimizer begins with all of its slots or not at all: so many were planned. */
+static void
+test_it_begins_with_all_slots(void)
+{
+    const berth_optimizer_group g = group_at(BERTH_STATES_HOST);
+    berth_optimizer_options options = options_of();
+    berth_optimizer *other = NULL;
+    berth_parameter parameter;
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    options.page_elements = 344064;
+    options.accumulates = 0;
+    if (open_large(&t, context)) {
+        trained_list(&t, &parameter);
+        options.devices = t.devices;
+        for (uint64_t room = SLOTS - 1; room <= SLOTS; room++) {
+            const crowd c = crowd_in(&t, room + 1); /* and what counts odd gradients */
+
+            CHECK_EQ(berth_optimizer_create(context, &g, 1, &parameter, 1, &options, &other,
+                                            NULL),
+                     room < SLOTS ? BERTH_ENOFIT : BERTH_OK);
+            berth_optimizer_destroy(other);
+            other = NULL;
+            leave(&c);
+        }
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* A disk that takes a page in pieces. */
 static void
 test_short_writes_go_on(void)
@@ -574,6 +681,8 @@ main(int argc, char **argv)
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
     T_RUN(test_room_is_made_under_way);
+    T_RUN(test_slots_are_as_many_as_fit);
+    T_RUN(test_it_begins_with_all_slots);
     T_RUN(test_short_writes_go_on);
     T_RUN(test_a_torn_step_is_said);
     T_RUN(test_every_call_can_fail);

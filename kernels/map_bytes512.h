@@ -63,7 +63,7 @@ take_bytes(const uint32_t *entries, uint32_t count, uint32_t plane, uint8_t *out
                             _mm512_loadu_si512(entries + i), 8 * plane)));
 }
 
-static byte_tables
+static inline byte_tables
 make_byte_tables(bool is_paired)
 {
     byte_tables t = { .is_paired = is_paired };
@@ -292,20 +292,6 @@ encode_group(const byte_tables *t, bool is_signed, bool is_exact, const float *v
                       : _mm512_sub_epi8(bytes, _mm512_set1_epi8(1));
     _mm512_storeu_si512(codes,
                         _mm512_permutexvar_epi8(_mm512_load_si512(t->put), bytes));
-}
-
-/* Whole groups again, exactly: one block in twenty. */
-static __attribute__((noinline)) void
-correct_codes(const byte_tables *t, bool is_signed, const float *values, uint32_t count,
-              float reciprocal, uint8_t *codes)
-{
-    __m512i least = _mm512_setzero_si512();
-
-    for (uint32_t i = 0; i < count; i += GROUP)
-        if (is_signed)
-            encode_group(t, true, true, values + i, reciprocal, codes + i, &least);
-        else
-            encode_group(t, false, true, values + i, reciprocal, codes + i, &least);
 }
 
 /* Whether any value of groups was too near to a border. */

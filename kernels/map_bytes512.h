@@ -36,7 +36,6 @@ typedef struct byte_tables {
     _Alignas(64) uint8_t taken[GROUP];
     _Alignas(64) uint8_t put[GROUP];
     map_lines lines[2]; /* of both maps */
-    bool is_paired;
 } byte_tables;
 
 /* Where in its group the element is that vector `k` has in this lane. */
@@ -66,7 +65,7 @@ take_bytes(const uint32_t *entries, uint32_t count, uint32_t plane, uint8_t *out
 static inline byte_tables
 make_byte_tables(bool is_paired)
 {
-    byte_tables t = { .is_paired = is_paired };
+    byte_tables t;
 
     for (uint32_t plane = 0; plane < PLANES; plane++) {
         take_bytes(berthi_signed_map + MAP_ZERO_CODE, 128, plane, t.magnitudes[plane]);
@@ -75,7 +74,7 @@ make_byte_tables(bool is_paired)
     }
     for (uint32_t k = 0; k < ABREAST; k++)
         for (uint32_t lane = 0; lane < LANES; lane++) {
-            const uint32_t element = element_of(t.is_paired, k, lane);
+            const uint32_t element = element_of(is_paired, k, lane);
 
             t.taken[16 * (lane / 4) + 4 * k + lane % 4] = (uint8_t)element;
             t.put[element] = (uint8_t)joined_at(k, lane);

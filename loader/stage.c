@@ -135,52 +135,44 @@ is_behind(const berthi_stage *stage)
     return is_held && !is_filling;
 }
 
-static void
-note_behind(berthi_stage *stage)
-{
-    const bool is_now = is_behind(stage);
-    uint64_t now_ns;
-
-    if (is_now == stage->is_behind)
-        return;
-    now_ns = berthi_sys_now_ns();
-    if (is_now)
-        stage->behind_from_ns = now_ns;
-    else
-        stage->behind_ns += now_ns - stage->behind_from_ns;
-    stage->is_behind = is_now;
-}
-
-static void
-note_idle(berthi_stage *stage)
+/* Consumers have nothing, and reads all they may have. */
+static bool
+is_idle(const berthi_stage *stage)
 {
     uint32_t filling = 0;
-    bool is_now;
 
     for (uint32_t i = 0; i < stage->allocated; i++)
         filling += stage->buffers[i].state == BERTHI_STAGE_FILLING;
-    is_now = filling >= stage->limit;
-    if (is_now == stage->is_idle)
+    return filling >= stage->limit;
+}
+
+static void
+note_span(berthi_stage_span *span, bool is_now)
+{
+    uint64_t now_ns;
+
+    if (is_now == span->is_now)
         return;
+    now_ns = berthi_sys_now_ns();
     if (is_now)
-        stage->idle_from_ns = berthi_sys_now_ns();
+        span->from_ns = now_ns;
     else
-        stage->idle_ns += berthi_sys_now_ns() - stage->idle_from_ns;
-    stage->is_idle = is_now;
+        span->total_ns += now_ns - span->from_ns;
+    span->is_now = is_now;
 }
 
 /* After each change of a buffer's state. Lock held. */
 static void
 note(berthi_stage *stage)
 {
-    note_behind(stage);
-    note_idle(stage);
+    note_span(&stage->behind, is_behind(stage));
+    note_span(&stage->idle, is_idle(stage));
 }
 
 uint64_t
 berthi_stage_behind_ns(const berthi_stage *stage)
 {
-    return stage->behind_ns;
+    return stage->behind.total_ns;
 }
 
 /* -------------------------------------------------------------------- filling */
@@ -223,7 +215,7 @@ berthi_stage_allow(berthi_stage *stage, uint32_t count)
     pthread_mutex_lock(&stage->lock);
     if (!stage->is_short)
         stage->limit = (uint32_t)berthi_min_u64(count, stage->capacity);
-    note_idle(stage);
+    note_span(&stage->idle, is_idle(stage));
     pthread_mutex_unlock(&stage->lock);
 }
 
@@ -233,9 +225,9 @@ berthi_stage_idle_ns(berthi_stage *stage)
     uint64_t idle_ns;
 
     pthread_mutex_lock(&stage->lock);
-    idle_ns = stage->idle_ns;
-    if (stage->is_idle)
-        idle_ns += berthi_sys_now_ns() - stage->idle_from_ns;
+    idle_ns = stage->idle.total_ns;
+    if (stage->idle.is_now)
+        idle_ns += berthi_sys_now_ns() - stage->idle.from_ns;
     pthread_mutex_unlock(&stage->lock);
     return idle_ns;
 }

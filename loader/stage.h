@@ -51,6 +51,13 @@ typedef struct berthi_stage_buffer {
     berthi_stage_progress calls[BERTHI_STAGE_CALL_COUNT];
 } berthi_stage_buffer;
 
+/* How long something has been so. */
+typedef struct berthi_stage_span {
+    bool is_now;
+    uint64_t from_ns;  /* it is, since then */
+    uint64_t total_ns; /* so long in all, before that */
+} berthi_stage_span;
+
 typedef struct berthi_stage {
     berth_context *context;
     uint64_t buffer_bytes;
@@ -68,12 +75,8 @@ typedef struct berthi_stage {
     uint32_t *next_in_file;  /* per file: number of the chunk whose turn it is */
     const berthi_chunk *next_in_turn; /* of any-order calls; NULL: whatever is there */
     bool is_starved;         /* the last take() found none */
-    bool is_behind;          /* workers are waited for, not reads, */
-    uint64_t behind_from_ns; /* since then; */
-    uint64_t behind_ns;      /* so long in all, before that */
-    bool is_idle;            /* every buffer that is allowed is being filled, */
-    uint64_t idle_from_ns;   /* since then; */
-    uint64_t idle_ns;        /* so long in all, before that */
+    berthi_stage_span behind; /* workers are waited for, not reads */
+    berthi_stage_span idle;   /* every buffer that is allowed is being filled */
     bool is_closed;          /* nothing more will be filled */
     bool is_stopped;         /* no more calls */
 } berthi_stage;

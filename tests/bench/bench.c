@@ -248,6 +248,15 @@ bench_limit_around(bench_limit *l)
     return mean;
 }
 
+/* Where limit_read begins to say what each of its ways has reached. */
+static const char *
+first_way(const bench_result *result)
+{
+    const char *const at = strstr(result->output, "\"samples\":{");
+
+    return at != NULL ? strchr(at, '{') : "";
+}
+
 /* The next of "WAY DEPTH":[RATE,...] from *at on; its rates. */
 static bool
 next_way(const char **at, char name[32], double *rates, size_t *count)
@@ -297,8 +306,7 @@ choose_ways(bench_disk *d, char *const *files, size_t count)
 
     snprintf(trials, sizeof trials, "%d", BENCH_DISK_TRIALS);
     run_limit_read(d, "-r", trials, files, count, &result);
-    at = strstr(result.output, "\"samples\":{");
-    at = at != NULL ? strchr(at, '{') : "";
+    at = first_way(&result);
     while (next_way(&at, name, rates, &rounds)) {
         const double rate = bench_median(rates, rounds);
         const int place = rate > best[0] ? 0 : rate > best[1] ? 1 : 2;
@@ -330,13 +338,11 @@ bench_disk_measure(bench_disk *d, char *const *files, size_t count)
     if (d->chosen[0] == 0)
         choose_ways(d, files, count);
     run_limit_read(d, "-o", d->chosen, files, count, &result);
-    at = strstr(result.output, "\"samples\":{");
-    at = at != NULL ? strchr(at, '{') : "";
+    at = first_way(&result);
     for (; way < BENCH_DISK_WAYS && next_way(&at, name, rates, &rounds); way++)
         d->rates[way][d->rounds] = rates[0];
     if (way != BENCH_DISK_WAYS)
         bench_die("limit_read knows no two ways: %s", result.output);
-    d->ways = way;
     d->rounds++;
 }
 
@@ -345,7 +351,7 @@ bench_disk_best(const bench_disk *d)
 {
     const double *best = d->rates[0];
 
-    for (size_t way = 1; way < d->ways; way++)
+    for (size_t way = 1; way < BENCH_DISK_WAYS; way++)
         if (bench_median(d->rates[way], d->rounds) > bench_median(best, d->rounds))
             best = d->rates[way];
     return best;

@@ -68,7 +68,6 @@ double bench_limit_around(bench_limit *limit);
 typedef struct bench_disk {
     const char *folder; /* of limit_read */
     char chosen[64];    /* of limit_read -o; empty before the first round */
-    size_t ways;
     size_t rounds;
     double rates[BENCH_DISK_WAYS][BENCH_SAMPLES]; /* bytes a second */
 } bench_disk;

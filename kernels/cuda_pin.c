@@ -49,17 +49,15 @@ berthi_cuda_pin_span(berthi_cuda *machine, const void *at, uint64_t bytes)
 {
     const uintptr_t begin = (uintptr_t)at;
     uint64_t span = bytes;
+    uint64_t number;
 
     pthread_mutex_lock(&machine->pins_lock);
-    if (machine->pin_count > 0) {
-        const uint64_t number = first_behind(machine, at);
+    number = first_behind(machine, at);
+    if (number < machine->pin_count) {
+        const berthi_cuda_pin *const pin = &machine->pins[number];
+        const uintptr_t its = (uintptr_t)pin->memory;
 
-        if (number < machine->pin_count) {
-            const berthi_cuda_pin *const pin = &machine->pins[number];
-            const uintptr_t its = (uintptr_t)pin->memory;
-
-            span = begin < its ? its - begin : its + pin->bytes - begin;
-        }
+        span = begin < its ? its - begin : its + pin->bytes - begin;
     }
     pthread_mutex_unlock(&machine->pins_lock);
     return berthi_min_u64(span, bytes);

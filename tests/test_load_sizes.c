@@ -100,12 +100,15 @@ test_ring_is_what_is_reported(void)
     loaded_end(&l);
 }
 
-/* Of a ring that a plan for a GPU makes larger than what is used at first. */
+/*
+ * Of a ring that a plan for a GPU makes larger than what is used at first. Those that nobody
+ * asked for may be four more after each quarter of a second, on a machine that is this slow.
+ */
 static void
 test_stages(void)
 {
     static const uint32_t asked[] = { 0, 1, 5, 1000 };
-    static const uint32_t used[] = { 8, 1, 5, 0 };
+    static const uint32_t used[] = { 8, 1, 5, 11 };
     berth_plan_options options = loaded_options("0=64MiB,cpu=1GiB");
 
     for (uint32_t i = 0; i < 4; i++) {
@@ -117,8 +120,9 @@ test_stages(void)
         loaded_load(&l);
         CHECK_EQ(l.status, BERTH_OK);
         CHECK_EQ(l.report.stage_bytes, 8 * MIB);
-        if (used[i] > 0)
-            CHECK_EQ(l.report.stages, used[i]);
+        CHECK_GE(l.report.stages, used[i]);
+        CHECK_LE(l.report.stages,
+                 used[i] + (asked[i] == 0 ? 4 * (uint32_t)(l.report.seconds / 0.25) : 0));
         CHECK_LE(l.report.stages * l.report.stage_bytes, l.report.ring_bytes);
         loaded_end(&l);
         options.finding = NULL;

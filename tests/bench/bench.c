@@ -135,6 +135,7 @@ bench_touch_memory(uint64_t bytes)
 
         if (memory == MAP_FAILED)
             _exit(1);
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* as slabs are */
         memset(memory, 1, bytes);
         _exit(0);
     }

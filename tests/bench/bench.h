@@ -38,9 +38,10 @@ typedef struct bench_result {
 void bench_command(const char *const *argv, bench_result *result);
 
 /*
- * Takes so much memory and gives it back. A virtual machine gets what it has not used
- * for some seconds from its host first, which can take longer than to fill it from a
- * disk. Ends the program when there is not enough.
+ * Takes so much memory and gives it back. A virtual machine's host takes away large pages
+ * that are free for two seconds; they come again at half a gigabyte a second, slower than
+ * a disk fills them. Small pages stay, so large ones are what has to be touched, and just
+ * before they matter. Ends the program when there is not enough.
  */
 void bench_touch_memory(uint64_t bytes);
 

@@ -396,14 +396,17 @@ put_many(model *m, uint64_t n)
     }
 }
 
-/* 6 GB in so many tensors, at most 20,000: the same bytes whatever the number. */
+/*
+ * 6 GB in so many tensors, at most 20,000: the same bytes whatever the number. In the order
+ * of their names, as the format's own library writes tensors of one dtype.
+ */
 static void
 put_pieces(model *m, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
         char name[64];
 
-        snprintf(name, sizeof name, "model.layers.%" PRIu64 ".piece.%" PRIu64 ".weight",
+        snprintf(name, sizeof name, "model.layers.%" PRIu64 ".piece.%03" PRIu64 ".weight",
                  i / 1000, i % 1000);
         put(m, name, "BF16", 16, 384 * (20000 / n), 400);
     }

@@ -137,6 +137,48 @@ test_dot_and_add(void)
     CHECK(!llama_math_has_dtype(BERTH_U8) && !llama_math_has_dtype(BERTH_F64));
 }
 
+/* 16 sums, each of every 16th product, then added by halves: on all processors. */
+static float
+sum_in_order(const float *row, const float *x, uint64_t count)
+{
+    float sums[16] = { 0 };
+
+    for (uint64_t i = 0; i < count; i++) {
+        const float product = row[i] * x[i];
+
+        sums[i % 16] += product;
+    }
+    for (uint32_t width = 8; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++)
+            sums[i] += sums[i + width];
+    return sums[0];
+}
+
+static void
+test_sums_have_an_order(void)
+{
+    const int32_t dtypes[] = { BERTH_F32, BERTH_BF16, BERTH_F16 };
+    uint32_t random = 1;
+
+    for (uint32_t round = 0; round < 300; round++) {
+        const int32_t dtype = dtypes[round % 3];
+        const uint64_t count = 1 + round % 100;
+        float plain[100];
+        float x[100];
+        float narrow[100]; /* or of 16 bits */
+
+        for (uint64_t i = 0; i < count; i++) {
+            random = random * 1664525u + 1013904223u;
+            plain[i] = (float)(random >> 8) / 65536.0f - 128;
+            random = random * 1664525u + 1013904223u;
+            x[i] = (float)(random >> 8) / 65536.0f - 128;
+        }
+        llama_math_narrow(dtype, plain, count, narrow);
+        llama_math_widen(dtype, narrow, count, plain);
+        CHECK(llama_math_dot(dtype, narrow, x, count) == sum_in_order(plain, x, count));
+    }
+}
+
 /* ---------------------------------------------------------------------------- steps */
 
 static void
@@ -288,6 +330,7 @@ main(int argc, char **argv)
     T_RUN(test_widens_every_bf16);
     T_RUN(test_rounds_to_even);
     T_RUN(test_dot_and_add);
+    T_RUN(test_sums_have_an_order);
     T_RUN(test_norm);
     T_RUN(test_swiglu);
     T_RUN(test_softmax);

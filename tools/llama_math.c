@@ -135,21 +135,40 @@ add_lanes(float sums[LANES])
     return sums[0];
 }
 
-float
-llama_math_dot(int32_t dtype, const void *row, const float *x, uint64_t count)
-{
-    const uint64_t whole = count - count % LANES;
-    float sums[LANES] = { 0 };
-
-#define DOT(value)                                                                         \
+/* The same sums whatever the width of vectors is: each lane adds up its own products. */
+#define DEFINE_DOT(name, attributes)                                                       \
+    attributes static float name(int32_t dtype, const void *row, const float *x,           \
+                                 uint64_t count)                                           \
+    {                                                                                      \
+        const uint64_t whole = count - count % LANES;                                      \
+        float sums[LANES] = { 0 };                                                         \
+                                                                                           \
+        FOR_DTYPE(dtype, row, ADD_PRODUCTS)                                                \
+        return add_lanes(sums);                                                            \
+    }
+#define ADD_PRODUCTS(value)                                                                \
     for (uint64_t i = 0; i < whole; i += LANES)                                            \
         for (uint32_t lane = 0; lane < LANES; lane++)                                      \
             sums[lane] += value(r[i + lane]) * x[i + lane];                                \
     for (uint64_t i = whole; i < count; i++)                                               \
     sums[i - whole] += value(r[i]) * x[i]
-    FOR_DTYPE(dtype, row, DOT)
-#undef DOT
-    return add_lanes(sums);
+
+DEFINE_DOT(dot_anywhere, )
+#ifdef __x86_64__
+DEFINE_DOT(dot_avx2, __attribute__((target("avx2"))))
+DEFINE_DOT(dot_avx512, __attribute__((target("avx512f,avx512bw"))))
+#endif
+
+float
+llama_math_dot(int32_t dtype, const void *row, const float *x, uint64_t count)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512bw") != 0)
+        return dot_avx512(dtype, row, x, count);
+    if (__builtin_cpu_supports("avx2") != 0)
+        return dot_avx2(dtype, row, x, count);
+#endif
+    return dot_anywhere(dtype, row, x, count);
 }
 
 void

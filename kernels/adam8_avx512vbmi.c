@@ -348,9 +348,7 @@ update_as(const berthi_update_arguments *a, const berthi_update_constants *c,
                 begin_block(a, &own, &t, dtype, first + BLOCK, &blocks[1 - turn]);
         }
     }
-    if (whole < a->count)
-        dropped += update_unusual(a, &own, whole, a->count - whole);
-    return dropped;
+    return dropped + update_unusual(a, &own, whole, a->count - whole);
 }
 
 static bool

@@ -3,9 +3,13 @@
  * Updates of every instruction-set level against the plain loops, byte for byte: all
  * kinds, dtypes, sizes of states, decays, odd lengths, extreme numbers, shares.
  */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "kernels/base.h"
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 #include "tests/random.h"
@@ -382,6 +386,88 @@ test_shares(void)
     free(actual);
 }
 
+/* ------------------------------------------------------------------ borders */
+
+/* Bytes behind which nothing can be touched. */
+typedef struct bordered {
+    uint8_t *bytes;
+    uint8_t *memory;
+    uint64_t mapped;
+} bordered;
+
+static bordered
+border(const void *from, uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    bordered b = { .mapped = (berthi_divide_up(bytes, page) + 1) * page };
+
+    b.memory = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (b.memory == MAP_FAILED || mprotect(b.memory + b.mapped - page, page, PROT_NONE) != 0)
+        abort();
+    b.bytes = b.memory + b.mapped - page - bytes;
+    memcpy(b.bytes, from, bytes);
+    return b;
+}
+
+/* Whether these are the bytes; they are gone then. */
+static bool
+is_end_of(bordered *b, const void *expected, uint64_t bytes)
+{
+    const bool is_equal = memcmp(b->bytes, expected, bytes) == 0;
+
+    munmap(b->memory, b->mapped);
+    return is_equal;
+}
+
+/* All that an update of 8 bits reads and writes ends where the memory does. */
+static void
+check_border(const shape *s, const berthi_update_constants *c, uint64_t *state)
+{
+    const uint64_t blocks = (s->count + BLOCK - 1) / BLOCK * sizeof(float);
+    const uint64_t bytes = s->count * (s->dtype == BERTH_F32 ? 4 : 2);
+    memory *const expected = malloc(sizeof *expected);
+    berthi_update_arguments a;
+    bordered parameter, gradient, codes[STATES], absmax[STATES];
+
+    fill(expected, s, ORDINARY, state);
+    a = arguments_of(expected, s);
+    parameter = border(a.parameter, bytes);
+    gradient = border(a.gradient, bytes);
+    for (uint32_t k = 0; k < STATES; k++) {
+        codes[k] = border(a.state[k].codes, s->count);
+        absmax[k] = border(a.state[k].absmax, blocks);
+    }
+    (void)berthi_update_plainly(&a, c);
+    a.parameter = parameter.bytes;
+    a.gradient = gradient.bytes;
+    for (uint32_t k = 0; k < STATES; k++)
+        a.state[k] = (berthi_update_state){ NULL, codes[k].bytes,
+                                            (float *)(void *)absmax[k].bytes };
+    (void)level_update(&a, c);
+    CHECK(is_end_of(&parameter, expected->parameter, bytes));
+    CHECK(is_end_of(&gradient, expected->gradient, bytes));
+    for (uint32_t k = 0; k < STATES; k++) {
+        CHECK(is_end_of(&codes[k], expected->codes[k], s->count));
+        CHECK(is_end_of(&absmax[k], expected->absmax[k], blocks));
+    }
+    free(expected);
+}
+
+static void
+test_nothing_behind_the_end(void)
+{
+    static const uint64_t counts[] = { 1, 255, 256, 257, 511, 512, 2560, 2561 };
+    uint64_t state = 5;
+
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        for (uint32_t i = 0; i < 24; i++) {
+            const shape s = { counts[i / 3], dtypes[i % 3], dtypes[i % 3], false, true };
+            const berthi_update_constants c = constants_of(kind, (int)i);
+
+            check_border(&s, &c, &state);
+        }
+}
+
 static void
 run_level(const char *name)
 {
@@ -393,6 +479,7 @@ run_level(const char *name)
     T_RUN(test_unsigned_codes_around_every_border);
     T_RUN(test_codes_of_many_numbers);
     T_RUN(test_shares);
+    T_RUN(test_nothing_behind_the_end);
 }
 
 static void

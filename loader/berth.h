@@ -2269,6 +2269,20 @@ BERTH_API berth_status berth_layer_acquire(berth_model *model, uint32_t layer,
  */
 BERTH_API berth_status berth_layer_release(berth_model *model, uint32_t layer,
                                            void *stream, berth_error *error);
+/*
+ * The layer that is acquired next is this one, not the one that follows: a caller says so
+ * who skips layers or repeats some. It is brought at once, and those that follow it behind
+ * it, into slots that nobody has leased; what lay there for others is given up. Where layers
+ * are acquired in the plan's order, releases do this by themselves.
+ *
+ * A hint, best given before the layer in use is released: what a release asks for is copied
+ * first. Where all slots are leased, the next release brings it; a layer that is leased or
+ * resident is there already; an acquire of another layer goes on from there. Waits for
+ * nothing; what goes wrong is told when it is acquired. BERTH_EINVAL: there is no such
+ * layer, or as berth_layer_acquire() while the model is asleep or moved. Any thread.
+ */
+BERTH_API berth_status berth_layer_prefetch(berth_model *model, uint32_t layer,
+                                            berth_error *error);
 
 /*
  * Experts that a plan has apart lie in berths of their own, which a layer's lease does

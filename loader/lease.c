@@ -291,6 +291,39 @@ berthi_leases_release(berthi_leases *leases, uint32_t layer, berthi_stream *stre
     return status;
 }
 
+/* ---------------------------------------------------------------------- prefetch */
+
+/* The line goes on with this unit, unless somebody has it. */
+static void
+expect(berthi_leases *leases, berthi_lease_line *line, uint32_t number)
+{
+    const berthi_lease_slot *const slot = berthi_lease_find_slot(line, number);
+
+    if (slot != NULL
+        && (number == line->expected || slot->leases > 0 || slot->waiters > 0))
+        return;
+    line->expected = number;
+    berthi_lease_move_to(leases, line, number);
+    /* What cannot be brought now is brought, or refused, when it is asked for. */
+    if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+        (void)berthi_lease_pump(leases, line, NULL);
+}
+
+berth_status
+berthi_leases_prefetch(berthi_leases *leases, uint32_t layer, berth_error *error)
+{
+    const berthi_lease_unit *const unit = berthi_lease_unit_of(leases, layer);
+    berthi_lease_line *line;
+
+    if (unit == NULL)
+        return check_layer(leases, layer, error);
+    line = &leases->lines[unit->line];
+    pthread_mutex_lock(&line->lock);
+    expect(leases, line, (uint32_t)(unit - leases->units));
+    pthread_mutex_unlock(&line->lock);
+    return BERTH_OK;
+}
+
 /* ------------------------------------------------------------------------- sleep */
 
 static berth_status

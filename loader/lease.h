@@ -20,7 +20,8 @@
  * of staging buffers, ahead of the slots as far as the ring goes.
  *
  * A layer that is asked for in another order: what was filled for others, is not leased
- * and does not follow it at once is given up, and its line goes on from that layer.
+ * and does not follow it at once is given up, and its line goes on from that layer. A
+ * prefetch says so ahead of the acquire, which finds its layer on the way then.
  *
  * Experts that are not on their layer's home have slots of their own, for all layers of
  * a device: a cache. Nobody knows which ones come next, so they are filled when they are
@@ -54,11 +55,13 @@ bool berthi_leases_are_over(berthi_leases *leases);
 /* Waits for copies under way, not for releases. NULL is allowed. */
 void berthi_leases_destroy(berthi_leases *leases);
 
-/* As berth_layer_acquire() and berth_layer_release(). */
+/* As berth_layer_acquire(), berth_layer_release() and berth_layer_prefetch(). */
 berth_status berthi_leases_acquire(berthi_leases *leases, uint32_t layer,
                                    berthi_stream *stream, berth_error *error);
 berth_status berthi_leases_release(berthi_leases *leases, uint32_t layer,
                                    berthi_stream *stream, berth_error *error);
+berth_status berthi_leases_prefetch(berthi_leases *leases, uint32_t layer,
+                                    berth_error *error);
 
 /* Experts of a layer, as callers name them. */
 typedef struct berthi_expert_list {

@@ -60,6 +60,20 @@ berth_layer_release(berth_model *model, uint32_t layer, void *stream, berth_erro
                       error);
 }
 
+static berth_status
+prefetch_layer(berthi_leases *leases, uint32_t layer, berthi_stream *stream,
+               berth_error *error)
+{
+    (void)stream;
+    return berthi_leases_prefetch(leases, layer, error);
+}
+
+berth_status
+berth_layer_prefetch(berth_model *model, uint32_t layer, berth_error *error)
+{
+    return call_layer(model, layer, NULL, prefetch_layer, BERTH_TRACE_ACQUIRE, error);
+}
+
 /* ------------------------------------------------------------------------ experts */
 
 /* What is done with them, while the model stays as it is. */
@@ -67,8 +81,8 @@ typedef berth_status (*expert_call)(berthi_leases *leases, const berthi_expert_l
                                     berthi_stream *stream, berth_error *error);
 
 static berth_status
-prefetch(berthi_leases *leases, const berthi_expert_list *list, berthi_stream *stream,
-         berth_error *error)
+prefetch_experts(berthi_leases *leases, const berthi_expert_list *list,
+                 berthi_stream *stream, berth_error *error)
 {
     (void)stream;
     return berthi_experts_prefetch(leases, list, error);
@@ -124,7 +138,7 @@ berth_experts_prefetch(berth_model *model, uint32_t layer, const uint32_t *exper
                        uint32_t count, berth_error *error)
 {
     return call_experts(model, &(berthi_expert_list){ layer, count, experts }, NULL,
-                        prefetch, BERTH_TRACE_ACQUIRE, error);
+                        prefetch_experts, BERTH_TRACE_ACQUIRE, error);
 }
 
 uint32_t

@@ -303,6 +303,82 @@ test_layers_that_are_repeated(void)
     leased_end(&l);
 }
 
+static berth_status
+prefetch(leased *l, uint32_t number)
+{
+    return berthi_leases_prefetch(l->leases, layer_of(l, number), NULL);
+}
+
+/* An exit after layer 0: 6 and what follows it take the slots that nobody has leased. */
+static void
+test_layers_that_are_prefetched(void)
+{
+    leased l;
+
+    begin(&l, in_host(3));
+    CHECK_EQ(acquire(&l, 0), BERTH_OK);
+    CHECK_EQ(prefetch(&l, 6), BERTH_OK);
+    CHECK_EQ(leased_in(&l, 0), 0);
+    CHECK_EQ(filled_in(&l, 1), 6);
+    CHECK_EQ(filled_in(&l, 2), 1); /* behind 6 and 0, which is there */
+    CHECK_EQ(summary(&l).filled, 3 + 2);
+    CHECK_EQ(prefetch(&l, 6), BERTH_OK); /* it is there */
+    CHECK_EQ(prefetch(&l, 3), BERTH_OK); /* resident */
+    CHECK_EQ(summary(&l).filled, 3 + 2);
+    CHECK_EQ(leased_compare(&l, layer_of(&l, 0), NULL, 0, NULL), BERTH_OK);
+    CHECK_EQ(release(&l, 0), BERTH_OK);
+    CHECK_EQ(leased_use(&l, layer_of(&l, 6), NULL, 0, NULL), BERTH_OK);
+    CHECK_EQ(summary(&l).order_misses, 0);
+    /* On from there, over the end. */
+    for (uint32_t i = 0; i < 3; i++)
+        CHECK_EQ(leased_use(&l, layer_of(&l, i), NULL, 0, NULL), BERTH_OK);
+    CHECK_EQ(summary(&l).order_misses, 0);
+    CHECK_EQ(l.wrong, 0);
+    leased_end(&l);
+}
+
+/* All slots are leased: none is taken, and the first release brings it. */
+static void
+test_prefetch_waits_for_a_slot(void)
+{
+    leased l;
+
+    begin(&l, in_host(2));
+    CHECK_EQ(acquire(&l, 0), BERTH_OK);
+    CHECK_EQ(acquire(&l, 1), BERTH_OK);
+    CHECK_EQ(prefetch(&l, 5), BERTH_OK);
+    CHECK_EQ(prefetch(&l, 1), BERTH_OK); /* leased: nothing is asked for */
+    CHECK_EQ(summary(&l).filled, 2);
+    CHECK_EQ(leased_in(&l, 0), 0);
+    CHECK_EQ(leased_in(&l, 1), 1);
+    CHECK_EQ(release(&l, 1), BERTH_OK);
+    CHECK_EQ(filled_in(&l, 1), 5);
+    CHECK_EQ(release(&l, 0), BERTH_OK);
+    CHECK_EQ(filled_in(&l, 0), 6);
+    CHECK_EQ(acquire(&l, 5), BERTH_OK);
+    CHECK_EQ(summary(&l).order_misses, 0);
+    leased_end(&l);
+}
+
+/* A hint is no promise: whoever asks for another layer gets it. */
+static void
+test_prefetch_of_what_is_not_acquired(void)
+{
+    leased l;
+
+    begin(&l, in_host(2));
+    CHECK_EQ(prefetch(&l, 4), BERTH_OK);
+    CHECK_EQ(filled_in(&l, 0), 4);
+    CHECK_EQ(filled_in(&l, 1), 5);
+    CHECK_EQ(leased_use(&l, layer_of(&l, 1), NULL, 0, NULL), BERTH_OK);
+    CHECK_EQ(summary(&l).order_misses, 1);
+    CHECK_EQ(leased_use(&l, layer_of(&l, 2), NULL, 0, NULL), BERTH_OK);
+    CHECK_EQ(summary(&l).order_misses, 1);
+    CHECK_EQ(l.wrong, 0);
+    CHECK_EQ(berthi_leases_prefetch(l.leases, 1000, NULL), BERTH_EINVAL);
+    leased_end(&l);
+}
+
 /* Orders of all kinds, with several leases at once: right bytes whatever they are. */
 static void
 test_any_order(void)
@@ -321,6 +397,10 @@ test_any_order(void)
 
             random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
             layer = (uint32_t)(random >> 33) % leased_layers(&l);
+            if ((random >> 62) == 0) /* often of another one than is acquired next */
+                CHECK_EQ(berthi_leases_prefetch(l.leases, (layer + i % 3) % leased_layers(&l),
+                                                NULL),
+                         BERTH_OK);
             if (held_count == few || (held_count > 0 && (random >> 60) == 0)) {
                 CHECK_EQ(leased_compare(&l, held[0], NULL, 0, NULL), BERTH_OK);
                 CHECK_EQ(berthi_leases_release(l.leases, held[0], NULL, NULL), BERTH_OK);
@@ -718,6 +798,9 @@ main(int argc, char **argv)
     T_RUN(test_slots_take_turns);
     T_RUN(test_layers_that_are_skipped);
     T_RUN(test_layers_that_are_repeated);
+    T_RUN(test_layers_that_are_prefetched);
+    T_RUN(test_prefetch_waits_for_a_slot);
+    T_RUN(test_prefetch_of_what_is_not_acquired);
     T_RUN(test_any_order);
     T_RUN(test_release_without_acquire);
     T_RUN(test_layers_that_are_none);

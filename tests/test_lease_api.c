@@ -21,16 +21,19 @@ typedef struct server {
     _Atomic uint64_t wrong;
 } server;
 
+#define PINS 8u
+
 /* Layers on the disk, in host memory and on two devices. */
+static const char *const mixed[PINS] = { "model.layers.0.input_layernorm=cuda:0",
+                                         "model.layers.5.input_layernorm=cuda:1",
+                                         "model.layers.0-1=disk", "model.layers.2.mlp=cpu",
+                                         "model.layers.4=cpu", "model.layers.5=disk",
+                                         "model.layers.6.self_attn=cpu",
+                                         "model.layers.6.mlp=disk" };
+
 static void
-begin(server *s, const char *devices)
+begin_pinned(server *s, const char *devices, const char *const pins[PINS])
 {
-    const char *const pins[] = { "model.layers.0.input_layernorm=cuda:0",
-                                 "model.layers.5.input_layernorm=cuda:1",
-                                 "model.layers.0-1=disk", "model.layers.2.mlp=cpu",
-                                 "model.layers.4=cpu", "model.layers.5=disk",
-                                 "model.layers.6.self_attn=cpu",
-                                 "model.layers.6.mlp=disk" };
     berth_plan_options options;
     berth_load_options load;
     berth_job *job = NULL;
@@ -41,7 +44,7 @@ begin(server *s, const char *devices)
     options.max_memory = "0=64MiB,1=64MiB,cpu=64MiB,disk=inf";
     options.reserve_share = BERTH_RESERVE_NONE;
     options.pins = pins;
-    options.pin_count = sizeof pins / sizeof *pins;
+    options.pin_count = PINS;
     options.slots = 2;
     options.context = 0;
     planned_begin(&s->planned, leased_llama(8, 2), &options);
@@ -60,6 +63,12 @@ begin(server *s, const char *devices)
     s->crcs = calloc(s->planned.summary.berth_count + 1, sizeof *s->crcs);
     for (uint64_t i = 0; s->crcs != NULL && i < s->planned.summary.berth_count; i++)
         CHECK_EQ(berth_model_digest(s->model, i, &s->crcs[i], &error), BERTH_OK);
+}
+
+static void
+begin(server *s, const char *devices)
+{
+    begin_pinned(s, devices, mixed);
 }
 
 static void
@@ -197,6 +206,10 @@ test_arguments(void)
     CHECK_EQ(berth_layer_acquire(s.model, 1000, NULL, &error), BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "`layer`");
     CHECK_EQ(berth_layer_release(s.model, 1000, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_layer_prefetch(NULL, 0, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "`model`");
+    CHECK_EQ(berth_layer_prefetch(s.model, 1000, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "`layer`");
     CHECK_EQ(berth_layer_release(s.model, layer, NULL, &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_LEASE);
     CHECK_EQ(berth_layer_acquire(s.model, layer, NULL, &error), BERTH_OK);
@@ -204,6 +217,32 @@ test_arguments(void)
     berth_model_leases(s.model, &summary);
     CHECK_EQ(summary.acquired, 1);
     end(&s); /* leases are given back by that */
+}
+
+/* Said ahead, another order is no miss, whatever the layer lies on; the bytes are right. */
+static void
+test_prefetch(void)
+{
+    static const uint32_t order[] = { 0, 5, 2, 2, 6, 1, 4, 3, 0 };
+    berth_lease_summary summary;
+    berth_error error;
+    server s;
+
+    begin(&s, "sim:64MiB,h2d=500MB/s,jitter=30%,seed=3*2");
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        const char *const name = fixture_format("model.layers.%u", order[i]);
+        const uint32_t layer = planned_layer(&s.planned, name);
+
+        CHECK_EQ(berth_layer_prefetch(s.model, layer, &error), BERTH_OK);
+        CHECK_EQ(error.reason, 0);
+        use_layer(&s, layer);
+    }
+    settle(&s);
+    CHECK_EQ(s.wrong, 0);
+    berth_model_leases(s.model, &summary);
+    CHECK_EQ(summary.acquired, 8);
+    CHECK_EQ(summary.order_misses, 0);
+    end(&s);
 }
 
 /* Nothing is streamed: every lease is had for nothing. */
@@ -383,6 +422,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_layers_are_streamed);
     T_RUN(test_places);
+    T_RUN(test_prefetch);
     T_RUN(test_arguments);
     T_RUN(test_all_resident);
     T_RUN(test_experts);

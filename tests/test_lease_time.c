@@ -290,6 +290,59 @@ test_time_shows_a_wait_that_is_missing(void)
     CHECK(ratio_without(&slow, BERTHI_LEASE_NO_FREE_WAIT) < 0.95);
 }
 
+/* ------------------------------------------------------------------------- jumps */
+
+/* The streamed layer of this number, from 0 on. */
+static uint32_t
+streamed_layer(const leased *l, uint32_t number)
+{
+    uint32_t layer = 0;
+
+    while (!leased_is_streamed(l, layer) || number-- > 0)
+        layer++;
+    return layer;
+}
+
+/* How long a layer far ahead is waited for, of its copy, after one computed for a second. */
+static double
+take_jump(bool is_prefetched, uint32_t without)
+{
+    uint32_t from, to;
+    double begin_seconds;
+    double seconds;
+    machine m;
+
+    begin_setting(&m, &tight);
+    CHECK_EQ(leased_start(&m.leased, NULL), BERTH_OK);
+    CHECK(pass(&m, true));
+    from = streamed_layer(&m.leased, 0);
+    to = streamed_layer(&m.leased, 4);
+    atomic_store(&berthi_lease_without, without);
+    CHECK_EQ(berthi_leases_acquire(m.leased.leases, from, m.streams[0], NULL), BERTH_OK);
+    if (is_prefetched)
+        CHECK_EQ(berthi_leases_prefetch(m.leased.leases, to, NULL), BERTH_OK);
+    CHECK_EQ(leased_compare(&m.leased, from, m.streams[0], 1, NULL), BERTH_OK);
+    CHECK_EQ(berthi_leases_release(m.leased.leases, from, m.streams[0], NULL), BERTH_OK);
+    sync(&m, 0);
+    begin_seconds = now(&m);
+    CHECK_EQ(leased_use(&m.leased, to, m.streams[0], 0, NULL), BERTH_OK);
+    sync(&m, 0);
+    seconds = now(&m) - begin_seconds;
+    atomic_store(&berthi_lease_without, 0);
+    seconds *= 1e6 * tight.link
+               / (double)m.leased.planned.plan->layers[to].out.link_bytes;
+    end(&m);
+    return seconds;
+}
+
+static void
+test_a_prefetched_layer_is_ready(void)
+{
+    CHECK(take_jump(true, 0) < 0.01);
+    CHECK(take_jump(false, 0) > 0.99);
+    CHECK(take_jump(true, BERTHI_LEASE_NO_PREFETCH) > 0.99);
+}
+
 /* ------------------------------------------------------------------------- bytes */
 
 /*
@@ -482,6 +535,7 @@ main(int argc, char **argv)
     T_RUN(test_time_shows_a_prefetch_that_is_missing);
     T_RUN(test_time_shows_a_slot_that_is_missing);
     T_RUN(test_time_shows_a_wait_that_is_missing);
+    T_RUN(test_a_prefetched_layer_is_ready);
     T_RUN(test_no_wrong_byte);
     T_RUN(test_bytes_show_a_wait_that_is_missing);
     T_RUN(test_threads);

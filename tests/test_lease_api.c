@@ -219,6 +219,45 @@ test_arguments(void)
     end(&s); /* leases are given back by that */
 }
 
+/*
+ * Passes over layers in pinned host memory, and jumps between them, allocate nothing. The
+ * first two are for the devices, whose queues have grown to what is under way at once then.
+ */
+static void
+test_passes_allocate_nothing(void)
+{
+    static const char *const in_host[PINS] = { "model.layers.0.input_layernorm=cuda:0",
+                                               "model.layers.5.input_layernorm=cuda:1",
+                                               "model.layers.0.mlp=cpu",
+                                               "model.layers.1=cpu",
+                                               "model.layers.3=cpu",
+                                               "model.layers.5.self_attn=cpu",
+                                               "model.layers.6=cpu",
+                                               "model.layers.7=cpu" };
+    berth_memory_summary before;
+    berth_memory_summary after;
+    berth_lease_summary summary;
+    server s;
+
+    begin_pinned(&s, "sim:64MiB,h2d=2GB/s*2", in_host);
+    for (uint32_t pass = 0; pass < 10; pass++) {
+        berth_context_memory(s.planned.context, &before);
+        for (uint32_t i = 0; i < s.planned.summary.layer_count; i++) {
+            CHECK_EQ(berth_layer_acquire(s.model, i, NULL, NULL), BERTH_OK);
+            CHECK_EQ(berth_layer_release(s.model, i, NULL, NULL), BERTH_OK);
+        }
+        CHECK_EQ(berth_layer_prefetch(s.model, 3, NULL), BERTH_OK);
+        CHECK_EQ(berth_layer_prefetch(s.model, 1, NULL), BERTH_OK);
+        berth_context_memory(s.planned.context, &after);
+        CHECK(pass < 2 || after.allocations == before.allocations);
+        settle(&s); /* an event for each device */
+    }
+    berth_model_leases(s.model, &summary);
+    CHECK_EQ(summary.acquired, 10 * 6);
+    CHECK_EQ(summary.disk_bytes, 0);
+    end(&s);
+}
+
 /* Said ahead, another order is no miss, whatever the layer lies on; the bytes are right. */
 static void
 test_prefetch(void)
@@ -422,6 +461,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_layers_are_streamed);
     T_RUN(test_places);
+    T_RUN(test_passes_allocate_nothing);
     T_RUN(test_prefetch);
     T_RUN(test_arguments);
     T_RUN(test_all_resident);

@@ -22,9 +22,11 @@
  * reads it are asked for together, under the tier's lock: all share one place on the
  * device, and its stream is in order.
  *
- * Who waits for whom: units are given to workers in order. One that begins a weight
- * waits for scratch until weights before it have ended; they need no scratch of
- * others, so the first weight that is not done never waits.
+ * Who waits for whom: units are given to workers in order, several at once. One that begins
+ * a weight waits for scratch until weights before it have taken theirs, and have ended where
+ * it does not fit beside them. Scratch is taken in order because a worker may have units of
+ * several weights: a later weight that took it first could have units left behind one that
+ * waits for it. So weights before the first that has not begun never wait, and end.
  */
 #ifndef BERTH_LOADER_LOAD_JOB_H
 #define BERTH_LOADER_LOAD_JOB_H
@@ -68,6 +70,7 @@ typedef struct berthi_load_run {
     uint8_t *absmax_codes;      /* doubly quantized */
     float *absmax2;
     uint64_t absmax_bytes;      /* in scratch */
+    uint32_t turn;              /* of those of its tier that take scratch */
     uint8_t *statistics;        /* of the record, prepared */
     uint64_t statistics_bytes;
     bool is_offloaded;          /* to a file: what of the above is not codes, in pieces */
@@ -111,6 +114,8 @@ typedef struct berthi_load_tier {
     pthread_mutex_t lock;   /* order of what the stream is asked for */
     /* Under the load's lock. */
     berthi_load_region regions[BERTHI_LOAD_REGIONS];
+    uint32_t turns;         /* weights that take scratch; */
+    uint32_t turn;          /* so many have, in the order of the files */
     uint32_t waiting;       /* workers, for their copies */
     uint64_t moved_ns;      /* when one's had ended, or the first began to wait */
     bool is_late;           /* one has waited for too long */

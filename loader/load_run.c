@@ -225,6 +225,7 @@ static berth_status
 take_scratch(berthi_load *load, berthi_load_run *run, berth_error *error)
 {
     const berthi_model_tier *const tier = &load->model->tiers[run->tier];
+    berthi_load_tier *const lane = &load->tiers[run->tier];
     const uint64_t bytes =
         run->absmax_bytes + berthi_slab_second_scratch(run->quantizer.blocks);
     const uint64_t capacity = tier->scratch_bytes > BERTHI_SLAB_PIECE
@@ -239,10 +240,12 @@ take_scratch(berthi_load *load, berthi_load_run *run, berth_error *error)
                            load->plan->tiers[run->tier].name);
     pthread_mutex_lock(&load->lock);
     while (!load->is_stopped && !has_room) {
-        has_room = has_region(&load->tiers[run->tier], capacity, bytes, &at);
+        has_room = lane->turn == run->turn && has_region(lane, capacity, bytes, &at);
         if (!has_room)
             pthread_cond_wait(&load->has_changed, &load->lock);
     }
+    lane->turn += has_room;
+    pthread_cond_broadcast(&load->has_changed);
     pthread_mutex_unlock(&load->lock);
     if (!has_room)
         return berthi_job_fail_cancelled(error);

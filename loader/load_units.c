@@ -110,6 +110,8 @@ add_run(listing *l, uint64_t berth, const berthi_cargo *cargo)
         add_unit(l, &unit, &run.cut, span.begin, span.bytes);
     }
     if (l->is_written) {
+        if (run.is_double && !run.is_offloaded && run.elements > 0)
+            run.turn = load->tiers[b->tier].turns++;
         load->runs[number] = run;
         load->quantized_bytes += cargo->is_copied ? 0 : b->bytes;
     }

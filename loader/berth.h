@@ -1973,7 +1973,7 @@ typedef struct berth_load_report {
     uint64_t stage_bytes;     /* of one of the ring's stages                          */
     uint32_t stages;          /* that were filled at once in the end, of the ring     */
     uint32_t reserved32;
-    uint64_t reserved[1];
+    uint64_t turned_bytes;    /* of host memory while weights are turned, at most     */
 } berth_load_report;
 
 /*
@@ -2060,6 +2060,12 @@ typedef struct berth_model berth_model;
  * plan wants encoded is encoded on the way. All or nothing: whatever goes wrong, and
  * after a cancel, everything is given back. It does not wait: memory is allocated by
  * the job, too.
+ *
+ * Host memory beside berths is the ring and tables, whatever the size of a tensor; but
+ * weights that lie the other way round in an encoding, as those of GPT-2 do, are whole there
+ * while they are turned: their blocks run across what is read. `turned_bytes` of the report
+ * has room for two of the largest, which, like the ring of a plan for host memory alone, are
+ * taken out of its reserve. One of more than 1 GiB is BERTH_EUNSUPPORTED.
  *
  * Host memory that the plan's GPUs copy from is pinned before anything is read, in pieces
  * that end at addresses which are multiples of 128 MiB; where one is refused, none is. They

@@ -137,6 +137,7 @@ report(berthi_load *load)
     r->quantized_bytes = load->quantized_bytes;
     /* Pieces that are converted as a whole may be larger than its chunks should be. */
     r->ring_bytes = berthi_max_u64(load->ring_bytes, RING_CHUNKS * load->chunk_bytes);
+    r->turned_bytes = berthi_load_turned_room(load);
     r->stages = load->stats.stages;
     r->stage_bytes = load->stats.stages > 0 ? load->stage_bytes : 0;
     r->verified_tensors = atomic_load(&load->verify.tensors);

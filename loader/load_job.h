@@ -65,6 +65,7 @@ typedef struct berthi_load_run {
     berthi_turning turning;     /* rows 0: it is not turned */
     uint8_t *turned;            /* all its values in their new order, while it is filled */
     uint64_t turned_bytes;
+    uint32_t turned_turn;       /* of those that are turned */
     uint8_t *codes;             /* where the parts of its berth lie */
     float *absmax;              /* first level: its part, or scratch where doubled */
     uint8_t *absmax_codes;      /* doubly quantized */
@@ -190,6 +191,9 @@ typedef struct berthi_load {
     uint64_t values_max;    /* of a hand */
     uint64_t packed_max;    /* the same */
     uint64_t quantized_bytes;
+    uint64_t turned_max;    /* of a weight that is turned */
+    uint64_t turned_sum;    /* of all of them */
+    uint32_t turned_count;
     berthi_file *files;
     berthi_conveyor_stats stats;
     _Atomic uint64_t first_ns;
@@ -203,6 +207,8 @@ typedef struct berthi_load {
     pthread_mutex_t lock;
     pthread_cond_t has_changed;
     bool is_stopped;
+    uint32_t turned_turn;    /* weights that have memory to be turned in, or had it; */
+    uint64_t turned_used;    /* so much is in use */
     berthi_load_hand *hands; /* free */
 } berthi_load;
 
@@ -239,6 +245,8 @@ berth_status berthi_load_run_begin(berthi_load *load, berthi_load_run *run,
 berth_status berthi_load_run_end(berthi_load *load, berthi_load_run *run,
                                  berthi_load_hand *hand, berth_error *error);
 void berthi_load_run_fini(berthi_load *load, berthi_load_run *run);
+/* Of host memory for weights that are turned: there is never more of it. */
+uint64_t berthi_load_turned_room(const berthi_load *load);
 
 /* --------------------------------------------------------------- load_offload.c */
 

@@ -269,6 +269,52 @@ give_scratch(berthi_load *load, const berthi_load_run *run)
     pthread_mutex_unlock(&load->lock);
 }
 
+/* One is filled while the one before is encoded. */
+uint64_t
+berthi_load_turned_room(const berthi_load *load)
+{
+    return berthi_min_u64(load->turned_sum, 2 * load->turned_max);
+}
+
+static void
+give_turned(berthi_load *load, berthi_load_run *run)
+{
+    if (run->turned == NULL)
+        return;
+    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, run->turned,
+                               run->turned_bytes, 64);
+    run->turned = NULL;
+    pthread_mutex_lock(&load->lock);
+    load->turned_used -= run->turned_bytes;
+    pthread_cond_broadcast(&load->has_changed);
+    pthread_mutex_unlock(&load->lock);
+}
+
+/* In the order of the files, as scratch; then memory for all of its values. */
+static berth_status
+take_turned(berthi_load *load, berthi_load_run *run, berth_error *error)
+{
+    const uint64_t room = berthi_load_turned_room(load) - run->turned_bytes;
+    bool is_stopped;
+
+    pthread_mutex_lock(&load->lock);
+    while (!load->is_stopped
+           && (load->turned_turn != run->turned_turn || load->turned_used > room))
+        pthread_cond_wait(&load->has_changed, &load->lock);
+    is_stopped = load->is_stopped;
+    if (!is_stopped) {
+        load->turned_turn++;
+        load->turned_used += run->turned_bytes;
+    }
+    pthread_cond_broadcast(&load->has_changed);
+    pthread_mutex_unlock(&load->lock);
+    if (is_stopped)
+        return berthi_job_fail_cancelled(error);
+    run->turned = berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH,
+                                        run->turned_bytes, 64);
+    return run->turned != NULL ? BERTH_OK : berthi_fail_memory(error, "turning a weight");
+}
+
 berth_status
 berthi_load_run_begin(berthi_load *load, berthi_load_run *run, berth_error *error)
 {
@@ -282,12 +328,8 @@ berthi_load_run_begin(berthi_load *load, berthi_load_run *run, berth_error *erro
                                  : take_scratch(load, run, error);
     if (status == BERTH_OK)
         status = read_statistics(load, run, error);
-    if (status == BERTH_OK && run->turning.rows > 0) {
-        run->turned = berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH,
-                                            run->turned_bytes, 64);
-        if (run->turned == NULL)
-            status = berthi_fail_memory(error, "turning a weight");
-    }
+    if (status == BERTH_OK && run->turned_bytes > 0)
+        status = take_turned(load, run, error);
     if (status == BERTH_OK)
         berthi_once_leave(&run->once, &load->lock, &load->has_changed);
     return status;
@@ -365,9 +407,7 @@ berthi_load_run_fini(berthi_load *load, berthi_load_run *run)
     berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, run->statistics,
                                run->statistics_bytes, 64);
     run->statistics = NULL;
-    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, run->turned,
-                               run->turned_bytes, 64);
-    run->turned = NULL;
+    give_turned(load, run);
     berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, run->statistics_out,
                                run->statistics_out_bytes, 64);
     run->statistics_out = NULL;

@@ -81,6 +81,14 @@ add_part(listing *l, uint64_t berth, const berthi_cargo_part *part)
     }
 }
 
+static void
+note_turned_run(berthi_load *load, berthi_load_run *run)
+{
+    run->turned_turn = load->turned_count++;
+    load->turned_max = berthi_max_u64(load->turned_max, run->turned_bytes);
+    load->turned_sum = berthi_add_capped(load->turned_sum, run->turned_bytes);
+}
+
 static berth_status
 add_run(listing *l, uint64_t berth, const berthi_cargo *cargo)
 {
@@ -110,6 +118,8 @@ add_run(listing *l, uint64_t berth, const berthi_cargo *cargo)
         add_unit(l, &unit, &run.cut, span.begin, span.bytes);
     }
     if (l->is_written) {
+        if (run.turned_bytes > 0)
+            note_turned_run(load, &run);
         if (run.is_double && !run.is_offloaded && run.elements > 0)
             run.turn = load->tiers[b->tier].turns++;
         load->runs[number] = run;

@@ -6,10 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/memory.h"
+#include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
+
+#define MIB     (UINT64_C(1) << 20)
+#define LARGEST (UINT64_C(2) * 768 * 3072) /* of a GPT-2 of hidden size 768, in BF16 */
 
 #define FC "transformer.h.0.mlp.c_fc.weight"
 
@@ -105,6 +110,59 @@ test_many_times(void)
 
     for (uint32_t i = 0; i < 6; i++)
         check_load(large, folder, &options, NULL, 2 + i % 3);
+}
+
+/*
+ * Room for two of the largest, whatever the number of workers: the ledger's peak of what is
+ * not berths, ring and tables. Whoever has placed a part of a weight is slow, so that others
+ * have begun with all that they may.
+ */
+static void
+be_slow(void *user, const berth_trace_event *event)
+{
+    (void)user;
+    if (event->kind == BERTH_TRACE_PLACE)
+        berthi_sys_sleep(UINT64_C(2000000));
+}
+
+static void
+check_memory(const char *folder, berth_plan_options *options, const char *words)
+{
+    berth_memory_summary all;
+    berth_memory scratch;
+    loaded l;
+
+    loaded_begin(&l, folder, options, words);
+    l.p.context->trace = be_slow;
+    l.options.workers = 6;
+    l.options.ring_bytes = 32 * MIB;
+    loaded_load(&l);
+    l.p.context->trace = NULL;
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(l.report.turned_bytes, LARGEST * 2);
+    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_SCRATCH, &scratch), BERTH_OK);
+    /* What stays is the plan's, in the slab; a worker has a few hundred bytes. */
+    CHECK_GE(scratch.peak_bytes - scratch.current_bytes, LARGEST);
+    CHECK_LE(scratch.peak_bytes - scratch.current_bytes, l.report.turned_bytes + 4096);
+    berth_context_memory(l.p.context, &all);
+    CHECK_LE(all.peak_bytes, l.report.allocated_bytes + l.report.ring_bytes
+                                 + l.report.turned_bytes + MIB);
+    loaded_end(&l);
+}
+
+static void
+test_memory(void)
+{
+    const char *const folder = loaded_gpt2("BF16", 768, 1);
+
+    for (size_t i = 0; i < CASES; i++) {
+        berth_plan_options options = options_of(&cases[i], "cpu=64MiB");
+
+        options.dtype = BERTH_BF16;
+        check_memory(folder, &options, NULL);
+        options.max_memory = "0=64MiB,cpu=64MiB";
+        check_memory(folder, &options, "sim:64MiB");
+    }
 }
 
 /* Rows and columns are those of what lies there. */
@@ -219,6 +277,7 @@ main(int argc, char **argv)
     T_RUN(test_on_the_host);
     T_RUN(test_on_devices);
     T_RUN(test_many_times);
+    T_RUN(test_memory);
     T_RUN(test_shape);
     T_RUN(test_encoded_anew);
     T_RUN(test_kept);

@@ -209,6 +209,7 @@ write_load(json_writer *w, const berth_load_report *r)
     json_number(w, "ring_bytes", r->ring_bytes);
     json_number(w, "stages", r->stages);
     json_number(w, "stage_bytes", r->stage_bytes);
+    json_number(w, "turned_bytes", r->turned_bytes);
     json_real(w, "seconds", r->seconds);
     json_real(w, "first_seconds", r->first_seconds);
     json_real(w, "read_seconds", r->read_seconds);

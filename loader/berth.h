@@ -466,8 +466,11 @@ BERTH_API void berth_context_destroy(berth_context *context);
 
 /*
  * berth_context_trim() gives back what is kept for later: staging buffers (spare_bytes),
- * and what reads and copies that hung have come back from. Slots are parts of their model's
- * slab and go with it. Returns the bytes of the buffers. Any thread; running jobs keep theirs.
+ * and what reads and copies that hung have come back from. Returns the bytes of the buffers.
+ * Any thread. Running jobs keep theirs, and so does a model that is awake: the ring of one
+ * with layers on the disk holds what its next pass begins with, read already, and slots are
+ * parts of its slab. berth_model_sleep_start() gives back both, without the checkpoint being
+ * read again; what of the ring is kept then is trimmed.
  */
 BERTH_API uint64_t berth_context_trim(berth_context *context);
 

@@ -126,6 +126,72 @@ test_loads(void)
     loaded_end(&l);
 }
 
+/* ------------------------------------------------------------------------- streamed */
+
+static uint64_t
+staging_of(const loaded *l)
+{
+    berth_memory m;
+
+    CHECK_EQ(berth_memory_get(l->p.context, 0, BERTH_MEMORY_STAGING, &m), BERTH_OK);
+    return m.current_bytes;
+}
+
+/* Each layer once, and trimmed while it is leased. */
+static void
+pass_and_trim(loaded *l)
+{
+    for (uint32_t i = 0; i < l->p.summary.layer_count; i++) {
+        CHECK_EQ(berth_layer_acquire(l->model, i, NULL, NULL), BERTH_OK);
+        (void)berth_context_trim(l->p.context);
+        CHECK_EQ(berth_layer_release(l->model, i, NULL, NULL), BERTH_OK);
+    }
+    CHECK_EQ(berth_stream_wait(l->devices, 0, NULL, -1, NULL), BERTH_OK);
+}
+
+static void
+finish(berth_job *job)
+{
+    if (CHECK(job != NULL))
+        CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
+}
+
+/* A model that is awake keeps the ring that its layers come through; asleep, it has none. */
+static void
+test_streamed(void)
+{
+    static const char *const pins[] = { "model.layers.0-2=disk" };
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
+    berth_job *job = NULL;
+    uint32_t before;
+    uint32_t after;
+    loaded l;
+
+    options.pins = pins;
+    options.pin_count = 1;
+    loaded_begin(&l, loaded_large(4, 1), &options, "sim:64MiB");
+    l.p.context->spare_limit = UINT64_C(1) << 30;
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    CHECK_EQ(berth_model_digest(l.model, 0, &before, NULL), BERTH_OK);
+    pass_and_trim(&l);
+    CHECK_GT(staging_of(&l), 0);
+    pass_and_trim(&l);
+    CHECK_EQ(berth_model_sleep_start(l.model, NULL, &job, NULL), BERTH_OK);
+    finish(job);
+    CHECK_GT(berth_context_trim(l.p.context), 0);
+    CHECK_EQ(staging_of(&l), 0);
+    CHECK_EQ(berth_model_wake_start(l.model, NULL, &job, NULL), BERTH_OK);
+    finish(job);
+    pass_and_trim(&l); /* a ring anew */
+    CHECK_GT(staging_of(&l), 0);
+    CHECK_EQ(berth_model_digest(l.model, 0, &after, NULL), BERTH_OK);
+    CHECK_EQ(after, before);
+    loaded_unload(&l);
+    CHECK_GT(berth_context_trim(l.p.context), 0);
+    loaded_end(&l);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -134,5 +200,6 @@ main(int argc, char **argv)
     T_RUN(test_kept);
     T_RUN(test_limit);
     T_RUN(test_loads);
+    T_RUN(test_streamed);
     T_MAIN_END;
 }

@@ -124,8 +124,14 @@ static const char *const load_description[] = {
     "compared with that of what lies on its tier; exit code 5 names the first that is "
     "another.",
     "What does not fit is refused with what each tier of the plan takes, the changes that "
-    "would help, and the account of all memory that berth held; --memory prints that "
+    "would help, the shortest list of them first, and the account of all memory that berth "
+    "held: more memory, a plan for what there is, weights in nf4 if they are not quantized "
+    "yet, a tier on the disk. Plans that are named have been tried. --memory prints that "
     "account of a load that went well.",
+    "With --json a load that fails prints an object, too: `status`, `exit_code`, `error` as "
+    "berth-verify(1) has findings, `memory`; where it did not fit, `tiers` with what they "
+    "take and what there is, and `changes`, each of which is `more` memory of tiers, or the "
+    "options of a `plan`. The line for people is on standard error.",
     "With --trace a file is written that shows where the time went, thread by thread and "
     "link by link; where devices are simulated and their clock is, too, they have rows of "
     "their own that begin at 0.",
@@ -148,8 +154,10 @@ typedef struct loading {
     berth_plan *plan;
     berth_devices *devices;
     berth_model *model;
+    berth_plan_options planned; /* what `plan` is made of, without --plan */
     load_facts facts;
     bool has_error; /* among the findings */
+    berth_error error; /* of the last step, or the first among the findings */
 } loading;
 
 /* ------------------------------------------------------------------------- checks */
@@ -181,15 +189,19 @@ on_finding(void *user, const berth_finding *finding)
 {
     loading *const l = user;
 
+    if (!l->has_error && finding->severity == BERTH_SEVERITY_ERROR)
+        l->error = *finding->details;
     l->has_error = l->has_error || finding->severity == BERTH_SEVERITY_ERROR;
     session_print_finding(l->s, finding);
 }
 
 static berth_status
-tell(const loading *l, berth_status status, const berth_error *error)
+tell(loading *l, berth_status status, const berth_error *error)
 {
-    return status == BERTH_OK || l->has_error ? status
-                                              : cli_error(l->s->call->command, error);
+    if (status == BERTH_OK || l->has_error)
+        return status;
+    l->error = *error;
+    return cli_error(l->s->call->command, error);
 }
 
 static berth_status
@@ -215,7 +227,7 @@ make_plan(loading *l)
     static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
                                      BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
     const load_arguments *const a = l->a;
-    berth_plan_options options;
+    berth_plan_options *const options = &l->planned;
     berth_error error;
     berth_status status;
 
@@ -223,15 +235,15 @@ make_plan(loading *l)
         status = berth_plan_open(l->s->context, a->plan, &l->plan, &error);
         return tell(l, status, &error);
     }
-    berth_plan_options_init(&options);
-    options.type = types[a->type];
-    options.double_quant = a->is_double;
-    options.dtype = encoding_dtype(a->dtype);
-    options.max_memory = a->max_memory;
-    options.context = 0;
-    options.finding = on_finding;
-    options.finding_user = l;
-    status = berth_plan_create(l->s->context, l->checkpoint, &options, &l->plan, &error);
+    berth_plan_options_init(options);
+    options->type = types[a->type];
+    options->double_quant = a->is_double;
+    options->dtype = encoding_dtype(a->dtype);
+    options->max_memory = a->max_memory;
+    options->context = 0;
+    options->finding = on_finding;
+    options->finding_user = l;
+    status = berth_plan_create(l->s->context, l->checkpoint, options, &l->plan, &error);
     return tell(l, status, &error);
 }
 
@@ -304,7 +316,7 @@ check_model(loading *l)
 }
 
 static berth_status
-go(loading *l)
+make_model(loading *l)
 {
     berth_status status = open_model(l);
 
@@ -315,17 +327,60 @@ go(loading *l)
         status = open_devices(l);
     if (status == BERTH_OK)
         status = load(l);
+    return status;
+}
+
+/* --------------------------------------------------------------------- the outcome */
+
+static load_failure
+failure_of(const loading *l)
+{
+    return (load_failure){
+        .context = l->s->context,
+        .checkpoint = l->checkpoint,
+        .plan = l->plan,
+        .asked = l->a->plan == NULL ? &l->planned : NULL,
+        .devices = l->devices,
+        .ring_bytes = l->facts.load.ring_bytes,
+        .error = &l->error,
+    };
+}
+
+/* The line is told. */
+static void
+tell_failure(const loading *l)
+{
+    const load_failure failure = failure_of(l);
+    const bool is_refused = load_is_refused(l->error.status);
+    load_advice advice;
+
+    if (is_refused) {
+        load_advise(&failure, &advice);
+        load_refuse(&failure, &advice);
+    }
+    if (l->a->wants_json)
+        load_refuse_json(&l->s->out, &failure, is_refused ? &advice : NULL);
+}
+
+static berth_status
+go(loading *l)
+{
+    berth_status status = make_model(l);
+    load_failure failure;
+
+    if (status != BERTH_OK) {
+        tell_failure(l);
+        return status;
+    }
+    l->facts.context = l->s->context;
     l->facts.plan = l->plan;
     l->facts.devices = l->devices;
-    if (status == BERTH_ENOFIT || status == BERTH_ENOMEM)
-        load_refuse(l->s, &l->facts, l->checkpoint);
-    if (status != BERTH_OK)
-        return status;
     status = check_model(l);
+    failure = failure_of(l);
     berth_context_memory(l->s->context, &l->facts.memory);
     l->facts.wants_memory = l->a->wants_memory;
     if (l->a->wants_json)
-        load_print_json(&l->s->out, &l->facts, l->s->context);
+        load_print_json(&l->s->out, &l->facts, status != BERTH_OK ? &failure : NULL);
     else if (!l->a->is_quiet)
         load_print(l->s, &l->facts);
     return status;

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/load_refuse.h"
+#include "tools/load_memory.h"
+#include "tools/load_tier.h"
 #include "tools/table.h"
 
 #define CELL_CAPACITY 160
@@ -18,29 +19,6 @@ static double
 rate(uint64_t bytes, double seconds)
 {
     return seconds > 0 ? (double)bytes / seconds : 0;
-}
-
-uint64_t
-load_slab_bytes(const berth_plan_tier *tier)
-{
-    return tier->kind == BERTH_TIER_DISK
-               ? 0
-               : tier->weights + tier->slots + tier->expert_slots + tier->scratch;
-}
-
-bool
-load_has_device(const load_facts *facts, uint32_t tier, berth_device *out)
-{
-    uint32_t gpus = 0;
-    berth_plan_tier t;
-
-    for (uint32_t i = 0; i < tier; i++)
-        if (berth_plan_get_tier(facts->plan, i, &t) == BERTH_OK)
-            gpus += t.kind == BERTH_TIER_GPU;
-    return facts->devices != NULL
-           && berth_plan_get_tier(facts->plan, tier, &t) == BERTH_OK
-           && t.kind == BERTH_TIER_GPU
-           && berth_devices_get(facts->devices, gpus, out) == BERTH_OK;
 }
 
 /* --------------------------------------------------------------------------- text */
@@ -73,7 +51,7 @@ fill_tier(const load_facts *facts, uint32_t number, char texts[][CELL_CAPACITY],
     cells[3].text = size_text(tier.slots + tier.expert_slots, texts[3]);
     cells[4].text = size_text(tier.kind == BERTH_TIER_DISK ? 0 : tier.scratch, texts[4]);
     snprintf(texts[5], CELL_CAPACITY, "%s",
-             load_has_device(facts, number, &device) ? device.description
+             load_has_device(facts->plan, facts->devices, number, &device) ? device.description
              : tier.kind == BERTH_TIER_DISK      ? disk_words(facts)
              : tier.kind == BERTH_TIER_CPU       ? "host memory"
                                                  : "GPU");
@@ -167,7 +145,7 @@ load_print(session *s, const load_facts *facts)
                       facts->check.tensors);
     if (facts->wants_memory) {
         output_text(&s->out, "\n");
-        load_print_memory(&s->out, s->context);
+        load_memory_print(&s->out, s->context);
     }
 }
 
@@ -186,7 +164,7 @@ write_tier(json_writer *w, const load_facts *facts, uint32_t number)
     json_number(w, "weights", tier.weights);
     json_number(w, "slots", tier.slots + tier.expert_slots);
     json_number(w, "scratch", tier.kind == BERTH_TIER_DISK ? 0 : tier.scratch);
-    if (load_has_device(facts, number, &device)) {
+    if (load_has_device(facts->plan, facts->devices, number, &device)) {
         json_text(w, "device", device.name);
         json_text(w, "description", device.description);
         json_bool(w, "is_simulated", device.is_simulated != 0);
@@ -221,32 +199,18 @@ write_load(json_writer *w, const berth_load_report *r)
 }
 
 static void
-write_memory(json_writer *w, const berth_context *context)
+write_check(json_writer *w, const berth_check_report *r)
 {
-    json_array_begin(w, "memory");
-    for (uint32_t t = 0; t < berth_memory_tiers(context); t++)
-        for (int32_t p = 0; p < BERTH_MEMORY_PURPOSE_COUNT; p++) {
-            berth_memory m;
-
-            (void)berth_memory_get(context, t, p, &m);
-            if (m.allocated_bytes == 0)
-                continue;
-            json_object_begin(w, NULL);
-            json_text(w, "tier", m.tier);
-            json_text(w, "purpose", berth_memory_purpose_name(p));
-            json_number(w, "current", m.current_bytes);
-            json_number(w, "peak", m.peak_bytes);
-            json_number(w, "allocated", m.allocated_bytes);
-            json_number(w, "freed", m.freed_bytes);
-            if (p == BERTH_MEMORY_ALL)
-                json_number(w, "fragmented", m.fragmented_bytes);
-            json_object_end(w);
-        }
-    json_array_end(w);
+    json_object_begin(w, "check");
+    json_number(w, "tensors", r->tensors);
+    json_number(w, "bytes", r->bytes);
+    json_number(w, "mismatches", r->mismatches);
+    json_real(w, "seconds", r->seconds);
+    json_object_end(w);
 }
 
 void
-load_print_json(output *out, const load_facts *facts, const berth_context *context)
+load_print_json(output *out, const load_facts *facts, const load_failure *failure)
 {
     berth_plan_summary summary;
     json_writer w;
@@ -254,7 +218,7 @@ load_print_json(output *out, const load_facts *facts, const berth_context *conte
     berth_plan_get(facts->plan, &summary);
     json_begin(&w, out, false);
     json_object_begin(&w, NULL);
-    json_number(&w, "schema_version", 1);
+    load_write_status(&w, failure != NULL ? failure->error->status : BERTH_OK);
     json_number(&w, "tensors", summary.berth_count);
     json_array_begin(&w, "tiers");
     for (uint32_t i = 0; i < summary.tier_count; i++)
@@ -263,16 +227,12 @@ load_print_json(output *out, const load_facts *facts, const berth_context *conte
     write_load(&w, &facts->load);
     json_number(&w, "host_memory", facts->memory.current_bytes);
     json_number(&w, "host_memory_peak", facts->memory.peak_bytes);
-    if (facts->wants_memory)
-        write_memory(&w, context);
-    if (facts->is_checked) {
-        json_object_begin(&w, "check");
-        json_number(&w, "tensors", facts->check.tensors);
-        json_number(&w, "bytes", facts->check.bytes);
-        json_number(&w, "mismatches", facts->check.mismatches);
-        json_real(&w, "seconds", facts->check.seconds);
-        json_object_end(&w);
-    }
+    if (facts->is_checked)
+        write_check(&w, &facts->check);
+    if (failure != NULL)
+        load_refuse_write(&w, failure, NULL);
+    else if (facts->wants_memory)
+        load_memory_write(&w, facts->context);
     json_object_end(&w);
     json_end(&w);
 }

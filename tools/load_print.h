@@ -4,9 +4,11 @@
 #define BERTH_TOOLS_LOAD_PRINT_H
 
 #include "tools/json.h"
+#include "tools/load_refuse.h"
 #include "tools/session.h"
 
 typedef struct load_facts {
+    const berth_context *context;
     const berth_plan *plan;
     const berth_devices *devices; /* NULL: the plan has no GPUs, or names its own */
     berth_load_report load;
@@ -17,11 +19,7 @@ typedef struct load_facts {
 } load_facts;
 
 void load_print(session *s, const load_facts *facts);
-void load_print_json(output *out, const load_facts *facts, const berth_context *context);
-
-/* Of a tier, as allocated; 0: the disk. */
-uint64_t load_slab_bytes(const berth_plan_tier *tier);
-/* The device that plays the tier of this number; false: no GPU, or not the caller's. */
-bool load_has_device(const load_facts *facts, uint32_t tier, berth_device *out);
+/* `failure`: of the check; NULL: none. */
+void load_print_json(output *out, const load_facts *facts, const load_failure *failure);
 
 #endif

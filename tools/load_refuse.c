@@ -2,194 +2,227 @@
 /* load_refuse.c - see load_refuse.h. */
 #include "tools/load_refuse.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MIB (UINT64_C(1) << 20)
-#define LIST_CAPACITY 2048
+#include "tools/json_error.h"
+#include "tools/load_memory.h"
+#include "tools/load_tier.h"
 
-void
-load_print_memory(output *out, const berth_context *context)
+#define LINE_CAPACITY (sizeof(berth_error) + 512)
+
+bool
+load_is_refused(berth_status status)
 {
-    const size_t length = berth_memory_print(context, BERTH_MEMORY_TEXT, NULL, 0);
-    char *const text = malloc(length + 1);
-
-    if (text == NULL)
-        return;
-    (void)berth_memory_print(context, BERTH_MEMORY_TEXT, text, length + 1);
-    output_text(out, text);
-    free(text);
+    return status == BERTH_ENOFIT || status == BERTH_ENOMEM;
 }
 
-/* What there is for a tier: its device's memory, or its budget. */
-static uint64_t
-room_of(const load_facts *facts, uint32_t number, const berth_plan_tier *tier)
-{
-    berth_device device;
-
-    return load_has_device(facts, number, &device) ? device.memory_bytes : tier->budget;
-}
+/* --------------------------------------------------------------------------- text */
 
 static void
-print_tiers(output *out, const load_facts *facts, uint32_t count)
+print_tier(output *out, const load_failure *f, const load_advice *advice, uint32_t number,
+           const berth_plan_tier *tier)
 {
     char sizes[2][BERTH_SIZE_CAPACITY];
     berth_device device;
-    berth_plan_tier tier;
 
-    for (uint32_t i = 0; i < count; i++) {
-        (void)berth_plan_get_tier(facts->plan, i, &tier);
-        if (tier.kind == BERTH_TIER_DISK)
-            continue;
-        output_format(out, "  %s takes %s", tier.name,
-                      berth_size_format(load_slab_bytes(&tier), sizes[0]));
-        if (load_has_device(facts, i, &device))
-            output_format(out, ", %s has %s%s", device.name,
-                          berth_size_format(device.memory_bytes, sizes[1]),
-                          device.is_simulated ? " (simulated)" : "");
-        output_text(out, "\n");
-    }
-}
-
-static void
-print_shortage(output *out, const load_facts *facts, uint32_t count)
-{
-    char size[BERTH_SIZE_CAPACITY];
-    berth_plan_tier tier;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t room;
-
-        (void)berth_plan_get_tier(facts->plan, i, &tier);
-        room = room_of(facts, i, &tier);
-        if (tier.kind == BERTH_TIER_GPU && load_slab_bytes(&tier) > room)
-            output_format(out, "  %s more for %s\n",
-                          berth_size_format(load_slab_bytes(&tier) - room, size),
-                          tier.name);
-    }
-}
-
-/* "0=2MiB,cpu=1GiB,disk=inf": what there is. */
-static void
-list_rooms(const load_facts *facts, uint32_t count, char list[LIST_CAPACITY])
-{
-    size_t used = 0;
-
-    list[0] = '\0';
-    for (uint32_t i = 0; i < count && used < LIST_CAPACITY; i++) {
-        berth_plan_tier tier;
-        uint64_t room;
-
-        (void)berth_plan_get_tier(facts->plan, i, &tier);
-        room = room_of(facts, i, &tier);
-        used += (size_t)snprintf(list + used, LIST_CAPACITY - used, "%s%s=",
-                                 i > 0 ? "," : "", tier.name);
-        if (used >= LIST_CAPACITY)
-            break;
-        if (room == UINT64_MAX)
-            used += (size_t)snprintf(list + used, LIST_CAPACITY - used, "inf");
-        else
-            used += (size_t)snprintf(list + used, LIST_CAPACITY - used, "%" PRIu64 "%s",
-                                     room % MIB == 0 ? room / MIB : room,
-                                     room % MIB == 0 ? "MiB" : "");
-    }
-}
-
-static bool
-keeps_reserve(const load_facts *facts, uint32_t count)
-{
-    berth_plan_tier tier;
-    uint64_t kept = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        (void)berth_plan_get_tier(facts->plan, i, &tier);
-        kept += tier.reserve;
-    }
-    return kept > 0;
-}
-
-/* What else the plan was asked for, as far as it says so. */
-static berth_plan_options
-options_like(const load_facts *facts, const char *list)
-{
-    berth_plan_options options;
-    berth_plan_summary old;
-
-    berth_plan_get(facts->plan, &old);
-    berth_plan_options_init(&options);
-    options.type = old.type;
-    options.dtype = old.dtype;
-    options.double_quant = old.double_quant;
-    options.block_size = old.block_size;
-    options.context = old.context;
-    options.batch = old.batch;
-    options.cache_dtype = old.cache_dtype;
-    options.rank = old.rank;
-    options.ranks = old.ranks;
-    options.stacks = old.ranks > 1 ? BERTH_STACKS_AUTO : old.stacks;
-    if (!keeps_reserve(facts, old.tier_count))
-        options.reserve_share = BERTH_RESERVE_NONE;
-    options.max_memory = list;
-    return options;
-}
-
-/* The words that make `berth plan` plan so. */
-static void
-print_options(output *out, const berth_plan_options *options)
-{
-    output_format(out, "--max-memory %s", options->max_memory);
-    if (options->ranks > 1)
-        output_format(out, " --tensor-parallel %" PRIu32 "/%" PRIu32, options->rank,
-                      options->ranks);
-    if (options->stacks == BERTH_STACKS_APART)
-        output_text(out, " --stacks apart");
-    if (options->reserve_share == BERTH_RESERVE_NONE)
-        output_text(out, " --reserve-percent 0");
+    output_format(out, "  %s takes %s", tier->name,
+                  berth_size_format(load_slab_bytes(tier), sizes[0]));
+    if (tier->kind == BERTH_TIER_CPU && f->ring_bytes > 0)
+        output_format(out, ", and %s of staging",
+                      berth_size_format(f->ring_bytes, sizes[1]));
+    if (load_has_device(f->plan, f->devices, number, &device))
+        output_format(out, ", %s has %s%s", device.name,
+                      berth_size_format(load_room(f, advice, number, tier), sizes[1]),
+                      device.is_simulated ? " (simulated)" : "");
+    if (tier->kind == BERTH_TIER_CPU && advice->host_room != UINT64_MAX)
+        output_format(out, ", this process can have %s",
+                      berth_size_format(advice->host_room, sizes[1]));
     output_text(out, "\n");
 }
 
-/* Whether there is a plan for what there is; if not, what its refusal says. */
 static void
-print_other_plan(session *s, output *out, const load_facts *facts, uint32_t count,
-                 berth_checkpoint *checkpoint)
+print_tiers(output *out, const load_failure *f, const load_advice *advice)
 {
-    char list[LIST_CAPACITY];
-    char line[sizeof(berth_error) + 512];
-    berth_plan_options options;
-    berth_plan *plan = NULL;
-    berth_error error;
+    berth_plan_tier tier;
 
-    list_rooms(facts, count, list);
-    options = options_like(facts, list);
-    if (berth_plan_create(s->context, checkpoint, &options, &plan, &error) == BERTH_OK) {
-        output_text(out, "  a plan for what there is: ");
-        print_options(out, &options);
-    } else {
-        berth_error_format(&error, line, sizeof line);
-        output_format(out, "  for what there is, %s, there is no plan: %s\n", list, line);
+    output_text(out, "what the plan takes:\n");
+    for (uint32_t i = 0; berth_plan_get_tier(f->plan, i, &tier) == BERTH_OK; i++)
+        if (tier.kind != BERTH_TIER_DISK)
+            print_tier(out, f, advice, i, &tier);
+}
+
+/* All of them together are one change: each of them alone does not help. */
+static void
+print_shortage(output *out, const load_failure *f, const load_advice *advice)
+{
+    char size[BERTH_SIZE_CAPACITY];
+    const char *between = "  ";
+    berth_plan_tier tier;
+
+    for (uint32_t i = 0; berth_plan_get_tier(f->plan, i, &tier) == BERTH_OK; i++) {
+        const uint64_t need = load_need(f, &tier);
+        const uint64_t room = load_room(f, advice, i, &tier);
+
+        if (advice->has_shortage && need > room)
+            output_format(out, "%s%s more for %s", between,
+                          berth_size_format(need - room, size), tier.name);
+        else if (!advice->has_shortage && f->error->status == BERTH_ENOMEM
+                 && tier.kind == BERTH_TIER_CPU)
+            output_format(out, "%s%s of host memory that may be allocated", between,
+                          berth_size_format(need, size));
+        else
+            continue;
+        between = ", ";
     }
-    berth_plan_destroy(plan);
+    if (between[0] == ',')
+        output_text(out, "\n");
+}
+
+static const char *
+name_of(const load_other_plan *plan)
+{
+    return plan->is_encoded && plan->has_disk ? "a plan with weights in nf4, and the disk"
+           : plan->is_encoded                 ? "a plan with weights in nf4"
+           : plan->has_disk                   ? "a plan with the disk"
+                                              : "a plan for what there is";
+}
+
+static void
+print_plans(output *out, const load_advice *advice)
+{
+    char line[LINE_CAPACITY];
+
+    for (uint32_t i = 0; i < advice->plan_count; i++) {
+        const load_other_plan *const plan = &advice->plans[i];
+
+        output_format(out, "  %s: ", name_of(plan));
+        output_text(out, plan->options);
+        output_text(out, plan->needs_file ? ", loaded with --offload-dir\n" : "\n");
+    }
+    if (advice->plan_count > 0 || !advice->is_refused)
+        return;
+    berth_error_format(&advice->refusal, line, sizeof line);
+    output_text(out, "  for what there is, ");
+    output_text(out, advice->refused.options);
+    output_text(out, ", there is no plan: ");
+    output_text(out, line);
+    output_text(out, "\n");
 }
 
 void
-load_refuse(session *s, const load_facts *facts, berth_checkpoint *checkpoint)
+load_refuse(const load_failure *f, const load_advice *advice)
 {
-    berth_plan_summary summary;
     output out;
 
     output_init(&out, STDERR_FILENO);
-    if (facts->plan != NULL) {
-        berth_plan_get(facts->plan, &summary);
-        output_text(&out, "what the plan takes:\n");
-        print_tiers(&out, facts, summary.tier_count);
+    if (f->plan != NULL) {
+        print_tiers(&out, f, advice);
         output_text(&out, "what would help, one of:\n");
-        print_shortage(&out, facts, summary.tier_count);
-        print_other_plan(s, &out, facts, summary.tier_count, checkpoint);
+        print_shortage(&out, f, advice);
+        print_plans(&out, advice);
+    } else if (advice->plan_count > 0) {
+        output_text(&out, "what would help, too:\n");
+        print_plans(&out, advice);
     }
     output_text(&out, "what berth held, and let go:\n");
-    load_print_memory(&out, s->context);
+    load_memory_print(&out, f->context);
     output_flush(&out);
+}
+
+/* --------------------------------------------------------------------------- JSON */
+
+static void
+write_tiers(json_writer *w, const load_failure *f, const load_advice *advice)
+{
+    berth_plan_tier tier;
+    berth_device device;
+
+    json_array_begin(w, "tiers");
+    for (uint32_t i = 0; berth_plan_get_tier(f->plan, i, &tier) == BERTH_OK; i++) {
+        if (tier.kind == BERTH_TIER_DISK)
+            continue;
+        json_object_begin(w, NULL);
+        json_text(w, "name", tier.name);
+        json_number(w, "takes", load_need(f, &tier));
+        json_known(w, "has", load_room(f, advice, i, &tier));
+        if (load_has_device(f->plan, f->devices, i, &device)) {
+            json_text(w, "device", device.name);
+            json_bool(w, "is_simulated", device.is_simulated != 0);
+        }
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void
+write_shortage(json_writer *w, const load_failure *f, const load_advice *advice)
+{
+    berth_plan_tier tier;
+
+    json_object_begin(w, NULL);
+    json_array_begin(w, "more");
+    for (uint32_t i = 0; berth_plan_get_tier(f->plan, i, &tier) == BERTH_OK; i++) {
+        const uint64_t need = load_need(f, &tier);
+        const uint64_t room = load_room(f, advice, i, &tier);
+
+        if (need <= room)
+            continue;
+        json_object_begin(w, NULL);
+        json_text(w, "tier", tier.name);
+        json_number(w, "bytes", need - room);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static void
+write_changes(json_writer *w, const load_failure *f, const load_advice *advice)
+{
+    json_array_begin(w, "changes");
+    if (advice->has_shortage)
+        write_shortage(w, f, advice);
+    for (uint32_t i = 0; i < advice->plan_count; i++) {
+        json_object_begin(w, NULL);
+        json_text(w, "plan", advice->plans[i].options);
+        json_bool(w, "needs_offload_dir", advice->plans[i].needs_file);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+void
+load_refuse_write(json_writer *w, const load_failure *f, const load_advice *advice)
+{
+    json_object_begin(w, "error");
+    json_error(w, f->error, f->error->tensor, strlen(f->error->tensor));
+    json_object_end(w);
+    if (advice != NULL && f->plan != NULL)
+        write_tiers(w, f, advice);
+    if (advice != NULL)
+        write_changes(w, f, advice);
+    load_memory_write(w, f->context);
+}
+
+/* Exit codes are negated statuses. */
+void
+load_write_status(json_writer *w, berth_status status)
+{
+    json_number(w, "schema_version", 1);
+    json_text(w, "status", berth_status_name(status));
+    json_number(w, "exit_code", (uint64_t)-(int64_t)status);
+}
+
+void
+load_refuse_json(output *out, const load_failure *f, const load_advice *advice)
+{
+    json_writer w;
+
+    json_begin(&w, out, false);
+    json_object_begin(&w, NULL);
+    load_write_status(&w, f->error->status);
+    load_refuse_write(&w, f, advice);
+    json_object_end(&w);
+    json_end(&w);
 }

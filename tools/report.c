@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/help.h"
+#include "tools/json_error.h"
 
 static const char *
 severity_name(int32_t severity)
@@ -35,33 +36,13 @@ report_begin(report *r, session *s, const char *model, bool is_json, bool is_qui
 /* ------------------------------------------------------------------ findings */
 
 static void
-write_number(json_writer *w, const char *key, const berth_error *e, uint32_t bit,
-             uint64_t number)
-{
-    if (e->has & bit)
-        json_number(w, key, number);
-    else
-        json_null(w, key);
-}
-
-static void
 write_finding(json_writer *w, const berth_finding *finding)
 {
     const berth_error *const e = finding->details;
 
     json_object_begin(w, NULL);
     json_text(w, "severity", severity_name(finding->severity));
-    json_text(w, "status", berth_status_name(e->status));
-    json_text(w, "reason", berth_reason_name(e->reason));
-    json_text(w, "file", e->file);
-    json_bytes(w, "tensor", finding->name != NULL ? finding->name : "",
-               finding->name_length);
-    json_text(w, "message", e->message);
-    write_number(w, "position", e, BERTH_HAS_POSITION, e->position);
-    write_number(w, "expected", e, BERTH_HAS_EXPECTED, e->expected);
-    write_number(w, "actual", e, BERTH_HAS_ACTUAL, e->actual);
-    json_signed(w, "system_error", e->system_error);
-    json_text(w, "advice", berth_reason_advice(e->reason));
+    json_error(w, e, finding->name != NULL ? finding->name : "", finding->name_length);
     json_object_end(w);
 }
 

@@ -61,6 +61,28 @@ hide_load()
         -e 's/"(bottleneck|io)": "[^"]*"/"\1": "..."/'
 }
 
+# The same of one that did not fit: what there is of host memory, and what of it was used.
+hide_refusal()
+{
+    size='[0-9.]*[1-9][0-9.]* [KMGT]?i?B'
+    sed -E -e "s/(this process can have) $size/\1 N/" \
+        -e '/"name": "cpu"/,/}/s/"has": [0-9]+/"has": N/' \
+        -e '/"tier": "cpu",/,/}/s/"(current|peak|allocated|freed)": [1-9][0-9]*/"\1": N/' |
+        awk -v size=" +$size" '/^[^ ]/ { is_account = /^cpu +[a-z]+ +[0-9]/ }
+            is_account { gsub(size, " N") } { print }'
+}
+
+# limited KIB: from here on this process gets no more memory
+limited()
+{
+    # A sanitizer takes more than any limit.
+    (ulimit -d "$1" && exec berth --version) >/dev/null 2>&1 || {
+        echo "a sanitizer needs more memory than any limit"
+        exit 77
+    }
+    ulimit -d "$1"
+}
+
 # What differs from run to run of what is measured, and from machine to machine.
 hide_bench()
 {

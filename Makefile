@@ -122,6 +122,9 @@ LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_KERNELS) $(CUDA_SOURCES) $(
     $(wildcard $(LAYERS:=/*.c))))
 LLAMA_SOURCES := $(sort $(wildcard tools/llama*.c))
 TOOL_SOURCES := $(filter-out $(LLAMA_SOURCES),$(sort $(wildcard tools/*.c)))
+# What both programs say of a load that does not fit.
+SHARED_SOURCES := $(addprefix tools/,$(addsuffix .c,json json_error load_advice load_memory \
+    load_refuse load_tier output))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
 MAKERS := $(basename $(notdir $(filter tests/make_%,$(TEST_SOURCES))))
@@ -246,7 +249,7 @@ objects = $(addsuffix .o,$(addprefix $(B)/$(1)/,$(basename $(2))))
 RELEASE := $(call objects,release,$(LIB_SOURCES)) $(B)/release/generated/architectures.o
 TESTING := $(call objects,testing,$(LIB_SOURCES)) $(B)/testing/generated/architectures.o
 TOOL := $(call objects,release,$(TOOL_SOURCES))
-LLAMA := $(call objects,release,$(LLAMA_SOURCES))
+LLAMA := $(call objects,release,$(LLAMA_SOURCES) $(if $(LLAMA_SOURCES),$(SHARED_SOURCES)))
 TEST_HELPERS := $(call objects,testing,$(HELPERS))
 BENCH_HELPERS := $(call objects,release,$(wildcard tests/bench/bench.c))
 TEST_PROGRAMS := $(addprefix $(B)/tests/,$(TESTS))
@@ -299,7 +302,7 @@ $(B)/libberth.a: $(RELEASE) $(B)/sources
 	$(archive)
 $(B)/libberth-testing.a: $(TESTING) $(B)/sources
 	$(archive)
-$(B)/libtools.a: $(filter-out %/main.o %/llama.o,$(TOOL) $(LLAMA)) $(B)/sources
+$(B)/libtools.a: $(filter-out %/main.o %/llama.o,$(sort $(TOOL) $(LLAMA))) $(B)/sources
 	$(archive)
 $(B)/libtest.a: $(TEST_HELPERS) $(B)/sources
 	$(archive)

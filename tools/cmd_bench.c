@@ -6,6 +6,7 @@
 #include "tools/bench_print.h"
 #include "tools/commands.h"
 #include "tools/interrupt.h"
+#include "tools/load_refuse.h"
 #include "tools/save.h"
 
 typedef struct bench_arguments {
@@ -78,6 +79,8 @@ static const char *const bench_description[] = {
     "after pass: seconds by the clock of the devices, beside those that the plan "
     "predicts. Simulated devices compute for as long as the plan takes computing to be; "
     "others do not compute.",
+    "A load that does not fit is refused as berth-load(1) does it, and with --json what fails "
+    "prints the same object.",
     "Nothing is written beside MODEL. What is read is dropped from the page cache before. "
     "What simulated devices give is no measurement, and marked everywhere.",
     NULL,
@@ -94,6 +97,8 @@ typedef struct benching {
     berth_bench *after;
     bench_facts facts;
     bool has_error; /* among the findings */
+    berth_error error; /* of the last step, or the first among the findings */
+    bool is_load;   /* that failed, and not what comes behind it */
 } benching;
 
 /* ------------------------------------------------------------------------- checks */
@@ -125,15 +130,19 @@ on_finding(void *user, const berth_finding *finding)
 {
     benching *const b = user;
 
+    if (!b->has_error && finding->severity == BERTH_SEVERITY_ERROR)
+        b->error = *finding->details;
     b->has_error = b->has_error || finding->severity == BERTH_SEVERITY_ERROR;
     session_print_finding(b->s, finding);
 }
 
 static berth_status
-tell(const benching *b, berth_status status, const berth_error *error)
+tell(benching *b, berth_status status, const berth_error *error)
 {
-    return status == BERTH_OK || b->has_error ? status
-                                              : cli_error(b->s->call->command, error);
+    if (status == BERTH_OK || b->has_error)
+        return status;
+    b->error = *error;
+    return cli_error(b->s->call->command, error);
 }
 
 /* A file that cannot be made is said before anything is measured. */
@@ -242,6 +251,7 @@ run_plan(benching *b)
         return BERTH_OK;
     interrupt_job_begin();
     status = load(b, &model, &error);
+    b->is_load = status != BERTH_OK;
     if (status == BERTH_OK)
         status = pass_run(model, b->plan, b->devices, b->a->seconds / 2.0,
                           interrupt_is_wanted, &b->facts.pass, &error);
@@ -270,20 +280,55 @@ save_links(const benching *b)
 }
 
 static berth_status
-go(benching *b)
+measure_all(benching *b)
 {
-    berth_status status = check_links(b);
+    berth_status status = open_all(b);
 
-    if (status == BERTH_OK)
-        status = open_all(b);
     if (status == BERTH_OK)
         status = measure(b, NULL, &b->before);
     if (status == BERTH_OK)
         status = run_plan(b);
     if (status == BERTH_OK)
         status = measure(b, b->before, &b->after);
-    if (status == BERTH_OK)
-        status = save_links(b);
+    return status;
+}
+
+/* The line is told. */
+static void
+tell_failure(const benching *b)
+{
+    const load_failure failure = {
+        .context = b->s->context,
+        .checkpoint = b->checkpoint,
+        .plan = b->plan,
+        .devices = b->devices,
+        .ring_bytes = b->facts.load.ring_bytes,
+        .error = &b->error,
+    };
+    const bool is_refused = b->is_load && load_is_refused(b->error.status);
+    load_advice advice;
+
+    if (is_refused) {
+        load_advise(&failure, &advice);
+        load_refuse(&failure, &advice);
+    }
+    if (b->a->wants_json)
+        load_refuse_json(&b->s->out, &failure, is_refused ? &advice : NULL);
+}
+
+static berth_status
+go(benching *b)
+{
+    berth_status status = check_links(b);
+
+    if (status != BERTH_OK)
+        return status;
+    status = measure_all(b);
+    if (status != BERTH_OK) {
+        tell_failure(b);
+        return status;
+    }
+    status = save_links(b);
     if (status != BERTH_OK)
         return status;
     b->facts.bench = b->after;

@@ -11,12 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
 #include "tools/llama_math.h"
 #include "tools/llama_options.h"
 #include "tools/llama_run.h"
+#include "tools/load_refuse.h"
 
 #define TEXT_CAPACITY 8192
 
@@ -31,9 +33,12 @@ typedef struct program {
     berth_devices *devices;
     bool is_simulated;
     llama_compute compute;
+    berth_plan_options planned; /* what `plan` is made of, without --plan */
+    char memory[TEXT_CAPACITY]; /* its max_memory, where nobody has said so */
     berth_plan *plan;
     berth_model *model;
     berth_load_report report;
+    bool is_refused;      /* it is planning or loading that failed, for memory */
     llama_run *run;
     float *logits;
     double load_seconds;
@@ -89,24 +94,23 @@ capacity_of(const program *p)
 static berth_status
 make_plan(program *p, berth_error *error)
 {
-    berth_plan_options options;
-    char memory[TEXT_CAPACITY];
+    berth_plan_options *const options = &p->planned;
     berth_status status;
 
     if (p->options.plan != NULL)
         return berth_plan_open(p->context, p->options.plan, &p->plan, error);
-    status = llama_options_plan(&p->options, &options);
+    status = llama_options_plan(&p->options, options);
     if (status != BERTH_OK) {
         error->status = BERTH_OK; /* it has been told */
         return status;
     }
     if (p->compute == LLAMA_COMPUTE_DEVICE) {
-        options.context = capacity_of(p); /* keys and values lie there, too */
-        options.cache_dtype = llama_options_dtype(p->options.cache_dtype);
+        options->context = capacity_of(p); /* keys and values lie there, too */
+        options->cache_dtype = llama_options_dtype(p->options.cache_dtype);
     }
-    if (options.max_memory == NULL && p->devices != NULL)
-        options.max_memory = describe_memory(p, memory, sizeof memory);
-    return berth_plan_create(p->context, p->checkpoint, &options, &p->plan, error);
+    if (options->max_memory == NULL && p->devices != NULL)
+        options->max_memory = describe_memory(p, p->memory, sizeof p->memory);
+    return berth_plan_create(p->context, p->checkpoint, options, &p->plan, error);
 }
 
 /*
@@ -153,6 +157,17 @@ load(program *p, berth_error *error)
     if (status == BERTH_OK)
         status = berth_load_finish(job, &p->model, error);
     p->load_seconds = now_seconds() - began;
+    return status;
+}
+
+static berth_status
+make_model(program *p, berth_error *error)
+{
+    berth_status status = make_plan(p, error);
+
+    if (status == BERTH_OK)
+        status = load(p, error);
+    p->is_refused = load_is_refused(status);
     return status;
 }
 
@@ -205,9 +220,7 @@ make_all(program *p, berth_error *error)
     if (status == BERTH_OK)
         status = open_devices(p, error);
     if (status == BERTH_OK)
-        status = make_plan(p, error);
-    if (status == BERTH_OK)
-        status = load(p, error);
+        status = make_model(p, error);
     if (status == BERTH_OK)
         status = make_run(p, error);
     return status;
@@ -346,6 +359,34 @@ print_error(const berth_error *error)
     fprintf(stderr, "berth-llama: error: %s\n", text);
 }
 
+/* As `berth load` does: people on standard error, programs on standard output. */
+static void
+print_failure(const program *p, const berth_error *error)
+{
+    const load_failure failure = {
+        .context = p->context,
+        .checkpoint = p->checkpoint,
+        .plan = p->plan,
+        .asked = p->options.plan == NULL ? &p->planned : NULL,
+        .devices = p->devices,
+        .ring_bytes = p->report.ring_bytes,
+        .error = error,
+    };
+    load_advice advice;
+    output out;
+
+    print_error(error);
+    if (p->is_refused) {
+        load_advise(&failure, &advice);
+        load_refuse(&failure, &advice);
+    }
+    if (!p->options.wants_json || p->context == NULL)
+        return;
+    output_init(&out, STDOUT_FILENO);
+    load_refuse_json(&out, &failure, p->is_refused ? &advice : NULL);
+    output_flush(&out);
+}
+
 /* ---------------------------------------------------------------------------- main */
 
 static berth_status
@@ -365,7 +406,7 @@ run(program *p)
     if (status == BERTH_OK && !p->options.is_quiet)
         print_numbers(p);
     if (status != BERTH_OK && error.status != BERTH_OK)
-        print_error(&error);
+        print_failure(p, &error);
     free_all(p);
     return status;
 }

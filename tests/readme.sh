@@ -60,10 +60,13 @@ compile()
             ${BERTH_LIBS:--lcjson -lz -ldl -lm -pthread}
 }
 
-# What differs from run to run in a line that begins with io; a slow build also tells its progress.
+# What differs from run to run in a line that begins with io, and the peak of host memory, which
+# decides on how wide its column is; a slow build also tells its progress.
 hide_rates()
 {
     sed -E '/^berth: [a-z]+ +[0-9]+%  /d
+        s/^(tier|cpu|cuda:0)( .*[^ ]) +(peak|[0-9.]+ [KMG]iB)  ([^ ].*)/\1\2 \3 \4/
+        s/^(cpu .*) [0-9.]+ [KMG]iB (host memory)/\1 N \2/
         /^io  /{ s/[0-9.]+ [KMG]?i?B( read|\/s| of host memory)/N\1/g; s/[0-9.]+ s/N s/g
         s/slowest: [a-z]+/slowest: .../ }' "$1"
 }

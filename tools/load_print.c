@@ -36,6 +36,15 @@ disk_words(const load_facts *facts)
                                            : "the files themselves";
 }
 
+/* By berth's accounts, of everything in that memory; the disk has none. */
+static uint64_t
+peak_of(const load_facts *facts, const berth_plan_tier *tier)
+{
+    return tier->kind == BERTH_TIER_DISK
+               ? 0
+               : load_memory_find(facts->context, tier->name).peak_bytes;
+}
+
 static void
 fill_tier(const load_facts *facts, uint32_t number, char texts[][CELL_CAPACITY],
           table_cell *cells)
@@ -50,25 +59,26 @@ fill_tier(const load_facts *facts, uint32_t number, char texts[][CELL_CAPACITY],
     cells[2].text = size_text(tier.weights, texts[2]);
     cells[3].text = size_text(tier.slots + tier.expert_slots, texts[3]);
     cells[4].text = size_text(tier.kind == BERTH_TIER_DISK ? 0 : tier.scratch, texts[4]);
-    snprintf(texts[5], CELL_CAPACITY, "%s",
+    cells[5].text = size_text(peak_of(facts, &tier), texts[5]);
+    snprintf(texts[6], CELL_CAPACITY, "%s",
              load_has_device(facts->plan, facts->devices, number, &device) ? device.description
              : tier.kind == BERTH_TIER_DISK      ? disk_words(facts)
              : tier.kind == BERTH_TIER_CPU       ? "host memory"
                                                  : "GPU");
-    cells[5].text = texts[5];
+    cells[6].text = texts[6];
 }
 
 static void
 print_tiers(session *s, const load_facts *facts, uint32_t count)
 {
-    static const char *const titles[] = { "tier",  "allocated", "weights",
-                                          "slots", "scratch",   "device" };
+    static const char *const titles[] = { "tier",    "allocated", "weights", "slots",
+                                          "scratch", "peak",      "device" };
     char texts[TABLE_MAX_COLUMNS][CELL_CAPACITY];
     table_cell cells[TABLE_MAX_COLUMNS] = { { .text = "" } };
     table t = { .count = 0 };
 
     for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        table_column_add(&t, titles[i], i > 0 && i < 5);
+        table_column_add(&t, titles[i], i > 0 && i < 6);
     for (uint32_t i = 0; i < count; i++) {
         fill_tier(facts, i, texts, cells);
         table_measure(&t, cells);
@@ -164,6 +174,7 @@ write_tier(json_writer *w, const load_facts *facts, uint32_t number)
     json_number(w, "weights", tier.weights);
     json_number(w, "slots", tier.slots + tier.expert_slots);
     json_number(w, "scratch", tier.kind == BERTH_TIER_DISK ? 0 : tier.scratch);
+    json_number(w, "peak", peak_of(facts, &tier));
     if (load_has_device(facts->plan, facts->devices, number, &device)) {
         json_text(w, "device", device.name);
         json_text(w, "description", device.description);

@@ -53,12 +53,17 @@ config()
     mkdir -p "$1" && cp "$configs/$1.json" "$1/config.json"
 }
 
-# What of a load's report differs from run to run.
+# What of a load's report differs from run to run; the peak of host memory decides on how wide
+# its column is.
 hide_load()
 {
+    tiers='tier|cpu|cuda:[0-9]+|disk' peaks='peak|-|[0-9.]+ [KMG]?i?B'
     sed -E -e 's/^io  .*/io  .../' -e 's/"(([a-z]*_)?seconds)": [0-9.]+/"\1": N/' \
         -e 's/"(bytes_read|host_memory|host_memory_peak)": [0-9]+/"\1": N/' \
-        -e 's/"(bottleneck|io)": "[^"]*"/"\1": "..."/'
+        -e '/"name": "cpu"/,/}/s/"peak": [0-9]+/"peak": N/' \
+        -e 's/"(bottleneck|io)": "[^"]*"/"\1": "..."/' |
+        sed -E -e "s/^($tiers)( .*[^ ]) +($peaks)  ([^ ].*)/\1\2 \3 \4/" \
+            -e 's/^(cpu .*) [0-9.]+ [KMG]iB (host memory)/\1 N \2/'
 }
 
 # The same of one that did not fit: what there is of host memory, and what of it was used.

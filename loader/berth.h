@@ -1951,6 +1951,13 @@ BERTH_API berth_status berth_slices_start(berth_context *context,
 
 /* --------------------------------------------------------------------- load */
 
+/* What a load waited for most of its time; of several links the one that took longest. */
+typedef enum berth_load_bottleneck {
+    BERTH_LOAD_BY_READS = 0,   /* of the files                                        */
+    BERTH_LOAD_BY_COPIES = 1,  /* to a device, or within host memory                  */
+    BERTH_LOAD_BY_ENCODING = 2 /* by this machine, decoding as well                   */
+} berth_load_bottleneck;
+
 /* What a load did, and what held it up. */
 typedef struct berth_load_report {
     uint64_t planned_bytes;   /* of all slabs, slots and scratch included             */
@@ -1964,7 +1971,7 @@ typedef struct berth_load_report {
     double read_seconds;      /* the rest of `seconds`: everybody waited for reads    */
     double place_seconds;     /* copying and encoding, summed over threads            */
     double wait_seconds;      /* copies were waited for, not reads                    */
-    int32_t bottleneck;       /* 0 read, 1 copy and encode                            */
+    int32_t bottleneck;       /* berth_load_bottleneck                                */
     int32_t is_pinned;        /* 1: staging is; 0: refused, or no device asks for it  */
     char io_path[64];         /* "io_uring direct", ...                               */
     uint64_t verified_bytes;  /* held against a manifest, of so many stored tensors   */
@@ -1975,8 +1982,11 @@ typedef struct berth_load_report {
     uint64_t unverified_tensors; /* that a manifest has, of weights that are sliced   */
     uint64_t stage_bytes;     /* of one of the ring's stages                          */
     uint32_t stages;          /* that were filled at once in the end, of the ring     */
-    uint32_t reserved32;
+    uint32_t bottleneck_tier; /* COPIES: of the plan, whose link it is; else NO_INDEX */
+    double encode_seconds;    /* of `place_seconds`: decoding and encoding by this
+                                 machine; what a device encodes is among its copies   */
     uint64_t turned_bytes;    /* of host memory while weights are turned, at most     */
+    uint64_t reserved[3];
 } berth_load_report;
 
 /*

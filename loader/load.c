@@ -119,6 +119,30 @@ convey(berthi_load *load, berth_error *error)
     return status;
 }
 
+/* What took the workers longest, where it was they who were waited for. */
+static void
+report_bottleneck(berthi_load *load)
+{
+    berth_load_report *const r = &load->report;
+    uint64_t most_ns = atomic_load(&load->encode_ns);
+
+    r->encode_seconds = 1e-9 * (double)most_ns;
+    r->bottleneck = BERTH_LOAD_BY_READS;
+    r->bottleneck_tier = BERTH_NO_INDEX;
+    if (r->wait_seconds <= r->seconds / 2)
+        return;
+    r->bottleneck = BERTH_LOAD_BY_ENCODING;
+    for (uint32_t t = 0; load->tiers != NULL && t < load->plan->summary.tier_count; t++) {
+        const uint64_t copy_ns = atomic_load(&load->tiers[t].copy_ns);
+
+        if (copy_ns <= most_ns)
+            continue;
+        most_ns = copy_ns;
+        r->bottleneck = BERTH_LOAD_BY_COPIES;
+        r->bottleneck_tier = t;
+    }
+}
+
 static void
 report(berthi_load *load)
 {
@@ -149,7 +173,7 @@ report(berthi_load *load)
     r->wait_seconds = 1e-9 * (double)load->stats.wait_ns;
     r->place_seconds = work;
     r->read_seconds = seconds > r->wait_seconds ? seconds - r->wait_seconds : 0;
-    r->bottleneck = r->wait_seconds > seconds / 2;
+    report_bottleneck(load);
     memcpy(r->io_path, load->stats.path, sizeof r->io_path);
     if (load->options.report != NULL)
         *load->options.report = *r;

@@ -120,6 +120,7 @@ typedef struct berthi_load_tier {
     uint32_t waiting;       /* workers, for their copies */
     uint64_t moved_ns;      /* when one's had ended, or the first began to wait */
     bool is_late;           /* one has waited for too long */
+    _Atomic uint64_t copy_ns; /* workers copied, or waited for copies */
     berthi_stream_end end;  /* of the stream, once nobody asks it for more */
 } berthi_load_tier;
 
@@ -198,6 +199,7 @@ typedef struct berthi_load {
     berthi_conveyor_stats stats;
     _Atomic uint64_t first_ns;
     _Atomic uint64_t placed;
+    _Atomic uint64_t encode_ns; /* workers decoded and encoded */
     _Atomic bool has_unpinned; /* a staging buffer was refused */
     _Atomic bool is_unsettled; /* something was asked for that nobody could wait for */
     bool is_hung;              /* it hangs: streams, buffers and model are kept for it */

@@ -122,7 +122,25 @@ give_hand(berthi_load *load, berthi_load_hand *hand)
     pthread_mutex_unlock(&load->lock);
 }
 
+/* Time since then, by the clock of the machine. */
+static void
+count_since(_Atomic uint64_t *sum, uint64_t begin_ns)
+{
+    atomic_fetch_add_explicit(sum, berthi_sys_now_ns() - begin_ns, memory_order_relaxed);
+}
+
 /* ------------------------------------------------------------------------- copies */
+
+static void
+copy_in_host(berthi_load *load, uint32_t tier, void *to, const uint8_t *bytes,
+             uint64_t size)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+
+    berthi_pages_expect(&load->tiers[tier].pages, to, size);
+    memcpy(to, bytes, size);
+    count_since(&load->tiers[tier].copy_ns, begin_ns);
+}
 
 static berth_status
 ask_for(berthi_load *load, berthi_load_hand *hand, uint32_t tier, const berthi_copy *copy,
@@ -182,8 +200,7 @@ put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
 {
     if (load->tiers[tier].stream != NULL)
         return copy_to_device(load, hand, tier, to, bytes, size, error);
-    berthi_pages_expect(&load->tiers[tier].pages, to, size);
-    memcpy(to, bytes, size);
+    copy_in_host(load, tier, to, bytes, size);
     return BERTH_OK;
 }
 
@@ -270,8 +287,7 @@ put_from_hand(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to
 
     if (load->tiers[tier].stream != NULL)
         return ask_for(load, hand, tier, &copy, error);
-    berthi_pages_expect(&load->tiers[tier].pages, to, size);
-    memcpy(to, bytes, size);
+    copy_in_host(load, tier, to, bytes, size);
     return BERTH_OK;
 }
 
@@ -326,24 +342,22 @@ gather_values(const berthi_load_run *run, const berthi_load_unit *unit,
     return hand->gathered;
 }
 
+/* Of the values of a unit, decoded: turned, or encoded into the berth. */
 static berth_status
-encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
-            const berthi_load_unit *unit, const uint8_t *bytes, berth_error *error)
+take_values(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
+            const berthi_load_unit *unit, const uint8_t *values, bool is_staged,
+            berth_error *error)
 {
     const berthi_turning *const turning = &run->turning;
-    berth_status status = berthi_load_run_begin(load, run, error);
-    const uint8_t *values;
+    berth_status status = BERTH_OK;
     bool is_last;
 
-    if (status != BERTH_OK)
-        return status;
-    values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
     if (turning->rows > 0)
         berthi_quantize_turn(turning, values, unit->first / turning->columns,
                              unit->count / turning->columns, 0, turning->columns,
                              run->turned);
     else
-        status = encode_values(load, hand, run, values, values == bytes, unit->first,
+        status = encode_values(load, hand, run, values, is_staged, unit->first,
                                unit->count, error);
     if (status != BERTH_OK)
         return status;
@@ -355,6 +369,27 @@ encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
                                error);
     return is_last && status == BERTH_OK ? berthi_load_run_end(load, run, hand, error)
                                          : status;
+}
+
+/* What a device encodes is behind its copies, and waited for with them. */
+static berth_status
+encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
+            const berthi_load_unit *unit, const uint8_t *bytes, berth_error *error)
+{
+    const bool is_in_host = run->is_offloaded || load->tiers[run->tier].stream == NULL;
+    berth_status status = berthi_load_run_begin(load, run, error);
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    const uint8_t *values;
+
+    if (status != BERTH_OK)
+        return status;
+    values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
+    if (!is_in_host)
+        count_since(&load->encode_ns, begin_ns);
+    status = take_values(load, hand, run, unit, values, values == bytes, error);
+    if (is_in_host)
+        count_since(&load->encode_ns, begin_ns);
+    return status;
 }
 
 /* ----------------------------------------------------------------------- consumer */
@@ -461,6 +496,7 @@ await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *e
     berthi_device *const device = load->model->tiers[t].device;
     const uint64_t begin_ns = berthi_trace_begin(load->context);
     berthi_load_tier *const lane = &load->tiers[t];
+    const uint64_t wait_ns = berthi_sys_now_ns();
     berth_status status;
 
     begin_wait(load, lane);
@@ -468,6 +504,7 @@ await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *e
     if (status == BERTH_OK)
         status = await_event(load, t, hand->events[t], error);
     end_wait(load, lane, status);
+    count_since(&lane->copy_ns, wait_ns);
     berthi_trace_end(load->context, BERTH_TRACE_WAIT, "worker", begin_ns, 0,
                      BERTHI_TRACE_NOTHING);
     if (status != BERTH_OK)

@@ -68,7 +68,7 @@ hide_rates()
         s/^(tier|cpu|cuda:0)( .*[^ ]) +(peak|[0-9.]+ [KMG]iB)  ([^ ].*)/\1\2 \3 \4/
         s/^(cpu .*) [0-9.]+ [KMG]iB (host memory)/\1 N \2/
         /^io  /{ s/[0-9.]+ [KMG]?i?B( read|\/s| of host memory)/N\1/g; s/[0-9.]+ s/N s/g
-        s/slowest: [a-z]+/slowest: .../ }' "$1"
+        s/slowest: .*/slowest: .../ }' "$1"
 }
 
 # What a session at the prompt would look like.

@@ -149,35 +149,88 @@ test_report_of_a_load_that_fails(void)
     loaded_end(&l);
 }
 
-/* 8 MiB over a link, or by reads, that take far longer than everything else. */
-static int32_t
-bottleneck_of(const char *link, uint64_t delay_ns)
+/* What a load of 8 layers tells, of these devices, when each read takes that much longer. */
+static berth_load_report
+report_of(berth_plan_options *options, const char *words, uint64_t delay_ns)
 {
-    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
-    int32_t bottleneck;
+    berth_load_report report;
     loaded l;
 
-    loaded_begin(&l, loaded_large(8, 1), &options,
-                 fixture_format("sim:64MiB,clock=real,h2d=%s", link));
+    loaded_begin(&l, loaded_large(8, 1), options, words);
     l.options.io = BERTH_IO_BUFFERED;
     l.options.ring_bytes = 16 * MIB;
+    l.options.workers = words == NULL ? 1 : 0;
     haul_set((haul_tricks){ .delay_ns = delay_ns });
     atomic_store(&berthi_reader_instead, &haul_reader);
     loaded_load(&l);
     atomic_store(&berthi_reader_instead, NULL);
     haul_set((haul_tricks){ .delay_ns = 0 });
     CHECK_EQ(l.status, BERTH_OK);
-    CHECK(l.report.wait_seconds + l.report.read_seconds <= l.report.seconds + 1e-6);
-    bottleneck = l.report.bottleneck;
+    report = l.report;
+    CHECK(report.wait_seconds + report.read_seconds <= report.seconds + 1e-6);
+    CHECK(report.encode_seconds <= report.place_seconds + 1e-6);
     loaded_end(&l);
-    return bottleneck;
+    return report;
 }
 
+/* A link, or reads, that take far longer than everything else. */
 static void
 test_bottleneck(void)
 {
-    CHECK_EQ(bottleneck_of("50MB/s", 0), 1);
-    CHECK_EQ(bottleneck_of("10GB/s", 100000000), 0);
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    berth_load_report r = report_of(&options, "sim:64MiB,clock=real,h2d=50MB/s", 0);
+
+    CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_COPIES);
+    CHECK_EQ(r.bottleneck_tier, 0);
+    options = loaded_options("0=64MiB,cpu=64MiB");
+    r = report_of(&options, "sim:64MiB,clock=real,h2d=10GB/s", 100000000);
+    CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_READS);
+    CHECK_EQ(r.bottleneck_tier, BERTH_NO_INDEX);
+}
+
+/* Half of the layers each, over links of which one is slow. */
+static void
+test_bottleneck_of_two_devices(void)
+{
+    static const char *const pins[] = { "model.layers.0-3=cuda:0", "model.layers.4-7=cuda:1" };
+    static const char *const words[] = {
+        "sim:64MiB,clock=real,h2d=10GB/s;sim:64MiB,clock=real,h2d=50MB/s",
+        "sim:64MiB,clock=real,h2d=50MB/s;sim:64MiB,clock=real,h2d=10GB/s",
+    };
+
+    for (uint32_t i = 0; i < 2; i++) {
+        berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB");
+        berth_load_report r;
+
+        options.pins = pins;
+        options.pin_count = 2;
+        r = report_of(&options, words[i], 0);
+        CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_COPIES);
+        CHECK_EQ(r.bottleneck_tier, 1 - i);
+        CHECK(r.encode_seconds == 0);
+    }
+}
+
+/*
+ * One worker encodes far more slowly than the page cache is read; on a machine whose other
+ * programs make reads wait, a load that did not has to come within a few.
+ */
+static void
+test_bottleneck_of_encoding(void)
+{
+    berth_load_report r = { .bottleneck = BERTH_LOAD_BY_READS };
+
+    for (int i = 0; i < 20 && r.bottleneck == BERTH_LOAD_BY_READS; i++) {
+        berth_plan_options options = loaded_options("cpu=256MiB");
+
+        options.type = BERTH_ENCODING_NF4;
+        options.dtype = BERTH_F32; /* decoded before */
+        options.double_quant = 1;
+        r = report_of(&options, NULL, 0);
+        CHECK(r.encode_seconds > 0);
+    }
+    CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_ENCODING);
+    CHECK_EQ(r.bottleneck_tier, BERTH_NO_INDEX);
 }
 
 int
@@ -189,5 +242,7 @@ main(int argc, char **argv)
     T_RUN(test_stages);
     T_RUN(test_report_of_a_load_that_fails);
     T_RUN(test_bottleneck);
+    T_RUN(test_bottleneck_of_two_devices);
+    T_RUN(test_bottleneck_of_encoding);
     T_MAIN_END;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/json.h"
+#include "tools/load_tier.h"
 #include "tools/table.h"
 
 #define CELL_CAPACITY 160
@@ -21,7 +22,6 @@ static const char *const kinds[] = {
 
 /* In the order of berth_plan_summary.bound. */
 static const char *const bounds[] = { "computing", "link", "disk" };
-static const char *const bottlenecks[] = { "read", "copy" };
 
 static const char *
 name_of(const char *const *names, size_t count, int32_t number)
@@ -145,6 +145,7 @@ print_load(session *s, const bench_facts *facts)
     const berth_load_report *const r = &facts->load;
     char size[BERTH_SIZE_CAPACITY];
     char speed[BERTH_SIZE_CAPACITY + 2];
+    char slowest[LOAD_SLOWEST_CAPACITY];
     berth_plan_summary summary;
 
     berth_plan_get(facts->plan, &summary);
@@ -152,7 +153,7 @@ print_load(session *s, const bench_facts *facts)
                   "\nload  %s read in %.3f s, %s; the plan predicts %.3f s; slowest: %s\n",
                   berth_size_format(r->bytes_read, size), r->seconds,
                   rate_text(rate(r->bytes_read, r->seconds), speed), summary.load_seconds,
-                  bottlenecks[r->bottleneck != 0]);
+                  load_slowest(facts->plan, r, slowest));
 }
 
 /* Experts come as tokens choose them, and here there are none. */
@@ -254,7 +255,7 @@ write_load(json_writer *w, const bench_facts *facts)
     json_number(w, "placed_bytes", facts->load.placed_bytes);
     json_scientific(w, "seconds", facts->load.seconds);
     json_scientific(w, "predicted_seconds", summary.load_seconds);
-    json_text(w, "bottleneck", bottlenecks[facts->load.bottleneck != 0]);
+    load_bottleneck_write(w, facts->plan, &facts->load);
     json_text(w, "io", facts->load.io_path);
     json_object_end(w);
 }

@@ -12,9 +12,6 @@
 
 #define CELL_CAPACITY 160
 
-/* In the order of berth_load_report.bottleneck. */
-static const char *const bottlenecks[] = { "read", "copy" };
-
 static double
 rate(uint64_t bytes, double seconds)
 {
@@ -102,6 +99,7 @@ print_stages(session *s, const load_facts *facts)
     char ring[BERTH_SIZE_CAPACITY];
     char peak[BERTH_SIZE_CAPACITY];
     char stage[BERTH_SIZE_CAPACITY];
+    char slowest[LOAD_SLOWEST_CAPACITY];
 
     output_format(&s->out, "io  %s read in %.2f s, %s/s, first bytes after %.2f s; ",
                   berth_size_format(r->bytes_read, size), r->seconds,
@@ -112,10 +110,10 @@ print_stages(session *s, const load_facts *facts)
                   berth_size_format(facts->memory.peak_bytes, peak),
                   berth_size_format(r->ring_bytes, ring), r->is_pinned ? " pinned" : "",
                   r->stages, berth_size_format(r->stage_bytes, stage),
-                  bottlenecks[r->bottleneck != 0]);
+                  load_slowest(facts->plan, r, slowest));
     output_format(&s->out, "io  %.2f s waiting for reads, %.2f s for copies; %.2f s copying "
-                           "and encoding, summed over threads",
-                  r->read_seconds, r->wait_seconds, r->place_seconds);
+                           "and encoding, %.2f s of it encoding, summed over threads",
+                  r->read_seconds, r->wait_seconds, r->place_seconds, r->encode_seconds);
     if (facts->is_checked)
         output_format(&s->out, "; %.2f s checking", facts->check.seconds);
     output_text(&s->out, "\n");
@@ -184,8 +182,10 @@ write_tier(json_writer *w, const load_facts *facts, uint32_t number)
 }
 
 static void
-write_load(json_writer *w, const berth_load_report *r)
+write_load(json_writer *w, const load_facts *facts)
 {
+    const berth_load_report *const r = &facts->load;
+
     json_number(w, "planned_bytes", r->planned_bytes);
     json_number(w, "allocated_bytes", r->allocated_bytes);
     json_number(w, "placed_bytes", r->placed_bytes);
@@ -203,8 +203,9 @@ write_load(json_writer *w, const berth_load_report *r)
     json_real(w, "first_seconds", r->first_seconds);
     json_real(w, "read_seconds", r->read_seconds);
     json_real(w, "place_seconds", r->place_seconds);
+    json_real(w, "encode_seconds", r->encode_seconds);
     json_real(w, "wait_seconds", r->wait_seconds);
-    json_text(w, "bottleneck", bottlenecks[r->bottleneck != 0]);
+    load_bottleneck_write(w, facts->plan, r);
     json_bool(w, "is_pinned", r->is_pinned != 0);
     json_text(w, "io", r->io_path);
 }
@@ -235,7 +236,7 @@ load_print_json(output *out, const load_facts *facts, const load_failure *failur
     for (uint32_t i = 0; i < summary.tier_count; i++)
         write_tier(&w, facts, i);
     json_array_end(&w);
-    write_load(&w, &facts->load);
+    write_load(&w, facts);
     json_number(&w, "host_memory", facts->memory.current_bytes);
     json_number(&w, "host_memory_peak", facts->memory.peak_bytes);
     if (facts->is_checked)

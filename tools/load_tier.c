@@ -2,6 +2,8 @@
 /* load_tier.c - see load_tier.h. */
 #include "tools/load_tier.h"
 
+#include <stdio.h>
+
 uint64_t
 load_slab_bytes(const berth_plan_tier *tier)
 {
@@ -23,4 +25,42 @@ load_has_device(const berth_plan *plan, const berth_devices *devices, uint32_t t
     return devices != NULL && berth_plan_get_tier(plan, tier, &t) == BERTH_OK
            && t.kind == BERTH_TIER_GPU
            && berth_devices_get(devices, gpus, out) == BERTH_OK;
+}
+
+/* The tier whose link it was; false: none's. */
+static bool
+has_link(const berth_plan *plan, const berth_load_report *report, berth_plan_tier *out)
+{
+    return report->bottleneck == BERTH_LOAD_BY_COPIES
+           && berth_plan_get_tier(plan, report->bottleneck_tier, out) == BERTH_OK;
+}
+
+const char *
+load_slowest(const berth_plan *plan, const berth_load_report *report,
+             char text[LOAD_SLOWEST_CAPACITY])
+{
+    berth_plan_tier tier;
+
+    snprintf(text, LOAD_SLOWEST_CAPACITY, "%s%s",
+             report->bottleneck == BERTH_LOAD_BY_COPIES     ? "copies to "
+             : report->bottleneck == BERTH_LOAD_BY_ENCODING ? "encoding"
+                                                            : "reads of the files",
+             has_link(plan, report, &tier) ? tier.name : "");
+    return text;
+}
+
+void
+load_bottleneck_write(json_writer *w, const berth_plan *plan,
+                      const berth_load_report *report)
+{
+    berth_plan_tier tier;
+
+    json_text(w, "bottleneck",
+              report->bottleneck == BERTH_LOAD_BY_COPIES     ? "copy"
+              : report->bottleneck == BERTH_LOAD_BY_ENCODING ? "encode"
+                                                             : "read");
+    if (has_link(plan, report, &tier))
+        json_text(w, "bottleneck_tier", tier.name);
+    else
+        json_null(w, "bottleneck_tier");
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "loader/berth.h"
+#include "tools/json.h"
 
 /* Of a tier, as allocated; 0: the disk. */
 uint64_t load_slab_bytes(const berth_plan_tier *tier);
@@ -16,5 +17,13 @@ uint64_t load_slab_bytes(const berth_plan_tier *tier);
  */
 bool load_has_device(const berth_plan *plan, const berth_devices *devices, uint32_t tier,
                      berth_device *out);
+
+#define LOAD_SLOWEST_CAPACITY 64
+/* What the load waited for, for people: "copies to cuda:0". Returns `text`. */
+const char *load_slowest(const berth_plan *plan, const berth_load_report *report,
+                         char text[LOAD_SLOWEST_CAPACITY]);
+/* The same as members "bottleneck" and "bottleneck_tier". */
+void load_bottleneck_write(json_writer *w, const berth_plan *plan,
+                           const berth_load_report *report);
 
 #endif

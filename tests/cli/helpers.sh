@@ -61,7 +61,7 @@ hide_load()
     sed -E -e 's/^io  .*/io  .../' -e 's/"(([a-z]*_)?seconds)": [0-9.]+/"\1": N/' \
         -e 's/"(bytes_read|host_memory|host_memory_peak)": [0-9]+/"\1": N/' \
         -e '/"name": "cpu"/,/}/s/"peak": [0-9]+/"peak": N/' \
-        -e 's/"(bottleneck|io)": "[^"]*"/"\1": "..."/' |
+        -e 's/"(bottleneck|bottleneck_tier|io)": ("[^"]*"|null)/"\1": "..."/' |
         sed -E -e "s/^($tiers)( .*[^ ]) +($peaks)  ([^ ].*)/\1\2 \3 \4/" \
             -e 's/^(cpu .*) [0-9.]+ [KMG]iB (host memory)/\1 N \2/'
 }
@@ -95,7 +95,7 @@ hide_bench()
     sed -E -e "s/\"(bytes_per_second|before|after|bytes|bytes_read)\": $number/\"\1\": N/" \
         -e "s/\"(host_waits|passes|threads|drifted|host_memory_peak)\": $number/\"\1\": N/" \
         -e "s/\"(drift|([a-z]*_)?seconds)\": $real/\"\1\": N/" \
-        -e 's/"(words|io|bottleneck)": "[^"]*"/"\1": "..."/' |
+        -e 's/"(words|io|bottleneck|bottleneck_tier)": ("[^"]*"|null)/"\1": "..."/' |
         awk '{ held = held $0 "\n" }
              /"words"/ { if (held != last) printf "%s", held; last = held; held = "" }
              END { printf "%s", held }'

@@ -17,11 +17,11 @@
 
 /* What this process can still take, now that the load has given everything back. */
 static uint64_t
-find_host_room(const load_failure *f)
+find_host_room(berth_context *context)
 {
     berth_host host;
 
-    return berth_host_get(f->context, &host, NULL) == BERTH_OK ? host.memory_available
+    return berth_host_get(context, &host, NULL) == BERTH_OK ? host.memory_available
                                                               : UINT64_MAX;
 }
 
@@ -244,7 +244,7 @@ takes_less(const load_failure *f, const berth_plan *plan)
     return after < before;
 }
 
-/* Fills `out` in any case. In a context of its own: the accounts are those of the failure. */
+/* Fills `out` in any case. */
 static bool
 is_planned(const load_failure *f, const load_advice *advice, berth_context *context,
            load_other_plan *out, berth_error *refusal)
@@ -309,17 +309,19 @@ try_plans(const load_failure *f, load_advice *advice, berth_context *context)
         try_plan(f, advice, context, true, true);
 }
 
+/* In a context of its own: the accounts are those of the failure. */
 void
 load_advise(const load_failure *f, load_advice *out)
 {
     berth_context *context = NULL;
 
     memset(out, 0, sizeof *out);
-    out->host_room = find_host_room(f);
+    out->host_room = UINT64_MAX;
+    if (berth_context_create(NULL, &context, NULL) == BERTH_OK)
+        out->host_room = find_host_room(context);
     if (f->plan != NULL)
         out->has_shortage = is_short(f, out);
-    if (f->checkpoint != NULL && (f->plan != NULL || f->asked != NULL)
-        && berth_context_create(NULL, &context, NULL) == BERTH_OK)
+    if (context != NULL && f->checkpoint != NULL && (f->plan != NULL || f->asked != NULL))
         try_plans(f, out, context);
     berth_context_destroy(context);
 }

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tools_advice.c - what is said to help a load that did not fit. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fixture.h"
+#include "tests/planned.h"
+#include "tests/t.h"
+#include "tools/load_refuse.h"
+#include "tools/load_tier.h"
+
+#define MIB  (UINT64_C(1) << 20)
+#define RING (16 * MIB)
+
+/* A load of 2 layers, 81 MiB, with a plan for these memories. */
+typedef struct refused {
+    planned model;
+    berth_plan_options options;
+    berth_error error;
+    load_failure failure;
+    load_advice advice;
+} refused;
+
+static void
+refuse(refused *r, const char *max_memory, int32_t type, berth_status status)
+{
+    memset(r, 0, sizeof *r);
+    berth_plan_options_init(&r->options);
+    r->options.max_memory = max_memory;
+    r->options.type = type;
+    r->options.context = 0;
+    planned_begin(&r->model, planned_llama(2, false), &r->options);
+    CHECK_EQ(r->model.status, BERTH_OK);
+    r->error = (berth_error){ .status = status };
+    r->failure = (load_failure){ .context = r->model.context,
+                                 .checkpoint = r->model.checkpoint,
+                                 .plan = r->model.plan,
+                                 .asked = &r->options,
+                                 .ring_bytes = RING,
+                                 .error = &r->error };
+}
+
+static uint64_t
+slab_of(const refused *r, uint32_t number)
+{
+    berth_plan_tier tier;
+
+    CHECK_EQ(berth_plan_get_tier(r->model.plan, number, &tier), BERTH_OK);
+    return load_slab_bytes(&tier);
+}
+
+static const char *
+written(const refused *r)
+{
+    const char *const path = fixture_format("%s/out", fixture_folder());
+    const char *text;
+    char *bytes;
+    output out;
+
+    output_init(&out, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    load_refuse_json(&out, &r->failure, &r->advice);
+    output_flush(&out);
+    close(out.fd);
+    bytes = fixture_read(path, NULL);
+    text = fixture_format("%s", bytes);
+    free(bytes);
+    return text;
+}
+
+/*
+ * There seems to be enough, and yet it was refused: the plan that failed is not offered, and
+ * a disk that it would not use is no help.
+ */
+static void
+test_limit_that_nobody_sees(void)
+{
+    refused r;
+
+    refuse(&r, "cpu=256MiB", BERTH_ENCODING_NATIVE, BERTH_ENOMEM);
+    load_advise(&r.failure, &r.advice);
+    CHECK(!r.advice.has_shortage);
+    CHECK_EQ(r.advice.plan_count, 1);
+    CHECK_STR(r.advice.plans[0].options, "--max-memory cpu=256MiB --type nf4");
+    CHECK(r.advice.plans[0].is_encoded);
+    planned_end(&r.model);
+}
+
+/* What is quantized already is not offered to be. */
+static void
+test_quantized(void)
+{
+    refused r;
+
+    refuse(&r, "cpu=256MiB", BERTH_ENCODING_INT8, BERTH_ENOMEM);
+    load_advise(&r.failure, &r.advice);
+    CHECK_EQ(r.advice.plan_count, 0);
+    CHECK(!r.advice.is_refused);
+    planned_end(&r.model);
+}
+
+/* GPUs that only the plan knows: of the one that refused its slab there is what it said. */
+static void
+test_own_devices(void)
+{
+    berth_plan_tier tier;
+    refused r;
+
+    refuse(&r, "0=64MiB,1=48MiB,cpu=1GiB", BERTH_ENCODING_NATIVE, BERTH_ENOFIT);
+    r.error.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
+    r.error.expected = slab_of(&r, 0);
+    r.error.actual = r.error.expected - MIB;
+    CHECK_NE(slab_of(&r, 0), slab_of(&r, 1));
+    load_advise(&r.failure, &r.advice);
+    CHECK(r.advice.has_shortage);
+    (void)berth_plan_get_tier(r.model.plan, 0, &tier);
+    CHECK_EQ(load_room(&r.failure, &r.advice, 0, &tier), r.error.actual);
+    (void)berth_plan_get_tier(r.model.plan, 1, &tier);
+    CHECK_EQ(load_room(&r.failure, &r.advice, 1, &tier), 48 * MIB);
+    CHECK_CONTAINS(written(&r), "\"more\": [\n"
+                                "        {\n"
+                                "          \"tier\": \"cuda:0\",\n"
+                                "          \"bytes\": 1048576\n"
+                                "        }\n"
+                                "      ]\n");
+    planned_end(&r.model);
+}
+
+/* Each is short: neither alone would help. */
+static void
+test_two_devices(void)
+{
+    const char *text;
+    refused r;
+
+    refuse(&r, "0=64MiB,1=64MiB,cpu=1GiB", BERTH_ENCODING_NATIVE, BERTH_ENOFIT);
+    CHECK_EQ(berth_devices_open(r.model.context, "sim:4MiB;sim:4MiB",
+                                (berth_devices **)&r.failure.devices, NULL),
+             BERTH_OK);
+    load_advise(&r.failure, &r.advice);
+    text = written(&r);
+    CHECK_CONTAINS(text, fixture_format("{\n"
+                                        "      \"more\": [\n"
+                                        "        {\n"
+                                        "          \"tier\": \"cuda:0\",\n"
+                                        "          \"bytes\": %llu\n"
+                                        "        },\n"
+                                        "        {\n"
+                                        "          \"tier\": \"cuda:1\",\n"
+                                        "          \"bytes\": %llu\n"
+                                        "        }\n"
+                                        "      ]\n"
+                                        "    }",
+                                        (unsigned long long)(slab_of(&r, 0) - 4 * MIB),
+                                        (unsigned long long)(slab_of(&r, 1) - 4 * MIB)));
+    berth_devices_close((berth_devices *)r.failure.devices);
+    planned_end(&r.model);
+}
+
+/* What planning for the advice allocates is in no account of what failed. */
+static void
+test_accounts_stay(void)
+{
+    berth_memory before;
+    berth_memory after;
+    refused r;
+
+    refuse(&r, "cpu=256MiB", BERTH_ENCODING_NATIVE, BERTH_ENOMEM);
+    CHECK_EQ(berth_memory_get(r.model.context, 0, BERTH_MEMORY_ALL, &before), BERTH_OK);
+    load_advise(&r.failure, &r.advice);
+    CHECK_EQ(berth_memory_get(r.model.context, 0, BERTH_MEMORY_ALL, &after), BERTH_OK);
+    CHECK_EQ(after.allocated_bytes, before.allocated_bytes);
+    CHECK_EQ(after.peak_bytes, before.peak_bytes);
+    planned_end(&r.model);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_limit_that_nobody_sees);
+    T_RUN(test_quantized);
+    T_RUN(test_own_devices);
+    T_RUN(test_two_devices);
+    T_RUN(test_accounts_stay);
+    T_MAIN_END;
+}

@@ -8,9 +8,10 @@
 #include "tests/passed.h"
 #include "tests/t.h"
 
-#define LAYERS 6u
-#define KIB    UINT64_C(1024)
-#define MIB    (KIB * KIB)
+#define LAYERS       6u
+#define MOST_DEVICES 8u
+#define KIB          UINT64_C(1024)
+#define MIB          (KIB * KIB)
 
 /* ---------------------------------------------------------------------------- loads */
 
@@ -129,6 +130,71 @@ test_streamed_from_disk(void)
     }
 }
 
+/* --------------------------------------------------------------------- many devices */
+
+#define PINS (MOST_DEVICES + 2u)
+
+/* "sim:..;sim:..", or "0=64MiB,1=64MiB": one of these for each device. */
+static const char *
+for_each_device(uint32_t devices, const char *separator, const char *format)
+{
+    const char *text = "";
+
+    for (uint32_t d = 0; d < devices; d++)
+        text = fixture_format("%s%s%s", text, d > 0 ? separator : "",
+                              fixture_format(format, d));
+    return text;
+}
+
+/*
+ * As many layers on each device, and of every layer some parts are resident, one lies in
+ * host memory, and one on the disk, where there is one: each device gets all of them.
+ */
+static void
+check_devices(const char *source, const char *folder, berth_plan_options *options,
+              uint32_t devices, bool has_disk)
+{
+    const char *pins[PINS];
+    uint32_t count = 0;
+    berth_lease_summary leases;
+
+    for (uint32_t i = 0; i < MOST_DEVICES; i++)
+        pins[count++] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i,
+                                       i * devices / MOST_DEVICES);
+    pins[count++] = "model.layers.*.mlp.up_proj=cpu";
+    if (has_disk)
+        pins[count++] = "model.layers.*.mlp.down_proj=disk";
+    options->pins = pins;
+    options->pin_count = count;
+    options->max_memory =
+        fixture_format("%s,cpu=64MiB%s", for_each_device(devices, ",", "%u=64MiB"),
+                       has_disk ? ",disk=inf" : "");
+    CHECK_EQ(check_load(source, folder, options,
+                        for_each_device(devices, ";", "sim:64MiB,backing=sealed,root=%u"),
+                        &leases),
+             MOST_DEVICES * 10 + 3);
+    CHECK_EQ(leases.acquired, 3 * MOST_DEVICES);
+    CHECK_EQ(leases.disk_bytes > 0, has_disk);
+    CHECK_EQ(leases.order_misses, 0);
+}
+
+static void
+test_on_any_number_of_devices(void)
+{
+    const char *const source = loaded_llama(MOST_DEVICES, "BF16", 2);
+    berth_plan_options encoded = loaded_options("");
+    berth_plan_options plain = loaded_options("");
+    const char *folder;
+
+    encoded.type = BERTH_ENCODING_NF4;
+    encoded.double_quant = 1;
+    folder = loaded_quantized(source, &encoded);
+    for (uint32_t devices = 1; devices <= MOST_DEVICES; devices++) {
+        check_devices(source, folder, &encoded, devices, false);
+        check_devices(source, source, &plain, devices, true);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -136,5 +202,6 @@ main(int argc, char **argv)
     T_RUN(test_resident);
     T_RUN(test_streamed_from_host);
     T_RUN(test_streamed_from_disk);
+    T_RUN(test_on_any_number_of_devices);
     return t_end();
 }

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_lost.c - a device is lost while a model is loaded onto it or passed over:
+ * other models of the process, on another device and in host memory, are not touched.
+ */
+#include <pthread.h>
+
+#include "kernels/sys.h"
+#include "tests/fixture.h"
+#include "tests/loaded.h"
+#include "tests/passed.h"
+#include "tests/t.h"
+
+#define LAYERS 2u
+#define STEP   3u /* of the device's calls, between those at which it is lost */
+
+/* ----------------------------------------------------------------------- bystanders */
+
+/* Two models that have nothing to do with the device that is lost. */
+typedef struct bystanders {
+    const char *folder;
+    loaded device; /* parts of layers in host memory and on the disk */
+    loaded host;   /* parts of layers on the disk */
+    pthread_t thread;
+} bystanders;
+
+static const char *const device_pins[] = {"model.layers.*.mlp.up_proj=cpu",
+                                          "model.layers.*.mlp.down_proj=disk"};
+static const char *const host_pins[] = {"model.layers.*.mlp.down_proj=disk"};
+
+static void
+begin_one(loaded *l, const char *folder, berth_plan_options *options, const char *words)
+{
+    loaded_begin(l, folder, options, words);
+    loaded_load(l);
+    CHECK_EQ(l->status, BERTH_OK);
+}
+
+static bool
+have_begun(bystanders *b)
+{
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
+
+    b->folder = loaded_llama(LAYERS, "BF16", 1);
+    options.pins = device_pins;
+    options.pin_count = 2;
+    begin_one(&b->device, b->folder, &options, "sim:64MiB,backing=sealed");
+    options = loaded_options("cpu=64MiB,disk=inf");
+    options.pins = host_pins;
+    options.pin_count = 1;
+    begin_one(&b->host, b->folder, &options, NULL);
+    return b->device.status == BERTH_OK && b->host.status == BERTH_OK;
+}
+
+static void
+end(bystanders *b)
+{
+    loaded_end(&b->device);
+    loaded_end(&b->host);
+}
+
+/* A pass sees every tensor where it should be. */
+static void
+pass(bystanders *b)
+{
+    CHECK_EQ(passed(&b->device, 1), LAYERS * 10 + 3);
+    CHECK_EQ(passed(&b->host, 1), LAYERS * 10 + 3);
+}
+
+static void *
+pass_meanwhile(void *user)
+{
+    pass(user);
+    return NULL;
+}
+
+static void
+check_untouched(bystanders *b)
+{
+    berth_device device;
+
+    loaded_check(&b->device, b->folder);
+    loaded_check(&b->host, b->folder);
+    CHECK_EQ(berth_devices_get(b->device.devices, 0, &device), BERTH_OK);
+    CHECK_LT(device.free_bytes, device.memory_bytes);
+    pass(b);
+}
+
+/* ----------------------------------------------------------------------------- lost */
+
+/*
+ * The device of a third model is lost, each time some of its calls later, while the
+ * others are passed over; it is of the context of one of them. Returns how often.
+ */
+static uint32_t
+lose_each(bystanders *b, loaded_attempt *attempt)
+{
+    uint32_t lost = 0;
+    berth_status status = BERTH_ENODEV;
+
+    for (uint32_t call = 1; status != BERTH_OK; call += STEP) {
+        loaded *const other = call % 2 > 0 ? &b->device : &b->host;
+        berth_error error = {.status = BERTH_OK};
+
+        attempt->words = fixture_format("sim:64MiB,lose=%u", call);
+        if (!CHECK_EQ(berthi_sys_thread_create(&b->thread, 256 * 1024, pass_meanwhile, b),
+                      0))
+            break;
+        status = loaded_once(attempt, other->p.context, &error);
+        pthread_join(b->thread, NULL);
+        check_untouched(b);
+        if (status == BERTH_OK)
+            break;
+        lost++;
+        CHECK_EQ(status, BERTH_ENODEV);
+        CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
+    }
+    return lost;
+}
+
+/* Passes go on behind the calls of a load, which are counted first. */
+static void
+check_lost(loaded_attempt *attempt)
+{
+    uint32_t of_load;
+    uint32_t of_all;
+    bystanders b;
+
+    T_REQUIRE(have_begun(&b));
+    attempt->folder = b.folder;
+    of_load = lose_each(&b, attempt);
+    attempt->has_passes = true;
+    of_all = lose_each(&b, attempt);
+    CHECK_GT(of_load, 0);
+    CHECK_GT(of_all, of_load);
+    T_NOTE("a device was lost %u times in a load, %u times with a pass", of_load, of_all);
+    end(&b);
+}
+
+static void
+test_lost_while_streaming(void)
+{
+    loaded_attempt attempt = {
+        .max_memory = "0=64MiB,cpu=64MiB,disk=inf", .pins = device_pins, .pin_count = 2};
+
+    check_lost(&attempt);
+}
+
+static void
+test_lost_while_encoding(void)
+{
+    loaded_attempt attempt = {.max_memory = "0=64MiB,cpu=64MiB",
+                              .type = BERTH_ENCODING_NF4,
+                              .is_double = true,
+                              .pins = device_pins,
+                              .pin_count = 1};
+
+    check_lost(&attempt);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_lost_while_streaming);
+    T_RUN(test_lost_while_encoding);
+    T_MAIN_END;
+}

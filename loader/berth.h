@@ -1961,7 +1961,7 @@ typedef enum berth_load_bottleneck {
 /* What a load did, and what held it up. */
 typedef struct berth_load_report {
     uint64_t planned_bytes;   /* of all slabs, slots and scratch included             */
-    uint64_t allocated_bytes; /* of those that were allocated; all of them: equal     */
+    uint64_t allocated_bytes; /* devices and hooks were asked for; of a load equal    */
     uint64_t placed_bytes;    /* put into berths                                      */
     uint64_t bytes_read;
     uint64_t quantized_bytes; /* of `placed_bytes`: encoded on the way                */
@@ -2069,10 +2069,10 @@ typedef struct berth_model berth_model;
 
 /*
  * berth_load_start() puts every tensor into its berth, in the background: one
- * allocation a tier, of exactly the plan's bytes; one pass over the files; what the
- * plan wants encoded is encoded on the way. All or nothing: whatever goes wrong, and
- * after a cancel, everything is given back. It does not wait: memory is allocated by
- * the job, too.
+ * allocation a tier, of exactly the plan's bytes (BERTH_EINTERNAL where they are others);
+ * one pass over the files; what the plan wants encoded is encoded on the way. All or
+ * nothing: whatever goes wrong, and after a cancel, everything is given back. It does not
+ * wait: memory is allocated by the job, too.
  *
  * Host memory beside berths is the ring and tables, whatever the size of a tensor; but
  * weights that lie the other way round in an encoding, as those of GPT-2 do, are whole there

@@ -151,7 +151,7 @@ report(berthi_load *load)
     const double work = 1e-9 * (double)load->stats.work_ns;
 
     if (load->model != NULL) {
-        r->allocated_bytes = berthi_model_bytes(load->model);
+        r->allocated_bytes = atomic_load(&load->model->bytes);
         r->is_pinned = load->model->devices != NULL && !atomic_load(&load->has_unpinned);
     }
     r->placed_bytes = atomic_load(&load->placed);
@@ -240,6 +240,22 @@ pin_slabs(berthi_load *load, berth_error *error)
     return status;
 }
 
+/* What devices and hooks were asked for is what the plan has, to the byte. */
+static berth_status
+check_allocated(const berthi_load *load, berth_error *error)
+{
+    const uint64_t allocated = atomic_load(&load->model->bytes);
+
+    if (allocated == load->report.planned_bytes)
+        return BERTH_OK;
+    return berthi_fail(
+        error, BERTH_REASON_INTERNAL,
+        &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                        .expected = load->report.planned_bytes,
+                        .actual = allocated },
+        "slabs are not as large as they were planned");
+}
+
 /* Memory, and what goes where: on the job's thread, slabs are slow to come. */
 static berth_status
 prepare(berthi_load *load, berth_error *error)
@@ -250,6 +266,8 @@ prepare(berthi_load *load, berth_error *error)
     if (status == BERTH_OK)
         status = berthi_model_create(load->context, load->checkpoint, load->plan,
                                      &load->options, &load->model, error);
+    if (status == BERTH_OK)
+        status = check_allocated(load, error);
     if (status == BERTH_OK)
         status = list_files(load, error);
     if (status == BERTH_OK)

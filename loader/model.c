@@ -124,7 +124,7 @@ berthi_model_describe(const berth_model *model, const berth_plan *plan,
 }
 
 berth_status
-berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
+berthi_model_create_slab(berth_model *model, berthi_model_tier *tier,
                          berth_error *error)
 {
     void *slab = NULL;
@@ -147,7 +147,7 @@ berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
 }
 
 void
-berthi_model_free_slab(const berth_model *model, berthi_model_tier *tier)
+berthi_model_free_slab(berth_model *model, berthi_model_tier *tier)
 {
     if (tier->slab == NULL)
         return;
@@ -167,7 +167,7 @@ parts_of_hold(const berthi_model_tier *tier)
 }
 
 berth_status
-berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
+berthi_model_create_hold(berth_model *model, berthi_model_tier *tier,
                          uint64_t bytes, berth_error *error)
 {
     berthi_books *const books = &model->context->ledger.books;
@@ -190,7 +190,7 @@ berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
 }
 
 void
-berthi_model_free_hold(const berth_model *model, berthi_model_tier *tier)
+berthi_model_free_hold(berth_model *model, berthi_model_tier *tier)
 {
     berthi_books *const books = &model->context->ledger.books;
     const berthi_slab_parts parts = parts_of_hold(tier);
@@ -430,16 +430,6 @@ berthi_model_free(berth_model *model)
         (void)berthi_model_is_stranded(model); /* it is over */
     }
     give_back(model);
-}
-
-uint64_t
-berthi_model_bytes(const berth_model *model)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t t = 0; t < model->tier_count && model->tiers != NULL; t++)
-        bytes += model->tiers[t].slab != NULL ? model->tiers[t].bytes : 0;
-    return bytes;
 }
 
 berth_status

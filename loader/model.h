@@ -80,6 +80,7 @@ struct berth_model {
     uint64_t next_count;
     bool *is_turned;           /* of the checkpoint's tensors; NULL: none is */
     _Atomic uint32_t staged;   /* buffers for staging, so far */
+    _Atomic uint64_t bytes;    /* devices and hooks were asked for, and have not got back */
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
     /* Of `leases` and `leased`, for whoever asks while a job moves the model. */
     pthread_mutex_t lease_lock;
@@ -198,14 +199,14 @@ bool berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes);
 void berthi_model_describe(const berth_model *model, const berth_plan *plan,
                            berthi_model_tier *tiers);
 /* Nothing where it has no bytes. It is not pinned. On failure there is none. */
-berth_status berthi_model_create_slab(const berth_model *model, berthi_model_tier *tier,
+berth_status berthi_model_create_slab(berth_model *model, berthi_model_tier *tier,
                                       berth_error *error);
 /* Nothing where there is none. */
-void berthi_model_free_slab(const berth_model *model, berthi_model_tier *tier);
+void berthi_model_free_slab(berth_model *model, berthi_model_tier *tier);
 /* Nothing for no bytes. It is not pinned. */
-berth_status berthi_model_create_hold(const berth_model *model, berthi_model_tier *tier,
+berth_status berthi_model_create_hold(berth_model *model, berthi_model_tier *tier,
                                       uint64_t bytes, berth_error *error);
-void berthi_model_free_hold(const berth_model *model, berthi_model_tier *tier);
+void berthi_model_free_hold(berth_model *model, berthi_model_tier *tier);
 /*
  * Pins a slab in host memory, or the hold of one on a device, in pieces of which `watch` is
  * told. Refused, it stays as it is, and that is noted; CANCELLED: by `watch`, and so it does.
@@ -227,16 +228,13 @@ berth_status berthi_model_fail_copies(const berth_model *model, const berthi_dev
  * Memory for a slab of device `number`, of the host where it is BERTHI_NO_DEVICE: the
  * caller's, or the device's own. NO_FIT, of host memory NO_MEMORY: there is none.
  */
-berth_status berthi_model_alloc(const berth_model *model, uint32_t number, uint64_t bytes,
+berth_status berthi_model_alloc(berth_model *model, uint32_t number, uint64_t bytes,
                                 const char *purpose, void **out, berth_error *error);
 /* As it was allocated; it is unpinned. */
-void berthi_model_dealloc(const berth_model *model, uint32_t number, void *memory,
+void berthi_model_dealloc(berth_model *model, uint32_t number, void *memory,
                           uint64_t bytes, const char *purpose);
 /* What has been pinned here is not any more. */
 void berthi_model_unpin_host(const berth_model *model, void *memory, uint64_t bytes);
-
-/* Of all slabs. */
-uint64_t berthi_model_bytes(const berth_model *model);
 
 /* ---------------------------------------------------------------- gate (model_gate.c) */
 

@@ -31,9 +31,9 @@ fail_refused(uint32_t number, uint64_t bytes, berth_error *error)
                        "the caller has no memory of device %" PRIu32 " for a slab", number);
 }
 
-berth_status
-berthi_model_alloc(const berth_model *model, uint32_t number, uint64_t bytes,
-                   const char *purpose, void **out, berth_error *error)
+static berth_status
+ask_for(const berth_model *model, uint32_t number, uint64_t bytes, const char *purpose,
+        void **out, berth_error *error)
 {
     const berth_slab_memory *const hooks = &model->memory;
     const uint64_t alignment = alignment_of(number);
@@ -55,13 +55,25 @@ berthi_model_alloc(const berth_model *model, uint32_t number, uint64_t bytes,
                        alignment);
 }
 
+berth_status
+berthi_model_alloc(berth_model *model, uint32_t number, uint64_t bytes,
+                   const char *purpose, void **out, berth_error *error)
+{
+    const berth_status status = ask_for(model, number, bytes, purpose, out, error);
+
+    if (status == BERTH_OK)
+        atomic_fetch_add(&model->bytes, bytes);
+    return status;
+}
+
 void
-berthi_model_dealloc(const berth_model *model, uint32_t number, void *memory,
+berthi_model_dealloc(berth_model *model, uint32_t number, void *memory,
                      uint64_t bytes, const char *purpose)
 {
     const berth_slab_memory *const hooks = &model->memory;
     berthi_device *const device = device_of(model, number);
 
+    atomic_fetch_sub(&model->bytes, bytes);
     if (hooks->alloc == NULL)
         device->table->free(device, memory, bytes);
     else

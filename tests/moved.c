@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/memory.h"
+#include "loader/model.h"
 #include "tests/passed.h"
 #include "tests/t.h"
 
@@ -133,7 +134,12 @@ moved_is_ok(const moved *m, berth_status status)
 void
 moved_check(moved *m)
 {
+    uint64_t bytes = 0;
+
     CHECK_EQ(berth_model_get_state(m->l.model), BERTH_MODEL_AWAKE);
+    for (uint32_t t = 0; t < m->l.model->tier_count; t++)
+        bytes += m->l.model->tiers[t].bytes + m->l.model->tiers[t].hold_bytes;
+    CHECK_EQ(atomic_load(&m->l.model->bytes), bytes);
     for (uint64_t i = 0; i < m->l.p.summary.berth_count; i++) {
         uint32_t crc;
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_load_sizes.c - how much memory a load takes for staging, and what its report says. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "kernels/memory.h"
 #include "loader/reader.h"
+#include "placement/plan.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"
 #include "tests/loaded.h"
@@ -149,6 +151,65 @@ test_report_of_a_load_that_fails(void)
     loaded_end(&l);
 }
 
+/* Behind the back of a load that has begun: its first thread of its own changes the plan. */
+typedef struct changing {
+    berth_allocator allocator;
+    pthread_t caller;
+    uint64_t *bytes; /* of the plan; NULL: it is done */
+} changing;
+
+static void *
+change_and_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
+{
+    changing *const c = user;
+
+    if (!pthread_equal(pthread_self(), c->caller) && c->bytes != NULL) {
+        *c->bytes += 256;
+        c->bytes = NULL;
+    }
+    return c->allocator.alloc(c->allocator.user, bytes, alignment, purpose);
+}
+
+static void
+pass_free(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
+{
+    const changing *const c = user;
+
+    c->allocator.free(c->allocator.user, memory, bytes, alignment, purpose);
+}
+
+/* Slabs that are larger than was planned when the load began are no slabs of this plan. */
+static void
+check_refused(const char *max_memory, const char *words, uint32_t tier)
+{
+    berth_plan_options options = loaded_options(max_memory);
+    changing c = { .caller = pthread_self() };
+    loaded l;
+
+    loaded_begin(&l, loaded_llama(2, "BF16", 1), &options, words);
+    c.bytes = &l.p.plan->tiers[tier].scratch;
+    c.allocator = l.p.context->allocator;
+    l.p.context->allocator =
+        (berth_allocator){ .user = &c, .alloc = change_and_alloc, .free = pass_free };
+    loaded_load(&l);
+    CHECK(c.bytes == NULL);
+    CHECK_EQ(l.status, BERTH_EINTERNAL);
+    CHECK_CONTAINS(l.error.message, "are not as large as they were planned");
+    CHECK_EQ(l.error.actual, l.error.expected + 256);
+    CHECK_EQ(l.report.allocated_bytes, l.error.actual);
+    CHECK_EQ(l.report.bytes_read, 0);
+    l.p.context->allocator = c.allocator;
+    loaded_end(&l);
+}
+
+static void
+test_slabs_that_were_not_planned(void)
+{
+    check_refused("cpu=64MiB", NULL, 0);
+    check_refused("0=64MiB,1=64MiB,cpu=64MiB", "sim:64MiB*2", 0);
+    check_refused("0=64MiB,1=64MiB,cpu=64MiB", "sim:64MiB*2", 1);
+}
+
 /* What a load of 8 layers tells, of these devices, when each read takes that much longer. */
 static berth_load_report
 report_of(berth_plan_options *options, const char *words, uint64_t delay_ns)
@@ -241,6 +302,7 @@ main(int argc, char **argv)
     T_RUN(test_ring_is_what_is_reported);
     T_RUN(test_stages);
     T_RUN(test_report_of_a_load_that_fails);
+    T_RUN(test_slabs_that_were_not_planned);
     T_RUN(test_bottleneck);
     T_RUN(test_bottleneck_of_two_devices);
     T_RUN(test_bottleneck_of_encoding);

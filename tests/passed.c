@@ -28,7 +28,7 @@ look(void *user)
 
 typedef struct passing {
     loaded *l;
-    void **streams; /* of devices; one of the host behind them */
+    void **streams; /* of devices; NULL: no layer is computed there, or by the host */
     seen *found;    /* of berths */
 } passing;
 
@@ -86,8 +86,12 @@ passed(loaded *l, uint32_t passes)
 
     p.streams = calloc(count + 1, sizeof *p.streams);
     p.found = calloc(l->p.summary.berth_count, sizeof *p.found);
-    for (uint32_t d = 0; d < count; d++)
-        CHECK_EQ(berth_stream_create(l->devices, d, &p.streams[d], NULL), BERTH_OK);
+    for (uint32_t layer = 0; layer < l->p.summary.layer_count; layer++) {
+        const uint32_t d = device_of(&p, layer);
+
+        if (d < count && p.streams[d] == NULL)
+            CHECK_EQ(berth_stream_create(l->devices, d, &p.streams[d], NULL), BERTH_OK);
+    }
     for (uint64_t i = 0; i < l->p.summary.berth_count; i++)
         CHECK_EQ(berth_model_digest(l->model, i, &p.found[i].expected, NULL), BERTH_OK);
     for (uint32_t n = 0; n < passes; n++) {
@@ -95,7 +99,9 @@ passed(loaded *l, uint32_t passes)
         for (uint32_t layer = 0; layer < l->p.summary.layer_count; layer++)
             use_layer(&p, layer);
         for (uint32_t d = 0; d < count; d++)
-            CHECK_EQ(berth_stream_wait(l->devices, d, p.streams[d], -1, NULL), BERTH_OK);
+            if (p.streams[d] != NULL)
+                CHECK_EQ(berth_stream_wait(l->devices, d, p.streams[d], -1, NULL),
+                         BERTH_OK);
         for (uint64_t i = 0; i < l->p.summary.berth_count; i++) {
             looked += p.found[i].is_done;
             if (p.found[i].is_done && !CHECK_EQ(p.found[i].crc, p.found[i].expected))
@@ -104,7 +110,8 @@ passed(loaded *l, uint32_t passes)
         }
     }
     for (uint32_t d = 0; d < count; d++)
-        berth_stream_destroy(l->devices, d, p.streams[d]);
+        if (p.streams[d] != NULL)
+            berth_stream_destroy(l->devices, d, p.streams[d]);
     free(p.streams);
     free(p.found);
     return looked;

@@ -158,11 +158,109 @@ test_lost_while_encoding(void)
     check_lost(&attempt);
 }
 
+/* -------------------------------------------------------------------- one machine */
+
+#define SHARED "0=64MiB,1=64MiB,cpu=64MiB,disk=inf"
+
+static const char *const first_pins[] = {"model.layers.*.mlp.up_proj=cpu", "model=cuda:0",
+                                         "lm_head=cuda:0"};
+static const char *const second_pins[] = {"model.layers.*.mlp.up_proj=cpu",
+                                          "model.layers.*.mlp.down_proj=disk",
+                                          "model=cuda:1", "lm_head=cuda:1"};
+
+static berth_status
+lease_each(berth_model *model, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < LAYERS && status == BERTH_OK; i++) {
+        status = berth_layer_acquire(model, i, NULL, error);
+        if (status == BERTH_OK)
+            status = berth_layer_release(model, i, NULL, error);
+    }
+    return status;
+}
+
+/* Loaded onto the first device of a machine, where `other` lies on the second; leased. */
+static berth_status
+use_first(const loaded *other, berth_error *error)
+{
+    berth_plan_options options = loaded_options(SHARED);
+    berth_load_options load;
+    berth_model *model = NULL;
+    berth_plan *plan = NULL;
+    berth_job *job = NULL;
+    berth_status status;
+
+    options.pins = first_pins;
+    options.pin_count = 3;
+    berth_load_options_init(&load);
+    load.devices = other->devices;
+    status =
+        berth_plan_create(other->p.context, other->p.checkpoint, &options, &plan, error);
+    if (status == BERTH_OK)
+        status = berth_load_start(other->p.context, other->p.checkpoint, plan, &load,
+                                  &job, error);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, error);
+    if (status == BERTH_OK)
+        status = lease_each(model, error);
+    berth_model_destroy(model);
+    berth_plan_destroy(plan);
+    return status;
+}
+
+/* What is on the second device, whose plan names the first one, too. */
+static void
+check_second(loaded *l, const char *folder)
+{
+    berth_lease_summary leases;
+
+    loaded_check(l, folder);
+    CHECK_EQ(passed(l, 2), LAYERS * 10 + 3);
+    berth_model_leases(l->model, &leases);
+    CHECK_EQ(leases.acquired, 2 * LAYERS);
+    CHECK_GT(leases.disk_bytes, 0);
+}
+
+/* From the first call of its own on that the loss does not hit the load before. */
+static void
+test_lost_beside(void)
+{
+    const char *const folder = loaded_llama(LAYERS, "BF16", 1);
+    berth_status status = BERTH_ENODEV;
+    uint32_t lost = 0;
+
+    for (uint32_t call = 1; status != BERTH_OK; call++) {
+        berth_plan_options options = loaded_options(SHARED);
+        berth_error error = {.status = BERTH_OK};
+        loaded l;
+
+        options.pins = second_pins;
+        options.pin_count = 4;
+        loaded_begin(&l, folder, &options,
+                     fixture_format("sim:64MiB,lose=%u;sim:64MiB,backing=sealed", call));
+        loaded_load(&l);
+        if (l.status == BERTH_OK) {
+            status = use_first(&l, &error);
+            lost += status != BERTH_OK;
+            CHECK(status == BERTH_OK || error.reason == BERTH_REASON_DEVICE_LOST);
+            check_second(&l, folder);
+        } else {
+            CHECK_EQ(l.error.reason, BERTH_REASON_DEVICE_LOST);
+        }
+        loaded_end(&l);
+    }
+    CHECK_GT(lost, 0);
+    T_NOTE("a device was lost %u times beside another", lost);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_lost_while_streaming);
     T_RUN(test_lost_while_encoding);
+    T_RUN(test_lost_beside);
     T_MAIN_END;
 }

@@ -371,7 +371,7 @@ lease_all(const loaded_attempt *a, berth_model *model, const berth_plan *plan,
 berth_status
 loaded_once(void *attempt, berth_context *context, berth_error *error)
 {
-    const loaded_attempt *const a = attempt;
+    loaded_attempt *const a = attempt;
     berth_checkpoint *checkpoint = NULL;
     berth_devices *devices = NULL;
     berth_model *model = NULL;
@@ -397,6 +397,7 @@ loaded_once(void *attempt, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = berth_load_finish(job, &model, error);
     CHECK((status == BERTH_OK) == (model != NULL));
+    a->has_loaded = model != NULL;
     if (status == BERTH_OK && a->has_passes)
         status = lease_all(a, model, plan, error);
     berth_model_destroy(model);

@@ -232,6 +232,7 @@ sim_stream_create(berthi_device *device, berthi_stream **out, berth_error *error
     *out = status == BERTH_OK ? take_stream(d) : NULL;
     if (status == BERTH_OK && *out == NULL)
         return end_call(d, berthi_fail_memory(error, "making a stream"));
+    d->streams += status == BERTH_OK;
     return end_call(d, status);
 }
 
@@ -250,6 +251,7 @@ sim_stream_destroy(berthi_device *device, berthi_stream *stream)
     berthi_sim_drain(stream);
     berthi_sim_purge(stream);
     stream->is_free = stream->completed == stream->asked;
+    stream->device->streams--;
     pthread_mutex_unlock(&sim->lock);
 }
 

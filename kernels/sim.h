@@ -261,6 +261,7 @@ struct berthi_sim_device {
     uint32_t touching;         /* engines, whose work touches its memory now */
     uint64_t calls;            /* that can fail */
     uint64_t records;
+    uint64_t streams; /* made and not destroyed, without `first` */
     uint64_t copies;
     uint64_t unrecorded_waits; /* for events that were never recorded */
     uint64_t misuses;          /* frees of what was not there */

@@ -5,7 +5,9 @@
 
 #include "kernels/base.h"
 #include "tests/fixture.h"
+#include "tests/haul.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 /* More calls than any function under test makes: a loop that long never ends. */
 #define FAULT_RUNS_LIMIT 200000u
@@ -23,6 +25,7 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
 {
     const uint64_t step = fault_step(nth);
     const int fds = fixture_open_fds();
+    const uint64_t threads = haul_threads();
     berth_memory_summary memory;
     berth_context *context = NULL;
     berth_error error;
@@ -40,8 +43,10 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.current_bytes, 0);
     CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_tiers(context);
     CHECK_EQ(fixture_open_fds(), fds);
     berth_context_destroy(context);
+    CHECK(haul_has_at_most(threads));
     counts->runs += step;
     if (failures == 0) {
         CHECK_EQ(status, BERTH_OK);

@@ -9,8 +9,9 @@
  *
  * Checked here: a failed allocation gives BERTH_ENOMEM, if any failure; a
  * failed system call any; the error's status is the one returned and says
- * something; the context's ledger and the open descriptors are afterwards what
- * they were.
+ * something; the context's ledger, the books of all its tiers, the open descriptors
+ * and the threads are afterwards what they were. Devices are closed by then: a function
+ * that opens some closes them with vacant_close() (tests/vacant.h).
  */
 #ifndef BERTH_TESTS_FAULT_H
 #define BERTH_TESTS_FAULT_H

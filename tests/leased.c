@@ -10,6 +10,7 @@
 #include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 /* ------------------------------------------------------------------------- model */
 
@@ -223,28 +224,54 @@ add_tier(leased *l, uint32_t t)
                 "a slab", &error);
 }
 
-/* Host memory that every device may copy from. */
+static uint64_t
+pinned_bytes(const berthi_model_tier *tier)
+{
+    const uint64_t page = berthi_sys_page_bytes();
+
+    return (tier->bytes + page - 1) / page * page;
+}
+
+/* Of the first `count` devices. */
+static void
+unpin_tier(const leased *l, berthi_model_tier *tier, uint32_t count)
+{
+    while (count > 0) {
+        berthi_device *const device = berthi_devices_at(l->devices, --count);
+
+        device->table->unpin(device, tier->slab, pinned_bytes(tier));
+    }
+    tier->is_pinned = false;
+}
+
+/* By all devices or none. */
+static void
+pin_tier(const leased *l, berthi_model_tier *tier, uint32_t count)
+{
+    tier->is_pinned = true;
+    for (uint32_t d = 0; d < count && tier->is_pinned; d++) {
+        berthi_device *const device = berthi_devices_at(l->devices, d);
+
+        if (device->table->pin(device, tier->slab, pinned_bytes(tier), NULL) != BERTH_OK)
+            unpin_tier(l, tier, d);
+    }
+}
+
+/* Host memory that every device may copy from, or may no more. */
 static void
 pin_host(leased *l, bool is_pinned)
 {
+    const uint32_t count = l->devices != NULL ? berthi_devices_count(l->devices) : 0;
+
     for (uint32_t t = 0; t < l->model.tier_count; t++) {
         berthi_model_tier *const tier = &l->tiers[t];
 
         if (tier->kind != BERTH_TIER_CPU || tier->slab == NULL)
             continue;
-        tier->is_pinned = true;
-        for (uint32_t d = 0; l->devices != NULL && d < berthi_devices_count(l->devices);
-             d++) {
-            berthi_device *const device = berthi_devices_at(l->devices, d);
-            const uint64_t page = berthi_sys_page_bytes();
-            const uint64_t bytes = (tier->bytes + page - 1) / page * page;
-
-            if (is_pinned)
-                tier->is_pinned &= device->table->pin(device, tier->slab, bytes, NULL)
-                                   == BERTH_OK;
-            else
-                device->table->unpin(device, tier->slab, bytes);
-        }
+        if (is_pinned)
+            pin_tier(l, tier, count);
+        else if (tier->is_pinned)
+            unpin_tier(l, tier, count);
     }
 }
 
@@ -377,7 +404,7 @@ leased_end(leased *l)
         if (l->tiers[t].slab != NULL)
             l->tiers[t].device->table->free(l->tiers[t].device, l->tiers[t].slab,
                                             l->tiers[t].bytes);
-    berthi_devices_close(l->devices);
+    vacant_close(l->devices);
     berthi_device_cpu_close(l->model.host);
     free(l->crcs);
     free(l->cargos);

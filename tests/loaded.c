@@ -9,6 +9,7 @@
 #include "kernels/digest.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 #include "tests/weights.h"
 
 #define HIDDEN 256u
@@ -309,7 +310,7 @@ void
 loaded_end(loaded *l)
 {
     loaded_unload(l);
-    berth_devices_close(l->devices);
+    vacant_close(l->devices);
     planned_end(&l->p);
 }
 
@@ -401,7 +402,7 @@ loaded_once(void *attempt, berth_context *context, berth_error *error)
     if (status == BERTH_OK && a->has_passes)
         status = lease_all(a, model, plan, error);
     berth_model_destroy(model);
-    berth_devices_close(devices);
+    vacant_close(devices);
     berth_plan_destroy(plan);
     berth_checkpoint_close(checkpoint);
     return status;

@@ -18,6 +18,7 @@
 #include "tests/fixture.h"
 #include "tests/leased.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -70,7 +71,7 @@ end(benched *b)
     berth_memory_summary memory;
 
     berth_bench_destroy(b->bench);
-    berth_devices_close(b->devices);
+    vacant_close(b->devices);
     berth_context_memory(b->context, &memory);
     CHECK_EQ(memory.current_bytes, 0);
     berth_context_destroy(b->context);
@@ -670,7 +671,7 @@ use_bench(void *user, berth_context *context, berth_error *error)
         CHECK((status == BERTH_OK) == (bench != NULL));
         berth_bench_destroy(bench);
     }
-    berth_devices_close(devices);
+    vacant_close(devices);
     return status;
 }
 

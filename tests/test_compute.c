@@ -5,6 +5,7 @@
 #include "kernels/sim.h"
 #include "tests/fault.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 static berth_context *context;
 
@@ -71,7 +72,7 @@ test_arguments(void)
     berth_device_free(devices, 2, &byte, 256);
     berth_device_free(devices, 0, NULL, 256);
     CHECK_EQ(booked(context, "sim:0"), 0);
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 /* There and back, in order of a stream; told while it is there. */
@@ -105,7 +106,7 @@ check_memory(const char *words, uint32_t number, const char *name)
     berth_device_free(devices, number, other, 256);
     CHECK_EQ(booked(context, name), 0);
     berth_stream_destroy(devices, number, stream);
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 static void
@@ -133,7 +134,7 @@ test_memory_is_kept(void)
              BERTH_OK);
     CHECK_EQ(got, sent);
     berth_device_free(devices, 0, memory, bytes);
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 /* A simulated device knows what is its own. */
@@ -153,7 +154,7 @@ test_memory_of_another(void)
              BERTH_EINTERNAL);
     CHECK_EQ(berth_device_write(devices, 1, memory, &byte, 1, NULL, NULL), BERTH_OK);
     berth_device_free(devices, 1, memory, 256);
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 /* Nothing is copied any more; what was allocated can be given back. */
@@ -175,7 +176,7 @@ test_lost(void)
     CHECK(none == NULL);
     berth_device_free(devices, 0, memory, 256);
     CHECK_EQ(booked(context, "sim:0"), 0);
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 /* --------------------------------------------------------------------------- steps */
@@ -274,7 +275,7 @@ run_steps(const char *words, float out[512])
     CHECK_EQ(berth_device_read(devices, 0, out, memory, 512 * sizeof *out, NULL, NULL),
              BERTH_OK);
     berth_device_free(devices, 0, memory, 512 * sizeof *out);
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 static void
@@ -306,7 +307,7 @@ test_steps_refused(void)
     berthi_devices_stop(devices);
     check_steps(devices, 0, &s, BERTH_ENODEV, "");
     berth_device_free(devices, 0, memory, 512 * sizeof(float));
-    berth_devices_close(devices);
+    vacant_close(devices);
 }
 
 /* ------------------------------------------------------------------------- faults */
@@ -332,7 +333,7 @@ use_memory(void *user, berth_context *of, berth_error *error)
         CHECK_EQ(byte, 1);
     berth_device_free(devices, 0, memory, 256);
     CHECK_EQ(booked(of, "cpu") + booked(of, "sim:0"), 0);
-    berth_devices_close(devices);
+    vacant_close(devices);
     return status;
 }
 
@@ -354,7 +355,7 @@ keep_memory(void *user, berth_context *of, berth_error *error)
     CHECK_EQ(device.free_bytes, device.memory_bytes - (status == BERTH_OK ? bytes : 0));
     CHECK_EQ(memory == NULL, status != BERTH_OK);
     berth_device_free(devices, 0, memory, bytes);
-    berth_devices_close(devices);
+    vacant_close(devices);
     return status;
 }
 

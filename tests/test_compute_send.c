@@ -5,6 +5,7 @@
 
 #include "tests/fault.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 #define BYTES ((UINT64_C(5) << 19) + 300) /* more than two buffers */
 #define PEERS "sim:32MiB,h2d=10GB/s,d2h=10GB/s,latency=1us,peers=50GB/s,backing=sealed"
@@ -50,7 +51,7 @@ two_end(two *t)
         berth_stream_destroy(t->devices, number, t->streams[i]);
         berth_device_free(t->devices, number, t->memory[i], t->bytes);
     }
-    berth_devices_close(t->devices);
+    vacant_close(t->devices);
 }
 
 /* From the first to the second, or back. */

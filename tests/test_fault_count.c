@@ -13,6 +13,7 @@
 #include "tests/leased.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 /* Sanitizers make it ten times slower, and see more in a tenth of it. */
 #define WANTED (T_IS_SANITIZED ? 2000u : 20000u)
@@ -112,7 +113,7 @@ attempt_once(void *user, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = lease_all(model, plan, error);
     berth_model_destroy(model);
-    berth_devices_close(devices);
+    vacant_close(devices);
     berth_plan_destroy(plan);
     berth_checkpoint_close(checkpoint);
     return status;

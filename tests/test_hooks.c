@@ -9,6 +9,7 @@
 #include "tests/fixture.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 #define CALLS 8u
 
@@ -343,7 +344,7 @@ load_once(void *user, berth_context *context, berth_error *error)
     CHECK((status == BERTH_OK) == (model != NULL));
     berth_model_destroy(model);
     CHECK_EQ(h.there, 0);
-    berth_devices_close(h.devices);
+    vacant_close(h.devices);
     berth_plan_destroy(plan);
     berth_checkpoint_close(checkpoint);
     return status;

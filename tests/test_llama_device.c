@@ -12,6 +12,7 @@
 #include "tests/fixture.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 static const char *const models[] = { "llama", "qwen3", "mixtral", "qwen3_moe" };
 
@@ -378,7 +379,7 @@ dismiss(ready *r)
 
     berth_model_destroy(o->model);
     berth_plan_destroy(r->plan);
-    berth_devices_close(o->devices);
+    vacant_close(o->devices);
     berth_checkpoint_close(o->checkpoint);
     berth_context_destroy(o->context);
     free(r);

@@ -24,6 +24,7 @@
 #include "tests/moved.h"
 #include "tests/passed.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 #define LAYERS 2u
 
@@ -529,7 +530,7 @@ load_and_lease(void *user, berth_context *context, berth_error *error)
             status = berth_layer_release(model, i, NULL, error);
     }
     berth_model_destroy(model);
-    berth_devices_close(devices);
+    vacant_close(devices);
     berth_plan_destroy(plan);
     berth_checkpoint_close(checkpoint);
     return status;

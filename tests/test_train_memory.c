@@ -21,6 +21,7 @@
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
+#include "tests/vacant.h"
 
 #define ALL UINT32_MAX
 
@@ -528,7 +529,7 @@ close_doomed(doomed *d)
     if (d->memory != NULL)
         berthi_devices_at(d->devices, 0)
             ->table->free(berthi_devices_at(d->devices, 0), d->memory, DOOMED * 8);
-    berth_devices_close(d->devices);
+    vacant_close(d->devices);
 }
 
 /* A step that fails half way is the last one until states are loaded. */
@@ -644,7 +645,7 @@ attempt_all(void *user, berth_context *context, berth_error *error)
         status = attempt_on(device, memory, context, a, &options, error);
         device->table->free(device, memory, DOOMED * 8);
     }
-    berth_devices_close(options.devices);
+    vacant_close(options.devices);
     return status;
 }
 

@@ -17,6 +17,7 @@
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 #define N            UINT64_C(1300) /* elements of "p": 6 blocks */
 #define RANDOM_FILES (T_IS_SANITIZED ? 1000u : 4000u)
@@ -682,7 +683,7 @@ use_device(void *user, berth_context *with, berth_error *error)
         berth_optimizer_destroy(o);
         device->table->free(device, values, N * sizeof(float));
     }
-    berth_devices_close(devices);
+    vacant_close(devices);
     return status;
 }
 

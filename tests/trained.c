@@ -12,6 +12,7 @@
 #include "placement/states.h"
 #include "tests/random.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 uint64_t
 trained_random(trained *t, uint64_t below)
@@ -183,7 +184,7 @@ trained_close(trained *t)
             free(twin->state[k].absmax);
         }
     }
-    berth_devices_close(t->devices);
+    vacant_close(t->devices);
 }
 
 /* ---------------------------------------------------------------------------- steps */

@@ -186,6 +186,19 @@ find_free(berthi_stage *stage)
     return NULL;
 }
 
+/* No more buffers are asked for; without any, whoever takes the first one asks again. */
+static void
+stay_short(berthi_stage *stage)
+{
+    if (stage->allocated == 0)
+        return;
+    stage->limit = stage->allocated;
+    stage->is_short = true;
+    berthi_log(stage->context, BERTH_LOG_INFO,
+               "memory is short: going on with %u staging buffers instead of %u",
+               (unsigned)stage->allocated, (unsigned)stage->capacity);
+}
+
 /* One buffer more, or a ring that stays as small as it is. */
 static berthi_stage_buffer *
 grow(berthi_stage *stage)
@@ -195,11 +208,7 @@ grow(berthi_stage *stage)
     buffer->memory = berthi_spare_alloc(stage->context, stage->buffer_bytes,
                                         BERTHI_STAGE_ALIGNMENT);
     if (buffer->memory == NULL) {
-        stage->limit = stage->allocated;
-        stage->is_short = true;
-        berthi_log(stage->context, BERTH_LOG_INFO,
-                   "memory is short: going on with %u staging buffers instead of %u",
-                   (unsigned)stage->allocated, (unsigned)stage->capacity);
+        stay_short(stage);
         return NULL;
     }
     stage->allocated++;

@@ -112,7 +112,7 @@ uint64_t berthi_stage_idle_ns(berthi_stage *stage);
 /*
  * A free buffer for `chunk`, now filling. NULL: all are in use. When a further
  * buffer cannot be allocated the ring stays as small as it is; NO_MEMORY only
- * if it has none at all.
+ * if it has none at all, and the next call asks for it again.
  */
 berth_status berthi_stage_take(berthi_stage *stage, const berthi_chunk *chunk,
                                berthi_stage_buffer **out_buffer, berth_error *error);

@@ -244,6 +244,9 @@ test_no_memory_at_all(void)
     CHECK_EQ(berthi_stage_take(&stage, &chunks[0], &buffer, &error), BERTH_ENOMEM);
     CHECK(buffer == NULL);
     CHECK_CONTAINS(error.message, "first staging buffer");
+    context->ledger.limit = 0; /* there is some later, and the ring is none that was short */
+    CHECK(take(&stage, &chunks[0]) != NULL);
+    CHECK(take(&stage, &chunks[1]) != NULL);
     berthi_stage_fini(&stage);
     berth_context_destroy(context);
 }

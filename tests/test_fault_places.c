@@ -8,6 +8,7 @@
 #define _DEFAULT_SOURCE
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 
 #define PLACES 64u
 #define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
 #define BLOCK_BYTES (16 * KIB) /* of a read: so there are more of them than places */
 
 /* ------------------------------------------------------------------------- damage */
@@ -33,8 +35,9 @@ typedef enum damage {
     DAMAGE_CUT,
     DAMAGE_REPLACED,
     DAMAGE_TOUCHED,
-    DAMAGE_COUNT, /* none */
-    DAMAGE_LIMIT  /* no memory any more */
+    DAMAGE_COUNT,  /* none */
+    DAMAGE_LIMIT,  /* no memory any more */
+    DAMAGE_NO_RING /* no memory for a ring from the moment on at which files are opened */
 } damage;
 
 /* What the reader does to a file when it is asked for the read with number `at`. */
@@ -57,6 +60,22 @@ limit_memory(rlim_t bytes)
     CHECK_EQ(getrlimit(RLIMIT_DATA, &limit), 0);
     limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
     CHECK_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+}
+
+/* What RLIMIT_DATA counts. */
+static uint64_t
+data_bytes(void)
+{
+    unsigned long long kib = 0;
+    char line[256];
+    FILE *const file = fopen("/proc/self/status", "r");
+
+    while (file != NULL && kib == 0 && fgets(line, sizeof line, file) != NULL)
+        (void)sscanf(line, "VmData: %llu", &kib);
+    if (file != NULL)
+        fclose(file);
+    CHECK_GT(kib, 0);
+    return kib * KIB;
 }
 
 /* Asked for thousands of times: fixture_find() would start programs. */
@@ -105,6 +124,8 @@ open_over_trap(berth_context *context, const berthi_reader_options *options,
 
     if (status == BERTH_OK)
         (*out_reader)->table = &trapped;
+    if (set_trap.kind == DAMAGE_NO_RING)
+        limit_memory(data_bytes() + MIB); /* a thread has room, a buffer has not */
     return status;
 }
 
@@ -297,42 +318,82 @@ test_loads_of_files_that_change(void)
     loaded_end(&b.l);
 }
 
-/* The load goes on with what it has, or gives it back. */
+/* When the limit comes: with the read of this number, or before the load, with room left. */
+typedef struct moment {
+    bool is_before;
+    uint64_t at;
+    uint64_t room;
+} moment;
+
 static void
-check_limit(const kind *k, uint64_t at, const char *folder, uint32_t *failures)
+load_under_limit(loaded *l, const moment *m, const char *folder)
+{
+    arm(m->is_before ? DAMAGE_COUNT : DAMAGE_LIMIT, m->at, 0, folder);
+    (void)malloc_trim(0); /* what earlier loads have left would be room, too */
+    if (m->is_before)
+        limit_memory(data_bytes() + m->room);
+    loaded_load(l);
+    limit_memory(RLIM_INFINITY);
+    disarm();
+}
+
+/* The load goes on with what it has, or gives it back. True: it ended. */
+static bool
+is_ended_by_limit(const kind *k, const moment *m, const char *folder)
 {
     uint64_t before;
+    uint64_t device_before;
+    bool is_ended;
     loaded l;
 
     begin(&l, k, folder);
     before = loaded_bytes(l.p.context);
-    arm(DAMAGE_LIMIT, at, 0, folder);
-    loaded_load(&l);
-    limit_memory(RLIM_INFINITY);
-    disarm();
-    if (l.status != BERTH_OK) {
-        (*failures)++;
+    device_before = free_bytes(&l);
+    load_under_limit(&l, m, folder);
+    is_ended = l.status != BERTH_OK;
+    if (is_ended) {
         CHECK_EQ(l.status, BERTH_ENOMEM);
+        CHECK_EQ(l.error.reason, BERTH_REASON_NO_MEMORY);
         CHECK_LE(loaded_bytes(l.p.context), before + (k->words != NULL ? 4 * KIB : 0));
+        CHECK_EQ(free_bytes(&l), device_before);
         loaded_load(&l);
     }
     if (CHECK_EQ(l.status, BERTH_OK) && k->type == BERTH_ENCODING_NATIVE)
         loaded_check(&l, folder);
     loaded_end(&l);
+    return is_ended;
 }
 
+/*
+ * A ring that cannot grow is a smaller ring: the limit that comes under way ends nothing.
+ * The one that comes before ends all loads that have not enough room.
+ */
 static void
 test_limits_that_are_lowered(void)
 {
     const char *const folder = loaded_large(2, 1);
-    uint32_t failures = 0;
+    bystander b;
 
     if (T_IS_SANITIZED)
         T_SKIP("sanitizers need memory of their own");
-    for (uint32_t k = 0; k < KINDS; k++)
-        for (uint32_t at = 0; at < 8; at++)
-            check_limit(&kinds[k], at, folder, &failures);
-    T_NOTE("%u of %u loads ended with the memory", failures, (unsigned)(8 * KINDS));
+    T_REQUIRE(has_bystander(&b));
+    for (uint32_t k = 0; k < KINDS; k++) {
+        uint32_t ended[2] = {0, 0};
+
+        for (uint32_t i = 0; i < 8; i++) {
+            const moment reading = {.at = i};
+            const moment before = {.is_before = true, .room = i * i * 4 * MIB};
+
+            ended[0] += is_ended_by_limit(&kinds[k], &reading, folder);
+            ended[1] += is_ended_by_limit(&kinds[k], &before, folder);
+        }
+        T_NOTE("of 8 loads each, %u ended while reading, %u before", ended[0], ended[1]);
+        CHECK_GT(ended[1], 0);
+        CHECK_LT(ended[1], 8);
+        CHECK_LT(ended[0], 8);
+    }
+    check_bystander(&b);
+    loaded_end(&b.l);
 }
 
 /* -------------------------------------------------------------------------- passes */
@@ -366,13 +427,26 @@ use_layers(leased *l, uint32_t count, berth_error *error)
 }
 
 static bool
-has_started(leased *l, const leased_options *shape, const char *folder)
+has_started(leased *l, const leased_options *shape, uint64_t ring_bytes,
+            const char *folder)
 {
     berth_error error;
 
     leased_begin(l, folder, shape);
-    l->options = (berthi_lease_options){.ring_bytes = 64 * KIB, .io = BERTH_IO_BUFFERED};
+    l->options = (berthi_lease_options){.ring_bytes = ring_bytes, .io = BERTH_IO_BUFFERED};
     return CHECK_EQ(leased_start(l, &error), BERTH_OK);
+}
+
+/* What was on its way when something failed comes first. */
+static void
+check_recovery(leased *l)
+{
+    berth_error error;
+
+    for (uint32_t i = 0; i < 400 && use_layers(l, 2 * leased_layers(l), &error); i++)
+        (void)usleep(1000);
+    CHECK_EQ(use_layers(l, 2 * leased_layers(l), &error), BERTH_OK);
+    CHECK_EQ(l->wrong, 0);
 }
 
 static void
@@ -382,18 +456,14 @@ check_passes(const leased_options *shape, damage what, uint64_t at, const char *
     leased l;
 
     arm(what, at, 0, folder); /* chunks are small here */
-    T_REQUIRE(has_started(&l, shape, folder));
+    T_REQUIRE(has_started(&l, shape, 64 * KIB, folder));
     CHECK_EQ(use_layers(&l, 400, &error), BERTH_EIO);
     CHECK(atomic_load(&set_trap.is_sprung));
     check_error(what, &error, folder);
     CHECK_EQ(l.wrong, 0);
     disarm();
-    if (what == DAMAGE_UNREADABLE) {
-        for (uint32_t i = 0; i < 400 && use_layers(&l, 2 * leased_layers(&l), &error); i++)
-            (void)usleep(1000);
-        CHECK_EQ(use_layers(&l, 2 * leased_layers(&l), &error), BERTH_OK);
-        CHECK_EQ(l.wrong, 0);
-    }
+    if (what == DAMAGE_UNREADABLE)
+        check_recovery(&l);
     leased_stop(&l);
     leased_end(&l);
 }
@@ -426,6 +496,57 @@ test_passes(void)
         check_all_passes(&streamed[i]);
 }
 
+/* True: the limit ended the passes; they go on when it is gone. */
+static bool
+are_ended_by_limit(const leased_options *shape, damage what, uint64_t at,
+                   uint64_t ring_bytes, const char *folder)
+{
+    berth_status status;
+    berth_error error;
+    leased l;
+
+    (void)malloc_trim(0);
+    arm(what, at, 0, folder);
+    if (!has_started(&l, shape, ring_bytes, folder))
+        abort();
+    status = use_layers(&l, 3 * leased_layers(&l), &error);
+    limit_memory(RLIM_INFINITY);
+    disarm();
+    if (status != BERTH_OK) {
+        CHECK_EQ(status, BERTH_ENOMEM);
+        CHECK_EQ(error.reason, BERTH_REASON_NO_MEMORY);
+        CHECK_CONTAINS(error.message, "staging buffer");
+    }
+    CHECK_EQ(l.wrong, 0);
+    check_recovery(&l);
+    leased_stop(&l);
+    leased_end(&l);
+    return status != BERTH_OK;
+}
+
+/*
+ * Passes whose ring has a buffer go on with it. Those that do not get the first one end, and
+ * go on when there is memory again.
+ */
+static void
+test_limits_that_are_lowered_in_a_pass(void)
+{
+    const char *const folder = leased_llama(4, 1);
+    bystander b;
+
+    if (T_IS_SANITIZED)
+        T_SKIP("sanitizers need memory of their own");
+    T_REQUIRE(has_bystander(&b));
+    for (uint32_t i = 0; i < STREAMED; i++) {
+        for (uint32_t at = 0; at < 16; at++)
+            CHECK(!are_ended_by_limit(&streamed[i], DAMAGE_LIMIT, at * 4, 64 * KIB, folder));
+        for (uint32_t tries = 0; tries < 4; tries++)
+            CHECK(are_ended_by_limit(&streamed[i], DAMAGE_NO_RING, 0, 64 * MIB, folder));
+    }
+    check_bystander(&b);
+    loaded_end(&b.l);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -434,5 +555,6 @@ main(int argc, char **argv)
     T_RUN(test_loads_of_files_that_change);
     T_RUN(test_limits_that_are_lowered);
     T_RUN(test_passes);
+    T_RUN(test_limits_that_are_lowered_in_a_pass);
     return t_end();
 }

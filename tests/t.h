@@ -65,6 +65,13 @@
 #define T_HAS_THREADS_WATCHED false
 #endif
 
+/*
+ * From the cancel of a job to its end, at most. A busy machine may be later once, and gets
+ * more tries of the same; sanitizers get ten times as long.
+ */
+#define T_CANCEL_NS    (UINT64_C(100000000) * (T_IS_SANITIZED ? 10 : 1))
+#define T_CANCEL_TRIES 8
+
 /* An integer of any type: the sign apart, so that -1 never equals 2^64 - 1. */
 typedef struct t_integer {
     bool is_negative;

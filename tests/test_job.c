@@ -236,27 +236,57 @@ test_cancelled_at_the_end(void)
     CHECK_EQ(run_job(&failed, &error), BERTH_ECANCELLED);
 }
 
-static void
-test_cancel_from_outside(void)
+static void *
+cancel_it(void *job)
+{
+    berth_job_cancel(job);
+    berth_job_cancel(job);
+    return NULL;
+}
+
+/* By whoever started it, or by another thread. Returns how long it takes. */
+static uint64_t
+cancel_from_outside(bool is_by_another)
 {
     script s = { .total = 1000, .steps = 1000, .step_ns = 5 * MS };
     berth_error error;
     berth_job *job;
+    pthread_t thread;
+    bool has_thread;
     uint64_t begin_ns;
 
-    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    if (!CHECK_EQ(start(&s, 0, &job, &error), BERTH_OK))
+        return 0;
     CHECK_EQ(berth_job_wait(job, 0), BERTH_PENDING);
     begin_ns = berthi_sys_now_ns();
     CHECK_EQ(berth_job_wait(job, 30), BERTH_PENDING);
     CHECK_GE(berthi_sys_now_ns() - begin_ns, 25 * MS);
-    berth_job_cancel(job);
-    berth_job_cancel(job);
+    begin_ns = berthi_sys_now_ns();
+    has_thread = is_by_another && pthread_create(&thread, NULL, cancel_it, job) == 0;
+    CHECK_EQ(has_thread, is_by_another);
+    if (!has_thread)
+        (void)cancel_it(job);
     CHECK_EQ(berth_job_wait(job, 10000), BERTH_ECANCELLED);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, 1000 * MS);
+    begin_ns = berthi_sys_now_ns() - begin_ns;
+    if (has_thread)
+        pthread_join(thread, NULL); /* the job is the thread's, too, until then */
     CHECK_EQ(berth_job_finish(job, &error), BERTH_ECANCELLED);
     CHECK_EQ(error.status, BERTH_ECANCELLED);
     /* Cancelled: the last report is not that everything was done. */
     CHECK_LT(atomic_load(&s.last_done), 1000);
+    return begin_ns;
+}
+
+static void
+test_cancel_from_outside(void)
+{
+    for (int is_by_another = 0; is_by_another < 2; is_by_another++) {
+        uint64_t ns = UINT64_MAX;
+
+        for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
+            ns = cancel_from_outside(is_by_another != 0);
+        CHECK_LE(ns, T_CANCEL_NS);
+    }
 }
 
 /* What wait() has said once stays true. */

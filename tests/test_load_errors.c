@@ -228,7 +228,7 @@ test_cancelled(void)
         taken_ns = berthi_sys_now_ns() - taken_ns;
         CHECK(l.status == BERTH_OK || l.status == BERTH_ECANCELLED);
         CHECK_EQ(l.model != NULL, l.status == BERTH_OK);
-        is_done = l.status == BERTH_ECANCELLED && (i == 0 || taken_ns < 1000000000);
+        is_done = l.status == BERTH_ECANCELLED && (i == 0 || taken_ns <= T_CANCEL_NS);
         done += is_done;
         loaded_end(&l);
     }
@@ -258,9 +258,11 @@ stop_at_gate(void *user, const berth_trace_event *event)
 /*
  * What comes after a cancel is counted, not timed: no worker begins another buffer, and
  * no more is read than what the ring held, and what was given back to it in that moment.
+ * How long that takes is noted all the same.
  */
 static void
-check_nothing_begins(const char *folder, uint32_t workers, const loaded_attempt *a)
+check_nothing_begins(const char *folder, uint32_t workers, const loaded_attempt *a,
+                     uint64_t *out_ns)
 {
     berth_plan_options options = loaded_options(a->max_memory);
     const uint64_t bytes = fixture_size(fixture_format("%s/model.safetensors", folder));
@@ -293,9 +295,11 @@ check_nothing_begins(const char *folder, uint32_t workers, const loaded_attempt 
     T_REQUIRE(berth_load_start(context, checkpoint, plan, &load, &job, NULL) == BERTH_OK);
     while (atomic_load(&g.chunks) == 0 && berth_job_wait(job, 1) == BERTH_PENDING)
         continue;
+    *out_ns = berthi_sys_now_ns();
     berth_job_cancel(job);
     atomic_store(&g.is_open, true);
     CHECK_EQ(berth_load_finish(job, &model, &error), BERTH_ECANCELLED);
+    *out_ns = berthi_sys_now_ns() - *out_ns;
     CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
     CHECK(model == NULL);
     CHECK_GE(atomic_load(&g.chunks), 1);
@@ -321,8 +325,13 @@ test_cancel_begins_nothing(void)
     const char *const folder = loaded_large(6, 1);
 
     for (uint32_t i = 0; i < 4; i++)
-        for (uint32_t workers = 1; workers <= 4; workers += 3)
-            check_nothing_begins(folder, workers, &attempts[i]);
+        for (uint32_t workers = 1; workers <= 4; workers += 3) {
+            uint64_t ns = UINT64_MAX;
+
+            for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
+                check_nothing_begins(folder, workers, &attempts[i], &ns);
+            CHECK_LE(ns, T_CANCEL_NS);
+        }
 }
 
 int

@@ -204,6 +204,7 @@ typedef struct spy {
     uint32_t asked;         /* the same, so far */
     uint32_t refused;       /* number of the one that is; UINT32_MAX: none */
     uint32_t cancels;       /* after so many; UINT32_MAX: never */
+    uint64_t cancelled_ns;  /* when */
     _Atomic(berth_job *) job;
     berth_progress progress; /* after the first of them */
     _Atomic uint32_t notices;
@@ -237,8 +238,10 @@ spy_pin(berthi_device *device, void *memory, uint64_t bytes, berth_error *error)
         return berthi_fail_memory(error, "this piece");
     status = now.own->pin(device, memory, bytes, error);
     now.pins += status == BERTH_OK;
-    if (now.asked == now.cancels)
+    if (now.asked == now.cancels) {
+        now.cancelled_ns = berthi_sys_now_ns();
         berth_job_cancel(now.job);
+    }
     return status;
 }
 
@@ -403,6 +406,21 @@ test_load_with_a_piece_refused(void)
     end(&l);
 }
 
+/* Returns how long it takes. */
+static uint64_t
+cancel_load(loaded *l, uint32_t pieces)
+{
+    again(UINT32_MAX, pieces);
+    load(l);
+    now.cancelled_ns = berthi_sys_now_ns() - now.cancelled_ns;
+    CHECK_EQ(l->status, BERTH_ECANCELLED);
+    CHECK_EQ(l->error.reason, BERTH_REASON_CANCELLED);
+    CHECK_EQ(now.asked, pieces);
+    CHECK_EQ(now.pins, 0);
+    CHECK_EQ(now.notices, 0);
+    return now.cancelled_ns;
+}
+
 static void
 test_load_cancelled_between_pieces(void)
 {
@@ -411,13 +429,11 @@ test_load_cancelled_between_pieces(void)
 
     begin(&l, &memory, true);
     for (uint32_t pieces = 1; pieces <= 3; pieces++) {
-        again(UINT32_MAX, pieces);
-        load(&l);
-        CHECK_EQ(l.status, BERTH_ECANCELLED);
-        CHECK_EQ(l.error.reason, BERTH_REASON_CANCELLED);
-        CHECK_EQ(now.asked, pieces);
-        CHECK_EQ(now.pins, 0);
-        CHECK_EQ(now.notices, 0);
+        uint64_t ns = UINT64_MAX;
+
+        for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
+            ns = cancel_load(&l, pieces);
+        CHECK_LE(ns, T_CANCEL_NS);
     }
     end(&l);
 }

@@ -789,15 +789,41 @@ stop_at_gate(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *
     return consume_slowly(h, chunk, is_in_order, error);
 }
 
+/* Returns how long it takes. */
+static uint64_t
+cancel_at(haul *h, unsigned moment)
+{
+    gate *const g = h->user;
+    job_run r = { .h = h };
+    berth_job *job;
+    uint64_t begin_ns;
+
+    g->calls = moment * 3;
+    atomic_store(&g->is_open, false);
+    h->is_in_order = moment % 2;
+    h->options.no_uring = moment % 3 == 0;
+    haul_reset(h);
+    if (!CHECK_EQ(start_job(&r, 0, &job), BERTH_OK))
+        return 0;
+    while (atomic_load(&h->calls) < g->calls)
+        pause_ns(MS / 10);
+    pause_ns(moment % 4 * MS / 4);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    atomic_store(&g->is_open, true);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
+    begin_ns = berthi_sys_now_ns() - begin_ns;
+    CHECK_LT(atomic_load(&h->calls), 200);
+    return begin_ns;
+}
+
 /* From outside, at many moments: always the same answer, soon, and nothing kept. */
 static void
 test_cancel_at_many_moments(void)
 {
     const uint64_t two[] = { 100 * 4096, 100 * 4096 };
-    uint32_t late = 0;
     gate g;
     haul h;
-    job_run r = { .h = &h };
 
     haul_begin(&h, fixture_folder(), two, 2);
     haul_want_all(&h);
@@ -805,51 +831,49 @@ test_cancel_at_many_moments(void)
     h.each = stop_at_gate;
     h.user = &g;
     for (unsigned i = 0; i < 60; i++) {
-        berth_job *job;
-        uint64_t begin_ns;
+        uint64_t ns = UINT64_MAX;
 
-        g.calls = i * 3;
-        atomic_store(&g.is_open, false);
-        h.is_in_order = i % 2;
-        h.options.no_uring = i % 3 == 0;
-        haul_reset(&h);
-        T_REQUIRE(start_job(&r, 0, &job) == BERTH_OK);
-        while (atomic_load(&h.calls) < g.calls)
-            pause_ns(MS / 10);
-        pause_ns(i % 4 * MS / 4);
-        begin_ns = berthi_sys_now_ns();
-        berth_job_cancel(job);
-        atomic_store(&g.is_open, true);
-        CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
-        late += berthi_sys_now_ns() - begin_ns >= 1000 * MS;
-        CHECK_LT(atomic_load(&h.calls), 200);
+        for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
+            ns = cancel_at(&h, i);
+        CHECK_LE(ns, T_CANCEL_NS);
     }
-    CHECK_LT(late, 10); /* a busy machine may be so at times */
     haul_end(&h);
 }
 
-/* Buffers are new, and come slowly: a cancel does not wait for all of them. */
+/* Buffers are new, and come slowly. Returns how long a cancel waits for them. */
+static uint64_t
+cancel_while_growing(haul *h)
+{
+    job_run r = { .h = h };
+    uint64_t begin_ns;
+    berth_job *job;
+
+    haul_reset(h);
+    if (!CHECK_EQ(start_job(&r, 0, &job), BERTH_OK))
+        return 0;
+    while (atomic_load(&h->calls) == 0) /* from then on it may have more than two */
+        pause_ns(MS);
+    begin_ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
+    return berthi_sys_now_ns() - begin_ns;
+}
+
 static void
 test_cancel_while_the_ring_grows(void)
 {
     const uint64_t size = 64 * 4096;
-    uint64_t begin_ns;
-    berth_job *job;
+    uint64_t ns = UINT64_MAX;
     haul h;
-    job_run r = { .h = &h };
 
     haul_begin(&h, fixture_folder(), &size, 1);
     haul_want_all(&h);
     h.options.reader = &haul_reader;
     h.options.ring_bytes = size;
     haul_trick = (haul_tricks){ .knows_buffers = true, .add_ns = 50 * MS };
-    T_REQUIRE(start_job(&r, 0, &job) == BERTH_OK);
-    while (atomic_load(&h.calls) == 0) /* from then on it may have more than two */
-        pause_ns(MS);
-    begin_ns = berthi_sys_now_ns();
-    berth_job_cancel(job);
-    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, 1000 * MS);
+    for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
+        ns = cancel_while_growing(&h);
+    CHECK_LE(ns, T_CANCEL_NS);
     haul_trick = (haul_tricks){ .add_ns = 0 };
     haul_end(&h);
 }

@@ -8,11 +8,9 @@
 #define _DEFAULT_SOURCE
 
 #include <errno.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "kernels/sys.h"
@@ -20,6 +18,7 @@
 #include "tests/fixture.h"
 #include "tests/haul.h"
 #include "tests/leased.h"
+#include "tests/limited.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
 
@@ -51,33 +50,6 @@ typedef struct trap {
 static trap set_trap;
 static berthi_reader_table trapped; /* haul_reader, and the trap */
 
-/* What of the process's memory can be written to, at most. */
-static void
-limit_memory(rlim_t bytes)
-{
-    struct rlimit limit;
-
-    CHECK_EQ(getrlimit(RLIMIT_DATA, &limit), 0);
-    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
-    CHECK_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
-}
-
-/* What RLIMIT_DATA counts. */
-static uint64_t
-data_bytes(void)
-{
-    unsigned long long kib = 0;
-    char line[256];
-    FILE *const file = fopen("/proc/self/status", "r");
-
-    while (file != NULL && kib == 0 && fgets(line, sizeof line, file) != NULL)
-        (void)sscanf(line, "VmData: %llu", &kib);
-    if (file != NULL)
-        fclose(file);
-    CHECK_GT(kib, 0);
-    return kib * KIB;
-}
-
 /* Asked for thousands of times: fixture_find() would start programs. */
 static const char *
 shard_of(const char *folder)
@@ -102,7 +74,7 @@ spring(uint64_t offset)
         CHECK_EQ(rename(other, shard), 0);
         break;
     case DAMAGE_TOUCHED: fixture_flip(shard, offset, 1); break;
-    case DAMAGE_LIMIT: limit_memory(4096); break;
+    case DAMAGE_LIMIT: limited_begin(0); break;
     default: break;
     }
     atomic_store(&set_trap.is_sprung, true);
@@ -125,7 +97,7 @@ open_over_trap(berth_context *context, const berthi_reader_options *options,
     if (status == BERTH_OK)
         (*out_reader)->table = &trapped;
     if (set_trap.kind == DAMAGE_NO_RING)
-        limit_memory(data_bytes() + MIB); /* a thread has room, a buffer has not */
+        limited_begin(MIB); /* a thread has room, a buffer has not */
     return status;
 }
 
@@ -329,11 +301,10 @@ static void
 load_under_limit(loaded *l, const moment *m, const char *folder)
 {
     arm(m->is_before ? DAMAGE_COUNT : DAMAGE_LIMIT, m->at, 0, folder);
-    (void)malloc_trim(0); /* what earlier loads have left would be room, too */
     if (m->is_before)
-        limit_memory(data_bytes() + m->room);
+        limited_begin(m->room);
     loaded_load(l);
-    limit_memory(RLIM_INFINITY);
+    limited_end();
     disarm();
 }
 
@@ -505,12 +476,11 @@ are_ended_by_limit(const leased_options *shape, damage what, uint64_t at,
     berth_error error;
     leased l;
 
-    (void)malloc_trim(0);
     arm(what, at, 0, folder);
     if (!has_started(&l, shape, ring_bytes, folder))
         abort();
     status = use_layers(&l, 3 * leased_layers(&l), &error);
-    limit_memory(RLIM_INFINITY);
+    limited_end();
     disarm();
     if (status != BERTH_OK) {
         CHECK_EQ(status, BERTH_ENOMEM);

@@ -12,6 +12,7 @@
 #include "loader/reader.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"
+#include "tests/limited.h"
 #include "tests/t.h"
 #include "tests/visit.h"
 
@@ -225,6 +226,64 @@ replace_file(visit *v, const visit_models *m)
     visit_try(v, VISIT_FROM_DISK, m->b, &b);
 }
 
+/* The answer to what was asked under a limit of memory. True: it was done all the same. */
+static bool
+is_done(const visit *v, const char *right)
+{
+    if (strcmp(v->line, right) == 0)
+        return true;
+    CHECK_CONTAINS(v->line, "failed no_memory no_memory -");
+    return false;
+}
+
+/* The one in seat 1 loads: under a limit from the beginning on, and under one that comes. */
+static void
+load_under_limit(visit *v, const visit_models *m)
+{
+    const char *const load = visit_load(VISIT_FROM_DISK, m->b);
+    uint32_t done = 0;
+
+    for (uint32_t i = 0; i < 8; i++) {
+        limited_begin(i * i * (UINT64_C(2) << 20));
+        (void)visit_ask(v, load);
+        limited_end();
+        done += is_done(v, "ok");
+        CHECK_STR(visit_ask(v, "unload"), "ok");
+    }
+    CHECK_GT(done, 0);
+    CHECK_LT(done, 8);
+    for (uint32_t i = 0; i < 4; i++) {
+        visit_say(v, load);
+        (void)usleep(i * 4000);
+        limited_begin(0);
+        (void)visit_hear(v);
+        limited_end();
+        (void)is_done(v, "ok");
+        CHECK_STR(visit_ask(v, "unload"), "ok");
+    }
+}
+
+/* The same, and for the passes of the one in seat 0. */
+static void
+lower_limit(visit *v, const visit_models *m)
+{
+    visit_words a;
+
+    load_under_limit(v, m);
+    CHECK_STR(visit_ask(v, "seat 0"), "ok");
+    visit_note(v, &a);
+    for (uint32_t i = 0; i < 4; i++) {
+        visit_say(v, "pass 20");
+        (void)usleep(i * 4000);
+        limited_begin(0);
+        (void)visit_hear(v);
+        limited_end();
+        (void)is_done(v, a.passed);
+        visit_recover(v, &a);
+    }
+    CHECK_STR(visit_ask(v, "seat 1"), "ok");
+}
+
 /* The host pins nothing: said once, slower, and right. */
 static void
 check_unpinned(visit *v, const visit_models *m)
@@ -331,6 +390,20 @@ test_trouble_beside_a_model(void)
 }
 
 static void
+suffer_limits(visit *v, const visit_models *m)
+{
+    check_beside(v, m, lower_limit);
+}
+
+static void
+test_limits_of_memory(void)
+{
+    if (T_IS_SANITIZED)
+        T_SKIP("sanitizers need memory of their own");
+    visit_play(suffer_limits);
+}
+
+static void
 test_lost_devices(void)
 {
     visit_play(lose_both);
@@ -344,6 +417,7 @@ main(int argc, char **argv)
     T_RUN(test_cancelled_swaps);
     T_RUN(test_swaps_that_fail);
     T_RUN(test_trouble_beside_a_model);
+    T_RUN(test_limits_of_memory);
     T_RUN(test_lost_devices);
     T_MAIN_END;
 }

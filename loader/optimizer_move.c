@@ -136,6 +136,18 @@ find_largest(berth_optimizer *o, uint32_t device)
     return largest;
 }
 
+/* To host memory; to the disk, and what was said of the first try is forgotten. */
+static berth_status
+move_away(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+{
+    const berth_status status = move(o, p, BERTH_STATES_HOST, error);
+
+    if (status != BERTH_ENOMEM || o->disk.folder == NULL)
+        return status;
+    berthi_error_clear(error);
+    return move(o, p, BERTH_STATES_DISK, error);
+}
+
 berth_status
 berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t bytes,
                           uint64_t *out_bytes, berth_error *error)
@@ -158,9 +170,7 @@ berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t 
 
         if (p == NULL)
             break;
-        status = move(optimizer, p, BERTH_STATES_HOST, error);
-        if (status == BERTH_ENOMEM && optimizer->disk.folder != NULL)
-            status = move(optimizer, p, BERTH_STATES_DISK, error);
+        status = move_away(optimizer, p, error);
         now = used_bytes(optimizer, device);
         *out_bytes = begin > now ? begin - now : 0;
     }

@@ -357,6 +357,53 @@ test_room_is_made_under_way(void)
     berth_context_destroy(context);
 }
 
+/* Makes room while one allocation fails; where the largest states are then. */
+static int32_t
+make_room_without(const trained *t, uint64_t allocation)
+{
+    berth_parameter_state state;
+    berth_error error;
+    uint64_t bytes;
+    berth_status status;
+
+    berthi_fault_arm(BERTHI_FAULT_MEMORY, allocation, false);
+    status = berth_optimizer_make_room(t->optimizer, 0, 1, &bytes, &error);
+    berthi_fault_disarm();
+    CHECK_EQ(error.status, status);
+    CHECK_EQ(bytes > 0, status == BERTH_OK);
+    CHECK_EQ(berth_optimizer_get(t->optimizer, 0, &state), BERTH_OK);
+    return state.place;
+}
+
+/* Where host memory has no room the disk has: the run goes on, and nothing is said. */
+static void
+test_room_is_made_on_the_disk(void)
+{
+    int32_t place = BERTH_STATES_DISK;
+    uint64_t on_the_disk = 0;
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, "sim:256MiB,h2d=1GB/s,d2h=1GB/s", BERTH_STATES_DEVICE)) {
+        trained_step(&t, ALL, false);
+        /* The first one that fails is the host's own, sooner or later; then all succeed. */
+        for (uint64_t i = 0; i < 50 && place != BERTH_STATES_HOST; i++) {
+            place = make_room_without(&t, i);
+            on_the_disk += place == BERTH_STATES_DISK;
+            trained_check(&t);
+            trained_step(&t, ALL, false);
+            trained_check(&t);
+            CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_DEVICE, NULL),
+                     BERTH_OK);
+        }
+        CHECK_EQ(place, BERTH_STATES_HOST);
+        CHECK_GT(on_the_disk, 0);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 #define SLOTS 4u /* where nothing else is said */
 
 /* A parameter of five pages, each a little less than what a device's memory comes in. */
@@ -429,6 +476,32 @@ test_slots_are_as_many_as_fit(void)
         }
         trained_close(&t);
     }
+    berth_context_destroy(context);
+}
+
+/* What is given back of a full device can be had from it. */
+static void
+test_room_that_is_made_is_there(void)
+{
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_large(&t, context)) {
+        const crowd c = crowd_in(&t, 0);
+        void *memory = NULL;
+        uint64_t bytes;
+
+        CHECK_EQ(c.device->table->alloc(c.device, 1, &memory, NULL), BERTH_ENOFIT);
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, NULL), BERTH_OK);
+        CHECK_GT(bytes, 0);
+        if (CHECK_EQ(c.device->table->alloc(c.device, bytes, &memory, NULL), BERTH_OK))
+            c.device->table->free(c.device, memory, bytes);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+        leave(&c);
+    }
+    trained_close(&t);
     berth_context_destroy(context);
 }
 
@@ -682,7 +755,9 @@ main(int argc, char **argv)
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
     T_RUN(test_room_is_made_under_way);
+    T_RUN(test_room_is_made_on_the_disk);
     T_RUN(test_slots_are_as_many_as_fit);
+    T_RUN(test_room_that_is_made_is_there);
     T_RUN(test_it_begins_with_all_slots);
     T_RUN(test_short_writes_go_on);
     T_RUN(test_a_torn_step_is_said);

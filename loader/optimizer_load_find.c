@@ -31,6 +31,18 @@ typedef struct look {
 
 /* --------------------------------------------------------------------------- errors */
 
+/* As the file has it, behind the parameter's name; what is not there as berth has it. */
+static const char *
+name_of(const look *l, uint32_t key)
+{
+    berth_tensor t;
+
+    if (l->source->keys[key] == BERTH_NO_TENSOR
+        || berth_checkpoint_tensor(l->search->file, l->source->keys[key], &t) != BERTH_OK)
+        return keys[key];
+    return t.name + strlen(l->parameter->name) + 1;
+}
+
 static berth_status
 fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
      berth_error *error)
@@ -39,7 +51,7 @@ fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
                                 .tensor = l->parameter->name,
                                 .tensor_length = strlen(l->parameter->name) };
 
-    return berthi_fail(error, reason, &about, "%s %s", keys[key], wrong);
+    return berthi_fail(error, reason, &about, "%s %s", name_of(l, key), wrong);
 }
 
 /* -------------------------------------------------------------------------- finding */
@@ -139,8 +151,8 @@ check_kind(const look *l, berth_error *error)
                        &(berthi_about){ .file = file->path,
                                        .tensor = l->parameter->name,
                                        .tensor_length = strlen(l->parameter->name) },
-                       "state1 is of another optimizer: %s, not %s", found,
-                       berth_update_name(kind));
+                       "%s is of another optimizer: %s, not %s",
+                       name_of(l, BERTHI_STATE_KEY_STATE1), found, berth_update_name(kind));
 }
 
 /* Every key that has to be there is, and none that cannot belong to this optimizer. */

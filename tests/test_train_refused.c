@@ -160,6 +160,9 @@ typedef struct wrong {
     const char *words;
 } wrong;
 
+/* Without what berth writes but the step. */
+#define FOREIGN "@x p.state1 p.state2 p.absmax1 p.absmax2 p.qmap1 p.qmap2 \n"
+
 static const wrong wrongs[] = {
     {"- p.step\n", "step is not in the file"},
     {"- p.state1\n", "state1 is not in the file"},
@@ -216,6 +219,18 @@ static const wrong wrongs[] = {
     {"@x p.absmax1 p.absmax2 p.qmap1 p.qmap2 \nF64 13x100 p.state1\nF32 13x100 "
      "p.state2\n",
      "state1 is no f32, bf16 or f16"},
+    /* By the names that the file has. */
+    {FOREIGN "F32 13x101 p.exp_avg\nF32 13x100 p.exp_avg_sq\n",
+     "exp_avg has another shape"},
+    {FOREIGN "F32 13x100 p.exp_avg\nF64 13x100 p.exp_avg_sq\n",
+     "exp_avg_sq is no f32, bf16 or f16"},
+    {FOREIGN "F32 13x100 p.exp_avg\n", "state2 is not in the file"},
+    {"@x p.state1 \nU8 13x101 p.__bnb_optimizer_quant_state__.state1\n",
+     "__bnb_optimizer_quant_state__.state1 has another shape"},
+    {"@x p.absmax2 \nF32 7 p.__bnb_optimizer_quant_state__.absmax2\n",
+     "__bnb_optimizer_quant_state__.absmax2 has another shape"},
+    {"@x p.qmap1 \nF32 256 p.__bnb_optimizer_quant_state__.qmap1 = 1.5\n",
+     "__bnb_optimizer_quant_state__.qmap1 has a number"},
     {"@berth.optimizer.p lion\n", "state1 is of another optimizer: lion, not adamw"},
     {"@berth.optimizer.p sgd\n", "state1 is of another optimizer: unknown, not adamw"},
 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/optimizer.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
@@ -202,6 +203,83 @@ test_random_orders_and_sizes(void)
     berth_context_destroy(context);
 }
 
+/* --------------------------------------------------------------------- overlapping */
+
+#define PAGE 4096u
+#define PAGES_EACH 10u
+#define PAGED 8u
+
+/* Of the clock that the simulation has; copies both ways included. */
+static double
+seconds_of_a_step(berth_context *context, const char *words, int32_t place,
+                  berth_optimizer_memory *out_memory)
+{
+    const berth_optimizer_group group = group_of(BERTH_UPDATE_ADAMW, 8, place);
+    trained_parameter parameters[PAGED];
+    berth_optimizer_options options;
+    double seconds = 0;
+    trained t;
+
+    for (uint32_t i = 0; i < PAGED; i++)
+        parameters[i] = (trained_parameter){ PAGES_EACH * PAGE, BERTH_BF16, BERTH_BF16, 0, 0 };
+    berth_optimizer_options_init(&options);
+    options.page_elements = PAGE;
+    if (trained_open(&t, context, &(trained_options){ .devices = words,
+                                                      .groups = &group,
+                                                      .group_count = 1,
+                                                      .parameters = parameters,
+                                                      .count = PAGED,
+                                                      .optimizer = &options })) {
+        berth_gradient gradients[TRAINED_MAX];
+
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        seconds = berth_devices_seconds(t.devices);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, NULL), BERTH_OK);
+        CHECK_EQ(berthi_optimizer_settle(t.optimizer, NULL), BERTH_OK);
+        seconds = berth_devices_seconds(t.devices) - seconds;
+        trained_expect(&t, ALL, 1.0f);
+        trained_check(&t);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, out_memory), BERTH_OK);
+    }
+    trained_close(&t);
+    return seconds;
+}
+
+/*
+ * Pages come, are updated and go at the same time: a step is as long as what takes longest,
+ * but for the first page's way and the last one's.
+ */
+static void
+test_pages_overlap(void)
+{
+    static const char *const machines_of[] = {
+        "sim:256MiB,h2d=1GB/s,d2h=1GB/s,memory=100GB/s,latency=0ns", /* copies take longest */
+        "sim:256MiB,h2d=1GB/s,d2h=2GB/s,memory=3GB/s,latency=0ns",   /* as long as updates */
+        "sim:256MiB,h2d=1GB/s,d2h=1GB/s,memory=1GB/s,latency=0ns",   /* updates do */
+    };
+    berth_context *context;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    for (size_t i = 0; i < sizeof machines_of / sizeof *machines_of; i++) {
+        berth_optimizer_memory memory;
+        const double update = seconds_of_a_step(context, machines_of[i], BERTH_STATES_DEVICE,
+                                                &memory);
+        const uint64_t bytes = memory.states[BERTH_STATES_DEVICE];
+        const double paged = seconds_of_a_step(context, machines_of[i], BERTH_STATES_HOST,
+                                               &memory);
+        const double copies = (double)bytes / 1e9;
+        const double longest = update > copies ? update : copies;
+
+        CHECK_GE(memory.states[BERTH_STATES_HOST], bytes);
+        CHECK(update > 0);
+        if (!CHECK(paged >= longest) || !CHECK(paged <= longest * 1.05))
+            T_NOTE("%s: %g us, updates %g, copies %g", machines_of[i], paged * 1e6,
+                   update * 1e6, copies * 1e6);
+    }
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -209,5 +287,6 @@ main(int argc, char **argv)
     folder = fixture_folder();
     T_RUN(test_every_place);
     T_RUN(test_random_orders_and_sizes);
+    T_RUN(test_pages_overlap);
     T_MAIN_END;
 }

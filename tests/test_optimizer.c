@@ -523,6 +523,48 @@ test_codes_at_every_ratio(void)
     CHECK_EQ(wrong, 0);
 }
 
+/*
+ * Where the reciprocal of the largest ends: above 2^126 it is 0, and so is every code but for
+ * its sign; below FLT_MIN there is no largest. Infinite states have the codes of NaN.
+ */
+static void
+test_codes_at_the_ends_of_what_there_is(void)
+{
+    static const struct {
+        float largest;
+        uint8_t plus[2]; /* codes of it: unsigned, signed */
+        uint8_t minus;   /* signed */
+    } ends[] = {
+        { 0x1.fffffep125f, { 255, 255 }, 0 }, { 0x1p126f, { 255, 255 }, 0 },
+        { 0x1.000002p126f, { 0, 127 }, 126 }, { FLT_MAX, { 0, 127 }, 126 },
+        { INFINITY, { 0, 1 }, 0 },            { FLT_MIN, { 255, 255 }, 0 },
+        { 0x1.fffffcp-127f, { 0, 255 }, 0 },  { 0x1p-149f, { 0, 255 }, 0 },
+    };
+    float values[BLOCK];
+    uint8_t codes[BLOCK];
+    uint8_t expected[BLOCK];
+    float absmax;
+
+    for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
+        for (int is_signed = 0; is_signed < 2; is_signed++) {
+            const float largest = ends[e].largest;
+
+            for (uint32_t i = 0; i < BLOCK; i++) {
+                values[i] = (isinf(largest) ? FLT_MAX : largest) * map_at(is_signed, i);
+                if (i % 64 == 63)
+                    values[i] = i == 63 ? largest : i == 127 ? 0.0f : -0.0f;
+            }
+            values[0] = is_signed ? -largest : 0.0f;
+            berthi_update_encode(values, is_signed, BLOCK, codes, &absmax);
+            CHECK(absmax == code_block(is_signed, values, expected));
+            CHECK(absmax == (largest < FLT_MIN ? 0.0f : largest));
+            CHECK_MEM(codes, expected, BLOCK);
+            CHECK_EQ(codes[63], ends[e].plus[is_signed]);
+            if (is_signed)
+                CHECK_EQ(codes[0], ends[e].minus);
+        }
+}
+
 /* What a step's constants are, by another power; every digit that a float has. */
 static void
 test_constants(void)
@@ -605,61 +647,104 @@ test_kinds(void)
     CHECK(berthi_update_defaults(BERTHI_UPDATE_MOMENTUM).is_coupled);
 }
 
+/* How far fifty steps in 8 bits are from the same in 32. */
+typedef struct distance {
+    double error;    /* of parameters, in the mean */
+    double relative;
+    uint64_t far;    /* states outside 3e-3 and a thousandth */
+} distance;
+
+enum { COMPARED = 4096, STEPS_COMPARED = 50 };
+
+static void
+add_parameters(const model *small, const model *large, distance *out)
+{
+    for (uint64_t i = 0; i < COMPARED; i++) {
+        const double p = (double)berthi_core_load(small->parameter, small->dtype, i);
+        const double q = (double)berthi_core_load(large->parameter, large->dtype, i);
+        const double error = fabs(p - q) / COMPARED / STEPS_COMPARED;
+
+        out->error += error;
+        out->relative += error / (fabs(q) + 1e-9);
+    }
+}
+
+static void
+add_states(const model *small, const model *large, int kind, distance *out)
+{
+    for (uint32_t k = 0; k < berthi_update_states((berthi_update_kind)kind); k++)
+        for (uint64_t i = 0; i < COMPARED; i++) {
+            const float state = map_at(berthi_update_is_signed(k), small->own_codes[k][i])
+                                * small->own_absmax[k][i / BLOCK];
+            const float exact = large->own_values[k][i];
+
+            out->far += fabsf(state - exact) > 3e-3f + 1e-3f * fabsf(exact);
+        }
+}
+
+/* Parameters are brought together after each step. */
+static distance
+compare_sizes(int kind, int32_t dtype)
+{
+    const berthi_operations all = berthi_level_operations(berthi_cpu_best_level());
+    uint64_t state = 16;
+    model *const small = model_create(COMPARED, dtype, false, true, &state);
+    model *const large = calloc(1, sizeof *large);
+    berthi_update_settings s = berthi_update_defaults((berthi_update_kind)kind);
+    distance d = { 0, 0, 0 };
+
+    if (kind == BERTHI_UPDATE_RMSPROP)
+        s.beta1 = 0.9f; /* as there; the default's first steps are ten rates long */
+    memcpy(large, small, sizeof *large);
+    large->is_8bit = false;
+    for (uint64_t step = 1; step <= STEPS_COMPARED; step++) {
+        const berthi_update_constants c = berthi_update_constants_of(&s, step);
+        const berthi_update_arguments a = arguments_of(small);
+        const berthi_update_arguments b = arguments_of(large);
+
+        give_gradient(small, PLAIN, &state);
+        memcpy(large->gradient, small->gradient, sizeof large->gradient);
+        all.update(&a, &c);
+        all.update(&b, &c);
+        add_parameters(small, large, &d);
+        add_states(small, large, kind, &d);
+        memcpy(large->parameter, small->parameter, sizeof large->parameter);
+    }
+    free(small);
+    free(large);
+    return d;
+}
+
 /*
- * The published comparison: fifty steps in 8 bits beside the same in 32, parameters
- * brought together after each; fewer than 20 states outside 3e-3 and a thousandth,
- * parameters off by less than 6e-5 in the mean.
+ * The published comparison: fewer than 20 states outside 3e-3 and a thousandth, parameters
+ * off by less than 6e-5 in the mean and 6e-4 of themselves; 1.7e-4 and 1.6e-3 in bf16.
+ *
+ * Nothing is said of single kinds. RMSprop has steps ten times as long as Adam's and half the
+ * codes for its squares, and a mean of quotients is one of the smallest values: its own is
+ * held to what it is.
  */
 static void
 test_within_the_published_tolerance(void)
 {
-    enum { COUNT = 4096 };
-    const berthi_operations all = berthi_level_operations(berthi_cpu_best_level());
+    static const struct {
+        int32_t dtype;
+        double error;
+        double relative;
+        double rmsprop;
+    } bounds[] = { { BERTH_F32, 6e-5, 6e-4, 8e-4 }, { BERTH_BF16, 1.7e-4, 1.6e-3, 1.6e-3 } };
 
-    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
-        uint64_t state = 16;
-        model *const small = model_create(COUNT, BERTH_F32, false, true, &state);
-        model *const large = calloc(1, sizeof *large);
-        berthi_update_settings s = berthi_update_defaults((berthi_update_kind)kind);
-        double error = 0.0;
-        double relative = 0.0;
-        uint64_t far = 0;
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
+            const distance d = compare_sizes(kind, bounds[i].dtype);
 
-        if (kind == BERTHI_UPDATE_RMSPROP)
-            s.beta1 = 0.9f; /* as there; the default's first steps are ten rates long */
-        memcpy(large, small, sizeof *large);
-        large->is_8bit = false;
-        for (uint64_t step = 1; step <= 50; step++) {
-            const berthi_update_constants c = berthi_update_constants_of(&s, step);
-            const berthi_update_arguments a = arguments_of(small);
-            const berthi_update_arguments b = arguments_of(large);
-            const float *const p = (const float *)small->parameter;
-            const float *const q = (const float *)large->parameter;
-
-            give_gradient(small, PLAIN, &state);
-            memcpy(large->gradient, small->gradient, sizeof large->gradient);
-            all.update(&a, &c);
-            all.update(&b, &c);
-            for (uint64_t i = 0; i < COUNT; i++) {
-                const float m = map_at(true, small->own_codes[0][i])
-                                * small->own_absmax[0][i / BLOCK];
-                const float exact = large->own_values[0][i];
-
-                far += fabsf(m - exact) > 3e-3f + 1e-3f * fabsf(exact);
-                error += fabs((double)p[i] - (double)q[i]) / COUNT / 50;
-                relative += fabs((double)p[i] - (double)q[i])
-                            / (fabs((double)q[i]) + 1e-9) / COUNT / 50;
-            }
-            memcpy(large->parameter, small->parameter, sizeof large->parameter);
+            T_NOTE("%s, dtype %d: error %.2g, relative %.2g, %llu states far off",
+                   berthi_update_name((berthi_update_kind)kind), bounds[i].dtype, d.error,
+                   d.relative, (unsigned long long)d.far);
+            CHECK(d.far < 20);
+            CHECK(d.error < bounds[i].error);
+            CHECK(d.relative < (kind == BERTHI_UPDATE_RMSPROP ? bounds[i].rmsprop
+                                                              : bounds[i].relative));
         }
-        T_NOTE("%s: error %.2g, relative %.2g, %llu states far off",
-               berthi_update_name((berthi_update_kind)kind), error, relative,
-               (unsigned long long)far);
-        CHECK(far < 20);
-        CHECK(error < 6e-5);
-        free(small);
-        free(large);
-    }
 }
 
 int
@@ -671,6 +756,7 @@ main(int argc, char **argv)
     T_RUN(test_schedules);
     T_RUN(test_codes_of_nan);
     T_RUN(test_codes_at_every_ratio);
+    T_RUN(test_codes_at_the_ends_of_what_there_is);
     T_RUN(test_every_kind);
     T_RUN(test_long_ones);
     T_RUN(test_no_gradient_for_long);

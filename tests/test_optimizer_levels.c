@@ -178,6 +178,25 @@ test_every_combination(void)
     T_NOTE("%d updates", variant);
 }
 
+/* The lengths where states of 8 bits begin: of every kind, dtype and size of states. */
+static void
+test_every_kind_where_8_bits_begin(void)
+{
+    uint64_t state = 4096;
+    int variant = 0;
+
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        for (int d = 0; d < 3; d++)
+            for (int bits = 8; bits <= 32; bits += 24)
+                for (uint64_t count = 4095; count <= 4097; count++, variant++) {
+                    const shape s = { count, dtypes[d], dtypes[d], false, bits == 8 };
+                    const berthi_update_constants c = constants_of(kind, variant);
+
+                    check_update(level_update, &s, &c, variant % MODES, &state);
+                }
+    CHECK_EQ(variant, 7 * 3 * 2 * 3);
+}
+
 /* Every length around a block's ends. */
 static void
 test_every_length(void)
@@ -386,6 +405,74 @@ test_shares(void)
     free(actual);
 }
 
+/* --------------------------------------------------------------- no gradient for long */
+
+/* What updates are made by: the plain loops first, then each level that has its own. */
+static uint32_t
+list_updates(update_function **out)
+{
+    uint32_t count = 0;
+
+    out[count++] = berthi_update_plainly;
+    for (int i = 0; i < BERTHI_CPU_LEVEL_COUNT; i++) {
+        const berthi_operations all = berthi_level_operations((berthi_cpu_level)i);
+
+        if (berthi_cpu_has_level((berthi_cpu_level)i) && all.update != out[count - 1])
+            out[count++] = all.update;
+    }
+    return count;
+}
+
+/* States fade, in every other block through what is subnormal to zero. */
+static void
+fill_fading(memory *m, const shape *s)
+{
+    uint64_t state = s->count;
+
+    fill(m, s, ORDINARY, &state);
+    for (uint32_t k = 0; k < STATES; k++)
+        for (uint64_t block = 1; block * BLOCK < s->count; block += 2)
+            m->absmax[k][block] *= 0x1p-120f;
+    for (uint64_t i = 0; i < s->count; i++)
+        berthi_core_store(m->gradient, s->dtype, i, i % 3 == 0 ? -0.0f : 0.0f);
+}
+
+static void
+check_fading(int kind, uint64_t count)
+{
+    const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true };
+    update_function *updates[BERTHI_CPU_LEVEL_COUNT + 1];
+    const uint32_t number = list_updates(updates);
+    memory *const all = malloc(number * sizeof *all);
+    const berthi_update_settings settings = berthi_update_defaults((berthi_update_kind)kind);
+    bool is_same = true;
+
+    for (uint32_t i = 0; i < number; i++)
+        fill_fading(&all[i], &s);
+    for (uint64_t step = 2; step <= 201 && is_same; step++) {
+        const berthi_update_constants c = berthi_update_constants_of(&settings, step);
+
+        for (uint32_t i = 0; i < number; i++) {
+            const berthi_update_arguments a = arguments_of(&all[i], &s);
+
+            CHECK_EQ(updates[i](&a, &c), 0);
+            is_same = is_same && CHECK(memcmp(&all[i], &all[0], sizeof *all) == 0);
+        }
+        if (!is_same)
+            T_NOTE("%s, count %llu, step %llu", berthi_update_name((berthi_update_kind)kind),
+                   (unsigned long long)count, (unsigned long long)step);
+    }
+    free(all);
+}
+
+/* Two hundred steps of every kind, by every level. */
+static void
+test_no_gradient_for_long(void)
+{
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        check_fading(kind, (uint64_t)(4095 + kind % 3));
+}
+
 /* ------------------------------------------------------------------ borders */
 
 /* Bytes behind which nothing can be touched. */
@@ -473,6 +560,7 @@ run_level(const char *name)
 {
     T_NOTE("level %s", name);
     T_RUN(test_every_combination);
+    T_RUN(test_every_kind_where_8_bits_begin);
     T_RUN(test_every_length);
     T_RUN(test_unusual_blocks_among_usual_ones);
     T_RUN(test_signed_codes_around_every_border);
@@ -494,6 +582,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_shares_of_the_reference);
+    T_RUN(test_no_gradient_for_long);
     for (int i = 0; i < BERTHI_CPU_LEVEL_COUNT; i++) {
         const berthi_operations all = berthi_level_operations((berthi_cpu_level)i);
 

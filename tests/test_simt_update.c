@@ -201,6 +201,72 @@ test_every_combination(void)
     T_NOTE("%u updates", turn);
 }
 
+/* The lengths where states of 8 bits begin: of every kind, dtype and size of states. */
+static void
+test_every_kind_where_8_bits_begin(void)
+{
+    uint32_t turn = 0;
+
+    if (!has_level())
+        return;
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        for (int d = 0; d < 3; d++)
+            for (int bits = 8; bits <= 32; bits += 24)
+                for (uint64_t count = 4095; count <= 4097; count++, turn++) {
+                    const shape s = { count, dtypes[d], dtypes[d], false, bits == 8, 0 };
+                    const berthi_update_constants c = constants_of(kind, turn);
+
+                    set_order(turn);
+                    check_update(&s, &c, (int)(turn % MODES));
+                }
+    CHECK_EQ(turn, 7 * 3 * 2 * 3);
+}
+
+/* Gradients end; states fade, in every other block through what is subnormal to zero. */
+static void
+fade(int kind, uint64_t count)
+{
+    const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true, 0 };
+    static memory expected;
+    static memory actual;
+    berthi_update_arguments a;
+    bool is_same = true;
+
+    fill(&expected, &s, ORDINARY);
+    a = arguments_of(&expected, &s);
+    for (uint32_t k = 0; k < STATES; k++)
+        for (uint64_t block = 1; block * BLOCK < count; block += 2)
+            a.state[k].absmax[block] *= 0x1p-120f;
+    for (uint64_t i = 0; i < count; i++)
+        berthi_core_store((void *)(uintptr_t)a.gradient, s.dtype, i,
+                          i % 3 == 0 ? -0.0f : 0.0f);
+    actual = expected;
+    for (uint64_t step = 2; step <= 201 && is_same; step++) {
+        const berthi_update_settings settings
+            = berthi_update_defaults((berthi_update_kind)kind);
+        const berthi_update_constants c = berthi_update_constants_of(&settings, step);
+
+        a = arguments_of(&expected, &s);
+        (void)berthi_update_plainly(&a, &c);
+        a = arguments_of(&actual, &s);
+        (void)simt_update(&a, &c);
+        is_same = CHECK(memcmp(&actual, &expected, sizeof actual) == 0);
+        if (!is_same)
+            T_NOTE("%s, count %llu, step %llu", berthi_update_name((berthi_update_kind)kind),
+                   (unsigned long long)count, (unsigned long long)step);
+    }
+}
+
+static void
+test_no_gradient_for_long(void)
+{
+    if (!has_level())
+        return;
+    set_order(0);
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        fade(kind, (uint64_t)(4095 + kind % 3));
+}
+
 /* The kernels of the usual one: all numbers, alignments, ends. */
 static void
 test_usual_ones(void)
@@ -508,6 +574,8 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_launches);
     T_RUN(test_every_combination);
+    T_RUN(test_every_kind_where_8_bits_begin);
+    T_RUN(test_no_gradient_for_long);
     T_RUN(test_usual_ones);
     T_RUN(test_odd_blocks);
     T_RUN(test_codes_around_every_border);

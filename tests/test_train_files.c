@@ -342,8 +342,10 @@ test_the_layout_is_the_published_one(void)
 static void
 check_converted(const trained *t, bool to_8)
 {
+    const uint32_t states = berthi_update_states((berthi_update_kind)t->groups[0].kind);
+
     for (uint32_t i = 0; i < t->count; i++)
-        for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t k = 0; k < states; k++) {
             const uint64_t n = t->parameters[i].count;
             const berthi_update_state *const state = &t->twins[i].state[k];
             float *const actual = malloc(n * sizeof *actual);
@@ -351,7 +353,7 @@ check_converted(const trained *t, bool to_8)
             uint8_t *const codes = malloc(n);
             float *const absmax = malloc((n / 256 + 1) * sizeof *absmax);
             berthi_state_arguments a = { .count = n,
-                                        .is_signed = k == 0,
+                                        .is_signed = k != 1,
                                         .values = expected,
                                         .codes = codes,
                                         .absmax = absmax };
@@ -375,13 +377,13 @@ check_converted(const trained *t, bool to_8)
 }
 
 static void
-check_conversion(int32_t from, int32_t to)
+check_conversion(int32_t kind, int32_t from, int32_t to)
 {
     static const trained_parameter two[] = {{9001, BERTH_F32, BERTH_F32, 0, 0},
                                             {4096, BERTH_BF16, BERTH_F32, 0, 0}};
     const char *const path = fixture_format("%s/converted.safetensors", folder);
     berth_optimizer_options options = small_pages();
-    berth_optimizer_group group = group_of(BERTH_UPDATE_ADAMW, from, BERTH_STATES_DISK);
+    berth_optimizer_group group = group_of(kind, from, BERTH_STATES_DISK);
     berth_parameter_state state;
     trained t;
 
@@ -398,6 +400,7 @@ check_conversion(int32_t from, int32_t to)
             check_converted(&t, to == 8);
             CHECK_EQ(berth_optimizer_get(t.optimizer, 1, &state), BERTH_OK);
             CHECK_EQ(state.step, 2);
+            CHECK_EQ(state.bits, to);
         }
     }
     trained_close(&t);
@@ -407,8 +410,10 @@ check_conversion(int32_t from, int32_t to)
 static void
 test_8_bits_become_32_and_back(void)
 {
-    check_conversion(8, 32);
-    check_conversion(32, 8);
+    for (int32_t kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
+        check_conversion(kind, 8, 32);
+        check_conversion(kind, 32, 8);
+    }
 }
 
 /* A file of an optimizer with f32 copies, and one of an optimizer without. */
@@ -639,14 +644,15 @@ check_torch(int32_t kind, const char *first, const char *second, const char *dty
     static const uint64_t one[] = {1};
     other *const o = make_other(256, false);
     fixture_builder *const b = fixture_begin();
-    const bool is_half = strcmp(dtype, "BF16") == 0;
+    const int32_t stored = strcmp(dtype, "F16") == 0 ? BERTH_F16 : BERTH_BF16;
+    const bool is_half = strcmp(dtype, "F32") != 0;
     const float step = 1234.0f;
     static uint16_t half[2][N];
 
     for (uint32_t k = 0; k < 2; k++)
         for (uint32_t i = 0; is_half && i < N; i++) {
-            half[k][i] = (uint16_t)(berthi_core_bits(o->values[k][i]) >> 16);
-            o->values[k][i] = berthi_core_float((uint32_t)half[k][i] << 16);
+            berthi_core_store(half[k], stored, i, o->values[k][i]);
+            o->values[k][i] = berthi_core_load(half[k], stored, i);
         }
     add(b, "", first, dtype, shape_n, is_half ? (void *)half[0] : (void *)o->values[0]);
     if (second != NULL)
@@ -667,6 +673,8 @@ test_torch_names_are_found(void)
 {
     check_torch(BERTH_UPDATE_ADAMW, "exp_avg", "exp_avg_sq", "F32");
     check_torch(BERTH_UPDATE_ADAM, "exp_avg", "exp_avg_sq", "BF16");
+    check_torch(BERTH_UPDATE_ADAMW, "exp_avg", "exp_avg_sq", "F16");
+    check_torch(BERTH_UPDATE_ADAGRAD, "sum", NULL, "F16");
     check_torch(BERTH_UPDATE_LION, "exp_avg", NULL, "F32");
     check_torch(BERTH_UPDATE_MOMENTUM, "momentum_buffer", NULL, "F32");
     check_torch(BERTH_UPDATE_RMSPROP, "square_avg", NULL, "BF16");

@@ -36,7 +36,8 @@ adamw(void)
 }
 
 static bool
-open_two(trained *t, const char *machine, const berth_optimizer_options *options)
+open_sums(trained *t, const char *machine, const berth_optimizer_options *options,
+          bool has_sums)
 {
     const berth_optimizer_group g = adamw();
 
@@ -46,7 +47,14 @@ open_two(trained *t, const char *machine, const berth_optimizer_options *options
                                             .group_count = 1,
                                             .parameters = two,
                                             .count = 2,
-                                            .optimizer = options });
+                                            .optimizer = options,
+                                            .has_sums = has_sums });
+}
+
+static bool
+open_two(trained *t, const char *machine, const berth_optimizer_options *options)
+{
+    return open_sums(t, machine, options, false);
 }
 
 /* ------------------------------------------------------------------------- norms */
@@ -185,9 +193,39 @@ test_steps_are_skipped(void)
 
 /* ---------------------------------------------------------------------------- sums */
 
+/* Sums are planned and booked where they are the optimizer's, and not where they are not. */
+static void
+check_sums_are_whose(const trained *t, const berth_optimizer_options *options, bool is_callers)
+{
+    const uint64_t bytes = is_callers ? 0 : (two[0].count + two[1].count) * sizeof(float);
+    berth_optimizer_options mine = *options;
+    berth_parameter parameters[TRAINED_MAX];
+    berth_optimizer_memory memory;
+
+    mine.devices = t->devices;
+    trained_list(t, parameters);
+    CHECK_EQ(berth_optimizer_plan(context, t->groups, 1, parameters, 2, &mine, 0, &memory,
+                                  NULL),
+             BERTH_OK);
+    CHECK_EQ(memory.gradients, bytes);
+    CHECK_EQ(berth_optimizer_get_memory(t->optimizer, 0, &memory), BERTH_OK);
+    CHECK_EQ(memory.gradients, bytes);
+}
+
+/* The caller's memory has them: what was there before is gone. */
+static void
+check_sum_is(const trained *t, uint32_t i, const float *expected)
+{
+    float *const actual = malloc(two[i].count * sizeof *actual);
+
+    trained_read_sum(t, i, actual);
+    CHECK_MEM(actual, expected, two[i].count * sizeof *actual);
+    free(actual);
+}
+
 /* Two gradients added up in f32 are one gradient of f32. */
 static void
-check_sums(const char *machine)
+check_sums(const char *machine, bool is_callers)
 {
     berth_gradient gradients[TRAINED_MAX];
     berth_optimizer_options options;
@@ -198,7 +236,8 @@ check_sums(const char *machine)
     options.accumulates = 1;
     for (uint32_t i = 0; i < 2; i++)
         sums[i] = calloc(two[i].count, sizeof(float));
-    if (open_two(&t, machine, &options)) {
+    if (open_sums(&t, machine, &options, is_callers)) {
+        check_sums_are_whose(&t, &options, is_callers);
         for (uint32_t turn = 0; turn < 3; turn++) {
             trained_draw(&t, ALL, false);
             trained_gradients(&t, turn == 1 ? 1 : ALL, gradients);
@@ -211,6 +250,8 @@ check_sums(const char *machine)
         }
         CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
         for (uint32_t i = 0; i < 2; i++) {
+            if (is_callers)
+                check_sum_is(&t, i, sums[i]);
             free(t.twins[i].host_gradient);
             t.twins[i].host_gradient = sums[i];
             t.parameters[i].gradient_dtype = BERTH_F32;
@@ -262,7 +303,8 @@ static void
 test_gradients_are_added_up(void)
 {
     for (uint32_t i = 0; i < 2; i++) {
-        check_sums(machines[i]);
+        check_sums(machines[i], false);
+        check_sums(machines[i], true);
         check_skipped_sums(machines[i]);
     }
 }
@@ -454,6 +496,7 @@ SPOIL(rank, p->rank = BERTH_MAX_RANK + 1)
 SPOIL(dtype, p->dtype = BERTH_F64)
 SPOIL(values, p->values = NULL)
 SPOIL(alignment, p->values = (char *)p->values + 1)
+SPOIL(sum, p->sum = (float *)(void *)((char *)p->values + 2))
 SPOIL(group, p->group = 1)
 SPOIL(device, p->device = 1)
 SPOIL(slots, o->slots = 17)
@@ -471,10 +514,10 @@ static const refusal refusals[] = {
     { "two", spoil_same_name },     { "shape", spoil_shape },
     { "shape", spoil_rank },        { "bf16", spoil_dtype },
     { "values", spoil_values },     { "aligned", spoil_alignment },
-    { "group", spoil_group },       { "device", spoil_device },
-    { "16", spoil_slots },          { "4096", spoil_page },
-    { "2^28", spoil_large_page },   { "long", spoil_wait },
-    { "states_dir", spoil_folder },
+    { "aligned", spoil_sum },       { "group", spoil_group },
+    { "device", spoil_device },     { "16", spoil_slots },
+    { "4096", spoil_page },         { "2^28", spoil_large_page },
+    { "long", spoil_wait },         { "states_dir", spoil_folder },
 };
 
 static void
@@ -643,16 +686,30 @@ test_steps_wait_for_states(void)
     trained_close(&t);
 }
 
+/* As the gradient itself, or as the sum of this one. */
+static void
+step_on(trained *t, const berth_gradient *gradients, void *const *streams, bool is_sum)
+{
+    berth_step_options options;
+
+    berth_step_options_init(&options);
+    options.streams = streams;
+    if (is_sum)
+        CHECK_EQ(berth_optimizer_accumulate(t->optimizer, gradients, streams, NULL),
+                 BERTH_OK);
+    CHECK_EQ(berth_optimizer_step(t->optimizer, is_sum ? NULL : gradients, &options, NULL),
+             BERTH_OK);
+}
+
 /* A gradient that is brought on the caller's stream is there when it is used. */
 static void
-check_stream(trained *t)
+check_stream(trained *t, bool is_sum)
 {
     berthi_device *const device = berthi_devices_at(t->devices, 0);
     const uint64_t bytes = 2 * two[0].count;
     const uint64_t page = berthi_sys_page_bytes();
     const uint64_t pinned = (bytes + page - 1) / page * page;
     berth_gradient gradients[TRAINED_MAX];
-    berth_step_options options;
     berthi_stream *stream = NULL;
     void *streams[1];
     void *const host = aligned_alloc(page, pinned);
@@ -671,9 +728,7 @@ check_stream(trained *t)
 
         CHECK_EQ(device->table->copy(device, &copy, stream, NULL), BERTH_OK);
         streams[0] = stream;
-        berth_step_options_init(&options);
-        options.streams = streams;
-        CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, &options, NULL), BERTH_OK);
+        step_on(t, gradients, streams, is_sum);
         trained_expect(t, 1, 1.0f);
         /* And states are moved when it has been used. */
         CHECK_EQ(berth_optimizer_move(t->optimizer, 0, BERTH_STATES_HOST, NULL), BERTH_OK);
@@ -687,11 +742,17 @@ check_stream(trained *t)
 static void
 test_steps_follow_the_callers_stream(void)
 {
-    trained t;
+    berth_optimizer_options options;
 
-    if (open_two(&t, "sim:256MiB,h2d=1MB/s", NULL))
-        check_stream(&t);
-    trained_close(&t);
+    berth_optimizer_options_init(&options);
+    options.accumulates = 1;
+    for (int is_sum = 0; is_sum < 2; is_sum++) {
+        trained t;
+
+        if (open_two(&t, "sim:256MiB,h2d=1MB/s", &options))
+            check_stream(&t, is_sum == 1);
+        trained_close(&t);
+    }
 }
 
 int

@@ -84,6 +84,7 @@ trained_list(const trained *t, berth_parameter *out)
         out[i].rank = 1;
         out[i].dtype = t->parameters[i].dtype;
         out[i].values = t->twins[i].values;
+        out[i].sum = t->twins[i].sum;
         out[i].device = t->parameters[i].device;
         out[i].group = t->parameters[i].group;
     }
@@ -137,6 +138,18 @@ make_twin(trained *t, uint32_t i)
          p->count * value_bytes(p->dtype));
 }
 
+static void
+make_sum(trained *t, uint32_t i)
+{
+    const uint64_t bytes = t->parameters[i].count * sizeof(float);
+    void *const junk = malloc(bytes);
+
+    memset(junk, 0x47, bytes); /* 5e4 each */
+    t->twins[i].sum = take(device_of(t, i), bytes);
+    copy(device_of(t, i), BERTHI_COPY_TO_DEVICE, t->twins[i].sum, junk, bytes);
+    free(junk);
+}
+
 bool
 trained_open(trained *t, berth_context *context, const trained_options *options)
 {
@@ -158,6 +171,8 @@ trained_open(trained *t, berth_context *context, const trained_options *options)
         return false;
     for (uint32_t i = 0; i < t->count; i++)
         make_twin(t, i);
+    for (uint32_t i = 0; i < t->count && options->has_sums; i++)
+        make_sum(t, i);
     mine.devices = t->devices;
     trained_list(t, parameters);
     return CHECK_EQ(berth_optimizer_create(context, t->groups, options->group_count,
@@ -175,6 +190,7 @@ trained_close(trained *t)
 
         give(device_of(t, i), twin->values, p->count * value_bytes(p->dtype));
         give(device_of(t, i), twin->gradient, p->count * value_bytes(p->gradient_dtype));
+        give(device_of(t, i), twin->sum, p->count * sizeof *twin->sum);
         free(twin->expected);
         free(twin->host_gradient);
         free(twin->master);
@@ -291,6 +307,13 @@ trained_step(trained *t, uint32_t mask, bool has_odd_ones)
 }
 
 /* -------------------------------------------------------------------------- checking */
+
+void
+trained_read_sum(const trained *t, uint32_t i, float *out)
+{
+    copy(device_of(t, i), BERTHI_COPY_TO_HOST, out, t->twins[i].sum,
+         t->parameters[i].count * sizeof *out);
+}
 
 static void
 check_state(trained *t, uint32_t i, uint32_t k)

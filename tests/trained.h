@@ -31,6 +31,7 @@ typedef struct trained_options {
     uint32_t count;
     const berth_optimizer_options *optimizer; /* `devices` is set here */
     uint64_t seed;
+    bool has_sums; /* the caller's, with numbers that are none of it */
 } trained_options;
 
 /* Of one parameter. */
@@ -39,6 +40,7 @@ typedef struct trained_twin {
     void *values;    /* the optimizer's, on the device */
     void *gradient;
     void *host_gradient;
+    float *sum;      /* on the device; NULL: the optimizer's */
     void *expected;  /* values, and all below, on the host */
     float *master;   /* NULL: none */
     berthi_update_state state[3];
@@ -73,6 +75,8 @@ void trained_gradients(const trained *t, uint32_t mask, berth_gradient *out);
 void trained_expect(trained *t, uint32_t mask, float scale);
 /* Draws, steps and expects. */
 void trained_step(trained *t, uint32_t mask, bool has_odd_ones);
+/* What has been added up in the caller's own memory, `count` of them. */
+void trained_read_sum(const trained *t, uint32_t i, float *out);
 /* Checks every value and every state. */
 void trained_check(trained *t);
 

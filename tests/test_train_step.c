@@ -344,13 +344,24 @@ test_groups_change(void)
     trained_close(&t);
 }
 
-/* What a group begins with is what the update is published with. */
+/* What a group begins with: published defaults, written down once more. */
 static void
 test_groups_begin(void)
 {
+    static const struct {
+        int32_t is_coupled;
+        float rate, beta1, beta2, epsilon, decay, beta3, alpha;
+    } published[BERTHI_UPDATE_KIND_COUNT] = {
+        [BERTH_UPDATE_ADAM] = { 0, 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0, 0 },
+        [BERTH_UPDATE_ADAMW] = { 0, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0, 0 },
+        [BERTH_UPDATE_LION] = { 0, 1e-4f, 0.9f, 0.99f, 0, 0, 0, 0 },
+        [BERTH_UPDATE_MOMENTUM] = { 1, 1e-3f, 0.9f, 0, 0, 0, 0, 0 },
+        [BERTH_UPDATE_RMSPROP] = { 1, 1e-2f, 0.99f, 0, 1e-8f, 0, 0, 0 },
+        [BERTH_UPDATE_ADAGRAD] = { 1, 1e-2f, 0, 0, 1e-10f, 0, 0, 0 },
+        [BERTH_UPDATE_ADEMAMIX] = { 0, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0.9999f, 5 },
+    };
+
     for (int32_t kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
-        const berthi_update_settings published
-            = berthi_update_defaults((berthi_update_kind)kind);
         berth_optimizer_group g;
 
         CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
@@ -358,15 +369,64 @@ test_groups_begin(void)
         CHECK_EQ(g.bits, 8);
         CHECK_EQ(g.least_8bit, 4096);
         CHECK_EQ(g.place, BERTH_STATES_DEVICE);
-        CHECK_EQ(g.is_coupled, published.is_coupled);
-        CHECK(g.rate == published.rate);
-        CHECK(g.beta1 == published.beta1);
-        CHECK(g.beta2 == published.beta2);
-        CHECK(g.beta3 == published.beta3);
-        CHECK(g.epsilon == published.epsilon);
-        CHECK(g.decay == published.decay);
-        CHECK(g.alpha == published.alpha);
+        CHECK_EQ(g.has_master, 0);
+        CHECK_EQ(g.is_coupled, published[kind].is_coupled);
+        CHECK(g.rate == published[kind].rate);
+        CHECK(g.beta1 == published[kind].beta1);
+        CHECK(g.beta2 == published[kind].beta2);
+        CHECK(g.beta3 == published[kind].beta3);
+        CHECK(g.epsilon == published[kind].epsilon);
+        CHECK(g.decay == published[kind].decay);
+        CHECK(g.alpha == published[kind].alpha);
+        CHECK_EQ(g.alpha_steps, 0);
+        CHECK_EQ(g.beta3_steps, 0);
     }
+}
+
+/* States of 8 bits begin at 4096 elements. */
+static void
+test_small_parameters_have_32_bits(void)
+{
+    static const trained_parameter around[] = {
+        { 4095, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 4096, BERTH_BF16, BERTH_BF16, 0, 0 },
+    };
+    const berth_optimizer_group g = adamw();
+    trained t;
+
+    if (trained_open(&t, context, &(trained_options){ .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = around,
+                                                      .count = 2 }))
+        for (uint64_t i = 0; i < 2; i++) {
+            berth_parameter_state state;
+
+            CHECK_EQ(berth_optimizer_get(t.optimizer, i, &state), BERTH_OK);
+            CHECK_EQ(state.bits, i == 0 ? 32 : 8);
+            CHECK_EQ(state.bytes, i == 0 ? 2 * 4 * 4095 : 2 * (4096 + 4 * 16));
+        }
+    trained_close(&t);
+}
+
+/* Beta3 and alpha on their way, as a group says: the same as the plain loops make of it. */
+static void
+test_groups_have_schedules(void)
+{
+    berth_optimizer_group g;
+    trained t;
+
+    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADEMAMIX), BERTH_OK);
+    g.alpha_steps = 3;
+    g.beta3_steps = 4;
+    if (trained_open(&t, context, &(trained_options){ .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = two,
+                                                      .count = 2 }))
+        for (int step = 0; step < 5; step++) {
+            trained_step(&t, ALL, false);
+            trained_check(&t);
+        }
+    trained_close(&t);
 }
 
 /* ------------------------------------------------------------------------ what is told */
@@ -767,6 +827,8 @@ main(int argc, char **argv)
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);
     T_RUN(test_groups_begin);
+    T_RUN(test_small_parameters_have_32_bits);
+    T_RUN(test_groups_have_schedules);
     T_RUN(test_devices_count_together);
     T_RUN(test_steps_wait_for_states);
     T_RUN(test_steps_follow_the_callers_stream);

@@ -261,7 +261,9 @@ settings_of(const berth_optimizer_group *g, float scale)
                                      .decay = g->decay,
                                      .scale = scale,
                                      .beta3 = g->beta3,
-                                     .alpha = g->alpha };
+                                     .alpha = g->alpha,
+                                     .beta3_steps = g->beta3_steps,
+                                     .alpha_steps = g->alpha_steps };
 }
 
 void

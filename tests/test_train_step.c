@@ -191,6 +191,57 @@ test_steps_are_skipped(void)
     check_skip(machines[1]);
 }
 
+/*
+ * Gradients of f16 as many times too large as they must be: a step is skipped, and the next
+ * one clipped by the norm of what they are.
+ */
+static void
+check_loss_scale(const char *machine)
+{
+    static const trained_parameter half = { 9000, BERTH_F16, BERTH_F16, 0, 0 };
+    const float scale = 1.0f / 1024;
+    berth_optimizer_group g = adamw();
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_report report;
+    berth_step_options options;
+    trained t;
+
+    g.has_master = 1;
+    berth_step_options_init(&options);
+    options.scale = scale;
+    options.max_norm = 0.01f;
+    options.skips_non_finite = 1;
+    options.report = &report;
+    if (trained_open(&t, context, &(trained_options){ .devices = machine,
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = &half,
+                                                      .count = 1 }))
+        for (uint64_t turn = 0; turn < 4; turn++) {
+            trained_draw(&t, ALL, turn % 2 == 0);
+            trained_gradients(&t, ALL, gradients);
+            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+            CHECK_EQ(report.is_skipped, turn % 2 == 0);
+            CHECK_EQ(report.updated, turn % 2);
+            CHECK_EQ(report.step, turn / 2 + 1);
+            CHECK_EQ(report.non_finite > 0, turn % 2 == 0);
+            if (turn % 2 == 1) {
+                CHECK(fabs(report.norm - norm_of(&t, (double)scale)) < 1e-9 * report.norm);
+                CHECK(report.norm > 0.01 && report.clip == (float)((double)0.01f / report.norm));
+                trained_expect(&t, ALL, scale * report.clip);
+            }
+            trained_check(&t);
+        }
+    trained_close(&t);
+}
+
+static void
+test_losses_are_scaled(void)
+{
+    check_loss_scale(machines[0]);
+    check_loss_scale(machines[1]);
+}
+
 /* ---------------------------------------------------------------------------- sums */
 
 /* Sums are planned and booked where they are the optimizer's, and not where they are not. */
@@ -685,6 +736,40 @@ test_steps_are_refused(void)
     trained_close(&t);
 }
 
+/* Gradients of all devices have one norm, by which all are clipped. */
+static void
+test_devices_have_one_norm(void)
+{
+    static const trained_parameter apart[] = {
+        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 8000, BERTH_F32, BERTH_F32, 0, 1 },
+        { 300, BERTH_F16, BERTH_F16, 0, 0 },
+    };
+    const berth_optimizer_group g = adamw();
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_report report;
+    berth_step_options options;
+    trained t;
+
+    berth_step_options_init(&options);
+    options.max_norm = 1.0f;
+    options.report = &report;
+    if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = apart,
+                                                      .count = 3 })) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+        CHECK(fabs(report.norm - norm_of(&t, 1)) < 1e-9 * report.norm);
+        CHECK(report.clip < 1.0f && report.clip == (float)(1.0 / report.norm));
+        trained_expect(&t, ALL, report.clip);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
 /* What each of several devices has counted is told, of this step alone. */
 static void
 test_devices_count_together(void)
@@ -824,11 +909,13 @@ main(int argc, char **argv)
     T_RUN(test_norms_are_clipped);
     T_RUN(test_norms_are_the_same_everywhere);
     T_RUN(test_steps_are_skipped);
+    T_RUN(test_losses_are_scaled);
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);
     T_RUN(test_groups_begin);
     T_RUN(test_small_parameters_have_32_bits);
     T_RUN(test_groups_have_schedules);
+    T_RUN(test_devices_have_one_norm);
     T_RUN(test_devices_count_together);
     T_RUN(test_steps_wait_for_states);
     T_RUN(test_steps_follow_the_callers_stream);

@@ -3219,7 +3219,9 @@ BERTH_API const char *berth_optimizer_name(uint32_t number);
  *
  * The bits of an update are those of the published library's CUDA kernels, with
  * divisions, square roots and powers rounded correctly (berth-optimizer(5)); they are
- * the same for every device, place, number of threads and slots.
+ * the same for every device, place, number of threads and slots. Subnormal numbers are kept
+ * within an update. RMSprop and Adagrad divide the scaled gradient, without its decay. Limits
+ * of an update's length (max_unorm, trust ratios) are left out.
  */
 typedef enum berth_update_kind {
     BERTH_UPDATE_ADAM = 0,

@@ -3304,7 +3304,12 @@ berth_optimizer_options_init(berth_optimizer_options *options)
 
 typedef struct berth_optimizer berth_optimizer;
 
-/* Bytes of an optimizer, of one device and of host memory and disk. */
+/*
+ * Bytes of an optimizer, of one device and of host memory and disk. Of host memory it has
+ * besides: names and lists; from the first norm on 16 bytes for each 4096 elements; one page
+ * while states are read, moved or saved; while they begin or are loaded one page and up to 6
+ * bytes for each of its elements, a load 1 MiB at least.
+ */
 typedef struct berth_optimizer_memory {
     uint64_t states[BERTH_STATES_PLACE_COUNT]; /* by place: f32 copies included       */
     uint64_t slots;        /* of the device, in which pages are updated               */

@@ -18,6 +18,7 @@
 #include "kernels/device.h"
 #include "tests/fault.h"
 #include "kernels/sim.h"
+#include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
@@ -82,16 +83,23 @@ open_at(trained *t, berth_context *context, const char *machine, int32_t place)
 
 /* ------------------------------------------------------------------- planned, booked */
 
-static uint64_t
-booked(const berth_context *context, const char *tier, int32_t purpose)
+static berth_memory
+book_of(const berth_context *context, const char *tier, int32_t purpose)
 {
     berth_memory m;
 
     for (uint32_t i = 0; i < berth_memory_tiers(context); i++)
         if (berth_memory_get(context, i, purpose, &m) == BERTH_OK
             && strcmp(m.tier, tier) == 0)
-            return m.current_bytes;
-    return 0;
+            return m;
+    memset(&m, 0, sizeof m);
+    return m;
+}
+
+static uint64_t
+booked(const berth_context *context, const char *tier, int32_t purpose)
+{
+    return book_of(context, tier, purpose).current_bytes;
 }
 
 static void
@@ -131,6 +139,8 @@ check_books(const char *machine, const char *tier, int32_t place)
                      planned.states[BERTH_STATES_HOST]);
         CHECK_EQ(booked(context, tier, BERTH_MEMORY_STATES), there);
         CHECK_EQ(booked(context, tier, BERTH_MEMORY_SLOTS), planned.slots);
+        CHECK_EQ(booked(context, tier, BERTH_MEMORY_SCRATCH), planned.scratch);
+        CHECK_EQ(planned.scratch > 0, machine != NULL);
         CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_STAGING), planned.staging);
         CHECK_EQ(planned.staging > 0, place == BERTH_STATES_DISK);
         CHECK_EQ(planned.slots > 0, machine != NULL && place != BERTH_STATES_DEVICE);
@@ -148,6 +158,84 @@ test_planned_is_booked(void)
     for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
         check_books(NULL, "cpu", place);
         check_books("sim:256MiB,h2d=1GB/s,d2h=1GB/s", "sim:0", place);
+    }
+}
+
+#define SIM "sim:256MiB,h2d=1GB/s,d2h=1GB/s"
+
+/* All that it has of its device, as it tells. */
+static uint64_t
+told_bytes(const trained *t)
+{
+    berth_optimizer_memory m;
+
+    CHECK_EQ(berth_optimizer_get_memory(t->optimizer, 0, &m), BERTH_OK);
+    return m.states[BERTH_STATES_DEVICE] + m.gradients + m.slots + m.scratch;
+}
+
+static void
+step_with_a_norm(trained *t)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_options options;
+
+    berth_step_options_init(&options);
+    options.max_norm = 1e9f;
+    trained_draw(t, ALL, false);
+    trained_gradients(t, ALL, gradients);
+    CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, &options, NULL), BERTH_OK);
+    trained_expect(t, ALL, 1.0f);
+}
+
+/* What norms are added up in, and what one page is worked on in: of host memory alone. */
+static void
+check_beside_the_plan(trained *t, berth_context *context)
+{
+    const char *const path = fixture_format("%s/states.safetensors", folder);
+    const uint64_t page = berthi_sys_page_bytes();
+    const uint64_t sums = (16 * (25 + 18 + 1) + page - 1) / page * page;
+    const uint64_t planned = told_bytes(t);
+    /* The f32 copy and 8-bit states; what is read, and the values it stands for. */
+    const uint64_t most = 16384 * (4 + 2) + 2 * 4 * 64 + 16384 * (4 + 2) + 64;
+
+    CHECK_EQ(booked(context, "sim:0", BERTH_MEMORY_ALL), planned);
+    CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_SCRATCH), 0);
+    step_with_a_norm(t);
+    CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_SCRATCH), sums);
+    CHECK_EQ(berth_optimizer_save(t->optimizer, path, 1, NULL), BERTH_OK);
+    CHECK_LE(book_of(context, "cpu", BERTH_MEMORY_SCRATCH).peak_bytes, sums + most);
+    CHECK_EQ(berth_optimizer_load(t->optimizer, path, NULL), BERTH_OK);
+    CHECK_LE(book_of(context, "cpu", BERTH_MEMORY_SCRATCH).peak_bytes, sums + (1 << 20));
+    CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_SCRATCH), sums);
+    CHECK_EQ(book_of(context, "sim:0", BERTH_MEMORY_ALL).peak_bytes, planned);
+}
+
+/* Steps, norms, saves and loads take nothing of a device; a move what it tells. */
+static void
+test_nothing_is_taken_beside_the_plan(void)
+{
+    for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
+        berth_context *context;
+        trained t;
+
+        if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+            return;
+        if (open_at(&t, context, SIM, place)) {
+            check_beside_the_plan(&t, context);
+            trained_check(&t);
+            for (int32_t i = 1; i <= BERTH_STATES_PLACE_COUNT; i++) {
+                CHECK_EQ(berth_optimizer_move(t.optimizer, 0,
+                                              (place + i) % BERTH_STATES_PLACE_COUNT, NULL),
+                         BERTH_OK);
+                CHECK_EQ(booked(context, "sim:0", BERTH_MEMORY_ALL), told_bytes(&t));
+                step_with_a_norm(&t);
+                CHECK_EQ(booked(context, "sim:0", BERTH_MEMORY_ALL), told_bytes(&t));
+            }
+            trained_check(&t);
+        }
+        trained_close(&t);
+        CHECK_EQ(booked(context, "cpu", BERTH_MEMORY_SCRATCH), 0);
+        berth_context_destroy(context);
     }
 }
 
@@ -749,6 +837,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     folder = fixture_folder();
     T_RUN(test_planned_is_booked);
+    T_RUN(test_nothing_is_taken_beside_the_plan);
     T_RUN(test_devices_add_up);
     T_RUN(test_plans_are_refused);
     T_RUN(test_pins_are_for_all);

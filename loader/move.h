@@ -72,13 +72,16 @@ void berthi_transfers_add(berthi_transfers *transfers, const berthi_spot *from,
 
 /* What one copy is asked for at most. */
 #define BERTHI_CARRY_BYTES (UINT64_C(4) << 20)
-/* Pieces of one transfer that a device has been asked for and has not done. */
+/* Pieces of one transfer that a device has been asked for and has not done, at most. */
 #define BERTHI_CARRY_DEPTH 4u
+/* What they may take: a cancel waits for all of them. */
+#define BERTHI_CARRY_NS UINT64_C(40000000)
 
 typedef struct berthi_lane {
     berthi_device *device;
     berthi_stream *stream;
     berthi_event *events[BERTHI_CARRY_DEPTH];
+    uint32_t depth; /* pieces at a time: more where they take less than CARRY_NS, or fewer */
     uint64_t asked; /* pieces */
     uint64_t done;  /* of them, that were waited for */
     bool is_unsettled; /* something was asked for that no event tells of */

@@ -3,7 +3,8 @@
  * move_carry.c - bytes from one memory to another, in pieces.
  *
  * Each device has one stream, and a few pieces of it are under way at a time: enough
- * to keep a link busy, few enough that a cancel is heard soon. Between two devices of
+ * to keep a link busy, few enough that a cancel is heard soon, one where the link is slow.
+ * Between two devices of
  * which one does not reach the other bytes go through a buffer in host memory.
  */
 #include <string.h>
@@ -67,6 +68,7 @@ init_lane(berthi_lane *lane, berthi_device *device, berth_error *error)
     berth_status status;
 
     lane->device = device;
+    lane->depth = 2;
     status = device->table->stream_create(device, &lane->stream, error);
     for (uint32_t i = 0; i < BERTHI_CARRY_DEPTH && status == BERTH_OK; i++)
         status = device->table->event_create(device, &lane->events[i], error);
@@ -257,6 +259,28 @@ berthi_carrier_settle(berthi_carrier *carrier, berth_status status, berth_error 
 
 /* ------------------------------------------------------------------------- copies */
 
+/* Whoever asks for more waits for about one piece: that tells how many of them may be asked for. */
+static berth_status
+await_room(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    uint64_t pieces;
+    berth_status status;
+
+    if (lane->asked < lane->depth || lane->done >= lane->asked + 1 - lane->depth)
+        return BERTH_OK;
+    status = await_lane(carrier, lane, lane->asked + 1 - lane->depth,
+                        deadline_of(carrier->model, BERTH_OK), error);
+    pieces = BERTHI_CARRY_NS / (berthi_sys_now_ns() - begin_ns + 1);
+    if (pieces > lane->depth)
+        lane->depth += lane->depth < BERTHI_CARRY_DEPTH;
+    else if (pieces < lane->depth)
+        lane->depth = (uint32_t)berthi_max_u64(pieces, 1);
+    if (status == BERTH_OK && berthi_carrier_is_cancelled(carrier))
+        return berthi_job_fail_cancelled(error);
+    return status;
+}
+
 /* A stream that can be asked for one thing more. */
 static berth_status
 begin_asking(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
@@ -267,10 +291,7 @@ begin_asking(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
         return berthi_model_fail_copies(carrier->model, lane->device, NULL, error);
     if (lane->stream == NULL)
         status = lane->device->table->stream_create(lane->device, &lane->stream, error);
-    if (status == BERTH_OK && lane->asked >= BERTHI_CARRY_DEPTH)
-        status = await_lane(carrier, lane, lane->asked + 1 - BERTHI_CARRY_DEPTH,
-                            deadline_of(carrier->model, BERTH_OK), error);
-    return status;
+    return status == BERTH_OK ? await_room(carrier, lane, error) : status;
 }
 
 /* It has been asked for it. */

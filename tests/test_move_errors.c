@@ -261,6 +261,90 @@ test_cancelled(void)
     scene_end(&s);
 }
 
+typedef berth_status (*starter)(moved *m, const berth_plan *other, berth_job **out);
+
+static berth_status
+start_sleep(moved *m, const berth_plan *other, berth_job **out)
+{
+    (void)other;
+    return berth_model_sleep_start(m->l.model, NULL, out, &m->error);
+}
+
+static berth_status
+start_wake(moved *m, const berth_plan *other, berth_job **out)
+{
+    (void)other;
+    return berth_model_wake_start(m->l.model, NULL, out, &m->error);
+}
+
+static berth_status
+start_move(moved *m, const berth_plan *other, berth_job **out)
+{
+    return berth_model_move_start(m->l.model, other, NULL, out, &m->error);
+}
+
+/* How long a cancel takes under way; 0: the job was done before. The model is as it was. */
+static uint64_t
+time_cancel(moved *m, starter start, const berth_plan *other, uint32_t wait_ms)
+{
+    berth_job *job = NULL;
+    berth_status status = start(m, other, &job);
+    uint64_t ns;
+
+    CHECK_EQ(status, BERTH_OK);
+    (void)berth_job_wait(job, wait_ms);
+    ns = berthi_sys_now_ns();
+    berth_job_cancel(job);
+    status = moved_finish(m, status, job);
+    ns = berthi_sys_now_ns() - ns;
+    if (status == BERTH_OK && start == start_sleep)
+        moved_is_ok(m, moved_wake(m));
+    if (status == BERTH_OK && start == start_wake)
+        moved_is_ok(m, moved_sleep(m));
+    if (status == BERTH_OK && start == start_move)
+        moved_is_ok(m, moved_move(m, m->l.p.plan));
+    CHECK(status == BERTH_OK || status == BERTH_ECANCELLED);
+    return status == BERTH_OK ? 0 : ns;
+}
+
+static void
+check_cancelled_in_time(moved *m, starter start, const berth_plan *other)
+{
+    for (uint32_t wait_ms = 10; wait_ms <= 90; wait_ms += 40) {
+        uint64_t ns = 0;
+
+        for (int i = 0; i < T_CANCEL_TRIES && (ns == 0 || ns > T_CANCEL_NS); i++)
+            ns = time_cancel(m, start, other, wait_ms);
+        CHECK_GT(ns, 0);
+        CHECK_LE(ns, T_CANCEL_NS);
+    }
+}
+
+/* 38 MB, or 14 of them, at 100 MB/s: whoever cancels does not wait for the rest of them. */
+static void
+test_cancelled_in_time(void)
+{
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    berth_plan_options other_options = loaded_options("0=26MiB,cpu=64MiB");
+    berth_plan *other;
+    moved m;
+
+    moved_begin(&m, loaded_large(4, 1), &options,
+                "sim:64MiB,clock=real,h2d=100MB/s,d2h=100MB/s");
+    other = moved_plan(&m, &other_options);
+    check_cancelled_in_time(&m, start_move, other);
+    check_cancelled_in_time(&m, start_sleep, NULL);
+    moved_check(&m);
+    CHECK_EQ(moved_sleep(&m), BERTH_OK);
+    check_cancelled_in_time(&m, start_wake, NULL);
+    CHECK_EQ(moved_wake(&m), BERTH_OK);
+    moved_check(&m);
+    berth_model_destroy(m.l.model);
+    m.l.model = NULL;
+    moved_free_plans();
+    moved_end(&m);
+}
+
 /* ---------------------------------------------------------------------------- misuse */
 
 static void
@@ -469,6 +553,7 @@ main(int argc, char **argv)
     T_RUN(test_calls_fail);
     T_RUN(test_calls_fail_on_two_devices);
     T_RUN(test_cancelled);
+    T_RUN(test_cancelled_in_time);
     T_RUN(test_arguments);
     T_RUN(test_no_room);
     T_RUN(test_encoded_weights_stay_in_memory);

@@ -113,8 +113,10 @@ static const cli_example load_examples[] = {
 static const char *const load_description[] = {
     "Puts every tensor of MODEL into its berth: one allocation for each memory, of "
     "exactly the plan's bytes, one pass over the files, what the plan wants encoded "
-    "encoded on the way. Then says how long which stage took and what held it up, how "
-    "much of each memory was used at most, and gives everything back.",
+    "encoded on the way. Then says how long which stage took, how much of each memory was "
+    "used at most, and what held it up: reads of the files, copies to which tier, or "
+    "encoding by this machine. What a device encodes is among its copies. Then everything is "
+    "given back.",
     "Where a manifest lies beside the model, each tensor is held against its crc32 in the "
     "same pass: see berth-manifest(5). Exit code 5 names the first that is another. What "
     "stays on the disk is not read, and not verified, and a manifest says nothing of the "

@@ -4,18 +4,15 @@
 
     train_steps.py          (BERTH_BUILD names the folder of the build)
 
-Fifty steps with the same gradients, within the tolerances that bitsandbytes tests itself with; and
-states saved by one are continued by the other.
+Fifty steps with the same gradients, within the tolerances that bitsandbytes tests itself with.
 """
 import ctypes
 import os
-import tempfile
 from pathlib import Path
 
 import libraries as lib
 from libraries import torch  # first: it goes on in the environment that has the others
 import bitsandbytes
-from safetensors.torch import load_file, save_file
 
 BUILD = Path(os.environ.get("BERTH_BUILD", lib.ROOT / "build"))
 STEPS = 50
@@ -91,12 +88,6 @@ class Optimizer:
                   ctypes.c_uint32(number), ctypes.c_uint64(0), ctypes.c_uint64(out.numel()),
                   ctypes.c_void_p(out.data_ptr()))
         return out
-
-    def save(self, path):
-        self.call("berth_optimizer_save", self.object, str(path).encode(), 1)
-
-    def load(self, path):
-        self.call("berth_optimizer_load", self.object, str(path).encode())
 
     def close(self):
         self.lib.berth_optimizer_destroy(self.object)
@@ -206,50 +197,6 @@ def compare_8(kind, name, dtype, mean, relative):
           f"{between:.2g} apart in the mean")
 
 
-def compare_continued(kind, name, folder):
-    """Half of the steps by one, the rest by both from the same states."""
-    rate, decay, dtype = 1e-3, 1e-2 if kind == ADAMW else 0.0, torch.float32
-    theirs = torch.nn.Parameter(draw(3, dtype))
-    peer = narrow_peer(kind, theirs, rate, decay)
-    for step in range(STEPS // 2):
-        theirs.grad = gradient(step, dtype)
-        peer.step()
-    state = peer.state[theirs]
-    save_file({f"w.{key}": value.contiguous() if torch.is_tensor(value)
-               else torch.tensor(value, dtype=torch.int64) for key, value in state.items()},
-              folder / "theirs.safetensors")
-    ours = theirs.detach().clone()
-    mine = Optimizer(ours, kind, 8, rate, decay)
-    mine.load(folder / "theirs.safetensors")
-    worst = 0.0
-    for step in range(STEPS // 2, STEPS):
-        theirs.grad = gradient(step, dtype)
-        mine.step(theirs.grad)
-        peer.step()
-        worst = max(worst, float((ours - theirs.detach()).abs().mean()))
-        ours.copy_(theirs.detach())
-    judge(f"{name}, bitsandbytes' states, continued", worst < 6e-5,
-          f"{worst:.2g} apart in the mean")
-
-    mine.save(folder / "ours.safetensors")
-    saved = load_file(folder / "ours.safetensors")
-    for key in [key for key in state if key != "step"]:
-        state[key] = saved[f"w.{key}"].reshape(state[key].shape).clone()
-    judge(f"{name}, its keys, shapes and dtypes", all(
-        saved[f"w.{key}"].dtype == state[key].dtype for key in state if key != "step")
-        and int(saved["w.step"]) == STEPS, f"step {int(saved['w.step'])}")
-    worst = 0.0
-    for step in range(STEPS, STEPS + STEPS // 2):
-        theirs.grad = gradient(step, dtype)
-        mine.step(theirs.grad)
-        peer.step()
-        worst = max(worst, float((ours - theirs.detach()).abs().mean()))
-        theirs.data.copy_(ours)
-    mine.close()
-    judge(f"{name}, our states, continued by bitsandbytes", worst < 6e-5,
-               f"{worst:.2g} apart in the mean")
-
-
 def main():
     torch.set_num_threads(1)
     kinds = ((ADAM, "Adam"), (ADAMW, "AdamW"), (LION, "Lion"), (MOMENTUM, "momentum"),
@@ -261,9 +208,6 @@ def main():
     for kind, name in kinds:
         compare_8(kind, name, torch.float32, 6e-5, 6e-4)
         compare_8(kind, name, torch.bfloat16, 1.7e-4, 1.6e-3)
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, name in kinds:
-            compare_continued(kind, name, Path(folder))
     t.end()
 
 

@@ -6,7 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "loader/file.h"
 #include "loader/optimizer_file.h"
+#include "loader/safetensors.h"
 
 #define ARENA_BYTES (UINT64_C(16) << 10)
 
@@ -58,6 +60,78 @@ check(berthi_states_search *l, berthi_states_source **out_sources, berth_error *
         status = berthi_states_look(l, &o->parameters[i], &sources[i], error);
     return status == BERTH_OK ? check_steps(l, error) : status;
 }
+
+/* ------------------------------------------------------------------------ files cut short */
+
+/* The header of a file whose data ends early, as if all were there. */
+static bool
+has_header(berth_context *context, const berthi_file *file, uint64_t whole_bytes,
+           berthi_header *out, uint64_t *out_begin)
+{
+    uint8_t prefix[BERTHI_HEADER_PREFIX];
+    uint64_t bytes = 0;
+    berth_error ignored;
+    bool is_parsed = false;
+    char *text;
+
+    if (berthi_file_read(file, prefix, sizeof prefix, 0, "", &ignored) != BERTH_OK
+        || berthi_header_length(prefix, whole_bytes, file->path, &bytes, &ignored) != BERTH_OK)
+        return false;
+    *out_begin = sizeof prefix + bytes;
+    text = berthi_memory_alloc(context, BERTHI_PURPOSE_HEADER, bytes);
+    if (text == NULL)
+        return false;
+    if (berthi_file_read(file, text, bytes, sizeof prefix, "", &ignored) == BERTH_OK)
+        is_parsed = berthi_header_parse(context, text, bytes, whole_bytes - *out_begin,
+                                        file->path, out, &ignored)
+                    == BERTH_OK;
+    berthi_memory_free(context, BERTHI_PURPOSE_HEADER, text, bytes);
+    return is_parsed;
+}
+
+/* The same error, about the first tensor that is not there whole. */
+static void
+blame(const berthi_header *header, const berthi_file *file, uint64_t begin, berth_error *error)
+{
+    const berth_error said = *error;
+
+    for (uint64_t i = 0; i < header->entry_count; i++) {
+        const berthi_entry *const entry = &header->entries[i];
+        const berthi_about about = { .file = file->path,
+                                     .tensor = berthi_entry_name(header->text, entry),
+                                     .tensor_length = entry->name_length,
+                                     .has = said.has,
+                                     .expected = said.expected,
+                                     .actual = said.actual };
+
+        if (begin + entry->end <= said.actual)
+            continue;
+        (void)berthi_fail(error, BERTH_REASON_INCOMPLETE, &about, "%s", said.message);
+        return;
+    }
+}
+
+/* Of a file that is cut short: which parameter's state is lost. Nothing where it is none. */
+static void
+name_what_is_lost(berth_context *context, const char *path, berth_error *error)
+{
+    berthi_header header = { 0 };
+    berthi_file file;
+    berth_error ignored;
+    uint64_t begin = 0;
+
+    if (error == NULL || error->reason != BERTH_REASON_INCOMPLETE
+        || (error->has & BERTH_HAS_EXPECTED) == 0
+        || berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, &ignored)
+               != BERTH_OK)
+        return;
+    if (has_header(context, &file, error->expected, &header, &begin))
+        blame(&header, &file, begin, error);
+    berthi_header_fini(&header);
+    berthi_file_close(&file);
+}
+
+/* ---------------------------------------------------------------------------- reading */
 
 static void
 tell(const berthi_states_search *l)
@@ -115,8 +189,10 @@ berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *
     if (path == NULL)
         return berthi_fail_argument(error, "path", "is NULL");
     status = berth_checkpoint_open(optimizer->context, path, NULL, &file, error);
-    if (status != BERTH_OK)
+    if (status != BERTH_OK) {
+        name_what_is_lost(optimizer->context, path, error);
         return status;
+    }
     l.file = file;
     berthi_arena_init(&l.arena, optimizer->context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
     status = check(&l, &sources, error);

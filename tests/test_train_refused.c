@@ -436,8 +436,34 @@ test_damage_is_found(void)
         }
     }
     berth_checkpoint_close(file);
-    fixture_truncate(path, 1);
-    CHECK_EQ(fixture_size(path), size - 1);
+    CHECK_EQ(fixture_size(path), size);
+}
+
+/* Wherever a file ends early: the first tensor that is not there whole is named. */
+static void
+test_files_cut_short(void)
+{
+    const char *const path = save_one("cut.safetensors", 2);
+    berth_checkpoint *file;
+    uint64_t end = 0;
+    berth_tensor t;
+
+    if (!CHECK_EQ(berth_checkpoint_open(context, path, NULL, &file, NULL), BERTH_OK))
+        return;
+    while (berth_checkpoint_tensor(file, end, &t) == BERTH_OK)
+        end++;
+    CHECK_GT(end, 8);
+    for (uint64_t i = end; i-- > 0;) {
+        (void)berth_checkpoint_tensor(file, i, &t);
+        for (uint64_t kept = t.bytes; kept > 0; kept = kept == 1 ? 0 : 1) {
+            const uint64_t size = t.file_offset + kept - 1;
+
+            fixture_truncate(path, fixture_size(path) - size);
+            check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EFORMAT, t.name, "are missing");
+        }
+    }
+    berth_checkpoint_close(file);
+    fixture_truncate(path, 1); /* in the header: nothing can be told */
     check_refused(path, BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "", "");
 }
 
@@ -730,6 +756,7 @@ main(int argc, char **argv)
     T_RUN(test_other_kinds_of_files);
     T_RUN(test_arguments);
     T_RUN(test_damage_is_found);
+    T_RUN(test_files_cut_short);
     T_RUN(test_a_missing_parameter);
     T_RUN(test_random_damage);
     T_RUN(test_a_full_disk_leaves_the_old_file);

@@ -120,14 +120,16 @@ class Followed:
 
     def judge(self, name):
         mean, relative = own.MEANS_8[self.values.dtype]
-        if isinstance(self.peer, own.AsPublished):
-            mean = float("inf")  # steps without bound make values of any size
+        if (self.kind == own.ADAGRAD and self.decay
+                and self.values.dtype == torch.bfloat16):
+            mean = float("inf")  # a few steps, which have no bound, make values of any size
         limits = OFF_8 if self.is_coded else OFF_32
         own.judge(name, self.mean < mean and self.relative < relative
                   and self.outside < own.STATES_OUTSIDE
                   and all(off <= limit for off, limit in zip(self.off, limits)),
-                  f"{self.mean:.2g} apart in the mean, {self.relative:.2g} relatively; of states "
-                  f"{self.outside} elements outside, {max(self.off):.2g} of absmax off",
+                  f"{self.mean:.2g} (bound {mean:g}) apart in the mean, {self.relative:.2g} "
+                  f"({relative:g}) relatively; of states {self.outside} elements "
+                  f"outside, {max(self.off):.2g} of absmax off",
                   is_quiet=not is_told(self.values, self.decay))
 
 

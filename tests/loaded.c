@@ -402,7 +402,11 @@ loaded_once(void *attempt, berth_context *context, berth_error *error)
     if (status == BERTH_OK && a->has_passes)
         status = lease_all(a, model, plan, error);
     berth_model_destroy(model);
-    vacant_close(devices);
+    if (a->has_company)
+        vacant_check_devices(devices);
+    else
+        vacant_check(devices);
+    berth_devices_close(devices);
     berth_plan_destroy(plan);
     berth_checkpoint_close(checkpoint);
     return status;

@@ -68,6 +68,7 @@ typedef struct loaded_attempt {
     const char *const *pins;
     uint32_t pin_count;
     const char *offload_dir;
+    bool has_company;  /* other models are in the context */
     bool has_loaded;   /* what became of it: what failed, if anything, was a lease */
 } loaded_attempt;
 

@@ -129,6 +129,7 @@ check_lost(loaded_attempt *attempt)
     bystanders b;
 
     attempt->has_passes = true;
+    attempt->has_company = true;
     if (have_begun(&b)) {
         attempt->folder = b.folder;
         lost = lose_each(&b, attempt);

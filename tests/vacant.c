@@ -25,10 +25,13 @@ vacant_check_tiers(const berth_context *context)
         check_tier(context, tier);
 }
 
-/* What nobody but the simulation knows. */
+/* What nobody but the simulation knows. What `steal` takes is nobody's. */
 static void
 check_simulated(const berthi_sim_device *device)
 {
+    const uint64_t stolen = berthi_divide_up(device->words.steal_bytes, BERTHI_SIM_GRANULE);
+
+    CHECK_EQ(device->memory.used, berthi_min_u64(stolen, device->memory.granules));
     CHECK_EQ(device->streams, 0);
     CHECK_EQ(device->memory.pin_count, 0);
     CHECK_EQ(device->memory.pin_bytes, 0);
@@ -41,27 +44,39 @@ check_device(berthi_device *device)
 {
     berthi_device_properties properties;
 
+    if (device->context->kept != NULL)
+        return;
+    if (device->table == &berthi_sim_table) {
+        check_simulated((const berthi_sim_device *)device);
+        return;
+    }
     device->table->describe(device, &properties);
     if (properties.free_bytes != UINT64_MAX && !properties.is_host)
         CHECK_EQ(properties.free_bytes, properties.memory_bytes);
-    if (device->table == &berthi_sim_table)
-        check_simulated((const berthi_sim_device *)device);
+}
+
+void
+vacant_check_devices(const berth_devices *devices)
+{
+    const uint32_t count = devices != NULL ? berthi_devices_count(devices) : 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        check_device(berthi_devices_at(devices, i));
 }
 
 void
 vacant_check(const berth_devices *devices)
 {
-    const uint32_t count = devices != NULL ? berthi_devices_count(devices) : 0;
+    const berth_context *const context =
+        devices != NULL && berthi_devices_count(devices) > 0
+            ? berthi_devices_at(devices, 0)->context
+            : NULL;
 
-    for (uint32_t i = 0; i < count; i++) {
-        const berth_context *const context = berthi_devices_at(devices, i)->context;
-
-        if (context->kept != NULL)
-            continue;
-        for (uint32_t tier = 1; tier < berth_memory_tiers(context); tier++)
-            check_tier(context, tier);
-        check_device(berthi_devices_at(devices, i));
-    }
+    for (uint32_t tier = 1; context != NULL && context->kept == NULL
+                            && tier < berth_memory_tiers(context);
+         tier++)
+        check_tier(context, tier);
+    vacant_check_devices(devices);
 }
 
 void

@@ -18,6 +18,8 @@
  * checked. NULL is allowed.
  */
 void vacant_check(const berth_devices *devices);
+/* Without the books: others in the context have memory, on devices of the same numbers. */
+void vacant_check_devices(const berth_devices *devices);
 /* The same, and closes them. */
 void vacant_close(berth_devices *devices);
 /* Every tier holds nothing for any purpose. */

@@ -114,6 +114,15 @@ has(const look *l, uint32_t key)
     return l->source->keys[key] != BERTH_NO_TENSOR;
 }
 
+/* torch's SGD does not count its steps: nothing but the first one is another for it. */
+static bool
+is_uncounted(const look *l)
+{
+    const uint64_t number = find(l, "", "momentum_buffer");
+
+    return number != BERTH_NO_TENSOR && number == l->source->keys[BERTHI_STATE_KEY_STATE1];
+}
+
 /* ------------------------------------------------------------- another optimizer's */
 
 static bool
@@ -169,8 +178,9 @@ check_keys(const look *l, berth_error *error)
                                || key == BERTHI_STATE_KEY_QMAP2;
         const bool is_code = key >= BERTHI_STATE_KEY_ABSMAX1;
         const bool is_due = (!is_second || tables == 2) && (!is_code || is_coded);
+        const bool can_miss = key == BERTHI_STATE_KEY_STEP && is_uncounted(l);
 
-        if (is_due && !has(l, key))
+        if (is_due && !has(l, key) && !can_miss)
             return fail(l, key, BERTH_REASON_COMPANION_MISSING, "is not in the file",
                         error);
         if (!is_due && has(l, key))
@@ -365,8 +375,11 @@ static berth_status
 check_step(const look *l, berth_error *error)
 {
     const uint32_t key = BERTHI_STATE_KEY_STEP;
-    const berth_tensor t = tensor_of(l, key);
+    berth_tensor t;
 
+    if (!has(l, key))
+        return BERTH_OK;
+    t = tensor_of(l, key);
     if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32)
         || t.elements != 1 || t.rank > 1)
         return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
@@ -375,7 +388,7 @@ check_step(const look *l, berth_error *error)
 }
 
 static berth_status
-read_step(const look *l, berth_error *error)
+read_count(const look *l, berth_error *error)
 {
     const uint32_t key = BERTHI_STATE_KEY_STEP;
     const berth_tensor t = tensor_of(l, key);
@@ -388,8 +401,23 @@ read_step(const look *l, berth_error *error)
     if (status != BERTH_OK)
         return status;
     wrong = count_updates(t.dtype, stored, &l->source->step);
-    if (wrong != NULL)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, wrong, error);
+    return wrong == NULL
+               ? BERTH_OK
+               : fail(l, key, BERTH_REASON_COMPANION_MISMATCH, wrong, error);
+}
+
+/* What is not counted has been begun: its momentum is there. */
+static berth_status
+read_step(const look *l, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    if (has(l, BERTHI_STATE_KEY_STEP))
+        status = read_count(l, error);
+    else
+        l->source->step = 1;
+    if (status != BERTH_OK)
+        return status;
     l->search->step = berthi_max_u64(l->search->step, l->source->step);
     return BERTH_OK;
 }

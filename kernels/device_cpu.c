@@ -74,7 +74,8 @@ cpu_alloc(berthi_device *device, uint64_t bytes, void **out, berth_error *error)
     *out = berthi_memory_aligned(device->context, BERTHI_PURPOSE_WEIGHTS, bytes,
                                  berthi_sys_page_bytes());
     if (*out == NULL)
-        return berthi_fail_memory(error, "allocating memory for weights");
+        return berthi_fail(error, BERTH_REASON_NO_MEMORY, NULL,
+                           "out of memory: %" PRIu64 " bytes for weights", bytes);
     return BERTH_OK;
 }
 

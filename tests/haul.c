@@ -137,7 +137,7 @@ haul_has_at_most(uint64_t count)
 {
     const struct timespec moment = { 0, 1000000 };
 
-    for (int i = 0; i < 1000 && haul_threads() > count; i++)
+    for (int i = 0; i < 10000 && haul_threads() > count; i++)
         nanosleep(&moment, NULL);
     return haul_threads() <= count;
 }

@@ -239,7 +239,7 @@ static void
 test_bottleneck(void)
 {
     berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
-    berth_load_report r = report_of(&options, "sim:64MiB,clock=real,h2d=50MB/s", 0);
+    berth_load_report r = report_of(&options, "sim:64MiB,clock=real,h2d=25MB/s", 0);
 
     CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_COPIES);
     CHECK_EQ(r.bottleneck_tier, 0);
@@ -249,33 +249,36 @@ test_bottleneck(void)
     CHECK_EQ(r.bottleneck_tier, BERTH_NO_INDEX);
 }
 
-/* Half of the layers each, over links of which one is slow. */
+/*
+ * Half of the layers each, over links of which one is slow. On a machine whose other programs
+ * make reads wait, a load that did not has to come within a few: here and below.
+ */
 static void
 test_bottleneck_of_two_devices(void)
 {
     static const char *const pins[] = { "model.layers.0-3=cuda:0", "model.layers.4-7=cuda:1" };
     static const char *const words[] = {
-        "sim:64MiB,clock=real,h2d=10GB/s;sim:64MiB,clock=real,h2d=50MB/s",
-        "sim:64MiB,clock=real,h2d=50MB/s;sim:64MiB,clock=real,h2d=10GB/s",
+        "sim:64MiB,clock=real,h2d=10GB/s;sim:64MiB,clock=real,h2d=25MB/s",
+        "sim:64MiB,clock=real,h2d=25MB/s;sim:64MiB,clock=real,h2d=10GB/s",
     };
 
     for (uint32_t i = 0; i < 2; i++) {
-        berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB");
-        berth_load_report r;
+        berth_load_report r = { .bottleneck = BERTH_LOAD_BY_READS };
 
-        options.pins = pins;
-        options.pin_count = 2;
-        r = report_of(&options, words[i], 0);
+        for (int k = 0; k < 20 && r.bottleneck == BERTH_LOAD_BY_READS; k++) {
+            berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB");
+
+            options.pins = pins;
+            options.pin_count = 2;
+            r = report_of(&options, words[i], 0);
+        }
         CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_COPIES);
         CHECK_EQ(r.bottleneck_tier, 1 - i);
         CHECK(r.encode_seconds == 0);
     }
 }
 
-/*
- * One worker encodes far more slowly than the page cache is read; on a machine whose other
- * programs make reads wait, a load that did not has to come within a few.
- */
+/* One worker encodes far more slowly than the page cache is read. */
 static void
 test_bottleneck_of_encoding(void)
 {

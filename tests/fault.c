@@ -2,6 +2,7 @@
 #include "tests/fault.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 
 #include "kernels/base.h"
 #include "tests/fixture.h"
@@ -18,6 +19,24 @@ fault_step(uint64_t nth)
     return T_HAS_THREADS_WATCHED && nth >= 64 ? 8 : 1;
 }
 
+static void *
+do_nothing(void *user)
+{
+    return user;
+}
+
+/* With that which a sanitizer begins beside the first one of a process. */
+static uint64_t
+threads_at_rest(void)
+{
+    static bool has_begun;
+    pthread_t thread;
+
+    if (!has_begun && pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        has_begun = pthread_join(thread, NULL) == 0;
+    return haul_threads();
+}
+
 /* One run; true when no failure was given any more. */
 static bool
 is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
@@ -25,7 +44,7 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
 {
     const uint64_t step = fault_step(nth);
     const int fds = fixture_open_fds();
-    const uint64_t threads = haul_threads();
+    const uint64_t threads = threads_at_rest();
     berth_memory_summary memory;
     berth_context *context = NULL;
     berth_error error;

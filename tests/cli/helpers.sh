@@ -66,12 +66,14 @@ hide_load()
             -e 's/^(cpu .*) [0-9.]+ [KMG]iB (host memory)/\1 N \2/'
 }
 
-# The same of one that did not fit: what there is of host memory, and what of it was used.
+# The same of one that did not fit: what there is of host memory, which not every machine
+# tells, and what of it was used.
 hide_refusal()
 {
     size='[0-9.]*[1-9][0-9.]* [KMGT]?i?B'
     sed -E -e "s/(this process can have) $size/\1 N/" \
-        -e '/"name": "cpu"/,/}/s/"has": [0-9]+/"has": N/' \
+        -e 's/^  cpu takes .* of staging$/&, this process can have N/' \
+        -e '/"name": "cpu"/,/}/s/"has": ([0-9]+|null)/"has": N/' \
         -e '/"tier": "cpu",/,/}/s/"(current|peak|allocated|freed)": [1-9][0-9]*/"\1": N/' |
         awk -v size=" +$size" '/^[^ ]/ { is_account = /^cpu +[a-z]+ +[0-9]/ }
             is_account { gsub(size, " N") } { print }'
@@ -85,6 +87,10 @@ limited()
         echo "a sanitizer needs more memory than any limit"
         exit 77
     }
+    if berth devices --json | grep -q '"available": null'; then
+        echo "this machine does not tell how much memory a process can have"
+        exit 77
+    fi
     ulimit -d "$1"
 }
 

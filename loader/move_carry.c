@@ -4,8 +4,8 @@
  *
  * Each device has one stream, and a few pieces of it are under way at a time: enough
  * to keep a link busy, few enough that a cancel is heard soon, one where the link is slow.
- * Between two devices of
- * which one does not reach the other bytes go through a buffer in host memory.
+ * Between two devices of which one does not reach the other bytes go through a buffer in
+ * host memory.
  */
 #include <string.h>
 

@@ -6,15 +6,14 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/drawn.h"
 #include "tests/fixture.h"
+#include "tests/printed.h"
 #include "tests/t.h"
 #include "tools/draw_markup.h"
 
@@ -35,23 +34,14 @@ static output out;
 static void
 begin(void)
 {
-    path = fixture_format("%s/out", fixture_folder());
-    output_init(&out, open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    path = printed_begin(&out);
 }
 
 /* What has been written since begin(). */
 static const char *
 written(size_t *length)
 {
-    char *bytes;
-    const char *text;
-
-    output_flush(&out);
-    close(out.fd);
-    bytes = fixture_read(path, length);
-    text = fixture_format("%s", bytes);
-    free(bytes);
-    return text;
+    return printed_end(&out, path, length);
 }
 
 static void

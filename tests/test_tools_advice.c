@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_advice.c - what is said to help a load that did not fit. */
-#define _POSIX_C_SOURCE 200809L
-
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/fixture.h"
 #include "tests/planned.h"
+#include "tests/printed.h"
 #include "tests/t.h"
 #include "tools/load_refuse.h"
 #include "tools/load_tier.h"
@@ -56,19 +52,11 @@ slab_of(const refused *r, uint32_t number)
 static const char *
 written(const refused *r)
 {
-    const char *const path = fixture_format("%s/out", fixture_folder());
-    const char *text;
-    char *bytes;
     output out;
+    const char *const path = printed_begin(&out);
 
-    output_init(&out, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     load_refuse_json(&out, &r->failure, &r->advice);
-    output_flush(&out);
-    close(out.fd);
-    bytes = fixture_read(path, NULL);
-    text = fixture_format("%s", bytes);
-    free(bytes);
-    return text;
+    return printed_end(&out, path, NULL);
 }
 
 /*

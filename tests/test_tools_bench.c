@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_bench.c - what `berth bench` prints of what was measured. */
-#define _POSIX_C_SOURCE 200809L
-
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "loader/bench.h"
 #include "tests/fixture.h"
+#include "tests/printed.h"
 #include "tests/t.h"
 #include "tools/bench_print.h"
 
@@ -40,24 +36,17 @@ printed(bool is_json)
 {
     const berth_bench bench = {.lines = lines, .line_count = line_count};
     const bench_facts facts = {.bench = &bench, .memory = {.peak_bytes = GIB}};
-    const char *const path = fixture_format("%s/out", fixture_folder());
-    const char *text;
-    char *bytes;
+    const char *path;
     session s;
 
     memset(&s, 0, sizeof s);
-    output_init(&s.out, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    path = printed_begin(&s.out);
     if (is_json)
         bench_print_json(&s.out, &facts);
     else
         bench_print(&s, &facts);
-    output_flush(&s.out);
-    close(s.out.fd);
-    bytes = fixture_read(path, NULL);
-    text = fixture_format("%s", bytes);
-    free(bytes);
     line_count = 0;
-    return text;
+    return printed_end(&s.out, path, NULL);
 }
 
 /* Two of them: one more than 5% away, and one that was not far enough. */

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_load.c - what `berth load` and `berth bench` print of a load's report. */
-#define _POSIX_C_SOURCE 200809L
-
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "loader/bench.h"
 #include "tests/fixture.h"
 #include "tests/planned.h"
+#include "tests/printed.h"
 #include "tests/t.h"
 #include "tools/bench_print.h"
 #include "tools/load_print.h"
@@ -79,20 +75,13 @@ static const char *
 printed(int32_t bottleneck, uint32_t tier, printing which)
 {
     const berth_load_report report = report_of(bottleneck, tier);
-    const char *const path = fixture_format("%s/out", fixture_folder());
-    const char *text;
-    char *bytes;
+    const char *path;
     session s;
 
     memset(&s, 0, sizeof s);
-    output_init(&s.out, open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    path = printed_begin(&s.out);
     print(&s, &report, which);
-    output_flush(&s.out);
-    close(s.out.fd);
-    bytes = fixture_read(path, NULL);
-    text = fixture_format("%s", bytes);
-    free(bytes);
-    return text;
+    return printed_end(&s.out, path, NULL);
 }
 
 static void

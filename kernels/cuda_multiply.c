@@ -211,7 +211,7 @@ are_for_kernels(const berthi_cuda_call *call, const berthi_request *requests, ui
     for (uint32_t i = 0; i < count; i++)
         if (!is_of_4bit(requests[i].operation)
             || requests[i].arguments.multiply.count > BERTHI_MULTIPLY_INPUTS
-            || is_for_library(call->device, &requests[i]))
+            || is_for_library(call->device, &requests[i]) || is_for_wide(call, &requests[i]))
             return false;
     return count <= PRODUCT_TOGETHER;
 }

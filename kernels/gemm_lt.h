@@ -99,10 +99,11 @@ berth_status berthi_gemm_multiply_4bit(const berthi_cuda_call *call,
 
 /*
  * Whether this device has kernels of many inputs (product_wide.cuh) for a weight of 4 bits, and the
- * inputs are more than kernels of few have at once.
+ * inputs are so many that these are quicker than those of few.
  */
 bool berthi_gemm_is_wide(const berthi_cuda_call *call, const berthi_multiply_arguments *arguments);
-/* Of more inputs the library, where it is there, is as fast; H200, measured. */
+/* H200, measured: fewer are as quick by rings; more by the library, where it is there. */
+#define BERTHI_GEMM_WIDE_LEAST  17u
 #define BERTHI_GEMM_WIDE_INPUTS 1024u
 berth_status berthi_gemm_multiply_wide(const berthi_cuda_call *call,
                                        const berthi_multiply_arguments *arguments,

@@ -506,6 +506,7 @@ typedef struct berthi_int8_sum_kernel {
 #define WIDE_FOUR_LANES 128u
 #define WIDE_FEEDERS 128u /* lanes that bring what the others multiply */
 #define WIDE_TABLE_BYTES 2048u /* of a warp: its rows' products of a group, in bytes apart */
+#define WIDE_PAIRS_BYTES (256u * 32u * 4u) /* of a CTA: two values by their byte, a copy a lane */
 #define WIDE_OUTPUT_LINE 144u /* bytes of 64 outputs on their way, and 16 beside */
 #define WIDE_OUTPUTS 32u      /* inputs whose outputs are on their way at once */
 #define WIDE_MOST_INPUTS 256u /* of a tile */
@@ -519,16 +520,17 @@ typedef struct berthi_int8_sum_kernel {
 
 /* What a kernel of so many inputs has. */
 typedef struct berthi_wide_shape {
-    uint32_t inputs;       /* of a tile: 64, 128 or 256 */
+    uint32_t inputs;       /* of a tile: 32, 64, 128 or 256 */
     uint32_t fours;        /* of warps: each has WIDE_ROWS rows */
-    uint32_t input_stages; /* steps that are there or on their way */
+    uint32_t input_stages; /* steps that are there or on their way; by pairs groups, as codes */
     uint32_t code_stages;  /* groups of columns, the same */
-    uint32_t ahead;        /* products under way while a step is decoded: 0 or 1 */
+    bool by_pairs; /* of values, of which absmax are no part; else by products with it */
 } berthi_wide_shape;
 
-#define WIDE_SHAPE_64 { 64, 4, 8, 3, 0 }
-#define WIDE_SHAPE_128 { 128, 2, 7, 4, 1 }
-#define WIDE_SHAPE_256 { 256, 2, 4, 3, 1 }
+#define WIDE_SHAPE_32 { 32, 3, 4, 4, true }
+#define WIDE_SHAPE_64 { 64, 3, 3, 3, true }
+#define WIDE_SHAPE_128 { 128, 3, 6, 3, false }
+#define WIDE_SHAPE_256 { 256, 2, 4, 3, false }
 
 /* Where its parts lie, in bytes from a multiple of 1024 on. */
 typedef struct berthi_wide_room {
@@ -547,13 +549,14 @@ berthi_wide_room_of(berthi_wide_shape s)
     const uint32_t rows = s.fours * WIDE_ROWS;
     berthi_wide_room r;
 
-    r.codes = s.input_stages * s.inputs * WIDE_LINE;
+    r.codes = s.input_stages * s.inputs * WIDE_LINE
+              * (s.by_pairs ? WIDE_GROUP / WIDE_STEP : 1);
     r.tables = r.codes + s.code_stages * rows * WIDE_LINE;
-    r.absmax = r.tables + s.fours * 4 * WIDE_TABLE_BYTES;
+    r.absmax = r.tables + (s.by_pairs ? WIDE_PAIRS_BYTES : s.fours * 4 * WIDE_TABLE_BYTES);
     r.outputs = r.absmax + s.code_stages * rows * 16;
     r.map = r.outputs + s.fours * WIDE_OUTPUTS * WIDE_OUTPUT_LINE;
     r.gates = r.map + 1024;
-    r.end = r.gates + 16 * (s.input_stages + s.code_stages + 1);
+    r.end = r.gates + 16 * (s.input_stages + 2 * s.code_stages + 1);
     return r;
 }
 
@@ -605,6 +608,7 @@ typedef struct berthi_wide_kernel {
     uint32_t split_tiles; /* the first ones, whose groups are dealt to CTAs as equally as can be,
                              to each at least one */
     uint32_t is_aligned;  /* outputs to 16 bytes, rows to 8 */
+    uint32_t is_settled;  /* codes and absmax may be read ahead of earlier work */
     uint32_t values[16];  /* of the codes */
     uint32_t map[256];    /* double quantization: of the absmax' codes, as it is stored */
 } berthi_wide_kernel;

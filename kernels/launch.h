@@ -37,8 +37,8 @@
 
 /* Of many inputs, by code of sm_90a alone, which is built apart from all others. */
 #define BERTHI_WIDE_KERNELS(X)                                                        \
-    X(wide64_bf16) X(wide64_f16) X(wide128_bf16) X(wide128_f16)                       \
-    X(wide256_bf16) X(wide256_f16)
+    X(wide32_bf16) X(wide32_f16) X(wide64_bf16) X(wide64_f16)                         \
+    X(wide128_bf16) X(wide128_f16) X(wide256_bf16) X(wide256_f16)
 
 /* All kernels; the symbol of each is berthi_ and its name. */
 #define BERTHI_KERNELS(X) BERTHI_COMMON_KERNELS(X) BERTHI_WIDE_KERNELS(X)

@@ -17,31 +17,44 @@ _Static_assert(offsetof(berthi_wide_kernel, absmax) == 2 * sizeof(berthi_tiles),
                "the matrices are the argument's first");
 _Static_assert(sizeof(berthi_tiles) == 128, "what hardware makes of it");
 
+/* Of shapes and their kernels. */
+static uint32_t
+find_number(uint32_t count)
+{
+    uint32_t number = 0;
+
+    while (number < 3 && count > 32u << number)
+        number++;
+    return number;
+}
+
 /* H200, two shapes: a tile's time is that of its inputs, were they there or not. */
 static berthi_wide_shape
 find_shape(uint32_t count)
 {
-    static const berthi_wide_shape shapes[] = { WIDE_SHAPE_64, WIDE_SHAPE_128, WIDE_SHAPE_256 };
+    static const berthi_wide_shape shapes[]
+        = { WIDE_SHAPE_32, WIDE_SHAPE_64, WIDE_SHAPE_128, WIDE_SHAPE_256 };
 
-    return shapes[count <= 64 ? 0 : count <= 128 ? 1 : 2];
+    return shapes[find_number(count)];
 }
 
 static berthi_kernel_id
 find_kernel(berthi_wide_shape s, size_t dtype)
 {
-    static const berthi_kernel_id kernels[3][2] = {
+    static const berthi_kernel_id kernels[4][2] = {
+        { KERNEL_wide32_bf16, KERNEL_wide32_f16 },
         { KERNEL_wide64_bf16, KERNEL_wide64_f16 },
         { KERNEL_wide128_bf16, KERNEL_wide128_f16 },
         { KERNEL_wide256_bf16, KERNEL_wide256_f16 },
     };
 
-    return kernels[s.inputs == 64 ? 0 : s.inputs == 128 ? 1 : 2][dtype];
+    return kernels[find_number(s.inputs)][dtype];
 }
 
 bool
 berthi_launch_is_wide(berthi_kernel_id kernel)
 {
-    return kernel >= KERNEL_wide64_bf16 && kernel <= KERNEL_wide256_f16;
+    return kernel >= KERNEL_wide32_bf16 && kernel <= KERNEL_wide256_f16;
 }
 
 bool
@@ -98,6 +111,7 @@ fill_values(const berthi_wide_task *t, berthi_wide_kernel *k)
         .offset = a->offset, .count = a->count,
         .groups = (uint32_t)(a->columns / WIDE_GROUP),
         .is_aligned = a->rows % 8 == 0 && berthi_is_aligned(a->outputs, 16),
+        .is_settled = a->is_settled,
     };
     memcpy(k->values, t->values, sizeof k->values);
     if (a->absmax_codes != NULL)

@@ -9,10 +9,10 @@
  * that it has in a batch. Which bits is a device's own affair: what codes stand for counts
  * as rounded to bf16 with bf16 inputs, and with f16 inputs on GPUs to f16.
  *
- * From berthi_gemm_least_inputs() inputs on GPUs may ask cuBLASLt, from more than
- * BERTHI_MULTIPLY_INPUTS on those of 9.0 have kernels of many: of so many the weight itself
- * counts as rounded to the inputs' dtype, and bits are those of that library, or kernel, for
- * that number of inputs.
+ * From berthi_gemm_least_inputs() inputs on GPUs may ask cuBLASLt, from BERTHI_GEMM_WIDE_LEAST on
+ * those of 9.0 have kernels of many: bits are those of that library, or kernel, for that number
+ * of inputs, and by the library, and of more than 64 inputs by kernels, the weight itself counts
+ * as rounded to the inputs' dtype.
  */
 #ifndef BERTH_KERNELS_MULTIPLY_H
 #define BERTH_KERNELS_MULTIPLY_H

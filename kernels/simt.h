@@ -32,6 +32,8 @@
  *   simt_wait_for_earlier()                  what kernels begin with: before it they write
  *       nothing, and read nothing that earlier work of the stream may be writing (a kernel
  *       has it already, but for those of SIMT_KERNEL_AHEAD)
+ *   simt_let_later_come()                    of a lane that waits late: nothing of the stream's
+ *       later work is held up by it
  *   simt_atomic_or(word, bits)               a word of global memory
  *   simt_atomic_add(count, more)             eight bytes of it
  *
@@ -103,12 +105,20 @@ typedef struct simt_four {
  * or still reads. When all CTAs of a kernel are here, the next one's may come, and wait in turn.
  */
 SIMT_INLINE void
+simt_let_later_come(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+SIMT_INLINE void
 simt_wait_for_earlier(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
 #endif
+    simt_let_later_come();
 }
 
 SIMT_INLINE uint32_t
@@ -533,6 +543,11 @@ simt_wait_copies(uint32_t count)
 }
 
 /* The machine's launches are one after the other. */
+SIMT_INLINE void
+simt_let_later_come(void)
+{
+}
+
 SIMT_INLINE void
 simt_wait_for_earlier(void)
 {

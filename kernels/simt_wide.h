@@ -21,19 +21,20 @@
  *   simt_gate_expect(gate, bytes)         the same, and so many bytes have to come
  *   simt_gate_wait(gate, turn)            until the gate has opened for its 1st, 3rd, ... time
  *       with `turn` 0, its 2nd, 4th, ... with 1; a `turn` of 1 is over at the beginning
- *   simt_gate_watch(gate)                 the same of the first time, and if that does not come for
- *       many seconds the kernel is ended: it has hung
+ *   simt_gate_watch(gate, turn)           the same, and if that does not come for many seconds the
+ *       kernel is ended: it has hung
  *   simt_copy_tile(to, tiles, gate, column, row)   a tile, to a multiple of 1024 bytes where it is
  *       turned, else of 128; `column` in bytes. What is beyond the matrix comes as 0. Not for what
  *       lanes write in the same kernel
  *
  *   simt_begin_multiplying()              before the first of some products whose operands lanes
  *       have written
- *   simt_multiply_wide(sums, rows, place, count, is_bf16)   sums += rows * columns, 64 x 16 times
- *       16 x count: a lane has the fragments of 16 rows as simt_multiply_*() do, its warp those
- *       from 16 times its number in the group on; columns are `count` lines of 128 bytes, turned,
- *       of which `place` is the first of 16 numbers. The sums are those of simt_multiply_*() for 8
- *       columns each. `count` is 64, 128 or 256
+ *   simt_multiply_wide(sums, rows, place, number, count, is_bf16, adds)   sums += rows * columns,
+ *       or where `adds` is false sums = that, 64 x 16 times 16 x count: a lane has the fragments of
+ *       16 rows as simt_multiply_*() do, its warp those from 16 times its number in the group on.
+ *       Columns are `count` lines of 128 bytes, turned, the first one at `place`: of its 64 numbers
+ *       the 16 of that `number` (0 to 3). The sums are those of simt_multiply_*() for 8 columns
+ *       each. `count` is 32, 64, 128 or 256
  *   simt_end_multiplying()                makes one of those since the last one
  *   simt_wait_multiplied(count)           until all but the lane's last `count` are done: before,
  *       sums and rows are not to be touched, nor columns
@@ -129,7 +130,7 @@ SIMT_INLINE void
 simt_gates_begun(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
-    asm volatile("fence.proxy.async;" : : : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
 SIMT_INLINE void
@@ -147,6 +148,8 @@ simt_gate_expect(uint32_t gate, uint32_t bytes)
                  : "memory");
 }
 
+#define SIMT_SUSPENDED_NS 10000000u /* a lane that waits asks no more often, if nothing comes */
+
 /* One block: a loop that the compiler sees is one between products, which it then ends early. */
 SIMT_INLINE void
 simt_gate_wait(uint32_t gate, uint32_t turn)
@@ -154,13 +157,13 @@ simt_gate_wait(uint32_t gate, uint32_t turn)
     asm volatile("{\n"
                  ".reg .pred is_open;\n"
                  "WAIT:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 is_open, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 is_open, [%0], %1, %2;\n"
                  "@is_open bra OPEN;\n"
                  "bra WAIT;\n"
                  "OPEN:\n"
                  "}"
                  :
-                 : "r"(gate), "r"(turn)
+                 : "r"(gate), "r"(turn), "r"(SIMT_SUSPENDED_NS)
                  : "memory");
 }
 
@@ -173,11 +176,11 @@ simt_gate_is_open(uint32_t gate, uint32_t turn)
 
     asm volatile("{\n"
                  ".reg .pred is_open;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 is_open, [%1], %2;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 is_open, [%1], %2, %3;\n"
                  "selp.u32 %0, 1, 0, is_open;\n"
                  "}"
                  : "=r"(is_open)
-                 : "r"(gate), "r"(turn)
+                 : "r"(gate), "r"(turn), "r"(SIMT_SUSPENDED_NS)
                  : "memory");
     return is_open != 0;
 }
@@ -192,11 +195,14 @@ simt_now_ns(void)
 }
 
 SIMT_INLINE void
-simt_gate_watch(uint32_t gate)
+simt_gate_watch(uint32_t gate, uint32_t turn)
 {
-    const unsigned long long begin = simt_now_ns();
+    unsigned long long begin;
 
-    while (!simt_gate_is_open(gate, 0))
+    if (simt_gate_is_open(gate, turn))
+        return;
+    begin = simt_now_ns();
+    while (!simt_gate_is_open(gate, turn))
         if (simt_now_ns() - begin > SIMT_PATIENCE_NS)
             __trap();
 }
@@ -233,6 +239,7 @@ simt_end_multiplying(void)
 #define SIMT_SUMS_8(s, i)                                                             \
     "+f"((s)[(i)]), "+f"((s)[(i) + 1]), "+f"((s)[(i) + 2]), "+f"((s)[(i) + 3]),       \
         "+f"((s)[(i) + 4]), "+f"((s)[(i) + 5]), "+f"((s)[(i) + 6]), "+f"((s)[(i) + 7])
+#define SIMT_SUMS_16(s, i) SIMT_SUMS_8(s, i), SIMT_SUMS_8(s, (i) + 8)
 #define SIMT_SUMS_32(s, i)                                                            \
     SIMT_SUMS_8(s, i), SIMT_SUMS_8(s, (i) + 8), SIMT_SUMS_8(s, (i) + 16),             \
         SIMT_SUMS_8(s, (i) + 24)
@@ -247,48 +254,55 @@ simt_end_multiplying(void)
 #define SIMT_NAMES_60 SIMT_NAMES_30 SIMT_TEN(3) SIMT_TEN(4) SIMT_TEN(5)
 #define SIMT_NAMES_120                                                                \
     SIMT_NAMES_60 SIMT_TEN(6) SIMT_TEN(7) SIMT_TEN(8) SIMT_TEN(9) SIMT_TEN(10) SIMT_TEN(11)
+#define SIMT_NAMES_OF_32 SIMT_TEN() "%10, %11, %12, %13, %14, %15"
 #define SIMT_NAMES_OF_64 SIMT_NAMES_30 "%30, %31"
 #define SIMT_NAMES_OF_128 SIMT_NAMES_60 "%60, %61, %62, %63"
 #define SIMT_NAMES_OF_256                                                             \
     SIMT_NAMES_120 "%120, %121, %122, %123, %124, %125, %126, %127"
 
-#define SIMT_MULTIPLY_WIDE(shape, names, rows_names, columns_name, sums_list, type)   \
-    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, 1, 0;\n"                       \
+#define SIMT_MULTIPLY_WIDE(shape, names, rows_names, columns_name, adds_name, sums_list, \
+                           type)                                                      \
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds_name ", 0;\n"          \
                  "wgmma.mma_async.sync.aligned.m64" shape "k16.f32." type "." type    \
                  " {" names "}, {" rows_names "}, " columns_name ", adds, 1, 1, 0;\n}" \
                  : sums_list                                                          \
-                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns))
+                 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns), \
+                   "r"((uint32_t)adds))
 
-/* `count` and `is_bf16` are constants. */
+/* All but the first three are constants. */
 SIMT_INLINE void
-simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place, uint32_t count,
-                   bool is_bf16)
+simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place, uint32_t number,
+                   uint32_t count, bool is_bf16, bool adds)
 {
     /* Lines of 128 bytes, turned; 1024 bytes from eight of them to the next. */
-    const uint64_t columns
-        = (uint64_t)((place & 0x3FFFFu) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+    const uint64_t columns = (uint64_t)(((place & 0x3FFFFu) >> 4 | 1u << 16) + 2 * number)
+                             | 64ull << 32 | 1ull << 62;
 
+#define SIMT_OF_32(type)                                                              \
+    SIMT_MULTIPLY_WIDE("n32", SIMT_NAMES_OF_32, "%16, %17, %18, %19", "%20", "%21",   \
+                       SIMT_SUMS_16(sums, 0), type)
 #define SIMT_OF_64(type)                                                              \
-    SIMT_MULTIPLY_WIDE("n64", SIMT_NAMES_OF_64, "%32, %33, %34, %35", "%36",          \
+    SIMT_MULTIPLY_WIDE("n64", SIMT_NAMES_OF_64, "%32, %33, %34, %35", "%36", "%37",   \
                        SIMT_SUMS_32(sums, 0), type)
 #define SIMT_OF_128(type)                                                             \
-    SIMT_MULTIPLY_WIDE("n128", SIMT_NAMES_OF_128, "%64, %65, %66, %67", "%68",        \
+    SIMT_MULTIPLY_WIDE("n128", SIMT_NAMES_OF_128, "%64, %65, %66, %67", "%68", "%69", \
                        SIMT_SUMS_64(sums, 0), type)
 #define SIMT_OF_256(type)                                                             \
     SIMT_MULTIPLY_WIDE("n256", SIMT_NAMES_OF_256, "%128, %129, %130, %131", "%132",   \
-                       SIMT_SUMS_128(sums, 0), type)
-    if (count == 64 && is_bf16)
-        SIMT_OF_64("bf16");
-    else if (count == 64)
-        SIMT_OF_64("f16");
-    else if (count == 128 && is_bf16)
-        SIMT_OF_128("bf16");
-    else if (count == 128)
-        SIMT_OF_128("f16");
-    else if (is_bf16)
-        SIMT_OF_256("bf16");
-    else
-        SIMT_OF_256("f16");
+                       "%133", SIMT_SUMS_128(sums, 0), type)
+#define SIMT_OF(count)                                                                \
+    if (is_bf16)                                                                      \
+        SIMT_OF_##count("bf16");                                                      \
+    else                                                                              \
+        SIMT_OF_##count("f16")
+    switch (count) {
+    case 32: SIMT_OF(32); break;
+    case 64: SIMT_OF(64); break;
+    case 128: SIMT_OF(128); break;
+    default: SIMT_OF(256); break;
+    }
+#undef SIMT_OF
+#undef SIMT_OF_32
 #undef SIMT_OF_64
 #undef SIMT_OF_128
 #undef SIMT_OF_256
@@ -330,7 +344,6 @@ simt_receive16(const void *from)
 SIMT_INLINE void
 simt_raise_flag(uint32_t *flag)
 {
-    __threadfence();
     asm volatile("st.release.gpu.global.u32 [%0], 1;" : : "l"(flag) : "memory");
 }
 
@@ -351,7 +364,6 @@ simt_await_flag(uint32_t *flag)
                  :
                  : "l"(flag)
                  : "memory");
-    __threadfence();
 }
 
 SIMT_INLINE uint32_t
@@ -379,7 +391,7 @@ void berthi_simt_copy_tile(uint32_t to, const berthi_tiles *tiles, uint32_t gate
                            uint32_t column, uint32_t row);
 void berthi_simt_begin_multiplying(void);
 void berthi_simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place,
-                               uint32_t count, bool is_bf16);
+                               uint32_t count, bool is_bf16, bool adds);
 void berthi_simt_end_multiplying(void);
 void berthi_simt_wait_multiplied(uint32_t count);
 void berthi_simt_await_flag(uint32_t *flag);
@@ -456,9 +468,9 @@ simt_gate_wait(uint32_t gate, uint32_t turn)
 }
 
 SIMT_INLINE void
-simt_gate_watch(uint32_t gate)
+simt_gate_watch(uint32_t gate, uint32_t turn)
 {
-    berthi_simt_gate_wait(gate, 0);
+    berthi_simt_gate_wait(gate, turn);
 }
 
 SIMT_INLINE void
@@ -475,10 +487,10 @@ simt_begin_multiplying(void)
 }
 
 SIMT_INLINE void
-simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place, uint32_t count,
-                   bool is_bf16)
+simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place, uint32_t number,
+                   uint32_t count, bool is_bf16, bool adds)
 {
-    berthi_simt_multiply_wide(sums, rows, place, count, is_bf16);
+    berthi_simt_multiply_wide(sums, rows, place + 32 * number, count, is_bf16, adds);
 }
 
 SIMT_INLINE void

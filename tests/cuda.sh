@@ -54,8 +54,8 @@ findings() # LOG
             if (kernel ~ /^berthi_(product(16)?_(64|128)|experts|together|attend)_/) most = 128
             if (kernel ~ /^berthi_update_[a-z0-9]+$/) most = 128
             if (kernel ~ /^berthi_(product32|ring)/) most = 255
-            if (kernel ~ /^berthi_wide(128|256)_/) most = 168
-            if (kernel ~ /^berthi_wide64_/) most = 96
+            if (kernel ~ /^berthi_wide(32|64|128)_/) most = 128
+            if (kernel ~ /^berthi_wide256_/) most = 168
             if (substr($0, RSTART + 5, RLENGTH - 5) + 0 > most) print kernel ": " $0
         }
         END { if (seen + 0 == 0) print "no kernel was compiled" }' "$1"

@@ -161,18 +161,19 @@ typedef struct exact_sum {
     double unrounded;
 } exact_sum;
 
-/* As the kernel multiplies with it. */
+/* As the kernel multiplies with it: of many inputs absmax are part of what is rounded. */
 static double
 round_weight(const product_case *c, float value, float absmax)
 {
-    const float own = c->is_wide ? berthi_core_multiply_flush(value, absmax) : value;
+    const bool is_by_products = c->is_wide && c->count > 64;
+    const float own = is_by_products ? berthi_core_multiply_flush(value, absmax) : value;
     const float rounded = c->dtype == BERTH_BF16
                               ? berthi_core_from_bf16(berthi_core_to_bf16(own))
                           : c->dtype == BERTH_F16
                               ? berthi_core_from_fp16(berthi_core_to_fp16(own))
                               : own;
 
-    return c->is_wide ? (double)rounded : (double)rounded * (double)absmax;
+    return is_by_products ? (double)rounded : (double)rounded * (double)absmax;
 }
 
 static exact_sum

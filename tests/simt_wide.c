@@ -45,6 +45,7 @@ typedef struct product {
     uint32_t count;
     uint32_t part; /* of how many were ended before it */
     bool is_bf16;
+    bool adds;
 } product;
 
 typedef struct wide_lane {
@@ -376,7 +377,7 @@ multiply(uint32_t which)
         gather_column(p, n, column);
         for (uint32_t i = 0; i < 2; i++) {
             float *const sum = &p->sums[n / 8 * 4 + 2 * i + n % 2];
-            double its = (double)*sum;
+            double its = p->adds ? (double)*sum : 0.0;
 
             for (uint32_t k = 0; k < 16; k++)
                 its += rows[i][k] * column[k];
@@ -417,20 +418,20 @@ multiplies_at_once(const wide_lane *l)
 
 void
 berthi_simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place, uint32_t count,
-                          bool is_bf16)
+                          bool is_bf16, bool adds)
 {
     wide_lane *const l = own_lane();
 
     if (!l->has_begun)
         simt_complain("products whose operands nobody has announced");
-    if (count != 64 && count != 128 && count != 256)
+    if (count < 32 || count > 256 || (count & (count - 1)) != 0)
         simt_complain("products of so many columns are none of hardware");
     if (l->product_count == MOST_PRODUCTS) {
         simt_complain("more products under way than this machine keeps");
         return;
     }
     l->products[l->product_count++]
-        = (product){ sums, rows, place, count, l->ended, is_bf16 };
+        = (product){ sums, rows, place, count, l->ended, is_bf16, adds };
     l->multiplied = l->multiplied * 31 + place * 2 + count + 1;
     if (multiplies_at_once(l))
         finish_products(l->product_count);

@@ -481,7 +481,9 @@ test_wide(void)
     if (!simt_has_fibers())
         T_SKIP("no fibers here to run kernels with");
     T_REQUIRE(open_machine(&r, &hopper));
-    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 32, KERNEL_NONE, 0, 1);
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 16, KERNEL_NONE, 0, 1);
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 17, KERNEL_wide32_bf16, 0, 1);
+    check_wide_ways(&r, OF_4BIT_TWICE, BERTH_F16, 32, KERNEL_wide32_f16, 0, 1);
     check_wide_ways(&r, OF_4BIT, BERTH_BF16, 33, KERNEL_wide64_bf16, 0, 1);
     check_wide_ways(&r, OF_4BIT_TWICE, BERTH_F16, 64, KERNEL_wide64_f16, 0, 1);
     check_wide_ways(&r, OF_4BIT_TWICE, BERTH_BF16, 65, KERNEL_wide128_bf16, 0, 1);
@@ -571,7 +573,8 @@ test_wide_again(void)
 
 /* So many launches; an input of each is the first one's. */
 static void
-check_together(const rig *r, kind of, int32_t dtype, uint32_t count, uint64_t launches)
+check_together(const rig *r, kind of, int32_t dtype, uint64_t columns, uint32_t count,
+               uint64_t launches)
 {
     const uint64_t before = fake_cuda_read().launches;
     berthi_request requests[TOGETHER];
@@ -579,7 +582,7 @@ check_together(const rig *r, kind of, int32_t dtype, uint32_t count, uint64_t la
     berth_error error;
 
     for (uint32_t i = 0; i < TOGETHER; i++) {
-        samples[i] = make_sample(r->device, of, dtype, 20 + 30 * i, 128, count);
+        samples[i] = make_sample(r->device, of, dtype, 20 + 30 * i, columns, count);
         requests[i] = request_of(&samples[i]);
         if (of == OF_NUMBERS)
             requests[i].arguments.plain.inputs = samples[0].memory + samples[0].at[INPUTS];
@@ -603,14 +606,30 @@ test_together(void)
     rig r;
 
     T_REQUIRE(open_machine(&r, &late));
-    check_together(&r, OF_4BIT, BERTH_BF16, 1, 1);
-    check_together(&r, OF_4BIT_TWICE, BERTH_F16, 8, 1);
+    check_together(&r, OF_4BIT, BERTH_BF16, 128, 1, 1);
+    check_together(&r, OF_4BIT_TWICE, BERTH_F16, 128, 8, 1);
     CHECK_EQ(fake_cuda_read().launched[KERNEL_together_64_bf16], 1);
     CHECK_EQ(fake_cuda_read().launched[KERNEL_together_64_f16_double], 1);
-    check_together(&r, OF_4BIT, BERTH_BF16, 9, TOGETHER);
-    check_together(&r, OF_4BIT, BERTH_F32, 1, TOGETHER);
-    check_together(&r, OF_NUMBERS, BERTH_BF16, 1, TOGETHER);
+    check_together(&r, OF_4BIT, BERTH_BF16, 128, 9, TOGETHER);
+    check_together(&r, OF_4BIT, BERTH_F32, 128, 1, TOGETHER);
+    check_together(&r, OF_NUMBERS, BERTH_BF16, 128, 1, TOGETHER);
     CHECK_EQ(fake_cuda_read().overlapping, 0); /* before Hopper kernels do not wait themselves */
+    close_machine(&r);
+}
+
+/* Rings have them in one grid, of as many inputs as are not better off with kernels of many. */
+static void
+test_together_on_hopper(void)
+{
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &hopper));
+    check_together(&r, OF_4BIT, BERTH_BF16, RING_LEAST_COLUMNS, 16, 1);
+    check_together(&r, OF_4BIT, BERTH_BF16, RING_LEAST_COLUMNS, 17, TOGETHER);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_ring16_bf16], 1);
+    CHECK_EQ(fake_cuda_read().launched[KERNEL_wide32_bf16], TOGETHER);
     close_machine(&r);
 }
 
@@ -821,6 +840,7 @@ main(int argc, char **argv)
     T_RUN(test_no_room_for_parts);
     T_RUN(test_wide_again);
     T_RUN(test_together);
+    T_RUN(test_together_on_hopper);
     T_RUN(test_together_refused);
     T_RUN(test_every_call_fails);
     T_RUN(test_every_call_of_wide_products_fails);

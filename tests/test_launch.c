@@ -462,7 +462,7 @@ multiply_many(uint64_t rows, uint64_t columns, uint32_t count, uint32_t processo
                                           .absmax = (const float *)16,
                                           .inputs = (const void *)16, .block_size = 64,
                                           .count = count, .rows = rows, .columns = columns,
-                                          .dtype = BERTH_BF16 };
+                                          .dtype = BERTH_BF16, .is_settled = count % 2 == 0 };
 
     return berthi_launch_wide(
         &(berthi_wide_task){ .what = &a, .values = berthi_nf4_values, .processors = processors },
@@ -479,19 +479,21 @@ test_grids_of_many_inputs(void)
         berthi_kernel_id kernel;
         uint32_t threads, ctas, tiles, split_tiles;
     } grids[] = {
-        { 8192, 28672, 33, 132, KERNEL_wide64_bf16, 640, 132, 32, 32 },
-        { 8192, 28672, 64, 132, KERNEL_wide64_bf16, 640, 132, 32, 32 },
-        { 8192, 28672, 65, 132, KERNEL_wide128_bf16, 384, 132, 64, 64 },
-        { 28672, 8192, 128, 132, KERNEL_wide128_bf16, 384, 132, 224, 224 },
+        { 8192, 28672, 1, 132, KERNEL_wide32_bf16, 512, 132, 43, 43 },
+        { 8192, 28672, 32, 132, KERNEL_wide32_bf16, 512, 132, 43, 43 },
+        { 8192, 28672, 33, 132, KERNEL_wide64_bf16, 512, 132, 43, 43 },
+        { 8192, 28672, 64, 132, KERNEL_wide64_bf16, 512, 132, 43, 43 },
+        { 8192, 28672, 65, 132, KERNEL_wide128_bf16, 512, 132, 43, 43 },
+        { 28672, 8192, 128, 132, KERNEL_wide128_bf16, 512, 132, 150, 150 },
         { 28672, 8192, 129, 132, KERNEL_wide256_bf16, 384, 132, 224, 224 },
         { 28672, 8192, 512, 132, KERNEL_wide256_bf16, 384, 132, 448, 184 },
         { 8192, 8192, 512, 132, KERNEL_wide256_bf16, 384, 128, 128, 0 },
         { 8192, 8192, 1024, 132, KERNEL_wide256_bf16, 384, 132, 256, 0 },
-        { 256, 8192, 64, 132, KERNEL_wide64_bf16, 640, 8, 1, 1 },
-        { 1024, 256, 64, 132, KERNEL_wide64_bf16, 640, 4, 4, 4 },
-        { 1024, 1024, 64, 132, KERNEL_wide64_bf16, 640, 4, 4, 4 },
-        { 1024, 2048, 64, 132, KERNEL_wide64_bf16, 640, 8, 4, 4 },
-        { 100000, 256, 64, 1000, KERNEL_wide64_bf16, 640, WIDE_MOST_CTAS, 391, 391 },
+        { 192, 8192, 64, 132, KERNEL_wide64_bf16, 512, 8, 1, 1 },
+        { 768, 256, 64, 132, KERNEL_wide64_bf16, 512, 4, 4, 4 },
+        { 768, 1024, 64, 132, KERNEL_wide64_bf16, 512, 4, 4, 4 },
+        { 768, 2048, 64, 132, KERNEL_wide64_bf16, 512, 8, 4, 4 },
+        { 75000, 256, 64, 1000, KERNEL_wide64_bf16, 512, WIDE_MOST_CTAS, 391, 391 },
     };
 
     for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
@@ -507,6 +509,7 @@ test_grids_of_many_inputs(void)
         CHECK_EQ(l.argument.wide.tiles, grids[i].tiles);
         CHECK_EQ(l.argument.wide.split_tiles, grids[i].split_tiles);
         CHECK_LE(l.room_bytes, 232448);
+        CHECK_EQ(l.argument.wide.is_settled, grids[i].count % 2 == 0);
     }
 }
 

@@ -19,6 +19,7 @@ typedef struct cells {
     const uint16_t *numbers;
     float *sums;
     uint32_t wrong;
+    bool begins; /* sums, with what is first multiplied */
     int32_t dtype;
 } cells;
 
@@ -136,7 +137,8 @@ multiply_numbers(const cells *a)
     simt_gate_wait(tile + TILE, 0);
     for (uint32_t i = 0; i < 2; i++) {
         simt_begin_multiplying();
-        simt_multiply_wide(sums, rows[i], tile + 32 * i, 64, a->dtype == BERTH_BF16);
+        simt_multiply_wide(sums, rows[i], tile, i, 64, a->dtype == BERTH_BF16,
+                           i > 0 || !a->begins);
         simt_end_multiplying();
         simt_wait_multiplied(1);
     }
@@ -158,7 +160,7 @@ test_wide_products(void)
         const cells argument = {
             .tiles = { .of = { .from = columns, .row_bytes = 128, .rows = 64, .tile_bytes = 128,
                                .tile_rows = LINES, .is_turned = 1 } },
-            .numbers = rows, .sums = sums, .dtype = dtype
+            .numbers = rows, .sums = sums, .dtype = dtype, .begins = order % 3 == 0
         };
 
         for (uint32_t i = 0; i < 64 * 64; i++)
@@ -170,7 +172,7 @@ test_wide_products(void)
             const uint32_t row = i / 64;
             const uint32_t column = i % 64;
             const uint32_t own = row % 16 / 8 * 2 + column / 8 * 4 + column % 2;
-            float expected = (float)own;
+            float expected = argument.begins ? 0.0f : (float)own;
 
             for (uint32_t k = 0; k < 32; k++)
                 expected += berthi_core_load(rows, dtype, row * 32 + k)
@@ -295,15 +297,15 @@ do_wrongly(const cells *a)
     if (a->wrong == 7 && is_first)
         simt_copy_tile(tile, &a->tiles, gate, 0, 0);
     if (a->wrong == 8)
-        simt_multiply_wide(sums, rows, tile, 64, true);
+        simt_multiply_wide(sums, rows, tile, 0, 64, true, true);
     if (a->wrong >= 9 && a->wrong <= 11)
         simt_begin_multiplying();
     if (a->wrong == 9)
-        simt_multiply_wide(sums, rows, tile, 64, true);
+        simt_multiply_wide(sums, rows, tile, 0, 64, true, true);
     if (a->wrong == 10)
-        simt_multiply_wide(sums, rows, tile, 32, true);
+        simt_multiply_wide(sums, rows, tile, 0, 16, true, true);
     if (a->wrong == 11) {
-        simt_multiply_wide(sums, rows, tile + simt_thread() / SIMT_WARP % 2 * 32, 64, true);
+        simt_multiply_wide(sums, rows, tile, simt_thread() / SIMT_WARP % 2, 64, true, true);
         simt_end_multiplying();
         simt_wait_multiplied(0);
     }
@@ -319,7 +321,7 @@ do_wrongly(const cells *a)
         (void)simt_place_load4(0xFFFFFFF0u);
     if (a->wrong == 17) {
         simt_begin_multiplying();
-        simt_multiply_wide(sums, rows, tile + simt_thread() % 2 * 32, 64, true);
+        simt_multiply_wide(sums, rows, tile, simt_thread() % 2, 64, true, true);
         simt_end_multiplying();
         simt_wait_multiplied(0);
     }

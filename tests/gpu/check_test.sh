@@ -132,16 +132,46 @@ for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize
     check "a speed: $name" has_row "\"kind\":\"speed\",\"name\":\"$name"
 done
 # What another library needed is put beside what is there.
-printf '%s\n' '{"8192x28672":{"quantize_nf4_us":800,"nf4_m1_us":NaN},' \
-    '"from_pretrained_nf4_dq_second":{"seconds":3,"GBps":0.5}}' >"$folder/speed.json"
-sed 's/quantize NF4, 64 x 256/quantize NF4, 8192 x 28672/; s/"us":[^,]*,/"us":160,/' "$rows" \
-    >"$folder/beside"
-check "a comparison succeeds" "$gpu_check" tool "$folder/beside" bitsandbytes \
-    "$folder/speed.json" >/dev/null
-check "five times as fast, of four" grep -q \
-    '28672, block 64","group":"beside bitsandbytes","value":5,.*"met":true' "$folder/beside"
-check "a load is put beside theirs" grep -q 'beside from_pretrained()"' "$folder/beside"
-check "what is no number is left out" test "$(grep -c 'beside bitsandbytes' "$folder/beside")" -eq 3
+printf '%s\n' '{"8192x28672":{"quantize_nf4_us":800,"nf4_m1_us":NaN,"nf4_m16_us":320},' \
+    '"from_pretrained_nf4_dq_first":{"seconds":6,"GBps":1e9},' \
+    '"from_pretrained_nf4_dq_second":{"seconds":2,"GBps":1e-9}}' >"$folder/speed.json"
+grep -v 'beside bitsandbytes' "$rows" | sed 's/"us":[^,]*,/"us":160,/
+    s/quantize NF4, 64 x 256/quantize NF4, 8192 x 28672/
+    s/NF4 product, [0-9]* x [0-9]*, m = \([0-9]*\)"/NF4 product, 8192 x 28672, m = \1"/
+    /"name":"warm: load,/s/"us":160,"\(.*\),"gbps":[^,}]*/"us":5e5,"\1,"gbps":99/' \
+    >"$folder/ours"
+# beside JSON: what is told of it, to be seen by is_beside.
+beside()
+{
+    cp "$folder/ours" "$folder/beside"
+    printf '%s\n' "$1" >"$folder/theirs.json"
+    "$gpu_check" tool "$folder/beside" bitsandbytes "$folder/theirs.json" >/dev/null
+}
+is_beside() # NUMBER [PATTERN]: so many rows, one of them this one
+{
+    [ "$(grep -c 'beside bitsandbytes' "$folder/beside")" -eq "$1" ] &&
+        { [ $# -eq 1 ] || grep 'beside bitsandbytes' "$folder/beside" | grep -q -- "$2"; }
+}
+check "a comparison succeeds" beside "$(cat "$folder/speed.json")"
+check "five times as fast, of four" is_beside 4 \
+    '28672, block 64","group":"beside bitsandbytes","value":5,.*"target":4,.*"met":true'
+check "twice as fast, of no number" is_beside 4 \
+    'm = 16","group":"beside bitsandbytes","value":2,"unit":"x its speed"}'
+check "a load takes a twelfth of their first" is_beside 4 \
+    'pretrained(), the first of a process","group":"[^"]*","value":12,.*"target":10,.*"met":true'
+check "and a quarter of their second" is_beside 4 \
+    'pretrained(), its second","group":"[^"]*","value":4,"unit":"x its speed"}'
+beside '{"from_pretrained_nf4_dq_first":{"seconds":2}}'
+check "a first load alone, which is too fast" is_beside 1 'the first.*"value":4,.*"met":false'
+beside '{"from_pretrained_nf4_dq_second":{"seconds":6}}'
+check "a second load alone" is_beside 1 'its second'
+check "what is no number is understood" beside \
+    '{"from_pretrained_nf4_dq_first":{"seconds":NaN},
+    "from_pretrained_nf4_dq_second":{"GBps":1},"8192x28672":{"nf4_m8_us":Infinity}}'
+check "what is no number, or not there, is left out" is_beside 0
+sed -i '/"name":"warm: load,/d' "$folder/ours"
+beside "$(cat "$folder/speed.json")"
+check "without a load of ours there is none to compare" is_beside 2
 check "nothing simulated is met or missed, but beside another" count '"met":' 1
 check "tokens without limits and a plan" "$gpu_check" tokens "$folder/beside" alone \
     "$folder/out/tokens.streamed.json" >/dev/null

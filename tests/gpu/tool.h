@@ -2,7 +2,8 @@
 /*
  * tool.h - what other programs have printed as JSON, as rows of rows.h: `berth bench --json` of
  * a load and of passes, `berth load --json`, `berth quantize --json`, `berth-llama --json`;
- * record_bnb.py and peer_update.py of bitsandbytes, beside the speeds that are there.
+ * peer_kernels.py, peer_load.py and peer_update.py, of bitsandbytes, beside the speeds that are
+ * there.
  *
  * All return 0, or 1 when a file cannot be understood; that is printed.
  */
@@ -15,7 +16,7 @@ typedef struct gpu_tool_files {
     const char *plan;  /* of the same weights, with the links that were measured; NULL: none */
 } gpu_tool_files;
 
-/* `name` says what of: "bitsandbytes", "update", or what was loaded how. */
+/* `name` says what of: "bitsandbytes" (kernels, loads), "update", or what was loaded how. */
 int gpu_tool_rows(const char *rows, const char *name, const char *printed);
 /* A load of files that are in the page cache. */
 int gpu_tool_load(const char *rows, const char *name, const gpu_tool_files *files);

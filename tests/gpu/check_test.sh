@@ -71,12 +71,19 @@ cat >"$folder/bin/nvcc" <<'SCRIPT'
 printf '#!/bin/sh\ngunzip -c tests/data/gpu/h200/rcp23.bin.gz >"$1/rcp23.bin"\n' >"$4"
 chmod +x "$4"
 SCRIPT
-# What bitsandbytes needed.
+# What bitsandbytes needed, and made: record_bnb.py does not end without its last argument.
 cat >"$folder/bin/python3" <<'SCRIPT'
 #!/bin/sh
 case $1 in
 -c) echo "torch 2, bitsandbytes 0" ;;
-*/record_bnb.py) echo '{"8192x28672":{}}' >"$2/bnb_speed.json" ;;
+*/record_bnb.py)
+    [ "$3" = --quick ] || exit 1
+    cp tests/data/gpu/h200/bnb_means.json "$2" ;;
+*/peer_kernels.py) echo '{"8192x28672":{"quantize_nf4_dq_us":1e9}}' ;;
+*/peer_load.py)
+    ls "$2"/*.safetensors >/dev/null || exit 1
+    echo '{"from_pretrained_nf4_dq_first":{"seconds":1e9,"GBps":1e9},' \
+        '"from_pretrained_nf4_dq_second":{"seconds":1e9,"GBps":1e9}}' ;;
 */peer_update.py) echo '{"adamw8_134M_us":1e9}' ;;
 *) exit 1 ;;
 esac
@@ -113,8 +120,18 @@ check "the model was made" test "$(cat "$folder/shape")" = llama8b:4
 check "and is gone" test -z "$(ls "$folder/place")"
 check "what it is compared with" has_row '"compared with","value":"torch 2, bitsandbytes 0"'
 check "reciprocals are compared" has_row '"reciprocals","value":"for every mantissa'
+check "means are compared" has_row '"means by torch","value":"for every length'
 check "an update is put beside theirs" has_row \
     '134 M parameters","group":"beside bitsandbytes".*"met":true'
+check "so is a load" has_row 'beside from_pretrained(), the first.*"target":10,.*"met":true'
+check "and another of the process" has_row 'beside from_pretrained(), its second","group'
+check "which is not judged" test \
+    "$(grep 'its second","group' "$rows" | grep -c '"met"\|"target"\|"relation"')" -eq 0
+check "so are kernels, of which nothing is asked" has_row \
+    'with double quantization","group":"beside bitsandbytes","value":[^"]*"unit":"[^"]*"}'
+for file in peer_kernels.json peer_load.json peer_update.json bnb_means.json rcp23.bin; do
+    check "what was recorded is kept: $file" test -s "$folder/out/recorded/$file"
+done
 check "nothing is left out but a pass that streams nothing, and tests" \
     count '"kind":"skipped","name":"[^t]' 1
 check "a conversion on the device is the processor's" has_row \
@@ -172,7 +189,7 @@ check "what is no number, or not there, is left out" is_beside 0
 sed -i '/"name":"warm: load,/d' "$folder/ours"
 beside "$(cat "$folder/speed.json")"
 check "without a load of ours there is none to compare" is_beside 2
-check "nothing simulated is met or missed, but beside another" count '"met":' 1
+check "nothing simulated is met or missed, but beside another" count '"met":' 2
 check "tokens without limits and a plan" "$gpu_check" tokens "$folder/beside" alone \
     "$folder/out/tokens.streamed.json" >/dev/null
 check "are a speed alone" test "$(grep -c '"name":"alone: ' "$folder/beside")" -eq 1
@@ -212,6 +229,63 @@ check "neither have tokens" count '"name":"[a-z]*: tokens","reason":"it was not 
 check "recorders are left out, and why" has_row '"name":"recorders","reason":"no .*none'
 check "no sanitizer, and why" has_row '"name":"compute-sanitizer","reason":"it is not beside nvcc"'
 check "the page is there all the same" test -s "$folder/empty/report.html"
+
+# The recorders alone, by other tools of this folder: nothing else is there to be done.
+cat >"$folder/no_speeds" <<SCRIPT
+#!/bin/sh
+[ "\$1" = speed ] || exec "$gpu_check" "\$@"
+SCRIPT
+chmod +x "$folder/no_speeds"
+mkdir -p "$folder/none_works" "$folder/too_late"
+recorders() # FOLDER END VARIABLE=VALUE...
+{
+    tools=$1
+    rows=$folder/$1.out/rows
+    mkdir -p "$folder/$1.out"
+    end=$2
+    shift 2
+    env PATH="$folder/$tools:$folder/bin:$PATH" GPU_CHECK="$folder/no_speeds" T_DEVICE=fake \
+        TESTS="$folder/empty" SANITIZER='' RECORDERS="$folder/recorders" BERTH=false \
+        LLAMA=false SHAPES=false DEVICES=cuda PLACE="$folder/place" END="$end" TINY=tiny \
+        NVCC=nvcc ARCH=90 "$@" tests/gpu/stages.sh "$folder/$tools.out" >"$folder/log" 2>&1
+}
+cat >"$folder/none_works/python3" <<'SCRIPT'
+#!/bin/sh
+[ "$1" = -c ] && echo "torch 2, bitsandbytes 0" && exit
+echo "Traceback of it" >&2
+echo "Error: ${1##*/} does not work" >&2
+exit 1
+SCRIPT
+# Time stands still.
+cat >"$folder/too_late/date" <<'SCRIPT'
+#!/bin/sh
+echo 1000
+SCRIPT
+chmod +x "$folder"/*/python3 "$folder"/*/date
+recorders none_works $(($(date +%s) + 100000)) MODEL="$folder/model" LAYERS=4
+for script in peer_kernels peer_load peer_update record_bnb; do
+    check "$script.py does not work, and says why" has_row \
+        "\"skipped\",\"name\":\"$script.py\",\"reason\":\"Error: $script.py does not work\""
+done
+check "nothing is put beside ours" count 'beside bitsandbytes' 0
+check "and no means are compared" count '"means by torch' 0
+check "without peers the recorders succeed" has_row '"name":"recorders".*"status":"done"'
+recorders too_late $((1000 + 10 + 19)) MODEL="$folder/model" LAYERS=4
+for script in peer_kernels peer_load peer_update record_bnb; do
+    check "$script.py has too little time" has_row \
+        "\"name\":\"$script.py\",\"reason\":\"it may take [0-9]* s, and 19 s are left"
+done
+recorders bin $(($(date +%s) + 100000)) GPU_LAYERS=1000000
+check "no model, no load of a peer" has_row \
+    '"name":"peer_load.py","reason":"there is room for [0-9]* layers'
+check "but kernels of one" test -s "$folder/bin.out/recorded/peer_kernels.json"
+printf '{}' >"$folder/none_works/bnb_means.json"
+sed -i "s|cp tests/data.*json|cp \"$folder/none_works/bnb_means.json\"|
+    s|{\"8192x28672|broken &|" "$folder/bin/python3"
+recorders bin $(($(date +%s) + 100000)) GPU_LAYERS=1000000
+check "other means are told" has_row '"means by torch","value":"others than.*: [0-9]* 2"'
+check "what a peer prints and is no JSON fails" has_row '"name":"recorders".*"status":"failed"'
+
 echo '{"kind":' >"$folder/broken"
 check "rows that are none are refused" test "$("$gpu_check" page "$folder/broken" \
     "$folder/r" "$folder/p" 2>/dev/null; echo $?)" = 1

@@ -11,7 +11,8 @@
 # T_DEVICE    cuda, or fake: what the kernels' tests run on
 # TESTS       the folder of the test programs
 # SANITIZER   compute-sanitizer, or "" where there is none
-# RECORDERS   the folder of record_rcp.cu and record_bnb.py; NVCC and ARCH compile the first
+# RECORDERS   the folder of record_rcp.cu and record_bnb.py; NVCC and ARCH compile the first. What
+#             they and the peers of this folder print stays in FOLDER/recorded
 # SHAPES      make_shapes, which makes the model to be loaded, in PLACE, with GPU_LAYERS (16) at
 #             most; or
 # MODEL       a model that is there; its LAYERS
@@ -219,12 +220,54 @@ run_sanitizers()
 
 # ---- what other machines can use --------------------------------------------------------------
 
-# What bitsandbytes needs on this GPU, as far as there is time: the recorder prints at its end, so
-# that one which is cut short is nothing.
+# peer SCRIPT SECONDS MOST ROWS COMMAND...: the line that it prints at its end is kept, and ROWS put
+# beside what is there; nothing is begun with fewer SECONDS left, or takes more than MOST.
+peer()
+{
+    script=$1 needed=$2 most=$3 kind=$4
+    shift 4
+    printed=$folder/recorded/${script%.py}.json
+    if [ "$(left)" -lt "$needed" ]; then
+        skip "$script" "it may take $needed s, and $(left) s are left"
+    elif try "$script" "$most" "$printed" "$@"; then
+        "$GPU_CHECK" tool "$rows" "$kind" "$printed" || stage_failed=1
+    fi
+}
+
+# From the page cache, as our warm load had its files.
+peer_load()
+{
+    if [ -n "$no_model" ]; then
+        skip "peer_load.py" "$no_model"
+        return
+    fi
+    # shellcheck disable=SC2016 # it is the inner shell's
+    peer "peer_load.py" 40 60 bitsandbytes sh -c \
+        'cat "$1"/*.safetensors >/dev/null; exec python3 tests/gpu/peer_load.py "$1"' sh "$MODEL"
+}
+
+# Its codes and means alone: it is told to end before the speeds, which take minutes.
+record_means()
+{
+    if [ "$(left)" -lt 40 ]; then
+        skip "record_bnb.py" "it may take 40 s, and $(left) s are left"
+    elif try "record_bnb.py" 60 "$folder/record_bnb.out" \
+        python3 "$RECORDERS/record_bnb.py" "$folder/recorded" --quick; then
+        known=tests/data/gpu/h200/bnb_means.json
+        if cmp -s "$known" "$folder/recorded/bnb_means.json"; then
+            fact "means by torch" "for every length those of $known"
+        else
+            fact "means by torch" \
+                "others than those of $known: $(cksum <"$folder/recorded/bnb_means.json")"
+        fi
+    fi
+}
+
+# What bitsandbytes needs on this GPU and makes there, as far as there is time.
 record_bitsandbytes()
 {
     # Importing them takes ten seconds; what was installed without its papers is imported.
-    try "record_bnb.py" 30 "$folder/versions" python3 -c 'import importlib, importlib.metadata
+    try "bitsandbytes" 30 "$folder/versions" python3 -c 'import importlib, importlib.metadata
 def version(name):
     try:
         return importlib.metadata.version(name)
@@ -232,18 +275,10 @@ def version(name):
         return importlib.import_module(name).__version__
 print("torch", version("torch") + ", bitsandbytes", version("bitsandbytes"))' || return
     fact "compared with" "$(cat "$folder/versions")"
-    if [ "$(left)" -lt 90 ]; then
-        skip "record_bnb.py" "it takes some 100 s, and $(left) s are left"
-    elif try "record_bnb.py" 110 "$folder/record_bnb.out" \
-        python3 "$RECORDERS/record_bnb.py" "$folder/recorded"; then
-        "$GPU_CHECK" tool "$rows" bitsandbytes "$folder/recorded/bnb_speed.json" ||
-            stage_failed=1
-    fi
-    if [ "$(left)" -lt 20 ]; then
-        skip "peer_update.py" "it takes some 15 s, and $(left) s are left"
-    elif try "peer_update.py" 40 "$folder/peer_update.json" python3 tests/gpu/peer_update.py; then
-        "$GPU_CHECK" tool "$rows" update "$folder/peer_update.json" || stage_failed=1
-    fi
+    peer "peer_kernels.py" 25 60 bitsandbytes python3 tests/gpu/peer_kernels.py
+    peer_load
+    peer "peer_update.py" 20 40 update python3 tests/gpu/peer_update.py
+    record_means
 }
 
 run_recorders()

@@ -18,10 +18,11 @@
 #define WIDE_MOST_PAIRED 64u /* inputs of a tile */
 #define WIDE_MOST_FILLED 8u /* of a lane: as many as of the fewest lanes */
 
-/* The group that was under way: its codes, absmax and inputs. */
+/* The group that was under way: its codes, absmax and inputs; one lane speaks for its warp. */
 SIMT_INLINE void
 wide_free_group(wide_variant v, const wide_room *r, const wide_lane *l, const wide_progress *at)
 {
+    simt_warp_barrier();
     if (at->under_way != WIDE_NONE && l->lane == 0)
         simt_gate_arrive(wide_codes_free(v, r, at->under_way));
 }

@@ -115,7 +115,7 @@ kernels=$("$gpu_check" kernels | wc -l)
 check "every kernel was launched" has_row \
     "\"kernels that tests have launched\",\"value\":\"$kernels of $kernels\""
 check "no test fails" test "$(grep -c '"failed":[1-9]' "$rows")" -eq 0
-check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' $((3 * watched))
+check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' $((3 * watched + 2))
 check "the model was made" test "$(cat "$folder/shape")" = llama8b:4
 check "and is gone" test -z "$(ls "$folder/place")"
 check "what it is compared with" has_row '"compared with","value":"torch 2, bitsandbytes 0"'

@@ -31,7 +31,11 @@ programs="test_simt_kernels test_simt_int8 test_simt_int8_output test_simt_produ
 watched="test_simt_kernels:test_double_quantization test_simt_kernels:test_decoding_of_double
     test_simt_int8:test_outlier test_simt_int8_output:test_ test_simt_product:test_blocks_across
     test_simt_plain:test_odd_addresses test_simt_experts:test_bound test_simt_ring:test_what
-    test_simt_update:test_usual test_simt_decoder:test_rows test_simt_wide:test_split"
+    test_simt_update:test_usual test_simt_decoder:test_rows test_simt_wide:test_every"
+# And one that racecheck cannot follow: what a lane reads is written anew after another lane of its
+# warp, behind the warp's barrier, has said that it may be. (That nobody says so too early is shown
+# on the host, where lanes stop anywhere.)
+unraced="test_simt_wide:test_split"
 : "${PATIENCE:=1}" "${BENCH_SECONDS:=4}"
 failed=0
 # The rest is the report's, and of what does not end when it is told to.
@@ -192,7 +196,8 @@ run_sanitizers()
         return 77
     fi
     for tool in memcheck racecheck initcheck; do
-        for one in $watched; do
+        for one in $watched $unraced; do
+            [ "$tool $one" != "racecheck $unraced" ] || continue
             program=${one%:*}
             if [ "$(left)" -le 0 ]; then
                 skip "compute-sanitizer: from $tool: $one on" "no time is left"

@@ -20,9 +20,10 @@
  * those of lower numbers alone, which begin earlier and wait for nobody before that: none is
  * waited for that cannot go on.
  *
- * Measured on an H200, 8192 x 28672: 54 us for 32 inputs, where rings take 99, 69 for 64; and
- * against cuBLASLt with weights of bf16 0.56 of its time for 64 inputs, 1.08 for 128, 1.04 for 256,
- * 1.10 for 512 and 1,024.
+ * Measured on an H200, 8192 x 28672: 54 us for 32 inputs, where rings take 99, 69 to 74 for 64; and
+ * against cuBLASLt with weights of bf16 0.56 to 0.60 of its time for 64 inputs, 1.09 for 128, 1.06
+ * for 256, 1.10 for 512 and 1,024. Of pairs three quarters of what shared memory moves is in use;
+ * four times 64 rows a CTA, codes read a block ahead, and two blocks at once gain nothing.
  *
  *   traffic   per weight 0.5 B and 4 B a block (double quantized: 1 B) for each tile of inputs;
  *             inputs for each tile of rows, mostly from the cache

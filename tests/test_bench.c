@@ -144,6 +144,24 @@ test_latency_hardly_counts(void)
     end(&b);
 }
 
+/* Of a memory that is soon through with a copy many are timed together, 31 times. */
+static void
+test_copies_within_a_device_are_many(void)
+{
+    benched b;
+    berth_bench_line line;
+
+    begin(&b, "sim:1GiB,memory=900GB/s");
+    b.options.memory_bytes = MIB; /* copies of 256 KiB */
+    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
+    line = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false);
+    CHECK_GE(line.bytes, UINT64_C(31) * 4 * 2 * (MIB / 4));
+    line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
+    CHECK_LE(line.bytes, 31 * (MIB / 4));
+    end(&b);
+}
+
 /* Copies of a slow link are smaller: that of 10 MB/s is of 1 MiB. */
 static void
 test_slow_links_get_small_copies(void)
@@ -783,6 +801,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_links_of_a_device);
     T_RUN(test_latency_hardly_counts);
+    T_RUN(test_copies_within_a_device_are_many);
     T_RUN(test_slow_links_get_small_copies);
     T_RUN(test_jitter_stays_in_its_bounds);
     T_RUN(test_devices_that_share_a_link);

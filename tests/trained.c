@@ -150,6 +150,17 @@ make_sum(trained *t, uint32_t i)
     free(junk);
 }
 
+static bool
+can_open_devices(trained *t, const trained_options *options)
+{
+    if (options->cuda != NULL)
+        return CHECK_EQ(berthi_devices_open_cuda(t->context, options->cuda, options->devices,
+                                                 &t->devices, NULL),
+                        BERTH_OK);
+    return CHECK_EQ(berth_devices_open(t->context, options->devices, &t->devices, NULL),
+                    BERTH_OK);
+}
+
 bool
 trained_open(trained *t, berth_context *context, const trained_options *options)
 {
@@ -165,9 +176,7 @@ trained_open(trained *t, berth_context *context, const trained_options *options)
     berth_optimizer_options_init(&mine);
     if (options->optimizer != NULL)
         mine = *options->optimizer;
-    if (options->devices != NULL
-        && !CHECK_EQ(berth_devices_open(context, options->devices, &t->devices, NULL),
-                     BERTH_OK))
+    if (options->devices != NULL && !can_open_devices(t, options))
         return false;
     for (uint32_t i = 0; i < t->count; i++)
         make_twin(t, i);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cuda_device.h"
 #include "kernels/optimizer.h"
 #include "loader/berth.h"
 
@@ -25,6 +26,7 @@ typedef struct trained_parameter {
 
 typedef struct trained_options {
     const char *devices; /* words; NULL: the processor */
+    const berthi_cuda_calls *cuda; /* what plays "cuda"; NULL: nothing does */
     const berth_optimizer_group *groups;
     uint32_t group_count;
     const trained_parameter *parameters;

@@ -156,7 +156,7 @@ test_copies_within_a_device_are_many(void)
     CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
     line = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false);
-    CHECK_GE(line.bytes, UINT64_C(31) * 4 * 2 * (MIB / 4));
+    CHECK_GE(line.bytes, UINT64_C(31) * 2 * 2 * (MIB / 4));
     line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
     CHECK_LE(line.bytes, 31 * (MIB / 4));
     end(&b);

@@ -269,8 +269,9 @@ wide_feed_on(const berthi_wide_kernel *a, wide_variant v, wide_feed *feed)
 }
 
 /*
- * One lane asks for codes and plain absmax, a group of columns at a time. It is the one that sees
- * that anybody hangs: sooner or later nothing becomes free.
+ * One lane asks for codes and plain absmax, a group of columns at a time, those of the first stages
+ * ahead of earlier work. It is the one that sees that anybody hangs: sooner or later nothing
+ * becomes free, or the end does not come. How long earlier work takes is nothing of it.
  */
 SIMT_INLINE void
 wide_ask_codes(const berthi_wide_kernel *a, wide_variant v, const wide_room *r)
@@ -279,10 +280,12 @@ wide_ask_codes(const berthi_wide_kernel *a, wide_variant v, const wide_room *r)
     wide_feed feed = wide_begin_feed(a, v);
 
     SIMT_NO_UNROLL
-    while (feed.has_more) {
+    for (uint32_t asked = 0; feed.has_more; asked++) {
         const uint32_t stage = feed.stage.number;
         const uint32_t gate = wide_codes_came(v, r, stage);
 
+        if (asked == v.shape.code_stages)
+            simt_wait_for_earlier();
         simt_gate_watch(wide_codes_free(v, r, stage), feed.stage.turn);
         simt_gate_expect(gate, wide_rows(v) * (WIDE_LINE + (is_double ? 0 : 16)));
         simt_copy_tile(wide_codes_at(v, r, stage), &a->codes, gate, feed.group * WIDE_LINE,
@@ -292,6 +295,8 @@ wide_ask_codes(const berthi_wide_kernel *a, wide_variant v, const wide_room *r)
                            feed.row);
         wide_feed_on(a, v, &feed);
     }
+    simt_wait_for_earlier();
+    simt_gate_watch(wide_end_gate(v, r), 0);
 }
 
 /* And another one for inputs: by pairs a group at a time, which opens the gate of its codes. */
@@ -417,10 +422,8 @@ wide_feed_all(const berthi_wide_kernel *a, wide_variant v, const wide_room *r, u
 
     if (warp == 0) {
         simt_let_later_come();
-        if (lane == 0) {
+        if (lane == 0)
             wide_ask_codes(a, v, r);
-            simt_gate_watch(wide_end_gate(v, r), 0);
-        }
     } else {
         simt_wait_for_earlier();
     }

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/cuda_device.h"
 #include "kernels/optimizer.h"
 #include "loader/berth.h"
 
@@ -24,9 +23,11 @@ typedef struct trained_parameter {
     uint32_t device;
 } trained_parameter;
 
+struct berthi_cuda_calls;
+
 typedef struct trained_options {
     const char *devices; /* words; NULL: the processor */
-    const berthi_cuda_calls *cuda; /* what plays "cuda"; NULL: nothing does */
+    const struct berthi_cuda_calls *cuda; /* what plays "cuda"; NULL: nothing does */
     const berth_optimizer_group *groups;
     uint32_t group_count;
     const trained_parameter *parameters;

@@ -144,7 +144,10 @@ test_latency_hardly_counts(void)
     end(&b);
 }
 
-/* Of a memory that is soon through with a copy many are timed together, 31 times. */
+/*
+ * Of a memory that is soon through with a copy several are timed together, 31 times; one that a
+ * sanitizer slows down takes as long alone.
+ */
 static void
 test_copies_within_a_device_are_many(void)
 {
@@ -156,7 +159,8 @@ test_copies_within_a_device_are_many(void)
     CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
     line = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false);
-    CHECK_GE(line.bytes, UINT64_C(31) * 2 * 2 * (MIB / 4));
+    if (!T_IS_SANITIZED)
+        CHECK_GE(line.bytes, UINT64_C(31) * 2 * 2 * (MIB / 4));
     line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
     CHECK_LE(line.bytes, 31 * (MIB / 4));
     end(&b);

@@ -16,20 +16,6 @@
 static const char *folder;
 static berth_context *context;
 
-static berth_optimizer_group
-group_of(int32_t kind, int32_t bits, int32_t place)
-{
-    berth_optimizer_group g;
-
-    CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
-    g.bits = bits;
-    g.place = place;
-    g.least_8bit = 1000;
-    g.rate = 1e-2f;
-    g.decay = 1e-2f;
-    return g;
-}
-
 static const trained_parameter mixed[] = {
     { 8193, BERTH_F32, BERTH_BF16, 0, 0 },  { 1025, BERTH_BF16, BERTH_BF16, 0, 1 },
     { 999, BERTH_BF16, BERTH_F32, 0, 0 },   { 4097, BERTH_F16, BERTH_F16, 1, 1 },
@@ -43,9 +29,9 @@ check_place(int32_t place)
 {
     const fake_cuda_machine machine = { .count = 2, .driver = 13000, .architecture = 90,
                                         .memory_bytes = 16 * MIB, .is_late = true };
-    berth_optimizer_group groups[3] = { group_of(BERTH_UPDATE_ADAMW, 8, place),
-                                        group_of(BERTH_UPDATE_LION, 8, place),
-                                        group_of(BERTH_UPDATE_ADEMAMIX, 32, place) };
+    berth_optimizer_group groups[3] = { trained_group(BERTH_UPDATE_ADAMW, 8, place),
+                                        trained_group(BERTH_UPDATE_LION, 8, place),
+                                        trained_group(BERTH_UPDATE_ADEMAMIX, 32, place) };
     berth_optimizer_options options;
     trained t;
 

@@ -32,20 +32,6 @@ keep_log(void *user, int32_t level, const char *line)
     snprintf(log_lines + used, sizeof log_lines - used, "%s\n", line);
 }
 
-static berth_optimizer_group
-group_of(int32_t kind, int32_t bits, int32_t place)
-{
-    berth_optimizer_group g;
-
-    CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
-    g.bits = bits;
-    g.place = place;
-    g.least_8bit = 1000;
-    g.rate = 1e-2f;
-    g.decay = 1e-2f;
-    return g;
-}
-
 static void
 check_given_back(void)
 {
@@ -122,11 +108,11 @@ static const trained_parameter mixed[] = {
 static void
 make_groups(berth_optimizer_group groups[4], int32_t place)
 {
-    groups[0] = group_of(BERTH_UPDATE_ADAMW, 8, place);
-    groups[1] = group_of(BERTH_UPDATE_LION, 8, place);
+    groups[0] = trained_group(BERTH_UPDATE_ADAMW, 8, place);
+    groups[1] = trained_group(BERTH_UPDATE_LION, 8, place);
     groups[1].has_master = 1;
-    groups[2] = group_of(BERTH_UPDATE_ADEMAMIX, 8, place);
-    groups[3] = group_of(BERTH_UPDATE_ADAM, 32, place);
+    groups[2] = trained_group(BERTH_UPDATE_ADEMAMIX, 8, place);
+    groups[3] = trained_group(BERTH_UPDATE_ADAM, 32, place);
     groups[3].has_master = 1;
 }
 
@@ -306,9 +292,9 @@ test_the_layout_is_the_published_one(void)
 {
     const char *const path = fixture_format("%s/layout.safetensors", folder);
     berth_optimizer_options options = small_pages();
-    berth_optimizer_group groups[3] = {group_of(BERTH_UPDATE_LION, 8, 0),
-                                       group_of(BERTH_UPDATE_ADEMAMIX, 8, 0),
-                                       group_of(BERTH_UPDATE_ADAM, 8, 0)};
+    berth_optimizer_group groups[3] = {trained_group(BERTH_UPDATE_LION, 8, 0),
+                                       trained_group(BERTH_UPDATE_ADEMAMIX, 8, 0),
+                                       trained_group(BERTH_UPDATE_ADAM, 8, 0)};
     berth_open_options strict;
     berth_checkpoint *file = NULL;
     trained t;
@@ -383,7 +369,7 @@ check_conversion(int32_t kind, int32_t from, int32_t to)
                                             {4096, BERTH_BF16, BERTH_F32, 0, 0}};
     const char *const path = fixture_format("%s/converted.safetensors", folder);
     berth_optimizer_options options = small_pages();
-    berth_optimizer_group group = group_of(kind, from, BERTH_STATES_DISK);
+    berth_optimizer_group group = trained_group(kind, from, BERTH_STATES_DISK);
     berth_parameter_state state;
     trained t;
 
@@ -423,7 +409,7 @@ test_f32_copies_are_made_or_left(void)
     static const trained_parameter one[] = {{5000, BERTH_BF16, BERTH_F32, 0, 0}};
     const char *const path = fixture_format("%s/masters.safetensors", folder);
     berth_optimizer_options options = small_pages();
-    berth_optimizer_group group = group_of(BERTH_UPDATE_LION, 8, BERTH_STATES_HOST);
+    berth_optimizer_group group = trained_group(BERTH_UPDATE_LION, 8, BERTH_STATES_HOST);
     trained t;
 
     if (trained_open(&t, context,
@@ -543,7 +529,7 @@ static berth_status
 create_lonely(lonely *l, berth_context *with, int32_t kind, int32_t bits,
               berth_error *error)
 {
-    const berth_optimizer_group group = group_of(kind, bits, BERTH_STATES_DEVICE);
+    const berth_optimizer_group group = trained_group(kind, bits, BERTH_STATES_DEVICE);
     const berth_parameter p = { .name = "p",
                                .shape = shape_n,
                                .rank = 1,

@@ -18,20 +18,6 @@
 
 static const char *folder;
 
-static berth_optimizer_group
-group_of(int32_t kind, int32_t bits, int32_t place)
-{
-    berth_optimizer_group g;
-
-    CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
-    g.bits = bits;
-    g.place = place;
-    g.least_8bit = 1000;
-    g.rate = 1e-2f;
-    g.decay = 1e-2f;
-    return g;
-}
-
 static void
 check_given_back(const berth_context *context)
 {
@@ -57,9 +43,9 @@ check_place(berth_context *context, const char *words, int32_t place, uint32_t t
             uint32_t slots)
 {
     berth_optimizer_group groups[3] = {
-        group_of(BERTH_UPDATE_ADAMW, 8, place),
-        group_of(BERTH_UPDATE_ADAM, 8, place),
-        group_of(BERTH_UPDATE_ADEMAMIX, 32, place),
+        trained_group(BERTH_UPDATE_ADAMW, 8, place),
+        trained_group(BERTH_UPDATE_ADAM, 8, place),
+        trained_group(BERTH_UPDATE_ADEMAMIX, 32, place),
     };
     berth_optimizer_options options;
     trained t;
@@ -130,7 +116,7 @@ static void
 make_groups(trained *random, berth_optimizer_group *groups)
 {
     for (uint32_t i = 0; i < TRAINED_GROUPS; i++) {
-        groups[i] = group_of((int32_t)trained_random(random, 7),
+        groups[i] = trained_group((int32_t)trained_random(random, 7),
                              trained_random(random, 3) == 0 ? 32 : 8,
                              (int32_t)trained_random(random, BERTH_STATES_PLACE_COUNT));
         groups[i].has_master = trained_random(random, 3) == 0;
@@ -214,7 +200,7 @@ static double
 seconds_of_a_step(berth_context *context, const char *words, int32_t place,
                   berth_optimizer_memory *out_memory)
 {
-    const berth_optimizer_group group = group_of(BERTH_UPDATE_ADAMW, 8, place);
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8, place);
     trained_parameter parameters[PAGED];
     berth_optimizer_options options;
     double seconds = 0;

@@ -26,6 +26,20 @@ value_bytes(int32_t dtype)
     return dtype == BERTH_F32 ? 4 : 2;
 }
 
+berth_optimizer_group
+trained_group(int32_t kind, int32_t bits, int32_t place)
+{
+    berth_optimizer_group g;
+
+    CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
+    g.bits = bits;
+    g.place = place;
+    g.least_8bit = 1000;
+    g.rate = 1e-2f;
+    g.decay = 1e-2f;
+    return g;
+}
+
 /* ------------------------------------------------------------------ memory of devices */
 
 static berthi_device *

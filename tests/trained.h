@@ -62,6 +62,9 @@ typedef struct trained {
     uint64_t not_finite; /* gradients of the last step, so far as they were used */
 } trained;
 
+/* With decay and large steps; states of 8 bits from 1000 elements on. */
+berth_optimizer_group trained_group(int32_t kind, int32_t bits, int32_t place);
+
 /* What an optimizer is made of: twins' values, names and shapes. */
 void trained_list(const trained *t, berth_parameter *out);
 

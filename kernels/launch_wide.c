@@ -17,38 +17,26 @@ _Static_assert(offsetof(berthi_wide_kernel, absmax) == 2 * sizeof(berthi_tiles),
                "the matrices are the argument's first");
 _Static_assert(sizeof(berthi_tiles) == 128, "what hardware makes of it");
 
-/* Of shapes and their kernels. */
-static uint32_t
-find_number(uint32_t count)
-{
-    uint32_t number = 0;
-
-    while (number < 3 && count > 32u << number)
-        number++;
-    return number;
-}
+typedef struct wide_kernel {
+    berthi_wide_shape shape;
+    berthi_kernel_id kernels[2]; /* by dtype */
+} wide_kernel;
 
 /* H200, two shapes: a tile's time is that of its inputs, were they there or not. */
-static berthi_wide_shape
-find_shape(uint32_t count)
+static const wide_kernel *
+find_kernel(uint32_t count)
 {
-    static const berthi_wide_shape shapes[]
-        = { WIDE_SHAPE_32, WIDE_SHAPE_64, WIDE_SHAPE_128, WIDE_SHAPE_256 };
-
-    return shapes[find_number(count)];
-}
-
-static berthi_kernel_id
-find_kernel(berthi_wide_shape s, size_t dtype)
-{
-    static const berthi_kernel_id kernels[4][2] = {
-        { KERNEL_wide32_bf16, KERNEL_wide32_f16 },
-        { KERNEL_wide64_bf16, KERNEL_wide64_f16 },
-        { KERNEL_wide128_bf16, KERNEL_wide128_f16 },
-        { KERNEL_wide256_bf16, KERNEL_wide256_f16 },
+    static const wide_kernel kernels[] = {
+        { WIDE_SHAPE_32, { KERNEL_wide32_bf16, KERNEL_wide32_f16 } },
+        { WIDE_SHAPE_64, { KERNEL_wide64_bf16, KERNEL_wide64_f16 } },
+        { WIDE_SHAPE_128, { KERNEL_wide128_bf16, KERNEL_wide128_f16 } },
+        { WIDE_SHAPE_256, { KERNEL_wide256_bf16, KERNEL_wide256_f16 } },
     };
+    const wide_kernel *its = kernels;
 
-    return kernels[find_number(s.inputs)][dtype];
+    while (count > its->shape.inputs && its->shape.inputs < WIDE_MOST_INPUTS)
+        its++;
+    return its;
 }
 
 bool
@@ -142,7 +130,8 @@ berth_status
 berthi_launch_wide(const berthi_wide_task *t, berthi_launch *out, berth_error *error)
 {
     const berthi_multiply_arguments *const a = t->what;
-    const berthi_wide_shape s = find_shape(a->count);
+    const wide_kernel *const its = find_kernel(a->count);
+    const berthi_wide_shape s = its->shape;
     berthi_wide_kernel *const k = &out->argument.wide;
     uint64_t tiles;
     size_t dtype;
@@ -164,7 +153,7 @@ berthi_launch_wide(const berthi_wide_task *t, berthi_launch *out, berth_error *e
     if (tiles > BERTHI_MOST_CTAS)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL, "more tiles than are counted");
     k->tiles = (uint32_t)tiles;
-    status = berthi_launch_set_grid(out, find_kernel(s, dtype),
+    status = berthi_launch_set_grid(out, its->kernels[dtype],
                                     s.fours * WIDE_FOUR_LANES + WIDE_FEEDERS,
                                     split(k, t->processors), error);
     out->room_bytes = berthi_wide_room_bytes(s);

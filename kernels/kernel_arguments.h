@@ -353,6 +353,7 @@ berthi_int8_output_ctas(uint64_t count, uint64_t rows)
 #define PRODUCT_INPUTS 8u     /* of a fragment; without tensor cores of a CTA */
 #define PRODUCT_MOST_FRAGMENTS 4u /* of inputs, all of them met by a weight once decoded */
 #define PRODUCT_TILE_ROWS 32u /* of a warp with tensor cores; without it has one */
+#define PRODUCT_PAIRS_BYTES (256u * 32u * 4u) /* of a CTA: two values by byte, a copy a lane */
 #define PRODUCT_MOST_COLUMNS (UINT64_C(1) << 27) /* with them: bytes of 24 rows, of 8 inputs */
 #define PRODUCT_MOST_WEIGHTS (UINT64_C(1) << 37) /* and numbers of chunks are below 2^32 */
 #ifndef PRODUCT_TURNS
@@ -449,9 +450,8 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 #define RING_LEAST_COLUMNS (2 * RING_LINE * PRODUCT_WARPS)
 #define RING_WARP_BYTES                                                               \
     (PRODUCT_TILE_ROWS * (RING_STAGES * RING_LINE / 2 + 2 * 2 * RING_LINE_BLOCKS * 4))
-#define RING_PAIRS_BYTES (256u * 32u * 4u)
 #define RING_SUMS_BYTES (2 * PRODUCT_TILE_ROWS / 16u * 4u * PRODUCT_THREADS * 4u)
-#define RING_ROOM_BYTES (RING_PAIRS_BYTES + RING_SUMS_BYTES + PRODUCT_WARPS * RING_WARP_BYTES)
+#define RING_ROOM_BYTES (PRODUCT_PAIRS_BYTES + RING_SUMS_BYTES + PRODUCT_WARPS * RING_WARP_BYTES)
 
 static inline uint64_t
 berthi_ring_tiles(uint64_t rows)
@@ -506,7 +506,6 @@ typedef struct berthi_int8_sum_kernel {
 #define WIDE_FOUR_LANES 128u
 #define WIDE_FEEDERS 128u /* lanes that bring what the others multiply */
 #define WIDE_TABLE_BYTES 2048u /* of a warp: its rows' products of a group, in bytes apart */
-#define WIDE_PAIRS_BYTES (256u * 32u * 4u) /* of a CTA: two values by their byte, a copy a lane */
 #define WIDE_OUTPUT_LINE 144u /* bytes of 64 outputs on their way, and 16 beside */
 #define WIDE_OUTPUTS 32u      /* inputs whose outputs are on their way at once */
 #define WIDE_MOST_INPUTS 256u /* of a tile */
@@ -552,7 +551,7 @@ berthi_wide_room_of(berthi_wide_shape s)
     r.codes = s.input_stages * s.inputs * WIDE_LINE
               * (s.by_pairs ? WIDE_GROUP / WIDE_STEP : 1);
     r.tables = r.codes + s.code_stages * rows * WIDE_LINE;
-    r.absmax = r.tables + (s.by_pairs ? WIDE_PAIRS_BYTES : s.fours * 4 * WIDE_TABLE_BYTES);
+    r.absmax = r.tables + (s.by_pairs ? PRODUCT_PAIRS_BYTES : s.fours * 4 * WIDE_TABLE_BYTES);
     r.outputs = r.absmax + s.code_stages * rows * 16;
     r.map = r.outputs + s.fours * WIDE_OUTPUTS * WIDE_OUTPUT_LINE;
     r.gates = r.map + 1024;

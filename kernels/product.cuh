@@ -235,7 +235,7 @@ SIMT_INLINE void
 product_fill_pairs(const berthi_product_kernel *a, product_variant v, uint32_t *pairs)
 {
     SIMT_UNROLL
-    for (uint32_t i = 0; i < 256 * SIMT_WARP / 4; i += PRODUCT_THREADS) {
+    for (uint32_t i = 0; i < PRODUCT_PAIRS_BYTES / 16; i += PRODUCT_THREADS) {
         const uint32_t place = i + simt_thread();
         const uint32_t byte = place / (SIMT_WARP / 4);
         const float first = berthi_core_float(simt_argument(a->table)[byte >> 4]);
@@ -641,7 +641,7 @@ product_store_sums(const berthi_product_kernel *a, product_variant v, float *all
 SIMT_INLINE void
 product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint32_t *map)
 {
-    SIMT_SHARED(uint32_t, pairs, 256 * SIMT_WARP);
+    SIMT_SHARED(uint32_t, pairs, PRODUCT_PAIRS_BYTES / 4);
     SIMT_SHARED(float, all, 4 * PRODUCT_THREADS);
     const product_job job = product_find_job(a, v);
     const product_tile tile = product_find_tile(a, v);

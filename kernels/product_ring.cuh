@@ -49,9 +49,9 @@ SIMT_INLINE ring_room
 ring_divide_room(uint8_t *memory)
 {
     uint8_t *const own
-        = memory + RING_PAIRS_BYTES + RING_SUMS_BYTES + simt_warp() * RING_WARP_BYTES;
+        = memory + PRODUCT_PAIRS_BYTES + RING_SUMS_BYTES + simt_warp() * RING_WARP_BYTES;
     const ring_room room = { (uint32_t *)(void *)memory,
-                             (float *)(void *)(memory + RING_PAIRS_BYTES), own,
+                             (float *)(void *)(memory + PRODUCT_PAIRS_BYTES), own,
                              own + RING_STAGES * RING_STAGE_BYTES };
 
     return room;

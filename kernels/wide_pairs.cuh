@@ -34,7 +34,7 @@ wide_fill_pairs(const berthi_wide_kernel *a, wide_variant v, const wide_room *r)
     const uint32_t pairs = r->begin + berthi_wide_room_of(v.shape).tables;
     const uint32_t *const values = simt_argument(a->values);
     const uint32_t lanes = WIDE_LANES(v.shape.fours);
-    const uint32_t count = WIDE_PAIRS_BYTES / 16;
+    const uint32_t count = PRODUCT_PAIRS_BYTES / 16;
     uint32_t its[WIDE_MOST_FILLED];
 
     SIMT_UNROLL

@@ -12,8 +12,10 @@
 #define BLOCK 64u
 #define MOST_INPUTS 32u
 #define COUNTS 6u
+#define CHECKED 3u /* of few inputs, of as many as have the same kernel, of many */
 
 static const uint32_t counts[COUNTS] = { 1, 2, 4, 8, 16, 32 };
+static const uint32_t checked[CHECKED] = { 1, 8, 32 };
 
 /* A weight several times over, and inputs that stay. */
 typedef struct weight {
@@ -164,12 +166,12 @@ is_row_right(gpu_speed *s, const weight *w, const uint16_t *inputs, uint64_t row
 static bool
 are_outputs_right(gpu_speed *s, const char *name, weight *w)
 {
-    uint16_t *const outputs = malloc(3 * w->rows * sizeof *outputs);
+    uint16_t *const outputs = malloc(CHECKED * w->rows * sizeof *outputs);
     uint16_t *const inputs = malloc(w->columns * sizeof *inputs);
     bool is_right = outputs != NULL && inputs != NULL;
 
-    for (uint32_t i = 0; is_right && i < 3; i++) {
-        product p = { w, i == 0 ? 1 : i == 1 ? 8 : 32 };
+    for (uint32_t i = 0; is_right && i < CHECKED; i++) {
+        product p = { w, checked[i] };
 
         ask(s, &p, 0);
         gpu_sync(s);

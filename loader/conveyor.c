@@ -27,6 +27,8 @@
 #define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
 #define RING_CHUNKS_MIN 3u
 #define LANES_MAX 4u
+#define FIRST_STAGES_MIN 4u /* of a ring that is tuned: two for each worker */
+#define FIRST_STAGES_MAX 8u
 #define FIRST_CHUNKS 2u /* until one has arrived: so many share the disk */
 #define DEVICE_WORKERS 4u /* two of them keep the stream of a device busy */
 #define CANCEL_NS UINT64_C(50000000) /* at most so late is a cancel seen */
@@ -299,8 +301,11 @@ static void
 begin_tuning(conveyor *c, const berthi_conveyor_options *options)
 {
     const uint32_t capacity = c->stage.capacity;
+    const uint64_t few =
+        berthi_min_u64(berthi_max_u64(2 * (uint64_t)c->worker_capacity, FIRST_STAGES_MIN),
+                       FIRST_STAGES_MAX);
     const uint32_t stages = options->stages > 0  ? options->stages
-                            : options->is_tuned ? BERTHI_TUNE_STAGES
+                            : options->is_tuned ? (uint32_t)few
                                                 : capacity;
 
     berthi_tune_begin(&c->tune, stages, capacity, berthi_sys_now_ns());

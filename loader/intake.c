@@ -5,7 +5,7 @@
  *   window of the file   |        chunk_bytes         |   = one staging buffer
  *   chunk                    [begin .......... end)
  *   direct reads          [ widened to alignment A ]      A divides the window
- *   parts                 [ 4 MiB | 4 MiB | ... ]         each its own read
+ *   parts                 [ 512 KiB | 512 KiB | ... ]     each its own read
  *
  * A byte at file offset x lies at memory[x - origin], whatever the way it was
  * read: the address is aligned whenever the offset is.
@@ -20,7 +20,9 @@
 #include "kernels/trace.h"
 #include "loader/stranded.h"
 
-#define READ_BYTES UINT64_C(4194304)          /* a direct read: link latency is hidden */
+#define READ_BYTES_MIN UINT64_C(524288) /* a direct one: devices are given less at once */
+#define READ_BYTES_MAX UINT64_C(4194304)
+#define READS 64u /* so many are a ring, unless that makes them smaller or larger */
 #define CACHED_READ_BYTES_MIN UINT64_C(262144) /* a buffered one: its target fits */
 #define CACHED_READ_BYTES_MAX UINT64_C(1048576) /* into a core's own cache */
 #define DEFAULT_READERS 16u
@@ -47,6 +49,22 @@ struct berthi_intake_transfer {
 
 /* -------------------------------------------------------------------- set-up */
 
+/*
+ * Of a direct read, at most. Small ones begin to arrive sooner; large ones are what the few
+ * threads need that have to fill a large ring.
+ */
+static uint64_t
+direct_bytes(const berthi_intake *intake)
+{
+    const uint64_t chunk_bytes = intake->chunks->chunk_bytes;
+    const uint64_t ring = chunk_bytes * intake->stage->limit;
+    uint64_t bytes = READ_BYTES_MIN;
+
+    while (bytes < READ_BYTES_MAX && 2 * READS * bytes <= ring)
+        bytes *= 2;
+    return berthi_min_u64(bytes, chunk_bytes);
+}
+
 /* How many parts at most a buffer is read in. */
 static void
 choose_sizes(berthi_intake *intake)
@@ -57,9 +75,8 @@ choose_sizes(berthi_intake *intake)
     cached = berthi_max_u64(cached, CACHED_READ_BYTES_MIN);
     cached = berthi_min_u64(cached, CACHED_READ_BYTES_MAX);
     intake->buffered_bytes = berthi_min_u64(cached, chunk_bytes);
-    intake->direct_bytes = berthi_min_u64(READ_BYTES, chunk_bytes);
-    intake->parts_per_buffer =
-        (uint32_t)((chunk_bytes - 1) / intake->buffered_bytes + 1);
+    intake->parts_per_buffer = (uint32_t)(
+        (chunk_bytes - 1) / berthi_min_u64(intake->buffered_bytes, READ_BYTES_MIN) + 1);
     /* Cut at multiples of the file: a chunk that begins between two has one more. */
     if (!intake->chunks->is_windowed)
         intake->parts_per_buffer++;
@@ -316,7 +333,7 @@ berthi_intake_start(berthi_intake *intake, berthi_stage_buffer *buffer)
     berthi_intake_part *const parts =
         &intake->parts[(uint64_t)buffer->number * intake->parts_per_buffer];
     const bool goes_direct = is_direct(intake, chunk);
-    const uint64_t step = goes_direct ? intake->direct_bytes : intake->buffered_bytes;
+    const uint64_t step = goes_direct ? direct_bytes(intake) : intake->buffered_bytes;
     uint32_t count = 0;
 
     transfer->buffer = buffer;

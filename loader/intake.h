@@ -47,7 +47,6 @@ typedef struct berthi_intake {
     berthi_intake_part *parts;         /* parts_per_buffer for each */
     struct berthi_stranded *stranded;  /* prepared for reads that never come back */
     uint32_t parts_per_buffer;
-    uint64_t direct_bytes;   /* of one direct read, at most */
     uint64_t buffered_bytes; /* of one buffered read, at most */
 } berthi_intake;
 

@@ -8,7 +8,8 @@
  *   ring    a chunk whose unit a line is at is copied into its slot; its buffer is free
  *           when that copy has passed
  *
- * Both have buffers of their own, so neither keeps the other waiting.
+ * Both have buffers of their own, so neither keeps the other waiting: few at first, and
+ * more as long as that makes reading faster, see tune.h.
  *
  * Reading follows the order of the layers, which is that in which they are needed, and
  * knows nothing of slots: a line that could fill one ahead of its turn has to wait for it.
@@ -27,13 +28,15 @@
 #include "loader/intake.h"
 #include "loader/lease_state.h"
 #include "loader/stage.h"
+#include "loader/tune.h"
 
 #define STACK_BYTES (256u * 1024u)
-#define CHUNK_BYTES_MAX (UINT64_C(16) << 20)
+#define CHUNK_BYTES_MAX (UINT64_C(4) << 20)
 #define CHUNK_BYTES_MIN UINT64_C(4096)
 #define RING_CHUNKS 8u /* at least so many make a ring, where chunks can be smaller */
 #define RING_CHUNKS_MIN 3u
 #define RING_CHUNKS_MAX 64u
+#define FIRST_STAGES 8u /* that are used, of the ring */
 #define IDLE_NS UINT64_C(50000000)  /* nothing but a wake ends it earlier */
 #define POLL_NS UINT64_C(100000)    /* reads and copies are under way */
 #define COPY_NS UINT64_C(1000000)   /* copies alone */
@@ -59,14 +62,16 @@ struct berthi_feeder {
     const berthi_chunks *chunks;
     berthi_stage stage;
     berthi_intake intake;
+    berthi_tune tune;
     berthi_conveyor_stats stats;
     chunk_state *states;     /* of chunks */
     buffer_state *buffers;   /* of a line: as many as the ring has */
     bool *is_known;          /* of buffers: devices have been asked to pin */
     bool *is_recorded;       /* of buffers that are being copied */
     uint64_t cursor;         /* chunk of a layer that is read next */
-    uint32_t room[2];        /* buffers, at most, of layers and of experts; */
+    uint32_t room[2];        /* buffers in use, at most, of layers and of experts; */
     uint32_t held[2];        /* so many have a chunk */
+    uint64_t idle_ns;        /* slots waited for reads, and there was no room for more */
     uint32_t copying;        /* buffers */
     bool has_grown;          /* the ring, by a buffer: what else there is to do comes first */
     bool has_failed;         /* reading */
@@ -230,7 +235,7 @@ can_read(berthi_feeder *f, uint64_t chunk)
     berth_error error;
     berth_status status;
 
-    if (f->has_failed || f->has_grown || f->held[share] == f->room[share])
+    if (f->has_failed || f->has_grown || f->held[share] >= f->room[share])
         return false;
     status = berthi_stage_take(&f->stage, &f->chunks->chunks[chunk], &buffer, &error);
     if (status != BERTH_OK)
@@ -630,6 +635,60 @@ has_given_up(berthi_feeder *f)
     return has_any;
 }
 
+/* ------------------------------------------------------------------------- tuning */
+
+/* Divides what is used of it. */
+static void
+divide_ring(berthi_feeder *f)
+{
+    const uint64_t layers = f->leases->layer_chunks;
+    const uint32_t all = f->stage.limit;
+
+    f->room[1] = layers == 0                          ? all
+                 : layers == f->chunks->chunk_count ? 0
+                 : all / EXPERTS_SHARE > 0          ? all / EXPERTS_SHARE
+                                                    : 1;
+    f->room[0] = all - f->room[1];
+}
+
+static void
+use_buffers(berthi_feeder *f, uint32_t count)
+{
+    berthi_stage_allow(&f->stage, count);
+    divide_ring(f);
+}
+
+/* Slots take whatever comes, and all buffers that it may come into are being filled. */
+static bool
+is_idle(const berthi_feeder *f)
+{
+    const uint32_t share = f->leases->layer_chunks == 0;
+    uint32_t filling = 0;
+
+    for (uint32_t i = 0; i < f->stage.allocated; i++)
+        filling += f->stage.buffers[i].state == BERTHI_STAGE_FILLING;
+    return filling > 0 && filling == f->held[0] + f->held[1]
+           && f->held[share] >= f->room[share];
+}
+
+static void
+begin_tuning(berthi_feeder *f)
+{
+    berthi_tune_begin(&f->tune, FIRST_STAGES, f->stage.capacity, berthi_sys_now_ns());
+    use_buffers(f, f->tune.stages);
+}
+
+static void
+tune(berthi_feeder *f)
+{
+    const berthi_tune_sample sample = { .now_ns = berthi_sys_now_ns(),
+                                        .bytes = f->stats.bytes_read,
+                                        .idle_ns = f->idle_ns };
+
+    if (berthi_tune_is_due(&f->tune, sample.now_ns))
+        use_buffers(f, berthi_tune_look(&f->tune, &sample));
+}
+
 /* ------------------------------------------------------------------------- thread */
 
 /* For any copy; false: none can be waited for, as when each call of the device fails. */
@@ -656,15 +715,20 @@ has_awaited(berthi_feeder *f)
 static void
 wait_for_news(berthi_feeder *f)
 {
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    const bool is_waiting = is_idle(f);
     berth_error error;
     berth_status status;
 
     if (f->copying > 0 && f->intake.in_flight == 0 && has_awaited(f))
         return;
-    status = berthi_intake_wait(
-        &f->intake, berthi_sys_now_ns() + (f->copying > 0 ? POLL_NS : IDLE_NS), &error);
+    status = berthi_intake_wait(&f->intake,
+                                begin_ns + (f->copying > 0 ? POLL_NS : IDLE_NS), &error);
+    if (is_waiting)
+        f->idle_ns += berthi_sys_now_ns() - begin_ns;
     if (status != BERTH_OK)
         fail_reading(f, status, &error);
+    tune(f);
 }
 
 /* What has come back by now. */
@@ -782,19 +846,6 @@ start_thread(berthi_feeder *f, berth_error *error)
                                        "starting the thread that reads layers failed");
 }
 
-static void
-divide_ring(berthi_feeder *f)
-{
-    const uint64_t layers = f->leases->layer_chunks;
-    const uint32_t all = f->stage.capacity;
-
-    f->room[1] = layers == 0                          ? all
-                 : layers == f->chunks->chunk_count ? 0
-                 : all / EXPERTS_SHARE > 0          ? all / EXPERTS_SHARE
-                                                    : 1;
-    f->room[0] = all - f->room[1];
-}
-
 /* Never more than one pass: the same chunk is not in the ring twice. */
 static uint32_t
 choose_capacity(const berthi_chunks *chunks, uint64_t ring_bytes)
@@ -833,9 +884,10 @@ berthi_feeder_create(berthi_leases *leases, const berthi_lease_options *options,
                                     leases->file_count, f->chunks, &reading, &f->stage,
                                     &f->stats, error);
     f->intake.is_endless = true;
-    divide_ring(f);
-    if (status == BERTH_OK)
+    if (status == BERTH_OK) {
+        begin_tuning(f);
         status = create_events(f, error);
+    }
     if (status == BERTH_OK)
         status = start_thread(f, error);
     if (status != BERTH_OK) {

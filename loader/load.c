@@ -10,7 +10,7 @@
 #include "loader/offload.h"
 #include "loader/plan_input.h"
 
-#define CHUNK_BYTES    (UINT64_C(8) << 20)
+#define CHUNK_BYTES    (UINT64_C(4) << 20)
 #define RING_BYTES     (UINT64_C(64) << 20)
 #define RING_BYTES_MIN (UINT64_C(16) << 20)
 #define RING_SHARE     20u /* of what this process may have: a twentieth, at most */

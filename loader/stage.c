@@ -177,10 +177,11 @@ berthi_stage_behind_ns(const berthi_stage *stage)
 
 /* -------------------------------------------------------------------- filling */
 
+/* The first: bytes that are read into what has just been used are in a cache, still. */
 static berthi_stage_buffer *
 find_free(berthi_stage *stage)
 {
-    for (uint32_t i = 0; i < stage->allocated; i++)
+    for (uint32_t i = 0; i < stage->allocated && i < stage->limit; i++)
         if (stage->buffers[i].state == BERTHI_STAGE_FREE)
             return &stage->buffers[i];
     return NULL;

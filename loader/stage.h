@@ -62,7 +62,7 @@ typedef struct berthi_stage {
     berth_context *context;
     uint64_t buffer_bytes;
     uint32_t capacity;  /* of the table */
-    uint32_t limit;     /* the ring grows no further: its capacity, or what was allowed */
+    uint32_t limit;     /* no more are taken: the capacity, or what was allowed */
     bool is_short;      /* of memory: it does not grow at all */
     uint32_t allocated; /* buffers with memory: the first of them */
     uint32_t file_count;
@@ -103,7 +103,7 @@ void berthi_stage_fini(berthi_stage *stage);
 
 /* ---- for the thread that reads */
 
-/* Before the first take(), and then with more: so many buffers, or the capacity. */
+/* Before the first take(), and at any time: so many buffers, or the capacity. */
 void berthi_stage_allow(berthi_stage *stage, uint32_t count);
 
 /* So long was every buffer that is allowed being filled, and nothing there to consume. */

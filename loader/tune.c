@@ -5,7 +5,6 @@
 #include "kernels/base.h"
 
 #define PERIOD_NS UINT64_C(250000000)
-#define STEP      4u
 #define IDLE_PART 50u /* 2 % of a period */
 #define GAIN      1.03
 
@@ -28,8 +27,15 @@ static void
 step(berthi_tune *tune, double rate)
 {
     tune->rate = rate;
-    tune->stages = (uint32_t)berthi_min_u64(tune->stages + (uint64_t)STEP, tune->most);
-    tune->is_settled = tune->stages == tune->most;
+    tune->before = tune->stages;
+    tune->stages = (uint32_t)berthi_min_u64(UINT64_C(2) * tune->stages, tune->most);
+}
+
+static void
+settle(berthi_tune *tune, uint32_t stages)
+{
+    tune->stages = stages;
+    tune->is_settled = true;
 }
 
 uint32_t
@@ -39,10 +45,14 @@ berthi_tune_look(berthi_tune *tune, const berthi_tune_sample *sample)
     const uint64_t idle_ns = sample->idle_ns - tune->from.idle_ns;
     const double rate = (double)(sample->bytes - tune->from.bytes) / (double)period_ns;
 
-    if (tune->rate > 0 && rate < GAIN * tune->rate)
-        tune->is_settled = true;
-    else if (idle_ns > period_ns / IDLE_PART)
-        step(tune, rate);
     tune->from = *sample;
+    if (idle_ns <= period_ns / IDLE_PART)
+        return tune->stages;
+    if (tune->rate > 0 && rate < GAIN * tune->rate)
+        settle(tune, tune->before);
+    else if (tune->stages == tune->most)
+        settle(tune, tune->most);
+    else
+        step(tune, rate);
     return tune->stages;
 }

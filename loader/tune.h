@@ -3,10 +3,11 @@
  * tune.h - how many buffers of a ring are worth filling at once: a few at first, and more
  * as long as that makes reading faster.
  *
- * Every quarter of a second: where consumers had nothing to do for more than 2 % of the time,
- * because every buffer was being filled, there are four more; where the rate has not gained
- * 3 % since the last four, it ends. Bytes under way = rate times latency, and nobody knows
- * either beforehand; buffers beyond that are memory that has to come, and to be pinned.
+ * Every quarter of a second in which consumers had nothing to do for more than 2 % of the
+ * time, because every buffer was being filled: there are twice as many; where the rate has not
+ * gained 3 % by that, there are as many as before, and it ends. Bytes under way = rate times
+ * latency, and nobody knows either beforehand. Buffers beyond that are memory that has to
+ * come, and to be pinned, and what is read into them is in no cache when it is consumed.
  *
  * It decides, and does nothing else: time and all the rest are told.
  */
@@ -15,8 +16,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define BERTHI_TUNE_STAGES 8u /* that a ring begins with */
 
 /* Since the beginning of whatever is tuned. */
 typedef struct berthi_tune_sample {
@@ -27,10 +26,11 @@ typedef struct berthi_tune_sample {
 
 typedef struct berthi_tune {
     uint32_t stages;         /* in use */
+    uint32_t before;         /* the last step */
     uint32_t most;           /* that the ring has room for */
-    bool is_settled;         /* there will be no more of them */
+    bool is_settled;         /* it stays at that */
     berthi_tune_sample from; /* where the period began */
-    double rate;             /* before the last step; 0: there was none */
+    double rate;             /* before that; 0: there was none */
 } berthi_tune;
 
 /* With so many, `most` where that is less; settled where there can be no more. */

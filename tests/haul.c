@@ -453,6 +453,7 @@ submit_tricks(berthi_reader *reader, berthi_read *read)
         return;
     }
     read->result = read_with_tricks(r, read);
+    read->begin_ns = berthi_sys_now_ns();
     read->busy_ns = 1;
     if (!tricks().is_backward) {
         berthi_read_list_add(&r->finished, read);
@@ -493,6 +494,14 @@ wait_delay(uint64_t delay_ns)
         atomic_fetch_sub(&haul_hurried, 1);
 }
 
+static bool
+has_come(const trick_reader *r)
+{
+    const berthi_read *const first = r->finished.first;
+
+    return first != NULL && berthi_sys_now_ns() >= first->begin_ns + tricks().latency_ns;
+}
+
 static berthi_read *
 complete_tricks(berthi_reader *reader, uint64_t deadline_ns)
 {
@@ -502,11 +511,11 @@ complete_tricks(berthi_reader *reader, uint64_t deadline_ns)
     end_hanging(r);
     if (r->finished.first != NULL && tricks().delay_ns > 0)
         wait_delay(tricks().delay_ns);
-    while (r->finished.first == NULL && !atomic_exchange(&r->is_woken, false)
+    while (!has_come(r) && !atomic_exchange(&r->is_woken, false)
            && berthi_sys_now_ns() < deadline_ns)
         nanosleep(&moment, NULL);
     end_hanging(r);
-    return berthi_read_list_take(&r->finished);
+    return has_come(r) ? berthi_read_list_take(&r->finished) : NULL;
 }
 
 static void

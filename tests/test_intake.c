@@ -252,10 +252,56 @@ test_buffered_pieces(void)
         CHECK_EQ(h.stats.buffered_bytes, size - 5);
         CHECK_EQ(atomic_load(&haul_reads), pieces[i]);
     }
-    /* Direct reads of 4 MiB at most. */
+    haul_end(&h);
+}
+
+/* Of what the ring may hold a 64th: 512 KiB at least, 4 MiB at most, no more than a chunk. */
+static void
+test_direct_pieces(void)
+{
+    static const struct {
+        uint64_t chunk_bytes; /* of a file that is smaller there is one, which is the ring */
+        uint64_t reads;
+    } rings[] = {
+        { MIB / 4, 21 },  { MIB / 2, 11 },  { 4 * MIB, 11 },  { 16 * MIB, 11 },
+        { 32 * MIB, 11 }, { 64 * MIB, 6 },  { 128 * MIB, 3 }, { 256 * MIB, 2 },
+        { 512 * MIB, 2 },
+    };
+    const uint64_t size = 5 * MIB + 7;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want(&h, 0, 5, size - 5);
+    h.options.reader = &haul_reader;
     h.options.io = BERTH_IO_DIRECT;
-    check_run(&h);
-    CHECK_EQ(atomic_load(&haul_reads), 2);
+    for (size_t i = 0; i < sizeof rings / sizeof *rings; i++) {
+        h.chunk_bytes = rings[i].chunk_bytes;
+        check_run(&h);
+        CHECK_EQ(h.stats.direct_bytes, size);
+        CHECK_EQ(atomic_load(&haul_reads), rings[i].reads);
+    }
+    haul_end(&h);
+}
+
+/* And grow with what of it is in use: a run that is tuned begins with small ones. */
+static void
+test_direct_pieces_are_those_in_use(void)
+{
+    const uint64_t size = 64 * MIB;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    for (uint64_t at = 0; at < size; at += 4 * MIB)
+        haul_want(&h, 0, at, 4 * MIB);
+    h.options.reader = &haul_reader;
+    h.options.io = BERTH_IO_DIRECT;
+    h.chunk_bytes = 4 * MIB;
+    h.options.ring_bytes = size;
+    for (uint32_t stages = 4; stages <= 16; stages *= 2) {
+        h.options.stages = stages;
+        check_run(&h);
+        CHECK_EQ(atomic_load(&haul_reads), size / berthi_max_u64(MIB / 2, stages * MIB / 16));
+    }
     haul_end(&h);
 }
 
@@ -830,6 +876,8 @@ main(int argc, char **argv)
     T_RUN(test_direct_reads_that_get_nowhere);
     T_RUN(test_short_buffered_reads);
     T_RUN(test_buffered_pieces);
+    T_RUN(test_direct_pieces);
+    T_RUN(test_direct_pieces_are_those_in_use);
     T_RUN(test_direct_reads_refused);
     T_RUN(test_refusal_is_the_files);
     T_RUN(test_reads_to_be_repeated);

@@ -713,6 +713,48 @@ test_ring_grows_beside(void)
     CHECK(seconds_of(false) < 1.2);
 }
 
+/* -------------------------------------------------------------------------- tuning */
+
+/*
+ * Buffers of a ring with room for 15 that passes of a second have used, where reads come as
+ * `trick` says and each layer is computed for so long.
+ */
+static uint64_t
+buffers_of(haul_tricks trick, useconds_t microseconds)
+{
+    const leased_options options = options_of(MIX_HOST, 2, NULL);
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    berth_memory staging = { .peak_bytes = 0 };
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 1), &options);
+    haul_set(trick);
+    atomic_store(&berthi_reader_instead, &haul_reader);
+    if (start(&l, 15 * 8 * KIB)) {
+        while (berthi_sys_now_ns() - begin_ns < UINT64_C(1000000000)) {
+            passes(&l, 1);
+            (void)usleep(LAYERS * microseconds);
+        }
+        CHECK_EQ(berth_memory_get(l.planned.context, 0, BERTH_MEMORY_STAGING, &staging),
+                 BERTH_OK);
+    }
+    leased_stop(&l);
+    atomic_store(&berthi_reader_instead, NULL);
+    haul_set((haul_tricks){ .delay_ns = 0 });
+    CHECK_EQ(l.wrong, 0);
+    leased_end(&l);
+    CHECK_EQ(staging.peak_bytes % (8 * KIB), 0);
+    return staging.peak_bytes / (8 * KIB);
+}
+
+/* Eight, and more only while whoever computes has to wait for reads. */
+static void
+test_ring_is_tuned(void)
+{
+    CHECK_EQ(buffers_of((haul_tricks){ .latency_ns = 10000000 }, 0), 15);
+    CHECK_EQ(buffers_of((haul_tricks){ .latency_ns = 0 }, 20000), 8);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -734,5 +776,6 @@ main(int argc, char **argv)
     T_RUN(test_a_device_stands_still);
     T_RUN(test_destroyed_at_any_time);
     T_RUN(test_ring_grows_beside);
+    T_RUN(test_ring_is_tuned);
     T_MAIN_END;
 }

@@ -76,8 +76,9 @@ void haul_check(haul *h);
 void haul_end(haul *h);
 uint64_t haul_total(const haul *h);
 /*
- * Threads of this process; true when there soon are no more than `count`. One that was
- * joined can be listed for a moment after its end, also when `count` was taken.
+ * Threads of this process, without the kernel's; true when there soon are no more than
+ * `count`. One that was joined can be listed for a moment after its end, also when `count`
+ * was taken.
  */
 uint64_t haul_threads(void);
 bool haul_has_at_most(uint64_t count);

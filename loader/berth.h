@@ -1461,7 +1461,9 @@ typedef struct berth_plan_tier {
     int32_t routing;        /* berth_routing: where that number comes from            */
     int32_t reserved32;
     uint64_t training;      /* all of berth_plan_get_training_tier()                  */
-    uint64_t reserved[2];
+    uint64_t turned;        /* host memory, while weights of any tier that lie turned are
+                               quantized; not of the slab                             */
+    uint64_t reserved[1];
 } berth_plan_tier;
 
 typedef struct berth_plan_layer {
@@ -2051,8 +2053,8 @@ typedef struct berth_load_options {
                                 checkpoint does not have as they are wanted, now or by
                                 a move; NULL: a plan with such layers is refused      */
     uint32_t stages;         /* of the ring that are filled at once, as many as it has
-                                room for; 0: 8 at first, and 4 more each quarter of a
-                                second while they make reads faster by 3 %            */
+                                room for; 0: 4 to 8 at first, and twice as many each
+                                quarter of a second while that gains 3 %              */
     uint32_t reserved32;
     uint64_t reserved[3];
 } berth_load_options;

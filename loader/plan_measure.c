@@ -85,4 +85,6 @@ berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
     if (!can_measure(&weight->storage, sliced, weight->rank, tensor))
         tensor->bytes = 0;
     tensor->scratch = berthi_slab_scratch(&weight->storage, elements);
+    if (weight->is_turned)
+        tensor->turned = elements * (berth_dtype_bits(weight->storage.dtype) / 8);
 }

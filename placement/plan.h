@@ -54,6 +54,7 @@ typedef struct berthi_plan_tensor {
     const char *name;     /* as stored; borrowed, not ended by a NUL */
     uint64_t bytes;       /* of its berth (slab.h) */
     uint64_t scratch;     /* while it is quantized; 0: it is not */
+    uint64_t turned;      /* its values in their new order, meanwhile; 0: it stays as it lies */
     uint32_t name_length;
     uint32_t number;      /* of the checkpoint */
     uint32_t layer;
@@ -227,6 +228,7 @@ typedef struct berthi_plan_work {
     uint32_t *first;       /* of layers: tensors; one more at the end */
     uint32_t *tier_of;     /* of tensors */
     uint64_t scratch;      /* of each tier but the disk */
+    uint64_t turned;       /* in host memory, whatever the tier */
     uint64_t staging;      /* in host memory, of all devices */
     uint64_t *usable;      /* of tiers: budget less reserve and what has been taken */
     uint64_t *kept;        /* of layers, at home for training; 0 without */
@@ -243,6 +245,8 @@ uint32_t berthi_plan_experts_of(const berthi_plan_input *input, uint32_t count);
 
 /* Bytes of such a budget of the tier that are kept free. */
 uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget);
+/* What quantizing takes of a tier beside weights, whatever lies there. */
+uint64_t berthi_plan_beside(const berthi_plan_work *work, uint32_t tier);
 /* What layers and slots find on a tier with such a budget; UINT64_MAX: no limit. */
 uint64_t berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget);
 /*

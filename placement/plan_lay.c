@@ -232,6 +232,8 @@ describe_tier(berthi_plan_work *work, uint32_t t)
         tier->reserve_needed = berthi_min_u64(work->input->runtime, tier->reserve);
     if (t == work->host)
         tier->staging = work->staging;
+    if (tier->kind == BERTH_TIER_CPU)
+        tier->turned = work->turned;
 }
 
 /* A layer that is not all there: by how much its home would have to be larger. */

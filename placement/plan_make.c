@@ -89,6 +89,31 @@ largest_scratch(const berthi_plan_input *input)
     return most;
 }
 
+/* One is filled while the one before is quantized: as many as two of the largest. */
+static uint64_t
+turned_room(const berthi_plan_input *input)
+{
+    uint64_t most = 0;
+    uint64_t all = 0;
+
+    for (uint32_t i = 0; i < input->tensor_count; i++) {
+        if (input->tensors[i].tie != BERTHI_NO_TIE)
+            continue;
+        most = berthi_max_u64(most, input->tensors[i].turned);
+        all = berthi_add_capped(all, input->tensors[i].turned);
+    }
+    return berthi_slab_round(berthi_min_u64(all, 2 * most));
+}
+
+uint64_t
+berthi_plan_beside(const berthi_plan_work *work, uint32_t tier)
+{
+    const bool is_host = work->input->tiers[tier].tier.kind == BERTHI_TIER_CPU;
+
+    return tier == work->disk ? 0
+                              : berthi_add_capped(work->scratch, is_host ? work->turned : 0);
+}
+
 /* Of such a budget, but for the rings of GPUs. */
 static uint64_t
 less_own(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
@@ -96,7 +121,7 @@ less_own(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
     const uint64_t left =
         less(budget, berthi_plan_reserve(&work->input->tiers[tier], budget));
 
-    return tier == work->disk ? left : less(left, work->scratch);
+    return less(left, berthi_plan_beside(work, tier));
 }
 
 /* Rings of all GPUs, at most an eighth of what host memory has for them. */
@@ -121,6 +146,7 @@ find_tiers(berthi_plan_work *work, berth_error *error)
     const berthi_plan_input *const input = work->input;
 
     work->scratch = largest_scratch(input);
+    work->turned = turned_room(input);
     work->host = BERTHI_NO_TIER;
     work->disk = BERTHI_NO_TIER;
     for (uint32_t t = 0; t < input->tier_count; t++) {

@@ -16,6 +16,7 @@
 
 /* Sums of so many berths stay below 2^63. */
 #define BYTES_LIMIT (UINT64_C(1) << 38)
+#define PART_LIMIT (UINT64_C(1) << 56) /* and those of all parts of a tier below 2^64 */
 #define NO_OFFSET UINT64_MAX
 #define TEXT_BLOCK 65536u
 
@@ -211,7 +212,7 @@ can_read_name(parser *p, uint32_t number, berth_plan_tier *tier)
 static bool
 can_read_bytes(parser *p, const char *key, uint64_t *out)
 {
-    return berthi_members_can_read_below(&p->members, key, UINT64_C(1) << 56, out);
+    return berthi_members_can_read_below(&p->members, key, PART_LIMIT, out);
 }
 
 /* Of devices whose layers have experts elsewhere. */
@@ -240,6 +241,23 @@ can_read_experts(parser *p, berth_plan_tier *tier)
 }
 
 static bool
+can_read_turned(parser *p, berth_plan_tier *tier)
+{
+    berthi_members *const m = &p->members;
+    bool has_turned;
+
+    if (tier->kind != BERTH_TIER_CPU)
+        return true;
+    if (!berthi_members_can_find_key(m, "turned", &has_turned))
+        return false;
+    if (has_turned && !berthi_scan_can_read_unsigned(&m->scan, &tier->turned))
+        return false;
+    if (tier->turned >= PART_LIMIT)
+        return berthi_members_stop(m, "the number is too large");
+    return true;
+}
+
+static bool
 can_read_tier_line(parser *p, uint32_t number)
 {
     berthi_members *const m = &p->members;
@@ -260,6 +278,7 @@ can_read_tier_line(parser *p, uint32_t number)
         || !can_read_bytes(p, "expert_slots", &tier->expert_slots)
         || !can_read_experts(p, tier)
         || !can_read_bytes(p, "scratch", &tier->scratch)
+        || !can_read_turned(p, tier)
         || !can_read_bytes(p, "staging", &tier->staging))
         return false;
     tier->slot_count = (uint32_t)slots;
@@ -314,7 +333,7 @@ can_read_place(parser *p, berthi_berth *berth)
     if (has_offset && !berthi_scan_can_read_unsigned(&m->scan, &berth->offset))
         return false;
     if (has_offset
-        && (berth->offset >= UINT64_C(1) << 56
+        && (berth->offset >= PART_LIMIT
             || berth->offset % BERTHI_SLAB_ALIGNMENT != 0))
         return berthi_members_stop(m, "an offset is a multiple of 256 below 2^56");
     if (!berthi_members_can_read_below(m, "bytes", BYTES_LIMIT, &berth->bytes))

@@ -105,6 +105,8 @@ print_tier(printer *p, const berth_plan_tier *tier)
         add_text(p, ", \"routing\": ", berthi_plan_routing_word(tier->routing));
     }
     add_number(p, ",\n     \"scratch\": ", tier->scratch);
+    if (tier->turned > 0)
+        add_number(p, ", \"turned\": ", tier->turned);
     add_number(p, ", \"staging\": ", tier->staging);
     add_limit(p, ", \"free\": ", tier->free);
     add_number(p, ",\n     \"link_bytes\": ", tier->link_bytes);

@@ -41,7 +41,8 @@ uint64_t
 berthi_plan_taken(const berth_plan_tier *tier)
 {
     return tier->reserve + tier->weights + tier->cache + tier->activations + tier->slots
-           + tier->expert_slots + tier->scratch + tier->staging + tier->training;
+           + tier->expert_slots + tier->scratch + tier->turned + tier->staging
+           + tier->training;
 }
 
 static void

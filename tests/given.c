@@ -174,6 +174,7 @@ say_tier(said *s, const berth_plan_tier *tier)
     say_size(s, "of", tier->slot_bytes);
     say_size(s, "expert", tier->expert_slots);
     say_size(s, "scratch", tier->scratch);
+    say_size(s, "turned", tier->turned);
     say_size(s, "staging", tier->staging);
     say_size(s, "free", tier->free);
     say_size(s, "link", tier->link_bytes);

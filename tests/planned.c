@@ -255,7 +255,7 @@ check_tier(const planned *p, uint32_t t)
     if (tier.budget != UINT64_MAX)
         CHECK_EQ(tier.budget, tier.reserve + tier.weights + tier.cache + tier.activations
                                   + tier.slots + tier.expert_slots + tier.scratch
-                                  + tier.staging + tier.training + tier.free);
+                                  + tier.turned + tier.staging + tier.training + tier.free);
 }
 
 /* Behind the last one there is nothing. */

@@ -130,6 +130,7 @@ check_memory(const char *folder, berth_plan_options *options, const char *words)
 {
     berth_memory_summary all;
     berth_memory scratch;
+    berth_plan_tier cpu;
     loaded l;
 
     loaded_begin(&l, folder, options, words);
@@ -140,6 +141,8 @@ check_memory(const char *folder, berth_plan_options *options, const char *words)
     l.p.context->trace = NULL;
     CHECK_EQ(l.status, BERTH_OK);
     CHECK_EQ(l.report.turned_bytes, LARGEST * 2);
+    CHECK_EQ(berth_plan_get_tier(l.p.plan, planned_tier(&l.p, "cpu"), &cpu), BERTH_OK);
+    CHECK_EQ(cpu.turned, l.report.turned_bytes);
     CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_SCRATCH, &scratch), BERTH_OK);
     /* What stays is the plan's, in the slab; a worker has a few hundred bytes. */
     CHECK_GE(scratch.peak_bytes - scratch.current_bytes, LARGEST);
@@ -162,6 +165,36 @@ test_memory(void)
         check_memory(folder, &options, NULL);
         options.max_memory = "0=64MiB,cpu=64MiB";
         check_memory(folder, &options, "sim:64MiB");
+    }
+}
+
+/* Host memory that has no room for it is refused by the plan, and enough to the byte is not. */
+static void
+test_memory_is_planned(void)
+{
+    const char *const folder = loaded_gpt2("BF16", 768, 1);
+    berth_plan_options options = options_of(&cases[1], "cpu=64MiB");
+    berth_plan_tier cpu;
+    char budgets[2][32];
+    planned p;
+
+    planned_begin(&p, folder, &options);
+    planned_check(&p);
+    CHECK_EQ(berth_plan_get_tier(p.plan, 0, &cpu), BERTH_OK);
+    CHECK_EQ(cpu.turned, LARGEST * 2);
+    for (uint64_t i = 0; i < 2; i++)
+        snprintf(budgets[i], sizeof budgets[i], "cpu=%llu",
+                 (unsigned long long)(cpu.budget - cpu.free - i));
+    planned_end(&p);
+    for (uint64_t i = 0; i < 2; i++) {
+        options.max_memory = budgets[i];
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.status, i == 0 ? BERTH_OK : BERTH_ENOFIT);
+        if (p.plan != NULL) {
+            CHECK_EQ(berth_plan_get_tier(p.plan, 0, &cpu), BERTH_OK);
+            CHECK_EQ(cpu.free, 0);
+        }
+        planned_end(&p);
     }
 }
 
@@ -278,6 +311,7 @@ main(int argc, char **argv)
     T_RUN(test_on_devices);
     T_RUN(test_many_times);
     T_RUN(test_memory);
+    T_RUN(test_memory_is_planned);
     T_RUN(test_shape);
     T_RUN(test_encoded_anew);
     T_RUN(test_kept);

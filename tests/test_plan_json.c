@@ -21,6 +21,7 @@
 #define EXPERT_SLOTS(slots, away, hits, routing)                                           \
     "\"expert_slots\": 768, \"expert_slot_count\": " slots ", \"experts_away\": " away      \
     ", \"expert_hits\": " hits ", \"routing\": \"" routing "\""
+#define TURNED(bytes) "\"scratch\": 256, \"turned\": " bytes
 #define PROVED "\"proved\": false}"
 #define PARALLEL(rank, ranks)                                                              \
     ", \"parallel\": {\"rank\": " rank ", \"ranks\": " ranks "}"
@@ -323,6 +324,10 @@ static const struct refusal {
       "\"expert_slots\": 768, \"expert_slot_count\": 1, \"experts_away\": 2, "
       "\"expert_hits\": 3",
       "routing" },
+    { "\"scratch\": 256", 0, TURNED("256"), "staging" },
+    { "\"scratch\": 256", 2, TURNED("256"), "staging" },
+    { "\"scratch\": 256", 1, TURNED("72057594037927936"), "too large" },
+    { "\"scratch\": 256", 1, TURNED("-1"), "" },
     { PROVED, 0, PROVED PARALLEL("0", "1"), "2 to 1024 ranks" },
     { PROVED, 0, PROVED PARALLEL("0", "1025"), "2 to 1024 ranks" },
     { PROVED, 0, PROVED PARALLEL("2", "2"), "2 to 1024 ranks" },
@@ -418,6 +423,18 @@ test_routings(void)
                                          : "60 % hits as given");
         free(text);
     }
+}
+
+/* Host memory for what is turned, read and printed again. */
+static void
+test_turned(void)
+{
+    static printed out;
+    char *const text = changed("\"scratch\": 256", 1, TURNED("72057594037927935"));
+
+    print_again(text, &out);
+    CHECK_CONTAINS(out.bytes, TURNED("72057594037927935") ", \"staging\": 0");
+    free(text);
 }
 
 /* The caller's text stays as it is. */
@@ -930,6 +947,7 @@ main(int argc, char **argv)
     T_RUN(test_refused);
     T_RUN(test_later_version);
     T_RUN(test_routings);
+    T_RUN(test_turned);
     T_RUN(test_public);
     T_RUN(test_cut);
     T_RUN(test_no_time);

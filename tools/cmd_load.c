@@ -73,8 +73,8 @@ static const cli_option load_options[] = {
     { "ring", '\0', CLI_SIZE, offsetof(load_arguments, ring_bytes), "SIZE", NULL, NULL,
       "memory for bytes in flight; without it, the plan's staging" },
     { "stages", '\0', CLI_NUMBER, offsetof(load_arguments, stages), "N", NULL, NULL,
-      "buffers of it that are filled at once; without it, 8 and more as long as they make "
-      "reads faster" },
+      "buffers of it that are filled at once; without it, 4 to 8, and more as long as that "
+      "makes reads faster" },
     { "offload-dir", '\0', CLI_TEXT, offsetof(load_arguments, offload_dir), "DIR", NULL,
       NULL, "write what stays on the disk in another encoding than the files have it in "
             "below DIR, without a name, and stream it from there; without it, refused" },

@@ -138,7 +138,7 @@ arrange_tier(draw_map *map, uint32_t number)
     } parts[] = {
         { DRAW_SLOTS, f->slots + f->expert_slots }, { kept, f->cache },
         { DRAW_TRAINING, f->training },             { DRAW_ACTIVATIONS, f->activations },
-        { DRAW_SCRATCH, f->scratch },               { DRAW_STAGING, f->staging },
+        { DRAW_SCRATCH, f->scratch + f->turned },   { DRAW_STAGING, f->staging },
         { DRAW_RESERVE, f->reserve },
     };
     size_t before_absent;

@@ -28,7 +28,8 @@ find_host_room(berth_context *context)
 uint64_t
 load_need(const load_failure *f, const berth_plan_tier *tier)
 {
-    return load_slab_bytes(tier) + (tier->kind == BERTH_TIER_CPU ? f->ring_bytes : 0);
+    return load_slab_bytes(tier)
+           + (tier->kind == BERTH_TIER_CPU ? tier->turned + f->ring_bytes : 0);
 }
 
 /* Was it this tier's slab that its device, which nobody else can ask, had no room for? */

@@ -31,6 +31,9 @@ print_tier(output *out, const load_failure *f, const load_advice *advice, uint32
     if (tier->kind == BERTH_TIER_CPU && f->ring_bytes > 0)
         output_format(out, ", and %s of staging",
                       berth_size_format(f->ring_bytes, sizes[1]));
+    if (tier->turned > 0)
+        output_format(out, ", and %s while weights are turned",
+                      berth_size_format(tier->turned, sizes[1]));
     if (load_has_device(f->plan, f->devices, number, &device))
         output_format(out, ", %s has %s%s", device.name,
                       berth_size_format(load_room(f, advice, number, tier), sizes[1]),

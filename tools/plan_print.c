@@ -74,7 +74,7 @@ fill_tier(const berth_plan_tier *t, bool is_training, char texts[][CELL_CAPACITY
           table_cell *cells)
 {
     const uint64_t slots = t->slots + t->expert_slots;
-    const uint64_t other = t->activations + t->scratch + t->staging;
+    const uint64_t other = t->activations + t->scratch + t->turned + t->staging;
     const uint64_t parts[] = { t->budget,
                                t->weights,
                                t->cache,

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_advice.c - what is said to help a load that did not fit. */
+#define _DEFAULT_SOURCE
+
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/fixture.h"
+#include "tests/loaded.h"
 #include "tests/planned.h"
 #include "tests/printed.h"
 #include "tests/t.h"
@@ -12,7 +17,7 @@
 #define MIB  (UINT64_C(1) << 20)
 #define RING (16 * MIB)
 
-/* A load of 2 layers, 81 MiB, with a plan for these memories. */
+/* A load with a plan for these memories. */
 typedef struct refused {
     planned model;
     berth_plan_options options;
@@ -22,14 +27,15 @@ typedef struct refused {
 } refused;
 
 static void
-refuse(refused *r, const char *max_memory, int32_t type, berth_status status)
+refuse_of(refused *r, const char *folder, const char *max_memory, int32_t type,
+          berth_status status)
 {
     memset(r, 0, sizeof *r);
     berth_plan_options_init(&r->options);
     r->options.max_memory = max_memory;
     r->options.type = type;
     r->options.context = 0;
-    planned_begin(&r->model, planned_llama(2, false), &r->options);
+    planned_begin(&r->model, folder, &r->options);
     CHECK_EQ(r->model.status, BERTH_OK);
     r->error = (berth_error){ .status = status };
     r->failure = (load_failure){ .context = r->model.context,
@@ -38,6 +44,13 @@ refuse(refused *r, const char *max_memory, int32_t type, berth_status status)
                                  .asked = &r->options,
                                  .ring_bytes = RING,
                                  .error = &r->error };
+}
+
+/* Of 2 layers, 81 MiB. */
+static void
+refuse(refused *r, const char *max_memory, int32_t type, berth_status status)
+{
+    refuse_of(r, planned_llama(2, false), max_memory, type, status);
 }
 
 static uint64_t
@@ -165,6 +178,38 @@ test_accounts_stay(void)
     planned_end(&r.model);
 }
 
+/* Weights that are turned take host memory, which no slab holds. */
+static void
+test_turned(void)
+{
+    const int others = dup(STDERR_FILENO);
+    const char *const path = fixture_format("%s/refusal", fixture_folder());
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    char text[4096] = "";
+    berth_plan_tier tier;
+    refused r;
+
+    refuse_of(&r, loaded_gpt2("BF16", 768, 1), "0=64MiB,cpu=64MiB", BERTH_ENCODING_NF4,
+              BERTH_ENOMEM);
+    for (uint32_t i = 0; berth_plan_get_tier(r.model.plan, i, &tier) == BERTH_OK; i++) {
+        const bool is_host = tier.kind == BERTH_TIER_CPU;
+
+        CHECK_EQ(tier.turned, is_host ? 2 * 2 * 768 * 3072 : 0);
+        CHECK_EQ(load_need(&r.failure, &tier),
+                 load_slab_bytes(&tier) + (is_host ? tier.turned + RING : 0));
+    }
+    load_advise(&r.failure, &r.advice);
+    dup2(file, STDERR_FILENO);
+    load_refuse(&r.failure, &r.advice);
+    dup2(others, STDERR_FILENO);
+    close(others);
+    CHECK_GT(pread(file, text, sizeof text - 1, 0), 0);
+    close(file);
+    CHECK_CONTAINS(text, "  cpu takes 0 B, and 16.00 MiB of staging, and 9.00 MiB while "
+                         "weights are turned");
+    planned_end(&r.model);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -174,5 +219,6 @@ main(int argc, char **argv)
     T_RUN(test_own_devices);
     T_RUN(test_two_devices);
     T_RUN(test_accounts_stay);
+    T_RUN(test_turned);
     T_MAIN_END;
 }

@@ -9,7 +9,7 @@
  *   lease.c               acquire, release: whose turn it is
  *   lease_cache.c         experts stay: which one gives its slot away
  *   lease_expert.c        acquire, release and prefetch of experts
- *   lease_feed.c          the thread that brings units from the disk
+ *   lease_feed.h          the thread that brings units from the disk, and its parts
  *
  * A line's lock guards all of the line but what never changes. The feeder's own
  * things are its thread's. Nobody holds two locks.

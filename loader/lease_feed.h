@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_feed.h - what the parts of the feeder share: its state, which is its thread's alone.
+ *
+ *   lease_feed_ring.c   buffers: how large, how many, pinned by whom
+ *   lease_feed_copy.c   out of full ones into slots, until they are free again
+ *   lease_feed.c        the thread: what is read next, and what became of it
+ */
+#ifndef BERTH_LOADER_LEASE_FEED_H
+#define BERTH_LOADER_LEASE_FEED_H
+
+#include "loader/intake.h"
+#include "loader/lease_state.h"
+#include "loader/stage.h"
+#include "loader/tune.h"
+
+/* What the feeder knows of a chunk. */
+typedef struct berthi_feeder_chunk_state {
+    uint64_t feed_number; /* of its line, when it was last copied; 0: never */
+    bool is_held;         /* a buffer has it, or is going to */
+} berthi_feeder_chunk_state;
+
+/* Of a buffer in the ring, for each line. */
+typedef struct berthi_feeder_buffer_state {
+    berthi_event *copied; /* NULL: the line has nothing on the disk */
+    bool is_pinned;
+} berthi_feeder_buffer_state;
+
+struct berthi_feeder {
+    berthi_leases *leases;
+    const berthi_chunks *chunks;
+    berthi_stage stage;
+    berthi_intake intake;
+    berthi_tune tune;
+    berthi_conveyor_stats stats;
+    berthi_feeder_chunk_state *states;   /* of chunks */
+    berthi_feeder_buffer_state *buffers; /* of a line: as many as the ring has */
+    bool *is_known;          /* of buffers: devices have been asked to pin */
+    bool *is_recorded;       /* of buffers that are being copied */
+    uint64_t cursor;         /* chunk of a layer that is read next */
+    uint32_t room[2];        /* buffers in use, at most, of layers and of experts; */
+    uint32_t held[2];        /* so many have a chunk */
+    uint64_t idle_ns;        /* slots waited for reads, and there was no room for more */
+    uint32_t copying;        /* buffers */
+    bool has_grown;          /* the ring, by a buffer: what else there is to do comes first */
+    bool has_failed;         /* reading */
+    berth_status status;
+    berth_error error;
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool is_stopped;
+};
+
+/* Number of the chunk that it holds, */
+static inline uint64_t
+berthi_feeder_chunk(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    return (uint64_t)(buffer->chunk - f->chunks->chunks);
+}
+
+/* and the line that is for. */
+static inline berthi_lease_line *
+berthi_feeder_line(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    const uint32_t unit = f->leases->unit_of_chunk[berthi_feeder_chunk(f, buffer)];
+
+    return &f->leases->lines[f->leases->units[unit].line];
+}
+
+/* Which buffers it is for. */
+static inline uint32_t
+berthi_feeder_share(const berthi_feeder *f, uint64_t chunk)
+{
+    return chunk >= f->leases->layer_chunks;
+}
+
+static inline berthi_feeder_buffer_state *
+berthi_feeder_state(berthi_feeder *f, uint32_t line, uint32_t buffer)
+{
+    return &f->buffers[line * f->stage.capacity + buffer];
+}
+
+/* The same for the line that its chunk is for. */
+static inline berthi_feeder_buffer_state *
+berthi_feeder_state_of(berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    const berthi_lease_line *const line = berthi_feeder_line(f, buffer);
+
+    return berthi_feeder_state(f, (uint32_t)(line - f->leases->lines), buffer->number);
+}
+
+/* ---------------------------------------------------------------------------- ring */
+
+/* Never more than one pass: the same chunk is not in the ring twice. */
+uint32_t berthi_feeder_capacity(const berthi_chunks *chunks, uint64_t ring_bytes);
+berth_status berthi_feeder_create_events(berthi_feeder *f, berth_error *error);
+void berthi_feeder_destroy_events(berthi_feeder *f);
+/* Devices that copy from a buffer pin it, once it is there; each of them once. */
+void berthi_feeder_pin(berthi_feeder *f, const berthi_stage_buffer *buffer);
+/* One that no device copies from. */
+void berthi_feeder_unpin(berthi_feeder *f, const berthi_stage_buffer *buffer);
+/* Its chunk is needed no longer, or has to be read again. */
+void berthi_feeder_release(berthi_feeder *f, berthi_stage_buffer *buffer);
+void berthi_feeder_begin_tuning(berthi_feeder *f);
+/* Slots take whatever comes, and all buffers that it may come into are being filled. */
+bool berthi_feeder_is_idle(const berthi_feeder *f);
+/* More buffers, or fewer, where it is time to look. */
+void berthi_feeder_tune(berthi_feeder *f);
+
+/* -------------------------------------------------------------------------- copies */
+
+/* Line's lock held. The slot that waits for the chunk; NULL: none does. */
+berthi_lease_slot *berthi_feeder_find_slot(const berthi_feeder *f,
+                                           const berthi_lease_line *line, uint64_t chunk);
+/* Line's lock held. Whoever waits for the unit is told. */
+void berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
+                             berth_status status, const berth_error *error);
+/* Hands out what is wanted; false: nothing was. */
+bool berthi_feeder_has_copied(berthi_feeder *f);
+/* Buffers of copies that have passed are free; false: none was. */
+bool berthi_feeder_has_recycled(berthi_feeder *f);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_feed_copy.c - chunks that have been read go into the slots that wait for them, and
+ * their buffers are free when these copies have passed.
+ */
+#include "kernels/sys.h"
+#include "kernels/trace.h"
+#include "loader/lease_feed.h"
+
+void
+berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
+                        berth_status status, const berth_error *error)
+{
+    line->is_halted = true;
+    berthi_lease_end_feed(line, slot);
+    if (slot->waiters > 0) {
+        line->status = status;
+        line->error = *error;
+        slot->fill = BERTHI_LEASE_FAILED;
+    } else {
+        berthi_lease_empty(line, slot);
+    }
+    pthread_cond_broadcast(&line->changed);
+}
+
+static berth_status
+copy_spans(berthi_feeder *f, berthi_lease_line *line, const berthi_lease_slot *slot,
+           const berthi_stage_buffer *buffer, bool is_pinned, berth_error *error)
+{
+    const berthi_chunk *const chunk = buffer->chunk;
+    const uint8_t *const bytes = buffer->memory + (chunk->begin - chunk->origin);
+    const uint32_t layer = f->leases->units[slot->unit].layer;
+    const uint64_t begin_ns = berthi_trace_begin(f->leases->context);
+    const uint64_t copied = line->summary.copied_bytes;
+    berth_status status = BERTH_OK;
+
+    line->copied_layer = layer + 1;
+    for (uint32_t i = 0; i < chunk->span_count && status == BERTH_OK; i++) {
+        const berthi_span *const span = &f->chunks->spans[chunk->first_span + i];
+
+        status = berthi_lease_copy(line, slot->memory + span->tag + span->tag_offset,
+                                   bytes + span->chunk_offset, span->bytes, is_pinned,
+                                   error);
+        if (status == BERTH_OK) {
+            line->summary.copied_bytes += span->bytes;
+            line->summary.disk_bytes += span->bytes;
+        }
+    }
+    berthi_trace_end(f->leases->context, BERTH_TRACE_FILL, "feeder", begin_ns,
+                     line->summary.copied_bytes - copied,
+                     (berthi_trace_of){ BERTH_NO_TENSOR, layer, chunk->file });
+    return status;
+}
+
+/* The unit's last chunk has been copied: what waited behind it goes on. */
+static berth_status
+end_feed(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+         berth_error *error)
+{
+    const berth_status status =
+        line->device->table->record(line->device, slot->full, line->stream, error);
+
+    if (status != BERTH_OK)
+        return status;
+    slot->fill = BERTHI_LEASE_FULL;
+    berthi_lease_end_feed(line, slot);
+    line->summary.filled++;
+    pthread_cond_broadcast(&line->changed);
+    if (!line->is_cache && !BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+        (void)berthi_lease_pump(f->leases, line, NULL);
+    return BERTH_OK;
+}
+
+/*
+ * Copies a chunk into the slot that is being filled with it. The buffer is not free
+ * before what was asked for has passed, failed or not.
+ */
+static void
+copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+           berthi_stage_buffer *buffer)
+{
+    const berthi_feeder_buffer_state *const state = berthi_feeder_state_of(f, buffer);
+    berthi_device *const device = line->device;
+    berth_error error;
+    berth_status status = copy_spans(f, line, slot, buffer, state->is_pinned, &error);
+    const berth_status recorded =
+        device->table->record(device, state->copied, line->stream,
+                              status == BERTH_OK ? &error : NULL);
+
+    if (line->copying++ == 0)
+        line->passed_ns = berthi_sys_now_ns();
+    buffer->state = BERTHI_STAGE_BUSY;
+    f->is_recorded[buffer->number] = recorded == BERTH_OK;
+    f->copying++;
+    if (status == BERTH_OK)
+        status = recorded;
+    if (status == BERTH_OK) {
+        f->states[berthi_feeder_chunk(f, buffer)].feed_number = slot->feed_number;
+        slot->feed_left--;
+        if (slot->feed_left == 0)
+            status = end_feed(f, line, slot, &error);
+    }
+    if (status != BERTH_OK)
+        berthi_feeder_fail_slot(line, slot, status, &error);
+}
+
+berthi_lease_slot *
+berthi_feeder_find_slot(const berthi_feeder *f, const berthi_lease_line *line, uint64_t chunk)
+{
+    berthi_lease_slot *slot = line->feeding;
+
+    while (slot != NULL
+           && (slot->unit != f->leases->unit_of_chunk[chunk]
+               || f->states[chunk].feed_number == slot->feed_number))
+        slot = slot->next_feed;
+    return slot;
+}
+
+bool
+berthi_feeder_has_copied(berthi_feeder *f)
+{
+    bool has_any = false;
+
+    /* Experts that have been given up meanwhile are waited for by nobody. */
+    for (uint32_t i = 0; i < f->stage.allocated; i++) {
+        berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+        berthi_lease_line *line;
+        berthi_lease_slot *slot;
+        uint64_t chunk;
+
+        if (buffer->state != BERTHI_STAGE_FULL)
+            continue;
+        chunk = berthi_feeder_chunk(f, buffer);
+        line = berthi_feeder_line(f, buffer);
+        pthread_mutex_lock(&line->lock);
+        slot = berthi_feeder_find_slot(f, line, chunk);
+        if (slot != NULL)
+            copy_chunk(f, line, slot, buffer);
+        else if (line->is_cache)
+            berthi_feeder_release(f, buffer);
+        has_any |= buffer->state != BERTHI_STAGE_FULL;
+        pthread_mutex_unlock(&line->lock);
+    }
+    return has_any;
+}
+
+/* True when the copies out of a buffer have passed, or never will. */
+static bool
+is_past(berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    berthi_lease_line *const line = berthi_feeder_line(f, buffer);
+    const berthi_device_table *const table = line->device->table;
+    berthi_event *const copied = berthi_feeder_state_of(f, buffer)->copied;
+    bool is_over = false;
+    berth_error error;
+    berth_status status = BERTH_OK;
+
+    if (f->is_recorded[buffer->number]) {
+        status = table->query(line->device, copied, &is_over, &error);
+    } else {
+        status = table->record(line->device, copied, line->stream, &error);
+        f->is_recorded[buffer->number] = status == BERTH_OK;
+    }
+    if (status == BERTH_OK)
+        return is_over;
+    /* Whoever waits is told. The copy may go on all the same, unless the device is lost. */
+    pthread_mutex_lock(&line->lock);
+    while (line->feeding != NULL)
+        berthi_feeder_fail_slot(line, line->feeding, status, &error);
+    pthread_mutex_unlock(&line->lock);
+    return error.reason == BERTH_REASON_DEVICE_LOST;
+}
+
+static void
+note_past(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    berthi_lease_line *const line = berthi_feeder_line(f, buffer);
+
+    pthread_mutex_lock(&line->lock);
+    line->copying--;
+    line->passed_ns = berthi_sys_now_ns();
+    pthread_mutex_unlock(&line->lock);
+}
+
+bool
+berthi_feeder_has_recycled(berthi_feeder *f)
+{
+    bool has_any = false;
+
+    for (uint32_t i = 0; i < f->stage.allocated && f->copying > 0; i++) {
+        berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+
+        if (buffer->state != BERTHI_STAGE_BUSY || !is_past(f, buffer))
+            continue;
+        note_past(f, buffer);
+        berthi_feeder_release(f, buffer);
+        f->copying--;
+        has_any = true;
+    }
+    return has_any;
+}

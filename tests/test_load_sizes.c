@@ -244,7 +244,7 @@ test_bottleneck(void)
     CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_COPIES);
     CHECK_EQ(r.bottleneck_tier, 0);
     options = loaded_options("0=64MiB,cpu=64MiB");
-    r = report_of(&options, "sim:64MiB,clock=real,h2d=10GB/s", 100000000);
+    r = report_of(&options, "sim:64MiB,clock=real,h2d=10GB/s", 20000000);
     CHECK_EQ(r.bottleneck, BERTH_LOAD_BY_READS);
     CHECK_EQ(r.bottleneck_tier, BERTH_NO_INDEX);
 }

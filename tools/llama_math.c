@@ -5,7 +5,8 @@
 
 #include "tools/llama_math.h"
 
-#define LANES 16u /* sums that are made side by side, then added pairwise */
+#define LANES 16u  /* sums that are made side by side, then added pairwise */
+#define AHEAD 2048 /* bytes: rows lie one behind the other */
 #define PI 3.14159265358979323846
 
 /* ----------------------------------------------------------------- plain numbers */
@@ -147,9 +148,11 @@ add_lanes(float sums[LANES])
         return add_lanes(sums);                                                            \
     }
 #define ADD_PRODUCTS(value)                                                                \
-    for (uint64_t i = 0; i < whole; i += LANES)                                            \
+    for (uint64_t i = 0; i < whole; i += LANES) {                                          \
+        __builtin_prefetch((const void *)((uintptr_t)(r + i) + AHEAD));                    \
         for (uint32_t lane = 0; lane < LANES; lane++)                                      \
             sums[lane] += value(r[i + lane]) * x[i + lane];                                \
+    }                                                                                      \
     for (uint64_t i = whole; i < count; i++)                                               \
     sums[i - whole] += value(r[i]) * x[i]
 

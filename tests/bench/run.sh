@@ -121,13 +121,14 @@ bench_load()
     "$programs/make_shapes" pieces:20000 "$work/pieces"
     "$programs/make_shapes" pieces:1 "$work/piece"
     [ -n "${seconds:-}" ] || transformers_seconds
-    tokens=0
+    decoded=0
     if tests/bench/peer_llama.sh decode "$work/llama1b" "$work" >"$work/llama" \
         2>"$work/llama.log"; then
-        tokens=$(sed -n 's/.*"tokens_per_second": *\([0-9.]*\).*/\1/p' "$work/llama")
+        decoded=$(tr ',' '\n' <"$work/llama" | awk -F: '/"tokens_per_second"/ { tokens = $2 }
+            /"token_bytes"/ { bytes = $2 + 0 } END { printf "%.0f", tokens * bytes }')
     fi
     rm -f "$work/f16.gguf" "$work/q4_0.gguf"
-    "$programs/bench_load" -o "$rows" -p "${seconds:-0}" -d "${tokens:-0}" "$berth" \
+    "$programs/bench_load" -o "$rows" -p "${seconds:-0}" -d "${decoded:-0}" "$berth" \
         "$(dirname "$berth")/berth-llama" "$programs" "$work/llama1b" \
         "$work/llama1b-nf4" "$work/pieces" "$work/piece"
 }

@@ -18,7 +18,7 @@
 #include "loader/conveyor.h"
 #include "loader/temporary.h"
 
-#define CHUNK_BYTES  (UINT64_C(8) << 20)
+#define CHUNK_BYTES  (UINT64_C(4) << 20) /* as loads read */
 #define CHUNK_MIN    (UINT64_C(64) << 10)
 #define WARM_BYTES   (UINT64_C(512) << 20)
 #define WARM_MIN     (UINT64_C(16) << 20)
@@ -229,6 +229,7 @@ read_files(berthi_bench *b, uint64_t bytes, reading *r, berthi_conveyor_stats *s
         .readers = b->options.readers,
         .workers = 1,
         .ring_bytes = b->options.ring_bytes,
+        .is_tuned = true,
     };
     const berthi_consumer consumer = { .user = r, .consume = drop_bytes };
     uint64_t chunk_bytes = CHUNK_BYTES;

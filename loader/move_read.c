@@ -11,7 +11,7 @@
 #include "loader/offload.h"
 #include "loader/sort.h"
 
-#define CHUNK_BYTES (UINT64_C(8) << 20)
+#define CHUNK_BYTES (UINT64_C(4) << 20)
 #define GAP_BYTES   (UINT64_C(1) << 20)
 #define FETCHES     UINT64_C(64) /* the first room of a list */
 
@@ -208,6 +208,7 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
         .readers = model->lease_options.readers,
         .workers = 1,
         .ring_bytes = berthi_max_u64(model->lease_options.ring_bytes, 4 * CHUNK_BYTES),
+        .is_tuned = true,
         .pins = model->devices != NULL ? &pins : NULL,
         .wait_ns = model->wait_ns,
     };

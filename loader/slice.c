@@ -282,6 +282,7 @@ convey(slicing *s, berth_job *job, berthi_conveyor_stats *stats, berth_error *er
         .readers = s->options.readers,
         .workers = s->options.workers,
         .ring_bytes = s->options.ring_bytes > 0 ? s->options.ring_bytes : RING_BYTES,
+        .is_tuned = true,
     };
     const berthi_consumer consumer = { .user = s, .consume = consume };
     berthi_chunks chunks;

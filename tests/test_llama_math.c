@@ -137,6 +137,28 @@ test_dot_and_add(void)
     CHECK(!llama_math_has_dtype(BERTH_U8) && !llama_math_has_dtype(BERTH_F64));
 }
 
+/* A product is rounded before it is added, whatever adds it. */
+static void
+test_added_in_two_steps(void)
+{
+    float row[70];
+    float out[70];
+
+    for (uint64_t count = 0; count <= 70; count++) {
+        for (uint64_t i = 0; i < 70; i++) {
+            row[i] = 1.0f / (float)(3 + i);
+            out[i] = 1.0f / (float)(7 + 3 * i);
+        }
+        llama_math_add_scaled(BERTH_F32, row, 0.7f, count, out);
+        for (uint64_t i = 0; i < 70; i++) {
+            const volatile float product = 0.7f * row[i];
+            const float before = 1.0f / (float)(7 + 3 * i);
+
+            CHECK(out[i] == (i < count ? before + product : before));
+        }
+    }
+}
+
 /* 16 sums, each of every 16th product, then added by halves: on all processors. */
 static float
 sum_in_order(const float *row, const float *x, uint64_t count)
@@ -326,6 +348,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_added_in_two_steps);
     T_RUN(test_widens_every_f16);
     T_RUN(test_widens_every_bf16);
     T_RUN(test_rounds_to_even);

@@ -174,15 +174,42 @@ llama_math_dot(int32_t dtype, const void *row, const float *x, uint64_t count)
     return dot_anywhere(dtype, row, x, count);
 }
 
+#define DEFINE_ADD(name, attributes)                                                       \
+    attributes static void name(int32_t dtype, const void *row, float scale,               \
+                                uint64_t count, float *restrict out)                       \
+    {                                                                                      \
+        const uint64_t whole = count - count % LANES;                                      \
+                                                                                           \
+        FOR_DTYPE(dtype, row, ADD_SCALED)                                                  \
+    }
+#define ADD_SCALED(value)                                                                  \
+    for (uint64_t i = 0; i < whole; i += LANES)                                            \
+        for (uint32_t lane = 0; lane < LANES; lane++)                                      \
+            out[i + lane] += scale * value(r[i + lane]);                                   \
+    for (uint64_t i = whole; i < count; i++)                                               \
+    out[i] += scale * value(r[i])
+
+DEFINE_ADD(add_anywhere, )
+#ifdef __x86_64__
+DEFINE_ADD(add_avx2, __attribute__((target("avx2"))))
+DEFINE_ADD(add_avx512, __attribute__((target("avx512f,avx512bw"))))
+#endif
+
 void
 llama_math_add_scaled(int32_t dtype, const void *row, float scale, uint64_t count,
                       float *out)
 {
-#define ADD(value)                                                                         \
-    for (uint64_t i = 0; i < count; i++)                                                   \
-    out[i] += scale * value(r[i])
-    FOR_DTYPE(dtype, row, ADD)
-#undef ADD
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512bw") != 0) {
+        add_avx512(dtype, row, scale, count, out);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2") != 0) {
+        add_avx2(dtype, row, scale, count, out);
+        return;
+    }
+#endif
+    add_anywhere(dtype, row, scale, count, out);
 }
 
 /* ------------------------------------------------------------------------- steps */

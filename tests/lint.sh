@@ -286,7 +286,8 @@ lint_ground()
         refer_to rename renameat unlink unlinkat mkdir mkdirat opendir fdopendir readdir readdir64 \
             closedir fsync fdatasync ioctl fcntl fcntl64 readlink readlinkat realpath ftruncate \
             ftruncate64 access faccessat pthread_create syscall
-    } | grep -v '^kernels/sys ' | sed 's/ / calls the system past kernels\/sys: /'
+    } | grep -Ev '^kernels/sys(_write|_process)? ' |
+        sed 's/ / calls the system past kernels\/sys: /'
 }
 
 # ---- other eyes --------------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include "loader/bench.h"
 #include "loader/conveyor.h"
 #include "loader/temporary.h"
+#include "loader/tune.h"
 
 #define CHUNK_BYTES  (UINT64_C(4) << 20) /* as loads read */
 #define CHUNK_MIN    (UINT64_C(64) << 10)
@@ -218,10 +219,23 @@ cut_files(berthi_bench *b, uint64_t bytes, uint64_t chunk_bytes, berthi_chunks *
     return status;
 }
 
-/* Reads the first `bytes` of the files, or what of them there is time for. */
+static uint64_t
+choose_chunk(const berthi_bench *b)
+{
+    uint64_t bytes = CHUNK_BYTES;
+
+    while (bytes > CHUNK_MIN && bytes > b->options.ring_bytes / 4)
+        bytes /= 2;
+    return bytes;
+}
+
+/*
+ * Reads the first `bytes` of the files, or what of them there is time for, into so many
+ * buffers.
+ */
 static berth_status
-read_files(berthi_bench *b, uint64_t bytes, reading *r, berthi_conveyor_stats *stats,
-           berth_error *error)
+read_files(berthi_bench *b, uint64_t bytes, uint32_t stages, reading *r,
+           berthi_conveyor_stats *stats, berth_error *error)
 {
     const berthi_conveyor_options options = {
         .io = b->options.io,
@@ -229,16 +243,12 @@ read_files(berthi_bench *b, uint64_t bytes, reading *r, berthi_conveyor_stats *s
         .readers = b->options.readers,
         .workers = 1,
         .ring_bytes = b->options.ring_bytes,
-        .is_tuned = true,
+        .stages = stages,
     };
     const berthi_consumer consumer = { .user = r, .consume = drop_bytes };
-    uint64_t chunk_bytes = CHUNK_BYTES;
     berthi_chunks chunks;
-    berth_status status;
+    berth_status status = cut_files(b, bytes, choose_chunk(b), &chunks, error);
 
-    while (chunk_bytes > CHUNK_MIN && chunk_bytes > b->options.ring_bytes / 4)
-        chunk_bytes /= 2;
-    status = cut_files(b, bytes, chunk_bytes, &chunks, error);
     if (status != BERTH_OK)
         return status;
     *r = (reading){ .b = b,
@@ -256,29 +266,46 @@ read_files(berthi_bench *b, uint64_t bytes, reading *r, berthi_conveyor_stats *s
     return status;
 }
 
-/* Runs until the time is over. `prepare` is not timed. */
+/*
+ * Runs until the time is over. `prepare` is not timed. As many buffers are found as loads would
+ * find: what fewer, or too many, have reached counts only where there is no time for another
+ * run.
+ */
 static berth_status
 repeat(berthi_bench *b, berth_bench_line *line, uint64_t bytes,
        void (*prepare)(berthi_bench *b), berth_error *error)
 {
     berthi_bench_samples samples = { .count = 0 };
+    berthi_tune_sample so_far = { .now_ns = 0 };
     berthi_conveyor_stats stats;
+    berthi_tune tune;
     bool has_room = true;
     reading r;
     berth_status status = BERTH_OK;
 
+    berthi_tune_begin(&tune, BERTHI_TUNE_STAGES,
+                      (uint32_t)(b->options.ring_bytes / choose_chunk(b)), 0);
     while (status == BERTH_OK && has_room) {
+        const bool is_tried = !tune.is_settled;
+        uint64_t read;
+        uint64_t ns;
+
         prepare(b);
-        status = read_files(b, bytes, &r, &stats, error);
+        status = read_files(b, bytes, tune.stages, &r, &stats, error);
         if (status != BERTH_OK)
             break;
-        if (has_measured(&r))
-            has_room = berthi_bench_has_sampled(b, line, &samples, r.bytes - r.mark,
-                                                r.last_ns - r.mark_ns);
-        else
-            has_room = berthi_bench_has_sampled(b, line, &samples, r.bytes,
-                                                r.last_ns - r.begin_ns);
-        has_room = has_room && !berthi_bench_is_late(b);
+        read = r.bytes - (has_measured(&r) ? r.mark : 0);
+        ns = r.last_ns - (has_measured(&r) ? r.mark_ns : r.begin_ns);
+        has_room = berthi_bench_has_sampled(b, line, &samples, read, ns)
+                   && !berthi_bench_is_late(b);
+        if (!is_tried)
+            continue;
+        so_far.bytes += read;
+        so_far.now_ns += ns;
+        so_far.idle_ns = so_far.now_ns; /* nothing is done with what is read */
+        (void)berthi_tune_look(&tune, &so_far);
+        if (has_room)
+            samples.count = 0;
     }
     berthi_bench_settle(line, &samples);
     if (samples.count > 0)

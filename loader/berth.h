@@ -2079,8 +2079,9 @@ typedef struct berth_model berth_model;
  * Host memory beside berths is the ring and tables, whatever the size of a tensor; but
  * weights that lie the other way round in an encoding, as those of GPT-2 do, are whole there
  * while they are turned: their blocks run across what is read. `turned_bytes` of the report
- * has room for two of the largest, which, like the ring of a plan for host memory alone, are
- * taken out of its reserve. One of more than 1 GiB is BERTH_EUNSUPPORTED.
+ * has room for two of the largest, and so has `turned` of a plan's tier for host memory. The
+ * ring of a plan for host memory alone is taken out of its reserve. A turned weight of more
+ * than 1 GiB is BERTH_EUNSUPPORTED.
  *
  * Host memory that the plan's GPUs copy from is pinned before anything is read, in pieces
  * that end at addresses which are multiples of 128 MiB; where one is refused, none is. They

@@ -27,8 +27,7 @@
 #define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
 #define RING_CHUNKS_MIN 3u
 #define LANES_MAX 4u
-#define FIRST_STAGES_MIN 4u /* of a ring that is tuned: two for each worker */
-#define FIRST_STAGES_MAX 8u
+#define FIRST_STAGES_MIN 4u /* of a ring that is tuned: two for each worker, up to more */
 #define FIRST_CHUNKS 2u /* until one has arrived: so many share the disk */
 #define DEVICE_WORKERS 4u /* two of them keep the stream of a device busy */
 #define CANCEL_NS UINT64_C(50000000) /* at most so late is a cancel seen */
@@ -303,7 +302,7 @@ begin_tuning(conveyor *c, const berthi_conveyor_options *options)
     const uint32_t capacity = c->stage.capacity;
     const uint64_t few =
         berthi_min_u64(berthi_max_u64(2 * (uint64_t)c->worker_capacity, FIRST_STAGES_MIN),
-                       FIRST_STAGES_MAX);
+                       BERTHI_TUNE_STAGES);
     const uint32_t stages = options->stages > 0  ? options->stages
                             : options->is_tuned ? (uint32_t)few
                                                 : capacity;

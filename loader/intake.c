@@ -22,7 +22,7 @@
 
 #define READ_BYTES_MIN UINT64_C(524288) /* a direct one: devices are given less at once */
 #define READ_BYTES_MAX UINT64_C(4194304)
-#define READS 64u /* so many are a ring, unless that makes them smaller or larger */
+#define READS_MAX 64u /* so many are a ring, unless that makes them smaller or larger */
 #define CACHED_READ_BYTES_MIN UINT64_C(262144) /* a buffered one: its target fits */
 #define CACHED_READ_BYTES_MAX UINT64_C(1048576) /* into a core's own cache */
 #define DEFAULT_READERS 16u
@@ -51,7 +51,7 @@ struct berthi_intake_transfer {
 
 /*
  * Of a direct read, at most. Small ones begin to arrive sooner; large ones are what the few
- * threads need that have to fill a large ring.
+ * threads need that have to fill a large ring: half of it is under way, whatever its size.
  */
 static uint64_t
 direct_bytes(const berthi_intake *intake)
@@ -60,7 +60,7 @@ direct_bytes(const berthi_intake *intake)
     const uint64_t ring = chunk_bytes * intake->stage->limit;
     uint64_t bytes = READ_BYTES_MIN;
 
-    while (bytes < READ_BYTES_MAX && 2 * READS * bytes <= ring)
+    while (bytes < READ_BYTES_MAX && 2 * intake->reads * bytes <= ring)
         bytes *= 2;
     return berthi_min_u64(bytes, chunk_bytes);
 }
@@ -157,6 +157,9 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
                                 &reader_options, &intake->reader, error);
     if (status != BERTH_OK)
         goto fail;
+    intake->reads = READS_MAX;
+    if (intake->reader->table == &berthi_reader_threads && reader_options.threads < READS_MAX / 2)
+        intake->reads = 2 * reader_options.threads;
     return BERTH_OK;
 
 fail:

@@ -47,6 +47,7 @@ typedef struct berthi_intake {
     berthi_intake_part *parts;         /* parts_per_buffer for each */
     struct berthi_stranded *stranded;  /* prepared for reads that never come back */
     uint32_t parts_per_buffer;
+    uint32_t reads;          /* direct ones that a ring is divided into */
     uint64_t buffered_bytes; /* of one buffered read, at most */
 } berthi_intake;
 

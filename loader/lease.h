@@ -17,7 +17,7 @@
  * slot's next unit is known, and its release is what begins to fill it: for units in
  * pinned host memory no thread is involved. Units that lie on the disk come through a
  * thread of the model's own, the feeder, which reads them in the same order into a ring
- * of staging buffers, ahead of the slots as far as the ring goes.
+ * of staging buffers, ahead of the slots as far as those go that are in use.
  *
  * A layer that is asked for in another order: what was filled for others, is not leased
  * and does not follow it at once is given up, and its line goes on from that layer. A

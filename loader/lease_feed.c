@@ -3,7 +3,7 @@
  * lease_feed.c - the thread that brings units from the disk.
  *
  *   chunks of layers, in their order, endlessly       chunks of experts, when they are
- *     │ read ahead as far as the ring goes              │ asked for        intake.h
+ *     │ read ahead as far as buffers go                 │ asked for        intake.h
  *     ▼                                                 ▼
  *   ring    a chunk whose unit a line is at is copied into its slot; its buffer is free
  *           when that copy has passed
@@ -279,7 +279,9 @@ static void
 wait_for_news(berthi_feeder *f)
 {
     const uint64_t begin_ns = berthi_sys_now_ns();
-    const bool is_waiting = berthi_feeder_is_idle(f);
+    const bool is_reading = f->intake.in_flight > 0;
+    const bool is_idle = berthi_feeder_is_idle(f);
+    uint64_t waited_ns;
     berth_error error;
     berth_status status;
 
@@ -287,8 +289,9 @@ wait_for_news(berthi_feeder *f)
         return;
     status = berthi_intake_wait(&f->intake,
                                 begin_ns + (f->copying > 0 ? POLL_NS : IDLE_NS), &error);
-    if (is_waiting)
-        f->idle_ns += berthi_sys_now_ns() - begin_ns;
+    waited_ns = berthi_sys_now_ns() - begin_ns;
+    f->reading_ns += is_reading ? waited_ns : 0;
+    f->idle_ns += is_idle ? waited_ns : 0;
     if (status != BERTH_OK)
         fail_reading(f, status, &error);
     berthi_feeder_tune(f);

@@ -40,7 +40,8 @@ struct berthi_feeder {
     uint64_t cursor;         /* chunk of a layer that is read next */
     uint32_t room[2];        /* buffers in use, at most, of layers and of experts; */
     uint32_t held[2];        /* so many have a chunk */
-    uint64_t idle_ns;        /* slots waited for reads, and there was no room for more */
+    uint64_t reading_ns;     /* so long were reads waited for: the clock of `tune`, which */
+    uint64_t idle_ns;        /* stands still with them; and slots, without room for more */
     uint32_t copying;        /* buffers */
     bool has_grown;          /* the ring, by a buffer: what else there is to do comes first */
     bool has_failed;         /* reading */
@@ -102,7 +103,10 @@ void berthi_feeder_unpin(berthi_feeder *f, const berthi_stage_buffer *buffer);
 /* Its chunk is needed no longer, or has to be read again. */
 void berthi_feeder_release(berthi_feeder *f, berthi_stage_buffer *buffer);
 void berthi_feeder_begin_tuning(berthi_feeder *f);
-/* Slots take whatever comes, and all buffers that it may come into are being filled. */
+/*
+ * Slots take whatever comes, of layers or of experts, and all buffers that it may come into are
+ * being filled.
+ */
 bool berthi_feeder_is_idle(const berthi_feeder *f);
 /* More buffers, or fewer, where it is time to look. */
 void berthi_feeder_tune(berthi_feeder *f);

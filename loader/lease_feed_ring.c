@@ -4,7 +4,6 @@
  * that copy from them, pinned by these; how large they are, and how many are used.
  */
 #include "kernels/node.h"
-#include "kernels/sys.h"
 #include "loader/lease_feed.h"
 
 #define CHUNK_BYTES_MAX (UINT64_C(4) << 20)
@@ -12,7 +11,6 @@
 #define RING_CHUNKS 8u /* at least so many make a ring, where chunks can be smaller */
 #define RING_CHUNKS_MIN 3u
 #define RING_CHUNKS_MAX 64u
-#define FIRST_STAGES 8u /* that are used, of the ring */
 
 /* Of all buffers, where layers come from the disk as well. */
 #define EXPERTS_SHARE 4u
@@ -162,6 +160,8 @@ divide_ring(berthi_feeder *f)
                  : all / EXPERTS_SHARE > 0          ? all / EXPERTS_SHARE
                                                     : 1;
     f->room[0] = all - f->room[1];
+    if (layers > 0 && f->room[0] == 0) /* they take turns with the only one */
+        f->room[0] = 1;
 }
 
 static void
@@ -174,26 +174,32 @@ use_buffers(berthi_feeder *f, uint32_t count)
 bool
 berthi_feeder_is_idle(const berthi_feeder *f)
 {
-    const uint32_t share = f->leases->layer_chunks == 0;
-    uint32_t filling = 0;
+    uint32_t filling[2] = { 0 };
+    bool is_idle = false;
 
-    for (uint32_t i = 0; i < f->stage.allocated; i++)
-        filling += f->stage.buffers[i].state == BERTHI_STAGE_FILLING;
-    return filling > 0 && filling == f->held[0] + f->held[1]
-           && f->held[share] >= f->room[share];
+    for (uint32_t i = 0; i < f->stage.allocated; i++) {
+        const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+
+        if (buffer->state == BERTHI_STAGE_FILLING)
+            filling[berthi_feeder_share(f, berthi_feeder_chunk(f, buffer))]++;
+    }
+    for (uint32_t share = 0; share < 2; share++)
+        is_idle |= filling[share] > 0 && filling[share] == f->held[share]
+                   && filling[share] >= f->room[share];
+    return is_idle;
 }
 
 void
 berthi_feeder_begin_tuning(berthi_feeder *f)
 {
-    berthi_tune_begin(&f->tune, FIRST_STAGES, f->stage.capacity, berthi_sys_now_ns());
+    berthi_tune_begin(&f->tune, BERTHI_TUNE_STAGES, f->stage.capacity, 0);
     use_buffers(f, f->tune.stages);
 }
 
 void
 berthi_feeder_tune(berthi_feeder *f)
 {
-    const berthi_tune_sample sample = { .now_ns = berthi_sys_now_ns(),
+    const berthi_tune_sample sample = { .now_ns = f->reading_ns,
                                         .bytes = f->stats.bytes_read,
                                         .idle_ns = f->idle_ns };
 

@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define BERTHI_TUNE_STAGES 8u /* that a ring begins with, or fewer */
+
 /* Since the beginning of whatever is tuned. */
 typedef struct berthi_tune_sample {
     uint64_t now_ns;

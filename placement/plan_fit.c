@@ -35,9 +35,10 @@ uint64_t
 berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
 {
     const berthi_plan_tier_input *const input = &work->input->tiers[tier];
+    const uint64_t kept =
+        berthi_add_capped(input->reserve_bytes, berthi_plan_beside(work, tier));
     const uint64_t wanted =
-        berthi_add_capped(berthi_add_capped(work->usable[tier], bytes),
-                          berthi_add_capped(input->reserve_bytes, berthi_plan_beside(work, tier)));
+        berthi_add_capped(berthi_add_capped(work->usable[tier], bytes), kept);
     const uint64_t left = BILLION - berthi_min_u64(input->reserve_share, BILLION);
     uint64_t budget;
 

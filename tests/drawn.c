@@ -81,7 +81,8 @@ drawn_finish(draw_map *map)
     for (size_t i = 0; i < map->tier_count; i++) {
         berth_plan_tier *const f = &map->tiers[i].facts;
         const uint64_t used = f->weights + f->cache + f->activations + f->slots
-                              + f->expert_slots + f->scratch + f->turned + f->staging + f->reserve;
+                              + f->expert_slots + f->scratch + f->turned + f->staging
+                              + f->reserve;
 
         f->free = f->budget == UINT64_MAX ? UINT64_MAX : f->budget - used;
     }

@@ -305,6 +305,47 @@ test_direct_pieces_are_those_in_use(void)
     haul_end(&h);
 }
 
+static _Atomic uint64_t reads;
+
+static void
+count_read(void *user, const berth_trace_event *event)
+{
+    (void)user;
+    atomic_fetch_add(&reads, event->kind == BERTH_TRACE_READ);
+}
+
+/* Threads have as many reads under way as there are: of theirs two fill a ring. */
+static void
+test_direct_pieces_of_threads(void)
+{
+    static const struct {
+        uint32_t threads;
+        uint64_t ring_bytes; /* a chunk, and of a file that is larger there are two */
+        uint64_t reads;      /* of 5 MiB and some */
+    } rings[] = {
+        { 16, 16 * MIB, 11 }, { 16, 32 * MIB, 6 }, { 16, 64 * MIB, 3 }, { 16, 128 * MIB, 2 },
+        { 4, 4 * MIB, 6 },    { 4, 16 * MIB, 3 },  { 4, 32 * MIB, 2 },  { 32, 32 * MIB, 11 },
+        { 32, 64 * MIB, 6 },  { 64, 32 * MIB, 11 }, { 64, 64 * MIB, 6 },
+    };
+    const uint64_t size = 5 * MIB + 7;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want(&h, 0, 5, size - 5);
+    h.options.reader = &berthi_reader_threads;
+    h.options.io = BERTH_IO_DIRECT;
+    h.context->trace = count_read;
+    for (size_t i = 0; i < sizeof rings / sizeof *rings; i++) {
+        h.chunk_bytes = rings[i].ring_bytes;
+        h.options.readers = rings[i].threads;
+        atomic_store(&reads, 0);
+        check_run(&h);
+        if (h.stats.direct_bytes == size) /* not every folder has them */
+            CHECK_EQ(atomic_load(&reads), rings[i].reads);
+    }
+    haul_end(&h);
+}
+
 static void
 test_direct_reads_refused(void)
 {
@@ -878,6 +919,7 @@ main(int argc, char **argv)
     T_RUN(test_buffered_pieces);
     T_RUN(test_direct_pieces);
     T_RUN(test_direct_pieces_are_those_in_use);
+    T_RUN(test_direct_pieces_of_threads);
     T_RUN(test_direct_reads_refused);
     T_RUN(test_refusal_is_the_files);
     T_RUN(test_reads_to_be_repeated);

@@ -10,6 +10,7 @@
 #include "tests/experts.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/haul.h"
 #include "tests/t.h"
 
 #define DEVICES 8u
@@ -347,6 +348,70 @@ test_experts_of_the_disk(void)
     }
 }
 
+/* An allocator that has memory for some staging buffers, and for everything else. */
+typedef struct short_of_rings {
+    berth_allocator allocator;
+    _Atomic int32_t left;
+} short_of_rings;
+
+static void *
+alloc_few_rings(void *user, size_t bytes, size_t alignment, const char *purpose)
+{
+    short_of_rings *const s = user;
+
+    if (strcmp(purpose, berthi_purpose_name(BERTHI_PURPOSE_RING)) == 0
+        && atomic_fetch_sub(&s->left, 1) <= 0)
+        return NULL;
+    return s->allocator.alloc(s->allocator.user, bytes, alignment, purpose);
+}
+
+static void
+free_rings(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
+{
+    const short_of_rings *const s = user;
+
+    s->allocator.free(s->allocator.user, memory, bytes, alignment, purpose);
+}
+
+/*
+ * Layers and experts from the disk through one buffer or two of a ring for 15, for longer than
+ * it takes to look whether more would help.
+ */
+static void
+test_few_buffers(void)
+{
+    for (int32_t count = 1; count <= 3; count++) {
+        const uint64_t begin_ns = berthi_sys_now_ns();
+        short_of_rings few = { .left = count };
+        berth_memory staging;
+        uint64_t random = (uint64_t)count;
+        berth_error error;
+        leased l;
+
+        begin_disk(&l, MIX_LAYERS, 4, 15 * 4 * KIB, NULL);
+        few.allocator = l.planned.context->allocator;
+        l.planned.context->allocator = (berth_allocator){
+            .user = &few, .alloc = alloc_few_rings, .free = free_rings
+        };
+        haul_set((haul_tricks){ .latency_ns = 1000000 });
+        atomic_store(&berthi_reader_instead, &haul_reader);
+        experts_start(&l);
+        while (berthi_sys_now_ns() - begin_ns < UINT64_C(1200000000))
+            if (!CHECK_EQ(pass(&l, &random, 2, &error), BERTH_OK))
+                break;
+        CHECK(leased_settle(&l));
+        CHECK_EQ(berth_memory_get(l.planned.context, 0, BERTH_MEMORY_STAGING, &staging),
+                 BERTH_OK);
+        CHECK_EQ(staging.peak_bytes, (uint64_t)count * 4 * KIB);
+        CHECK_EQ(atomic_load(&l.wrong), 0);
+        leased_stop(&l);
+        atomic_store(&berthi_reader_instead, NULL);
+        haul_set((haul_tricks){ .latency_ns = 0 });
+        l.planned.context->allocator = few.allocator;
+        leased_end(&l);
+    }
+}
+
 /* Prefetched, then given up for others before they have come. */
 static void
 test_prefetch_of_the_disk(void)
@@ -611,6 +676,7 @@ main(int argc, char **argv)
     T_RUN(test_bytes_show_a_wait_that_is_missing);
     T_RUN(test_threads);
     T_RUN(test_experts_of_the_disk);
+    T_RUN(test_few_buffers);
     T_RUN(test_prefetch_of_the_disk);
     T_RUN(test_reads_that_fail);
     T_RUN(test_a_file_that_is_short);

@@ -16,6 +16,7 @@
 
 #define SHARE_VALUES (UINT64_C(1) << 18) /* so many are worth a turn */
 #define SHARE_ROWS 512u                  /* at most, where outputs are put apart */
+#define SHARES 4u                        /* of a thread: one that is late has fewer */
 #define DOUBLE_BLOCK 256u                /* statistics that share a second level */
 #define BLOCK_MIN 32u
 #define BLOCK_MAX 4096u
@@ -145,7 +146,7 @@ llama_multiplier_create(berth_context *context, llama_pool *pool,
 {
     /* A share holds whole rows, as many as whole blocks need: see rows_of_share(). */
     const uint64_t columns = size->columns;
-    const uint64_t values = SHARE_VALUES + columns * size->block_size;
+    const uint64_t values = SHARE_ROWS * columns + columns * size->block_size;
     llama_multiplier *const m = malloc(sizeof *m);
 
     *out = NULL;
@@ -197,22 +198,27 @@ is_4bit(const llama_matrix *m)
     return m->encoding == BERTH_ENCODING_NF4 || m->encoding == BERTH_ENCODING_FP4;
 }
 
-/* Rows of a share: whole blocks, and so many that a call is worth its beginning. */
+/*
+ * Rows of a share: whole blocks, as few calls as keep all threads busy, and so many that a call
+ * is worth its beginning.
+ */
 static uint64_t
-rows_of_share(const llama_matrix *m)
+rows_of_share(const llama_multiplier *multiplier, const llama_matrix *m)
 {
     const uint64_t step
         = is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
-    const uint64_t wanted = SHARE_VALUES / m->columns;
+    const uint64_t even = m->rows / (SHARES * llama_pool_threads(multiplier->pool));
+    const uint64_t least = SHARE_VALUES / m->columns;
+    const uint64_t wanted = even > least ? even : least;
     const uint64_t rows = wanted < SHARE_ROWS ? wanted : SHARE_ROWS;
 
     return rows < step ? step : rows / step * step;
 }
 
 static uint32_t
-count_shares(const llama_matrix *m)
+count_shares(const llama_multiplier *multiplier, const llama_matrix *m)
 {
-    const uint64_t rows = rows_of_share(m);
+    const uint64_t rows = rows_of_share(multiplier, m);
 
     return (uint32_t)(m->rows / rows + (m->rows % rows != 0));
 }
@@ -398,10 +404,11 @@ do_share(void *user, uint32_t worker, uint32_t part)
     berth_status status = BERTH_OK;
     uint64_t rows;
 
-    for (uint32_t shares; part >= (shares = count_shares(s.product->matrix)); s.product++)
+    for (uint32_t shares; part >= (shares = count_shares(m, s.product->matrix));
+         s.product++)
         part -= shares;
     s.matrix = s.product->matrix;
-    rows = rows_of_share(s.matrix);
+    rows = rows_of_share(m, s.matrix);
     s.first = part * rows;
     s.rows = s.matrix->rows - s.first < rows ? s.matrix->rows - s.first : rows;
     if (is_4bit(s.matrix)
@@ -422,7 +429,7 @@ llama_matrix_multiply(llama_multiplier *multiplier, const llama_product *product
     berth_status status;
 
     for (uint32_t i = 0; i < count; i++)
-        shares += count_shares(products[i].matrix);
+        shares += count_shares(multiplier, products[i].matrix);
     multiplier->products = products;
     atomic_store(&multiplier->status, BERTH_OK);
     llama_pool_run(multiplier->pool, shares, do_share, multiplier);

@@ -30,7 +30,7 @@
 #define ROUNDS    5
 #define COLD      11 /* rounds: a shared disk is not the same from one second to the next */
 #define LIMITS    (ROUNDS + 1)
-#define PAIRS     21 /* of loads that take less than half a second */
+#define PAIRS     41 /* of loads that take less than half a second, a fifth more or less */
 #define LINK_RATE 25e9
 #define TOUCHED_BYTES (UINT64_C(3) << 30) /* more than a load takes */
 #define RING_BYTES (UINT64_C(1) << 29)    /* more than what one without slabs takes */

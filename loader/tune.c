@@ -48,7 +48,7 @@ berthi_tune_look(berthi_tune *tune, const berthi_tune_sample *sample)
     tune->from = *sample;
     if (idle_ns <= period_ns / IDLE_PART)
         return tune->stages;
-    if (tune->rate > 0 && rate < GAIN * tune->rate)
+    if (rate < GAIN * tune->rate)
         settle(tune, tune->before);
     else if (tune->stages == tune->most)
         settle(tune, tune->most);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lease_feed.c - the feeder's buffers: how large, whose, and when more would help. */
+#include "loader/lease_feed.h"
+
+#include "tests/t.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (UINT64_C(1) << 20)
+#define CHUNKS 32u
+
+static void
+test_chunks_of_a_ring(void)
+{
+    CHECK_EQ(berthi_feeder_chunk_bytes(UINT64_MAX / 8), 4 * MIB);
+    CHECK_EQ(berthi_feeder_chunk_bytes(32 * MIB), 4 * MIB);
+    CHECK_EQ(berthi_feeder_chunk_bytes(32 * MIB - 1), 2 * MIB);
+    CHECK_EQ(berthi_feeder_chunk_bytes(32 * KIB), 4 * KIB);
+    CHECK_EQ(berthi_feeder_chunk_bytes(0), 4 * KIB);
+}
+
+/* A feeder without a thread: chunks from `layers` on are of experts. */
+typedef struct rig {
+    berthi_chunk list[CHUNKS];
+    berthi_chunks chunks;
+    berthi_leases leases;
+    berthi_stage_buffer buffers[CHUNKS];
+    berthi_feeder feeder;
+} rig;
+
+static void
+begin(rig *r, uint64_t layers, uint32_t capacity)
+{
+    *r = (rig){ .chunks = { .chunk_count = CHUNKS } };
+    r->chunks.chunks = r->list;
+    r->leases.layer_chunks = layers;
+    r->feeder.leases = &r->leases;
+    r->feeder.chunks = &r->chunks;
+    r->feeder.stage.buffers = r->buffers;
+    r->feeder.stage.capacity = r->feeder.stage.limit = capacity;
+    pthread_mutex_init(&r->feeder.stage.lock, NULL);
+    berthi_feeder_begin_tuning(&r->feeder);
+}
+
+/* The next buffer has a chunk, and is in this state. */
+static void
+add(rig *r, uint64_t chunk, berthi_stage_state state)
+{
+    r->buffers[r->feeder.stage.allocated++] =
+        (berthi_stage_buffer){ .chunk = &r->list[chunk], .state = state };
+    r->feeder.held[chunk >= r->leases.layer_chunks]++;
+}
+
+static void
+test_shares(void)
+{
+    static const struct {
+        uint64_t layers;
+        uint32_t capacity;
+        uint32_t room[2];
+    } cases[] = {
+        { 16, 64, { 6, 2 } }, { 16, 8, { 6, 2 } }, { 16, 7, { 6, 1 } }, { 16, 3, { 2, 1 } },
+        { 16, 2, { 1, 1 } },  { 16, 1, { 1, 1 } }, { 0, 64, { 0, 8 } }, { CHUNKS, 64, { 8, 0 } },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig r;
+
+        begin(&r, cases[i].layers, cases[i].capacity);
+        CHECK_EQ(r.feeder.room[0], cases[i].room[0]);
+        CHECK_EQ(r.feeder.room[1], cases[i].room[1]);
+    }
+}
+
+/* Six buffers of layers and two of experts: idle where all of either are being filled. */
+static void
+test_idle(void)
+{
+    rig r;
+
+    begin(&r, 16, 64);
+    CHECK(!berthi_feeder_is_idle(&r.feeder));
+    for (uint64_t i = 0; i < 6; i++) {
+        CHECK(!berthi_feeder_is_idle(&r.feeder)); /* there is room */
+        add(&r, i, BERTHI_STAGE_FILLING);
+    }
+    CHECK(berthi_feeder_is_idle(&r.feeder));
+    r.buffers[2].state = BERTHI_STAGE_FULL; /* nobody has taken it yet */
+    CHECK(!berthi_feeder_is_idle(&r.feeder));
+    add(&r, 20, BERTHI_STAGE_FILLING);
+    CHECK(!berthi_feeder_is_idle(&r.feeder));
+    add(&r, 21, BERTHI_STAGE_FILLING);
+    CHECK(berthi_feeder_is_idle(&r.feeder)); /* experts are waited for */
+    r.buffers[7].state = BERTHI_STAGE_BUSY;
+    CHECK(!berthi_feeder_is_idle(&r.feeder));
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_chunks_of_a_ring);
+    T_RUN(test_shares);
+    T_RUN(test_idle);
+    T_MAIN_END;
+}

@@ -92,6 +92,10 @@ test_idle(void)
     CHECK(berthi_feeder_is_idle(&r.feeder)); /* experts are waited for */
     r.buffers[7].state = BERTHI_STAGE_BUSY;
     CHECK(!berthi_feeder_is_idle(&r.feeder));
+    add(&r, 6, BERTHI_STAGE_FILLING); /* more than there may be now, and one is full */
+    CHECK(!berthi_feeder_is_idle(&r.feeder));
+    begin(&r, 0, 64); /* no layers: nothing of them is no reason */
+    CHECK(!berthi_feeder_is_idle(&r.feeder));
 }
 
 int

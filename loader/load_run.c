@@ -269,11 +269,10 @@ give_scratch(berthi_load *load, const berthi_load_run *run)
     pthread_mutex_unlock(&load->lock);
 }
 
-/* One is filled while the one before is encoded. */
 uint64_t
 berthi_load_turned_room(const berthi_load *load)
 {
-    return berthi_min_u64(load->turned_sum, 2 * load->turned_max);
+    return berthi_slab_turned(load->turned_max, load->turned_sum);
 }
 
 static void

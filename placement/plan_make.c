@@ -89,7 +89,6 @@ largest_scratch(const berthi_plan_input *input)
     return most;
 }
 
-/* One is filled while the one before is quantized: as many as two of the largest. */
 static uint64_t
 turned_room(const berthi_plan_input *input)
 {
@@ -102,7 +101,7 @@ turned_room(const berthi_plan_input *input)
         most = berthi_max_u64(most, input->tensors[i].turned);
         all = berthi_add_capped(all, input->tensors[i].turned);
     }
-    return berthi_slab_round(berthi_min_u64(all, 2 * most));
+    return berthi_slab_round(berthi_slab_turned(most, all));
 }
 
 uint64_t

@@ -67,3 +67,9 @@ berthi_slab_scratch(const berthi_storage *storage, uint64_t elements)
     return BERTHI_SLAB_PIECE + berthi_slab_round(blocks * sizeof(float))
            + berthi_slab_second_scratch(blocks);
 }
+
+uint64_t
+berthi_slab_turned(uint64_t largest, uint64_t all)
+{
+    return berthi_min_u64(all, 2 * largest);
+}

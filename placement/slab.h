@@ -57,5 +57,10 @@ uint64_t berthi_slab_second_scratch(uint64_t blocks);
  * the first-level absmax of double quantization, which is whole only at its end.
  */
 uint64_t berthi_slab_scratch(const berthi_storage *storage, uint64_t elements);
+/*
+ * Host memory that weights are turned in, of which the largest and all together take so much:
+ * one is filled while the one before is quantized.
+ */
+uint64_t berthi_slab_turned(uint64_t largest, uint64_t all);
 
 #endif

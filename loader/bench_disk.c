@@ -19,7 +19,6 @@
 #include "loader/temporary.h"
 #include "loader/tune.h"
 
-#define CHUNK_BYTES  (UINT64_C(4) << 20) /* as loads read */
 #define CHUNK_MIN    (UINT64_C(64) << 10)
 #define WARM_BYTES   (UINT64_C(512) << 20)
 #define WARM_MIN     (UINT64_C(16) << 20)
@@ -222,7 +221,7 @@ cut_files(berthi_bench *b, uint64_t bytes, uint64_t chunk_bytes, berthi_chunks *
 static uint64_t
 choose_chunk(const berthi_bench *b)
 {
-    uint64_t bytes = CHUNK_BYTES;
+    uint64_t bytes = BERTHI_CHUNK_BYTES;
 
     while (bytes > CHUNK_MIN && bytes > b->options.ring_bytes / 4)
         bytes /= 2;

@@ -128,6 +128,7 @@ typedef struct berthi_ring_pins {
 } berthi_ring_pins;
 
 #define BERTHI_RING_CHUNKS_MAX 64u
+#define BERTHI_CHUNK_BYTES (UINT64_C(4) << 20) /* of rings that are tuned, at most */
 
 typedef struct berthi_conveyor_options {
     int32_t io;          /* berth_io */

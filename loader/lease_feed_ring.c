@@ -6,7 +6,6 @@
 #include "kernels/node.h"
 #include "loader/lease_feed.h"
 
-#define CHUNK_BYTES_MAX (UINT64_C(4) << 20)
 #define CHUNK_BYTES_MIN UINT64_C(4096)
 #define RING_CHUNKS 8u /* at least so many make a ring, where chunks can be smaller */
 #define RING_CHUNKS_MIN 3u
@@ -18,7 +17,7 @@
 uint64_t
 berthi_feeder_chunk_bytes(uint64_t ring_bytes)
 {
-    uint64_t bytes = CHUNK_BYTES_MAX;
+    uint64_t bytes = BERTHI_CHUNK_BYTES;
 
     while (bytes > CHUNK_BYTES_MIN && bytes * RING_CHUNKS > ring_bytes)
         bytes /= 2;

@@ -10,7 +10,6 @@
 #include "loader/offload.h"
 #include "loader/plan_input.h"
 
-#define CHUNK_BYTES    (UINT64_C(4) << 20)
 #define RING_BYTES     (UINT64_C(64) << 20)
 #define RING_BYTES_MIN (UINT64_C(16) << 20)
 #define RING_SHARE     20u /* of what this process may have: a twentieth, at most */
@@ -354,7 +353,7 @@ choose_sizes(berthi_load *load)
     const uint64_t ring = asked > 0 ? asked : choose_ring(load);
 
     load->ring_bytes = berthi_max_u64(ring, RING_BYTES_MIN);
-    load->chunk_bytes = CHUNK_BYTES;
+    load->chunk_bytes = BERTHI_CHUNK_BYTES;
     while (load->chunk_bytes > load->ring_bytes / 4)
         load->chunk_bytes /= 2;
 }

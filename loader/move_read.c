@@ -11,7 +11,6 @@
 #include "loader/offload.h"
 #include "loader/sort.h"
 
-#define CHUNK_BYTES (UINT64_C(4) << 20)
 #define GAP_BYTES   (UINT64_C(1) << 20)
 #define FETCHES     UINT64_C(64) /* the first room of a list */
 
@@ -207,7 +206,7 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
         .no_uring = model->lease_options.no_uring,
         .readers = model->lease_options.readers,
         .workers = 1,
-        .ring_bytes = berthi_max_u64(model->lease_options.ring_bytes, 4 * CHUNK_BYTES),
+        .ring_bytes = berthi_max_u64(model->lease_options.ring_bytes, 4 * BERTHI_CHUNK_BYTES),
         .is_tuned = true,
         .pins = model->devices != NULL ? &pins : NULL,
         .wait_ns = model->wait_ns,
@@ -241,7 +240,7 @@ run_pieces(reading *r, const reading_lists *lists, berth_error *error)
     if (!can_list_pieces(r->reads, lists->order, lists->pieces))
         return berthi_fail_memory(error, "reading what was left on the disk");
     status = berthi_chunks_build(r->reads->context, lists->pieces, r->reads->count,
-                                 CHUNK_BYTES, GAP_BYTES, &chunks, error);
+                                 BERTHI_CHUNK_BYTES, GAP_BYTES, &chunks, error);
     if (status != BERTH_OK)
         return status;
     status = convey(r, lists->files, &chunks, error);

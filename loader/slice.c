@@ -16,7 +16,6 @@
 #include "loader/conveyor.h"
 #include "loader/sort.h"
 
-#define CHUNK_BYTES (UINT64_C(4) << 20)
 #define RING_BYTES  (UINT64_C(64) << 20)
 /* Smaller gaps are read through: a seek costs more. */
 #define GAP_BYTES (UINT64_C(64) << 10)
@@ -287,7 +286,7 @@ convey(slicing *s, berth_job *job, berthi_conveyor_stats *stats, berth_error *er
     const berthi_consumer consumer = { .user = s, .consume = consume };
     berthi_chunks chunks;
     berth_status status =
-        berthi_chunks_build(s->context, s->pieces, s->piece_count, CHUNK_BYTES, GAP_BYTES,
+        berthi_chunks_build(s->context, s->pieces, s->piece_count, BERTHI_CHUNK_BYTES, GAP_BYTES,
                             &chunks, error);
 
     if (status != BERTH_OK)

@@ -140,8 +140,7 @@ is_ring_wanted(const berthi_feeder *f)
             continue;
         line = berthi_feeder_line(f, buffer);
         pthread_mutex_lock(&line->lock);
-        is_wanted =
-            berthi_feeder_find_slot(f, line, berthi_feeder_chunk(f, buffer)) != NULL;
+        is_wanted = berthi_feeder_find_slot(f, buffer) != NULL;
         pthread_mutex_unlock(&line->lock);
     }
     return is_wanted;
@@ -278,23 +277,21 @@ has_awaited(berthi_feeder *f)
 static void
 wait_for_news(berthi_feeder *f)
 {
-    const uint64_t begin_ns = berthi_sys_now_ns();
-    const bool is_reading = f->intake.in_flight > 0;
-    const bool is_idle = berthi_feeder_is_idle(f);
-    uint64_t waited_ns;
+    const bool is_tuned = !f->tune.is_settled && f->intake.in_flight > 0;
+    const bool is_idle = is_tuned && berthi_feeder_is_idle(f);
+    uint64_t begin_ns;
     berth_error error;
     berth_status status;
 
     if (f->copying > 0 && f->intake.in_flight == 0 && has_awaited(f))
         return;
+    begin_ns = berthi_sys_now_ns();
     status = berthi_intake_wait(&f->intake,
                                 begin_ns + (f->copying > 0 ? POLL_NS : IDLE_NS), &error);
-    waited_ns = berthi_sys_now_ns() - begin_ns;
-    f->reading_ns += is_reading ? waited_ns : 0;
-    f->idle_ns += is_idle ? waited_ns : 0;
     if (status != BERTH_OK)
         fail_reading(f, status, &error);
-    berthi_feeder_tune(f);
+    if (is_tuned)
+        berthi_feeder_tune(f, berthi_sys_now_ns() - begin_ns, is_idle);
 }
 
 /* What has come back by now. */

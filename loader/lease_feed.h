@@ -108,14 +108,14 @@ void berthi_feeder_begin_tuning(berthi_feeder *f);
  * being filled.
  */
 bool berthi_feeder_is_idle(const berthi_feeder *f);
-/* More buffers, or fewer, where it is time to look. */
-void berthi_feeder_tune(berthi_feeder *f);
+/* Reads have been waited for, so long: more buffers, or fewer, where it is time to look. */
+void berthi_feeder_tune(berthi_feeder *f, uint64_t waited_ns, bool was_idle);
 
 /* -------------------------------------------------------------------------- copies */
 
-/* Line's lock held. The slot that waits for the chunk; NULL: none does. */
+/* Its line's lock held. The slot that waits for what the buffer holds; NULL: none does. */
 berthi_lease_slot *berthi_feeder_find_slot(const berthi_feeder *f,
-                                           const berthi_lease_line *line, uint64_t chunk);
+                                           const berthi_stage_buffer *buffer);
 /* Line's lock held. Whoever waits for the unit is told. */
 void berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
                              berth_status status, const berth_error *error);

@@ -105,9 +105,10 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
 }
 
 berthi_lease_slot *
-berthi_feeder_find_slot(const berthi_feeder *f, const berthi_lease_line *line, uint64_t chunk)
+berthi_feeder_find_slot(const berthi_feeder *f, const berthi_stage_buffer *buffer)
 {
-    berthi_lease_slot *slot = line->feeding;
+    const uint64_t chunk = berthi_feeder_chunk(f, buffer);
+    berthi_lease_slot *slot = berthi_feeder_line(f, buffer)->feeding;
 
     while (slot != NULL
            && (slot->unit != f->leases->unit_of_chunk[chunk]
@@ -126,14 +127,12 @@ berthi_feeder_has_copied(berthi_feeder *f)
         berthi_stage_buffer *const buffer = &f->stage.buffers[i];
         berthi_lease_line *line;
         berthi_lease_slot *slot;
-        uint64_t chunk;
 
         if (buffer->state != BERTHI_STAGE_FULL)
             continue;
-        chunk = berthi_feeder_chunk(f, buffer);
         line = berthi_feeder_line(f, buffer);
         pthread_mutex_lock(&line->lock);
-        slot = berthi_feeder_find_slot(f, line, chunk);
+        slot = berthi_feeder_find_slot(f, buffer);
         if (slot != NULL)
             copy_chunk(f, line, slot, buffer);
         else if (line->is_cache)

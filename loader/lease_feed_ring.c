@@ -196,12 +196,14 @@ berthi_feeder_begin_tuning(berthi_feeder *f)
 }
 
 void
-berthi_feeder_tune(berthi_feeder *f)
+berthi_feeder_tune(berthi_feeder *f, uint64_t waited_ns, bool was_idle)
 {
-    const berthi_tune_sample sample = { .now_ns = f->reading_ns,
-                                        .bytes = f->stats.bytes_read,
-                                        .idle_ns = f->idle_ns };
+    berthi_tune_sample sample = { .bytes = f->stats.bytes_read };
 
+    f->reading_ns += waited_ns;
+    f->idle_ns += was_idle ? waited_ns : 0;
+    sample.now_ns = f->reading_ns;
+    sample.idle_ns = f->idle_ns;
     if (berthi_tune_is_due(&f->tune, sample.now_ns))
         use_buffers(f, berthi_tune_look(&f->tune, &sample));
 }

@@ -481,22 +481,50 @@ sim_has_operation(const berthi_device *device, int32_t operation)
     return berthi_operation_is_known(operation);
 }
 
+/* One that has been checked. `is_joined`: it takes no more than its bytes. */
+static berth_status
+launch(berthi_sim_device *device, const berthi_request *request, bool is_joined,
+       berthi_stream *stream, berth_error *error)
+{
+    berthi_sim_item *item;
+    const berth_status status = new_item(device, BERTHI_SIM_LAUNCH, &item, error);
+
+    if (status != BERTH_OK)
+        return status;
+    item->work.request = *request;
+    item->is_joined = is_joined;
+    return ask(device, stream, item, "an operation", error);
+}
+
 static berth_status
 sim_launch(berthi_device *device, const berthi_request *request, berthi_stream *stream,
            berth_error *error)
 {
     berthi_sim_device *const d = sim_of(device);
     berth_status status = begin_call(d, "an operation", error);
-    berthi_sim_item *item;
 
     if (status == BERTH_OK)
         status = berthi_operation_check(d->name, request, error);
     if (status == BERTH_OK)
-        status = new_item(d, BERTHI_SIM_LAUNCH, &item, error);
-    if (status != BERTH_OK)
-        return end_call(d, status);
-    item->work.request = *request;
-    return end_call(d, ask(d, stream, item, "an operation", error));
+        status = launch(d, request, false, stream, error);
+    return end_call(d, status);
+}
+
+/* As GPUs do: all are checked before the first is asked for; those of one kind are one. */
+static berth_status
+sim_launch_together(berthi_device *device, const berthi_request *requests, uint32_t count,
+                    berthi_stream *stream, berth_error *error)
+{
+    berthi_sim_device *const d = sim_of(device);
+    berth_status status = begin_call(d, "an operation", error);
+
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = berthi_operation_check(d->name, &requests[i], error);
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = launch(d, &requests[i],
+                        i > 0 && requests[i].operation == requests[i - 1].operation, stream,
+                        error);
+    return end_call(d, status);
 }
 
 /* Until all has been done that the device's streams have been asked for. */
@@ -602,6 +630,7 @@ const berthi_device_table berthi_sim_table = {
     .clear = sim_clear,
     .has_operation = sim_has_operation,
     .launch = sim_launch,
+    .launch_together = sim_launch_together,
     .keep = sim_keep,
     .digest = sim_digest,
     .stop = sim_stop,

@@ -165,6 +165,7 @@ typedef struct berthi_sim_item {
     int32_t kind;
     int32_t engine;
     bool is_running;
+    bool is_joined; /* an operation: with the one before it */
     bool hangs; /* once it has begun: until it is released, or its device fails */
     uint64_t held_bytes;
     void *held; /* of a copy to the device that is not pinned: what the host had then */

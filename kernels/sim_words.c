@@ -133,6 +133,12 @@ takes_latency(sim_part *part, const char *text)
 }
 
 static bool
+takes_operation(sim_part *part, const char *text)
+{
+    return can_parse_time(text, &part->device->operation_ns);
+}
+
+static bool
 takes_pin(sim_part *part, const char *text)
 {
     return can_parse_bytes(text, &part->device->pin_bytes);
@@ -259,6 +265,7 @@ static const sim_key keys[] = {
     { "memory", false, takes_memory, "is not a rate as 900GB/s" },
     { "peers", false, takes_to_peer, "is not a rate as 450GB/s" },
     { "latency", false, takes_latency, "is not a time as 10us, up to 3600s" },
+    { "operation", false, takes_operation, "is not a time as 4us, up to 3600s" },
     { "jitter", false, takes_jitter, "is not a share as 20%, up to 1000%" },
     { "root", false, takes_root, "is not a number" },
     { "numa", false, takes_node, "is not a number" },
@@ -444,6 +451,9 @@ print_device(const berthi_sim_words *words, uint32_t number, char *text, size_t 
                           d->root, backing_words[d->is_sealed ? 2 : d->keeps_digests]);
     if (d->rate_to_peer > 0)
         length = print_behind(text, capacity, length, ",peers=%" PRIu64 "/s", d->rate_to_peer);
+    if (d->operation_ns > 0)
+        length = print_behind(text, capacity, length, ",operation=%" PRIu64 "ns",
+                              d->operation_ns);
     if (d->pin_bytes != UINT64_MAX)
         length = print_behind(text, capacity, length, ",pin=%" PRIu64, d->pin_bytes);
     if (d->numa_node >= 0)

@@ -24,6 +24,7 @@ typedef struct berthi_sim_device_words {
     uint64_t rate_memory;
     uint64_t rate_to_peer; /* to devices that have one, too: the lower counts; 0: to none */
     uint64_t latency_ns; /* of a copy over a link, before its first byte */
+    uint64_t operation_ns; /* of an operation, beyond its bytes */
     uint64_t pin_bytes;  /* that may be pinned at once; UINT64_MAX: no limit */
     uint32_t jitter;     /* per cent that work takes longer, at most */
     int32_t numa_node;   /* that it says it is at; -1: it does not */
@@ -70,7 +71,7 @@ berth_status berthi_sim_words_parse(const char *text, berthi_sim_words *out,
                                     berth_error *error);
 
 /* Of the longest words that are printed, with their NUL. */
-#define BERTHI_SIM_WORDS_CAPACITY (BERTHI_DEVICES_LIMIT * 432u)
+#define BERTHI_SIM_WORDS_CAPACITY (BERTHI_DEVICES_LIMIT * 464u)
 
 /*
  * Words that parse to the same, every key given. At most `capacity` bytes with their

@@ -501,6 +501,8 @@ berthi_sim_work_measure(berthi_sim_device *device, berthi_sim_item *item)
         ns = item->work.request.arguments.call.seconds * NS_OF_SECOND;
     } else {
         ns = touched_bytes(item) * NS_OF_SECOND / (double)words->rate_memory;
+        if (item->kind == BERTHI_SIM_LAUNCH && !item->is_joined)
+            ns += (double)words->operation_ns;
     }
     if (words->jitter > 0)
         ns += ns * (words->jitter / 100.0)

@@ -206,6 +206,55 @@ test_durations(void)
 }
 
 /* What an operation touches is checked to the byte. */
+/* So many that are asked for together: how long they take. */
+static uint64_t
+time_together(rig *r, const berthi_request *requests, uint32_t count)
+{
+    const uint64_t before = rig_now(r);
+
+    CHECK_EQ(r->device->table->launch_together(r->device, requests, count, NULL, NULL),
+             BERTH_OK);
+    rig_sync(r->device, NULL);
+    return rig_now(r) - before;
+}
+
+static void
+test_operations_begin(void)
+{
+    berthi_copy c = { .kind = BERTHI_COPY_WITHIN, .bytes = 1000 };
+    berthi_request requests[3];
+    uint8_t *memory;
+    uint64_t asked;
+    rig r;
+
+    T_REQUIRE(rig_open(&r, "sim:64MiB,memory=2GB/s,operation=4us"));
+    memory = rig_alloc(r.device, 1 << 20);
+    memset(memory, 0, 1 << 20);
+    c.to = memory;
+    c.from = memory + 4096;
+    CHECK_EQ(time_of(&r, &c, NULL), 1000); /* is none */
+    for (uint32_t i = 0; i < 3; i++) {
+        requests[i].operation = BERTHI_OPERATION_ENCODE_NF4;
+        requests[i].arguments.encode = (berthi_encode_arguments){
+            .values = memory, .dtype = BERTH_BF16, .block_size = 64, .count = 128,
+            .codes = memory + 4096 * (i + 1),
+            .absmax = (float *)(void *)(memory + 4096 * (i + 4)) };
+    }
+    CHECK_EQ(time_of(&r, NULL, &requests[0]), 4000 + (256 + 64 + 8) / 2);
+    CHECK_EQ(time_together(&r, requests, 3), 4000 + 3 * (256 + 64 + 8) / 2);
+    requests[1].operation = BERTHI_OPERATION_ENCODE_FP4; /* of another kind */
+    CHECK_EQ(time_together(&r, requests, 2), 2 * 4000 + 2 * (256 + 64 + 8) / 2);
+    CHECK_EQ(time_together(&r, requests, 0), 0);
+    requests[2].operation = BERTHI_OPERATION_COUNT; /* then nothing is asked for */
+    asked = rig_now(&r);
+    CHECK_EQ(r.device->table->launch_together(r.device, requests, 3, NULL, NULL),
+             BERTH_EUNSUPPORTED);
+    rig_sync(r.device, NULL);
+    CHECK_EQ(rig_now(&r), asked);
+    r.device->table->free(r.device, memory, 1 << 20);
+    rig_close(&r);
+}
+
 static void
 test_operations_out_of_bounds(void)
 {
@@ -499,6 +548,7 @@ main(int argc, char **argv)
     T_RUN(test_copies_overlap_computing);
     T_RUN(test_roots_share_a_link);
     T_RUN(test_durations);
+    T_RUN(test_operations_begin);
     T_RUN(test_operations_out_of_bounds);
     T_RUN(test_picks);
     T_RUN(test_early_reuse_shows);

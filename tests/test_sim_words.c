@@ -58,7 +58,7 @@ static void
 test_every_key(void)
 {
     const berthi_sim_words w =
-        parsed("sim:80GiB,h2d=55GB/s,d2h=50GB,memory=3TB/s,latency=7us,jitter=20%,root=3,"
+        parsed("sim:80GiB,h2d=55GB/s,d2h=50GB,memory=3TB/s,latency=7us,operation=4us,jitter=20%,root=3,"
                "numa=2,pin=4GiB,backing=digest,clock=real,pick=last,touch=end,"
                "seed=18446744073709551615,lose=5,stall=6,hang=8,steal=7MiB");
     const berthi_sim_device_words *const d = &w.devices[0];
@@ -68,6 +68,7 @@ test_every_key(void)
     CHECK_EQ(d->rate_to_host, 50 * GB);
     CHECK_EQ(d->rate_memory, 3000 * GB);
     CHECK_EQ(d->latency_ns, 7000);
+    CHECK_EQ(d->operation_ns, 4000);
     CHECK_EQ(d->jitter, 20);
     CHECK_EQ(d->root, 3);
     CHECK_EQ(d->numa_node, 2);
@@ -157,6 +158,8 @@ test_refusals(void)
                   "\"latency=3601s\" is not a time as 10us, up to 3600s");
     check_refused("sim:latency=3600000000000s",
                   "\"latency=3600000000000s\" is not a time as 10us, up to 3600s");
+    check_refused("sim:operation=", "\"operation=\" is not a time as 4us, up to 3600s");
+    CHECK_EQ(parsed("sim").devices[0].operation_ns, 0);
     check_refused("sim:jitter=5", "\"jitter=5\" is not a share as 20%, up to 1000%");
     check_refused("sim:jitter=", "\"jitter=\" is not a share as 20%, up to 1000%");
     check_refused("sim:jitter=1001%",
@@ -232,6 +235,11 @@ test_print(void)
     CHECK_CONTAINS(text, "backing=memory,peers=3000000000/s,");
     CHECK_EQ(parsed(text).devices[0].rate_to_peer, UINT64_C(3000000000));
     CHECK_EQ(parsed(text).devices[1].rate_to_peer, 0);
+    two = parsed("sim:5,operation=4us;sim:6");
+    berthi_sim_words_print(&two, text, sizeof text);
+    CHECK_CONTAINS(text, "backing=memory,operation=4000ns,");
+    CHECK_EQ(parsed(text).devices[0].operation_ns, 4000);
+    CHECK_EQ(parsed(text).devices[1].operation_ns, 0);
     two = parsed("sim:5;sim:6,backing=sealed");
     CHECK(!two.devices[0].is_sealed);
     CHECK(two.devices[1].is_sealed);
@@ -247,8 +255,8 @@ test_capacity(void)
     char text[BERTHI_SIM_WORDS_CAPACITY];
     const berthi_sim_words w = parsed(
         "sim:18446744073709551614,h2d=4611686018427387904,d2h=4611686018427387904,"
-        "memory=4611686018427387904,peers=4611686018427387904,latency=3600s,jitter=1000%,"
-        "root=4294967295,numa=2147483647,"
+        "memory=4611686018427387904,peers=4611686018427387904,latency=3600s,operation=3600s,"
+        "jitter=1000%,root=4294967295,numa=2147483647,"
         "pin=18446744073709551614,backing=digest,clock=virtual,pick=random,touch=random,"
         "seed=18446744073709551615,lose=18446744073709551615,stall=18446744073709551615,"
         "hang=18446744073709551615,"

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/duration.h"
+
 #define VALUE_LIMIT 64u /* characters; only needless digits need more */
 
 /* One device's words while they are read. */
@@ -52,28 +54,6 @@ can_parse_number(const char *text, uint64_t limit, uint64_t *out)
             return false;
     *out = value;
     return true;
-}
-
-/* "10us" */
-static bool
-can_parse_time(const char *text, uint64_t *out)
-{
-    static const struct {
-        const char *name;
-        uint64_t ns;
-    } units[] = { { "ns", 1 }, { "us", 1000 }, { "ms", 1000000 }, { "s", 1000000000 } };
-    const size_t digits = strspn(text, "0123456789");
-    char number[VALUE_LIMIT + 1];
-
-    memcpy(number, text, digits);
-    number[digits] = '\0';
-    if (!can_parse_number(number, BERTHI_SIM_TIME_LIMIT, out))
-        return false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcmp(text + digits, units[i].name) == 0)
-            return berthi_can_mul(*out, units[i].ns, out)
-                   && *out <= BERTHI_SIM_TIME_LIMIT;
-    return false;
 }
 
 /* The number of the word that `text` is; `count` if none. */
@@ -129,13 +109,13 @@ takes_to_peer(sim_part *part, const char *text)
 static bool
 takes_latency(sim_part *part, const char *text)
 {
-    return can_parse_time(text, &part->device->latency_ns);
+    return berthi_duration_can_parse(text, BERTHI_SIM_TIME_LIMIT, &part->device->latency_ns);
 }
 
 static bool
 takes_operation(sim_part *part, const char *text)
 {
-    return can_parse_time(text, &part->device->operation_ns);
+    return berthi_duration_can_parse(text, BERTHI_SIM_TIME_LIMIT, &part->device->operation_ns);
 }
 
 static bool

@@ -34,6 +34,7 @@ static const char *const kind_names[] = {
     [BERTH_BENCH_DEVICE_MEMORY] = "device_memory",
     [BERTH_BENCH_TO_DEVICE_SHARED] = "to_device_shared",
     [BERTH_BENCH_UPDATE] = "update",
+    [BERTH_BENCH_OPERATION] = "operation",
 };
 
 const char *
@@ -140,6 +141,7 @@ add_device(berth_bench *out, uint32_t device)
     add_line(out, BERTH_BENCH_TO_HOST, device, 0, true);
     add_line(out, BERTH_BENCH_TO_HOST, device, 0, false);
     add_line(out, BERTH_BENCH_DEVICE_MEMORY, device, 0, false);
+    add_line(out, BERTH_BENCH_OPERATION, device, 0, false);
 }
 
 /* Counts, or fills: one walk. */
@@ -261,6 +263,7 @@ measure(berthi_bench *b, uint32_t number, berth_error *error)
     case BERTH_BENCH_TO_DEVICE:
     case BERTH_BENCH_TO_HOST:
     case BERTH_BENCH_DEVICE_MEMORY:
+    case BERTH_BENCH_OPERATION:
         return berthi_bench_device(b, line, error);
     case BERTH_BENCH_UPDATE:
         return berthi_bench_update(b, line, error);

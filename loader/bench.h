@@ -6,7 +6,7 @@
  *   bench_disk.c    reads through the conveyor, with a consumer that drops the bytes
  *   bench_host.c    copies, reads and quantizing within host memory
  *   bench_update.c  updates of an optimizer
- *   bench_device.c  copies to, from and within devices, by their own clock
+ *   bench_device.c  copies to, from and within devices, by their own clock; products
  *   bench_links.c   lines as a file of links
  *
  * Which lines there are is known before anything is measured. Each gets a part of the
@@ -121,7 +121,7 @@ berth_status berthi_bench_update(berthi_bench *b, berth_bench_line *line,
 
 /* ------------------------------------------------------------------ bench_device.c */
 
-/* TO_DEVICE, TO_HOST, DEVICE_MEMORY. Keeps the device open for the next line. */
+/* TO_DEVICE, TO_HOST, DEVICE_MEMORY, OPERATION. Keeps the device open for the next line. */
 berth_status berthi_bench_device(berthi_bench *b, berth_bench_line *line,
                                  berth_error *error);
 /* TO_DEVICE_SHARED: these lines, one for each device, at once. */

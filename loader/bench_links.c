@@ -50,6 +50,9 @@ take_device(berthi_links *links, const berth_bench_line *line)
         return;
     if (line->kind == BERTH_BENCH_DEVICE_MEMORY)
         take_rate(&link->memory, line, words_of(line));
+    else if (line->kind == BERTH_BENCH_OPERATION)
+        link->operation = (berthi_delay){ berthi_max_u64(BERTHI_DELAY_LIMIT / line->rate, 1),
+                                          BERTHI_RATE_MEASURED };
     else if (link->feed.bytes == 0 || is_shared(line, &link->feed))
         take_rate(&link->feed, line, words_of(line));
 }
@@ -87,6 +90,7 @@ take_line(berthi_links *links, const berth_bench_line *line)
         break;
     case BERTH_BENCH_TO_DEVICE:
     case BERTH_BENCH_DEVICE_MEMORY:
+    case BERTH_BENCH_OPERATION:
     case BERTH_BENCH_TO_DEVICE_SHARED:
         take_device(links, line);
         break;

@@ -1463,7 +1463,8 @@ typedef struct berth_plan_tier {
     uint64_t training;      /* all of berth_plan_get_training_tier()                  */
     uint64_t turned;        /* host memory, while weights of any tier that lie turned are
                                quantized; not of the slab                             */
-    uint64_t reserved[1];
+    uint64_t operation_ns;  /* what an operation takes beyond its bytes; 0: not known */
+    uint64_t reserved[4];
 } berth_plan_tier;
 
 typedef struct berth_plan_layer {
@@ -2780,14 +2781,16 @@ typedef enum berth_bench_kind {
     BERTH_BENCH_TO_HOST = 7,
     BERTH_BENCH_DEVICE_MEMORY = 8, /* read and written by copies within it            */
     BERTH_BENCH_TO_DEVICE_SHARED = 9, /* all devices are copied to: this one's part   */
-    BERTH_BENCH_UPDATE = 10        /* BF16 in host memory, updated: `optimizer`; bytes of
+    BERTH_BENCH_UPDATE = 10,       /* BF16 in host memory, updated: `optimizer`; bytes of
                                       values and states in and out, of gradients in   */
+    BERTH_BENCH_OPERATION = 11     /* of a GPU: products of one input with small weights, in
+                                      what they take beyond reading these             */
 } berth_bench_kind;
 
 /* "read_cold", ...; NULL: no such number. */
 BERTH_API const char *berth_bench_kind_name(int32_t kind);
 
-/* One measurement. Rates are bytes a second. */
+/* One measurement. Rates are bytes a second; of OPERATION operations a second. */
 typedef struct berth_bench_line {
     int32_t kind;          /* berth_bench_kind                                        */
     uint32_t device;       /* number of the device; BERTH_NO_INDEX: none              */
@@ -2799,7 +2802,7 @@ typedef struct berth_bench_line {
     uint64_t own_rate;     /* of this bench                                           */
     uint64_t earlier_rate; /* of the earlier one; 0: there is none                    */
     double drift;          /* between these two, as a share of the better one         */
-    uint64_t bytes;        /* moved for it                                            */
+    uint64_t bytes;        /* moved for it; OPERATION: how many products               */
     double seconds;        /* by the clock of the device, or of the host              */
     char words[64];        /* "io_uring direct"; "3% cached"; why there is no rate    */
     uint64_t reserved[4];

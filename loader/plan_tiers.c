@@ -207,6 +207,7 @@ take_link(berthi_plan_tier_input *tier, const berthi_link *link, const berthi_li
     tier->link_source = feed->source;
     tier->memory_rate = link->memory.bytes;
     tier->memory_source = link->memory.source;
+    tier->operation_ns = link->operation.ns;
 }
 
 /* ------------------------------------------------------------------------- calls */

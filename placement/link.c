@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/duration.h"
 #include "placement/item.h"
 
 #define GIGA UINT64_C(1000000000)
@@ -112,6 +113,7 @@ berthi_links_find(const berthi_links *links, const berthi_tier *tier, uint32_t c
         link.memory = link.feed;
     else if (links->items[at].memory.bytes > 0)
         link.memory = links->items[at].memory;
+    link.operation = links->items[at].operation;
     return link;
 }
 
@@ -200,7 +202,27 @@ read_rate(berthi_item item, berthi_item value, bool is_gpu, berthi_rate *out, be
     return BERTH_OK;
 }
 
-/* One "device=rate" or "device.memory=rate". */
+/* "4us". */
+static berth_status
+read_delay(berthi_item item, berthi_item value, const berthi_tier *tier, berthi_delay *out,
+           berth_error *error)
+{
+    char text[RATE_TEXT + 1];
+
+    if (tier->kind != BERTHI_TIER_GPU)
+        return refuse(error, item, "has operations, which are for GPUs");
+    if (out->ns > 0)
+        return refuse(error, item, "names a time that was named before");
+    snprintf(text, sizeof text, "%.*s", (int)berthi_min_u64(value.length, RATE_TEXT),
+             value.bytes);
+    if (strlen(text) != value.length
+        || !berthi_duration_can_parse(text, BERTHI_DELAY_LIMIT, &out->ns) || out->ns == 0)
+        return refuse(error, item, "is not a time as 4us, up to 1s");
+    out->source = BERTHI_RATE_GIVEN;
+    return BERTH_OK;
+}
+
+/* One "device=rate", "device.memory=rate" or "device.operation=time". */
 static berth_status
 read_item(berthi_item item, berthi_links *links, berth_error *error)
 {
@@ -211,6 +233,7 @@ read_item(berthi_item item, berthi_links *links, berth_error *error)
     berthi_item name;
     berthi_item value;
     bool is_memory;
+    bool is_operation;
 
     if (sign == NULL)
         return refuse(error, item, "is not written as device=rate");
@@ -218,6 +241,7 @@ read_item(berthi_item item, berthi_links *links, berth_error *error)
     value = berthi_item_trim(
         (berthi_item){ sign + 1, item.length - (uint64_t)(sign + 1 - item.bytes) });
     is_memory = has_taken(&name, ".memory");
+    is_operation = !is_memory && has_taken(&name, ".operation");
     if (!berthi_tier_can_parse(name.bytes, name.length, &tier))
         return refuse(error, item, "has no device before its rate: 0, cuda:0, cpu, disk");
     if (is_memory && tier.kind == BERTHI_TIER_DISK)
@@ -225,6 +249,8 @@ read_item(berthi_item item, berthi_links *links, berth_error *error)
     link = berthi_links_place(links, &tier);
     if (link == NULL)
         return refuse(error, item, "is a GPU too many: there is room for 64");
+    if (is_operation)
+        return read_delay(item, value, &tier, &link->operation, error);
     rate = is_memory ? &link->memory : &link->feed;
     if (rate->bytes > 0)
         return refuse(error, item, "names a rate that was named before");
@@ -244,6 +270,8 @@ can_add(berthi_links *links, const berthi_links *more)
             link->feed = more->items[i].feed;
         if (more->items[i].memory.bytes > 0)
             link->memory = more->items[i].memory;
+        if (more->items[i].operation.ns > 0)
+            link->operation = more->items[i].operation;
     }
     return true;
 }

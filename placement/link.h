@@ -30,6 +30,7 @@ typedef enum berthi_rate_source {
 } berthi_rate_source;
 
 #define BERTHI_RATE_LIMIT (UINT64_C(1) << 62)
+#define BERTHI_DELAY_LIMIT UINT64_C(1000000000)
 #define BERTHI_RATE_WORDS 32u
 #define BERTHI_FINGERPRINT 64u
 
@@ -39,11 +40,18 @@ typedef struct berthi_rate {
     char words[BERTHI_RATE_WORDS]; /* "PCIe 4.0 x16", "NVMe"; "" */
 } berthi_rate;
 
+/* What something takes beyond its bytes. */
+typedef struct berthi_delay {
+    uint64_t ns;    /* 1 to BERTHI_DELAY_LIMIT; 0: not known, and nothing is counted */
+    int32_t source; /* berthi_rate_source */
+} berthi_delay;
+
 /* Of one tier. */
 typedef struct berthi_link {
     berthi_tier tier;   /* a GPU, cpu or disk */
     berthi_rate feed;   /* GPU: from host memory; disk: reading; cpu: copying */
     berthi_rate memory; /* GPU and cpu: of its own memory, when it computes; disk: feed */
+    berthi_delay operation; /* GPU: each that it computes; it is not guessed */
 } berthi_link;
 
 #define BERTHI_LINK_LIMIT BERTHI_TIER_LIMIT
@@ -73,7 +81,8 @@ berthi_link *berthi_links_place(berthi_links *links, const berthi_tier *tier);
 /*
  * "0=gen4x16,cuda:1=12GB/s,disk=7GB/s,cpu=40GB/s": added to `links`, or in place of
  * what they hold. Generations 3, 4, 5 and 6, x1, x2, x4, x8 and x16 (12, 25, 55 and
- * 110 GB/s); "/s" may be left out; "0.memory=900GB/s" is the device's own memory.
+ * 110 GB/s); "/s" may be left out; "0.memory=900GB/s" is the device's own memory,
+ * "0.operation=4us" what each operation of it takes beyond its bytes.
  * Each rate at most once. Fails with ARGUMENT, and `links` are what they were.
  */
 berth_status berthi_links_parse_words(const char *text, berthi_links *links,

@@ -70,7 +70,32 @@ can_read_rate(reader *r, berthi_rate *rate)
            && berthi_members_is_at_end(&r->members);
 }
 
-/* The rates behind a tier: feed, memory, or both. */
+static bool
+can_read_delay(reader *r, berthi_delay *delay)
+{
+    if (!berthi_scan_can_enter_object(&r->members.scan)
+        || !berthi_members_can_read_key(&r->members, "nanoseconds")
+        || !berthi_scan_can_read_unsigned(&r->members.scan, &delay->ns))
+        return false;
+    if (delay->ns == 0 || delay->ns > BERTHI_DELAY_LIMIT)
+        return berthi_members_stop(&r->members, "a time that is not 1 to 1000000000");
+    return berthi_members_can_read_key(&r->members, "source")
+           && can_read_source(r, &delay->source)
+           && berthi_members_is_at_end(&r->members);
+}
+
+/* Of a GPU alone. */
+static bool
+can_find_operation(reader *r, berthi_link *link)
+{
+    bool is_there = false;
+
+    return link->tier.kind != BERTHI_TIER_GPU
+           || (berthi_members_can_find_key(&r->members, "operation", &is_there)
+               && (!is_there || can_read_delay(r, &link->operation)));
+}
+
+/* What stands behind a tier: one of them at least. */
 static bool
 can_read_rates(reader *r, berthi_link *link)
 {
@@ -84,9 +109,9 @@ can_read_rates(reader *r, berthi_link *link)
         && (!berthi_members_can_find_key(m, "memory", &is_there)
             || (is_there && !can_read_rate(r, &link->memory))))
         return false;
-    if (!berthi_members_is_at_end(m))
+    if (!can_find_operation(r, link) || !berthi_members_is_at_end(m))
         return false;
-    if (link->feed.bytes == 0 && link->memory.bytes == 0)
+    if (link->feed.bytes == 0 && link->memory.bytes == 0 && link->operation.ns == 0)
         return berthi_members_stop(m, "a tier without rates");
     return true;
 }
@@ -177,6 +202,18 @@ add_rate(berthi_json_text *text, const char *key, const berthi_rate *rate)
     berthi_json_text_add_words(text, "}");
 }
 
+static void
+add_operation(berthi_json_text *text, const berthi_delay *delay)
+{
+    if (delay->ns == 0)
+        return;
+    berthi_json_text_add_words(text, ", \"operation\": {\"nanoseconds\": ");
+    berthi_json_text_add_number(text, delay->ns);
+    berthi_json_text_add_words(text, ", \"source\": ");
+    add_string(text, berthi_rate_source_name(delay->source));
+    berthi_json_text_add_words(text, "}");
+}
+
 berth_status
 berthi_links_print(const berthi_links *links, berthi_json_put put, void *user,
                    berth_error *error)
@@ -196,6 +233,7 @@ berthi_links_print(const berthi_links *links, berthi_json_put put, void *user,
         add_rate(&text, "feed", &links->items[i].feed);
         if (links->items[i].tier.kind != BERTHI_TIER_DISK)
             add_rate(&text, "memory", &links->items[i].memory);
+        add_operation(&text, &links->items[i].operation);
         berthi_json_text_add_words(&text, "}");
     }
     berthi_json_text_add_words(&text, "\n]\n}\n");

@@ -86,6 +86,7 @@ typedef struct berthi_plan_tier_input {
     uint64_t reserve_bytes; /* beside it, however large the budget is */
     uint64_t link_rate;     /* GPU: from host memory; cpu, disk: from the disk */
     uint64_t memory_rate;
+    uint64_t operation_ns;  /* what an operation takes beyond its bytes; 0: not known */
     int32_t link_source;    /* berth_rate_source */
     int32_t memory_source;
 } berthi_plan_tier_input;
@@ -224,6 +225,7 @@ typedef struct berthi_plan_work {
     uint32_t disk;
     uint32_t *homes;       /* of layers: tiers */
     uint64_t *needed;      /* of layers: berthi_plan_need() */
+    uint32_t *operations;  /* of layers: berthi_plan_count() */
     berthi_home_layer *sums; /* of layers; NULL where a map is followed */
     uint32_t *first;       /* of layers: tensors; one more at the end */
     uint32_t *tier_of;     /* of tensors */
@@ -265,7 +267,13 @@ berth_status berthi_plan_probe_homes(berthi_plan_work *work, bool *out_all_stay,
 /* Bytes that a pass reads of a layer, wherever it is computed. */
 uint64_t berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
                           uint32_t end);
-/* Seconds that a pass computes in a layer: its home's memory is read at its rate. */
+/*
+ * Operations of a layer in a pass: one for each of its tensors, those of experts that are
+ * taken. Operations without weights make up for products that are asked for together: a layer
+ * of Llama has nine tensors, and is nine operations.
+ */
+uint32_t berthi_plan_count(const berthi_plan_input *input, uint32_t first, uint32_t end);
+/* Seconds that a pass computes in a layer: its home's memory is read, operations begin. */
 double berthi_plan_compute(const berthi_plan_work *work, uint32_t layer);
 
 /* What of each layer stays on its home, and where the rest goes. */

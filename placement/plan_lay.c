@@ -215,6 +215,7 @@ describe_tier(berthi_plan_work *work, uint32_t t)
     tier->link_source = input->link_source;
     tier->memory_rate = input->memory_rate;
     tier->memory_source = input->memory_source;
+    tier->operation_ns = input->operation_ns;
     if (t < work->device_count && is_home(work, t)) {
         tier->activations = work->input->activations;
         tier->slot_count = settled->slots;

@@ -342,11 +342,13 @@ can_init(berthi_plan_work *work)
     work->settled =
         berthi_arena_alloc(&work->arena, input->tier_count * sizeof *work->settled, 8);
     work->needed = berthi_arena_alloc(&work->arena, layers * sizeof *work->needed, 8);
+    work->operations =
+        berthi_arena_alloc(&work->arena, layers * sizeof *work->operations, 4);
     work->kept = berthi_arena_alloc(&work->arena, layers * sizeof *work->kept, 8);
     work->own = berthi_arena_alloc(&work->arena, input->tier_count * sizeof *work->own, 8);
     if (work->homes == NULL || work->needed == NULL || work->first == NULL
         || work->tier_of == NULL || work->usable == NULL || work->settled == NULL
-        || work->kept == NULL || work->own == NULL)
+        || work->operations == NULL || work->kept == NULL || work->own == NULL)
         return false;
     memset(work->kept, 0, layers * sizeof *work->kept);
     memset(work->own, 0, input->tier_count * sizeof *work->own);
@@ -358,6 +360,8 @@ can_init(berthi_plan_work *work)
         work->first[l + 1] += work->first[l];
         work->needed[l] =
             berthi_plan_need(input, l, work->first[l], work->first[l + 1]);
+        work->operations[l] =
+            berthi_plan_count(input, work->first[l], work->first[l + 1]);
     }
     return true;
 }

@@ -241,6 +241,19 @@ can_read_experts(parser *p, berth_plan_tier *tier)
 }
 
 static bool
+can_read_operation(parser *p, berth_plan_tier *tier)
+{
+    berthi_members *const m = &p->members;
+    bool is_there;
+
+    if (!berthi_members_can_find_key(m, "operation_ns", &is_there)
+        || (is_there && !berthi_scan_can_read_unsigned(&m->scan, &tier->operation_ns)))
+        return false;
+    return tier->operation_ns <= BERTHI_DELAY_LIMIT
+           || berthi_members_stop(m, "the number is too large");
+}
+
+static bool
 can_read_turned(parser *p, berth_plan_tier *tier)
 {
     berthi_members *const m = &p->members;
@@ -289,7 +302,7 @@ can_read_tier_line(parser *p, uint32_t number)
            && berthi_members_can_read_number(m, "memory_rate", &tier->memory_rate)
            && can_read_word(p, "memory_source", berthi_rate_source_name,
                             &tier->memory_source)
-           && berthi_members_is_at_end(m);
+           && can_read_operation(p, tier) && berthi_members_is_at_end(m);
 }
 
 static bool

@@ -12,13 +12,13 @@ typedef struct demand {
     uint64_t expert_disk;
 } demand;
 
-/* Of the bytes of a layer's experts those that one pass is expected to take. */
+/* Of so much of a layer's experts what one pass is expected to take. */
 static uint64_t
-expected(const berthi_plan_input *input, uint64_t bytes)
+expected(const berthi_plan_input *input, uint64_t all)
 {
     if (input->expert_count == 0)
-        return bytes;
-    return (uint64_t)((double)bytes * berthi_plan_experts(input) / input->expert_count);
+        return all;
+    return (uint64_t)((double)all * berthi_plan_experts(input) / input->expert_count);
 }
 
 /* The same of a layer's experts that are stacked. */
@@ -63,11 +63,30 @@ berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
     return bytes + expected(input, experts) + expected_of_stacks(input, stacked);
 }
 
+uint32_t
+berthi_plan_count(const berthi_plan_input *input, uint32_t first, uint32_t end)
+{
+    uint32_t count = 0;
+    uint64_t experts = 0;
+
+    for (uint32_t i = first; i < end; i++) {
+        const berthi_plan_tensor *const tensor = &input->tensors[i];
+
+        if (tensor->kind == BERTHI_PIECE_EXPERT)
+            experts++;
+        else
+            count += tensor->kind != BERTHI_PIECE_IDLE;
+    }
+    return count + (uint32_t)expected(input, experts);
+}
+
 double
 berthi_plan_compute(const berthi_plan_work *work, uint32_t layer)
 {
-    return (double)work->needed[layer]
-           / (double)work->input->tiers[work->homes[layer]].memory_rate;
+    const berthi_plan_tier_input *const home = &work->input->tiers[work->homes[layer]];
+
+    return (double)work->needed[layer] / (double)home->memory_rate
+           + 1e-9 * (double)home->operation_ns * work->operations[layer];
 }
 
 /* Over a link, for each pass. Rows are fetched one by one, what is tied is no more. */

@@ -114,6 +114,8 @@ print_tier(printer *p, const berth_plan_tier *tier)
     add_text(p, ", \"link_source\": ", berthi_rate_source_name(tier->link_source));
     add_number(p, ", \"memory_rate\": ", tier->memory_rate);
     add_text(p, ", \"memory_source\": ", berthi_rate_source_name(tier->memory_source));
+    if (tier->operation_ns > 0)
+        add_number(p, ", \"operation_ns\": ", tier->operation_ns);
     add(p, "}");
 }
 

@@ -247,6 +247,40 @@ test_devices_that_refuse(void)
     end(&b);
 }
 
+/* What products take beyond their bytes; of weights that are as large as there is room for. */
+static void
+test_operations(void)
+{
+    static const uint64_t memory[] = { 1 * MIB, 4 * MIB, 64 * MIB };
+    berth_bench_line line;
+    benched b;
+
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
+        begin(&b, "sim:1GiB,h2d=25GB/s,memory=900GB/s,latency=0ns,operation=4us;"
+                  "sim:1GiB,memory=90GB/s,latency=0ns,operation=50us");
+        b.options.memory_bytes = memory[i];
+        CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+        check_near(&b, BERTH_BENCH_OPERATION, 0, false, 1e6 / 4);
+        check_near(&b, BERTH_BENCH_OPERATION, 1, false, 1e6 / 50);
+        CHECK_CONTAINS(berth_bench_links(b.bench), "\"operation\": {\"nanoseconds\": ");
+        end(&b);
+    }
+    begin(&b, "sim:1GiB;sim:1MiB,operation=4us");
+    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    line = find(b.bench, BERTH_BENCH_OPERATION, 0, false);
+    CHECK_EQ(line.rate, 0);
+    CHECK_STR(line.words, "no time beyond their bytes");
+    line = find(b.bench, BERTH_BENCH_OPERATION, 1, false);
+    CHECK(line.rate > 0 || strcmp(line.words, "no room on the device") == 0);
+    end(&b);
+    begin(&b, "cpu");
+    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    line = find(b.bench, BERTH_BENCH_OPERATION, 0, false);
+    CHECK_EQ(line.rate, 0);
+    CHECK_STR(line.words, "the host computes there");
+    end(&b);
+}
+
 /* Memory of which only digests are kept takes part, too. */
 static void
 test_digests_instead_of_bytes(void)
@@ -295,7 +329,8 @@ test_host(void)
     CHECK_STR(berth_bench_kind_name(BERTH_BENCH_READ_COLD), "read_cold");
     CHECK_STR(berth_bench_kind_name(BERTH_BENCH_TO_DEVICE_SHARED), "to_device_shared");
     CHECK_STR(berth_bench_kind_name(BERTH_BENCH_UPDATE), "update");
-    CHECK(berth_bench_kind_name(BERTH_BENCH_UPDATE + 1) == NULL);
+    CHECK_STR(berth_bench_kind_name(BERTH_BENCH_OPERATION), "operation");
+    CHECK(berth_bench_kind_name(BERTH_BENCH_OPERATION + 1) == NULL);
     CHECK(berth_bench_kind_name(-1) == NULL);
     end(&b);
 }
@@ -322,7 +357,8 @@ test_earlier(void)
         CHECK_EQ(line.rate, line.own_rate > before.own_rate ? line.own_rate
                                                             : before.own_rate);
         CHECK(line.drift >= 0 && line.drift < 1);
-        CHECK((line.drift > 0) == (line.own_rate != before.own_rate));
+        CHECK((line.drift > 0)
+              == (line.own_rate != before.own_rate && line.own_rate > 0 && before.own_rate > 0));
     }
     CHECK(find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true).drift > 0);
     b.options.folder = fixture_folder();
@@ -470,7 +506,7 @@ test_plans_take_links(void)
     planned p;
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=7GB/s,memory=70GB/s,latency=0ns");
+    begin(&b, "sim:1GiB,h2d=7GB/s,memory=70GB/s,latency=0ns,operation=9us");
     CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
     berth_plan_options_init(&options);
     options.max_memory = "0=1GiB,cpu=1GiB";
@@ -480,6 +516,7 @@ test_plans_take_links(void)
     CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
     CHECK(is_near(tier.link_rate, 7e9, 0.01));
     CHECK(is_near(tier.memory_rate, 70e9, 0.01));
+    CHECK(is_near(tier.operation_ns, 9000, 0.01));
     CHECK_EQ(tier.link_source, BERTH_RATE_MEASURED);
     planned_end(&p);
 
@@ -810,6 +847,7 @@ main(int argc, char **argv)
     T_RUN(test_jitter_stays_in_its_bounds);
     T_RUN(test_devices_that_share_a_link);
     T_RUN(test_devices_that_refuse);
+    T_RUN(test_operations);
     T_RUN(test_digests_instead_of_bytes);
     T_RUN(test_host);
     T_RUN(test_earlier);

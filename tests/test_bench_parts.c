@@ -383,6 +383,8 @@ see_links_of_devices(berthi_bench *b)
         line_of(BERTH_BENCH_TO_DEVICE_SHARED, 0, 950, true), /* as good as alone */
         line_of(BERTH_BENCH_TO_DEVICE_SHARED, 1, 379, true), /* not: 5 % are 20 */
         line_of(BERTH_BENCH_TO_DEVICE_SHARED, 2, 0, true),
+        line_of(BERTH_BENCH_OPERATION, 0, 250000, false),
+        line_of(BERTH_BENCH_OPERATION, 1, 0, false), /* not measured */
     };
     berthi_links links;
 
@@ -394,13 +396,18 @@ see_links_of_devices(berthi_bench *b)
     CHECK_EQ(links.items[0].feed.source, BERTHI_RATE_MEASURED);
     CHECK_EQ(links.items[0].memory.bytes, 90000);
     CHECK_STR(links.items[0].memory.words, "simulated");
+    CHECK_EQ(links.items[0].operation.ns, 4000);
+    CHECK_EQ(links.items[0].operation.source, BERTHI_RATE_MEASURED);
+    CHECK_EQ(links.items[1].operation.ns, 0);
     CHECK_EQ(links.items[1].tier.number, 1);
     CHECK_EQ(links.items[1].feed.bytes, 379);
     CHECK_STR(links.items[1].feed.words, "all at once");
     lines[8].rate = 380;
+    lines[10].rate = UINT64_C(1) << 40;
     lines[7].rate = 949;
     lines[7].is_simulated = 1;
     links_of(b, lines, sizeof lines / sizeof *lines, &links);
+    CHECK_EQ(links.items[0].operation.ns, 1); /* no less */
     CHECK_EQ(links.items[0].feed.bytes, 949);
     CHECK_STR(links.items[0].feed.words, "simulated, all at once");
     CHECK_EQ(links.items[1].feed.bytes, 400);

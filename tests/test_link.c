@@ -106,6 +106,7 @@ test_words_added(void)
     berthi_links links = parsed("0=gen3x16,cpu=30GB/s");
     const berthi_tier first = gpu(0);
     const berthi_tier other = gpu(1);
+    const berthi_tier seventh = gpu(7);
     berthi_link link;
 
     strcpy(links.fingerprint, "x");
@@ -122,6 +123,16 @@ test_words_added(void)
     link = berthi_links_find(&links, &first, 1);
     check_rate(&link.feed, GIGA, BERTHI_RATE_GIVEN, "");
     CHECK_EQ(link.memory.bytes, 2000 * GIGA);
+    CHECK_EQ(link.operation.ns, 0); /* not guessed */
+    CHECK_EQ(berthi_links_parse_words("cuda:0.operation = 4us,7.operation=1s", &links, NULL),
+             BERTH_OK);
+    CHECK_EQ(berthi_links_parse_words("0=2GB", &links, NULL), BERTH_OK);
+    link = berthi_links_find(&links, &first, 1);
+    check_rate(&link.feed, 2 * GIGA, BERTHI_RATE_GIVEN, "");
+    CHECK_EQ(link.operation.ns, 4000);
+    CHECK_EQ(link.operation.source, BERTHI_RATE_GIVEN);
+    CHECK_EQ(berthi_links_find(&links, &seventh, 1).operation.ns, 1000000000);
+    CHECK_EQ(berthi_links_find(&links, &seventh, 1).memory.bytes, 900 * GIGA);
 }
 
 static void
@@ -194,6 +205,19 @@ test_words_refused(void)
                   "\"0.memory=gen4x4\" has a PCIe generation, which is for GPUs");
     check_refused("0=1GB,cuda:0=2GB",
                   "\"cuda:0=2GB\" names a rate that was named before");
+    check_refused("cpu.operation=4us",
+                  "\"cpu.operation=4us\" has operations, which are for GPUs");
+    check_refused("0.operation=4us,0.operation=5us",
+                  "\"0.operation=5us\" names a time that was named before");
+    check_refused("0.operation=4", "\"0.operation=4\" is not a time as 4us, up to 1s");
+    check_refused("0.operation=0us", "\"0.operation=0us\" is not a time as 4us, up to 1s");
+    check_refused("0.operation=1001ms",
+                  "\"0.operation=1001ms\" is not a time as 4us, up to 1s");
+    check_refused("0.operation=0000000000000000000000000000000000000000000000000000000000000004us",
+                  "\"0.operation=000000000000000000000000000000000000000000000000000000000000000"
+                  "4us\" is not a time as 4us, up to 1s");
+    check_refused("0.operation.memory=4us", "\"0.operation.memory=4us\" has no device before its "
+                                            "rate: 0, cuda:0, cpu, disk");
     check_refused("0=0", "\"0=0\" is not between 1 B/s and 4 EiB/s");
     check_refused("0=4611686018427387905",
                   "\"0=4611686018427387905\" is not between 1 B/s and 4 EiB/s");
@@ -280,11 +304,16 @@ refuse_put(void *user, const char *bytes, uint64_t size, uint64_t offset,
 
 #define HEAD "{\n\"schema_version\": 1,\n\"writer\": \"berth 0.1.0\",\n\"fingerprint\": "
 
+#define RATE(bytes) "{\"bytes_per_second\": " bytes ", \"source\": \"given\", \"words\": \"\"}"
+#define DELAY(ns) "{\"nanoseconds\": " ns ", \"source\": \"guessed\"}"
+#define LINKS(links) HEAD "\"\", \"links\": [" links "]}"
+
 static const char example[] =
     HEAD "\"H100 gen5x16\",\n\"links\": [\n"
     "{\"tier\": \"cuda:0\", \"feed\": {\"bytes_per_second\": 53100000000, \"source\": "
     "\"measured\", \"words\": \"PCIe 5.0 x16\"}, \"memory\": {\"bytes_per_second\": "
-    "4611686018427387904, \"source\": \"given\", \"words\": \"\"}},\n"
+    "4611686018427387904, \"source\": \"given\", \"words\": \"\"}, \"operation\": "
+    "{\"nanoseconds\": 3600, \"source\": \"measured\"}},\n"
     "{\"tier\": \"cuda:4294967295\", \"memory\": {\"bytes_per_second\": 1, \"source\": "
     "\"guessed\", \"words\": \"1234567890123456789012345678901\"}},\n"
     "{\"tier\": \"disk\", \"feed\": {\"bytes_per_second\": 7, \"source\": \"measured\", "
@@ -313,6 +342,9 @@ test_file(void)
     CHECK_STR(links.fingerprint, "H100 gen5x16");
     check_rate(&links.items[0].feed, 53100000000, BERTHI_RATE_MEASURED, "PCIe 5.0 x16");
     check_rate(&links.items[0].memory, BERTHI_RATE_LIMIT, BERTHI_RATE_GIVEN, "");
+    CHECK_EQ(links.items[0].operation.ns, 3600);
+    CHECK_EQ(links.items[0].operation.source, BERTHI_RATE_MEASURED);
+    CHECK_EQ(links.items[1].operation.ns, 0);
     CHECK_EQ(links.items[1].tier.number, UINT32_MAX);
     CHECK_EQ(links.items[1].feed.bytes, 0);
     check_rate(&links.items[1].memory, 1, BERTHI_RATE_GUESSED,
@@ -326,6 +358,11 @@ test_file(void)
     CHECK_STR(printed.bytes, expected);
     CHECK_EQ(berthi_links_print(&links, refuse_put, NULL, &error), BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_EQ(parse(LINKS("{\"tier\": \"cuda:1\", \"operation\": " DELAY("1000000000") "}"), &links,
+                   &error),
+             BERTH_OK);
+    CHECK_EQ(links.items[0].operation.ns, 1000000000);
+    CHECK_EQ(links.items[0].operation.source, BERTHI_RATE_GUESSED);
     CHECK_EQ(parse(HEAD "\"\", \"links\": []}", &links, &error), BERTH_OK);
     CHECK_EQ(links.count, 0);
     CHECK_STR(links.fingerprint, "");
@@ -354,9 +391,6 @@ check_file_refused(const char *from, const char *why, const char *where)
     CHECK_EQ(links.count, 0);
     CHECK_STR(links.fingerprint, "");
 }
-
-#define RATE(bytes) "{\"bytes_per_second\": " bytes ", \"source\": \"given\", \"words\": \"\"}"
-#define LINKS(links) HEAD "\"\", \"links\": [" links "]}"
 
 static void
 test_file_refused(void)
@@ -418,6 +452,20 @@ test_file_refused(void)
                        "a rate that is not 1 to 2^62", ", \"source");
     check_file_refused(LINKS("{\"tier\": \"cpu\", \"feed\": " RATE("4611686018427387905") "}"),
                        "a rate that is not 1 to 2^62", ", \"source");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": " DELAY("0") "}"),
+                       "a time that is not 1 to 1000000000", ", \"source");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": " DELAY("1000000001") "}"),
+                       "a time that is not 1 to 1000000000", ", \"source");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": 5}"), "not an object", "5}");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {\"nanoseconds\": 1.5"),
+                       "not an unsigned integer", "1.5");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {\"nanoseconds\": 1, "
+                             "\"source\": \"given\", \"words\": \"\"}}"),
+                       "the next member has no meaning", ", \"words\"");
+    check_file_refused(LINKS("{\"tier\": \"cpu\", \"feed\": " RATE(
+                           "1") ", \"operation\": " DELAY("1") "}"),
+                       "the next member has no meaning", ", \"operation\"");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\"}"), "a tier without rates", "]}");
     check_file_refused(LINKS("{\"tier\": \"cpu\", \"feed\": {\"bytes_per_second\": 1, "
                              "\"source\": \"known\"}}"),
                        "a source that is none of guessed, given, measured", "}}");
@@ -450,6 +498,10 @@ test_file_missing(void)
     check_file_refused(LINKS("{\"tier\": \"cpu\", \"feed\": " RATE("1") ", 5}"),
                        "a key is missing", "5}]}");
     check_file_refused(LINKS("{\"tier\": \"cpu\", \"memory\": 5}"), "not an object", "5}]}");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {}}"),
+                       "the next member should be \"nanoseconds\"", "}}]}");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {\"nanoseconds\": 1}}"),
+                       "the next member should be \"source\"", "}}]}");
     check_file_refused(LINKS("{\"tier\": \"cpu\", \"feed\": {}}"),
                        "the next member should be \"bytes_per_second\"", "}}]}");
     check_file_refused(LINKS("{\"tier\": \"cpu\", \"feed\": {\"bytes_per_second\": 1}}"),

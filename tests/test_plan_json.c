@@ -22,6 +22,8 @@
     "\"expert_slots\": 768, \"expert_slot_count\": " slots ", \"experts_away\": " away      \
     ", \"expert_hits\": " hits ", \"routing\": \"" routing "\""
 #define TURNED(bytes) "\"scratch\": 256, \"turned\": " bytes
+#define MEASURED "\"memory_source\": \"measured\""
+#define OPERATION(ns) MEASURED ", \"operation_ns\": " ns
 #define PROVED "\"proved\": false}"
 #define PARALLEL(rank, ranks)                                                              \
     ", \"parallel\": {\"rank\": " rank ", \"ranks\": " ranks "}"
@@ -129,6 +131,7 @@ check_tiers(const berth_plan *plan)
     CHECK_EQ(gpu->link_source, BERTH_RATE_GIVEN);
     CHECK_EQ(gpu->memory_rate, 7);
     CHECK_EQ(gpu->memory_source, BERTH_RATE_MEASURED);
+    CHECK_EQ(gpu->operation_ns, 0);
     CHECK_EQ(cpu->weights, 768 + 1024);
     CHECK_EQ(cpu->berths, 2);
     CHECK_EQ(cpu->free, 0);
@@ -328,6 +331,9 @@ static const struct refusal {
     { "\"scratch\": 256", 2, TURNED("256"), "staging" },
     { "\"scratch\": 256", 1, TURNED("72057594037927936"), "too large" },
     { "\"scratch\": 256", 1, TURNED("-1"), "" },
+    { MEASURED, 0, OPERATION("1000000001"), "too large" },
+    { MEASURED, 0, OPERATION("-1"), "" },
+    { MEASURED, 0, OPERATION("1, \"x\": 1"), "has no meaning" },
     { PROVED, 0, PROVED PARALLEL("0", "1"), "2 to 1024 ranks" },
     { PROVED, 0, PROVED PARALLEL("0", "1025"), "2 to 1024 ranks" },
     { PROVED, 0, PROVED PARALLEL("2", "2"), "2 to 1024 ranks" },
@@ -434,6 +440,21 @@ test_turned(void)
 
     print_again(text, &out);
     CHECK_CONTAINS(out.bytes, TURNED("72057594037927935") ", \"staging\": 0");
+    free(text);
+}
+
+static void
+test_operations(void)
+{
+    static printed out;
+    char *text = changed(MEASURED, 0, OPERATION("1000000000"));
+
+    print_again(text, &out);
+    CHECK_CONTAINS(out.bytes, OPERATION("1000000000") "}");
+    free(text);
+    text = changed(MEASURED, 0, OPERATION("0"));
+    print_again(text, &out);
+    CHECK(strstr(out.bytes, "operation_ns") == NULL);
     free(text);
 }
 
@@ -948,6 +969,7 @@ main(int argc, char **argv)
     T_RUN(test_later_version);
     T_RUN(test_routings);
     T_RUN(test_turned);
+    T_RUN(test_operations);
     T_RUN(test_public);
     T_RUN(test_cut);
     T_RUN(test_no_time);

@@ -58,8 +58,8 @@ static void
 test_every_key(void)
 {
     const berthi_sim_words w =
-        parsed("sim:80GiB,h2d=55GB/s,d2h=50GB,memory=3TB/s,latency=7us,operation=4us,jitter=20%,root=3,"
-               "numa=2,pin=4GiB,backing=digest,clock=real,pick=last,touch=end,"
+        parsed("sim:80GiB,h2d=55GB/s,d2h=50GB,memory=3TB/s,latency=7us,operation=4us,"
+               "jitter=20%,root=3,numa=2,pin=4GiB,backing=digest,clock=real,pick=last,touch=end,"
                "seed=18446744073709551615,lose=5,stall=6,hang=8,steal=7MiB");
     const berthi_sim_device_words *const d = &w.devices[0];
 

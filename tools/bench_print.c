@@ -18,7 +18,7 @@ static const char *const kinds[] = {
     "disk, cold",     "disk, cached",     "host to host",     "host memory, read",
     "nf4",            "nf4, double",      "host to device",   "device to host",
     "device memory",  "host to device, all at once",
-    "optimizer",
+    "optimizer",      "operation",
 };
 
 /* In the order of berth_plan_summary.bound. */
@@ -65,9 +65,10 @@ fill_how(const bench_facts *facts, const berth_bench_line *line, char *text)
     if (berth_devices_get(facts->devices, line->device, &device) != BERTH_OK)
         device.name[0] = '\0';
     snprintf(text, CELL_CAPACITY, "%s%s%s%s%s", device.name,
-             line->kind == BERTH_BENCH_DEVICE_MEMORY ? ""
-             : line->is_pinned                       ? ", pinned"
-                                                     : ", pageable",
+             line->kind == BERTH_BENCH_DEVICE_MEMORY || line->kind == BERTH_BENCH_OPERATION
+                 ? ""
+             : line->is_pinned ? ", pinned"
+                               : ", pageable",
              line->is_simulated ? ", simulated" : "", line->words[0] != '\0' ? ", " : "",
              line->words);
 }
@@ -78,7 +79,9 @@ fill_line(const bench_facts *facts, const berth_bench_line *line,
 {
     snprintf(texts[0], CELL_CAPACITY, "%s",
              name_of(kinds, sizeof kinds / sizeof kinds[0], line->kind));
-    if (line->rate > 0)
+    if (line->rate > 0 && line->kind == BERTH_BENCH_OPERATION)
+        snprintf(texts[1], CELL_CAPACITY, "%.3g us", 1e6 / (double)line->rate);
+    else if (line->rate > 0)
         rate_text((double)line->rate, texts[1]);
     else
         snprintf(texts[1], CELL_CAPACITY, "-");
@@ -235,7 +238,10 @@ write_line(json_writer *w, const bench_facts *facts, const berth_bench_line *lin
     }
     if (line->threads > 0)
         json_number(w, "threads", line->threads);
-    json_known(w, "bytes_per_second", line->rate > 0 ? line->rate : UINT64_MAX);
+    json_known(w,
+               line->kind == BERTH_BENCH_OPERATION ? "operations_per_second"
+                                                   : "bytes_per_second",
+               line->rate > 0 ? line->rate : UINT64_MAX);
     json_known(w, "before", line->earlier_rate > 0 ? line->earlier_rate : UINT64_MAX);
     json_known(w, "after", line->own_rate > 0 ? line->own_rate : UINT64_MAX);
     json_real(w, "drift", line->drift);

@@ -81,8 +81,8 @@ static const cli_option plan_options[] = {
       NULL, "of the experts that share slots those found in one, as a run measured it: 0.6, "
       "60%; without it, as if all were as likely" },
     { "link", '\0', CLI_TEXT, offsetof(plan_arguments, links), "LIST", NULL, NULL,
-      "rates instead of guesses: 0=gen4x16,1=12GB/s,disk=7GB/s,0.memory=900GB/s; "
-      "without a =, the FILE of --link-file" },
+      "rates instead of guesses: 0=gen4x16,1=12GB/s,disk=7GB/s,0.memory=900GB/s, and "
+      "0.operation=4us beside its bytes; without a =, the FILE of --link-file" },
     { "link-file", '\0', CLI_TEXT, offsetof(plan_arguments, link_file), "FILE", NULL, NULL,
       "measured rates: berth-links(5)" },
     TRAIN_OPTIONS(plan_arguments, train, "paged_adamw_8bit"),

@@ -250,6 +250,9 @@ print_rates(session *s, const berth_plan *plan, uint32_t count)
                           t.link_rate > 0 ? ", " : "",
                           real_text((double)t.memory_rate / 1e9, memory),
                           source_word(t.memory_source));
+        if (t.operation_ns > 0)
+            output_format(&s->out, ", %s us each operation",
+                          real_text(1e-3 * (double)t.operation_ns, memory));
         output_text(&s->out, "\n");
     }
 }

@@ -45,10 +45,8 @@ open_streams(berthi_load *load, berth_error *error)
     for (uint32_t t = 0; t < model->tier_count; t++)
         load->tiers[t].lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (uint32_t t = 0; t < model->tier_count && status == BERTH_OK; t++) {
-        berthi_device *const device = model->tiers[t].device;
-
         if (model->tiers[t].kind == BERTH_TIER_GPU)
-            status = device->table->stream_create(device, &load->tiers[t].stream, error);
+            status = berthi_load_lane_open(load, t, error);
         else
             berthi_pages_init(&load->tiers[t].pages, load->context, model->tiers[t].slab,
                               model->tiers[t].bytes, berthi_sys_page_bytes());

@@ -7,7 +7,6 @@
  * as the load waits for anything; of a device that hangs even then, streams, buffers and
  * the model stay as they are. The context looks for them (stranded.h).
  */
-#include "kernels/sys.h"
 #include "loader/load_job.h"
 #include "loader/offload.h"
 
@@ -28,22 +27,10 @@ berthi_load_can_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned
 static bool
 has_hung(berthi_load *load)
 {
-    const uint64_t now_ns = berthi_sys_now_ns();
     bool hangs = false;
 
-    for (uint32_t t = 0; t < load->model->tier_count; t++) {
-        berthi_load_tier *const tier = &load->tiers[t];
-
-        if (tier->stream == NULL)
-            continue;
-        tier->end = (berthi_stream_end){.device = load->model->tiers[t].device,
-                                        .stream = tier->stream,
-                                        .event = load->hands->events[t]};
-        load->hands->events[t] = NULL;
-        hangs |= berthi_stream_hangs(
-            &tier->end,
-            berthi_add_capped(now_ns, tier->is_late ? 0 : load->model->wait_ns));
-    }
+    for (uint32_t t = 0; t < load->model->tier_count; t++)
+        hangs |= berthi_load_lane_hangs(load, t, &load->hands->events[t]);
     return hangs;
 }
 
@@ -68,15 +55,9 @@ static void
 close_streams(berthi_load *load)
 {
     for (uint32_t t = 0; load->tiers != NULL && t < load->model->tier_count; t++) {
-        berthi_load_tier *const tier = &load->tiers[t];
-        berthi_device *const device = load->model->tiers[t].device;
-
-        if (tier->stream != NULL)
-            device->table->stream_destroy(device, tier->stream);
-        if (tier->end.event != NULL)
-            device->table->event_destroy(device, tier->end.event);
-        berthi_pages_fini(&tier->pages);
-        pthread_mutex_destroy(&tier->lock);
+        berthi_load_lane_close(load, t);
+        berthi_pages_fini(&load->tiers[t].pages);
+        pthread_mutex_destroy(&load->tiers[t].lock);
     }
     if (load->model != NULL)
         berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->tiers,
@@ -140,7 +121,7 @@ can_end(berthi_kept *kept)
     berthi_load *const load = (berthi_load *)kept;
 
     for (uint32_t t = 0; t < load->model->tier_count; t++)
-        if (load->tiers[t].stream != NULL && !berthi_stream_is_over(&load->tiers[t].end))
+        if (!berthi_load_lane_is_over(load, t))
             return false;
     free_load(load);
     return true;

@@ -6,6 +6,7 @@
  *   load_units.c  berths -> units: what is read, in the order of the files
  *   load_padding.c what lies between the parts of berths
  *   load_place.c  the consumer of the conveyor: bytes -> berth, on any worker
+ *   load_lane.c   streams of a device; values, and what encodes them there
  *   load_run.c    the first and the last unit of a weight that is encoded
  *   load_offload.c  the same of weights that are written to a file
  *   load_verify.c what a manifest promises of the bytes that pass
@@ -19,8 +20,8 @@
  * A device: the worker asks its stream for copies and operations and then waits for
  * an event of its own, so that the staging buffer is free when it returns; the other
  * workers keep the stream busy meanwhile. A piece of values and the operation that
- * reads it are asked for together, under the tier's lock: all share one place on the
- * device, and its stream is in order.
+ * reads it are asked for together, under the tier's lock: all share two places on the
+ * device.
  *
  * Who waits for whom: units are given to workers in order, several at once. One that begins
  * a weight waits for scratch until weights before it have taken theirs, and have ended where
@@ -109,10 +110,22 @@ typedef struct berthi_load_region {
 
 #define BERTHI_LOAD_REGIONS 64u
 
+#define BERTHI_LOAD_PLACES 2u
+
+/* Values that a device encodes: they come by a stream of their own, to places in turn. */
+typedef struct berthi_load_values {
+    berthi_stream *stream; /* NULL: there are none */
+    berthi_event *filled[BERTHI_LOAD_PLACES];
+    berthi_event *emptied[BERTHI_LOAD_PLACES];
+    bool was_used[BERTHI_LOAD_PLACES]; /* emptied has been recorded */
+    uint32_t next;
+} berthi_load_values;
+
 typedef struct berthi_load_tier {
     berthi_stream *stream;  /* NULL: host memory */
+    berthi_load_values values; /* under `lock` */
     berthi_pages pages;     /* of the slab in host memory */
-    pthread_mutex_t lock;   /* order of what the stream is asked for */
+    pthread_mutex_t lock;   /* order of what the streams are asked for */
     /* Under the load's lock. */
     berthi_load_region regions[BERTHI_LOAD_REGIONS];
     uint32_t turns;         /* weights that take scratch; */
@@ -122,6 +135,7 @@ typedef struct berthi_load_tier {
     bool is_late;           /* one has waited for too long */
     _Atomic uint64_t copy_ns; /* workers copied, or waited for copies */
     berthi_stream_end end;  /* of the stream, once nobody asks it for more */
+    berthi_stream_end values_end;
 } berthi_load_tier;
 
 /* What a worker needs at a time. */
@@ -233,6 +247,24 @@ void berthi_load_stop(void *load);
 void berthi_load_free_hands(berthi_load *load);
 /* For errors about a weight. */
 berthi_about berthi_load_about(const berthi_load *load, uint64_t berth);
+
+/* ------------------------------------------------------------------ load_lane.c */
+
+/* Of a device's tier; what fails leaves what berthi_load_lane_close() closes. */
+berth_status berthi_load_lane_open(berthi_load *load, uint32_t tier, berth_error *error);
+void berthi_load_lane_close(berthi_load *load, uint32_t tier);
+/* Where the next values go, so many bytes. The tier's lock is held from here to _encode(). */
+uint8_t *berthi_load_values_place(const berthi_load *load, uint32_t tier, uint64_t bytes);
+/* `copy` brings them there, `request` reads them. */
+berth_status berthi_load_values_encode(berthi_load *load, uint32_t tier,
+                                       const berthi_copy *copy,
+                                       const berthi_request *request, berth_error *error);
+/* The stream was asked for what uses all places. The tier's lock is held. */
+berth_status berthi_load_values_clear(berthi_load *load, uint32_t tier, berth_error *error);
+/* Waits for the ends of the tier's streams; `*event` is for one, and NULL then. */
+bool berthi_load_lane_hangs(berthi_load *load, uint32_t tier, berthi_event **event);
+/* They hung: true when both have ended meanwhile, or never will. */
+bool berthi_load_lane_is_over(berthi_load *load, uint32_t tier);
 
 /* ------------------------------------------------------------------- load_run.c */
 

@@ -227,10 +227,9 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
     const berthi_model_tier *const tier = &load->model->tiers[run->tier];
     const berthi_device_table *const table = tier->device->table;
     berthi_load_tier *const lane = &load->tiers[run->tier];
-    const berthi_copy copy = {
+    berthi_copy copy = {
         .kind = BERTHI_COPY_TO_DEVICE,
         .is_pinned = is_staged && !atomic_load(&load->has_unpinned),
-        .to = tier->slab + tier->scratch,
         .from = values,
         .bytes = count * (berth_dtype_bits(run->dtype) / 8),
         .layer = hand->layer,
@@ -238,12 +237,11 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
     berthi_request request;
     berth_status status;
 
-    berthi_quantizer_request(&run->quantizer, lane->stream != NULL ? copy.to : values, count,
-                             run->codes + part.begin, run->absmax + part.first_maximum,
-                             &request);
     if (lane->stream == NULL) {
         const uint64_t begin_ns = berthi_trace_begin(load->context);
 
+        berthi_quantizer_request(&run->quantizer, values, count, run->codes + part.begin,
+                                 run->absmax + part.first_maximum, &request);
         berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
         status = table->launch(tier->device, &request, NULL, error);
         berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
@@ -251,9 +249,10 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
         return status;
     }
     pthread_mutex_lock(&lane->lock);
-    status = table->copy(tier->device, &copy, lane->stream, error);
-    if (status == BERTH_OK)
-        status = table->launch(tier->device, &request, lane->stream, error);
+    copy.to = berthi_load_values_place(load, run->tier, copy.bytes);
+    berthi_quantizer_request(&run->quantizer, copy.to, count, run->codes + part.begin,
+                             run->absmax + part.first_maximum, &request);
+    status = berthi_load_values_encode(load, run->tier, &copy, &request, error);
     pthread_mutex_unlock(&lane->lock);
     hand->is_used[run->tier] = true;
     return status;

@@ -56,8 +56,8 @@ can_cut(berthi_load_run *run)
 
     if (step > fit)
         return false;
-    run->piece = fit / step * step;
-    run->unit = run->piece;
+    run->unit = fit / step * step;
+    run->piece = berthi_max_u64(fit / BERTHI_LOAD_PLACES / step, 1) * step;
     if (run->cut.rows != 1 && run->elements > 0)
         cut_columns(run, step);
     if (run->turning.rows > 0)
@@ -378,6 +378,8 @@ finish_double(berthi_load *load, const berthi_load_run *run, berthi_load_hand *h
     status = table->launch(tier->device, &request, lane->stream, error);
     if (status == BERTH_OK && lane->stream != NULL)
         status = table->copy(tier->device, &copy, lane->stream, error);
+    if (status == BERTH_OK && lane->stream != NULL)
+        status = berthi_load_values_clear(load, run->tier, error);
     pthread_mutex_unlock(&lane->lock);
     hand->is_used[run->tier] = true;
     return status;

@@ -161,6 +161,12 @@ loaded_wide(uint32_t shards)
     return make(1, "BF16", shards, 256, 12000, false);
 }
 
+const char *
+loaded_long(void)
+{
+    return make(1, "BF16", 1, 4, 1100000, false);
+}
+
 /* Conv1D: [in, out]. */
 static void
 add_conv1d(making *m, const char *name, uint32_t inputs, uint32_t outputs)

@@ -23,6 +23,8 @@ const char *loaded_tied(uint32_t layers, uint32_t shards);
 const char *loaded_large(uint32_t layers, uint32_t shards);
 /* Hidden 256, 12000 in its MLP, one layer, BF16: matrices of 6 MB, more than a piece. */
 const char *loaded_wide(uint32_t shards);
+/* Hidden 4, one layer, BF16: rows of one matrix have 2.2 MB, more than half a piece. */
+const char *loaded_long(void);
 /* A GPT-2 of one layer: its weights lie as [in, out], and are turned to be encoded. */
 const char *loaded_gpt2(const char *dtype, uint32_t hidden, uint32_t shards);
 

@@ -25,7 +25,8 @@
  *   return berthi_fail(error, BERTH_REASON_OFFSET,
  *                      &(berthi_about){ .file = path, .tensor = name,
  *                                       .tensor_length = length,
- *                                       BERTHI_EXPECTED(at), BERTHI_ACTUAL(begin) },
+ *                                       .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
+ *                                       .expected = at, .actual = begin },
  *                      "a hole of %" PRIu64 " bytes before it", hole);
  */
 typedef struct berthi_about {

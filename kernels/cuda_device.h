@@ -3,13 +3,19 @@
  * cuda_device.h - GPUs by the CUDA runtime: what their files share.
  *
  *   device_cuda.c    the table of calls
+ *   cuda_runtime.c   the calls of the runtime (cuda_calls.h), where the toolkit is
  *   cuda_open.c      which GPUs there are, and which are meant
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
+ *   cuda_address.h   which addresses kernels are given
  *   cuda_launch.c    operations as launches of kernels
+ *   cuda_steps.c     a decoder's steps as launches of kernels
  *   cuda_multiply.c  products: by cuBLASLt, or by kernels some inputs at a time
  *   cuda_peer.c      one GPU's memory reached from another
+ *   gemm_open.c      cuBLASLt, opened when it is first needed (gemm_calls.h)
  *   gemm_lt.c        products of many inputs by cuBLASLt
+ *   gemm_plan.c      how it computes each of them
+ *   gemm_room.c      memory, events and a stream for them
  *   gemm_slab.c      the same of weights of 4 bits
  *   gemm_wide.c      the same by kernels that need no library
  *

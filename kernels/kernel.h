@@ -55,7 +55,7 @@ typedef struct berthi_double_arguments {
     uint64_t count;
     uint8_t *codes;
     float *absmax2; /* ceil(count / 256) */
-    float offset;   /* of berthi_core_mean */
+    float offset;   /* of berthi_mean() */
     float *scratch; /* BERTHI_DOUBLE_SCRATCH values */
     const berthi_extremes *extremes; /* of the first `extremes_count` blocks: a help */
     uint64_t extremes_count;

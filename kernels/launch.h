@@ -4,6 +4,14 @@
  * argument. Decided on the host and without a device, so that whoever launches
  * (a device, a test's machine) only looks a kernel up.
  *
+ *   launch.c          values to codes and back: 4 and 8 bits, double quantization, int8
+ *   launch_product.c  products with stored weights, of few inputs
+ *   launch_ring.c     those of them that keep a ring of what is on its way (launch_ring.h)
+ *   launch_wide.c     products of many inputs, by kernels of sm_90a alone
+ *   launch_update.c   updates of parameters, and what they need of gradients
+ *   launch_decoder.c  a decoder's steps
+ *   launch_grid.c     what these have in common (launch_grid.h)
+ *
  * Pointers are the device's; what is looked at on the host is said to be. Of
  * nothing there is no launch: KERNEL_NONE, since a grid of no CTA is an error of
  * the runtime. What no kernel can do and what no grid can hold is refused with
@@ -145,11 +153,12 @@ berthi_launch_overlaps(uint32_t capability)
 
 /* ------------------------------------------------- values <-> codes by blocks */
 
-/* `arguments->map` is read on the host; blocks of 32 to 4096, a power of two, 8-bit ones, too. */
+/* Blocks of 32 to 4096 values, a power of two, also with a map. */
 berth_status berthi_launch_encode_nf4(const berthi_encode_arguments *arguments,
                                       berthi_launch *out, berth_error *error);
 berth_status berthi_launch_encode_fp4(const berthi_encode_arguments *arguments,
                                       berthi_launch *out, berth_error *error);
+/* `arguments->map` is read on the host. */
 berth_status berthi_launch_encode_map(const berthi_encode_arguments *arguments,
                                       berthi_launch *out, berth_error *error);
 

@@ -5,6 +5,13 @@
  *
  *   two recipes ─▶ pairs by name ─▶ batches of units ─▶ conveyor ─▶ sums in order
  *
+ *   diff.c        the plan, the verdicts on weights, the report
+ *   diff_pair.c   which weights belong together, and how each pair is cut
+ *   diff_batch.c  batches of units: compared, and added up (diff_batch.h)
+ *   diff_run.c    the statistics of both sides of a weight
+ *   diff_unit.c   the work of one unit
+ *   diff_sum.c    sums of differences, in a fixed order (diff_sum.h)
+ *
  * A unit is a stretch of one weight's values, and the conveyor brings the bytes
  * of both sides, one after the other in the list. Whichever comes second finds
  * the first one parked: nobody ever waits for a read. What is parked is bounded

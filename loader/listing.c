@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* listing.c - the names in a model's folder, kind by kind; see listing.h. */
 #include "loader/listing.h"
 
 #include <errno.h>

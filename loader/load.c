@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c - berth_load_start(): a model that is filled in the background, or not at all.
- */
+/* load.c - berth_load_start(): a model that is filled in the background, or not at all. */
 #include <string.h>
 
 #include "kernels/host.h"

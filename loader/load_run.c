@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_run.c - weights that are encoded while they are loaded: how they are cut, how
- * they begin and how they end. */
+/*
+ * load_run.c - weights that are encoded while they are loaded: how they are cut, how
+ * they begin and how they end.
+ */
 #include <string.h>
 
 #include "kernels/sys.h"

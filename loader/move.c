@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* move.c - berth_model_sleep_start() and its kin: jobs that have a model for themselves.
- */
+/* move.c - berth_model_sleep_start() and its kin: jobs that have a model for themselves. */
 #include "loader/move.h"
 
 #include <stdio.h>

@@ -2,17 +2,21 @@
 /*
  * optimizer.h - what a training run keeps of its parameters, and how it is updated.
  *
- *   optimizer.c          parameters and groups, as callers give them
- *   optimizer_create.c   planned, made, looked at, given back
- *   optimizer_memory.c   memory of states; pages read and written
- *   optimizer_move.c     states from one place to another
- *   optimizer_read.c     states as numbers; f32 copies as they begin
- *   optimizer_step.c     a step: which pages, in which order
- *   optimizer_measure.c  norms of gradients, and their sums
- *   optimizer_pages.c    pages that visit a device: slots, three streams
- *   optimizer_disk.c     pages from the file: read ahead, written behind
- *   optimizer_save.c     states into a file
- *   optimizer_load.c     from a file: found and checked; optimizer_load_read.c: read
+ *   optimizer.c            parameters and groups, as callers give them
+ *   optimizer_create.c     planned, made, looked at
+ *   optimizer_destroy.c    given back: at once, or when a device that hangs has come back
+ *   optimizer_memory.c     memory of states; pages read and written
+ *   optimizer_move.c       states from one place to another
+ *   optimizer_read.c       states as numbers; f32 copies as they begin
+ *   optimizer_step.c       a step: which pages, in which order
+ *   optimizer_measure.c    norms of gradients, and their sums
+ *   optimizer_pages.c      pages that visit a device: slots, three streams
+ *   optimizer_disk.c       pages from the file: read ahead, written behind
+ *   optimizer_file.h       names of what a file of states holds: berth-optimizer(5)
+ *   optimizer_save.c       states into a file
+ *   optimizer_load.c       states from a file: all are checked before any is read
+ *   optimizer_load_find.c  what the file has of each parameter: found and checked
+ *   optimizer_load_read.c  digests, and states into pages
  *
  *   host   states ──▶ updated where they lie, shares of pages on several threads
  *   GPU    states beside values ──▶ updated where they lie, on the caller's stream

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer_create.c - an optimizer planned, made, looked at and given back. */
+/* optimizer_create.c - an optimizer planned, made and looked at. */
 #include <stdio.h>
 #include <string.h>
 

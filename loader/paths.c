@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* paths.c - texts of paths, and the path rule; see paths.h. */
 #include "loader/paths.h"
 
 #include <stdarg.h>

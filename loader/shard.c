@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* shard.c - a file opened, its header read and taken into the table; see shard.h. */
 #include "loader/shard.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* table.c - a table that grows by whole shards; see table.h. */
 #include "loader/table.h"
 
 #include <string.h>

@@ -9,12 +9,14 @@
  *     │ plan_place.c    stay or go (stream.h); host memory or disk
  *     │ plan_experts.c  experts that stay, or slots that all of them share
  *     ▼
- *   berths              plan_lay.c: offsets, sums of tiers: counting is laying out
+ *   berths              plan_lay.c: offsets, names (plan_names.h): counting is laying out
+ *     │ plan_sum.c      sums of tiers and layers, out of the berths
  *     │ plan_predict.c  passes over the layers (stream.h), load, advice
  *     │ plan_spread.c   the same with homes in proportion to room: is it faster?
  *     │ plan_train.h    for training: what is trained, and places of its states
  *     ▼
- *   struct berth_plan   plan_explain.c says why; plan_json.c writes and reads it
+ *   struct berth_plan   plan_explain.c says why; plan_print.c writes it and plan_parse.c
+ *                       reads it (plan_json.h), in the words of plan_words.h
  *
  * Pure: no files, no devices, no clock. A plan belongs to its context and holds
  * neither checkpoint nor names of it.

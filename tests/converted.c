@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* converted.c - conversions in tests; see converted.h. */
 #define _DEFAULT_SOURCE
 
 #include "tests/converted.h"

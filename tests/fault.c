@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* fault.c - the n-th call fails, for every n; see fault.h. */
 #include "tests/fault.h"
 
 #include <inttypes.h>

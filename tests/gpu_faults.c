@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* gpu_faults.c - the n-th call of a GPU's libraries fails, for every n; see gpu_faults.h. */
 #include "tests/gpu_faults.h"
 
 #include "kernels/base.h"

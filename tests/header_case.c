@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* header_case.c - headers, their verdicts, and large headers made; see header_case.h. */
 #include "tests/header_case.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* hung.c - simulated copies that hang; see hung.h. */
 #include "tests/hung.h"
 
 #include "kernels/sim.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* limited.c - a limit of memory just above what is in use; see limited.h. */
 #define _DEFAULT_SOURCE
 
 #include "tests/limited.h"

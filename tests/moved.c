@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* moved.c - a model before and after its moves; see moved.h. */
 #include "tests/moved.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* opened.c - models opened in tests; see opened.h. */
 #include "tests/opened.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* parted.c - conversions by parts, broken off and gone on with; see parted.h. */
 #define _GNU_SOURCE
 
 #include "tests/parted.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* passed.c - passes over a loaded model; see passed.h. */
 #include "tests/passed.h"
 
 #include <stdlib.h>

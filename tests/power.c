@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* power.c - what a disk may hold when the power is lost; see power.h. */
 #define _GNU_SOURCE
 
 #include "tests/power.h"

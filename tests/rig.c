@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* rig.c - devices for a test; see rig.h. */
 #include "tests/rig.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every allocation and every system call of opening, reading and closing failed in turn.
- */
+/* Every allocation and every system call of opening, reading and closing failed in turn. */
 #include <string.h>
 
 #include "kernels/base.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_hub.c - names, refs, paths and lists of files of a hub cache, as texts. */
 #include <stdlib.h>
 #include <string.h>
 

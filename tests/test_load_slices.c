@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_load_slices.c - models that are planned and loaded as the ranks of tensor
- * parallelism need them. */
+/*
+ * test_load_slices.c - models that are planned and loaded as the ranks of tensor
+ * parallelism need them.
+ */
 #include <stdlib.h>
 #include <string.h>
 

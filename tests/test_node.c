@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_node.c - staging comes from the node of its device, where a machine has several.
- */
+/* test_node.c - staging comes from the node of its device, where a machine has several. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 
 #include "kernels/node.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_offload_slices.c - slices on the disk: rows that are streamed from the files of the
- * model, columns from a file of their own, and both moved. */
+/*
+ * test_offload_slices.c - slices on the disk: rows that are streamed from the files of the
+ * model, columns from a file of their own, and both moved.
+ */
 #include <string.h>
 
 #include "kernels/digest.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* test_sniff.c - what files that are no weights are told by, and what is said of them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stacks_use.c - models whose stacked experts have berths of their own: loaded, leased,
- * verified and moved. */
+/*
+ * test_stacks_use.c - models whose stacked experts have berths of their own: loaded, leased,
+ * verified and moved.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* trained.c - an optimizer, and a second opinion on its states; see trained.h. */
 #include "tests/trained.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* vacant.c - devices that nobody has left anything on; see vacant.h. */
 #include "tests/vacant.h"
 
 #include "kernels/device.h"

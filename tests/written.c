@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* written.c - one output of the writer, broken off anywhere; see written.h. */
 #define _GNU_SOURCE
 
 #include "tests/written.h"

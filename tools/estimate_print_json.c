@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* estimate_print_json.c - an estimate for programs; the schema is in berth-estimate(5).
- */
+/* estimate_print_json.c - an estimate for programs; the schema is in berth-estimate(5). */
 #include "tools/estimate_print.h"
 #include "tools/json.h"
 

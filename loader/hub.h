@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub.h - the texts of a hub cache: what people type as a repository, what a
- * ref holds, what a revision's list of files says (safetensors-format.md 14).
+ * ref holds, what a revision's list of files says.
+ *
+ *   models--<org>--<name>/refs/<revision>        the commit: 40 hex digits, as text
+ *                        /snapshots/<commit>/    the files, as a rule links to blobs
+ *                        /blobs/<hash>           the bytes; 64 hex digits are their SHA-256
+ *                        /trees/<commit>.json    all files and their sizes; may be missing
  *
  * No I/O. All of these come from users or from files that anybody may have
- * written: nothing becomes part of a path before it was checked here.
+ * written: nothing becomes part of a path before it has been checked here.
  */
 #ifndef BERTH_LOADER_HUB_H
 #define BERTH_LOADER_HUB_H

@@ -2,9 +2,9 @@
 /*
  * index.h - model.safetensors.index.json -> which tensor is in which shard.
  *
- * No I/O. Shard names are checked by the path rule (safetensors-format.md
- * 12.6), names are unique, everything else of the document is skipped but must
- * be JSON. Linear in the size of the text, whatever the order of names.
+ * No I/O. Names of shards obey the path rule (paths.h), and no tensor is named
+ * twice. Everything else in the document is skipped, but must be JSON. Linear in
+ * the size of the text, whatever the order of names.
  */
 #ifndef BERTH_LOADER_INDEX_H
 #define BERTH_LOADER_INDEX_H

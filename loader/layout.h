@@ -2,9 +2,16 @@
 /*
  * layout.h - which tensor of a new model goes into which shard, and where.
  *
- * Owns the division into shards (safetensors-format.md 12.3), the order inside
- * a shard and the canonical header (11.1, 11.2), and the names of the shards
- * (12.2). No I/O.
+ * Owns the division into shards, which is that of transformers, the order inside
+ * a shard, the canonical header and the names of the shards. No I/O.
+ *
+ *   division  in fill order. A tensor larger than the limit gets a shard of its
+ *             own, numbered before the one that is being filled; any other that
+ *             does not fit there any more closes it and begins the next one
+ *   order     by dtype as in BERTH_DTYPES, then by name, bytewise; no gaps
+ *   header    __metadata__ first, then the tensors in their order, without blanks;
+ *             blanks behind it fill it up to a multiple of 8 bytes
+ *   names     model-00001-of-00002.safetensors; of a single shard model.safetensors
  *
  * Some lengths are guesses at first: a tensor is late until its length is set.
  * The place of a tensor is final once all tensors before it in its shard have
@@ -62,14 +69,14 @@ typedef struct berthi_layout_options {
     uint32_t pair_count;
     /*
      * Shards are filled in the order given. Else in dot-natural order of names
-     * (`fill_name`, then group, then `name`), as transformers does (quant-formats.md
-     * 8.5): split at dots, parts of digits as numbers and before other parts, these
-     * bytewise; equal numbers as text.
+     * (`fill_name`, then group, then `name`), as transformers does. Names are split at
+     * dots. Parts of digits alone are compared as numbers and come before other parts,
+     * which are compared bytewise; equal numbers are compared as text.
      */
     bool is_in_order;
 } berthi_layout_options;
 
-/* What every file says at least (safetensors-format.md 12.5): {"format":"pt"}. */
+/* {"format":"pt"}: transformers 4 and accelerate refuse metadata without a format. */
 extern const berthi_layout_pair berthi_layout_format[1];
 
 typedef struct berthi_layout berthi_layout;

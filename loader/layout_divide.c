@@ -118,7 +118,7 @@ can_close(berthi_layout *layout, filling *f, uint32_t at)
     return true;
 }
 
-/* safetensors-format.md 12.3; an oversize unit comes before what is pending. */
+/* In fill order; the shard of an oversize unit comes before the one that is being filled. */
 static bool
 can_fill(berthi_layout *layout, filling *f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout_header.h - the text of a canonical header (safetensors-format.md 11.1)
- * and its length without writing it. Both come from the same lines of code.
+ * layout_header.h - the text of a canonical header (layout.h) and its length
+ * without writing it. Both come from the same lines of code.
  */
 #ifndef BERTH_LOADER_LAYOUT_HEADER_H
 #define BERTH_LOADER_LAYOUT_HEADER_H
@@ -12,7 +12,7 @@
 #include "loader/layout.h"
 #include "quant/json_text.h"
 
-/* The entry of a tensor, without a comma. */
+/* "NAME":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, without a comma. */
 void berthi_layout_header_add_entry(berthi_json_text *text,
                                     const berthi_layout_tensor *tensor);
 /* Its length, less the numbers that berthi_layout_header_number_bytes() counts. */

@@ -19,8 +19,10 @@ bool berthi_path_has_suffix(const char *path, const char *suffix);
 bool berthi_path_has_prefix(const char *path, const char *prefix);
 
 /*
- * The path rule (safetensors-format.md 12.6): what is wrong with a path below a
- * model's folder, as the end of a sentence; NULL when nothing is.
+ * The path rule: 1 to 1024 bytes of UTF-8 without control characters, backslashes
+ * and colons, not absolute, of at most 4 components. A component has 1 to 255 bytes
+ * and is neither `.` nor `..`. Returns what is wrong with a path below a model's
+ * folder, as the end of a sentence; NULL when nothing is.
  */
 const char *berthi_path_problem(const char *path, uint64_t length);
 

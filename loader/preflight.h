@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preflight.h - do index and shards say the same? (safetensors-format.md 12.4)
+ * preflight.h - do index and shards say the same?
  *
  * Works on names only, after all headers were read. Both sides are in bytewise
  * order, so one pass compares them, and the order of the index becomes the

@@ -7,9 +7,9 @@
  * Codes, first-level and second-level absmax and row maxima go through as they
  * are. What follows from the encoding alone is written as for any other weight:
  * tables, the layout of rows (which old files lack), and the state, so that its
- * text is that of the library however it was spelled. Not kept, because such
- * files mean something else by the same names (quant-formats.md 8.8): absmax that
- * was transposed, second levels in another dtype or by another table.
+ * text is that of the library however it was spelled. Weights whose files mean
+ * something else by the same names are not kept: absmax that were transposed, and
+ * second levels of another dtype or with another table.
  */
 #include <string.h>
 

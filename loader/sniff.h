@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sniff.h - files mistaken for weights: what the first bytes show, and what to
- * do about it (safetensors-format.md 15).
+ * do about it.
  *
  * No I/O. Asked only after a file was refused: a recognised look-alike replaces
  * the reason and the message, the refusal itself stays.

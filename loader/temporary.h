@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * temporary.h - a file under a temporary name, from the first check of its
- * place to the rename (safetensors-format.md 11.5).
+ * place to the rename.
  *
  *   check ──▶ create ──▶ write ... ──▶ [take over] ──▶ publish
  *
  * The name is `.<final>.berth-<pid>-<random>.tmp`, in the folder of the final
- * one. A live process holds a lock on its temporary file, so that what a dead
- * one left can be told. Owns no descriptor beyond a call: output.h (one file)
- * and writer.h (a set) keep them.
+ * one. A live process holds a lock on its temporary file: one without a lock was
+ * left by a process that is gone. Owns no descriptor beyond a call: output.h (one
+ * file) and writer.h (a set) keep them.
  */
 #ifndef BERTH_LOADER_TEMPORARY_H
 #define BERTH_LOADER_TEMPORARY_H

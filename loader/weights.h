@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weights.h - which files of a folder are the model (safetensors-format.md 13).
+ * weights.h - which files of a folder are the model.
  *
  * Only names are looked at. First what config.json names, then model.safetensors,
- * then its index; of anything else only what leaves no choice. Two copies of
- * the same weights are never mixed.
+ * then its index; anything else is taken only where it leaves no choice. Two
+ * copies of the same weights are never mixed.
  */
 #ifndef BERTH_LOADER_WEIGHTS_H
 #define BERTH_LOADER_WEIGHTS_H

@@ -7,7 +7,7 @@
  *                    └─ crash, kill, full disk, cancel: finished files and the
  *                       journal stay, and open with `resume` knows them again
  *
- * Each file is written under the temporary name of safetensors-format.md 11.5.
+ * Each file is written under a temporary name (temporary.h).
  * The journal, `.berth-journal.json` (berth-journal(5)), is replaced after each
  * finished file. publish renames everything, the commit file last: the index,
  * or the one file of a model without. A crash at any point leaves the old

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * budget.h - max_memory as transformers and accelerate take it: which devices,
- * in which order, how many bytes each (placement.md 1.1 to 1.3, 2.1).
+ * in which order, how many bytes each.
  *
- * Sizes here are Python's: doubles, because the ten-percent cut leaves fractions
- * that decide. berth's own planner takes its budgets in whole bytes (tier.h).
+ * Sizes here are Python's: doubles, because fractions of a byte are left by the cut
+ * of ten percent, and they decide. berth's own planner takes its budgets in whole
+ * bytes (tier.h).
  * Nothing allocates.
  */
 #ifndef BERTH_PLACEMENT_BUDGET_H
@@ -64,10 +65,14 @@ typedef struct berthi_budget_machine {
     bool is_integrated;       /* a GPU that shares the host's memory */
 } berthi_budget_machine;
 
-/* The budgets of that release without max_memory; GPUs beyond the limit are left out. */
+/*
+ * The budgets of that release without max_memory: what is free on each GPU, and on the
+ * host what is available, from 5.0 on nine tenths of it, and nothing where a GPU shares
+ * the host's memory. GPUs beyond the limit are left out.
+ */
 void berthi_budgets_default(berthi_era era, const berthi_budget_machine *machine,
                             berthi_budgets *out);
-/* What quantizers of bitsandbytes leave of every budget, the disk's too. */
+/* Nine tenths of every budget, the disk's too: what quantizers of bitsandbytes leave. */
 void berthi_budgets_cut(berthi_budgets *budgets);
 /* "0", "cpu"; `text` holds BERTHI_BUDGET_NAME bytes. Returns it. */
 const char *berthi_budget_name(const berthi_budget *budget, char *text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * device_map.h - the plain device map of transformers: {"model.layers.0": 0, ...},
- * read, checked, asked and written (placement.md 4.4, 6).
+ * read, checked, asked and written.
  *
  * A key is a module's path, a tensor's name, or "" for all. A tensor belongs to the
  * longest key that is its name or ends before a dot of it. Values: a whole number,
@@ -65,8 +65,8 @@ berth_status berthi_device_map_check(berthi_device_map *map,
                                      void *user, berth_error *error);
 
 /*
- * The shortest map (placement.md 4.4) that gives each parameter of the model what
- * `tier_of` says, in the order of its modules. It is asked about what the checkpoint
+ * The shortest map (shorten.h) that gives each parameter of the model what `tier_of`
+ * says, in the order of its modules. `tier_of` is asked about what the checkpoint
  * holds; a tied name goes with its source, the rest with its neighbours. Fails with
  * NO_MEMORY.
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * imitate.h - the device map that a release of transformers makes for a model
- * and a max_memory, its refusals included (placement.md 1 to 4, 10).
+ * and a max_memory, its refusals included.
  *
  * Known mistakes of upstream are imitated, not mended: a map from here is the
- * one from_pretrained() would use. Pure functions; the same input gives the
- * same map on every machine. Maps are sets upstream; here they are in the order
+ * one that from_pretrained() would use. Pure functions: the same input gives the
+ * same map on every machine. Upstream's maps have no order; here they have that
  * of the model's modules.
  *
  *   imitate_tree.c     modules, tensors, sums

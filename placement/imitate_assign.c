@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * imitate_assign.c - modules to devices, in the order of the model: a module
- * goes to the device that is being filled, or is split, or the next device is
- * begun (placement.md 4.3, 4.10). A device left is never used again.
+ * imitate_assign.c - modules to devices, in the order of the model: a module goes to
+ * the device that is being filled, with what is tied to it; or one of them is split; or
+ * the next device is begun. A device left is never used again. The first GPU and the
+ * host keep as much free as the largest module that waits would need.
  */
 #include "placement/imitate_walk.h"
 

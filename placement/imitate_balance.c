@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * imitate_balance.c - budgets of `auto`, `balanced`, `balanced_low_0`: an even
- * share of the model and a buffer for each GPU but the last (placement.md 1.5).
- * The buffer is what releases changed most often.
+ * share of the model and a buffer for each GPU but the last, which keeps its budget;
+ * for GPU 0 in `balanced_low_0` only what the others do not hold. The buffer is 5/4 of
+ * a block or of a leaf, whichever is larger. Which block and which leaf are meant is
+ * what releases have changed most often.
  */
 #include "placement/imitate_walk.h"
 

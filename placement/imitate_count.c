@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * imitate_count.c - a model's tree with the bytes that a release of transformers
- * counts for each tensor (placement.md 2.2, 3). What quantizing adds beside the
- * weights is not among them: upstream's tables have none of it.
+ * counts for each tensor. Quantizing shrinks every float in 4.x, but for parameters that
+ * are named as exceptions, and only weights of linear layers in 5.x. What it adds beside
+ * the weights, such as absmax, is not counted, because upstream does not count it.
  */
 #include <string.h>
 

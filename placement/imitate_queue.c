@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * imitate_queue.c - what waits for a device: the queue, the largest atoms in
- * it, and what is tied to the module at hand (placement.md 4.1 to 4.3).
+ * imitate_queue.c - what waits for a device: the queue, the largest atoms in it,
+ * and what is tied to the module at hand. An atom is what cannot be split: a tensor, a
+ * module without modules in it, or one of a class that is never split.
  */
 #include "placement/imitate_walk.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * imitate_search.c - accelerate's fallback_allocation: the first module that
- * fits where the one whose turn it is does not (placement.md 4.5).
+ * fits where the one whose turn it is does not. The search goes depth first: what a
+ * module holds is looked at right after a module that does not fit.
  */
 #include "placement/imitate_walk.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shorten.h - the one home of the rule that makes device maps short: where two
- * lines or more of a module, and all of them, name one place, the module stands for
- * them. A single line stays as long as it is (placement.md 4.4).
+ * shorten.h - the one home of the rule that makes device maps short: where a module has
+ * two lines or more and all of them name the same place, the module stands for them. A
+ * single line stays as long as it is.
  */
 #ifndef BERTH_PLACEMENT_SHORTEN_H
 #define BERTH_PLACEMENT_SHORTEN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stream.h - what of a device's layers stays on it, what is brought for each pass,
- * through which slots, and how long a pass takes (loading-and-streaming.md 7, 9).
+ * through which slots, and how long a pass takes.
  *
  *   pieces of layers ──settle──▶ resident or streamed, slots ──time──▶ a pass
  *

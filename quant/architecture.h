@@ -6,8 +6,8 @@
  *
  * The one home of "which names form a layer, and in which order they run".
  * Made from architectures.json (catalogue.h), config.json and the tensors'
- * names and shapes alone: quant-formats.md 8.9, 8.10; placement.md 5. Pure: no
- * files. A class without a description is guessed from names, and says so.
+ * names and shapes alone. Pure: no files. A class without a description is guessed
+ * from names; `class_name` is "" then.
  *
  * Strings here end in NUL only where it is said; others have a length. All of
  * it lives until berthi_architecture_destroy(), except tensor names and shapes,

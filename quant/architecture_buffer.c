@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * architecture_buffer.c - buffers: those that checkpoints hold, and those whose
- * size follows from config.json (placement.md 5.3). See architecture_build.h.
+ * size follows from config.json, as that of rotary tables. See architecture_build.h.
  */
 #include "quant/architecture_build.h"
 #include "quant/format.h"

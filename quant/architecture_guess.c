@@ -2,7 +2,7 @@
 /*
  * architecture_guess.c - a tree for a class that nobody has described, from
  * names alone: embeddings, then what else there is, then lists of layers, then
- * norms, then heads (placement.md 5.6, item 8). See architecture_build.h.
+ * norms, then heads. See architecture_build.h.
  */
 #include "quant/architecture_build.h"
 

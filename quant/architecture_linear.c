@@ -4,11 +4,11 @@
  * architecture_build.h.
  *
  * A description lists what is not exactly a linear layer ("not_linear"). Three
- * things it does not say are in tables here: which of those are of a class
- * derived from a linear layer (4.x and 5.0 to 5.4 quantize them, later releases
- * do not; quant-formats.md 8.9), which blocks hold GPT-2's Conv1D, and how
- * embeddings are called that a class has in other configurations or in another
- * place than the class that is described.
+ * things that it does not say are in tables here: which of those are of a class
+ * derived from a linear layer (4.x and 5.0 to 5.4 quantize them; later releases ask
+ * for exactly the class of linear layers); which blocks hold GPT-2's Conv1D; and the
+ * names of embeddings that a class has in other configurations, or in another place
+ * than the class that is described.
  */
 #include "quant/architecture_build.h"
 #include "quant/format.h"

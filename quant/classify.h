@@ -4,10 +4,11 @@
  * their statistics, and what is missing or contradicts itself.
  *
  * Owns the records of quantized weights. Tensors decide, config.json comes
- * second (source-formats.md). Plain tensors cost one bit while classify runs
- * and nothing afterwards. Time is linear in the number of tensors as long as
- * statistics lie near their weight in bytewise order, as they do in every
- * published layout, and never worse than a logarithm more.
+ * second: a weight beside its statistics is quantized whatever config.json says,
+ * and scales that config.json promises have to be there. Plain tensors cost one
+ * bit while classify runs and nothing afterwards. Time is linear in the number of
+ * tensors as long as statistics lie near their weight in bytewise order, as they do
+ * in every published layout, and never worse than a logarithm more.
  *
  * Tensors are numbered by their place in bytewise order of names: "position".
  * Names are unique.
@@ -78,7 +79,7 @@ typedef struct berthi_quantized {
     uint8_t rank;
     uint8_t companion_count;
     bool is_double;
-    bool is_transposed_absmax; /* BF16 absmax [K/B, N]: quant-formats.md 8.8 */
+    bool is_transposed_absmax; /* BF16 [K/B, N]: saved after inference on a CPU */
 } berthi_quantized;
 
 #define BERTHI_CLASSIFY_BLOCK 64u /* records */

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * classify_bnb.c - weights of bitsandbytes: 4-bit (P and P.absmax, P.quant_map,
- * ...) and LLM.int8() (M.weight, M.SCB, M.weight_format). Layouts and the
- * malformed forms that exist: quant-formats.md 8.1 to 8.4 and 8.8.
+ * classify_bnb.c - weights of bitsandbytes, and the malformed ones that exist.
+ *
+ *   4-bit       P                                  codes; U8 or another dtype, by bytes
+ *               P.absmax                           F32, one a block; doubly quantized: U8
+ *               P.quant_map                        F32 [16], the code table
+ *               P.nested_absmax                    F32, one for 256 blocks
+ *               P.nested_quant_map                 F32 [256], the second level's table
+ *               P.quant_state.bitsandbytes__nf4    U8, JSON (state.h); or __fp4
+ *   LLM.int8()  M.weight                           I8 [N, K]
+ *               M.SCB                              F32 [N], row maxima
+ *               M.weight_format                    U8, 0: row after row; may be missing
  */
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * classify_foreign.c - weights of methods that berth names and never decodes:
- * GPTQ, AWQ, compressed-tensors and whatever word config.json has
- * (source-formats.md 5). Structure and sizes are plain safetensors.
+ * GPTQ, AWQ, compressed-tensors and whatever word config.json has. They can be
+ * listed and verified all the same: structure and sizes are plain safetensors.
  */
 #include <string.h>
 

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * classify_scaled.c - weights of small floats beside scales: FP8 with block, row
- * or tensor scales, packed FP4 rows, MXFP4 (source-formats.md 1 to 3).
+ * classify_scaled.c - weights of small floats beside scales. Values are multiplied by
+ * them, also where they are called inverse.
+ *
+ *   FP8     X.weight F8_E4M3 [N, K], X.weight_scale_inv: one a block of rows and columns;
+ *           or X.weight_scale F32 [N] or [N, 1]: one a row. A single one is for all
+ *   FP4     X.weight I8 [N, K/2], its scale F8_E8M0 [N, groups of a row]
+ *   MXFP4   X_blocks U8 [E, N, G, 16], X_scales U8 [E, N, G]: groups of 32
  */
 #include <string.h>
 

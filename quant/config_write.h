@@ -21,7 +21,7 @@
 #include "kernels/base.h"
 #include "kernels/memory.h"
 
-/* What a quantization_config says, quant-formats.md 8.7. */
+/* What a quantization_config of bitsandbytes says; its other keys have their defaults. */
 typedef struct berthi_quantization {
     int32_t encoding;           /* BERTH_ENCODING_NF4, _FP4 or _INT8               */
     bool is_double;             /* NF4, FP4                                        */

@@ -8,7 +8,7 @@
  *   1  keep      globs of --keep: not quantized
  *   2  rules     the user's file, line by line: berth-rules(5)
  *   3  era       what that release of transformers quantizes: linear layers
- *                without the skip list, quant-formats.md 8.9; with
+ *                that its skip list (rules_skip.h) does not name; with
  *                `takes_experts` also experts that the model fuses
  *
  * and what is to be quantized then has to match one of `only`, if there is any.

@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rules_skip.h - the skip list of a release of transformers, and what it
- * matches (quant-formats.md 8.9). For rules*.c, and for what counts as they do.
+ * matches. For rules*.c, and for what counts as they do.
+ *
+ *   entries   the user's, if there is a list, even an empty one. Else tied names, the
+ *             last parameter and the output head; 4.x: the head alone, where there is
+ *             one and nothing is tied. To either those are added that stay in float32
+ *   4.x       skips a module that has the entry as its name, as the last part of it, or
+ *             anywhere in it with a dot behind
+ *   5.x       skips a module whose name matches the entry as a regular expression, from
+ *             the first character on, or ends in its text. From 5.21 on a match has to
+ *             end where a part of the name ends
  */
 #ifndef BERTH_QUANT_RULES_SKIP_H
 #define BERTH_QUANT_RULES_SKIP_H

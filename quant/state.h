@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * state.h - the state blob of bitsandbytes' 4-bit weights: the JSON in the
- * tensor P.quant_state.bitsandbytes__nf4 (quant-formats.md 8.2).
+ * tensor P.quant_state.bitsandbytes__nf4, or __fp4.
  *
- * Every key is known and none is missing, as upstream has it: the three nested
- * ones come together or not at all.
+ *   {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [4096, 4096],
+ *    "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.044628698378801346}
+ *
+ * As upstream, this refuses keys that it does not know, and a blob that lacks one. The
+ * three nested ones come together or not at all.
  */
 #ifndef BERTH_QUANT_STATE_H
 #define BERTH_QUANT_STATE_H

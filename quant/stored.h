@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stored.h - the tensors that one weight is stored as: which, how they are
- * called, their dtypes, shapes and bytes, and those whose bytes never change
- * (quant-formats.md 8.1 to 8.5).
+ * called, their dtypes, shapes and bytes, and those whose bytes never change. They
+ * are listed at the head of classify_bnb.c, which reads them.
  *
  * Sizes come from quant/format. Nothing allocates, nothing is kept.
  */

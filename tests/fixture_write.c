@@ -289,7 +289,7 @@ void
 fixture_add_nf4(fixture_builder *builder, const char *name, uint64_t rows,
                 uint64_t columns, bool is_double)
 {
-    /* The code table of quant-formats.md 1, as bits. */
+    /* The code table of NF4, as bits. */
     static const uint32_t nf4[16] = {
         0xbf800000, 0xbf3239b1, 0xbf066b30, 0xbeca32a0, 0xbe91a24d, 0xbe3d353f,
         0xbdba7871, 0x00000000, 0x3da2faff, 0x3e24cae3, 0x3e7c04dd, 0x3ead033a,

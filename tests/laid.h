@@ -26,8 +26,8 @@ berth_status laid_put(void *user, const char *bytes, uint64_t size, uint64_t off
 const char *laid_name(const berthi_layout_tensor *tensor);
 
 /*
- * NULL, or the first thing wrong with a division: every tensor once, in the
- * shard that 12.3 says for this limit, in the order of 11.2, dense.
+ * NULL, or the first thing wrong with a division: every tensor once, in the shard
+ * that layout.h says for this limit, and there in its order, without gaps.
  */
 const char *laid_problem(const berthi_layout *layout, uint64_t max_shard_bytes);
 

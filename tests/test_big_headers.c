@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_big_headers.c - the largest headers of safetensors-format.md 17.11 in
- * full size: verdict, time, and memory including the text itself.
+ * test_big_headers.c - the headers of header_load in full size: verdict, time, and
+ * memory including the text itself.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -17,8 +17,9 @@
 #define DIVISOR (T_IS_SANITIZED ? 10u : 1u)
 
 /*
- * The format document allows 1 s on a core of its own. More is for a machine
- * that is busy, which multiplies what waits for memory; quadratic is minutes.
+ * On a core of its own a header of 100 MB is to take a second at most. The rest is for
+ * a busy machine, where waiting for memory takes many times as long. Anything quadratic
+ * would take minutes.
  */
 #define MILLISECONDS_LIMIT 10000
 #define FIXED_BYTES (64u * 1024u)

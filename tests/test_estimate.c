@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_estimate.c - weights, caches and lines: every number of memory-estimate.md 1 to 3. */
+/* test_estimate.c - weights, caches and lines, against numbers worked out by other means. */
 #include "placement/estimate.h"
 
 #include <string.h>
@@ -43,8 +43,9 @@ estimate(const estimated *e, const berthi_estimate_options *options)
 /* ----------------------------------------------------------------------- weights */
 
 /*
- * The table of memory-estimate.md 1, in 10^-3 GB. It leaves out code tables and blobs,
- * and for int8 the row maxima, too: so does the comparison.
+ * In 10^-3 GB: linear layers of the blocks in 16, 8, 4.5 and 4.127 bits a weight, the rest
+ * in 16. These numbers leave out code tables and blobs, and for int8 the row maxima, too: so
+ * does the comparison.
  */
 static void
 test_table_of_weights(void)
@@ -87,7 +88,7 @@ test_table_of_weights(void)
     }
 }
 
-/* To the byte: what quant-formats.md 8.11 says of one weight of 4096 x 4096. */
+/* To the byte: codes, absmax, tables and state of one weight of 4096 x 4096. */
 static void
 test_one_weight(void)
 {
@@ -161,7 +162,7 @@ test_experts(void)
     options.keeps_experts = true;
     berthi_estimate_weights(&e->model, &options, &sums);
     CHECK_EQ(sums.quantized, 46439333888 - UINT64_C(8) * 3 * 4096 * 14336 * 32);
-    /* transformers 5 counts 91.4 GB, half a byte for the rest: placement.md 10, 14. */
+    /* transformers 5, too, leaves experts alone: 91.4 GB with half a byte for the rest. */
     CHECK_EQ(estimated_mb(sums.total), 91476);
     CHECK_EQ(sums.largest, UINT64_C(4096) * 14336);
 }
@@ -219,7 +220,7 @@ cache_of(const char *name, int32_t type, bool expands, uint64_t tokens)
     return berthi_cache_sequence(&e->shape, &options, tokens);
 }
 
-/* memory-estimate.md 2, bytes a token in bf16. */
+/* Bytes of a token in bf16. */
 static void
 test_caches(void)
 {

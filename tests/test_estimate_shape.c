@@ -31,8 +31,8 @@ count(const estimated *e)
 }
 
 /*
- * Published numbers of parameters (model cards, index files; for the first six also
- * memory-estimate.md 1). Towers and layers for multi-token prediction are apart.
+ * Published numbers of parameters, by model cards and index files. Towers and layers for
+ * multi-token prediction are not among them.
  */
 static void
 test_published_parameters(void)

@@ -252,7 +252,10 @@ test_slice_of_vector(void)
     CHECK_EQ(bytes, 8);
 }
 
-/* The numbers of quant-formats.md 8.11. */
+/*
+ * ceil(n / 2) bytes of codes, 4 a block, 64 of the table, and the state. Doubly quantized: a
+ * byte a block, 4 for each 256 blocks, and 1024 of a second table.
+ */
 static void
 test_plan_of_4bit(void)
 {

@@ -63,7 +63,7 @@ test_raw(void)
 {
     CHECK_STR(RAW(""), "\"\"");
     CHECK_STR(RAW("a.b/c ~"), "\"a.b/c ~\"");
-    /* safetensors-format.md 11.3 */
+    /* As safetensors writes it: \u00XX only for control characters without a letter. */
     CHECK_STR(RAW("q\"\\/\b\f\n\r\t\001\177\xc3\xa9\xf0\x9f\x98\x80\xe2\x80\xa8"),
               "\"q\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\177"
               "\xc3\xa9\xf0\x9f\x98\x80\xe2\x80\xa8\"");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout_header.c - canonical headers byte for byte (safetensors-format.md 11.3). */
+/* test_layout_header.c - canonical headers byte for byte, as safetensors writes them. */
 #include "loader/layout.h"
 
 #include <stdio.h>

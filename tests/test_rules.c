@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rules.c - which tensor gets which encoding: against what the real library
- * wrote and recorded (tests/data/models), against each statement of
- * quant-formats.md 8.9 and 8.10 that was run, and the user's own rules.
+ * wrote and recorded (tests/data/models), against what was found by trying its
+ * releases with single skip lists and experts, and the user's own rules.
  */
 #include "quant/rules.h"
 
@@ -296,7 +296,7 @@ test_recorded_skips(void)
     free(text);
 }
 
-/* ------------------------------------------------------------- statements of 8.9 */
+/* -------------------------------------------------------- what skip lists match */
 
 /* Twelve layers, so that 1 is the beginning of 10 and 11. */
 static setting
@@ -531,7 +531,7 @@ test_strict_float32(void)
     end_setting(&s);
 }
 
-/* ----------------------------------------------------------------- 8.10: experts */
+/* ----------------------------------------------------------------------- experts */
 
 static void
 test_experts(void)

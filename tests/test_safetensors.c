@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_safetensors.c - the verdict on every case of safetensors-format.md 17.
+ * test_safetensors.c - the verdict on each of many headers and files. It is that of the
+ * safetensors library, which all of them were given to, unless berth is stricter on purpose:
+ * names and keys that stand twice, entries as arrays, dtypes as objects, U+0000 in a name,
+ * more than 64 dims.
  *
- * Cases are named as there. The large ones are built smaller here and in full
- * in test_big_headers.c. What errors say is in test_header_details.c.
+ * The letter of a case says what it is about, as do the titles below. The large ones are
+ * built smaller here and in full in test_big_headers.c. What errors say is in
+ * test_header_details.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,7 +70,7 @@ run_cases(const header_case *cases, size_t count)
 }
 #define RUN_CASES(cases) run_cases(cases, sizeof cases / sizeof cases[0])
 
-/* ----------------------------------------------------- 17.1 length, file kind */
+/* ------------------------------------------------------- L: length, file kind */
 
 /* A whole file: the prefix and what follows, `more` zero bytes behind. */
 typedef struct file_case {
@@ -140,7 +144,7 @@ test_padded(void)
     }
 }
 
-/* ------------------------------------------------------------ 17.2 JSON syntax */
+/* -------------------------------------------------------- J, K, P: JSON syntax */
 
 static const header_case syntax_cases[] = {
     CASE("J01", "[]", 0, JSON),
@@ -245,7 +249,7 @@ test_nesting(void)
     check_nested("K17", "", "[", '\0', 1000000, "", JSON);
 }
 
-/* ---------------------------------------------------------------- 17.3 strings */
+/* ------------------------------------------------------------------ U: strings */
 
 static const header_case string_cases[] = {
     CASE("U01", NAMED("\xff"), 8, UTF8),
@@ -286,7 +290,7 @@ test_strings(void)
     free(name);
 }
 
-/* ------------------------------------------------------------- 17.4 duplicates */
+/* --------------------------------------------------------------- D: duplicates */
 
 static const header_case duplicate_cases[] = {
     CASE("D01", "{" T("a", "F32", "[2]", "[0,8]") "," T("a", "F32", "[2]", "[0,8]") "}", 8,
@@ -319,7 +323,7 @@ test_duplicates(void)
     RUN_CASES(duplicate_cases);
 }
 
-/* --------------------------------------------------------------- 17.5 metadata */
+/* ----------------------------------------------------------------- M: metadata */
 
 static const header_case metadata_cases[] = {
     CASE("M01", META("{}"), 8, ACCEPT),
@@ -364,7 +368,7 @@ test_metadata(void)
     free(text);
 }
 
-/* ----------------------------------------------------------------- 17.6 entries */
+/* ------------------------------------------------------------------- E: entries */
 
 static const header_case entry_cases[] = {
     CASE("E01", "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, JSON),
@@ -406,7 +410,7 @@ test_entries(void)
     RUN_CASES(entry_cases);
 }
 
-/* ----------------------------------------------------------------- 17.7 numbers */
+/* ------------------------------------------------------------------- N: numbers */
 
 static const header_case number_cases[] = {
     CASE("N01", SHAPE("2"), 8, JSON),
@@ -497,7 +501,7 @@ test_digits(void)
     }
 }
 
-/* ------------------------------------------------------------------ 17.8 shapes */
+/* -------------------------------------------------------------------- S: shapes */
 
 #define P61 "2305843009213693952"   /* 2^61 */
 #define P61M1 "2305843009213693951" /* 2^61 - 1 */
@@ -558,7 +562,7 @@ test_shapes(void)
     check_rank(100000, false, RANK);
 }
 
-/* -------------------------------------------------------- 17.9 sub-byte, dtypes */
+/* ---------------------------------------------------------- B: sub-byte, dtypes */
 
 static const header_case dtype_cases[] = {
     CASE("B01", ONE("F4", "[1]", "[0,1]"), 1, SUBBYTE),
@@ -605,7 +609,7 @@ test_dtypes(void)
     }
 }
 
-/* ---------------------------------------------------------------- 17.10 offsets */
+/* ------------------------------------------------------------------- O: offsets */
 
 /* Eight tensors of 2^61-1 bytes. */
 #define HUGE_ONES                                                                         \
@@ -671,7 +675,7 @@ test_offsets(void)
     free(text);
 }
 
-/* ------------------------------------------------------------------- 17.11 load */
+/* ------------------------------------------------------------------- X, R: load */
 
 /* The patterns of the large headers, a thousandth of their size. */
 static void

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_server.c - the server of tests/server.c with one model is driven through everything
- * that section 13 of the specification calls bad luck; its loop is never away for long.
+ * test_server.c - the server of tests/server.c with one model at a time is driven through
+ * bad luck: cancelled loads, reads that fail, a file that is cut, a lost device, too little
+ * memory. Its loop is never away for long.
  */
 #define _DEFAULT_SOURCE
 

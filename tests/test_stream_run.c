@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_stream_run.c - how long passes take: against the figures of 7.3, 7.4 and 9.2
- * of loading-and-streaming.md, and against sums that hold for any passes.
+ * test_stream_run.c - how long passes take: against figures of a simulation that shares no
+ * code with this one, and against sums that hold for any passes.
  */
 #include "placement/stream.h"
 
@@ -78,7 +78,7 @@ run_even(uint32_t streamed, double copy, double compute, uint32_t slots)
     return run_steps(steps, LAYERS, slots);
 }
 
-/* How much longer than the bound of 7.2. */
+/* How much longer than its bound, the largest of three: computing, a link, the disk. */
 static double
 ratio(const berthi_stream_time *time)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_stream_settle.c - what stays and what is streamed: never a byte too much,
- * evenly spread, as little as possible, and the figures of 7.4, 7.5 and 9.2 of
- * loading-and-streaming.md.
+ * evenly spread, as little as possible, and figures of a simulation that shares no code
+ * with this one.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "placement/stream.h"

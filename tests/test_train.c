@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_train.c - training line by line: every number of memory-estimate.md 4 and 5. */
+/* test_train.c - training line by line: numbers measured, worked out, and published. */
 #include "placement/train.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ mb_of(const berthi_estimate *out, int32_t part)
 
 /* -------------------------------------------------------------------- activations */
 
-/* memory-estimate.md 4.2: measured, bytes a token and layer. */
+/* Measured with transformers 5.23 and torch 2.15: bytes a token and layer. */
 static void
 test_measured(void)
 {
@@ -157,7 +157,7 @@ test_checkpoints(void)
 
 /* ----------------------------------------------------------------------- adapters */
 
-/* memory-estimate.md 4.1: rank 16 on all linear layers; rank 64 is four times that. */
+/* r (in + out) for each linear layer of the blocks: of rank 16, and four times that of 64. */
 static void
 test_adapters(void)
 {

@@ -12,7 +12,7 @@
  *   llama1b      a Llama of 1.1 billion values, bell-shaped enough: 2.2 GB
  *   llama8b:N    the same of Llama 3's 8 billion, N of its 32 layers: 2.1 GB and
  *                0.44 GB each
- *   X01 ... R7   one file with a worst-case header (safetensors-format, 17.11)
+ *   X01 ... R7   one file with a worst-case header (tests/header_case.h)
  *
  * Beside FOLDER it leaves FOLDER.expected: what a listing must add up to.
  */

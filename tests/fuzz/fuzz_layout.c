@@ -115,7 +115,7 @@ take_tensor(input *in)
     in->count++;
 }
 
-/* The order of quant-formats.md 8.5, with the means of C. */
+/* The dot-natural order of layout.h, with the means of C. */
 static int
 compare_naturally(const char *a, const char *b)
 {

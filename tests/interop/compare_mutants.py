@@ -6,9 +6,9 @@
 
 Edits a few headers token by token, the same way every time, and asks `make_verdict` and
 safetensors what they are. The verdicts must be the same, category included, and so must names,
-dtypes, shapes, extents and metadata of what is accepted. Where berth differs on purpose
-(safetensors-format.md 8), what it must say is computed from the header, not excused: repeated
-names and keys, an entry as array or a dtype as object, U+0000 in a name, more than 64 dimensions.
+dtypes, shapes, extents and metadata of what is accepted. Where berth differs on purpose, what it
+must say is computed from the header, not excused: repeated names and keys, an entry as array or a
+dtype as object, U+0000 in a name, more than 64 dimensions.
 Tensors with the same extent are visited by the reference in random order: its verdict must then
 be one that some order gives.
 All files below ../shared/golden, when there are any, are compared too, offset by offset.

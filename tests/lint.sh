@@ -215,10 +215,17 @@ lint_format()
             if (length(line) > 100) print FILENAME ":" FNR ": " length(line) " columns" }' /dev/null
 }
 
-# The words are spelled apart, or this line would be the first finding.
+# The words are spelled apart, or these lines would be the first findings. A comment stands by
+# itself: documents that the tree does not have cannot be opened by its readers. A test may open
+# what lies beside the tree.
 lint_words()
 {
     own_files | xargs -r grep -nwE 'TO''DO|FIX''ME|XX''X|HA''CK' /dev/null
+    own_files | grep -vxE '(README|CHANGELOG)\.md' >"$scratch/citing"
+    xargs -r grep -nowE '[A-Za-z0-9_-]+\.md' /dev/null <"$scratch/citing" |
+        grep -vE ':(README|CHANGELOG)\.md$' | sed 's/$/ is a document that the tree does not have/'
+    xargs -r grep -nE 'shared''/spec' /dev/null <"$scratch/citing" |
+        grep -vF '"../shared''/spec/' | sed 's/$/ (lies outside the tree)/'
 }
 
 lint_scripts()

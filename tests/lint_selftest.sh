@@ -119,6 +119,12 @@ start
 file kernels/plant.c "/* $(printf 'TO%s' DO): later */"
 refused "a promise" words kernels/plant.c:2
 start
+file kernels/plant.c "/* The order (kernel-formats.$(printf 'm%s' d)" ' * 8.5). */'
+refused "a document that is not in the tree" words kernels/plant.c:2 kernel-formats
+start
+file kernels/plant.c "/* See ../shared/$(printf 's%s' pec), 7. */"
+refused "a folder beside the tree" words kernels/plant.c:2 shared
+start
 file kernels/plant.h '#ifndef PLANT_H' '#define PLANT_H' '#endif'
 refused "a guard with another name" guards kernels/plant.h BERTH_KERNELS_PLANT_H
 start

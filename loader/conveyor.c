@@ -363,7 +363,7 @@ check_unread(const conveyor *c, const berthi_file *files, uint32_t file_count,
 
     for (uint32_t i = 0; i < file_count && status == BERTH_OK; i++)
         if (c->intake.sources == NULL || c->intake.sources[i].chunks == NULL)
-            status = berthi_file_check(&files[i], error);
+            status = berthi_file_check_content(&files[i], error);
     return status;
 }
 

@@ -82,7 +82,7 @@ berthi_checkpoint_read(const berth_checkpoint *checkpoint, uint64_t number,
         file, memory, bytes, berthi_checkpoint_offset(checkpoint, entry) + offset, what,
         error);
 
-    return status == BERTH_OK ? berthi_file_check(file, error) : status;
+    return status == BERTH_OK ? berthi_file_check_content(file, error) : status;
 }
 
 berth_status

@@ -158,8 +158,18 @@ berthi_file_read_long(const berthi_file *file, void *buffer, uint64_t bytes,
 
 /* ------------------------------------------------------------------------- changes */
 
-berth_status
-berthi_file_check(const berthi_file *file, berth_error *error)
+/* Does its name lead to another file now? Where it leads nowhere the bytes are still there. */
+static bool
+is_replaced(const berthi_file *file)
+{
+    berthi_sys_stat other;
+
+    return berthi_sys_stat_at(BERTHI_SYS_AT_CWD, file->path, true, &other) == 0
+           && (other.inode != file->identity.inode || other.device != file->identity.device);
+}
+
+static berth_status
+check(const berthi_file *file, bool is_strict, berth_error *error)
 {
     berthi_about about = { .file = file->path };
     berthi_sys_stat now;
@@ -176,11 +186,28 @@ berthi_file_check(const berthi_file *file, berth_error *error)
     if (now.mtime_ns != file->identity.mtime_ns || now.inode != file->identity.inode)
         return berthi_fail(error, BERTH_REASON_CHANGED, &about,
                            "the file was written to while it was being read");
-    if (now.ctime_ns != file->identity.ctime_ns)
+    if (now.ctime_ns == file->identity.ctime_ns)
+        return BERTH_OK;
+    if (is_replaced(file))
+        return berthi_fail(error, BERTH_REASON_CHANGED, &about,
+                           "the file was replaced by another while it was being read");
+    if (is_strict)
         return berthi_fail(error, BERTH_REASON_CHANGED, &about,
                            "the file changed while it was being read: its name, links, "
                            "permissions or content");
     return BERTH_OK;
+}
+
+berth_status
+berthi_file_check(const berthi_file *file, berth_error *error)
+{
+    return check(file, true, error);
+}
+
+berth_status
+berthi_file_check_content(const berthi_file *file, berth_error *error)
+{
+    return check(file, false, error);
 }
 
 void

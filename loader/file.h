@@ -3,7 +3,8 @@
  * file.h - one open file of a checkpoint: descriptors, identity, exact reads.
  *
  * The identity (size, device, inode, mtime, ctime) is taken once from the open
- * descriptor; the path is never opened again behind its back.
+ * descriptor; the path is never opened again behind its back. What is read at once is
+ * compared with all of it, payload with what tells of its bytes.
  */
 #ifndef BERTH_LOADER_FILE_H
 #define BERTH_LOADER_FILE_H
@@ -46,6 +47,12 @@ berth_status berthi_file_fail_read(const berthi_file *file, int system_error,
                                    berth_error *error);
 /* CHANGED when size, mtime or ctime are no longer those of the opening. */
 berth_status berthi_file_check(const berthi_file *file, berth_error *error);
+/*
+ * The same for reads long after the opening: a file that was linked, moved or removed, or has
+ * other permissions, has another ctime and the same bytes. One in whose place there is another
+ * is CHANGED.
+ */
+berth_status berthi_file_check_content(const berthi_file *file, berth_error *error);
 /* -1 and closed are allowed. */
 void berthi_file_close(berthi_file *file);
 

@@ -379,7 +379,7 @@ end_part(berthi_intake *intake, berthi_intake_transfer *transfer, berth_error *e
         berthi_source_close(source);
     if (source->chunks_left == 0 || intake->is_endless) {
         /* Before anybody gets the last chunk: a changed file is never complete. */
-        status = berthi_file_check(source->file, error);
+        status = berthi_file_check_content(source->file, error);
         if (status != BERTH_OK)
             return status;
     }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -256,7 +257,7 @@ test_compares_each_part_of_the_identity(void)
     berthi_file file;
 
     fixture_write(path, "0123456789", 10);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, &error) == 0);
+    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, &error) == 0);
     file.identity.mtime_ns++;
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
     CHECK_CONTAINS(error.message, "written to");
@@ -265,12 +266,54 @@ test_compares_each_part_of_the_identity(void)
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_CHANGED);
     CHECK_CONTAINS(error.message, "its name, links, permissions or content");
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_OK);
+    file.identity.mtime_ns++;
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "written to");
+    file.identity.mtime_ns--;
+    file.identity.bytes++;
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "size changed");
+    file.identity.bytes--;
     file.identity.ctime_ns++;
     file.identity.inode++;
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
     CHECK_CONTAINS(error.message, "written to");
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_EIO);
     file.identity.inode--;
     CHECK_EQ(berthi_file_check(&file, NULL), BERTH_OK);
+    berthi_file_close(&file);
+}
+
+/* What befalls a file that is open, and none of its bytes; and another in its place. */
+static void
+test_compares_content(void)
+{
+    const char *const path = fixture_format("%s/a", fixture_folder());
+    const char *const link_path = fixture_format("%s.b", path);
+    berth_error error;
+    berthi_file file;
+
+    fixture_write(path, "0123456789", 10);
+    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, &error) == 0);
+    fixture_tick(path);
+    CHECK_EQ(link(path, link_path), 0);
+    CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "links");
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_OK);
+    CHECK_EQ(chmod(path, 0400), 0);
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_OK);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_OK);
+    fixture_write(path, "0123456789", 10);
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_CHANGED);
+    CHECK_CONTAINS(error.message, "replaced by another");
+    CHECK_EQ(rename(link_path, path), 0); /* it is back */
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_OK);
+    fixture_truncate(path, 5);
+    CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "size changed");
     berthi_file_close(&file);
 }
 
@@ -317,6 +360,7 @@ main(int argc, char **argv)
     T_RUN(test_reads_long);
     T_RUN(test_notices_changes);
     T_RUN(test_compares_each_part_of_the_identity);
+    T_RUN(test_compares_content);
     T_RUN(test_every_call_can_fail);
     T_MAIN_END;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kernels/sys.h"
@@ -481,6 +482,36 @@ check_damage(damage kind, uint32_t shard, uint64_t part, uint64_t parts)
     leased_end(&l);
 }
 
+static void
+unlink_all(const char *folder)
+{
+    for (uint32_t shard = 1; shard <= 2; shard++)
+        CHECK_EQ(unlink(fixture_format("%s/model-%05u-of-00002.safetensors", folder, shard)), 0);
+}
+
+/* Shards that are linked, made unreadable or removed have the bytes they had: all goes on. */
+static void
+test_files_that_go(void)
+{
+    const leased_options options = options_of(MIX_DISK, 2, NULL);
+    const char *const folder = leased_llama(3, 2);
+    const char *const path = fixture_format("%s/model-00001-of-00002.safetensors", folder);
+    leased l;
+
+    leased_begin(&l, folder, &options);
+    T_REQUIRE(start(&l, 64 * KIB));
+    passes(&l, 1);
+    fixture_tick(path);
+    CHECK_EQ(link(path, fixture_format("%s.linked", path)), 0);
+    passes(&l, 2);
+    CHECK_EQ(chmod(path, 0), 0);
+    passes(&l, 2);
+    unlink_all(folder);
+    passes(&l, 2);
+    CHECK_EQ(l.wrong, 0);
+    leased_end(&l);
+}
+
 /* A shard that is cut, replaced or written to, anywhere: said, and never used. */
 static void
 test_files_that_change(void)
@@ -768,6 +799,7 @@ main(int argc, char **argv)
     T_RUN(test_bytes_come_once);
     T_RUN(test_bytes_are_read_once);
     T_RUN(test_bytes_are_read_once_by_the_slow);
+    T_RUN(test_files_that_go);
     T_RUN(test_files_that_change);
     T_RUN(test_reads_that_fail);
     T_RUN(test_every_call_can_fail);

@@ -2275,8 +2275,8 @@ BERTH_API berth_status berth_check_start(berth_model *model,
 
 /*
  * berth_layer_acquire() makes a layer usable on `stream`, of the device that is its
- * home: work that the stream is asked for afterwards finds its bytes. A resident
- * layer costs nothing. Of a streamed one the copy is under way or done: the stream
+ * home: work that the stream is asked for afterwards finds its bytes. Of a resident
+ * layer the lease is counted, which costs next to nothing. Of a streamed one the copy is under way or done: the stream
  * waits for it, the caller does not, unless layers are asked for in another order
  * than the plan's, or come from the disk and are not there yet.
  *
@@ -2637,8 +2637,8 @@ BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64
  * in host memory but read again by the wake, host memory of the plan included; what was
  * encoded by the load is always kept.
  *
- * The caller's streams have ended what they do with resident layers, and no streamed
- * layer is leased. From start to finish nothing else may be asked of the model but its
+ * No layer is leased, and the caller's streams have ended what they do with resident
+ * ones. From start to finish nothing else may be asked of the model but its
  * state and berth_model_leases(); acquire and digest are refused then (MOVING), and while
  * it is asleep (ASLEEP). What is leased when a job begins ends the job (BERTH_EINVAL), and
  * can be used and released as if there were none. Tensors of a model that sleeps have no

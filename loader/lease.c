@@ -160,6 +160,12 @@ refuse_release(const berthi_leases *leases, const berthi_lease_unit *unit,
 
 /* ----------------------------------------------------------------------- acquire */
 
+bool
+berthi_leases_stream(const berthi_leases *leases, uint32_t layer)
+{
+    return leases != NULL && berthi_lease_unit_of(leases, layer) != NULL;
+}
+
 static bool
 has_slot_to_give(const berthi_lease_line *line)
 {

@@ -55,6 +55,8 @@ bool berthi_leases_are_over(berthi_leases *leases);
 /* Waits for copies under way, not for releases. NULL is allowed. */
 void berthi_leases_destroy(berthi_leases *leases);
 
+/* Whether something of the layer is streamed. NULL: false. */
+bool berthi_leases_stream(const berthi_leases *leases, uint32_t layer);
 /* As berth_layer_acquire(), berth_layer_release() and berth_layer_prefetch(). */
 berth_status berthi_leases_acquire(berthi_leases *leases, uint32_t layer,
                                    berthi_stream *stream, berth_error *error);

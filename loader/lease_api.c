@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lease_api.c - leases as berth.h has them; a model that streams nothing has none. */
+/* lease_api.c - leases as berth.h has them, of layers that are streamed and of others. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/trace.h"
@@ -25,39 +26,70 @@ gate_of(int32_t event)
 }
 
 /* What is done with a layer, while the model stays as it is. */
-typedef berth_status (*layer_call)(berthi_leases *leases, uint32_t layer,
-                                   berthi_stream *stream, berth_error *error);
+typedef struct layer_call {
+    berth_status (*streamed)(berthi_leases *leases, uint32_t layer, berthi_stream *stream,
+                             berth_error *error);
+    berth_status (*resident)(berth_model *model, uint32_t layer, berth_error *error);
+    int32_t event;
+} layer_call;
 
 static berth_status
-call_layer(berth_model *model, uint32_t layer, berthi_stream *stream, layer_call call,
-           int32_t event, berth_error *error)
+call_layer(berth_model *model, uint32_t layer, berthi_stream *stream,
+           const layer_call *call, berth_error *error)
 {
-    berth_status status = enter(model, layer, gate_of(event), error);
+    berth_status status = enter(model, layer, gate_of(call->event), error);
     uint64_t begin_ns;
 
     if (status != BERTH_OK)
         return status;
     begin_ns = berthi_trace_begin(model->context);
-    if (model->leases != NULL)
-        status = call(model->leases, layer, stream, error);
-    berthi_trace_end(model->context, event, "caller", begin_ns, 0,
+    if (berthi_leases_stream(model->leases, layer))
+        status = call->streamed(model->leases, layer, stream, error);
+    else if (call->resident != NULL)
+        status = call->resident(model, layer, error);
+    berthi_trace_end(model->context, call->event, "caller", begin_ns, 0,
                      (berthi_trace_of){ BERTH_NO_TENSOR, layer, BERTH_NO_INDEX });
     berthi_model_leave(model);
     return status;
 }
 
+static berth_status
+acquire_resident(berth_model *model, uint32_t layer, berth_error *error)
+{
+    (void)error;
+    atomic_fetch_add(&model->held[layer], 1);
+    return BERTH_OK;
+}
+
+static berth_status
+release_resident(berth_model *model, uint32_t layer, berth_error *error)
+{
+    uint32_t held = atomic_load(&model->held[layer]);
+
+    do {
+        if (held == 0)
+            return berthi_fail(error, BERTH_REASON_LEASE, NULL,
+                               "layer %" PRIu32 " is not leased", layer);
+    } while (!atomic_compare_exchange_weak(&model->held[layer], &held, held - 1));
+    return BERTH_OK;
+}
+
 berth_status
 berth_layer_acquire(berth_model *model, uint32_t layer, void *stream, berth_error *error)
 {
-    return call_layer(model, layer, stream, berthi_leases_acquire, BERTH_TRACE_ACQUIRE,
-                      error);
+    static const layer_call acquire = { berthi_leases_acquire, acquire_resident,
+                                        BERTH_TRACE_ACQUIRE };
+
+    return call_layer(model, layer, stream, &acquire, error);
 }
 
 berth_status
 berth_layer_release(berth_model *model, uint32_t layer, void *stream, berth_error *error)
 {
-    return call_layer(model, layer, stream, berthi_leases_release, BERTH_TRACE_RELEASE,
-                      error);
+    static const layer_call release = { berthi_leases_release, release_resident,
+                                        BERTH_TRACE_RELEASE };
+
+    return call_layer(model, layer, stream, &release, error);
 }
 
 static berth_status
@@ -71,7 +103,9 @@ prefetch_layer(berthi_leases *leases, uint32_t layer, berthi_stream *stream,
 berth_status
 berth_layer_prefetch(berth_model *model, uint32_t layer, berth_error *error)
 {
-    return call_layer(model, layer, NULL, prefetch_layer, BERTH_TRACE_ACQUIRE, error);
+    static const layer_call prefetch = { prefetch_layer, NULL, BERTH_TRACE_ACQUIRE };
+
+    return call_layer(model, layer, NULL, &prefetch, error);
 }
 
 /* ------------------------------------------------------------------------ experts */

@@ -295,7 +295,10 @@ list_berths(berth_model *model, berth_error *error)
                                           entries * sizeof *model->berth_of);
     model->tiers = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
                                         model->tier_count * sizeof *model->tiers);
-    if (model->offsets == NULL || model->berth_of == NULL || model->tiers == NULL)
+    model->held = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                       model->layer_count * sizeof *model->held);
+    if (model->offsets == NULL || model->berth_of == NULL || model->tiers == NULL
+        || model->held == NULL)
         return berthi_fail_memory(error, "the tensors of a model");
     memset(model->offsets, 0, model->offset_bytes);
     memset(model->berth_of, 0xFF, entries * sizeof *model->berth_of);
@@ -373,6 +376,8 @@ give_back(berth_model *model)
         berthi_devices_close(model->devices);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->tiers,
                        model->tier_count * sizeof *model->tiers);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, (void *)model->held,
+                       model->layer_count * sizeof *model->held);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->berth_of,
                        model->tensor_count * sizeof *model->berth_of);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->next_berth,

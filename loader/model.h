@@ -90,6 +90,7 @@ struct berth_model {
     uint64_t offload_dir_bytes;
     berthi_lease_options lease_options; /* they begin with */
     berth_lease_summary leased;   /* by leases that have ended */
+    _Atomic uint32_t *held;       /* of layers: leases while nothing of it is streamed */
     _Atomic uint32_t gate;        /* calls about layers under way, and: */
     _Atomic uint32_t exports;     /* tensors that others use, and: */
     _Atomic uint32_t stranded;    /* moves whose copies hang, and use its memory */

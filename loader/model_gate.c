@@ -3,6 +3,8 @@
  * model_gate.c - who may use a model: calls about its layers, any number at once, or one
  * job that moves it.
  */
+#include <inttypes.h>
+
 #include "kernels/sys.h"
 #include "loader/lease.h"
 #include "loader/model.h"
@@ -86,6 +88,17 @@ await_calls(berth_model *model, berth_error *error)
     return BERTH_OK;
 }
 
+/* Layers of which nothing is streamed. */
+static berth_status
+check_held(const berth_model *model, berth_error *error)
+{
+    for (uint32_t l = 0; l < model->layer_count; l++)
+        if (atomic_load(&model->held[l]) > 0)
+            return berthi_fail(error, BERTH_REASON_LEASED, NULL,
+                               "layer %" PRIu32 " is leased", l);
+    return BERTH_OK;
+}
+
 /*
  * A lease that is out ends the move, so nothing is leased when releases are shut out: those
  * that are under way then are of nothing, but look at the slots.
@@ -95,6 +108,8 @@ berthi_model_take(berth_model *model, berth_error *error)
 {
     berth_status status = await_calls(model, error);
 
+    if (status == BERTH_OK)
+        status = check_held(model, error);
     if (status == BERTH_OK && model->leases != NULL)
         status = berthi_leases_settle(model->leases, error);
     if (status != BERTH_OK)

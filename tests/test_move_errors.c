@@ -497,6 +497,34 @@ test_released_meanwhile(void)
     moved_end(&m);
 }
 
+/* Of layers with nothing streamed leases are counted, too. */
+static void
+test_resident_layers_are_leased(void)
+{
+    berth_plan_options options = loaded_options("0=16MiB,cpu=16MiB");
+    berth_error error;
+    moved m;
+
+    moved_begin(&m, loaded_llama(LAYERS, "BF16", 1), &options, "sim:16MiB");
+    CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_LEASE);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(berth_layer_acquire(m.l.model, 1, NULL, &error), BERTH_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(moved_sleep(&m), BERTH_EINVAL);
+        CHECK_EQ(m.error.reason, BERTH_REASON_LEASED);
+        CHECK_CONTAINS(m.error.message, "layer 1 is leased");
+        CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_AWAKE);
+        CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_OK);
+    }
+    CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(moved_sleep(&m), BERTH_OK);
+    CHECK_EQ(berth_layer_release(m.l.model, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
+    CHECK_EQ(moved_wake(&m), BERTH_OK);
+    moved_end(&m);
+}
+
 static void
 test_refused_meanwhile(void)
 {
@@ -508,13 +536,13 @@ test_refused_meanwhile(void)
     moved m;
 
     moved_begin(&m, loaded_llama(LAYERS, "BF16", 1), &options, "sim:16MiB");
+    CHECK_EQ(berth_layer_acquire(m.l.model, 0, NULL, &error), BERTH_OK);
     /* The job waits for a call that does not end before it is told to. */
     CHECK_EQ(berthi_model_enter(m.l.model, &error), BERTH_OK);
     CHECK_EQ(berth_model_sleep_start(m.l.model, NULL, &job, &error), BERTH_OK);
     CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_MOVING);
     CHECK_EQ(berth_layer_acquire(m.l.model, 0, NULL, &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_MOVING);
-    /* Of a resident layer, which somebody may have acquired before: */
     CHECK_EQ(berth_layer_release(m.l.model, 0, NULL, &error), BERTH_OK);
     CHECK_EQ(berth_model_digest(m.l.model, 0, &crc, &error), BERTH_EINVAL);
     CHECK_EQ(berth_model_wake_start(m.l.model, NULL, &second, &error), BERTH_EINVAL);
@@ -558,6 +586,7 @@ main(int argc, char **argv)
     T_RUN(test_no_room);
     T_RUN(test_encoded_weights_stay_in_memory);
     T_RUN(test_leased_layers_keep_it_awake);
+    T_RUN(test_resident_layers_are_leased);
     T_RUN(test_refused_meanwhile);
     T_RUN(test_released_meanwhile);
     T_RUN(test_files_that_change);

@@ -63,6 +63,7 @@ typedef struct berthi_cuda_properties {
     int32_t minor;
     int32_t numa_node; /* -1: unknown */
     int32_t processors; /* multiprocessors */
+    uint32_t room_bytes; /* shared memory that a CTA may have, at most */
     uint64_t memory_bytes;
 } berthi_cuda_properties;
 

@@ -57,7 +57,8 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
     const uint64_t width = berthi_number_bytes(a->dtype);
     const berthi_product_task task = {
         .what = a, .values = values, .capability = device->capability,
-        .processors = (uint32_t)device->properties.processors
+        .processors = (uint32_t)device->properties.processors,
+        .room_bytes = device->properties.room_bytes
     };
     berth_status status = check_address("absmax", a->absmax, sizeof *a->absmax, error);
 

@@ -80,6 +80,7 @@ device_properties(int device, berthi_cuda_properties *out)
     out->major = p.major;
     out->minor = p.minor;
     out->processors = p.multiProcessorCount;
+    out->room_bytes = (uint32_t)p.sharedMemPerBlockOptin;
     out->memory_bytes = p.totalGlobalMem;
 #if CUDART_VERSION >= 12020
     if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) != cudaSuccess) {

@@ -222,13 +222,14 @@ typedef struct berthi_product_task {
     const uint32_t *values; /* 16 that the codes stand for; read on the host */
     uint32_t capability;    /* that kernels on this device were made for: 10 * major + minor */
     uint32_t processors;    /* of the device; 0: not known, and no product is by rings */
+    uint32_t room_bytes;    /* the same: shared memory that a CTA may have there */
 } berthi_product_task;
 
 /*
  * The values of codes count as rounded to the inputs' dtype. Tensor cores (from
  * capability 80 on, not for f32) need whole chunks of 64 columns, each in one
  * block, and aligned addresses; what they do not take is done without them. They
- * decode a weight once for all inputs. By rings (product_ring.cuh) where processors have the
+ * decode a weight once for all inputs. By rings (product_ring.cuh) where the device has the
  * shared memory, columns are whole lines and the blocks, which are of 64, aligned. How it is
  * multiplied and how many warps share a row is the same for any number of inputs, and so are an
  * output's bits. At most BERTHI_MULTIPLY_INPUTS.

@@ -13,11 +13,17 @@ berthi_launch_is_ring(berthi_kernel_id kernel)
     return kernel >= KERNEL_ring_bf16 && kernel <= KERNEL_ring32_f16_double;
 }
 
-/* 163 KiB of shared memory for a CTA, or 227; the others have 99 at most. */
+/* With what the kernels declare: absmax of codes have their map there. */
+#define LEAST_ROOM_BYTES (RING_ROOM_BYTES + 256u * 4u)
+
+/*
+ * 163 KiB of shared memory for a CTA, or 227; others have 99 at most. What the code was made for
+ * does not tell: sm_86 runs that of sm_80, and any later GPU its PTX.
+ */
 static bool
-has_room(uint32_t capability)
+has_room(const berthi_product_task *t)
 {
-    return capability == 80 || capability == 87 || (capability >= 90 && capability < 120);
+    return t->capability >= 80 && t->room_bytes >= LEAST_ROOM_BYTES;
 }
 
 bool
@@ -26,7 +32,7 @@ berthi_launch_can_ring(const berthi_product_task *t)
     const berthi_multiply_arguments *const a = t->what;
     const bool is_double = a->absmax_codes != NULL;
 
-    return t->processors > 0 && has_room(t->capability) && a->dtype != BERTH_F32
+    return t->processors > 0 && has_room(t) && a->dtype != BERTH_F32
            && a->block_size == RING_BLOCK && a->columns % RING_LINE == 0
            && a->columns >= RING_LEAST_COLUMNS && a->columns < PRODUCT_MOST_COLUMNS
            && a->rows > 0 && a->rows * a->columns < PRODUCT_MOST_WEIGHTS

@@ -64,6 +64,7 @@ fake_device_properties(int device, berthi_cuda_properties *out)
     out->minor = fake_cuda_now.machine.architecture % 10;
     out->numa_node = device % 2;
     out->processors = 132;
+    out->room_bytes = fake_cuda_most_room();
     out->memory_bytes = fake_cuda_now.machine.memory_bytes;
     return fake_cuda_leave(BERTHI_CUDA_OK);
 }

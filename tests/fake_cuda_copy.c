@@ -127,6 +127,22 @@ fake_launch(const berthi_launch *its, bool overlaps, void *handle)
         fake_cuda_add_work(handle, &(fake_cuda_work){ .kind = LAUNCH, .launch = *its }));
 }
 
+/* The toolkit's table of compute capabilities has it. */
+uint32_t
+fake_cuda_most_room(void)
+{
+    switch (fake_cuda_now.machine.architecture) {
+    case 75: return 64u << 10;
+    case 80:
+    case 87: return 163u << 10;
+    case 90:
+    case 100:
+    case 103:
+    case 110: return 227u << 10;
+    default: return 99u << 10;
+    }
+}
+
 static int
 fake_allow_room(berthi_kernel_id kernel, uint32_t bytes)
 {
@@ -134,7 +150,7 @@ fake_allow_room(berthi_kernel_id kernel, uint32_t bytes)
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
-    if (kernel <= KERNEL_NONE || kernel >= KERNEL_COUNT || bytes > SIMT_MOST_ROOM)
+    if (kernel <= KERNEL_NONE || kernel >= KERNEL_COUNT || bytes > fake_cuda_most_room())
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
     fake_cuda_now.room_bytes[fake_cuda_device][kernel] = bytes;
     return fake_cuda_leave(BERTHI_CUDA_OK);

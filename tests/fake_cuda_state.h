@@ -115,6 +115,8 @@ bool fake_cuda_can_step(void);
 int fake_cuda_add_work(void *handle, const fake_cuda_work *what);
 /* All of it is memory of the stream's GPU. */
 bool fake_cuda_holds(const void *handle, const void *at, uint64_t bytes);
+/* Shared memory that a CTA may have on this machine's GPUs. */
+uint32_t fake_cuda_most_room(void);
 
 /* The calls of each file. */
 void fake_cuda_fill_memory(berthi_cuda_calls *calls);

@@ -28,6 +28,7 @@ static struct {
     const char *why; /* there is none */
     bool is_open;
     uint32_t capability;
+    uint32_t room_bytes;
     bool is_wide;
     uint64_t runs;
     uint32_t count;
@@ -101,6 +102,7 @@ open_device(const char *word)
     require(device.calls->device_properties(0, &properties), "reading its properties");
     require(device.calls->set_device(0), "choosing it");
     device.capability = find_capability(device.calls, &properties);
+    device.room_bytes = properties.room_bytes;
     device.is_wide = 10 * properties.major + properties.minor == device.calls->wide;
     if (device.capability == 0)
         return "no kernel here was made for this GPU";
@@ -130,6 +132,12 @@ uint32_t
 simt_device_capability(void)
 {
     return device.capability;
+}
+
+uint32_t
+simt_device_room_bytes(void)
+{
+    return device.room_bytes;
 }
 
 bool

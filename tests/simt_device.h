@@ -25,6 +25,8 @@ bool simt_device_is_there(const char **out_why);
 
 /* What kernels on it were made for. */
 uint32_t simt_device_capability(void);
+/* Shared memory that a CTA may have there. */
+uint32_t simt_device_room_bytes(void);
 /* Kernels of sm_90a are. */
 bool simt_device_is_wide(void);
 /* So much is free on it. */

@@ -34,6 +34,15 @@ simt_level_is_wide(const char **out_why)
     return !simt_device_is_wanted() || simt_device_is_wide();
 }
 
+/* No GPU has less than a ring with what its kernel declares, and more than the ring. */
+bool
+simt_level_has_rings(const char **out_why)
+{
+    *out_why = "this GPU has no room for rings, or kernels made before there were any";
+    return !simt_device_is_wanted()
+           || (simt_device_capability() >= 80 && simt_device_room_bytes() > RING_ROOM_BYTES);
+}
+
 /* What a kernel reads, and what it writes, where it runs. */
 static const void *
 given(const void *memory, uint64_t bytes)
@@ -437,6 +446,13 @@ capability_for(uint32_t asked)
                : asked;
 }
 
+/* The device has what it has. */
+static uint32_t
+room_for(uint32_t asked)
+{
+    return simt_device_is_wanted() ? simt_device_room_bytes() : asked;
+}
+
 /* Absmax of blocks, or those of their codes. */
 static const float *
 place_absmax(const float *absmax, uint64_t blocks, bool is_double)
@@ -477,7 +493,8 @@ simt_multiply_together(const berthi_product_task *tasks, uint32_t count)
         const berthi_product_task placed
             = { .what = &a, .values = tasks[i].values,
                 .capability = capability_for(tasks[i].capability),
-                .processors = tasks[i].processors };
+                .processors = tasks[i].processors,
+                .room_bytes = room_for(tasks[i].room_bytes) };
 
         CHECK_EQ(berthi_launch_product(&placed, &launches[i], NULL), BERTH_OK);
     }

@@ -24,6 +24,8 @@ bool simt_level_is_there(const char **out_why);
 bool simt_level_runs_parts(void);
 /* Kernels of sm_90a are among those that can be run; else `*out_why`. */
 bool simt_level_is_wide(const char **out_why);
+/* The same of products by rings. */
+bool simt_level_has_rings(const char **out_why);
 /* For so many bytes of stand-ins. */
 bool simt_level_has_room(uint64_t bytes);
 

@@ -529,6 +529,81 @@ test_not_wide(void)
     }
 }
 
+/* ------------------------------------------------------ code of one GPU run by another */
+
+/* What the build file has, or the first of them: later GPUs run the last one's PTX. */
+static const int32_t usual[] = { 75, 80, 90, 100, 120 };
+
+/* By which kernels 1 and 20 inputs are multiplied. */
+static const struct {
+    uint32_t built;
+    int architecture;
+    berthi_kernel_id one;
+    berthi_kernel_id many;
+} choices[] = {
+    { 5, 75, KERNEL_product_lanes_bf16, KERNEL_product_lanes_bf16 },
+    { 5, 80, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 5, 86, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
+    { 5, 87, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 5, 89, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
+    { 5, 90, KERNEL_ring_bf16, KERNEL_wide32_bf16 },
+    { 5, 100, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 5, 103, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 5, 110, KERNEL_NONE, KERNEL_NONE },
+    { 5, 120, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
+    { 5, 121, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
+    { 3, 103, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 3, 110, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 3, 120, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
+    { 2, 90, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 2, 121, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
+    { 1, 80, KERNEL_product_lanes_bf16, KERNEL_product_lanes_bf16 },
+};
+
+static bool
+is_choice(const rig *r, uint32_t count, berthi_kernel_id kernel)
+{
+    const uint64_t before = fake_cuda_read().launched[kernel];
+    sample s = make_sample(r->device, OF_4BIT, BERTH_BF16, 20, 4096, count);
+    const berthi_request request = request_of(&s);
+    bool is_it = true;
+
+    if (kernel != KERNEL_NONE) {
+        check_way(r, &s, 0, 1);
+        is_it = CHECK_EQ(fake_cuda_read().launched[kernel] - before, 1);
+    } else {
+        is_it = CHECK_EQ(r->device->table->launch(r->device, &request, NULL, NULL),
+                         BERTH_EUNSUPPORTED);
+    }
+    r->device->table->free(r->device, s.memory, s.bytes);
+    return is_it;
+}
+
+/* The room of a kernel is the GPU's, whatever the code was made for; the fake has no more. */
+static void
+test_code_of_another_gpu(void)
+{
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        berthi_cuda_calls calls = *fake_cuda_calls();
+        fake_cuda_machine machine = late;
+        rig r;
+
+        calls.architectures = usual;
+        calls.architecture_count = choices[i].built;
+        calls.ptx = usual[choices[i].built - 1];
+        calls.wide = choices[i].built >= 3 ? 90 : 0;
+        machine.architecture = choices[i].architecture;
+        fake_gemm_begin();
+        fake_cuda_begin(&machine);
+        T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+        if (!is_choice(&r, 1, choices[i].one) || !is_choice(&r, 20, choices[i].many))
+            T_NOTE("%u architectures, on sm_%d", choices[i].built, machine.architecture);
+        close_machine(&r);
+    }
+}
+
 /* No room for parts: as if there were no such kernels; later there is. */
 static void
 test_no_room_for_parts(void)
@@ -837,6 +912,7 @@ main(int argc, char **argv)
     T_RUN(test_wide);
     T_RUN(test_wide_without_the_library);
     T_RUN(test_not_wide);
+    T_RUN(test_code_of_another_gpu);
     T_RUN(test_no_room_for_parts);
     T_RUN(test_wide_again);
     T_RUN(test_together);

@@ -257,6 +257,7 @@ typedef struct ring_product {
     berthi_multiply_arguments a;
     uint32_t capability;
     uint32_t processors;
+    uint32_t room_bytes;
 } ring_product;
 
 /* Nothing is read at these addresses. */
@@ -267,7 +268,7 @@ usual_ring(void)
         .a = { .codes = (const uint8_t *)64, .absmax = (const float *)64, .map = berthi_signed_map,
                .block_size = 64, .count = 1, .rows = 100, .columns = 4096,
                .inputs = (const void *)64, .dtype = BERTH_BF16 },
-        .capability = 90, .processors = 132
+        .capability = 90, .processors = 132, .room_bytes = 163 << 10
     };
 }
 
@@ -276,7 +277,8 @@ ring_kernel(const ring_product *p, berthi_launch *out)
 {
     const berthi_product_task task = { .what = &p->a, .values = berthi_nf4_values,
                                        .capability = p->capability,
-                                       .processors = p->processors };
+                                       .processors = p->processors,
+                                       .room_bytes = p->room_bytes };
 
     CHECK_EQ(berthi_launch_product(&task, out, NULL), BERTH_OK);
     return out->kernel;
@@ -312,15 +314,31 @@ test_rings(void)
     CHECK_EQ(l.ctas, 132);
     CHECK_EQ(l.argument.product.tiles, 133);
     CHECK_EQ(l.argument.product.is_settled, 1);
-    /* What a processor of the largest kind has, and not of others. */
-    for (uint32_t capability = 75; capability < 130; capability++) {
-        const bool has_room = capability == 80 || capability == 87
-                              || (capability >= 90 && capability < 120);
+}
 
-        p = usual_ring();
-        p.capability = capability;
-        CHECK_EQ(ring_kernel(&p, &l) == KERNEL_ring_bf16, has_room);
-        CHECK_EQ(l.room_bytes, has_room ? RING_ROOM_BYTES : 0);
+/* What the device has, whatever its kernels were made for, from the first that have rings on. */
+static void
+test_room_of_rings(void)
+{
+    static const struct {
+        uint32_t room_bytes;
+        bool is_enough;
+    } rooms[] = { { 227 << 10, true }, { 163 << 10, true }, { 129 << 10, true },
+                  { (129 << 10) - 1, false }, { 99 << 10, false }, { 64 << 10, false },
+                  { 0, false } };
+    static const uint32_t capabilities[] = { 75, 80, 86, 89, 90, 100, 120 };
+
+    for (int i = 0; i < 7 * 7; i++) {
+        ring_product p = usual_ring();
+        const bool is_ring = rooms[i / 7].is_enough && i % 7 > 0;
+        berthi_launch l;
+
+        p.room_bytes = rooms[i / 7].room_bytes;
+        p.capability = capabilities[i % 7];
+        CHECK_EQ(ring_kernel(&p, &l), is_ring     ? KERNEL_ring_bf16
+                                      : i % 7 > 0 ? KERNEL_product_64_bf16
+                                                  : KERNEL_product_lanes_bf16);
+        CHECK_EQ(l.room_bytes, is_ring ? RING_ROOM_BYTES : 0);
     }
 }
 
@@ -558,6 +576,7 @@ main(int argc, char **argv)
     T_RUN(test_products_of_odd_lengths_and_addresses);
     T_RUN(test_grids_of_products);
     T_RUN(test_rings);
+    T_RUN(test_room_of_rings);
     T_RUN(test_products_that_rings_do_not_take);
     T_RUN(test_rings_of_nothing);
     T_RUN(test_rings_together);

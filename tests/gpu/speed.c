@@ -297,6 +297,7 @@ open_all(gpu_speed *s)
     s->capability = ((berthi_cuda_device *)(void *)s->device)->capability;
     s->processors
         = (uint32_t)((berthi_cuda_device *)(void *)s->device)->properties.processors;
+    s->room_bytes = properties.room_bytes;
     gpu_require(s, s->calls->stream_create(&s->stream), "a stream");
     tell_machine(s, &properties);
     draw_normal(s);

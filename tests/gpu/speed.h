@@ -37,6 +37,7 @@ typedef struct gpu_speed {
     berthi_device *device;  /* of the first GPU */
     uint32_t capability;    /* of the kernels that run there */
     uint32_t processors;
+    uint32_t room_bytes;    /* shared memory that a CTA may have */
     uint64_t cache_bytes;
     uint16_t *normal;       /* random weights, BF16; on the host */
     uint64_t normal_count;

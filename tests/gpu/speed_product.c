@@ -101,7 +101,8 @@ ask_kernel(gpu_speed *s, const berthi_multiply_arguments *a)
 {
     const berthi_product_task task = { .what = a, .values = berthi_nf4_values,
                                        .capability = s->capability,
-                                       .processors = s->processors };
+                                       .processors = s->processors,
+                                       .room_bytes = s->room_bytes };
     berthi_launch l;
 
     if (berthi_launch_product(&task, &l, NULL) != BERTH_OK)

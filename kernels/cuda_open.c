@@ -70,6 +70,27 @@ find_machine_code(const berthi_cuda_calls *calls, const berthi_cuda_properties *
     return found;
 }
 
+/* Said once of each architecture: devices are opened as often as somebody needs them. */
+static void
+tell_missing(const berthi_cuda_device *device, int32_t its, int32_t ptx)
+{
+    berth_context *const context = device->base.context;
+    const size_t most = sizeof context->is_kernel_missed / sizeof *context->is_kernel_missed;
+
+    if (atomic_exchange(&context->is_kernel_missed[(size_t)its % most], true))
+        return;
+    if (device->has_kernels)
+        berthi_log(context, BERTH_LOG_WARNING,
+                   "%s: no kernels for sm_%" PRId32 " are built in: the driver makes them "
+                   "from PTX of sm_%" PRId32 ", which takes a while at the first operation",
+                   device->name, its, ptx);
+    else
+        berthi_log(context, BERTH_LOG_WARNING,
+                   "%s: no kernels for sm_%" PRId32 " are built in: it holds weights, and "
+                   "does not quantize",
+                   device->name, its);
+}
+
 static void
 note_kernels(berthi_cuda_device *device)
 {
@@ -83,16 +104,8 @@ note_kernels(berthi_cuda_device *device)
     device->has_kernels = has_code || has_ptx;
     /* PTX of an older one has no products of tensor cores that this one has. */
     device->capability = (uint32_t)(has_code ? code : has_ptx ? calls->ptx : 0);
-    if (!has_code && has_ptx)
-        berthi_log(device->base.context, BERTH_LOG_WARNING,
-                   "%s: no kernels for sm_%" PRId32 " are built in: the driver makes them "
-                   "from PTX of sm_%" PRId32 ", which takes a while at the first operation",
-                   device->name, its, calls->ptx);
-    if (!device->has_kernels)
-        berthi_log(device->base.context, BERTH_LOG_WARNING,
-                   "%s: no kernels for sm_%" PRId32 " are built in: it holds weights, and "
-                   "does not quantize",
-                   device->name, its);
+    if (!has_code)
+        tell_missing(device, its, calls->ptx);
 }
 
 static berth_status

@@ -48,6 +48,8 @@ struct berth_context {
     _Atomic uint32_t node_count;  /* node.h; 0: nobody knows yet */
     _Atomic bool is_node_refused; /* and that has been logged */
     _Atomic bool is_pin_refused;  /* the same of pinning */
+    /* By 10 * major + minor: that such GPUs lack kernels of their own has been logged. */
+    _Atomic bool is_kernel_missed[256];
 };
 
 /*

@@ -288,6 +288,35 @@ test_architectures(void)
                       "not quantize");
 }
 
+/* Devices are opened as often as somebody needs them: each architecture is told of once. */
+static void
+test_architectures_are_told_of_once(void)
+{
+    static const int architectures[] = { 120, 120, 121, 80, 121, 80, 90 };
+    fake_cuda_machine machine = two;
+    berth_context_options options;
+    berth_context *context;
+    lines l = { .count = 0 };
+
+    berth_context_options_init(&options);
+    options.log = keep_line;
+    options.log_user = &l;
+    T_REQUIRE(berth_context_create(&options, &context, NULL) == BERTH_OK);
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
+        berthi_devices *devices;
+
+        machine.architecture = architectures[i];
+        fake_cuda_begin(&machine);
+        T_REQUIRE(berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, NULL)
+                  == BERTH_OK);
+        CHECK_EQ(l.count, i < 2 ? 1 : i < 3 ? 2 : 3);
+        berthi_devices_close(devices);
+    }
+    CHECK_CONTAINS(l.text, "sm_80");
+    berth_context_destroy(context);
+    fake_cuda_end();
+}
+
 /* As many as there is room for. */
 static void
 test_architectures_in_words(void)
@@ -322,6 +351,7 @@ main(int argc, char **argv)
     T_RUN(test_words_refused);
     T_RUN(test_describes);
     T_RUN(test_architectures);
+    T_RUN(test_architectures_are_told_of_once);
     T_RUN(test_architectures_in_words);
     T_MAIN_END;
 }

@@ -1,0 +1,106 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What tests/cuda.sh finds, with a stand-in for nvcc: kernels of whose code nothing is known but how
+# long it is, and what ptxas says of them.
+set -u
+export LC_ALL=C
+folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-cuda-test.XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 130' INT TERM
+export STAND_IN="$folder"
+passed=0 failed=0
+
+# The kernels that have a limit, each with half an instruction or less per element.
+kernels()
+{
+    for type in bf16 f16; do
+        for end in "" _64 _double _64_double; do echo "decode_4bit_$type$end"; done
+        for name in encode_nf4_${type}_64 encode_fp4_${type}_64 int8_encode_${type}_warp \
+            int8_encode_${type}_cta int8_decode_$type int8_output_$type; do echo "$name"; done
+        for end in "" _double; do
+            for name in product experts together product16 product32; do
+                echo "${name}_64_$type$end"
+                echo "${name}_128_$type$end"
+            done
+            for name in ring ring16 ring32; do echo "${name}_$type$end"; done
+        done
+    done
+}
+
+# As nvcc is asked: what is compiled once more has longer kernels, the one in STAND_IN/long more so.
+cat >"$folder/nvcc" <<'SCRIPT'
+#!/bin/sh
+longer=0
+case $* in *-DENCODE_TILES=*) longer=16 ;; esac
+while [ "$1" != -o ]; do shift; done
+while read -r name; do
+    echo "ptxas info    : Compiling entry function 'berthi_$name' for 'sm_90'" >&2
+    cat "$STAND_IN/said" >&2
+    bytes=$((16 * (64 + longer)))
+    [ "$name" != "$(cat "$STAND_IN/long")" ] || bytes=$((bytes + 64 * 16 * longer))
+    echo ".section .text.berthi_$name,\"ax\",%progbits"
+    echo ".zero $bytes"
+done <"$STAND_IN/kernels" >"$STAND_IN/code.s"
+${CC:-cc} -c -o "$2" "$STAND_IN/code.s"
+SCRIPT
+chmod +x "$folder/nvcc"
+
+# say STACK STORES REGISTERS: of every kernel
+say()
+{
+    echo "    $1 bytes stack frame, $2 bytes spill stores, 0 bytes spill loads"
+    echo "ptxas info    : Used $3 registers, 400 bytes cmem[0]"
+}
+
+# judged WHAT ARCHITECTURE STATUS: and prints every line of the standard input
+judged()
+{
+    what=$1 wanted=$3
+    NVCC=$folder/nvcc ARCHS=$2 tests/cuda.sh "$folder/out" >"$folder/printed" 2>&1
+    [ $? -eq "$wanted" ] || what="$what: another status than $wanted"
+    while read -r line; do
+        grep -qF -- "$line" "$folder/printed" || what="$what: no \"$line\""
+    done
+    if [ "$what" = "$1" ]; then
+        passed=$((passed + 1))
+    else
+        echo "FAILED: $what"
+        sed 's/^/    /' "$folder/printed"
+        failed=$((failed + 1))
+    fi
+}
+
+kernels >"$folder/kernels"
+: >"$folder/long"
+say 0 0 32 >"$folder/said"
+judged "sound kernels" sm_90 0 <<'LINES'
+t: 3 passed, 0 failed, 0 skipped
+LINES
+
+say 40 0 32 >"$folder/said"
+judged "a stack frame" sm_75 1 <<'LINES'
+berthi_ring_bf16:     40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+LINES
+
+say 0 40 32 >"$folder/said"
+judged "a spill" sm_75 1 <<'LINES'
+berthi_ring_bf16:     0 bytes stack frame, 40 bytes spill stores, 0 bytes spill loads
+LINES
+
+say 0 0 65 >"$folder/said"
+judged "registers" sm_75 1 <<'LINES'
+berthi_decode_4bit_bf16: ptxas info    : Used 65 registers, 400 bytes cmem[0]
+LINES
+
+say 0 0 32 >"$folder/said"
+kernels | grep -v '^together_64_f16_double$\|^ring16_' >"$folder/kernels"
+echo decode_4bit_bf16_double >"$folder/long"
+judged "kernels that are too long, or not there" sm_90 1 <<'LINES'
+instructions on sm_90: FAILED
+berthi_decode_4bit_bf16_double: 32.50 > 6.3
+(product|experts|together)_(64|128)_.*: 23 kernels of 24 were counted
+ring16_.*: 0 kernels of 4 were counted
+LINES
+
+echo "t: $passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]

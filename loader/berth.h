@@ -2276,9 +2276,9 @@ BERTH_API berth_status berth_check_start(berth_model *model,
 /*
  * berth_layer_acquire() makes a layer usable on `stream`, of the device that is its
  * home: work that the stream is asked for afterwards finds its bytes. Of a resident
- * layer the lease is counted, which costs next to nothing. Of a streamed one the copy is under way or done: the stream
- * waits for it, the caller does not, unless layers are asked for in another order
- * than the plan's, or come from the disk and are not there yet.
+ * layer the lease is counted, which costs next to nothing. Of a streamed one the copy is
+ * under way or done: the stream waits for it, the caller does not, unless layers are asked
+ * for in another order than the plan's, or come from the disk and are not there yet.
  *
  * Several leases of a layer are counted. Layers that are leased at once need a slot
  * each: BERTH_ENOFIT where the plan has not so many. Also BERTH_EIO (the disk),

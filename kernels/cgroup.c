@@ -271,7 +271,7 @@ file_of(const group *g, const char *name, char path[FILE_CAPACITY])
 
 /* Goes to the parent group; false at the top of what is mounted. */
 static bool
-has_parent(group *g)
+go_up(group *g)
 {
     char *const slash = strrchr(g->path, '/');
 
@@ -390,7 +390,7 @@ lower_by_hierarchy(int root, const char *controller, berthi_ceiling *ceiling)
         name_source(&g, other.source, sizeof other.source);
         if (read_ceiling(root, &g, &other) == BERTHI_READING_OK)
             berthi_ceiling_lower(ceiling, &other);
-    } while (has_parent(&g));
+    } while (go_up(&g));
     snprintf(other.source, sizeof other.source, "cgroup v1, not visible");
     if (read_hidden_ceiling(root, &g, &other) == BERTHI_READING_OK)
         berthi_ceiling_lower(ceiling, &other);
@@ -467,7 +467,7 @@ cores_of_hierarchy(int root, const char *controller, uint32_t cores)
         if (read_quota(root, &g, &of_level) == BERTHI_READING_UNKNOWN)
             return UINT32_MAX;
         left = berthi_min_u64(left, of_level);
-    } while (has_parent(&g));
+    } while (go_up(&g));
     return (uint32_t)berthi_max_u64(left, 1); /* the kernel takes no quota of 0 */
 }
 

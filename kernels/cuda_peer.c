@@ -2,9 +2,9 @@
 /* cuda_peer.c - copies from one GPU to another; see cuda_device.h. */
 #include "kernels/cuda_device.h"
 
-/* The runtime's answer; it is no failure of anything that it cannot be done. */
+/* True: the peer is within reach. It is no failure of anything that it cannot be. */
 static bool
-can_enable(const berthi_cuda_call *call, int peer)
+enable_peer(const berthi_cuda_call *call, int peer)
 {
     int is_possible = 0;
     int code = call->calls->peer_can(&is_possible, call->device->ordinal, peer);
@@ -22,7 +22,7 @@ enable(berthi_cuda_device *device, const berthi_cuda_device *other)
 {
     berthi_cuda_call call;
     berth_status status = berthi_cuda_enter(&call, &device->base, "reaching a GPU", NULL);
-    const bool is_reached = status == BERTH_OK && can_enable(&call, other->ordinal);
+    const bool is_reached = status == BERTH_OK && enable_peer(&call, other->ordinal);
 
     berthi_cuda_leave(&call, status);
     return is_reached;

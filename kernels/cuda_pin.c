@@ -63,8 +63,9 @@ berthi_cuda_pin_span(berthi_cuda *machine, const void *at, uint64_t bytes)
     return berthi_min_u64(span, bytes);
 }
 
+/* For one more pin. False: out of memory. */
 static bool
-has_room(berthi_cuda *machine)
+make_room(berthi_cuda *machine)
 {
     const uint64_t more = berthi_max_u64(FIRST_PINS, 2 * machine->pin_capacity);
     berthi_cuda_pin *const old = machine->pins;
@@ -127,7 +128,7 @@ add(const berthi_cuda_call *call, void *memory, uint64_t bytes)
     berthi_cuda *const machine = call->device->machine;
     int code;
 
-    if (!has_room(machine))
+    if (!make_room(machine))
         return refuse(call, BERTH_REASON_NO_MEMORY, bytes, "finds no memory to note it");
     /* Pages that are there already are registered several times as fast. */
     if (berthi_sys_map_touch(memory, (size_t)bytes) != 0)

@@ -284,7 +284,7 @@ berthi_device_reaches(berthi_device *device, berthi_device *other)
 typedef struct berthi_pin_watch {
     void *user;
     /* Other than BERTH_OK: nothing is to be pinned any more. */
-    berth_status (*has_pinned)(void *user, uint64_t bytes, berth_error *error);
+    berth_status (*note_pinned)(void *user, uint64_t bytes, berth_error *error);
 } berthi_pin_watch;
 
 /* The piece that begins at `at`, of the `bytes` of memory that are left from there on. */

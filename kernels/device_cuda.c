@@ -530,9 +530,9 @@ cuda_digest(berthi_device *device, const void *memory, uint64_t bytes, uint32_t 
 
 /* ------------------------------------------------------------------------- giving up */
 
-/* It is over, or will never be: a GPU that has ended does nothing any more. */
+/* True: it is over, or will never be: a GPU that has ended does nothing any more. */
 static bool
-has_ended(const berthi_cuda_call *call, void *stream, uint64_t deadline_ns)
+await_end(const berthi_cuda_call *call, void *stream, uint64_t deadline_ns)
 {
     berthi_cuda_call its = *call;
     berth_error error;
@@ -555,10 +555,10 @@ cuda_stop(berthi_device *device)
     berthi_cuda_lose(d, NULL, "the device has been given up");
     berthi_cuda_enter_back(&call, device);
     if (atomic_load(&d->has_used_first))
-        is_over = has_ended(&call, NULL, deadline_ns);
+        is_over = await_end(&call, NULL, deadline_ns);
     pthread_mutex_lock(&d->lock);
     for (berthi_cuda_stream *s = d->streams; s != NULL && is_over; s = s->next)
-        is_over = has_ended(&call, s->handle, deadline_ns);
+        is_over = await_end(&call, s->handle, deadline_ns);
     pthread_mutex_unlock(&d->lock);
     berthi_cuda_leave(&call, BERTH_OK);
     if (!is_over)

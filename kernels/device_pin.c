@@ -38,7 +38,7 @@ berthi_device_pin(berthi_device *device, void *memory, uint64_t bytes,
             break;
         at += piece;
         if (watch != NULL)
-            status = watch->has_pinned(watch->user, piece, error);
+            status = watch->note_pinned(watch->user, piece, error);
     }
     if (status != BERTH_OK)
         unpin_pieces(device, begin, bytes, at);

@@ -555,7 +555,7 @@ read_digest(berthi_sim_device *device, const void *memory, uint64_t bytes,
         return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                            "%s: what is to be digested is not allocated", device->name);
     if (berthi_sim_allocation_has_bytes(a, memory, bytes)) {
-        if (!berthi_sim_memory_can_open(&device->memory))
+        if (!berthi_sim_memory_open(&device->memory))
             return berthi_fail_memory(error, "a digest");
         *out_crc = berthi_digest_crc32(0, memory, (size_t)bytes);
         berthi_sim_memory_close(&device->memory);

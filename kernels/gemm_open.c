@@ -31,7 +31,7 @@ has_symbols(void *library, berthi_gemm_calls *out)
 
 /* False: `why` says so, unless it says something of another generation already. */
 static bool
-can_open(int32_t generation, berthi_gemm_calls *out, char *why)
+open_library(int32_t generation, berthi_gemm_calls *out, char *why)
 {
     char name[32];
     void *library;
@@ -53,10 +53,10 @@ berthi_gemm_open(int32_t generation, berthi_gemm_calls *out,
                  char why[BERTHI_GEMM_WHY_CAPACITY])
 {
     why[0] = '\0';
-    if (can_open(generation, out, why))
+    if (open_library(generation, out, why))
         return true;
     for (size_t i = 0; i < sizeof generations / sizeof *generations; i++)
-        if (generations[i] != generation && can_open(generations[i], out, why))
+        if (generations[i] != generation && open_library(generations[i], out, why))
             return true;
     memset(out, 0, sizeof *out);
     return false;

@@ -42,7 +42,7 @@ berthi_ledger_init(berthi_ledger *ledger, uint64_t limit)
 }
 
 bool
-berthi_ledger_can_reserve(berthi_ledger *ledger, uint64_t bytes, uint64_t *out_current)
+berthi_ledger_reserve(berthi_ledger *ledger, uint64_t bytes, uint64_t *out_current)
 {
     uint64_t current = atomic_load(&ledger->current);
     uint64_t after;

@@ -52,8 +52,8 @@ void berthi_ledger_init(berthi_ledger *ledger, uint64_t limit);
  * Reserves `bytes`, or returns false and does nothing when that passes the limit.
  * *out_current is all that is then in use and reserved.
  */
-bool berthi_ledger_can_reserve(berthi_ledger *ledger, uint64_t bytes,
-                               uint64_t *out_current);
+bool berthi_ledger_reserve(berthi_ledger *ledger, uint64_t bytes,
+                           uint64_t *out_current);
 /* The allocation failed: the reservation ends. */
 void berthi_ledger_cancel(berthi_ledger *ledger, uint64_t bytes);
 /* It succeeded: what was reserved, with `current` as told then, is in use. */

@@ -152,7 +152,7 @@ berthi_context_sweep(berth_context *context)
     for (berthi_kept **at = &context->kept; *at != NULL;) {
         berthi_kept *const next = (*at)->next;
 
-        if ((*at)->can_end(*at))
+        if ((*at)->try_end(*at))
             *at = next;
         else
             at = &(*at)->next;
@@ -203,7 +203,7 @@ try_alloc(berth_context *context, berthi_purpose purpose, uint64_t size,
     uint64_t current;
     void *memory;
 
-    if (!berthi_ledger_can_reserve(&context->ledger, size, &current))
+    if (!berthi_ledger_reserve(&context->ledger, size, &current))
         return NULL;
     memory = context->allocator.alloc(context->allocator.user, (size_t)size,
                                       (size_t)alignment, berthi_purpose_name(purpose));
@@ -299,8 +299,9 @@ berthi_arena_init(berthi_arena *arena, berth_context *context, berthi_purpose pu
     arena->block_bytes = block_bytes;
 }
 
+/* False: out of memory. */
 static bool
-has_new_block(berthi_arena *arena, uint64_t bytes)
+add_block(berthi_arena *arena, uint64_t bytes)
 {
     uint64_t size;
     berthi_arena_block *block;
@@ -336,7 +337,7 @@ berthi_arena_alloc(berthi_arena *arena, uint64_t bytes, uint64_t alignment)
         || !berthi_can_add(begin, bytes, &end))
         return NULL;
     if (arena->blocks == NULL || end > arena->capacity) {
-        if (!has_new_block(arena, bytes))
+        if (!add_block(arena, bytes))
             return NULL;
         begin = arena->used; /* a block starts 16-byte aligned, its struct has 16 */
         end = begin + bytes;

@@ -24,7 +24,7 @@ typedef struct berthi_kept berthi_kept;
 struct berthi_kept {
     berthi_kept *next;
     /* True: it has been given back, and `kept` with it. Does not wait. */
-    bool (*can_end)(berthi_kept *kept);
+    bool (*try_end)(berthi_kept *kept);
 };
 
 typedef struct berthi_spare berthi_spare; /* spare.h */

@@ -119,7 +119,7 @@ bool berthi_sim_allocation_can_keep(berthi_sim_allocation *allocation, void *at,
  * Around whatever touches bytes of allocations; any number at a time. False: the system
  * refuses.
  */
-bool berthi_sim_memory_can_open(berthi_sim_memory *memory);
+bool berthi_sim_memory_open(berthi_sim_memory *memory);
 void berthi_sim_memory_close(berthi_sim_memory *memory);
 
 /* NULL, or why not: NO_MEMORY, or INTERNAL where the caller is wrong. */

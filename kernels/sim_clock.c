@@ -185,7 +185,7 @@ is_called_back(const berthi_sim *sim)
 
 /* Lets something happen: moves the clock, or sleeps; false when the deadline passed. */
 static bool
-can_go_on(berthi_sim *sim, uint64_t deadline_ns)
+go_on(berthi_sim *sim, uint64_t deadline_ns)
 {
     if (deadline_ns != UINT64_MAX && berthi_sys_now_ns() >= deadline_ns)
         return false;
@@ -215,7 +215,7 @@ berthi_sim_await(berthi_sim_device *device, const berthi_sim_place *place,
         if (is_called_back(sim))
             return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                                "%s: a function that it calls waits for it", device->name);
-        if (!can_go_on(sim, deadline_ns))
+        if (!go_on(sim, deadline_ns))
             return BERTH_PENDING;
     }
 }
@@ -237,7 +237,7 @@ berthi_sim_drain(berthi_stream *stream)
     berthi_sim *const sim = stream->device->sim;
 
     while (!is_idle(sim) && stream->head != NULL && !is_called_back(sim))
-        (void)can_go_on(sim, UINT64_MAX);
+        (void)go_on(sim, UINT64_MAX);
 }
 
 void

@@ -42,7 +42,7 @@ find_range(const berthi_sim_digest *digest, uint64_t at)
 
 /* Room for two more: a write into the middle of zeroes makes three of one. */
 static bool
-has_room(berthi_sim_digest *digest)
+make_room(berthi_sim_digest *digest)
 {
     const uint64_t capacity = berthi_max_u64(FIRST_RANGES, 2 * digest->capacity);
     berthi_sim_range *ranges;
@@ -71,7 +71,7 @@ berthi_sim_digest_can_write(berthi_sim_digest *digest, const berthi_sim_range *r
 
     if (range->begin == range->end)
         return true;
-    if (!has_room(digest))
+    if (!make_room(digest))
         return false;
     first = find_range(digest, range->begin);
     behind = first;

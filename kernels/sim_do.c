@@ -45,9 +45,9 @@ find_stand_ins(doing *d, const berthi_sim_regions *regions)
     }
 }
 
-/* Without the lock. */
+/* Without the lock. False: out of memory. */
 static bool
-can_run(doing *d)
+run_operation(doing *d)
 {
     for (uint32_t i = 0; i < d->count; i++) {
         stand_in *const s = &d->stand_ins[i];
@@ -67,7 +67,7 @@ can_run(doing *d)
 
 /* Without the lock. False: out of memory. */
 static bool
-can_do(doing *d)
+do_item(doing *d)
 {
     const berthi_copy *const copy = &d->item->work.copy;
     const berthi_sim_stretch *const clear = &d->item->work.clear;
@@ -86,23 +86,23 @@ can_do(doing *d)
         else
             memset(clear->memory, 0, (size_t)clear->bytes);
         return true;
-    default: return can_run(d);
+    default: return run_operation(d);
     }
 }
 
 /* With the lock: until it is closed again nobody gives this memory back. */
 static bool
-can_open(const doing *d)
+open_memory(const doing *d)
 {
     bool is_open;
 
     d->device->sim->touching++;
     d->device->touching++;
-    is_open = berthi_sim_memory_can_open(&d->device->memory);
+    is_open = berthi_sim_memory_open(&d->device->memory);
     if (d->peer == NULL)
         return is_open;
     d->peer->touching++;
-    return berthi_sim_memory_can_open(&d->peer->memory) && is_open;
+    return berthi_sim_memory_open(&d->peer->memory) && is_open;
 }
 
 static void
@@ -137,9 +137,9 @@ berthi_sim_work_do(berthi_sim_device *device, const berthi_sim_item *item)
         return;
     (void)berthi_sim_work_can_list(item, &regions);
     find_stand_ins(&d, &regions);
-    is_done = can_open(&d);
+    is_done = open_memory(&d);
     pthread_mutex_unlock(&device->sim->lock);
-    is_done = is_done && can_do(&d);
+    is_done = is_done && do_item(&d);
     pthread_mutex_lock(&device->sim->lock);
     close_again(&d);
     for (uint32_t i = 0; i < d.count; i++) {

@@ -59,8 +59,8 @@ berthi_sim_memory_fini(berthi_sim_memory *memory)
 
 /* Room for one more element of `size` bytes; false when out of memory. */
 static bool
-has_room(berth_context *context, void **elements, uint64_t count, uint64_t *capacity,
-         uint64_t size)
+make_room(berth_context *context, void **elements, uint64_t count, uint64_t *capacity,
+          uint64_t size)
 {
     const uint64_t more = berthi_max_u64(FIRST_ENTRIES, 2 * *capacity);
     void *grown;
@@ -184,7 +184,7 @@ find_behind(const berthi_sim_memory *memory, const void *at)
 
 /* All of its pages but the guards. */
 static bool
-can_seal(const berthi_sim_allocation *allocation, bool is_sealed)
+seal(const berthi_sim_allocation *allocation, bool is_sealed)
 {
     const uint64_t page = berthi_sys_page_bytes();
 
@@ -194,25 +194,25 @@ can_seal(const berthi_sim_allocation *allocation, bool is_sealed)
 }
 
 static bool
-can_seal_all(const berthi_sim_memory *memory, bool is_sealed)
+seal_all(const berthi_sim_memory *memory, bool is_sealed)
 {
     for (uint64_t i = 0; i < memory->allocation_count; i++)
-        if (!can_seal(memory->allocations[i], is_sealed))
+        if (!seal(memory->allocations[i], is_sealed))
             return false;
     return true;
 }
 
 bool
-berthi_sim_memory_can_open(berthi_sim_memory *memory)
+berthi_sim_memory_open(berthi_sim_memory *memory)
 {
-    return !memory->is_sealed || memory->opened++ > 0 || can_seal_all(memory, false);
+    return !memory->is_sealed || memory->opened++ > 0 || seal_all(memory, false);
 }
 
 void
 berthi_sim_memory_close(berthi_sim_memory *memory)
 {
     if (memory->is_sealed && --memory->opened == 0)
-        (void)can_seal_all(memory, true); /* what stays open is only less of a test */
+        (void)seal_all(memory, true); /* what stays open is only less of a test */
 }
 
 bool
@@ -221,10 +221,10 @@ berthi_sim_memory_can_add(berthi_sim_memory *memory, berthi_sim_allocation *allo
     void *allocations = memory->allocations;
     uint64_t at;
 
-    if (!has_room(memory->context, &allocations, memory->allocation_count,
-                  &memory->allocation_capacity, sizeof *memory->allocations))
+    if (!make_room(memory->context, &allocations, memory->allocation_count,
+                   &memory->allocation_capacity, sizeof *memory->allocations))
         return false;
-    if (memory->is_sealed && memory->opened == 0 && !can_seal(allocation, true))
+    if (memory->is_sealed && memory->opened == 0 && !seal(allocation, true))
         return false;
     memory->allocations = allocations;
     at = find_behind(memory, allocation->own.memory);
@@ -351,8 +351,8 @@ berthi_sim_memory_pin(berthi_sim_memory *memory, void *at, uint64_t bytes,
     *reason = BERTH_REASON_NO_MEMORY;
     if (bytes > memory->pin_limit - memory->pin_bytes)
         return "is more than may be pinned";
-    if (!has_room(memory->context, &pins, memory->pin_count, &memory->pin_capacity,
-                  sizeof *memory->pins))
+    if (!make_room(memory->context, &pins, memory->pin_count, &memory->pin_capacity,
+                   sizeof *memory->pins))
         return "finds no memory to note it";
     memory->pins = pins;
     memory->pins[memory->pin_count++] = pin;

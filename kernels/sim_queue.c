@@ -153,7 +153,7 @@ start_candidate(berthi_sim_engine *engine)
 
 /* Ends the waits at the head of a stream that are over; true when there were any. */
 static bool
-has_ended_waits(berthi_stream *stream)
+end_waits(berthi_stream *stream)
 {
     bool has_any = false;
 
@@ -174,7 +174,7 @@ berthi_sim_settle(berthi_sim *sim)
     while (is_again) {
         is_again = false;
         for (berthi_stream *s = sim->streams; s != NULL; s = s->next)
-            if (has_ended_waits(s))
+            if (end_waits(s))
                 is_again = true;
     }
     for (berthi_stream *s = sim->streams; s != NULL; s = s->next) {

@@ -39,7 +39,7 @@ free_scratch(berthi_unit_scratch *scratch)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     berthi_unit_scratch *const scratch = (berthi_unit_scratch *)kept;
 
@@ -54,7 +54,7 @@ leave(berthi_unit_scratch *scratch)
 {
     berthi_log(scratch->context, BERTH_LOG_WARNING,
                "work of a device has not ended: what it uses stays with it");
-    scratch->kept.can_end = can_end;
+    scratch->kept.try_end = try_end;
     berthi_context_keep(scratch->context, &scratch->kept);
 }
 

@@ -125,7 +125,7 @@ end_left(left_stream *left)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     left_stream *const left = (left_stream *)kept;
 
@@ -145,7 +145,7 @@ has_prepared(berthi_device *device, berthi_stream *stream, left_stream **out)
 
     if (left == NULL)
         return false;
-    left->kept.can_end = can_end;
+    left->kept.try_end = try_end;
     left->end = (berthi_stream_end){ .device = device, .stream = stream };
     if (device->table->event_create(device, &left->end.event, &error) != BERTH_OK) {
         berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, left, sizeof *left);

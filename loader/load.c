@@ -207,7 +207,7 @@ begin_leases(berthi_load *load, berth_error *error)
 /* ------------------------------------------------------------------------ pinning */
 
 static berth_status
-has_pinned(void *user, uint64_t bytes, berth_error *error)
+note_pinned(void *user, uint64_t bytes, berth_error *error)
 {
     berthi_load *const load = user;
 
@@ -221,7 +221,7 @@ static berth_status
 pin_slabs(berthi_load *load, berth_error *error)
 {
     const uint64_t bytes = berthi_model_pin_bytes(load->model);
-    const berthi_pin_watch watch = { load, has_pinned };
+    const berthi_pin_watch watch = { load, note_pinned };
     berth_status status = BERTH_OK;
 
     berthi_job_set_total(load->job, load->total + bytes);

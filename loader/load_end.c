@@ -116,7 +116,7 @@ free_load(berthi_load *load)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     berthi_load *const load = (berthi_load *)kept;
 
@@ -134,7 +134,7 @@ berthi_load_free(void *user)
 
     berthi_load_end(load);
     if (load->is_hung) {
-        load->kept.can_end = can_end;
+        load->kept.try_end = try_end;
         berthi_context_keep(load->context, &load->kept);
     } else {
         free_load(load);

@@ -390,7 +390,7 @@ give_back(berth_model *model)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     berth_model *const model = (berth_model *)kept;
 
@@ -427,7 +427,7 @@ berthi_model_free(berth_model *model)
         berthi_log(model->context, BERTH_LOG_WARNING,
                    "copies have not ended: the model's memory stays with them");
         if (!model->owns_devices) {
-            model->kept.can_end = can_end;
+            model->kept.try_end = try_end;
             berthi_context_keep(model->context, &model->kept);
             return;
         }

@@ -233,7 +233,7 @@ has_ended(move *m, berthi_carrier *carrier)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     move *const m = (move *)kept;
     const bool has_one = has_ended(m, &m->carrier);
@@ -252,7 +252,7 @@ free_move(void *user)
 
     end(m);
     if (m->carrier.is_hung || m->other_carrier.is_hung) {
-        m->kept.can_end = can_end;
+        m->kept.try_end = try_end;
         berthi_context_keep(m->context, &m->kept);
         return;
     }

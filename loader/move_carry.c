@@ -151,7 +151,7 @@ berthi_carrier_is_cancelled(const berthi_carrier *carrier)
 /* ------------------------------------------------------------------------- slabs */
 
 static berth_status
-has_pinned(void *user, uint64_t bytes, berth_error *error)
+note_pinned(void *user, uint64_t bytes, berth_error *error)
 {
     const berthi_carrier *const carrier = user;
 
@@ -163,7 +163,7 @@ has_pinned(void *user, uint64_t bytes, berth_error *error)
 berthi_pin_watch
 berthi_carrier_pin_watch(berthi_carrier *carrier)
 {
-    return (berthi_pin_watch){ carrier, has_pinned };
+    return (berthi_pin_watch){ carrier, note_pinned };
 }
 
 berth_status

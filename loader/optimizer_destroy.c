@@ -96,7 +96,7 @@ hangs(const berth_optimizer *o)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     berth_optimizer *const o = (berth_optimizer *)kept;
 
@@ -123,6 +123,6 @@ berth_optimizer_destroy(berth_optimizer *optimizer)
         give_back(optimizer);
         return;
     }
-    optimizer->kept.can_end = can_end;
+    optimizer->kept.try_end = try_end;
     berthi_context_keep(optimizer->context, &optimizer->kept);
 }

@@ -65,7 +65,7 @@ berthi_stranded_add(berthi_stranded *stranded, uint8_t *buffer)
 }
 
 static bool
-can_end(berthi_kept *kept)
+try_end(berthi_kept *kept)
 {
     berthi_stranded *const s = (berthi_stranded *)kept;
     const berthi_reader_table *const table = s->reader->table;
@@ -91,7 +91,7 @@ berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
     stranded->in_flight = in_flight;
     stranded->reads = reads;
     stranded->reads_bytes = reads_bytes;
-    stranded->kept.can_end = can_end;
+    stranded->kept.try_end = try_end;
     berthi_context_keep(stranded->context, &stranded->kept);
 }
 

@@ -23,7 +23,7 @@ is_taken(berthi_ledger *ledger, berthi_purpose purpose, uint64_t bytes)
 {
     uint64_t current;
 
-    if (!berthi_ledger_can_reserve(ledger, bytes, &current))
+    if (!berthi_ledger_reserve(ledger, bytes, &current))
         return false;
     berthi_ledger_take(ledger, purpose, bytes, current);
     return true;
@@ -69,7 +69,7 @@ test_booking(void)
     check_ledger(&ledger, 151, 151, 5, 1);
 
     /* What was reserved and cancelled leaves no trace. */
-    CHECK(berthi_ledger_can_reserve(&ledger, 1000, &current));
+    CHECK(berthi_ledger_reserve(&ledger, 1000, &current));
     CHECK_EQ(current, 1151);
     CHECK_EQ(atomic_load(&ledger.current), 1151);
     berthi_ledger_cancel(&ledger, 1000);
@@ -108,10 +108,10 @@ test_limit(void)
     check_ledger(&ledger, 100, 100, 3, 0);
     berthi_ledger_give(&ledger, BERTHI_PURPOSE_RING, 40);
     /* A reservation counts against the limit before it is taken. */
-    CHECK(berthi_ledger_can_reserve(&ledger, 40, &current));
-    CHECK(!berthi_ledger_can_reserve(&ledger, 1, &current));
+    CHECK(berthi_ledger_reserve(&ledger, 40, &current));
+    CHECK(!berthi_ledger_reserve(&ledger, 1, &current));
     berthi_ledger_cancel(&ledger, 40);
-    CHECK(berthi_ledger_can_reserve(&ledger, 1, &current));
+    CHECK(berthi_ledger_reserve(&ledger, 1, &current));
     berthi_ledger_cancel(&ledger, 1);
     check_ledger(&ledger, 60, 100, 3, 1);
 }

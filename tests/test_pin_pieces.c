@@ -73,7 +73,7 @@ typedef struct watched {
 } watched;
 
 static berth_status
-has_pinned(void *user, uint64_t bytes, berth_error *error)
+note_pinned(void *user, uint64_t bytes, berth_error *error)
 {
     watched *const w = user;
 
@@ -100,7 +100,7 @@ test_all_or_nothing(void)
     T_REQUIRE(rig_open(&r, "sim:64MiB"));
     for (uint32_t last = 1; last <= 4; last++) {
         watched w = { .last = last };
-        const berthi_pin_watch watch = { &w, has_pinned };
+        const berthi_pin_watch watch = { &w, note_pinned };
         berth_error error;
 
         CHECK_EQ(berthi_device_pin(r.device, s.memory, s.bytes, &watch, &error),

@@ -79,7 +79,7 @@ berthi_ahead_start(berthi_ahead *ahead, berth_context *context,
 }
 
 bool
-berthi_ahead_can_take(berthi_ahead *ahead, uint32_t shard, berthi_shard_header *out)
+berthi_ahead_take(berthi_ahead *ahead, uint32_t shard, berthi_shard_header *out)
 {
     berthi_ahead_place *place;
     bool is_read;
@@ -105,7 +105,7 @@ berthi_ahead_can_take(berthi_ahead *ahead, uint32_t shard, berthi_shard_header *
 }
 
 bool
-berthi_ahead_has_ended(berthi_ahead *ahead)
+berthi_ahead_end(berthi_ahead *ahead)
 {
     const uint32_t worker_count = ahead->worker_count;
 

@@ -58,11 +58,11 @@ void berthi_ahead_start(berthi_ahead *ahead, berth_context *context,
  * The header of the shard whose turn it is; turns come in order, some may be left out.
  * Reads others while it waits. False: the caller has to read it.
  */
-bool berthi_ahead_can_take(berthi_ahead *ahead, uint32_t shard, berthi_shard_header *out);
+bool berthi_ahead_take(berthi_ahead *ahead, uint32_t shard, berthi_shard_header *out);
 /*
  * Waits for the threads and gives back what nobody took. True when there was anything to
  * end: more memory is free than before. Any number of times; all-zero is allowed.
  */
-bool berthi_ahead_has_ended(berthi_ahead *ahead);
+bool berthi_ahead_end(berthi_ahead *ahead);
 
 #endif

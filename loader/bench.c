@@ -60,8 +60,8 @@ berthi_bench_check(const berthi_bench *b, berth_error *error)
 }
 
 bool
-berthi_bench_has_sampled(berthi_bench *b, berth_bench_line *line,
-                         berthi_bench_samples *samples, uint64_t bytes, uint64_t ns)
+berthi_bench_sample(berthi_bench *b, berth_bench_line *line,
+                    berthi_bench_samples *samples, uint64_t bytes, uint64_t ns)
 {
     const double rate = 1e9 * (double)bytes / (double)berthi_max_u64(ns, 1);
 
@@ -313,7 +313,7 @@ run_bench(berth_job *job, void *user, berth_error *error)
         return status;
     join_earlier(b);
     status = berthi_bench_print_links(b, error);
-    if (status == BERTH_OK && !berthi_job_can_commit(job))
+    if (status == BERTH_OK && !berthi_job_commit(job))
         status = berthi_job_fail_cancelled(error);
     return status;
 }

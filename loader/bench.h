@@ -89,8 +89,8 @@ bool berthi_bench_is_late(const berthi_bench *b);
 /* CANCELLED when the caller wants an end. */
 berth_status berthi_bench_check(const berthi_bench *b, berth_error *error);
 /* `bytes` in `ns`: counted in `line`, the rate among `samples`. False: they are full. */
-bool berthi_bench_has_sampled(berthi_bench *b, berth_bench_line *line,
-                              berthi_bench_samples *samples, uint64_t bytes, uint64_t ns);
+bool berthi_bench_sample(berthi_bench *b, berth_bench_line *line,
+                         berthi_bench_samples *samples, uint64_t bytes, uint64_t ns);
 /* The line's rate. */
 void berthi_bench_settle(berth_bench_line *line, berthi_bench_samples *samples);
 /* There is none, and why. */

@@ -302,7 +302,7 @@ repeat_products(berthi_bench *b, berth_bench_line *line, berth_error *error)
         if (status != BERTH_OK || (double)ns < (double)count * (bytes_ns + 1))
             break;
         ns -= (uint64_t)((double)count * bytes_ns);
-        has_room = berthi_bench_has_sampled(b, line, &samples, count, ns)
+        has_room = berthi_bench_sample(b, line, &samples, count, ns)
                    && !berthi_bench_is_late(b);
     }
     if (samples.count > 0)
@@ -369,7 +369,7 @@ repeat(berthi_bench *b, berth_bench_line *line, berth_error *error)
     while (status == BERTH_OK && has_room) {
         status = time_copies(b, line, bytes, count, &ns, error);
         if (status == BERTH_OK)
-            has_room = berthi_bench_has_sampled(b, line, &samples, times * count * bytes, ns)
+            has_room = berthi_bench_sample(b, line, &samples, times * count * bytes, ns)
                        && !berthi_bench_is_late(b);
     }
     berthi_bench_settle(line, &samples);
@@ -490,8 +490,8 @@ time_groups(berthi_bench *b, berthi_bench_side *sides, berth_bench_line *lines,
 
             if (sides[i].group != group)
                 continue;
-            (void)berthi_bench_has_sampled(b, &lines[i], &samples,
-                                           SHARED_COUNT * sides[i].piece, ns);
+            (void)berthi_bench_sample(b, &lines[i], &samples,
+                                      SHARED_COUNT * sides[i].piece, ns);
             berthi_bench_settle(&lines[i], &samples);
         }
     }

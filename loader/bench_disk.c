@@ -295,7 +295,7 @@ repeat(berthi_bench *b, berth_bench_line *line, uint64_t bytes,
             break;
         read = r.bytes - (has_measured(&r) ? r.mark : 0);
         ns = r.last_ns - (has_measured(&r) ? r.mark_ns : r.begin_ns);
-        has_room = berthi_bench_has_sampled(b, line, &samples, read, ns)
+        has_room = berthi_bench_sample(b, line, &samples, read, ns)
                    && !berthi_bench_is_late(b);
         if (!is_tried)
             continue;

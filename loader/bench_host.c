@@ -110,8 +110,8 @@ share_work(berthi_bench *b, berth_bench_line *line, berthi_values_work work,
         begin_ns = berthi_sys_now_ns();
         berthi_values_run(line->threads, PARTS, work, b);
         status = berthi_bench_check(b, error);
-    } while (berthi_bench_has_sampled(b, line, &samples, b->half,
-                                      berthi_sys_now_ns() - begin_ns)
+    } while (berthi_bench_sample(b, line, &samples, b->half,
+                                 berthi_sys_now_ns() - begin_ns)
              && status == BERTH_OK && !berthi_bench_is_late(b));
     berthi_bench_settle(line, &samples);
     return status;
@@ -173,8 +173,8 @@ quantize(berthi_bench *b, berth_bench_line *line, berth_error *error)
 
         status = berth_values_quantize(b->context, &options, b->memory + at, step,
                                        &buffers, error);
-        has_room = berthi_bench_has_sampled(b, line, &samples, step,
-                                            berthi_sys_now_ns() - begin_ns)
+        has_room = berthi_bench_sample(b, line, &samples, step,
+                                       berthi_sys_now_ns() - begin_ns)
                    && !berthi_bench_is_late(b);
         at = at + 2 * step <= b->half ? at + step : 0;
         if (status == BERTH_OK)

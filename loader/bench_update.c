@@ -102,8 +102,8 @@ berthi_bench_update(berthi_bench *b, berth_bench_line *line, berth_error *error)
         begin_ns = berthi_sys_now_ns();
         berthi_values_run(line->threads, parts, update_share, &u);
         status = berthi_bench_check(b, error);
-    } while (berthi_bench_has_sampled(b, line, &samples, bytes,
-                                      berthi_sys_now_ns() - begin_ns)
+    } while (berthi_bench_sample(b, line, &samples, bytes,
+                                 berthi_sys_now_ns() - begin_ns)
              && status == BERTH_OK && !berthi_bench_is_late(b));
     berthi_bench_settle(line, &samples);
     return status;

@@ -33,9 +33,9 @@ typedef struct opening {
  * with o->error; what ends the opening is then in o->findings.
  */
 static bool
-can_go_on(opening *o, berth_status status)
+note_step(opening *o, berth_status status)
 {
-    return status == BERTH_OK || berthi_findings_can_go_on(&o->findings, &o->error);
+    return status == BERTH_OK || berthi_findings_note(&o->findings, &o->error);
 }
 
 /* --------------------------------------------------------------- config.json */
@@ -202,9 +202,12 @@ finish_absences(absences *all, uint32_t shard_count)
                  all->others, all->has_more ? ", ..." : "");
 }
 
-/* Opens all files; absent ones are collected, so that one error names them all. */
+/*
+ * Opens all files; absent ones are collected, so that one error names them all. True: the
+ * opening goes on.
+ */
 static bool
-has_opened_shards(opening *o)
+open_shards(opening *o)
 {
     berth_checkpoint *const c = o->checkpoint;
     const berth_reason missing =
@@ -223,7 +226,7 @@ has_opened_shards(opening *o)
         berthi_file_close(&c->shards[i].file);
         if (is_absence(&o->error))
             add_absence(&absent, c->shards[i].name, &o->error);
-        if ((o->findings.keep_going || !is_absence(&o->error)) && !can_go_on(o, status))
+        if ((o->findings.keep_going || !is_absence(&o->error)) && !note_step(o, status))
             return false;
     }
     if (absent.count == 0)
@@ -231,7 +234,7 @@ has_opened_shards(opening *o)
     finish_absences(&absent, c->shard_count);
     if (!o->findings.keep_going) {
         o->error = absent.first;
-        return can_go_on(o, o->error.status);
+        return note_step(o, o->error.status);
     }
     if (o->findings.first.reason == absent.first.reason
         && strcmp(o->findings.first.file, absent.first.file) == 0)
@@ -251,16 +254,16 @@ read_shard(opening *o, uint32_t number, berthi_ahead *ahead, berth_error *error)
     berthi_shard_header header;
     berth_status status = BERTH_OK;
 
-    if (!berthi_ahead_can_take(ahead, number, &header))
+    if (!berthi_ahead_take(ahead, number, &header))
         do
             status = berthi_shard_read(shard, c->context, &header, &o->findings, error);
-        while (status == BERTH_ENOMEM && berthi_ahead_has_ended(ahead));
+        while (status == BERTH_ENOMEM && berthi_ahead_end(ahead));
     if (status == BERTH_OK)
         status = berthi_shard_check(shard, number, &header, &o->findings, error);
     if (status == BERTH_OK)
         do
             status = berthi_shard_take(shard, number, &header, &c->table, error);
-        while (status == BERTH_ENOMEM && berthi_ahead_has_ended(ahead));
+        while (status == BERTH_ENOMEM && berthi_ahead_end(ahead));
     berthi_header_fini(&header.header);
     return status;
 }
@@ -278,8 +281,9 @@ reading_threads(const opening *o)
     return worth < 2 ? 1 : (uint32_t)berthi_min_u64(worth, berthi_host_worker_count());
 }
 
+/* True: the opening goes on. */
 static bool
-has_read_shards(opening *o)
+read_shards(opening *o)
 {
     berth_checkpoint *const c = o->checkpoint;
     berthi_ahead ahead;
@@ -288,16 +292,16 @@ has_read_shards(opening *o)
     berthi_table_init(&c->table, c->context);
     /* Names, NULs and some bytes of dims: what the index promises, mostly exact. */
     if (c->is_sharded
-        && !berthi_table_can_hold(&c->table, o->index.entry_count,
-                                  o->index.text_bytes + 6 * o->index.entry_count))
-        return can_go_on(o, berthi_fail_memory(&o->error, "the table of tensors"));
+        && !berthi_table_make_room(&c->table, o->index.entry_count,
+                                   o->index.text_bytes + 6 * o->index.entry_count))
+        return note_step(o, berthi_fail_memory(&o->error, "the table of tensors"));
     for (uint32_t i = 0; i < c->shard_count && c->is_sharded; i++)
         c->shards[i].listed = berthi_index_list(&o->index, i);
     berthi_ahead_start(&ahead, c->context, c->shards, c->shard_count, reading_threads(o));
     for (uint32_t i = 0; i < c->shard_count && is_going_on; i++)
         if (c->shards[i].file.fd >= 0)
-            is_going_on = can_go_on(o, read_shard(o, i, &ahead, &o->error));
-    (void)berthi_ahead_has_ended(&ahead);
+            is_going_on = note_step(o, read_shard(o, i, &ahead, &o->error));
+    (void)berthi_ahead_end(&ahead);
     for (uint32_t i = 0; i < c->shard_count; i++)
         c->shards[i].listed = (berthi_name_list){ .count = 0 };
     return is_going_on;
@@ -347,8 +351,9 @@ check_total(opening *o, berth_error *error)
     return BERTH_OK;
 }
 
+/* True: the opening goes on. */
 static bool
-has_passed_preflight(opening *o)
+run_preflight(opening *o)
 {
     berth_checkpoint *const c = o->checkpoint;
     const uint64_t errors = o->findings.errors;
@@ -362,12 +367,12 @@ has_passed_preflight(opening *o)
     /* What preflight reported itself has been counted already. */
     if (status != BERTH_OK && o->findings.errors > errors)
         return false;
-    if (!can_go_on(o, status))
+    if (!note_step(o, status))
         return false;
-    if (o->findings.errors == 0 && !can_go_on(o, check_total(o, &o->error)))
+    if (o->findings.errors == 0 && !note_step(o, check_total(o, &o->error)))
         return false;
     if (c->location.file == NULL && o->findings.report != NULL)
-        return can_go_on(o, berthi_weights_remark_strays(&c->location, is_shard_name, c,
+        return note_step(o, berthi_weights_remark_strays(&c->location, is_shard_name, c,
                                                          &o->findings, &o->error));
     return true;
 }
@@ -382,12 +387,12 @@ run(opening *o)
     const berth_open_options *const options = &o->options;
 
     c->location.may_start = options->threads != 1;
-    if (!can_go_on(o, read_config(o, &o->error)))
+    if (!note_step(o, read_config(o, &o->error)))
         return;
     if (berthi_weights_find(&c->location, c->config.weights_file, options->variant,
                             options->all_files != 0, &o->findings, &o->weights, &o->error)
         != BERTH_OK) {
-        (void)can_go_on(o, o->error.status);
+        (void)note_step(o, o->error.status);
         return;
     }
     c->is_adapter = o->weights.is_adapter;
@@ -395,22 +400,22 @@ run(opening *o)
     if (c->location.file != NULL && o->weights.index == NULL)
         c->path = berthi_location_path(&c->location, c->location.file);
     if (c->path == NULL) {
-        (void)can_go_on(o, berthi_fail_memory(&o->error, "a path"));
+        (void)note_step(o, berthi_fail_memory(&o->error, "a path"));
         return;
     }
     if (o->weights.index != NULL && read_index(o, &o->error) != BERTH_OK) {
-        (void)can_go_on(o, o->error.status);
+        (void)note_step(o, o->error.status);
         return;
     }
-    if (!can_go_on(o, list_shards(o, &o->error)) || !has_opened_shards(o)
-        || !has_read_shards(o) || !has_passed_preflight(o))
+    if (!note_step(o, list_shards(o, &o->error)) || !open_shards(o)
+        || !read_shards(o) || !run_preflight(o))
         return;
     berthi_index_fini(&o->index); /* its names before the records of weights */
     /* With shards missing, statistics would seem to be missing, too. */
     if (o->findings.errors == 0
         && berthi_checkpoint_classify(c, &o->findings, &o->error) != BERTH_OK
         && o->findings.errors == 0)
-        (void)can_go_on(o, o->error.status);
+        (void)note_step(o, o->error.status);
 }
 
 static berth_status
@@ -457,7 +462,7 @@ berth_checkpoint_open(berth_context *context, const char *path,
     if (berthi_location_init(&c->location, context, path, o.options.hub_cache,
                              o.options.inside_only != 0, &o.error)
         != BERTH_OK)
-        (void)can_go_on(&o, o.error.status);
+        (void)note_step(&o, o.error.status);
     else
         run(&o);
 

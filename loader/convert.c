@@ -159,7 +159,7 @@ publish(berthi_convert *convert, berth_error *error)
     berth_status status = name_shards(convert, error);
 
     berthi_layout_shard_name(0, 1, single);
-    if (status == BERTH_OK && !berthi_job_can_commit(convert->job))
+    if (status == BERTH_OK && !berthi_job_commit(convert->job))
         status = berthi_job_fail_cancelled(error);
     if (status == BERTH_OK)
         status = berthi_writer_publish(convert->writer,
@@ -269,7 +269,7 @@ leave(berthi_convert *convert, bool *out_is_last, berth_error *error)
     berth_status status = BERTH_OK;
 
     *out_is_last = false;
-    if (!berthi_writer_can_let_go(convert->writer))
+    if (!berthi_writer_let_go(convert->writer))
         return BERTH_OK;
     if (before.parts_missing > 0)
         status = berthi_part_count(convert, error);
@@ -395,9 +395,9 @@ destroy_convert(void *user)
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, convert, sizeof *convert);
 }
 
-/* Texts that are needed after the call that gave them. */
+/* Texts that are needed after the call that gave them. False: out of memory. */
 static bool
-can_copy_texts(berthi_convert *convert)
+copy_texts(berthi_convert *convert)
 {
     berth_convert_options *const options = &convert->options;
     berthi_arena *const texts = &convert->texts;
@@ -462,7 +462,7 @@ lay_out(berthi_convert *convert, berth_error *error)
         berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
                              recipe->weight_count * sizeof *convert->is_nonfinite);
     return convert->crcs != NULL && convert->is_nonfinite != NULL
-                   && berthi_convert_can_list_sources(convert)
+                   && berthi_convert_alloc_sources(convert)
                ? BERTH_OK
                : berthi_fail_memory(error, "starting a conversion");
 }
@@ -537,7 +537,7 @@ prepare(berthi_convert *convert, berth_error *error)
     if (status != BERTH_OK)
         return status;
     find_device(convert);
-    if (!can_copy_texts(convert))
+    if (!copy_texts(convert))
         return berthi_fail_memory(error, "starting a conversion");
     status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,
                                 &convert->options, error);

@@ -39,11 +39,11 @@ is_turn(berthi_batch *batch, uint64_t number)
 }
 
 /*
- * Waits for the run's turn, and until its memory fits; a larger one comes alone.
- * Lock held; false: stopped.
+ * Waits for the run's turn, and until its memory fits, which it then has; a larger one
+ * comes alone. Lock held; false: stopped.
  */
 static bool
-has_reserved(berthi_batch *batch, const berthi_run *run)
+await_memory(berthi_batch *batch, const berthi_run *run)
 {
     const uint64_t number = (uint64_t)(run - batch->runs);
     const uint64_t pool = batch->convert->sizes.pool;
@@ -182,7 +182,7 @@ allocate(berthi_batch *batch, berthi_run *run, berth_error *error)
     berth_status status = BERTH_OK;
 
     pthread_mutex_lock(&batch->lock);
-    has_room = has_reserved(batch, run);
+    has_room = await_memory(batch, run);
     pthread_mutex_unlock(&batch->lock);
     if (!has_room)
         return berthi_job_fail_cancelled(error);

@@ -307,7 +307,7 @@ berth_status berthi_convert_take_notes(berthi_convert *convert, uint32_t shard,
 /* ------------------------------------------------------------ convert_sources.c */
 
 /* There is a recipe. False: out of memory. */
-bool berthi_convert_can_list_sources(berthi_convert *convert);
+bool berthi_convert_alloc_sources(berthi_convert *convert);
 void berthi_convert_free_sources(berthi_convert *convert);
 /*
  * The tensors, 0 and on, whose crcs are computed while the weight is converted;

@@ -245,7 +245,7 @@ berthi_line_encode(berthi_batch *batch, const berthi_run *run, berthi_unit_scrat
 /* -------------------------------------------------------------------------- the ring */
 
 static bool
-can_pin(void *user, void *memory, uint64_t bytes)
+pin_buffer(void *user, void *memory, uint64_t bytes)
 {
     berthi_batch *const batch = user;
     berthi_device *const device = batch->convert->device;
@@ -270,7 +270,7 @@ unpin(void *user, void *memory, uint64_t bytes)
 
 /* A line that may still copy from the buffer takes it over. All workers have ended. */
 static bool
-can_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
+keep_buffer(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
 {
     const berthi_batch *const batch = user;
 
@@ -288,5 +288,5 @@ can_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
 berthi_ring_pins
 berthi_line_pins(berthi_batch *batch)
 {
-    return (berthi_ring_pins){ batch, can_pin, unpin, can_keep };
+    return (berthi_ring_pins){ batch, pin_buffer, unpin, keep_buffer };
 }

@@ -68,9 +68,9 @@ is_of(const berthi_convert *convert, uint32_t part, const berthi_recipe_weight *
     return part == 0 || convert->part_of[weight - convert->recipe.weights] == part;
 }
 
-/* False behind the last. */
+/* Goes on to the next one; false behind the last. */
 static bool
-has_source(source_walk *walk, uint64_t *out_tensor)
+next_source(source_walk *walk, uint64_t *out_tensor)
 {
     const berthi_layout_shard shard =
         berthi_layout_shard_at(walk->convert->layout, walk->number);
@@ -182,7 +182,7 @@ note_sources(berthi_convert_notes *n, const berthi_convert *convert, uint32_t nu
     source_walk walk = { .convert = convert, .number = number, .part = part };
     uint64_t tensor;
 
-    while (has_source(&walk, &tensor))
+    while (next_source(&walk, &tensor))
         note(n, atomic_load(&convert->sources.crcs[tensor]));
 }
 
@@ -361,7 +361,7 @@ take_sources(berthi_convert *convert, note_reader *r, uint32_t number, uint32_t 
     source_walk walk = { .convert = convert, .number = number, .part = part };
     uint64_t tensor;
 
-    while (has_source(&walk, &tensor))
+    while (next_source(&walk, &tensor))
         atomic_store(&convert->sources.crcs[tensor], next_note(r));
 }
 

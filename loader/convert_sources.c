@@ -30,7 +30,7 @@ mark(berthi_convert *convert, const berthi_recipe_weight *weight)
 }
 
 bool
-berthi_convert_can_list_sources(berthi_convert *convert)
+berthi_convert_alloc_sources(berthi_convert *convert)
 {
     const uint64_t count = convert->checkpoint->table.entry_count;
     berthi_convert_sources *const sources = &convert->sources;

@@ -74,9 +74,9 @@ encode_strip(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
                                 error);
 }
 
-/* True for the unit that completes its strip; the next strip may begin then. */
+/* A unit is done. True: it completes its strip; the next strip may begin then. */
 static bool
-is_strip_complete(berthi_batch *batch, berthi_run *run)
+count_down_strip(berthi_batch *batch, berthi_run *run)
 {
     bool is_complete;
 
@@ -122,7 +122,7 @@ convert_turned(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
     if (unit->strip == 0)
         count_nonfinite(run, values, unit->count);
     turn(run, unit, values);
-    if (!is_strip_complete(batch, run))
+    if (!count_down_strip(batch, run))
         return BERTH_OK;
     status = encode_strip(batch, run, unit, scratch, error);
     begin_next_strip(batch, run);

@@ -93,8 +93,9 @@ fail(conveyor *c, berth_status status, const berth_error *error)
     }
 }
 
+/* True: it is over, since it has failed, or now, since it was cancelled. */
 static bool
-is_over(conveyor *c)
+end_if_cancelled(conveyor *c)
 {
     berth_error error;
 
@@ -136,7 +137,7 @@ run_worker(void *argument)
     conveyor *const c = argument;
     berthi_stage_work work;
 
-    while (!is_over(c) && berthi_stage_has_work(&c->stage, &work)) {
+    while (!end_if_cancelled(c) && berthi_stage_await_work(&c->stage, &work)) {
         const berthi_chunk *const chunk = work.buffer->chunk;
         const uint64_t begin_ns = berthi_sys_now_ns();
         berthi_stage_outcome outcome;
@@ -330,7 +331,7 @@ read_all(conveyor *c)
 {
     bool has_more = true;
 
-    while (!is_over(c)) {
+    while (!end_if_cancelled(c)) {
         berth_error error;
         uint64_t begin_ns;
         bool has_grown;
@@ -403,7 +404,7 @@ run_threads(conveyor *c)
         fail(c, status, &error);
     join_workers(c);
     /* The last bytes may have been consumed after the last look. */
-    (void)is_over(c);
+    (void)end_if_cancelled(c);
     c->stats.work_ns = atomic_load(&c->work_ns);
     c->stats.wait_ns = berthi_stage_behind_ns(&c->stage);
     c->stats.stages = c->stage.limit;

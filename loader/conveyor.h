@@ -118,13 +118,14 @@ typedef struct berthi_consumer {
 /* Memory of the ring is made fit for copies to devices; unpinned is what was pinned. */
 typedef struct berthi_ring_pins {
     void *user;
-    bool (*can_pin)(void *user, void *memory, uint64_t bytes);
+    /* False: it could not be pinned, and is used as it is. */
+    bool (*pin)(void *user, void *memory, uint64_t bytes);
     void (*unpin)(void *user, void *memory, uint64_t bytes);
     /*
      * At the end of the ring, of a buffer whose consumer has failed: true where a device may
      * still copy from it. It is the user's then, pinned or not, as it was allocated.
      */
-    bool (*can_keep)(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned);
+    bool (*keep)(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned);
 } berthi_ring_pins;
 
 #define BERTHI_RING_CHUNKS_MAX 64u

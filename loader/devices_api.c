@@ -137,7 +137,7 @@ try_end(berthi_kept *kept)
 
 /* What it takes to leave a stream to the context; false: no memory, no event. */
 static bool
-has_prepared(berthi_device *device, berthi_stream *stream, left_stream **out)
+prepare_left(berthi_device *device, berthi_stream *stream, left_stream **out)
 {
     left_stream *const left =
         berthi_memory_zalloc(device->context, BERTHI_PURPOSE_OBJECT, sizeof *left);
@@ -163,7 +163,7 @@ berth_stream_destroy(berth_devices *devices, uint32_t number, void *stream)
 
     if (stream == NULL || berthi_find_device(devices, number, &device, NULL) != BERTH_OK)
         return;
-    if (!has_prepared(device, stream, &left))
+    if (!prepare_left(device, stream, &left))
         device->table->stream_destroy(device, stream);
     else if (berthi_stream_hangs(&left->end, berthi_add_capped(berthi_sys_now_ns(),
                                                                BERTHI_HUNG_NS)))

@@ -105,7 +105,7 @@ berthi_findings_remark(berthi_findings *findings, berth_severity severity,
 }
 
 bool
-berthi_findings_can_go_on(berthi_findings *findings, const berth_error *error)
+berthi_findings_note(berthi_findings *findings, const berth_error *error)
 {
     if (findings->errors++ == 0)
         findings->first = *error;

@@ -51,7 +51,7 @@ void berthi_findings_tell(berthi_findings *findings, berth_severity severity,
  * Takes note of a filled error. True when the opening is to go on looking: the
  * caller asked for all errors, and this is not one that makes looking futile.
  */
-bool berthi_findings_can_go_on(berthi_findings *findings, const berth_error *error);
+bool berthi_findings_note(berthi_findings *findings, const berth_error *error);
 
 /* BERTH_OK, or the first error that was noted. */
 berth_status berthi_findings_result(const berthi_findings *findings, berth_error *error);

@@ -82,8 +82,9 @@ choose_sizes(berthi_intake *intake)
         intake->parts_per_buffer++;
 }
 
+/* False: out of memory. */
 static bool
-has_tables(berthi_intake *intake)
+alloc_tables(berthi_intake *intake)
 {
     const uint64_t buffers = intake->stage->capacity;
     const uint64_t parts = buffers * intake->parts_per_buffer;
@@ -141,7 +142,7 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
     intake->io = (berth_io)options->io;
     intake->wait_ns = options->wait_ns > 0 ? options->wait_ns : UINT64_MAX;
     choose_sizes(intake);
-    if (!has_tables(intake)) {
+    if (!alloc_tables(intake)) {
         status = berthi_fail_memory(error, "the table of reads");
         goto fail;
     }

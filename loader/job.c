@@ -326,7 +326,7 @@ berthi_job_is_cancelled(const berth_job *job)
 
 /* True when this was the first decision, or the same as the first. */
 static bool
-has_decided(berth_job *job, decision wanted)
+decide(berth_job *job, decision wanted)
 {
     int found = DECISION_OPEN;
 
@@ -335,9 +335,9 @@ has_decided(berth_job *job, decision wanted)
 }
 
 bool
-berthi_job_can_commit(berth_job *job)
+berthi_job_commit(berth_job *job)
 {
-    return has_decided(job, DECISION_COMMITTED);
+    return decide(job, DECISION_COMMITTED);
 }
 
 berth_status
@@ -351,7 +351,7 @@ berthi_job_fail_cancelled(berth_error *error)
 void
 berth_job_cancel(berth_job *job)
 {
-    (void)has_decided(job, DECISION_CANCELLED);
+    (void)decide(job, DECISION_CANCELLED);
 }
 
 berth_status

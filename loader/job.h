@@ -52,7 +52,7 @@ bool berthi_job_is_cancelled(const berth_job *job);
  * Before the step that cannot be undone: false after a cancel, the step must
  * not be taken. After true a cancel changes nothing any more.
  */
-bool berthi_job_can_commit(berth_job *job);
+bool berthi_job_commit(berth_job *job);
 /* The status and error of a cancelled job. */
 berth_status berthi_job_fail_cancelled(berth_error *error);
 

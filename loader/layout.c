@@ -100,8 +100,9 @@ take_pairs(berthi_layout *layout, const berthi_layout_options *options)
     layout->frame_bytes += 2; /* the braces */
 }
 
+/* False: out of memory. */
 static bool
-can_allocate(berthi_layout *layout)
+alloc_orders(berthi_layout *layout)
 {
     const uint64_t count = layout->count;
 
@@ -137,7 +138,7 @@ berthi_layout_create(berth_context *context, berthi_layout_tensor *tensors,
     layout->max_shard_bytes =
         options->max_shard_bytes > 0 ? options->max_shard_bytes : UINT64_MAX;
     take_pairs(layout, options);
-    if (!can_allocate(layout)) {
+    if (!alloc_orders(layout)) {
         status = berthi_fail_memory(error, "laying out the shards");
         goto fail;
     }

@@ -13,8 +13,9 @@
 #include "loader/layout_check.h"
 #include "loader/layout_header.h"
 
+/* For one more shard. False: out of memory. */
 static bool
-can_open_shard(berthi_layout *layout)
+make_room(berthi_layout *layout)
 {
     const uint64_t capacity = 2 * layout->shard_capacity + 16;
     berthi_layout_part *shards;
@@ -83,13 +84,13 @@ assign(filling *f, berthi_layout_part *part, berthi_layout_tensor *tensor,
  * those that are not.
  */
 static bool
-can_add_shard(berthi_layout *layout, filling *f, uint32_t begin, uint32_t end,
-              bool has_oversize)
+add_shard(berthi_layout *layout, filling *f, uint32_t begin, uint32_t end,
+          bool has_oversize)
 {
     const uint32_t number = layout->shard_count;
     berthi_layout_part *part;
 
-    if (!can_open_shard(layout))
+    if (!make_room(layout))
         return false;
     part = &layout->shards[layout->shard_count++];
     memset(part, 0, sizeof *part);
@@ -107,9 +108,9 @@ can_add_shard(berthi_layout *layout, filling *f, uint32_t begin, uint32_t end,
 
 /* Closes the shard to be filled; the next one begins at `at`. */
 static bool
-can_close(berthi_layout *layout, filling *f, uint32_t at)
+close_shard(berthi_layout *layout, filling *f, uint32_t at)
 {
-    if (!can_add_shard(layout, f, f->begin, at, false))
+    if (!add_shard(layout, f, f->begin, at, false))
         return false;
     f->begin = at;
     f->closed = layout->shard_count;
@@ -120,24 +121,24 @@ can_close(berthi_layout *layout, filling *f, uint32_t at)
 
 /* In fill order; the shard of an oversize unit comes before the one that is being filled. */
 static bool
-can_fill(berthi_layout *layout, filling *f)
+fill_shards(berthi_layout *layout, filling *f)
 {
     unit u;
 
     for (uint32_t at = f->begin; at < layout->count; at = u.end) {
         u = unit_at(layout, at);
         if (u.is_oversize) {
-            if (!can_add_shard(layout, f, at, u.end, true))
+            if (!add_shard(layout, f, at, u.end, true))
                 return false;
             continue;
         }
-        if (u.bytes > layout->max_shard_bytes - f->bytes && !can_close(layout, f, at))
+        if (u.bytes > layout->max_shard_bytes - f->bytes && !close_shard(layout, f, at))
             return false;
         f->count++;
         f->bytes += u.bytes;
     }
     return (f->count == 0 && layout->shard_count > 0)
-           || can_close(layout, f, layout->count);
+           || close_shard(layout, f, layout->count);
 }
 
 /* Drops the tensors of all shards from `begin` on into their places. */
@@ -223,7 +224,7 @@ berthi_layout_divide_changed(berthi_layout *layout, uint32_t *out_first,
     berth_status status = BERTH_OK;
 
     layout->shard_count = closed;
-    if (!can_fill(layout, &f))
+    if (!fill_shards(layout, &f))
         return berthi_fail_memory(error, "laying out the shards");
     place_tensors(layout, closed, begin);
     for (uint32_t i = closed; i < layout->shard_count && status == BERTH_OK; i++) {

@@ -54,7 +54,7 @@ move(berthi_lease_list *list, berthi_lease_slot *slot)
 }
 
 bool
-berthi_lease_cache_can_init(berthi_leases *leases, berthi_lease_line *line)
+berthi_lease_cache_init(berthi_leases *leases, berthi_lease_line *line)
 {
     const uint64_t shares = line->share_count * sizeof *line->shares;
     const uint64_t units = line->unit_count * sizeof *line->slot_of;
@@ -140,7 +140,7 @@ held(const berthi_lease_share *share)
 
 /* Makes place for one more that is protected; false: none ever is. */
 static bool
-has_place(berthi_lease_share *share)
+make_place(berthi_lease_share *share)
 {
     berthi_lease_slot *const oldest = share->again.oldest;
 
@@ -159,7 +159,7 @@ berthi_lease_cache_touch(berthi_lease_slot *slot)
     berthi_lease_share *const share = slot->share;
 
     if (!slot->is_ahead && !slot->is_protected)
-        slot->is_protected = has_place(share);
+        slot->is_protected = make_place(share);
     slot->is_ahead = false;
     move(slot->is_protected ? &share->again : &share->once, slot);
 }

@@ -26,9 +26,12 @@ compare_numbers(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     return numbers[a] < numbers[b] ? -1 : numbers[a] > numbers[b];
 }
 
-/* The layer's berths by the expert that they belong to; *out_count: so many do. */
+/*
+ * The layer's berths by the expert that they belong to; *out_count: so many do. False: out of
+ * memory.
+ */
 static bool
-can_sort(berthi_lease_listing *l, const berth_plan_layer *layer, uint32_t *out_count)
+sort_experts(berthi_lease_listing *l, const berth_plan_layer *layer, uint32_t *out_count)
 {
     const berth_model *const model = l->leases->model;
     const berthi_table *const table = &model->checkpoint->table;
@@ -84,7 +87,7 @@ list_layer(berthi_lease_listing *l, uint32_t layer, berth_error *error)
     berthi_lease_expert *list;
     uint32_t count;
 
-    if (!can_sort(l, &leases->model->plan->layers[layer].out, &count))
+    if (!sort_experts(l, &leases->model->plan->layers[layer].out, &count))
         return berthi_fail_memory(error, "the experts of a layer");
     list = berthi_arena_alloc(&leases->arena, count * sizeof *list, 4);
     if (list == NULL)

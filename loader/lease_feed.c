@@ -45,7 +45,7 @@ fail_reading(berthi_feeder *f, berth_status status, const berth_error *error)
 
 /* Begins to read a chunk that no buffer has; false: there is none for it now. */
 static bool
-can_read(berthi_feeder *f, uint64_t chunk)
+start_read(berthi_feeder *f, uint64_t chunk)
 {
     const uint32_t share = berthi_feeder_share(f, chunk);
     const uint32_t allocated = f->stage.allocated;
@@ -68,14 +68,14 @@ can_read(berthi_feeder *f, uint64_t chunk)
     return true;
 }
 
-/* Layers are read ahead as long as there are buffers. */
+/* Layers are read ahead as long as there are buffers. True: a read was begun. */
 static bool
-has_read_ahead(berthi_feeder *f)
+read_ahead(berthi_feeder *f)
 {
     bool has_any = false;
 
     while (f->leases->layer_chunks > 0 && !f->states[f->cursor].is_held
-           && can_read(f, f->cursor)) {
+           && start_read(f, f->cursor)) {
         f->cursor = (f->cursor + 1) % f->leases->layer_chunks;
         has_any = true;
     }
@@ -103,9 +103,9 @@ find_missing(const berthi_feeder *f, const berthi_lease_line *line, uint64_t *ou
     return NULL;
 }
 
-/* Experts are read as they are asked for, as long as there are buffers. */
+/* Experts are read as they are asked for, as long as there are buffers. True: as above. */
 static bool
-has_read_experts(berthi_feeder *f)
+read_experts(berthi_feeder *f)
 {
     bool has_any = false;
 
@@ -119,7 +119,7 @@ has_read_experts(berthi_feeder *f)
             pthread_mutex_lock(&line->lock);
             is_missing = find_missing(f, line, &chunk) != NULL;
             pthread_mutex_unlock(&line->lock);
-            is_missing = is_missing && can_read(f, chunk);
+            is_missing = is_missing && start_read(f, chunk);
             has_any |= is_missing;
         }
     }
@@ -172,11 +172,13 @@ is_waited_for(const berthi_lease_line *line)
 }
 
 /*
- * `is_stuck`: nothing goes on unless something else is read, and somebody waits. Else only
- * where a line has been asked for another layer than the next one.
+ * Reading begins anew at what is missing; what was read for nobody is dropped. `is_stuck`:
+ * nothing goes on unless something else is read, and somebody waits. Else only where a line
+ * has been asked for another layer than the next one. True: it does, or there is no need
+ * to, as somebody waits for what is in the ring by now.
  */
 static bool
-has_sought(berthi_feeder *f, bool is_stuck)
+seek(berthi_feeder *f, bool is_stuck)
 {
     for (uint32_t i = 0; i < f->leases->line_count && !f->has_failed; i++) {
         berthi_lease_line *const line = &f->leases->lines[i];
@@ -200,9 +202,12 @@ has_sought(berthi_feeder *f, bool is_stuck)
     return false;
 }
 
-/* Reads hang: whoever waits is told, and nothing else is read before they come back. */
+/*
+ * Reads hang: whoever waits is told, and nothing else is read before they come back.
+ * True: somebody was.
+ */
 static bool
-has_told(berthi_feeder *f)
+fail_waiters(berthi_feeder *f)
 {
     bool has_any = false;
 
@@ -221,15 +226,15 @@ has_told(berthi_feeder *f)
 
 /*
  * Nothing is being read any more after a failure: units that wait for it fail, and
- * reading begins anew when one is asked for again.
+ * reading begins anew when one is asked for again. True: one has failed.
  */
 static bool
-has_given_up(berthi_feeder *f)
+give_up(berthi_feeder *f)
 {
     bool has_any = false;
 
     if (f->has_failed && f->intake.is_late)
-        return has_told(f);
+        return fail_waiters(f);
     if (!f->has_failed || f->intake.in_flight > 0)
         return false;
     for (uint32_t i = 0; i < f->stage.allocated; i++)
@@ -255,9 +260,9 @@ has_given_up(berthi_feeder *f)
 
 /* ------------------------------------------------------------------------- thread */
 
-/* For any copy; false: none can be waited for, as when each call of the device fails. */
+/* Any copy; false: none can be waited for, as when each call of the device fails. */
 static bool
-has_awaited(berthi_feeder *f)
+await_copy(berthi_feeder *f)
 {
     for (uint32_t i = 0; i < f->stage.allocated; i++) {
         const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
@@ -283,7 +288,7 @@ wait_for_news(berthi_feeder *f)
     berth_error error;
     berth_status status;
 
-    if (f->copying > 0 && f->intake.in_flight == 0 && has_awaited(f))
+    if (f->copying > 0 && f->intake.in_flight == 0 && await_copy(f))
         return;
     begin_ns = berthi_sys_now_ns();
     status = berthi_intake_wait(&f->intake,
@@ -313,19 +318,19 @@ take_news(berthi_feeder *f)
 
 /* Everything that goes without waiting; false: nothing did. */
 static bool
-has_worked(berthi_feeder *f)
+work(berthi_feeder *f)
 {
-    bool has_any = has_sought(f, false);
+    bool has_any = seek(f, false);
 
-    has_any |= berthi_feeder_has_recycled(f);
-    has_any |= has_read_experts(f);
-    has_any |= has_read_ahead(f);
-    has_any |= berthi_feeder_has_copied(f);
-    has_any |= has_given_up(f);
+    has_any |= berthi_feeder_recycle(f);
+    has_any |= read_experts(f);
+    has_any |= read_ahead(f);
+    has_any |= berthi_feeder_copy(f);
+    has_any |= give_up(f);
     if (!has_any && f->intake.in_flight == 0 && f->copying == 0) {
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_HASTE))
             berthi_sys_sleep(HASTE_NS);
-        has_any = has_sought(f, true);
+        has_any = seek(f, true);
     }
     return has_any;
 }
@@ -337,7 +342,7 @@ run(void *argument)
 
     while (!atomic_load(&f->is_stopped)) {
         f->has_grown = false;
-        if (!has_worked(f))
+        if (!work(f))
             wait_for_news(f);
         else if (f->has_grown)
             take_news(f);
@@ -355,8 +360,9 @@ berthi_feeder_wake(berthi_feeder *feeder)
 
 /* --------------------------------------------------------------------- begin, end */
 
+/* False: out of memory. */
 static bool
-has_tables(berthi_feeder *f)
+alloc_tables(berthi_feeder *f)
 {
     berthi_arena *const arena = &f->leases->arena;
     const uint64_t capacity = f->stage.capacity;
@@ -412,7 +418,7 @@ berthi_feeder_create(berthi_leases *leases, const berthi_lease_options *options,
     status = berthi_stage_init(&f->stage, leases->context, f->chunks->chunk_bytes,
                                berthi_feeder_capacity(f->chunks, options->ring_bytes),
                                leases->file_count, has_call, error);
-    if (status == BERTH_OK && !has_tables(f))
+    if (status == BERTH_OK && !alloc_tables(f))
         status = berthi_fail_memory(error, "the ring of what is streamed");
     if (status == BERTH_OK)
         status = berthi_intake_init(&f->intake, leases->context, NULL, leases->files,

@@ -120,8 +120,8 @@ berthi_lease_slot *berthi_feeder_find_slot(const berthi_feeder *f,
 void berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
                              berth_status status, const berth_error *error);
 /* Hands out what is wanted; false: nothing was. */
-bool berthi_feeder_has_copied(berthi_feeder *f);
+bool berthi_feeder_copy(berthi_feeder *f);
 /* Buffers of copies that have passed are free; false: none was. */
-bool berthi_feeder_has_recycled(berthi_feeder *f);
+bool berthi_feeder_recycle(berthi_feeder *f);
 
 #endif

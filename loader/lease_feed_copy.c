@@ -118,7 +118,7 @@ berthi_feeder_find_slot(const berthi_feeder *f, const berthi_stage_buffer *buffe
 }
 
 bool
-berthi_feeder_has_copied(berthi_feeder *f)
+berthi_feeder_copy(berthi_feeder *f)
 {
     bool has_any = false;
 
@@ -143,9 +143,9 @@ berthi_feeder_has_copied(berthi_feeder *f)
     return has_any;
 }
 
-/* True when the copies out of a buffer have passed, or never will. */
+/* Records what tells of the copies out of a buffer. True: they have passed, or never will. */
 static bool
-is_past(berthi_feeder *f, const berthi_stage_buffer *buffer)
+poll_copies(berthi_feeder *f, const berthi_stage_buffer *buffer)
 {
     berthi_lease_line *const line = berthi_feeder_line(f, buffer);
     const berthi_device_table *const table = line->device->table;
@@ -182,14 +182,14 @@ note_past(const berthi_feeder *f, const berthi_stage_buffer *buffer)
 }
 
 bool
-berthi_feeder_has_recycled(berthi_feeder *f)
+berthi_feeder_recycle(berthi_feeder *f)
 {
     bool has_any = false;
 
     for (uint32_t i = 0; i < f->stage.allocated && f->copying > 0; i++) {
         berthi_stage_buffer *const buffer = &f->stage.buffers[i];
 
-        if (buffer->state != BERTHI_STAGE_BUSY || !is_past(f, buffer))
+        if (buffer->state != BERTHI_STAGE_BUSY || !poll_copies(f, buffer))
             continue;
         note_past(f, buffer);
         berthi_feeder_release(f, buffer);

@@ -43,7 +43,7 @@ find_empty(berthi_lease_line *line)
 
 /* Takes the cursor to a unit that is in no slot; false: all are. */
 static bool
-has_next(berthi_lease_line *line)
+seek_next(berthi_lease_line *line)
 {
     for (uint32_t i = 0; i < line->unit_count; i++) {
         if (berthi_lease_find_slot(line, line->cursor) == NULL)
@@ -59,7 +59,7 @@ berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, berth_error *e
     berthi_lease_slot *slot;
 
     while (!line->is_halted && line->feeding == NULL && (slot = find_empty(line)) != NULL
-           && has_next(line)) {
+           && seek_next(line)) {
         const berth_status status =
             berthi_lease_begin_fill(leases, line, slot, line->cursor, error);
 

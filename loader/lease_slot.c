@@ -74,7 +74,7 @@ init_slots(berthi_leases *leases, berthi_lease_line *line, berth_error *error)
         status = line->device->table->clear(line->device, slab + line->slots_at,
                                             line->slot_count * line->slot_bytes,
                                             line->stream, error);
-    if (status == BERTH_OK && line->is_cache && !berthi_lease_cache_can_init(leases, line))
+    if (status == BERTH_OK && line->is_cache && !berthi_lease_cache_init(leases, line))
         status = berthi_fail_memory(error, "the slots of a device");
     return status;
 }

@@ -265,7 +265,7 @@ berth_status berthi_lease_copy(berthi_lease_line *line, void *to, const void *fr
 /* ---- of caches, with the line's lock */
 
 /* Tables beside the slots, all of them empty; false: no memory. */
-bool berthi_lease_cache_can_init(berthi_leases *leases, berthi_lease_line *line);
+bool berthi_lease_cache_init(berthi_leases *leases, berthi_lease_line *line);
 /* The slot of a unit, whatever is in it by now; NULL: it has none. */
 berthi_lease_slot *berthi_lease_cache_find(const berthi_lease_line *line, uint32_t unit);
 /* That can be taken for another expert. */

@@ -418,7 +418,7 @@ count_berths(const berth_model *model, counts *out)
 
 /* Of what is listed, while it is. */
 static bool
-has_listing(berthi_lease_listing *l, const counts *c)
+alloc_listing(berthi_lease_listing *l, const counts *c)
 {
     berthi_arena *const arena = &l->leases->arena;
 
@@ -432,8 +432,9 @@ has_listing(berthi_lease_listing *l, const counts *c)
            && l->numbers != NULL && l->order != NULL;
 }
 
+/* False: out of memory. */
 static bool
-has_tables(berthi_lease_listing *l)
+alloc_tables(berthi_lease_listing *l)
 {
     berthi_leases *const leases = l->leases;
     const berth_plan_summary *const summary = &leases->model->plan->summary;
@@ -452,7 +453,7 @@ has_tables(berthi_lease_listing *l)
     leases->files =
         berthi_arena_alloc(arena, leases->file_count * sizeof *leases->files, 8);
     if (leases->unit_of == NULL || leases->experts == NULL || leases->units == NULL
-        || leases->lines == NULL || leases->files == NULL || !has_listing(l, &c))
+        || leases->lines == NULL || leases->files == NULL || !alloc_listing(l, &c))
         return false;
     memset(leases->lines, 0, lines * sizeof *leases->lines);
     memset(leases->experts, 0, layers * sizeof *leases->experts);
@@ -468,7 +469,7 @@ berthi_lease_units_list(berthi_leases *leases, uint64_t chunk_bytes, berth_error
     berthi_lease_listing l = { .leases = leases, .chunk_bytes = chunk_bytes };
     berth_status status = BERTH_OK;
 
-    if (!has_tables(&l))
+    if (!alloc_tables(&l))
         return berthi_fail_memory(error, "the layers that are streamed");
     for (uint32_t t = 0; t < leases->model->tier_count && status == BERTH_OK; t++)
         status = list_line(&l, t, error);

@@ -126,7 +126,7 @@ compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 
 /* The chain as an array in bytewise order. False: out of memory. */
 static bool
-has_sorted(const collection *all)
+sort_names(const collection *all)
 {
     berthi_arena *const arena = &all->location->arena;
     berth_context *const context = all->location->context;
@@ -161,7 +161,7 @@ berthi_listing_read(berthi_location *location, berthi_listing *out, berth_error 
     if (berthi_sys_list(location->folder, keep_name, &all) != 0)
         return berthi_fail_system(error, errno, location->folder_path,
                                   "listing the folder");
-    if (all.is_out_of_memory || !has_sorted(&all))
+    if (all.is_out_of_memory || !sort_names(&all))
         return berthi_fail_memory(error, "listing a folder");
     return BERTH_OK;
 }

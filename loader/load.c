@@ -56,11 +56,11 @@ open_streams(berthi_load *load, berth_error *error)
 /* ---------------------------------------------------------------------------- run */
 
 static bool
-can_pin_buffer(void *user, void *memory, uint64_t bytes)
+pin_buffer(void *user, void *memory, uint64_t bytes)
 {
     berthi_load *const load = user;
 
-    if (berthi_model_can_stage(load->model, memory, bytes))
+    if (berthi_model_pin_stage(load->model, memory, bytes))
         return true;
     atomic_store(&load->has_unpinned, true);
     return false;
@@ -84,7 +84,7 @@ choose_workers(const berthi_load *load)
 static berth_status
 convey(berthi_load *load, berth_error *error)
 {
-    const berthi_ring_pins pins = {load, can_pin_buffer, unpin_buffer, berthi_load_can_keep};
+    const berthi_ring_pins pins = {load, pin_buffer, unpin_buffer, berthi_load_keep};
     const berthi_conveyor_options options = {
         .io = load->options.io,
         .no_uring = load->options.no_uring != 0,
@@ -309,7 +309,7 @@ run_load(berth_job *job, void *user, berth_error *error)
         give_offload(load);
     if (status == BERTH_OK)
         status = begin_leases(load, error);
-    if (status == BERTH_OK && !berthi_job_can_commit(job))
+    if (status == BERTH_OK && !berthi_job_commit(job))
         status = berthi_job_fail_cancelled(error);
     /* Here: giving back can take long, and finish must not. */
     if (status != BERTH_OK && !load->is_hung) {

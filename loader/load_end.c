@@ -13,7 +13,7 @@
 /* ----------------------------------------------------------------------- what hangs */
 
 bool
-berthi_load_can_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
+berthi_load_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
 {
     berthi_load *const load = user;
 
@@ -23,9 +23,12 @@ berthi_load_can_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned
     return true;
 }
 
-/* Events of a hand, which nobody uses any more, tell of the ends of streams. */
+/*
+ * Events of a hand, which nobody uses any more, tell of the ends of streams. True: a stream
+ * hangs.
+ */
 static bool
-has_hung(berthi_load *load)
+await_streams(berthi_load *load)
 {
     bool hangs = false;
 
@@ -38,7 +41,7 @@ has_hung(berthi_load *load)
 static void
 find_hung(berthi_load *load)
 {
-    if (load->is_hung || !atomic_exchange(&load->is_unsettled, false) || !has_hung(load))
+    if (load->is_hung || !atomic_exchange(&load->is_unsettled, false) || !await_streams(load))
         return;
     berthi_log(load->context, BERTH_LOG_WARNING,
                "copies have not ended: slabs and %u buffers stay with them",

@@ -305,8 +305,8 @@ berth_status berthi_load_offload_finish(berthi_load *load, const berthi_load_run
 
 /* ------------------------------------------------------------------- load_end.c */
 
-/* As can_keep() of berthi_ring_pins. */
-bool berthi_load_can_keep(void *load, uint8_t *memory, uint64_t bytes, bool is_pinned);
+/* As keep() of berthi_ring_pins. */
+bool berthi_load_keep(void *load, uint8_t *memory, uint64_t bytes, bool is_pinned);
 /*
  * What only filling needs; the model stays. Where copies hang, so do streams and buffers:
  * `is_hung`.

@@ -65,7 +65,7 @@ create_events(berthi_load *load, berthi_load_hand *hand, berth_error *error)
 
 /* True when there is as much of it as any unit needs: none of 0 bytes. */
 static bool
-has_scratch(const berthi_load *load, uint64_t bytes, uint8_t **out)
+alloc_scratch(const berthi_load *load, uint64_t bytes, uint8_t **out)
 {
     *out = bytes == 0 ? NULL
                       : berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH, bytes,
@@ -87,9 +87,9 @@ create_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
                                         tiers * sizeof *hand->events);
     hand->is_used = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH,
                                          tiers * sizeof *hand->is_used);
-    if (!has_scratch(load, load->values_max, &hand->values)
-        || !has_scratch(load, load->packed_max, &hand->packed)
-        || !has_scratch(load, load->gathered_max, &hand->gathered)
+    if (!alloc_scratch(load, load->values_max, &hand->values)
+        || !alloc_scratch(load, load->packed_max, &hand->packed)
+        || !alloc_scratch(load, load->gathered_max, &hand->gathered)
         || hand->events == NULL || hand->is_used == NULL)
         status = berthi_fail_memory(error, "placing a tensor");
     else

@@ -197,9 +197,9 @@ read_statistics(berthi_load *load, berthi_load_run *run, berth_error *error)
     return status == BERTH_OK ? verify_statistics(load, run, error) : status;
 }
 
-/* The first place in the scratch that is free for so long. Lock held. */
+/* The first place in the scratch that is free for so long; false: none is. Lock held. */
 static bool
-has_region(berthi_load_tier *tier, uint64_t capacity, uint64_t bytes, uint64_t *out)
+take_region(berthi_load_tier *tier, uint64_t capacity, uint64_t bytes, uint64_t *out)
 {
     uint64_t at = 0;
     uint32_t free = BERTHI_LOAD_REGIONS;
@@ -242,7 +242,7 @@ take_scratch(berthi_load *load, berthi_load_run *run, berth_error *error)
                            load->plan->tiers[run->tier].name);
     pthread_mutex_lock(&load->lock);
     while (!load->is_stopped && !has_room) {
-        has_room = lane->turn == run->turn && has_region(lane, capacity, bytes, &at);
+        has_room = lane->turn == run->turn && take_region(lane, capacity, bytes, &at);
         if (!has_room)
             pthread_cond_wait(&load->has_changed, &load->lock);
     }

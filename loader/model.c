@@ -337,7 +337,7 @@ berthi_model_create(berth_context *context, const berth_checkpoint *checkpoint,
         status = find_devices(model, options, error);
     if (status == BERTH_OK)
         model->has_pinned_offsets =
-            berthi_model_is_pinned(model, model->offsets, model->offset_bytes);
+            berthi_model_try_pin(model, model->offsets, model->offset_bytes);
     if (status == BERTH_OK)
         status = allocate(model, error);
     if (status != BERTH_OK) {

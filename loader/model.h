@@ -185,16 +185,16 @@ berth_status berthi_model_fail_stranded(berth_error *error);
  * Pins whole pages for every device of the model, or for none: false, with the device's
  * reason.
  */
-bool berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
-                          berth_error *error);
+bool berthi_model_pin(const berth_model *model, void *memory, uint64_t bytes,
+                      berth_error *error);
 void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
 /* The same, noting where it is refused; false where no device asks for it. */
-bool berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes);
+bool berthi_model_try_pin(const berth_model *model, void *memory, uint64_t bytes);
 /*
  * The same of a buffer for staging, which nobody has written to: it comes from the node of
  * a device (node.h). All devices share such buffers, so they take turns.
  */
-bool berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes);
+bool berthi_model_pin_stage(berth_model *model, void *memory, uint64_t bytes);
 
 /* Tiers of the plan, on the model's devices; none has a slab. */
 void berthi_model_describe(const berth_model *model, const berth_plan *plan,

@@ -40,8 +40,8 @@ pin(const berth_model *model, void *memory, uint64_t bytes, const berthi_pin_wat
 }
 
 bool
-berthi_model_can_pin(const berth_model *model, void *memory, uint64_t bytes,
-                     berth_error *error)
+berthi_model_pin(const berth_model *model, void *memory, uint64_t bytes,
+                 berth_error *error)
 {
     return pin(model, memory, bytes, NULL, error) == BERTH_OK;
 }
@@ -53,20 +53,20 @@ berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes)
 }
 
 bool
-berthi_model_is_pinned(const berth_model *model, void *memory, uint64_t bytes)
+berthi_model_try_pin(const berth_model *model, void *memory, uint64_t bytes)
 {
     berth_error error;
 
     if (device_count(model) == 0)
         return false;
-    if (berthi_model_can_pin(model, memory, bytes, &error))
+    if (berthi_model_pin(model, memory, bytes, &error))
         return true;
     berthi_device_note_unpinned(model->context, &error);
     return false;
 }
 
 bool
-berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes)
+berthi_model_pin_stage(berth_model *model, void *memory, uint64_t bytes)
 {
     const uint32_t count = device_count(model);
     berth_error error;
@@ -75,7 +75,7 @@ berthi_model_can_stage(berth_model *model, void *memory, uint64_t bytes)
         berthi_node_bring(berthi_devices_at(model->devices,
                                             atomic_fetch_add(&model->staged, 1) % count),
                           memory, bytes, BERTHI_STAGE_ALIGNMENT);
-    if (berthi_model_can_pin(model, memory, bytes, &error))
+    if (berthi_model_pin(model, memory, bytes, &error))
         return true;
     berthi_device_note_unpinned(model->context, &error);
     return false;

@@ -41,7 +41,7 @@ take(move *m, berth_model *model, berthi_carrier *carrier, berth_error *error)
 static berth_status
 commit(const move *m, berth_error *error)
 {
-    return berthi_job_can_commit(m->job) ? BERTH_OK : berthi_job_fail_cancelled(error);
+    return berthi_job_commit(m->job) ? BERTH_OK : berthi_job_fail_cancelled(error);
 }
 
 /* Behind the first error, which stays. */
@@ -64,9 +64,9 @@ has_to_sleep(const berthi_carrier *carrier)
            && (carrier->leases != NULL || berthi_model_asleep_bytes(carrier->model) > 0);
 }
 
-/* After a failure, from whatever it has; a model that cannot be woken is asleep. */
+/* After a failure, from whatever it has; false: it cannot be woken, and is asleep. */
 static bool
-can_wake_again(berthi_carrier *carrier, berth_error *error)
+wake_again(berthi_carrier *carrier, berth_error *error)
 {
     berth_error later;
     bool is_awake;
@@ -120,7 +120,7 @@ do_move(move *m, berth_error *error)
         return status;
     status = berthi_replan_run(&m->replan, &m->carrier, error);
     if (status != BERTH_OK)
-        m->is_asleep = !can_wake_again(&m->carrier, error);
+        m->is_asleep = !wake_again(&m->carrier, error);
     return status;
 }
 
@@ -143,7 +143,7 @@ do_swap(move *m, berth_error *error)
         m->is_asleep = true;
         return BERTH_OK;
     }
-    m->is_asleep = !can_wake_again(&m->carrier, error);
+    m->is_asleep = !wake_again(&m->carrier, error);
     return status;
 }
 
@@ -216,9 +216,9 @@ run_move(berth_job *job, void *user, berth_error *error)
     return status;
 }
 
-/* True where nothing of it hangs; its model may go then. */
+/* True where nothing of it hangs: it has ended, and its model may go. */
 static bool
-has_ended(move *m, berthi_carrier *carrier)
+try_end_carrier(move *m, berthi_carrier *carrier)
 {
     berth_model *const model = carrier->model;
 
@@ -236,8 +236,8 @@ static bool
 try_end(berthi_kept *kept)
 {
     move *const m = (move *)kept;
-    const bool has_one = has_ended(m, &m->carrier);
-    const bool has_other = has_ended(m, &m->other_carrier);
+    const bool has_one = try_end_carrier(m, &m->carrier);
+    const bool has_other = try_end_carrier(m, &m->other_carrier);
 
     if (!has_one || !has_other)
         return false;

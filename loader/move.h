@@ -148,9 +148,9 @@ berth_status berthi_carrier_create_slab(berthi_carrier *carrier, berthi_model_ti
 /* Gives back what the tier has; of a carrier that is hung, it stays with that. */
 void berthi_carrier_free_slab(berthi_carrier *carrier, berthi_model_tier *tier);
 void berthi_carrier_free_hold(berthi_carrier *carrier, berthi_model_tier *tier);
-/* As can_keep() of berthi_ring_pins. */
-bool berthi_carrier_can_keep(berthi_carrier *carrier, uint8_t *memory, uint64_t bytes,
-                             bool is_pinned);
+/* As keep() of berthi_ring_pins. */
+bool berthi_carrier_keep(berthi_carrier *carrier, uint8_t *memory, uint64_t bytes,
+                         bool is_pinned);
 /* Hung: true when nothing is under way any more. Zero: true. Does not wait. */
 bool berthi_carrier_is_over(berthi_carrier *carrier);
 /* The memory of what was left, when that is over. */

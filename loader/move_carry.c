@@ -338,8 +338,9 @@ berthi_carrier_clear(berthi_carrier *carrier, const berthi_spot *at, uint64_t by
     return status == BERTH_OK ? end_asking(lane, error) : status;
 }
 
+/* There is one from its first use on. False: out of memory. */
 static bool
-has_bounce(berthi_carrier *carrier)
+alloc_bounce(berthi_carrier *carrier)
 {
     berth_model *const model = carrier->model;
 
@@ -348,7 +349,7 @@ has_bounce(berthi_carrier *carrier)
                                                 BERTHI_CARRY_BYTES, PAGE_BYTES);
         carrier->is_bounce_pinned =
             carrier->bounce != NULL
-            && berthi_model_can_stage(model, carrier->bounce, BERTHI_CARRY_BYTES);
+            && berthi_model_pin_stage(model, carrier->bounce, BERTHI_CARRY_BYTES);
     }
     return carrier->bounce != NULL;
 }
@@ -362,7 +363,7 @@ berthi_carrier_fetch(berthi_carrier *carrier, const berthi_spot *from, uint64_t 
     *out = *from;
     if (from->device == BERTHI_NO_DEVICE)
         return BERTH_OK;
-    if (!has_bounce(carrier))
+    if (!alloc_bounce(carrier))
         return berthi_fail_memory(error, "moving a model");
     *out = (berthi_spot){ .memory = carrier->bounce,
                           .device = BERTHI_NO_DEVICE,

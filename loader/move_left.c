@@ -45,7 +45,7 @@ berthi_carrier_begin_leases(berthi_carrier *carrier, berth_error *error)
     berthi_leases *leases;
     berth_status status;
 
-    if (!carrier->is_undoing && !berthi_job_can_commit(carrier->job))
+    if (!carrier->is_undoing && !berthi_job_commit(carrier->job))
         return berthi_job_fail_cancelled(error);
     status = berthi_leases_create(model, &model->lease_options, &leases, error);
     if (status == BERTH_OK) {
@@ -60,8 +60,8 @@ berthi_carrier_begin_leases(berthi_carrier *carrier, berth_error *error)
 }
 
 bool
-berthi_carrier_can_keep(berthi_carrier *carrier, uint8_t *memory, uint64_t bytes,
-                        bool is_pinned)
+berthi_carrier_keep(berthi_carrier *carrier, uint8_t *memory, uint64_t bytes,
+                    bool is_pinned)
 {
     if (carrier->is_hung)
         berthi_lefts_add(&carrier->buffers, memory, bytes, is_pinned);

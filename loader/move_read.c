@@ -41,8 +41,9 @@ berthi_reads_fini(berthi_reads *reads)
     *reads = (berthi_reads){ .context = reads->context };
 }
 
+/* False: out of memory. */
 static bool
-can_grow(berthi_reads *reads)
+grow(berthi_reads *reads)
 {
     const uint64_t capacity = berthi_max_u64(FETCHES, 2 * reads->capacity);
     berthi_fetch *const at = berthi_memory_alloc(reads->context, BERTHI_PURPOSE_CHUNKS,
@@ -62,7 +63,7 @@ can_grow(berthi_reads *reads)
 static berth_status
 add_fetch(berthi_reads *reads, const berthi_fetch *fetch, berth_error *error)
 {
-    if (reads->count == reads->capacity && !can_grow(reads))
+    if (reads->count == reads->capacity && !grow(reads))
         return berthi_fail_memory(error, "moving a model");
     reads->at[reads->count++] = *fetch;
     reads->bytes += fetch->bytes;
@@ -115,9 +116,11 @@ compare_fetches(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* In the order of the files; their tags are their numbers in the list. */
+/*
+ * In the order of the files; their tags are their numbers in the list. False: out of memory.
+ */
 static bool
-can_list_pieces(const berthi_reads *reads, uint32_t *order, berthi_piece *pieces)
+list_pieces(const berthi_reads *reads, uint32_t *order, berthi_piece *pieces)
 {
     berthi_sort_number(order, reads->count);
     if (!berthi_sort_can_arrange(reads->context, order, reads->count, compare_fetches,
@@ -144,22 +147,22 @@ typedef struct reading {
 } reading;
 
 static bool
-can_pin_buffer(void *user, void *memory, uint64_t bytes)
+pin_buffer(void *user, void *memory, uint64_t bytes)
 {
     reading *const r = user;
 
-    if (berthi_model_can_stage(r->carrier->model, memory, bytes))
+    if (berthi_model_pin_stage(r->carrier->model, memory, bytes))
         return true;
     atomic_store(&r->has_unpinned, true);
     return false;
 }
 
 static bool
-can_keep_buffer(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
+keep_buffer(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
 {
     const reading *const r = user;
 
-    return berthi_carrier_can_keep(r->carrier, memory, bytes, is_pinned);
+    return berthi_carrier_keep(r->carrier, memory, bytes, is_pinned);
 }
 
 static void
@@ -200,7 +203,7 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
        berth_error *error)
 {
     const berth_model *const model = r->carrier->model;
-    const berthi_ring_pins pins = { r, can_pin_buffer, unpin_buffer, can_keep_buffer };
+    const berthi_ring_pins pins = { r, pin_buffer, unpin_buffer, keep_buffer };
     const berthi_conveyor_options options = {
         .io = model->lease_options.io,
         .no_uring = model->lease_options.no_uring,
@@ -237,7 +240,7 @@ run_pieces(reading *r, const reading_lists *lists, berth_error *error)
     berthi_checkpoint_copy_files(model->checkpoint, lists->files);
     for (const berthi_offload *o = model->offload; o != NULL; o = o->before)
         lists->files[berthi_offload_file_number(model, o)] = o->file;
-    if (!can_list_pieces(r->reads, lists->order, lists->pieces))
+    if (!list_pieces(r->reads, lists->order, lists->pieces))
         return berthi_fail_memory(error, "reading what was left on the disk");
     status = berthi_chunks_build(r->reads->context, lists->pieces, r->reads->count,
                                  BERTHI_CHUNK_BYTES, GAP_BYTES, &chunks, error);

@@ -220,7 +220,7 @@ berth_status berthi_optimizer_await(const berth_optimizer *optimizer, uint32_t d
 /* Waits until nothing of it is under way on its devices. */
 berth_status berthi_optimizer_settle(berth_optimizer *optimizer, berth_error *error);
 /* Whole pages of host memory, pinned for all devices, or for none: false. */
-bool berthi_optimizer_has_pinned(berth_optimizer *optimizer, void *memory, uint64_t bytes);
+bool berthi_optimizer_pin(berth_optimizer *optimizer, void *memory, uint64_t bytes);
 void berthi_optimizer_unpin(berth_optimizer *optimizer, void *memory, uint64_t bytes);
 /* Memory of a device, zeroed, booked for `parts` of it. */
 berth_status berthi_optimizer_take(berth_optimizer *optimizer, uint32_t device,

@@ -149,7 +149,7 @@ berthi_disk_prepare(berth_optimizer *o, uint64_t page_bytes, berth_error *error)
         return berthi_fail_memory(error, "buffers for states on the disk");
     o->disk.buffer_bytes = bytes;
     o->disk.is_pinned =
-        berthi_optimizer_has_pinned(o, o->disk.buffers, BERTHI_DISK_BUFFERS * bytes);
+        berthi_optimizer_pin(o, o->disk.buffers, BERTHI_DISK_BUFFERS * bytes);
     return BERTH_OK;
 }
 
@@ -203,7 +203,7 @@ buffer_of(const disk_run *r, uint64_t i)
 
 /* Until `*done` is beyond `i`; false: something failed. */
 static bool
-has_come(disk_run *r, const uint64_t *done, uint64_t i)
+await_done(disk_run *r, const uint64_t *done, uint64_t i)
 {
     bool is_stopped;
 
@@ -242,7 +242,7 @@ run_reader(void *user)
         const berthi_states_page page = page_of(r, i, &p);
         berth_error error;
 
-        if (i >= BERTHI_DISK_BUFFERS && !has_come(r, &r->written, i - BERTHI_DISK_BUFFERS))
+        if (i >= BERTHI_DISK_BUFFERS && !await_done(r, &r->written, i - BERTHI_DISK_BUFFERS))
             break;
         status = berthi_disk_read(r->optimizer, p->file_offset + page.offset,
                                   buffer_of(r, i), page.bytes, &error);
@@ -278,7 +278,7 @@ run_writer(void *user)
         const berthi_states_page page = page_of(r, i, &p);
         berth_error error;
 
-        if (!has_come(r, &r->updated, i))
+        if (!await_done(r, &r->updated, i))
             break;
         status = await_copy(r, i, p, &error);
         if (status == BERTH_OK)
@@ -312,7 +312,7 @@ update(disk_run *r, uint64_t i, berth_error *error)
 static void
 run_pages(disk_run *r)
 {
-    for (uint64_t i = 0; i < r->count && has_come(r, &r->read, i); i++) {
+    for (uint64_t i = 0; i < r->count && await_done(r, &r->read, i); i++) {
         berth_error error;
         const berth_status status = update(r, i, &error);
 

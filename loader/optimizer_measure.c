@@ -43,7 +43,7 @@ prepare(berth_optimizer *o, berth_error *error)
                                     berthi_sys_page_bytes());
     if (o->sums == NULL)
         return berthi_fail_memory(error, "sums of gradients");
-    o->has_pinned_sums = berthi_optimizer_has_pinned(o, o->sums, sums_bytes(o));
+    o->has_pinned_sums = berthi_optimizer_pin(o, o->sums, sums_bytes(o));
     return BERTH_OK;
 }
 

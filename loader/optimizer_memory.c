@@ -123,7 +123,7 @@ unpin_from(berth_optimizer *o, void *memory, uint64_t bytes, uint32_t count)
 }
 
 bool
-berthi_optimizer_has_pinned(berth_optimizer *o, void *memory, uint64_t bytes)
+berthi_optimizer_pin(berth_optimizer *o, void *memory, uint64_t bytes)
 {
     for (uint32_t i = 0; i < o->device_count; i++) {
         const berthi_optimizer_device *const d = &o->devices[i];

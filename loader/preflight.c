@@ -110,7 +110,7 @@ static berth_status
 go_on(const pass *p, const berthi_about *about, const berth_error *error)
 {
     berthi_findings_keep_name(p->findings, about->tensor, about->tensor_length);
-    return berthi_findings_can_go_on(p->findings, error) ? BERTH_OK : error->status;
+    return berthi_findings_note(p->findings, error) ? BERTH_OK : error->status;
 }
 
 /* --------------------------------------------------------------------- missing */

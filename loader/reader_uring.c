@@ -101,7 +101,7 @@ break_ring(ring_reader *r, int failure)
 
 /* True when the kernel took something, or there was nothing to take. */
 static bool
-can_enter(ring_reader *r)
+submit_prepared(ring_reader *r)
 {
     int taken;
 
@@ -143,7 +143,7 @@ flush(ring_reader *r)
             prepare(r, entry, read);
             berthi_read_list_add(&r->prepared, read);
         }
-        if (!can_enter(r) || r->pending.first == NULL)
+        if (!submit_prepared(r) || r->pending.first == NULL)
             break;
     }
 }

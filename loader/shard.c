@@ -106,7 +106,7 @@ check_strict(const berthi_shard *shard, const berthi_shard_header *h,
             continue;
         berthi_fail(error, BERTH_REASON_STRICT,
                     &(berthi_about){ .file = shard->file.path }, "%s", rules[i].what);
-        if (!berthi_findings_can_go_on(findings, error))
+        if (!berthi_findings_note(findings, error))
             return error->status;
     }
     return BERTH_OK;

@@ -410,7 +410,7 @@ is_kept(const file_node *node)
 
 /* Fills `listed` from the chain, `sorted` from that. False: out of memory. */
 static bool
-has_sorted(const walking *w, berthi_side_file *listed, berthi_side_file *sorted,
+sort_files(const walking *w, berthi_side_file *listed, berthi_side_file *sorted,
            uint32_t count)
 {
     berth_context *const context = w->location->context;
@@ -446,7 +446,7 @@ arrange(walking *w, berthi_side_files *out)
     sorted = take(w, count * sizeof *sorted);
     if (w->status != BERTH_OK)
         return;
-    if (!has_sorted(w, listed, sorted, count)) {
+    if (!sort_files(w, listed, sorted, count)) {
         w->status = berthi_fail_memory(w->error, "listing what goes along");
         return;
     }

@@ -58,14 +58,14 @@ berthi_stage_detach(berthi_stage *stage, berthi_stage_buffer *buffer)
     return memory;
 }
 
-/* Leaves a buffer to the ring's user, whose devices may still copy from it. */
+/* True: the buffer is left to the ring's user, whose devices may still copy from it. */
 static bool
-has_left(const berthi_stage *stage, berthi_stage_buffer *buffer)
+leave_buffer(const berthi_stage *stage, berthi_stage_buffer *buffer)
 {
-    if (stage->pins == NULL || stage->pins->can_keep == NULL
+    if (stage->pins == NULL || stage->pins->keep == NULL
         || buffer->state != BERTHI_STAGE_BUSY
-        || !stage->pins->can_keep(stage->pins->user, buffer->memory, stage->buffer_bytes,
-                                  buffer->is_pinned))
+        || !stage->pins->keep(stage->pins->user, buffer->memory, stage->buffer_bytes,
+                              buffer->is_pinned))
         return false;
     buffer->memory = NULL;
     buffer->is_pinned = false;
@@ -76,7 +76,7 @@ void
 berthi_stage_fini(berthi_stage *stage)
 {
     for (uint32_t i = 0; i < stage->allocated; i++)
-        if (!has_left(stage, &stage->buffers[i]))
+        if (!leave_buffer(stage, &stage->buffers[i]))
             berthi_spare_free(stage->context,
                               berthi_stage_detach(stage, &stage->buffers[i]),
                               stage->buffer_bytes, BERTHI_STAGE_ALIGNMENT);
@@ -215,7 +215,7 @@ grow(berthi_stage *stage)
     stage->allocated++;
     buffer->is_pinned =
         stage->pins != NULL
-        && stage->pins->can_pin(stage->pins->user, buffer->memory, stage->buffer_bytes);
+        && stage->pins->pin(stage->pins->user, buffer->memory, stage->buffer_bytes);
     return buffer;
 }
 
@@ -322,8 +322,9 @@ berthi_stage_stop(berthi_stage *stage)
 
 /* ------------------------------------------------------------------ consuming */
 
+/* Lock held. False: no call is possible now. */
 static bool
-can_take_work(berthi_stage *stage, berthi_stage_work *work)
+take_work(berthi_stage *stage, berthi_stage_work *work)
 {
     work->call = BERTHI_STAGE_IN_ORDER;
     work->buffer = find_callable(stage, work->call);
@@ -354,13 +355,13 @@ is_drained(const berthi_stage *stage)
 }
 
 bool
-berthi_stage_has_work(berthi_stage *stage, berthi_stage_work *work)
+berthi_stage_await_work(berthi_stage *stage, berthi_stage_work *work)
 {
     bool has_work = false;
 
     pthread_mutex_lock(&stage->lock);
     while (!stage->is_stopped && !is_drained(stage)) {
-        has_work = can_take_work(stage, work);
+        has_work = take_work(stage, work);
         if (has_work)
             break;
         pthread_cond_wait(&stage->has_work, &stage->lock);

@@ -135,7 +135,7 @@ uint64_t berthi_stage_behind_ns(const berthi_stage *stage);
 /* ---- for workers */
 
 /* Waits for a call that is possible; false: there will be none. */
-bool berthi_stage_has_work(berthi_stage *stage, berthi_stage_work *work);
+bool berthi_stage_await_work(berthi_stage *stage, berthi_stage_work *work);
 
 typedef struct berthi_stage_outcome {
     bool is_consumed; /* it was the chunk's last call: the buffer is free */

@@ -48,9 +48,9 @@ grow(berth_context *context, void *memory, uint64_t used, uint64_t old, uint64_t
     return larger;
 }
 
-/* `bytes` are not fewer than the text has. */
+/* `bytes` are not fewer than the text has. False: out of memory. */
 static bool
-can_hold_text(berthi_table *table, uint64_t bytes)
+grow_text(berthi_table *table, uint64_t bytes)
 {
     char *const text = grow(table->context, table->text, table->text_bytes,
                             table->text_capacity, bytes);
@@ -62,8 +62,9 @@ can_hold_text(berthi_table *table, uint64_t bytes)
     return true;
 }
 
+/* False, as above: out of memory. */
 static bool
-can_hold_entries(berthi_table *table, uint64_t count)
+grow_entries(berthi_table *table, uint64_t count)
 {
     berth_context *const context = table->context;
     const uint64_t used = table->entry_count;
@@ -94,23 +95,23 @@ can_hold_entries(berthi_table *table, uint64_t count)
 }
 
 bool
-berthi_table_can_hold(berthi_table *table, uint64_t entries, uint64_t text_bytes)
+berthi_table_make_room(berthi_table *table, uint64_t entries, uint64_t text_bytes)
 {
-    return can_hold_text(table, text_bytes) && can_hold_entries(table, entries);
+    return grow_text(table, text_bytes) && grow_entries(table, entries);
 }
 
 /* Room for so much more; half as much again, so that few shards cause a copy. */
 static bool
-has_room_for(berthi_table *table, uint64_t entries, uint64_t text_bytes)
+make_room(berthi_table *table, uint64_t entries, uint64_t text_bytes)
 {
     const uint64_t more_text = table->text_bytes + text_bytes;
     const uint64_t more_entries = table->entry_count + entries;
 
     if (more_text > table->text_capacity
-        && !can_hold_text(table, more_text + table->text_bytes / 2))
+        && !grow_text(table, more_text + table->text_bytes / 2))
         return false;
     return more_entries <= table->entry_capacity
-           || can_hold_entries(table, more_entries + table->entry_count / 2);
+           || grow_entries(table, more_entries + table->entry_count / 2);
 }
 
 /* -------------------------------------------------------------------- taking */
@@ -159,7 +160,7 @@ berthi_table_take(berthi_table *table, berthi_header *header, uint32_t shard,
     if (header->entry_count > ENTRIES_LIMIT - first)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "more tensors than berth can number");
-    if (!is_empty && !has_room_for(table, header->entry_count, header->text_bytes))
+    if (!is_empty && !make_room(table, header->entry_count, header->text_bytes))
         return berthi_fail_memory(error, "the table of tensors");
     table->tensor_bytes += header->tensor_bytes;
     if (is_empty)

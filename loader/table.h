@@ -40,7 +40,7 @@ void berthi_table_init(berthi_table *table, berth_context *context);
 void berthi_table_fini(berthi_table *table);
 
 /* Makes room in a table that is empty. False: out of memory. */
-bool berthi_table_can_hold(berthi_table *table, uint64_t entries, uint64_t text_bytes);
+bool berthi_table_make_room(berthi_table *table, uint64_t entries, uint64_t text_bytes);
 
 /*
  * Takes names, shapes and extents out of `header`, whose `pairs` stay, and

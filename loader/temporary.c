@@ -246,9 +246,9 @@ berthi_temporary_remove_dead(int folder, const char *final_name,
 
 /* -------------------------------------------------------------------- creating */
 
-/* True unless another process removed the file as a dead one's meanwhile. */
+/* True unless another process holds or removed the file, as a dead one's, meanwhile. */
 static bool
-is_still_ours(int folder, const char *name, int fd)
+lock_as_ours(int folder, const char *name, int fd)
 {
     berthi_sys_stat opened;
     berthi_sys_stat named;
@@ -275,7 +275,7 @@ try_name(const berthi_target *target, char *name, size_t capacity, int *out_fd,
     *out_fd = berthi_sys_create(target->folder, name);
     if (*out_fd < 0 && errno != EEXIST)
         return fail_system(target, "creating a temporary file beside it", error);
-    if (*out_fd >= 0 && !is_still_ours(target->folder, name, *out_fd)) {
+    if (*out_fd >= 0 && !lock_as_ours(target->folder, name, *out_fd)) {
         berthi_sys_unlink(target->folder, name);
         berthi_sys_close(*out_fd);
         *out_fd = -1;

@@ -251,7 +251,7 @@ conclude(verify *v, berth_error *error)
     if (v->options.manifest_mode != BERTH_MANIFEST_WRITE)
         return BERTH_OK;
     status = berthi_crcs_write(&v->actual, put_manifest, &v->output, NULL, error);
-    if (status == BERTH_OK && !berthi_job_can_commit(v->job))
+    if (status == BERTH_OK && !berthi_job_commit(v->job))
         status = berthi_job_fail_cancelled(error);
     if (status == BERTH_OK)
         status = berthi_output_commit(&v->output, error);

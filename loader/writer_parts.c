@@ -150,18 +150,18 @@ berthi_writer_find_parts(const char *folder, const char *job, uint32_t *out_coun
 
 /* ---------------------------------------------------------------------- locks */
 
-/* True when another process holds it. */
+/* False: another process holds it, and goes on to. */
 static bool
-is_held(int lock)
+take_lock(int lock)
 {
     for (uint32_t attempt = 1; berthi_sys_lock(lock) != 0; attempt++) {
         if (errno != EWOULDBLOCK)
-            return false; /* no locks here */
+            return true; /* no locks here */
         if (attempt == LOCK_ATTEMPTS)
-            return true;
+            return false;
         berthi_sys_sleep(LOCK_PAUSE_NS);
     }
-    return false;
+    return true;
 }
 
 berth_status
@@ -176,7 +176,7 @@ berthi_writer_lock_part(berthi_writer *writer, berth_error *error)
     writer->part_lock = berthi_sys_create_or_open(writer->folder, name);
     if (writer->part_lock < 0)
         return berthi_fail_system(error, errno, writer->path, "making the lock of a part");
-    if (is_held(writer->part_lock))
+    if (!take_lock(writer->part_lock))
         return berthi_fail(error, BERTH_REASON_BUSY, &about,
                            "another process is part %" PRIu32 " of %" PRIu32,
                            writer->part, writer->part_count);
@@ -190,7 +190,7 @@ berthi_writer_is_joining(const berthi_writer *writer)
 }
 
 bool
-berthi_writer_can_let_go(berthi_writer *writer)
+berthi_writer_let_go(berthi_writer *writer)
 {
     return writer->is_locked && berthi_sys_unlock(writer->folder) == 0;
 }

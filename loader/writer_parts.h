@@ -98,6 +98,6 @@ bool berthi_writer_is_joining(const berthi_writer *writer);
  * to its end, reads on. False when locks do not work here: then no part knows
  * whether it is the last.
  */
-bool berthi_writer_can_let_go(berthi_writer *writer);
+bool berthi_writer_let_go(berthi_writer *writer);
 
 #endif

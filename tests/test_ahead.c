@@ -475,7 +475,7 @@ takes(berthi_ahead *ahead, uint32_t shard, uint64_t entries)
 {
     berthi_shard_header h;
 
-    if (!berthi_ahead_can_take(ahead, shard, &h))
+    if (!berthi_ahead_take(ahead, shard, &h))
         return false;
     CHECK_EQ(h.header.entry_count, entries);
     CHECK_GT(h.bytes, 0);
@@ -525,8 +525,8 @@ test_turns(void)
         for (uint32_t s = 0; s < SHARDS; s++)
             if (shards[s].file.fd >= 0)
                 CHECK_EQ(takes(&ahead, s, TENSORS), s != 4 && s != 5);
-        CHECK(berthi_ahead_has_ended(&ahead));
-        CHECK(!berthi_ahead_has_ended(&ahead));
+        CHECK(berthi_ahead_end(&ahead));
+        CHECK(!berthi_ahead_end(&ahead));
         CHECK(!takes(&ahead, 0, TENSORS));
         drop_context(context);
     }
@@ -584,7 +584,7 @@ test_window(void)
             nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
         CHECK_EQ(next_of(&ahead), turn + 4);
     }
-    CHECK(berthi_ahead_has_ended(&ahead));
+    CHECK(berthi_ahead_end(&ahead));
     drop_context(context);
     close_shards(shards);
 }
@@ -613,7 +613,7 @@ test_closed(void)
     CHECK(takes(&ahead, 0, TENSORS));
     while (next_of(&ahead) < 4)
         nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-    CHECK(berthi_ahead_has_ended(&ahead));
+    CHECK(berthi_ahead_end(&ahead));
     CHECK_EQ(berthi_fault_calls(BERTHI_FAULT_SYSTEM), calls + 1);
     drop_context(context);
     close_shards(shards);
@@ -631,15 +631,15 @@ test_none(void)
     open_shards(folder, shards);
     berthi_ahead_start(&ahead, context, shards, SHARDS, 1);
     CHECK(!takes(&ahead, 0, TENSORS));
-    CHECK(!berthi_ahead_has_ended(&ahead));
+    CHECK(!berthi_ahead_end(&ahead));
     berthi_ahead_start(&ahead, context, shards, 1, 4);
     CHECK(!takes(&ahead, 0, TENSORS));
-    CHECK(!berthi_ahead_has_ended(&ahead));
+    CHECK(!berthi_ahead_end(&ahead));
     berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
     berthi_ahead_start(&ahead, context, shards, SHARDS, 4);
     berthi_fault_disarm();
     CHECK(!takes(&ahead, 0, TENSORS));
-    CHECK(!berthi_ahead_has_ended(&ahead));
+    CHECK(!berthi_ahead_end(&ahead));
     drop_context(context);
     close_shards(shards);
 }

@@ -292,28 +292,28 @@ test_name_of_another_error(void)
     init(&findings, &e, 1);
     berthi_findings_keep_name(&findings, name, strlen(name));
     fill(&error, NULL);
-    CHECK(berthi_findings_can_go_on(&findings, &error)); /* compare(): it has none */
+    CHECK(berthi_findings_note(&findings, &error)); /* compare(): it has none */
     fill(&error, "other");
     e.name = "other";
     berthi_findings_keep_name(&findings, name, strlen(name));
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     berthi_findings_keep_name(&findings, "other", 5);
     berthi_findings_keep_name(&findings, NULL, 0);
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     fill(&error, name);
     e.name = name;
     berthi_findings_keep_name(&findings, name, strlen(name));
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     /* Its name has gone: what the error shows is left. */
     e.name = error.tensor;
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     /* An empty name is a name, and no name of an error without one. */
     e.name = "";
     fill(&error, "");
     berthi_findings_keep_name(&findings, "", 0);
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     e.name = NULL;
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     CHECK_EQ(e.count, 7);
     CHECK_EQ(findings.errors, 7);
     berthi_findings_fini(&findings);
@@ -336,7 +336,7 @@ test_nobody_listens(void)
     fill(&error, name);
     berthi_findings_tell(&findings, BERTH_SEVERITY_WARNING, &error);
     CHECK_EQ(findings.errors, 0);
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     CHECK_EQ(berthi_findings_result(&findings, &error), BERTH_EFORMAT);
     berthi_findings_fini(&findings);
 }
@@ -356,7 +356,7 @@ test_no_memory(void)
     berthi_findings_keep_name(&findings, name, strlen(name));
     CHECK_EQ(berthi_fault_failures(BERTHI_FAULT_MEMORY), 1);
     berthi_fault_disarm();
-    CHECK(berthi_findings_can_go_on(&findings, &error));
+    CHECK(berthi_findings_note(&findings, &error));
     CHECK_EQ(e.count, 1);
     berthi_findings_fini(&findings);
 }

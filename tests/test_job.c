@@ -323,11 +323,11 @@ run_commitment(berth_job *job, void *user, berth_error *error)
 
     if (c->cancel_before)
         berth_job_cancel(job);
-    atomic_store(&c->was_allowed, berthi_job_can_commit(job));
+    atomic_store(&c->was_allowed, berthi_job_commit(job));
     if (c->cancel_after) {
         berth_job_cancel(job);
         CHECK(!berthi_job_is_cancelled(job));
-        CHECK(berthi_job_can_commit(job)); /* asked twice, answered the same */
+        CHECK(berthi_job_commit(job)); /* asked twice, answered the same */
     }
     return atomic_load(&c->was_allowed) ? BERTH_OK : berthi_job_fail_cancelled(error);
 }

@@ -73,7 +73,7 @@ work_on(berthi_stage *stage, const berthi_chunk *chunk, berthi_stage_call call)
 {
     berthi_stage_work work = { NULL, BERTHI_STAGE_CALL_COUNT };
 
-    if (CHECK(berthi_stage_has_work(stage, &work))) {
+    if (CHECK(berthi_stage_await_work(stage, &work))) {
         CHECK_EQ(work.buffer->chunk - chunks, chunk - chunks);
         CHECK_EQ(work.call, call);
     }
@@ -300,7 +300,7 @@ test_in_order_alone(void)
     work = work_on(&stage, &chunks[1], BERTHI_STAGE_IN_ORDER);
     CHECK(berthi_stage_give_back(&stage, &work).is_consumed);
     berthi_stage_close(&stage);
-    CHECK(!berthi_stage_has_work(&stage, &work));
+    CHECK(!berthi_stage_await_work(&stage, &work));
     berthi_stage_fini(&stage);
     berth_context_destroy(context);
 }
@@ -321,7 +321,7 @@ test_stop_and_close(void)
     berthi_stage_give_back(&stage, &work);
     berthi_stage_stop(&stage);
     /* Stopped: nothing is. */
-    CHECK(!berthi_stage_has_work(&stage, &work));
+    CHECK(!berthi_stage_await_work(&stage, &work));
     berthi_stage_fini(&stage);
     berth_context_destroy(context);
 }
@@ -339,7 +339,7 @@ wait_for_work(void *argument)
 {
     waiter *const w = argument;
 
-    w->has_work = berthi_stage_has_work(w->stage, &w->work);
+    w->has_work = berthi_stage_await_work(w->stage, &w->work);
     return NULL;
 }
 
@@ -567,7 +567,7 @@ test_calls_in_turn(void)
     CHECK(berthi_stage_give_back(&stage, &late).is_consumed);
     CHECK(berthi_stage_give_back(&stage, &early).is_consumed);
     berthi_stage_close(&stage);
-    CHECK(!berthi_stage_has_work(&stage, &early));
+    CHECK(!berthi_stage_await_work(&stage, &early));
     berthi_stage_fini(&stage);
     berth_context_destroy(context);
 }
@@ -583,7 +583,7 @@ wait_for_turn(void *user)
     turn *const t = user;
     berthi_stage_work work;
 
-    if (berthi_stage_has_work(t->stage, &work)) {
+    if (berthi_stage_await_work(t->stage, &work)) {
         atomic_store(&t->seen, (int)(work.buffer->chunk - chunks) + 1);
         berthi_stage_give_back(t->stage, &work);
     }

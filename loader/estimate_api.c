@@ -61,28 +61,6 @@ make_lines(berthi_estimating *m)
 
 /* ------------------------------------------------------------------------ table */
 
-/* The types to choose from, the most exact first, and the one that was asked for. */
-static uint32_t
-list_types(const berthi_estimating *m, int32_t types[BERTHI_ESTIMATE_ROWS])
-{
-    static const int32_t usual[] = { BERTHI_TYPE_NATIVE, BERTHI_TYPE_BF16,
-                                    BERTHI_TYPE_INT8, BERTHI_TYPE_NF4,
-                                    BERTHI_TYPE_NF4_DOUBLE };
-    const int32_t asked = m->train.base.type;
-    uint32_t count = 0;
-    bool has_asked = false;
-
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        if (m->shape->model.is_foreign && usual[i] != BERTHI_TYPE_NATIVE)
-            continue;
-        types[count++] = usual[i];
-        has_asked = has_asked || usual[i] == asked;
-    }
-    if (!has_asked)
-        types[count++] = asked;
-    return count;
-}
-
 /* bf16 files are the same as they are and as bf16: one row says it. */
 static bool
 is_repeated(const berthi_estimating *m, const int32_t *types, uint32_t row,
@@ -104,8 +82,8 @@ make_table(berthi_estimating *m)
     const uint64_t *const contexts =
         has_contexts ? m->options.contexts : &m->train.base.context;
     berth_estimate *const e = m->e;
-    int32_t types[BERTHI_ESTIMATE_ROWS];
-    const uint32_t rows = list_types(m, types);
+    int32_t types[BERTHI_TYPE_COUNT];
+    const uint32_t rows = berthi_fit_types(model, m->train.base.type, types);
     uint32_t kept = 0;
     berth_status status;
 
@@ -119,19 +97,15 @@ make_table(berthi_estimating *m)
     if (status != BERTH_OK)
         return status;
     for (uint32_t i = 0; i < rows; i++) {
-        berthi_estimate_options row = m->train.base;
-
         if (is_repeated(m, types, i, columns))
             continue;
         memmove(e->cells + (uint64_t)kept * columns, e->cells + (uint64_t)i * columns,
                 columns * sizeof *e->cells);
-        e->rows[kept].type = row.type = types[i];
-        if (m->budget.bytes > 0)
-            berthi_fit_type_of(model, &row, &m->budget, &e->rows[kept]);
-        if (e->rows[kept].fits && e->summary.best_fit < 0)
-            e->summary.best_fit = (int32_t)kept;
-        kept++;
+        e->rows[kept++].type = types[i];
     }
+    if (m->budget.bytes > 0)
+        e->summary.best_fit =
+            berthi_estimate_fit(model, &m->train.base, &m->budget, e->rows, kept);
     e->summary.fit_count = kept;
     e->summary.context_count = columns;
     return BERTH_OK;

@@ -38,15 +38,12 @@ berth_status berthi_shape_take_weights(berth_shape *shape,
                                        const berthi_json_value *config,
                                        const char *config_file, berth_error *error);
 
-/* Those of berthi_estimate_fit(), and the one that was asked for. */
-#define BERTHI_ESTIMATE_ROWS (BERTHI_TYPE_COUNT + 1u)
-
 struct berth_estimate {
     berth_context *context;
     berth_estimate_summary summary;
     berthi_estimate lines;
     berthi_claim claims[BERTHI_CLAIMS];
-    berthi_fit_type rows[BERTHI_ESTIMATE_ROWS];
+    berthi_fit_type rows[BERTHI_TYPE_COUNT];
     uint64_t *cells; /* rows * columns */
     uint64_t cell_count;
     berthi_advice_list advice;

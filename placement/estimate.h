@@ -293,33 +293,30 @@ typedef struct berthi_fit_type {
     uint32_t devices; /* fewest like the first that hold it; 0: none             */
 } berthi_fit_type;
 
-typedef struct berthi_fit {
-    uint64_t usable;
-    int32_t best;  /* berthi_type: first of the list that fits; -1: none */
-    uint32_t type_count;
-    berthi_fit_type types[BERTHI_TYPE_COUNT];
-} berthi_fit;
-
 /* Contexts beyond are not looked for. */
 #define BERTHI_FIT_CONTEXT (UINT64_C(1) << 32)
 #define BERTHI_FIT_DEVICES 4096u
 
 /*
- * The options with each type, from the most exact to the smallest: native, bf16,
- * int8, nf4, nf4+double-quant. Several devices take whole layers in order, the
- * first the embeddings, the last head and logits, and each its own runtime and
- * activations. Kinds of layers are packed one after the other, which
- * the exact planner does not: it may need one device fewer where layers differ.
+ * The types to choose from, the most exact first: native, bf16, int8, nf4,
+ * nf4+double-quant; of a model with a foreign method native alone. Behind them the type
+ * that was asked for, if it is none of them. Returns how many.
  */
-berth_status berthi_estimate_fit(const berthi_estimate_model *model,
-                                 const berthi_estimate_options *options,
-                                 const berthi_fit_budget *budget, berthi_fit *out,
-                                 berth_error *error);
+uint32_t berthi_fit_types(const berthi_estimate_model *model, int32_t asked,
+                          int32_t out[BERTHI_TYPE_COUNT]);
 
-/* The same for the options' own type; they and the budget have been checked. */
-void berthi_fit_type_of(const berthi_estimate_model *model,
-                        const berthi_estimate_options *options,
-                        const berthi_fit_budget *budget, berthi_fit_type *out);
+/*
+ * The options with the type of each row; the rest of the row is filled. They and the
+ * budget have been checked. Several devices take whole layers in order, the first the
+ * embeddings, the last head and logits, and each its own runtime and activations. Kinds
+ * of layers are packed one after the other, which the exact planner does not: it may
+ * need one device fewer where layers differ. Returns the number of the first row that
+ * fits; -1: none does.
+ */
+int32_t berthi_estimate_fit(const berthi_estimate_model *model,
+                            const berthi_estimate_options *options,
+                            const berthi_fit_budget *budget, berthi_fit_type *rows,
+                            uint32_t count);
 /* Does it fit the devices of the budget, with the options' context? */
 bool berthi_fit_is_held(const berthi_estimate_model *model,
                         const berthi_weight_sums *sums,

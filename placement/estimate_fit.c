@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* estimate_fit.c - estimates asked backwards, and as a table; see estimate.h. */
-#include <string.h>
-
 #include "placement/estimate_lines.h"
 
 /* From the most exact to the smallest. */
@@ -234,47 +232,55 @@ berthi_fit_context(const berthi_estimate_model *model, const berthi_weight_sums 
 
 /* ------------------------------------------------------------------------ answers */
 
-void
-berthi_fit_type_of(const berthi_estimate_model *model,
-                   const berthi_estimate_options *options,
-                   const berthi_fit_budget *budget, berthi_fit_type *out)
+/* The row's type says which; the rest of it is filled. */
+static void
+fit_type(const berthi_estimate_model *model, const berthi_estimate_options *options,
+         const berthi_fit_budget *budget, berthi_fit_type *row)
 {
     const uint64_t most = model->shape->positions > 0 ? model->shape->positions
                                                       : BERTHI_FIT_CONTEXT;
+    berthi_estimate_options tried = *options;
     berthi_weight_sums sums;
 
-    berthi_estimate_weights(model, options, &sums);
-    out->type = options->type;
-    out->bytes = device_bytes(model, &sums, options);
-    out->fits = berthi_fit_is_held(model, &sums, options, budget);
-    out->context = berthi_fit_context(model, &sums, options, budget, most);
-    out->is_capped = out->context == most;
-    out->devices = berthi_fit_devices(model, &sums, options, usable_of(budget, 0));
+    tried.type = row->type;
+    berthi_estimate_weights(model, &tried, &sums);
+    row->bytes = device_bytes(model, &sums, &tried);
+    row->fits = berthi_fit_is_held(model, &sums, &tried, budget);
+    row->context = berthi_fit_context(model, &sums, &tried, budget, most);
+    row->is_capped = row->context == most;
+    row->devices = berthi_fit_devices(model, &sums, &tried, usable_of(budget, 0));
 }
 
-berth_status
+uint32_t
+berthi_fit_types(const berthi_estimate_model *model, int32_t asked,
+                 int32_t out[BERTHI_TYPE_COUNT])
+{
+    uint32_t count = 0;
+    bool has_asked = false;
+
+    for (size_t i = 0; i < (model->is_foreign ? 1 : RANKED); i++) {
+        out[count++] = ranked_types[i];
+        has_asked = has_asked || ranked_types[i] == asked;
+    }
+    if (!has_asked)
+        out[count++] = asked;
+    return count;
+}
+
+int32_t
 berthi_estimate_fit(const berthi_estimate_model *model,
                     const berthi_estimate_options *options,
-                    const berthi_fit_budget *budget, berthi_fit *out, berth_error *error)
+                    const berthi_fit_budget *budget, berthi_fit_type *rows,
+                    uint32_t count)
 {
-    berthi_estimate_options tried = *options;
-    berth_status status;
+    int32_t best = -1;
 
-    memset(out, 0, sizeof *out);
-    out->best = -1;
-    status = berthi_fit_check(options, budget, error);
-    if (status != BERTH_OK)
-        return status;
-    out->usable = berthi_fit_usable_all(budget);
-    for (size_t i = 0; i < (model->is_foreign ? 1 : RANKED); i++) {
-        berthi_fit_type *const type = &out->types[out->type_count++];
-
-        tried.type = ranked_types[i];
-        berthi_fit_type_of(model, &tried, budget, type);
-        if (type->fits && out->best < 0)
-            out->best = type->type;
+    for (uint32_t i = 0; i < count; i++) {
+        fit_type(model, options, budget, &rows[i]);
+        if (rows[i].fits && best < 0)
+            best = (int32_t)i;
     }
-    return BERTH_OK;
+    return best;
 }
 
 berth_status

@@ -20,18 +20,60 @@ bytes_of(const estimated *e, berthi_estimate_options options, int32_t type,
     return out.device_bytes;
 }
 
-static berthi_fit
+/* Every type to choose from against a budget. */
+typedef struct fitted {
+    uint64_t usable;
+    int32_t best; /* number in types */
+    uint32_t type_count;
+    berthi_fit_type types[BERTHI_TYPE_COUNT];
+} fitted;
+
+static fitted
+fit_budget(const estimated *e, const berthi_estimate_options *options,
+           const berthi_fit_budget *budget)
+{
+    int32_t types[BERTHI_TYPE_COUNT];
+    fitted out = { .best = -1 };
+    berth_error error;
+
+    if (!CHECK_EQ(berthi_fit_check(options, budget, &error), BERTH_OK))
+        T_NOTE("%s", error.message);
+    out.usable = berthi_fit_usable_all(budget);
+    out.type_count = berthi_fit_types(&e->model, options->type, types);
+    for (uint32_t i = 0; i < out.type_count; i++)
+        out.types[i].type = types[i];
+    out.best = berthi_estimate_fit(&e->model, options, budget, out.types, out.type_count);
+    return out;
+}
+
+static fitted
 fit(const estimated *e, const berthi_estimate_options *options, uint64_t bytes,
     uint32_t percent)
 {
-    const berthi_fit_budget budget = { .bytes = bytes, .reserve_percent = percent };
-    berthi_fit out;
-    berth_error error;
+    return fit_budget(e, options,
+                      &(berthi_fit_budget){ .bytes = bytes,
+                                            .reserve_percent = percent });
+}
 
-    if (!CHECK_EQ(berthi_estimate_fit(&e->model, options, &budget, &out, &error),
-                  BERTH_OK))
-        T_NOTE("%s", error.message);
-    return out;
+/* The most exact first; the type that was asked for is always one of them. */
+static void
+test_types(void)
+{
+    static const int32_t usual[] = { BERTHI_TYPE_NATIVE, BERTHI_TYPE_BF16,
+                                     BERTHI_TYPE_INT8, BERTHI_TYPE_NF4,
+                                     BERTHI_TYPE_NF4_DOUBLE };
+    berthi_estimate_model model = estimated_config("llama-3-8b")->model;
+    int32_t types[BERTHI_TYPE_COUNT];
+
+    CHECK_EQ(berthi_fit_types(&model, BERTHI_TYPE_NF4, types), 5);
+    for (uint32_t i = 0; i < 5; i++)
+        CHECK_EQ(types[i], usual[i]);
+    CHECK_EQ(berthi_fit_types(&model, BERTHI_TYPE_FP4, types), 6);
+    CHECK_EQ(types[4], BERTHI_TYPE_NF4_DOUBLE);
+    CHECK_EQ(types[5], BERTHI_TYPE_FP4);
+    model.is_foreign = true;
+    CHECK_EQ(berthi_fit_types(&model, BERTHI_TYPE_NATIVE, types), 1);
+    CHECK_EQ(types[0], BERTHI_TYPE_NATIVE);
 }
 
 static void
@@ -88,7 +130,7 @@ test_context(void)
 {
     const estimated *const e = estimated_config("llama-3.1-405b");
     berthi_estimate_options options;
-    berthi_fit out;
+    fitted out;
 
     berthi_estimate_options_init(&options, &e->shape);
     options.context = 4096;
@@ -100,7 +142,7 @@ test_context(void)
     CHECK_EQ(out.types[2].type, BERTHI_TYPE_INT8);
     CHECK_EQ(out.types[3].type, BERTHI_TYPE_NF4);
     CHECK_EQ(out.types[4].type, BERTHI_TYPE_NF4_DOUBLE);
-    CHECK_EQ(out.best, BERTHI_TYPE_NF4);
+    CHECK_EQ(out.best, 3);
     CHECK(!out.types[0].fits && out.types[3].fits);
     CHECK_EQ(out.types[0].context, 0);
     CHECK_EQ(out.types[3].bytes, bytes_of(e, options, BERTHI_TYPE_NF4, 4096));
@@ -116,12 +158,12 @@ test_capped(void)
 {
     const estimated *e = estimated_config("llama-3-8b");
     berthi_estimate_options options;
-    berthi_fit out;
+    fitted out;
 
     berthi_estimate_options_init(&options, &e->shape);
     out = fit(e, &options, 80 * GIB, 10);
     CHECK_EQ(out.usable, 72 * GIB);
-    CHECK_EQ(out.best, BERTHI_TYPE_NATIVE);
+    CHECK_EQ(out.best, 0);
     CHECK_EQ(out.types[0].context, 8192);
     CHECK(out.types[0].is_capped);
     CHECK_EQ(out.types[0].devices, 1);
@@ -141,7 +183,7 @@ test_devices(void)
 {
     const estimated *const e = estimated_config("llama-3-70b");
     berthi_estimate_options options;
-    berthi_fit out;
+    fitted out;
 
     berthi_estimate_options_init(&options, &e->shape);
     out = fit(e, &options, 24 * GIB, 10);
@@ -223,13 +265,13 @@ test_several(void)
                                  .reserve_percent = 10 };
     berthi_estimate_options options;
     berthi_advice_list list;
-    berthi_fit out;
+    fitted out;
     berth_error error;
 
     berthi_estimate_options_init(&options, &e->shape);
-    CHECK_EQ(berthi_estimate_fit(&e->model, &options, &budget, &out, &error), BERTH_OK);
+    out = fit_budget(e, &options, &budget);
     CHECK_EQ(out.usable, 2 * (24 * GIB - (24 * GIB + 9) / 10));
-    CHECK_EQ(out.best, BERTHI_TYPE_NF4_DOUBLE);
+    CHECK_EQ(out.best, 4);
     CHECK(!out.types[3].fits && out.types[4].fits);
     CHECK_GT(out.types[4].context, 4096);
     CHECK(!out.types[4].is_capped);
@@ -244,11 +286,10 @@ test_several(void)
     CHECK_EQ(list.count, 0);
     budget.more_count = 2;
     options.type = BERTHI_TYPE_NF4;
-    CHECK_EQ(berthi_estimate_fit(&e->model, &options, &budget, &out, &error), BERTH_OK);
+    out = fit_budget(e, &options, &budget);
     CHECK(out.types[3].fits);
     budget.more = (const uint64_t[]){ 1, 0 };
-    CHECK_EQ(berthi_estimate_fit(&e->model, &options, &budget, &out, &error),
-             BERTH_EINVAL);
+    CHECK_EQ(berthi_fit_check(&options, &budget, &error), BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "`budget` is 0 bytes");
     /* What no device holds streams its layers, two slots on each. */
     budget.more = more;
@@ -267,14 +308,12 @@ test_refusals(void)
     const estimated *const e = estimated_config("llama-3-8b");
     berthi_estimate_options options;
     berthi_advice_list list;
-    berthi_fit out;
     berth_error error;
 
     berthi_estimate_options_init(&options, &e->shape);
-    CHECK_EQ(berthi_estimate_fit(&e->model, &options, &(berthi_fit_budget){ .bytes = 0 },
-                                 &out, &error), BERTH_EINVAL);
+    CHECK_EQ(berthi_fit_check(&options, &(berthi_fit_budget){ .bytes = 0 }, &error),
+             BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "`budget` is 0 bytes");
-    CHECK_EQ(out.best, -1);
     CHECK_EQ(berthi_estimate_advise(&e->model, &options,
                                     &(berthi_fit_budget){ .bytes = 1,
                                                           .reserve_percent = 101 },
@@ -288,8 +327,8 @@ test_refusals(void)
     CHECK_CONTAINS(error.message, "beyond 2^64");
     options.batch = 1;
     options.context = 0;
-    CHECK_EQ(berthi_estimate_fit(&e->model, &options, &(berthi_fit_budget){ .bytes = 9 },
-                                 &out, &error), BERTH_EINVAL);
+    CHECK_EQ(berthi_fit_check(&options, &(berthi_fit_budget){ .bytes = 9 }, &error),
+             BERTH_EINVAL);
 }
 
 /* ------------------------------------------------------------------------ advice */
@@ -390,6 +429,7 @@ int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_types);
     T_RUN(test_usable);
     T_RUN(test_table);
     T_RUN(test_context);

@@ -56,13 +56,21 @@ check_estimates(const berthi_estimate_model *model)
     berthi_train_options options;
     berthi_advice_list list;
     berthi_estimate estimate;
-    berthi_fit fit;
+    berthi_fit_type rows[BERTHI_TYPE_COUNT];
+    int32_t types[BERTHI_TYPE_COUNT];
+    uint32_t count;
+    int32_t best;
 
     berthi_train_options_init(&options, model->shape);
-    REQUIRE(berthi_estimate_fit(model, &options.base, &budget, &fit, NULL) == BERTH_OK);
+    REQUIRE(berthi_fit_check(&options.base, &budget, NULL) == BERTH_OK);
+    count = berthi_fit_types(model, options.base.type, types);
+    for (uint32_t i = 0; i < count; i++)
+        rows[i].type = types[i];
+    best = berthi_estimate_fit(model, &options.base, &budget, rows, count);
+    REQUIRE(best < (int32_t)count && (best < 0 || rows[best].fits));
     if (berthi_estimate_inference(model, &options.base, &estimate, NULL) == BERTH_OK) {
         check_lines(&estimate);
-        REQUIRE(estimate.device_bytes == fit.types[0].bytes);
+        REQUIRE(estimate.device_bytes == rows[0].bytes);
     }
     if (berthi_train_estimate(model, &options, &estimate, NULL) == BERTH_OK) {
         check_lines(&estimate);

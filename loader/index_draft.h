@@ -17,8 +17,6 @@
 
 #include <string.h>
 
-#include <string.h>
-
 #include "loader/index.h"
 #include "quant/scan.h"
 
@@ -39,7 +37,6 @@ typedef struct berthi_index_records {
     uint64_t run_count;  /* stretches of names in the same shard */
     berthi_scan_text shard; /* of the last record that names one */
     bool is_plain;          /* the shard: nothing in it was escaped */
-    bool has_plain_shard;   /* it was written as it is, without escapes */
     berthi_index_refusal refusal;
 } berthi_index_records;
 
@@ -59,18 +56,9 @@ typedef struct berthi_index_draft {
  */
 bool berthi_index_draft_can_read(berthi_index_draft *draft, char *text, uint64_t bytes);
 
-/* The name of the record at `at`; returns where its shard stands. */
-static inline const char *
-berthi_index_draft_name(const char *at, const char **name, uint32_t *length)
-{
-    memcpy(length, at, sizeof *length);
-    *name = at + sizeof *length;
-    return *name + *length + 1;
-}
-
 /* The name of the record at `at`, and what stands behind it: the shard. */
 static inline const char *
-berthi_index_record_shard(const char *at, const char **out_name, uint32_t *out_length)
+berthi_index_draft_name(const char *at, const char **out_name, uint32_t *out_length)
 {
     memcpy(out_length, at, sizeof *out_length);
     *out_name = at + sizeof *out_length;

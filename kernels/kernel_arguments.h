@@ -515,7 +515,7 @@ typedef struct berthi_int8_sum_kernel {
 #define WIDE_FLAG_BYTES (WIDE_MOST_CTAS * WIDE_FLAGS * 4u)
 /* Of a CTA: the sums of the tile that it has begun in the middle. */
 #define WIDE_PART_BYTES(inputs, fours) ((uint64_t)(inputs) * (fours) * WIDE_ROWS * 4u)
-#define WIDE_MOST_PART_BYTES (128u * 256u * 4u)
+#define WIDE_MOST_PART_BYTES WIDE_PART_BYTES(128, 4)
 
 /* What a kernel of so many inputs has. */
 typedef struct berthi_wide_shape {

@@ -25,10 +25,5 @@ typedef enum berthi_era {
 const char *berthi_era_name(berthi_era era);
 /* The era of such a word; false when it is none. */
 bool berthi_era_can_parse(const char *word, berthi_era *out);
-/*
- * The era of a "transformers_version" ("4.57.6", "5.3.0.dev0"); the newest for
- * a text that is no version, such as "".
- */
-berthi_era berthi_era_of_version(const char *version);
 
 #endif

@@ -146,7 +146,6 @@ typedef enum berthi_basis {
     BERTHI_BASIS_ESTIMATE
 } berthi_basis;
 
-const char *berthi_place_name(int32_t place); /* "device", "host", "none" */
 const char *berthi_basis_name(int32_t basis); /* "exact", "formula", ...  */
 
 #define BERTHI_REASON_CAPACITY 224u

@@ -29,7 +29,6 @@ static const char *const part_names[] = {
 #undef PART_NAME
 };
 
-static const char *const place_names[] = { "device", "host", "none" };
 static const char *const basis_names[] = { "exact", "formula", "measured", "estimate" };
 
 #define COUNT(names) ((int32_t)(sizeof names / sizeof *names))
@@ -71,12 +70,6 @@ const char *
 berthi_part_name(int32_t part)
 {
     return name_of(part_names, COUNT(part_names), part);
-}
-
-const char *
-berthi_place_name(int32_t place)
-{
-    return name_of(place_names, COUNT(place_names), place);
 }
 
 const char *

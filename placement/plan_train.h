@@ -30,8 +30,7 @@
 typedef enum berthi_trained_part {
     BERTHI_TRAINED_WHOLE = 0,  /* the tensor itself         */
     BERTHI_TRAINED_LORA_A = 1, /* rank x its columns        */
-    BERTHI_TRAINED_LORA_B = 2, /* its rows x rank           */
-    BERTHI_TRAINED_PART_COUNT = 3
+    BERTHI_TRAINED_LORA_B = 2  /* its rows x rank           */
 } berthi_trained_part;
 
 /* A parameter of the optimizer. */

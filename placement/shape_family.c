@@ -29,7 +29,7 @@ static const berthi_family_names lfm2 = { "q_proj", "k_proj", "v_proj", "out_pro
                                           "w1",     "w3",     "w2" };
 
 #define F(flag) BERTHI_FAMILY_##flag
-#define BIASES (F(QKV_BIAS) | F(OUT_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
+#define BIASES (F(QKV_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
 #define GPT2_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
 
@@ -63,7 +63,7 @@ static const berthi_family families[] = {
     { .model_type = "gpt_neox", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(CLASSIC) | F(FUSED_QKV) },
     { .model_type = "gpt_oss", .names = &gpt_oss, .norms = 2,
-      .flags = F(QKV_BIAS) | F(OUT_BIAS) | F(SINKS) | F(EXPERT_BIAS) | F(FUSED_UP),
+      .flags = F(QKV_BIAS) | F(SINKS) | F(EXPERT_BIAS) | F(FUSED_UP),
       .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
     { .model_type = "granite", .names = &llama, .norms = 2 },
     { .model_type = "kimi_k2", .names = &llama, .flags = F(CORRECTION), .norms = 2 },

@@ -16,7 +16,7 @@
 
 #define BERTHI_FAMILY_PLAIN_MLP 1u       /* two matrices, not three                  */
 #define BERTHI_FAMILY_QKV_BIAS 2u        /* unless "attention_bias" says otherwise   */
-#define BERTHI_FAMILY_OUT_BIAS 4u
+#define BERTHI_FAMILY_HEAD_BIAS 4u       /* of the output head                       */
 #define BERTHI_FAMILY_MLP_BIAS 8u        /* unless "mlp_bias" says otherwise         */
 #define BERTHI_FAMILY_NORM_BIAS 16u
 #define BERTHI_FAMILY_HEAD_NORMS 32u     /* of queries and keys, one head wide       */
@@ -37,7 +37,6 @@
 #define BERTHI_FAMILY_ENCODER 1048576u   /* encoder and decoder: T5                  */
 #define BERTHI_FAMILY_ALL_STATE 2097152u /* every layer is a STATE layer             */
 #define BERTHI_FAMILY_USE_BIAS 4194304u  /* "use_bias", "bias": of all linear layers */
-#define BERTHI_FAMILY_HEAD_BIAS 8388608u /* of the output head                        */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

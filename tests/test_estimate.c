@@ -291,8 +291,6 @@ test_words(void)
     CHECK_STR(berthi_part_key(BERTHI_PART_CACHE), "kv_cache");
     CHECK_STR(berthi_part_name(BERTHI_PART_CACHE), "KV cache");
     CHECK_STR(berthi_part_name(BERTHI_PART_COUNT), "unknown");
-    CHECK_STR(berthi_place_name(BERTHI_PLACE_HOST), "host");
-    CHECK_STR(berthi_place_name(BERTHI_PLACE_NOWHERE), "none");
     CHECK_STR(berthi_basis_name(BERTHI_BASIS_MEASURED), "measured");
     CHECK_STR(berthi_basis_name(4), "unknown");
 }

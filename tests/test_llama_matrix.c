@@ -321,22 +321,6 @@ test_together(void)
 }
 
 static void
-test_bytes(void)
-{
-    llama_matrix m = { .encoding = BERTH_ENCODING_NATIVE, .dtype = BERTH_BF16, .rows = 10,
-                       .columns = 128 };
-
-    CHECK_EQ(llama_matrix_bytes(&m), 2560);
-    m.encoding = BERTH_ENCODING_INT8;
-    CHECK_EQ(llama_matrix_bytes(&m), 1280 + 40);
-    m.encoding = BERTH_ENCODING_NF4;
-    m.block_size = 64;
-    CHECK_EQ(llama_matrix_bytes(&m), 640 + 80);
-    m.is_double = true;
-    CHECK_EQ(llama_matrix_bytes(&m), 640 + 20);
-}
-
-static void
 test_refuses(void)
 {
     llama_matrix m;
@@ -380,7 +364,6 @@ main(int argc, char **argv)
     T_RUN(test_int8);
     T_RUN(test_int8_inputs);
     T_RUN(test_together);
-    T_RUN(test_bytes);
     T_RUN(test_refuses);
     T_MAIN_END;
 }

@@ -125,18 +125,6 @@ llama_matrix_take(const berth_model_tensor *tensor, llama_matrix *out, berth_err
     return status;
 }
 
-uint64_t
-llama_matrix_bytes(const llama_matrix *m)
-{
-    const uint64_t elements = m->rows * m->columns;
-
-    if (m->encoding == BERTH_ENCODING_NATIVE)
-        return elements * berth_dtype_bits(m->dtype) / 8;
-    if (m->encoding == BERTH_ENCODING_INT8)
-        return elements + m->rows * 4;
-    return elements / 2 + count_blocks(m) * (m->is_double ? 1 : 4);
-}
-
 /* ---------------------------------------------------------------------- multiplier */
 
 berth_status

@@ -34,8 +34,6 @@ typedef struct llama_matrix {
  */
 berth_status llama_matrix_take(const berth_model_tensor *tensor, llama_matrix *out,
                                berth_error *error);
-/* Bytes that a product reads. */
-uint64_t llama_matrix_bytes(const llama_matrix *matrix);
 
 /* outputs[i][row] = sum over k of inputs[i][k] matrix[row][k], and the row's bias. */
 typedef struct llama_product {

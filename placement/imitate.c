@@ -34,32 +34,6 @@ berthi_plan_mode_can_parse(const char *word, berthi_plan_mode *out)
     return false;
 }
 
-const char *
-berthi_refusal_name(berthi_refusal refusal)
-{
-    switch (refusal) {
-#define REFUSAL_NAME(identifier, name, raised)                                             \
-    case BERTHI_REFUSAL_##identifier: return name;
-        BERTHI_REFUSALS(REFUSAL_NAME)
-#undef REFUSAL_NAME
-    case BERTHI_REFUSAL_COUNT: break;
-    }
-    return "";
-}
-
-const char *
-berthi_refusal_raised(berthi_refusal refusal)
-{
-    switch (refusal) {
-#define REFUSAL_RAISED(identifier, name, raised)                                           \
-    case BERTHI_REFUSAL_##identifier: return raised;
-        BERTHI_REFUSALS(REFUSAL_RAISED)
-#undef REFUSAL_RAISED
-    case BERTHI_REFUSAL_COUNT: break;
-    }
-    return "";
-}
-
 /* --------------------------------------------------------------------- planning */
 
 /* The disk takes what nothing else does; a budget for it is not asked. */
@@ -229,8 +203,7 @@ berthi_imitation_check(const berthi_imitation *imitation, berth_error *error)
                            "transformers fails on this model and these budgets: a tied "
                            "weight's other module has been placed or split before");
     case BERTHI_REFUSAL_OFFLOAD: return refuse_offload(imitation, error);
-    case BERTHI_REFUSAL_NONE:
-    case BERTHI_REFUSAL_COUNT: break;
+    case BERTHI_REFUSAL_NONE: break;
     }
     return BERTH_OK;
 }

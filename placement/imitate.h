@@ -45,22 +45,16 @@ typedef enum berthi_plan_mode {
 } berthi_plan_mode;
 
 /*
- * BERTHI_REFUSALS(X): X(IDENTIFIER, "name", "what upstream raises"). Sizes and
- * devices that upstream does not know fail in berthi_budgets_parse().
+ * What upstream raises instead of making a map. Sizes and devices that it does not know
+ * fail in berthi_budgets_parse().
  */
-#define BERTHI_REFUSALS(X)                                                                 \
-    X(NONE, "none", "")                                                                    \
-    X(CLASS, "class", "ValueError")     /* no module has a class that is never split */    \
-    X(NUMBER, "number", "KeyError")     /* balanced_low_0 and a gap in the GPUs' numbers */ \
-    X(DISK, "disk", "RuntimeError")     /* balanced modes of 4.x and a budget for disk */  \
-    X(TIE, "tie", "IndexError")         /* a tied name whose module no longer waits */     \
-    X(OFFLOAD, "offload", "ValueError") /* quantized weights on cpu or disk */
-
 typedef enum berthi_refusal {
-#define BERTHI_REFUSAL_ENUM(identifier, name, raised) BERTHI_REFUSAL_##identifier,
-    BERTHI_REFUSALS(BERTHI_REFUSAL_ENUM)
-#undef BERTHI_REFUSAL_ENUM
-        BERTHI_REFUSAL_COUNT
+    BERTHI_REFUSAL_NONE,
+    BERTHI_REFUSAL_CLASS,  /* no module has a class that is never split */
+    BERTHI_REFUSAL_NUMBER, /* balanced_low_0 and a gap in the GPUs' numbers */
+    BERTHI_REFUSAL_DISK,   /* balanced modes of 4.x and a budget for disk */
+    BERTHI_REFUSAL_TIE,    /* a tied name whose module no longer waits */
+    BERTHI_REFUSAL_OFFLOAD /* quantized weights on cpu or disk */
 } berthi_refusal;
 
 /* How a model is counted. Strings and lists are borrowed for the call. */
@@ -139,8 +133,5 @@ bool berthi_imitation_has_remark(const berthi_imitation *imitation, const berthi
 /* "auto", ... */
 const char *berthi_plan_mode_name(berthi_plan_mode mode);
 bool berthi_plan_mode_can_parse(const char *word, berthi_plan_mode *out);
-/* "class", ...; "ValueError", ... */
-const char *berthi_refusal_name(berthi_refusal refusal);
-const char *berthi_refusal_raised(berthi_refusal refusal);
 
 #endif

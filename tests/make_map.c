@@ -55,9 +55,8 @@ print(const berthi_imitation *made)
 {
     char name[BERTHI_BUDGET_NAME];
 
-    printf("%s", made->refusal == BERTHI_REFUSAL_NONE
-                     ? "ok"
-                     : berthi_refusal_raised(made->refusal));
+    printf("%s", made->refusal == BERTHI_REFUSAL_NONE ? "ok"
+                                                      : placed_raised(made->refusal));
     print_budgets(&made->balanced, NULL);
     putchar('\t');
     for (uint32_t i = 0; i < made->placed_count; i++)

@@ -558,6 +558,30 @@ placed_tensors(berthi_arena *arena, const placed_record *record, int32_t dtype)
 
 /* ------------------------------------------------------------------ comparison */
 
+static const struct {
+    const char *name;
+    const char *raised;
+} refusals[] = {
+    [BERTHI_REFUSAL_NONE] = { "none", "" },
+    [BERTHI_REFUSAL_CLASS] = { "class", "ValueError" },
+    [BERTHI_REFUSAL_NUMBER] = { "number", "KeyError" },
+    [BERTHI_REFUSAL_DISK] = { "disk", "RuntimeError" },
+    [BERTHI_REFUSAL_TIE] = { "tie", "IndexError" },
+    [BERTHI_REFUSAL_OFFLOAD] = { "offload", "ValueError" },
+};
+
+const char *
+placed_refusal(berthi_refusal refusal)
+{
+    return refusals[refusal].name;
+}
+
+const char *
+placed_raised(berthi_refusal refusal)
+{
+    return refusals[refusal].raised;
+}
+
 /* The device of the map's line of this path; NULL: there is none. */
 static const char *
 find_placed(const berthi_imitation *imitation, const char *path, char *text)

@@ -86,6 +86,10 @@ typedef struct placed_checkpoint {
 placed_checkpoint *placed_tensors(berthi_arena *arena, const placed_record *record,
                                   int32_t dtype);
 
+/* "class", ...; what upstream raises: "ValueError", ..., and "" for none. */
+const char *placed_refusal(berthi_refusal refusal);
+const char *placed_raised(berthi_refusal refusal);
+
 /* NULL, or what differs from the lines `word` of the record, in static memory. */
 const char *placed_difference(berthi_arena *arena, const berthi_imitation *imitation,
                               const placed_record *record, const char *word);

@@ -197,7 +197,7 @@ balance(const char *text, berthi_era era, berthi_plan_mode mode, const char *mem
     make(&p);
     snprintf(result, sizeof result, "%s",
              p.made.refusal == BERTHI_REFUSAL_NONE ? budgets_of(&p.made.balanced)
-                                                   : berthi_refusal_name(p.made.refusal));
+                                                   : placed_refusal(p.made.refusal));
     end(&p);
     return result;
 }
@@ -335,7 +335,7 @@ map(const char *text, berthi_era era, const char *memory)
     make(&p);
     snprintf(result, sizeof result, "%s",
              p.made.refusal == BERTHI_REFUSAL_NONE ? map_of(&p)
-                                                   : berthi_refusal_name(p.made.refusal));
+                                                   : placed_refusal(p.made.refusal));
     end(&p);
     return result;
 }
@@ -893,10 +893,6 @@ test_names(void)
     CHECK(!berthi_plan_mode_can_parse("", &mode));
     CHECK_STR(berthi_plan_mode_name(BERTHI_PLAN_MODE_SEQUENTIAL), "sequential");
     CHECK_STR(berthi_plan_mode_name(BERTHI_PLAN_MODE_COUNT), "");
-    CHECK_STR(berthi_refusal_name(BERTHI_REFUSAL_TIE), "tie");
-    CHECK_STR(berthi_refusal_raised(BERTHI_REFUSAL_TIE), "IndexError");
-    CHECK_STR(berthi_refusal_name(BERTHI_REFUSAL_COUNT), "");
-    CHECK_STR(berthi_refusal_raised(BERTHI_REFUSAL_COUNT), "");
 }
 
 /* --------------------------------------------------------------------- failures */

@@ -146,7 +146,7 @@ is_refusal(const berthi_imitation *made, const char *line)
         return made->refusal == BERTHI_REFUSAL_NONE;
     if (strncmp(line, dispatched, strlen(dispatched)) == 0)
         return made->refusal == BERTHI_REFUSAL_OFFLOAD;
-    return strncmp(line, berthi_refusal_raised(made->refusal), strcspn(line, " ")) == 0
+    return strncmp(line, placed_raised(made->refusal), strcspn(line, " ")) == 0
            && made->refusal != BERTHI_REFUSAL_OFFLOAD;
 }
 
@@ -196,7 +196,7 @@ imitate(berthi_arena *arena, const placed_record *record, const request *r,
     is_same = compare(arena, record, r, &made);
     if (!is_same)
         T_NOTE("%s: total %.2f, refusal %s", r->name, made.total_bytes,
-               berthi_refusal_name(made.refusal));
+               placed_refusal(made.refusal));
     berthi_imitation_fini(&made);
     berthi_tree_fini(&tree);
     return is_same;
@@ -345,10 +345,10 @@ is_small_map(berthi_arena *arena, const berthi_tree *tree, const placed_record *
         difference = placed_difference(arena, &made, record, word);
     else
         is_same = *line == '!'
-                  && strcmp(line + 1, berthi_refusal_raised(made.refusal)) == 0;
+                  && strcmp(line + 1, placed_raised(made.refusal)) == 0;
     if (difference != NULL || !is_same)
         T_NOTE("small %s, %s: %s", placed_words(record, "small"), word,
-               difference != NULL ? difference : berthi_refusal_name(made.refusal));
+               difference != NULL ? difference : placed_refusal(made.refusal));
     berthi_imitation_fini(&made);
     return CHECK(difference == NULL && is_same);
 }
@@ -366,7 +366,7 @@ is_small_balance(const berthi_tree *tree, const placed_record *record,
     CHECK_EQ(berthi_imitate(context, tree, &balancing, &made, NULL), BERTH_OK);
     if (*line == '!') {
         is_same = made.refusal == BERTHI_REFUSAL_CLASS
-                  && strcmp(line + 1, berthi_refusal_raised(made.refusal)) == 0;
+                  && strcmp(line + 1, placed_raised(made.refusal)) == 0;
     } else {
         is_same = made.refusal == BERTHI_REFUSAL_NONE
                   || made.refusal == BERTHI_REFUSAL_TIE;
@@ -375,7 +375,7 @@ is_small_balance(const berthi_tree *tree, const placed_record *record,
     }
     if (!is_same)
         T_NOTE("small %s, %s: %s", placed_words(record, "small"), word,
-               berthi_refusal_name(made.refusal));
+               placed_refusal(made.refusal));
     berthi_imitation_fini(&made);
     return CHECK(is_same);
 }

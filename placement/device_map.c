@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_map.c - reading, asking, checking and writing a plain device map. */
+/* device_map.c - reading, asking and checking a plain device map. */
 #include "placement/device_map.h"
 
 #include <inttypes.h>
@@ -486,37 +486,4 @@ berthi_device_map_check(berthi_device_map *map, const berthi_architecture *model
         check_tensors(&c, m->buffers);
     }
     return c.count == 0 ? BERTH_OK : fail_missing(&c, file, error);
-}
-
-/* --------------------------------------------------------------------- writing */
-
-static void
-add_line(berthi_json_text *text, const berthi_map_line *line)
-{
-    char name[BERTHI_TIER_NAME];
-
-    berthi_json_text_add_string(text, line->path, line->path_length, BERTHI_JSON_ASCII);
-    berthi_json_text_add_words(text, ": ");
-    if (line->tier.kind == BERTHI_TIER_GPU) {
-        berthi_json_text_add_number(text, line->tier.number);
-    } else {
-        berthi_tier_name(&line->tier, name);
-        berthi_json_text_add_string(text, name, strlen(name), BERTHI_JSON_ASCII);
-    }
-}
-
-berth_status
-berthi_device_map_print(const berthi_device_map *map, berthi_json_put put, void *user,
-                        berth_error *error)
-{
-    berthi_json_text text;
-
-    berthi_json_text_begin(&text, put, user, error);
-    berthi_json_text_add_words(&text, "{");
-    for (uint32_t i = 0; i < map->count; i++) {
-        berthi_json_text_add_words(&text, i > 0 ? ",\n  " : "\n  ");
-        add_line(&text, &map->lines[i]);
-    }
-    berthi_json_text_add_words(&text, map->count > 0 ? "\n}\n" : "}\n");
-    return berthi_json_text_end(&text, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * device_map.h - the plain device map of transformers: {"model.layers.0": 0, ...},
- * read, checked, asked and written.
+ * read, checked, asked and made.
  *
  * A key is a module's path, a tensor's name, or "" for all. A tensor belongs to the
  * longest key that is its name or ends before a dot of it. Values: a whole number,
@@ -17,7 +17,6 @@
 #include "kernels/memory.h"
 #include "placement/tier.h"
 #include "quant/architecture.h"
-#include "quant/json_text.h"
 
 typedef struct berthi_map_line {
     const char *path;
@@ -76,9 +75,5 @@ berth_status berthi_device_map_clean(berth_context *context,
                                                             const berthi_parameter *what),
                                      void *user, berthi_device_map *out,
                                      berth_error *error);
-
-/* {"model.layers.0": 0, "lm_head": "cpu"}, one line each. */
-berth_status berthi_device_map_print(const berthi_device_map *map, berthi_json_put put,
-                                     void *user, berth_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_device_map.c - plain device maps: read, asked, held against a model,
- * shortened, written.
+ * shortened.
  */
 #include "placement/device_map.h"
 
@@ -11,6 +11,7 @@
 
 #include "placement/shorten.h"
 #include "tests/fault.h"
+#include "tests/mapped.h"
 #include "tests/models.h"
 #include "tests/t.h"
 
@@ -45,7 +46,7 @@ print(const berthi_device_map *map)
     static written w;
 
     w.length = 0;
-    CHECK_EQ(berthi_device_map_print(map, put, &w, NULL), BERTH_OK);
+    CHECK_EQ(mapped_print(map, put, &w), BERTH_OK);
     return w.text;
 }
 
@@ -595,28 +596,6 @@ test_shorten(void)
 /* -------------------------------------------------------------------- failures */
 
 static berth_status
-refuse_text(void *user, const char *bytes, uint64_t size, uint64_t offset,
-            berth_error *error)
-{
-    (void)user;
-    (void)bytes;
-    (void)size;
-    (void)offset;
-    return berthi_fail(error, BERTH_REASON_DISK_FULL, NULL, "full");
-}
-
-static void
-test_print_fails(void)
-{
-    berthi_device_map map = parse("{\"a\": 0}");
-    berth_error error;
-
-    CHECK_EQ(berthi_device_map_print(&map, refuse_text, NULL, &error), BERTH_EIO);
-    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
-    berthi_device_map_fini(&map);
-}
-
-static berth_status
 use_once(void *user, berth_context *faulty, berth_error *error)
 {
     const laid_out *const l = user;
@@ -701,7 +680,6 @@ main(int argc, char **argv)
     T_RUN(test_clean_ends);
     T_RUN(test_clean_grows);
     T_RUN(test_shorten);
-    T_RUN(test_print_fails);
     T_RUN(test_faults);
     berth_context_destroy(context);
     T_MAIN_END;

@@ -11,6 +11,7 @@
 
 #include "placement/device_map.h"
 #include "tests/fuzz/json_text.h"
+#include "tests/mapped.h"
 
 #define REQUIRE(condition) \
     do { \
@@ -49,7 +50,7 @@ parse_and_print(berth_context *context, char *bytes, size_t size, json_text *out
 
     if (status == BERTH_OK) {
         check_lines(&map);
-        REQUIRE(berthi_device_map_print(&map, json_put_piece, out, NULL) == BERTH_OK);
+        REQUIRE(mapped_print(&map, json_put_piece, out) == BERTH_OK);
     } else {
         REQUIRE(status == BERTH_EINVAL && error.status == BERTH_EINVAL);
         REQUIRE(error.reason == BERTH_REASON_DEVICE_MAP && error.message[0] != '\0');

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convert_remarks.c - what a conversion does though it may not be what was meant:
- * part of a model, a model that no loader knows, experts that stay as they are, two
- * widths in one model.
+ * part of a model, a model that no loader knows, nothing that is quantized, experts that
+ * stay as they are, two widths in one model.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -139,6 +139,18 @@ count_weights(const berthi_convert *convert, weight_test *is_meant, berthi_about
     return count;
 }
 
+/* As by rules of a release that knows no linear layer in the model's class. */
+static void
+remark_none(berthi_convert *convert, berthi_findings *findings)
+{
+    if (convert->recipe.rules == NULL || !berthi_coverage_is_none(&convert->recipe.coverage))
+        return;
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_MIN_COVERAGE,
+                           &(berthi_about){ .file = convert->checkpoint->path },
+                           "none of its weights is quantized: the rules leave out all of "
+                           "them");
+}
+
 /* --------------------------------------------------------------------- experts */
 
 static bool
@@ -217,6 +229,7 @@ berthi_convert_remark(berthi_convert *convert)
                                                     convert->options.finding_user });
     remark_config(convert, &findings);
     remark_part(convert, &findings);
+    remark_none(convert, &findings);
     remark_experts(convert, &findings);
     remark_mixture(convert, &findings);
     berthi_findings_fini(&findings);

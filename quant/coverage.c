@@ -48,19 +48,6 @@ add_line(berthi_coverage_line *line, const berthi_model_tensor *tensor,
     line->stored_bytes += stored_bytes;
 }
 
-static bool
-is_matrix(const berthi_model_tensor *tensor)
-{
-    static const char suffix[] = ".weight";
-    const uint64_t length = strlen(suffix);
-
-    return tensor->rank == 2 && tensor->name_length >= length
-           && memcmp(tensor->name + tensor->name_length - length, suffix,
-                     (size_t)length) == 0
-           && (tensor->dtype == BERTH_F32 || tensor->dtype == BERTH_BF16
-               || tensor->dtype == BERTH_F16);
-}
-
 void
 berthi_coverage_add(berthi_coverage *coverage, const berthi_model_tensor *tensor,
                     const berthi_decision *decision, uint64_t source_bytes,
@@ -73,10 +60,6 @@ berthi_coverage_add(berthi_coverage *coverage, const berthi_model_tensor *tensor
     add_line(&coverage->encodings[decision->encoding], tensor, source_bytes, stored_bytes);
     add_line(&detail->line, tensor, source_bytes, stored_bytes);
     detail->decision = *decision;
-    if (is_matrix(tensor)) {
-        coverage->matrices++;
-        coverage->quantized_matrices += decision->encoding != BERTH_ENCODING_NATIVE;
-    }
 }
 
 void
@@ -228,14 +211,9 @@ berthi_coverage_check(const berthi_coverage *coverage, const berthi_rules *rules
                                             coverage->all.parameters), most), why);
 }
 
-const char *
-berthi_coverage_warning(const berthi_coverage *coverage)
+bool
+berthi_coverage_is_none(const berthi_coverage *coverage)
 {
-    if (coverage->matrices == 0)
-        return NULL;
-    if (quantized(coverage) == 0)
-        return "no weight was selected to be quantized";
-    if (coverage->quantized_matrices < coverage->matrices - coverage->quantized_matrices)
-        return "fewer than half of the matrices were selected to be quantized";
-    return NULL;
+    return coverage->all.tensors > 0
+           && coverage->encodings[BERTH_ENCODING_NATIVE].tensors == coverage->all.tensors;
 }

@@ -37,8 +37,6 @@ typedef struct berthi_coverage {
     berthi_coverage_line encodings[BERTH_ENCODING_INT8 + 1]; /* NATIVE, NF4, FP4, INT8 */
     uint32_t first[BERTHI_CAUSE_COUNT + 1]; /* of a cause, in `details` */
     berthi_coverage_detail *details;        /* by cause, then number */
-    uint64_t matrices;           /* floats of two dimensions called ".weight" */
-    uint64_t quantized_matrices;
 } berthi_coverage;
 
 /* A model without tensors. NO_MEMORY; `out` may be finished then, too. */
@@ -59,10 +57,7 @@ uint64_t berthi_coverage_share(const berthi_coverage *coverage);
 berth_status berthi_coverage_check(const berthi_coverage *coverage,
                                    const berthi_rules *rules, uint64_t minimum,
                                    berth_error *error);
-/*
- * What should make somebody look, or NULL: nothing was quantized, or fewer than
- * half of the matrices.
- */
-const char *berthi_coverage_warning(const berthi_coverage *coverage);
+/* There are tensors, and all of them stay as they are. */
+bool berthi_coverage_is_none(const berthi_coverage *coverage);
 
 #endif

@@ -335,6 +335,26 @@ test_one_shard_of_several(void)
     }
 }
 
+/* A model is written that says it is quantized; nothing in it is. */
+static void
+test_none_quantized(void)
+{
+    const char *const model = make(TWO);
+    const char *const rules = in(fixture_folder(), "rules");
+    converted c;
+
+    fixture_text(rules, "keep *\n");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    c.options.rules = rules;
+    check_remark(&c, model, 1, BERTH_REASON_MIN_COVERAGE, model,
+                 "none of its weights is quantized: the rules leave out all of them");
+    CHECK_EQ(c.report.quantized, 0);
+    fixture_text(rules, "keep " A "\n");
+    check_remark(&c, model, 0, 0, "", "");
+    converted_begin(&c, NULL, BERTH_ENCODING_NATIVE);
+    check_remark(&c, model, 0, 0, "", "");
+}
+
 static void
 test_experts_as_int8(void)
 {
@@ -396,6 +416,7 @@ main(int argc, char **argv)
     T_RUN(test_no_room_for_what_goes_along);
     T_RUN(test_no_config);
     T_RUN(test_one_shard_of_several);
+    T_RUN(test_none_quantized);
     T_RUN(test_experts_as_int8);
     T_RUN(test_two_widths);
     T_MAIN_END;

@@ -30,33 +30,53 @@ berthi_listing_is_index(const char *name)
            && berthi_path_has_suffix(name, ".json");
 }
 
-static bool
-has_one_suffix(const char *name, const char *const *suffixes)
+/* Names of files that hold weights end so. */
+static const struct {
+    const char *suffix;
+    berthi_weights_kind kind;
+} suffixes[] = {
+    { BERTHI_SINGLE_SUFFIX, BERTHI_WEIGHTS_SAFETENSORS },
+    { ".bin", BERTHI_WEIGHTS_PICKLE },
+    { ".pt", BERTHI_WEIGHTS_PICKLE },
+    { ".pth", BERTHI_WEIGHTS_PICKLE },
+    { ".ckpt", BERTHI_WEIGHTS_PICKLE },
+    { ".pkl", BERTHI_WEIGHTS_PICKLE },
+    { ".pickle", BERTHI_WEIGHTS_PICKLE },
+    { ".gguf", BERTHI_WEIGHTS_GGUF },
+    { ".ggml", BERTHI_WEIGHTS_OTHER },
+    { ".llamafile", BERTHI_WEIGHTS_OTHER },
+    { ".h5", BERTHI_WEIGHTS_OTHER },
+    { ".hdf5", BERTHI_WEIGHTS_OTHER },
+    { ".keras", BERTHI_WEIGHTS_OTHER },
+    { ".tflite", BERTHI_WEIGHTS_OTHER },
+    { ".msgpack", BERTHI_WEIGHTS_OTHER },
+    { ".npz", BERTHI_WEIGHTS_OTHER },
+    { ".onnx", BERTHI_WEIGHTS_OTHER },
+    { ".onnx_data", BERTHI_WEIGHTS_OTHER },
+    { ".ot", BERTHI_WEIGHTS_OTHER },
+    { ".nemo", BERTHI_WEIGHTS_OTHER },
+    { ".pdparams", BERTHI_WEIGHTS_OTHER },
+    { ".mlmodel", BERTHI_WEIGHTS_OTHER },
+    { ".distcp", BERTHI_WEIGHTS_OTHER },
+    { ".engine", BERTHI_WEIGHTS_OTHER },
+    { ".pte", BERTHI_WEIGHTS_OTHER },
+};
+
+berthi_weights_kind
+berthi_listing_kind(const char *name)
 {
-    for (; *suffixes != NULL; suffixes++)
-        if (berthi_path_has_suffix(name, *suffixes))
-            return true;
-    return false;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (berthi_path_has_suffix(name, suffixes[i].suffix))
+            return suffixes[i].kind;
+    return BERTHI_WEIGHTS_NONE;
 }
 
 bool
 berthi_listing_is_pickle(const char *name)
 {
-    static const char *const suffixes[] = { ".bin",  ".pt",  ".pth",
-                                            ".ckpt", ".pkl", NULL };
-
-    return has_one_suffix(name, suffixes)
+    return berthi_listing_kind(name) == BERTHI_WEIGHTS_PICKLE
            && !berthi_path_has_prefix(name, "training_args")
            && !berthi_path_has_prefix(name, "optimizer");
-}
-
-static bool
-is_other(const char *name)
-{
-    static const char *const suffixes[] = { ".h5",   ".msgpack", ".npz",
-                                            ".onnx", ".tflite",  NULL };
-
-    return has_one_suffix(name, suffixes);
 }
 
 /* --------------------------------------------------------------- collecting */
@@ -88,27 +108,37 @@ keep_single(collection *all, const char *name)
     all->out->single_count++;
 }
 
+/* What is no file of weights may still say where some are. */
+static void
+keep_other_name(collection *all, const char *name)
+{
+    berthi_listing *const out = all->out;
+
+    if (berthi_listing_is_index(name)) {
+        out->index_count++;
+        keep_first(all, &out->index, name);
+    } else if (strcmp(name, "model_index.json") == 0) {
+        out->has_pipeline = true;
+    } else if (berthi_path_has_prefix(name, "models--")) {
+        out->has_repositories = true;
+    }
+}
+
 static int
 keep_name(void *user, const char *name)
 {
     collection *const all = user;
     berthi_listing *const out = all->out;
 
-    if (berthi_path_has_suffix(name, BERTHI_SINGLE_SUFFIX)) {
-        keep_single(all, name);
-    } else if (berthi_listing_is_index(name)) {
-        out->index_count++;
-        keep_first(all, &out->index, name);
-    } else if (berthi_listing_is_pickle(name)) {
-        keep_first(all, &out->pickle, name);
-    } else if (berthi_path_has_suffix(name, ".gguf")) {
-        keep_first(all, &out->gguf, name);
-    } else if (is_other(name)) {
-        keep_first(all, &out->other, name);
-    } else if (strcmp(name, "model_index.json") == 0) {
-        out->has_pipeline = true;
-    } else if (berthi_path_has_prefix(name, "models--")) {
-        out->has_repositories = true;
+    switch (berthi_listing_kind(name)) {
+    case BERTHI_WEIGHTS_NONE: keep_other_name(all, name); break;
+    case BERTHI_WEIGHTS_SAFETENSORS: keep_single(all, name); break;
+    case BERTHI_WEIGHTS_PICKLE:
+        if (berthi_listing_is_pickle(name))
+            keep_first(all, &out->pickle, name);
+        break;
+    case BERTHI_WEIGHTS_GGUF: keep_first(all, &out->gguf, name); break;
+    case BERTHI_WEIGHTS_OTHER: keep_first(all, &out->other, name); break;
     }
     return all->is_out_of_memory;
 }

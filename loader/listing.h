@@ -13,6 +13,14 @@
 #define BERTHI_SINGLE_SUFFIX ".safetensors"
 #define BERTHI_INDEX_INFIX ".safetensors.index"
 
+typedef enum berthi_weights_kind {
+    BERTHI_WEIGHTS_NONE,
+    BERTHI_WEIGHTS_SAFETENSORS,
+    BERTHI_WEIGHTS_PICKLE,
+    BERTHI_WEIGHTS_GGUF,
+    BERTHI_WEIGHTS_OTHER /* of other frameworks, or made for one device */
+} berthi_weights_kind;
+
 /* All texts belong to the location's arena. */
 typedef struct berthi_listing {
     const char **singles; /* *.safetensors, bytewise order */
@@ -31,6 +39,8 @@ berth_status berthi_listing_read(berthi_location *location, berthi_listing *out,
 
 /* What a name says, wherever it comes from. */
 bool berthi_listing_is_index(const char *name);
+berthi_weights_kind berthi_listing_kind(const char *name); /* by its suffix */
+/* Of a model: not one of those that a training leaves beside it. */
 bool berthi_listing_is_pickle(const char *name);
 
 #endif

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "loader/listing.h"
 #include "loader/paths.h"
 #include "loader/sort.h"
 
@@ -47,15 +48,6 @@ typedef struct walking {
 /* ---------------------------------------------------------------------- names */
 
 static bool
-has_one_suffix(const char *name, const char *const *suffixes)
-{
-    for (; *suffixes != NULL; suffixes++)
-        if (berthi_path_has_suffix(name, *suffixes))
-            return true;
-    return false;
-}
-
-static bool
 is_one_of(const char *name, const char *const *names)
 {
     for (; *names != NULL; names++)
@@ -64,26 +56,12 @@ is_one_of(const char *name, const char *const *names)
     return false;
 }
 
-/* By its name; states of a training are weights, too. */
-static bool
-is_weights(const char *name)
-{
-    static const char *const suffixes[] = {
-        ".safetensors", ".bin",  ".pt",       ".pth",       ".ckpt",    ".pkl",
-        ".pickle",      ".h5",   ".hdf5",     ".keras",     ".msgpack", ".npz",
-        ".onnx",        ".ot",   ".onnx_data", ".tflite",   ".gguf",    ".ggml",
-        ".llamafile",   ".nemo", ".pdparams", ".mlmodel",   ".distcp",  ".engine",
-        ".pte",         NULL,
-    };
-
-    return has_one_suffix(name, suffixes);
-}
-
-/* "model.safetensors.index.json", "pytorch_model.bin.index.fp16.json" */
+/* Whatever berth takes for an index, and "pytorch_model.bin.index.fp16.json". */
 static bool
 is_index(const char *name)
 {
-    return strstr(name, ".index.") != NULL && berthi_path_has_suffix(name, ".json");
+    return berthi_listing_is_index(name)
+           || (strstr(name, ".index.") != NULL && berthi_path_has_suffix(name, ".json"));
 }
 
 /* Of the model's own folder: written anew, or wrong beside the new weights. */
@@ -102,7 +80,7 @@ is_replaced(const char *name)
 static bool
 is_of_model(const char *name)
 {
-    return berthi_path_has_suffix(name, ".safetensors") || is_index(name)
+    return berthi_path_has_suffix(name, BERTHI_SINGLE_SUFFIX) || is_index(name)
            || is_replaced(name);
 }
 
@@ -112,7 +90,10 @@ is_unfinished(const char *name)
     static const char *const suffixes[] = { ".incomplete", ".partial", ".part",
                                             ".crdownload", ".aria2",   NULL };
 
-    return has_one_suffix(name, suffixes);
+    for (const char *const *suffix = suffixes; *suffix != NULL; suffix++)
+        if (berthi_path_has_suffix(name, *suffix))
+            return true;
+    return false;
 }
 
 static bool
@@ -309,7 +290,8 @@ visit_file(walking *w, const char *name, const berthi_sys_stat *state)
     berthi_sys_stat identity = *state;
     const char *path;
 
-    if (is_weights(name)) {
+    /* States of a training are weights, too. */
+    if (berthi_listing_kind(name) != BERTHI_WEIGHTS_NONE) {
         if (!is_top)
             *w->folder->has_weights = true;
         return;

@@ -627,17 +627,22 @@ test_nothing_usable(void)
 static void
 test_other_kinds(void)
 {
-    static const char *const pickles[] = { "a.bin", "a.pt", "a.pth", "a.ckpt", "a.pkl" };
-    static const char *const others[] = { "a.h5", "a.msgpack", "a.npz", "a.onnx",
-                                          "a.tflite" };
+    static const char *const pickles[] = { "a.bin",  "a.pt",  "a.pth",
+                                           "a.ckpt", "a.pkl", "a.pickle" };
+    static const char *const others[] = {
+        "a.h5",   "a.hdf5",     "a.keras", "a.msgpack",   "a.npz",      "a.onnx",
+        "a.ggml", "a.onnx_data", "a.ot",   "a.tflite",    "a.pdparams", "a.mlmodel",
+        "a.nemo", "a.distcp",   "a.pte",   "a.llamafile", "a.engine",
+    };
 
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const char *folder = fixture_folder();
+        const char *const pickle = pickles[i % (sizeof pickles / sizeof *pickles)];
 
         fixture_text(in(folder, others[i]), "x");
         opened_refuse(folder, NULL, BERTH_REASON_OTHER_FORMAT, others[i]);
-        fixture_text(in(folder, pickles[i]), "x");
-        opened_refuse(folder, NULL, BERTH_REASON_PICKLE, pickles[i]);
+        fixture_text(in(folder, pickle), "x");
+        opened_refuse(folder, NULL, BERTH_REASON_PICKLE, pickle);
     }
 }
 

@@ -156,6 +156,7 @@ test_kinds(void)
         /* ... these are weights or speak about them ... */
         "config.json", "model.safetensors", "model-00001-of-00002.safetensors",
         "model.safetensors.index.json", "model.safetensors.index.fp16.json",
+        "model.safetensors.index-fp16.json",
         "pytorch_model.bin", "pytorch_model.bin.index.json", "x.pt", "optimizer.pt",
         "rng_state.pth", "x.ckpt", "x.pkl", "x.pickle", "tf_model.h5", "x.hdf5", "x.keras",
         "flax_model.msgpack", "x.npz", "x.onnx", "x.onnx_data", "rust_model.ot", "x.tflite",

@@ -3,6 +3,7 @@
 #include "placement/parallel.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* -------------------------------------------------------------------------- family */
@@ -13,12 +14,14 @@ static const char *const families[] = { "llama",       "mistral", "mixtral",   "
                                         "gemma2",      "granite", "smollm3",
                                         "gemma3_text" };
 
+#define FAMILIES (sizeof families / sizeof *families)
+
 static bool
 is_known(const berthi_shape *shape)
 {
     const char *const name = berthi_shape_family_name(shape);
 
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    for (size_t i = 0; i < FAMILIES; i++)
         if (strcmp(families[i], name) == 0)
             return shape->is_known && !shape->has_tower && !shape->has_unknown_layers;
     return false;
@@ -27,11 +30,16 @@ is_known(const berthi_shape *shape)
 static berth_status
 fail_family(const berthi_shape *shape, berth_error *error)
 {
+    char known[256];
+    size_t length = 0;
+
+    for (size_t i = 0; i < FAMILIES && length < sizeof known; i++)
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s%s",
+                                   i > 0 ? ", " : "", families[i]);
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "how %s is cut for tensor parallelism is not known: it is of "
-                       "llama, mistral, mixtral, qwen2, qwen3, gemma, granite, smollm3",
+                       "how %s is cut for tensor parallelism is not known: it is of %s",
                        shape == NULL ? "a model without config.json"
-                                     : berthi_shape_family_name(shape));
+                                     : berthi_shape_family_name(shape), known);
 }
 
 berth_status

@@ -318,7 +318,9 @@ test_families_that_are_not_known(void)
     sliced_sizes other = sliced_small;
 
     sliced_refuse(loaded_gpt2("BF16", 64, 1), options, BERTH_EUNSUPPORTED,
-                  "how gpt2 is cut for tensor parallelism is not known", NULL);
+                  "how gpt2 is cut for tensor parallelism is not known: it is of llama, "
+                  "mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, gemma, gemma2, "
+                  "granite, smollm3, gemma3_text", NULL);
     sliced_refuse(loaded_llama(1, "BF16", 1), options, BERTH_EUNSUPPORTED,
                   "is no tensor of llama that berth knows how to cut",
                   "model.layers.0.odd");

@@ -322,13 +322,20 @@ read_family(reading *r)
 {
     const char *const type = read_text(r, "model_type");
 
-    for (size_t i = 0; type != NULL && i < sizeof families / sizeof families[0]; i++)
-        if (strcmp(families[i].model_type, type) == 0)
+    char why[256] = "is no family that the decoder computes";
+    size_t length = strlen(why);
+
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        const char *const known = families[i].model_type;
+
+        if (type != NULL && strcmp(known, type) == 0)
             r->family = &families[i];
+        if (length < sizeof why)
+            length += (size_t)snprintf(why + length, sizeof why - length, "%s %s",
+                                       i > 0 ? "," : ":", known);
+    }
     if (r->family == NULL)
-        refuse(r, BERTH_EUNSUPPORTED, type != NULL ? type : "model_type",
-               "is no family that the decoder computes: llama, mistral, qwen2, qwen3, "
-               "mixtral, qwen3_moe");
+        refuse(r, BERTH_EUNSUPPORTED, type != NULL ? type : "model_type", why);
 }
 
 static void

@@ -35,7 +35,14 @@
 
 #include "kernels/base.h"
 
-#define BERTHI_UPDATE_BLOCK 256u
+#define BERTHI_UPDATE_BLOCK 256u /* elements of an 8-bit state that share an absmax */
+
+/* Bytes of the absmax of one 8-bit state, whose codes have as many bytes as elements. */
+static inline uint64_t
+berthi_update_absmax_bytes(uint64_t elements)
+{
+    return berthi_divide_up(elements, BERTHI_UPDATE_BLOCK) * sizeof(float);
+}
 
 /*
  * X(IDENTIFIER, "name", states, decay enters the gradient as published, rate, beta1,

@@ -10,8 +10,7 @@
 #define NS_OF_MS UINT64_C(1000000)
 #define WAIT_MS UINT64_C(60000)
 
-_Static_assert(BERTHI_STATES_MAX >= BERTHI_UPDATE_STATES
-                   && BERTHI_STATES_BLOCK == BERTHI_UPDATE_BLOCK,
+_Static_assert(BERTHI_STATES_MAX >= BERTHI_UPDATE_STATES,
                "pages have room for what updates keep");
 
 /* -------------------------------------------------------------------------- sizes */

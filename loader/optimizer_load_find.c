@@ -256,8 +256,8 @@ check_absmax(const look *l, uint32_t table, berth_error *error)
     if (t.rank == halves && (halves == 1 || t.shape[0] == 2)) {
         const uint64_t blocks = t.shape[halves - 1];
 
-        if (blocks == berthi_state_blocks(elements, BERTHI_STATES_BLOCK))
-            block = BERTHI_STATES_BLOCK;
+        if (blocks == berthi_state_blocks(elements, BERTHI_UPDATE_BLOCK))
+            block = BERTHI_UPDATE_BLOCK;
         else if (blocks == berthi_state_blocks(elements, OLD_BLOCK))
             block = OLD_BLOCK;
     }

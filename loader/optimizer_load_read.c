@@ -250,7 +250,7 @@ read_state(const reading *r, uint32_t state, berth_error *error)
                             error);
     a.codes = r->bytes + page->codes[state];
     a.absmax = (float *)(void *)(r->bytes + page->absmax[state]);
-    if (r->source->block == BERTHI_STATES_BLOCK
+    if (r->source->block == BERTHI_UPDATE_BLOCK
         && !r->source->is_foreign[berthi_state_table(state)])
         return read_coded(r, state, a.codes, a.absmax, error);
     status = read_numbers(r, state, r->values, error);

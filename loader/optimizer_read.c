@@ -74,22 +74,22 @@ typedef struct stretch {
 static void
 decode(const berth_optimizer *o, const stretch *s, float *out)
 {
-    float block[BERTHI_STATES_BLOCK];
+    float block[BERTHI_UPDATE_BLOCK];
     const float *const absmax =
         (const float *)(const void *)(s->bytes + s->page->absmax[s->state]);
 
     for (uint64_t done = 0; done < s->count;) {
         const uint64_t at = s->first + done;
-        const uint64_t begin = berthi_round_down(at, BERTHI_STATES_BLOCK);
+        const uint64_t begin = berthi_round_down(at, BERTHI_UPDATE_BLOCK);
         const uint64_t length =
-            berthi_min_u64(s->page->elements - begin, BERTHI_STATES_BLOCK);
+            berthi_min_u64(s->page->elements - begin, BERTHI_UPDATE_BLOCK);
         const uint64_t wanted = berthi_min_u64(begin + length - at, s->count - done);
         const berthi_state_arguments arguments = {
             .count = length,
             .is_signed = berthi_update_is_signed(s->state),
             .values = block,
             .codes = (uint8_t *)(uintptr_t)(s->bytes + s->page->codes[s->state] + begin),
-            .absmax = (float *)(uintptr_t)(absmax + begin / BERTHI_STATES_BLOCK),
+            .absmax = (float *)(uintptr_t)(absmax + begin / BERTHI_UPDATE_BLOCK),
         };
 
         o->operations.decode_state(&arguments);

@@ -95,7 +95,7 @@ static bool
 can_shape_absmax(save *s, const berthi_parameter *p, uint32_t halves,
                  berthi_layout_tensor *t)
 {
-    const uint64_t blocks = berthi_state_blocks(p->states.elements, BERTHI_STATES_BLOCK);
+    const uint64_t blocks = berthi_state_blocks(p->states.elements, BERTHI_UPDATE_BLOCK);
 
     t->dtype = BERTH_F32;
     t->bytes = blocks * halves * sizeof(float);
@@ -326,9 +326,9 @@ put_state(save *s, const berthi_parameter *p, const berthi_states_page *page,
                  page->elements, error);
     if (status != BERTH_OK)
         return status;
-    return put(s, absmax, half, page->first / BERTHI_STATES_BLOCK * sizeof(float),
+    return put(s, absmax, half, page->first / BERTHI_UPDATE_BLOCK * sizeof(float),
                s->bytes + page->absmax[state],
-               berthi_state_blocks(page->elements, BERTHI_STATES_BLOCK) * sizeof(float),
+               berthi_state_blocks(page->elements, BERTHI_UPDATE_BLOCK) * sizeof(float),
                error);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/base.h"
 #include "kernels/gradient.h"
+#include "kernels/optimizer.h"
 
 #define SLOT_ALIGNMENT UINT64_C(256)
 
@@ -11,14 +12,13 @@
 static uint64_t
 bytes_of(const berthi_states *states, uint64_t elements)
 {
-    const uint64_t blocks = berthi_divide_up(elements, BERTHI_STATES_BLOCK);
     const uint64_t f32 = sizeof(float);
     uint64_t state;
     uint64_t bytes;
     uint64_t master = 0;
 
     if (states->bits == 8) {
-        if (!berthi_can_add(elements, blocks * f32, &state))
+        if (!berthi_can_add(elements, berthi_update_absmax_bytes(elements), &state))
             return UINT64_MAX;
     } else if (!berthi_can_mul(elements, f32, &state)) {
         return UINT64_MAX;
@@ -78,7 +78,7 @@ berthi_states_get_page(const berthi_states *states, uint64_t number)
         .offset = bytes_of(states, first),
         .master = BERTHI_STATES_NOTHING,
     };
-    const uint64_t blocks = (page.elements + BERTHI_STATES_BLOCK - 1) / BERTHI_STATES_BLOCK;
+    const uint64_t absmax = berthi_update_absmax_bytes(page.elements);
 
     page.bytes = bytes_of(states, page.elements);
     for (uint32_t k = 0; k < BERTHI_STATES_MAX; k++)
@@ -87,10 +87,10 @@ berthi_states_get_page(const berthi_states *states, uint64_t number)
         page.master = 0;
     for (uint32_t k = 0; k < states->count; k++) {
         const uint64_t begin = states->has_master ? page.elements * sizeof(float) : 0;
-        const uint64_t codes = begin + states->count * blocks * sizeof(float);
+        const uint64_t codes = begin + states->count * absmax;
 
         if (states->bits == 8) {
-            page.absmax[k] = begin + k * blocks * sizeof(float);
+            page.absmax[k] = begin + k * absmax;
             page.codes[k] = codes + k * page.elements;
         } else {
             page.values[k] = begin + k * page.elements * sizeof(float);

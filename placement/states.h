@@ -7,9 +7,9 @@
  *                           [ f32 copy | absmax 1 | 2 | ... | codes 1 | 2 ... ]  8 bits
  *
  * A page is all that is kept of so many elements, in one piece, so that one
- * copy brings it where it is updated. Its elements begin at a multiple of the block, so
- * pages know nothing of each other. What has four bytes lies before codes: there is no
- * padding, and the bytes of all pages are those of the states.
+ * copy brings it where it is updated. Its elements begin at a multiple of
+ * BERTHI_UPDATE_BLOCK, so pages know nothing of each other. What has four bytes lies
+ * before codes: there is no padding, and the bytes of all pages are those of the states.
  */
 #ifndef BERTH_PLACEMENT_STATES_H
 #define BERTH_PLACEMENT_STATES_H
@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 #define BERTHI_STATES_MAX 3u                     /* that an optimizer keeps */
-#define BERTHI_STATES_BLOCK 256u                 /* elements that share an absmax */
 #define BERTHI_STATES_PAGE (UINT64_C(1) << 22)
 #define BERTHI_STATES_PAGE_MAX (UINT64_C(1) << 28)
 #define BERTHI_STATES_LEAST_8BIT UINT64_C(4096)
@@ -29,7 +28,7 @@
 /* What is kept of a parameter. */
 typedef struct berthi_states {
     uint64_t elements;
-    uint64_t page_elements; /* a multiple of the block */
+    uint64_t page_elements; /* a multiple of BERTHI_UPDATE_BLOCK */
     uint32_t count;         /* states, 1 to BERTHI_STATES_MAX */
     int32_t bits;           /* 8 or 32 */
     bool has_master;        /* and an f32 copy of the values */

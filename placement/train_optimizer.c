@@ -2,11 +2,11 @@
 /* train_optimizer.c - optimizers by their usual names, and their states. */
 #include <string.h>
 
+#include "kernels/optimizer.h"
 #include "placement/estimate_lines.h"
 #include "placement/train.h"
 
-/* bitsandbytes: blocks of 8-bit states, and which tensors stay in f32 or unpaged. */
-#define STATE_BLOCK 256u
+/* bitsandbytes: which tensors stay in f32 or unpaged. */
 #define SMALL_ELEMENTS 4096u
 #define PAGED_ELEMENTS 100000u
 #define F32_BYTES 4u
@@ -100,9 +100,7 @@ state_of(const berthi_optimizer *optimizer, uint64_t elements, uint64_t paramete
     switch (optimizer->bits) {
     case BERTHI_STATES_8:
         if (elements >= SMALL_ELEMENTS)
-            return (state_bytes){ elements,
-                                  berthi_times(berthi_divided(elements, STATE_BLOCK),
-                                               F32_BYTES) };
+            return (state_bytes){ elements, berthi_update_absmax_bytes(elements) };
         return (state_bytes){ berthi_times(elements, F32_BYTES), 0 };
     case BERTHI_STATES_32: return (state_bytes){ berthi_times(elements, F32_BYTES), 0 };
     default: return (state_bytes){ berthi_times(elements, parameter_bytes), 0 };

@@ -79,6 +79,9 @@ berth_status berthi_options_take(void *mine, size_t my_size, const void *given,
 
 /* ------------------------------------------------------------ checked sizes */
 
+/* Shares are counted in billionths: this is all of it. */
+#define BERTHI_WHOLE UINT64_C(1000000000)
+
 /* true and *out = a * b, or false on overflow (*out is then unspecified). */
 static inline bool
 berthi_can_mul(uint64_t a, uint64_t b, uint64_t *out)

@@ -43,10 +43,10 @@ check_use(const berth_plan_options *options, berth_error *error)
         return berthi_fail_argument(error, "cache_dtype",
                                     "is none of bf16, f16, f32, f8_e4m3 and f8_e5m2");
     if (options->reserve_share != BERTH_RESERVE_NONE
-        && options->reserve_share > UINT64_C(1000000000))
+        && options->reserve_share > BERTHI_WHOLE)
         return berthi_fail_argument(error, "reserve_share", "is more than all");
     if (options->expert_hits != BERTH_HITS_NONE
-        && options->expert_hits > UINT64_C(1000000000))
+        && options->expert_hits > BERTHI_WHOLE)
         return berthi_fail_argument(error, "expert_hits", "is more than all");
     if (options->mode != NULL && options->device_map != NULL)
         return berthi_fail_argument(error, "mode", "and a device map exclude each other");

@@ -17,8 +17,7 @@
 
 #define LINK_FILE_LIMIT (UINT64_C(1) << 20)
 #define STAGING_BYTES (UINT64_C(256) << 20)
-#define RESERVE_SHARE UINT64_C(100000000) /* a tenth, in billionths */
-#define BILLION UINT64_C(1000000000)
+#define RESERVE_SHARE (BERTHI_WHOLE / 10)
 
 /* ----------------------------------------------------------------------- budgets */
 
@@ -143,7 +142,7 @@ take_reserve(const berthi_plan_source *source, const berthi_tier_list *reserves,
     if (given != BERTH_RESERVE_NONE)
         tier->reserve_share = given == 0 ? RESERVE_SHARE : given;
     if (own != NULL && own->share > 0)
-        tier->reserve_share = berthi_min_u64(tier->reserve_share + own->share, BILLION);
+        tier->reserve_share = berthi_min_u64(tier->reserve_share + own->share, BERTHI_WHOLE);
     else if (own != NULL)
         tier->reserve_bytes = own->bytes;
 }

@@ -8,8 +8,6 @@
 #include "placement/plan.h"
 #include "placement/slab.h"
 
-#define BILLION UINT64_C(1000000000)
-
 /* One tier that could be larger. */
 typedef struct change {
     uint32_t tier;  /* BERTHI_NO_TIER: none helps */
@@ -22,12 +20,13 @@ uint64_t
 berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget)
 {
     const uint64_t share = tier->reserve_share;
+    const uint64_t rest = budget % BERTHI_WHOLE;
 
     if (budget == UINT64_MAX) /* there is no share of what has no end */
         return tier->reserve_bytes;
     return berthi_min_u64(
         budget,
-        berthi_add_capped(budget / BILLION * share + budget % BILLION * share / BILLION,
+        berthi_add_capped(budget / BERTHI_WHOLE * share + rest * share / BERTHI_WHOLE,
                           tier->reserve_bytes));
 }
 
@@ -39,12 +38,12 @@ berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
         berthi_add_capped(input->reserve_bytes, berthi_plan_beside(work, tier));
     const uint64_t wanted =
         berthi_add_capped(berthi_add_capped(work->usable[tier], bytes), kept);
-    const uint64_t left = BILLION - berthi_min_u64(input->reserve_share, BILLION);
+    const uint64_t left = BERTHI_WHOLE - berthi_min_u64(input->reserve_share, BERTHI_WHOLE);
     uint64_t budget;
 
-    if (left == 0 || wanted / left >= UINT64_MAX / BILLION)
+    if (left == 0 || wanted / left >= UINT64_MAX / BERTHI_WHOLE)
         return UINT64_MAX;
-    budget = wanted / left * BILLION + (wanted % left * BILLION + left - 1) / left;
+    budget = wanted / left * BERTHI_WHOLE + (wanted % left * BERTHI_WHOLE + left - 1) / left;
     return berthi_slab_round(budget - berthi_min_u64(budget, input->budget));
 }
 

@@ -10,8 +10,6 @@
 
 /* Characters of a size or share; only needless digits of a fraction need more. */
 #define SIZE_LIMIT 64u
-/* The share that is everything: 100 %. */
-#define WHOLE_SHARE UINT64_C(1000000000)
 
 static bool
 is_word(berthi_item text, const char *word)
@@ -124,13 +122,13 @@ berthi_tier_list_can_add(berthi_tier_list *list, const berthi_tier_bytes *item)
 static const char *
 parse_percent(const char *text, uint64_t *out)
 {
-    uint64_t unit = WHOLE_SHARE / 100;
+    uint64_t unit = BERTHI_WHOLE / 100;
     uint64_t share = 0;
     const char *digit = text;
 
     for (; *digit >= '0' && *digit <= '9'; digit++) {
         share = share * 10 + (uint64_t)(*digit - '0') * unit;
-        if (share > WHOLE_SHARE)
+        if (share > BERTHI_WHOLE)
             return "is more than all of it";
     }
     if (digit > text && digit[0] == '.' && digit[1] != '\0')
@@ -141,7 +139,7 @@ parse_percent(const char *text, uint64_t *out)
     if (digit == text || *digit != '\0')
         return "is not a share in per cent";
     *out = share;
-    return share > WHOLE_SHARE ? "is more than all of it" : NULL;
+    return share > BERTHI_WHOLE ? "is more than all of it" : NULL;
 }
 
 /* Says which of the list's items is wrong, and why. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PERCENT (BERTHI_COVERAGE_ONE / 100)
+#define PERCENT (BERTHI_WHOLE / 100)
 
 berth_status
 berthi_coverage_init(berthi_coverage *out, berth_context *context,
@@ -77,7 +77,7 @@ share_of(uint64_t part, uint64_t whole)
     uint64_t share;
 
     if (whole == 0)
-        return BERTHI_COVERAGE_ONE;
+        return BERTHI_WHOLE;
     /* Long division, digit by digit: nine of them, and no product passes 2^64 for
        a whole below 2^60, which no model reaches. */
     share = part / whole;
@@ -136,14 +136,14 @@ can_parse(const char *text, uint64_t *out)
 {
     const bool is_percent = strchr(text, '%') != NULL;
 
-    if (!can_read_share(&text, is_percent ? PERCENT : BERTHI_COVERAGE_ONE, out))
+    if (!can_read_share(&text, is_percent ? PERCENT : BERTHI_WHOLE, out))
         return false;
     if (is_percent) {
         text += *text == ' ';
         if (*text++ != '%')
             return false;
     }
-    return *text == '\0' && *out <= BERTHI_COVERAGE_ONE;
+    return *text == '\0' && *out <= BERTHI_WHOLE;
 }
 
 berth_status

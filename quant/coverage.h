@@ -13,9 +13,6 @@
 #include "kernels/memory.h"
 #include "quant/rules.h"
 
-/* Shares are counted in billionths. */
-#define BERTHI_COVERAGE_ONE UINT64_C(1000000000)
-
 /* Sums over one model: none of them can pass 2^64. */
 typedef struct berthi_coverage_line {
     uint64_t tensors;

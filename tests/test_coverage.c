@@ -112,7 +112,7 @@ test_gate(void)
     CHECK_STR(error.message, "29.70 % of the parameters are quantized, 29.70 % are asked "
                              "for; most of the others, 39.60 % of all: rule line 1: keep "
                              "*.down_proj.weight");
-    CHECK_EQ(berthi_coverage_check(&s.coverage, s.rules, BERTHI_COVERAGE_ONE, NULL),
+    CHECK_EQ(berthi_coverage_check(&s.coverage, s.rules, BERTHI_WHOLE, NULL),
              BERTH_EPOLICY);
     CHECK_EQ(berthi_coverage_check(&s.coverage, s.rules, 0, &error), BERTH_OK);
     end(&s);
@@ -137,7 +137,7 @@ test_none(void)
     /* Nothing is there to be quantized. */
     cover(&s, "class LlamaForCausalLM\ntype llama\nconfig {}\n", BERTHI_ERA_HF5, "");
     CHECK(!berthi_coverage_is_none(&s.coverage));
-    CHECK_EQ(berthi_coverage_share(&s.coverage), BERTHI_COVERAGE_ONE);
+    CHECK_EQ(berthi_coverage_share(&s.coverage), BERTHI_WHOLE);
     end(&s);
 }
 
@@ -198,7 +198,7 @@ test_large(void)
     c.encodings[BERTH_ENCODING_NATIVE].parameters = UINT64_C(1) << 59;
     CHECK_EQ(berthi_coverage_share(&c), 500000000);
     c.encodings[BERTH_ENCODING_NATIVE].parameters = 0;
-    CHECK_EQ(berthi_coverage_share(&c), BERTHI_COVERAGE_ONE);
+    CHECK_EQ(berthi_coverage_share(&c), BERTHI_WHOLE);
 }
 
 /* The last test: nothing is left of the others. */

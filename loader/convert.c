@@ -41,7 +41,7 @@ const berthi_convert_sizes berthi_convert_default_sizes = {
     .strip = UINT64_C(32) << 20,
     .pool = UINT64_C(40) << 20,
     .workers = UINT64_C(56) << 20,
-    .ring = UINT64_C(64) << 20,
+    .ring = BERTHI_RING_BYTES,
     .parcels = UINT64_C(64) << 20,
     .patience_ns = UINT64_C(30000000000),
 };

@@ -24,7 +24,6 @@
 #include "loader/tune.h"
 
 #define STACK_BYTES (256u * 1024u)
-#define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
 #define RING_CHUNKS_MIN 3u
 #define LANES_MAX 4u
 #define FIRST_STAGES_MIN 4u /* of a ring that is tuned: two for each worker, up to more */
@@ -384,7 +383,7 @@ static uint32_t
 choose_capacity(const berthi_conveyor_options *options, const berthi_chunks *chunks)
 {
     const uint64_t ring_bytes =
-        options->ring_bytes > 0 ? options->ring_bytes : DEFAULT_RING_BYTES;
+        options->ring_bytes > 0 ? options->ring_bytes : BERTHI_RING_BYTES_READ;
     uint64_t capacity = ring_bytes / chunks->chunk_bytes;
 
     capacity = berthi_max_u64(capacity, RING_CHUNKS_MIN);

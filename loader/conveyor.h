@@ -130,13 +130,15 @@ typedef struct berthi_ring_pins {
 
 #define BERTHI_RING_CHUNKS_MAX 64u
 #define BERTHI_CHUNK_BYTES (UINT64_C(4) << 20) /* of rings that are tuned, at most */
+#define BERTHI_RING_BYTES (UINT64_C(64) << 20) /* where copies, products or writes take part */
+#define BERTHI_RING_BYTES_READ (UINT64_C(32) << 20) /* of what is only read */
 
 typedef struct berthi_conveyor_options {
     int32_t io;          /* berth_io */
     bool no_uring;
     uint32_t readers;    /* reader threads; 0: default */
     uint32_t workers;    /* consumer threads; 0: berthi_host_worker_count() */
-    uint64_t ring_bytes; /* cap of the ring, 0: 32 MiB; at least 3 chunks are used */
+    uint64_t ring_bytes; /* cap of the ring, 0: BERTHI_RING_BYTES_READ; at least 3 chunks */
     uint32_t stages;     /* of the ring that are used; 0: all of it, or found: tune.h */
     bool is_tuned;       /* `stages` 0: there are more where reading gains by them */
     const struct berthi_reader_table *reader; /* this back end and no other; or NULL */

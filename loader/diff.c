@@ -11,7 +11,6 @@
 #include "kernels/sys.h"
 #include "loader/diff_batch.h"
 
-#define DEFAULT_RING (UINT64_C(64) << 20)
 /* Scratch of all workers: fewer work when what they decode at a time is large. */
 #define WORKERS_MEMORY (UINT64_C(96) << 20)
 #define RING_CHUNKS_MIN 3u
@@ -328,7 +327,7 @@ plan(berthi_diff *diff)
     diff->workers = (uint32_t)berthi_max_u64(
         berthi_min_u64(wanted, WORKERS_MEMORY / scratch), 1);
     diff->ring_bytes =
-        diff->options.ring_bytes > 0 ? diff->options.ring_bytes : DEFAULT_RING;
+        diff->options.ring_bytes > 0 ? diff->options.ring_bytes : BERTHI_RING_BYTES;
     ring = berthi_max_u64(diff->ring_bytes, RING_CHUNKS_MIN * needs->chunk);
     berth_context_memory(diff->context, &memory);
     /* What is parked has its other half in the ring, or is the last one read. */

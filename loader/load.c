@@ -9,7 +9,6 @@
 #include "loader/offload.h"
 #include "loader/plan_input.h"
 
-#define RING_BYTES     (UINT64_C(64) << 20)
 #define RING_BYTES_MIN (UINT64_C(16) << 20)
 #define RING_SHARE     20u /* of what this process may have: a twentieth, at most */
 #define RING_CHUNKS    3u  /* are in any ring */
@@ -340,7 +339,7 @@ choose_ring(const berthi_load *load)
         return berthi_min_u64(planned, room / RING_SHARE);
     /* A plan for host memory alone has no ring: it comes out of the reserve. */
     room = berthi_min_u64(room, budget);
-    return berthi_min_u64(RING_BYTES, room / RING_SHARE);
+    return berthi_min_u64(BERTHI_RING_BYTES, room / RING_SHARE);
 }
 
 static void

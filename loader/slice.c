@@ -16,7 +16,6 @@
 #include "loader/conveyor.h"
 #include "loader/sort.h"
 
-#define RING_BYTES  (UINT64_C(64) << 20)
 /* Smaller gaps are read through: a seek costs more. */
 #define GAP_BYTES (UINT64_C(64) << 10)
 
@@ -280,7 +279,7 @@ convey(slicing *s, berth_job *job, berthi_conveyor_stats *stats, berth_error *er
         .no_uring = s->options.no_uring != 0,
         .readers = s->options.readers,
         .workers = s->options.workers,
-        .ring_bytes = s->options.ring_bytes > 0 ? s->options.ring_bytes : RING_BYTES,
+        .ring_bytes = s->options.ring_bytes > 0 ? s->options.ring_bytes : BERTHI_RING_BYTES,
         .is_tuned = true,
     };
     const berthi_consumer consumer = { .user = s, .consume = consume };

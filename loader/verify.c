@@ -18,8 +18,6 @@
 #include "loader/paths.h"
 #include "loader/verify_batch.h"
 
-#define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
-
 typedef struct verify {
     berth_context *context;
     const berth_checkpoint *checkpoint;
@@ -331,7 +329,7 @@ create_verify(berth_context *context, const berth_checkpoint *checkpoint,
     v->checkpoint = checkpoint;
     v->options = *options;
     if (v->options.ring_bytes == 0)
-        v->options.ring_bytes = DEFAULT_RING_BYTES;
+        v->options.ring_bytes = BERTHI_RING_BYTES_READ;
     berthi_arena_init(&v->texts, context, BERTHI_PURPOSE_OBJECT, 256);
     berth_checkpoint_get(checkpoint, &v->summary);
     if (options->manifest_mode != BERTH_MANIFEST_NONE)

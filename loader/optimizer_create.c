@@ -5,10 +5,9 @@
 
 #include "kernels/sys.h"
 #include "loader/optimizer.h"
+#include "loader/stranded.h"
 
 #define ARENA_BYTES (UINT64_C(16) << 10)
-#define NS_OF_MS UINT64_C(1000000)
-#define WAIT_MS UINT64_C(60000)
 
 _Static_assert(BERTHI_STATES_MAX >= BERTHI_UPDATE_STATES,
                "pages have room for what updates keep");
@@ -114,9 +113,7 @@ take_options(berth_optimizer *o, const berth_optimizer_options *options, berth_e
     o->slots = options->slots != 0 ? options->slots : BERTHI_SLOTS_DEFAULT;
     o->threads = options->threads;
     o->accumulates = options->accumulates != 0;
-    if (!berthi_can_mul(options->wait_ms != 0 ? options->wait_ms : WAIT_MS, NS_OF_MS,
-                        &o->wait_ns))
-        return berthi_fail_argument(error, "wait_ms", "is too long");
+    o->wait_ns = berthi_wait_ns(options->wait_ms);
     if (options->page_elements % BERTHI_GRADIENT_BLOCK != 0
         || options->page_elements > BERTHI_STATES_PAGE_MAX)
         return berthi_fail_argument(error, "page_elements",

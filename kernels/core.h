@@ -307,7 +307,23 @@ berthi_core_load(const void *values, int32_t dtype, uint64_t i)
     return berthi_core_from_fp16(((const uint16_t *)values)[i]);
 }
 
-/* The same, rounded on the way in. */
+/* What such an element is once it has been rounded to fp16, whatever its dtype. */
+BERTHI_CORE float
+berthi_core_load_fp16(const void *values, int32_t dtype, uint64_t i)
+{
+    return berthi_core_from_fp16(berthi_core_to_fp16(berthi_core_load(values, dtype, i)));
+}
+
+/* As it is when it has been stored in `dtype`, one of these three. */
+BERTHI_CORE float
+berthi_core_rounded(float value, int32_t dtype)
+{
+    if (dtype == BERTH_BF16)
+        return berthi_core_from_bf16(berthi_core_to_bf16(value));
+    return dtype == BERTH_F16 ? berthi_core_from_fp16(berthi_core_to_fp16(value)) : value;
+}
+
+/* As berthi_core_load(), rounded on the way in. */
 BERTHI_CORE void
 berthi_core_store(void *values, int32_t dtype, uint64_t i, float value)
 {

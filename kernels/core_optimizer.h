@@ -46,16 +46,6 @@ berthi_core_is_finite(float value)
     return (berthi_core_bits(value) & 0x7F800000u) != 0x7F800000u;
 }
 
-/* As it is when it has been stored in `dtype`. */
-BERTHI_CORE float
-berthi_core_rounded(float value, int32_t dtype)
-{
-    if (dtype == BERTH_F32)
-        return value;
-    return dtype == BERTH_BF16 ? berthi_core_from_bf16(berthi_core_to_bf16(value))
-                               : berthi_core_from_fp16(berthi_core_to_fp16(value));
-}
-
 /* ----------------------------------------------------------------- elements */
 
 /* One element; `dtype` is that of what is updated: BERTH_F32 with a master. */

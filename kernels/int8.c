@@ -35,14 +35,6 @@ find_outlier(const uint32_t *outliers, const uint8_t *is_outlier, uint64_t k,
 
 /* ------------------------------------------------------------- activations */
 
-/* Rows are cast to fp16 first, whatever their dtype. */
-static float
-load_fp16(const berthi_activation_arguments *a, uint64_t i)
-{
-    return berthi_core_from_fp16(
-        berthi_core_to_fp16(berthi_core_load(a->values, a->dtype, i)));
-}
-
 /* The maximum compares in fp16, where the threshold itself may have moved. */
 static float
 find_row_maximum(const berthi_activation_arguments *a, uint64_t first)
@@ -51,7 +43,7 @@ find_row_maximum(const berthi_activation_arguments *a, uint64_t first)
     float maximum = BERTHI_CORE_ROW_SEED;
 
     for (uint64_t i = first; i < first + a->columns; i++) {
-        const float value = load_fp16(a, i);
+        const float value = berthi_core_load_fp16(a->values, a->dtype, i);
 
         if (!(a->threshold > 0.0f && fabsf(value) >= threshold))
             maximum = berthi_core_absmax_step(maximum, value);
@@ -68,7 +60,7 @@ encode_row(const berthi_activation_arguments *a, uint64_t row)
 
     a->row_maximum[row] = maximum;
     for (uint64_t k = 0; k < a->columns; k++) {
-        const float value = load_fp16(a, first + k);
+        const float value = berthi_core_load_fp16(a->values, a->dtype, first + k);
 
         if (a->threshold > 0.0f && fabsf(value) >= a->threshold)
             berthi_note_outlier(a, k); /* its code is that of its column, later */
@@ -102,16 +94,6 @@ berthi_encode_activations(const berthi_activation_arguments *a)
 
 /* ------------------------------------------------------------------- output */
 
-static float
-round_to(float value, int32_t dtype)
-{
-    if (dtype == BERTH_BF16)
-        return berthi_core_from_bf16(berthi_core_to_bf16(value));
-    if (dtype == BERTH_F16)
-        return berthi_core_from_fp16(berthi_core_to_fp16(value));
-    return value;
-}
-
 /* What the outlier columns add to one output: weights rounded to the dtype. */
 static float
 sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
@@ -126,9 +108,9 @@ sum_outliers(const berthi_int8_output_arguments *a, uint32_t i, uint64_t row)
 
         sum = berthi_core_add(
             sum, berthi_core_multiply(berthi_core_load(a->inputs, a->dtype, i * columns + k),
-                                      round_to(weight, a->dtype)));
+                                      berthi_core_rounded(weight, a->dtype)));
     }
-    return round_to(sum, a->dtype);
+    return berthi_core_rounded(sum, a->dtype);
 }
 
 void
@@ -145,7 +127,7 @@ berthi_int8_output(const berthi_int8_output_arguments *a)
                 sum, a->input_maximum[i], a->weight_maximum[row], bias));
 
             if (a->is_outlier != NULL || a->outliers != NULL)
-                value = berthi_core_settle(berthi_core_add(round_to(value, a->dtype),
+                value = berthi_core_settle(berthi_core_add(berthi_core_rounded(value, a->dtype),
                                                            sum_outliers(a, i, row)));
             berthi_core_store(a->outputs, a->dtype, at, value);
         }

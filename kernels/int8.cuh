@@ -206,7 +206,7 @@ int8_store_row(const berthi_int8_kernel *a, int8_variant v, uint64_t row, uint32
 SIMT_INLINE float
 int8_load_one(const berthi_int8_kernel *a, int32_t dtype, uint64_t i)
 {
-    return berthi_core_from_fp16(berthi_core_to_fp16(berthi_core_load(a->values, dtype, i)));
+    return berthi_core_load_fp16(a->values, dtype, i);
 }
 
 /* `step` neighbours from `first` on are a lane's, and again every `stride`: element i of them. */

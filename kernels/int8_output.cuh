@@ -98,14 +98,6 @@ int8_output_fours(const berthi_int8_output_kernel *a, int32_t dtype, uint64_t fi
 
 /* ---------------------------------------------------------------------- outliers */
 
-SIMT_INLINE float
-int8_output_round(float value, int32_t dtype)
-{
-    if (dtype == BERTH_BF16)
-        return berthi_core_from_bf16(berthi_core_to_bf16(value));
-    return dtype == BERTH_F16 ? berthi_core_from_fp16(berthi_core_to_fp16(value)) : value;
-}
-
 /* Plus one column's product: of the input as it was, and the weight in its dtype. */
 SIMT_INLINE float
 int8_output_add_outlier(const berthi_int8_output_kernel *a, int32_t dtype, uint64_t input,
@@ -117,7 +109,7 @@ int8_output_add_outlier(const berthi_int8_output_kernel *a, int32_t dtype, uint6
     return berthi_core_add(
         sum, berthi_core_multiply(
                  berthi_core_load(a->inputs, dtype, input * a->columns + column),
-                 int8_output_round(weight, dtype)));
+                 berthi_core_rounded(weight, dtype)));
 }
 
 /* By the list; where that is too short, by the mask. */
@@ -137,7 +129,7 @@ int8_output_sum_outliers(const berthi_int8_output_kernel *a, int32_t dtype, uint
         for (uint64_t k = 0; k < a->columns; k++)
             if ((a->outliers[k / 32] >> k % 32 & 1u) != 0)
                 sum = int8_output_add_outlier(a, dtype, input, row, k, sum);
-    return int8_output_round(sum, dtype);
+    return berthi_core_rounded(sum, dtype);
 }
 
 /* --------------------------------------------------------------------------- CTAs */
@@ -153,7 +145,7 @@ int8_output_one(const berthi_int8_output_kernel *a, int32_t dtype, bool has_outl
 
     if (has_outliers)
         value = berthi_core_settle(
-            berthi_core_add(int8_output_round(value, dtype),
+            berthi_core_add(berthi_core_rounded(value, dtype),
                             int8_output_sum_outliers(a, dtype, input, row)));
     berthi_core_store(a->outputs, dtype, at, value);
 }

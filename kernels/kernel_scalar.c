@@ -184,13 +184,6 @@ decode_double(const berthi_double_arguments *a, float *out_absmax)
 /* --------------------------------------------------------------- LLM.int8() */
 
 /* Rows are cast to fp16 first, whatever their dtype. */
-static float
-load_fp16(const berthi_rows_arguments *a, uint64_t i)
-{
-    return berthi_core_from_fp16(
-        berthi_core_to_fp16(berthi_core_load(a->values, a->dtype, i)));
-}
-
 static void
 encode_rows(const berthi_rows_arguments *a)
 {
@@ -200,11 +193,13 @@ encode_rows(const berthi_rows_arguments *a)
         float scale;
 
         for (uint64_t i = first; i < first + a->columns; i++)
-            maximum = berthi_core_absmax_step(maximum, load_fp16(a, i));
+            maximum = berthi_core_absmax_step(
+                maximum, berthi_core_load_fp16(a->values, a->dtype, i));
         scale = berthi_core_int8_scale(maximum);
         a->row_maximum[row] = maximum;
         for (uint64_t i = first; i < first + a->columns; i++)
-            a->codes[i] = berthi_core_int8_code(load_fp16(a, i), scale);
+            a->codes[i] = berthi_core_int8_code(
+                berthi_core_load_fp16(a->values, a->dtype, i), scale);
     }
 }
 

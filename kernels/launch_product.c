@@ -52,13 +52,9 @@ static void
 fill_product_table(const berthi_product_task *t, uint32_t *table)
 {
     for (uint32_t code = 0; code < 16; code++) {
-        float value = berthi_core_float(t->values[code]);
+        const float value = berthi_core_float(t->values[code]);
 
-        if (t->what->dtype == BERTH_BF16)
-            value = berthi_core_from_bf16(berthi_core_to_bf16(value));
-        if (t->what->dtype == BERTH_F16)
-            value = berthi_core_from_fp16(berthi_core_to_fp16(value));
-        table[code] = berthi_core_bits(value);
+        table[code] = berthi_core_bits(berthi_core_rounded(value, t->what->dtype));
     }
 }
 

@@ -157,26 +157,17 @@ is_companion(const berthi_companion *companion, int32_t dtype, uint64_t count)
     return companion->dtype == dtype && companion->size == count * element_bytes(dtype);
 }
 
-static float
-round_to(int32_t dtype, float value)
-{
-    if (dtype == BERTH_BF16)
-        return berthi_core_from_bf16(berthi_core_to_bf16(value));
-    if (dtype == BERTH_F16)
-        return berthi_core_from_fp16(berthi_core_to_fp16(value));
-    return value;
-}
-
 /* Both levels -> absmax; product and sum are rounded each, to the nested dtype too. */
 static void
 recover_rounded(const berthi_decoder *d, const berthi_double_arguments *a, float *absmax)
 {
     for (uint64_t i = 0; i < a->count; i++) {
         const float absmax2 = a->absmax2[i / BERTHI_DOUBLE_BLOCK];
-        const float product = round_to(d->nested_dtype,
-                                       berthi_core_map_decode(a->map, a->codes[i], absmax2));
+        const float product = berthi_core_rounded(
+            berthi_core_map_decode(a->map, a->codes[i], absmax2), d->nested_dtype);
 
-        absmax[i] = round_to(d->nested_dtype, berthi_core_add(product, a->offset));
+        absmax[i] = berthi_core_rounded(berthi_core_add(product, a->offset),
+                                        d->nested_dtype);
     }
 }
 

@@ -10,21 +10,11 @@
 /* The generations whose calls are those of gemm_calls.h. */
 static const int32_t generations[] = { 13, 12 };
 
-/* POSIX makes what dlsym gives a function's address; C has no conversion for that. */
-static bool
-has_symbol(void *library, const char *name, void *out_function)
-{
-    void *const symbol = berthi_sys_library_symbol(library, name);
-
-    memcpy(out_function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static bool
 has_symbols(void *library, berthi_gemm_calls *out)
 {
 #define HAS_CALL(member, result, arguments, symbol)                                        \
-    &&has_symbol(library, symbol, &out->member)
+    && berthi_sys_library_has(library, symbol, &out->member)
     return true BERTHI_GEMM_CALLS(HAS_CALL);
 #undef HAS_CALL
 }

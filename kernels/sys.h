@@ -191,7 +191,12 @@ int berthi_sys_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *
                                     uint64_t deadline_ns);
 /* A symbol's library, opened lazily and privately; NULL when not there. */
 void *berthi_sys_library_open(const char *name);
-void *berthi_sys_library_symbol(void *library, const char *name);
+/*
+ * Fills a pointer to a function, NULL when it is not there. dlsym gives a pointer to an
+ * object; POSIX makes it a function's address, C has no conversion for that: the bytes
+ * are copied.
+ */
+bool berthi_sys_library_has(void *library, const char *name, void *out_function);
 void berthi_sys_library_close(void *library);
 
 #endif

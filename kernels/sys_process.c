@@ -341,12 +341,13 @@ berthi_sys_library_open(const char *name)
     return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 }
 
-void *
-berthi_sys_library_symbol(void *library, const char *name)
+bool
+berthi_sys_library_has(void *library, const char *name, void *out_function)
 {
-    if (berthi_sys_is_faulty(ENOENT))
-        return NULL;
-    return dlsym(library, name);
+    void *const symbol = berthi_sys_is_faulty(ENOENT) ? NULL : dlsym(library, name);
+
+    memcpy(out_function, &symbol, sizeof symbol);
+    return symbol != NULL;
 }
 
 void

@@ -48,24 +48,11 @@ struct berthi_sha256_digest {
 
 /* ------------------------------------------------------------------- library */
 
-/*
- * dlsym gives a pointer to an object. POSIX makes it a function's address, C
- * has no conversion for that: the bytes are copied.
- */
-static bool
-has_symbol(void *library, const char *name, void *out_function)
-{
-    void *const symbol = berthi_sys_library_symbol(library, name);
-
-    memcpy(out_function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static bool
 has_symbols(berthi_sha256 *l)
 {
 #define HAS_CALL(member, result, arguments, symbol)                                        \
-    && has_symbol(l->library, symbol, &l->member)
+    && berthi_sys_library_has(l->library, symbol, &l->member)
     return true CALLS(HAS_CALL);
 #undef HAS_CALL
 }

@@ -979,11 +979,14 @@ static void
 test_libraries(void)
 {
     void *const library = berthi_sys_library_open("libm.so.6");
+    double (*cosine)(double) = NULL;
 
     CHECK(berthi_sys_library_open("libno-such-library.so.9") == NULL);
     T_REQUIRE(library != NULL);
-    CHECK(berthi_sys_library_symbol(library, "cos") != NULL);
-    CHECK(berthi_sys_library_symbol(library, "no_such_symbol") == NULL);
+    T_REQUIRE(berthi_sys_library_has(library, "cos", &cosine));
+    CHECK(cosine(0) == 1);
+    CHECK(!berthi_sys_library_has(library, "no_such_symbol", &cosine));
+    CHECK(cosine == NULL);
     berthi_sys_library_close(library);
     berthi_sys_library_close(NULL);
 }

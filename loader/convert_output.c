@@ -77,12 +77,6 @@ folder_above(const char *path, berthi_arena *texts)
 }
 
 static berth_status
-fail_with(const nearest *n, berth_reason reason, const char *message, berth_error *error)
-{
-    return berthi_fail(error, reason, &(berthi_about){ .file = n->path }, "%s", message);
-}
-
-static berth_status
 open_nearest(nearest *n, berth_error *error)
 {
     const char *above;
@@ -121,7 +115,7 @@ check_overlap(const nearest *n, berth_error *error)
     else if (n->exists && is_within(source->folder, &output_state))
         problem = "holds the folder of the model that is read";
     return problem == NULL ? BERTH_OK
-                           : fail_with(n, BERTH_REASON_ARGUMENT, problem, error);
+                           : berthi_target_fail(n->path, BERTH_REASON_ARGUMENT, problem, error);
 }
 
 /* ------------------------------------------------------------ what is in the way */

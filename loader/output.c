@@ -11,15 +11,6 @@
 #define TEXT_BLOCK_BYTES 1024
 
 static berth_status
-fail_with(const berthi_output *output, berth_reason reason, const char *message,
-          berth_error *error)
-{
-    const berthi_about about = { .file = output->target.path };
-
-    return berthi_fail(error, reason, &about, "%s", message);
-}
-
-static berth_status
 fail_system(const berthi_output *output, const char *what, berth_error *error)
 {
     return berthi_fail_system(error, errno, output->target.path, what);
@@ -38,8 +29,8 @@ open_folder(berthi_output *output, berth_error *error)
     target->name = slash != NULL ? slash + 1 : target->path;
     if (target->name[0] == '\0' || strcmp(target->name, ".") == 0
         || strcmp(target->name, "..") == 0)
-        return fail_with(output, BERTH_REASON_ARGUMENT, "is not the name of a file",
-                         error);
+        return berthi_target_fail(target->path, BERTH_REASON_ARGUMENT,
+                                  "is not the name of a file", error);
     if (slash != NULL) {
         const uint64_t length = (uint64_t)(slash - target->path);
 
@@ -152,7 +143,8 @@ berthi_output_write(berthi_output *output, const void *bytes, uint64_t size,
 
     /* Beyond the size that was announced lies what nobody checked. */
     if (offset > output->bytes || size > output->bytes - offset)
-        return fail_with(output, BERTH_REASON_INTERNAL, "a write beyond the end", error);
+        return berthi_target_fail(output->target.path, BERTH_REASON_INTERNAL,
+                                  "a write beyond the end", error);
     status = berthi_temporary_write(&output->target, output->fd, bytes, size, offset,
                                     error);
     if (status == BERTH_OK)
@@ -194,8 +186,8 @@ berthi_output_commit(berthi_output *output, berth_error *error)
     berth_status status = BERTH_OK;
 
     if (output->written != output->bytes)
-        status = fail_with(output, BERTH_REASON_INTERNAL, "was not written completely",
-                           error);
+        status = berthi_target_fail(target->path, BERTH_REASON_INTERNAL,
+                                    "was not written completely", error);
     if (status == BERTH_OK)
         status = berthi_target_check(target, &existing, &has_existing, error);
     if (status == BERTH_OK && has_existing)

@@ -18,8 +18,9 @@
 
 /* ------------------------------------------------------------------- failing */
 
-static berth_status
-fail_with(const char *path, berth_reason reason, const char *message, berth_error *error)
+berth_status
+berthi_target_fail(const char *path, berth_reason reason, const char *message,
+                   berth_error *error)
 {
     const berthi_about about = { .file = path };
 
@@ -108,10 +109,10 @@ berthi_folder_check(int folder, const char *path, berth_error *error)
 
     /* Without /proc the path as given has to do. */
     if (is_in_hub_cache(length >= 0 ? real : path))
-        return fail_with(path, BERTH_REASON_ARGUMENT,
-                         "lies in the hub cache, whose files are shared and never "
-                         "changed: name a file elsewhere",
-                         error);
+        return berthi_target_fail(path, BERTH_REASON_ARGUMENT,
+                                  "lies in the hub cache, whose files are shared and never "
+                                  "changed: name a file elsewhere",
+                                  error);
     return BERTH_OK;
 }
 
@@ -148,13 +149,13 @@ berthi_target_check(const berthi_target *target, berthi_sys_stat *existing,
         return fail_system(target, "looking for an existing file", error);
     }
     if (existing->kind == BERTHI_SYS_FOLDER || existing->kind == BERTHI_SYS_OTHER)
-        return fail_with(target->path, BERTH_REASON_NOT_REGULAR,
-                         existing->kind == BERTHI_SYS_FOLDER
-                             ? "is a directory"
-                             : "is a pipe, socket or device",
-                         error);
+        return berthi_target_fail(target->path, BERTH_REASON_NOT_REGULAR,
+                                  existing->kind == BERTHI_SYS_FOLDER
+                                      ? "is a directory"
+                                      : "is a pipe, socket or device",
+                                  error);
     if (!target->overwrite)
-        return fail_with(target->path, BERTH_REASON_EXISTS, "exists already", error);
+        return berthi_target_fail(target->path, BERTH_REASON_EXISTS, "exists already", error);
     *has_existing = existing->kind == BERTHI_SYS_REGULAR;
     return BERTH_OK;
 }
@@ -304,8 +305,8 @@ berthi_temporary_create(const berthi_target *target, berthi_arena *arena,
             return BERTH_OK;
         }
     }
-    return fail_with(target->path, BERTH_REASON_IO,
-                     "no temporary file beside it could be created and kept", error);
+    return berthi_target_fail(target->path, BERTH_REASON_IO,
+                              "no temporary file beside it could be created and kept", error);
 }
 
 berth_status
@@ -369,7 +370,7 @@ berthi_temporary_publish(const berthi_target *target, const char *temporary,
             failed = berthi_sys_rename(target->folder, temporary, target->name);
     }
     if (failed != 0 && errno == EEXIST)
-        return fail_with(target->path, BERTH_REASON_EXISTS, "exists already", error);
+        return berthi_target_fail(target->path, BERTH_REASON_EXISTS, "exists already", error);
     if (failed != 0)
         return fail_system(target, "renaming the temporary file", error);
     return BERTH_OK;

@@ -39,6 +39,9 @@ berth_status berthi_folder_flush(int folder, const char *path, berth_error *erro
 
 /* -------------------------------------------------------------------- target */
 
+/* Fails for what is, or is to be, at `path`. */
+berth_status berthi_target_fail(const char *path, berth_reason reason,
+                                const char *message, berth_error *error);
 /*
  * EXISTS when there is something and it may not be overwritten, NOT_REGULAR
  * when it is no file and no link. *has_existing: `existing` is filled with the

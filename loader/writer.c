@@ -325,10 +325,10 @@ berthi_writer_finish(berthi_writer *writer, berthi_writer_file *file, uint64_t b
 
     if (file->is_finished || bytes > file->bytes
         || (!file->is_shared && atomic_load(&file->written) < bytes))
-        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+        return berthi_target_fail(file->path, BERTH_REASON_INTERNAL,
                                   "was not written completely", error);
     if (atomic_load(&file->has_failed))
-        return berthi_writer_fail(file->path, BERTH_REASON_IO,
+        return berthi_target_fail(file->path, BERTH_REASON_IO,
                                   "something of it could not be written before", error);
     status = make_durable(file, bytes, error);
     /* Other parts trust the journal without looking for what it lists: names first. */

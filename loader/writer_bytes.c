@@ -156,7 +156,7 @@ berthi_writer_write(berthi_writer *writer, berthi_writer_file *file, const void 
 
     /* Beyond the size that was announced lies what nobody checked. */
     if (file->is_finished || offset > file->bytes || size > file->bytes - offset)
-        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+        return berthi_target_fail(file->path, BERTH_REASON_INTERNAL,
                                   "a write beyond the end", error);
     status = berthi_temporary_write(&target, file->fd, bytes, size, offset, error);
     if (status == BERTH_OK)
@@ -179,7 +179,7 @@ read_from(const berthi_writer_file *file, int fd, void *buffer, uint64_t size,
         if (got < 0)
             return berthi_fail_system(error, errno, file->path, "reading");
         if (got == 0)
-            return berthi_writer_fail(file->path, BERTH_REASON_TRUNCATED,
+            return berthi_target_fail(file->path, BERTH_REASON_TRUNCATED,
                                       "ends before what was written", error);
         done += (uint64_t)got;
     }
@@ -236,7 +236,7 @@ berthi_writer_move(berthi_writer *writer, berthi_writer_file *file, uint64_t fro
 
     if (file->is_finished || from > file->bytes || bytes > file->bytes - from
         || !berthi_can_add(to, bytes, &end))
-        return berthi_writer_fail(file->path, BERTH_REASON_INTERNAL,
+        return berthi_target_fail(file->path, BERTH_REASON_INTERNAL,
                                   "a move beyond the end", error);
     if (from == to || bytes == 0)
         return BERTH_OK;

@@ -56,7 +56,7 @@ check_folders(const berthi_writer *writer, const char *name, const char *path,
     berth_status status = look_for_folders(writer, name, path, &are_folders, error);
 
     if (status == BERTH_OK && !are_folders)
-        status = berthi_writer_fail(path, BERTH_REASON_NOT_REGULAR,
+        status = berthi_target_fail(path, BERTH_REASON_NOT_REGULAR,
                                     "lies in something that is no directory", error);
     return status;
 }

@@ -14,15 +14,6 @@
 #define MAX_ATTEMPTS 8
 #define LINE_CAPACITY 160u /* of a job, in a message */
 
-berth_status
-berthi_writer_fail(const char *path, berth_reason reason, const char *message,
-                   berth_error *error)
-{
-    const berthi_about about = { .file = path };
-
-    return berthi_fail(error, reason, &about, "%s", message);
-}
-
 /* -------------------------------------------------------------------- folder */
 
 /* A new folder is as durable as the one it lies in says. */
@@ -101,7 +92,7 @@ lock_folder(berthi_writer *writer, berth_error *error)
     if (result == 0 || errno != EWOULDBLOCK)
         return BERTH_OK;
     writer->has_made_folder = false; /* it is the other one's by now */
-    return berthi_writer_fail(writer->path, BERTH_REASON_BUSY,
+    return berthi_target_fail(writer->path, BERTH_REASON_BUSY,
                               "another process is writing to it", error);
 }
 
@@ -124,7 +115,7 @@ take_folder(berthi_writer *writer, berth_error *error)
             return status;
     }
     if (!is_there)
-        return berthi_writer_fail(writer->path, BERTH_REASON_IO,
+        return berthi_target_fail(writer->path, BERTH_REASON_IO,
                                   "is removed as often as it is made", error);
     return berthi_folder_check(writer->folder, writer->path, error);
 }
@@ -148,7 +139,7 @@ berthi_writer_read_text(berthi_writer *writer, const char *name, const char *pat
         return status;
     bytes = file.identity.bytes;
     if (bytes > limit) {
-        status = berthi_writer_fail(path, reason, "is too large", error);
+        status = berthi_target_fail(path, reason, "is too large", error);
         goto done;
     }
     text = berthi_memory_alloc(writer->context, BERTHI_PURPOSE_DOCUMENT, bytes);
@@ -263,7 +254,7 @@ adopt_file(berthi_writer *writer, const berthi_journal_file *listed, bool is_pub
     if (file == NULL)
         return berthi_fail_memory(error, "resuming an output");
     if (!is_temporary && !is_published)
-        return berthi_writer_fail(file->path, BERTH_REASON_JOURNAL,
+        return berthi_target_fail(file->path, BERTH_REASON_JOURNAL,
                                   "was finished, and has been lost since", error);
     file->temporary = listed->temporary;
     file->bytes = listed->bytes;
@@ -361,18 +352,18 @@ berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
     contents c = { .writer = writer };
 
     if (has_journal)
-        return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+        return berthi_target_fail(writer->path, BERTH_REASON_EXISTS,
                                   "holds an interrupted run: --resume goes on with it, "
                                   "--force begins anew",
                                   error);
     if (berthi_sys_list(writer->folder, note_contents, &c) != 0)
         return berthi_fail_system(error, errno, writer->path, "listing the folder");
     if (c.has_files)
-        return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+        return berthi_target_fail(writer->path, BERTH_REASON_EXISTS,
                                   "is there already and not empty", error);
     if (!c.has_parts)
         return BERTH_OK;
-    return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+    return berthi_target_fail(writer->path, BERTH_REASON_EXISTS,
                               writer->prefix != NULL
                                   ? "holds parts that another command has made: --force "
                                     "begins anew"
@@ -456,7 +447,7 @@ look_around_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
         return BERTH_OK;
     }
     if (has_journal && !writer->overwrite)
-        return berthi_writer_fail(writer->path, BERTH_REASON_EXISTS,
+        return berthi_target_fail(writer->path, BERTH_REASON_EXISTS,
                                   "holds an interrupted run: --join goes on where parts "
                                   "were put together, --force begins anew",
                                   error);
@@ -471,7 +462,7 @@ look_around_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
     if (is_resume)
         return resume(writer, error);
     if (!writer->overwrite)
-        return berthi_writer_fail(writer->journal_path, BERTH_REASON_EXISTS,
+        return berthi_target_fail(writer->journal_path, BERTH_REASON_EXISTS,
                                   "this part has been begun before: --resume goes on with "
                                   "it, --force begins it anew",
                                   error);

@@ -222,10 +222,10 @@ make_room(const berthi_writer *writer, const berthi_writer_file *file, berth_err
     if (berthi_sys_fstat(file->fd, &state) != 0)
         return berthi_fail_system(error, errno, file->path, "looking at its shared file");
     if (state.kind != BERTHI_SYS_REGULAR)
-        return berthi_writer_fail(file->path, BERTH_REASON_NOT_REGULAR,
+        return berthi_target_fail(file->path, BERTH_REASON_NOT_REGULAR,
                                   "what parts would share is no regular file", error);
     if (state.bytes > file->bytes)
-        return berthi_writer_fail(file->path, BERTH_REASON_JOURNAL,
+        return berthi_target_fail(file->path, BERTH_REASON_JOURNAL,
                                   "what parts share is longer than this command makes it",
                                   error);
     status = berthi_temporary_reserve(&target, file->fd, file->bytes, error);
@@ -288,7 +288,7 @@ berthi_writer_release(berthi_writer *writer, berthi_writer_file *file, berth_err
     berth_status status = BERTH_OK;
 
     if (atomic_load(&file->has_failed))
-        status = berthi_writer_fail(file->path, BERTH_REASON_IO,
+        status = berthi_target_fail(file->path, BERTH_REASON_IO,
                                     "something of it could not be written before", error);
     else if (berthi_sys_fsync(file->fd) != 0)
         status = berthi_fail_system(error, errno, file->path, "flushing");
@@ -331,7 +331,7 @@ berthi_writer_read_part(berthi_writer *writer, uint32_t part, berthi_writer_part
     if (status != BERTH_OK && error != NULL)
         *error = details;
     if (status == BERTH_OK && strcmp(journal.job, job) != 0)
-        return berthi_writer_fail(path, BERTH_REASON_JOURNAL,
+        return berthi_target_fail(path, BERTH_REASON_JOURNAL,
                                   "is of another job than its name says", error);
     if (status == BERTH_OK)
         *out = (berthi_writer_part){ true, journal.files, journal.file_count };

@@ -160,7 +160,7 @@ begin(berthi_writer *writer, const char *commit_name, berth_error *error)
 
     for (const berthi_writer_file *f = writer->files; f != NULL; f = f->next)
         if (!f->is_finished)
-            return berthi_writer_fail(f->path, BERTH_REASON_INTERNAL,
+            return berthi_target_fail(f->path, BERTH_REASON_INTERNAL,
                                       "is to be published and not finished", error);
     if (commit_name == NULL || strchr(commit_name, '/') != NULL
         || berthi_writer_find(writer, commit_name) == NULL)

@@ -52,9 +52,6 @@ struct berthi_writer {
     berthi_writer_file *files; /* names ascend */
 };
 
-berth_status berthi_writer_fail(const char *path, berth_reason reason,
-                                const char *message, berth_error *error);
-
 /* ------------------------------------------------------------- writer_parts.c */
 
 /* The name of a part's journal. */

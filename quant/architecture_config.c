@@ -17,26 +17,23 @@
 
 /* -------------------------------------------------------------- descriptions */
 
-/* The member, or NULL when it is absent or null. */
 static const berthi_json_value *
-get(const berthi_json_value *object, const char *member)
+find_in(const berthi_json_value *object, const char *member, const char *key)
 {
-    const berthi_json_value *const value = berthi_json_get(object, member);
-
-    return berthi_json_kind_of(value) == BERTHI_JSON_NULL ? NULL : value;
+    return berthi_json_find(berthi_json_find(object, member), key);
 }
 
 const berthi_json_value *
 berthi_build_member(const berthi_build *build, const char *name)
 {
-    const berthi_json_value *const older = get(build->older, name);
+    const berthi_json_value *const older = berthi_json_find(build->older, name);
 
     if (older != NULL)
         return older;
     /* Another tree has other optional children. */
-    if (strcmp(name, "optional") == 0 && get(build->older, "tree") != NULL)
+    if (strcmp(name, "optional") == 0 && berthi_json_find(build->older, "tree") != NULL)
         return NULL;
-    return get(build->entry, name);
+    return berthi_json_find(build->entry, name);
 }
 
 const berthi_json_value *
@@ -75,7 +72,7 @@ get_component(const berthi_json_value *object, const char *name, size_t length)
         return NULL;
     memcpy(word, name, length);
     word[length] = '\0';
-    return get(object, word);
+    return berthi_json_find(object, word);
 }
 
 const berthi_json_value *
@@ -97,10 +94,10 @@ static const berthi_json_value *
 find_value(const berthi_json_value *object, const char *key)
 {
     static const char *const places[] = { "rope_parameters", "rope_scaling" };
-    const berthi_json_value *value = get(object, key);
+    const berthi_json_value *value = berthi_json_find(object, key);
 
     for (size_t i = 0; i < sizeof places / sizeof *places && value == NULL; i++)
-        value = get(get(object, places[i]), key);
+        value = find_in(object, places[i], key);
     return value;
 }
 
@@ -162,9 +159,9 @@ can_read_number(const char *text, double *out)
 static const berthi_json_value *
 get_default(const berthi_build *build, const char *key)
 {
-    const berthi_json_value *const older = get(get(build->older, "defaults"), key);
+    const berthi_json_value *const older = find_in(build->older, "defaults", key);
 
-    return older != NULL ? older : get(get(build->entry, "defaults"), key);
+    return older != NULL ? older : find_in(build->entry, "defaults", key);
 }
 
 /* The value of a key: config.json's, else the default. */
@@ -322,8 +319,8 @@ find_dims(const berthi_build *build, build_text buffer)
 
     if (!can_write_star(buffer, star, sizeof star))
         return NULL;
-    dims = get(get(build->older, "dims"), star);
-    return dims != NULL ? dims : get(get(build->entry, "dims"), star);
+    dims = find_in(build->older, "dims", star);
+    return dims != NULL ? dims : find_in(build->entry, "dims", star);
 }
 
 bool

@@ -26,15 +26,6 @@ refuse(reading *r, const char *member, const char *wanted)
                                 "member \"%s\" is not %s", member, wanted);
 }
 
-/* The member, or NULL when it is absent or null. */
-static const berthi_json_value *
-find(const berthi_json_value *object, const char *member)
-{
-    const berthi_json_value *const value = berthi_json_get(object, member);
-
-    return berthi_json_kind_of(value) == BERTHI_JSON_NULL ? NULL : value;
-}
-
 static void
 keep_text(reading *r, const char *text, const char **out)
 {
@@ -50,7 +41,7 @@ static void
 take_text(reading *r, const berthi_json_value *object, const char *member,
           const char **out)
 {
-    const berthi_json_value *const value = find(object, member);
+    const berthi_json_value *const value = berthi_json_find(object, member);
     const char *text;
 
     if (value == NULL)
@@ -65,7 +56,7 @@ take_text(reading *r, const berthi_json_value *object, const char *member,
 static bool
 has_taken_bool(reading *r, const berthi_json_value *object, const char *member, bool *out)
 {
-    const berthi_json_value *const value = find(object, member);
+    const berthi_json_value *const value = berthi_json_find(object, member);
 
     if (value == NULL)
         return false;
@@ -77,7 +68,7 @@ has_taken_bool(reading *r, const berthi_json_value *object, const char *member, 
 static void
 take_architecture(reading *r, const berthi_json_value *root)
 {
-    const berthi_json_value *const value = find(root, "architectures");
+    const berthi_json_value *const value = berthi_json_find(root, "architectures");
     const berthi_json_value *const first = berthi_json_first(value);
     const char *text;
 
@@ -119,7 +110,7 @@ take_ties(reading *r, const berthi_json_value *object)
 static void
 take_block(reading *r, const berthi_json_value *object)
 {
-    const berthi_json_value *const value = find(object, "weight_block_size");
+    const berthi_json_value *const value = berthi_json_find(object, "weight_block_size");
     const berthi_json_value *const rows = berthi_json_first(value);
     const berthi_json_value *const columns = berthi_json_next(rows);
     uint64_t sizes[2];
@@ -171,8 +162,8 @@ take_quantization(reading *r, const berthi_json_value *object)
 static void
 take_all(reading *r, const berthi_json_value *root)
 {
-    const berthi_json_value *const language = find(root, "text_config");
-    const berthi_json_value *quantization = find(root, "quantization_config");
+    const berthi_json_value *const language = berthi_json_find(root, "text_config");
+    const berthi_json_value *quantization = berthi_json_find(root, "quantization_config");
     berthi_config *const config = r->config;
 
     if (berthi_json_kind_of(root) != BERTHI_JSON_OBJECT) {
@@ -189,7 +180,7 @@ take_all(reading *r, const berthi_json_value *root)
     if (config->ties_embeddings < 0)
         take_ties(r, language);
     if (quantization == NULL)
-        quantization = find(language, "quantization_config");
+        quantization = berthi_json_find(language, "quantization_config");
     take_quantization(r, quantization);
     take_text(r, root, "transformers_version", &config->transformers_version);
     take_text(r, root, "expert_dtype", &config->expert_dtype);

@@ -423,6 +423,14 @@ berthi_json_get(const berthi_json_value *value, const char *key)
 }
 
 const berthi_json_value *
+berthi_json_find(const berthi_json_value *value, const char *key)
+{
+    const berthi_json_value *const member = berthi_json_get(value, key);
+
+    return berthi_json_kind_of(member) == BERTHI_JSON_NULL ? NULL : member;
+}
+
+const berthi_json_value *
 berthi_json_first(const berthi_json_value *value)
 {
     return value == NULL ? NULL : value_of(item_of(value)->child);

@@ -67,6 +67,8 @@ const berthi_json_value *berthi_json_root(const berthi_json *document);
 berthi_json_kind berthi_json_kind_of(const berthi_json_value *value);
 /* The member of exactly this name; NULL when there is none or this is no object. */
 const berthi_json_value *berthi_json_get(const berthi_json_value *value, const char *key);
+/* The same; NULL when the member is null, too. */
+const berthi_json_value *berthi_json_find(const berthi_json_value *value, const char *key);
 /* Members or elements in the order of the text: for (v = first; v; v = next(v)). */
 const berthi_json_value *berthi_json_first(const berthi_json_value *value);
 const berthi_json_value *berthi_json_next(const berthi_json_value *value);

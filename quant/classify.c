@@ -110,14 +110,12 @@ defer(berthi_walk *walk, const berthi_member *member)
 static void
 look_at_dtype(berthi_walk *walk, const berthi_member *member)
 {
-    switch (member->tensor.dtype) {
-    case BERTH_F8_E4M3:
-    case BERTH_F8_E5M2:
-    case BERTH_F8_E4M3FNUZ:
-    case BERTH_F8_E5M2FNUZ:
+    if (berthi_classify_is_float8(member->tensor.dtype)) {
         if (!berthi_classify_is_scaled(walk, member))
             defer(walk, member);
-        break;
+        return;
+    }
+    switch (member->tensor.dtype) {
     case BERTH_I8:
     case BERTH_U8: defer(walk, member); break;
     case BERTH_F4:

@@ -203,6 +203,17 @@ berthi_fail_argument(berth_error *error, const char *name, const char *wrong)
                        wrong);
 }
 
+bool
+berthi_texts_are_there(const char *const *texts, uint32_t count)
+{
+    if (count > 0 && texts == NULL)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (texts[i] == NULL)
+            return false;
+    return true;
+}
+
 berth_status
 berthi_options_take(void *mine, size_t my_size, const void *given, const char *name,
                     berth_error *error)

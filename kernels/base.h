@@ -63,6 +63,9 @@ berth_status berthi_fail_memory(berth_error *error, const char *what);
 /* An argument the caller got wrong: `name` of the argument, what is wrong. */
 berth_status berthi_fail_argument(berth_error *error, const char *name, const char *wrong);
 
+/* Whether a caller's list of so many texts has each of them. */
+bool berthi_texts_are_there(const char *const *texts, uint32_t count);
+
 /* The status a reason belongs to; BERTH_EINTERNAL for a number that is none. */
 berth_status berthi_reason_status(int32_t reason);
 

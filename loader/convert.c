@@ -582,6 +582,10 @@ find_mistake(const berth_convert_options *options)
     if (options->devices != NULL
         && options->device >= berthi_devices_count(options->devices))
         return "has a device that is none of its devices";
+    if (!berthi_texts_are_there(options->keep, options->keep_count)
+        || !berthi_texts_are_there(options->only, options->only_count)
+        || !berthi_texts_are_there(options->skip_modules, options->skip_count))
+        return "has a text of keep, only or skip_modules that is NULL";
     if (options->part_count > BERTHI_WRITER_PARTS_MAX)
         return "has more than 10000 parts";
     if (options->part > options->part_count)

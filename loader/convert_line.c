@@ -9,6 +9,7 @@
  * what came back of theirs and ask for the next one. Every worker has a line of its own, so
  * nobody waits for a line.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/node.h"
@@ -139,8 +140,8 @@ fail_late(const berthi_convert *convert, const berthi_convert_line *line,
 
     line->end.device->table->describe(line->end.device, &properties);
     return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
-                       "%s has not finished a piece for %.1f seconds", properties.name,
-                       1e-9 * (double)convert->device_wait_ns);
+                       "%s has not finished a piece for %" PRIu64 " milliseconds",
+                       properties.name, convert->device_wait_ns / 1000000);
 }
 
 /*

@@ -150,6 +150,8 @@ uint64_t
 berth_checkpoint_find(const berth_checkpoint *checkpoint, const char *name,
                       size_t name_length)
 {
+    if (name == NULL)
+        return BERTH_NO_TENSOR;
     return berthi_table_find(&checkpoint->table, name, name_length);
 }
 

@@ -12,6 +12,7 @@
  */
 #include "loader/intake.h"
 
+#include <inttypes.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -523,8 +524,8 @@ fail_late(berthi_intake *intake, berth_error *error)
 
     intake->is_late = true;
     return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
-                       "a read has not come back for %.1f seconds",
-                       1e-9 * (double)intake->wait_ns);
+                       "a read has not come back for %" PRIu64 " milliseconds",
+                       intake->wait_ns / 1000000);
 }
 
 berth_status

@@ -24,7 +24,7 @@
 #define TICK_NS UINT64_C(200000000)
 #define STALL_NS UINT64_C(5000000000)
 #define RATE_SAMPLES 16 /* of one tick each: the last 3 seconds */
-#define STACK_BYTES (256u * 1024u)
+#define STACK_BYTES (1024u * 1024u) /* callers' functions run on it */
 
 typedef struct sample {
     uint64_t at_ns;

@@ -447,6 +447,6 @@ berthi_model_fail_copies(const berth_model *model, const berthi_device *device,
         if (model->tiers[t].device == device)
             name = model->tiers[t].name;
     return berthi_fail(error, BERTH_REASON_TIMEOUT, about,
-                       "%s has not finished its copies for %.1f seconds", name,
-                       1e-9 * (double)model->wait_ns);
+                       "%s has not finished its copies for %" PRIu64 " milliseconds", name,
+                       model->wait_ns / 1000000);
 }

@@ -105,8 +105,7 @@ berth_model_get_host(const berth_model *model, uint64_t berth, berth_model_tenso
 uint64_t
 berth_model_find(const berth_model *model, const char *name, size_t name_length)
 {
-    const uint64_t tensor =
-        berthi_table_find(&model->checkpoint->table, name, name_length);
+    const uint64_t tensor = berth_checkpoint_find(model->checkpoint, name, name_length);
 
     if (tensor == BERTH_NO_TENSOR || model->berth_of[tensor] == BERTHI_NO_BERTH)
         return BERTH_NO_TENSOR;
@@ -117,8 +116,7 @@ uint64_t
 berth_model_find_expert(const berth_model *model, const char *name, size_t name_length,
                         uint32_t expert)
 {
-    const uint64_t tensor =
-        berthi_table_find(&model->checkpoint->table, name, name_length);
+    const uint64_t tensor = berth_checkpoint_find(model->checkpoint, name, name_length);
     const uint32_t first =
         tensor != BERTH_NO_TENSOR ? model->berth_of[tensor] : BERTHI_NO_BERTH;
 

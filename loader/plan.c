@@ -35,6 +35,20 @@ is_of_caches(int32_t dtype)
 }
 
 static berth_status
+check_texts(const berth_plan_options *options, berth_error *error)
+{
+    if (!berthi_texts_are_there(options->pins, options->pin_count))
+        return berthi_fail_argument(error, "pins", "is NULL, or has a NULL");
+    if (!berthi_texts_are_there(options->keep, options->keep_count))
+        return berthi_fail_argument(error, "keep", "is NULL, or has a NULL");
+    if (!berthi_texts_are_there(options->only, options->only_count))
+        return berthi_fail_argument(error, "only", "is NULL, or has a NULL");
+    if (!berthi_texts_are_there(options->skip_modules, options->skip_count))
+        return berthi_fail_argument(error, "skip_modules", "is NULL, or has a NULL");
+    return BERTH_OK;
+}
+
+static berth_status
 check_use(const berth_plan_options *options, berth_error *error)
 {
     if (options->slots > BERTHI_STREAM_SLOTS_MAX)
@@ -53,8 +67,6 @@ check_use(const berth_plan_options *options, berth_error *error)
     if (options->pin_count > 0 && (options->mode != NULL || options->device_map != NULL))
         return berthi_fail_argument(error, "pins",
                                     "are for berth's own planner: put them into the map");
-    if (options->pin_count > 0 && options->pins == NULL)
-        return berthi_fail_argument(error, "pins", "is NULL");
     if (options->rank > 0 && options->rank >= options->ranks)
         return berthi_fail_argument(error, "rank", "is not below ranks");
     if (options->ranks > 1 && options->mode != NULL)
@@ -279,6 +291,8 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
                                  "options", error);
     if (status == BERTH_OK)
         status = check_type(&mine, error);
+    if (status == BERTH_OK)
+        status = check_texts(&mine, error);
     if (status == BERTH_OK)
         status = check_use(&mine, error);
     if (status == BERTH_OK && mine.train != NULL)

@@ -313,8 +313,9 @@ berth_status
 berthi_temporary_reserve(const berthi_target *target, int fd, uint64_t bytes,
                          berth_error *error)
 {
-    /* EINVAL: nothing to reserve, or a file system that knows no such thing. */
-    if (berthi_sys_allocate(fd, bytes) == 0 || errno == EOPNOTSUPP || errno == EINVAL)
+    /* EINVAL: nothing to reserve, or a file system that knows no such thing; ENOSYS: a filter. */
+    if (berthi_sys_allocate(fd, bytes) == 0 || errno == EOPNOTSUPP || errno == EINVAL
+        || errno == ENOSYS)
         return BERTH_OK;
     return berthi_temporary_fail_write(target, errno, bytes, "reserving space", error);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "placement/plan.h"
+#include "placement/plan_words.h"
 
 /* The slowest tier that something of the layer lies on. */
 static const char *
@@ -38,6 +39,7 @@ explain_experts(const berth_plan *plan, const berth_plan_layer *layer, char *tex
 {
     const berth_plan_tier *const home = &plan->tiers[layer->home];
     const size_t length = strlen(text);
+    char hits[BERTHI_REAL_CAPACITY];
     bool has_experts = false;
 
     for (uint64_t i = 0; i < layer->berth_count; i++)
@@ -45,12 +47,12 @@ explain_experts(const berth_plan *plan, const berth_plan_layer *layer, char *tex
                        && !plan->berths[layer->first_berth + i].is_resident;
     if (has_experts && home->expert_slot_count > 0)
         (void)snprintf(text + length, capacity - length,
-                       "; %u slot%s for %llu expert%s, %.3g %% hits %s",
+                       "; %u slot%s for %llu expert%s, %s %% hits %s",
                        (unsigned)home->expert_slot_count,
                        home->expert_slot_count == 1 ? "" : "s",
                        (unsigned long long)home->experts_away,
                        home->experts_away == 1 ? "" : "s",
-                       (double)home->expert_hits / 1e7,
+                       berthi_real_text((double)home->expert_hits / 1e7, hits),
                        home->routing == BERTH_ROUTING_GIVEN ? "as given"
                                                             : "if all are as likely");
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "placement/plan_train.h"
+#include "placement/plan_words.h"
 
 /* What one pass needs of a layer. */
 typedef struct demand {
@@ -272,14 +273,15 @@ advise(berthi_plan_work *work)
     const uint64_t brought = sum_brought(work, device);
     const uint64_t room = tier->slots + tier->expert_slots + tier->free;
     char size[32];
+    char pass[BERTHI_REAL_CAPACITY];
 
     if (summary->bound == 0 || brought <= room)
         return;
     (void)berth_size_format(berthi_plan_raise(work, device, brought - room),
                             size);
     (void)snprintf(summary->advice, sizeof summary->advice,
-                   "%s more on %s: nothing is streamed to it, a pass takes %.3g ms at least",
-                   size, tier->name, 1e3 * summary->compute_seconds);
+                   "%s more on %s: nothing is streamed to it, a pass takes %s ms at least",
+                   size, tier->name, berthi_real_text(1e3 * summary->compute_seconds, pass));
 }
 
 berth_status

@@ -3,6 +3,7 @@
 #include "placement/plan_words.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *
@@ -85,4 +86,23 @@ berthi_plan_can_find_word(berthi_plan_words words, const char *text, int32_t *ou
             return true;
         }
     return false;
+}
+
+/* ------------------------------------------------------------------------ numbers */
+
+const char *
+berthi_real_text(double value, char text[BERTHI_REAL_CAPACITY])
+{
+    char *point;
+    size_t length;
+
+    (void)snprintf(text, BERTHI_REAL_CAPACITY, "%.3g", value);
+    /* What a locale has for a point may be several bytes. */
+    point = text + strspn(text, "0123456789");
+    length = strcspn(point, "0123456789+-e");
+    if (point > text && length > 0) {
+        memmove(point + 1, point + length, strlen(point + length) + 1);
+        *point = '.';
+    }
+    return text;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_words.h - what a plan's JSON calls causes, bounds, slices and routings. */
+/* plan_words.h - what a plan calls causes, bounds, slices, routings; its sentences' numbers. */
 #ifndef BERTH_PLACEMENT_PLAN_WORDS_H
 #define BERTH_PLACEMENT_PLAN_WORDS_H
 
@@ -22,6 +22,10 @@ const char *berthi_plan_precision_word(int32_t precision);
 const char *berthi_plan_part_word(int32_t part);
 /* "device", "host", "disk" */
 const char *berthi_plan_place_word(int32_t place);
+
+#define BERTHI_REAL_CAPACITY 32u
+/* A number not below 0 with three significant digits; the same whatever the locale. */
+const char *berthi_real_text(double value, char text[BERTHI_REAL_CAPACITY]);
 
 typedef const char *(*berthi_plan_words)(int32_t number);
 /* The number that `words` has for a text; of rates, berthi_rate_source_name. */

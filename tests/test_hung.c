@@ -57,7 +57,7 @@ check_error(const berth_error *error, const char *folder)
     CHECK_CONTAINS(error->file, ".safetensors");
     CHECK_EQ(error->has, BERTH_HAS_POSITION);
     CHECK_LT(error->position, UINT64_C(40) << 20);
-    CHECK_CONTAINS(error->message, "a read has not come back for 0.2 seconds");
+    CHECK_CONTAINS(error->message, "a read has not come back for 200 milliseconds");
 }
 
 /* -------------------------------------------------------------------------- loads */

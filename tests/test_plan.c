@@ -516,8 +516,48 @@ refuse_pins_of_none(void)
     options.pin_count = 1;
     planned_begin(&p, planned_llama(1, false), &options);
     CHECK_EQ(p.status, BERTH_EINVAL);
-    CHECK_CONTAINS(p.error.message, "`pins` is NULL");
+    CHECK_CONTAINS(p.error.message, "`pins` is NULL, or has a NULL");
     planned_end(&p);
+}
+
+static void
+check_text_refused(const berth_plan_options *options, const char *name)
+{
+    berth_plan_options mine = *options;
+    planned p;
+
+    planned_begin(&p, planned_llama(1, false), &mine);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_CONTAINS(p.error.message, fixture_format("`%s` is NULL, or has a NULL", name));
+    planned_end(&p);
+}
+
+/* Lists of texts that are not there, or have one that is not. */
+static void
+refuse_texts_of_none(void)
+{
+    const char *const texts[] = { "model*", NULL };
+
+    for (int i = 0; i < 2; i++) {
+        berth_plan_options options = options_of("0=200MiB");
+        const char *const *const list = i == 0 ? NULL : texts;
+
+        options.pins = list;
+        options.pin_count = 2;
+        check_text_refused(&options, "pins");
+        options = options_of("0=200MiB");
+        options.keep = list;
+        options.keep_count = 2;
+        check_text_refused(&options, "keep");
+        options = options_of("0=200MiB");
+        options.only = list;
+        options.only_count = 2;
+        check_text_refused(&options, "only");
+        options = options_of("0=200MiB");
+        options.skip_modules = list;
+        options.skip_count = 2;
+        check_text_refused(&options, "skip_modules");
+    }
 }
 
 static void
@@ -545,6 +585,7 @@ test_pins_refused(void)
     refuse_pin("lm_head=gpu", "names no tier");
     refuse_pin("lm_head=1", "no budget");
     refuse_pins_of_none();
+    refuse_texts_of_none();
     refuse_pin_beside("auto", NULL);
     refuse_pin_beside(NULL, "map.json");
     refuse_pin("lm_heads=0", "pins nothing");

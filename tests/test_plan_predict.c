@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_predict.c - what operations take beyond their bytes, in what plans predict. */
+#include <locale.h>
 #include <math.h>
 
+#include "placement/plan_words.h"
 #include "tests/given.h"
 #include "tests/t.h"
 
@@ -99,6 +101,34 @@ test_devices(void)
     berthi_plan_free(plan);
 }
 
+/* Of the sentences of plans: a comma nowhere, whatever the caller's locale has. */
+static void
+test_numbers_have_points(void)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = { { 0, "0" },        { 0.03389, "0.0339" }, { 1.5, "1.5" },   { 60, "60" },
+                 { 99.96, "100" },  { 238.095, "238" },    { 1e6, "1e+06" },
+                 { 1.234e-7, "1.23e-07" } };
+    static const char *const locales[] = { "C", "de_DE.UTF-8", "de_DE", "fr_FR.UTF-8",
+                                           "ps_AF.UTF-8" };
+    uint32_t others = 0;
+
+    for (size_t l = 0; l < sizeof locales / sizeof *locales; l++) {
+        if (setlocale(LC_NUMERIC, locales[l]) == NULL)
+            continue;
+        others += l > 0;
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            char text[BERTHI_REAL_CAPACITY];
+
+            CHECK_STR(berthi_real_text(rows[i].value, text), rows[i].text);
+        }
+    }
+    setlocale(LC_NUMERIC, "C");
+    T_NOTE("%u locales with another point", others);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -108,6 +138,7 @@ main(int argc, char **argv)
     T_RUN(test_tied);
     T_RUN(test_experts);
     T_RUN(test_devices);
+    T_RUN(test_numbers_have_points);
     given_end();
     T_MAIN_END;
 }

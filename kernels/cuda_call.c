@@ -95,10 +95,48 @@ berthi_cuda_judge(const berthi_cuda_call *call, int code)
 
 /* ------------------------------------------------------------------- current device */
 
+/* Never given back: nobody knows what else in the process relies on it. */
+static int
+find_context(berthi_cuda_device *device, void **out)
+{
+    const berthi_cuda_contexts *const contexts = &device->machine->contexts;
+    int code = BERTHI_CUDA_OK;
+    int number;
+
+    pthread_mutex_lock(&device->lock);
+    if (device->context == NULL) {
+        code = contexts->find_device(&number, device->ordinal);
+        if (code == BERTHI_CUDA_OK)
+            code = contexts->retain(&device->context, number);
+        if (code != BERTHI_CUDA_OK)
+            device->context = NULL;
+    }
+    *out = device->context;
+    pthread_mutex_unlock(&device->lock);
+    return code;
+}
+
+/* Also by a call that fails: it may have gone half way. */
+static int
+switch_context(berthi_cuda_call *call)
+{
+    const berthi_cuda_contexts *const contexts = &call->device->machine->contexts;
+    void *own;
+    int code = contexts->current(&call->context);
+
+    if (code == BERTHI_CUDA_OK)
+        code = find_context(call->device, &own);
+    if (code != BERTHI_CUDA_OK)
+        return code;
+    call->is_changed = true;
+    return contexts->make_current(own);
+}
+
 /*
  * Since CUDA 12 to make a device current is also to begin a context on it, which takes some
- * of its memory. So it is put back only where it was another one; a thread that has never
- * chosen has device 0, which gets a context by that.
+ * hundred MB of its memory. A thread that has never chosen has device 0, on which there may be
+ * none: so what is put back is the thread's context, or none. Where the driver does not tell,
+ * it is the device, if it was another one.
  */
 static int
 switch_device(berthi_cuda_call *call)
@@ -107,8 +145,19 @@ switch_device(berthi_cuda_call *call)
 
     if (code != BERTHI_CUDA_OK || call->found == call->device->ordinal)
         return code;
-    call->is_changed = true; /* also by a call that fails: the runtime may have gone half way */
+    if (call->device->machine->has_contexts)
+        return switch_context(call);
+    call->is_changed = true;
     return call->calls->set_device(call->device->ordinal);
+}
+
+static int
+put_back(const berthi_cuda_call *call)
+{
+    const berthi_cuda *const machine = call->device->machine;
+
+    return machine->has_contexts ? machine->contexts.make_current(call->context)
+                                 : call->calls->set_device(call->found);
 }
 
 berth_status
@@ -141,11 +190,11 @@ berthi_cuda_leave(berthi_cuda_call *call, berth_status status)
 {
     int code;
 
-    if (!call->is_changed || call->calls->set_device(call->found) == BERTHI_CUDA_OK)
+    if (!call->is_changed || put_back(call) == BERTHI_CUDA_OK)
         return status;
-    code = call->calls->set_device(call->found);
+    code = put_back(call);
     (void)call->calls->last_error();
-    if (code != BERTHI_CUDA_OK)
+    if (code != BERTHI_CUDA_OK && !atomic_exchange(&call->device->machine->has_told, true))
         berthi_log(call->device->base.context, BERTH_LOG_WARNING,
                    "cuda:%d, this thread's current device, could not be made so again: %s",
                    call->found, call->calls->error_words(code));

@@ -3,6 +3,7 @@
  * cuda_calls.h - the calls of the CUDA runtime that berth makes, as a table.
  *
  *   cuda_runtime.c       fills it from the toolkit's static library, where there is one
+ *   cuda_contexts.c      finds what only the driver has
  *   tests/fake_cuda.c    fills it with a GPU of malloc and lanes on the host
  *   device_cuda.c        makes the calls, and knows of neither
  *
@@ -13,6 +14,7 @@
 #ifndef BERTH_KERNELS_CUDA_CALLS_H
 #define BERTH_KERNELS_CUDA_CALLS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,6 +69,17 @@ typedef struct berthi_cuda_properties {
     uint64_t memory_bytes;
 } berthi_cuda_properties;
 
+/*
+ * The driver's calls about contexts, of the calling thread. The runtime makes one for a GPU when
+ * it is first made current, and then knows no way back to none.
+ */
+typedef struct berthi_cuda_contexts {
+    int (*current)(void **out);                  /* NULL: none */
+    int (*make_current)(void *context);          /* NULL: none */
+    int (*find_device)(int *out, int ordinal);   /* the driver's number of a GPU */
+    int (*retain)(void **out, int device);       /* the runtime's, made where it is not there */
+} berthi_cuda_contexts;
+
 struct berthi_cuda_calls {
     int32_t runtime_version;       /* 13000: CUDA 13.0 */
     const int32_t *architectures;  /* with machine code: 90 is sm_90; ascending */
@@ -83,6 +96,7 @@ struct berthi_cuda_calls {
     int (*device_properties)(int device, berthi_cuda_properties *out);
     int (*get_device)(int *out);           /* the thread's current one */
     int (*set_device)(int device);
+    bool (*find_contexts)(berthi_cuda_contexts *out); /* false: the driver does not tell */
     int (*synchronize)(void);              /* everything of the current device is done */
 
     int (*memory_info)(uint64_t *out_free, uint64_t *out_total);
@@ -116,6 +130,8 @@ struct berthi_cuda_calls {
     bool (*open_gemm)(berthi_gemm_calls *out, char why[BERTHI_GEMM_WHY_CAPACITY]);
 };
 
+/* Of the driver that is there, which the runtime has opened before. */
+bool berthi_cuda_find_contexts(berthi_cuda_contexts *out);
 /* The toolkit's; only where this was built with one. */
 const berthi_cuda_calls *berthi_cuda_runtime(void);
 

@@ -19,8 +19,9 @@
  *   gemm_slab.c      the same of weights of 4 bits
  *   gemm_wide.c      the same by kernels that need no library
  *
- * Every call makes its device the thread's current one and puts back the one that it has
- * found. A stream is the runtime's own, so that callers can bring theirs.
+ * Every call makes its device the thread's current one and puts back what it has found, be it
+ * that the thread has never had one. A stream is the runtime's own, so that callers can bring
+ * theirs.
  *
  * Some errors end a GPU for this process: from then on every call says so without asking
  * the runtime. Giving back goes on; what the GPU may still be busy with when it has been
@@ -77,6 +78,7 @@ struct berthi_cuda_device {
     char failure[160];
     pthread_mutex_t lock;        /* of what follows, and of becoming lost */
     bool has_lock;
+    void *context; /* the runtime's own; NULL: not needed so far, as the caller's has served */
     berthi_cuda_stream *streams;
     pthread_mutex_t peer_lock;
     bool has_peer_lock;
@@ -94,6 +96,9 @@ typedef struct berthi_cuda_pin {
 struct berthi_cuda {
     berth_context *context;
     const berthi_cuda_calls *calls;
+    berthi_cuda_contexts contexts;
+    bool has_contexts;
+    _Atomic bool has_told; /* that a caller's current device could not be put back */
     _Atomic bool has_hung; /* a GPU has not ended what it was busy with */
     pthread_mutex_t pin_lock; /* one registers at a time, which takes a while */
     bool has_pin_lock;
@@ -116,6 +121,7 @@ typedef struct berthi_cuda_call {
     const char *what; /* "a copy" */
     berth_error *error;
     int found;        /* the caller's current device */
+    void *context;    /* and its context there, or NULL; where the driver tells */
     bool is_changed;
     bool is_back; /* gives something back: whether the device is lost does not matter */
 } berthi_cuda_call;

@@ -305,8 +305,10 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
     machine->has_pin_lock = pthread_mutex_init(&machine->pin_lock, NULL) == 0;
     status = machine->has_pin_lock ? count_devices(calls, &count, error)
                                    : berthi_fail_memory(error, "opening GPUs");
-    if (status == BERTH_OK)
+    if (status == BERTH_OK) {
+        machine->has_contexts = calls->find_contexts(&machine->contexts);
         status = add_words(machine, count, words, error);
+    }
     if (status != BERTH_OK) {
         berthi_cuda_close(machine);
         return status;

@@ -414,6 +414,7 @@ berthi_cuda_runtime(void)
         .device_properties = device_properties,
         .get_device = get_device,
         .set_device = set_device,
+        .find_contexts = berthi_cuda_find_contexts,
         .synchronize = synchronize,
         .memory_info = memory_info,
         .alloc = alloc_memory,

@@ -282,18 +282,16 @@ static berth_status
 poll_event(berthi_device *device, const berthi_event *event, uint64_t deadline_ns,
            berth_error *error)
 {
-    const berthi_cuda_call call = { .device = event->owner,
-                                    .calls = event->owner->machine->calls,
-                                    .what = "waiting for an event",
-                                    .error = error };
+    berthi_cuda_call call;
     berth_status status = berthi_cuda_check(cuda_of(device), error);
 
-    if (status == BERTH_OK)
-        status = berthi_cuda_check(event->owner, error);
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_cuda_enter(&call, &event->owner->base, "waiting for an event", error);
     if (status == BERTH_OK)
         status = berthi_cuda_poll(&call, call.calls->event_query, event->handle,
                                   deadline_ns);
-    return status;
+    return berthi_cuda_leave(&call, status);
 }
 
 static berth_status

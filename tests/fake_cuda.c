@@ -7,6 +7,8 @@
 #include "tests/fake_gemm.h"
 #include "tests/t.h"
 
+#define FIRST_DEVICE 1000 /* the driver's number of the first GPU */
+
 /* ------------------------------------------------------------- calls about the machine */
 
 static const char *
@@ -86,18 +88,89 @@ fake_set_device(int device)
 
     if (device < 0 || (uint32_t)device >= fake_cuda_now.machine.count)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_DEVICE));
-    if (code == BERTHI_CUDA_OK || fake_cuda_now.is_half)
-        fake_cuda_device = device;
+    if (code == BERTHI_CUDA_OK || fake_cuda_now.is_half) {
+        fake_cuda_chosen = device;
+        fake_cuda_use_context(device);
+    }
     if (code == BERTHI_CUDA_OK)
         code = fake_cuda_now.ended[device];
     fake_cuda_now.books.switches++;
     return fake_cuda_leave(code);
 }
 
+/* --------------------------------------------------------------------- calls of the driver */
+
+/* A GPU's context is where its number is. */
+static int
+fake_context_current(void **out)
+{
+    const int code = fake_cuda_enter();
+
+    *out = code == BERTHI_CUDA_OK && fake_cuda_has_context
+               ? &fake_cuda_now.contexts[fake_cuda_device]
+               : NULL;
+    return fake_cuda_leave(code);
+}
+
+static int
+fake_context_make_current(void *context)
+{
+    const int code = fake_cuda_enter();
+    const int *const its = context;
+
+    if (its != NULL && !fake_cuda_now.books.has_context[its - fake_cuda_now.contexts])
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_CONTEXT));
+    fake_cuda_now.books.switches++;
+    if (code != BERTHI_CUDA_OK && !fake_cuda_now.is_half)
+        return fake_cuda_leave(code);
+    if (its != NULL)
+        fake_cuda_use_context((int)(its - fake_cuda_now.contexts));
+    fake_cuda_has_context = its != NULL;
+    if (its == NULL)
+        fake_cuda_device = fake_cuda_chosen;
+    return fake_cuda_leave(code);
+}
+
+/* Not the runtime's numbers. */
+static int
+fake_context_find_device(int *out, int ordinal)
+{
+    const int code = fake_cuda_enter();
+
+    *out = code == BERTHI_CUDA_OK ? FIRST_DEVICE + ordinal : -1;
+    return fake_cuda_leave(code);
+}
+
+static int
+fake_context_retain(void **out, int device)
+{
+    const int code = fake_cuda_enter();
+    const int ordinal = device - FIRST_DEVICE;
+
+    *out = NULL;
+    if (ordinal < 0 || (uint32_t)ordinal >= fake_cuda_now.machine.count)
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_DEVICE));
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
+    fake_cuda_now.books.has_context[ordinal] = true;
+    *out = &fake_cuda_now.contexts[ordinal];
+    return fake_cuda_leave(BERTHI_CUDA_OK);
+}
+
+static bool
+fake_find_contexts(berthi_cuda_contexts *out)
+{
+    *out = (berthi_cuda_contexts){ .current = fake_context_current,
+                                   .make_current = fake_context_make_current,
+                                   .find_device = fake_context_find_device,
+                                   .retain = fake_context_retain };
+    return true;
+}
+
 static int
 fake_synchronize(void)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -126,6 +199,7 @@ fill_calls(void)
         .device_properties = fake_device_properties,
         .get_device = fake_get_device,
         .set_device = fake_set_device,
+        .find_contexts = fake_find_contexts,
         .synchronize = fake_synchronize,
         .open_gemm = fake_gemm_open,
     };
@@ -199,7 +273,7 @@ fake_cuda_begin(const fake_cuda_machine *machine)
     fake_cuda_now.is_half = false;
     fake_cuda_now.is_hung = false;
     fake_cuda_disarm();
-    fake_cuda_device = 0;
+    fake_cuda_make_none_current();
     fake_cuda_error = BERTHI_CUDA_OK;
 }
 
@@ -278,7 +352,22 @@ fake_cuda_current(void)
 void
 fake_cuda_make_current(int device)
 {
-    fake_cuda_device = device;
+    fake_cuda_chosen = device;
+    fake_cuda_use_context(device);
+}
+
+void
+fake_cuda_make_none_current(void)
+{
+    fake_cuda_chosen = 0;
+    fake_cuda_device = 0;
+    fake_cuda_has_context = false;
+}
+
+bool
+fake_cuda_has_current(void)
+{
+    return fake_cuda_has_context;
 }
 
 fake_cuda_books

@@ -54,6 +54,9 @@ void fake_cuda_leave_error(int code);
 int fake_cuda_error_left(void);
 int fake_cuda_current(void);
 void fake_cuda_make_current(int device);
+/* As if this thread had never chosen one: the first is current, and has no context here. */
+void fake_cuda_make_none_current(void);
+bool fake_cuda_has_current(void);
 
 /* What is there now, and what has been done. */
 typedef struct fake_cuda_books {
@@ -68,6 +71,7 @@ typedef struct fake_cuda_books {
     uint64_t misuses;   /* of memory and handles that are not there */
     uint64_t peer_copies; /* that were asked for */
     uint64_t switches;  /* of the current device */
+    bool has_context[FAKE_CUDA_GPUS]; /* there ever was one */
 } fake_cuda_books;
 
 fake_cuda_books fake_cuda_read(void);

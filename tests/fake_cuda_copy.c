@@ -29,7 +29,7 @@ is_one_memory(const void *at, uint64_t bytes)
 static int
 fake_copy(void *to, const void *from, uint64_t bytes, int32_t kind, void *handle)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -63,7 +63,7 @@ fake_peer_can(int *out, int device, int peer)
 static int
 fake_peer_enable(int peer)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -80,7 +80,7 @@ static int
 fake_peer_copy(void *to, int to_device, const void *from, int from_device, uint64_t bytes,
                void *handle)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
     const fake_cuda_stretch *const memory =
         fake_cuda_find_memory(fake_cuda_now.allocations, to, bytes);
 
@@ -98,7 +98,7 @@ fake_peer_copy(void *to, int to_device, const void *from, int from_device, uint6
 static int
 fake_clear(void *memory, uint64_t bytes, void *handle)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -111,7 +111,7 @@ fake_clear(void *memory, uint64_t bytes, void *handle)
 static int
 fake_launch(const berthi_launch *its, bool overlaps, void *handle)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -146,7 +146,7 @@ fake_cuda_most_room(void)
 static int
 fake_allow_room(berthi_kernel_id kernel, uint32_t bytes)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -159,7 +159,7 @@ fake_allow_room(berthi_kernel_id kernel, uint32_t bytes)
 static int
 fake_call(void (*call)(void *user), void *user, void *handle)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);

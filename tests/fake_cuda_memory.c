@@ -47,7 +47,7 @@ add_memory(fake_cuda_stretch **list, void *memory, uint64_t bytes, int device)
 static int
 fake_memory_info(uint64_t *out_free, uint64_t *out_total)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     *out_free = code == BERTHI_CUDA_OK ? fake_cuda_now.free_bytes[fake_cuda_device] : 0;
     *out_total = fake_cuda_now.machine.memory_bytes;
@@ -57,7 +57,7 @@ fake_memory_info(uint64_t *out_free, uint64_t *out_total)
 static int
 fake_alloc(void **out, uint64_t bytes)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
     const uint64_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 
     *out = NULL;
@@ -78,7 +78,7 @@ fake_alloc(void **out, uint64_t bytes)
 static int
 fake_free(void *memory)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
     fake_cuda_stretch *const s = fake_cuda_take_memory(&fake_cuda_now.allocations, memory);
 
     if (s == NULL)
@@ -95,7 +95,7 @@ fake_free(void *memory)
 static int
 fake_pin(void *memory, uint64_t bytes)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
@@ -110,7 +110,7 @@ fake_pin(void *memory, uint64_t bytes)
 static int
 fake_unpin(void *memory)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
     fake_cuda_stretch *const s = fake_cuda_take_memory(&fake_cuda_now.pins, memory);
 
     if (s == NULL)

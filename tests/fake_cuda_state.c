@@ -4,6 +4,8 @@
 
 fake_cuda_state fake_cuda_now = { .lock = PTHREAD_MUTEX_INITIALIZER };
 _Thread_local int fake_cuda_device;
+_Thread_local int fake_cuda_chosen;
+_Thread_local bool fake_cuda_has_context;
 _Thread_local int fake_cuda_error;
 
 static bool
@@ -30,13 +32,29 @@ fake_cuda_enter(void)
     return BERTHI_CUDA_OK;
 }
 
-/* The same for calls about a GPU: one that has ended says so. */
+void
+fake_cuda_use_context(int device)
+{
+    fake_cuda_device = device;
+    fake_cuda_has_context = true;
+    fake_cuda_now.books.has_context[device] = true;
+}
+
 int
-fake_cuda_enter_on(int device)
+fake_cuda_enter_context(void)
 {
     const int code = fake_cuda_enter();
 
-    return code != BERTHI_CUDA_OK ? code : fake_cuda_now.ended[device];
+    fake_cuda_use_context(fake_cuda_device);
+    return code;
+}
+
+int
+fake_cuda_enter_current(void)
+{
+    const int code = fake_cuda_enter_context();
+
+    return code != BERTHI_CUDA_OK ? code : fake_cuda_now.ended[fake_cuda_device];
 }
 
 int

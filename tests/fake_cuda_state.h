@@ -19,6 +19,7 @@
 #define INVALID_VALUE 1
 #define INVALID_CONFIGURATION 9
 #define INVALID_DEVICE 101
+#define INVALID_CONTEXT 201
 #define INVALID_HANDLE 400
 
 typedef struct fake_cuda_event {
@@ -64,6 +65,7 @@ typedef struct fake_cuda_stretch {
 typedef struct fake_cuda_state {
     pthread_mutex_t lock;
     fake_cuda_machine machine;
+    int contexts[FAKE_CUDA_GPUS]; /* nothing but their addresses */
     uint64_t free_bytes[FAKE_CUDA_GPUS];
     bool reaches[FAKE_CUDA_GPUS][FAKE_CUDA_GPUS];
     int ended[FAKE_CUDA_GPUS]; /* the error of a GPU that is no more */
@@ -86,20 +88,26 @@ typedef struct fake_cuda_state {
 
 extern fake_cuda_state fake_cuda_now;
 extern _Thread_local int fake_cuda_device; /* the current one */
+extern _Thread_local int fake_cuda_chosen; /* what is so without a context */
+extern _Thread_local bool fake_cuda_has_context; /* of the current one */
 extern _Thread_local int fake_cuda_error;  /* the last one */
 
 /* ---------------------------------------------------------------- fake_cuda_state.c */
 
 /* What every call begins with: 0, or what it has to return. The lock is taken. */
 int fake_cuda_enter(void);
-/* The same for calls about a GPU: one that has ended says so. */
-int fake_cuda_enter_on(int device);
+/* The same for calls about handles: a thread that has no context gets one for them. */
+int fake_cuda_enter_context(void);
+/* The same for calls about the current GPU: one that has ended says so. */
+int fake_cuda_enter_current(void);
 /* Returns `code`. */
 int fake_cuda_leave(int code);
 int fake_cuda_misuse(int code);
 
 /* --------------------------------------------- everything below holds the lock */
 
+/* The thread's context is this GPU's, which begins where it has none. */
+void fake_cuda_use_context(int device);
 /* A stretch that has all of these bytes; NULL: none has. */
 fake_cuda_stretch *fake_cuda_find_memory(fake_cuda_stretch *list, const void *at,
                                          uint64_t bytes);

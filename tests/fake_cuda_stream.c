@@ -117,7 +117,7 @@ fake_cuda_add_stream(int device, bool is_first)
 static int
 fake_stream_create(void **out)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
 
     *out = NULL;
     if (code != BERTHI_CUDA_OK)
@@ -130,7 +130,7 @@ fake_stream_create(void **out)
 static int
 fake_stream_destroy(void *handle)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_context();
     fake_cuda_line *const s = handle != NULL ? fake_cuda_find_stream(handle) : NULL;
 
     if (s == NULL)
@@ -143,7 +143,7 @@ fake_stream_destroy(void *handle)
 static int
 fake_stream_query(void *handle)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_context();
     const fake_cuda_line *const s = fake_cuda_find_stream(handle);
 
     if (code != BERTHI_CUDA_OK)
@@ -160,7 +160,7 @@ fake_stream_query(void *handle)
 static int
 fake_event_create(void **out)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
     fake_cuda_event *e;
 
     *out = NULL;
@@ -180,7 +180,7 @@ fake_event_create(void **out)
 static int
 fake_event_destroy(void *handle)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_context();
     fake_cuda_event *const e = find_event(handle);
 
     if (e == NULL)
@@ -193,7 +193,7 @@ fake_event_destroy(void *handle)
 static int
 fake_event_query(void *handle)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_context();
     const fake_cuda_event *const e = find_event(handle);
 
     if (code != BERTHI_CUDA_OK)
@@ -238,7 +238,7 @@ fake_cuda_add_work(void *handle, const fake_cuda_work *what)
 static int
 fake_stream_wait(void *handle, void *its)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    int code = fake_cuda_enter_current();
     fake_cuda_event *const e = find_event(its);
 
     if (code != BERTHI_CUDA_OK)
@@ -254,7 +254,7 @@ fake_stream_wait(void *handle, void *its)
 static int
 fake_event_record(void *its, void *handle)
 {
-    const int code = fake_cuda_enter_on(fake_cuda_device);
+    const int code = fake_cuda_enter_current();
     const fake_cuda_line *const s = fake_cuda_find_stream(handle);
     fake_cuda_event *const e = find_event(its);
 

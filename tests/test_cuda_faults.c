@@ -647,21 +647,31 @@ clean_up(scene *s)
     t->free(s->device, s->memory, SLAB_BYTES);
 }
 
+/* Which two GPUs, and what the calling thread has current; `NONE`: it has never chosen one. */
+typedef struct start {
+    const fake_cuda_machine *machine;
+    const char *words;
+    int current;
+} start;
+
+#define NONE (-1)
+static const start both = { &late, "cuda", NONE };
+
 /* All there is, from opening to closing, on both GPUs. */
 static berth_status
 run_scene(void *user, berth_context *context, berth_error *error)
 {
+    const start *const its = user;
     const uint64_t page = berthi_sys_page_bytes();
     uint8_t *const host = berthi_memory_aligned(context, BERTHI_PURPOSE_RING, page, page);
     scene scenes[2];
     berthi_devices *devices = NULL;
     berth_status status;
 
-    (void)user;
     if (host == NULL)
         return berthi_fail_memory(error, "a page");
     memset(host, 0, page);
-    status = berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, error);
+    status = berthi_devices_open_cuda(context, fake_cuda_calls(), its->words, &devices, error);
     CHECK_EQ(devices == NULL, status != BERTH_OK);
     for (uint32_t i = 0; i < 2 && devices != NULL; i++) {
         scenes[i] = (scene){ .device = berthi_devices_at(devices, i), .host = host,
@@ -700,7 +710,8 @@ typedef struct tally {
 
 /* False: no call was left to fail. */
 static bool
-has_injected(uint64_t nth, int code, bool is_persistent, bool is_half, tally *count)
+has_injected(const start *its, uint64_t nth, int code, bool is_persistent, bool is_half,
+             tally *count)
 {
     berth_memory_summary memory;
     berth_context *context;
@@ -708,13 +719,15 @@ has_injected(uint64_t nth, int code, bool is_persistent, bool is_half, tally *co
     berth_status status;
     berth_error error;
 
-    fake_cuda_begin(&late);
+    fake_cuda_begin(its->machine);
+    if (its->current != NONE)
+        fake_cuda_make_current(its->current);
     fake_cuda_fail_half(is_half);
     if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
         return false;
     berthi_error_clear(&error);
     fake_cuda_fail(nth, code, is_persistent);
-    status = run_scene(NULL, context, &error);
+    status = run_scene((void *)(uintptr_t)its, context, &error);
     failures = fake_cuda_failures();
     fake_cuda_disarm();
     berth_context_memory(context, &memory);
@@ -724,7 +737,8 @@ has_injected(uint64_t nth, int code, bool is_persistent, bool is_half, tally *co
     check_books();
     /* A runtime that never lets it be set again cannot be helped. */
     if (!is_persistent || is_half)
-        CHECK_EQ(fake_cuda_current(), 0);
+        CHECK_EQ(fake_cuda_current(), its->current != NONE ? its->current : 0);
+    fake_cuda_make_none_current();
     fake_cuda_end();
     if (failures == 0) {
         CHECK_EQ(status, BERTH_OK);
@@ -759,7 +773,7 @@ test_every_call_fails(void)
         for (int mode = 0; mode < 4; mode++) {
             uint64_t nth = (4 * i + (uint64_t)mode) % STRIDE;
 
-            while (has_injected(nth, codes[i], mode % 2 != 0, mode / 2 != 0, &count))
+            while (has_injected(&both, nth, codes[i], mode % 2 != 0, mode / 2 != 0, &count))
                 nth += STRIDE;
             CHECK_GT(nth, 50);
         }
@@ -772,6 +786,32 @@ test_every_call_fails(void)
     CHECK_LT(count.survived, count.injections / 2);
 }
 
+/* Some of them where the thread has another GPU current, one of these or a third, or none. */
+static void
+test_every_call_fails_elsewhere(void)
+{
+    static const int codes[] = { 999, BERTHI_CUDA_ILLEGAL_ADDRESS };
+    fake_cuda_machine three = late;
+    const start starts[] = { { &three, "cuda:0;cuda:1", 1 },
+                             { &three, "cuda:0;cuda:1", 2 },
+                             { &three, "cuda:1;cuda:2", NONE } };
+    tally count = { 0 };
+
+    three.count = 3;
+    for (uint64_t i = 0; i < 24; i++) {
+        const start *const its = &starts[i / 8];
+        uint64_t nth = i % (4 * STRIDE);
+
+        while (has_injected(its, nth, codes[i / 4 % 2], i % 2 != 0, i / 2 % 2 != 0, &count))
+            nth += 4 * STRIDE;
+        CHECK_GT(nth, 50);
+    }
+    T_NOTE("%" PRIu64 " injections, %" PRIu64 " survived, %" PRIu64 " times a device was lost",
+           count.injections, count.survived, count.lost);
+    CHECK_GE(count.injections, LEAST_INJECTIONS / 4);
+    CHECK_GT(count.lost, 0);
+}
+
 /* Host memory that is refused, and the system's calls. */
 static void
 test_memory_fails(void)
@@ -779,7 +819,7 @@ test_memory_fails(void)
     fault_counts counts;
 
     fake_cuda_begin(&late);
-    counts = fault_loop("GPUs", run_scene, NULL);
+    counts = fault_loop("GPUs", run_scene, (void *)(uintptr_t)&both);
     CHECK_GT(counts.memory, 10);
     CHECK_GT(counts.system, 0);
     CHECK_EQ(counts.survived, 0);
@@ -800,6 +840,7 @@ main(int argc, char **argv)
     T_RUN(test_stopped_while_busy);
     T_RUN(test_stopped_without_an_answer);
     T_RUN(test_every_call_fails);
+    T_RUN(test_every_call_fails_elsewhere);
     T_RUN(test_memory_fails);
     T_MAIN_END;
 }

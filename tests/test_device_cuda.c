@@ -571,6 +571,98 @@ test_current_device_is_left(void)
     close_late(&r);
 }
 
+/* A thread that has never chosen a GPU has none afterwards, and GPU 0 no context for nothing. */
+static void
+test_none_is_left(void)
+{
+    fake_cuda_machine three = late;
+    rig r;
+
+    three.count = 3;
+    fake_cuda_begin(&three);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:2;cuda:1"));
+    for (uint32_t i = 0; i < 2; i++) {
+        call_all(&r, rig_at(&r, i));
+        CHECK(!fake_cuda_has_current());
+        CHECK_EQ(fake_cuda_current(), 0);
+    }
+    CHECK(fake_cuda_read().has_context[2]);
+    CHECK(!fake_cuda_read().has_context[0]);
+    close_late(&r);
+}
+
+static bool
+find_no_contexts(berthi_cuda_contexts *out)
+{
+    (void)out;
+    return false;
+}
+
+/* In exclusive mode, and another process has it. */
+static int
+set_device_but_first(int device)
+{
+    return device != 0 ? fake_cuda_calls()->set_device(device) : 46;
+}
+
+static void
+count_line(void *user, int32_t level, const char *line)
+{
+    CHECK_EQ(level, BERTH_LOG_WARNING);
+    CHECK_CONTAINS(line, "cuda:0, this thread's current device, could not be made so again: ");
+    ++*(uint32_t *)user;
+}
+
+/* An old driver: the device is put back, and where it cannot be that is said once. */
+static void
+test_current_device_is_lost(void)
+{
+    berthi_cuda_calls calls = *fake_cuda_calls();
+    uint32_t warnings = 0;
+    berth_context_options options;
+    rig r = { .context = NULL };
+
+    fake_cuda_begin(&late);
+    calls.find_contexts = find_no_contexts;
+    calls.set_device = set_device_but_first;
+    berth_context_options_init(&options);
+    options.log = count_line;
+    options.log_user = &warnings;
+    T_REQUIRE(berth_context_create(&options, &r.context, NULL) == BERTH_OK);
+    T_REQUIRE(berthi_devices_open_cuda(r.context, &calls, "cuda:1", &r.devices, NULL) == BERTH_OK);
+    r.device = rig_at(&r, 0);
+    for (int i = 0; i < 3; i++) {
+        fake_cuda_make_none_current();
+        r.device->table->free(r.device, rig_alloc(r.device, 256), 256);
+        CHECK_EQ(fake_cuda_current(), 1);
+        CHECK_EQ(warnings, 1);
+    }
+    calls.set_device = fake_cuda_calls()->set_device; /* it is to be had again */
+    fake_cuda_make_none_current();
+    close_late(&r);
+    CHECK_EQ(warnings, 1);
+}
+
+/* What this machine's driver has, if it has one. */
+static void
+test_real_contexts(void)
+{
+    berthi_cuda_contexts contexts;
+
+    if (!berthi_cuda_find_contexts(&contexts)) {
+        CHECK(contexts.current == NULL && contexts.retain == NULL);
+        T_SKIP("no driver on this machine");
+    }
+    CHECK(contexts.current != NULL && contexts.make_current != NULL);
+    CHECK(contexts.find_device != NULL && contexts.retain != NULL);
+    for (uint64_t nth = 0; nth < 5; nth++) {
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        CHECK(!berthi_cuda_find_contexts(&contexts));
+        berthi_fault_disarm();
+        CHECK(contexts.current == NULL && contexts.retain == NULL);
+    }
+}
+
 /* ------------------------------------------------------------------------ operations */
 
 #define ROWS 37u
@@ -767,6 +859,9 @@ main(int argc, char **argv)
     T_RUN(test_callers_stream);
     T_RUN(test_calls);
     T_RUN(test_current_device_is_left);
+    T_RUN(test_none_is_left);
+    T_RUN(test_current_device_is_lost);
+    T_RUN(test_real_contexts);
     T_RUN(test_operations);
     T_RUN(test_odd_addresses);
     T_RUN(test_what_no_kernel_does);

@@ -109,6 +109,13 @@ struct berthi_cuda_calls {
     int (*stream_destroy)(void *stream);      /* does not wait */
     int (*stream_query)(void *stream);        /* NOT_READY: something is under way */
     int (*stream_wait)(void *stream, void *event);
+    /* A graph captures what it is asked for, also one that has become invalid. */
+    int (*stream_is_capturing)(bool *out, void *stream);
+    /*
+     * Its own, of all streams that there ever are, where handles come again; not to be asked
+     * while it is captured. NULL: this runtime has no numbers.
+     */
+    int (*stream_number)(uint64_t *out, void *stream);
     int (*event_create)(void **out);          /* without a time */
     int (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream);

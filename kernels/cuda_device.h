@@ -194,8 +194,8 @@ berth_status berthi_cuda_launch(const berthi_cuda_call *call, const berthi_reque
 bool berthi_cuda_is_product(int32_t operation);
 /*
  * Of any number of inputs: from berthi_gemm_least_inputs() on by cuBLASLt, where that can, 4-bit
- * weights of more than few by kernels that have many, where there are such; with gemm_lt.h's
- * promise to graphs.
+ * weights of more than few by kernels that have many, where there are such. A graph may capture
+ * it: see gemm_lt.h.
  */
 berth_status berthi_cuda_multiply(const berthi_cuda_call *call,
                                   const berthi_request *request, berthi_stream *stream);

@@ -179,6 +179,28 @@ stream_wait(void *stream, void *event)
 }
 
 static int
+stream_is_capturing(bool *out, void *stream)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t code = cudaStreamIsCapturing(stream, &status);
+
+    *out = status != cudaStreamCaptureStatusNone;
+    return (int)code;
+}
+
+#if CUDART_VERSION >= 12000
+static int
+stream_number(uint64_t *out, void *stream)
+{
+    unsigned long long number = 0;
+    const cudaError_t code = cudaStreamGetId(stream, &number);
+
+    *out = number;
+    return (int)code;
+}
+#endif
+
+static int
 event_create(void **out)
 {
     cudaEvent_t event = NULL;
@@ -425,6 +447,10 @@ berthi_cuda_runtime(void)
         .stream_destroy = stream_destroy,
         .stream_query = stream_query,
         .stream_wait = stream_wait,
+        .stream_is_capturing = stream_is_capturing,
+#if CUDART_VERSION >= 12000
+        .stream_number = stream_number,
+#endif
         .event_create = event_create,
         .event_destroy = event_destroy,
         .event_record = event_record,

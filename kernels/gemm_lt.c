@@ -202,9 +202,19 @@ berthi_gemm_ask(berthi_gemm *g, const berthi_cuda_call *call, const berthi_gemm_
                                    t->inputs, p->input, zero, t->outputs, p->output,
                                    t->outputs, p->output, &p->algorithm, r->workspace,
                                    g->plans.workspace_bytes, r->stream);
-    if (code == BERTHI_GEMM_EXECUTION)
+    if (code == BERTHI_GEMM_EXECUTION && !r->is_captured) /* which bears no questions */
         status = judge_execution(call, r->stream);
     return status != BERTH_OK ? status : judge(g, call, code);
+}
+
+static berth_status
+begin_eager(berthi_gemm *g, const berthi_cuda_call *call, void *stream, berthi_gemm_need need,
+            berthi_gemm_room **out)
+{
+    const berth_status status =
+        need == BERTHI_GEMM_NEEDS_FLAGS ? BERTH_OK : open_library(g, call);
+
+    return status == BERTH_OK ? berthi_gemm_take_room(g, call, stream, need, out) : status;
 }
 
 berth_status
@@ -212,15 +222,17 @@ berthi_gemm_begin(const berthi_cuda_call *call, void *stream, berthi_gemm_need n
                   berthi_gemm **out, berthi_gemm_room **out_room)
 {
     berthi_gemm *const g = gemm_of(call->device);
-    berth_status status = BERTH_OK;
+    bool is_captured = false;
+    berth_status status;
 
     if (g == NULL)
         return berthi_fail_memory(call->error, "products of many inputs");
     pthread_mutex_lock(&g->lock);
-    if (need != BERTHI_GEMM_NEEDS_FLAGS)
-        status = open_library(g, call);
-    if (status == BERTH_OK)
-        status = berthi_gemm_take_room(g, call, stream, need, out_room);
+    status = berthi_cuda_judge(call, call->calls->stream_is_capturing(&is_captured, stream));
+    if (status == BERTH_OK && is_captured)
+        status = berthi_gemm_take_captured(g, call, stream, need, out_room);
+    else if (status == BERTH_OK)
+        status = begin_eager(g, call, stream, need, out_room);
     if (status != BERTH_OK)
         pthread_mutex_unlock(&g->lock);
     *out = g;

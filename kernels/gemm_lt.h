@@ -7,8 +7,11 @@
  * The library is opened at the first product, and so is what it costs: on the GPU, for
  * each of up to BERTHI_GEMM_ROOMS streams that multiply at a time, a workspace and, where
  * weights have to be decoded, slabs and a stream beside. Nothing is allocated and nothing
- * searched for a shape and a stream that have been there: such a call may be captured in a
- * graph.
+ * searched for a shape and a stream that have been there.
+ *
+ * A graph may capture any call. What its products work in is what the stream has from eager
+ * ones, and is set apart for its graphs from then on; nothing is made for a graph, and one of
+ * the BERTHI_GEMM_ROOMS is left for eager work.
  *
  * EUNSUPPORTED, ENOMEM: not this way - no library, no product of this shape in it, no room;
  * berth's own kernels have to do it, and write all outputs anew (cuda_multiply.c does).

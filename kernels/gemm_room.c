@@ -2,20 +2,59 @@
 /* gemm_room.c - see gemm_room.h */
 #include "kernels/gemm_room.h"
 
+#define UNKNOWN UINT64_MAX /* the number of no stream */
+
 typedef berthi_gemm_room room;
 
+static bool
+is_of(const room *r, const void *stream)
+{
+    return r->used != 0 && r->stream == stream;
+}
+
+/* Graphs never have all of them. */
 static room *
 find_room(berthi_gemm *g, const void *stream)
 {
-    room *oldest = &g->rooms[0];
+    room *oldest = NULL;
 
-    for (size_t i = 0; i < BERTHI_GEMM_ROOMS; i++)
-        if (g->rooms[i].used != 0 && g->rooms[i].stream == stream)
-            return &g->rooms[i];
-    for (size_t i = 1; i < BERTHI_GEMM_ROOMS; i++)
-        if (g->rooms[i].used < oldest->used)
-            oldest = &g->rooms[i];
+    for (room *r = g->rooms; r < g->rooms + BERTHI_GEMM_ROOMS; r++) {
+        if (r->is_captured)
+            continue;
+        if (is_of(r, stream))
+            return r;
+        if (oldest == NULL || r->used < oldest->used)
+            oldest = r;
+    }
     return oldest;
+}
+
+/* Nothing has to be made, and all that was asked for in it is before the stream's next. */
+static bool
+is_ready(const berthi_gemm *g, const room *r, berthi_gemm_need need)
+{
+    if (r->workspace == NULL || r->is_unmarked)
+        return false;
+    if (need == BERTHI_GEMM_NEEDS_FLAGS)
+        return r->has_flags;
+    return g->plans.handle != NULL
+           && (need != BERTHI_GEMM_NEEDS_SLABS
+               || r->slabs[BERTHI_GEMM_SLABS - 1].released != NULL); /* is made last */
+}
+
+/* One that its graphs have already, or its own, while another is left; NULL: none. */
+static room *
+find_captured(berthi_gemm *g, const void *stream, berthi_gemm_need need)
+{
+    uint32_t left = 0;
+    room *found = NULL;
+
+    for (room *r = g->rooms; r < g->rooms + BERTHI_GEMM_ROOMS; r++) {
+        left += !r->is_captured;
+        if (is_of(r, stream) && is_ready(g, r, need) && (found == NULL || r->is_captured))
+            found = r;
+    }
+    return found != NULL && !found->is_captured && left < 2 ? NULL : found;
 }
 
 /* ------------------------------------------------------------------------------ making */
@@ -84,15 +123,31 @@ make_flags(const berthi_cuda_call *call, room *r, void *stream)
 
 /* -------------------------------------------------------------------- taking and leaving */
 
+/* Where streams have no numbers none is taken for one that was here before. */
+static berth_status
+ask_number(const berthi_cuda_call *call, void *stream, uint64_t *out)
+{
+    *out = UNKNOWN;
+    return call->calls->stream_number == NULL
+               ? BERTH_OK
+               : berthi_cuda_judge(call, call->calls->stream_number(out, stream));
+}
+
 /* What has been asked for in this room and is not known to be before the stream's next. */
 static berth_status
-wait_for_room(const berthi_cuda_call *call, const room *r, void *stream)
+wait_for_room(const berthi_cuda_call *call, room *r, void *stream)
 {
-    if (r->is_unmarked)
-        return berthi_cuda_judge(call, call->calls->synchronize());
-    if (r->used == 0 || r->stream == stream)
-        return BERTH_OK;
-    return berthi_cuda_judge(call, call->calls->stream_wait(stream, r->event));
+    uint64_t number;
+    berth_status status = ask_number(call, stream, &number);
+    const bool is_same = number != UNKNOWN && number == r->number;
+
+    if (status == BERTH_OK && r->is_unmarked)
+        status = berthi_cuda_judge(call, call->calls->synchronize());
+    else if (status == BERTH_OK && r->used != 0 && !is_same)
+        status = berthi_cuda_judge(call, call->calls->stream_wait(stream, r->event));
+    if (status == BERTH_OK)
+        r->number = number;
+    return status;
 }
 
 berth_status
@@ -120,6 +175,25 @@ berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream
     return BERTH_OK;
 }
 
+/*
+ * Nothing is waited for: the stream is behind its own eager work, and whoever launches the graph
+ * on another one has put that behind it (berth.h).
+ */
+berth_status
+berthi_gemm_take_captured(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
+                          berthi_gemm_need need, room **out)
+{
+    room *const r = find_captured(g, stream, need);
+
+    *out = r;
+    if (r == NULL)
+        return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "%s: no memory is set apart for products that this graph captures",
+                           call->device->name);
+    r->is_captured = true;
+    return BERTH_OK;
+}
+
 /* After a failure: what the side stream has been asked for is before the end, too. */
 static berth_status
 join(const berthi_cuda_call *call, room *r)
@@ -143,9 +217,9 @@ berthi_gemm_leave_room(const berthi_cuda_call *call, room *r, berth_status statu
         its.error = NULL; /* the first failure is the one to be told */
     if (r->is_forked)
         marked = join(&its, r);
-    if (marked == BERTH_OK)
+    if (marked == BERTH_OK && !r->is_captured)
         marked = berthi_cuda_judge(&its, call->calls->event_record(r->event, r->stream));
-    r->is_unmarked = marked != BERTH_OK;
+    r->is_unmarked = marked != BERTH_OK && !r->is_captured;
     return status != BERTH_OK ? status : marked;
 }
 

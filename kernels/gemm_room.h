@@ -22,11 +22,18 @@ typedef struct berthi_gemm_slab {
     void *released;
 } berthi_gemm_slab;
 
-/* What one of the caller's streams at a time works in. */
+/*
+ * What one of the caller's streams at a time works in. What a graph has captured is done again
+ * at any time, so that its room is nobody else's any more, nor for eager work of the stream: that
+ * has another one. Graphs of one stream share a room, as callers are told: they are done one
+ * after another.
+ */
 typedef struct berthi_gemm_room {
     uint64_t used; /* when; 0: never */
     void *stream;
-    void *event;      /* after its last product */
+    uint64_t number;  /* the stream's own; its handle may be another's by now */
+    bool is_captured;
+    void *event;      /* after its last eager product */
     bool is_unmarked; /* the event does not stand for all that was asked for */
     void *workspace;
     uint32_t *flags; /* of wide products, whose parts lie in the workspace; all down, once */
@@ -65,6 +72,10 @@ typedef enum berthi_gemm_need {
 
 berth_status berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
                                    berthi_gemm_need need, berthi_gemm_room **out);
+/* For a graph that the stream captures, where nothing has to be made for it; else UNSUPPORTED. */
+berth_status berthi_gemm_take_captured(berthi_gemm *g, const berthi_cuda_call *call,
+                                       void *stream, berthi_gemm_need need,
+                                       berthi_gemm_room **out);
 /* Also after a failure: some of the work may have been asked for. */
 berth_status berthi_gemm_leave_room(const berthi_cuda_call *call, berthi_gemm_room *room,
                                     berth_status status);

@@ -1798,6 +1798,10 @@ BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t 
 /*
  * A stream is a line of work of a device that is done in order. On "cuda" it is a
  * cudaStream_t, of berth or of the caller; NULL is the device's own first stream.
+ *
+ * A graph of CUDA may capture steps and products (below); it is launched before the devices are
+ * closed. While a stream captures, nothing else of berth is asked for on it, but leases of what
+ * is resident.
  */
 BERTH_API berth_status berth_stream_create(berth_devices *devices, uint32_t number,
                                            void **out_stream, berth_error *error);
@@ -2574,6 +2578,13 @@ BERTH_API berth_status berth_device_largest(berth_devices *devices, uint32_t num
  * magnitude of `threshold` or above. What the codes make is rounded to f16 and to `dtype`; to
  * it is added, rounded to `dtype`, the sum over those columns, in their order, of inputs times
  * weights in `dtype`. These are the bits of berth_values_multiply(), wherever the weight lies.
+ *
+ * Many inputs take memory of a GPU beside `scratch`, which a stream has from its first such
+ * product on: four streams at a time, those that multiplied last. A graph gets what its stream
+ * has from the same product outside of graphs; it is set apart, for three streams at most, until
+ * the devices are closed, and eager products of the stream get other memory. Where there is none
+ * slower kernels do without. Graphs that one stream has captured share it: they are launched one
+ * after another, behind all that the stream was asked for before its first capture.
  */
 typedef struct berth_multiply {
     const void *inputs;     /* count x columns                                        */

@@ -174,6 +174,8 @@ fake_synchronize(void)
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
+    if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
+        return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     while (fake_cuda_can_step())
         ;
     return fake_cuda_leave(fake_cuda_now.ended[fake_cuda_device]);
@@ -205,6 +207,7 @@ fill_calls(void)
     };
     fake_cuda_fill_memory(&all_calls);
     fake_cuda_fill_streams(&all_calls);
+    fake_cuda_fill_captures(&all_calls);
     fake_cuda_fill_copies(&all_calls);
 }
 
@@ -272,6 +275,8 @@ fake_cuda_begin(const fake_cuda_machine *machine)
     fake_cuda_now.kernel_code = BERTHI_CUDA_OK;
     fake_cuda_now.is_half = false;
     fake_cuda_now.is_hung = false;
+    fake_cuda_now.is_reusing = false;
+    fake_cuda_now.spare_handle = NULL;
     fake_cuda_disarm();
     fake_cuda_make_none_current();
     fake_cuda_error = BERTHI_CUDA_OK;
@@ -419,7 +424,14 @@ fake_cuda_is_on(const void *handle, const void *memory, uint64_t bytes)
 void *
 fake_cuda_stream(void)
 {
-    return fake_cuda_add_stream(0, false);
+    return (void *)(uintptr_t)fake_cuda_add_stream(0, false)->handle;
+}
+
+void
+fake_cuda_reuse_handles(bool is_reusing)
+{
+    fake_cuda_now.is_reusing = is_reusing;
+    fake_cuda_now.spare_handle = NULL;
 }
 
 bool

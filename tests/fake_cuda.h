@@ -8,7 +8,7 @@
  * caller: copies read and write host memory late, also what is not pinned, streams take
  * turns, a failing call may have done half of its work, and NOT_READY stays behind as the
  * thread's last error. The host memory of a copy is all of one registration, or of none.
- * What is given back is gone, whatever the call returns.
+ * What is given back is gone, whatever the call returns. What is captured is done all the same.
  */
 #ifndef BERTH_TESTS_FAKE_CUDA_H
 #define BERTH_TESTS_FAKE_CUDA_H
@@ -79,6 +79,14 @@ fake_cuda_books fake_cuda_read(void);
 void fake_cuda_check_empty(void);
 /* A stream that the caller has made without berth, of GPU 0. */
 void *fake_cuda_stream(void);
+/* The next stream has the handle of the one that was destroyed last, which may be busy. */
+void fake_cuda_reuse_handles(bool is_reusing);
+/*
+ * What the stream is asked for from now on is captured in a graph, until that ends. Meanwhile
+ * calls that a capture does not bear are misuses, whatever they are about.
+ */
+void fake_cuda_begin_capture(void *stream);
+void fake_cuda_end_capture(void *stream);
 bool fake_cuda_is_pinned(const void *memory);
 
 /* For a library that is not the runtime: work of a stream, which no call of ours is. */

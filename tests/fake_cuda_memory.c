@@ -63,6 +63,8 @@ fake_alloc(void **out, uint64_t bytes)
     *out = NULL;
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
+    if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
+        return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (whole < bytes || whole > fake_cuda_now.free_bytes[fake_cuda_device])
         return fake_cuda_leave(BERTHI_CUDA_NO_MEMORY);
     *out = aligned_alloc(ALIGNMENT, (size_t)whole);

@@ -6,6 +6,7 @@
  *   fake_cuda_state.c    one state for all; how a call begins, ends and fails
  *   fake_cuda_memory.c   memory of the GPUs, and what is pinned
  *   fake_cuda_stream.c   streams, events, and their work, done in order
+ *   fake_cuda_capture.c  which of them a graph captures
  *   fake_cuda_copy.c     what they are asked for: copies, kernels, calls
  */
 #ifndef BERTH_TESTS_FAKE_CUDA_STATE_H
@@ -21,6 +22,9 @@
 #define INVALID_DEVICE 101
 #define INVALID_CONTEXT 201
 #define INVALID_HANDLE 400
+#define CAPTURE_UNSUPPORTED 900 /* what a capture does not bear */
+#define CAPTURE_ISOLATION 905   /* a captured stream waits for what is not */
+#define CAPTURED_EVENT 907      /* of a capture that has ended */
 
 typedef struct fake_cuda_event {
     struct fake_cuda_event *next;
@@ -28,6 +32,7 @@ typedef struct fake_cuda_event {
     uint64_t recorded; /* how often */
     uint64_t passed;   /* the last of these that has passed */
     bool is_destroyed; /* waits may still be for it */
+    uint64_t capture;  /* that it was recorded in; 0: none */
 } fake_cuda_event;
 
 typedef enum fake_cuda_kind { COPY, CLEAR, LAUNCH, RECORD, WAIT, CALL } fake_cuda_kind;
@@ -48,6 +53,9 @@ typedef struct fake_cuda_work {
 /* A stream. */
 typedef struct fake_cuda_line {
     struct fake_cuda_line *next;
+    const void *handle;
+    uint64_t number;   /* no other one ever has it */
+    uint64_t capture;  /* 0: none */
     int device;
     bool is_first;     /* a GPU's own */
     bool is_destroyed; /* its work goes on */
@@ -74,6 +82,10 @@ typedef struct fake_cuda_state {
     fake_cuda_stretch *pins;
     fake_cuda_line *streams;
     fake_cuda_event *events;
+    uint64_t stream_count;    /* so far, and of captures */
+    uint64_t capture_count;
+    const void *spare_handle; /* of the stream that was destroyed last */
+    bool is_reusing;
     fake_cuda_books books;
     uint64_t called;
     uint64_t failures;
@@ -126,7 +138,15 @@ bool fake_cuda_holds(const void *handle, const void *at, uint64_t bytes);
 /* Shared memory that a CTA may have on this machine's GPUs. */
 uint32_t fake_cuda_most_room(void);
 
+/* -------------------------------------------------------------- fake_cuda_capture.c */
+
+/* 0, or what a call returns that no capture bears. */
+int fake_cuda_check_capture(void);
+/* A stream that waits for an event may come into its capture by that. */
+int fake_cuda_capture_wait(fake_cuda_line *s, const fake_cuda_event *e);
+
 /* The calls of each file. */
+void fake_cuda_fill_captures(berthi_cuda_calls *calls);
 void fake_cuda_fill_memory(berthi_cuda_calls *calls);
 void fake_cuda_fill_streams(berthi_cuda_calls *calls);
 void fake_cuda_fill_copies(berthi_cuda_calls *calls);

@@ -24,7 +24,10 @@ do_item(const fake_cuda_line *s, fake_cuda_work *i)
         fake_cuda_now.books.launched[i->launch.kernel]++;
         simt_level_launch(&i->launch);
         break;
-    case RECORD: i->event->passed = i->generation; break;
+    case RECORD: /* of two streams the later may be done first */
+        if (i->event->passed < i->generation)
+            i->event->passed = i->generation;
+        break;
     case CALL: i->call(i->user); break;
     default: break;
     }
@@ -85,7 +88,7 @@ fake_cuda_find_stream(const void *handle)
 
     while (s != NULL
            && (handle == NULL ? !s->is_first || s->device != fake_cuda_device
-                              : (const void *)s != handle || s->is_destroyed))
+                              : s->handle != handle || s->is_destroyed))
         s = s->next;
     return s;
 }
@@ -107,7 +110,12 @@ fake_cuda_add_stream(int device, bool is_first)
 
     if (s == NULL)
         abort();
-    *s = (fake_cuda_line){ .next = fake_cuda_now.streams, .device = device, .is_first = is_first };
+    *s = (fake_cuda_line){ .next = fake_cuda_now.streams, .handle = s, .device = device,
+                           .number = fake_cuda_now.stream_count++, .is_first = is_first };
+    if (fake_cuda_now.is_reusing && fake_cuda_now.spare_handle != NULL) {
+        s->handle = fake_cuda_now.spare_handle;
+        fake_cuda_now.spare_handle = NULL;
+    }
     fake_cuda_now.streams = s;
     return s;
 }
@@ -122,7 +130,7 @@ fake_stream_create(void **out)
     *out = NULL;
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
-    *out = fake_cuda_add_stream(fake_cuda_device, false);
+    *out = (void *)(uintptr_t)fake_cuda_add_stream(fake_cuda_device, false)->handle;
     fake_cuda_now.books.streams++;
     return fake_cuda_leave(BERTHI_CUDA_OK);
 }
@@ -136,6 +144,7 @@ fake_stream_destroy(void *handle)
     if (s == NULL)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
     s->is_destroyed = true;
+    fake_cuda_now.spare_handle = s->handle;
     fake_cuda_now.books.streams--;
     return fake_cuda_leave(code != BERTHI_CUDA_OK ? code : fake_cuda_now.ended[s->device]);
 }
@@ -150,6 +159,8 @@ fake_stream_query(void *handle)
         return fake_cuda_leave(code);
     if (s == NULL)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
+    if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
+        return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (s->head != NULL)
         (void)fake_cuda_can_step();
     if (fake_cuda_now.ended[s->device] != BERTHI_CUDA_OK)
@@ -200,6 +211,8 @@ fake_event_query(void *handle)
         return fake_cuda_leave(code);
     if (e == NULL)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
+    if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
+        return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (e->passed < e->recorded)
         (void)fake_cuda_can_step();
     if (fake_cuda_now.ended[e->device] != BERTHI_CUDA_OK)
@@ -240,13 +253,17 @@ fake_stream_wait(void *handle, void *its)
 {
     int code = fake_cuda_enter_current();
     fake_cuda_event *const e = find_event(its);
+    fake_cuda_line *const s = fake_cuda_find_stream(handle);
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
-    if (e == NULL)
+    if (e == NULL || s == NULL)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
     if (fake_cuda_now.ended[e->device] != BERTHI_CUDA_OK)
         return fake_cuda_leave(fake_cuda_now.ended[e->device]);
+    code = fake_cuda_capture_wait(s, e);
+    if (code != BERTHI_CUDA_OK)
+        return fake_cuda_leave(code);
     return fake_cuda_leave(fake_cuda_add_work(
         handle, &(fake_cuda_work){ .kind = WAIT, .event = e, .generation = e->recorded }));
 }
@@ -263,6 +280,7 @@ fake_event_record(void *its, void *handle)
     if (e == NULL || s == NULL || s->device != e->device)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
     e->recorded++;
+    e->capture = s->capture;
     return fake_cuda_leave(fake_cuda_add_work(
         handle,
         &(fake_cuda_work){ .kind = RECORD, .event = e, .generation = e->recorded }));

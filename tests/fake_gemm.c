@@ -467,6 +467,7 @@ fake_multiply(void *handle, void *operation, const void *alpha, const void *a, v
                                 * bytes_of(p.d->type)))
         return misuse();
     work = find_work();
+    fake.books.workspace = workspace;
     *work = (product){ p.a->type, p.d->type, p.a->columns, p.a->rows, p.b->columns,
                        (uint64_t)p.d->stride, a, b,
                        p.operation->has_bias ? p.operation->bias : NULL, d, workspace };

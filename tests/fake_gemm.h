@@ -39,6 +39,7 @@ typedef struct fake_gemm_books {
     uint64_t checks;
     uint64_t products;
     uint64_t misuses;
+    const void *workspace; /* of the product that was asked for last */
 } fake_gemm_books;
 
 fake_gemm_books fake_gemm_read(void);

@@ -367,6 +367,10 @@ berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
 
 /* ---------------------------------------------------------------------- releases */
 
+/*
+ * A caller's stream may be gone by now, busy still, and another one have its handle: that one
+ * waits for what is over where it is the same, so that one event stands for both.
+ */
 berth_status
 berthi_lease_record_release(berthi_lease_line *line, berthi_lease_slot *slot,
                             berthi_stream *stream, berth_error *error)
@@ -383,7 +387,11 @@ berthi_lease_record_release(berthi_lease_line *line, berthi_lease_slot *slot,
                    ? table->wait(line->device, line->stream, line->spare, error)
                    : status;
     }
-    status = table->record(line->device, slot->released[i], stream, error);
+    status = BERTH_OK;
+    if (i < slot->released_count)
+        status = table->wait(line->device, stream, slot->released[i], error);
+    if (status == BERTH_OK)
+        status = table->record(line->device, slot->released[i], stream, error);
     if (status == BERTH_OK && i == slot->released_count) {
         slot->streams[i] = stream;
         slot->released_count++;

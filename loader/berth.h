@@ -2004,7 +2004,8 @@ typedef struct berth_load_report {
  * many there are, WARN as a warning.
  */
 typedef enum berth_load_verify {
-    BERTH_LOAD_VERIFY_AUTO = 0,    /* holds it against the manifest, where there is one */
+    BERTH_LOAD_VERIFY_AUTO = 0,    /* holds it against the manifest, where there is one;
+                                      one that `manifest` names has all that is stored  */
     BERTH_LOAD_VERIFY_REQUIRE = 1, /* there has to be one, with all that is stored      */
     BERTH_LOAD_VERIFY_WARN = 2,    /* where there is one: logged and counted, no failure */
     BERTH_LOAD_VERIFY_NONE = 3     /* nothing: saves a pass over memory                 */

@@ -147,7 +147,10 @@ note_entry(void *user, const berth_finding *finding)
         warn(load, "not verified", finding->details);
 }
 
-/* A file of another size is not what was promised; one that nobody promised may be. */
+/*
+ * A file of another size is not what was promised; one that nobody promised may be, unless
+ * the caller says that this is its manifest.
+ */
 static berth_status
 check_entries(berthi_load *load, berth_error *error)
 {
@@ -156,7 +159,8 @@ check_entries(berthi_load *load, berth_error *error)
 
     if (v->entries == 0 || mode == BERTH_LOAD_VERIFY_WARN)
         return BERTH_OK;
-    if (mode == BERTH_LOAD_VERIFY_REQUIRE || v->is_other_file) {
+    if (mode == BERTH_LOAD_VERIFY_REQUIRE || load->options.manifest != NULL
+        || v->is_other_file) {
         if (error != NULL)
             *error = v->first;
         return v->first.status;

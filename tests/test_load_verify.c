@@ -268,7 +268,11 @@ test_entries(void)
     CHECK_EQ(l.report.verified_tensors, l.p.summary.berth_count - 1);
     CHECK_EQ(l.report.mismatches, 0);
     loaded_end(&l);
-    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_WARN});
+    load_as(&l, folder, &(wish){.manifest = manifest}); /* the caller says that it belongs */
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_EQ(l.error.reason, BERTH_REASON_MANIFEST_ENTRY);
+    loaded_end(&l);
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_WARN, .manifest = manifest});
     CHECK_EQ(l.status, BERTH_OK);
     CHECK_EQ(l.report.mismatches, 2); /* each side has one that the other lacks */
     loaded_end(&l);

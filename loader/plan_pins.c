@@ -137,6 +137,17 @@ is_pinned(const berthi_plan_source *source, const pin *p,
            || is_match(p, layer->name, layer->name_length);
 }
 
+/* No tensor is left for it: there is none that it matches, or pins before it have them all. */
+static berth_status
+refuse_unused(const berthi_plan_source *source, const pin *p, berth_error *error)
+{
+    for (uint32_t i = 0; i < source->input.tensor_count; i++)
+        if (is_pinned(source, p, &source->tensors[i]))
+            return fail_pin(p->text, "pins nothing: all of it is pinned already, by a pin "
+                                     "before this one", error);
+    return fail_pin(p->text, "pins nothing: no layer or tensor is called so", error);
+}
+
 berth_status
 berthi_plan_pin(berthi_plan_source *source, berth_error *error)
 {
@@ -160,7 +171,6 @@ berthi_plan_pin(berthi_plan_source *source, berth_error *error)
             }
     for (uint32_t k = 0; k < count && status == BERTH_OK; k++)
         if (!pins[k].is_used)
-            status = fail_pin(pins[k].text, "pins nothing: no layer or tensor is called so",
-                              error);
+            status = refuse_unused(source, &pins[k], error);
     return status;
 }

@@ -231,6 +231,32 @@ check_reserves(const berthi_plan_source *source, const berthi_tier_list *reserve
     return BERTH_OK;
 }
 
+/* Links that are given one by one are of tiers; files know more of a machine. */
+static berth_status
+check_links(const berthi_plan_source *source, berth_error *error)
+{
+    char name[BERTHI_TIER_NAME];
+    berthi_links given = { .count = 0 };
+    berth_status status;
+
+    if (source->options->links == NULL)
+        return BERTH_OK;
+    status = berthi_links_parse_words(source->options->links, &given, error);
+    for (uint32_t i = 0; i < given.count && status == BERTH_OK; i++) {
+        const berthi_tier *const tier = &given.items[i].tier;
+
+        /* Everything is read from the disk, whether or not anything stays there. */
+        if (tier->kind != BERTHI_TIER_DISK
+            && berthi_plan_find_tier(source, tier) == BERTHI_NO_TIER)
+            status = berthi_fail(error, BERTH_REASON_ARGUMENT,
+                                 &(berthi_about){ .tensor = "links",
+                                                  .tensor_length = strlen("links") },
+                                 "name %s, which has no budget",
+                                 berthi_tier_name(tier, name));
+    }
+    return status;
+}
+
 berth_status
 berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
 {
@@ -270,7 +296,8 @@ berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
     source->input.tiers = source->tiers;
     source->input.tier_count = list.count;
     source->input.disk_rate = disk.feed.bytes;
-    return check_reserves(source, &reserves, error);
+    status = check_reserves(source, &reserves, error);
+    return status == BERTH_OK ? check_links(source, error) : status;
 }
 
 /* --------------------------------------------------------------------------- use */

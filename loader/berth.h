@@ -1287,7 +1287,8 @@ typedef struct berth_plan_options {
     /* Where it may go. */
     const char *max_memory; /* "0=20GiB,cuda:1=90%,cpu=64GiB,disk=inf"; only tiers that
                                are named are used. NULL: what is free on this machine,
-                               and the disk                                           */
+                               and the disk. A share is one of what is free there for
+                               this process, see `devices`                            */
     const char *reserve;    /* bytes to keep free beside: "0=2GiB,cpu=4GiB"           */
     uint64_t reserve_share; /* of every budget, in billionths; 0: a tenth;
                                BERTH_RESERVE_NONE: nothing                            */
@@ -1327,7 +1328,11 @@ typedef struct berth_plan_options {
                                berth_plan_get_training()                              */
     int32_t stacks;         /* berth_stacks                                           */
     int32_t reserved32;
-    uint64_t reserved[3];
+    const struct berth_devices *devices; /* borrowed: shares of GPUs in max_memory are of
+                               these, one for each in its order; NULL: of GPUs of this
+                               machine. What the disk has, or a GPU that is not here, is
+                               not known: BERTH_EINVAL                                */
+    uint64_t reserved[2];
 } berth_plan_options;
 
 static inline void

@@ -8,6 +8,7 @@
  *   plan_measure.c  bytes of each
  *   plan_slices.c   what of each tensor one rank holds, stacks that are taken apart
  *   plan_tiers.c    budgets, reserves, links, what lies beside the weights
+ *   plan_free.c     what is free: budgets that are shares
  *   plan_pins.c     "model.layers.0-9=cpu"
  *   plan_map.c      a device map that is followed
  *   plan_train.c    what is trained, and what that keeps in each layer
@@ -73,6 +74,13 @@ void berthi_plan_measure(const berthi_plan_source *source, uint32_t weight,
                          berthi_plan_tensor *tensor);
 /* Tensors and layers, in the order of execution. */
 berth_status berthi_plan_list_tensors(berthi_plan_source *source, berth_error *error);
+/* What is free for this process; UINT64_MAX: not known, of a GPU: it is not here. */
+uint64_t berthi_plan_free_host(void);
+berth_status berthi_plan_free_gpu(berth_context *context, const berthi_tier *tier,
+                                  uint64_t *out, berth_error *error);
+/* Shares in a list of budgets, as bytes. ARGUMENT: what there is of one is not known. */
+berth_status berthi_plan_take_shares(const berthi_plan_source *source,
+                                     berthi_tier_list *list, berth_error *error);
 /* Budgets, reserves, rates; KV cache, activations, staging. */
 berth_status berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error);
 berth_status berthi_plan_measure_use(berthi_plan_source *source, berth_error *error);

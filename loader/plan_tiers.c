@@ -27,13 +27,9 @@ find_machine(berthi_tier_list *out)
 {
     const berthi_tier_bytes disk = { .tier.kind = BERTHI_TIER_DISK,
                                      .bytes = UINT64_MAX };
-    berthi_tier_bytes cpu = { .tier.kind = BERTHI_TIER_CPU };
-    berthi_host_process process;
-    berth_host host;
+    const berthi_tier_bytes cpu = { .tier.kind = BERTHI_TIER_CPU,
+                                    .bytes = berthi_plan_free_host() };
 
-    berthi_host_process_get(&process);
-    berthi_host_read("/", &process, &host);
-    cpu.bytes = host.memory_available;
     (void)berthi_tier_list_can_add(out, &cpu);
     (void)berthi_tier_list_can_add(out, &disk);
     return BERTH_OK;
@@ -76,13 +72,15 @@ static berth_status
 list_budgets(const berthi_plan_source *source, berthi_tier_list *out, berth_error *error)
 {
     const berth_plan_options *const options = source->options;
+    berth_status status;
 
     memset(out, 0, sizeof *out);
     if (options->max_memory == NULL)
         return find_machine(out);
     if (options->mode != NULL)
         return take_imitated(options->max_memory, out, error);
-    return berthi_tier_list_parse(options->max_memory, out, error);
+    status = berthi_tier_list_parse(options->max_memory, out, error);
+    return status == BERTH_OK ? berthi_plan_take_shares(source, out, error) : status;
 }
 
 static berth_status

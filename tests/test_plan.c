@@ -1230,6 +1230,75 @@ test_passed_on(void)
     }
 }
 
+/* ------------------------------------------------------------------------ shares */
+
+static void
+check_unknown(const char *max_memory, const char *tier)
+{
+    berth_plan_options options = options_of(max_memory);
+    planned p;
+
+    planned_begin(&p, planned_llama(1, false), &options);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_STR(p.error.tensor, tier);
+    CHECK_CONTAINS(p.error.message, "which is not known here: give bytes");
+    planned_end(&p);
+}
+
+/* Of what is free: on devices that are open, one for each GPU, and on this machine. */
+static void
+test_shares(void)
+{
+    berth_plan_options options = options_of("0=50%,3=12.5%,cpu=50%");
+    berth_context *context = NULL;
+    berth_devices *devices = NULL;
+    void *taken = NULL;
+    uint64_t half;
+    planned p;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    T_REQUIRE(berth_devices_open(context, "sim:256MiB;sim:512MiB", &devices, NULL) == BERTH_OK);
+    options.devices = devices;
+    planned_begin(&p, planned_llama(1, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(tier_of(&p, "cuda:0").budget, 128 * MIB);
+    CHECK_EQ(tier_of(&p, "cuda:3").budget, 64 * MIB);
+    half = tier_of(&p, "cpu").budget;
+    planned_end(&p);
+    T_REQUIRE(berth_device_alloc(devices, 0, 128 * MIB, &taken, NULL) == BERTH_OK);
+    options.max_memory = "0=50%,cpu=100%";
+    planned_begin(&p, planned_llama(1, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(tier_of(&p, "cuda:0").budget, 64 * MIB);
+    CHECK_GT(tier_of(&p, "cpu").budget, half); /* others take some meanwhile */
+    planned_end(&p);
+    berth_device_free(devices, 0, taken, 128 * MIB);
+    berth_devices_close(devices);
+    berth_context_destroy(context);
+    check_unknown("4294967295=90%,cpu=1GiB", "cuda:4294967295");
+    check_unknown("cpu=1GiB,disk=50%", "disk");
+}
+
+/* A device more than there are of those that are open. */
+static void
+test_shares_of_no_device(void)
+{
+    berth_plan_options options = options_of("0=50%,1=50%");
+    berth_context *context = NULL;
+    berth_devices *devices = NULL;
+    planned p;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    T_REQUIRE(berth_devices_open(context, "sim:256MiB", &devices, NULL) == BERTH_OK);
+    options.devices = devices;
+    planned_begin(&p, planned_llama(1, false), &options);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_STR(p.error.tensor, "cuda:1");
+    planned_end(&p);
+    berth_devices_close(devices);
+    berth_context_destroy(context);
+}
+
 /* ------------------------------------------------------------------------- check */
 
 static berth_status
@@ -1442,6 +1511,8 @@ main(int argc, char **argv)
     T_RUN(test_kept);
     T_RUN(test_kept_foreign);
     T_RUN(test_passed_on);
+    T_RUN(test_shares);
+    T_RUN(test_shares_of_no_device);
     T_RUN(test_check);
     T_RUN(test_check_changed);
     T_RUN(test_sweep);

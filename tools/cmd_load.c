@@ -243,6 +243,7 @@ make_plan(loading *l)
     options->double_quant = a->is_double;
     options->dtype = encoding_dtype(a->dtype);
     options->max_memory = a->max_memory;
+    options->devices = l->devices;
     options->context = 0;
     options->finding = on_finding;
     options->finding_user = l;
@@ -324,10 +325,10 @@ make_model(loading *l)
     berth_status status = open_model(l);
 
     if (status == BERTH_OK)
+        status = open_devices(l); /* budgets may be shares of them */
+    if (status == BERTH_OK)
         status = make_plan(l);
     trace_name(&l->s->trace, l->checkpoint, l->plan);
-    if (status == BERTH_OK)
-        status = open_devices(l);
     if (status == BERTH_OK)
         status = load(l);
     return status;

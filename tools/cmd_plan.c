@@ -134,7 +134,8 @@ static const char *const plan_description[] = {
     "predicts what that costs: bytes over each link for a token, tokens per second. "
     "Layers stay whole; what does not fit on the device that computes them is streamed "
     "to it, and what stays is chosen for the shortest time. Nothing is filled past its "
-    "budget.",
+    "budget. A budget as 90% is a share of what is free there for this process while the plan "
+    "is made; a GPU that is not here, and the disk, need bytes.",
     "With --mode or --like the map is that of transformers, mistakes and refusals "
     "included, and --max-memory is read as it reads it; with --device-map it is given. "
     "Sizes and predictions are berth's own in either case.",

@@ -108,6 +108,7 @@ make_plan(program *p, berth_error *error)
         options->context = capacity_of(p); /* keys and values lie there, too */
         options->cache_dtype = llama_options_dtype(p->options.cache_dtype);
     }
+    options->devices = p->devices;
     if (options->max_memory == NULL && p->devices != NULL)
         options->max_memory = describe_memory(p, p->memory, sizeof p->memory);
     return berth_plan_create(p->context, p->checkpoint, options, &p->plan, error);

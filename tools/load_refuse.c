@@ -9,8 +9,6 @@
 #include "tools/load_memory.h"
 #include "tools/load_tier.h"
 
-#define LINE_CAPACITY (sizeof(berth_error) + 512)
-
 bool
 load_is_refused(berth_status status)
 {
@@ -94,8 +92,6 @@ name_of(const load_other_plan *plan)
 static void
 print_plans(output *out, const load_advice *advice)
 {
-    char line[LINE_CAPACITY];
-
     for (uint32_t i = 0; i < advice->plan_count; i++) {
         const load_other_plan *const plan = &advice->plans[i];
 
@@ -103,14 +99,26 @@ print_plans(output *out, const load_advice *advice)
         output_text(out, plan->options);
         output_text(out, plan->needs_file ? ", loaded with --offload-dir\n" : "\n");
     }
+}
+
+/* Anything at all of what is listed. */
+static bool
+is_helped(const load_failure *f, const load_advice *advice)
+{
+    return advice->has_shortage || advice->plan_count > 0
+           || f->error->status == BERTH_ENOMEM;
+}
+
+/* Not among what would help: the last that was tried, and what it is short of. */
+static void
+print_refusal(output *out, const load_advice *advice)
+{
     if (advice->plan_count > 0 || !advice->is_refused)
         return;
-    berth_error_format(&advice->refusal, line, sizeof line);
-    output_text(out, "  for what there is, ");
+    output_text(out, "for what there is, ");
     output_text(out, advice->refused.options);
-    output_text(out, ", there is no plan: ");
-    output_text(out, line);
-    output_text(out, "\n");
+    output_format(out, ", there is no plan: %s %s\n", advice->refusal.tensor,
+                  advice->refusal.message);
 }
 
 void
@@ -121,9 +129,11 @@ load_refuse(const load_failure *f, const load_advice *advice)
     output_init(&out, STDERR_FILENO);
     if (f->plan != NULL) {
         print_tiers(&out, f, advice);
-        output_text(&out, "what would help, one of:\n");
+        if (is_helped(f, advice))
+            output_text(&out, "what would help, one of:\n");
         print_shortage(&out, f, advice);
         print_plans(&out, advice);
+        print_refusal(&out, advice);
     } else if (advice->plan_count > 0) {
         output_text(&out, "what would help, too:\n");
         print_plans(&out, advice);

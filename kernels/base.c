@@ -288,8 +288,8 @@ line_add_numbers(line *l, const berth_error *error)
 static bool
 is_of_a_tensor(int32_t reason)
 {
-    return reason != BERTH_REASON_NO_FIT && reason != BERTH_REASON_ARGUMENT
-           && reason != BERTH_REASON_DEVICE_MAP;
+    return reason != BERTH_REASON_NO_FIT && reason != BERTH_REASON_NO_TIER
+           && reason != BERTH_REASON_ARGUMENT && reason != BERTH_REASON_DEVICE_MAP;
 }
 
 size_t

@@ -189,10 +189,12 @@ typedef int32_t berth_status;
     X(PLAN_JSON, 114, BERTH_EFORMAT, "plan_json", "plan again, or correct the file: see "  \
                                                   "berth-plan(5)")                         \
     X(PLAN_CHECKPOINT, 115, BERTH_EINTEGRITY, "plan_checkpoint",                           \
-      "this plan was made for another checkpoint: plan again")                             \
+      "this plan is not one of this checkpoint: plan again")                             \
     X(DEVICE_MAP, 116, BERTH_EINVAL, "device_map", "correct the device map")               \
     X(LINKS_JSON, 117, BERTH_EFORMAT, "links_json", "measure the links again, or correct "  \
                                                     "the file: see berth-links(5)")        \
+    X(NO_TIER, 118, BERTH_ENOFIT, "no_tier", "check it with the memories of the machine that " \
+                                             "it is for (--max-memory), or plan for this one") \
     X(NO_FIT, 119, BERTH_ENOFIT, "no_fit", "give more memory, or choose a smaller "        \
                                            "encoding")                                     \
     X(NO_MEMORY, 120, BERTH_ENOMEM, "no_memory", "free memory or raise the limit")         \
@@ -1552,9 +1554,11 @@ BERTH_API berth_status berth_plan_parse(berth_context *context, const char *text
 
 /*
  * Holds a plan against a checkpoint, and against budgets as in `max_memory` (NULL:
- * those of this machine; "": none). Each finding is told; returns BERTH_OK, or the
- * status of the first: BERTH_EINTEGRITY (another checkpoint), BERTH_EFORMAT (a tensor
- * without a berth, a berth of another size), BERTH_ENOFIT.
+ * those of this machine, its GPUs too; "": none). Each finding is told; returns BERTH_OK, or the
+ * status of the first: BERTH_EINTEGRITY (another checkpoint; a tensor without a berth or with
+ * two, a berth of another size; KV caches that are not those of its context and batch, as far as
+ * config.json tells), BERTH_ENOFIT. A load of a plan that was read refuses the same, but for
+ * budgets.
  */
 BERTH_API berth_status berth_plan_check(const berth_plan *plan, berth_context *context,
                                         const berth_checkpoint *checkpoint,
@@ -2134,10 +2138,12 @@ typedef struct berth_model berth_model;
  * berth_load_finish(); berth_job_finish() loads for nothing.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options), BERTH_EINTEGRITY (a plan for another
- * checkpoint), BERTH_ENOMEM. The job fails with BERTH_EINVAL (devices that are not those
- * of the plan), BERTH_ENOFIT (a device has less than the plan takes), BERTH_ENODEV,
- * BERTH_EUNSUPPORTED, BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY naming the tensor
- * that is not what the manifest says, and with what reading a manifest fails with.
+ * checkpoint), BERTH_ENOMEM. The job fails with BERTH_EINTEGRITY where a plan that was read has
+ * other tensors or caches than the checkpoint, as berth_plan_check() does, with BERTH_EINVAL
+ * (devices that are not those of the plan), BERTH_ENOFIT (a device has less than the plan
+ * takes), BERTH_ENODEV, BERTH_EUNSUPPORTED, BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY
+ * naming the tensor that is not what the manifest says, and with what reading a manifest fails
+ * with.
  */
 BERTH_API berth_status berth_load_start(berth_context *context,
                                         const berth_checkpoint *checkpoint,

@@ -255,8 +255,12 @@ check_allocated(const berthi_load *load, berth_error *error)
 static berth_status
 prepare(berthi_load *load, berth_error *error)
 {
-    berth_status status = berthi_load_verify_init(load, error);
+    berth_status status = BERTH_OK;
 
+    if (load->plan->is_read)
+        status = berthi_plan_hold(load->plan, load->context, load->checkpoint, error);
+    if (status == BERTH_OK)
+        status = berthi_load_verify_init(load, error);
     load->operations = berthi_level_operations(load->context->level);
     if (status == BERTH_OK)
         status = berthi_model_create(load->context, load->checkpoint, load->plan,

@@ -4,6 +4,7 @@
 
 #include "loader/document.h"
 #include "loader/findings.h"
+#include "loader/model.h"
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
 #include "placement/plan_json.h"
@@ -193,16 +194,17 @@ find_part(const checking *c, const berthi_plan_source *source, uint32_t w, uint6
     return p;
 }
 
-/* No other berth has any of it; now one has. */
+/* No other berth has any of it; now this one has. */
 static bool
-can_take(const berthi_plan_source *source, uint32_t w, const part *p, uint8_t *seen)
+can_take(const berthi_plan_source *source, uint32_t w, const part *p, uint64_t number,
+         uint32_t *berth_of)
 {
     for (uint32_t i = 0; i < p->count; i++) {
         const uint32_t tensor = berthi_plan_tensor_of(source, w, p->first + i);
 
-        if (seen[tensor] != 0)
+        if (berth_of[tensor] != BERTHI_NO_BERTH)
             return false;
-        seen[tensor] = 1;
+        berth_of[tensor] = (uint32_t)number;
     }
     return true;
 }
@@ -227,7 +229,7 @@ check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t n
     uint64_t bytes;
 
     if (!is_slice_of(c, tensor, number)) {
-        tell(c, BERTH_REASON_PLAN_JSON, &about,
+        tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about,
              c->plan->summary.ranks > 1
                  ? "has a berth for another slice than its rank has"
                  : "has a berth for another part of it than the model has");
@@ -239,12 +241,12 @@ check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t n
     about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
     about.expected = bytes;
     about.actual = berth->bytes;
-    tell(c, BERTH_REASON_PLAN_JSON, &about, "has a berth of another size");
+    tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about, "has a berth of another size");
 }
 
 static void
-check_berths(checking *c, const berthi_plan_source *source, uint32_t *weight_of,
-             uint8_t *seen)
+check_berths(checking *c, const berthi_plan_source *source, const uint32_t *weight_of,
+             uint32_t *berth_of)
 {
     const berth_plan *const plan = c->plan;
     const uint64_t entries = source->checkpoint->table.entry_count;
@@ -258,7 +260,7 @@ check_berths(checking *c, const berthi_plan_source *source, uint32_t *weight_of,
         if (w != UINT32_MAX
             && has_name_of(c, &source->recipe.weights[w], i, name, sizeof name)) {
             p = find_part(c, source, w, i);
-            if (can_take(source, w, &p, seen)) {
+            if (can_take(source, w, &p, i, berth_of)) {
                 check_part(c, source, w, i, &p.tensor);
                 continue;
             }
@@ -301,9 +303,24 @@ check_parameters(checking *c, const berthi_plan_source *source, const uint32_t *
         const berthi_about about = about_weight(&source->recipe.weights[w]);
 
         if (!is_parameter_of(c, source, w, trained))
-            tell(c, BERTH_REASON_PLAN_JSON, &about,
+            tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about,
                  "has a parameter of another shape or dtype");
     }
+}
+
+/* What is tied is not loaded: it has to be in the place of what it shares its bytes with. */
+static bool
+is_place_of(const checking *c, const berthi_plan_tensor *tensor, uint32_t berth,
+            const uint32_t *berth_of)
+{
+    const uint32_t other = tensor->tie != BERTHI_NO_TIE ? berth_of[tensor->tie] : BERTHI_NO_BERTH;
+    const berthi_berth *const berths = c->plan->berths;
+
+    return !berths[berth].is_tied
+           || (other != BERTHI_NO_BERTH && !berths[other].is_tied
+               && berths[berth].tier == berths[other].tier
+               && berths[berth].offset == berths[other].offset
+               && berths[berth].bytes == berths[other].bytes);
 }
 
 /* Every tensor has one berth, and that is as large as the tensor in its encoding. */
@@ -315,25 +332,115 @@ check_tensors(checking *c, berthi_plan_source *source)
     const uint32_t tensors = source->input.tensor_count;
     uint32_t *const weight_of =
         berthi_arena_alloc(&source->arena, (entries + 1) * sizeof *weight_of, 4);
-    uint8_t *const seen = berthi_arena_alloc(&source->arena, tensors + UINT64_C(1), 1);
+    uint32_t *const berth_of = berthi_arena_alloc(
+        &source->arena, (tensors + UINT64_C(1)) * sizeof *berth_of, 4);
 
-    if (weight_of == NULL || seen == NULL)
+    if (weight_of == NULL || berth_of == NULL)
         return berthi_fail_memory(c->error, "checking a plan");
     memset(weight_of, 0xFF, (entries + 1) * sizeof *weight_of);
-    memset(seen, 0, tensors + UINT64_C(1));
+    memset(berth_of, 0xFF, (tensors + UINT64_C(1)) * sizeof *berth_of);
     for (uint32_t i = 0; i < count; i++)
         weight_of[source->recipe.weights[i].tensor] = i;
-    check_berths(c, source, weight_of, seen);
+    check_berths(c, source, weight_of, berth_of);
     for (uint32_t i = 0; i < tensors; i++) {
-        const berthi_about about = { .tensor = source->tensors[i].name,
-                                     .tensor_length = source->tensors[i].name_length };
+        const berthi_plan_tensor *const tensor = &source->tensors[i];
+        const berthi_about about = { .tensor = tensor->name,
+                                     .tensor_length = tensor->name_length };
 
-        if (seen[i] == 0)
+        if (berth_of[i] == BERTHI_NO_BERTH)
             tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about, "has no berth");
+        else if (!is_place_of(c, tensor, berth_of[i], berth_of))
+            tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about,
+                 "shares a berth in the plan, and not so in the model");
     }
     if (c->status == BERTH_OK)
         check_parameters(c, source, weight_of);
     return BERTH_OK;
+}
+
+/*
+ * Of what the checkpoint's shape tells the size of: a use that was edited has no room in caches
+ * that were not. Plans for training keep something else there.
+ */
+static void
+check_caches(checking *c, const berthi_plan_source *source)
+{
+    uint64_t due = 0;
+    uint64_t kept = 0;
+
+    for (uint32_t l = 0; l < source->input.layer_count; l++)
+        due = berthi_add_capped(due, source->layers[l].cache);
+    for (uint32_t l = 0; l < c->plan->summary.layer_count; l++)
+        kept = berthi_add_capped(kept, c->plan->layers[l].out.cache_bytes);
+    if (c->plan->training != NULL || due == 0 || due == kept)
+        return;
+    tell(c, BERTH_REASON_PLAN_CHECKPOINT,
+         &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                          .expected = due,
+                          .actual = kept },
+         "the KV caches of the plan are not those of its context and batch");
+}
+
+/* What a plan is held against as it would be made of `max_memory`. */
+static berth_plan_options
+options_like(const berth_plan *plan, const char *max_memory)
+{
+    const berth_plan_summary *const summary = &plan->summary;
+    berth_plan_options options;
+
+    berth_plan_options_init(&options);
+    options.max_memory = max_memory;
+    options.rank = summary->rank;
+    options.ranks = summary->ranks;
+    options.stacks = summary->stacks;
+    options.context = plan->training == NULL ? summary->context : 0;
+    options.batch = summary->batch;
+    options.cache_dtype = summary->cache_dtype;
+    return options;
+}
+
+/* All but budgets. */
+static berth_status
+check_checkpoint(checking *c, berthi_plan_source *source)
+{
+    const berth_checkpoint *const checkpoint = source->checkpoint;
+    const uint32_t digest = source->input.summary.digest;
+    berth_status status;
+
+    if (digest != c->plan->summary.digest) {
+        tell(c, BERTH_REASON_PLAN_CHECKPOINT,
+             &(berthi_about){ .file = checkpoint->path,
+                              .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                     | BERTH_HAS_CRC32,
+                              .expected = c->plan->summary.digest,
+                              .actual = digest },
+             "names, dtypes or shapes are not those that were planned");
+        return BERTH_OK;
+    }
+    status = check_tensors(c, source);
+    if (status == BERTH_OK)
+        check_caches(c, source);
+    return status;
+}
+
+berth_status
+berthi_plan_hold(const berth_plan *plan, berth_context *context,
+                 const berth_checkpoint *checkpoint, berth_error *error)
+{
+    const berth_plan_options options = options_like(plan, "disk=inf");
+    const berth_open_options nobody = { .finding = NULL };
+    checking c = { .plan = plan, .error = error };
+    berthi_plan_source source;
+    berth_status status =
+        berthi_plan_source_init(&source, context, checkpoint, &options, error);
+
+    if (status != BERTH_OK)
+        return status;
+    berthi_findings_init(&c.findings, context, &nobody);
+    status = check_checkpoint(&c, &source);
+    berthi_findings_fini(&c.findings);
+    berthi_plan_source_fini(&source);
+    return status != BERTH_OK ? status : c.status;
 }
 
 static void
@@ -352,16 +459,43 @@ check_budget(checking *c, const berth_plan_tier *tier, uint64_t budget)
          "is asked for more than it may hold");
 }
 
-/* The plan's own budgets, and those given or found. */
-static void
-check_budgets(checking *c, const berthi_plan_input *given)
+/*
+ * A tier without a budget. Nobody plans for GPUs unasked; a plan for those of this machine can
+ * be held against them.
+ */
+static berth_status
+check_missing(checking *c, const berthi_plan_source *source, const berth_plan_tier *tier)
 {
-    for (uint32_t t = 0; t < c->plan->summary.tier_count; t++) {
+    berthi_tier parsed;
+    uint64_t bytes = UINT64_MAX;
+    berth_status status = BERTH_OK;
+
+    if (berthi_plan_taken(tier) <= tier->reserve)
+        return BERTH_OK;
+    (void)berthi_tier_can_parse(tier->name, strlen(tier->name), &parsed);
+    if (source->options->max_memory == NULL && parsed.kind == BERTHI_TIER_GPU)
+        status = berthi_plan_free_gpu(source->context, &parsed, &bytes, c->error);
+    if (status == BERTH_OK && bytes == UINT64_MAX)
+        tell(c, BERTH_REASON_NO_TIER,
+             &(berthi_about){ .tensor = tier->name, .tensor_length = strlen(tier->name) },
+             "is not here");
+    check_budget(c, tier, bytes);
+    return status;
+}
+
+/* The plan's own budgets, and those given or found. */
+static berth_status
+check_budgets(checking *c, const berthi_plan_source *source, bool has_budgets)
+{
+    const berthi_plan_input *const given = &source->input;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t t = 0; t < c->plan->summary.tier_count && status == BERTH_OK; t++) {
         const berth_plan_tier *const tier = &c->plan->tiers[t];
-        bool is_found = given == NULL;
+        bool is_found = !has_budgets;
 
         check_budget(c, tier, tier->budget);
-        for (uint32_t i = 0; given != NULL && i < given->tier_count; i++) {
+        for (uint32_t i = 0; has_budgets && i < given->tier_count; i++) {
             char name[BERTHI_TIER_NAME];
 
             if (strcmp(berthi_tier_name(&given->tiers[i].tier, name), tier->name) != 0)
@@ -370,12 +504,10 @@ check_budgets(checking *c, const berthi_plan_input *given)
             if (given->tiers[i].budget < tier->budget)
                 check_budget(c, tier, given->tiers[i].budget);
         }
-        if (!is_found && berthi_plan_taken(tier) > tier->reserve)
-            tell(c, BERTH_REASON_NO_FIT,
-                 &(berthi_about){ .tensor = tier->name,
-                                  .tensor_length = strlen(tier->name) },
-                 "is not here");
+        if (!is_found)
+            status = check_missing(c, source, tier);
     }
+    return status;
 }
 
 berth_status
@@ -398,26 +530,14 @@ berth_plan_check(const berth_plan *plan, berth_context *context,
         return berthi_fail_argument(error, "context", "is NULL");
     if (checkpoint == NULL)
         return berthi_fail_argument(error, "checkpoint", "is NULL");
-    berth_plan_options_init(&options);
-    options.max_memory = has_budgets ? max_memory : "disk=inf";
-    options.rank = plan->summary.rank;
-    options.ranks = plan->summary.ranks;
-    options.stacks = plan->summary.stacks;
+    options = options_like(plan, has_budgets ? max_memory : "disk=inf");
     status = berthi_plan_source_init(&source, context, checkpoint, &options, error);
     if (status != BERTH_OK)
         return status;
     berthi_findings_init(&c.findings, context, &listener);
-    if (berthi_plan_digest(checkpoint) != plan->summary.digest)
-        tell(&c, BERTH_REASON_PLAN_CHECKPOINT,
-             &(berthi_about){ .file = checkpoint->path,
-                              .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
-                                     | BERTH_HAS_CRC32,
-                              .expected = plan->summary.digest,
-                              .actual = berthi_plan_digest(checkpoint) },
-             "names, dtypes or shapes are not those that were planned");
-    else
-        status = check_tensors(&c, &source);
-    check_budgets(&c, has_budgets ? &source.input : NULL);
+    status = check_checkpoint(&c, &source);
+    if (status == BERTH_OK)
+        status = check_budgets(&c, &source, has_budgets);
     berthi_findings_fini(&c.findings);
     berthi_plan_source_fini(&source);
     return status != BERTH_OK ? status : c.status;

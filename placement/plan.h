@@ -152,6 +152,7 @@ struct berth_plan {
     berthi_slice *slices;      /* of berths; NULL: they hold whole tensors */
     uint64_t berth_count;
     berthi_plan_training *training; /* NULL: inference */
+    bool is_read;              /* from a text, which may be anybody's */
     const char *texts;         /* ends of names, each ended by a NUL, each once */
     berth_map_line *map;
 };

@@ -684,8 +684,10 @@ berthi_plan_parse(berth_context *context, char *text, uint64_t bytes, const char
         check_apart(&p);
         status = p.members.status;
     }
-    if (status == BERTH_OK)
+    if (status == BERTH_OK) {
         berthi_plan_sum(p.plan);
+        p.plan->is_read = true;
+    }
     berthi_arena_fini(&p.arena);
     if (status == BERTH_OK)
         *out = p.plan;

@@ -163,6 +163,69 @@ test_another_checkpoint(void)
     loaded_end(&l);
 }
 
+/* A load of the plan's text with `to` in place of the first `from` behind `behind`. */
+static void
+see_refused(loaded *l, const char *behind, const char *from, const char *to)
+{
+    char *const text = planned_text(l->p.plan, NULL);
+    char *const begin = strstr(text, behind);
+    char *const at = begin != NULL ? strstr(begin, from) : NULL;
+    berth_plan *const made = l->p.plan;
+    berth_plan *plan = NULL;
+    berth_error check;
+    const char *edited;
+
+    T_REQUIRE(at != NULL);
+    edited = fixture_format("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(text);
+    T_REQUIRE(CHECK_EQ(berth_plan_parse(l->p.context, edited, strlen(edited), "edited", &plan,
+                                        &check),
+                       BERTH_OK));
+    CHECK_EQ(berth_plan_check(plan, l->p.context, l->p.checkpoint, "", NULL, NULL, &check),
+             BERTH_EINTEGRITY);
+    l->p.plan = plan;
+    loaded_load(l);
+    CHECK_EQ(l->status, BERTH_EINTEGRITY);
+    CHECK_EQ(l->error.reason, BERTH_REASON_PLAN_CHECKPOINT);
+    CHECK_STR(l->error.message, check.message);
+    CHECK_STR(l->error.tensor, check.tensor);
+    l->p.plan = made;
+    berth_plan_destroy(plan);
+}
+
+/* What berth_plan_check() says of a plan from a file is what a load of it fails with. */
+static void
+test_edited_plans(void)
+{
+    static const char key[] = "\"tensor\": \"self_attn.k_proj.weight\"";
+    static const char norm[] = "\"tensor\": \"input_layernorm.weight\"";
+    const char *const folder = loaded_llama(2, "BF16", 1);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_berth berth;
+    uint64_t i = 0;
+    char name[64];
+    const char *number;
+    const char *next;
+    const char *tied;
+    loaded l;
+
+    loaded_begin(&l, folder, &options, NULL);
+    do
+        CHECK_EQ(berth_plan_get_berth(l.p.plan, i++, &berth, name, sizeof name), BERTH_OK);
+    while (strcmp(name, "model.layers.0.self_attn.k_proj.weight") != 0);
+    number = fixture_format("\"number\": %d}", (int)berth.tensor);
+    next = fixture_format("\"number\": %d}", (int)berth.tensor + 3);
+    tied = fixture_format("\"number\": %d, \"tied\": true}", (int)berth.tensor);
+    see_refused(&l, key, number, tied); /* what is tied is not read */
+    see_refused(&l, key, number, next); /* v_proj is as large, and has two berths now */
+    see_refused(&l, norm, "input_layernorm.weight", "zzz");
+    see_refused(&l, "\"mlp.up_proj.weight\"", "\"native\"", "\"nf4\"");
+    see_refused(&l, "\"use\"", "\"context\": 0", "\"context\": 512");
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_OK);
+    loaded_end(&l);
+}
+
 /* ----------------------------------------------------------------------------- files */
 
 /* Behind the back of an open checkpoint. */
@@ -346,6 +409,7 @@ main(int argc, char **argv)
     T_RUN(test_a_load_for_nothing);
     T_RUN(test_no_room);
     T_RUN(test_another_checkpoint);
+    T_RUN(test_edited_plans);
     T_RUN(test_files_that_change);
     T_RUN(test_cancelled);
     T_RUN(test_cancel_begins_nothing);

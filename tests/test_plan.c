@@ -1323,15 +1323,17 @@ check_against(const char *folder, const char *plan_file, const char *max_memory,
 
 /* Writes a plan with `find` (NULL: nothing) replaced. */
 static const char *
-write_plan(const char *folder, const char *find, const char *with)
+write_plan_for(uint64_t context, const char *folder, const char *find, const char *with)
 {
-    berth_plan_options options = options_of("0=80MiB,cpu=300MiB");
+    berth_plan_options options =
+        options_of(context > 0 ? "0=1GiB,cpu=300MiB" : "0=80MiB,cpu=300MiB");
     const char *const path = fixture_format("%s/plan.json", fixture_folder());
     planned p;
     char *text;
     char *at;
 
     options.staging_bytes = MIB;
+    options.context = context;
     planned_begin(&p, folder, &options);
     text = planned_text(p.plan, NULL);
     at = find != NULL ? strstr(text, find) : NULL;
@@ -1347,6 +1349,12 @@ write_plan(const char *folder, const char *find, const char *with)
     return path;
 }
 
+static const char *
+write_plan(const char *folder, const char *find, const char *with)
+{
+    return write_plan_for(0, folder, find, with);
+}
+
 static void
 test_check(void)
 {
@@ -1360,7 +1368,11 @@ test_check(void)
     CHECK_EQ(check_against(folder, plan, "0=79MiB,cpu=300MiB", &error), BERTH_ENOFIT);
     CHECK_STR(error.tensor, "cuda:0");
     CHECK_EQ(check_against(folder, plan, "cpu=300MiB", &error), BERTH_ENOFIT);
+    CHECK_EQ(error.reason, BERTH_REASON_NO_TIER);
     CHECK_CONTAINS(error.message, "is not here");
+    CHECK_EQ(check_against(folder, plan, "0=80MiB,cpu=100%", &error), BERTH_OK);
+    CHECK_EQ(check_against(folder, plan, "0=80MiB,cpu=0.000001%", &error), BERTH_ENOFIT);
+    CHECK_EQ(check_against(folder, plan, "4294967295=50%,cpu=300MiB", &error), BERTH_EINVAL);
     CHECK_EQ(check_against(other, plan, "", &error), BERTH_EINTEGRITY);
     CHECK_EQ(error.reason, BERTH_REASON_PLAN_CHECKPOINT);
 }
@@ -1374,7 +1386,7 @@ test_check_changed(void)
     /* A berth of another size, of another name, of another tensor. */
     CHECK_EQ(check_against(folder, write_plan(folder, "\"bytes\": 2048,", "\"bytes\": 2304,"),
                            "", &error),
-             BERTH_EFORMAT);
+             BERTH_EFORMAT); /* over the next one */
     CHECK_EQ(check_against(folder, write_plan(folder, "\"tensor\": \"input_layernorm",
                                               "\"tensor\": \"output_layernorm"),
                            "", &error),
@@ -1394,6 +1406,31 @@ test_check_changed(void)
                                               "\"budget\": 80000000"),
                            "", &error),
              BERTH_ENOFIT);
+}
+
+/* A larger context, other sequences, a wider dtype: caches in the file have no room for it. */
+static void
+test_check_use(void)
+{
+    static const char *const uses[][2] = {
+        { "\"context\": 1024", "\"context\": 100000" },
+        { "\"context\": 1024", "\"context\": 512" },
+        { "\"batch\": 1", "\"batch\": 2" },
+        { "\"cache_dtype\": \"BF16\"", "\"cache_dtype\": \"F32\"" },
+    };
+    const char *const folder = planned_llama(4, false);
+    berth_error error;
+
+    CHECK_EQ(check_against(folder, write_plan_for(1024, folder, NULL, NULL), "", &error),
+             BERTH_OK);
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        const char *const plan = write_plan_for(1024, folder, uses[i][0], uses[i][1]);
+
+        CHECK_EQ(check_against(folder, plan, "", &error), BERTH_EINTEGRITY);
+        CHECK_EQ(error.reason, BERTH_REASON_PLAN_CHECKPOINT);
+        CHECK_CONTAINS(error.message, "KV caches");
+        CHECK_GT(error.actual, 0);
+    }
 }
 
 /* ------------------------------------------------------------------------- sweep */
@@ -1515,6 +1552,7 @@ main(int argc, char **argv)
     T_RUN(test_shares_of_no_device);
     T_RUN(test_check);
     T_RUN(test_check_changed);
+    T_RUN(test_check_use);
     T_RUN(test_sweep);
     T_RUN(test_faults);
     T_MAIN_END;

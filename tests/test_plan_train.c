@@ -917,12 +917,12 @@ check_adapters(const char *folder, const char *target, uint64_t inputs, uint64_t
     /* Each adapter has one of the two sides, not either. */
     p.plan->training->trained[0].columns = outputs;
     CHECK_EQ(berth_plan_check(p.plan, p.context, p.checkpoint, NULL, NULL, NULL, &p.error),
-             BERTH_EFORMAT);
+             BERTH_EINTEGRITY);
     CHECK_CONTAINS(p.error.message, "has a parameter of another shape");
     p.plan->training->trained[0].columns = inputs;
     p.plan->training->trained[1].rows = inputs;
     CHECK_EQ(berth_plan_check(p.plan, p.context, p.checkpoint, NULL, NULL, NULL, &p.error),
-             BERTH_EFORMAT);
+             BERTH_EINTEGRITY);
     planned_end(&p);
 }
 

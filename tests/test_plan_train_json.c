@@ -278,10 +278,10 @@ test_checked(void)
         berth_status status;
     } cases[] = {
         { "\"rows\": 512", "\"rows\": 512", BERTH_OK },
-        { "\"rows\": 512", "\"rows\": 511", BERTH_EFORMAT },
-        { "\"columns\": 1024", "\"columns\": 1025", BERTH_EFORMAT },
+        { "\"rows\": 512", "\"rows\": 511", BERTH_EINTEGRITY },
+        { "\"columns\": 1024", "\"columns\": 1025", BERTH_EINTEGRITY },
         { "\"rows\": 512, \"columns\": 1024", "\"rows\": 512, \"columns\": 33554432",
-          BERTH_EFORMAT },
+          BERTH_EINTEGRITY },
         /* Slots for it have no room. */
         { "\"states\": \"device\"", "\"states\": \"host\"", BERTH_ENOFIT },
     };

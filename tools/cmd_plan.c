@@ -143,7 +143,8 @@ static const char *const plan_description[] = {
     "backward pass keeps; states of paged optimizers lie on the host or the disk where "
     "they do not fit, and the plan says what a step costs, but for multiplying. By a --device-map "
     "weights lie where it says, and what exceeds a budget is refused.",
-    "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine. "
+    "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine; "
+    "there, or with the --max-memory of that machine, --check tells whether it fits. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
     "smallest change that would do.",
     NULL,

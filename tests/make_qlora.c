@@ -42,7 +42,7 @@ write_logits(const char *path, berth_context *context, const char *base, const t
     adapt_open(&m, context, base, TUNED_RANK, TUNED_ALPHA, count, 1);
     memcpy(m.learned, run->learned, m.elements * sizeof *m.learned);
     adapt_forward(&m, tuned_text, count);
-    if (llama_logits_write(path, tuned_text, count, m.logits, m.config.vocab, &error)
+    if (llama_logits_write(path, true, tuned_text, count, m.logits, m.config.vocab, &error)
         != BERTH_OK) {
         fprintf(stderr, "make_qlora: %s\n", error.message);
         exit(1);

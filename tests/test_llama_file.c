@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_llama_file.c - token ids from texts, logits into a file that berth reads. */
+#define _POSIX_C_SOURCE 200809L /* symlink */
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -106,7 +109,7 @@ test_writes_logits(void)
     float read_logits[6];
     berth_error error;
 
-    CHECK_EQ(llama_logits_write(path, ids, 3, logits, 2, &error), BERTH_OK);
+    CHECK_EQ(llama_logits_write(path, false, ids, 3, logits, 2, &error), BERTH_OK);
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     CHECK_EQ(berth_checkpoint_open(context, path,
                                    &(berth_open_options){
@@ -142,10 +145,38 @@ test_cannot_write(void)
     const float logit = 1;
     berth_error error;
 
-    CHECK_EQ(llama_logits_write("nowhere/logits", &id, 1, &logit, 1, &error), BERTH_EIO);
-    CHECK_STR(error.tensor, "nowhere/logits");
-    CHECK_EQ(llama_logits_write("/dev/full", &id, 1, &logit, 1, &error), BERTH_EIO);
+    CHECK_EQ(llama_logits_write("nowhere/logits", false, &id, 1, &logit, 1, &error),
+             BERTH_ENOENT);
+    CHECK_STR(error.file, "nowhere/logits");
+    CHECK_EQ(llama_logits_write("/dev/full", false, &id, 1, &logit, 1, &error), BERTH_EIO);
     CHECK_STR(error.message, "No space left on device");
+}
+
+/* What is there stays, if it may not be replaced; a link is replaced, not what it names. */
+static void
+test_keeps_what_is_there(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/there", folder);
+    const char *const linked = fixture_format("%s/link", folder);
+    const uint32_t id = 1;
+    const float logit = 1;
+    uint8_t *bytes;
+    size_t length;
+    berth_error error;
+
+    fixture_write(path, "kept", 4);
+    CHECK_EQ(symlink("there", linked), 0);
+    CHECK_EQ(llama_logits_check(path, true, &error), BERTH_OK);
+    CHECK_EQ(llama_logits_check(linked, false, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    CHECK_EQ(llama_logits_write(linked, false, &id, 1, &logit, 1, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    CHECK_EQ(llama_logits_write(linked, true, &id, 1, &logit, 1, &error), BERTH_OK);
+    bytes = fixture_read(path, &length);
+    CHECK_EQ(length, 4);
+    CHECK_MEM(bytes, "kept", 4);
+    free(bytes);
 }
 
 int
@@ -157,5 +188,6 @@ main(int argc, char **argv)
     T_RUN(test_reads_files);
     T_RUN(test_writes_logits);
     T_RUN(test_cannot_write);
+    T_RUN(test_keeps_what_is_there);
     T_MAIN_END;
 }

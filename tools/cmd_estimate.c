@@ -13,6 +13,7 @@
 #include "tools/commands.h"
 #include "tools/estimate_print.h"
 #include "tools/input.h"
+#include "tools/save.h"
 
 #define TOKENS_LIMIT   ((size_t)256 << 20)
 #define SHOWN_CAPACITY 128
@@ -74,6 +75,8 @@ static const cli_option estimate_options[] = {
      NULL, "5", "percent that an allocator loses of what comes and goes" },
     { "svg", '\0', CLI_TEXT, offsetof(estimate_arguments, svg), "FILE", NULL, NULL,
      "the breakdown as a picture, too" },
+    { "force", 'f', CLI_FLAG, offsetof(estimate_arguments, may_overwrite), NULL, NULL,
+     NULL, "replace a file that exists" },
     { "json", '\0', CLI_FLAG, offsetof(estimate_arguments, wants_json), NULL, NULL, NULL,
      "one JSON object: berth-estimate(5)" },
     MODEL_OPTIONS(estimate_arguments, model),
@@ -149,27 +152,16 @@ read_tokens(estimate_call *r)
 static berth_status
 write_svg(const estimate_call *r, const estimation *e)
 {
-    const char *const path = r->a->svg;
-    char shown[SHOWN_CAPACITY];
-    output out;
-    int fd;
+    berth_status status;
+    save v;
 
-    if (path == NULL)
+    if (r->a->svg == NULL)
         return BERTH_OK;
-    berth_text_escape(path, strlen(path), shown, sizeof shown);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return cli_failure(r->s->call->command, BERTH_EIO, "--svg: %s: %s", shown,
-                           strerror(errno));
-    output_init(&out, fd);
-    estimate_write_svg(&out, e);
-    output_flush(&out);
-    if (close(fd) != 0 && out.system_error == 0)
-        out.system_error = errno;
-    if (out.system_error == 0)
-        return BERTH_OK;
-    return cli_failure(r->s->call->command, BERTH_EIO, "--svg: %s: %s", shown,
-                       strerror(out.system_error));
+    status = save_begin(&v, r->s->call->command, r->a->svg, r->a->may_overwrite);
+    if (status != BERTH_OK)
+        return status;
+    estimate_write_svg(&v.out, e);
+    return save_end(&v, BERTH_OK);
 }
 
 /* ----------------------------------------------------------------------- running */
@@ -202,6 +194,7 @@ show(estimate_call *r)
 {
     estimation e = { .shape = r->shape, .estimate = r->estimate, .options = &r->options };
     berth_status status;
+    berth_status saved;
 
     berth_shape_get(r->shape, &e.model);
     berth_estimate_get(r->estimate, &e.summary);
@@ -212,8 +205,9 @@ show(estimate_call *r)
     else
         estimate_print(r->s, &e);
     output_flush(&r->s->out);
-    if (write_svg(r, &e) != BERTH_OK)
-        return BERTH_EIO;
+    saved = write_svg(r, &e);
+    if (saved != BERTH_OK)
+        return saved;
     if (status != BERTH_OK)
         cli_failure(r->s->call->command, status,
                     "it does not fit, and nothing that is known here helps; give more "

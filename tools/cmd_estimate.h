@@ -47,6 +47,7 @@ typedef struct estimate_arguments {
     uint64_t workspace_bytes;
     const char *fragmentation;
     const char *svg;
+    bool may_overwrite;
     bool wants_json;
 } estimate_arguments;
 

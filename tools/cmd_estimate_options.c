@@ -100,6 +100,8 @@ check_arguments(const estimate_call *r)
         status = refuse_all(r, of_estimates, "without --train");
     if (status == BERTH_OK && r->a->budgets == NULL)
         status = refuse_all(r, of_fit, "without --fit");
+    if (status == BERTH_OK && r->a->svg == NULL)
+        status = cli_refuse(r->s->call, "force", "without --svg");
     if (status == BERTH_OK && r->a->is_packed && r->a->tokens == NULL)
         status = cli_usage_error(r->s->call->command, "--packed needs --tokens");
     if (status == BERTH_OK && r->a->block_size != 0 &&

@@ -212,6 +212,8 @@ make_all(program *p, berth_error *error)
     if (status == BERTH_OK && p->tokens.count == 0)
         status = llama_fail(error, BERTH_EINVAL, "tokens", "there are none");
     p->prompt = p->tokens.count;
+    if (status == BERTH_OK && o->logits != NULL)
+        status = llama_logits_check(o->logits, o->may_overwrite, error);
     if (status == BERTH_OK)
         status = berth_context_create(NULL, &p->context, error);
     if (status == BERTH_OK)
@@ -256,8 +258,9 @@ run_prompt(program *p, berth_error *error)
 
     p->prompt_seconds = now_seconds() - began;
     if (status == BERTH_OK && wants_all)
-        status = llama_logits_write(p->options.logits, p->tokens.ids, p->prompt, p->logits,
-                                    p->config.vocab, error);
+        status = llama_logits_write(p->options.logits, p->options.may_overwrite,
+                                    p->tokens.ids, p->prompt, p->logits, p->config.vocab,
+                                    error);
     memmove(p->logits, p->logits + last, p->config.vocab * sizeof *p->logits);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llama_file.c - see llama_file.h. */
-#define _POSIX_C_SOURCE 200809L /* fileno */
+#define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
@@ -142,28 +143,87 @@ is_written(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
     return is_good && fwrite(logits, sizeof *logits, values, file) == values;
 }
 
-berth_status
-llama_logits_write(const char *path, const uint32_t *ids, uint32_t count,
-                   const float *logits, uint32_t vocab, berth_error *error)
+/* A file, or a link to nowhere: what a rename would replace. */
+static bool
+is_taken(const char *path)
 {
-    FILE *const file = fopen(path, "wb");
     struct stat about;
-    bool is_regular;
+
+    return stat(path, &about) == 0 ? S_ISREG(about.st_mode) : lstat(path, &about) == 0;
+}
+
+static berth_status
+fail_file(const char *path, int why, berth_error *error)
+{
+    const bool is_nowhere = why == ENOENT || why == ENOTDIR || why == EACCES;
+    const berth_status status = why == EEXIST   ? BERTH_EINVAL
+                                : is_nowhere    ? BERTH_ENOENT
+                                : why == ENOMEM ? BERTH_ENOMEM
+                                                : BERTH_EIO;
+
+    llama_fail(error, status, NULL, "%s", why == EEXIST ? "is there already" : strerror(why));
+    if (error == NULL)
+        return status;
+    berth_text_escape(path, strlen(path), error->file, sizeof error->file);
+    if (why == EEXIST)
+        error->reason = BERTH_REASON_EXISTS;
+    return status;
+}
+
+berth_status
+llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
+{
+    return !may_overwrite && is_taken(path) ? fail_file(path, EEXIST, error) : BERTH_OK;
+}
+
+/* Into `name`, which is made anew or is no regular file. Returns 0, or errno. */
+static int
+write_whole(const char *name, const uint32_t *ids, uint32_t count, const float *logits,
+            uint32_t vocab)
+{
+    FILE *const file = fopen(name, "wb");
     bool is_good;
     int why;
 
     if (file == NULL)
-        return llama_fail(error, BERTH_EIO, path, "%s", strerror(errno));
-    is_regular = fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode);
+        return errno;
     is_good = is_written(file, ids, count, logits, vocab);
-    why = errno;
-    if (fclose(file) != 0 && is_good) {
-        is_good = false;
+    why = is_good ? 0 : errno;
+    if (fclose(file) != 0 && is_good)
         why = errno;
-    }
-    if (is_good)
-        return BERTH_OK;
-    if (is_regular) /* and no device or pipe */
-        remove(path);
-    return llama_fail(error, BERTH_EIO, path, "%s", strerror(why));
+    return why;
+}
+
+/* `path` with the process behind it, beside it; NULL when memory is out. */
+static char *
+temporary_name(const char *path)
+{
+    const size_t capacity = strlen(path) + 48;
+    char *const name = malloc(capacity);
+
+    if (name != NULL)
+        snprintf(name, capacity, "%s.berth-%ld.tmp", path, (long)getpid());
+    return name;
+}
+
+berth_status
+llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids, uint32_t count,
+                   const float *logits, uint32_t vocab, berth_error *error)
+{
+    /* A device or a pipe has nothing to complete. */
+    const bool is_in_place = !is_taken(path) && access(path, F_OK) == 0;
+    char *const name = is_in_place ? NULL : temporary_name(path);
+    int why;
+
+    if (!is_in_place && name == NULL)
+        return fail_file(path, ENOMEM, error);
+    why = write_whole(is_in_place ? path : name, ids, count, logits, vocab);
+    if (why == 0 && !is_in_place && !may_overwrite && is_taken(path))
+        why = EEXIST; /* it has come meanwhile */
+    if (why == 0 && !is_in_place && rename(name, path) != 0)
+        why = errno;
+    if (why != 0 && !is_in_place)
+        remove(name);
+    free(name);
+    return why == 0 ? BERTH_OK : fail_file(path, why, error);
 }

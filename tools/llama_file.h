@@ -3,6 +3,7 @@
 #ifndef BERTH_TOOLS_LLAMA_FILE_H
 #define BERTH_TOOLS_LLAMA_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,11 +24,15 @@ berth_status llama_tokens_parse(llama_tokens *tokens, const char *text, size_t l
 /* The same from a file; "-": standard input. Also BERTH_ENOENT, BERTH_EIO. */
 berth_status llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error);
 
+/* Before anything is loaded: BERTH_EINVAL, if `path` is there and may not be replaced. */
+berth_status llama_logits_check(const char *path, bool may_overwrite, berth_error *error);
 /*
- * Writes input_ids [1, count] as I64 and logits [1, count, vocab] as F32; a file that
- * was there is replaced, one that could not be completed is removed. BERTH_EIO.
+ * Writes input_ids [1, count] as I64 and logits [1, count, vocab] as F32 beside `path`,
+ * which they replace when they are complete; what is no regular file is written to as it
+ * is. BERTH_EINVAL, as above, BERTH_ENOENT, BERTH_EIO, BERTH_ENOMEM.
  */
-berth_status llama_logits_write(const char *path, const uint32_t *ids, uint32_t count,
-                                const float *logits, uint32_t vocab, berth_error *error);
+berth_status llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids,
+                                uint32_t count, const float *logits, uint32_t vocab,
+                                berth_error *error);
 
 #endif

@@ -23,6 +23,7 @@ static const option options[] = {
     { "--generate", COUNT, FIELD(generate), "N", "print the next N ids (1)" },
     { "--greedy", FLAG, SIZE_MAX, NULL, "take the most likely one, which is what it does" },
     { "--logits", TEXT, FIELD(logits), "FILE", "write the prompt's logits, safetensors" },
+    { "--force", FLAG, FIELD(may_overwrite), NULL, "replace that file (-f)" },
     { "--plan", TEXT, FIELD(plan), "FILE", "load as this plan says; else one is made:" },
     { "--type", TEXT, FIELD(type), "TYPE", "nf4, fp4, int8, or native: as it is stored" },
     { "--double-quant", FLAG, FIELD(double_quant), NULL, "nf4, fp4: 8-bit statistics" },
@@ -121,6 +122,7 @@ static const option *
 find_option(const char *word, const char **value)
 {
     const char *const name = strcmp(word, "-q") == 0   ? "--quiet"
+                             : strcmp(word, "-f") == 0 ? "--force"
                              : strcmp(word, "-h") == 0 ? "--help"
                                                        : word;
     const char *const equals = strchr(name, '=');
@@ -168,6 +170,8 @@ check(const llama_options *o)
         return refuse("what is missing:", "MODEL");
     if ((o->tokens == NULL) == (o->tokens_file == NULL))
         return refuse("give one of --tokens and", "--tokens-file");
+    if (o->may_overwrite && o->logits == NULL)
+        return refuse("without --logits this has no effect:", "--force");
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)
         if (of_plans[i].is_given)
             return refuse("the plan of --plan says that already:", of_plans[i].name);

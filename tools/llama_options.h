@@ -28,6 +28,7 @@ typedef struct llama_options {
     const char *tokens;
     const char *tokens_file;
     const char *logits;      /* file; NULL: none */
+    bool may_overwrite;      /* that file */
     uint32_t generate;       /* ids to print */
     uint32_t context;        /* longest sequence; 0: as long as this one gets */
     uint32_t batch;

@@ -335,6 +335,8 @@ run_convert(berth_job *job, void *user, berth_error *error)
     convert->job = job;
     if (convert->options.resume != 0 || convert->options.join != 0)
         status = berthi_convert_find_result(convert, &is_there, error);
+    if (status == BERTH_OK && !is_there && convert->options.join && convert->part_of == NULL)
+        status = berthi_part_fail_none(convert, error); /* it was there a moment ago */
     if (status == BERTH_OK && !is_there)
         status = convert->options.part > 0 ? run_part(convert, error)
                                            : run_writer(convert, error);

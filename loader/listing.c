@@ -5,8 +5,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "loader/journal.h"
 #include "loader/paths.h"
 #include "loader/sort.h"
+
+/* Of whatever berth writes beside a model or on the way to one. */
+#define OWN_PREFIX ".berth-"
 
 /* The names come in any order and number: a chain first, an array in the end. */
 typedef struct name_node {
@@ -130,6 +134,12 @@ keep_name(void *user, const char *name)
     collection *const all = user;
     berthi_listing *const out = all->out;
 
+    if (berthi_path_has_prefix(name, OWN_PREFIX)) {
+        /* A lock alone is nothing that anybody has made. */
+        out->has_parts |= berthi_path_has_prefix(name, BERTHI_JOURNAL_PARTS)
+                          && !berthi_path_has_suffix(name, ".lock");
+        return 0;
+    }
     switch (berthi_listing_kind(name)) {
     case BERTHI_WEIGHTS_NONE: keep_other_name(all, name); break;
     case BERTHI_WEIGHTS_SAFETENSORS: keep_single(all, name); break;

@@ -32,6 +32,7 @@ typedef struct berthi_listing {
     const char *other;  /* weights of other frameworks */
     bool has_pipeline;  /* model_index.json of diffusers */
     bool has_repositories; /* models--*: a hub cache itself */
+    bool has_parts; /* what parts of a conversion have made, which counts as nothing else */
 } berthi_listing;
 
 berth_status berthi_listing_read(berthi_location *location, berthi_listing *out,

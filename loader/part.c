@@ -237,18 +237,30 @@ list_shares(berthi_convert *convert, berth_error *error)
                                    : berthi_fail_memory(error, "dividing the work");
 }
 
+berth_status
+berthi_part_fail_none(const berthi_convert *convert, berth_error *error)
+{
+    const berthi_about about = { .file = convert->options.output };
+
+    return berthi_fail(error, BERTH_REASON_PARTS, &about,
+                       "no part of this command has finished anything there");
+}
+
+/* None where everything has been joined before: there is nothing to divide. */
 static berth_status
 count_parts(berthi_convert *convert, berth_error *error)
 {
-    const berthi_about about = { .file = convert->options.output };
+    bool is_joined = false;
     berth_status status = BERTH_OK;
 
-    if (convert->options.part_count == 0)
-        status = berthi_writer_find_parts(convert->options.output, convert->identity,
-                                          &convert->options.part_count, error);
+    if (convert->options.part_count > 0)
+        return BERTH_OK;
+    status = berthi_writer_find_parts(convert->options.output, convert->identity,
+                                      &convert->options.part_count, error);
     if (status == BERTH_OK && convert->options.part_count == 0)
-        return berthi_fail(error, BERTH_REASON_PARTS, &about,
-                           "no part of this command has finished anything there");
+        status = berthi_convert_find_result(convert, &is_joined, error);
+    if (status == BERTH_OK && convert->options.part_count == 0 && !is_joined)
+        return berthi_part_fail_none(convert, error);
     return status;
 }
 
@@ -299,7 +311,9 @@ berthi_part_assign(berthi_convert *convert, berth_error *error)
 {
     const berth_status status = count_parts(convert, error);
 
-    return status == BERTH_OK ? divide_work(convert, error) : status;
+    return status == BERTH_OK && convert->options.part_count > 0
+               ? divide_work(convert, error)
+               : status;
 }
 
 void

@@ -25,9 +25,12 @@
 /*
  * Fills what a conversion by parts has: part_of, shares, guesses, lengths, is_mixed.
  * There are a layout and an identity; a join may leave it to the files in the
- * output how many parts there are. PARTS: there are none of this command.
+ * output how many parts there are. PARTS: there are none of this command. Where they
+ * have been joined before it fills nothing: berthi_convert_find_result() finds that.
  */
 berth_status berthi_part_assign(berthi_convert *convert, berth_error *error);
+/* Fails with that PARTS. */
+berth_status berthi_part_fail_none(const berthi_convert *convert, berth_error *error);
 
 /* NULL tables are allowed. */
 void berthi_part_free(berthi_convert *convert);

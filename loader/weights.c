@@ -242,6 +242,10 @@ refuse_folder(berthi_location *location, const berthi_listing *names, const char
     if (variant != NULL && names->single_count + names->index_count > 0)
         return berthi_fail(error, BERTH_REASON_NOT_FOUND, &about,
                            "there are weights, but none of the variant \"%s\"", variant);
+    if (names->has_parts)
+        return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
+                           "unfinished parts of a conversion lie here: run the parts that are "
+                           "missing, or put them together with --join");
     if (berthi_location_unfinished(location, SINGLE_NAME) > 0)
         return berthi_fail(error, BERTH_REASON_INCOMPLETE, &about,
                            "no weights yet, but unfinished downloads");

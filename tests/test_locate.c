@@ -595,6 +595,30 @@ test_interrupted(void)
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
 }
 
+/* What parts of a conversion share has the names of weights, and is none. */
+static void
+test_unfinished_parts(void)
+{
+    static const char why[] = "unfinished parts of a conversion lie here: run the parts that "
+                              "are missing, or put them together with --join";
+    const char *folder = fixture_folder();
+    berth_open_options options = defaults();
+
+    fixture_text(in(folder, ".berth-part-1a2b3c4d-00001-of-00003.json.lock"), "");
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "no *.safetensors in this folder");
+    put(folder, ".berth-part-1a2b3c4d-model-00001.safetensors", 1);
+    opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
+    put(folder, ".berth-part-1a2b3c4d-model-00002.safetensors", 2);
+    opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
+    options.all_files = 1;
+    opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
+    options = defaults();
+    options.variant = "fp16";
+    opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
+    put(folder, "other.safetensors", 3);
+    CHECK_EQ(opened_accept(folder, NULL), 3);
+}
+
 static void
 test_nothing_usable(void)
 {
@@ -670,6 +694,7 @@ main(int argc, char **argv)
     T_RUN(test_all_files);
     T_RUN(test_all_files_numbered);
     T_RUN(test_interrupted);
+    T_RUN(test_unfinished_parts);
     T_RUN(test_nothing_usable);
     T_RUN(test_other_kinds);
     T_MAIN_END;

@@ -363,6 +363,13 @@ test_repeated_part(void)
     CHECK_EQ(c.report.bytes_written, 0);
     c.options.resume = 0;
     CHECK_EQ(run_part(&c, model, 2, 2), BERTH_EINVAL);
+    /* Whoever joins what has been joined finds it done; another command finds nothing. */
+    CHECK_EQ(run_part(&c, model, 0, 0), BERTH_OK);
+    CHECK_EQ(c.report.bytes_written, 0);
+    CHECK_EQ(run_part(&c, model, 0, 2), BERTH_OK);
+    c.options.block_size = 128;
+    CHECK_EQ(run_part(&c, model, 0, 0), BERTH_ENOENT);
+    CHECK_EQ(c.error.reason, BERTH_REASON_PARTS);
 }
 
 /* What another command, or another number of parts, has left is not mixed in. */

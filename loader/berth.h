@@ -657,7 +657,7 @@ typedef struct berth_checkpoint berth_checkpoint;
  * Returns BERTH_OK, or
  *   BERTH_ENOENT        nothing there, or not readable
  *   BERTH_EFORMAT       incomplete or malformed; error->reason says how
- *   BERTH_EUNSUPPORTED  another kind of file, named
+ *   BERTH_EUNSUPPORTED  another kind of file, or a dtype that berth does not know, named
  *   BERTH_EPOLICY       `strict` and not canonical
  *   BERTH_EIO           the kernel failed to read, or the file changed
  *   BERTH_ENOMEM, BERTH_EINVAL

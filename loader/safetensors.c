@@ -6,6 +6,7 @@
 #include "loader/safetensors.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/utf8.h"
@@ -484,12 +485,23 @@ refuse_json(const parser *p, const berthi_draft *draft)
     return blame(p, BERTH_REASON_HEADER_JSON, &about, draft->scan.problem);
 }
 
-/* What is JSON, but not for berth: names with U+0000, ranks that nobody has. */
+/* It may be of a later version of the format: named, and not called damage. */
+static berth_status
+blame_dtype(const parser *p, const berthi_draft *draft, const berthi_about *about)
+{
+    char message[BERTHI_SHOWN_CAPACITY + 32];
+
+    snprintf(message, sizeof message, "an unknown dtype \"%s\"", draft->dtype_shown);
+    return blame(p, BERTH_REASON_UNSUPPORTED, about, message);
+}
+
+/* What is JSON, but not for berth: names with U+0000, ranks that nobody has, dtypes. */
 static berth_status
 check_refusals(const parser *p, const berthi_draft *draft)
 {
-    const berthi_refusal *const refusal =
-        draft->name.is_set ? &draft->name : &draft->rank;
+    const berthi_refusal *const refusal = draft->name.is_set   ? &draft->name
+                                          : draft->rank.is_set ? &draft->rank
+                                                               : &draft->dtype;
     berthi_about about = { .file = p->file, .tensor = refusal->name,
                            .tensor_length = (size_t)refusal->name_length,
                            .has = BERTH_HAS_POSITION,
@@ -499,6 +511,8 @@ check_refusals(const parser *p, const berthi_draft *draft)
         return BERTH_OK;
     if (draft->name.is_set)
         return blame(p, BERTH_REASON_NAME, &about, "a name or key contains U+0000");
+    if (!draft->rank.is_set)
+        return blame_dtype(p, draft, &about);
     about.has |= BOTH_NUMBERS;
     about.expected = BERTHI_MAX_RANK;
     about.actual = refusal->actual;

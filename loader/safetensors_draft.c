@@ -17,6 +17,7 @@
 typedef struct members {
     int32_t dtype;
     uint32_t seen;
+    uint64_t dtype_at; /* of one that is unknown, in the text */
     uint64_t rank;
     uint64_t begin;
     uint64_t end;
@@ -233,16 +234,18 @@ has_usual_members(berthi_draft *draft, members *m)
  * below looks before the end whether something has failed.
  */
 
+/* The first unknown one is kept for the message: records may write over its place. */
 static void
-read_dtype(berthi_scan *scan, members *m)
+read_dtype(berthi_draft *draft, members *m)
 {
     berthi_scan_text name;
 
-    if (!berthi_scan_can_read_string(scan, &name))
+    if (!berthi_scan_can_read_string(&draft->scan, &name))
         return;
     m->dtype = berthi_format_dtype(name.bytes, name.length);
-    if (m->dtype == BERTHI_NO_DTYPE)
-        berthi_scan_refuse(scan, "an unknown dtype");
+    m->dtype_at = (uint64_t)(name.bytes - draft->scan.text);
+    if (m->dtype == BERTHI_NO_DTYPE && !draft->dtype.is_set)
+        berthi_findings_shown(name.bytes, name.length, draft->dtype_shown);
 }
 
 static void
@@ -291,7 +294,7 @@ read_member(berthi_draft *draft, const berthi_scan_text *key, members *m)
         berthi_scan_refuse(scan, "dtype, shape or data_offsets a second time");
     m->seen |= bit;
     switch (bit) {
-    case SEEN_DTYPE: read_dtype(scan, m); break;
+    case SEEN_DTYPE: read_dtype(draft, m); break;
     case SEEN_SHAPE: read_shape(scan, m); break;
     case SEEN_OFFSETS: read_offsets(scan, m); break;
     default: draft->has_unknown_member = true; berthi_scan_can_skip(scan);
@@ -332,6 +335,8 @@ read_tensor(berthi_draft *draft, const berthi_scan_text *name)
         refuse_later(&draft->name, &draft->tensor, position, 0);
     if (m.rank > BERTHI_MAX_RANK)
         refuse_later(&draft->rank, &draft->tensor, position, m.rank);
+    if (m.dtype == BERTHI_NO_DTYPE)
+        refuse_later(&draft->dtype, &draft->tensor, m.dtype_at, 0);
     draft->tensor.bytes = NULL;
 }
 

@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+#include "loader/findings.h"
 #include "loader/safetensors.h"
 #include "quant/scan.h"
 
@@ -53,6 +54,8 @@ typedef struct berthi_draft {
     berthi_scan_text tensor; /* being read; bytes NULL: none */
     berthi_refusal name;     /* U+0000 in a name or key */
     berthi_refusal rank;
+    berthi_refusal dtype;    /* one that berth does not know */
+    char dtype_shown[BERTHI_SHOWN_CAPACITY];
     bool has_metadata;
     bool has_null_metadata;
     bool has_leading_space;

@@ -990,7 +990,8 @@ typedef struct berth_convert_options {
     void *progress_user;
     berth_finding_function finding; /* non-finite values, files left out, and what may
                                        not be meant: no config.json, one shard of
-                                       several, experts that int8 cannot hold         */
+                                       several, experts that int8 cannot hold, modules
+                                       to skip that are not there                     */
     void *finding_user;
     berth_coverage_function coverage;
     void *coverage_user;
@@ -999,7 +1000,8 @@ typedef struct berth_convert_options {
                                  the same bytes; NULL: the processor. A resume and other
                                  parts may use another                                */
     uint32_t device;          /* number of that one                                   */
-    int32_t reserved32;
+    int32_t reject_skips;     /* 1: a module to skip that the model has not is
+                                 BERTH_EINVAL; 0: a note                              */
     uint64_t wait_ms;         /* longest wait for a device that does not move; 0: 60 s.
                                  Where no memory can be pinned, copies wait for ever  */
 } berth_convert_options;

@@ -244,6 +244,8 @@ check_rules(const berthi_recipe *recipe, const berth_convert_options *options,
 {
     berth_status status = berthi_rules_check(recipe->rules, error);
 
+    if (status == BERTH_OK && options->reject_skips != 0)
+        status = berthi_rules_check_skips(recipe->rules, error);
     if (status != BERTH_OK || options->min_coverage == 0)
         return status;
     status = berthi_coverage_check(&recipe->coverage, recipe->rules, options->min_coverage,

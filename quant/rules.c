@@ -389,6 +389,31 @@ berthi_rules_check(const berthi_rules *rules, berth_error *error)
     return status;
 }
 
+uint32_t
+berthi_rules_find_idle_skip(const berthi_rules *rules, uint32_t entry)
+{
+    const uint32_t count = rules->options.has_skips ? rules->options.skip_count : 0;
+
+    while (entry < count
+           && berthi_skip_list_has_match(&rules->skips, entry, rules->architecture))
+        entry++;
+    return entry < count ? entry : count;
+}
+
+berth_status
+berthi_rules_check_skips(const berthi_rules *rules, berth_error *error)
+{
+    const uint32_t entry = berthi_rules_find_idle_skip(rules, 0);
+    const char *text;
+
+    if (!rules->options.has_skips || entry == rules->options.skip_count)
+        return BERTH_OK;
+    text = rules->skips.skips[entry].text;
+    return berthi_fail(error, BERTH_REASON_RULE_UNUSED,
+                       &(berthi_about){ .tensor = text, .tensor_length = strlen(text) },
+                       "the model has no such module to skip");
+}
+
 /* The layers that loaders look at. Tied ones hold nothing of their own. */
 static uint32_t
 list_layers(const berthi_rules *rules, berthi_skip_layer *layers)

@@ -112,6 +112,14 @@ berthi_decision berthi_rules_decide(berthi_rules *rules, uint32_t position);
  */
 berth_status berthi_rules_check(const berthi_rules *rules, berth_error *error);
 
+/*
+ * The user's first entry of the skip list, from `entry` on, that stands for nothing in
+ * the model; their number where all do.
+ */
+uint32_t berthi_rules_find_idle_skip(const berthi_rules *rules, uint32_t entry);
+/* Fails with RULE_UNUSED naming that entry, where there is one. */
+berth_status berthi_rules_check_skips(const berthi_rules *rules, berth_error *error);
+
 /* The skip list in force: users' entries as given, automatic ones sorted. */
 const berthi_skip *berthi_rules_skips(const berthi_rules *rules, uint32_t *out_count);
 

@@ -280,15 +280,43 @@ berthi_skip_list_is_match(const berthi_skip_list *list, uint32_t entry, const ch
     return is_match_5x(list, entry, name, length);
 }
 
+/* Modules are matched, and a weight's module is its name without its end. */
+static uint64_t
+length_to_match(const berthi_skip_list *list, const char *name, uint64_t length)
+{
+    return !list->is_search && has_suffix(name, length, ".weight")
+               ? length - strlen(".weight")
+               : length;
+}
+
+static bool
+is_name_match(const berthi_skip_list *list, uint32_t entry, const char *name, uint64_t length)
+{
+    return berthi_skip_list_is_match(list, entry, name, length_to_match(list, name, length));
+}
+
+/* A head that is tied may have no tensor, and is a module all the same. */
+bool
+berthi_skip_list_has_match(const berthi_skip_list *list, uint32_t entry,
+                           const berthi_architecture *a)
+{
+    if (is_name_match(list, entry, a->head, strlen(a->head)))
+        return true;
+    for (uint32_t i = 0; i < a->tie_count; i++)
+        if (is_name_match(list, entry, a->ties[i].target, strlen(a->ties[i].target)))
+            return true;
+    for (uint32_t i = 0; i < a->parameter_count; i++)
+        if (is_name_match(list, entry, a->parameters[i]->name, a->parameters[i]->name_length))
+            return true;
+    return false;
+}
+
 uint32_t
 berthi_skip_list_find(berthi_skip_list *list, const berthi_parameter *parameter)
 {
     const char *const name = parameter->name;
-    uint64_t length = parameter->name_length;
+    const uint64_t length = length_to_match(list, name, parameter->name_length);
 
-    /* Modules are matched, and a weight's module is its name without its end. */
-    if (!list->is_search && has_suffix(name, length, ".weight"))
-        length -= strlen(".weight");
     for (uint32_t i = 0; i < list->count; i++) {
         if (berthi_skip_list_is_match(list, i, name, length)) {
             list->skips[i].hits++;

@@ -49,6 +49,10 @@ bool berthi_skip_list_is_match(const berthi_skip_list *list, uint32_t entry,
 bool berthi_skip_is_match_4x(const char *name, uint64_t length, const char *entry,
                              uint64_t own);
 
+/* Whether the entry stands for anything in the model, quantized or not. */
+bool berthi_skip_list_has_match(const berthi_skip_list *list, uint32_t entry,
+                                const berthi_architecture *architecture);
+
 /* The first entry that matches, and counts it; or BERTHI_NO_SKIP. */
 uint32_t berthi_skip_list_find(berthi_skip_list *list, const berthi_parameter *parameter);
 

@@ -422,6 +422,18 @@ test_rules(void)
     c.options.skip_count = 1;
     CHECK_EQ(converted_run(&c, model), BERTH_OK);
     CHECK_EQ(c.report.quantized, 2);
+    /* It is worth a note, unless its caller says that each of them is meant. */
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    c.options.has_skips = 1;
+    c.options.skip_modules = skips;
+    c.options.skip_count = 1;
+    c.options.dry_run = 1;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.finding.reason, BERTH_REASON_RULE_UNUSED);
+    CHECK_STR(c.finding.tensor, "nothing.of.that");
+    c.options.reject_skips = 1;
+    check_failure(&c, model, BERTH_EINVAL, BERTH_REASON_RULE_UNUSED, "nothing.of.that",
+                  "the model has no such module to skip");
 }
 
 static void

@@ -137,6 +137,7 @@ fill_options(conversion *c, berth_convert_options *options)
     options->skip_modules = c->skips.items;
     options->skip_count = c->skips.count;
     options->has_skips = e->skip_modules != NULL;
+    options->reject_skips = cli_is_given(c->s->call, "skip-modules");
     options->keep = e->keep.items;
     options->keep_count = e->keep.count;
     options->only = e->only.items;

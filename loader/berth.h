@@ -1025,9 +1025,12 @@ berth_convert_options_init(berth_convert_options *options)
  * them and comes back piece by piece; reading, decoding what is stored quantized,
  * second levels and writing stay with the processor. The devices must outlive the job.
  *
- * The output appears when it is complete: temporary files, flush, rename, the
- * index last. What a run that was cancelled, killed or out of space has
- * finished is kept for one with `resume`, which writes the same bytes.
+ * Files lie in the output under temporary names, beside the journal of
+ * berth-journal(5), until all are finished, and then get their own: last
+ * model.safetensors.index.json, or model.safetensors where there is one shard. The
+ * model is complete when that file is there and the journal is gone. What a run that
+ * was cancelled, killed or out of space has finished is kept for one with `resume`,
+ * which writes the same bytes; where nothing was finished, nothing is kept.
  * The checkpoint must outlive the job. Finish it with berth_job_finish().
  *
  * With `part_count`, several jobs, on any machines that see the same files, make

@@ -238,6 +238,8 @@ open_writer(berthi_convert *convert, uint32_t part, berth_error *error)
 static void
 close_writer(berthi_convert *convert)
 {
+    if (convert->writer != NULL)
+        convert->has_kept = convert->has_kept || berthi_writer_has_finished(convert->writer);
     berthi_writer_close(convert->writer);
     convert->writer = NULL;
 }
@@ -341,8 +343,10 @@ run_convert(berth_job *job, void *user, berth_error *error)
         status = convert->options.part > 0 ? run_part(convert, error)
                                            : run_writer(convert, error);
     if (status == BERTH_ECANCELLED)
-        status = berthi_fail(error, BERTH_REASON_CANCELLED, NULL,
-                             "cancelled; finished shards are kept for --resume");
+        status = berthi_fail(error, BERTH_REASON_CANCELLED, NULL, "%s",
+                             convert->has_kept
+                                 ? "cancelled; finished shards are kept for --resume"
+                                 : "cancelled before a shard was finished");
     fill_report(convert, begin_ns);
     return status;
 }

@@ -99,6 +99,7 @@ typedef struct berthi_convert {
     uint64_t config_bytes;        /* of the new config.json; 0: there is none            */
     berthi_layout *layout;
     berthi_writer *writer;
+    bool has_kept; /* a writer that was closed has left something for a resume */
     berth_job *job;
     berthi_operations operations;
     berthi_device *device; /* that encodes, borrowed; NULL: the processor does */

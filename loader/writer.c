@@ -413,19 +413,24 @@ remove_folder(const berthi_writer *writer)
         berthi_sys_remove_folder(BERTHI_SYS_AT_CWD, writer->path);
 }
 
+bool
+berthi_writer_has_finished(const berthi_writer *writer)
+{
+    for (const berthi_writer_file *f = writer->files; f != NULL; f = f->next)
+        if (f->is_finished)
+            return true;
+    return writer->is_recorded;
+}
+
 void
 berthi_writer_close(berthi_writer *writer)
 {
-    bool has_finished = false;
-
     if (writer == NULL)
         return;
-    for (berthi_writer_file *f = writer->files; f != NULL; f = f->next) {
-        has_finished = has_finished || f->is_finished;
+    for (berthi_writer_file *f = writer->files; f != NULL; f = f->next)
         if (!f->is_finished)
             remove_file(writer, f);
-    }
-    if (!has_finished && !writer->is_recorded)
+    if (!berthi_writer_has_finished(writer))
         remove_folder(writer);
     if (writer->part_lock >= 0)
         berthi_sys_close(writer->part_lock);

@@ -170,6 +170,9 @@ berth_status berthi_writer_add_stale(berthi_writer *writer, const char *const *n
 berth_status berthi_writer_publish(berthi_writer *writer, const char *commit_name,
                                    berth_error *error);
 
+/* True when closing it now leaves something for a resume. */
+bool berthi_writer_has_finished(const berthi_writer *writer);
+
 /*
  * Removes what is unfinished. Finished files and the journal stay unless they
  * were published; without a finished file everything goes, and the folder too

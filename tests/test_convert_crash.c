@@ -445,6 +445,18 @@ test_failing_system_calls(void)
 
 /* ---------------------------------------------------------------------- cancel */
 
+/* What is told is what lies there: finished shards with a journal, or nothing. */
+static void
+check_cancelled(const char *folder, const berth_error *error)
+{
+    const bool has_kept = has_journal(folder);
+
+    CHECK_STR(error->message, has_kept ? "cancelled; finished shards are kept for --resume"
+                                       : "cancelled before a shard was finished");
+    if (!has_kept)
+        CHECK(access(folder, F_OK) != 0);
+}
+
 /* Cancelled from outside after so long; the time until it has ended. */
 static berth_status
 cancel_after(const char *output, useconds_t delay, bool resume, uint64_t *took_ns)
@@ -472,6 +484,7 @@ cancel_after(const char *output, useconds_t delay, bool resume, uint64_t *took_n
     if (status != BERTH_OK) {
         CHECK_EQ(status, BERTH_ECANCELLED);
         CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
+        check_cancelled(output, &error);
     }
     berth_checkpoint_close(checkpoint);
     berth_context_destroy(context);
@@ -530,6 +543,7 @@ test_cancelled_by_progress(void)
     c.options.progress = count_down;
     c.options.progress_user = &calls;
     CHECK_EQ(converted_run(&c, known.model), BERTH_ECANCELLED);
+    check_cancelled(folder, &c.error);
     CHECK(is_recovered(folder, false));
 }
 

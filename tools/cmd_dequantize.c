@@ -24,8 +24,7 @@ static const char *const dequantize_description[] = {
     "weights are turned back, quantization_config goes, everything else stays.",
     "The values are those that the quantized model computes with, rounded once; what "
     "quantizing has lost does not come back.",
-    "OUT appears when it is complete. What an interrupted run has finished stays beside it "
-    "for --resume, which writes the same bytes; IN is never changed.",
+    CONVERT_OUTPUT_TEXT,
     CONVERT_PARTS_TEXT,
     NULL,
 };

@@ -55,8 +55,7 @@ static const char *const quantize_description[] = {
     "Warnings tell of a model without config.json, which no loader will know, of one shard "
     "of several, of experts that int8 leaves as they are, and of rules that put 8 bits "
     "beside 4, which transformers does not run.",
-    "OUT appears when it is complete. What an interrupted run has finished stays beside it "
-    "for --resume, which writes the same bytes; IN is never changed.",
+    CONVERT_OUTPUT_TEXT,
     "With --device a GPU encodes what is to be quantized, a piece at a time: it needs less than "
     "60 MiB of its memory, whatever the model, and --dry-run says how much. Reading, what is "
     "decoded or cast on the way, second levels of double quantization and writing stay with "

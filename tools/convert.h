@@ -40,6 +40,14 @@ typedef struct convert_arguments {
 #define CONVERT_COMPUTE_DTYPES "source|" ENCODING_DTYPE_WORDS
 
 /* A paragraph of both descriptions. */
+/* When a script may take the output for a model: berthi_writer_publish() keeps this order. */
+#define CONVERT_OUTPUT_TEXT                                                                \
+    "Files in OUT have temporary names until all of them are finished. The last to get its "  \
+    "own is model.safetensors.index.json, or model.safetensors where there is one shard: "   \
+    "OUT is complete when that is there and .berth-journal.json is not. What an "            \
+    "interrupted run has finished stays in OUT for --resume, which writes the same bytes; "  \
+    "IN is never changed."
+
 #define CONVERT_PARTS_TEXT                                                                 \
     "Several processes share the work with --part, on any machines that see the same "     \
     "files: the same command with another I/N each. With auto the rank comes from "        \

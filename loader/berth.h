@@ -2977,8 +2977,10 @@ typedef struct berth_shape berth_shape;
 /*
  * berth_shape_open() reads what berth_checkpoint_open() takes, or, where the
  * weights or some of them are missing, config.json alone, and an index if there
- * is one; `path` may also be a config.json, whatever it is called. It never
- * changes afterwards and may be shared. Free it with berth_shape_close().
+ * is one; a note of its estimates then says which of the files are missing. A variant
+ * that is asked for has to be there. `path` may also be a config.json, whatever it is
+ * called: a file that begins as a JSON object does. It never changes afterwards and
+ * may be shared. Free it with berth_shape_close().
  *
  * Returns BERTH_OK, BERTH_ENOENT (no config.json; nothing there), BERTH_EFORMAT
  * (config.json describes no model; files that are there are malformed),

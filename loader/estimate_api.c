@@ -23,6 +23,8 @@ add_notes(berthi_estimating *m)
                         " of config.json: they are counted, though loaders may "
                         "leave them out",
                         shape->outside, shape->numbers.layers);
+    if (shape->absence != NULL)
+        berthi_note_add(lines, "%s", shape->absence);
     if (shape->model.has_headers || shape->tensor_bytes == 0)
         return;
     native.type = BERTHI_TYPE_NATIVE;

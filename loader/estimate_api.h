@@ -19,6 +19,7 @@ struct berth_shape {
     berthi_arena arena; /* of texts */
     const char *path;
     const char *model_type;
+    const char *absence; /* which of the weights are missing, in words; NULL: none */
     berthi_shape numbers;
     berthi_estimate_model model; /* of numbers and weights */
     berthi_weight *weights;

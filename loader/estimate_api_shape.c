@@ -5,11 +5,16 @@
  */
 #include <string.h>
 
+#include "kernels/utf8.h"
 #include "loader/estimate_api.h"
+#include "loader/file.h"
 #include "loader/index.h"
+#include "loader/paths.h"
+#include "loader/sniff.h"
 
 #define CONFIG_NAME      "config.json"
 #define CONFIG_SUFFIX    ".json"
+#define WEIGHTS_SUFFIX   ".safetensors"
 #define INDEX_SUFFIX     ".index.json"
 #define INDEX_NAME       "model.safetensors.index.json"
 #define TEXT_BLOCK_BYTES 4096u
@@ -21,6 +26,7 @@ typedef struct opening {
     berth_checkpoint *checkpoint; /* NULL: config.json alone */
     berthi_location location;     /* zero where there is none */
     berthi_json *config;
+    bool is_config;          /* a config.json was named, no weights */
     const char *config_name; /* in its folder */
     const char *config_file; /* for messages */
     berth_error why;         /* there is no checkpoint */
@@ -37,21 +43,55 @@ has_suffix(const char *path, const char *suffix)
     return length > size && strcmp(path + length - size, suffix) == 0;
 }
 
-/* config.json, whatever it is called. */
+/*
+ * Begins as a JSON object does. The length that weights begin with may do so, too, but
+ * holds a NUL. What cannot be read is no config.json: the weights' opening says why.
+ */
+static bool
+is_object_file(const char *path)
+{
+    uint8_t head[BERTHI_SNIFF_BYTES];
+    berthi_sniff sniff = { .reason = BERTH_REASON_NONE };
+    berthi_file file;
+    uint64_t bytes;
+
+    if (berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, NULL) != BERTH_OK)
+        return false;
+    bytes = berthi_min_u64(file.identity.bytes, sizeof head);
+    if (berthi_file_read(&file, head, bytes, 0, "looking at it", NULL) == BERTH_OK
+        && memchr(head, '\0', (size_t)bytes) == NULL)
+        berthi_sniff_look(head, bytes, &sniff);
+    berthi_file_close(&file);
+    return sniff.reason == BERTH_REASON_JSON_BODY;
+}
+
+/* config.json, whatever it is called; no name of weights, which may be an error's text. */
 static bool
 is_config_path(const char *path)
 {
-    return has_suffix(path, CONFIG_SUFFIX) && !has_suffix(path, INDEX_SUFFIX);
+    if (has_suffix(path, INDEX_SUFFIX) || has_suffix(path, WEIGHTS_SUFFIX))
+        return false;
+    return has_suffix(path, CONFIG_SUFFIX) || is_object_file(path);
 }
 
-/* Weights that are not there, all or some: config.json may say enough. */
+/* Weights that are there in part: worth a word where config.json alone is used. */
 static bool
-is_absence(const berth_error *error)
+is_partial(const berth_error *error)
 {
-    return error->reason == BERTH_REASON_NOT_FOUND ||
-           error->reason == BERTH_REASON_INDEX_SHARD ||
+    return error->reason == BERTH_REASON_INDEX_SHARD ||
            error->reason == BERTH_REASON_INCOMPLETE ||
            error->reason == BERTH_REASON_MISSING_BLOB;
+}
+
+/*
+ * Weights that are not there, all or some: config.json may say enough, but not of a
+ * variant that somebody has asked for.
+ */
+static bool
+is_absence(const opening *o)
+{
+    return is_partial(&o->why) || (o->why.reason == BERTH_REASON_NOT_FOUND &&
+                                   o->options.variant == NULL);
 }
 
 /* Opens the weights, if they are wanted and there, and the folder in any case. */
@@ -61,10 +101,11 @@ open_files(opening *o, const char *path, berth_error *error)
     berth_context *const context = o->shape->context;
     berth_status status;
 
-    if (!is_config_path(path)) {
+    o->is_config = is_config_path(path);
+    if (!o->is_config) {
         status =
             berth_checkpoint_open(context, path, &o->options, &o->checkpoint, &o->why);
-        if (status != BERTH_OK && !is_absence(&o->why)) {
+        if (status != BERTH_OK && !is_absence(o)) {
             if (error != NULL)
                 *error = o->why;
             return status;
@@ -78,8 +119,7 @@ open_files(opening *o, const char *path, berth_error *error)
     if (status != BERTH_OK)
         memset(&o->location, 0, sizeof o->location);
     o->config_name = CONFIG_NAME;
-    if (status == BERTH_OK && o->location.file != NULL &&
-        is_config_path(o->location.file))
+    if (status == BERTH_OK && o->location.file != NULL && o->is_config)
         o->config_name = o->location.file;
     return status;
 }
@@ -187,6 +227,24 @@ read_index(opening *o, berth_error *error)
     return BERTH_OK;
 }
 
+/* Notes are shorter than errors: what is cut stays whole characters. */
+static berth_status
+note_absence(opening *o, berth_error *error)
+{
+    const char *const slash = strrchr(o->why.file, '/');
+    const char *const name = slash != NULL ? slash + 1 : o->why.file;
+    const char *const text = berthi_arena_format(
+        &o->shape->arena, "not all weights are there: %s: %s", name, o->why.message);
+    size_t length;
+
+    if (text == NULL)
+        return berthi_fail_memory(error, "a note");
+    length = berthi_min_u64(strlen(text), BERTHI_REASON_CAPACITY - 1);
+    length = berthi_utf8_check((const unsigned char *)text, length);
+    o->shape->absence = berthi_arena_text(&o->shape->arena, text, length);
+    return o->shape->absence != NULL ? BERTH_OK : berthi_fail_memory(error, "a note");
+}
+
 /* Those of the model's class, by its numbers. */
 static berth_status
 count_weights(opening *o, berth_error *error)
@@ -251,6 +309,8 @@ run(opening *o, const char *path, berth_error *error)
         status = take_config(o, error);
     if (status == BERTH_OK)
         status = take_weights(o, error);
+    if (status == BERTH_OK && is_partial(&o->why))
+        status = note_absence(o, error);
     return status;
 }
 

@@ -175,6 +175,7 @@ static void
 test_config_path(void)
 {
     const char *const folder = config_folder("deepseek-v3");
+    char weights[8 + 8827];
     asked a;
 
     T_REQUIRE(open_shape(&a, fixture_format("%s/config.json", folder), NULL) == BERTH_OK);
@@ -195,6 +196,46 @@ test_config_path(void)
     CHECK_EQ(open_shape(&a, fixture_format("%s/x.index.json", folder), NULL),
              BERTH_ENOENT);
     end(&a);
+    /* By what is in it, unless it has the name of weights. */
+    fixture_copy(config_of("gpt2"), fixture_format("%s/cfg", folder));
+    T_REQUIRE(open_shape(&a, fixture_format("%s/cfg", folder), NULL) == BERTH_OK);
+    CHECK_STR(a.model.path, fixture_format("%s/cfg", folder));
+    CHECK_EQ(a.model.parameters, 124439808);
+    end(&a);
+    fixture_copy(config_of("gpt2"), fixture_format("%s/cfg.safetensors", folder));
+    CHECK_EQ(open_shape(&a, fixture_format("%s/cfg.safetensors", folder), NULL),
+             BERTH_EFORMAT);
+    CHECK_EQ(a.error.reason, BERTH_REASON_JSON_BODY);
+    end(&a);
+    /* Weights with a header of 8827 bytes: its length begins as an object does. */
+    memset(weights, ' ', sizeof weights);
+    memcpy(weights, "{\"\0\0\0\0\0\0{}", 10);
+    fixture_write(fixture_format("%s/weights", folder), weights, sizeof weights);
+    CHECK_EQ(open_shape(&a, fixture_format("%s/weights", folder), NULL), BERTH_EFORMAT);
+    CHECK_STR(a.error.file, fixture_format("%s/config.json", folder));
+    end(&a);
+    fixture_write(fixture_format("%s/empty", folder), "", 0);
+    CHECK_EQ(open_shape(&a, fixture_format("%s/empty", folder), NULL), BERTH_EFORMAT);
+    end(&a);
+}
+
+/* config.json says nothing of a variant that is not there. */
+static void
+test_variant(void)
+{
+    const char *const folder = config_folder("gpt2");
+    berth_open_options options;
+    asked a;
+
+    berth_open_options_init(&options);
+    options.variant = "fp16";
+    CHECK_EQ(open_shape(&a, folder, &options), BERTH_ENOENT);
+    end(&a);
+    fixture_index(fixture_format("%s/model.safetensors.index.fp16.json", folder), 1,
+                  "lm_head.weight model.fp16-00001-of-00001.safetensors\n");
+    CHECK_EQ(open_shape(&a, folder, &options), BERTH_OK);
+    CHECK_EQ(a.model.has_headers, 0);
+    end(&a);
 }
 
 static void
@@ -209,11 +250,14 @@ test_index_alone(void)
     CHECK_EQ(a.model.has_headers, 0);
     CHECK_EQ(a.model.tensor_bytes, 16060522496);
     T_REQUIRE(ask(&a, NULL) == BERTH_OK);
-    T_REQUIRE(a.summary.note_count == 1);
+    T_REQUIRE(a.summary.note_count == 2);
     CHECK_STR(berth_estimate_get_note(a.estimate, 0),
+              "not all weights are there: model-00001-of-00001.safetensors: the index names "
+              "this shard, but it is not there");
+    CHECK_STR(berth_estimate_get_note(a.estimate, 1),
               "weights are counted from config.json: 16060522496 B as they are stored; the "
               "index promises 16060522496 B");
-    CHECK(berth_estimate_get_note(a.estimate, 1) == NULL);
+    CHECK(berth_estimate_get_note(a.estimate, 2) == NULL);
     end(&a);
     fixture_text(fixture_format("%s/model.safetensors.index.json", folder), "{");
     CHECK_EQ(open_shape(&a, folder, NULL), BERTH_EFORMAT);
@@ -1001,6 +1045,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_config_alone);
     T_RUN(test_config_path);
+    T_RUN(test_variant);
     T_RUN(test_index_alone);
     T_RUN(test_hub);
     T_RUN(test_refused_shapes);

@@ -52,7 +52,8 @@ read_shape(berthi_plan_source *source, berth_error *error)
 
     if (config == NULL) {
         berthi_plan_warn(source->options, BERTH_REASON_CONFIG_JSON,
-                         "there is no config.json: no room is kept for a KV cache");
+                         "there is no config.json: the order of layers is guessed from the "
+                         "names of tensors, and no room is kept for a KV cache");
         return BERTH_OK;
     }
     source->shape =
@@ -199,7 +200,8 @@ collect(berthi_plan_source *source, berth_error *error)
     berth_status status = make_recipe(source, error);
 
     if (status == BERTH_OK) {
-        berthi_plan_remark_model(&source->recipe, options);
+        if (source->recipe.config != NULL) /* else read_shape() says that, too */
+            berthi_plan_remark_model(&source->recipe, options);
         status = read_shape(source, error);
     }
     if (status == BERTH_OK && (options->mode != NULL || options->device_map != NULL)) {

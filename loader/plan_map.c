@@ -37,9 +37,9 @@ berthi_plan_remark_model(const berthi_recipe *recipe, const berth_plan_options *
         berthi_findings_remark(&findings, BERTH_SEVERITY_WARNING,
                                BERTH_REASON_ARCHITECTURES_JSON, NULL,
                                "%s: the order of layers is guessed from the names of "
-                               "tensors", class_name[0] == '\0'
-                                              ? "config.json names no class"
-                                              : shown);
+                               "tensors", recipe->config == NULL   ? "there is no config.json"
+                                          : class_name[0] == '\0' ? "config.json names no class"
+                                                                  : shown);
     else
         berthi_findings_remark(&findings, BERTH_SEVERITY_WARNING,
                                BERTH_REASON_ARCHITECTURES_JSON, NULL,

@@ -698,7 +698,7 @@ test_model_remarks(void)
     m.options.mode = "sequential";
     m.options.max_memory = "0=1GB";
     check_map(&m, "=cuda:0");
-    CHECK_STR(m.remarks.text, ": config.json names no class: the order of layers is guessed "
+    CHECK_STR(m.remarks.text, ": there is no config.json: the order of layers is guessed "
                               "from the names of tensors\n");
     end(&m);
     begin(&m, LAYER("0") ENDS "BF16 4 model.extra.weight\n", LLAMA "}");

@@ -133,7 +133,8 @@ on_finding(void *user, const berth_finding *finding)
     if (!b->has_error && finding->severity == BERTH_SEVERITY_ERROR)
         b->error = *finding->details;
     b->has_error = b->has_error || finding->severity == BERTH_SEVERITY_ERROR;
-    session_print_finding(b->s, finding);
+    if (finding->severity == BERTH_SEVERITY_ERROR || !b->a->is_quiet)
+        session_print_finding(b->s, finding);
 }
 
 static berth_status

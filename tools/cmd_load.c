@@ -195,7 +195,8 @@ on_finding(void *user, const berth_finding *finding)
     if (!l->has_error && finding->severity == BERTH_SEVERITY_ERROR)
         l->error = *finding->details;
     l->has_error = l->has_error || finding->severity == BERTH_SEVERITY_ERROR;
-    session_print_finding(l->s, finding);
+    if (finding->severity == BERTH_SEVERITY_ERROR || !l->a->is_quiet)
+        session_print_finding(l->s, finding);
 }
 
 static berth_status

@@ -132,12 +132,66 @@ check "so are kernels, of which nothing is asked" has_row \
 for file in peer_kernels.json peer_load.json peer_update.json bnb_means.json rcp23.bin; do
     check "what was recorded is kept: $file" test -s "$folder/out/recorded/$file"
 done
-check "nothing is left out but a pass that streams nothing, and tests" \
-    count '"kind":"skipped","name":"[^t]' 1
+check "nothing is left out but a pass that streams nothing, tests, and shapes like others" test \
+    "$(grep '"kind":"skipped","name":"[^t]' "$rows" | grep -vc 'small shapes are all alike')" -eq 1
 check "a conversion on the device is the processor's" has_row \
     '"name":"a conversion: every file is the processor.s","passed":1,"failed":0'
 check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
-for name in 'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
+
+# Every weight in every encoding, with every number of inputs: a speed, or why there is none; of one
+# weight, which stands for all, speeds alone.
+shapes="8192x28672 28672x8192 8192x8192 10240x8192 57344x8192 1024x8192 4096x4096 14336x4096"
+few="1 2 4 8 16 32"
+many="64 128 256 512 1024 2048 4096 8192"
+combinations()
+{
+    for shape in $shapes; do
+        weight="${shape%x*} x ${shape#*x}"
+        for dtype in "" ", f16"; do
+            word=$([ -n "$dtype" ] && echo F16 || echo BF16)
+            for what in "NF4, $weight, block 64:double" "NF4, $weight, block 128:double" \
+                "FP4, $weight, block 64" "FP4, $weight, block 128" \
+                "8 bits, $weight, block 256" "LLM.int8(), $weight"; do
+                its=${what%:double}
+                echo "quantize $its$dtype"
+                echo "dequantize ${its%%,*} to $word,${its#*,}"
+                [ "$its" != "$what" ] || continue
+                echo "quantize $its$dtype, double"
+                echo "dequantize ${its%%,*} to $word,${its#*,}, double"
+            done
+            for m in $few; do
+                echo "LLM.int8(), $weight$dtype, m = $m"
+            done
+            for m in $many; do
+                echo "LLM.int8(), $weight$dtype, m = $m"
+                echo "$word by cuBLASLt, $weight$dtype, m = $m"
+            done
+            for kind in "" ", double"; do
+                for block in "" ", block 128"; do
+                    for m in $few; do
+                        echo "NF4 product, $weight$block$dtype$kind, m = $m"
+                    done
+                    for m in $many; do
+                        echo "NF4, $weight$block$dtype$kind, m = $m"
+                    done
+                done
+            done
+        done
+    done
+}
+combinations | sort >"$folder/combinations"
+grep -v '"group":"beside' "$rows" |
+    sed -n 's/^{"kind":"speed","name":"\([^"]*\)".*/\1/p' | sort >"$folder/measured"
+sed -n 's/^{"kind":"skipped","name":"\([^"]*\)".*/\1/p' "$rows" | sort -u >"$folder/left"
+check "combinations" test "$(wc -l <"$folder/combinations")" -eq $((8 * 2 * (16 + 6 + 16 + 4 * 14)))
+check "each has a row or a reason" test -z \
+    "$(sort -u "$folder/measured" "$folder/left" | comm -23 "$folder/combinations" -)"
+check "those of the first weight have speeds" test -z \
+    "$(grep '8192 x 28672' "$folder/combinations" | comm -23 - "$folder/measured")"
+check "no speed has the name of another" test -z "$(uniq -d "$folder/measured")"
+for name in 'all linear layers of a 70B model, a token' \
+    'all linear layers of a 70B model, double, a token' 'LLM.int8() with 6 outlier.*m = 2048' \
+    'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
     'NF4 product.*m = 1"' 'm = 8 over m = 1' 'NF4 product.*double, m = 32' 'LLM.int8() rows' \
     'BF16 product.*m = 4"' 'int8 product.*m = 8"' 'as asked for: int8 product' \
     'BF16 by cuBLASLt' 'NF4, .*m = 64' 'LLM.int8(), .*m = 64' 'resident: load' \
@@ -153,8 +207,6 @@ printf '%s\n' '{"8192x28672":{"quantize_nf4_us":800,"nf4_m1_us":NaN,"nf4_m16_us"
     '"from_pretrained_nf4_dq_first":{"seconds":6,"GBps":1e9},' \
     '"from_pretrained_nf4_dq_second":{"seconds":2,"GBps":1e-9}}' >"$folder/speed.json"
 grep -v 'beside bitsandbytes' "$rows" | sed 's/"us":[^,]*,/"us":160,/
-    s/quantize NF4, 64 x 256/quantize NF4, 8192 x 28672/
-    s/NF4 product, [0-9]* x [0-9]*, m = \([0-9]*\)"/NF4 product, 8192 x 28672, m = \1"/
     /"name":"warm: load,/s/"us":160,"\(.*\),"gbps":[^,}]*/"us":5e5,"\1,"gbps":99/' \
     >"$folder/ours"
 # beside JSON: what is told of it, to be seen by is_beside.
@@ -205,12 +257,15 @@ check "the report has every row" test "$(grep -c '"kind":' "$report")" -eq "$(wc
 check "the page says what it is of" grep -q '<h1>berth on Fake GPU</h1>' "$page"
 check "the page says that it is simulated" grep -q 'A simulated GPU: no number here' "$page"
 check "names are escaped" grep -q '&lt;b&gt; &amp; &quot;c&quot;' "$page"
-check "a picture for each group, and one of time" test "$(grep -c '<svg ' "$page")" -eq 8
+check "a picture for each group, and one of time" test "$(grep -c '<svg ' "$page")" -eq 13
+check "what nothing is asked of is folded" test "$(grep -c '<details><summary>' "$page")" -eq 4
 check "as many bars as speeds and stages" test "$(grep -c '<rect ' "$page")" -eq \
     "$(grep -c '"kind":"speed"\|"kind":"stage"' "$rows")"
 check "nothing from outside" test "$(grep -c 'http\|<script\|<link\|src=' "$page")" -eq 0
-check "every tag is closed" test "$(grep -o '<svg' "$page" | wc -l)" -eq \
-    "$(grep -o '</svg>' "$page" | wc -l)"
+for tag in svg details summary h2; do
+    check "every $tag is closed" test "$(grep -o "<$tag[ >]" "$page" | wc -l)" -eq \
+        "$(grep -o "</$tag>" "$page" | wc -l)"
+done
 
 # Failures are told: a program that is not there, a stage without time, rows that are none.
 mkdir -p "$folder/empty"

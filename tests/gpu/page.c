@@ -9,7 +9,7 @@
 #include "tests/gpu/found.h"
 
 #define WIDTH 1000.0
-#define LABEL 360.0 /* of a bar, on its left */
+#define LABEL 430.0 /* of a bar, on its left */
 #define ROOM 270.0  /* for its number, on its right */
 #define LINE 26.0
 
@@ -27,7 +27,7 @@ static const char style[] =
     "table{border-collapse:collapse;width:100%;font-size:14px}\n"
     "td,th{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--line);"
     "vertical-align:top;overflow-wrap:anywhere}th{font-weight:400;color:var(--dim)}\n"
-    "svg{width:100%;height:auto;display:block}\n"
+    "svg{width:100%;height:auto;display:block}summary{font-size:16px;margin:28px 0 8px}\n"
     "svg text{font:13px system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:var(--ink)}\n"
     "svg .dim{fill:var(--dim)}svg .bar{fill:var(--bar)}svg .good{fill:var(--good)}"
     "svg .bad{fill:var(--bad)}svg .mark{stroke:var(--ink);stroke-width:2}\n";
@@ -81,11 +81,18 @@ write_bar(FILE *out, double begin, double width, double y, const char *class)
 }
 
 static void
-begin_picture(FILE *out, const char *title, uint64_t lines)
+write_title(FILE *out, const char *title, bool is_folded)
 {
-    fputs("<h2>", out);
+    fputs(is_folded ? "<details><summary>" : "<h2>", out);
     write_text(out, title);
-    fprintf(out, "</h2>\n<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n", WIDTH,
+    fputs(is_folded ? "</summary>\n" : "</h2>\n", out);
+}
+
+static void
+begin_picture(FILE *out, const char *title, uint64_t lines, bool is_folded)
+{
+    write_title(out, title, is_folded);
+    fprintf(out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n", WIDTH,
             LINE * (double)lines);
 }
 
@@ -141,15 +148,19 @@ static void
 write_group(FILE *out, const gpu_found *r, const char *group)
 {
     uint64_t lines = 0;
+    bool is_folded = true; /* nothing is to be reached by any of it, of which there may be much */
 
     for (uint64_t i = 0; i < r->count; i++)
-        lines += is_of_group(gpu_found_at(r, i), group);
-    begin_picture(out, group, lines);
+        if (is_of_group(gpu_found_at(r, i), group)) {
+            is_folded = is_folded && gpu_number_of(gpu_found_at(r, i), "target") <= 0.0;
+            lines++;
+        }
+    begin_picture(out, group, lines, is_folded);
     lines = 0;
     for (uint64_t i = 0; i < r->count; i++)
         if (is_of_group(gpu_found_at(r, i), group))
             write_speed(out, r, gpu_found_at(r, i), LINE * (double)lines++);
-    fputs("</svg>\n", out);
+    fputs(is_folded ? "</svg></details>\n" : "</svg>\n", out);
 }
 
 /* In the order in which they were begun. */
@@ -233,7 +244,7 @@ write_stages(FILE *out, const gpu_found *r)
             all += gpu_number_of(gpu_found_at(r, i), "seconds");
             lines++;
         }
-    begin_picture(out, "Where the time went", lines);
+    begin_picture(out, "Where the time went", lines, false);
     lines = 0;
     for (uint64_t i = 0; i < r->count; i++) {
         const berthi_json_value *const row = gpu_found_at(r, i);

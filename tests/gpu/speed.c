@@ -12,7 +12,26 @@
 
 #define MOST_SAMPLES 50u
 #define MOST_WORKS 8u
-#define SAMPLING_MS 1200.0 /* that the samples of one comparison take together */
+
+/*
+ * What a comparison takes. Medians of seven samples of up to twenty launches are as far apart as
+ * those of fifty, a hundredth or two, from run to run: enough for rows that nothing hangs on, of
+ * which there are a thousand, and a tenth of the time.
+ */
+typedef struct effort {
+    uint32_t probes;   /* launches that tell how long one takes */
+    uint32_t warming;
+    uint32_t samples;
+    uint32_t least;    /* of them, where they would take longer than `all_ms` */
+    double sample_ms;  /* of a sample, at most: twenty launches where these are short */
+    double all_ms;     /* of all samples together */
+} effort;
+
+static const effort efforts[] = { [GPU_JUDGED] = { 10, 20, MOST_SAMPLES, 5, 30.0, 1200.0 },
+                                  [GPU_OTHERS] = { 2, 5, 7, 3, 3.0, 60.0 } };
+/* Lanes on the host: whether it works at all. */
+static const effort tiny_efforts[] = { [GPU_JUDGED] = { 1, 0, 3, 3, 0.0, 0.0 },
+                                       [GPU_OTHERS] = { 1, 0, 1, 1, 0.0, 0.0 } };
 
 /* -------------------------------------------------------------------------- failures */
 
@@ -34,24 +53,33 @@ require_memory(const void *memory)
     exit(1);
 }
 
-bool
-gpu_can_begin(const gpu_speed *s, const char *name, uint64_t bytes)
+const char *
+gpu_refusal(gpu_speed *s, uint64_t bytes)
 {
     uint64_t free_bytes;
     uint64_t total;
-    char why[80];
 
-    if (berthi_sys_now_ns() >= s->deadline_ns) {
-        gpu_rows_skip(s->rows, name, "no time was left");
-        return false;
-    }
+    if (berthi_sys_now_ns() >= s->deadline_ns)
+        return "no time was left";
+    if (s->copy_gbps <= 0.0)
+        return "the speed of its memory is not known";
     gpu_require(s, s->calls->memory_info(&free_bytes, &total), "asking for free memory");
     if (bytes <= free_bytes)
-        return true;
-    snprintf(why, sizeof why, "needs %" PRIu64 " MiB of the GPU, %" PRIu64 " MiB are free",
-             bytes >> 20, free_bytes >> 20);
-    gpu_rows_skip(s->rows, name, why);
-    return false;
+        return NULL;
+    snprintf(s->why, sizeof s->why,
+             "needs %" PRIu64 " MiB of the GPU, %" PRIu64 " MiB are free", bytes >> 20,
+             free_bytes >> 20);
+    return s->why;
+}
+
+bool
+gpu_can_begin(gpu_speed *s, const char *name, uint64_t bytes)
+{
+    const char *const why = gpu_refusal(s, bytes);
+
+    if (why != NULL)
+        gpu_rows_skip(s->rows, name, why);
+    return why == NULL;
 }
 
 bool
@@ -108,7 +136,7 @@ gpu_put(gpu_speed *s, void *to, const void *from, uint64_t bytes)
 }
 
 void
-gpu_fill_normal(gpu_speed *s, void *memory, uint64_t count, uint32_t seed)
+gpu_fill_normal(gpu_speed *s, void *memory, int32_t dtype, uint64_t count, uint32_t seed)
 {
     uint64_t begin = UINT64_C(8) * seed % s->normal_count;
 
@@ -116,10 +144,27 @@ gpu_fill_normal(gpu_speed *s, void *memory, uint64_t count, uint32_t seed)
         const uint64_t rest = s->normal_count - begin;
         const uint64_t now = count - done < rest ? count - done : rest;
 
-        gpu_put(s, (uint16_t *)memory + done, s->normal + begin, now * sizeof *s->normal);
+        copy(s, (uint16_t *)memory + done, s->normals[gpu_dtype_at(dtype)] + begin,
+             now * sizeof *s->normal, BERTHI_COPY_WITHIN);
         done += now;
         begin = 0;
     }
+}
+
+static void
+put_normals(gpu_speed *s)
+{
+    const uint64_t bytes = s->normal_count * sizeof *s->normal;
+    uint16_t *const other = malloc(bytes);
+
+    require_memory(other);
+    for (uint64_t i = 0; i < s->normal_count; i++)
+        other[i] = berthi_core_to_fp16(berthi_core_from_bf16(s->normal[i]));
+    for (uint32_t i = 0; i < GPU_DTYPES; i++)
+        s->normals[i] = gpu_alloc(s, bytes);
+    gpu_put(s, s->normals[gpu_dtype_at(BERTH_BF16)], s->normal, bytes);
+    gpu_put(s, s->normals[gpu_dtype_at(BERTH_F16)], other, bytes);
+    free(other);
 }
 
 /* Sums of four uniform numbers, of a deviation of some 0.02. */
@@ -141,6 +186,7 @@ draw_normal(gpu_speed *s)
             sum += (int32_t)(state >> part & 0xFFFF) - 0x8000;
         s->normal[i] = berthi_core_to_bf16((float)sum * (0.0346f / 65536.0f));
     }
+    put_normals(s);
 }
 
 /* ------------------------------------------------------------------------------ time */
@@ -208,27 +254,34 @@ sum_up(double *samples, gpu_timing *t)
     t->high = samples[t->samples - 1 - t->samples / 10];
 }
 
+/* What a sample of this work has, and how long it takes; it is warm now. */
+static double
+begin_work(gpu_speed *s, const effort *e, const gpu_work *work, uint32_t *turn, gpu_timing *out)
+{
+    const double us = time_launches(s, work, e->probes, turn);
+    const double fit = e->sample_ms * 1000.0 / (us + 1.0);
+
+    out->launches = fit >= 20.0 ? 20 : fit > 2.0 ? (uint32_t)fit : 2;
+    /* As long as these do not take a second. */
+    if (e->warming > 0 && us < 50000.0)
+        (void)time_launches(s, work, e->warming, turn);
+    return us * out->launches / 1000.0;
+}
+
 void
 gpu_time(gpu_speed *s, const gpu_work *works, uint32_t count, gpu_timing *out)
 {
     static double samples[MOST_WORKS][MOST_SAMPLES];
+    const effort *const e = &(s->is_tiny ? tiny_efforts : efforts)[s->pass];
     uint32_t turns[MOST_WORKS] = { 0 };
     double round_ms = 0.0;
     uint32_t rounds;
 
-    for (uint32_t w = 0; w < count; w++) {
-        const double us = time_launches(s, &works[w], s->is_tiny ? 1 : 10, &turns[w]);
-        const double fit = 30000.0 / (us + 1.0); /* in 30 ms */
-
-        out[w].launches = s->is_tiny ? 2 : fit >= 20.0 ? 20 : fit > 2.0 ? (uint32_t)fit : 2;
-        round_ms += us * out[w].launches / 1000.0;
-        /* Twenty to warm up, as long as these do not take a second. */
-        if (!s->is_tiny && us < 50000.0)
-            (void)time_launches(s, &works[w], 20, &turns[w]);
-    }
-    rounds = round_ms * MOST_SAMPLES <= SAMPLING_MS ? MOST_SAMPLES
-                                                    : (uint32_t)(SAMPLING_MS / round_ms);
-    rounds = s->is_tiny ? 3 : rounds < 5 ? 5 : rounds;
+    for (uint32_t w = 0; w < count; w++)
+        round_ms += begin_work(s, e, &works[w], &turns[w], &out[w]);
+    rounds = round_ms * e->samples <= e->all_ms ? e->samples
+                                                : (uint32_t)(e->all_ms / round_ms);
+    rounds = rounds < e->least ? e->least : rounds;
     for (uint32_t i = 0; i < rounds; i++)
         for (uint32_t w = 0; w < count; w++)
             samples[w][i] = time_launches(s, &works[w], out[w].launches, &turns[w]);
@@ -277,6 +330,8 @@ tell_machine(gpu_speed *s, const berthi_cuda_properties *p)
     gpu_rows_fact(s->rows, "berth", text);
     if (s->machine->is_simulated)
         gpu_rows_fact(s->rows, "simulated", "no number here is a measurement");
+    if (s->is_tiny)
+        gpu_rows_fact(s->rows, "shapes", "small ones stand for those that rows are called by");
 }
 
 static void
@@ -309,8 +364,10 @@ static const struct {
     void (*run)(gpu_speed *s);
 } parts[] = { { "blocks", gpu_speed_blocks },
               { "products", gpu_speed_product },
-              { "plain", gpu_speed_plain },
+              { "model", gpu_speed_model },
+              { "int8", gpu_speed_int8 },
               { "many", gpu_speed_gemm },
+              { "plain", gpu_speed_plain },
               { "updates", gpu_speed_update } };
 
 #define PARTS (sizeof parts / sizeof *parts)
@@ -322,6 +379,15 @@ is_part(const char *name)
         if (strcmp(parts[i].name, name) == 0)
             return true;
     return false;
+}
+
+static void
+run_parts(gpu_speed *s, const char *part, gpu_pass pass)
+{
+    s->pass = pass;
+    for (size_t i = 0; i < PARTS; i++)
+        if (part == NULL || strcmp(parts[i].name, part) == 0)
+            parts[i].run(s);
 }
 
 int
@@ -337,9 +403,10 @@ gpu_speed_run(const gpu_machine *machine, FILE *rows, const gpu_speed_request *r
     s.deadline_ns = berthi_sys_now_ns() + (uint64_t)(request->seconds * 1e9);
     open_all(&s);
     gpu_speed_limits(&s);
-    for (size_t i = 0; i < PARTS; i++)
-        if (request->part == NULL || strcmp(parts[i].name, request->part) == 0)
-            parts[i].run(&s);
+    run_parts(&s, request->part, GPU_JUDGED);
+    run_parts(&s, request->part, GPU_OTHERS);
+    for (uint32_t i = 0; i < GPU_DTYPES; i++)
+        gpu_free(&s, s.normals[i]);
     gpu_require(&s, s.calls->stream_destroy(s.stream), "a stream");
     berthi_devices_close(s.devices);
     berth_context_destroy(s.context);

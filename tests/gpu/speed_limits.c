@@ -41,33 +41,54 @@ tell_limit(gpu_speed *s, const char *name, const gpu_timing *t, double bytes)
     return row.value;
 }
 
-static void
-measure_memory(gpu_speed *s)
+/* Whatever time it is: without limits before and after nothing can be told. */
+static bool
+has_room(gpu_speed *s, const char *name, uint64_t bytes)
+{
+    uint64_t free_bytes;
+    uint64_t total;
+
+    gpu_require(s, s->calls->memory_info(&free_bytes, &total), "asking for free memory");
+    if (bytes > free_bytes)
+        gpu_rows_skip(s->rows, name, "there is no room for its buffers");
+    return bytes <= free_bytes;
+}
+
+typedef struct memory_limits {
+    double copy_gbps;
+    double read_gbps;
+} memory_limits;
+
+/* Called by `when`; none where there is no room for the buffers. */
+static memory_limits
+measure_memory(gpu_speed *s, const char *when)
 {
     const uint64_t bytes = s->is_tiny ? 4096 : UINT64_C(1) << 30;
-    const char *const names[2] = { "copy within its memory, read and written",
-                                   "reading of its memory" };
+    memory_limits found = { 0 };
     moving m[2] = { { .bytes = bytes, .kind = BERTHI_COPY_WITHIN }, { .bytes = bytes } };
     const gpu_work works[2] = { { ask_copy, &m[0] }, { ask_read, &m[1] } };
+    char names[2][GPU_NAME];
     gpu_timing t[2];
     uint32_t *sum;
 
-    /* Everything else is a share of these: without them nothing can be told. */
-    if (!gpu_can_begin(s, names[0], 2 * bytes))
-        return;
+    snprintf(names[0], sizeof names[0], "copy within its memory, read and written%s", when);
+    snprintf(names[1], sizeof names[1], "reading of its memory%s", when);
+    if (!has_room(s, names[0], 2 * bytes))
+        return found;
     m[0].from = gpu_alloc(s, bytes);
     m[0].to = gpu_alloc(s, bytes);
     m[1].from = m[0].from;
     sum = gpu_alloc(s, sizeof *sum);
     m[1].to = sum;
-    gpu_fill_normal(s, m[0].from, bytes / 2, 1);
+    gpu_fill_normal(s, m[0].from, BERTH_BF16, bytes / 2, 1);
     gpu_require(s, s->calls->clear(sum, sizeof *sum, s->stream), "clearing");
     gpu_time(s, works, 2, t);
-    s->copy_gbps = tell_limit(s, names[0], &t[0], 2.0 * (double)bytes);
-    s->read_gbps = tell_limit(s, names[1], &t[1], (double)bytes);
+    found.copy_gbps = tell_limit(s, names[0], &t[0], 2.0 * (double)bytes);
+    found.read_gbps = tell_limit(s, names[1], &t[1], (double)bytes);
     gpu_free(s, m[0].from);
     gpu_free(s, m[0].to);
     gpu_free(s, sum);
+    return found;
 }
 
 /* Of pinned memory of the host, there and back. */
@@ -100,6 +121,9 @@ measure_links(gpu_speed *s)
 void
 gpu_speed_limits(gpu_speed *s)
 {
-    measure_memory(s);
+    const memory_limits before = measure_memory(s, "");
+
+    s->copy_gbps = before.copy_gbps;
+    s->read_gbps = before.read_gbps;
     measure_links(s);
 }

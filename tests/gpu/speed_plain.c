@@ -44,11 +44,11 @@ begin(gpu_speed *s, weight *w)
 {
     for (uint32_t i = 0; i < w->turns; i++) {
         w->values[i] = gpu_alloc(s, bytes_of(w->rows, w->columns));
-        gpu_fill_normal(s, w->values[i], w->rows * w->columns, i);
+        gpu_fill_normal(s, w->values[i], BERTH_BF16, w->rows * w->columns, i);
     }
     w->inputs = gpu_alloc(s, MOST_INPUTS * w->columns * 2);
     w->outputs = gpu_alloc(s, MOST_INPUTS * w->rows * 4);
-    gpu_fill_normal(s, w->inputs, MOST_INPUTS * w->columns, 3);
+    gpu_fill_normal(s, w->inputs, BERTH_BF16, MOST_INPUTS * w->columns, 3);
 }
 
 static void
@@ -229,7 +229,7 @@ measure(gpu_speed *s, uint64_t rows, uint64_t columns, bool is_int8)
 void
 gpu_speed_plain(gpu_speed *s)
 {
-    if (s->read_gbps <= 0.0)
+    if (s->pass != GPU_OTHERS)
         return;
     measure(s, s->is_tiny ? 32 : 8192, s->is_tiny ? 256 : 28672, false);
     measure(s, s->is_tiny ? 32 : 8192, s->is_tiny ? 256 : 28672, true);

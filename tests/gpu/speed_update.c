@@ -34,8 +34,8 @@ begin(gpu_speed *s, parameter *p)
     for (uint32_t i = 0; i < TURNS; i++) {
         p->values[i] = gpu_alloc(s, p->count * 2);
         p->gradients[i] = gpu_alloc(s, p->count * 2);
-        gpu_fill_normal(s, p->values[i], p->count, 2 * i);
-        gpu_fill_normal(s, p->gradients[i], p->count, 2 * i + 1);
+        gpu_fill_normal(s, p->values[i], BERTH_BF16, p->count, 2 * i);
+        gpu_fill_normal(s, p->gradients[i], BERTH_BF16, p->count, 2 * i + 1);
         for (uint32_t k = 0; k < 2; k++) {
             const uint64_t blocks = p->count / BLOCK * sizeof(float);
 
@@ -153,7 +153,7 @@ gpu_speed_update(gpu_speed *s)
     const gpu_row row = { .group = "updates", .name = name, .timing = &t, .relation = ">=",
                           .target = 0.80 };
 
-    if (s->copy_gbps <= 0.0 || !gpu_can_begin(s, name, bytes_of(p.count)))
+    if (s->pass != GPU_JUDGED || !gpu_can_begin(s, name, bytes_of(p.count)))
         return;
     begin(s, &p);
     gpu_time(s, &work, 1, &t);

@@ -137,6 +137,8 @@ check "nothing is left out but a pass that streams nothing, tests, and shapes li
 check "a conversion on the device is the processor's" has_row \
     '"name":"a conversion: every file is the processor.s","passed":1,"failed":0'
 check "limits of the memory" has_row '"name":"copy within its memory, read and written"'
+check "and again" has_row '"name":"copy within its memory, read and written, after"'
+check "how far they are apart" count '"unit":"of before","target":0.05' 2
 
 # Every weight in every encoding, with every number of inputs: a speed, or why there is none; of one
 # weight, which stands for all, speeds alone.
@@ -266,6 +268,28 @@ for tag in svg details summary h2; do
     check "every $tag is closed" test "$(grep -o "<$tag[ >]" "$page" | wc -l)" -eq \
         "$(grep -o "</$tag>" "$page" | wc -l)"
 done
+
+# As a GPU would have it, whose limits stay where they were, or move.
+voided() # SHARE MET: whether limits have moved by that; the page of it
+{
+    sed "s/\"unit\":\"of before\".*/\"unit\":\"of before\",\"met\":$2}/
+        s/\(\"group\":\"products\".*\"relation\":\"<=\"\)/\1,\"met\":false/
+        s/\(\"group\":\"the whole\".*\"relation\":\">=\"\)/\1,\"met\":true/
+        s/\(\"name\":\"drift[^,]*,\"group\":\"limits\",\"value\":\)[^,]*/\1$1/" "$rows" \
+        >"$folder/drifted" &&
+        "$gpu_check" page "$folder/drifted" "$folder/void.json" "$folder/void.html"
+}
+check "limits that stay" voided 0.04 true
+check "void nothing" test "$(grep -c '"void":' "$folder/void.json")" -eq 0
+check "and the page does not say so" test "$(grep -c 'Void: ' "$folder/void.html")" -eq 0
+check "limits that move" voided 0.06 false
+check "void what is a share of them" grep -q \
+    '"name":"m = 8 over m = 1, .*"relation":"<=","void":true' "$folder/void.json"
+check "all of it that was judged" test "$(grep '"met":' "$folder/void.json" |
+    grep -vc '"group":"limits"\|"group":"the whole"')" -eq 0
+check "loads have limits of their own" grep -q '"group":"the whole".*"met":true' "$folder/void.json"
+check "and the page says so" grep -q 'class="note">Void: ' "$folder/void.html"
+check "the report stays JSON" "$gpu_check" tool "$folder/drifted" update "$folder/void.json"
 
 # Failures are told: a program that is not there, a stage without time, rows that are none.
 mkdir -p "$folder/empty"

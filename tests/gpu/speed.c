@@ -405,6 +405,7 @@ gpu_speed_run(const gpu_machine *machine, FILE *rows, const gpu_speed_request *r
     gpu_speed_limits(&s);
     run_parts(&s, request->part, GPU_JUDGED);
     run_parts(&s, request->part, GPU_OTHERS);
+    gpu_speed_limits_again(&s);
     for (uint32_t i = 0; i < GPU_DTYPES; i++)
         gpu_free(&s, s.normals[i]);
     gpu_require(&s, s.calls->stream_destroy(s.stream), "a stream");

@@ -18,7 +18,8 @@
  *
  * All parts run twice: first what something is to be reached for, with many samples, then
  * all other cases, with few: there are more than a thousand. What finds no time is a row
- * that says so.
+ * that says so. The limits are measured before and after; when they have moved by more than
+ * a twentieth all speeds are void.
  *
  * Buffers take turns, so that none is in the GPU's cache when it comes round again. What is
  * compared is timed in turns, too. A speed is told only of outputs that were checked: one
@@ -154,6 +155,8 @@ double gpu_rounding(int32_t dtype);
 /* ------------------------------------------------------------------- its parts */
 
 void gpu_speed_limits(gpu_speed *s);
+/* Once more, and how far they are from the first ones. */
+void gpu_speed_limits_again(gpu_speed *s);
 void gpu_speed_blocks(gpu_speed *s);
 void gpu_speed_product(gpu_speed *s);
 void gpu_speed_model(gpu_speed *s);

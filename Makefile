@@ -437,7 +437,7 @@ interop: all $(MAKER_PROGRAMS)
 	        tests/interop/llama_*.py tests/interop/train_*.py) \
 	    tests/interop/parts.sh
 bench: all $(BENCH_PROGRAMS) $(MAKER_PROGRAMS)
-	$(Q)tests/bench/run.sh
+	$(Q)NVCC='$(NVCC)' ARCHS='$(ARCHS)' tests/bench/run.sh
 
 FUZZ_CC ?= clang
 fuzz:

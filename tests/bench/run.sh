@@ -5,7 +5,8 @@
 #
 # Limits and peers are measured in the same run. BENCH_DIR names a folder on the disk to be
 # measured, default /var/tmp; what is written there (6 GB) is removed at the end.
-# BENCH_ONLY=open, plan, verify, kernels, train, convert or load leaves the other parts out.
+# BENCH_ONLY=open, plan, verify, kernels, train, convert, load or cuda leaves the other parts out.
+# NVCC names the CUDA compiler; ARCHS what it compiles kernels for (sm_90, that limits are for).
 set -eu
 berth=${BERTH:?run this by make bench}
 programs=$BERTH_BUILD/bench
@@ -133,7 +134,44 @@ bench_load()
         "$work/llama1b-nf4" "$work/pieces" "$work/piece"
 }
 
+# What kernels for GPUs are as machine code, which needs no GPU: instructions of an element and
+# registers, in the place of a speed, of kernels that are held to some. What tests/cuda.sh refuses
+# fails here, too.
+bench_cuda()
+{
+    name="instructions per element on sm_90"
+    judged=0
+    ARCHS=${ARCHS:-sm_90} tests/cuda.sh "$BERTH_BUILD/cuda" >"$work/cuda" 2>&1 || judged=$?
+    if [ "$judged" -ne 0 ] && [ "$judged" -ne 1 ]; then
+        skip "$name" "$(sed -n 's/^skipped: //p' "$work/cuda" | head -n 1 | grep . ||
+            echo "tests/cuda.sh ended with status $judged")"
+        return 0
+    fi
+    grep -v '^note: \|^t: ' "$work/cuda" || :
+    if ! grep -q '^note: ' "$work/cuda"; then
+        skip "$name" "ARCHS leaves sm_90 out"
+        return "$judged"
+    fi
+    awk -v rows="$rows" '
+        function report(name, unit, value, most, is_met) {
+            is_met = value + 0 <= most + 0
+            printf "%-58s %8s  to be <= %s: %s\n", name, value, most, is_met ? "met" : "MISSED"
+            printf "{\"name\":\"%s\",\"unit\":\"%s\",\"value\":%s,\"limit\":null," \
+                "\"limit_spread\":null,\"peer\":null,\"ratio\":null,\"target\":%s," \
+                "\"target_of\":\"value\",\"better\":\"lower\",\"met\":%s}\n", name, unit, value,
+                most, is_met ? "true" : "false" >>rows
+        }
+        $5 != "-" {
+            report($1 ", sm_90: instructions", "per element", $4, $5)
+            report($1 ", sm_90: registers", "registers", $2, $3)
+        }' "$BERTH_BUILD/cuda/table"
+    return "$judged"
+}
+
 status=0
+if [ "${BENCH_ONLY:-cuda}" = cuda ]; then
+    bench_cuda || status=1
+fi
 if [ "${BENCH_ONLY:-convert}" = convert ]; then
     if ! has_space 6144; then
         skip "quantize 2.2 GB, cold" "less than 6 GB free in $place"

@@ -151,9 +151,10 @@ $(error These packages are still missing after `make deps`: $(MISSING))
 endif
 endif
 
-.PHONY: all cuda gpu-check gpu-programs check check-fast check-builds check-fast-builds check-one \
-    check-programs check-arm san demo lint interop bench fuzz soak fuzz-programs coverage \
-    coverage-run coverage-ahead coverage-builds where install uninstall deps dist clean help FORCE
+.PHONY: all cuda cuda-kernels gpu-check gpu-programs check check-fast check-builds \
+    check-fast-builds check-one check-programs check-arm san demo lint interop bench fuzz soak \
+    fuzz-programs coverage coverage-run coverage-ahead coverage-builds where install uninstall \
+    deps dist clean help FORCE
 
 ifneq ($(MISSING),)
 
@@ -419,7 +420,9 @@ san:
 
 demo: all $(MAKER_PROGRAMS)
 	$(Q)tests/demo.sh
-# Needs nvcc alone, no device; ARCHS="sm_90 ..." for some of them.
+# Need nvcc alone, no device: the library's kernels as they are in it; and judged, ARCHS="sm_90 ..."
+# for some of them.
+cuda-kernels: $(call objects,release,$(filter %.cu,$(CUDA_SOURCES)))
 cuda:
 	$(Q)NVCC='$(NVCC)' ARCHS='$(ARCHS)' tests/cuda.sh $(B)/cuda || [ $$? -eq 77 ]
 gpu-check:

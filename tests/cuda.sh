@@ -69,12 +69,20 @@ held='
     }
     BEGIN { '$(limits | awk '{ printf "most[\"%s\"] = \"%s\"; ", $3, $1 }')' }'
 
+# Nothing that it is made of is newer: whoever compiles kernels ahead does so once.
+is_fresh() # CUBIN
+{
+    [ -s "$1" ] &&
+        [ -z "$(find kernels loader/berth.h tests/cuda.sh "$NVCC" -newer "$1" | head -n 1)" ]
+}
+
 # compile ARCH NAME FLAG...
 compile()
 {
     arch=$1 name=$2 file=kernels/kernel_cuda.cu
     shift 2
     [ "$arch" != sm_90a ] || file=kernels/kernel_wide.cu
+    ! is_fresh "$folder/$name.$arch.cubin" || return 0
     "$NVCC" -cubin -arch="$arch" -O2 -fmad=false -I. -Xptxas -v,-warn-spills "$@" \
         -o "$folder/$name.$arch.cubin" $file >"$folder/$name.$arch.log" 2>&1
 }

@@ -3449,8 +3449,15 @@ berth_step_options_init(berth_step_options *options)
  * norms, reports and the disk. An element whose gradient is NaN or infinite is left
  * as it is, its states are zero, and it is counted.
  *
- * Returns BERTH_OK, BERTH_EINVAL, or BERTH_EIO, BERTH_ENODEV: some parameters may have
- * been updated, and steps are refused until berth_optimizer_load() has succeeded.
+ * Returns BERTH_OK, or
+ *
+ *   BERTH_EINVAL               what is wrong is named
+ *   BERTH_ENOMEM, BERTH_ENOFIT no room for norms, or for pages on their visit; nothing
+ *                              has been updated, and the step can be made again
+ *   BERTH_EIO, BERTH_ENODEV    and BERTH_ENOMEM where a device has no memory for what it
+ *                              is asked for: some parameters may have been updated, and
+ *                              steps are refused until berth_optimizer_load() has
+ *                              succeeded
  */
 BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
                                             const berth_gradient *gradients,

@@ -44,6 +44,7 @@
 #define BERTHI_SLOTS_MAX 16u
 #define BERTHI_SLOTS_DEFAULT BERTHI_STATES_SLOTS
 #define BERTHI_NOT_ON_DISK UINT64_MAX
+#define BERTHI_DISK_BUFFERS BERTHI_STATES_BUFFERS
 
 typedef struct berthi_parameter {
     const char *name;
@@ -80,6 +81,7 @@ typedef struct berthi_pager {
     uint32_t slot_count;
     uint32_t next;        /* slot, of this step */
     berthi_slot slots[BERTHI_SLOTS_MAX];
+    berthi_event *copied[BERTHI_DISK_BUFFERS]; /* back into that buffer, before the disk */
 } berthi_pager;
 
 typedef struct berthi_optimizer_device {
@@ -104,8 +106,6 @@ typedef struct berthi_disk {
     uint64_t buffer_bytes;
     bool is_pinned;
 } berthi_disk;
-
-#define BERTHI_DISK_BUFFERS BERTHI_STATES_BUFFERS
 
 struct berth_optimizer {
     berthi_kept kept; /* first: what the context has of one whose device hangs is this */

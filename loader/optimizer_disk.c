@@ -6,8 +6,10 @@
  *   step     waits for that, has the page updated
  *   writer   waits for that, and for the copy back from a device; writes
  *
- * All three go through the same list of pages; page i is in buffer i mod the number of
- * buffers, so how far each of them has come says everything.
+ * All three go through the same pages in the same order; page i is in buffer i mod the
+ * number of buffers, so how far each of them has come says everything. Nothing of it takes
+ * memory: other parameters have been updated by then. Where no thread can be had one page
+ * follows another on the caller's.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -164,17 +166,11 @@ berthi_disk_close(berth_optimizer *o)
 
 /* ------------------------------------------------------------------------ the ring */
 
-typedef struct disk_page {
-    uint64_t parameter;
-    uint64_t number;
-} disk_page;
-
 typedef struct disk_run {
     berthi_step *step;
     berth_optimizer *optimizer;
-    disk_page *pages;
-    uint64_t count;
-    berthi_event *copied[BERTHI_DISK_BUFFERS]; /* of the page there; NULL: by the host */
+    /* Device that the page there comes back from; BERTH_NO_INDEX: none. */
+    uint32_t copied_by[BERTHI_DISK_BUFFERS];
     pthread_mutex_t lock; /* all below */
     pthread_cond_t has_changed;
     uint64_t read;        /* pages, from the first one on; so too: */
@@ -185,21 +181,110 @@ typedef struct disk_run {
     berth_error error;
 } disk_run;
 
-static berthi_states_page
-page_of(const disk_run *r, uint64_t i, const berthi_parameter **out_parameter)
-{
-    const berthi_parameter *const p = &r->optimizer->parameters[r->pages[i].parameter];
+/* One of the pages that are due: what the three have in place of a list. */
+typedef struct disk_page {
+    uint64_t i;         /* pages before it */
+    uint64_t parameter;
+    uint64_t number;    /* among the parameter's */
+} disk_page;
 
-    *out_parameter = p;
-    return berthi_states_get_page(&p->states, r->pages[i].number);
+/* From `page` on; false: there is none any more. */
+static bool
+has_page(const berthi_step *step, disk_page *page)
+{
+    const berth_optimizer *const o = step->optimizer;
+
+    for (; page->parameter < o->parameter_count; page->parameter++, page->number = 0) {
+        const berthi_parameter *const p = &o->parameters[page->parameter];
+
+        if (p->memory == NULL && berthi_step_gradient(step, page->parameter).values != NULL
+            && page->number < berthi_states_page_count(&p->states))
+            return true;
+    }
+    return false;
+}
+
+static void
+go_on(disk_page *page)
+{
+    page->i++;
+    page->number++;
+}
+
+static const berthi_parameter *
+parameter_of(const disk_run *r, const disk_page *page)
+{
+    return &r->optimizer->parameters[page->parameter];
+}
+
+static uint32_t
+turn_of(const disk_page *page)
+{
+    return (uint32_t)(page->i % BERTHI_DISK_BUFFERS);
 }
 
 static uint8_t *
-buffer_of(const disk_run *r, uint64_t i)
+buffer_of(const disk_run *r, const disk_page *page)
 {
-    return r->optimizer->disk.buffers
-           + i % BERTHI_DISK_BUFFERS * r->optimizer->disk.buffer_bytes;
+    return r->optimizer->disk.buffers + turn_of(page) * r->optimizer->disk.buffer_bytes;
 }
+
+/* -------------------------------------------------------------------- what is done to one */
+
+static berth_status
+read_page(disk_run *r, const disk_page *page, berth_error *error)
+{
+    const berthi_parameter *const p = parameter_of(r, page);
+    const berthi_states_page its = berthi_states_get_page(&p->states, page->number);
+
+    return berthi_disk_read(r->optimizer, p->file_offset + its.offset, buffer_of(r, page),
+                            its.bytes, error);
+}
+
+static berth_status
+update_page(disk_run *r, const disk_page *page, berth_error *error)
+{
+    const berthi_parameter *const p = parameter_of(r, page);
+    const berthi_states_page its = berthi_states_get_page(&p->states, page->number);
+    const berthi_optimizer_device *const d = &r->optimizer->devices[p->device];
+
+    if (d->is_host) {
+        berthi_step_update_host(r->step, page->parameter, &its, buffer_of(r, page));
+        return BERTH_OK;
+    }
+    r->copied_by[turn_of(page)] = p->device;
+    return berthi_pager_visit(r->step, page->parameter, &its, buffer_of(r, page),
+                              r->optimizer->disk.is_pinned, d->pager.copied[turn_of(page)],
+                              error);
+}
+
+/* The page there has come back from its device. */
+static berth_status
+await_copy(disk_run *r, uint32_t turn, berth_error *error)
+{
+    const uint32_t device = r->copied_by[turn];
+
+    r->copied_by[turn] = BERTH_NO_INDEX;
+    if (device == BERTH_NO_INDEX)
+        return BERTH_OK;
+    return berthi_optimizer_await(r->optimizer, device,
+                                  r->optimizer->devices[device].pager.copied[turn], error);
+}
+
+static berth_status
+write_page(disk_run *r, const disk_page *page, berth_error *error)
+{
+    const berthi_parameter *const p = parameter_of(r, page);
+    const berthi_states_page its = berthi_states_get_page(&p->states, page->number);
+    const berth_status status = await_copy(r, turn_of(page), error);
+
+    if (status != BERTH_OK)
+        return status;
+    return berthi_disk_write(r->optimizer, p->file_offset + its.offset, buffer_of(r, page),
+                             its.bytes, error);
+}
+
+/* ------------------------------------------------------------------------- the three */
 
 /* Until `*done` is beyond `i`; false: something failed. */
 static bool
@@ -237,34 +322,16 @@ run_reader(void *user)
     disk_run *const r = user;
     berth_status status = BERTH_OK;
 
-    for (uint64_t i = 0; i < r->count && status == BERTH_OK; i++) {
-        const berthi_parameter *p;
-        const berthi_states_page page = page_of(r, i, &p);
+    for (disk_page page = { 0 }; status == BERTH_OK && has_page(r->step, &page); go_on(&page)) {
         berth_error error;
 
-        if (i >= BERTHI_DISK_BUFFERS && !await_done(r, &r->written, i - BERTHI_DISK_BUFFERS))
+        if (page.i >= BERTHI_DISK_BUFFERS
+            && !await_done(r, &r->written, page.i - BERTHI_DISK_BUFFERS))
             break;
-        status = berthi_disk_read(r->optimizer, p->file_offset + page.offset,
-                                  buffer_of(r, i), page.bytes, &error);
+        status = read_page(r, &page, &error);
         tell(r, &r->read, status, &error);
     }
     return NULL;
-}
-
-/* The page has come back from its device. */
-static berth_status
-await_copy(disk_run *r, uint64_t i, const berthi_parameter *p, berth_error *error)
-{
-    berthi_event **const copied = &r->copied[i % BERTHI_DISK_BUFFERS];
-    berthi_device *const d = r->optimizer->devices[p->device].device;
-    berth_status status;
-
-    if (*copied == NULL)
-        return BERTH_OK;
-    status = berthi_optimizer_await(r->optimizer, p->device, *copied, error);
-    d->table->event_destroy(d, *copied);
-    *copied = NULL;
-    return status;
 }
 
 static void *
@@ -273,92 +340,59 @@ run_writer(void *user)
     disk_run *const r = user;
     berth_status status = BERTH_OK;
 
-    for (uint64_t i = 0; i < r->count && status == BERTH_OK; i++) {
-        const berthi_parameter *p;
-        const berthi_states_page page = page_of(r, i, &p);
+    for (disk_page page = { 0 }; status == BERTH_OK && has_page(r->step, &page); go_on(&page)) {
         berth_error error;
 
-        if (!await_done(r, &r->updated, i))
+        if (!await_done(r, &r->updated, page.i))
             break;
-        status = await_copy(r, i, p, &error);
-        if (status == BERTH_OK)
-            status = berthi_disk_write(r->optimizer, p->file_offset + page.offset,
-                                       buffer_of(r, i), page.bytes, &error);
+        status = write_page(r, &page, &error);
         tell(r, &r->written, status, &error);
     }
     return NULL;
 }
 
-static berth_status
-update(disk_run *r, uint64_t i, berth_error *error)
-{
-    const berthi_parameter *p;
-    const berthi_states_page page = page_of(r, i, &p);
-    berthi_event **const copied = &r->copied[i % BERTHI_DISK_BUFFERS];
-    berthi_device *const d = r->optimizer->devices[p->device].device;
-    berth_status status;
-
-    if (r->optimizer->devices[p->device].is_host) {
-        berthi_step_update_host(r->step, r->pages[i].parameter, &page, buffer_of(r, i));
-        return BERTH_OK;
-    }
-    status = d->table->event_create(d, copied, error);
-    if (status == BERTH_OK)
-        status = berthi_pager_visit(r->step, r->pages[i].parameter, &page, buffer_of(r, i),
-                                    r->optimizer->disk.is_pinned, *copied, error);
-    return status;
-}
-
 static void
-run_pages(disk_run *r)
+run_updates(disk_run *r)
 {
-    for (uint64_t i = 0; i < r->count && await_done(r, &r->read, i); i++) {
-        berth_error error;
-        const berth_status status = update(r, i, &error);
+    berth_status status = BERTH_OK;
 
-        tell(r, &r->updated, status, &error);
-        if (status != BERTH_OK)
+    for (disk_page page = { 0 }; status == BERTH_OK && has_page(r->step, &page); go_on(&page)) {
+        berth_error error;
+
+        if (!await_done(r, &r->read, page.i))
             break;
+        status = update_page(r, &page, &error);
+        tell(r, &r->updated, status, &error);
     }
 }
 
 /* -------------------------------------------------------------------------- a step */
 
-static bool
-is_due(const berthi_step *step, uint64_t parameter)
+/* Without threads. */
+static berth_status
+run_alone(disk_run *r, berth_error *error)
 {
-    return step->optimizer->parameters[parameter].memory == NULL
-           && berthi_step_gradient(step, parameter).values != NULL;
-}
+    berth_status status = BERTH_OK;
 
-static uint64_t
-list_pages(const berthi_step *step, disk_page *out)
-{
-    const berth_optimizer *const o = step->optimizer;
-    uint64_t count = 0;
-
-    for (uint64_t i = 0; i < o->parameter_count; i++) {
-        const uint64_t pages =
-            is_due(step, i) ? berthi_states_page_count(&o->parameters[i].states) : 0;
-
-        for (uint64_t k = 0; k < pages; k++, count++)
-            if (out != NULL)
-                out[count] = (disk_page){ i, k };
+    for (disk_page page = { 0 }; status == BERTH_OK && has_page(r->step, &page); go_on(&page)) {
+        status = read_page(r, &page, error);
+        if (status == BERTH_OK)
+            status = update_page(r, &page, error);
+        if (status == BERTH_OK)
+            status = write_page(r, &page, error);
     }
-    return count;
+    return status;
 }
 
-/* What devices still copy to and from stays until they have done so. */
+/* Nothing has been updated, so nothing written: what it has read is read again. */
 static void
-drain(disk_run *r)
+dismiss(disk_run *r, pthread_t reader)
 {
-    for (uint64_t i = r->written; i < r->count && i < r->written + BERTHI_DISK_BUFFERS; i++) {
-        const berthi_parameter *p;
-        berth_error ignored;
-
-        (void)page_of(r, i, &p);
-        (void)await_copy(r, i, p, &ignored);
-    }
+    pthread_mutex_lock(&r->lock);
+    r->is_stopped = true;
+    pthread_cond_broadcast(&r->has_changed);
+    pthread_mutex_unlock(&r->lock);
+    pthread_join(reader, NULL);
 }
 
 static berth_status
@@ -366,53 +400,50 @@ run(disk_run *r, berth_error *error)
 {
     pthread_t reader;
     pthread_t writer;
-    bool has_reader;
-    bool has_writer;
 
-    has_reader = berthi_sys_thread_create(&reader, STACK_BYTES, run_reader, r) == 0;
-    has_writer = has_reader
-                 && berthi_sys_thread_create(&writer, STACK_BYTES, run_writer, r) == 0;
-    if (has_writer) {
-        run_pages(r);
-    } else {
-        berth_error failure;
-        const berth_status status = berthi_fail_memory(&failure, "starting a thread");
-
-        tell(r, &r->read, status, &failure);
+    if (berthi_sys_thread_create(&reader, STACK_BYTES, run_reader, r) != 0)
+        return run_alone(r, error);
+    if (berthi_sys_thread_create(&writer, STACK_BYTES, run_writer, r) != 0) {
+        dismiss(r, reader);
+        return run_alone(r, error);
     }
-    if (has_reader)
-        pthread_join(reader, NULL);
-    if (has_writer)
-        pthread_join(writer, NULL);
-    drain(r);
+    run_updates(r);
+    pthread_join(reader, NULL);
+    pthread_join(writer, NULL);
     if (r->status != BERTH_OK && error != NULL)
         *error = r->error;
     return r->status;
 }
 
+/* What devices still copy to and from stays until they have done so. */
+static void
+drain(disk_run *r)
+{
+    for (uint32_t turn = 0; turn < BERTHI_DISK_BUFFERS; turn++) {
+        berth_error ignored;
+
+        (void)await_copy(r, turn, &ignored);
+    }
+}
+
 berth_status
 berthi_disk_step(berthi_step *step, berth_error *error)
 {
-    berth_optimizer *const o = step->optimizer;
-    disk_run r = { .step = step, .optimizer = o, .count = list_pages(step, NULL) };
+    disk_run r = { .step = step, .optimizer = step->optimizer };
     berth_status status;
 
-    if (r.count == 0)
+    if (!has_page(step, &(disk_page){ 0 }))
         return BERTH_OK;
-    r.pages = berthi_memory_array(o->context, BERTHI_PURPOSE_CHUNKS, r.count,
-                                  sizeof *r.pages);
-    if (r.pages == NULL)
-        return berthi_fail_memory(error, "a list of pages");
-    (void)list_pages(step, r.pages);
+    for (uint32_t turn = 0; turn < BERTHI_DISK_BUFFERS; turn++)
+        r.copied_by[turn] = BERTH_NO_INDEX;
     if (berthi_sys_condition_init(&r.has_changed) != 0) {
-        status = berthi_fail_memory(error, "updating states on the disk");
+        status = run_alone(&r, error);
     } else {
         pthread_mutex_init(&r.lock, NULL);
         status = run(&r, error);
         pthread_mutex_destroy(&r.lock);
         pthread_cond_destroy(&r.has_changed);
     }
-    berthi_memory_free(o->context, BERTHI_PURPOSE_CHUNKS, r.pages,
-                       r.count * sizeof *r.pages);
+    drain(&r);
     return status;
 }

@@ -4,10 +4,13 @@
  * the byte; room that is made under way; devices that are lost; every allocation, system
  * call and call of a device failing in turn.
  *
- * The C library's pwrite stands here: it may write less than it is asked for.
+ * The C library's pwrite stands here: it may write less than it is asked for; and what gives
+ * a thread its stack: it may refuse to.
  */
 #define _GNU_SOURCE
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +28,11 @@
 #include "tests/vacant.h"
 
 #define ALL UINT32_MAX
+#define ANY_THREADS UINT32_MAX
 
 static const char *folder;
 static _Atomic size_t most_written; /* at once; 0: all */
+static _Atomic uint32_t threads_left = ANY_THREADS; /* that can still be started */
 
 ssize_t
 pwrite(int fd, const void *bytes, size_t size, off_t offset)
@@ -35,6 +40,19 @@ pwrite(int fd, const void *bytes, size_t size, off_t offset)
     const size_t most = atomic_load(&most_written);
 
     return syscall(SYS_pwrite64, fd, bytes, most > 0 && size > most ? most : size, offset);
+}
+
+/* Stacks of the usual size do for all that starts here. */
+int
+pthread_attr_setstacksize(pthread_attr_t *attributes, size_t bytes)
+{
+    const uint32_t left = atomic_load(&threads_left);
+
+    (void)attributes;
+    (void)bytes;
+    if (left > 0 && left < ANY_THREADS)
+        atomic_store(&threads_left, left - 1);
+    return left > 0 ? 0 : EAGAIN;
 }
 
 static const trained_parameter three[] = {
@@ -644,6 +662,106 @@ test_short_writes_go_on(void)
     berth_context_destroy(context);
 }
 
+/* ------------------------------------------------------------------ steps without memory */
+
+/* Some states in memory, some on the disk, all on the processor. */
+static bool
+open_mixed(trained *t, berth_context *context)
+{
+    static const trained_parameter mixed[] = {
+        { 40000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 100000, BERTH_BF16, BERTH_BF16, 1, 0 },
+        { 30000, BERTH_F32, BERTH_F32, 0, 0 },
+        { 50000, BERTH_F32, BERTH_BF16, 1, 0 },
+    };
+    const berth_optimizer_group groups[] = { group_at(BERTH_STATES_DEVICE),
+                                             group_at(BERTH_STATES_DISK) };
+    berth_optimizer_options options = options_of();
+
+    options.threads = 1;
+    return trained_open(t, context, &(trained_options){ .groups = groups,
+                                                        .group_count = 2,
+                                                        .parameters = mixed,
+                                                        .count = 4,
+                                                        .optimizer = &options });
+}
+
+/* A step with a norm whose n-th call of a kind fails; how many did. */
+static uint64_t
+step_without(trained *t, berthi_fault_kind kind, uint64_t nth, bool is_persistent,
+             berth_status *out)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_options options;
+    uint64_t failures;
+
+    berth_step_options_init(&options);
+    options.max_norm = 1e9f;
+    trained_draw(t, ALL, false);
+    trained_gradients(t, ALL, gradients);
+    berthi_fault_arm(kind, nth, is_persistent);
+    *out = berth_optimizer_step(t->optimizer, gradients, &options, NULL);
+    failures = berthi_fault_failures(kind);
+    berthi_fault_disarm();
+    if (*out == BERTH_OK)
+        trained_expect(t, ALL, 1.0f);
+    return failures;
+}
+
+/* A step that lacks memory is one that was not begun: it can be made again. */
+static void
+test_a_step_without_memory_changes_nothing(void)
+{
+    for (int is_persistent = 0; is_persistent < 2; is_persistent++) {
+        uint64_t failures = 1;
+        berth_context *context;
+        berth_status status;
+        trained t;
+
+        T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+        if (open_mixed(&t, context))
+            for (uint64_t nth = 0; failures > 0 && nth < 50; nth++) {
+                failures = step_without(&t, BERTHI_FAULT_MEMORY, nth, is_persistent != 0,
+                                        &status);
+                CHECK(status == BERTH_OK || (failures > 0 && status == BERTH_ENOMEM));
+                trained_check(&t);
+            }
+        CHECK_EQ(failures, 0);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+        trained_close(&t);
+        berth_context_destroy(context);
+    }
+}
+
+/* What reads ahead and writes behind makes a step faster; without it there is one as well. */
+static void
+test_a_step_does_without_threads(void)
+{
+    static const char *const machines[] = { NULL, SIM };
+
+    for (int m = 0; m < 2; m++) {
+        berth_context *context;
+        berth_status status;
+        trained t;
+
+        T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+        if (m == 0 ? open_mixed(&t, context)
+                   : open_at(&t, context, machines[m], BERTH_STATES_DISK))
+            for (uint32_t left = 0; left <= 2; left++) {
+                atomic_store(&threads_left, left);
+                trained_step(&t, ALL, false);
+                atomic_store(&threads_left, ANY_THREADS);
+                trained_check(&t);
+                CHECK_EQ(step_without(&t, BERTHI_FAULT_SYSTEM, 0, false, &status), 1);
+                CHECK_EQ(status, BERTH_OK);
+                trained_check(&t);
+            }
+        trained_close(&t);
+        berth_context_destroy(context);
+    }
+}
+
 /* ------------------------------------------------------------------------ lost devices */
 
 /* Values and gradients on a device that is lost at its n-th call. */
@@ -849,6 +967,8 @@ main(int argc, char **argv)
     T_RUN(test_room_that_is_made_is_there);
     T_RUN(test_it_begins_with_all_slots);
     T_RUN(test_short_writes_go_on);
+    T_RUN(test_a_step_without_memory_changes_nothing);
+    T_RUN(test_a_step_does_without_threads);
     T_RUN(test_a_torn_step_is_said);
     T_RUN(test_every_call_can_fail);
     T_MAIN_END;

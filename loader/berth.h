@@ -3307,7 +3307,7 @@ BERTH_API berth_status berth_optimizer_group_init(berth_optimizer_group *group,
                                                   int32_t kind);
 
 typedef struct berth_parameter {
-    const char *name;      /* copied; no two alike: the key in files                  */
+    const char *name;      /* copied; UTF-8, no two alike: the key in files           */
     const uint64_t *shape; /* copied                                                  */
     uint32_t rank;
     int32_t dtype;         /* BERTH_BF16, BERTH_F16 or BERTH_F32                      */

@@ -2,6 +2,7 @@
 /* optimizer.c - parameters and groups, as callers give them: checked and listed. */
 #include "loader/optimizer.h"
 #include "kernels/number.h"
+#include "kernels/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -158,6 +159,8 @@ static berth_status
 check_parameter(const berth_optimizer *o, const berth_parameter *given,
                 const berthi_parameter *p, bool has_values, berth_error *error)
 {
+    if (berthi_utf8_check((const unsigned char *)p->name, strlen(p->name)) < strlen(p->name))
+        return berthi_optimizer_fail(p, error, "has a name that is not UTF-8");
     if (given->rank > BERTH_MAX_RANK || (given->rank > 0 && given->shape == NULL))
         return berthi_optimizer_fail(p, error, "has no shape");
     if (elements_of(given) == 0)

@@ -402,6 +402,55 @@ test_arguments(void)
     destroy(&s);
 }
 
+/* ---------------------------------------------------------------------------- names */
+
+#define LONG 100000u
+
+/* Two parameters in this order, saved and loaded. */
+static void
+check_names(const char *first, const char *second)
+{
+    const char *const path = fixture_format("%s/names.safetensors", folder);
+    const char *const names[] = { first, second };
+    static float values[2][10];
+    const berth_gradient gradients[] = { { .values = values[0], .dtype = BERTH_F32 },
+                                         { .values = values[1], .dtype = BERTH_F32 } };
+    berth_optimizer *optimizer = NULL;
+    berth_optimizer_group group;
+    berth_parameter p[2];
+    berth_error error;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW), BERTH_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        p[i] = (berth_parameter){ .name = names[i], .shape = ten, .rank = 1,
+                                  .dtype = BERTH_F32, .values = values[i] };
+    if (CHECK_EQ(berth_optimizer_create(context, &group, 1, p, 2, NULL, &optimizer, NULL),
+                 BERTH_OK)) {
+        CHECK_EQ(berth_optimizer_step(optimizer, gradients, NULL, NULL), BERTH_OK);
+        CHECK_EQ(berth_optimizer_save(optimizer, path, 1, NULL), BERTH_OK);
+        CHECK_EQ(berth_optimizer_step(optimizer, gradients, NULL, NULL), BERTH_OK);
+        if (!CHECK_EQ(berth_optimizer_load(optimizer, path, &error), BERTH_OK))
+            T_NOTE("%s: %s", error.tensor, error.message);
+        for (uint32_t i = 0; i < 2; i++)
+            CHECK_EQ(optimizer->parameters[i].step, 1);
+    }
+    berth_optimizer_destroy(optimizer);
+}
+
+/* Whatever its length and its characters, a name that is taken is found again. */
+static void
+test_names_of_any_kind(void)
+{
+    char *const name = malloc(LONG + 1);
+
+    memset(name, 'x', LONG);
+    name[LONG] = '\0';
+    check_names(name, "a");
+    check_names("a", name);
+    check_names("couche.\xc3\xa9", "\"a\\b\"\t\x01");
+    free(name);
+}
+
 /* ------------------------------------------------------------------- damaged files */
 
 static const char *
@@ -755,6 +804,7 @@ main(int argc, char **argv)
     T_RUN(test_two_means_have_a_dimension_of_two);
     T_RUN(test_other_kinds_of_files);
     T_RUN(test_arguments);
+    T_RUN(test_names_of_any_kind);
     T_RUN(test_damage_is_found);
     T_RUN(test_files_cut_short);
     T_RUN(test_a_missing_parameter);

@@ -602,6 +602,8 @@ SPOIL(decay, g->decay = NAN)
 SPOIL(alpha, g->alpha = NAN)
 SPOIL(name, p->name = "")
 SPOIL(same_name, p->name = "second")
+SPOIL(latin1, p->name = "couche\xe9.weight")
+SPOIL(cut_name, p->name = "poids.\xe2\x82")
 SPOIL(shape, p->shape = NULL)
 SPOIL(rank, p->rank = BERTH_MAX_RANK + 1)
 SPOIL(dtype, p->dtype = BERTH_F64)
@@ -622,7 +624,8 @@ static const refusal refusals[] = {
     { "beta", spoil_beta },         { "beta", spoil_beta3 },
     { "epsilon", spoil_epsilon },   { "decay", spoil_decay },
     { "alpha", spoil_alpha },       { "name", spoil_name },
-    { "two", spoil_same_name },     { "shape", spoil_shape },
+    { "two", spoil_same_name },     { "UTF-8", spoil_latin1 },
+    { "UTF-8", spoil_cut_name },    { "shape", spoil_shape },
     { "shape", spoil_rank },        { "bf16", spoil_dtype },
     { "values", spoil_values },     { "aligned", spoil_alignment },
     { "aligned", spoil_sum },       { "group", spoil_group },
@@ -652,6 +655,29 @@ check_refusal(const refusal *r)
              BERTH_EINVAL);
     CHECK(optimizer == NULL);
     CHECK_CONTAINS(error.message, r->word);
+}
+
+/* A name that no file could have is told in characters that any terminal has. */
+static void
+test_names_are_utf8(void)
+{
+    static float values[1];
+    const berth_optimizer_group group = adamw();
+    berth_parameter parameter = {
+        .name = "couche\xe9.weight", .dtype = BERTH_F32, .values = values
+    };
+    berth_optimizer *optimizer = NULL;
+    berth_error error;
+
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, &parameter, 1, NULL, &optimizer,
+                                    &error),
+             BERTH_EINVAL);
+    CHECK_STR(error.tensor, "couche\\xe9.weight");
+    parameter.name = "couche\xc3\xa9.\"weight\"\t\\";
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, &parameter, 1, NULL, &optimizer,
+                                    &error),
+             BERTH_OK);
+    berth_optimizer_destroy(optimizer);
 }
 
 static void
@@ -921,6 +947,7 @@ main(int argc, char **argv)
     T_RUN(test_steps_follow_the_callers_stream);
     T_RUN(test_parameters_are_told);
     T_RUN(test_stretches_of_states_are_read);
+    T_RUN(test_names_are_utf8);
     T_RUN(test_refusals_name_what_is_wrong);
     T_RUN(test_steps_are_refused);
     berth_context_destroy(context);

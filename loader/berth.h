@@ -24,6 +24,7 @@
  * Sizes       are bytes, in uint64_t, unless a name says otherwise.
  * Structs     Option structs start with their own size: fill them with their
  *             `_init` function, then set what matters; zero means default.
+ *             Those of an array have one size and lie that far apart.
  *             Result structs end in reserved words, written as zero.
  */
 #ifndef BERTH_LOADER_BERTH_H

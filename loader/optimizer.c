@@ -111,6 +111,28 @@ check_group(const berth_optimizer_group *g, uint32_t number, berth_error *error)
     return BERTH_OK;
 }
 
+/*
+ * Group `number` of an array; the caller's header says how far apart they lie, and its groups
+ * may be longer than ours, or shorter.
+ */
+static berth_status
+take_group(const berth_optimizer_group *groups, uint32_t number, berth_optimizer_group *out,
+           berth_error *error)
+{
+    const uint8_t *given = (const uint8_t *)groups;
+    size_t size;
+    size_t its_size;
+    berth_status status;
+
+    memcpy(&size, given, sizeof size);
+    given += number * size;
+    memcpy(&its_size, given, sizeof its_size);
+    if (its_size != size)
+        return fail_group(number, "has another struct_size than the first", error);
+    status = berthi_options_take(out, sizeof *out, given, "groups", error);
+    return status == BERTH_OK ? check_group(out, number, error) : status;
+}
+
 berth_status
 berthi_optimizer_take_groups(berth_optimizer *o, const berth_optimizer_group *groups,
                              uint32_t count, berth_error *error)
@@ -124,12 +146,8 @@ berthi_optimizer_take_groups(berth_optimizer *o, const berth_optimizer_group *gr
     if (o->groups == NULL)
         return berthi_fail_memory(error, "an optimizer's groups");
     o->group_count = count;
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
-        status = berthi_options_take(&o->groups[i], sizeof *o->groups, &groups[i], "groups",
-                                     error);
-        if (status == BERTH_OK)
-            status = check_group(&o->groups[i], i, error);
-    }
+    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
+        status = take_group(groups, i, &o->groups[i], error);
     return status;
 }
 

@@ -680,6 +680,89 @@ test_names_are_utf8(void)
     berth_optimizer_destroy(optimizer);
 }
 
+/* ------------------------------------------------------------------------ other headers */
+
+static const int32_t three_kinds[] = { BERTH_UPDATE_ADAMW, BERTH_UPDATE_LION,
+                                       BERTH_UPDATE_ADEMAMIX };
+
+/* Groups as a caller has them whose header makes them so long; the last one says `last`. */
+static berth_optimizer_group *
+make_groups_of(size_t size, size_t last)
+{
+    uint8_t *const groups = calloc(3, size); /* nothing behind them can be read unnoticed */
+
+    for (uint32_t i = 0; i < 3; i++) {
+        berth_optimizer_group g;
+
+        CHECK_EQ(berth_optimizer_group_init(&g, three_kinds[i]), BERTH_OK);
+        g.struct_size = i == 2 ? last : size;
+        memcpy(groups + i * size, &g, size < sizeof g ? size : sizeof g);
+    }
+    return (berth_optimizer_group *)(void *)groups;
+}
+
+static berth_status
+create_in_groups(const berth_optimizer_group *groups, berth_optimizer **out,
+                 berth_error *error)
+{
+    static const char *const names[] = { "a", "b", "c" };
+    static const uint64_t shape[] = { 5000 };
+    static float values[3][5000];
+    berth_parameter parameters[3];
+
+    for (uint32_t i = 0; i < 3; i++)
+        parameters[i] = (berth_parameter){ .name = names[i],
+                                           .shape = shape,
+                                           .rank = 1,
+                                           .dtype = BERTH_F32,
+                                           .values = values[i],
+                                           .group = i };
+    return berth_optimizer_create(context, groups, 3, parameters, 3, NULL, out, error);
+}
+
+static void
+check_groups_of(size_t size)
+{
+    berth_optimizer_group *const groups = make_groups_of(size, size);
+    berth_optimizer *optimizer = NULL;
+    berth_parameter_state state;
+    berth_error error;
+
+    if (!CHECK_EQ(create_in_groups(groups, &optimizer, &error), BERTH_OK))
+        T_NOTE("%zu: %s", size, error.message);
+    for (uint32_t i = 0; i < 3 && optimizer != NULL; i++) {
+        CHECK_EQ(berth_optimizer_get(optimizer, i, &state), BERTH_OK);
+        CHECK_EQ(state.kind, three_kinds[i]);
+        CHECK_EQ(state.bits, 8);
+    }
+    berth_optimizer_destroy(optimizer);
+    free(groups);
+}
+
+static void
+test_groups_of_other_headers(void)
+{
+    const size_t mine = sizeof(berth_optimizer_group);
+    berth_optimizer *optimizer;
+    berth_optimizer_group *groups;
+    berth_error error;
+
+    check_groups_of(mine);
+    check_groups_of(mine + 16);
+    check_groups_of(mine - 32);
+    groups = make_groups_of(mine + 16, mine);
+    CHECK_EQ(create_in_groups(groups, &optimizer, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "group 2 has another struct_size");
+    free(groups);
+    groups = make_groups_of(mine + 16, mine + 16);
+    memset((uint8_t *)groups + 2 * mine + 16, 1, 16); /* what the second has beyond ours */
+    CHECK_EQ(create_in_groups(groups, &optimizer, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "does not know");
+    free(groups);
+}
+
+/* ------------------------------------------------------------------- other refusals */
+
 static void
 test_refusals_name_what_is_wrong(void)
 {
@@ -948,6 +1031,7 @@ main(int argc, char **argv)
     T_RUN(test_parameters_are_told);
     T_RUN(test_stretches_of_states_are_read);
     T_RUN(test_names_are_utf8);
+    T_RUN(test_groups_of_other_headers);
     T_RUN(test_refusals_name_what_is_wrong);
     T_RUN(test_steps_are_refused);
     berth_context_destroy(context);

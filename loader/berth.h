@@ -5,9 +5,12 @@
  * Order of use:  context -> checkpoint -> plan -> model -> lease; jobs.
  *
  * Ownership   A function that fills an `out_` pointer creates an object the
- *             caller must destroy with the call named in its comment. Every
- *             other pointer is borrowed for the duration of the call. Objects
- *             are destroyed in the reverse of the order above.
+ *             caller must destroy with the call named in its comment. Objects
+ *             are destroyed in the reverse of the order above. Every other
+ *             pointer is borrowed for the duration of the call, and longer
+ *             where its comment says so: what jobs and objects use on, and
+ *             memory that a device works with after the call has returned,
+ *             which stays until its stream is past it.
  * Failure     Every call that can fail returns a berth_status. On failure each
  *             `out_` pointer is NULL and nothing has been kept: no memory, no
  *             file, no thread. `error`, where there is one, may be NULL.
@@ -3312,7 +3315,8 @@ typedef struct berth_parameter {
     const uint64_t *shape; /* copied                                                  */
     uint32_t rank;
     int32_t dtype;         /* BERTH_BF16, BERTH_F16 or BERTH_F32                      */
-    void *values;          /* the caller's, in memory of its device                   */
+    void *values;          /* the caller's, in memory of its device; outlives the
+                              optimizer                                               */
     float *sum;            /* the same, for berth_optimizer_accumulate(); NULL: berth's */
     uint32_t device;       /* number among `devices`; 0 without                       */
     uint32_t group;
@@ -3414,9 +3418,11 @@ typedef struct berth_gradient {
 typedef struct berth_step_report {
     uint64_t step;       /* that was made, or would have been                         */
     uint64_t updated;    /* parameters                                                */
-    uint64_t non_finite; /* elements of gradients, since the last report: they were left
-                            as they are                                               */
-    double norm;         /* of all gradients, scaled; NaN where it was not asked for  */
+    uint64_t non_finite; /* elements of gradients that are NaN or infinite, since the last
+                            report: theirs were left as they are                      */
+    double norm;         /* of all gradients, scaled, but for elements that are NaN or
+                            infinite: those are in `non_finite` alone, and this is finite;
+                            NaN where nobody asked for a norm                         */
     float clip;          /* what gradients were multiplied with besides `scale`       */
     int32_t is_skipped;  /* 1: nothing was updated                                    */
     uint64_t reserved[4];
@@ -3447,8 +3453,10 @@ berth_step_options_init(berth_step_options *options)
  * Updates every parameter that has a gradient: `gradients` are as many as parameters;
  * NULL: the sums of berth_optimizer_accumulate(), which begin anew. `options` may be
  * NULL. On a device work is asked for, in the order of `streams`; the host waits for
- * norms, reports and the disk. An element whose gradient is NaN or infinite is left
- * as it is, its states are zero, and it is counted.
+ * norms, reports and the disk. A gradient's memory stays until the stream is past the
+ * update; with a report, or on the processor, that is when the call returns. An element
+ * whose gradient is NaN or infinite is left as it is, its states are zero, and it is
+ * counted.
  *
  * Returns BERTH_OK, or
  *
@@ -3466,7 +3474,8 @@ BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
                                             berth_error *error);
 /*
  * Adds gradients to the sums, f32, of those parameters that have one; in the order of
- * `streams` (NULL: each device's first). BERTH_EINVAL without `accumulates`.
+ * `streams` (NULL: each device's first). A gradient's memory stays until the stream is past
+ * it; on the processor that is when the call returns. BERTH_EINVAL without `accumulates`.
  */
 BERTH_API berth_status berth_optimizer_accumulate(berth_optimizer *optimizer,
                                                   const berth_gradient *gradients,
@@ -3527,8 +3536,17 @@ BERTH_API berth_status berth_optimizer_make_room(berth_optimizer *optimizer,
  *
  * berth_optimizer_save() waits for updates under way and needs memory for one page.
  * The file appears when all of it is on the disk; what has the name before stays whole
- * until then. BERTH_EINVAL: something has the name, and `overwrite` is 0; a step has
- * failed half way. BERTH_EIO: among others no room, and how much is missing.
+ * until then. Returns
+ *
+ *   BERTH_OK
+ *   BERTH_EINVAL        something has the name, and `overwrite` is 0; it is no name of a
+ *                       file, or lies in the hub's cache; a step has failed half way
+ *   BERTH_ENOENT        there is no such folder, or this process may not write to it; what
+ *                       has the name is no file
+ *   BERTH_EIO           among others no room, and how much is missing
+ *   BERTH_ENODEV        a device with states is lost
+ *   BERTH_ENOMEM
+ *   BERTH_EUNSUPPORTED  names too long, or too many, for the header of one file
  *
  * berth_optimizer_load() takes for every parameter what the file has under its name,
  * also below `NAME.__bnb_optimizer_quant_state__`, and of torch's 32-bit optimizers

@@ -402,6 +402,29 @@ test_arguments(void)
     destroy(&s);
 }
 
+static void
+refuse_to_save(const char *path, berth_status status, int32_t reason)
+{
+    static small s;
+    berth_error error;
+
+    if (!CHECK_EQ(create(&s, context, BERTH_UPDATE_LION, 8, 1, NULL), BERTH_OK))
+        return;
+    if (!CHECK_EQ(berth_optimizer_save(s.optimizer, path, 1, &error), status))
+        T_NOTE("%s", error.message);
+    CHECK_EQ(error.reason, reason);
+    destroy(&s);
+}
+
+static void
+test_places_that_no_file_can_have(void)
+{
+    refuse_to_save(fixture_format("%s/missing/states", folder), BERTH_ENOENT,
+                   BERTH_REASON_NOT_FOUND);
+    refuse_to_save(fixture_folder(), BERTH_ENOENT, BERTH_REASON_NOT_REGULAR);
+    refuse_to_save(fixture_format("%s/", folder), BERTH_EINVAL, BERTH_REASON_ARGUMENT);
+}
+
 /* ---------------------------------------------------------------------------- names */
 
 #define LONG 100000u
@@ -804,6 +827,7 @@ main(int argc, char **argv)
     T_RUN(test_two_means_have_a_dimension_of_two);
     T_RUN(test_other_kinds_of_files);
     T_RUN(test_arguments);
+    T_RUN(test_places_that_no_file_can_have);
     T_RUN(test_names_of_any_kind);
     T_RUN(test_damage_is_found);
     T_RUN(test_files_cut_short);

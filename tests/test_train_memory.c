@@ -512,15 +512,17 @@ test_room_is_made_on_the_disk(void)
 
 #define SLOTS 4u /* where nothing else is said */
 
-/* A parameter of five pages, each a little less than what a device's memory comes in. */
+#define LARGE_PAGE 344064u /* elements: a little less than what a device's memory comes in */
+
+/* A parameter of so many elements, in large pages. */
 static bool
-open_large(trained *t, berth_context *context)
+open_pages(trained *t, berth_context *context, uint64_t elements)
 {
-    static const trained_parameter large = { 1500000, BERTH_BF16, BERTH_BF16, 0, 0 };
+    const trained_parameter large = { elements, BERTH_BF16, BERTH_BF16, 0, 0 };
     const berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
     berth_optimizer_options options = options_of();
 
-    options.page_elements = 344064;
+    options.page_elements = LARGE_PAGE;
     options.accumulates = 0;
     return trained_open(t, context,
                         &(trained_options){ .devices = "sim:256MiB",
@@ -529,6 +531,13 @@ open_large(trained *t, berth_context *context)
                                             .parameters = &large,
                                             .count = 1,
                                             .optimizer = &options });
+}
+
+/* Five of them. */
+static bool
+open_large(trained *t, berth_context *context)
+{
+    return open_pages(t, context, 1500000);
 }
 
 /* Leaves room for so many slots; to be given to leave(). */
@@ -585,6 +594,72 @@ test_slots_are_as_many_as_fit(void)
     berth_context_destroy(context);
 }
 
+/* States of one page leave room for one slot where there was none. */
+static void
+test_one_slot_is_enough(void)
+{
+    berth_optimizer_memory memory;
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_pages(&t, context, LARGE_PAGE)) {
+        const crowd c = crowd_in(&t, 0);
+
+        trained_step(&t, ALL, false);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_HOST, NULL), BERTH_OK);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &memory), BERTH_OK);
+        CHECK_GT(memory.slots, 0);
+        CHECK_LE(memory.slots, BERTHI_SIM_GRANULE);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+        leave(&c);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
+/* Moves all that is there to the disk; what is said, and where it is then. */
+static void
+check_stays(trained *t, berth_status expected)
+{
+    berth_parameter_state state;
+
+    CHECK_EQ(berth_optimizer_move(t->optimizer, 0, BERTH_STATES_DISK, NULL), expected);
+    berthi_fault_disarm();
+    CHECK_EQ(berth_optimizer_get(t->optimizer, 0, &state), BERTH_OK);
+    CHECK_EQ(state.place, BERTH_STATES_DEVICE);
+    trained_step(t, ALL, false);
+    trained_check(t);
+}
+
+/* Without buffers, or a folder, states stay where they are. */
+static void
+test_states_stay_where_the_disk_is_not(void)
+{
+    const char *const file = fixture_format("%s/no_folder", folder);
+    const berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
+    berth_optimizer_options options = options_of();
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    fixture_write(file, "", 0);
+    options.states_dir = file;
+    if (trained_open(&t, context, &(trained_options){ .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = three,
+                                                      .count = 3,
+                                                      .optimizer = &options })) {
+        trained_step(&t, ALL, false);
+        berthi_fault_arm(BERTHI_FAULT_MEMORY, 0, false);
+        check_stays(&t, BERTH_ENOMEM);
+        check_stays(&t, BERTH_ENOENT);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* What is given back of a full device can be had from it. */
 static void
 test_room_that_is_made_is_there(void)
@@ -623,7 +698,7 @@ test_it_begins_with_all_slots(void)
     trained t;
 
     T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
-    options.page_elements = 344064;
+    options.page_elements = LARGE_PAGE;
     options.accumulates = 0;
     if (open_large(&t, context)) {
         trained_list(&t, &parameter);
@@ -964,6 +1039,8 @@ main(int argc, char **argv)
     T_RUN(test_room_is_made_under_way);
     T_RUN(test_room_is_made_on_the_disk);
     T_RUN(test_slots_are_as_many_as_fit);
+    T_RUN(test_one_slot_is_enough);
+    T_RUN(test_states_stay_where_the_disk_is_not);
     T_RUN(test_room_that_is_made_is_there);
     T_RUN(test_it_begins_with_all_slots);
     T_RUN(test_short_writes_go_on);

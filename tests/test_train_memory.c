@@ -813,16 +813,14 @@ test_a_step_without_memory_changes_nothing(void)
 static void
 test_a_step_does_without_threads(void)
 {
-    static const char *const machines[] = { NULL, SIM };
-
-    for (int m = 0; m < 2; m++) {
+    for (int is_sim = 0; is_sim < 2; is_sim++) {
         berth_context *context;
         berth_status status;
         trained t;
 
         T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
-        if (m == 0 ? open_mixed(&t, context)
-                   : open_at(&t, context, machines[m], BERTH_STATES_DISK))
+        if (is_sim == 0 ? open_mixed(&t, context)
+                        : open_at(&t, context, SIM, BERTH_STATES_DISK))
             for (uint32_t left = 0; left <= 2; left++) {
                 atomic_store(&threads_left, left);
                 trained_step(&t, ALL, false);
@@ -832,6 +830,11 @@ test_a_step_does_without_threads(void)
                 CHECK_EQ(status, BERTH_OK);
                 trained_check(&t);
             }
+        /* What fails then is told, as with them. */
+        CHECK_GT(step_without(&t, BERTHI_FAULT_SYSTEM, 0, true, &status), 1);
+        CHECK_EQ(status, BERTH_EIO);
+        (void)step_without(&t, BERTHI_FAULT_MEMORY, UINT64_MAX, false, &status);
+        CHECK_EQ(status, BERTH_EINVAL);
         trained_close(&t);
         berth_context_destroy(context);
     }

@@ -13,7 +13,9 @@
  *             which stays until its stream is past it.
  * Failure     Every call that can fail returns a berth_status. On failure each
  *             `out_` pointer is NULL and nothing has been kept: no memory, no
- *             file, no thread. `error`, where there is one, may be NULL.
+ *             file, no thread; but for the finished shards of a conversion,
+ *             which another one goes on from. `error`, where there is one, may
+ *             be NULL.
  * Threads     A context may be shared by threads. A checkpoint never changes
  *             after it was opened and may be shared. Of any other object: one
  *             thread at a time, except where a call says "any thread".
@@ -78,7 +80,7 @@ typedef int32_t berth_status;
 #define BERTH_EIO (-9)          /* I/O error, disk full                              */
 #define BERTH_EUNSUPPORTED (-10) /* format or dtype that berth names but cannot use  */
 #define BERTH_EPOLICY (-11)     /* a gate the caller asked for                       */
-#define BERTH_ECANCELLED (-130) /* cancelled, nothing kept                           */
+#define BERTH_ECANCELLED (-130) /* cancelled: as after any other failure             */
 
 /*
  * Why, more finely than the status: each reason belongs to exactly one status.
@@ -224,7 +226,7 @@ typedef enum berth_reason {
     BERTH_REASON_##identifier = number,
     BERTH_REASONS(BERTH_REASON_ENUM)
 #undef BERTH_REASON_ENUM
-        BERTH_REASON_COUNT_UNUSED = 0x7fffffff
+        BERTH_REASON_WIDTH = 0x7fffffff /* none: the enum has 32 bits */
 } berth_reason;
 
 #define BERTH_FILE_CAPACITY 5632 /* the longest path Linux takes, and a shard's name */
@@ -257,9 +259,9 @@ typedef struct berth_error {
     uint64_t reserved[4];
 } berth_error;
 
-/* "ok", "format", ...; "unknown" for a number that is none. Never NULL. */
+/* "ok", "format", ...; "unknown" for any other number. Never NULL. */
 BERTH_API const char *berth_status_name(berth_status status);
-/* "header_json", ...; "unknown" for a number that is none. Never NULL. */
+/* "header_json", ...; "unknown" for any other number. Never NULL. */
 BERTH_API const char *berth_reason_name(int32_t reason);
 /* The next step for a person; "" where there is none. Never NULL. */
 BERTH_API const char *berth_reason_advice(int32_t reason);
@@ -341,9 +343,9 @@ typedef enum berth_dtype {
         BERTH_DTYPE_COUNT
 } berth_dtype;
 
-/* "BF16", ...; "unknown" for a number that is none. Never NULL. */
+/* "BF16", ...; "unknown" for any other number. Never NULL. */
 BERTH_API const char *berth_dtype_name(int32_t dtype);
-/* Bits of one element, 4 to 64; 0 for a number that is none. */
+/* Bits of one element, 4 to 64; 0 for any other number. */
 BERTH_API uint32_t berth_dtype_bits(int32_t dtype);
 
 /*
@@ -362,7 +364,7 @@ typedef enum berth_encoding {
     BERTH_ENCODING_STATISTICS = 8
 } berth_encoding;
 
-/* "native", "nf4", ...; "unknown" for a number that is none. Never NULL. */
+/* "native", "nf4", ...; "unknown" for any other number. Never NULL. */
 BERTH_API const char *berth_encoding_name(int32_t encoding);
 
 /* ------------------------------------------------------------------ context */
@@ -432,7 +434,7 @@ typedef struct berth_trace_event {
  */
 typedef void (*berth_trace_function)(void *user, const berth_trace_event *event);
 
-/* "read", ...; "unknown" for a number that is none. Never NULL. */
+/* "read", ...; "unknown" for any other number. Never NULL. */
 BERTH_API const char *berth_trace_kind_name(int32_t kind);
 
 typedef struct berth_context_options {
@@ -533,10 +535,10 @@ typedef struct berth_memory {
 
 /* Tiers with an account, 1 at least: the first is host memory. Any thread. */
 BERTH_API uint32_t berth_memory_tiers(const berth_context *context);
-/* BERTH_OK, or BERTH_EINVAL for a tier or a purpose that is none. Any thread. */
+/* BERTH_OK, or BERTH_EINVAL for a tier or a purpose out of range. Any thread. */
 BERTH_API berth_status berth_memory_get(const berth_context *context, uint32_t tier,
                                         int32_t purpose, berth_memory *out);
-/* "weights", ...; "unknown" for a number that is none. Never NULL. */
+/* "weights", ...; "unknown" for any other number. Never NULL. */
 BERTH_API const char *berth_memory_purpose_name(int32_t purpose);
 
 typedef enum berth_memory_format {
@@ -802,7 +804,8 @@ typedef struct berth_progress {
 
 /*
  * At least every 250 ms while the job runs, on a thread of the job, never
- * after the job was finished. Return other than 0 to cancel.
+ * after the job was finished. Return other than 0 to cancel. That thread has 1 MiB of
+ * stack; those that do a job's work, and call allocators and logs, have 256 KiB.
  */
 typedef int (*berth_progress_function)(void *user, const berth_progress *progress);
 
@@ -823,8 +826,8 @@ BERTH_API berth_status berth_job_wait(berth_job *job, int64_t milliseconds);
 /*
  * A descriptor that poll() and its kin call readable once the job has ended: for event
  * loops, which then call berth_job_finish() without waiting. The same one each time; it
- * belongs to the job, which closes it. Any thread. Returns BERTH_OK, or BERTH_EIO when
- * there are no descriptors left; *out_descriptor is then -1.
+ * belongs to the job, which closes it. Any thread. Returns BERTH_OK, or BERTH_EIO or
+ * BERTH_ENOENT where the system gives none; *out_descriptor is then -1.
  */
 BERTH_API berth_status berth_job_descriptor(berth_job *job, int *out_descriptor,
                                             berth_error *error);
@@ -832,7 +835,8 @@ BERTH_API berth_status berth_job_descriptor(berth_job *job, int *out_descriptor,
 /*
  * Waits for the end, gives everything back and returns the job's status, with
  * its first error. A cancelled job returns BERTH_ECANCELLED, also when its
- * last byte had been read. NULL is allowed: BERTH_OK.
+ * last byte had been read; but BERTH_OK where all was done before it heard of that.
+ * NULL is allowed: BERTH_OK.
  */
 BERTH_API berth_status berth_job_finish(berth_job *job, berth_error *error);
 
@@ -920,6 +924,13 @@ typedef struct berth_coverage {
 /* First one line an encoding, then one line a cause. On the calling thread. */
 typedef void (*berth_coverage_function)(void *user, const berth_coverage *line);
 
+/* What a conversion waited for most of its time. */
+typedef enum berth_convert_bottleneck {
+    BERTH_CONVERT_BY_READS = 0,
+    BERTH_CONVERT_BY_ENCODING = 1,
+    BERTH_CONVERT_BY_WRITES = 2
+} berth_convert_bottleneck;
+
 typedef struct berth_convert_report {
     uint64_t bytes_read;
     uint64_t bytes_written;
@@ -933,7 +944,7 @@ typedef struct berth_convert_report {
     uint64_t planned_bytes;    /* of the output, weights only                         */
     uint64_t planned_memory;   /* what the job allocates at most                      */
     uint32_t shards;
-    int32_t bottleneck;        /* 0 read, 1 convert, 2 write                          */
+    int32_t bottleneck;        /* berth_convert_bottleneck                            */
     double read_seconds;       /* the ring was empty: everybody waited for reads      */
     double convert_seconds;    /* summed over threads                                 */
     double write_seconds;
@@ -1044,10 +1055,11 @@ berth_convert_options_init(berth_convert_options *options)
  * and else fails with BERTH_ENOENT, naming what is missing. A part that was
  * killed is started again alone, with `resume`.
  *
- * Returns BERTH_OK, BERTH_EINVAL (options; an output that exists),
- * BERTH_EUNSUPPORTED (an encoding that berth names but does not decode, or for which
- * the device has no kernel), BERTH_EPOLICY (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM,
- * BERTH_EIO (a device that hangs for `wait_ms`, too), BERTH_ENOFIT (the device has not
+ * Returns BERTH_OK, BERTH_EINVAL (options; an output that exists), BERTH_ENOENT (the
+ * folder of the output, a file of rules), BERTH_EUNSUPPORTED (an encoding that berth names
+ * but does not decode, or for which the device has no kernel), BERTH_EPOLICY
+ * (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO (a device that hangs for
+ * `wait_ms`, too), BERTH_ENOFIT (the device has not
  * so much memory left), BERTH_ENODEV (it failed, or is lost).
  */
 BERTH_API berth_status berth_convert_start(berth_context *context,
@@ -1402,6 +1414,13 @@ BERTH_API berth_status berth_plan_create(berth_context *context,
 /* NULL is allowed. */
 BERTH_API void berth_plan_destroy(berth_plan *plan);
 
+/* What takes most of a pass's time. */
+typedef enum berth_plan_bound {
+    BERTH_PLAN_BY_COMPUTING = 0, /* reading the weights that are in place */
+    BERTH_PLAN_BY_LINK = 1,
+    BERTH_PLAN_BY_DISK = 2
+} berth_plan_bound;
+
 typedef struct berth_plan_summary {
     uint32_t tier_count;
     uint32_t layer_count;
@@ -1434,7 +1453,7 @@ typedef struct berth_plan_summary {
     double host_seconds;     /* if layers that lie in host memory were computed there; 0:
                                 there are none                                        */
     double tokens_per_second; /* batch / seconds                                      */
-    int32_t bound;           /* 0 compute, 1 a link, 2 the disk                       */
+    int32_t bound;           /* berth_plan_bound                                      */
     uint32_t bound_tier;     /* of that link                                          */
     char advice[256];        /* the change that would help most; "" when none does    */
     uint32_t rank;           /* of `ranks`: berths hold its slices                    */
@@ -1519,7 +1538,7 @@ typedef struct berth_map_line {
     int32_t reserved32;
 } berth_map_line;
 
-/* BERTH_OK, or BERTH_EINVAL for a number that is none. */
+/* BERTH_OK, or BERTH_EINVAL for a number out of range. */
 BERTH_API berth_status berth_plan_get_tier(const berth_plan *plan, uint32_t tier,
                                            berth_plan_tier *out);
 BERTH_API berth_status berth_plan_get_layer(const berth_plan *plan, uint32_t layer,
@@ -1809,7 +1828,7 @@ typedef struct berth_device {
     uint64_t reserved[2];
 } berth_device;
 
-/* BERTH_OK, or BERTH_EINVAL for a number that is none. */
+/* BERTH_OK, or BERTH_EINVAL for a number out of range. */
 BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t number,
                                          berth_device *out);
 
@@ -1820,6 +1839,8 @@ BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t 
  * A graph of CUDA may capture steps and products (below); it is launched before the devices are
  * closed. While a stream captures, nothing else of berth is asked for on it, but leases of what
  * is resident.
+ *
+ * Any thread: this and the calls below, but nothing of a stream that is being destroyed.
  */
 BERTH_API berth_status berth_stream_create(berth_devices *devices, uint32_t number,
                                            void **out_stream, berth_error *error);
@@ -2159,7 +2180,10 @@ BERTH_API berth_status berth_load_start(berth_context *context,
                                         const berth_plan *plan,
                                         const berth_load_options *options,
                                         berth_job **out_job, berth_error *error);
-/* Waits for the end. On failure *out_model is NULL; the job is gone in any case. */
+/*
+ * Waits for the end. On failure *out_model is NULL. The job is gone then, too, but where the
+ * call itself is refused: an out_model that is NULL, a job of another kind.
+ */
 BERTH_API berth_status berth_load_finish(berth_job *job, berth_model **out_model,
                                          berth_error *error);
 /*
@@ -2208,12 +2232,15 @@ typedef struct berth_model_tensor {
 /*
  * The tensor of this number of the plan's berths. Where it is streamed, `memory` is
  * that of the slot while its layer, or expert, is leased. What lies in host memory can be read
- * there at any time: `host` gets that place instead.
- * BERTH_OK, or BERTH_EINVAL for a number that is none.
+ * there at any time: berth_model_get_host() gets that place instead. An embedding of which
+ * rows are fetched (BERTH_PLAN_ROWS) is never in a slot: its rows are read there, or where it
+ * lies on the disk by berth_checkpoint_read().
+ * BERTH_OK, or BERTH_EINVAL for a number out of range. Any thread, but while a job moves
+ * the model.
  */
 BERTH_API berth_status berth_model_get_tensor(const berth_model *model, uint64_t berth,
                                               berth_model_tensor *out);
-/* The same as it lies in host memory; BERTH_ENOENT where it does not. */
+/* The same as it lies in host memory; BERTH_ENOENT where it does not. Any thread, as above. */
 BERTH_API berth_status berth_model_get_host(const berth_model *model, uint64_t berth,
                                             berth_model_tensor *out);
 /*
@@ -2888,8 +2915,7 @@ BERTH_API berth_status berth_bench_start(berth_context *context,
                                          const berth_bench_options *options,
                                          berth_job **out_job, berth_error *error);
 /*
- * Waits for the end. On failure *out_bench is NULL; the job is gone in any case. Free
- * it with berth_bench_destroy().
+ * Waits for the end, as berth_load_finish(). Free the result with berth_bench_destroy().
  */
 BERTH_API berth_status berth_bench_finish(berth_job *job, berth_bench **out_bench,
                                           berth_error *error);
@@ -2897,7 +2923,7 @@ BERTH_API berth_status berth_bench_finish(berth_job *job, berth_bench **out_benc
 BERTH_API void berth_bench_destroy(berth_bench *bench);
 
 BERTH_API uint32_t berth_bench_count(const berth_bench *bench);
-/* BERTH_OK, or BERTH_EINVAL for a number that is none. */
+/* BERTH_OK, or BERTH_EINVAL for a number out of range. */
 BERTH_API berth_status berth_bench_get(const berth_bench *bench, uint32_t number,
                                        berth_bench_line *out);
 /*
@@ -3273,7 +3299,7 @@ typedef enum berth_update_kind {
     BERTH_UPDATE_ADEMAMIX = 6
 } berth_update_kind;
 
-/* "adam", "adamw", ...; NULL for a number that is none. */
+/* "adam", "adamw", ...; NULL for any other number. */
 BERTH_API const char *berth_update_name(int32_t kind);
 
 typedef enum berth_states_place {
@@ -3616,7 +3642,7 @@ typedef struct berth_plan_training {
     double update_seconds;   /* values, gradients, states at the memory's rate        */
     double link_seconds;     /* the busiest link, one way                             */
     double disk_seconds;
-    int32_t bound;           /* 0 updates, 1 a link, 2 the disk                       */
+    int32_t bound;           /* berth_plan_bound: BY_COMPUTING are updates            */
     uint32_t bound_tier;
     /* Predicted, for forward and backward: weights are brought and read, and what layers
      * keep for the backward pass is written and read. Multiplying is not in it: nothing
@@ -3625,7 +3651,7 @@ typedef struct berth_plan_training {
     double backward_seconds;
     uint64_t pass_link_bytes; /* of weights, brought to devices in both               */
     uint64_t pass_disk_bytes; /* of them, read from the disk                          */
-    int32_t pass_bound;      /* backward: 0 memories, 1 a link, 2 the disk            */
+    int32_t pass_bound;      /* backward: a berth_plan_bound                          */
     uint32_t pass_bound_tier;
     uint64_t reserved[1];
 } berth_plan_training;

@@ -209,9 +209,10 @@ fill_report(berthi_convert *convert, uint64_t begin_ns)
         seconds(convert->work_ns - berthi_min_u64(write_ns, convert->work_ns));
     report->read_seconds =
         seconds(all_ns - berthi_min_u64(convert->wait_ns, all_ns));
-    report->bottleneck = convert->wait_ns * 2 < all_ns                      ? 0
-                         : report->convert_seconds >= report->write_seconds ? 1
-                                                                            : 2;
+    report->bottleneck = convert->wait_ns * 2 < all_ns ? BERTH_CONVERT_BY_READS
+                         : report->convert_seconds >= report->write_seconds
+                             ? BERTH_CONVERT_BY_ENCODING
+                             : BERTH_CONVERT_BY_WRITES;
     report->bytes_read += atomic_load(&convert->companions_read);
     report->bytes_written = atomic_load(&convert->written);
     report->shards = berthi_layout_shard_count(convert->layout);

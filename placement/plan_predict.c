@@ -275,7 +275,7 @@ advise(berthi_plan_work *work)
     char size[32];
     char pass[BERTHI_REAL_CAPACITY];
 
-    if (summary->bound == 0 || brought <= room)
+    if (summary->bound == BERTH_PLAN_BY_COMPUTING || brought <= room)
         return;
     (void)berth_size_format(berthi_plan_raise(work, device, brought - room),
                             size);

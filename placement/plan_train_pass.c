@@ -112,14 +112,14 @@ time_pass(const berthi_plan_work *work, const pass *p)
 
     for (uint32_t d = 0; d < work->device_count; d++) {
         memory += (double)p->memory[d] / (double)tiers[d].memory_rate;
-        take(&l, p->memory[d], tiers[d].memory_rate, 0, d);
+        take(&l, p->memory[d], tiers[d].memory_rate, BERTH_PLAN_BY_COMPUTING, d);
     }
     l.seconds = memory; /* one device after the other; links and the disk work ahead */
     for (uint32_t d = 0; d < work->device_count; d++)
         if (is_gpu(work, d))
-            take(&l, p->link[d], tiers[d].link_rate, 1, d);
+            take(&l, p->link[d], tiers[d].link_rate, BERTH_PLAN_BY_LINK, d);
     if (work->disk != BERTHI_NO_TIER)
-        take(&l, p->disk, tiers[work->disk].link_rate, 2, work->disk);
+        take(&l, p->disk, tiers[work->disk].link_rate, BERTH_PLAN_BY_DISK, work->disk);
     return l;
 }
 

@@ -125,8 +125,8 @@ predict(summing *s)
                                 ? seconds_of(tier->link_bytes, plan->tiers[t].link_rate)
                                 : 0;
 
-        take_longest(about, update, 0, t);
-        take_longest(about, link, 1, t);
+        take_longest(about, update, BERTH_PLAN_BY_COMPUTING, t);
+        take_longest(about, link, BERTH_PLAN_BY_LINK, t);
         if (update > about->update_seconds)
             about->update_seconds = update;
         if (link > about->link_seconds)
@@ -136,7 +136,7 @@ predict(summing *s)
     if (s->disk == BERTHI_NO_TIER)
         return;
     about->disk_seconds = seconds_of(about->disk_bytes, plan->tiers[s->disk].link_rate);
-    take_longest(about, about->disk_seconds, 2, s->disk);
+    take_longest(about, about->disk_seconds, BERTH_PLAN_BY_DISK, s->disk);
 }
 
 /* Of an earlier sum; the bound comes with the longest time, which is never 0. */

@@ -121,7 +121,7 @@ typedef struct berthi_stream_time {
     double link_seconds;   /* the busiest link */
     double disk_seconds;
     uint32_t busiest_line;
-    int32_t bound;         /* 0 compute, 1 a link, 2 the disk */
+    int32_t bound;         /* berth_plan_bound */
 } berthi_stream_time;
 
 /*

@@ -261,7 +261,9 @@ sum_up(const machine *m, berthi_stream_time *out)
                              / m->disk.rate;
     }
     largest = later(out->link_seconds, out->disk_seconds);
-    out->bound = largest <= out->compute_seconds ? 0 : largest <= out->link_seconds ? 1 : 2;
+    out->bound = largest <= out->compute_seconds ? BERTH_PLAN_BY_COMPUTING
+                 : largest <= out->link_seconds  ? BERTH_PLAN_BY_LINK
+                                                 : BERTH_PLAN_BY_DISK;
 }
 
 /* Tables of who streams what, and the disk's ring. */

@@ -228,8 +228,9 @@ note_prediction(const passes *p, pass_facts *out)
     if (out->is_computing)
         return;
     /* Nothing computes: what is left is the slower of the two ways. */
-    out->bound = s->link_seconds >= s->disk_seconds ? 1 : 2;
-    out->predicted = out->bound == 1 ? s->link_seconds : s->disk_seconds;
+    out->bound =
+        s->link_seconds >= s->disk_seconds ? BERTH_PLAN_BY_LINK : BERTH_PLAN_BY_DISK;
+    out->predicted = out->bound == BERTH_PLAN_BY_LINK ? s->link_seconds : s->disk_seconds;
 }
 
 berth_status

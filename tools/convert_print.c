@@ -10,10 +10,10 @@
 static const char *
 bottleneck_name(int32_t bottleneck)
 {
-    return bottleneck == 0   ? "read"
-           : bottleneck == 1 ? "convert"
-           : bottleneck == 2 ? "write"
-                             : "unknown";
+    return bottleneck == BERTH_CONVERT_BY_READS      ? "read"
+           : bottleneck == BERTH_CONVERT_BY_ENCODING ? "convert"
+           : bottleneck == BERTH_CONVERT_BY_WRITES   ? "write"
+                                                     : "unknown";
 }
 
 /* "s" unless there is one. */

@@ -262,9 +262,9 @@ print_bound(session *s, const berth_plan *plan, const berth_plan_summary *p)
 {
     berth_plan_tier t;
 
-    if (p->bound == 0) {
+    if (p->bound == BERTH_PLAN_BY_COMPUTING) {
         output_text(&s->out, "bound by reading the weights that are in place\n");
-    } else if (p->bound == 2) {
+    } else if (p->bound == BERTH_PLAN_BY_DISK) {
         output_text(&s->out, "bound by the disk\n");
     } else {
         berth_plan_get_tier(plan, p->bound_tier, &t);

@@ -78,10 +78,11 @@ print_bound(session *s, const berth_plan *plan, int32_t bound, uint32_t number)
 
     berth_plan_get_tier(plan, number, &tier);
     output_text(&s->out, ", bound by ");
-    if (bound == 2)
+    if (bound == BERTH_PLAN_BY_DISK)
         output_text(&s->out, "the disk\n");
     else
-        output_format(&s->out, bound == 1 ? "the link to %s\n" : "the memory of %s\n",
+        output_format(&s->out,
+                      bound == BERTH_PLAN_BY_LINK ? "the link to %s\n" : "the memory of %s\n",
                       tier.name);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tools/json.h"
-#include "tools/load_refuse.h"
+#include "tools/json_error.h"
 #include "tools/load_tier.h"
 #include "tools/table.h"
 
@@ -296,7 +296,7 @@ bench_print_json(output *out, const bench_facts *facts)
 
     json_begin(&w, out, false);
     json_object_begin(&w, NULL);
-    load_write_status(&w, BERTH_OK);
+    json_status(&w, BERTH_OK);
     json_array_begin(&w, "limits");
     for (uint32_t i = 0; berth_bench_get(facts->bench, i, &line) == BERTH_OK; i++)
         write_line(&w, facts, &line);

@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/diff.h"
 #include "tools/interrupt.h"
+#include "tools/json_error.h"
 
 typedef struct diff_arguments {
     cli_common common;
@@ -74,6 +75,8 @@ static const char *const diff_description[] = {
     "A difference is no failure unless one of --strict, --min-snr and --max-relative says "
     "so. A weight is what its values are called, so that the same model may be stored in "
     "other encodings and other shards.",
+    "With --json a comparison that fails has `error`, too, as berth-verify(1) has "
+    "findings.",
     NULL,
 };
 
@@ -212,7 +215,7 @@ begin(comparison *c)
 
 /* Sums are shown of a comparison that came to its end. */
 static void
-end(comparison *c, berth_status status)
+end(comparison *c, berth_status status, const berth_error *error)
 {
     const bool is_whole = status == BERTH_OK || status == BERTH_EPOLICY;
 
@@ -221,6 +224,8 @@ end(comparison *c, berth_status status)
             json_array_end(&c->w);
         json_text(&c->w, "status", berth_status_name(status));
         json_number(&c->w, "exit_code", (uint64_t)cli_exit_code(status));
+        if (status != BERTH_OK)
+            json_error_object(&c->w, error);
         if (is_whole)
             diff_write(&c->w, &c->report);
         json_object_end(&c->w);
@@ -250,7 +255,7 @@ run(comparison *c)
         status = compare(c, a, b, &error);
     berth_checkpoint_close(a);
     berth_checkpoint_close(b);
-    end(c, status);
+    end(c, status, &error);
     if (status != BERTH_OK)
         return cli_error(command, &error);
     if (c->ranking.is_out_of_memory)

@@ -13,6 +13,7 @@
 #include "tools/commands.h"
 #include "tools/estimate_print.h"
 #include "tools/input.h"
+#include "tools/json_error.h"
 #include "tools/save.h"
 
 #define TOKENS_LIMIT   ((size_t)256 << 20)
@@ -230,7 +231,11 @@ estimate_model(estimate_call *r)
     if (status == BERTH_OK)
         status = berth_estimate_create(r->s->context, r->shape, &r->options, &r->estimate,
                                        &error);
-    return status == BERTH_OK ? show(r) : cli_error(command, &error);
+    if (status == BERTH_OK)
+        return show(r);
+    if (r->a->wants_json)
+        json_failure(&r->s->out, &error);
+    return cli_error(command, &error);
 }
 
 static berth_status

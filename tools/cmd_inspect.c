@@ -4,6 +4,7 @@
 
 #include "tools/commands.h"
 #include "tools/inspect.h"
+#include "tools/json_error.h"
 #include "tools/session.h"
 
 typedef struct inspect_arguments {
@@ -40,6 +41,8 @@ static const char *const inspect_description[] = {
     "are one row. Nothing but headers is read.",
     "MODEL is a directory with model.safetensors or an index and shards, a single file, "
     "or `org/name` or `org/name@revision` of the hub cache, which is never written.",
+    "With --json a model that cannot be read is an object, too: `status`, `exit_code`, "
+    "`error` as berth-verify(1) has findings.",
     NULL,
 };
 
@@ -116,6 +119,8 @@ inspect_run(session *s)
     options.finding_user = &i;
     status = berth_checkpoint_open(s->context, arguments->common.operands[0], &options,
                                    &checkpoint, &error);
+    if (status != BERTH_OK && arguments->wants_json)
+        json_failure(&s->out, &error);
     if (status != BERTH_OK)
         return cli_error(command, &error);
     status = inspect_gather(&i, checkpoint);

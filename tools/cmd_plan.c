@@ -7,6 +7,7 @@
 #include "tools/commands.h"
 #include "tools/encoding.h"
 #include "tools/interrupt.h"
+#include "tools/json_error.h"
 #include "tools/number.h"
 #include "tools/plan_print.h"
 #include "tools/save.h"
@@ -146,7 +147,9 @@ static const char *const plan_description[] = {
     "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine; "
     "there, or with the --max-memory of that machine, --check tells whether it fits. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
-    "smallest change that would do.",
+    "smallest change that would do. With --json that is an object, too: `status`, "
+    "`exit_code`, `error` as berth-verify(1) has findings, whose `tensor` is the tier, "
+    "`expected` what it would take and `actual` what it has.",
     NULL,
 };
 
@@ -161,6 +164,7 @@ typedef struct planning {
     berth_plan *plan;
     uint32_t layer; /* of --explain */
     bool has_error; /* among the findings */
+    berth_error error; /* the first among the findings, or of the step that failed */
 } planning;
 
 /* ----------------------------------------------------------------------- checks */
@@ -377,16 +381,26 @@ on_finding(void *user, const berth_finding *finding)
 {
     planning *const p = user;
 
+    if (!p->has_error && finding->severity == BERTH_SEVERITY_ERROR)
+        p->error = *finding->details;
     p->has_error = p->has_error || finding->severity == BERTH_SEVERITY_ERROR;
     session_print_finding(p->s, finding);
 }
 
-/* Unless it was among the findings. */
+/* In words, unless it was among the findings; programs get the first error. */
 static berth_status
-tell(const planning *p, berth_status status, const berth_error *error)
+tell(planning *p, berth_status status, const berth_error *error)
 {
-    return status == BERTH_OK || p->has_error ? status
-                                              : cli_error(p->s->call->command, error);
+    if (status == BERTH_OK)
+        return status;
+    if (!p->has_error) {
+        p->error = *error;
+        cli_error(p->s->call->command, error);
+    }
+    p->error.status = status; /* which the exit code is */
+    if (p->a->wants_json)
+        json_failure(&p->s->out, &p->error);
+    return status;
 }
 
 static berth_status

@@ -2,6 +2,8 @@
 /* json_error.c - see json_error.h. */
 #include "tools/json_error.h"
 
+#include <string.h>
+
 static void
 write_number(json_writer *w, const char *key, const berth_error *e, uint32_t bit,
              uint64_t number)
@@ -25,4 +27,34 @@ json_error(json_writer *w, const berth_error *e, const char *name, size_t name_l
     write_number(w, "actual", e, BERTH_HAS_ACTUAL, e->actual);
     json_signed(w, "system_error", e->system_error);
     json_text(w, "advice", berth_reason_advice(e->reason));
+}
+
+/* Exit codes are negated statuses. */
+void
+json_status(json_writer *w, berth_status status)
+{
+    json_number(w, "schema_version", 1);
+    json_text(w, "status", berth_status_name(status));
+    json_number(w, "exit_code", (uint64_t)-(int64_t)status);
+}
+
+void
+json_error_object(json_writer *w, const berth_error *e)
+{
+    json_object_begin(w, "error");
+    json_error(w, e, e->tensor, strlen(e->tensor));
+    json_object_end(w);
+}
+
+void
+json_failure(output *out, const berth_error *e)
+{
+    json_writer w;
+
+    json_begin(&w, out, false);
+    json_object_begin(&w, NULL);
+    json_status(&w, e->status);
+    json_error_object(&w, e);
+    json_object_end(&w);
+    json_end(&w);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/json_error.h"
 #include "tools/load_memory.h"
 #include "tools/load_tier.h"
 #include "tools/table.h"
@@ -230,7 +231,7 @@ load_print_json(output *out, const load_facts *facts, const load_failure *failur
     berth_plan_get(facts->plan, &summary);
     json_begin(&w, out, false);
     json_object_begin(&w, NULL);
-    load_write_status(&w, failure != NULL ? failure->error->status : BERTH_OK);
+    json_status(&w, failure != NULL ? failure->error->status : BERTH_OK);
     json_number(&w, "tensors", summary.berth_count);
     json_array_begin(&w, "tiers");
     for (uint32_t i = 0; i < summary.tier_count; i++)

@@ -2,7 +2,6 @@
 /* load_refuse.c - see load_refuse.h. */
 #include "tools/load_refuse.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include "tools/json_error.h"
@@ -145,6 +144,34 @@ load_refuse(const load_failure *f, const load_advice *advice)
 
 /* --------------------------------------------------------------------------- JSON */
 
+/* False beyond the last, and where there is no plan. */
+static bool
+is_tier_read(const load_failure *f, uint32_t number, berth_plan_tier *out)
+{
+    return f->plan != NULL && berth_plan_get_tier(f->plan, number, out) == BERTH_OK;
+}
+
+/* There is no plan, but its error has the tier and what it takes and has. */
+static bool
+names_shortage(const load_failure *f)
+{
+    const uint32_t both = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+
+    return f->plan == NULL && f->error->status == BERTH_ENOFIT
+           && f->error->tensor[0] != '\0' && (f->error->has & both) == both
+           && f->error->expected > f->error->actual;
+}
+
+static void
+write_named_tier(json_writer *w, const load_failure *f)
+{
+    json_object_begin(w, NULL);
+    json_text(w, "name", f->error->tensor);
+    json_number(w, "takes", f->error->expected);
+    json_number(w, "has", f->error->actual);
+    json_object_end(w);
+}
+
 static void
 write_tiers(json_writer *w, const load_failure *f, const load_advice *advice)
 {
@@ -152,7 +179,9 @@ write_tiers(json_writer *w, const load_failure *f, const load_advice *advice)
     berth_device device;
 
     json_array_begin(w, "tiers");
-    for (uint32_t i = 0; berth_plan_get_tier(f->plan, i, &tier) == BERTH_OK; i++) {
+    if (names_shortage(f))
+        write_named_tier(w, f);
+    for (uint32_t i = 0; is_tier_read(f, i, &tier); i++) {
         if (tier.kind == BERTH_TIER_DISK)
             continue;
         json_object_begin(w, NULL);
@@ -169,22 +198,29 @@ write_tiers(json_writer *w, const load_failure *f, const load_advice *advice)
 }
 
 static void
+write_more(json_writer *w, const char *tier, uint64_t bytes)
+{
+    json_object_begin(w, NULL);
+    json_text(w, "tier", tier);
+    json_number(w, "bytes", bytes);
+    json_object_end(w);
+}
+
+static void
 write_shortage(json_writer *w, const load_failure *f, const load_advice *advice)
 {
     berth_plan_tier tier;
 
     json_object_begin(w, NULL);
     json_array_begin(w, "more");
-    for (uint32_t i = 0; berth_plan_get_tier(f->plan, i, &tier) == BERTH_OK; i++) {
+    if (names_shortage(f))
+        write_more(w, f->error->tensor, f->error->expected - f->error->actual);
+    for (uint32_t i = 0; is_tier_read(f, i, &tier); i++) {
         const uint64_t need = load_need(f, &tier);
         const uint64_t room = load_room(f, advice, i, &tier);
 
-        if (need <= room)
-            continue;
-        json_object_begin(w, NULL);
-        json_text(w, "tier", tier.name);
-        json_number(w, "bytes", need - room);
-        json_object_end(w);
+        if (need > room)
+            write_more(w, tier.name, need - room);
     }
     json_array_end(w);
     json_object_end(w);
@@ -194,7 +230,7 @@ static void
 write_changes(json_writer *w, const load_failure *f, const load_advice *advice)
 {
     json_array_begin(w, "changes");
-    if (advice->has_shortage)
+    if (advice->has_shortage || names_shortage(f))
         write_shortage(w, f, advice);
     for (uint32_t i = 0; i < advice->plan_count; i++) {
         json_object_begin(w, NULL);
@@ -208,23 +244,12 @@ write_changes(json_writer *w, const load_failure *f, const load_advice *advice)
 void
 load_refuse_write(json_writer *w, const load_failure *f, const load_advice *advice)
 {
-    json_object_begin(w, "error");
-    json_error(w, f->error, f->error->tensor, strlen(f->error->tensor));
-    json_object_end(w);
-    if (advice != NULL && f->plan != NULL)
+    json_error_object(w, f->error);
+    if (advice != NULL && (f->plan != NULL || names_shortage(f)))
         write_tiers(w, f, advice);
     if (advice != NULL)
         write_changes(w, f, advice);
     load_memory_write(w, f->context);
-}
-
-/* Exit codes are negated statuses. */
-void
-load_write_status(json_writer *w, berth_status status)
-{
-    json_number(w, "schema_version", 1);
-    json_text(w, "status", berth_status_name(status));
-    json_number(w, "exit_code", (uint64_t)-(int64_t)status);
 }
 
 void
@@ -234,7 +259,7 @@ load_refuse_json(output *out, const load_failure *f, const load_advice *advice)
 
     json_begin(&w, out, false);
     json_object_begin(&w, NULL);
-    load_write_status(&w, f->error->status);
+    json_status(&w, f->error->status);
     load_refuse_write(&w, f, advice);
     json_object_end(&w);
     json_end(&w);

@@ -21,7 +21,5 @@ void load_refuse_write(json_writer *w, const load_failure *failure,
                        const load_advice *advice);
 /* The whole object, in place of what a command that failed would have told. */
 void load_refuse_json(output *out, const load_failure *failure, const load_advice *advice);
-/* What every such object begins with. */
-void load_write_status(json_writer *w, berth_status status);
 
 #endif

@@ -103,6 +103,69 @@ test_failures(void)
     CHECK(!input_is_standard(""));
 }
 
+typedef struct take_arguments {
+    cli_common common;
+    const char *plan;
+    const char *rules;
+    const char *name;
+} take_arguments;
+
+static const cli_option take_options[] = {
+    { "plan", '\0', CLI_INPUT, offsetof(take_arguments, plan), "FILE", NULL, NULL, "one" },
+    { "rules", '\0', CLI_INPUT, offsetof(take_arguments, rules), "FILE", NULL, NULL, "two" },
+    { "name", '\0', CLI_TEXT, offsetof(take_arguments, name), "NAME", NULL, NULL, "no file" },
+};
+
+static const cli_command take_command = { .name = "test",
+                                          CLI_OPTIONS(take_options, take_arguments) };
+
+/* Standard input, whose text this is, as a file that the library can open. */
+static void
+test_take(void)
+{
+    take_arguments a = { .plan = "plan.json", .rules = "-", .name = "-" };
+    const cli_call call = { .command = &take_command, .arguments = &a };
+    berth_error error = { .file = "plan.json" };
+    const int old = dup(STDIN_FILENO);
+    const int fd = open_file(100000);
+    char *text;
+    size_t bytes = 0;
+
+    CHECK_GE(dup2(fd, STDIN_FILENO), 0);
+    CHECK_EQ(input_take(&call), BERTH_OK);
+    CHECK_STR(a.plan, "plan.json");
+    CHECK_STR(a.name, "-");
+    text = fixture_read(a.rules, &bytes);
+    CHECK_EQ(bytes, 100000);
+    free(text);
+    CHECK_STR(input_named(&error).file, "plan.json");
+    strcpy(error.file, a.rules);
+    CHECK_STR(input_named(&error).file, INPUT_NAME);
+    a.plan = a.rules = "-";
+    CHECK_EQ(input_take(&call), BERTH_EINVAL);
+    a.plan = a.rules = NULL;
+    CHECK_EQ(input_take(&call), BERTH_OK);
+    dup2(old, STDIN_FILENO);
+    close(old);
+    close(fd);
+}
+
+/* A folder is none. */
+static void
+test_take_fails(void)
+{
+    take_arguments a = { .plan = "-" };
+    const cli_call call = { .command = &take_command, .arguments = &a };
+    const int old = dup(STDIN_FILENO);
+    const int fd = open(fixture_folder(), O_RDONLY);
+
+    CHECK_GE(dup2(fd, STDIN_FILENO), 0);
+    CHECK_EQ(input_take(&call), BERTH_EIO);
+    dup2(old, STDIN_FILENO);
+    close(old);
+    close(fd);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -110,5 +173,7 @@ main(int argc, char **argv)
     T_RUN(test_sizes);
     T_RUN(test_pipe);
     T_RUN(test_failures);
+    T_RUN(test_take);
+    T_RUN(test_take_fails);
     T_MAIN_END;
 }

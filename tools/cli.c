@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/input.h"
 #include "tools/output.h"
 
 #define SHOWN_CAPACITY 256
@@ -60,9 +61,10 @@ cli_usage_error(const cli_command *command, const char *format, ...)
 berth_status
 cli_error(const cli_command *command, const berth_error *error)
 {
+    const berth_error named = input_named(error);
     char message[sizeof *error + 512]; /* all of its texts, numbers and advice */
 
-    berth_error_format(error, message, sizeof message);
+    berth_error_format(&named, message, sizeof message);
     print_message(command, message, "");
     return error->status;
 }
@@ -272,6 +274,7 @@ store_value(const cli_call *call, const cli_option *option, const char *source,
     case CLI_FLAG: *(bool *)(void *)field = true; break;
     case CLI_COUNTER: ++*(uint32_t *)(void *)field; break;
     case CLI_TEXT:
+    case CLI_INPUT:
     case CLI_OPTIONAL: *(const char **)(void *)field = text; break;
     case CLI_NUMBER: is_good = is_number_stored(text, (uint32_t *)(void *)field); break;
     case CLI_SIZE:

@@ -5,6 +5,7 @@
 
 #include "tools/bench_print.h"
 #include "tools/commands.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/load_refuse.h"
 #include "tools/save.h"
@@ -31,14 +32,15 @@ typedef struct bench_arguments {
 static const cli_option bench_options[] = {
     { "devices", 'd', CLI_TEXT, offsetof(bench_arguments, devices), "WORDS", NULL, NULL,
       "measure copies of these, too; they play the plan's GPUs; see berth-devices(5)" },
-    { "plan", 'p', CLI_TEXT, offsetof(bench_arguments, plan), "FILE", NULL, NULL,
+    { "plan", 'p', CLI_INPUT, offsetof(bench_arguments, plan), "FILE", NULL, NULL,
       "load MODEL as this plan says, and run through its layers; berth-plan(5)" },
     { "offload-dir", '\0', CLI_TEXT, offsetof(bench_arguments, offload_dir), "DIR", NULL,
       NULL, "with --plan: as in berth-load(1)" },
     { "disk", '\0', CLI_TEXT, offsetof(bench_arguments, disk), "FOLDER", NULL, NULL,
       "without MODEL: read a file that is made here, without a name, and gone after it" },
     { "write-links", 'o', CLI_TEXT, offsetof(bench_arguments, links), "FILE", NULL, NULL,
-      "write what was measured for `berth plan --link-file`; berth-links(5)" },
+      "write what was measured for `berth plan --link-file`; berth-links(5); -: print "
+      "nothing else" },
     { "force", 'f', CLI_FLAG, offsetof(bench_arguments, may_overwrite), NULL, NULL, NULL,
       "replace FILE if it is there" },
     { "optimizer", '\0', CLI_TEXT, offsetof(bench_arguments, optimizer), "NAME", NULL, NULL,
@@ -122,6 +124,8 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "force", "without --write-links");
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
+    if (status == BERTH_OK && a->links != NULL && input_is_standard(a->links))
+        status = cli_refuse(call, "json", "with --write-links=-");
     return status;
 }
 
@@ -131,7 +135,7 @@ on_finding(void *user, const berth_finding *finding)
     benching *const b = user;
 
     if (!b->has_error && finding->severity == BERTH_SEVERITY_ERROR)
-        b->error = *finding->details;
+        b->error = input_named(finding->details);
     b->has_error = b->has_error || finding->severity == BERTH_SEVERITY_ERROR;
     if (finding->severity == BERTH_SEVERITY_ERROR || !b->a->is_quiet)
         session_print_finding(b->s, finding);
@@ -142,7 +146,7 @@ tell(benching *b, berth_status status, const berth_error *error)
 {
     if (status == BERTH_OK || b->has_error)
         return status;
-    b->error = *error;
+    b->error = input_named(error);
     return cli_error(b->s->call->command, error);
 }
 
@@ -154,7 +158,7 @@ check_links(const benching *b)
     berth_status status;
     save v;
 
-    if (b->a->links == NULL
+    if (b->a->links == NULL || input_is_standard(b->a->links)
         || (stat(b->a->links, &found) == 0 && !S_ISREG(found.st_mode)))
         return BERTH_OK;
     interrupt_job_begin();
@@ -267,7 +271,7 @@ save_links(const benching *b)
     berth_status status;
     save v;
 
-    if (b->a->links == NULL)
+    if (b->a->links == NULL || input_is_standard(b->a->links))
         return BERTH_OK;
     interrupt_job_begin();
     status =
@@ -336,7 +340,9 @@ go(benching *b)
     b->facts.devices = b->devices;
     b->facts.plan = b->plan;
     berth_context_memory(b->s->context, &b->facts.memory);
-    if (b->a->wants_json)
+    if (b->a->links != NULL && input_is_standard(b->a->links))
+        output_text(&b->s->out, berth_bench_links(b->after));
+    else if (b->a->wants_json)
         bench_print_json(&b->s->out, &b->facts);
     else if (!b->a->is_quiet)
         bench_print(b->s, &b->facts);

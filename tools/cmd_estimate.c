@@ -75,7 +75,7 @@ static const cli_option estimate_options[] = {
     { "fragmentation", '\0', CLI_TEXT, offsetof(estimate_arguments, fragmentation), "N",
      NULL, "5", "percent that an allocator loses of what comes and goes" },
     { "svg", '\0', CLI_TEXT, offsetof(estimate_arguments, svg), "FILE", NULL, NULL,
-     "the breakdown as a picture, too" },
+     "the breakdown as a picture, too; -: print nothing else" },
     { "force", 'f', CLI_FLAG, offsetof(estimate_arguments, may_overwrite), NULL, NULL,
      NULL, "replace a file that exists" },
     { "json", '\0', CLI_FLAG, offsetof(estimate_arguments, wants_json), NULL, NULL, NULL,
@@ -156,7 +156,7 @@ write_svg(const estimate_call *r, const estimation *e)
     berth_status status;
     save v;
 
-    if (r->a->svg == NULL)
+    if (r->a->svg == NULL || input_is_standard(r->a->svg))
         return BERTH_OK;
     status = save_begin(&v, r->s->call->command, r->a->svg, r->a->may_overwrite);
     if (status != BERTH_OK)
@@ -203,6 +203,8 @@ show(estimate_call *r)
     status = e.summary.has_budget && !e.summary.can_fit ? BERTH_ENOFIT : BERTH_OK;
     if (r->a->wants_json)
         estimate_write_json(r->s, &e, status);
+    else if (r->a->svg != NULL && input_is_standard(r->a->svg))
+        estimate_write_svg(&r->s->out, &e);
     else
         estimate_print(r->s, &e);
     output_flush(&r->s->out);

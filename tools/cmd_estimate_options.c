@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tools/cmd_estimate.h"
+#include "tools/input.h"
 #include "tools/number.h"
 
 #define SHOWN_CAPACITY 128
@@ -98,6 +99,8 @@ check_arguments(const estimate_call *r)
 
     if (status == BERTH_OK && !is_training)
         status = refuse_all(r, of_estimates, "without --train");
+    if (status == BERTH_OK && r->a->svg != NULL && input_is_standard(r->a->svg))
+        status = cli_refuse(r->s->call, "json", "with --svg=-");
     if (status == BERTH_OK && r->a->budgets == NULL)
         status = refuse_all(r, of_fit, "without --fit");
     if (status == BERTH_OK && r->a->svg == NULL)

@@ -5,6 +5,7 @@
 
 #include "tools/commands.h"
 #include "tools/encoding.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/load_print.h"
 #include "tools/load_refuse.h"
@@ -42,7 +43,7 @@ typedef struct load_arguments {
 #define TYPES "none|nf4|fp4|int8"
 
 static const cli_option load_options[] = {
-    { "plan", 'p', CLI_TEXT, offsetof(load_arguments, plan), "FILE", NULL, NULL,
+    { "plan", 'p', CLI_INPUT, offsetof(load_arguments, plan), "FILE", NULL, NULL,
       "load as this plan says: berth-plan(5)" },
     { "max-memory", 'm', CLI_TEXT, offsetof(load_arguments, max_memory), "LIST", NULL, NULL,
       "plan first, for these memories: 0=20GiB,cpu=64GiB; without both, what is free here" },
@@ -193,7 +194,7 @@ on_finding(void *user, const berth_finding *finding)
     loading *const l = user;
 
     if (!l->has_error && finding->severity == BERTH_SEVERITY_ERROR)
-        l->error = *finding->details;
+        l->error = input_named(finding->details);
     l->has_error = l->has_error || finding->severity == BERTH_SEVERITY_ERROR;
     if (finding->severity == BERTH_SEVERITY_ERROR || !l->a->is_quiet)
         session_print_finding(l->s, finding);
@@ -204,7 +205,7 @@ tell(loading *l, berth_status status, const berth_error *error)
 {
     if (status == BERTH_OK || l->has_error)
         return status;
-    l->error = *error;
+    l->error = input_named(error);
     return cli_error(l->s->call->command, error);
 }
 

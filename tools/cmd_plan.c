@@ -6,6 +6,7 @@
 
 #include "tools/commands.h"
 #include "tools/encoding.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/json_error.h"
 #include "tools/number.h"
@@ -84,7 +85,7 @@ static const cli_option plan_options[] = {
     { "link", '\0', CLI_TEXT, offsetof(plan_arguments, links), "LIST", NULL, NULL,
       "rates instead of guesses: 0=gen4x16,1=12GB/s,disk=7GB/s,0.memory=900GB/s, and "
       "0.operation=4us beside its bytes; without a =, the FILE of --link-file" },
-    { "link-file", '\0', CLI_TEXT, offsetof(plan_arguments, link_file), "FILE", NULL, NULL,
+    { "link-file", '\0', CLI_INPUT, offsetof(plan_arguments, link_file), "FILE", NULL, NULL,
       "measured rates: berth-links(5)" },
     TRAIN_OPTIONS(plan_arguments, train, "paged_adamw_8bit"),
     TRAIN_GRADIENT_OPTIONS(plan_arguments, train),
@@ -97,11 +98,11 @@ static const cli_option plan_options[] = {
       NULL, "llm_int8_enable_fp32_cpu_offload of that release" },
     { "offload-buffers", '\0', CLI_FLAG, offsetof(plan_arguments, has_buffer_offload), NULL,
       NULL, NULL, "offload_buffers of that release" },
-    { "device-map", '\0', CLI_TEXT, offsetof(plan_arguments, device_map), "FILE", NULL,
+    { "device-map", '\0', CLI_INPUT, offsetof(plan_arguments, device_map), "FILE", NULL,
       NULL, "follow this map: {\"model.layers.0\": 0, ...}" },
-    { "architectures", '\0', CLI_TEXT, offsetof(plan_arguments, architectures), "FILE",
+    { "architectures", '\0', CLI_INPUT, offsetof(plan_arguments, architectures), "FILE",
       NULL, NULL, "newer descriptions of model classes than those built in" },
-    { "check", '\0', CLI_TEXT, offsetof(plan_arguments, check), "FILE", NULL, NULL,
+    { "check", '\0', CLI_INPUT, offsetof(plan_arguments, check), "FILE", NULL, NULL,
       "hold this plan against MODEL and the memory there is" },
     { "explain", '\0', CLI_TEXT, offsetof(plan_arguments, layer), "LAYER", NULL, NULL,
       "where this layer lies, why, and each of its tensors" },
@@ -110,7 +111,7 @@ static const cli_option plan_options[] = {
     { "json", '\0', CLI_FLAG, offsetof(plan_arguments, wants_json), NULL, NULL, NULL,
       "print the plan: berth-plan(5)" },
     { "output", 'o', CLI_TEXT, offsetof(plan_arguments, output), "FILE", NULL, NULL,
-      "write the plan (with --hf-map the map) into this file" },
+      "write the plan (with --hf-map the map) into this file; -: print nothing else" },
     { "force", 'f', CLI_FLAG, offsetof(plan_arguments, may_overwrite), NULL, NULL, NULL,
       "replace a file that is there" },
     MODEL_OPTIONS(plan_arguments, model),
@@ -382,7 +383,7 @@ on_finding(void *user, const berth_finding *finding)
     planning *const p = user;
 
     if (!p->has_error && finding->severity == BERTH_SEVERITY_ERROR)
-        p->error = *finding->details;
+        p->error = input_named(finding->details);
     p->has_error = p->has_error || finding->severity == BERTH_SEVERITY_ERROR;
     session_print_finding(p->s, finding);
 }
@@ -394,7 +395,7 @@ tell(planning *p, berth_status status, const berth_error *error)
     if (status == BERTH_OK)
         return status;
     if (!p->has_error) {
-        p->error = *error;
+        p->error = input_named(error);
         cli_error(p->s->call->command, error);
     }
     p->error.status = status; /* which the exit code is */
@@ -558,6 +559,15 @@ plan_settle(cli_call *call)
 
     if (train_is_qlora(&arguments->train) && !cli_is_given(call, "type"))
         arguments->encoding.type = TYPE_NF4;
+    if (arguments->output != NULL && input_is_standard(arguments->output)) {
+        arguments->output = NULL; /* what would be in the file, and nothing else */
+        arguments->wants_json = !arguments->wants_map;
+    }
+    if (arguments->links != NULL && input_is_standard(arguments->links)
+        && arguments->link_file == NULL) {
+        arguments->link_file = arguments->links;
+        arguments->links = NULL;
+    }
     return model_settle(call, &arguments->model);
 }
 

@@ -45,7 +45,7 @@ typedef struct encoding_arguments {
       NULL, "modules left alone instead of the automatic ones; '' for none" },             \
     { "experts", '\0', CLI_FLAG, offsetof(type, member.takes_experts), NULL, NULL, NULL,  \
       "quantize experts that the model fuses, each by itself" },                           \
-    { "rules", '\0', CLI_TEXT, offsetof(type, member.rules), "FILE", NULL, NULL,          \
+    { "rules", '\0', CLI_INPUT, offsetof(type, member.rules), "FILE", NULL, NULL,          \
       "which tensor gets what, line by line: berth-rules(5)" },                            \
     { "keep", '\0', CLI_LIST, offsetof(type, member.keep), "GLOB", NULL, NULL,            \
       "leave tensors of these names alone; may be given several times" },                  \

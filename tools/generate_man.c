@@ -100,6 +100,7 @@ write_command_page(output *out, const void *user)
 {
     const cli_command *const command = user;
     const cli_option *option;
+    char inputs[HELP_INPUTS_CAPACITY];
     char title[64];
     char name[64];
 
@@ -121,6 +122,11 @@ write_command_page(output *out, const void *user)
     output_text(out, ".SH OPTIONS\n");
     for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++)
         write_option(out, option);
+    if (help_inputs_text(command, inputs)) {
+        output_text(out, ".PP\n");
+        write_roff(out, inputs);
+        output_text(out, "\n");
+    }
     write_exit_codes(out);
     output_text(out, ".SH SEE ALSO\n.BR berth (1)\n");
 }

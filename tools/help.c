@@ -137,6 +137,36 @@ print_examples(output *out, const cli_command *command)
                       command->examples[i].what);
 }
 
+bool
+help_inputs_text(const cli_command *command, char text[HELP_INPUTS_CAPACITY])
+{
+    const char *between = "The FILE of";
+    const cli_option *option;
+    int n = 0;
+
+    for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++)
+        if (option->kind == CLI_INPUT) {
+            n += snprintf(text + n, HELP_INPUTS_CAPACITY - (size_t)n, "%s --%s", between,
+                          option->name);
+            between = " or";
+        }
+    snprintf(text + n, HELP_INPUTS_CAPACITY - (size_t)n, " may be -, for standard input.");
+    return n > 0;
+}
+
+static void
+print_inputs(output *out, const cli_command *command)
+{
+    char text[HELP_INPUTS_CAPACITY];
+    size_t column = 0;
+
+    if (!help_inputs_text(command, text))
+        return;
+    output_text(out, "\n");
+    print_wrapped(out, text, 0, &column);
+    output_text(out, "\n");
+}
+
 void
 help_command(output *out, const screen *s, const cli_command *command)
 {
@@ -161,6 +191,7 @@ help_command(output *out, const screen *s, const cli_command *command)
     heading(out, s, "Options");
     for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++)
         print_option(out, option, indent);
+    print_inputs(out, command);
     output_text(out, "\n");
     heading(out, s, "Exit codes");
     for (size_t i = 0; i < help_exit_code_count; i++)
@@ -208,10 +239,11 @@ value_text(const cli_call *call, const cli_option *option, char *text, size_t ca
     }
     case CLI_SIZE: berth_size_format(*(const uint64_t *)field, text); break;
     case CLI_TEXT:
+    case CLI_INPUT:
     case CLI_OPTIONAL:
         word = *(const char *const *)field;
         if (word != NULL && word[0] == '\0')
-            snprintf(text, capacity, "%s", option->kind == CLI_TEXT ? "''" : "yes");
+            snprintf(text, capacity, "%s", option->kind == CLI_OPTIONAL ? "yes" : "''");
         else if (word != NULL)
             berth_text_escape(word, strlen(word), text, capacity);
         else

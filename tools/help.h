@@ -20,6 +20,13 @@ void help_overview(output *out, const screen *s, const cli_command *const *comma
 void help_command(output *out, const screen *s, const cli_command *command);
 void help_config(output *out, const screen *s, const cli_call *call);
 
+/*
+ * "The FILE of --rules or --check may be -, for standard input.", into `text`; false: the
+ * command reads no such file.
+ */
+#define HELP_INPUTS_CAPACITY 256
+bool help_inputs_text(const cli_command *command, char text[HELP_INPUTS_CAPACITY]);
+
 /* "-j, --jobs=N" without indentation, into `text`. */
 #define HELP_OPTION_CAPACITY 96
 const char *help_option_text(const cli_option *option, char text[HELP_OPTION_CAPACITY]);

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.c - see input.h. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* memfd_create() */
 
 #include "tools/input.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tools/grow.h"
 
 /* Read at once, at least. */
 #define PIECE_BYTES ((size_t)65536)
+/* Of a plan, a map, rules or links. */
+#define TEXT_LIMIT ((size_t)256 << 20)
+
+/* Of the file that standard input was read into; "": none was. */
+static char taken[32];
 
 bool
 input_is_standard(const char *path)
@@ -73,4 +80,81 @@ input_read(const cli_command *command, const char *what, int fd, size_t limit, c
     *out = NULL;
     *out_bytes = 0;
     return status;
+}
+
+/* -------------------------------------------------------------------- as a file */
+
+/* Returns 0, or errno. */
+static int
+write_all(int fd, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        const ssize_t n = write(fd, text, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return errno;
+        text += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* It stays open until the process ends. */
+static berth_status
+take(const cli_command *command)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    berth_status status =
+        input_read(command, INPUT_NAME, STDIN_FILENO, TEXT_LIMIT, &text, &bytes);
+    const int fd = status == BERTH_OK ? memfd_create("input", MFD_CLOEXEC) : -1;
+    int system_error = errno;
+
+    if (status == BERTH_OK && fd >= 0)
+        system_error = write_all(fd, text, bytes);
+    free(text);
+    if (status != BERTH_OK)
+        return status;
+    if (system_error != 0)
+        return cli_failure(command, BERTH_EIO, INPUT_NAME ": %s", strerror(system_error));
+    snprintf(taken, sizeof taken, "/proc/self/fd/%d", fd);
+    return BERTH_OK;
+}
+
+berth_status
+input_take(const cli_call *call)
+{
+    const cli_option *found = NULL;
+    const char **where = NULL;
+    const cli_option *option;
+    berth_status status;
+
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
+        char *const field = (char *)call->arguments + option->offset;
+        const char **const path = (const char **)(void *)field;
+
+        if (option->kind != CLI_INPUT || *path == NULL || !input_is_standard(*path))
+            continue;
+        if (found != NULL)
+            return cli_usage_error(call->command,
+                                   "--%s and --%s: standard input is one file, not two",
+                                   found->name, option->name);
+        found = option;
+        where = path;
+    }
+    if (found == NULL)
+        return BERTH_OK;
+    status = take(call->command);
+    *where = taken;
+    return status;
+}
+
+berth_error
+input_named(const berth_error *error)
+{
+    berth_error named = *error;
+
+    if (taken[0] != '\0' && strcmp(named.file, taken) == 0)
+        snprintf(named.file, sizeof named.file, "%s", INPUT_NAME);
+    return named;
 }

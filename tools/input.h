@@ -8,7 +8,7 @@
 
 #include "tools/cli.h"
 
-/* What messages call it. */
+/* What messages call it, and findings, which the library names after a file. */
 #define INPUT_NAME "standard input"
 
 /* True for "-". */
@@ -20,5 +20,13 @@ bool input_is_standard(const char *path);
  */
 berth_status input_read(const cli_command *command, const char *what, int fd, size_t limit,
                         char **out, size_t *out_bytes);
+
+/*
+ * Where an option of the kind CLI_INPUT is "-": reads standard input into a file without a
+ * name, for the library reads files only, and puts its path there. What fails is printed.
+ */
+berth_status input_take(const cli_call *call);
+/* The error, with INPUT_NAME in place of that path. */
+berth_error input_named(const berth_error *error);
 
 #endif

@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/generate.h"
 #include "tools/help.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/session.h"
 
@@ -122,6 +123,8 @@ run_command(const cli_command *command, int argc, char **argv)
     else if (common->wants_config)
         help_config(&s.out, &s.screen, &call);
     else
+        status = input_take(&call);
+    if (status == BERTH_OK && !common->wants_help && !common->wants_config)
         status = command->run(&s);
     return session_end(&s, status);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/help.h"
+#include "tools/input.h"
 #include "tools/json_error.h"
 
 static const char *
@@ -38,11 +39,11 @@ report_begin(report *r, session *s, const char *model, bool is_json, bool is_qui
 static void
 write_finding(json_writer *w, const berth_finding *finding)
 {
-    const berth_error *const e = finding->details;
+    const berth_error named = input_named(finding->details);
 
     json_object_begin(w, NULL);
     json_text(w, "severity", severity_name(finding->severity));
-    json_error(w, e, finding->name != NULL ? finding->name : "", finding->name_length);
+    json_error(w, &named, finding->name != NULL ? finding->name : "", finding->name_length);
     json_object_end(w);
 }
 

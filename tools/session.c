@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/input.h"
 #include "tools/interrupt.h"
 
 #define WAIT_MILLISECONDS 50 /* how late a Ctrl-C may be noticed */
@@ -47,10 +48,11 @@ void
 session_print_finding(session *s, const berth_finding *finding)
 {
     static const char *const words[] = { "note", "warning", "error" };
-    char line[sizeof *finding->details + 512]; /* all of its texts, numbers and advice */
+    const berth_error named = input_named(finding->details);
+    char line[sizeof named + 512]; /* all of its texts, numbers and advice */
     output out;
 
-    berth_error_format(finding->details, line, sizeof line);
+    berth_error_format(&named, line, sizeof line);
     progress_hide(&s->progress);
     output_init(&out, STDERR_FILENO);
     output_format(&out, "berth %s: %s: ", s->call->command->name, words[finding->severity]);

@@ -79,14 +79,27 @@ unknown_command(const char *name)
                            nearest != NULL ? nearest : "", nearest != NULL ? "`?" : "");
 }
 
+/* The help of `help` is the overview. */
+static bool
+is_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0;
+}
+
 /* `berth --help`, `berth help`, `berth help COMMAND`; NULL: the overview. */
 static berth_status
 show_help(const char *name)
 {
     const cli_command *const command = name != NULL ? find_command(name) : NULL;
+    char shown[256];
     session s;
 
-    if (name != NULL && command == NULL)
+    if (name != NULL && name[0] == '-' && !is_help(name)) {
+        berth_text_escape(name, strlen(name), shown, sizeof shown);
+        return cli_usage_error(NULL, "`berth help` takes the name of a command, not `%s`",
+                               shown);
+    }
+    if (name != NULL && command == NULL && !is_help(name))
         return unknown_command(name);
     session_init(&s, NULL, environment);
     if (command != NULL)
@@ -153,10 +166,8 @@ run(int argc, char **argv)
 
     if (word == NULL)
         return cli_usage_error(NULL, "missing command");
-    if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0)
-        return show_help(NULL);
-    if (strcmp(word, "help") == 0)
-        return show_help(argc > 2 ? argv[2] : NULL);
+    if (is_help(word))
+        return show_help(strcmp(word, "help") == 0 && argc > 2 ? argv[2] : NULL);
     if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0)
         return show_version();
     if (strcmp(word, "--generate-man") == 0 && (argc == 3 || argc == 4))

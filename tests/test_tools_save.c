@@ -111,6 +111,21 @@ test_places(void)
     check_text(fixture_format("%s/plain", folder), "");
 }
 
+static void
+test_same(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const there = fixture_format("%s/there", folder);
+    const char *const other = fixture_format("%s/./there", folder);
+
+    fixture_text(there, "");
+    CHECK(save_is_same(there, other));
+    CHECK(save_is_same("nowhere", "nowhere"));
+    CHECK(!save_is_same("nowhere", there));
+    CHECK(!save_is_same(there, NULL));
+    CHECK(!save_is_same("/dev/null", "/dev/null"));
+}
+
 /* A device is no file to be replaced. */
 static void
 test_in_place(void)
@@ -183,6 +198,7 @@ main(int argc, char **argv)
     T_RUN(test_keeps);
     T_RUN(test_meets_another);
     T_RUN(test_places);
+    T_RUN(test_same);
     T_RUN(test_in_place);
     T_RUN(test_full);
     T_RUN(test_numbers);

@@ -183,6 +183,8 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "verify", "with --no-verify");
     if (status == BERTH_OK && a->is_unverified)
         status = cli_refuse(call, "manifest", "with --no-verify");
+    if (status == BERTH_OK && save_is_same(a->trace, a->events))
+        status = cli_usage_error(call->command, "--trace and --events name the same file");
     return status;
 }
 

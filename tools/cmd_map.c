@@ -67,6 +67,25 @@ static const char *const map_description[] = {
     NULL,
 };
 
+/* Each takes a file of its own; standard output, too, is one. */
+static berth_status
+check_files(const cli_call *call)
+{
+    const map_arguments *const a = call->arguments;
+    const struct {
+        const char *name;
+        const char *path;
+    } files[] = { { "html", a->html }, { "svg", a->svg }, { "csv", a->csv } };
+    const size_t count = sizeof files / sizeof files[0];
+
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = i + 1; j < count; j++)
+            if (save_is_same(files[i].path, files[j].path))
+                return cli_usage_error(call->command, "--%s and --%s name the same file",
+                                       files[i].name, files[j].name);
+    return BERTH_OK;
+}
+
 static berth_status
 check_arguments(const cli_call *call)
 {
@@ -89,7 +108,7 @@ check_arguments(const cli_call *call)
         && (a->width < SMALLEST_WIDTH || a->width > LARGEST_WIDTH))
         status = cli_usage_error(call->command, "--width: %u is not from %d to %d", a->width,
                                  SMALLEST_WIDTH, LARGEST_WIDTH);
-    return status;
+    return status == BERTH_OK ? check_files(call) : status;
 }
 
 static size_t

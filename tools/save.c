@@ -68,6 +68,19 @@ begin_output(save *v, const char *path, int flags)
     return fail(v, system_error);
 }
 
+bool
+save_is_same(const char *a, const char *b)
+{
+    struct stat of_a;
+    struct stat of_b;
+
+    if (a == NULL || b == NULL)
+        return false;
+    if (stat(a, &of_a) != 0 || stat(b, &of_b) != 0)
+        return strcmp(a, b) == 0;
+    return S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 berth_status
 save_begin(save *v, const cli_command *command, const char *path, bool may_overwrite)
 {

@@ -22,6 +22,11 @@ typedef struct save {
 } save;
 
 /*
+ * Are both one file, where the second would take the place of the first? Pipes and devices
+ * hold both. NULL: no file.
+ */
+bool save_is_same(const char *a, const char *b);
+/*
  * Begins a file beside `path`, which save_end() puts in its place. What fails is
  * printed: a file that is there and may not be replaced, a folder that is not. What
  * is there and no regular file is written to as it is.

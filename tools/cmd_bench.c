@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_bench.c - `berth bench`: what the links of this machine give, and what a plan gets. */
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,6 +107,57 @@ typedef struct benching {
 
 /* ------------------------------------------------------------------------- checks */
 
+#define MIB (UINT64_C(1) << 20)
+#define TIB (UINT64_C(1) << 40)
+#define SECONDS_MOST 3600
+
+static berth_status
+check_size(const cli_call *call, const char *option, uint64_t bytes)
+{
+    char size[BERTH_SIZE_CAPACITY];
+
+    if (bytes >= MIB && bytes <= TIB)
+        return BERTH_OK;
+    return cli_usage_error(call->command, "--%s: %s is not from 1 MiB to 1 TiB", option,
+                           berth_size_format(bytes, size));
+}
+
+static berth_status
+check_optimizer(const cli_call *call, const char *name)
+{
+    const char *known;
+    char names[256] = "";
+    char shown[128];
+    size_t n = 0;
+
+    for (int32_t kind = 0; (known = berth_update_name(kind)) != NULL; kind++) {
+        if (strcmp(known, name) == 0)
+            return BERTH_OK;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? "|" : "", known);
+    }
+    berth_text_escape(name, strlen(name), shown, sizeof shown);
+    return cli_usage_error(call->command, "--optimizer: `%s` is not one of %s", shown, names);
+}
+
+/* As the library has them, which does not know what options are called. */
+static berth_status
+check_values(const cli_call *call)
+{
+    const bench_arguments *const a = call->arguments;
+    berth_status status = BERTH_OK;
+
+    if (a->optimizer != NULL)
+        status = check_optimizer(call, a->optimizer);
+    if (status == BERTH_OK)
+        status = check_size(call, "memory", a->memory_bytes);
+    if (status == BERTH_OK)
+        status = check_size(call, "file", a->file_bytes);
+    if (status == BERTH_OK && a->seconds > SECONDS_MOST)
+        status = cli_usage_error(call->command, "--seconds: %u is not from 1 to %d",
+                                 a->seconds, SECONDS_MOST);
+    return status;
+}
+
 static berth_status
 check_arguments(const cli_call *call)
 {
@@ -126,7 +179,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "quiet", "with --json");
     if (status == BERTH_OK && a->links != NULL && input_is_standard(a->links))
         status = cli_refuse(call, "json", "with --write-links=-");
-    return status;
+    return status == BERTH_OK ? check_values(call) : status;
 }
 
 static void

@@ -123,6 +123,9 @@ fill_limits(comparison *c)
     if (status == BERTH_OK && options->has_max_relative)
         status = parse_number(call, "max-relative", c->a->max_relative,
                               &options->max_relative);
+    if (status == BERTH_OK && options->has_max_relative && options->max_relative < 0)
+        status = cli_usage_error(call->command, "--max-relative: `%s` is below 0",
+                                 c->a->max_relative);
     if (status == BERTH_OK && !options->requires_same && !options->has_min_snr
         && !options->has_max_relative)
         status = cli_refuse(call, "allow-missing",

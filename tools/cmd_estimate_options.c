@@ -216,6 +216,9 @@ take_sizes(estimate_call *r)
     if (status == BERTH_OK)
         status = take_number(r, "fragmentation", a->fragmentation, 0, 100,
                              "a number from 0 to 100", &lost);
+    if (status == BERTH_OK && options->budget_count > 1 && a->train.method != NULL)
+        status = cli_usage_error(r->s->call->command,
+                                 "--fit: training is planned for one device");
     options->budgets = options->budget_count > 0 ? r->budgets : NULL;
     options->reserve_percent = (uint32_t)percent;
     options->fragmentation_percent = (uint32_t)lost;

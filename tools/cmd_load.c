@@ -41,6 +41,8 @@ typedef struct load_arguments {
 } load_arguments;
 
 #define TYPES "none|nf4|fp4|int8"
+#define TYPE_NF4 1
+#define TYPE_FP4 2
 
 static const cli_option load_options[] = {
     { "plan", 'p', CLI_INPUT, offsetof(load_arguments, plan), "FILE", NULL, NULL,
@@ -183,6 +185,8 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "verify", "with --no-verify");
     if (status == BERTH_OK && a->is_unverified)
         status = cli_refuse(call, "manifest", "with --no-verify");
+    if (status == BERTH_OK && a->type != TYPE_NF4 && a->type != TYPE_FP4)
+        status = cli_refuse(call, "double-quant", "without --type nf4 or fp4");
     if (status == BERTH_OK && save_is_same(a->trace, a->events))
         status = cli_usage_error(call->command, "--trace and --events name the same file");
     return status;

@@ -2,6 +2,7 @@
 /* train_arguments.c - see train_arguments.h. */
 #include "tools/train_arguments.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define SHOWN_CAPACITY 128
@@ -27,21 +28,30 @@ is_known_optimizer(const char *name)
     return false;
 }
 
+#define NAMES_MOST 128
+
+/* All of them, where none is near. */
 static berth_status
 unknown_optimizer(const cli_call *call, const char *name)
 {
-    const char *names[128];
+    const char *names[NAMES_MOST];
     const char *nearest;
     char shown[SHOWN_CAPACITY];
+    char list[768] = "";
     uint32_t count = 0;
+    size_t n = 0;
 
-    while (count < 128 && (names[count] = berth_optimizer_name(count)) != NULL)
+    while (count < NAMES_MOST && (names[count] = berth_optimizer_name(count)) != NULL)
         count++;
     nearest = cli_nearest(name, names, count, sizeof names[0]);
     berth_text_escape(name, strlen(name), shown, sizeof shown);
-    return cli_usage_error(call->command, "--optimizer: `%s` is not known%s%s%s", shown,
-                           nearest != NULL ? "; did you mean `" : "",
-                           nearest != NULL ? nearest : "", nearest != NULL ? "`?" : "");
+    if (nearest != NULL)
+        return cli_usage_error(call->command,
+                               "--optimizer: `%s` is not known; did you mean `%s`?", shown,
+                               nearest);
+    for (uint32_t i = 0; i < count && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i > 0 ? "|" : "", names[i]);
+    return cli_usage_error(call->command, "--optimizer: `%s` is not one of %s", shown, list);
 }
 
 /* QLoRA is LoRA on 4 bits. */

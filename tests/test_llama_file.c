@@ -89,7 +89,7 @@ test_reads_files(void)
         wrong += tokens.ids[i] != i;
     CHECK_EQ(wrong, 0);
     CHECK_EQ(llama_tokens_read(&tokens, "nowhere", &error), BERTH_ENOENT);
-    CHECK_STR(error.tensor, "nowhere");
+    CHECK_STR(error.file, "nowhere");
     CHECK_STR(error.message, "No such file or directory");
     llama_tokens_free(&tokens);
     free(text);

@@ -266,7 +266,8 @@ test_man(void)
                    ".SH SEE ALSO\n"
                    ".BR berth (3),\n"
                    ".BR berth\\-try (1),\n"
-                   ".BR berth\\-bare (1)\n");
+                   ".BR berth\\-bare (1),\n"
+                   ".BR berth\\-llama (1)\n");
 }
 
 static void

@@ -169,6 +169,7 @@ write_main_page(output *out, const void *user)
     output_text(out, ".SH SEE ALSO\n.BR berth (3)");
     for (size_t i = 0; all_commands[i] != NULL; i++)
         output_format(out, ",\n.BR berth\\-%s (1)", all_commands[i]->name);
+    output_text(out, ",\n.BR berth\\-llama (1)");
     output_text(out, "\n");
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llama_error.c - see llama_error.h. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,5 +44,26 @@ llama_fail(berth_error *error, berth_status status, const char *subject,
     va_start(arguments, format);
     vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
+    return status;
+}
+
+berth_status
+llama_fail_file(berth_error *error, const char *path, int system_error)
+{
+    const bool is_taken = system_error == EEXIST;
+    const bool is_nowhere = system_error == ENOENT || system_error == ENOTDIR
+                            || system_error == EACCES;
+    const berth_status status = is_taken                  ? BERTH_EINVAL
+                                : is_nowhere              ? BERTH_ENOENT
+                                : system_error == ENOMEM  ? BERTH_ENOMEM
+                                                          : BERTH_EIO;
+
+    llama_fail(error, status, NULL, "%s",
+               is_taken ? "is there already" : strerror(system_error));
+    if (error == NULL)
+        return status;
+    berth_text_escape(path, strlen(path), error->file, sizeof error->file);
+    if (is_taken)
+        error->reason = BERTH_REASON_EXISTS;
     return status;
 }

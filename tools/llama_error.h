@@ -14,4 +14,10 @@ __attribute__((format(printf, 4, 5))) berth_status
 llama_fail(berth_error *error, berth_status status, const char *subject,
            const char *format, ...);
 
+/*
+ * The same for a file that could not be opened or written: `system_error` is errno. The
+ * status is BERTH_ENOENT where the path leads nowhere, else BERTH_EIO.
+ */
+berth_status llama_fail_file(berth_error *error, const char *path, int system_error);
+
 #endif

@@ -81,7 +81,7 @@ llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error)
     berth_status status = BERTH_OK;
 
     if (file == NULL)
-        return llama_fail(error, BERTH_ENOENT, path, "%s", strerror(errno));
+        return llama_fail_file(error, path, errno);
     do {
         char *const longer = realloc(text, length + READ_BYTES);
 
@@ -94,7 +94,7 @@ llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error)
         length += got;
     } while (got > 0);
     if (status == BERTH_OK && ferror(file))
-        status = llama_fail(error, BERTH_EIO, path, "%s", strerror(errno));
+        status = llama_fail_file(error, path, errno);
     if (status == BERTH_OK)
         status = llama_tokens_parse(tokens, text, length, error);
     free(text);
@@ -152,28 +152,10 @@ is_taken(const char *path)
     return stat(path, &about) == 0 ? S_ISREG(about.st_mode) : lstat(path, &about) == 0;
 }
 
-static berth_status
-fail_file(const char *path, int why, berth_error *error)
-{
-    const bool is_nowhere = why == ENOENT || why == ENOTDIR || why == EACCES;
-    const berth_status status = why == EEXIST   ? BERTH_EINVAL
-                                : is_nowhere    ? BERTH_ENOENT
-                                : why == ENOMEM ? BERTH_ENOMEM
-                                                : BERTH_EIO;
-
-    llama_fail(error, status, NULL, "%s", why == EEXIST ? "is there already" : strerror(why));
-    if (error == NULL)
-        return status;
-    berth_text_escape(path, strlen(path), error->file, sizeof error->file);
-    if (why == EEXIST)
-        error->reason = BERTH_REASON_EXISTS;
-    return status;
-}
-
 berth_status
 llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
 {
-    return !may_overwrite && is_taken(path) ? fail_file(path, EEXIST, error) : BERTH_OK;
+    return !may_overwrite && is_taken(path) ? llama_fail_file(error, path, EEXIST) : BERTH_OK;
 }
 
 /* Into `name`, which is made anew or is no regular file. Returns 0, or errno. */
@@ -216,7 +198,7 @@ llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids, ui
     int why;
 
     if (!is_in_place && name == NULL)
-        return fail_file(path, ENOMEM, error);
+        return llama_fail_file(error, path, ENOMEM);
     why = write_whole(is_in_place ? path : name, ids, count, logits, vocab);
     if (why == 0 && !is_in_place && !may_overwrite && is_taken(path))
         why = EEXIST; /* it has come meanwhile */
@@ -225,5 +207,5 @@ llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids, ui
     if (why != 0 && !is_in_place)
         remove(name);
     free(name);
-    return why == 0 ? BERTH_OK : fail_file(path, why, error);
+    return why == 0 ? BERTH_OK : llama_fail_file(error, path, why);
 }

@@ -25,12 +25,12 @@ static const option options[] = {
     { "--logits", TEXT, FIELD(logits), "FILE", "write the prompt's logits, safetensors" },
     { "--force", FLAG, FIELD(may_overwrite), NULL, "replace that file (-f)" },
     { "--plan", TEXT, FIELD(plan), "FILE", "load as this plan says; else one is made:" },
-    { "--type", TEXT, FIELD(type), "TYPE", "nf4, fp4, int8, or native: as it is stored" },
+    { "--type", TEXT, FIELD(type), "TYPE", "nf4, fp4, int8, or none: as it is stored" },
     { "--double-quant", FLAG, FIELD(double_quant), NULL, "nf4, fp4: 8-bit statistics" },
     { "--dtype", TEXT, FIELD(dtype), "DTYPE", "load as bf16, f16 or f32" },
     { "--max-memory", TEXT, FIELD(max_memory), "LIST", "0=8GiB,cpu=4GiB,disk=inf" },
     { "--pin", PIN, FIELD(pins), "PART=TIER", "where layers have to lie; several times" },
-    { "--links", TEXT, FIELD(links), "LIST", "rates of links: 0=gen4x16,disk=7GB/s" },
+    { "--link", TEXT, FIELD(links), "LIST", "rates of links: 0=gen4x16,disk=7GB/s" },
     { "--slots", COUNT, FIELD(slots), "N", "layers of a device that are streamed at once" },
     { "--devices", TEXT, FIELD(devices), "WORDS", "cpu, cuda, or sim:8GiB,h2d=25GB/s;..." },
     { "--offload-dir", TEXT, FIELD(offload_dir), "DIR",
@@ -61,6 +61,17 @@ refuse(const char *what, const char *which)
     return BERTH_EINVAL;
 }
 
+static berth_status
+refuse_value(const char *name, const char *value, const char *wanted)
+{
+    char shown[256];
+
+    berth_text_escape(value, strlen(value), shown, sizeof shown);
+    fprintf(stderr, "berth-llama: %s: `%s` is not %s (see berth-llama --help)\n", name,
+            shown, wanted);
+    return BERTH_EINVAL;
+}
+
 void
 llama_options_print_help(FILE *out)
 {
@@ -77,19 +88,21 @@ llama_options_print_help(FILE *out)
     }
 }
 
-/* Digits only: 1 to a thousand million. */
+#define COUNT_MOST 1000000000
+
+/* Digits only: 1 to COUNT_MOST. */
 static bool
 is_count_read(const char *text, uint32_t *out)
 {
     uint64_t number = 0;
 
     for (const char *c = text; *c != '\0'; c++) {
-        if (*c < '0' || *c > '9' || number > 100000000)
+        if (*c < '0' || *c > '9' || number > COUNT_MOST)
             return false;
         number = number * 10 + (uint64_t)(*c - '0');
     }
     *out = (uint32_t)number;
-    return number > 0;
+    return number > 0 && number <= COUNT_MOST;
 }
 
 static berth_status
@@ -108,13 +121,24 @@ store(llama_options *out, const option *o, const char *value)
     case COUNT:
         return is_count_read(value, (uint32_t *)field)
                    ? BERTH_OK
-                   : refuse("this takes a number from 1 on, not", value);
+                   : refuse_value(o->name, value, "a number from 1 to 1000000000");
     default:
         if (out->pin_count == LLAMA_PINS_MAX)
             return refuse("one too many:", o->name);
         out->pins[out->pin_count++] = value;
         return BERTH_OK;
     }
+}
+
+/* Whether the option has this name; --links is what --link was called first. */
+static bool
+is_called(const option *o, const char *name, size_t length)
+{
+    static const char former[] = "--links";
+
+    if (length == sizeof former - 1 && memcmp(name, former, length) == 0)
+        length--;
+    return strncmp(o->name, name, length) == 0 && o->name[length] == '\0';
 }
 
 /* The option that `word` begins with; *value: what follows its `=`, or NULL. */
@@ -130,7 +154,7 @@ find_option(const char *word, const char **value)
 
     *value = equals != NULL ? equals + 1 : NULL;
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (strncmp(options[i].name, name, length) == 0 && options[i].name[length] == '\0')
+        if (is_called(&options[i], name, length))
             return &options[i];
     return NULL;
 }
@@ -161,10 +185,11 @@ check(const llama_options *o)
         bool is_given;
     } of_plans[] = {
         { "--type", o->type != NULL },         { "--dtype", o->dtype != NULL },
-        { "--max-memory", o->max_memory != NULL }, { "--links", o->links != NULL },
+        { "--max-memory", o->max_memory != NULL }, { "--link", o->links != NULL },
         { "--pin", o->pin_count > 0 },         { "--slots", o->slots > 0 },
         { "--double-quant", o->double_quant },
     };
+    berth_plan_options made;
 
     if (o->model == NULL)
         return refuse("what is missing:", "MODEL");
@@ -176,13 +201,13 @@ check(const llama_options *o)
         if (of_plans[i].is_given)
             return refuse("the plan of --plan says that already:", of_plans[i].name);
     if (llama_options_dtype(o->cache_dtype) < 0)
-        return refuse("this is none of f32, f16, bf16:", o->cache_dtype);
+        return refuse_value("--cache-dtype", o->cache_dtype, "one of f32|f16|bf16");
     if (llama_options_dtype(o->activations) < 0)
-        return refuse("this is none of f32, f16, bf16:", o->activations);
+        return refuse_value("--activations", o->activations, "one of f32|f16|bf16");
     if (o->compute != NULL && strcmp(o->compute, "host") != 0
         && strcmp(o->compute, "device") != 0)
-        return refuse("this is none of host, device:", o->compute);
-    return BERTH_OK;
+        return refuse_value("--compute", o->compute, "one of host|device");
+    return llama_options_plan(o, &made); /* what is wrong in it, before anything is opened */
 }
 
 berth_status
@@ -222,7 +247,9 @@ llama_options_plan(const llama_options *o, berth_plan_options *out)
 {
     static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
                                      BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
-    const char *const type = o->type != NULL ? o->type : "native";
+    /* "none" as in berth plan, "native" as in berth estimate */
+    const bool is_native = o->type == NULL || strcmp(o->type, "none") == 0;
+    const char *const type = is_native ? "native" : o->type;
     size_t i = 0;
 
     berth_plan_options_init(out);
@@ -230,12 +257,12 @@ llama_options_plan(const llama_options *o, berth_plan_options *out)
            && strcmp(type, berth_encoding_name(types[i])) != 0)
         i++;
     if (i == sizeof types / sizeof types[0])
-        return refuse("this is none of native, nf4, fp4, int8:", type);
+        return refuse_value("--type", type, "one of none|nf4|fp4|int8");
     out->type = types[i];
     if (o->dtype != NULL) {
         out->dtype = llama_options_dtype(o->dtype);
         if (out->dtype < 0)
-            return refuse("this is none of f32, f16, bf16:", o->dtype);
+            return refuse_value("--dtype", o->dtype, "one of f32|f16|bf16");
     }
     out->double_quant = o->double_quant;
     out->max_memory = o->max_memory;

@@ -197,7 +197,7 @@ test_environment(void)
     CHECK_EQ(PARSE("in", "out"), BERTH_OK);
     CHECK(a.text == NULL && *cli_origin(&call, "text") == NULL);
     variables = wrong;
-    CHECK_STR(REFUSED("in", "out"), "TRY_NUMBER: `x` is not a number from 1 up");
+    CHECK_STR(REFUSED("in", "out"), "TRY_NUMBER: `x` is not a number from 1 to 999999999");
 }
 
 static void
@@ -226,12 +226,12 @@ test_refusals(void)
     CHECK_STR(REFUSED("--flag="), "--flag takes no value");
     CHECK_STR(REFUSED("--text"), "--text needs a value: FILE");
     CHECK_STR(REFUSED("-ft"), "-t needs a value: FILE");
-    CHECK_STR(REFUSED("--number=0"), "--number: `0` is not a number from 1 up");
-    CHECK_STR(REFUSED("-n", ""), "-n: `` is not a number from 1 up");
-    CHECK_STR(REFUSED("-n/"), "-n: `/` is not a number from 1 up");
-    CHECK_STR(REFUSED("-n:"), "-n: `:` is not a number from 1 up");
-    CHECK_STR(REFUSED("-n", "1000000000"), "-n: `1000000000` is not a number from 1 up");
-    CHECK_STR(REFUSED("--size=x"), "--size: `x` is not a size such as 64MiB");
+    CHECK_STR(REFUSED("--number=0"), "--number: `0` is not a number from 1 to 999999999");
+    CHECK_STR(REFUSED("-n", ""), "-n: `` is not a number from 1 to 999999999");
+    CHECK_STR(REFUSED("-n/"), "-n: `/` is not a number from 1 to 999999999");
+    CHECK_STR(REFUSED("-n:"), "-n: `:` is not a number from 1 to 999999999");
+    CHECK_STR(REFUSED("-n", "1000000000"), "-n: `1000000000` is not a number from 1 to 999999999");
+    CHECK_STR(REFUSED("--size=x"), "--size: `x` is not a size such as 64MiB, below 16 EiB");
     CHECK_STR(REFUSED("--choice=o"), "--choice: `o` is not one of one|two|three");
     CHECK_STR(REFUSED("--choice=one|two"), "--choice: `one|two` is not one of one|two|three");
     CHECK_STR(REFUSED("-x"), "unknown option `-x`");

@@ -238,13 +238,15 @@ is_choice_stored(const char *choices, const char *text, int32_t *out)
     return false;
 }
 
+#define NUMBER_MOST 999999999 /* as messages say it */
+
 static bool
 is_number_stored(const char *text, uint32_t *out)
 {
     uint32_t number = 0;
 
     for (const char *p = text; *p != '\0'; p++) {
-        if (*p < '0' || *p > '9' || number > 99999999)
+        if (*p < '0' || *p > '9' || number > NUMBER_MOST / 10)
             return false;
         number = number * 10 + (uint32_t)(*p - '0');
     }
@@ -293,8 +295,8 @@ store_value(const cli_call *call, const cli_option *option, const char *source,
         return BERTH_OK;
     return cli_usage_error(call->command, "%s: `%s` is not %s%s", source,
                            shown(text, buffer),
-                           option->kind == CLI_NUMBER ? "a number from 1 up"
-                           : option->kind == CLI_SIZE ? "a size such as 64MiB"
+                           option->kind == CLI_NUMBER ? "a number from 1 to 999999999"
+                           : option->kind == CLI_SIZE ? "a size such as 64MiB, below 16 EiB"
                                                       : "one of ",
                            option->kind == CLI_CHOICE ? option->value : "");
 }

@@ -29,7 +29,7 @@ typedef enum cli_kind {
     CLI_TEXT,     /* const char *, borrowed; NULL when absent                      */
     CLI_INPUT,    /* the same: a file that is read as text; "-": see input_take()  */
     CLI_OPTIONAL, /* const char *, borrowed; "" when given without `=VALUE`        */
-    CLI_NUMBER,   /* uint32_t, at least 1                                          */
+    CLI_NUMBER,   /* uint32_t, from 1 to 999999999                                  */
     CLI_SIZE,     /* uint64_t, bytes                                               */
     CLI_LIST,     /* cli_list: one more each time it is given                      */
     CLI_CHOICE    /* int32_t: position in `value`, a list such as "auto|direct"    */

@@ -64,8 +64,9 @@ take_list(const estimate_call *r, const char *option, const char *text, bool is_
                                    option, ESTIMATE_MAX_LIST);
         if (!is_entry(text, length, is_size, &list[*out_count]))
             return bad_value(r, option, text, length,
-                             is_size ? "a size such as 24GiB"
-                                     : "a number of tokens such as 4096 or 8k");
+                             is_size ? "a size such as 24GiB, below 16 EiB"
+                                     : "a number of tokens such as 4096 or 8k, "
+                                       "up to " NUMBER_MOST_TEXT);
         ++*out_count;
         text = text[length] == ',' ? text + length + 1 : NULL;
     }
@@ -199,14 +200,16 @@ take_sizes(estimate_call *r)
         options->contexts = r->contexts;
     }
     if (status == BERTH_OK)
-        status = take_number(r, "prompt", a->prompt, 1, UINT64_MAX, "a number of tokens",
+        status = take_number(r, "prompt", a->prompt, 1, UINT64_MAX,
+                             "a number of tokens from 1 to " NUMBER_MOST_TEXT,
                              &options->prompt);
     if (status == BERTH_OK)
-        status = take_number(r, "source", a->source, 1, UINT64_MAX, "a number of tokens",
+        status = take_number(r, "source", a->source, 1, UINT64_MAX,
+                             "a number of tokens from 1 to " NUMBER_MOST_TEXT,
                              &options->source);
     if (status == BERTH_OK)
         status = take_number(r, "batch", a->batch, 1, UINT32_MAX,
-                             "a number of sequences from 1 up", &options->batch);
+                             "a number of sequences from 1 to 4294967295", &options->batch);
     if (status == BERTH_OK)
         status =
             take_list(r, "fit", a->budgets, true, r->budgets, &options->budget_count);
@@ -259,11 +262,11 @@ take_training(estimate_call *r)
     train->is_packed = a->is_packed;
     train->prefetch_factor = a->prefetch_factor;
     if (status == BERTH_OK)
-        status = take_number(r, "prefetch", a->prefetch, 0, UINT32_MAX, "a number",
-                             &train->prefetch);
+        status = take_number(r, "prefetch", a->prefetch, 0, UINT32_MAX,
+                             "a number from 0 to 4294967295", &train->prefetch);
     if (status == BERTH_OK)
-        status = take_number(r, "workers", a->workers, 0, UINT32_MAX, "a number",
-                             &train->workers);
+        status = take_number(r, "workers", a->workers, 0, UINT32_MAX,
+                             "a number from 0 to 4294967295", &train->workers);
     return status == BERTH_OK ? take_trained_type(r) : status;
 }
 

@@ -305,12 +305,14 @@ take_numbers(planning *p)
     berth_status status;
 
     if (!number_is_read(a->context, strlen(a->context), &p->options.context))
-        return bad_value(p, "context", a->context, "a number of tokens such as 4096 or 8k");
+        return bad_value(p, "context", a->context,
+                         "a number of tokens such as 4096 or 8k, up to " NUMBER_MOST_TEXT);
     if (p->options.context == 0 && a->train.method != NULL)
         return cli_usage_error(p->s->call->command, "--context: training needs one, not 0");
     if (!number_is_read(a->batch, strlen(a->batch), &p->options.batch)
         || p->options.batch == 0)
-        return bad_value(p, "batch", a->batch, "a number of sequences from 1 up");
+        return bad_value(p, "batch", a->batch,
+                         "a number of sequences from 1 to " NUMBER_MOST_TEXT);
     if (a->slots > 8)
         return cli_usage_error(p->s->call->command, "--slots: more than 8");
     status = take_rank(p);

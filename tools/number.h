@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 /* Digits, then perhaps a k for 1024; up to 2^40. False: something else. */
+#define NUMBER_MOST_TEXT "1099511627776"
 bool number_is_read(const char *text, size_t length, uint64_t *out);
 
 #endif

@@ -103,7 +103,8 @@ test_places(void)
     fixture_text(fixture_format("%s/file", folder), "");
     CHECK_EQ(save_begin(&v, &command, fixture_format("%s/file/a", folder), true),
              BERTH_ENOENT);
-    CHECK_EQ(save_begin(&v, &command, folder, true), BERTH_EIO); /* a folder is there */
+    CHECK_EQ(save_begin(&v, &command, folder, true), BERTH_EINVAL); /* a folder is there */
+    CHECK_EQ(save_begin(&v, &command, "", true), BERTH_EINVAL);
     CHECK_EQ(count_files(folder), 1);
     CHECK_EQ(chdir(folder), 0);
     CHECK_EQ(save_begin(&v, &command, "plain", false), BERTH_OK);

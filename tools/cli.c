@@ -406,15 +406,43 @@ operand_name(const cli_command *command, uint32_t position)
     return name;
 }
 
+/* `--train lora`: the value of an option that may have one stands behind a `=`. */
+static const cli_option *
+option_without_value(const cli_call *call)
+{
+    const cli_option *option;
+
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
+        const char *const field = (const char *)call->arguments + option->offset;
+
+        if (option->kind == CLI_OPTIONAL && call->origins[i] != NULL
+            && (*(const char *const *)(const void *)field)[0] == '\0')
+            return option;
+    }
+    return NULL;
+}
+
+static berth_status
+unexpected_operand(const cli_call *call, const char *text)
+{
+    const cli_option *const option = option_without_value(call);
+    char buffer[SHOWN_CAPACITY];
+
+    shown(text, buffer);
+    if (option == NULL)
+        return cli_usage_error(call->command, "unexpected argument `%s`", buffer);
+    return cli_usage_error(call->command,
+                           "unexpected argument `%s`; as the value of --%s write `--%s=%s`",
+                           buffer, option->name, option->name, buffer);
+}
+
 static berth_status
 store_operand(const cli_call *call, const char *text)
 {
     cli_common *const common = call->arguments;
-    char buffer[SHOWN_CAPACITY];
 
     if (operand_name(call->command, common->operand_count) == NULL)
-        return cli_usage_error(call->command, "unexpected argument `%s`",
-                               shown(text, buffer));
+        return unexpected_operand(call, text);
     common->operands[common->operand_count++] = text;
     return BERTH_OK;
 }

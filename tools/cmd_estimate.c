@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/cmd_estimate.h"
@@ -121,6 +122,14 @@ static const char *const estimate_description[] = {
 
 /* -------------------------------------------------------------------------- files */
 
+static bool
+is_folder(int fd)
+{
+    struct stat found;
+
+    return fstat(fd, &found) == 0 && S_ISDIR(found.st_mode);
+}
+
 static berth_status
 read_tokens(estimate_call *r)
 {
@@ -140,6 +149,12 @@ read_tokens(estimate_call *r)
         berth_text_escape(path, strlen(path), shown, sizeof shown);
         return cli_failure(r->s->call->command, BERTH_ENOENT, "--tokens: %s: %s", shown,
                            why);
+    }
+    if (!is_input && is_folder(fd)) {
+        close(fd);
+        berth_text_escape(path, strlen(path), shown, sizeof shown);
+        return cli_failure(r->s->call->command, BERTH_EINVAL,
+                           "--tokens: %s: is a folder; name a file of lengths in it", shown);
     }
     status = input_read(r->s->call->command, "--tokens", fd, TOKENS_LIMIT, &r->tokens, &bytes);
     if (!is_input)

@@ -17,14 +17,32 @@
 static berth_status
 fail(const save *v, int system_error)
 {
-    const berth_status status = system_error == ENOENT || system_error == ENOTDIR
-                                        || system_error == EACCES
-                                    ? BERTH_ENOENT
-                                    : BERTH_EIO;
+    const bool leads_nowhere =
+        system_error == ENOENT || system_error == ENOTDIR || system_error == EACCES;
+    const char *const advice = leads_nowhere ? "; choose a folder that is there and may be "
+                                               "written to"
+                               : system_error == ENOSPC || system_error == EDQUOT
+                                   ? "; free space, or write elsewhere"
+                                   : "";
     char shown[SHOWN_CAPACITY];
 
     berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
-    return cli_failure(v->command, status, "%s: %s", shown, strerror(system_error));
+    return cli_failure(v->command, leads_nowhere ? BERTH_ENOENT : BERTH_EIO, "%s: %s%s",
+                       shown, strerror(system_error), advice);
+}
+
+/* What no file can be made at. */
+static berth_status
+fail_name(const save *v)
+{
+    char shown[SHOWN_CAPACITY];
+
+    if (v->path[0] == '\0')
+        return cli_failure(v->command, BERTH_EINVAL,
+                           "the name of the file to write is empty; give one");
+    berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
+    return cli_failure(v->command, BERTH_EINVAL,
+                       "%s: is a folder; give the name of a file in it", shown);
 }
 
 static berth_status
@@ -88,6 +106,8 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
     const bool is_there = stat(path, &found) == 0;
 
     *v = (save){ .command = command, .path = path, .may_overwrite = may_overwrite };
+    if (path[0] == '\0' || (is_there && S_ISDIR(found.st_mode)))
+        return fail_name(v);
     v->is_in_place = is_there && !S_ISREG(found.st_mode);
     if (v->is_in_place)
         return begin_output(v, path, 0);

@@ -2,6 +2,7 @@
 /* llama_error.c - see llama_error.h. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -116,7 +116,7 @@ test_header(void)
     expect_header("{\"NAME\":{\"dtype\":\"F4\",\"shape\":[9223372036854775807,9],"
                   "\"data_offsets\":[0,1]}}", 1, BERTH_REASON_OVERFLOW);
     expect_header("{\"NAME\":{\"dtype\":\"X\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-                  BERTH_REASON_HEADER_JSON);
+                  BERTH_REASON_UNSUPPORTED);
     expect_header(fixture_format("{%s,\"NAME\":{\"dtype\":\"U8\",\"shape\":[%s],"
                                  "\"data_offsets\":[1,2]}}", twice, ranks), 2,
                   BERTH_REASON_RANK);

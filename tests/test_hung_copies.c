@@ -24,8 +24,8 @@ check_error(const berth_error *error, uint64_t wait_ms)
     CHECK_EQ(error->reason, BERTH_REASON_TIMEOUT);
     CHECK(error->tensor[0] != '\0');
     CHECK_CONTAINS(error->message,
-                   fixture_format("cuda:0 has not finished its copies for %.1f seconds",
-                                  1e-3 * (double)wait_ms));
+                   fixture_format("cuda:0 has not finished its copies for %llu milliseconds",
+                                  (unsigned long long)wait_ms));
 }
 
 /* -------------------------------------------------------------------------- loads */

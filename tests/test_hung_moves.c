@@ -127,8 +127,8 @@ check_told(const moved *m, uint32_t wait_ms, uint64_t spent_ns)
     CHECK_EQ(m->error.status, BERTH_EIO);
     CHECK_EQ(m->error.reason, BERTH_REASON_TIMEOUT);
     CHECK_CONTAINS(m->error.message,
-                   fixture_format("has not finished its copies for %.1f seconds",
-                                  1e-3 * (double)wait_ms));
+                   fixture_format("has not finished its copies for %llu milliseconds",
+                                  (unsigned long long)wait_ms));
     CHECK_GE(spent_ns, wait_ms * HUNG_MS_NS);
     CHECK_LT(spent_ns, 3 * wait_ms * HUNG_MS_NS + HUNG_SLACK_NS);
 }

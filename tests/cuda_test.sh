@@ -56,6 +56,7 @@ say()
 judged()
 {
     what=$1 wanted=$3
+    rm -rf "$folder/out" # what is compiled already is not compiled again
     NVCC=$folder/nvcc ARCHS=$2 tests/cuda.sh "$folder/out" >"$folder/printed" 2>&1
     [ $? -eq "$wanted" ] || what="$what: another status than $wanted"
     while read -r line; do

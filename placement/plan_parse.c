@@ -249,8 +249,9 @@ can_read_operation(parser *p, berth_plan_tier *tier)
     if (!berthi_members_can_find_key(m, "operation_ns", &is_there)
         || (is_there && !berthi_scan_can_read_unsigned(&m->scan, &tier->operation_ns)))
         return false;
-    return tier->operation_ns <= BERTHI_DELAY_LIMIT
-           || berthi_members_stop(m, "the number is too large");
+    if (tier->operation_ns > BERTHI_DELAY_LIMIT)
+        return berthi_members_stop(m, "the number is too large");
+    return true;
 }
 
 static bool

@@ -457,6 +457,9 @@ test_file_refused(void)
     check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": " DELAY("1000000001") "}"),
                        "a time that is not 1 to 1000000000", ", \"source");
     check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": 5}"), "not an object", "5}");
+    check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {\"nanoseconds\": 1, "
+                             "\"source\": \"known\"}}"),
+                       "a source that is none of guessed, given, measured", "}}");
     check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {\"nanoseconds\": 1.5"),
                        "not an unsigned integer", "1.5");
     check_file_refused(LINKS("{\"tier\": \"cuda:0\", \"operation\": {\"nanoseconds\": 1, "

@@ -44,11 +44,22 @@ gpu_require(const gpu_speed *s, int code, const char *what)
     exit(1);
 }
 
-static void
-require_memory(const void *memory)
+void
+gpu_require_ok(berth_status status, const berth_error *error)
 {
-    if (memory != NULL)
+    if (status == BERTH_OK)
         return;
+    fprintf(stderr, "gpu_check: %s\n", error != NULL ? error->message : "a launch was refused");
+    exit(1);
+}
+
+void *
+gpu_host_alloc(uint64_t bytes)
+{
+    void *const memory = calloc(1, bytes);
+
+    if (memory != NULL)
+        return memory;
     fprintf(stderr, "gpu_check: out of memory\n");
     exit(1);
 }
@@ -155,9 +166,8 @@ static void
 put_normals(gpu_speed *s)
 {
     const uint64_t bytes = s->normal_count * sizeof *s->normal;
-    uint16_t *const other = malloc(bytes);
+    uint16_t *const other = gpu_host_alloc(bytes);
 
-    require_memory(other);
     for (uint64_t i = 0; i < s->normal_count; i++)
         other[i] = berthi_core_to_fp16(berthi_core_from_bf16(s->normal[i]));
     for (uint32_t i = 0; i < GPU_DTYPES; i++)
@@ -174,8 +184,7 @@ draw_normal(gpu_speed *s)
     uint64_t state = berthi_sys_now_ns() | 1;
 
     s->normal_count = s->is_tiny ? UINT64_C(1) << 14 : UINT64_C(1) << 25;
-    s->normal = malloc(s->normal_count * sizeof *s->normal);
-    require_memory(s->normal);
+    s->normal = gpu_host_alloc(s->normal_count * sizeof *s->normal);
     for (uint64_t i = 0; i < s->normal_count; i++) {
         int32_t sum = 0;
 
@@ -340,12 +349,9 @@ open_all(gpu_speed *s)
     berthi_cuda_properties properties;
     berth_error error;
 
-    if (berth_context_create(NULL, &s->context, &error) != BERTH_OK
-        || berthi_devices_open_cuda(s->context, s->calls, "cuda", &s->devices, &error)
-               != BERTH_OK) {
-        fprintf(stderr, "gpu_check: %s\n", error.message);
-        exit(1);
-    }
+    gpu_require_ok(berth_context_create(NULL, &s->context, &error), &error);
+    gpu_require_ok(berthi_devices_open_cuda(s->context, s->calls, "cuda", &s->devices, &error),
+                   &error);
     s->device = berthi_devices_at(s->devices, 0);
     gpu_require(s, s->calls->set_device(0), "choosing the GPU");
     gpu_require(s, s->calls->device_properties(0, &properties), "its properties");

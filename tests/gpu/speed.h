@@ -88,6 +88,10 @@ int gpu_speed_run(const gpu_machine *machine, FILE *rows, const gpu_speed_reques
 
 /* Prints and ends the program unless `code` is 0. */
 void gpu_require(const gpu_speed *s, int code, const char *what);
+/* The same unless it is BERTH_OK; `error` may be NULL. */
+void gpu_require_ok(berth_status status, const berth_error *error);
+/* Zeroed memory of the host, free() it; ends the program where there is none. */
+void *gpu_host_alloc(uint64_t bytes);
 /* NULL: time is left, so much memory, and limits to compare with; else why not. */
 const char *gpu_refusal(gpu_speed *s, uint64_t bytes);
 /* The same, and a row of this name says why not. */

@@ -98,13 +98,6 @@ absmax_count(const blocks *b)
     return b->its->format == OF_ROWS ? b->rows : b->count / b->its->block_size;
 }
 
-static void
-require_launch(berth_status status)
-{
-    if (status != BERTH_OK)
-        exit(1);
-}
-
 /* -------------------------------------------------------------------------- encoding */
 
 static berthi_encode_arguments
@@ -145,7 +138,7 @@ ask_encode(gpu_speed *s, void *user, uint32_t turn)
     case OF_MAP: status = berthi_launch_encode_map(&e, &l, NULL); break;
     case OF_ROWS: status = berthi_launch_encode_rows(&rows, &l, NULL); break;
     }
-    require_launch(status);
+    gpu_require_ok(status, NULL);
     gpu_launch(s, &l, 1);
 }
 
@@ -162,8 +155,8 @@ ask_encode_double(gpu_speed *s, void *user, uint32_t turn)
     berthi_launch l[3];
 
     ask_encode(s, user, turn);
-    require_launch(berthi_launch_mean(&mean, b->offset, l, NULL));
-    require_launch(berthi_launch_encode_double(&codes, b->offset, &l[2], NULL));
+    gpu_require_ok(berthi_launch_mean(&mean, b->offset, l, NULL), NULL);
+    gpu_require_ok(berthi_launch_encode_double(&codes, b->offset, &l[2], NULL), NULL);
     berthi_launch_join_mean(&l[1], &l[2]);
     gpu_launch(s, l, 3);
 }
@@ -203,7 +196,7 @@ ask_decode(gpu_speed *s, void *user, uint32_t turn)
     case OF_MAP: status = berthi_launch_decode_map(&d, &l, NULL); break;
     case OF_ROWS: status = berthi_launch_decode_rows(&rows, &l, NULL); break;
     }
-    require_launch(status);
+    gpu_require_ok(status, NULL);
     gpu_launch(s, &l, 1);
 }
 
@@ -218,7 +211,7 @@ ask_decode_double(gpu_speed *s, void *user, uint32_t turn)
     const berthi_decode_arguments d = decode_arguments(b, turn);
     berthi_launch l;
 
-    require_launch(berthi_launch_decode_4bit(&d, berthi_nf4_values, &absmax, &l, NULL));
+    gpu_require_ok(berthi_launch_decode_4bit(&d, berthi_nf4_values, &absmax, &l, NULL), NULL);
     gpu_launch(s, &l, 1);
 }
 
@@ -239,16 +232,6 @@ typedef struct window {
     float *absmax2;
 } window;
 
-static void *
-must_have(uint64_t bytes)
-{
-    void *const memory = calloc(1, bytes);
-
-    if (memory == NULL)
-        exit(1);
-    return memory;
-}
-
 static window
 open_window(const blocks *b, bool is_last)
 {
@@ -257,14 +240,14 @@ open_window(const blocks *b, bool is_last)
 
     w.first = is_last ? b->count - w.count : 0;
     w.blocks = b->its->format == OF_ROWS ? 1 : w.count / b->its->block_size;
-    w.values = must_have(w.count * 2);
-    w.found = must_have(w.count * 2);
-    w.codes = must_have(w.count);
-    w.expected_codes = must_have(w.count);
-    w.absmax = must_have(w.blocks * sizeof(float));
-    w.expected_absmax = must_have(w.blocks * sizeof(float));
-    w.absmax_codes = must_have(w.blocks);
-    w.absmax2 = must_have((w.blocks / BERTHI_DOUBLE_BLOCK + 1) * sizeof(float));
+    w.values = gpu_host_alloc(w.count * 2);
+    w.found = gpu_host_alloc(w.count * 2);
+    w.codes = gpu_host_alloc(w.count);
+    w.expected_codes = gpu_host_alloc(w.count);
+    w.absmax = gpu_host_alloc(w.blocks * sizeof(float));
+    w.expected_absmax = gpu_host_alloc(w.blocks * sizeof(float));
+    w.absmax_codes = gpu_host_alloc(w.blocks);
+    w.absmax2 = gpu_host_alloc((w.blocks / BERTHI_DOUBLE_BLOCK + 1) * sizeof(float));
     return w;
 }
 
@@ -360,10 +343,10 @@ is_end_encoded(gpu_speed *s, const blocks *b, bool is_double, bool is_last)
 {
     window w = open_window(b, is_last);
     berthi_double_arguments twice = { .count = w.blocks, .map = berthi_signed_map };
-    float *const scratch = must_have(BERTHI_DOUBLE_SCRATCH * sizeof(float));
+    float *const scratch = gpu_host_alloc(BERTHI_DOUBLE_SCRATCH * sizeof(float));
     float *const absmax2
-        = must_have((w.blocks / BERTHI_DOUBLE_BLOCK + 1) * sizeof(float));
-    uint8_t *const codes = must_have(w.blocks);
+        = gpu_host_alloc((w.blocks / BERTHI_DOUBLE_BLOCK + 1) * sizeof(float));
+    uint8_t *const codes = gpu_host_alloc(w.blocks);
     bool is_right;
 
     gpu_fetch(s, w.values, b->values + w.first, w.count * 2);

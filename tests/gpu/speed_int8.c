@@ -4,7 +4,6 @@
  * columns cost; with many inputs it is in speed_gemm.c; see speed.h
  */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "tests/gpu/speed_linear.h"
 
@@ -33,8 +32,7 @@ ask_rows(gpu_speed *s, void *user, uint32_t turn)
                                          .row_maximum = l->maximum };
     berthi_launch its;
 
-    if (berthi_launch_encode_rows(&rows, &its, NULL) != BERTH_OK)
-        exit(1);
+    gpu_require_ok(berthi_launch_encode_rows(&rows, &its, NULL), NULL);
     gpu_launch(s, &its, 1);
 }
 

@@ -84,8 +84,7 @@ begin_packed(gpu_speed *s, const gpu_linear *l, gpu_packed *p)
 static void
 launch(gpu_speed *s, berth_status status, const berthi_launch *launches, uint32_t count)
 {
-    if (status != BERTH_OK)
-        exit(1);
+    gpu_require_ok(status, NULL);
     gpu_launch(s, launches, count);
 }
 
@@ -199,15 +198,6 @@ multiply(gpu_speed *s, const berthi_gemm_task *task, berth_error *error)
     return berthi_cuda_leave(&call, status);
 }
 
-static void
-require(berth_status status, const berth_error *error)
-{
-    if (status == BERTH_OK)
-        return;
-    fprintf(stderr, "gpu_check: %s\n", error->message);
-    exit(1);
-}
-
 static berthi_gemm_task
 plain_task(const gpu_layer *y, uint32_t turn)
 {
@@ -225,7 +215,7 @@ gpu_ask_plain(gpu_speed *s, void *layer, uint32_t turn)
     const berthi_gemm_task task = plain_task(layer, turn);
     berth_error error;
 
-    require(multiply(s, &task, &error), &error);
+    gpu_require_ok(multiply(s, &task, &error), &error);
 }
 
 static void
@@ -233,7 +223,7 @@ ask_device(gpu_speed *s, const berthi_request *request)
 {
     berth_error error;
 
-    require(s->device->table->launch(s->device, request, s->stream, &error), &error);
+    gpu_require_ok(s->device->table->launch(s->device, request, s->stream, &error), &error);
 }
 
 void
@@ -339,10 +329,8 @@ gpu_linear_refusal(gpu_speed *s)
 static uint16_t *
 fetch_row(gpu_speed *s, const uint16_t *matrix, uint64_t row, uint64_t columns)
 {
-    uint16_t *const values = malloc(columns * sizeof *values);
+    uint16_t *const values = gpu_host_alloc(columns * sizeof *values);
 
-    if (values == NULL)
-        exit(1);
     gpu_fetch(s, values, matrix + row * columns, columns * sizeof *values);
     return values;
 }

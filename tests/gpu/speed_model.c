@@ -70,10 +70,8 @@ is_layer_right(gpu_speed *s, const char *name, layer *l)
     for (uint32_t i = 0; i < MEMBERS; i++) {
         const gpu_product p = member_of(l, i);
         const gpu_weight *const w = p.its;
-        uint16_t *const input = malloc(w->columns * sizeof *input);
+        uint16_t *const input = gpu_host_alloc(w->columns * sizeof *input);
 
-        if (input == NULL)
-            exit(1);
         gpu_fetch(s, input, p.inputs[gpu_dtype_at(BERTH_BF16)], w->columns * sizeof *input);
         for (uint64_t k = 0; is_right && k < 4; k++) {
             const uint64_t row = k * (w->rows - 1) / 3;

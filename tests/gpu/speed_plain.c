@@ -91,15 +91,12 @@ ask(gpu_speed *s, void *user, uint32_t turn)
 
     berthi_error_clear(&error);
     if (p->by_table) {
-        if (s->device->table->launch(s->device, &request, s->stream, &error) == BERTH_OK)
-            return;
-        fprintf(stderr, "gpu_check: %s\n", error.message);
-        exit(1);
+        gpu_require_ok(s->device->table->launch(s->device, &request, s->stream, &error), &error);
+        return;
     }
-    if ((p->is_int8 ? berthi_launch_int8_sums(&request.arguments.int8, &l, &error)
-                    : berthi_launch_plain(&request.arguments.plain, &l, &error))
-        != BERTH_OK)
-        exit(1);
+    gpu_require_ok(p->is_int8 ? berthi_launch_int8_sums(&request.arguments.int8, &l, &error)
+                              : berthi_launch_plain(&request.arguments.plain, &l, &error),
+                   &error);
     gpu_launch(s, &l, 1);
 }
 

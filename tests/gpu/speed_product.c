@@ -33,10 +33,7 @@ ask(gpu_speed *s, void *user, uint32_t turn)
         return;
     }
     request.arguments.multiply = gpu_product_arguments(p, turn);
-    if (s->device->table->launch(s->device, &request, s->stream, &error) == BERTH_OK)
-        return;
-    fprintf(stderr, "gpu_check: %s\n", error.message);
-    exit(1);
+    gpu_require_ok(s->device->table->launch(s->device, &request, s->stream, &error), &error);
 }
 
 /*

@@ -85,8 +85,7 @@ ask(gpu_speed *s, void *user, uint32_t turn)
     };
     berthi_launch l;
 
-    if (berthi_launch_update(&request, &l, NULL) != BERTH_OK)
-        exit(1);
+    gpu_require_ok(berthi_launch_update(&request, &l, NULL), NULL);
     gpu_launch(s, &l, 1);
 }
 

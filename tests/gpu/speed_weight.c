@@ -47,10 +47,8 @@ gpu_weight_begin(gpu_speed *s, gpu_weight *w)
 {
     const uint64_t count = absmax_count(w);
     const uint64_t weights = w->rows * w->columns;
-    float *const absmax = malloc(count * sizeof *absmax);
+    float *const absmax = gpu_host_alloc(count * sizeof *absmax);
 
-    if (absmax == NULL)
-        exit(1);
     for (uint64_t i = 0; i < count; i++)
         absmax[i] = 0.03f + 0.02f * fabsf(berthi_core_from_bf16(s->normal[i % s->normal_count]));
     w->codes = gpu_alloc(s, w->turns * weights / 2);
@@ -111,8 +109,7 @@ gpu_product_launch(gpu_speed *s, const gpu_product *p, uint32_t turn)
                                        .room_bytes = s->room_bytes };
     berthi_launch l;
 
-    if (berthi_launch_product(&task, &l, NULL) != BERTH_OK)
-        exit(1);
+    gpu_require_ok(berthi_launch_product(&task, &l, NULL), NULL);
     return l;
 }
 
@@ -128,24 +125,14 @@ gpu_product_bytes(const gpu_product *p)
 
 /* ------------------------------------------------------------------------- what is right */
 
-static void *
-must_have(uint64_t bytes)
-{
-    void *const memory = malloc(bytes);
-
-    if (memory == NULL)
-        exit(1);
-    return memory;
-}
-
 /* Of the row's blocks, from `first` on, as they are after double quantization. */
 static void
 fetch_double(gpu_speed *s, const gpu_weight *w, uint64_t first, uint64_t count, float *absmax)
 {
     const uint64_t begin = first / BERTHI_DOUBLE_BLOCK;
     const uint64_t blocks = (first + count - 1) / BERTHI_DOUBLE_BLOCK - begin + 1;
-    uint8_t *const codes = must_have(count);
-    float *const second = must_have(blocks * sizeof *second);
+    uint8_t *const codes = gpu_host_alloc(count);
+    float *const second = gpu_host_alloc(blocks * sizeof *second);
 
     gpu_fetch(s, codes, w->absmax_codes + first, count);
     gpu_fetch(s, second, w->absmax + begin, blocks * sizeof *second);
@@ -174,8 +161,8 @@ gpu_product_is_right(gpu_speed *s, const gpu_product *p, const uint16_t *input, 
     const gpu_weight *const w = p->its;
     const int32_t dtype = p->how.dtype;
     const uint64_t blocks = w->columns / p->how.block_size;
-    uint8_t *const codes = must_have(w->columns / 2);
-    float *const absmax = must_have(blocks * sizeof *absmax);
+    uint8_t *const codes = gpu_host_alloc(w->columns / 2);
+    float *const absmax = gpu_host_alloc(blocks * sizeof *absmax);
     double sum = 0.0;
     double size = 0.0;
 

@@ -39,14 +39,12 @@ fake_cuda_capture_wait(fake_cuda_line *s, const fake_cuda_event *e)
 static int
 fake_stream_is_capturing(bool *out, void *handle)
 {
-    const int code = fake_cuda_enter_context();
-    const fake_cuda_line *const s = fake_cuda_find_stream(handle);
+    int code;
+    const fake_cuda_line *const s = fake_cuda_enter_stream(handle, &code);
 
     *out = false;
-    if (code != BERTHI_CUDA_OK)
-        return fake_cuda_leave(code);
     if (s == NULL)
-        return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
+        return code;
     *out = s->capture != 0;
     return fake_cuda_leave(BERTHI_CUDA_OK);
 }
@@ -55,14 +53,12 @@ fake_stream_is_capturing(bool *out, void *handle)
 static int
 fake_stream_number(uint64_t *out, void *handle)
 {
-    const int code = fake_cuda_enter_context();
-    const fake_cuda_line *const s = fake_cuda_find_stream(handle);
+    int code;
+    const fake_cuda_line *const s = fake_cuda_enter_stream(handle, &code);
 
     *out = 0;
-    if (code != BERTHI_CUDA_OK)
-        return fake_cuda_leave(code);
     if (s == NULL)
-        return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
+        return code;
     if (s->capture != 0)
         return fake_cuda_leave(fake_cuda_misuse(CAPTURE_UNSUPPORTED));
     *out = s->number;

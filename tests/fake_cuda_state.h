@@ -128,6 +128,8 @@ fake_cuda_stretch *fake_cuda_take_memory(fake_cuda_stretch **list, const void *a
 
 /* NULL: it is not there. */
 fake_cuda_line *fake_cuda_find_stream(const void *handle);
+/* Enters, as fake_cuda_enter_context(), for this stream. NULL: what is then returned is said. */
+fake_cuda_line *fake_cuda_enter_stream(const void *handle, int *out_code);
 fake_cuda_line *fake_cuda_add_stream(int device, bool is_first);
 /* One piece of work of the first stream that has some; that one is then the last. */
 bool fake_cuda_can_step(void);

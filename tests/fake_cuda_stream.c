@@ -93,6 +93,21 @@ fake_cuda_find_stream(const void *handle)
     return s;
 }
 
+fake_cuda_line *
+fake_cuda_enter_stream(const void *handle, int *out_code)
+{
+    fake_cuda_line *s;
+
+    *out_code = fake_cuda_enter_context();
+    s = *out_code == BERTHI_CUDA_OK ? fake_cuda_find_stream(handle) : NULL;
+    if (s != NULL)
+        return s;
+    if (*out_code == BERTHI_CUDA_OK)
+        *out_code = fake_cuda_misuse(INVALID_HANDLE);
+    *out_code = fake_cuda_leave(*out_code);
+    return NULL;
+}
+
 static fake_cuda_event *
 find_event(const void *handle)
 {
@@ -152,13 +167,11 @@ fake_stream_destroy(void *handle)
 static int
 fake_stream_query(void *handle)
 {
-    const int code = fake_cuda_enter_context();
-    const fake_cuda_line *const s = fake_cuda_find_stream(handle);
+    int code;
+    const fake_cuda_line *const s = fake_cuda_enter_stream(handle, &code);
 
-    if (code != BERTHI_CUDA_OK)
-        return fake_cuda_leave(code);
     if (s == NULL)
-        return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
+        return code;
     if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
         return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (s->head != NULL)

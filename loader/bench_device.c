@@ -182,23 +182,6 @@ await_side(berthi_bench *b, const berthi_bench_side *side, berth_error *error)
     }
 }
 
-/* So many, one after the other. */
-static berth_status
-time_copies(berthi_bench *b, const berth_bench_line *line, uint64_t bytes, uint64_t count,
-            uint64_t *out_ns, berth_error *error)
-{
-    const berthi_bench_side *const side = &b->side;
-    const uint64_t begin_ns = side->device->table->now_ns(side->device);
-    berth_status status = berthi_bench_check(b, error);
-
-    for (uint64_t i = 0; i < count && status == BERTH_OK; i++)
-        status = ask_copy(b, side, line, bytes, error);
-    if (status == BERTH_OK)
-        status = await_side(b, side, error);
-    *out_ns = side->device->table->now_ns(side->device) - begin_ns;
-    return status;
-}
-
 /* ------------------------------------------------------------------------ products */
 
 /* What a product reads and writes of its device's memory: parts of one piece of it. */
@@ -256,16 +239,19 @@ ask_product(const berthi_bench_side *side, uint64_t columns, uint64_t number,
     return side->device->table->launch(side->device, &p.request, side->stream, error);
 }
 
+/* So many, one after the other: copies of `size` bytes, of OPERATION products of such columns. */
 static berth_status
-time_products(berthi_bench *b, uint64_t columns, uint64_t count, uint64_t *out_ns,
-              berth_error *error)
+time_line(berthi_bench *b, const berth_bench_line *line, uint64_t size, uint64_t count,
+          uint64_t *out_ns, berth_error *error)
 {
     const berthi_bench_side *const side = &b->side;
+    const bool is_product = line->kind == BERTH_BENCH_OPERATION;
     const uint64_t begin_ns = side->device->table->now_ns(side->device);
     berth_status status = berthi_bench_check(b, error);
 
     for (uint64_t i = 0; i < count && status == BERTH_OK; i++)
-        status = ask_product(side, columns, i, error);
+        status = is_product ? ask_product(side, size, i, error)
+                            : ask_copy(b, side, line, size, error);
     if (status == BERTH_OK)
         status = await_side(b, side, error);
     *out_ns = side->device->table->now_ns(side->device) - begin_ns;
@@ -284,21 +270,22 @@ find_memory_rate(const berthi_bench *b, uint32_t device)
 }
 
 static berth_status
-repeat_products(berthi_bench *b, berth_bench_line *line, berth_error *error)
+repeat_products(berthi_bench *b, berth_bench_line *line, uint64_t memory_rate,
+                berth_error *error)
 {
     const uint64_t columns = choose_columns(&b->side);
     const double bytes_ns = 1e9 * (double)describe_product(columns, b->side.memory).bytes
-                            / (double)find_memory_rate(b, line->device);
+                            / (double)memory_rate;
     const uint64_t begin_ns = berthi_sys_now_ns();
     berthi_bench_samples samples = { .count = 0 };
     bool has_room = true;
     uint64_t count;
     uint64_t ns;
-    berth_status status = time_products(b, columns, 1, &ns, error);
+    berth_status status = time_line(b, line, columns, 1, &ns, error);
 
     count = 1 + AT_ONCE_NS / (berthi_sys_now_ns() - begin_ns + 1);
     while (status == BERTH_OK && has_room) {
-        status = time_products(b, columns, count, &ns, error);
+        status = time_line(b, line, columns, count, &ns, error);
         if (status != BERTH_OK || (double)ns < (double)count * (bytes_ns + 1))
             break;
         ns -= (uint64_t)((double)count * bytes_ns);
@@ -316,15 +303,16 @@ static berth_status
 measure_products(berthi_bench *b, berth_bench_line *line, berth_error *error)
 {
     const berthi_device_table *const table = b->side.device->table;
+    const uint64_t memory_rate = find_memory_rate(b, line->device);
 
     if (strcmp(table->kind, "cpu") == 0)
         berthi_bench_skip(line, "the host computes there");
     else if (!table->has_operation(b->side.device, BERTHI_OPERATION_MULTIPLY_NF4))
         berthi_bench_skip(line, "no kernels for this device");
-    else if (find_memory_rate(b, line->device) == 0)
+    else if (memory_rate == 0)
         berthi_bench_skip(line, "its memory was not measured");
     else
-        return repeat_products(b, line, error);
+        return repeat_products(b, line, memory_rate, error);
     return BERTH_OK;
 }
 
@@ -342,7 +330,7 @@ grow(berthi_bench *b, const berth_bench_line *line, uint64_t *out_bytes, uint64_
 
     for (;;) {
         begin_ns = berthi_sys_now_ns();
-        status = time_copies(b, line, bytes, 1, &ns, error);
+        status = time_line(b, line, bytes, 1, &ns, error);
         if (status != BERTH_OK || ns >= ENOUGH_NS || bytes == b->side.piece)
             break;
         bytes = berthi_min_u64(2 * bytes, b->side.piece);
@@ -367,7 +355,7 @@ repeat(berthi_bench *b, berth_bench_line *line, berth_error *error)
     berth_status status = grow(b, line, &bytes, &count, error);
 
     while (status == BERTH_OK && has_room) {
-        status = time_copies(b, line, bytes, count, &ns, error);
+        status = time_line(b, line, bytes, count, &ns, error);
         if (status == BERTH_OK)
             has_room = berthi_bench_sample(b, line, &samples, times * count * bytes, ns)
                        && !berthi_bench_is_late(b);

@@ -7,6 +7,7 @@
  * as the load waits for anything; of a device that hangs even then, streams, buffers and
  * the model stay as they are. The context looks for them (stranded.h).
  */
+#include "kernels/sys.h"
 #include "loader/load_job.h"
 #include "loader/offload.h"
 
@@ -30,10 +31,11 @@ berthi_load_keep(void *user, uint8_t *memory, uint64_t bytes, bool is_pinned)
 static bool
 await_streams(berthi_load *load)
 {
+    const uint64_t now_ns = berthi_sys_now_ns();
     bool hangs = false;
 
     for (uint32_t t = 0; t < load->model->tier_count; t++)
-        hangs |= berthi_load_lane_hangs(load, t, &load->hands->events[t]);
+        hangs |= berthi_load_lane_hangs(load, t, now_ns, &load->hands->events[t]);
     return hangs;
 }
 

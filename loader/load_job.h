@@ -261,8 +261,12 @@ berth_status berthi_load_values_encode(berthi_load *load, uint32_t tier,
                                        const berthi_request *request, berth_error *error);
 /* The stream was asked for what uses all places. The tier's lock is held. */
 berth_status berthi_load_values_clear(berthi_load *load, uint32_t tier, berth_error *error);
-/* Waits for the ends of the tier's streams; `*event` is for one, and NULL then. */
-bool berthi_load_lane_hangs(berthi_load *load, uint32_t tier, berthi_event **event);
+/*
+ * Waits for the ends of the tier's streams, from `now_ns` on, which is one for all tiers; `*event`
+ * is for one of them, and NULL then.
+ */
+bool berthi_load_lane_hangs(berthi_load *load, uint32_t tier, uint64_t now_ns,
+                            berthi_event **event);
 /* They hung: true when both have ended meanwhile, or never will. */
 bool berthi_load_lane_is_over(berthi_load *load, uint32_t tier);
 

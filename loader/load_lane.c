@@ -10,7 +10,6 @@
  * busy while a device encodes. The stream waits for each copy, so that whoever waits for the
  * stream has waited for both.
  */
-#include "kernels/sys.h"
 #include "loader/load_job.h"
 
 #define PLACE_BYTES (BERTHI_SLAB_PIECE / BERTHI_LOAD_PLACES)
@@ -153,8 +152,8 @@ berthi_load_values_clear(berthi_load *load, uint32_t tier, berth_error *error)
 
 /* Does it hang? `event`, which nobody else uses any more, goes with the end. */
 static bool
-hangs(berthi_load *load, uint32_t tier, berthi_stream *stream, berthi_event **event,
-      berthi_stream_end *end)
+hangs(berthi_load *load, uint32_t tier, berthi_stream *stream, uint64_t now_ns,
+      berthi_event **event, berthi_stream_end *end)
 {
     const uint64_t wait_ns = load->tiers[tier].is_late ? 0 : load->model->wait_ns;
 
@@ -162,11 +161,12 @@ hangs(berthi_load *load, uint32_t tier, berthi_stream *stream, berthi_event **ev
                                 .stream = stream,
                                 .event = *event };
     *event = NULL;
-    return berthi_stream_hangs(end, berthi_add_capped(berthi_sys_now_ns(), wait_ns));
+    return berthi_stream_hangs(end, berthi_add_capped(now_ns, wait_ns));
 }
 
 bool
-berthi_load_lane_hangs(berthi_load *load, uint32_t tier, berthi_event **event)
+berthi_load_lane_hangs(berthi_load *load, uint32_t tier, uint64_t now_ns,
+                       berthi_event **event)
 {
     berthi_load_tier *const lane = &load->tiers[tier];
     bool is_hung = false;
@@ -174,9 +174,9 @@ berthi_load_lane_hangs(berthi_load *load, uint32_t tier, berthi_event **event)
     if (lane->stream == NULL)
         return false;
     if (lane->values.stream != NULL)
-        is_hung = hangs(load, tier, lane->values.stream, &lane->values.filled[0],
+        is_hung = hangs(load, tier, lane->values.stream, now_ns, &lane->values.filled[0],
                         &lane->values_end);
-    return hangs(load, tier, lane->stream, event, &lane->end) || is_hung;
+    return hangs(load, tier, lane->stream, now_ns, event, &lane->end) || is_hung;
 }
 
 bool

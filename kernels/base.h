@@ -85,6 +85,13 @@ berth_status berthi_options_take(void *mine, size_t my_size, const void *given,
 /* Shares are counted in billionths: this is all of it. */
 #define BERTHI_WHOLE UINT64_C(1000000000)
 
+/* Such a share of so many bytes, at most all of it, rounded down. */
+static inline uint64_t
+berthi_share_of(uint64_t bytes, uint64_t share)
+{
+    return bytes / BERTHI_WHOLE * share + bytes % BERTHI_WHOLE * share / BERTHI_WHOLE;
+}
+
 /* true and *out = a * b, or false on overflow (*out is then unspecified). */
 static inline bool
 berthi_can_mul(uint64_t a, uint64_t b, uint64_t *out)

@@ -6,8 +6,6 @@
 #include "kernels/host.h"
 #include "loader/plan_input.h"
 
-#define BILLION UINT64_C(1000000000)
-
 uint64_t
 berthi_plan_free_host(void)
 {
@@ -105,7 +103,7 @@ berthi_plan_take_shares(const berthi_plan_source *source, berthi_tier_list *list
             status = refuse_share(&item->tier, error);
         if (status != BERTH_OK)
             return status;
-        item->bytes = bytes / BILLION * item->share + bytes % BILLION * item->share / BILLION;
+        item->bytes = berthi_share_of(bytes, item->share);
     }
     return BERTH_OK;
 }

@@ -19,15 +19,11 @@ typedef struct change {
 uint64_t
 berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget)
 {
-    const uint64_t share = tier->reserve_share;
-    const uint64_t rest = budget % BERTHI_WHOLE;
-
     if (budget == UINT64_MAX) /* there is no share of what has no end */
         return tier->reserve_bytes;
     return berthi_min_u64(
         budget,
-        berthi_add_capped(budget / BERTHI_WHOLE * share + rest * share / BERTHI_WHOLE,
-                          tier->reserve_bytes));
+        berthi_add_capped(berthi_share_of(budget, tier->reserve_share), tier->reserve_bytes));
 }
 
 uint64_t

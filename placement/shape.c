@@ -29,14 +29,6 @@ ALIASES(value_dim_keys, "v_head_dim");
 
 /* ------------------------------------------------------------------- members */
 
-const berthi_json_value *
-berthi_shape_find(const berthi_json_value *object, const char *key)
-{
-    const berthi_json_value *const value = berthi_json_get(object, key);
-
-    return berthi_json_kind_of(value) == BERTHI_JSON_NULL ? NULL : value;
-}
-
 void
 berthi_shape_refuse(berthi_shape_reading *r, const char *key,
                     const berthi_json_value *value, const char *wanted)
@@ -75,7 +67,7 @@ berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t le
     uint64_t number;
 
     for (; *keys != NULL; keys++) {
-        value = berthi_shape_find(r->model, *keys);
+        value = berthi_json_find(r->model, *keys);
         if (value != NULL)
             break;
     }
@@ -110,7 +102,7 @@ berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most
 bool
 berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback)
 {
-    const berthi_json_value *const value = berthi_shape_find(r->model, key);
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
     bool is_true = fallback;
 
     if (value != NULL && !berthi_json_can_read_bool(value, &is_true))
@@ -145,11 +137,11 @@ has_object(const berthi_json_value *root, const char *key)
 static const char *
 text_of(berthi_shape_reading *r, const char *key)
 {
-    const berthi_json_value *value = berthi_shape_find(r->model, key);
+    const berthi_json_value *value = berthi_json_find(r->model, key);
     const char *text = "";
 
     if (value == NULL)
-        value = berthi_shape_find(r->root, key);
+        value = berthi_json_find(r->root, key);
     if (value != NULL && !berthi_json_can_read_string(value, &text))
         berthi_shape_refuse(r, key, value, "a string");
     return text;
@@ -259,7 +251,7 @@ mamba_width(berthi_shape_reading *r, const char *expand_key, uint64_t fallback)
 static uint64_t
 step_rank(berthi_shape_reading *r)
 {
-    const berthi_json_value *const value = berthi_shape_find(r->model, "time_step_rank");
+    const berthi_json_value *const value = berthi_json_find(r->model, "time_step_rank");
     const char *text;
 
     if (berthi_json_can_read_string(value, &text))
@@ -305,13 +297,13 @@ read_state(berthi_shape_reading *r, uint32_t family_flags)
         state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
         state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
         state->step_rank = step_rank(r);
-    } else if (berthi_shape_find(r->model, state_heads_keys[0]) != NULL) {
+    } else if (berthi_json_find(r->model, state_heads_keys[0]) != NULL) {
         read_delta(r, state);
-    } else if (berthi_shape_find(r->model, "conv_L_cache") != NULL) {
+    } else if (berthi_json_find(r->model, "conv_L_cache") != NULL) {
         state->kind = BERTHI_STATE_CONVOLUTION;
         state->inner = r->shape->hidden;
         state->kernel = berthi_shape_member(r, "conv_L_cache", 1, 4096, 3);
-    } else if (berthi_shape_find(r->model, "mamba_d_state") != NULL) {
+    } else if (berthi_json_find(r->model, "mamba_d_state") != NULL) {
         read_mamba2(r, state);
     }
 }

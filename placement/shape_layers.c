@@ -40,7 +40,7 @@ typedef struct layer_rules {
 static layer_list
 open_list(berthi_shape_reading *r, const char *key)
 {
-    const berthi_json_value *const value = berthi_shape_find(r->model, key);
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
     const layer_list list = { key, berthi_json_first(value) };
     uint64_t count = 0;
 
@@ -70,7 +70,7 @@ take_word(berthi_shape_reading *r, layer_list *list)
 static const berthi_json_value *
 open_dense(berthi_shape_reading *r)
 {
-    const berthi_json_value *const value = berthi_shape_find(r->model, "mlp_only_layers");
+    const berthi_json_value *const value = berthi_json_find(r->model, "mlp_only_layers");
     uint64_t count = 0;
     uint64_t number;
 

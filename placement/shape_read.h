@@ -30,9 +30,6 @@ typedef struct berthi_shape_reading {
 /* Other names of a number: the first that is there counts. Ends with NULL. */
 typedef const char *const *berthi_shape_keys;
 
-/* The member, or NULL when it is absent or null. */
-const berthi_json_value *berthi_shape_find(const berthi_json_value *object,
-                                           const char *key);
 /* `wanted` ends the sentence: member "x" is -1, not ... */
 void berthi_shape_refuse(berthi_shape_reading *r, const char *key,
                          const berthi_json_value *value, const char *wanted);

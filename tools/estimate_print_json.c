@@ -2,8 +2,7 @@
 /* estimate_print_json.c - an estimate for programs; the schema is in berth-estimate(5). */
 #include "tools/estimate_print.h"
 #include "tools/json.h"
-
-#define SCHEMA_VERSION 1
+#include "tools/json_error.h"
 
 static void
 write_unknown(json_writer *w, const char *key, uint64_t number)
@@ -214,9 +213,7 @@ estimate_write_json(session *s, const estimation *e, berth_status status)
 
     json_begin(&w, &s->out, false);
     json_object_begin(&w, NULL);
-    json_number(&w, "schema_version", SCHEMA_VERSION);
-    json_text(&w, "status", berth_status_name(status));
-    json_number(&w, "exit_code", (uint64_t)cli_exit_code(status));
+    json_status(&w, status);
     write_model(&w, &e->model);
     write_asked(&w, e);
     write_parts(&w, e);

@@ -1245,15 +1245,14 @@ check_unknown(const char *max_memory, const char *tier)
     planned_end(&p);
 }
 
-/* Of what is free: on devices that are open, one for each GPU, and on this machine. */
+/* Of what is free on devices that are open, one for each GPU. */
 static void
 test_shares(void)
 {
-    berth_plan_options options = options_of("0=50%,3=12.5%,cpu=50%");
+    berth_plan_options options = options_of("0=50%,3=12.5%,cpu=1GiB");
     berth_context *context = NULL;
     berth_devices *devices = NULL;
     void *taken = NULL;
-    uint64_t half;
     planned p;
 
     T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
@@ -1263,20 +1262,45 @@ test_shares(void)
     T_REQUIRE(p.status == BERTH_OK);
     CHECK_EQ(tier_of(&p, "cuda:0").budget, 128 * MIB);
     CHECK_EQ(tier_of(&p, "cuda:3").budget, 64 * MIB);
-    half = tier_of(&p, "cpu").budget;
     planned_end(&p);
     T_REQUIRE(berth_device_alloc(devices, 0, 128 * MIB, &taken, NULL) == BERTH_OK);
-    options.max_memory = "0=50%,cpu=100%";
+    options.max_memory = "0=50%,cpu=1GiB";
     planned_begin(&p, planned_llama(1, false), &options);
     T_REQUIRE(p.status == BERTH_OK);
     CHECK_EQ(tier_of(&p, "cuda:0").budget, 64 * MIB);
-    CHECK_GT(tier_of(&p, "cpu").budget, half); /* others take some meanwhile */
     planned_end(&p);
     berth_device_free(devices, 0, taken, 128 * MIB);
     berth_devices_close(devices);
     berth_context_destroy(context);
     check_unknown("4294967295=90%,cpu=1GiB", "cuda:4294967295");
     check_unknown("cpu=1GiB,disk=50%", "disk");
+}
+
+static uint64_t
+budget_of_host(const char *max_memory)
+{
+    berth_plan_options options = options_of(max_memory);
+    uint64_t budget = 0;
+    planned p;
+
+    planned_begin(&p, planned_llama(1, false), &options);
+    if (CHECK_EQ(p.status, BERTH_OK))
+        budget = tier_of(&p, "cpu").budget;
+    planned_end(&p);
+    return budget;
+}
+
+/* Of what this process can have; where the machine does not tell that, of nothing. */
+static void
+test_shares_of_the_host(void)
+{
+    if (berthi_plan_free_host() == UINT64_MAX) {
+        check_unknown("0=1GiB,cpu=50%", "cpu");
+        return;
+    }
+    /* Others take some meanwhile. */
+    CHECK_GT(budget_of_host("0=1GiB,cpu=100%"), budget_of_host("0=1GiB,cpu=50%"));
+    CHECK_GT(budget_of_host("0=1GiB,cpu=50%"), berthi_plan_free_host() / 4);
 }
 
 /* A device more than there are of those that are open. */
@@ -1361,6 +1385,7 @@ test_check(void)
     const char *const folder = planned_llama(4, false);
     const char *const other = planned_llama(3, false);
     const char *const plan = write_plan(folder, NULL, NULL);
+    const bool tells = berthi_plan_free_host() != UINT64_MAX;
     berth_error error;
 
     CHECK_EQ(check_against(folder, plan, "", &error), BERTH_OK);
@@ -1370,8 +1395,10 @@ test_check(void)
     CHECK_EQ(check_against(folder, plan, "cpu=300MiB", &error), BERTH_ENOFIT);
     CHECK_EQ(error.reason, BERTH_REASON_NO_TIER);
     CHECK_CONTAINS(error.message, "is not here");
-    CHECK_EQ(check_against(folder, plan, "0=80MiB,cpu=100%", &error), BERTH_OK);
-    CHECK_EQ(check_against(folder, plan, "0=80MiB,cpu=0.000001%", &error), BERTH_ENOFIT);
+    CHECK_EQ(check_against(folder, plan, "0=80MiB,cpu=100%", &error),
+             tells ? BERTH_OK : BERTH_EINVAL);
+    CHECK_EQ(check_against(folder, plan, "0=80MiB,cpu=0.000001%", &error),
+             tells ? BERTH_ENOFIT : BERTH_EINVAL);
     CHECK_EQ(check_against(folder, plan, "4294967295=50%,cpu=300MiB", &error), BERTH_EINVAL);
     CHECK_EQ(check_against(other, plan, "", &error), BERTH_EINTEGRITY);
     CHECK_EQ(error.reason, BERTH_REASON_PLAN_CHECKPOINT);
@@ -1549,6 +1576,7 @@ main(int argc, char **argv)
     T_RUN(test_kept_foreign);
     T_RUN(test_passed_on);
     T_RUN(test_shares);
+    T_RUN(test_shares_of_the_host);
     T_RUN(test_shares_of_no_device);
     T_RUN(test_check);
     T_RUN(test_check_changed);

@@ -234,6 +234,22 @@ berthi_options_take(void *mine, size_t my_size, const void *given, const char *n
     return BERTH_OK;
 }
 
+berth_status
+berthi_options_give(void *given, size_t given_size, const void *mine, size_t my_size)
+{
+    memset(given, 0, given_size);
+    if (given_size < sizeof given_size)
+        return BERTH_EINVAL;
+    memcpy(given, &given_size, sizeof given_size);
+    for (size_t i = given_size; i < my_size; i++)
+        if (((const unsigned char *)mine)[i] != 0)
+            return BERTH_EINVAL;
+    memcpy((unsigned char *)given + sizeof given_size,
+           (const unsigned char *)mine + sizeof given_size,
+           (given_size < my_size ? given_size : my_size) - sizeof given_size);
+    return BERTH_OK;
+}
+
 /* --------------------------------------------------------------- formatting */
 
 /* snprintf that keeps counting when the text is full. */

@@ -80,6 +80,14 @@ void berthi_error_clear(berth_error *error);
 berth_status berthi_options_take(void *mine, size_t my_size, const void *given,
                                  const char *name, berth_error *error);
 
+/*
+ * The way back: fills the caller's struct of `given_size` bytes from `mine`, beginning with
+ * its struct_size; what it has beyond ours is zero. EINVAL where it is too short for something
+ * that is not zero, or for a struct_size; what there is of it is zero then.
+ */
+berth_status berthi_options_give(void *given, size_t given_size, const void *mine,
+                                 size_t my_size);
+
 /* ------------------------------------------------------------ checked sizes */
 
 /* Shares are counted in billionths: this is all of it. */

@@ -3332,9 +3332,21 @@ typedef struct berth_optimizer_group {
     uint64_t reserved[6];
 } berth_optimizer_group;
 
-/* The published defaults: states of 8 bits from 4096 elements on, on the device. */
-BERTH_API berth_status berth_optimizer_group_init(berth_optimizer_group *group,
-                                                  int32_t kind);
+/*
+ * berth_optimizer_group_init() fills a group with the published defaults of a kind: states of
+ * 8 bits from 4096 elements on, on the device.
+ * Returns BERTH_OK, or BERTH_EINVAL: no such kind, or one with settings that a group of the
+ * caller's header has no fields for. All but struct_size is zero then.
+ */
+BERTH_API berth_status berth_optimizer_group_init_sized(berth_optimizer_group *group,
+                                                        size_t struct_size, int32_t kind);
+
+/* Inline, so that the size is that of the caller's header. */
+static inline berth_status
+berth_optimizer_group_init(berth_optimizer_group *group, int32_t kind)
+{
+    return berth_optimizer_group_init_sized(group, sizeof *group, kind);
+}
 
 typedef struct berth_parameter {
     const char *name;      /* copied; UTF-8, no two alike: the key in files           */
@@ -3693,9 +3705,19 @@ BERTH_API berth_status berth_plan_get_training_tier(const berth_plan *plan, uint
 BERTH_API berth_status berth_plan_get_parameter(const berth_plan *plan, uint64_t number,
                                                 berth_plan_parameter *out, char *name,
                                                 size_t capacity);
-/* A group of berth_optimizer_group_init() with kind, bits, f32 copy and place set. */
-BERTH_API berth_status berth_plan_get_group(const berth_plan *plan, int32_t place,
-                                            berth_optimizer_group *out);
+/*
+ * A group of berth_optimizer_group_init() with kind, bits, f32 copy and place set. Fails as
+ * that does, too.
+ */
+BERTH_API berth_status berth_plan_get_group_sized(const berth_plan *plan, int32_t place,
+                                                  berth_optimizer_group *out,
+                                                  size_t struct_size);
+
+static inline berth_status
+berth_plan_get_group(const berth_plan *plan, int32_t place, berth_optimizer_group *out)
+{
+    return berth_plan_get_group_sized(plan, place, out, sizeof *out);
+}
 
 #ifdef __cplusplus
 }

@@ -33,28 +33,39 @@ berth_update_name(int32_t kind)
     return is_kind(kind) ? berthi_update_name((berthi_update_kind)kind) : NULL;
 }
 
-berth_status
-berth_optimizer_group_init(berth_optimizer_group *group, int32_t kind)
+/* The published defaults. */
+static berth_optimizer_group
+default_group(berthi_update_kind kind)
 {
-    berthi_update_settings defaults;
+    const berthi_update_settings defaults = berthi_update_defaults(kind);
 
-    memset(group, 0, sizeof *group);
-    group->struct_size = sizeof *group;
-    if (!is_kind(kind))
-        return BERTH_EINVAL;
-    defaults = berthi_update_defaults((berthi_update_kind)kind);
-    group->kind = kind;
-    group->bits = 8;
-    group->least_8bit = BERTHI_STATES_LEAST_8BIT;
-    group->is_coupled = defaults.is_coupled;
-    group->rate = defaults.rate;
-    group->beta1 = defaults.beta1;
-    group->beta2 = defaults.beta2;
-    group->epsilon = defaults.epsilon;
-    group->decay = defaults.decay;
-    group->beta3 = defaults.beta3;
-    group->alpha = defaults.alpha;
-    return BERTH_OK;
+    return (berth_optimizer_group){
+        .kind = (int32_t)kind,
+        .bits = 8,
+        .least_8bit = BERTHI_STATES_LEAST_8BIT,
+        .is_coupled = defaults.is_coupled,
+        .rate = defaults.rate,
+        .beta1 = defaults.beta1,
+        .beta2 = defaults.beta2,
+        .epsilon = defaults.epsilon,
+        .decay = defaults.decay,
+        .beta3 = defaults.beta3,
+        .alpha = defaults.alpha,
+    };
+}
+
+berth_status
+berth_optimizer_group_init_sized(berth_optimizer_group *group, size_t struct_size,
+                                 int32_t kind)
+{
+    berth_optimizer_group mine = { .struct_size = 0 };
+    const bool is_known = is_kind(kind);
+    berth_status status;
+
+    if (is_known)
+        mine = default_group((berthi_update_kind)kind);
+    status = berthi_options_give(group, struct_size, &mine, sizeof mine);
+    return is_known ? status : BERTH_EINVAL;
 }
 
 berthi_update_settings

@@ -48,16 +48,18 @@ berth_plan_get_parameter(const berth_plan *plan, uint64_t number, berth_plan_par
 }
 
 berth_status
-berth_plan_get_group(const berth_plan *plan, int32_t place, berth_optimizer_group *out)
+berth_plan_get_group_sized(const berth_plan *plan, int32_t place, berth_optimizer_group *out,
+                           size_t struct_size)
 {
+    berth_optimizer_group group;
     const berth_plan_training *const about =
         plan->training != NULL ? &plan->training->about : NULL;
 
     if (about == NULL || place < 0 || place >= BERTH_STATES_PLACE_COUNT
-        || berth_optimizer_group_init(out, about->kind) != BERTH_OK)
+        || berth_optimizer_group_init(&group, about->kind) != BERTH_OK)
         return BERTH_EINVAL;
-    out->bits = about->bits;
-    out->place = place;
-    out->has_master = about->has_master;
-    return BERTH_OK;
+    group.bits = about->bits;
+    group.place = place;
+    group.has_master = about->has_master;
+    return berthi_options_give(out, struct_size, &group, sizeof group);
 }

@@ -2,6 +2,9 @@
 /* planned_train.c - see planned_train.h. */
 #include "tests/planned_train.h"
 
+#include <stddef.h>
+#include <string.h>
+
 #include "placement/plan_train.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -89,6 +92,23 @@ check_sums(const planned *p)
     CHECK_MEM(&p->plan->training->about, &before, sizeof before);
 }
 
+/* A caller's header without AdEMAMix has no group for it. */
+static void
+check_short_group(const planned *p, const berth_optimizer_group *whole)
+{
+    const size_t before = offsetof(berth_optimizer_group, beta3);
+    const bool is_known = whole->kind != BERTH_UPDATE_ADEMAMIX;
+    berth_optimizer_group group;
+
+    memset(&group, 0xAA, sizeof group);
+    CHECK_EQ(berth_plan_get_group_sized(p->plan, BERTH_STATES_HOST, &group, before),
+             is_known ? BERTH_OK : BERTH_EINVAL);
+    CHECK_EQ(group.struct_size, before);
+    CHECK_EQ(group.place, is_known ? BERTH_STATES_HOST : 0);
+    CHECK_EQ(group.bits, is_known ? whole->bits : 0);
+    CHECK_EQ(*((const uint8_t *)&group + before), 0xAA);
+}
+
 void
 planned_check_optimizer(const planned *p, const char *words, uint32_t device_count)
 {
@@ -110,6 +130,7 @@ planned_check_optimizer(const planned *p, const char *words, uint32_t device_cou
     options.states_dir = fixture_folder();
     for (int32_t i = 0; i < BERTH_STATES_PLACE_COUNT; i++)
         CHECK_EQ(berth_plan_get_group(p->plan, i, &groups[i]), BERTH_OK);
+    check_short_group(p, &groups[BERTH_STATES_HOST]);
     CHECK_EQ(berth_plan_get_training(p->plan, &training), BERTH_OK);
     CHECK_EQ(count, training.parameter_count);
     for (uint32_t d = 0; d < device_count; d++) {

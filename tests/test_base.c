@@ -703,6 +703,38 @@ test_options_without_size(void)
     CHECK_EQ(mine.one, 0);
 }
 
+/* A struct that the library fills has the size that its caller knows. */
+static void
+test_options_are_given_in_their_size(void)
+{
+    large_options mine = { 0, 5, 0, { 0 } };
+    unsigned char room[sizeof mine + 16];
+    small_options given;
+    size_t size;
+
+    for (size = sizeof(size_t); size <= sizeof mine + 8; size++) {
+        memset(room, 0xAA, sizeof room);
+        CHECK_EQ(berthi_options_give(room, size, &mine, sizeof mine),
+                 size == sizeof(size_t) ? BERTH_EINVAL : BERTH_OK); /* 5 is in one byte */
+        CHECK_EQ(room[size], 0xAA);
+        memset(&given, 0, sizeof given);
+        memcpy(&given, room, size < sizeof given ? size : sizeof given);
+        CHECK_EQ(given.struct_size, size);
+        CHECK_EQ(given.one, size == sizeof(size_t) ? 0 : 5);
+        if (size > sizeof given)
+            CHECK(is_zero(room + sizeof given, size - sizeof given));
+    }
+    memset(room, 0xAA, sizeof room);
+    CHECK_EQ(berthi_options_give(room, 7, &mine, sizeof mine), BERTH_EINVAL);
+    CHECK_EQ(room[7], 0xAA);
+    mine.tail[8] = 1; /* what the caller has no field for is told */
+    CHECK_EQ(berthi_options_give(room, sizeof given, &mine, sizeof mine), BERTH_EINVAL);
+    memcpy(&given, room, sizeof given);
+    CHECK_EQ(given.struct_size, sizeof given);
+    CHECK_EQ(given.one, 0);
+    CHECK_EQ(berthi_options_give(room, sizeof mine, &mine, sizeof mine), BERTH_OK);
+}
+
 /* -------------------------------------------------------------------- sizes */
 
 static void
@@ -789,6 +821,7 @@ main(int argc, char **argv)
     T_RUN(test_options_from_a_newer_header);
     T_RUN(test_options_end_with_their_size);
     T_RUN(test_options_without_size);
+    T_RUN(test_options_are_given_in_their_size);
     T_RUN(test_checked_sizes);
     T_RUN(test_rounding);
     T_RUN(test_divides_up);

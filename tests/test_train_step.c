@@ -781,6 +781,36 @@ test_groups_of_other_headers(void)
     free(groups);
 }
 
+/* A header from before AdEMAMix, and one from after this. */
+static void
+test_groups_are_filled_for_other_headers(void)
+{
+    const size_t before = offsetof(berth_optimizer_group, beta3);
+    const size_t mine = sizeof(berth_optimizer_group);
+    berth_optimizer_group groups[2];
+    uint8_t *const bytes = (uint8_t *)groups;
+
+    memset(groups, 0xAA, sizeof groups);
+    CHECK_EQ(berth_optimizer_group_init_sized(groups, before, BERTH_UPDATE_ADAMW), BERTH_OK);
+    CHECK_EQ(groups[0].struct_size, before);
+    CHECK_EQ(groups[0].kind, BERTH_UPDATE_ADAMW);
+    CHECK(groups[0].beta2 > 0.9f);
+    for (size_t i = before; i < mine; i++)
+        CHECK_EQ(bytes[i], 0xAA);
+    CHECK_EQ(berth_optimizer_group_init_sized(groups, before, BERTH_UPDATE_ADEMAMIX),
+             BERTH_EINVAL); /* its slow mean is unknown there */
+    CHECK_EQ(groups[0].struct_size, before);
+    CHECK_EQ(groups[0].bits, 0);
+    CHECK_EQ(berth_optimizer_group_init_sized(groups, mine + 8, BERTH_UPDATE_ADEMAMIX),
+             BERTH_OK);
+    CHECK_EQ(groups[0].struct_size, mine + 8);
+    CHECK_EQ(bytes[mine + 7], 0);
+    CHECK_EQ(bytes[mine + 8], 0xAA);
+    CHECK_EQ(berth_optimizer_group_init(groups, 7), BERTH_EINVAL);
+    CHECK_EQ(groups[0].struct_size, mine);
+    CHECK_EQ(groups[0].bits, 0);
+}
+
 /* ------------------------------------------------------------------- other refusals */
 
 static void
@@ -1052,6 +1082,7 @@ main(int argc, char **argv)
     T_RUN(test_stretches_of_states_are_read);
     T_RUN(test_names_are_utf8);
     T_RUN(test_groups_of_other_headers);
+    T_RUN(test_groups_are_filled_for_other_headers);
     T_RUN(test_refusals_name_what_is_wrong);
     T_RUN(test_waits_without_an_end_are_taken);
     T_RUN(test_steps_are_refused);

@@ -63,7 +63,8 @@ class Optimizer:
         self.values, self.context, self.object = values, ctypes.c_void_p(), ctypes.c_void_p()
         self.call("berth_context_create", None, ctypes.byref(self.context))
         group = Group()
-        if self.lib.berth_optimizer_group_init(ctypes.byref(group), kind) != 0:
+        if self.lib.berth_optimizer_group_init_sized(
+                ctypes.byref(group), ctypes.c_size_t(ctypes.sizeof(group)), kind) != 0:
             raise RuntimeError("no such optimizer")
         group.bits, group.rate, group.decay = bits, RATE, decay
         if is_coupled is not None:

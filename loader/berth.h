@@ -1350,7 +1350,8 @@ typedef struct berth_plan_options {
     const struct berth_train_options *train; /* NULL: inference. See
                                berth_plan_get_training()                              */
     int32_t stacks;         /* berth_stacks                                           */
-    int32_t reserved32;
+    int32_t reject_skips;   /* 1: a module to skip that the model has not is
+                               BERTH_EINVAL; 0: a note                                */
     const struct berth_devices *devices; /* borrowed: shares of GPUs in max_memory are of
                                these, one for each in its order; NULL: of GPUs of this
                                machine. What the disk has, or a GPU that is not here, is

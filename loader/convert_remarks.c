@@ -29,25 +29,6 @@ remark_config(berthi_convert *convert, berthi_findings *findings)
                            is_plain ? "the model" : "that the new weights are quantized");
 }
 
-/* Lists of transformers name modules of many classes: they are worth a note. */
-static void
-remark_skips(berthi_convert *convert, berthi_findings *findings)
-{
-    const berthi_rules *const rules = convert->recipe.rules;
-    uint32_t count;
-    const berthi_skip *skips;
-
-    if (rules == NULL || convert->options.has_skips == 0)
-        return;
-    skips = berthi_rules_skips(rules, &count);
-    for (uint32_t i = berthi_rules_find_idle_skip(rules, 0); i < convert->options.skip_count;
-         i = berthi_rules_find_idle_skip(rules, i + 1))
-        berthi_findings_remark(findings, BERTH_SEVERITY_NOTE, BERTH_REASON_RULE_UNUSED,
-                               &(berthi_about){ .tensor = skips[i].text,
-                                                .tensor_length = strlen(skips[i].text) },
-                               "the model has no such module to skip");
-}
-
 /* ------------------------------------------------------------ a shard of several */
 
 static bool
@@ -247,7 +228,7 @@ berthi_convert_remark(berthi_convert *convert)
                                                 .finding_user =
                                                     convert->options.finding_user });
     remark_config(convert, &findings);
-    remark_skips(convert, &findings);
+    berthi_recipe_remark_skips(&convert->recipe, &findings);
     remark_part(convert, &findings);
     remark_none(convert, &findings);
     remark_experts(convert, &findings);

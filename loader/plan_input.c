@@ -38,6 +38,7 @@ make_recipe(berthi_plan_source *source, berth_error *error)
     options.keep_count = given->keep_count;
     options.only_count = given->only_count;
     options.has_skips = given->has_skips;
+    options.reject_skips = given->reject_skips;
     options.rules = given->rules;
     return berthi_recipe_init_decided(&source->recipe, source->context,
                                         source->checkpoint, &options,
@@ -202,6 +203,7 @@ collect(berthi_plan_source *source, berth_error *error)
     if (status == BERTH_OK) {
         if (source->recipe.config != NULL) /* else read_shape() says that, too */
             berthi_plan_remark_model(&source->recipe, options);
+        berthi_plan_remark_skips(&source->recipe, options);
         status = read_shape(source, error);
     }
     if (status == BERTH_OK && (options->mode != NULL || options->device_map != NULL)) {

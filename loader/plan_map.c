@@ -49,6 +49,16 @@ berthi_plan_remark_model(const berthi_recipe *recipe, const berth_plan_options *
     berthi_findings_fini(&findings);
 }
 
+void
+berthi_plan_remark_skips(const berthi_recipe *recipe, const berth_plan_options *options)
+{
+    berthi_findings findings;
+
+    listen(recipe, options, &findings);
+    berthi_recipe_remark_skips(recipe, &findings);
+    berthi_findings_fini(&findings);
+}
+
 /* ------------------------------------------------------------------ a map's file */
 
 static void

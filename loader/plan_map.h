@@ -25,5 +25,8 @@ berth_status berthi_plan_map(const berthi_recipe *recipe,
 /* Tells that the order of layers is a guess, where it is one. */
 void berthi_plan_remark_model(const berthi_recipe *recipe,
                               const berth_plan_options *options);
+/* Tells of modules to skip that the model has not. */
+void berthi_plan_remark_skips(const berthi_recipe *recipe,
+                              const berth_plan_options *options);
 
 #endif

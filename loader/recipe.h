@@ -104,6 +104,12 @@ berth_status berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *co
 /* All-zero is allowed. */
 void berthi_recipe_fini(berthi_recipe *recipe);
 
+/*
+ * A note for each module to skip that the model has not: lists of transformers name modules
+ * of many classes.
+ */
+void berthi_recipe_remark_skips(const berthi_recipe *recipe, berthi_findings *findings);
+
 /* Tells what was decided, line by line. */
 void berthi_recipe_tell(const berthi_recipe *recipe, berth_coverage_function tell,
                         void *user);

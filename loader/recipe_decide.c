@@ -238,6 +238,24 @@ decide(berthi_recipe *recipe, uint32_t position, const berth_convert_options *op
     return status;
 }
 
+void
+berthi_recipe_remark_skips(const berthi_recipe *recipe, berthi_findings *findings)
+{
+    const berthi_rules *const rules = recipe->rules;
+    const berthi_skip *skips;
+    uint32_t count;
+
+    if (rules == NULL)
+        return;
+    skips = berthi_rules_skips(rules, &count);
+    for (uint32_t i = berthi_rules_find_idle_skip(rules, 0); i != BERTHI_NO_SKIP;
+         i = berthi_rules_find_idle_skip(rules, i + 1))
+        berthi_findings_remark(findings, BERTH_SEVERITY_NOTE, BERTH_REASON_RULE_UNUSED,
+                               &(berthi_about){ .tensor = skips[i].text,
+                                                .tensor_length = strlen(skips[i].text) },
+                               "the model has no such module to skip");
+}
+
 static berth_status
 check_rules(const berthi_recipe *recipe, const berth_convert_options *options,
             berth_error *error)

@@ -394,10 +394,10 @@ berthi_rules_find_idle_skip(const berthi_rules *rules, uint32_t entry)
 {
     const uint32_t count = rules->options.has_skips ? rules->options.skip_count : 0;
 
-    while (entry < count
-           && berthi_skip_list_has_match(&rules->skips, entry, rules->architecture))
-        entry++;
-    return entry < count ? entry : count;
+    for (; entry < count; entry++)
+        if (!berthi_skip_list_has_match(&rules->skips, entry, rules->architecture))
+            return entry;
+    return BERTHI_NO_SKIP;
 }
 
 berth_status
@@ -406,7 +406,7 @@ berthi_rules_check_skips(const berthi_rules *rules, berth_error *error)
     const uint32_t entry = berthi_rules_find_idle_skip(rules, 0);
     const char *text;
 
-    if (!rules->options.has_skips || entry == rules->options.skip_count)
+    if (entry == BERTHI_NO_SKIP)
         return BERTH_OK;
     text = rules->skips.skips[entry].text;
     return berthi_fail(error, BERTH_REASON_RULE_UNUSED,

@@ -70,8 +70,9 @@ typedef enum berthi_skip_origin {
 typedef struct berthi_skip {
     const char *text;
     berthi_skip_origin origin;
-    uint64_t hits; /* tensors it has kept from being quantized */
 } berthi_skip;
+
+#define BERTHI_NO_SKIP UINT32_MAX
 
 typedef struct berthi_rules_options {
     berthi_era era;
@@ -114,7 +115,7 @@ berth_status berthi_rules_check(const berthi_rules *rules, berth_error *error);
 
 /*
  * The user's first entry of the skip list, from `entry` on, that stands for nothing in
- * the model; their number where all do.
+ * the model; or BERTHI_NO_SKIP.
  */
 uint32_t berthi_rules_find_idle_skip(const berthi_rules *rules, uint32_t entry);
 /* Fails with RULE_UNUSED naming that entry, where there is one. */

@@ -29,7 +29,7 @@ add(drafting *d, const char *text, uint64_t length, berthi_skip_origin origin)
     if (copy == NULL)
         lack_memory(d);
     else
-        d->list->skips[d->list->count++] = (berthi_skip){ copy, origin, 0 };
+        d->list->skips[d->list->count++] = (berthi_skip){ copy, origin };
 }
 
 /* Takes every ".weight" out, as 4.x does, in place. */
@@ -76,7 +76,7 @@ add_sorted(drafting *d, const char *name, berthi_skip_origin origin)
             return;
     for (; at > 0 && strcmp(skips[at - 1].text, copy) > 0; at--)
         skips[at] = skips[at - 1];
-    skips[at] = (berthi_skip){ copy, origin, 0 };
+    skips[at] = (berthi_skip){ copy, origin };
     d->list->count++;
 }
 
@@ -312,16 +312,13 @@ berthi_skip_list_has_match(const berthi_skip_list *list, uint32_t entry,
 }
 
 uint32_t
-berthi_skip_list_find(berthi_skip_list *list, const berthi_parameter *parameter)
+berthi_skip_list_find(const berthi_skip_list *list, const berthi_parameter *parameter)
 {
     const char *const name = parameter->name;
     const uint64_t length = length_to_match(list, name, parameter->name_length);
 
-    for (uint32_t i = 0; i < list->count; i++) {
-        if (berthi_skip_list_is_match(list, i, name, length)) {
-            list->skips[i].hits++;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (berthi_skip_list_is_match(list, i, name, length))
             return i;
-        }
-    }
     return BERTHI_NO_SKIP;
 }

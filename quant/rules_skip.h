@@ -18,8 +18,6 @@
 #include "quant/pattern.h"
 #include "quant/rules.h"
 
-#define BERTHI_NO_SKIP UINT32_MAX
-
 /* Zero is an empty list. */
 typedef struct berthi_skip_list {
     berthi_skip *skips;         /* in the arena */
@@ -53,8 +51,9 @@ bool berthi_skip_is_match_4x(const char *name, uint64_t length, const char *entr
 bool berthi_skip_list_has_match(const berthi_skip_list *list, uint32_t entry,
                                 const berthi_architecture *architecture);
 
-/* The first entry that matches, and counts it; or BERTHI_NO_SKIP. */
-uint32_t berthi_skip_list_find(berthi_skip_list *list, const berthi_parameter *parameter);
+/* The first entry that matches; or BERTHI_NO_SKIP. */
+uint32_t berthi_skip_list_find(const berthi_skip_list *list,
+                               const berthi_parameter *parameter);
 
 /* A linear layer, which loaders make a quantized one of unless it is listed. */
 typedef struct berthi_skip_layer {

@@ -560,6 +560,34 @@ refuse_texts_of_none(void)
     }
 }
 
+/* A typo would quantize what was to be left alone. */
+static void
+test_skips_that_are_not_there(void)
+{
+    static const char *const skips[] = { "lm_head", "lm_haed" };
+    berth_plan_options options = options_of("0=200MiB");
+    planned p;
+
+    options.type = BERTH_ENCODING_NF4;
+    options.has_skips = 1;
+    options.skip_modules = skips;
+    for (uint32_t count = 1; count <= 2; count++) {
+        options.skip_count = count;
+        planned_begin(&p, planned_llama(2, false), &options);
+        CHECK_EQ(p.status, BERTH_OK);
+        CHECK_EQ(p.finding_count, count - 1);
+        if (count == 2)
+            CHECK_CONTAINS(p.findings[0], "the model has no such module to skip");
+        planned_end(&p);
+    }
+    options.reject_skips = 1;
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, BERTH_EINVAL);
+    CHECK_EQ(p.error.reason, BERTH_REASON_RULE_UNUSED);
+    CHECK_STR(p.error.tensor, "lm_haed");
+    planned_end(&p);
+}
+
 static void
 refuse_pin_beside(const char *mode, const char *device_map)
 {
@@ -1553,6 +1581,7 @@ main(int argc, char **argv)
     T_RUN(test_tied_head);
     T_RUN(test_pins);
     T_RUN(test_pins_refused);
+    T_RUN(test_skips_that_are_not_there);
     T_RUN(test_no_fit);
     T_RUN(test_smallest_change);
     T_RUN(test_options_refused);

@@ -232,10 +232,11 @@ test_skip_hits(void)
     (void)count_quantized(&s);
     skips = berthi_rules_skips(s.rules, &count);
     T_REQUIRE(CHECK_EQ(count, 3));
-    CHECK_EQ(skips[0].hits, 2);
-    CHECK_EQ(skips[1].hits, 0);
-    CHECK_EQ(skips[2].hits, 3); /* the first entry has taken the fourth */
     CHECK_EQ(skips[0].origin, BERTHI_SKIP_USER);
+    CHECK_STR(skips[1].text, "nothing");
+    CHECK_EQ(berthi_rules_find_idle_skip(s.rules, 0), 1);
+    CHECK_EQ(berthi_rules_find_idle_skip(s.rules, 2), BERTHI_NO_SKIP);
+    CHECK_EQ(berthi_rules_find_idle_skip(s.rules, 3), BERTHI_NO_SKIP);
     end_setting(&s);
 }
 

@@ -352,6 +352,7 @@ fill_options(planning *p, int32_t type)
     options->skip_modules = p->skips.items;
     options->skip_count = p->skips.count;
     options->has_skips = e->skip_modules != NULL;
+    options->reject_skips = cli_is_given(p->s->call, "skip-modules");
     options->keep = e->keep.items;
     options->keep_count = e->keep.count;
     options->only = e->only.items;

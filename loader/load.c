@@ -359,22 +359,6 @@ choose_sizes(berthi_load *load)
 }
 
 static berth_status
-check_plan(const berth_checkpoint *checkpoint, const berth_plan *plan, berth_error *error)
-{
-    const uint32_t digest = berthi_plan_digest(checkpoint);
-
-    if (digest == plan->summary.digest)
-        return BERTH_OK;
-    return berthi_fail(
-        error, BERTH_REASON_PLAN_CHECKPOINT,
-        &(berthi_about){ .file = checkpoint->path,
-                        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_CRC32,
-                        .expected = plan->summary.digest,
-                        .actual = digest },
-        "names, dtypes or shapes are not those that were planned");
-}
-
-static berth_status
 check_options(const berth_load_options *options, berth_error *error)
 {
     if (options->verify < BERTH_LOAD_VERIFY_AUTO
@@ -447,7 +431,8 @@ berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
     if (status == BERTH_OK)
         status = check_options(&taken, error);
     if (status == BERTH_OK)
-        status = check_plan(checkpoint, plan, error);
+        status = berthi_plan_check_digest(plan, checkpoint, berthi_plan_digest(checkpoint),
+                                          error);
     if (status != BERTH_OK)
         return status;
     load = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *load);

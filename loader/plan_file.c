@@ -105,10 +105,22 @@ berth_plan_parse(berth_context *context, const char *text, size_t bytes, const c
 /* What a plan is held against, and the first thing that is wrong with it. */
 typedef struct checking {
     const berth_plan *plan;
+    bool has_budgets; /* those that were given or found count, beside the plan's own */
     berthi_findings findings;
     berth_error *error;
     berth_status status;
 } checking;
+
+static void
+tell_error(checking *c, const berth_error *details)
+{
+    if (c->status == BERTH_OK) {
+        c->status = details->status;
+        if (c->error != NULL)
+            *c->error = *details;
+    }
+    berthi_findings_tell(&c->findings, BERTH_SEVERITY_ERROR, details);
+}
 
 static void
 tell(checking *c, berth_reason reason, const berthi_about *about, const char *message)
@@ -116,12 +128,7 @@ tell(checking *c, berth_reason reason, const berthi_about *about, const char *me
     berth_error details;
 
     (void)berthi_fail(&details, reason, about, "%s", message);
-    if (c->status == BERTH_OK) {
-        c->status = details.status;
-        if (c->error != NULL)
-            *c->error = details;
-    }
-    berthi_findings_tell(&c->findings, BERTH_SEVERITY_ERROR, &details);
+    tell_error(c, &details);
 }
 
 static berthi_about
@@ -399,48 +406,15 @@ options_like(const berth_plan *plan, const char *max_memory)
     return options;
 }
 
-/* All but budgets. */
+/* All but budgets, of a plan that has the checkpoint's digest. */
 static berth_status
-check_checkpoint(checking *c, berthi_plan_source *source)
+check_contents(checking *c, berthi_plan_source *source)
 {
-    const berth_checkpoint *const checkpoint = source->checkpoint;
-    const uint32_t digest = source->input.summary.digest;
-    berth_status status;
+    const berth_status status = check_tensors(c, source);
 
-    if (digest != c->plan->summary.digest) {
-        tell(c, BERTH_REASON_PLAN_CHECKPOINT,
-             &(berthi_about){ .file = checkpoint->path,
-                              .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
-                                     | BERTH_HAS_CRC32,
-                              .expected = c->plan->summary.digest,
-                              .actual = digest },
-             "names, dtypes or shapes are not those that were planned");
-        return BERTH_OK;
-    }
-    status = check_tensors(c, source);
     if (status == BERTH_OK)
         check_caches(c, source);
     return status;
-}
-
-berth_status
-berthi_plan_hold(const berth_plan *plan, berth_context *context,
-                 const berth_checkpoint *checkpoint, berth_error *error)
-{
-    const berth_plan_options options = options_like(plan, "disk=inf");
-    const berth_open_options nobody = { .finding = NULL };
-    checking c = { .plan = plan, .error = error };
-    berthi_plan_source source;
-    berth_status status =
-        berthi_plan_source_init(&source, context, checkpoint, &options, error);
-
-    if (status != BERTH_OK)
-        return status;
-    berthi_findings_init(&c.findings, context, &nobody);
-    status = check_checkpoint(&c, &source);
-    berthi_findings_fini(&c.findings);
-    berthi_plan_source_fini(&source);
-    return status != BERTH_OK ? status : c.status;
 }
 
 static void
@@ -485,28 +459,71 @@ check_missing(checking *c, const berthi_plan_source *source, const berth_plan_ti
 
 /* The plan's own budgets, and those given or found. */
 static berth_status
-check_budgets(checking *c, const berthi_plan_source *source, bool has_budgets)
+check_budgets(checking *c, const berthi_plan_source *source)
 {
-    const berthi_plan_input *const given = &source->input;
     berth_status status = BERTH_OK;
 
     for (uint32_t t = 0; t < c->plan->summary.tier_count && status == BERTH_OK; t++) {
         const berth_plan_tier *const tier = &c->plan->tiers[t];
-        bool is_found = !has_budgets;
+        berthi_tier parsed;
+        uint32_t given;
 
         check_budget(c, tier, tier->budget);
-        for (uint32_t i = 0; has_budgets && i < given->tier_count; i++) {
-            char name[BERTHI_TIER_NAME];
-
-            if (strcmp(berthi_tier_name(&given->tiers[i].tier, name), tier->name) != 0)
-                continue;
-            is_found = true;
-            if (given->tiers[i].budget < tier->budget)
-                check_budget(c, tier, given->tiers[i].budget);
-        }
-        if (!is_found)
+        if (!c->has_budgets)
+            continue;
+        (void)berthi_tier_can_parse(tier->name, strlen(tier->name), &parsed);
+        given = berthi_plan_find_tier(source, &parsed);
+        if (given == BERTHI_NO_TIER)
             status = check_missing(c, source, tier);
+        else if (source->tiers[given].budget < tier->budget)
+            check_budget(c, tier, source->tiers[given].budget);
     }
+    return status;
+}
+
+static berth_status
+check_all(checking *c, berthi_plan_source *source)
+{
+    berth_error details;
+    berth_status status = BERTH_OK;
+
+    if (berthi_plan_check_digest(c->plan, source->checkpoint,
+                                 source->input.summary.digest, &details)
+        == BERTH_OK)
+        status = check_contents(c, source);
+    else
+        tell_error(c, &details);
+    return status == BERTH_OK ? check_budgets(c, source) : status;
+}
+
+/* With what a plan of `max_memory` would be made of. */
+static berth_status
+run_check(checking *c, berth_context *context, const berth_checkpoint *checkpoint,
+          const char *max_memory, berth_status (*check)(checking *, berthi_plan_source *))
+{
+    const berth_plan_options options = options_like(c->plan, max_memory);
+    berthi_plan_source source;
+    berth_status status =
+        berthi_plan_source_init(&source, context, checkpoint, &options, c->error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = check(c, &source);
+    berthi_plan_source_fini(&source);
+    return status != BERTH_OK ? status : c->status;
+}
+
+berth_status
+berthi_plan_hold(const berth_plan *plan, berth_context *context,
+                 const berth_checkpoint *checkpoint, berth_error *error)
+{
+    const berth_open_options nobody = { .finding = NULL };
+    checking c = { .plan = plan, .error = error };
+    berth_status status;
+
+    berthi_findings_init(&c.findings, context, &nobody);
+    status = run_check(&c, context, checkpoint, "disk=inf", check_contents);
+    berthi_findings_fini(&c.findings);
     return status;
 }
 
@@ -518,9 +535,7 @@ berth_plan_check(const berth_plan *plan, berth_context *context,
     const bool has_budgets = max_memory == NULL || max_memory[0] != '\0';
     const berth_open_options listener = { .finding = finding,
                                           .finding_user = finding_user };
-    checking c = { .plan = plan, .error = error };
-    berthi_plan_source source;
-    berth_plan_options options;
+    checking c = { .plan = plan, .has_budgets = has_budgets, .error = error };
     berth_status status;
 
     berthi_error_clear(error);
@@ -530,15 +545,9 @@ berth_plan_check(const berth_plan *plan, berth_context *context,
         return berthi_fail_argument(error, "context", "is NULL");
     if (checkpoint == NULL)
         return berthi_fail_argument(error, "checkpoint", "is NULL");
-    options = options_like(plan, has_budgets ? max_memory : "disk=inf");
-    status = berthi_plan_source_init(&source, context, checkpoint, &options, error);
-    if (status != BERTH_OK)
-        return status;
     berthi_findings_init(&c.findings, context, &listener);
-    status = check_checkpoint(&c, &source);
-    if (status == BERTH_OK)
-        status = check_budgets(&c, &source, has_budgets);
+    status = run_check(&c, context, checkpoint, has_budgets ? max_memory : "disk=inf",
+                       check_all);
     berthi_findings_fini(&c.findings);
-    berthi_plan_source_fini(&source);
-    return status != BERTH_OK ? status : c.status;
+    return status;
 }

@@ -128,6 +128,21 @@ berthi_plan_digest(const berth_checkpoint *checkpoint)
     return berthi_digest_crc32(crc, buffer, used);
 }
 
+berth_status
+berthi_plan_check_digest(const berth_plan *plan, const berth_checkpoint *checkpoint,
+                         uint32_t digest, berth_error *error)
+{
+    if (digest == plan->summary.digest)
+        return BERTH_OK;
+    return berthi_fail(
+        error, BERTH_REASON_PLAN_CHECKPOINT,
+        &(berthi_about){ .file = checkpoint->path,
+                        .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_CRC32,
+                        .expected = plan->summary.digest,
+                        .actual = digest },
+        "names, dtypes or shapes are not those that were planned");
+}
+
 /* ------------------------------------------------------------------------- calls */
 
 void

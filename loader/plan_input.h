@@ -109,13 +109,18 @@ berthi_plan_warn(const berth_plan_options *options, berth_reason reason,
                  const char *format, ...);
 
 /*
- * Whether the plan is one of this checkpoint, budgets apart: what berth_plan_check() finds wrong
- * first. For plans that were read; one that was made here has the tensors of its checkpoint.
+ * Whether the plan, which has the checkpoint's digest, is one of it, budgets apart: what
+ * berth_plan_check() finds wrong first. For plans that were read; one that was made here has
+ * the tensors of its checkpoint.
  */
 berth_status berthi_plan_hold(const berth_plan *plan, berth_context *context,
                               const berth_checkpoint *checkpoint, berth_error *error);
 
 /* crc32 of names, dtypes and shapes of all tensors, in bytewise order of names. */
 uint32_t berthi_plan_digest(const berth_checkpoint *checkpoint);
+/* PLAN_CHECKPOINT, unless that of the checkpoint, `digest`, is the plan's. */
+berth_status berthi_plan_check_digest(const berth_plan *plan,
+                                      const berth_checkpoint *checkpoint, uint32_t digest,
+                                      berth_error *error);
 
 #endif

@@ -2954,11 +2954,12 @@ typedef enum berth_config_kind {
 } berth_config_kind;
 
 /*
- * berth_config_open() reads config.json beside the checkpoint's weights. It
- * never changes afterwards, may be shared, and may outlive the checkpoint, not
- * the context. Free it with berth_config_close().
- * Returns BERTH_OK, BERTH_ENOENT (there is none), BERTH_EFORMAT (no JSON),
- * BERTH_EIO, BERTH_ENOMEM, BERTH_EINVAL.
+ * berth_config_open() takes what config.json beside the checkpoint's weights held when
+ * the checkpoint was opened, whatever lies there now. It never changes afterwards, may be
+ * shared, and may outlive the checkpoint, not the context. Free it with
+ * berth_config_close().
+ * Returns BERTH_OK, BERTH_ENOENT (there was none), BERTH_EFORMAT (no JSON, or it could not
+ * be read), BERTH_ENOMEM, BERTH_EINVAL.
  */
 BERTH_API berth_status berth_config_open(berth_context *context,
                                          const berth_checkpoint *checkpoint,

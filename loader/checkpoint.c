@@ -15,8 +15,6 @@
 #include "loader/preflight.h"
 #include "loader/weights.h"
 
-#define CONFIG_NAME "config.json"
-
 /* One opening: the checkpoint that is being built and what dies with the call. */
 typedef struct opening {
     berth_checkpoint *checkpoint;
@@ -36,68 +34,6 @@ static bool
 note_step(opening *o, berth_status status)
 {
     return status == BERTH_OK || berthi_findings_note(&o->findings, &o->error);
-}
-
-/* --------------------------------------------------------------- config.json */
-
-static berth_status
-parse_config(opening *o, berth_error *error)
-{
-    berth_checkpoint *const c = o->checkpoint;
-    berthi_location *const location = &c->location;
-    const char *const shown = berthi_location_path(location, CONFIG_NAME);
-    char *text;
-    uint64_t bytes;
-    berth_status status;
-
-    if (shown == NULL)
-        return berthi_fail_memory(error, "a path");
-    status = berthi_location_read(location, CONFIG_NAME, BERTHI_CONFIG_LIMIT,
-                                  BERTH_REASON_CONFIG_JSON, &text, &bytes, error);
-    if (status != BERTH_OK)
-        return status;
-    status = berthi_config_parse(c->context, text, bytes, shown, &c->config, error);
-    berthi_memory_free(c->context, BERTHI_PURPOSE_HEADER, text, bytes);
-    return status;
-}
-
-/* A model may lack it; one that lies in a snapshot has perhaps lost it. */
-static void
-remark_absent_config(opening *o)
-{
-    berthi_location *const location = &o->checkpoint->location;
-    uint64_t bytes;
-
-    if (location->file == NULL
-        && berthi_location_is_listed(location, CONFIG_NAME, &bytes))
-        berthi_findings_remark(&o->findings, BERTH_SEVERITY_WARNING,
-                               BERTH_REASON_INCOMPLETE,
-                               &(berthi_about){ .file = location->folder_path },
-                               CONFIG_NAME " belongs to this revision but was not "
-                                           "downloaded");
-}
-
-/* What lies beside a file that was named need not belong to it: only a warning. */
-static berth_status
-read_config(opening *o, berth_error *error)
-{
-    bool has_config;
-    berth_status status =
-        berthi_location_has(&o->checkpoint->location, CONFIG_NAME, &has_config, error);
-
-    if (status != BERTH_OK)
-        return status;
-    if (!has_config) {
-        remark_absent_config(o);
-        return BERTH_OK;
-    }
-    status = parse_config(o, error);
-    if (status != BERTH_OK && status != BERTH_ENOMEM && status != BERTH_EIO
-        && o->checkpoint->location.file != NULL) {
-        berthi_findings_tell(&o->findings, BERTH_SEVERITY_WARNING, error);
-        return BERTH_OK;
-    }
-    return status;
 }
 
 /* --------------------------------------------------------------------- index */
@@ -387,7 +323,7 @@ run(opening *o)
     const berth_open_options *const options = &o->options;
 
     c->location.may_start = options->threads != 1;
-    if (!note_step(o, read_config(o, &o->error)))
+    if (!note_step(o, berthi_checkpoint_read_config(c, &o->findings, &o->error)))
         return;
     if (berthi_weights_find(&c->location, c->config.weights_file, options->variant,
                             options->all_files != 0, &o->findings, &o->weights, &o->error)
@@ -467,7 +403,6 @@ berth_checkpoint_open(berth_context *context, const char *path,
         run(&o);
 
     berthi_index_fini(&o.index);
-    berthi_location_close(&c->location);
     berthi_findings_fini(&o.findings);
     status = berthi_findings_result(&o.findings, error);
     if (status != BERTH_OK)
@@ -492,6 +427,8 @@ berth_checkpoint_close(berth_checkpoint *checkpoint)
     berthi_classify_fini(&checkpoint->quantized);
     berthi_table_fini(&checkpoint->table);
     berthi_config_fini(&checkpoint->config);
+    berthi_memory_free(context, BERTHI_PURPOSE_HEADER, checkpoint->config_text,
+                       checkpoint->config_bytes);
     berthi_location_fini(&checkpoint->location);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, checkpoint, sizeof *checkpoint);
 }

@@ -16,12 +16,18 @@
 #include "loader/table.h"
 #include "quant/classify.h"
 #include "quant/config.h"
+#include "quant/json.h"
 
 struct berth_checkpoint {
     berth_context *context;
-    berthi_location location; /* of all texts; its descriptors are closed after open */
+    berthi_location location; /* of all texts; stays open: its path may lead elsewhere
+                                 by the time that something else of it is wanted       */
     const char *path;         /* folder or file, as resolved */
     const char *quant_method;
+    bool has_config;          /* there was a config.json */
+    const char *config_path;  /* where it lay, or would lie */
+    char *config_text;        /* what it held; NULL: nothing, or it could not be read */
+    uint64_t config_bytes;
     berthi_config config;
     berthi_shard *shards;
     uint32_t shard_count;
@@ -34,6 +40,14 @@ struct berth_checkpoint {
     berthi_table table;
     berthi_classify_result quantized;
 };
+
+/*
+ * What config.json said when the checkpoint was opened, as a document of `context`; *out NULL:
+ * there was none. CONFIG_JSON also where it could not be read then.
+ */
+berth_status berthi_checkpoint_parse_config(const berth_checkpoint *checkpoint,
+                                            berth_context *context, berthi_json **out,
+                                            berth_error *error);
 
 /* The shard's open file, valid until the checkpoint is closed. */
 berth_status berthi_checkpoint_file(const berth_checkpoint *checkpoint, uint32_t shard,
@@ -69,6 +83,9 @@ berth_status berthi_checkpoint_read(const berth_checkpoint *checkpoint, uint64_t
                                     uint64_t offset, void *memory, uint64_t bytes,
                                     const char *what, berth_error *error);
 
+/* The first step of an opening: keeps config.json, and what it says. */
+berth_status berthi_checkpoint_read_config(berth_checkpoint *checkpoint,
+                                           berthi_findings *findings, berth_error *error);
 /* Finds quantized weights; the table is complete. Remarks go to `findings`. */
 berth_status berthi_checkpoint_classify(berth_checkpoint *checkpoint,
                                         berthi_findings *findings, berth_error *error);

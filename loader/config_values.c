@@ -5,11 +5,7 @@
 #include <string.h>
 
 #include "loader/checkpoint.h"
-#include "loader/locate.h"
-#include "quant/config.h"
-#include "quant/json.h"
 
-#define CONFIG_NAME "config.json"
 #define MEMBER_CAPACITY 256u /* of one part of a key */
 
 struct berth_config {
@@ -19,41 +15,10 @@ struct berth_config {
 
 /* ------------------------------------------------------------------- opening */
 
-/* Found in the checkpoint's folder, as when it was opened. */
-static berth_status
-read_text(berth_context *context, berthi_location *location, berthi_json **out,
-          berth_error *error)
-{
-    berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, "" };
-    char *text;
-    uint64_t bytes;
-    bool has_file;
-    berth_status status = berthi_location_has(location, CONFIG_NAME, &has_file, error);
-
-    if (status != BERTH_OK)
-        return status;
-    origin.file = berthi_location_path(location, CONFIG_NAME);
-    if (origin.file == NULL)
-        return berthi_fail_memory(error, "a path");
-    if (!has_file)
-        return berthi_fail(error, BERTH_REASON_NOT_FOUND,
-                           &(berthi_about){ .file = origin.file },
-                           "the model has no such file");
-    status = berthi_location_read(location, CONFIG_NAME, BERTHI_CONFIG_LIMIT,
-                                  origin.reason, &text, &bytes, error);
-    if (status != BERTH_OK)
-        return status;
-    status = berthi_json_parse(context, text, bytes, BERTHI_JSON_NONFINITE, &origin, out,
-                               error);
-    berthi_memory_free(context, BERTHI_PURPOSE_HEADER, text, bytes);
-    return status;
-}
-
 berth_status
 berth_config_open(berth_context *context, const berth_checkpoint *checkpoint,
                   berth_config **out_config, berth_error *error)
 {
-    berthi_location location;
     berth_config *config;
     berth_status status;
 
@@ -69,12 +34,11 @@ berth_config_open(berth_context *context, const berth_checkpoint *checkpoint,
     if (config == NULL)
         return berthi_fail_memory(error, "a configuration");
     config->context = context;
-    status = berthi_location_init(&location, context, checkpoint->path, NULL,
-                                  checkpoint->location.is_inside, error);
-    if (status == BERTH_OK) {
-        status = read_text(context, &location, &config->document, error);
-        berthi_location_fini(&location);
-    }
+    status = berthi_checkpoint_parse_config(checkpoint, context, &config->document, error);
+    if (status == BERTH_OK && config->document == NULL)
+        status = berthi_fail(error, BERTH_REASON_NOT_FOUND,
+                             &(berthi_about){ .file = checkpoint->config_path },
+                             "the model has no such file");
     if (status == BERTH_OK)
         *out_config = config;
     else

@@ -398,6 +398,8 @@ destroy_convert(void *user)
     berthi_part_free(convert);
     berthi_layout_destroy(convert->layout);
     berthi_recipe_fini(&convert->recipe);
+    if (convert->location.context != NULL)
+        berthi_location_fini(&convert->location);
     berthi_arena_fini(&convert->texts);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, convert, sizeof *convert);
 }
@@ -536,6 +538,17 @@ find_device(berthi_convert *convert)
     convert->device = properties.is_host ? NULL : device;
 }
 
+/* What lies beside a shard of a model that was opened as a whole is the model's. */
+static berth_status
+open_source(berthi_convert *convert, berth_error *error)
+{
+    const berthi_location *const opened = &convert->checkpoint->location;
+    const bool is_folder = convert->checkpoint->path == opened->folder_path;
+
+    return berthi_location_init_again(&convert->location, convert->context, opened,
+                                      is_folder ? NULL : opened->file, error);
+}
+
 static berth_status
 prepare(berthi_convert *convert, berth_error *error)
 {
@@ -546,8 +559,10 @@ prepare(berthi_convert *convert, berth_error *error)
     find_device(convert);
     if (!copy_texts(convert))
         return berthi_fail_memory(error, "starting a conversion");
-    status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,
-                                &convert->options, error);
+    status = open_source(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_recipe_init(&convert->recipe, convert->context, convert->checkpoint,
+                                    &convert->options, error);
     if (status == BERTH_OK)
         status = lay_out(convert, error);
     if (status == BERTH_OK)

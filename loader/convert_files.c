@@ -77,6 +77,7 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
 {
     const berth_convert_options *const options = &convert->options;
     const berthi_recipe *const recipe = &convert->recipe;
+    const berth_checkpoint *const source = convert->checkpoint;
     const bool is_other = recipe->skips.is_other;
     const berthi_quantization what = {
         .encoding = options->type,
@@ -92,7 +93,7 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
     const int32_t dtype = is_quantized ? recipe->dtype : options->dtype;
 
     return berthi_config_rewrite(
-        convert->context, recipe->config_text, recipe->config_bytes, CONFIG_NAME,
+        convert->context, source->config_text, source->config_bytes, CONFIG_NAME,
         is_quantized ? &what : NULL, dtype >= 0 ? berthi_format_torch_name(dtype) : NULL,
         out_text, out_bytes, error);
 }
@@ -105,7 +106,7 @@ add_config(berthi_convert *convert, berth_error *error)
     uint64_t bytes;
     berth_status status;
 
-    if (convert->recipe.config_text == NULL)
+    if (convert->checkpoint->config_text == NULL)
         return BERTH_OK;
     status = rewrite_config(convert, &text, &bytes, error);
     if (status != BERTH_OK)
@@ -154,7 +155,7 @@ add_side_files(berthi_convert *convert, berth_error *error)
         status = create(convert, from->name, from->identity.bytes, &file, error);
         if (status != BERTH_OK)
             break;
-        status = berthi_side_files_read(&convert->recipe.location, from, put_bytes, &file,
+        status = berthi_side_files_read(&convert->location, from, put_bytes, &file,
                                         error);
         convert->file_crcs[i] = file.crc;
         status = finish(&file, from->identity.bytes, status, error);
@@ -203,7 +204,7 @@ list_file(const berthi_convert *convert, berthi_manifest_writer *writer, uint32_
 static void
 list_config(const berthi_convert *convert, berthi_manifest_writer *writer)
 {
-    if (convert->recipe.config_text != NULL)
+    if (convert->checkpoint->config_text != NULL)
         berthi_manifest_add_file(
             writer, &(berthi_manifest_file){
                         .file = CONFIG_NAME,
@@ -311,7 +312,7 @@ find_side_files(berthi_convert *convert, berth_error *error)
                                                                : convert->options.finding,
                                                 .finding_user =
                                                     convert->options.finding_user });
-    status = berthi_side_files_find(&convert->recipe.location, &findings,
+    status = berthi_side_files_find(&convert->location, &findings,
                                     &convert->side_files, error);
     berthi_findings_fini(&findings);
     return status;
@@ -323,7 +324,7 @@ count_config(berthi_convert *convert, berth_error *error)
     char *text;
     berth_status status;
 
-    if (convert->recipe.config_text == NULL)
+    if (convert->checkpoint->config_text == NULL)
         return BERTH_OK;
     status = rewrite_config(convert, &text, &convert->config_bytes, error);
     if (status == BERTH_OK)

@@ -94,7 +94,8 @@ typedef struct berthi_convert {
     berth_convert_options options; /* texts are copied into `texts` */
     berthi_convert_sizes sizes;
     berthi_recipe recipe;
-    berthi_side_files side_files; /* as they were at the start; in the recipe's location */
+    berthi_location location;     /* the source's folder */
+    berthi_side_files side_files; /* as they were at the start, in there */
     uint32_t *file_crcs;          /* of them as they were copied; last of config.json    */
     uint64_t config_bytes;        /* of the new config.json; 0: there is none            */
     berthi_layout *layout;

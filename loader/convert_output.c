@@ -99,7 +99,7 @@ open_nearest(nearest *n, berth_error *error)
 static berth_status
 check_overlap(const nearest *n, berth_error *error)
 {
-    const berthi_location *const source = &n->convert->recipe.location;
+    const berthi_location *const source = &n->convert->location;
     berthi_sys_stat source_state;
     berthi_sys_stat output_state;
     const char *problem = NULL;

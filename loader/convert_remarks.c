@@ -16,14 +16,12 @@
 static void
 remark_config(berthi_convert *convert, berthi_findings *findings)
 {
-    const char *const path =
-        berthi_location_path(&convert->recipe.location, "config.json");
     const bool is_plain = convert->options.type == BERTH_ENCODING_NATIVE;
 
-    if (convert->recipe.config_text != NULL)
+    if (convert->checkpoint->config_text != NULL)
         return;
     berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_CONFIG_JSON,
-                           &(berthi_about){ .file = path },
+                           &(berthi_about){ .file = convert->checkpoint->config_path },
                            "there is none: layers are guessed from the names of their "
                            "tensors, and loaders will not know %s",
                            is_plain ? "the model" : "that the new weights are quantized");
@@ -76,7 +74,7 @@ count_in_index(const berthi_index *index, const char *name)
 static uint32_t
 count_by_index(berthi_convert *convert, const char *name)
 {
-    berthi_location *const location = &convert->recipe.location;
+    berthi_location *const location = &convert->location;
     berthi_index index;
     berth_error ignored;
     bool has_index = false;
@@ -102,7 +100,7 @@ count_by_index(berthi_convert *convert, const char *name)
 static void
 remark_part(berthi_convert *convert, berthi_findings *findings)
 {
-    const char *const name = convert->recipe.location.file;
+    const char *const name = convert->location.file;
     uint32_t count;
 
     if (name == NULL)
@@ -202,7 +200,7 @@ remark_mixture(berthi_convert *convert, berthi_findings *findings)
     berthi_about about;
     uint32_t count;
 
-    if (convert->recipe.config_text == NULL)
+    if (convert->checkpoint->config_text == NULL)
         return;
     count = count_weights(convert, has_other_width, &about);
     if (count == 0)

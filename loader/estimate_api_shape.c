@@ -94,7 +94,7 @@ is_absence(const opening *o)
                                    o->options.variant == NULL);
 }
 
-/* Opens the weights, if they are wanted and there, and the folder in any case. */
+/* Opens the weights, if they are wanted and there, else the folder. */
 static berth_status
 open_files(opening *o, const char *path, berth_error *error)
 {
@@ -111,10 +111,9 @@ open_files(opening *o, const char *path, berth_error *error)
             return status;
         }
     }
-    /* Where the model lies in a cache, where it was found: it may move on meanwhile. */
-    status = berthi_location_init(&o->location, context,
-                                  o->checkpoint != NULL ? o->checkpoint->path : path,
-                                  o->checkpoint != NULL ? NULL : o->options.hub_cache,
+    if (o->checkpoint != NULL)
+        return BERTH_OK;
+    status = berthi_location_init(&o->location, context, path, o->options.hub_cache,
                                   o->options.inside_only != 0, error);
     if (status != BERTH_OK)
         memset(&o->location, 0, sizeof o->location);
@@ -138,6 +137,7 @@ fail_config(const opening *o, berth_error *error)
                        "an estimate needs the model's config.json, and there is none");
 }
 
+/* Beside weights that are not opened. */
 static berth_status
 read_config(opening *o, berth_error *error)
 {
@@ -164,6 +164,20 @@ read_config(opening *o, berth_error *error)
                                &o->config, error);
     berthi_memory_free(context, BERTHI_PURPOSE_HEADER, text, bytes);
     return status;
+}
+
+/* Of weights, what was read with them. */
+static berth_status
+find_config(opening *o, berth_error *error)
+{
+    const berth_checkpoint *const checkpoint = o->checkpoint;
+    berth_status status;
+
+    if (checkpoint == NULL)
+        return read_config(o, error);
+    o->config_file = checkpoint->config_path;
+    status = berthi_checkpoint_parse_config(checkpoint, o->shape->context, &o->config, error);
+    return status == BERTH_OK && o->config == NULL ? fail_config(o, error) : status;
 }
 
 static const char *
@@ -304,7 +318,7 @@ run(opening *o, const char *path, berth_error *error)
     berth_status status = open_files(o, path, error);
 
     if (status == BERTH_OK)
-        status = read_config(o, error);
+        status = find_config(o, error);
     if (status == BERTH_OK)
         status = take_config(o, error);
     if (status == BERTH_OK)

@@ -305,12 +305,39 @@ length_without_slashes(const char *path)
     return length;
 }
 
-berth_status
-berthi_location_init(berthi_location *location, berth_context *context, const char *path,
-                     const char *hub_cache, bool is_inside, berth_error *error)
+/* Text that may be NULL, too. */
+static bool
+copy_text(berthi_arena *arena, const char *text, const char **out)
 {
-    berth_status status;
+    *out = text != NULL ? berthi_arena_text(arena, text, strlen(text)) : NULL;
+    return text == NULL || *out != NULL;
+}
 
+/* Folders are opened from their own descriptors. */
+static berth_status
+open_again(berthi_location *location, const berthi_location *other, const char *file,
+           berth_error *error)
+{
+    berthi_arena *const arena = &location->arena;
+
+    if (!copy_text(arena, other->folder_path, &location->folder_path)
+        || !copy_text(arena, file, &location->file)
+        || !copy_text(arena, other->home_path, &location->home_path)
+        || !copy_text(arena, other->inside_home, &location->inside_home)
+        || !copy_text(arena, other->commit, &location->commit))
+        return berthi_fail_memory(error, "a path");
+    if (other->home >= 0) {
+        location->home = berthi_sys_open_folder(other->home, ".");
+        if (location->home < 0)
+            return berthi_fail_system(error, errno, location->home_path, opening_folder);
+    }
+    return open_folder(location, other->folder, ".", error);
+}
+
+/* Nothing is open, nothing is known. */
+static void
+begin(berthi_location *location, berth_context *context, bool is_inside)
+{
     memset(location, 0, sizeof *location);
     berthi_arena_init(&location->arena, context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
     location->context = context;
@@ -318,6 +345,15 @@ berthi_location_init(berthi_location *location, berth_context *context, const ch
     location->home = -1;
     location->commit = "";
     location->is_inside = is_inside;
+}
+
+berth_status
+berthi_location_init(berthi_location *location, berth_context *context, const char *path,
+                     const char *hub_cache, bool is_inside, berth_error *error)
+{
+    berth_status status;
+
+    begin(location, context, is_inside);
     location->folder_path =
         berthi_arena_text(&location->arena, path, length_without_slashes(path));
     if (location->folder_path == NULL)
@@ -329,8 +365,22 @@ berthi_location_init(berthi_location *location, berth_context *context, const ch
     return status;
 }
 
+berth_status
+berthi_location_init_again(berthi_location *location, berth_context *context,
+                           const berthi_location *other, const char *file,
+                           berth_error *error)
+{
+    berth_status status;
+
+    begin(location, context, other->is_inside);
+    status = open_again(location, other, file, error);
+    if (status != BERTH_OK)
+        berthi_location_fini(location);
+    return status;
+}
+
 void
-berthi_location_close(berthi_location *location)
+berthi_location_fini(berthi_location *location)
 {
     if (location->folder >= 0)
         berthi_sys_close(location->folder);
@@ -338,11 +388,5 @@ berthi_location_close(berthi_location *location)
         berthi_sys_close(location->home);
     location->folder = -1;
     location->home = -1;
-}
-
-void
-berthi_location_fini(berthi_location *location)
-{
-    berthi_location_close(location);
     berthi_arena_fini(&location->arena);
 }

@@ -43,9 +43,15 @@ typedef struct berthi_location {
 berth_status berthi_location_init(berthi_location *location, berth_context *context,
                                   const char *path, const char *hub_cache,
                                   bool is_inside, berth_error *error);
-/* Closes the descriptors, which no open file needs. All-zero is not allowed. */
-void berthi_location_close(berthi_location *location);
-/* Closes and frees the texts. */
+/*
+ * The same folder once more, with descriptors and texts of its own, wherever its path leads
+ * by now; `file` is the one that was named in it, or NULL.
+ */
+berth_status berthi_location_init_again(berthi_location *location, berth_context *context,
+                                        const berthi_location *other, const char *file,
+                                        berth_error *error);
+/* Closes the descriptors, which no open file needs, and frees the texts. All-zero is not
+   allowed. */
 void berthi_location_fini(berthi_location *location);
 
 /* `name` below the folder as the caller would write it; NULL: out of memory. */

@@ -9,7 +9,6 @@
 #include "quant/dequantize.h"
 
 #define ARENA_BLOCK 65536u
-#define CONFIG_NAME "config.json"
 #define BLOCKS_SUFFIX "_blocks" /* of MXFP4: its values are called without it */
 
 /* ------------------------------------------------------------------ the source */
@@ -113,27 +112,6 @@ list_weights(berthi_recipe *recipe, berth_error *error)
 }
 
 /* ------------------------------------------------------------------- the model */
-
-static berth_status
-read_config(berthi_recipe *recipe, berthi_json_origin *origin, berth_error *error)
-{
-    berthi_location *const location = &recipe->location;
-    bool has_config;
-    berth_status status = berthi_location_has(location, CONFIG_NAME, &has_config, error);
-
-    if (status != BERTH_OK || !has_config)
-        return status;
-    origin->file = berthi_location_path(location, CONFIG_NAME);
-    if (origin->file == NULL)
-        return berthi_fail_memory(error, "a path");
-    status = berthi_location_read(location, CONFIG_NAME, BERTHI_CONFIG_LIMIT,
-                                  origin->reason, &recipe->config_text,
-                                  &recipe->config_bytes, error);
-    if (status != BERTH_OK)
-        return status;
-    return berthi_json_parse(recipe->context, recipe->config_text, recipe->config_bytes,
-                             BERTHI_JSON_NONFINITE, origin, &recipe->config, error);
-}
 
 /* What the first plain floats are stored as; BF16 when there are none. */
 static int32_t
@@ -405,15 +383,17 @@ make(berthi_recipe *recipe, const berth_convert_options *options,
 {
     const berthi_model_source source = { recipe, recipe->weight_count,
                                          berthi_recipe_get_tensor };
-    berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, "" };
+    const berth_checkpoint *const checkpoint = recipe->checkpoint;
     berthi_catalogue *catalogue = NULL;
-    berth_status status = read_config(recipe, &origin, error);
+    berth_status status = berthi_checkpoint_parse_config(checkpoint, recipe->context,
+                                                         &recipe->config, error);
 
     recipe->dtype = choose_dtype(recipe, options);
     if (status == BERTH_OK)
         status = read_catalogue(recipe->context, architectures, &catalogue, error);
     if (status == BERTH_OK)
-        status = lay_out_model(recipe, &source, catalogue, origin.file, error);
+        status = lay_out_model(recipe, &source, catalogue,
+                               recipe->config != NULL ? checkpoint->config_path : "", error);
     berthi_catalogue_destroy(recipe->context, catalogue);
     if (status == BERTH_OK)
         status = berthi_recipe_decide(recipe, &source, options, error);
@@ -449,10 +429,6 @@ berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
     if (options->like != NULL && !berthi_era_can_parse(options->like, &recipe->era))
         return berthi_fail_argument(error, "like",
                                     "is none of hf5, hf5.14, hf5.0 and hf4");
-    status = berthi_location_init(&recipe->location, context, checkpoint->path, NULL,
-                                  checkpoint->location.is_inside, error);
-    if (status != BERTH_OK)
-        return status;
     recipe->context = context;
     recipe->checkpoint = checkpoint;
     berthi_arena_init(&recipe->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
@@ -476,8 +452,6 @@ berthi_recipe_fini(berthi_recipe *recipe)
     berthi_rules_file_fini(&recipe->rules_file);
     berthi_architecture_destroy(recipe->architecture);
     berthi_json_destroy(recipe->config);
-    berthi_memory_free(context, BERTHI_PURPOSE_HEADER, recipe->config_text,
-                       recipe->config_bytes);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, recipe->weights,
                        recipe->weight_capacity * sizeof *recipe->weights);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, recipe->tensors,
@@ -485,6 +459,5 @@ berthi_recipe_fini(berthi_recipe *recipe)
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, recipe->outputs,
                        recipe->output_capacity * sizeof *recipe->outputs);
     berthi_arena_fini(&recipe->arena);
-    berthi_location_fini(&recipe->location);
     memset(recipe, 0, sizeof *recipe);
 }

@@ -50,10 +50,7 @@ typedef struct berthi_recipe {
     berth_context *context;
     const berth_checkpoint *checkpoint;
     berthi_arena arena;       /* names and shapes that the checkpoint has not */
-    berthi_location location; /* of the source's folder: config.json, side files */
-    char *config_text;        /* config.json; NULL: there is none */
-    uint64_t config_bytes;
-    berthi_json *config;
+    berthi_json *config;      /* the checkpoint's config.json; NULL: there is none */
     int32_t dtype;            /* that the model is loaded as */
     berthi_era era;
     berthi_recipe_weight *weights; /* in bytewise order of the stored names */

@@ -2708,7 +2708,8 @@ BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64
  * memory was given back before other memory could be taken (swap, and move on a device
  * that has no room for the old and the new slab) going back may fail, too, if somebody
  * else has taken it meanwhile: the model is then asleep, with its old plan, and
- * berth_model_wake_start() works once there is room.
+ * berth_model_wake_start() works once there is room. The job's message says so,
+ * and a cancelled job then fails with what kept the model from going back.
  *
  * Reads and copies that do not end for the load's `wait_ms` are BERTH_EIO ("timeout"), and
  * a cancel waits for five seconds at most. What copies that hang use, new slabs, host

@@ -9,8 +9,8 @@
  * The watcher owns the worker: when the status is published no hook runs any more, and
  * the thread that worked is gone. What the kernel does at its end can take long (a ring
  * of io_uring is torn down then); finish() waits for the watcher alone, which has
- * nothing left to do. A cancel that comes before that moment decides the status; one
- * that comes later changes nothing.
+ * nothing left to do. A cancel that comes before that moment decides the status, unless
+ * the work could not take back what it did; one that comes later changes nothing.
  */
 #include "loader/job.h"
 
@@ -44,6 +44,7 @@ struct berth_job {
     _Atomic uint64_t done;
     _Atomic uint64_t moved_ns; /* when `done` last grew */
     _Atomic int decided; /* decision */
+    bool keeps_error;    /* the work's, and the publisher's behind it */
     const char *_Atomic phase;
     const char *_Atomic file;
 
@@ -198,7 +199,7 @@ publish(berth_job *job, berth_status status, const berth_error *error)
     pthread_mutex_lock(&job->lock);
     job->status = status;
     job->error = *error;
-    if (berthi_job_is_cancelled(job) && status != BERTH_ECANCELLED)
+    if (berthi_job_is_cancelled(job) && status != BERTH_ECANCELLED && !job->keeps_error)
         job->status = berthi_job_fail_cancelled(&job->error);
     job->end_ns = berthi_sys_now_ns();
     job->is_ended = true;
@@ -338,6 +339,12 @@ bool
 berthi_job_commit(berth_job *job)
 {
     return decide(job, DECISION_COMMITTED);
+}
+
+void
+berthi_job_keep_error(berth_job *job)
+{
+    job->keeps_error = true;
 }
 
 berth_status

@@ -53,6 +53,11 @@ bool berthi_job_is_cancelled(const berth_job *job);
  * not be taken. After true a cancel changes nothing any more.
  */
 bool berthi_job_commit(berth_job *job);
+/*
+ * The work could not take back what it did: the job ends with the work's error, also after a
+ * cancel.
+ */
+void berthi_job_keep_error(berth_job *job);
 /* The status and error of a cancelled job. */
 berth_status berthi_job_fail_cancelled(berth_error *error);
 

@@ -64,19 +64,37 @@ has_to_sleep(const berthi_carrier *carrier)
            && (carrier->leases != NULL || berthi_model_asleep_bytes(carrier->model) > 0);
 }
 
-/* After a failure, from whatever it has; false: it cannot be woken, and is asleep. */
-static bool
-wake_again(berthi_carrier *carrier, berth_error *error)
+static berth_status
+wake_from_undo(berthi_carrier *carrier, berth_error *error)
+{
+    carrier->is_undoing = true;
+    if (has_to_sleep(carrier))
+        return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL, "copies have not ended");
+    return berthi_model_raise(carrier, error);
+}
+
+/*
+ * After a failure the model is woken from whatever it has, or it is asleep. The status is then
+ * what the job ends with: a cancel promises that nothing has changed, so that one which has
+ * left the model asleep is told as what kept it from waking.
+ */
+static berth_status
+wake_again(move *m, berth_status status, berth_error *error)
 {
     berth_error later;
-    bool is_awake;
 
-    carrier->is_undoing = true;
-    is_awake = !has_to_sleep(carrier) && berthi_model_raise(carrier, &later) == BERTH_OK;
-    if (!is_awake)
-        add_note(error, "; the model could not be brought back and is asleep");
-    berthi_hold_free(carrier);
-    return is_awake;
+    m->is_asleep = wake_from_undo(&m->carrier, &later) != BERTH_OK;
+    if (m->is_asleep) {
+        berthi_job_keep_error(m->job);
+        if (status == BERTH_ECANCELLED)
+            *error = later;
+        add_note(error, status == BERTH_ECANCELLED
+                            ? "; the cancelled job could not bring the model back, which "
+                              "is asleep"
+                            : "; the model could not be brought back and is asleep");
+    }
+    berthi_hold_free(&m->carrier);
+    return error->status;
 }
 
 /* ------------------------------------------------------------------------ the jobs */
@@ -119,9 +137,7 @@ do_move(move *m, berth_error *error)
     if (status != BERTH_OK)
         return status;
     status = berthi_replan_run(&m->replan, &m->carrier, error);
-    if (status != BERTH_OK)
-        m->is_asleep = !wake_again(&m->carrier, error);
-    return status;
+    return status == BERTH_OK ? status : wake_again(m, status, error);
 }
 
 static berth_status
@@ -143,8 +159,7 @@ do_swap(move *m, berth_error *error)
         m->is_asleep = true;
         return BERTH_OK;
     }
-    m->is_asleep = !wake_again(&m->carrier, error);
-    return status;
+    return wake_again(m, status, error);
 }
 
 /* ---------------------------------------------------------------------------- job */

@@ -261,6 +261,49 @@ test_cancelled(void)
     scene_end(&s);
 }
 
+/*
+ * A cancel promises that nothing has changed. Here the device is given back, then it fails, so
+ * that neither model can be woken: whatever of cancel and failure is seen first, the job says
+ * that its model is asleep.
+ */
+static void
+lose_after(bool cancels_first)
+{
+    berth_job *job = NULL;
+    berth_progress progress;
+    berth_status status;
+    uint64_t bytes = 0;
+    scene s;
+
+    scene_begin(&s, "0=6MiB,cpu=16MiB", "0=5MiB,cpu=16MiB",
+                "sim:6MiB,clock=real,h2d=20MB/s,d2h=200MB/s");
+    bytes = s.m.l.model->tiers[0].bytes;
+    status = berth_model_swap_start(s.m.l.model, s.other, NULL, &job, &s.m.error);
+    T_REQUIRE(CHECK_EQ(status, BERTH_OK));
+    do { /* the other one is on its way up */
+        (void)berth_job_wait(job, 1);
+        berth_job_poll(job, &progress);
+    } while (progress.done <= bytes && progress.done < progress.total);
+    if (cancels_first)
+        berth_job_cancel(job);
+    berthi_fault_arm(BERTHI_FAULT_DEVICE, 0, true);
+    berth_job_cancel(job);
+    status = moved_finish(&s.m, status, job);
+    berthi_fault_disarm();
+    CHECK(status != BERTH_OK && status != BERTH_ECANCELLED);
+    CHECK_CONTAINS(s.m.error.message, "is asleep");
+    CHECK_EQ(berth_model_get_state(s.m.l.model), BERTH_MODEL_ASLEEP);
+    CHECK_EQ(repair(&s), 1);
+    scene_end(&s);
+}
+
+static void
+test_cancelled_and_lost(void)
+{
+    lose_after(false);
+    lose_after(true);
+}
+
 typedef berth_status (*starter)(moved *m, const berth_plan *other, berth_job **out);
 
 static berth_status
@@ -581,6 +624,7 @@ main(int argc, char **argv)
     T_RUN(test_calls_fail);
     T_RUN(test_calls_fail_on_two_devices);
     T_RUN(test_cancelled);
+    T_RUN(test_cancelled_and_lost);
     T_RUN(test_cancelled_in_time);
     T_RUN(test_arguments);
     T_RUN(test_no_room);

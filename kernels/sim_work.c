@@ -130,7 +130,6 @@ static bool
 can_add_state(const berthi_request *request, const berthi_update_state *state, size_t slot,
               uint64_t count, berthi_sim_regions *list)
 {
-    const uint64_t blocks = berthi_divide_up(count, BERTHI_UPDATE_BLOCK);
     uint64_t bytes;
 
     if (!berthi_can_mul(count, sizeof *state->values, &bytes))
@@ -143,7 +142,7 @@ can_add_state(const berthi_request *request, const berthi_update_state *state, s
     add_argument(list, request, slot + offsetof(berthi_update_state, codes), count, true,
                  true);
     add_argument(list, request, slot + offsetof(berthi_update_state, absmax),
-                 blocks * sizeof *state->absmax, true, true);
+                 berthi_update_absmax_bytes(count), true, true);
     return true;
 }
 

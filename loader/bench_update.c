@@ -34,7 +34,7 @@ berthi_bench_find_update(const char *name)
 static uint64_t
 laid_bytes(uint64_t elements, uint32_t states)
 {
-    return elements * 2 + states * (elements + elements / BERTHI_UPDATE_BLOCK * 4);
+    return elements * 2 + states * (elements + berthi_update_absmax_bytes(elements));
 }
 
 /* As many as there is room for: whole shares. */

@@ -10,8 +10,7 @@
 #include "loader/convert_job.h"
 #include "loader/findings.h"
 #include "loader/index.h"
-
-#define PLACE_DIGITS 5u /* of -00001-of-00003.safetensors */
+#include "loader/weights.h"
 
 static void
 remark_config(berthi_convert *convert, berthi_findings *findings)
@@ -29,35 +28,17 @@ remark_config(berthi_convert *convert, berthi_findings *findings)
 
 /* ------------------------------------------------------------ a shard of several */
 
-static bool
-has_digits(const char *at, uint32_t *out)
-{
-    *out = 0;
-    for (uint32_t i = 0; i < PLACE_DIGITS; i++) {
-        if (at[i] < '0' || at[i] > '9')
-            return false;
-        *out = 10 * *out + (uint32_t)(at[i] - '0');
-    }
-    return true;
-}
-
 /* "any-00002-of-00003.safetensors" is one of 3; 1 for other names. */
 static uint32_t
 count_by_name(const char *name)
 {
-    static const char end[] = ".safetensors";
-    const size_t tail = 2 * PLACE_DIGITS + strlen("--of-") + strlen(end);
-    const size_t length = strlen(name);
-    const char *const at = name + length - tail; /* "-00002-of-..." */
     uint32_t number;
     uint32_t count;
+    size_t stem_length;
 
-    if (length <= tail || strcmp(name + length - strlen(end), end) != 0 || at[0] != '-'
-        || !has_digits(at + 1, &number)
-        || strncmp(at + 1 + PLACE_DIGITS, "-of-", strlen("-of-")) != 0
-        || !has_digits(at + 1 + PLACE_DIGITS + strlen("-of-"), &count) || count == 0)
-        return 1;
-    return count;
+    return berthi_weights_is_numbered(name, &number, &count, &stem_length) && count > 0
+               ? count
+               : 1;
 }
 
 /* How many shards the index has, if it names this file; else 1. */

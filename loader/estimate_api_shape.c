@@ -9,12 +9,12 @@
 #include "loader/estimate_api.h"
 #include "loader/file.h"
 #include "loader/index.h"
+#include "loader/listing.h"
 #include "loader/paths.h"
 #include "loader/sniff.h"
 
 #define CONFIG_NAME      "config.json"
 #define CONFIG_SUFFIX    ".json"
-#define WEIGHTS_SUFFIX   ".safetensors"
 #define INDEX_SUFFIX     ".index.json"
 #define INDEX_NAME       "model.safetensors.index.json"
 #define TEXT_BLOCK_BYTES 4096u
@@ -33,15 +33,6 @@ typedef struct opening {
 } opening;
 
 /* -------------------------------------------------------------------- the files */
-
-static bool
-has_suffix(const char *path, const char *suffix)
-{
-    const size_t length = strlen(path);
-    const size_t size = strlen(suffix);
-
-    return length > size && strcmp(path + length - size, suffix) == 0;
-}
 
 /*
  * Begins as a JSON object does. The length that weights begin with may do so, too, but
@@ -69,9 +60,10 @@ is_object_file(const char *path)
 static bool
 is_config_path(const char *path)
 {
-    if (has_suffix(path, INDEX_SUFFIX) || has_suffix(path, WEIGHTS_SUFFIX))
+    if (berthi_path_has_suffix(path, INDEX_SUFFIX)
+        || berthi_path_has_suffix(path, BERTHI_SINGLE_SUFFIX))
         return false;
-    return has_suffix(path, CONFIG_SUFFIX) || is_object_file(path);
+    return berthi_path_has_suffix(path, CONFIG_SUFFIX) || is_object_file(path);
 }
 
 /* Weights that are there in part: worth a word where config.json alone is used. */

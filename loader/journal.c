@@ -83,13 +83,26 @@ can_read_notes(reader *r, berthi_journal_file *file)
     return r->members.scan.problem == NULL;
 }
 
+bool
+berthi_journal_is_of_parts(const char *name)
+{
+    return berthi_path_has_prefix(name, BERTHI_JOURNAL_PARTS);
+}
+
+bool
+berthi_journal_is_made_by_parts(const char *name)
+{
+    return berthi_journal_is_of_parts(name)
+           && !berthi_path_has_suffix(name, BERTHI_JOURNAL_LOCK_END);
+}
+
 /* A name that nothing else has, in no folder. */
 static bool
 is_temporary(const char *name)
 {
     return strchr(name, '/') == NULL
            && (berthi_temporary_is_name(name, NULL)
-               || strncmp(name, BERTHI_JOURNAL_PARTS, strlen(BERTHI_JOURNAL_PARTS)) == 0);
+               || berthi_journal_is_of_parts(name));
 }
 
 static bool

@@ -19,6 +19,7 @@
 #define BERTHI_JOURNAL_NAME ".berth-journal.json"
 /* What the files begin with that several processes share (writer_parts.h). */
 #define BERTHI_JOURNAL_PARTS ".berth-part-"
+#define BERTHI_JOURNAL_LOCK_END ".lock" /* behind the name of a part's journal */
 #define BERTHI_JOURNAL_VERSION 1u
 #define BERTHI_JOURNAL_LIMIT UINT64_C(1000000000) /* bytes of text */
 
@@ -41,6 +42,10 @@ typedef struct berthi_journal {
     berthi_journal_file *files; /* names strictly ascending */
     uint64_t file_count;
 } berthi_journal;
+
+/* A file that several processes share; and one that is more than a lock, which nobody made. */
+bool berthi_journal_is_of_parts(const char *name);
+bool berthi_journal_is_made_by_parts(const char *name);
 
 /*
  * Parses `bytes` of text, which are changed. Everything in `out` belongs to

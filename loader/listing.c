@@ -135,9 +135,7 @@ keep_name(void *user, const char *name)
     berthi_listing *const out = all->out;
 
     if (berthi_path_has_prefix(name, OWN_PREFIX)) {
-        /* A lock alone is nothing that anybody has made. */
-        out->has_parts |= berthi_path_has_prefix(name, BERTHI_JOURNAL_PARTS)
-                          && !berthi_path_has_suffix(name, ".lock");
+        out->has_parts |= berthi_journal_is_made_by_parts(name);
         return 0;
     }
     switch (berthi_listing_kind(name)) {

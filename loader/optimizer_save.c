@@ -326,9 +326,8 @@ put_state(save *s, const berthi_parameter *p, const berthi_states_page *page,
                  page->elements, error);
     if (status != BERTH_OK)
         return status;
-    return put(s, absmax, half, page->first / BERTHI_UPDATE_BLOCK * sizeof(float),
-               s->bytes + page->absmax[state],
-               berthi_state_blocks(page->elements, BERTHI_UPDATE_BLOCK) * sizeof(float),
+    return put(s, absmax, half, berthi_update_absmax_bytes(page->first),
+               s->bytes + page->absmax[state], berthi_update_absmax_bytes(page->elements),
                error);
 }
 

@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "loader/index.h"
+#include "loader/listing.h"
 #include "loader/paths.h"
 
-#define SUFFIX ".safetensors"
+#define SUFFIX BERTHI_SINGLE_SUFFIX
 
 const char *
 berthi_shard_name_problem(const char *name, uint64_t length)

@@ -337,9 +337,8 @@ note_contents(void *user, const char *name)
     contents *const c = user;
     bool is_own;
 
-    /* A lock alone is nothing that anybody has made. */
     if (berthi_writer_is_of_parts(c->writer, name, &is_own))
-        c->has_parts = c->has_parts || (!is_own && !berthi_path_has_suffix(name, ".lock"));
+        c->has_parts |= !is_own && berthi_journal_is_made_by_parts(name);
     else if (!berthi_temporary_is_name(name, NULL))
         c->has_files = true;
     return c->has_files;

@@ -95,7 +95,7 @@ berthi_writer_is_of_parts(const berthi_writer *writer, const char *name, bool *o
 {
     *out_is_own = writer->prefix != NULL
                   && strncmp(name, writer->prefix, strlen(writer->prefix)) == 0;
-    return strncmp(name, BERTHI_JOURNAL_PARTS, strlen(BERTHI_JOURNAL_PARTS)) == 0;
+    return berthi_journal_is_of_parts(name);
 }
 
 typedef struct search {
@@ -113,8 +113,7 @@ note_part(void *user, const char *name)
     const char *digit;
     uint32_t count = 0;
 
-    if (strncmp(name, BERTHI_JOURNAL_PARTS, strlen(BERTHI_JOURNAL_PARTS)) != 0
-        || of == NULL)
+    if (!berthi_journal_is_of_parts(name) || of == NULL)
         return 0;
     for (digit = of + strlen("-of-"); *digit >= '0' && *digit <= '9'; digit++)
         if (count <= BERTHI_WRITER_PARTS_MAX)
@@ -168,7 +167,7 @@ berth_status
 berthi_writer_lock_part(berthi_writer *writer, berth_error *error)
 {
     const char *const name = berthi_arena_format(
-        &writer->texts, "%s" BERTHI_WRITER_LOCK_END, writer->journal_name);
+        &writer->texts, "%s" BERTHI_JOURNAL_LOCK_END, writer->journal_name);
     const berthi_about about = { .file = writer->path };
 
     if (name == NULL)

@@ -13,6 +13,7 @@
 
 #include "kernels/sys.h"
 #include "loader/index.h"
+#include "loader/listing.h"
 #include "loader/paths.h"
 #include "loader/writer_state.h"
 
@@ -22,7 +23,7 @@ static bool
 is_stale(berthi_writer *writer, const char *name, bool is_shard)
 {
     return berthi_journal_name_problem(name, strlen(name)) == NULL
-           && (!is_shard || berthi_path_has_suffix(name, ".safetensors"))
+           && (!is_shard || berthi_path_has_suffix(name, BERTHI_SINGLE_SUFFIX))
            && berthi_writer_find(writer, name) == NULL;
 }
 

@@ -17,7 +17,6 @@
 #include "loader/writer.h"
 
 #define BERTHI_WRITER_INDEX "model.safetensors.index.json"
-#define BERTHI_WRITER_LOCK_END ".lock" /* behind the name of a part's journal */
 #define BERTHI_WRITER_SINGLE "model.safetensors"
 #define BERTHI_WRITER_NAME 128u /* of what a part has for itself; ends in NUL */
 

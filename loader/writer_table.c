@@ -113,7 +113,7 @@ berthi_writer_is_part_there(berthi_writer *writer, uint32_t part)
     int fd;
 
     berthi_writer_name_journal(writer, part, name);
-    strncat(name, BERTHI_WRITER_LOCK_END, sizeof name - strlen(name) - 1);
+    strncat(name, BERTHI_JOURNAL_LOCK_END, sizeof name - strlen(name) - 1);
     fd = berthi_sys_open_read(writer->folder, name);
     if (fd < 0)
         return false;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cuda_device.h"
+#include "kernels/grow.h"
 #include "kernels/sys.h"
 
 #define FIRST_PINS 16u
@@ -67,23 +68,24 @@ berthi_cuda_pin_span(berthi_cuda *machine, const void *at, uint64_t bytes)
 static bool
 make_room(berthi_cuda *machine)
 {
-    const uint64_t more = berthi_max_u64(FIRST_PINS, 2 * machine->pin_capacity);
+    const berthi_growth growth = { .size = sizeof *machine->pins,
+                                   .used = machine->pin_count,
+                                   .before = machine->pin_capacity,
+                                   .after = berthi_grown(machine->pin_capacity, FIRST_PINS) };
     berthi_cuda_pin *const old = machine->pins;
     berthi_cuda_pin *grown;
 
     if (machine->pin_count < machine->pin_capacity)
         return true;
-    grown = berthi_memory_array(machine->context, BERTHI_PURPOSE_OBJECT, more, sizeof *grown);
+    grown = berthi_memory_copy(machine->context, BERTHI_PURPOSE_OBJECT, old, &growth);
     if (grown == NULL)
         return false;
-    if (machine->pin_count > 0)
-        memcpy(grown, old, (size_t)machine->pin_count * sizeof *grown);
     pthread_mutex_lock(&machine->pins_lock);
     machine->pins = grown;
     pthread_mutex_unlock(&machine->pins_lock);
     berthi_memory_free(machine->context, BERTHI_PURPOSE_OBJECT, old,
                        machine->pin_capacity * sizeof *grown);
-    machine->pin_capacity = more;
+    machine->pin_capacity = growth.after;
     return true;
 }
 

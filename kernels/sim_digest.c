@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/grow.h"
 
 #define FIRST_RANGES 64u
 
@@ -44,20 +45,20 @@ find_range(const berthi_sim_digest *digest, uint64_t at)
 static bool
 make_room(berthi_sim_digest *digest)
 {
-    const uint64_t capacity = berthi_max_u64(FIRST_RANGES, 2 * digest->capacity);
+    const berthi_growth growth = { .size = sizeof *digest->ranges,
+                                   .used = digest->count,
+                                   .before = digest->capacity,
+                                   .after = berthi_grown(digest->capacity, FIRST_RANGES) };
     berthi_sim_range *ranges;
 
     if (digest->count + 2 <= digest->capacity)
         return true;
-    ranges = berthi_memory_array(digest->context, BERTHI_PURPOSE_OBJECT, capacity,
-                                 sizeof *ranges);
+    ranges = berthi_memory_grow(digest->context, BERTHI_PURPOSE_OBJECT, digest->ranges,
+                                &growth);
     if (ranges == NULL)
         return false;
-    if (digest->count > 0)
-        memcpy(ranges, digest->ranges, (size_t)digest->count * sizeof *ranges);
-    berthi_sim_digest_fini(digest);
     digest->ranges = ranges;
-    digest->capacity = capacity;
+    digest->capacity = growth.after;
     return true;
 }
 

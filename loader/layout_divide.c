@@ -10,28 +10,31 @@
 
 #include <string.h>
 
+#include "kernels/grow.h"
 #include "loader/layout_check.h"
 #include "loader/layout_header.h"
+
+#define FIRST_SHARDS 16u
 
 /* For one more shard. False: out of memory. */
 static bool
 make_room(berthi_layout *layout)
 {
-    const uint64_t capacity = 2 * layout->shard_capacity + 16;
+    const berthi_growth growth = { .size = sizeof *layout->shards,
+                                   .used = layout->shard_count,
+                                   .before = layout->shard_capacity,
+                                   .after = berthi_grown(layout->shard_capacity,
+                                                         FIRST_SHARDS) };
     berthi_layout_part *shards;
 
     if (layout->shard_count < layout->shard_capacity)
         return true;
-    shards = berthi_memory_array(layout->context, BERTHI_PURPOSE_TENSORS, capacity,
-                                 sizeof *shards);
+    shards = berthi_memory_grow(layout->context, BERTHI_PURPOSE_TENSORS, layout->shards,
+                                &growth);
     if (shards == NULL)
         return false;
-    if (layout->shard_count > 0)
-        memcpy(shards, layout->shards, layout->shard_count * sizeof *shards);
-    berthi_memory_free(layout->context, BERTHI_PURPOSE_TENSORS, layout->shards,
-                       layout->shard_capacity * sizeof *shards);
     layout->shards = shards;
-    layout->shard_capacity = capacity;
+    layout->shard_capacity = growth.after;
     return true;
 }
 

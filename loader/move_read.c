@@ -5,8 +5,8 @@
  * slept.
  */
 #include <stdatomic.h>
-#include <string.h>
 
+#include "kernels/grow.h"
 #include "loader/move.h"
 #include "loader/offload.h"
 #include "loader/sort.h"
@@ -45,18 +45,17 @@ berthi_reads_fini(berthi_reads *reads)
 static bool
 grow(berthi_reads *reads)
 {
-    const uint64_t capacity = berthi_max_u64(FETCHES, 2 * reads->capacity);
-    berthi_fetch *const at = berthi_memory_alloc(reads->context, BERTHI_PURPOSE_CHUNKS,
-                                                 capacity * sizeof *at);
+    const berthi_growth growth = { .size = sizeof *reads->at,
+                                   .used = reads->count,
+                                   .before = reads->capacity,
+                                   .after = berthi_grown(reads->capacity, FETCHES) };
+    berthi_fetch *const at = berthi_memory_grow(reads->context, BERTHI_PURPOSE_CHUNKS,
+                                                reads->at, &growth);
 
     if (at == NULL)
         return false;
-    if (reads->count > 0)
-        memcpy(at, reads->at, reads->count * sizeof *at);
-    berthi_memory_free(reads->context, BERTHI_PURPOSE_CHUNKS, reads->at,
-                       reads->capacity * sizeof *reads->at);
     reads->at = at;
-    reads->capacity = capacity;
+    reads->capacity = growth.after;
     return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/grow.h"
 #include "loader/sort.h"
 
 /* Numbers of entries have 32 bits, and classify.h needs one of them for itself. */
@@ -34,26 +35,15 @@ berthi_table_fini(berthi_table *table)
 
 /* ------------------------------------------------------------------- growing */
 
-/* A larger copy of `used` of `old` bytes; frees the old one. NULL: nothing changed. */
-static void *
-grow(berth_context *context, void *memory, uint64_t used, uint64_t old, uint64_t bytes)
-{
-    void *const larger = berthi_memory_alloc(context, BERTHI_PURPOSE_TENSORS, bytes);
-
-    if (larger == NULL)
-        return NULL;
-    if (used > 0)
-        memcpy(larger, memory, (size_t)used);
-    berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, memory, old);
-    return larger;
-}
-
 /* `bytes` are not fewer than the text has. False: out of memory. */
 static bool
 grow_text(berthi_table *table, uint64_t bytes)
 {
-    char *const text = grow(table->context, table->text, table->text_bytes,
-                            table->text_capacity, bytes);
+    char *const text = berthi_memory_grow(table->context, BERTHI_PURPOSE_TENSORS, table->text,
+                                          &(berthi_growth){ .size = 1,
+                                                            .used = table->text_bytes,
+                                                            .before = table->text_capacity,
+                                                            .after = bytes });
 
     if (text == NULL)
         return false;
@@ -67,27 +57,26 @@ static bool
 grow_entries(berthi_table *table, uint64_t count)
 {
     berth_context *const context = table->context;
-    const uint64_t used = table->entry_count;
-    const uint64_t old = table->entry_capacity;
+    berthi_growth growth = { .size = sizeof *table->by_name,
+                             .used = table->entry_count,
+                             .before = table->entry_capacity,
+                             .after = count };
+    uint32_t *const by_name =
+        berthi_memory_copy(context, BERTHI_PURPOSE_TENSORS, table->by_name, &growth);
     berthi_entry *entries;
-    uint32_t *by_name;
 
     /* Both or none: the two share one capacity. */
-    by_name =
-        berthi_memory_array(context, BERTHI_PURPOSE_TENSORS, count, sizeof *by_name);
     if (by_name == NULL)
         return false;
-    entries = grow(context, table->entries, used * sizeof *entries, old * sizeof *entries,
-                   count * sizeof *entries);
+    growth.size = sizeof *entries;
+    entries = berthi_memory_grow(context, BERTHI_PURPOSE_TENSORS, table->entries, &growth);
     if (entries == NULL) {
         berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, by_name,
                            count * sizeof *by_name);
         return false;
     }
-    if (used > 0)
-        memcpy(by_name, table->by_name, (size_t)used * sizeof *by_name);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, table->by_name,
-                       old * sizeof *by_name);
+                       table->entry_capacity * sizeof *by_name);
     table->entries = entries;
     table->by_name = by_name;
     table->entry_capacity = count;

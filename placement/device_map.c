@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/grow.h"
 #include "kernels/utf8.h"
 #include "placement/imitate.h"
 #include "quant/scan.h"
@@ -137,7 +138,7 @@ typedef struct reading {
     const char *file;
     berth_error *error;
     berth_status status;    /* of what the scanner does not know about */
-    uint32_t capacity; /* lines of the map */
+    uint64_t capacity; /* lines of the map */
 } reading;
 
 /* Returns false. */
@@ -152,15 +153,16 @@ lack_memory(reading *r)
 static bool
 can_grow(reading *r)
 {
-    const uint32_t capacity = r->capacity > 0 ? 2 * r->capacity : FIRST_LINES;
+    const berthi_growth growth = { .size = sizeof *r->map->lines,
+                                   .used = r->map->count,
+                                   .before = r->capacity,
+                                   .after = berthi_grown(r->capacity, FIRST_LINES) };
     berthi_map_line *const lines =
-        berthi_arena_alloc(&r->map->arena, capacity * sizeof *lines, 8);
+        berthi_arena_grow(&r->map->arena, r->map->lines, &growth);
 
     if (lines == NULL)
         return lack_memory(r);
-    if (r->map->count > 0)
-        memcpy(lines, r->map->lines, r->map->count * sizeof *lines);
-    r->capacity = capacity;
+    r->capacity = growth.after;
     r->map->lines = lines;
     return true;
 }

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "kernels/grow.h"
 #include "placement/shorten.h"
 
 #define FIRST_NODES 256u
@@ -31,7 +32,7 @@ typedef struct cleaning {
     berthi_shorten_node *nodes;
     place_name *paths; /* of nodes */
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
     bool is_failed; /* out of memory; afterwards calls do nothing */
 } cleaning;
 
@@ -64,22 +65,23 @@ place_of(const cleaning *c, const berthi_parameter *p)
 /* ----------------------------------------------------------------------- nodes */
 
 static void *
-grown(cleaning *c, void *old, size_t size, uint32_t capacity)
+larger_copy(const cleaning *c, const void *old, size_t size)
 {
-    void *const grown =
-        berthi_memory_array(c->context, BERTHI_PURPOSE_SCRATCH, capacity, size);
-
-    if (grown != NULL && c->count > 0)
-        memcpy(grown, old, c->count * size);
-    return grown;
+    return berthi_memory_copy(c->context, BERTHI_PURPOSE_SCRATCH, old,
+                              &(berthi_growth){ .size = size,
+                                                .used = c->count,
+                                                .before = c->capacity,
+                                                .after = berthi_grown(c->capacity,
+                                                                      FIRST_NODES) });
 }
 
+/* Both or none: the two share one capacity. */
 static bool
 can_grow(cleaning *c)
 {
-    const uint32_t capacity = c->capacity > 0 ? 2 * c->capacity : FIRST_NODES;
-    berthi_shorten_node *const nodes = grown(c, c->nodes, sizeof *nodes, capacity);
-    place_name *const paths = grown(c, c->paths, sizeof *paths, capacity);
+    const uint64_t capacity = berthi_grown(c->capacity, FIRST_NODES);
+    berthi_shorten_node *const nodes = larger_copy(c, c->nodes, sizeof *nodes);
+    place_name *const paths = larger_copy(c, c->paths, sizeof *paths);
 
     if (nodes == NULL || paths == NULL) {
         berthi_memory_free(c->context, BERTHI_PURPOSE_SCRATCH, nodes,

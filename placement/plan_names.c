@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "kernels/grow.h"
+
 #define FIRST_TEXT 4096u
 #define FIRST_SLOTS 512u /* a power of two */
 
@@ -37,18 +39,19 @@ static bool
 has_text_room(berthi_plan_names *names, uint64_t length)
 {
     const uint64_t needed = names->used + length + 1;
-    const uint64_t capacity = berthi_max_u64(2 * needed, FIRST_TEXT);
+    const berthi_growth growth = { .size = 1,
+                                   .used = names->used,
+                                   .before = names->capacity,
+                                   .after = berthi_grown(needed, FIRST_TEXT) };
     char *text;
 
     if (needed <= names->capacity)
         return true;
-    text = needed < UINT32_MAX ? berthi_arena_alloc(names->arena, capacity, 1) : NULL;
+    text = needed < UINT32_MAX ? berthi_arena_grow(names->arena, names->text, &growth) : NULL;
     if (text == NULL)
         return false;
-    if (names->used > 0)
-        memcpy(text, names->text, names->used);
     names->text = text;
-    names->capacity = capacity;
+    names->capacity = growth.after;
     return true;
 }
 

@@ -4,7 +4,10 @@
 
 #include <string.h>
 
+#include "kernels/grow.h"
 #include "quant/format.h"
+
+#define FIRST_BLOCKS 16u /* in the table of blocks */
 
 /* -------------------------------------------------------------------- names */
 
@@ -218,22 +221,20 @@ has_block_room(berthi_walk *walk)
 {
     berthi_classify_result *const out = walk->out;
     const uint64_t used = out->count / BERTHI_CLASSIFY_BLOCK;
-    uint64_t capacity = out->block_capacity;
+    const berthi_growth growth = { .size = sizeof *out->blocks,
+                                   .used = used,
+                                   .before = out->block_capacity,
+                                   .after = berthi_grown(out->block_capacity,
+                                                         FIRST_BLOCKS) };
     berthi_quantized **blocks;
 
-    if (used < capacity)
+    if (used < out->block_capacity)
         return true;
-    capacity = capacity == 0 ? 16 : capacity * 2;
-    blocks = berthi_memory_array(walk->context, BERTHI_PURPOSE_TENSORS, capacity,
-                                 sizeof *blocks);
+    blocks = berthi_memory_grow(walk->context, BERTHI_PURPOSE_TENSORS, out->blocks, &growth);
     if (blocks == NULL)
         return false;
-    if (used > 0)
-        memcpy(blocks, out->blocks, (size_t)used * sizeof *blocks);
-    berthi_memory_free(walk->context, BERTHI_PURPOSE_TENSORS, out->blocks,
-                       out->block_capacity * sizeof *blocks);
     out->blocks = blocks;
-    out->block_capacity = capacity;
+    out->block_capacity = growth.after;
     return true;
 }
 

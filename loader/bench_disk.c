@@ -254,7 +254,11 @@ read_files(berthi_bench *b, uint64_t bytes, uint32_t stages, reading *r,
                     .lock = PTHREAD_MUTEX_INITIALIZER,
                     .lead = b->options.ring_bytes - 1,
                     .begin_ns = berthi_sys_now_ns() };
-    status = berthi_conveyor_run(b->context, b->job, b->files, b->file_count, &chunks,
+    status = berthi_conveyor_run(&(berthi_freight){ .context = b->context,
+                                                    .job = b->job,
+                                                    .files = b->files,
+                                                    .file_count = b->file_count,
+                                                    .chunks = &chunks },
                                  &options, &consumer, stats, error);
     pthread_mutex_destroy(&r->lock);
     berthi_chunks_fini(&chunks);

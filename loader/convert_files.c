@@ -93,7 +93,8 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
     const int32_t dtype = is_quantized ? recipe->dtype : options->dtype;
 
     return berthi_config_rewrite(
-        convert->context, source->config_text, source->config_bytes, CONFIG_NAME,
+        convert->context,
+        &(berthi_config_text){ source->config_text, source->config_bytes, CONFIG_NAME },
         is_quantized ? &what : NULL, dtype >= 0 ? berthi_format_torch_name(dtype) : NULL,
         out_text, out_bytes, error);
 }

@@ -221,11 +221,17 @@ convey(berthi_batch *batch, const berthi_chunks *chunks, berth_error *error)
                                        .consume = berthi_unit_consume,
                                        .stop = berthi_unit_stop,
                                        .is_in_turn = true };
+    const berthi_freight freight = {
+        .context = convert->context,
+        /* What is only measured is no progress of this part. */
+        .job = batch->is_measuring ? NULL : convert->job,
+        .files = batch->files,
+        .file_count = convert->checkpoint->shard_count,
+        .chunks = chunks,
+    };
     berthi_conveyor_stats stats = { .bytes_read = 0 };
-    /* What is only measured is no progress of this part. */
-    const berth_status status = berthi_conveyor_run(
-        convert->context, batch->is_measuring ? NULL : convert->job, batch->files,
-        convert->checkpoint->shard_count, chunks, &conveyor, &consumer, &stats, error);
+    const berth_status status =
+        berthi_conveyor_run(&freight, &conveyor, &consumer, &stats, error);
 
     note_stats(convert, &stats);
     return status;

@@ -356,14 +356,13 @@ read_all(conveyor *c)
 
 /* Files of which nothing is wanted are promised to be unchanged, too. */
 static berth_status
-check_unread(const conveyor *c, const berthi_file *files, uint32_t file_count,
-             berth_error *error)
+check_unread(const conveyor *c, const berthi_freight *freight, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    for (uint32_t i = 0; i < file_count && status == BERTH_OK; i++)
+    for (uint32_t i = 0; i < freight->file_count && status == BERTH_OK; i++)
         if (c->intake.sources == NULL || c->intake.sources[i].chunks == NULL)
-            status = berthi_file_check_content(&files[i], error);
+            status = berthi_file_check_content(&freight->files[i], error);
     return status;
 }
 
@@ -411,7 +410,7 @@ run_threads(conveyor *c)
 
 /* Moves the chunks, at least one. */
 static berth_status
-run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
+run_chunks(conveyor *c, const berthi_freight *freight,
            const berthi_conveyor_options *options, berth_error *error)
 {
     const bool has_call[BERTHI_STAGE_CALL_COUNT] = {
@@ -421,13 +420,12 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
     berth_status status;
 
     status = berthi_stage_init(&c->stage, c->context, c->chunks->chunk_bytes,
-                               choose_capacity(options, c->chunks), file_count, has_call,
-                               error);
+                               choose_capacity(options, c->chunks), freight->file_count,
+                               has_call, error);
     if (status != BERTH_OK)
         return status;
     c->stage.pins = options->pins;
-    status = berthi_intake_init(&c->intake, c->context, c->job, files, file_count,
-                                c->chunks, options, &c->stage, &c->stats, error);
+    status = berthi_intake_init(&c->intake, freight, options, &c->stage, &c->stats, error);
     if (status == BERTH_OK) {
         c->worker_capacity = choose_workers(options, &c->stage);
         c->lane_count = has_call[BERTHI_STAGE_IN_ORDER]
@@ -441,7 +439,7 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
         if (status != BERTH_OK && error != NULL)
             *error = c->error;
         if (status == BERTH_OK)
-            status = check_unread(c, files, file_count, error);
+            status = check_unread(c, freight, error);
     }
     berthi_intake_fini(&c->intake);
     berthi_stage_fini(&c->stage);
@@ -449,9 +447,7 @@ run_chunks(conveyor *c, const berthi_file *files, uint32_t file_count,
 }
 
 berth_status
-berthi_conveyor_run(berth_context *context, berth_job *job, const berthi_file *files,
-                    uint32_t file_count, const berthi_chunks *chunks,
-                    const berthi_conveyor_options *options,
+berthi_conveyor_run(const berthi_freight *freight, const berthi_conveyor_options *options,
                     const berthi_consumer *consumer, berthi_conveyor_stats *stats,
                     berth_error *error)
 {
@@ -459,19 +455,19 @@ berthi_conveyor_run(berth_context *context, berth_job *job, const berthi_file *f
     berth_status status;
 
     memset(&c, 0, sizeof c);
-    c.context = context;
-    c.job = job;
-    c.chunks = chunks;
+    c.context = freight->context;
+    c.job = freight->job;
+    c.chunks = freight->chunks;
     c.consumer = consumer;
     c.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (consumer->consume_in_order != NULL && !chunks->is_ordered)
+    if (consumer->consume_in_order != NULL && !c.chunks->is_ordered)
         return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                            "chunks without an order cannot be consumed in order");
-    if (chunks->chunk_count > 0)
-        status = run_chunks(&c, files, file_count, options, error);
+    if (c.chunks->chunk_count > 0)
+        status = run_chunks(&c, freight, options, error);
     else
-        status = check_unread(&c, files, file_count, error);
-    if (status == BERTH_OK && job != NULL && berthi_job_is_cancelled(job))
+        status = check_unread(&c, freight, error);
+    if (status == BERTH_OK && c.job != NULL && berthi_job_is_cancelled(c.job))
         status = berthi_job_fail_cancelled(error);
     if (stats != NULL)
         *stats = c.stats;

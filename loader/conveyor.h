@@ -161,15 +161,21 @@ typedef struct berthi_conveyor_stats {
     char path[64];     /* "io_uring direct", "threads buffered", ... */
 } berthi_conveyor_stats;
 
+/* What is to be moved. Everything in it is borrowed. */
+typedef struct berthi_freight {
+    berth_context *context;
+    berth_job *job; /* progress (span bytes as they are consumed) and cancel; or NULL */
+    const berthi_file *files;
+    uint32_t file_count;
+    const berthi_chunks *chunks; /* of these files */
+} berthi_freight;
+
 /*
- * Moves every chunk once. `job` gives progress (span bytes as they are
- * consumed) and cancel; may be NULL. Checks the identity of each file after
+ * Moves every chunk once. Checks the identity of each file after
  * its last byte. All threads are joined on return; only what a read that hangs still
  * uses is left to the context (stranded.h), and what a copy may still use to `pins`.
  */
-berth_status berthi_conveyor_run(berth_context *context, berth_job *job,
-                                 const berthi_file *files, uint32_t file_count,
-                                 const berthi_chunks *chunks,
+berth_status berthi_conveyor_run(const berthi_freight *freight,
                                  const berthi_conveyor_options *options,
                                  const berthi_consumer *consumer,
                                  berthi_conveyor_stats *stats, berth_error *error);

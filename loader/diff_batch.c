@@ -113,8 +113,12 @@ convey(berthi_diff_batch *batch, berth_error *error)
 
     if (status != BERTH_OK)
         return status;
-    status = berthi_conveyor_run(diff->context, diff->job, diff->files, diff->file_count,
-                                 &chunks, &options, &consumer, &stats, error);
+    status = berthi_conveyor_run(&(berthi_freight){ .context = diff->context,
+                                                    .job = diff->job,
+                                                    .files = diff->files,
+                                                    .file_count = diff->file_count,
+                                                    .chunks = &chunks },
+                                 &options, &consumer, &stats, error);
     note_stats(diff, &stats);
     berthi_chunks_fini(&chunks);
     return status;

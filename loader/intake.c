@@ -124,20 +124,20 @@ fill_sources(berthi_intake *intake)
 }
 
 berth_status
-berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job,
-                   const berthi_file *files, uint32_t file_count,
-                   const berthi_chunks *chunks, const berthi_conveyor_options *options,
-                   berthi_stage *stage, berthi_conveyor_stats *stats, berth_error *error)
+berthi_intake_init(berthi_intake *intake, const berthi_freight *freight,
+                   const berthi_conveyor_options *options, berthi_stage *stage,
+                   berthi_conveyor_stats *stats, berth_error *error)
 {
+    const berthi_chunk *const first = &freight->chunks->chunks[0];
     berthi_reader_options reader_options;
     berth_status status;
 
     memset(intake, 0, sizeof *intake);
-    intake->context = context;
-    intake->job = job;
-    intake->files = files;
-    intake->file_count = file_count;
-    intake->chunks = chunks;
+    intake->context = freight->context;
+    intake->job = freight->job;
+    intake->files = freight->files;
+    intake->file_count = freight->file_count;
+    intake->chunks = freight->chunks;
     intake->stage = stage;
     intake->stats = stats;
     intake->io = (berth_io)options->io;
@@ -152,10 +152,10 @@ berthi_intake_init(berthi_intake *intake, berth_context *context, berth_job *job
         .threads = options->readers > 0 ? options->readers : DEFAULT_READERS,
         .depth = stage->capacity * intake->parts_per_buffer,
         .buffer_count = stage->capacity,
-        .probe_fd = files[chunks->chunks[0].file].fd,
-        .probe_offset = chunks->chunks[0].begin,
+        .probe_fd = freight->files[first->file].fd,
+        .probe_offset = first->begin,
     };
-    status = berthi_reader_open(context, options->reader, options->no_uring,
+    status = berthi_reader_open(freight->context, options->reader, options->no_uring,
                                 &reader_options, &intake->reader, error);
     if (status != BERTH_OK)
         goto fail;

@@ -52,12 +52,10 @@ typedef struct berthi_intake {
 } berthi_intake;
 
 /*
- * `stage` has been initialised; the arguments outlive the intake. On failure
- * the intake is as after fini.
+ * `stage` has been initialised; it, the statistics and what is to be read outlive the
+ * intake. On failure the intake is as after fini.
  */
-berth_status berthi_intake_init(berthi_intake *intake, berth_context *context,
-                                berth_job *job, const berthi_file *files,
-                                uint32_t file_count, const berthi_chunks *chunks,
+berth_status berthi_intake_init(berthi_intake *intake, const berthi_freight *freight,
                                 const berthi_conveyor_options *options,
                                 berthi_stage *stage, berthi_conveyor_stats *stats,
                                 berth_error *error);

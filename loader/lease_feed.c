@@ -421,9 +421,12 @@ berthi_feeder_create(berthi_leases *leases, const berthi_lease_options *options,
     if (status == BERTH_OK && !alloc_tables(f))
         status = berthi_fail_memory(error, "the ring of what is streamed");
     if (status == BERTH_OK)
-        status = berthi_intake_init(&f->intake, leases->context, NULL, leases->files,
-                                    leases->file_count, f->chunks, &reading, &f->stage,
-                                    &f->stats, error);
+        status = berthi_intake_init(&f->intake,
+                                    &(berthi_freight){ .context = leases->context,
+                                                       .files = leases->files,
+                                                       .file_count = leases->file_count,
+                                                       .chunks = f->chunks },
+                                    &reading, &f->stage, &f->stats, error);
     f->intake.is_endless = true;
     if (status == BERTH_OK) {
         berthi_feeder_begin_tuning(f);

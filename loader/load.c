@@ -107,9 +107,13 @@ convey(berthi_load *load, berth_error *error)
     if (status != BERTH_OK)
         return status;
     load->stage_bytes = chunks.chunk_bytes;
-    status = berthi_conveyor_run(load->context, load->job, load->files,
-                                 load->checkpoint->shard_count, &chunks, &options,
-                                 &consumer, &load->stats, error);
+    status = berthi_conveyor_run(
+        &(berthi_freight){ .context = load->context,
+                           .job = load->job,
+                           .files = load->files,
+                           .file_count = load->checkpoint->shard_count,
+                           .chunks = &chunks },
+        &options, &consumer, &load->stats, error);
     berthi_chunks_fini(&chunks);
     return status;
 }

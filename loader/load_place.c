@@ -216,22 +216,29 @@ trace_of(const berthi_load *load, uint64_t berth)
                              load->checkpoint->table.entries[b->number].shard};
 }
 
-/* A piece of values in host memory -> codes and maxima in the berth. */
+/* Values of a run in host memory, one behind the other. */
+typedef struct stretch {
+    const uint8_t *values;
+    uint64_t first; /* of the run's */
+    uint64_t count;
+    bool is_staged; /* in a buffer of the ring, which copies may be from */
+} stretch;
+
+/* A piece of them -> codes and maxima in the berth. */
 static berth_status
 encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
-             const uint8_t *values, bool is_staged, uint64_t first, uint64_t count,
-             berth_error *error)
+             const stretch *piece, berth_error *error)
 {
     const berthi_quantized_part part =
-        berthi_quantizer_part(&run->quantizer, first, count);
+        berthi_quantizer_part(&run->quantizer, piece->first, piece->count);
     const berthi_model_tier *const tier = &load->model->tiers[run->tier];
     const berthi_device_table *const table = tier->device->table;
     berthi_load_tier *const lane = &load->tiers[run->tier];
     berthi_copy copy = {
         .kind = BERTHI_COPY_TO_DEVICE,
-        .is_pinned = is_staged && !atomic_load(&load->has_unpinned),
-        .from = values,
-        .bytes = count * (berth_dtype_bits(run->dtype) / 8),
+        .is_pinned = piece->is_staged && !atomic_load(&load->has_unpinned),
+        .from = piece->values,
+        .bytes = piece->count * (berth_dtype_bits(run->dtype) / 8),
         .layer = hand->layer,
     };
     berthi_request request;
@@ -240,7 +247,8 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
     if (lane->stream == NULL) {
         const uint64_t begin_ns = berthi_trace_begin(load->context);
 
-        berthi_quantizer_request(&run->quantizer, values, count, run->codes + part.begin,
+        berthi_quantizer_request(&run->quantizer, piece->values, piece->count,
+                                 run->codes + part.begin,
                                  run->absmax + part.first_maximum, &request);
         berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
         status = table->launch(tier->device, &request, NULL, error);
@@ -250,8 +258,8 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
     }
     pthread_mutex_lock(&lane->lock);
     copy.to = berthi_load_values_place(load, run->tier, copy.bytes);
-    berthi_quantizer_request(&run->quantizer, copy.to, count, run->codes + part.begin,
-                             run->absmax + part.first_maximum, &request);
+    berthi_quantizer_request(&run->quantizer, copy.to, piece->count,
+                             run->codes + part.begin, run->absmax + part.first_maximum, &request);
     status = berthi_load_values_encode(load, run->tier, &copy, &request, error);
     pthread_mutex_unlock(&lane->lock);
     hand->is_used[run->tier] = true;
@@ -293,36 +301,37 @@ put_from_hand(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to
 /* Values that stay plain numbers. */
 static berth_status
 put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
-           const uint8_t *values, uint64_t first, uint64_t count, berth_error *error)
+           const stretch *s, berth_error *error)
 {
     const uint64_t width = berth_dtype_bits(run->dtype) / 8;
 
-    return put_from_hand(load, hand, run->tier, run->codes + first * width, values,
-                         count * width, error);
+    return put_from_hand(load, hand, run->tier, run->codes + s->first * width, s->values,
+                         s->count * width, error);
 }
 
-/* Values in their order, from `first` on: into the berth. */
+/* Into the berth. */
 static berth_status
 encode_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
-              const uint8_t *values, bool is_staged, uint64_t first, uint64_t count,
-              berth_error *error)
+              const stretch *s, berth_error *error)
 {
     const uint64_t width = berth_dtype_bits(run->dtype) / 8;
     berth_status status = BERTH_OK;
 
     if (run->quantizer.storage.encoding == BERTH_ENCODING_NATIVE)
         return run->is_offloaded
-                   ? berthi_load_offload_values(load, run, values, first, count, error)
-                   : put_values(load, hand, run, values, first, count, error);
-    for (uint64_t at = 0; at < count && status == BERTH_OK; at += run->piece) {
-        const uint8_t *const piece = values + at * width;
-        const uint64_t step = berthi_min_u64(run->piece, count - at);
+                   ? berthi_load_offload_values(load, run, s->values, s->first, s->count,
+                                                error)
+                   : put_values(load, hand, run, s, error);
+    for (uint64_t at = 0; at < s->count && status == BERTH_OK; at += run->piece) {
+        const stretch piece = { .values = s->values + at * width,
+                                .first = s->first + at,
+                                .count = berthi_min_u64(run->piece, s->count - at),
+                                .is_staged = s->is_staged };
 
         status = run->is_offloaded
-                     ? berthi_load_offload_piece(load, hand, run, piece, first + at, step,
-                                                 error)
-                     : encode_piece(load, hand, run, piece, is_staged, first + at, step,
-                                    error);
+                     ? berthi_load_offload_piece(load, hand, run, piece.values, piece.first,
+                                                 piece.count, error)
+                     : encode_piece(load, hand, run, &piece, error);
     }
     return status;
 }
@@ -344,28 +353,26 @@ gather_values(const berthi_load_run *run, const berthi_load_unit *unit,
 /* Of the values of a unit, decoded: turned, or encoded into the berth. */
 static berth_status
 take_values(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
-            const berthi_load_unit *unit, const uint8_t *values, bool is_staged,
-            berth_error *error)
+            const stretch *s, berth_error *error)
 {
+    const stretch all = { .values = run->turned, .count = run->elements };
     const berthi_turning *const turning = &run->turning;
     berth_status status = BERTH_OK;
     bool is_last;
 
     if (turning->rows > 0)
-        berthi_quantize_turn(turning, values, unit->first / turning->columns,
-                             unit->count / turning->columns, 0, turning->columns,
+        berthi_quantize_turn(turning, s->values, s->first / turning->columns,
+                             s->count / turning->columns, 0, turning->columns,
                              run->turned);
     else
-        status = encode_values(load, hand, run, values, is_staged, unit->first,
-                               unit->count, error);
+        status = encode_values(load, hand, run, s, error);
     if (status != BERTH_OK)
         return status;
     pthread_mutex_lock(&load->lock);
     is_last = --run->units_left == 0;
     pthread_mutex_unlock(&load->lock);
     if (is_last && turning->rows > 0)
-        status = encode_values(load, hand, run, run->turned, false, 0, run->elements,
-                               error);
+        status = encode_values(load, hand, run, &all, error);
     return is_last && status == BERTH_OK ? berthi_load_run_end(load, run, hand, error)
                                          : status;
 }
@@ -378,14 +385,15 @@ encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
     const bool is_in_host = run->is_offloaded || load->tiers[run->tier].stream == NULL;
     berth_status status = berthi_load_run_begin(load, run, error);
     const uint64_t begin_ns = berthi_sys_now_ns();
-    const uint8_t *values;
+    stretch values = { .first = unit->first, .count = unit->count };
 
     if (status != BERTH_OK)
         return status;
-    values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
+    values.values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
+    values.is_staged = values.values == bytes;
     if (!is_in_host)
         count_since(&load->encode_ns, begin_ns);
-    status = take_values(load, hand, run, unit, values, values == bytes, error);
+    status = take_values(load, hand, run, &values, error);
     if (is_in_host)
         count_since(&load->encode_ns, begin_ns);
     return status;

@@ -214,12 +214,16 @@ convey(reading *r, const berthi_file *files, const berthi_chunks *chunks,
         .wait_ns = model->wait_ns,
     };
     const berthi_consumer consumer = { .user = r, .consume = consume };
+    const berthi_freight freight = {
+        .context = model->context,
+        .job = r->carrier->is_undoing ? NULL : r->carrier->job,
+        .files = files,
+        .file_count = berthi_offload_file_count(model),
+        .chunks = chunks,
+    };
     berthi_conveyor_stats stats;
 
-    return berthi_conveyor_run(model->context,
-                               r->carrier->is_undoing ? NULL : r->carrier->job, files,
-                               berthi_offload_file_count(model), chunks, &options,
-                               &consumer, &stats, error);
+    return berthi_conveyor_run(&freight, &options, &consumer, &stats, error);
 }
 
 /* What is needed while it is read. */

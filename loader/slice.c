@@ -291,8 +291,13 @@ convey(slicing *s, berth_job *job, berthi_conveyor_stats *stats, berth_error *er
     if (status != BERTH_OK)
         return status;
     berthi_job_set_total(job, chunks.span_bytes);
-    status = berthi_conveyor_run(s->context, job, s->files, s->checkpoint->shard_count,
-                                 &chunks, &options, &consumer, stats, error);
+    status = berthi_conveyor_run(
+        &(berthi_freight){ .context = s->context,
+                           .job = job,
+                           .files = s->files,
+                           .file_count = s->checkpoint->shard_count,
+                           .chunks = &chunks },
+        &options, &consumer, stats, error);
     berthi_chunks_fini(&chunks);
     return status;
 }

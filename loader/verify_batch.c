@@ -221,10 +221,14 @@ berthi_verify_batch_run(berthi_verify_batch *batch, berth_job *job,
         .consume = digest_chunk,
         .consume_in_order = batch->has_blobs ? hash_chunk : NULL,
     };
-    berth_status status;
+    const berthi_freight freight = { .context = batch->context,
+                                     .job = job,
+                                     .files = batch->files,
+                                     .file_count = batch->count,
+                                     .chunks = &batch->chunks };
+    berth_status status =
+        berthi_conveyor_run(&freight, options, &consumer, stats, error);
 
-    status = berthi_conveyor_run(batch->context, job, batch->files, batch->count,
-                                 &batch->chunks, options, &consumer, stats, error);
     for (uint32_t i = 0; i < batch->count && status == BERTH_OK; i++)
         if (batch->blobs[i].promised != NULL
             && batch->blobs[i].bytes != batch->files[i].identity.bytes)

@@ -433,13 +433,12 @@ write_document(writing *w, berth_context *context, const berthi_json_value *root
 }
 
 berth_status
-berthi_config_rewrite(berth_context *context, const char *text, uint64_t bytes,
-                      const char *file, const berthi_quantization *what,
-                      const char *dtype, char **out_text, uint64_t *out_bytes,
-                      berth_error *error)
+berthi_config_rewrite(berth_context *context, const berthi_config_text *config,
+                      const berthi_quantization *what, const char *dtype, char **out_text,
+                      uint64_t *out_bytes, berth_error *error)
 {
-    const berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, file };
-    const uint64_t capacity = member_capacity(text, bytes);
+    const berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, config->file };
+    const uint64_t capacity = member_capacity(config->text, config->bytes);
     writing w = { .what = what, .dtype = dtype };
     const berthi_json_value *root;
     berthi_json *document;
@@ -448,8 +447,8 @@ berthi_config_rewrite(berth_context *context, const char *text, uint64_t bytes,
     *out_text = NULL;
     *out_bytes = 0;
     if (status == BERTH_OK)
-        status = berthi_json_parse(context, text, bytes, BERTHI_JSON_NONFINITE, &origin,
-                                   &document, error);
+        status = berthi_json_parse(context, config->text, config->bytes,
+                                   BERTHI_JSON_NONFINITE, &origin, &document, error);
     if (status != BERTH_OK)
         return status;
     root = berthi_json_root(document);
@@ -459,9 +458,10 @@ berthi_config_rewrite(berth_context *context, const char *text, uint64_t bytes,
         status = berthi_fail_memory(error, "writing config.json");
     else if (berthi_json_kind_of(root) != BERTHI_JSON_OBJECT)
         status = berthi_fail(error, BERTH_REASON_CONFIG_JSON,
-                             &(berthi_about){ .file = file }, "not an object");
+                             &(berthi_about){ .file = config->file }, "not an object");
     else
-        status = write_document(&w, context, root, file, out_text, out_bytes, error);
+        status = write_document(&w, context, root, config->file, out_text, out_bytes,
+                                error);
     berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, w.members,
                        capacity * sizeof *w.members);
     berthi_json_destroy(document);

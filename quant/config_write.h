@@ -32,18 +32,23 @@ typedef struct berthi_quantization {
     uint32_t skip_count;
 } berthi_quantization;
 
+/* A config.json that is rewritten; borrowed. */
+typedef struct berthi_config_text {
+    const char *text;
+    uint64_t bytes;
+    const char *file; /* for messages */
+} berthi_config_text;
+
 /*
- * Rewrites `bytes` of config.json, which are not changed. `file` is for
- * messages. `what` NULL: the model is not quantized any more. `dtype`: torch's
- * name; NULL keeps what the text says.
+ * Rewrites config.json, which is not changed. `what` NULL: the model is not
+ * quantized any more. `dtype`: torch's name; NULL keeps what the text says.
  *
  * Fails with CONFIG_JSON as berthi_config_parse() does, also when the new text
  * would be larger than BERTHI_CONFIG_LIMIT, with ARGUMENT for an entry of
  * `skips` that is not UTF-8, or with NO_MEMORY.
  * On success free *out_text (*out_bytes of DOCUMENT); no NUL at its end.
  */
-berth_status berthi_config_rewrite(berth_context *context, const char *text,
-                                   uint64_t bytes, const char *file,
+berth_status berthi_config_rewrite(berth_context *context, const berthi_config_text *config,
                                    const berthi_quantization *what, const char *dtype,
                                    char **out_text, uint64_t *out_bytes,
                                    berth_error *error);

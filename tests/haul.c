@@ -295,7 +295,11 @@ haul_run(haul *h, berth_job *job)
                                                    h->chunk_bytes, h->gap, &chunks,
                                                    &h->error);
     if (status == BERTH_OK)
-        status = berthi_conveyor_run(h->context, job, h->files, h->file_count, &chunks,
+        status = berthi_conveyor_run(&(berthi_freight){ .context = h->context,
+                                                        .job = job,
+                                                        .files = h->files,
+                                                        .file_count = h->file_count,
+                                                        .chunks = &chunks },
                                      &h->options, &consumer, &h->stats, &h->error);
     berthi_chunks_fini(&chunks);
     CHECK_EQ(fixture_open_fds(), fds);

@@ -23,6 +23,8 @@
 #define DATA "tests/data/quant"
 #define GOLDEN "../shared/golden/quant"
 #define FILE_NAME "m/config.json"
+/* As what is rewritten. */
+#define IN(text, bytes) ((berthi_config_text){ text, bytes, FILE_NAME })
 
 static berth_context *context;
 
@@ -38,7 +40,7 @@ rewrite(const char *text, const berthi_quantization *what, const char *dtype)
     char *out;
     char *copy;
 
-    if (!CHECK_EQ(berthi_config_rewrite(context, text, strlen(text), FILE_NAME, what,
+    if (!CHECK_EQ(berthi_config_rewrite(context, &IN(text, strlen(text)), what,
                                         dtype, &out, &bytes, &error), BERTH_OK)) {
         T_NOTE("%s: %s", text, error.message);
         return NULL;
@@ -475,7 +477,7 @@ check_refused(const char *text, uint64_t bytes, const char *why)
     uint64_t out_bytes = 1;
     berth_error error;
 
-    CHECK_EQ(berthi_config_rewrite(context, text, bytes, FILE_NAME, &nf4, NULL, &out,
+    CHECK_EQ(berthi_config_rewrite(context, &IN(text, bytes), &nf4, NULL, &out,
                                    &out_bytes, &error), BERTH_EFORMAT);
     CHECK_EQ(error.reason, BERTH_REASON_CONFIG_JSON);
     CHECK_STR(error.file, FILE_NAME);
@@ -514,7 +516,7 @@ test_too_large(void)
     memset(text + length, ']', DEEP);
     length += DEEP;
     text[length++] = '}';
-    CHECK_EQ(berthi_config_rewrite(context, text, length, FILE_NAME, NULL, NULL, &out,
+    CHECK_EQ(berthi_config_rewrite(context, &IN(text, length), NULL, NULL, &out,
                                    &bytes, &error), BERTH_EFORMAT);
     CHECK_EQ(error.reason, BERTH_REASON_CONFIG_JSON);
     CHECK_CONTAINS(error.message, "written anew");
@@ -542,7 +544,7 @@ test_bad_skips(void)
     q.has_skips = true;
     q.skips = names;
     q.skip_count = 2;
-    CHECK_EQ(berthi_config_rewrite(context, "{}", 2, FILE_NAME, &q, NULL, &out, &bytes,
+    CHECK_EQ(berthi_config_rewrite(context, &IN("{}", 2), &q, NULL, &out, &bytes,
                                    &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
     CHECK_CONTAINS(error.message, "skip_modules");
@@ -559,7 +561,7 @@ rewrite_once(void *user, berth_context *its, berth_error *error)
     char *out;
     uint64_t bytes;
     const berth_status status =
-        berthi_config_rewrite(its, text, sizeof text - 1, FILE_NAME, &nf4, "float16", &out,
+        berthi_config_rewrite(its, &IN(text, sizeof text - 1), &nf4, "float16", &out,
                               &bytes, error);
 
     (void)user;

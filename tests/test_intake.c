@@ -824,6 +824,20 @@ read_chunk(haul *h, berthi_intake *intake, const berthi_chunk *chunk)
     return status;
 }
 
+/* Of all files of the haul. */
+static berth_status
+init_intake(berthi_intake *intake, const haul *h, const berthi_chunks *chunks,
+            const berthi_conveyor_options *options, berthi_stage *stage,
+            berthi_conveyor_stats *stats)
+{
+    const berthi_freight freight = { .context = h->context,
+                                     .files = h->files,
+                                     .file_count = h->file_count,
+                                     .chunks = chunks };
+
+    return berthi_intake_init(intake, &freight, options, stage, stats, NULL);
+}
+
 /* What is cached is read from there for as long as it is, and from the disk after that. */
 static void
 test_endless_looks_again(void)
@@ -841,9 +855,7 @@ test_endless_looks_again(void)
     CHECK_EQ(berthi_chunks_build(h.context, h.pieces, h.piece_count, MIB, 0, &chunks, NULL),
              BERTH_OK);
     CHECK_EQ(berthi_stage_init(&stage, h.context, MIB, 3, 1, has_call, NULL), BERTH_OK);
-    CHECK_EQ(berthi_intake_init(&intake, h.context, NULL, h.files, 1, &chunks, &options,
-                                &stage, &stats, NULL),
-             BERTH_OK);
+    CHECK_EQ(init_intake(&intake, &h, &chunks, &options, &stage, &stats), BERTH_OK);
     intake.is_endless = true;
     warm(&h, 0, CACHE_FILE);
     for (uint32_t pass = 0; pass < 4; pass++) {
@@ -882,9 +894,7 @@ test_endless(void)
                                  NULL),
              BERTH_OK);
     CHECK_EQ(berthi_stage_init(&stage, h.context, 16384, 3, 2, has_call, NULL), BERTH_OK);
-    CHECK_EQ(berthi_intake_init(&intake, h.context, NULL, h.files, 2, &chunks, &options,
-                                &stage, &stats, NULL),
-             BERTH_OK);
+    CHECK_EQ(init_intake(&intake, &h, &chunks, &options, &stage, &stats), BERTH_OK);
     intake.is_endless = true;
     for (uint32_t pass = 0; pass < 3; pass++) {
         for (uint64_t i = 0; i < chunks.chunk_count; i++)

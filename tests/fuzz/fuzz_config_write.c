@@ -31,8 +31,8 @@ has_written(const char *bytes, uint64_t length, const berthi_quantization *what,
 {
     berth_error error;
 
-    if (berthi_config_rewrite(context, bytes, length, "f", what, dtype, &out->bytes,
-                              &out->length, &error)
+    if (berthi_config_rewrite(context, &(berthi_config_text){ bytes, length, "f" }, what,
+                              dtype, &out->bytes, &out->length, &error)
         == BERTH_OK)
         return 1;
     REQUIRE(error.reason == BERTH_REASON_CONFIG_JSON);

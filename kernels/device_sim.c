@@ -110,7 +110,7 @@ claim(berthi_sim_device *device, uint64_t bytes, berth_error *error)
 
     if (status != BERTH_OK)
         return end_call(device, status);
-    if (!berthi_sim_memory_can_claim(&device->memory, bytes))
+    if (!berthi_sim_memory_claim(&device->memory, bytes))
         return end_call(device, fail_room(device, bytes, error));
     return end_call(device, BERTH_OK);
 }
@@ -128,7 +128,7 @@ sim_alloc(berthi_device *device, uint64_t bytes, void **out, berth_error *error)
         return status;
     allocation = berthi_sim_allocation_create(&d->memory, bytes);
     pthread_mutex_lock(&d->sim->lock);
-    is_added = allocation != NULL && berthi_sim_memory_can_add(&d->memory, allocation);
+    is_added = allocation != NULL && berthi_sim_memory_add(&d->memory, allocation);
     if (!is_added)
         berthi_sim_memory_disclaim(&d->memory, bytes);
     pthread_mutex_unlock(&d->sim->lock);
@@ -150,7 +150,7 @@ sim_free(berthi_device *device, void *memory, uint64_t bytes)
         return;
     pthread_mutex_lock(&d->sim->lock);
     berthi_sim_pause(d->sim);
-    if (!berthi_sim_memory_can_free(&d->memory, memory, bytes))
+    if (!berthi_sim_memory_free(&d->memory, memory, bytes))
         d->misuses++;
     pthread_mutex_unlock(&d->sim->lock);
 }
@@ -179,7 +179,7 @@ sim_unpin(berthi_device *device, void *memory, uint64_t bytes)
     berthi_sim_device *const d = sim_of(device);
 
     pthread_mutex_lock(&d->sim->lock);
-    if (!berthi_sim_memory_can_unpin(&d->memory, memory, bytes))
+    if (!berthi_sim_memory_unpin(&d->memory, memory, bytes))
         d->misuses++;
     pthread_mutex_unlock(&d->sim->lock);
 }
@@ -197,7 +197,7 @@ sim_keep(berthi_device *device, void *memory, uint64_t bytes, berth_error *error
     if (a == NULL)
         status = berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                              "%s: what is to be kept is not allocated", d->name);
-    else if (!berthi_sim_allocation_can_keep(a, memory, bytes))
+    else if (!berthi_sim_allocation_keep(a, memory, bytes))
         status = berthi_fail_memory(error, "keeping bytes of a simulated device");
     return end_call(d, status);
 }

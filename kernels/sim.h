@@ -93,17 +93,17 @@ berthi_sim_memory_free_bytes(const berthi_sim_memory *memory)
  * Counts `bytes` as used, or returns false. What is claimed is then made, without the
  * lock, and added, with it; or disclaimed.
  */
-bool berthi_sim_memory_can_claim(berthi_sim_memory *memory, uint64_t bytes);
+bool berthi_sim_memory_claim(berthi_sim_memory *memory, uint64_t bytes);
 void berthi_sim_memory_disclaim(berthi_sim_memory *memory, uint64_t bytes);
 /* Reserved, poisoned; NULL when out of memory. Touches nothing of `memory`. */
 berthi_sim_allocation *berthi_sim_allocation_create(const berthi_sim_memory *memory,
                                                     uint64_t bytes);
-bool berthi_sim_memory_can_add(berthi_sim_memory *memory,
-                               berthi_sim_allocation *allocation);
+bool berthi_sim_memory_add(berthi_sim_memory *memory,
+                           berthi_sim_allocation *allocation);
 /* Gives address space back, too: nobody has seen it. */
 void berthi_sim_allocation_destroy(berthi_sim_allocation *allocation);
 /* False: this was not allocated so. */
-bool berthi_sim_memory_can_free(berthi_sim_memory *memory, void *own, uint64_t bytes);
+bool berthi_sim_memory_free(berthi_sim_memory *memory, void *own, uint64_t bytes);
 
 /* The allocation that all of it lies in; NULL: none. */
 berthi_sim_allocation *berthi_sim_memory_find(const berthi_sim_memory *memory,
@@ -112,8 +112,8 @@ berthi_sim_allocation *berthi_sim_memory_find(const berthi_sim_memory *memory,
 bool berthi_sim_allocation_has_bytes(const berthi_sim_allocation *allocation,
                                      const void *at, uint64_t bytes);
 /* Bytes of an allocation that shall be there. False: no room or no memory for that. */
-bool berthi_sim_allocation_can_keep(berthi_sim_allocation *allocation, void *at,
-                                    uint64_t bytes);
+bool berthi_sim_allocation_keep(berthi_sim_allocation *allocation, void *at,
+                                uint64_t bytes);
 
 /*
  * Around whatever touches bytes of allocations; any number at a time. False: the system
@@ -125,7 +125,7 @@ void berthi_sim_memory_close(berthi_sim_memory *memory);
 /* NULL, or why not: NO_MEMORY, or INTERNAL where the caller is wrong. */
 const char *berthi_sim_memory_pin(berthi_sim_memory *memory, void *at, uint64_t bytes,
                                   berth_reason *reason);
-bool berthi_sim_memory_can_unpin(berthi_sim_memory *memory, void *at, uint64_t bytes);
+bool berthi_sim_memory_unpin(berthi_sim_memory *memory, void *at, uint64_t bytes);
 bool berthi_sim_memory_is_pinned(const berthi_sim_memory *memory, const void *at,
                                  uint64_t bytes);
 

@@ -81,7 +81,7 @@ make_room(berth_context *context, void **elements, uint64_t count, uint64_t *cap
 /* ---------------------------------------------------------------------- capacity */
 
 bool
-berthi_sim_memory_can_claim(berthi_sim_memory *memory, uint64_t bytes)
+berthi_sim_memory_claim(berthi_sim_memory *memory, uint64_t bytes)
 {
     const uint64_t granules = granules_of(bytes);
 
@@ -216,7 +216,7 @@ berthi_sim_memory_close(berthi_sim_memory *memory)
 }
 
 bool
-berthi_sim_memory_can_add(berthi_sim_memory *memory, berthi_sim_allocation *allocation)
+berthi_sim_memory_add(berthi_sim_memory *memory, berthi_sim_allocation *allocation)
 {
     void *allocations = memory->allocations;
     uint64_t at;
@@ -278,7 +278,7 @@ bury(berthi_sim_memory *memory, const berthi_sim_stretch *reserved)
 }
 
 bool
-berthi_sim_memory_can_free(berthi_sim_memory *memory, void *own, uint64_t bytes)
+berthi_sim_memory_free(berthi_sim_memory *memory, void *own, uint64_t bytes)
 {
     const uint64_t behind = find_behind(memory, own);
     berthi_sim_allocation *a;
@@ -313,8 +313,8 @@ berthi_sim_allocation_has_bytes(const berthi_sim_allocation *allocation, const v
 }
 
 bool
-berthi_sim_allocation_can_keep(berthi_sim_allocation *allocation, void *at,
-                               uint64_t bytes)
+berthi_sim_allocation_keep(berthi_sim_allocation *allocation, void *at,
+                           uint64_t bytes)
 {
     const berthi_sim_stretch pages = pages_of(at, bytes);
 
@@ -361,7 +361,7 @@ berthi_sim_memory_pin(berthi_sim_memory *memory, void *at, uint64_t bytes,
 }
 
 bool
-berthi_sim_memory_can_unpin(berthi_sim_memory *memory, void *at, uint64_t bytes)
+berthi_sim_memory_unpin(berthi_sim_memory *memory, void *at, uint64_t bytes)
 {
     for (uint64_t i = 0; i < memory->pin_count; i++)
         if (memory->pins[i].memory == at && memory->pins[i].bytes == bytes) {

@@ -113,18 +113,25 @@ berthi_sim_is_past(const berthi_sim_place *place)
     return place->stream == NULL || place->stream->completed >= place->at;
 }
 
-/* Whether `item` takes the place of the candidate that the engine has. */
-static bool
-is_better(berthi_sim_engine *engine, const berthi_sim_item *item)
+/* One candidate more: `item` may take the place of the one that the engine has. */
+static void
+offer(berthi_sim_engine *engine, berthi_stream *stream, berthi_sim_item *item)
 {
+    bool is_taken = true;
+
     engine->candidate_count++;
-    if (engine->candidate == NULL)
-        return true;
-    switch (engine->sim->words.machine.pick) {
-    case BERTHI_SIM_PICK_FIRST: return item->order < engine->candidate->order;
-    case BERTHI_SIM_PICK_LAST: return item->order > engine->candidate->order;
-    default: return berthi_sim_random(engine->sim) % engine->candidate_count == 0;
-    }
+    if (engine->candidate != NULL)
+        switch (engine->sim->words.machine.pick) {
+        case BERTHI_SIM_PICK_FIRST: is_taken = item->order < engine->candidate->order; break;
+        case BERTHI_SIM_PICK_LAST: is_taken = item->order > engine->candidate->order; break;
+        default:
+            is_taken = berthi_sim_random(engine->sim) % engine->candidate_count == 0;
+            break;
+        }
+    if (!is_taken)
+        return;
+    engine->candidate = item;
+    engine->candidate_stream = stream;
 }
 
 static void
@@ -184,10 +191,8 @@ berthi_sim_settle(berthi_sim *sim)
         if (item == NULL || item->is_running || item->engine == BERTHI_SIM_NO_ENGINE)
             continue;
         engine = s->device->engines[item->engine];
-        if (engine->stream == NULL && is_better(engine, item)) {
-            engine->candidate = item;
-            engine->candidate_stream = s;
-        }
+        if (engine->stream == NULL)
+            offer(engine, s, item);
     }
     for (uint32_t i = 0; i < sim->engine_count; i++) {
         berthi_sim_engine *const engine = &sim->engines[i];

@@ -69,7 +69,7 @@ static berth_status
 ranking_sort(ranking *r, berth_error *error)
 {
     berthi_sort_number(r->order, r->count);
-    if (berthi_sort_can_arrange(r->context, r->order, r->count, compare_names, r->names))
+    if (berthi_sort_arrange(r->context, r->order, r->count, compare_names, r->names))
         return BERTH_OK;
     ranking_fini(r);
     return berthi_fail_memory(error, "sorting names");

@@ -43,8 +43,8 @@ berthi_diff_sort(berthi_diff *diff, berth_error *error)
         if (diff->order[side] == NULL)
             return berthi_fail_memory(error, "the list of weights");
         berthi_sort_number(diff->order[side], count);
-        if (!berthi_sort_can_arrange(diff->context, diff->order[side], count,
-                                     compare_weights, recipe))
+        if (!berthi_sort_arrange(diff->context, diff->order[side], count,
+                                 compare_weights, recipe))
             return berthi_fail_memory(error, "the list of weights");
     }
     return BERTH_OK;

@@ -253,7 +253,7 @@ build(parser *p, const berthi_index_records *r)
     if (runs == NULL)
         return berthi_fail_memory(p->error, "the shards of an index");
     find_runs(p, r->run_count, runs);
-    if (!berthi_sort_can_arrange(context, runs, r->run_count, compare_runs, p))
+    if (!berthi_sort_arrange(context, runs, r->run_count, compare_runs, p))
         status = berthi_fail_memory(p->error, "sorting the shards of an index");
     if (status == BERTH_OK) {
         const uint64_t shard_bytes = unite_runs(p, runs, &shard_count);
@@ -291,8 +291,8 @@ sort_entries(parser *p)
     if (order == NULL)
         return berthi_fail_memory(p->error, "sorting the names of an index");
     berthi_sort_number(order, index->entry_count);
-    is_sorted = berthi_sort_can_arrange(index->context, order, index->entry_count,
-                                        compare_names, p);
+    is_sorted = berthi_sort_arrange(index->context, order, index->entry_count,
+                                    compare_names, p);
     if (is_sorted)
         berthi_sort_apply(index->entries, sizeof *index->entries, order,
                           index->entry_count);

@@ -66,8 +66,8 @@ sort_tensors(berthi_layout *layout, bool is_in_order, berth_error *error)
     order o = { .tensors = layout->tensors };
 
     berthi_sort_number(layout->by_name, layout->count);
-    if (!berthi_sort_can_arrange(layout->context, layout->by_name, layout->count,
-                                 compare_names, &o))
+    if (!berthi_sort_arrange(layout->context, layout->by_name, layout->count,
+                             compare_names, &o))
         return berthi_fail_memory(error, "sorting the names of tensors");
     if (o.twin != NULL)
         return berthi_layout_name_fail(error, BERTH_REASON_DUPLICATE, o.twin,
@@ -79,8 +79,8 @@ sort_tensors(berthi_layout *layout, bool is_in_order, berth_error *error)
     }
     /* Nearly the same order. */
     memcpy(layout->by_fill, layout->by_name, layout->count * sizeof *layout->by_fill);
-    if (!berthi_sort_can_arrange(layout->context, layout->by_fill, layout->count,
-                                 compare_fill, &o))
+    if (!berthi_sort_arrange(layout->context, layout->by_fill, layout->count,
+                             compare_fill, &o))
         return berthi_fail_memory(error, "sorting the names of tensors");
     return BERTH_OK;
 }

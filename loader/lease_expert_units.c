@@ -50,8 +50,8 @@ sort_experts(berthi_lease_listing *l, const berth_plan_layer *layer, uint32_t *o
         count += l->numbers[i] != BERTHI_NO_EXPERT;
     }
     *out_count = count;
-    return berthi_sort_can_arrange(model->context, l->order, count, compare_numbers,
-                                   l->numbers);
+    return berthi_sort_arrange(model->context, l->order, count, compare_numbers,
+                               l->numbers);
 }
 
 /* -------------------------------------------------------------------------- units */

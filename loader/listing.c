@@ -181,7 +181,7 @@ sort_names(const collection *all)
         for (const name_node *node = all->singles; node != NULL; node = node->next)
             listed[i++] = node->name;
         berthi_sort_number(order, count);
-        is_done = berthi_sort_can_arrange(context, order, count, compare_names, listed);
+        is_done = berthi_sort_arrange(context, order, count, compare_names, listed);
         for (i = 0; i < count; i++)
             sorted[i] = listed[order[i]];
     }

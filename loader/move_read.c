@@ -122,8 +122,8 @@ static bool
 list_pieces(const berthi_reads *reads, uint32_t *order, berthi_piece *pieces)
 {
     berthi_sort_number(order, reads->count);
-    if (!berthi_sort_can_arrange(reads->context, order, reads->count, compare_fetches,
-                                 reads->at))
+    if (!berthi_sort_arrange(reads->context, order, reads->count, compare_fetches,
+                             reads->at))
         return false;
     for (uint64_t i = 0; i < reads->count; i++) {
         const berthi_fetch *const fetch = &reads->at[order[i]];

@@ -322,7 +322,7 @@ settle(pass *p, berthi_shard *shards, berth_error *error)
     p->extra = extra;
     p->missing = missing;
     run(p);
-    if (!berthi_sort_can_arrange(context, extra, extras, compare_entries, p->table)) {
+    if (!berthi_sort_arrange(context, extra, extras, compare_entries, p->table)) {
         status = berthi_fail_memory(error, "comparing index and shards");
         goto done;
     }

@@ -313,8 +313,8 @@ sort_entries(parser *p)
 
     if (is_in_order(header))
         return BERTH_OK;
-    if (!berthi_sort_can_arrange(header->context, header->by_name, count, compare_extents,
-                                 p))
+    if (!berthi_sort_arrange(header->context, header->by_name, count, compare_extents,
+                             p))
         return berthi_fail_memory(p->error, "sorting the tensors of a header");
     berthi_sort_apply(header->entries, sizeof *header->entries, header->by_name, count);
     return BERTH_OK;
@@ -351,9 +351,9 @@ sort_tables(parser *p, const berthi_name_list *list)
         return status;
     header->is_as_listed = is_as_listed(header, list);
     if ((!header->is_as_listed
-         && !berthi_sort_can_arrange(context, header->by_name, count, compare_names, p))
-        || !berthi_sort_can_arrange(context, header->pairs, header->pair_count,
-                                    compare_keys, p))
+         && !berthi_sort_arrange(context, header->by_name, count, compare_names, p))
+        || !berthi_sort_arrange(context, header->pairs, header->pair_count,
+                                compare_keys, p))
         return berthi_fail_memory(p->error, "sorting the names of a header");
     return BERTH_OK;
 }

@@ -407,7 +407,7 @@ sort_files(const walking *w, berthi_side_file *listed, berthi_side_file *sorted,
         if (is_kept(node))
             listed[i++] = node->file;
     berthi_sort_number(order, count);
-    is_done = berthi_sort_can_arrange(context, order, count, compare_names, listed);
+    is_done = berthi_sort_arrange(context, order, count, compare_names, listed);
     for (i = 0; i < count; i++)
         sorted[i] = listed[order[i]];
     berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, order, count * sizeof *order);

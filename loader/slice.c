@@ -263,7 +263,7 @@ static berth_status
 list(slicing *s, berth_error *error)
 {
     berthi_sort_number(s->order, s->count);
-    if (!berthi_sort_can_arrange(s->context, s->order, s->count, compare_cuts, s->cuts))
+    if (!berthi_sort_arrange(s->context, s->order, s->count, compare_cuts, s->cuts))
         return berthi_fail_memory(error, "listing slices");
     list_pieces(s);
     return BERTH_OK;

@@ -279,8 +279,8 @@ can_push(sorter *s, stretch new)
 }
 
 bool
-berthi_sort_can_arrange(berth_context *context, uint32_t *items, uint64_t count,
-                        berthi_sort_compare compare, void *user)
+berthi_sort_arrange(berth_context *context, uint32_t *items, uint64_t count,
+                    berthi_sort_compare compare, void *user)
 {
     sorter s = { .context = context, .items = items, .count = count, .compare = compare,
                  .user = user };

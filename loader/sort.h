@@ -35,8 +35,8 @@ void berthi_sort_number(uint32_t *items, uint64_t count);
  * item, and five more unless all of it is one stretch. False when there is
  * none; `items` is then in any order. At most 2^32 - 1 items.
  */
-bool berthi_sort_can_arrange(berth_context *context, uint32_t *items, uint64_t count,
-                             berthi_sort_compare compare, void *user);
+bool berthi_sort_arrange(berth_context *context, uint32_t *items, uint64_t count,
+                         berthi_sort_compare compare, void *user);
 
 /*
  * Moves elements of `bytes` <= BERTHI_SORT_ELEMENT each so that the new i-th is

@@ -181,8 +181,8 @@ compare_entries(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 berth_status
 berthi_table_sort(berthi_table *table, berth_error *error)
 {
-    if (!berthi_sort_can_arrange(table->context, table->by_name, table->entry_count,
-                                 compare_entries, table))
+    if (!berthi_sort_arrange(table->context, table->by_name, table->entry_count,
+                             compare_entries, table))
         return berthi_fail_memory(error, "the table of tensors");
     return BERTH_OK;
 }

@@ -115,7 +115,8 @@ berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
     r.folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, convert->options.output);
     if (r.folder < 0)
         return BERTH_OK; /* whoever writes to it says what is wrong with it */
-    status = berthi_manifest_read(convert->context, path, &visitor, &ignored);
+    status = berthi_manifest_read(convert->context, berthi_manifest_at(path),
+                                  &visitor, &ignored);
     *out_is_there = status == BERTH_OK && is_complete(&r);
     if (*out_is_there)
         convert->report.bytes_resumed = r.bytes;

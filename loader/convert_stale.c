@@ -71,7 +71,8 @@ read_old(sweeping *s, berth_error *error)
 
     if (path == NULL)
         return berthi_fail_memory(error, "a path");
-    status = berthi_manifest_read(s->convert->context, path, &visitor, &ignored);
+    status = berthi_manifest_read(s->convert->context, berthi_manifest_at(path),
+                                  &visitor, &ignored);
     if (status == BERTH_ENOMEM)
         return berthi_fail_memory(error, "reading a manifest");
     if (status != BERTH_OK)

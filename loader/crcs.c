@@ -9,7 +9,7 @@
 #include "kernels/utf8.h"
 #include "loader/checkpoint.h"
 #include "loader/findings.h"
-#include "loader/manifest.h"
+#include "loader/paths.h"
 #include "loader/sort.h"
 
 /* ----------------------------------------------------------- order of names */
@@ -224,7 +224,7 @@ berthi_crcs_compare_tensor(const berthi_crcs *promised, const berthi_crcs *actua
  */
 typedef struct walk {
     berthi_crcs *crcs;
-    const char *path;
+    berthi_manifest_place place;
     berth_finding_function report;
     void *user;
     bool is_source; /* the manifest is another checkpoint's, and says less */
@@ -297,7 +297,7 @@ report_unknown_shard(const walk *w, const name *file)
 
     snprintf(message, sizeof message, "the checkpoint has no file \"%s\"",
              berthi_findings_shown(file->bytes, file->length, shown));
-    report_entry(w, &(berthi_about){ .file = w->path }, message);
+    report_entry(w, &(berthi_about){ .file = w->place.path }, message);
 }
 
 /* The manifest's shard has been read to its end. */
@@ -410,7 +410,7 @@ read_manifest(berthi_crcs *crcs, walk *w, const berthi_manifest_visitor *visitor
         return berthi_fail_memory(error, "the table of digests");
     status = rank_shards(crcs, &w->shards, error);
     if (status == BERTH_OK)
-        status = berthi_manifest_read(crcs->context, w->path, visitor, error);
+        status = berthi_manifest_read(crcs->context, w->place, visitor, error);
     if (status == BERTH_OK) {
         finish_shard(w);
         while (w->shards.next < w->shards.count)
@@ -422,10 +422,28 @@ read_manifest(berthi_crcs *crcs, walk *w, const berthi_manifest_visitor *visitor
 }
 
 berth_status
-berthi_crcs_read(berthi_crcs *crcs, const char *path,
+berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
+                          berthi_arena *texts, berthi_manifest_place *out,
+                          berth_error *error)
+{
+    const berthi_location *const location = &checkpoint->location;
+
+    if (given != NULL)
+        *out = berthi_manifest_at(berthi_arena_text(texts, given, strlen(given)));
+    else
+        *out = (berthi_manifest_place){
+            .folder = location->folder,
+            .name = BERTHI_MANIFEST_NAME,
+            .path = berthi_path_join(texts, location->folder_path, BERTHI_MANIFEST_NAME),
+        };
+    return out->path != NULL ? BERTH_OK : berthi_fail_memory(error, "the manifest's path");
+}
+
+berth_status
+berthi_crcs_read(berthi_crcs *crcs, berthi_manifest_place place,
                  berth_finding_function report, void *user, berth_error *error)
 {
-    walk w = { .crcs = crcs, .path = path, .report = report, .user = user };
+    walk w = { .crcs = crcs, .place = place, .report = report, .user = user };
     const berthi_manifest_visitor visitor = { .user = &w, .shard = see_shard,
                                               .tensor = see_tensor };
 
@@ -433,10 +451,10 @@ berthi_crcs_read(berthi_crcs *crcs, const char *path,
 }
 
 berth_status
-berthi_crcs_read_sources(berthi_crcs *crcs, const char *path,
+berthi_crcs_read_sources(berthi_crcs *crcs, berthi_manifest_place place,
                          berth_finding_function report, void *user, berth_error *error)
 {
-    walk w = { .crcs = crcs, .path = path, .report = report, .user = user,
+    walk w = { .crcs = crcs, .place = place, .report = report, .user = user,
                .is_source = true };
     const berthi_manifest_visitor visitor = { .user = &w, .source = see_source,
                                               .source_tensor = see_tensor };

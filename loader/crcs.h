@@ -15,6 +15,7 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "loader/manifest.h"
 
 typedef struct berthi_crcs {
     berth_context *context;
@@ -45,11 +46,19 @@ berth_status berthi_crcs_compare_tensor(const berthi_crcs *promised,
                                         berth_error *error);
 
 /*
- * Fills from the manifest at `path`. `report` gets a MANIFEST_ENTRY for each
+ * The manifest that was named, or without a name the usual one beside the model: in the folder
+ * that was opened, wherever its path leads by now. Only NO_MEMORY can go wrong.
+ */
+berth_status berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
+                                       berthi_arena *texts, berthi_manifest_place *out,
+                                       berth_error *error);
+
+/*
+ * Fills from that manifest. `report` gets a MANIFEST_ENTRY for each
  * shard or tensor that only one side has and for each shard of another size,
  * in the order of names; of a shard that only one side has, no tensors.
  */
-berth_status berthi_crcs_read(berthi_crcs *crcs, const char *path,
+berth_status berthi_crcs_read(berthi_crcs *crcs, berthi_manifest_place place,
                               berth_finding_function report, void *user,
                               berth_error *error);
 
@@ -57,7 +66,7 @@ berth_status berthi_crcs_read(berthi_crcs *crcs, const char *path,
  * The same from what the manifest says of the source of another checkpoint, which
  * this is: nothing of headers, and tensors that it does not name are not missed.
  */
-berth_status berthi_crcs_read_sources(berthi_crcs *crcs, const char *path,
+berth_status berthi_crcs_read_sources(berthi_crcs *crcs, berthi_manifest_place place,
                                       berth_finding_function report, void *user,
                                       berth_error *error);
 

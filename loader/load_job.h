@@ -156,7 +156,7 @@ struct berthi_load_hand {
 /* crc32 of what passes, held against a manifest. */
 typedef struct berthi_load_verify {
     berthi_arena texts;
-    const char *manifest;   /* path; NULL: nothing is to be verified */
+    berthi_manifest_place manifest; /* where something is to be verified */
     bool is_on;
     berthi_crcs promised;
     berthi_crcs actual;

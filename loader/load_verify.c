@@ -101,7 +101,6 @@ berth_status
 berthi_load_verify_choose(berthi_load *load, berth_error *error)
 {
     berthi_load_verify *const v = &load->verify;
-    const char *const given = load->options.manifest;
 
     berthi_arena_init(&v->texts, load->context, BERTHI_PURPOSE_OBJECT, 256);
     if (!is_wanted(load))
@@ -112,12 +111,8 @@ berthi_load_verify_choose(berthi_load *load, berth_error *error)
         if (status != BERTH_OK)
             return status;
     }
-    v->manifest =
-        given != NULL
-            ? berthi_arena_text(&v->texts, given, strlen(given))
-            : berthi_path_join(&v->texts, load->checkpoint->location.folder_path,
-                               BERTHI_MANIFEST_NAME);
-    return v->manifest != NULL ? BERTH_OK : berthi_fail_memory(error, "starting a load");
+    return berthi_crcs_find_manifest(load->checkpoint, load->options.manifest, &v->texts,
+                                     &v->manifest, error);
 }
 
 /* ----------------------------------------------------------------------- manifest */

@@ -334,20 +334,20 @@ read_text(const berthi_file *file, char *text, berth_error *error)
 }
 
 berth_status
-berthi_manifest_read(berth_context *context, const char *path,
+berthi_manifest_read(berth_context *context, berthi_manifest_place place,
                      const berthi_manifest_visitor *visitor, berth_error *error)
 {
     berthi_file file;
     char *text = NULL;
     uint64_t bytes;
     berth_status status =
-        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+        berthi_file_open(&file, place.folder, place.name, place.path, false, error);
 
     if (status != BERTH_OK)
         return status;
     bytes = file.identity.bytes;
     if (bytes > BERTHI_MANIFEST_LIMIT) {
-        const berthi_about about = { .file = path,
+        const berthi_about about = { .file = place.path,
                                      .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
                                      .expected = BERTHI_MANIFEST_LIMIT,
                                      .actual = bytes };
@@ -363,7 +363,7 @@ berthi_manifest_read(berth_context *context, const char *path,
     }
     status = read_text(&file, text, error);
     if (status == BERTH_OK)
-        status = berthi_manifest_parse(text, bytes, path, visitor, error);
+        status = berthi_manifest_parse(text, bytes, place.path, visitor, error);
 
 done:
     berthi_memory_free(context, BERTHI_PURPOSE_DOCUMENT, text, bytes);

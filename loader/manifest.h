@@ -19,6 +19,7 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "kernels/sys.h"
 #include "quant/json_text.h"
 
 #define BERTHI_MANIFEST_VERSION 1u
@@ -86,8 +87,21 @@ berth_status berthi_manifest_parse(char *text, uint64_t bytes, const char *file,
                                    const berthi_manifest_visitor *visitor,
                                    berth_error *error);
 
+/* Where one lies. */
+typedef struct berthi_manifest_place {
+    int folder;       /* descriptor, or BERTHI_SYS_AT_CWD */
+    const char *name; /* below it */
+    const char *path; /* for messages */
+} berthi_manifest_place;
+
+static inline berthi_manifest_place
+berthi_manifest_at(const char *path)
+{
+    return (berthi_manifest_place){ BERTHI_SYS_AT_CWD, path, path };
+}
+
 /* Reads the whole file first, then parses it. */
-berth_status berthi_manifest_read(berth_context *context, const char *path,
+berth_status berthi_manifest_read(berth_context *context, berthi_manifest_place place,
                                   const berthi_manifest_visitor *visitor,
                                   berth_error *error);
 

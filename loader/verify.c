@@ -23,7 +23,7 @@ typedef struct verify {
     const berth_checkpoint *checkpoint;
     berth_verify_options options;
     berthi_arena texts;
-    const char *manifest; /* path; NULL when there is no mode that needs one */
+    berthi_manifest_place manifest; /* where there is a mode that needs one */
     berth_job *job;
     berth_checkpoint_summary summary;
     berthi_crcs actual;
@@ -221,7 +221,7 @@ prepare(verify *v, berth_error *error)
     if (status == BERTH_OK && mode == BERTH_MANIFEST_WRITE) {
         status = berthi_crcs_write(&v->actual, NULL, NULL, &bytes, error);
         if (status == BERTH_OK)
-            status = berthi_output_open(v->context, v->manifest, bytes,
+            status = berthi_output_open(v->context, v->manifest.path, bytes,
                                         v->options.overwrite != 0, &v->output, error);
     }
     if (status == BERTH_OK)
@@ -291,19 +291,6 @@ destroy_verify(void *user)
 
 /* --------------------------------------------------------------------- start */
 
-/* `given`, or the usual name beside the model. */
-static berth_status
-choose_manifest(verify *v, const char *given, berth_error *error)
-{
-    const char *const folder = v->checkpoint->location.folder_path;
-
-    v->manifest = given != NULL
-                      ? berthi_arena_text(&v->texts, given, strlen(given))
-                      : berthi_path_join(&v->texts, folder, BERTHI_MANIFEST_NAME);
-    return v->manifest != NULL ? BERTH_OK
-                               : berthi_fail_memory(error, "starting a verification");
-}
-
 static berth_status
 check_options(const berth_verify_options *options, berth_error *error)
 {
@@ -333,7 +320,8 @@ create_verify(berth_context *context, const berth_checkpoint *checkpoint,
     berthi_arena_init(&v->texts, context, BERTHI_PURPOSE_OBJECT, 256);
     berth_checkpoint_get(checkpoint, &v->summary);
     if (options->manifest_mode != BERTH_MANIFEST_NONE)
-        status = choose_manifest(v, options->manifest, error);
+        status = berthi_crcs_find_manifest(checkpoint, options->manifest, &v->texts,
+                                           &v->manifest, error);
     if (status == BERTH_OK)
         *out = v;
     else

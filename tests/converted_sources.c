@@ -77,8 +77,8 @@ has_all(listing *l, const char *manifest)
     berth_error error;
 
     berth_checkpoint_get(l->checkpoint, &summary);
-    return CHECK_EQ(berthi_manifest_read(l->checkpoint->context, manifest, &visitor,
-                                         &error),
+    return CHECK_EQ(berthi_manifest_read(l->checkpoint->context,
+                                         berthi_manifest_at(manifest), &visitor, &error),
                     BERTH_OK)
            && l->is_good && CHECK_EQ(l->shards, summary.shard_count)
            && CHECK_EQ(l->tensors, summary.tensor_count);

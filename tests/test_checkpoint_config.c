@@ -166,6 +166,69 @@ test_relative(void)
     T_REQUIRE(chdir(before) == 0);
 }
 
+static berth_status
+verify(const opened *o, int32_t mode)
+{
+    berth_verify_options options;
+    berth_job *job = NULL;
+
+    berth_verify_options_init(&options);
+    options.manifest_mode = mode;
+    CHECK_EQ(berth_verify_start(o->context, o->checkpoint, &options, &job, NULL), BERTH_OK);
+    return job != NULL ? berth_job_finish(job, NULL) : BERTH_EINTERNAL;
+}
+
+/* Loads, held against the manifest beside the model where there is one. */
+static berth_status
+load(const opened *o, berth_load_report *report)
+{
+    berth_plan_options planning;
+    berth_load_options options;
+    berth_model *model = NULL;
+    berth_plan *plan = NULL;
+    berth_job *job = NULL;
+    berth_status status;
+
+    berth_plan_options_init(&planning);
+    planning.max_memory = "cpu=1GiB";
+    CHECK_EQ(berth_plan_create(o->context, o->checkpoint, &planning, &plan, NULL), BERTH_OK);
+    berth_load_options_init(&options);
+    options.report = report;
+    status = berth_load_start(o->context, o->checkpoint, plan, &options, &job, NULL);
+    if (status == BERTH_OK)
+        status = berth_load_finish(job, &model, NULL);
+    berth_model_destroy(model);
+    berth_plan_destroy(plan);
+    return status;
+}
+
+/* A manifest is the one beside the model, as it was found: another one would say nothing. */
+static void
+test_manifest(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const elsewhere = fixture_folder();
+    berth_load_report report;
+    char before[4096];
+    opened o;
+
+    fixture_make_folder(fixture_format("%s/m", folder));
+    make_model(fixture_format("%s/m", folder), OLD);
+    T_REQUIRE(getcwd(before, sizeof before) != NULL && chdir(folder) == 0);
+    opened_begin(&o, "m", NULL);
+    T_REQUIRE(o.checkpoint != NULL);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_WRITE), BERTH_OK);
+    T_REQUIRE(chdir(elsewhere) == 0);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_CHECK), BERTH_OK);
+    CHECK_EQ(load(&o, &report), BERTH_OK);
+    CHECK_GT(report.verified_bytes, 0);
+    fixture_make_folder(fixture_format("%s/m", elsewhere));
+    fixture_text(fixture_format("%s/m/berth.manifest.json", elsewhere), "{}");
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_CHECK), BERTH_OK);
+    T_REQUIRE(chdir(before) == 0);
+    opened_end(&o);
+}
+
 /* Beside a file that was named it need not be good, and is not good later either. */
 static void
 test_not_read(void)
@@ -205,6 +268,7 @@ main(int argc, char **argv)
     T_RUN(test_added);
     T_RUN(test_moved_away);
     T_RUN(test_relative);
+    T_RUN(test_manifest);
     T_RUN(test_not_read);
     T_MAIN_END;
 }

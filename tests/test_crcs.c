@@ -182,7 +182,7 @@ test_round_trip(void)
     CHECK_LT((uintptr_t)strstr(text, "\n\"a\""), (uintptr_t)strstr(text, "\n\"b\""));
     CHECK_LT((uintptr_t)strstr(text, "\n\"d\""), (uintptr_t)strstr(text, "\n\"e\""));
     free(text);
-    CHECK_EQ(berthi_crcs_read(&two, path, report, &t, NULL), BERTH_OK);
+    CHECK_EQ(berthi_crcs_read(&two, berthi_manifest_at(path), report, &t, NULL), BERTH_OK);
     CHECK_STR(t.text, "");
     for (size_t i = 0; i < 5; i++) {
         CHECK_EQ(atomic_load(&two.tensors[i]), 1000 + i);
@@ -280,8 +280,8 @@ check_lacks(const lacks *expected, bool is_source)
 
     write_by_hand(path, folder, expected->manifest, is_source);
     T_REQUIRE(berthi_crcs_init(&crcs, context, checkpoint, NULL) == BERTH_OK);
-    CHECK_EQ(is_source ? berthi_crcs_read_sources(&crcs, path, report, &t, NULL)
-                       : berthi_crcs_read(&crcs, path, report, &t, NULL),
+    CHECK_EQ((is_source ? berthi_crcs_read_sources : berthi_crcs_read)(
+                 &crcs, berthi_manifest_at(path), report, &t, NULL),
              BERTH_OK);
     CHECK_STR(t.text, expected->told);
     check_has(&crcs, expected->has);
@@ -348,8 +348,9 @@ read_and_write(void *user, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = berthi_crcs_init(&crcs, context, checkpoint, error);
     if (status == BERTH_OK)
-        status = berthi_crcs_read(&crcs, fixture_format("%s/m.json", folder), report, &t,
-                                  error);
+        status = berthi_crcs_read(&crcs,
+                                  berthi_manifest_at(fixture_format("%s/m.json", folder)),
+                                  report, &t, error);
     if (status == BERTH_OK)
         status = berthi_crcs_write(&crcs, NULL, NULL, &bytes, error);
     berthi_crcs_fini(&crcs);

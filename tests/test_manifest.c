@@ -691,7 +691,7 @@ read_file(berth_context *with, const char *path, const char *lines, berth_error 
     berth_status status;
 
     append(&s.lines, "", 0);
-    status = berthi_manifest_read(with, path, &visitor, error);
+    status = berthi_manifest_read(with, berthi_manifest_at(path), &visitor, error);
     if (lines != NULL && status == BERTH_OK)
         CHECK_STR(s.lines.bytes, lines);
     free(s.lines.bytes);

@@ -94,8 +94,13 @@ make_table(berthi_estimating *m)
                                    sizeof *e->cells);
     if (e->cells == NULL)
         return berthi_fail_memory(m->error, "a table of estimates");
-    status = berthi_estimate_table(model, &m->train.base, types, rows, contexts, columns,
-                                   e->cells, m->error);
+    status = berthi_estimate_table(model, &m->train.base,
+                                   &(berthi_estimate_cells){ .types = types,
+                                                             .type_count = rows,
+                                                             .contexts = contexts,
+                                                             .context_count = columns,
+                                                             .bytes = e->cells },
+                                   m->error);
     if (status != BERTH_OK)
         return status;
     for (uint32_t i = 0; i < rows; i++) {

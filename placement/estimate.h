@@ -333,12 +333,18 @@ uint32_t berthi_fit_devices(const berthi_estimate_model *model,
 berth_status berthi_fit_check(const berthi_estimate_options *options,
                               const berthi_fit_budget *budget, berth_error *error);
 
-/* device_bytes for each type (rows) and context (columns). */
+typedef struct berthi_estimate_cells {
+    const int32_t *types; /* of rows */
+    uint32_t type_count;
+    const uint64_t *contexts; /* of columns */
+    uint32_t context_count;
+    uint64_t *bytes; /* row after row */
+} berthi_estimate_cells;
+
+/* device_bytes for each type and context, into `cells->bytes`. */
 berth_status berthi_estimate_table(const berthi_estimate_model *model,
                                    const berthi_estimate_options *options,
-                                   const int32_t *types, uint32_t type_count,
-                                   const uint64_t *contexts, uint32_t context_count,
-                                   uint64_t *out_bytes, berth_error *error);
+                                   const berthi_estimate_cells *cells, berth_error *error);
 
 /* ---------------------------------------------------------------------- advice */
 

@@ -285,31 +285,31 @@ berthi_estimate_fit(const berthi_estimate_model *model,
 
 berth_status
 berthi_estimate_table(const berthi_estimate_model *model,
-                      const berthi_estimate_options *options, const int32_t *types,
-                      uint32_t type_count, const uint64_t *contexts,
-                      uint32_t context_count, uint64_t *out_bytes, berth_error *error)
+                      const berthi_estimate_options *options,
+                      const berthi_estimate_cells *cells, berth_error *error)
 {
     berthi_estimate_options cell = *options;
+    uint64_t *bytes = cells->bytes;
     berthi_weight_sums sums;
     berthi_estimate estimate;
     berth_status status = BERTH_OK;
 
     berthi_error_clear(error);
-    for (uint32_t row = 0; row < type_count; row++) {
-        cell.type = types[row];
+    for (uint32_t row = 0; row < cells->type_count; row++) {
+        cell.type = cells->types[row];
         cell.context = options->context;
         cell.prompt = options->prompt;
         status = berthi_estimate_check(&cell, error);
         if (status != BERTH_OK)
             return status;
         berthi_estimate_weights(model, &cell, &sums);
-        for (uint32_t column = 0; column < context_count; column++) {
-            cell.context = contexts[column];
+        for (uint32_t column = 0; column < cells->context_count; column++) {
+            cell.context = cells->contexts[column];
             cell.prompt = berthi_min_u64(options->prompt, cell.context);
             status = berthi_estimate_with(model, &sums, &cell, &estimate, error);
             if (status != BERTH_OK)
                 return status;
-            *out_bytes++ = estimate.device_bytes;
+            *bytes++ = estimate.device_bytes;
         }
     }
     return status;

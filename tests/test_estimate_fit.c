@@ -102,25 +102,27 @@ test_table(void)
     const estimated *const e = estimated_config("llama-3-8b");
     berthi_estimate_options options;
     uint64_t cells[6];
+    berthi_estimate_cells table = { types, 2, contexts, 3, cells };
     berth_error error;
 
     berthi_estimate_options_init(&options, &e->shape);
-    CHECK_EQ(berthi_estimate_table(&e->model, &options, types, 2, contexts, 3, cells,
-                                   &error), BERTH_OK);
+    CHECK_EQ(berthi_estimate_table(&e->model, &options, &table, &error), BERTH_OK);
     for (uint32_t i = 0; i < 6; i++)
         CHECK_EQ(cells[i], bytes_of(e, options, types[i / 3], contexts[i % 3]));
     options.prompt = 2048; /* no longer than a context of the table */
-    CHECK_EQ(berthi_estimate_table(&e->model, &options, types, 2, contexts, 3, cells,
-                                   &error), BERTH_OK);
+    CHECK_EQ(berthi_estimate_table(&e->model, &options, &table, &error), BERTH_OK);
     options.prompt = 1024;
     CHECK_EQ(cells[0], bytes_of(e, options, BERTHI_TYPE_BF16, 1024));
     options.prompt = 2048;
     CHECK_EQ(cells[4], bytes_of(e, options, BERTHI_TYPE_NF4, 8192));
-    CHECK_EQ(berthi_estimate_table(&e->model, &options, (const int32_t[]){ 99 }, 1,
-                                   contexts, 3, cells, &error), BERTH_EINVAL);
+    table.types = (const int32_t[]){ 99 };
+    table.type_count = 1;
+    CHECK_EQ(berthi_estimate_table(&e->model, &options, &table, &error), BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "type");
-    CHECK_EQ(berthi_estimate_table(&e->model, &options, types, 1, (const uint64_t[]){ 0 },
-                                   1, cells, &error), BERTH_EINVAL);
+    table.types = types;
+    table.contexts = (const uint64_t[]){ 0 };
+    table.context_count = 1;
+    CHECK_EQ(berthi_estimate_table(&e->model, &options, &table, &error), BERTH_EINVAL);
     CHECK_CONTAINS(error.message, "context");
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/device.h"
 #include "kernels/gemm_calls.h"
 #include "kernels/launch.h"
+#include "kernels/nvml_calls.h"
 
 /* The runtime's numbers that berth tells apart. */
 typedef enum berthi_cuda_error {
@@ -65,6 +66,7 @@ typedef struct berthi_cuda_properties {
     int32_t minor;
     int32_t numa_node; /* -1: unknown */
     int32_t processors; /* multiprocessors */
+    int32_t copy_engines;
     uint32_t room_bytes; /* shared memory that a CTA may have, at most */
     uint64_t memory_bytes;
 } berthi_cuda_properties;
@@ -135,6 +137,8 @@ struct berthi_cuda_calls {
 
     /* cuBLASLt's calls, opened when they are first needed; false: `why` there are none. */
     bool (*open_gemm)(berthi_gemm_calls *out, char why[BERTHI_GEMM_WHY_CAPACITY]);
+    /* Those of the driver's library for management; false: it is not there. */
+    bool (*open_nvml)(berthi_nvml_calls *out);
 };
 
 /* Of the driver that is there, which the runtime has opened before. */

@@ -12,6 +12,9 @@
  *   cuda_steps.c     a decoder's steps as launches of kernels
  *   cuda_multiply.c  products: by cuBLASLt, or by kernels some inputs at a time
  *   cuda_peer.c      one GPU's memory reached from another
+ *   cuda_links.c     what connects a GPU
+ *   nvml_open.c      the driver's library for management, opened then (nvml_calls.h)
+ *   nvlink.c         what it tells of NVLink
  *   gemm_open.c      cuBLASLt, opened when it is first needed (gemm_calls.h)
  *   gemm_lt.c        products of many inputs by cuBLASLt
  *   gemm_plan.c      how it computes each of them
@@ -84,6 +87,7 @@ struct berthi_cuda_device {
     bool has_peer_lock;
     uint8_t peers[BERTHI_DEVICES_LIMIT]; /* berthi_cuda_peer, by number; of peer_lock */
     berthi_gemm *gemm; /* NULL: not needed so far */
+    berthi_nvlinks nvlinks; /* of links_lock */
 };
 
 /* Registered for all GPUs at once: each of them may ask for it. */
@@ -107,6 +111,8 @@ struct berthi_cuda {
     berthi_cuda_pin *pins; /* in the order of their addresses */
     uint64_t pin_count;
     uint64_t pin_capacity;
+    pthread_mutex_t links_lock;
+    bool has_nvlinks; /* every device's have been asked for; of links_lock */
     uint32_t count;
     berthi_cuda_device *devices[BERTHI_DEVICES_LIMIT];
 };
@@ -170,6 +176,11 @@ bool berthi_cuda_reaches(berthi_device *device, berthi_device *other);
 /* `copy->peer` is reached. */
 berth_status berthi_cuda_copy_to_peer(const berthi_cuda_call *call, const berthi_copy *copy,
                                       berthi_stream *stream);
+
+/* ---------------------------------------------------------------------------- links */
+
+/* NVLink of all GPUs is asked for at once, and once: NVML takes a while to begin. */
+void berthi_cuda_find_links(berthi_device *device, berthi_device_links *out);
 
 /* ------------------------------------------------------------------------- launches */
 

@@ -302,6 +302,7 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
     machine->context = context;
     machine->calls = calls;
     machine->pins_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    machine->links_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     machine->has_pin_lock = pthread_mutex_init(&machine->pin_lock, NULL) == 0;
     status = machine->has_pin_lock ? count_devices(calls, &count, error)
                                    : berthi_fail_memory(error, "opening GPUs");
@@ -347,6 +348,7 @@ berthi_cuda_close(berthi_cuda *machine)
     if (machine->has_pin_lock)
         pthread_mutex_destroy(&machine->pin_lock);
     pthread_mutex_destroy(&machine->pins_lock);
+    pthread_mutex_destroy(&machine->links_lock);
     berthi_memory_free(machine->context, BERTHI_PURPOSE_OBJECT, machine, sizeof *machine);
 }
 

@@ -10,6 +10,9 @@
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 #endif
+#if __has_include(<nvml.h>)
+#include <nvml.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +83,7 @@ device_properties(int device, berthi_cuda_properties *out)
     out->major = p.major;
     out->minor = p.minor;
     out->processors = p.multiProcessorCount;
+    out->copy_engines = p.asyncEngineCount;
     out->room_bytes = (uint32_t)p.sharedMemPerBlockOptin;
     out->memory_bytes = p.totalGlobalMem;
 #if CUDART_VERSION >= 12020
@@ -380,8 +384,8 @@ call_host(void (*call)(void *user), void *user, void *stream)
 /* --------------------------------------------------------------------------------- cuBLASLt */
 
 /* The numbers of gemm_calls.h are those of the library, where its header is there to ask. */
-#if __has_include(<cublasLt.h>)
 #define SAME(own, its) _Static_assert((int)(own) == (int)(its), #own " is " #its)
+#if __has_include(<cublasLt.h>)
 SAME(BERTHI_GEMM_OK, CUBLAS_STATUS_SUCCESS);
 SAME(BERTHI_GEMM_NO_MEMORY, CUBLAS_STATUS_ALLOC_FAILED);
 SAME(BERTHI_GEMM_INVALID, CUBLAS_STATUS_INVALID_VALUE);
@@ -411,8 +415,32 @@ SAME(sizeof(berthi_gemm_result), sizeof(cublasLtMatmulHeuristicResult_t));
 SAME(offsetof(berthi_gemm_result, workspace_bytes),
      offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
 SAME(offsetof(berthi_gemm_result, status), offsetof(cublasLtMatmulHeuristicResult_t, state));
-#undef SAME
 #endif
+
+/* Those of nvml_calls.h too. */
+#if __has_include(<nvml.h>)
+SAME(BERTHI_NVML_OK, NVML_SUCCESS);
+SAME(BERTHI_NVML_UP, NVML_FEATURE_ENABLED);
+SAME(BERTHI_NVML_LINK_SPEED_OF_ALL, NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON);
+SAME(BERTHI_NVML_LINK_COUNT, NVML_FI_DEV_NVLINK_LINK_COUNT);
+#ifdef NVML_FI_DEV_C2C_LINK_GET_MAX_BW /* since CUDA 12 */
+SAME(BERTHI_NVML_LINK_SPEED, NVML_FI_DEV_NVLINK_GET_SPEED);
+SAME(BERTHI_NVML_LINK_STATE, NVML_FI_DEV_NVLINK_GET_STATE);
+SAME(BERTHI_NVML_C2C_COUNT, NVML_FI_DEV_C2C_LINK_COUNT);
+SAME(BERTHI_NVML_C2C_STATE, NVML_FI_DEV_C2C_LINK_GET_STATUS);
+SAME(BERTHI_NVML_C2C_SPEED, NVML_FI_DEV_C2C_LINK_GET_MAX_BW);
+#endif
+SAME(BERTHI_NVML_U32, NVML_VALUE_TYPE_UNSIGNED_INT);
+SAME(BERTHI_NVML_LONG, NVML_VALUE_TYPE_UNSIGNED_LONG);
+SAME(BERTHI_NVML_U64, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG);
+SAME(sizeof(int), sizeof(nvmlEnableState_t));
+SAME(sizeof(berthi_nvml_field), sizeof(nvmlFieldValue_t));
+SAME(offsetof(berthi_nvml_field, scope), offsetof(nvmlFieldValue_t, scopeId));
+SAME(offsetof(berthi_nvml_field, type), offsetof(nvmlFieldValue_t, valueType));
+SAME(offsetof(berthi_nvml_field, status), offsetof(nvmlFieldValue_t, nvmlReturn));
+SAME(offsetof(berthi_nvml_field, value), offsetof(nvmlFieldValue_t, value));
+#endif
+#undef SAME
 
 static bool
 open_gemm(berthi_gemm_calls *out, char why[BERTHI_GEMM_WHY_CAPACITY])
@@ -464,6 +492,7 @@ berthi_cuda_runtime(void)
         .allow_room = allow_room,
         .call = call_host,
         .open_gemm = open_gemm,
+        .open_nvml = berthi_nvml_open,
     };
 
     return &calls;

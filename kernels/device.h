@@ -36,6 +36,7 @@
 #include "kernels/memory.h"
 #include "kernels/multiply.h"
 #include "kernels/multiply_plain.h"
+#include "kernels/nvlink.h"
 #include "kernels/optimizer.h"
 #include "kernels/pci.h"
 
@@ -50,10 +51,17 @@ typedef struct berthi_device_properties {
     uint64_t memory_bytes;  /* of all                                                     */
     uint64_t free_bytes;    /* that can still be allocated; UINT64_MAX: nobody knows      */
     int32_t numa_node;      /* -1: unknown                                                */
+    uint32_t copy_engines;  /* 0: unknown, or none                                        */
     bool is_host;           /* its memory is host memory: both can be read and written
                                with plain loads and stores, nothing has to be copied      */
     bool is_simulated;
 } berthi_device_properties;
+
+/* What it has to the host and to others like it. */
+typedef struct berthi_device_links {
+    berthi_pci_link pci;
+    berthi_nvlinks nv;
+} berthi_device_links;
 
 /* ------------------------------------------------------------------------ copies */
 
@@ -177,8 +185,8 @@ void berthi_operation_run(const berthi_operations *operations,
 typedef struct berthi_device_table {
     const char *kind; /* "cpu", "sim", "cuda" */
     void (*describe)(berthi_device *device, berthi_device_properties *out);
-    /* What it has to the host. NULL: it is no PCI device. */
-    void (*link)(berthi_device *device, berthi_pci_link *out);
+    /* NULL: it has none. */
+    void (*find_links)(berthi_device *device, berthi_device_links *out);
 
     /* A multiple of 256, uninitialised. NO_FIT: the device has not so much left. */
     berth_status (*alloc)(berthi_device *device, uint64_t bytes, void **out,

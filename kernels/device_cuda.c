@@ -44,21 +44,13 @@ cuda_describe(berthi_device *device, berthi_device_properties *out)
              (uint32_t)p->pci_device);
     out->memory_bytes = p->memory_bytes;
     out->numa_node = p->numa_node;
+    out->copy_engines = p->copy_engines > 0 ? (uint32_t)p->copy_engines : 0;
     status = berthi_cuda_enter(&call, device, "asking for free memory", NULL);
     if (status == BERTH_OK)
         status = berthi_cuda_judge(&call,
                                    call.calls->memory_info(&out->free_bytes, &total));
     if (berthi_cuda_leave(&call, status) != BERTH_OK)
         out->free_bytes = UINT64_MAX;
-}
-
-static void
-cuda_link(berthi_device *device, berthi_pci_link *out)
-{
-    const berthi_cuda_properties *const p = &cuda_of(device)->properties;
-
-    berthi_pci_link_read("/", (uint32_t)p->pci_domain, (uint32_t)p->pci_bus,
-                         (uint32_t)p->pci_device, out);
 }
 
 static uint64_t
@@ -566,7 +558,7 @@ cuda_stop(berthi_device *device)
 const berthi_device_table berthi_cuda_table = {
     .kind = "cuda",
     .describe = cuda_describe,
-    .link = cuda_link,
+    .find_links = berthi_cuda_find_links,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .pin = cuda_pin,

@@ -1820,13 +1820,20 @@ typedef struct berth_device {
     int32_t numa_node;     /* -1: unknown                                             */
     int32_t is_host;       /* 1: its memory is host memory                            */
     int32_t is_simulated;
-    int32_t reserved32;
+    uint32_t copy_engines; /* that copy while kernels run: with one, copies to and from
+                              the host take turns. 0: unknown, or none                */
     uint32_t pcie_generation; /* of its link as it is now, 1 to 7; 0: unknown, or none.
                                  A GPU with nothing to do may have slowed down        */
     uint32_t pcie_width;      /* lanes                                                */
     uint32_t pcie_most_generation; /* that the device could have                      */
     uint32_t pcie_most_width;
-    uint64_t reserved[2];
+    uint16_t nvlink_links;    /* that are up; 0: none, or the driver does not tell    */
+    uint16_t nvlink_version;  /* ten times: 40 is NVLink 4.0; 0: unknown              */
+    uint32_t nvlink_mb_per_s; /* 10^6 bytes, of one link, one way; 0: unknown         */
+    uint32_t c2c_mb_per_s;    /* of all chip-to-chip links (NVLink-C2C) to the host, one
+                                 way, which copies take instead of PCIe; 0: none, or
+                                 unknown                                              */
+    uint32_t reserved32;
 } berth_device;
 
 /* BERTH_OK, or BERTH_EINVAL for a number out of range. */

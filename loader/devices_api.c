@@ -40,11 +40,27 @@ berth_devices_count(const berth_devices *devices)
     return berthi_devices_count(devices);
 }
 
+static void
+give_links(berthi_device *device, berth_device *out)
+{
+    berthi_device_links links = { .pci = { .generation = 0 } };
+
+    if (device->table->find_links != NULL)
+        device->table->find_links(device, &links);
+    out->pcie_generation = links.pci.generation;
+    out->pcie_width = links.pci.width;
+    out->pcie_most_generation = links.pci.most_generation;
+    out->pcie_most_width = links.pci.most_width;
+    out->nvlink_links = links.nv.links;
+    out->nvlink_version = links.nv.version;
+    out->nvlink_mb_per_s = links.nv.mb_per_s;
+    out->c2c_mb_per_s = links.nv.c2c_mb_per_s;
+}
+
 berth_status
 berth_devices_get(const berth_devices *devices, uint32_t number, berth_device *out)
 {
     berthi_device_properties properties;
-    berthi_pci_link link = { .generation = 0 };
     berthi_device *device;
 
     memset(out, 0, sizeof *out);
@@ -59,12 +75,8 @@ berth_devices_get(const berth_devices *devices, uint32_t number, berth_device *o
     out->numa_node = properties.numa_node;
     out->is_host = properties.is_host;
     out->is_simulated = properties.is_simulated;
-    if (device->table->link != NULL)
-        device->table->link(device, &link);
-    out->pcie_generation = link.generation;
-    out->pcie_width = link.width;
-    out->pcie_most_generation = link.most_generation;
-    out->pcie_most_width = link.most_width;
+    out->copy_engines = properties.copy_engines;
+    give_links(device, out);
     return BERTH_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tests/fake_cuda_state.h"
 #include "tests/fake_gemm.h"
+#include "tests/fake_nvml.h"
 #include "tests/t.h"
 
 #define FIRST_DEVICE 1000 /* the driver's number of the first GPU */
@@ -66,6 +67,7 @@ fake_device_properties(int device, berthi_cuda_properties *out)
     out->minor = fake_cuda_now.machine.architecture % 10;
     out->numa_node = device % 2;
     out->processors = 132;
+    out->copy_engines = 3;
     out->room_bytes = fake_cuda_most_room();
     out->memory_bytes = fake_cuda_now.machine.memory_bytes;
     return fake_cuda_leave(BERTHI_CUDA_OK);
@@ -204,6 +206,7 @@ fill_calls(void)
         .find_contexts = fake_find_contexts,
         .synchronize = fake_synchronize,
         .open_gemm = fake_gemm_open,
+        .open_nvml = fake_nvml_open,
     };
     fake_cuda_fill_memory(&all_calls);
     fake_cuda_fill_streams(&all_calls);

@@ -169,7 +169,7 @@ static void
 test_describes(void)
 {
     berthi_device_properties p;
-    berthi_pci_link link;
+    berthi_device_links links;
     void *memory;
     rig r;
 
@@ -183,13 +183,14 @@ test_describes(void)
     CHECK_EQ(p.memory_bytes, 64 * MIB);
     CHECK_EQ(p.free_bytes, 63 * MIB);
     CHECK_EQ(p.numa_node, 1);
+    CHECK_EQ(p.copy_engines, 3);
     CHECK(!p.is_host && !p.is_simulated);
     r.device->table->describe(r.device, &p);
     CHECK_EQ(p.free_bytes, 64 * MIB);
-    memset(&link, 0xFF, sizeof link);
-    r.device->table->link(r.device, &link); /* whatever is there on this machine, or not */
-    CHECK_LE(link.generation, 7);
-    CHECK_LE(link.most_width, 32);
+    memset(&links, 0xFF, sizeof links);
+    r.device->table->find_links(r.device, &links); /* whatever is there on this machine, or not */
+    CHECK_LE(links.pci.generation, 7);
+    CHECK_LE(links.pci.most_width, 32);
     /* Nobody knows: whatever fails on the way there. */
     for (uint64_t nth = 0; nth < 3; nth++) {
         fake_cuda_fail(nth, 999, false);

@@ -74,7 +74,9 @@ fill_known(void)
     gpus.at[0] = (berth_device){ .name = "cuda:0", .description = "A\n, sm_90, 0000:3b:00.0",
                                  .memory_bytes = 2048, .free_bytes = 1024, .numa_node = 1,
                                  .pcie_generation = 5, .pcie_width = 16,
-                                 .pcie_most_generation = 5, .pcie_most_width = 16 };
+                                 .pcie_most_generation = 5, .pcie_most_width = 16,
+                                 .nvlink_links = 18, .nvlink_version = 40,
+                                 .nvlink_mb_per_s = 26562, .copy_engines = 3 };
     gpus.at[1] = (berth_device){ .name = "cuda:1", .description = "B", .memory_bytes = 4096,
                                  .free_bytes = UINT64_MAX, .numa_node = -1,
                                  .pcie_generation = 1, .pcie_width = 8,
@@ -109,6 +111,7 @@ test_people(void)
                          "codes     reciprocals as recorded on a GPU\n"
                          "GPU       cuda:0, A\\x0a, sm_90, 0000:3b:00.0\n"
                          "          1.00 KiB free of 2.00 KiB, PCIe 5.0 x16, node 1\n"
+                         "          NVLink 4.0 x18, 26.6 GB/s a link; 3 copy engines\n"
                          "          cuda:1, B\n"
                          "          unknown free of 4.00 KiB, PCIe 1.0 x8 now, could be PCIe 4.0\n"
                          "          built with kernels for 80 90, PTX 90\n");
@@ -119,7 +122,37 @@ test_people(void)
     gpus.at[0].pcie_most_generation = 0;
     devices_print(&s, &host, &gpus);
     CHECK_CONTAINS(printed(), "\nGPU       cuda:1, B\n"
-                              "          unknown free of 4.00 KiB, PCIe of unknown speed\n");
+                              "          unknown free of 4.00 KiB, PCIe of unknown speed\n"
+                              "          built with");
+}
+
+/* Of a GPU's links all but how many there are may be unknown. */
+static void
+test_links(void)
+{
+    fill_known();
+    gpus.count = 1;
+    gpus.at[0].nvlink_version = 0;
+    gpus.at[0].nvlink_mb_per_s = 0;
+    gpus.at[0].copy_engines = 0;
+    devices_print(&s, &host, &gpus);
+    CHECK_CONTAINS(printed(), ", node 1\n          NVLink x18\n          built with");
+    gpus.at[0].nvlink_links = 0;
+    gpus.at[0].copy_engines = 1;
+    devices_print(&s, &host, &gpus);
+    CHECK_CONTAINS(printed(), ", node 1\n          1 copy engine\n          built with");
+    gpus.at[0].copy_engines = 0;
+    gpus.at[0].c2c_mb_per_s = 447120; /* PCIe is there, too, and nothing to copy by */
+    devices_print(&s, &host, &gpus);
+    CHECK_CONTAINS(printed(), "1.00 KiB free of 2.00 KiB, NVLink-C2C 447 GB/s, node 1\n"
+                              "          built with");
+    devices_write_json(&s, &host, &gpus);
+    CHECK_CONTAINS(printed(), "      \"pcie_most_width\": 16,\n"
+                              "      \"nvlink_links\": null,\n"
+                              "      \"nvlink_version\": null,\n"
+                              "      \"nvlink_bytes_per_second\": null,\n"
+                              "      \"c2c_bytes_per_second\": 447120000000,\n"
+                              "      \"copy_engines\": null\n    }");
 }
 
 /* More nodes than berth_host holds are counted, not shown. */
@@ -188,12 +221,22 @@ test_programs(void)
                          "      \"memory\": 2048,\n      \"free\": 1024,\n"
                          "      \"numa_node\": 1,\n      \"pcie_generation\": 5,\n"
                          "      \"pcie_width\": 16,\n      \"pcie_most_generation\": 5,\n"
-                         "      \"pcie_most_width\": 16\n    },\n    {\n"
+                         "      \"pcie_most_width\": 16,\n"
+                         "      \"nvlink_links\": 18,\n"
+                         "      \"nvlink_version\": \"4.0\",\n"
+                         "      \"nvlink_bytes_per_second\": 26562000000,\n"
+                         "      \"c2c_bytes_per_second\": null,\n"
+                         "      \"copy_engines\": 3\n    },\n    {\n"
                          "      \"name\": \"cuda:1\",\n      \"description\": \"B\",\n"
                          "      \"memory\": 4096,\n      \"free\": null,\n"
                          "      \"numa_node\": null,\n      \"pcie_generation\": 1,\n"
                          "      \"pcie_width\": 8,\n      \"pcie_most_generation\": 4,\n"
-                         "      \"pcie_most_width\": null\n    }\n  ],\n"
+                         "      \"pcie_most_width\": null,\n"
+                         "      \"nvlink_links\": null,\n"
+                         "      \"nvlink_version\": null,\n"
+                         "      \"nvlink_bytes_per_second\": null,\n"
+                         "      \"c2c_bytes_per_second\": null,\n"
+                         "      \"copy_engines\": null\n    }\n  ],\n"
                          "  \"no_gpus\": null\n}\n");
 }
 
@@ -202,6 +245,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_people);
+    T_RUN(test_links);
     T_RUN(test_nodes);
     T_RUN(test_programs);
     T_MAIN_END;

@@ -27,7 +27,10 @@ static const char *const devices_description[] = {
     "resource limits), how much may be locked, and what reading and digests can use.",
     "GPUs are shown with the memory that is free, the PCIe link as it is now (one that has "
     "nothing to do may have slowed down) and as it could be, and the architectures that this "
-    "build has kernels for; or with the reason why there are none.",
+    "build has kernels for; or with the reason why there are none. Where the driver tells them, "
+    "there are also the NVLinks that are up, with their version and what one carries in one "
+    "direction, the NVLink-C2C that a GPU has to its host instead of PCIe, and how many copy "
+    "engines it has.",
     NULL,
 };
 

@@ -110,7 +110,47 @@ print_link(session *s, uint32_t generation, uint32_t width)
         output_text(&s->out, " of unknown speed");
 }
 
-/* Two lines, both below the label. */
+/* "NVLink 4.0 x18, 26.6 GB/s a link", of which all but how many may be unknown. */
+static void
+print_nvlink(session *s, const berth_device *gpu)
+{
+    output_text(&s->out, "NVLink");
+    if (gpu->nvlink_version != 0)
+        output_format(&s->out, " %d.%d", gpu->nvlink_version / 10, gpu->nvlink_version % 10);
+    output_format(&s->out, " x%d", gpu->nvlink_links);
+    if (gpu->nvlink_mb_per_s != 0)
+        output_format(&s->out, ", %.1f GB/s a link", gpu->nvlink_mb_per_s / 1e3);
+}
+
+/* A line of its own for what few machines have, or tell. */
+static void
+print_more(session *s, const berth_device *gpu)
+{
+    if (gpu->nvlink_links != 0)
+        print_nvlink(s, gpu);
+    if (gpu->copy_engines != 0)
+        output_format(&s->out, "%s%" PRIu32 " copy engine%s", gpu->nvlink_links != 0 ? "; " : "",
+                      gpu->copy_engines, gpu->copy_engines == 1 ? "" : "s");
+    output_text(&s->out, "\n");
+}
+
+/* What copies from the host take. */
+static void
+print_host_link(session *s, const berth_device *gpu)
+{
+    if (gpu->c2c_mb_per_s != 0) {
+        output_format(&s->out, "NVLink-C2C %.0f GB/s", gpu->c2c_mb_per_s / 1e3);
+        return;
+    }
+    print_link(s, gpu->pcie_generation, gpu->pcie_width);
+    if (gpu->pcie_most_generation == gpu->pcie_generation
+        && gpu->pcie_most_width == gpu->pcie_width)
+        return;
+    output_text(&s->out, " now, could be ");
+    print_link(s, gpu->pcie_most_generation, gpu->pcie_most_width);
+}
+
+/* Two lines or three, all below the label. */
 static void
 print_gpu(session *s, const berth_device *gpu, bool is_first)
 {
@@ -125,15 +165,14 @@ print_gpu(session *s, const berth_device *gpu, bool is_first)
     output_name(&s->out, gpu->description, strlen(gpu->description));
     output_format(&s->out, "\n%-10s%s free of %s, ", "", known_size(gpu->free_bytes, free_text),
                   known_size(gpu->memory_bytes, total));
-    print_link(s, gpu->pcie_generation, gpu->pcie_width);
-    if (gpu->pcie_most_generation != gpu->pcie_generation
-        || gpu->pcie_most_width != gpu->pcie_width) {
-        output_text(&s->out, " now, could be ");
-        print_link(s, gpu->pcie_most_generation, gpu->pcie_most_width);
-    }
+    print_host_link(s, gpu);
     if (gpu->numa_node >= 0)
         output_format(&s->out, ", node %" PRId32, gpu->numa_node);
     output_text(&s->out, "\n");
+    if (gpu->nvlink_links == 0 && gpu->copy_engines == 0)
+        return;
+    output_format(&s->out, "%-10s", "");
+    print_more(s, gpu);
 }
 
 static void
@@ -234,6 +273,32 @@ write_json_count(json_writer *w, const char *key, uint32_t number)
 }
 
 static void
+write_json_rate(json_writer *w, const char *key, uint32_t mb_per_s)
+{
+    json_known(w, key, mb_per_s != 0 ? UINT64_C(1000000) * mb_per_s : UINT64_MAX);
+}
+
+static void
+write_json_links(json_writer *w, const berth_device *gpu)
+{
+    char version[8];
+
+    snprintf(version, sizeof version, "%d.%d", gpu->nvlink_version / 10 % 100,
+             gpu->nvlink_version % 10);
+    write_json_count(w, "pcie_generation", gpu->pcie_generation);
+    write_json_count(w, "pcie_width", gpu->pcie_width);
+    write_json_count(w, "pcie_most_generation", gpu->pcie_most_generation);
+    write_json_count(w, "pcie_most_width", gpu->pcie_most_width);
+    write_json_count(w, "nvlink_links", gpu->nvlink_links);
+    if (gpu->nvlink_version != 0)
+        json_text(w, "nvlink_version", version);
+    else
+        json_null(w, "nvlink_version");
+    write_json_rate(w, "nvlink_bytes_per_second", gpu->nvlink_mb_per_s);
+    write_json_rate(w, "c2c_bytes_per_second", gpu->c2c_mb_per_s);
+}
+
+static void
 write_json_gpus(json_writer *w, const devices_gpus *gpus)
 {
     json_array_begin(w, "gpus");
@@ -246,10 +311,8 @@ write_json_gpus(json_writer *w, const devices_gpus *gpus)
         json_known(w, "memory", gpu->memory_bytes);
         json_known(w, "free", gpu->free_bytes);
         json_known(w, "numa_node", gpu->numa_node >= 0 ? (uint64_t)gpu->numa_node : UINT64_MAX);
-        write_json_count(w, "pcie_generation", gpu->pcie_generation);
-        write_json_count(w, "pcie_width", gpu->pcie_width);
-        write_json_count(w, "pcie_most_generation", gpu->pcie_most_generation);
-        write_json_count(w, "pcie_most_width", gpu->pcie_most_width);
+        write_json_links(w, gpu);
+        write_json_count(w, "copy_engines", gpu->copy_engines);
         json_object_end(w);
     }
     json_array_end(w);

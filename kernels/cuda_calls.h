@@ -86,8 +86,8 @@ struct berthi_cuda_calls {
     int32_t runtime_version;       /* 13000: CUDA 13.0 */
     const int32_t *architectures;  /* with machine code: 90 is sm_90; ascending */
     uint32_t architecture_count;
-    int32_t ptx;                   /* what PTX is for; 0: there is none */
-
+    const int32_t *ptx;            /* those that PTX is for; ascending */
+    uint32_t ptx_count;
     int32_t wide;                  /* the architecture that wide kernels are for, 90, which run
                                       on no other; 0: there are none */
 

@@ -57,16 +57,25 @@ count_devices(const berthi_cuda_calls *calls, uint32_t *out, berth_error *error)
  * is none.
  */
 static int32_t
-find_machine_code(const berthi_cuda_calls *calls, const berthi_cuda_properties *p)
+find_machine_code(const berthi_cuda_calls *calls, int32_t its)
 {
     int32_t found = 0;
 
-    for (uint32_t i = 0; i < calls->architecture_count; i++) {
-        const int32_t its = calls->architectures[i];
+    for (uint32_t i = 0; i < calls->architecture_count; i++)
+        if (calls->architectures[i] / 10 == its / 10 && calls->architectures[i] <= its)
+            found = calls->architectures[i];
+    return found;
+}
 
-        if (its / 10 == p->major && its % 10 <= p->minor)
-            found = its;
-    }
+/* The driver makes machine code of PTX for all later ones; 0: there is none. */
+static int32_t
+find_ptx(const berthi_cuda_calls *calls, int32_t its)
+{
+    int32_t found = 0;
+
+    for (uint32_t i = 0; i < calls->ptx_count; i++)
+        if (calls->ptx[i] <= its)
+            found = calls->ptx[i];
     return found;
 }
 
@@ -87,8 +96,8 @@ tell_missing(const berthi_cuda_device *device, int32_t its, int32_t ptx)
     else
         berthi_log(context, BERTH_LOG_WARNING,
                    "%s: no kernels for sm_%" PRId32 " are built in: it holds weights, and "
-                   "does not quantize",
-                   device->name, its);
+                   "computes nothing; make CUDA=1 ARCH=%" PRId32 " builds them",
+                   device->name, its, its);
 }
 
 static void
@@ -97,15 +106,14 @@ note_kernels(berthi_cuda_device *device)
     const berthi_cuda_calls *const calls = device->machine->calls;
     const berthi_cuda_properties *const p = &device->properties;
     const int32_t its = p->major * 10 + p->minor;
-    const int32_t code = find_machine_code(calls, p);
-    const bool has_code = code != 0;
-    const bool has_ptx = calls->ptx != 0 && calls->ptx <= its; /* that runs on all later ones */
+    const int32_t code = find_machine_code(calls, its);
+    const int32_t ptx = code == 0 ? find_ptx(calls, its) : 0;
 
-    device->has_kernels = has_code || has_ptx;
+    device->has_kernels = code != 0 || ptx != 0;
     /* PTX of an older one has no products of tensor cores that this one has. */
-    device->capability = (uint32_t)(has_code ? code : has_ptx ? calls->ptx : 0);
-    if (!has_code)
-        tell_missing(device, its, calls->ptx);
+    device->capability = (uint32_t)(code != 0 ? code : ptx);
+    if (code == 0)
+        tell_missing(device, its, ptx);
 }
 
 static berth_status

@@ -20,6 +20,7 @@
 
 /* What nvcc was told, from the build file: BERTH_CUDA_ARCHITECTURES is 75, 80, ... */
 static const int32_t architectures[] = { BERTH_CUDA_ARCHITECTURES };
+static const int32_t ptx[] = { BERTH_CUDA_PTX };
 
 /* A kernel is known to the runtime by the address of what nvcc makes of it for the host. */
 #define DECLARE_KERNEL(name) void berthi_##name(void);
@@ -455,7 +456,8 @@ berthi_cuda_runtime(void)
         .runtime_version = CUDART_VERSION,
         .architectures = architectures,
         .architecture_count = sizeof architectures / sizeof *architectures,
-        .ptx = BERTH_CUDA_PTX,
+        .ptx = ptx,
+        .ptx_count = sizeof ptx / sizeof *ptx,
         .wide = WIDE_ARCHITECTURE,
         .error_words = error_words,
         .last_error = last_error,

@@ -261,19 +261,29 @@ berthi_devices_cuda(void)
 #endif
 }
 
+/* Behind `used` characters; returns how many there are then, or would be. */
+static size_t
+append_architectures(const int32_t *architectures, uint32_t count, const char *before,
+                     char *out, size_t capacity, size_t used)
+{
+    for (uint32_t i = 0; i < count && used < capacity; i++)
+        used += (size_t)snprintf(out + used, capacity - used, "%s%" PRId32,
+                                 i > 0 ? " " : before, architectures[i]);
+    return used;
+}
+
 void
 berthi_devices_architectures(const berthi_cuda_calls *calls, char *out, size_t capacity)
 {
-    size_t used = 0;
+    size_t used;
 
     out[0] = '\0';
-    for (uint32_t i = 0; calls != NULL && i < calls->architecture_count; i++)
-        if (used < capacity)
-            used += (size_t)snprintf(out + used, capacity - used, "%s%" PRId32,
-                                     i > 0 ? " " : "", calls->architectures[i]);
-    if (calls != NULL && calls->ptx != 0 && used < capacity)
-        snprintf(out + used, capacity - used, "%sPTX %" PRId32, used > 0 ? ", " : "",
-                 calls->ptx);
+    if (calls == NULL)
+        return;
+    used = append_architectures(calls->architectures, calls->architecture_count, "", out,
+                                capacity, 0);
+    (void)append_architectures(calls->ptx, calls->ptx_count, used > 0 ? ", PTX " : "PTX ", out,
+                               capacity, used);
 }
 
 static berth_status

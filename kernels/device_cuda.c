@@ -39,9 +39,9 @@ cuda_describe(berthi_device *device, berthi_device_properties *out)
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%s", d->name);
     snprintf(out->description, sizeof out->description,
-             "%.56s, sm_%" PRId32 "%" PRId32 ", %04" PRIx32 ":%02" PRIx32 ":%02" PRIx32 ".0",
+             "%.52s, sm_%" PRId32 "%" PRId32 ", %04" PRIx32 ":%02" PRIx32 ":%02" PRIx32 ".0%s",
              p->name, p->major, p->minor, (uint32_t)p->pci_domain, (uint32_t)p->pci_bus,
-             (uint32_t)p->pci_device);
+             (uint32_t)p->pci_device, d->has_kernels ? "" : ", no kernels");
     out->memory_bytes = p->memory_bytes;
     out->numa_node = p->numa_node;
     out->copy_engines = p->copy_engines > 0 ? (uint32_t)p->copy_engines : 0;
@@ -397,12 +397,14 @@ cuda_has_operation(const berthi_device *device, int32_t operation)
 static berth_status
 check_kernels(const berthi_cuda_call *call)
 {
+    const int32_t its = 10 * call->device->properties.major + call->device->properties.minor;
+
     if (call->device->has_kernels)
         return BERTH_OK;
     return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "%s: no kernels for sm_%" PRId32 "%" PRId32 " are built in",
-                       call->device->name, call->device->properties.major,
-                       call->device->properties.minor);
+                       "%s: no kernels for sm_%" PRId32 " are built in; make CUDA=1 "
+                       "ARCH=%" PRId32 " builds them",
+                       call->device->name, its, its);
 }
 
 static berth_status

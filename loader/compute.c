@@ -96,12 +96,16 @@ berth_device_read(berth_devices *devices, uint32_t number, void *to, const void 
 /* -------------------------------------------------------------------------- steps */
 
 static berth_status
-check_operation(const berthi_device *device, const berthi_request *request, berth_error *error)
+check_operation(berthi_device *device, const berthi_request *request, berth_error *error)
 {
+    berthi_device_properties properties;
+
     if (device->table->has_operation(device, request->operation))
         return BERTH_OK;
+    device->table->describe(device, &properties);
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "this device does not do what it is asked for");
+                       "%s (%s) does not do what it is asked for", properties.name,
+                       properties.description);
 }
 
 berth_status

@@ -230,6 +230,19 @@ berth_optimizer_plan(berth_context *context, const berth_optimizer_group *groups
 /* --------------------------------------------------------------------------- making */
 
 static berth_status
+check_device(const berthi_optimizer_device *d, berth_error *error)
+{
+    berthi_device_properties properties;
+
+    if (d->device->table->has_operation(d->device, BERTHI_OPERATION_UPDATE))
+        return BERTH_OK;
+    d->device->table->describe(d->device, &properties);
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                       "device %s (%s) cannot update parameters", d->name,
+                       properties.description);
+}
+
+static berth_status
 prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
 {
     berthi_optimizer_device *const d = &o->devices[number];
@@ -239,9 +252,9 @@ prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
 
     if (status != BERTH_OK || d->is_host)
         return status;
-    if (!d->device->table->has_operation(d->device, BERTHI_OPERATION_UPDATE))
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                           "device %s cannot update parameters", d->name);
+    status = check_device(d, error);
+    if (status != BERTH_OK)
+        return status;
     status = berthi_optimizer_take(o, number, &parts, &memory, error);
     d->scratch = memory;
     if (status != BERTH_OK)

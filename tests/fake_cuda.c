@@ -189,12 +189,14 @@ static void
 fill_calls(void)
 {
     static const int32_t architectures[] = { 86, 90 };
+    static const int32_t ptx[] = { 90 };
 
     all_calls = (berthi_cuda_calls){
         .runtime_version = 13000,
         .architectures = architectures,
         .architecture_count = 2,
-        .ptx = 90,
+        .ptx = ptx,
+        .ptx_count = 1,
         .wide = 90,
         .error_words = fake_error_words,
         .last_error = fake_last_error,

@@ -76,8 +76,9 @@ find_capability(const berthi_cuda_calls *calls, const berthi_cuda_properties *p)
     for (uint32_t i = 0; i < calls->architecture_count; i++)
         if (calls->architectures[i] <= own && calls->architectures[i] / 10 == own / 10)
             best = calls->architectures[i];
-    if (best == 0 && calls->ptx <= own)
-        best = calls->ptx;
+    for (uint32_t i = 0; i < calls->ptx_count && best < 10 * p->major; i++)
+        if (calls->ptx[i] <= own)
+            best = calls->ptx[i];
     return (uint32_t)best;
 }
 

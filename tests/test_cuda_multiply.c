@@ -303,7 +303,8 @@ test_old_gpu(void)
     machine.architecture = 75;
     calls.architectures = architectures;
     calls.architecture_count = 1;
-    calls.ptx = 75;
+    calls.ptx = architectures;
+    calls.ptx_count = 1;
     fake_gemm_begin();
     fake_cuda_begin(&machine);
     T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
@@ -531,8 +532,9 @@ test_not_wide(void)
 
 /* ------------------------------------------------------ code of one GPU run by another */
 
-/* What the build file has, or the first of them: later GPUs run the last one's PTX. */
+/* What the build file has, or the first of them: later GPUs run the last one's PTX, or 100's. */
 static const int32_t usual[] = { 75, 80, 90, 100, 120 };
+static const int32_t usual_ptx[] = { 100, 120 };
 
 /* By which kernels 1 and 20 inputs are multiplied. */
 static const struct {
@@ -541,6 +543,7 @@ static const struct {
     berthi_kernel_id one;
     berthi_kernel_id many;
 } choices[] = {
+    { 5, 70, KERNEL_NONE, KERNEL_NONE },
     { 5, 75, KERNEL_product_lanes_bf16, KERNEL_product_lanes_bf16 },
     { 5, 80, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
     { 5, 86, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
@@ -549,7 +552,7 @@ static const struct {
     { 5, 90, KERNEL_ring_bf16, KERNEL_wide32_bf16 },
     { 5, 100, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
     { 5, 103, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
-    { 5, 110, KERNEL_NONE, KERNEL_NONE },
+    { 5, 110, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
     { 5, 120, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
     { 5, 121, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
     { 3, 103, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
@@ -592,7 +595,8 @@ test_code_of_another_gpu(void)
 
         calls.architectures = usual;
         calls.architecture_count = choices[i].built;
-        calls.ptx = usual[choices[i].built - 1];
+        calls.ptx = choices[i].built == 5 ? usual_ptx : &usual[choices[i].built - 1];
+        calls.ptx_count = choices[i].built == 5 ? 2 : 1;
         calls.wide = choices[i].built >= 3 ? 90 : 0;
         machine.architecture = choices[i].architecture;
         fake_gemm_begin();

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "loader/compute.h"
 #include "tests/fake_cuda.h"
 #include "tests/rig.h"
 #include "tests/t.h"
@@ -235,6 +236,7 @@ has_kernels(int architecture, lines *l)
     berth_context_options options;
     berth_context *context;
     berthi_devices *devices;
+    berthi_device_properties properties;
     berthi_device *device;
     berth_error error;
     bool has = false;
@@ -253,12 +255,19 @@ has_kernels(int architecture, lines *l)
                  BERTH_OK)) {
         device = berthi_devices_at(devices, 0);
         has = device->table->has_operation(device, BERTHI_OPERATION_ENCODE_NF4);
+        device->table->describe(device, &properties);
+        CHECK_EQ(strstr(properties.description, "00.0, no kernels") == NULL, has);
         CHECK(device->table->has_operation(device, BERTHI_OPERATION_CALL));
         CHECK(!device->table->has_operation(device, BERTHI_OPERATION_COUNT));
         CHECK_EQ(device->table->launch(device, &request, NULL, &error),
                  has ? BERTH_OK : BERTH_EUNSUPPORTED);
-        if (!has)
-            CHECK_STR(error.message, "cuda:0: no kernels for sm_80 are built in");
+        if (!has) {
+            CHECK_STR(error.message, "cuda:0: no kernels for sm_80 are built in; make CUDA=1 "
+                                     "ARCH=80 builds them");
+            CHECK_EQ(berthi_launch_on(device, &request, NULL, &error), BERTH_EUNSUPPORTED);
+            CHECK_STR(error.message, "cuda:0 (Fake GPU, sm_80, 0000:3b:00.0, no kernels) does "
+                                     "not do what it is asked for");
+        }
         berthi_devices_close(devices);
     }
     berth_context_destroy(context);
@@ -285,8 +294,8 @@ test_architectures(void)
                       "PTX of sm_90, which takes a while at the first operation");
     CHECK(!has_kernels(80, &l));
     CHECK_EQ(l.count, 1);
-    CHECK_STR(l.text, "cuda:0: no kernels for sm_80 are built in: it holds weights, and does "
-                      "not quantize");
+    CHECK_STR(l.text, "cuda:0: no kernels for sm_80 are built in: it holds weights, and "
+                      "computes nothing; make CUDA=1 ARCH=80 builds them");
 }
 
 /* Devices are opened as often as somebody needs them: each architecture is told of once. */
@@ -334,12 +343,17 @@ test_architectures_in_words(void)
     CHECK_STR(text, "75 80 86 100");
     berthi_devices_architectures(&calls, text, 8);
     CHECK_STR(text, "75 80 8");
-    calls.ptx = 100;
+    calls.ptx = &many[2];
+    calls.ptx_count = 2;
     berthi_devices_architectures(&calls, text, 15);
     CHECK_STR(text, "75 80 86 100, ");
+    berthi_devices_architectures(&calls, text, 22);
+    CHECK_STR(text, "75 80 86 100, PTX 86 ");
+    berthi_devices_architectures(&calls, text, sizeof text);
+    CHECK_STR(text, "75 80 86 100, PTX 86 100");
     calls.architecture_count = 0;
     berthi_devices_architectures(&calls, text, sizeof text);
-    CHECK_STR(text, "PTX 100");
+    CHECK_STR(text, "PTX 86 100");
 }
 
 int

@@ -364,7 +364,8 @@ test_old_kernels_on_a_new_gpu(void)
     fake_cuda_begin(&late);
     calls.architectures = architectures;
     calls.architecture_count = 1;
-    calls.ptx = 75;
+    calls.ptx = architectures;
+    calls.ptx_count = 1;
     T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
     multiply_on(&r, &w, &outputs);
     CHECK_EQ(fake_cuda_read().launched[KERNEL_product_lanes_bf16], 1);

@@ -80,6 +80,36 @@ test_encoded(void)
                &leases);
 }
 
+/* What has to be encoded there, where no kernels are for the GPU; as it is it can be loaded. */
+static void
+test_without_kernels(void)
+{
+    const fake_cuda_machine machine = { .count = 1, .driver = 13000, .architecture = 75,
+                                        .memory_bytes = 32 * MIB };
+    const char *const source = loaded_llama(1, "BF16", 2);
+
+    for (int i = 0; i < 2; i++) {
+        berth_plan_options options = loaded_options("0=32MiB,cpu=64MiB");
+        loaded l;
+
+        options.type = i == 0 ? BERTH_ENCODING_NF4 : BERTH_ENCODING_NATIVE;
+        fake_cuda_begin(&machine);
+        loaded_begin(&l, source, &options, NULL);
+        CHECK_EQ(berthi_devices_open_cuda(l.p.context, fake_cuda_calls(), "cuda", &l.devices,
+                                          &l.error),
+                 BERTH_OK);
+        l.options.devices = l.devices;
+        loaded_load(&l);
+        CHECK_EQ(l.status, i == 0 ? BERTH_EUNSUPPORTED : BERTH_OK);
+        if (i == 0)
+            CHECK_STR(l.error.message, "cuda:0: no kernels for sm_75 are built in; make CUDA=1 "
+                                       "ARCH=75 builds them");
+        loaded_end(&l);
+        fake_cuda_check_empty();
+        fake_cuda_end();
+    }
+}
+
 /* A layer has 9.01 MiB, all but 12 KiB of it in matrices. */
 static void
 test_streamed(void)
@@ -106,6 +136,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_resident);
     T_RUN(test_encoded);
+    T_RUN(test_without_kernels);
     T_RUN(test_streamed);
     T_MAIN_END;
 }

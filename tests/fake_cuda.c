@@ -401,6 +401,7 @@ fake_cuda_check_empty(void)
     CHECK_EQ(books.streams, 0);
     CHECK_EQ(books.events, 0);
     CHECK_EQ(books.misuses, 0);
+    CHECK_EQ(books.untouched, 0);
 }
 
 int

@@ -69,6 +69,7 @@ typedef struct fake_cuda_books {
     uint64_t overlapping; /* launches that were asked for so */
     uint64_t under_way; /* pieces of work */
     uint64_t misuses;   /* of memory and handles that are not there */
+    uint64_t untouched; /* pages of host memory that were pinned before anybody used them */
     uint64_t peer_copies; /* that were asked for */
     uint64_t switches;  /* of the current device */
     bool has_context[FAKE_CUDA_GPUS]; /* there ever was one */

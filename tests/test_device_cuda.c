@@ -158,6 +158,35 @@ test_pinning_refused(void)
     close_late(&r);
 }
 
+/* A driver makes pages that are nowhere yet one after the other: they are there before. */
+static void
+test_pins_are_touched(void)
+{
+    const size_t page = berthi_sys_page_bytes();
+    const size_t bytes = 100 * page;
+    uint8_t *memory;
+    rig r;
+
+    T_REQUIRE(open_late(&r));
+    memory = berthi_sys_map(bytes);
+    T_REQUIRE(memory != NULL);
+    CHECK_EQ(r.device->table->pin(r.device, memory, bytes, NULL), BERTH_OK);
+    r.device->table->unpin(r.device, memory, bytes);
+    CHECK_EQ(fake_cuda_read().untouched, 0);
+    berthi_sys_unmap(memory, bytes);
+    memory = berthi_sys_map(bytes); /* the fake sees what nobody has touched */
+    T_REQUIRE(memory != NULL);
+    CHECK_EQ(fake_cuda_calls()->pin(memory, bytes), 0);
+    CHECK_EQ(fake_cuda_calls()->unpin(memory), 0);
+    if (fake_cuda_read().untouched != 0)
+        CHECK_EQ(fake_cuda_read().untouched, 100);
+    else
+        T_NOTE("this kernel does not tell which pages are there");
+    berthi_sys_unmap(memory, bytes);
+    rig_close(&r);
+    fake_cuda_end();
+}
+
 /* More than the list holds at first. */
 static void
 test_many_pins(void)
@@ -848,6 +877,7 @@ main(int argc, char **argv)
     T_RUN(test_memory);
     T_RUN(test_pinned_for_all);
     T_RUN(test_pinning_refused);
+    T_RUN(test_pins_are_touched);
     T_RUN(test_many_pins);
     T_RUN(test_copies);
     T_RUN(test_copies_between_devices);

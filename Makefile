@@ -376,7 +376,7 @@ export TSAN_OPTIONS ?= allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/cuda_test.sh \
-    tests/gpu/check_test.sh)
+    tests/gpu/check_test.sh tests/gpu/deps_test.sh)
 # These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
 # tests of their own, as programs; what it prints is the same under any sanitizer.
 ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue checkpoint_faults chunks \

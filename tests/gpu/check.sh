@@ -34,7 +34,8 @@ stage() # NAME BEGUN STATUS
 }
 
 # What GPU; there may be none.
-"$CC" -O1 -o "$folder/probe" tests/gpu/probe.c -ldl || exit 1
+# shellcheck disable=SC2086 # several words
+$CC -O1 -o "$folder/probe" tests/gpu/probe.c -ldl || exit 1
 found=$("$folder/probe") && has_gpu=1 || has_gpu=0
 if [ -z "${ARCH:-}" ]; then
     ARCH=90
@@ -76,7 +77,7 @@ fi
 
 printf '{"kind":"fact","name":"built by","value":"%s, %s"}\n' \
     "$("$NVCC" --version | sed -n 's/.*\(release [0-9.]*\).*/nvcc \1/p')" \
-    "$("$CC" --version | head -n 1 | tr -d '"\\')" >>"$rows"
+    "$($CC --version | head -n 1 | tr -d '"\\')" >>"$rows"
 # Where the toolkit lies, and its libraries: cuBLASLt is opened by name.
 toolkit=$(dirname "$(dirname "$(readlink -f "$NVCC")")")
 LD_LIBRARY_PATH=$toolkit/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -26,8 +26,8 @@ archive() # NAME FLAGS FILE...
     shift 2
     mkdir -p "$folder/objects.$name"
     for file in "$@"; do
-        # shellcheck disable=SC2086 # several flags
-        "$CC" -O2 -fPIC -w $flags -c -o "$folder/objects.$name/$(basename "$file" .c).o" \
+        # shellcheck disable=SC2086 # several words and flags
+        $CC -O2 -fPIC -w $flags -c -o "$folder/objects.$name/$(basename "$file" .c).o" \
             "$file" || return 1
     done
     ar rcs "$folder/lib/lib$name.a" "$folder/objects.$name"/*.o
@@ -41,8 +41,11 @@ describe() # PACKAGE INCLUDE LIBRARY
 cjson=$(find_source cJSON.h)
 zlib=$(find_source zconf.h)
 uring=$(find_source liburing.h)
-if [ -z "$cjson" ] || [ -z "$zlib" ]; then
-    echo "tests/gpu/deps.sh: $sources: no sources of${cjson:+ zlib}${zlib:+ cJSON} in it" >&2
+missing=
+[ -n "$cjson" ] || missing=cJSON
+[ -n "$zlib" ] || missing=${missing:+$missing, }zlib
+if [ -n "$missing" ]; then
+    echo "tests/gpu/deps.sh: $sources: no sources of $missing in it" >&2
     exit 1
 fi
 cp "$cjson/cJSON.h" "$folder/include/cjson/" && cp "$cjson/cJSON.h" "$folder/include/" &&

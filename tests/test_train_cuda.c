@@ -82,6 +82,37 @@ test_states_on_the_disk(void)
     check_place(BERTH_STATES_DISK);
 }
 
+/* Refused when it is made, not in a step. */
+static void
+test_without_kernels(void)
+{
+    const fake_cuda_machine machine = { .count = 1, .driver = 13000, .architecture = 75,
+                                        .memory_bytes = 16 * MIB };
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 32,
+                                                      BERTH_STATES_DEVICE);
+    const uint64_t shape[] = { 64 };
+    float values[64] = { 0 };
+    const berth_parameter parameter = { .name = "p", .shape = shape, .rank = 1,
+                                        .dtype = BERTH_F32, .values = values };
+    berth_optimizer_options options;
+    berth_optimizer *optimizer;
+    berth_error error;
+
+    berth_optimizer_options_init(&options);
+    fake_cuda_begin(&machine);
+    T_REQUIRE(berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &options.devices,
+                                       NULL) == BERTH_OK);
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, &parameter, 1, &options, &optimizer,
+                                    &error),
+             BERTH_EUNSUPPORTED);
+    CHECK(optimizer == NULL);
+    CHECK_STR(error.message, "device cuda:0 (Fake GPU, sm_75, 0000:3b:00.0, no kernels) cannot "
+                             "update parameters");
+    berth_devices_close(options.devices);
+    fake_cuda_check_empty();
+    fake_cuda_end();
+}
+
 int
 main(int argc, char **argv)
 {
@@ -93,6 +124,7 @@ main(int argc, char **argv)
     T_RUN(test_states_on_the_device);
     T_RUN(test_states_of_the_host);
     T_RUN(test_states_on_the_disk);
+    T_RUN(test_without_kernels);
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.allocations, memory.frees);
     berth_context_destroy(context);

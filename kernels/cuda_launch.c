@@ -49,6 +49,50 @@ plan_double(const berthi_offset_arguments *a, berthi_launch out[BERTHI_CUDA_LAUN
     return status;
 }
 
+/* A launch for each part. */
+static berth_status
+plan_decode(const berthi_decode_blocks_task *t, const uint32_t *values,
+            berthi_launch out[BERTHI_CUDA_LAUNCHES], berth_error *error)
+{
+    berth_status status = check_values(t->values, t->dtype, t->absmax, error);
+    uint64_t done = 0;
+
+    for (uint32_t i = 0; done < t->count && status == BERTH_OK; i++) {
+        const berthi_decode_blocks_task part = berthi_decode_blocks_part(t, done);
+        const berthi_decode_arguments arguments = {
+            .codes = part.codes, .absmax = part.absmax, .count = part.count,
+            .block_size = part.block_size, .dtype = part.dtype, .values = part.values
+        };
+        const berthi_double_absmax absmax = { .codes = part.absmax_codes,
+                                              .absmax2 = part.absmax, .map = part.map,
+                                              .offset_value = part.offset };
+
+        status = berthi_launch_decode_4bit(&arguments, values,
+                                           part.absmax_codes != NULL ? &absmax : NULL, &out[i],
+                                           error);
+        done += part.count;
+    }
+    return status;
+}
+
+static berth_status
+plan_decode_rows(const berthi_decode_rows_task *t, berthi_launch out[BERTHI_CUDA_LAUNCHES],
+                 berth_error *error)
+{
+    berth_status status = check_values(t->values, t->dtype, t->row_maximum, error);
+    uint64_t done = 0;
+
+    for (uint32_t i = 0; done < t->count && status == BERTH_OK; i++) {
+        const berthi_rows_decode_arguments part = berthi_decode_rows_part(t, done);
+
+        status = berthi_launch_decode_rows(&part, &out[i], error);
+        done += part.rows * part.columns;
+    }
+    return status;
+}
+
+_Static_assert(BERTHI_DECODE_PARTS <= BERTHI_CUDA_LAUNCHES, "each part is a launch");
+
 /* By tensor cores where the kernels that run here have them. */
 static berth_status
 plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *a,
@@ -225,6 +269,12 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
     case BERTHI_OPERATION_ENCODE_ROWS: return plan_rows(&request->arguments.rows, out, error);
     case BERTHI_OPERATION_ENCODE_DOUBLE:
         return plan_double(&request->arguments.offset, out, error);
+    case BERTHI_OPERATION_DECODE_NF4:
+        return plan_decode(&request->arguments.decode, berthi_nf4_values, out, error);
+    case BERTHI_OPERATION_DECODE_FP4:
+        return plan_decode(&request->arguments.decode, berthi_fp4_values, out, error);
+    case BERTHI_OPERATION_DECODE_ROWS:
+        return plan_decode_rows(&request->arguments.decode_rows, out, error);
     case BERTHI_OPERATION_MULTIPLY_NF4:
         return plan_product(device, &request->arguments.multiply, berthi_nf4_values, out,
                             error);

@@ -82,6 +82,11 @@ berthi_operation_check(const char *device, const berthi_request *request,
                        berth_error *error)
 {
     switch (request->operation) {
+    case BERTHI_OPERATION_DECODE_NF4:
+    case BERTHI_OPERATION_DECODE_FP4:
+        return berthi_decode_blocks_check(&request->arguments.decode, error);
+    case BERTHI_OPERATION_DECODE_ROWS:
+        return berthi_decode_rows_check(&request->arguments.decode_rows, error);
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4:
         return berthi_multiply_check(&request->arguments.multiply, error);
@@ -144,6 +149,17 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     case BERTHI_OPERATION_ENCODE_DOUBLE:
         berthi_encode_offset(operations, &request->arguments.offset);
+        break;
+    case BERTHI_OPERATION_DECODE_NF4:
+        berthi_decode_blocks_run(&request->arguments.decode, operations,
+                                 operations->decode_nf4);
+        break;
+    case BERTHI_OPERATION_DECODE_FP4:
+        berthi_decode_blocks_run(&request->arguments.decode, operations,
+                                 operations->decode_fp4);
+        break;
+    case BERTHI_OPERATION_DECODE_ROWS:
+        berthi_decode_rows_run(&request->arguments.decode_rows, operations);
         break;
     case BERTHI_OPERATION_MULTIPLY_NF4:
         berthi_multiply_run(&request->arguments.multiply, operations,

@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/decode_weight.h"
 #include "kernels/decoder.h"
 #include "kernels/experts.h"
 #include "kernels/int8_input.h"
@@ -96,6 +97,9 @@ typedef enum berthi_operation {
     BERTHI_OPERATION_ENCODE_FP4,
     BERTHI_OPERATION_ENCODE_ROWS,   /* berthi_rows_arguments   */
     BERTHI_OPERATION_ENCODE_DOUBLE, /* berthi_offset_arguments */
+    BERTHI_OPERATION_DECODE_NF4,    /* berthi_decode_blocks_task */
+    BERTHI_OPERATION_DECODE_FP4,
+    BERTHI_OPERATION_DECODE_ROWS,   /* berthi_decode_rows_task */
     BERTHI_OPERATION_MULTIPLY_NF4,  /* berthi_multiply_arguments */
     BERTHI_OPERATION_MULTIPLY_FP4,
     BERTHI_OPERATION_EXPERTS_NF4,   /* berthi_experts_arguments */
@@ -151,6 +155,8 @@ typedef struct berthi_request {
         berthi_encode_arguments encode;
         berthi_rows_arguments rows;
         berthi_offset_arguments offset;
+        berthi_decode_blocks_task decode;
+        berthi_decode_rows_task decode_rows;
         berthi_multiply_arguments multiply;
         berthi_experts_arguments experts;
         berthi_multiply_plain_arguments plain;

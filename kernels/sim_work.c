@@ -68,7 +68,38 @@ can_list_offset(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
-/* Checked: no product of these sizes overflows. */
+/* Checked, and so what follows: no product of these sizes overflows. */
+static bool
+can_list_decode(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_decode_blocks_task *const t = &request->arguments.decode;
+    const uint64_t blocks = berthi_decode_blocks_of(t);
+    const bool is_double = t->absmax_codes != NULL;
+
+    add_argument(list, request, SLOT(decode.codes), t->count / 2 + t->count % 2, true, false);
+    add_argument(list, request, SLOT(decode.absmax),
+                 (is_double ? berthi_decode_absmax_blocks_of(t) : blocks) * sizeof *t->absmax,
+                 true, false);
+    add_argument(list, request, SLOT(decode.absmax_codes), is_double ? blocks : 0, true,
+                 false);
+    add_argument(list, request, SLOT(decode.values),
+                 t->count * berthi_number_bytes(t->dtype), false, true);
+    return true;
+}
+
+static bool
+can_list_decode_rows(const berthi_request *request, berthi_sim_regions *list)
+{
+    const berthi_decode_rows_task *const t = &request->arguments.decode_rows;
+
+    add_argument(list, request, SLOT(decode_rows.codes), t->count, true, false);
+    add_argument(list, request, SLOT(decode_rows.row_maximum),
+                 berthi_decode_rows_of(t) * sizeof *t->row_maximum, true, false);
+    add_argument(list, request, SLOT(decode_rows.values),
+                 t->count * berthi_number_bytes(t->dtype), false, true);
+    return true;
+}
+
 static bool
 can_list_product(const berthi_request *request, berthi_sim_regions *list)
 {
@@ -96,7 +127,6 @@ can_list_product(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
-/* Checked, and so the next one: no product of these sizes overflows. */
 static bool
 can_list_plain(const berthi_request *request, berthi_sim_regions *list)
 {
@@ -223,7 +253,7 @@ can_list_experts(const berthi_request *request, berthi_sim_regions *list)
     return true;
 }
 
-/* Checked, and so the next one. Of the room what is not written stays as it was. */
+/* Of the room what is not written stays as it was. */
 static bool
 can_list_int8_input(const berthi_request *request, berthi_sim_regions *list)
 {
@@ -314,6 +344,9 @@ berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out)
     case BERTHI_OPERATION_ENCODE_FP4: return can_list_blocks(request, out);
     case BERTHI_OPERATION_ENCODE_ROWS: return can_list_rows(request, out);
     case BERTHI_OPERATION_ENCODE_DOUBLE: return can_list_offset(request, out);
+    case BERTHI_OPERATION_DECODE_NF4:
+    case BERTHI_OPERATION_DECODE_FP4: return can_list_decode(request, out);
+    case BERTHI_OPERATION_DECODE_ROWS: return can_list_decode_rows(request, out);
     case BERTHI_OPERATION_MULTIPLY_NF4:
     case BERTHI_OPERATION_MULTIPLY_FP4: return can_list_product(request, out);
     case BERTHI_OPERATION_EXPERTS_NF4:

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda_device.h"
 #include "kernels/sys.h"
+#include "kernels/tables.h"
 #include "tests/fake_cuda.h"
 #include "tests/fault.h"
 #include "tests/rig.h"
@@ -557,6 +558,34 @@ compute_plain(const scene *s, berth_error *error)
     return status;
 }
 
+/* Each in several launches: it begins within a block, or a row. */
+static berth_status
+decode(const scene *s, berth_error *error)
+{
+    const berthi_device_table *const t = s->device->table;
+    float *const floats = (float *)(void *)(s->memory + 8192);
+    const berthi_request blocks = {
+        .operation = BERTHI_OPERATION_DECODE_NF4,
+        .arguments.decode = { .codes = s->memory, .absmax = floats,
+                              .absmax_codes = s->memory + 1024, .map = berthi_signed_map,
+                              .block_size = 32, .first = 32 * 255 - 2, .count = 130,
+                              .values = s->memory + 4096, .dtype = BERTH_F32 },
+    };
+    const berthi_request rows = {
+        .operation = BERTHI_OPERATION_DECODE_ROWS,
+        .arguments.decode_rows = { .codes = (const int8_t *)s->memory, .row_maximum = floats,
+                                   .columns = 64, .first = 63, .count = 130,
+                                   .values = s->memory + 4096, .dtype = BERTH_BF16 },
+    };
+    berth_status status = BERTH_OK;
+
+    if (simt_has_fibers())
+        status = t->launch(s->device, &blocks, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = t->launch(s->device, &rows, s->stream, error);
+    return status;
+}
+
 static berth_status
 compute_experts(const scene *s, berth_error *error)
 {
@@ -687,6 +716,8 @@ run_scene(void *user, berth_context *context, berth_error *error)
             status = compute(&scenes[i], error);
         if (status == BERTH_OK)
             status = compute_plain(&scenes[i], error);
+        if (status == BERTH_OK)
+            status = decode(&scenes[i], error);
         if (status == BERTH_OK)
             status = compute_experts(&scenes[i], error);
         if (status == BERTH_OK)

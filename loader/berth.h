@@ -2685,6 +2685,30 @@ BERTH_API berth_status berth_model_multiply_together(berth_model *model,
 BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64_t berth,
                                                 int32_t dtype, uint32_t count);
 
+/*
+ * values[i] is value `first` + i of a tensor of a model where it lies: NF4, FP4 and INT8, with the
+ * bits of berth_values_dequantize() on every device, and plain numbers that are of `dtype` already.
+ */
+typedef struct berth_dequantize {
+    void *values;     /* memory of the device that computes the tensor                */
+    uint64_t first;   /* of 4-bit encodings even: two share a byte                    */
+    uint64_t count;   /* from 1 on; of all values `elements` of the tensor            */
+    int32_t dtype;    /* of what is written: BERTH_BF16, BERTH_F16 or BERTH_F32       */
+    uint32_t reserved32;
+    uint64_t reserved[3];
+} berth_dequantize;
+
+/*
+ * Asks the device that computes the tensor's layer, on a stream for which the layer, or the
+ * expert, is leased. The tensor may have any shape; what begins at a multiple of its blocks (256
+ * of them where it is doubly quantized), or of its rows (INT8), takes least. Takes no memory.
+ * Returns as berth_model_multiply(), and BERTH_EUNSUPPORTED for other encodings and plain numbers
+ * of another dtype. Any thread.
+ */
+BERTH_API berth_status berth_model_dequantize(berth_model *model, uint64_t berth,
+                                              const berth_dequantize *step, void *stream,
+                                              berth_error *error);
+
 /* --------------------------------------------------------------------- move */
 
 /*

@@ -2,6 +2,7 @@
 /* compute.c - memory of devices, and the steps of a layer in it, as berth.h has them. */
 #include "loader/compute.h"
 
+#include "loader/model.h"
 #include "placement/slab.h"
 
 /* ------------------------------------------------------------------------- memory */
@@ -91,6 +92,24 @@ berth_device_read(berth_devices *devices, uint32_t number, void *to, const void 
                                 .from = from,
                                 .bytes = bytes },
                 stream, error);
+}
+
+/* ------------------------------------------------------------------------ tensors */
+
+const void *
+berthi_part_of(const berth_model_tensor *tensor, int32_t role)
+{
+    for (uint32_t i = 0; i < tensor->part_count; i++)
+        if (tensor->parts[i].role == role)
+            return tensor->parts[i].memory;
+    return NULL;
+}
+
+berthi_device *
+berthi_device_of(const berth_model *model, const berth_model_tensor *tensor)
+{
+    return tensor->device == BERTH_NO_INDEX ? model->host
+                                            : berthi_devices_at(model->devices, tensor->device);
 }
 
 /* -------------------------------------------------------------------------- steps */

@@ -15,4 +15,9 @@ berth_status berthi_launch_on(berthi_device *device, const berthi_request *reque
 berth_status berthi_launch_together_on(berthi_device *device, const berthi_request *requests,
                                        uint32_t count, void *stream, berth_error *error);
 
+/* Where the part that has this role lies now; NULL: nowhere, or there is none. */
+const void *berthi_part_of(const berth_model_tensor *tensor, int32_t role);
+/* What computes a tensor of the model. */
+berthi_device *berthi_device_of(const berth_model *model, const berth_model_tensor *tensor);
+
 #endif

@@ -43,10 +43,7 @@ has_outliers(const product *p)
 static const void *
 part_of(const product *p, int32_t role)
 {
-    for (uint32_t i = 0; i < p->tensor.part_count; i++)
-        if (p->tensor.parts[i].role == role)
-            return p->tensor.parts[i].memory;
-    return NULL;
+    return berthi_part_of(&p->tensor, role);
 }
 
 /* ---------------------------------------------------------------------- requests */
@@ -353,14 +350,11 @@ multiply(berth_model *model, const uint64_t *berths, product *products, uint32_t
          void *stream, berth_error *error)
 {
     const berth_status status = take_all(model, berths, products, count, error);
-    berthi_device *device;
 
     if (status != BERTH_OK)
         return status;
-    device = products[0].tensor.device == BERTH_NO_INDEX
-                 ? model->host
-                 : berthi_devices_at(model->devices, products[0].tensor.device);
-    return launch_all(products, count, device, stream, error);
+    return launch_all(products, count, berthi_device_of(model, &products[0].tensor), stream,
+                      error);
 }
 
 berth_status

@@ -330,6 +330,66 @@ berthi_decoder_extent(const berthi_decoder *d, uint64_t first, uint64_t count)
     return span;
 }
 
+/* -------------------------------------------------------------------- devices */
+
+bool
+berthi_decoder_has_request(const berthi_decoder *d)
+{
+    return berthi_format_is_4bit(d->encoding) || d->encoding == BERTH_ENCODING_INT8;
+}
+
+berthi_quantized_part
+berthi_decoder_part(const berthi_decoder *d, uint64_t first, uint64_t count)
+{
+    const berthi_decoder_span span = berthi_decoder_extent(d, first, count);
+    berthi_quantized_part part = { .begin = span.begin, .bytes = span.bytes };
+
+    if (count == 0)
+        return part;
+    part.first_maximum = (first - span.lead) / d->block_columns;
+    part.maxima = (first + count - 1) / d->block_columns - part.first_maximum + 1;
+    return part;
+}
+
+berthi_quantized_part
+berthi_decoder_most(const berthi_decoder *d, uint64_t count)
+{
+    const uint64_t values = count + berthi_decoder_lead_max(d);
+
+    return (berthi_quantized_part){ .bytes = berthi_decoder_extent(d, 0, values).bytes,
+                                    .maxima = berthi_divide_up(values, d->block_columns) + 1 };
+}
+
+void
+berthi_decoder_request(const berthi_decoder *d, uint64_t first, uint64_t count,
+                       const void *codes, const float *absmax, int32_t dtype, void *values,
+                       berthi_request *out)
+{
+    const uint64_t lead = berthi_decoder_extent(d, first, count).lead;
+
+    if (d->encoding == BERTH_ENCODING_INT8) {
+        *out = (berthi_request){ .operation = BERTHI_OPERATION_DECODE_ROWS,
+                                 .arguments.decode_rows = { .codes = codes,
+                                                            .row_maximum = absmax,
+                                                            .columns = d->columns,
+                                                            .first = first,
+                                                            .count = count,
+                                                            .values = values,
+                                                            .dtype = dtype } };
+        return;
+    }
+    *out = (berthi_request){ .operation = d->encoding == BERTH_ENCODING_NF4
+                                              ? BERTHI_OPERATION_DECODE_NF4
+                                              : BERTHI_OPERATION_DECODE_FP4,
+                             .arguments.decode = { .codes = codes,
+                                                   .absmax = absmax,
+                                                   .block_size = (uint32_t)d->block_columns,
+                                                   .first = first - lead,
+                                                   .count = count + lead,
+                                                   .values = values,
+                                                   .dtype = dtype } };
+}
+
 /* ------------------------------------------------------------------- decoding */
 
 /* What is left of a piece. */
@@ -351,29 +411,16 @@ advance(piece *p, uint64_t count, uint64_t code_bits)
     p->values += count * element_bytes(p->dtype);
 }
 
-/* The rest of the block that the piece begins in, then from block to block. */
+/* What a device is asked for, done here. */
 static void
-decode_4bit(const berthi_decoder *d, piece *p)
+decode_asked(const berthi_decoder *d, const piece *p)
 {
-    const uint64_t block = d->block_columns;
+    berthi_request request;
 
-    while (p->count > 0) {
-        const uint64_t inside = p->first % block;
-        const uint64_t count = inside > 0 ? berthi_min_u64(block - inside, p->count)
-                                          : p->count;
-        const berthi_decode_arguments a = { .codes = p->bytes,
-                                            .absmax = d->absmax + p->first / block,
-                                            .count = count,
-                                            .block_size = (uint32_t)block,
-                                            .dtype = p->dtype,
-                                            .values = p->values };
-
-        if (d->encoding == BERTH_ENCODING_NF4)
-            d->operations->decode_nf4(&a);
-        else
-            d->operations->decode_fp4(&a);
-        advance(p, count, 4);
-    }
+    berthi_decoder_request(d, p->first, p->count, p->bytes,
+                           d->absmax + berthi_decoder_part(d, p->first, p->count).first_maximum,
+                           p->dtype, p->values, &request);
+    berthi_operation_run(d->operations, &request);
 }
 
 /* Values of one row, or whole rows of one matrix. */
@@ -402,24 +449,6 @@ next_run(const berthi_decoder *d, const piece *p)
     if (inside > 0)
         r.columns = berthi_min_u64(r.columns, d->block_columns - inside);
     return r;
-}
-
-static void
-decode_int8(const berthi_decoder *d, piece *p)
-{
-    while (p->count > 0) {
-        const run r = next_run(d, p);
-
-        d->operations->decode_rows(&(berthi_rows_decode_arguments){
-            .codes = (const int8_t *)p->bytes,
-            .row_maximum = d->absmax + r.row,
-            .rows = r.rows,
-            .columns = r.columns,
-            .dtype = p->dtype,
-            .values = p->values,
-        });
-        advance(p, r.rows * r.columns, 8);
-    }
 }
 
 static const void *
@@ -513,8 +542,8 @@ berthi_decoder_decode(const berthi_decoder *d, uint64_t first, uint64_t count,
     switch (d->encoding) {
     case BERTH_ENCODING_NATIVE: decode_native(d, &p); break;
     case BERTH_ENCODING_NF4:
-    case BERTH_ENCODING_FP4: decode_4bit(d, &p); break;
-    case BERTH_ENCODING_INT8: decode_int8(d, &p); break;
+    case BERTH_ENCODING_FP4:
+    case BERTH_ENCODING_INT8: decode_asked(d, &p); break;
     case BERTH_ENCODING_MXFP4: decode_mxfp4(d, &p); break;
     default: decode_scaled(d, &p); break;
     }

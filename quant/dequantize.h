@@ -18,8 +18,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/kernel.h"
+#include "kernels/device.h"
 #include "quant/classify.h"
+#include "quant/quantize.h"
 
 /* One companion as it lies in the file, aligned as its dtype. */
 typedef struct berthi_companion {
@@ -107,5 +108,27 @@ uint64_t berthi_decoder_lead_max(const berthi_decoder *decoder);
  */
 void berthi_decoder_decode(const berthi_decoder *decoder, uint64_t first, uint64_t count,
                            const void *bytes, int32_t dtype, void *values);
+
+/* ------------------------------------------------------------------- devices */
+
+/* Whether decoding is something that devices are asked for: of 4-bit encodings and INT8. */
+bool berthi_decoder_has_request(const berthi_decoder *decoder);
+
+/*
+ * What a piece is decoded from: its extent, and of prepared absmax, or row maxima, those that
+ * it needs. Of such encodings, as what follows.
+ */
+berthi_quantized_part berthi_decoder_part(const berthi_decoder *decoder, uint64_t first,
+                                          uint64_t count);
+/* So many bytes and maxima at most, of any piece of `count` values. */
+berthi_quantized_part berthi_decoder_most(const berthi_decoder *decoder, uint64_t count);
+
+/*
+ * berthi_decoder_decode() asked of a device: the pointers are its memory, where `codes` and
+ * `absmax` hold what berthi_decoder_part() says, from their beginnings on.
+ */
+void berthi_decoder_request(const berthi_decoder *decoder, uint64_t first, uint64_t count,
+                            const void *codes, const float *absmax, int32_t dtype,
+                            void *values, berthi_request *out);
 
 #endif

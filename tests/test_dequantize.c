@@ -385,6 +385,84 @@ test_companions_that_do_not_fit(void)
     made_end(&m);
 }
 
+/* A copy that ends where its memory does; to be freed. */
+static void *
+slice(const void *from, uint64_t begin, uint64_t bytes)
+{
+    void *const memory = weights_alloc(bytes);
+
+    memcpy(memory, (const uint8_t *)from + begin, bytes);
+    return memory;
+}
+
+/* What a device is asked for a piece reads no byte more than the part, and is the piece. */
+static void
+check_requested(const berthi_decoder *d, const made *m, uint64_t first, uint64_t count)
+{
+    const berthi_quantized_part part = berthi_decoder_part(d, first, count);
+    const berthi_quantized_part most = berthi_decoder_most(d, count);
+    const uint64_t bytes = (count + berthi_decoder_extent(d, first, count).lead) * 4;
+    void *const codes = slice(m->bytes, part.begin, part.bytes);
+    float *const maxima = slice(d->absmax, part.first_maximum * 4, part.maxima * 4);
+    void *const expected = weights_alloc(bytes);
+    void *const got = weights_alloc(bytes);
+    berthi_request request;
+
+    CHECK_LE(part.bytes, most.bytes);
+    CHECK_LE(part.maxima, most.maxima);
+    berthi_decoder_decode(d, first, count, codes, BERTH_F32, expected);
+    berthi_decoder_request(d, first, count, codes, maxima, BERTH_F32, got, &request);
+    berthi_operation_run(d->operations, &request);
+    CHECK_MEM(got, expected, bytes);
+    free(codes);
+    free(maxima);
+    free(expected);
+    free(got);
+}
+
+static void
+check_requests(made *m)
+{
+    const berthi_decoder d = made_decoder(m, weights_level(0));
+    const uint64_t elements = m->record.elements;
+    uint64_t state = 3;
+
+    CHECK(berthi_decoder_has_request(&d));
+    for (int i = 0; i < 50 && elements > 0; i++) {
+        const uint64_t first = weights_random(&state) % elements;
+
+        check_requested(&d, m, first, 1 + weights_random(&state) % (elements - first));
+    }
+    if (elements > 0)
+        check_requested(&d, m, 0, elements);
+    CHECK_EQ(berthi_decoder_part(&d, 0, 0).maxima, 0);
+}
+
+static void
+test_requests(void)
+{
+    berthi_decoder d;
+
+    for (uint64_t i = 0; i < MADE_SHAPES; i++) {
+        made m;
+
+        make_double(&m, i, BERTH_BF16); /* prepared, it is as any other */
+        check_requests(&m);
+        made_end(&m);
+        make_4bit(&m, BERTH_ENCODING_FP4, i, 64);
+        made_companion(&m, 0, BERTH_F32, divide_up(m.record.elements, 64));
+        check_requests(&m);
+        made_end(&m);
+        made_begin(&m, BERTH_ENCODING_INT8, 2, made_shapes[i] + 1);
+        m.bytes = made_bytes(m.record.elements, i);
+        made_companion(&m, 0, BERTH_F32, m.shape[0]);
+        check_requests(&m);
+        made_end(&m);
+    }
+    CHECK(berthi_decoder_can_init_native(&d, BERTH_F32, 30));
+    CHECK(!berthi_decoder_has_request(&d));
+}
+
 /* Nothing wanted, nothing read; a weight without values can be asked everything. */
 static void
 test_nothing(void)
@@ -455,6 +533,7 @@ main(int argc, char **argv)
     T_RUN(test_native);
     T_RUN(test_encodings_without_arithmetic);
     T_RUN(test_companions_that_do_not_fit);
+    T_RUN(test_requests);
     T_RUN(test_nothing);
     T_RUN(test_extents);
     T_MAIN_END;

@@ -959,8 +959,8 @@ typedef struct berth_convert_report {
     uint64_t free_bytes;       /* there, found by a dry run; UINT64_MAX: nobody knows */
     uint64_t kept;             /* of `quantized` those that were stored so before:
                                   their bytes are copied, not decoded and encoded     */
-    uint64_t device_memory;    /* of the device that encodes what the job takes at most;
-                                  0: the processor encodes                            */
+    uint64_t device_memory;    /* of `devices` what the job takes at most; 0: the
+                                  processor does all of it                            */
     uint64_t reserved[2];
 } berth_convert_report;
 
@@ -1011,9 +1011,9 @@ typedef struct berth_convert_options {
     berth_coverage_function coverage;
     void *coverage_user;
     berth_convert_report *report; /* filled as the job goes; must outlive it          */
-    struct berth_devices *devices; /* borrowed: one of them encodes what is quantized, to
-                                 the same bytes; NULL: the processor. A resume and other
-                                 parts may use another                                */
+    struct berth_devices *devices; /* borrowed: one of them encodes what is quantized, and
+                                 decodes what becomes plain, to the same bytes; NULL: the
+                                 processor. A resume and other parts may use another  */
     uint32_t device;          /* number of that one                                   */
     int32_t reject_skips;     /* 1: a module to skip that the model has not is
                                  BERTH_EINVAL; 0: a note                              */
@@ -1037,8 +1037,9 @@ berth_convert_options_init(berth_convert_options *options)
  * tensor, looks at every file that goes along and at the output's folder, and
  * calls `coverage` before it returns; then one pass over the weights, with memory
  * that does not depend on their size. With `devices`, what is encoded goes to one of
- * them and comes back piece by piece; reading, decoding what is stored quantized,
- * second levels and writing stay with the processor. The devices must outlive the job.
+ * them and comes back piece by piece, and so does what is decoded from NF4, FP4 and INT8
+ * to plain numbers; reading, second levels, decoding of what is encoded anew and of other
+ * encodings, and writing stay with the processor. The devices must outlive the job.
  *
  * Files lie in the output under temporary names, beside the journal of
  * berth-journal(5), until all are finished, and then get their own: last

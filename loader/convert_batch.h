@@ -72,9 +72,9 @@ typedef struct berthi_unit {
     uint64_t strip; /* number */
 } berthi_unit;
 
-/* A worker's line of work on the device that encodes: one piece at a time. */
+/* A worker's line of work on the device that encodes or decodes: one piece at a time. */
 typedef struct berthi_convert_line {
-    berthi_stream_end end; /* its device, NULL: the processor encodes; stream and event */
+    berthi_stream_end end; /* its device, NULL: the processor does it; stream and event */
     uint8_t *memory;       /* of the device: values, and behind them what is packed */
     uint64_t bytes;
     bool is_pinned;        /* the worker's scratch is */
@@ -130,6 +130,14 @@ typedef struct berthi_batch {
     berthi_unit_scratch *scratch; /* free */
 } berthi_batch;
 
+/* A device decodes it, and nobody encodes what comes of that. */
+static inline bool
+berthi_run_is_decoded_there(const berthi_run *run)
+{
+    return run->plan.scratch.device > 0
+           && run->weight->storage.encoding == BERTH_ENCODING_NATIVE;
+}
+
 /* The unit of this number; `run` is set. */
 berthi_unit berthi_run_unit(const berthi_run *run, uint32_t number_of_run,
                             uint64_t number);
@@ -171,6 +179,13 @@ berth_status berthi_line_open(berthi_device *device, uint64_t bytes,
 berth_status berthi_line_encode(berthi_batch *batch, const berthi_run *run,
                                 berthi_unit_scratch *scratch,
                                 const berthi_convert_piece *piece, berth_error *error);
+/*
+ * Decodes a unit of which these are the bytes into `values` of the scratch, those that lead
+ * in first; returns when they are there.
+ */
+berth_status berthi_line_decode(berthi_batch *batch, const berthi_run *run,
+                                berthi_unit_scratch *scratch, const berthi_unit *unit,
+                                const uint8_t *bytes, berth_error *error);
 /* True: its last piece has not ended, and may never do. */
 bool berthi_line_hangs(berthi_convert_line *line, uint64_t wait_ns);
 /* A zeroed line is allowed. The scratch keeps its memory. */

@@ -71,8 +71,8 @@ typedef struct berthi_convert_sources {
 /* What a worker has for a unit: bytes of its values, and of what a piece becomes. */
 typedef struct berthi_scratch_sizes {
     uint64_t values; /* with those that a decoder leads in with */
-    uint64_t packed; /* codes, and behind them maxima; 0: nothing is encoded */
-    uint64_t device; /* both, of a piece, on the device that encodes; 0: none does */
+    uint64_t packed; /* codes, and behind them maxima; 0: the processor decodes alone */
+    uint64_t device; /* both, of a piece, on the device that encodes or decodes; 0: none does */
 } berthi_scratch_sizes;
 
 /* Where one lies behind the other. */
@@ -103,7 +103,7 @@ typedef struct berthi_convert {
     bool has_kept; /* a writer that was closed has left something for a resume */
     berth_job *job;
     berthi_operations operations;
-    berthi_device *device; /* that encodes, borrowed; NULL: the processor does */
+    berthi_device *device; /* that encodes and decodes, borrowed; NULL: the processor does */
     uint64_t device_wait_ns; /* for it, at most */
     berthi_arena texts;
     char *identity;        /* what a resume must be the same in */

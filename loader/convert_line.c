@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert_line.c - pieces that a device encodes, on the line of work of one worker.
+ * convert_line.c - pieces that a device encodes, or decodes, on the line of work of one worker.
  *
  *   ring or scratch ─▶ values ─▶ codes, maxima ─▶ scratch
+ *   ring or scratch ─▶ codes, maxima ─▶ values ─▶ scratch
  *    host, pinned             device               host, pinned
  *
  * A worker waits for its own piece with nothing else in its hands: meanwhile others write
@@ -167,55 +168,59 @@ settle(berthi_batch *batch, berthi_convert_line *line, berth_status status,
     return status == BERTH_OK ? result : status;
 }
 
-/* -------------------------------------------------------------------------- encoding */
+/* ------------------------------------------------------------------------- one piece */
+
+/* What goes there, what is made of it, and what comes back. */
+typedef struct work {
+    berthi_copy in[2]; /* the first one is of what may lie in the ring */
+    berthi_request request;
+    berthi_copy out;
+} work;
 
 /*
- * Values in memory that is pinned, where there is such: strips, which come and go with
- * their run, and a ring that may not be pinned go through the worker's own.
+ * `from`, in memory that is pinned, where there is such: what comes and goes, and a ring that
+ * may not be pinned, go through the worker's own at `own`.
  */
 static const uint8_t *
-stage(const berthi_batch *batch, const berthi_run *run, berthi_unit_scratch *scratch,
-      const uint8_t *values, uint64_t bytes)
+stage(const berthi_batch *batch, const berthi_unit_scratch *scratch, const uint8_t *from,
+      bool is_of_ring, uint8_t *own, uint64_t bytes)
 {
-    const bool is_own = values >= scratch->values && values < scratch->packed;
-    const bool is_fit = !run->weight->is_turned && !atomic_load(&batch->has_unpinned);
+    const bool is_own = from >= scratch->values && from < scratch->packed;
+    const bool is_fit = is_of_ring && !atomic_load(&batch->has_unpinned);
 
     if (is_own || is_fit || !scratch->line.is_pinned)
-        return values;
-    memcpy(scratch->values, values, bytes);
-    return scratch->values;
+        return from;
+    memcpy(own, from, bytes);
+    return own;
+}
+
+static berthi_copy
+copy_in(const berthi_convert_line *line, void *to, const void *from, uint64_t bytes)
+{
+    return (berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = line->is_pinned,
+                          .to = to, .from = from, .bytes = bytes };
+}
+
+static berthi_copy
+copy_out(const berthi_convert_line *line, void *to, const void *from, uint64_t bytes)
+{
+    return (berthi_copy){ .kind = BERTHI_COPY_TO_HOST, .is_pinned = line->is_pinned,
+                          .to = to, .from = from, .bytes = bytes };
 }
 
 static berth_status
-ask_for(const berthi_batch *batch, const berthi_run *run, berthi_unit_scratch *scratch,
-        const berthi_convert_piece *piece, berth_error *error)
+ask_for(berthi_convert_line *line, const work *w, berth_error *error)
 {
-    berthi_convert_line *const line = &scratch->line;
     const berthi_device_table *const table = line->end.device->table;
-    const uint64_t bytes =
-        piece->count * (berth_dtype_bits(run->weight->storage.dtype) / 8);
-    uint8_t *const packed = line->memory + berthi_scratch_round(bytes);
-    const berthi_copy in = { .kind = BERTHI_COPY_TO_DEVICE,
-                             .is_pinned = line->is_pinned,
-                             .to = line->memory,
-                             .from = stage(batch, run, scratch, piece->values, bytes),
-                             .bytes = bytes };
-    const berthi_copy out = { .kind = BERTHI_COPY_TO_HOST,
-                              .is_pinned = line->is_pinned,
-                              .to = scratch->packed,
-                              .from = packed,
-                              .bytes = berthi_packed_bytes(&piece->part) };
-    berthi_request request;
-    berth_status status;
+    berth_status status = BERTH_OK;
 
-    line->from = in.from;
-    berthi_quantizer_request(&run->quantizer, line->memory, piece->count, packed,
-                             berthi_packed_maxima(packed, &piece->part), &request);
-    status = table->copy(line->end.device, &in, line->end.stream, error);
+    line->from = w->in[0].from;
+    for (uint32_t i = 0; i < 2 && w->in[i].bytes > 0 && status == BERTH_OK; i++)
+        status = table->copy(line->end.device, &w->in[i], line->end.stream, error);
     if (status == BERTH_OK)
-        status = table->launch(line->end.device, &request, line->end.stream, error);
+        status = table->launch(line->end.device, &w->request, line->end.stream, error);
     if (status == BERTH_OK)
-        status = table->copy(line->end.device, &out, line->end.stream, error);
+        status = table->copy(line->end.device, &w->out, line->end.stream, error);
     return status;
 }
 
@@ -233,14 +238,65 @@ tell_where(const berthi_batch *batch, const berthi_run *run, berth_error *error)
     return berthi_fail(error, (berth_reason)told.reason, &about, "%s", told.message);
 }
 
+static berth_status
+see_through(berthi_batch *batch, const berthi_run *run, berthi_convert_line *line,
+            const work *w, berth_error *error)
+{
+    berth_status status = ask_for(line, w, error);
+
+    status = settle(batch, line, status, error);
+    return status == BERTH_OK ? BERTH_OK : tell_where(batch, run, error);
+}
+
+/* Strips are not of the ring. */
 berth_status
 berthi_line_encode(berthi_batch *batch, const berthi_run *run, berthi_unit_scratch *scratch,
                    const berthi_convert_piece *piece, berth_error *error)
 {
-    berth_status status = ask_for(batch, run, scratch, piece, error);
+    berthi_convert_line *const line = &scratch->line;
+    const uint64_t bytes =
+        piece->count * (berth_dtype_bits(run->weight->storage.dtype) / 8);
+    uint8_t *const packed = line->memory + berthi_scratch_round(bytes);
+    work w = {
+        .in = { copy_in(line, line->memory,
+                        stage(batch, scratch, piece->values, !run->weight->is_turned,
+                              scratch->values, bytes),
+                        bytes) },
+        .out = copy_out(line, scratch->packed, packed, berthi_packed_bytes(&piece->part)),
+    };
 
-    status = settle(batch, &scratch->line, status, error);
-    return status == BERTH_OK ? BERTH_OK : tell_where(batch, run, error);
+    berthi_quantizer_request(&run->quantizer, line->memory, piece->count, packed,
+                             berthi_packed_maxima(packed, &piece->part), &w.request);
+    return see_through(batch, run, line, &w, error);
+}
+
+/* Maxima come through the scratch: the run's memory, in which all of them lie, is not pinned. */
+berth_status
+berthi_line_decode(berthi_batch *batch, const berthi_run *run, berthi_unit_scratch *scratch,
+                   const berthi_unit *unit, const uint8_t *bytes, berth_error *error)
+{
+    const berthi_decoder *const decoder = &run->decoder;
+    berthi_convert_line *const line = &scratch->line;
+    const int32_t dtype = run->weight->storage.dtype;
+    const berthi_quantized_part part = berthi_decoder_part(decoder, unit->first, unit->count);
+    const uint64_t value_bytes = (unit->count + berthi_unit_span(run, unit).lead)
+                                 * (berth_dtype_bits(dtype) / 8);
+    uint8_t *const packed = line->memory + berthi_scratch_round(value_bytes);
+    float *const maxima = berthi_packed_maxima(scratch->packed, &part);
+    work w = {
+        .in = { copy_in(line, packed,
+                        stage(batch, scratch, bytes, true, scratch->packed, part.bytes),
+                        part.bytes),
+                copy_in(line, berthi_packed_maxima(packed, &part), maxima,
+                        part.maxima * sizeof *maxima) },
+        .out = copy_out(line, scratch->values, line->memory, value_bytes),
+    };
+
+    memcpy(maxima, decoder->absmax + part.first_maximum, part.maxima * sizeof *maxima);
+    berthi_decoder_request(decoder, unit->first, unit->count, packed,
+                           berthi_packed_maxima(packed, &part), dtype, line->memory,
+                           &w.request);
+    return see_through(batch, run, line, &w, error);
 }
 
 /* -------------------------------------------------------------------------- the ring */

@@ -115,6 +115,16 @@ piece_elements(const berthi_run *run, const berthi_convert_sizes *sizes)
     return berthi_min_u64(piece, run->weight->elements);
 }
 
+/* Of a weight that becomes plain numbers: a unit is a piece. */
+static void
+add_decoding(const berthi_run *run, berthi_scratch_sizes *sizes)
+{
+    const berthi_quantized_part part = berthi_decoder_most(&run->decoder, run->plan.unit);
+
+    sizes->packed = berthi_scratch_round(berthi_packed_bytes(&part));
+    sizes->device = sizes->values + sizes->packed;
+}
+
 static berthi_scratch_sizes
 scratch_sizes(const berthi_run *run, bool has_device)
 {
@@ -127,8 +137,11 @@ scratch_sizes(const berthi_run *run, bool has_device)
         .values = berthi_scratch_round(values * value_bytes(storage->dtype)),
     };
 
-    if (storage->encoding == BERTH_ENCODING_NATIVE)
+    if (storage->encoding == BERTH_ENCODING_NATIVE) {
+        if (has_device && run->record != NULL && berthi_decoder_has_request(&run->decoder))
+            add_decoding(run, &sizes);
         return sizes;
+    }
     sizes.packed = berthi_scratch_round(berthi_packed_bytes(&part));
     if (has_device) {
         const uint64_t piece =
@@ -193,7 +206,9 @@ fail_cut(const berthi_convert *convert, const berthi_run *run, berth_error *erro
 static berth_status
 check_device(const berthi_convert *convert, const berthi_run *run, berth_error *error)
 {
-    const berthi_storage *const storage = &run->weight->storage;
+    const bool is_decoded = berthi_run_is_decoded_there(run);
+    const int32_t encoding =
+        is_decoded ? run->decoder.encoding : run->weight->storage.encoding;
     berthi_device *const device = convert->device;
     const berthi_about about = { .tensor = run->weight->name,
                                  .tensor_length = run->weight->name_length };
@@ -202,15 +217,18 @@ check_device(const berthi_convert *convert, const berthi_run *run, berth_error *
 
     if (run->plan.scratch.device == 0)
         return BERTH_OK;
-    berthi_quantizer_request(&run->quantizer, NULL, 0, NULL, NULL, &request);
+    if (is_decoded)
+        berthi_decoder_request(&run->decoder, 0, 0, NULL, NULL, BERTH_F32, NULL, &request);
+    else
+        berthi_quantizer_request(&run->quantizer, NULL, 0, NULL, NULL, &request);
     if (device->table->has_operation(device, request.operation))
         return BERTH_OK;
     device->table->describe(device, &properties);
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
-                       "%s, %s, has no kernel of this build that makes %s: leave the device "
-                       "out, and the processor does it",
+                       "%s, %s, has no kernel of this build that %s %s: leave the device out, "
+                       "and the processor does it",
                        properties.name, properties.description,
-                       berth_encoding_name(storage->encoding));
+                       is_decoded ? "decodes" : "makes", berth_encoding_name(encoding));
 }
 
 /* So much of a kept weight's statistics is copied at a time. */

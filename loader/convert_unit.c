@@ -23,24 +23,39 @@ count_nonfinite(berthi_run *run, const void *values, uint64_t count)
     atomic_fetch_add(&run->infinite, found.infinite);
 }
 
-/*
- * The values of a unit, of the dtype they are stored from: where they lie when
- * they need neither decoding nor moving, else in scratch.
- */
-static const uint8_t *
-read_values(const berthi_run *run, const berthi_unit *unit, const uint8_t *bytes,
-            berthi_unit_scratch *scratch)
+/* They are values of the dtype that is stored, and need not be moved. */
+static bool
+are_values(const berthi_run *run, const uint8_t *bytes)
 {
     const int32_t dtype = run->weight->storage.dtype;
-    const uint32_t width = berth_dtype_bits(dtype) / 8;
-    const berthi_decoder_span span = berthi_unit_span(run, unit);
 
-    if (run->record == NULL && run->decoder.stored_dtype == dtype
-        && (uintptr_t)bytes % width == 0)
-        return bytes;
-    berthi_decoder_decode(&run->decoder, unit->first, unit->count, bytes, dtype,
-                          scratch->values);
-    return scratch->values + span.lead * width;
+    return run->record == NULL && run->decoder.stored_dtype == dtype
+           && (uintptr_t)bytes % (berth_dtype_bits(dtype) / 8) == 0;
+}
+
+/* The values of a unit, in scratch unless they lie among its bytes. */
+static const uint8_t *
+values_of(const berthi_run *run, const berthi_unit *unit, const uint8_t *bytes,
+          const berthi_unit_scratch *scratch)
+{
+    const uint32_t width = berth_dtype_bits(run->weight->storage.dtype) / 8;
+
+    return are_values(run, bytes)
+               ? bytes
+               : scratch->values + berthi_unit_span(run, unit).lead * width;
+}
+
+static berth_status
+decode(berthi_batch *batch, const berthi_run *run, const berthi_unit *unit,
+       const uint8_t *bytes, berthi_unit_scratch *scratch, berth_error *error)
+{
+    if (are_values(run, bytes))
+        return BERTH_OK;
+    if (berthi_run_is_decoded_there(run))
+        return berthi_line_decode(batch, run, scratch, unit, bytes, error);
+    berthi_decoder_decode(&run->decoder, unit->first, unit->count, bytes,
+                          run->weight->storage.dtype, scratch->values);
+    return BERTH_OK;
 }
 
 /* Puts rows in their place as columns of the strip under way. */
@@ -114,9 +129,11 @@ static berth_status
 convert_turned(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
                const uint8_t *bytes, berthi_unit_scratch *scratch, berth_error *error)
 {
-    const uint8_t *const values = read_values(run, unit, bytes, scratch);
-    berth_status status = wait_for_strip(batch, run, unit->strip, error);
+    const uint8_t *const values = values_of(run, unit, bytes, scratch);
+    berth_status status = decode(batch, run, unit, bytes, scratch, error);
 
+    if (status == BERTH_OK)
+        status = wait_for_strip(batch, run, unit->strip, error);
     if (status != BERTH_OK)
         return status;
     if (unit->strip == 0)
@@ -127,6 +144,19 @@ convert_turned(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
     status = encode_strip(batch, run, unit, scratch, error);
     begin_next_strip(batch, run);
     return status;
+}
+
+static berth_status
+convert_straight(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
+                 const uint8_t *bytes, berthi_unit_scratch *scratch, berth_error *error)
+{
+    const uint8_t *const values = values_of(run, unit, bytes, scratch);
+    const berth_status status = decode(batch, run, unit, bytes, scratch, error);
+
+    if (status != BERTH_OK)
+        return status;
+    count_nonfinite(run, values, unit->count);
+    return berthi_values_encode(batch, run, scratch, values, unit->first, unit->count, error);
 }
 
 static berth_status
@@ -144,15 +174,9 @@ convert_unit(berthi_batch *batch, berthi_run *run, const berthi_unit *unit,
     status = berthi_scratch_take(batch, &scratch, error);
     if (status != BERTH_OK)
         return status;
-    if (run->weight->is_turned) {
-        status = convert_turned(batch, run, unit, bytes, scratch, error);
-    } else {
-        const uint8_t *const values = read_values(run, unit, bytes, scratch);
-
-        count_nonfinite(run, values, unit->count);
-        status = berthi_values_encode(batch, run, scratch, values, unit->first, unit->count,
-                                      error);
-    }
+    status = run->weight->is_turned
+                 ? convert_turned(batch, run, unit, bytes, scratch, error)
+                 : convert_straight(batch, run, unit, bytes, scratch, error);
     berthi_scratch_give(batch, scratch);
     return status;
 }

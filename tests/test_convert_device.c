@@ -197,12 +197,6 @@ test_kept(void)
     CHECK_EQ(again.device_peak, 0);
     /* Decoded and encoded anew, it does. */
     check_same(first.options.output, &targets[4], "sim:64MiB,clock=real", false);
-    /* Back to plain numbers, nothing is encoded. */
-    converted_begin(&again, fixture_format("%s/out", fixture_folder()),
-                    BERTH_ENCODING_NATIVE);
-    again.devices = "sim:64MiB";
-    CHECK_EQ(converted_run(&again, first.options.output), BERTH_OK);
-    CHECK_EQ(again.report.device_memory, 0);
 }
 
 /* --------------------------------------------------------------------------- memory */

@@ -7,6 +7,9 @@ static const cli_option dequantize_options[] = {
     { "dtype", '\0', CLI_CHOICE, offsetof(convert_arguments, encoding.dtype),
       ENCODING_DTYPES, NULL, "model",
       "of the plain weights; without it, what config.json says" },
+    { "device", '\0', CLI_TEXT, offsetof(convert_arguments, device), "DEVICE", NULL, NULL,
+      "what decodes, to the same bytes: cuda:0, or a simulated GPU (berth-devices(5)); "
+      "without it, the processor" },
     CONVERT_OPTIONS,
 };
 
@@ -16,6 +19,8 @@ static const cli_example dequantize_examples[] = {
     { "berth dequantize ./model-fp8 ./model --dry-run", "how large it would be" },
     { "berth dequantize ./model-nf4 ./model --resume",
       "go on after Ctrl-C, a full disk or a crash" },
+    { "berth dequantize ./model-nf4 ./model --device cuda:0",
+      "decoded by a GPU, in a fixed part of its memory" },
 };
 
 static const char *const dequantize_description[] = {
@@ -25,6 +30,11 @@ static const char *const dequantize_description[] = {
     "The values are those that the quantized model computes with, rounded once; what "
     "quantizing has lost does not come back.",
     CONVERT_OUTPUT_TEXT,
+    "With --device a GPU decodes 4-bit and 8-bit weights of bitsandbytes, a piece at a time: it "
+    "needs less than 60 MiB of its memory, whatever the model, and --dry-run says how much. "
+    "Reading, second levels of double quantization, other encodings, what is cast, and writing "
+    "stay with the processor. The files are the same, so --resume and other parts may name "
+    "another device, or none. A GPU for which this build has no kernels is refused.",
     CONVERT_PARTS_TEXT,
     NULL,
 };

@@ -58,8 +58,8 @@ static const char *const quantize_description[] = {
     CONVERT_OUTPUT_TEXT,
     "With --device a GPU encodes what is to be quantized, a piece at a time: it needs less than "
     "60 MiB of its memory, whatever the model, and --dry-run says how much. Reading, what is "
-    "decoded or cast on the way, second levels of double quantization and writing stay with "
-    "the processor. The files are the same, so --resume and other parts may name another "
+    "decoded or cast before it is encoded, second levels of double quantization and writing stay "
+    "with the processor. The files are the same, so --resume and other parts may name another "
     "device, or none. A GPU for which this build has no kernels is refused.",
     CONVERT_PARTS_TEXT,
     NULL,

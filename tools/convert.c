@@ -126,6 +126,7 @@ fill_options(conversion *c, berth_convert_options *options)
     options->coverage = coverage_add;
     options->coverage_user = &c->coverage;
     options->report = &c->result;
+    options->devices = c->devices;
     if (c->type == BERTH_ENCODING_NATIVE)
         return;
     options->storage = encoding_dtype(e->storage);
@@ -144,7 +145,6 @@ fill_options(conversion *c, berth_convert_options *options)
     options->only_count = e->only.count;
     options->rules = e->rules;
     options->min_coverage = c->min_coverage;
-    options->devices = c->devices;
     if (a->compute_dtype > 0)
         options->compute_dtype = torch_name(encoding_dtype(a->compute_dtype));
 }
@@ -188,7 +188,7 @@ open_device(conversion *c)
         return BERTH_OK;
     berth_text_escape(words, strlen(words), shown, sizeof shown);
     return cli_usage_error(c->s->call->command,
-                           "--device: `%s` stands for %u devices, and one encodes: name it",
+                           "--device: `%s` stands for %u devices, and one is asked: name it",
                            shown, (unsigned)berth_devices_count(c->devices));
 }
 

@@ -125,7 +125,7 @@ print_effort(const conversion *c)
                   r->io_path, r->read_seconds, r->convert_seconds, r->write_seconds);
 }
 
-/* Who encoded; a description says of itself that it is simulated. */
+/* Who encoded, or decoded; a description says of itself that it is simulated. */
 static void
 print_device(const conversion *c)
 {
@@ -137,7 +137,8 @@ print_device(const conversion *c)
     print_word(s, "device", COLOUR_DIM);
     output_format(&s->out, "%s, ", c->device.name);
     output_name(&s->out, c->device.description, strlen(c->device.description));
-    output_format(&s->out, ": encoded with %s of its memory\n",
+    output_format(&s->out, ": %s with %s of its memory\n",
+                  c->type == BERTH_ENCODING_NATIVE ? "decoded" : "encoded",
                   berth_size_format(c->result.device_memory, memory));
 }
 

@@ -382,7 +382,7 @@ CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/cuda_test.sh 
 ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue checkpoint_faults chunks \
     classify% config% coverage crcs cuda_multiply cuda_open cut decoder_% dequantize% \
     device_cuda device_decode% device_experts device_int8% device_map device_multiply \
-    device_plain device_update digest draw escape estimate% format gemm% gradient \
+    device_plain device_update device_write digest draw escape estimate% format gemm% gradient \
     header_details home% imitate% index index_write int8 json% kernel_% layout% lease_expert \
     link llama_config llama_file llama_math manifest members optimizer% parallel paths pattern \
     plan plan_% preflight quantize quantize_golden recipe reciprocal recorded_% rules% scan \

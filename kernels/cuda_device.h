@@ -201,6 +201,10 @@ berth_status berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch
 berth_status berthi_cuda_launch(const berthi_cuda_call *call, const berthi_request *request,
                                 berthi_stream *stream);
 
+/* Of NF4 or FP4, for a question about its bits: product_ring.cuh has others. */
+bool berthi_cuda_groups_experts(const berthi_cuda_device *device,
+                                const berthi_experts_arguments *arguments);
+
 /* Weights of 4 bits, numbers, codes of LLM.int8(); not of experts. */
 bool berthi_cuda_is_product(int32_t operation);
 /*

@@ -182,6 +182,15 @@ plan_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a
     return status == BERTH_OK ? berthi_launch_experts(&task, out, error) : status;
 }
 
+bool
+berthi_cuda_groups_experts(const berthi_cuda_device *device, const berthi_experts_arguments *a)
+{
+    const berthi_experts_task task = { .what = a, .capability = device->capability };
+
+    return !berthi_launch_experts_have_rings(&task, (uint32_t)device->properties.processors,
+                                             device->properties.room_bytes);
+}
+
 static berth_status
 check_room(const berthi_outlier_room *room, berth_error *error)
 {

@@ -4,6 +4,10 @@
 #include "kernels/cuda_device.h"
 #include "kernels/gemm_lt.h"
 
+_Static_assert(BERTHI_EXPERTS_INPUTS < BERTHI_GEMM_WIDE_LEAST
+                   && BERTHI_EXPERTS_INPUTS <= BERTHI_MULTIPLY_INPUTS,
+               "products of so many inputs have the bits of one, by kernels of few");
+
 static bool
 is_of_4bit(int32_t operation)
 {

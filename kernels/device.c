@@ -200,6 +200,28 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
     }
 }
 
+/* -------------------------------------------------------------------- asking a device */
+
+berth_status
+berthi_device_write(berthi_device *device, void *to, const void *from, uint64_t bytes,
+                    berthi_stream *stream, berth_error *error)
+{
+    const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE, .to = to, .from = from,
+                               .bytes = bytes };
+
+    return device->table->write != NULL
+               ? device->table->write(device, to, from, bytes, stream, error)
+               : device->table->copy(device, &copy, stream, error);
+}
+
+bool
+berthi_device_groups_experts(const berthi_device *device, const berthi_request *request)
+{
+    return device->table->has_operation(device, request->operation)
+           && (device->table->groups_experts == NULL
+               || device->table->groups_experts(device, request));
+}
+
 /* ------------------------------------------------------------------------ memory */
 
 berthi_book *

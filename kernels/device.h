@@ -231,6 +231,14 @@ typedef struct berthi_device_table {
     berth_status (*copy)(berthi_device *device, const berthi_copy *copy,
                          berthi_stream *stream, berth_error *error);
     /*
+     * Few bytes of the host, which it may use for something else when this returns: there in the
+     * stream's order, and nobody waits for them. A graph that captures it has them as they are
+     * now. Words, BERTHI_WRITE_BYTES at most, to a multiple of 4. NULL: berthi_device_write()
+     * copies them.
+     */
+    berth_status (*write)(berthi_device *device, void *to, const void *from, uint64_t bytes,
+                          berthi_stream *stream, berth_error *error);
+    /*
      * Whether it can be asked for copies TO_PEER; may make that so. Of the same devices,
      * and never itself. NULL: of none; bytes for others go through host memory.
      */
@@ -239,6 +247,12 @@ typedef struct berthi_device_table {
     berth_status (*clear)(berthi_device *device, void *memory, uint64_t bytes,
                           berthi_stream *stream, berth_error *error);
     bool (*has_operation)(const berthi_device *device, int32_t operation);
+    /*
+     * Whether products of experts are to be asked for as one operation, of up to
+     * BERTHI_EXPERTS_INPUTS inputs each: it has the bits of one after the other. `request` need
+     * not have addresses. NULL: whenever it has the operation.
+     */
+    bool (*groups_experts)(const berthi_device *device, const berthi_request *request);
     berth_status (*launch)(berthi_device *device, const berthi_request *request,
                            berthi_stream *stream, berth_error *error);
     /*
@@ -282,6 +296,13 @@ berthi_device_reaches(berthi_device *device, berthi_device *other)
 {
     return device->table->reaches != NULL && device->table->reaches(device, other);
 }
+
+#define BERTHI_WRITE_BYTES 2048u
+
+/* Words of the host, read when it returns; where there is no write(), by a copy. */
+berth_status berthi_device_write(berthi_device *device, void *to, const void *from,
+                                 uint64_t bytes, berthi_stream *stream, berth_error *error);
+bool berthi_device_groups_experts(const berthi_device *device, const berthi_request *request);
 
 /* --------------------------------------------------------------- pinning (device_pin.c) */
 

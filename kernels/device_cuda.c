@@ -385,15 +385,6 @@ cuda_clear(berthi_device *device, void *memory, uint64_t bytes, berthi_stream *s
     return berthi_cuda_leave(&call, status);
 }
 
-static bool
-cuda_has_operation(const berthi_device *device, int32_t operation)
-{
-    if (operation == BERTHI_OPERATION_CALL)
-        return true;
-    return berthi_operation_is_known(operation)
-           && ((const berthi_cuda_device *)device)->has_kernels;
-}
-
 static berth_status
 check_kernels(const berthi_cuda_call *call)
 {
@@ -405,6 +396,43 @@ check_kernels(const berthi_cuda_call *call)
                        "%s: no kernels for sm_%" PRId32 " are built in; make CUDA=1 "
                        "ARCH=%" PRId32 " builds them",
                        call->device->name, its, its);
+}
+
+_Static_assert(BERTHI_WRITE_BYTES == WRITE_WORDS * sizeof(uint32_t), "a launch has room");
+
+static berth_status
+cuda_write(berthi_device *device, void *to, const void *from, uint64_t bytes,
+           berthi_stream *stream, berth_error *error)
+{
+    berthi_cuda_call call;
+    berthi_launch launch;
+    berth_status status = berthi_cuda_enter(&call, device, "writing to memory", error);
+
+    if (status == BERTH_OK)
+        status = check_kernels(&call);
+    if (status == BERTH_OK)
+        status = berthi_launch_write(to, from, bytes, &launch, error);
+    if (status == BERTH_OK && launch.kernel != KERNEL_NONE) {
+        note_stream(&call, stream);
+        status = berthi_cuda_start(&call, &launch, stream);
+    }
+    return berthi_cuda_leave(&call, status);
+}
+
+static bool
+cuda_groups_experts(const berthi_device *device, const berthi_request *request)
+{
+    return berthi_cuda_groups_experts((const berthi_cuda_device *)device,
+                                      &request->arguments.experts);
+}
+
+static bool
+cuda_has_operation(const berthi_device *device, int32_t operation)
+{
+    if (operation == BERTHI_OPERATION_CALL)
+        return true;
+    return berthi_operation_is_known(operation)
+           && ((const berthi_cuda_device *)device)->has_kernels;
 }
 
 static berth_status
@@ -576,7 +604,9 @@ const berthi_device_table berthi_cuda_table = {
     .copy = cuda_copy,
     .reaches = berthi_cuda_reaches,
     .clear = cuda_clear,
+    .write = cuda_write,
     .has_operation = cuda_has_operation,
+    .groups_experts = cuda_groups_experts,
     .launch = cuda_launch,
     .launch_together = cuda_launch_together,
     .digest = cuda_digest,

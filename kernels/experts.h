@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * experts.h - inputs times the weights of several experts, as any device is asked for it:
- * each expert's own, with the bits of multiply.h.
+ * each expert's own, with the bits of multiply.h where a device says that it groups them.
  *
  * Weights have one shape and encoding. Where they lie and whose inputs are whose stands in
  * the device's memory, where a router may have written it: the host knows no more than a
@@ -13,6 +13,12 @@
 #include "kernels/kernel.h"
 
 struct berthi_product_expert; /* kernel_arguments.h */
+
+/*
+ * Of one expert. A product of more may be by kernels that have many inputs, or by a library, with
+ * bits of its own: see multiply.h.
+ */
+#define BERTHI_EXPERTS_INPUTS 16u
 
 /* Pointers are the device's memory, but for the map. */
 typedef struct berthi_experts_arguments {

@@ -689,6 +689,17 @@ berthi_accumulate_ctas(uint64_t count)
     return count / elements + (count % elements != 0);
 }
 
+/* ------------------------------------------------------------- words of the host */
+
+#define WRITE_THREADS 256u
+#define WRITE_WORDS 512u /* what a launch takes along: half of what a kernel's parameters may be */
+
+typedef struct berthi_write_kernel {
+    uint32_t *to;
+    uint32_t count; /* of words, up to WRITE_WORDS */
+    uint32_t words[WRITE_WORDS];
+} berthi_write_kernel;
+
 /* ----------------------------------------------------------- a decoder's steps */
 
 /* Their kernels are given the steps themselves, in which no `share` is 0. */

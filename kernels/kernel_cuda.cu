@@ -14,3 +14,4 @@
 #include "kernels/product_plain.cuh"
 #include "kernels/product_ring.cuh"
 #include "kernels/quantize.cuh"
+#include "kernels/write.cuh"

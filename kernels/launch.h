@@ -10,6 +10,7 @@
  *   launch_wide.c     products of many inputs, by kernels of sm_90a alone
  *   launch_update.c   updates of parameters, and what they need of gradients
  *   launch_decoder.c  a decoder's steps
+ *   launch_write.c    few words of the host
  *   launch_grid.c     what these have in common (launch_grid.h)
  *
  * Pointers are the device's; what is looked at on the host is said to be. Of
@@ -97,7 +98,8 @@
     X(gate)                                                                           \
     X(add)                                                                            \
     X(choose)                                                                         \
-    X(largest)
+    X(largest)                                                                        \
+    X(write_words)
 
 #define BERTHI_KERNEL_ID(name) KERNEL_##name,
 typedef enum berthi_kernel_id {
@@ -138,6 +140,7 @@ typedef struct berthi_launch {
         berth_add add;
         berth_choose choose;
         berth_largest largest;
+        berthi_write_kernel write;
     } argument; /* what the kernel is given, by value */
 } berthi_launch;
 
@@ -244,9 +247,12 @@ typedef struct berthi_experts_task {
     uint32_t capability;
 } berthi_experts_task;
 
-/* The bits are those of each expert's own product. */
+/* The bits are those of each expert's own product, where that is no ring's. */
 berth_status berthi_launch_experts(const berthi_experts_task *task, berthi_launch *out,
                                    berth_error *error);
+/* Whether it is, on a GPU of so many processors with so much shared memory for a CTA. */
+bool berthi_launch_experts_have_rings(const berthi_experts_task *task, uint32_t processors,
+                                      uint32_t room_bytes);
 
 /*
  * Products that are each a launch of its own become the first one's, the others none: by
@@ -289,6 +295,12 @@ berth_status berthi_launch_measure(const berthi_measure_arguments *arguments,
                                    berthi_launch *out, berth_error *error);
 berth_status berthi_launch_accumulate(const berthi_accumulate_arguments *arguments,
                                       berthi_launch *out, berth_error *error);
+
+/* ------------------------------------------------------------- words of the host */
+
+/* `from` is read here; up to WRITE_WORDS. */
+berth_status berthi_launch_write(void *to, const void *from, uint64_t bytes, berthi_launch *out,
+                                 berth_error *error);
 
 /* ----------------------------------------------------------- a decoder's steps */
 

@@ -112,18 +112,36 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
         error);
 }
 
-/* As a product of one of them, with so many inputs that all products have. */
+/* A product of one of them, with so many inputs that all products have. */
+static berthi_multiply_arguments
+product_of_one(const berthi_experts_arguments *a)
+{
+    /* An address that is aligned as all of them are; nothing is read there. */
+    const void *const aligned = (const void *)(uintptr_t)a->codes_alignment;
+
+    return (berthi_multiply_arguments){
+        .codes = aligned, .absmax = aligned, .absmax_codes = a->is_double ? aligned : NULL,
+        .map = a->map, .block_size = a->block_size, .count = 1, .rows = a->rows,
+        .columns = a->columns, .inputs = a->inputs, .outputs = a->outputs, .dtype = a->dtype,
+    };
+}
+
+bool
+berthi_launch_experts_have_rings(const berthi_experts_task *t, uint32_t processors,
+                                 uint32_t room_bytes)
+{
+    const berthi_multiply_arguments one = product_of_one(t->what);
+
+    return berthi_launch_can_ring(&(berthi_product_task){
+        .what = &one, .values = t->values, .capability = t->capability,
+        .processors = processors, .room_bytes = room_bytes });
+}
+
 berth_status
 berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_error *error)
 {
     const berthi_experts_arguments *const a = t->what;
-    const berthi_multiply_arguments one = {
-        /* An address that is aligned as all of them are; nothing is read there. */
-        .codes = (const uint8_t *)(uintptr_t)a->codes_alignment,
-        .absmax_codes = a->is_double ? (const uint8_t *)a->experts : NULL, .map = a->map,
-        .block_size = a->block_size, .count = 1, .rows = a->rows, .columns = a->columns,
-        .inputs = a->inputs, .outputs = a->outputs, .dtype = a->dtype,
-    };
+    const berthi_multiply_arguments one = product_of_one(a);
     const berthi_product_task as_one = { .what = &one, .values = t->values,
                                          .capability = t->capability };
     berthi_product_kernel *const k = &out->argument.product;
@@ -139,6 +157,7 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
     if (status != BERTH_OK)
         return status;
     k->codes = NULL;
+    k->absmax = NULL;
     k->absmax_codes = NULL;
     k->experts = a->experts;
     k->ranges = a->ranges;

@@ -15,6 +15,7 @@
 #include "kernels/product_ring.cuh"
 #include "kernels/product_wide.cuh"
 #include "kernels/quantize.cuh"
+#include "kernels/write.cuh"
 #include "tests/simt_level.h"
 #include "tests/t.h"
 

@@ -598,6 +598,7 @@ compute_experts(const scene *s, berth_error *error)
                                    .outputs = s->memory + 4096, .dtype = BERTH_BF16,
                                    .count = 3, .rows = 16 },
     };
+    static const uint32_t ranges[4] = { 0, 0, 0, 0 };
     /* Of memory that is all 0: no expert has an input. */
     const berthi_request experts = {
         .operation = BERTHI_OPERATION_EXPERTS_NF4,
@@ -614,6 +615,9 @@ compute_experts(const scene *s, berth_error *error)
         status = t->launch(s->device, &outputs, s->stream, error);
     if (status == BERTH_OK)
         status = t->clear(s->device, s->memory, 256, s->stream, error);
+    if (status == BERTH_OK && simt_has_fibers())
+        status = berthi_device_write(s->device, s->memory + 128, ranges, sizeof ranges, s->stream,
+                                     error);
     if (status == BERTH_OK && simt_has_fibers())
         status = t->launch(s->device, &experts, s->stream, error);
     return status;

@@ -2687,6 +2687,66 @@ BERTH_API uint64_t berth_model_multiply_scratch(const berth_model *model, uint64
                                                 int32_t dtype, uint32_t count);
 
 /*
+ * The same of several experts: outputs = inputs x weight^T + bias with one weight of each, or
+ * with a few of each that meet the same inputs (gate and up). Inputs are grouped by expert, as
+ * the host has them: it knows which experts are used, since it has leased them.
+ *
+ * The arrays below are the host's, and read by the call; what they lead to, inputs, outputs and
+ * biases, is memory of the device, which is one for all berths. A weight has the same shape in
+ * all experts, and all weights have as many columns. Berths of experts that have no inputs are
+ * not looked at, and need no lease: `experts` may be all that there are.
+ */
+typedef struct berth_multiply_experts {
+    const uint64_t *berths;    /* weights x experts: the first weight of each expert, then the
+                                  second one of each, ...                             */
+    const uint32_t *ranges;    /* experts + 1, ascending: inputs from ranges[e] on, up to that
+                                  before ranges[e + 1], are expert e's                */
+    const void *inputs;        /* ranges[experts] x columns                           */
+    void *const *outputs;      /* weights of them: each ranges[experts] x rows, of which those
+                                  of experts are written                              */
+    const void *const *biases; /* as `berths`, each as of berth_multiply; NULL: none has one */
+    void *scratch;             /* at a multiple of 256                                */
+    uint64_t scratch_bytes;    /* berth_model_multiply_experts_scratch() or more      */
+    int32_t dtype;             /* of inputs and outputs                               */
+    uint32_t experts;          /* from 1 on                                           */
+    uint32_t weights;          /* of each: 1 to BERTH_MULTIPLY_TOGETHER               */
+    float threshold;           /* of weights in INT8, as of berth_multiply: of an expert's own
+                                  inputs                                              */
+    uint64_t reserved[2];
+} berth_multiply_experts;
+
+/*
+ * Asks for them on a stream for which the experts are leased. The bits are those of
+ * berth_model_multiply() with each expert's own inputs.
+ *
+ * Weights in NF4, or in FP4, that are encoded alike are one piece of work for up to 46 experts in
+ * a row that have inputs, 16 at most: one for each of `weights`. Products one after the other, of
+ * an expert its weights together, are those of experts with more inputs, for which there are
+ * other kernels; of all other encodings; and on GPUs where such a weight has an order of sums of
+ * its own (8.0, 9.0, 10.0: blocks of 64, BF16 or F16, from 4096 columns on a multiple of 256).
+ *
+ * Where weights lie, and whose inputs are whose, goes to the scratch with the work itself, in the
+ * stream's order: nothing is waited for, and a graph that captures the call has it as it was
+ * then. So such a graph may be launched as long as these experts stay where they are, resident or
+ * leased all the while, and inputs are grouped in the same way.
+ *
+ * All is checked before anything is asked for. Returns as berth_model_multiply(); BERTH_EINVAL,
+ * naming it, where a berth has another shape than the others or lies on another device. Any
+ * thread.
+ */
+BERTH_API berth_status berth_model_multiply_experts(berth_model *model,
+                                                    const berth_multiply_experts *step,
+                                                    void *stream, berth_error *error);
+/*
+ * Bytes for any number of experts whose weights are like this one, with up to `count` inputs
+ * each, and any threshold; of several weights the most that one of them needs. 0: as of
+ * berth_model_multiply_scratch().
+ */
+BERTH_API uint64_t berth_model_multiply_experts_scratch(const berth_model *model,
+                                                        uint64_t berth, int32_t dtype,
+                                                        uint32_t count);
+
+/*
  * values[i] is value `first` + i of a tensor of a model where it lies: NF4, FP4 and INT8, with the
  * bits of berth_values_dequantize() on every device, and plain numbers that are of `dtype` already.
  */

@@ -92,6 +92,7 @@ decoded_load(const decoded_setup *s, berth_context *context, berth_checkpoint *c
     berth_plan_options_init(&wanted);
     wanted.type = s->type;
     wanted.double_quant = s->double_quant;
+    wanted.takes_experts = s->takes_experts;
     wanted.max_memory = s->max_memory != NULL ? s->max_memory : "cpu=64MiB";
     wanted.reserve_share = BERTH_RESERVE_NONE;
     wanted.context = 64;

@@ -32,6 +32,7 @@ typedef struct decoded_setup {
     const char *offload_dir;
     llama_compute compute;
     int32_t activations;    /* 0: BERTH_F32 */
+    bool takes_experts;     /* they are encoded, too */
 } decoded_setup;
 
 /* What came out. */

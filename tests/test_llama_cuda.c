@@ -31,11 +31,12 @@ typedef struct scene {
 } scene;
 
 static scene *
-begin(const char *words, int32_t activations)
+begin_model(const char *model, const char *words, int32_t activations)
 {
-    const decoded_setup s = { .model = "llama",
+    const decoded_setup s = { .model = model,
                               .type = BERTH_ENCODING_NF4,
                               .double_quant = 1,
+                              .takes_experts = true,
                               .max_memory = words != NULL ? "0=32MiB,cpu=1GiB" : NULL };
     scene *const c = calloc(1, sizeof *c);
     llama_run_options *const o = &c->options;
@@ -43,7 +44,8 @@ begin(const char *words, int32_t activations)
     *o = (llama_run_options){ .config = &c->config, .capacity = 16, .cache_dtype = BERTH_F32,
                               .compute = LLAMA_COMPUTE_DEVICE, .activations = activations };
     CHECK_EQ(berth_context_create(NULL, &o->context, NULL), BERTH_OK);
-    CHECK_EQ(berth_checkpoint_open(o->context, DECODED_DATA "llama", NULL, &o->checkpoint, NULL),
+    CHECK_EQ(berth_checkpoint_open(o->context, fixture_format(DECODED_DATA "%s", model), NULL,
+                                   &o->checkpoint, NULL),
              BERTH_OK);
     CHECK_EQ(llama_config_read(o->context, o->checkpoint, &c->config, NULL), BERTH_OK);
     if (words != NULL)
@@ -55,6 +57,12 @@ begin(const char *words, int32_t activations)
     o->plan = c->plan;
     CHECK_EQ(llama_run_create(o, &c->run, NULL), BERTH_OK);
     return c;
+}
+
+static scene *
+begin(const char *words, int32_t activations)
+{
+    return begin_model("llama", words, activations);
 }
 
 static void
@@ -113,6 +121,43 @@ test_a_token(void)
     fake_cuda_end();
 }
 
+/*
+ * Two experts of a layer, in one grid by each of their weights: that has tensor cores where
+ * columns are whole chunks, which those of `down` are not.
+ */
+static void
+test_a_token_by_experts(void)
+{
+    static const uint32_t prompt[1] = { 5 };
+    float logits[VOCAB];
+    fake_cuda_books before;
+    fake_cuda_books books;
+    uint32_t next = VOCAB;
+    scene *c;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers on this processor");
+    fake_cuda_begin(&gpu);
+    c = begin_model("mixtral", "cuda", BERTH_BF16);
+    CHECK_EQ(llama_run_feed(c->run, prompt, 1, false, logits, NULL), BERTH_OK);
+    before = fake_cuda_read();
+    CHECK_EQ(llama_run_step(c->run, 9, logits, &next, NULL), BERTH_OK);
+    books = fake_cuda_read();
+    CHECK_LT(next, VOCAB);
+    CHECK_EQ(books.launched[KERNEL_experts_64_bf16_double]
+                 - before.launched[KERNEL_experts_64_bf16_double],
+             2 * LAYERS);
+    CHECK_EQ(books.launched[KERNEL_experts_lanes_bf16_double]
+                 - before.launched[KERNEL_experts_lanes_bf16_double],
+             LAYERS);
+    CHECK_EQ(books.launched[KERNEL_write_words] - before.launched[KERNEL_write_words],
+             3 * LAYERS);
+    CHECK_EQ(books.launched[KERNEL_gate] - before.launched[KERNEL_gate], LAYERS);
+    end(c);
+    fake_cuda_check_empty();
+    fake_cuda_end();
+}
+
 /* Of 32-bit floats: as near as sums in another order are. */
 static void
 test_logits(void)
@@ -145,6 +190,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_a_token);
+    T_RUN(test_a_token_by_experts);
     T_RUN(test_logits);
     T_MAIN_END;
 }

@@ -340,6 +340,29 @@ test_experts_apart(void)
     check_experts("qwen3_moe", qwen);
 }
 
+/* In 4 bits: as many as there are slots in a group, as one token has, or as many have. */
+static void
+test_experts_encoded(void)
+{
+    static const char *const of_experts[] = { "mixtral", "qwen3_moe" };
+    static const char *const memory[][2] = { { "0=64MiB,cpu=1GiB", "0=64MiB,cpu=1GiB" },
+                                             { "0=4220KiB,cpu=1GiB", "0=4195KiB,cpu=1GiB" } };
+
+    for (size_t i = 0; i < 8; i++) {
+        decoded_setup here = setup_of(of_experts[i % 2], BERTH_ENCODING_NF4, i / 2 % 2);
+        decoded_setup there;
+        berth_lease_summary leases;
+
+        here.takes_experts = true;
+        there = here;
+        there.max_memory = memory[i / 4][i % 2];
+        there.devices = "sim:64MiB,backing=sealed,h2d=1GB/s,jitter=50%,seed=1";
+        there.batch = i / 2 % 2 + 1;
+        decoded_check_same(&here, &there, &leases);
+        CHECK_EQ(leases.experts_filled > 0, i / 4 == 1);
+    }
+}
+
 /* --------------------------------------------------------------------------- faults */
 
 /* A model, and what a run on it is made from. */
@@ -416,10 +439,12 @@ test_faults(void)
 
     /* Experts are many calls more, and no thread more. */
     for (size_t i = 0; i < 3; i += T_HAS_THREADS_WATCHED ? 2 : 1) {
-        const decoded_setup s = i < 2 ? setup_of(of_faults[i], BERTH_ENCODING_NF4, 1)
-                                      : setup_of(of_faults[i], BERTH_ENCODING_INT8, 0);
-        ready *const r = prepare(&s);
+        decoded_setup s = i < 2 ? setup_of(of_faults[i], BERTH_ENCODING_NF4, 1)
+                                : setup_of(of_faults[i], BERTH_ENCODING_INT8, 0);
+        ready *r;
 
+        s.takes_experts = true;
+        r = prepare(&s);
         CHECK_GT(fault_loop("a run on the processor", run_once, r).memory, 2);
         CHECK_GT(fault_loop_devices("a run on the processor", run_once, r).device, 20);
         dismiss(r);
@@ -487,6 +512,7 @@ main(int argc, char **argv)
     T_RUN(test_many_logits);
     T_RUN(test_embeddings_elsewhere);
     T_RUN(test_experts_apart);
+    T_RUN(test_experts_encoded);
     T_RUN(test_faults);
     T_RUN(test_memory_of_devices);
     T_MAIN_END;

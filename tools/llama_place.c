@@ -22,17 +22,28 @@ larger(uint64_t a, uint64_t b)
 static void
 count_tensor(llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t count)
 {
+    const berth_model *const model = p->engine->options->model;
     berth_model_tensor tensor;
 
     if (t->berth == BERTH_NO_TENSOR
-        || berth_model_get_tensor(p->engine->options->model, t->berth, &tensor) != BERTH_OK
-        || tensor.rank != 2)
+        || berth_model_get_tensor(model, t->berth, &tensor) != BERTH_OK || tensor.rank != 2)
         return;
-    p->scratch_bytes = larger(p->scratch_bytes,
-                              berth_model_multiply_scratch(p->engine->options->model,
-                                                           t->berth, dtype, count));
+    p->scratch_bytes = larger(p->scratch_bytes, berth_model_multiply_scratch(model, t->berth,
+                                                                             dtype, count));
     if (t->bias != BERTH_NO_TENSOR)
         p->bias_rows = larger(p->bias_rows, tensor.shape[0]);
+}
+
+/* The same of an expert's: of all of them at once, gates and what goes up. */
+static void
+count_expert(llama_place *p, const llama_tensor *t, uint32_t count)
+{
+    count_tensor(p, t, p->dtype, count);
+    p->scratch_bytes = larger(
+        p->scratch_bytes, berth_model_multiply_experts_scratch(p->engine->options->model,
+                                                               t->berth, p->dtype, count));
+    if (t->bias != BERTH_NO_TENSOR)
+        p->biases = (uint32_t)larger(p->biases, 2u * p->engine->options->config->experts);
 }
 
 /* Experts that are used where they lie in host memory are out of a device's reach. */
@@ -65,7 +76,10 @@ count_stage(llama_place *p, const llama_stage *stage, uint32_t number, berth_err
     }
     p->layer_of[number] = p->layer_count++;
     for (uint32_t i = 0; i < stage->tensor_count; i++)
-        count_tensor(p, &stage->tensors[i], p->dtype, batch);
+        if (i < LLAMA_WEIGHT_COUNT)
+            count_tensor(p, &stage->tensors[i], p->dtype, batch);
+        else
+            count_expert(p, &stage->tensors[i], batch);
     return c->is_sparse[number] ? check_experts(p, stage, error) : BERTH_OK;
 }
 
@@ -97,7 +111,7 @@ divide_place(llama_place *p, llama_divider *d)
     p->values = llama_divide(d, batch * c->kv_heads * c->head_dim, width);
     p->gate = llama_divide(d, inner, width);
     p->up = llama_divide(d, inner, width);
-    p->bias = llama_divide(d, LLAMA_TOGETHER * p->bias_rows, sizeof(float));
+    p->bias = llama_divide(d, p->biases * p->bias_rows, sizeof(float));
     p->angles = llama_divide(d, (uint64_t)o->capacity * c->head_dim, sizeof(float));
     p->caches = llama_divide(d, 2 * (uint64_t)p->layer_count, llama_place_cache_bytes(p));
     p->tokens = llama_divide(d, batch, sizeof(uint32_t));
@@ -142,6 +156,22 @@ fill(const llama_place *p, berth_error *error)
     return status;
 }
 
+/* Lists of the host. */
+static berth_status
+allocate(llama_place *p, berth_error *error)
+{
+    const uint32_t experts = p->engine->options->config->experts + 1u;
+    llama_grouped *const g = &p->grouped;
+
+    p->layer_of = calloc(p->engine->weights->stage_count, sizeof *p->layer_of);
+    g->berths = calloc(2u * experts, sizeof *g->berths);
+    g->biases = calloc(2u * experts, sizeof *g->biases);
+    g->ranges = calloc(experts, sizeof *g->ranges);
+    return p->layer_of != NULL && g->berths != NULL && g->biases != NULL && g->ranges != NULL
+               ? BERTH_OK
+               : llama_fail(error, BERTH_ENOMEM, NULL, "no memory for stages");
+}
+
 berth_status
 llama_place_init(llama_place *place, const llama_engine *engine, berth_devices *devices,
                  uint32_t number, uint32_t device, int32_t dtype, berth_error *error)
@@ -149,13 +179,14 @@ llama_place_init(llama_place *place, const llama_engine *engine, berth_devices *
     const llama_weights *const weights = engine->weights;
     llama_divider d = { .alignment = ALIGNMENT };
     void *memory;
-    berth_status status = BERTH_OK;
+    berth_status status;
 
     *place = (llama_place){ .engine = engine, .devices = devices, .number = number,
-                            .stream = llama_stream(engine, device), .dtype = dtype };
-    place->layer_of = calloc(weights->stage_count, sizeof *place->layer_of);
-    if (place->layer_of == NULL)
-        return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for stages");
+                            .stream = llama_stream(engine, device), .dtype = dtype,
+                            .biases = LLAMA_TOGETHER };
+    status = allocate(place, error);
+    if (status != BERTH_OK)
+        return status;
     for (uint32_t i = 0; i < weights->stage_count && status == BERTH_OK; i++)
         if (weights->stages[i].device == device)
             status = count_stage(place, &weights->stages[i], i, error);
@@ -177,6 +208,9 @@ llama_place_free(llama_place *place)
 {
     berth_device_free(place->devices, place->number, place->memory, place->bytes);
     free(place->layer_of);
+    free(place->grouped.berths);
+    free(place->grouped.biases);
+    free(place->grouped.ranges);
     *place = (llama_place){ .memory = NULL };
 }
 

@@ -16,6 +16,13 @@
 #define LLAMA_LOGIT_ROWS 32u /* computed at once */
 #define LLAMA_TOGETHER 3u    /* products with the same inputs */
 
+/* What the host says of products with experts' weights: lists of two weights of each expert. */
+typedef struct llama_grouped {
+    uint64_t *berths;
+    const void **biases;
+    uint32_t *ranges;     /* one more than experts: of slots */
+} llama_grouped;
+
 typedef struct llama_place {
     const llama_engine *engine;
     berth_devices *devices;
@@ -25,6 +32,8 @@ typedef struct llama_place {
     uint32_t layer_count; /* whose keys and values lie here */
     uint32_t *layer_of;   /* of the model's layers: which of these it is */
     uint64_t bias_rows;   /* of the longest */
+    uint32_t biases;      /* that products have at once */
+    llama_grouped grouped;
     uint64_t scratch_bytes;
     void *memory;         /* all that follows lies in it */
     uint64_t bytes;
@@ -36,7 +45,7 @@ typedef struct llama_place {
     void *values;
     void *gate;           /* tokens, or tokens with each of their experts, x inner */
     void *up;
-    void *bias;           /* LLAMA_TOGETHER of them */
+    void *bias;           /* `biases` of them */
     float *angles;        /* of all positions */
     char *caches;         /* keys, then values, of each layer */
     uint32_t *tokens;     /* batch, where rows of the embedding are taken, or the next one */

@@ -10,7 +10,7 @@ typedef struct output {
     void *to;
 } output;
 
-/* The bias, if there is one, as a product takes it: at its own place of LLAMA_TOGETHER. */
+/* The bias, if there is one, as a product takes it: at a place of its own. */
 static berth_status
 take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t number,
           const void **out, berth_error *error)
@@ -358,21 +358,95 @@ llama_place_gather(const llama_place *place, const uint32_t *slots, berth_error 
                : status;
 }
 
-/* One expert: its slots in and out. */
+/* Experts in [first, end), whose slots follow each other from `slot` on. */
+typedef struct run {
+    const llama_stage *stage;
+    uint32_t first;
+    uint32_t count;
+    uint64_t slot;
+    uint32_t slots;
+} run;
+
+/* Those without slots are not looked at. */
 static berth_status
-run_expert(const llama_place *p, const llama_tensor *t, uint64_t slot, uint32_t count,
-           berth_error *error)
+list_weight(const llama_place *p, const run *r, uint32_t which, uint32_t number,
+            berth_error *error)
+{
+    const llama_grouped *const g = &p->grouped;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
+        const llama_tensor *const t = &llama_expert(r->stage, r->first + i)[which];
+        const uint32_t at = number * r->count + i;
+
+        g->berths[at] = t->berth;
+        g->biases[at] = NULL;
+        if (g->ranges[i + 1] > g->ranges[i])
+            status = take_bias(p, t, p->dtype, at, &g->biases[at], error);
+    }
+    return status;
+}
+
+/* Slots by `weights` of each expert, from `which` of gate, up and down on. */
+static berth_status
+multiply_experts(const llama_place *p, const run *r, uint32_t which, uint32_t weights,
+                 const void *inputs, void *const *outputs, berth_error *error)
+{
+    const berth_multiply_experts step = {
+        .berths = p->grouped.berths,
+        .ranges = p->grouped.ranges,
+        .inputs = inputs,
+        .outputs = outputs,
+        .biases = p->grouped.biases,
+        .scratch = p->scratch,
+        .scratch_bytes = p->scratch_bytes,
+        .dtype = p->dtype,
+        .experts = r->count,
+        .weights = weights,
+        .threshold = p->engine->options->config->int8_threshold,
+    };
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < weights && status == BERTH_OK; i++)
+        status = list_weight(p, r, which + i, i, error);
+    return status == BERTH_OK ? berth_model_multiply_experts(p->engine->options->model, &step,
+                                                             p->stream, error)
+                              : status;
+}
+
+/* Slots in and out. */
+static berth_status
+run_experts(const llama_place *p, const run *r, berth_error *error)
 {
     const llama_config *const c = p->engine->options->config;
-    char *const outside = (char *)p->gathered + slot * c->hidden * width_of(p);
-    char *const gate = (char *)p->gate + slot * c->expert_inner * width_of(p);
-    char *const up = (char *)p->up + slot * c->expert_inner * width_of(p);
-    const output outputs[] = { { &t[0], gate }, { &t[1], up } };
-    berth_status status = multiply_together(p, outputs, 2, p->dtype, outside, count, error);
+    void *const outside = (char *)p->gathered + r->slot * c->hidden * width_of(p);
+    void *const inside[] = { (char *)p->gate + r->slot * c->expert_inner * width_of(p),
+                             (char *)p->up + r->slot * c->expert_inner * width_of(p) };
+    berth_status status = multiply_experts(p, r, 0, 2, outside, inside, error);
 
     if (status == BERTH_OK)
-        status = activate(p, gate, up, (uint64_t)count * c->expert_inner, error);
-    return status == BERTH_OK ? multiply(p, &t[2], gate, outside, count, error) : status;
+        status = activate(p, inside[0], inside[1], (uint64_t)r->slots * c->expert_inner, error);
+    return status == BERTH_OK ? multiply_experts(p, r, 2, 1, inside[0], &outside, error) : status;
+}
+
+/* What comes out of slots, to what goes from layer to layer. */
+static berth_status
+add_slots(const llama_place *p, const run *r, berth_error *error)
+{
+    const llama_config *const c = p->engine->options->config;
+    const berth_add step = {
+        .sums = p->hidden,
+        .values = (char *)p->gathered + r->slot * c->hidden * width_of(p),
+        .rows = p->slots + r->slot,
+        .weights = p->weights,
+        .dtype = p->dtype,
+        .share = c->experts_used,
+        .count = r->slots,
+        .sum_rows = p->engine->pass->count,
+        .columns = c->hidden,
+    };
+
+    return berth_device_add(p->devices, p->number, &step, p->stream, error);
 }
 
 berth_status
@@ -380,30 +454,16 @@ llama_place_experts(const llama_place *place, const llama_stage *stage, uint32_t
                     uint32_t end, uint64_t slot, berth_error *error)
 {
     const llama_place *const p = place;
-    const llama_config *const c = p->engine->options->config;
-    const uint32_t *const counts = p->engine->counts;
-    uint64_t slots = 0;
-    berth_status status = BERTH_OK;
+    uint32_t *const ranges = p->grouped.ranges;
+    run r = { .stage = stage, .first = first, .count = end - first, .slot = slot };
+    berth_status status;
 
-    for (uint32_t i = first; i < end && status == BERTH_OK; slots += counts[i++])
-        if (counts[i] > 0)
-            status = run_expert(p, llama_expert(stage, i), slot + slots, counts[i], error);
-    return status == BERTH_OK
-               ? berth_device_add(p->devices, p->number,
-                                  &(berth_add){
-                                      .sums = p->hidden,
-                                      .values = (char *)p->gathered
-                                                + slot * c->hidden * width_of(p),
-                                      .rows = p->slots + slot,
-                                      .weights = p->weights,
-                                      .dtype = p->dtype,
-                                      .share = c->experts_used,
-                                      .count = (uint32_t)slots,
-                                      .sum_rows = p->engine->pass->count,
-                                      .columns = c->hidden,
-                                  },
-                                  p->stream, error)
-               : status;
+    ranges[0] = 0;
+    for (uint32_t i = 0; i < r.count; i++)
+        ranges[i + 1] = ranges[i] + p->engine->counts[first + i];
+    r.slots = ranges[r.count];
+    status = run_experts(p, &r, error);
+    return status == BERTH_OK ? add_slots(p, &r, error) : status;
 }
 
 /* ---------------------------------------------------------------------------- head */

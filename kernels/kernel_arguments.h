@@ -380,7 +380,7 @@ typedef struct berthi_product_member {
     void *outputs;
     uint64_t rows;
     float offset;
-    uint32_t first; /* CTA, of rings tile; those behind the last one: UINT32_MAX, which none is */
+    uint32_t first; /* CTA, of rings unit; those behind the last one: UINT32_MAX, which none is */
 } berthi_product_member;
 
 typedef struct berthi_product_kernel {
@@ -407,7 +407,10 @@ typedef struct berthi_product_kernel {
     uint32_t ctas_of_group;  /* of one expert's group of inputs */
     /* For the kernels of weights together and of rings, in place of what one has. */
     berthi_product_member members[PRODUCT_TOGETHER];
-    uint32_t tiles;      /* of rings: of all members */
+    uint32_t units;      /* of rings: of all members' rows, RING_UNIT_ROWS each */
+    uint32_t is_tall;    /* the same: tiles may have RING_TALL_UNITS of them, else two */
+    uint32_t has_pairs;  /* of rings, double: absmax codes of two lines lie so that they are read
+                            at once */
     uint32_t is_settled; /* of rings: codes and absmax may be read ahead of earlier work */
     uint32_t processors; /* the same: of the GPU; for the host alone */
 } berthi_product_kernel;
@@ -444,6 +447,9 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 
 /* product_ring.cuh: blocks of 64, whole lines of codes, and for each warp as many as it takes. */
 #define RING_BLOCK 64u
+#define RING_UNIT_ROWS 16u /* that processors divide: of a member the last one may have fewer */
+#define RING_TALL_UNITS 4u /* of a tile at most */
+#define RING_TALL_INPUTS 5u /* from so many on it pays to have tiles so tall: see product_ring.cuh */
 #define RING_LINE 256u /* columns: 128 bytes of codes */
 #define RING_LINE_BLOCKS (RING_LINE / RING_BLOCK)
 #define RING_STAGES 2u /* lines of a warp that are there or on their way */
@@ -454,9 +460,9 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 #define RING_ROOM_BYTES (PRODUCT_PAIRS_BYTES + RING_SUMS_BYTES + PRODUCT_WARPS * RING_WARP_BYTES)
 
 static inline uint64_t
-berthi_ring_tiles(uint64_t rows)
+berthi_ring_units(uint64_t rows)
 {
-    return rows / PRODUCT_TILE_ROWS + (rows % PRODUCT_TILE_ROWS != 0);
+    return rows / RING_UNIT_ROWS + (rows % RING_UNIT_ROWS != 0);
 }
 
 /* Of numbers as they are, and of codes of LLM.int8(): a warp has a row. */

@@ -187,7 +187,7 @@ find_together_kernel(berthi_kernel_id of_one)
 static uint32_t
 parts_of(const berthi_launch *l)
 {
-    return berthi_launch_is_ring(l->kernel) ? l->argument.product.tiles : l->ctas;
+    return berthi_launch_is_ring(l->kernel) ? l->argument.product.units : l->ctas;
 }
 
 static bool
@@ -237,9 +237,10 @@ berthi_launch_join_products(berthi_launch *launches, uint32_t count)
     berthi_launch_set_members(k, launches, count);
     launches[0].ctas = (uint32_t)parts;
     if (berthi_launch_is_ring(kernel))
-        berthi_launch_set_tiles(&launches[0], (uint32_t)parts);
+        berthi_launch_set_units(&launches[0], (uint32_t)parts);
     for (uint32_t i = 1; i < count; i++) {
         k->is_settled &= launches[i].argument.product.is_settled;
+        k->has_pairs &= launches[i].argument.product.has_pairs;
         launches[i].kernel = KERNEL_NONE;
     }
     launches[0].kernel = kernel;

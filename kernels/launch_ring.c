@@ -41,13 +41,23 @@ berthi_launch_can_ring(const berthi_product_task *t)
                                 is_double ? 4 : 16);
 }
 
+/*
+ * Inputs are read once for all rows of a tile, which few of them do not need: a tile of those is as
+ * measured. Of more than two fragments no lane can keep a line's as long.
+ */
+static bool
+is_tall(uint32_t count)
+{
+    return count >= RING_TALL_INPUTS && berthi_product_fragments(count) <= 2;
+}
+
 void
-berthi_launch_set_tiles(berthi_launch *l, uint32_t tiles)
+berthi_launch_set_units(berthi_launch *l, uint32_t units)
 {
     berthi_product_kernel *const k = &l->argument.product;
 
-    k->tiles = tiles;
-    l->ctas = tiles < k->processors ? tiles : k->processors;
+    k->units = units;
+    l->ctas = units < k->processors ? units : k->processors;
 }
 
 berth_status
@@ -66,14 +76,18 @@ berthi_launch_ring(const berthi_product_task *t, size_t dtype, berthi_launch *ou
     const bool is_double = a->absmax_codes != NULL;
     const berth_status status = berthi_launch_set_grid(
         out, kernels[berthi_product_fragments(a->count) / 2][is_double][dtype], PRODUCT_THREADS,
-        a->count != 0 ? berthi_ring_tiles(a->rows) : 0, error);
+        a->count != 0 ? berthi_ring_units(a->rows) : 0, error);
 
     if (status != BERTH_OK || out->kernel == KERNEL_NONE)
         return status;
     out->room_bytes = RING_ROOM_BYTES;
     out->argument.product.processors = t->processors;
     out->argument.product.is_settled = a->is_settled;
-    berthi_launch_set_tiles(out, out->ctas);
+    out->argument.product.is_tall = is_tall(a->count);
+    out->argument.product.has_pairs
+        = is_double && a->columns % (2 * RING_LINE) == 0
+          && berthi_is_aligned(a->absmax_codes, 2 * RING_LINE_BLOCKS);
+    berthi_launch_set_units(out, out->ctas);
     berthi_launch_set_members(&out->argument.product, out, 1);
     return BERTH_OK;
 }

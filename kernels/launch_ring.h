@@ -15,8 +15,8 @@ bool berthi_launch_can_ring(const berthi_product_task *task);
 berth_status berthi_launch_ring(const berthi_product_task *task, size_t dtype,
                                 berthi_launch *out, berth_error *error);
 /* So many for as many CTAs as there are processors. */
-void berthi_launch_set_tiles(berthi_launch *launch, uint32_t tiles);
-/* `kernel` is the first one's; they are numbered by CTAs, of rings by tiles. */
+void berthi_launch_set_units(berthi_launch *launch, uint32_t units);
+/* `kernel` is the first one's; they are numbered by CTAs, of rings by units. */
 void berthi_launch_set_members(berthi_product_kernel *kernel, const berthi_launch *launches,
                                uint32_t count);
 

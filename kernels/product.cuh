@@ -40,6 +40,7 @@ typedef struct product_variant {
     bool is_double;      /* the absmax are codes themselves */
     uint32_t chunk_log2; /* with tensor cores: 6 or 7 */
     uint32_t fragments;  /* the same: of inputs, 1, 2 or 4 */
+    uint32_t tiles;      /* the same: of rows, at most PRODUCT_TILES */
     bool has_experts;
     bool has_members;    /* several weights have the same inputs */
 } product_variant;
@@ -266,7 +267,7 @@ SIMT_INLINE void
 product_clear_sums(product_variant v, product_sums *sums)
 {
     SIMT_UNROLL
-    for (uint32_t tile = 0; tile < PRODUCT_TILES; tile++)
+    for (uint32_t tile = 0; tile < v.tiles; tile++)
         SIMT_UNROLL
         for (uint32_t f = 0; f < v.fragments; f++)
             SIMT_UNROLL
@@ -430,7 +431,7 @@ product_add_word(product_variant v, uint32_t codes[PRODUCT_ROWS][PRODUCT_WORDS],
                  product_sums *part)
 {
     SIMT_UNROLL
-    for (uint32_t tile = 0; tile < PRODUCT_TILES; tile++)
+    for (uint32_t tile = 0; tile < v.tiles; tile++)
         SIMT_UNROLL
         for (uint32_t j = 0; j < 2; j++) {
             const uint32_t first = codes[2 * tile][w];
@@ -668,8 +669,8 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
                        has_experts, has_members)                                      \
     SIMT_INLINE void name##_body(const berthi_product_kernel *a)                      \
     {                                                                                 \
-        const product_variant v = { dtype,     is_double,   chunk_log2,               \
-                                    fragments, has_experts, has_members };            \
+        const product_variant v = { dtype,         is_double,   chunk_log2,  fragments, \
+                                    PRODUCT_TILES, has_experts, has_members };        \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
                                                                                       \
         product_by_##by(a, v, map);                                                   \

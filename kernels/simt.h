@@ -26,9 +26,9 @@
  *   simt_multiply_*(sums, rows, columns)     all 32 lanes, each with its fragments
  *   simt_load*, simt_read*, simt_store*      aligned to what they move
  *   simt_copy16(to, from)                    16 bytes to shared memory, while the lane
- *       goes on; simt_end_copies() makes one group of those since the last one, and
- *       simt_wait_copies(count) is there when all but the lane's last groups are:
- *       for other lanes when they have met it behind that
+ *       goes on; simt_copy8(), simt_copy4() as many. simt_end_copies() makes one group of
+ *       those since the last one, and simt_wait_copies(count) is there when all but the lane's
+ *       last groups are: for other lanes when they have met it behind that
  *   simt_wait_for_earlier()                  what kernels begin with: before it they write
  *       nothing, and read nothing that earlier work of the stream may be writing (a kernel
  *       has it already, but for those of SIMT_KERNEL_AHEAD)
@@ -162,6 +162,33 @@ simt_copy16(void *to, const void *from)
                  : "memory");
 #else
     *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+/* Fewer bytes come by the first cache, where neighbours may be found later. */
+SIMT_INLINE void
+simt_copy8(void *to, const void *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+#else
+    *(uint2 *)to = *(const uint2 *)from;
+#endif
+}
+
+SIMT_INLINE void
+simt_copy4(void *to, const void *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+#else
+    *(uint32_t *)to = *(const uint32_t *)from;
 #endif
 }
 
@@ -483,7 +510,7 @@ uint64_t berthi_simt_ctas(void);
 void *berthi_simt_shared(size_t bytes);
 void *berthi_simt_room(size_t bytes);
 void berthi_simt_barrier(void);
-void berthi_simt_copy16(void *to, const void *from);
+void berthi_simt_copy(void *to, const void *from, uint32_t bytes);
 void berthi_simt_end_copies(void);
 void berthi_simt_wait_copies(uint32_t count);
 /* What lane `from` of the warp gave to the same shuffle. */
@@ -527,7 +554,19 @@ simt_warp_barrier(void)
 SIMT_INLINE void
 simt_copy16(void *to, const void *from)
 {
-    berthi_simt_copy16(to, from);
+    berthi_simt_copy(to, from, 16);
+}
+
+SIMT_INLINE void
+simt_copy8(void *to, const void *from)
+{
+    berthi_simt_copy(to, from, 8);
+}
+
+SIMT_INLINE void
+simt_copy4(void *to, const void *from)
+{
+    berthi_simt_copy(to, from, 4);
 }
 
 SIMT_INLINE void

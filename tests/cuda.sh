@@ -34,6 +34,7 @@ mkdir -p "$folder" || exit 1
 # only told.
 # On sm_90: LIMIT KERNELS NAME, what the budget of memory's speed leaves, of so many kernels. For
 # codes of absmax it leaves less than decoding takes: their limits are what it took when they came.
+# (Rings have them by one of two ways, as rows lie, of which both are counted.)
 limits()
 {
     cat <<'LIMITS'
@@ -48,9 +49,12 @@ limits()
 2 24 (product|experts|together)_(64|128)_.*
 2.5 8 product16_.*
 3.5 8 product32_.*
-2.1 4 ring_.*
-2.6 4 ring16_.*
-3.6 4 ring32_.*
+2.1 2 ring_(bf16|f16)
+2.3 2 ring_(bf16|f16)_double
+2.6 2 ring16_(bf16|f16)
+2.7 2 ring16_(bf16|f16)_double
+3.6 2 ring32_(bf16|f16)
+3.8 2 ring32_(bf16|f16)_double
 LIMITS
 }
 # shellcheck disable=SC2016 # awk's own
@@ -127,7 +131,8 @@ instructions() # CUBIN
 
 # Other numbers of tiles and turns are 32 elements of a lane more, or less where twice as many would
 # not fit its registers (16 less of f32 rows). Products have 256 weights a lane more, two steps, met
-# by up to 8 inputs (16, 32).
+# by up to 8 inputs (16, 32). Rings have twice as many, a line, for a tile of one group of rows, and
+# where they have tiles of two twice as many again.
 table() # ARCH
 {
     registers "$folder/plain.$1.log" >"$folder/registers"
@@ -138,7 +143,8 @@ table() # ARCH
             elements = 32
             if ($1 ~ /^berthi_int8_encode_f32/) elements = 16
             if ($1 ~ /^berthi_(product[0-9]*|experts|together)_(64|128)_/) elements = 256
-            if ($1 ~ /^berthi_ring/) elements = 512
+            if ($1 ~ /^berthi_ring/) elements = 1536
+            if ($1 ~ /^berthi_ring32/) elements = 512
             printf "%-40s %3d %3d %6.2f %4s\n", $1, $2, most_registers($1),
                 ($4 > $3 ? $4 - $3 : $3 - $4) / elements, most_instructions($1) }'
 }

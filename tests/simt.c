@@ -120,6 +120,7 @@ typedef struct handout {
 typedef struct copy {
     void *to;
     const void *from;
+    uint32_t bytes;
     uint32_t group;
 } copy;
 
@@ -307,18 +308,18 @@ comes_at_once(void)
 }
 
 void
-berthi_simt_copy16(void *to, const void *from)
+berthi_simt_copy(void *to, const void *from, uint32_t bytes)
 {
     lane *const l = &machine.lanes[machine.current];
 
-    berthi_simt_access(to, 16);
-    berthi_simt_access(from, 16);
+    berthi_simt_access(to, bytes);
+    berthi_simt_access(from, bytes);
     if (comes_at_once())
-        memcpy(to, from, 16);
+        memcpy(to, from, bytes);
     else if (l->copy_count == MOST_COPIES)
         simt_complain("more copies of a lane on their way than this machine keeps");
     else
-        l->copies[l->copy_count++] = (copy){ to, from, l->groups };
+        l->copies[l->copy_count++] = (copy){ to, from, bytes, l->groups };
 }
 
 void
@@ -335,7 +336,7 @@ berthi_simt_wait_copies(uint32_t count)
 
     for (uint32_t i = 0; i < l->copy_count; i++)
         if (l->copies[i].group + count < l->groups)
-            memcpy(l->copies[i].to, l->copies[i].from, 16);
+            memcpy(l->copies[i].to, l->copies[i].from, l->copies[i].bytes);
         else
             l->copies[kept++] = l->copies[i];
     l->copy_count = kept;

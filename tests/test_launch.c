@@ -287,7 +287,7 @@ ring_kernel(const ring_product *p, berthi_launch *out)
 static void
 test_rings(void)
 {
-    static const uint32_t counts[] = { 1, 8, 9, 16, 17, 32 };
+    static const uint32_t counts[] = { 4, 5, 9, 16, 17, 32 };
     static const berthi_kernel_id kernels[] = { KERNEL_ring_bf16, KERNEL_ring16_bf16,
                                                 KERNEL_ring32_bf16 };
     ring_product p = usual_ring();
@@ -297,9 +297,11 @@ test_rings(void)
         p.a.count = counts[i];
         CHECK_EQ(ring_kernel(&p, &l), kernels[i / 2]);
         CHECK_EQ(l.threads, PRODUCT_THREADS);
-        CHECK_EQ(l.ctas, 4);
+        CHECK_EQ(l.ctas, 7);
         CHECK_EQ(l.room_bytes, RING_ROOM_BYTES);
-        CHECK_EQ(l.argument.product.tiles, 4);
+        CHECK_EQ(l.argument.product.units, 7);
+        CHECK_EQ(l.argument.product.is_tall, counts[i] >= 5 && counts[i] <= 16);
+        CHECK_EQ(l.argument.product.has_pairs, 0);
         CHECK_EQ(l.argument.product.is_settled, 0);
         CHECK_EQ(l.argument.product.members[0].first, 0);
         CHECK_EQ(l.argument.product.members[1].first, UINT32_MAX);
@@ -309,11 +311,36 @@ test_rings(void)
     p.a.absmax = (const float *)4; /* the second level may lie anywhere */
     p.a.dtype = BERTH_F16;
     p.a.is_settled = true;
-    p.a.rows = 132 * 32 + 1;
+    p.a.rows = 132 * 16 + 1;
     CHECK_EQ(ring_kernel(&p, &l), KERNEL_ring_f16_double);
     CHECK_EQ(l.ctas, 132);
-    CHECK_EQ(l.argument.product.tiles, 133);
+    CHECK_EQ(l.argument.product.units, 133);
     CHECK_EQ(l.argument.product.is_settled, 1);
+}
+
+/* Codes of two lines are read at once where all rows' turns begin at multiples of their eight. */
+static void
+test_pairs_of_rings(void)
+{
+    static const struct {
+        uintptr_t address;
+        uint64_t columns;
+        uint32_t has_pairs;
+    } cases[] = { { 8, 4096, 1 }, { 4, 4096, 0 }, { 8, 4352, 0 }, { 64, 4608, 1 } };
+    ring_product p = usual_ring();
+    berthi_launch l[2];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        p.a.absmax_codes = (const uint8_t *)cases[i].address;
+        p.a.columns = cases[i].columns;
+        CHECK_EQ(ring_kernel(&p, &l[0]), KERNEL_ring_bf16_double);
+        CHECK_EQ(l[0].argument.product.has_pairs, cases[i].has_pairs);
+    }
+    CHECK_EQ(l[0].argument.product.has_pairs, 1);
+    p.a.absmax_codes = (const uint8_t *)68;
+    CHECK_EQ(ring_kernel(&p, &l[1]), KERNEL_ring_bf16_double);
+    CHECK(berthi_launch_join_products(l, 2));
+    CHECK_EQ(l[0].argument.product.has_pairs, 0);
 }
 
 /* What the device has, whatever its kernels were made for, from the first that have rings on. */
@@ -383,7 +410,7 @@ test_rings_of_nothing(void)
     CHECK_EQ(ring_kernel(&p, &l), KERNEL_NONE);
 }
 
-/* As many CTAs as there are processors for the tiles of both; early only where both may. */
+/* As many CTAs as there are processors for the units of both; early only where both may. */
 static void
 test_rings_together(void)
 {
@@ -399,9 +426,9 @@ test_rings_together(void)
     CHECK_EQ(l[0].kernel, KERNEL_ring_bf16);
     CHECK_EQ(l[1].kernel, KERNEL_NONE);
     CHECK_EQ(l[0].ctas, 6);
-    CHECK_EQ(l[0].argument.product.tiles, 6);
+    CHECK_EQ(l[0].argument.product.units, 10);
     CHECK_EQ(l[0].argument.product.is_settled, 1);
-    CHECK_EQ(l[0].argument.product.members[1].first, 4);
+    CHECK_EQ(l[0].argument.product.members[1].first, 7);
     CHECK_EQ(l[0].argument.product.members[1].rows, 33);
     CHECK_EQ(l[0].argument.product.members[2].first, UINT32_MAX);
     p.processors = 4;
@@ -411,7 +438,7 @@ test_rings_together(void)
     CHECK_EQ(ring_kernel(&p, &l[1]), KERNEL_ring_bf16);
     CHECK(berthi_launch_join_products(l, 2));
     CHECK_EQ(l[0].ctas, 4);
-    CHECK_EQ(l[0].argument.product.tiles, 6);
+    CHECK_EQ(l[0].argument.product.units, 10);
     CHECK_EQ(l[0].argument.product.is_settled, 0);
 }
 
@@ -576,6 +603,7 @@ main(int argc, char **argv)
     T_RUN(test_products_of_odd_lengths_and_addresses);
     T_RUN(test_grids_of_products);
     T_RUN(test_rings);
+    T_RUN(test_pairs_of_rings);
     T_RUN(test_room_of_rings);
     T_RUN(test_products_that_rings_do_not_take);
     T_RUN(test_rings_of_nothing);

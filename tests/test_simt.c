@@ -433,6 +433,19 @@ typedef struct rounds {
     uint32_t missing;     /* of what a lane has to do; 0: nothing */
 } rounds;
 
+/* As one piece or as several, which come to the same. */
+SIMT_INLINE void
+copy_cell(uint8_t *to, const uint32_t *from, uint32_t thread)
+{
+    if (thread % 3 == 0) {
+        simt_copy16(to, from);
+        return;
+    }
+    simt_copy8(to + thread % 2 * 8, from + thread % 2 * 2);
+    simt_copy4(to + (1 - thread % 2) * 8, from + (1 - thread % 2) * 2);
+    simt_copy4(to + (1 - thread % 2) * 8 + 4, from + (1 - thread % 2) * 2 + 1);
+}
+
 /*
  * Each lane passes what its neighbour has copied, a round while the next one's copies are on
  * their way.
@@ -448,7 +461,7 @@ pass_copies(const rounds *a)
         const uint8_t *const other = room + ROOM_BYTES / 2 * ((round + 1) % 2);
 
         if (round < ROUNDS)
-            simt_copy16(half + 16 * thread, a->from + 4 * (round * CELLS + cell()));
+            copy_cell(half + 16 * thread, a->from + 4 * (round * CELLS + cell()), thread);
         simt_end_copies();
         if (round == 0)
             continue;
@@ -605,8 +618,12 @@ copy_wrongly(const cells *a)
     const uint32_t wrong = a->numbers[0];
     SIMT_ROOM(room, 32);
 
-    for (uint32_t i = 0; i < (wrong == 4 ? 65 : 64); i++)
+    for (uint32_t i = 0; i < (wrong == 4 ? 65 : wrong < 5 ? 64 : 1); i++)
         simt_copy16(room + (wrong == 1 ? 4 : 0), a->values + (wrong == 2 ? 1 : 0));
+    if (wrong == 5)
+        simt_copy8(room + 4, a->values);
+    if (wrong == 6)
+        simt_copy4(room, (const uint8_t *)a->values + 2);
     if (wrong == 3 && simt_thread() == 9)
         return;
     simt_end_copies();
@@ -624,9 +641,11 @@ test_copies_that_a_device_would_not_stand(void)
         "an access at an odd address",
         "a lane has ended while its copies are on their way",
         "more copies of a lane on their way than this machine keeps",
+        "an access at an odd address",
+        "an access at an odd address",
     };
 
-    for (uint32_t wrong = 0; wrong < 5; wrong++) {
+    for (uint32_t wrong = 0; wrong < 7; wrong++) {
         const simt_launch launch = { .threads = THREADS, .ctas = 1, .room_bytes = 32 };
         const cells argument = { .values = values, .numbers = &wrong };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bodies of the products by rings, on the host: within their bounds for every kernel, for
- * tiles that are not whole, rows that end within a turn, and CTAs that go from tile to tile; the
- * same bits in every order of lanes, with copies that come late and early, for an input alone or
- * in a batch, for any number of processors, and of a weight together with others.
+ * tiles of every height and parts of one, rows that end within a turn, and CTAs that go from tile
+ * to tile; the same bits in every order of lanes, with copies that come late and early, for an
+ * input alone or in a batch, for any number of processors, and of a weight together with others.
  */
 #include <math.h>
 #include <string.h>
@@ -40,6 +40,49 @@ test_every_kernel(void)
         c.is_fp4 = i % 5 == 4;
         c.has_bias = i % 7 == 0;
         product_check(&c);
+    }
+}
+
+/*
+ * CTAs with tiles of 64 rows, of 32 and of 16 behind each other, and with none of the first; rows
+ * that end in each unit of one. Inputs from which on tiles are tall, and those that have no such.
+ */
+static void
+test_heights_of_tiles(void)
+{
+    static const uint64_t rows[] = { 16, 48, 64, 63, 50, 80, 112, 115, 128, 176 };
+
+    for (unsigned i = 0; i < 2 * 10; i++) {
+        product_case c = ring_case(rows[i % 10], i % 3 == 0 ? 4352 : 4608,
+                                   i % 4 < 2 ? RING_TALL_INPUTS + i % 3 : 11 + i % 5, 1 + i % 3);
+
+        c.dtype = dtypes[i / 2 % 2];
+        c.is_double = i / 10 == 1;
+        product_check(&c);
+    }
+}
+
+/* Of an input, with tiles of two groups or of one, and for each number of processors. */
+static void
+test_heights_do_not_matter(void)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        product_case c = ring_case(150, i % 2 == 0 ? 4352 : 4096, 2 * RING_TALL_INPUTS - 1, 1 + i);
+        uint16_t tall[150 * (2 * RING_TALL_INPUTS - 1)];
+        uint16_t alone[150];
+        product_problem p;
+
+        c.is_double = i / 2 == 1;
+        p = product_draw(&c);
+        simt_level_set_order(SIMT_DESCENDING, 0);
+        product_run(&p, 0, c.count, tall);
+        for (uint32_t k = 0; k < c.count; k += 4) {
+            simt_level_set_order(SIMT_RANDOM, k);
+            p.c.processors = 1 + (i + k) % 5;
+            product_run(&p, k, 1, alone);
+            CHECK_MEM(alone, tall + k * c.rows, sizeof alone);
+        }
+        product_free(&p);
     }
 }
 
@@ -169,9 +212,13 @@ static void
 test_together(void)
 {
     static const uint64_t rows[] = { 32, 33, 7, 64, 3 };
+    static const uint64_t tall[] = { 100, 40, 130, 16 };
+    static const uint32_t inputs[] = { 1, 2, 20, 4 };
 
-    for (unsigned i = 0; i < 4; i++)
-        check_together(rows + i % 2, 2 + i % 3, i == 2 ? 20 : 1 + i, i % 2 == 0, 1 + i % 3);
+    for (unsigned i = 0; i < 4; i++) {
+        check_together(tall + i / 2, 2, 6 + 4 * i % 10, i % 2 == 1, 1 + i % 2);
+        check_together(rows + i % 2, 2 + i % 3, inputs[i], i % 2 == 0, 1 + i % 3);
+    }
 }
 
 static void
@@ -191,6 +238,8 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     if (simt_level_is_there(&why) && simt_level_has_rings(&why)) {
         T_RUN(test_every_kernel);
+        T_RUN(test_heights_of_tiles);
+        T_RUN(test_heights_do_not_matter);
         T_RUN(test_ends_of_rows);
         T_RUN(test_processors_do_not_matter);
         T_RUN(test_an_input_alone_gives_the_same_bits);

@@ -177,7 +177,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "force", "without --write-links");
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
-    if (status == BERTH_OK && a->links != NULL && input_is_standard(a->links))
+    if (status == BERTH_OK && input_is_standard(a->links))
         status = cli_refuse(call, "json", "with --write-links=-");
     return status == BERTH_OK ? check_values(call) : status;
 }
@@ -393,7 +393,7 @@ go(benching *b)
     b->facts.devices = b->devices;
     b->facts.plan = b->plan;
     berth_context_memory(b->s->context, &b->facts.memory);
-    if (b->a->links != NULL && input_is_standard(b->a->links))
+    if (input_is_standard(b->a->links))
         output_text(&b->s->out, berth_bench_links(b->after));
     else if (b->a->wants_json)
         bench_print_json(&b->s->out, &b->facts);

@@ -134,7 +134,7 @@ static berth_status
 read_tokens(estimate_call *r)
 {
     const char *const path = r->a->tokens;
-    const bool is_input = path != NULL && input_is_standard(path);
+    const bool is_input = input_is_standard(path);
     char shown[SHOWN_CAPACITY];
     size_t bytes = 0;
     berth_status status;
@@ -218,7 +218,7 @@ show(estimate_call *r)
     status = e.summary.has_budget && !e.summary.can_fit ? BERTH_ENOFIT : BERTH_OK;
     if (r->a->wants_json)
         estimate_write_json(r->s, &e, status);
-    else if (r->a->svg != NULL && input_is_standard(r->a->svg))
+    else if (input_is_standard(r->a->svg))
         estimate_write_svg(&r->s->out, &e);
     else
         estimate_print(r->s, &e);

@@ -100,7 +100,7 @@ check_arguments(const estimate_call *r)
 
     if (status == BERTH_OK && !is_training)
         status = refuse_all(r, of_estimates, "without --train");
-    if (status == BERTH_OK && r->a->svg != NULL && input_is_standard(r->a->svg))
+    if (status == BERTH_OK && input_is_standard(r->a->svg))
         status = cli_refuse(r->s->call, "json", "with --svg=-");
     if (status == BERTH_OK && r->a->budgets == NULL)
         status = refuse_all(r, of_fit, "without --fit");

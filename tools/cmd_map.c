@@ -101,7 +101,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "width", "with --html, --svg or --csv");
     if (status == BERTH_OK && !has_file)
         status = cli_refuse(call, "force", "without --html, --svg or --csv");
-    if (status == BERTH_OK && a->diff != NULL && input_is_standard(a->diff)
+    if (status == BERTH_OK && input_is_standard(a->diff)
         && input_is_standard(a->common.operands[0]))
         status = cli_usage_error(call->command, "--diff: standard input is one plan, not two");
     if (status == BERTH_OK && cli_is_given(call, "width")

@@ -564,11 +564,11 @@ plan_settle(cli_call *call)
 
     if (train_is_qlora(&arguments->train) && !cli_is_given(call, "type"))
         arguments->encoding.type = TYPE_NF4;
-    if (arguments->output != NULL && input_is_standard(arguments->output)) {
+    if (input_is_standard(arguments->output)) {
         arguments->output = NULL; /* what would be in the file, and nothing else */
         arguments->wants_json = !arguments->wants_map;
     }
-    if (arguments->links != NULL && input_is_standard(arguments->links)
+    if (input_is_standard(arguments->links)
         && arguments->link_file == NULL) {
         arguments->link_file = arguments->links;
         arguments->links = NULL;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/grow.h"
+#include "tools/output.h"
 
 /* Read at once, at least. */
 #define PIECE_BYTES ((size_t)65536)
@@ -24,7 +25,7 @@ static char taken[32];
 bool
 input_is_standard(const char *path)
 {
-    return strcmp(path, "-") == 0;
+    return path != NULL && strcmp(path, "-") == 0;
 }
 
 /* One read; 0 at the end, -1 after a failure. */
@@ -84,21 +85,6 @@ input_read(const cli_command *command, const char *what, int fd, size_t limit, c
 
 /* -------------------------------------------------------------------- as a file */
 
-/* Returns 0, or errno. */
-static int
-write_all(int fd, const char *text, size_t bytes)
-{
-    while (bytes > 0) {
-        const ssize_t n = write(fd, text, bytes);
-
-        if (n < 0 && errno != EINTR)
-            return errno;
-        text += n > 0 ? n : 0;
-        bytes -= n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 /* It stays open until the process ends. */
 static berth_status
 take(const cli_command *command)
@@ -109,9 +95,14 @@ take(const cli_command *command)
         input_read(command, INPUT_NAME, STDIN_FILENO, TEXT_LIMIT, &text, &bytes);
     const int fd = status == BERTH_OK ? memfd_create("input", MFD_CLOEXEC) : -1;
     int system_error = errno;
+    output file;
 
-    if (status == BERTH_OK && fd >= 0)
-        system_error = write_all(fd, text, bytes);
+    if (status == BERTH_OK && fd >= 0) {
+        output_init(&file, fd);
+        output_bytes(&file, text, bytes);
+        output_flush(&file);
+        system_error = file.system_error;
+    }
     free(text);
     if (status != BERTH_OK)
         return status;
@@ -133,7 +124,7 @@ input_take(const cli_call *call)
         char *const field = (char *)call->arguments + option->offset;
         const char **const path = (const char **)(void *)field;
 
-        if (option->kind != CLI_INPUT || *path == NULL || !input_is_standard(*path))
+        if (option->kind != CLI_INPUT || !input_is_standard(*path))
             continue;
         if (found != NULL)
             return cli_usage_error(call->command,

@@ -11,7 +11,7 @@
 /* What messages call it, and findings, which the library names after a file. */
 #define INPUT_NAME "standard input"
 
-/* True for "-". */
+/* True for "-"; NULL: no file. */
 bool input_is_standard(const char *path);
 
 /*

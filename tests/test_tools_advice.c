@@ -68,7 +68,7 @@ written(const refused *r)
     output out;
     const char *const path = printed_begin(&out);
 
-    load_refuse_json(&out, &r->failure, &r->advice);
+    load_refuse_json(&out, r->error.status, &r->failure, &r->advice);
     return printed_end(&out, path, NULL);
 }
 

@@ -145,6 +145,64 @@ test_log_beside_a_bar(void)
     CHECK_CONTAINS(caught(), "0 B/s\033[K\r\033[Kberth: warning: line\n\rread  ");
 }
 
+/* The first error is what programs get; others change nothing of it. */
+static void
+test_findings(void)
+{
+    static const int32_t severities[] = { BERTH_SEVERITY_NOTE, BERTH_SEVERITY_ERROR,
+                                          BERTH_SEVERITY_WARNING, BERTH_SEVERITY_ERROR };
+    berth_error details = { .status = BERTH_EFORMAT, .message = "0" };
+    const char *text;
+
+    variables = NULL;
+    for (int is_quiet = 0; is_quiet < 2; is_quiet++) {
+        CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
+        session_init(&s, &call, environment);
+        s.is_quiet = is_quiet != 0;
+        catch_errors();
+        for (uint32_t i = 0; i < 4; i++) {
+            const berth_finding finding = { .severity = severities[i], .details = &details };
+
+            details.message[0] = (char)('0' + i);
+            session_finding(&s, &finding);
+        }
+        details.message[0] = '4';
+        CHECK_EQ(session_tell(&s, BERTH_OK, NULL), BERTH_OK);
+        CHECK_EQ(session_tell(&s, BERTH_EFORMAT, &details), BERTH_EFORMAT);
+        text = caught();
+        CHECK_EQ(strstr(text, "note: 0") == NULL, is_quiet != 0);
+        CHECK_CONTAINS(text, "error: 1");
+        CHECK_EQ(strstr(text, "warning: 2") == NULL, is_quiet != 0);
+        CHECK_CONTAINS(text, "error: 3");
+        CHECK(strstr(text, "4") == NULL);
+        CHECK_STR(cli_told()->message, "1");
+    }
+}
+
+/* What no finding has told is told, and what the tool itself refuses has a reason, too. */
+static void
+test_tell(void)
+{
+    const berth_error error = { .status = BERTH_EIO,
+                                .reason = BERTH_REASON_IO,
+                                .message = "gone" };
+    const char *text;
+
+    CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
+    session_init(&s, &call, environment);
+    catch_errors();
+    CHECK_EQ(session_tell(&s, BERTH_EIO, &error), BERTH_EIO);
+    CHECK_STR(cli_told()->message, "gone");
+    CHECK_EQ(cli_usage_error(&command, "%s", "wrong"), BERTH_EINVAL);
+    CHECK_STR(cli_told()->message, "wrong");
+    CHECK_EQ(cli_told()->reason, BERTH_REASON_ARGUMENT);
+    CHECK_EQ(cli_failure(&command, BERTH_ENOMEM, "%s", "none"), BERTH_ENOMEM);
+    CHECK_EQ(cli_told()->reason, BERTH_REASON_NO_MEMORY);
+    text = caught();
+    CHECK_CONTAINS(text, "berth try: gone [io]");
+    CHECK_CONTAINS(text, "\nberth try: wrong (see `berth try --help`)\nberth try: none\n");
+}
+
 /* What could not be written is an error, unless nobody reads or there is another. */
 static void
 test_end(void)
@@ -267,6 +325,8 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_log);
     T_RUN(test_log_beside_a_bar);
+    T_RUN(test_findings);
+    T_RUN(test_tell);
     T_RUN(test_end);
     T_RUN(test_places);
     T_RUN(test_long_places);

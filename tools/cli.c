@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/input.h"
+#include "tools/json_error.h"
 #include "tools/output.h"
 
 #define SHOWN_CAPACITY 256
@@ -28,6 +29,29 @@ const cli_option cli_common_options[CLI_COMMON_OPTIONS] = {
 };
 
 /* ------------------------------------------------------------------ messages */
+
+/* The failure that was told last. */
+static berth_error told;
+
+void
+cli_remember(const berth_error *error)
+{
+    told = input_named(error);
+}
+
+const berth_error *
+cli_told(void)
+{
+    return &told;
+}
+
+static void
+remember_message(berth_status status, const char *message)
+{
+    told = json_error_of(status);
+    snprintf(told.message, sizeof told.message, "%.*s", (int)sizeof told.message - 1,
+             message);
+}
 
 static void
 print_message(const cli_command *command, const char *message, const char *hint)
@@ -54,6 +78,7 @@ cli_usage_error(const cli_command *command, const char *format, ...)
     va_end(arguments);
     snprintf(hint, sizeof hint, " (see `berth %s%s--help`)",
              command != NULL ? command->name : "", command != NULL ? " " : "");
+    remember_message(BERTH_EINVAL, message);
     print_message(command, message, hint);
     return BERTH_EINVAL;
 }
@@ -61,10 +86,10 @@ cli_usage_error(const cli_command *command, const char *format, ...)
 berth_status
 cli_error(const cli_command *command, const berth_error *error)
 {
-    const berth_error named = input_named(error);
     char message[sizeof *error + 512]; /* all of its texts, numbers and advice */
 
-    berth_error_format(&named, message, sizeof message);
+    cli_remember(error);
+    berth_error_format(&told, message, sizeof message);
     print_message(command, message, "");
     return error->status;
 }
@@ -78,6 +103,7 @@ cli_failure(const cli_command *command, berth_status status, const char *format,
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    remember_message(status, message);
     print_message(command, message, "");
     return status;
 }

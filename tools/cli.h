@@ -150,6 +150,11 @@ berth_status cli_error(const cli_command *command, const berth_error *error);
 __attribute__((format(printf, 3, 4))) berth_status
 cli_failure(const cli_command *command, berth_status status, const char *format, ...);
 
+/* Programs get this error, which a finding has told; what is above remembers its own. */
+void cli_remember(const berth_error *error);
+/* What was told or remembered last; the status is BERTH_OK where nothing was. */
+const berth_error *cli_told(void);
+
 /* The exit code of a status. */
 int cli_exit_code(berth_status status);
 

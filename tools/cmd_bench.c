@@ -100,9 +100,7 @@ typedef struct benching {
     berth_bench *before;
     berth_bench *after;
     bench_facts facts;
-    bool has_error; /* among the findings */
-    berth_error error; /* of the last step, or the first among the findings */
-    bool is_load;   /* that failed, and not what comes behind it */
+    bool is_load; /* that failed, and not what comes behind it */
 } benching;
 
 /* ------------------------------------------------------------------------- checks */
@@ -182,27 +180,6 @@ check_arguments(const cli_call *call)
     return status == BERTH_OK ? check_values(call) : status;
 }
 
-static void
-on_finding(void *user, const berth_finding *finding)
-{
-    benching *const b = user;
-
-    if (!b->has_error && finding->severity == BERTH_SEVERITY_ERROR)
-        b->error = input_named(finding->details);
-    b->has_error = b->has_error || finding->severity == BERTH_SEVERITY_ERROR;
-    if (finding->severity == BERTH_SEVERITY_ERROR || !b->a->is_quiet)
-        session_print_finding(b->s, finding);
-}
-
-static berth_status
-tell(benching *b, berth_status status, const berth_error *error)
-{
-    if (status == BERTH_OK || b->has_error)
-        return status;
-    b->error = input_named(error);
-    return cli_error(b->s->call->command, error);
-}
-
 /* A file that cannot be made is said before anything is measured. */
 static berth_status
 check_links(const benching *b)
@@ -235,19 +212,19 @@ open_all(benching *b)
     if (a->common.operand_count > 0) {
         berth_open_options_init(&options);
         model_options_fill(&options, &a->model);
-        options.finding = on_finding;
-        options.finding_user = b;
+        options.finding = session_finding;
+        options.finding_user = b->s;
         status = berth_checkpoint_open(b->s->context, a->common.operands[0], &options,
                                        &b->checkpoint, &error);
     }
     if (status == BERTH_OK && a->plan != NULL)
         status = berth_plan_open(b->s->context, a->plan, &b->plan, &error);
     if (status == BERTH_OK && b->plan != NULL) /* before anything is measured */
-        status = berth_plan_check(b->plan, b->s->context, b->checkpoint, "", on_finding, b,
-                                  &error);
+        status = berth_plan_check(b->plan, b->s->context, b->checkpoint, "",
+                                  session_finding, b->s, &error);
     if (status == BERTH_OK && a->devices != NULL)
         status = berth_devices_open(b->s->context, a->devices, &b->devices, &error);
-    return tell(b, status, &error);
+    return session_tell(b->s, status, &error);
 }
 
 /* Half of the time. */
@@ -278,7 +255,7 @@ measure(benching *b, const berth_bench *earlier, berth_bench **out)
         status = berth_bench_finish(job, out, &error);
     }
     interrupt_job_end();
-    return tell(b, status, &error);
+    return session_tell(b->s, status, &error);
 }
 
 static berth_status
@@ -315,7 +292,7 @@ run_plan(benching *b)
                           interrupt_is_wanted, &b->facts.pass, &error);
     berth_model_destroy(model);
     interrupt_job_end();
-    return tell(b, status, &error);
+    return session_tell(b->s, status, &error);
 }
 
 static berth_status
@@ -353,7 +330,7 @@ measure_all(benching *b)
 
 /* The line is told. */
 static void
-tell_failure(const benching *b)
+tell_failure(const benching *b, berth_status status)
 {
     const load_failure failure = {
         .context = b->s->context,
@@ -361,9 +338,9 @@ tell_failure(const benching *b)
         .plan = b->plan,
         .devices = b->devices,
         .ring_bytes = b->facts.load.ring_bytes,
-        .error = &b->error,
+        .error = cli_told(),
     };
-    const bool is_refused = b->is_load && load_is_refused(b->error.status);
+    const bool is_refused = b->is_load && load_is_refused(status);
     load_advice advice;
 
     if (is_refused) {
@@ -371,7 +348,7 @@ tell_failure(const benching *b)
         load_refuse(&failure, &advice);
     }
     if (b->a->wants_json)
-        load_refuse_json(&b->s->out, &failure, is_refused ? &advice : NULL);
+        load_refuse_json(&b->s->out, status, &failure, is_refused ? &advice : NULL);
 }
 
 static berth_status
@@ -383,7 +360,7 @@ go(benching *b)
         return status;
     status = measure_all(b);
     if (status != BERTH_OK) {
-        tell_failure(b);
+        tell_failure(b, status);
         return status;
     }
     status = save_links(b);
@@ -412,6 +389,7 @@ run_bench(session *s)
         status = session_start(s, STDERR_FILENO, PROGRESS_NEVER);
     if (status != BERTH_OK)
         return status;
+    s->is_quiet = b.a->is_quiet;
     status = go(&b);
     berth_bench_destroy(b.before);
     berth_bench_destroy(b.after);

@@ -14,7 +14,6 @@
 #include "tools/commands.h"
 #include "tools/estimate_print.h"
 #include "tools/input.h"
-#include "tools/json_error.h"
 #include "tools/save.h"
 
 #define TOKENS_LIMIT   ((size_t)256 << 20)
@@ -250,8 +249,6 @@ estimate_model(estimate_call *r)
                                        &error);
     if (status == BERTH_OK)
         return show(r);
-    if (r->a->wants_json)
-        json_failure(&r->s->out, &error);
     return cli_error(command, &error);
 }
 

@@ -4,7 +4,6 @@
 
 #include "tools/commands.h"
 #include "tools/inspect.h"
-#include "tools/json_error.h"
 #include "tools/session.h"
 
 typedef struct inspect_arguments {
@@ -119,8 +118,6 @@ inspect_run(session *s)
     options.finding_user = &i;
     status = berth_checkpoint_open(s->context, arguments->common.operands[0], &options,
                                    &checkpoint, &error);
-    if (status != BERTH_OK && arguments->wants_json)
-        json_failure(&s->out, &error);
     if (status != BERTH_OK)
         return cli_error(command, &error);
     status = inspect_gather(&i, checkpoint);

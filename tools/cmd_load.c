@@ -162,8 +162,6 @@ typedef struct loading {
     berth_model *model;
     berth_plan_options planned; /* what `plan` is made of, without --plan */
     load_facts facts;
-    bool has_error; /* among the findings */
-    berth_error error; /* of the last step, or the first among the findings */
 } loading;
 
 /* ------------------------------------------------------------------------- checks */
@@ -194,27 +192,6 @@ check_arguments(const cli_call *call)
 
 /* -------------------------------------------------------------------------- steps */
 
-static void
-on_finding(void *user, const berth_finding *finding)
-{
-    loading *const l = user;
-
-    if (!l->has_error && finding->severity == BERTH_SEVERITY_ERROR)
-        l->error = input_named(finding->details);
-    l->has_error = l->has_error || finding->severity == BERTH_SEVERITY_ERROR;
-    if (finding->severity == BERTH_SEVERITY_ERROR || !l->a->is_quiet)
-        session_print_finding(l->s, finding);
-}
-
-static berth_status
-tell(loading *l, berth_status status, const berth_error *error)
-{
-    if (status == BERTH_OK || l->has_error)
-        return status;
-    l->error = input_named(error);
-    return cli_error(l->s->call->command, error);
-}
-
 static berth_status
 open_model(loading *l)
 {
@@ -224,11 +201,11 @@ open_model(loading *l)
 
     berth_open_options_init(&options);
     model_options_fill(&options, &l->a->model);
-    options.finding = on_finding;
-    options.finding_user = l;
+    options.finding = session_finding;
+    options.finding_user = l->s;
     status = berth_checkpoint_open(l->s->context, l->a->common.operands[0], &options,
                                    &l->checkpoint, &error);
-    return tell(l, status, &error);
+    return session_tell(l->s, status, &error);
 }
 
 static berth_status
@@ -244,7 +221,7 @@ make_plan(loading *l)
 
     if (a->plan != NULL) {
         status = berth_plan_open(l->s->context, a->plan, &l->plan, &error);
-        return tell(l, status, &error);
+        return session_tell(l->s, status, &error);
     }
     berth_plan_options_init(options);
     options->type = types[a->type];
@@ -253,10 +230,10 @@ make_plan(loading *l)
     options->max_memory = a->max_memory;
     options->devices = l->devices;
     options->context = 0;
-    options->finding = on_finding;
-    options->finding_user = l;
+    options->finding = session_finding;
+    options->finding_user = l->s;
     status = berth_plan_create(l->s->context, l->checkpoint, options, &l->plan, &error);
-    return tell(l, status, &error);
+    return session_tell(l->s, status, &error);
 }
 
 static berth_status
@@ -266,8 +243,8 @@ open_devices(loading *l)
 
     if (l->a->devices == NULL)
         return BERTH_OK;
-    return tell(l, berth_devices_open(l->s->context, l->a->devices, &l->devices, &error),
-                &error);
+    return session_tell(
+        l->s, berth_devices_open(l->s->context, l->a->devices, &l->devices, &error), &error);
 }
 
 static berth_status
@@ -299,7 +276,7 @@ load(loading *l)
     if (status == BERTH_OK)
         status = session_see_loaded(l->s, job, &l->model, &error);
     interrupt_job_end();
-    return tell(l, status, &error);
+    return session_tell(l->s, status, &error);
 }
 
 static berth_status
@@ -315,8 +292,8 @@ check_model(loading *l)
     berth_check_options_init(&options);
     options.progress = session_progress;
     options.progress_user = l->s;
-    options.finding = on_finding;
-    options.finding_user = l;
+    options.finding = session_finding;
+    options.finding_user = l->s;
     options.report = &l->facts.check;
     interrupt_job_begin();
     status = berth_check_start(l->model, &options, &job, &error);
@@ -324,7 +301,7 @@ check_model(loading *l)
         status = session_see_through(l->s, job, &error);
     interrupt_job_end();
     l->facts.is_checked = true;
-    return tell(l, status, &error);
+    return session_tell(l->s, status, &error);
 }
 
 static berth_status
@@ -354,16 +331,16 @@ failure_of(const loading *l)
         .asked = l->a->plan == NULL ? &l->planned : NULL,
         .devices = l->devices,
         .ring_bytes = l->facts.load.ring_bytes,
-        .error = &l->error,
+        .error = cli_told(),
     };
 }
 
 /* The line is told. */
 static void
-tell_failure(const loading *l)
+tell_failure(const loading *l, berth_status status)
 {
     const load_failure failure = failure_of(l);
-    const bool is_refused = load_is_refused(l->error.status);
+    const bool is_refused = load_is_refused(status);
     load_advice advice;
 
     if (is_refused) {
@@ -371,7 +348,7 @@ tell_failure(const loading *l)
         load_refuse(&failure, &advice);
     }
     if (l->a->wants_json)
-        load_refuse_json(&l->s->out, &failure, is_refused ? &advice : NULL);
+        load_refuse_json(&l->s->out, status, &failure, is_refused ? &advice : NULL);
 }
 
 static berth_status
@@ -381,7 +358,7 @@ go(loading *l)
     load_failure failure;
 
     if (status != BERTH_OK) {
-        tell_failure(l);
+        tell_failure(l, status);
         return status;
     }
     l->facts.context = l->s->context;
@@ -407,6 +384,7 @@ run_load(session *s)
 
     if (status != BERTH_OK)
         return status;
+    s->is_quiet = l.a->is_quiet;
     status = trace_begin(&s->trace, s->call->command, l.a->trace, l.a->events,
                          l.a->may_overwrite);
     if (status == BERTH_OK)

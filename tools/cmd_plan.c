@@ -8,7 +8,6 @@
 #include "tools/encoding.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
-#include "tools/json_error.h"
 #include "tools/number.h"
 #include "tools/plan_print.h"
 #include "tools/save.h"
@@ -164,8 +163,6 @@ typedef struct planning {
     berth_checkpoint *checkpoint;
     berth_plan *plan;
     uint32_t layer; /* of --explain */
-    bool has_error; /* among the findings */
-    berth_error error; /* the first among the findings, or of the step that failed */
 } planning;
 
 /* ----------------------------------------------------------------------- checks */
@@ -382,33 +379,6 @@ fill_options(planning *p, int32_t type)
 
 /* ------------------------------------------------------------------------- plan */
 
-static void
-on_finding(void *user, const berth_finding *finding)
-{
-    planning *const p = user;
-
-    if (!p->has_error && finding->severity == BERTH_SEVERITY_ERROR)
-        p->error = input_named(finding->details);
-    p->has_error = p->has_error || finding->severity == BERTH_SEVERITY_ERROR;
-    session_print_finding(p->s, finding);
-}
-
-/* In words, unless it was among the findings; programs get the first error. */
-static berth_status
-tell(planning *p, berth_status status, const berth_error *error)
-{
-    if (status == BERTH_OK)
-        return status;
-    if (!p->has_error) {
-        p->error = input_named(error);
-        cli_error(p->s->call->command, error);
-    }
-    p->error.status = status; /* which the exit code is */
-    if (p->a->wants_json)
-        json_failure(&p->s->out, &p->error);
-    return status;
-}
-
 static berth_status
 open_model(planning *p)
 {
@@ -418,11 +388,11 @@ open_model(planning *p)
 
     berth_open_options_init(&options);
     model_options_fill(&options, &p->a->model);
-    options.finding = on_finding;
-    options.finding_user = p;
+    options.finding = session_finding;
+    options.finding_user = p->s;
     status = berth_checkpoint_open(p->s->context, p->a->common.operands[0], &options,
                                    &p->checkpoint, &error);
-    return tell(p, status, &error);
+    return session_tell(p->s, status, &error);
 }
 
 static berth_status
@@ -435,14 +405,14 @@ make_plan(planning *p)
         status = berth_plan_open(p->s->context, p->a->check, &p->plan, &error);
         if (status == BERTH_OK)
             status = berth_plan_check(p->plan, p->s->context, p->checkpoint,
-                                      p->a->max_memory, on_finding, p, &error);
+                                      p->a->max_memory, session_finding, p->s, &error);
     } else {
-        p->options.finding = on_finding;
-        p->options.finding_user = p;
+        p->options.finding = session_finding;
+        p->options.finding_user = p->s;
         status = berth_plan_create(p->s->context, p->checkpoint, &p->options, &p->plan,
                                    &error);
     }
-    return tell(p, status, &error);
+    return session_tell(p->s, status, &error);
 }
 
 static berth_status

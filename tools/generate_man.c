@@ -163,7 +163,11 @@ write_main_page(output *out, const void *user)
     }
     output_text(out, ".SH OPTIONS\n.TP\n.B \\-h, \\-\\-help\nshow help; `berth help "
                      "COMMAND` for that of a command\n.TP\n.B \\-V, \\-\\-version\n"
-                     "show the version\n");
+                     "show the version\n.TP\n.B \\-\\-json\nof "
+                     "most commands: one object on standard output. Wherever it stands on "
+                     "the line, before a\n.BR \\-\\- ,\nwhatever fails prints an object, too, "
+                     "with `status`, `exit_code` and `error`, a wrong option as well as a "
+                     "broken model; the line for people is on standard error.\n");
     write_environment(out);
     write_exit_codes(out);
     output_text(out, ".SH SEE ALSO\n.BR berth (3)");

@@ -4,6 +4,42 @@
 
 #include <string.h>
 
+bool
+json_is_asked(int count, char *const *words)
+{
+    for (int i = 0; i < count && strcmp(words[i], "--") != 0; i++)
+        if (strcmp(words[i], "--json") == 0 || strncmp(words[i], "--json=", 7) == 0)
+            return true;
+    return false;
+}
+
+static int32_t
+reason_of(berth_status status)
+{
+    switch (status) {
+    case BERTH_EINVAL:
+        return BERTH_REASON_ARGUMENT;
+    case BERTH_EFORMAT:
+        return BERTH_REASON_ARCHITECTURE;
+    case BERTH_EUNSUPPORTED:
+        return BERTH_REASON_UNSUPPORTED;
+    case BERTH_ENOMEM:
+        return BERTH_REASON_NO_MEMORY;
+    case BERTH_EIO:
+        return BERTH_REASON_IO;
+    case BERTH_ENOENT:
+        return BERTH_REASON_NOT_FOUND;
+    default:
+        return BERTH_REASON_INTERNAL;
+    }
+}
+
+berth_error
+json_error_of(berth_status status)
+{
+    return (berth_error){ .status = status, .reason = reason_of(status) };
+}
+
 static void
 write_number(json_writer *w, const char *key, const berth_error *e, uint32_t bit,
              uint64_t number)
@@ -47,13 +83,13 @@ json_error_object(json_writer *w, const berth_error *e)
 }
 
 void
-json_failure(output *out, const berth_error *e)
+json_failure(output *out, berth_status status, const berth_error *e)
 {
     json_writer w;
 
     json_begin(&w, out, false);
     json_object_begin(&w, NULL);
-    json_status(&w, e->status);
+    json_status(&w, status);
     json_error_object(&w, e);
     json_object_end(&w);
     json_end(&w);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/json_error.h"
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
 #include "tools/llama_math.h"
@@ -99,11 +100,9 @@ make_plan(program *p, berth_error *error)
 
     if (p->options.plan != NULL)
         return berth_plan_open(p->context, p->options.plan, &p->plan, error);
-    status = llama_options_plan(&p->options, options);
-    if (status != BERTH_OK) {
-        error->status = BERTH_OK; /* it has been told */
+    status = llama_options_plan(&p->options, options, error);
+    if (status != BERTH_OK)
         return status;
-    }
     if (p->compute == LLAMA_COMPUTE_DEVICE) {
         options->context = capacity_of(p); /* keys and values lie there, too */
         options->cache_dtype = llama_options_dtype(p->options.cache_dtype);
@@ -363,9 +362,12 @@ print_error(const berth_error *error)
     fprintf(stderr, "berth-llama: error: %s\n", text);
 }
 
-/* As `berth load` does: people on standard error, programs on standard output. */
+/*
+ * What `berth load` tells beside the line that print_error() has printed: people on standard
+ * error, programs on standard output.
+ */
 static void
-print_failure(const program *p, const berth_error *error)
+explain(const program *p, const berth_error *error)
 {
     const load_failure failure = {
         .context = p->context,
@@ -379,15 +381,17 @@ print_failure(const program *p, const berth_error *error)
     load_advice advice;
     output out;
 
-    print_error(error);
     if (p->is_refused) {
         load_advise(&failure, &advice);
         load_refuse(&failure, &advice);
     }
-    if (!p->options.wants_json || p->context == NULL)
+    if (!p->options.wants_json)
         return;
     output_init(&out, STDOUT_FILENO);
-    load_refuse_json(&out, &failure, p->is_refused ? &advice : NULL);
+    if (p->context != NULL)
+        load_refuse_json(&out, error->status, &failure, p->is_refused ? &advice : NULL);
+    else
+        json_failure(&out, error->status, error);
     output_flush(&out);
 }
 
@@ -396,7 +400,7 @@ print_failure(const program *p, const berth_error *error)
 static berth_status
 run(program *p)
 {
-    berth_error error = { .status = BERTH_OK };
+    berth_error error;
     berth_status status = make_all(p, &error);
 
     if (status == BERTH_OK)
@@ -409,23 +413,35 @@ run(program *p)
         print_json(p);
     if (status == BERTH_OK && !p->options.is_quiet)
         print_numbers(p);
-    if (status != BERTH_OK && error.status != BERTH_OK)
-        print_failure(p, &error);
+    if (status != BERTH_OK) {
+        print_error(&error);
+        explain(p, &error);
+    }
     free_all(p);
     return status;
+}
+
+static void
+refuse_options(const program *p, const berth_error *error)
+{
+    fprintf(stderr, "berth-llama: %s (see berth-llama --help)\n", error->message);
+    explain(p, error);
 }
 
 int
 main(int argc, char **argv)
 {
     program p = { .prompt = 0 };
-    berth_status status = llama_options_parse(argc, argv, &p.options);
+    berth_error error;
+    berth_status status = llama_options_parse(argc, argv, &p.options, &error);
 
-    if (status == BERTH_OK && p.options.wants_help)
+    if (status != BERTH_OK)
+        refuse_options(&p, &error);
+    else if (p.options.wants_help)
         llama_options_print_help(stdout);
-    else if (status == BERTH_OK && p.options.wants_version)
+    else if (p.options.wants_version)
         printf("berth-llama %s\n", berth_version());
-    else if (status == BERTH_OK)
+    else
         status = run(&p);
     if (fflush(stdout) != 0 && status == BERTH_OK) {
         fprintf(stderr, "berth-llama: error: standard output could not be written\n");

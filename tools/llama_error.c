@@ -6,28 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/json_error.h"
 #include "tools/llama_error.h"
-
-static int32_t
-reason_of(berth_status status)
-{
-    switch (status) {
-    case BERTH_EINVAL:
-        return BERTH_REASON_ARGUMENT;
-    case BERTH_EFORMAT:
-        return BERTH_REASON_ARCHITECTURE;
-    case BERTH_EUNSUPPORTED:
-        return BERTH_REASON_UNSUPPORTED;
-    case BERTH_ENOMEM:
-        return BERTH_REASON_NO_MEMORY;
-    case BERTH_EIO:
-        return BERTH_REASON_IO;
-    case BERTH_ENOENT:
-        return BERTH_REASON_NOT_FOUND;
-    default:
-        return BERTH_REASON_INTERNAL;
-    }
-}
 
 berth_status
 llama_fail(berth_error *error, berth_status status, const char *subject,
@@ -37,9 +17,7 @@ llama_fail(berth_error *error, berth_status status, const char *subject,
 
     if (error == NULL)
         return status;
-    memset(error, 0, sizeof *error);
-    error->status = status;
-    error->reason = reason_of(status);
+    *error = json_error_of(status);
     if (subject != NULL)
         berth_text_escape(subject, strlen(subject), error->tensor, sizeof error->tensor);
     va_start(arguments, format);

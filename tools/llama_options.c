@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "tools/json_error.h"
+#include "tools/llama_error.h"
 #include "tools/llama_options.h"
 
 typedef enum kind { FLAG, TEXT, COUNT, PIN } kind;
@@ -52,24 +54,21 @@ static const option options[] = {
 #define OPTION_COUNT (sizeof options / sizeof options[0])
 
 static berth_status
-refuse(const char *what, const char *which)
+refuse(berth_error *error, const char *what, const char *which)
 {
     char shown[256];
 
     berth_text_escape(which, strlen(which), shown, sizeof shown);
-    fprintf(stderr, "berth-llama: %s `%s` (see berth-llama --help)\n", what, shown);
-    return BERTH_EINVAL;
+    return llama_fail(error, BERTH_EINVAL, NULL, "%s `%s`", what, shown);
 }
 
 static berth_status
-refuse_value(const char *name, const char *value, const char *wanted)
+refuse_value(berth_error *error, const char *name, const char *value, const char *wanted)
 {
     char shown[256];
 
     berth_text_escape(value, strlen(value), shown, sizeof shown);
-    fprintf(stderr, "berth-llama: %s: `%s` is not %s (see berth-llama --help)\n", name,
-            shown, wanted);
-    return BERTH_EINVAL;
+    return llama_fail(error, BERTH_EINVAL, NULL, "%s: `%s` is not %s", name, shown, wanted);
 }
 
 void
@@ -106,7 +105,7 @@ is_count_read(const char *text, uint32_t *out)
 }
 
 static berth_status
-store(llama_options *out, const option *o, const char *value)
+store(llama_options *out, const option *o, const char *value, berth_error *error)
 {
     char *const field = (char *)out + o->offset;
 
@@ -121,10 +120,10 @@ store(llama_options *out, const option *o, const char *value)
     case COUNT:
         return is_count_read(value, (uint32_t *)field)
                    ? BERTH_OK
-                   : refuse_value(o->name, value, "a number from 1 to 1000000000");
+                   : refuse_value(error, o->name, value, "a number from 1 to 1000000000");
     default:
         if (out->pin_count == LLAMA_PINS_MAX)
-            return refuse("one too many:", o->name);
+            return refuse(error, "one too many:", o->name);
         out->pins[out->pin_count++] = value;
         return BERTH_OK;
     }
@@ -160,25 +159,25 @@ find_option(const char *word, const char **value)
 }
 
 static berth_status
-parse_option(int argc, char **argv, int *at, llama_options *out)
+parse_option(int argc, char **argv, int *at, llama_options *out, berth_error *error)
 {
     const char *value;
     const option *const o = find_option(argv[*at], &value);
 
     if (o == NULL)
-        return refuse("unknown option", argv[*at]);
+        return refuse(error, "unknown option", argv[*at]);
     if (o->value == NULL && value != NULL)
-        return refuse("this takes no value:", argv[*at]);
+        return refuse(error, "this takes no value:", argv[*at]);
     if (o->value != NULL && value == NULL) {
         if (*at + 1 == argc)
-            return refuse("this takes a value:", argv[*at]);
+            return refuse(error, "this takes a value:", argv[*at]);
         value = argv[++*at];
     }
-    return store(out, o, value);
+    return store(out, o, value, error);
 }
 
 static berth_status
-check(const llama_options *o)
+check(const llama_options *o, berth_error *error)
 {
     const struct {
         const char *name;
@@ -192,45 +191,49 @@ check(const llama_options *o)
     berth_plan_options made;
 
     if (o->model == NULL)
-        return refuse("what is missing:", "MODEL");
+        return refuse(error, "what is missing:", "MODEL");
     if ((o->tokens == NULL) == (o->tokens_file == NULL))
-        return refuse("give one of --tokens and", "--tokens-file");
+        return refuse(error, "give one of --tokens and", "--tokens-file");
     if (o->may_overwrite && o->logits == NULL)
-        return refuse("without --logits this has no effect:", "--force");
+        return refuse(error, "without --logits this has no effect:", "--force");
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)
         if (of_plans[i].is_given)
-            return refuse("the plan of --plan says that already:", of_plans[i].name);
+            return refuse(error, "the plan of --plan says that already:", of_plans[i].name);
     if (llama_options_dtype(o->cache_dtype) < 0)
-        return refuse_value("--cache-dtype", o->cache_dtype, "one of f32|f16|bf16");
+        return refuse_value(error, "--cache-dtype", o->cache_dtype, "one of f32|f16|bf16");
     if (llama_options_dtype(o->activations) < 0)
-        return refuse_value("--activations", o->activations, "one of f32|f16|bf16");
+        return refuse_value(error, "--activations", o->activations, "one of f32|f16|bf16");
     if (o->compute != NULL && strcmp(o->compute, "host") != 0
         && strcmp(o->compute, "device") != 0)
-        return refuse_value("--compute", o->compute, "one of host|device");
-    return llama_options_plan(o, &made); /* what is wrong in it, before anything is opened */
+        return refuse_value(error, "--compute", o->compute, "one of host|device");
+    /* What is wrong in it, before anything is opened. */
+    return llama_options_plan(o, &made, error);
 }
 
 berth_status
-llama_options_parse(int argc, char **argv, llama_options *out)
+llama_options_parse(int argc, char **argv, llama_options *out, berth_error *error)
 {
     bool has_ended = false; /* behind "--" */
 
-    *out = (llama_options){ .generate = 1, .cache_dtype = "f32", .activations = "f32" };
+    *out = (llama_options){ .generate = 1,
+                            .cache_dtype = "f32",
+                            .activations = "f32",
+                            .wants_json = json_is_asked(argc, argv) };
     for (int i = 1; i < argc; i++) {
         berth_status status = BERTH_OK;
 
         if (!has_ended && strcmp(argv[i], "--") == 0)
             has_ended = true;
         else if (!has_ended && argv[i][0] == '-' && argv[i][1] != '\0')
-            status = parse_option(argc, argv, &i, out);
+            status = parse_option(argc, argv, &i, out, error);
         else if (out->model != NULL)
-            status = refuse("one model, please; what is", argv[i]);
+            status = refuse(error, "one model, please; what is", argv[i]);
         else
             out->model = argv[i];
         if (status != BERTH_OK)
             return status;
     }
-    return out->wants_help || out->wants_version ? BERTH_OK : check(out);
+    return out->wants_help || out->wants_version ? BERTH_OK : check(out, error);
 }
 
 int32_t
@@ -243,7 +246,7 @@ llama_options_dtype(const char *word)
 }
 
 berth_status
-llama_options_plan(const llama_options *o, berth_plan_options *out)
+llama_options_plan(const llama_options *o, berth_plan_options *out, berth_error *error)
 {
     static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
                                      BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
@@ -257,12 +260,12 @@ llama_options_plan(const llama_options *o, berth_plan_options *out)
            && strcmp(type, berth_encoding_name(types[i])) != 0)
         i++;
     if (i == sizeof types / sizeof types[0])
-        return refuse_value("--type", type, "one of none|nf4|fp4|int8");
+        return refuse_value(error, "--type", type, "one of none|nf4|fp4|int8");
     out->type = types[i];
     if (o->dtype != NULL) {
         out->dtype = llama_options_dtype(o->dtype);
         if (out->dtype < 0)
-            return refuse_value("--dtype", o->dtype, "one of f32|f16|bf16");
+            return refuse_value(error, "--dtype", o->dtype, "one of f32|f16|bf16");
     }
     out->double_quant = o->double_quant;
     out->max_memory = o->max_memory;

@@ -43,13 +43,17 @@ typedef struct llama_options {
     bool wants_version;
 } llama_options;
 
-/* What is wrong is printed to standard error. BERTH_OK or BERTH_EINVAL. */
-berth_status llama_options_parse(int argc, char **argv, llama_options *out);
+/*
+ * BERTH_OK or BERTH_EINVAL. `wants_json` and the message of `error` are good in either case.
+ */
+berth_status llama_options_parse(int argc, char **argv, llama_options *out,
+                                 berth_error *error);
 void llama_options_print_help(FILE *out);
 
 /* "bf16", "f16", "f32" as a berth_dtype; -1: none of them. */
 int32_t llama_options_dtype(const char *word);
-/* The plan's options that the command line says. BERTH_OK or BERTH_EINVAL, printed. */
-berth_status llama_options_plan(const llama_options *options, berth_plan_options *out);
+/* The plan's options that the command line says. BERTH_OK or BERTH_EINVAL. */
+berth_status llama_options_plan(const llama_options *options, berth_plan_options *out,
+                                berth_error *error);
 
 #endif

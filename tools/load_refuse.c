@@ -253,13 +253,14 @@ load_refuse_write(json_writer *w, const load_failure *f, const load_advice *advi
 }
 
 void
-load_refuse_json(output *out, const load_failure *f, const load_advice *advice)
+load_refuse_json(output *out, berth_status status, const load_failure *f,
+                 const load_advice *advice)
 {
     json_writer w;
 
     json_begin(&w, out, false);
     json_object_begin(&w, NULL);
-    json_status(&w, f->error->status);
+    json_status(&w, status);
     load_refuse_write(&w, f, advice);
     json_object_end(&w);
     json_end(&w);

@@ -19,7 +19,8 @@ void load_refuse(const load_failure *failure, const load_advice *advice);
  */
 void load_refuse_write(json_writer *w, const load_failure *failure,
                        const load_advice *advice);
-/* The whole object, in place of what a command that failed would have told. */
-void load_refuse_json(output *out, const load_failure *failure, const load_advice *advice);
+/* The whole object, in place of what a command that failed with `status` would have told. */
+void load_refuse_json(output *out, berth_status status, const load_failure *failure,
+                      const load_advice *advice);
 
 #endif

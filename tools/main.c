@@ -13,8 +13,8 @@
 #include "tools/help.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
+#include "tools/json_error.h"
 #include "tools/session.h"
-
 
 const cli_command *const all_commands[] = {
     &inspect_command,
@@ -86,13 +86,19 @@ is_help(const char *word)
     return strcmp(word, "help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0;
 }
 
+/* One run of the program. */
+typedef struct program {
+    _Alignas(max_align_t) char arguments[CLI_ARGUMENTS_CAPACITY];
+    cli_call call;
+    session s;
+} program;
+
 /* `berth --help`, `berth help`, `berth help COMMAND`; NULL: the overview. */
 static berth_status
-show_help(const char *name)
+show_help(session *s, const char *name)
 {
     const cli_command *const command = name != NULL ? find_command(name) : NULL;
     char shown[256];
-    session s;
 
     if (name != NULL && name[0] == '-' && !is_help(name)) {
         berth_text_escape(name, strlen(name), shown, sizeof shown);
@@ -101,45 +107,40 @@ show_help(const char *name)
     }
     if (name != NULL && command == NULL && !is_help(name))
         return unknown_command(name);
-    session_init(&s, NULL, environment);
     if (command != NULL)
-        help_command(&s.out, &s.screen, command);
+        help_command(&s->out, &s->screen, command);
     else
-        help_overview(&s.out, &s.screen, all_commands);
-    return session_end(&s, BERTH_OK);
+        help_overview(&s->out, &s->screen, all_commands);
+    return BERTH_OK;
+}
+
+/* What the command line asks for: the command, or something about it. */
+static berth_status
+obey(session *s)
+{
+    const cli_command *const command = s->call->command;
+    berth_status status;
+
+    if (s->common->wants_help) {
+        help_command(&s->out, &s->screen, command);
+        return BERTH_OK;
+    }
+    if (s->common->wants_config) {
+        help_config(&s->out, &s->screen, s->call);
+        return BERTH_OK;
+    }
+    status = input_take(s->call);
+    return status == BERTH_OK ? command->run(s) : status;
 }
 
 static berth_status
-show_version(void)
+run_command(program *p, const cli_command *command, int argc, char **argv)
 {
-    session s;
+    const berth_status status =
+        cli_parse(command, environment, argc, argv, p->arguments, &p->call);
 
-    session_init(&s, NULL, environment);
-    output_format(&s.out, "berth %s\n", berth_version());
-    return session_end(&s, BERTH_OK);
-}
-
-static berth_status
-run_command(const cli_command *command, int argc, char **argv)
-{
-    _Alignas(max_align_t) char arguments[CLI_ARGUMENTS_CAPACITY];
-    const cli_common *const common = (const void *)arguments;
-    cli_call call;
-    session s;
-    berth_status status = cli_parse(command, environment, argc, argv, arguments, &call);
-
-    if (status != BERTH_OK)
-        return status;
-    session_init(&s, &call, environment);
-    if (common->wants_help)
-        help_command(&s.out, &s.screen, command);
-    else if (common->wants_config)
-        help_config(&s.out, &s.screen, &call);
-    else
-        status = input_take(&call);
-    if (status == BERTH_OK && !common->wants_help && !common->wants_config)
-        status = command->run(&s);
-    return session_end(&s, status);
+    session_init(&p->s, &p->call, environment);
+    return status == BERTH_OK ? obey(&p->s) : status;
 }
 
 /* `berth -v verify MODEL`: options that stand before the command go behind it. */
@@ -159,7 +160,7 @@ bring_command_forward(int argc, char **argv)
 }
 
 static berth_status
-run(int argc, char **argv)
+run(program *p, int argc, char **argv)
 {
     const char *const word = argc > 1 ? argv[1] : NULL;
     const cli_command *command;
@@ -167,9 +168,11 @@ run(int argc, char **argv)
     if (word == NULL)
         return cli_usage_error(NULL, "missing command");
     if (is_help(word))
-        return show_help(strcmp(word, "help") == 0 && argc > 2 ? argv[2] : NULL);
-    if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0)
-        return show_version();
+        return show_help(&p->s, strcmp(word, "help") == 0 && argc > 2 ? argv[2] : NULL);
+    if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0) {
+        output_format(&p->s.out, "berth %s\n", berth_version());
+        return BERTH_OK;
+    }
     if (strcmp(word, "--generate-man") == 0 && (argc == 3 || argc == 4))
         return generate_man(argv[2], argc == 4 ? argv[3] : NULL);
     if (strcmp(word, "--generate-completions") == 0 && argc == 3)
@@ -178,14 +181,29 @@ run(int argc, char **argv)
     command = find_command(argv[1]);
     if (command == NULL)
         return unknown_command(argv[1]);
-    return run_command(command, argc - 2, argv + 2);
+    return run_command(p, command, argc - 2, argv + 2);
+}
+
+/* Whoever wrote --json, wherever, reads standard output, whatever it is that failed. */
+static void
+tell_programs(program *p, berth_status status, int argc, char **argv)
+{
+    if (status != BERTH_OK && json_is_asked(argc, argv)
+        && output_is_empty(&p->s.out))
+        json_failure(&p->s.out, status, cli_told());
 }
 
 int
 main(int argc, char **argv)
 {
+    program p = { .call = { .command = NULL } };
+    berth_status status;
+
     occupy_standard_streams();
     setlocale(LC_CTYPE, ""); /* which characters the terminal has; nothing else */
     interrupt_init();
-    return cli_exit_code(run(argc, argv));
+    session_init(&p.s, NULL, environment);
+    status = run(&p, argc, argv);
+    tell_programs(&p, status, argc, argv);
+    return cli_exit_code(session_end(&p.s, status));
 }

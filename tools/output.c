@@ -20,7 +20,14 @@ output_init(output *o, int fd)
 {
     o->fd = fd;
     o->system_error = 0;
+    o->is_begun = false;
     o->used = 0;
+}
+
+bool
+output_is_empty(const output *o)
+{
+    return o->used == 0 && !o->is_begun;
 }
 
 static void
@@ -36,6 +43,7 @@ output_flush(output *o)
 {
     size_t written = 0;
 
+    o->is_begun = o->is_begun || o->used > 0;
     while (written < o->used && o->system_error == 0) {
         const ssize_t n = write(o->fd, o->buffer + written, o->used - written);
 

@@ -18,6 +18,7 @@
 typedef struct output {
     int fd;
     int system_error; /* errno of the first write that failed, or 0 */
+    bool is_begun;    /* something was flushed */
     size_t used;
     char buffer[OUTPUT_CAPACITY];
 } output;
@@ -32,6 +33,8 @@ void output_repeat(output *o, const char *text, size_t count);
 void output_name(output *o, const char *bytes, size_t length);
 /* A field of a CSV line, escaped, quoted where it must be. */
 void output_csv(output *o, const char *bytes, size_t length);
+/* Has nothing been put into it? */
+bool output_is_empty(const output *o);
 /* Writes what is buffered. Nothing more is written after a failure. */
 void output_flush(output *o);
 /* True when further output cannot arrive: long loops stop early. */

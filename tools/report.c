@@ -136,6 +136,10 @@ write_digest(json_writer *w, const report_facts *facts)
 void
 report_write_status(report *r, berth_status status)
 {
+    /* What the command itself refuses is no finding of the library. */
+    if (status != BERTH_OK && r->counts[BERTH_SEVERITY_ERROR] == 0
+        && cli_told()->status != BERTH_OK)
+        report_error(r, cli_told());
     json_array_end(&r->w);
     json_text(&r->w, "verdict", verdict_name(status));
     json_text(&r->w, "status", berth_status_name(status));

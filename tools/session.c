@@ -62,6 +62,25 @@ session_print_finding(session *s, const berth_finding *finding)
     progress_show(&s->progress);
 }
 
+void
+session_finding(void *user, const berth_finding *finding)
+{
+    session *const s = user;
+    const bool is_error = finding->severity == BERTH_SEVERITY_ERROR;
+
+    if (is_error && !s->has_error)
+        cli_remember(finding->details);
+    s->has_error = s->has_error || is_error;
+    if (is_error || !s->is_quiet)
+        session_print_finding(s, finding);
+}
+
+berth_status
+session_tell(session *s, berth_status status, const berth_error *error)
+{
+    return status == BERTH_OK || s->has_error ? status : cli_error(s->call->command, error);
+}
+
 berth_status
 session_start(session *s, int progress_fd, progress_mode mode)
 {

@@ -21,6 +21,8 @@ typedef struct session {
     progress progress;
     trace trace;   /* begun before session_start(): what the context does, as files */
     berth_context *context;
+    bool is_quiet;  /* of findings only errors are shown */
+    bool has_error; /* among the findings */
 } session;
 
 /* `call` may be NULL: for what is printed without a command. */
@@ -38,6 +40,10 @@ berth_status session_end(session *s, berth_status status);
 
 /* A line on standard error that does not run into the bar. */
 void session_print_finding(session *s, const berth_finding *finding);
+/* A berth_finding_function, `user` being the session: the first error is remembered. */
+void session_finding(void *user, const berth_finding *finding);
+/* Returns `status`; its error is printed, unless a finding was one. */
+berth_status session_tell(session *s, berth_status status, const berth_error *error);
 
 /* --------------------------------------------------------------------- jobs */
 

@@ -39,8 +39,10 @@ typedef struct convert_arguments {
 #define CONVERT_TYPES "nf4|fp4|int8"
 #define CONVERT_COMPUTE_DTYPES "source|" ENCODING_DTYPE_WORDS
 
-/* A paragraph of both descriptions. */
-/* When a script may take the output for a model: berthi_writer_publish() keeps this order. */
+/*
+ * Paragraphs of both descriptions. The first tells scripts when OUT is a model, by the order in
+ * which berthi_writer_publish() gives files their names.
+ */
 #define CONVERT_OUTPUT_TEXT                                                                \
     "Files in OUT have temporary names until all of them are finished. The last to get its "  \
     "own is model.safetensors.index.json, or model.safetensors where there is one shard: "   \

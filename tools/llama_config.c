@@ -317,25 +317,30 @@ read_threshold(reading *r, llama_config *c)
 
 /* ------------------------------------------------------------------- interface */
 
+#define FAMILY_COUNT (sizeof families / sizeof families[0])
+
+static void
+refuse_family(reading *r, const char *type)
+{
+    char why[256] = "is no family that the decoder computes";
+    size_t length = strlen(why);
+
+    for (size_t i = 0; i < FAMILY_COUNT && length < sizeof why; i++)
+        length += (size_t)snprintf(why + length, sizeof why - length, "%s %s",
+                                   i > 0 ? "," : ":", families[i].model_type);
+    refuse(r, BERTH_EUNSUPPORTED, type, why);
+}
+
 static void
 read_family(reading *r)
 {
     const char *const type = read_text(r, "model_type");
 
-    char why[256] = "is no family that the decoder computes";
-    size_t length = strlen(why);
-
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        const char *const known = families[i].model_type;
-
-        if (type != NULL && strcmp(known, type) == 0)
+    for (size_t i = 0; i < FAMILY_COUNT && type != NULL; i++)
+        if (strcmp(families[i].model_type, type) == 0)
             r->family = &families[i];
-        if (length < sizeof why)
-            length += (size_t)snprintf(why + length, sizeof why - length, "%s %s",
-                                       i > 0 ? "," : ":", known);
-    }
     if (r->family == NULL)
-        refuse(r, BERTH_EUNSUPPORTED, type != NULL ? type : "model_type", why);
+        refuse_family(r, type != NULL ? type : "model_type");
 }
 
 static void

@@ -112,6 +112,37 @@ test_places(void)
     check_text(fixture_format("%s/plain", folder), "");
 }
 
+/* What comes out of a descriptor, and what a write to it says when nobody reads any more. */
+static void
+test_standard_output(void)
+{
+    const int old = dup(STDOUT_FILENO);
+    char text[4] = "";
+    int ends[2];
+    save v;
+
+    T_REQUIRE(CHECK_EQ(pipe(ends), 0));
+    CHECK_GE(dup2(ends[1], STDOUT_FILENO), 0);
+    CHECK_EQ(save_begin(&v, &command, "-", false), BERTH_OK);
+    output_text(&v.out, "one");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(read(ends[0], text, 3), 3);
+    CHECK_STR(text, "one");
+    CHECK_EQ(save_begin(&v, &command, "-", false), BERTH_OK);
+    v.out.system_error = EPIPE;
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(save_begin(&v, &command, "-", false), BERTH_OK);
+    v.out.system_error = ENOSPC;
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EIO);
+    CHECK_STR(cli_told()->message, "standard output: No space left on device; free space, or "
+                                   "write elsewhere");
+    dup2(old, STDOUT_FILENO);
+    close(old);
+    close(ends[0]);
+    close(ends[1]);
+    CHECK(access("-", F_OK) != 0);
+}
+
 static void
 test_same(void)
 {
@@ -199,6 +230,7 @@ main(int argc, char **argv)
     T_RUN(test_keeps);
     T_RUN(test_meets_another);
     T_RUN(test_places);
+    T_RUN(test_standard_output);
     T_RUN(test_same);
     T_RUN(test_in_place);
     T_RUN(test_full);

@@ -188,7 +188,7 @@ check_links(const benching *b)
     berth_status status;
     save v;
 
-    if (b->a->links == NULL || input_is_standard(b->a->links)
+    if (b->a->links == NULL
         || (stat(b->a->links, &found) == 0 && !S_ISREG(found.st_mode)))
         return BERTH_OK;
     interrupt_job_begin();
@@ -301,7 +301,7 @@ save_links(const benching *b)
     berth_status status;
     save v;
 
-    if (b->a->links == NULL || input_is_standard(b->a->links))
+    if (b->a->links == NULL)
         return BERTH_OK;
     interrupt_job_begin();
     status =
@@ -370,11 +370,9 @@ go(benching *b)
     b->facts.devices = b->devices;
     b->facts.plan = b->plan;
     berth_context_memory(b->s->context, &b->facts.memory);
-    if (input_is_standard(b->a->links))
-        output_text(&b->s->out, berth_bench_links(b->after));
-    else if (b->a->wants_json)
+    if (b->a->wants_json)
         bench_print_json(&b->s->out, &b->facts);
-    else if (!b->a->is_quiet)
+    else if (!b->a->is_quiet && !input_is_standard(b->a->links))
         bench_print(b->s, &b->facts);
     return BERTH_OK;
 }

@@ -170,7 +170,7 @@ write_svg(const estimate_call *r, const estimation *e)
     berth_status status;
     save v;
 
-    if (r->a->svg == NULL || input_is_standard(r->a->svg))
+    if (r->a->svg == NULL)
         return BERTH_OK;
     status = save_begin(&v, r->s->call->command, r->a->svg, r->a->may_overwrite);
     if (status != BERTH_OK)
@@ -217,9 +217,7 @@ show(estimate_call *r)
     status = e.summary.has_budget && !e.summary.can_fit ? BERTH_ENOFIT : BERTH_OK;
     if (r->a->wants_json)
         estimate_write_json(r->s, &e, status);
-    else if (input_is_standard(r->a->svg))
-        estimate_write_svg(&r->s->out, &e);
-    else
+    else if (!input_is_standard(r->a->svg)) /* which takes nothing else */
         estimate_print(r->s, &e);
     output_flush(&r->s->out);
     saved = write_svg(r, &e);

@@ -65,7 +65,7 @@ static const cli_option load_options[] = {
       "manifest has is verified" },
     { "no-verify", '\0', CLI_FLAG, offsetof(load_arguments, is_unverified), NULL, NULL,
       NULL, "leave a manifest alone" },
-    { "manifest", '\0', CLI_TEXT, offsetof(load_arguments, manifest), "FILE", NULL, NULL,
+    { "manifest", '\0', CLI_INPUT, offsetof(load_arguments, manifest), "FILE", NULL, NULL,
       "verify with this one; without it, berth.manifest.json beside the model" },
     { "readers", 'j', CLI_NUMBER, offsetof(load_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
@@ -85,9 +85,9 @@ static const cli_option load_options[] = {
       "tell what each memory is used for: now, at most, in all" },
     { "trace", '\0', CLI_TEXT, offsetof(load_arguments, trace), "FILE", NULL, NULL,
       "write what was done when, a row for each thread, link and stream; open it with "
-      "chrome://tracing or ui.perfetto.dev" },
+      "chrome://tracing or ui.perfetto.dev; -: print nothing else" },
     { "events", '\0', CLI_TEXT, offsetof(load_arguments, events), "FILE", NULL, NULL,
-      "the same as JSON lines" },
+      "the same as JSON lines; -: print nothing else" },
     { "force", 'f', CLI_FLAG, offsetof(load_arguments, may_overwrite), NULL, NULL, NULL,
       "replace the FILE of --trace and --events" },
     { "json", '\0', CLI_FLAG, offsetof(load_arguments, wants_json), NULL, NULL, NULL,
@@ -166,6 +166,30 @@ typedef struct loading {
 
 /* ------------------------------------------------------------------------- checks */
 
+/* The trace, or its events, take standard output. */
+static bool
+is_traced_there(const load_arguments *a)
+{
+    return input_is_standard(a->trace) || input_is_standard(a->events);
+}
+
+static berth_status
+check_trace(const cli_call *call)
+{
+    const load_arguments *const a = call->arguments;
+    berth_status status = BERTH_OK;
+
+    if (save_is_same(a->trace, a->events))
+        return cli_usage_error(call->command, "--trace and --events name the same file");
+    if (a->trace == NULL && a->events == NULL)
+        status = cli_refuse(call, "force", "without --trace or --events");
+    if (status == BERTH_OK && is_traced_there(a))
+        status = cli_refuse(call, "json", "with --trace=- or --events=-");
+    if (status == BERTH_OK && is_traced_there(a))
+        status = cli_refuse(call, "memory", "with --trace=- or --events=-");
+    return status;
+}
+
 static berth_status
 check_arguments(const cli_call *call)
 {
@@ -185,9 +209,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "manifest", "with --no-verify");
     if (status == BERTH_OK && a->type != TYPE_NF4 && a->type != TYPE_FP4)
         status = cli_refuse(call, "double-quant", "without --type nf4 or fp4");
-    if (status == BERTH_OK && save_is_same(a->trace, a->events))
-        status = cli_usage_error(call->command, "--trace and --events name the same file");
-    return status;
+    return status == BERTH_OK ? check_trace(call) : status;
 }
 
 /* -------------------------------------------------------------------------- steps */
@@ -370,7 +392,7 @@ go(loading *l)
     l->facts.wants_memory = l->a->wants_memory;
     if (l->a->wants_json)
         load_print_json(&l->s->out, &l->facts, status != BERTH_OK ? &failure : NULL);
-    else if (!l->a->is_quiet)
+    else if (!l->a->is_quiet && !is_traced_there(l->a))
         load_print(l->s, &l->facts);
     return status;
 }

@@ -179,8 +179,6 @@ write_file(session *s, const berth_plan *plan, const draw_map *map, format f,
 
     if (path == NULL)
         return BERTH_OK;
-    if (strcmp(path, "-") == 0)
-        return write_format(s, &s->out, plan, map, f);
     status = save_begin(&v, s->call->command, path, a->may_overwrite);
     if (status == BERTH_OK)
         status = save_end(&v, write_format(s, &v.out, plan, map, f));

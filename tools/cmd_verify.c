@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/commands.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
 #include "tools/session.h"
@@ -37,9 +38,9 @@ static const cli_option verify_options[] = {
     { "digest", '\0', CLI_FLAG, offsetof(verify_arguments, wants_digest), NULL, NULL, NULL,
       "read every byte; compare with the model's manifest, if it has one, and hub blobs "
       "with their SHA-256" },
-    { "manifest", '\0', CLI_TEXT, offsetof(verify_arguments, manifest), "FILE", NULL, NULL,
+    { "manifest", '\0', CLI_INPUT, offsetof(verify_arguments, manifest), "FILE", NULL, NULL,
       "as --digest, with this manifest" },
-    { "source-of", '\0', CLI_TEXT, offsetof(verify_arguments, source_of), "FILE", NULL,
+    { "source-of", '\0', CLI_INPUT, offsetof(verify_arguments, source_of), "FILE", NULL,
       NULL,
       "as --digest, with what the manifest of a checkpoint made from MODEL says of it" },
     { "write-manifest", '\0', CLI_OPTIONAL, offsetof(verify_arguments, write_manifest),
@@ -115,6 +116,10 @@ check_arguments(const cli_call *call)
             status = cli_refuse(call, of_reading[i],
                                 "without --digest, --manifest, --source-of or "
                                 "--write-manifest");
+    if (status == BERTH_OK && input_is_standard(a->write_manifest))
+        status = cli_usage_error(call->command, "--write-manifest: a manifest is written as "
+                                                "a file, not to standard output; name one, "
+                                                "or ./- where it is to be called so");
     if (status == BERTH_OK && a->write_manifest == NULL)
         status = cli_refuse(call, "force", "without --write-manifest");
     if (status == BERTH_OK && a->wants_json)

@@ -16,10 +16,10 @@
 
 /* Read at once, at least. */
 #define PIECE_BYTES ((size_t)65536)
-/* Of a plan, a map, rules or links. */
+/* The longest plan, map, manifest, file of rules or links that is taken. */
 #define TEXT_LIMIT ((size_t)256 << 20)
 
-/* Of the file that standard input was read into; "": none was. */
+/* The path of the file that standard input was read into; "": it was not read. */
 static char taken[32];
 
 bool
@@ -140,12 +140,18 @@ input_take(const cli_call *call)
     return status;
 }
 
+const char *
+input_name(const char *path)
+{
+    return taken[0] != '\0' && strcmp(path, taken) == 0 ? INPUT_NAME : path;
+}
+
 berth_error
 input_named(const berth_error *error)
 {
     berth_error named = *error;
 
-    if (taken[0] != '\0' && strcmp(named.file, taken) == 0)
+    if (input_name(named.file) != named.file)
         snprintf(named.file, sizeof named.file, "%s", INPUT_NAME);
     return named;
 }

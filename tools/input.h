@@ -26,7 +26,9 @@ berth_status input_read(const cli_command *command, const char *what, int fd, si
  * name, for the library reads files only, and puts its path there. What fails is printed.
  */
 berth_status input_take(const cli_call *call);
-/* The error, with INPUT_NAME in place of that path. */
+/* What to call the file: INPUT_NAME in place of that path. */
+const char *input_name(const char *path);
+/* The error, with that name. */
 berth_error input_named(const berth_error *error);
 
 #endif

@@ -17,6 +17,47 @@
 #define HEADER_CAPACITY 512
 #define READ_BYTES 65536u
 
+/* --------------------------------------------------------------------------- texts */
+
+/* What has been read stays in *text after a failure, too. */
+static berth_status
+read_all(FILE *file, const char *name, char **text, size_t *length, berth_error *error)
+{
+    size_t got;
+
+    do {
+        char *const longer = realloc(*text, *length + READ_BYTES);
+
+        if (longer == NULL)
+            return llama_fail_file(error, name, ENOMEM);
+        *text = longer;
+        got = fread(*text + *length, 1, READ_BYTES, file);
+        *length += got;
+    } while (got > 0);
+    return ferror(file) ? llama_fail_file(error, name, errno) : BERTH_OK;
+}
+
+berth_status
+llama_file_read(const char *path, char **out_text, size_t *out_length, berth_error *error)
+{
+    const bool is_standard = strcmp(path, "-") == 0;
+    FILE *const file = is_standard ? stdin : fopen(path, "r");
+    berth_status status;
+
+    *out_text = NULL;
+    *out_length = 0;
+    if (file == NULL)
+        return llama_fail_file(error, path, errno);
+    status = read_all(file, is_standard ? "standard input" : path, out_text, out_length, error);
+    if (status != BERTH_OK) {
+        free(*out_text);
+        *out_text = NULL;
+    }
+    if (!is_standard)
+        fclose(file);
+    return status;
+}
+
 /* -------------------------------------------------------------------------- tokens */
 
 void
@@ -74,32 +115,13 @@ llama_tokens_parse(llama_tokens *tokens, const char *text, size_t length,
 berth_status
 llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error)
 {
-    FILE *const file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
-    char *text = NULL;
-    size_t length = 0;
-    size_t got = 0;
-    berth_status status = BERTH_OK;
+    char *text;
+    size_t length;
+    berth_status status = llama_file_read(path, &text, &length, error);
 
-    if (file == NULL)
-        return llama_fail_file(error, path, errno);
-    do {
-        char *const longer = realloc(text, length + READ_BYTES);
-
-        if (longer == NULL) {
-            status = llama_fail(error, BERTH_ENOMEM, path, "no memory for the tokens");
-            break;
-        }
-        text = longer;
-        got = fread(text + length, 1, READ_BYTES, file);
-        length += got;
-    } while (got > 0);
-    if (status == BERTH_OK && ferror(file))
-        status = llama_fail_file(error, path, errno);
     if (status == BERTH_OK)
         status = llama_tokens_parse(tokens, text, length, error);
     free(text);
-    if (file != stdin)
-        fclose(file);
     return status;
 }
 

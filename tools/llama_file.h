@@ -24,6 +24,13 @@ berth_status llama_tokens_parse(llama_tokens *tokens, const char *text, size_t l
 /* The same from a file; "-": standard input. Also BERTH_ENOENT, BERTH_EIO. */
 berth_status llama_tokens_read(llama_tokens *tokens, const char *path, berth_error *error);
 
+/*
+ * All of a file; "-": standard input. free(*out_text); NULL after BERTH_ENOENT, BERTH_EIO,
+ * BERTH_ENOMEM.
+ */
+berth_status llama_file_read(const char *path, char **out_text, size_t *out_length,
+                             berth_error *error);
+
 /* Before anything is loaded: BERTH_EINVAL, if `path` is there and may not be replaced. */
 berth_status llama_logits_check(const char *path, bool may_overwrite, berth_error *error);
 /*

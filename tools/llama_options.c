@@ -26,7 +26,7 @@ static const option options[] = {
     { "--greedy", FLAG, SIZE_MAX, NULL, "take the most likely one, which is what it does" },
     { "--logits", TEXT, FIELD(logits), "FILE", "write the prompt's logits, safetensors" },
     { "--force", FLAG, FIELD(may_overwrite), NULL, "replace that file (-f)" },
-    { "--plan", TEXT, FIELD(plan), "FILE", "load as this plan says; else one is made:" },
+    { "--plan", TEXT, FIELD(plan), "FILE", "load as this plan says; -: stdin; else one is made:" },
     { "--type", TEXT, FIELD(type), "TYPE", "nf4, fp4, int8, or none: as it is stored" },
     { "--double-quant", FLAG, FIELD(double_quant), NULL, "nf4, fp4: 8-bit statistics" },
     { "--dtype", TEXT, FIELD(dtype), "DTYPE", "load as bf16, f16 or f32" },
@@ -176,6 +176,12 @@ parse_option(int argc, char **argv, int *at, llama_options *out, berth_error *er
     return store(out, o, value, error);
 }
 
+static bool
+is_standard(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
 static berth_status
 check(const llama_options *o, berth_error *error)
 {
@@ -194,6 +200,10 @@ check(const llama_options *o, berth_error *error)
         return refuse(error, "what is missing:", "MODEL");
     if ((o->tokens == NULL) == (o->tokens_file == NULL))
         return refuse(error, "give one of --tokens and", "--tokens-file");
+    if (is_standard(o->plan) && is_standard(o->tokens_file))
+        return refuse(error, "standard input is one file, not two: --plan and", "--tokens-file");
+    if (is_standard(o->logits))
+        return refuse(error, "ids go to standard output; name a file: --logits", o->logits);
     if (o->may_overwrite && o->logits == NULL)
         return refuse(error, "without --logits this has no effect:", "--force");
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)

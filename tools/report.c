@@ -37,13 +37,11 @@ report_begin(report *r, session *s, const char *model, bool is_json, bool is_qui
 /* ------------------------------------------------------------------ findings */
 
 static void
-write_finding(json_writer *w, const berth_finding *finding)
+write_finding(json_writer *w, const berth_finding *finding, const berth_error *named)
 {
-    const berth_error named = input_named(finding->details);
-
     json_object_begin(w, NULL);
     json_text(w, "severity", severity_name(finding->severity));
-    json_error(w, &named, finding->name != NULL ? finding->name : "", finding->name_length);
+    json_error(w, named, finding->name != NULL ? finding->name : "", finding->name_length);
     json_object_end(w);
 }
 
@@ -67,18 +65,18 @@ report_finding(void *user, const berth_finding *finding)
 {
     report *const r = user;
     const int32_t severity = finding->severity;
-    const berth_error *const details = finding->details;
+    const berth_error named = input_named(finding->details);
 
     if (severity < BERTH_SEVERITY_NOTE || severity > BERTH_SEVERITY_ERROR)
         return;
     if (severity == BERTH_SEVERITY_ERROR && r->counts[severity] == 0)
-        r->first_error = *details;
+        r->first_error = named;
     r->counts[severity]++;
     progress_hide(&r->s->progress);
     if (r->is_json)
-        write_finding(&r->w, finding);
+        write_finding(&r->w, finding, &named);
     else if (!r->is_quiet || severity == BERTH_SEVERITY_ERROR)
-        print_finding(r->s, severity, details);
+        print_finding(r->s, severity, &named);
     output_flush(&r->s->out);
     progress_show(&r->s->progress);
 }
@@ -119,7 +117,7 @@ write_digest(json_writer *w, const report_facts *facts)
     }
     json_object_begin(w, "digest");
     if (facts->manifest != NULL)
-        json_text(w, "manifest", facts->manifest);
+        json_text(w, "manifest", input_name(facts->manifest));
     else
         json_null(w, "manifest");
     json_bool(w, "manifest_written", facts->manifest_mode == BERTH_MANIFEST_WRITE);
@@ -207,8 +205,11 @@ print_manifest(session *s, const report_facts *facts)
         output_format(&s->out, "; %s digest%s written to ", number, is_one ? "" : "s");
     else
         output_text(&s->out, "; no manifest to compare with (--write-manifest makes one)");
-    if (facts->manifest != NULL)
-        output_name(&s->out, facts->manifest, strlen(facts->manifest));
+    if (facts->manifest != NULL) {
+        const char *const name = input_name(facts->manifest);
+
+        output_name(&s->out, name, strlen(name));
+    }
 }
 
 static void

@@ -73,7 +73,8 @@ temporary_name(const char *path)
 static berth_status
 begin_output(save *v, const char *path, int flags)
 {
-    const int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    const int fd = v->is_standard ? dup(STDOUT_FILENO)
+                                  : open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
     const int system_error = errno;
 
     if (fd >= 0) {
@@ -106,6 +107,11 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
     const bool is_there = stat(path, &found) == 0;
 
     *v = (save){ .command = command, .path = path, .may_overwrite = may_overwrite };
+    if (strcmp(path, "-") == 0) {
+        v->path = "standard output";
+        v->is_in_place = v->is_standard = true;
+        return begin_output(v, path, 0);
+    }
     if (path[0] == '\0' || (is_there && S_ISDIR(found.st_mode)))
         return fail_name(v);
     v->is_in_place = is_there && !S_ISREG(found.st_mode);
@@ -138,7 +144,7 @@ save_end(save *v, berth_status status)
     if (v->temporary == NULL && !v->is_in_place)
         return status;
     output_flush(&v->out);
-    system_error = v->out.system_error;
+    system_error = v->is_standard && v->out.system_error == EPIPE ? 0 : v->out.system_error;
     if (system_error == 0 && status == BERTH_OK && fsync(v->out.fd) != 0
         && errno != EINVAL && errno != ENOTSUP)
         system_error = errno;

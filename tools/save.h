@@ -16,7 +16,8 @@ typedef struct save {
     const cli_command *command;
     const char *path;
     char *temporary; /* beside it; NULL: nothing was begun, or in place */
-    bool is_in_place; /* a pipe or a device: nothing to complete */
+    bool is_in_place; /* a pipe, a device or standard output: nothing to complete */
+    bool is_standard; /* output */
     bool may_overwrite;
     output out;
 } save;
@@ -29,7 +30,8 @@ bool save_is_same(const char *a, const char *b);
 /*
  * Begins a file beside `path`, which save_end() puts in its place. What fails is
  * printed: a file that is there and may not be replaced, a folder that is not. What
- * is there and no regular file is written to as it is.
+ * is there and no regular file is written to as it is. "-" is standard output, whose reader may
+ * leave early.
  */
 berth_status save_begin(save *v, const cli_command *command, const char *path,
                         bool may_overwrite);

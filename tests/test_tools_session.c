@@ -19,20 +19,12 @@ typedef struct arguments {
     model_arguments model;
 } arguments;
 
-static const cli_option options[] = { MODEL_OPTIONS(arguments, model) };
-
-static berth_status
-settle(cli_call *call)
-{
-    arguments *const a = call->arguments;
-
-    return model_settle(call, &a->model);
-}
+static const cli_option options[] = { MODEL_OPTIONS(arguments) };
 
 static const cli_command command = {
     .name = "try",
     CLI_OPTIONS(options, arguments),
-    .settle = settle,
+    .settle = model_settle,
 };
 
 /* ---------------------------------------------------------------- environment */

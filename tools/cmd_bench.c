@@ -54,15 +54,14 @@ static const cli_option bench_options[] = {
       "256MiB", "host memory to copy in, beside 64 MiB to read into" },
     { "file", '\0', CLI_SIZE, offsetof(bench_arguments, file_bytes), "SIZE", NULL, "256MiB",
       "the file that --disk makes" },
-    { "io", '\0', CLI_CHOICE, offsetof(bench_arguments, io), "auto|direct|buffered",
-      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    IO_OPTION(bench_arguments, io),
     { "readers", 'j', CLI_NUMBER, offsetof(bench_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
     { "json", '\0', CLI_FLAG, offsetof(bench_arguments, wants_json), NULL, NULL, NULL,
       "one JSON object" },
     { "quiet", 'q', CLI_FLAG, offsetof(bench_arguments, is_quiet), NULL, NULL, NULL,
       "print errors only" },
-    MODEL_OPTIONS(bench_arguments, model),
+    MODEL_OPTIONS(bench_arguments),
 };
 
 static const cli_example bench_examples[] = {
@@ -205,19 +204,14 @@ static berth_status
 open_all(benching *b)
 {
     const bench_arguments *const a = b->a;
-    berth_open_options options;
     berth_error error;
     berth_status status = BERTH_OK;
 
-    if (a->common.operand_count > 0) {
-        berth_open_options_init(&options);
-        model_options_fill(&options, &a->model);
-        options.finding = session_finding;
-        options.finding_user = b->s;
-        status = berth_checkpoint_open(b->s->context, a->common.operands[0], &options,
-                                       &b->checkpoint, &error);
-    }
-    if (status == BERTH_OK && a->plan != NULL)
+    if (a->common.operand_count > 0)
+        status = session_open_model(b->s, &a->model, &b->checkpoint);
+    if (status != BERTH_OK)
+        return status;
+    if (a->plan != NULL)
         status = berth_plan_open(b->s->context, a->plan, &b->plan, &error);
     if (status == BERTH_OK && b->plan != NULL) /* before anything is measured */
         status = berth_plan_check(b->plan, b->s->context, b->checkpoint, "",
@@ -397,14 +391,6 @@ run_bench(session *s)
     return status;
 }
 
-static berth_status
-settle(cli_call *call)
-{
-    bench_arguments *const a = call->arguments;
-
-    return model_settle(call, &a->model);
-}
-
 const cli_command bench_command = {
     .name = "bench",
     .help = "measure disk, copies and devices, and a plan against them",
@@ -413,6 +399,6 @@ const cli_command bench_command = {
     CLI_OPTIONS(bench_options, bench_arguments),
     .examples = bench_examples,
     .example_count = sizeof bench_examples / sizeof bench_examples[0],
-    .settle = settle,
+    .settle = model_settle,
     .run = run_bench,
 };

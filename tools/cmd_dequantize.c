@@ -53,6 +53,6 @@ const cli_command dequantize_command = {
     CLI_OPTIONS(dequantize_options, convert_arguments),
     .examples = dequantize_examples,
     .example_count = sizeof dequantize_examples / sizeof dequantize_examples[0],
-    .settle = convert_settle,
+    .settle = model_settle,
     .run = dequantize_run,
 };

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_diff.c - `berth diff`: how far apart two checkpoints are, weight by weight. */
-#define _POSIX_C_SOURCE 200809L
-
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tools/commands.h"
 #include "tools/diff.h"
@@ -25,8 +21,7 @@ typedef struct diff_arguments {
     bool is_quiet;
     uint32_t jobs;
     int32_t io;
-    int32_t progress;
-    uint32_t progress_fd;
+    progress_arguments progress;
     uint64_t ring_bytes;
 } diff_arguments;
 
@@ -43,19 +38,15 @@ static const cli_option diff_options[] = {
       NULL, NULL, "the three above say nothing of weights that only one side has" },
     { "jobs", 'j', CLI_NUMBER, offsetof(diff_arguments, jobs), "N", NULL, NULL,
       "threads that compare; without it, one a core" },
-    { "io", '\0', CLI_CHOICE, offsetof(diff_arguments, io), "auto|direct|buffered",
-      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    IO_OPTION(diff_arguments, io),
     { "ring", '\0', CLI_SIZE, offsetof(diff_arguments, ring_bytes), "SIZE", NULL, "64MiB",
       "memory for bytes in flight" },
     { "json", '\0', CLI_FLAG, offsetof(diff_arguments, wants_json), NULL, NULL, NULL,
       "one JSON object; with --tensors also one a weight" },
     { "quiet", 'q', CLI_FLAG, offsetof(diff_arguments, is_quiet), NULL, NULL, NULL,
       "print errors only: the exit code is the answer" },
-    { "progress", '\0', CLI_CHOICE, offsetof(diff_arguments, progress), PROGRESS_WORDS,
-      NULL, "auto", "a bar on a terminal and a line every 5 s elsewhere; or as said" },
-    { "progress-fd", '\0', CLI_NUMBER, offsetof(diff_arguments, progress_fd), "N", NULL,
-      "2", "descriptor for progress" },
-    MODEL_OPTIONS(diff_arguments, model),
+    PROGRESS_OPTIONS(diff_arguments, progress),
+    MODEL_OPTIONS(diff_arguments),
 };
 
 static const cli_example diff_examples[] = {
@@ -143,10 +134,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "quiet", "with --json");
     if (status == BERTH_OK && a->is_quiet)
         status = cli_refuse(call, "tensors", "with --quiet");
-    if (status == BERTH_OK && fcntl((int)a->progress_fd, F_GETFD) < 0)
-        status = cli_usage_error(call->command, "--progress-fd: descriptor %u is not open",
-                                 a->progress_fd);
-    return status;
+    return status == BERTH_OK ? progress_check(call, &a->progress) : status;
 }
 
 /* ----------------------------------------------------------------------- job */
@@ -270,7 +258,6 @@ static berth_status
 diff_run(session *s)
 {
     const diff_arguments *const a = s->call->arguments;
-    const bool is_silent = a->is_quiet && a->progress == PROGRESS_AUTO;
     comparison c = { .s = s, .a = a };
     berth_status status = check_arguments(s->call);
 
@@ -278,20 +265,11 @@ diff_run(session *s)
     if (status == BERTH_OK)
         status = fill_limits(&c);
     if (status == BERTH_OK)
-        status = session_start(s, (int)a->progress_fd,
-                               is_silent ? PROGRESS_NEVER : (progress_mode)a->progress);
+        status = session_start_job(s, &a->progress, a->is_quiet);
     if (status == BERTH_OK)
         status = run(&c);
     diff_ranking_fini(&c.ranking);
     return status;
-}
-
-static berth_status
-diff_settle(cli_call *call)
-{
-    diff_arguments *const arguments = call->arguments;
-
-    return model_settle(call, &arguments->model);
 }
 
 const cli_command diff_command = {
@@ -302,6 +280,6 @@ const cli_command diff_command = {
     CLI_OPTIONS(diff_options, diff_arguments),
     .examples = diff_examples,
     .example_count = sizeof diff_examples / sizeof diff_examples[0],
-    .settle = diff_settle,
+    .settle = model_settle,
     .run = diff_run,
 };

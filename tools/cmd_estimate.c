@@ -80,7 +80,7 @@ static const cli_option estimate_options[] = {
      NULL, "replace a file that exists" },
     { "json", '\0', CLI_FLAG, offsetof(estimate_arguments, wants_json), NULL, NULL, NULL,
      "one JSON object: berth-estimate(5)" },
-    MODEL_OPTIONS(estimate_arguments, model),
+    MODEL_OPTIONS(estimate_arguments),
 };
 
 static const cli_example estimate_examples[] = {
@@ -269,14 +269,6 @@ estimate_run(session *s)
     return status;
 }
 
-static berth_status
-estimate_settle(cli_call *call)
-{
-    estimate_arguments *const arguments = call->arguments;
-
-    return model_settle(call, &arguments->model);
-}
-
 const cli_command estimate_command = {
     .name = "estimate",
     .help = "what a model needs, and what fits, before it is loaded",
@@ -285,6 +277,6 @@ const cli_command estimate_command = {
     CLI_OPTIONS(estimate_options, estimate_arguments),
     .examples = estimate_examples,
     .example_count = sizeof estimate_examples / sizeof estimate_examples[0],
-    .settle = estimate_settle,
+    .settle = model_settle,
     .run = estimate_run,
 };

@@ -24,7 +24,7 @@ static const cli_option inspect_options[] = {
       "one JSON object; with --tensors also the list of tensors" },
     { "csv", '\0', CLI_FLAG, offsetof(inspect_arguments, wants_csv), NULL, NULL, NULL,
       "every tensor as a line of comma-separated values" },
-    MODEL_OPTIONS(inspect_arguments, model),
+    MODEL_OPTIONS(inspect_arguments),
 };
 
 static const cli_example inspect_examples[] = {
@@ -130,14 +130,6 @@ inspect_run(session *s)
     return status;
 }
 
-static berth_status
-inspect_settle(cli_call *call)
-{
-    inspect_arguments *const arguments = call->arguments;
-
-    return model_settle(call, &arguments->model);
-}
-
 const cli_command inspect_command = {
     .name = "inspect",
     .help = "what is in a checkpoint, and where its bytes are",
@@ -146,6 +138,6 @@ const cli_command inspect_command = {
     CLI_OPTIONS(inspect_options, inspect_arguments),
     .examples = inspect_examples,
     .example_count = sizeof inspect_examples / sizeof inspect_examples[0],
-    .settle = inspect_settle,
+    .settle = model_settle,
     .run = inspect_run,
 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_load.c - `berth load`: every tensor into its berth, timed, checked, given back. */
-#include <stdio.h>
 #include <string.h>
 
 #include "tools/commands.h"
@@ -36,8 +35,7 @@ typedef struct load_arguments {
     bool may_overwrite;
     bool wants_json;
     bool is_quiet;
-    int32_t progress;
-    uint32_t progress_fd;
+    progress_arguments progress;
 } load_arguments;
 
 #define TYPES "none|nf4|fp4|int8"
@@ -71,8 +69,7 @@ static const cli_option load_options[] = {
       "threads that read; without it, what the machine suggests" },
     { "workers", '\0', CLI_NUMBER, offsetof(load_arguments, workers), "N", NULL, NULL,
       "threads that copy and encode; without it, one a core" },
-    { "io", '\0', CLI_CHOICE, offsetof(load_arguments, io), "auto|direct|buffered",
-      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    IO_OPTION(load_arguments, io),
     { "ring", '\0', CLI_SIZE, offsetof(load_arguments, ring_bytes), "SIZE", NULL, NULL,
       "memory for bytes in flight; without it, the plan's staging" },
     { "stages", '\0', CLI_NUMBER, offsetof(load_arguments, stages), "N", NULL, NULL,
@@ -94,11 +91,8 @@ static const cli_option load_options[] = {
       "one JSON object" },
     { "quiet", 'q', CLI_FLAG, offsetof(load_arguments, is_quiet), NULL, NULL, NULL,
       "print errors only" },
-    { "progress", '\0', CLI_CHOICE, offsetof(load_arguments, progress), PROGRESS_WORDS,
-      NULL, "auto", "a bar on a terminal and a line every 5 s elsewhere; or as said" },
-    { "progress-fd", '\0', CLI_NUMBER, offsetof(load_arguments, progress_fd), "N", NULL,
-      "2", "descriptor for progress" },
-    MODEL_OPTIONS(load_arguments, model),
+    PROGRESS_OPTIONS(load_arguments, progress),
+    MODEL_OPTIONS(load_arguments),
 };
 
 static const cli_example load_examples[] = {
@@ -209,26 +203,12 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "manifest", "with --no-verify");
     if (status == BERTH_OK && a->type != TYPE_NF4 && a->type != TYPE_FP4)
         status = cli_refuse(call, "double-quant", "without --type nf4 or fp4");
-    return status == BERTH_OK ? check_trace(call) : status;
+    if (status == BERTH_OK)
+        status = check_trace(call);
+    return status == BERTH_OK ? progress_check(call, &a->progress) : status;
 }
 
 /* -------------------------------------------------------------------------- steps */
-
-static berth_status
-open_model(loading *l)
-{
-    berth_open_options options;
-    berth_error error;
-    berth_status status;
-
-    berth_open_options_init(&options);
-    model_options_fill(&options, &l->a->model);
-    options.finding = session_finding;
-    options.finding_user = l->s;
-    status = berth_checkpoint_open(l->s->context, l->a->common.operands[0], &options,
-                                   &l->checkpoint, &error);
-    return session_tell(l->s, status, &error);
-}
 
 static berth_status
 make_plan(loading *l)
@@ -329,7 +309,7 @@ check_model(loading *l)
 static berth_status
 make_model(loading *l)
 {
-    berth_status status = open_model(l);
+    berth_status status = session_open_model(l->s, &l->a->model, &l->checkpoint);
 
     if (status == BERTH_OK)
         status = open_devices(l); /* budgets may be shares of them */
@@ -401,17 +381,14 @@ static berth_status
 run_load(session *s)
 {
     loading l = { .s = s, .a = s->call->arguments };
-    const bool is_silent = l.a->is_quiet && l.a->progress == PROGRESS_AUTO;
     berth_status status = check_arguments(s->call);
 
     if (status != BERTH_OK)
         return status;
-    s->is_quiet = l.a->is_quiet;
     status = trace_begin(&s->trace, s->call->command, l.a->trace, l.a->events,
                          l.a->may_overwrite);
     if (status == BERTH_OK)
-        status = session_start(s, (int)l.a->progress_fd,
-                               is_silent ? PROGRESS_NEVER : (progress_mode)l.a->progress);
+        status = session_start_job(s, &l.a->progress, l.a->is_quiet);
     if (status == BERTH_OK)
         status = go(&l);
     berth_model_destroy(l.model);
@@ -423,14 +400,6 @@ run_load(session *s)
     return status;
 }
 
-static berth_status
-settle(cli_call *call)
-{
-    load_arguments *const a = call->arguments;
-
-    return model_settle(call, &a->model);
-}
-
 const cli_command load_command = {
     .name = "load",
     .help = "put every tensor into its berth, timed and checked",
@@ -439,6 +408,6 @@ const cli_command load_command = {
     CLI_OPTIONS(load_options, load_arguments),
     .examples = load_examples,
     .example_count = sizeof load_examples / sizeof load_examples[0],
-    .settle = settle,
+    .settle = model_settle,
     .run = run_load,
 };

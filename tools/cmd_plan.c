@@ -113,7 +113,7 @@ static const cli_option plan_options[] = {
       "write the plan (with --hf-map the map) into this file; -: print nothing else" },
     { "force", 'f', CLI_FLAG, offsetof(plan_arguments, may_overwrite), NULL, NULL, NULL,
       "replace a file that is there" },
-    MODEL_OPTIONS(plan_arguments, model),
+    MODEL_OPTIONS(plan_arguments),
 };
 
 static const cli_example plan_examples[] = {
@@ -380,22 +380,6 @@ fill_options(planning *p, int32_t type)
 /* ------------------------------------------------------------------------- plan */
 
 static berth_status
-open_model(planning *p)
-{
-    berth_open_options options;
-    berth_error error;
-    berth_status status;
-
-    berth_open_options_init(&options);
-    model_options_fill(&options, &p->a->model);
-    options.finding = session_finding;
-    options.finding_user = p->s;
-    status = berth_checkpoint_open(p->s->context, p->a->common.operands[0], &options,
-                                   &p->checkpoint, &error);
-    return session_tell(p->s, status, &error);
-}
-
-static berth_status
 make_plan(planning *p)
 {
     berth_error error;
@@ -484,7 +468,7 @@ show(const planning *p)
 static berth_status
 run(planning *p)
 {
-    berth_status status = open_model(p);
+    berth_status status = session_open_model(p->s, &p->a->model, &p->checkpoint);
 
     if (status == BERTH_OK)
         status = make_plan(p);
@@ -543,7 +527,7 @@ plan_settle(cli_call *call)
         arguments->link_file = arguments->links;
         arguments->links = NULL;
     }
-    return model_settle(call, &arguments->model);
+    return model_settle(call);
 }
 
 const cli_command plan_command = {

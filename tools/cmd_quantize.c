@@ -88,6 +88,6 @@ const cli_command quantize_command = {
     CLI_OPTIONS(quantize_options, convert_arguments),
     .examples = quantize_examples,
     .example_count = sizeof quantize_examples / sizeof quantize_examples[0],
-    .settle = convert_settle,
+    .settle = model_settle,
     .run = quantize_run,
 };

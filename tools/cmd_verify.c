@@ -2,7 +2,6 @@
 /* cmd_verify.c - `berth verify`: is the checkpoint whole, and unharmed? */
 #define _POSIX_C_SOURCE 200809L
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,8 +28,7 @@ typedef struct verify_arguments {
     const char *write_manifest;
     uint32_t jobs;
     int32_t io;
-    int32_t progress;
-    uint32_t progress_fd;
+    progress_arguments progress;
     uint64_t ring_bytes;
 } verify_arguments;
 
@@ -53,19 +51,15 @@ static const cli_option verify_options[] = {
       "what berth itself would not write is an error" },
     { "jobs", 'j', CLI_NUMBER, offsetof(verify_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
-    { "io", '\0', CLI_CHOICE, offsetof(verify_arguments, io), "auto|direct|buffered",
-      "BERTH_IO", "auto", "past the page cache, through it, or whichever suits the files" },
+    IO_OPTION(verify_arguments, io),
     { "ring", '\0', CLI_SIZE, offsetof(verify_arguments, ring_bytes), "SIZE", NULL,
       "32MiB", "memory for bytes in flight" },
     { "json", '\0', CLI_FLAG, offsetof(verify_arguments, wants_json), NULL, NULL, NULL,
       "one JSON object: findings, then the verdict" },
     { "quiet", 'q', CLI_FLAG, offsetof(verify_arguments, is_quiet), NULL, NULL, NULL,
       "print errors only" },
-    { "progress", '\0', CLI_CHOICE, offsetof(verify_arguments, progress), PROGRESS_WORDS,
-      NULL, "auto", "a bar on a terminal and a line every 5 s elsewhere; or as said" },
-    { "progress-fd", '\0', CLI_NUMBER, offsetof(verify_arguments, progress_fd), "N", NULL,
-      "2", "descriptor for progress" },
-    MODEL_OPTIONS(verify_arguments, model),
+    PROGRESS_OPTIONS(verify_arguments, progress),
+    MODEL_OPTIONS(verify_arguments),
 };
 
 static const cli_example verify_examples[] = {
@@ -124,10 +118,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "force", "without --write-manifest");
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
-    if (status == BERTH_OK && fcntl((int)a->progress_fd, F_GETFD) < 0)
-        status = cli_usage_error(call->command, "--progress-fd: descriptor %u is not open",
-                                 a->progress_fd);
-    return status;
+    return status == BERTH_OK ? progress_check(call, &a->progress) : status;
 }
 
 /* ------------------------------------------------------------------ manifest */
@@ -235,7 +226,6 @@ static berth_status
 verify_run(session *s)
 {
     const verify_arguments *const a = s->call->arguments;
-    const bool is_silent = a->is_quiet && a->progress == PROGRESS_AUTO;
     berth_checkpoint *checkpoint = NULL;
     berth_verify_report digest = { 0 };
     berth_verify_options options;
@@ -245,8 +235,7 @@ verify_run(session *s)
     berth_status status = check_arguments(s->call);
 
     if (status == BERTH_OK)
-        status = session_start(s, (int)a->progress_fd,
-                               is_silent ? PROGRESS_NEVER : (progress_mode)a->progress);
+        status = session_start_job(s, &a->progress, a->is_quiet);
     if (status != BERTH_OK)
         return status;
     berth_verify_options_init(&options);
@@ -264,14 +253,6 @@ verify_run(session *s)
     return status;
 }
 
-static berth_status
-verify_settle(cli_call *call)
-{
-    verify_arguments *const arguments = call->arguments;
-
-    return model_settle(call, &arguments->model);
-}
-
 const cli_command verify_command = {
     .name = "verify",
     .help = "is a checkpoint whole, and are its bytes the right ones?",
@@ -280,6 +261,6 @@ const cli_command verify_command = {
     CLI_OPTIONS(verify_options, verify_arguments),
     .examples = verify_examples,
     .example_count = sizeof verify_examples / sizeof verify_examples[0],
-    .settle = verify_settle,
+    .settle = model_settle,
     .run = verify_run,
 };

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert.c - runs a job that writes a checkpoint anew, and reports on it. */
-#define _POSIX_C_SOURCE 200809L
-
 #include "tools/convert.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tools/convert_print.h"
 #include "tools/interrupt.h"
@@ -33,10 +29,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "join", "with --dry-run");
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
-    if (status == BERTH_OK && fcntl((int)a->progress_fd, F_GETFD) < 0)
-        status = cli_usage_error(call->command, "--progress-fd: descriptor %u is not open",
-                                 a->progress_fd);
-    return status;
+    return status == BERTH_OK ? progress_check(call, &a->progress) : status;
 }
 
 static berth_status
@@ -259,7 +252,6 @@ berth_status
 convert_run(session *s, int32_t type)
 {
     const convert_arguments *const a = s->call->arguments;
-    const bool is_silent = a->is_quiet && a->progress == PROGRESS_AUTO;
     conversion c = { .s = s, .a = a, .type = type };
     berth_status status = check_arguments(s->call);
 
@@ -270,8 +262,7 @@ convert_run(session *s, int32_t type)
     if (status == BERTH_OK)
         status = encoding_skips_init(&c.skips, s->call, a->encoding.skip_modules);
     if (status == BERTH_OK)
-        status = session_start(s, (int)a->progress_fd,
-                               is_silent ? PROGRESS_NEVER : (progress_mode)a->progress);
+        status = session_start_job(s, &a->progress, a->is_quiet);
     if (status == BERTH_OK)
         status = run(&c);
     berth_devices_close(c.devices);
@@ -279,12 +270,4 @@ convert_run(session *s, int32_t type)
     coverage_fini(&c.coverage);
     encoding_skips_fini(&c.skips);
     return status;
-}
-
-berth_status
-convert_settle(cli_call *call)
-{
-    convert_arguments *const arguments = call->arguments;
-
-    return model_settle(call, &arguments->model);
 }

@@ -25,8 +25,7 @@ typedef struct convert_arguments {
     uint64_t ring_bytes;
     uint32_t jobs;
     int32_t io;
-    int32_t progress;
-    uint32_t progress_fd;
+    progress_arguments progress;
     bool is_resuming;
     bool may_overwrite;
     const char *part;
@@ -75,24 +74,16 @@ typedef struct convert_arguments {
       "decide, count, report; write nothing" },                                            \
     { "jobs", 'j', CLI_NUMBER, offsetof(convert_arguments, jobs), "N", NULL, NULL,        \
       "threads that convert; without it, one a core" },                                    \
-    { "io", '\0', CLI_CHOICE, offsetof(convert_arguments, io), "auto|direct|buffered",    \
-      "BERTH_IO", "auto",                                                                  \
-      "past the page cache, through it, or whichever suits the files" },                   \
+    IO_OPTION(convert_arguments, io),                                                      \
     { "ring", '\0', CLI_SIZE, offsetof(convert_arguments, ring_bytes), "SIZE", NULL,      \
       "64MiB", "memory for bytes in flight" },                                             \
     { "json", '\0', CLI_FLAG, offsetof(convert_arguments, wants_json), NULL, NULL, NULL,  \
       "one JSON object: findings, verdict, numbers" },                                     \
     { "quiet", 'q', CLI_FLAG, offsetof(convert_arguments, is_quiet), NULL, NULL, NULL,    \
       "print errors only" },                                                               \
-    { "progress", '\0', CLI_CHOICE, offsetof(convert_arguments, progress),                \
-      PROGRESS_WORDS, NULL, "auto",                                                        \
-      "a bar on a terminal and a line every 5 s elsewhere; or as said" },                  \
-    { "progress-fd", '\0', CLI_NUMBER, offsetof(convert_arguments, progress_fd), "N",     \
-      NULL, "2", "descriptor for progress" },                                              \
-    MODEL_OPTIONS(convert_arguments, model)
+    PROGRESS_OPTIONS(convert_arguments, progress),                                         \
+    MODEL_OPTIONS(convert_arguments)
 
-/* The settle function of both. */
-berth_status convert_settle(cli_call *call);
 /* Converts to `type`, a berth_encoding; NATIVE dequantizes. */
 berth_status convert_run(session *s, int32_t type);
 

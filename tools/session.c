@@ -3,6 +3,7 @@
 #include "tools/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,6 +106,25 @@ session_start(session *s, int progress_fd, progress_mode mode)
 }
 
 berth_status
+session_start_job(session *s, const progress_arguments *shown, bool is_quiet)
+{
+    const bool is_silent = is_quiet && shown->mode == PROGRESS_AUTO;
+
+    s->is_quiet = is_quiet;
+    return session_start(s, (int)shown->fd,
+                         is_silent ? PROGRESS_NEVER : (progress_mode)shown->mode);
+}
+
+berth_status
+progress_check(const cli_call *call, const progress_arguments *shown)
+{
+    if (fcntl((int)shown->fd, F_GETFD) >= 0)
+        return BERTH_OK;
+    return cli_usage_error(call->command, "--progress-fd: descriptor %u is not open",
+                           shown->fd);
+}
+
+berth_status
 session_end(session *s, berth_status status)
 {
     const cli_command *const command = s->call != NULL ? s->call->command : NULL;
@@ -186,8 +206,10 @@ is_path_stored(const cli_call *call, const char *value, const char *below, char 
 }
 
 berth_status
-model_settle(cli_call *call, model_arguments *model)
+model_settle(cli_call *call)
 {
+    void *const arguments = call->arguments;
+    model_arguments *const model = &((model_call *)arguments)->model;
     const char **const origin = cli_origin(call, "hub-cache");
 
     if (model->hub_cache != NULL) {
@@ -218,4 +240,21 @@ model_options_fill(berth_open_options *options, const model_arguments *model)
     options->hub_cache = model->hub_cache;
     options->variant = model->variant;
     options->all_files = model->wants_all;
+}
+
+berth_status
+session_open_model(session *s, const model_arguments *model,
+                   berth_checkpoint **out_checkpoint)
+{
+    berth_open_options options;
+    berth_error error;
+    berth_status status;
+
+    berth_open_options_init(&options);
+    model_options_fill(&options, model);
+    options.finding = session_finding;
+    options.finding_user = s;
+    status = berth_checkpoint_open(s->context, s->common->operands[0], &options,
+                                   out_checkpoint, &error);
+    return session_tell(s, status, &error);
 }

@@ -55,7 +55,7 @@ static const cli_option bench_options[] = {
     { "file", '\0', CLI_SIZE, offsetof(bench_arguments, file_bytes), "SIZE", NULL, "256MiB",
       "the file that --disk makes" },
     IO_OPTION(bench_arguments, io),
-    { "readers", 'j', CLI_NUMBER, offsetof(bench_arguments, jobs), "N", NULL, NULL,
+    { "jobs", 'j', CLI_NUMBER, offsetof(bench_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
     { "json", '\0', CLI_FLAG, offsetof(bench_arguments, wants_json), NULL, NULL, NULL,
       "one JSON object" },

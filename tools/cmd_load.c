@@ -65,7 +65,7 @@ static const cli_option load_options[] = {
       NULL, "leave a manifest alone" },
     { "manifest", '\0', CLI_INPUT, offsetof(load_arguments, manifest), "FILE", NULL, NULL,
       "verify with this one; without it, berth.manifest.json beside the model" },
-    { "readers", 'j', CLI_NUMBER, offsetof(load_arguments, jobs), "N", NULL, NULL,
+    { "jobs", 'j', CLI_NUMBER, offsetof(load_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
     { "workers", '\0', CLI_NUMBER, offsetof(load_arguments, workers), "N", NULL, NULL,
       "threads that copy and encode; without it, one a core" },

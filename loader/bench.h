@@ -6,7 +6,9 @@
  *   bench_disk.c    reads through the conveyor, with a consumer that drops the bytes
  *   bench_host.c    copies, reads and quantizing within host memory
  *   bench_update.c  updates of an optimizer
- *   bench_device.c  copies to, from and within devices, by their own clock; products
+ *   bench_side.c    a device that is being measured, and a copy with it
+ *   bench_device.c  copies to, from and within one device, by its own clock; products
+ *   bench_shared.c  copies to several devices at once
  *   bench_links.c   lines as a file of links
  *
  * Which lines there are is known before anything is measured. Each gets a part of the
@@ -26,8 +28,9 @@
 #include "loader/job.h"
 
 #define BERTHI_BENCH_SAMPLES 31u
+#define BERTHI_BENCH_FIRST_BYTES (UINT64_C(1) << 20) /* of the first copy that is tried */
 
-/* Of one line. */
+/* The rates that a line was measured at. */
 typedef struct berthi_bench_samples {
     uint64_t rates[BERTHI_BENCH_SAMPLES];
     uint32_t count;
@@ -119,15 +122,36 @@ int32_t berthi_bench_find_update(const char *name);
 berth_status berthi_bench_update(berthi_bench *b, berth_bench_line *line,
                                  berth_error *error);
 
+/* -------------------------------------------------------------------- bench_side.c */
+
+/*
+ * For copies of `limit` bytes or less. `piece` is 0 where there is no room; nothing is open
+ * then.
+ */
+berth_status berthi_bench_open_side(berthi_bench *b, uint32_t number, uint64_t limit,
+                                    berthi_bench_side *side, berth_error *error);
+/* One that is not open is allowed. */
+void berthi_bench_close_side(berthi_bench *b, berthi_bench_side *side);
+/* Asks its stream for a copy of the line's kind, of at most `piece` bytes. */
+berth_status berthi_bench_ask_copy(berthi_bench *b, const berthi_bench_side *side,
+                                   const berth_bench_line *line, uint64_t bytes,
+                                   berth_error *error);
+/* Until the stream has done what it was asked for; looks for a cancel meanwhile. */
+berth_status berthi_bench_await_side(berthi_bench *b, const berthi_bench_side *side,
+                                     berth_error *error);
+
 /* ------------------------------------------------------------------ bench_device.c */
 
 /* TO_DEVICE, TO_HOST, DEVICE_MEMORY, OPERATION. Keeps the device open for the next line. */
 berth_status berthi_bench_device(berthi_bench *b, berth_bench_line *line,
                                  berth_error *error);
+void berthi_bench_close_device(berthi_bench *b);
+
+/* ------------------------------------------------------------------ bench_shared.c */
+
 /* TO_DEVICE_SHARED: these lines, one for each device, at once. */
 berth_status berthi_bench_shared(berthi_bench *b, berth_bench_line *lines,
                                  berth_error *error);
-void berthi_bench_close_device(berthi_bench *b);
 
 /* ------------------------------------------------------------------- bench_links.c */
 

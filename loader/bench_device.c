@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_device.c - copies to, from and within devices, and products, timed by their own clock.
+ * bench_device.c - copies to, from and within a device, and products, timed by its own clock.
  *
  * The largest copy is 64 MiB: what a copy takes beyond its bytes hardly counts there with a link of
  * the host. A GPU's memory is through with it in 30 us, and beginning one takes half as long: of
@@ -11,176 +11,16 @@
  * is through with in 2 us, one after the other as tokens ask for them. Each has a weight of its
  * own, so that caches help no more than they do there.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/sys.h"
 #include "loader/bench.h"
 
-#define PIECE_MAX    (UINT64_C(64) << 20)
-#define PIECE_MIN    (UINT64_C(64) << 10)
-#define GRANULE      (UINT64_C(2) << 20)
-#define FIRST_BYTES  (UINT64_C(1) << 20)
-#define ENOUGH_NS    UINT64_C(10000000) /* for a copy: longer ones tell no more */
-#define AT_ONCE_NS   UINT64_C(2000000)  /* for copies within a device, by the caller's clock */
-#define LOOK_NS      UINT64_C(20000000) /* between looks for a cancel */
-#define SHARED_BYTES (UINT64_C(64) << 20) /* of all devices */
-#define SHARED_COUNT 2u
-#define COLUMNS_MAX  UINT64_C(4096) /* of weights, and their rows */
-#define BLOCK        64u
-
-/* -------------------------------------------------------------------------- a side */
-
-static void
-close_side(berthi_bench_side *side, uint8_t *memory)
-{
-    berthi_device *const device = side->device;
-
-    if (device == NULL)
-        return;
-    /* Waits for copies that are under way. */
-    if (side->stream != NULL)
-        device->table->stream_destroy(device, side->stream);
-    if (side->event != NULL)
-        device->table->event_destroy(device, side->event);
-    if (side->is_pinned)
-        device->table->unpin(device, memory, side->piece);
-    if (side->memory != NULL)
-        device->table->free(device, side->memory, 2 * side->piece);
-    memset(side, 0, sizeof *side);
-}
-
-/* Bytes of the largest copy; two of them and more are left free on the device. */
-static uint64_t
-choose_piece(const berthi_bench *b, berthi_device *device, uint64_t limit)
-{
-    berthi_device_properties properties;
-    uint64_t piece = berthi_min_u64(limit, b->half / 2);
-
-    device->table->describe(device, &properties);
-    if (properties.free_bytes != UINT64_MAX)
-        piece = berthi_min_u64(piece, properties.free_bytes / 4);
-    if (piece > GRANULE)
-        return berthi_round_down(piece, GRANULE);
-    piece = berthi_round_down(piece, PIECE_MIN);
-    return piece;
-}
-
-static void
-pin_memory(berthi_bench_side *side, uint8_t *memory)
-{
-    berth_error error;
-
-    side->is_pinned =
-        side->device->table->pin(side->device, memory, side->piece, &error) == BERTH_OK;
-    if (!side->is_pinned)
-        snprintf(side->refusal, sizeof side->refusal, "not pinned: %.40s", error.message);
-}
-
-/* `piece` is 0 where there is no room; nothing is open then. */
-static berth_status
-open_side(berthi_bench *b, uint32_t number, uint64_t limit, berthi_bench_side *side,
-          berth_error *error)
-{
-    berthi_device *const device = berthi_devices_at(b->options.devices, number);
-    const berthi_device_table *const table = device->table;
-    void *memory = NULL;
-    berth_status status;
-
-    memset(side, 0, sizeof *side);
-    side->number = number;
-    side->piece = choose_piece(b, device, limit);
-    if (side->piece == 0)
-        return BERTH_OK;
-    status = table->alloc(device, 2 * side->piece, &memory, error);
-    if (status == BERTH_ENOFIT) {
-        side->piece = 0;
-        berthi_error_clear(error);
-        return BERTH_OK;
-    }
-    side->device = device;
-    side->memory = memory;
-    if (status == BERTH_OK && table->keep != NULL)
-        status = table->keep(device, memory, 2 * side->piece, error);
-    if (status == BERTH_OK)
-        status = table->stream_create(device, &side->stream, error);
-    if (status == BERTH_OK)
-        status = table->event_create(device, &side->event, error);
-    if (status == BERTH_OK)
-        pin_memory(side, b->memory);
-    if (status != BERTH_OK)
-        close_side(side, b->memory);
-    return status;
-}
-
-void
-berthi_bench_close_device(berthi_bench *b)
-{
-    close_side(&b->side, b->memory);
-}
-
-/* ------------------------------------------------------------------------- copying */
-
-static berth_status
-ask_copy(berthi_bench *b, const berthi_bench_side *side, const berth_bench_line *line,
-         uint64_t bytes, berth_error *error)
-{
-    /* What is read by the next copy is not what this one writes. */
-    uint8_t *const back = b->memory + b->half;
-    berthi_copy copy = { .is_pinned = line->is_pinned != 0, .bytes = bytes };
-
-    if (line->kind == BERTH_BENCH_DEVICE_MEMORY) {
-        copy.kind = BERTHI_COPY_WITHIN;
-        copy.to = side->memory + side->piece;
-        copy.from = side->memory;
-    } else if (line->kind == BERTH_BENCH_TO_HOST) {
-        copy.kind = BERTHI_COPY_TO_HOST;
-        copy.to = line->is_pinned ? b->memory : back;
-        copy.from = side->memory;
-    } else {
-        copy.kind = BERTHI_COPY_TO_DEVICE;
-        copy.to = side->memory;
-        copy.from = line->is_pinned ? b->memory : back;
-    }
-    return side->device->table->copy(side->device, &copy, side->stream, error);
-}
-
-static berth_status
-fail_wait(const berthi_bench *b, const berthi_bench_side *side, berth_error *error)
-{
-    return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
-                       "device %" PRIu32 " has not finished a copy for %" PRIu64
-                       " milliseconds",
-                       side->number, b->options.wait_ms);
-}
-
-/* Until the stream has done what it was asked for; looks for a cancel meanwhile. */
-static berth_status
-await_side(berthi_bench *b, const berthi_bench_side *side, berth_error *error)
-{
-    const uint64_t limit_ns =
-        berthi_sys_now_ns() + b->options.wait_ms * UINT64_C(1000000);
-    berth_status status =
-        side->device->table->record(side->device, side->event, side->stream, error);
-
-    if (status != BERTH_OK)
-        return status;
-    for (;;) {
-        const uint64_t now_ns = berthi_sys_now_ns();
-
-        status = side->device->table->await(side->device, side->event,
-                                            berthi_min_u64(now_ns + LOOK_NS, limit_ns),
-                                            error);
-        if (status != BERTH_PENDING)
-            return status;
-        status = berthi_bench_check(b, error);
-        if (status != BERTH_OK)
-            return status;
-        if (now_ns >= limit_ns)
-            return fail_wait(b, side, error);
-    }
-}
+#define PIECE_MAX   (UINT64_C(64) << 20)
+#define ENOUGH_NS   UINT64_C(10000000) /* for a copy: longer ones tell no more */
+#define AT_ONCE_NS  UINT64_C(2000000)  /* for copies within a device, by the caller's clock */
+#define COLUMNS_MAX UINT64_C(4096)     /* of weights, and their rows */
+#define BLOCK       64u
 
 /* ------------------------------------------------------------------------ products */
 
@@ -239,7 +79,7 @@ ask_product(const berthi_bench_side *side, uint64_t columns, uint64_t number,
     return side->device->table->launch(side->device, &p.request, side->stream, error);
 }
 
-/* So many, one after the other: copies of `size` bytes, of OPERATION products of such columns. */
+/* `count` of them, one after the other: copies of `size` bytes, or products of `size` columns. */
 static berth_status
 time_line(berthi_bench *b, const berth_bench_line *line, uint64_t size, uint64_t count,
           uint64_t *out_ns, berth_error *error)
@@ -251,9 +91,9 @@ time_line(berthi_bench *b, const berth_bench_line *line, uint64_t size, uint64_t
 
     for (uint64_t i = 0; i < count && status == BERTH_OK; i++)
         status = is_product ? ask_product(side, size, i, error)
-                            : ask_copy(b, side, line, size, error);
+                            : berthi_bench_ask_copy(b, side, line, size, error);
     if (status == BERTH_OK)
-        status = await_side(b, side, error);
+        status = berthi_bench_await_side(b, side, error);
     *out_ns = side->device->table->now_ns(side->device) - begin_ns;
     return status;
 }
@@ -323,7 +163,7 @@ static berth_status
 grow(berthi_bench *b, const berth_bench_line *line, uint64_t *out_bytes, uint64_t *out_count,
      berth_error *error)
 {
-    uint64_t bytes = berthi_min_u64(FIRST_BYTES, b->side.piece);
+    uint64_t bytes = berthi_min_u64(BERTHI_BENCH_FIRST_BYTES, b->side.piece);
     uint64_t begin_ns;
     uint64_t ns;
     berth_status status;
@@ -345,7 +185,7 @@ grow(berthi_bench *b, const berth_bench_line *line, uint64_t *out_bytes, uint64_
 static berth_status
 repeat(berthi_bench *b, berth_bench_line *line, berth_error *error)
 {
-    /* Of copies within a device bytes are read and written. */
+    /* A copy within a device reads its bytes and writes them, both through one memory. */
     const uint64_t times = line->kind == BERTH_BENCH_DEVICE_MEMORY ? 2 : 1;
     berthi_bench_samples samples = { .count = 0 };
     uint64_t bytes;
@@ -371,7 +211,7 @@ berthi_bench_device(berthi_bench *b, berth_bench_line *line, berth_error *error)
 
     if (b->side.device == NULL || b->side.number != line->device) {
         berthi_bench_close_device(b);
-        status = open_side(b, line->device, PIECE_MAX, &b->side, error);
+        status = berthi_bench_open_side(b, line->device, PIECE_MAX, &b->side, error);
     }
     if (status != BERTH_OK)
         return status;
@@ -386,143 +226,8 @@ berthi_bench_device(berthi_bench *b, berth_bench_line *line, berth_error *error)
     return status;
 }
 
-/* ------------------------------------------------------------------------- at once */
-
-/* Copies to all sides that are asked, and how long until the last is over. */
-static berth_status
-time_asked(berthi_bench *b, const berthi_bench_side *sides, uint32_t count,
-           uint64_t *out_ns, berth_error *error)
+void
+berthi_bench_close_device(berthi_bench *b)
 {
-    static const berth_bench_line line = { .kind = BERTH_BENCH_TO_DEVICE_SHARED,
-                                           .is_pinned = 1 };
-    const uint64_t begin_ns = sides[0].device->table->now_ns(sides[0].device);
-    berth_status status = berthi_bench_check(b, error);
-
-    for (uint32_t k = 0; k < SHARED_COUNT; k++)
-        for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
-            if (sides[i].is_asked)
-                status = ask_copy(b, &sides[i], &line, sides[i].piece, error);
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
-        if (sides[i].is_asked)
-            status = await_side(b, &sides[i], error);
-    *out_ns = sides[0].device->table->now_ns(sides[0].device) - begin_ns;
-    return status;
-}
-
-/* Those of one group, or one and another. */
-static berth_status
-time_pair(berthi_bench *b, berthi_bench_side *sides, uint32_t count, uint32_t one,
-          uint32_t other, uint64_t *out_ns, berth_error *error)
-{
-    for (uint32_t i = 0; i < count; i++)
-        sides[i].is_asked = i == one || i == other;
-    return time_asked(b, sides, count, out_ns, error);
-}
-
-static berth_status
-time_group(berthi_bench *b, berthi_bench_side *sides, uint32_t count, uint32_t group,
-           uint64_t *out_ns, berth_error *error)
-{
-    for (uint32_t i = 0; i < count; i++)
-        sides[i].is_asked = sides[i].group == group;
-    return time_asked(b, sides, count, out_ns, error);
-}
-
-/* Is the one held up by the other? */
-static bool
-is_sharing(uint64_t together_ns, uint64_t one_ns, uint64_t other_ns)
-{
-    const uint64_t alone_ns = berthi_max_u64(one_ns, other_ns);
-
-    return together_ns > alone_ns + alone_ns / 5;
-}
-
-/*
- * Groups are named after their first device. Each device is compared with the first of
- * every group before it.
- */
-static berth_status
-find_groups(berthi_bench *b, berthi_bench_side *sides, uint32_t count, berth_error *error)
-{
-    uint64_t ns;
-    berth_status status = BERTH_OK;
-
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
-        status = time_pair(b, sides, count, i, i, &sides[i].alone_ns, error);
-    for (uint32_t i = 0; i < count; i++) {
-        sides[i].group = i;
-        for (uint32_t k = 0; k < i && sides[i].group == i && status == BERTH_OK; k++) {
-            if (sides[k].group != k)
-                continue;
-            status = time_pair(b, sides, count, k, i, &ns, error);
-            if (is_sharing(ns, sides[k].alone_ns, sides[i].alone_ns))
-                sides[i].group = k;
-        }
-    }
-    return status;
-}
-
-static berth_status
-time_groups(berthi_bench *b, berthi_bench_side *sides, berth_bench_line *lines,
-            uint32_t count, berth_error *error)
-{
-    uint64_t ns;
-    berth_status status = find_groups(b, sides, count, error);
-
-    for (uint32_t group = 0; group < count && status == BERTH_OK; group++) {
-        if (sides[group].group != group)
-            continue;
-        status = time_group(b, sides, count, group, &ns, error);
-        for (uint32_t i = group; i < count && status == BERTH_OK; i++) {
-            berthi_bench_samples samples = { .count = 0 };
-
-            if (sides[i].group != group)
-                continue;
-            (void)berthi_bench_sample(b, &lines[i], &samples,
-                                      SHARED_COUNT * sides[i].piece, ns);
-            berthi_bench_settle(&lines[i], &samples);
-        }
-    }
-    return status;
-}
-
-static berth_status
-open_sides(berthi_bench *b, berthi_bench_side *sides, uint32_t count, const char **out_why,
-           berth_error *error)
-{
-    /* Many devices make many pairs. */
-    const uint64_t limit = berthi_max_u64(SHARED_BYTES / count, FIRST_BYTES);
-    berth_status status = BERTH_OK;
-
-    *out_why = NULL;
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
-        status = open_side(b, i, limit, &sides[i], error);
-        if (status == BERTH_OK && sides[i].piece == 0)
-            *out_why = "no room on one of the devices";
-        else if (status == BERTH_OK && !sides[i].is_pinned)
-            *out_why = "a device refuses pinned memory";
-    }
-    return status;
-}
-
-berth_status
-berthi_bench_shared(berthi_bench *b, berth_bench_line *lines, berth_error *error)
-{
-    const uint32_t count = berthi_devices_count(b->options.devices);
-    berthi_bench_side *const sides = berthi_memory_zalloc(
-        b->context, BERTHI_PURPOSE_OBJECT, count * sizeof *sides);
-    const char *why;
-    berth_status status;
-
-    if (sides == NULL)
-        return berthi_fail_memory(error, "measuring devices");
-    status = open_sides(b, sides, count, &why, error);
-    if (status == BERTH_OK && why == NULL)
-        status = time_groups(b, sides, lines, count, error);
-    for (uint32_t i = 0; i < count && why != NULL; i++)
-        berthi_bench_skip(&lines[i], why);
-    for (uint32_t i = 0; i < count; i++)
-        close_side(&sides[i], b->memory);
-    berthi_memory_free(b->context, BERTHI_PURPOSE_OBJECT, sides, count * sizeof *sides);
-    return status;
+    berthi_bench_close_side(b, &b->side);
 }

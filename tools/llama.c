@@ -427,6 +427,7 @@ run(program *p)
         status = generate(p, &error);
     if (!p->options.wants_json && p->tokens.count > p->prompt)
         printf("\n");
+    fflush(stdout); /* before numbers, which may go to the same file */
     if (status == BERTH_OK && p->options.wants_json)
         print_json(p);
     if (status == BERTH_OK && !p->options.is_quiet)

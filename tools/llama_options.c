@@ -54,11 +54,18 @@ static const option options[] = {
 #define OPTION_COUNT (sizeof options / sizeof options[0])
 
 static berth_status
-refuse(berth_error *error, const char *what, const char *which)
+refuse(berth_error *error, const char *name, const char *why)
+{
+    return llama_fail(error, BERTH_EINVAL, NULL, "%s %s", name, why);
+}
+
+/* A word of the command line, which may hold anything. */
+static berth_status
+refuse_word(berth_error *error, const char *what, const char *word)
 {
     char shown[256];
 
-    berth_text_escape(which, strlen(which), shown, sizeof shown);
+    berth_text_escape(word, strlen(word), shown, sizeof shown);
     return llama_fail(error, BERTH_EINVAL, NULL, "%s `%s`", what, shown);
 }
 
@@ -123,7 +130,7 @@ store(llama_options *out, const option *o, const char *value, berth_error *error
                    : refuse_value(error, o->name, value, "a number from 1 to 1000000000");
     default:
         if (out->pin_count == LLAMA_PINS_MAX)
-            return refuse(error, "one too many:", o->name);
+            return refuse(error, o->name, "given more often than there is room for");
         out->pins[out->pin_count++] = value;
         return BERTH_OK;
     }
@@ -165,12 +172,13 @@ parse_option(int argc, char **argv, int *at, llama_options *out, berth_error *er
     const option *const o = find_option(argv[*at], &value);
 
     if (o == NULL)
-        return refuse(error, "unknown option", argv[*at]);
+        return refuse_word(error, "unknown option", argv[*at]);
     if (o->value == NULL && value != NULL)
-        return refuse(error, "this takes no value:", argv[*at]);
+        return refuse(error, o->name, "takes no value");
     if (o->value != NULL && value == NULL) {
         if (*at + 1 == argc)
-            return refuse(error, "this takes a value:", argv[*at]);
+            return llama_fail(error, BERTH_EINVAL, NULL, "%s needs a value: %s", o->name,
+                              o->value);
         value = argv[++*at];
     }
     return store(out, o, value, error);
@@ -197,18 +205,18 @@ check(const llama_options *o, berth_error *error)
     berth_plan_options made;
 
     if (o->model == NULL)
-        return refuse(error, "what is missing:", "MODEL");
+        return refuse(error, "missing", "MODEL");
     if ((o->tokens == NULL) == (o->tokens_file == NULL))
         return refuse(error, "give one of --tokens and", "--tokens-file");
     if (is_standard(o->plan) && is_standard(o->tokens_file))
-        return refuse(error, "standard input is one file, not two: --plan and", "--tokens-file");
+        return refuse(error, "--tokens-file and --plan:", "standard input is one file, not two");
     if (is_standard(o->logits))
-        return refuse(error, "ids go to standard output; name a file: --logits", o->logits);
+        return refuse(error, "--logits:", "ids go to standard output, not numbers; name a file");
     if (o->may_overwrite && o->logits == NULL)
-        return refuse(error, "without --logits this has no effect:", "--force");
+        return refuse(error, "--force", "has no effect without --logits");
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)
         if (of_plans[i].is_given)
-            return refuse(error, "the plan of --plan says that already:", of_plans[i].name);
+            return refuse(error, of_plans[i].name, "has no effect with --plan");
     if (llama_options_dtype(o->cache_dtype) < 0)
         return refuse_value(error, "--cache-dtype", o->cache_dtype, "one of f32|f16|bf16");
     if (llama_options_dtype(o->activations) < 0)
@@ -237,7 +245,7 @@ llama_options_parse(int argc, char **argv, llama_options *out, berth_error *erro
         else if (!has_ended && argv[i][0] == '-' && argv[i][1] != '\0')
             status = parse_option(argc, argv, &i, out, error);
         else if (out->model != NULL)
-            status = refuse(error, "one model, please; what is", argv[i]);
+            status = refuse_word(error, "unexpected argument", argv[i]);
         else
             out->model = argv[i];
         if (status != BERTH_OK)

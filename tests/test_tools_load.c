@@ -91,7 +91,7 @@ test_text(void)
     CHECK_CONTAINS(
         printed(BERTH_LOAD_BY_COPIES, 1, LOAD_TEXT),
         "\nio  100.00 MiB read in 2.00 s, 50.00 MiB/s, first bytes after 0.25 s; 96.00 MiB of "
-        "host memory at most, 64.00 MiB of it staging, 8 x 8.00 MiB used; slowest: copies to "
+        "host memory at most; staging 8 x 8.00 MiB of 64.00 MiB; slowest: copies to "
         "cuda:1\n"
         "io  0.50 s waiting for reads, 1.50 s for copies; 3.00 s copying and encoding, 1.25 s "
         "of it encoding, summed over threads\n");

@@ -106,11 +106,11 @@ print_stages(session *s, const load_facts *facts)
                   berth_size_format(r->bytes_read, size), r->seconds,
                   berth_size_format((uint64_t)rate(r->bytes_read, r->seconds), speed),
                   r->first_seconds);
-    output_format(&s->out, "%s of host memory at most, %s%s of it staging, %" PRIu32
-                           " x %s used; slowest: %s\n",
-                  berth_size_format(facts->memory.peak_bytes, peak),
-                  berth_size_format(r->ring_bytes, ring), r->is_pinned ? " pinned" : "",
-                  r->stages, berth_size_format(r->stage_bytes, stage),
+    output_format(&s->out, "%s of host memory at most; staging %" PRIu32
+                           " x %s of %s%s; slowest: %s\n",
+                  berth_size_format(facts->memory.peak_bytes, peak), r->stages,
+                  berth_size_format(r->stage_bytes, stage),
+                  berth_size_format(r->ring_bytes, ring), r->is_pinned ? ", pinned" : "",
                   load_slowest(facts->plan, r, slowest));
     output_format(&s->out, "io  %.2f s waiting for reads, %.2f s for copies; %.2f s copying "
                            "and encoding, %.2f s of it encoding, summed over threads",

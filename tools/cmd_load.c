@@ -8,6 +8,7 @@
 #include "tools/interrupt.h"
 #include "tools/load_print.h"
 #include "tools/load_refuse.h"
+#include "tools/load_tier.h"
 #include "tools/trace.h"
 
 typedef struct load_arguments {
@@ -46,7 +47,8 @@ static const cli_option load_options[] = {
     { "plan", 'p', CLI_INPUT, offsetof(load_arguments, plan), "FILE", NULL, NULL,
       "load as this plan says: berth-plan(5)" },
     { "max-memory", 'm', CLI_TEXT, offsetof(load_arguments, max_memory), "LIST", NULL, NULL,
-      "plan first, for these memories: 0=20GiB,cpu=64GiB; without both, what is free here" },
+      "plan first, for these memories: 0=20GiB,cpu=64GiB; without both, all of --devices, "
+      "or what is free here" },
     { "type", 't', CLI_CHOICE, offsetof(load_arguments, type), TYPES, NULL, "none",
       "plan first: how weights are stored; none: as they are" },
     { "double-quant", '\0', CLI_FLAG, offsetof(load_arguments, is_double), NULL, NULL, NULL,
@@ -155,6 +157,7 @@ typedef struct loading {
     berth_devices *devices;
     berth_model *model;
     berth_plan_options planned; /* what `plan` is made of, without --plan */
+    char budgets[LOAD_BUDGETS_CAPACITY]; /* its max_memory, without --max-memory */
     load_facts facts;
 } loading;
 
@@ -230,6 +233,8 @@ make_plan(loading *l)
     options->double_quant = a->is_double;
     options->dtype = encoding_dtype(a->dtype);
     options->max_memory = a->max_memory;
+    if (a->max_memory == NULL && l->devices != NULL)
+        options->max_memory = load_budgets(l->s->context, l->devices, l->budgets);
     options->devices = l->devices;
     options->context = 0;
     options->finding = session_finding;

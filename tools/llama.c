@@ -20,6 +20,7 @@
 #include "tools/llama_options.h"
 #include "tools/llama_run.h"
 #include "tools/load_refuse.h"
+#include "tools/load_tier.h"
 
 #define TEXT_CAPACITY 8192
 
@@ -35,7 +36,7 @@ typedef struct program {
     bool is_simulated;
     llama_compute compute;
     berth_plan_options planned; /* what `plan` is made of, without --plan */
-    char memory[TEXT_CAPACITY]; /* its max_memory, where nobody has said so */
+    char memory[LOAD_BUDGETS_CAPACITY]; /* its max_memory, where nobody has said so */
     berth_plan *plan;
     berth_model *model;
     berth_load_report report;
@@ -57,31 +58,6 @@ now_seconds(void)
 }
 
 /* -------------------------------------------------------------------------- making */
-
-/* Budgets: all of each simulated device, of others and of the host what is free. */
-static const char *
-describe_memory(const program *p, char *text, size_t capacity)
-{
-    berth_host host;
-    size_t used = 0;
-
-    if (berth_host_get(p->context, &host, NULL) != BERTH_OK)
-        return NULL;
-    for (uint32_t i = 0; i < berth_devices_count(p->devices) && used < capacity; i++) {
-        berth_device device;
-
-        berth_devices_get(p->devices, i, &device);
-        if (!device.is_simulated && device.free_bytes < device.memory_bytes)
-            device.memory_bytes = device.free_bytes;
-        if (!device.is_host)
-            used += (size_t)snprintf(text + used, capacity - used, "%u=%" PRIu64 ",",
-                                     (unsigned)i, device.memory_bytes);
-    }
-    if (used > 0 && used < capacity)
-        snprintf(text + used, capacity - used, "cpu=%" PRIu64 ",disk=inf",
-                 host.memory_available);
-    return used > 0 ? text : NULL;
-}
 
 /* Tokens for which there is room. */
 static uint32_t
@@ -127,7 +103,7 @@ make_plan(program *p, berth_error *error)
     }
     options->devices = p->devices;
     if (options->max_memory == NULL && p->devices != NULL)
-        options->max_memory = describe_memory(p, p->memory, sizeof p->memory);
+        options->max_memory = load_budgets(p->context, p->devices, p->memory);
     return berth_plan_create(p->context, p->checkpoint, options, &p->plan, error);
 }
 

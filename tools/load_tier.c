@@ -2,7 +2,34 @@
 /* load_tier.c - see load_tier.h. */
 #include "tools/load_tier.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+
+const char *
+load_budgets(berth_context *context, const berth_devices *devices,
+             char text[LOAD_BUDGETS_CAPACITY])
+{
+    berth_host host;
+    size_t used = 0;
+
+    if (berth_host_get(context, &host, NULL) != BERTH_OK)
+        return NULL;
+    for (uint32_t i = 0; i < berth_devices_count(devices) && used < LOAD_BUDGETS_CAPACITY;
+         i++) {
+        berth_device device;
+
+        berth_devices_get(devices, i, &device);
+        if (!device.is_simulated && device.free_bytes < device.memory_bytes)
+            device.memory_bytes = device.free_bytes;
+        if (!device.is_host)
+            used += (size_t)snprintf(text + used, LOAD_BUDGETS_CAPACITY - used,
+                                     "%u=%" PRIu64 ",", (unsigned)i, device.memory_bytes);
+    }
+    if (used > 0 && used < LOAD_BUDGETS_CAPACITY)
+        snprintf(text + used, LOAD_BUDGETS_CAPACITY - used, "cpu=%" PRIu64 ",disk=inf",
+                 host.memory_available);
+    return used > 0 ? text : NULL;
+}
 
 uint64_t
 load_slab_bytes(const berth_plan_tier *tier)

@@ -9,7 +9,14 @@
 #include "loader/berth.h"
 #include "tools/json.h"
 
-/* Of a tier, as allocated; 0: the disk. */
+#define LOAD_BUDGETS_CAPACITY 8192
+/*
+ * The max_memory of a plan for `devices`, where nobody has said it: all of each simulated one,
+ * of others and of the host what is free. Returns `text`; NULL: they have no memory of their own.
+ */
+const char *load_budgets(berth_context *context, const berth_devices *devices,
+                         char text[LOAD_BUDGETS_CAPACITY]);
+/* Bytes of the one allocation that a tier has; 0: the disk. */
 uint64_t load_slab_bytes(const berth_plan_tier *tier);
 /*
  * The device that plays the tier of this number; false: no GPU, or not one of `devices`,

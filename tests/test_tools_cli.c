@@ -5,6 +5,7 @@
 #include "tools/cli.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -283,6 +284,36 @@ test_no_effect(void)
 
 /* -------------------------------------------------------------------- messages */
 
+/* The library refuses a value and does not know which option has it. */
+static void
+check_culprit(const char *argument, const char *message, const char *expected)
+{
+    berth_error error = { .status = BERTH_EINVAL, .reason = BERTH_REASON_ARGUMENT };
+    char line[256];
+
+    variables = NULL;
+    CHECK_EQ(PARSE("a", "b", "-tone=1;two=2", "-lx,yy", "-lzz"), BERTH_OK);
+    snprintf(error.tensor, sizeof error.tensor, "%s", argument);
+    snprintf(error.message, sizeof error.message, "%s", message);
+    snprintf(line, sizeof line, "berth try: %s", expected);
+    catch_errors();
+    CHECK_EQ(cli_error(&call, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(caught(), line);
+}
+
+static void
+test_culprits(void)
+{
+    check_culprit("", "\"one=1\" is none", "--text: \"one=1\" is none");
+    check_culprit("", "\"two=2\" \"2\" is none", "--text: \"two=2\"");
+    check_culprit("one=1;two=2", "is none", "--text: \"one=1;two=2\"");
+    check_culprit("yy", "is none", "--list: \"yy\"");
+    check_culprit("zz", "is none", "--list: \"zz\"");
+    check_culprit("", "\"one\" is none", "\"one\" is none"); /* but a part of an entry */
+    check_culprit("", "\"\" is none", "\"\" is none");
+    check_culprit("z", "is none", "\"z\"");
+}
+
 static void
 test_messages(void)
 {
@@ -295,7 +326,7 @@ test_messages(void)
     memset(error.message, 'm', sizeof error.message - 1);
     error.reason = BERTH_REASON_HEADER_JSON;
     catch_errors();
-    CHECK_EQ(cli_error(&command, &error), BERTH_EIO);
+    CHECK_EQ(cli_error(&(cli_call){ .command = &command }, &error), BERTH_EIO);
     CHECK_CONTAINS(caught(), berth_reason_advice(error.reason));
     catch_errors();
     CHECK_EQ(cli_failure(NULL, BERTH_ENOMEM, "no %s", "room"), BERTH_ENOMEM);
@@ -462,6 +493,7 @@ main(int argc, char **argv)
     T_RUN(test_refusals);
     T_RUN(test_long_lists);
     T_RUN(test_no_effect);
+    T_RUN(test_culprits);
     T_RUN(test_messages);
     T_RUN(test_exit_codes);
     T_RUN(test_choice_words);

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli.c - parses a command line by its option table; messages to stderr. */
+/* cli.c - parses a command line by its option table; what is wrong: cli_tell.c. */
 #include "tools/cli.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#include "tools/input.h"
-#include "tools/json_error.h"
-#include "tools/output.h"
 
 #define SHOWN_CAPACITY 256
 
@@ -27,92 +21,6 @@ const cli_option cli_common_options[CLI_COMMON_OPTIONS] = {
     { "print-config", '\0', CLI_FLAG, offsetof(cli_common, wants_config), NULL, NULL, NULL,
       "show each option's value and where it comes from, then end" },
 };
-
-/* ------------------------------------------------------------------ messages */
-
-/* The failure that was told last. */
-static berth_error told;
-
-void
-cli_remember(const berth_error *error)
-{
-    told = input_named(error);
-}
-
-const berth_error *
-cli_told(void)
-{
-    return &told;
-}
-
-static void
-remember_message(berth_status status, const char *message)
-{
-    told = json_error_of(status);
-    snprintf(told.message, sizeof told.message, "%.*s", (int)sizeof told.message - 1,
-             message);
-}
-
-static void
-print_message(const cli_command *command, const char *message, const char *hint)
-{
-    output out;
-
-    output_init(&out, STDERR_FILENO);
-    output_text(&out, "berth");
-    if (command != NULL)
-        output_format(&out, " %s", command->name);
-    output_format(&out, ": %s%s\n", message, hint);
-    output_flush(&out);
-}
-
-berth_status
-cli_usage_error(const cli_command *command, const char *format, ...)
-{
-    char message[1024];
-    char hint[64];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    snprintf(hint, sizeof hint, " (see `berth %s%s--help`)",
-             command != NULL ? command->name : "", command != NULL ? " " : "");
-    remember_message(BERTH_EINVAL, message);
-    print_message(command, message, hint);
-    return BERTH_EINVAL;
-}
-
-berth_status
-cli_error(const cli_command *command, const berth_error *error)
-{
-    char message[sizeof *error + 512]; /* all of its texts, numbers and advice */
-
-    cli_remember(error);
-    berth_error_format(&told, message, sizeof message);
-    print_message(command, message, "");
-    return error->status;
-}
-
-berth_status
-cli_failure(const cli_command *command, berth_status status, const char *format, ...)
-{
-    char message[1024];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    remember_message(status, message);
-    print_message(command, message, "");
-    return status;
-}
-
-int
-cli_exit_code(berth_status status)
-{
-    return status < 0 ? -status : 0;
-}
 
 /* What a user typed may hold anything, too. */
 static const char *
@@ -225,14 +133,6 @@ cli_is_given(const cli_call *call, const char *name)
         call->origins[position_of_name(call->command, name, strlen(name))];
 
     return origin != NULL && strcmp(origin, CLI_GIVEN) == 0;
-}
-
-berth_status
-cli_refuse(const cli_call *call, const char *name, const char *why)
-{
-    if (!cli_is_given(call, name))
-        return BERTH_OK;
-    return cli_usage_error(call->command, "--%s has no effect %s", name, why);
 }
 
 const char *

@@ -143,8 +143,11 @@ const char *cli_nearest(const char *text, const void *words, size_t count, size_
 __attribute__((format(printf, 2, 3))) berth_status
 cli_usage_error(const cli_command *command, const char *format, ...);
 
-/* "berth verify: error: ..." from an error of the library. Returns its status. */
-berth_status cli_error(const cli_command *command, const berth_error *error);
+/*
+ * "berth verify: error: ..." from an error of the library, with the option in front whose value on
+ * the command line it is about. Returns its status.
+ */
+berth_status cli_error(const cli_call *call, const berth_error *error);
 
 /* A failure of the tool itself. Returns `status`. */
 __attribute__((format(printf, 3, 4))) berth_status

@@ -47,7 +47,7 @@ devices_run(session *s)
         return status;
     status = berth_host_get(s->context, &host, &error);
     if (status != BERTH_OK)
-        return cli_error(s->call->command, &error);
+        return cli_error(s->call, &error);
     devices_find_gpus(s, &host, &gpus);
     if (arguments->wants_json)
         devices_write_json(s, &host, &gpus);

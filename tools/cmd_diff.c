@@ -232,7 +232,6 @@ end(comparison *c, berth_status status, const berth_error *error)
 static berth_status
 run(comparison *c)
 {
-    const cli_command *const command = c->s->call->command;
     berth_checkpoint *a = NULL;
     berth_checkpoint *b = NULL;
     berth_error error;
@@ -248,9 +247,9 @@ run(comparison *c)
     berth_checkpoint_close(b);
     end(c, status, &error);
     if (status != BERTH_OK)
-        return cli_error(command, &error);
+        return cli_error(c->s->call, &error);
     if (c->ranking.is_out_of_memory)
-        return cli_failure(command, BERTH_ENOMEM, "out of memory");
+        return cli_failure(c->s->call->command, BERTH_ENOMEM, "out of memory");
     return BERTH_OK;
 }
 

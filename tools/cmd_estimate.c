@@ -233,7 +233,6 @@ show(estimate_call *r)
 static berth_status
 estimate_model(estimate_call *r)
 {
-    const cli_command *const command = r->s->call->command;
     berth_open_options options;
     berth_error error;
     berth_status status;
@@ -247,7 +246,7 @@ estimate_model(estimate_call *r)
                                        &error);
     if (status == BERTH_OK)
         return show(r);
-    return cli_error(command, &error);
+    return cli_error(r->s->call, &error);
 }
 
 static berth_status

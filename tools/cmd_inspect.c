@@ -101,7 +101,6 @@ static berth_status
 inspect_run(session *s)
 {
     const inspect_arguments *const arguments = s->call->arguments;
-    const cli_command *const command = s->call->command;
     berth_checkpoint *checkpoint = NULL;
     inspection i = { 0 };
     berth_open_options options;
@@ -119,12 +118,12 @@ inspect_run(session *s)
     status = berth_checkpoint_open(s->context, arguments->common.operands[0], &options,
                                    &checkpoint, &error);
     if (status != BERTH_OK)
-        return cli_error(command, &error);
+        return cli_error(s->call, &error);
     status = inspect_gather(&i, checkpoint);
     if (status == BERTH_OK)
         status = show(s, &i);
     if (status != BERTH_OK)
-        cli_failure(command, status, "out of memory; free memory or raise the limit");
+        cli_failure(s->call->command, status, "out of memory; free memory or raise the limit");
     inspect_fini(&i);
     berth_checkpoint_close(checkpoint);
     return status;

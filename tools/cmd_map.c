@@ -213,7 +213,7 @@ read_plan(session *s, berth_plan **plan)
         return status;
     status = berth_plan_parse(s->context, text, bytes, INPUT_NAME, plan, &error);
     free(text);
-    return status == BERTH_OK ? BERTH_OK : cli_error(s->call->command, &error);
+    return status == BERTH_OK ? BERTH_OK : cli_error(s->call, &error);
 }
 
 static berth_status
@@ -225,7 +225,7 @@ open_plan(session *s, const char *path, berth_plan **plan)
         return read_plan(s, plan);
     return berth_plan_open(s->context, path, plan, &error) == BERTH_OK
                ? BERTH_OK
-               : cli_error(s->call->command, &error);
+               : cli_error(s->call, &error);
 }
 
 static berth_status

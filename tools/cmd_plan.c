@@ -430,7 +430,7 @@ write_document(const planning *p, output *out)
         status = berth_plan_print(p->plan, put_text, out, &error);
     if (status == BERTH_OK || output_is_closed(out)) /* whoever ends the file says it */
         return BERTH_OK;
-    return cli_error(p->s->call->command, &error);
+    return cli_error(p->s->call, &error);
 }
 
 static berth_status

@@ -87,7 +87,7 @@ tell_error(conversion *c, const berth_error *error)
     if (c->a->wants_json)
         report_error(&c->report, error);
     else
-        cli_error(c->s->call->command, error);
+        cli_error(c->s->call, error);
 }
 
 /* ----------------------------------------------------------------------- job */

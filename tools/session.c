@@ -79,7 +79,7 @@ session_finding(void *user, const berth_finding *finding)
 berth_status
 session_tell(session *s, berth_status status, const berth_error *error)
 {
-    return status == BERTH_OK || s->has_error ? status : cli_error(s->call->command, error);
+    return status == BERTH_OK || s->has_error ? status : cli_error(s->call, error);
 }
 
 berth_status
@@ -100,7 +100,7 @@ session_start(session *s, int progress_fd, progress_mode mode)
     options.trace_user = &s->trace;
     if (berth_context_create(&options, &s->context, &error) != BERTH_OK) {
         progress_fini(&s->progress);
-        return cli_error(s->call->command, &error);
+        return cli_error(s->call, &error);
     }
     return BERTH_OK;
 }

@@ -244,6 +244,11 @@ berthi_load_verify_init(berthi_load *load, berth_error *error)
         berthi_error_clear(error);
         return BERTH_OK;
     }
+    if (status == BERTH_ENOENT && load->options.manifest == NULL)
+        return berthi_fail(error, BERTH_REASON_NOT_FOUND,
+                           &(berthi_about){ .file = v->manifest },
+                           "there is no manifest to verify with; `berth verify "
+                           "--write-manifest` makes one");
     if (status == BERTH_OK)
         status = check_entries(load, error);
     if (status == BERTH_OK)

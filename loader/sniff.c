@@ -275,6 +275,15 @@ fail_short(uint64_t header_end, uint64_t file_bytes, const char *file, berth_err
                        about.expected - file_bytes);
 }
 
+/* config.json or an index named in place of the weights; not an answer saved under their name. */
+static bool
+is_called_json(const char *file)
+{
+    const size_t length = strlen(file);
+
+    return length > 5 && strcmp(file + length - 5, ".json") == 0;
+}
+
 berth_status
 berthi_sniff_explain(const uint8_t *head, uint64_t head_bytes, uint64_t file_bytes,
                      const char *file, berth_error *error)
@@ -290,6 +299,9 @@ berthi_sniff_explain(const uint8_t *head, uint64_t head_bytes, uint64_t file_byt
     berthi_sniff_look(head, head_bytes, &sniff);
     if (sniff.reason == BERTH_REASON_NONE)
         return error->status;
+    if (sniff.reason == BERTH_REASON_JSON_BODY && is_called_json(file))
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &(berthi_about){ .file = file },
+                           "is a JSON file, not weights: name the folder that it lies in");
     strcat(verdict, berth_reason_name(error->reason));
     strcat(verdict, ")");
     fail_look_alike(&sniff, verdict, file,

@@ -30,7 +30,7 @@ print_word(session *s, const char *word, colour style)
                   colour_end(&s->screen, style));
 }
 
-/* Of a dry run: what there must be room for. */
+/* What a conversion would need room for, as a dry run has found it. */
 static void
 print_needs(const conversion *c)
 {

@@ -81,7 +81,7 @@ is_placed_alike(const draw_map *map, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Of layers that are placed alike: their bytes on the tier. */
+/* Bytes that these layers, which are placed alike, have on the tier. */
 static uint64_t
 bytes_on(const draw_map *map, uint32_t first, uint32_t count, uint32_t tier)
 {

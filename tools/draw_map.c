@@ -113,8 +113,8 @@ add_layers(draw_map *map, uint32_t number, bool are_absent)
 }
 
 /*
- * Of what is free never more than a half of the bar: a small model in a large
- * memory would be a line at its edge.
+ * Bytes that are drawn as free: at most as many as are taken, which then fill half of the bar.
+ * A small model in a large memory would be a line at its edge otherwise.
  */
 static uint64_t
 drawn_free(draw_tier *tier, uint64_t taken)

@@ -70,7 +70,7 @@ typedef struct draw_piece {
     uint64_t class_bytes[FORM_CLASSES];
 } draw_piece;
 
-/* Of the list of a layer's tensors. */
+/* A line of the list of a layer's tensors. */
 typedef struct draw_line {
     char *name;           /* owned; NULL: several tensors                     */
     uint64_t bytes;

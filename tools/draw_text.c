@@ -70,7 +70,7 @@ is_named(const char *text, const char *name)
     return false;
 }
 
-/* Of the class, and not named yet, the type with most bytes; of equal ones the first. */
+/* The type of this class with most bytes that `text` does not name yet; the first of equal ones. */
 static const draw_type *
 next_type(const draw_map *map, form_class class, const char *text)
 {
@@ -137,7 +137,7 @@ draw_title_text(const draw_map *map, char text[DRAW_TEXT_CAPACITY])
     return text;
 }
 
-/* Of training: what updates cost. */
+/* What the updates of a training step cost. */
 static const char *
 step_text(const berth_plan_training *t, char text[DRAW_TEXT_CAPACITY])
 {

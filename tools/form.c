@@ -32,7 +32,7 @@ mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
-/* Of what differs in most models; the rest is left to is_same(). */
+/* Hashes what tells forms of most models apart; is_same() looks at the rest. */
 static uint64_t
 hash_of(const form *f, const uint64_t *shape)
 {

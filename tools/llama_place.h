@@ -72,7 +72,7 @@ berth_status llama_place_init(llama_place *place, const llama_engine *engine,
                               berth_devices *devices, uint32_t number, uint32_t device,
                               int32_t dtype, berth_error *error);
 void llama_place_free(llama_place *place);
-/* Of a layer's keys, and as many of its values. */
+/* What a layer's keys take on the device; its values take as many. */
 uint64_t llama_place_cache_bytes(const llama_place *place);
 
 /* Host memory -> the device's, and the other way round; they wait. */

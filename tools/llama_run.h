@@ -70,7 +70,7 @@ berth_status llama_run_step(llama_run *run, uint32_t token, float *room, uint32_
 
 /* Bytes of weights that one token reads. */
 uint64_t llama_run_token_bytes(const llama_run *run);
-/* Of this program, that compute; 0: devices do. */
+/* How many threads of this program compute; 0: devices do. */
 uint32_t llama_run_threads(const llama_run *run);
 
 #endif

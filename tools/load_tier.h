@@ -16,7 +16,7 @@
  */
 const char *load_budgets(berth_context *context, const berth_devices *devices,
                          char text[LOAD_BUDGETS_CAPACITY]);
-/* Bytes of the one allocation that a tier has; 0: the disk. */
+/* Bytes of the one allocation that the plan makes on a tier; 0: the disk has none. */
 uint64_t load_slab_bytes(const berth_plan_tier *tier);
 /*
  * The device that plays the tier of this number; false: no GPU, or not one of `devices`,

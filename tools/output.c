@@ -187,7 +187,7 @@ output_csv(output *o, const char *bytes, size_t length)
 
 /* ------------------------------------------------------------------- texts */
 
-/* Of all characters there only the width matters. */
+/* Stands for each character from there on: only its width matters, and all are wide. */
 #define BEYOND_FIRST_PLANE 0x10000
 
 static uint32_t

@@ -19,7 +19,7 @@ typedef struct part_share {
 } part_share;
 
 /*
- * Reads I/N, auto, or auto/N. Of `auto` the environment tells the part:
+ * Reads I/N, auto, or auto/N. With `auto` the environment tells which part it is:
  *
  *     Open MPI               OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
  *     MPICH or Intel MPI     PMI_RANK, PMI_SIZE
@@ -27,8 +27,8 @@ typedef struct part_share {
  *     a Slurm job array      SLURM_ARRAY_TASK_ID, _COUNT, _MIN, _MAX, _STEP
  *     a Kubernetes job       JOB_COMPLETION_INDEX, JOB_COMPLETIONS
  *
- * Of the first three, which start processes that belong together, the first that is
- * there counts: mpirun works through srun, not the other way round. A task of a job
+ * The first three start processes that belong together. Where several of them are there, the
+ * upper one counts: mpirun works through srun, not the other way round. A task of a job
  * array that starts several processes could be meant either way and is refused, unless
  * only one of both has N parts. False: `why` says what is wrong, in PART_WHY_CAPACITY
  * bytes.

@@ -25,7 +25,7 @@ typedef struct plan_fold {
 bool plan_fold_has_next(const berth_plan *plan, uint32_t count, uint32_t *at,
                         plan_fold *out);
 
-/* Of "cuda:3". */
+/* The 3 of "cuda:3". */
 uint32_t plan_gpu_number(const berth_plan_tier *tier);
 
 #endif

@@ -272,7 +272,7 @@ print_bound(session *s, const berth_plan *plan, const berth_plan_summary *p)
     }
 }
 
-/* Of inference: training has no tokens to wait for. */
+/* What a pass of inference takes; training has no tokens to wait for. */
 static void
 print_passes(session *s, const berth_plan *plan, const berth_plan_summary *p)
 {

@@ -449,7 +449,7 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 #define RING_BLOCK 64u
 #define RING_UNIT_ROWS 16u /* that processors divide: of a member the last one may have fewer */
 #define RING_TALL_UNITS 4u /* of a tile at most */
-#define RING_TALL_INPUTS 5u /* from so many on it pays to have tiles so tall: see product_ring.cuh */
+#define RING_TALL_INPUTS 5u /* from so many on tiles are so tall: see product_ring.cuh */
 #define RING_LINE 256u /* columns: 128 bytes of codes */
 #define RING_LINE_BLOCKS (RING_LINE / RING_BLOCK)
 #define RING_STAGES 2u /* lines of a warp that are there or on their way */

@@ -94,7 +94,7 @@ ring_find_absmax(product_variant v, const ring_work *work, uint32_t line, uint32
                              + ring_absmax_place(row, line % 2);
 }
 
-/* A step that has come. Inputs of `next`, the line behind it, take the place of its own if asked. */
+/* A step that has come; behind the last group the inputs of `next` take the place of its own. */
 SIMT_INLINE void
 ring_add_line(const berthi_product_kernel *a, product_variant v, ring_work *work,
               uint32_t line, uint32_t next, uint32_t group, bool is_last, product_sums *sums)

@@ -324,7 +324,7 @@ leave_as_it_is(berthi_bench *b)
     (void)b;
 }
 
-/* Of all pages, in percent, those that could not be dropped. */
+/* The per cent of all pages that could not be dropped. */
 static uint64_t
 cached_percent(const berthi_bench *b)
 {

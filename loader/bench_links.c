@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------------------- rates */
 
-/* Of lines that have one. */
+/* The rate that a line has; not for lines that were skipped. */
 static void
 take_rate(berthi_rate *rate, const berth_bench_line *line, const char *words)
 {

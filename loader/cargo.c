@@ -105,7 +105,7 @@ find_source(const question *q, const berthi_cargo *cargo, uint32_t number, uint6
 
 /* -------------------------------------------------------------------------- slices */
 
-/* Of a tensor of so many bits a value, whose whole shape this is. */
+/* Which bytes of a tensor the slice is; `shape` is its whole one, a value has `bits`. */
 static berthi_cut
 cut_values(const berthi_cargo *cargo, const uint64_t *shape, uint32_t bits)
 {

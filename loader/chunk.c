@@ -278,7 +278,7 @@ berthi_chunks_list(berth_context *context, const berthi_piece *pieces,
 
 /* ---------------------------------------------------------------- whole pieces */
 
-/* Of `chunk_bytes`, when the buffer begins at a page of the file. */
+/* What [begin, end) takes of a chunk's room, whose buffer begins at a page of the file. */
 static uint64_t
 room_needed(uint64_t begin, uint64_t end)
 {

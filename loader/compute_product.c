@@ -155,7 +155,7 @@ check(const product *p, berth_error *error)
     return berthi_operation_check("model", &request, error);
 }
 
-/* Of a tensor that is not leased, too: only that there are such codes is looked at. */
+/* Scratch of the product. The tensor need not be leased: whether there are codes counts alone. */
 static uint64_t
 count_floats(const product *p)
 {

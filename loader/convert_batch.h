@@ -161,7 +161,7 @@ berth_status berthi_run_begin(berthi_batch *batch, berthi_run *run, berth_error 
 berth_status berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error);
 void berthi_run_free(berthi_batch *batch, berthi_run *run);
 /*
- * Of a kept weight, after its last unit: copies what it has of statistics, in
+ * Ends a weight that is kept as it is stored, after its last unit: copies its statistics, in
  * pieces of the run's memory, and counts what is not finite among them.
  */
 berth_status berthi_run_keep(berthi_batch *batch, berthi_run *run, berth_error *error);

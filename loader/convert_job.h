@@ -62,7 +62,7 @@ typedef struct berthi_part_share {
     uint32_t places_crc; /* of the lengths that it went by, as its notes say */
 } berthi_part_share;
 
-/* Of the source, one a tensor. */
+/* What is kept of the source's tensors, by number. */
 typedef struct berthi_convert_sources {
     _Atomic uint32_t *crcs; /* crc32 so far, of those that are read and not copied */
     bool *is_read;          /* something of the output is made of it */
@@ -145,7 +145,7 @@ typedef struct berthi_convert {
     uint64_t path_bytes; /* read on the way that report.io_path names */
 } berthi_convert;
 
-/* Of parcels that wait for bytes. */
+/* The most bytes of parcels that are kept for the next ones, which then need no new memory. */
 #define BERTHI_CONVERT_SPARE_BYTES (UINT64_C(16) << 20)
 
 /* So much a late length can be longer than its guess. */
@@ -200,7 +200,7 @@ berth_status berthi_convert_check_output(berthi_convert *convert,
 /* -------------------------------------------------------------- convert_stale.c */
 
 /*
- * Of a set that replaces another: what berth wrote with an older model and nobody
+ * Where the new files replace an older model: what berth wrote with that one and nobody
  * has changed since goes when the new one is published. Other files that loaders
  * would take for the new model's are remarked upon. All files are written.
  */
@@ -340,7 +340,7 @@ const char *berthi_convert_compute_dtype(const berthi_convert *convert);
  * report.output_bytes with what everything takes on the disk; there is a layout.
  */
 berth_status berthi_convert_find_files(berthi_convert *convert, berth_error *error);
-/* Of report.output_bytes what no earlier run has finished. There is a writer. */
+/* How many of report.output_bytes no earlier run has finished. There is a writer. */
 uint64_t berthi_convert_missing_bytes(const berthi_convert *convert);
 /* config.json, index, side files and manifest; their shards are finished. */
 berth_status berthi_convert_add_files(berthi_convert *convert, berth_error *error);

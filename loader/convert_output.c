@@ -120,7 +120,7 @@ check_overlap(const nearest *n, berth_error *error)
 
 /* ------------------------------------------------------------ what is in the way */
 
-/* Of a writer as much as looking takes. */
+/* A writer that can look at targets, and nothing else. */
 static berthi_writer
 as_writer(const nearest *n)
 {

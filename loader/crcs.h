@@ -37,7 +37,7 @@ void berthi_crcs_fini(berthi_crcs *crcs);
 /* Bytes of a tensor from `offset` on: pieces come in any order, from any thread. */
 void berthi_crcs_add(const berthi_crcs *crcs, uint64_t tensor, uint64_t offset,
                      const void *bytes, uint64_t size);
-/* Of a header or tensor, `where` says which. DIGEST: they are not the same. */
+/* The crc32 of the header or tensor that `where` says. DIGEST: they are not the same. */
 berth_status berthi_crcs_compare(const berthi_about *where, uint32_t promised,
                                  uint32_t actual, berth_error *error);
 /* BERTH_OK, too, where nothing is promised of the tensor. */

@@ -38,8 +38,8 @@ berthi_cut_whole(uint64_t first)
 /* What has to be read for `bytes` of the cut from `at` on. */
 berthi_stretch berthi_cut_stretch(const berthi_cut *cut, uint64_t at, uint64_t bytes);
 /*
- * Of the `left` bytes of the cut from `at` on, as many as are read in a stretch of at
- * most `most` bytes: whole rows, or what lies together. At least one of both.
+ * How many of the `left` bytes of the cut from `at` on are read in a stretch of at most `most`
+ * bytes: whole rows, or what lies together. At least one of either.
  */
 uint64_t berthi_cut_fit(const berthi_cut *cut, uint64_t at, uint64_t left, uint64_t most);
 /* Brings `bytes` together that were read as their stretch; no overlap. */

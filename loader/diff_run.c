@@ -65,7 +65,7 @@ companion_count(const berthi_diff_run *run, uint32_t side)
     return record != NULL ? record->companion_count : 0;
 }
 
-/* Of a side's companions and what they are prepared to. */
+/* What a side's companions take, and what they are prepared to. */
 static uint64_t
 statistics_bytes(const berthi_diff *diff, const berthi_diff_run *run, uint32_t side)
 {

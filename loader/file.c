@@ -152,7 +152,7 @@ berthi_file_read_long(const berthi_file *file, void *buffer, uint64_t bytes,
         if (front.is_read && rear.is_read)
             return BERTH_OK;
     }
-    /* Of what two could not read, one can say why. */
+    /* Two threads have failed and kept no error: reading once more tells why. */
     return berthi_file_read(file, buffer, bytes, offset, what, error);
 }
 

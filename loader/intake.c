@@ -51,8 +51,8 @@ struct berthi_intake_transfer {
 /* -------------------------------------------------------------------- set-up */
 
 /*
- * Of a direct read, at most. Small ones begin to arrive sooner; large ones are what the few
- * threads need that have to fill a large ring: half of it is under way, whatever its size.
+ * Bytes of the largest direct read. Small ones begin to arrive sooner; the few threads that have
+ * to fill a large ring need large ones: half of it is under way, whatever its size.
  */
 static uint64_t
 direct_bytes(const berthi_intake *intake)

@@ -42,7 +42,7 @@ void berthi_job_advance(berth_job *job, uint64_t bytes);
 void berthi_job_touch(berth_job *job);
 /* A constant; what the job was started with, until then. */
 void berthi_job_set_phase(berth_job *job, const char *phase);
-/* Of bytes, where it was not known at the start. Once, before anything has advanced. */
+/* How many bytes there will be, where the start did not know. Once, before any has advanced. */
 void berthi_job_set_total(berth_job *job, uint64_t total);
 /* `file` must outlive the job. */
 void berthi_job_set_file(berth_job *job, const char *file);

@@ -20,7 +20,7 @@
 
 #include "loader/lease_state.h"
 
-/* Of a share, in quarters. */
+/* How much of a share's slots may be protected, in quarters. */
 #define PROTECTED 3u
 
 /* -------------------------------------------------------------------------- lists */
@@ -180,7 +180,7 @@ find_giver(berthi_lease_line *line, berthi_lease_share *mine)
                                                                                    : most;
 }
 
-/* Of those that nobody uses the one that is missed least. */
+/* The slot that will be missed least, of those that nobody uses. */
 static berthi_lease_slot *
 find_oldest(const berthi_lease_list *list)
 {

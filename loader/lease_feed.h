@@ -20,7 +20,7 @@ typedef struct berthi_feeder_chunk_state {
     bool is_held;         /* a buffer has it, or is going to */
 } berthi_feeder_chunk_state;
 
-/* Of a buffer in the ring, for each line. */
+/* What a line knows of one buffer of the ring. */
 typedef struct berthi_feeder_buffer_state {
     berthi_event *copied; /* NULL: the line has nothing on the disk */
     bool is_pinned;

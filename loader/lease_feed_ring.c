@@ -11,7 +11,7 @@
 #define RING_CHUNKS_MIN 3u
 #define RING_CHUNKS_MAX 64u
 
-/* Of all buffers, where layers come from the disk as well. */
+/* One buffer of so many is for experts, where layers come from the disk as well. */
 #define EXPERTS_SHARE 4u
 
 uint64_t
@@ -54,7 +54,7 @@ bring_near(const berthi_feeder *f, const berthi_stage_buffer *buffer)
                               f->stage.buffer_bytes, BERTHI_STAGE_ALIGNMENT);
 }
 
-/* Of the lines with something on the disk, the first one on the device of this one. */
+/* The first line on the same device with something on the disk; `line` itself at the latest. */
 static uint32_t
 first_line(const berthi_feeder *f, uint32_t line)
 {

@@ -65,7 +65,7 @@ typedef struct berthi_lease_expert {
     uint32_t unit; /* NO_UNIT: all of it is resident */
 } berthi_lease_expert;
 
-/* Of one layer, by number. */
+/* A layer's experts, by number. */
 typedef struct berthi_lease_experts {
     const berthi_lease_expert *experts;
     uint32_t count;
@@ -95,7 +95,7 @@ struct berthi_lease_slot {
     uint32_t released_count;
     berthi_stream *streams[BERTHI_LEASE_STREAMS];
     berthi_event *released[BERTHI_LEASE_STREAMS];
-    /* Of caches. */
+    /* Where the slot is one of a cache. */
     struct berthi_lease_share *share; /* NULL: EMPTY */
     struct berthi_lease_list *list;   /* that it is in, */
     berthi_lease_slot *older;         /* between these */
@@ -117,7 +117,7 @@ typedef struct berthi_lease_list {
     uint32_t count;
 } berthi_lease_list;
 
-/* Of a cache's slots those with experts of one layer. */
+/* Those slots of a cache that hold experts of one layer. */
 typedef struct berthi_lease_share {
     berthi_lease_list once;
     berthi_lease_list again; /* protected ones */
@@ -158,7 +158,7 @@ typedef struct berthi_lease_line {
     uint32_t copied_layer;  /* of what is copied now, and 1 */
     berthi_stream_end end;  /* of `stream`, once nobody asks it for more */
     berth_lease_summary summary;
-    /* Of a cache. */
+    /* Where the line has a cache. */
     berthi_lease_share *shares;
     berthi_lease_slot **slot_of; /* by unit, from the first one on; NULL: in none */
     berthi_lease_list empty;
@@ -300,7 +300,7 @@ void berthi_feeder_stop(berthi_feeder *feeder);
 void berthi_feeder_destroy(berthi_feeder *feeder);
 /* A line wants something else. Any thread; NULL is allowed. */
 void berthi_feeder_wake(berthi_feeder *feeder);
-/* Of its buffers, for a ring of so many bytes. */
+/* Bytes of a buffer of the feeder's, for a ring of so many. */
 uint64_t berthi_feeder_chunk_bytes(uint64_t ring_bytes);
 
 /* ------------------------------------------------------------------ without parts */

@@ -129,7 +129,7 @@ berthi_lease_keep_unit(berthi_lease_listing *l, berthi_lease_unit *unit)
     l->leases->unit_count++;
 }
 
-/* Of the layer; it has no berths where nothing is brought for it. */
+/* Lists the unit of a layer, which has no berths where nothing is brought for the layer. */
 static berthi_lease_unit *
 list_layer(berthi_lease_listing *l, uint32_t layer)
 {
@@ -416,7 +416,7 @@ count_berths(const berth_model *model, counts *out)
     }
 }
 
-/* Of what is listed, while it is. */
+/* Memory that listing needs while it goes on. */
 static bool
 alloc_listing(berthi_lease_listing *l, const counts *c)
 {

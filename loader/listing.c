@@ -9,7 +9,7 @@
 #include "loader/paths.h"
 #include "loader/sort.h"
 
-/* Of whatever berth writes beside a model or on the way to one. */
+/* What all names begin with that berth gives to files beside a model, or on the way to one. */
 #define OWN_PREFIX ".berth-"
 
 /* The names come in any order and number: a chain first, an array in the end. */

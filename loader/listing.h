@@ -41,7 +41,7 @@ berth_status berthi_listing_read(berthi_location *location, berthi_listing *out,
 /* What a name says, wherever it comes from. */
 bool berthi_listing_is_index(const char *name);
 berthi_weights_kind berthi_listing_kind(const char *name); /* by its suffix */
-/* Of a model: not one of those that a training leaves beside it. */
+/* Is it a pickle with weights? Those that a training leaves beside a model are not. */
 bool berthi_listing_is_pickle(const char *name);
 
 #endif

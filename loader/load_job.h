@@ -12,9 +12,9 @@
  *   load_verify.c what a manifest promises of the bytes that pass
  *   load_end.c    what filling needed is given back, or kept while copies hang
  *
- * A unit is a stretch of one stored tensor that goes to its place whole. Of what is
- * copied it is bytes of a part; of what is encoded it is values, so cut that their
- * codes are whole bytes and their blocks whole: units may be placed in any order.
+ * A unit is a stretch of one stored tensor that goes to its place whole. What is copied has
+ * units of bytes of a part; what is encoded has units of values, so cut that their codes are
+ * whole bytes and their blocks whole: units may be placed in any order.
  *
  * Host memory: a worker copies or encodes from the staging buffer into the slab.
  * A device: the worker asks its stream for copies and operations and then waits for
@@ -250,7 +250,7 @@ berthi_about berthi_load_about(const berthi_load *load, uint64_t berth);
 
 /* ------------------------------------------------------------------ load_lane.c */
 
-/* Of a device's tier; what fails leaves what berthi_load_lane_close() closes. */
+/* Opens the lane of a device's tier; a failure leaves what berthi_load_lane_close() closes. */
 berth_status berthi_load_lane_open(berthi_load *load, uint32_t tier, berth_error *error);
 void berthi_load_lane_close(berthi_load *load, uint32_t tier);
 /* Where the next values go, so many bytes. The tier's lock is held from here to _encode(). */
@@ -283,7 +283,7 @@ berth_status berthi_load_run_begin(berthi_load *load, berthi_load_run *run,
 berth_status berthi_load_run_end(berthi_load *load, berthi_load_run *run,
                                  berthi_load_hand *hand, berth_error *error);
 void berthi_load_run_fini(berthi_load *load, berthi_load_run *run);
-/* Of host memory for weights that are turned: there is never more of it. */
+/* The most host memory that weights which are turned take together. */
 uint64_t berthi_load_turned_room(const berthi_load *load);
 
 /* --------------------------------------------------------------- load_offload.c */
@@ -301,7 +301,7 @@ berth_status berthi_load_offload_piece(berthi_load *load, berthi_load_hand *hand
 berth_status berthi_load_offload_values(berthi_load *load, const berthi_load_run *run,
                                         const uint8_t *values, uint64_t first,
                                         uint64_t count, berth_error *error);
-/* Of what is doubly quantized: memory before, and the second level behind all pieces. */
+/* For double quantization: memory before the first piece, the second level behind the last. */
 berth_status berthi_load_offload_begin(berthi_load *load, berthi_load_run *run,
                                        berth_error *error);
 berth_status berthi_load_offload_finish(berthi_load *load, const berthi_load_run *run,

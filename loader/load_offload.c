@@ -27,7 +27,7 @@ berthi_load_offload_open(berthi_load *load, berth_error *error)
     return status;
 }
 
-/* Of statistics that are in memory as long as the weight is under way. */
+/* Bytes of the statistics that stay in memory as long as the weight is under way. */
 static uint64_t
 second_bytes(const berthi_load_run *run)
 {

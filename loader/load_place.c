@@ -350,7 +350,7 @@ gather_values(const berthi_load_run *run, const berthi_load_unit *unit,
     return hand->gathered;
 }
 
-/* Of the values of a unit, decoded: turned, or encoded into the berth. */
+/* Turns the decoded values of a unit, or encodes them into the berth. */
 static berth_status
 take_values(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
             const stretch *s, berth_error *error)

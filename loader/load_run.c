@@ -9,9 +9,9 @@
 #include "loader/load_job.h"
 #include "loader/statistics.h"
 
-/* Of decoded values at a time, where a weight has no smaller pieces. */
+/* The most bytes that are decoded at a time, where a weight has no smaller pieces. */
 #define VALUES_MAX (UINT64_C(64) << 20)
-/* Of a weight that is turned: all its values lie in host memory for a while. */
+/* The largest weight that is turned, in bytes: all its values lie in host memory for a while. */
 #define TURNED_MAX (UINT64_C(1) << 30)
 
 static uint64_t
@@ -35,7 +35,7 @@ can_cut_turned(berthi_load_run *run, uint64_t step)
            run->turned_bytes <= TURNED_MAX;
 }
 
-/* Of columns fewer at a time: what lies between them is read, too. */
+/* Smaller units for a slice of columns, because what lies between them is read, too. */
 static void
 cut_columns(berthi_load_run *run, uint64_t step)
 {
@@ -338,7 +338,7 @@ berthi_load_run_begin(berthi_load *load, berthi_load_run *run, berth_error *erro
 
 /* ---------------------------------------------------------------------------- end */
 
-/* Of the second level: in the piece's place, or behind the first level. */
+/* Scratch of the second level: in the piece's place, or behind the first level. */
 static float *
 second_scratch(const berthi_load_run *run, uint8_t *piece)
 {

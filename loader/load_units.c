@@ -178,7 +178,7 @@ add_berth(listing *l, uint64_t number, uint64_t weight, uint32_t berth)
     return BERTH_OK;
 }
 
-/* Of each stored tensor: nothing where it is no part of a berth. */
+/* Adds the units of a stored tensor; it has none where it is no part of a berth. */
 static berth_status
 add_entry(listing *l, uint64_t number)
 {

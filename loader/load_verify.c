@@ -37,8 +37,8 @@ is_left(const berthi_load *load, uint64_t berth)
 #define READ 2u
 
 /*
- * Of each stored tensor that is cut whether some of it is not read, LEFT, and some is: it is
- * of a rank, or of a stack of which some experts are read. NULL: none is cut.
+ * Marks each stored tensor of which only a slice is planned, for a rank or for some experts of a
+ * stack: LEFT, where some of it is not read, READ, where some is. NULL: there is none.
  */
 static berth_status
 mark_slices(const berthi_load *load, uint8_t **out, berth_error *error)
@@ -164,7 +164,7 @@ check_entries(berthi_load *load, berth_error *error)
     return BERTH_OK;
 }
 
-/* Of what is cut not all bytes come: what is promised of it is not looked at. */
+/* Not all bytes of the tensor will come: its digest is not compared. */
 static void
 leave_entry(berthi_load *load, uint64_t number)
 {

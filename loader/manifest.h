@@ -137,7 +137,7 @@ void berthi_manifest_add_shard(berthi_manifest_writer *writer,
                                const berthi_manifest_shard *shard);
 void berthi_manifest_add_source(berthi_manifest_writer *writer,
                                 const berthi_manifest_source *source);
-/* Of the shard or source before. */
+/* A tensor of the shard or source that was added last. */
 void berthi_manifest_add_tensor(berthi_manifest_writer *writer,
                                 const berthi_manifest_tensor *tensor);
 void berthi_manifest_add_file(berthi_manifest_writer *writer,

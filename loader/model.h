@@ -41,7 +41,7 @@ typedef struct berthi_model_tier {
     uint64_t scratch_bytes;
     berthi_slab_parts parts; /* as booked while there is a slab */
     bool is_pinned;        /* host memory: pinned for every device that asks for it */
-    /* Of what sleeps, move.h. */
+    /* Where the tier sleeps: see move.h. */
     bool is_held;          /* its berths lie in the hold, too, or in the checkpoint */
     bool has_discarded;    /* those that lie there do not lie in the hold */
     bool is_hold_pinned;
@@ -82,7 +82,7 @@ struct berth_model {
     _Atomic uint32_t staged;   /* buffers for staging, so far */
     _Atomic uint64_t bytes;    /* devices and hooks were asked for, and have not got back */
     uint64_t wait_ns;          /* longest wait for a device or disk that does not move */
-    /* Of `leases` and `leased`, for whoever asks while a job moves the model. */
+    /* Guards `leases` and `leased` for whoever asks while a job moves the model. */
     pthread_mutex_t lease_lock;
     struct berthi_leases *leases; /* NULL: nothing is streamed */
     struct berthi_offload *offload; /* NULL: the checkpoint has all that is on the disk */
@@ -142,8 +142,8 @@ const char *berthi_cargo_refusal(const berth_checkpoint *checkpoint,
                                  uint32_t rank, int32_t dtype,
                                  const berthi_quantized *record);
 /*
- * Of a tensor that has a berth: the length of its first dimension, values unpacked; 0: it
- * has no dimensions.
+ * The first dimension of a tensor that has a berth, counted in values; 0: it has no
+ * dimensions.
  */
 uint64_t berthi_cargo_rows(const berth_checkpoint *checkpoint, uint64_t tensor);
 /* True where each part lies together in the checkpoint: it is copied, and no columns. */
@@ -216,7 +216,7 @@ berth_status berthi_model_pin_slab(const berth_model *model, berthi_model_tier *
                                    const berthi_pin_watch *watch, berth_error *error);
 berth_status berthi_model_pin_hold(const berth_model *model, berthi_model_tier *tier,
                                    const berthi_pin_watch *watch, berth_error *error);
-/* Of slabs that are there, those to be pinned. */
+/* Bytes of those slabs that are there and are to be pinned. */
 uint64_t berthi_model_pin_bytes(const berth_model *model);
 
 /* TIMEOUT: what a device of the model's was asked for has not ended for wait_ns. */

@@ -101,7 +101,7 @@ typedef struct berthi_carrier {
     uint64_t written_bytes;
     uint8_t *bounce;     /* on the way from a device; NULL: not needed so far */
     bool is_bounce_pinned;
-    /* Of what hangs, move_left.c. */
+    /* Where something hangs: see move_left.c. */
     bool is_hung;              /* a lane, or leases */
     berthi_leases *leases;     /* that could not begin, and whose copies hang */
     berthi_model_tier *left;   /* slabs and holds that are the model's no more */
@@ -206,7 +206,7 @@ bool berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards);
 /* A hold for the tier, and what has to be carried into it. */
 berth_status berthi_hold_create(berthi_carrier *carrier, uint32_t tier, bool discards,
                                 berthi_transfers *transfers, berth_error *error);
-/* Of every tier that has its slab. */
+/* Frees the holds of all tiers that have their slab. */
 void berthi_hold_free(berthi_carrier *carrier);
 /* The berth in the hold of its tier; `at` is where the tier's last one ended. */
 berthi_spot berthi_hold_spot(const berthi_model_tier *tier, uint64_t at);

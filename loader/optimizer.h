@@ -145,7 +145,7 @@ typedef struct berthi_step {
 
 /* ------------------------------------------------------------------- optimizer.c */
 
-/* Of a value or gradient. */
+/* Bytes of one value or gradient. */
 static inline uint64_t
 berthi_value_bytes(int32_t dtype)
 {
@@ -240,7 +240,7 @@ berth_status berthi_optimizer_copy_master(berth_optimizer *optimizer,
 /* What it has for a parameter; `values` NULL: nothing. */
 berth_gradient berthi_step_gradient(const berthi_step *step, uint64_t parameter);
 berthi_stream *berthi_step_stream(const berthi_step *step, uint32_t device);
-/* Of a page whose bytes lie at `bytes`, on the parameter's device. */
+/* For the update of a page whose bytes lie at `bytes`, on the parameter's device. */
 berthi_update_arguments berthi_step_arguments(const berthi_step *step, uint64_t parameter,
                                               const berthi_states_page *page,
                                               uint8_t *bytes);
@@ -259,7 +259,7 @@ void berthi_step_update_host(berthi_step *step, uint64_t parameter,
 
 /* ----------------------------------------------------------- optimizer_measure.c */
 
-/* Of all gradients, as they were given. */
+/* Adds up all gradients, as they were given. */
 berth_status berthi_step_measure(berthi_step *step, berthi_gradient_sum *out,
                                  berth_error *error);
 /* What was added up, where the step is made of that, begins anew. */

@@ -34,7 +34,7 @@ add_parameters(const berth_optimizer *o, uint32_t device, berth_optimizer_memory
             out->scratch += berthi_optimizer_scratch_bytes(o, i);
 }
 
-/* Of the largest page that visits a device (BERTH_NO_INDEX: that comes from the disk). */
+/* Bytes of the largest page that visits the device; BERTH_NO_INDEX: that comes from the disk. */
 static uint64_t
 largest_page(const berth_optimizer *o, uint32_t device)
 {

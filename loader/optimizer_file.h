@@ -95,7 +95,7 @@ typedef struct berthi_states_search {
     uint64_t step;      /* the most updates that one had */
 } berthi_states_search;
 
-/* Of one parameter, into a zeroed source: what the header tells. */
+/* Fills a zeroed source with what the header tells of one parameter. */
 berth_status berthi_states_find(berthi_states_search *search,
                                 const berthi_parameter *parameter,
                                 berthi_states_source *out, berth_error *error);

@@ -111,7 +111,7 @@ blame(const berthi_header *header, const berthi_file *file, uint64_t begin, bert
     }
 }
 
-/* Of a file that is cut short: which parameter's state is lost. Nothing where it is none. */
+/* Says which parameter's state is lost, where the error is that the file was cut short. */
 static void
 name_what_is_lost(berth_context *context, const char *path, berth_error *error)
 {

@@ -12,7 +12,7 @@
 #include "loader/optimizer.h"
 #include "loader/values.h"
 
-/* Of a gradient, for one of several threads: whole blocks. */
+/* What a thread takes of a gradient at a time: whole blocks. */
 #define SHARE_BLOCKS 16u
 #define SHARE_ELEMENTS (SHARE_BLOCKS * (uint64_t)BERTHI_GRADIENT_BLOCK)
 

@@ -21,7 +21,7 @@ static const char *const suffixes[BERTHI_STATE_KEY_COUNT] = {
 #undef SUFFIX
 };
 
-/* Of one tensor; halves are written by turns. */
+/* The crc32 of one tensor, of which halves are written by turns. */
 typedef struct digest {
     uint32_t crc[2];
     uint32_t halves;

@@ -10,7 +10,7 @@
 #include "loader/optimizer.h"
 #include "loader/values.h"
 
-/* Of a page, for one of several threads: whole blocks. */
+/* What a thread takes of a page at a time: whole blocks. */
 #define SHARE_ELEMENTS (UINT64_C(1) << 16)
 
 /* ----------------------------------------------------------------- what it is about */
@@ -175,7 +175,7 @@ count_steps(berthi_step *step)
             o->parameters[i].step++;
 }
 
-/* Of each device's stream, and of what comes and goes: later calls wait for these. */
+/* Notes where each device's stream is, and what comes and goes: later calls wait for these. */
 berth_status
 berthi_step_record(berthi_step *step, berth_error *error)
 {

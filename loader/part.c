@@ -214,7 +214,7 @@ list_shares(berthi_convert *convert, berth_error *error)
 {
     const uint32_t shard_count = berthi_layout_shard_count(convert->layout);
     const uint32_t part_count = convert->options.part_count;
-    /* Of each part the last shard that it was noted for, plus 1; twice, for two ways. */
+    /* By part: the last shard that it was noted for, plus 1; twice, for two ways. */
     uint32_t *const marks =
         berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_DOCUMENT,
                              (part_count + UINT64_C(1)) * 2 * sizeof *marks);

@@ -164,7 +164,7 @@ find_homes(join *j, uint32_t shard)
     }
 }
 
-/* Of lengths that are told there is one answer, and all have gone by it. */
+/* Fails unless all parts have gone by the lengths that were told, which are the same for all. */
 static berth_status
 check_lengths(const join *j, berth_error *error)
 {

@@ -223,7 +223,7 @@ make(berth_context *context, const berth_checkpoint *checkpoint,
     return status;
 }
 
-/* Of two refusals for want of room. */
+/* Both are refusals for want of room: is `a` short of less than `b`? */
 static bool
 is_smaller_change(const berth_error *a, const berth_error *b)
 {

@@ -366,8 +366,9 @@ check_tensors(checking *c, berthi_plan_source *source)
 }
 
 /*
- * Of what the checkpoint's shape tells the size of: a use that was edited has no room in caches
- * that were not. Plans for training keep something else there.
+ * Caches have to be as large as the checkpoint's shape says for the plan's context and batch: one
+ * that was edited has no room in caches that were not. Plans for training keep something else
+ * there.
  */
 static void
 check_caches(checking *c, const berthi_plan_source *source)

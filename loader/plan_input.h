@@ -25,7 +25,7 @@
 #include "placement/plan_train.h"
 #include "placement/shape.h"
 
-/* Of a plan for training, unless another is asked for. */
+/* The optimizer that a plan for training is made for, unless another is asked for. */
 #define BERTHI_PLAN_OPTIMIZER "paged_adamw_8bit"
 
 /* All that hangs together while a plan is made. */

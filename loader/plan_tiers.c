@@ -403,7 +403,7 @@ find_experts(berthi_plan_source *source)
             source->input.experts_used = (uint32_t)shape->kinds[k].experts_used;
 }
 
-/* Of a GPU and of the libraries there, for products on one stream. */
+/* What a GPU and the libraries there take by themselves, for products on one stream. */
 static uint64_t
 runtime_bytes(const berthi_plan_source *source)
 {

@@ -244,7 +244,7 @@ can_add_output(berthi_recipe *recipe, uint32_t number, const berthi_stored *stor
     if (shape != weight_shape) {
         uint64_t *dims = NULL;
 
-        /* Of bytes in one dimension their number tells. */
+        /* Bytes in one dimension have no other shape than their number. */
         if (stored->rank != 1 || berth_dtype_bits(stored->dtype) != 8) {
             dims = berthi_arena_alloc(&recipe->arena, stored->rank * sizeof *dims,
                                       sizeof *dims);

@@ -35,7 +35,7 @@ berthi_recipe_about(const berthi_recipe *recipe, const berthi_recipe_weight *wei
                            .tensor_length = weight->name_length };
 }
 
-/* Of the values: as stored, as the record says, or the model's. */
+/* The dtype of the values: as stored, as the record says, or the model's. */
 static inline int32_t
 berthi_recipe_values_dtype(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
 {
@@ -71,7 +71,7 @@ void berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor
 berth_status berthi_recipe_can_keep(const berthi_recipe *recipe,
                                     const berthi_recipe_weight *weight,
                                     bool *out_can_keep, berth_error *error);
-/* Of a kept weight the state's length is known: it has its offset. Else nothing. */
+/* Gives the state of a weight that is kept its length, which is known: it has its offset. */
 void berthi_recipe_finish_state(const berthi_recipe *recipe,
                                 const berthi_recipe_weight *weight,
                                 berthi_stored *stored);

@@ -64,7 +64,7 @@ is_index(const char *name)
            || (strstr(name, ".index.") != NULL && berthi_path_has_suffix(name, ".json"));
 }
 
-/* Of the model's own folder: written anew, or wrong beside the new weights. */
+/* Is it a file of the model's own folder that is written anew, or wrong beside new weights? */
 static bool
 is_replaced(const char *name)
 {

@@ -13,7 +13,7 @@
  *   names that the path rule (paths.h) does not allow
  *   links that lead out of the folder: into a hub cache they are followed, others
  *     could bring along any file of the person who converts a model
- * Of a model that is one file only when config.json lies beside it.
+ * A model that is one file has such files only where config.json lies beside it.
  */
 #ifndef BERTH_LOADER_SIDE_FILES_H
 #define BERTH_LOADER_SIDE_FILES_H

@@ -93,8 +93,8 @@ measure_share(const berthi_source *source, const berthi_chunk *chunk)
 }
 
 /*
- * Of the whole file at once, before anything of it is read: reading one chunk
- * through the cache can bring in the next ones (read-ahead reaches megabytes).
+ * Asks for all chunks of the file how much is in the cache, before anything of it is read: reading
+ * one through the cache can bring in the next ones (read-ahead reaches megabytes).
  */
 static void
 survey(berthi_source *source)

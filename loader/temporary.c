@@ -55,7 +55,7 @@ berthi_temporary_fail_write(const berthi_target *target, int system_error, uint6
         berthi_fail_system(error, system_error, target->path, what);
     uint64_t available;
 
-    /* Of a quota nobody knows how much is left. */
+    /* What is left of a quota (EDQUOT) nobody knows: no numbers there. */
     if (error != NULL && system_error == ENOSPC
         && berthi_sys_free_bytes(target->folder, &available) == 0 && available < bytes) {
         error->has |= BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;

@@ -159,7 +159,7 @@ berthi_weights_is_numbered(const char *name, uint32_t *out_number, uint32_t *out
            && can_read_number(at + NUMBER_DIGITS + sizeof middle, out_total);
 }
 
-/* Of numbered shards none may be missing: each must have its neighbours. */
+/* Fails where a numbered shard is missing: each must have its neighbours. */
 static berth_status
 check_numbers(berthi_location *location, const char *const *names, uint32_t count,
               berth_error *error)

@@ -27,7 +27,7 @@ typedef struct berthi_weights {
  * Decides. `named` is config.json's transformers_weights, "" when it names
  * nothing; `variant` may be NULL. Remarks go to `findings`.
  *
- * Of a folder with a journal (journal.h) only a commit file is taken, or what it
+ * In a folder with a journal (journal.h) only a commit file is taken, or what it
  * names: INCOMPLETE where there is none.
  *
  * Fails with NOT_FOUND, AMBIGUOUS, INCOMPLETE, ARGUMENT (variant), PATH (what

@@ -14,7 +14,7 @@
  * enough for a disk, and pages that come back soon need not be new ones, which cost
  * a virtual machine more than the bytes that are put there.
  *
- * Of a file that parts share each knows its own bytes alone, and windows in which two
+ * Where parts share a file each knows its own bytes alone, and windows in which two
  * of them write fill for neither. Theirs are small, and one that the part has left
  * LEFT_WINDOWS behind leaves as it is, or the flush would find most of it.
  */
@@ -96,8 +96,8 @@ begin_write_back(const berthi_writer *writer, berthi_writer_file *file, uint64_t
 }
 
 /*
- * Of a shared file: the windows that are behind `window` and have not filled. Each is
- * looked at once; what is put there later waits for the flush.
+ * Begins to write back those windows of a shared file that lie behind `window` and have not
+ * filled. Each is looked at once; what is put there later waits for the flush.
  */
 static berth_status
 begin_left_behind(const berthi_writer *writer, berthi_writer_file *file, uint64_t window,

@@ -350,7 +350,7 @@ berthi_writer_has_shared(berthi_writer *writer, const char *name, uint64_t bytes
     return berthi_writer_has_whole(writer, shared, bytes, out_is_there, error);
 }
 
-/* Of its bytes only a header is written now: their way to the disk is not watched. */
+/* Only the header is written now: the way of other bytes to the disk is not watched. */
 berth_status
 berthi_writer_take(berthi_writer *writer, const char *name, uint64_t bytes,
                    berthi_writer_file **out, berth_error *error)

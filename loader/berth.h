@@ -115,7 +115,7 @@ typedef int32_t berth_status;
     X(STRICT, 23, BERTH_EPOLICY, "strict", "rewrite the file, or verify without --strict") \
     X(IO, 30, BERTH_EIO, "io", "check the disk and the mount")                             \
     X(NOT_FOUND, 31, BERTH_ENOENT, "not_found", "check the path")                          \
-    X(NOT_REGULAR, 32, BERTH_ENOENT, "not_regular", "name a regular file or a directory")  \
+    X(NOT_REGULAR, 32, BERTH_ENOENT, "not_regular", "name a regular file")                 \
     X(CHANGED, 33, BERTH_EIO, "changed", "let the writer finish, then try again")          \
     X(TRUNCATED, 34, BERTH_EIO, "truncated", "let the writer finish, then try again")      \
     X(PATH, 35, BERTH_EFORMAT, "path", "do not trust this model: its shards must lie in "  \

@@ -61,7 +61,7 @@ static const struct {
     { 31, -3, "not_found",
       "check the path" },
     { 32, -3, "not_regular",
-      "name a regular file or a directory" },
+      "name a regular file" },
     { 33, -9, "changed",
       "let the writer finish, then try again" },
     { 34, -9, "truncated",

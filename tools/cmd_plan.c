@@ -311,7 +311,7 @@ take_numbers(planning *p)
         return bad_value(p, "batch", a->batch,
                          "a number of sequences from 1 to " NUMBER_MOST_TEXT);
     if (a->slots > 8)
-        return cli_usage_error(p->s->call->command, "--slots: more than 8");
+        return cli_usage_error(p->s->call->command, "--slots: %u is not from 1 to 8", a->slots);
     status = take_rank(p);
     if (status == BERTH_OK)
         status = take_hits(p);

@@ -60,8 +60,8 @@ find_devices(berth_model *model, const berth_load_options *options, berth_error 
         status = berthi_fail(
             error, BERTH_REASON_ARGUMENT,
             &(berthi_about){ .tensor = "devices", .tensor_length = strlen("devices") },
-            "are %" PRIu32 ", and the plan has %" PRIu32 " GPUs",
-            berthi_devices_count(model->devices), gpus);
+            "are %" PRIu32 ", and the plan has %" PRIu32 " GPU%s: give one for each",
+            berthi_devices_count(model->devices), gpus, gpus == 1 ? "" : "s");
     if (status == BERTH_OK)
         status = berthi_device_cpu_open(model->context, &model->host, error);
     return status;

@@ -77,7 +77,7 @@ test_arguments(void)
     loaded_begin(&l, folder, &options, "sim:64MiB;sim:64MiB");
     loaded_load(&l);
     CHECK_EQ(l.status, BERTH_EINVAL); /* two devices for one GPU */
-    CHECK_CONTAINS(l.error.message, "are 2, and the plan has 1 GPUs");
+    CHECK_CONTAINS(l.error.message, "are 2, and the plan has 1 GPU: give one for each");
     l.options.devices = NULL;
     loaded_load(&l);
     CHECK_EQ(l.status, BERTH_ENODEV);

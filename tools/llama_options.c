@@ -95,6 +95,7 @@ llama_options_print_help(FILE *out)
 }
 
 #define COUNT_MOST 1000000000
+#define SLOTS_MOST 8 /* of a plan */
 
 /* Digits only: 1 to COUNT_MOST. */
 static bool
@@ -217,6 +218,9 @@ check(const llama_options *o, berth_error *error)
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)
         if (of_plans[i].is_given)
             return refuse(error, of_plans[i].name, "has no effect with --plan");
+    if (o->slots > SLOTS_MOST)
+        return llama_fail(error, BERTH_EINVAL, NULL, "--slots: %u is not from 1 to %d",
+                          o->slots, SLOTS_MOST);
     if (llama_options_dtype(o->cache_dtype) < 0)
         return refuse_value(error, "--cache-dtype", o->cache_dtype, "one of f32|f16|bf16");
     if (llama_options_dtype(o->activations) < 0)

@@ -246,7 +246,7 @@ berthi_load_verify_init(berthi_load *load, berth_error *error)
     }
     if (status == BERTH_ENOENT && load->options.manifest == NULL)
         return berthi_fail(error, BERTH_REASON_NOT_FOUND,
-                           &(berthi_about){ .file = v->manifest },
+                           &(berthi_about){ .file = v->manifest.path },
                            "there is no manifest to verify with; `berth verify "
                            "--write-manifest` makes one");
     if (status == BERTH_OK)

@@ -262,9 +262,8 @@ FUZZ_PROGRAMS := $(addprefix $(B)/fuzz/,$(FUZZERS))
 BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCHES))
 GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCES)) \
     tests/gpu/read_all.cu)
-# The tests of kernels that a device runs, too.
-GPU_TESTS := $(addprefix $(B)/tests/test_simt_,kernels int8 int8_output product experts update)
-GPU_TESTS += $(addprefix $(B)/tests/test_simt_,plain decoder ring together wide)
+# Those of test programs that have a word of how they are run.
+programs = $(addprefix $(B)/tests/test_,$(shell tests/programs.sh $(1)))
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
@@ -377,19 +376,9 @@ export UBSAN_OPTIONS ?= print_stacktrace=1
 
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/cuda_test.sh \
     tests/gpu/check_test.sh tests/gpu/deps_test.sh)
-# These start no thread: the thread sanitizer has nothing to see there. Threads of the tool have
-# tests of their own, as programs; what it prints is the same under any sanitizer.
-ONE_THREAD := adapt architecture big_% budget bytes_agree catalogue checkpoint_faults chunks \
-    classify% config% coverage crcs cuda_multiply cuda_open cut decoder_% dequantize% \
-    device_cuda device_decode% device_experts device_int8% device_map device_multiply \
-    device_plain device_update device_write digest draw escape estimate% format gemm% gradient \
-    header_details home% imitate% index index_write int8 json% kernel_% layout% lease_expert \
-    link llama_config llama_file llama_math manifest members optimizer% parallel paths pattern \
-    plan plan_% preflight quantize quantize_golden recipe reciprocal recorded_% rules% scan \
-    sha256 side_files sim_random sim_words simt% size slab sniff sort state% stored stream_% \
-    tier_list tools_tree train train_advice train_refused utf8
 ifeq ($(SAN),thread)
-CHECK_PROGRAMS := $(filter-out $(addprefix $(B)/tests/test_,$(ONE_THREAD)),$(TEST_PROGRAMS))
+CHECK_PROGRAMS := $(filter-out $(call programs,threadless),$(TEST_PROGRAMS))
+# What the tool prints is the same under any sanitizer.
 CHECK_SCRIPTS :=
 else
 CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
@@ -398,11 +387,9 @@ endif
 # Only scripts look at what would be installed.
 CHECK_PRODUCTS := $(if $(CHECK_SCRIPTS),$(PRODUCTS) $(DOCS))
 CHECK_BUILDS := $(CHECK_PRODUCTS) $(CHECK_PROGRAMS) $(MAKER_PROGRAMS)
-# Failures by the thousand leave damage that only the address sanitizer sees. What is converted at
-# random meets the same threads as what test_convert_order converts.
-SLOW_PROGRAMS := $(addprefix $(B)/tests/test_,big_% convert_crash load_cycles part_crash \
-    writer_crash $(if $(findstring address,$(SAN)),,fault_count fault_places) \
-    $(if $(filter thread,$(SAN)),convert_random))
+SLOW_PROGRAMS := $(call programs,slow) \
+    $(if $(findstring address,$(SAN)),,$(call programs,slow-unless-address)) \
+    $(if $(filter thread,$(SAN)),$(call programs,slow-under-thread))
 FAST_PROGRAMS := $(filter-out $(SLOW_PROGRAMS),$(CHECK_PROGRAMS))
 
 check: $(if $(CHECK_SCRIPTS),all) check-builds
@@ -430,7 +417,8 @@ cuda:
 gpu-check:
 	$(Q)MAKE='$(MAKE)' NVCC='$(NVCC)' ARCH='$(if $(filter file default,$(origin ARCH)),,$(ARCH))' \
 	    tests/gpu/check.sh build/gpu-check || [ $$? -eq 77 ]
-gpu-programs: $(B)/berth $(B)/berth-llama $(B)/gpu/gpu_check $(B)/bench/make_shapes $(GPU_TESTS)
+gpu-programs: $(B)/berth $(B)/berth-llama $(B)/gpu/gpu_check $(B)/bench/make_shapes \
+    $(call programs,gpu)
 lint: all
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
 interop: all $(MAKER_PROGRAMS)
@@ -451,14 +439,7 @@ fuzz-programs: $(FUZZ_PROGRAMS)
 	$(Q)ln -sfn $(HASH)/fuzz build/fuzz
 soak: fuzz
 	$(Q)tests/soak.sh
-# What is about files as berth reads and writes them; the other programs reach nothing more there.
-COVERAGE_PROGRAMS := $(filter $(addprefix $(B)/tests/test_,catalogue checkpoint checkpoint_faults \
-    classify% config% convert convert_kept convert_stale cut device_map devices_api escape \
-    estimate_shape findings format golden_open header_details hub% imitate index% journal json% \
-    layout% link load_slices locate manifest members output part_waits paths pattern plan plan_% \
-    recipe rules% safetensors scan side_files size sniff sort source stacks state% stored \
-    tier_list utf8 verify writer writer_files writer_parts writer_table),$(TEST_PROGRAMS)) \
-    $(REPLAY_PROGRAMS)
+COVERAGE_PROGRAMS := $(call programs,coverage) $(REPLAY_PROGRAMS)
 # Without optimization intrinsics are macros, and their conversions warn.
 coverage:
 	$(Q)$(MAKE) CC=gcc COVERAGE=1 WERROR=0 coverage-run

@@ -17,7 +17,7 @@ DIALECT="-pedantic -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror"
 WARNINGS="-std=c11 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
     -Wvla -Werror -O2 -ffp-contract=off -I."
 CHECKS="dialects headers guards layers fences format words exports globals mutable process ground
-    compilers cppcheck scripts selftest"
+    programs compilers cppcheck scripts selftest"
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-lint.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -236,6 +236,22 @@ lint_scripts()
         *) sh -n "$script" 2>&1 ;;
         esac
     done
+}
+
+# How programs are run is said of programs that are there, once, in words that are explained.
+lint_programs()
+{
+    table=tests/programs.sh
+    [ -e $table ] || return 0
+    sed -n 's/^#   \([a-z-]*\)  .*/\1/p' $table >"$scratch/explained"
+    sed "1,/<<'TABLE'/d; /^TABLE\$/d" $table >"$scratch/table"
+    while read -r name words; do
+        [ -e "tests/test_$name.c" ] || echo "$table: there is no tests/test_$name.c"
+        for word in $words; do
+            grep -qx -e "$word" "$scratch/explained" || echo "$table: $name: what is $word?"
+        done
+    done <"$scratch/table"
+    cut -d' ' -f1 "$scratch/table" | sort | uniq -d | sed "s|^|$table: twice: |"
 }
 
 # ---- objects -----------------------------------------------------------------------------------

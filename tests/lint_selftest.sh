@@ -132,5 +132,9 @@ file kernels/plant.h '#ifndef BERTH_KERNELS_PLANT_H' '#define BERTH_KERNELS_PLAN
     'uint64_t berthi_plant(void);' '#endif'
 refused "a header that needs luck" headers kernels/plant.h uint64_t
 start
+printf '%s\n' '#   slow   takes minutes' "cat <<'TABLE'" 'plant   slow brisk' 'plant   slow' TABLE \
+    >tests/programs.sh
+refused "a test that is not there" programs tests/test_plant.c "what is brisk" "twice: plant"
+start
 sed -i 's/^#include <stdint.h>/&\nclass berth_plant;/' loader/berth.h
 refused "a public header that a dialect refuses" dialects loader/berth.h

@@ -28,22 +28,11 @@ is_script() # PROGRAM
     esac
 }
 
-# Programs that measure how long something takes, or what the whole machine does.
-is_alone() # PROGRAM
+# has WORD PROGRAM: as tests/programs.sh has it
+has()
 {
-    ! is_script "$1" || return 0
-    case $(basename "$1") in
-    test_bench | test_big_* | test_sim_real) ;;
-    *) return 1 ;;
-    esac
-}
-
-# Programs that wait most of their time, and say that something ends in time.
-is_waiting() # PROGRAM
-{
-    case $(basename "$1") in
-    test_hung | test_hung_copies | test_hung_moves | test_job | test_lease_disk) ;;
-    test_lease_expert_bytes | test_load_errors | test_move_errors | test_server*) ;;
+    case $(basename "$2") in
+    test_*) grep -qx "$(basename "$2" | sed 's/^test_//')" "$folder/has.$1" ;;
     *) return 1 ;;
     esac
 }
@@ -101,11 +90,14 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-run.XXXXXX") || exit 1
 waiting=
 trap '[ -z "$waiting" ] || kill $waiting 2>/dev/null; rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
+for word in waits alone; do
+    tests/programs.sh $word >"$folder/has.$word" || exit 1
+done
 programs=0
 for program in "$@"; do
     list=beside
-    ! is_waiting "$program" || list=waiting
-    ! is_alone "$program" || list=alone
+    ! has waits "$program" || list=waiting
+    { ! is_script "$program" && ! has alone "$program"; } || list=alone
     if [ "${T_CLOCK:-1}" = 0 ] && [ $list != beside ] && ! is_script "$program"; then
         continue
     fi

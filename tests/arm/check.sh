@@ -9,12 +9,10 @@ cd "$(dirname "$0")/../.." || exit 1
 # A make of our own, with settings that are not for this machine.
 unset MAKEFLAGS MAKELEVEL MFLAGS PKG_CONFIG_LIBDIR
 export CC="${ARM_CC:-aarch64-linux-gnu-gcc}" CFLAGS='-O2 -g' LDFLAGS='' SAN='' CUDA=0
-tests='kernel_levels kernel_product kernel_scalar kernel_source int8 host base utf8 gradient
-    optimizer optimizer_levels quantize quantize_golden dequantize dequantize_sources values
-    format'
+tests=$(tests/programs.sh arm)
 # A processor without products of four 8-bit numbers at once; the emulator's own has all there is.
 plain=cortex-a72
-plain_tests='int8 host values'
+plain_tests=$(tests/programs.sh arm-plain)
 
 skip()
 {

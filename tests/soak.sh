@@ -8,42 +8,38 @@
 # What a target finds new is kept in build/soak/NAME/; an input that breaks it lies beside as
 # NAME-crash-... and belongs, after the repair, into tests/fuzz/corpus/NAME/.
 set -u
-executions=${EXECUTIONS:-45000000}
-jobs=${JOBS:-$(nproc)}
-targets=$(ls -d build/fuzz/fuzz_* 2>/dev/null)
-# shellcheck disable=SC2086
-set -- $targets
-[ $# -gt 0 ] || { echo "soak: there are no fuzz targets in build/fuzz" && exit 1; }
-share=$(((executions + $# - 1) / $#))
-mkdir -p build/soak
 
 # One target: its log ends in libFuzzer's "Done N runs in S second(s)", or it has found something.
-soak()
+soak() # INPUTS PROGRAM
 {
-    name=${1##*/fuzz_}
+    name=${2##*/fuzz_}
     mkdir -p "build/soak/$name"
     dictionary=
     [ ! -e "tests/fuzz/$name.dict" ] || dictionary=-dict=tests/fuzz/$name.dict
     corpus=
     [ ! -d "tests/fuzz/corpus/$name" ] || corpus=tests/fuzz/corpus/$name
     # shellcheck disable=SC2086
-    "$1" -runs="$share" -seed=1 -timeout=10 -rss_limit_mb=2048 \
+    "$2" -runs="$1" -seed=1 -timeout=10 -rss_limit_mb=2048 \
         -artifact_prefix="build/soak/$name-" $dictionary "build/soak/$name" $corpus \
         </dev/null >"build/soak/$name.log" 2>&1
     echo $? >"build/soak/$name.status"
 }
 
+if [ "${1:-}" = --one ]; then
+    soak "$2" "$3"
+    exit 0
+fi
+executions=${EXECUTIONS:-45000000}
+targets=$(ls -d build/fuzz/fuzz_* 2>/dev/null)
+# shellcheck disable=SC2086
+set -- $targets
+[ $# -gt 0 ] || { echo "soak: there are no fuzz targets in build/fuzz" && exit 1; }
+share=$(((executions + $# - 1) / $#))
+mkdir -p build/soak
+rm -f build/soak/*.status
+
 echo "soak: $# targets, $share inputs each"
-running=0
-for target in "$@"; do
-    soak "$target" &
-    running=$((running + 1))
-    if [ $running -ge "$jobs" ]; then
-        wait
-        running=0
-    fi
-done
-wait
+printf '%s\n' "$@" | xargs -P "${JOBS:-$(nproc)}" -I '{}' "$0" --one "$share" '{}'
 
 passed=0 failed=0 total=0
 for target in "$@"; do

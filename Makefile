@@ -155,9 +155,9 @@ endif
 endif
 
 .PHONY: all cuda cuda-kernels gpu-check gpu-programs check check-fast check-builds \
-    check-fast-builds check-one check-programs check-arm san demo lint interop bench fuzz soak \
-    fuzz-programs coverage coverage-run coverage-ahead coverage-builds where install uninstall \
-    deps dist clean help FORCE
+    check-fast-builds check-one check-programs check-arm compiled san demo lint interop bench fuzz \
+    soak fuzz-programs coverage coverage-run coverage-ahead coverage-builds where install \
+    uninstall deps dist clean help FORCE
 
 ifneq ($(MISSING),)
 
@@ -402,6 +402,12 @@ check-fast-builds: $(filter-out $(SLOW_PROGRAMS),$(CHECK_BUILDS))
 check-one: $(B)/tests/test_$(T) $(MAKER_PROGRAMS)
 	$(Q)$(T_WRAP) $< $(ARGS)
 check-programs: $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
+# Every source that this compiler can read.
+compiled: $(filter-out $(call objects,release,$(CUDA_KERNELS)),$(RELEASE)) $(TOOL) $(LLAMA) \
+    $(filter-out $(call objects,testing,$(CUDA_KERNELS)),$(TESTING)) \
+    $(call objects,release,$(wildcard tests/bench/*.c)) \
+    $(call objects,testing,$(TEST_SOURCES) $(wildcard tests/fuzz/*.c) \
+    $(filter-out %/machine_cuda.c,$(wildcard tests/gpu/*.c)))
 check-arm: $(B)/berth $(B)/tests/make_model
 	$(Q)tests/arm/check.sh
 san:
@@ -419,8 +425,8 @@ gpu-check:
 	    tests/gpu/check.sh build/gpu-check || [ $$? -eq 77 ]
 gpu-programs: $(B)/berth $(B)/berth-llama $(B)/gpu/gpu_check $(B)/bench/make_shapes \
     $(call programs,gpu)
-lint: all
-	$(Q)LIB_SOURCES='$(LIB_SOURCES)' LINT_FLAGS='$(CJSON_FLAGS) $(CUDA_FLAGS)' tests/lint.sh
+lint: $(PRODUCTS) $(DOCS)
+	$(Q)LIB_SOURCES='$(LIB_SOURCES)' tests/lint.sh
 interop: all $(MAKER_PROGRAMS)
 	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
 	    { BERTH_MODELS_PYTHON=$$(tests/interop/venv.sh models) || :; } && \

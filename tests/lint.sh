@@ -6,7 +6,6 @@
 #
 # A check prints what it refuses, one finding a line; no line, no finding. Each counts as one test.
 # BERTH_BUILD  the folder of this build's objects      LIB_SOURCES  the library's sources
-# LINT_FLAGS   where the headers of other libraries lie
 set -u
 export LC_ALL=C
 BERTH_BUILD=${BERTH_BUILD:-}
@@ -66,10 +65,18 @@ symbols()
     done
 }
 
+# Both kinds that are there. That of this build is called as it calls it, so that what it has
+# compiled is not compiled again.
 compilers()
 {
+    own=$(readlink -f "$(command -v "$CC")")
     for compiler in gcc clang; do
-        ! command -v $compiler >/dev/null 2>&1 || echo $compiler
+        found=$(readlink -f "$(command -v $compiler)")
+        case $found in
+        "") ;;
+        "$own") echo "$CC" ;;
+        *) echo $compiler ;;
+        esac
     done
 }
 
@@ -315,26 +322,12 @@ lint_ground()
 
 # ---- other eyes --------------------------------------------------------------------------------
 
-# Everything under both compilers, whichever one this build uses.
+# Everything under both compilers, whichever one this build uses, each with objects of its own.
 lint_compilers()
 {
     for compiler in $(compilers); do
-        for file in $LIB_SOURCES \
-            $(grep -E '^(tools|tests|tests/fuzz|tests/bench|tests/gpu)/[^/]*\.c$' \
-                "$scratch/files"); do
-            case $file in
-            *.cu | tests/gpu/machine_cuda.c) continue ;; # the toolkit's
-            tools/* | tests/bench/*) variants=release ;;
-            tests/*) variants=TESTING ;;
-            *) variants="release TESTING" ;;
-            esac
-            for variant in $variants; do
-                # shellcheck disable=SC2046,SC2086 # one command a line
-                echo $compiler $WARNINGS $(level_of "$file") ${LINT_FLAGS:-} -DBERTH_$variant \
-                    -fsyntax-only "$file"
-            done
-        done
-    done | all_cores
+        env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s -k CC="$compiler" WERROR=1 compiled 2>&1
+    done
 }
 
 # Suppressed, each with its reason:

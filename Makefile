@@ -264,6 +264,9 @@ GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCE
     tests/gpu/read_all.cu)
 # Those of test programs that have a word of how they are run.
 programs = $(addprefix $(B)/tests/test_,$(shell tests/programs.sh $(1)))
+# What fuzz targets have in common with tests; nothing of the tool, which takes long with libFuzzer.
+FUZZ_HELPERS := $(call objects,testing,$(addprefix tests/,$(addsuffix .c,fixture header_case laid \
+    mapped opened t tensors)))
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
@@ -325,7 +328,7 @@ $(B)/tests/%: $(B)/testing/tests/%.o $(TEST_ARCHIVES)
 	$(call program)
 $(B)/replay/%: $(B)/testing/tests/fuzz/%.o $(B)/testing/tests/fuzz/replay.o $(TEST_ARCHIVES)
 	$(call program)
-$(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(TEST_ARCHIVES)
+$(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(FUZZ_HELPERS) $(B)/libberth-testing.a
 	$(call program,-fsanitize=fuzzer)
 $(B)/gpu/gpu_check: $(GPU_OBJECTS) $(B)/libberth.a
 	$(call program)

@@ -301,8 +301,9 @@ $(B)/testing/generated/%.o: $(B)/generated/%.c
 
 # An archive is made anew when the list of its sources changes, so that a deleted file leaves it.
 $(B)/sources: FORCE
-	$(Q)mkdir -p $(@D) && echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(LLAMA_SOURCES) $(HELPERS)' >$@.new
-	$(Q)cmp -s $@.new $@ || cp $@.new $@
+	$(Q)mkdir -p $(@D) && new=$@.$$$$ && \
+	    echo '$(LIB_SOURCES) $(TOOL_SOURCES) $(LLAMA_SOURCES) $(HELPERS)' >$$new && \
+	    { cmp -s $$new $@ || cp $$new $@; } && rm $$new
 $(B)/libberth.a: $(RELEASE) $(B)/sources
 	$(archive)
 $(B)/libberth-testing.a: $(TESTING) $(B)/sources

@@ -11,11 +11,12 @@
 #
 # Tests are independent: one program a core runs at a time. Those that wait for a clock need hardly
 # any of a core: they run beside these, one after the other, and come first when they want to run.
-# Scripts, and what measures how long something takes, come last, one after the other, alone.
+# What measures how long something takes comes last, and then scripts, one after the other, alone.
 #
 # T_JOBS     programs at a time, default: one a core
 # T_WRAP     a command to run the programs under (valgrind -q ...)
 # T_TIMEOUT  seconds a program may take, default 600
+# T_BEHIND   groups of processes that work in the time that tests leave; what measures has none
 # T_CLOCK    0: programs that hold something against the clock are left out
 # T_THOROUGH set: programs that try a part of all moments of a kill or a power loss try all
 set -u
@@ -82,13 +83,20 @@ run_one() # FOLDER PROGRAM: its line, and its counts into the folder
     rm -f "$output" "$block"
 }
 
+tell_behind() # SIGNAL
+{
+    for group in ${T_BEHIND:-}; do
+        kill -s "$1" -- "-$group" 2>/dev/null
+    done
+}
+
 if [ "${1:-}" = --one ]; then
     run_one "$2" "$3"
     exit 0
 fi
 folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-run.XXXXXX") || exit 1
 waiting=
-trap '[ -z "$waiting" ] || kill $waiting 2>/dev/null; rm -rf "$folder"' EXIT
+trap '[ -z "$waiting" ] || kill $waiting 2>/dev/null; tell_behind CONT; rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 for word in waits alone; do
     tests/programs.sh $word >"$folder/has.$word" || exit 1
@@ -97,10 +105,9 @@ programs=0
 for program in "$@"; do
     list=beside
     ! has waits "$program" || list=waiting
-    { ! is_script "$program" && ! has alone "$program"; } || list=alone
-    if [ "${T_CLOCK:-1}" = 0 ] && [ $list != beside ] && ! is_script "$program"; then
-        continue
-    fi
+    ! has alone "$program" || list=alone
+    ! is_script "$program" || list=scripts
+    case ${T_CLOCK:-1}:$list in 0:waiting | 0:alone) continue ;; esac
     printf '%s\n' "$program" >>"$folder/$list"
     programs=$((programs + 1))
 done
@@ -116,7 +123,10 @@ waiting=$!
 (run beside nice -n 5 xargs -P "${T_JOBS:-$(nproc)}")
 wait "$waiting"
 waiting=
+tell_behind STOP
 (run alone xargs)
+tell_behind CONT
+(run scripts xargs)
 cat "$folder"/counts.* 2>/dev/null | awk -v programs=$programs '
     { p += $1; f += $2; s += $3; n++ }
     END {

@@ -3,12 +3,13 @@
 # `make check-arm`: builds berth for AArch64 and runs there, in an emulator, the tests of the
 # arithmetic and the tool, whose files must be those of this machine's. Bits, not speeds: an
 # emulator says nothing about those. Skipped, with the reason, where its packages cannot be had.
-# Run by make, which built the tool of this machine (BERTH, BERTH_BUILD).
+# Run by make, which built the tool of this machine (BERTH, BERTH_BUILD); `check.sh build` only
+# builds.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 # A make of our own, with settings that are not for this machine.
 unset MAKEFLAGS MAKELEVEL MFLAGS PKG_CONFIG_LIBDIR
-export CC="${ARM_CC:-aarch64-linux-gnu-gcc}" CFLAGS='-O2 -g' LDFLAGS='' SAN='' CUDA=0
+export CC="${ARM_CC:-aarch64-linux-gnu-gcc}" CFLAGS='-O2 -g1' LDFLAGS='' SAN='' CUDA=0
 tests=$(tests/programs.sh arm)
 # A processor without products of four 8-bit numbers at once; the emulator's own has all there is.
 plain=cortex-a72
@@ -36,6 +37,7 @@ for name in $tests; do
 done
 # shellcheck disable=SC2086 # a list of words
 make -s CC="$CC" "$build/berth" $programs || exit 1
+[ "${1:-}" != build ] || exit 0
 
 wrappers=$PWD/$build/emulated
 rm -rf "$wrappers" && mkdir -p "$wrappers" || exit 1

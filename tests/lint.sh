@@ -333,13 +333,38 @@ lint_compilers()
 # Suppressed, each with its reason:
 #   missingIncludeSystem         what system headers declare is built in; reading them takes minutes
 #   normalCheckLevelMaxBranches  says only that a longer analysis exists
-lint_cppcheck()
+check_with_cppcheck()
 {
-    # shellcheck disable=SC2046
     cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
         --inline-suppr -I. --error-exitcode=1 --suppress=missingIncludeSystem \
         --suppress=normalCheckLevelMaxBranches --template='{file}:{line}: {id}: {message}' -j 2 \
-        $(sources_in "$LAYERS tools" | grep '\.c$') 2>&1
+        "$@" 2>&1
+}
+
+# Each name that a condition is about has every file checked once more. Those of CUDA and of the
+# compiler are in a few headers, which one unit checks for all files. Those of machines are about
+# code in kernels and tools alone; elsewhere, about which declarations there are.
+lint_cppcheck()
+{
+    seldom='__CUDACC__|__CUDA_ARCH__|__GNUC__'
+    common="-U__GNUC__ -U__CUDACC__ -U__CUDA_ARCH__"
+    for header in $(sources_in "$LAYERS tools" | grep '\.h$'); do
+        ! grep -qE "^# *(if|elif).*($seldom)" "$header" || echo "#include \"$header\""
+    done >"$scratch/seldom.c"
+    for file in $(sources_in "$LAYERS tools" | grep '\.c$'); do
+        ! grep -nE "^# *(if|elif).*($seldom)" "$file" /dev/null |
+            sed 's/$/ (for headers: lint_cppcheck would not see it)/'
+    done
+    for file in $(sources_in "quant placement loader" | grep '\.[ch]$'); do
+        ! grep -nE '^# *(if|elif).*(__x86_64__|__aarch64__)' "$file" /dev/null |
+            sed 's/$/ (for kernels and tools: lint_cppcheck would not see it)/'
+    done
+    check_with_cppcheck "$scratch/seldom.c"
+    # shellcheck disable=SC2046,SC2086 # lists
+    check_with_cppcheck $common $(sources_in "kernels tools" | grep '\.c$')
+    # shellcheck disable=SC2046,SC2086
+    check_with_cppcheck $common -U__x86_64__ -U__aarch64__ \
+        $(sources_in "quant placement loader" | grep '\.c$')
 }
 
 # A lint that finds nothing may have looked at nothing.

@@ -234,6 +234,8 @@ HASH := $(shell printf '%s\n' '$(CC) $(COMPILER) $(MACHINE) $(ALL_CFLAGS) $(ALL_
     '$(CJSON_FLAGS) $(CUDA_FLAGS) $(NVCC_FOUND) $(NVCC_FLAGS) $(NVCC_CODE)' | cksum | cut -d' ' -f1)
 B := build/$(HASH)
 
+# All kernels are one file of the tests, of a minute with -O2, and as quick without.
+BODIES_LEVEL := $(if $(filter -O2,$(lastword $(filter -O%,$(ALL_CFLAGS)))),-O1)
 # What one file gets beyond the others: its instruction set, or the library that only it includes.
 file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter %_avx512.c %_avx512vbmi.c %_avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl \
@@ -242,6 +244,7 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter %_neondot.c,$<),-march=armv8.2-a+dotprod)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \
+    $(filter tests/simt_bodies.c,$<),$(BODIES_LEVEL))$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
     $(filter kernels/device.c kernels/cuda_runtime.c %/machine_cuda.c,$<),$(CUDA_FLAGS))

@@ -497,7 +497,7 @@ simt_shared_load8(const void *from)
         call;                                                                         \
     }
 #define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
-    SIMT_KERNEL_AHEAD(name, threads, resident, type, call)
+    SIMT_KERNEL_AHEAD(name, threads, resident, type, simt_wait_for_earlier(); call)
 #define SIMT_KERNEL(name, threads, type, call)                                        \
     SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
@@ -513,6 +513,7 @@ void berthi_simt_barrier(void);
 void berthi_simt_copy(void *to, const void *from, uint32_t bytes);
 void berthi_simt_end_copies(void);
 void berthi_simt_wait_copies(uint32_t count);
+void berthi_simt_wait_for_earlier(void);
 /* What lane `from` of the warp gave to the same shuffle. */
 uint32_t berthi_simt_shuffle(uint32_t value, uint32_t from);
 /* All of the warp's fragments, of bf16 or fp16, into the lane's four sums. */
@@ -590,6 +591,7 @@ simt_let_later_come(void)
 SIMT_INLINE void
 simt_wait_for_earlier(void)
 {
+    berthi_simt_wait_for_earlier();
 }
 
 SIMT_INLINE float

@@ -177,6 +177,7 @@ sim_real             alone
 sim_words            threadless
 simt                 threadless
 simt_decoder         threadless gpu
+simt_earlier         threadless
 simt_experts         threadless gpu
 simt_int8            threadless gpu
 simt_int8_output     threadless gpu

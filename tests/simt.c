@@ -19,6 +19,7 @@
 #define COLUMN_WORDS 2u /* of 16 x 8 */
 #define MOST_WORDS (ROW_WORDS + COLUMN_WORDS)
 #define MOST_COPIES 64u /* of a lane that are on their way */
+#define CTAS_WITH_EARLIER 2u /* of a launch, the first ones that run: it takes time */
 
 /* ----------------------------------------------------------- changing fibers */
 
@@ -158,6 +159,8 @@ static struct {
     size_t shared_left; /* bytes that may be declared, */
     size_t room_left;   /* and of those that the launch gives */
     uint32_t arrays;
+    bool is_early;          /* earlier work goes on: the bits of its memory are turned, */
+    uint64_t early_content; /* and this is a sum of it */
 } machine;
 
 void
@@ -342,6 +345,79 @@ berthi_simt_wait_copies(uint32_t count)
     l->copy_count = kept;
 }
 
+/* ---------------------------------------------------------------- work before this */
+
+static uint64_t
+add_to_sum(uint64_t sum, uint64_t word)
+{
+    return (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* Turns each bit of the memory; a sum of what it holds when they are turned. */
+static uint64_t
+turn_earlier(bool are_turned)
+{
+    const uint64_t all = UINT64_MAX;
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < machine.launch->earlier_count; i++) {
+        const simt_memory *const m = &machine.launch->earlier[i];
+        uint8_t *const bytes = m->begin;
+        uint64_t k = 0;
+
+        for (; k + sizeof all <= m->bytes; k += sizeof all) {
+            uint64_t word;
+
+            memcpy(&word, bytes + k, sizeof word);
+            sum = add_to_sum(sum, are_turned ? word : word ^ all);
+            word ^= all;
+            memcpy(bytes + k, &word, sizeof word);
+        }
+        for (; k < m->bytes; k++) {
+            sum = add_to_sum(sum, are_turned ? bytes[k] : (uint8_t)~bytes[k]);
+            bytes[k] = (uint8_t)~bytes[k];
+        }
+    }
+    return sum;
+}
+
+static void
+begin_earlier(uint64_t number_of_cta)
+{
+    machine.is_early = machine.launch->earlier_count > 0 && number_of_cta < CTAS_WITH_EARLIER;
+    if (machine.is_early)
+        machine.early_content = turn_earlier(false);
+}
+
+static void
+end_earlier(void)
+{
+    machine.is_early = false;
+    if (turn_earlier(true) != machine.early_content)
+        simt_complain("a write before earlier work has been waited for");
+}
+
+/* Lanes have gone as far as they do without it. */
+static bool
+let_earlier_end(void)
+{
+    for (uint32_t i = 0; i < machine.launch->threads; i++)
+        if (machine.is_early && machine.lanes[i].waits == WAITS_FOR_EARLIER) {
+            end_earlier();
+            return true;
+        }
+    return false;
+}
+
+void
+berthi_simt_wait_for_earlier(void)
+{
+    if (machine.is_early && comes_at_once())
+        end_earlier();
+    if (machine.is_early)
+        simt_give_up_turn(WAITS_FOR_EARLIER);
+}
+
 /* ------------------------------------------------------------------ lanes that meet */
 
 void
@@ -489,6 +565,8 @@ can_run(uint32_t number)
         return machine.barrier.complete >= l->barriers;
     if (l->waits == WAITS_AT_SHUFFLE)
         return machine.warps[number / SIMT_WARP].complete >= l->shuffles;
+    if (l->waits == WAITS_FOR_EARLIER)
+        return !machine.is_early;
     if (l->waits == WAITS_AT_GROUP || l->waits == WAITS_AT_GATE)
         return simt_wide_can_run(number, l->waits);
     return l->waits == WAITS_FOR_NOTHING;
@@ -590,7 +668,7 @@ some_wait_at_gates(void)
 }
 
 static void
-run_cta(uint64_t cta)
+run_cta(uint64_t cta, uint64_t number)
 {
     machine.cta = cta;
     memset(machine.shared, FRESH,
@@ -604,10 +682,15 @@ run_cta(uint64_t cta)
     simt_wide_begin_cta();
     for (uint32_t i = 0; i < machine.launch->threads; i++)
         begin_lane(i);
+    begin_earlier(number);
     do {
         while (take_turns() > 0) {
         }
-    } while (some_wait_at_gates() && simt_wide_let_come());
+    } while ((some_wait_at_gates() && simt_wide_let_come()) || let_earlier_end());
+    if (machine.is_early) {
+        end_earlier();
+        simt_complain("no lane waits for earlier work");
+    }
     check_ended();
     check_fences();
 }
@@ -633,6 +716,6 @@ simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
     machine.complaint = NULL;
     machine.random = launch->seed * 2 + 1;
     for (uint64_t i = 0; i < count && machine.complaint == NULL; i++)
-        run_cta(launch->first_cta + (launch->is_ascending ? i : in_order(i, count)));
+        run_cta(launch->first_cta + (launch->is_ascending ? i : in_order(i, count)), i);
     return machine.complaint;
 }

@@ -17,6 +17,12 @@
  * been waited for and not before, in descending order at once, in a random order
  * now the one and now the other. So do tiles (kernels/simt_wide.h), late ones when no
  * lane goes on any more, and wide products, which are computed of what is there then.
+ *
+ * Of earlier work in the stream a launch may name the memory. In its first CTAs every bit
+ * there is turned until that work has ended: in ascending order when no lane goes on
+ * without it, in descending order when the first one waits for it, in a random order now
+ * so and now so. What was read before that is wrong; what was written is a complaint, and
+ * so is a CTA of which no lane waits.
  */
 #ifndef BERTH_TESTS_SIMT_H
 #define BERTH_TESTS_SIMT_H
@@ -31,6 +37,12 @@ typedef enum simt_order {
     SIMT_ORDER_COUNT
 } simt_order;
 
+/* Neither constant nor part of another one. */
+typedef struct simt_memory {
+    void *begin;
+    uint64_t bytes;
+} simt_memory;
+
 typedef struct simt_launch {
     uint32_t threads;   /* of a CTA: whole warps, at most SIMT_MOST_THREADS */
     uint64_t ctas;      /* of the grid */
@@ -39,6 +51,8 @@ typedef struct simt_launch {
     simt_order order;
     uint64_t seed;      /* of SIMT_RANDOM */
     bool is_ascending;  /* CTAs are, whatever the order is of lanes: where they wait for others */
+    const simt_memory *earlier; /* may be written by earlier work until it is waited for */
+    uint32_t earlier_count;
 } simt_launch;
 
 #define SIMT_MOST_THREADS 1024u

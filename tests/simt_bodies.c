@@ -22,6 +22,8 @@
 static simt_order level_order;
 static uint64_t level_seed;
 static uint64_t level_first;
+static const simt_memory *level_earlier;
+static uint32_t level_earlier_count;
 
 void
 simt_level_set_order(simt_order order, uint64_t seed)
@@ -36,6 +38,13 @@ simt_level_set_first(uint64_t first_cta)
     level_first = first_cta;
 }
 
+void
+simt_level_set_earlier(const simt_memory *memory, uint32_t count)
+{
+    level_earlier = memory;
+    level_earlier_count = count;
+}
+
 #define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
 
 void
@@ -46,7 +55,9 @@ simt_level_launch(const berthi_launch *l)
     const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
                                      .first_cta = level_first, .room_bytes = l->room_bytes,
                                      .order = level_order, .seed = level_seed,
-                                     .is_ascending = berthi_launch_is_wide(l->kernel) };
+                                     .is_ascending = berthi_launch_is_wide(l->kernel),
+                                     .earlier = level_earlier,
+                                     .earlier_count = level_earlier_count };
 
     if (l->kernel != KERNEL_NONE)
         CHECK_STR(simt_run(&on_machine, kernels[l->kernel], &l->argument), NULL);

@@ -43,17 +43,60 @@ simt_level_has_rings(const char **out_why)
            || (simt_device_capability() >= 80 && simt_device_room_bytes() > RING_ROOM_BYTES);
 }
 
+#define MOST_EARLIER_BYTES (UINT64_C(1) << 20) /* of a tensor */
+
+/* What the next launches' kernels have to wait for before they touch it. */
+static struct {
+    simt_memory items[128];
+    uint32_t count;
+} earlier;
+
+/* Memory that overlaps is one. Of large tensors the bits are not turned, which would take long. */
+static void
+add_earlier(void *memory, uint64_t bytes)
+{
+    uint8_t *begin = memory;
+    uint8_t *end = begin + bytes;
+
+    if (memory == NULL || bytes == 0 || bytes > MOST_EARLIER_BYTES)
+        return;
+    for (uint32_t i = 0; i < earlier.count; i++) {
+        uint8_t *const its = earlier.items[i].begin;
+
+        if (begin >= its + earlier.items[i].bytes || its >= end)
+            continue;
+        begin = its < begin ? its : begin;
+        end = its + earlier.items[i].bytes > end ? its + earlier.items[i].bytes : end;
+        earlier.items[i] = earlier.items[--earlier.count];
+        i = UINT32_MAX; /* what is larger now may overlap with any other */
+    }
+    T_REQUIRE(earlier.count < sizeof earlier.items / sizeof *earlier.items);
+    earlier.items[earlier.count++] = (simt_memory){ begin, (uint64_t)(end - begin) };
+}
+
+/* What a kernel reads that nothing before it writes. */
+static const void *
+settled(const void *memory, uint64_t bytes)
+{
+    return simt_device_is_wanted() ? simt_device_take(memory, bytes, 0, false) : memory;
+}
+
 /* What a kernel reads, and what it writes, where it runs. */
 static const void *
 given(const void *memory, uint64_t bytes)
 {
-    return simt_device_is_wanted() ? simt_device_take(memory, bytes, 0, false) : memory;
+    if (!simt_device_is_wanted())
+        add_earlier((void *)(uintptr_t)memory, bytes);
+    return settled(memory, bytes);
 }
 
 static void *
 wanted(void *memory, uint64_t bytes)
 {
-    return simt_device_is_wanted() ? simt_device_take(memory, bytes, 0, true) : memory;
+    if (simt_device_is_wanted())
+        return simt_device_take(memory, bytes, 0, true);
+    (void)given(memory, bytes);
+    return memory;
 }
 
 static void
@@ -63,8 +106,11 @@ run(const berthi_launch *launches, uint32_t count)
         simt_device_run(launches, count);
         return;
     }
+    simt_level_set_earlier(earlier.items, earlier.count);
     for (uint32_t i = 0; i < count; i++)
         simt_level_launch(&launches[i]);
+    simt_level_set_earlier(NULL, 0);
+    earlier.count = 0;
 }
 
 static uint64_t
@@ -453,26 +499,36 @@ room_for(uint32_t asked)
     return simt_device_is_wanted() ? simt_device_room_bytes() : asked;
 }
 
-/* Absmax of blocks, or those of their codes. */
-static const float *
-place_absmax(const float *absmax, uint64_t blocks, bool is_double)
+/* Absmax of blocks, or those of their codes: bytes. */
+static uint64_t
+absmax_bytes(uint64_t blocks, bool is_double)
 {
-    return given(absmax,
-                 (is_double ? blocks_of(blocks, BERTHI_DOUBLE_BLOCK) : blocks) * sizeof(float));
+    return (is_double ? blocks_of(blocks, BERTHI_DOUBLE_BLOCK) : blocks) * sizeof(float);
+}
+
+/* Weights are settled every other time. */
+static bool
+take_settled(void)
+{
+    static uint32_t turn;
+
+    return turn++ % 2 == 0;
 }
 
 /* All but the inputs, which others may have, too. */
 static berthi_multiply_arguments
-place_product(const berthi_multiply_arguments *what, const void *inputs)
+place_product(const berthi_multiply_arguments *what, const void *inputs, bool is_settled)
 {
     const uint64_t width = width_of(what->dtype);
     const uint64_t weights = what->rows * what->columns;
     const uint64_t blocks = blocks_of(weights, what->block_size);
+    const void *(*const place)(const void *, uint64_t) = is_settled ? settled : given;
     berthi_multiply_arguments a = *what;
 
-    a.codes = given(what->codes, (weights + 1) / 2);
-    a.absmax = place_absmax(what->absmax, blocks, what->absmax_codes != NULL);
-    a.absmax_codes = given(what->absmax_codes, blocks);
+    a.is_settled = is_settled;
+    a.codes = place(what->codes, (weights + 1) / 2);
+    a.absmax = place(what->absmax, absmax_bytes(blocks, what->absmax_codes != NULL));
+    a.absmax_codes = place(what->absmax_codes, blocks);
     a.inputs = inputs;
     a.bias = given(what->bias, what->rows * width);
     a.outputs = wanted(what->outputs, what->count * what->rows * width);
@@ -486,10 +542,11 @@ simt_multiply_together(const berthi_product_task *tasks, uint32_t count)
     const void *const inputs
         = given(first->inputs, first->count * first->columns * width_of(first->dtype));
     berthi_launch launches[SIMT_TOGETHER];
+    const bool are_settled = take_settled();
     bool are_one;
 
     for (uint32_t i = 0; i < count; i++) {
-        const berthi_multiply_arguments a = place_product(tasks[i].what, inputs);
+        const berthi_multiply_arguments a = place_product(tasks[i].what, inputs, are_settled);
         const berthi_product_task placed
             = { .what = &a, .values = tasks[i].values,
                 .capability = capability_for(tasks[i].capability),
@@ -514,7 +571,8 @@ simt_multiply_wide_product(const berthi_wide_task *t)
 {
     const berthi_multiply_arguments *const what = t->what;
     const berthi_multiply_arguments a = place_product(
-        what, given(what->inputs, what->count * what->columns * width_of(what->dtype)));
+        what, given(what->inputs, what->count * what->columns * width_of(what->dtype)),
+        take_settled());
     const uint64_t part_bytes = t->processors * (uint64_t)WIDE_MOST_PART_BYTES;
     uint32_t flags[WIDE_FLAG_BYTES / sizeof(uint32_t)] = { 0 };
     float *const parts = malloc(part_bytes);
@@ -578,7 +636,7 @@ simt_multiply_experts(const berthi_experts_task *t)
 
         experts[e] = (berthi_product_expert){
             .codes = given(its->codes, (weights + 1) / 2),
-            .absmax = place_absmax(its->absmax, blocks, what->is_double),
+            .absmax = given(its->absmax, absmax_bytes(blocks, what->is_double)),
             .absmax_codes = given(what->is_double ? its->absmax_codes : NULL, blocks),
             .bias = given(its->bias, what->rows * width), .offset = its->offset
         };

@@ -2,7 +2,9 @@
 /*
  * simt_level.h - the bodies of the GPU's kernels as operations of kernel.h: what
  * a launcher does, with the machine of simt.h in place of a device. A complaint
- * of that machine is a failed check.
+ * of that machine is a failed check. What a kernel reads and writes, but for codes and
+ * absmax of weights that are settled, is memory of earlier work for it (simt.h): in none
+ * of it is anything constant.
  *
  * With T_DEVICE (simt_device.h) a device runs them instead, where orders of lanes and
  * parts of grids are not for the asking.
@@ -33,6 +35,9 @@ bool simt_level_has_room(uint64_t bytes);
 void simt_level_set_order(simt_order order, uint64_t seed);
 /* Of their grids only the CTAs from this one on. */
 void simt_level_set_first(uint64_t first_cta);
+
+/* What work before them may be writing, until there is none any more: NULL, 0. */
+void simt_level_set_earlier(const simt_memory *memory, uint32_t count);
 
 /* By the machine of simt.h; a launch that was not refused; of none there is nothing to do. */
 void simt_level_launch(const berthi_launch *launch);

@@ -16,6 +16,7 @@ typedef enum simt_waiting {
     WAITS_FOR_NOTHING,
     WAITS_AT_BARRIER,
     WAITS_AT_SHUFFLE,
+    WAITS_FOR_EARLIER, /* work in the stream */
     WAITS_AT_GROUP, /* a barrier of four warps; simt_wide.c, as the next one */
     WAITS_AT_GATE,
     HAS_ENDED

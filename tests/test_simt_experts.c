@@ -16,7 +16,7 @@
 enum { EXPERTS = 5, INPUTS = 40 };
 
 /* Whose inputs are whose: few, none, many, and some that are nobody's. */
-static const uint32_t ranges[EXPERTS + 1] = { 1, 4, 4, 21, 29, 38 };
+static uint32_t ranges[EXPERTS + 1] = { 1, 4, 4, 21, 29, 38 };
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 static uint64_t state = 0xA0761D6478BD642Fu;

@@ -238,7 +238,7 @@ test_outlier_columns(void)
 static void
 test_elements_between_a_threshold_and_its_fp16(void)
 {
-    static const float x[4][3] = {
+    static float x[4][3] = {
         { 6.0f, 0.25f, 0.0f },    /* 3048 = 0xBE8 */
         { -6.0f, 0.25f, 0.0f },
         { 6.0f, 0.0f, 0.0f },     /* infinite */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* speed_product.c - few inputs times a weight of 4-bit codes; see speed.h */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,6 +137,44 @@ measure_chosen(gpu_speed *s, gpu_product *products, uint32_t count)
         tell_eight(s, &first->how, &t[0], &t[eight]);
 }
 
+/* By rings, in tiles of 64 rows where it is 32, and the other way round. */
+static void
+ask_other_tiles(gpu_speed *s, void *user, uint32_t turn)
+{
+    berthi_launch l = gpu_product_launch(s, user, turn);
+
+    l.argument.product.is_tall ^= 1;
+    gpu_launch(s, &l, 1);
+}
+
+static bool
+is_ring(gpu_speed *s, const gpu_product *p)
+{
+    const berthi_launch l = gpu_product_launch(s, p, 0);
+
+    return l.kernel >= KERNEL_ring_bf16 && l.kernel <= KERNEL_ring16_f16_double;
+}
+
+/* Beside the tiles that the launch has chosen, which is by the number of inputs: is that right? */
+static void
+measure_tiles(gpu_speed *s, const gpu_product *p)
+{
+    char product[GPU_NAME];
+    char name[GPU_NAME + 32];
+    gpu_product other = *p;
+    const gpu_work works[] = { { ask, &other }, { ask_other_tiles, &other } };
+    gpu_timing t[2];
+    gpu_row row = { .group = "products", .name = name, .unit = "x the tiles as chosen" };
+
+    if (!gpu_is_usual(&p->how) || p->count >= BERTHI_GEMM_WIDE_LEAST || !is_ring(s, p))
+        return;
+    gpu_time(s, works, 2, t);
+    gpu_describe(product, "NF4 product", &p->how, p->count);
+    snprintf(name, sizeof name, "%s, other tiles", product);
+    row.value = t[1].us / t[0].us;
+    gpu_rows_speed(s->rows, &row, s->machine->is_simulated);
+}
+
 /* As many inputs as the pass has, in turns. */
 static void
 measure_case(gpu_speed *s, const gpu_weight *w, const gpu_case *c, const char *why)
@@ -151,6 +190,8 @@ measure_case(gpu_speed *s, const gpu_weight *w, const gpu_case *c, const char *w
         why = gpu_refusal(s, 0);
     if (count > 0 && why == NULL)
         measure_chosen(s, products, count);
+    for (uint32_t i = 0; i < count && why == NULL && s->pass == GPU_JUDGED; i++)
+        measure_tiles(s, &products[i]);
     for (uint32_t i = 0; i < count && why != NULL; i++) {
         gpu_describe(name, "NF4 product", c, products[i].count);
         gpu_rows_skip(s->rows, name, why);

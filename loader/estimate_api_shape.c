@@ -121,7 +121,7 @@ static berth_status
 fail_config(const opening *o, berth_error *error)
 {
     if (o->why.reason == BERTH_REASON_NOT_FOUND)
-        return berthi_fail(error, o->why.reason, &(berthi_about){ .file = o->why.file },
+        return berthi_fail(error, BERTH_REASON_NOT_FOUND, &(berthi_about){ .file = o->why.file },
                            "%s, and no config.json", o->why.message);
     if (o->why.status != BERTH_OK) {
         *error = o->why; /* neither: what was asked for first */

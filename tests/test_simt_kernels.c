@@ -699,6 +699,29 @@ check_counts_beyond_32_bits(void)
     free(expected_absmax.memory);
 }
 
+/* Words that come along with a launch: all lanes have some, the last of them fewer, and none. */
+static void
+test_words_of_the_host(void)
+{
+    static const uint32_t counts[] = { 1, 31, 256, 300, WRITE_WORDS };
+    uint32_t words[WRITE_WORDS];
+
+    for (uint32_t i = 0; i < WRITE_WORDS; i++)
+        words[i] = i * 2654435761u;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const uint64_t bytes = counts[i] * sizeof words[0];
+        fenced_output tested = fenced_begin(bytes, 0);
+        fenced_output expected = fenced_begin(bytes, 0);
+        berthi_launch launch;
+
+        memcpy(expected.bytes, words, bytes);
+        CHECK_EQ(berthi_launch_write(tested.bytes, words, bytes, &launch, NULL), BERTH_OK);
+        simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
+        simt_level_launch(&launch);
+        fenced_end(&tested, &expected, "words of the host");
+    }
+}
+
 static void
 test_counts_beyond_32_bits(void)
 {
@@ -735,6 +758,7 @@ main(int argc, char **argv)
         T_RUN(test_double_quantization_of_a_tensor);
         T_RUN(test_decoding_of_double_quantized);
         T_RUN(test_golden_inputs);
+        T_RUN(test_words_of_the_host);
         T_RUN(test_counts_beyond_32_bits);
     } else {
         T_RUN(test_nothing_runs_them);

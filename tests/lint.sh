@@ -373,8 +373,23 @@ lint_selftest()
     tests/lint_selftest.sh 2>&1
 }
 
+# is_check NAME
+is_check()
+{
+    for known in $CHECKS; do
+        [ "$1" != "$known" ] || return 0
+    done
+    return 1
+}
+
 passed=0 failed=0 skipped=0
 [ $# -gt 0 ] || set -- $CHECKS
+for check in "$@"; do
+    is_check "$check" && continue
+    # shellcheck disable=SC2086 # one line
+    echo "lint: no check is called \"$check\"; there are:" $CHECKS
+    exit 1
+done
 for check in "$@"; do
     if [ "$check" = cppcheck ] && ! command -v cppcheck >/dev/null 2>&1; then
         echo "lint: cppcheck: skipped: it is not installed"

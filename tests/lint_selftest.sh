@@ -136,5 +136,8 @@ printf '%s\n' '#   slow   takes minutes' "cat <<'TABLE'" 'plant   slow brisk' 'p
     >tests/programs.sh
 refused "a test that is not there" programs tests/test_plant.c "what is brisk" "twice: plant"
 start
+refused "a check that there is not" formats '"formats"' " words " " selftest"
+refused "no name of a check" "" 'called ""' " words "
+start
 sed -i 's/^#include <stdint.h>/&\nclass berth_plant;/' loader/berth.h
 refused "a public header that a dialect refuses" dialects loader/berth.h

@@ -40,6 +40,8 @@ berthi_file_open(berthi_file *file, int folder, const char *relative, const char
 
     memset(file, 0, sizeof *file);
     file->fd = -1;
+    file->folder = folder;
+    file->name = relative;
     file->path = path;
     /* Looked at before it is opened: opening alone can start a device. */
     if (berthi_sys_stat_at(folder, relative, true, &file->identity) != 0)
@@ -164,7 +166,8 @@ is_replaced(const berthi_file *file)
 {
     berthi_sys_stat other;
 
-    return berthi_sys_stat_at(BERTHI_SYS_AT_CWD, file->path, true, &other) == 0
+    return file->name != NULL
+           && berthi_sys_stat_at(file->folder, file->name, true, &other) == 0
            && (other.inode != file->identity.inode || other.device != file->identity.device);
 }
 

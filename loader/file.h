@@ -17,6 +17,8 @@
 
 typedef struct berthi_file {
     int fd;                    /* buffered; -1: not open                            */
+    int folder;                /* that its name is below; borrowed, as the texts    */
+    const char *name;          /* NULL: it has none                                 */
     const char *path;          /* for messages; borrowed, outlives the file         */
     berthi_sys_stat identity;
 } berthi_file;
@@ -24,7 +26,8 @@ typedef struct berthi_file {
 /*
  * Opens `relative` below `folder` (or BERTHI_SYS_AT_CWD); refuses everything
  * but regular files (NOT_REGULAR). `is_inside`: no link may leave `folder`.
- * `path` is what messages show. On failure the file is closed (fd -1).
+ * `path` is what messages show. What is checked later looks for `relative` below `folder` once
+ * more: they outlive the file, too. On failure the file is closed (fd -1).
  */
 berth_status berthi_file_open(berthi_file *file, int folder, const char *relative,
                               const char *path, bool is_inside, berth_error *error);

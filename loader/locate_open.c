@@ -228,6 +228,9 @@ open_anywhere(const berthi_location *location, const char *name, const char *sho
                                   shown, false, error);
     if (owned >= 0)
         berthi_sys_close(owned);
+    /* For as long as the location, unlike a descriptor that is closed and the caller's text. */
+    file->folder = location->folder;
+    file->name = shown + strlen(shown) - strlen(name);
     return status;
 }
 
@@ -236,7 +239,7 @@ static berth_status
 open_inside(berthi_location *location, const char *name, const char *shown,
             berthi_file *file, berth_error *error)
 {
-    const char *inside = name;
+    const char *inside = shown + strlen(shown) - strlen(name); /* `name`, as long as `shown` */
 
     if (location->home >= 0)
         inside = berthi_path_join(&location->arena, location->inside_home, name);

@@ -82,6 +82,21 @@ create(berthi_output *output, berth_error *error)
     return status;
 }
 
+/* In a folder that nobody has checked. */
+static berth_status
+begin(berthi_output *output, berth_error *error)
+{
+    berth_status status =
+        berthi_folder_check(output->target.folder, output->target.path, error);
+
+    if (status == BERTH_OK)
+        status = check(output, error);
+    if (status != BERTH_OK)
+        return status;
+    remove_what_the_dead_left(&output->target);
+    return create(output, error);
+}
+
 static void
 init(berthi_output *output, berth_context *context, uint64_t bytes)
 {
@@ -105,13 +120,21 @@ berthi_output_open(berth_context *context, const char *path, uint64_t bytes,
     status = out->target.path != NULL ? open_folder(out, error)
                                       : berthi_fail_memory(error, "opening an output");
     if (status == BERTH_OK)
-        status = berthi_folder_check(out->target.folder, out->target.path, error);
-    if (status == BERTH_OK)
-        status = check(out, error);
-    if (status == BERTH_OK) {
-        remove_what_the_dead_left(&out->target);
-        status = create(out, error);
-    }
+        status = begin(out, error);
+    if (status != BERTH_OK)
+        berthi_output_discard(out);
+    return status;
+}
+
+berth_status
+berthi_output_open_in(berth_context *context, const berthi_target *target, uint64_t bytes,
+                      berthi_output *out, berth_error *error)
+{
+    berth_status status;
+
+    init(out, context, bytes);
+    out->target = *target;
+    status = begin(out, error);
     if (status != BERTH_OK)
         berthi_output_discard(out);
     return status;

@@ -40,6 +40,11 @@ typedef struct berthi_output {
 berth_status berthi_output_open(berth_context *context, const char *path, uint64_t bytes,
                                 bool overwrite, berthi_output *out, berth_error *error);
 
+/* The same in a folder that somebody holds; `target` is copied, what it points to borrowed. */
+berth_status berthi_output_open_in(berth_context *context, const berthi_target *target,
+                                   uint64_t bytes, berthi_output *out,
+                                   berth_error *error);
+
 /*
  * The same in a folder that somebody holds, locked and checked; `target` is
  * copied, what it points to is borrowed.

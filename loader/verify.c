@@ -201,6 +201,21 @@ prepare_blobs(verify *v, berth_error *error)
     return status;
 }
 
+/* Beside the model in the folder that was opened, whatever its path leads to by now. */
+static berth_status
+open_output(verify *v, uint64_t bytes, berth_error *error)
+{
+    const berthi_target target = { .folder = v->manifest.folder,
+                                   .name = v->manifest.name,
+                                   .path = v->manifest.path,
+                                   .overwrite = v->options.overwrite != 0 };
+
+    return v->options.manifest == NULL
+               ? berthi_output_open_in(v->context, &target, bytes, &v->output, error)
+               : berthi_output_open(v->context, target.path, bytes, target.overwrite,
+                                    &v->output, error);
+}
+
 /* What can be refused is refused before the first byte is read. */
 static berth_status
 prepare(verify *v, berth_error *error)
@@ -221,8 +236,7 @@ prepare(verify *v, berth_error *error)
     if (status == BERTH_OK && mode == BERTH_MANIFEST_WRITE) {
         status = berthi_crcs_write(&v->actual, NULL, NULL, &bytes, error);
         if (status == BERTH_OK)
-            status = berthi_output_open(v->context, v->manifest.path, bytes,
-                                        v->options.overwrite != 0, &v->output, error);
+            status = open_output(v, bytes, error);
     }
     if (status == BERTH_OK)
         status = prepare_blobs(v, error);

@@ -15,6 +15,7 @@
 #include "tests/t.h"
 
 #define OLD "{\"model_type\": \"old\", \"hidden_size\": 64}"
+#define MANIFEST "/berth.manifest.json"
 #define NEW "{\"model_type\": \"new\", \"hidden_size\": 8192}"
 
 static const char *
@@ -229,6 +230,74 @@ test_manifest(void)
     opened_end(&o);
 }
 
+/* One is written beside the model that was opened, and nowhere else. */
+static void
+test_manifest_is_written(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const elsewhere = fixture_folder();
+    char before[4096];
+    opened o;
+
+    fixture_make_folder(fixture_format("%s/m", folder));
+    make_model(fixture_format("%s/m", folder), OLD);
+    T_REQUIRE(getcwd(before, sizeof before) != NULL && chdir(folder) == 0);
+    opened_begin(&o, "m", NULL);
+    T_REQUIRE(o.checkpoint != NULL);
+    T_REQUIRE(chdir(elsewhere) == 0);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_WRITE), BERTH_OK);
+    CHECK_EQ(access(fixture_format("%s/m" MANIFEST, folder), F_OK), 0);
+    fixture_make_folder(fixture_format("%s/m", elsewhere));
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_WRITE), BERTH_EINVAL);
+    fixture_remove(fixture_format("%s/m" MANIFEST, folder));
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_WRITE), BERTH_OK);
+    CHECK_EQ(access(fixture_format("%s/m" MANIFEST, folder), F_OK), 0);
+    CHECK_EQ(access(fixture_format("%s/m" MANIFEST, elsewhere), F_OK), -1);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_CHECK), BERTH_OK);
+    T_REQUIRE(chdir(before) == 0);
+    opened_end(&o);
+}
+
+/* Another name makes no other file of it; another file under its own name does. */
+static void
+check_weights(bool is_inside)
+{
+    const char *const folder = fixture_folder();
+    const char *const elsewhere = fixture_folder();
+    const char *const weights = fixture_format("%s/m/model.safetensors", folder);
+    berth_open_options options;
+    opened o;
+
+    fixture_make_folder(fixture_format("%s/m", folder));
+    fixture_make_folder(fixture_format("%s/m", elsewhere));
+    make_model(fixture_format("%s/m", folder), OLD);
+    make_model(fixture_format("%s/m", elsewhere), OLD);
+    berth_open_options_init(&options);
+    options.inside_only = is_inside;
+    T_REQUIRE(chdir(folder) == 0);
+    opened_begin(&o, "m", &options);
+    T_REQUIRE(o.checkpoint != NULL);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_WRITE), BERTH_OK);
+    CHECK_EQ(link(weights, fixture_format("%s/other", folder)), 0);
+    T_REQUIRE(chdir(elsewhere) == 0);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_CHECK), BERTH_OK);
+    T_REQUIRE(chdir("..") == 0);
+    CHECK_EQ(rename(fixture_format("%s/m/model.safetensors", elsewhere), weights), 0);
+    CHECK_EQ(verify(&o, BERTH_MANIFEST_CHECK), BERTH_EIO);
+    opened_end(&o);
+}
+
+static void
+test_weights_are_replaced(void)
+{
+    char before[4096];
+
+    T_REQUIRE(getcwd(before, sizeof before) != NULL);
+    check_weights(false);
+    check_weights(true);
+    T_REQUIRE(chdir(before) == 0);
+}
+
 /* Beside a file that was named it need not be good, and is not good later either. */
 static void
 test_not_read(void)
@@ -269,6 +338,8 @@ main(int argc, char **argv)
     T_RUN(test_moved_away);
     T_RUN(test_relative);
     T_RUN(test_manifest);
+    T_RUN(test_manifest_is_written);
+    T_RUN(test_weights_are_replaced);
     T_RUN(test_not_read);
     T_MAIN_END;
 }

@@ -255,7 +255,10 @@ list_parts(const question *q, berthi_cargo *out, const uint64_t *shape)
     return status;
 }
 
-/* What lies in its berth as it does in its file. `record` NULL: plain numbers. */
+/*
+ * What has in its berth the encoding, blocks and levels of its file. `record` NULL: plain
+ * numbers.
+ */
 static bool
 is_as_stored(const question *q, const berthi_quantized *record)
 {
@@ -287,6 +290,7 @@ describe(const question *q, berthi_cargo *out)
     if (record != NULL && out->is_copied) {
         out->storage.block_size = record->block_size;
         out->storage.is_double = record->is_double;
+        out->is_copied = berthi_quantized_is_as_made(record); /* else it is encoded anew */
     }
     if (record != NULL) {
         out->rank = record->rank;

@@ -126,6 +126,7 @@ is_same_statistics(const berthi_diff_run *run,
         || a->is_double != b->is_double
         || a->is_transposed_absmax != b->is_transposed_absmax
         || count != decoding_count(run, 1)
+        || (a->is_double && a->nested_dtype != b->nested_dtype)
         || (a->is_double && memcmp(&a->offset, &b->offset, sizeof a->offset) != 0))
         return false;
     for (uint32_t i = 0; i < count; i++)

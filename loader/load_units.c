@@ -146,9 +146,9 @@ check_disk(const berthi_load *load, uint64_t berth, const berthi_cargo *cargo,
                        cargo->is_copied
                            ? "by columns, which do not lie together there: name a folder "
                              "for it (--offload-dir)"
-                           : "in another encoding than it is stored in: name a folder for "
-                             "it (--offload-dir), or quantize the checkpoint with `berth "
-                             "quantize` first");
+                           : "in another encoding, or with other statistics, than it is "
+                             "stored in: name a folder for it (--offload-dir), or quantize "
+                             "the checkpoint with `berth quantize` first");
 }
 
 /* What of this stored tensor is read for a berth of `weight`. */

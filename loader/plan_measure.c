@@ -62,6 +62,8 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
     berthi_slice_shape(&tensor->slice, weight->shape, weight->rank, sliced);
     if (!can_measure(&storage, sliced, weight->rank, tensor))
         tensor->bytes = kept_bytes(source, weight, record, &tensor->slice);
+    else if (!berthi_quantized_is_as_made(record)) /* of the same kind, but encoded anew */
+        tensor->scratch = berthi_slab_scratch(&storage, record->elements);
 }
 
 void

@@ -232,10 +232,9 @@ decide(berthi_recipe *recipe, uint32_t position, const berth_convert_options *op
     if (weight->record == BERTHI_NO_RECORD)
         weight->is_copied = is_unchanged(recipe, weight);
     else if (weight->storage.encoding != BERTH_ENCODING_NATIVE) /* else it is decoded */
-        status = berthi_recipe_can_keep(recipe, weight, &weight->is_copied, error);
-    if (status == BERTH_OK)
-        count(recipe, position, &decision);
-    return status;
+        weight->is_copied = berthi_recipe_can_keep(recipe, weight);
+    count(recipe, position, &decision);
+    return BERTH_OK;
 }
 
 void

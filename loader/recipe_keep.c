@@ -11,16 +11,11 @@
  * something else by the same names are not kept: absmax that were transposed, and
  * second levels of another dtype or with another table.
  */
-#include <string.h>
-
 #include "loader/recipe_weight.h"
 #include "quant/format.h"
 
-#define NESTED_MAP 2u /* among the companions of a doubly quantized weight */
-
-/* True when everything but the tables is as it would be written. */
-static bool
-is_as_asked(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
+bool
+berthi_recipe_can_keep(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
 {
     const berthi_storage *const storage = &weight->storage;
     const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
@@ -32,42 +27,7 @@ is_as_asked(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
     return record->block_size == storage->block_size && record->dtype == storage->dtype
            && record->is_double == storage->is_double
            && berthi_recipe_entry(recipe, weight)->dtype == storage->storage
-           && !record->is_transposed_absmax
-           && (!record->is_double || record->nested_dtype == BERTH_F32);
-}
-
-static berth_status
-compare_nested_map(const berthi_recipe *recipe, const berthi_quantized *record,
-                   bool *out_is_same, berth_error *error)
-{
-    const berth_checkpoint *const c = recipe->checkpoint;
-    const berthi_entry *const entry =
-        &c->table.entries[c->table.by_name[record->companions[NESTED_MAP]]];
-    uint8_t published[BERTHI_STORED_CONSTANT_MAX];
-    uint8_t stored[BERTHI_STORED_CONSTANT_MAX] = { 0 };
-    const uint32_t bytes =
-        berthi_stored_constant(BERTHI_ROLE_MAP2, record->encoding, published);
-    const berthi_file *file;
-    berth_status status = berthi_checkpoint_file(c, entry->shard, &file, error);
-
-    if (status == BERTH_OK)
-        status = berthi_file_read(file, stored, bytes,
-                                  berthi_checkpoint_offset(c, entry),
-                                  "reading the statistics of a weight", error);
-    *out_is_same = status == BERTH_OK && memcmp(stored, published, bytes) == 0;
-    return status;
-}
-
-berth_status
-berthi_recipe_can_keep(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
-                       bool *out_can_keep, berth_error *error)
-{
-    const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
-
-    *out_can_keep = is_as_asked(recipe, weight);
-    if (!*out_can_keep || !record->is_double)
-        return BERTH_OK;
-    return compare_nested_map(recipe, record, out_can_keep, error);
+           && berthi_quantized_is_as_made(record);
 }
 
 void

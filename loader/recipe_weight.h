@@ -68,9 +68,8 @@ bool berthi_recipe_has_inputs_first(const berthi_recipe *recipe, uint32_t positi
 void berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor *out);
 
 /* True when the quantized weight is stored already as its storage says. */
-berth_status berthi_recipe_can_keep(const berthi_recipe *recipe,
-                                    const berthi_recipe_weight *weight,
-                                    bool *out_can_keep, berth_error *error);
+bool berthi_recipe_can_keep(const berthi_recipe *recipe,
+                            const berthi_recipe_weight *weight);
 /* Gives the state of a weight that is kept its length, which is known: it has its offset. */
 void berthi_recipe_finish_state(const berthi_recipe *recipe,
                                 const berthi_recipe_weight *weight,

@@ -300,7 +300,7 @@ berthi_slice_refusal(const berthi_slice *slice, const uint64_t *shape, uint32_t 
     switch (record->encoding) {
     case BERTH_ENCODING_NF4:
     case BERTH_ENCODING_FP4:
-        if (!record->is_transposed_absmax)
+        if (berthi_quantized_is_as_made(record))
             return refuse_blocks(slice, shape, rank, record);
         break;
     case BERTH_ENCODING_INT8: return NULL;

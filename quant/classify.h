@@ -80,7 +80,15 @@ typedef struct berthi_quantized {
     uint8_t companion_count;
     bool is_double;
     bool is_transposed_absmax; /* BF16 [K/B, N]: saved after inference on a CPU */
+    bool is_nested_otherwise;  /* by another second-level table or dtype than berth's */
 } berthi_quantized;
+
+/* Its statistics mean what those of the same names do that berth makes. */
+static inline bool
+berthi_quantized_is_as_made(const berthi_quantized *record)
+{
+    return !record->is_transposed_absmax && !record->is_nested_otherwise;
+}
 
 #define BERTHI_CLASSIFY_BLOCK 64u /* records */
 

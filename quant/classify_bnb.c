@@ -228,9 +228,9 @@ has_state(berthi_walk *walk, const berthi_member *member, berth_encoding encodin
 
 /* The stored table against the published one; +0 and -0 are the same entry. */
 static bool
-is_published_map(const char *stored, const uint32_t *published)
+is_published_map(const char *stored, const uint32_t *published, uint32_t count)
 {
-    for (uint32_t i = 0; i < MAP_VALUES; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t bits;
 
         memcpy(&bits, stored + i * sizeof bits, sizeof bits);
@@ -248,7 +248,7 @@ check_map(berthi_walk *walk, const berthi_member *map, berth_encoding encoding)
         encoding == BERTH_ENCODING_NF4 ? berthi_nf4_values : berthi_fp4_values;
     const char *const stored = berthi_walk_read(walk, map);
 
-    if (stored != NULL && !is_published_map(stored, published)) {
+    if (stored != NULL && !is_published_map(stored, published, MAP_VALUES)) {
         const berthi_about about = berthi_walk_about(walk, map);
         berth_error details;
 
@@ -257,6 +257,42 @@ check_map(berthi_walk *walk, const berthi_member *map, berth_encoding encoding)
                     berth_encoding_name((int32_t)encoding));
         berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, &about, &details);
     }
+}
+
+static void
+note_nested(berthi_walk *walk, const berthi_member *member, const char *what)
+{
+    const berthi_about about = berthi_walk_about(walk, member);
+    berth_error details;
+
+    berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
+                "%s: it counts, and the weight is encoded anew where it is loaded", what);
+    berthi_walk_tell(walk, BERTH_SEVERITY_NOTE, &about, &details);
+}
+
+/*
+ * True where a second level decodes by something else than what berth writes: the files of
+ * old CPU versions have -1 first in its table, those saved after inference on a CPU another
+ * dtype. Nothing but codes has a place in memory: who keeps these has to ask.
+ */
+static bool
+is_nested_otherwise(berthi_walk *walk, const four_bit *w, const berthi_state *state)
+{
+    const bool is_rounded = state->is_double && state->nested_dtype != BERTH_F32;
+    const char *stored;
+    bool is_published;
+
+    if (!state->is_double)
+        return false;
+    stored = berthi_walk_read(walk, &w->nested_quant_map);
+    if (stored == NULL)
+        return false;
+    is_published = is_published_map(stored, berthi_signed_map, NESTED_MAP_VALUES);
+    if (!is_published)
+        note_nested(walk, &w->nested_quant_map, "is not the published second-level table");
+    if (is_rounded)
+        note_nested(walk, &w->state, "has a nested_dtype that is not float32");
+    return is_rounded || !is_published;
 }
 
 /* Names below the weight's that no published layout has. */
@@ -295,6 +331,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_part 
     berthi_state parsed;
     berthi_group group;
     bool is_absmax_transposed;
+    bool is_otherwise;
 
     claim_four_bit(walk, &w, &group);
     if (!w.weight.is_there) {
@@ -311,6 +348,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_part 
     if (is_absmax_transposed)
         warn_transposed(walk, &w.absmax);
     check_map(walk, &w.quant_map, encoding);
+    is_otherwise = !walk->is_stopped && is_nested_otherwise(walk, &w, &parsed);
     tell_unknown_children(walk, &w, -1);
     tell_unknown_children(walk, &w, +1);
     if (walk->is_stopped)
@@ -326,6 +364,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_part 
     record->nested_dtype = (int16_t)parsed.nested_dtype;
     record->offset = parsed.is_double ? (double)parsed.offset : 0.0;
     record->is_transposed_absmax = is_absmax_transposed;
+    record->is_nested_otherwise = is_otherwise;
 }
 
 /*

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/tables.h"
 #include "loader/berth.h"
 #include "tests/fixture.h"
 
@@ -275,16 +276,6 @@ fixture_add_lines(fixture_builder *builder, const char *lines)
 
 /* -------------------------------------------------------------- bitsandbytes */
 
-static void
-add_map(fixture_builder *builder, const char *name, uint64_t count)
-{
-    float values[256];
-
-    for (uint64_t i = 0; i < count; i++)
-        values[i] = -1.0f + 2.0f * (float)i / (float)(count - 1);
-    fixture_add(builder, name, "F32", 1, &count, values);
-}
-
 void
 fixture_add_nf4(fixture_builder *builder, const char *name, uint64_t rows,
                 uint64_t columns, bool is_double)
@@ -299,6 +290,7 @@ fixture_add_nf4(fixture_builder *builder, const char *name, uint64_t rows,
     const uint64_t blocks = (count + 63) / 64;
     const uint64_t packed[2] = { (count + 1) / 2, 1 };
     const uint64_t codes = 16;
+    const uint64_t nested = 256;
     const uint64_t groups = (blocks + 255) / 256;
     const char *state;
     uint64_t state_length;
@@ -318,7 +310,8 @@ fixture_add_nf4(fixture_builder *builder, const char *name, uint64_t rows,
     if (is_double) {
         fixture_add(builder, fixture_format("%s.nested_absmax", name), "F32", 1, &groups,
                     NULL);
-        add_map(builder, fixture_format("%s.nested_quant_map", name), 256);
+        fixture_add(builder, fixture_format("%s.nested_quant_map", name), "F32", 1,
+                    &nested, berthi_signed_map);
     }
     fixture_add(builder, fixture_format("%s.quant_state.bitsandbytes__nf4", name), "U8",
                 1, &state_length, state);

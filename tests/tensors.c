@@ -110,6 +110,8 @@ add_line(tensors *t, char *line)
         bytes = berthi_nf4_values;
     else if (data != NULL && strcmp(data, "fp4") == 0)
         bytes = berthi_fp4_values;
+    else if (data != NULL && strcmp(data, "signed") == 0)
+        bytes = berthi_signed_map;
     else if (data != NULL && *data == '\\')
         *data = (char)strtol(data + 1, NULL, 10);
     tensors_add_one(t, name, berthi_format_dtype(dtype, strlen(dtype)), rank, shape, bytes);
@@ -162,7 +164,7 @@ tensors_add_4bit(tensors *t, const char *name, const char *type, uint64_t rows,
     if (!is_double)
         return;
     snprintf(lines, sizeof lines,
-             "F32 %" PRIu64 " %s.nested_absmax\nF32 256 %s.nested_quant_map\n",
+             "F32 %" PRIu64 " %s.nested_absmax\nF32 256 %s.nested_quant_map signed\n",
              (blocks + 255) / 256, name, name);
     tensors_add(t, lines);
 }

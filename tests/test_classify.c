@@ -552,6 +552,41 @@ test_4bit_map(void)
     check_map("fp4", 8, 0x00000001, true);
 }
 
+/* Second levels that decode otherwise count as stored, and are told. */
+static void
+check_nested(uint32_t entry, uint32_t bits, const char *dtype, const char *told)
+{
+    tensors *const t = tensors_create("");
+    char *state;
+
+    tensors_add_4bit(t, "a", "nf4", 4, 64, true);
+    memcpy((uint8_t *)tensors_find(t, "a.nested_quant_map")->data + entry * sizeof bits, &bits,
+           sizeof bits);
+    state = strstr((char *)tensors_find(t, "a" STATE)->data, "float32");
+    memcpy(state, dtype, strlen(dtype));
+    CHECK_EQ(tensors_run(t, context, NULL, false), BERTH_OK);
+    CHECK_EQ(t->finding_count, told != NULL);
+    CHECK_EQ(tensors_record(t, "a")->is_nested_otherwise, told != NULL);
+    CHECK_EQ(berthi_quantized_is_as_made(tensors_record(t, "a")), told == NULL);
+    if (told != NULL) {
+        CHECK_EQ(t->severities[0], BERTH_SEVERITY_NOTE);
+        CHECK_EQ(t->findings[0].reason, BERTH_REASON_COMPANION_MISMATCH);
+        CHECK_STR(t->findings[0].tensor, told);
+        CHECK_CONTAINS(t->findings[0].message, "is encoded anew where it is loaded");
+    }
+    tensors_destroy(t);
+}
+
+static void
+test_4bit_nested(void)
+{
+    check_nested(127, 0x00000000, "float32", NULL);
+    check_nested(127, 0x80000000, "float32", NULL);
+    check_nested(0, 0xbf800000, "float32", "a.nested_quant_map"); /* of old CPU versions */
+    check_nested(255, 0x3f800001, "float32", "a.nested_quant_map");
+    check_nested(255, 0x3f800000, "float16", "a" STATE);
+}
+
 static void
 test_4bit_unreadable(void)
 {
@@ -988,6 +1023,7 @@ main(int argc, char **argv)
     T_RUN(test_4bit_transposed);
     T_RUN(test_4bit_transposed_elsewhere);
     T_RUN(test_4bit_map);
+    T_RUN(test_4bit_nested);
     T_RUN(test_4bit_unreadable);
     T_RUN(test_int8);
     T_RUN(test_int8_far_apart);

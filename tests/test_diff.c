@@ -671,6 +671,38 @@ test_codes(void)
     }
 }
 
+/* The same absmax, rounded to another dtype as they are recovered. */
+static void
+test_nested_dtype(void)
+{
+    static const char from[] = "\"nested_dtype\": \"float32\"";
+    const model m = model_begin(FIXTURE_CONFIG);
+    void *const values = weights_values(BERTH_BF16, 33 * 33, 3, false);
+    const char *const other = fixture_folder();
+    const char *const file = fixture_format("%s/model.safetensors", other);
+    const char *encoded;
+    compared c;
+    size_t length;
+    char *bytes;
+    size_t at;
+
+    add(&m, "model.layers.0.a.weight", BERTH_BF16, 33, 33, values);
+    free(values);
+    encoded = quantize(model_end(&m), BERTH_ENCODING_NF4, true);
+    fixture_copy_folder(encoded, other);
+    bytes = fixture_read(file, &length);
+    for (at = 0; at + sizeof from <= length && memcmp(bytes + at, from, sizeof from - 1) != 0;)
+        at++;
+    memcpy(bytes + at + sizeof from - 4, "16", 2);
+    fixture_write(file, bytes, length);
+    free(bytes);
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, encoded, other), BERTH_OK);
+    CHECK_EQ(c.tensors[0].codes, 0);
+    CHECK_EQ(c.tensors[0].has_same_statistics, 0);
+    CHECK_EQ(c.tensors[0].is_same, 0);
+}
+
 /* Numbers of every width, against a loop over them. */
 static void
 test_count_codes(void)
@@ -1053,6 +1085,7 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_kinds);
     T_RUN(test_codes);
+    T_RUN(test_nested_dtype);
     T_RUN(test_count_codes);
     T_RUN(test_limits);
     T_RUN(test_more_limits);

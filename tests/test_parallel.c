@@ -248,6 +248,10 @@ test_blocks(void)
     record.is_transposed_absmax = true;
     CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
                    "in an encoding that is not cut");
+    record.is_transposed_absmax = false;
+    record.is_nested_otherwise = true;
+    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
+                   "in an encoding that is not cut");
     record.encoding = BERTH_ENCODING_INT8;
     CHECK(berthi_slice_refusal(ROWS(1, 1), shape, 2, BERTH_I8, &record) == NULL);
 }

@@ -20,6 +20,27 @@ struct berthi_product_expert; /* kernel_arguments.h */
  */
 #define BERTHI_EXPERTS_INPUTS 16u
 
+/* Experts of an operation at most: what of them goes to the device is one write. */
+#define BERTHI_EXPERTS_GROUP 46u
+
+/*
+ * What is asked for to multiply by one weight of each of so many experts, where they are grouped:
+ * a write and a product for each group, and one product with an expert that is left alone.
+ */
+static inline uint64_t
+berthi_experts_operations(uint64_t experts)
+{
+    const uint64_t rest = experts % BERTHI_EXPERTS_GROUP;
+
+    return 2 * (experts / BERTHI_EXPERTS_GROUP) + (rest > 2 ? 2 : rest);
+}
+
+/*
+ * Whether products with such weights are by rings on some GPU, which groups no experts then: see
+ * multiply.h. Of what no GPU has rings for all devices group them.
+ */
+bool berthi_experts_may_have_rings(uint32_t block_size, uint64_t columns);
+
 /* Pointers are the device's memory, but for the map. */
 typedef struct berthi_experts_arguments {
     const struct berthi_product_expert *experts; /* expert_count of them */

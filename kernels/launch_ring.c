@@ -27,14 +27,20 @@ has_room(const berthi_product_task *t)
 }
 
 bool
+berthi_experts_may_have_rings(uint32_t block_size, uint64_t columns)
+{
+    return block_size == RING_BLOCK && columns % RING_LINE == 0
+           && columns >= RING_LEAST_COLUMNS && columns < PRODUCT_MOST_COLUMNS;
+}
+
+bool
 berthi_launch_can_ring(const berthi_product_task *t)
 {
     const berthi_multiply_arguments *const a = t->what;
     const bool is_double = a->absmax_codes != NULL;
 
     return t->processors > 0 && has_room(t) && a->dtype != BERTH_F32
-           && a->block_size == RING_BLOCK && a->columns % RING_LINE == 0
-           && a->columns >= RING_LEAST_COLUMNS && a->columns < PRODUCT_MOST_COLUMNS
+           && berthi_experts_may_have_rings(a->block_size, a->columns)
            && a->rows > 0 && a->rows * a->columns < PRODUCT_MOST_WEIGHTS
            && berthi_is_aligned(a->inputs, 16) && berthi_is_aligned(a->codes, 16)
            && berthi_is_aligned(is_double ? (const void *)a->absmax_codes : a->absmax,

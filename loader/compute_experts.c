@@ -17,13 +17,10 @@
 #include "loader/model.h"
 #include "placement/slab.h"
 
-/* Experts of an operation: what of them goes to the device is one write. */
-#define GROUP 46u
-
 /* What the device reads of them: the scratch of 4-bit products begins with it. */
 typedef struct table {
-    uint32_t ranges[GROUP + 2]; /* one is used by nobody: addresses follow */
-    berthi_product_expert experts[GROUP];
+    uint32_t ranges[BERTHI_EXPERTS_GROUP + 2]; /* one is used by nobody: addresses follow */
+    berthi_product_expert experts[BERTHI_EXPERTS_GROUP];
 } table;
 
 _Static_assert(sizeof(table) <= BERTHI_WRITE_BYTES, "it is one write");
@@ -31,7 +28,7 @@ _Static_assert(sizeof(table) <= BERTHI_WRITE_BYTES, "it is one write");
 #define TABLE_BYTES UINT64_C(2048) /* of the scratch; rounded as all of it */
 
 typedef struct group {
-    uint32_t experts[GROUP]; /* their numbers, ascending */
+    uint32_t experts[BERTHI_EXPERTS_GROUP]; /* their numbers, ascending */
     uint32_t count;
     uint32_t most_inputs;    /* that one has */
     uint32_t end;            /* the experts before it are in this group, or have no inputs */
@@ -297,7 +294,7 @@ gather(const berth_multiply_experts *s, uint32_t expert, group *g)
 {
     g->count = 0;
     g->most_inputs = 0;
-    for (g->end = expert; g->end < s->experts && g->count < GROUP; g->end++) {
+    for (g->end = expert; g->end < s->experts && g->count < BERTHI_EXPERTS_GROUP; g->end++) {
         const uint32_t count = inputs_of(s, g->end);
 
         if (count > BERTHI_EXPERTS_INPUTS)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_measure.c - bytes in memory of what a berth holds: a weight, a slice, an expert. */
+#include "kernels/experts.h"
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
 #include "placement/slab.h"
+#include "quant/format.h"
 
 /*
  * Stored in an encoding that berth does not make: each of its tensors as it is, of a slice
@@ -47,6 +49,9 @@ can_measure(const berthi_storage *storage, const uint64_t *sliced, uint32_t rank
 
     tensor->encoding = (int8_t)storage->encoding;
     tensor->dtype = (int8_t)storage->dtype;
+    tensor->is_grouped =
+        berthi_format_is_4bit(storage->encoding) && rank > 0
+        && !berthi_experts_may_have_rings(storage->block_size, sliced[rank - 1]);
     return storage->encoding <= BERTH_ENCODING_INT8
            && berthi_slab_can_list(storage, sliced, rank, parts, &count, &tensor->bytes);
 }

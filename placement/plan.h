@@ -67,6 +67,7 @@ typedef struct berthi_plan_tensor {
     int8_t encoding;
     int8_t dtype;
     uint32_t expert;      /* its pieces go together; BERTHI_NO_EXPERT: alone */
+    bool is_grouped;      /* of an expert: multiplied by with those of others at once */
     berthi_slice slice;   /* that the berth holds */
 } berthi_plan_tensor;
 
@@ -272,8 +273,9 @@ uint64_t berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32
                           uint32_t end);
 /*
  * Operations of a layer in a pass: one for each of its tensors, those of experts that are
- * taken. Operations without weights make up for products that are asked for together: a layer
- * of Llama has nine tensors, and is nine operations.
+ * taken; of such as are grouped what berthi_experts_operations() says. Operations without
+ * weights make up for products that are asked for together: a layer of Llama has nine tensors,
+ * and is nine operations.
  */
 uint32_t berthi_plan_count(const berthi_plan_input *input, uint32_t first, uint32_t end);
 /* Seconds that a pass computes in a layer: its home's memory is read, operations begin. */

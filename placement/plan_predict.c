@@ -2,6 +2,7 @@
 /* plan_predict.c - how long a pass and the loading take; what would help most. */
 #include <stdio.h>
 
+#include "kernels/experts.h"
 #include "placement/plan_train.h"
 #include "placement/plan_words.h"
 
@@ -64,21 +65,43 @@ berthi_plan_need(const berthi_plan_input *input, uint32_t layer, uint32_t first,
     return bytes + expected(input, experts) + expected_of_stacks(input, stacked);
 }
 
+/* Inputs of an expert that is taken, if all are as likely. */
+static uint64_t
+inputs_of_expert(const berthi_plan_input *input)
+{
+    const uint64_t used = berthi_plan_experts(input);
+
+    return input->experts_used == 0
+               ? input->tokens
+               : berthi_divide_up(input->experts_used * input->tokens, berthi_max_u64(used, 1));
+}
+
+/* Of so many tensors of a layer's experts that are grouped, those of all of them. */
+static uint64_t
+count_grouped(const berthi_plan_input *input, uint64_t tensors)
+{
+    if (input->expert_count == 0 || inputs_of_expert(input) > BERTHI_EXPERTS_INPUTS)
+        return expected(input, tensors);
+    return berthi_divide_up(tensors, input->expert_count)
+           * berthi_experts_operations(berthi_plan_experts(input));
+}
+
 uint32_t
 berthi_plan_count(const berthi_plan_input *input, uint32_t first, uint32_t end)
 {
     uint32_t count = 0;
     uint64_t experts = 0;
+    uint64_t grouped = 0;
 
     for (uint32_t i = first; i < end; i++) {
         const berthi_plan_tensor *const tensor = &input->tensors[i];
 
         if (tensor->kind == BERTHI_PIECE_EXPERT)
-            experts++;
+            *(tensor->is_grouped ? &grouped : &experts) += 1;
         else
             count += tensor->kind != BERTHI_PIECE_IDLE;
     }
-    return count + (uint32_t)expected(input, experts);
+    return count + (uint32_t)(expected(input, experts) + count_grouped(input, grouped));
 }
 
 double

@@ -36,6 +36,7 @@ read_mark(berthi_plan_tensor *tensor, const char *mark)
     switch (*mark) {
     case '#': tensor->expert = number; break;
     case '@': tensor->tier = number; break;
+    case '*': tensor->is_grouped = true; break;
     case '=': tensor->tie = number; break;
     default: tensor->scratch = number * GIVEN_UNIT; break;
     }

@@ -8,6 +8,7 @@
  *
  *   #2   its expert          @1   the tier that it has to lie on
  *   =3   shares the berth    +4   scratch                  tied, of a layer
+ *   *    multiplied by with those of other experts
  *
  * Of a plan a line a tier, its parts that are not zero; a line a layer, and a berth
  * each: tier, offset, size, name.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_layers.c - which layers a plan has, and as what their tensors count. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -189,6 +190,46 @@ test_fixed(void)
     CHECK_GT(streamed, 5);
 }
 
+/* Seconds that operations of a second each take in a pass over 4 sequences. */
+static double
+count_operations(const char *folder, int32_t type)
+{
+    double seconds[2] = { 0, 0 };
+
+    for (int i = 0; i < 2; i++) {
+        berth_plan_options options;
+        planned p;
+
+        berth_plan_options_init(&options);
+        options.max_memory = "0=4GiB";
+        options.type = type;
+        options.takes_experts = 1;
+        options.batch = 4;
+        options.links = i > 0 ? "0.operation=1s" : NULL;
+        planned_begin(&p, folder, &options);
+        if (CHECK_EQ(p.status, BERTH_OK))
+            seconds[i] = p.summary.compute_seconds;
+        planned_end(&p);
+    }
+    return seconds[1] - seconds[0];
+}
+
+/*
+ * Four sequences take all of eight experts. In BF16 these are products of their own, of three
+ * weights each; in NF4 each of the three is one of all, and the write that it begins with.
+ */
+static void
+test_operations_of_experts(void)
+{
+    const char *const folder = planned_moe(2, 8);
+    const double plain = count_operations(folder, BERTH_ENCODING_NATIVE);
+    const double grouped = count_operations(folder, BERTH_ENCODING_NF4);
+
+    if (!CHECK(fabs(plain - grouped - 2 * 3 * (8 - 2)) < 1e-6))
+        T_NOTE("%g and %g operations", plain, grouped);
+    CHECK(grouped > 2 * 3 * 2);
+}
+
 static uint32_t
 expert_of(const char *name)
 {
@@ -249,6 +290,7 @@ main(int argc, char **argv)
     T_RUN(test_moved_head);
     T_RUN(test_strays);
     T_RUN(test_fixed);
+    T_RUN(test_operations_of_experts);
     T_RUN(test_numbers_of_experts);
     T_RUN(test_experts_one_after_another);
     T_MAIN_END;

@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <math.h>
 
+#include "kernels/experts.h"
 #include "placement/plan_words.h"
 #include "tests/given.h"
 #include "tests/t.h"
@@ -83,6 +84,48 @@ test_experts(void)
     check_operations(&g, 7);
 }
 
+/* The same where weights of experts are multiplied by at once: a write and a product of each. */
+static void
+test_grouped_experts(void)
+{
+    static const char model[] = "layer a 0\na.n 1 f\n"
+                                "a.e 1 e #0 *\na.f 1 e #0 *\na.g 1 e #1 *\na.h 1 e #1 *\n"
+                                "a.i 1 e #2 *\na.j 1 e #2 *\na.k 1 e #3 *\na.l 1 e #3 *\n";
+    given g;
+
+    begin(&g, model);
+    check_operations(&g, 9); /* how many experts there are is not known */
+    g.input.expert_count = 4;
+    check_operations(&g, 5);
+    g.input.experts_used = 1;
+    check_operations(&g, 3); /* alone */
+    g.input.experts_used = 3;
+    check_operations(&g, 5);
+    g.input.tokens = 21; /* 16 inputs each */
+    check_operations(&g, 5);
+    g.input.tokens = 22;
+    check_operations(&g, 9);
+    g.input.experts_used = 0;
+    g.input.tokens = 16;
+    check_operations(&g, 5);
+    g.input.tokens = 17;
+    check_operations(&g, 9);
+}
+
+static void
+test_group_sizes(void)
+{
+    static const uint64_t experts[] = { 0, 1, 2, 45, 46, 47, 48, 92, 93, 128 };
+    static const uint64_t operations[] = { 0, 1, 2, 2, 2, 3, 4, 4, 5, 6 };
+
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
+        CHECK_EQ(berthi_experts_operations(experts[i]), operations[i]);
+    CHECK(berthi_experts_may_have_rings(64, 4096));
+    CHECK(!berthi_experts_may_have_rings(128, 4096));
+    CHECK(!berthi_experts_may_have_rings(64, 4096 + 128));
+    CHECK(!berthi_experts_may_have_rings(64, 2048));
+}
+
 /* Each by the device that computes it; of others nothing is known. */
 static void
 test_devices(void)
@@ -137,6 +180,8 @@ main(int argc, char **argv)
     T_RUN(test_each_tensor);
     T_RUN(test_tied);
     T_RUN(test_experts);
+    T_RUN(test_grouped_experts);
+    T_RUN(test_group_sizes);
     T_RUN(test_devices);
     T_RUN(test_numbers_have_points);
     given_end();

@@ -175,6 +175,17 @@ simt_encode_double(const berthi_double_arguments *d)
     run(&l, 1);
 }
 
+/* -------------------------------------------------------------------- words */
+
+void
+simt_write(void *to, const void *from, uint64_t bytes)
+{
+    berthi_launch l;
+
+    CHECK_EQ(berthi_launch_write(wanted(to, bytes), from, bytes, &l, NULL), BERTH_OK);
+    run(&l, 1);
+}
+
 /* --------------------------------------------------------------------- mean */
 
 float

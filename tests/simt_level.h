@@ -42,6 +42,8 @@ void simt_level_set_earlier(const simt_memory *memory, uint32_t count);
 /* By the machine of simt.h; a launch that was not refused; of none there is nothing to do. */
 void simt_level_launch(const berthi_launch *launch);
 
+/* Words that come along with the launch. */
+void simt_write(void *to, const void *from, uint64_t bytes);
 void simt_encode_nf4(const berthi_encode_arguments *arguments);
 void simt_encode_fp4(const berthi_encode_arguments *arguments);
 void simt_encode_map(const berthi_encode_arguments *arguments); /* blocks of 32 to 4096 */

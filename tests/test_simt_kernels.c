@@ -712,12 +712,10 @@ test_words_of_the_host(void)
         const uint64_t bytes = counts[i] * sizeof words[0];
         fenced_output tested = fenced_begin(bytes, 0);
         fenced_output expected = fenced_begin(bytes, 0);
-        berthi_launch launch;
 
         memcpy(expected.bytes, words, bytes);
-        CHECK_EQ(berthi_launch_write(tested.bytes, words, bytes, &launch, NULL), BERTH_OK);
         simt_level_set_order((simt_order)(i % SIMT_ORDER_COUNT), i);
-        simt_level_launch(&launch);
+        simt_write(tested.bytes, words, bytes);
         fenced_end(&tested, &expected, "words of the host");
     }
 }

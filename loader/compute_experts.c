@@ -266,7 +266,7 @@ check_product(const call *c, uint32_t weight, uint32_t expert, berthi_product *p
 static berth_status
 check_all(call *c, berth_error *error)
 {
-    berthi_product other;
+    berthi_product other = { .rows = 0 };
     berth_status status = BERTH_OK;
 
     for (uint32_t e = 0; e < c->step->experts && status == BERTH_OK; e++) {
@@ -278,7 +278,8 @@ check_all(call *c, berth_error *error)
             berthi_product *const p = is_first ? &c->first[w] : &other;
 
             status = check_product(c, w, e, p, error);
-            c->are_alike = c->are_alike && is_like(p, &c->first[w]);
+            if (status == BERTH_OK && !is_like(p, &c->first[w]))
+                c->are_alike = false;
         }
         if (is_first && status == BERTH_OK)
             c->device = berthi_device_of(c->model, &c->first[0].tensor);

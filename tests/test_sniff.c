@@ -237,6 +237,31 @@ test_left_alone(void)
     CHECK_STR(error.message, "the last 1 bytes of the file are missing");
 }
 
+/* Named in place of the weights, which lie in the same folder; a body under their name is damage. */
+static void
+test_json_that_is_named(void)
+{
+    static const struct {
+        const char *file;
+        berth_reason reason;
+    } cases[] = { { "config.json", BERTH_REASON_ARGUMENT },
+                  { "model.safetensors", BERTH_REASON_JSON_BODY },
+                  { "a.jsonl", BERTH_REASON_JSON_BODY },
+                  { ".json", BERTH_REASON_JSON_BODY } };
+    static const char body[] = "{\"a\": 1}";
+    berth_error error;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memset(&error, 0, sizeof error);
+        error.status = BERTH_EFORMAT;
+        error.reason = BERTH_REASON_HEADER_LENGTH;
+        CHECK(berthi_sniff_explain((const uint8_t *)body, sizeof body - 1, sizeof body - 1,
+                                   cases[i].file, &error)
+              != BERTH_OK);
+        CHECK_EQ(error.reason, cases[i].reason);
+    }
+}
+
 /* ----------------------------------------------------------------------- texts */
 
 static bool
@@ -283,6 +308,7 @@ main(int argc, char **argv)
     T_RUN(test_explained_pointer);
     T_RUN(test_explained_prefix);
     T_RUN(test_left_alone);
+    T_RUN(test_json_that_is_named);
     T_RUN(test_texts);
     T_MAIN_END;
 }

@@ -254,7 +254,7 @@ ring_add_tiles(const berthi_product_kernel *a, product_variant v, ring_span span
     SIMT_NO_UNROLL
     for (; span.unit < span.end; span.unit += units) {
         units = ring_tile_units(a, v, span);
-        if (v.fragments <= 2 && units == RING_TALL_UNITS)
+        if (ring_may_be_tall(v) && units == RING_TALL_UNITS)
             stored = ring_add_tile(a, v, span.unit, RING_GROUPS, stored, work);
         else if (units == 2)
             stored = ring_add_tile(a, v, span.unit, 1, stored, work);

@@ -70,6 +70,13 @@ ring_find_span(const berthi_product_kernel *a)
     return span;
 }
 
+/* Whether a lane has registers for a line's inputs and two groups' sums: else it would spill some. */
+SIMT_INLINE bool
+ring_may_be_tall(product_variant v)
+{
+    return v.fragments <= (SIMT_IS_TIGHT ? 1u : 2u);
+}
+
 /* Of the tile that begins there: 1, 2 or RING_TALL_UNITS, of one weight. */
 SIMT_INLINE uint32_t
 ring_tile_units(const berthi_product_kernel *a, product_variant v, ring_span span)
@@ -80,7 +87,7 @@ ring_tile_units(const berthi_product_kernel *a, product_variant v, ring_span spa
     for (uint32_t i = 1; i < PRODUCT_TOGETHER; i++)
         if (a->members[i].first > span.unit && a->members[i].first < end)
             end = a->members[i].first;
-    if (v.fragments <= 2 && a->is_tall != 0 && end - span.unit >= RING_TALL_UNITS)
+    if (ring_may_be_tall(v) && a->is_tall != 0 && end - span.unit >= RING_TALL_UNITS)
         return RING_TALL_UNITS;
     return end - span.unit < 2 ? 1 : 2;
 }
@@ -253,7 +260,7 @@ SIMT_INLINE simt_four
 ring_decode_absmax(const berthi_product_kernel *a, product_variant v, const ring_feed *feed,
                    uint32_t group, const ring_room *room, const uint32_t *map)
 {
-    const bool is_behind = v.fragments <= 2 && group == 0 && feed->line % 2 != 0
+    const bool is_behind = ring_may_be_tall(v) && group == 0 && feed->line % 2 != 0
                            && feed->units == RING_TALL_UNITS;
 
     return ring_decode_raw(a, v, room, feed->half ^ is_behind, feed->line, feed->member, map);
@@ -297,7 +304,7 @@ ring_ask(const berthi_product_kernel *a, product_variant v, uint32_t group, ring
 {
     if (feed->span.unit < feed->span.end) {
         const bool has_other
-            = v.fragments <= 2 && group == 0 && feed->units == RING_TALL_UNITS;
+            = ring_may_be_tall(v) && group == 0 && feed->units == RING_TALL_UNITS;
 
         ring_copy_codes(a, feed, group, room);
         if (feed->line % 2 == 0 && !v.is_double) {

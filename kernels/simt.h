@@ -165,6 +165,13 @@ simt_copy16(void *to, const void *from)
 #endif
 }
 
+/* 1: made for GPUs from 10.0 on, for which the compiler keeps more in registers than for others. */
+#if __CUDA_ARCH__ >= 1000
+#define SIMT_IS_TIGHT 1
+#else
+#define SIMT_IS_TIGHT 0
+#endif
+
 /* Fewer bytes come by the first cache, where neighbours may be found later. */
 SIMT_INLINE void
 simt_copy8(void *to, const void *from)
@@ -482,6 +489,7 @@ simt_shared_load8(const void *from)
 
 #else /* any other compiler: the lanes of tests/simt.c */
 
+#define SIMT_IS_TIGHT 0
 #define SIMT_INLINE static inline __attribute__((always_inline, unused))
 #define SIMT_UNROLL
 #define SIMT_NO_UNROLL

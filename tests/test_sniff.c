@@ -237,7 +237,7 @@ test_left_alone(void)
     CHECK_STR(error.message, "the last 1 bytes of the file are missing");
 }
 
-/* Named in place of the weights, which lie in the same folder; a body under their name is damage. */
+/* Named in place of the weights, which lie in its folder; a body under their name is damage. */
 static void
 test_json_that_is_named(void)
 {

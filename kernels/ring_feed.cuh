@@ -70,7 +70,7 @@ ring_find_span(const berthi_product_kernel *a)
     return span;
 }
 
-/* Whether a lane has registers for a line's inputs and two groups' sums: else it would spill some. */
+/* Whether a lane has registers for a line of inputs and two groups of sums; else it would spill. */
 SIMT_INLINE bool
 ring_may_be_tall(product_variant v)
 {

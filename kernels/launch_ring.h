@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * launch_ring.h - which products are by rings, and their grids: what launch_product.c leaves to
- * launch_ring.c, and the other way round. For these files alone.
+ * launch_ring.c, and the other way round. For these files, and for reports that measure rings.
  */
 #ifndef BERTH_KERNELS_LAUNCH_RING_H
 #define BERTH_KERNELS_LAUNCH_RING_H

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/gemm_lt.h"
+#include "kernels/launch_ring.h"
 #include "tests/gpu/speed_weight.h"
 
 #define CHECKED 3u /* of few inputs, of as many as have the same kernel, of many */
@@ -147,14 +148,6 @@ ask_other_tiles(gpu_speed *s, void *user, uint32_t turn)
     gpu_launch(s, &l, 1);
 }
 
-static bool
-is_ring(gpu_speed *s, const gpu_product *p)
-{
-    const berthi_launch l = gpu_product_launch(s, p, 0);
-
-    return l.kernel >= KERNEL_ring_bf16 && l.kernel <= KERNEL_ring16_f16_double;
-}
-
 /* Beside the tiles that the launch has chosen, which is by the number of inputs: is that right? */
 static void
 measure_tiles(gpu_speed *s, const gpu_product *p)
@@ -166,7 +159,8 @@ measure_tiles(gpu_speed *s, const gpu_product *p)
     gpu_timing t[2];
     gpu_row row = { .group = "products", .name = name, .unit = "x the tiles as chosen" };
 
-    if (!gpu_is_usual(&p->how) || p->count >= BERTHI_GEMM_WIDE_LEAST || !is_ring(s, p))
+    if (!gpu_is_usual(&p->how) || p->count >= BERTHI_GEMM_WIDE_LEAST
+        || !berthi_launch_is_ring(gpu_product_launch(s, p, 0).kernel))
         return;
     gpu_time(s, works, 2, t);
     gpu_describe(product, "NF4 product", &p->how, p->count);

@@ -82,6 +82,15 @@ create(berthi_output *output, berth_error *error)
     return status;
 }
 
+/* In a folder that has been checked, and where nothing is to be removed. */
+static berth_status
+begin_checked(berthi_output *output, berth_error *error)
+{
+    const berth_status status = check(output, error);
+
+    return status == BERTH_OK ? create(output, error) : status;
+}
+
 /* In a folder that nobody has checked. */
 static berth_status
 begin(berthi_output *output, berth_error *error)
@@ -126,34 +135,34 @@ berthi_output_open(berth_context *context, const char *path, uint64_t bytes,
     return status;
 }
 
-berth_status
-berthi_output_open_in(berth_context *context, const berthi_target *target, uint64_t bytes,
-                      berthi_output *out, berth_error *error)
+/* In a folder that is open, `how`. */
+static berth_status
+open_target(berth_context *context, const berthi_target *target, uint64_t bytes,
+            berth_status (*how)(berthi_output *output, berth_error *error),
+            berthi_output *out, berth_error *error)
 {
     berth_status status;
 
     init(out, context, bytes);
     out->target = *target;
-    status = begin(out, error);
+    status = how(out, error);
     if (status != BERTH_OK)
         berthi_output_discard(out);
     return status;
 }
 
 berth_status
+berthi_output_open_in(berth_context *context, const berthi_target *target, uint64_t bytes,
+                      berthi_output *out, berth_error *error)
+{
+    return open_target(context, target, bytes, begin, out, error);
+}
+
+berth_status
 berthi_output_open_at(berth_context *context, const berthi_target *target, uint64_t bytes,
                       berthi_output *out, berth_error *error)
 {
-    berth_status status;
-
-    init(out, context, bytes);
-    out->target = *target;
-    status = check(out, error);
-    if (status == BERTH_OK)
-        status = create(out, error);
-    if (status != BERTH_OK)
-        berthi_output_discard(out);
-    return status;
+    return open_target(context, target, bytes, begin_checked, out, error);
 }
 
 /* ------------------------------------------------------------ writing, closing */

@@ -88,11 +88,10 @@ adam8_means(const berthi_update_kernel *a, int32_t dtype, const adam8_words *wor
     for (uint32_t k = 0; k < EIGHT; k++) {
         const float gradient
             = berthi_core_multiply(eight_value(&words->gradient, dtype, k), c.scale);
-        const uint32_t code1 = words->codes[0].word[k / 4] >> (k % 4 * 8) & 255u;
-        const uint32_t code2 = words->codes[1].word[k / 4] >> (k % 4 * 8) & 255u;
-        berthi_core_element one
-            = { 0.0f, berthi_core_state_value(t->values, code1, absmax1),
-                berthi_core_state_value(t->values + 256, code2, words->absmax[1]), 0.0f };
+        const float value1 = update_value(t, 0, words->codes[0].word[k / 4], k % 4);
+        const float value2 = update_value(t, 1, words->codes[1].word[k / 4], k % 4);
+        berthi_core_element one = { 0.0f, berthi_core_multiply(value1, absmax1),
+                                    berthi_core_multiply(value2, words->absmax[1]), 0.0f };
 
         berthi_core_mean_adam(&c, gradient, &one);
         out->mean[k] = one.state1;

@@ -281,13 +281,13 @@ update_usual(const berthi_update_kernel *a, update_variant v, const update_table
 }
 
 SIMT_INLINE void
-update(const berthi_update_kernel *a, update_variant v)
+update(const berthi_update_kernel *a, update_variant v, uint32_t *copies)
 {
     SIMT_SHARED(uint32_t, values, 2 * 256u);
     SIMT_SHARED(uint32_t, edges, UPDATE_SIDES * MAP_EDGES);
     SIMT_SHARED(uint32_t, signed_entries, 2 * MAP_SIGNED_BINS);
     SIMT_SHARED(uint32_t, unsigned_entries, MAP_UNSIGNED_BINS);
-    const update_tables t = { values, signed_entries, unsigned_entries };
+    const update_tables t = { values, copies, signed_entries, unsigned_entries };
     const update_share share = update_share_of(a);
 
     update_fill_tables(a, &t, edges);
@@ -307,8 +307,9 @@ update(const berthi_update_kernel *a, update_variant v)
     SIMT_INLINE void name##_body(const berthi_update_kernel *a)                       \
     {                                                                                 \
         const update_variant v = { dtype, is_adam8 };                                 \
+        SIMT_SHARED(uint32_t, copies, (is_adam8) ? UPDATE_COPIES_BYTES / 4 : 1);      \
                                                                                       \
-        update(a, v);                                                                 \
+        update(a, v, (is_adam8) ? copies : NULL);                                     \
     }                                                                                 \
     SIMT_KERNEL_AHEAD(name, UPDATE_THREADS, resident, berthi_update_kernel, name##_body(a))
 

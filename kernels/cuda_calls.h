@@ -56,6 +56,9 @@ typedef enum berthi_cuda_error {
     BERTHI_CUDA_UNSUPPORTED = 801
 } berthi_cuda_error;
 
+/* From this release on the runtime says where the driver's calls are: one makes what tiles are of. */
+#define BERTHI_CUDA_TILES_VERSION 12050
+
 typedef struct berthi_cuda_properties {
     char name[96];
     uint8_t uuid[16];

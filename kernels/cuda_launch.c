@@ -102,7 +102,8 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
     const berthi_product_task task = {
         .what = a, .values = values, .capability = device->capability,
         .processors = (uint32_t)device->properties.processors,
-        .room_bytes = device->properties.room_bytes
+        .room_bytes = device->properties.room_bytes,
+        .has_tiles = device->machine->calls->runtime_version >= BERTHI_CUDA_TILES_VERSION
     };
     berth_status status = check_address("absmax", a->absmax, sizeof *a->absmax, error);
 

@@ -33,8 +33,7 @@ static void (*const kernels[KERNEL_COUNT])(void) = { BERTHI_KERNELS(KERNEL_OF) }
 static void (*const kernels[KERNEL_COUNT])(void) = { BERTHI_COMMON_KERNELS(KERNEL_OF) };
 #endif
 
-/* From this release on the runtime says where the driver's calls are, by their own release. */
-#if defined BERTH_CUDA_WIDE && CUDART_VERSION >= 12050
+#if defined BERTH_CUDA_WIDE && CUDART_VERSION >= BERTHI_CUDA_TILES_VERSION
 #define WIDE_ARCHITECTURE BERTH_CUDA_WIDE
 #else
 #define WIDE_ARCHITECTURE 0
@@ -272,7 +271,7 @@ clear(void *memory, uint64_t bytes, void *stream)
     return (int)cudaMemsetAsync(memory, 0, bytes, stream);
 }
 
-#if WIDE_ARCHITECTURE != 0
+#if CUDART_VERSION >= BERTHI_CUDA_TILES_VERSION
 typedef CUresult encode_tiles(CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank,
                               void *memory, const cuuint64_t *sizes, const cuuint64_t *strides,
                               const cuuint32_t *box, const cuuint32_t *steps,
@@ -293,7 +292,10 @@ find_encoder(encode_tiles **out)
     return code;
 }
 
-/* Bytes, in two dimensions, in place of what they are. */
+/*
+ * Bytes, in two dimensions, in place of what they are. What is asked for is a line of 128 bytes or
+ * a part of one: the second cache is to bring no more, which takes a twentieth longer on an H200.
+ */
 static CUresult
 encode(encode_tiles *call, berthi_tiles *tiles)
 {
@@ -306,7 +308,7 @@ encode(encode_tiles *call, berthi_tiles *tiles)
         = call(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)tiles->of.from, sizes,
                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                tiles->of.is_turned != 0 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 
     _Static_assert(sizeof map == sizeof tiles->hardware, "a matrix has the place of its own");
     if (code == CUDA_SUCCESS)
@@ -315,18 +317,18 @@ encode(encode_tiles *call, berthi_tiles *tiles)
 }
 #endif
 
-/* The matrices that the argument begins with become what hardware makes of them. */
+/* The argument's matrices become what hardware makes of them. */
 static cudaError_t
 encode_matrices(berthi_launch *its)
 {
-#if WIDE_ARCHITECTURE != 0
-    berthi_tiles *const matrices[WIDE_MATRICES]
-        = { &its->argument.wide.inputs, &its->argument.wide.codes, &its->argument.wide.absmax };
+#if CUDART_VERSION >= BERTHI_CUDA_TILES_VERSION
+    uint8_t *const first = (uint8_t *)&its->argument + its->matrices_at;
     encode_tiles *call = NULL;
     cudaError_t code = find_encoder(&call);
 
     for (uint32_t i = 0; i < its->matrices && code == cudaSuccess; i++)
-        if (encode(call, matrices[i]) != CUDA_SUCCESS)
+        if (encode(call, (berthi_tiles *)(void *)(first + i * sizeof(berthi_tiles)))
+            != CUDA_SUCCESS)
             code = cudaErrorInvalidValue;
     return code;
 #else
@@ -369,11 +371,28 @@ launch(const berthi_launch *its, bool overlaps, void *stream)
     return code == cudaSuccess ? launch_as_it_is(&own, overlaps, stream) : (int)code;
 }
 
+/*
+ * Where a processor holds two CTAs if the first cache gives up for that what it can, it is to: the
+ * second one may be of the launch behind.
+ */
 static int
 allow_room(berthi_kernel_id kernel, uint32_t bytes)
 {
-    return (int)cudaFuncSetAttribute((const void *)kernels[kernel],
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    const void *const its = (const void *)kernels[kernel];
+    struct cudaFuncAttributes attributes;
+    int ctas = 0;
+    cudaError_t code = cudaFuncSetAttribute(its, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            (int)bytes);
+
+    if (code == cudaSuccess)
+        code = cudaFuncGetAttributes(&attributes, its);
+    if (code == cudaSuccess)
+        code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &ctas, its, attributes.maxThreadsPerBlock, bytes);
+    if (code == cudaSuccess && ctas > 1)
+        code = cudaFuncSetAttribute(its, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared);
+    return (int)code;
 }
 
 static int

@@ -408,7 +408,6 @@ typedef struct berthi_product_kernel {
     /* For the kernels of weights together and of rings, in place of what one has. */
     berthi_product_member members[PRODUCT_TOGETHER];
     uint32_t units;      /* of rings: of all members' rows, RING_UNIT_ROWS each */
-    uint32_t is_tall;    /* the same: tiles may have RING_TALL_UNITS of them, else two */
     uint32_t has_pairs;  /* of rings, double: absmax codes of two lines lie so that they are read
                             at once */
     uint32_t is_settled; /* of rings: codes and absmax may be read ahead of earlier work */
@@ -449,7 +448,6 @@ berthi_product_ctas(uint64_t rows, uint32_t rows_of_warp, uint32_t slices, uint3
 #define RING_BLOCK 64u
 #define RING_UNIT_ROWS 16u /* that processors divide: of a member the last one may have fewer */
 #define RING_TALL_UNITS 4u /* of a tile at most */
-#define RING_TALL_INPUTS 5u /* from so many on tiles are so tall: see product_ring.cuh */
 #define RING_LINE 256u /* columns: 128 bytes of codes */
 #define RING_LINE_BLOCKS (RING_LINE / RING_BLOCK)
 #define RING_STAGES 2u /* lines of a warp that are there or on their way */
@@ -591,6 +589,36 @@ typedef union berthi_tiles {
 #endif
     uint8_t hardware[128];
 } berthi_tiles;
+
+/* ------------------------------------------------------------- products of few inputs */
+
+/*
+ * product_few.cuh: those of rings for up to FEW_INPUTS, whose codes and absmax come as tiles. Two
+ * CTAs have room in a processor's 228 KiB, of which each takes one more than it says.
+ */
+#define FEW_INPUTS 4u
+#define FEW_STAGES 2u /* lines of a warp that are there or on their way */
+#define FEW_CODES_BYTES (PRODUCT_TILE_ROWS * (RING_LINE / 2)) /* of a line */
+#define FEW_ABSMAX_BYTES (PRODUCT_TILE_ROWS * RING_LINE_BLOCKS * 4)
+#define FEW_CODES_COLUMNS (16u * RING_BLOCK) /* columns of 16 absmax codes, which are copied at once */
+
+/* Where the parts lie; of a warp one behind the other. */
+#define FEW_PAIRS_AT (PRODUCT_WARPS * FEW_STAGES * FEW_CODES_BYTES)
+#define FEW_ABSMAX_AT (FEW_PAIRS_AT + PRODUCT_PAIRS_BYTES)
+#define FEW_SUMS_AT (FEW_ABSMAX_AT + PRODUCT_WARPS * FEW_STAGES * FEW_ABSMAX_BYTES)
+#define FEW_SUMS_BYTES ((PRODUCT_WARPS - 1) * PRODUCT_TILE_ROWS / 16u * 4u * 32u * 4u)
+#define FEW_MAP_AT (FEW_SUMS_AT + FEW_SUMS_BYTES)
+#define FEW_GATES_AT (FEW_MAP_AT + 256u * 4u)
+#define FEW_GATES (FEW_STAGES + 1u) /* of a warp */
+#define FEW_ROOM_BYTES (FEW_GATES_AT + PRODUCT_WARPS * FEW_GATES * 8u)
+
+typedef struct berthi_few_kernel {
+    berthi_product_kernel product;
+    uint32_t unused[8]; /* matrices are found at a multiple of 64 */
+    berthi_tiles tiles[2 * PRODUCT_TOGETHER]; /* of each member: codes, absmax or their codes */
+} berthi_few_kernel;
+
+/* ------------------------------------------------------------------------------------- */
 
 #define WIDE_MATRICES 3u /* inputs, codes, absmax */
 

@@ -7,6 +7,7 @@
  *   launch.c          values to codes and back: 4 and 8 bits, double quantization, int8
  *   launch_product.c  products with stored weights, of few inputs
  *   launch_ring.c     those of them that keep a ring of what is on its way (launch_ring.h)
+ *   launch_few.c      of these, those whose codes come as tiles (launch_ring.h)
  *   launch_wide.c     products of many inputs, by kernels of sm_90a alone
  *   launch_update.c   updates of parameters, and what they need of gradients
  *   launch_decoder.c  a decoder's steps
@@ -40,7 +41,7 @@
     X(prefix##_128_bf16) X(prefix##_128_f16)                                          \
     X(prefix##_128_bf16_double) X(prefix##_128_f16_double)
 
-/* The same by rings of what is on its way. */
+/* The same by rings of what is on its way, and of few inputs by tiles. */
 #define BERTHI_KERNELS_OF_RING(X, prefix)                                             \
     X(prefix##_bf16) X(prefix##_f16) X(prefix##_bf16_double) X(prefix##_f16_double)
 
@@ -78,6 +79,7 @@
     BERTHI_KERNELS_OF_CHUNKS(X, product32)                                            \
     BERTHI_KERNELS_OF_CHUNKS(X, experts)                                              \
     BERTHI_KERNELS_OF_CHUNKS(X, together)                                             \
+    BERTHI_KERNELS_OF_RING(X, few)                                                    \
     BERTHI_KERNELS_OF_RING(X, ring)                                                   \
     BERTHI_KERNELS_OF_RING(X, ring16)                                                 \
     BERTHI_KERNELS_OF_RING(X, ring32)                                                 \
@@ -115,7 +117,8 @@ typedef struct berthi_launch {
     uint32_t threads; /* of a CTA */
     uint32_t ctas;    /* 1 to BERTHI_MOST_CTAS */
     uint32_t room_bytes; /* shared memory beside what the kernel declares */
-    uint32_t matrices;   /* that the argument begins with, of which tiles are copied */
+    uint32_t matrices;   /* of which tiles are copied, one behind the other in the argument */
+    uint32_t matrices_at; /* bytes from its begin to the first */
     union {
         berthi_encode_kernel encode;
         berthi_decode_kernel decode;
@@ -126,6 +129,7 @@ typedef struct berthi_launch {
         berthi_int8_decode_kernel int8_decode;
         berthi_int8_output_kernel int8_output;
         berthi_product_kernel product;
+        berthi_few_kernel few; /* begins with a product */
         berthi_wide_kernel wide;
         berthi_plain_kernel plain;
         berthi_int8_sum_kernel int8_sum;
@@ -226,6 +230,7 @@ typedef struct berthi_product_task {
     uint32_t capability;    /* that kernels on this device were made for: 10 * major + minor */
     uint32_t processors;    /* of the device; 0: not known, and no product is by rings */
     uint32_t room_bytes;    /* the same: shared memory that a CTA may have there */
+    bool has_tiles;         /* matrices of which tiles are copied can be given to kernels */
 } berthi_product_task;
 
 /*
@@ -233,7 +238,8 @@ typedef struct berthi_product_task {
  * capability 80 on, not for f32) need whole chunks of 64 columns, each in one
  * block, and aligned addresses; what they do not take is done without them. They
  * decode a weight once for all inputs. By rings (product_ring.cuh) where the device has the
- * shared memory, columns are whole lines and the blocks, which are of 64, aligned. How it is
+ * shared memory, columns are whole lines and the blocks, which are of 64, aligned; of few inputs
+ * by tiles (product_few.cuh) where the hardware copies such. How it is
  * multiplied and how many warps share a row is the same for any number of inputs, and so are an
  * output's bits. At most BERTHI_MULTIPLY_INPUTS.
  */

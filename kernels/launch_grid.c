@@ -38,6 +38,7 @@ berthi_launch_set_grid(berthi_launch *out, berthi_kernel_id kernel, uint32_t thr
     out->ctas = 0;
     out->room_bytes = 0;
     out->matrices = 0;
+    out->matrices_at = 0;
     if (ctas > BERTHI_MOST_CTAS)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "a grid of %" PRIu64 " CTAs, of which a GPU holds %" PRIu32, ctas,

@@ -102,6 +102,8 @@ berthi_launch_product(const berthi_product_task *t, berthi_launch *out, berth_er
     status = berthi_launch_find_block(a->block_size, &k->block_log2, error);
     if (status != BERTH_OK)
         return status;
+    if (berthi_launch_can_few(t))
+        return berthi_launch_few(t, dtype, out, error);
     if (berthi_launch_can_ring(t))
         return berthi_launch_ring(t, dtype, out, error);
     kernel = find_product_kernel(chunk, dtype, a->absmax_codes != NULL,
@@ -176,7 +178,7 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
 static berthi_kernel_id
 find_together_kernel(berthi_kernel_id of_one)
 {
-    if (berthi_launch_is_ring(of_one))
+    if (berthi_launch_is_ring(of_one) || berthi_launch_is_few(of_one))
         return of_one;
     return of_one >= KERNEL_product_64_bf16 && of_one <= KERNEL_product_128_f16_double
                ? of_one - KERNEL_product_64_bf16 + KERNEL_together_64_bf16
@@ -187,7 +189,9 @@ find_together_kernel(berthi_kernel_id of_one)
 static uint32_t
 parts_of(const berthi_launch *l)
 {
-    return berthi_launch_is_ring(l->kernel) ? l->argument.product.units : l->ctas;
+    return berthi_launch_is_ring(l->kernel) || berthi_launch_is_few(l->kernel)
+               ? l->argument.product.units
+               : l->ctas;
 }
 
 static bool
@@ -238,6 +242,10 @@ berthi_launch_join_products(berthi_launch *launches, uint32_t count)
     launches[0].ctas = (uint32_t)parts;
     if (berthi_launch_is_ring(kernel))
         berthi_launch_set_units(&launches[0], (uint32_t)parts);
+    if (berthi_launch_is_few(kernel)) {
+        berthi_launch_set_few_units(&launches[0], (uint32_t)parts);
+        berthi_launch_join_few(launches, count);
+    }
     for (uint32_t i = 1; i < count; i++) {
         k->is_settled &= launches[i].argument.product.is_settled;
         k->has_pairs &= launches[i].argument.product.has_pairs;

@@ -47,16 +47,6 @@ berthi_launch_can_ring(const berthi_product_task *t)
                                 is_double ? 4 : 16);
 }
 
-/*
- * Inputs are read once for all rows of a tile, which few of them do not need: a tile of those is as
- * measured. Of more than two fragments no lane can keep a line's as long.
- */
-static bool
-is_tall(uint32_t count)
-{
-    return count >= RING_TALL_INPUTS && berthi_product_fragments(count) <= 2;
-}
-
 void
 berthi_launch_set_units(berthi_launch *l, uint32_t units)
 {
@@ -89,7 +79,6 @@ berthi_launch_ring(const berthi_product_task *t, size_t dtype, berthi_launch *ou
     out->room_bytes = RING_ROOM_BYTES;
     out->argument.product.processors = t->processors;
     out->argument.product.is_settled = a->is_settled;
-    out->argument.product.is_tall = is_tall(a->count);
     out->argument.product.has_pairs
         = is_double && a->columns % (2 * RING_LINE) == 0
           && berthi_is_aligned(a->absmax_codes, 2 * RING_LINE_BLOCKS);

@@ -158,5 +158,6 @@ berthi_launch_wide(const berthi_wide_task *t, berthi_launch *out, berth_error *e
                                     split(k, t->processors), error);
     out->room_bytes = berthi_wide_room_bytes(s);
     out->matrices = WIDE_MATRICES;
+    out->matrices_at = offsetof(berthi_wide_kernel, inputs);
     return status;
 }

@@ -43,6 +43,7 @@ typedef struct product_variant {
     uint32_t tiles;      /* the same: of rows, at most PRODUCT_TILES */
     bool has_experts;
     bool has_members;    /* several weights have the same inputs */
+    bool is_tall;        /* of rings: tiles of RING_TALL_UNITS, as far as there are rows */
 } product_variant;
 
 /* What a CTA multiplies. */
@@ -670,7 +671,7 @@ product_by_tensor_cores(const berthi_product_kernel *a, product_variant v, uint3
     SIMT_INLINE void name##_body(const berthi_product_kernel *a)                      \
     {                                                                                 \
         const product_variant v = { dtype,         is_double,   chunk_log2,  fragments, \
-                                    PRODUCT_TILES, has_experts, has_members };        \
+                                    PRODUCT_TILES, has_experts, has_members, false }; \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
                                                                                       \
         product_by_##by(a, v, map);                                                   \

@@ -63,13 +63,11 @@ ring_take_codes(product_variant v, const uint8_t *stage, uint32_t c,
     }
 }
 
-/* A block's sums, times its absmax. */
+/* A block's sums, times its absmax, of which a row has so many bytes. */
 SIMT_INLINE void
-ring_add_scaled(product_variant v, const product_sums *part, const uint8_t *absmax, uint32_t c,
-                product_sums *sums)
+ring_add_scaled(product_variant v, const product_sums *part, const uint8_t *absmax,
+                uint32_t row_bytes, uint32_t c, product_sums *sums)
 {
-    const uint32_t row_bytes = (v.is_double ? RING_LINE_BLOCKS : RING_BLOCKS) * 4;
-
     SIMT_UNROLL
     for (uint32_t i = 0; i < 2 * v.tiles; i++) {
         const float its
@@ -102,6 +100,7 @@ ring_add_line(const berthi_product_kernel *a, product_variant v, ring_work *work
     const uint32_t copy = simt_thread() % SIMT_WARP * 4;
     const uint8_t *const stage = work->room->codes + work->stage * RING_STAGE_BYTES;
     const uint8_t *const absmax = ring_find_absmax(v, work, line, group);
+    const uint32_t row_bytes = (v.is_double ? RING_LINE_BLOCKS : RING_BLOCKS) * 4;
 
     SIMT_UNROLL
     for (uint32_t c = 0; c < RING_LINE_BLOCKS; c++) {
@@ -119,7 +118,7 @@ ring_add_line(const berthi_product_kernel *a, product_variant v, ring_work *work
             if (is_last)
                 ring_read_ahead(a, v, line, next, word, work->in);
         }
-        ring_add_scaled(v, &part, absmax, c, sums);
+        ring_add_scaled(v, &part, absmax, row_bytes, c, sums);
     }
 }
 
@@ -254,7 +253,7 @@ ring_add_tiles(const berthi_product_kernel *a, product_variant v, ring_span span
     SIMT_NO_UNROLL
     for (; span.unit < span.end; span.unit += units) {
         units = ring_tile_units(a, v, span);
-        if (ring_may_be_tall(v) && units == RING_TALL_UNITS)
+        if (v.is_tall && units == RING_TALL_UNITS)
             stored = ring_add_tile(a, v, span.unit, RING_GROUPS, stored, work);
         else if (units == 2)
             stored = ring_add_tile(a, v, span.unit, 1, stored, work);
@@ -289,11 +288,11 @@ ring_multiply(const berthi_product_kernel *a, product_variant v, uint8_t *memory
     ring_add_tiles(a, v, span, &work);
 }
 
-#define RING_KERNEL(name, dtype, is_double, fragments)                                \
+#define RING_KERNEL(name, dtype, is_double, fragments, is_tall)                       \
     SIMT_INLINE void name##_body(const berthi_product_kernel *a)                      \
     {                                                                                 \
-        const product_variant v = { dtype,         is_double, 6,   fragments,         \
-                                    PRODUCT_TILES, false,     true };                 \
+        const product_variant v = { dtype,         is_double, 6,    fragments,        \
+                                    PRODUCT_TILES, false,     true, is_tall };        \
         SIMT_SHARED(uint32_t, map, (is_double) ? 256 : 1);                            \
         SIMT_ROOM(memory, RING_ROOM_BYTES);                                           \
                                                                                       \
@@ -302,14 +301,15 @@ ring_multiply(const berthi_product_kernel *a, product_variant v, uint8_t *memory
     SIMT_KERNEL_AHEAD(name, PRODUCT_THREADS, PRODUCT_THREADS, berthi_product_kernel,  \
                       name##_body(a))
 
-#define RING_KERNELS(name, fragments)                                                 \
-    RING_KERNEL(name##_bf16, BERTH_BF16, false, fragments)                            \
-    RING_KERNEL(name##_f16, BERTH_F16, false, fragments)                              \
-    RING_KERNEL(name##_bf16_double, BERTH_BF16, true, fragments)                      \
-    RING_KERNEL(name##_f16_double, BERTH_F16, true, fragments)
+#define RING_KERNELS(name, fragments, is_tall)                                        \
+    RING_KERNEL(name##_bf16, BERTH_BF16, false, fragments, is_tall)                   \
+    RING_KERNEL(name##_f16, BERTH_F16, false, fragments, is_tall)                     \
+    RING_KERNEL(name##_bf16_double, BERTH_BF16, true, fragments, is_tall)             \
+    RING_KERNEL(name##_f16_double, BERTH_F16, true, fragments, is_tall)
 
-RING_KERNELS(berthi_ring, 1)
-RING_KERNELS(berthi_ring16, 2)
-RING_KERNELS(berthi_ring32, 4)
+/* Where lanes have no registers for a line of inputs and two groups of sums tiles are not tall. */
+RING_KERNELS(berthi_ring, 1, true)
+RING_KERNELS(berthi_ring16, 2, !SIMT_IS_TIGHT)
+RING_KERNELS(berthi_ring32, 4, false)
 
 #endif

@@ -70,13 +70,6 @@ ring_find_span(const berthi_product_kernel *a)
     return span;
 }
 
-/* Whether a lane has registers for a line of inputs and two groups of sums; else it would spill. */
-SIMT_INLINE bool
-ring_may_be_tall(product_variant v)
-{
-    return v.fragments <= (SIMT_IS_TIGHT ? 1u : 2u);
-}
-
 /* Of the tile that begins there: 1, 2 or RING_TALL_UNITS, of one weight. */
 SIMT_INLINE uint32_t
 ring_tile_units(const berthi_product_kernel *a, product_variant v, ring_span span)
@@ -87,7 +80,7 @@ ring_tile_units(const berthi_product_kernel *a, product_variant v, ring_span spa
     for (uint32_t i = 1; i < PRODUCT_TOGETHER; i++)
         if (a->members[i].first > span.unit && a->members[i].first < end)
             end = a->members[i].first;
-    if (ring_may_be_tall(v) && a->is_tall != 0 && end - span.unit >= RING_TALL_UNITS)
+    if (v.is_tall && end - span.unit >= RING_TALL_UNITS)
         return RING_TALL_UNITS;
     return end - span.unit < 2 ? 1 : 2;
 }
@@ -260,7 +253,7 @@ SIMT_INLINE simt_four
 ring_decode_absmax(const berthi_product_kernel *a, product_variant v, const ring_feed *feed,
                    uint32_t group, const ring_room *room, const uint32_t *map)
 {
-    const bool is_behind = ring_may_be_tall(v) && group == 0 && feed->line % 2 != 0
+    const bool is_behind = v.is_tall && group == 0 && feed->line % 2 != 0
                            && feed->units == RING_TALL_UNITS;
 
     return ring_decode_raw(a, v, room, feed->half ^ is_behind, feed->line, feed->member, map);
@@ -304,7 +297,7 @@ ring_ask(const berthi_product_kernel *a, product_variant v, uint32_t group, ring
 {
     if (feed->span.unit < feed->span.end) {
         const bool has_other
-            = ring_may_be_tall(v) && group == 0 && feed->units == RING_TALL_UNITS;
+            = v.is_tall && group == 0 && feed->units == RING_TALL_UNITS;
 
         ring_copy_codes(a, feed, group, room);
         if (feed->line % 2 == 0 && !v.is_double) {
@@ -335,11 +328,13 @@ ring_begin(const berthi_product_kernel *a, product_variant v, ring_feed *feed,
 
 /* ------------------------------------------------------------------------------ inputs */
 
-/* Words that are under way: registers bound them. */
+/* Words that are under way: registers bound them, which compilers divide as they do. */
 SIMT_INLINE uint32_t
 ring_words_ahead(product_variant v)
 {
-    return v.fragments == 4 ? 2 : RING_WORDS;
+    if (v.fragments == 4)
+        return 2;
+    return v.fragments == 1 && !v.is_tall && !v.is_double ? RING_WORDS / 2 : RING_WORDS;
 }
 
 typedef struct ring_inputs {

@@ -96,7 +96,7 @@ typedef struct simt_four {
     type *const name = name##_memory
 
 #define SIMT_ROOM(name, bytes)                                                        \
-    extern __shared__ __align__(128) uint8_t simt_room[];                             \
+    extern __shared__ __align__(1024) uint8_t simt_room[];                            \
     uint8_t *const name = simt_room
 
 /*

@@ -49,6 +49,8 @@ limits()
 2 24 (product|experts|together)_(64|128)_.*
 2.5 8 product16_.*
 3.5 8 product32_.*
+2.1 2 few_(bf16|f16)
+2.3 2 few_(bf16|f16)_double
 2.1 2 ring_(bf16|f16)
 2.3 2 ring_(bf16|f16)_double
 2.6 2 ring16_(bf16|f16)
@@ -60,7 +62,7 @@ LIMITS
 # shellcheck disable=SC2016 # awk's own
 held='
     function most_registers(kernel) {
-        if (kernel ~ /^berthi_(product(16)?_(64|128)|experts|together|attend)_/) return 128
+        if (kernel ~ /^berthi_(product(16)?_(64|128)|experts|together|attend|few)_/) return 128
         if (kernel ~ /^berthi_update_[a-z0-9]+$/) return 128
         if (kernel ~ /^berthi_(product32|ring)/) return 255
         if (kernel ~ /^berthi_wide(32|64|128)_/) return 128
@@ -143,6 +145,7 @@ table() # ARCH
             elements = 32
             if ($1 ~ /^berthi_int8_encode_f32/) elements = 16
             if ($1 ~ /^berthi_(product[0-9]*|experts|together)_(64|128)_/) elements = 256
+            if ($1 ~ /^berthi_few_/) elements = 768
             if ($1 ~ /^berthi_ring/) elements = 1536
             if ($1 ~ /^berthi_ring32/) elements = 512
             printf "%-40s %3d %3d %6.2f %4s\n", $1, $2, most_registers($1),

@@ -22,7 +22,7 @@ kernels()
                 echo "${name}_64_$type$end"
                 echo "${name}_128_$type$end"
             done
-            for name in ring ring16 ring32; do echo "${name}_$type$end"; done
+            for name in few ring ring16 ring32; do echo "${name}_$type$end"; done
         done
     done
 }

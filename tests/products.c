@@ -150,7 +150,7 @@ product_run(const product_problem *p, uint32_t first, uint32_t count, void *outp
         simt_multiply(&(berthi_product_task){
             .what = &what, .values = c->is_fp4 ? berthi_fp4_values : berthi_nf4_values,
             .capability = c->capability, .processors = c->processors,
-            .room_bytes = SIMT_MOST_ROOM });
+            .room_bytes = SIMT_MOST_ROOM, .has_tiles = c->has_tiles });
 }
 
 /* -------------------------------------------------------------------- bounds */

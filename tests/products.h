@@ -24,6 +24,7 @@ typedef struct product_case {
     bool has_bias;
     uint32_t capability;
     uint32_t processors; /* 0: not by rings */
+    bool has_tiles;      /* of few inputs by tiles instead */
     size_t odd_codes;
     size_t odd_inputs;
     bool is_wide; /* by kernels of many inputs, of which weights count as rounded themselves */

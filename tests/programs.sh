@@ -179,6 +179,7 @@ simt                 threadless
 simt_decoder         threadless gpu
 simt_earlier         threadless
 simt_experts         threadless gpu
+simt_few             threadless gpu
 simt_int8            threadless gpu
 simt_int8_output     threadless gpu
 simt_kernels         threadless gpu

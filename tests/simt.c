@@ -13,6 +13,7 @@
 
 #define STACK_BYTES 65536u
 #define FENCE_BYTES 64u
+#define FIRST_BYTES 1024u /* where the first array begins: tiles are copied to such places */
 #define MOST_ARRAYS 16u
 #define FRESH 0xCD
 #define ROW_WORDS 4u /* of a lane's fragment of 16 x 16 numbers */
@@ -153,7 +154,7 @@ static struct {
     uint64_t random;
     uint8_t *stacks; /* kept for the next launch */
     _Alignas(16) uint8_t shared[SIMT_SHARED_BYTES + SIMT_MOST_ROOM
-                                + (MOST_ARRAYS + 1) * FENCE_BYTES];
+                                + FIRST_BYTES + MOST_ARRAYS * FENCE_BYTES];
     size_t array_end[MOST_ARRAYS + 1]; /* with its fence; [0] is the first fence's */
     size_t array_bytes[MOST_ARRAYS];
     size_t shared_left; /* bytes that may be declared, */
@@ -283,7 +284,7 @@ find_array(size_t bytes, size_t *left)
     if (number == machine.arrays)
         declare_array(number, bytes, left);
     if (number >= machine.arrays)
-        return machine.shared + FENCE_BYTES;
+        return machine.shared + FIRST_BYTES;
     if (machine.array_bytes[number] != bytes)
         simt_complain("lanes declare different shared memory");
     return machine.shared + machine.array_end[number];
@@ -676,7 +677,7 @@ run_cta(uint64_t cta, uint64_t number)
     machine.arrays = 0;
     machine.shared_left = SIMT_SHARED_BYTES;
     machine.room_left = machine.launch->room_bytes;
-    machine.array_end[0] = FENCE_BYTES;
+    machine.array_end[0] = FIRST_BYTES;
     memset(&machine.barrier, 0, sizeof machine.barrier);
     memset(machine.warps, 0, sizeof machine.warps);
     simt_wide_begin_cta();

@@ -10,6 +10,7 @@
 #include "kernels/mean.cuh"
 #include "kernels/optimizer.cuh"
 #include "kernels/product.cuh"
+#include "kernels/product_few.cuh"
 #include "kernels/product_lanes.cuh"
 #include "kernels/product_plain.cuh"
 #include "kernels/product_ring.cuh"

@@ -43,6 +43,15 @@ simt_level_has_rings(const char **out_why)
            || (simt_device_capability() >= 80 && simt_device_room_bytes() > RING_ROOM_BYTES);
 }
 
+bool
+simt_level_has_tiles(const char **out_why)
+{
+    if (!simt_level_has_rings(out_why))
+        return false;
+    *out_why = "this GPU copies no tiles";
+    return !simt_device_is_wanted() || simt_device_capability() >= 90;
+}
+
 #define MOST_EARLIER_BYTES (UINT64_C(1) << 20) /* of a tensor */
 
 /* What the next launches' kernels have to wait for before they touch it. */
@@ -562,7 +571,8 @@ simt_multiply_together(const berthi_product_task *tasks, uint32_t count)
             = { .what = &a, .values = tasks[i].values,
                 .capability = capability_for(tasks[i].capability),
                 .processors = tasks[i].processors,
-                .room_bytes = room_for(tasks[i].room_bytes) };
+                .room_bytes = room_for(tasks[i].room_bytes),
+                .has_tiles = tasks[i].has_tiles };
 
         CHECK_EQ(berthi_launch_product(&placed, &launches[i], NULL), BERTH_OK);
     }

@@ -28,6 +28,8 @@ bool simt_level_runs_parts(void);
 bool simt_level_is_wide(const char **out_why);
 /* The same of products by rings. */
 bool simt_level_has_rings(const char **out_why);
+/* The same of products of few inputs by tiles. */
+bool simt_level_has_tiles(const char **out_why);
 /* For so many bytes of stand-ins. */
 bool simt_level_has_room(uint64_t bytes);
 

@@ -258,6 +258,7 @@ typedef struct ring_product {
     uint32_t capability;
     uint32_t processors;
     uint32_t room_bytes;
+    bool has_tiles;
 } ring_product;
 
 /* Nothing is read at these addresses. */
@@ -278,7 +279,8 @@ ring_kernel(const ring_product *p, berthi_launch *out)
     const berthi_product_task task = { .what = &p->a, .values = berthi_nf4_values,
                                        .capability = p->capability,
                                        .processors = p->processors,
-                                       .room_bytes = p->room_bytes };
+                                       .room_bytes = p->room_bytes,
+                                       .has_tiles = p->has_tiles };
 
     CHECK_EQ(berthi_launch_product(&task, out, NULL), BERTH_OK);
     return out->kernel;
@@ -300,7 +302,6 @@ test_rings(void)
         CHECK_EQ(l.ctas, 7);
         CHECK_EQ(l.room_bytes, RING_ROOM_BYTES);
         CHECK_EQ(l.argument.product.units, 7);
-        CHECK_EQ(l.argument.product.is_tall, counts[i] >= 5 && counts[i] <= 16);
         CHECK_EQ(l.argument.product.has_pairs, 0);
         CHECK_EQ(l.argument.product.is_settled, 0);
         CHECK_EQ(l.argument.product.members[0].first, 0);
@@ -591,6 +592,138 @@ test_many_inputs_that_no_kernel_has(void)
     CHECK_EQ(l.kernel, KERNEL_NONE);
 }
 
+/* ------------------------------------------------------------------ of few inputs */
+
+static ring_product
+usual_few(void)
+{
+    ring_product p = usual_ring();
+
+    p.has_tiles = true;
+    return p;
+}
+
+static void
+check_tiles(const berthi_tiles *tiles, const void *from, uint64_t row_bytes, uint64_t rows,
+            uint32_t tile_bytes)
+{
+    CHECK(tiles->of.from == from);
+    CHECK_EQ(tiles->of.row_bytes, row_bytes);
+    CHECK_EQ(tiles->of.rows, rows);
+    CHECK_EQ(tiles->of.tile_bytes, tile_bytes);
+    CHECK_EQ(tiles->of.tile_rows, 16);
+    CHECK_EQ(tiles->of.is_turned, tile_bytes == 128);
+}
+
+static void
+test_few(void)
+{
+    ring_product p = usual_few();
+    berthi_launch l;
+
+    for (p.a.count = 1; p.a.count < 9; p.a.count++)
+        CHECK_EQ(ring_kernel(&p, &l), p.a.count <= 4 ? KERNEL_few_bf16 : KERNEL_ring_bf16);
+    p.a.count = 4;
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_few_bf16);
+    CHECK_EQ(l.threads, PRODUCT_THREADS);
+    CHECK_EQ(l.ctas, 7);
+    CHECK_EQ(l.room_bytes, FEW_ROOM_BYTES);
+    CHECK_EQ(l.matrices, 2);
+    CHECK_EQ(l.matrices_at, offsetof(berthi_few_kernel, tiles));
+    CHECK_EQ(l.argument.product.units, 7);
+    CHECK_EQ(l.argument.product.is_settled, 0);
+    CHECK_EQ(l.argument.product.members[0].first, 0);
+    CHECK_EQ(l.argument.product.members[1].first, UINT32_MAX);
+    check_tiles(&l.argument.few.tiles[0], p.a.codes, 2048, 100, 128);
+    check_tiles(&l.argument.few.tiles[1], p.a.absmax, 256, 100, 16);
+    p.a.dtype = BERTH_F16;
+    p.a.is_settled = true;
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_few_f16);
+    CHECK_EQ(l.argument.product.is_settled, 1);
+    p.a.absmax_codes = (const uint8_t *)128;
+    p.a.absmax = (const float *)4; /* the second level may lie anywhere */
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_few_f16_double);
+    check_tiles(&l.argument.few.tiles[1], p.a.absmax_codes, 64, 100, 16);
+    p.a.count = 0;
+    CHECK_EQ(ring_kernel(&p, &l), KERNEL_NONE);
+}
+
+/* Two CTAs a processor where they have more than half a tile each, or rows are long. */
+static void
+test_ctas_of_few(void)
+{
+    static const struct {
+        uint32_t units;
+        uint32_t columns;
+        uint32_t ctas;
+    } cases[] = { { 1, 4096, 1 },     { 132, 4096, 132 },  { 133, 4096, 132 },  { 264, 4096, 132 },
+                  { 265, 4096, 264 }, { 3584, 4096, 264 }, { 264, 7936, 132 },  { 264, 8192, 264 },
+                  { 200, 8192, 200 }, { 100, 8192, 100 },  { 1792, 8192, 264 }, { 64, 14336, 64 } };
+    ring_product p = usual_few();
+    berthi_launch l;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        p.a.rows = (uint64_t)cases[i].units * RING_UNIT_ROWS;
+        p.a.columns = cases[i].columns;
+        CHECK_EQ(ring_kernel(&p, &l), KERNEL_few_bf16);
+        CHECK_EQ(l.argument.product.units, cases[i].units);
+        CHECK_EQ(l.ctas, cases[i].ctas);
+    }
+}
+
+/* Each once: what keeps a product of few inputs from tiles. */
+static void
+test_products_without_tiles(void)
+{
+    for (int i = 0; i < 9; i++) {
+        ring_product p = usual_few();
+        berthi_launch l;
+
+        p.a.absmax_codes = i < 5 ? NULL : (const uint8_t *)16;
+        p.a.columns = 5120;
+        switch (i) {
+        case 0: p.has_tiles = false; break;
+        case 1: p.capability = 87; break;
+        case 2: p.a.rows = UINT64_C(1) << 31; break;
+        case 3: p.a.block_size = 128; break;
+        case 4: p.room_bytes = 99 << 10; break;
+        case 5: p.a.absmax_codes = (const uint8_t *)8; break;
+        case 6: p.a.columns = 5120 + 512; break;
+        case 7: p.a.columns = 5120 + 256; break;
+        default: p.a.count = 5; break;
+        }
+        CHECK(ring_kernel(&p, &l) != KERNEL_few_bf16);
+        CHECK(l.kernel != KERNEL_few_bf16_double);
+        CHECK_EQ(l.matrices, 0);
+    }
+}
+
+static void
+test_few_together(void)
+{
+    ring_product p = usual_few();
+    berthi_launch l[2];
+
+    p.processors = 6;
+    p.a.is_settled = true;
+    CHECK_EQ(ring_kernel(&p, &l[0]), KERNEL_few_bf16);
+    p.a.rows = 33;
+    p.a.codes = (const uint8_t *)4096;
+    CHECK_EQ(ring_kernel(&p, &l[1]), KERNEL_few_bf16);
+    CHECK(berthi_launch_join_products(l, 2));
+    CHECK_EQ(l[0].kernel, KERNEL_few_bf16);
+    CHECK_EQ(l[1].kernel, KERNEL_NONE);
+    CHECK_EQ(l[0].ctas, 6);
+    CHECK_EQ(l[0].matrices, 4);
+    CHECK_EQ(l[0].argument.product.units, 10);
+    CHECK_EQ(l[0].argument.product.is_settled, 1);
+    CHECK_EQ(l[0].argument.product.members[1].first, 7);
+    CHECK_EQ(l[0].argument.product.members[2].first, UINT32_MAX);
+    check_tiles(&l[0].argument.few.tiles[0], (const void *)64, 2048, 100, 128);
+    check_tiles(&l[0].argument.few.tiles[2], p.a.codes, 2048, 33, 128);
+    check_tiles(&l[0].argument.few.tiles[3], p.a.absmax, 256, 33, 16);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -608,6 +741,10 @@ main(int argc, char **argv)
     T_RUN(test_products_that_rings_do_not_take);
     T_RUN(test_rings_of_nothing);
     T_RUN(test_rings_together);
+    T_RUN(test_few);
+    T_RUN(test_ctas_of_few);
+    T_RUN(test_products_without_tiles);
+    T_RUN(test_few_together);
     T_RUN(test_slices_of_rows);
     T_RUN(test_values_of_products);
     T_RUN(test_products_that_no_kernel_does);

@@ -215,9 +215,10 @@ gpu_launch(gpu_speed *s, const berthi_launch *launches, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         if (launches[i].kernel == KERNEL_NONE)
             continue;
-        if (launches[i].room_bytes > 0)
+        if (launches[i].room_bytes > 0 && !s->has_room[launches[i].kernel])
             gpu_require(s, s->calls->allow_room(launches[i].kernel, launches[i].room_bytes),
                         "shared memory");
+        s->has_room[launches[i].kernel] = true;
         gpu_require(s, s->calls->launch(&launches[i], berthi_launch_overlaps(s->capability),
                                        s->stream),
                     "a launch");

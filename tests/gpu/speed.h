@@ -57,6 +57,7 @@ typedef struct gpu_speed {
     uint32_t capability;    /* of the kernels that run there */
     uint32_t processors;
     uint32_t room_bytes;    /* shared memory that a CTA may have */
+    bool has_room[KERNEL_COUNT]; /* launches of these kernels: the runtime has been told */
     uint64_t cache_bytes;
     gpu_pass pass;
     uint16_t *normal;       /* random weights, BF16; on the host */

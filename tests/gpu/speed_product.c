@@ -138,33 +138,34 @@ measure_chosen(gpu_speed *s, gpu_product *products, uint32_t count)
         tell_eight(s, &first->how, &t[0], &t[eight]);
 }
 
-/* By rings, in tiles of 64 rows where it is 32, and the other way round. */
+/* By tiles, with two CTAs a processor where it is one, and the other way round. */
 static void
-ask_other_tiles(gpu_speed *s, void *user, uint32_t turn)
+ask_other_ctas(gpu_speed *s, void *user, uint32_t turn)
 {
     berthi_launch l = gpu_product_launch(s, user, turn);
+    const uint32_t units = l.argument.product.units;
 
-    l.argument.product.is_tall ^= 1;
+    l.ctas = l.ctas > s->processors ? s->processors : 2 * s->processors;
+    l.ctas = l.ctas < units ? l.ctas : units;
     gpu_launch(s, &l, 1);
 }
 
-/* Beside the tiles that the launch has chosen, which is by the number of inputs: is that right? */
+/* Beside what the launch has chosen, by the number of rows: is that right? */
 static void
-measure_tiles(gpu_speed *s, const gpu_product *p)
+measure_ctas(gpu_speed *s, const gpu_product *p)
 {
     char product[GPU_NAME];
     char name[GPU_NAME + 32];
     gpu_product other = *p;
-    const gpu_work works[] = { { ask, &other }, { ask_other_tiles, &other } };
+    const gpu_work works[] = { { ask, &other }, { ask_other_ctas, &other } };
     gpu_timing t[2];
-    gpu_row row = { .group = "products", .name = name, .unit = "x the tiles as chosen" };
+    gpu_row row = { .group = "products", .name = name, .unit = "x the CTAs as chosen" };
 
-    if (!gpu_is_usual(&p->how) || p->count >= BERTHI_GEMM_WIDE_LEAST
-        || !berthi_launch_is_ring(gpu_product_launch(s, p, 0).kernel))
+    if (!gpu_is_usual(&p->how) || !berthi_launch_is_few(gpu_product_launch(s, p, 0).kernel))
         return;
     gpu_time(s, works, 2, t);
     gpu_describe(product, "NF4 product", &p->how, p->count);
-    snprintf(name, sizeof name, "%s, other tiles", product);
+    snprintf(name, sizeof name, "%s, other CTAs", product);
     row.value = t[1].us / t[0].us;
     gpu_rows_speed(s->rows, &row, s->machine->is_simulated);
 }
@@ -185,7 +186,7 @@ measure_case(gpu_speed *s, const gpu_weight *w, const gpu_case *c, const char *w
     if (count > 0 && why == NULL)
         measure_chosen(s, products, count);
     for (uint32_t i = 0; i < count && why == NULL && s->pass == GPU_JUDGED; i++)
-        measure_tiles(s, &products[i]);
+        measure_ctas(s, &products[i]);
     for (uint32_t i = 0; i < count && why != NULL; i++) {
         gpu_describe(name, "NF4 product", c, products[i].count);
         gpu_rows_skip(s->rows, name, why);

@@ -25,12 +25,13 @@ export LC_ALL=C
 folder=$1
 rows=$folder/rows
 programs="test_simt_kernels test_simt_int8 test_simt_int8_output test_simt_product
-    test_simt_plain test_simt_experts test_simt_ring test_simt_together test_simt_wide
+    test_simt_plain test_simt_experts test_simt_few test_simt_ring test_simt_together test_simt_wide
     test_simt_update test_simt_decoder"
 # Small ones of every kind, for tools that slow each access down.
 watched="test_simt_kernels:test_double_quantization test_simt_kernels:test_decoding_of_double
     test_simt_int8:test_outlier test_simt_int8_output:test_ test_simt_product:test_blocks_across
-    test_simt_plain:test_odd_addresses test_simt_experts:test_bound test_simt_ring:test_what
+    test_simt_plain:test_odd_addresses test_simt_experts:test_bound test_simt_few:test_what
+    test_simt_ring:test_what
     test_simt_update:test_usual test_simt_decoder:test_rows test_simt_wide:test_every"
 # And one that racecheck cannot follow: what a lane reads is written anew after another lane of its
 # warp, behind the warp's barrier, has said that it may be. (That nobody says so too early is shown

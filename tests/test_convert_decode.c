@@ -43,6 +43,8 @@ static const target targets[] = {
     { BERTH_ENCODING_INT8, 0, 0, BERTH_F32, 0, 0 },
 };
 #define TARGETS (sizeof targets / sizeof *targets)
+/* Where threads are watched, each model has every second target, the next one the others. */
+#define ONE_OF (T_HAS_THREADS_WATCHED ? 2u : 1u)
 
 static bool
 is_there(const char *path)
@@ -136,7 +138,7 @@ test_simulated(void)
     for (uint32_t m = 0; m < 4; m++) {
         const char *const model = model_of(m);
 
-        for (uint32_t i = 0; i < TARGETS; i++)
+        for (uint32_t i = m % ONE_OF; i < TARGETS; i += ONE_OF)
             check_same(quantize(model, &targets[i]), &targets[i], words[(i + m) % 5], false);
     }
 }
@@ -150,7 +152,7 @@ test_kernels(void)
     for (uint32_t m = 0; m < 3; m += 2) {
         const char *const model = model_of(m);
 
-        for (uint32_t i = 0; i < TARGETS; i++) {
+        for (uint32_t i = m / 2 % ONE_OF; i < TARGETS; i += ONE_OF) {
             const char *const stored = quantize(model, &targets[i]);
 
             fake_cuda_begin(&machine);

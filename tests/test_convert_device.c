@@ -44,6 +44,8 @@ static const target targets[] = {
     { BERTH_ENCODING_INT8, BERTH_BF16, 0, 0, 0, 5000, 0 },
 };
 #define TARGETS (sizeof targets / sizeof *targets)
+/* Where threads are watched, each model has every third target, the next one others. */
+#define ONE_OF (T_HAS_THREADS_WATCHED ? 3u : 1u)
 
 static void
 begin(converted *c, const target *t)
@@ -133,7 +135,7 @@ test_simulated(void)
     for (uint32_t m = 0; m < 6; m++) {
         const char *const model = model_of(m);
 
-        for (uint32_t i = 0; i < TARGETS; i++)
+        for (uint32_t i = m % ONE_OF; i < TARGETS; i += ONE_OF)
             check_same(model, &targets[i], words[(i + m) % 6], false);
     }
 }
@@ -147,7 +149,7 @@ test_kernels(void)
     for (uint32_t m = 0; m < 6; m += m == 0 ? 2 : 3) {
         const char *const model = model_of(m);
 
-        for (uint32_t i = 1; i < TARGETS; i++) {
+        for (uint32_t i = 1 + m / 2 % ONE_OF; i < TARGETS; i += ONE_OF) {
             fake_cuda_begin(&machine);
             check_same(model, &targets[i], "cuda:1", true);
             CHECK_GT(fake_cuda_read().launches, 0);

@@ -20,10 +20,10 @@
 #include "tests/t.h"
 #include "tests/tuned.h"
 
-/* Whoever watches threads has seen them all by then; and is slow. */
-#define STEPS (T_HAS_THREADS_WATCHED ? 12u : 200u)
+/* Whoever watches threads or memory has seen them all by then; and is slow. */
+#define STEPS (T_IS_SANITIZED ? 12u : 200u)
 /* Of the first loss, that is left at the end. */
-#define LEFT (T_HAS_THREADS_WATCHED ? 0.5 : 0.01)
+#define LEFT (T_IS_SANITIZED ? 0.5 : 0.01)
 
 static berth_context *context;
 static const char *base;
@@ -117,7 +117,7 @@ test_paged_8bit_learns_as_32bit_does(void)
 
 /* ------------------------------------------------------------- published tolerance */
 
-#define KEPT_TOGETHER (T_HAS_THREADS_WATCHED ? 10u : 50u)
+#define KEPT_TOGETHER (T_IS_SANITIZED ? 10u : 50u)
 #define GRADIENT 0.01 /* as large as there, at the first step: bounds are no shares */
 
 static double

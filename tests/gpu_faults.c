@@ -97,7 +97,7 @@ gpu_fail_all(const gpu_faults *faults, const int *codes, size_t code_count, gpu_
     for (size_t i = 0; i < code_count; i++)
         for (int mode = 0; mode < 2; mode++) {
             const fault f = { codes[i], mode != 0 };
-            uint64_t nth = 0;
+            uint64_t nth = (2 * i + (uint64_t)mode) % faults->stride; /* every call some time */
 
             while (has_injected(faults, nth, &f, count))
                 nth += faults->stride * fault_step(nth);

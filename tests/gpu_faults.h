@@ -24,7 +24,7 @@ typedef struct gpu_faults {
     fault_function function; /* does the whole thing; `user` is NULL */
     const fake_cuda_machine *machine;
     bool is_of_gemm;          /* else calls of the runtime */
-    uint64_t stride;          /* every n-th call alone */
+    uint64_t stride;          /* every n-th call alone, another n-th by the next code */
     uint64_t least;           /* calls there are */
 } gpu_faults;
 

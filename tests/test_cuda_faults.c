@@ -15,10 +15,11 @@
 
 #define MIB (UINT64_C(1) << 20)
 /*
- * Where threads are watched, each kind of error befalls every eighth call, and all of them
- * together each call: one thread makes them all, and a run takes twenty times as long.
+ * Where threads are watched, each kind of error befalls every 16th call, where memory is every
+ * fourth, and all of them together each call: one thread makes them all, and a run takes twenty
+ * times as long, or five times.
  */
-#define STRIDE (T_HAS_THREADS_WATCHED ? 8u : 1u)
+#define STRIDE (T_HAS_THREADS_WATCHED ? 16u : T_IS_SANITIZED ? 4u : 1u)
 #define LEAST_INJECTIONS (2000u / STRIDE)
 #define SLAB_BYTES UINT64_C(65536)
 
@@ -806,7 +807,7 @@ test_every_call_fails(void)
 
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         for (int mode = 0; mode < 4; mode++) {
-            uint64_t nth = (4 * i + (uint64_t)mode) % STRIDE;
+            uint64_t nth = (5 * i + (uint64_t)mode) % STRIDE; /* all there are */
 
             while (has_injected(&both, nth, codes[i], mode % 2 != 0, mode / 2 != 0, &count))
                 nth += STRIDE;

@@ -56,7 +56,10 @@ typedef enum berthi_cuda_error {
     BERTHI_CUDA_UNSUPPORTED = 801
 } berthi_cuda_error;
 
-/* From this release on the runtime says where the driver's calls are: one makes what tiles are of. */
+/*
+ * From this release on the runtime says where the driver's calls are, by their own release; one
+ * of them makes what tiles are copied of.
+ */
 #define BERTHI_CUDA_TILES_VERSION 12050
 
 typedef struct berthi_cuda_properties {

@@ -600,7 +600,7 @@ typedef union berthi_tiles {
 #define FEW_STAGES 2u /* lines of a warp that are there or on their way */
 #define FEW_CODES_BYTES (PRODUCT_TILE_ROWS * (RING_LINE / 2)) /* of a line */
 #define FEW_ABSMAX_BYTES (PRODUCT_TILE_ROWS * RING_LINE_BLOCKS * 4)
-#define FEW_CODES_COLUMNS (16u * RING_BLOCK) /* columns of 16 absmax codes, which are copied at once */
+#define FEW_CODES_COLUMNS (16u * RING_BLOCK) /* of 16 absmax codes, which are copied at once */
 
 /* Where the parts lie; of a warp one behind the other. */
 #define FEW_PAIRS_AT (PRODUCT_WARPS * FEW_STAGES * FEW_CODES_BYTES)

@@ -18,7 +18,7 @@ berth_status berthi_launch_ring(const berthi_product_task *task, size_t dtype,
 /* So many for as many CTAs as there are processors. */
 void berthi_launch_set_units(berthi_launch *launch, uint32_t units);
 
-/* The same of those by tiles, in place of rings; of as many CTAs as there are processors or twice. */
+/* The same of those by tiles, in place of rings; for as many CTAs as processors, or twice. */
 bool berthi_launch_is_few(berthi_kernel_id kernel);
 bool berthi_launch_can_few(const berthi_product_task *task);
 berth_status berthi_launch_few(const berthi_product_task *task, size_t dtype, berthi_launch *out,

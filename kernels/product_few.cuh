@@ -10,9 +10,10 @@
  * and its first lines on their way. Absmax of double quantization come as codes, 16 of a row at
  * once, and are decoded a line ahead, once for all lanes.
  *
- * Measured on an H200: 34.5 us for 8192 x 28672 where rings take 37; 4.5 for 4096 x 4096 where they
- * take 6. What does not help there: a stage more, codes brought to the second cache ahead, and
- * pairs picked from registers instead of memory.
+ * Measured on an H200, 8192 x 28672: 35.6 us where rings take 38.8, double quantized 35.1 for 39.1.
+ * What binds rings are their two warps a scheduler, which wait: 40 % of the issue slots are used,
+ * and half of what shared memory can give. What does not help: a stage more, codes brought to the
+ * second cache ahead, and pairs picked from registers instead of memory.
  *
  *   traffic   as product.cuh
  *   launch    a CTA a processor or two, at most one for each unit of 16 rows, of PRODUCT_THREADS
@@ -255,7 +256,9 @@ few_add_line(const berthi_product_kernel *p, product_variant v, few_work *work, 
         product_clear_sums(v, &part);
         SIMT_UNROLL
         for (uint32_t w = 0; w < 2; w++) {
-            product_add_word(v, codes, w, copy, work->in->x[(c * 2 + w) % ring_words_ahead(v)], work->room->pairs, &part);
+            product_add_word(v, codes, w, copy,
+                             work->in->x[(c * 2 + w) % ring_words_ahead(v)], work->room->pairs,
+                             &part);
             ring_read_ahead(p, v, line, next, c * 2 + w, work->in);
         }
         ring_add_scaled(v, &part, absmax, 16, c, sums);
@@ -300,7 +303,8 @@ few_store(const berthi_product_kernel *p, product_variant v, uint32_t unit,
     SIMT_UNROLL
     for (uint32_t i = 0; i < v.tiles * 4; i++)
         if (warp > 0 && input < p->count)
-            all[(i * (PRODUCT_WARPS - 1) + warp - 1) * SIMT_WARP + lane] = sums->of[i / 4][0][i % 4];
+            all[(i * (PRODUCT_WARPS - 1) + warp - 1) * SIMT_WARP + lane]
+                = sums->of[i / 4][0][i % 4];
     simt_barrier();
     if (warp == 0 && input < p->count) {
         const berthi_product_member *const m = product_find_member(p, unit);

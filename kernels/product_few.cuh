@@ -405,8 +405,8 @@ few_multiply(const berthi_few_kernel *a, product_variant v, uint8_t *memory)
     few_add_tiles(a, v, span, &work);
 }
 
-/* Nothing launches them on GPUs that copy no tiles. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+/* Nothing launches them on GPUs that copy no tiles, or by runtimes that know of none. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDACC_VER_MAJOR__ < 12)
 #define FEW_CALL(name) (void)a
 #else
 #define FEW_CALL(name) name##_body(a)

@@ -239,7 +239,7 @@ typedef struct berthi_product_task {
  * block, and aligned addresses; what they do not take is done without them. They
  * decode a weight once for all inputs. By rings (product_ring.cuh) where the device has the
  * shared memory, columns are whole lines and the blocks, which are of 64, aligned; of few inputs
- * by tiles (product_few.cuh) where the hardware copies such. How it is
+ * by tiles (product_few.cuh) on GPUs of 9.0. How it is
  * multiplied and how many warps share a row is the same for any number of inputs, and so are an
  * output's bits. At most BERTHI_MULTIPLY_INPUTS.
  */

@@ -9,11 +9,11 @@ _Static_assert(offsetof(berthi_few_kernel, tiles) % 64 == 0, "where a GPU finds 
 _Static_assert(sizeof(berthi_few_kernel) % 64 == 0, "a GPU's argument ends at such a one");
 _Static_assert(offsetof(berthi_few_kernel, product) == 0, "a product, for who joins them");
 _Static_assert(sizeof(berthi_few_kernel) <= 4096, "as much as an argument may have");
-/* A processor has 228 KiB on GPUs that copy tiles; of each CTA the driver takes one. */
+/* A processor has 228 KiB; of each CTA the driver takes one. */
 _Static_assert(2 * (FEW_ROOM_BYTES + 1024) <= 228 * 1024, "two CTAs have room");
 _Static_assert(FEW_STAGES == 2, "the one and the other");
 
-#define TILES_CAPABILITY 90u
+#define TILES_CAPABILITY 90u /* later GPUs have no registers for two CTAs of some of them */
 #define MOST_ROWS (UINT64_C(1) << 31)
 #define LONG_ROW 8192u /* columns */
 
@@ -29,7 +29,7 @@ berthi_launch_can_few(const berthi_product_task *t)
     const berthi_multiply_arguments *const a = t->what;
     const bool is_double = a->absmax_codes != NULL;
 
-    return t->has_tiles && t->capability >= TILES_CAPABILITY && a->count <= FEW_INPUTS
+    return t->has_tiles && t->capability == TILES_CAPABILITY && a->count <= FEW_INPUTS
            && a->rows < MOST_ROWS && berthi_launch_can_ring(t)
            && (!is_double
                || (a->columns % FEW_CODES_COLUMNS == 0 && berthi_is_aligned(a->absmax_codes, 16)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * product_few.cuh - the products of product_ring.cuh with up to FEW_INPUTS, where hardware copies
- * tiles: what a decoder does for each of its tokens.
+ * product_few.cuh - the products of product_ring.cuh with up to FEW_INPUTS on GPUs of 9.0, whose
+ * hardware copies tiles: what a decoder does for each of its tokens.
  *
  * Rows and columns are dealt as rings deal them, in tiles of 32 rows. Codes and absmax of a line
  * come as tiles that one lane asks for, so that the others have neither addresses nor requests of
@@ -405,8 +405,8 @@ few_multiply(const berthi_few_kernel *a, product_variant v, uint8_t *memory)
     few_add_tiles(a, v, span, &work);
 }
 
-/* Nothing launches them on GPUs that copy no tiles, or by runtimes that know of none. */
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDACC_VER_MAJOR__ < 12)
+/* Nothing launches them on other GPUs, or by runtimes that know of no tiles. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ != 900 || __CUDACC_VER_MAJOR__ < 12)
 #define FEW_CALL(name) (void)a
 #else
 #define FEW_CALL(name) name##_body(a)

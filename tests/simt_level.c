@@ -48,8 +48,8 @@ simt_level_has_tiles(const char **out_why)
 {
     if (!simt_level_has_rings(out_why))
         return false;
-    *out_why = "this GPU copies no tiles";
-    return !simt_device_is_wanted() || simt_device_capability() >= 90;
+    *out_why = "no product by tiles was made for this GPU";
+    return !simt_device_is_wanted() || simt_device_capability() == 90;
 }
 
 #define MOST_EARLIER_BYTES (UINT64_C(1) << 20) /* of a tensor */

@@ -675,7 +675,7 @@ test_ctas_of_few(void)
 static void
 test_products_without_tiles(void)
 {
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 10; i++) {
         ring_product p = usual_few();
         berthi_launch l;
 
@@ -690,6 +690,7 @@ test_products_without_tiles(void)
         case 5: p.a.absmax_codes = (const uint8_t *)8; break;
         case 6: p.a.columns = 5120 + 512; break;
         case 7: p.a.columns = 5120 + 256; break;
+        case 8: p.capability = 100; break;
         default: p.a.count = 5; break;
         }
         CHECK(ring_kernel(&p, &l) != KERNEL_few_bf16);

@@ -711,11 +711,13 @@ test_few_together(void)
     p.a.rows = 33;
     p.a.codes = (const uint8_t *)4096;
     CHECK_EQ(ring_kernel(&p, &l[1]), KERNEL_few_bf16);
+    l[0].argument.few.tiles[4].of.rows = 12345; /* none of theirs */
     CHECK(berthi_launch_join_products(l, 2));
     CHECK_EQ(l[0].kernel, KERNEL_few_bf16);
     CHECK_EQ(l[1].kernel, KERNEL_NONE);
     CHECK_EQ(l[0].ctas, 6);
     CHECK_EQ(l[0].matrices, 4);
+    CHECK_EQ(l[0].argument.few.tiles[4].of.rows, 12345);
     CHECK_EQ(l[0].argument.product.units, 10);
     CHECK_EQ(l[0].argument.product.is_settled, 1);
     CHECK_EQ(l[0].argument.product.members[1].first, 7);
@@ -723,6 +725,13 @@ test_few_together(void)
     check_tiles(&l[0].argument.few.tiles[0], (const void *)64, 2048, 100, 128);
     check_tiles(&l[0].argument.few.tiles[2], p.a.codes, 2048, 33, 128);
     check_tiles(&l[0].argument.few.tiles[3], p.a.absmax, 256, 33, 16);
+    p.a.dtype = BERTH_F16;
+    p.a.absmax_codes = (const uint8_t *)128;
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(ring_kernel(&p, &l[i]), KERNEL_few_f16_double);
+    CHECK(berthi_launch_join_products(l, 2));
+    CHECK_EQ(l[0].kernel, KERNEL_few_f16_double);
+    CHECK_EQ(l[0].matrices, 4);
 }
 
 int

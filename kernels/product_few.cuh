@@ -361,7 +361,7 @@ few_add_tiles(const berthi_few_kernel *a, product_variant v, ring_span span, few
 
 /* ------------------------------------------------------------------------------ kernels */
 
-/* One lane of each warp, which is the first to ask; the others meet it before they wait. */
+/* One lane of each warp, which is the first to ask; the CTA meets before the others wait. */
 SIMT_INLINE void
 few_begin_gates(const few_room *room)
 {
@@ -371,7 +371,6 @@ few_begin_gates(const few_room *room)
             simt_gate_begin(room->gates + 8 * i, 1);
         simt_gates_begun();
     }
-    simt_warp_barrier();
 }
 
 SIMT_INLINE void

@@ -57,14 +57,6 @@ berthi_launch_set_few_units(berthi_launch *l, uint32_t units)
     l->ctas = units < ctas ? units : (uint32_t)ctas;
 }
 
-static berthi_tiles
-tiles_of(const void *from, uint64_t row_bytes, uint64_t rows, uint32_t tile_bytes)
-{
-    return (berthi_tiles){ .of = { .from = from, .row_bytes = row_bytes, .rows = rows,
-                                   .tile_bytes = tile_bytes, .tile_rows = RING_UNIT_ROWS,
-                                   .is_turned = tile_bytes == WIDE_LINE } };
-}
-
 void
 berthi_launch_join_few(berthi_launch *launches, uint32_t count)
 {
@@ -95,9 +87,11 @@ berthi_launch_few(const berthi_product_task *t, size_t dtype, berthi_launch *out
     out->room_bytes = FEW_ROOM_BYTES;
     out->matrices = 2;
     out->matrices_at = offsetof(berthi_few_kernel, tiles);
-    out->argument.few.tiles[0] = tiles_of(a->codes, a->columns / 2, a->rows, RING_LINE / 2);
-    out->argument.few.tiles[1] = is_double ? tiles_of(a->absmax_codes, blocks, a->rows, 16)
-                                           : tiles_of(a->absmax, blocks * 4, a->rows, 16);
+    out->argument.few.tiles[0]
+        = berthi_tiles_of(a->codes, a->columns / 2, a->rows, RING_LINE / 2, RING_UNIT_ROWS);
+    out->argument.few.tiles[1]
+        = berthi_tiles_of(is_double ? (const void *)a->absmax_codes : a->absmax,
+                          is_double ? blocks : blocks * sizeof(float), a->rows, 16, RING_UNIT_ROWS);
     out->argument.product.processors = t->processors;
     out->argument.product.is_settled = a->is_settled;
     berthi_launch_set_few_units(out, out->ctas);

@@ -20,6 +20,16 @@ berth_status berthi_launch_find_block(uint32_t block_size, uint32_t *out_log2,
 berth_status berthi_launch_set_grid(berthi_launch *out, berthi_kernel_id kernel,
                                     uint32_t threads, uint64_t ctas, berth_error *error);
 
+/* Tiles of whole lines are turned. */
+static inline berthi_tiles
+berthi_tiles_of(const void *from, uint64_t row_bytes, uint64_t rows, uint32_t tile_bytes,
+                uint32_t tile_rows)
+{
+    return (berthi_tiles){ .of = { .from = from, .row_bytes = row_bytes, .rows = rows,
+                                   .tile_bytes = tile_bytes, .tile_rows = tile_rows,
+                                   .is_turned = tile_bytes == WIDE_LINE } };
+}
+
 static inline bool
 berthi_is_aligned(const void *address, uintptr_t bytes)
 {

@@ -66,24 +66,15 @@ divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-static berthi_tiles
-tiles_of(const void *from, uint64_t row_bytes, uint64_t rows, uint32_t tile_bytes,
-         uint32_t tile_rows)
-{
-    return (berthi_tiles){ .of = { .from = from, .row_bytes = row_bytes, .rows = rows,
-                                   .tile_bytes = tile_bytes, .tile_rows = tile_rows,
-                                   .is_turned = tile_bytes == WIDE_LINE } };
-}
-
 static void
 fill_matrices(const berthi_multiply_arguments *a, berthi_wide_shape s, berthi_wide_kernel *k)
 {
     const uint32_t rows = s.fours * WIDE_ROWS;
 
-    k->inputs = tiles_of(a->inputs, a->columns * 2, a->count, WIDE_LINE, s.inputs);
-    k->codes = tiles_of(a->codes, a->columns / 2, a->rows, WIDE_LINE, rows);
-    k->absmax = tiles_of(a->absmax, a->columns / WIDE_BLOCK * sizeof(float), a->rows,
-                         WIDE_GROUP / WIDE_BLOCK * sizeof(float), rows);
+    k->inputs = berthi_tiles_of(a->inputs, a->columns * 2, a->count, WIDE_LINE, s.inputs);
+    k->codes = berthi_tiles_of(a->codes, a->columns / 2, a->rows, WIDE_LINE, rows);
+    k->absmax = berthi_tiles_of(a->absmax, a->columns / WIDE_BLOCK * sizeof(float), a->rows,
+                                WIDE_GROUP / WIDE_BLOCK * sizeof(float), rows);
     if (a->absmax_codes != NULL) /* not looked at, and of another size: any that there is */
         k->absmax = k->codes;
 }

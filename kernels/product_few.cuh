@@ -217,7 +217,7 @@ few_decode_absmax(const berthi_product_kernel *p, few_work *work, uint32_t line)
     simt_store16(work->room->absmax + lane * 16, four);
 }
 
-/* What has come of a line: the lane's codes of its rows in block c, 8 bytes each. */
+/* What has come of a line: the lane's codes of its rows in block c. */
 SIMT_INLINE void
 few_take_codes(product_variant v, const uint8_t *stage, uint32_t c,
                uint32_t codes[PRODUCT_ROWS][PRODUCT_WORDS])
@@ -227,13 +227,7 @@ few_take_codes(product_variant v, const uint8_t *stage, uint32_t c,
     const uint8_t *const from
         = stage + row * RING_LINE_BYTES + ((c * 2 + lane / 2) ^ row) * 16 + lane % 2 * 8;
 
-    SIMT_UNROLL
-    for (uint32_t i = 0; i < 2 * v.tiles; i++) {
-        const simt_two two = simt_shared_load8(from + i * 8 * RING_LINE_BYTES);
-
-        codes[i][0] = two.word[0];
-        codes[i][1] = two.word[1];
-    }
+    ring_take_rows(v, from, codes);
 }
 
 /* A line that has come; the inputs of `next` take the place of its own. */

@@ -44,7 +44,20 @@ typedef struct ring_work {
     uint32_t half; /* of absmax: the first group's */
 } ring_work;
 
-/* What has come of a line: the lane's codes of its rows in block c, 8 bytes each. */
+/* A lane's codes of its rows in a block, 8 bytes each; of the first one they lie at `from`. */
+SIMT_INLINE void
+ring_take_rows(product_variant v, const uint8_t *from, uint32_t codes[PRODUCT_ROWS][PRODUCT_WORDS])
+{
+    SIMT_UNROLL
+    for (uint32_t i = 0; i < 2 * v.tiles; i++) {
+        const simt_two two = simt_shared_load8(from + i * 8 * RING_LINE_BYTES);
+
+        codes[i][0] = two.word[0];
+        codes[i][1] = two.word[1];
+    }
+}
+
+/* What has come of a line: the lane's codes of its rows in block c. */
 SIMT_INLINE void
 ring_take_codes(product_variant v, const uint8_t *stage, uint32_t c,
                 uint32_t codes[PRODUCT_ROWS][PRODUCT_WORDS])
@@ -54,13 +67,7 @@ ring_take_codes(product_variant v, const uint8_t *stage, uint32_t c,
     const uint32_t part = (c * 2 + lane % PRODUCT_QUAD / 2) ^ row % 4 * 2;
     const uint8_t *const from = stage + row * RING_LINE_BYTES + part * 16 + lane % 2 * 8;
 
-    SIMT_UNROLL
-    for (uint32_t i = 0; i < 2 * v.tiles; i++) {
-        const simt_two two = simt_shared_load8(from + i * 8 * RING_LINE_BYTES);
-
-        codes[i][0] = two.word[0];
-        codes[i][1] = two.word[1];
-    }
+    ring_take_rows(v, from, codes);
 }
 
 /* A block's sums, times its absmax, of which a row has so many bytes. */

@@ -304,3 +304,62 @@ product_check_not_finite(const product_case *c, float value, uint64_t row, uint6
     product_free(&p);
     free(outputs);
 }
+
+/* ------------------------------------------------------------------ weights together */
+
+#define MOST_TOGETHER 4u
+
+static void
+run_together(product_problem *p, void **outputs, uint32_t count, bool are_one)
+{
+    berthi_multiply_arguments whats[MOST_TOGETHER];
+    berthi_product_task tasks[MOST_TOGETHER];
+
+    for (uint32_t i = 0; i < count; i++) {
+        whats[i] = product_arguments(&p[i], 0, p[i].c.count, outputs[i]);
+        whats[i].inputs = p[0].inputs;
+        tasks[i] = (berthi_product_task){ .what = &whats[i], .values = berthi_nf4_values,
+                                          .capability = p[i].c.capability,
+                                          .processors = p[i].c.processors,
+                                          .room_bytes = SIMT_MOST_ROOM,
+                                          .has_tiles = p[i].c.has_tiles };
+    }
+    CHECK_EQ(simt_multiply_together(tasks, count), are_one);
+}
+
+void
+product_check_together(const product_case *c, const uint64_t *rows, uint32_t count)
+{
+    product_problem p[MOST_TOGETHER];
+    fenced_output alone[MOST_TOGETHER];
+    fenced_output together[MOST_TOGETHER];
+    void *places[MOST_TOGETHER];
+
+    T_REQUIRE(count > 0 && count <= MOST_TOGETHER);
+    for (uint32_t i = 0; i < count; i++) {
+        product_case its = *c;
+
+        its.rows = rows[i];
+        its.has_bias = i % 2 == 1;
+        p[i] = product_draw(&its);
+        p[i].offset = 0.04f + 0.01f * (float)i;
+        alone[i] = fenced_begin(rows[i] * c->count * 2, 0);
+        together[i] = fenced_begin(rows[i] * c->count * 2, 0);
+        places[i] = alone[i].bytes;
+    }
+    simt_level_set_order(SIMT_ASCENDING, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *const own = p[i].inputs;
+
+        p[i].inputs = p[0].inputs;
+        run_together(&p[i], &places[i], 1, false);
+        p[i].inputs = own;
+        places[i] = together[i].bytes;
+    }
+    simt_level_set_order(SIMT_RANDOM, count);
+    run_together(p, places, count, count > 1);
+    for (uint32_t i = 0; i < count; i++) {
+        fenced_end(&together[i], &alone[i], "a product among others");
+        product_free(&p[i]);
+    }
+}

@@ -58,6 +58,11 @@ void product_check_bounds(const product_problem *p, const void *outputs);
 void product_check(const product_case *c);
 /* Inputs, each `apart`-th, have alone the bits that they have in a batch, which has its bounds. */
 void product_check_alone(const product_case *c, uint32_t apart, simt_order order, uint64_t seed);
+/*
+ * So many weights, of these rows, in one launch: each one's bits are those that it has alone. Tiles
+ * of one follow the other's in a CTA. Of 16-bit inputs.
+ */
+void product_check_together(const product_case *c, const uint64_t *rows, uint32_t count);
 /* This value in input 3, and NaN in a block of `row`, stay in their outputs. */
 void product_check_not_finite(const product_case *c, float value, uint64_t row, uint64_t seed);
 

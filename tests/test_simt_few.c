@@ -10,7 +10,6 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel_arguments.h"
-#include "tests/fenced.h"
 #include "tests/products.h"
 #include "tests/simt_level.h"
 #include "tests/t.h"
@@ -123,60 +122,14 @@ test_what_is_not_finite_stays_where_it_is(void)
 
 /* ------------------------------------------------------------------ weights together */
 
-#define MEMBERS 4u
-
-static void
-run_together(product_problem *p, void **outputs, uint32_t count, uint32_t processors, bool are_one)
-{
-    berthi_multiply_arguments whats[MEMBERS];
-    berthi_product_task tasks[MEMBERS];
-
-    for (uint32_t i = 0; i < count; i++) {
-        whats[i] = product_arguments(&p[i], 0, p[i].c.count, outputs[i]);
-        whats[i].inputs = p[0].inputs;
-        tasks[i] = (berthi_product_task){ .what = &whats[i], .values = berthi_nf4_values,
-                                          .capability = 90, .processors = processors,
-                                          .room_bytes = SIMT_MOST_ROOM, .has_tiles = true };
-    }
-    CHECK_EQ(simt_multiply_together(tasks, count), are_one);
-}
-
-/* Each one's bits alone; tiles of one weight follow the other's in a CTA. */
 static void
 check_together(const uint64_t *rows, uint32_t count, uint32_t inputs, bool is_double,
                uint32_t processors)
 {
-    product_problem p[MEMBERS];
-    fenced_output alone[MEMBERS];
-    fenced_output together[MEMBERS];
-    void *places[MEMBERS];
+    product_case c = few_case(0, 5120, inputs, processors);
 
-    for (uint32_t i = 0; i < count; i++) {
-        product_case c = few_case(rows[i], 5120, inputs, processors);
-
-        c.is_double = is_double;
-        c.has_bias = i % 2 == 1;
-        p[i] = product_draw(&c);
-        p[i].offset = 0.04f + 0.01f * (float)i;
-        alone[i] = fenced_begin(rows[i] * inputs * 2, 0);
-        together[i] = fenced_begin(rows[i] * inputs * 2, 0);
-        places[i] = alone[i].bytes;
-        simt_level_set_order(SIMT_ASCENDING, 0);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint8_t *const own = p[i].inputs;
-
-        p[i].inputs = p[0].inputs;
-        run_together(&p[i], &places[i], 1, processors, false);
-        p[i].inputs = own;
-        places[i] = together[i].bytes;
-    }
-    simt_level_set_order(SIMT_RANDOM, count);
-    run_together(p, places, count, processors, count > 1);
-    for (uint32_t i = 0; i < count; i++) {
-        fenced_end(&together[i], &alone[i], "a product among others");
-        product_free(&p[i]);
-    }
+    c.is_double = is_double;
+    product_check_together(&c, rows, count);
 }
 
 static void

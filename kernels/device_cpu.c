@@ -12,6 +12,7 @@
 
 #include "kernels/device.h"
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/host.h"
 #include "kernels/sys.h"
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 
 static berthi_sim_device *

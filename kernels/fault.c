@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fault.c - the fault switch; empty in release builds. */
-#include "kernels/base.h"
+#include "kernels/fault.h"
 
 #ifdef BERTH_TESTING
 

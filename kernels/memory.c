@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/spare.h"
 #include "kernels/sys.h"
 

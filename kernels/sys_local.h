@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 
 /* Ask before the call: true when a test wants it to fail with `failure`. */
 static inline bool

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys_local.h"
 
 int

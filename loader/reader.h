@@ -111,9 +111,7 @@ berth_status berthi_reader_open(berth_context *context, const berthi_reader_tabl
                                 bool no_uring, const berthi_reader_options *options,
                                 berthi_reader **out_reader, berth_error *error);
 
-#ifdef BERTH_TESTING
-/* The back end of whoever wants none in particular; NULL: the best one. */
+/* In test builds: the back end of whoever wants none in particular; NULL: the best one. */
 extern const berthi_reader_table *_Atomic berthi_reader_instead;
-#endif
 
 #endif

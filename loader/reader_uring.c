@@ -23,6 +23,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 
 #define ENTRIES_MAX 4096u

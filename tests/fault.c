@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"
 #include "tests/t.h"

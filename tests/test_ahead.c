@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "loader/ahead.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"

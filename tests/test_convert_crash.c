@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/converted.h"
 #include "tests/crash_calls.h"

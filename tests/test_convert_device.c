@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/device.h"
+#include "kernels/fault.h"
 #include "tests/converted.h"
 #include "tests/fake_cuda.h"
 #include "tests/fixture.h"

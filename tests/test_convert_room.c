@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "tests/converted.h"
 #include "tests/fixture.h"
 #include "tests/t.h"

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/host.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

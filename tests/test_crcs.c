@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "tests/fault.h"
 #include "tests/fence.h"
 #include "tests/fixture.h"

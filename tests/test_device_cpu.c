@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "quant/quantize.h"
 #include "tests/fault.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fake_cuda.h"
 #include "tests/rig.h"

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "tests/t.h"
 

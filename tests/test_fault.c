@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "kernels/memory.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "loader/file.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "loader/findings.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "tests/fault.h"
 #include "tests/t.h"
 

@@ -10,6 +10,7 @@
 #include "kernels/base.h"
 #include "kernels/cgroup.h"
 #include "kernels/cpu.h"
+#include "kernels/fault.h"
 #include "kernels/host.h"
 #include "kernels/procfs.h"
 #include "kernels/sys.h"

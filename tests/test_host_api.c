@@ -6,6 +6,7 @@
 #include "kernels/base.h"
 #include "kernels/device.h"
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "loader/berth.h"
 #include "loader/sha256.h"
 #include "tests/t.h"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "loader/lease_state.h"

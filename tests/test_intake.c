@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"

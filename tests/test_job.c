@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

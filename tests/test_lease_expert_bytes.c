@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/experts.h"
 #include "tests/fault.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "loader/model.h"
 #include "tests/fixture.h"

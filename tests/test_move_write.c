@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "loader/offload.h"
 #include "tests/fixture.h"

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/t.h"

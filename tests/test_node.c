@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/host.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

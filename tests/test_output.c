@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "loader/journal.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

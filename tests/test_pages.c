@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/t.h"
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "tests/crash_calls.h"
 #include "tests/fixture.h"
 #include "tests/parted.h"

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "loader/convert_batch.h"
 #include "loader/job.h"
 #include "loader/part.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "loader/model.h"
 #include "tests/fake_cuda.h"

@@ -12,6 +12,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

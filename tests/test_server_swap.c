@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "loader/reader.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"

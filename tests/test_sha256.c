@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"

@@ -2,6 +2,7 @@
 /* test_sim_faults.c - simulated devices that fail: lost, stuck, refusing. */
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "kernels/base.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/t.h"

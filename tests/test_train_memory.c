@@ -19,6 +19,7 @@
 
 #include "kernels/base.h"
 #include "kernels/device.h"
+#include "kernels/fault.h"
 #include "tests/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"

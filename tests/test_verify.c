@@ -15,6 +15,7 @@
 
 #include "kernels/base.h"
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "loader/berth.h"
 #include "loader/sha256.h"

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "loader/output.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "loader/writer_parts.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "loader/writer_parts.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"

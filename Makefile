@@ -277,8 +277,15 @@ FUZZ_HELPERS := $(call objects,testing,$(addprefix tests/,$(addsuffix .c,fixture
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
-compile = $(call say,CC $<)mkdir -p $(@D) && \
-    $(CC) $(ALL_CFLAGS) $(file_flags) $(1) -MMD -MP -c -o $@ $<
+cc_flags = $(ALL_CFLAGS) $(file_flags) $(1) -MMD -MP
+compile = $(call say,CC $<)mkdir -p $(@D) && $(CC) $(call cc_flags,$(1)) -c -o $@ $<
+# Most files of the library say the same with -DBERTH_TESTING and without. What the compiler would
+# read has a sum: where that is the sum of the twin, the other folder's object, its object will do.
+twin = $(patsubst $(B)/$(1)/%,$(B)/$(2)/%,$@)
+compile_once = $(call say,CC $<)mkdir -p $(@D) && rm -f $@.sum && \
+    sum=$$($(CC) $(call cc_flags,$(1)) -MT $@ -MF $(@:.o=.d) -E $< | sha256sum) && \
+    if [ "$$sum" = "$$(cat $(2).sum 2>/dev/null)" ]; then cp $(2) $@; \
+    else $(CC) $(call cc_flags,$(1)) -c -o $@ $<; fi && echo "$$sum" >$@.sum
 archive = $(call say,AR $@)rm -f $@ && $(AR) rcD $@ $(filter %.o,$^)
 program = $(call say,LD $@)mkdir -p $(@D) && \
     $(CC) $(ALL_LDFLAGS) $(1) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
@@ -287,6 +294,15 @@ $(B)/release/%.o: %.c
 	$(call compile)
 $(B)/testing/%.o: %.c
 	$(call compile,-DBERTH_TESTING)
+# The shorter rest of a name is the better rule for make.
+define rules_of_layer
+$(B)/release/$(1)/%.o: $(1)/%.c
+	$$(call compile_once,,$$(call twin,release,testing))
+$(B)/testing/$(1)/%.o: $(1)/%.c
+	$$(call compile_once,-DBERTH_TESTING,$$(call twin,testing,release))
+endef
+# Counts of lines belong to one object.
+$(if $(filter 1,$(COVERAGE)),,$(foreach layer,$(LAYERS),$(eval $(call rules_of_layer,$(layer)))))
 # Kernels know nothing of tests, and take longer than everything else.
 $(B)/release/%.o: %.cu
 	$(call say,NVCC $<)mkdir -p $(@D) && \

@@ -40,21 +40,12 @@ berthi_launch_can_few(const berthi_product_task *t)
  * that half a processor's lanes would be idle, and the next launch's CTAs have no place meanwhile.
  * H200: 4096 x 4096 5.2 us for 5.8; 6144 x 4096 7.5 for 7.6, 4096 x 14336 11.6 for 12.5.
  */
-static uint64_t
-ctas_of(uint32_t units, const berthi_product_kernel *k)
+uint64_t
+berthi_launch_few_ctas(const berthi_product_kernel *k, uint32_t units)
 {
     const uint64_t twice = 2 * (uint64_t)k->processors;
 
     return units > twice || k->columns >= LONG_ROW ? twice : k->processors;
-}
-
-void
-berthi_launch_set_few_units(berthi_launch *l, uint32_t units)
-{
-    const uint64_t ctas = ctas_of(units, &l->argument.product);
-
-    l->argument.product.units = units;
-    l->ctas = units < ctas ? units : (uint32_t)ctas;
 }
 
 void
@@ -94,7 +85,7 @@ berthi_launch_few(const berthi_product_task *t, size_t dtype, berthi_launch *out
                           is_double ? blocks : blocks * sizeof(float), a->rows, 16, RING_UNIT_ROWS);
     out->argument.product.processors = t->processors;
     out->argument.product.is_settled = a->is_settled;
-    berthi_launch_set_few_units(out, out->ctas);
+    berthi_launch_set_units(out, out->ctas);
     berthi_launch_set_members(&out->argument.product, out, 1);
     return BERTH_OK;
 }

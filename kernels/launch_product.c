@@ -240,12 +240,10 @@ berthi_launch_join_products(berthi_launch *launches, uint32_t count)
         return false;
     berthi_launch_set_members(k, launches, count);
     launches[0].ctas = (uint32_t)parts;
-    if (berthi_launch_is_ring(kernel))
+    if (berthi_launch_is_ring(kernel) || berthi_launch_is_few(kernel))
         berthi_launch_set_units(&launches[0], (uint32_t)parts);
-    if (berthi_launch_is_few(kernel)) {
-        berthi_launch_set_few_units(&launches[0], (uint32_t)parts);
+    if (berthi_launch_is_few(kernel))
         berthi_launch_join_few(launches, count);
-    }
     for (uint32_t i = 1; i < count; i++) {
         k->is_settled &= launches[i].argument.product.is_settled;
         k->has_pairs &= launches[i].argument.product.has_pairs;

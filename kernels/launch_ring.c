@@ -51,9 +51,11 @@ void
 berthi_launch_set_units(berthi_launch *l, uint32_t units)
 {
     berthi_product_kernel *const k = &l->argument.product;
+    const uint64_t most
+        = berthi_launch_is_few(l->kernel) ? berthi_launch_few_ctas(k, units) : k->processors;
 
     k->units = units;
-    l->ctas = units < k->processors ? units : k->processors;
+    l->ctas = units < most ? units : (uint32_t)most;
 }
 
 berth_status

@@ -15,15 +15,15 @@ bool berthi_launch_can_ring(const berthi_product_task *task);
 /* `out` has the argument of a product, and becomes the launch. */
 berth_status berthi_launch_ring(const berthi_product_task *task, size_t dtype,
                                 berthi_launch *out, berth_error *error);
-/* So many for as many CTAs as there are processors. */
+/* Of rings or by tiles: so many for the CTAs that processors hold at once. */
 void berthi_launch_set_units(berthi_launch *launch, uint32_t units);
 
-/* The same of those by tiles, in place of rings; for as many CTAs as processors, or twice. */
+/* The same of those by tiles, in place of rings. */
 bool berthi_launch_is_few(berthi_kernel_id kernel);
 bool berthi_launch_can_few(const berthi_product_task *task);
 berth_status berthi_launch_few(const berthi_product_task *task, size_t dtype, berthi_launch *out,
                                berth_error *error);
-void berthi_launch_set_few_units(berthi_launch *launch, uint32_t units);
+uint64_t berthi_launch_few_ctas(const berthi_product_kernel *kernel, uint32_t units);
 /* The first one's matrices become those of all. */
 void berthi_launch_join_few(berthi_launch *launches, uint32_t count);
 

@@ -3,7 +3,7 @@
  * cuda_calls.h - the calls of the CUDA runtime that berth makes, as a table.
  *
  *   cuda_runtime.c       fills it from the toolkit's static library, where there is one
- *   cuda_contexts.c      finds what only the driver has
+ *   cuda_driver.c        finds what only the driver has
  *   tests/fake_cuda.c    fills it with a GPU of malloc and lanes on the host
  *   device_cuda.c        makes the calls, and knows of neither
  *
@@ -57,10 +57,12 @@ typedef enum berthi_cuda_error {
 } berthi_cuda_error;
 
 /*
- * From this release on the runtime says where the driver's calls are, by their own release; one
- * of them makes what tiles are copied of.
+ * From this release on there are GPUs that copy tiles of matrices, and a call of the driver that
+ * makes of a matrix what they take it by.
  */
-#define BERTHI_CUDA_TILES_VERSION 12050
+#define BERTHI_CUDA_TILES_VERSION 12000
+/* That call: what it really takes is known where it is called. */
+typedef void berthi_cuda_tiles(void);
 
 typedef struct berthi_cuda_properties {
     char name[96];
@@ -105,6 +107,7 @@ struct berthi_cuda_calls {
     int (*get_device)(int *out);           /* the thread's current one */
     int (*set_device)(int device);
     bool (*find_contexts)(berthi_cuda_contexts *out); /* false: the driver does not tell */
+    bool (*find_tiles)(berthi_cuda_tiles **out); /* false: toolkit or driver have no such call */
     int (*synchronize)(void);              /* everything of the current device is done */
 
     int (*memory_info)(uint64_t *out_free, uint64_t *out_total);
@@ -135,8 +138,12 @@ struct berthi_cuda_calls {
     int (*peer_copy)(void *to, int to_device, const void *from, int from_device,
                      uint64_t bytes, void *stream);
     int (*clear)(void *memory, uint64_t bytes, void *stream);
-    /* Not of KERNEL_NONE; `overlaps`: see berthi_launch_overlaps(). */
-    int (*launch)(const berthi_launch *launch, bool overlaps, void *stream);
+    /*
+     * Not of KERNEL_NONE; `tiles` for launches with matrices, which others are without.
+     * `overlaps`: see berthi_launch_overlaps().
+     */
+    int (*launch)(const berthi_launch *launch, berthi_cuda_tiles *tiles, bool overlaps,
+                  void *stream);
     /* Its launches may have so much room: before the first one on a device that has any. */
     int (*allow_room)(berthi_kernel_id kernel, uint32_t bytes);
     int (*call)(void (*call)(void *user), void *user, void *stream);
@@ -149,6 +156,7 @@ struct berthi_cuda_calls {
 
 /* Of the driver that is there, which the runtime has opened before. */
 bool berthi_cuda_find_contexts(berthi_cuda_contexts *out);
+bool berthi_cuda_find_tiles(berthi_cuda_tiles **out);
 /* The toolkit's; only where this was built with one. */
 const berthi_cuda_calls *berthi_cuda_runtime(void);
 

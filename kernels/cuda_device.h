@@ -4,6 +4,7 @@
  *
  *   device_cuda.c    the table of calls
  *   cuda_runtime.c   the calls of the runtime (cuda_calls.h), where the toolkit is
+ *   cuda_driver.c    calls of the driver that the runtime has no name for
  *   cuda_open.c      which GPUs there are, and which are meant
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
@@ -102,6 +103,7 @@ struct berthi_cuda {
     const berthi_cuda_calls *calls;
     berthi_cuda_contexts contexts;
     bool has_contexts;
+    berthi_cuda_tiles *tiles; /* NULL: there are no kernels that copy tiles */
     _Atomic bool has_told; /* that a caller's current device could not be put back */
     _Atomic bool has_hung; /* a GPU has not ended what it was busy with */
     pthread_mutex_t pin_lock; /* one registers at a time, which takes a while */

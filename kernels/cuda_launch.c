@@ -103,7 +103,7 @@ plan_product(const berthi_cuda_device *device, const berthi_multiply_arguments *
         .what = a, .values = values, .capability = device->capability,
         .processors = (uint32_t)device->properties.processors,
         .room_bytes = device->properties.room_bytes,
-        .has_tiles = device->machine->calls->runtime_version >= BERTHI_CUDA_TILES_VERSION
+        .has_tiles = device->machine->tiles != NULL
     };
     berth_status status = check_address("absmax", a->absmax, sizeof *a->absmax, error);
 
@@ -319,6 +319,7 @@ berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
                   berthi_stream *stream)
 {
     const bool overlaps = berthi_launch_overlaps(call->device->capability);
+    berthi_cuda_tiles *const tiles = call->device->machine->tiles;
     _Atomic bool *const may_have_room = &call->device->may_have_room[launch->kernel];
     berth_status status = BERTH_OK;
 
@@ -328,7 +329,7 @@ berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
         *may_have_room = status == BERTH_OK;
     }
     return status == BERTH_OK
-               ? berthi_cuda_judge(call, call->calls->launch(launch, overlaps, stream))
+               ? berthi_cuda_judge(call, call->calls->launch(launch, tiles, overlaps, stream))
                : status;
 }
 

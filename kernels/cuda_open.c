@@ -316,6 +316,7 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
                                    : berthi_fail_memory(error, "opening GPUs");
     if (status == BERTH_OK) {
         machine->has_contexts = calls->find_contexts(&machine->contexts);
+        (void)calls->find_tiles(&machine->tiles);
         status = add_words(machine, count, words, error);
     }
     if (status != BERTH_OK) {

@@ -278,20 +278,6 @@ typedef CUresult encode_tiles(CUtensorMap *out, CUtensorMapDataType type, cuuint
                               CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                               CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
 
-static cudaError_t
-find_encoder(encode_tiles **out)
-{
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *call = NULL;
-    const cudaError_t code = cudaGetDriverEntryPointByVersion(
-        "cuTensorMapEncodeTiled", &call, 12000, cudaEnableDefault, &found);
-
-    memcpy(out, &call, sizeof call);
-    if (code == cudaSuccess && (found != cudaDriverEntryPointSuccess || call == NULL))
-        return cudaErrorSymbolNotFound;
-    return code;
-}
-
 /*
  * Bytes, in two dimensions, in place of what they are. What is asked for is a line of 128 bytes or
  * a part of one: the second cache is to bring no more, which takes a twentieth longer on an H200.
@@ -319,20 +305,19 @@ encode(encode_tiles *call, berthi_tiles *tiles)
 
 /* The argument's matrices become what hardware makes of them. */
 static cudaError_t
-encode_matrices(berthi_launch *its)
+encode_matrices(berthi_launch *its, berthi_cuda_tiles *tiles)
 {
 #if CUDART_VERSION >= BERTHI_CUDA_TILES_VERSION
     uint8_t *const first = (uint8_t *)&its->argument + its->matrices_at;
-    encode_tiles *call = NULL;
-    cudaError_t code = find_encoder(&call);
+    CUresult code = tiles != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 
-    for (uint32_t i = 0; i < its->matrices && code == cudaSuccess; i++)
-        if (encode(call, (berthi_tiles *)(void *)(first + i * sizeof(berthi_tiles)))
-            != CUDA_SUCCESS)
-            code = cudaErrorInvalidValue;
-    return code;
+    for (uint32_t i = 0; i < its->matrices && code == CUDA_SUCCESS; i++)
+        code = encode((encode_tiles *)tiles,
+                      (berthi_tiles *)(void *)(first + i * sizeof(berthi_tiles)));
+    return code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 #else
     (void)its;
+    (void)tiles;
     return cudaErrorNotSupported;
 #endif
 }
@@ -359,7 +344,7 @@ launch_as_it_is(const berthi_launch *its, bool overlaps, void *stream)
 }
 
 static int
-launch(const berthi_launch *its, bool overlaps, void *stream)
+launch(const berthi_launch *its, berthi_cuda_tiles *tiles, bool overlaps, void *stream)
 {
     berthi_launch own;
     cudaError_t code;
@@ -367,7 +352,7 @@ launch(const berthi_launch *its, bool overlaps, void *stream)
     if (its->matrices == 0)
         return launch_as_it_is(its, overlaps, stream);
     own = *its;
-    code = encode_matrices(&own);
+    code = encode_matrices(&own, tiles);
     return code == cudaSuccess ? launch_as_it_is(&own, overlaps, stream) : (int)code;
 }
 
@@ -468,6 +453,13 @@ open_gemm(berthi_gemm_calls *out, char why[BERTHI_GEMM_WHY_CAPACITY])
     return berthi_gemm_open(CUDART_VERSION / 1000, out, why);
 }
 
+static bool
+find_tiles(berthi_cuda_tiles **out)
+{
+    *out = NULL;
+    return CUDART_VERSION >= BERTHI_CUDA_TILES_VERSION && berthi_cuda_find_tiles(out);
+}
+
 const berthi_cuda_calls *
 berthi_cuda_runtime(void)
 {
@@ -486,6 +478,7 @@ berthi_cuda_runtime(void)
         .get_device = get_device,
         .set_device = set_device,
         .find_contexts = berthi_cuda_find_contexts,
+        .find_tiles = find_tiles,
         .synchronize = synchronize,
         .memory_info = memory_info,
         .alloc = alloc_memory,

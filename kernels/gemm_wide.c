@@ -10,7 +10,8 @@ berthi_gemm_is_wide(const berthi_cuda_call *call, const berthi_multiply_argument
 {
     const berthi_cuda_properties *const p = &call->device->properties;
 
-    return call->calls->wide != 0 && call->calls->wide == 10 * p->major + p->minor
+    return call->device->machine->tiles != NULL && call->calls->wide != 0
+           && call->calls->wide == 10 * p->major + p->minor
            && a->count >= BERTHI_GEMM_WIDE_LEAST
            && berthi_launch_can_wide(a, (uint32_t)p->processors);
 }

@@ -169,6 +169,19 @@ fake_find_contexts(berthi_cuda_contexts *out)
     return true;
 }
 
+void
+fake_cuda_tiles(void)
+{
+    (void)fake_cuda_misuse(INVALID_VALUE); /* it is the launch that calls it */
+}
+
+static bool
+fake_find_tiles(berthi_cuda_tiles **out)
+{
+    *out = fake_cuda_tiles;
+    return true;
+}
+
 static int
 fake_synchronize(void)
 {
@@ -206,6 +219,7 @@ fill_calls(void)
         .get_device = fake_get_device,
         .set_device = fake_set_device,
         .find_contexts = fake_find_contexts,
+        .find_tiles = fake_find_tiles,
         .synchronize = fake_synchronize,
         .open_gemm = fake_gemm_open,
         .open_nvml = fake_nvml_open,

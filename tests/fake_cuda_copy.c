@@ -109,7 +109,7 @@ fake_clear(void *memory, uint64_t bytes, void *handle)
 }
 
 static int
-fake_launch(const berthi_launch *its, bool overlaps, void *handle)
+fake_launch(const berthi_launch *its, berthi_cuda_tiles *tiles, bool overlaps, void *handle)
 {
     const int code = fake_cuda_enter_current();
 
@@ -119,6 +119,8 @@ fake_launch(const berthi_launch *its, bool overlaps, void *handle)
         || its->ctas > BERTHI_MOST_CTAS || its->threads == 0 || its->threads > 1024)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_CONFIGURATION));
     if (its->room_bytes > fake_cuda_now.room_bytes[fake_cuda_device][its->kernel])
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    if (its->matrices > 0 && tiles != fake_cuda_tiles)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
     if (overlaps && fake_cuda_now.machine.architecture < 90)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));

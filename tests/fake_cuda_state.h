@@ -115,6 +115,8 @@ int fake_cuda_enter_current(void);
 /* Returns `code`. */
 int fake_cuda_leave(int code);
 int fake_cuda_misuse(int code);
+/* What launches with matrices are to be given. */
+void fake_cuda_tiles(void);
 
 /* --------------------------------------------- everything below holds the lock */
 

@@ -25,7 +25,8 @@ typedef struct stand_in {
 
 static struct {
     const berthi_cuda_calls *calls;
-    const char *why; /* there is none */
+    berthi_cuda_tiles *tiles; /* NULL: there are none */
+    const char *why;          /* there is none */
     bool is_open;
     uint32_t capability;
     uint32_t room_bytes;
@@ -104,6 +105,7 @@ open_device(const char *word)
     require(device.calls->set_device(0), "choosing it");
     device.capability = find_capability(device.calls, &properties);
     device.room_bytes = properties.room_bytes;
+    (void)device.calls->find_tiles(&device.tiles);
     device.is_wide = 10 * properties.major + properties.minor == device.calls->wide;
     if (device.capability == 0)
         return "no kernel here was made for this GPU";
@@ -245,8 +247,8 @@ simt_device_run(const berthi_launch *launches, uint32_t count)
             if (launches[i].room_bytes > 0)
                 require(device.calls->allow_room(launches[i].kernel, launches[i].room_bytes),
                         "shared memory");
-            require(device.calls->launch(&launches[i], berthi_launch_overlaps(device.capability),
-                                         NULL),
+            require(device.calls->launch(&launches[i], device.tiles,
+                                         berthi_launch_overlaps(device.capability), NULL),
                     "a launch");
             device.has_run[launches[i].kernel] = true;
         }

@@ -608,6 +608,31 @@ test_code_of_another_gpu(void)
     }
 }
 
+static bool
+find_no_tiles(berthi_cuda_tiles **out)
+{
+    *out = NULL;
+    return false;
+}
+
+/* A driver without them: rings, and tiles that lanes copy. */
+static void
+test_no_tiles(void)
+{
+    berthi_cuda_calls calls = *fake_cuda_calls();
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    calls.find_tiles = find_no_tiles;
+    fake_gemm_begin();
+    fake_cuda_begin(&hopper);
+    T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+    CHECK(is_choice(&r, 1, KERNEL_ring_bf16));
+    CHECK(is_choice(&r, 20, KERNEL_ring32_bf16));
+    close_machine(&r);
+}
+
 /* No room for parts: as if there were no such kernels; later there is. */
 static void
 test_no_room_for_parts(void)
@@ -917,6 +942,7 @@ main(int argc, char **argv)
     T_RUN(test_wide_without_the_library);
     T_RUN(test_not_wide);
     T_RUN(test_code_of_another_gpu);
+    T_RUN(test_no_tiles);
     T_RUN(test_no_room_for_parts);
     T_RUN(test_wide_again);
     T_RUN(test_together);

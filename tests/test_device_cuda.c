@@ -693,6 +693,24 @@ test_real_contexts(void)
     }
 }
 
+static void
+test_real_tiles(void)
+{
+    berthi_cuda_tiles *tiles;
+
+    if (!berthi_cuda_find_tiles(&tiles)) {
+        CHECK(tiles == NULL);
+        T_SKIP("no driver on this machine");
+    }
+    CHECK(tiles != NULL);
+    for (uint64_t nth = 0; nth < 2; nth++) {
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
+        CHECK(!berthi_cuda_find_tiles(&tiles));
+        berthi_fault_disarm();
+        CHECK(tiles == NULL);
+    }
+}
+
 /* ------------------------------------------------------------------------ operations */
 
 #define ROWS 37u
@@ -893,6 +911,7 @@ main(int argc, char **argv)
     T_RUN(test_none_is_left);
     T_RUN(test_current_device_is_lost);
     T_RUN(test_real_contexts);
+    T_RUN(test_real_tiles);
     T_RUN(test_operations);
     T_RUN(test_odd_addresses);
     T_RUN(test_what_no_kernel_does);

@@ -120,7 +120,7 @@ seen_record(void *event, void *stream)
 }
 
 static int
-seen_launch(const berthi_launch *launch, bool overlaps, void *stream)
+seen_launch(const berthi_launch *launch, berthi_cuda_tiles *tiles, bool overlaps, void *stream)
 {
     const moment now = begin_on(stream);
     place *const p = place_of(launch->argument.decode.values);
@@ -129,7 +129,7 @@ seen_launch(const berthi_launch *launch, bool overlaps, void *stream)
     p->written = now;
     seen.decoded++;
     seen.beside += now.stream != 0;
-    return fake_cuda_calls()->launch(launch, overlaps, stream);
+    return fake_cuda_calls()->launch(launch, tiles, overlaps, stream);
 }
 
 static int

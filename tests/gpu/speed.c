@@ -219,8 +219,8 @@ gpu_launch(gpu_speed *s, const berthi_launch *launches, uint32_t count)
             gpu_require(s, s->calls->allow_room(launches[i].kernel, launches[i].room_bytes),
                         "shared memory");
         s->has_room[launches[i].kernel] = true;
-        gpu_require(s, s->calls->launch(&launches[i], berthi_launch_overlaps(s->capability),
-                                       s->stream),
+        gpu_require(s, s->calls->launch(&launches[i], s->tiles,
+                                       berthi_launch_overlaps(s->capability), s->stream),
                     "a launch");
     }
 }
@@ -360,6 +360,7 @@ open_all(gpu_speed *s)
     s->processors
         = (uint32_t)((berthi_cuda_device *)(void *)s->device)->properties.processors;
     s->room_bytes = properties.room_bytes;
+    (void)s->calls->find_tiles(&s->tiles);
     gpu_require(s, s->calls->stream_create(&s->stream), "a stream");
     tell_machine(s, &properties);
     draw_normal(s);

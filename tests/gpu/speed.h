@@ -47,6 +47,7 @@ typedef enum gpu_pass {
 typedef struct gpu_speed {
     const gpu_machine *machine;
     const berthi_cuda_calls *calls;
+    berthi_cuda_tiles *tiles; /* NULL: there are none */
     FILE *rows;
     uint64_t deadline_ns; /* berthi_sys_now_ns(): nothing is begun after it */
     bool is_tiny;         /* shapes that lanes on the host get through */

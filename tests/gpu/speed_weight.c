@@ -106,7 +106,7 @@ gpu_product_launch(gpu_speed *s, const gpu_product *p, uint32_t turn)
     const berthi_product_task task = { .what = &a, .values = berthi_nf4_values,
                                        .capability = s->capability,
                                        .processors = s->processors,
-                                       .room_bytes = s->room_bytes, .has_tiles = true };
+                                       .room_bytes = s->room_bytes, .has_tiles = s->tiles != NULL };
     berthi_launch l;
 
     gpu_require_ok(berthi_launch_product(&task, &l, NULL), NULL);

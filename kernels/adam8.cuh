@@ -29,16 +29,14 @@
 #define ADAM8_MOST ((127u + 60u) << 23)
 #define ADAM8_SCALED (32u << 23) /* what scaling adds to bits */
 
-/* A lane's part of a block, as it lies. */
+/* A lane's part of a block, as it lies; without its parameters. */
 typedef struct adam8_words {
     eight_words gradient;
-    eight_words parameter;
     simt_two codes[2];
     float absmax[2];
 } adam8_words;
 
 typedef struct adam8_eight {
-    eight_words parameter;
     float mean[EIGHT];   /* scaled */
     float square[EIGHT]; /* the mean of squares */
     bool is_usual;       /* of what the lane has seen so far */
@@ -56,7 +54,6 @@ adam8_load(const berthi_update_kernel *a, int32_t dtype, uint64_t first, adam8_w
         out->absmax[k] = its->state[k].absmax[first / BERTHI_UPDATE_BLOCK];
     }
     out->gradient = eight_load_words(its->gradient, dtype, first);
-    out->parameter = eight_load_words(its->parameter, dtype, first);
 }
 
 /* Nothing is skipped: a branch would cost more than the comparisons. */
@@ -97,7 +94,6 @@ adam8_means(const berthi_update_kernel *a, int32_t dtype, const adam8_words *wor
         out->mean[k] = one.state1;
         out->square[k] = one.state2;
     }
-    out->parameter = words->parameter;
     out->is_usual = adam8_is_usual_maximum(berthi_core_bits(words->absmax[0]));
 }
 
@@ -119,16 +115,33 @@ adam8_root(float square)
     return fmaf(rest, berthi_core_multiply(0.5f, inverse), root);
 }
 
+SIMT_INLINE float
+adam8_inverse(float b)
+{
+    const float about = berthi_core_reciprocal(b);
+
+    return fmaf(about, fmaf(-b, about, 1.0f), about);
+}
+
 /* The remainder is negative twice: a quotient that is 0 keeps its sign. */
 SIMT_INLINE float
 adam8_quotient(float a, float b)
 {
-    const float about = berthi_core_reciprocal(b);
-    const float inverse = fmaf(about, fmaf(-b, about, 1.0f), about);
+    const float inverse = adam8_inverse(b);
     const float quotient = berthi_core_multiply(a, inverse);
     const float excess = fmaf(b, quotient, -a);
 
     return fmaf(-excess, inverse, quotient);
+}
+
+/* 1 / b, the same way. */
+SIMT_INLINE float
+adam8_reciprocal(float b)
+{
+    const float inverse = adam8_inverse(b);
+    const float excess = fmaf(b, inverse, -1.0f);
+
+    return fmaf(-excess, inverse, inverse);
 }
 
 SIMT_INLINE float
@@ -142,66 +155,73 @@ adam8_step(const berthi_update_constants *c, float parameter, float mean, float 
 
 /* ------------------------------------------------------------------- results */
 
-SIMT_INLINE eight_words
-adam8_parameters(const berthi_update_constants *c, int32_t dtype, const adam8_eight *e)
+/* Parameters as they lie become what they are afterwards. */
+SIMT_INLINE void
+adam8_take_step(const berthi_update_constants *c, int32_t dtype, const adam8_eight *e,
+                eight_words *words)
 {
-    eight_words words = e->parameter;
     float parameter[EIGHT];
 
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT; k++)
-        parameter[k] = adam8_step(c, eight_value(&words, dtype, k), e->mean[k], e->square[k]);
-    words = eight_words_of(dtype, parameter);
+        parameter[k] = adam8_step(c, eight_value(words, dtype, k), e->mean[k], e->square[k]);
+    *words = eight_words_of(dtype, parameter);
     if (c->is_shrunk) {
         SIMT_UNROLL
         for (uint32_t k = 0; k < EIGHT; k++)
-            parameter[k]
-                = berthi_core_multiply(eight_value(&words, dtype, k), c->shrink);
-        words = eight_words_of(dtype, parameter);
+            parameter[k] = berthi_core_multiply(eight_value(words, dtype, k), c->shrink);
+        *words = eight_words_of(dtype, parameter);
     }
     /* Rounding to 16 bits has made all NaN one. */
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT && dtype == BERTH_F32; k++)
-        words.word[k]
-            = berthi_core_bits(berthi_core_one_nan(berthi_core_float(words.word[k])));
-    return words;
+        words->word[k]
+            = berthi_core_bits(berthi_core_one_nan(berthi_core_float(words->word[k])));
+}
+
+SIMT_INLINE simt_two
+adam8_zero_codes(const float *values, bool is_signed)
+{
+    uint32_t codes[EIGHT];
+    simt_two two;
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < EIGHT; k++)
+        codes[k] = berthi_core_zero_code(is_signed, values[k]) << 24;
+    two.word[0] = simt_high_bytes(codes);
+    two.word[1] = simt_high_bytes(codes + 4);
+    return two;
 }
 
 SIMT_INLINE simt_two
 adam8_codes(const float *values, bool is_signed, float absmax, const update_tables *t)
 {
     /* Of zeros any will do, as long as it leaves them where there are bins. */
-    const float reciprocal = adam8_quotient(1.0f, absmax == 0.0f ? 1.0f : absmax);
+    const float reciprocal = adam8_reciprocal(absmax == 0.0f ? 1.0f : absmax);
+    float scaled[EIGHT];
     uint32_t found[EIGHT];
     simt_two codes;
 
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT; k++) {
-        const float scaled = berthi_core_multiply(values[k], reciprocal);
-
-        found[k] = is_signed ? map_find_signed(scaled, t->signed_entries)
-                             : map_find_unsigned(scaled, t->unsigned_entries);
+        scaled[k] = berthi_core_multiply(values[k], reciprocal);
+        found[k] = is_signed ? 0 : map_find_unsigned(scaled[k], t->unsigned_entries);
     }
-    if (absmax == 0.0f) {
-        SIMT_UNROLL
-        for (uint32_t k = 0; k < EIGHT; k++)
-            found[k] = berthi_core_zero_code(is_signed, values[k]) << 24;
-    }
-    codes.word[0] = simt_high_bytes(found);
-    codes.word[1] = simt_high_bytes(found + 4);
-    return codes;
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < 2; k++)
+        codes.word[k] = is_signed ? map_find_four_signed(scaled + 4 * k, t->signed_entries)
+                                  : simt_high_bytes(found + 4 * k);
+    return absmax == 0.0f ? adam8_zero_codes(values, is_signed) : codes;
 }
 
 SIMT_INLINE void
-adam8_save(const berthi_update_kernel *a, int32_t dtype, uint64_t first,
-           const update_tables *t, const uint32_t *maxima, const adam8_eight *e)
+adam8_save_states(const berthi_update_kernel *a, uint64_t first, const update_tables *t,
+                  const uint32_t *maxima, const adam8_eight *e)
 {
     const berthi_update_arguments *const its = &a->arguments;
     const float absmax1 = berthi_core_float(maxima[0]);
     const float absmax2 = berthi_core_flush(berthi_core_float(maxima[1]));
-    const eight_words parameters = adam8_parameters(&a->constants, dtype, e);
 
-    eight_store_words(its->parameter, dtype, first, &parameters);
     simt_store8(its->state[0].codes + first, adam8_codes(e->mean, true, absmax1, t));
     simt_store8(its->state[1].codes + first, adam8_codes(e->square, false, absmax2, t));
     if (simt_thread() % SIMT_WARP == 0) {

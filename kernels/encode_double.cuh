@@ -23,8 +23,9 @@
 #include "kernels/map_entries.cuh"
 #include "kernels/mean.cuh"
 
-#define DOUBLE_BINS (2 * MAP_SIGNED_BINS)
-#define DOUBLE_ENTRIES (DOUBLE_BINS / DOUBLE_THREADS) /* that a lane makes */
+#define DOUBLE_ENTRIES (2 * MAP_SIGNED_BINS / DOUBLE_THREADS) /* that a lane makes */
+
+#define DOUBLE_LEAST (-1.0f) /* its code is 0, as that of NaN is */
 
 /* A CTA's own. */
 typedef struct double_tables {
@@ -52,7 +53,7 @@ double_fill_tables(const berthi_double_kernel *a, const double_tables *t)
     simt_barrier();
     map_fill(t->edges + side * MAP_EDGES, side == 0 ? MAP_FROM_ABOVE : MAP_FROM_BELOW,
              MAP_SIGNED_BITS, first - side * MAP_SIGNED_BINS, DOUBLE_ENTRIES,
-             t->entries + side * MAP_SIGNED_BINS);
+             t->entries + side * MAP_SIGNED_SIDE);
     simt_barrier();
 }
 
@@ -74,7 +75,6 @@ SIMT_INLINE void
 double_block(const berthi_double_kernel *a, uint64_t first, uint32_t there, bool is_aligned,
              float offset, const float *from, const uint32_t *entries)
 {
-    uint32_t found[EIGHT];
     float values[EIGHT];
     simt_two codes;
     float reciprocal;
@@ -89,12 +89,10 @@ double_block(const berthi_double_kernel *a, uint64_t first, uint32_t there, bool
     for (uint32_t k = 0; k < EIGHT; k++) {
         const float scaled = berthi_core_multiply_flush(values[k], reciprocal);
 
-        found[k] = map_find_signed(scaled, entries);
-        if (scaled != scaled)
-            found[k] = 0;
+        values[k] = scaled != scaled ? DOUBLE_LEAST : scaled;
     }
-    codes.word[0] = simt_high_bytes(found);
-    codes.word[1] = simt_high_bytes(found + 4);
+    codes.word[0] = map_find_four_signed(values, entries);
+    codes.word[1] = map_find_four_signed(values + 4, entries);
     eight_store_codes(a->codes, first, there, is_aligned, codes);
     if (simt_thread() % SIMT_WARP == 0 && there != 0)
         a->absmax[first / BERTHI_DOUBLE_BLOCK] = absmax;
@@ -124,7 +122,7 @@ encode_double(const berthi_double_kernel *a)
 {
     SIMT_SHARED(uint32_t, map, 256u);
     SIMT_SHARED(uint32_t, edges, 2 * MAP_EDGES);
-    SIMT_SHARED(uint32_t, entries, DOUBLE_BINS);
+    SIMT_SHARED(uint32_t, entries, MAP_SIGNED_ENTRIES);
     SIMT_SHARED(float, lanes, DOUBLE_THREADS);
     const double_tables tables = { map, edges, entries };
     const uint64_t begin = simt_cta() * DOUBLE_CTA + simt_thread() * EIGHT;

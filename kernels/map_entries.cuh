@@ -23,6 +23,13 @@
 #define MAP_UNSIGNED_BITS 7u
 #define MAP_SIGNED_BINS (MAP_BINADES << MAP_SIGNED_BITS) /* of a side */
 #define MAP_UNSIGNED_BINS (MAP_BINADES << MAP_UNSIGNED_BITS)
+/*
+ * The side below zero lies where the byte of a sign is so many times as large, in bytes: a little
+ * behind the other one. The map of both has MAP_SIGNED_ENTRIES.
+ */
+#define MAP_SIGN_TIMES 28u
+#define MAP_SIGNED_SIDE (255u * MAP_SIGN_TIMES / 4u)
+#define MAP_SIGNED_ENTRIES (MAP_SIGNED_SIDE + MAP_SIGNED_BINS)
 #define MAP_EDGES 256u /* that a side has room for; those it has not are passed by nothing */
 
 /* What the codes of values just above 0 are counted from, and of those below it. */
@@ -74,29 +81,64 @@ map_fill(const uint32_t *edges, uint32_t from, uint32_t bits, uint32_t first, ui
 
 /* ------------------------------------------------------------------- look-up */
 
+/*
+ * Entries are found by their place in bytes, one instruction of half words or bytes times small
+ * numbers: of the unsigned map the higher half of a number says its bin, of the signed one the bits
+ * from MAP_SIGNED_SHIFT on, and the byte of its sign.
+ */
+#define MAP_SIGNED_SHIFT (23u - MAP_SIGNED_BITS)
+
+SIMT_INLINE uint32_t
+map_entry(const uint32_t *entries, uint32_t at)
+{
+    return simt_shared_load4((const uint8_t *)entries + at);
+}
+
 /* The code is the highest byte. */
 SIMT_INLINE uint32_t
 map_find_unsigned(float scaled, const uint32_t *entries)
 {
-    const uint32_t bits
-        = berthi_core_bits(fmaxf(scaled, berthi_core_float(MAP_LOWEST)));
+    const uint32_t bits = berthi_core_bits(fmaxf(scaled, berthi_core_float(MAP_LOWEST)));
+    const uint32_t at = simt_add_halves(bits, 4u << 8, 0u - (MAP_LOWEST >> 16) * 4);
 
-    return (bits << (MAP_UNSIGNED_BITS + 1))
-           + entries[(bits >> (23 - MAP_UNSIGNED_BITS))
-                     - (MAP_LOWEST >> (23 - MAP_UNSIGNED_BITS))];
+    return (bits << (MAP_UNSIGNED_BITS + 1)) + map_entry(entries, at);
 }
 
-/* The side below zero lies behind the other one. */
+/* The same, all bits turned where the value has a sign; where its entry is found by, with that. */
+SIMT_INLINE uint32_t
+map_find_magnitude(float scaled, const uint32_t *entries, uint32_t *out_place)
+{
+    const uint32_t bits
+        = berthi_core_bits(fmaxf(fabsf(scaled), berthi_core_float(MAP_LOWEST)));
+    const uint32_t place = simt_join_sign(bits >> MAP_SIGNED_SHIFT, scaled);
+    const uint32_t at = simt_add_halves(place, MAP_SIGN_TIMES << 8 | 4,
+                                        0u - (MAP_LOWEST >> MAP_SIGNED_SHIFT) * 4);
+
+    *out_place = place;
+    return (bits << (MAP_SIGNED_BITS + 1)) + map_entry(entries, at);
+}
+
+/* The codes of four values, that of the first one lowest. */
+SIMT_INLINE uint32_t
+map_find_four_signed(const float *scaled, const uint32_t *entries)
+{
+    uint32_t found[4];
+    uint32_t places[4];
+
+    SIMT_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        found[k] = map_find_magnitude(scaled[k], entries, &places[k]);
+    return simt_high_bytes(found) ^ simt_sign_bytes(places);
+}
+
+/* The code of one. */
 SIMT_INLINE uint32_t
 map_find_signed(float scaled, const uint32_t *entries)
 {
-    const uint32_t sign = (uint32_t)((int32_t)berthi_core_bits(scaled) >> 31);
-    const uint32_t bits
-        = berthi_core_bits(fmaxf(fabsf(scaled), berthi_core_float(MAP_LOWEST)));
-    const uint32_t bin = (bits >> (23 - MAP_SIGNED_BITS)) - sign * MAP_SIGNED_BINS
-                         - (MAP_LOWEST >> (23 - MAP_SIGNED_BITS));
+    uint32_t place;
+    const uint32_t found = map_find_magnitude(scaled, entries, &place);
 
-    return ((bits << (MAP_SIGNED_BITS + 1)) + entries[bin]) ^ sign;
+    return found >> 24 ^ place >> 16;
 }
 
 #endif

@@ -95,9 +95,8 @@ update_code(float value, bool is_signed, float absmax, float reciprocal,
         return berthi_core_zero_code(is_signed, value);
     if (scaled != scaled)
         return is_signed ? berthi_core_keep_sign(0, value) : 0;
-    return (is_signed ? map_find_signed(scaled, t->signed_entries)
-                      : map_find_unsigned(scaled, t->unsigned_entries))
-           >> 24;
+    return is_signed ? map_find_signed(scaled, t->signed_entries)
+                     : map_find_unsigned(scaled, t->unsigned_entries) >> 24;
 }
 
 SIMT_INLINE void
@@ -243,8 +242,8 @@ update_share_of(const berthi_update_kernel *a)
 
 /*
  * Usual blocks are done as adam8.cuh does them: the next one is on its way while a block's
- * codes are made. It is read once more after a block that turned out not to be usual, for
- * which registers are short.
+ * codes are made, its parameters as soon as this one's are stored. It is read once more after
+ * a block that turned out not to be usual, for which registers are short.
  */
 SIMT_INLINE void
 update_usual(const berthi_update_kernel *a, update_variant v, const update_tables *t,
@@ -253,10 +252,13 @@ update_usual(const berthi_update_kernel *a, update_variant v, const update_table
     const uint32_t whole = a->is_usual != 0 ? share.whole : 0;
     uint64_t first
         = share.block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
-    adam8_words words = { { { 0 } }, { { 0 } }, { { { 0 } } }, { 0 } };
+    adam8_words words = { { { 0 } }, { { { 0 } } }, { 0 } };
+    eight_words parameter = { { 0 } };
 
-    if (whole > 0)
+    if (whole > 0) {
         adam8_load(a, v.dtype, first, &words);
+        parameter = eight_load_words(a->arguments.parameter, v.dtype, first);
+    }
     SIMT_NO_UNROLL
     for (uint32_t turn = 0; turn < share.turns; turn++, first += UPDATE_STEP) {
         bool is_usual = turn < whole;
@@ -270,12 +272,20 @@ update_usual(const berthi_update_kernel *a, update_variant v, const update_table
         if (is_usual) {
             if (turn + 1 < whole)
                 adam8_load(a, v.dtype, first + UPDATE_STEP, &words);
-            adam8_save(a, v.dtype, first, t, maxima, &e);
+            adam8_take_step(&a->constants, v.dtype, &e, &parameter);
+            eight_store_words(a->arguments.parameter, v.dtype, first, &parameter);
+            if (turn + 1 < whole)
+                parameter = eight_load_words(a->arguments.parameter, v.dtype,
+                                             first + UPDATE_STEP);
+            adam8_save_states(a, first, t, maxima, &e);
         } else {
             update_block(a, v, t, first / BERTHI_UPDATE_BLOCK);
-            words = (adam8_words){ { { 0 } }, { { 0 } }, { { { 0 } } }, { 0 } };
-            if (turn + 1 < whole)
+            words = (adam8_words){ { { 0 } }, { { { 0 } } }, { 0 } };
+            if (turn + 1 < whole) {
                 adam8_load(a, v.dtype, first + UPDATE_STEP, &words);
+                parameter = eight_load_words(a->arguments.parameter, v.dtype,
+                                             first + UPDATE_STEP);
+            }
         }
     }
 }
@@ -285,7 +295,7 @@ update(const berthi_update_kernel *a, update_variant v, uint32_t *copies)
 {
     SIMT_SHARED(uint32_t, values, 2 * 256u);
     SIMT_SHARED(uint32_t, edges, UPDATE_SIDES * MAP_EDGES);
-    SIMT_SHARED(uint32_t, signed_entries, 2 * MAP_SIGNED_BINS);
+    SIMT_SHARED(uint32_t, signed_entries, MAP_SIGNED_ENTRIES);
     SIMT_SHARED(uint32_t, unsigned_entries, MAP_UNSIGNED_BINS);
     const update_tables t = { values, copies, signed_entries, unsigned_entries };
     const update_share share = update_share_of(a);

@@ -440,11 +440,36 @@ simt_add_bytes(uint32_t a, uint32_t b, uint32_t sum)
     return __dp4a(a, b, sum);
 }
 
+/* The products of two halves and the lowest two bytes, added to `sum`. */
+SIMT_INLINE uint32_t
+simt_add_halves(uint32_t a, uint32_t b, uint32_t sum)
+{
+    return __dp2a_lo(a, b, sum);
+}
+
 /* The same of signed bytes. */
 SIMT_INLINE int32_t
 simt_add_signed_bytes(uint32_t a, uint32_t b, int32_t sum)
 {
     return __dp4a((int)a, (int)b, sum);
+}
+
+/* A half word; in the half above it 255 if the value has a sign, else 0. */
+SIMT_INLINE uint32_t
+simt_join_sign(uint32_t half, float value)
+{
+    uint32_t word;
+
+    asm("prmt.b32 %0, %1, %2, 0x3F10;" : "=r"(word) : "r"(half), "f"(value));
+    return word;
+}
+
+/* The bytes that signs are in, of four such words. */
+SIMT_INLINE uint32_t
+simt_sign_bytes(const uint32_t *words)
+{
+    return __byte_perm(__byte_perm(words[0], words[1], 0x0062),
+                       __byte_perm(words[2], words[3], 0x0062), 0x5410);
 }
 
 /* The highest bytes of four words, that of the first one lowest. */
@@ -807,12 +832,31 @@ simt_add_bytes(uint32_t a, uint32_t b, uint32_t sum)
     return sum;
 }
 
+SIMT_INLINE uint32_t
+simt_add_halves(uint32_t a, uint32_t b, uint32_t sum)
+{
+    return sum + (a & 0xFFFF) * (b & 0xFF) + (a >> 16) * (b >> 8 & 0xFF);
+}
+
 SIMT_INLINE int32_t
 simt_add_signed_bytes(uint32_t a, uint32_t b, int32_t sum)
 {
     for (uint32_t shift = 0; shift < 32; shift += 8)
         sum += (int8_t)(a >> shift) * (int8_t)(b >> shift);
     return sum;
+}
+
+SIMT_INLINE uint32_t
+simt_join_sign(uint32_t half, float value)
+{
+    return half | (signbit(value) ? 0x00FF0000u : 0);
+}
+
+SIMT_INLINE uint32_t
+simt_sign_bytes(const uint32_t *words)
+{
+    return (words[0] >> 16 & 0xFF) | (words[1] >> 16 & 0xFF) << 8 | (words[2] >> 16 & 0xFF) << 16
+           | (words[3] >> 16 & 0xFF) << 24;
 }
 
 SIMT_INLINE uint32_t

@@ -58,7 +58,7 @@ update_fill_tables(const berthi_update_kernel *a, const update_tables *t, uint32
 
         map_fill(edges + is_below * MAP_EDGES, is_below != 0 ? MAP_FROM_SIGN : MAP_FROM_ABOVE,
                  MAP_SIGNED_BITS, first - is_below * MAP_SIGNED_BINS, UPDATE_ENTRIES,
-                 t->signed_entries + is_below * MAP_SIGNED_BINS);
+                 t->signed_entries + is_below * MAP_SIGNED_SIDE);
     } else {
         map_fill(edges + 2 * MAP_EDGES, MAP_FROM_ZERO, MAP_UNSIGNED_BITS,
                  first - 2 * MAP_SIGNED_BINS, UPDATE_ENTRIES, t->unsigned_entries);

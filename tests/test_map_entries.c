@@ -18,7 +18,7 @@ typedef struct side {
 } side;
 
 static uint32_t edges[MAP_EDGES];
-static uint32_t entries[2 * MAP_UNSIGNED_BINS]; /* of both sides of the signed map */
+static uint32_t entries[MAP_SIGNED_ENTRIES]; /* more than the unsigned map has */
 
 static void
 fill(const side *s, uint32_t *out)
@@ -42,9 +42,8 @@ check_one(const side *s, uint32_t magnitude)
 
     if (s->from == MAP_FROM_SIGN)
         expected = berthi_core_keep_sign(expected, value);
-    actual = (s->from == MAP_FROM_ZERO ? map_find_unsigned(value, entries)
-                                       : map_find_signed(value, entries))
-             >> 24;
+    actual = s->from == MAP_FROM_ZERO ? map_find_unsigned(value, entries) >> 24
+                                      : map_find_signed(value, entries);
     if (!CHECK_EQ(actual, expected))
         T_NOTE("number %08x, from %u", berthi_core_bits(value), s->from);
 }
@@ -95,11 +94,33 @@ test_signed_map(void)
         const side above = { berthi_signed_map, MAP_FROM_ABOVE, MAP_SIGNED_BITS };
         const side below = { berthi_signed_map, from, MAP_SIGNED_BITS };
 
-        fill(&below, entries + MAP_SIGNED_BINS);
+        fill(&below, entries + MAP_SIGNED_SIDE);
         fill(&above, entries);
         check_side(&above);
-        fill(&below, entries + MAP_SIGNED_BINS);
+        fill(&below, entries + MAP_SIGNED_SIDE);
         check_side(&below);
+    }
+}
+
+/* Each of four has its own sign. */
+static void
+test_four_at_once(void)
+{
+    const side above = { berthi_signed_map, MAP_FROM_ABOVE, MAP_SIGNED_BITS };
+    const side below = { berthi_signed_map, MAP_FROM_BELOW, MAP_SIGNED_BITS };
+    static const float magnitudes[4] = { 0.9f, 0.0f, 0.01f, 3e-6f };
+
+    fill(&above, entries);
+    fill(&below, entries + MAP_SIGNED_SIDE);
+    for (uint32_t signs = 0; signs < 16; signs++) {
+        float values[4];
+        uint32_t expected = 0;
+
+        for (uint32_t k = 0; k < 4; k++) {
+            values[k] = (signs >> k & 1) != 0 ? -magnitudes[k] : magnitudes[k];
+            expected |= berthi_core_map_code(berthi_signed_map, values[k]) << (8 * k);
+        }
+        CHECK_EQ(map_find_four_signed(values, entries), expected);
     }
 }
 
@@ -111,7 +132,7 @@ test_nan_stays_among_the_bins(void)
 
     CHECK_EQ(map_find_unsigned(nan, entries),
              map_find_unsigned(berthi_core_float(MAP_LOWEST), entries));
-    CHECK_LE(map_find_signed(nan, entries) >> 24, 255);
+    CHECK_LE(map_find_signed(nan, entries), 255);
 }
 
 int
@@ -120,6 +141,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_unsigned_map);
     T_RUN(test_signed_map);
+    T_RUN(test_four_at_once);
     T_RUN(test_nan_stays_among_the_bins);
     T_MAIN_END;
 }

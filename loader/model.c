@@ -48,6 +48,20 @@ open_named(berth_model *model, berth_error *error)
 }
 
 static berth_status
+fail_count(uint32_t devices, uint32_t gpus, berth_error *error)
+{
+    const berthi_about about = { .tensor = "devices", .tensor_length = strlen("devices") };
+
+    if (gpus == 0)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                           "are %" PRIu32 ", and the plan has no GPU: give none, or a plan with "
+                           "memory of theirs", devices);
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                       "are %" PRIu32 ", and the plan has %" PRIu32 " GPU%s: give one for each",
+                       devices, gpus, gpus == 1 ? "" : "s");
+}
+
+static berth_status
 find_devices(berth_model *model, const berth_load_options *options, berth_error *error)
 {
     const uint32_t gpus = count_gpus(model->plan);
@@ -57,11 +71,7 @@ find_devices(berth_model *model, const berth_load_options *options, berth_error 
     if (gpus > 0 && model->devices == NULL)
         status = open_named(model, error);
     else if (model->devices != NULL && berthi_devices_count(model->devices) != gpus)
-        status = berthi_fail(
-            error, BERTH_REASON_ARGUMENT,
-            &(berthi_about){ .tensor = "devices", .tensor_length = strlen("devices") },
-            "are %" PRIu32 ", and the plan has %" PRIu32 " GPU%s: give one for each",
-            berthi_devices_count(model->devices), gpus, gpus == 1 ? "" : "s");
+        status = fail_count(berthi_devices_count(model->devices), gpus, error);
     if (status == BERTH_OK)
         status = berthi_device_cpu_open(model->context, &model->host, error);
     return status;

@@ -81,6 +81,12 @@ test_arguments(void)
     l.options.devices = NULL;
     loaded_load(&l);
     CHECK_EQ(l.status, BERTH_ENODEV);
+    loaded_end(&l);
+    options = loaded_options("cpu=64MiB");
+    loaded_begin(&l, folder, &options, "sim:64MiB");
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_EINVAL);
+    CHECK_CONTAINS(l.error.message, "are 1, and the plan has no GPU: give none, or a plan with");
     CHECK_EQ(berth_load_start(NULL, l.p.checkpoint, l.p.plan, NULL, &job, &l.error),
              BERTH_EINVAL);
     CHECK(job == NULL);

@@ -250,7 +250,7 @@ test_man(void)
     CHECK_CONTAINS(file("berth.1"),
                    ".TH BERTH 1 \"\" \"berth VERSION\" \"User Commands\"\n"
                    ".SH NAME\n"
-                   "berth \\- open, inspect, check and quantize checkpoints "
+                   "berth \\- open, plan, load and quantize checkpoints "
                    "of large language models\n"
                    ".SH SYNOPSIS\n"
                    ".B berth\n"

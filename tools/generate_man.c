@@ -153,7 +153,7 @@ write_main_page(output *out, const void *user)
 {
     (void)user;
     write_head(out, "BERTH", 1, "berth",
-               "open, inspect, check and quantize checkpoints of large language models");
+               "open, plan, load and quantize checkpoints of large language models");
     output_text(out, ".SH SYNOPSIS\n.B berth\n\\fICOMMAND\\fR [\\fIOPTION\\fR]... "
                      "[\\fIARGUMENT\\fR]\n.SH COMMANDS\n");
     for (size_t i = 0; all_commands[i] != NULL; i++) {

@@ -34,8 +34,7 @@ heading(output *out, const screen *s, const char *text)
 void
 help_overview(output *out, const screen *s, const cli_command *const *commands)
 {
-    heading(out, s, "berth - open, inspect, check and quantize checkpoints of large language "
-                    "models");
+    heading(out, s, "berth - open, plan, load and quantize checkpoints of large language models");
     output_text(out, "\n");
     heading(out, s, "Examples");
     for (size_t i = 0; commands[i] != NULL; i++)

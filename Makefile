@@ -15,6 +15,7 @@
 #:                      for minutes: kills and failures by the thousand, the largest headers;
 #:                      T_CLOCK=0 those, too, that hold something against the clock
 #: make check-one T=M   tests/test_M alone; ARGS=WORD runs only its tests whose name contains WORD
+#: make check-arithmetic    the tests of the arithmetic alone, as for another compiler
 #: make check-arm       the arithmetic of AArch64 and the tool, built for it, run by an emulator
 #: make san             every test under sanitizers (SAN=address,undefined unless given)
 #: make cuda            compiles the kernels for every architecture; no spills, instructions counted
@@ -155,9 +156,9 @@ endif
 endif
 
 .PHONY: all cuda cuda-kernels gpu-check gpu-programs check check-fast check-builds \
-    check-fast-builds check-one check-programs check-arm compiled san demo lint interop bench fuzz \
-    soak fuzz-programs coverage coverage-run coverage-ahead coverage-builds where install \
-    uninstall deps dist clean help FORCE
+    check-fast-builds check-one check-programs check-arithmetic check-arithmetic-builds \
+    check-arm compiled san demo lint interop bench fuzz soak fuzz-programs coverage coverage-run \
+    coverage-ahead coverage-builds where install uninstall deps dist clean help FORCE
 
 ifneq ($(MISSING),)
 
@@ -410,6 +411,10 @@ CHECK_SCRIPTS :=
 else
 CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
 CHECK_SCRIPTS += tests/install_test.sh
+ifneq ($(SAN),)
+# These are about other scripts, and a program that only measures.
+CHECK_SCRIPTS := $(filter-out tests/cuda_test.sh tests/gpu/%,$(CHECK_SCRIPTS))
+endif
 endif
 # Only scripts look at what would be installed.
 CHECK_PRODUCTS := $(if $(CHECK_SCRIPTS),$(PRODUCTS) $(DOCS))
@@ -435,6 +440,11 @@ compiled: $(filter-out $(call objects,release,$(CUDA_KERNELS)),$(RELEASE)) $(TOO
     $(call objects,release,$(wildcard tests/bench/*.c)) \
     $(call objects,testing,$(TEST_SOURCES) $(wildcard tests/fuzz/*.c) \
     $(filter-out %/machine_cuda.c,$(wildcard tests/gpu/*.c)))
+# What another compiler makes of the same sources shows in the bits of the arithmetic.
+ARITHMETIC_PROGRAMS := $(call programs,arm)
+check-arithmetic: $(ARITHMETIC_PROGRAMS)
+	$(Q)tests/run.sh $(ARITHMETIC_PROGRAMS)
+check-arithmetic-builds: $(ARITHMETIC_PROGRAMS)
 check-arm: $(B)/berth $(B)/tests/make_model
 	$(Q)tests/arm/check.sh
 san:

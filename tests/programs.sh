@@ -20,7 +20,7 @@
 #   coverage             is about files as berth reads and writes them: the others reach nothing
 #                        more of what `make coverage` counts
 #   valgrind             parsers: run once more where uninitialized bytes are seen
-#   arm                  arithmetic: `make check-arm` runs it
+#   arm                  arithmetic: `make check-arm` runs it, and `make check-arithmetic`
 #   arm-plain            on a processor without products of four 8-bit numbers at once, too
 #   gpu                  kernels: a device runs them, too
 set -u

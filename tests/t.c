@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *filter;
@@ -31,6 +32,11 @@ static void report(t_place place, const char *text)
 {
     atomic_fetch_add(&failed_checks, 1);
     printf("  %s:%d: %s", place.file, place.line, text);
+}
+
+bool t_is_emulated(void)
+{
+    return getenv("T_EMULATED") != NULL;
 }
 
 bool t_check(t_place place, bool held, const char *text)

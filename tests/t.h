@@ -53,6 +53,9 @@
 #ifndef T_IS_SANITIZED
 #define T_IS_SANITIZED false
 #endif
+/* The same in an emulator, as whoever runs one says by T_EMULATED: fewer of many cases alike. */
+#define T_TAKES_FEWER (T_IS_SANITIZED || t_is_emulated())
+bool t_is_emulated(void);
 /* Under the thread sanitizer, the slowest of them. */
 #if defined __SANITIZE_THREAD__
 #define T_HAS_THREADS_WATCHED true

@@ -392,7 +392,7 @@ test_swap(void)
         CHECK_EQ(berth_load_finish(job, &models[1], NULL), BERTH_OK);
     }
     T_REQUIRE(models[1] != NULL);
-    for (uint32_t round = 0; round < 100; round++) {
+    for (uint32_t round = 0; round < (T_IS_SANITIZED ? 20 : 100); round++) {
         berth_model *const awake = models[(round + 1) % 2];
         berth_model *const asleep = models[round % 2];
         berth_job *job;
@@ -444,7 +444,7 @@ test_random(void)
         options.max_memory = memories[i];
         choices[i] = moved_plan(&m, &options);
     }
-    for (uint32_t step = 0; step < 60; step++) {
+    for (uint32_t step = 0; step < (T_HAS_THREADS_WATCHED ? 24 : 60); step++) {
         uint32_t choice;
 
         state = state * 6364136223846793005u + 1442695040888963407u;

@@ -126,11 +126,13 @@ swap(scene *s)
     return moved_swap(&s->m, s->other);
 }
 
-/* Sanitizers make it ten times slower, and see in a third of the calls what there is. */
+/* Sanitizers make it ten times slower, and see in some of the calls what there is. */
 static uint64_t
 step_to_next(void)
 {
-    return T_IS_SANITIZED && getenv("T_THOROUGH") == NULL ? 3 : 1;
+    if (getenv("T_THOROUGH") != NULL)
+        return 1;
+    return T_HAS_THREADS_WATCHED ? 5 : T_IS_SANITIZED ? 3 : 1;
 }
 
 /* With the n-th call of a kind failing, for all n. Returns how many runs failed. */

@@ -164,7 +164,7 @@ test_every_combination(void)
         for (int combination = 0; combination < 36; combination++)
             for (int mode = 0; mode < MODES; mode++, variant++) {
                 const shape s = {
-                    .count = counts[random_next(&state) % (T_IS_SANITIZED ? 8 : 11)],
+                    .count = counts[random_next(&state) % (T_TAKES_FEWER ? 8 : 11)],
                     .dtype = dtypes[combination % 3],
                     .gradient_dtype = dtypes[combination / 3 % 3],
                     .has_master = combination / 9 % 2 == 1,
@@ -203,7 +203,7 @@ test_every_length(void)
 {
     uint64_t state = 3;
 
-    for (uint64_t count = 1; count <= 2 * BLOCK + 1; count += T_IS_SANITIZED ? 17 : 3) {
+    for (uint64_t count = 1; count <= 2 * BLOCK + 1; count += T_TAKES_FEWER ? 17 : 3) {
         const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true };
         const berthi_update_constants c
             = constants_of((int)count % BERTHI_UPDATE_KIND_COUNT, (int)count % 60);
@@ -248,7 +248,7 @@ test_unusual_blocks_among_usual_ones(void)
 {
     uint64_t state = 41;
 
-    for (int round = 0; round < (T_IS_SANITIZED ? 30 : 300); round++) {
+    for (int round = 0; round < (T_TAKES_FEWER ? 30 : 300); round++) {
         const shape s = {8 * BLOCK, dtypes[round % 3], dtypes[round % 3], false, true};
         const berthi_update_constants c = constants_of(BERTHI_UPDATE_ADAMW, round * 3);
         memory *const expected = malloc(sizeof *expected);
@@ -361,7 +361,7 @@ test_codes_of_many_numbers(void)
     settings.beta1 = 0.0f;
     settings.beta2 = 0.0f;
     c = berthi_update_constants_of(&settings, 2);
-    for (int round = 0; round < (T_IS_SANITIZED ? 2 : 20); round++) {
+    for (int round = 0; round < (T_TAKES_FEWER ? 2 : 20); round++) {
         for (uint32_t i = 0; i < COUNT; i++) {
             const uint64_t random = random_next(&state);
 
@@ -470,7 +470,7 @@ static void
 test_no_gradient_for_long(void)
 {
     for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
-        check_fading(kind, (uint64_t)((T_IS_SANITIZED ? 511 : 4095) + kind % 3));
+        check_fading(kind, (uint64_t)((T_TAKES_FEWER ? 511 : 4095) + kind % 3));
 }
 
 /* ------------------------------------------------------------------ borders */

@@ -354,7 +354,7 @@ lose_both(visit *v, const visit_models *m)
 {
     visit_words words[2];
 
-    for (uint32_t at = 20; at <= 320; at += 60) {
+    for (uint32_t at = 20; at <= 320; at += T_HAS_THREADS_WATCHED ? 150 : 60) {
         CHECK_STR(visit_ask(v, fixture_format("devices %s,lose=%u", VISIT_DEVICE, at)),
                   "ok");
         CHECK(is_lost(v, m));

@@ -52,6 +52,7 @@ for name in $plain_tests; do
     emulated "$PWD/$build/tests/test_$name" $plain "$wrappers/test_${name}_plain" || exit 1
     programs="$programs $wrappers/test_${name}_plain"
 done
+export T_EMULATED=1
 export ARM_BERTH="$wrappers/berth" ARM_BERTH_PLAIN="$wrappers/berth_plain"
 # shellcheck disable=SC2086 # a list of words
 tests/run.sh $programs tests/arm/tool.sh

@@ -57,7 +57,7 @@ judged()
 {
     what=$1 wanted=$3
     rm -rf "$folder/out" # what is compiled already is not compiled again
-    NVCC=$folder/nvcc ARCHS=$2 tests/cuda.sh "$folder/out" >"$folder/printed" 2>&1
+    NVCC=$folder/nvcc ARCHS="$2" tests/cuda.sh "$folder/out" >"$folder/printed" 2>&1
     [ $? -eq "$wanted" ] || what="$what: another status than $wanted"
     while read -r line; do
         grep -qF -- "$line" "$folder/printed" || what="$what: no \"$line\""
@@ -77,6 +77,19 @@ say 0 0 32 >"$folder/said"
 judged "sound kernels" sm_90 0 <<'LINES'
 t: 3 passed, 0 failed, 0 skipped
 LINES
+
+all="sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"
+judged "all of a build" "$all" 0 <<'LINES'
+s of a processor, 360 at most
+t: 10 passed, 0 failed, 0 skipped
+LINES
+
+export MOST_SECONDS=-1
+judged "a build that takes its time" "$all" 1 <<'LINES'
+the time of a build: FAILED
+s of a processor, -1 at most
+LINES
+unset MOST_SECONDS
 
 say 40 0 32 >"$folder/said"
 judged "a stack frame" sm_75 1 <<'LINES'

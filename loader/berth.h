@@ -1292,7 +1292,8 @@ typedef enum berth_stacks {
 
 typedef struct berth_plan_options {
     size_t struct_size;    /* set by berth_plan_options_init()                        */
-    /* What is placed: as in berth_convert_options, NATIVE: as it is stored.          */
+    /* What is placed: as in berth_convert_options. NATIVE: as it is stored, or cast to
+       dtype; the other lines up to `rules` have no effect then.                      */
     int32_t type;
     int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored           */
     int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */

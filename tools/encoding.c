@@ -35,6 +35,8 @@ encoding_check(const cli_call *call, const encoding_arguments *arguments,
                int32_t encoding)
 {
     static const char *const of_4_bits[] = { "double-quant", "block-size", "storage" };
+    /* Who is to be quantized, where nobody is. */
+    static const char *const of_any[] = { "skip-modules", "experts", "rules", "keep", "only" };
     const bool is_4bit = encoding == BERTH_ENCODING_NF4 || encoding == BERTH_ENCODING_FP4;
     berth_status status = BERTH_OK;
 
@@ -44,6 +46,9 @@ encoding_check(const cli_call *call, const encoding_arguments *arguments,
                                 encoding == BERTH_ENCODING_INT8
                                     ? "with --type int8"
                                     : "without --type nf4 or fp4");
+    for (size_t i = 0; i < sizeof of_any / sizeof of_any[0]; i++)
+        if (status == BERTH_OK && encoding == BERTH_ENCODING_NATIVE)
+            status = cli_refuse(call, of_any[i], "without --type nf4, fp4 or int8");
     if (status == BERTH_OK && is_4bit && !is_block_size(arguments->block_size))
         status = cli_usage_error(call->command,
                                  "--block-size: %u is no power of two from 32 to 4096",

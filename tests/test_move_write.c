@@ -583,13 +583,13 @@ fail_each(attempt *a, berthi_fault_kind kind, bool persistent)
     /*
      * Sanitizers take their time: who fails more often is the plain build. Of a device's calls
      * most that fail once are done in another way; which are not depends on the order of
-     * threads, so each of them has its turn, or a sixth where threads are watched.
+     * threads, so each of them has its turn, or a third where threads are watched.
      */
     const bool is_thorough = getenv("T_THOROUGH") != NULL;
     const bool is_each = kind == BERTHI_FAULT_DEVICE && !persistent;
     const uint64_t step = is_thorough ? 1
-                          : is_each   ? (T_HAS_THREADS_WATCHED ? 6 : 1)
-                                      : (T_HAS_THREADS_WATCHED ? 18 : T_IS_SANITIZED ? 9 : 3);
+                          : is_each   ? (T_HAS_THREADS_WATCHED ? 3 : 1)
+                                      : (T_IS_SANITIZED ? 9 : 3);
     uint64_t failed = 0;
     bool is_due = true;
 

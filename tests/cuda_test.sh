@@ -4,11 +4,10 @@
 # long it is, and what ptxas says of them.
 set -u
 export LC_ALL=C
-folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-cuda-test.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=tests/t.sh
+. tests/t.sh
+folder=$scratch
 export STAND_IN="$folder"
-passed=0 failed=0
 
 # The kernels that have a limit, each with half an instruction or less per element.
 kernels()
@@ -52,64 +51,58 @@ say()
     echo "ptxas info    : Used $3 registers, 400 bytes cmem[0]"
 }
 
-# judged WHAT ARCHITECTURE STATUS: and prints every line of the standard input
-judged()
+# ends_with STATUS ARCHITECTURES: and prints every line of the standard input
+ends_with()
 {
-    what=$1 wanted=$3
     rm -rf "$folder/out" # what is compiled already is not compiled again
     NVCC=$folder/nvcc ARCHS="$2" tests/cuda.sh "$folder/out" >"$folder/printed" 2>&1
-    [ $? -eq "$wanted" ] || what="$what: another status than $wanted"
+    status=$?
+    cat "$folder/printed"
+    [ $status -eq "$1" ] || { echo "the status is $status" && return 1; }
     while read -r line; do
-        grep -qF -- "$line" "$folder/printed" || what="$what: no \"$line\""
+        grep -qF -- "$line" "$folder/printed" || { echo "there is no \"$line\"" && return 1; }
     done
-    if [ "$what" = "$1" ]; then
-        passed=$((passed + 1))
-    else
-        echo "FAILED: $what"
-        sed 's/^/    /' "$folder/printed"
-        failed=$((failed + 1))
-    fi
 }
 
 kernels >"$folder/kernels"
 : >"$folder/long"
 say 0 0 32 >"$folder/said"
-judged "sound kernels" sm_90 0 <<'LINES'
+check "sound kernels" ends_with 0 sm_90 <<'LINES'
 t: 3 passed, 0 failed, 0 skipped
 LINES
 
 all="sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"
-judged "all of a build" "$all" 0 <<'LINES'
+check "all of a build" ends_with 0 "$all" <<'LINES'
 s of a processor, 360 at most
 t: 10 passed, 0 failed, 0 skipped
 LINES
 
 export MOST_SECONDS=-1
-judged "a build that takes its time" "$all" 1 <<'LINES'
+check "a build that takes its time" ends_with 1 "$all" <<'LINES'
 the time of a build: FAILED
 s of a processor, -1 at most
 LINES
 unset MOST_SECONDS
 
 say 40 0 32 >"$folder/said"
-judged "a stack frame" sm_75 1 <<'LINES'
+check "a stack frame" ends_with 1 sm_75 <<'LINES'
 berthi_ring_bf16:     40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 LINES
 
 say 0 40 32 >"$folder/said"
-judged "a spill" sm_75 1 <<'LINES'
+check "a spill" ends_with 1 sm_75 <<'LINES'
 berthi_ring_bf16:     0 bytes stack frame, 40 bytes spill stores, 0 bytes spill loads
 LINES
 
 say 0 0 65 >"$folder/said"
-judged "registers" sm_75 1 <<'LINES'
+check "registers" ends_with 1 sm_75 <<'LINES'
 berthi_decode_4bit_bf16: ptxas info    : Used 65 registers, 400 bytes cmem[0]
 LINES
 
 say 0 0 32 >"$folder/said"
 kernels | grep -v '^together_64_f16_double$\|^ring16_' >"$folder/kernels"
 echo decode_4bit_bf16_double >"$folder/long"
-judged "kernels that are too long, or not there" sm_90 1 <<'LINES'
+check "kernels that are too long, or not there" ends_with 1 sm_90 <<'LINES'
 instructions on sm_90: FAILED
 berthi_decode_4bit_bf16_double: 32.50 > 6.3
 (product|experts|together)_(64|128)_.*: 23 kernels of 24 were counted
@@ -117,5 +110,4 @@ ring16_(bf16|f16): 0 kernels of 2 were counted
 ring16_(bf16|f16)_double: 0 kernels of 2 were counted
 LINES
 
-echo "t: $passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+end

@@ -7,40 +7,11 @@
 set -u
 # A make of our own: not a part of the one that runs the tests.
 unset MAKEFLAGS MAKELEVEL MFLAGS
-passed=0 failed=0 skipped=0
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-install.XXXXXX") || exit 1
-trap 'rm -rf "$scratch"' EXIT
+# shellcheck source=tests/t.sh
+. tests/t.sh
 dest=$scratch/dest
 prefix=/opt/berth
 instrument=${SAN:+-fsanitize=$SAN}
-
-# try NAME COMMAND...: one test
-try()
-{
-    name=$1
-    shift
-    if "$@" >"$scratch/log" 2>&1; then
-        passed=$((passed + 1))
-        return 0
-    fi
-    failed=$((failed + 1))
-    echo "FAILED: $name"
-    sed 's/^/    /' "$scratch/log"
-    return 1
-}
-
-skip()
-{
-    skipped=$((skipped + 1))
-    echo "skipped: $1"
-}
-
-finish()
-{
-    echo "t: $passed passed, $failed failed, $skipped skipped"
-    [ "$failed" -eq 0 ]
-    exit
-}
 
 cat >"$scratch/user.c" <<'END'
 #include <berth.h>
@@ -131,18 +102,18 @@ is_empty()
         { find "$dest" ! -type d && return 1; }
 }
 
-try "make install" make install DESTDIR="$dest" PREFIX=$prefix || finish
-try "all files are there" has_all_files
-try "the installed files do not name the staging folder" names_no_scratch
-try "the version in berth.pc" [ "$(of_berth --modversion)" = "$VERSION" ]
-try "the tool runs" "$dest$prefix/bin/berth" --version
-try "a program with the shared library" use_shared
-try "a program with the static library" use_static
+check "make install" make install DESTDIR="$dest" PREFIX=$prefix || end
+check "all files are there" has_all_files
+check "the installed files do not name the staging folder" names_no_scratch
+check "the version in berth.pc" [ "$(of_berth --modversion)" = "$VERSION" ]
+check "the tool runs" "$dest$prefix/bin/berth" --version
+check "a program with the shared library" use_shared
+check "a program with the static library" use_static
 if command -v cmake >/dev/null 2>&1; then
-    try "find_package(berth)" use_cmake
-    try "find_package refuses another version" refuse_version
+    check "find_package(berth)" use_cmake
+    check "find_package refuses another version" refuse_version
 else
     skip "find_package(berth): there is no cmake"
 fi
-try "make uninstall leaves nothing" is_empty
-finish
+check "make uninstall leaves nothing" is_empty
+end

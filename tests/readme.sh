@@ -14,24 +14,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 BERTH=$(readlink -f "${BERTH:-$root/build/berth}")
 BERTH_BUILD=${BERTH_BUILD:-$(dirname "$BERTH")}
 readme=${1:-$root/README.md}
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-readme.XXXXXX") || exit 1
-trap 'rm -rf "$scratch"' EXIT
-passed=0 failed=0
+# shellcheck source=tests/t.sh
+. "$root/tests/t.sh"
 export LC_ALL=C.UTF-8 TERM=dumb
-
-# judge NAME COMMAND...: one test; what the command prints is its reason to fail
-judge()
-{
-    name=$1
-    shift
-    if "$@" >"$scratch/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $name"
-        sed 's/^/    /' "$scratch/log"
-    fi
-}
 
 # Blocks become files: 001.c, 002.console, ...
 awk -v folder="$scratch" '
@@ -41,7 +26,7 @@ awk -v folder="$scratch" '
     /^```/ { open = 0; close(file); next }
     open { print >file }
     END { if (open) print "unclosed" >(folder "/unclosed") }' "$readme"
-judge "every block is closed" test ! -e "$scratch/unclosed"
+check "every block is closed" test ! -e "$scratch/unclosed"
 
 mkdir -p "$scratch/clone/build/demo"
 ln -s "$BERTH" "$scratch/clone/build/berth"
@@ -100,12 +85,11 @@ for block in "$scratch"/[0-9]*; do
     case $block in *.line) continue ;; esac
     name="README.md:$(cat "$block.line")"
     case $block in
-    *.c) judge "$name: C" compile "$block" ;;
-    *.console) judge "$name: session" replay "$block" ;;
-    *.sh) judge "$name: sh" check_sh "$block" ;;
+    *.c) check "$name: C" compile "$block" ;;
+    *.console) check "$name: session" replay "$block" ;;
+    *.sh) check "$name: sh" check_sh "$block" ;;
     *.text) ;;
-    *) judge "$name: a block of an unknown kind" false ;;
+    *) check "$name: a block of an unknown kind" false ;;
     esac
 done
-echo "t: $passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+end

@@ -6,23 +6,8 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 golden=../shared/golden/quant
-passed=0 failed=0 skipped=0
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-arm.XXXXXX") || exit 1
-trap 'rm -rf "$scratch"' EXIT
-
-# try NAME COMMAND...: one test
-try()
-{
-    name=$1
-    shift
-    if "$@" >"$scratch/log" 2>&1; then
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    echo "FAILED: $name"
-    sed 's/^/    /' "$scratch/log"
-}
+# shellcheck source=tests/t.sh
+. tests/t.sh
 
 says_level()
 {
@@ -58,16 +43,16 @@ write_the_recorded()
 }
 
 "$BERTH_BUILD/tests/make_model" "$scratch/model" --hidden 256 --inner 704 --vocab 512 || exit 1
-try "the level with products of four" says_level "$ARM_BERTH" neondot
-try "the level of every processor" says_level "$ARM_BERTH_PLAIN" neon
-try "inspect" say_the_same inspect "$scratch/model"
-try "digests are written" "$ARM_BERTH" verify "$scratch/model" --write-manifest
-try "and hold" say_the_same verify "$scratch/model" --digest
+check "the level with products of four" says_level "$ARM_BERTH" neondot
+check "the level of every processor" says_level "$ARM_BERTH_PLAIN" neon
+check "inspect" say_the_same inspect "$scratch/model"
+check "digests are written" "$ARM_BERTH" verify "$scratch/model" --write-manifest
+check "and hold" say_the_same verify "$scratch/model" --digest
 while read -r options; do
     # shellcheck disable=SC2086 # a list of words
-    try "quantize $options" write_the_same quantize "$scratch/model" $options
+    check "quantize $options" write_the_same quantize "$scratch/model" $options
     cp -r "$scratch/there" "$scratch/quantized"
-    try "dequantize after $options" write_the_same dequantize "$scratch/quantized" --dtype bf16
+    check "dequantize after $options" write_the_same dequantize "$scratch/quantized" --dtype bf16
     rm -rf "$scratch/quantized"
 done <<OPTIONS
 --type nf4 --double-quant --max-shard-size 1MB
@@ -76,12 +61,10 @@ done <<OPTIONS
 --type int8
 OPTIONS
 "$BERTH" quantize "$scratch/model" "$scratch/nf4" --type nf4 -q || exit 1
-try "diff" say_the_same diff "$scratch/model" "$scratch/nf4"
+check "diff" say_the_same diff "$scratch/model" "$scratch/nf4"
 if [ -d $golden ]; then
-    try "a recorded file" write_the_recorded
+    check "a recorded file" write_the_recorded
 else
-    skipped=$((skipped + 1))
-    echo "skipped: the recorded checkpoints are not beside this tree"
+    skip "the recorded checkpoints are not beside this tree"
 fi
-echo "t: $passed passed, $failed failed, $skipped skipped"
-[ $failed -eq 0 ]
+end

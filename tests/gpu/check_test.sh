@@ -6,30 +6,12 @@
 # and of what writes the model. No number of it is a measurement.
 set -u
 export LC_ALL=C
-folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-gpu-test.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=tests/t.sh
+. tests/t.sh
+folder=$scratch
 gpu_check=$BERTH_BUILD/tests/make_gpu_check
 rows=$folder/out/rows
-passed=0 failed=0
 
-check() # WHAT COMMAND...
-{
-    what=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        echo "FAILED: $what"
-        failed=$((failed + 1))
-    fi
-}
-end()
-{
-    echo "t: $passed passed, $failed failed, ${1:-0} skipped"
-    [ $failed -eq 0 ] || exit 1
-    exit 0
-}
 count() # PATTERN NUMBER: so many rows have it
 {
     [ "$(grep -c -- "$1" "$rows")" -eq "$2" ]
@@ -44,8 +26,8 @@ has_line() # LINE TEXT
 }
 
 if ! why=$("$gpu_check" there); then
-    echo "skipped: $why"
-    end 1
+    skip "$why"
+    end
 fi
 check "an unknown command is refused" test "$("$gpu_check" no 2>/dev/null; echo $?)" = 2
 

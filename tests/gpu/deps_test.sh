@@ -4,25 +4,13 @@
 # fetched.
 set -u
 export LC_ALL=C
-folder=$(mktemp -d "${TMPDIR:-/tmp}/berth-deps-test.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=tests/t.sh
+. tests/t.sh
+folder=$scratch
 sources=$folder/sources out=$folder/out
 zlib_parts="adler32 crc32 deflate inffast inflate inftrees trees zutil"
-passed=0 failed=0
-
-check() # WHAT COMMAND...
-{
-    what=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        echo "FAILED: $what"
-        sed 's/^/    /' "$folder/said"
-        failed=$((failed + 1))
-    fi
-}
+said=$folder/said
+: >"$said"
 
 # ------------------------------------------------------------------------------ what is built of
 
@@ -187,5 +175,4 @@ rm -r "$sources/vendor"
 check "without both" run_deps 1
 check "both are said" told "no sources of cJSON, zlib in it"
 
-echo "t: $passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+end

@@ -17,9 +17,6 @@
 # with what begins a tile, a fifth of their loop that few of its turns go through, and products by
 # tiles with what one lane does, too: an H200 was seen to go through 1.95 for a weight.
 #
-# Architectures that a build has by default may take three minutes of two processors, one at a time,
-# which is more than all at once.
-#
 # NVCC   the CUDA compiler; without one everything is skipped
 # ARCHS  the architectures
 set -u
@@ -33,8 +30,6 @@ NVCC=$(command -v "${NVCC:-nvcc}" || command -v /usr/local/cuda/bin/nvcc) || {
     exit 77
 }
 mkdir -p "$folder" || exit 1
-USUAL="sm_75 sm_80 sm_90 sm_90a sm_100 sm_120" # in the Makefile: ARCH
-: "${MOST_SECONDS:=360}"                       # of a processor; another one for a test
 
 # What kernels are held to, as awk: registers, and on sm_90 instructions per element; "-": these are
 # only told.
@@ -95,28 +90,8 @@ compile()
     shift 2
     [ "$arch" != sm_90a ] || file=kernels/kernel_wide.cu
     ! is_fresh "$folder/$name.$arch.cubin" || return 0
-    # The last line of `times` is what the compiler took, as in "0m41.20s 0m1.70s".
-    (
-        "$NVCC" -cubin -arch="$arch" -O2 -fmad=false -I. -Xptxas -v,-warn-spills "$@" \
-            -o "$folder/$name.$arch.cubin" $file >"$folder/$name.$arch.log" 2>&1
-        status=$?
-        times | tail -n 1 >"$folder/$name.$arch.times"
-        exit $status
-    )
-}
-
-# What the build takes, where all of it was compiled here.
-seconds()
-{
-    set --
-    for arch in $USUAL; do
-        [ -s "$folder/plain.$arch.times" ] || return 1
-        set -- "$@" "$folder/plain.$arch.times"
-    done
-    awk '
-        { gsub(/s/, "") }
-        { for (i = 1; i <= 2; i++) { split($i, part, "m"); sum += 60 * part[1] + part[2] } }
-        END { print sum }' "$@"
+    "$NVCC" -cubin -arch="$arch" -O2 -fmad=false -I. -Xptxas -v,-warn-spills "$@" \
+        -o "$folder/$name.$arch.cubin" $file >"$folder/$name.$arch.log" 2>&1
 }
 
 # What ptxas said that it should not have: "KERNEL: finding" lines.
@@ -227,11 +202,5 @@ for arch in $ARCHS; do
     echo "note: kernel, registers and most, instructions per element and most on $arch:"
     sed 's/^/note:   /' "$folder/table"
 done
-if spent=$(seconds); then
-    echo "note: the default build's kernels take $spent s of a processor, $MOST_SECONDS at most"
-    awk -v s="$spent" -v most="$MOST_SECONDS" 'BEGIN {
-        if (s > most) print s " s of a processor, " most " at most" }' >"$folder/findings"
-    judge "the time of a build" "$folder/findings"
-fi
 echo "t: $passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

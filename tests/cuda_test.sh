@@ -71,19 +71,6 @@ check "sound kernels" ends_with 0 sm_90 <<'LINES'
 t: 3 passed, 0 failed, 0 skipped
 LINES
 
-all="sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"
-check "all of a build" ends_with 0 "$all" <<'LINES'
-s of a processor, 360 at most
-t: 10 passed, 0 failed, 0 skipped
-LINES
-
-export MOST_SECONDS=-1
-check "a build that takes its time" ends_with 1 "$all" <<'LINES'
-the time of a build: FAILED
-s of a processor, -1 at most
-LINES
-unset MOST_SECONDS
-
 say 40 0 32 >"$folder/said"
 check "a stack frame" ends_with 1 sm_75 <<'LINES'
 berthi_ring_bf16:     40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads

@@ -188,8 +188,10 @@ berthi_sys_prefer_node(void *memory, size_t bytes, uint32_t node)
         return -1;
     }
     nodes[node / word_bits] = 1ul << node % word_bits;
-    /* The kernel takes one bit less than it is told. */
-    /* Each is as wide as the kernel reads it: above an int may stand anything. */
+    /*
+     * The kernel takes one bit less than it is told. Each argument is as wide as it reads them:
+     * above an int may stand anything.
+     */
     return (int)syscall(SYS_mbind, memory, bytes, (unsigned long)MPOL_PREFERRED, nodes,
                         NODE_LIMIT + 1ul, (unsigned long)MPOL_MF_MOVE);
 }

@@ -6,8 +6,7 @@ set -u
 export LC_ALL=C
 # shellcheck source=tests/t.sh
 . tests/t.sh
-folder=$scratch
-export STAND_IN="$folder"
+export STAND_IN="$scratch"
 
 # The kernels that have a limit, each with half an instruction or less per element.
 kernels()
@@ -27,7 +26,7 @@ kernels()
 }
 
 # As nvcc is asked: what is compiled once more has longer kernels, the one in STAND_IN/long more so.
-cat >"$folder/nvcc" <<'SCRIPT'
+cat >"$scratch/nvcc" <<'SCRIPT'
 #!/bin/sh
 longer=0
 case $* in *-DENCODE_TILES=*) longer=16 ;; esac
@@ -42,7 +41,7 @@ while read -r name; do
 done <"$STAND_IN/kernels" >"$STAND_IN/code.s"
 ${CC:-cc} -c -o "$2" "$STAND_IN/code.s"
 SCRIPT
-chmod +x "$folder/nvcc"
+chmod +x "$scratch/nvcc"
 
 # say STACK STORES REGISTERS: of every kernel
 say()
@@ -54,41 +53,41 @@ say()
 # ends_with STATUS ARCHITECTURES: and prints every line of the standard input
 ends_with()
 {
-    rm -rf "$folder/out" # what is compiled already is not compiled again
-    NVCC=$folder/nvcc ARCHS="$2" tests/cuda.sh "$folder/out" >"$folder/printed" 2>&1
+    rm -rf "$scratch/out" # what is compiled already is not compiled again
+    NVCC=$scratch/nvcc ARCHS="$2" tests/cuda.sh "$scratch/out" >"$scratch/printed" 2>&1
     status=$?
-    cat "$folder/printed"
+    cat "$scratch/printed"
     [ $status -eq "$1" ] || { echo "the status is $status" && return 1; }
     while read -r line; do
-        grep -qF -- "$line" "$folder/printed" || { echo "there is no \"$line\"" && return 1; }
+        grep -qF -- "$line" "$scratch/printed" || { echo "there is no \"$line\"" && return 1; }
     done
 }
 
-kernels >"$folder/kernels"
-: >"$folder/long"
-say 0 0 32 >"$folder/said"
+kernels >"$scratch/kernels"
+: >"$scratch/long"
+say 0 0 32 >"$scratch/said"
 check "sound kernels" ends_with 0 sm_90 <<'LINES'
 t: 3 passed, 0 failed, 0 skipped
 LINES
 
-say 40 0 32 >"$folder/said"
+say 40 0 32 >"$scratch/said"
 check "a stack frame" ends_with 1 sm_75 <<'LINES'
 berthi_ring_bf16:     40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 LINES
 
-say 0 40 32 >"$folder/said"
+say 0 40 32 >"$scratch/said"
 check "a spill" ends_with 1 sm_75 <<'LINES'
 berthi_ring_bf16:     0 bytes stack frame, 40 bytes spill stores, 0 bytes spill loads
 LINES
 
-say 0 0 65 >"$folder/said"
+say 0 0 65 >"$scratch/said"
 check "registers" ends_with 1 sm_75 <<'LINES'
 berthi_decode_4bit_bf16: ptxas info    : Used 65 registers, 400 bytes cmem[0]
 LINES
 
-say 0 0 32 >"$folder/said"
-kernels | grep -v '^together_64_f16_double$\|^ring16_' >"$folder/kernels"
-echo decode_4bit_bf16_double >"$folder/long"
+say 0 0 32 >"$scratch/said"
+kernels | grep -v '^together_64_f16_double$\|^ring16_' >"$scratch/kernels"
+echo decode_4bit_bf16_double >"$scratch/long"
 check "kernels that are too long, or not there" ends_with 1 sm_90 <<'LINES'
 instructions on sm_90: FAILED
 berthi_decode_4bit_bf16_double: 32.50 > 6.3

@@ -5,7 +5,7 @@
 #   check WHAT COMMAND...   one test; what the command prints is shown if it fails
 #   skip REASON             one that cannot be made
 #   end                     the last line; its status is the script's
-#   $scratch                a folder of the script's own, gone at its end
+#   $scratch                a folder of the script's own, gone at its end; t.log in it is check's
 #   $said                   a file that is shown with failures, too, if it is set
 passed=0 failed=0 skipped=0 said=
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-test.XXXXXX") || exit 1
@@ -16,13 +16,13 @@ check()
 {
     t_what=$1
     shift
-    if "$@" >"$scratch/log" 2>&1; then
+    if "$@" >"$scratch/t.log" 2>&1; then
         passed=$((passed + 1))
         return 0
     fi
     failed=$((failed + 1))
     echo "FAILED: $t_what"
-    sed 's/^/    /' "$scratch/log"
+    sed 's/^/    /' "$scratch/t.log"
     [ -z "$said" ] || sed 's/^/    /' "$said"
     return 1
 }

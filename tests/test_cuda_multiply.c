@@ -214,11 +214,17 @@ count_right(const sample *s)
 /* ---------------------------------------------------------------------------- paths */
 
 static bool
-open_machine(rig *r, const fake_cuda_machine *machine)
+open_with_calls(rig *r, const fake_cuda_machine *machine, const berthi_cuda_calls *calls)
 {
     fake_gemm_begin();
     fake_cuda_begin(machine);
-    return rig_open_cuda(r, fake_cuda_calls(), "cuda");
+    return rig_open_cuda(r, calls, "cuda");
+}
+
+static bool
+open_machine(rig *r, const fake_cuda_machine *machine)
+{
+    return open_with_calls(r, machine, fake_cuda_calls());
 }
 
 static void
@@ -305,9 +311,7 @@ test_old_gpu(void)
     calls.architecture_count = 1;
     calls.ptx = architectures;
     calls.ptx_count = 1;
-    fake_gemm_begin();
-    fake_cuda_begin(&machine);
-    T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+    T_REQUIRE(open_with_calls(&r, &machine, &calls));
     check_ways(&r, OF_4BIT, BERTH_BF16, 200, 0, 7);
     check_ways(&r, OF_NUMBERS, BERTH_BF16, 9, 0, 1);
     CHECK_EQ(fake_gemm_read().opened, 0);
@@ -522,9 +526,7 @@ test_not_wide(void)
         T_SKIP("no fibers here to run kernels with");
     for (int i = 0; i < 2; i++) {
         calls.wide = i == 0 ? 0 : 100;
-        fake_gemm_begin();
-        fake_cuda_begin(&hopper);
-        T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+        T_REQUIRE(open_with_calls(&r, &hopper, &calls));
         check_wide_ways(&r, OF_4BIT, BERTH_BF16, 40, KERNEL_NONE, 0, 2);
         close_machine(&r);
     }
@@ -599,9 +601,7 @@ test_code_of_another_gpu(void)
         calls.ptx_count = choices[i].built == 5 ? 2 : 1;
         calls.wide = choices[i].built >= 3 ? 90 : 0;
         machine.architecture = choices[i].architecture;
-        fake_gemm_begin();
-        fake_cuda_begin(&machine);
-        T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+        T_REQUIRE(open_with_calls(&r, &machine, &calls));
         if (!is_choice(&r, 1, choices[i].one) || !is_choice(&r, 20, choices[i].many))
             T_NOTE("%u architectures, on sm_%d", choices[i].built, machine.architecture);
         close_machine(&r);
@@ -625,9 +625,7 @@ test_no_tiles(void)
     if (!simt_has_fibers())
         T_SKIP("no fibers here to run kernels with");
     calls.find_tiles = find_no_tiles;
-    fake_gemm_begin();
-    fake_cuda_begin(&hopper);
-    T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+    T_REQUIRE(open_with_calls(&r, &hopper, &calls));
     CHECK(is_choice(&r, 1, KERNEL_ring_bf16));
     CHECK(is_choice(&r, 20, KERNEL_ring32_bf16));
     close_machine(&r);

@@ -8,9 +8,8 @@ set -u
 export LC_ALL=C
 # shellcheck source=tests/t.sh
 . tests/t.sh
-folder=$scratch
 gpu_check=$BERTH_BUILD/tests/make_gpu_check
-rows=$folder/out/rows
+rows=$scratch/out/rows
 
 count() # PATTERN NUMBER: so many rows have it
 {
@@ -31,7 +30,7 @@ if ! why=$("$gpu_check" there); then
 fi
 check "an unknown command is refused" test "$("$gpu_check" no 2>/dev/null; echo $?)" = 2
 
-cat >"$folder/sanitizer" <<'SCRIPT'
+cat >"$scratch/sanitizer" <<'SCRIPT'
 #!/bin/sh
 # Without what the last argument of a real one would be slowed down by: one test of the program.
 shift 4
@@ -40,25 +39,25 @@ status=$?
 echo "========= ERROR SUMMARY: 0 errors"
 exit $status
 SCRIPT
-mkdir -p "$folder/out" "$folder/place" "$folder/bin" "$folder/recorders"
+mkdir -p "$scratch/out" "$scratch/place" "$scratch/bin" "$scratch/recorders"
 # A small model, wherever there is a little room.
-cat >"$folder/shapes" <<SCRIPT
+cat >"$scratch/shapes" <<SCRIPT
 #!/bin/sh
 sleep 1
-cp -r "$folder/model" "\$2" && echo "\$1" >"$folder/shape" && : >"\$2.expected"
+cp -r "$scratch/model" "\$2" && echo "\$1" >"$scratch/shape" && : >"\$2.expected"
 SCRIPT
-cat >"$folder/bin/df" <<'SCRIPT'
+cat >"$scratch/bin/df" <<'SCRIPT'
 #!/bin/sh
 printf 'Filesystem 1024-blocks Used Available\nnone 99999999 1 99999999\n'
 SCRIPT
 # -O2 -arch=... -o PROGRAM SOURCE
-cat >"$folder/bin/nvcc" <<'SCRIPT'
+cat >"$scratch/bin/nvcc" <<'SCRIPT'
 #!/bin/sh
 printf '#!/bin/sh\ngunzip -c tests/data/gpu/h200/rcp23.bin.gz >"$1/rcp23.bin"\n' >"$4"
 chmod +x "$4"
 SCRIPT
 # What bitsandbytes needed, and made: record_bnb.py does not end without its last argument.
-cat >"$folder/bin/python3" <<'SCRIPT'
+cat >"$scratch/bin/python3" <<'SCRIPT'
 #!/bin/sh
 case $1 in
 -c) echo "torch 2, bitsandbytes 0" ;;
@@ -74,17 +73,17 @@ case $1 in
 *) exit 1 ;;
 esac
 SCRIPT
-: >"$folder/recorders/record_rcp.cu"
-chmod +x "$folder/sanitizer" "$folder/shapes" "$folder"/bin/*
+: >"$scratch/recorders/record_rcp.cu"
+chmod +x "$scratch/sanitizer" "$scratch/shapes" "$scratch"/bin/*
 printf '{"kind":"fact","name":"quotes","value":"<b> & \\"c\\""}\n' >"$rows"
-"$BERTH_BUILD/tests/make_model" "$folder/model" --layers 4 --hidden 256 >/dev/null
-PATH=$folder/bin:$PATH GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$BERTH_BUILD/tests \
-    LLAMA=$BERTH_BUILD/berth-llama SANITIZER=$folder/sanitizer RECORDERS=$folder/recorders \
-    SHAPES=$folder/shapes GPU_LAYERS=4 DEVICES='sim:64MiB,h2d=25GB/s' GPU_MEMORY=64MiB \
-    HOST_MEMORY=1GiB PLACE=$folder/place END=$(($(date +%s) + 100000)) TINY=tiny PATIENCE=100 \
-    BENCH_SECONDS=1 NVCC=nvcc ARCH=90 tests/gpu/stages.sh "$folder/out" >"$folder/log" 2>&1
+"$BERTH_BUILD/tests/make_model" "$scratch/model" --layers 4 --hidden 256 >/dev/null
+PATH=$scratch/bin:$PATH GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$BERTH_BUILD/tests \
+    LLAMA=$BERTH_BUILD/berth-llama SANITIZER=$scratch/sanitizer RECORDERS=$scratch/recorders \
+    SHAPES=$scratch/shapes GPU_LAYERS=4 DEVICES='sim:64MiB,h2d=25GB/s' GPU_MEMORY=64MiB \
+    HOST_MEMORY=1GiB PLACE=$scratch/place END=$(($(date +%s) + 100000)) TINY=tiny PATIENCE=100 \
+    BENCH_SECONDS=1 NVCC=nvcc ARCH=90 tests/gpu/stages.sh "$scratch/out" >"$scratch/log" 2>&1
 status=$?
-[ $status -eq 0 ] || tail -n 30 "$folder/log"
+[ $status -eq 0 ] || tail -n 30 "$scratch/log"
 check "all stages succeed" test $status -eq 0
 
 # Those that stages.sh names, which the Makefile has to build for it: programs.sh says so.
@@ -101,8 +100,8 @@ check "every kernel was launched" has_row \
     "\"kernels that tests have launched\",\"value\":\"$kernels of $kernels\""
 check "no test fails" test "$(grep -c '"failed":[1-9]' "$rows")" -eq 0
 check "three tools of the sanitizer" count '"name":"\(mem\|race\|init\)check: ' $((3 * watched + 2))
-check "the model was made" test "$(cat "$folder/shape")" = llama8b:4
-check "and is gone" test -z "$(ls "$folder/place")"
+check "the model was made" test "$(cat "$scratch/shape")" = llama8b:4
+check "and is gone" test -z "$(ls "$scratch/place")"
 check "what it is compared with" has_row '"compared with","value":"torch 2, bitsandbytes 0"'
 check "reciprocals are compared" has_row '"reciprocals","value":"for every mantissa'
 check "means are compared" has_row '"means by torch","value":"for every length'
@@ -115,7 +114,7 @@ check "which is not judged" test \
 check "so are kernels, of which nothing is asked" has_row \
     'with double quantization","group":"beside bitsandbytes","value":[^"]*"unit":"[^"]*"}'
 for file in peer_kernels.json peer_load.json peer_update.json bnb_means.json rcp23.bin; do
-    check "what was recorded is kept: $file" test -s "$folder/out/recorded/$file"
+    check "what was recorded is kept: $file" test -s "$scratch/out/recorded/$file"
 done
 check "nothing is left out but a pass that streams nothing, tests, and shapes like others" test \
     "$(grep '"kind":"skipped","name":"[^t]' "$rows" | grep -vc 'small shapes are all alike')" -eq 1
@@ -166,16 +165,16 @@ combinations()
         done
     done
 }
-combinations | sort >"$folder/combinations"
+combinations | sort >"$scratch/combinations"
 grep -v '"group":"beside' "$rows" |
-    sed -n 's/^{"kind":"speed","name":"\([^"]*\)".*/\1/p' | sort >"$folder/measured"
-sed -n 's/^{"kind":"skipped","name":"\([^"]*\)".*/\1/p' "$rows" | sort -u >"$folder/left"
-check "combinations" test "$(wc -l <"$folder/combinations")" -eq $((8 * 2 * (16 + 6 + 16 + 4 * 14)))
+    sed -n 's/^{"kind":"speed","name":"\([^"]*\)".*/\1/p' | sort >"$scratch/measured"
+sed -n 's/^{"kind":"skipped","name":"\([^"]*\)".*/\1/p' "$rows" | sort -u >"$scratch/left"
+check "combinations" test "$(wc -l <"$scratch/combinations")" -eq $((8 * 2 * (16 + 6 + 16 + 4 * 14)))
 check "each has a row or a reason" test -z \
-    "$(sort -u "$folder/measured" "$folder/left" | comm -23 "$folder/combinations" -)"
+    "$(sort -u "$scratch/measured" "$scratch/left" | comm -23 "$scratch/combinations" -)"
 check "those of the first weight have speeds" test -z \
-    "$(grep '8192 x 28672' "$folder/combinations" | comm -23 - "$folder/measured")"
-check "no speed has the name of another" test -z "$(uniq -d "$folder/measured")"
+    "$(grep '8192 x 28672' "$scratch/combinations" | comm -23 - "$scratch/measured")"
+check "no speed has the name of another" test -z "$(uniq -d "$scratch/measured")"
 for name in 'all linear layers of a 70B model, a token' \
     'all linear layers of a 70B model, double, a token' 'LLM.int8() with 6 outlier.*m = 2048' \
     'quantize NF4' 'quantize NF4 with double' 'quantize FP4' 'dequantize NF4 to BF16' \
@@ -192,23 +191,23 @@ done
 # What another library needed is put beside what is there.
 printf '%s\n' '{"8192x28672":{"quantize_nf4_us":800,"nf4_m1_us":NaN,"nf4_m16_us":320},' \
     '"from_pretrained_nf4_dq_first":{"seconds":6,"GBps":1e9},' \
-    '"from_pretrained_nf4_dq_second":{"seconds":2,"GBps":1e-9}}' >"$folder/speed.json"
+    '"from_pretrained_nf4_dq_second":{"seconds":2,"GBps":1e-9}}' >"$scratch/speed.json"
 grep -v 'beside bitsandbytes' "$rows" | sed 's/"us":[^,]*,/"us":160,/
     /"name":"warm: load,/s/"us":160,"\(.*\),"gbps":[^,}]*/"us":5e5,"\1,"gbps":99/' \
-    >"$folder/ours"
+    >"$scratch/ours"
 # beside JSON: what is told of it, to be seen by is_beside.
 beside()
 {
-    cp "$folder/ours" "$folder/beside"
-    printf '%s\n' "$1" >"$folder/theirs.json"
-    "$gpu_check" tool "$folder/beside" bitsandbytes "$folder/theirs.json" >/dev/null
+    cp "$scratch/ours" "$scratch/beside"
+    printf '%s\n' "$1" >"$scratch/theirs.json"
+    "$gpu_check" tool "$scratch/beside" bitsandbytes "$scratch/theirs.json" >/dev/null
 }
 is_beside() # NUMBER [PATTERN]: so many rows, one of them this one
 {
-    [ "$(grep -c 'beside bitsandbytes' "$folder/beside")" -eq "$1" ] &&
-        { [ $# -eq 1 ] || grep 'beside bitsandbytes' "$folder/beside" | grep -q -- "$2"; }
+    [ "$(grep -c 'beside bitsandbytes' "$scratch/beside")" -eq "$1" ] &&
+        { [ $# -eq 1 ] || grep 'beside bitsandbytes' "$scratch/beside" | grep -q -- "$2"; }
 }
-check "a comparison succeeds" beside "$(cat "$folder/speed.json")"
+check "a comparison succeeds" beside "$(cat "$scratch/speed.json")"
 check "five times as fast, of four" is_beside 4 \
     '28672, block 64","group":"beside bitsandbytes","value":5,.*"target":4,.*"met":true'
 check "twice as fast, of no number" is_beside 4 \
@@ -225,21 +224,21 @@ check "what is no number is understood" beside \
     '{"from_pretrained_nf4_dq_first":{"seconds":NaN},
     "from_pretrained_nf4_dq_second":{"GBps":1},"8192x28672":{"nf4_m8_us":Infinity}}'
 check "what is no number, or not there, is left out" is_beside 0
-sed -i '/"name":"warm: load,/d' "$folder/ours"
-beside "$(cat "$folder/speed.json")"
+sed -i '/"name":"warm: load,/d' "$scratch/ours"
+beside "$(cat "$scratch/speed.json")"
 check "without a load of ours there is none to compare" is_beside 2
 check "nothing simulated is met or missed, but beside another" count '"met":' 2
-check "tokens without limits and a plan" "$gpu_check" tokens "$folder/beside" alone \
-    "$folder/out/tokens.streamed.json" >/dev/null
-check "are a speed alone" test "$(grep -c '"name":"alone: ' "$folder/beside")" -eq 1
-check "a load beside no limits is refused" test "$("$gpu_check" load "$folder/beside" warm \
-    "$folder/out/load.json" "$folder/none" 2>/dev/null; echo $?)" = 1
+check "tokens without limits and a plan" "$gpu_check" tokens "$scratch/beside" alone \
+    "$scratch/out/tokens.streamed.json" >/dev/null
+check "are a speed alone" test "$(grep -c '"name":"alone: ' "$scratch/beside")" -eq 1
+check "a load beside no limits is refused" test "$("$gpu_check" load "$scratch/beside" warm \
+    "$scratch/out/load.json" "$scratch/none" 2>/dev/null; echo $?)" = 1
 check "no output is wrong" test "$(grep -c 'WRONG' "$rows")" -eq 0
 check "six stages" count '"kind":"stage"' 6
 check "simulated, in words" has_row '"name":"simulated"'
 
-report=$folder/out/report.json
-page=$folder/out/report.html
+report=$scratch/out/report.json
+page=$scratch/out/report.html
 check "the report has every row" test "$(grep -c '"kind":' "$report")" -eq "$(wc -l <"$rows")"
 check "the page says what it is of" grep -q '<h1>berth on Fake GPU</h1>' "$page"
 check "the page says that it is simulated" grep -q 'A simulated GPU: no number here' "$page"
@@ -261,29 +260,29 @@ voided() # SHARE MET: whether limits have moved by that; the page of it
         s/\(\"group\":\"products\".*\"relation\":\"<=\"\)/\1,\"met\":false/
         s/\(\"group\":\"the whole\".*\"relation\":\">=\"\)/\1,\"met\":true/
         s/\(\"name\":\"drift[^,]*,\"group\":\"limits\",\"value\":\)[^,]*/\1$1/" "$rows" \
-        >"$folder/drifted" &&
-        "$gpu_check" page "$folder/drifted" "$folder/void.json" "$folder/void.html"
+        >"$scratch/drifted" &&
+        "$gpu_check" page "$scratch/drifted" "$scratch/void.json" "$scratch/void.html"
 }
 check "limits that stay" voided 0.04 true
-check "void nothing" test "$(grep -c '"void":' "$folder/void.json")" -eq 0
-check "and the page does not say so" test "$(grep -c 'Void: ' "$folder/void.html")" -eq 0
+check "void nothing" test "$(grep -c '"void":' "$scratch/void.json")" -eq 0
+check "and the page does not say so" test "$(grep -c 'Void: ' "$scratch/void.html")" -eq 0
 check "limits that move" voided 0.06 false
 check "void what is a share of them" grep -q \
-    '"name":"m = 8 over m = 1, .*"relation":"<=","void":true' "$folder/void.json"
-check "all of it that was judged" test "$(grep '"met":' "$folder/void.json" |
+    '"name":"m = 8 over m = 1, .*"relation":"<=","void":true' "$scratch/void.json"
+check "all of it that was judged" test "$(grep '"met":' "$scratch/void.json" |
     grep -vc '"group":"limits"\|"group":"the whole"')" -eq 0
-check "loads have limits of their own" grep -q '"group":"the whole".*"met":true' "$folder/void.json"
-check "and the page says so" grep -q 'class="note">Void: ' "$folder/void.html"
-check "the report stays JSON" "$gpu_check" tool "$folder/drifted" update "$folder/void.json"
+check "loads have limits of their own" grep -q '"group":"the whole".*"met":true' "$scratch/void.json"
+check "and the page says so" grep -q 'class="note">Void: ' "$scratch/void.html"
+check "the report stays JSON" "$gpu_check" tool "$scratch/drifted" update "$scratch/void.json"
 
 # Failures are told: a program that is not there, a stage without time, rows that are none.
-mkdir -p "$folder/empty"
-GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$folder/empty SANITIZER='' RECORDERS=$folder/none \
-    LLAMA=none SHAPES=none MODEL=$folder/none LAYERS=4 DEVICES=cuda PLACE=$folder/place \
+mkdir -p "$scratch/empty"
+GPU_CHECK=$gpu_check T_DEVICE=fake TESTS=$scratch/empty SANITIZER='' RECORDERS=$scratch/none \
+    LLAMA=none SHAPES=none MODEL=$scratch/none LAYERS=4 DEVICES=cuda PLACE=$scratch/place \
     END=$(($(date +%s) - 1)) TINY=tiny NVCC=none ARCH=90 \
-    tests/gpu/stages.sh "$folder/empty" >"$folder/log" 2>&1
+    tests/gpu/stages.sh "$scratch/empty" >"$scratch/log" 2>&1
 check "what has failed fails the whole" test $? -eq 1
-rows=$folder/empty/rows
+rows=$scratch/empty/rows
 check "a program that died is a failed test" count '"name":"test_simt_.*"failed":1' \
     "$number"
 check "kernels that nobody launched are named" has_row \
@@ -292,28 +291,28 @@ check "speeds have no time, and say so" has_row '"name":"speeds","reason":"no ti
 check "neither have tokens" count '"name":"[a-z]*: tokens","reason":"it was not over' 2
 check "recorders are left out, and why" has_row '"name":"recorders","reason":"no .*none'
 check "no sanitizer, and why" has_row '"name":"compute-sanitizer","reason":"it is not beside nvcc"'
-check "the page is there all the same" test -s "$folder/empty/report.html"
+check "the page is there all the same" test -s "$scratch/empty/report.html"
 
 # The recorders alone, by other tools of this folder: nothing else is there to be done.
-cat >"$folder/no_speeds" <<SCRIPT
+cat >"$scratch/no_speeds" <<SCRIPT
 #!/bin/sh
 [ "\$1" = speed ] || exec "$gpu_check" "\$@"
 SCRIPT
-chmod +x "$folder/no_speeds"
-mkdir -p "$folder/none_works" "$folder/too_late"
+chmod +x "$scratch/no_speeds"
+mkdir -p "$scratch/none_works" "$scratch/too_late"
 recorders() # FOLDER END VARIABLE=VALUE...
 {
     tools=$1
-    rows=$folder/$1.out/rows
-    mkdir -p "$folder/$1.out"
+    rows=$scratch/$1.out/rows
+    mkdir -p "$scratch/$1.out"
     end=$2
     shift 2
-    env PATH="$folder/$tools:$folder/bin:$PATH" GPU_CHECK="$folder/no_speeds" T_DEVICE=fake \
-        TESTS="$folder/empty" SANITIZER='' RECORDERS="$folder/recorders" BERTH=false \
-        LLAMA=false SHAPES=false DEVICES=cuda PLACE="$folder/place" END="$end" TINY=tiny \
-        NVCC=nvcc ARCH=90 "$@" tests/gpu/stages.sh "$folder/$tools.out" >"$folder/log" 2>&1
+    env PATH="$scratch/$tools:$scratch/bin:$PATH" GPU_CHECK="$scratch/no_speeds" T_DEVICE=fake \
+        TESTS="$scratch/empty" SANITIZER='' RECORDERS="$scratch/recorders" BERTH=false \
+        LLAMA=false SHAPES=false DEVICES=cuda PLACE="$scratch/place" END="$end" TINY=tiny \
+        NVCC=nvcc ARCH=90 "$@" tests/gpu/stages.sh "$scratch/$tools.out" >"$scratch/log" 2>&1
 }
-cat >"$folder/none_works/python3" <<'SCRIPT'
+cat >"$scratch/none_works/python3" <<'SCRIPT'
 #!/bin/sh
 [ "$1" = -c ] && echo "torch 2, bitsandbytes 0" && exit
 echo "Traceback of it" >&2
@@ -321,12 +320,12 @@ echo "Error: ${1##*/} does not work" >&2
 exit 1
 SCRIPT
 # Time stands still.
-cat >"$folder/too_late/date" <<'SCRIPT'
+cat >"$scratch/too_late/date" <<'SCRIPT'
 #!/bin/sh
 echo 1000
 SCRIPT
-chmod +x "$folder"/*/python3 "$folder"/*/date
-recorders none_works $(($(date +%s) + 100000)) MODEL="$folder/model" LAYERS=4
+chmod +x "$scratch"/*/python3 "$scratch"/*/date
+recorders none_works $(($(date +%s) + 100000)) MODEL="$scratch/model" LAYERS=4
 for script in peer_kernels peer_load peer_update record_bnb; do
     check "$script.py does not work, and says why" has_row \
         "\"skipped\",\"name\":\"$script.py\",\"reason\":\"Error: $script.py does not work\""
@@ -334,7 +333,7 @@ done
 check "nothing is put beside ours" count 'beside bitsandbytes' 0
 check "and no means are compared" count '"means by torch' 0
 check "without peers the recorders succeed" has_row '"name":"recorders".*"status":"done"'
-recorders too_late $((1000 + 10 + 19)) MODEL="$folder/model" LAYERS=4
+recorders too_late $((1000 + 10 + 19)) MODEL="$scratch/model" LAYERS=4
 for script in peer_kernels peer_load peer_update record_bnb; do
     check "$script.py has too little time" has_row \
         "\"name\":\"$script.py\",\"reason\":\"it may take [0-9]* s, and 19 s are left"
@@ -342,15 +341,15 @@ done
 recorders bin $(($(date +%s) + 100000)) GPU_LAYERS=1000000
 check "no model, no load of a peer" has_row \
     '"name":"peer_load.py","reason":"there is room for [0-9]* layers'
-check "but kernels of one" test -s "$folder/bin.out/recorded/peer_kernels.json"
-printf '{}' >"$folder/none_works/bnb_means.json"
-sed -i "s|cp tests/data.*json|cp \"$folder/none_works/bnb_means.json\"|
-    s|{\"8192x28672|broken &|" "$folder/bin/python3"
+check "but kernels of one" test -s "$scratch/bin.out/recorded/peer_kernels.json"
+printf '{}' >"$scratch/none_works/bnb_means.json"
+sed -i "s|cp tests/data.*json|cp \"$scratch/none_works/bnb_means.json\"|
+    s|{\"8192x28672|broken &|" "$scratch/bin/python3"
 recorders bin $(($(date +%s) + 100000)) GPU_LAYERS=1000000
 check "other means are told" has_row '"means by torch","value":"others than.*: [0-9]* 2"'
 check "what a peer prints and is no JSON fails" has_row '"name":"recorders".*"status":"failed"'
 
-echo '{"kind":' >"$folder/broken"
-check "rows that are none are refused" test "$("$gpu_check" page "$folder/broken" \
-    "$folder/r" "$folder/p" 2>/dev/null; echo $?)" = 1
+echo '{"kind":' >"$scratch/broken"
+check "rows that are none are refused" test "$("$gpu_check" page "$scratch/broken" \
+    "$scratch/r" "$scratch/p" 2>/dev/null; echo $?)" = 1
 end

@@ -6,10 +6,9 @@ set -u
 export LC_ALL=C
 # shellcheck source=tests/t.sh
 . tests/t.sh
-folder=$scratch
-sources=$folder/sources out=$folder/out
+sources=$scratch/sources out=$scratch/out
 zlib_parts="adler32 crc32 deflate inffast inflate inftrees trees zutil"
-said=$folder/said
+said=$scratch/said
 : >"$said"
 
 # ------------------------------------------------------------------------------ what is built of
@@ -70,7 +69,7 @@ SCRIPT
 run_deps() # STATUS
 {
     rm -rf "$out"
-    tests/gpu/deps.sh "$sources" "$out" >"$folder/said" 2>&1
+    tests/gpu/deps.sh "$sources" "$out" >"$scratch/said" 2>&1
     [ $? -eq "$1" ]
 }
 has_parts() # LIBRARY PART...: these and no others
@@ -98,24 +97,24 @@ says() # WORDS OPTION PACKAGE...
 }
 told() # WORDS
 {
-    grep -qF -- "$1" "$folder/said"
+    grep -qF -- "$1" "$scratch/said"
 }
 is_quiet()
 {
-    [ ! -s "$folder/said" ]
+    [ ! -s "$scratch/said" ]
 }
 # A program of what pkg-config says, as the Makefile asks it.
 links()
 {
-    cat >"$folder/program.c" <<'CODE'
+    cat >"$scratch/program.c" <<'CODE'
 #include <cjson/cJSON.h>
 #include <liburing.h>
 #include <zlib.h>
 int main(void) { return fake_cJSON() + fake_inflate() + fake_queue(); }
 CODE
     # shellcheck disable=SC2046 # several flags
-    $CC $("$out/pkg-config" --cflags libcjson zlib liburing) -o "$folder/program" \
-        "$folder/program.c" $("$out/pkg-config" --libs libcjson zlib liburing) >>"$folder/said" 2>&1
+    $CC $("$out/pkg-config" --cflags libcjson zlib liburing) -o "$scratch/program" \
+        "$scratch/program.c" $("$out/pkg-config" --libs libcjson zlib liburing) >>"$scratch/said" 2>&1
 }
 
 : "${CC:=cc}"

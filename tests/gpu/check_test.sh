@@ -169,7 +169,8 @@ combinations | sort >"$scratch/combinations"
 grep -v '"group":"beside' "$rows" |
     sed -n 's/^{"kind":"speed","name":"\([^"]*\)".*/\1/p' | sort >"$scratch/measured"
 sed -n 's/^{"kind":"skipped","name":"\([^"]*\)".*/\1/p' "$rows" | sort -u >"$scratch/left"
-check "combinations" test "$(wc -l <"$scratch/combinations")" -eq $((8 * 2 * (16 + 6 + 16 + 4 * 14)))
+check "combinations" test \
+    "$(wc -l <"$scratch/combinations")" -eq $((8 * 2 * (16 + 6 + 16 + 4 * 14)))
 check "each has a row or a reason" test -z \
     "$(sort -u "$scratch/measured" "$scratch/left" | comm -23 "$scratch/combinations" -)"
 check "those of the first weight have speeds" test -z \
@@ -271,7 +272,8 @@ check "void what is a share of them" grep -q \
     '"name":"m = 8 over m = 1, .*"relation":"<=","void":true' "$scratch/void.json"
 check "all of it that was judged" test "$(grep '"met":' "$scratch/void.json" |
     grep -vc '"group":"limits"\|"group":"the whole"')" -eq 0
-check "loads have limits of their own" grep -q '"group":"the whole".*"met":true' "$scratch/void.json"
+check "loads have limits of their own" grep -q '"group":"the whole".*"met":true' \
+    "$scratch/void.json"
 check "and the page says so" grep -q 'class="note">Void: ' "$scratch/void.html"
 check "the report stays JSON" "$gpu_check" tool "$scratch/drifted" update "$scratch/void.json"
 

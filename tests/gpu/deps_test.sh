@@ -114,7 +114,8 @@ int main(void) { return fake_cJSON() + fake_inflate() + fake_queue(); }
 CODE
     # shellcheck disable=SC2046 # several flags
     $CC $("$out/pkg-config" --cflags libcjson zlib liburing) -o "$scratch/program" \
-        "$scratch/program.c" $("$out/pkg-config" --libs libcjson zlib liburing) >>"$scratch/said" 2>&1
+        "$scratch/program.c" $("$out/pkg-config" --libs libcjson zlib liburing) \
+            >>"$scratch/said" 2>&1
 }
 
 : "${CC:=cc}"

@@ -240,6 +240,15 @@ update_share_of(const berthi_update_kernel *a)
     return share;
 }
 
+/* All of a usual block. */
+SIMT_INLINE void
+update_load_usual(const berthi_update_kernel *a, int32_t dtype, uint64_t first, adam8_words *words,
+                  eight_words *parameter)
+{
+    adam8_load(a, dtype, first, words);
+    *parameter = eight_load_words(a->arguments.parameter, dtype, first);
+}
+
 /*
  * Usual blocks are done as adam8.cuh does them: the next one is on its way while a block's
  * codes are made, its parameters as soon as this one's are stored. It is read once more after
@@ -255,10 +264,8 @@ update_usual(const berthi_update_kernel *a, update_variant v, const update_table
     adam8_words words = { { { 0 } }, { { { 0 } } }, { 0 } };
     eight_words parameter = { { 0 } };
 
-    if (whole > 0) {
-        adam8_load(a, v.dtype, first, &words);
-        parameter = eight_load_words(a->arguments.parameter, v.dtype, first);
-    }
+    if (whole > 0)
+        update_load_usual(a, v.dtype, first, &words, &parameter);
     SIMT_NO_UNROLL
     for (uint32_t turn = 0; turn < share.turns; turn++, first += UPDATE_STEP) {
         bool is_usual = turn < whole;
@@ -281,11 +288,8 @@ update_usual(const berthi_update_kernel *a, update_variant v, const update_table
         } else {
             update_block(a, v, t, first / BERTHI_UPDATE_BLOCK);
             words = (adam8_words){ { { 0 } }, { { { 0 } } }, { 0 } };
-            if (turn + 1 < whole) {
-                adam8_load(a, v.dtype, first + UPDATE_STEP, &words);
-                parameter = eight_load_words(a->arguments.parameter, v.dtype,
-                                             first + UPDATE_STEP);
-            }
+            if (turn + 1 < whole)
+                update_load_usual(a, v.dtype, first + UPDATE_STEP, &words, &parameter);
         }
     }
 }

@@ -151,20 +151,27 @@ name_shards(berthi_convert *convert, berth_error *error)
     return status;
 }
 
+/* `last`: the file that makes a checkpoint of the others; NULL: as was decided before. */
 static berth_status
-publish(berthi_convert *convert, berth_error *error)
+publish(berthi_convert *convert, const char *last, berth_error *error)
+{
+    /* What was there before is gone then: a cancel comes too late. */
+    if (!berthi_job_commit(convert->job))
+        return berthi_job_fail_cancelled(error);
+    return berthi_writer_publish(convert->writer, last, error);
+}
+
+static berth_status
+publish_shards(berthi_convert *convert, berth_error *error)
 {
     const uint32_t count = berthi_layout_shard_count(convert->layout);
     char single[BERTHI_LAYOUT_NAME];
-    berth_status status = name_shards(convert, error);
+    const berth_status status = name_shards(convert, error);
 
     berthi_layout_shard_name(0, 1, single);
-    if (status == BERTH_OK && !berthi_job_commit(convert->job))
-        status = berthi_job_fail_cancelled(error);
-    if (status == BERTH_OK)
-        status = berthi_writer_publish(convert->writer,
-                                       count == 1 ? single : BERTHI_CONVERT_INDEX, error);
-    return status;
+    return status == BERTH_OK
+               ? publish(convert, count == 1 ? single : BERTHI_CONVERT_INDEX, error)
+               : status;
 }
 
 static berth_status
@@ -185,7 +192,7 @@ write_everything(berthi_convert *convert, berth_error *error)
     if (status == BERTH_OK)
         status = berthi_convert_add_files(convert, error);
     if (status == BERTH_OK)
-        status = publish(convert, error);
+        status = publish_shards(convert, error);
     return status;
 }
 
@@ -252,7 +259,7 @@ run_writer(berthi_convert *convert, berth_error *error)
     berth_status status = open_writer(convert, 0, error);
 
     if (status == BERTH_OK && berthi_writer_is_complete(convert->writer))
-        status = berthi_writer_publish(convert->writer, NULL, error);
+        status = publish(convert, NULL, error);
     else if (status == BERTH_OK)
         status = write_everything(convert, error);
     convert->report.is_joined = status == BERTH_OK && convert->part_of != NULL;
@@ -343,6 +350,8 @@ run_convert(berth_job *job, void *user, berth_error *error)
     if (status == BERTH_OK && !is_there)
         status = convert->options.part > 0 ? run_part(convert, error)
                                            : run_writer(convert, error);
+    if (status == BERTH_OK && !berthi_job_commit(job))
+        status = BERTH_ECANCELLED; /* a part is finished, and counts */
     if (status == BERTH_ECANCELLED)
         status = berthi_fail(error, BERTH_REASON_CANCELLED, NULL, "%s",
                              convert->has_kept

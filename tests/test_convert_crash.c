@@ -548,6 +548,50 @@ test_cancelled_by_progress(void)
     CHECK(is_recovered(folder, false));
 }
 
+/* How many points a conversion has, more or less: threads take turns as they like. */
+static uint64_t
+count_points(const char *above)
+{
+    uint64_t killed = 0;
+    uint64_t whole = UINT64_C(1) << 12;
+
+    while (whole - killed > 1) {
+        const uint64_t at = killed + (whole - killed) / 2;
+        const char *const folder = fixture_format("%s/count.%d", above, (int)at);
+
+        if (is_killed(folder, false, false, at))
+            killed = at;
+        else
+            whole = at;
+        fixture_remove(folder);
+    }
+    return whole;
+}
+
+/* All of it is written: who goes on has all, or is told what is kept. */
+static void
+test_cancelled_while_it_appears(void)
+{
+    const char *const above = fixture_folder();
+    const uint64_t end = count_points(above);
+    int cancelled = 0;
+
+    for (uint64_t at = end - 60; at < end; at += crash_step(2)) {
+        const char *const folder = fixture_format("%s/%d", above, (int)at);
+        uint64_t took_ns;
+
+        if (!is_killed(folder, false, false, at))
+            break;
+        cancelled += cancel_after(folder, 0, true, &took_ns) == BERTH_ECANCELLED;
+        if (!is_recovered(folder, false)) {
+            T_NOTE("killed at point %d, %s", (int)at, folder);
+            return;
+        }
+        fixture_remove(folder);
+    }
+    CHECK_GT(cancelled, 10);
+}
+
 /* -------------------------------------------------------------------- full disk */
 
 static berth_status
@@ -616,6 +660,7 @@ main(int argc, char **argv)
     T_RUN(test_failing_system_calls);
     T_RUN(test_cancelled_from_outside);
     T_RUN(test_cancelled_by_progress);
+    T_RUN(test_cancelled_while_it_appears);
     T_RUN(test_full_disk);
     T_MAIN_END;
 }

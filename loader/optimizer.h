@@ -247,8 +247,12 @@ berthi_update_arguments berthi_step_arguments(const berthi_step *step, uint64_t 
 berthi_update_constants berthi_step_constants(const berthi_step *step, uint64_t parameter);
 /* Gradients are what they can be; ARGUMENT. */
 berth_status berthi_step_check(const berthi_step *step, berth_error *error);
-/* Where each device's stream is, and what comes and goes: later calls wait for these. */
-berth_status berthi_step_record(berthi_step *step, berth_error *error);
+/*
+ * Notes where each device's stream is, and what comes and goes: later calls wait for these,
+ * and so does who gives the optimizer back. `status` is how it went until here, and stays the
+ * answer where something has failed: whatever devices were asked for before is under way.
+ */
+berth_status berthi_step_end(berthi_step *step, berth_status status, berth_error *error);
 /* The same, asked for on the caller's stream of its device. */
 berth_status berthi_step_launch(berthi_step *step, uint64_t parameter,
                                 const berthi_states_page *page, uint8_t *bytes,

@@ -171,6 +171,7 @@ typedef struct disk_run {
     berth_optimizer *optimizer;
     /* Device that the page there comes back from; BERTH_NO_INDEX: none. */
     uint32_t copied_by[BERTHI_DISK_BUFFERS];
+    bool is_late; /* one has not come back in time */
     pthread_mutex_t lock; /* all below */
     pthread_cond_t has_changed;
     uint64_t read;        /* pages, from the first one on; so too: */
@@ -263,12 +264,15 @@ static berth_status
 await_copy(disk_run *r, uint32_t turn, berth_error *error)
 {
     const uint32_t device = r->copied_by[turn];
+    berth_status status;
 
     r->copied_by[turn] = BERTH_NO_INDEX;
     if (device == BERTH_NO_INDEX)
         return BERTH_OK;
-    return berthi_optimizer_await(r->optimizer, device,
-                                  r->optimizer->devices[device].pager.copied[turn], error);
+    status = berthi_optimizer_await(r->optimizer, device,
+                                    r->optimizer->devices[device].pager.copied[turn], error);
+    r->is_late = status != BERTH_OK;
+    return status;
 }
 
 static berth_status
@@ -415,11 +419,14 @@ run(disk_run *r, berth_error *error)
     return r->status;
 }
 
-/* What devices still copy to and from stays until they have done so. */
+/*
+ * What devices still copy to and from stays until they have done so. One that hangs is waited
+ * for once: the buffers are the optimizer's, which is not given back before that is over.
+ */
 static void
 drain(disk_run *r)
 {
-    for (uint32_t turn = 0; turn < BERTHI_DISK_BUFFERS; turn++) {
+    for (uint32_t turn = 0; turn < BERTHI_DISK_BUFFERS && !r->is_late; turn++) {
         berth_error ignored;
 
         (void)await_copy(r, turn, &ignored);

@@ -130,18 +130,12 @@ measure_device(const berthi_step *step, uint32_t device,
 }
 
 static berth_status
-await_devices(const berthi_step *step, berth_error *error)
+await_devices(const berth_optimizer *o, berth_error *error)
 {
-    const berth_optimizer *const o = step->optimizer;
     berth_status status = BERTH_OK;
 
-    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
-        berthi_device *const d = o->devices[i].device;
-
-        status = d->table->record(d, o->devices[i].done, berthi_step_stream(step, i), error);
-        if (status == BERTH_OK)
-            status = berthi_optimizer_await(o, i, o->devices[i].done, error);
-    }
+    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++)
+        status = berthi_optimizer_await(o, i, o->devices[i].done, error);
     return status;
 }
 
@@ -168,8 +162,9 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
             status = measure_device(step, p->device, &arguments, error);
         blocks += blocks_of(p->states.elements);
     }
+    status = berthi_step_end(step, status, error);
     if (status == BERTH_OK)
-        status = await_devices(step, error);
+        status = await_devices(o, error);
     if (status == BERTH_OK)
         *out = berthi_gradient_total(o->sums, blocks);
     return status;
@@ -272,10 +267,10 @@ berth_optimizer_accumulate(berth_optimizer *optimizer, const berth_gradient *gra
         return berthi_fail_argument(error, "accumulates",
                                     "was not set when the optimizer was made");
     status = berthi_step_check(&step, error);
+    if (status != BERTH_OK)
+        return status;
     for (uint64_t i = 0; i < optimizer->parameter_count && status == BERTH_OK; i++)
         if (gradients[i].values != NULL)
             status = add(&step, i, error);
-    if (status == BERTH_OK)
-        status = berthi_step_record(&step, error);
-    return status;
+    return berthi_step_end(&step, status, error);
 }

@@ -175,19 +175,17 @@ count_steps(berthi_step *step)
             o->parameters[i].step++;
 }
 
-/* Notes where each device's stream is, and what comes and goes: later calls wait for these. */
 berth_status
-berthi_step_record(berthi_step *step, berth_error *error)
+berthi_step_end(berthi_step *step, berth_status status, berth_error *error)
 {
     berth_optimizer *const o = step->optimizer;
-    berth_status first = BERTH_OK;
+    berth_status first = status;
 
     for (uint32_t i = 0; i < o->device_count; i++) {
         berthi_device *const d = o->devices[i].device;
-        berth_status status =
-            d->table->record(d, o->devices[i].done, berthi_step_stream(step, i),
-                             first == BERTH_OK ? error : NULL);
 
+        status = d->table->record(d, o->devices[i].done, berthi_step_stream(step, i),
+                                  first == BERTH_OK ? error : NULL);
         if (status == BERTH_OK)
             status = berthi_pager_end(step, i, first == BERTH_OK ? error : NULL);
         if (first == BERTH_OK)
@@ -201,7 +199,6 @@ update(berthi_step *step, berth_error *error)
 {
     berth_optimizer *const o = step->optimizer;
     berth_status status = BERTH_OK;
-    berth_status ended;
 
     for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++)
         status = berthi_pager_begin(step, i, error);
@@ -213,8 +210,7 @@ update(berthi_step *step, berth_error *error)
     if (status == BERTH_OK)
         status = berthi_disk_step(step, error);
     o->not_finite += atomic_load(&step->not_finite);
-    ended = berthi_step_record(step, status == BERTH_OK ? error : NULL);
-    return status == BERTH_OK ? ended : status;
+    return berthi_step_end(step, status, error);
 }
 
 /* ------------------------------------------------------------------------- reporting */

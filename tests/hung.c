@@ -34,6 +34,16 @@ hung_has(berth_devices *devices)
     return has;
 }
 
+void
+hung_lose(berth_devices *devices, uint32_t device)
+{
+    berthi_sim_device *const d = (berthi_sim_device *)berthi_devices_at(devices, device);
+
+    pthread_mutex_lock(&d->sim->lock);
+    d->words.lose = d->calls + 1;
+    pthread_mutex_unlock(&d->sim->lock);
+}
+
 uint64_t
 hung_copies(berth_devices *devices)
 {

@@ -23,7 +23,8 @@ static const trained_parameter parameters[] = {
 };
 
 static bool
-open_at(trained *t, berth_context *context, int32_t place, const char *words)
+open_patient(trained *t, berth_context *context, int32_t place, const char *words,
+             uint64_t wait_ms)
 {
     berth_optimizer_group group;
     berth_optimizer_options options;
@@ -33,7 +34,7 @@ open_at(trained *t, berth_context *context, int32_t place, const char *words)
     berth_optimizer_options_init(&options);
     options.states_dir = folder;
     options.page_elements = 4096;
-    options.wait_ms = WAIT_MS;
+    options.wait_ms = wait_ms;
     return trained_open(t, context,
                         &(trained_options){ .devices = words,
                                             .groups = &group,
@@ -44,12 +45,28 @@ open_at(trained *t, berth_context *context, int32_t place, const char *words)
                                             .seed = 1 });
 }
 
+static bool
+open_at(trained *t, berth_context *context, int32_t place, const char *words)
+{
+    return open_patient(t, context, place, words, WAIT_MS);
+}
+
 static uint64_t
 bytes_of(const berth_context *context)
 {
     berth_memory_summary memory;
 
     berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}
+
+/* Where sums of gradients come to. */
+static uint64_t
+scratch_of(const berth_context *context)
+{
+    berth_memory memory;
+
+    CHECK_EQ(berth_memory_get(context, 0, BERTH_MEMORY_SCRATCH, &memory), BERTH_OK);
     return memory.current_bytes;
 }
 
@@ -159,6 +176,83 @@ test_states_on_the_disk(void)
     check_place(BERTH_STATES_DISK);
 }
 
+/* Four pages are under way when the first one hangs, and they are waited for once. */
+static void
+test_patience_of_a_step(void)
+{
+    const uint64_t wait_ms = 500;
+    berth_gradient gradients[2];
+    berth_context *context;
+    uint64_t begin_ns;
+    berth_error error;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_patient(&t, context, BERTH_STATES_DISK, "sim:64MiB,clock=real", wait_ms)) {
+        trained_draw(&t, 3, false);
+        trained_gradients(&t, 3, gradients);
+        hung_copy(t.devices, 0);
+        begin_ns = berthi_sys_now_ns();
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, &error), BERTH_EIO);
+        CHECK_LT(berthi_sys_now_ns() - begin_ns, 3 * wait_ms * HUNG_MS_NS);
+        CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
+/*
+ * Sums of one device's gradients come to the host when another device is lost: nothing more
+ * is asked for, and what was asked for is still waited for.
+ */
+static void
+test_lost_while_measuring(void)
+{
+    static const trained_parameter on_two[] = {
+        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 4096, BERTH_F32, BERTH_F32, 0, 1 },
+    };
+    berth_optimizer_group group;
+    berth_optimizer_options options;
+    berth_step_options clipped;
+    berth_gradient gradients[2];
+    berth_context *context;
+    berth_error error;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW), BERTH_OK);
+    berth_optimizer_options_init(&options);
+    options.wait_ms = WAIT_MS;
+    berth_step_options_init(&clipped);
+    clipped.max_norm = 1;
+    if (trained_open(&t, context,
+                     &(trained_options){ .devices = "sim:64MiB,clock=real*2",
+                                         .groups = &group,
+                                         .group_count = 1,
+                                         .parameters = on_two,
+                                         .count = 2,
+                                         .optimizer = &options,
+                                         .seed = 1 })) {
+        trained_draw(&t, 3, false);
+        trained_gradients(&t, 3, gradients);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &clipped, &error), BERTH_OK);
+        hung_copy(t.devices, 0);
+        hung_lose(t.devices, 1);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &clipped, &error), BERTH_ENODEV);
+        CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
+        CHECK(hung_has(t.devices));
+        destroy(&t);
+        CHECK_GT(scratch_of(context), 0); /* a copy will still write there */
+        recover(&t);
+        CHECK_EQ(scratch_of(context), 0);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
 /* The caller's own stream hangs, before the updates that it was asked for. */
 static void
 test_the_callers_stream(void)
@@ -252,6 +346,8 @@ main(int argc, char **argv)
     folder = fixture_folder();
     T_RUN(test_states_on_the_host);
     T_RUN(test_states_on_the_disk);
+    T_RUN(test_patience_of_a_step);
+    T_RUN(test_lost_while_measuring);
     T_RUN(test_the_callers_stream);
     T_RUN(test_moves);
     T_MAIN_END;

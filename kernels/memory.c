@@ -146,18 +146,45 @@ berthi_context_keep(berth_context *context, berthi_kept *kept)
     pthread_mutex_unlock(&context->kept_lock);
 }
 
+/* All that is kept, taken out; NULL where somebody is at it. */
+static berthi_kept *
+begin_sweep(berth_context *context)
+{
+    berthi_kept *kept = NULL;
+
+    pthread_mutex_lock(&context->kept_lock);
+    if (!context->is_swept) {
+        kept = context->kept;
+        context->kept = NULL;
+        context->is_swept = kept != NULL;
+    }
+    pthread_mutex_unlock(&context->kept_lock);
+    return kept;
+}
+
+/* What is given back calls the caller's functions, and the driver's: no lock is held. */
 void
 berthi_context_sweep(berth_context *context)
 {
-    pthread_mutex_lock(&context->kept_lock);
-    for (berthi_kept **at = &context->kept; *at != NULL;) {
-        berthi_kept *const next = (*at)->next;
+    berthi_kept *kept = begin_sweep(context);
+    berthi_kept *left = NULL;
+    berthi_kept **end = &left;
 
-        if ((*at)->try_end(*at))
-            *at = next;
-        else
-            at = &(*at)->next;
+    if (kept == NULL)
+        return;
+    while (kept != NULL) {
+        berthi_kept *const next = kept->next;
+
+        if (!kept->try_end(kept)) {
+            *end = kept;
+            end = &kept->next;
+        }
+        kept = next;
     }
+    pthread_mutex_lock(&context->kept_lock);
+    *end = context->kept; /* what was left meanwhile */
+    context->kept = left;
+    context->is_swept = false;
     pthread_mutex_unlock(&context->kept_lock);
 }
 

@@ -40,6 +40,7 @@ struct berth_context {
     berthi_cpu_level level; /* the fastest: asked once, virtual machines are slow to say */
     pthread_mutex_t kept_lock;
     berthi_kept *kept; /* under that lock */
+    bool is_swept;     /* the same: somebody has taken them out, and puts back what stays */
     uint64_t spare_limit; /* bytes of staging that are kept between jobs */
     pthread_mutex_t spare_lock;
     berthi_spare *spares; /* under that lock */
@@ -58,7 +59,7 @@ struct berth_context {
  * the context; what cannot be even then is left alone for good.
  */
 void berthi_context_keep(berth_context *context, berthi_kept *kept);
-/* Any thread. */
+/* Any thread, `try_end` included; where one is at it, others go on without. */
 void berthi_context_sweep(berth_context *context);
 
 /*

@@ -673,6 +673,66 @@ test_arena_blocks(void)
     CHECK_EQ(berthi_arena_block_for(UINT64_MAX), 2097152);
 }
 
+/* ------------------------------------------------------------------------- what is kept */
+
+/* Something that a device still uses, until it is asked `refusals` times. */
+typedef struct keepsake {
+    berthi_kept kept; /* first */
+    berth_context *context;
+    struct keepsake *other; /* is left in the same moment; NULL: none */
+    uint32_t refusals;
+    uint32_t asked;
+    uint32_t ended; /* as the how manieth; 0: it is kept */
+    uint32_t *endings;
+} keepsake;
+
+static bool
+try_keepsake(berthi_kept *kept)
+{
+    keepsake *const k = (keepsake *)kept;
+
+    /* As a function of the caller's may that gives memory back. */
+    (void)berth_context_trim(k->context);
+    if (k->other != NULL) {
+        berthi_context_keep(k->context, &k->other->kept);
+        k->other = NULL;
+    }
+    if (k->asked++ < k->refusals)
+        return false;
+    k->ended = ++*k->endings;
+    return true;
+}
+
+static void
+test_kept(void)
+{
+    berth_context *context = NULL;
+    uint32_t endings = 0;
+    keepsake all[4];
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    for (uint32_t i = 0; i < 4; i++)
+        all[i] = (keepsake){ .kept.try_end = try_keepsake,
+                             .context = context,
+                             .refusals = i == 0 ? 2 : 0,
+                             .endings = &endings };
+    all[1].other = &all[3];
+    all[2].refusals = 1;
+    for (uint32_t i = 0; i < 3; i++)
+        berthi_context_keep(context, &all[i].kept);
+    berthi_context_sweep(context);
+    CHECK_EQ(all[1].ended, 1);
+    CHECK_EQ(all[0].asked + all[2].asked, 2);
+    CHECK_EQ(all[3].asked, 0);
+    berthi_context_sweep(context); /* the second and the fourth, in the order they were left */
+    CHECK_EQ(all[2].ended, 2);
+    CHECK_EQ(all[3].ended, 3);
+    CHECK_EQ(all[0].ended, 0);
+    berth_context_destroy(context);
+    CHECK_EQ(all[0].ended, 4);
+    CHECK_EQ(all[0].asked, 3);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -696,5 +756,6 @@ main(int argc, char **argv)
     T_RUN(test_log_from_threads);
     T_RUN(test_faults);
     T_RUN(test_arena_blocks);
+    T_RUN(test_kept);
     T_MAIN_END;
 }

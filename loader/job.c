@@ -399,13 +399,13 @@ berth_job_descriptor(berth_job *job, int *out_descriptor, berth_error *error)
     if (job == NULL)
         return berthi_fail_argument(error, "job", "is NULL");
     pthread_mutex_lock(&job->lock);
-    if (job->descriptor < 0) {
+    if (job->descriptor < 0)
         job->descriptor = berthi_sys_event_create();
-        if (job->descriptor < 0)
-            status = berthi_fail_system(error, errno, NULL, "making a descriptor of a job");
-        else if (job->is_ended && berthi_sys_event_signal(job->descriptor) != 0)
-            status = berthi_fail_system(error, errno, NULL, "telling that a job has ended");
-    }
+    /* Once more with each call: a signal that has failed is made up for. */
+    if (job->descriptor < 0)
+        status = berthi_fail_system(error, errno, NULL, "making a descriptor of a job");
+    else if (job->is_ended && berthi_sys_event_signal(job->descriptor) != 0)
+        status = berthi_fail_system(error, errno, NULL, "telling that a job has ended");
     if (status == BERTH_OK)
         *out_descriptor = job->descriptor;
     pthread_mutex_unlock(&job->lock);

@@ -108,9 +108,13 @@ berthi_leases_hang(berthi_leases *leases)
 bool
 berthi_leases_are_over(berthi_leases *leases)
 {
-    for (uint32_t i = 0; i < leases->line_count; i++)
-        if (!berthi_stream_is_over(&leases->lines[i].end))
+    for (uint32_t i = 0; i < leases->line_count; i++) {
+        berthi_stream_end *const end = &leases->lines[i].end;
+
+        /* A line that was never made has none. */
+        if (end->device != NULL && !berthi_stream_is_over(end))
             return false;
+    }
     return true;
 }
 

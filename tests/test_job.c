@@ -539,6 +539,29 @@ test_late_descriptor(void)
     CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
 }
 
+/* What was not said when it ended, or not by the first call, a later one says. */
+static void
+test_descriptor_that_was_not_told(void)
+{
+    script s = { .total = 10, .steps = 1 };
+    const int fds = fixture_open_fds();
+    int descriptor;
+    berth_job *job;
+    berth_error error;
+
+    T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, -1), BERTH_OK);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 1, false);
+    CHECK_EQ(berth_job_descriptor(job, &descriptor, &error), BERTH_EIO);
+    berthi_fault_disarm();
+    CHECK_CONTAINS(error.message, "telling that a job has ended");
+    CHECK_EQ(descriptor, -1);
+    CHECK_EQ(berth_job_descriptor(job, &descriptor, &error), BERTH_OK);
+    CHECK(is_readable(descriptor, 0));
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK_EQ(fixture_open_fds(), fds);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -564,6 +587,7 @@ main(int argc, char **argv)
     T_RUN(test_work_without_hooks);
     T_RUN(test_descriptor);
     T_RUN(test_late_descriptor);
+    T_RUN(test_descriptor_that_was_not_told);
     T_RUN(test_every_call_can_fail);
     berth_context_destroy(context);
     T_MAIN_END;

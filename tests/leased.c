@@ -418,7 +418,7 @@ leased_start(leased *l, berth_error *error)
     const berth_status status =
         berthi_leases_create(&l->model, &l->options, &l->leases, error);
 
-    for (uint32_t i = 0; l->leases != NULL && i < leased_layers(l); i++) {
+    for (uint32_t i = 0; status == BERTH_OK && l->leases != NULL && i < leased_layers(l); i++) {
         const berthi_lease_unit *const unit = berthi_lease_unit_of(l->leases, i);
 
         const uint32_t slots =

@@ -309,12 +309,12 @@ encode_matrices(berthi_launch *its, berthi_cuda_tiles *tiles)
 {
 #if CUDART_VERSION >= BERTHI_CUDA_TILES_VERSION
     uint8_t *const first = (uint8_t *)&its->argument + its->matrices_at;
-    CUresult code = tiles != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    CUresult code = tiles != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 
     for (uint32_t i = 0; i < its->matrices && code == CUDA_SUCCESS; i++)
         code = encode((encode_tiles *)tiles,
                       (berthi_tiles *)(void *)(first + i * sizeof(berthi_tiles)));
-    return code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+    return (cudaError_t)code; /* the runtime has the driver's numbers */
 #else
     (void)its;
     (void)tiles;

@@ -312,6 +312,13 @@ fake_cuda_fail(uint64_t nth, int code, bool is_persistent)
 }
 
 void
+fake_cuda_fail_within(uint64_t nth, int code)
+{
+    fake_cuda_make_current(0);
+    fake_cuda_fail(2 + nth, code, false); /* behind which device and which context */
+}
+
+void
 fake_cuda_fail_half(bool is_half)
 {
     fake_cuda_now.is_half = is_half;

@@ -111,10 +111,13 @@ fake_clear(void *memory, uint64_t bytes, void *handle)
 static int
 fake_launch(const berthi_launch *its, berthi_cuda_tiles *tiles, bool overlaps, void *handle)
 {
+    const bool has_context = fake_cuda_has_context; /* the runtime begins one, this does not: */
     const int code = fake_cuda_enter_current();
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
+    if (its->matrices > 0 && !has_context) /* the driver describes them */
+        return fake_cuda_leave(fake_cuda_misuse(INVALID_CONTEXT));
     if (its->kernel <= KERNEL_NONE || its->kernel >= KERNEL_COUNT || its->ctas == 0
         || its->ctas > BERTHI_MOST_CTAS || its->threads == 0 || its->threads > 1024)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_CONFIGURATION));

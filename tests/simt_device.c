@@ -105,8 +105,8 @@ open_device(const char *word)
     require(device.calls->set_device(0), "choosing it");
     device.capability = find_capability(device.calls, &properties);
     device.room_bytes = properties.room_bytes;
-    (void)device.calls->find_tiles(&device.tiles);
-    device.is_wide = 10 * properties.major + properties.minor == device.calls->wide;
+    device.is_wide = device.calls->find_tiles(&device.tiles)
+                     && 10 * properties.major + properties.minor == device.calls->wide;
     if (device.capability == 0)
         return "no kernel here was made for this GPU";
     atexit(note_kernels);

@@ -199,7 +199,7 @@ test_ends(void)
 
         fake_cuda_begin(&late);
         T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:1"));
-        fake_cuda_fail(2, codes[i], false); /* behind get_device() and set_device() */
+        fake_cuda_fail(2, codes[i], false); /* behind which device and which context */
         for (int turn = 0; turn < 2; turn++) {
             CHECK_EQ(r.device->table->event_create(r.device, &event, &e), BERTH_ENODEV);
             CHECK(event == NULL);
@@ -226,7 +226,7 @@ test_first_failure_is_told(void)
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     memory = rig_alloc(r.device, 4096);
     kill_device(&r, memory);
-    fake_cuda_fail(1, 1, false);
+    fake_cuda_fail_within(0, 1);
     CHECK_EQ(r.device->table->copy(r.device, &copy, NULL, &e), BERTH_ENODEV);
     CHECK_EQ(e.reason, BERTH_REASON_DEVICE);
     CHECK_STR(e.message, "cuda:0: a copy: an error of the fake runtime");
@@ -265,7 +265,7 @@ test_other_failures(void)
         berth_error e;
 
         berthi_error_clear(&e);
-        fake_cuda_fail(1, failures[i].code, false);
+        fake_cuda_fail_within(0, failures[i].code);
         CHECK_EQ(r.device->table->event_create(r.device, &event, &e),
                  berthi_reason_status((int32_t)failures[i].reason));
         CHECK(event == NULL);
@@ -400,7 +400,7 @@ test_stopped_without_an_answer(void)
     memory = rig_alloc(r.device, 4096);
     stream = rig_stream(r.device);
     CHECK_EQ(r.device->table->clear(r.device, memory, 8, stream, NULL), BERTH_OK);
-    fake_cuda_fail(1, 999, false); /* behind get_device() */
+    fake_cuda_fail_within(0, 999);
     berthi_devices_stop(r.devices);
     CHECK_EQ(fake_cuda_failures(), 1);
     CHECK_EQ(fake_cuda_read().under_way, 1);

@@ -631,6 +631,22 @@ test_no_tiles(void)
     close_machine(&r);
 }
 
+/* The driver describes tiles, and unlike the runtime begins no context for it. */
+static void
+test_tiles_without_a_context(void)
+{
+    rig r;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    T_REQUIRE(open_machine(&r, &hopper));
+    CHECK(is_choice(&r, 1, KERNEL_few_bf16)); /* its room is allowed by now */
+    fake_cuda_make_none_current();
+    CHECK(is_choice(&r, 1, KERNEL_few_bf16));
+    CHECK(!fake_cuda_has_current());
+    close_machine(&r);
+}
+
 /* No room for parts: as if there were no such kernels; later there is. */
 static void
 test_no_room_for_parts(void)
@@ -941,6 +957,7 @@ main(int argc, char **argv)
     T_RUN(test_not_wide);
     T_RUN(test_code_of_another_gpu);
     T_RUN(test_no_tiles);
+    T_RUN(test_tiles_without_a_context);
     T_RUN(test_no_room_for_parts);
     T_RUN(test_wide_again);
     T_RUN(test_together);

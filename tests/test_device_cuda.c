@@ -80,8 +80,8 @@ test_memory(void)
     r.device->table->free(r.device, NULL, 7);
     CHECK_EQ(r.device->table->alloc(r.device, UINT64_MAX, &none, &error), BERTH_ENOFIT);
     CHECK_EQ(error.actual, 64 * MIB);
-    /* How much is free is not known either: get and alloc, then the question. */
-    fake_cuda_fail(2, 999, false);
+    /* How much is free is not known either. */
+    fake_cuda_fail_within(1, 999);
     CHECK_EQ(r.device->table->alloc(r.device, 65 * MIB, &none, &error), BERTH_ENOFIT);
     CHECK_EQ(fake_cuda_failures(), 1);
     CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_BYTES);
@@ -151,7 +151,7 @@ test_pinning_refused(void)
     CHECK_EQ(r.device->table->pin(r.device, memory, page, &error), BERTH_ENOMEM);
     berthi_fault_disarm();
     CHECK_CONTAINS(error.message, "is not there in full");
-    fake_cuda_fail(1, BERTHI_CUDA_NO_MEMORY, false);
+    fake_cuda_fail_within(0, BERTHI_CUDA_NO_MEMORY);
     CHECK_EQ(r.device->table->pin(r.device, memory, page, &error), BERTH_ENOMEM);
     CHECK_STR(error.message, "cuda:0: pinning memory: out of memory");
     CHECK_EQ(fake_cuda_read().pins, 0);
@@ -319,13 +319,10 @@ static void
 test_out_of_reach(void)
 {
     static const struct {
-        uint64_t nth; /* get_device(), the question, enabling */
+        uint64_t nth; /* the question, enabling */
         int code;
         bool is_reached;
-    } cases[] = { { 0, 999, false },
-                  { 1, 999, false },
-                  { 2, 999, false },
-                  { 2, BERTHI_CUDA_PEER_ENABLED, true } };
+    } cases[] = { { 0, 999, false }, { 1, 999, false }, { 1, BERTHI_CUDA_PEER_ENABLED, true } };
     fake_cuda_machine apart = late;
     rig r;
 
@@ -336,7 +333,7 @@ test_out_of_reach(void)
     close_late(&r);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         T_REQUIRE(open_late(&r));
-        fake_cuda_fail(cases[i].nth, cases[i].code, false);
+        fake_cuda_fail_within(cases[i].nth, cases[i].code);
         CHECK_EQ(r.device->table->reaches(r.device, rig_at(&r, 1)), cases[i].is_reached);
         CHECK_EQ(fake_cuda_failures(), 1);
         fake_cuda_disarm();
@@ -361,7 +358,7 @@ test_failed_copy_is_waited_for(void)
     for (int i = 0; i < 5; i++)
         CHECK_EQ(r.device->table->clear(r.device, memory, 4096, stream, NULL), BERTH_OK);
     CHECK_EQ(fake_cuda_read().under_way, 5);
-    fake_cuda_fail(1, 1, false);
+    fake_cuda_fail_within(0, 1);
     CHECK_EQ(r.device->table->copy(r.device, &beyond, stream, &error), BERTH_ENODEV);
     CHECK_STR(error.message, "cuda:0: a copy: an error of the fake runtime");
     CHECK_EQ(fake_cuda_read().under_way, 0);
@@ -610,14 +607,14 @@ test_none_is_left(void)
 
     three.count = 3;
     fake_cuda_begin(&three);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:2;cuda:1"));
-    for (uint32_t i = 0; i < 2; i++) {
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:2;cuda:1;cuda:0"));
+    for (uint32_t i = 0; i < 3; i++) {
         call_all(&r, rig_at(&r, i));
         CHECK(!fake_cuda_has_current());
         CHECK_EQ(fake_cuda_current(), 0);
+        CHECK_EQ(fake_cuda_read().has_context[0], i == 2);
     }
     CHECK(fake_cuda_read().has_context[2]);
-    CHECK(!fake_cuda_read().has_context[0]);
     close_late(&r);
 }
 

@@ -826,7 +826,7 @@ test_lost(void)
     fake_gemm_disarm();
     CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, NULL), BERTH_OK);
     fake_gemm_fail(1, BERTHI_GEMM_EXECUTION, false);
-    fake_cuda_fail(1, BERTHI_CUDA_LAUNCH, false); /* get_device(), then the question */
+    fake_cuda_fail_within(0, BERTHI_CUDA_LAUNCH); /* the question */
     CHECK_EQ(fake_gemm_multiply(s.device, &s.task, NULL, &error), BERTH_ENODEV);
     CHECK_EQ(fake_cuda_failures(), 1);
     CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);

@@ -232,7 +232,7 @@ test_captured_after_a_failure(void)
 
     T_REQUIRE(open_stage(&s));
     (void)workspace_of(&s, s.streams[0]);
-    fake_cuda_fail(3, 1, false); /* get_device(), two questions, then the event */
+    fake_cuda_fail_within(2, 1); /* two questions, then the event */
     CHECK_EQ(multiply(&s, s.streams[0], NULL), BERTH_ENODEV);
     CHECK_EQ(fake_cuda_failures(), 1);
     fake_cuda_disarm();

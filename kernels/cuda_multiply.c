@@ -171,7 +171,7 @@ find_ways(const berthi_cuda_call *call, const berthi_request *request, way *out[
         out[count++] = ask_library;
     if (!is_for_wide(call, request))
         return count;
-    if (request->arguments.multiply.count > BERTHI_GEMM_WIDE_INPUTS || count == 0) {
+    if (count == 0 || !berthi_gemm_is_wide_first(call, &request->arguments.multiply)) {
         out[count++] = ask_wide;
         return count;
     }

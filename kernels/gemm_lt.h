@@ -105,9 +105,10 @@ berth_status berthi_gemm_multiply_4bit(const berthi_cuda_call *call,
  * inputs are so many that these are quicker than those of few.
  */
 bool berthi_gemm_is_wide(const berthi_cuda_call *call, const berthi_multiply_arguments *arguments);
-/* H200, measured: fewer are as quick by rings; more by the library, where it is there. */
-#define BERTHI_GEMM_WIDE_LEAST  17u
-#define BERTHI_GEMM_WIDE_INPUTS 1024u
+#define BERTHI_GEMM_WIDE_LEAST 17u /* H200, measured: fewer are as quick by rings */
+/* Whether they are quicker than the library with a weight that is decoded for it. */
+bool berthi_gemm_is_wide_first(const berthi_cuda_call *call,
+                               const berthi_multiply_arguments *arguments);
 berth_status berthi_gemm_multiply_wide(const berthi_cuda_call *call,
                                        const berthi_multiply_arguments *arguments,
                                        const uint32_t *values, berthi_stream *stream);

@@ -494,7 +494,7 @@ test_wide(void)
     check_wide_ways(&r, OF_4BIT_TWICE, BERTH_BF16, 65, KERNEL_wide128_bf16, 0, 1);
     check_wide_ways(&r, OF_4BIT, BERTH_F16, 129, KERNEL_wide256_f16, 0, 1);
     CHECK_EQ(fake_gemm_read().opened, 0); /* no need to */
-    check_wide_ways(&r, OF_4BIT, BERTH_BF16, BERTHI_GEMM_WIDE_INPUTS + 1, KERNEL_NONE, 1, 1);
+    check_wide_ways(&r, OF_4BIT, BERTH_BF16, 193, KERNEL_NONE, 1, 1); /* of a small weight */
     check_wide_ways(&r, OF_4BIT, BERTH_F32, 40, KERNEL_NONE, 1, 1);
     check_ways(&r, OF_4BIT, BERTH_BF16, 40, 0, 2); /* of 64 columns */
     close_machine(&r);
@@ -510,8 +510,39 @@ test_wide_without_the_library(void)
         T_SKIP("no fibers here to run kernels with");
     T_REQUIRE(open_machine(&r, &hopper));
     fake_gemm_hide(true);
-    check_wide_ways(&r, OF_4BIT_TWICE, BERTH_BF16, BERTHI_GEMM_WIDE_INPUTS + 1,
-                    KERNEL_wide256_bf16, 0, 1);
+    check_wide_ways(&r, OF_4BIT_TWICE, BERTH_BF16, 193, KERNEL_wide256_bf16, 0, 1);
+    close_machine(&r);
+}
+
+/* Weights that are too large to be multiplied here. */
+static void
+test_wide_first(void)
+{
+    static const struct {
+        uint64_t rows, columns;
+        uint32_t count;
+        bool is_first;
+    } cases[] = {
+        { 1024, 8192, 256, false },   { 3072, 4095, 256, false }, { 3072, 4096, 256, true },
+        { 4096, 4096, 1024, true },   { 4096, 4096, 1025, true }, { 4096, 4096, 2048, true },
+        { 4096, 4096, 2049, false },  { 1024, 16384, 1024, true }, { 1024, 16384, 2048, false },
+        { 3328, 8192, 1280, false },  { 3329, 8192, 1280, true }, { 3328, 8192, 1281, true },
+        { 28672, 8192, 2048, true },  { 28672, 8192, 4096, false },
+    };
+    berthi_cuda_call call;
+    rig r;
+
+    T_REQUIRE(open_machine(&r, &hopper)); /* 132 processors */
+    T_REQUIRE(berthi_cuda_enter(&call, r.device, "asking", NULL) == BERTH_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const berthi_multiply_arguments a = { .rows = cases[i].rows,
+                                              .columns = cases[i].columns,
+                                              .count = cases[i].count };
+
+        if (!CHECK_EQ(berthi_gemm_is_wide_first(&call, &a), cases[i].is_first))
+            T_NOTE("case %d", (int)i);
+    }
+    (void)berthi_cuda_leave(&call, BERTH_OK);
     close_machine(&r);
 }
 
@@ -954,6 +985,7 @@ main(int argc, char **argv)
     T_RUN(test_odd_addresses);
     T_RUN(test_wide);
     T_RUN(test_wide_without_the_library);
+    T_RUN(test_wide_first);
     T_RUN(test_not_wide);
     T_RUN(test_code_of_another_gpu);
     T_RUN(test_no_tiles);

@@ -354,6 +354,12 @@ open_all(gpu_speed *s)
     gpu_require_ok(berthi_devices_open_cuda(s->context, s->calls, "cuda", &s->devices, &error),
                    &error);
     s->device = berthi_devices_at(s->devices, 0);
+    s->narrow_calls = *s->calls;
+    s->narrow_calls.wide = 0;
+    gpu_require_ok(berthi_devices_open_cuda(s->context, &s->narrow_calls, "cuda",
+                                            &s->narrow_devices, &error),
+                   &error);
+    s->narrow_device = berthi_devices_at(s->narrow_devices, 0);
     gpu_require(s, s->calls->set_device(0), "choosing the GPU");
     gpu_require(s, s->calls->device_properties(0, &properties), "its properties");
     s->capability = ((berthi_cuda_device *)(void *)s->device)->capability;
@@ -417,6 +423,7 @@ gpu_speed_run(const gpu_machine *machine, FILE *rows, const gpu_speed_request *r
     for (uint32_t i = 0; i < GPU_DTYPES; i++)
         gpu_free(&s, s.normals[i]);
     gpu_require(&s, s.calls->stream_destroy(s.stream), "a stream");
+    berthi_devices_close(s.narrow_devices);
     berthi_devices_close(s.devices);
     berth_context_destroy(s.context);
     free(s.normal);

@@ -55,6 +55,9 @@ typedef struct gpu_speed {
     berth_context *context;
     berthi_devices *devices;
     berthi_device *device;  /* of the first GPU */
+    berthi_cuda_calls narrow_calls;
+    berthi_devices *narrow_devices;
+    berthi_device *narrow_device; /* the same GPU, as if it had no kernels of many inputs */
     uint32_t capability;    /* of the kernels that run there */
     uint32_t processors;
     uint32_t room_bytes;    /* shared memory that a CTA may have */

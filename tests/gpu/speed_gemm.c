@@ -3,9 +3,11 @@
  * speed_gemm.c - many inputs: how much a weight of 4-bit codes costs, as a device multiplies with
  * it, over one of 16 bits by cuBLASLt, and what LLM.int8() gains; see speed.h
  */
+#include "kernels/gemm_lt.h"
 #include "tests/gpu/speed_linear.h"
 
-#define MOST_WORKS 6u /* that of 16 bits, four encodings, LLM.int8() */
+/* That of 16 bits, four encodings, the first of them decoded, LLM.int8(). */
+#define MOST_WORKS 7u
 
 /* One way to multiply with the weight. */
 typedef struct way {
@@ -14,6 +16,7 @@ typedef struct way {
     double noise;  /* of its codes */
     double target; /* 0: nothing is to be reached */
     bool is_told;  /* the others are only compared with */
+    bool is_other; /* the way that a judged product may not go: is that right? */
     gpu_layer layer;
 } way;
 
@@ -109,8 +112,8 @@ measure_ways(gpu_speed *s, way *ways, uint32_t ways_count, uint32_t count)
     }
 }
 
-/* Everything with so many inputs, that of 16 bits first. */
-static void
+/* Everything with so many inputs, that of 16 bits first; how much. */
+static uint32_t
 list_ways(gpu_speed *s, const gpu_linear *l, uint32_t count, way out[MOST_WORKS])
 {
     gpu_case plain = gpu_case_at(l->shape, 0);
@@ -118,34 +121,44 @@ list_ways(gpu_speed *s, const gpu_linear *l, uint32_t count, way out[MOST_WORKS]
 
     plain.dtype = l->dtype;
     out[0] = (way){ l->dtype == BERTH_F16 ? "F16 by cuBLASLt" : "BF16 by cuBLASLt",
-                    gpu_ask_plain, 0x1p-12, 0.0, false, { .how = plain } };
+                    gpu_ask_plain, 0x1p-12, 0.0, false, false, { .how = plain } };
     for (uint32_t i = 0; i < GPU_ENCODINGS; i++) {
         const gpu_case c = gpu_case_at(l->shape, i);
 
         if (c.dtype == l->dtype)
-            out[ways++] = (way){ "NF4", gpu_ask_4bit, 0.2, most_time(&c, count), false,
+            out[ways++] = (way){ "NF4", gpu_ask_4bit, 0.2, most_time(&c, count), false, false,
                                  { .how = c } };
     }
-    out[ways] = (way){ "LLM.int8()", gpu_ask_int8, 0.02, least_int8(&plain, count), false,
-                       { .how = plain } };
-    for (uint32_t i = 0; i < MOST_WORKS; i++) {
+    out[ways++] = (way){ "LLM.int8()", gpu_ask_int8, 0.02, least_int8(&plain, count), false,
+                         false, { .how = plain } };
+    if (count > BERTHI_GEMM_WIDE_LEAST && l->dtype == BERTH_BF16 && most_time(&plain, count) > 0)
+        out[ways++] = (way){ "NF4, decoded", gpu_ask_4bit, 0.2, 0.0, false, true,
+                             { .how = plain, .is_decoded = true } };
+    for (uint32_t i = 0; i < ways; i++) {
         out[i].layer.its = l;
         out[i].layer.count = gpu_made_inputs(s, count);
     }
+    return ways;
+}
+
+static bool
+is_judged(const way *w)
+{
+    return w->target > 0.0 || w->is_other;
 }
 
 /* Those that the pass has, beside that of 16 bits, which is told where it first comes. */
 static uint32_t
-choose_ways(gpu_speed *s, way ways[MOST_WORKS])
+choose_ways(gpu_speed *s, way ways[MOST_WORKS], uint32_t count)
 {
     bool has_judged = false;
     uint32_t chosen = 1;
 
-    for (uint32_t i = 1; i < MOST_WORKS; i++)
-        has_judged = has_judged || ways[i].target > 0.0;
+    for (uint32_t i = 1; i < count; i++)
+        has_judged = has_judged || is_judged(&ways[i]);
     ways[0].is_told = has_judged == (s->pass == GPU_JUDGED);
-    for (uint32_t i = 1; i < MOST_WORKS; i++)
-        if ((ways[i].target > 0.0) == (s->pass == GPU_JUDGED)) {
+    for (uint32_t i = 1; i < count; i++)
+        if (is_judged(&ways[i]) == (s->pass == GPU_JUDGED)) {
             ways[chosen] = ways[i];
             ways[chosen++].is_told = true;
         }
@@ -159,8 +172,7 @@ measure_count(gpu_speed *s, const gpu_linear *l, uint32_t count, const char *why
     uint32_t chosen;
     char name[GPU_NAME];
 
-    list_ways(s, l, count, ways);
-    chosen = choose_ways(s, ways);
+    chosen = choose_ways(s, ways, list_ways(s, l, count, ways));
     if (chosen == 1)
         return;
     if (why == NULL)

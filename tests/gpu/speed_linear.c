@@ -219,11 +219,11 @@ gpu_ask_plain(gpu_speed *s, void *layer, uint32_t turn)
 }
 
 static void
-ask_device(gpu_speed *s, const berthi_request *request)
+ask_device(const gpu_speed *s, berthi_device *device, const berthi_request *request)
 {
     berth_error error;
 
-    gpu_require_ok(s->device->table->launch(s->device, request, s->stream, &error), &error);
+    gpu_require_ok(device->table->launch(device, request, s->stream, &error), &error);
 }
 
 void
@@ -248,7 +248,7 @@ gpu_ask_4bit(gpu_speed *s, void *layer, uint32_t turn)
                                 .outputs = l->outputs }
     };
 
-    ask_device(s, &request);
+    ask_device(s, y->is_decoded ? s->narrow_device : s->device, &request);
 }
 
 /* What outlier columns need is cleared before each product, as the library does it. */
@@ -269,7 +269,7 @@ ask_codes(gpu_speed *s, const gpu_layer *y)
         gpu_require(s, s->calls->clear(l->outliers.mask,
                                        berthi_outlier_words(l->columns) * sizeof(uint32_t),
                                        s->stream), "clearing");
-    ask_device(s, &request);
+    ask_device(s, s->device, &request);
 }
 
 void
@@ -297,8 +297,8 @@ gpu_ask_int8(gpu_speed *s, void *layer, uint32_t turn)
     if (y->has_outliers)
         output.arguments.int8_output.outliers = l->outliers;
     ask_codes(s, y);
-    ask_device(s, &sums);
-    ask_device(s, &output);
+    ask_device(s, s->device, &sums);
+    ask_device(s, s->device, &output);
 }
 
 const char *

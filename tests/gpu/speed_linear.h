@@ -45,6 +45,7 @@ typedef struct gpu_layer {
     gpu_case how;
     uint64_t count;
     bool has_outliers; /* LLM.int8(): columns of its inputs may be some */
+    bool is_decoded;   /* 4 bits: as the library needs them, whatever kernels there are */
 } gpu_layer;
 
 gpu_linear gpu_linear_of(const gpu_speed *s, gpu_shape shape, int32_t dtype, uint64_t most,

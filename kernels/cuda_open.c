@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "kernels/digits.h"
 #include "kernels/gemm_lt.h"
 
 #define UUID_CAPACITY 41u /* GPU-8-4-4-4-12 */
@@ -164,17 +165,10 @@ add_device(berthi_cuda *machine, uint32_t ordinal, berth_error *error)
 
 /* A number without a sign or more digits than it needs; false: something else. */
 static bool
-is_number(const char *text, size_t length, uint32_t *out)
+is_number(const char *text, size_t length, uint64_t *out)
 {
-    *out = 0;
-    if (length == 0 || length > 4 || (text[0] == '0' && length > 1))
-        return false;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        *out = *out * 10 + (uint32_t)(text[i] - '0');
-    }
-    return true;
+    return berthi_digits_can_parse(text, length, 9999, out)
+           && (text[0] != '0' || length == 1);
 }
 
 static void
@@ -262,15 +256,15 @@ add_word(berthi_cuda *machine, uint32_t count, const char *word, size_t length,
     const bool is_prefixed = length >= prefix && strncmp(word, "cuda:", prefix) == 0;
     const char *const text = is_prefixed ? word + prefix : word;
     const size_t rest = is_prefixed ? length - prefix : length;
-    uint32_t number;
+    uint64_t number;
 
     if (length == strlen("cuda") && strncmp(word, "cuda", length) == 0)
         return add_all(machine, count, error);
     if (is_prefixed && is_number(text, rest, &number)) {
         if (number < count)
-            return add_device(machine, number, error);
+            return add_device(machine, (uint32_t)number, error);
         return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
-                           "cuda:%" PRIu32 ": this machine has %" PRIu32 " GPU%s", number,
+                           "cuda:%" PRIu64 ": this machine has %" PRIu32 " GPU%s", number,
                            count, count == 1 ? "" : "s");
     }
     if (is_name(text, rest))

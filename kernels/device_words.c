@@ -2,24 +2,20 @@
 /* device_words.c - counts of devices, and how their words are refused. */
 #include "kernels/device_words.h"
 
+#include "kernels/digits.h"
+
 bool
 berthi_words_can_count(const char *text, size_t length, uint32_t *out)
 {
-    uint32_t count = 0;
+    uint64_t count;
 
     *out = 1;
     if (length == 0)
         return true;
-    if (length < 2 || text[0] != '*' || text[1] == '0')
+    if (length < 2 || text[0] != '*' || text[1] == '0'
+        || !berthi_digits_can_parse(text + 1, length - 1, BERTHI_DEVICES_LIMIT, &count))
         return false;
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        count = count * 10 + (uint32_t)(text[i] - '0');
-        if (count > BERTHI_DEVICES_LIMIT)
-            return false;
-    }
-    *out = count;
+    *out = (uint32_t)count;
     return true;
 }
 

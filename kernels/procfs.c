@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "kernels/base.h"
+#include "kernels/digits.h"
 #include "kernels/sys.h"
 
 /* -------------------------------------------------------------------- lines */
@@ -98,17 +98,10 @@ berthi_procfs_close(berthi_procfs *file)
 const char *
 berthi_procfs_digits(const char *text, uint64_t *out_number)
 {
-    const char *at = text;
-    uint64_t number = 0;
+    const bool is_there =
+        berthi_digits_can_take(&text, text + strlen(text), UINT64_MAX, out_number);
 
-    for (; *at >= '0' && *at <= '9'; at++)
-        if (!berthi_can_mul(number, 10, &number)
-            || !berthi_can_add(number, (uint64_t)(*at - '0'), &number))
-            return NULL;
-    if (at == text)
-        return NULL;
-    *out_number = number;
-    return at;
+    return is_there ? text : NULL;
 }
 
 berthi_reading

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "kernels/duration.h"
 
 #define VALUE_LIMIT 64u /* characters; only needless digits need more */
@@ -44,16 +45,7 @@ can_parse_rate(const char *text, uint64_t *out)
 static bool
 can_parse_number(const char *text, uint64_t limit, uint64_t *out)
 {
-    uint64_t value = 0;
-
-    if (*text == '\0')
-        return false;
-    for (; *text != '\0'; text++)
-        if (*text < '0' || *text > '9' || !berthi_can_mul(value, 10, &value)
-            || !berthi_can_add(value, (uint64_t)(*text - '0'), &value) || value > limit)
-            return false;
-    *out = value;
-    return true;
+    return berthi_digits_can_parse(text, strlen(text), limit, out);
 }
 
 /* The number of the word that `text` is; `count` if none. */
@@ -127,15 +119,11 @@ takes_pin(sim_part *part, const char *text)
 static bool
 takes_jitter(sim_part *part, const char *text)
 {
-    char number[VALUE_LIMIT + 1];
     const size_t length = strlen(text);
     uint64_t value;
 
-    if (length == 0 || text[length - 1] != '%')
-        return false;
-    memcpy(number, text, length - 1);
-    number[length - 1] = '\0';
-    if (!can_parse_number(number, BERTHI_SIM_JITTER_LIMIT, &value))
+    if (length == 0 || text[length - 1] != '%'
+        || !berthi_digits_can_parse(text, length - 1, BERTHI_SIM_JITTER_LIMIT, &value))
         return false;
     part->device->jitter = (uint32_t)value;
     return true;

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digits.h"
+
 typedef struct unit {
     const char *name;
     uint64_t bytes;
@@ -87,22 +89,6 @@ is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The digits at *text, which moves behind them; false on overflow or without any. */
-static bool
-has_whole(const char **text, uint64_t *out)
-{
-    uint64_t value = 0;
-
-    if (!is_digit(**text))
-        return false;
-    for (; is_digit(**text); (*text)++)
-        if (!berthi_can_mul(value, 10, &value)
-            || !berthi_can_add(value, (uint64_t)(**text - '0'), &value))
-            return false;
-    *out = value;
-    return true;
-}
-
 /*
  * floor(0.d1d2d3... x unit), exact for any number of digits: from the last one
  * to the first, because floor((a + x) / 10) needs of x only its floor.
@@ -137,7 +123,7 @@ parse(const char *text, uint64_t *out)
 
     if (!is_digit(*text))
         return "is not a size";
-    if (!has_whole(&text, &whole))
+    if (!berthi_digits_can_take(&text, text + strlen(text), UINT64_MAX, &whole))
         return "is larger than 2^64 bytes";
     if (*text == '.') {
         digits = ++text;

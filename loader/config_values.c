@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "loader/checkpoint.h"
 
 #define MEMBER_CAPACITY 256u /* of one part of a key */
@@ -84,15 +85,11 @@ static const berthi_json_value *
 find_element(const berthi_json_value *array, const char *digits)
 {
     const berthi_json_value *value = berthi_json_first(array);
-    uint64_t number = 0;
+    uint64_t number;
 
-    if (digits[0] == '\0' || (digits[0] == '0' && digits[1] != '\0'))
+    if ((digits[0] == '0' && digits[1] != '\0')
+        || !berthi_digits_can_parse(digits, strlen(digits), BERTHI_JSON_VALUES, &number))
         return NULL;
-    for (; *digits != '\0'; digits++) {
-        if (*digits < '0' || *digits > '9' || number > BERTHI_JSON_VALUES)
-            return NULL;
-        number = number * 10 + (uint64_t)(*digits - '0');
-    }
     for (; value != NULL && number > 0; number--)
         value = berthi_json_next(value);
     return value;
@@ -201,7 +198,7 @@ static bool
 can_read_integer(const berthi_json_value *value, int64_t *out)
 {
     const char *text;
-    uint64_t magnitude = 0;
+    uint64_t magnitude;
     bool is_negative;
     double number;
 
@@ -209,10 +206,8 @@ can_read_integer(const berthi_json_value *value, int64_t *out)
         return false;
     is_negative = *text == '-';
     text += is_negative ? 1 : 0;
-    for (; *text >= '0' && *text <= '9'; text++)
-        if (!berthi_can_mul(magnitude, 10, &magnitude)
-            || !berthi_can_add(magnitude, (uint64_t)(*text - '0'), &magnitude))
-            return false;
+    if (!berthi_digits_can_take(&text, text + strlen(text), UINT64_MAX, &magnitude))
+        return false;
     if (*text == '\0') {
         if (magnitude > (uint64_t)INT64_MAX + (is_negative ? 1 : 0))
             return false;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "kernels/utf8.h"
 #include "loader/file.h"
 #include "loader/safetensors.h"
@@ -92,21 +93,11 @@ can_read_crc32(reader *r, uint32_t *out)
 
     if (!berthi_scan_can_read_string(&r->scan, &text))
         return false;
-    *out = 0;
-    for (uint64_t i = 0; i < text.length; i++) {
-        const char c = text.bytes[i];
-
-        if (c >= '0' && c <= '9')
-            *out = *out << 4 | (uint32_t)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            *out = *out << 4 | (uint32_t)(c - 'a' + 10);
-        else
-            return stop(r, BERTH_REASON_MANIFEST_JSON, NULL,
-                        "a crc32 with another character than 0-9, a-f");
-    }
-    if (text.length != 8)
+    if (text.length != BERTHI_HEX32_DIGITS)
         return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "a crc32 without eight digits");
-    return true;
+    return berthi_hex32_can_parse(text.bytes, out)
+           || stop(r, BERTH_REASON_MANIFEST_JSON, NULL,
+                   "a crc32 with another character than 0-9, a-f");
 }
 
 /* Names ascend strictly; `before` becomes `name`. */

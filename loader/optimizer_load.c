@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "loader/file.h"
 #include "loader/optimizer_file.h"
 #include "loader/safetensors.h"
@@ -24,14 +25,9 @@ check_steps(berthi_states_search *l, berth_error *error)
         berthi_states_pair(l->file, 0, BERTHI_STATES_STEP, "", &length);
     uint64_t step = 0;
 
-    for (uint64_t i = 0; text != NULL && i < length; i++)
-        if (text[i] < '0' || text[i] > '9' || !berthi_can_mul(step, 10, &step)
-            || !berthi_can_add(step, (uint64_t)(text[i] - '0'), &step))
-            return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
-                               BERTHI_STATES_STEP " of its metadata is no number");
-    if (step > BERTHI_STATES_STEPS)
+    if (text != NULL && !berthi_digits_can_parse(text, length, BERTHI_STATES_STEPS, &step))
         return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
-                           BERTHI_STATES_STEP " of its metadata is more than 2^53");
+                           BERTHI_STATES_STEP " of its metadata is no number up to 2^53");
     l->step = berthi_max_u64(l->step, step);
     return BERTH_OK;
 }

@@ -6,11 +6,12 @@
 #include "kernels/core.h"
 #include "kernels/core_optimizer.h"
 #include "kernels/digest.h"
+#include "kernels/digits.h"
 #include "kernels/tables.h"
 #include "loader/optimizer_file.h"
 
 #define PIECE_BYTES (UINT64_C(1) << 20)
-#define DIGITS      8u /* of a crc32 */
+#define DIGITS      BERTHI_HEX32_DIGITS /* of a crc32 */
 
 static const char what[] = "reading states";
 
@@ -63,25 +64,6 @@ berthi_states_pair(const berth_checkpoint *file, uint32_t shard, const char *key
 
 /* -------------------------------------------------------------------------- digests */
 
-static bool
-can_parse_digits(const char *text, uint32_t *out)
-{
-    uint32_t value = 0;
-
-    for (uint32_t i = 0; i < DIGITS; i++) {
-        const char c = text[i];
-
-        if (c >= '0' && c <= '9')
-            value = value << 4 | (uint32_t)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            value = value << 4 | (uint32_t)(c - 'a' + 10);
-        else
-            return false;
-    }
-    *out = value;
-    return true;
-}
-
 static berth_status
 verify_tensor(const berth_checkpoint *file, uint64_t number, const char *digits,
               uint8_t *buffer, berth_error *error)
@@ -102,7 +84,7 @@ verify_tensor(const berth_checkpoint *file, uint64_t number, const char *digits,
         crc = berthi_digest_crc32(crc, buffer, size);
         at += size;
     }
-    if (!can_parse_digits(digits, &promised))
+    if (!berthi_hex32_can_parse(digits, &promised))
         return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
                            "its digest in the metadata is no crc32");
     if (promised != crc)

@@ -9,7 +9,10 @@
  */
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "loader/plan_input.h"
+
+#define NUMBER_MOST 999999999u
 
 typedef struct pin {
     const char *text;   /* as given, for messages */
@@ -27,32 +30,19 @@ part_end(const char *text, uint64_t length, uint64_t at)
     return at;
 }
 
-static bool
-can_read_number(const char *text, uint64_t begin, uint64_t end, uint64_t *out)
-{
-    *out = 0;
-    if (begin == end || end - begin > 9)
-        return false;
-    for (uint64_t i = begin; i < end; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        *out = *out * 10 + (uint64_t)(text[i] - '0');
-    }
-    return true;
-}
-
 /* "3-7" as a part of a pattern. */
 static bool
 is_in_range(const char *range, uint64_t size, const char *part, uint64_t length)
 {
-    const char *const dash = memchr(range, '-', size);
+    const char *const end = range + size;
     uint64_t first;
     uint64_t last;
     uint64_t number;
 
-    return dash != NULL && can_read_number(range, 0, (uint64_t)(dash - range), &first)
-           && can_read_number(range, (uint64_t)(dash - range) + 1, size, &last)
-           && can_read_number(part, 0, length, &number) && number >= first
+    return berthi_digits_can_take(&range, end, NUMBER_MOST, &first) && range < end
+           && *range == '-'
+           && berthi_digits_can_parse(range + 1, (uint64_t)(end - range) - 1, NUMBER_MOST, &last)
+           && berthi_digits_can_parse(part, length, NUMBER_MOST, &number) && number >= first
            && number <= last;
 }
 

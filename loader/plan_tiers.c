@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "kernels/gemm_lt.h"
 #include "kernels/host.h"
 #include "loader/plan_input.h"
@@ -317,16 +318,6 @@ is_decoder(const berthi_plan_source *source, const berthi_module *block)
     return count == source->shape->layers;
 }
 
-static uint64_t
-number_of(const berthi_module *block)
-{
-    uint64_t number = 0;
-
-    for (uint64_t i = 0; i < block->name_length && number < BERTHI_SHAPE_LAYERS; i++)
-        number = number * 10 + (uint64_t)(block->name[i] - '0');
-    return number;
-}
-
 static int32_t
 cache_type(int32_t dtype)
 {
@@ -365,10 +356,9 @@ measure_model(berthi_plan_source *source, berth_error *error)
         const berthi_module *const block = source->modules[l];
         uint64_t number;
 
-        if (!is_decoder(source, block))
-            continue;
-        number = number_of(block);
-        if (number < source->shape->layers)
+        if (is_decoder(source, block) && source->shape->layers > 0
+            && berthi_digits_can_parse(block->name, block->name_length,
+                                       source->shape->layers - 1, &number))
             source->layers[l].cache = berthi_slab_round(
                 given->batch
                 * berthi_cache_layer(source->shape,

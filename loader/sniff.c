@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/digits.h"
+
 /* ------------------------------------------------------------- fixed magics */
 
 typedef struct magic {
@@ -129,23 +131,18 @@ read_lfs_pointer(const uint8_t *head, uint64_t bytes, berthi_sniff *out)
 {
     const uint64_t oid = find_line(head, bytes, "oid sha256:");
     const uint64_t size = find_line(head, bytes, "size ");
+    const char *const text = (const char *)head;
+    const char *number = text + size;
     uint64_t digits = 0;
-    uint64_t value = 0;
 
     while (oid > 0 && digits <= 64 && oid + digits < bytes
            && is_hex_digit(head[oid + digits]))
         digits++;
     if (digits == 64)
         memcpy(out->promised_sha256, head + oid, 64);
-    if (size == 0)
-        return;
-    for (uint64_t at = size; at < bytes && head[at] >= '0' && head[at] <= '9'; at++) {
-        if (!berthi_can_mul(value, 10, &value)
-            || !berthi_can_add(value, (uint64_t)(head[at] - '0'), &value))
-            return;
-        out->has_promised_bytes = true;
-    }
-    out->promised_bytes = value;
+    out->has_promised_bytes =
+        size > 0
+        && berthi_digits_can_take(&number, text + bytes, UINT64_MAX, &out->promised_bytes);
 }
 
 /* ------------------------------------------------------------------- binary */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "loader/findings.h"
 #include "loader/index.h"
 #include "loader/journal.h"
@@ -132,13 +133,11 @@ keep_candidates(const char **names, uint32_t count, const char *variant)
 static bool
 can_read_number(const char *at, uint32_t *out)
 {
-    *out = 0;
-    for (unsigned i = 0; i < NUMBER_DIGITS; i++) {
-        if (at[i] < '0' || at[i] > '9')
-            return false;
-        *out = *out * 10 + (uint32_t)(at[i] - '0');
-    }
-    return true;
+    uint64_t number = 0;
+    const bool is_number = berthi_digits_can_parse(at, NUMBER_DIGITS, UINT32_MAX, &number);
+
+    *out = (uint32_t)number;
+    return is_number;
 }
 
 bool

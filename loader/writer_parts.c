@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/digits.h"
 #include "kernels/sys.h"
 #include "loader/paths.h"
 #include "loader/writer_state.h"
@@ -110,18 +111,19 @@ note_part(void *user, const char *name)
     search *const s = user;
     const char *const of = strstr(name, "-of-");
     char prefix[PREFIX_CAPACITY];
-    const char *digit;
-    uint32_t count = 0;
+    const char *digits;
+    uint64_t count;
 
     if (!berthi_journal_is_of_parts(name) || of == NULL)
         return 0;
-    for (digit = of + strlen("-of-"); *digit >= '0' && *digit <= '9'; digit++)
-        if (count <= BERTHI_WRITER_PARTS_MAX)
-            count = count * 10 + (uint32_t)(*digit - '0');
-    name_job(s->job, count, prefix);
-    if (strncmp(name, prefix, strlen(prefix)) != 0 || strcmp(digit, ".json") != 0)
+    digits = of + strlen("-of-");
+    if (!berthi_digits_can_take(&digits, digits + strlen(digits), BERTHI_WRITER_PARTS_MAX,
+                                &count))
         return 0;
-    s->count = count;
+    name_job(s->job, (uint32_t)count, prefix);
+    if (strncmp(name, prefix, strlen(prefix)) != 0 || strcmp(digits, ".json") != 0)
+        return 0;
+    s->count = (uint32_t)count;
     return 1;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "quant/scan.h"
 
 /* What bitsandbytes, and one GPU that nobody gave a budget, may use. */
@@ -279,7 +280,7 @@ static bool
 can_read_key(piece text, berthi_budget *out)
 {
     static const char *const words[] = { "mps", "cpu", "disk" };
-    uint64_t magnitude = 0;
+    uint64_t magnitude;
     const bool is_negative = text.length > 0 && *text.bytes == '-';
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -288,14 +289,12 @@ can_read_key(piece text, berthi_budget *out)
             out->kind = (berthi_budget_kind)(BERTHI_BUDGET_MPS + (int)i);
             return true;
         }
-    for (size_t i = is_negative; i < text.length; i++)
-        if (!is_digit(text.bytes[i]) || !berthi_can_mul(magnitude, 10, &magnitude)
-            || !berthi_can_add(magnitude, (uint64_t)(text.bytes[i] - '0'), &magnitude)
-            || magnitude > INT64_MAX)
-            return false;
+    if (!berthi_digits_can_parse(text.bytes + is_negative, text.length - is_negative, INT64_MAX,
+                                 &magnitude))
+        return false;
     out->kind = BERTHI_BUDGET_GPU;
     out->number = is_negative ? -(int64_t)magnitude : (int64_t)magnitude;
-    return text.length > is_negative;
+    return true;
 }
 
 static berth_status

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "placement/estimate_lines.h"
 
 #define LENGTH_MAX (UINT64_C(1) << 40)
@@ -125,22 +126,6 @@ has_line(lines *l, line *out)
     return false;
 }
 
-static bool
-can_read_length(const line *l, uint64_t *out)
-{
-    uint64_t value = 0;
-
-    for (uint64_t i = 0; i < l->length; i++) {
-        if (l->text[i] < '0' || l->text[i] > '9')
-            return false;
-        value = value * 10 + (uint64_t)(l->text[i] - '0');
-        if (value > LENGTH_MAX) /* before it can overflow */
-            return false;
-    }
-    *out = value;
-    return true;
-}
-
 static berth_status
 fail_line(const lines *l, const line *bad, const char *file, berth_error *error)
 {
@@ -167,7 +152,7 @@ berthi_tokens_parse(berth_context *context, const char *text, uint64_t bytes,
     while (has_line(&l, &next)) {
         uint64_t unused;
 
-        if (!can_read_length(&next, &unused))
+        if (!berthi_digits_can_parse(next.text, next.length, LENGTH_MAX, &unused))
             return fail_line(&l, &next, file, error);
         count++;
     }
@@ -179,7 +164,7 @@ berthi_tokens_parse(berth_context *context, const char *text, uint64_t bytes,
         return status;
     l = begin;
     for (uint64_t i = 0; i < count && has_line(&l, &next); i++)
-        can_read_length(&next, &out->lengths[i]);
+        (void)berthi_digits_can_parse(next.text, next.length, LENGTH_MAX, &out->lengths[i]);
     return finish(out, error);
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "kernels/grow.h"
 
 #define FIRST_TEXT 4096u
@@ -172,12 +173,10 @@ find_number(const char *name, uint64_t length)
 static uint32_t
 read_number(const char *at, const char *end)
 {
-    const char *const begin = at;
-    uint64_t number = 0;
+    uint64_t number;
 
-    for (; at < end && *at >= '0' && *at <= '9' && number < UINT32_MAX; at++)
-        number = number * 10 + (uint64_t)(*at - '0');
-    return at < end && *at == '.' && at > begin && number < BERTHI_NO_EXPERT
+    return berthi_digits_can_take(&at, end, BERTHI_NO_EXPERT - 1, &number) && at < end
+                   && *at == '.'
                ? (uint32_t)number
                : BERTHI_NO_EXPERT;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "placement/item.h"
 
 /* Characters of a size or share; only needless digits of a fraction need more. */
@@ -19,29 +20,13 @@ is_word(berthi_item text, const char *word)
 
 /* --------------------------------------------------------------------- names */
 
-/* Digits alone, below 2^32. */
-static bool
-can_parse_number(berthi_item text, uint32_t *out)
-{
-    uint64_t value = 0;
-
-    for (uint64_t i = 0; i < text.length; i++) {
-        if (text.bytes[i] < '0' || text.bytes[i] > '9')
-            return false;
-        value = value * 10 + (uint64_t)(text.bytes[i] - '0');
-        if (value > UINT32_MAX)
-            return false;
-    }
-    *out = (uint32_t)value;
-    return text.length > 0;
-}
-
 bool
 berthi_tier_can_parse(const char *text, uint64_t length, berthi_tier *out)
 {
     static const char prefix[] = "cuda:";
     const uint64_t prefix_length = sizeof prefix - 1;
     berthi_item name = { text, length };
+    uint64_t number;
 
     *out = (berthi_tier){ BERTHI_TIER_GPU, 0 };
     if (is_word(name, "cuda"))
@@ -56,7 +41,10 @@ berthi_tier_can_parse(const char *text, uint64_t length, berthi_tier *out)
     }
     if (length >= prefix_length && memcmp(text, prefix, prefix_length) == 0)
         name = (berthi_item){ text + prefix_length, length - prefix_length };
-    return can_parse_number(name, &out->number);
+    if (!berthi_digits_can_parse(name.bytes, name.length, UINT32_MAX, &number))
+        return false;
+    out->number = (uint32_t)number;
+    return true;
 }
 
 const char *

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/digits.h"
+
 #define PERCENT (BERTHI_WHOLE / 100)
 
 berth_status
@@ -109,12 +111,9 @@ berthi_coverage_share(const berthi_coverage *coverage)
 static bool
 can_read_share(const char **at, uint64_t one, uint64_t *out)
 {
-    const char *const begin = *at;
-    uint64_t whole = 0;
+    uint64_t whole;
 
-    for (; **at >= '0' && **at <= '9' && whole <= 100; (*at)++)
-        whole = whole * 10 + (uint64_t)(**at - '0');
-    if (*at == begin || (**at >= '0' && **at <= '9'))
+    if (!berthi_digits_can_take(at, *at + strlen(*at), 100, &whole))
         return false;
     *out = whole * one;
     if (**at != '.')

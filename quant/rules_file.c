@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/digits.h"
 #include "kernels/utf8.h"
 #include "quant/format.h"
 #include "quant/glob.h"
@@ -101,17 +102,11 @@ skip_line(reading *r)
 static bool
 has_number(word *w, uint64_t *out)
 {
-    const uint64_t length = w->length;
+    const char *const end = w->bytes + w->length;
+    const bool is_there = berthi_digits_can_take(&w->bytes, end, UINT64_MAX, out);
 
-    *out = 0;
-    while (w->length > 0 && *w->bytes >= '0' && *w->bytes <= '9') {
-        if (!berthi_can_mul(*out, 10, out)
-            || !berthi_can_add(*out, (uint64_t)(*w->bytes - '0'), out))
-            return false;
-        w->bytes++;
-        w->length--;
-    }
-    return w->length < length;
+    w->length = (uint64_t)(end - w->bytes);
+    return is_there;
 }
 
 /* Takes `separator` off the beginning; true as well when nothing is left. */

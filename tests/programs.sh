@@ -76,6 +76,7 @@ device_update        threadless
 device_write         threadless
 devices_api          coverage
 digest               threadless
+digits               threadless
 draw                 threadless
 escape               threadless coverage
 estimate             threadless

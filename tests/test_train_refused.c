@@ -248,12 +248,14 @@ test_what_is_wrong_is_named(void)
                   "berth.step of its metadata");
     check_refused(make("@berth.step -1\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
                   "berth.step of its metadata is no number");
+    check_refused(make("@berth.step \n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
+                  "berth.step of its metadata is no number");
     check_refused(make("@berth.step 99999999999999999999\n"), BERTH_UPDATE_ADAMW,
                   BERTH_EFORMAT, "", "berth.step of its metadata is no number");
     check_refused(make("@berth.step 9007199254740993\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT,
-                  "", "berth.step of its metadata is more than 2^53");
+                  "", "berth.step of its metadata is no number up to 2^53");
     check_refused(make("@berth.step 18446744073709551615\n"), BERTH_UPDATE_ADAMW,
-                  BERTH_EFORMAT, "", "berth.step of its metadata is more than 2^53");
+                  BERTH_EFORMAT, "", "berth.step of its metadata is no number up to 2^53");
     check_refused(make("@berth.crc32 0123\n"), BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "",
                   "those of other tensors");
     check_refused(make("@berth.crc32 "

@@ -214,10 +214,39 @@ test_numbers(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint64_t number;
         const bool is_read =
-            number_is_read(cases[i].text, strlen(cases[i].text), &number);
+            number_can_parse_tokens(cases[i].text, strlen(cases[i].text), &number);
 
         if (!CHECK_EQ(is_read, cases[i].is_read)
             || (is_read && !CHECK_EQ(number, cases[i].number)))
+            T_NOTE("\"%s\"", cases[i].text);
+    }
+}
+
+/* Digits alone: as far as wanted, and no further than 64 bits. */
+static void
+test_digits(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t most;
+        bool is_number;
+    } cases[] = {
+        { "0", 0, true },       { "1", 0, false },     { "9", 9, true },
+        { "10", 9, false },     { "007", 7, true },    { "8k", UINT64_MAX, false },
+        { "", 9, false },       { "-1", 9, false },    { "1/", 99, false },
+        { ":", UINT64_MAX, false },
+        { "18446744073709551615", UINT64_MAX, true },
+        { "18446744073709551615", UINT64_MAX - 1, false },
+        { "18446744073709551616", UINT64_MAX, false },
+        { "184467440737095516150", UINT64_MAX, false },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t number = 5;
+
+        if (!CHECK_EQ(number_can_parse(cases[i].text, strlen(cases[i].text), cases[i].most,
+                                       &number), cases[i].is_number)
+            || !CHECK_EQ(number, cases[i].is_number ? strtoull(cases[i].text, NULL, 10) : 5))
             T_NOTE("\"%s\"", cases[i].text);
     }
 }
@@ -235,5 +264,6 @@ main(int argc, char **argv)
     T_RUN(test_in_place);
     T_RUN(test_full);
     T_RUN(test_numbers);
+    T_RUN(test_digits);
     T_MAIN_END;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/number.h"
+
 #define SHOWN_CAPACITY 256
 
 const cli_option cli_common_options[CLI_COMMON_OPTIONS] = {
@@ -169,14 +171,11 @@ is_choice_stored(const char *choices, const char *text, int32_t *out)
 static bool
 is_number_stored(const char *text, uint32_t *out)
 {
-    uint32_t number = 0;
+    uint64_t number;
 
-    for (const char *p = text; *p != '\0'; p++) {
-        if (*p < '0' || *p > '9' || number > NUMBER_MOST / 10)
-            return false;
-        number = number * 10 + (uint32_t)(*p - '0');
-    }
-    *out = number;
+    if (!number_can_parse(text, strlen(text), NUMBER_MOST, &number))
+        return false;
+    *out = (uint32_t)number;
     return number > 0;
 }
 

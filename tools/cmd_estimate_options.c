@@ -30,7 +30,7 @@ take_number(const estimate_call *r, const char *option, const char *text, uint64
 
     if (text == NULL)
         return BERTH_OK;
-    if (!number_is_read(text, strlen(text), &number) || number < least || number > most)
+    if (!number_can_parse_tokens(text, strlen(text), &number) || number < least || number > most)
         return bad_value(r, option, text, strlen(text), wanted);
     *out = number;
     return BERTH_OK;
@@ -43,7 +43,7 @@ is_entry(const char *text, size_t length, bool is_size, uint64_t *out)
     char entry[64];
 
     if (!is_size)
-        return number_is_read(text, length, out) && *out > 0;
+        return number_can_parse_tokens(text, length, out) && *out > 0;
     if (length >= sizeof entry)
         return false;
     memcpy(entry, text, length);

@@ -285,8 +285,8 @@ take_rank(planning *p)
 
     if (given == NULL)
         return BERTH_OK;
-    if (slash == NULL || !number_is_read(given, (size_t)(slash - given), &rank)
-        || !number_is_read(slash + 1, strlen(slash + 1), &ranks) || ranks > 1024
+    if (slash == NULL || !number_can_parse_tokens(given, (size_t)(slash - given), &rank)
+        || !number_can_parse_tokens(slash + 1, strlen(slash + 1), &ranks) || ranks > 1024
         || rank >= ranks)
         return bad_value(p, "tensor-parallel", given,
                          "a rank, from 0 on, of at most 1024, as in 0/4");
@@ -301,12 +301,12 @@ take_numbers(planning *p)
     const plan_arguments *const a = p->a;
     berth_status status;
 
-    if (!number_is_read(a->context, strlen(a->context), &p->options.context))
+    if (!number_can_parse_tokens(a->context, strlen(a->context), &p->options.context))
         return bad_value(p, "context", a->context,
                          "a number of tokens such as 4096 or 8k, up to " NUMBER_MOST_TEXT);
     if (p->options.context == 0 && a->train.method != NULL)
         return cli_usage_error(p->s->call->command, "--context: training needs one, not 0");
-    if (!number_is_read(a->batch, strlen(a->batch), &p->options.batch)
+    if (!number_can_parse_tokens(a->batch, strlen(a->batch), &p->options.batch)
         || p->options.batch == 0)
         return bad_value(p, "batch", a->batch,
                          "a number of sequences from 1 to " NUMBER_MOST_TEXT);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/grow.h"
+#include "tools/number.h"
 
 void
 draw_map_fini(draw_map *map)
@@ -192,6 +193,8 @@ draw_map_ends(const draw_map *map, const draw_tier *tier, uint32_t units, uint32
 
 /* ---------------------------------------------------------------------- runs */
 
+#define LAYER_NUMBER_MOST UINT64_C(99999999999999999)
+
 /* The last number in a name, and where it stands. False: there is none. */
 static bool
 find_number(const char *name, size_t *begin, size_t *length, uint64_t *number)
@@ -204,10 +207,7 @@ find_number(const char *name, size_t *begin, size_t *length, uint64_t *number)
     while (*begin > 0 && name[*begin - 1] >= '0' && name[*begin - 1] <= '9')
         --*begin;
     *length = end - *begin;
-    *number = 0;
-    for (size_t i = *begin; i < end; i++)
-        *number = *number * 10 + (uint64_t)(name[i] - '0');
-    return *length > 0 && *length < 18;
+    return number_can_parse(name + *begin, *length, LAYER_NUMBER_MOST, number);
 }
 
 bool

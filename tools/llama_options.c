@@ -6,6 +6,7 @@
 #include "tools/json_error.h"
 #include "tools/llama_error.h"
 #include "tools/llama_options.h"
+#include "tools/number.h"
 
 typedef enum kind { FLAG, TEXT, COUNT, PIN } kind;
 
@@ -99,17 +100,14 @@ llama_options_print_help(FILE *out)
 
 /* Digits only: 1 to COUNT_MOST. */
 static bool
-is_count_read(const char *text, uint32_t *out)
+can_take_count(const char *text, uint32_t *out)
 {
-    uint64_t number = 0;
+    uint64_t number;
 
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c < '0' || *c > '9' || number > COUNT_MOST)
-            return false;
-        number = number * 10 + (uint64_t)(*c - '0');
-    }
+    if (!number_can_parse(text, strlen(text), COUNT_MOST, &number))
+        return false;
     *out = (uint32_t)number;
-    return number > 0 && number <= COUNT_MOST;
+    return number > 0;
 }
 
 static berth_status
@@ -126,7 +124,7 @@ store(llama_options *out, const option *o, const char *value, berth_error *error
         *(const char **)field = value;
         return BERTH_OK;
     case COUNT:
-        return is_count_read(value, (uint32_t *)field)
+        return can_take_count(value, (uint32_t *)field)
                    ? BERTH_OK
                    : refuse_value(error, o->name, value, "a number from 1 to 1000000000");
     default:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* number.h - counts as users write them: 4096, 8k, 128k. */
+/* number.h - counts as users write them, in digits: 4096, or 8k, 128k. */
 #ifndef BERTH_TOOLS_NUMBER_H
 #define BERTH_TOOLS_NUMBER_H
 
@@ -7,8 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Digits, then perhaps a k for 1024; up to 2^40. False: something else. */
+/* Digits alone, one at least, up to `most`. False, and *out as it was: something else. */
+bool number_can_parse(const char *text, size_t length, uint64_t most, uint64_t *out);
+
+/* The same up to 2^40, perhaps with a k for 1024 behind them. */
 #define NUMBER_MOST_TEXT "1099511627776"
-bool number_is_read(const char *text, size_t length, uint64_t *out);
+bool number_can_parse_tokens(const char *text, size_t length, uint64_t *out);
 
 #endif

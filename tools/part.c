@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_DIGITS 9
+#include "tools/number.h"
+
+#define NUMBER_MOST 999999999
 
 typedef struct lookup {
     cli_environment environment;
@@ -39,15 +41,11 @@ refuse(lookup *l, const char *format, ...)
 static bool
 is_number(const char *text, size_t length, uint32_t *number)
 {
-    *number = 0;
-    if (length == 0 || length > MAX_DIGITS)
-        return false;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        *number = *number * 10 + (uint32_t)(text[i] - '0');
-    }
-    return true;
+    uint64_t found = 0;
+    const bool is_good = number_can_parse(text, length, NUMBER_MOST, &found);
+
+    *number = (uint32_t)found;
+    return is_good;
 }
 
 /* An empty variable is none. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/grow.h"
+#include "tools/number.h"
 
 /* A new node as the last child of `parent`; TREE_NONE when memory is out. */
 static uint32_t
@@ -172,19 +173,13 @@ typedef struct members {
     size_t capacity;
 } members;
 
+#define NUMBER_NAME_MOST UINT64_C(999999999999999999)
+
 static bool
 is_number_name(const tree_node *node, uint64_t *number)
 {
-    *number = 0;
-    if (node->name_length == 0 || node->name_length > 18
-        || (node->name[0] == '0' && node->name_length > 1))
-        return false;
-    for (size_t i = 0; i < node->name_length; i++) {
-        if (node->name[i] < '0' || node->name[i] > '9')
-            return false;
-        *number = *number * 10 + (uint64_t)(node->name[i] - '0');
-    }
-    return true;
+    return number_can_parse(node->name, node->name_length, NUMBER_NAME_MOST, number)
+           && (node->name[0] != '0' || node->name_length == 1);
 }
 
 static int

@@ -30,10 +30,16 @@ fail_system(const berth_optimizer *o, int system_error, const char *what, berth_
     return berthi_fail_system(error, system_error, o->disk.folder, what);
 }
 
+static berthi_target
+target_of(const berth_optimizer *o)
+{
+    return (berthi_target){ .folder = o->disk.fd, .name = "", .path = o->disk.folder };
+}
+
 static berth_status
 grow(berth_optimizer *o, uint64_t bytes, berth_error *error)
 {
-    const berthi_target target = { .folder = o->disk.fd, .name = "", .path = o->disk.folder };
+    const berthi_target target = target_of(o);
     berth_status status;
 
     if (o->disk.fd < 0)
@@ -95,17 +101,9 @@ berth_status
 berthi_disk_write(const berth_optimizer *o, uint64_t offset, const void *bytes,
                   uint64_t size, berth_error *error)
 {
-    uint64_t done = 0;
+    const berthi_target target = target_of(o);
 
-    while (done < size) {
-        const int64_t written = berthi_sys_pwrite(o->disk.fd, (const char *)bytes + done,
-                                                  size - done, offset + done);
-
-        if (written <= 0)
-            return fail_system(o, written < 0 ? errno : EIO, "writing states", error);
-        done += (uint64_t)written;
-    }
-    return BERTH_OK;
+    return berthi_temporary_write(&target, o->disk.fd, bytes, size, offset, error);
 }
 
 /* --------------------------------------------------------------------- the buffers */

@@ -5,6 +5,7 @@
 
 #include "kernels/base.h"
 #include "kernels/sys.h"
+#include "loader/file.h"
 #include "loader/writer_state.h"
 
 /*
@@ -172,18 +173,9 @@ static berth_status
 read_from(const berthi_writer_file *file, int fd, void *buffer, uint64_t size,
           uint64_t offset, berth_error *error)
 {
-    for (uint64_t done = 0; done < size;) {
-        const int64_t got = berthi_sys_pread(fd, (char *)buffer + done, size - done,
-                                             offset + done);
+    const berthi_file open = { .fd = fd, .path = file->path };
 
-        if (got < 0)
-            return berthi_fail_system(error, errno, file->path, "reading");
-        if (got == 0)
-            return berthi_target_fail(file->path, BERTH_REASON_TRUNCATED,
-                                      "ends before what was written", error);
-        done += (uint64_t)got;
-    }
-    return BERTH_OK;
+    return berthi_file_read(&open, buffer, size, offset, "reading what was written", error);
 }
 
 berth_status

@@ -4,8 +4,8 @@
  * the byte; room that is made under way; devices that are lost; every allocation, system
  * call and call of a device failing in turn.
  *
- * The C library's pwrite stands here: it may write less than it is asked for; and what gives
- * a thread its stack: it may refuse to.
+ * The C library's pwrite stands here: it may write less than it is asked for; what says how
+ * much is free; and what gives a thread its stack: it may refuse to.
  */
 #define _GNU_SOURCE
 
@@ -14,7 +14,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "kernels/base.h"
@@ -33,6 +35,7 @@
 
 static const char *folder;
 static _Atomic size_t most_written; /* at once; 0: all */
+static _Atomic bool is_full;        /* no byte is taken, none is free */
 static _Atomic uint32_t threads_left = ANY_THREADS; /* that can still be started */
 
 ssize_t
@@ -40,7 +43,23 @@ pwrite(int fd, const void *bytes, size_t size, off_t offset)
 {
     const size_t most = atomic_load(&most_written);
 
+    if (atomic_load(&is_full))
+        return 0;
     return syscall(SYS_pwrite64, fd, bytes, most > 0 && size > most ? most : size, offset);
+}
+
+int
+fstatvfs(int fd, struct statvfs *out)
+{
+    struct statfs state;
+
+    if (fstatfs(fd, &state) != 0)
+        return -1;
+    memset(out, 0, sizeof *out);
+    out->f_blocks = 1;
+    out->f_bavail = atomic_load(&is_full) ? 0 : state.f_bavail;
+    out->f_frsize = (unsigned long)state.f_bsize;
+    return 0;
 }
 
 /* Stacks of the usual size do for all that starts here. */
@@ -738,6 +757,31 @@ test_short_writes_go_on(void)
     berth_context_destroy(context);
 }
 
+static void
+test_a_full_disk_says_what_is_missing(void)
+{
+    const uint32_t numbers = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
+    berth_gradient gradients[TRAINED_MAX];
+    berth_context *context;
+    berth_error error;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, "sim:256MiB", BERTH_STATES_DISK)) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        atomic_store(&is_full, true);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, &error), BERTH_EIO);
+        atomic_store(&is_full, false);
+        CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+        CHECK_EQ(error.has & numbers, numbers);
+        CHECK_GT(error.expected, 0);
+        CHECK_EQ(error.actual, 0);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* ------------------------------------------------------------------ steps without memory */
 
 /* Some states in memory, some on the disk, all on the processor. */
@@ -1048,6 +1092,7 @@ main(int argc, char **argv)
     T_RUN(test_room_that_is_made_is_there);
     T_RUN(test_it_begins_with_all_slots);
     T_RUN(test_short_writes_go_on);
+    T_RUN(test_a_full_disk_says_what_is_missing);
     T_RUN(test_a_step_without_memory_changes_nothing);
     T_RUN(test_a_step_does_without_threads);
     T_RUN(test_a_torn_step_is_said);

@@ -55,7 +55,7 @@ read_index(opening *o, berth_error *error)
         return status;
     status = berthi_index_parse(c->context, text, bytes, o->index_path, &o->index, error);
     if (status != BERTH_OK)
-        berthi_findings_keep_name(&o->findings, o->index.blamed, o->index.blamed_length);
+        berthi_findings_keep_name(&o->findings, o->index.blamed.name, o->index.blamed.length);
     /* Before the headers come: the two largest texts never meet. */
     berthi_memory_free(c->context, BERTHI_PURPOSE_HEADER, text, bytes);
     return status;

@@ -23,13 +23,10 @@ typedef struct parser {
     bool has_twins; /* two names are the same */
 } parser;
 
-/* Fails because of the tensor that `about` names. */
 static berth_status
 blame(const parser *p, berth_reason reason, const berthi_about *about, const char *what)
 {
-    p->index->blamed = about->tensor;
-    p->index->blamed_length = about->tensor_length;
-    return berthi_fail(p->error, reason, about, "%s", what);
+    return berthi_blamed_fail(&p->index->blamed, reason, about, what, p->error);
 }
 
 static berth_status
@@ -352,18 +349,14 @@ berthi_index_list(const berthi_index *index, uint32_t shard)
                                .count = index->firsts[shard + 1] - first };
 }
 
-/* Gives up the tables, and moves the name to blame to where it outlives them. */
+/* Gives up the tables. */
 static void
 abandon(berthi_index *index, char *text)
 {
-    const uint64_t length = index->blamed_length;
-    const bool has_name = index->blamed != NULL;
+    const berthi_blamed blamed = berthi_blamed_move(index->blamed, text);
 
-    if (has_name)
-        memmove(text, index->blamed, (size_t)length);
     berthi_index_fini(index);
-    index->blamed = has_name ? text : NULL;
-    index->blamed_length = length;
+    index->blamed = blamed;
 }
 
 berth_status

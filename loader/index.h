@@ -37,8 +37,7 @@ typedef struct berthi_index {
     uint32_t *firsts; /* place in `listed` of each shard's first; one more: the end */
     bool has_total_size; /* an exact unsigned integer, or a float without fraction */
     uint64_t total_size;
-    const char *blamed; /* after a failure: the whole name that the error shows cut */
-    uint64_t blamed_length;
+    berthi_blamed blamed; /* after a failure */
 } berthi_index;
 
 /*

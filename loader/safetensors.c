@@ -360,13 +360,10 @@ sort_tables(parser *p, const berthi_name_list *list)
 
 /* ------------------------------------------------------------------- checks */
 
-/* Fails because of the tensor or key that `about` names. */
 static berth_status
 blame(const parser *p, berth_reason reason, const berthi_about *about, const char *what)
 {
-    p->header->blamed = about->tensor;
-    p->header->blamed_length = about->tensor_length;
-    return berthi_fail(p->error, reason, about, "%s", what);
+    return berthi_blamed_fail(&p->header->blamed, reason, about, what, p->error);
 }
 
 static berth_status
@@ -535,18 +532,14 @@ read_draft(const parser *p, char *text, uint64_t bytes, berthi_draft *draft)
     return check_refusals(p, draft);
 }
 
-/* Gives up the tables, and moves the name to blame to where it outlives them. */
+/* Gives up the tables. */
 static void
 abandon(berthi_header *header, char *text)
 {
-    const uint64_t length = header->blamed_length;
-    const bool has_name = header->blamed != NULL;
+    const berthi_blamed blamed = berthi_blamed_move(header->blamed, text);
 
-    if (has_name)
-        memmove(text, header->blamed, (size_t)length);
     berthi_header_fini(header);
-    header->blamed = has_name ? text : NULL;
-    header->blamed_length = length;
+    header->blamed = blamed;
 }
 
 berth_status

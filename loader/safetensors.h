@@ -17,6 +17,7 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "loader/blamed.h"
 
 #define BERTHI_HEADER_PREFIX 8u
 #define BERTHI_HEADER_LIMIT UINT64_C(100000000)
@@ -58,8 +59,7 @@ typedef struct berthi_header {
     bool has_null_metadata;
     bool is_out_of_order;    /* members not in order of offsets */
     bool is_as_listed; /* its names are those of the list, and by_name is in its order */
-    const char *blamed; /* after a failure: the whole name that the error shows cut */
-    uint64_t blamed_length;
+    berthi_blamed blamed; /* after a failure */
 } berthi_header;
 
 /*

@@ -163,7 +163,7 @@ parse_header(const berthi_shard *shard, berth_context *context, berthi_shard_hea
             context, text, bytes, file->identity.bytes - BERTHI_HEADER_PREFIX - bytes,
             &shard->listed, file->path, &h->header, error);
         if (status != BERTH_OK && findings != NULL)
-            berthi_findings_keep_name(findings, h->header.blamed, h->header.blamed_length);
+            berthi_findings_keep_name(findings, h->header.blamed.name, h->header.blamed.length);
         if (status == BERTH_EFORMAT)
             status = explain(file, error);
     }
@@ -172,7 +172,7 @@ parse_header(const berthi_shard *shard, berth_context *context, berthi_shard_hea
         status = berthi_file_check(file, error);
     if (status != BERTH_OK) {
         berthi_header_fini(&h->header);
-        h->header.blamed = NULL; /* it was in `text` */
+        h->header.blamed.name = NULL; /* it was in `text` */
     }
     return status;
 }

@@ -58,10 +58,9 @@ header_case_parse(berth_context *context, const char *bytes, uint64_t length,
     status = berthi_header_parse(context, text, header_bytes, length - 8 - header_bytes,
                                  FILE_NAME, out, error);
     if (status != BERTH_OK) {
-        CHECK(header_case_is_shown(text, header_bytes, out->blamed, out->blamed_length,
+        CHECK(header_case_is_shown(text, header_bytes, out->blamed.name, out->blamed.length,
                                    error));
-        out->blamed = NULL;
-        out->blamed_length = 0;
+        out->blamed = (berthi_blamed){ NULL, 0 };
     }
     /* Nothing in the tables may refer to the text. */
     memset(text, 0xEE, header_bytes);

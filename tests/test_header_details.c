@@ -38,7 +38,7 @@ parse_bytes(const char *text, uint64_t length, uint64_t data_bytes)
     p.status = berthi_header_parse(p.context, copy, length, data_bytes, "dir/f", &p.header,
                                    &p.error);
     CHECK(p.status == BERTH_OK
-          || header_case_is_shown(copy, length, p.header.blamed, p.header.blamed_length,
+          || header_case_is_shown(copy, length, p.header.blamed.name, p.header.blamed.length,
                                   &p.error));
     free(copy);
     return p;

@@ -28,7 +28,7 @@ parse_bytes(const char *text, uint64_t length)
     memcpy(copy, text, length);
     p.status = berthi_index_parse(p.context, copy, length, "dir/i", &p.index, &p.error);
     CHECK(p.status == BERTH_OK
-          || header_case_is_shown(copy, length, p.index.blamed, p.index.blamed_length,
+          || header_case_is_shown(copy, length, p.index.blamed.name, p.index.blamed.length,
                                   &p.error));
     if (length > 0)
         memset(copy, 0xEE, length); /* nothing may refer to the text */

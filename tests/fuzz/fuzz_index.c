@@ -32,7 +32,7 @@ parse(berth_context *context, const char *text, size_t length, berthi_index *out
         memcpy(copy, text, length);
     status = berthi_index_parse(context, copy, length, "i", out, &error);
     demand(status == BERTH_OK
-           || header_case_is_shown(copy, length, out->blamed, out->blamed_length, &error));
+           || header_case_is_shown(copy, length, out->blamed.name, out->blamed.length, &error));
     free(copy);
     demand(status == BERTH_OK
            || (error.status == status && error.reason != 0 && error.position <= length));

@@ -34,7 +34,7 @@ parse(berth_context *context, const char *text, size_t length, uint64_t data_byt
         memcpy(copy, text, length);
     status = berthi_header_parse(context, copy, length, data_bytes, "f", out, error);
     demand(status == BERTH_OK
-           || header_case_is_shown(copy, length, out->blamed, out->blamed_length, error));
+           || header_case_is_shown(copy, length, out->blamed.name, out->blamed.length, error));
     free(copy);
     demand(status == BERTH_OK || (error->status == status && error->reason != 0));
     return status;

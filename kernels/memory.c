@@ -79,7 +79,7 @@ check_options(const berth_context_options *options, berth_error *error)
     const berth_allocator *const allocator = options->allocator;
 
     if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
-        return berthi_fail_argument(error, "options", "has half an allocator");
+        return berthi_fail_argument(error, "options", "has an allocator without alloc or free");
     return BERTH_OK;
 }
 

@@ -350,7 +350,7 @@ check_options(const berth_bench_options *options, berth_error *error)
     else if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         wrong = "has an unknown io";
     else if (options->optimizer != NULL && berthi_bench_find_update(options->optimizer) < 0)
-        wrong = "has an optimizer that is none";
+        wrong = "has an optimizer that is not known here";
     return wrong == NULL ? BERTH_OK : berthi_fail_argument(error, "options", wrong);
 }
 

@@ -104,19 +104,19 @@ static berth_status
 check_group(const berth_optimizer_group *g, uint32_t number, berth_error *error)
 {
     if (!is_kind(g->kind))
-        return fail_group(number, "has a kind that is none", error);
+        return fail_group(number, "has a kind that is no BERTH_UPDATE_...", error);
     if (g->bits != 8 && g->bits != 32)
         return fail_group(number, "has states of other than 8 or 32 bits", error);
     if (g->place < 0 || g->place >= BERTH_STATES_PLACE_COUNT)
-        return fail_group(number, "has a place that is none", error);
+        return fail_group(number, "has a place that is none of device, host and disk", error);
     if (!isfinite(g->rate))
         return fail_group(number, "has a rate that is no number", error);
     if (!is_share(g->beta1) || !is_share(g->beta2) || !is_share(g->beta3))
         return fail_group(number, "has a beta that is not in [0, 1)", error);
     if (!(g->epsilon >= 0) || isinf(g->epsilon))
-        return fail_group(number, "has an epsilon that is none", error);
+        return fail_group(number, "has an epsilon that is no number from 0 on", error);
     if (!(g->decay >= 0) || isinf(g->decay))
-        return fail_group(number, "has a decay that is none", error);
+        return fail_group(number, "has a decay that is no number from 0 on", error);
     if (!isfinite(g->alpha))
         return fail_group(number, "has an alpha that is no number", error);
     return BERTH_OK;
@@ -197,9 +197,9 @@ check_parameter(const berth_optimizer *o, const berth_parameter *given,
     if (!berthi_is_number(given->dtype))
         return berthi_optimizer_fail(p, error, "is not bf16, f16 or f32");
     if (given->group >= o->group_count)
-        return berthi_optimizer_fail(p, error, "has a group that is none");
+        return berthi_optimizer_fail(p, error, "has a group beyond those given");
     if (given->device >= o->device_count)
-        return berthi_optimizer_fail(p, error, "has a device that is none");
+        return berthi_optimizer_fail(p, error, "has a device beyond those given");
     if (has_values && given->values == NULL)
         return berthi_optimizer_fail(p, error, "has no values");
     if ((uintptr_t)given->values % berthi_value_bytes(given->dtype) != 0

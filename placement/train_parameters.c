@@ -195,7 +195,8 @@ check_lora(const berthi_train_options *options, berth_error *error)
     if (options->rank == 0)
         return berthi_fail_argument(error, "rank", "is 0");
     if (options->targets == NULL || options->targets[0] == '\0')
-        return berthi_fail_argument(error, "targets", "are none");
+        return berthi_fail_argument(error, "targets",
+                                   "are none: names of linear layers, or all-linear");
     return BERTH_OK;
 }
 
@@ -206,13 +207,14 @@ berthi_train_check(const berthi_train_options *options, berth_error *error)
         return berthi_fail_argument(error, "optimizer",
                                     "is no name of an optimizer that is known here");
     if (options->precision < 0 || options->precision > BERTHI_PRECISION_MASTER)
-        return berthi_fail_argument(error, "precision", "is none");
+        return berthi_fail_argument(error, "precision",
+                                   "is none of pure, autocast and master");
     if (options->accumulation == 0)
         return berthi_fail_argument(error, "accumulation", "is 0 micro-batches");
     if (options->method == BERTHI_METHOD_LORA)
         return check_lora(options, error);
     if (options->method != BERTHI_METHOD_FULL)
-        return berthi_fail_argument(error, "method", "is none");
+        return berthi_fail_argument(error, "method", "is none of full and LoRA");
     if (berthi_type_is_quantized(options->base.type))
         return berthi_fail_argument(error, "type",
                                     "is quantized: such weights are trained with adapters");

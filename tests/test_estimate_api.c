@@ -900,8 +900,8 @@ test_refused_training(void)
     } while (0)
     REFUSE("is_packed", "needs the lengths", train.is_packed = 1);
     REFUSE("optimizer", "is no name", train.optimizer = "adam9");
-    REFUSE("method", "is none", train.method = 2);
-    REFUSE("precision", "is none", train.precision = 3);
+    REFUSE("method", "is none of full and LoRA", train.method = 2);
+    REFUSE("precision", "is none of pure, autocast and master", train.precision = 3);
     REFUSE("x_proj", "no linear layer", train.method = BERTH_TRAIN_LORA,
            train.lora_targets = "x_proj");
     o.type = "nf4";

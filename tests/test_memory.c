@@ -132,7 +132,7 @@ test_create_refuses(void)
     berth_context_options_init(&options);
     options.allocator = &allocator;
     CHECK_EQ(berth_context_create(&options, &context, &error), BERTH_EINVAL);
-    CHECK_STR(error.message, "argument `options` has half an allocator");
+    CHECK_STR(error.message, "argument `options` has an allocator without alloc or free");
     CHECK(context == NULL);
     allocator = (berth_allocator){ &s, NULL, strict_free };
     CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_EINVAL);

@@ -864,6 +864,7 @@ test_steps_are_refused(void)
 {
     berth_gradient gradients[TRAINED_MAX];
     berth_parameter_state state;
+    berth_error error;
     uint64_t bytes;
     trained t;
 
@@ -882,8 +883,10 @@ test_steps_are_refused(void)
         refuse_step(&t, gradients, 1.0f, 0.0f);
         CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL),
                  BERTH_EINVAL);
-        CHECK_EQ(berth_optimizer_move(t.optimizer, 2, 0, NULL), BERTH_EINVAL);
-        CHECK_EQ(berth_optimizer_move(t.optimizer, 0, 3, NULL), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 2, 0, &error), BERTH_EINVAL);
+        CHECK_STR(error.message, "argument `parameter` is 2, and there are 2");
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 0, 3, &error), BERTH_EINVAL);
+        CHECK_STR(error.message, "argument `place` is none of device, host and disk");
         CHECK_EQ(berth_optimizer_move(NULL, 0, 0, NULL), BERTH_EINVAL);
         CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_DISK, NULL), BERTH_EINVAL);
         CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, NULL), BERTH_EINVAL);

@@ -38,7 +38,7 @@ typedef struct listing {
 /* ------------------------------------------------------------------ the tensors */
 
 static bool
-is_described(listing *l, const berthi_entry *entry, source_tensor *out)
+can_describe(listing *l, const berthi_entry *entry, source_tensor *out)
 {
     const berth_checkpoint *const c = l->checkpoint;
     const berthi_quantized *record;
@@ -83,7 +83,7 @@ list_tensors(listing *l, berth_error *error)
 
         if (entry->flags == BERTH_ENCODING_STATISTICS)
             continue;
-        if (!is_described(l, entry, &l->tensors[l->count]))
+        if (!can_describe(l, entry, &l->tensors[l->count]))
             return berthi_fail_memory(error, "the list of weights");
         l->count++;
     }

@@ -204,7 +204,7 @@ open_file(berthi_location *location, const char *path, berthi_file *file,
 
 /* True when the link leads to a file that goes along; *out is that file. */
 static bool
-is_followed(walking *w, const char *path, berthi_sys_stat *out)
+can_follow(walking *w, const char *path, berthi_sys_stat *out)
 {
     berthi_file file;
     berth_status status = open_file(w->location, path, &file, w->error);
@@ -300,7 +300,7 @@ visit_file(walking *w, const char *name, const berthi_sys_stat *state)
         return;
     path = path_of(w, name);
     if (path != NULL
-        && (state->kind == BERTHI_SYS_REGULAR || is_followed(w, path, &identity)))
+        && (state->kind == BERTHI_SYS_REGULAR || can_follow(w, path, &identity)))
         add_file(w, path, &identity);
 }
 

@@ -175,7 +175,7 @@ berthi_walk_is_claimed(const berthi_walk *walk, uint32_t position)
 
 /* False when it was claimed before. */
 static bool
-has_claimed(berthi_walk *walk, const berthi_member *member)
+can_claim(berthi_walk *walk, const berthi_member *member)
 {
     if (berthi_walk_is_claimed(walk, member->position))
         return false;
@@ -189,7 +189,7 @@ void
 berthi_walk_claim(berthi_walk *walk, const berthi_member *member)
 {
     if (member->is_there)
-        has_claimed(walk, member);
+        can_claim(walk, member);
 }
 
 void
@@ -198,7 +198,7 @@ berthi_walk_group(berthi_walk *walk, const berthi_member *weight, berthi_group *
     group->weight = *weight;
     group->companion_count = 0;
     group->bytes = weight->tensor.bytes;
-    group->is_contested = weight->is_there && !has_claimed(walk, weight);
+    group->is_contested = weight->is_there && !can_claim(walk, weight);
 }
 
 void
@@ -209,7 +209,7 @@ berthi_walk_collect(berthi_walk *walk, berthi_group *group,
         return;
     group->companions[group->companion_count++] = companion->position;
     group->bytes += companion->tensor.bytes;
-    if (!has_claimed(walk, companion))
+    if (!can_claim(walk, companion))
         group->is_contested = true;
 }
 
@@ -259,7 +259,7 @@ new_record(berthi_walk *walk)
 
 /* Shape and companions, the one behind the other. False when out of memory. */
 static bool
-has_kept(berthi_walk *walk, berthi_quantized *record, const uint64_t *shape,
+can_keep(berthi_walk *walk, berthi_quantized *record, const uint64_t *shape,
          uint32_t rank, const berthi_group *group)
 {
     const uint64_t shape_bytes = rank * sizeof *shape;
@@ -307,7 +307,7 @@ berthi_walk_add(berthi_walk *walk, const berthi_group *group, berth_encoding enc
     if (record == NULL)
         goto no_memory;
     memset(record, 0, sizeof *record);
-    if (!has_kept(walk, record, shape, rank, group))
+    if (!can_keep(walk, record, shape, rank, group))
         goto no_memory;
     /* Checked where the shape came from: it cannot overflow here. */
     berthi_format_can_count(shape, rank, &record->elements);

@@ -530,8 +530,8 @@ is_at_end(const spot *s)
  * want one to `list`. True when the match is among them.
  */
 static bool
-has_entered(berthi_pattern *pattern, uint32_t first, const spot *s, uint32_t *list,
-            uint32_t *count)
+can_reach_match(berthi_pattern *pattern, uint32_t first, const spot *s, uint32_t *list,
+                uint32_t *count)
 {
     bool is_match = false;
     uint32_t depth = 0;
@@ -591,7 +591,7 @@ berthi_pattern_is_match(berthi_pattern *pattern, const char *name, uint64_t leng
     uint32_t count = 0;
 
     memset(pattern->marks, 0, pattern->state_count * sizeof *pattern->marks);
-    if (has_entered(pattern, pattern->start, &s, pattern->now, &count)
+    if (can_reach_match(pattern, pattern->start, &s, pattern->now, &count)
         && is_good_end(&s, mode))
         return true;
     while (s.at < length && (count > 0 || mode == BERTHI_PATTERN_SEARCH)) {
@@ -608,11 +608,11 @@ berthi_pattern_is_match(berthi_pattern *pattern, const char *name, uint64_t leng
         s.step++;
         for (uint32_t i = 0; i < count; i++)
             if (is_taken(&pattern->states[now[i]], point))
-                is_match |= has_entered(pattern, pattern->states[now[i]].next, &s,
-                                        pattern->later, &later_count);
+                is_match |= can_reach_match(pattern, pattern->states[now[i]].next, &s,
+                                            pattern->later, &later_count);
         if (mode == BERTHI_PATTERN_SEARCH)
-            is_match |= has_entered(pattern, pattern->start, &s, pattern->later,
-                                    &later_count);
+            is_match |= can_reach_match(pattern, pattern->start, &s, pattern->later,
+                                        &later_count);
         if (is_match && is_good_end(&s, mode))
             return true;
         pattern->now = pattern->later;

@@ -251,7 +251,7 @@ is_rule_match(const berthi_rules *rules, const berthi_rule *rule, const candidat
 
 /* The user's rules; false when they leave it to the era. */
 static bool
-has_ruled(berthi_rules *rules, candidate *c)
+can_follow_rules(berthi_rules *rules, candidate *c)
 {
     const berthi_rules_file *const file = rules->options.file;
 
@@ -339,7 +339,7 @@ berthi_rules_decide(berthi_rules *rules, uint32_t position)
     if (keep != UINT32_MAX) {
         rules->keep.hits[keep]++;
         leave(&c, BERTHI_CAUSE_KEEP, keep);
-    } else if (!has_ruled(rules, &c)) {
+    } else if (!can_follow_rules(rules, &c)) {
         follow_era(rules, &c);
     }
     restrict_to_only(rules, &c);

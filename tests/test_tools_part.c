@@ -32,7 +32,7 @@ environment(const char *name)
 }
 
 /* Under test. */
-static bool (*read_part)(const char *, cli_environment, part_share *, char *) = part_is_read;
+static bool (*read_part)(const char *, cli_environment, part_share *, char *) = part_can_read;
 
 typedef struct good {
     const char *text;
@@ -383,10 +383,10 @@ joining_needs_only_their_number(void)
         { "auto", NULL, NOTHING },
     };
 
-    read_part = part_is_read_to_join;
+    read_part = part_can_read_to_join;
     CHECK_GOOD(cases);
     CHECK_BAD(refused);
-    read_part = part_is_read;
+    read_part = part_can_read;
 }
 
 /* ------------------------------------------------------------------ messages */

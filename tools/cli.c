@@ -153,7 +153,7 @@ cli_choice_word(const char *choices, int32_t position, size_t *length)
 /* -------------------------------------------------------------------- values */
 
 static bool
-is_choice_stored(const char *choices, const char *text, int32_t *out)
+can_store_choice(const char *choices, const char *text, int32_t *out)
 {
     const char *word;
     size_t length;
@@ -169,7 +169,7 @@ is_choice_stored(const char *choices, const char *text, int32_t *out)
 #define NUMBER_MOST 999999999 /* as messages say it */
 
 static bool
-is_number_stored(const char *text, uint32_t *out)
+can_store_number(const char *text, uint32_t *out)
 {
     uint64_t number;
 
@@ -180,7 +180,7 @@ is_number_stored(const char *text, uint32_t *out)
 }
 
 static bool
-is_added(const char *text, cli_list *list)
+can_add(const char *text, cli_list *list)
 {
     if (list->count == CLI_MAX_ITEMS)
         return false;
@@ -203,17 +203,17 @@ store_value(const cli_call *call, const cli_option *option, const char *source,
     case CLI_TEXT:
     case CLI_INPUT:
     case CLI_OPTIONAL: *(const char **)(void *)field = text; break;
-    case CLI_NUMBER: is_good = is_number_stored(text, (uint32_t *)(void *)field); break;
+    case CLI_NUMBER: is_good = can_store_number(text, (uint32_t *)(void *)field); break;
     case CLI_SIZE:
         is_good = berth_size_parse(text, (uint64_t *)(void *)field, NULL) == BERTH_OK;
         break;
     case CLI_LIST:
-        if (is_added(text, (cli_list *)(void *)field))
+        if (can_add(text, (cli_list *)(void *)field))
             break;
         return cli_usage_error(call->command, "%s: given more than %d times", source,
                                CLI_MAX_ITEMS);
     case CLI_CHOICE:
-        is_good = is_choice_stored(option->value, text, (int32_t *)(void *)field);
+        is_good = can_store_choice(option->value, text, (int32_t *)(void *)field);
         break;
     }
     if (is_good)

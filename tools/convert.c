@@ -54,7 +54,7 @@ read_share(conversion *c)
     char why[PART_WHY_CAPACITY];
 
     if (text == NULL
-        || (c->a->is_joining ? part_is_read_to_join : part_is_read)(
+        || (c->a->is_joining ? part_can_read_to_join : part_can_read)(
             text, call->environment, &c->share, why))
         return BERTH_OK;
     return cli_usage_error(call->command, "--part: %s", why);

@@ -22,7 +22,7 @@ stored_type(const berth_tensor *tensor, char text[FORM_TYPE_CAPACITY])
 }
 
 static bool
-is_tensor_shown(session *s, const inspection *i, table *t, uint64_t index, bool is_printing)
+can_print_tensor(session *s, const inspection *i, table *t, uint64_t index, bool is_printing)
 {
     berth_tensor tensor;
     berth_shard shard;
@@ -80,7 +80,7 @@ inspect_print_tensors(session *s, const inspection *i)
             output_text(&s->out, "\n");
         }
         for (size_t n = 0; n < i->listing.count && !output_is_closed(&s->out); n++)
-            if (!is_tensor_shown(s, i, &t, i->listing.entries[n].index, pass == 1))
+            if (!can_print_tensor(s, i, &t, i->listing.entries[n].index, pass == 1))
                 return BERTH_ENOMEM;
     }
     return BERTH_OK;

@@ -148,8 +148,8 @@ format_header(char *header, uint32_t count, uint32_t vocab)
 
 /* Numbers of the format are little-endian, as those of every machine berth is built for. */
 static bool
-is_written(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
-           uint32_t vocab)
+can_write(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
+          uint32_t vocab)
 {
     char header[HEADER_CAPACITY];
     const uint64_t length = format_header(header, count, vocab);
@@ -191,7 +191,7 @@ write_whole(const char *name, const uint32_t *ids, uint32_t count, const float *
 
     if (file == NULL)
         return errno;
-    is_good = is_written(file, ids, count, logits, vocab);
+    is_good = can_write(file, ids, count, logits, vocab);
     why = is_good ? 0 : errno;
     if (fclose(file) != 0 && is_good)
         why = errno;

@@ -247,8 +247,8 @@ takes_less(const load_failure *f, const berth_plan *plan)
 
 /* Fills `out` in any case. */
 static bool
-is_planned(const load_failure *f, const load_advice *advice, berth_context *context,
-           load_other_plan *out, berth_error *refusal)
+can_plan(const load_failure *f, const load_advice *advice, berth_context *context,
+         load_other_plan *out, berth_error *refusal)
 {
     berth_plan_options options = options_like(f);
     char list[LIST_CAPACITY] = "";
@@ -281,7 +281,7 @@ try_plan(const load_failure *f, load_advice *advice, berth_context *context,
     load_other_plan other = { .is_encoded = is_encoded, .has_disk = has_disk_more };
     berth_error refusal = { .status = BERTH_OK };
 
-    if (is_planned(f, advice, context, &other, &refusal)) {
+    if (can_plan(f, advice, context, &other, &refusal)) {
         advice->plans[advice->plan_count++] = other;
     } else if (refusal.status == BERTH_ENOFIT) {
         advice->refused = other;

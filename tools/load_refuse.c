@@ -146,7 +146,7 @@ load_refuse(const load_failure *f, const load_advice *advice)
 
 /* False beyond the last, and where there is no plan. */
 static bool
-is_tier_read(const load_failure *f, uint32_t number, berth_plan_tier *out)
+can_read_tier(const load_failure *f, uint32_t number, berth_plan_tier *out)
 {
     return f->plan != NULL && berth_plan_get_tier(f->plan, number, out) == BERTH_OK;
 }
@@ -181,7 +181,7 @@ write_tiers(json_writer *w, const load_failure *f, const load_advice *advice)
     json_array_begin(w, "tiers");
     if (names_shortage(f))
         write_named_tier(w, f);
-    for (uint32_t i = 0; is_tier_read(f, i, &tier); i++) {
+    for (uint32_t i = 0; can_read_tier(f, i, &tier); i++) {
         if (tier.kind == BERTH_TIER_DISK)
             continue;
         json_object_begin(w, NULL);
@@ -215,7 +215,7 @@ write_shortage(json_writer *w, const load_failure *f, const load_advice *advice)
     json_array_begin(w, "more");
     if (names_shortage(f))
         write_more(w, f->error->tensor, f->error->expected - f->error->actual);
-    for (uint32_t i = 0; is_tier_read(f, i, &tier); i++) {
+    for (uint32_t i = 0; can_read_tier(f, i, &tier); i++) {
         const uint64_t need = load_need(f, &tier);
         const uint64_t room = load_room(f, advice, i, &tier);
 

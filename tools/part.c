@@ -39,7 +39,7 @@ refuse(lookup *l, const char *format, ...)
 }
 
 static bool
-is_number(const char *text, size_t length, uint32_t *number)
+can_parse_number(const char *text, size_t length, uint32_t *number)
 {
     uint64_t found = 0;
     const bool is_good = number_can_parse(text, length, NUMBER_MOST, &found);
@@ -59,14 +59,14 @@ value_of(const lookup *l, const char *name)
 
 /* A variable that must be there, since `partner` is. */
 static bool
-is_variable_read(lookup *l, const char *name, const char *partner, uint32_t *number)
+can_read_variable(lookup *l, const char *name, const char *partner, uint32_t *number)
 {
     const char *const value = value_of(l, name);
     char shown[64];
 
     if (value == NULL)
         return refuse(l, "%s is set, but %s is not", partner, name);
-    if (is_number(value, strlen(value), number))
+    if (can_parse_number(value, strlen(value), number))
         return true;
     berth_text_escape(value, strlen(value), shown, sizeof shown);
     return refuse(l, "%s: `%s` is no number", name, shown);
@@ -90,7 +90,7 @@ static const struct launcher {
 #define LAUNCHERS (sizeof launchers / sizeof launchers[0])
 
 static bool
-is_launcher_read(lookup *l, rank *found)
+can_read_launcher(lookup *l, rank *found)
 {
     const struct launcher *at = launchers;
 
@@ -99,8 +99,8 @@ is_launcher_read(lookup *l, rank *found)
     if (at == launchers + LAUNCHERS)
         return true;
     *found = (rank){ .is_there = true, .source = at->name };
-    if (!is_variable_read(l, at->index, at->mark, &found->index)
-        || !is_variable_read(l, at->count, at->index, &found->count))
+    if (!can_read_variable(l, at->index, at->mark, &found->index)
+        || !can_read_variable(l, at->count, at->index, &found->count))
         return false;
     return found->index < found->count
            || refuse(l, "%s=%u, but %s=%u: no rank of these", at->index, found->index,
@@ -109,7 +109,7 @@ is_launcher_read(lookup *l, rank *found)
 
 /* Indexes are what the user chose: 0-3, 1-4, 10-40:10. */
 static bool
-is_array_read(lookup *l, rank *found)
+can_read_array(lookup *l, rank *found)
 {
     static const char task[] = "SLURM_ARRAY_TASK_ID";
     uint32_t id;
@@ -120,11 +120,11 @@ is_array_read(lookup *l, rank *found)
 
     if (value_of(l, task) == NULL)
         return true;
-    if (!is_variable_read(l, task, task, &id)
-        || !is_variable_read(l, "SLURM_ARRAY_TASK_COUNT", task, &count)
-        || !is_variable_read(l, "SLURM_ARRAY_TASK_MIN", task, &first)
-        || !is_variable_read(l, "SLURM_ARRAY_TASK_MAX", task, &last)
-        || !is_variable_read(l, "SLURM_ARRAY_TASK_STEP", task, &step))
+    if (!can_read_variable(l, task, task, &id)
+        || !can_read_variable(l, "SLURM_ARRAY_TASK_COUNT", task, &count)
+        || !can_read_variable(l, "SLURM_ARRAY_TASK_MIN", task, &first)
+        || !can_read_variable(l, "SLURM_ARRAY_TASK_MAX", task, &last)
+        || !can_read_variable(l, "SLURM_ARRAY_TASK_STEP", task, &step))
         return false;
     if (step == 0 || id < first || id > last || (id - first) % step != 0
         || (last - first) / step + 1 != count)
@@ -140,7 +140,7 @@ is_array_read(lookup *l, rank *found)
 
 /* Kubernetes tells a pod its index, not how many there are: a job may set that. */
 static bool
-is_pod_read(lookup *l, rank *found)
+can_read_pod(lookup *l, rank *found)
 {
     static const char index[] = "JOB_COMPLETION_INDEX";
     static const char count[] = "JOB_COMPLETIONS";
@@ -148,9 +148,9 @@ is_pod_read(lookup *l, rank *found)
     if (value_of(l, index) == NULL)
         return true;
     *found = (rank){ .is_there = true, .source = "Kubernetes job" };
-    if (!is_variable_read(l, index, index, &found->index)
+    if (!can_read_variable(l, index, index, &found->index)
         || (value_of(l, count) != NULL
-            && !is_variable_read(l, count, index, &found->count)))
+            && !can_read_variable(l, count, index, &found->count)))
         return false;
     return found->count == 0 || found->index < found->count
            || refuse(l, "%s=%u, but %s=%u: no index of these", index, found->index, count,
@@ -174,7 +174,7 @@ refuse_none(lookup *l)
 
 /* Both are there, of as many parts as were asked for. */
 static bool
-is_one_chosen(lookup *l, rank *inner, rank *outer)
+can_choose_one(lookup *l, rank *inner, rank *outer)
 {
     if (inner->count == 1)
         inner->is_there = false;
@@ -197,7 +197,7 @@ has_count(const rank *found, uint32_t wanted)
 }
 
 static bool
-is_count_matched(lookup *l, uint32_t wanted, rank *inner, rank *outer)
+can_match_count(lookup *l, uint32_t wanted, rank *inner, rank *outer)
 {
     const rank *const first = inner->is_there ? inner : outer;
 
@@ -213,20 +213,20 @@ is_count_matched(lookup *l, uint32_t wanted, rank *inner, rank *outer)
 
 /* `wanted` is N of auto/N, 0 without. */
 static bool
-is_environment_read(lookup *l, uint32_t wanted, part_share *share)
+can_read_environment(lookup *l, uint32_t wanted, part_share *share)
 {
     rank inner = { 0 };
     rank outer = { 0 };
     const rank *found;
 
-    if (!is_launcher_read(l, &inner) || !is_array_read(l, &outer)
-        || (!outer.is_there && !is_pod_read(l, &outer)))
+    if (!can_read_launcher(l, &inner) || !can_read_array(l, &outer)
+        || (!outer.is_there && !can_read_pod(l, &outer)))
         return false;
     if (!inner.is_there && !outer.is_there)
         return refuse_none(l);
-    if (wanted > 0 && !is_count_matched(l, wanted, &inner, &outer))
+    if (wanted > 0 && !can_match_count(l, wanted, &inner, &outer))
         return false;
-    if (inner.is_there && outer.is_there && !is_one_chosen(l, &inner, &outer))
+    if (inner.is_there && outer.is_there && !can_choose_one(l, &inner, &outer))
         return false;
     found = inner.is_there ? &inner : &outer;
     if (found->count == 0)
@@ -256,7 +256,7 @@ typedef struct words {
 } words;
 
 static bool
-is_split(lookup *l, const char *text, words *w)
+can_split(lookup *l, const char *text, words *w)
 {
     const size_t length = strcspn(text, "/");
     const char *const count = text[length] == '/' ? text + length + 1 : text;
@@ -266,8 +266,8 @@ is_split(lookup *l, const char *text, words *w)
     w->has_count = !w->is_auto || text[length] == '/';
     w->has_part = !w->is_auto && text[length] == '/';
     berth_text_escape(text, strlen(text), shown, sizeof shown);
-    if ((w->has_part && !is_number(text, length, &w->part))
-        || (w->has_count && !is_number(count, strlen(count), &w->count)))
+    if ((w->has_part && !can_parse_number(text, length, &w->part))
+        || (w->has_count && !can_parse_number(count, strlen(count), &w->count)))
         return refuse(l, "`%s` is not I/N, auto or auto/N", shown);
     if (w->has_count && (w->count < 1 || w->count > PART_MAX_COUNT))
         return refuse(l, "`%s`: there can be 1 to %d parts", shown, PART_MAX_COUNT);
@@ -277,16 +277,16 @@ is_split(lookup *l, const char *text, words *w)
 }
 
 bool
-part_is_read(const char *text, cli_environment environment, part_share *share, char *why)
+part_can_read(const char *text, cli_environment environment, part_share *share, char *why)
 {
     lookup l = { environment, why };
     words w;
 
     *share = (part_share){ 0 };
-    if (!is_split(&l, text, &w))
+    if (!can_split(&l, text, &w))
         return false;
     if (w.is_auto)
-        return is_environment_read(&l, w.count, share);
+        return can_read_environment(&l, w.count, share);
     if (!w.has_part)
         return refuse(&l, "which of %u parts? Give I/%u", w.count, w.count);
     *share = (part_share){ .part = w.part, .count = w.count };
@@ -294,15 +294,15 @@ part_is_read(const char *text, cli_environment environment, part_share *share, c
 }
 
 bool
-part_is_read_to_join(const char *text, cli_environment environment, part_share *share,
-                     char *why)
+part_can_read_to_join(const char *text, cli_environment environment, part_share *share,
+                      char *why)
 {
     lookup l = { environment, why };
     words w;
 
     *share = (part_share){ 0 };
-    if (!is_split(&l, text, &w)
-        || (!w.has_count && !is_environment_read(&l, 0, share)))
+    if (!can_split(&l, text, &w)
+        || (!w.has_count && !can_read_environment(&l, 0, share)))
         return false;
     *share = (part_share){ .count = w.has_count ? w.count : share->count };
     return true;

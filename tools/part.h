@@ -33,15 +33,15 @@ typedef struct part_share {
  * only one of both has N parts. False: `why` says what is wrong, in PART_WHY_CAPACITY
  * bytes.
  */
-bool part_is_read(const char *text, cli_environment environment, part_share *share,
-                  char *why);
+bool part_can_read(const char *text, cli_environment environment, part_share *share,
+                   char *why);
 
 /*
  * The same for a process that joins: of I/N, auto/N and N alone it is N that counts, and
  * `part` is 0.
  */
-bool part_is_read_to_join(const char *text, cli_environment environment,
-                          part_share *share, char *why);
+bool part_can_read_to_join(const char *text, cli_environment environment,
+                           part_share *share, char *why);
 
 /*
  * What has become of a part, and of all of them, when a job has ended well; nothing for

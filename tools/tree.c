@@ -193,7 +193,7 @@ compare_members(const void *a, const void *b)
 }
 
 static bool
-is_list_filled(const tree *t, uint32_t parent, members *m)
+can_fill_list(const tree *t, uint32_t parent, members *m)
 {
     m->count = 0;
     for (uint32_t c = t->nodes[parent].first_child; c != TREE_NONE; c = t->nodes[c].next) {
@@ -211,7 +211,7 @@ is_list_filled(const tree *t, uint32_t parent, members *m)
 
 /* Appends `number` to the ranges of the node, which are the last of all. */
 static bool
-is_number_added(tree *t, tree_node *node, uint64_t number)
+can_add_number(tree *t, tree_node *node, uint64_t number)
 {
     tree_range *ranges;
 
@@ -232,12 +232,12 @@ is_number_added(tree *t, tree_node *node, uint64_t number)
 
 /* Folds members [first, end), all like the first. */
 static bool
-is_group_folded(tree *t, const members *m, size_t first, size_t end)
+can_fold_group(tree *t, const members *m, size_t first, size_t end)
 {
     tree_node *const node = &t->nodes[m->list[first].node];
 
     for (size_t i = first; i < end; i++) {
-        if (!is_number_added(t, node, m->list[i].number))
+        if (!can_add_number(t, node, m->list[i].number))
             return false;
         if (i == first)
             continue;
@@ -262,9 +262,9 @@ unlink_folded(tree *t, uint32_t parent)
 }
 
 static bool
-is_children_folded(tree *t, uint32_t parent, members *m)
+can_fold_children(tree *t, uint32_t parent, members *m)
 {
-    if (!is_list_filled(t, parent, m))
+    if (!can_fill_list(t, parent, m))
         return false;
     qsort(m->list, m->count, sizeof *m->list, compare_members);
     for (size_t first = 0, end; first < m->count; first = end) {
@@ -272,7 +272,7 @@ is_children_folded(tree *t, uint32_t parent, members *m)
         while (end < m->count
                && compare_modules(t, m->list[first].node, m->list[end].node) == 0)
             end++;
-        if (end - first > 1 && !is_group_folded(t, m, first, end))
+        if (end - first > 1 && !can_fold_group(t, m, first, end))
             return false;
     }
     unlink_folded(t, parent);
@@ -290,7 +290,7 @@ tree_fold(tree *t)
         tree_node *const node = &t->nodes[i];
 
         if (node->first_child != TREE_NONE)
-            is_done = is_children_folded(t, (uint32_t)i, &m);
+            is_done = can_fold_children(t, (uint32_t)i, &m);
         if (node->parent != TREE_NONE)
             add_sums(&t->nodes[node->parent].sums, &node->sums);
     }

@@ -362,23 +362,26 @@ test_table(void)
     const table_cell b[] = { { "\xE6\x97\xA5", COLOUR_NONE }, { "10,000", COLOUR_NONE },
                              { "", COLOUR_DIM } };
 
-    table_column_add(&t, "name", false);
-    table_column_add(&t, "n", true);
-    table_column_add(&t, "last", false);
-    table_measure(&t, a);
-    table_measure(&t, b);
+    table_column_add(&t, "name", TABLE_LEFT);
+    table_column_add(&t, "n", TABLE_RIGHT);
+    table_column_add(&t, "last", TABLE_LEFT);
+    begin();
+    table_row(&t, &out, &unicode, a);
+    table_row(&t, &out, &unicode, b);
+    CHECK_STR(written(), "");
+    end();
     CHECK_EQ(table_width(&t), 11 + 2 + 6 + 2 + 4);
     begin();
-    table_print_title(&t, &out, &unicode);
-    output_text(&out, "\n");
-    table_print(&t, &out, &unicode, a);
-    output_text(&out, "\n");
+    table_begin_rows(&t, &out, &unicode);
+    table_row(&t, &out, &unicode, a);
     table_print(&t, &out, &colourful, b);
     CHECK_STR(written(), "name              n  last\n"
                          "a long name       1  x\n"
                          "\xE6\x97\xA5           10,000  ");
     end();
     t.columns[0].width = 40;
+    table_fit(&t, 0); /* no limit */
+    CHECK_EQ(t.columns[0].width, 40);
     table_fit(&t, 44);
     CHECK_EQ(t.columns[0].width, 30);
     table_fit(&t, 44);

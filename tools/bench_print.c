@@ -102,20 +102,18 @@ print_lines(session *s, const bench_facts *facts)
     table t = { .count = 0 };
     berth_bench_line line;
 
-    table_column_add(&t, "measured", false);
-    table_column_add(&t, "rate", true);
-    table_column_add(&t, "drift", true);
-    table_column_add(&t, "how", false);
+    table_column_add(&t, "measured", TABLE_LEFT);
+    table_column_add(&t, "rate", TABLE_RIGHT);
+    table_column_add(&t, "drift", TABLE_RIGHT);
+    table_column_add(&t, "how", TABLE_LEFT);
     for (uint32_t i = 0; berth_bench_get(facts->bench, i, &line) == BERTH_OK; i++) {
         fill_line(facts, &line, texts, cells);
-        table_measure(&t, cells);
+        table_row(&t, &s->out, &s->screen, cells);
     }
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     for (uint32_t i = 0; berth_bench_get(facts->bench, i, &line) == BERTH_OK; i++) {
         fill_line(facts, &line, texts, cells);
-        table_print(&t, &s->out, &s->screen, cells);
-        output_text(&s->out, "\n");
+        table_row(&t, &s->out, &s->screen, cells);
     }
 }
 

@@ -142,10 +142,9 @@ print_encodings(session *s, const coverage *c)
     }
 }
 
-/* Measures the row of a cause, or prints it, cut to its column. */
+/* The row of a cause, cut to its column. */
 static void
-cause_row(session *s, table *t, coverage_line *line, uint64_t parameters,
-          bool is_measuring)
+cause_row(session *s, table *t, coverage_line *line, uint64_t parameters)
 {
     char tensors[TEXT_NUMBER_CAPACITY];
     char amount[TEXT_NUMBER_CAPACITY];
@@ -163,13 +162,9 @@ cause_row(session *s, table *t, coverage_line *line, uint64_t parameters,
         { text_number(line->kept, kept), COLOUR_NONE }, /* where there is the column */
     };
 
-    if (is_measuring) {
-        table_measure(t, cells);
-        return;
-    }
-    text_cut(line->cause, t->columns[0].width, s->screen.has_unicode);
-    table_print(t, &s->out, &s->screen, cells);
-    output_text(&s->out, "\n");
+    if (t->is_printing)
+        text_cut(line->cause, t->columns[0].width, s->screen.has_unicode);
+    table_row(t, &s->out, &s->screen, cells);
 }
 
 static void
@@ -178,24 +173,22 @@ print_causes(session *s, coverage *c)
     const coverage_line total = total_of(c);
     table t = { 0 };
 
-    table_column_add(&t, "why", false);
-    table_column_add(&t, "becomes", false);
-    table_column_add(&t, "tensors", true);
-    table_column_add(&t, "parameters", true);
-    table_column_add(&t, "share", true);
-    table_column_add(&t, "bytes", true);
+    table_column_add(&t, "why", TABLE_LEFT);
+    table_column_add(&t, "becomes", TABLE_LEFT);
+    table_column_add(&t, "tensors", TABLE_RIGHT);
+    table_column_add(&t, "parameters", TABLE_RIGHT);
+    table_column_add(&t, "share", TABLE_RIGHT);
+    table_column_add(&t, "bytes", TABLE_RIGHT);
     if (total.kept > 0)
-        table_column_add(&t, "kept", true);
+        table_column_add(&t, "kept", TABLE_RIGHT);
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) {
-            if (s->screen.columns > 0)
-                table_fit(&t, s->screen.columns);
-            table_print_title(&t, &s->out, &s->screen);
-            output_text(&s->out, "\n");
+            table_fit(&t, s->screen.columns);
+            table_begin_rows(&t, &s->out, &s->screen);
         }
         for (size_t i = 0; i < c->count; i++)
             if (!is_sum(&c->lines[i]))
-                cause_row(s, &t, &c->lines[i], total.parameters, pass == 0);
+                cause_row(s, &t, &c->lines[i], total.parameters);
     }
 }
 

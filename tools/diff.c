@@ -179,9 +179,9 @@ print_histogram(session *s, const uint64_t *histogram)
     }
 }
 
-/* Measures the row of a weight, or prints it. */
+/* The row of a weight, cut to its column. */
 static void
-worst_row(session *s, table *t, diff_worst *worst, bool is_measuring)
+worst_row(session *s, table *t, diff_worst *worst)
 {
     char texts[4][NUMBER_CAPACITY];
     const table_cell cells[] = {
@@ -192,13 +192,9 @@ worst_row(session *s, table *t, diff_worst *worst, bool is_measuring)
         { decibel_text(worst->snr, texts[3]), COLOUR_NONE },
     };
 
-    if (is_measuring) {
-        table_measure(t, cells);
-        return;
-    }
-    text_cut(worst->name, t->columns[0].width, s->screen.has_unicode);
-    table_print(t, &s->out, &s->screen, cells);
-    output_text(&s->out, "\n");
+    if (t->is_printing)
+        text_cut(worst->name, t->columns[0].width, s->screen.has_unicode);
+    table_row(t, &s->out, &s->screen, cells);
 }
 
 static void
@@ -206,20 +202,18 @@ print_worst(session *s, diff_ranking *r)
 {
     table t = { 0 };
 
-    table_column_add(&t, "differs most", false);
-    table_column_add(&t, "max", true);
-    table_column_add(&t, "mean", true);
-    table_column_add(&t, "relative", true);
-    table_column_add(&t, "signal/noise", true);
+    table_column_add(&t, "differs most", TABLE_LEFT);
+    table_column_add(&t, "max", TABLE_RIGHT);
+    table_column_add(&t, "mean", TABLE_RIGHT);
+    table_column_add(&t, "relative", TABLE_RIGHT);
+    table_column_add(&t, "signal/noise", TABLE_RIGHT);
     for (size_t i = 0; i < r->count; i++)
-        worst_row(s, &t, &r->worst[i], true);
-    if (s->screen.columns > 0)
-        table_fit(&t, s->screen.columns);
+        worst_row(s, &t, &r->worst[i]);
+    table_fit(&t, s->screen.columns);
     output_text(&s->out, "\n");
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     for (size_t i = 0; i < r->count; i++)
-        worst_row(s, &t, &r->worst[i], false);
+        worst_row(s, &t, &r->worst[i]);
 }
 
 void

@@ -230,9 +230,9 @@ make_row(const comparison *c, const move *m, size_t name_width,
     row[3] = (table_cell){ texts->size, COLOUR_NONE };
 }
 
-/* One pass over all moves: measures them, or prints them. Returns their layers. */
+/* One pass of the table over all moves. Returns their layers. */
 static size_t
-walk_moves(const comparison *c, table *t, bool is_printing)
+walk_moves(const comparison *c, table *t)
 {
     const draw_map *const maps[] = { c->after, c->before };
     table_cell row[MOVE_COLUMNS];
@@ -243,14 +243,9 @@ walk_moves(const comparison *c, table *t, bool is_printing)
     for (size_t i = 0; i < 2; i++)
         for (uint32_t from = 0; next_move(c, maps[i], from, &m); from = m.first + m.count) {
             layers += m.count;
-            make_row(c, &m, is_printing ? t->columns[0].width : DRAW_NAME_WIDTH, row,
+            make_row(c, &m, t->is_printing ? t->columns[0].width : DRAW_NAME_WIDTH, row,
                      &texts);
-            if (!is_printing) {
-                table_measure(t, row);
-                continue;
-            }
-            table_print(t, c->out, c->s, row);
-            output_text(c->out, "\n");
+            table_row(t, c->out, c->s, row);
         }
     return layers;
 }
@@ -261,20 +256,19 @@ print_moves(const comparison *c, size_t columns)
     table t = { 0 };
     size_t layers;
 
-    table_column_add(&t, "layers", false);
-    table_column_add(&t, "before", false);
-    table_column_add(&t, "after", false);
-    table_column_add(&t, "size", true);
-    layers = walk_moves(c, &t, false);
+    table_column_add(&t, "layers", TABLE_LEFT);
+    table_column_add(&t, "before", TABLE_LEFT);
+    table_column_add(&t, "after", TABLE_LEFT);
+    table_column_add(&t, "size", TABLE_RIGHT);
+    layers = walk_moves(c, &t);
     if (layers == 0) {
         output_text(c->out, "no layer has moved\n");
         return;
     }
     output_format(c->out, "%zu layer%s moved\n\n", layers, layers == 1 ? " has" : "s have");
     table_fit(&t, columns);
-    table_print_title(&t, c->out, c->s);
-    output_text(c->out, "\n");
-    walk_moves(c, &t, true);
+    table_begin_rows(&t, c->out, c->s);
+    walk_moves(c, &t);
 }
 
 /* ---------------------------------------------------------------------- tiers */

@@ -376,22 +376,20 @@ print_runs(output *out, const screen *s, const draw_map *map, size_t columns)
     table t = { 0 };
 
     for (size_t i = 0; i < shown; i++)
-        table_column_add(&t, titles[i], i >= 2);
+        table_column_add(&t, titles[i], i >= 2 ? TABLE_RIGHT : TABLE_LEFT);
     for (uint32_t i = 0; i < map->layer_count; i += draw_map_run(map, i)) {
         const run r = run_at(map, i);
 
         make_row(map, &r, DRAW_NAME_WIDTH, s->has_unicode, row, texts);
-        table_measure(&t, row);
+        table_row(&t, out, s, row);
     }
     table_fit(&t, columns);
-    table_print_title(&t, out, s);
-    output_text(out, "\n");
+    table_begin_rows(&t, out, s);
     for (uint32_t i = 0; i < map->layer_count && !output_is_closed(out);) {
         const run r = run_at(map, i);
 
         make_row(map, &r, t.columns[0].width, s->has_unicode, row, texts);
-        table_print(&t, out, s, row);
-        output_text(out, "\n");
+        table_row(&t, out, s, row);
         print_reason(out, s, map, &r, columns);
         i += r.count;
     }

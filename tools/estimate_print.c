@@ -207,8 +207,7 @@ print_part(session *s, const estimation *e, const table *t,
 }
 
 static void
-print_total(session *s, const table *t, const char *name, const char *place,
-            uint64_t bytes)
+print_total(session *s, table *t, const char *name, const char *place, uint64_t bytes)
 {
     char size[BERTH_SIZE_CAPACITY];
     const table_cell cells[] = {
@@ -217,8 +216,7 @@ print_total(session *s, const table *t, const char *name, const char *place,
         { "", COLOUR_NONE },      { berth_size_format(bytes, size), COLOUR_HEADING },
     };
 
-    table_print(t, &s->out, &s->screen, cells);
-    output_text(&s->out, "\n");
+    table_row(t, &s->out, &s->screen, cells);
 }
 
 static void
@@ -228,7 +226,7 @@ measure_parts(const estimation *e, table *t)
                                          "basis", "share", "bytes" };
 
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        table_column_add(t, titles[i], i > 3);
+        table_column_add(t, titles[i], i > 3 ? TABLE_RIGHT : TABLE_LEFT);
     for (uint32_t i = 0; i < e->summary.part_count; i++) {
         berth_estimate_part part;
         char size[BERTH_SIZE_CAPACITY];
@@ -274,11 +272,9 @@ print_parts(session *s, const estimation *e)
 
     measure_parts(e, &t);
     bar = bar_width(s, &t);
-    if (s->screen.columns > 0)
-        table_fit(&t, s->screen.columns);
+    table_fit(&t, s->screen.columns);
     output_text(&s->out, "\n");
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     print_some(s, e, &t, bar, true);
     print_total(s, &t, "in all", "device", e->summary.device_bytes);
     if (e->summary.host_bytes > 0)

@@ -9,6 +9,7 @@
 
 #define CONTEXTS_ACROSS 5 /* besides them a table has three columns */
 #define BUDGET_BAR      20
+#define TITLE_CAPACITY  (TEXT_NUMBER_CAPACITY + 8)
 
 /* ------------------------------------------------------------------------- table */
 
@@ -54,74 +55,48 @@ fit_cells(const estimation *e, const berth_estimate_fit *fit, const stretch *col
     return n;
 }
 
+/* `titles` outlive the table. */
 static void
-add_titles(const estimation *e, const stretch *columns, table *t)
+add_titles(const estimation *e, const stretch *columns, char titles[][TITLE_CAPACITY],
+           table *t)
 {
-    table_column_add(t, "on the device", false);
+    table_column_add(t, "on the device", TABLE_LEFT);
     for (uint32_t i = 0; i < columns->count; i++) {
         const uint64_t context = e->options->context_count > 0
                                      ? e->options->contexts[columns->first + i]
                                      : e->summary.context;
         char number[TEXT_NUMBER_CAPACITY];
-        char title[TEXT_NUMBER_CAPACITY + 8];
-        table_cell cells[TABLE_MAX_COLUMNS] = {{ "", COLOUR_NONE } };
 
-        /* A column keeps its title: measured as a cell, printed by print_titles(). */
-        snprintf(title, sizeof title, "%s tokens", text_number(context, number));
-        for (size_t k = 0; k < TABLE_MAX_COLUMNS; k++)
-            cells[k] = (table_cell){ "", COLOUR_NONE };
-        table_column_add(t, "", true);
-        cells[t->count - 1].text = title;
-        table_measure(t, cells);
+        snprintf(titles[i], TITLE_CAPACITY, "%s tokens", text_number(context, number));
+        table_column_add(t, titles[i], TABLE_RIGHT);
     }
     if (columns->has_fits) {
-        table_column_add(t, "longest that fits", true);
-        table_column_add(t, "devices", true);
+        table_column_add(t, "longest that fits", TABLE_RIGHT);
+        table_column_add(t, "devices", TABLE_RIGHT);
     }
-}
-
-static void
-print_titles(session *s, const estimation *e, const stretch *columns, const table *t)
-{
-    char titles[CONTEXTS_ACROSS][TEXT_NUMBER_CAPACITY + 8];
-    table_cell cells[TABLE_MAX_COLUMNS];
-
-    for (size_t i = 0; i < t->count; i++)
-        cells[i] = (table_cell){ t->columns[i].title, COLOUR_DIM };
-    for (uint32_t i = 0; i < columns->count; i++) {
-        const uint64_t context = e->options->context_count > 0
-                                     ? e->options->contexts[columns->first + i]
-                                     : e->summary.context;
-        char number[TEXT_NUMBER_CAPACITY];
-
-        snprintf(titles[i], sizeof titles[i], "%s tokens", text_number(context, number));
-        cells[1 + i].text = titles[i];
-    }
-    table_print(t, &s->out, &s->screen, cells);
-    output_text(&s->out, "\n");
 }
 
 static void
 print_stretch(session *s, const estimation *e, const stretch *columns)
 {
+    char titles[CONTEXTS_ACROSS][TITLE_CAPACITY];
     table_cell cells[TABLE_MAX_COLUMNS];
     berth_estimate_fit fit;
     row_texts texts;
     table t = { 0 };
 
-    add_titles(e, columns, &t);
+    add_titles(e, columns, titles, &t);
     for (uint32_t i = 0; i < e->summary.fit_count; i++) {
         (void)berth_estimate_get_fit(e->estimate, i, &fit);
         (void)fit_cells(e, &fit, columns, &texts, cells);
-        table_measure(&t, cells);
+        table_row(&t, &s->out, &s->screen, cells);
     }
     output_text(&s->out, "\n");
-    print_titles(s, e, columns, &t);
+    table_begin_rows(&t, &s->out, &s->screen);
     for (uint32_t i = 0; i < e->summary.fit_count; i++) {
         (void)berth_estimate_get_fit(e->estimate, i, &fit);
         (void)fit_cells(e, &fit, columns, &texts, cells);
-        table_print(&t, &s->out, &s->screen, cells);
-        output_text(&s->out, "\n");
+        table_row(&t, &s->out, &s->screen, cells);
     }
 }
 
@@ -213,20 +188,18 @@ print_advice(session *s, const estimation *e)
 
     if (e->summary.advice_count == 0)
         return;
-    table_column_add(&t, "what to do, one on top of the other", false);
-    table_column_add(&t, "saves", true);
-    table_column_add(&t, "leaves", true);
+    table_column_add(&t, "what to do, one on top of the other", TABLE_LEFT);
+    table_column_add(&t, "saves", TABLE_RIGHT);
+    table_column_add(&t, "leaves", TABLE_RIGHT);
     for (uint32_t i = 0; i < e->summary.advice_count; i++) {
         (void)berth_estimate_get_advice(e->estimate, i, &advice);
         advice_cells(&advice, cells, saved, bytes);
         table_measure(&t, cells);
     }
     /* What it costs stands below, broken where the terminal ends. */
-    if (s->screen.columns > 0)
-        table_fit(&t, s->screen.columns);
+    table_fit(&t, s->screen.columns);
     output_text(&s->out, "\n");
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     for (uint32_t i = 0; i < e->summary.advice_count; i++) {
         (void)berth_estimate_get_advice(e->estimate, i, &advice);
         advice_cells(&advice, cells, saved, bytes);

@@ -268,14 +268,12 @@ help_config(output *out, const screen *s, const cli_call *call)
     const cli_option *option;
     table t = { 0 };
 
-    table_column_add(&t, "option", false);
-    table_column_add(&t, "value", false);
-    table_column_add(&t, "from", false);
+    table_column_add(&t, "option", TABLE_LEFT);
+    table_column_add(&t, "value", TABLE_LEFT);
+    table_column_add(&t, "from", TABLE_LEFT);
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) {
-            table_print_title(&t, out, s);
-            output_text(out, "\n");
-        }
+        if (pass == 1)
+            table_begin_rows(&t, out, s);
         for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
             char value[4096];
             const char *const origin = call->origins[i];
@@ -288,12 +286,7 @@ help_config(output *out, const screen *s, const cli_call *call)
             if (is_question(option))
                 continue;
             value_text(call, option, value, sizeof value);
-            if (pass == 0) {
-                table_measure(&t, cells);
-                continue;
-            }
-            table_print(&t, out, s, cells);
-            output_text(out, "\n");
+            table_row(&t, out, s, cells);
         }
     }
 }

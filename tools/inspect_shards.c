@@ -9,7 +9,7 @@
 #include "tools/table.h"
 
 static void
-show_shard(session *s, table *t, const berth_shard *shard, bool is_printing)
+show_shard(session *s, table *t, const berth_shard *shard)
 {
     char *const file = text_escaped(shard->file, strlen(shard->file));
     char *const target = text_escaped(shard->target, strlen(shard->target));
@@ -26,12 +26,7 @@ show_shard(session *s, table *t, const berth_shard *shard, bool is_printing)
             { target, COLOUR_DIM },
         };
 
-        if (is_printing) {
-            table_print(t, &s->out, &s->screen, cells);
-            output_text(&s->out, "\n");
-        } else {
-            table_measure(t, cells);
-        }
+        table_row(t, &s->out, &s->screen, cells);
     }
     free(target);
     free(file);
@@ -67,22 +62,20 @@ inspect_print_shards(session *s, const inspection *i)
     for (uint32_t n = 0; n < i->summary.shard_count; n++)
         if (berth_checkpoint_shard(i->checkpoint, n, &shard) == BERTH_OK)
             has_links = has_links || shard.target[0] != '\0';
-    table_column_add(&t, "file", false);
-    table_column_add(&t, "size", true);
-    table_column_add(&t, "header", true);
-    table_column_add(&t, "tensors", true);
+    table_column_add(&t, "file", TABLE_LEFT);
+    table_column_add(&t, "size", TABLE_RIGHT);
+    table_column_add(&t, "header", TABLE_RIGHT);
+    table_column_add(&t, "tensors", TABLE_RIGHT);
     if (has_links)
-        table_column_add(&t, "link to", false);
+        table_column_add(&t, "link to", TABLE_LEFT);
     output_text(&s->out, "\n");
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) {
-            table_print_title(&t, &s->out, &s->screen);
-            output_text(&s->out, "\n");
-        }
+        if (pass == 1)
+            table_begin_rows(&t, &s->out, &s->screen);
         for (uint32_t n = 0; n < i->summary.shard_count; n++) {
             if (berth_checkpoint_shard(i->checkpoint, n, &shard) != BERTH_OK)
                 continue;
-            show_shard(s, &t, &shard, pass == 1);
+            show_shard(s, &t, &shard);
             if (pass == 1)
                 print_metadata(s, i, n, &shard);
         }

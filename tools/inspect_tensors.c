@@ -22,7 +22,7 @@ stored_type(const berth_tensor *tensor, char text[FORM_TYPE_CAPACITY])
 }
 
 static bool
-can_print_tensor(session *s, const inspection *i, table *t, uint64_t index, bool is_printing)
+can_show_tensor(session *s, const inspection *i, table *t, uint64_t index)
 {
     berth_tensor tensor;
     berth_shard shard;
@@ -44,12 +44,7 @@ can_print_tensor(session *s, const inspection *i, table *t, uint64_t index, bool
                                  COLOUR_NONE };
         cells[3] = (table_cell){ berth_size_format(tensor.bytes, size), COLOUR_NONE };
         cells[4] = (table_cell){ file, COLOUR_DIM };
-        if (is_printing) {
-            table_print(t, &s->out, &s->screen, cells);
-            output_text(&s->out, "\n");
-        } else {
-            table_measure(t, cells);
-        }
+        table_row(t, &s->out, &s->screen, cells);
     }
     free(file);
     free(name);
@@ -61,12 +56,12 @@ inspect_print_tensors(session *s, const inspection *i)
 {
     table t = { 0 };
 
-    table_column_add(&t, "name", false);
-    table_column_add(&t, "stored as", false);
-    table_column_add(&t, "shape", false);
-    table_column_add(&t, "size", true);
+    table_column_add(&t, "name", TABLE_LEFT);
+    table_column_add(&t, "stored as", TABLE_LEFT);
+    table_column_add(&t, "shape", TABLE_LEFT);
+    table_column_add(&t, "size", TABLE_RIGHT);
     if (i->summary.is_sharded || i->summary.shard_count > 1)
-        table_column_add(&t, "file", false);
+        table_column_add(&t, "file", TABLE_LEFT);
     inspect_print_head(s, i);
     output_text(&s->out, "\n");
     for (int pass = 0; pass < 2; pass++) {
@@ -74,13 +69,11 @@ inspect_print_tensors(session *s, const inspection *i)
             /* A row with a longer name is longer; the others need not follow it. */
             if (t.columns[0].width > WIDEST_NAME_COLUMN)
                 t.columns[0].width = WIDEST_NAME_COLUMN;
-            if (s->screen.columns > 0)
-                table_fit(&t, s->screen.columns);
-            table_print_title(&t, &s->out, &s->screen);
-            output_text(&s->out, "\n");
+            table_fit(&t, s->screen.columns);
+            table_begin_rows(&t, &s->out, &s->screen);
         }
         for (size_t n = 0; n < i->listing.count && !output_is_closed(&s->out); n++)
-            if (!can_print_tensor(s, i, &t, i->listing.entries[n].index, pass == 1))
+            if (!can_show_tensor(s, i, &t, i->listing.entries[n].index))
                 return BERTH_ENOMEM;
     }
     return BERTH_OK;

@@ -314,12 +314,12 @@ set_columns(view *v)
 
     v->has_shapes = columns == 0 || columns >= COLUMNS_FOR_SHAPES;
     v->table.count = 0;
-    table_column_add(&v->table, "", false);
-    table_column_add(&v->table, "", false);
+    table_column_add(&v->table, "", TABLE_LEFT);
+    table_column_add(&v->table, "", TABLE_LEFT);
     if (v->has_shapes)
-        table_column_add(&v->table, "", false);
-    table_column_add(&v->table, "", true);
-    table_column_add(&v->table, "", true);
+        table_column_add(&v->table, "", TABLE_LEFT);
+    table_column_add(&v->table, "", TABLE_RIGHT);
+    table_column_add(&v->table, "", TABLE_RIGHT);
 }
 
 /* After the first pass: names give way first, then the bar. */

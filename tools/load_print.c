@@ -76,17 +76,15 @@ print_tiers(session *s, const load_facts *facts, uint32_t count)
     table t = { .count = 0 };
 
     for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        table_column_add(&t, titles[i], i > 0 && i < 6);
+        table_column_add(&t, titles[i], i > 0 && i < 6 ? TABLE_RIGHT : TABLE_LEFT);
     for (uint32_t i = 0; i < count; i++) {
         fill_tier(facts, i, texts, cells);
-        table_measure(&t, cells);
+        table_row(&t, &s->out, &s->screen, cells);
     }
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     for (uint32_t i = 0; i < count; i++) {
         fill_tier(facts, i, texts, cells);
-        table_print(&t, &s->out, &s->screen, cells);
-        output_text(&s->out, "\n");
+        table_row(&t, &s->out, &s->screen, cells);
     }
 }
 

@@ -116,22 +116,15 @@ print_tiers(session *s, const berth_plan *plan, uint32_t count)
         table_column_add(&t, is_training && i == 4   ? "kept"
                              : is_training && i == 5 ? "training"
                                                      : titles[i],
-                         i > 0);
+                         i > 0 ? TABLE_RIGHT : TABLE_LEFT);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < count; i++) {
             berth_plan_get_tier(plan, i, &tier);
             fill_tier(&tier, is_training, texts, cells);
-            if (pass == 0) {
-                table_measure(&t, cells);
-            } else {
-                table_print(&t, &s->out, &s->screen, cells);
-                output_text(&s->out, "\n");
-            }
+            table_row(&t, &s->out, &s->screen, cells);
         }
-        if (pass == 0) {
-            table_print_title(&t, &s->out, &s->screen);
-            output_text(&s->out, "\n");
-        }
+        if (pass == 0)
+            table_begin_rows(&t, &s->out, &s->screen);
     }
 }
 
@@ -179,25 +172,22 @@ print_layers(session *s, const berth_plan *plan, uint32_t count)
     berth_plan_tier home;
     plan_fold f;
 
-    table_column_add(&t, "layers", false);
-    table_column_add(&t, "on", false);
-    table_column_add(&t, "", false);
-    table_column_add(&t, "bytes", true);
-    table_column_add(&t, is_for_training(plan) ? "a pass" : "a token", true);
+    table_column_add(&t, "layers", TABLE_LEFT);
+    table_column_add(&t, "on", TABLE_LEFT);
+    table_column_add(&t, "", TABLE_LEFT);
+    table_column_add(&t, "bytes", TABLE_RIGHT);
+    table_column_add(&t, is_for_training(plan) ? "a pass" : "a token", TABLE_RIGHT);
     for (uint32_t i = 0; plan_fold_has_next(plan, count, &i, &f);) {
         fill_fold(plan, &f, &home, texts, cells);
-        table_measure(&t, cells);
+        table_row(&t, &s->out, &s->screen, cells);
     }
-    if (s->screen.columns > 0)
-        table_fit(&t, s->screen.columns);
+    table_fit(&t, s->screen.columns);
     output_text(&s->out, "\n");
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     for (uint32_t i = 0; plan_fold_has_next(plan, count, &i, &f);) {
         fill_fold(plan, &f, &home, texts, cells);
         text_cut(f.name, t.columns[0].width, s->screen.has_unicode);
-        table_print(&t, &s->out, &s->screen, cells);
-        output_text(&s->out, "\n");
+        table_row(&t, &s->out, &s->screen, cells);
     }
 }
 

@@ -56,17 +56,15 @@ print_tiers(session *s, const berth_plan *plan)
 
     berth_plan_get(plan, &summary);
     for (size_t i = 0; i < COLUMNS; i++)
-        table_column_add(&t, titles[i], i > 0);
+        table_column_add(&t, titles[i], i > 0 ? TABLE_RIGHT : TABLE_LEFT);
     for (uint32_t i = 0; i < summary.tier_count; i++) {
         fill_tier(plan, i, texts, cells);
-        table_measure(&t, cells);
+        table_row(&t, &s->out, &s->screen, cells);
     }
-    table_print_title(&t, &s->out, &s->screen);
-    output_text(&s->out, "\n");
+    table_begin_rows(&t, &s->out, &s->screen);
     for (uint32_t i = 0; i < summary.tier_count; i++) {
         fill_tier(plan, i, texts, cells);
-        table_print(&t, &s->out, &s->screen, cells);
-        output_text(&s->out, "\n");
+        table_row(&t, &s->out, &s->screen, cells);
     }
 }
 

@@ -7,9 +7,9 @@
 #define SMALLEST_FIRST_COLUMN 16
 
 void
-table_column_add(table *t, const char *title, bool is_right)
+table_column_add(table *t, const char *title, table_side side)
 {
-    t->columns[t->count++] = (table_column){ title, is_right, text_width(title) };
+    t->columns[t->count++] = (table_column){ title, side, text_width(title) };
 }
 
 void
@@ -39,7 +39,7 @@ table_fit(table *t, size_t width)
     size_t *const first = &t->columns[0].width;
     const size_t others = table_width(t) - *first;
 
-    while (*first > SMALLEST_FIRST_COLUMN && *first + others > width)
+    while (width > 0 && *first > SMALLEST_FIRST_COLUMN && *first + others > width)
         --*first;
 }
 
@@ -50,14 +50,14 @@ print_cell(const table_column *column, bool is_last, output *out, const screen *
     const size_t width = text_width(cell->text);
     const size_t padding = width < column->width ? column->width - width : 0;
 
-    if (column->is_right)
+    if (column->side == TABLE_RIGHT)
         output_repeat(out, " ", padding);
     if (width > 0) {
         output_text(out, colour_begin(s, cell->style));
         output_text(out, cell->text);
         output_text(out, colour_end(s, cell->style));
     }
-    if (!column->is_right && !is_last)
+    if (column->side == TABLE_LEFT && !is_last)
         output_repeat(out, " ", padding);
     if (!is_last)
         output_repeat(out, " ", TABLE_GAP);
@@ -71,11 +71,24 @@ table_print(const table *t, output *out, const screen *s, const table_cell *cell
 }
 
 void
-table_print_title(const table *t, output *out, const screen *s)
+table_begin_rows(table *t, output *out, const screen *s)
 {
+    t->is_printing = true;
     for (size_t i = 0; i < t->count; i++) {
         const table_cell title = { t->columns[i].title, COLOUR_DIM };
 
         print_cell(&t->columns[i], i + 1 == t->count, out, s, &title);
     }
+    output_text(out, "\n");
+}
+
+void
+table_row(table *t, output *out, const screen *s, const table_cell *cells)
+{
+    if (!t->is_printing) {
+        table_measure(t, cells);
+        return;
+    }
+    table_print(t, out, s, cells);
+    output_text(out, "\n");
 }

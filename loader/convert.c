@@ -57,7 +57,7 @@ convert_anew(berthi_convert *convert, uint32_t shard, berth_error *error)
         uint64_t payload;
         uint32_t first;
         berth_status status =
-            berthi_convert_shard(convert, shard, false, &file, &payload, error);
+            berthi_convert_shard(convert, shard, &file, &payload, error);
 
         if (status != BERTH_OK)
             return status;
@@ -71,7 +71,7 @@ convert_anew(berthi_convert *convert, uint32_t shard, berth_error *error)
         berthi_log(convert->context, BERTH_LOG_DEBUG,
                    "shard %" PRIu32 " is converted once more: it gets other tensors",
                    shard + 1);
-        berthi_convert_drop_parcels(convert, true, shard);
+        berthi_convert_drop_parcels_from(convert, shard);
     }
 }
 
@@ -101,7 +101,6 @@ static berth_status
 make_shard(berthi_convert *convert, uint32_t shard, berth_error *error)
 {
     berthi_writer_file *file;
-    uint64_t payload;
     berth_status status = berthi_convert_reserve_done(convert, shard + 1, error);
 
     if (status != BERTH_OK)
@@ -110,13 +109,13 @@ make_shard(berthi_convert *convert, uint32_t shard, berth_error *error)
     if (file != NULL) {
         status = berthi_convert_adopt(convert, shard, file, error);
         if (status == BERTH_OK)
-            status = berthi_convert_shard(convert, shard, true, &file, &payload, error);
+            status = berthi_convert_later(convert, shard, error);
         if (status == BERTH_OK)
             status = berthi_layout_divide(convert->layout, NULL, error);
     } else {
         status = convert_anew(convert, shard, error);
     }
-    berthi_convert_drop_parcels(convert, false, shard);
+    berthi_convert_drop_parcels_for(convert, shard);
     return status;
 }
 

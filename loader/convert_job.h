@@ -233,21 +233,25 @@ berth_status berthi_convert_write_parcels(berthi_convert *convert, uint32_t shar
  * files that parts share, and flushes them.
  */
 berth_status berthi_convert_send_parcels(berthi_convert *convert, berth_error *error);
-/* Those that a shard sent, or those for a shard. */
-void berthi_convert_drop_parcels(berthi_convert *convert, bool is_home, uint32_t shard);
+/* Those that a shard sent. */
+void berthi_convert_drop_parcels_from(berthi_convert *convert, uint32_t shard);
+/* Those for a shard. */
+void berthi_convert_drop_parcels_for(berthi_convert *convert, uint32_t shard);
 void berthi_convert_drop_all_parcels(berthi_convert *convert);
 
 /* -------------------------------------------------------------- convert_shard.c */
 
 /*
  * Converts what belongs to a shard into a new file, whose payload begins at
- * *out_payload; its header is the caller's. With `is_finished` there is no file:
- * only what its weights have in later shards is made. Afterwards the lengths of
- * all late tensors of these weights are known.
+ * *out_payload; its header is the caller's. Afterwards the lengths of all late
+ * tensors of these weights are known.
  */
 berth_status berthi_convert_shard(berthi_convert *convert, uint32_t shard,
-                                  bool is_finished, berthi_writer_file **out_file,
-                                  uint64_t *out_payload, berth_error *error);
+                                  berthi_writer_file **out_file, uint64_t *out_payload,
+                                  berth_error *error);
+/* Of a shard that is finished: only what its weights have in later shards is made. */
+berth_status berthi_convert_later(berthi_convert *convert, uint32_t shard,
+                                  berth_error *error);
 /*
  * Reads the weights of another part whose lengths in this shard are not known,
  * and finds these out; nothing is written.

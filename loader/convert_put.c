@@ -74,19 +74,27 @@ berthi_convert_drop_all_parcels(berthi_convert *convert)
 }
 
 void
-berthi_convert_drop_parcels(berthi_convert *convert, bool is_home, uint32_t shard)
+berthi_convert_drop_parcels_from(berthi_convert *convert, uint32_t shard)
 {
     berthi_convert_parcel **link = &convert->parcels;
 
-    while (*link != NULL) {
-        const uint32_t at = is_home ? (*link)->home
-                                    : convert->recipe.tensors[(*link)->output].shard;
-
-        if (at == shard)
+    while (*link != NULL)
+        if ((*link)->home == shard)
             drop_parcel(convert, link);
         else
             link = &(*link)->next;
-    }
+}
+
+void
+berthi_convert_drop_parcels_for(berthi_convert *convert, uint32_t shard)
+{
+    berthi_convert_parcel **link = &convert->parcels;
+
+    while (*link != NULL)
+        if (convert->recipe.tensors[(*link)->output].shard == shard)
+            drop_parcel(convert, link);
+        else
+            link = &(*link)->next;
 }
 
 static berth_status
@@ -382,7 +390,7 @@ berthi_convert_send_parcels(berthi_convert *convert, berth_error *error)
             berthi_writer_drop(convert->writer, target.file);
         if (status != BERTH_OK)
             return status;
-        berthi_convert_drop_parcels(convert, false, shard);
+        berthi_convert_drop_parcels_for(convert, shard);
     }
     return BERTH_OK;
 }

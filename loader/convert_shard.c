@@ -318,12 +318,21 @@ finish_batch(berthi_batch *batch)
     pthread_mutex_destroy(&batch->lock);
 }
 
+static void
+log_parcels(const berthi_batch *batch)
+{
+    if (batch->parcel_bytes > 0)
+        berthi_log(batch->convert->context, BERTH_LOG_DEBUG,
+                   "shard %" PRIu32 ": %" PRIu64 " bytes were kept for their places",
+                   batch->shard + 1, batch->parcel_bytes);
+}
+
 berth_status
-berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
+berthi_convert_shard(berthi_convert *convert, uint32_t shard,
                      berthi_writer_file **out_file, uint64_t *out_payload,
                      berth_error *error)
 {
-    berthi_batch batch = { .convert = convert, .shard = shard, .is_finished = is_finished };
+    berthi_batch batch = { .convert = convert, .shard = shard };
     berth_status status;
 
     *out_file = NULL;
@@ -331,25 +340,39 @@ berthi_convert_shard(berthi_convert *convert, uint32_t shard, bool is_finished,
     status = list_runs(&batch, error);
     if (status == BERTH_OK)
         status = list_files(&batch, error);
-    if (status == BERTH_OK && !is_finished)
+    if (status == BERTH_OK)
         status = create_file(&batch, error);
-    if (status == BERTH_OK && (batch.run_count > 0 || !is_finished))
+    if (status == BERTH_OK)
         status = run_units(&batch, error);
-    if (status == BERTH_OK && !is_finished && convert->is_exchanging)
+    if (status == BERTH_OK && convert->is_exchanging)
         status = berthi_part_settle(convert, shard, error);
-    if (status == BERTH_OK && !is_finished)
+    if (status == BERTH_OK)
         status = berthi_convert_write_parcels(
             convert, shard, &(berthi_convert_target){ batch.file, batch.payload }, error);
-    if (batch.parcel_bytes > 0)
-        berthi_log(convert->context, BERTH_LOG_DEBUG,
-                   "shard %" PRIu32 ": %" PRIu64 " bytes were kept for their places",
-                   shard + 1, batch.parcel_bytes);
+    log_parcels(&batch);
     if (status != BERTH_OK) {
         berthi_writer_drop(convert->writer, batch.file);
         batch.file = NULL;
     }
     *out_file = batch.file;
     *out_payload = batch.payload;
+    finish_batch(&batch);
+    return status;
+}
+
+berth_status
+berthi_convert_later(berthi_convert *convert, uint32_t shard, berth_error *error)
+{
+    berthi_batch batch = { .convert = convert, .shard = shard, .is_finished = true };
+    berth_status status;
+
+    begin_batch(&batch);
+    status = list_runs(&batch, error);
+    if (status == BERTH_OK)
+        status = list_files(&batch, error);
+    if (status == BERTH_OK && batch.run_count > 0)
+        status = run_units(&batch, error);
+    log_parcels(&batch);
     finish_batch(&batch);
     return status;
 }

@@ -130,17 +130,30 @@ count_room(const request *r)
 
 /* Those of the request that have slots keep them while others are emptied. */
 static void
-keep(const request *r, bool is_kept)
+keep(const request *r)
 {
     for (uint32_t i = 0; i < r->count; i++) {
         berthi_lease_slot *const slot = slot_at(r, i);
 
         if (slot == NULL)
             continue;
-        if (is_kept && slot->mark == 0) {
+        if (slot->mark == 0) {
             slot->mark = 1;
             slot->waiters++;
-        } else if (!is_kept && slot->mark > 0) {
+        }
+        berthi_lease_cache_note_use(r->line, slot);
+    }
+}
+
+static void
+keep_no_longer(const request *r)
+{
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        if (slot->mark > 0) {
             slot->mark = 0;
             slot->waiters--;
         }
@@ -241,9 +254,9 @@ lease(request *r, berthi_stream *stream, berth_error *error)
 
     if (missing > room)
         return refuse_slots(r, missing, room, error);
-    keep(r, true);
+    keep(r);
     status = hold(r, error);
-    keep(r, false);
+    keep_no_longer(r);
     if (status == BERTH_OK)
         status = await(r, deadline_ns, stream, error);
     for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
@@ -295,7 +308,7 @@ bring(request *r)
 
     if (missing > room)
         missing = room;
-    keep(r, true);
+    keep(r);
     for (uint32_t i = 0; i < r->count && missing > 0; i++) {
         berthi_lease_slot *slot = slot_at(r, i);
 
@@ -309,7 +322,7 @@ bring(request *r)
         berthi_lease_cache_note_use(r->line, slot);
         missing--;
     }
-    keep(r, false);
+    keep_no_longer(r);
 }
 
 berth_status

@@ -454,15 +454,16 @@ convert_share(berthi_convert *convert, uint32_t shard, bool is_finished,
             status = berthi_part_gather(convert, shard, error);
         if (status != BERTH_OK)
             return status;
-        status = berthi_convert_shard(convert, shard, is_finished, out_file, &payload,
-                                      &details);
+        status = is_finished
+                     ? berthi_convert_later(convert, shard, &details)
+                     : berthi_convert_shard(convert, shard, out_file, &payload, &details);
         if (status == BERTH_OK)
             return BERTH_OK;
         if (details.reason != BERTH_REASON_PARTS) {
             *error = details;
             return status;
         }
-        berthi_convert_drop_parcels(convert, true, shard);
+        berthi_convert_drop_parcels_from(convert, shard);
         status = berthi_part_measure_next(convert, shard, error);
     }
 }
@@ -490,7 +491,7 @@ make_share(berthi_convert *convert, uint32_t shard, berth_error *error)
         status = finish_share(convert, shard, file, error);
     if (status != BERTH_OK)
         berthi_writer_drop(convert->writer, file);
-    berthi_convert_drop_parcels(convert, false, shard);
+    berthi_convert_drop_parcels_for(convert, shard);
     return status;
 }
 

@@ -550,13 +550,13 @@ keep_again(void)
     CHECK_EQ(first->capacity, BYTES);
     CHECK(c->spare_parcels == NULL);
     CHECK_EQ(c->spare_bytes, 0);
-    berthi_convert_drop_parcels(c, true, 0);
+    berthi_convert_drop_parcels_from(c, 0);
     CHECK(c->parcels == NULL);
     CHECK_EQ(c->spare_bytes, BYTES + 50);
     CHECK(keep(&batch, 3, BYTES + 1) != NULL); /* more than any takes */
     CHECK_EQ(c->spare_bytes, BYTES + 50);
     c->is_exchanging = false; /* nothing else would be kept */
-    berthi_convert_drop_parcels(c, true, 0);
+    berthi_convert_drop_parcels_from(c, 0);
     CHECK_EQ(c->spare_bytes, BYTES + 50);
     berthi_convert_drop_all_parcels(c);
     CHECK(c->spare_parcels == NULL);

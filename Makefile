@@ -126,8 +126,8 @@ LIB_SOURCES := $(sort $(filter-out $(FOREIGN) $(CUDA_KERNELS) $(CUDA_SOURCES) $(
     $(wildcard $(LAYERS:=/*.c))))
 LLAMA_SOURCES := $(sort $(wildcard tools/llama*.c))
 TOOL_SOURCES := $(filter-out $(LLAMA_SOURCES),$(sort $(wildcard tools/*.c)))
-# What both programs say of a load that does not fit, and how they read numbers.
-SHARED_SOURCES := $(addprefix tools/,$(addsuffix .c,json json_error load_advice load_memory \
+# What both programs say of a load that does not fit, how they read numbers and the clock.
+SHARED_SOURCES := $(addprefix tools/,$(addsuffix .c,clock json json_error load_advice load_memory \
     load_refuse load_tier number output))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))

@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "tools/clock.h"
 
 #define PASSES_MAX 64u
 #define WAIT_MS    60000
@@ -25,18 +26,9 @@ typedef struct passes {
 } passes;
 
 static double
-host_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static double
 device_seconds(const passes *p)
 {
-    return p->devices != NULL ? berth_devices_seconds(p->devices) : host_seconds();
+    return p->devices != NULL ? berth_devices_seconds(p->devices) : clock_seconds();
 }
 
 /* ----------------------------------------------------------------------- computing */
@@ -191,7 +183,7 @@ close_streams(passes *p)
 static berth_status
 time_passes(passes *p, double seconds, pass_facts *out, berth_error *error)
 {
-    const double host_begin = host_seconds();
+    const double host_begin = clock_seconds();
     double begin = device_seconds(p);
     berth_lease_summary before;
     berth_lease_summary after;
@@ -201,7 +193,7 @@ time_passes(passes *p, double seconds, pass_facts *out, berth_error *error)
     begin = device_seconds(p);
     berth_model_leases(p->model, &before);
     while (status == BERTH_OK && out->passes < PASSES_MAX
-           && (out->passes == 0 || host_seconds() - host_begin < seconds)) {
+           && (out->passes == 0 || clock_seconds() - host_begin < seconds)) {
         status = run_pass(p, error);
         out->passes++;
     }

@@ -57,7 +57,7 @@ fill_how(const bench_facts *facts, const berth_bench_line *line, char *text)
     if (line->device == BERTH_NO_INDEX) {
         if (line->threads > 0)
             snprintf(text, CELL_CAPACITY, "%" PRIu32 " thread%s", line->threads,
-                     line->threads == 1 ? "" : "s");
+                     text_plural(line->threads));
         else
             snprintf(text, CELL_CAPACITY, "%s", line->words);
         return;
@@ -216,7 +216,7 @@ bench_print(session *s, const bench_facts *facts)
         output_format(&s->out,
                       "%" PRIu32 " limit%s drifted by more than 5%%: the machine is busy, "
                       "measure again\n",
-                      drifts, drifts == 1 ? "" : "s");
+                      drifts, text_plural(drifts));
 }
 
 /* --------------------------------------------------------------------------- JSON */

@@ -26,7 +26,7 @@ static const cli_option estimate_options[] = {
      NULL, "4-bit: the block maxima as 8-bit codes, too" },
     { "block-size", '\0', CLI_NUMBER, offsetof(estimate_arguments, block_size), "N", NULL,
      "64", "4-bit: elements that share a maximum, 32 to 4096, a power of two" },
-    { "dtype", '\0', CLI_CHOICE, offsetof(estimate_arguments, dtype), ESTIMATE_DTYPES,
+    { "dtype", '\0', CLI_CHOICE, offsetof(estimate_arguments, dtype), ENCODING_DTYPES,
      NULL, "model", "what is computed in; native weights are cast to it" },
     { "keep-experts", '\0', CLI_FLAG, offsetof(estimate_arguments, keeps_experts), NULL,
      NULL, NULL, "experts stay unquantized, as transformers 5 leaves fused ones" },

@@ -6,22 +6,21 @@
 #ifndef BERTH_TOOLS_CMD_ESTIMATE_H
 #define BERTH_TOOLS_CMD_ESTIMATE_H
 
+#include "tools/encoding.h"
 #include "tools/session.h"
 #include "tools/train_arguments.h"
 
 #define ESTIMATE_MAX_LIST 64
 
 /* Every word of a choice; cmd_estimate_options.c has a table for each. */
-#define ESTIMATE_DTYPE_WORDS "bf16|fp16|f32|bfloat16|float16|float32|f16|fp32"
-#define ESTIMATE_TYPES       "native|none|int8|nf4|fp4|" ESTIMATE_DTYPE_WORDS
-#define ESTIMATE_DTYPES      "model|" ESTIMATE_DTYPE_WORDS
-#define ESTIMATE_CACHE_TYPES "dtype|fp8|int8|int4|" ESTIMATE_DTYPE_WORDS
+#define ESTIMATE_TYPES       "native|none|int8|nf4|fp4|" ENCODING_DTYPE_WORDS
+#define ESTIMATE_CACHE_TYPES "dtype|fp8|int8|int4|" ENCODING_DTYPE_WORDS
 
 typedef struct estimate_arguments {
     cli_common common;
     model_arguments model;
     int32_t type;       /* in ESTIMATE_TYPES */
-    int32_t dtype;      /* in ESTIMATE_DTYPES */
+    int32_t dtype;      /* in ENCODING_DTYPES */
     int32_t cache_type; /* in ESTIMATE_CACHE_TYPES */
     bool is_double;
     uint32_t block_size;

@@ -108,12 +108,8 @@ check_arguments(const estimate_call *r)
         status = cli_refuse(r->s->call, "force", "without --svg");
     if (status == BERTH_OK && r->a->is_packed && r->a->tokens == NULL)
         status = cli_usage_error(r->s->call->command, "--packed needs --tokens");
-    if (status == BERTH_OK && r->a->block_size != 0 &&
-        (r->a->block_size < 32 || r->a->block_size > 4096 ||
-         (r->a->block_size & (r->a->block_size - 1)) != 0))
-        status = cli_usage_error(r->s->call->command,
-                                 "--block-size: %u is no power of two from 32 to 4096",
-                                 r->a->block_size);
+    if (status == BERTH_OK && r->a->block_size != 0)
+        status = encoding_check_block(r->s->call, r->a->block_size);
     return status;
 }
 
@@ -128,16 +124,6 @@ type_word(int32_t position)
                                         "f32",  "f16", "f32" };
 
     return words[position];
-}
-
-static int32_t
-dtype_number(int32_t position)
-{
-    static const int32_t dtypes[] = { -1,        BERTH_BF16, BERTH_F16,
-                                     BERTH_F32, BERTH_BF16, BERTH_F16,
-                                     BERTH_F32, BERTH_F16,  BERTH_F32 };
-
-    return dtypes[position];
 }
 
 static const char *
@@ -156,7 +142,7 @@ take_weights(estimate_call *r)
     const char *const type = type_word(r->a->type);
 
     options->type = type;
-    options->dtype = dtype_number(r->a->dtype);
+    options->dtype = encoding_dtype(r->a->dtype);
     options->cache_type = cache_word(r->a->cache_type);
     options->double_quant = r->a->is_double;
     options->block_size = r->a->block_size;

@@ -16,20 +16,6 @@ bottleneck_name(int32_t bottleneck)
                                                      : "unknown";
 }
 
-/* "s" unless there is one. */
-static const char *
-plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
-static void
-print_word(session *s, const char *word, colour style)
-{
-    output_format(&s->out, "%s%s%s  ", colour_begin(&s->screen, style), word,
-                  colour_end(&s->screen, style));
-}
-
 /* What a conversion would need room for, as a dry run has found it. */
 static void
 print_needs(const conversion *c)
@@ -63,12 +49,12 @@ print_whole(const conversion *c)
 
     output_format(&s->out, "%s in %" PRIu32 " %s%s, ",
                   berth_size_format(r->planned_bytes, bytes), r->shards, "shard",
-                  plural(r->shards));
+                  text_plural(r->shards));
     if (c->type == BERTH_ENCODING_NATIVE) {
         output_format(&s->out, "%s parameters", text_count(r->parameters, number));
     } else {
         output_format(&s->out, "%s weight%s quantized", text_number(r->quantized, number),
-                      plural(r->quantized));
+                      text_plural(r->quantized));
         if (r->kept > 0)
             output_format(&s->out, " (%s kept as stored)", text_number(r->kept, kept));
         output_format(&s->out, ", %s of the parameters",
@@ -86,7 +72,7 @@ print_output(const conversion *c)
     const bool is_whole = c->a->is_dry || c->share.part == 0 || c->result.is_joined;
     session *const s = c->s;
 
-    print_word(s, c->a->is_dry ? "dry run" : "ok", COLOUR_GOOD);
+    session_print_word(s, c->a->is_dry ? "dry run" : "ok", COLOUR_GOOD);
     output_name(&s->out, path, strlen(path));
     output_text(&s->out, ": ");
     if (is_whole)
@@ -108,7 +94,7 @@ print_effort(const conversion *c)
     char rate[BERTH_SIZE_CAPACITY];
     const double speed = r->seconds > 0 ? (double)r->bytes_read / r->seconds : 0;
 
-    print_word(s, "io", COLOUR_DIM);
+    session_print_word(s, "io", COLOUR_DIM);
     output_format(&s->out, "%s read, %s written in %.1f s, %s/s; slowest: %s",
                   berth_size_format(r->bytes_read, read),
                   berth_size_format(r->bytes_written, written), r->seconds,
@@ -120,7 +106,7 @@ print_effort(const conversion *c)
     output_text(&s->out, "\n");
     if (s->common->verbosity == 0)
         return;
-    print_word(s, "io", COLOUR_DIM);
+    session_print_word(s, "io", COLOUR_DIM);
     output_format(&s->out, "%s; waited %.3f s for reads, converted %.3f s, wrote %.3f s\n",
                   r->io_path, r->read_seconds, r->convert_seconds, r->write_seconds);
 }
@@ -134,7 +120,7 @@ print_device(const conversion *c)
 
     if (c->result.device_memory == 0)
         return;
-    print_word(s, "device", COLOUR_DIM);
+    session_print_word(s, "device", COLOUR_DIM);
     output_format(&s->out, "%s, ", c->device.name);
     output_name(&s->out, c->device.description, strlen(c->device.description));
     output_format(&s->out, ": %s with %s of its memory\n",
@@ -152,11 +138,11 @@ print_nonfinite(const conversion *c)
 
     if (r->nonfinite_values == 0)
         return;
-    print_word(s, "warning", COLOUR_WARNING);
+    session_print_word(s, "warning", COLOUR_WARNING);
     output_format(&s->out, "%s value%s in %s tensor%s: NaN or infinite\n",
-                  text_number(r->nonfinite_values, values), plural(r->nonfinite_values),
+                  text_number(r->nonfinite_values, values), text_plural(r->nonfinite_values),
                   text_number(r->nonfinite_tensors, tensors),
-                  plural(r->nonfinite_tensors));
+                  text_plural(r->nonfinite_tensors));
 }
 
 void

@@ -57,7 +57,7 @@ print_processor(session *s, const berth_host *host)
         output_text(&s->out, "unknown");
     else
         output_format(&s->out, "%" PRIu32 " node%s", host->numa_node_count,
-                      host->numa_node_count == 1 ? "" : "s");
+                      text_plural(host->numa_node_count));
     for (uint32_t i = 0; i < host->numa_node_count && i < BERTH_MAX_NUMA_NODES; i++) {
         char size[BERTH_SIZE_CAPACITY];
 
@@ -130,7 +130,7 @@ print_more(session *s, const berth_device *gpu)
         print_nvlink(s, gpu);
     if (gpu->copy_engines != 0)
         output_format(&s->out, "%s%" PRIu32 " copy engine%s", gpu->nvlink_links != 0 ? "; " : "",
-                      gpu->copy_engines, gpu->copy_engines == 1 ? "" : "s");
+                      gpu->copy_engines, text_plural(gpu->copy_engines));
     output_text(&s->out, "\n");
 }
 

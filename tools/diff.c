@@ -119,7 +119,7 @@ print_count(session *s, const char *words, uint64_t count)
 
     if (count > 0)
         output_format(&s->out, "%-11s  %10s weight%s\n", words,
-                      text_number(count, number), count == 1 ? "" : "s");
+                      text_number(count, number), text_plural(count));
 }
 
 static void

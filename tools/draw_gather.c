@@ -6,20 +6,12 @@
 #include "tools/draw_map.h"
 #include "tools/grow.h"
 
-static form_class
-class_of(const berth_berth *b)
-{
-    return b->encoding == BERTH_ENCODING_NATIVE || b->encoding == BERTH_ENCODING_STATISTICS
-               ? form_class_of_dtype(b->dtype)
-               : form_class_of_encoding(b->encoding);
-}
-
 /* -------------------------------------------------------------------- pieces */
 
 static bool
 add_bytes(draw_map *map, draw_layer *layer, uint32_t number, const berth_berth *b)
 {
-    const form_class class = class_of(b);
+    const form_class class = form_class_of_type(b->encoding, b->dtype);
     draw_piece *pieces;
 
     for (size_t i = 0; i < layer->piece_count; i++) {

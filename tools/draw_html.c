@@ -206,7 +206,7 @@ write_tier(output *out, const draw_map *map, size_t number)
     markup_text(out, draw_use_text(tier, text));
     if (tier->facts.layers > 0)
         output_format(out, ", computes %u layer%s", tier->facts.layers,
-                      tier->facts.layers == 1 ? "" : "s");
+                      text_plural(tier->facts.layers));
     output_format(out, "</span><b class=\"%s\">", tier->absent > 0 ? "bad" : "good");
     markup_text(out, draw_verdict_text(tier, text));
     output_text(out, "</b></div>\n");
@@ -248,11 +248,11 @@ write_line(output *out, const draw_map *map, const draw_line *line)
         write_name(out, line->name);
     else if (line->experts > 0)
         output_format(out, "%" PRIu64 " expert%s, %" PRIu64 " tensor%s", line->experts,
-                      line->experts == 1 ? "" : "s", line->tensors,
-                      line->tensors == 1 ? "" : "s");
+                      text_plural(line->experts), line->tensors,
+                      text_plural(line->tensors));
     else
         output_format(out, "%s more tensor%s", text_number(line->tensors, number),
-                      line->tensors == 1 ? "" : "s");
+                      text_plural(line->tensors));
     output_text(out, "</td><td>");
     if (!is_rest)
         markup_text(out, draw_type_name(line->encoding, line->dtype));

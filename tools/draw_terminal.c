@@ -187,7 +187,7 @@ print_head(output *out, const screen *s, const draw_tier *tier, size_t columns)
         snprintf(middle, sizeof middle, "%.200s", columns < NARROW ? "" : use);
     else
         snprintf(middle, sizeof middle, "%.200s, %u layer%s", use, layers,
-                 layers == 1 ? "" : "s");
+                 text_plural(layers));
     print_styled(out, s, COLOUR_HEADING, tier->facts.name);
     output_text(out, "  ");
     output_text(out, middle);

@@ -44,18 +44,7 @@ draw_kind_name(draw_kind kind)
 const char *
 draw_type_name(int32_t encoding, int32_t dtype)
 {
-    return encoding == BERTH_ENCODING_NATIVE || encoding == BERTH_ENCODING_STATISTICS
-               ? berth_dtype_name(dtype)
-               : berth_encoding_name(encoding);
-}
-
-static form_class
-class_of_type(const draw_type *type)
-{
-    return type->encoding == BERTH_ENCODING_NATIVE
-                   || type->encoding == BERTH_ENCODING_STATISTICS
-               ? form_class_of_dtype(type->dtype)
-               : form_class_of_encoding(type->encoding);
+    return form_is_plain(encoding) ? berth_dtype_name(dtype) : berth_encoding_name(encoding);
 }
 
 /* A type of this name stands before: the dtype of what nf4 stands for is not shown. */
@@ -79,7 +68,8 @@ next_type(const draw_map *map, form_class class, const char *text)
     for (size_t i = 0; i < map->type_count; i++) {
         const draw_type *const t = &map->types[i];
 
-        if (class_of_type(t) == class && !is_named(text, draw_type_name(t->encoding, t->dtype))
+        if (form_class_of_type(t->encoding, t->dtype) == class
+            && !is_named(text, draw_type_name(t->encoding, t->dtype))
             && (next == NULL || t->bytes > next->bytes))
             next = t;
     }
@@ -129,7 +119,7 @@ draw_title_text(const draw_map *map, char text[DRAW_TEXT_CAPACITY])
     char size[BERTH_SIZE_CAPACITY];
 
     snprintf(text, DRAW_TEXT_CAPACITY, "%" PRIu32 " layer%s, %s", s->layer_count,
-             s->layer_count == 1 ? "" : "s", berth_size_format(s->bytes, size));
+             text_plural(s->layer_count), berth_size_format(s->bytes, size));
     append(text, ", %s%s", main_type(map),
            s->double_quant ? " with double quantization" : "");
     if (s->context > 0)

@@ -24,10 +24,13 @@ encoding_era(int32_t position)
     return eras[position];
 }
 
-static bool
-is_block_size(uint32_t size)
+berth_status
+encoding_check_block(const cli_call *call, uint32_t size)
 {
-    return size >= 32 && size <= 4096 && (size & (size - 1)) == 0;
+    return size >= 32 && size <= 4096 && (size & (size - 1)) == 0
+               ? BERTH_OK
+               : cli_usage_error(call->command,
+                                 "--block-size: %u is no power of two from 32 to 4096", size);
 }
 
 berth_status
@@ -49,10 +52,8 @@ encoding_check(const cli_call *call, const encoding_arguments *arguments,
     for (size_t i = 0; i < sizeof of_any / sizeof of_any[0]; i++)
         if (status == BERTH_OK && encoding == BERTH_ENCODING_NATIVE)
             status = cli_refuse(call, of_any[i], "without --type nf4, fp4 or int8");
-    if (status == BERTH_OK && is_4bit && !is_block_size(arguments->block_size))
-        status = cli_usage_error(call->command,
-                                 "--block-size: %u is no power of two from 32 to 4096",
-                                 arguments->block_size);
+    if (status == BERTH_OK && is_4bit)
+        status = encoding_check_block(call, arguments->block_size);
     return status;
 }
 

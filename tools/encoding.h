@@ -57,6 +57,8 @@ int32_t encoding_dtype(int32_t position);
 /* Position in ENCODING_ERAS as its word. */
 const char *encoding_era(int32_t position);
 
+/* A power of two from 32 to 4096. */
+berth_status encoding_check_block(const cli_call *call, uint32_t size);
 /* What `encoding`, a berth_encoding, does not go with. */
 berth_status encoding_check(const cli_call *call, const encoding_arguments *arguments,
                             int32_t encoding);

@@ -78,12 +78,6 @@ print_note(session *s, const char *text)
     estimate_wrapped(s, text, 8);
 }
 
-const char *
-estimate_plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 /* -------------------------------------------------------------------------- head */
 
 static void
@@ -124,7 +118,7 @@ print_asked(session *s, const estimation *e)
                      text_count(e->summary.trained, trained), train->optimizer);
     snprintf(line + n, sizeof line - (size_t)n,
              "weights %s, computed in %s; %s sequence%s of %s tokens", e->type, e->dtype,
-             text_number(e->summary.batch, batch), estimate_plural(e->summary.batch),
+             text_number(e->summary.batch, batch), text_plural(e->summary.batch),
              text_number(e->summary.context, tokens));
     estimate_wrapped(s, line, ESTIMATE_LABEL_WIDTH + 2);
 }
@@ -336,14 +330,14 @@ print_lengths(session *s, const estimation *e)
     estimate_label(s, "list");
     output_format(&s->out,
                   "%s sequence%s, %s to %s tokens, %s on the average, %s in all\n",
-                  text_number(m->sequences, count), estimate_plural(m->sequences),
+                  text_number(m->sequences, count), text_plural(m->sequences),
                   text_number(m->shortest, shortest), text_number(m->longest, longest),
                   text_number(m->mean, mean), text_number(m->tokens, tokens));
     print_share(s, "padded", m->padded, m->tokens);
     print_share(s, "sorted", m->sorted, m->tokens);
     estimate_label(s, "packed");
     output_format(&s->out, "%s tokens in %s row%s of %s\n", tokens,
-                  text_number(m->packs, packs), estimate_plural(m->packs), longest);
+                  text_number(m->packs, packs), text_plural(m->packs), longest);
     print_points(s, e);
 }
 

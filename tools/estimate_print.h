@@ -39,7 +39,6 @@ void estimate_label(session *s, const char *label);
 void estimate_heading(session *s, const char *text);
 /* Words of `text` from column `indent` on, where the cursor is; ends the line. */
 void estimate_wrapped(session *s, const char *text, size_t indent);
-const char *estimate_plural(uint64_t count);
 /* What a narrow terminal leaves of a table's first column. */
 const char *estimate_cut(const session *s, const table *t, const char *text,
                          char cut[ESTIMATE_CELL_CAPACITY]);

@@ -148,7 +148,7 @@ print_verdict(session *s, const estimation *e)
     estimate_label(s, "usable");
     output_format(&s->out, "%s: %" PRIu32 " device%s, %" PRIu32 " %% of each kept free\n",
                   berth_size_format(m->usable_bytes, usable), e->options->budget_count,
-                  estimate_plural(e->options->budget_count), e->options->reserve_percent);
+                  text_plural(e->options->budget_count), e->options->reserve_percent);
     estimate_label(s, "needed");
     output_format(&s->out, "%s  ", berth_size_format(m->device_bytes, needed));
     draw_bar(&s->out, &s->screen, &drawn, 1, whole, BUDGET_BAR, true);

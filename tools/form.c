@@ -153,12 +153,23 @@ form_class_of_encoding(int32_t encoding)
     }
 }
 
+bool
+form_is_plain(int32_t encoding)
+{
+    return encoding == BERTH_ENCODING_NATIVE || encoding == BERTH_ENCODING_STATISTICS;
+}
+
+form_class
+form_class_of_type(int32_t encoding, int32_t dtype)
+{
+    return form_is_plain(encoding) ? form_class_of_dtype(dtype)
+                                   : form_class_of_encoding(encoding);
+}
+
 form_class
 form_class_of(const form *f)
 {
-    return f->encoding == BERTH_ENCODING_NATIVE || f->encoding == BERTH_ENCODING_STATISTICS
-               ? form_class_of_dtype(f->dtype)
-               : form_class_of_encoding(f->encoding);
+    return form_class_of_type(f->encoding, f->dtype);
 }
 
 colour
@@ -175,7 +186,7 @@ form_class_colour(form_class c)
 const char *
 form_type_text(const form *f, char text[FORM_TYPE_CAPACITY])
 {
-    if (f->encoding == BERTH_ENCODING_NATIVE || f->encoding == BERTH_ENCODING_STATISTICS)
+    if (form_is_plain(f->encoding))
         snprintf(text, FORM_TYPE_CAPACITY, "%s", berth_dtype_name(f->dtype));
     else
         snprintf(text, FORM_TYPE_CAPACITY, "%s%s", berth_encoding_name(f->encoding),

@@ -48,7 +48,10 @@ uint32_t form_intern(form_table *t, const berth_tensor *tensor,
                      const berth_quantized *quantized);
 const uint64_t *form_shape(const form_table *t, const form *f);
 
+/* Values of a dtype of their own: not codes that stand for others. */
+bool form_is_plain(int32_t encoding);
 form_class form_class_of(const form *f);
+form_class form_class_of_type(int32_t encoding, int32_t dtype);
 form_class form_class_of_dtype(int32_t dtype);
 form_class form_class_of_encoding(int32_t encoding);
 colour form_class_colour(form_class c);

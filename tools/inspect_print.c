@@ -21,12 +21,6 @@ print_name(session *s, const char *text)
     output_name(&s->out, text, strlen(text));
 }
 
-static const char *
-plural(uint64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void
 print_title(session *s, const inspection *i)
 {
@@ -86,7 +80,7 @@ print_size(session *s, const inspection *i)
     print_label(s, "tensors");
     output_format(&s->out, "%s in ", text_number(m->tensor_count, number));
     output_format(&s->out, "%" PRIu32 " %s%s\n", m->shard_count,
-                  m->is_sharded ? "shard" : "file", plural(m->shard_count));
+                  m->is_sharded ? "shard" : "file", text_plural(m->shard_count));
 }
 
 static void
@@ -102,7 +96,7 @@ print_method(session *s, const inspect_method *m)
     if (m->is_double)
         output_text(&s->out, ", double quantized");
     output_format(&s->out, ": %s weight%s\n", text_number(m->weights, number),
-                  plural(m->weights));
+                  text_plural(m->weights));
 }
 
 static void

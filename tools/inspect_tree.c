@@ -363,7 +363,7 @@ show_totals(view *v, const char *title, const inspect_total *totals, size_t coun
         snprintf(label, sizeof label, "%s",
                  is_by_dtype ? berth_dtype_name((int32_t)n) : berth_encoding_name((int32_t)n));
         snprintf(tensors, sizeof tensors, "%s tensor%s",
-                 text_number(totals[n].tensors, number), totals[n].tensors == 1 ? "" : "s");
+                 text_number(totals[n].tensors, number), text_plural(totals[n].tensors));
         show_row(v, label, "", tensors, &sums, COLOUR_NONE);
     }
 }

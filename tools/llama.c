@@ -10,9 +10,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tools/clock.h"
 #include "tools/json_error.h"
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
@@ -47,15 +47,6 @@ typedef struct program {
     double prompt_seconds;
     double generate_seconds;
 } program;
-
-static double
-now_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* -------------------------------------------------------------------------- making */
 
@@ -138,7 +129,7 @@ open_devices(program *p, berth_error *error)
 static berth_status
 load(program *p, berth_error *error)
 {
-    const double began = now_seconds();
+    const double began = clock_seconds();
     berth_load_options options;
     berth_job *job;
     berth_status status;
@@ -150,7 +141,7 @@ load(program *p, berth_error *error)
     status = berth_load_start(p->context, p->checkpoint, p->plan, &options, &job, error);
     if (status == BERTH_OK)
         status = berth_load_finish(job, &p->model, error);
-    p->load_seconds = now_seconds() - began;
+    p->load_seconds = clock_seconds() - began;
     return status;
 }
 
@@ -245,11 +236,11 @@ run_prompt(program *p, berth_error *error)
     const bool wants_all = p->options.logits != NULL;
     const uint64_t last
         = wants_all ? (uint64_t)(p->prompt - 1) * p->config.vocab : 0;
-    const double began = now_seconds();
+    const double began = clock_seconds();
     berth_status status
         = llama_run_feed(p->run, p->tokens.ids, p->prompt, wants_all, p->logits, error);
 
-    p->prompt_seconds = now_seconds() - began;
+    p->prompt_seconds = clock_seconds() - began;
     if (status == BERTH_OK && wants_all)
         status = llama_logits_write(p->options.logits, p->options.may_overwrite,
                                     p->tokens.ids, p->prompt, p->logits, p->config.vocab,
@@ -261,7 +252,7 @@ run_prompt(program *p, berth_error *error)
 static berth_status
 generate(program *p, berth_error *error)
 {
-    const double began = now_seconds();
+    const double began = clock_seconds();
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < p->options.generate && status == BERTH_OK; i++) {
@@ -279,7 +270,7 @@ generate(program *p, berth_error *error)
             fflush(stdout);
         }
     }
-    p->generate_seconds = now_seconds() - began;
+    p->generate_seconds = clock_seconds() - began;
     return status;
 }
 

@@ -89,7 +89,7 @@ width_of(const llama_place *p)
 }
 
 /*
- * `count` of the pass's tokens from `first` on: place->hidden, to which what is owed to it comes
+ * `count` of the pass's tokens from `first` on: p->hidden, to which what is owed to it comes
  * on the way.
  */
 static berth_status
@@ -116,7 +116,7 @@ normalise(const llama_place *p, const llama_tensor *weight, void *outputs, int32
     return berth_device_norm(p->devices, p->number, &step, p->stream, error);
 }
 
-/* The same of all tokens, into place->normed: then nothing is owed any more. */
+/* The same of all tokens, into p->normed: then nothing is owed any more. */
 static berth_status
 normalise_all(llama_place *p, const llama_tensor *weight, berth_error *error)
 {
@@ -128,9 +128,8 @@ normalise_all(llama_place *p, const llama_tensor *weight, berth_error *error)
 }
 
 berth_status
-llama_place_settle(llama_place *place, berth_error *error)
+llama_place_settle(llama_place *p, berth_error *error)
 {
-    const llama_place *const p = place;
     const uint32_t count = p->engine->pass->count;
     const berth_add step = {
         .sums = p->hidden,
@@ -143,7 +142,7 @@ llama_place_settle(llama_place *place, berth_error *error)
 
     if (!p->is_owed)
         return BERTH_OK;
-    place->is_owed = false;
+    p->is_owed = false;
     return berth_device_add(p->devices, p->number, &step, p->stream, error);
 }
 
@@ -171,23 +170,23 @@ write_tokens(llama_place *p, berth_error *error)
 }
 
 berth_status
-llama_place_take(llama_place *place, const berth_model_tensor *embedding, berth_error *error)
+llama_place_take(llama_place *p, const berth_model_tensor *embedding, berth_error *error)
 {
-    const llama_pass *const pass = place->engine->pass;
+    const llama_pass *const pass = p->engine->pass;
     const berth_take step = {
         .table = embedding->parts[0].memory,
         .table_dtype = embedding->dtype,
         .dtype = BERTH_F32,
-        .numbers = place->tokens,
+        .numbers = p->tokens,
         .rows = embedding->shape[0],
         .columns = embedding->shape[1],
         .count = pass->count,
-        .outputs = place->hidden,
+        .outputs = p->hidden,
     };
-    const berth_status status = write_tokens(place, error);
+    const berth_status status = write_tokens(p, error);
 
     return status == BERTH_OK
-               ? berth_device_take(place->devices, place->number, &step, place->stream, error)
+               ? berth_device_take(p->devices, p->number, &step, p->stream, error)
                : status;
 }
 
@@ -262,10 +261,9 @@ look_back(const llama_place *p, uint32_t layer, berth_error *error)
 }
 
 berth_status
-llama_place_attend(llama_place *place, const llama_stage *stage, uint32_t layer,
+llama_place_attend(llama_place *p, const llama_stage *stage, uint32_t layer,
                    berth_error *error)
 {
-    llama_place *const p = place;
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
     const output outputs[] = { { &t[LLAMA_QUERY], p->queries },
@@ -288,9 +286,8 @@ llama_place_attend(llama_place *place, const llama_stage *stage, uint32_t layer,
 /* ----------------------------------------------------------------------------- MLP */
 
 berth_status
-llama_place_dense(llama_place *place, const llama_stage *stage, berth_error *error)
+llama_place_dense(llama_place *p, const llama_stage *stage, berth_error *error)
 {
-    llama_place *const p = place;
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
     const output outputs[] = { { &t[LLAMA_GATE], p->gate }, { &t[LLAMA_UP], p->up } };
@@ -306,10 +303,9 @@ llama_place_dense(llama_place *place, const llama_stage *stage, berth_error *err
 }
 
 berth_status
-llama_place_route(const llama_place *place, const llama_stage *stage, uint32_t *numbers,
+llama_place_route(const llama_place *p, const llama_stage *stage, uint32_t *numbers,
                   berth_error *error)
 {
-    const llama_place *const p = place;
     const llama_config *const c = p->engine->options->config;
     const uint32_t count = p->engine->pass->count;
     const berth_choose step = {
@@ -334,9 +330,8 @@ llama_place_route(const llama_place *place, const llama_stage *stage, uint32_t *
 }
 
 berth_status
-llama_place_gather(const llama_place *place, const uint32_t *slots, berth_error *error)
+llama_place_gather(const llama_place *p, const uint32_t *slots, berth_error *error)
 {
-    const llama_place *const p = place;
     const llama_config *const c = p->engine->options->config;
     const uint32_t count = p->engine->pass->count;
     const berth_take step = {
@@ -450,10 +445,9 @@ add_slots(const llama_place *p, const run *r, berth_error *error)
 }
 
 berth_status
-llama_place_experts(const llama_place *place, const llama_stage *stage, uint32_t first,
+llama_place_experts(const llama_place *p, const llama_stage *stage, uint32_t first,
                     uint32_t end, uint64_t slot, berth_error *error)
 {
-    const llama_place *const p = place;
     uint32_t *const ranges = p->grouped.ranges;
     run r = { .stage = stage, .first = first, .count = end - first, .slot = slot };
     berth_status status;
@@ -507,9 +501,8 @@ choose_next(llama_place *p, const llama_stage *stage, berth_error *error)
 }
 
 berth_status
-llama_place_head(llama_place *place, const llama_stage *stage, berth_error *error)
+llama_place_head(llama_place *p, const llama_stage *stage, berth_error *error)
 {
-    llama_place *const p = place;
     const llama_config *const c = p->engine->options->config;
     const llama_pass *const pass = p->engine->pass;
     float *logits = pass->logits;

@@ -284,6 +284,12 @@ text_escaped(const char *bytes, size_t length)
 }
 
 const char *
+text_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+const char *
 text_number(uint64_t number, char text[TEXT_NUMBER_CAPACITY])
 {
     char digits[TEXT_NUMBER_CAPACITY];

@@ -51,6 +51,8 @@ size_t text_width(const char *text);
 void text_cut(char *text, size_t width, bool has_unicode);
 /* Escaped copy, to be freed; NULL when memory is out. */
 char *text_escaped(const char *bytes, size_t length);
+/* "s", or nothing behind "1 tensor". */
+const char *text_plural(uint64_t count);
 /* "70,553,706,496" in `text`. Returns `text`. */
 #define TEXT_NUMBER_CAPACITY 32
 const char *text_number(uint64_t number, char text[TEXT_NUMBER_CAPACITY]);

@@ -323,7 +323,7 @@ part_print(output *out, const part_share *share, const berth_convert_report *res
 {
     if (result->is_joined) {
         output_format(out, "; %" PRIu32 " part%s, put together", result->parts_finished,
-                      result->parts_finished == 1 ? "" : "s");
+                      text_plural(result->parts_finished));
         if (share->part == 0)
             return;
         output_text(out, " by ");

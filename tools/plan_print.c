@@ -271,7 +271,7 @@ print_passes(session *s, const berth_plan *plan, const berth_plan_summary *p)
 
     output_format(&s->out, "%s tokens/s, %s a pass over %" PRIu64 " sequence%s; ",
                   real_text(p->tokens_per_second, a), plan_time_text(p->seconds, b),
-                  p->batch, p->batch == 1 ? "" : "s");
+                  p->batch, text_plural(p->batch));
     print_bound(s, plan, p);
     if (p->link_bytes > 0)
         output_format(&s->out, "%s over links a token, %s of them from the disk\n",
@@ -318,7 +318,7 @@ print_summary(session *s, const berth_plan *plan, const berth_plan_summary *p)
     if (!is_for_training(plan))
         output_format(&s->out, ", cache %s", berth_dtype_name(p->cache_dtype));
     output_format(&s->out, "; %" PRIu32 " cut%s%s\n\n", p->cuts,
-                  p->cuts == 1 ? "" : "s",
+                  text_plural(p->cuts),
                   p->is_imitated  ? "; the map of transformers"
                   : p->is_proved  ? "; no better homes exist"
                                   : "");

@@ -167,13 +167,6 @@ write_verdict(report *r, berth_status status, const report_facts *facts)
 }
 
 static void
-print_word(session *s, const char *word, colour style)
-{
-    output_format(&s->out, "%s%s%s  ", colour_begin(&s->screen, style), word,
-                  colour_end(&s->screen, style));
-}
-
-static void
 print_structure(session *s, const berth_checkpoint *checkpoint)
 {
     berth_checkpoint_summary m;
@@ -181,13 +174,13 @@ print_structure(session *s, const berth_checkpoint *checkpoint)
     char size[BERTH_SIZE_CAPACITY];
 
     berth_checkpoint_get(checkpoint, &m);
-    print_word(s, "ok", COLOUR_GOOD);
+    session_print_word(s, "ok", COLOUR_GOOD);
     output_name(&s->out, m.path, strlen(m.path));
     output_format(&s->out, ": %s tensor%s, ", text_number(m.tensor_count, number),
-                  m.tensor_count == 1 ? "" : "s");
+                  text_plural(m.tensor_count));
     output_format(&s->out, "%s in %" PRIu32 " %s%s, each byte accounted for\n",
                   berth_size_format(m.tensor_bytes, size), m.shard_count,
-                  m.is_sharded ? "shard" : "file", m.shard_count == 1 ? "" : "s");
+                  m.is_sharded ? "shard" : "file", text_plural(m.shard_count));
 }
 
 /* "29 digests match FILE", or what was done instead. */
@@ -219,7 +212,7 @@ print_digest(session *s, const report_facts *facts)
     char size[BERTH_SIZE_CAPACITY];
     char rate[BERTH_SIZE_CAPACITY];
 
-    print_word(s, "ok", COLOUR_GOOD);
+    session_print_word(s, "ok", COLOUR_GOOD);
     output_format(&s->out, "%s read", berth_size_format(d->bytes_read, size));
     print_manifest(s, facts);
     if (d->blobs_checked > 0)
@@ -227,11 +220,11 @@ print_digest(session *s, const report_facts *facts)
                       d->blobs_checked, d->blobs_checked == 1 ? " matches" : "s match");
     if (d->blobs_unchecked > 0)
         output_format(&s->out, "; %" PRIu64 " blob%s not checked: libcrypto is missing",
-                      d->blobs_unchecked, d->blobs_unchecked == 1 ? "" : "s");
+                      d->blobs_unchecked, text_plural(d->blobs_unchecked));
     output_text(&s->out, "\n");
     if (s->common->verbosity == 0)
         return;
-    print_word(s, "io", COLOUR_DIM);
+    session_print_word(s, "io", COLOUR_DIM);
     output_format(&s->out, "%s, %.3f s, %s/s\n", d->io_path, d->seconds,
                   berth_size_format(d->seconds > 0
                                         ? (uint64_t)((double)d->bytes_read / d->seconds)
@@ -243,7 +236,7 @@ static void
 print_count(session *s, uint64_t count, const char *what)
 {
     if (count > 0)
-        output_format(&s->out, "%" PRIu64 " %s%s, ", count, what, count == 1 ? "" : "s");
+        output_format(&s->out, "%" PRIu64 " %s%s, ", count, what, text_plural(count));
 }
 
 static void
@@ -252,7 +245,7 @@ print_failure(const report *r, berth_status status)
     const int code = cli_exit_code(status);
     session *const s = r->s;
 
-    print_word(s, status == BERTH_ECANCELLED ? "interrupted" : "FAILED", COLOUR_ERROR);
+    session_print_word(s, status == BERTH_ECANCELLED ? "interrupted" : "FAILED", COLOUR_ERROR);
     print_count(s, r->counts[BERTH_SEVERITY_ERROR], "error");
     print_count(s, r->counts[BERTH_SEVERITY_WARNING], "warning");
     output_format(&s->out, "exit code %d", code);

@@ -46,6 +46,13 @@ print_log_line(void *user, int32_t level, const char *line)
 }
 
 void
+session_print_word(session *s, const char *word, colour style)
+{
+    output_format(&s->out, "%s%s%s  ", colour_begin(&s->screen, style), word,
+                  colour_end(&s->screen, style));
+}
+
+void
 session_print_finding(session *s, const berth_finding *finding)
 {
     static const char *const words[] = { "note", "warning", "error" };

@@ -128,7 +128,6 @@ berthi_intake_init(berthi_intake *intake, const berthi_freight *freight,
                    const berthi_conveyor_options *options, berthi_stage *stage,
                    berthi_conveyor_stats *stats, berth_error *error)
 {
-    const berthi_chunk *const first = &freight->chunks->chunks[0];
     berthi_reader_options reader_options;
     berth_status status;
 
@@ -152,8 +151,6 @@ berthi_intake_init(berthi_intake *intake, const berthi_freight *freight,
         .threads = options->readers > 0 ? options->readers : DEFAULT_READERS,
         .depth = stage->capacity * intake->parts_per_buffer,
         .buffer_count = stage->capacity,
-        .probe_fd = freight->files[first->file].fd,
-        .probe_offset = first->begin,
     };
     status = berthi_reader_open(freight->context, options->reader, options->no_uring,
                                 &reader_options, &intake->reader, error);

@@ -65,8 +65,6 @@ typedef struct berthi_reader_options {
     uint32_t threads;      /* at most so many reader threads; at least 1 is needed */
     uint32_t depth;        /* at most so many reads in flight */
     uint32_t buffer_count; /* for add_buffer() */
-    int probe_fd;          /* a file to try the back end on, with a byte */
-    uint64_t probe_offset; /* at this offset */
 } berthi_reader_options;
 
 typedef struct berthi_reader berthi_reader;

@@ -275,22 +275,27 @@ set_up(ring_reader *r, const berthi_reader_options *options)
     return 0;
 }
 
-/* Rings can be set up where reading through them is forbidden. */
+/*
+ * Rings can be set up where reading through them is forbidden. What is read is a signal of our
+ * own, which is there: a file may be on a disk that hangs.
+ */
 static int
-probe(ring_reader *r, const berthi_reader_options *options)
+probe(ring_reader *r)
 {
-    uint8_t byte;
+    uint64_t signal;
     berthi_read read = {
-        .memory = &byte,
-        .offset = options->probe_offset,
-        .bytes = 1,
+        .memory = (uint8_t *)&signal,
+        .bytes = sizeof signal,
         .buffer = BERTHI_READER_NO_BUFFER,
-        .fd = options->probe_fd,
+        .fd = r->event_fd,
+        .is_direct = true, /* no thread is needed for it */
     };
     const berthi_read *done = NULL;
 
+    if (berthi_sys_event_signal(r->event_fd) != 0)
+        return -errno;
     submit_to_ring(&r->reader, &read);
-    while (done == NULL) /* the byte is on this stack: it must come back */
+    while (done == NULL) /* it is on this stack */
         done = complete_from_ring(&r->reader, UINT64_MAX);
     return done->result < 0 ? (int)done->result : 0;
 }
@@ -312,7 +317,7 @@ open_ring(berth_context *context, const berthi_reader_options *options,
     r->event_fd = -1;
     failure = set_up(r, options);
     if (failure == 0)
-        failure = probe(r, options);
+        failure = probe(r);
     if (failure != 0) {
         close_ring(&r->reader);
         about.system_error = -failure;

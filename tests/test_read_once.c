@@ -108,31 +108,18 @@ count(bool is_on)
     pthread_mutex_unlock(&counting.lock);
 }
 
-static int
-open_probe(void)
-{
-    const char *const path = fixture_format("%s/probe", fixture_folder());
-
-    fixture_text(path, "probe");
-    return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 static bool
 has_uring(void)
 {
-    const int fd = open_probe();
-    const berthi_reader_options options = {
-        .threads = 1, .depth = 1, .buffer_count = 1, .probe_fd = fd};
+    const berthi_reader_options options = { .threads = 1, .depth = 1, .buffer_count = 1 };
     berth_context *context;
     berthi_reader *reader = NULL;
 
-    if (!CHECK(fd >= 0) ||
-        !CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
         return false;
     if (berthi_reader_uring.open(context, &options, &reader, NULL) == BERTH_OK)
         reader->table->close(reader);
     berth_context_destroy(context);
-    close(fd);
     return reader != NULL;
 }
 

@@ -120,34 +120,32 @@ find_context(berthi_cuda_device *device, void **out)
 static int
 switch_context(berthi_cuda_call *call)
 {
+    const berthi_cuda_contexts *const contexts = &call->device->machine->contexts;
     void *own;
-    const int code = find_context(call->device, &own);
+    int code = contexts->current(&call->context);
 
+    if (code == BERTHI_CUDA_OK)
+        code = find_context(call->device, &own);
     if (code != BERTHI_CUDA_OK)
         return code;
     call->is_changed = true;
-    return call->device->machine->contexts.make_current(own);
+    return contexts->make_current(own);
 }
 
 /*
  * Since CUDA 12 to make a device current is also to begin a context on it, which takes some
- * hundred MB of its memory. A thread that has never chosen has device 0, and no context, which
- * the driver's own calls need: so what is put back is the thread's context, or none. Where the
- * driver does not tell, it is the device, if it was another one.
+ * hundred MB of its memory. A thread that has never chosen has device 0, on which there may be
+ * none: so what is put back is the thread's context, or none. Where the driver does not tell,
+ * it is the device, if it was another one.
  */
 static int
 switch_device(berthi_cuda_call *call)
 {
-    const berthi_cuda *const machine = call->device->machine;
-    int code = call->calls->get_device(&call->found);
+    const int code = call->calls->get_device(&call->found);
 
-    if (code == BERTHI_CUDA_OK && machine->has_contexts)
-        code = machine->contexts.current(&call->context);
-    if (code != BERTHI_CUDA_OK
-        || (call->found == call->device->ordinal
-            && (call->context != NULL || !machine->has_contexts)))
+    if (code != BERTHI_CUDA_OK || call->found == call->device->ordinal)
         return code;
-    if (machine->has_contexts)
+    if (call->device->machine->has_contexts)
         return switch_context(call);
     call->is_changed = true;
     return call->calls->set_device(call->device->ordinal);

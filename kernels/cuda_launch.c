@@ -314,6 +314,25 @@ berthi_cuda_plan_launches(const berthi_cuda_device *device, const berthi_request
     }
 }
 
+/*
+ * Where a thread has no context the runtime begins one; the driver, which describes matrices, does
+ * not. It stays, as the runtime's does.
+ */
+static berth_status
+bring_context(const berthi_cuda_call *call)
+{
+    const berthi_cuda *const machine = call->device->machine;
+    void *context = NULL;
+    int code = BERTHI_CUDA_OK;
+
+    if (!machine->has_contexts)
+        return BERTH_OK;
+    code = machine->contexts.current(&context);
+    if (code == BERTHI_CUDA_OK && context == NULL)
+        code = call->calls->set_device(call->device->ordinal);
+    return berthi_cuda_judge(call, code);
+}
+
 berth_status
 berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
                   berthi_stream *stream)
@@ -328,6 +347,8 @@ berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
                                                                  launch->room_bytes));
         *may_have_room = status == BERTH_OK;
     }
+    if (status == BERTH_OK && launch->matrices > 0)
+        status = bring_context(call);
     return status == BERTH_OK
                ? berthi_cuda_judge(call, call->calls->launch(launch, tiles, overlaps, stream))
                : status;

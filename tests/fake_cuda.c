@@ -314,8 +314,7 @@ fake_cuda_fail(uint64_t nth, int code, bool is_persistent)
 void
 fake_cuda_fail_within(uint64_t nth, int code)
 {
-    fake_cuda_make_current(0);
-    fake_cuda_fail(2 + nth, code, false); /* behind which device and which context */
+    fake_cuda_fail(1 + nth, code, false);
 }
 
 void

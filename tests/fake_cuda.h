@@ -40,7 +40,7 @@ const berthi_cuda_calls *fake_cuda_calls(void);
  * too, and no work is done any more. Errors that end a GPU end the current one for good.
  */
 void fake_cuda_fail(uint64_t nth, int code, bool is_persistent);
-/* The same of what a call on the first GPU is made of, whose context is current from now on. */
+/* The same of what a call on the current GPU is made of, behind which GPU is current. */
 void fake_cuda_fail_within(uint64_t nth, int code);
 /* A call of set_device() that fails has set it all the same. */
 void fake_cuda_fail_half(bool is_half);

@@ -199,7 +199,7 @@ test_ends(void)
 
         fake_cuda_begin(&late);
         T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:1"));
-        fake_cuda_fail(2, codes[i], false); /* behind which device and which context */
+        fake_cuda_fail(2, codes[i], false); /* behind get_device() and set_device() */
         for (int turn = 0; turn < 2; turn++) {
             CHECK_EQ(r.device->table->event_create(r.device, &event, &e), BERTH_ENODEV);
             CHECK(event == NULL);

@@ -666,15 +666,17 @@ test_no_tiles(void)
 static void
 test_tiles_without_a_context(void)
 {
+    sample s;
     rig r;
 
     if (!simt_has_fibers())
         T_SKIP("no fibers here to run kernels with");
     T_REQUIRE(open_machine(&r, &hopper));
     CHECK(is_choice(&r, 1, KERNEL_few_bf16)); /* its room is allowed by now */
+    s = make_sample(r.device, OF_4BIT, BERTH_BF16, 20, 4096, 1);
     fake_cuda_make_none_current();
-    CHECK(is_choice(&r, 1, KERNEL_few_bf16));
-    CHECK(!fake_cuda_has_current());
+    check_way(&r, &s, 0, 1);
+    r.device->table->free(r.device, s.memory, s.bytes);
     close_machine(&r);
 }
 

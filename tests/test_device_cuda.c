@@ -607,14 +607,14 @@ test_none_is_left(void)
 
     three.count = 3;
     fake_cuda_begin(&three);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:2;cuda:1;cuda:0"));
-    for (uint32_t i = 0; i < 3; i++) {
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:2;cuda:1"));
+    for (uint32_t i = 0; i < 2; i++) {
         call_all(&r, rig_at(&r, i));
         CHECK(!fake_cuda_has_current());
         CHECK_EQ(fake_cuda_current(), 0);
-        CHECK_EQ(fake_cuda_read().has_context[0], i == 2);
     }
     CHECK(fake_cuda_read().has_context[2]);
+    CHECK(!fake_cuda_read().has_context[0]);
     close_late(&r);
 }
 

@@ -165,7 +165,7 @@ berthi_optimizer_take_groups(berth_optimizer *o, const berth_optimizer_group *gr
 /* ---------------------------------------------------------------------- parameters */
 
 berth_status
-berthi_optimizer_fail(const berthi_parameter *p, berth_error *error, const char *what)
+berthi_optimizer_fail(const berthi_trained_tensor *p, berth_error *error, const char *what)
 {
     const berthi_about about = { .tensor = p->name, .tensor_length = strlen(p->name) };
 
@@ -186,7 +186,7 @@ elements_of(const berth_parameter *given)
 
 static berth_status
 check_parameter(const berth_optimizer *o, const berth_parameter *given,
-                const berthi_parameter *p, bool has_values, berth_error *error)
+                const berthi_trained_tensor *p, bool has_values, berth_error *error)
 {
     if (berthi_utf8_check((const unsigned char *)p->name, strlen(p->name)) < strlen(p->name))
         return berthi_optimizer_fail(p, error, "has a name that is not UTF-8");
@@ -209,7 +209,7 @@ check_parameter(const berth_optimizer *o, const berth_parameter *given,
 }
 
 int32_t
-berthi_optimizer_place(const berth_optimizer *o, const berthi_parameter *p, int32_t place)
+berthi_optimizer_place(const berth_optimizer *o, const berthi_trained_tensor *p, int32_t place)
 {
     const bool is_host = o->devices[p->device].is_host;
 
@@ -217,7 +217,7 @@ berthi_optimizer_place(const berth_optimizer *o, const berthi_parameter *p, int3
 }
 
 static void
-describe(const berth_optimizer *o, const berth_parameter *given, berthi_parameter *p)
+describe(const berth_optimizer *o, const berth_parameter *given, berthi_trained_tensor *p)
 {
     const berth_optimizer_group *const g = &o->groups[given->group];
 
@@ -240,7 +240,7 @@ describe(const berth_optimizer *o, const berth_parameter *given, berthi_paramete
 }
 
 static berth_status
-take_parameter(berth_optimizer *o, const berth_parameter *given, berthi_parameter *p,
+take_parameter(berth_optimizer *o, const berth_parameter *given, berthi_trained_tensor *p,
                bool has_values, berth_error *error)
 {
     uint64_t *shape;
@@ -267,8 +267,8 @@ take_parameter(berth_optimizer *o, const berth_parameter *given, berthi_paramete
 static int
 compare_names(const void *a, const void *b)
 {
-    return strcmp((*(const berthi_parameter *const *)a)->name,
-                  (*(const berthi_parameter *const *)b)->name);
+    return strcmp((*(const berthi_trained_tensor *const *)a)->name,
+                  (*(const berthi_trained_tensor *const *)b)->name);
 }
 
 /* For files, which have them by name. */

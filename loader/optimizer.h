@@ -46,7 +46,7 @@
 #define BERTHI_NOT_ON_DISK UINT64_MAX
 #define BERTHI_DISK_BUFFERS BERTHI_STATES_BUFFERS
 
-typedef struct berthi_parameter {
+typedef struct berthi_trained_tensor {
     const char *name;
     const uint64_t *shape;
     uint8_t *values;      /* the caller's */
@@ -63,7 +63,7 @@ typedef struct berthi_parameter {
     bool is_pinned;       /* for its device */
     bool has_sum;         /* something has been added to it */
     bool owns_sum;
-} berthi_parameter;
+} berthi_trained_tensor;
 
 /* A place on a device for the page that is updated. Events are of the last page there. */
 typedef struct berthi_slot {
@@ -116,9 +116,9 @@ struct berth_optimizer {
     uint32_t device_count;
     berth_optimizer_group *groups;
     uint32_t group_count;
-    berthi_parameter *parameters;
+    berthi_trained_tensor *parameters;
     uint64_t parameter_count;
-    berthi_parameter **by_name;
+    berthi_trained_tensor **by_name;
     berthi_arena arena;   /* names and shapes */
     berthi_disk disk;
     uint64_t page_elements;
@@ -163,11 +163,11 @@ berth_status berthi_optimizer_take_parameters(berth_optimizer *optimizer,
                                               berth_error *error);
 /* Where it is when it is to be at `place`: for the processor host memory is the device's. */
 int32_t berthi_optimizer_place(const berth_optimizer *optimizer,
-                               const berthi_parameter *parameter, int32_t place);
+                               const berthi_trained_tensor *parameter, int32_t place);
 /* What a group's updates are made with. */
 berthi_update_settings berthi_group_settings(const berth_optimizer_group *group, float scale);
 /* ARGUMENT about a parameter. */
-berth_status berthi_optimizer_fail(const berthi_parameter *parameter, berth_error *error,
+berth_status berthi_optimizer_fail(const berthi_trained_tensor *parameter, berth_error *error,
                                    const char *what);
 
 /* ------------------------------------------------------------ optimizer_memory.c */
@@ -186,7 +186,7 @@ berthi_scratch_parts(const berth_optimizer *optimizer, uint32_t device)
 
 /* A sum of a parameter's gradients, as it is booked. */
 static inline berthi_slab_parts
-berthi_sum_parts(const berthi_parameter *parameter)
+berthi_sum_parts(const berthi_trained_tensor *parameter)
 {
     const uint64_t bytes = parameter->states.elements * sizeof *parameter->sum;
 
@@ -195,21 +195,21 @@ berthi_sum_parts(const berthi_parameter *parameter)
 
 /* Bytes that a parameter's states take at a place: whole pages where they are pinned. */
 uint64_t berthi_optimizer_bytes(const berth_optimizer *optimizer,
-                                const berthi_parameter *parameter, int32_t place);
+                                const berthi_trained_tensor *parameter, int32_t place);
 /* Zeroed states at the place that the parameter says. On failure there are none. */
-berth_status berthi_optimizer_alloc(berth_optimizer *optimizer, berthi_parameter *parameter,
+berth_status berthi_optimizer_alloc(berth_optimizer *optimizer, berthi_trained_tensor *parameter,
                                     berth_error *error);
-void berthi_optimizer_free(berth_optimizer *optimizer, berthi_parameter *parameter);
+void berthi_optimizer_free(berth_optimizer *optimizer, berthi_trained_tensor *parameter);
 /* What updates of a parameter need besides: slots, so many or fewer; buffers. */
 berth_status berthi_optimizer_prepare(berth_optimizer *optimizer,
-                                      const berthi_parameter *parameter, uint32_t least,
+                                      const berthi_trained_tensor *parameter, uint32_t least,
                                       berth_error *error);
 /* A page's bytes, in host memory. They wait for what the device was asked for before. */
 berth_status berthi_optimizer_get_page(berth_optimizer *optimizer,
-                                       const berthi_parameter *parameter, uint64_t page,
+                                       const berthi_trained_tensor *parameter, uint64_t page,
                                        void *bytes, berth_error *error);
 berth_status berthi_optimizer_put_page(berth_optimizer *optimizer,
-                                       const berthi_parameter *parameter, uint64_t page,
+                                       const berthi_trained_tensor *parameter, uint64_t page,
                                        const void *bytes, berth_error *error);
 /* From a device's memory; waits. */
 berth_status berthi_optimizer_fetch(berth_optimizer *optimizer, uint32_t device, void *to,
@@ -233,7 +233,7 @@ void berthi_optimizer_give(berth_optimizer *optimizer, uint32_t device,
 
 /* The f32 copy is what the values are. */
 berth_status berthi_optimizer_copy_master(berth_optimizer *optimizer,
-                                          const berthi_parameter *parameter,
+                                          const berthi_trained_tensor *parameter,
                                           berth_error *error);
 /* -------------------------------------------------------------- optimizer_step.c */
 
@@ -294,7 +294,7 @@ berth_status berthi_pager_end(berthi_step *step, uint32_t device, berth_error *e
 /* Room for so many bytes more, at once. DISK_FULL. */
 berth_status berthi_disk_grow(berth_optimizer *optimizer, uint64_t bytes, berth_error *error);
 /* A place in the file for a parameter that has none. */
-berth_status berthi_disk_reserve(berth_optimizer *optimizer, berthi_parameter *parameter,
+berth_status berthi_disk_reserve(berth_optimizer *optimizer, berthi_trained_tensor *parameter,
                                  berth_error *error);
 /* Buffers for pages of so many bytes, of which each takes: */
 uint64_t berthi_disk_buffer_bytes(uint64_t page_bytes);

@@ -20,7 +20,7 @@ static void
 add_parameters(const berth_optimizer *o, uint32_t device, berth_optimizer_memory *out)
 {
     for (uint64_t i = 0; i < o->parameter_count; i++) {
-        const berthi_parameter *const p = &o->parameters[i];
+        const berthi_trained_tensor *const p = &o->parameters[i];
 
         if (device != BERTH_NO_INDEX && p->device != device)
             continue;
@@ -42,7 +42,7 @@ largest_page(const berth_optimizer *o, uint32_t device)
     uint64_t bytes = 0;
 
     for (uint64_t i = 0; i < o->parameter_count; i++) {
-        const berthi_parameter *const p = &o->parameters[i];
+        const berthi_trained_tensor *const p = &o->parameters[i];
         const bool is_meant =
             device == BERTH_NO_INDEX
                 ? p->place == BERTH_STATES_DISK
@@ -161,7 +161,7 @@ describe(berth_optimizer *o, const request *r, berth_error *error)
         status = berthi_optimizer_take_parameters(o, r->parameters, r->parameter_count,
                                                   r->has_values, error);
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
-        berthi_parameter *const p = &o->parameters[i];
+        berthi_trained_tensor *const p = &o->parameters[i];
 
         p->owns_sum = o->accumulates && p->sum == NULL;
         if (berthi_optimizer_bytes(o, p, p->place) == UINT64_MAX)
@@ -268,7 +268,7 @@ prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
 }
 
 static berth_status
-alloc_sum(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+alloc_sum(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 {
     const berthi_slab_parts parts = berthi_sum_parts(p);
     void *memory = NULL;
@@ -295,7 +295,7 @@ make_states(berth_optimizer *o, berth_error *error)
     if (disk > 0)
         status = berthi_disk_grow(o, disk, error);
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
-        berthi_parameter *const p = &o->parameters[i];
+        berthi_trained_tensor *const p = &o->parameters[i];
 
         status = berthi_optimizer_alloc(o, p, error);
         if (status == BERTH_OK)
@@ -365,7 +365,7 @@ berth_status
 berth_optimizer_get(const berth_optimizer *optimizer, uint64_t parameter,
                     berth_parameter_state *out)
 {
-    const berthi_parameter *p;
+    const berthi_trained_tensor *p;
 
     memset(out, 0, sizeof *out);
     if (optimizer == NULL || parameter >= optimizer->parameter_count)

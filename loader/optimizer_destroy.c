@@ -15,7 +15,7 @@ static void
 free_parameters(berth_optimizer *o)
 {
     for (uint64_t i = 0; i < o->parameter_count; i++) {
-        berthi_parameter *const p = &o->parameters[i];
+        berthi_trained_tensor *const p = &o->parameters[i];
         const berthi_slab_parts parts = berthi_sum_parts(p);
 
         berthi_optimizer_free(o, p);

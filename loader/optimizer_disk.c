@@ -70,7 +70,7 @@ berthi_disk_grow(berth_optimizer *o, uint64_t bytes, berth_error *error)
 }
 
 berth_status
-berthi_disk_reserve(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+berthi_disk_reserve(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 {
     const uint64_t bytes = berthi_optimizer_bytes(o, p, BERTH_STATES_DISK);
     berth_status status;
@@ -194,7 +194,7 @@ has_page(const berthi_step *step, disk_page *page)
     const berth_optimizer *const o = step->optimizer;
 
     for (; page->parameter < o->parameter_count; page->parameter++, page->number = 0) {
-        const berthi_parameter *const p = &o->parameters[page->parameter];
+        const berthi_trained_tensor *const p = &o->parameters[page->parameter];
 
         if (p->memory == NULL && berthi_step_gradient(step, page->parameter).values != NULL
             && page->number < berthi_states_page_count(&p->states))
@@ -210,7 +210,7 @@ go_on(disk_page *page)
     page->number++;
 }
 
-static const berthi_parameter *
+static const berthi_trained_tensor *
 parameter_of(const disk_run *r, const disk_page *page)
 {
     return &r->optimizer->parameters[page->parameter];
@@ -233,7 +233,7 @@ buffer_of(const disk_run *r, const disk_page *page)
 static berth_status
 read_page(disk_run *r, const disk_page *page, berth_error *error)
 {
-    const berthi_parameter *const p = parameter_of(r, page);
+    const berthi_trained_tensor *const p = parameter_of(r, page);
     const berthi_states_page its = berthi_states_get_page(&p->states, page->number);
 
     return berthi_disk_read(r->optimizer, p->file_offset + its.offset, buffer_of(r, page),
@@ -243,7 +243,7 @@ read_page(disk_run *r, const disk_page *page, berth_error *error)
 static berth_status
 update_page(disk_run *r, const disk_page *page, berth_error *error)
 {
-    const berthi_parameter *const p = parameter_of(r, page);
+    const berthi_trained_tensor *const p = parameter_of(r, page);
     const berthi_states_page its = berthi_states_get_page(&p->states, page->number);
     const berthi_optimizer_device *const d = &r->optimizer->devices[p->device];
 
@@ -276,7 +276,7 @@ await_copy(disk_run *r, uint32_t turn, berth_error *error)
 static berth_status
 write_page(disk_run *r, const disk_page *page, berth_error *error)
 {
-    const berthi_parameter *const p = parameter_of(r, page);
+    const berthi_trained_tensor *const p = parameter_of(r, page);
     const berthi_states_page its = berthi_states_get_page(&p->states, page->number);
     const berth_status status = await_copy(r, turn_of(page), error);
 

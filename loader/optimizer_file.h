@@ -97,11 +97,11 @@ typedef struct berthi_states_search {
 
 /* Fills a zeroed source with what the header tells of one parameter. */
 berth_status berthi_states_find(berthi_states_search *search,
-                                const berthi_parameter *parameter,
+                                const berthi_trained_tensor *parameter,
                                 berthi_states_source *out, berth_error *error);
 /* And its step and maps, which lie in the arena; after berthi_states_verify(). */
 berth_status berthi_states_look(berthi_states_search *search,
-                                const berthi_parameter *parameter,
+                                const berthi_trained_tensor *parameter,
                                 berthi_states_source *out, berth_error *error);
 
 /* ------------------------------------------------------------ optimizer_load_read.c */
@@ -113,7 +113,7 @@ const char *berthi_states_pair(const berth_checkpoint *file, uint32_t shard,
                                const char *key, const char *more, uint64_t *out_length);
 /* A parameter's states as the file has them. */
 berth_status berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
-                                const berthi_parameter *parameter,
+                                const berthi_trained_tensor *parameter,
                                 const berthi_states_source *source, berth_error *error);
 
 #endif

@@ -25,7 +25,7 @@ static const char *const keys[BERTHI_STATE_KEY_COUNT] = {
 /* One parameter that is looked at. */
 typedef struct look {
     berthi_states_search *search;
-    const berthi_parameter *parameter;
+    const berthi_trained_tensor *parameter;
     berthi_states_source *source;
 } look;
 
@@ -199,7 +199,7 @@ check_keys(const look *l, berth_error *error)
 /* ------------------------------------------------------------------ shapes and dtypes */
 
 static bool
-is_state_shape(const berth_tensor *t, const berthi_parameter *p, uint32_t halves)
+is_state_shape(const berth_tensor *t, const berthi_trained_tensor *p, uint32_t halves)
 {
     const uint32_t more = halves == 2;
 
@@ -425,7 +425,7 @@ read_step(const look *l, berth_error *error)
 /* -------------------------------------------------------------------------- interface */
 
 berth_status
-berthi_states_find(berthi_states_search *search, const berthi_parameter *parameter,
+berthi_states_find(berthi_states_search *search, const berthi_trained_tensor *parameter,
                    berthi_states_source *out, berth_error *error)
 {
     const look seen = { search, parameter, out };
@@ -441,7 +441,7 @@ berthi_states_find(berthi_states_search *search, const berthi_parameter *paramet
 }
 
 berth_status
-berthi_states_look(berthi_states_search *search, const berthi_parameter *parameter,
+berthi_states_look(berthi_states_search *search, const berthi_trained_tensor *parameter,
                    berthi_states_source *out, berth_error *error)
 {
     const look seen = { search, parameter, out };

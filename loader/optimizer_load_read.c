@@ -137,7 +137,7 @@ berthi_states_verify(const berth_checkpoint *file, berth_error *error)
 typedef struct reading {
     const berth_optimizer *optimizer;
     const berth_checkpoint *file;
-    const berthi_parameter *parameter;
+    const berthi_trained_tensor *parameter;
     const berthi_states_source *source;
     berthi_states_page page;
     uint8_t *bytes;  /* of the page */
@@ -275,7 +275,7 @@ read_pages(berth_optimizer *o, reading *r, berth_error *error)
 
 berth_status
 berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
-                   const berthi_parameter *parameter, const berthi_states_source *source,
+                   const berthi_trained_tensor *parameter, const berthi_states_source *source,
                    berth_error *error)
 {
     const berthi_states *const states = &parameter->states;

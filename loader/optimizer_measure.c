@@ -147,7 +147,7 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
     berth_status status = prepare(o, error);
 
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
-        const berthi_parameter *const p = &o->parameters[i];
+        const berthi_trained_tensor *const p = &o->parameters[i];
         const berth_gradient gradient = berthi_step_gradient(step, i);
         const berthi_measure_arguments arguments = { .count = p->states.elements,
                                                      .gradient = gradient.values,
@@ -193,7 +193,7 @@ add_share(void *user, uint32_t worker, uint64_t part)
 }
 
 static void
-add_host(const berth_optimizer *o, const berthi_parameter *p,
+add_host(const berth_optimizer *o, const berthi_trained_tensor *p,
          const berthi_accumulate_arguments *arguments)
 {
     const uint64_t parts = (arguments->count + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
@@ -205,7 +205,7 @@ add_host(const berth_optimizer *o, const berthi_parameter *p,
 }
 
 static berth_status
-add_device(const berth_optimizer *o, const berthi_parameter *p,
+add_device(const berth_optimizer *o, const berthi_trained_tensor *p,
            const berthi_accumulate_arguments *arguments, berthi_stream *stream,
            berth_error *error)
 {
@@ -224,7 +224,7 @@ static berth_status
 add(berthi_step *step, uint64_t parameter, berth_error *error)
 {
     berth_optimizer *const o = step->optimizer;
-    berthi_parameter *const p = &o->parameters[parameter];
+    berthi_trained_tensor *const p = &o->parameters[parameter];
     const berthi_accumulate_arguments arguments = {
         .count = p->states.elements,
         .sum = p->sum,

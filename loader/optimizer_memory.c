@@ -148,13 +148,13 @@ berthi_optimizer_unpin(berth_optimizer *o, void *memory, uint64_t bytes)
 
 /* Where another device copies from and to host memory. */
 static bool
-is_away(const berth_optimizer *o, const berthi_parameter *p, int32_t place)
+is_away(const berth_optimizer *o, const berthi_trained_tensor *p, int32_t place)
 {
     return place == BERTH_STATES_HOST && !o->devices[p->device].is_host;
 }
 
 uint64_t
-berthi_optimizer_bytes(const berth_optimizer *o, const berthi_parameter *p, int32_t place)
+berthi_optimizer_bytes(const berth_optimizer *o, const berthi_trained_tensor *p, int32_t place)
 {
     const uint64_t bytes = berthi_states_bytes(&p->states);
     uint64_t pages;
@@ -165,7 +165,7 @@ berthi_optimizer_bytes(const berth_optimizer *o, const berthi_parameter *p, int3
 }
 
 static berthi_slab_parts
-parts_of(const berth_optimizer *o, const berthi_parameter *p)
+parts_of(const berth_optimizer *o, const berthi_trained_tensor *p)
 {
     const uint64_t bytes = berthi_optimizer_bytes(o, p, p->place);
 
@@ -173,7 +173,7 @@ parts_of(const berth_optimizer *o, const berthi_parameter *p)
 }
 
 static berth_status
-alloc_host(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+alloc_host(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 {
     const berthi_slab_parts parts = parts_of(o, p);
     berthi_device *const d = o->devices[p->device].device;
@@ -192,7 +192,7 @@ alloc_host(berth_optimizer *o, berthi_parameter *p, berth_error *error)
 }
 
 berth_status
-berthi_optimizer_alloc(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+berthi_optimizer_alloc(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 {
     const berthi_slab_parts parts = parts_of(o, p);
     void *memory = NULL;
@@ -210,7 +210,7 @@ berthi_optimizer_alloc(berth_optimizer *o, berthi_parameter *p, berth_error *err
 }
 
 void
-berthi_optimizer_free(berth_optimizer *o, berthi_parameter *p)
+berthi_optimizer_free(berth_optimizer *o, berthi_trained_tensor *p)
 {
     const berthi_slab_parts parts = parts_of(o, p);
     berthi_device *const d = o->devices[p->device].device;
@@ -253,7 +253,7 @@ berthi_optimizer_fetch(berth_optimizer *o, uint32_t device, void *to, const void
 
 /* The host copies its own memory; a device that of others. */
 static berth_status
-copy_page(berth_optimizer *o, const berthi_parameter *p, const berthi_copy *copy,
+copy_page(berth_optimizer *o, const berthi_trained_tensor *p, const berthi_copy *copy,
           berth_error *error)
 {
     if (p->place != BERTH_STATES_HOST && !o->devices[p->device].is_host)
@@ -263,7 +263,7 @@ copy_page(berth_optimizer *o, const berthi_parameter *p, const berthi_copy *copy
 }
 
 berth_status
-berthi_optimizer_get_page(berth_optimizer *o, const berthi_parameter *p, uint64_t number,
+berthi_optimizer_get_page(berth_optimizer *o, const berthi_trained_tensor *p, uint64_t number,
                           void *bytes, berth_error *error)
 {
     const berthi_states_page page = berthi_states_get_page(&p->states, number);
@@ -282,7 +282,7 @@ berthi_optimizer_get_page(berth_optimizer *o, const berthi_parameter *p, uint64_
 }
 
 berth_status
-berthi_optimizer_put_page(berth_optimizer *o, const berthi_parameter *p, uint64_t number,
+berthi_optimizer_put_page(berth_optimizer *o, const berthi_trained_tensor *p, uint64_t number,
                           const void *bytes, berth_error *error)
 {
     const berthi_states_page page = berthi_states_get_page(&p->states, number);

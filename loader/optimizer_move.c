@@ -7,7 +7,7 @@
 #include "loader/optimizer.h"
 
 berth_status
-berthi_optimizer_prepare(berth_optimizer *o, const berthi_parameter *p, uint32_t least,
+berthi_optimizer_prepare(berth_optimizer *o, const berthi_trained_tensor *p, uint32_t least,
                          berth_error *error)
 {
     const uint64_t page_bytes = berthi_states_page_bytes(&p->states);
@@ -24,7 +24,7 @@ berthi_optimizer_prepare(berth_optimizer *o, const berthi_parameter *p, uint32_t
 
 /* Page by page, through host memory where neither side is. */
 static berth_status
-copy_pages(berth_optimizer *o, const berthi_parameter *from, const berthi_parameter *to,
+copy_pages(berth_optimizer *o, const berthi_trained_tensor *from, const berthi_trained_tensor *to,
            uint8_t *buffer, berth_error *error)
 {
     const uint64_t pages = berthi_states_page_count(&from->states);
@@ -39,7 +39,7 @@ copy_pages(berth_optimizer *o, const berthi_parameter *from, const berthi_parame
 }
 
 static berth_status
-copy_states(berth_optimizer *o, const berthi_parameter *from, const berthi_parameter *to,
+copy_states(berth_optimizer *o, const berthi_trained_tensor *from, const berthi_trained_tensor *to,
             berth_error *error)
 {
     const uint64_t bytes = berthi_states_page_bytes(&from->states);
@@ -58,9 +58,9 @@ copy_states(berth_optimizer *o, const berthi_parameter *from, const berthi_param
  * gone; without them the next step says so.
  */
 static berth_status
-move(berth_optimizer *o, berthi_parameter *p, int32_t place, berth_error *error)
+move(berth_optimizer *o, berthi_trained_tensor *p, int32_t place, berth_error *error)
 {
-    berthi_parameter moved = *p;
+    berthi_trained_tensor moved = *p;
     berth_status status;
 
     moved.place = place;
@@ -124,13 +124,13 @@ used_bytes(const berth_optimizer *o, uint32_t device)
 }
 
 /* The largest that is there; NULL: none. */
-static berthi_parameter *
+static berthi_trained_tensor *
 find_largest(berth_optimizer *o, uint32_t device)
 {
-    berthi_parameter *largest = NULL;
+    berthi_trained_tensor *largest = NULL;
 
     for (uint64_t i = 0; i < o->parameter_count; i++) {
-        berthi_parameter *const p = &o->parameters[i];
+        berthi_trained_tensor *const p = &o->parameters[i];
 
         if (p->device == device && p->place == BERTH_STATES_DEVICE
             && (largest == NULL || p->states.elements > largest->states.elements))
@@ -141,7 +141,7 @@ find_largest(berth_optimizer *o, uint32_t device)
 
 /* To host memory; to the disk, and what was said of the first try is forgotten. */
 static berth_status
-move_away(berth_optimizer *o, berthi_parameter *p, berth_error *error)
+move_away(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 {
     const berth_status status = move(o, p, BERTH_STATES_HOST, error);
 
@@ -168,7 +168,7 @@ berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t 
         return berthi_fail_argument(error, "device", "has no memory of its own");
     begin = used_bytes(optimizer, device);
     while (status == BERTH_OK && *out_bytes < bytes) {
-        berthi_parameter *const p = find_largest(optimizer, device);
+        berthi_trained_tensor *const p = find_largest(optimizer, device);
         uint64_t now;
 
         if (p == NULL)

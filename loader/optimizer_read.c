@@ -10,7 +10,7 @@
 
 /* The values of a page, on the host; `buffer` where they have to be brought. */
 static berth_status
-bring_values(berth_optimizer *o, const berthi_parameter *p, const berthi_states_page *page,
+bring_values(berth_optimizer *o, const berthi_trained_tensor *p, const berthi_states_page *page,
              uint8_t *buffer, const uint8_t **out, berth_error *error)
 {
     const uint64_t size = berthi_value_bytes(p->dtype);
@@ -24,7 +24,7 @@ bring_values(berth_optimizer *o, const berthi_parameter *p, const berthi_states_
 }
 
 static berth_status
-copy_page(berth_optimizer *o, const berthi_parameter *p, uint64_t number, uint8_t *bytes,
+copy_page(berth_optimizer *o, const berthi_trained_tensor *p, uint64_t number, uint8_t *bytes,
           uint8_t *buffer, berth_error *error)
 {
     const berthi_states_page page = berthi_states_get_page(&p->states, number);
@@ -42,7 +42,7 @@ copy_page(berth_optimizer *o, const berthi_parameter *p, uint64_t number, uint8_
 }
 
 berth_status
-berthi_optimizer_copy_master(berth_optimizer *o, const berthi_parameter *p,
+berthi_optimizer_copy_master(berth_optimizer *o, const berthi_trained_tensor *p,
                              berth_error *error)
 {
     const uint64_t pages = berthi_states_page_count(&p->states);
@@ -110,7 +110,7 @@ take_numbers(const berth_optimizer *o, const stretch *s, int32_t bits, float *ou
 }
 
 static berth_status
-read_pages(berth_optimizer *o, const berthi_parameter *p, const stretch *wanted,
+read_pages(berth_optimizer *o, const berthi_trained_tensor *p, const stretch *wanted,
            uint8_t *bytes, float *out, berth_error *error)
 {
     const uint64_t end = wanted->first + wanted->count;
@@ -138,7 +138,7 @@ berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter, uint32_t st
                      uint64_t first, uint64_t count, float *out, berth_error *error)
 {
     const stretch wanted = { .state = state, .first = first, .count = count };
-    const berthi_parameter *p;
+    const berthi_trained_tensor *p;
     uint64_t page_bytes;
     uint8_t *bytes;
     berth_status status;

@@ -46,7 +46,7 @@ typedef struct save {
 
 /* Numbers of a parameter's tensors from its first one on; ABSENT. Returns their count. */
 static uint32_t
-number_keys(const berthi_parameter *p, uint32_t out[BERTHI_STATE_KEY_COUNT])
+number_keys(const berthi_trained_tensor *p, uint32_t out[BERTHI_STATE_KEY_COUNT])
 {
     uint32_t count = 0;
 
@@ -81,7 +81,7 @@ make_shape(save *s, uint64_t first, const uint64_t *rest, uint32_t count)
 
 /* A state's own tensor: as the parameter, or twice that. */
 static bool
-can_shape_state(save *s, const berthi_parameter *p, uint32_t halves,
+can_shape_state(save *s, const berthi_trained_tensor *p, uint32_t halves,
                 berthi_layout_tensor *t)
 {
     t->dtype = p->states.bits == 8 ? BERTH_U8 : BERTH_F32;
@@ -92,7 +92,7 @@ can_shape_state(save *s, const berthi_parameter *p, uint32_t halves,
 }
 
 static bool
-can_shape_absmax(save *s, const berthi_parameter *p, uint32_t halves,
+can_shape_absmax(save *s, const berthi_trained_tensor *p, uint32_t halves,
                  berthi_layout_tensor *t)
 {
     const uint64_t blocks = berthi_state_blocks(p->states.elements, BERTHI_UPDATE_BLOCK);
@@ -106,7 +106,7 @@ can_shape_absmax(save *s, const berthi_parameter *p, uint32_t halves,
 }
 
 static bool
-can_shape(save *s, const berthi_parameter *p, uint32_t key, berthi_layout_tensor *t)
+can_shape(save *s, const berthi_trained_tensor *p, uint32_t key, berthi_layout_tensor *t)
 {
     static const uint64_t qmap[] = {256};
     const uint32_t first = berthi_state_halves(&p->states, 0);
@@ -142,7 +142,7 @@ can_shape(save *s, const berthi_parameter *p, uint32_t key, berthi_layout_tensor
 }
 
 static bool
-can_list_parameter(save *s, const berthi_parameter *p, uint64_t first)
+can_list_parameter(save *s, const berthi_trained_tensor *p, uint64_t first)
 {
     uint32_t numbers[BERTHI_STATE_KEY_COUNT];
 
@@ -221,7 +221,7 @@ can_list_pairs(save *s, uint32_t *out_count)
     s->crc32[s->tensor_count * DIGITS] = '\0';
     s->pairs[n++] = (berthi_layout_pair){BERTHI_STATES_CRC32, s->crc32};
     for (uint64_t i = 0; i < o->parameter_count; i++, n++) {
-        const berthi_parameter *const p = o->by_name[i];
+        const berthi_trained_tensor *const p = o->by_name[i];
 
         s->pairs[n].key = join(s, BERTHI_STATES_KIND, p->name);
         s->pairs[n].value = berth_update_name(o->groups[p->group].kind);
@@ -310,7 +310,7 @@ put(save *s, uint64_t tensor, uint32_t half, uint64_t offset, const void *bytes,
 }
 
 static berth_status
-put_state(save *s, const berthi_parameter *p, const berthi_states_page *page,
+put_state(save *s, const berthi_trained_tensor *p, const berthi_states_page *page,
           const uint32_t *numbers, uint64_t first, uint32_t state, berth_error *error)
 {
     const uint32_t table = berthi_state_table(state);
@@ -332,7 +332,7 @@ put_state(save *s, const berthi_parameter *p, const berthi_states_page *page,
 }
 
 static berth_status
-put_page(save *s, const berthi_parameter *p, uint64_t number, const uint32_t *numbers,
+put_page(save *s, const berthi_trained_tensor *p, uint64_t number, const uint32_t *numbers,
          uint64_t first, berth_error *error)
 {
     const berthi_states_page page = berthi_states_get_page(&p->states, number);
@@ -349,7 +349,7 @@ put_page(save *s, const berthi_parameter *p, uint64_t number, const uint32_t *nu
 }
 
 static berth_status
-put_parameter(save *s, const berthi_parameter *p, uint64_t *first, berth_error *error)
+put_parameter(save *s, const berthi_trained_tensor *p, uint64_t *first, berth_error *error)
 {
     const uint64_t pages = berthi_states_page_count(&p->states);
     const int64_t step = (int64_t)p->step;

@@ -18,7 +18,7 @@
 berth_gradient
 berthi_step_gradient(const berthi_step *step, uint64_t parameter)
 {
-    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berthi_trained_tensor *const p = &step->optimizer->parameters[parameter];
 
     if (step->gradients != NULL)
         return step->gradients[parameter];
@@ -35,7 +35,7 @@ berthi_update_arguments
 berthi_step_arguments(const berthi_step *step, uint64_t parameter,
                       const berthi_states_page *page, uint8_t *bytes)
 {
-    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berthi_trained_tensor *const p = &step->optimizer->parameters[parameter];
     const berth_gradient gradient = berthi_step_gradient(step, parameter);
     berthi_update_arguments a = {
         .count = page->elements,
@@ -62,7 +62,7 @@ berthi_step_arguments(const berthi_step *step, uint64_t parameter,
 berthi_update_constants
 berthi_step_constants(const berthi_step *step, uint64_t parameter)
 {
-    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berthi_trained_tensor *const p = &step->optimizer->parameters[parameter];
     const berthi_update_settings settings =
         berthi_group_settings(&step->optimizer->groups[p->group], step->scale);
 
@@ -132,7 +132,7 @@ berthi_step_launch(berthi_step *step, uint64_t parameter, const berthi_states_pa
 static berth_status
 update_page(berthi_step *step, uint64_t parameter, uint64_t number, berth_error *error)
 {
-    const berthi_parameter *const p = &step->optimizer->parameters[parameter];
+    const berthi_trained_tensor *const p = &step->optimizer->parameters[parameter];
     const berthi_states_page page = berthi_states_get_page(&p->states, number);
     uint8_t *const bytes = p->memory + page.offset;
 
@@ -153,7 +153,7 @@ update_memory(berthi_step *step, bool on_host, berth_error *error)
     berth_status status = BERTH_OK;
 
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
-        const berthi_parameter *const p = &o->parameters[i];
+        const berthi_trained_tensor *const p = &o->parameters[i];
         uint64_t pages = berthi_states_page_count(&p->states);
 
         if (p->memory == NULL || o->devices[p->device].is_host != on_host

@@ -496,7 +496,7 @@ blame_dtype(const parser *p, const berthi_draft *draft, const berthi_about *abou
 static berth_status
 check_refusals(const parser *p, const berthi_draft *draft)
 {
-    const berthi_refusal *const refusal = draft->name.is_set   ? &draft->name
+    const berthi_draft_refusal *const refusal = draft->name.is_set   ? &draft->name
                                           : draft->rank.is_set ? &draft->rank
                                                                : &draft->dtype;
     berthi_about about = { .file = p->file, .tensor = refusal->name,

@@ -47,11 +47,11 @@ add_dim(members *m, uint64_t dim)
 
 /* `name` lies in a record: its place in the JSON may be written over. */
 static void
-refuse_later(berthi_refusal *refusal, const berthi_scan_text *name, uint64_t position,
+refuse_later(berthi_draft_refusal *refusal, const berthi_scan_text *name, uint64_t position,
              uint64_t actual)
 {
     if (!refusal->is_set)
-        *refusal = (berthi_refusal){ true, name->bytes, name->length, position, actual };
+        *refusal = (berthi_draft_refusal){ true, name->bytes, name->length, position, actual };
 }
 
 /* The tensor that was read becomes a record, and its name part of it. */

@@ -25,13 +25,13 @@
 #include "quant/scan.h"
 
 /* Something to refuse once the whole text has proved to be JSON. */
-typedef struct berthi_refusal {
+typedef struct berthi_draft_refusal {
     bool is_set;
     const char *name; /* of a tensor or a pair, in its record */
     uint64_t name_length;
     uint64_t position; /* in the text */
     uint64_t actual;
-} berthi_refusal;
+} berthi_draft_refusal;
 
 /* A dtype whose name ends within the eight bytes that it was read from. */
 typedef struct berthi_draft_dtype {
@@ -52,9 +52,9 @@ typedef struct berthi_draft {
     uint64_t last_begin; /* extent of the tensor before */
     uint64_t last_end;
     berthi_scan_text tensor; /* being read; bytes NULL: none */
-    berthi_refusal name;     /* U+0000 in a name or key */
-    berthi_refusal rank;
-    berthi_refusal dtype;    /* one that berth does not know */
+    berthi_draft_refusal name;     /* U+0000 in a name or key */
+    berthi_draft_refusal rank;
+    berthi_draft_refusal dtype;    /* one that berth does not know */
     char dtype_shown[BERTHI_SHOWN_CAPACITY];
     bool has_metadata;
     bool has_null_metadata;

@@ -46,7 +46,7 @@ add_disk(berthi_budgets *budgets)
 }
 
 static bool
-can_alloc_walk(berthi_walk *walk, berthi_arena *arena)
+can_alloc_walk(berthi_imitate_walk *walk, berthi_arena *arena)
 {
     const uint64_t count = walk->tree->count;
     const uint64_t members = walk->tree->member_count;
@@ -89,18 +89,18 @@ find_offloaded(const berthi_tree *tree, const berthi_imitation *result)
 }
 
 static berth_status
-assign(berthi_walk *walk, berth_error *error)
+assign(berthi_imitate_walk *walk, berth_error *error)
 {
     berthi_imitation *const result = walk->result;
     berth_status status;
 
-    result->refusal = berthi_walk_assign(walk);
+    result->refusal = berthi_imitate_assign(walk);
     if (result->refusal != BERTHI_REFUSAL_NONE)
         return BERTH_OK;
-    status = berthi_walk_write(walk, error);
+    status = berthi_imitate_write(walk, error);
     if (status != BERTH_OK)
         return status;
-    berthi_walk_look_back(walk);
+    berthi_imitate_look_back(walk);
     if (walk->options->is_quantized && !walk->options->has_cpu_offload) {
         result->refused = find_offloaded(walk->tree, result);
         if (result->refused != BERTHI_NO_NODE)
@@ -114,7 +114,7 @@ berthi_imitate(berth_context *context, const berthi_tree *tree,
                const berthi_imitate_options *options, berthi_imitation *out,
                berth_error *error)
 {
-    berthi_walk walk = { .tree = tree, .options = options, .result = out };
+    berthi_imitate_walk walk = { .tree = tree, .options = options, .result = out };
     berth_status status = BERTH_OK;
     berthi_arena arena;
 
@@ -124,7 +124,7 @@ berthi_imitate(berth_context *context, const berthi_tree *tree,
     out->total_bytes = tree->nodes[0].bytes;
     out->balanced = *options->budgets;
     if (options->mode != BERTHI_PLAN_MODE_SEQUENTIAL)
-        out->refusal = berthi_walk_balance(tree, options, &out->balanced, &out->refused);
+        out->refusal = berthi_imitate_balance(tree, options, &out->balanced, &out->refused);
     out->budgets = out->balanced;
     if (options->is_quantized)
         berthi_budgets_cut(&out->budgets);

@@ -19,14 +19,14 @@ typedef struct turn {
 } turn;
 
 static const berthi_budget *
-device_of(const berthi_walk *walk, uint32_t device)
+device_of(const berthi_imitate_walk *walk, uint32_t device)
 {
     return &walk->result->budgets.items[device];
 }
 
 /* mps if there is one; else the first GPU, and cpu. */
 static bool
-is_reserving(const berthi_walk *walk)
+is_reserving(const berthi_imitate_walk *walk)
 {
     const berthi_budgets *const budgets = &walk->result->budgets;
     const berthi_budget_kind kind = device_of(walk, walk->device)->kind;
@@ -39,23 +39,23 @@ is_reserving(const berthi_walk *walk)
 }
 
 static bool
-begin_turn(berthi_walk *walk, turn *t)
+begin_turn(berthi_imitate_walk *walk, turn *t)
 {
     const berthi_budget *const device = device_of(walk, walk->device);
     const uint32_t entry = walk->states[walk_end(walk)].next;
 
-    berthi_walk_remove(walk, entry);
-    berthi_walk_forget(walk, entry);
+    berthi_imitate_remove(walk, entry);
+    berthi_imitate_forget(walk, entry);
     if (walk->largest_count == 0)
-        berthi_walk_find_largest(walk, false);
+        berthi_imitate_find_largest(walk, false);
     t->entry = entry;
     t->bytes = walk_bytes(walk, entry);
     t->held = is_reserving(walk) ? walk->largest : 0;
     t->limit = device->kind == BERTHI_BUDGET_DISK ? (double)INFINITY
                                                   : device->bytes - t->held;
-    if (!berthi_walk_can_find_partners(walk, entry, false))
+    if (!berthi_imitate_can_find_partners(walk, entry, false))
         return false;
-    t->tied = berthi_walk_tied_bytes(walk, entry);
+    t->tied = berthi_imitate_tied_bytes(walk, entry);
     return true;
 }
 
@@ -71,7 +71,7 @@ buffer_bytes(const berthi_tree *tree, uint32_t module)
 }
 
 static void
-place(berthi_walk *walk, const turn *t)
+place(berthi_imitate_walk *walk, const turn *t)
 {
     walk->used[walk->device] += t->tied;
     walk->states[t->entry].device = (uint16_t)walk->device;
@@ -79,7 +79,7 @@ place(berthi_walk *walk, const turn *t)
         const uint32_t entry = walk->entries[i];
 
         if (walk->states[entry].is_waiting)
-            berthi_walk_remove(walk, entry);
+            berthi_imitate_remove(walk, entry);
         walk->states[entry].device = (uint16_t)walk->device;
     }
     /* Upstream counts neither what is tied to it nor buffers that stand alone. */
@@ -88,43 +88,43 @@ place(berthi_walk *walk, const turn *t)
 }
 
 static uint32_t
-first_waiting(const berthi_walk *walk)
+first_waiting(const berthi_imitate_walk *walk)
 {
     return walk->states[walk_end(walk)].next;
 }
 
 /* Splits the first module that is tied to this one and can be; its turn comes again. */
 static bool
-can_split_partner(berthi_walk *walk, const turn *t)
+can_split_partner(berthi_imitate_walk *walk, const turn *t)
 {
     for (uint32_t i = 0; i < walk->entry_count; i++) {
         const uint32_t entry = walk->entries[i];
 
         if (walk->tree->nodes[entry].is_atom)
             continue;
-        berthi_walk_expand(walk, entry, entry);
-        berthi_walk_remove(walk, entry);
-        berthi_walk_insert(walk, first_waiting(walk), t->entry);
-        berthi_walk_find_largest(walk, false);
+        berthi_imitate_expand(walk, entry, entry);
+        berthi_imitate_remove(walk, entry);
+        berthi_imitate_insert(walk, first_waiting(walk), t->entry);
+        berthi_imitate_find_largest(walk, false);
         return true;
     }
     return false;
 }
 
 static bool
-can_split(berthi_walk *walk, const turn *t)
+can_split(berthi_imitate_walk *walk, const turn *t)
 {
     if (walk->tree->nodes[t->entry].is_atom)
         return false;
-    berthi_walk_expand(walk, t->entry, first_waiting(walk));
-    berthi_walk_find_largest(walk, false);
+    berthi_imitate_expand(walk, t->entry, first_waiting(walk));
+    berthi_imitate_find_largest(walk, false);
     return true;
 }
 
 /* ------------------------------------------------------- _no_placement_params */
 
 static bool
-is_escapable(const berthi_walk *walk, const turn *t)
+is_escapable(const berthi_imitate_walk *walk, const turn *t)
 {
     const berthi_node *const nodes = walk->tree->nodes;
     const uint32_t next = walk->device + 1;
@@ -142,7 +142,7 @@ is_escapable(const berthi_walk *walk, const turn *t)
 
 /* All parameters below the block, then all buffers, one by one, but those listed. */
 static bool
-can_escape(berthi_walk *walk, const turn *t)
+can_escape(berthi_imitate_walk *walk, const turn *t)
 {
     const berthi_node *const nodes = walk->tree->nodes;
     const uint32_t behind = first_waiting(walk);
@@ -153,7 +153,7 @@ can_escape(berthi_walk *walk, const turn *t)
     for (int kind = BERTHI_NODE_PARAMETER; kind <= BERTHI_NODE_BUFFER; kind++)
         for (uint32_t i = t->entry; i < nodes[t->entry].end; i++)
             if (nodes[i].kind == kind && !nodes[i].is_escaping)
-                berthi_walk_insert(walk, behind, i);
+                berthi_imitate_insert(walk, behind, i);
     return true;
 }
 
@@ -164,34 +164,34 @@ can_escape(berthi_walk *walk, const turn *t)
  * has changed; *is_failed: upstream crashes.
  */
 static bool
-can_fall_back(berthi_walk *walk, const turn *t, bool *is_failed)
+can_fall_back(berthi_imitate_walk *walk, const turn *t, bool *is_failed)
 {
     const double limit = device_of(walk, walk->device)->bytes - fmax(walk->largest, t->tied);
     uint32_t found = BERTHI_NO_NODE;
 
     if (!walk->options->has_fallback || walk->used[walk->device] != 0 || limit < 0)
         return false;
-    *is_failed = !berthi_walk_can_search(walk, limit, &found);
+    *is_failed = !berthi_imitate_can_search(walk, limit, &found);
     if (found == BERTHI_NO_NODE)
         return false;
-    berthi_walk_insert(walk, first_waiting(walk), t->entry);
-    berthi_walk_insert(walk, first_waiting(walk), found);
+    berthi_imitate_insert(walk, first_waiting(walk), t->entry);
+    berthi_imitate_insert(walk, first_waiting(walk), found);
     return true;
 }
 
 static void
-begin_next_device(berthi_walk *walk, const turn *t)
+begin_next_device(berthi_imitate_walk *walk, const turn *t)
 {
     if (walk->used[walk->device] == 0)
         walk->result->minimum[walk->device] = t->tied + t->held;
     walk->used[walk->device] += t->held;
     walk->device++;
-    berthi_walk_insert(walk, first_waiting(walk), t->entry);
+    berthi_imitate_insert(walk, first_waiting(walk), t->entry);
 }
 
 /* What does not fit as it is; false: upstream crashes. */
 static bool
-can_continue(berthi_walk *walk, const turn *t)
+can_continue(berthi_imitate_walk *walk, const turn *t)
 {
     const double with = walk->used[walk->device] + t->bytes;
     bool is_failed = false;
@@ -208,22 +208,22 @@ can_continue(berthi_walk *walk, const turn *t)
 }
 
 static void
-fill_queue(berthi_walk *walk)
+fill_queue(berthi_imitate_walk *walk)
 {
     const berthi_node *const nodes = walk->tree->nodes;
     const uint32_t end = walk_end(walk);
 
     walk->states[end].next = end;
     walk->states[end].previous = end;
-    berthi_walk_expand(walk, 0, end);
+    berthi_imitate_expand(walk, 0, end);
     for (uint32_t i = 1; i < nodes[0].end; i = nodes[i].end)
         if (nodes[i].kind == BERTHI_NODE_BUFFER)
-            berthi_walk_insert(walk, end, i);
-    berthi_walk_find_largest(walk, true);
+            berthi_imitate_insert(walk, end, i);
+    berthi_imitate_find_largest(walk, true);
 }
 
 berthi_refusal
-berthi_walk_assign(berthi_walk *walk)
+berthi_imitate_assign(berthi_imitate_walk *walk)
 {
     turn t;
 

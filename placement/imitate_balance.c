@@ -221,8 +221,8 @@ keep_single(berthi_budgets *budgets)
 }
 
 berthi_refusal
-berthi_walk_balance(const berthi_tree *tree, const berthi_imitate_options *options,
-                    berthi_budgets *budgets, uint32_t *out_refused)
+berthi_imitate_balance(const berthi_tree *tree, const berthi_imitate_options *options,
+                       berthi_budgets *budgets, uint32_t *out_refused)
 {
     const double total = tree->nodes[0].bytes;
     bool has_low_zero = options->mode == BERTHI_PLAN_MODE_BALANCED_LOW_0;

@@ -8,7 +8,7 @@
 
 /* As the queue has left it, in the shape that the rule wants. */
 static void
-fill_nodes(const berthi_walk *walk, berthi_shorten_node *nodes)
+fill_nodes(const berthi_imitate_walk *walk, berthi_shorten_node *nodes)
 {
     const berthi_node *const from = walk->tree->nodes;
 
@@ -22,7 +22,7 @@ fill_nodes(const berthi_walk *walk, berthi_shorten_node *nodes)
 }
 
 static berth_status
-shorten(berthi_walk *walk, berth_error *error)
+shorten(berthi_imitate_walk *walk, berth_error *error)
 {
     const uint32_t count = walk->tree->count;
     berth_context *const context = walk->result->context;
@@ -41,7 +41,7 @@ shorten(berthi_walk *walk, berth_error *error)
 }
 
 berth_status
-berthi_walk_write(berthi_walk *walk, berth_error *error)
+berthi_imitate_write(berthi_imitate_walk *walk, berth_error *error)
 {
     berthi_imitation *const result = walk->result;
     berth_status status = BERTH_OK;
@@ -75,7 +75,7 @@ berthi_walk_write(berthi_walk *walk, berth_error *error)
 
 /* Where a node lies: by itself or by a module that holds it. */
 static uint16_t
-device_of(const berthi_walk *walk, uint32_t node)
+device_of(const berthi_imitate_walk *walk, uint32_t node)
 {
     while (walk->states[node].device == BERTHI_NO_PLACE
            && walk->tree->nodes[node].parent != BERTHI_NO_NODE)
@@ -85,7 +85,7 @@ device_of(const berthi_walk *walk, uint32_t node)
 
 /* The first buffer of a module that was split: upstream forgets those. */
 static uint32_t
-find_lost_buffer(const berthi_walk *walk)
+find_lost_buffer(const berthi_imitate_walk *walk)
 {
     for (uint32_t i = 1; i < walk->tree->count; i++)
         if (walk->tree->nodes[i].kind == BERTHI_NODE_BUFFER
@@ -102,7 +102,7 @@ is_offload(const berthi_budget *device)
 
 /* Buffers of offloaded modules stay on a GPU, and nothing has kept room for them. */
 static double
-homeless_buffers(const berthi_walk *walk)
+homeless_buffers(const berthi_imitate_walk *walk)
 {
     const berthi_budgets *const budgets = &walk->result->budgets;
     bool has_gpu = false;
@@ -121,7 +121,7 @@ homeless_buffers(const berthi_walk *walk)
 }
 
 void
-berthi_walk_look_back(berthi_walk *walk)
+berthi_imitate_look_back(berthi_imitate_walk *walk)
 {
     walk->result->lost_buffer = find_lost_buffer(walk);
     walk->result->buffer_bytes = homeless_buffers(walk);

@@ -9,7 +9,7 @@
 /* ----------------------------------------------------------------------- queue */
 
 void
-berthi_walk_insert(berthi_walk *walk, uint32_t before, uint32_t entry)
+berthi_imitate_insert(berthi_imitate_walk *walk, uint32_t before, uint32_t entry)
 {
     walk_state *const states = walk->states;
     const uint32_t previous = states[before].previous;
@@ -22,7 +22,7 @@ berthi_walk_insert(berthi_walk *walk, uint32_t before, uint32_t entry)
 }
 
 void
-berthi_walk_remove(berthi_walk *walk, uint32_t entry)
+berthi_imitate_remove(berthi_imitate_walk *walk, uint32_t entry)
 {
     walk_state *const states = walk->states;
 
@@ -32,19 +32,19 @@ berthi_walk_remove(berthi_walk *walk, uint32_t entry)
 }
 
 void
-berthi_walk_expand(berthi_walk *walk, uint32_t module, uint32_t before)
+berthi_imitate_expand(berthi_imitate_walk *walk, uint32_t module, uint32_t before)
 {
     const berthi_node *const nodes = walk->tree->nodes;
 
     for (uint32_t i = module + 1; i < nodes[module].end; i = nodes[i].end)
         if (nodes[i].kind != BERTHI_NODE_BUFFER)
-            berthi_walk_insert(walk, before, i);
+            berthi_imitate_insert(walk, before, i);
 }
 
 /* --------------------------------------------------------------------- largest */
 
 static void
-consider(berthi_walk *walk, uint32_t atom)
+consider(berthi_imitate_walk *walk, uint32_t atom)
 {
     const double bytes = walk_bytes(walk, atom);
 
@@ -61,7 +61,7 @@ consider(berthi_walk *walk, uint32_t atom)
 
 /* The atoms below an entry; tensors beside modules are not looked at. */
 static void
-consider_below(berthi_walk *walk, uint32_t entry)
+consider_below(berthi_imitate_walk *walk, uint32_t entry)
 {
     const berthi_node *const nodes = walk->tree->nodes;
     uint32_t at = entry;
@@ -77,7 +77,7 @@ consider_below(berthi_walk *walk, uint32_t entry)
 }
 
 void
-berthi_walk_find_largest(berthi_walk *walk, bool has_tensors)
+berthi_imitate_find_largest(berthi_imitate_walk *walk, bool has_tensors)
 {
     const uint32_t end = walk_end(walk);
 
@@ -90,7 +90,7 @@ berthi_walk_find_largest(berthi_walk *walk, bool has_tensors)
 }
 
 void
-berthi_walk_forget(berthi_walk *walk, uint32_t entry)
+berthi_imitate_forget(berthi_imitate_walk *walk, uint32_t entry)
 {
     for (uint32_t i = entry; i < walk->tree->nodes[entry].end; i++)
         if (walk->states[i].largest == walk->largest_round) {
@@ -103,7 +103,7 @@ berthi_walk_forget(berthi_walk *walk, uint32_t entry)
 
 /* The module that waits, or is searched, and holds this tensor. */
 static uint32_t
-find_entry(const berthi_walk *walk, uint32_t tensor, bool is_search)
+find_entry(const berthi_imitate_walk *walk, uint32_t tensor, bool is_search)
 {
     uint32_t at = walk->tree->nodes[tensor].parent;
 
@@ -115,7 +115,7 @@ find_entry(const berthi_walk *walk, uint32_t tensor, bool is_search)
 
 /* A group with members inside and outside of the entry; those outside are added. */
 static void
-add_partners(berthi_walk *walk, uint32_t entry, uint32_t group)
+add_partners(berthi_imitate_walk *walk, uint32_t entry, uint32_t group)
 {
     const berthi_tree *const tree = walk->tree;
     const uint32_t first = walk->partner_count;
@@ -128,7 +128,7 @@ add_partners(berthi_walk *walk, uint32_t entry, uint32_t group)
 }
 
 static bool
-has_entry(const berthi_walk *walk, uint32_t entry)
+has_entry(const berthi_imitate_walk *walk, uint32_t entry)
 {
     for (uint32_t i = 0; i < walk->entry_count; i++)
         if (walk->entries[i] == entry)
@@ -137,7 +137,7 @@ has_entry(const berthi_walk *walk, uint32_t entry)
 }
 
 bool
-berthi_walk_can_find_partners(berthi_walk *walk, uint32_t entry, bool is_search)
+berthi_imitate_can_find_partners(berthi_imitate_walk *walk, uint32_t entry, bool is_search)
 {
     walk->partner_count = 0;
     walk->entry_count = 0;
@@ -155,7 +155,7 @@ berthi_walk_can_find_partners(berthi_walk *walk, uint32_t entry, bool is_search)
 }
 
 double
-berthi_walk_tied_bytes(const berthi_walk *walk, uint32_t entry)
+berthi_imitate_tied_bytes(const berthi_imitate_walk *walk, uint32_t entry)
 {
     double bytes = walk_bytes(walk, entry);
 

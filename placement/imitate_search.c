@@ -8,7 +8,7 @@
 
 /* What is still to be searched; the next one is the last. */
 typedef struct search {
-    berthi_walk *walk;
+    berthi_imitate_walk *walk;
     uint32_t depth;
 } search;
 
@@ -59,7 +59,7 @@ push_below(search *s, uint32_t module)
 
 /* Takes it out of the queue; modules that hold it are replaced by what they hold. */
 static void
-take_out(berthi_walk *walk, uint32_t found)
+take_out(berthi_imitate_walk *walk, uint32_t found)
 {
     const berthi_node *const nodes = walk->tree->nodes;
     uint32_t at = found;
@@ -69,17 +69,17 @@ take_out(berthi_walk *walk, uint32_t found)
     while (at != found) {
         uint32_t below = at + 1;
 
-        berthi_walk_expand(walk, at, at);
-        berthi_walk_remove(walk, at);
+        berthi_imitate_expand(walk, at, at);
+        berthi_imitate_remove(walk, at);
         while (nodes[below].end <= found)
             below = nodes[below].end;
         at = below;
     }
-    berthi_walk_remove(walk, found);
+    berthi_imitate_remove(walk, found);
 }
 
 bool
-berthi_walk_can_search(berthi_walk *walk, double limit, uint32_t *out)
+berthi_imitate_can_search(berthi_imitate_walk *walk, double limit, uint32_t *out)
 {
     search s = { walk, 0 };
     bool is_found = false;
@@ -89,9 +89,9 @@ berthi_walk_can_search(berthi_walk *walk, double limit, uint32_t *out)
     push_waiting(&s);
     while (s.depth > 0 && !is_found) {
         entry = pop(&s);
-        if (!berthi_walk_can_find_partners(walk, entry, true))
+        if (!berthi_imitate_can_find_partners(walk, entry, true))
             return false;
-        is_found = berthi_walk_tied_bytes(walk, entry) <= limit;
+        is_found = berthi_imitate_tied_bytes(walk, entry) <= limit;
         if (!is_found && !walk->tree->nodes[entry].is_atom)
             push_below(&s, entry);
     }

@@ -21,7 +21,7 @@ typedef struct walk_state {
     bool is_searched;  /* in the list of a fallback search */
 } walk_state;
 
-typedef struct berthi_walk {
+typedef struct berthi_imitate_walk {
     const berthi_tree *tree;
     const berthi_imitate_options *options;
     berthi_imitation *result;
@@ -38,47 +38,47 @@ typedef struct berthi_walk {
     double buffers[BERTHI_BUDGET_LIMIT];
     uint32_t device;          /* the one that is filled */
     bool has_distinct_entries; /* ties as from 5.13 on */
-} berthi_walk;
+} berthi_imitate_walk;
 
 /* ----------------------------------------------------------- imitate_balance.c */
 
 /* Changes `budgets` as the balanced modes do; the refusal, if upstream fails. */
-berthi_refusal berthi_walk_balance(const berthi_tree *tree,
-                                   const berthi_imitate_options *options,
-                                   berthi_budgets *budgets, uint32_t *out_refused);
+berthi_refusal berthi_imitate_balance(const berthi_tree *tree,
+                                      const berthi_imitate_options *options,
+                                      berthi_budgets *budgets, uint32_t *out_refused);
 
 /* ------------------------------------------------------------- imitate_queue.c */
 
 static inline uint32_t
-walk_end(const berthi_walk *walk)
+walk_end(const berthi_imitate_walk *walk)
 {
     return walk->tree->count;
 }
 
 /* As it stands in the size table: nothing for a name that is not counted. */
 static inline double
-walk_bytes(const berthi_walk *walk, uint32_t number)
+walk_bytes(const berthi_imitate_walk *walk, uint32_t number)
 {
     const berthi_node *const node = &walk->tree->nodes[number];
 
     return node->is_counted ? node->bytes : 0;
 }
 
-void berthi_walk_insert(berthi_walk *walk, uint32_t before, uint32_t entry);
-void berthi_walk_remove(berthi_walk *walk, uint32_t entry);
+void berthi_imitate_insert(berthi_imitate_walk *walk, uint32_t before, uint32_t entry);
+void berthi_imitate_remove(berthi_imitate_walk *walk, uint32_t entry);
 /* Puts what a module holds, buffers left out, before an entry. */
-void berthi_walk_expand(berthi_walk *walk, uint32_t module, uint32_t before);
+void berthi_imitate_expand(berthi_imitate_walk *walk, uint32_t module, uint32_t before);
 /* The largest atoms among what waits; `has_tensors`: bare tensors count, too. */
-void berthi_walk_find_largest(berthi_walk *walk, bool has_tensors);
+void berthi_imitate_find_largest(berthi_imitate_walk *walk, bool has_tensors);
 /* The module or tensor is no longer among the largest. */
-void berthi_walk_forget(berthi_walk *walk, uint32_t entry);
+void berthi_imitate_forget(berthi_imitate_walk *walk, uint32_t entry);
 /*
  * Finds partners of the entry, and for each what holds it among what waits, or
  * in a search what is searched. False when there is none: upstream crashes.
  */
-bool berthi_walk_can_find_partners(berthi_walk *walk, uint32_t entry, bool is_search);
+bool berthi_imitate_can_find_partners(berthi_imitate_walk *walk, uint32_t entry, bool is_search);
 /* Bytes of the entry with those partners. */
-double berthi_walk_tied_bytes(const berthi_walk *walk, uint32_t entry);
+double berthi_imitate_tied_bytes(const berthi_imitate_walk *walk, uint32_t entry);
 
 /* ------------------------------------------------------------ imitate_search.c */
 
@@ -86,18 +86,18 @@ double berthi_walk_tied_bytes(const berthi_walk *walk, uint32_t entry);
  * The first module of at most `limit` bytes among what waits, taken out of the
  * queue; BERTHI_NO_NODE: none. False: upstream crashes.
  */
-bool berthi_walk_can_search(berthi_walk *walk, double limit, uint32_t *out);
+bool berthi_imitate_can_search(berthi_imitate_walk *walk, double limit, uint32_t *out);
 
 /* ------------------------------------------------------------ imitate_assign.c */
 
 /* Gives every entry its device; the refusal, if upstream fails. */
-berthi_refusal berthi_walk_assign(berthi_walk *walk);
+berthi_refusal berthi_imitate_assign(berthi_imitate_walk *walk);
 
 /* --------------------------------------------------------------- imitate_map.c */
 
 /* Shortens the map, unless upstream does not, and writes it into the result. */
-berth_status berthi_walk_write(berthi_walk *walk, berth_error *error);
+berth_status berthi_imitate_write(berthi_imitate_walk *walk, berth_error *error);
 /* What the queue has lost: the result's remarks. */
-void berthi_walk_look_back(berthi_walk *walk);
+void berthi_imitate_look_back(berthi_imitate_walk *walk);
 
 #endif

@@ -46,10 +46,10 @@ typedef struct berthi_member {
 } berthi_member;
 
 /* Part of a tensor's name. */
-typedef struct berthi_part {
+typedef struct berthi_name_part {
     const char *bytes;
     uint64_t length;
-} berthi_part;
+} berthi_name_part;
 
 /* A weight with what was found beside it. */
 typedef struct berthi_group {
@@ -65,7 +65,7 @@ void berthi_walk_shape(const berthi_walk *walk, const berthi_member *member,
                        uint64_t *shape);
 
 /* The tensor called `prefix` + `suffix`; fast when it is close to `near`. */
-berthi_member berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_part prefix,
+berthi_member berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_name_part prefix,
                                const char *suffix);
 
 /* The tensor called as `member` with `suffix`, which is not empty, behind it. */
@@ -73,12 +73,12 @@ berthi_member berthi_walk_find_after(const berthi_walk *walk, const berthi_membe
                                      const char *suffix);
 
 /* The whole name; the name up to and with its last dot; whether it ends so. */
-berthi_part berthi_walk_name(const berthi_member *member);
-berthi_part berthi_walk_module(const berthi_member *member);
+berthi_name_part berthi_walk_name(const berthi_member *member);
+berthi_name_part berthi_walk_module(const berthi_member *member);
 bool berthi_walk_is_leaf(const berthi_member *member, const char *leaf);
 /* True when the name ends in `suffix`; *prefix is what stands before it. */
 bool berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
-                            berthi_part *prefix);
+                            berthi_name_part *prefix);
 
 /* The tensor is spoken for: not looked at again, its values not counted. */
 void berthi_walk_claim(berthi_walk *walk, const berthi_member *member);
@@ -107,7 +107,7 @@ void berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
                               const char *companion);
 /* A companion whose weight `owner` is not there. */
 void berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
-                             berthi_part owner);
+                             berthi_name_part owner);
 /* The two numbers that disagree, in words. */
 void berthi_walk_tell_mismatch(berthi_walk *walk, const berthi_member *member,
                                uint64_t expected, uint64_t actual, const char *what);
@@ -124,10 +124,10 @@ char *berthi_walk_read(berthi_walk *walk, const berthi_member *member);
 
 /* classify_bnb.c: P.quant_state.bitsandbytes__nf4, M.SCB, and what lacks them. */
 void berthi_classify_4bit(berthi_walk *walk, const berthi_member *state,
-                          berthi_part owner, berth_encoding encoding);
+                          berthi_name_part owner, berth_encoding encoding);
 void berthi_classify_int8(berthi_walk *walk, const berthi_member *scb);
 void berthi_classify_lone_statistic(berthi_walk *walk, const berthi_member *member,
-                                    berthi_part owner);
+                                    berthi_name_part owner);
 void berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member);
 
 /* classify_scaled.c: 8-bit floats, packed FP4, MXFP4. */
@@ -137,11 +137,11 @@ bool berthi_classify_is_scaled(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_bare_float8(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_byte(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_mxfp4(berthi_walk *walk, const berthi_member *blocks,
-                           berthi_part owner);
+                           berthi_name_part owner);
 void berthi_classify_lone_scale(berthi_walk *walk, const berthi_member *scale,
-                                berthi_part owner);
+                                berthi_name_part owner);
 void berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
-                                 berthi_part owner);
+                                 berthi_name_part owner);
 
 /* classify_foreign.c: methods that are named and not decoded. */
 

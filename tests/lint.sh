@@ -15,8 +15,8 @@ CC=${CC:-cc}
 DIALECT="-pedantic -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror"
 WARNINGS="-std=c11 -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
     -Wvla -Werror -O2 -ffp-contract=off -I."
-CHECKS="dialects headers guards layers fences format words exports globals mutable process ground
-    programs compilers cppcheck scripts selftest"
+CHECKS="dialects headers guards types layers fences format words exports globals mutable process
+    ground programs compilers cppcheck scripts selftest"
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/berth-lint.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -158,6 +158,30 @@ lint_guards()
         guard=BERTH_$(echo "$header" | tr 'a-z/.-' 'A-Z___')
         grep -q "^#ifndef $guard\$" "$header" || echo "$header: the include guard is not $guard"
     done
+}
+
+# One name, one type: two headers that give a name to different types cannot be included together,
+# and whoever reads it has to know which is meant. A struct that one header announces may be made of
+# other things in others, of which each is one kind of device.
+lint_types()
+{
+    sources_in "$LAYERS tools tests" | grep '\.h$' | xargs -r awk '
+        function take(name) {
+            if (seen[FILENAME, name]++) return
+            if (name in home) print FILENAME ":" FNR ": " name " is a type of " home[name]
+            else home[name] = FILENAME
+        }
+        /^typedef (struct|union|enum) [a-z_0-9]+ [a-z_0-9]+;/ && $3 ";" == $4 {
+            announced[FILENAME, $3] = 1; next }
+        /^(struct|union) [a-z_0-9]+ \{/ { if ((FILENAME, $2) in announced) take($2); next }
+        /^typedef (struct|union|enum) [a-z_0-9]+ \{/ { take($3); next }
+        /^} [a-z_0-9]+;/ { sub(/;.*/, "", $2); take($2); next }
+        /^typedef / {
+            sub(/[;,]?[ ]*(\/\*.*)?$/, "")
+            if (match($0, /\(\*[a-z_0-9]+\)\(/)) take(substr($0, RSTART + 2, RLENGTH - 4))
+            else if (match($0, /[a-z_0-9]+\(/)) take(substr($0, RSTART, RLENGTH - 1))
+            else if (!/[{]$/) take($NF)
+        }'
 }
 
 # An include never points upward; a tool sees the public header and its own. berth.h is vocabulary:

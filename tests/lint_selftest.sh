@@ -64,7 +64,7 @@ refused()
 }
 
 start
-said=$(lint guards layers fences format words globals mutable process ground scripts) ||
+said=$(lint guards types layers fences format words globals mutable process ground scripts) ||
     printf 'a sound tree is refused:\n%s\n' "$said"
 
 file kernels/plant.c '#include "quant/up.h"' 'typedef int plant;'
@@ -127,6 +127,18 @@ refused "a folder beside the tree" words kernels/plant.c:2 shared
 start
 file kernels/plant.h '#ifndef PLANT_H' '#define PLANT_H' '#endif'
 refused "a guard with another name" guards kernels/plant.h BERTH_KERNELS_PLANT_H
+start
+file kernels/plant.h 'typedef struct berthi_plant berthi_plant;' 'typedef int berthi_seed;' \
+    'typedef int (*berthi_grow)(int weeks);'
+file quant/plant.h 'struct berthi_plant {' '    int leaves;' '};'
+file loader/plant.h 'struct berthi_plant {' '    int roots;' '};'
+said=$(lint types) || printf 'a struct made in two ways is refused:\n%s\n' "$said"
+file loader/plant.h 'typedef enum berthi_seed {' '    BERTHI_SEED' '} berthi_seed;' \
+    'typedef void (*berthi_grow)(void);' 'typedef struct berthi_root berthi_root;' \
+    'struct berthi_root {' '    int depth;' '};'
+file quant/plant.h 'typedef struct berthi_root {' '    int ways;' '} berthi_root;'
+refused "one name for two types" types "quant/plant.h:2: berthi_root is a type of loader" \
+    "loader/plant.h:2: berthi_seed is" "loader/plant.h:5: berthi_grow is"
 start
 file kernels/plant.h '#ifndef BERTH_KERNELS_PLANT_H' '#define BERTH_KERNELS_PLANT_H' \
     'uint64_t berthi_plant(void);' '#endif'

@@ -77,7 +77,7 @@ destroy(small *s)
 static uint8_t *
 states_of(const small *s)
 {
-    const berthi_parameter *const p = &s->optimizer->parameters[0];
+    const berthi_trained_tensor *const p = &s->optimizer->parameters[0];
     const uint64_t bytes = berthi_states_bytes(&p->states);
     uint8_t *const copy = malloc(bytes);
 
@@ -89,7 +89,7 @@ states_of(const small *s)
 static bool
 is_unchanged(const small *s, const uint8_t *before, uint64_t steps)
 {
-    const berthi_parameter *const p = &s->optimizer->parameters[0];
+    const berthi_trained_tensor *const p = &s->optimizer->parameters[0];
 
     return memcmp(p->memory, before, berthi_states_bytes(&p->states)) == 0
            && p->step == steps && s->optimizer->step == steps;

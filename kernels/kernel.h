@@ -40,6 +40,7 @@ typedef struct berthi_decode_arguments {
     void *values;
 } berthi_decode_arguments;
 
+/* Elements that share one second-level absmax: fixed by the format. */
 #define BERTHI_DOUBLE_BLOCK 256u
 #define BERTHI_DOUBLE_SCRATCH 4096u /* values: several blocks for one set of tables */
 

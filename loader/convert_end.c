@@ -8,6 +8,7 @@
 
 #include "loader/convert_batch.h"
 #include "loader/recipe_weight.h"
+#include "kernels/kernel.h"
 #include "quant/format.h"
 #include "quant/state.h"
 

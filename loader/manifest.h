@@ -107,8 +107,6 @@ berth_status berthi_manifest_read(berth_context *context, berthi_manifest_place 
 
 /* ------------------------------------------------------------------ writing */
 
-#define BERTHI_MANIFEST_BUFFER BERTHI_JSON_TEXT_BUFFER
-
 typedef enum berthi_manifest_part {
     BERTHI_MANIFEST_HEAD,
     BERTHI_MANIFEST_SHARDS,

@@ -24,8 +24,6 @@
 #include "placement/slab.h"
 #include "quant/stored.h"
 
-#define BERTHI_NO_DEVICE UINT32_MAX
-
 typedef struct berthi_model_tier {
     char name[24];         /* of the plan's tier; in the books */
     berthi_device *device; /* whose memory it is: "cpu" for host memory; NULL: the disk */

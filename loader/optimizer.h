@@ -40,11 +40,8 @@
 #include "loader/file.h"
 #include "placement/states.h"
 
-#define BERTHI_COUNTER_BYTES BERTHI_STATES_COUNTER
 #define BERTHI_SLOTS_MAX 16u
-#define BERTHI_SLOTS_DEFAULT BERTHI_STATES_SLOTS
 #define BERTHI_NOT_ON_DISK UINT64_MAX
-#define BERTHI_DISK_BUFFERS BERTHI_STATES_BUFFERS
 
 typedef struct berthi_trained_tensor {
     const char *name;
@@ -81,7 +78,7 @@ typedef struct berthi_pager {
     uint32_t slot_count;
     uint32_t next;        /* slot, of this step */
     berthi_slot slots[BERTHI_SLOTS_MAX];
-    berthi_event *copied[BERTHI_DISK_BUFFERS]; /* back into that buffer, before the disk */
+    berthi_event *copied[BERTHI_STATES_BUFFERS]; /* back into that buffer, before the disk */
 } berthi_pager;
 
 typedef struct berthi_optimizer_device {
@@ -102,7 +99,7 @@ typedef struct berthi_disk {
     int fd;               /* -1: not open yet */
     uint64_t file_bytes;
     uint64_t used;        /* of them: places of parameters */
-    uint8_t *buffers;     /* BERTHI_DISK_BUFFERS of them, or NULL */
+    uint8_t *buffers;     /* BERTHI_STATES_BUFFERS of them, or NULL */
     uint64_t buffer_bytes;
     bool is_pinned;
 } berthi_disk;

@@ -61,7 +61,7 @@ add_planned(const berth_optimizer *o, uint32_t device, berth_optimizer_memory *o
         if ((device == BERTH_NO_INDEX || device == i) && !o->devices[i].is_host)
             out->slots += o->slots * berthi_pager_slot_bytes(largest_page(o, i));
     out->staging =
-        BERTHI_DISK_BUFFERS * berthi_disk_buffer_bytes(largest_page(o, BERTH_NO_INDEX));
+        BERTHI_STATES_BUFFERS * berthi_disk_buffer_bytes(largest_page(o, BERTH_NO_INDEX));
 }
 
 berth_status
@@ -78,7 +78,7 @@ berth_optimizer_get_memory(const berth_optimizer *optimizer, uint32_t device,
         if (device == BERTH_NO_INDEX || device == i)
             out->slots += pager->slot_count * pager->slot_bytes;
     }
-    out->staging = BERTHI_DISK_BUFFERS * optimizer->disk.buffer_bytes;
+    out->staging = BERTHI_STATES_BUFFERS * optimizer->disk.buffer_bytes;
     return BERTH_OK;
 }
 
@@ -111,7 +111,7 @@ take_options(berth_optimizer *o, const berth_optimizer_options *options, berth_e
 {
     if (options->slots > BERTHI_SLOTS_MAX)
         return berthi_fail_argument(error, "slots", "are too many: 16 at most");
-    o->slots = options->slots != 0 ? options->slots : BERTHI_SLOTS_DEFAULT;
+    o->slots = options->slots != 0 ? options->slots : BERTHI_STATES_SLOTS;
     o->threads = options->threads;
     o->accumulates = options->accumulates != 0;
     o->wait_ns = berthi_wait_ns(options->wait_ms);
@@ -263,7 +263,7 @@ prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
     if (status != BERTH_OK)
         return status;
     d->not_finite = memory;
-    d->sums = (berthi_gradient_sum *)(void *)(d->scratch + BERTHI_COUNTER_BYTES);
+    d->sums = (berthi_gradient_sum *)(void *)(d->scratch + BERTHI_STATES_COUNTER);
     return BERTH_OK;
 }
 

@@ -121,9 +121,9 @@ free_buffers(berth_optimizer *o)
         return;
     if (o->disk.is_pinned)
         berthi_optimizer_unpin(o, o->disk.buffers,
-                               BERTHI_DISK_BUFFERS * o->disk.buffer_bytes);
+                               BERTHI_STATES_BUFFERS * o->disk.buffer_bytes);
     berthi_memory_free_aligned(o->context, BERTHI_PURPOSE_RING, o->disk.buffers,
-                               BERTHI_DISK_BUFFERS * o->disk.buffer_bytes,
+                               BERTHI_STATES_BUFFERS * o->disk.buffer_bytes,
                                berthi_sys_page_bytes());
     o->disk.buffers = NULL;
     o->disk.buffer_bytes = 0;
@@ -143,13 +143,13 @@ berthi_disk_prepare(berth_optimizer *o, uint64_t page_bytes, berth_error *error)
         return status;
     free_buffers(o);
     o->disk.buffers = berthi_memory_aligned(o->context, BERTHI_PURPOSE_RING,
-                                            BERTHI_DISK_BUFFERS * bytes,
+                                            BERTHI_STATES_BUFFERS * bytes,
                                             berthi_sys_page_bytes());
     if (o->disk.buffers == NULL)
         return berthi_fail_memory(error, "buffers for states on the disk");
     o->disk.buffer_bytes = bytes;
     o->disk.is_pinned =
-        berthi_optimizer_pin(o, o->disk.buffers, BERTHI_DISK_BUFFERS * bytes);
+        berthi_optimizer_pin(o, o->disk.buffers, BERTHI_STATES_BUFFERS * bytes);
     return BERTH_OK;
 }
 
@@ -168,7 +168,7 @@ typedef struct disk_run {
     berthi_step *step;
     berth_optimizer *optimizer;
     /* Device that the page there comes back from; BERTH_NO_INDEX: none. */
-    uint32_t copied_by[BERTHI_DISK_BUFFERS];
+    uint32_t copied_by[BERTHI_STATES_BUFFERS];
     bool is_late; /* one has not come back in time */
     pthread_mutex_t lock; /* all below */
     pthread_cond_t has_changed;
@@ -219,7 +219,7 @@ parameter_of(const disk_run *r, const disk_page *page)
 static uint32_t
 turn_of(const disk_page *page)
 {
-    return (uint32_t)(page->i % BERTHI_DISK_BUFFERS);
+    return (uint32_t)(page->i % BERTHI_STATES_BUFFERS);
 }
 
 static uint8_t *
@@ -327,8 +327,8 @@ run_reader(void *user)
     for (disk_page page = { 0 }; status == BERTH_OK && has_page(r->step, &page); go_on(&page)) {
         berth_error error;
 
-        if (page.i >= BERTHI_DISK_BUFFERS
-            && !await_done(r, &r->written, page.i - BERTHI_DISK_BUFFERS))
+        if (page.i >= BERTHI_STATES_BUFFERS
+            && !await_done(r, &r->written, page.i - BERTHI_STATES_BUFFERS))
             break;
         status = read_page(r, &page, &error);
         tell(r, &r->read, status, &error);
@@ -424,7 +424,7 @@ run(disk_run *r, berth_error *error)
 static void
 drain(disk_run *r)
 {
-    for (uint32_t turn = 0; turn < BERTHI_DISK_BUFFERS && !r->is_late; turn++) {
+    for (uint32_t turn = 0; turn < BERTHI_STATES_BUFFERS && !r->is_late; turn++) {
         berth_error ignored;
 
         (void)await_copy(r, turn, &ignored);
@@ -439,7 +439,7 @@ berthi_disk_step(berthi_step *step, berth_error *error)
 
     if (!has_page(step, &(disk_page){ 0 }))
         return BERTH_OK;
-    for (uint32_t turn = 0; turn < BERTHI_DISK_BUFFERS; turn++)
+    for (uint32_t turn = 0; turn < BERTHI_STATES_BUFFERS; turn++)
         r.copied_by[turn] = BERTH_NO_INDEX;
     if (berthi_sys_condition_init(&r.has_changed) != 0) {
         status = run_alone(&r, error);

@@ -48,7 +48,7 @@ open_events(berthi_device *d, berthi_pager *pager, berth_error *error)
         if (status == BERTH_OK)
             status = d->table->event_create(d, &slot->emptied, error);
     }
-    for (uint32_t i = 0; i < BERTHI_DISK_BUFFERS && status == BERTH_OK; i++)
+    for (uint32_t i = 0; i < BERTHI_STATES_BUFFERS && status == BERTH_OK; i++)
         status = d->table->event_create(d, &pager->copied[i], error);
     return status;
 }
@@ -121,7 +121,7 @@ berthi_pager_close(berth_optimizer *o, uint32_t device)
         if (slot->emptied != NULL)
             d->table->event_destroy(d, slot->emptied);
     }
-    for (uint32_t i = 0; i < BERTHI_DISK_BUFFERS; i++)
+    for (uint32_t i = 0; i < BERTHI_STATES_BUFFERS; i++)
         if (pager->copied[i] != NULL)
             d->table->event_destroy(d, pager->copied[i]);
     berthi_optimizer_give(o, device, &parts, pager->memory);

@@ -28,7 +28,7 @@
 
 /* Devices that compute. */
 #define BERTHI_HOME_DEVICES 64u
-#define BERTHI_NO_DEVICE UINT32_MAX
+#define BERTHI_NO_DEVICE UINT32_MAX /* any; none of the caller's */
 
 /* Nanoseconds that count as one: about what it takes to hand over to a device. */
 #define BERTHI_HOME_GRAIN UINT64_C(50000)

@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/kernel.h"
 #include "kernels/tables.h"
 #include "quant/classify_walk.h"
 #include "quant/format.h"

@@ -12,6 +12,7 @@
 
 #include "kernels/base.h"
 #include "kernels/core.h"
+#include "kernels/kernel.h"
 #include "kernels/number.h"
 #include "quant/format.h"
 #include "quant/quantize.h"

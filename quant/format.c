@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "kernels/kernel.h"
+
 #define BLOCK_SIZE_MIN 32u
 #define BLOCK_SIZE_MAX 4096u
 #define F32_BYTES 4u

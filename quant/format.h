@@ -18,9 +18,6 @@
 
 #define BERTHI_NO_DTYPE (-1)
 
-/* Elements that share one second-level absmax: fixed by the format. */
-#define BERTHI_DOUBLE_BLOCK 256u
-
 /* safetensors' name ("BF16"), exact case; BERTHI_NO_DTYPE when it is none. */
 int32_t berthi_format_dtype(const char *name, uint64_t length);
 /* What people type on options: bf16, bfloat16, fp16, f16, float16, f32, ... */

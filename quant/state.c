@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/kernel.h"
 #include "kernels/utf8.h"
 #include "quant/format.h"
 #include "quant/scan.h"

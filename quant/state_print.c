@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/kernel.h"
 #include "quant/format.h"
 
 /* Characters of the offset that berthi_state_guess() counts with. */

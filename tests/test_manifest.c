@@ -49,7 +49,7 @@ put_text(void *user, const char *bytes, uint64_t size, uint64_t offset,
     if (++t->calls == t->fails_at)
         return berthi_fail(error, BERTH_REASON_DISK_FULL, NULL, "full");
     CHECK_EQ(offset, t->length);
-    CHECK_LE(size, BERTHI_MANIFEST_BUFFER);
+    CHECK_LE(size, BERTHI_JSON_TEXT_BUFFER);
     append(t, bytes, (size_t)size);
     return BERTH_OK;
 }
@@ -464,7 +464,7 @@ test_counts_first(void)
 
     CHECK_EQ(write_many(&out, 0xFFFFFFFFu), bytes);
     CHECK_EQ(out.length, bytes);
-    CHECK_EQ(out.calls, out.length / BERTHI_MANIFEST_BUFFER + 1);
+    CHECK_EQ(out.calls, out.length / BERTHI_JSON_TEXT_BUFFER + 1);
     /* The same input gives the same bytes. */
     CHECK_EQ(write_many(&other, 0xFFFFFFFFu), bytes);
     CHECK_MEM(other.bytes, out.bytes, out.length);
@@ -477,8 +477,8 @@ test_counts_first(void)
 static void
 test_ends_of_the_buffer(void)
 {
-    static char name[2 * BERTHI_MANIFEST_BUFFER];
-    uint64_t length = BERTHI_MANIFEST_BUFFER;
+    static char name[2 * BERTHI_JSON_TEXT_BUFFER];
+    uint64_t length = BERTHI_JSON_TEXT_BUFFER;
 
     memset(name, 'x', sizeof name);
     for (int more = 0; more < 8; more++, length++) {
@@ -492,9 +492,9 @@ test_ends_of_the_buffer(void)
             add_tensor(&writer, name, length, 3);
             CHECK_EQ(berthi_manifest_end(&writer, &bytes), BERTH_OK);
             if (counted && more == 0) /* now four bytes less than full */
-                length += BERTHI_MANIFEST_BUFFER - 4 - bytes % BERTHI_MANIFEST_BUFFER;
+                length += BERTHI_JSON_TEXT_BUFFER - 4 - bytes % BERTHI_JSON_TEXT_BUFFER;
         }
-        CHECK_EQ((bytes + 4) % BERTHI_MANIFEST_BUFFER, more);
+        CHECK_EQ((bytes + 4) % BERTHI_JSON_TEXT_BUFFER, more);
         CHECK_EQ(out.length, bytes);
         CHECK_STR(out.bytes + out.length - 7, "}}\n]\n}\n");
         free(out.bytes);

@@ -132,6 +132,23 @@ berthi_can_round_up(uint64_t value, uint64_t alignment, uint64_t *out)
     return true;
 }
 
+/*
+ * The same for a value that is known to have such a multiple: one beyond the last would
+ * wrap around to 0.
+ */
+static inline uint64_t
+berthi_round_up(uint64_t value, uint64_t alignment)
+{
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/* The multiple before; `alignment` is a power of two here, too. */
+static inline uint64_t
+berthi_round_down(uint64_t value, uint64_t alignment)
+{
+    return value & ~(alignment - 1);
+}
+
 /* value / by, rounded up; `by` is not 0. No step overflows. */
 static inline uint64_t
 berthi_divide_up(uint64_t value, uint64_t by)
@@ -157,12 +174,6 @@ static inline bool
 berthi_can_multiple(uint64_t a, uint64_t b, uint64_t limit, uint64_t *out)
 {
     return berthi_can_mul(a / berthi_greatest_divisor(a, b), b, out) && *out <= limit;
-}
-
-static inline uint64_t
-berthi_round_down(uint64_t value, uint64_t alignment)
-{
-    return value & ~(alignment - 1);
 }
 
 static inline uint64_t

@@ -59,7 +59,7 @@ berthi_experts_weight_bytes(const berthi_experts_arguments *a)
     const uint64_t blocks = berthi_divide_up(weights, a->block_size);
 
     return weights / 2 + weights % 2
-           + (a->is_double ? blocks + (blocks + BERTHI_DOUBLE_BLOCK - 1) / BERTHI_DOUBLE_BLOCK * 4
+           + (a->is_double ? blocks + berthi_divide_up(blocks, BERTHI_DOUBLE_BLOCK) * 4
                            : blocks * 4);
 }
 

@@ -30,7 +30,7 @@ berthi_gemm_shape_of(const berthi_gemm_task *t)
     s.alignments[2] = alignment_of(t->outputs);
     s.bias_alignment = alignment_of(t->bias);
     if (s.inputs > EXACT_INPUTS)
-        s.inputs = (s.inputs + EXACT_INPUTS - 1) / EXACT_INPUTS * EXACT_INPUTS;
+        s.inputs = berthi_round_up(s.inputs, EXACT_INPUTS);
     return s;
 }
 

@@ -60,12 +60,6 @@ berthi_launch_can_wide(const berthi_multiply_arguments *a, uint32_t processors)
                                 is_double ? 4 : 16);
 }
 
-static uint64_t
-divide_up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 static void
 fill_matrices(const berthi_multiply_arguments *a, berthi_wide_shape s, berthi_wide_kernel *k)
 {
@@ -105,8 +99,8 @@ static uint32_t
 split(berthi_wide_kernel *k, uint32_t processors)
 {
     const uint32_t most = processors < WIDE_MOST_CTAS ? processors : WIDE_MOST_CTAS;
-    const uint64_t parts = divide_up((uint64_t)k->tiles * k->groups, LEAST_GROUPS);
-    const uint64_t rounds = divide_up(k->tiles, most);
+    const uint64_t parts = berthi_divide_up((uint64_t)k->tiles * k->groups, LEAST_GROUPS);
+    const uint64_t rounds = berthi_divide_up(k->tiles, most);
 
     k->split_tiles = 0;
     if (100 * (uint64_t)k->tiles >= ENOUGH_PERCENT * rounds * most)
@@ -139,8 +133,8 @@ berthi_launch_wide(const berthi_wide_task *t, berthi_launch *out, berth_error *e
         return status;
     fill_values(t, k);
     fill_matrices(a, s, k);
-    k->input_tiles = (uint32_t)divide_up(a->count, s.inputs);
-    tiles = divide_up(a->rows, s.fours * WIDE_ROWS) * k->input_tiles;
+    k->input_tiles = (uint32_t)berthi_divide_up(a->count, s.inputs);
+    tiles = berthi_divide_up(a->rows, s.fours * WIDE_ROWS) * k->input_tiles;
     if (tiles > BERTHI_MOST_CTAS)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL, "more tiles than are counted");
     k->tiles = (uint32_t)tiles;

@@ -108,7 +108,7 @@ pages_of(const void *at, uint64_t bytes)
     const uint64_t before = (uintptr_t)memory % page;
 
     return (berthi_sim_stretch){
-        memory - before, (before + bytes + page - 1) / page * page
+        memory - before, berthi_round_up(before + bytes, page)
     };
 }
 
@@ -128,8 +128,8 @@ berthi_sim_allocation_create(const berthi_sim_memory *memory, uint64_t bytes)
 {
     const uint64_t page = berthi_sys_page_bytes();
     /* Bounded by the device's memory: no overflow. */
-    const uint64_t aligned = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    const uint64_t paged = berthi_max_u64((aligned + page - 1) / page, 1) * page;
+    const uint64_t aligned = berthi_round_up(bytes, ALIGNMENT);
+    const uint64_t paged = berthi_max_u64(berthi_round_up(aligned, page), page);
     berthi_sim_allocation *const a = berthi_memory_zalloc(
         memory->context, BERTHI_PURPOSE_OBJECT, sizeof *a);
     berthi_sim_stretch pages;

@@ -321,7 +321,7 @@ count_by_mincore(int fd, uint64_t offset, uint64_t bytes)
 
         if (mincore(mapping + at, piece, present) != 0)
             count = -1;
-        for (uint64_t i = 0; count >= 0 && i < (piece + page - 1) / page; i++)
+        for (uint64_t i = 0; count >= 0 && i < berthi_divide_up(piece, page); i++)
             count += present[i] & 1;
     }
     munmap(mapping, length);

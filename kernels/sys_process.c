@@ -129,7 +129,7 @@ berthi_sys_page_bytes(void)
 static size_t
 mapped_bytes(size_t bytes)
 {
-    return bytes < LARGE_PAGE / 2 ? bytes : (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    return bytes < LARGE_PAGE / 2 ? bytes : berthi_round_up(bytes, LARGE_PAGE);
 }
 
 void *

@@ -337,7 +337,7 @@ cached_percent(const berthi_bench *b)
         const int64_t pages =
             bytes > 0 ? berthi_sys_cached_pages(b->files[i].fd, 0, bytes) : 0;
 
-        all += (bytes + page - 1) / page;
+        all += berthi_divide_up(bytes, page);
         cached += pages > 0 ? (uint64_t)pages : 0;
     }
     return berthi_min_u64(cached * 100 / berthi_max_u64(all, 1), 100);

@@ -20,6 +20,7 @@
 
 #define READ_BYTES  (UINT64_C(4) << 20)
 #define VALUES_STEP UINT64_C(16384)
+#define ALIGNMENT   64u /* of each array of a cargo */
 
 typedef struct check {
     berth_context *context;
@@ -130,7 +131,7 @@ take(encoding *e, uint64_t bytes)
 {
     uint8_t *const place = e->memory != NULL ? e->memory + e->memory_bytes : NULL;
 
-    e->memory_bytes += (bytes + 63) / 64 * 64;
+    e->memory_bytes += berthi_round_up(bytes, ALIGNMENT);
     return place;
 }
 
@@ -204,7 +205,7 @@ start_encoding(check *c, uint64_t berth, const berthi_cargo *cargo, encoding *e,
                            "a weight was encoded that cannot be");
     divide(c, cargo, e);
     e->memory =
-        berthi_memory_aligned(c->context, BERTHI_PURPOSE_SCRATCH, e->memory_bytes, 64);
+        berthi_memory_aligned(c->context, BERTHI_PURPOSE_SCRATCH, e->memory_bytes, ALIGNMENT);
     if (e->memory == NULL)
         return berthi_fail_memory(error, "checking a weight");
     divide(c, cargo, e);
@@ -284,7 +285,7 @@ digest_encoded(check *c, uint64_t berth, const berthi_cargo *cargo, uint32_t *cr
         *crc = berthi_digest_crc32(*crc, part, cargo->parts[i].bytes);
     }
     berthi_memory_free_aligned(c->context, BERTHI_PURPOSE_SCRATCH, e.memory,
-                               e.memory_bytes, 64);
+                               e.memory_bytes, ALIGNMENT);
     return status;
 }
 

@@ -28,6 +28,8 @@
 #include "loader/once.h"
 #include "loader/stranded.h"
 
+#define BERTHI_RUN_ALIGNMENT 64u /* of each array in the memory of a run */
+
 /* How a weight is cut: the same whether or not its memory is there. */
 typedef struct berthi_run_plan {
     uint64_t unit;        /* elements of a unit; bytes of copied weights       */

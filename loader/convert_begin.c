@@ -68,7 +68,7 @@ take(uint8_t **next, uint64_t bytes)
     uint8_t *const memory = *next;
 
     if (bytes > 0) /* else there may be no memory at all */
-        *next += (bytes + 63) / 64 * 64;
+        *next += berthi_round_up(bytes, BERTHI_RUN_ALIGNMENT);
     return memory;
 }
 
@@ -187,8 +187,8 @@ allocate(berthi_batch *batch, berthi_run *run, berth_error *error)
     if (!has_room)
         return berthi_job_fail_cancelled(error);
     if (run->plan.memory > 0) {
-        run->memory = berthi_memory_aligned(batch->convert->context,
-                                            BERTHI_PURPOSE_SCRATCH, run->plan.memory, 64);
+        run->memory = berthi_memory_aligned(batch->convert->context, BERTHI_PURPOSE_SCRATCH,
+                                            run->plan.memory, BERTHI_RUN_ALIGNMENT);
         if (run->memory == NULL)
             status = berthi_fail_memory(error, "converting a weight");
     }

@@ -101,7 +101,7 @@ static berth_status
 put_double(berthi_batch *batch, const berthi_run *run, berth_error *error)
 {
     const uint64_t blocks = run->quantizer.blocks;
-    const uint64_t outer = (blocks + BERTHI_DOUBLE_BLOCK - 1) / BERTHI_DOUBLE_BLOCK;
+    const uint64_t outer = berthi_divide_up(blocks, BERTHI_DOUBLE_BLOCK);
     berth_status status = berthi_batch_put(batch, run, BERTHI_ROLE_ABSMAX2, 0,
                                            run->absmax2, outer * sizeof(float), error);
 
@@ -160,7 +160,7 @@ void
 berthi_run_free(berthi_batch *batch, berthi_run *run)
 {
     berthi_memory_free_aligned(batch->convert->context, BERTHI_PURPOSE_SCRATCH,
-                               run->memory, run->plan.memory, 64);
+                               run->memory, run->plan.memory, BERTHI_RUN_ALIGNMENT);
     run->memory = NULL;
 }
 

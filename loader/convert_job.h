@@ -79,7 +79,7 @@ typedef struct berthi_scratch_sizes {
 static inline uint64_t
 berthi_scratch_round(uint64_t bytes)
 {
-    return (bytes + 255) / 256 * 256;
+    return berthi_round_up(bytes, 256);
 }
 
 /* A finished shard. */

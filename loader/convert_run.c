@@ -15,18 +15,10 @@
 #include "loader/convert_batch.h"
 #include "quant/format.h"
 
-#define ALIGNMENT 64u
-
 static uint32_t
 value_bytes(int32_t dtype)
 {
     return berth_dtype_bits(dtype) / 8;
-}
-
-static uint64_t
-aligned(uint64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* -------------------------------------------------------------------- initing */
@@ -77,7 +69,7 @@ can_cut_turned(berthi_run *run, const berthi_convert_sizes *sizes)
 
     fit = berthi_max_u64(fit / multiple, 1) * multiple;
     plan->strip = berthi_min_u64(fit, columns);
-    plan->strip_count = (columns + plan->strip - 1) / plan->strip;
+    plan->strip_count = berthi_divide_up(columns, plan->strip);
     plan->unit = berthi_max_u64(sizes->unit_values / columns, 1) * columns;
     plan->unit = berthi_min_u64(plan->unit, weight->elements);
     return plan->unit <= sizes->unit_values_max
@@ -163,7 +155,7 @@ measure(berthi_run *run, const berthi_convert *convert)
     const uint64_t blocks = run->quantizer.blocks;
 
     plan->piece = piece_elements(run, &convert->sizes);
-    plan->strip_units = (weight->elements + plan->unit - 1) / plan->unit;
+    plan->strip_units = berthi_divide_up(weight->elements, plan->unit);
     plan->read_max = berthi_decoder_extent(&run->decoder, 0, plan->unit).bytes + 1;
     plan->scratch = scratch_sizes(run, convert->device != NULL);
     for (uint32_t i = 0; i < companions; i++) {
@@ -171,17 +163,22 @@ measure(berthi_run *run, const berthi_convert *convert)
         const berthi_entry *const entry =
             &table->entries[table->by_name[run->record->companions[i]]];
 
-        plan->companion_bytes += aligned(entry->end - entry->begin);
+        plan->companion_bytes +=
+            berthi_round_up(entry->end - entry->begin, BERTHI_RUN_ALIGNMENT);
     }
     plan->statistics_bytes = berthi_decoder_statistics_bytes(&run->decoder);
-    plan->memory = plan->companion_bytes + aligned(plan->statistics_bytes);
+    plan->memory = plan->companion_bytes
+                   + berthi_round_up(plan->statistics_bytes, BERTHI_RUN_ALIGNMENT);
     if (weight->is_turned)
-        plan->memory += aligned(plan->strip * weight->shape[0] * bytes);
+        plan->memory +=
+            berthi_round_up(plan->strip * weight->shape[0] * bytes, BERTHI_RUN_ALIGNMENT);
     if (berthi_stored_is_double(&weight->storage))
         plan->double_bytes =
-            aligned(blocks * sizeof(float)) + aligned(blocks)
-            + aligned((blocks / 256 + 1) * sizeof(float))
-            + aligned(berthi_quantizer_scratch(&run->quantizer) * sizeof(float));
+            berthi_round_up(blocks * sizeof(float), BERTHI_RUN_ALIGNMENT)
+            + berthi_round_up(blocks, BERTHI_RUN_ALIGNMENT)
+            + berthi_round_up((blocks / 256 + 1) * sizeof(float), BERTHI_RUN_ALIGNMENT)
+            + berthi_round_up(berthi_quantizer_scratch(&run->quantizer) * sizeof(float),
+                              BERTHI_RUN_ALIGNMENT);
     plan->memory += plan->double_bytes;
 }
 
@@ -244,7 +241,7 @@ largest_companion(const berthi_convert *convert, const berthi_run *run, uint64_t
 
         largest = berthi_max_u64(largest, entry->end - entry->begin);
     }
-    return aligned(berthi_min_u64(largest, limit));
+    return berthi_round_up(berthi_min_u64(largest, limit), BERTHI_RUN_ALIGNMENT);
 }
 
 berth_status

@@ -16,7 +16,7 @@ berthi_scratch_bytes(const berthi_scratch_sizes *sizes)
 {
     const uint64_t bytes = sizes->values + sizes->packed;
 
-    return sizes->device == 0 ? bytes : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return sizes->device == 0 ? bytes : berthi_round_up(bytes, ALIGNMENT);
 }
 
 void

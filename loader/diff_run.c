@@ -8,12 +8,6 @@
 #define COMPANIONS 8u
 #define PAGE_BYTES 4096u
 
-static uint64_t
-aligned(uint64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 berth_status
 berthi_diff_read(berthi_diff_batch *batch, uint32_t file, void *buffer, uint64_t bytes,
                  uint64_t offset, berth_error *error)
@@ -73,9 +67,10 @@ statistics_bytes(const berthi_diff *diff, const berthi_diff_run *run, uint32_t s
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        bytes += aligned(companion_of(diff, run, side, i).bytes);
+        bytes += berthi_round_up(companion_of(diff, run, side, i).bytes, ALIGNMENT);
     if (count > 0)
-        bytes += aligned(berthi_decoder_statistics_bytes(&run->pair.sides[side].decoder));
+        bytes += berthi_round_up(
+            berthi_decoder_statistics_bytes(&run->pair.sides[side].decoder), ALIGNMENT);
     return bytes;
 }
 
@@ -95,12 +90,12 @@ prepare_side(berthi_diff_batch *batch, berthi_diff_run *run, uint32_t side,
         if (status != BERTH_OK)
             return status;
         companions[i] = (berthi_companion){ *next, from.bytes, from.dtype };
-        *next += aligned(from.bytes);
+        *next += berthi_round_up(from.bytes, ALIGNMENT);
     }
     if (count > 0) {
         uint8_t *const memory = *next;
 
-        *next += aligned(berthi_decoder_statistics_bytes(&it->decoder));
+        *next += berthi_round_up(berthi_decoder_statistics_bytes(&it->decoder), ALIGNMENT);
         if (!berthi_decoder_can_prepare(&it->decoder, companions, memory))
             return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH,
                                &(berthi_about){ .file = diff->files[it->file].path,

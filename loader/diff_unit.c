@@ -12,26 +12,23 @@
 
 #define ALIGNMENT 64u
 
-static uint64_t
-aligned(uint64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* -------------------------------------------------------------------- scratch */
 
 static uint64_t
 scratch_floats(const berthi_diff_needs *needs)
 {
-    return 2 * aligned(needs->tile) + aligned(needs->whole[0]) + aligned(needs->whole[1])
-           + aligned(needs->strip) + aligned(needs->row);
+    return 2 * berthi_round_up(needs->tile, ALIGNMENT)
+           + berthi_round_up(needs->whole[0], ALIGNMENT)
+           + berthi_round_up(needs->whole[1], ALIGNMENT)
+           + berthi_round_up(needs->strip, ALIGNMENT)
+           + berthi_round_up(needs->row, ALIGNMENT);
 }
 
 uint64_t
 berthi_diff_scratch_bytes(const berthi_diff_needs *needs)
 {
-    return aligned(sizeof(berthi_diff_scratch)) + scratch_floats(needs) * sizeof(float)
-           + aligned(needs->raw);
+    return berthi_round_up(sizeof(berthi_diff_scratch), ALIGNMENT)
+           + scratch_floats(needs) * sizeof(float) + berthi_round_up(needs->raw, ALIGNMENT);
 }
 
 static float *
@@ -39,7 +36,7 @@ take_floats(float **next, uint64_t count)
 {
     float *const floats = *next;
 
-    *next += aligned(count);
+    *next += berthi_round_up(count, ALIGNMENT);
     return floats;
 }
 
@@ -55,7 +52,7 @@ create_scratch(berthi_diff *diff)
 
     if (memory == NULL)
         return NULL;
-    next = (float *)(void *)(memory + aligned(sizeof *scratch));
+    next = (float *)(void *)(memory + berthi_round_up(sizeof *scratch, ALIGNMENT));
     for (uint32_t side = 0; side < 2; side++) {
         scratch->tiles[side] = take_floats(&next, needs->tile);
         scratch->whole[side] = take_floats(&next, needs->whole[side]);

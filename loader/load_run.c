@@ -146,7 +146,7 @@ berthi_load_run_init(const berthi_load *load, berthi_load_run *run, uint64_t ber
     if (run->elements == 0)
         return BERTH_OK;
     run->unit = berthi_min_u64(run->unit, run->elements);
-    run->units_left = (run->elements + run->unit - 1) / run->unit;
+    run->units_left = berthi_divide_up(run->elements, run->unit);
     run->is_direct = cargo->record == NULL && stored == run->dtype &&
                      is_aligned(load, b->number, value_bytes(run->dtype));
     if (!run->is_direct)

@@ -281,7 +281,7 @@ berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
     const berthi_states *const states = &parameter->states;
     const uint64_t elements = berthi_min_u64(states->elements, states->page_elements);
     const uint64_t most = elements * sizeof(float);
-    const uint64_t page_bytes = (berthi_states_page_bytes(states) + 15) / 16 * 16;
+    const uint64_t page_bytes = berthi_round_up(berthi_states_page_bytes(states), 16);
     const uint64_t bytes = page_bytes + most + elements * 2 + 2 * sizeof(float);
     uint8_t *const memory =
         berthi_memory_zalloc(optimizer->context, BERTHI_PURPOSE_SCRATCH, bytes);

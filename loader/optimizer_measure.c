@@ -27,8 +27,7 @@ blocks_of(uint64_t elements)
 static uint64_t
 sums_bytes(const berth_optimizer *o)
 {
-    return berthi_round_down(o->sum_count * sizeof *o->sums + berthi_sys_page_bytes() - 1,
-                             berthi_sys_page_bytes());
+    return berthi_round_up(o->sum_count * sizeof *o->sums, berthi_sys_page_bytes());
 }
 
 static berth_status
@@ -86,7 +85,7 @@ measure_share(void *user, uint32_t worker, uint64_t part)
 static void
 measure_host(const berth_optimizer *o, const berthi_measure_arguments *arguments)
 {
-    const uint64_t parts = (arguments->count + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
+    const uint64_t parts = berthi_divide_up(arguments->count, SHARE_ELEMENTS);
     measuring m = { .operations = &o->operations, .arguments = *arguments };
 
     berthi_values_run(berthi_values_threads(o->threads, parts), parts, measure_share, &m);
@@ -196,7 +195,7 @@ static void
 add_host(const berth_optimizer *o, const berthi_trained_tensor *p,
          const berthi_accumulate_arguments *arguments)
 {
-    const uint64_t parts = (arguments->count + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
+    const uint64_t parts = berthi_divide_up(arguments->count, SHARE_ELEMENTS);
     adding a = { .operations = &o->operations, .arguments = *arguments };
 
     if (!p->has_sum)

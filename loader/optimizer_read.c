@@ -47,7 +47,7 @@ berthi_optimizer_copy_master(berth_optimizer *o, const berthi_trained_tensor *p,
 {
     const uint64_t pages = berthi_states_page_count(&p->states);
     /* The values behind it are read as such: codes end anywhere. */
-    const uint64_t page_bytes = (berthi_states_page_bytes(&p->states) + 15) / 16 * 16;
+    const uint64_t page_bytes = berthi_round_up(berthi_states_page_bytes(&p->states), 16);
     const uint64_t most =
         page_bytes + berthi_min_u64(p->states.elements, p->states.page_elements) * 2;
     uint8_t *const bytes = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, most);

@@ -95,7 +95,7 @@ berthi_step_update_host(berthi_step *step, uint64_t parameter,
                         const berthi_states_page *page, uint8_t *bytes)
 {
     const berth_optimizer *const o = step->optimizer;
-    const uint64_t parts = (page->elements + SHARE_ELEMENTS - 1) / SHARE_ELEMENTS;
+    const uint64_t parts = berthi_divide_up(page->elements, SHARE_ELEMENTS);
     host_work w = {
         .step = step,
         .operations = &o->operations,

@@ -6,12 +6,6 @@
 #define ALIGNMENT UINT64_C(64)
 
 static uint64_t
-aligned(uint64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-static uint64_t
 number_of(const berth_checkpoint *c, const berthi_quantized *record, uint32_t companion)
 {
     return c->table.by_name[record->companions[companion]];
@@ -32,8 +26,9 @@ berthi_statistics_bytes(const berth_checkpoint *checkpoint, const berthi_quantiz
     if (record == NULL)
         return 0;
     for (uint32_t i = 0; i < berthi_decoder_companions(decoder); i++)
-        bytes += aligned(bytes_of(checkpoint, number_of(checkpoint, record, i)));
-    return bytes + aligned(berthi_decoder_statistics_bytes(decoder));
+        bytes += berthi_round_up(bytes_of(checkpoint, number_of(checkpoint, record, i)),
+                                 ALIGNMENT);
+    return bytes + berthi_round_up(berthi_decoder_statistics_bytes(decoder), ALIGNMENT);
 }
 
 berth_status
@@ -60,7 +55,7 @@ berthi_statistics_read(const berth_checkpoint *checkpoint, const berthi_quantize
             return status;
         companions[i] =
             (berthi_companion){ next, bytes, checkpoint->table.entries[number].dtype };
-        next += aligned(bytes);
+        next += berthi_round_up(bytes, ALIGNMENT);
         total += bytes;
     }
     if (out_read != NULL)
@@ -83,7 +78,8 @@ berthi_statistics_has(const berth_checkpoint *checkpoint, const berthi_quantized
     if (record == NULL || number >= berthi_decoder_companions(decoder))
         return false;
     for (uint32_t i = 0; i < number; i++)
-        memory += aligned(bytes_of(checkpoint, number_of(checkpoint, record, i)));
+        memory += berthi_round_up(bytes_of(checkpoint, number_of(checkpoint, record, i)),
+                                  ALIGNMENT);
     *out_tensor = number_of(checkpoint, record, number);
     *out_bytes = memory;
     return true;

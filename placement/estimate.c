@@ -78,12 +78,13 @@ add_states(berthi_estimate *out, const berthi_shape *shape,
     for (uint32_t i = 0; i < shape->kind_count; i++) {
         const berthi_layer *const layer = &shape->kinds[i];
 
-        elements = berthi_plus(elements, berthi_times(layer->count, layer->state_elements));
-        windows = berthi_plus(windows,
-                              berthi_times(layer->count, layer->convolution_elements));
+        elements =
+            berthi_add_capped(elements, berthi_times(layer->count, layer->state_elements));
+        windows = berthi_add_capped(windows,
+                                    berthi_times(layer->count, layer->convolution_elements));
     }
-    bytes = berthi_plus(berthi_times(elements, STATE_BYTES),
-                        berthi_times(windows, berthi_dtype_bytes(options->dtype)));
+    bytes = berthi_add_capped(berthi_times(elements, STATE_BYTES),
+                              berthi_times(windows, berthi_dtype_bytes(options->dtype)));
     berthi_line_add(out, &states, berthi_times(options->batch, bytes),
                     "%" PRIu64 " sequences of any length: %" PRIu64
                     " elements of state in f32, %" PRIu64 " of convolutions in %s",
@@ -104,10 +105,10 @@ add_cross(berthi_estimate *out, const berthi_shape *shape,
         const berthi_layer *const layer = &shape->kinds[i];
 
         if (layer->has_cross)
-            bytes = berthi_plus(bytes,
-                                berthi_times(layer->count,
-                                             berthi_cache_layer(shape, layer, options,
-                                                                options->source)));
+            bytes = berthi_add_capped(bytes,
+                                      berthi_times(layer->count,
+                                                   berthi_cache_layer(shape, layer, options,
+                                                                      options->source)));
     }
     berthi_line_add(out, &cross, berthi_times(options->batch, bytes),
                     "keys and values of %" PRIu64 " tokens of input, once",
@@ -123,11 +124,11 @@ layer_peak(const berthi_shape *shape, const berthi_layer *layer)
     const uint64_t hidden = shape->hidden;
     const uint64_t copies = layer->experts > 0 ? layer->experts_used : 1;
     const uint64_t attention = hidden + berthi_layer_attention_width(shape, layer);
-    const uint64_t mlp = berthi_plus(berthi_times(copies, hidden),
-                                     berthi_times(shape->mlp_matrices,
-                                                  berthi_layer_mlp_width(layer)));
+    const uint64_t mlp = berthi_add_capped(berthi_times(copies, hidden),
+                                           berthi_times(shape->mlp_matrices,
+                                                        berthi_layer_mlp_width(layer)));
 
-    return berthi_plus(2 * hidden, berthi_max_u64(attention, mlp));
+    return berthi_add_capped(2 * hidden, berthi_max_u64(attention, mlp));
 }
 
 static uint64_t
@@ -182,9 +183,10 @@ add_activations(berthi_estimate *out, const berthi_shape *shape,
     berthi_line_add(out, &logits,
                     berthi_times(rows, berthi_times(shape->vocabulary, LOGIT_BYTES)),
                     "%" PRIu64 " positions * %" PRIu64 " words", rows, shape->vocabulary);
-    return berthi_plus(berthi_estimate_bytes(out, BERTHI_PART_ACTIVATIONS),
-                       berthi_plus(berthi_estimate_bytes(out, BERTHI_PART_SCORES),
-                                   berthi_estimate_bytes(out, BERTHI_PART_LOGITS)));
+    return berthi_add_capped(
+        berthi_estimate_bytes(out, BERTHI_PART_ACTIVATIONS),
+        berthi_add_capped(berthi_estimate_bytes(out, BERTHI_PART_SCORES),
+                          berthi_estimate_bytes(out, BERTHI_PART_LOGITS)));
 }
 
 /* What one token then costs: not memory of its own. */
@@ -202,8 +204,8 @@ add_decode(berthi_estimate *out, const berthi_shape *shape,
                                        BERTHI_BASIS_FORMULA,
                                        berthi_type_name(options->type) };
     const uint64_t bytes = berthi_dtype_bytes(options->dtype);
-    const uint64_t skipped = shape->ties_embeddings ? sums->idle
-                                                    : berthi_plus(sums->idle, sums->first);
+    const uint64_t skipped =
+        shape->ties_embeddings ? sums->idle : berthi_add_capped(sums->idle, sums->first);
 
     berthi_line_add(out, &decode,
                     berthi_times(options->batch, berthi_times(largest_peak(shape), bytes)),

@@ -49,7 +49,7 @@ berthi_advice_stream(berthi_advice_list *list, const berthi_streamed *streamed)
 
     if (list->fits || streamed->each == 0)
         return;
-    needed = berthi_plus(now > list->usable ? now - list->usable : 0, slots);
+    needed = berthi_add_capped(now > list->usable ? now - list->usable : 0, slots);
     layers = berthi_min_u64(berthi_divided(needed, streamed->each), streamed->layers);
     if (layers * streamed->each <= slots)
         return;

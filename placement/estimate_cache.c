@@ -16,8 +16,8 @@ berthi_cache_size(int32_t cache_type, uint64_t elements)
     case BERTHI_CACHE_BF16:
     case BERTHI_CACHE_F16: return berthi_times(elements, 2);
     case BERTHI_CACHE_FP8: return elements;
-    case BERTHI_CACHE_INT8: return berthi_plus(elements, groups);
-    default: return berthi_plus(berthi_divided(elements, 2), groups);
+    case BERTHI_CACHE_INT8: return berthi_add_capped(elements, groups);
+    default: return berthi_add_capped(berthi_divided(elements, 2), groups);
     }
 }
 
@@ -57,10 +57,10 @@ berthi_cache_sequence(const berthi_shape *shape, const berthi_estimate_options *
     for (uint32_t i = 0; i < shape->kind_count; i++) {
         const berthi_layer *const layer = &shape->kinds[i];
 
-        bytes = berthi_plus(bytes,
-                            berthi_times(layer->count,
-                                         berthi_cache_layer(shape, layer, options,
-                                                            tokens)));
+        bytes = berthi_add_capped(bytes,
+                                  berthi_times(layer->count,
+                                               berthi_cache_layer(shape, layer, options,
+                                                                  tokens)));
     }
     return bytes;
 }

@@ -41,7 +41,7 @@ berthi_fit_usable_all(const berthi_fit_budget *budget)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i <= budget->more_count; i++)
-        bytes = berthi_plus(bytes, usable_of(budget, i));
+        bytes = berthi_add_capped(bytes, usable_of(budget, i));
     return bytes;
 }
 
@@ -140,12 +140,12 @@ layer_keeps(const berthi_shape *shape, const berthi_layer *layer,
                                                                  options->source)
                                             : 0;
     const uint64_t states
-        = berthi_plus(berthi_times(layer->state_elements, 4),
-                      berthi_times(layer->convolution_elements,
-                                   berthi_dtype_bytes(options->dtype)));
+        = berthi_add_capped(berthi_times(layer->state_elements, 4),
+                            berthi_times(layer->convolution_elements,
+                                         berthi_dtype_bytes(options->dtype)));
 
     return berthi_times(options->batch,
-                        berthi_plus(berthi_plus(cache, cross), states));
+                        berthi_add_capped(berthi_add_capped(cache, cross), states));
 }
 
 /* Whole layers, in order, the embeddings before and the head behind them. */
@@ -165,13 +165,13 @@ can_pack_model(packing *p, const berthi_estimate_model *model,
         const berthi_layer *const layer = &shape->kinds[i];
 
         if (!can_pack(p,
-                      berthi_plus(sums->layers[i], layer_keeps(shape, layer, options)),
+                      berthi_add_capped(sums->layers[i], layer_keeps(shape, layer, options)),
                       layer->count))
             return false;
     }
     return can_pack(p,
-                    berthi_plus(sums->last,
-                                berthi_estimate_bytes(&estimate, BERTHI_PART_LOGITS)),
+                    berthi_add_capped(sums->last,
+                                      berthi_estimate_bytes(&estimate, BERTHI_PART_LOGITS)),
                     1);
 }
 

@@ -57,7 +57,7 @@ berthi_lines_end(berthi_estimate *out, berth_error *error)
         else
             sum = &unused;
         if (line->bytes == BERTHI_BEYOND
-            || (*sum = berthi_plus(*sum, line->bytes)) == BERTHI_BEYOND)
+            || (*sum = berthi_add_capped(*sum, line->bytes)) == BERTHI_BEYOND)
             return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
                                "with %s the estimate is beyond 2^64 bytes",
                                berthi_part_name(line->part));

@@ -20,14 +20,6 @@ berthi_times(uint64_t a, uint64_t b)
     return berthi_can_mul(a, b, &product) ? product : BERTHI_BEYOND;
 }
 
-static inline uint64_t
-berthi_plus(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-
-    return berthi_can_add(a, b, &sum) ? sum : BERTHI_BEYOND;
-}
-
 /* Rounded up; what is beyond stays beyond. */
 static inline uint64_t
 berthi_divided(uint64_t value, uint64_t by)

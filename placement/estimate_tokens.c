@@ -45,7 +45,7 @@ finish(berthi_tokens *tokens, berth_error *error)
     memcpy(tokens->sorted, tokens->lengths, tokens->count * sizeof *tokens->sorted);
     qsort(tokens->sorted, tokens->count, sizeof *tokens->sorted, compare);
     for (uint64_t i = 0; i < tokens->count; i++)
-        tokens->total = berthi_plus(tokens->total, tokens->lengths[i]);
+        tokens->total = berthi_add_capped(tokens->total, tokens->lengths[i]);
     /* Padding multiplies the longest: that has to stay below 2^64, too. */
     if (berthi_times(tokens->count, tokens->sorted[tokens->count - 1]) != BERTHI_BEYOND)
         return BERTH_OK;

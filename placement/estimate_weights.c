@@ -104,7 +104,8 @@ bytes_of(const berthi_weight *weight, const berthi_estimate_options *options)
 static uint64_t
 total_of(const weight_bytes *bytes)
 {
-    return berthi_plus(berthi_plus(bytes->values, bytes->statistics), bytes->tables);
+    return berthi_add_capped(berthi_add_capped(bytes->values, bytes->statistics),
+                             bytes->tables);
 }
 
 uint64_t
@@ -119,7 +120,7 @@ berthi_estimate_weight(const berthi_weight *weight,
 static void
 add(uint64_t *sum, uint64_t bytes)
 {
-    *sum = berthi_plus(*sum, bytes);
+    *sum = berthi_add_capped(*sum, bytes);
 }
 
 /* Experts that one token does not take: their share of the weights. */

@@ -54,8 +54,7 @@ berthi_home_nanoseconds(berthi_home_ticks ticks)
 
     if (whole > most - BERTHI_HOME_GRAIN)
         return most;
-    return ((uint64_t)whole + BERTHI_HOME_GRAIN - 1) / BERTHI_HOME_GRAIN
-           * BERTHI_HOME_GRAIN;
+    return berthi_divide_up((uint64_t)whole, BERTHI_HOME_GRAIN) * BERTHI_HOME_GRAIN;
 }
 
 /* --------------------------------------------------------------------- loads */

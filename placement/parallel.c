@@ -214,7 +214,7 @@ berthi_parallel_shrink(const berthi_parallel *parallel, berthi_shape *shape)
 {
     const uint64_t ranks = parallel->ranks;
 
-    shape->vocabulary = berthi_max_u64((shape->vocabulary + ranks - 1) / ranks, 1);
+    shape->vocabulary = berthi_max_u64(berthi_divide_up(shape->vocabulary, ranks), 1);
     for (uint32_t k = 0; k < shape->kind_count; k++) {
         berthi_layer *const kind = &shape->kinds[k];
 

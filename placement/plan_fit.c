@@ -39,7 +39,8 @@ berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
 
     if (left == 0 || wanted / left >= UINT64_MAX / BERTHI_WHOLE)
         return UINT64_MAX;
-    budget = wanted / left * BERTHI_WHOLE + (wanted % left * BERTHI_WHOLE + left - 1) / left;
+    budget =
+        wanted / left * BERTHI_WHOLE + berthi_divide_up(wanted % left * BERTHI_WHOLE, left);
     return berthi_slab_round(budget - berthi_min_u64(budget, input->budget));
 }
 

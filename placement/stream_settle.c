@@ -65,22 +65,15 @@ typedef struct settling {
     bool has_best;
 } settling;
 
-static uint64_t
-aligned(const settling *s, uint64_t bytes)
-{
-    const uint64_t mask = s->device->alignment - 1;
-
-    return (bytes + mask) & ~mask;
-}
-
 /* More than there is: no sum with the bytes of pieces, which stay below, overflows. */
 static uint64_t
 slot_bytes(const settling *s, uint32_t slots, uint64_t unit)
 {
     uint64_t bytes;
 
-    return berthi_can_mul(slots, aligned(s, unit), &bytes) ? berthi_min_u64(bytes, MOST)
-                                                           : MOST;
+    return berthi_can_mul(slots, berthi_round_up(unit, s->device->alignment), &bytes)
+               ? berthi_min_u64(bytes, MOST)
+               : MOST;
 }
 
 static const berthi_stream_menu *
@@ -620,7 +613,7 @@ sum_up(const settling *s, berthi_stream_result *out)
         largest = berthi_max_u64(largest, s->steps[i].host_bytes);
         out->unit_count += s->steps[i].host_bytes > 0;
     }
-    out->slot_bytes = aligned(s, largest);
+    out->slot_bytes = berthi_round_up(largest, s->device->alignment);
     if (out->unit_count > 0)
         out->slots = s->best.slots;
 }

@@ -169,7 +169,7 @@ berthi_trainable_layer(const berthi_shape *shape, const berthi_train_options *op
 
     return options->method == BERTHI_METHOD_FULL
                ? bytes
-               : berthi_plus(bytes, berthi_times(trainable->adapted[kind], inner));
+               : berthi_add_capped(bytes, berthi_times(trainable->adapted[kind], inner));
 }
 
 static uint64_t
@@ -220,7 +220,7 @@ add_activations(training *t)
         const uint64_t bytes = berthi_trainable_layer(shape, t->options, &t->trainable, i);
 
         largest = berthi_max_u64(largest, bytes);
-        sum = berthi_plus(sum, berthi_times(bytes, shape->kinds[i].count));
+        sum = berthi_add_capped(sum, berthi_times(bytes, shape->kinds[i].count));
     }
     if (t->options->checkpoint_every > 0)
         add_checkpoints(t, largest);
@@ -287,7 +287,7 @@ add_batches(training *t)
     const uint64_t ready = berthi_times(options->workers, options->prefetch_factor);
 
     berthi_line_add(t->out, &device,
-                    berthi_times(batch, berthi_plus(options->prefetch, 1)),
+                    berthi_times(batch, berthi_add_capped(options->prefetch, 1)),
                     "%" PRIu64 " tokens * 24 B (ids, mask, labels), %" PRIu64
                     " batches ahead",
                     t->tokens, options->prefetch);
@@ -308,7 +308,7 @@ dynamic_bytes(const berthi_estimate *estimate)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        bytes = berthi_plus(bytes, berthi_estimate_bytes(estimate, parts[i]));
+        bytes = berthi_add_capped(bytes, berthi_estimate_bytes(estimate, parts[i]));
     return bytes;
 }
 

@@ -12,10 +12,11 @@
 static uint64_t
 classic_layer(uint64_t hidden, const berthi_layer *layer, bool is_eager, uint64_t length)
 {
-    const uint64_t bytes = berthi_plus(18 * hidden, berthi_times(4, layer->intermediate));
+    const uint64_t bytes =
+        berthi_add_capped(18 * hidden, berthi_times(4, layer->intermediate));
     const uint64_t scores = is_eager ? berthi_times(5, length) : 4;
 
-    return berthi_plus(bytes, berthi_times(layer->heads, scores));
+    return berthi_add_capped(bytes, berthi_times(layer->heads, scores));
 }
 
 static uint64_t
@@ -31,8 +32,8 @@ attention(const berthi_shape *shape, const berthi_layer *layer, bool is_eager,
 
     /* Without a fused kernel keys and values are repeated for every query head. */
     if (is_eager && layer->heads > 0)
-        return berthi_plus(4 * queries + latents,
-                           berthi_times(6 * layer->heads, length));
+        return berthi_add_capped(4 * queries + latents,
+                                 berthi_times(6 * layer->heads, length));
     return 2 * width + 4 * layer->heads + latents;
 }
 
@@ -42,7 +43,7 @@ mlp(const berthi_shape *shape, const berthi_layer *layer)
     const uint64_t copies = 4 * shape->hidden * layer->experts_used; /* in and out */
     const uint64_t each = shape->mlp_matrices == 3 ? 8 : 4;
 
-    return berthi_plus(copies, berthi_times(each, berthi_layer_mlp_width(layer)));
+    return berthi_add_capped(copies, berthi_times(each, berthi_layer_mlp_width(layer)));
 }
 
 uint64_t
@@ -57,9 +58,9 @@ berthi_train_layer(const berthi_shape *shape, const berthi_layer *layer,
     if (berthi_shape_is_classic(shape))
         bytes = classic_layer(shape->hidden, layer, is_eager, length);
     else
-        bytes = berthi_plus(shape->layer_norms * (norm + NORM_ROW),
-                            berthi_plus(attention(shape, layer, is_eager, length),
-                                        mlp(shape, layer)));
+        bytes = berthi_add_capped(shape->layer_norms * (norm + NORM_ROW),
+                                  berthi_add_capped(attention(shape, layer, is_eager, length),
+                                                    mlp(shape, layer)));
     /* 16-bit copies are twice as wide; f32 ones are not: an upper bound. */
     return options->base.dtype == BERTH_F32 ? berthi_times(bytes, 2) : bytes;
 }

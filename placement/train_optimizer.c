@@ -110,7 +110,7 @@ state_of(const berthi_optimizer *optimizer, uint64_t elements, uint64_t paramete
 static void
 add(uint64_t *sum, uint64_t count, uint64_t bytes)
 {
-    *sum = berthi_plus(*sum, berthi_times(count, bytes));
+    *sum = berthi_add_capped(*sum, berthi_times(count, bytes));
 }
 
 void
@@ -122,7 +122,7 @@ berthi_optimizer_add(const berthi_optimizer *optimizer, uint64_t rows, uint64_t 
     state_bytes state;
 
     if (optimizer->is_factored) {
-        const uint64_t sides = columns > 1 ? berthi_plus(rows, columns) : rows;
+        const uint64_t sides = columns > 1 ? berthi_add_capped(rows, columns) : rows;
 
         add(&sums->device, count, berthi_times(sides, F32_BYTES));
         return;

@@ -96,9 +96,9 @@ add_tensors(summing *s, uint64_t rows, uint64_t columns, uint64_t count, bool is
 {
     const uint64_t parameters = berthi_times(berthi_times(rows, columns), count);
 
-    s->out->parameters = berthi_plus(s->out->parameters, parameters);
+    s->out->parameters = berthi_add_capped(s->out->parameters, parameters);
     if (is_cast)
-        s->out->matrices = berthi_plus(s->out->matrices, parameters);
+        s->out->matrices = berthi_add_capped(s->out->matrices, parameters);
     berthi_optimizer_add(s->optimizer, rows, columns, count,
                          berthi_train_master_bytes(s->options), &s->out->states);
 }
@@ -111,14 +111,14 @@ count_adapted(summing *s, const berthi_weight *weight)
     const berthi_layer *layer;
     uint64_t met;
 
-    s->out->adapted_total = berthi_plus(s->out->adapted_total, weight->count);
+    s->out->adapted_total = berthi_add_capped(s->out->adapted_total, weight->count);
     if (weight->layer >= shape->kind_count)
         return;
     layer = &shape->kinds[weight->layer];
     met = berthi_divided(weight->count, layer->count);
     if (weight->role == BERTHI_WEIGHT_EXPERT)
         met = berthi_min_u64(met, layer->experts_used);
-    s->out->adapted[weight->layer] = berthi_plus(s->out->adapted[weight->layer], met);
+    s->out->adapted[weight->layer] = berthi_add_capped(s->out->adapted[weight->layer], met);
 }
 
 static void

@@ -303,8 +303,6 @@ void berthi_sim_item_give(berthi_sim *sim, berthi_sim_item *item);
 void berthi_sim_add_stream(berthi_sim_device *device, berthi_stream *stream);
 /* The last of the stream. */
 void berthi_sim_push(berthi_stream *stream, berthi_sim_item *item);
-/* The item at the head is done with. */
-void berthi_sim_pop(berthi_stream *stream);
 /* Everything of a stream but what runs. */
 void berthi_sim_purge(berthi_stream *stream);
 /* Ends waits that are over, and gives work that is ready to engines that are idle. */

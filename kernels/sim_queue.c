@@ -70,8 +70,9 @@ berthi_sim_push(berthi_stream *stream, berthi_sim_item *item)
     pthread_cond_broadcast(&sim->changed);
 }
 
-void
-berthi_sim_pop(berthi_stream *stream)
+/* The item at the head is done with. */
+static void
+pop(berthi_stream *stream)
 {
     berthi_sim_item *const item = stream->head;
 
@@ -167,7 +168,7 @@ end_waits(berthi_stream *stream)
     while (stream->head != NULL && stream->head->kind == BERTHI_SIM_WAIT
            && berthi_sim_is_past(&stream->head->work.wait)) {
         berthi_sim_trace_wait(stream);
-        berthi_sim_pop(stream);
+        pop(stream);
         has_any = true;
     }
     return has_any;
@@ -231,7 +232,7 @@ void
 berthi_sim_complete(berthi_sim_engine *engine)
 {
     berthi_sim_trace_work(engine);
-    berthi_sim_pop(engine->stream);
+    pop(engine->stream);
     engine->stream = NULL;
     engine->done++;
 }

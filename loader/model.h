@@ -180,14 +180,11 @@ bool berthi_model_is_stranded(berth_model *model);
 berth_status berthi_model_fail_stranded(berth_error *error);
 
 /*
- * Pins whole pages for every device of the model, or for none: false, with the device's
- * reason.
+ * Pins whole pages for every device of the model, or for none: false, noted where it is
+ * refused; false, too, where no device asks for it.
  */
-bool berthi_model_pin(const berth_model *model, void *memory, uint64_t bytes,
-                      berth_error *error);
-void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
-/* The same, noting where it is refused; false where no device asks for it. */
 bool berthi_model_try_pin(const berth_model *model, void *memory, uint64_t bytes);
+void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
 /*
  * The same of a buffer for staging, which nobody has written to: it comes from the node of
  * a device (node.h). All devices share such buffers, so they take turns.

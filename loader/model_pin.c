@@ -39,13 +39,6 @@ pin(const berth_model *model, void *memory, uint64_t bytes, const berthi_pin_wat
     return status;
 }
 
-bool
-berthi_model_pin(const berth_model *model, void *memory, uint64_t bytes,
-                 berth_error *error)
-{
-    return pin(model, memory, bytes, NULL, error) == BERTH_OK;
-}
-
 void
 berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes)
 {
@@ -59,7 +52,7 @@ berthi_model_try_pin(const berth_model *model, void *memory, uint64_t bytes)
 
     if (device_count(model) == 0)
         return false;
-    if (berthi_model_pin(model, memory, bytes, &error))
+    if (pin(model, memory, bytes, NULL, &error) == BERTH_OK)
         return true;
     berthi_device_note_unpinned(model->context, &error);
     return false;
@@ -75,7 +68,7 @@ berthi_model_pin_stage(berth_model *model, void *memory, uint64_t bytes)
         berthi_node_bring(berthi_devices_at(model->devices,
                                             atomic_fetch_add(&model->staged, 1) % count),
                           memory, bytes, BERTHI_STAGE_ALIGNMENT);
-    if (berthi_model_pin(model, memory, bytes, &error))
+    if (pin(model, memory, bytes, NULL, &error) == BERTH_OK)
         return true;
     berthi_device_note_unpinned(model->context, &error);
     return false;

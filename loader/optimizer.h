@@ -237,11 +237,6 @@ berth_status berthi_optimizer_copy_master(berth_optimizer *optimizer,
 /* What it has for a parameter; `values` NULL: nothing. */
 berth_gradient berthi_step_gradient(const berthi_step *step, uint64_t parameter);
 berthi_stream *berthi_step_stream(const berthi_step *step, uint32_t device);
-/* For the update of a page whose bytes lie at `bytes`, on the parameter's device. */
-berthi_update_arguments berthi_step_arguments(const berthi_step *step, uint64_t parameter,
-                                              const berthi_states_page *page,
-                                              uint8_t *bytes);
-berthi_update_constants berthi_step_constants(const berthi_step *step, uint64_t parameter);
 /* Gradients are what they can be; ARGUMENT. */
 berth_status berthi_step_check(const berthi_step *step, berth_error *error);
 /*

@@ -31,9 +31,10 @@ berthi_step_stream(const berthi_step *step, uint32_t device)
     return step->streams != NULL ? step->streams[device] : NULL;
 }
 
-berthi_update_arguments
-berthi_step_arguments(const berthi_step *step, uint64_t parameter,
-                      const berthi_states_page *page, uint8_t *bytes)
+/* For the update of a page whose bytes lie at `bytes`, on the parameter's device. */
+static berthi_update_arguments
+arguments_of(const berthi_step *step, uint64_t parameter,
+             const berthi_states_page *page, uint8_t *bytes)
 {
     const berthi_trained_tensor *const p = &step->optimizer->parameters[parameter];
     const berth_gradient gradient = berthi_step_gradient(step, parameter);
@@ -59,8 +60,8 @@ berthi_step_arguments(const berthi_step *step, uint64_t parameter,
     return a;
 }
 
-berthi_update_constants
-berthi_step_constants(const berthi_step *step, uint64_t parameter)
+static berthi_update_constants
+constants_of(const berthi_step *step, uint64_t parameter)
 {
     const berthi_trained_tensor *const p = &step->optimizer->parameters[parameter];
     const berthi_update_settings settings =
@@ -99,8 +100,8 @@ berthi_step_update_host(berthi_step *step, uint64_t parameter,
     host_work w = {
         .step = step,
         .operations = &o->operations,
-        .arguments = berthi_step_arguments(step, parameter, page, bytes),
-        .constants = berthi_step_constants(step, parameter),
+        .arguments = arguments_of(step, parameter, page, bytes),
+        .constants = constants_of(step, parameter),
     };
 
     berthi_values_run(berthi_values_threads(o->threads, parts), parts, update_share, &w);
@@ -118,8 +119,8 @@ berthi_step_launch(berthi_step *step, uint64_t parameter, const berthi_states_pa
     const berthi_request request = {
         .operation = BERTHI_OPERATION_UPDATE,
         .arguments.update = {
-            .arguments = berthi_step_arguments(step, parameter, page, bytes),
-            .constants = berthi_step_constants(step, parameter),
+            .arguments = arguments_of(step, parameter, page, bytes),
+            .constants = constants_of(step, parameter),
             .not_finite = o->devices[device].not_finite,
         },
     };

@@ -88,9 +88,10 @@ berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
                                fallback);
 }
 
-uint64_t
-berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
-                  uint64_t fallback)
+/* The same, and it has to be there: 0 after a failure. */
+static uint64_t
+need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
+     uint64_t fallback)
 {
     const uint64_t number = berthi_shape_number(r, keys, 1, most, fallback);
 
@@ -202,7 +203,7 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     berthi_layer *const layer = &r->layer;
     uint64_t fallback;
 
-    layer->heads = berthi_shape_need(r, head_keys, BERTHI_SHAPE_HEADS, family->heads);
+    layer->heads = need(r, head_keys, BERTHI_SHAPE_HEADS, family->heads);
     if (layer->heads == 0)
         return;
     fallback = family->kv_heads > 0 ? family->kv_heads : layer->heads;
@@ -213,7 +214,7 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     else
         layer->kv_heads = berthi_shape_number(r, kv_head_keys, 1, layer->heads, fallback);
     fallback = family->head_dim > 0 ? family->head_dim : hidden / layer->heads;
-    layer->key_dim = berthi_shape_need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
+    layer->key_dim = need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
     layer->value_dim = layer->key_dim;
     layer->attention = BERTHI_ATTENTION_HEADS;
 }
@@ -230,12 +231,12 @@ read_latent(berthi_shape_reading *r)
     if (shape->latent_rank == 0)
         return;
     shape->query_rank = berthi_shape_member(r, "q_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
-    shape->rope_dim = berthi_shape_need(r, rope_keys, BERTHI_SHAPE_HEADS, 0);
+    shape->rope_dim = need(r, rope_keys, BERTHI_SHAPE_HEADS, 0);
     layer->attention = BERTHI_ATTENTION_LATENT;
     layer->kv_heads = layer->heads;
-    layer->key_dim = berthi_shape_need(r, nope_keys, BERTHI_SHAPE_HEADS, 0)
+    layer->key_dim = need(r, nope_keys, BERTHI_SHAPE_HEADS, 0)
                      + shape->rope_dim;
-    layer->value_dim = berthi_shape_need(r, value_dim_keys, BERTHI_SHAPE_HEADS, 0);
+    layer->value_dim = need(r, value_dim_keys, BERTHI_SHAPE_HEADS, 0);
 }
 
 static uint64_t
@@ -267,7 +268,7 @@ read_delta(berthi_shape_reading *r, berthi_state_layer *state)
     const uint64_t dim = berthi_shape_member(r, "linear_value_head_dim", 1, 4096, 128);
 
     state->kind = BERTHI_STATE_DELTA;
-    state->value_heads = berthi_shape_need(r, state_heads_keys, 4096, 0);
+    state->value_heads = need(r, state_heads_keys, 4096, 0);
     state->inner = state->value_heads * dim;
     state->key_heads = berthi_shape_member(r, "linear_num_key_heads", 1, 4096, 16);
     state->key_dim = berthi_shape_member(r, "linear_key_head_dim", 1, 4096, 128);
@@ -327,14 +328,14 @@ read_model(berthi_shape_reading *r)
     uint64_t wide;
 
     shape->hidden
-        = berthi_shape_need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
-    shape->layers = berthi_shape_need(r, has_encoder ? decoder_keys : layer_keys,
-                                      BERTHI_SHAPE_LAYERS, family->layers);
+        = need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
+    shape->layers = need(r, has_encoder ? decoder_keys : layer_keys,
+                         BERTHI_SHAPE_LAYERS, family->layers);
     if (has_encoder)
         shape->encoder_layers
-            = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
+            = need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     shape->vocabulary
-        = berthi_shape_need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
+        = need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
     shape->positions = berthi_shape_number(r, position_keys, 0, BERTHI_SHAPE_TOKENS, 0);
     if (family->flags & BERTHI_FAMILY_POSITIONS)
         shape->learned_positions
@@ -351,7 +352,7 @@ read_model(berthi_shape_reading *r)
     read_latent(r);
     wide = is_plain ? 4 * shape->hidden : family->intermediate;
     r->layer.intermediate
-        = berthi_shape_need(r, intermediate_keys, BERTHI_SHAPE_WIDTH, wide);
+        = need(r, intermediate_keys, BERTHI_SHAPE_WIDTH, wide);
 }
 
 berth_status

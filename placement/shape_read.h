@@ -39,9 +39,6 @@ uint64_t berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys,
 /* The same for one key. */
 uint64_t berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
                              uint64_t most, uint64_t fallback);
-/* The same, and it has to be there: 0 after a failure. */
-uint64_t berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys,
-                           uint64_t most, uint64_t fallback);
 bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
 
 /* Fills shape->kinds from `r->layer` and the lists and rules of layers. */

@@ -129,8 +129,6 @@ void berthi_build_alias(berthi_build *build, build_text name, const berthi_param
 build_range berthi_build_below(const berthi_build *build, build_text path);
 /* A parameter of the list; NULL when there is none. */
 berthi_parameter *berthi_build_find(const berthi_build *build, build_text name);
-/* '.' before all other bytes. */
-int berthi_build_compare(build_text a, build_text b);
 /* Stable. */
 typedef int (*build_compare)(const void *a, const void *b);
 void berthi_build_sort(berthi_build *build, void **items, uint32_t count,
@@ -173,9 +171,6 @@ const berthi_json_value *berthi_build_describe(berthi_build *build,
 const berthi_json_value *berthi_build_config(const berthi_build *build, const char *path);
 /* The part of config.json at a dotted path; NULL where there is none. */
 const berthi_json_value *berthi_build_part(const berthi_build *build, const char *path);
-/* A number from an expression such as "head_dim*0.5"; false: not known. */
-bool berthi_build_can_evaluate(const berthi_build *build, const char *expression,
-                               double *out);
 /* A size of a buffer, from the expressions for it. `axis` of `rank`. */
 bool berthi_build_can_size(const berthi_build *build, build_text buffer, uint32_t axis,
                            uint64_t *out);

@@ -140,6 +140,7 @@ typedef struct evaluation {
     uint32_t steps;
 } evaluation;
 
+/* A number from an expression such as "head_dim*0.5"; false: not known. */
 static bool can_evaluate(evaluation *e, const char *text, uint32_t depth, double *out);
 
 static bool
@@ -240,14 +241,6 @@ can_evaluate(evaluation *e, const char *text, uint32_t depth, double *out)
     }
 }
 
-bool
-berthi_build_can_evaluate(const berthi_build *build, const char *expression, double *out)
-{
-    evaluation e = { build, 0 };
-
-    return can_evaluate(&e, expression, 0, out);
-}
-
 /* ------------------------------------------------------------- buffer sizes */
 
 /* Appends to a text of `capacity` with a NUL; false when it does not fit. */
@@ -328,13 +321,14 @@ berthi_build_can_size(const berthi_build *build, build_text buffer, uint32_t axi
                       uint64_t *out)
 {
     const berthi_json_value *at = berthi_json_first(find_dims(build, buffer));
+    evaluation e = { build, 0 };
     const char *expression;
     double value;
 
     while (axis-- > 0)
         at = berthi_json_next(at);
     if (!berthi_json_can_read_string(at, &expression)
-        || !berthi_build_can_evaluate(build, expression, &value))
+        || !can_evaluate(&e, expression, 0, &value))
         return false;
     value = ceil(value);
     /* Not written as two refusals: NaN compares false. */

@@ -62,8 +62,9 @@ skip_equal_words(const char *a, const char *b, uint64_t length)
     return at;
 }
 
-int
-berthi_build_compare(build_text a, build_text b)
+/* '.' before all other bytes. */
+static int
+compare_texts(build_text a, build_text b)
 {
     const uint64_t shorter = berthi_min_u64(a.length, b.length);
 
@@ -76,7 +77,7 @@ berthi_build_compare(build_text a, build_text b)
 static int
 compare_parameters(const void *a, const void *b)
 {
-    return berthi_build_compare(build_name(a), build_name(b));
+    return compare_texts(build_name(a), build_name(b));
 }
 
 /* One pass of a merge sort: runs of `width` items become runs of twice that. */
@@ -140,7 +141,7 @@ static int
 compare_below(build_text name, build_text path)
 {
     const build_text head = { name.bytes, berthi_min_u64(name.length, path.length) };
-    const int order = berthi_build_compare(head, path);
+    const int order = compare_texts(head, path);
 
     if (order != 0 || path.length == 0)
         return order;
@@ -182,7 +183,7 @@ berthi_build_find(const berthi_build *build, build_text name)
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
         berthi_parameter *const parameter = build->made->parameters[middle];
-        const int order = berthi_build_compare(build_name(parameter), name);
+        const int order = compare_texts(build_name(parameter), name);
 
         if (order == 0)
             return parameter;

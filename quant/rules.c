@@ -38,12 +38,6 @@ static const char *const cause_names[BERTHI_CAUSE_COUNT] = {
 #undef BERTHI_CAUSE_NAME
 };
 
-const char *
-berthi_cause_name(int32_t cause)
-{
-    return cause_names[cause];
-}
-
 /* ------------------------------------------------------------------ creating */
 
 static berth_status
@@ -489,7 +483,7 @@ void
 berthi_rules_explain(const berthi_rules *rules, const berthi_decision *decision, char *text,
                      size_t capacity)
 {
-    const char *const name = berthi_cause_name(decision->cause);
+    const char *const name = cause_names[decision->cause];
     const char *what = "";
     const char *more = "";
     char escaped[256];

@@ -142,8 +142,6 @@ berth_status berthi_rules_spell_skips(berthi_rules *rules, berthi_skip_words *ou
 /* How many numbers a cause has: of rules, globs, entries; 1 where there are none. */
 uint32_t berthi_rules_numbers(const berthi_rules *rules, berthi_cause cause);
 
-/* "linear layer", ... */
-const char *berthi_cause_name(int32_t cause);
 /*
  * The cause with what it names: `rule line 3: keep *.gate.weight`, `skip list:
  * lm_head (output head)`. Escaped; cut at `capacity`, ends in NUL.

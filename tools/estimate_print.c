@@ -12,15 +12,17 @@
 #define LONGEST_BAR     40
 #define DEFAULT_BAR     24
 #define SHORTEST_BAR    6
+#define GB_CAPACITY     32
 
 /* ------------------------------------------------------------------------- words */
 
-const char *
-estimate_gb_text(uint64_t bytes, char text[ESTIMATE_GB_CAPACITY])
+/* "36.4 GB": published figures are in powers of ten. */
+static const char *
+gb_text(uint64_t bytes, char text[GB_CAPACITY])
 {
     const uint64_t tenths = bytes / 100000000 + (bytes % 100000000 >= 50000000);
 
-    snprintf(text, ESTIMATE_GB_CAPACITY, "%" PRIu64 ".%" PRIu64 " GB", tenths / 10,
+    snprintf(text, GB_CAPACITY, "%" PRIu64 ".%" PRIu64 " GB", tenths / 10,
              tenths % 10);
     return text;
 }
@@ -350,8 +352,8 @@ print_claims(session *s, const estimation *e)
 
     for (uint32_t i = 0; i < e->summary.claim_count; i++) {
         berth_estimate_claim claim;
-        char claimed[ESTIMATE_GB_CAPACITY];
-        char ours[ESTIMATE_GB_CAPACITY];
+        char claimed[GB_CAPACITY];
+        char ours[GB_CAPACITY];
 
         (void)berth_estimate_get_claim(e->estimate, i, &claim);
         if (strcmp(claim.table, table_name) != 0)
@@ -360,8 +362,8 @@ print_claims(session *s, const estimation *e)
                           colour_end(&s->screen, COLOUR_DIM));
         table_name = claim.table;
         output_format(&s->out, "  %-16s there %9s, here %9s\n      ", claim.what,
-                      estimate_gb_text(claim.claimed, claimed),
-                      estimate_gb_text(claim.bytes, ours));
+                      gb_text(claim.claimed, claimed),
+                      gb_text(claim.bytes, ours));
         estimate_wrapped(s, claim.reason, 6);
     }
 }

@@ -43,8 +43,4 @@ void estimate_wrapped(session *s, const char *text, size_t indent);
 const char *estimate_cut(const session *s, const table *t, const char *text,
                          char cut[ESTIMATE_CELL_CAPACITY]);
 
-/* "36.4 GB": published figures are in powers of ten. */
-#define ESTIMATE_GB_CAPACITY 32
-const char *estimate_gb_text(uint64_t bytes, char text[ESTIMATE_GB_CAPACITY]);
-
 #endif

@@ -274,7 +274,7 @@ GPU_OBJECTS := $(call objects,release,$(filter-out %/machine_fake.c,$(GPU_SOURCE
 programs = $(addprefix $(B)/tests/test_,$(shell tests/programs.sh $(1)))
 # What fuzz targets have in common with tests; nothing of the tool, which takes long with libFuzzer.
 FUZZ_HELPERS := $(call objects,testing,$(addprefix tests/,$(addsuffix .c,fixture header_case laid \
-    mapped opened t tensors)))
+    mapped opened sim_printed t tensors)))
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 

@@ -281,7 +281,6 @@ typedef struct berthi_wide_task {
  * absmax that are codes to 4.
  */
 bool berthi_launch_can_wide(const berthi_multiply_arguments *arguments, uint32_t processors);
-bool berthi_launch_is_wide(berthi_kernel_id kernel);
 /* Weights count as rounded to the inputs' dtype. */
 berth_status berthi_launch_wide(const berthi_wide_task *task, berthi_launch *out,
                                 berth_error *error);

@@ -40,12 +40,6 @@ find_kernel(uint32_t count)
 }
 
 bool
-berthi_launch_is_wide(berthi_kernel_id kernel)
-{
-    return kernel >= KERNEL_wide32_bf16 && kernel <= KERNEL_wide256_f16;
-}
-
-bool
 berthi_launch_can_wide(const berthi_multiply_arguments *a, uint32_t processors)
 {
     const bool is_double = a->absmax_codes != NULL;

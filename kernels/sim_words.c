@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_words.c - words of simulated devices, both ways; see sim_words.h. */
+/* sim_words.c - words of simulated devices, parsed; see sim_words.h. */
 #include "kernels/sim_words.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -386,68 +385,4 @@ berthi_sim_words_parse(const char *text, berthi_sim_words *out, berth_error *err
                                        "is a device too many: there is room for 64");
         text += length + 1;
     }
-}
-
-/* --------------------------------------------------------------------- print */
-
-/* As snprintf() behind `length` bytes of which the text has as many as fit. */
-__attribute__((format(printf, 4, 5))) static size_t
-print_behind(char *text, size_t capacity, size_t length, const char *format, ...)
-{
-    const size_t at = length < capacity ? length : capacity;
-    va_list arguments;
-    int more;
-
-    va_start(arguments, format);
-    more = vsnprintf(text + at, capacity - at, format, arguments);
-    va_end(arguments);
-    return length + (size_t)more;
-}
-
-static size_t
-print_device(const berthi_sim_words *words, uint32_t number, char *text, size_t capacity,
-             size_t length)
-{
-    const berthi_sim_device_words *const d = &words->devices[number];
-
-    length = print_behind(text, capacity, length,
-                          "%ssim:%" PRIu64 ",h2d=%" PRIu64 "/s,d2h=%" PRIu64
-                          "/s,memory=%" PRIu64 "/s,latency=%" PRIu64 "ns,jitter=%" PRIu32
-                          "%%,root=%" PRIu32 ",backing=%s",
-                          number > 0 ? ";" : "", d->memory_bytes, d->rate_to_device,
-                          d->rate_to_host, d->rate_memory, d->latency_ns, d->jitter,
-                          d->root, backing_words[d->is_sealed ? 2 : d->keeps_digests]);
-    if (d->rate_to_peer > 0)
-        length = print_behind(text, capacity, length, ",peers=%" PRIu64 "/s", d->rate_to_peer);
-    if (d->operation_ns > 0)
-        length = print_behind(text, capacity, length, ",operation=%" PRIu64 "ns",
-                              d->operation_ns);
-    if (d->pin_bytes != UINT64_MAX)
-        length = print_behind(text, capacity, length, ",pin=%" PRIu64, d->pin_bytes);
-    if (d->numa_node >= 0)
-        length =
-            print_behind(text, capacity, length, ",numa=%" PRIi32, d->numa_node);
-#ifdef BERTH_TESTING
-    length = print_behind(text, capacity, length,
-                          ",lose=%" PRIu64 ",stall=%" PRIu64 ",hang=%" PRIu64
-                          ",steal=%" PRIu64,
-                          d->lose, d->stall, d->hang, d->steal_bytes);
-#endif
-    return length;
-}
-
-size_t
-berthi_sim_words_print(const berthi_sim_words *words, char *text, size_t capacity)
-{
-    const berthi_sim_machine_words *const m = &words->machine;
-    size_t length = 0;
-
-    for (uint32_t i = 0; i < words->count; i++) {
-        length = print_device(words, i, text, capacity, length);
-        length = print_behind(text, capacity, length,
-                              ",clock=%s,pick=%s,touch=%s,seed=%" PRIu64,
-                              clock_words[m->is_real], pick_words[m->pick],
-                              touch_words[m->touch], m->seed);
-    }
-    return length;
 }

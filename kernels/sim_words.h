@@ -7,7 +7,6 @@
 #define BERTH_KERNELS_SIM_WORDS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/device_words.h"
@@ -69,14 +68,5 @@ typedef struct berthi_sim_words {
 /* Fails with ARGUMENT, naming the item. */
 berth_status berthi_sim_words_parse(const char *text, berthi_sim_words *out,
                                     berth_error *error);
-
-/* Of the longest words that are printed, with their NUL. */
-#define BERTHI_SIM_WORDS_CAPACITY (BERTHI_DEVICES_LIMIT * 464u)
-
-/*
- * Words that parse to the same, every key given. At most `capacity` bytes with their
- * NUL; returns the length that all of it needs without it.
- */
-size_t berthi_sim_words_print(const berthi_sim_words *words, char *text, size_t capacity);
 
 #endif

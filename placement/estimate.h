@@ -252,9 +252,6 @@ berth_status berthi_estimate_with(const berthi_estimate_model *model,
                                   const berthi_weight_sums *sums,
                                   const berthi_estimate_options *options,
                                   berthi_estimate *out, berth_error *error);
-/* Bytes of one tensor as the type, statistics and tables included. */
-uint64_t berthi_estimate_weight(const berthi_weight *weight,
-                                const berthi_estimate_options *options);
 
 /* ----------------------------------------------------------------------- cache */
 

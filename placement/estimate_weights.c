@@ -108,15 +108,6 @@ total_of(const weight_bytes *bytes)
                              bytes->tables);
 }
 
-uint64_t
-berthi_estimate_weight(const berthi_weight *weight,
-                       const berthi_estimate_options *options)
-{
-    const weight_bytes bytes = bytes_of(weight, options);
-
-    return total_of(&bytes);
-}
-
 static void
 add(uint64_t *sum, uint64_t bytes)
 {

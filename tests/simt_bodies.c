@@ -46,6 +46,12 @@ simt_level_set_earlier(const simt_memory *memory, uint32_t count)
     level_earlier_count = count;
 }
 
+static bool
+is_wide(berthi_kernel_id kernel)
+{
+    return kernel >= KERNEL_wide32_bf16 && kernel <= KERNEL_wide256_f16;
+}
+
 #define KERNEL_OF(name) [KERNEL_##name] = berthi_##name,
 
 void
@@ -56,7 +62,7 @@ simt_level_launch(const berthi_launch *l)
     const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
                                      .first_cta = level_first, .room_bytes = l->room_bytes,
                                      .order = level_order, .seed = level_seed,
-                                     .is_ascending = berthi_launch_is_wide(l->kernel),
+                                     .is_ascending = is_wide(l->kernel),
                                      .earlier = level_earlier,
                                      .earlier_count = level_earlier_count };
 

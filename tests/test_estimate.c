@@ -88,6 +88,19 @@ test_table_of_weights(void)
     }
 }
 
+/* Of a model that has nothing else. */
+static uint64_t
+bytes_of(const estimated *e, const berthi_weight *weight, const berthi_estimate_options *options)
+{
+    berthi_estimate_model model = e->model;
+    berthi_weight_sums sums;
+
+    model.weights = weight;
+    model.weight_count = 1;
+    berthi_estimate_weights(&model, options, &sums);
+    return sums.total;
+}
+
 /* To the byte: codes, absmax, tables and state of one weight of 4096 x 4096. */
 static void
 test_one_weight(void)
@@ -98,22 +111,22 @@ test_one_weight(void)
                               .shape = { 4096, 4096 }, .count = 1 };
     const uint64_t n = 4096 * 4096;
     berthi_estimate_options options = options_of(e, BERTHI_TYPE_NF4);
-    uint64_t state = berthi_estimate_weight(&w, &options) - n / 2 - n / 64 * 4 - 64;
+    uint64_t state = bytes_of(e, &w, &options) - n / 2 - n / 64 * 4 - 64;
 
     CHECK_GT(state, 50); /* the blob's text */
     CHECK_LT(state, 150);
     options.type = BERTHI_TYPE_NF4_DOUBLE;
-    state = berthi_estimate_weight(&w, &options) - n / 2 - n / 64 - n / 64 / 256 * 4 - 1088;
+    state = bytes_of(e, &w, &options) - n / 2 - n / 64 - n / 64 / 256 * 4 - 1088;
     CHECK_GT(state, 100);
     CHECK_LT(state, 250);
     options.type = BERTHI_TYPE_INT8;
-    CHECK_EQ(berthi_estimate_weight(&w, &options), n + 4 * 4096 + 1);
+    CHECK_EQ(bytes_of(e, &w, &options), n + 4 * 4096 + 1);
     options.type = BERTHI_TYPE_F32;
-    CHECK_EQ(berthi_estimate_weight(&w, &options), 4 * n);
+    CHECK_EQ(bytes_of(e, &w, &options), 4 * n);
     options.type = BERTHI_TYPE_F16;
-    CHECK_EQ(berthi_estimate_weight(&w, &options), 2 * n);
+    CHECK_EQ(bytes_of(e, &w, &options), 2 * n);
     options.type = BERTHI_TYPE_NATIVE;
-    CHECK_EQ(berthi_estimate_weight(&w, &options), 2 * n);
+    CHECK_EQ(bytes_of(e, &w, &options), 2 * n);
 }
 
 static void
@@ -133,19 +146,19 @@ test_types(void)
              sums_of(e, BERTHI_TYPE_NF4_DOUBLE).total);
     CHECK_EQ(sums_of(e, BERTHI_TYPE_F32).total, 2 * sums_of(e, BERTHI_TYPE_F16).total);
     /* What is no float stays; what is not quantized becomes the dtype. */
-    CHECK_EQ(berthi_estimate_weight(&integers, &options), 256);
-    CHECK_EQ(berthi_estimate_weight(&norm, &options), 16);
+    CHECK_EQ(bytes_of(e, &integers, &options), 256);
+    CHECK_EQ(bytes_of(e, &norm, &options), 16);
     options.dtype = BERTH_F32;
-    CHECK_EQ(berthi_estimate_weight(&norm, &options), 32);
+    CHECK_EQ(bytes_of(e, &norm, &options), 32);
     options.type = BERTHI_TYPE_NATIVE;
     options.dtype = BERTH_BF16;
-    CHECK_EQ(berthi_estimate_weight(&norm, &options), 32);
+    CHECK_EQ(bytes_of(e, &norm, &options), 32);
     options.type = BERTHI_TYPE_BF16;
-    CHECK_EQ(berthi_estimate_weight(&norm, &options), 16);
+    CHECK_EQ(bytes_of(e, &norm, &options), 16);
     integers.dtype = BERTH_BF16;
     integers.shape[0] = 0; /* nothing to quantize: plain */
     options.type = BERTHI_TYPE_NF4;
-    CHECK_EQ(berthi_estimate_weight(&integers, &options), 0);
+    CHECK_EQ(bytes_of(e, &integers, &options), 0);
 }
 
 static void
@@ -194,7 +207,7 @@ test_overflow(void)
     berthi_estimate out;
     berth_error error;
 
-    CHECK_EQ(berthi_estimate_weight(&huge, &options), UINT64_MAX);
+    CHECK_EQ(bytes_of(e, &huge, &options), UINT64_MAX);
     model.weights = &many;
     model.weight_count = 1;
     many.shape[1] = 1;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/sim_printed.h"
 #include "tests/t.h"
 
 #define GB UINT64_C(1000000000)
@@ -216,9 +217,9 @@ test_print(void)
 {
     const berthi_sim_words one = parsed("sim:1GiB,h2d=2GB/s,pin=3,numa=0,root=9,clock=real");
     berthi_sim_words two = parsed("sim:5;sim:6");
-    char text[BERTHI_SIM_WORDS_CAPACITY];
+    char text[SIM_WORDS_CAPACITY];
     char small[5];
-    size_t length = berthi_sim_words_print(&one, text, sizeof text);
+    size_t length = sim_words_print(&one, text, sizeof text);
 
     CHECK_STR(text,
               "sim:1073741824,h2d=2000000000/s,d2h=2000000000/s,memory=900000000000/s,"
@@ -226,24 +227,24 @@ test_print(void)
               "lose=0,stall=0,hang=0,steal=0,"
               "clock=real,pick=first,touch=random,seed=0");
     CHECK_EQ(length, strlen(text));
-    CHECK_EQ(berthi_sim_words_print(&one, small, sizeof small), length);
+    CHECK_EQ(sim_words_print(&one, small, sizeof small), length);
     CHECK_STR(small, "sim:");
-    berthi_sim_words_print(&two, text, sizeof text);
+    sim_words_print(&two, text, sizeof text);
     CHECK_CONTAINS(text, ";sim:6,");
     two = parsed("sim:5,peers=3GB/s;sim:6");
-    berthi_sim_words_print(&two, text, sizeof text);
+    sim_words_print(&two, text, sizeof text);
     CHECK_CONTAINS(text, "backing=memory,peers=3000000000/s,");
     CHECK_EQ(parsed(text).devices[0].rate_to_peer, UINT64_C(3000000000));
     CHECK_EQ(parsed(text).devices[1].rate_to_peer, 0);
     two = parsed("sim:5,operation=4us;sim:6");
-    berthi_sim_words_print(&two, text, sizeof text);
+    sim_words_print(&two, text, sizeof text);
     CHECK_CONTAINS(text, "backing=memory,operation=4000ns,");
     CHECK_EQ(parsed(text).devices[0].operation_ns, 4000);
     CHECK_EQ(parsed(text).devices[1].operation_ns, 0);
     two = parsed("sim:5;sim:6,backing=sealed");
     CHECK(!two.devices[0].is_sealed);
     CHECK(two.devices[1].is_sealed);
-    berthi_sim_words_print(&two, text, sizeof text);
+    sim_words_print(&two, text, sizeof text);
     CHECK(parsed(text).devices[1].is_sealed);
     CHECK_EQ(parsed(text).count, 2);
 }
@@ -252,7 +253,7 @@ test_print(void)
 static void
 test_capacity(void)
 {
-    char text[BERTHI_SIM_WORDS_CAPACITY];
+    char text[SIM_WORDS_CAPACITY];
     const berthi_sim_words w = parsed(
         "sim:18446744073709551614,h2d=4611686018427387904,d2h=4611686018427387904,"
         "memory=4611686018427387904,peers=4611686018427387904,latency=3600s,operation=3600s,"
@@ -262,7 +263,7 @@ test_capacity(void)
         "hang=18446744073709551615,"
         "steal=18446744073709551614*64");
 
-    CHECK_LT(berthi_sim_words_print(&w, text, sizeof text), sizeof text);
+    CHECK_LT(sim_words_print(&w, text, sizeof text), sizeof text);
     CHECK_EQ(parsed(text).count, 64);
 }
 

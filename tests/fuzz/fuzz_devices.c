@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/sim_words.h"
+#include "tests/sim_printed.h"
 
 #define REQUIRE(condition) \
     do { \
@@ -26,14 +27,14 @@ check_device(const berthi_sim_device_words *d)
 static void
 check_print(const berthi_sim_words *words, berth_error *error)
 {
-    static char text[2][BERTHI_SIM_WORDS_CAPACITY];
+    static char text[2][SIM_WORDS_CAPACITY];
     berthi_sim_words again;
-    const size_t length = berthi_sim_words_print(words, text[0], sizeof text[0]);
+    const size_t length = sim_words_print(words, text[0], sizeof text[0]);
 
     REQUIRE(length < sizeof text[0] && length == strlen(text[0]));
     REQUIRE(berthi_sim_words_parse(text[0], &again, error) == BERTH_OK);
     REQUIRE(again.count == words->count);
-    berthi_sim_words_print(&again, text[1], sizeof text[1]);
+    sim_words_print(&again, text[1], sizeof text[1]);
     REQUIRE(strcmp(text[0], text[1]) == 0);
 }
 

@@ -110,18 +110,18 @@ encode_map_block(const berthi_encode_arguments *a, const void *tables, int32_t d
 }
 
 /*
- * An optimizer's states: signed ones keep their sign, so that what is too small for the
+ * A block of an optimizer's states: signed ones keep their sign, so that what is too small for the
  * map, and -0, takes the code beside that of 0.
  */
 ALWAYS_INLINE void
-encode_map_states(const map_bins *table, bool is_signed, uint32_t count,
-                  const float *values, float reciprocal, uint8_t *codes)
+encode_map_states(const map_bins *table, bool is_signed, const float *values,
+                  float reciprocal, uint8_t *codes)
 {
     const berthi_encode_arguments a
-        = { .values = values, .block_size = count, .codes = codes };
+        = { .values = values, .block_size = BERTHI_UPDATE_BLOCK, .codes = codes };
 
     encode_map_block(&a, table, BERTH_F32, 0, reciprocal);
-    for (uint32_t i = 0; is_signed && i < count; i++)
+    for (uint32_t i = 0; is_signed && i < BERTHI_UPDATE_BLOCK; i++)
         codes[i] = (uint8_t)(codes[i]
                              - (codes[i] == 127 && berthi_core_bits(values[i]) >> 31));
 }

@@ -157,8 +157,7 @@ ALWAYS_INLINE void
 encode_codes(const level_tables *t, bool is_signed, const float *values, float reciprocal,
              uint8_t *codes)
 {
-    encode_map_states(&t->bins[is_signed ? 0 : 1], is_signed, BERTHI_UPDATE_BLOCK, values,
-                      reciprocal, codes);
+    encode_map_states(&t->bins[is_signed ? 0 : 1], is_signed, values, reciprocal, codes);
 }
 
 /* ------------------------------------------------------------------ squares */

@@ -197,9 +197,9 @@ uint64_t berthi_optimizer_bytes(const berth_optimizer *optimizer,
 berth_status berthi_optimizer_alloc(berth_optimizer *optimizer, berthi_trained_tensor *parameter,
                                     berth_error *error);
 void berthi_optimizer_free(berth_optimizer *optimizer, berthi_trained_tensor *parameter);
-/* What updates of a parameter need besides: slots, so many or fewer; buffers. */
+/* What updates of a parameter need besides: slots, one at least; buffers. */
 berth_status berthi_optimizer_prepare(berth_optimizer *optimizer,
-                                      const berthi_trained_tensor *parameter, uint32_t least,
+                                      const berthi_trained_tensor *parameter,
                                       berth_error *error);
 /* A page's bytes, in host memory. They wait for what the device was asked for before. */
 berth_status berthi_optimizer_get_page(berth_optimizer *optimizer,

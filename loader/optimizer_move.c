@@ -7,8 +7,7 @@
 #include "loader/optimizer.h"
 
 berth_status
-berthi_optimizer_prepare(berth_optimizer *o, const berthi_trained_tensor *p, uint32_t least,
-                         berth_error *error)
+berthi_optimizer_prepare(berth_optimizer *o, const berthi_trained_tensor *p, berth_error *error)
 {
     const uint64_t page_bytes = berthi_states_page_bytes(&p->states);
     berth_status status = BERTH_OK;
@@ -17,7 +16,7 @@ berthi_optimizer_prepare(berth_optimizer *o, const berthi_trained_tensor *p, uin
         status = berthi_disk_prepare(o, page_bytes, error);
     if (status != BERTH_OK || p->place == BERTH_STATES_DEVICE || o->devices[p->device].is_host)
         return status;
-    return berthi_pager_open(o, p->device, berthi_pager_slot_bytes(page_bytes), least, error);
+    return berthi_pager_open(o, p->device, berthi_pager_slot_bytes(page_bytes), 1, error);
 }
 
 /* ------------------------------------------------------------------------ one parameter */
@@ -64,7 +63,7 @@ move(berth_optimizer *o, berthi_trained_tensor *p, int32_t place, berth_error *e
     berth_status status;
 
     moved.place = place;
-    status = berthi_optimizer_prepare(o, &moved, 1, error);
+    status = berthi_optimizer_prepare(o, &moved, error);
     if (status != BERTH_OK && (status != BERTH_ENOFIT || p->place != BERTH_STATES_DEVICE))
         return status;
     status = berthi_optimizer_alloc(o, &moved, error);
@@ -78,7 +77,7 @@ move(berth_optimizer *o, berthi_trained_tensor *p, int32_t place, berth_error *e
     }
     berthi_optimizer_free(o, p);
     *p = moved;
-    return berthi_optimizer_prepare(o, p, 1, error);
+    return berthi_optimizer_prepare(o, p, error);
 }
 
 /* What a caller may ask for. */

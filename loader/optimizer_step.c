@@ -317,7 +317,7 @@ prepare(berth_optimizer *o, berth_error *error)
     berth_status status = BERTH_OK;
 
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++)
-        status = berthi_optimizer_prepare(o, &o->parameters[i], 1, error);
+        status = berthi_optimizer_prepare(o, &o->parameters[i], error);
     return status;
 }
 

@@ -65,13 +65,13 @@ add_linear(making *m, const char *module, uint64_t outputs, uint64_t inputs)
 
 /* `count` norms of one width; with their biases where the family has them. */
 static void
-add_norms(making *m, const char *module, uint64_t elements, uint64_t norms)
+add_norms(making *m, uint64_t elements, uint64_t norms)
 {
     const uint64_t count = m->count;
 
     m->count *= norms * (has(m, BERTHI_FAMILY_NORM_BIAS) ? 2 : 1);
     if (m->count > 0)
-        add_vector(m, module, elements);
+        add_vector(m, "norm", elements);
     m->count = count;
 }
 
@@ -265,7 +265,7 @@ add_layers(making *m, uint32_t kind)
         add_experts(m, layer);
     else if (layer->intermediate > 0)
         add_mlp(m, layer->intermediate);
-    add_norms(m, "norm", m->shape->hidden, m->shape->layer_norms + layer->has_cross);
+    add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
 }
 
 /* T5 has positions as one small table of 32 rows in encoder and decoder each. */
@@ -291,7 +291,7 @@ add_end(making *m)
 
     m->layer = BERTHI_NO_LAYER;
     m->count = 1;
-    add_norms(m, "norm", shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
+    add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
     if (!shape->ties_embeddings)
         add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary, shape->hidden);
     if (!shape->ties_embeddings && has(m, BERTHI_FAMILY_HEAD_BIAS))

@@ -49,9 +49,9 @@ on_device(int32_t part, int32_t basis, const char *dtype)
 }
 
 static berthi_line_kind
-on_host(int32_t part, int32_t basis, const char *dtype)
+on_host(int32_t part, const char *dtype)
 {
-    return (berthi_line_kind){ part, BERTHI_PLACE_HOST, basis, dtype };
+    return (berthi_line_kind){ part, BERTHI_PLACE_HOST, BERTHI_BASIS_FORMULA, dtype };
 }
 
 /* "f32" where four bytes are kept, or the dtype that is computed in. */
@@ -140,7 +140,7 @@ add_states(training *t)
     const berthi_line_kind device
         = on_device(BERTHI_PART_OPTIMIZER, BERTHI_BASIS_FORMULA, word);
     const berthi_line_kind host
-        = on_host(BERTHI_PART_PAGED, BERTHI_BASIS_FORMULA, word);
+        = on_host(BERTHI_PART_PAGED, word);
     const berthi_line_kind pages
         = on_device(BERTHI_PART_PAGES, BERTHI_BASIS_FORMULA, word);
 
@@ -282,7 +282,7 @@ add_batches(training *t)
     const berthi_line_kind device
         = on_device(BERTHI_PART_BATCHES, BERTHI_BASIS_FORMULA, "int64");
     const berthi_line_kind host
-        = on_host(BERTHI_PART_PINNED, BERTHI_BASIS_FORMULA, "int64");
+        = on_host(BERTHI_PART_PINNED, "int64");
     const uint64_t batch = berthi_times(t->tokens, BATCH_BYTES);
     const uint64_t ready = berthi_times(options->workers, options->prefetch_factor);
 

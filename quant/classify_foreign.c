@@ -129,7 +129,7 @@ berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight, const ch
     berthi_walk_group(walk, weight, &group);
     for (size_t i = 0; i < sizeof of_weight / sizeof *of_weight; i++)
         collect(walk, &group, stem, of_weight[i]);
-    if (berthi_walk_is_leaf(weight, "weight"))
+    if (berthi_walk_is_weight(weight))
         collect(walk, &group, module, "scale");
     add(walk, &group, sign);
 }

@@ -56,7 +56,7 @@ find_scales(const berthi_walk *walk, const berthi_member *weight)
     if (found.inverse.is_there)
         return found;
     found.plain = berthi_walk_find_after(walk, weight, "_scale");
-    if (!found.plain.is_there && berthi_walk_is_leaf(weight, "weight"))
+    if (!found.plain.is_there && berthi_walk_is_weight(weight))
         found.inverse = berthi_walk_find(walk, weight->position,
                                          berthi_walk_module(weight), "scale");
     return found;
@@ -332,7 +332,7 @@ berthi_classify_byte(berthi_walk *walk, const berthi_member *weight)
                                                         : "packed with scales");
     } else if (walk->is_foreign) {
         berthi_classify_foreign(walk, weight, "");
-    } else if (is_signed && berthi_walk_is_leaf(weight, "weight")) {
+    } else if (is_signed && berthi_walk_is_weight(weight)) {
         berthi_walk_claim(walk, weight);
         berthi_walk_tell_missing(walk, weight, "SCB");
     }

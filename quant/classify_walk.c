@@ -157,11 +157,11 @@ berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
 }
 
 bool
-berthi_walk_is_leaf(const berthi_member *member, const char *leaf)
+berthi_walk_is_weight(const berthi_member *member)
 {
     berthi_name_part prefix;
 
-    return berthi_walk_has_suffix(&member->tensor, leaf, &prefix)
+    return berthi_walk_has_suffix(&member->tensor, "weight", &prefix)
            && (prefix.length == 0 || prefix.bytes[prefix.length - 1] == '.');
 }
 

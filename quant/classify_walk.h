@@ -72,10 +72,10 @@ berthi_member berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_na
 berthi_member berthi_walk_find_after(const berthi_walk *walk, const berthi_member *member,
                                      const char *suffix);
 
-/* The whole name; the name up to and with its last dot; whether it ends so. */
+/* The whole name; the name up to and with its last dot; whether "weight" is behind it. */
 berthi_name_part berthi_walk_name(const berthi_member *member);
 berthi_name_part berthi_walk_module(const berthi_member *member);
-bool berthi_walk_is_leaf(const berthi_member *member, const char *leaf);
+bool berthi_walk_is_weight(const berthi_member *member);
 /* True when the name ends in `suffix`; *prefix is what stands before it. */
 bool berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
                             berthi_name_part *prefix);

@@ -269,8 +269,8 @@ describe(const tree *t)
     size_t n = 0;
 
     text[0] = '\0';
-    for (uint32_t i = tree_next(t, 0, 0, false); i != TREE_NONE;
-         i = tree_next(t, 0, i, false)) {
+    for (uint32_t i = tree_next(t, 0, 0); i != TREE_NONE;
+         i = tree_next(t, 0, i)) {
         const tree_node *const node = &t->nodes[i];
 
         n += (size_t)snprintf(text + n, sizeof text - n, "%s", n > 0 ? " " : "");
@@ -444,12 +444,12 @@ test_tree_walks(void)
     tree t;
 
     build(&t, names, forms, 4);
-    CHECK_EQ(tree_next(&t, 0, 0, true), TREE_NONE);
-    CHECK_EQ(tree_next(&t, 0, 1, true), 6);
-    CHECK_EQ(tree_next(&t, 0, 2, true), 5);
-    CHECK_EQ(tree_next(&t, 1, 5, false), TREE_NONE);
-    CHECK_EQ(tree_next(&t, 2, 4, false), TREE_NONE);
-    CHECK_EQ(tree_next(&t, 0, 6, false), TREE_NONE);
+    CHECK_EQ(tree_next(&t, 0, 1), 2);
+    CHECK_EQ(tree_next(&t, 0, 4), 5);
+    CHECK_EQ(tree_next(&t, 0, 5), 6);
+    CHECK_EQ(tree_next(&t, 1, 5), TREE_NONE);
+    CHECK_EQ(tree_next(&t, 2, 4), TREE_NONE);
+    CHECK_EQ(tree_next(&t, 0, 6), TREE_NONE);
     tree_fini(&t);
 }
 

@@ -203,13 +203,13 @@ print_part(session *s, const estimation *e, const table *t,
 }
 
 static void
-print_total(session *s, table *t, const char *name, const char *place, uint64_t bytes)
+print_total(session *s, table *t, const char *place, uint64_t bytes)
 {
     char size[BERTH_SIZE_CAPACITY];
     const table_cell cells[] = {
-        { name, COLOUR_HEADING }, { place, COLOUR_HEADING },
-        { "", COLOUR_NONE },      { "", COLOUR_NONE },
-        { "", COLOUR_NONE },      { berth_size_format(bytes, size), COLOUR_HEADING },
+        { "in all", COLOUR_HEADING }, { place, COLOUR_HEADING },
+        { "", COLOUR_NONE },          { "", COLOUR_NONE },
+        { "", COLOUR_NONE },          { berth_size_format(bytes, size), COLOUR_HEADING },
     };
 
     table_row(t, &s->out, &s->screen, cells);
@@ -272,9 +272,9 @@ print_parts(session *s, const estimation *e)
     output_text(&s->out, "\n");
     table_begin_rows(&t, &s->out, &s->screen);
     print_some(s, e, &t, bar, true);
-    print_total(s, &t, "in all", "device", e->summary.device_bytes);
+    print_total(s, &t, "device", e->summary.device_bytes);
     if (e->summary.host_bytes > 0)
-        print_total(s, &t, "in all", "host", e->summary.host_bytes);
+        print_total(s, &t, "host", e->summary.host_bytes);
     print_some(s, e, &t, 0, false);
     for (uint32_t i = 0; i < e->summary.note_count; i++)
         print_note(s, berth_estimate_get_note(e->estimate, i));

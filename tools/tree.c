@@ -103,9 +103,9 @@ tree_add(tree *t, const char *name, size_t name_length, uint32_t form_number,
 /* --------------------------------------------------------------------- walks */
 
 uint32_t
-tree_next(const tree *t, uint32_t top, uint32_t node, bool is_closed)
+tree_next(const tree *t, uint32_t top, uint32_t node)
 {
-    if (!is_closed && t->nodes[node].first_child != TREE_NONE)
+    if (t->nodes[node].first_child != TREE_NONE)
         return t->nodes[node].first_child;
     while (node != top && t->nodes[node].next == TREE_NONE)
         node = t->nodes[node].parent;
@@ -138,8 +138,8 @@ compare_modules(const tree *t, uint32_t a, uint32_t b)
 
     while (x != TREE_NONE && order == 0) {
         order = compare_nodes(t, &t->nodes[x], &t->nodes[y], x == a);
-        x = tree_next(t, a, x, false);
-        y = tree_next(t, b, y, false);
+        x = tree_next(t, a, x);
+        y = tree_next(t, b, y);
     }
     return order;
 }
@@ -153,8 +153,8 @@ merge_module(tree *t, uint32_t to, uint32_t from)
 
     while (x != TREE_NONE) {
         add_sums(&t->nodes[x].sums, &t->nodes[y].sums);
-        x = tree_next(t, to, x, false);
-        y = tree_next(t, from, y, false);
+        x = tree_next(t, to, x);
+        y = tree_next(t, from, y);
     }
 }
 

@@ -65,8 +65,8 @@ bool tree_fold(tree *t);
 
 /*
  * The node after `node` in the walk that visits parents before children, within
- * `top`; TREE_NONE at the end. `is_closed`: do not enter the node's children.
+ * `top`; TREE_NONE at the end.
  */
-uint32_t tree_next(const tree *t, uint32_t top, uint32_t node, bool is_closed);
+uint32_t tree_next(const tree *t, uint32_t top, uint32_t node);
 
 #endif
